@@ -1,0 +1,55 @@
+# Flags of every target of ours, as the interface library parallax_flags. Nothing of it is exported.
+
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12)
+  message(FATAL_ERROR "GCC ${CMAKE_CXX_COMPILER_VERSION} is too old: libparallax needs GCC >= 12.")
+elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 14)
+  message(FATAL_ERROR
+          "Clang ${CMAKE_CXX_COMPILER_VERSION} is too old: libparallax needs Clang >= 14.")
+endif()
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+add_library(parallax_flags INTERFACE)
+target_compile_options(parallax_flags INTERFACE -Wall -Wextra -Wpedantic)
+
+# The promise that placements and methods agree bit for bit rests on every sum and update rounding
+# each operation once. A compiler that contracts a * b + c into a fused multiply-add, as GCC does by
+# default outside ISO modes, rounds once for two operations, and does so in one loop and not in
+# another. So contraction is off in every translation unit, tests and oracles included.
+target_compile_options(parallax_flags INTERFACE -ffp-contract=off)
+
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  target_compile_options(parallax_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wthread-safety>)
+endif()
+
+if(PARALLAX_WERROR)
+  target_compile_options(parallax_flags INTERFACE -Werror)
+endif()
+
+if(PARALLAX_SANITIZE)
+  target_compile_options(parallax_flags INTERFACE
+                         -fsanitize=${PARALLAX_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(parallax_flags INTERFACE -fsanitize=${PARALLAX_SANITIZE})
+  if(PARALLAX_SANITIZE MATCHES "undefined")
+    # A finding ends the test, instead of a line that nobody reads.
+    target_compile_options(parallax_flags INTERFACE -fno-sanitize-recover=undefined)
+  endif()
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # GCC 12 finds values "maybe uninitialized" in instrumented code that it does not find without.
+    target_compile_options(parallax_flags INTERFACE -Wno-maybe-uninitialized)
+  endif()
+endif()
+
+if(PARALLAX_COVERAGE)
+  target_compile_options(parallax_flags INTERFACE --coverage)
+  target_link_options(parallax_flags INTERFACE --coverage)
+endif()

@@ -1,0 +1,32 @@
+# Installs the library, its header, its modules, the CMake package and the pkg-config file.
+
+if(NOT TARGET parallax)
+  return()
+endif()
+
+include(CMakePackageConfigHelpers)
+
+install(TARGETS parallax EXPORT parallaxTargets
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+if(TARGET parallax_ucx)
+  install(TARGETS parallax_ucx LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/parallax)
+endif()
+install(DIRECTORY include/parallax DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+        FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/parallax)
+install(EXPORT parallaxTargets NAMESPACE parallax:: DESTINATION ${package_dir})
+configure_package_config_file(packaging/parallaxConfig.cmake.in parallaxConfig.cmake
+                              INSTALL_DESTINATION ${package_dir})
+# Before 1.0 a minor version may change the ABI.
+write_basic_package_version_file(parallaxConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/parallaxConfig.cmake
+              ${PROJECT_BINARY_DIR}/parallaxConfigVersion.cmake
+        DESTINATION ${package_dir})
+
+# Paths relative to the .pc file: the installed tree can be moved.
+file(RELATIVE_PATH pc_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" pc_prefix "${pc_prefix}")
+configure_file(packaging/parallax.pc.in parallax.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/parallax.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

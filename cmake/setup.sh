@@ -1,0 +1,84 @@
+# shellcheck shell=bash
+# Shell functions shared by tests/run and bench/run. Source it; it runs nothing by itself and is
+# safe under `set -euo pipefail`.
+#
+#   parallax_install_packages         installs what cmake/packages.txt lists and is missing
+#   parallax_build PRESET [TARGET...] configures and builds; PARALLAX_CMAKE_ARGS holds extra options
+
+parallax_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+# Prints the packages of cmake/packages.txt that are not installed.
+parallax_missing_packages() {
+  local package
+  grep -Ev '^[[:space:]]*(#|$)' "$parallax_root/cmake/packages.txt" | while read -r package; do
+    if ! dpkg-query -W -f='${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed; then
+      printf '%s\n' "$package"
+    fi
+  done
+}
+
+# Installs what is missing and nothing else; with nothing missing it needs neither root nor network.
+parallax_install_packages() {
+  if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    echo "packages: no Debian or Ubuntu; what cmake/packages.txt lists has to be here already"
+    return 0
+  fi
+  local missing
+  mapfile -t missing < <(parallax_missing_packages)
+  if ((${#missing[@]} == 0)); then
+    echo "packages: nothing is missing"
+    return 0
+  fi
+  local command=(env DEBIAN_FRONTEND=noninteractive apt-get)
+  if ((EUID != 0)); then
+    if ! command -v sudo >/dev/null; then
+      echo "packages: there is no sudo; as root, run: apt-get install ${missing[*]}" >&2
+      return 1
+    fi
+    command=(sudo "${command[@]}")
+  fi
+  local install=("${command[@]}" install -y --no-install-recommends "${missing[@]}")
+  echo "packages: ${install[*]}"
+  # The lists of packages are fetched only when those at hand do not do.
+  if ! "${install[@]}" </dev/null; then
+    echo "packages: ${command[*]} update"
+    "${command[@]}" update </dev/null || return 1
+    echo "packages: ${install[*]}"
+    "${install[@]}" </dev/null || {
+      echo "packages: could not install ${missing[*]}" >&2
+      return 1
+    }
+  fi
+}
+
+# On a terminal ninja shows its progress; elsewhere only what fails or warns.
+parallax_build() {
+  local preset=$1
+  shift
+  local build=$parallax_root/build/$preset
+  local jobs=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
+  local log=$build/configure.log
+  mkdir -p "$build"
+  local configure=(cmake --preset "$preset" ${PARALLAX_CMAKE_ARGS[@]+"${PARALLAX_CMAKE_ARGS[@]}"})
+  echo "configure: ${configure[*]} (log: build/$preset/configure.log)"
+  if ! (cd "$parallax_root" && "${configure[@]}") >"$log" 2>&1; then
+    cat "$log" >&2
+    echo "configure: preset $preset failed" >&2
+    return 1
+  fi
+  sed -n 's/^-- //; /^libparallax [0-9]/,/^$/p' "$log"
+  local command=(cmake --build "$build" -j "$jobs")
+  if (($# > 0)); then
+    command+=(--target "$@")
+  fi
+  if [[ ! -t 1 ]]; then
+    command+=(-- --quiet)
+  fi
+  echo "build: cmake --build build/$preset -j $jobs ${*:+--target $*}"
+  local start=$SECONDS
+  if ! "${command[@]}"; then
+    echo "build: preset $preset failed" >&2
+    return 1
+  fi
+  echo "build: $preset is ready after $((SECONDS - start)) s"
+}

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * libparallax: exact, planned communication of dense and sparse gradients.
+ *
+ * This header is the whole contract. It is C11, C++11 and newer, and shows nothing of UCX, CUDA or
+ * the C++ runtime.
+ *
+ *   open -> register... -> commit -> { step_begin -> pull, push, reduce -> step_end }... -> close
+ *
+ * Threads. Any thread may call any function of a job, several at once, except that close must be
+ * the last call on it. A request has one waiter at a time. Callbacks run on library threads and
+ * must not call back into the job.
+ *
+ * Structs. Every struct opens with `size`, which the caller sets to sizeof(the struct). Zero is
+ * the default of every other field, so `parallax_options_t o = {.size = sizeof o};` is complete. A
+ * shorter struct (an older caller) is filled up with zeros; in a longer one (a newer caller) the
+ * tail must be zero, else the call answers PARALLAX_UNSUPPORTED. Fields are only ever appended.
+ *
+ * Errors. Functions return a status; the sentence that goes with it names the thing and the
+ * remedy: parallax_last_error() for the calling thread's last failed call, and
+ * parallax_request_error() for a request. No call ends the host process, and none outlives its
+ * deadline: a wait that would answers PARALLAX_TIMEOUT and says what is missing.
+ *
+ * Ownership. Buffers handed in a slice are borrowed until the request completes. Row results live
+ * until their request is released. Requests belong to the caller until parallax_request_release.
+ */
+#ifndef PARALLAX_PARALLAX_H_
+#define PARALLAX_PARALLAX_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define PARALLAX_VERSION_MAJOR 0
+#define PARALLAX_VERSION_MINOR 1
+#define PARALLAX_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define PARALLAX_API __attribute__((visibility("default")))
+#else
+#define PARALLAX_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Status ------------------------------------------------------------------------------- */
+
+typedef enum parallax_status {
+  PARALLAX_OK = 0,
+  PARALLAX_PENDING = 1,       /* parallax_request_test: not complete yet; not an error */
+  PARALLAX_INVALID = -1,      /* an argument is wrong; nothing was done */
+  PARALLAX_UNSUPPORTED = -2,  /* legal, but this build or version cannot do it; nothing was done */
+  PARALLAX_STATE = -3,        /* legal, but not now (register after commit, push after step_end) */
+  PARALLAX_TIMEOUT = -4,      /* the deadline passed; the error says who or what is missing */
+  PARALLAX_PEER_LOST = -5,    /* a rank died, went silent, or left; the job can only be closed */
+  PARALLAX_CANCELED = -6,     /* the request was cancelled */
+  PARALLAX_ABORTED = -7,      /* parallax_abort was called, here or on another rank */
+  PARALLAX_MISMATCH = -8,     /* ranks disagree; the error names variable, field and ranks */
+  PARALLAX_LIMIT = -9,        /* memory, descriptors or a bound given at registration exceeded */
+  PARALLAX_IO = -10,          /* a file or a socket failed */
+  PARALLAX_INTERNAL = -11     /* a bug of the library: please report it with the sentence */
+} parallax_status_t;
+
+/* A static string such as "PEER_LOST"; "UNKNOWN" for any other number. */
+PARALLAX_API const char *parallax_status_string(int status);
+
+/* The sentence of the calling thread's last failed call, "" if none failed. Valid until this
+ * thread's next call. */
+PARALLAX_API const char *parallax_last_error(void);
+
+/* The version of the library loaded: "0.1.0", and major * 10000 + minor * 100 + patch. */
+PARALLAX_API const char *parallax_version_string(void);
+PARALLAX_API uint32_t parallax_version(void);
+
+/* ---- Job ---------------------------------------------------------------------------------- */
+
+typedef struct parallax_job parallax_job_t;
+typedef struct parallax_request parallax_request_t;
+
+/* Bounds. */
+#define PARALLAX_NAME_MAX 127         /* bytes in a variable's or a host's name */
+#define PARALLAX_VARIABLES_MAX 4096   /* variables in a job */
+#define PARALLAX_REQUESTS_MAX 1024    /* requests not yet released, per job */
+#define PARALLAX_SLICES_MAX 256       /* slices in one call */
+
+/* A pin on the placement of managed variables. AUTO measures and plans. All pins train the same
+ * model; they differ in what crosses the wire. */
+typedef enum parallax_plan_mode {
+  PARALLAX_PLAN_AUTO = 0,    /* by form at first, from measured sparsity once settled */
+  PARALLAX_PLAN_HYBRID = 1,  /* variables with declared row ids sharded, the others mirrored */
+  PARALLAX_PLAN_PS = 2,      /* every managed variable sharded (parameter server) */
+  PARALLAX_PLAN_AR = 3       /* every managed variable mirrored, by its best replicated method */
+} parallax_plan_mode_t;
+
+/* Called by the meeting to exchange small blobs between all ranks, in the style of UCC: `send`
+ * holds `bytes` bytes; on return `recv` holds world * bytes, rank by rank. Blocks. Returns 0, or
+ * anything else for a failure. It is called on the thread that calls parallax_open. */
+typedef int (*parallax_allgather_fn)(void *context, const void *send, void *recv, size_t bytes);
+
+typedef struct parallax_options {
+  size_t size;
+  uint32_t rank;          /* 0 <= rank < world */
+  uint32_t world;         /* number of ranks; 0 means 1: one rank, no network, same calls */
+
+  /* How ranks meet (world > 1): exactly one of these two. */
+  const char *rendezvous; /* "inproc:NAME": ranks are threads of this process.
+                           * "file:DIR": a directory that every rank can write; processes. It must
+                           * be empty or new for each job; rank 0 removes it at close. */
+  parallax_allgather_fn allgather; /* the caller's own exchange; processes */
+  void *allgather_context;
+
+  /* What a host is. Ranks with one host name share memory if attaching proves it. NULL: the
+   * machine's own name. At most PARALLAX_NAME_MAX bytes. */
+  const char *host;
+  const char *transport;  /* between hosts: NULL or "ucx"; "shm" refuses ranks of other hosts */
+  const char *net_device; /* the interface UCX may use ("lo", "eth0"); NULL: lo if every rank's
+                           * machine is the same, else UCX's own choice */
+
+  uint32_t lease_ms;      /* a rank silent for longer is lost. 0: 5000 */
+  uint32_t timeout_ms;    /* deadline of open, commit and close, and of a wait that gives none.
+                           * 0: 120000 */
+  uint32_t plan_mode;     /* parallax_plan_mode_t; the same on every rank */
+  uint32_t plan_after_steps; /* steps measured before AUTO and AR settle. 0: 8 */
+  uint32_t deterministic; /* 1: results are bit for bit the same at any timing, placement, method
+                           * and shard count (ranks of a host in order, then hosts in order, from
+                           * +0, without FMA). Price: parts that arrive early are parked, which
+                           * costs a copy and memory, no bytes on the wire */
+  uint64_t memory_max_bytes; /* refuse at commit to reserve more per rank than this. 0: no limit */
+  uint32_t compute_threads; /* threads for merges and updates beside the progress thread. 0: none */
+  uint32_t manual_progress; /* 1: no progress thread; the caller drives parallax_progress at least
+                             * every third of lease_ms, or waits */
+} parallax_options_t;
+
+/* Meets the other ranks and returns when all are connected. Blocks up to timeout_ms.
+ * On success *job belongs to the caller, who ends it with parallax_close.
+ * INVALID, UNSUPPORTED, TIMEOUT (names ranks that never came), PEER_LOST, IO, LIMIT. */
+PARALLAX_API parallax_status_t parallax_open(const parallax_options_t *options,
+                                             parallax_job_t **job);
+
+/* Collective: checks that all ranks registered the same variables, places them, fills in initial
+ * values. After it the plan exists and no more can be registered. Blocks up to timeout_ms.
+ * MISMATCH names the first variable, the field and two ranks that differ, on every rank. */
+PARALLAX_API parallax_status_t parallax_commit(parallax_job_t *job);
+
+/* Ends the job on every rank: pending and later calls, here and there, return ABORTED with
+ * `reason` (may be NULL). Does not block. The job must still be closed. */
+PARALLAX_API parallax_status_t parallax_abort(parallax_job_t *job, const char *reason);
+
+/* Waits for all ranks to close, up to timeout_ms, then frees everything, whatever it returns;
+ * requests not released die with it. NULL is OK. PEER_LOST and TIMEOUT name who did not come. */
+PARALLAX_API parallax_status_t parallax_close(parallax_job_t *job);
+
+typedef struct parallax_job_info {
+  size_t size;
+  uint32_t rank, world;
+  uint32_t host, hosts;             /* index of this rank's host, number of hosts */
+  uint32_t local_rank, local_world; /* among the ranks of this host */
+  uint32_t variables;
+  uint32_t committed;               /* 1 after parallax_commit */
+  uint64_t step;                    /* last step begun, 0 before the first */
+  uint64_t step_committed;          /* last step committed here */
+  int32_t wait_fd;                  /* readable after a request completed, until the caller reads
+                                     * the 8 bytes (an eventfd); owned by the job */
+} parallax_job_info_t;
+
+/* Fills *info. Never blocks on a peer. */
+PARALLAX_API parallax_status_t parallax_query(parallax_job_t *job, parallax_job_info_t *info);
+
+/* Runs the engine once on the calling thread. Only needed with manual_progress. */
+PARALLAX_API parallax_status_t parallax_progress(parallax_job_t *job);
+
+/* ---- Variables ---------------------------------------------------------------------------- */
+
+typedef enum parallax_dtype {
+  PARALLAX_F32 = 0 /* others are UNSUPPORTED in this version */
+} parallax_dtype_t;
+
+typedef enum parallax_tag {
+  PARALLAX_AUTO = 0,   /* by the form of its slices: ids are declared when rows_max > 0 */
+  PARALLAX_DENSE = 1,  /* slices carry every row */
+  PARALLAX_SPARSE = 2  /* slices carry row ids and rows */
+} parallax_tag_t;
+
+typedef enum parallax_reduction {
+  PARALLAX_SUM = 0,
+  PARALLAX_MEAN_WORLD = 1,       /* sum / world */
+  PARALLAX_MEAN_CONTRIBUTORS = 2 /* sum / ranks that were not absent in the step */
+} parallax_reduction_t;
+
+/* Update rules, applied where the value lives. g is the reduced gradient, multiplied once by
+ * scale = float(mean factor * clip factor), computed in double; all else is float, without FMA.
+ * Rows that no rank touched in a step are left alone. */
+typedef enum parallax_rule {
+  PARALLAX_RULE_NONE = 0,   /* framework-held: the caller keeps the value and calls reduce */
+  PARALLAX_RULE_SGD = 1,    /* p -= lr * g                      (torch.optim.SGD, no momentum) */
+  PARALLAX_RULE_ADAGRAD = 2 /* s += g * g; p -= lr * g / (sqrt(s) + epsilon)
+                             * (torch.optim.Adagrad with lr_decay = 0, weight_decay = 0) */
+} parallax_rule_t;
+
+/* Initial values: a function of (seed, row, column) alone, the same under every placement.
+ *   mix(z):    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9; z = (z ^ z >> 27) * 0x94d049bb133111eb;
+ *              z ^ z >> 31                                   (splitmix64, Steele et al. 2014)
+ *   bits     = mix(mix(seed + 0x9e3779b97f4a7c15 * (row + 1)) + column)
+ *   unit     = (float)(bits >> 40) * 2^-24                   in [0, 1)
+ *   UNIFORM:   low + (high - low) * unit, in float */
+typedef enum parallax_init {
+  PARALLAX_INIT_CONSTANT = 0, /* every element is `low` */
+  PARALLAX_INIT_UNIFORM = 1
+} parallax_init_t;
+
+typedef struct parallax_variable {
+  size_t size;
+  const char *name;      /* unique in the job, 1..PARALLAX_NAME_MAX bytes */
+  uint64_t rows;         /* 1..2^32-1 */
+  uint64_t row_elements; /* 1..2^20; rows * row_elements * 4 < 2^48 */
+  uint32_t dtype;        /* parallax_dtype_t */
+  uint32_t tag;          /* parallax_tag_t */
+  uint32_t reduction;    /* parallax_reduction_t */
+  uint32_t rule;         /* parallax_rule_t */
+  uint64_t rows_max;     /* most rows in one slice of this variable. Required for SPARSE; declares
+                          * row ids for AUTO; must be 0 for DENSE. Bounds all staging memory */
+  uint32_t init;         /* parallax_init_t; managed variables only */
+  float init_low, init_high;
+  uint64_t init_seed;
+  float epsilon;                   /* ADAGRAD; 0: 1e-10, PyTorch's default */
+  float initial_accumulator_value; /* ADAGRAD */
+} parallax_variable_t;
+
+/* Registers one variable; the same calls in the same order on every rank, before commit.
+ * *id numbers the variables from 0. Does not block.
+ * INVALID names the field; STATE after commit; UNSUPPORTED for what this version lacks. */
+PARALLAX_API parallax_status_t parallax_register(parallax_job_t *job,
+                                                 const parallax_variable_t *variable,
+                                                 uint32_t *id);
+
+/* ---- Steps -------------------------------------------------------------------------------- */
+
+typedef enum parallax_form {
+  PARALLAX_FORM_DENSE = 0, /* values: rows x row_elements, row-major; ids unused */
+  PARALLAX_FORM_ROWS = 1   /* ids: row_count; values: row_count x row_elements, row-major */
+} parallax_form_t;
+
+typedef struct parallax_slice {
+  size_t size;
+  uint32_t variable;  /* from parallax_register */
+  uint32_t form;      /* parallax_form_t */
+  const int64_t *ids; /* row ids in 0..rows-1, duplicates allowed (their gradients are summed); may
+                       * be NULL when row_count is 0 */
+  uint64_t row_count; /* <= rows_max; 0 is legal */
+  void *values;       /* push: gradients, only read. pull: destination. reduce, dense: gradient in,
+                       * aggregate out. reduce, rows: gradients, only read. Aligned to 4 */
+} parallax_slice_t;
+
+/* Begins the next step and gives its number: 1, 2, 3, ... on every rank. A step may begin once
+ * step_end of the one before was called; that request may still be pending. Does not block. */
+PARALLAX_API parallax_status_t parallax_step_begin(parallax_job_t *job, uint64_t *step);
+
+/* Asks for values of managed variables as of the commit of step - 1. `slices` is copied; its
+ * buffers are borrowed until the request completes. One call for many variables makes one
+ * exchange. Pulls of a step may be posted until its step_end. Ranks of a host share the exchange:
+ * a rank's n-th pull call of a step is answered when every rank of its host made its n-th, or
+ * ended its step. Framework-held variables are INVALID here. */
+PARALLAX_API parallax_status_t parallax_pull(parallax_job_t *job, uint64_t step,
+                                             const parallax_slice_t *slices, size_t count,
+                                             parallax_request_t **request);
+
+/* Stages gradients of managed variables for `step`: nothing is applied before step_end's decision.
+ * At most one push per variable, rank and step; what is not pushed by step_end counts as absent.
+ * The request completes when the buffers may be reused. */
+PARALLAX_API parallax_status_t parallax_push(parallax_job_t *job, uint64_t step,
+                                             const parallax_slice_t *slices, size_t count,
+                                             parallax_request_t **request);
+
+/* Reduces gradients of framework-held variables over all ranks. The request completes when the
+ * aggregate is there: dense in place; rows through parallax_request_rows. At most one per variable,
+ * rank and step; a rank that did not call it by its step_end contributes zeros.
+ * Managed variables are INVALID here: push them. */
+PARALLAX_API parallax_status_t parallax_reduce(parallax_job_t *job, uint64_t step,
+                                               const parallax_slice_t *slices, size_t count,
+                                               parallax_request_t **request);
+
+typedef struct parallax_step_end_options {
+  size_t size;
+  float learning_rate; /* finite, >= 0, bit for bit the same on every rank, else the step is
+                        * discarded everywhere with MISMATCH */
+  float clip_norm;     /* > 0: scale = min(1, clip_norm / (norm + 1e-6)), norm over all pushed
+                        * gradients of managed variables after reduction
+                        * (torch.nn.utils.clip_grad_norm_); 0: no clipping. Same on every rank */
+  uint32_t found_inf;  /* 1: every rank discards this step (mixed-precision overflow) */
+  uint32_t absent;     /* 1: this rank had no batch; it is not a contributor */
+} parallax_step_end_options_t;
+
+/* Ends the step: one decision, then committed or discarded everywhere alike. Does not block; the
+ * request completes when the commit is applied on this rank. NULL options: all zero, which is a
+ * learning rate of 0. */
+PARALLAX_API parallax_status_t parallax_step_end(parallax_job_t *job, uint64_t step,
+                                                 const parallax_step_end_options_t *options,
+                                                 parallax_request_t **request);
+
+typedef struct parallax_step_info {
+  size_t size;
+  uint64_t step;
+  uint32_t committed;    /* 1: applied; 0: discarded (found_inf on some rank) */
+  uint32_t contributors; /* ranks that were not absent */
+  double gradient_norm;  /* 0 unless clip_norm was given */
+  double clip_scale;     /* 1 if nothing was clipped */
+  uint32_t plan_changed; /* 1: a new plan holds from step + 1 on */
+} parallax_step_info_t;
+
+/* ---- Collectives beside the steps --------------------------------------------------------- */
+
+/* Completes when every rank has called it. Matched by order among barriers. */
+PARALLAX_API parallax_status_t parallax_barrier(parallax_job_t *job, parallax_request_t **request);
+
+/* Copies `bytes` (<= 2^40) from `root` to every rank's buffer. Matched by order among broadcasts;
+ * sizes and roots that differ are a MISMATCH. */
+PARALLAX_API parallax_status_t parallax_broadcast(parallax_job_t *job, void *buffer, size_t bytes,
+                                                  uint32_t root, parallax_request_t **request);
+
+/* ---- Requests ----------------------------------------------------------------------------- */
+
+#define PARALLAX_WAIT_DEFAULT (-1) /* the job's timeout_ms */
+
+/* Waits until all `count` requests are complete or timeout_ms passed. OK when all completed OK;
+ * else the first failed one's status; TIMEOUT leaves the requests pending and names what is
+ * missing. A request with another waiter is STATE. */
+PARALLAX_API parallax_status_t parallax_wait(parallax_request_t *const *requests, size_t count,
+                                             int64_t timeout_ms);
+
+/* PENDING, or the request's final status. Never blocks. */
+PARALLAX_API parallax_status_t parallax_request_test(parallax_request_t *request);
+
+/* Asks to cancel. What other ranks wait for cannot be taken back: cancelling a pending request
+ * aborts the step, and with it the job, on every rank, with a sentence that says so; a complete
+ * one is left alone. Completion is the answer: wait for the request as usual. */
+PARALLAX_API parallax_status_t parallax_request_cancel(parallax_request_t *request);
+
+/* The sentence of a failed request, "" otherwise. Valid until release. */
+PARALLAX_API const char *parallax_request_error(parallax_request_t *request);
+
+/* The outcome of a completed step_end. STATE for another kind, or while pending. */
+PARALLAX_API parallax_status_t parallax_request_step(parallax_request_t *request,
+                                                     parallax_step_info_t *info);
+
+/* The union of rows of a completed reduce: *ids ascending, *values row_count x row_elements, both
+ * owned by the request until release. `index` counts the slices of the call. */
+PARALLAX_API parallax_status_t parallax_request_rows(parallax_request_t *request, size_t index,
+                                                     const int64_t **ids, const void **values,
+                                                     uint64_t *row_count);
+
+/* Frees a completed request. A pending one is STATE and stays. NULL is OK. */
+PARALLAX_API parallax_status_t parallax_request_release(parallax_request_t *request);
+
+/* ---- Explain ------------------------------------------------------------------------------ */
+
+typedef enum parallax_report {
+  PARALLAX_REPORT_PLAN = 0, /* per variable: method, alternatives with predicted bytes, why */
+  PARALLAX_REPORT_STATS = 1, /* counters of this rank: bytes and messages by peer class and kind */
+  PARALLAX_REPORT_TOPOLOGY = 2 /* hosts, ranks, NUMA nodes, caches, NICs */
+} parallax_report_t;
+
+/* Writes a JSON object, NUL-terminated, into buffer[*bytes] and sets *bytes to what it needs with
+ * the NUL. LIMIT when *bytes was too small (buffer may then be NULL). */
+PARALLAX_API parallax_status_t parallax_report(parallax_job_t *job, uint32_t report, char *buffer,
+                                               size_t *bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* PARALLAX_PARALLAX_H_ */

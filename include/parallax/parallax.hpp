@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RAII over parallax.h, and nothing besides: what a call does, which threads may call and how long
+// buffers are borrowed is said there. C++17. Failures are thrown as parallax::Error.
+//
+//   auto options = parallax::sized<parallax_options_t>();
+//   parallax::Job job(options);
+//   job.commit();
+//   uint64_t step = job.step_begin();
+//   job.pull(step, {slice}).wait();
+//
+// Lifetimes. A Request must be gone before its Job is closed or destroyed, because requests die
+// with the job; declare jobs first. Both are movable, not copyable; a moved-from one only takes a
+// new value or is destroyed.
+#ifndef PARALLAX_PARALLAX_HPP_
+#define PARALLAX_PARALLAX_HPP_
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "parallax/parallax.h"
+
+namespace parallax {
+
+// A failure: the status and the library's sentence.
+class Error : public std::runtime_error {
+ public:
+  Error(parallax_status_t status, const char* sentence)
+      : std::runtime_error(std::string(parallax_status_string(status)) + ": " + sentence),
+        status_(status) {}
+
+  parallax_status_t status() const noexcept { return status_; }
+
+ private:
+  parallax_status_t status_;
+};
+
+// Throws what the calling thread's last call answered, unless it is OK.
+inline void check(parallax_status_t status) {
+  if (status != PARALLAX_OK) throw Error(status, parallax_last_error());
+}
+
+// A struct of parallax.h with its size set and zero, the default, everywhere else.
+template <typename Struct>
+Struct sized() {
+  Struct zero = Struct();
+  zero.size = sizeof(Struct);
+  return zero;
+}
+
+class Request {
+ public:
+  // The union of rows of a reduce, owned by the request.
+  struct Rows {
+    const int64_t* ids;
+    const void* values;
+    uint64_t row_count;
+  };
+
+  Request() = default;
+  explicit Request(parallax_request_t* request) noexcept : request_(request) {}
+  Request(Request&& other) noexcept : request_(std::exchange(other.request_, nullptr)) {}
+  Request& operator=(Request&& other) noexcept {
+    if (this != &other) {
+      release();
+      request_ = std::exchange(other.request_, nullptr);
+    }
+    return *this;
+  }
+
+  // Waits up to the job's timeout_ms, because the buffers are borrowed; what is still pending then
+  // is cancelled, which aborts the job, and waited for once more.
+  ~Request() { release(); }
+
+  void wait(int64_t timeout_ms = PARALLAX_WAIT_DEFAULT) {
+    const parallax_status_t status = parallax_wait(&request_, 1, timeout_ms);
+    if (status != PARALLAX_OK) throw Error(status, sentence());
+  }
+
+  // True when it has completed; throws when it has failed.
+  bool test() {
+    const parallax_status_t status = parallax_request_test(request_);
+    if (status < 0) throw Error(status, sentence());
+    return status == PARALLAX_OK;
+  }
+
+  void cancel() { check(parallax_request_cancel(request_)); }
+  const char* error() const { return parallax_request_error(request_); }
+
+  parallax_step_info_t step_info() const {
+    auto info = sized<parallax_step_info_t>();
+    check(parallax_request_step(request_, &info));
+    return info;
+  }
+
+  Rows rows(size_t index) const {
+    Rows rows = {};
+    check(parallax_request_rows(request_, index, &rows.ids, &rows.values, &rows.row_count));
+    return rows;
+  }
+
+  parallax_request_t* get() const noexcept { return request_; }
+
+ private:
+  // The request's own sentence, or, where it is still pending, the call's.
+  const char* sentence() const {
+    const char* own = request_ == nullptr ? "" : parallax_request_error(request_);
+    return own[0] == '\0' ? parallax_last_error() : own;
+  }
+
+  void release() noexcept {
+    if (request_ == nullptr) return;
+    if (parallax_wait(&request_, 1, PARALLAX_WAIT_DEFAULT) == PARALLAX_TIMEOUT) {
+      parallax_request_cancel(request_);
+      parallax_wait(&request_, 1, PARALLAX_WAIT_DEFAULT);
+    }
+    parallax_request_release(std::exchange(request_, nullptr));
+  }
+
+  parallax_request_t* request_ = nullptr;
+};
+
+class Job {
+ public:
+  // Meets the other ranks. Blocks.
+  explicit Job(const parallax_options_t& options) { check(parallax_open(&options, &job_)); }
+  Job(Job&& other) noexcept : job_(std::exchange(other.job_, nullptr)) {}
+  Job& operator=(Job&& other) noexcept {
+    if (this != &other) {
+      parallax_close(job_);
+      job_ = std::exchange(other.job_, nullptr);
+    }
+    return *this;
+  }
+
+  // Closes as close() does, but says nothing of failures.
+  ~Job() { parallax_close(job_); }
+
+  uint32_t register_variable(const parallax_variable_t& variable) {
+    uint32_t id = 0;
+    check(parallax_register(job_, &variable, &id));
+    return id;
+  }
+
+  void commit() { check(parallax_commit(job_)); }
+
+  uint64_t step_begin() {
+    uint64_t step = 0;
+    check(parallax_step_begin(job_, &step));
+    return step;
+  }
+
+  Request pull(uint64_t step, const parallax_slice_t* slices, size_t count) {
+    return request([&](auto** out) { return parallax_pull(job_, step, slices, count, out); });
+  }
+  Request pull(uint64_t step, std::initializer_list<parallax_slice_t> slices) {
+    return pull(step, slices.begin(), slices.size());
+  }
+
+  Request push(uint64_t step, const parallax_slice_t* slices, size_t count) {
+    return request([&](auto** out) { return parallax_push(job_, step, slices, count, out); });
+  }
+  Request push(uint64_t step, std::initializer_list<parallax_slice_t> slices) {
+    return push(step, slices.begin(), slices.size());
+  }
+
+  Request reduce(uint64_t step, const parallax_slice_t* slices, size_t count) {
+    return request([&](auto** out) { return parallax_reduce(job_, step, slices, count, out); });
+  }
+  Request reduce(uint64_t step, std::initializer_list<parallax_slice_t> slices) {
+    return reduce(step, slices.begin(), slices.size());
+  }
+
+  Request step_end(uint64_t step, const parallax_step_end_options_t& options) {
+    return request([&](auto** out) { return parallax_step_end(job_, step, &options, out); });
+  }
+
+  Request barrier() {
+    return request([&](auto** out) { return parallax_barrier(job_, out); });
+  }
+
+  Request broadcast(void* buffer, size_t bytes, uint32_t root) {
+    return request([&](auto** out) { return parallax_broadcast(job_, buffer, bytes, root, out); });
+  }
+
+  parallax_job_info_t query() const {
+    auto info = sized<parallax_job_info_t>();
+    check(parallax_query(job_, &info));
+    return info;
+  }
+
+  // The JSON of a report. It may grow between two calls, so it is asked for until it fits.
+  std::string report(parallax_report_t kind) const {
+    std::string text;
+    size_t bytes = 0;
+    parallax_status_t status = parallax_report(job_, kind, nullptr, &bytes);
+    while (status == PARALLAX_LIMIT) {
+      text.resize(bytes);
+      status = parallax_report(job_, kind, text.data(), &bytes);
+    }
+    check(status);
+    text.resize(bytes - 1);
+    return text;
+  }
+
+  // Runs the engine once; only needed with manual_progress.
+  void progress() { check(parallax_progress(job_)); }
+
+  void abort(const char* reason) { check(parallax_abort(job_, reason)); }
+
+  // Waits for all ranks; the job is gone whether or not this throws.
+  void close() { check(parallax_close(std::exchange(job_, nullptr))); }
+
+  parallax_job_t* get() const noexcept { return job_; }
+
+ private:
+  template <typename Call>
+  static Request request(Call call) {
+    parallax_request_t* out = nullptr;
+    check(call(&out));
+    return Request(out);
+  }
+
+  parallax_job_t* job_ = nullptr;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_PARALLAX_HPP_

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// Folding of rows and dense slices. See fold.h.
+#include "aggregate/fold.h"
+
+#include <algorithm>
+
+#include "aggregate/row_kernels.h"
+#include "base/check.h"
+
+namespace parallax {
+
+void Parking::lay_out(Arena& arena, uint32_t sources, size_t bytes_max) {
+  bytes_ = arena.take<std::byte>(bytes_max);
+  heads_ = arena.take<uint64_t>(sources);
+  tails_ = arena.take<uint64_t>(sources);
+}
+
+void Parking::clear() {
+  used_ = 0;
+  std::fill(heads_.begin(), heads_.end(), kEnd);
+  std::fill(tails_.begin(), tails_.end(), kEnd);
+}
+
+bool Parking::park(uint32_t source, uint64_t first, uint32_t count,
+                   std::span<const std::byte> payload) {
+  const size_t bytes = bytes_for_part(payload.size());
+  if (bytes > bytes_.size() - used_) return false;
+  const uint64_t at = used_;
+  used_ += bytes;
+  Node& node = *reinterpret_cast<Node*>(bytes_.data() + at);
+  node = {first, kEnd, count, static_cast<uint32_t>(payload.size())};
+  if (!payload.empty()) {
+    std::memcpy(bytes_.data() + at + sizeof(Node), payload.data(), payload.size());
+  }
+  if (heads_[source] == kEnd) {
+    heads_[source] = at;
+  } else {
+    reinterpret_cast<Node*>(bytes_.data() + tails_[source])->next = at;
+  }
+  tails_[source] = at;
+  return true;
+}
+
+void FoldSources::lay_out(Arena& arena, uint32_t sources, bool ordered) {
+  ended_ = arena.take<uint8_t>(sources);
+  ordered_ = ordered;
+}
+
+void FoldSources::clear() {
+  std::fill(ended_.begin(), ended_.end(), uint8_t{0});
+  ended_count_ = 0;
+  turn_ = 0;
+}
+
+bool FoldSources::end(uint32_t source) {
+  if (ended_[source] != 0) return false;
+  ended_[source] = 1;
+  ++ended_count_;
+  return true;
+}
+
+bool FoldSources::advance() {
+  if (!ordered_ || turn_ == ended_.size() || ended_[turn_] == 0) return false;
+  return ++turn_ < ended_.size();
+}
+
+// ---- rows
+
+void RowFold::lay_out(Arena& arena, const RowFoldOptions& options) {
+  options_ = options;
+  sources_.lay_out(arena, options.sources, options.ordered);
+  index_.lay_out(arena, options.rows_max);
+  positions_ = arena.take<uint32_t>(options.rows_max);
+  values_ = arena.take<float>(options.rows_max * options.row_elements);
+  // One part per message; a message carries one row at least.
+  const size_t row_bytes = Parking::bytes_for_part(4 + sizeof(float) * options.row_elements);
+  const uint64_t parked_rows =
+      options.ordered ? (options.sources - 1) * options.source_rows_max : 0;
+  parking_.lay_out(arena, options.sources, parked_rows * row_bytes);
+}
+
+void RowFold::clear() {
+  sources_.clear();
+  index_.clear();
+  parking_.clear();
+}
+
+bool RowFold::add(uint32_t source, uint32_t count, std::span<const std::byte> payload) {
+  const size_t row_bytes = sizeof(uint32_t) + sizeof(float) * options_.row_elements;
+  if (payload.size() != count * row_bytes || !sources_.known(source)) return false;
+  if (sources_.ended(source)) return false;
+  if (count == 0) return true;
+  if (sources_.admits(source)) return sum(count, payload);
+  return parking_.park(source, 0, count, payload);
+}
+
+bool RowFold::sum(uint32_t count, std::span<const std::byte> payload) {
+  const std::byte* positions = payload.data();
+  const std::byte* values = positions + sizeof(uint32_t) * count;
+  const size_t elements = options_.row_elements;
+  for (uint32_t i = 0; i < count; ++i) {
+    uint32_t position;
+    std::memcpy(&position, positions + i * sizeof position, sizeof position);
+    bool inserted;
+    const uint32_t slot = index_.find_or_insert(position, &inserted);
+    if (slot == kNoSlot) return false;
+    float* row = &values_[slot * elements];
+    const std::byte* addend = values + i * elements * sizeof(float);
+    if (inserted) {
+      positions_[slot] = position;
+      start_sum(row, addend, elements);
+    } else {
+      add_to_sum(row, addend, elements);
+    }
+  }
+  return true;
+}
+
+void RowFold::end(uint32_t source) {
+  if (!sources_.end(source)) return;
+  while (sources_.advance()) {
+    parking_.drain(sources_.turn(), [this](const Parking::Part& part) {
+      PARALLAX_CHECK(sum(part.count, part.payload));
+    });
+  }
+}
+
+// ---- dense
+
+void DenseFold::lay_out(Arena& arena, std::span<const Range> ranges, uint32_t sources,
+                        bool ordered) {
+  ranges_.assign(ranges.begin(), ranges.end());
+  offsets_.clear();
+  blocks_.clear();
+  uint64_t elements = 0;
+  uint64_t blocks = 0;
+  for (const Range& range : ranges_) {
+    offsets_.push_back(elements);
+    blocks_.push_back(blocks);
+    const uint64_t range_blocks = (range.count + kBlockElements - 1) / kBlockElements;
+    blocks += range_blocks;
+    elements += range_blocks * kBlockElements;
+  }
+  sources_.lay_out(arena, sources, ordered);
+  values_ = arena.take<float>(elements);
+  touched_ = arena.take<uint8_t>(blocks);
+  const uint64_t parked_blocks = ordered ? (sources - 1) * blocks : 0;
+  parking_.lay_out(arena, sources,
+                   parked_blocks * Parking::bytes_for_part(kBlockElements * sizeof(float)));
+}
+
+void DenseFold::clear() {
+  sources_.clear();
+  parking_.clear();
+  std::fill(touched_.begin(), touched_.end(), uint8_t{0});
+  contributed_ = false;
+}
+
+size_t DenseFold::find_range(uint64_t first, uint32_t count) const {
+  const auto after =
+      std::upper_bound(ranges_.begin(), ranges_.end(), first,
+                       [](uint64_t element, const Range& range) { return element < range.first; });
+  if (after == ranges_.begin()) return ranges_.size();
+  const Range& range = *(after - 1);
+  const uint64_t offset = first - range.first;
+  const bool inside = offset < range.count && count <= range.count - offset;
+  const bool whole_blocks = offset % kBlockElements == 0 &&
+                            (count % kBlockElements == 0 || offset + count == range.count);
+  return inside && whole_blocks ? static_cast<size_t>(after - 1 - ranges_.begin()) : ranges_.size();
+}
+
+bool DenseFold::add(uint32_t source, uint64_t first, uint32_t count,
+                    std::span<const std::byte> payload) {
+  if (payload.size() != count * sizeof(float) || !sources_.known(source)) return false;
+  if (sources_.ended(source)) return false;
+  if (count == 0) return true;
+  if (sources_.admits(source)) return sum(first, count, payload);
+  return find_range(first, count) < ranges_.size() && parking_.park(source, first, count, payload);
+}
+
+bool DenseFold::sum(uint64_t first, uint32_t count, std::span<const std::byte> payload) {
+  const size_t at = find_range(first, count);
+  if (at == ranges_.size()) return false;
+  contributed_ = true;
+  const uint64_t offset = first - ranges_[at].first;
+  float* values = &values_[offsets_[at] + offset];
+  uint8_t* touched = &touched_[blocks_[at] + offset / kBlockElements];
+  const std::byte* addend = payload.data();
+  for (uint64_t done = 0; done < count; done += kBlockElements, ++touched) {
+    const size_t elements = std::min<uint64_t>(kBlockElements, count - done);
+    if (*touched == 0) {
+      *touched = 1;
+      start_sum(values + done, addend + done * sizeof(float), elements);
+    } else {
+      add_to_sum(values + done, addend + done * sizeof(float), elements);
+    }
+  }
+  return true;
+}
+
+void DenseFold::end(uint32_t source) {
+  if (!sources_.end(source)) return;
+  while (sources_.advance()) {
+    parking_.drain(sources_.turn(), [this](const Parking::Part& part) {
+      PARALLAX_CHECK(sum(part.first, part.count, part.payload));
+    });
+  }
+  if (!complete() || !contributed_) return;
+  for (size_t block = 0; block < touched_.size(); ++block) {
+    if (touched_[block] == 0) {
+      std::fill_n(&values_[block * kBlockElements], kBlockElements, 0.0f);
+    }
+  }
+}
+
+}  // namespace parallax

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Folds: the sum of what several sources send for one variable in one step, taken as it arrives.
+// The same two classes serve at both levels: ranks of a host, then hosts.
+//
+// By default parts are added in the order of their arrival. An `ordered` fold adds source 0 first,
+// then 1, 2, ...; what comes early is parked (a copy) until its turn, so the sum is bit for bit the
+// same at any timing. Every accumulator starts at +0; adding what a source does not have is then
+// the same as adding zeros (+0 + x is never -0), which makes rows, dense slices and absent ranks
+// agree.
+//
+// Positions, counts and bytes come from peers: add() returns false, having changed nothing that
+// matters, when they do not fit. Owned by the engine's owner; nothing allocates after lay_out.
+#ifndef PARALLAX_AGGREGATE_FOLD_H_
+#define PARALLAX_AGGREGATE_FOLD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "aggregate/row_index.h"
+#include "base/arena.h"
+#include "variable/partition.h"
+
+namespace parallax {
+
+// Parts that wait for their turn, one list per source in a bump buffer of fixed size.
+class Parking {
+ public:
+  struct Part {
+    uint64_t first;
+    uint32_t count;
+    std::span<const std::byte> payload;
+  };
+
+  void lay_out(Arena& arena, uint32_t sources, size_t bytes_max);
+  void clear();
+  // False when the bound is passed.
+  bool park(uint32_t source, uint64_t first, uint32_t count, std::span<const std::byte> payload);
+  // Calls visit(part) for each part of a source in order of arrival.
+  template <typename Visit>
+  void drain(uint32_t source, Visit visit) {
+    for (uint64_t at = heads_[source]; at != kEnd;) {
+      const Node& node = *reinterpret_cast<const Node*>(bytes_.data() + at);
+      visit(Part{node.first, node.count, bytes_.subspan(at + sizeof(Node), node.payload_bytes)});
+      at = node.next;
+    }
+    heads_[source] = tails_[source] = kEnd;
+  }
+  static size_t bytes_for_part(size_t payload_bytes) {
+    return sizeof(Node) + (payload_bytes + 7) / 8 * 8;
+  }
+
+ private:
+  static constexpr uint64_t kEnd = UINT64_MAX;
+  struct Node {
+    uint64_t first;
+    uint64_t next;
+    uint32_t count;
+    uint32_t payload_bytes;
+  };
+
+  std::span<std::byte> bytes_;
+  size_t used_ = 0;
+  std::span<uint64_t> heads_, tails_;
+};
+
+// What both folds share: who has ended, whose turn it is.
+class FoldSources {
+ public:
+  void lay_out(Arena& arena, uint32_t sources, bool ordered);
+  void clear();
+  bool ordered() const { return ordered_; }
+  bool admits(uint32_t source) const { return !ordered_ || source == turn_; }
+  bool known(uint32_t source) const { return source < ended_.size(); }
+  bool ended(uint32_t source) const { return ended_[source] != 0; }
+  bool complete() const { return ended_count_ == ended_.size(); }
+  // True if the source had not ended before.
+  bool end(uint32_t source);
+  // Moves the turn past sources that have ended; true if a source got its turn by this.
+  bool advance();
+  uint32_t turn() const { return turn_; }
+
+ private:
+  std::span<uint8_t> ended_;
+  uint32_t ended_count_ = 0;
+  uint32_t turn_ = 0;
+  bool ordered_ = false;
+};
+
+struct RowFoldOptions {
+  uint32_t sources = 1;
+  uint64_t rows_max = 0;         // distinct rows in all
+  uint64_t source_rows_max = 0;  // rows of one source: bounds what is parked
+  uint32_t row_elements = 1;
+  bool ordered = false;
+};
+
+class RowFold {
+ public:
+  void lay_out(Arena& arena, const RowFoldOptions& options);
+  void clear();
+
+  // `count` rows: payload is count uint32 positions, then count x row_elements floats.
+  [[nodiscard]] bool add(uint32_t source, uint32_t count, std::span<const std::byte> payload);
+  // The source has nothing more to give.
+  void end(uint32_t source);
+  bool ended(uint32_t source) const { return sources_.ended(source); }
+  bool complete() const { return sources_.complete(); }
+  bool contributed() const { return row_count() > 0; }
+
+  // Once complete: distinct rows in order of first arrival.
+  uint32_t row_count() const { return index_.size(); }
+  const uint32_t* positions() const { return positions_.data(); }
+  const float* values() const { return values_.data(); }
+  const float* row(uint32_t slot) const { return &values_[size_t{slot} * options_.row_elements]; }
+
+ private:
+  [[nodiscard]] bool sum(uint32_t count, std::span<const std::byte> payload);
+
+  RowFoldOptions options_;
+  FoldSources sources_;
+  RowIndex index_;
+  Parking parking_;
+  std::span<uint32_t> positions_;
+  std::span<float> values_;
+};
+
+class DenseFold {
+ public:
+  // `ranges` (of the flattened variable, disjoint, each starting at a multiple of kBlockElements):
+  // what this fold covers.
+  void lay_out(Arena& arena, std::span<const Range> ranges, uint32_t sources, bool ordered);
+  void clear();
+
+  // `count` floats from element `first` on, within one of the ranges, in whole blocks.
+  [[nodiscard]] bool add(uint32_t source, uint64_t first, uint32_t count,
+                         std::span<const std::byte> payload);
+  void end(uint32_t source);
+  bool ended(uint32_t source) const { return sources_.ended(source); }
+  bool complete() const { return sources_.complete(); }
+  bool contributed() const { return contributed_; }
+
+  // Once complete: element 0 of range i. Blocks nobody sent are zero.
+  const float* range_values(size_t i) const { return values_.data() + offsets_[i]; }
+  std::span<const Range> ranges() const { return ranges_; }
+
+ private:
+  [[nodiscard]] bool sum(uint64_t first, uint32_t count, std::span<const std::byte> payload);
+  // Index of the range that holds [first, first + count), or ranges_.size().
+  size_t find_range(uint64_t first, uint32_t count) const;
+
+  FoldSources sources_;
+  Parking parking_;
+  std::vector<Range> ranges_;      // ascending
+  std::vector<uint64_t> offsets_;  // of each range in values_
+  std::vector<uint64_t> blocks_;   // of each range in touched_
+  std::span<float> values_;
+  std::span<uint8_t> touched_;
+  bool contributed_ = false;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_AGGREGATE_FOLD_H_

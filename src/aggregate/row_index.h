@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// RowIndex: position -> slot, open addressing over a fixed table of at least twice the bound, so a
+// probe is short and nothing is ever allocated. Cleared by counting up a stamp. The table is sized
+// at commit; find_or_insert of a new key past the bound says so instead of growing.
+#ifndef PARALLAX_AGGREGATE_ROW_INDEX_H_
+#define PARALLAX_AGGREGATE_ROW_INDEX_H_
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <span>
+
+#include "base/arena.h"
+
+namespace parallax {
+
+inline constexpr uint32_t kNoSlot = UINT32_MAX;
+
+class RowIndex {
+ public:
+  void lay_out(Arena& arena, uint64_t slots_max) {
+    const int bits = std::bit_width(std::max<uint64_t>(slots_max, 8) * 2 - 1);
+    entries_ = arena.take<Entry>(uint64_t{1} << bits);
+    mask_ = static_cast<uint32_t>((uint64_t{1} << bits) - 1);
+    shift_ = 32 - std::min(bits, 32);
+    slots_max_ = slots_max;
+  }
+
+  void clear() {
+    size_ = 0;
+    if (++stamp_ == 0) {  // after 2^32 steps the old stamps mean something again
+      std::fill(entries_.begin(), entries_.end(), Entry{});
+      stamp_ = 1;
+    }
+  }
+
+  uint32_t size() const { return size_; }
+
+  uint32_t find(uint32_t position) const {
+    for (uint32_t at = hash(position);; ++at) {
+      const Entry& entry = entries_[at & mask_];
+      if (entry.stamp != stamp_) return kNoSlot;
+      if (entry.position == position) return entry.slot;
+    }
+  }
+
+  // The slot of a position; a new one gets slot size(). kNoSlot when the bound is reached.
+  uint32_t find_or_insert(uint32_t position, bool* inserted) {
+    for (uint32_t at = hash(position);; ++at) {
+      Entry& entry = entries_[at & mask_];
+      if (entry.stamp == stamp_ && entry.position == position) {
+        *inserted = false;
+        return entry.slot;
+      }
+      if (entry.stamp != stamp_) {
+        *inserted = true;
+        if (size_ == slots_max_) return kNoSlot;
+        entry = {stamp_, position, size_};
+        return size_++;
+      }
+    }
+  }
+
+ private:
+  struct Entry {
+    uint32_t stamp = 0;
+    uint32_t position = 0;
+    uint32_t slot = 0;
+  };
+
+  // Fibonacci hashing (Knuth 6.4): the top bits of a product.
+  uint32_t hash(uint32_t position) const { return position * 2654435769u >> shift_; }
+
+  std::span<Entry> entries_;
+  uint32_t mask_ = 0;
+  int shift_ = 0;
+  uint32_t stamp_ = 1;
+  uint32_t size_ = 0;
+  uint64_t slots_max_ = 0;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_AGGREGATE_ROW_INDEX_H_

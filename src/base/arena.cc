@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arena's reservation: anonymous memory without commitment.
+#include "base/arena.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace parallax {
+
+Arena::~Arena() {
+  if (base_ != nullptr) munmap(base_, reserved_bytes_);
+}
+
+Status Arena::reserve(size_t bytes) {
+  PARALLAX_CHECK(base_ == nullptr);
+  if (bytes == 0) bytes = kArenaAlignmentBytes;  // mmap refuses 0
+  void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) {
+    return limit("cannot reserve " + std::to_string(bytes) + " bytes of address space: " +
+                 std::strerror(errno) + "; lower rows_max or raise ulimit -v");
+  }
+  base_ = static_cast<std::byte*>(base);
+  reserved_bytes_ = bytes;
+  used_bytes_ = 0;
+  return {};
+}
+
+void* Arena::take_bytes(size_t bytes) {
+  if (base_ == nullptr) {  // measuring
+    used_bytes_ += bytes;
+    return nullptr;
+  }
+  PARALLAX_CHECK(bytes <= reserved_bytes_ - used_bytes_);
+  void* taken = base_ + used_bytes_;
+  used_bytes_ += bytes;
+  return taken;
+}
+
+}  // namespace parallax

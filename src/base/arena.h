@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arena: one reservation of address space, handed out front to back and given back whole. The bound
+// of everything a job may stage is known at commit, so it is reserved then; pages cost memory only
+// once touched, and a step never allocates. Before reserve() an arena only measures: take() adds up
+// and answers null spans, so that one piece of code both sizes and lays out what it needs.
+// Not thread-safe: the engine's owner alone uses it.
+#ifndef PARALLAX_BASE_ARENA_H_
+#define PARALLAX_BASE_ARENA_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/status.h"
+
+namespace parallax {
+
+inline constexpr size_t kArenaAlignmentBytes = 64;  // a cache line
+
+class Arena {
+ public:
+  Arena() = default;
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  // Bytes that an array of `count` elements takes from an arena.
+  template <typename T>
+  static constexpr size_t bytes_for(size_t count) {
+    return (count * sizeof(T) + kArenaAlignmentBytes - 1) / kArenaAlignmentBytes *
+           kArenaAlignmentBytes;
+  }
+
+  // Reserves `bytes` of zeroed address space and starts over. LIMIT when the kernel refuses.
+  Status reserve(size_t bytes);
+
+  // `count` zeroed elements, aligned to a cache line; checks that the reservation holds them.
+  template <typename T>
+  std::span<T> take(size_t count) {
+    return {static_cast<T*>(take_bytes(bytes_for<T>(count))), count};
+  }
+
+  size_t reserved_bytes() const { return reserved_bytes_; }
+  size_t used_bytes() const { return used_bytes_; }
+
+ private:
+  void* take_bytes(size_t bytes);
+
+  std::byte* base_ = nullptr;
+  size_t reserved_bytes_ = 0;
+  size_t used_bytes_ = 0;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_BASE_ARENA_H_

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compute pool. See compute.h.
+#include "base/compute.h"
+
+namespace parallax {
+
+namespace {
+
+void append(ComputeJob*& head, ComputeJob*& tail, ComputeJob& job) {
+  job.next = nullptr;
+  (tail == nullptr ? head : tail->next) = &job;
+  tail = &job;
+}
+
+ComputeJob* take(ComputeJob*& head, ComputeJob*& tail) {
+  ComputeJob* job = head;
+  if (job != nullptr) head = job->next;
+  if (head == nullptr) tail = nullptr;
+  return job;
+}
+
+}  // namespace
+
+ThreadCompute::ThreadCompute(unsigned threads, std::function<void()> wake)
+    : wake_(std::move(wake)) {
+  for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+}
+
+ThreadCompute::~ThreadCompute() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  queued_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ThreadCompute::submit(ComputeJob& job) {
+  {
+    const std::lock_guard lock(mutex_);
+    append(queue_head_, queue_tail_, job);
+  }
+  queued_.notify_one();
+}
+
+ComputeJob* ThreadCompute::take_done() {
+  const std::lock_guard lock(mutex_);
+  return take(done_head_, done_tail_);
+}
+
+void ThreadCompute::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    queued_.wait(lock, [this] { return stopping_ || queue_head_ != nullptr; });
+    if (stopping_) return;
+    ComputeJob* job = take(queue_head_, queue_tail_);
+    lock.unlock();
+    job->run(*job);
+    lock.lock();
+    append(done_head_, done_tail_, *job);
+    lock.unlock();
+    wake_();
+    lock.lock();
+  }
+}
+
+}  // namespace parallax

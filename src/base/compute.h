@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compute: where the engine's heavy work (merging a slice, applying an update) is done. A job owns
+// what it touches from submit() until it is handed back by take_done(), which only the engine's
+// owner calls. Drivers: InlineCompute (at once, on the caller), ThreadCompute (a small pool), and
+// the simulator's, which charges virtual time.
+#ifndef PARALLAX_BASE_COMPUTE_H_
+#define PARALLAX_BASE_COMPUTE_H_
+
+#include <condition_variable>
+#include <cstddef>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace parallax {
+
+// A unit of work, embedded in the state machine that needs it; reused, never allocated in a step.
+struct ComputeJob {
+  void (*run)(ComputeJob& job) = nullptr;   // on a pool thread; must not throw
+  void (*done)(ComputeJob& job) = nullptr;  // on the engine's owner
+  void* context = nullptr;
+  size_t cost_bytes = 0;  // memory it moves, for the simulator
+  ComputeJob* next = nullptr;
+};
+
+class Compute {
+ public:
+  virtual ~Compute() = default;
+  virtual void submit(ComputeJob& job) = 0;
+  // A finished job, or null. Its done() is for the caller to run.
+  virtual ComputeJob* take_done() = 0;
+};
+
+class InlineCompute final : public Compute {
+ public:
+  void submit(ComputeJob& job) override {
+    job.run(job);
+    job.next = nullptr;
+    (tail_ == nullptr ? head_ : tail_->next) = &job;
+    tail_ = &job;
+  }
+  ComputeJob* take_done() override {
+    ComputeJob* job = head_;
+    if (job != nullptr) head_ = job->next;
+    if (head_ == nullptr) tail_ = nullptr;
+    return job;
+  }
+
+ private:
+  ComputeJob* head_ = nullptr;
+  ComputeJob* tail_ = nullptr;
+};
+
+class ThreadCompute final : public Compute {
+ public:
+  // `wake` is called from pool threads after a job is done, to wake the engine's owner.
+  ThreadCompute(unsigned threads, std::function<void()> wake);
+  ~ThreadCompute() override;  // waits for jobs under way; those queued are dropped
+  void submit(ComputeJob& job) override;
+  ComputeJob* take_done() override;
+
+ private:
+  void work();
+
+  std::mutex mutex_;
+  std::condition_variable queued_;
+  ComputeJob* queue_head_ = nullptr;  // guarded by mutex_, as all below
+  ComputeJob* queue_tail_ = nullptr;
+  ComputeJob* done_head_ = nullptr;
+  ComputeJob* done_tail_ = nullptr;
+  bool stopping_ = false;
+  std::function<void()> wake_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_BASE_COMPUTE_H_

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Boundary: what every function of the C ABI does around its body: structs of any size are taken in
+// and given out, exceptions end here, and the sentence of a failure is kept for the calling thread.
+// Any thread; nothing blocks.
+#ifndef PARALLAX_CAPI_BOUNDARY_H_
+#define PARALLAX_CAPI_BOUNDARY_H_
+
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+
+#include "base/status.h"
+#include "parallax/parallax.h"
+#include "step/job.h"
+#include "step/request.h"
+
+struct parallax_job {
+  std::unique_ptr<parallax::Job> job;
+};
+
+namespace parallax {
+
+// Keeps the sentence of a failure and returns its code.
+parallax_status_t report_status(const Status& status) noexcept;
+parallax_status_t report_exception(const char* call) noexcept;
+
+// Runs a body that returns a Status; nothing it throws passes.
+template <typename Body>
+parallax_status_t guarded(const char* call, Body body) noexcept {
+  try {
+    return report_status(body());
+  } catch (...) {
+    return report_exception(call);
+  }
+}
+
+// Copies a caller's struct into ours: a shorter one is filled up with zeros, a longer one must end
+// in zeros. `what` names it: "open: options".
+template <typename Struct>
+Status take_struct(const Struct* in, const char* what, Struct* out) {
+  if (in == nullptr) return invalid(std::string(what) + " is null");
+  if (reinterpret_cast<uintptr_t>(in) % alignof(Struct) != 0) {
+    return invalid(std::string(what) + " is not aligned to " + std::to_string(alignof(Struct)));
+  }
+  const size_t size = in->size;
+  constexpr size_t kSizeMax = 65536;
+  if (size < sizeof(size_t) || size > kSizeMax) {
+    return invalid(std::string(what) + ": size is " + std::to_string(size) +
+                   "; set it to sizeof the struct");
+  }
+  *out = Struct();
+  std::memcpy(static_cast<void*>(out), in, size < sizeof *out ? size : sizeof *out);
+  out->size = sizeof *out;
+  const auto* bytes = reinterpret_cast<const unsigned char*>(in);
+  for (size_t i = sizeof *out; i < size; ++i) {
+    if (bytes[i] != 0) {
+      return unsupported(std::string(what) + ": byte " + std::to_string(i) +
+                         " belongs to a newer version and is not zero; load a newer libparallax");
+    }
+  }
+  return {};
+}
+
+// Copies ours into a caller's struct of any size, as far as it goes.
+template <typename Struct>
+Status give_struct(const Struct& in, const char* what, Struct* out) {
+  if (out == nullptr) return invalid(std::string(what) + " is null");
+  const size_t size = out->size;
+  if (size < sizeof(size_t)) {
+    return invalid(std::string(what) + ": size is " + std::to_string(size) +
+                   "; set it to sizeof the struct");
+  }
+  std::memcpy(static_cast<void*>(out), &in, size < sizeof in ? size : sizeof in);
+  out->size = size;
+  return {};
+}
+
+inline Status check_job(const parallax_job_t* job, const char* call) {
+  return job == nullptr ? invalid(std::string(call) + ": job is null") : Status();
+}
+
+// The C ABI's request is the engine's, under another name.
+inline parallax_request_t* to_c(Request* request) {
+  return reinterpret_cast<parallax_request_t*>(request);
+}
+inline Request* from_c(parallax_request_t* request) { return reinterpret_cast<Request*>(request); }
+inline Job& job_of(const Request& request) { return *static_cast<Job*>(request.owner); }
+
+// Posts a call to the engine and hands out its request.
+template <typename Post>
+Status post(parallax_job_t* job, const char* call, parallax_request_t** request, Post post_call) {
+  PARALLAX_RETURN_IF_ERROR(check_job(job, call));
+  if (request == nullptr) return invalid(std::string(call) + ": request is null");
+  Request* posted = nullptr;
+  PARALLAX_RETURN_IF_ERROR(job->job->progress().call([&](Engine& engine) {
+    const Status status = post_call(engine, &posted);
+    if (status.ok()) posted->owner = job->job.get();
+    return status;
+  }));
+  *request = to_c(posted);
+  return {};
+}
+
+}  // namespace parallax
+
+#endif  // PARALLAX_CAPI_BOUNDARY_H_

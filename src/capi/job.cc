@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// C ABI: the life of a job, and its variables. Contracts in parallax.h.
+#include "capi/boundary.h"
+
+namespace parallax {
+
+namespace {
+
+// Waits for a request of ours and gives its outcome.
+Status wait_for(Job& job, Request* request, const char* call) {
+  const int64_t deadline_ns = job.clock().now_ns() + job.timeout_ns();
+  if (!job.progress().wait({&request, 1}, deadline_ns)) {
+    return timed_out(std::string(call) + ": after " +
+                     std::to_string(job.timeout_ns() / kNanosecondsPerMillisecond) + " ms " +
+                     job.progress().look([&](const Engine& engine) {
+                       return engine.describe_missing(*request);
+                     }));
+  }
+  const Status status = request->status;
+  const Status released =
+      job.progress().call([&](Engine& engine) { return engine.release(request); });
+  return status.ok() ? released : status;
+}
+
+}  // namespace
+
+}  // namespace parallax
+
+using parallax::Engine;
+using parallax::Status;
+
+extern "C" {
+
+parallax_status_t parallax_open(const parallax_options_t* options, parallax_job_t** job) {
+  return parallax::guarded("open", [&]() -> Status {
+    if (job == nullptr) return parallax::invalid("open: job is null");
+    *job = nullptr;
+    parallax_options_t full;
+    PARALLAX_RETURN_IF_ERROR(parallax::take_struct(options, "open: options", &full));
+    auto opened = std::make_unique<parallax_job_t>();
+    PARALLAX_RETURN_IF_ERROR(parallax::Job::open(full, &opened->job));
+    *job = opened.release();
+    return {};
+  });
+}
+
+parallax_status_t parallax_register(parallax_job_t* job, const parallax_variable_t* variable,
+                                    uint32_t* id) {
+  return parallax::guarded("register", [&]() -> Status {
+    PARALLAX_RETURN_IF_ERROR(parallax::check_job(job, "register"));
+    if (id == nullptr) return parallax::invalid("register: id is null");
+    parallax_variable_t full;
+    PARALLAX_RETURN_IF_ERROR(parallax::take_struct(variable, "register: variable", &full));
+    return job->job->progress().call(
+        [&](Engine& engine) { return engine.register_variable(full, id); });
+  });
+}
+
+parallax_status_t parallax_commit(parallax_job_t* job) {
+  return parallax::guarded("commit", [&]() -> Status {
+    PARALLAX_RETURN_IF_ERROR(parallax::check_job(job, "commit"));
+    parallax::Request* request = nullptr;
+    PARALLAX_RETURN_IF_ERROR(
+        job->job->progress().call([&](Engine& engine) { return engine.commit(&request); }));
+    return parallax::wait_for(*job->job, request, "commit");
+  });
+}
+
+parallax_status_t parallax_abort(parallax_job_t* job, const char* reason) {
+  return parallax::guarded("abort", [&]() -> Status {
+    PARALLAX_RETURN_IF_ERROR(parallax::check_job(job, "abort"));
+    return job->job->progress().call([&](Engine& engine) {
+      engine.abort(reason == nullptr ? "" : reason);
+      return Status();
+    });
+  });
+}
+
+parallax_status_t parallax_close(parallax_job_t* job) {
+  if (job == nullptr) return PARALLAX_OK;
+  const std::unique_ptr<parallax_job_t> closing(job);
+  return parallax::guarded("close", [&] { return closing->job->close(); });
+}
+
+parallax_status_t parallax_query(parallax_job_t* job, parallax_job_info_t* info) {
+  return parallax::guarded("query", [&]() -> Status {
+    PARALLAX_RETURN_IF_ERROR(parallax::check_job(job, "query"));
+    parallax_job_info_t full = job->job->progress().look([](const Engine& engine) {
+      const parallax::Columns& columns = engine.columns();
+      parallax_job_info_t seen = {};
+      seen.rank = columns.rank();
+      seen.world = columns.world();
+      seen.host = columns.host();
+      seen.hosts = columns.host_count();
+      seen.local_rank = columns.local();
+      seen.local_world = static_cast<uint32_t>(columns.locals().size());
+      seen.variables = engine.variable_count();
+      seen.committed = engine.committed() ? 1 : 0;
+      seen.step = engine.step();
+      seen.step_committed = engine.step_committed();
+      return seen;
+    });
+    full.wait_fd = job->job->progress().completion_fd();
+    return parallax::give_struct(full, "query: info", info);
+  });
+}
+
+parallax_status_t parallax_progress(parallax_job_t* job) {
+  return parallax::guarded("progress", [&]() -> Status {
+    PARALLAX_RETURN_IF_ERROR(parallax::check_job(job, "progress"));
+    job->job->progress().drive_once();
+    return {};
+  });
+}
+
+parallax_status_t parallax_report(parallax_job_t* job, uint32_t report, char* buffer,
+                                  size_t* bytes) {
+  return parallax::guarded("report", [&]() -> Status {
+    PARALLAX_RETURN_IF_ERROR(parallax::check_job(job, "report"));
+    if (bytes == nullptr) return parallax::invalid("report: bytes is null");
+    std::string text;
+    switch (report) {
+      case PARALLAX_REPORT_PLAN:
+        text = job->job->progress().look([](const Engine& engine) { return engine.plan_json(); });
+        break;
+      case PARALLAX_REPORT_STATS:
+        text = job->job->progress().look([](const Engine& engine) { return engine.stats_json(); });
+        break;
+      case PARALLAX_REPORT_TOPOLOGY:
+        text = job->job->topology_report();
+        break;
+      default:
+        return parallax::invalid("report: report is " + std::to_string(report) +
+                                 "; it must be PARALLAX_REPORT_PLAN, _STATS or _TOPOLOGY");
+    }
+    const size_t room = *bytes;
+    *bytes = text.size() + 1;
+    if (buffer == nullptr || room < text.size() + 1) {
+      return parallax::limit("report: the buffer holds " + std::to_string(room) +
+                             " bytes, the report needs " + std::to_string(text.size() + 1));
+    }
+    std::memcpy(buffer, text.c_str(), text.size() + 1);
+    return {};
+  });
+}
+
+uint32_t parallax_version(void) {
+  return PARALLAX_VERSION_MAJOR * 10000 + PARALLAX_VERSION_MINOR * 100 + PARALLAX_VERSION_PATCH;
+}
+
+}  // extern "C"

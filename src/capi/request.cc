@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// C ABI: requests. Contracts in parallax.h.
+#include <array>
+
+#include "capi/boundary.h"
+
+namespace parallax {
+
+namespace {
+
+// Marks requests as waited for, and unmarks them on every way out.
+class WaitMark {
+ public:
+  ~WaitMark() {
+    for (size_t i = 0; i < count_; ++i) marked_[i]->waited.store(false);
+  }
+  Status add(Request* request) {
+    if (request->waited.exchange(true)) {
+      return bad_state("wait: another thread waits for this request, or it is given twice");
+    }
+    marked_[count_++] = request;
+    return {};
+  }
+  std::span<Request* const> requests() const { return {marked_.data(), count_}; }
+
+ private:
+  std::array<Request*, PARALLAX_REQUESTS_MAX> marked_;
+  size_t count_ = 0;
+};
+
+Status wait_all(parallax_request_t* const* requests, size_t count, int64_t timeout_ms) {
+  if (count == 0) return {};
+  if (requests == nullptr) return invalid("wait: requests is null");
+  if (count > PARALLAX_REQUESTS_MAX) {
+    return invalid("wait: " + std::to_string(count) + " requests; at most " +
+                   std::to_string(PARALLAX_REQUESTS_MAX));
+  }
+  if (timeout_ms < PARALLAX_WAIT_DEFAULT) {
+    return invalid("wait: timeout_ms is " + std::to_string(timeout_ms) +
+                   "; it must be 0 or more, or PARALLAX_WAIT_DEFAULT");
+  }
+  WaitMark mark;
+  for (size_t i = 0; i < count; ++i) {
+    if (requests[i] == nullptr) {
+      return invalid("wait: requests[" + std::to_string(i) + "] is null");
+    }
+    Request* request = from_c(requests[i]);
+    if (request->owner != from_c(requests[0])->owner) {
+      return invalid("wait: requests[" + std::to_string(i) + "] is of another job");
+    }
+    PARALLAX_RETURN_IF_ERROR(mark.add(request));
+  }
+  Job& job = job_of(*mark.requests()[0]);
+  const int64_t now_ns = job.clock().now_ns();
+  int64_t wait_ns = job.timeout_ns();
+  if (timeout_ms != PARALLAX_WAIT_DEFAULT) {
+    const int64_t most_ms = (kNever - now_ns) / kNanosecondsPerMillisecond - 1;
+    wait_ns = std::min(timeout_ms, most_ms) * kNanosecondsPerMillisecond;
+  }
+  if (!job.progress().wait(mark.requests(), now_ns + wait_ns)) {
+    for (Request* request : mark.requests()) {
+      if (request->done()) continue;
+      return timed_out("wait: after " + std::to_string(wait_ns / kNanosecondsPerMillisecond) +
+                       " ms " + job.progress().look([&](const Engine& engine) {
+                         return engine.describe_missing(*request);
+                       }));
+    }
+  }
+  for (Request* request : mark.requests()) {
+    if (!request->status.ok()) return request->status;
+  }
+  return {};
+}
+
+Status check_request(const parallax_request_t* request, const char* call) {
+  return request == nullptr ? invalid(std::string(call) + ": request is null") : Status();
+}
+
+}  // namespace
+
+}  // namespace parallax
+
+using parallax::Engine;
+using parallax::Request;
+using parallax::RequestKind;
+using parallax::Status;
+
+extern "C" {
+
+parallax_status_t parallax_wait(parallax_request_t* const* requests, size_t count,
+                                int64_t timeout_ms) {
+  return parallax::guarded("wait",
+                           [&] { return parallax::wait_all(requests, count, timeout_ms); });
+}
+
+parallax_status_t parallax_request_test(parallax_request_t* request) {
+  if (request != nullptr && !parallax::from_c(request)->done()) return PARALLAX_PENDING;
+  return parallax::guarded("test", [&]() -> Status {
+    PARALLAX_RETURN_IF_ERROR(parallax::check_request(request, "test"));
+    return parallax::from_c(request)->status;
+  });
+}
+
+parallax_status_t parallax_request_cancel(parallax_request_t* request) {
+  return parallax::guarded("cancel", [&]() -> Status {
+    PARALLAX_RETURN_IF_ERROR(parallax::check_request(request, "cancel"));
+    Request& cancelled = *parallax::from_c(request);
+    return parallax::job_of(cancelled).progress().call([&](Engine& engine) {
+      engine.cancel(cancelled);
+      return Status();
+    });
+  });
+}
+
+const char* parallax_request_error(parallax_request_t* request) {
+  if (request == nullptr || !parallax::from_c(request)->done()) return "";
+  return parallax::from_c(request)->status.message().c_str();
+}
+
+parallax_status_t parallax_request_step(parallax_request_t* request, parallax_step_info_t* info) {
+  return parallax::guarded("request_step", [&]() -> Status {
+    PARALLAX_RETURN_IF_ERROR(parallax::check_request(request, "request_step"));
+    const Request& ended = *parallax::from_c(request);
+    if (ended.kind != RequestKind::kStepEnd || !ended.done()) {
+      return parallax::bad_state("request_step: the request is not a completed step_end");
+    }
+    if (ended.info.size == 0) {
+      return parallax::bad_state("request_step: the step did not end: " +
+                                 ended.status.message());
+    }
+    return parallax::give_struct(ended.info, "request_step: info", info);
+  });
+}
+
+parallax_status_t parallax_request_rows(parallax_request_t* request, size_t index,
+                                        const int64_t** ids, const void** values,
+                                        uint64_t* row_count) {
+  return parallax::guarded("request_rows", [&]() -> Status {
+    PARALLAX_RETURN_IF_ERROR(parallax::check_request(request, "request_rows"));
+    if (ids == nullptr || values == nullptr || row_count == nullptr) {
+      return parallax::invalid("request_rows: ids, values or row_count is null");
+    }
+    const Request& reduced = *parallax::from_c(request);
+    if (reduced.kind != RequestKind::kReduce || !reduced.done() || !reduced.status.ok()) {
+      return parallax::bad_state("request_rows: the request is not a reduce completed OK");
+    }
+    if (index >= reduced.slices.size()) {
+      return parallax::invalid("request_rows: index is " + std::to_string(index) +
+                               ", the call had " + std::to_string(reduced.slices.size()) +
+                               " slices");
+    }
+    const parallax::RowsResult& rows = reduced.rows[index];
+    *ids = rows.ids.data();
+    *values = rows.values.data();
+    *row_count = rows.ids.size();
+    return {};
+  });
+}
+
+parallax_status_t parallax_request_release(parallax_request_t* request) {
+  if (request == nullptr) return PARALLAX_OK;
+  return parallax::guarded("release", [&] {
+    Request* released = parallax::from_c(request);
+    return parallax::job_of(*released).progress().call(
+        [&](Engine& engine) { return engine.release(released); });
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// C ABI: steps and the collectives beside them. Contracts in parallax.h.
+#include <array>
+
+#include "capi/boundary.h"
+
+namespace parallax {
+
+namespace {
+
+using Slices = std::array<parallax_slice_t, PARALLAX_SLICES_MAX>;
+
+// The slices of a call in their full size. Elements lie at the distance that the first one's size
+// says, which must be the same for all: the caller's sizeof.
+Status take_slices(const parallax_slice_t* in, size_t count, const char* call, Slices* out) {
+  if (count > PARALLAX_SLICES_MAX) {
+    return invalid(std::string(call) + ": " + std::to_string(count) + " slices; at most " +
+                   std::to_string(PARALLAX_SLICES_MAX) + " in one call");
+  }
+  if (count > 0 && in == nullptr) return invalid(std::string(call) + ": slices is null");
+  for (size_t i = 0; i < count; ++i) {
+    const size_t stride = in->size;
+    if (i > 0 && stride % alignof(parallax_slice_t) != 0) {
+      return invalid(std::string(call) + ": slices: size is " + std::to_string(stride) +
+                     "; set it to sizeof the struct");
+    }
+    const auto* each = reinterpret_cast<const parallax_slice_t*>(
+        reinterpret_cast<const std::byte*>(in) + i * stride);
+    if (each->size != stride) {
+      return invalid(std::string(call) + ": slices[" + std::to_string(i) + "]: size is " +
+                     std::to_string(each->size) + ", that of slices[0] " +
+                     std::to_string(stride));
+    }
+    PARALLAX_RETURN_IF_ERROR(take_struct(each, "slices", &(*out)[i]));
+  }
+  return {};
+}
+
+template <typename Post>
+parallax_status_t post_slices(parallax_job_t* job, const char* call,
+                              const parallax_slice_t* slices, size_t count,
+                              parallax_request_t** request, Post post_call) {
+  return guarded(call, [&]() -> Status {
+    Slices full;
+    PARALLAX_RETURN_IF_ERROR(take_slices(slices, count, call, &full));
+    const std::span<const parallax_slice_t> given(full.data(), count);
+    return post(job, call, request, [&](Engine& engine, Request** posted) {
+      return post_call(engine, given, posted);
+    });
+  });
+}
+
+}  // namespace
+
+}  // namespace parallax
+
+using parallax::Engine;
+using parallax::Request;
+using parallax::Status;
+
+extern "C" {
+
+parallax_status_t parallax_step_begin(parallax_job_t* job, uint64_t* step) {
+  return parallax::guarded("step_begin", [&]() -> Status {
+    PARALLAX_RETURN_IF_ERROR(parallax::check_job(job, "step_begin"));
+    if (step == nullptr) return parallax::invalid("step_begin: step is null");
+    return job->job->progress().call([&](Engine& engine) { return engine.step_begin(step); });
+  });
+}
+
+parallax_status_t parallax_pull(parallax_job_t* job, uint64_t step, const parallax_slice_t* slices,
+                                size_t count, parallax_request_t** request) {
+  return parallax::post_slices(job, "pull", slices, count, request,
+                               [&](Engine& engine, auto given, Request** posted) {
+                                 return engine.pull(step, given, posted);
+                               });
+}
+
+parallax_status_t parallax_push(parallax_job_t* job, uint64_t step, const parallax_slice_t* slices,
+                                size_t count, parallax_request_t** request) {
+  return parallax::post_slices(job, "push", slices, count, request,
+                               [&](Engine& engine, auto given, Request** posted) {
+                                 return engine.push(step, given, posted);
+                               });
+}
+
+parallax_status_t parallax_reduce(parallax_job_t* job, uint64_t step,
+                                  const parallax_slice_t* slices, size_t count,
+                                  parallax_request_t** request) {
+  return parallax::post_slices(job, "reduce", slices, count, request,
+                               [&](Engine& engine, auto given, Request** posted) {
+                                 return engine.reduce(step, given, posted);
+                               });
+}
+
+parallax_status_t parallax_step_end(parallax_job_t* job, uint64_t step,
+                                    const parallax_step_end_options_t* options,
+                                    parallax_request_t** request) {
+  return parallax::guarded("step_end", [&]() -> Status {
+    parallax_step_end_options_t full = {};
+    full.size = sizeof full;
+    if (options != nullptr) {
+      PARALLAX_RETURN_IF_ERROR(parallax::take_struct(options, "step_end: options", &full));
+    }
+    if (full.found_inf > 1 || full.absent > 1) {
+      return parallax::invalid("step_end: found_inf and absent must be 0 or 1");
+    }
+    return parallax::post(job, "step_end", request, [&](Engine& engine, Request** posted) {
+      return engine.step_end(step, full, posted);
+    });
+  });
+}
+
+parallax_status_t parallax_barrier(parallax_job_t* job, parallax_request_t** request) {
+  return parallax::guarded("barrier", [&] {
+    return parallax::post(job, "barrier", request, [](Engine& engine, Request** posted) {
+      return engine.barrier(posted);
+    });
+  });
+}
+
+parallax_status_t parallax_broadcast(parallax_job_t* job, void* buffer, size_t bytes,
+                                     uint32_t root, parallax_request_t** request) {
+  return parallax::guarded("broadcast", [&] {
+    return parallax::post(job, "broadcast", request, [&](Engine& engine, Request** posted) {
+      return engine.broadcast(static_cast<std::byte*>(buffer), bytes, root, posted);
+    });
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// See broadcast.h.
+#include "collectives/broadcast.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace parallax {
+
+void Broadcast::start(uint32_t root, std::byte* buffer, uint64_t bytes) {
+  PARALLAX_CHECK(!active_);
+  active_ = true;
+  ++sequence_;
+  root_ = root;
+  buffer_ = buffer;
+  bytes_ = bytes;
+  received_ = rank_ == root ? bytes : 0;
+  parent_ = tree_parent(hosts_, root, rank_);
+  children_ = tree_children(hosts_, root, rank_);
+  ready_children_.clear();
+  if (parent_ != kNoRank) {
+    SectionHeader header;
+    header.kind = SectionKind::kBroadcastReady;
+    header.tag = root;
+    header.step = sequence_;
+    outbox_.send_bytes(parent_, header, std::as_bytes(std::span(&bytes_, 1)));
+  }
+  const std::vector<Ready> early = std::move(early_);
+  early_.clear();
+  for (const Ready& ready : early) {
+    if (ready.sequence == sequence_) {
+      serve(ready);
+    } else {
+      early_.push_back(ready);
+    }
+  }
+}
+
+bool Broadcast::on_ready(uint32_t from, const Section& section) {
+  Ready ready{from, section.header.tag, section.header.step, 0};
+  if (section.payload.size() != sizeof ready.bytes || ready.root >= hosts_.host_of.size() ||
+      ready.sequence < sequence_ || ready.sequence > sequence_ + 1) {
+    return false;
+  }
+  std::memcpy(&ready.bytes, section.payload.data(), sizeof ready.bytes);
+  if (active_ && ready.sequence == sequence_) {
+    serve(ready);
+  } else if (ready.sequence == sequence_ + 1) {
+    early_.push_back(ready);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void Broadcast::serve(const Ready& ready) {
+  if (ready.root != root_ || ready.bytes != bytes_) {
+    const auto side = [](uint32_t rank, uint32_t root, uint64_t bytes) {
+      return "rank " + std::to_string(rank) + " has root " + std::to_string(root) + " and " +
+             std::to_string(bytes) + " bytes";
+    };
+    mismatch_ = "broadcast " + std::to_string(sequence_) + ": " + side(rank_, root_, bytes_) +
+                ", " + side(ready.rank, ready.root, ready.bytes);
+    return;
+  }
+  ready_children_.push_back(ready.rank);
+  if (received_ > 0) stream_to(ready.rank, 0, received_);
+}
+
+void Broadcast::stream_to(uint32_t child, uint64_t first, uint64_t count) {
+  Stream stream;
+  stream.header.kind = SectionKind::kBroadcastData;
+  stream.header.tag = root_;
+  stream.header.step = sequence_;
+  stream.header.first = first;
+  stream.bytes = buffer_ + first;
+  stream.count = count;
+  stream.pending = &pending_;
+  ++pending_;
+  outbox_.add(child, stream);
+}
+
+bool Broadcast::on_data(uint32_t from, const Section& section) {
+  const SectionHeader& header = section.header;
+  if (!active_ || from != parent_ || header.step != sequence_ || header.first != received_ ||
+      section.payload.size() != header.count || header.count > bytes_ - received_) {
+    return false;
+  }
+  if (header.count > 0) std::memcpy(buffer_ + received_, section.payload.data(), header.count);
+  received_ += header.count;
+  for (const uint32_t child : ready_children_) stream_to(child, header.first, header.count);
+  return true;
+}
+
+bool Broadcast::finished() const {
+  return active_ && received_ == bytes_ && pending_ == 0 &&
+         ready_children_.size() == children_.size();
+}
+
+void Broadcast::finish() {
+  PARALLAX_CHECK(finished());
+  active_ = false;
+}
+
+std::vector<uint32_t> Broadcast::missing_ranks() const {
+  std::vector<uint32_t> missing;
+  if (!active_) return missing;
+  for (const uint32_t child : children_) {
+    if (std::find(ready_children_.begin(), ready_children_.end(), child) ==
+        ready_children_.end()) {
+      missing.push_back(child);
+    }
+  }
+  if (received_ < bytes_ && parent_ != kNoRank) missing.push_back(parent_);
+  return missing;
+}
+
+}  // namespace parallax

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Broadcast: bytes from a root to all, along the tree of that root. A rank tells its parent when it
+// has a buffer, and a parent streams to those children alone, out of its own buffer as it fills: no
+// byte is parked. One broadcast is under way per rank at a time, in the order of the calls.
+// Engine's owner only.
+#ifndef PARALLAX_COLLECTIVES_BROADCAST_H_
+#define PARALLAX_COLLECTIVES_BROADCAST_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "topology/patterns.h"
+#include "transport/outbox.h"
+
+namespace parallax {
+
+class Broadcast {
+ public:
+  Broadcast(const HostMap& hosts, uint32_t rank, Outbox& outbox)
+      : hosts_(hosts), rank_(rank), outbox_(outbox) {}
+
+  // Joins the next one; only when !active(). The buffer is borrowed until finished().
+  void start(uint32_t root, std::byte* buffer, uint64_t bytes);
+  bool active() const { return active_; }
+  // All bytes are here and every child has been sent them.
+  bool finished() const;
+  void finish();
+
+  [[nodiscard]] bool on_ready(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_data(uint32_t from, const Section& section);
+
+  // Not empty: ranks disagree about this broadcast, and the job is to fail with this sentence.
+  const std::string& mismatch() const { return mismatch_; }
+  std::vector<uint32_t> missing_ranks() const;
+
+ private:
+  struct Ready {
+    uint32_t rank, root;
+    uint64_t sequence, bytes;
+  };
+
+  void serve(const Ready& ready);
+  void stream_to(uint32_t child, uint64_t first, uint64_t count);
+
+  const HostMap& hosts_;
+  const uint32_t rank_;
+  Outbox& outbox_;
+  bool active_ = false;
+  uint64_t sequence_ = 0;
+  uint32_t root_ = 0;
+  uint32_t parent_ = kNoRank;
+  std::byte* buffer_ = nullptr;
+  uint64_t bytes_ = 0;
+  uint64_t received_ = 0;
+  std::vector<uint32_t> children_;        // of this broadcast
+  std::vector<uint32_t> ready_children_;  // that have a buffer
+  std::vector<Ready> early_;              // said ready before this rank joined
+  uint32_t pending_ = 0;
+  std::string mismatch_;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_COLLECTIVES_BROADCAST_H_

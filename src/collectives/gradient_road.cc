@@ -1,0 +1,600 @@
+// SPDX-License-Identifier: Apache-2.0
+// The road's four hops, in the order of its name. See gradient_road.h.
+#include "collectives/gradient_road.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace parallax {
+
+GradientRoad::GradientRoad(const Columns& columns, const Partition& partition, Outbox& outbox,
+                           Compute& compute, const GradientRoadOptions& options)
+    : columns_(columns),
+      partition_(partition),
+      outbox_(outbox),
+      compute_(compute),
+      options_(options),
+      algorithm_(algorithm_of(options.method)),
+      rows_form_(partition.ids_declared()),
+      dense_wire_(algorithm_.dense_wire || !rows_form_) {
+  active_owners_.resize(columns.count());
+  uint32_t active_count = 0;
+  for (uint32_t column = 0; column < columns.count(); ++column) {
+    for (const uint32_t owner : columns.owners(column)) {
+      if (active(owner)) active_owners_[column].push_back(owner);
+    }
+    if (!active_owners_[column].empty()) active_columns_.push_back(column);
+    active_count += static_cast<uint32_t>(active_owners_[column].size());
+  }
+  handles_ = columns.is_handler() && !active_owners_[columns.my_column()].empty();
+  reduces_ = algorithm_.up == UpTo::kOwner ? active(columns.rank()) : handles_;
+  if (algorithm_.down == DownTo::kEveryHost) pieces_expected_ = active_count;
+  if (algorithm_.down == DownTo::kOwnHost) {
+    pieces_expected_ = static_cast<uint32_t>(active_columns_.size());
+  }
+}
+
+bool GradientRoad::active(uint32_t owner) const {
+  return dense_wire_ ? partition_.range_of(owner).count > 0 : partition_.rows_owned(owner) > 0;
+}
+
+// ---- memory
+
+size_t GradientRoad::needed_bytes() {
+  Arena measure;
+  lay_out(measure);
+  return measure.used_bytes();
+}
+
+Status GradientRoad::reserve() {
+  PARALLAX_RETURN_IF_ERROR(arena_.reserve(needed_bytes()));
+  lay_out(arena_);
+  return {};
+}
+
+void GradientRoad::lay_out(Arena& arena) {
+  const uint64_t elements = partition_.elements();
+  const uint64_t rows_in_world = std::min(partition_.rows(), options_.rows_max * columns_.world());
+  for (Lane& lane : lanes_) {
+    lane.road = this;
+    if (rows_form_) {
+      lane.merge.lay_out(arena, options_.rows_max, static_cast<uint32_t>(partition_.row_elements()),
+                         columns_.count(), true);
+    }
+    if (handles_) lay_out_handler(arena, lane);
+    if (reduces_) lay_out_reducer(arena, lane);
+    if (algorithm_.down == DownTo::kNobody) continue;
+    if (dense_wire_) {
+      lane.gathered = arena.take<float>(elements);
+    } else {
+      lane.gathered = arena.take<float>(rows_in_world * partition_.row_elements());
+      lane.gathered_positions = arena.take<uint32_t>(rows_in_world);
+    }
+  }
+}
+
+void GradientRoad::lay_out_handler(Arena& arena, Lane& lane) {
+  const std::vector<uint32_t>& owners = active_owners_[columns_.my_column()];
+  const uint32_t locals = static_cast<uint32_t>(columns_.locals().size());
+  std::vector<Range> ranges;
+  uint64_t column_rows = 0;
+  uint64_t column_elements = 0;
+  for (const uint32_t owner : owners) {
+    if (dense_wire_) {
+      ranges.push_back(partition_.range_of(owner));
+      column_elements += ranges.back().count;
+      column_rows += ranges.back().count / partition_.row_elements();
+    } else {
+      column_rows += partition_.rows_owned(owner);
+    }
+  }
+  if (!rows_form_) {
+    std::sort(ranges.begin(), ranges.end(),
+              [](const Range& a, const Range& b) { return a.first < b.first; });
+    lane.local_dense.lay_out(arena, ranges, locals, options_.ordered);
+    return;
+  }
+  const uint64_t rows_max = std::min(column_rows, options_.rows_max * locals);
+  lane.local_rows.lay_out(arena, {.sources = locals,
+                                  .rows_max = rows_max,
+                                  .source_rows_max = std::min(column_rows, options_.rows_max),
+                                  .row_elements = static_cast<uint32_t>(partition_.row_elements()),
+                                  .ordered = options_.ordered});
+  lane.items = arena.take<uint32_t>(rows_max);
+  lane.positions = arena.take<uint32_t>(rows_max);
+  lane.offsets = arena.take<uint32_t>(columns_.owners(columns_.my_column()).size() + 1);
+  if (dense_wire_) lane.scattered = arena.take<float>(column_elements);
+}
+
+void GradientRoad::lay_out_reducer(Arena& arena, Lane& lane) {
+  const uint32_t hosts = columns_.host_count();
+  const uint32_t row_elements = static_cast<uint32_t>(partition_.row_elements());
+  if (dense_wire_) {
+    const Range range = partition_.range_of(columns_.rank());
+    lane.host_dense.lay_out(arena, {&range, 1}, hosts, options_.ordered);
+    return;
+  }
+  uint64_t rows = 0;
+  if (algorithm_.up == UpTo::kOwner) {
+    rows = partition_.rows_owned(columns_.rank());
+  } else {
+    for (const uint32_t owner : active_owners_[columns_.my_column()]) {
+      rows += partition_.rows_owned(owner);
+    }
+  }
+  const uint64_t host_rows_max = options_.rows_max * columns_.local_count_max();
+  lane.host_rows.lay_out(arena, {.sources = hosts,
+                                 .rows_max = std::min(rows, options_.rows_max * columns_.world()),
+                                 .source_rows_max = std::min(rows, host_rows_max),
+                                 .row_elements = row_elements,
+                                 .ordered = options_.ordered});
+}
+
+void GradientRoad::open(uint64_t step) {
+  Lane& lane = this->lane(step);
+  lane.step = step;
+  if (handles_ && rows_form_) lane.local_rows.clear();
+  if (handles_ && !rows_form_) lane.local_dense.clear();
+  if (reduces_ && dense_wire_) lane.host_dense.clear();
+  if (reduces_ && !dense_wire_) lane.host_rows.clear();
+  lane.forwarded = lane.returned = lane.gathered_any = false;
+  lane.gathered_rows = lane.pieces = 0;
+}
+
+Stream GradientRoad::new_stream(SectionKind kind, Encoding encoding, const Lane& lane) const {
+  Stream stream;
+  stream.header.kind = kind;
+  stream.header.encoding = encoding;
+  stream.header.tag = options_.variable;
+  stream.header.step = lane.step;
+  stream.rows.row_elements = static_cast<uint32_t>(partition_.row_elements());
+  return stream;
+}
+
+// ---- hop 1: this rank's slice to the handlers of its host
+
+void GradientRoad::contribute_dense(uint64_t step, const float* values, uint32_t* pending) {
+  Lane& lane = this->lane(step);
+  for (const uint32_t column : active_columns_) {
+    const std::vector<uint32_t>& owners = active_owners_[column];
+    for (size_t i = 0; i < owners.size(); ++i) {
+      const Range range = partition_.range_of(owners[i]);
+      Stream stream = new_stream(SectionKind::kUpLocal, Encoding::kDense, lane);
+      stream.header.first = range.first;
+      stream.header.flags = i + 1 == owners.size() ? kSectionLast : 0;
+      stream.dense = values + range.first;
+      stream.count = range.count;
+      stream.pending = pending;
+      ++*pending;
+      outbox_.add(columns_.handler(columns_.host(), column), stream);
+    }
+  }
+}
+
+void GradientRoad::contribute_rows(uint64_t step, const int64_t* ids, uint32_t count,
+                                   const float* values, uint32_t* pending) {
+  Lane& lane = this->lane(step);
+  lane.ids = ids;
+  lane.values = values;
+  lane.count = count;
+  lane.pending = pending;
+  lane.merging = true;
+  ++*pending;  // the job's own
+  lane.job.context = &lane;
+  lane.job.cost_bytes = count * partition_.row_elements() * sizeof(float);
+  lane.job.run = [](ComputeJob& job) {
+    Lane& merging = *static_cast<Lane*>(job.context);
+    const GradientRoad& road = *merging.road;
+    merging.merge.merge(road.partition_, merging.ids, merging.count, merging.values,
+                        [&road](uint32_t position) { return road.column_of_position(position); });
+  };
+  lane.job.done = [](ComputeJob& job) {
+    Lane& merged = *static_cast<Lane*>(job.context);
+    merged.road->send_rows(merged);
+  };
+  compute_.submit(lane.job);
+}
+
+void GradientRoad::send_rows(Lane& lane) {
+  for (const uint32_t column : active_columns_) {
+    const uint32_t first = lane.merge.group_first(column);
+    Stream stream = new_stream(SectionKind::kUpLocal, Encoding::kRows, lane);
+    stream.header.flags = kSectionLast;
+    stream.rows.positions = lane.merge.positions() + first;
+    stream.rows.order = lane.merge.order() + first;
+    stream.rows.values = lane.values;
+    stream.rows.merged = lane.merge.merged();
+    stream.count = lane.merge.group_count(column);
+    stream.pending = lane.pending;
+    ++*lane.pending;
+    outbox_.add(columns_.handler(columns_.host(), column), stream);
+  }
+  lane.merging = false;
+  --*lane.pending;
+}
+
+template <typename Belongs>
+bool GradientRoad::check_positions(const Section& section, Belongs belongs) const {
+  if (section.payload.size() < sizeof(uint32_t) * section.header.count) return false;
+  for (uint32_t i = 0; i < section.header.count; ++i) {
+    uint32_t position;
+    std::memcpy(&position, section.payload.data() + i * sizeof position, sizeof position);
+    if (position >= partition_.rows() || !belongs(position)) return false;
+  }
+  return true;
+}
+
+bool GradientRoad::on_up_local(uint32_t from, const Section& section) {
+  const SectionHeader& header = section.header;
+  if (!handles_ || columns_.host_of(from) != columns_.host()) return false;
+  if (header.encoding != (rows_form_ ? Encoding::kRows : Encoding::kDense)) return false;
+  Lane& lane = this->lane(header.step);
+  const uint32_t source = columns_.local_of(from);
+  if (rows_form_) {
+    const auto mine = [this](uint32_t position) {
+      return column_of_position(position) == columns_.my_column();
+    };
+    if (!check_positions(section, mine)) return false;
+    if (!lane.local_rows.add(source, header.count, section.payload)) return false;
+  } else if (!lane.local_dense.add(source, header.first, header.count, section.payload)) {
+    return false;
+  }
+  if ((header.flags & kSectionLast) != 0) end_local(from, header.step);
+  return true;
+}
+
+void GradientRoad::end_local(uint32_t from, uint64_t step) {
+  if (!handles_) return;
+  Lane& lane = this->lane(step);
+  const uint32_t source = columns_.local_of(from);
+  if (rows_form_) {
+    lane.local_rows.end(source);
+  } else {
+    lane.local_dense.end(source);
+  }
+  forward_if_complete(lane);
+}
+
+// ---- hop 2: the host's sum to the reducers
+
+void GradientRoad::forward_if_complete(Lane& lane) {
+  const bool complete = rows_form_ ? lane.local_rows.complete() : lane.local_dense.complete();
+  if (!complete || lane.forwarded) return;
+  lane.forwarded = true;
+  if (algorithm_.up == UpTo::kEveryHost) {
+    forward_rows_to_hosts(lane);
+  } else if (dense_wire_) {
+    forward_elements(lane);
+  } else {
+    forward_rows_to_owners(lane);
+  }
+}
+
+void GradientRoad::forward_rows_to_hosts(Lane& lane) {
+  for (uint32_t host = 0; host < columns_.host_count(); ++host) {
+    Stream stream = new_stream(SectionKind::kUpHost, Encoding::kRows, lane);
+    stream.header.flags = kSectionLast;
+    stream.rows.positions = lane.local_rows.positions();
+    stream.rows.values = lane.local_rows.values();
+    stream.count = lane.local_rows.row_count();
+    outbox_.add(columns_.handler(host, columns_.my_column()), stream);
+  }
+}
+
+void GradientRoad::forward_rows_to_owners(Lane& lane) {
+  const std::vector<uint32_t>& owners = columns_.owners(columns_.my_column());
+  const uint32_t* positions = lane.local_rows.positions();
+  const uint32_t count = lane.local_rows.row_count();
+  group_items(
+      count, static_cast<uint32_t>(owners.size()),
+      [&](uint32_t slot) { return columns_.slot_in_column(partition_.owner_of(positions[slot])); },
+      lane.offsets, lane.items);
+  for (uint32_t item = 0; item < count; ++item) lane.positions[item] = positions[lane.items[item]];
+  for (uint32_t i = 0; i < owners.size(); ++i) {
+    if (!active(owners[i])) continue;
+    const uint32_t first = lane.offsets[i];
+    Stream stream = new_stream(SectionKind::kUpHost, Encoding::kRows, lane);
+    stream.header.flags = kSectionLast;
+    stream.rows.positions = &lane.positions[first];
+    stream.rows.order = &lane.items[first];
+    stream.rows.values = lane.local_rows.values();
+    stream.count = lane.offsets[i + 1] - first;
+    outbox_.add(owners[i], stream);
+  }
+}
+
+// The rows of the host's sum written into zeros, range by range.
+void GradientRoad::scatter(Lane& lane) {
+  std::fill(lane.scattered.begin(), lane.scattered.end(), 0.0f);
+  const uint64_t row_elements = partition_.row_elements();
+  const std::vector<uint32_t>& owners = active_owners_[columns_.my_column()];
+  for (uint32_t slot = 0; slot < lane.local_rows.row_count(); ++slot) {
+    const uint32_t position = lane.local_rows.positions()[slot];
+    const uint32_t owner = partition_.range_owner_of(position);
+    uint64_t offset = position * row_elements - partition_.range_of(owner).first;
+    for (const uint32_t before : owners) {
+      if (before == owner) break;
+      offset += partition_.range_of(before).count;
+    }
+    std::copy_n(lane.local_rows.row(slot), row_elements, &lane.scattered[offset]);
+  }
+}
+
+void GradientRoad::forward_elements(Lane& lane) {
+  const bool contributed =
+      rows_form_ ? lane.local_rows.contributed() : lane.local_dense.contributed();
+  if (rows_form_ && contributed) scatter(lane);
+  const float* scattered = lane.scattered.data();
+  for (const uint32_t owner : active_owners_[columns_.my_column()]) {
+    const Range range = partition_.range_of(owner);
+    Stream stream = new_stream(SectionKind::kUpHost, Encoding::kDense, lane);
+    stream.header.flags = kSectionLast;
+    stream.header.first = range.first;
+    if (contributed) {
+      stream.count = range.count;
+      if (rows_form_) {
+        stream.dense = scattered;
+        scattered += range.count;
+      } else {
+        const auto ranges = lane.local_dense.ranges();
+        const auto found =
+            std::lower_bound(ranges.begin(), ranges.end(), range.first,
+                             [](const Range& each, uint64_t first) { return each.first < first; });
+        stream.dense = lane.local_dense.range_values(found - ranges.begin());
+      }
+    }
+    outbox_.add(owner, stream);
+  }
+}
+
+bool GradientRoad::on_up_host(uint32_t from, const Section& section) {
+  const SectionHeader& header = section.header;
+  if (!reduces_) return false;
+  const uint32_t host = columns_.host_of(from);
+  if (from != columns_.handler(host, columns_.column_of(columns_.rank()))) return false;
+  Lane& lane = this->lane(header.step);
+  if (dense_wire_) {
+    if (header.encoding != Encoding::kDense ||
+        !lane.host_dense.add(host, header.first, header.count, section.payload)) {
+      return false;
+    }
+  } else {
+    const auto mine = [this](uint32_t position) {
+      return algorithm_.up == UpTo::kOwner ? partition_.owner_of(position) == columns_.rank()
+                                           : column_of_position(position) == columns_.my_column();
+    };
+    if (header.encoding != Encoding::kRows || !check_positions(section, mine) ||
+        !lane.host_rows.add(host, header.count, section.payload)) {
+      return false;
+    }
+  }
+  if ((header.flags & kSectionLast) == 0) return true;
+  dense_wire_ ? lane.host_dense.end(host) : lane.host_rows.end(host);
+  return_if_complete(lane);
+  return true;
+}
+
+// ---- hop 3: the sum back to the handlers of every host (or, where every host sums, hop 4 at once)
+
+void GradientRoad::return_if_complete(Lane& lane) {
+  const bool complete = dense_wire_ ? lane.host_dense.complete() : lane.host_rows.complete();
+  if (!complete || lane.returned) return;
+  lane.returned = true;
+  if (algorithm_.down == DownTo::kNobody) return;
+  Stream stream =
+      new_stream(SectionKind::kDownHost, dense_wire_ ? Encoding::kDense : Encoding::kRows, lane);
+  stream.header.flags = kSectionLast;
+  if (dense_wire_) {
+    stream.header.first = lane.host_dense.ranges()[0].first;
+    if (lane.host_dense.contributed()) {
+      stream.count = lane.host_dense.ranges()[0].count;
+      stream.dense = lane.host_dense.range_values(0);
+    }
+  } else {
+    stream.rows.positions = lane.host_rows.positions();
+    stream.rows.values = lane.host_rows.values();
+    stream.count = lane.host_rows.row_count();
+  }
+  if (algorithm_.down == DownTo::kOwnHost) {
+    stream.header.kind = SectionKind::kDownLocal;
+    for (const uint32_t local : columns_.locals()) outbox_.add(local, stream);
+    return;
+  }
+  const uint32_t column = columns_.column_of(columns_.rank());
+  for (uint32_t host = 0; host < columns_.host_count(); ++host) {
+    outbox_.add(columns_.handler(host, column), stream);
+  }
+}
+
+bool GradientRoad::on_down_host(uint32_t from, const Section& section) {
+  if (algorithm_.down != DownTo::kEveryHost || !columns_.is_handler()) return false;
+  if (columns_.column_of(from) != columns_.my_column() || !active(from)) return false;
+  return gather(section, true);
+}
+
+// ---- hop 4: to every rank of the host
+
+bool GradientRoad::on_down_local(uint32_t from, const Section& section) {
+  if (algorithm_.down == DownTo::kNobody || columns_.host_of(from) != columns_.host() ||
+      !columns_.is_handler(from)) {
+    return false;
+  }
+  return gather(section, false);
+}
+
+bool GradientRoad::gather(const Section& section, bool forward) {
+  const SectionHeader& header = section.header;
+  Lane& lane = this->lane(header.step);
+  const uint32_t first_row = lane.gathered_rows;
+  if (header.encoding != (dense_wire_ ? Encoding::kDense : Encoding::kRows)) return false;
+  if (lane.pieces == pieces_expected_) return false;
+  if (!(dense_wire_ ? gather_dense(lane, section) : gather_rows(lane, section))) return false;
+  if (forward) forward_piece(lane, header, first_row);
+  if ((header.flags & kSectionLast) != 0) ++lane.pieces;
+  return true;
+}
+
+bool GradientRoad::gather_rows(Lane& lane, const Section& section) {
+  const uint32_t count = section.header.count;
+  const uint64_t row_elements = partition_.row_elements();
+  const auto any = [](uint32_t) { return true; };
+  if (section.payload.size() != count * (sizeof(uint32_t) + row_elements * sizeof(float)) ||
+      count > lane.gathered_positions.size() - lane.gathered_rows ||
+      !check_positions(section, any)) {
+    return false;
+  }
+  if (count == 0) return true;
+  const size_t ids_bytes = sizeof(uint32_t) * count;
+  std::memcpy(&lane.gathered_positions[lane.gathered_rows], section.payload.data(), ids_bytes);
+  std::memcpy(&lane.gathered[lane.gathered_rows * row_elements], section.payload.data() + ids_bytes,
+              section.payload.size() - ids_bytes);
+  lane.gathered_rows += count;
+  lane.gathered_any = true;
+  return true;
+}
+
+bool GradientRoad::gather_dense(Lane& lane, const Section& section) {
+  const SectionHeader& header = section.header;
+  const uint64_t elements = lane.gathered.size();
+  if (section.payload.size() != header.count * sizeof(float) || header.first > elements ||
+      header.count > elements - header.first) {
+    return false;
+  }
+  if (header.count > 0) {
+    std::memcpy(&lane.gathered[header.first], section.payload.data(), section.payload.size());
+    lane.gathered_any = true;
+    return true;
+  }
+  // A piece to which nobody contributed, while others may have been contributed to: zeros.
+  for (uint32_t owner = 0; owner < columns_.world(); ++owner) {
+    const Range range = partition_.range_of(owner);
+    if (range.first == header.first && range.count > 0) {
+      std::fill_n(&lane.gathered[range.first], range.count, 0.0f);
+      return true;
+    }
+  }
+  return false;
+}
+
+// Passes what was just gathered on to the other ranks of this host.
+void GradientRoad::forward_piece(Lane& lane, const SectionHeader& header, uint32_t first_row) {
+  Stream stream = new_stream(SectionKind::kDownLocal, header.encoding, lane);
+  stream.header.flags = header.flags;
+  stream.header.first = header.first;
+  stream.count = header.count;
+  if (header.count > 0 && dense_wire_) {
+    stream.dense = &lane.gathered[header.first];
+  } else if (header.count > 0) {
+    stream.header.first = 0;
+    stream.rows.positions = &lane.gathered_positions[first_row];
+    stream.rows.values = &lane.gathered[first_row * partition_.row_elements()];
+  }
+  for (const uint32_t local : columns_.locals()) {
+    if (local != columns_.rank()) outbox_.add(local, stream);
+  }
+}
+
+// ---- what came of it
+
+bool GradientRoad::reduced(uint64_t step) const {
+  if (!reduces_) return true;
+  const Lane& lane = this->lane(step);
+  return dense_wire_ ? lane.host_dense.complete() : lane.host_rows.complete();
+}
+
+bool GradientRoad::delivered(uint64_t step) const { return lane(step).pieces == pieces_expected_; }
+
+std::vector<uint32_t> GradientRoad::missing_ranks(uint64_t step) const {
+  const Lane& lane = this->lane(step);
+  std::vector<uint32_t> missing;
+  if (handles_) {
+    for (const uint32_t local : columns_.locals()) {
+      const uint32_t source = columns_.local_of(local);
+      if (!(rows_form_ ? lane.local_rows.ended(source) : lane.local_dense.ended(source))) {
+        missing.push_back(local);
+      }
+    }
+  }
+  if (reduces_) {
+    for (uint32_t host = 0; host < columns_.host_count(); ++host) {
+      if (!(dense_wire_ ? lane.host_dense.ended(host) : lane.host_rows.ended(host))) {
+        missing.push_back(columns_.handler(host, columns_.column_of(columns_.rank())));
+      }
+    }
+  }
+  return missing;
+}
+
+// The runs of the norm: of a variable with ids the rows, of any other the flattened elements, each
+// cut at kBlockElements; so they are the same under every method.
+void GradientRoad::add_squared_norm(uint64_t step, ExactSum* sum) const {
+  if (!reduces_ || (algorithm_.up == UpTo::kEveryHost && columns_.host() != 0)) return;
+  const ReducedGradient part = owned(step);
+  if (!part.contributed) return;
+  const uint64_t row_elements = partition_.row_elements();
+  const uint64_t stride = rows_form_ ? row_elements : part.count;
+  const uint64_t total = part.rows ? part.row_count * row_elements : part.count;
+  for (uint64_t row = 0; row < total; row += stride) {
+    for (uint64_t at = 0; at < stride; at += kBlockElements) {
+      sum->add(sum_of_squares(part.values + row + at, std::min(kBlockElements, stride - at)));
+    }
+  }
+}
+
+RoadCounts GradientRoad::counts(uint64_t step) const {
+  const Lane& lane = this->lane(step);
+  RoadCounts counts;
+  if (!rows_form_) return counts;
+  if (handles_) counts.touched_rows = lane.local_rows.row_count();
+  if (!reduces_ || (algorithm_.up == UpTo::kEveryHost && columns_.host() != 0)) return counts;
+  if (!dense_wire_) {
+    counts.union_rows = lane.host_rows.row_count();
+  } else if (lane.host_dense.contributed()) {
+    // Made dense the union is no longer known; the rows that are not zero bound it from below, the
+    // sum over hosts from above. What is planned from it is only the choice to leave made_dense.
+    const ReducedGradient part = owned(step);
+    for (uint64_t at = 0; at < part.count; at += partition_.row_elements()) {
+      const float* row = part.values + at;
+      counts.union_rows +=
+          std::any_of(row, row + partition_.row_elements(), [](float value) { return value != 0; });
+    }
+  }
+  return counts;
+}
+
+ReducedGradient GradientRoad::owned(uint64_t step) const {
+  const Lane& lane = this->lane(step);
+  ReducedGradient part;
+  if (!reduces_) return part;
+  if (dense_wire_) {
+    part.contributed = lane.host_dense.contributed();
+    part.first = lane.host_dense.ranges()[0].first;
+    part.count = lane.host_dense.ranges()[0].count;
+    part.values = lane.host_dense.range_values(0);
+    return part;
+  }
+  part.rows = true;
+  part.contributed = lane.host_rows.contributed();
+  part.row_count = lane.host_rows.row_count();
+  part.positions = lane.host_rows.positions();
+  part.values = lane.host_rows.values();
+  return part;
+}
+
+ReducedGradient GradientRoad::whole(uint64_t step) const {
+  const Lane& lane = this->lane(step);
+  ReducedGradient all;
+  all.contributed = lane.gathered_any;
+  all.values = lane.gathered.data();
+  if (dense_wire_) {
+    all.count = partition_.elements();
+  } else {
+    all.rows = true;
+    all.row_count = lane.gathered_rows;
+    all.positions = lane.gathered_positions.data();
+  }
+  return all;
+}
+
+}  // namespace parallax

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// TreeSync: one kind of meeting of all ranks along the tree of rank 0: everyone reports up, the root
+// answers down. Barriers, commit checks, step votes and the goodbye are all this, with payloads that
+// the engine merges. One round of a kind is under way at a time; a child may already report for the
+// next round, since it has its answer while we have not joined the next. Pure bookkeeping.
+#ifndef PARALLAX_COLLECTIVES_TREE_SYNC_H_
+#define PARALLAX_COLLECTIVES_TREE_SYNC_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "topology/patterns.h"
+
+namespace parallax {
+
+enum class TreeKind : uint32_t { kCommit = 0, kVote = 1, kBarrier = 2, kClose = 3, kGone = 4 };
+inline constexpr uint32_t kTreeKinds = 5;
+
+class TreeSync {
+ public:
+  TreeSync(const HostMap& hosts, uint32_t rank)
+      : parent_(tree_parent(hosts, 0, rank)), children_(tree_children(hosts, 0, rank)) {
+    arrived_.resize(children_.size());
+  }
+
+  uint32_t parent() const { return parent_; }
+  const std::vector<uint32_t>& children() const { return children_; }
+  bool is_root() const { return parent_ == kNoRank; }
+  uint64_t round() const { return round_; }  // from 1; the one under way or next to come
+
+  // A child's report; false if it is none of ours, not of this round, or a repeat.
+  [[nodiscard]] bool arrive(uint32_t child, uint64_t round) {
+    const auto found = std::find(children_.begin(), children_.end(), child);
+    if (found == children_.end() || round != round_) return false;
+    uint8_t& arrived = arrived_[found - children_.begin()];
+    if (arrived != 0) return false;
+    arrived = 1;
+    return true;
+  }
+  // This rank joins the round.
+  void join() { joined_ = true; }
+  bool joined() const { return joined_; }
+  // Everyone below reported and this rank joined, for the first time it is asked.
+  bool take_complete() {
+    if (!joined_ || reported_) return false;
+    if (std::find(arrived_.begin(), arrived_.end(), 0) != arrived_.end()) return false;
+    return reported_ = true;
+  }
+  bool reported() const { return reported_; }
+  // The answer came: the next round begins.
+  void answered() {
+    ++round_;
+    joined_ = reported_ = false;
+    std::fill(arrived_.begin(), arrived_.end(), uint8_t{0});
+  }
+  std::vector<uint32_t> missing_children() const {
+    std::vector<uint32_t> missing;
+    for (size_t i = 0; i < children_.size(); ++i) {
+      if (arrived_[i] == 0) missing.push_back(children_[i]);
+    }
+    return missing;
+  }
+
+ private:
+  uint32_t parent_;
+  std::vector<uint32_t> children_;
+  std::vector<uint8_t> arrived_;
+  uint64_t round_ = 1;
+  bool joined_ = false;
+  bool reported_ = false;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_COLLECTIVES_TREE_SYNC_H_

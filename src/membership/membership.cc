@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Leases. See membership.h.
+#include "membership/membership.h"
+
+#include <algorithm>
+
+namespace parallax {
+
+Membership::Membership(std::vector<uint32_t> neighbours, int64_t lease_ns, int64_t now_ns)
+    : neighbours_(std::move(neighbours)), lease_ns_(lease_ns), passed_ns_(now_ns) {
+  for (const uint32_t rank : neighbours_) watches_[rank] = {now_ns, now_ns};
+}
+
+void Membership::heard(uint32_t rank, int64_t now_ns) {
+  const auto found = watches_.find(rank);
+  if (found != watches_.end()) found->second.heard_ns = now_ns;
+}
+
+void Membership::sent(uint32_t rank, int64_t now_ns) {
+  const auto found = watches_.find(rank);
+  if (found != watches_.end()) found->second.sent_ns = now_ns;
+}
+
+void Membership::dismiss(uint32_t rank) {
+  const auto found = watches_.find(rank);
+  if (found != watches_.end()) found->second.dismissed = true;
+}
+
+void Membership::passed(int64_t now_ns) {
+  const int64_t away_ns = now_ns - passed_ns_;
+  passed_ns_ = now_ns;
+  // Longer than the passes that heartbeats alone cause: we were held up, not they.
+  if (away_ns <= lease_ns_ / 2) return;
+  for (auto& [rank, watch] : watches_) watch.heard_ns = std::min(now_ns, watch.heard_ns + away_ns);
+}
+
+uint32_t Membership::expired(int64_t now_ns) const {
+  for (const uint32_t rank : neighbours_) {
+    const Watch& watch = watches_.at(rank);
+    if (!watch.dismissed && now_ns - watch.heard_ns >= lease_ns_) return rank;
+  }
+  return kNoNeighbour;
+}
+
+uint32_t Membership::heartbeat_due(int64_t now_ns) const {
+  for (const uint32_t rank : neighbours_) {
+    const Watch& watch = watches_.at(rank);
+    if (!watch.dismissed && now_ns - watch.sent_ns >= lease_ns_ / kHeartbeatsPerLease) return rank;
+  }
+  return kNoNeighbour;
+}
+
+int64_t Membership::next_deadline_ns() const {
+  int64_t next_ns = kNever;
+  for (const auto& [rank, watch] : watches_) {
+    if (watch.dismissed) continue;
+    next_ns = std::min({next_ns, watch.heard_ns + lease_ns_,
+                        watch.sent_ns + lease_ns_ / kHeartbeatsPerLease});
+  }
+  return next_ns;
+}
+
+}  // namespace parallax

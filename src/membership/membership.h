@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Membership: who is alive. Every rank watches a few others (watch_neighbours) by leases of our own,
+// since a transport sees neither a stopped process nor a silent partition: any message renews the
+// lease, and where none is due a heartbeat is. The first loss ends the epoch; the sentence that names
+// it is flooded along the same edges, so that every rank names the same culprit.
+//
+// A state machine without I/O: the engine tells it what was heard and sent, and asks what is due.
+// A rank that was itself held up (stopped, or starved of CPU) gives its neighbours that time before
+// it judges them, since their messages may be waiting unread. Engine's owner only.
+#ifndef PARALLAX_MEMBERSHIP_MEMBERSHIP_H_
+#define PARALLAX_MEMBERSHIP_MEMBERSHIP_H_
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace parallax {
+
+class Membership {
+ public:
+  Membership(std::vector<uint32_t> neighbours, int64_t lease_ns, int64_t now_ns);
+
+  void heard(uint32_t rank, int64_t now_ns);
+  void sent(uint32_t rank, int64_t now_ns);
+  // A neighbour that left in good order is watched no more.
+  void dismiss(uint32_t rank);
+
+  // Call on every pass of the engine, before messages are read.
+  void passed(int64_t now_ns);
+
+  // A neighbour whose lease is over, or kNoNeighbour. Ask after messages were read.
+  uint32_t expired(int64_t now_ns) const;
+  // A neighbour to which a heartbeat is due, or kNoNeighbour.
+  uint32_t heartbeat_due(int64_t now_ns) const;
+  int64_t next_deadline_ns() const;
+
+  const std::vector<uint32_t>& neighbours() const { return neighbours_; }
+  int64_t lease_ns() const { return lease_ns_; }
+
+  static constexpr uint32_t kNoNeighbour = UINT32_MAX;
+  static constexpr int64_t kHeartbeatsPerLease = 4;
+
+ private:
+  struct Watch {
+    int64_t heard_ns;
+    int64_t sent_ns;
+    bool dismissed = false;
+  };
+
+  const std::vector<uint32_t> neighbours_;
+  const int64_t lease_ns_;
+  std::unordered_map<uint32_t, Watch> watches_;
+  int64_t passed_ns_;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_MEMBERSHIP_MEMBERSHIP_H_

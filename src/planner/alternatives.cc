@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Alternatives: why each way of handling a variable won or lost, in sentences with figures. Pure;
+// any thread; nothing blocks.
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include "planner/choice.h"
+#include "planner/cost.h"
+#include "planner/plan.h"
+
+namespace parallax {
+namespace {
+
+// What the sentences about one variable have in common.
+struct Context {
+  const VariableFacts& facts;
+  const TopologyFacts& topology;
+  parallax_plan_mode_t mode;
+  Choice choice;
+  VariablePlan by_figures;  // what settled_choice says now
+  double fewest_bytes;      // of what the pin allows; NaN: unknown
+  double chosen_bytes;      // NaN: unknown
+  size_t allowed_count;
+};
+
+double predicted_bytes(Method method, const VariableFacts& facts, const TopologyFacts& topology) {
+  if (is_unused(facts)) return 0;
+  if (!facts.measured && cost::needs_measurement(method, facts)) {
+    return std::numeric_limits<double>::quiet_NaN();
+  }
+  return cost::received_bytes(method, facts, cost::counted_parties(topology));
+}
+
+// "2.13x", with three digits where it is close to 1 and a near-tie must be told from a tie.
+std::string ratio_text(double ratio) {
+  const int digits = std::abs(ratio - 1) < 0.1 ? 3 : ratio < 10 ? 2 : 0;
+  std::array<char, 512> text;
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), ratio,
+                                 std::chars_format::fixed, digits);
+  return std::string(text.data(), end.ptr) + "x";
+}
+
+std::string formula_of(const VariablePlan& plan, const Context& context) {
+  return cost::formula(plan.method, context.facts, context.topology);
+}
+
+std::string form_text(const VariableFacts& facts) {
+  return carries_rows(facts) ? "its slices carry row ids" : "its slices carry every row";
+}
+
+bool is_measurable_but_not_measured(const VariableFacts& facts) {
+  return carries_rows(facts) && !facts.measured;
+}
+
+std::string why_chosen(const VariablePlan& plan, const Context& context) {
+  const VariableFacts& facts = context.facts;
+  if (context.allowed_count == 1) {
+    const bool pinned = facts.managed && context.mode != PARALLAX_PLAN_AUTO;
+    const std::string reason = pinned ? "the only way that plan mode " + mode_name(context.mode) +
+                                            " allows where " + form_text(facts)
+                                      : "the only way where " + form_text(facts);
+    return is_measurable_but_not_measured(facts) || is_unused(facts)
+               ? reason
+               : reason + ": " + formula_of(plan, context);
+  }
+  if (!context.choice.settled) return "by form, until rows are measured: " + form_text(facts);
+  if (plan != context.by_figures) {
+    return "the plan in force; the figures now favour " + method_name(context.by_figures.method);
+  }
+  if (is_measurable_but_not_measured(facts)) {
+    return "by form, since nothing was measured: " + form_text(facts);
+  }
+  if (is_unused(facts)) return "never pulled nor pushed, so the initial choice stays";
+  if (context.chosen_bytes > context.fewest_bytes) {
+    return "the initial choice, and within 1% of the fewest bytes: " + formula_of(plan, context);
+  }
+  return "fewest bytes of " + std::to_string(context.allowed_count) +
+         " ways: " + formula_of(plan, context);
+}
+
+std::string why_lost(const VariablePlan& plan, double bytes, const Context& context) {
+  const std::string name = method_name(plan.method);
+  const bool allowed = pin_allows(plan, context.facts, context.mode);
+  const std::string lead = allowed ? "" : "excluded by plan mode " + mode_name(context.mode) + "; ";
+  if (is_unused(context.facts)) return lead + name + " would receive nothing either";
+  if (std::isnan(bytes)) return lead + name + " cannot be predicted until rows are measured";
+  const std::string formula = formula_of(plan, context);
+  if (!(context.chosen_bytes > 0)) {  // nothing moves, or nothing is known
+    return lead + name + " would receive " + cost::figure(bytes) + " bytes: " + formula;
+  }
+  const double ratio = bytes / context.chosen_bytes;
+  std::string why = lead + name + " would receive " + ratio_text(ratio) + " the bytes: " + formula;
+  // A loser that the formulas do not put behind needs a reason of its own.
+  if (!allowed || bytes > context.chosen_bytes * (1 + kNearTie)) return why;
+  if (!context.choice.settled) return why + "; the initial plan goes by form";
+  if (context.choice.plan != context.by_figures) return why + "; the plan in force stays";
+  return why + (bytes == context.chosen_bytes ? "; a tie" : "; within 1%") +
+         (context.choice.plan == initial_choice(context.facts, context.mode)
+              ? ", so the initial choice stays"
+              : ", and no better");
+}
+
+}  // namespace
+
+std::vector<Alternative> alternatives(const VariableFacts& facts, const TopologyFacts& topology,
+                                      parallax_plan_mode_t mode, const Choice& choice) {
+  Context context = {.facts = facts,
+                     .topology = topology,
+                     .mode = mode,
+                     .choice = choice,
+                     .by_figures = settled_choice(facts, topology, mode),
+                     .fewest_bytes = std::numeric_limits<double>::quiet_NaN(),
+                     .chosen_bytes = predicted_bytes(choice.plan.method, facts, topology),
+                     .allowed_count = 0};
+  const std::vector<VariablePlan> plans = fitting_plans(facts);
+  for (const VariablePlan& plan : plans) {
+    if (!pin_allows(plan, facts, mode)) continue;
+    ++context.allowed_count;
+    context.fewest_bytes =
+        std::fmin(context.fewest_bytes, predicted_bytes(plan.method, facts, topology));
+  }
+  std::vector<Alternative> found;
+  found.reserve(plans.size());
+  for (const VariablePlan& plan : plans) {
+    const double bytes = predicted_bytes(plan.method, facts, topology);
+    const bool chosen = plan == choice.plan;
+    found.push_back({.placement = plan.placement,
+                     .method = plan.method,
+                     .bytes_per_host = bytes,
+                     .chosen = chosen,
+                     .why = chosen ? why_chosen(plan, context) : why_lost(plan, bytes, context)});
+  }
+  return found;
+}
+
+std::vector<Alternative> alternatives(const VariableFacts& facts, const TopologyFacts& topology,
+                                      parallax_plan_mode_t mode) {
+  return alternatives(facts, topology, mode,
+                      {.plan = settled_choice(facts, topology, mode), .settled = true});
+}
+
+}  // namespace parallax

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Choice: the steps of planning one variable, shared by the plan and its explanation so that they
+// cannot disagree. Inside the planner only. Pure; any thread; nothing blocks.
+#ifndef PARALLAX_PLANNER_CHOICE_H_
+#define PARALLAX_PLANNER_CHOICE_H_
+
+#include <vector>
+
+#include "planner/plan.h"
+
+namespace parallax {
+
+// Every way that fits the variable's form and holder, in the order of Method.
+std::vector<VariablePlan> fitting_plans(const VariableFacts& facts);
+
+// Pins bind managed variables only.
+bool pin_allows(const VariablePlan& plan, const VariableFacts& facts, parallax_plan_mode_t mode);
+
+// Measured, and no row was touched or pulled: every method that sends rows would send none.
+bool is_unused(const VariableFacts& facts);
+
+VariablePlan initial_choice(const VariableFacts& facts, parallax_plan_mode_t mode);
+VariablePlan settled_choice(const VariableFacts& facts, const TopologyFacts& topology,
+                            parallax_plan_mode_t mode);
+
+}  // namespace parallax
+
+#endif  // PARALLAX_PLANNER_CHOICE_H_

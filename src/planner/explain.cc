@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two faces of an explanation: JSON and a table, both from alternatives(). Pure; any thread;
+// nothing blocks.
+#include "planner/explain.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "planner/cost.h"
+
+namespace parallax {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Bytes are whole numbers to a reader; past 2^63 only the double can say them.
+Json rounded_or_null(double value) {
+  if (std::isnan(value)) return nullptr;
+  if (value >= 0x1p63) return value;
+  return static_cast<uint64_t>(std::round(value));
+}
+
+Json measured_json(const VariableFacts& facts) {
+  if (!facts.measured) return nullptr;
+  const double rows = static_cast<double>(facts.rows);
+  return {{"touched_rows_per_host", facts.touched_rows_per_host},
+          {"union_rows", facts.union_rows},
+          {"pulled_rows_per_host", facts.pulled_rows_per_host},
+          {"density", facts.rows == 0 ? 0.0 : facts.touched_rows_per_host / rows}};
+}
+
+std::string why_of_chosen(const std::vector<Alternative>& found) {
+  for (const Alternative& alternative : found) {
+    if (alternative.chosen) return alternative.why;
+  }
+  return "not one of the ways that fit this variable";
+}
+
+Json variable_json(const VariableFacts& facts, const std::vector<Alternative>& found,
+                   const VariablePlan& plan) {
+  Json alternatives_json = Json::array();
+  for (const Alternative& alternative : found) {
+    alternatives_json.push_back(
+        {{"placement", placement_name(alternative.placement)},
+         {"method", method_name(alternative.method)},
+         {"predicted_bytes_per_host", rounded_or_null(alternative.bytes_per_host)},
+         {"chosen", alternative.chosen},
+         {"why", alternative.why}});
+  }
+  return {{"name", facts.name},
+          {"rows", facts.rows},
+          {"row_elements", facts.row_elements},
+          {"tag", tag_name(facts.tag)},
+          {"placement", placement_name(plan.placement)},
+          {"method", method_name(plan.method)},
+          {"why", why_of_chosen(found)},
+          {"measured", measured_json(facts)},
+          {"alternatives", std::move(alternatives_json)}};
+}
+
+std::string bytes_text(double bytes) { return std::isnan(bytes) ? "?" : cost::figure(bytes); }
+
+std::string padded(std::string text, size_t width) {
+  if (text.size() < width) text.append(width - text.size(), ' ');
+  return text;
+}
+
+std::string right_aligned(const std::string& text, size_t width) {
+  return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
+}
+
+// Widths of the columns that hold the words of enums; the longest is "placement" and "reduce_rows".
+constexpr size_t kPlacementWidth = 9;
+constexpr size_t kMethodWidth = 11;
+constexpr size_t kBytesWidth = 15;
+
+std::string table_line(const std::string& name, size_t name_width, const Alternative& row) {
+  return padded(name, name_width) + "  " + padded(placement_name(row.placement), kPlacementWidth) +
+         "  " + padded(method_name(row.method), kMethodWidth) + "  " +
+         right_aligned(bytes_text(row.bytes_per_host), kBytesWidth) + "  " + row.why + "\n";
+}
+
+}  // namespace
+
+std::string explain_json(std::span<const VariableFacts> variables, const TopologyFacts& topology,
+                         parallax_plan_mode_t mode, std::span<const VariablePlan> plan,
+                         bool settled) {
+  PARALLAX_CHECK(variables.size() == plan.size());
+  Json list = Json::array();
+  for (size_t i = 0; i < variables.size(); ++i) {
+    const auto found =
+        alternatives(variables[i], topology, mode, {.plan = plan[i], .settled = settled});
+    list.push_back(variable_json(variables[i], found, plan[i]));
+  }
+  const Json whole = {{"mode", mode_name(mode)},
+                      {"settled", settled},
+                      {"hosts", topology.hosts},
+                      {"ranks", topology.ranks},
+                      {"variables", std::move(list)}};
+  return whole.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string explain_table(std::span<const VariableFacts> variables, const TopologyFacts& topology,
+                          parallax_plan_mode_t mode, std::span<const VariablePlan> plan,
+                          bool settled) {
+  PARALLAX_CHECK(variables.size() == plan.size());
+  std::string text = "plan " + mode_name(mode) + (settled ? ", settled" : ", by form") +
+                     "; hosts " + std::to_string(topology.hosts) + ", ranks " +
+                     std::to_string(topology.ranks) + "\n";
+  size_t name_width = std::string("variable").size();
+  for (const VariableFacts& facts : variables) name_width = std::max(name_width, facts.name.size());
+  text += padded("variable", name_width) + "  " + padded("placement", kPlacementWidth) + "  " +
+          padded("method", kMethodWidth) + "  " + right_aligned("bytes/host/step", kBytesWidth) +
+          "  why\n";
+  for (size_t i = 0; i < variables.size(); ++i) {
+    const auto found =
+        alternatives(variables[i], topology, mode, {.plan = plan[i], .settled = settled});
+    for (const Alternative& row : found) {
+      if (row.chosen) text += table_line(variables[i].name, name_width, row);
+    }
+    for (const Alternative& row : found) {
+      if (!row.chosen) text += table_line("  not", name_width, row);
+    }
+  }
+  return text;
+}
+
+}  // namespace parallax

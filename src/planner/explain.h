@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Explain: a plan with its alternatives and the reasons, as JSON for programs and as a table for
+// people. Pure, like the planner; any thread; nothing blocks. `plan` has one entry per variable,
+// and `settled` says which plan it is: by form (false) or from measured rows (true).
+#ifndef PARALLAX_PLANNER_EXPLAIN_H_
+#define PARALLAX_PLANNER_EXPLAIN_H_
+
+#include <span>
+#include <string>
+
+#include "planner/plan.h"
+
+namespace parallax {
+
+// {"mode":"auto","settled":true,"hosts":4,"ranks":8,"variables":[{"name","rows","row_elements",
+//   "tag","placement","method","why","measured":{"touched_rows_per_host","union_rows",
+//   "pulled_rows_per_host","density"} or null,"alternatives":[{"placement","method",
+//   "predicted_bytes_per_host" or null,"chosen","why"}]}]}
+// density = touched_rows_per_host / rows. Names that are not UTF-8 are repaired, not refused.
+std::string explain_json(std::span<const VariableFacts> variables, const TopologyFacts& topology,
+                         parallax_plan_mode_t mode, std::span<const VariablePlan> plan,
+                         bool settled);
+
+// One line per variable, and under it one per alternative that lost.
+std::string explain_table(std::span<const VariableFacts> variables, const TopologyFacts& topology,
+                          parallax_plan_mode_t mode, std::span<const VariablePlan> plan,
+                          bool settled);
+
+}  // namespace parallax
+
+#endif  // PARALLAX_PLANNER_EXPLAIN_H_

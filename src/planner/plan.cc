@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// The choice itself: which ways fit a variable, which of them the pin allows, which receives fewest
+// bytes. Pure; any thread; nothing blocks. The reasons are put into words in alternatives.cc.
+#include "planner/plan.h"
+
+#include "base/check.h"
+#include "planner/choice.h"
+#include "planner/cost.h"
+
+namespace parallax {
+
+bool carries_rows(const VariableFacts& facts) {
+  if (facts.tag == PARALLAX_DENSE) return false;
+  return facts.tag == PARALLAX_SPARSE || facts.ids_declared;
+}
+
+std::vector<VariablePlan> fitting_plans(const VariableFacts& facts) {
+  const Placement replicated = facts.managed ? Placement::kMirrored : Placement::kFramework;
+  std::vector<VariablePlan> plans;
+  if (carries_rows(facts)) {
+    for (const Method method : {Method::kAllgatherv, Method::kReduceRows, Method::kMadeDense}) {
+      plans.push_back({replicated, method});
+    }
+  } else {
+    plans.push_back({replicated, Method::kAllreduce});
+  }
+  if (facts.managed) plans.push_back({Placement::kSharded, Method::kPushPull});
+  return plans;
+}
+
+bool pin_allows(const VariablePlan& plan, const VariableFacts& facts, parallax_plan_mode_t mode) {
+  if (plan.placement == Placement::kFramework) return true;
+  const bool sharded = plan.placement == Placement::kSharded;
+  switch (mode) {
+    case PARALLAX_PLAN_AUTO:
+      return true;
+    case PARALLAX_PLAN_HYBRID:
+      return sharded == carries_rows(facts);
+    case PARALLAX_PLAN_PS:
+      return sharded;
+    case PARALLAX_PLAN_AR:
+      return !sharded;
+  }
+  PARALLAX_CHECK(!"a plan mode that the C ABI should have refused");
+  return false;
+}
+
+bool is_unused(const VariableFacts& facts) {
+  return facts.measured && carries_rows(facts) && facts.touched_rows_per_host == 0 &&
+         facts.union_rows == 0 && facts.pulled_rows_per_host == 0;
+}
+
+VariablePlan initial_choice(const VariableFacts& facts, parallax_plan_mode_t mode) {
+  const bool rows = carries_rows(facts);
+  const VariablePlan sharded = {Placement::kSharded, Method::kPushPull};
+  const VariablePlan replicated = {facts.managed ? Placement::kMirrored : Placement::kFramework,
+                                   rows ? Method::kAllgatherv : Method::kAllreduce};
+  if (!facts.managed) return replicated;
+  if (!pin_allows(sharded, facts, mode)) return replicated;
+  if (!pin_allows(replicated, facts, mode)) return sharded;
+  return rows ? sharded : replicated;
+}
+
+VariablePlan settled_choice(const VariableFacts& facts, const TopologyFacts& topology,
+                            parallax_plan_mode_t mode) {
+  const uint32_t parties = cost::counted_parties(topology);
+  const VariablePlan initial = initial_choice(facts, mode);
+  if (carries_rows(facts) && !facts.measured) return initial;
+  if (carries_rows(facts)) {
+    // Written so that NaN fails too.
+    PARALLAX_CHECK(facts.touched_rows_per_host >= 0 && facts.union_rows >= 0 &&
+                   facts.pulled_rows_per_host >= 0);
+  }
+  // An unused variable needs no case of its own: its initial choice sends rows, so it costs 0.
+  VariablePlan best = initial;
+  double best_bytes = cost::received_bytes(initial.method, facts, parties);
+  const double initial_bytes = best_bytes;
+  for (const VariablePlan& plan : fitting_plans(facts)) {
+    if (!pin_allows(plan, facts, mode)) continue;
+    const double bytes = cost::received_bytes(plan.method, facts, parties);
+    if (bytes < best_bytes) {
+      best = plan;
+      best_bytes = bytes;
+    }
+  }
+  return initial_bytes <= best_bytes * (1 + kNearTie) ? initial : best;
+}
+
+Plan initial_plan(std::span<const VariableFacts> variables, const TopologyFacts& topology,
+                  parallax_plan_mode_t mode) {
+  PARALLAX_CHECK(cost::counted_parties(topology) >= 1);
+  Plan plan;
+  plan.reserve(variables.size());
+  for (const VariableFacts& facts : variables) plan.push_back(initial_choice(facts, mode));
+  return plan;
+}
+
+Plan settled_plan(std::span<const VariableFacts> variables, const TopologyFacts& topology,
+                  parallax_plan_mode_t mode) {
+  Plan plan;
+  plan.reserve(variables.size());
+  for (const VariableFacts& facts : variables) {
+    plan.push_back(settled_choice(facts, topology, mode));
+  }
+  return plan;
+}
+
+std::string method_name(Method method) {
+  switch (method) {
+    case Method::kAllreduce:
+      return "allreduce";
+    case Method::kAllgatherv:
+      return "allgatherv";
+    case Method::kReduceRows:
+      return "reduce_rows";
+    case Method::kMadeDense:
+      return "made_dense";
+    case Method::kPushPull:
+      return "push_pull";
+  }
+  return "unknown";
+}
+
+std::string placement_name(Placement placement) {
+  switch (placement) {
+    case Placement::kFramework:
+      return "framework";
+    case Placement::kMirrored:
+      return "mirrored";
+    case Placement::kSharded:
+      return "sharded";
+  }
+  return "unknown";
+}
+
+std::string mode_name(parallax_plan_mode_t mode) {
+  switch (mode) {
+    case PARALLAX_PLAN_AUTO:
+      return "auto";
+    case PARALLAX_PLAN_HYBRID:
+      return "hybrid";
+    case PARALLAX_PLAN_PS:
+      return "ps";
+    case PARALLAX_PLAN_AR:
+      return "ar";
+  }
+  return "unknown";
+}
+
+std::string tag_name(uint32_t tag) {
+  switch (tag) {
+    case PARALLAX_AUTO:
+      return "auto";
+    case PARALLAX_DENSE:
+      return "dense";
+    case PARALLAX_SPARSE:
+      return "sparse";
+    default:
+      return "unknown";
+  }
+}
+
+}  // namespace parallax

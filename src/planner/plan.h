@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plan: where each variable lives and how its gradient travels, chosen from bytes on the wire.
+// Pure: no I/O, clock, environment or globals; the same input gives the same plan on every machine
+// of one floating-point format. Values in, values out; any thread may call; nothing blocks.
+//
+// Two plans. The initial one goes by form alone (are row ids declared?). The settled one goes by
+// the rows measured while running: of what the pin allows, the method that receives fewest bytes
+// per host and step (src/planner/cost.h), except that the initial choice stays unless another beats
+// it by more than kNearTie, since moving a variable costs and such a gain would not be seen.
+#ifndef PARALLAX_PLANNER_PLAN_H_
+#define PARALLAX_PLANNER_PLAN_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "parallax/parallax.h"
+
+namespace parallax {
+
+enum class Placement : uint8_t {
+  kFramework,  // every rank's framework keeps it; we only reduce
+  kMirrored,   // managed, a copy on every rank; a pull is a local read
+  kSharded,    // managed, each row or block at its owner
+};
+
+enum class Method : uint8_t {
+  kAllreduce,   // dense, replicated
+  kAllgatherv,  // sparse, replicated: every host gets every host's merged rows
+  kReduceRows,  // sparse, replicated: hashed row reduce-scatter, then allgather of the union
+  kMadeDense,   // sparse, replicated: rows scattered into a dense AllReduce
+  kPushPull,    // sharded, either form
+};
+
+// Gains below this share of the best method's bytes do not move a variable.
+inline constexpr double kNearTie = 0.01;
+
+struct VariablePlan {
+  Placement placement = Placement::kFramework;
+  Method method = Method::kAllreduce;
+  bool operator==(const VariablePlan&) const = default;
+};
+
+using Plan = std::vector<VariablePlan>;  // by variable id
+
+// What is known of a variable. The measured figures are averages per step; they matter for slices
+// with row ids only, dense costs follow from the shape. Rows are distinct rows, after merging.
+struct VariableFacts {
+  std::string name;
+  uint64_t rows = 0;
+  uint64_t row_elements = 0;
+  uint32_t element_bytes = 4;
+  uint32_t tag = PARALLAX_AUTO;  // parallax_tag_t
+  bool managed = false;          // has an update rule
+  bool ids_declared = false;     // rows_max > 0
+  bool measured = false;         // the three below mean something
+  // "Per host" is per rank when there is one host: see counted_parties() in cost.h.
+  double touched_rows_per_host = 0;  // s: merged rows a host has gradients for
+  double union_rows = 0;             // u: distinct rows over all hosts
+  double pulled_rows_per_host = 0;   // t: distinct rows a host pulls
+};
+
+struct TopologyFacts {
+  uint32_t hosts = 1;
+  uint32_t ranks = 1;  // >= hosts
+};
+
+// Whether the slices carry row ids: SPARSE, or AUTO with ids declared. The tag makes no other
+// difference, so AUTO and tagged runs of one program end in the same plan.
+bool carries_rows(const VariableFacts& facts);
+
+// By form. Managed: sharded with ids, else mirrored; PS shards and AR mirrors all of them. What is
+// replicated goes by allgatherv with ids, else by allreduce.
+Plan initial_plan(std::span<const VariableFacts> variables, const TopologyFacts& topology,
+                  parallax_plan_mode_t mode);
+
+// By bytes on the wire. A variable that was not measured, or not used, keeps its initial choice.
+Plan settled_plan(std::span<const VariableFacts> variables, const TopologyFacts& topology,
+                  parallax_plan_mode_t mode);
+
+// One way a variable could be handled, and what became of it.
+struct Alternative {
+  Placement placement = Placement::kFramework;
+  Method method = Method::kAllreduce;
+  double bytes_per_host = 0;  // received per host and step; NaN: unknown until measured
+  bool chosen = false;
+  std::string why;  // a sentence with figures
+};
+
+// Every way that fits the variable's form, those that the pin excludes too, in the order of Method;
+// the settled choice is marked.
+std::vector<Alternative> alternatives(const VariableFacts& facts, const TopologyFacts& topology,
+                                      parallax_plan_mode_t mode);
+
+// The same around a plan that is given: an initial one (settled = false), or one that was received.
+struct Choice {
+  VariablePlan plan;
+  bool settled = true;
+};
+std::vector<Alternative> alternatives(const VariableFacts& facts, const TopologyFacts& topology,
+                                      parallax_plan_mode_t mode, const Choice& choice);
+
+std::string method_name(Method method);            // "push_pull"
+std::string placement_name(Placement placement);   // "sharded"
+std::string mode_name(parallax_plan_mode_t mode);  // "auto"
+std::string tag_name(uint32_t tag);                // "sparse"
+
+}  // namespace parallax
+
+#endif  // PARALLAX_PLANNER_PLAN_H_

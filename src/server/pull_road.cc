@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pull's four hops. See pull_road.h. Layout is in pull_road_layout.cc.
+#include "server/pull_road.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace parallax {
+
+namespace {
+
+constexpr uint32_t kNoVariable = UINT32_MAX;  // the section that ends a rank's pull
+
+Stream pull_stream(SectionKind kind, Encoding encoding, uint32_t variable, uint64_t step,
+                   uint32_t number) {
+  Stream stream;
+  stream.header.kind = kind;
+  stream.header.encoding = encoding;
+  stream.header.tag = variable;
+  stream.header.step = step;
+  stream.header.part = static_cast<uint8_t>(number);
+  return stream;
+}
+
+}  // namespace
+
+// ---- hop 1: what this rank wants, to the handlers of its host
+
+void PullRoad::start(uint64_t step, uint32_t number, std::span<const PullSlice> slices) {
+  PARALLAX_CHECK(!active_);
+  active_ = true;
+  active_step_ = step;
+  active_round_ = number;
+  slices_left_ = 0;
+  active_variables_.clear();
+  for (const PullSlice& slice : slices) {
+    Entry& entry = *entry_of(slice.variable);
+    entry.slice = slice;
+    active_variables_.push_back(slice.variable);
+    if (entry.partition->ids_declared()) {
+      entry.merge.merge(*entry.partition, slice.ids, slice.count, nullptr, [&](uint32_t position) {
+        return columns_.column_of(entry.partition->owner_of(position));
+      });
+      entry.left = entry.merge.item_count();
+    } else {
+      entry.left = entry.partition->elements();
+    }
+    if (entry.left > 0) ++slices_left_;
+    send_local(step, number, entry);
+  }
+  for (uint32_t column = 0; column < columns_.count(); ++column) {
+    Stream end = pull_stream(SectionKind::kPullLocal, Encoding::kBytes, kNoVariable, step, number);
+    end.header.flags = kSectionLast;
+    outbox_.add(columns_.handler(columns_.host(), column), end);
+  }
+}
+
+void PullRoad::send_local(uint64_t step, uint32_t number, Entry& entry) {
+  for (uint32_t column = 0; column < columns_.count(); ++column) {
+    const bool rows = entry.partition->ids_declared();
+    Stream stream = pull_stream(SectionKind::kPullLocal, rows ? Encoding::kIds : Encoding::kBytes,
+                                entry.variable, step, number);
+    if (rows) {
+      stream.count = entry.merge.group_count(column);
+      stream.rows.positions = entry.merge.positions() + entry.merge.group_first(column);
+      if (stream.count == 0) continue;
+    } else {
+      const std::vector<uint32_t>& owners = columns_.owners(column);
+      if (std::none_of(owners.begin(), owners.end(),
+                       [&](uint32_t owner) { return active_owner(*entry.partition, owner); })) {
+        continue;
+      }
+    }
+    outbox_.add(columns_.handler(columns_.host(), column), stream);
+  }
+}
+
+PullRoad::Round* PullRoad::open_round(uint64_t step, uint32_t number) {
+  Round& round = rounds_[slot_of(step, number)];
+  if (round.active && round.step == step && round.number == number) return &round;
+  if (round.active && !round.asked) return nullptr;  // a peer ran ahead of what the rounds allow
+  round.active = true;
+  round.asked = false;
+  round.step = step;
+  round.number = number;
+  round.left = 0;
+  std::fill(round.here.begin(), round.here.end(), uint8_t{0});
+  round.variables.clear();
+  return &round;
+}
+
+bool PullRoad::on_pull_local(uint32_t from, const Section& section) {
+  const SectionHeader& header = section.header;
+  if (!columns_.is_handler() || columns_.host_of(from) != columns_.host()) return false;
+  Round* round = open_round(header.step, header.part);
+  if (round == nullptr || round->asked) return false;
+  const uint32_t source = columns_.local_of(from);
+  if (round->here[source] != 0) return false;
+  if (header.tag == kNoVariable) {
+    round->here[source] = 1;
+    ask_if_complete(*round);
+    return true;
+  }
+  Entry* entry = entry_of(header.tag);
+  return entry != nullptr && entry->handled && want(*entry, *round, source, section);
+}
+
+bool PullRoad::want(Entry& entry, Round& round, uint32_t source, const Section& section) {
+  Wanted& wanted = entry.wanted[slot_of(round.step, round.number)];
+  const bool first_use = std::find(round.variables.begin(), round.variables.end(),
+                                   entry.variable) == round.variables.end();
+  if (first_use) {
+    round.variables.push_back(entry.variable);
+    wanted.index.clear();
+    std::fill(wanted.list_counts.begin(), wanted.list_counts.end(), 0u);
+    std::fill(wanted.dense.begin(), wanted.dense.end(), uint8_t{0});
+  }
+  if (!entry.partition->ids_declared()) {
+    wanted.dense[source] = 1;
+    return section.header.encoding == Encoding::kBytes;
+  }
+  const uint32_t count = section.header.count;
+  if (section.header.encoding != Encoding::kIds || section.payload.size() != count * 4u ||
+      count > wanted.lists[source].size() - wanted.list_counts[source]) {
+    return false;
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    uint32_t position;
+    std::memcpy(&position, section.payload.data() + i * sizeof position, sizeof position);
+    if (position >= entry.partition->rows() ||
+        columns_.column_of(entry.partition->owner_of(position)) != columns_.my_column()) {
+      return false;
+    }
+    bool inserted;
+    const uint32_t slot = wanted.index.find_or_insert(position, &inserted);
+    if (slot == kNoSlot) return false;
+    if (inserted) wanted.positions[slot] = position;
+    wanted.lists[source][wanted.list_counts[source]++] = slot;
+  }
+  return true;
+}
+
+void PullRoad::end_local(uint32_t from, uint64_t step) {
+  if (!columns_.is_handler()) return;
+  ended_[step & 1][columns_.local_of(from)] = 1;
+  for (uint32_t parity = 0; parity < 2; ++parity) {
+    Round& round = rounds_[slot_of(step, parity)];
+    if (round.active && round.step == step) ask_if_complete(round);
+  }
+}
+
+// ---- hop 2: what the host wants, to the owners of the column
+
+void PullRoad::ask_if_complete(Round& round) {
+  if (round.asked) return;
+  for (size_t local = 0; local < round.here.size(); ++local) {
+    if (round.here[local] == 0 && ended_[round.step & 1][local] == 0) return;
+  }
+  round.asked = true;
+  for (const uint32_t variable : round.variables) {
+    Entry& entry = *entry_of(variable);
+    if (entry.partition->ids_declared()) {
+      ask_rows(round, entry);
+    } else {
+      ask_dense(round, entry);
+    }
+  }
+  if (round.left == 0) answer_locals(round);
+}
+
+void PullRoad::ask_rows(Round& round, Entry& entry) {
+  Wanted& wanted = entry.wanted[slot_of(round.step, round.number)];
+  const std::vector<uint32_t>& owners = columns_.owners(columns_.my_column());
+  const uint32_t count = wanted.index.size();
+  group_items(
+      count, static_cast<uint32_t>(owners.size()),
+      [&](uint32_t slot) {
+        return columns_.slot_in_column(entry.partition->owner_of(wanted.positions[slot]));
+      },
+      wanted.offsets, wanted.items);
+  for (uint32_t item = 0; item < count; ++item) {
+    wanted.item_of_slot[wanted.items[item]] = item;
+    wanted.grouped[item] = wanted.positions[wanted.items[item]];
+  }
+  for (size_t local = 0; local < wanted.lists.size(); ++local) {
+    for (uint32_t i = 0; i < wanted.list_counts[local]; ++i) {
+      wanted.lists[local][i] = wanted.item_of_slot[wanted.lists[local][i]];
+    }
+  }
+  for (size_t i = 0; i < owners.size(); ++i) {
+    const uint32_t first = wanted.offsets[i];
+    Stream stream = pull_stream(SectionKind::kPullHost, Encoding::kIds, entry.variable, round.step,
+                                round.number);
+    stream.count = wanted.offsets[i + 1] - first;
+    if (stream.count == 0) continue;
+    stream.rows.positions = &wanted.grouped[first];
+    outbox_.add(owners[i], stream);
+  }
+  round.left += count;
+  entry.pulled[round.step & 1] += count;
+}
+
+void PullRoad::ask_dense(Round& round, Entry& entry) {
+  for (const uint32_t owner : entry.owners) {
+    Stream stream = pull_stream(SectionKind::kPullHost, Encoding::kBytes, entry.variable,
+                                round.step, round.number);
+    outbox_.add(owner, stream);
+    round.left += entry.partition->range_of(owner).count;
+  }
+}
+
+bool PullRoad::on_pull_host(uint32_t from, const Section& section) {
+  const SectionHeader& header = section.header;
+  Entry* entry = entry_of(header.tag);
+  const uint32_t host = columns_.host_of(from);
+  if (entry == nullptr || entry->asked.empty() ||
+      from != columns_.handler(host, columns_.column_of(columns_.rank()))) {
+    return false;
+  }
+  Asked& asked = entry->asked[host];
+  if (asked.step != header.step || asked.number != header.part) {
+    if (asked.answered != asked.count) return false;
+    asked = {.rows = asked.rows, .step = header.step, .number = header.part};
+  }
+  if (entry->partition->ids_declared()) {
+    if (header.encoding != Encoding::kIds || section.payload.size() != header.count * 4u ||
+        header.first != asked.count || header.count > asked.rows.size() - asked.count) {
+      return false;
+    }
+    for (uint32_t i = 0; i < header.count; ++i) {
+      uint32_t position;
+      std::memcpy(&position, section.payload.data() + i * sizeof position, sizeof position);
+      if (position >= entry->partition->rows() ||
+          entry->partition->owner_of(position) != columns_.rank()) {
+        return false;
+      }
+      asked.rows[asked.count + i] = static_cast<uint32_t>(entry->partition->local_row(position));
+    }
+    asked.count += header.count;
+  } else {
+    asked.dense = true;
+  }
+  if (committed_ + 1 >= header.step && entry->table != nullptr) {
+    answer(*entry, host);
+  } else if (!asked.waiting) {
+    asked.waiting = true;
+    waiting_.emplace_back(entry->variable, host);
+  }
+  return true;
+}
+
+// ---- hop 3: the values, to the handler
+
+void PullRoad::answer(Entry& entry, uint32_t host) {
+  Asked& asked = entry.asked[host];
+  const uint32_t handler = columns_.handler(host, columns_.column_of(columns_.rank()));
+  Stream stream = pull_stream(SectionKind::kValuesHost, Encoding::kValues, entry.variable,
+                              asked.step, asked.number);
+  stream.rows.row_elements = static_cast<uint32_t>(entry.partition->row_elements());
+  if (asked.dense) {
+    const Range range = entry.partition->range_of(columns_.rank());
+    stream.header.encoding = Encoding::kDense;
+    stream.header.first = range.first;
+    stream.dense = entry.table->element(range.first);
+    stream.count = range.count;
+    asked.dense = false;
+  } else {
+    stream.header.first = asked.answered;
+    stream.rows.order = &asked.rows[asked.answered];
+    stream.rows.values = entry.table->first_row();
+    stream.count = asked.count - asked.answered;
+    asked.answered = asked.count;
+  }
+  outbox_.add(handler, stream);
+}
+
+void PullRoad::committed(uint64_t step) {
+  committed_ = step;
+  size_t kept = 0;
+  for (size_t i = 0; i < waiting_.size(); ++i) {
+    const auto [variable, host] = waiting_[i];
+    Entry* entry = entry_of(variable);
+    if (entry == nullptr) continue;
+    if (entry->asked[host].step <= step + 1 && entry->table != nullptr) {
+      entry->asked[host].waiting = false;
+      answer(*entry, host);
+    } else {
+      waiting_[kept++] = waiting_[i];
+    }
+  }
+  waiting_.resize(kept);
+}
+
+bool PullRoad::on_values_host(uint32_t from, const Section& section) {
+  const SectionHeader& header = section.header;
+  Entry* entry = entry_of(header.tag);
+  Round& round = rounds_[slot_of(header.step, header.part)];
+  if (entry == nullptr || !entry->handled || !round.active || !round.asked ||
+      round.step != header.step || static_cast<uint8_t>(round.number) != header.part ||
+      columns_.column_of(from) != columns_.my_column() || header.count > round.left) {
+    return false;
+  }
+  Wanted& wanted = entry->wanted[slot_of(round.step, round.number)];
+  const uint64_t width = entry->partition->row_elements();
+  uint64_t at = 0;
+  uint64_t elements = header.count;
+  if (header.encoding == Encoding::kValues) {
+    const uint32_t owner = columns_.slot_in_column(from);
+    const uint32_t first = wanted.offsets[owner];
+    const uint32_t count = wanted.offsets[owner + 1] - first;
+    if (header.first > count || header.count > count - header.first) return false;
+    at = (first + header.first) * width;
+    elements = header.count * width;
+  } else {
+    const Range range = entry->partition->range_of(from);
+    if (header.encoding != Encoding::kDense || header.first < range.first ||
+        header.first + header.count > range.end()) {
+      return false;
+    }
+    for (const uint32_t owner : entry->owners) {
+      if (owner == from) break;
+      at += entry->partition->range_of(owner).count;
+    }
+    at += header.first - range.first;
+  }
+  if (section.payload.size() != elements * sizeof(float) || elements > wanted.values.size() ||
+      at > wanted.values.size() - elements) {
+    return false;
+  }
+  if (elements > 0) std::memcpy(&wanted.values[at], section.payload.data(), section.payload.size());
+  round.left -= header.count;
+  if (round.left == 0) answer_locals(round);
+  return true;
+}
+
+// ---- hop 4: to each rank of the host what it wanted
+
+void PullRoad::answer_locals(Round& round) {
+  for (const uint32_t variable : round.variables) {
+    Entry& entry = *entry_of(variable);
+    Wanted& wanted = entry.wanted[slot_of(round.step, round.number)];
+    for (const uint32_t local : columns_.locals()) {
+      const uint32_t source = columns_.local_of(local);
+      if (!entry.partition->ids_declared()) {
+        if (wanted.dense[source] != 0) answer_local_dense(round, entry, local);
+        continue;
+      }
+      if (wanted.list_counts[source] == 0) continue;
+      Stream stream = pull_stream(SectionKind::kValuesLocal, Encoding::kValues, variable,
+                                  round.step, round.number);
+      stream.rows.row_elements = static_cast<uint32_t>(entry.partition->row_elements());
+      stream.rows.values = wanted.values.data();
+      stream.rows.order = wanted.lists[source].data();
+      stream.count = wanted.list_counts[source];
+      outbox_.add(local, stream);
+    }
+  }
+}
+
+void PullRoad::answer_local_dense(Round& round, Entry& entry, uint32_t local) {
+  const float* values = entry.wanted[slot_of(round.step, round.number)].values.data();
+  for (const uint32_t owner : entry.owners) {
+    const Range range = entry.partition->range_of(owner);
+    Stream stream = pull_stream(SectionKind::kValuesLocal, Encoding::kDense, entry.variable,
+                                round.step, round.number);
+    stream.header.first = range.first;
+    stream.dense = values;
+    stream.count = range.count;
+    outbox_.add(local, stream);
+    values += range.count;
+  }
+}
+
+bool PullRoad::on_values_local(uint32_t from, const Section& section) {
+  const SectionHeader& header = section.header;
+  Entry* entry = entry_of(header.tag);
+  if (entry == nullptr || !active_ || header.step != active_step_ ||
+      header.part != static_cast<uint8_t>(active_round_) ||
+      columns_.host_of(from) != columns_.host() || !columns_.is_handler(from) ||
+      header.count > entry->left || header.count == 0) {
+    return false;
+  }
+  const uint64_t width = entry->partition->row_elements();
+  float* out = entry->slice.values;
+  if (header.encoding == Encoding::kDense) {
+    if (entry->partition->ids_declared() || header.first > entry->partition->elements() ||
+        header.count > entry->partition->elements() - header.first ||
+        section.payload.size() != header.count * sizeof(float)) {
+      return false;
+    }
+    std::memcpy(out + header.first, section.payload.data(), section.payload.size());
+  } else {
+    const uint32_t column = columns_.local_of(from);
+    if (header.encoding != Encoding::kValues || !entry->partition->ids_declared() ||
+        header.first > entry->merge.group_count(column) ||
+        header.count > entry->merge.group_count(column) - header.first ||
+        section.payload.size() != header.count * width * sizeof(float)) {
+      return false;
+    }
+    const uint32_t* rows = entry->merge.order() + entry->merge.group_first(column) + header.first;
+    for (uint32_t i = 0; i < header.count; ++i) {
+      std::memcpy(out + rows[i] * width, section.payload.data() + i * width * sizeof(float),
+                  width * sizeof(float));
+    }
+  }
+  entry->left -= header.count;
+  if (entry->left == 0) --slices_left_;
+  return true;
+}
+
+void PullRoad::finish() {
+  PARALLAX_CHECK(finished());
+  for (const uint32_t variable : active_variables_) {
+    const Entry& entry = *entry_of(variable);
+    const PullSlice& slice = entry.slice;
+    if (!entry.partition->ids_declared() || entry.merge.item_count() == slice.count) continue;
+    const uint64_t width = entry.partition->row_elements();
+    for (uint32_t i = 0; i < slice.count; ++i) {
+      const uint32_t first = entry.merge.first_item_of(*entry.partition, slice.ids[i]);
+      if (first != i) {
+        std::memcpy(slice.values + i * width, slice.values + first * width, width * sizeof(float));
+      }
+    }
+  }
+  active_ = false;
+}
+
+uint64_t PullRoad::pulled_rows(uint32_t variable, uint64_t step) const {
+  const Entry* entry = entry_of(variable);
+  return entry == nullptr ? 0 : entry->pulled[step & 1];
+}
+
+std::vector<uint32_t> PullRoad::missing_ranks() const {
+  std::vector<uint32_t> missing;
+  for (const Round& round : rounds_) {
+    if (!round.active || round.asked) continue;
+    for (const uint32_t local : columns_.locals()) {
+      const uint32_t source = columns_.local_of(local);
+      if (round.here[source] == 0 && ended_[round.step & 1][source] == 0) missing.push_back(local);
+    }
+  }
+  return missing;
+}
+
+}  // namespace parallax

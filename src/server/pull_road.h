@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// PullRoad: the values of sharded variables on their way from their owners. The pulls of a host's
+// ranks are merged per column by its handler, so that a row crosses the wire once per host:
+//
+//   rank -> handler: distinct positions     handler -> owner: their union
+//   owner -> handler: the rows' values      handler -> rank: those it asked for
+//
+// Rounds. A rank has one pull under way at a time, its n-th of a step; the handler answers round
+// (step, n) when every rank of its host has sent its n-th or ended the step. Owners answer as of
+// the commit of step - 1, and hold back what comes earlier.
+//
+// Memory is bounded by rows_max. A handler can see at most four rounds at once: (t, n), (t, n + 1)
+// of ranks that differ by one, and the like of t + 1 for a rank that has ended t. An owner holds
+// one list per host and variable, since a handler asks again only when it was answered. Sections
+// that do not fit return false; the engine names their sender. Engine's owner only.
+#ifndef PARALLAX_SERVER_PULL_ROAD_H_
+#define PARALLAX_SERVER_PULL_ROAD_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "aggregate/row_merge.h"
+#include "base/arena.h"
+#include "server/table.h"
+#include "topology/patterns.h"
+#include "transport/outbox.h"
+#include "variable/partition.h"
+
+namespace parallax {
+
+// One variable of a pull: rows `ids` into `values`, or, without ids, the whole dense variable.
+struct PullSlice {
+  uint32_t variable = 0;
+  const int64_t* ids = nullptr;
+  uint32_t count = 0;
+  float* values = nullptr;
+};
+
+class PullRoad {
+ public:
+  PullRoad(const Columns& columns, Outbox& outbox);
+  ~PullRoad();
+  PullRoad(const PullRoad&) = delete;
+  PullRoad& operator=(const PullRoad&) = delete;
+
+  // Makes a variable pullable; its table is set once values lie here. LIMIT.
+  Status add_variable(uint32_t variable, const Partition& partition, uint64_t rows_max);
+  void remove_variable(uint32_t variable);
+  static size_t needed_bytes(const Columns& columns, const Partition& partition, uint64_t rows_max);
+  // The owner's part; null while there is none.
+  void set_table(uint32_t variable, const Table* table);
+
+  // Source. Starts this rank's n-th pull of `step`; at most one under way, of distinct variables.
+  void start(uint64_t step, uint32_t round, std::span<const PullSlice> slices);
+  // The pull under way has all its values, duplicates included.
+  bool finished() const { return active_ && slices_left_ == 0; }
+  void finish();  // makes room for the next
+  bool active() const { return active_; }
+
+  // A rank of this host ended a step: its rounds of that step are over. At a new step the lane of
+  // the step before the last is taken over.
+  void end_local(uint32_t from, uint64_t step);
+  void open(uint64_t step);
+  // The owner has committed `step`: pulls of step + 1 may be answered.
+  void committed(uint64_t step);
+
+  [[nodiscard]] bool on_pull_local(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_pull_host(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_values_host(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_values_local(uint32_t from, const Section& section);
+
+  // Distinct rows this handler asked owners for, in the step so far.
+  uint64_t pulled_rows(uint32_t variable, uint64_t step) const;
+  // Ranks that keep the oldest round of this handler waiting.
+  std::vector<uint32_t> missing_ranks() const;
+
+ private:
+  static constexpr uint32_t kRounds = 4;  // [step parity][round parity]
+
+  // A handler's view of one variable in one round.
+  struct Wanted {
+    RowIndex index;
+    std::span<uint32_t> positions;  // slot -> position; then item -> position
+    std::span<uint32_t> items;      // item (grouped by owner) -> slot
+    std::span<uint32_t> item_of_slot;
+    std::span<uint32_t> grouped;             // item -> position
+    std::span<uint32_t> offsets;             // of each owner of the column, in items
+    std::vector<std::span<uint32_t>> lists;  // per local rank: slots, then items
+    std::vector<uint32_t> list_counts;
+    std::vector<uint8_t> dense;  // per local rank: wants the dense variable
+    std::span<float> values;     // by item; dense: the column's elements
+    bool used = false;
+  };
+  struct Round {
+    uint64_t step = 0;
+    uint32_t number = 0;
+    bool active = false;
+    bool asked = false;
+    std::vector<uint8_t> here;  // per local rank: its pull has arrived whole
+    uint64_t left = 0;          // items and elements still to come
+    std::vector<uint32_t> variables;
+  };
+  // An owner's list of one host.
+  struct Asked {
+    std::span<uint32_t> rows;
+    uint64_t step = 0;
+    uint32_t number = 0;
+    uint32_t count = 0;
+    uint32_t answered = 0;
+    bool dense = false;
+    bool waiting = false;
+  };
+  struct Entry {
+    uint32_t variable = 0;
+    const Partition* partition = nullptr;
+    const Table* table = nullptr;
+    Arena arena;
+    bool handled = false;  // this rank handles a column with an owner of it
+    // source
+    RowMerge merge;
+    PullSlice slice;
+    uint64_t left = 0;
+    // handler
+    std::array<Wanted, kRounds> wanted;
+    std::array<uint64_t, 2> pulled = {};
+    std::vector<uint32_t> owners;  // active ones of my column
+    // owner
+    std::vector<Asked> asked;  // by host
+  };
+
+  static void lay_out(Arena& arena, const Columns& columns, const Partition& partition,
+                      uint64_t rows_max, Entry& entry);
+  static bool active_owner(const Partition& partition, uint32_t owner);
+  Entry* entry_of(uint32_t variable);
+  const Entry* entry_of(uint32_t variable) const;
+  static uint32_t slot_of(uint64_t step, uint32_t number) {
+    return static_cast<uint32_t>((step & 1) * 2 + (number & 1));
+  }
+  void send_local(uint64_t step, uint32_t number, Entry& entry);
+  Round* open_round(uint64_t step, uint32_t number);
+  [[nodiscard]] bool want(Entry& entry, Round& round, uint32_t source, const Section& section);
+  void ask_if_complete(Round& round);
+  void ask_rows(Round& round, Entry& entry);
+  void ask_dense(Round& round, Entry& entry);
+  void answer_locals(Round& round);
+  void answer_local_dense(Round& round, Entry& entry, uint32_t local);
+  void answer(Entry& entry, uint32_t host);
+
+  const Columns& columns_;
+  Outbox& outbox_;
+  std::vector<std::unique_ptr<Entry>> entries_;  // by variable; null: not sharded
+  std::array<Round, kRounds> rounds_;
+  std::array<std::vector<uint8_t>, 2> ended_;  // [step parity][local rank]
+  uint64_t committed_ = 0;
+  // source
+  bool active_ = false;
+  uint64_t active_step_ = 0;
+  uint32_t active_round_ = 0;
+  uint64_t slices_left_ = 0;
+  std::vector<uint32_t> active_variables_;
+  std::vector<std::pair<uint32_t, uint32_t>> waiting_;  // (variable, host) held back
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_SERVER_PULL_ROAD_H_

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which variables can be pulled, and the memory that it takes. See pull_road.h.
+#include <algorithm>
+
+#include "base/check.h"
+#include "server/pull_road.h"
+
+namespace parallax {
+
+PullRoad::PullRoad(const Columns& columns, Outbox& outbox) : columns_(columns), outbox_(outbox) {
+  for (Round& round : rounds_) {
+    round.here.resize(columns.locals().size());
+    round.variables.reserve(PARALLAX_SLICES_MAX);
+  }
+  for (auto& ended : ended_) ended.resize(columns.locals().size());
+  active_variables_.reserve(PARALLAX_SLICES_MAX);
+}
+
+PullRoad::~PullRoad() = default;
+
+bool PullRoad::active_owner(const Partition& partition, uint32_t owner) {
+  return partition.ids_declared() ? partition.rows_owned(owner) > 0
+                                  : partition.range_of(owner).count > 0;
+}
+
+PullRoad::Entry* PullRoad::entry_of(uint32_t variable) {
+  return variable < entries_.size() ? entries_[variable].get() : nullptr;
+}
+
+const PullRoad::Entry* PullRoad::entry_of(uint32_t variable) const {
+  return variable < entries_.size() ? entries_[variable].get() : nullptr;
+}
+
+void PullRoad::lay_out(Arena& arena, const Columns& columns, const Partition& partition,
+                       uint64_t rows_max, Entry& entry) {
+  const bool rows = partition.ids_declared();
+  const uint32_t width = static_cast<uint32_t>(partition.row_elements());
+  if (rows) entry.merge.lay_out(arena, rows_max, width, columns.count(), false);
+  entry.owners.clear();
+  uint64_t column_rows = 0;
+  uint64_t column_elements = 0;
+  if (columns.is_handler()) {
+    for (const uint32_t owner : columns.owners(columns.my_column())) {
+      if (!active_owner(partition, owner)) continue;
+      entry.owners.push_back(owner);
+      if (rows) {
+        column_rows += partition.rows_owned(owner);
+      } else {
+        column_elements += partition.range_of(owner).count;
+      }
+    }
+  }
+  entry.handled = !entry.owners.empty();
+  const size_t locals = columns.locals().size();
+  const uint64_t wanted_max = std::min(column_rows, rows_max * locals);
+  for (Wanted& wanted : entry.wanted) {
+    wanted.dense.assign(locals, 0);
+    wanted.list_counts.assign(locals, 0);
+    wanted.lists.assign(locals, {});
+    if (!entry.handled) continue;
+    wanted.values = arena.take<float>(rows ? wanted_max * width : column_elements);
+    if (!rows) continue;
+    wanted.index.lay_out(arena, wanted_max);
+    wanted.positions = arena.take<uint32_t>(wanted_max);
+    wanted.items = arena.take<uint32_t>(wanted_max);
+    wanted.item_of_slot = arena.take<uint32_t>(wanted_max);
+    wanted.grouped = arena.take<uint32_t>(wanted_max);
+    wanted.offsets = arena.take<uint32_t>(columns.owners(columns.my_column()).size() + 1);
+    for (auto& list : wanted.lists) list = arena.take<uint32_t>(std::min(column_rows, rows_max));
+  }
+  if (!active_owner(partition, columns.rank())) return;
+  entry.asked.assign(columns.host_count(), {});
+  if (!rows) return;
+  const uint64_t owned = partition.rows_owned(columns.rank());
+  for (uint32_t host = 0; host < columns.host_count(); ++host) {
+    const uint64_t asked_max = rows_max * columns.map().ranks_of[host].size();
+    entry.asked[host].rows = arena.take<uint32_t>(std::min(owned, asked_max));
+  }
+}
+
+size_t PullRoad::needed_bytes(const Columns& columns, const Partition& partition,
+                              uint64_t rows_max) {
+  Arena measure;
+  Entry entry;
+  lay_out(measure, columns, partition, rows_max, entry);
+  return measure.used_bytes();
+}
+
+Status PullRoad::add_variable(uint32_t variable, const Partition& partition, uint64_t rows_max) {
+  if (variable >= entries_.size()) entries_.resize(variable + 1);
+  auto entry = std::make_unique<Entry>();
+  entry->variable = variable;
+  entry->partition = &partition;
+  PARALLAX_RETURN_IF_ERROR(entry->arena.reserve(needed_bytes(columns_, partition, rows_max)));
+  lay_out(entry->arena, columns_, partition, rows_max, *entry);
+  entries_[variable] = std::move(entry);
+  waiting_.reserve(entries_.size() * columns_.host_count());
+  return {};
+}
+
+void PullRoad::remove_variable(uint32_t variable) {
+  if (variable < entries_.size()) entries_[variable].reset();
+}
+
+void PullRoad::set_table(uint32_t variable, const Table* table) {
+  entry_of(variable)->table = table;
+}
+
+void PullRoad::open(uint64_t step) {
+  std::fill(ended_[step & 1].begin(), ended_[step & 1].end(), uint8_t{0});
+  for (const auto& entry : entries_) {
+    if (entry != nullptr) entry->pulled[step & 1] = 0;
+  }
+}
+
+}  // namespace parallax

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine's pass: messages in, state machines on, messages out; and what happens when a rank is
+// lost. See engine.h.
+#include "step/engine.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "step/commit_report.h"
+
+namespace parallax {
+
+Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, Compute& compute,
+               std::function<void()> completed)
+    : options_(std::move(options)),
+      transport_(transport),
+      clock_(clock),
+      compute_(compute),
+      completed_(std::move(completed)),
+      columns_(options_.hosts, options_.rank),
+      outbox_(options_.rank, transport, *this, *this),
+      membership_(watch_neighbours(options_.hosts, options_.rank), options_.lease_ns,
+                  clock.now_ns()),
+      broadcast_(options_.hosts, options_.rank, outbox_),
+      pull_road_(columns_, outbox_),
+      trees_(kTreeKinds, TreeSync(options_.hosts, options_.rank)),
+      received_sequence_(columns_.world()) {}
+
+Engine::~Engine() = default;
+
+Status Engine::start() {
+  active_.reserve(PARALLAX_REQUESTS_MAX);
+  pulls_.reserve(PARALLAX_REQUESTS_MAX);
+  free_requests_.reserve(PARALLAX_REQUESTS_MAX);
+  sharded_slices_.reserve(PARALLAX_SLICES_MAX);
+  return outbox_.start(options_.epoch);
+}
+
+// ---- the pass
+
+// No exception leaves the engine: a failed check of our own, or no memory, ends the job.
+template <typename Body>
+bool Engine::guarded(Body body) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    fail(limit("out of memory in the engine; lower rows_max or give the machine more memory"),
+         SectionKind::kAbort, options_.rank);
+  } catch (const std::exception& error) {
+    fail(internal(error.what()), SectionKind::kAbort, options_.rank);
+  }
+  return true;
+}
+
+bool Engine::run() {
+  return guarded([this] {
+    const int64_t now_ns = clock_.now_ns();
+    membership_.passed(now_ns);
+    const bool moved = transport_.poll(*this);
+    pass();
+    check_leases(now_ns);
+    pass();
+    return moved;
+  });
+}
+
+void Engine::kick() {
+  guarded([this] {
+    pass();
+    return true;
+  });
+}
+
+// Until nothing moves: a loop, since messages to this rank itself come back at once. The bound only
+// keeps one pass from taking long; what is left is done by the next.
+void Engine::pass() {
+  constexpr int kRoundsMax = 64;
+  for (int i = 0; i < kRoundsMax; ++i) {
+    bool moved = false;
+    while (ComputeJob* job = compute_.take_done()) {
+      job->done(*job);
+      moved = true;
+    }
+    advance();
+    moved |= outbox_.pump();
+    if (!moved) return;
+  }
+}
+
+void Engine::advance() {
+  if (!failure_.ok()) {
+    // What is still pending borrows its caller's buffers for a job under way: wait for that alone.
+    for (size_t i = active_.size(); i-- > 0;) {
+      if (active_[i]->pending == 0) {
+        Request* request = active_[i];
+        active_.erase(active_.begin() + static_cast<ptrdiff_t>(i));
+        finish_request(request, failure_);
+      }
+    }
+    return;
+  }
+  advance_commit();
+  if (phase_ == Phase::kOpen) return;
+  advance_pulls();
+  advance_requests();
+  advance_step_end();
+  advance_barrier();
+  advance_broadcast();
+  advance_close();
+}
+
+int64_t Engine::next_deadline_ns() const {
+  if (phase_ == Phase::kClosed || !failure_.ok()) return kNever;
+  return membership_.next_deadline_ns();
+}
+
+// ---- messages
+
+void Engine::on_message(uint32_t from, std::span<const std::byte> message) {
+  if (!failure_.ok() || phase_ == Phase::kClosed) return;
+  SectionReader reader(message);
+  if (from >= columns_.world() || (!reader.malformed() && reader.header().epoch != options_.epoch)) {
+    ++dropped_messages_;  // of another job or generation: none of ours
+    return;
+  }
+  membership_.heard(from, clock_.now_ns());
+  Traffic& traffic = columns_.host_of(from) == columns_.host() ? local_ : wire_;
+  if (from != options_.rank) {
+    traffic.received_bytes += message.size();
+    ++traffic.received_messages;
+  }
+  if (!reader.malformed()) {
+    if (reader.header().sequence <= received_sequence_[from]) {
+      ++dropped_messages_;  // a repeat
+      return;
+    }
+    received_sequence_[from] = reader.header().sequence;
+  }
+  Section section;
+  while (failure_.ok() && reader.next(&section)) dispatch(from, section);
+  if (failure_.ok() && reader.malformed()) {
+    fail(internal(rank_name(from) + " sent a malformed message; check that all ranks run the same "
+                                    "version and that no stranger reaches the job's ports"),
+         SectionKind::kAbort, from);
+  }
+}
+
+void Engine::dispatch(uint32_t from, const Section& section) {
+  const SectionKind kind = section.header.kind;
+  bool fits;
+  if (kind >= SectionKind::kUpLocal) {
+    fits = phase_ != Phase::kOpen && dispatch_data(from, section);
+  } else {
+    fits = dispatch_control(from, section);
+  }
+  if (fits || !failure_.ok()) return;
+  fail(internal(rank_name(from) + " sent a message that does not fit (kind " +
+                std::to_string(static_cast<int>(kind)) + ", variable or tag " +
+                std::to_string(section.header.tag) + ", step " +
+                std::to_string(section.header.step) + "); check that all ranks run the same "
+                "version"),
+       SectionKind::kAbort, from);
+}
+
+bool Engine::dispatch_control(uint32_t from, const Section& section) {
+  const auto sentence = [&section] {
+    return std::string(reinterpret_cast<const char*>(section.payload.data()),
+                       section.payload.size());
+  };
+  switch (section.header.kind) {
+    case SectionKind::kHeartbeat:
+      return true;
+    case SectionKind::kLost:
+      if (!released_) fail(peer_lost(sentence()), SectionKind::kLost, section.header.tag);
+      return true;
+    case SectionKind::kAbort: {
+      const auto code = static_cast<int32_t>(section.header.first);
+      const bool known = code <= PARALLAX_INVALID && code >= PARALLAX_INTERNAL;
+      fail({known ? static_cast<parallax_status_t>(code) : PARALLAX_ABORTED, sentence()},
+           SectionKind::kAbort, section.header.tag);
+      return true;
+    }
+    case SectionKind::kTreeUp:
+      return on_tree_up(from, section);
+    case SectionKind::kTreeDown:
+      return on_tree_down(from, section);
+    case SectionKind::kBroadcastReady:
+      return broadcast_.on_ready(from, section);
+    case SectionKind::kBroadcastData:
+      return broadcast_.on_data(from, section);
+    default:
+      return false;
+  }
+}
+
+bool Engine::dispatch_data(uint32_t from, const Section& section) {
+  const SectionHeader& header = section.header;
+  if (columns_.host_of(from) != columns_.host() && header.tag < runtimes_.size()) {
+    runtimes_[header.tag]->wire_received_bytes += sizeof header + header.payload_bytes;
+  }
+  if (header.kind == SectionKind::kMigrate) return on_migrate(from, section);
+  // A rank is at most one step ahead: it starts step t + 1 when t is decided.
+  if (header.step <= finished_ || header.step > finished_ + 2) return false;
+  switch (header.kind) {
+    case SectionKind::kStepEnded:
+      if (columns_.host_of(from) != columns_.host()) return false;
+      pull_road_.end_local(from, header.step);
+      for (const auto& runtime : runtimes_) {
+        road_at(*runtime, header.step).end_local(from, header.step);
+      }
+      return true;
+    case SectionKind::kPullLocal:
+      return pull_road_.on_pull_local(from, section);
+    case SectionKind::kPullHost:
+      return pull_road_.on_pull_host(from, section);
+    case SectionKind::kValuesHost:
+      return pull_road_.on_values_host(from, section);
+    case SectionKind::kValuesLocal:
+      return pull_road_.on_values_local(from, section);
+    default:
+      return dispatch_road(from, section);
+  }
+}
+
+bool Engine::dispatch_road(uint32_t from, const Section& section) {
+  const SectionHeader& header = section.header;
+  if (header.tag >= runtimes_.size()) return false;
+  GradientRoad& road = road_at(*runtimes_[header.tag], header.step);
+  switch (header.kind) {
+    case SectionKind::kUpLocal:
+      return road.on_up_local(from, section);
+    case SectionKind::kUpHost:
+      return road.on_up_host(from, section);
+    case SectionKind::kDownHost:
+      return road.on_down_host(from, section);
+    case SectionKind::kDownLocal:
+      return road.on_down_local(from, section);
+    default:
+      return false;
+  }
+}
+
+void Engine::on_section_packed(uint32_t to, const SectionHeader& header, size_t bytes) {
+  if (header.kind < SectionKind::kUpLocal || columns_.host_of(to) == columns_.host()) return;
+  if (header.tag < runtimes_.size()) runtimes_[header.tag]->wire_sent_bytes += bytes;
+}
+
+void Engine::on_message_packed(uint32_t to, size_t bytes) {
+  membership_.sent(to, clock_.now_ns());
+  if (to == options_.rank) return;
+  Traffic& traffic = columns_.host_of(to) == columns_.host() ? local_ : wire_;
+  traffic.sent_bytes += bytes;
+  ++traffic.sent_messages;
+}
+
+// ---- life and loss
+
+std::string Engine::rank_name(uint32_t rank) const {
+  if (rank >= columns_.world()) return "rank " + std::to_string(rank);
+  return "rank " + std::to_string(rank) + " (host " +
+         columns_.map().names[columns_.host_of(rank)] + ")";
+}
+
+std::string Engine::rank_names(std::span<const uint32_t> ranks) const {
+  constexpr size_t kNamed = 4;
+  std::string names;
+  for (size_t i = 0; i < ranks.size() && i < kNamed; ++i) {
+    names += (i == 0 ? "" : ", ") + rank_name(ranks[i]);
+  }
+  if (ranks.size() > kNamed) names += " and " + std::to_string(ranks.size() - kNamed) + " more";
+  return names;
+}
+
+void Engine::check_leases(int64_t now_ns) {
+  if (!failure_.ok() || released_) return;
+  const uint32_t expired = membership_.expired(now_ns);
+  if (expired != Membership::kNoNeighbour) {
+    lose(expired, "silent for its lease of " +
+                      std::to_string(options_.lease_ns / kNanosecondsPerMillisecond) +
+                      " ms (process stopped, host down or network cut)");
+    return;
+  }
+  uint32_t due = membership_.heartbeat_due(now_ns);
+  while (due != Membership::kNoNeighbour) {
+    SectionHeader header;
+    if (!outbox_.has_queued(due)) outbox_.send_bytes(due, header, {});
+    membership_.sent(due, now_ns);  // queued: what credits hold back is no reason to queue more
+    due = membership_.heartbeat_due(now_ns);
+  }
+}
+
+void Engine::on_lost(uint32_t rank, std::string_view why) {
+  outbox_.drop(rank);
+  if (released_) {
+    // Everyone has come to close; a child that is gone already needs no more answer.
+    TreeSync& gone = trees_[static_cast<size_t>(TreeKind::kGone)];
+    if (gone.arrive(rank, gone.round())) membership_.dismiss(rank);
+    return;
+  }
+  lose(rank, std::string(why));
+}
+
+void Engine::lose(uint32_t rank, const std::string& why) {
+  if (!failure_.ok()) return;
+  fail(peer_lost(rank_name(rank) + " is lost: " + why + "; seen by " + rank_name(options_.rank)),
+       SectionKind::kLost, rank);
+}
+
+// The first failure ends the epoch here and, by the notice, everywhere.
+void Engine::fail(Status failure, SectionKind notice, uint32_t culprit) {
+  if (!failure_.ok() || phase_ == Phase::kClosed) return;
+  constexpr size_t kSentenceMax = 512;
+  const std::string sentence = failure.message().substr(0, kSentenceMax);
+  const bool mine = culprit == options_.rank && notice == SectionKind::kLost;
+  failure_ = Status(failure.code(),
+                    sentence + (mine ? " (this rank)" : "") + "; last step committed here: " +
+                        std::to_string(finished_) +
+                        ". Close the job; open a new one with the ranks that are left");
+  outbox_.drop_data();
+  if (notice == SectionKind::kLost && culprit != options_.rank && culprit < columns_.world()) {
+    outbox_.drop(culprit);
+    transport_.forget(culprit);
+  }
+  SectionHeader header;
+  header.kind = notice;
+  header.tag = culprit;
+  header.first = static_cast<uint32_t>(failure.code());
+  for (const uint32_t neighbour : membership_.neighbours()) {
+    outbox_.send_bytes(neighbour, header, std::as_bytes(std::span(sentence)));
+  }
+  for (Request** request : {&commit_request_, &close_request_}) {
+    if (*request != nullptr) finish_request(*request, failure_);
+    *request = nullptr;
+  }
+  for (Request* request : pulls_) finish_request(request, failure_);
+  pulls_.clear();
+  for (Step& step : steps_) {
+    if (step.end != nullptr) finish_request(step.end, failure_);
+    step.end = nullptr;
+  }
+}
+
+void Engine::abort(const std::string& reason) {
+  fail({PARALLAX_ABORTED, rank_name(options_.rank) + " aborted the job: " +
+                              (reason.empty() ? std::string("no reason given") : reason)},
+       SectionKind::kAbort, options_.rank);
+}
+
+void Engine::cancel(Request& request) {
+  if (request.done()) return;
+  fail({PARALLAX_CANCELED, rank_name(options_.rank) +
+                               " cancelled a request of step " + std::to_string(request.step) +
+                               " that other ranks take part in"},
+       SectionKind::kAbort, options_.rank);
+}
+
+}  // namespace parallax

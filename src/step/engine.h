@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine: one rank of a job. READ FIRST: everything above the transport meets here. It is a state
+// machine without I/O, threads or a clock of its own: fed with messages, finished jobs, timers and
+// calls, it moves what can be moved and returns. Four drivers run this same code: threads or objects
+// over inproc, processes over shm and UCX, and the simulator.
+//
+// A step at one rank (t):
+//   pull, push, reduce      start once step t - 1 is decided: then every rank has applied t - 2, whose
+//                           lane step t takes over
+//   step_end                when all of t's pulls are answered and slices merged, kStepEnded goes to
+//                           the handlers of the host: what was not contributed is absent
+//   vote                    up the tree: this rank ended t, its part of every reduction is complete,
+//                           t - 1 is applied; with scalars, exact norms and row counts
+//   decision                down the tree: commit or discard, learning rate, scale, contributors, and
+//                           pieces of the settled plan
+//   apply                   once every replicated gradient of t is here too; then pulls of t + 1 are
+//                           answered, and step_end's request is complete
+// A plan announced with the decision of t takes effect with step t + 2, at the boundary after t + 1.
+//
+// One owner at a time calls everything here. Calls return a status at once when the call itself is
+// wrong; what happens later is the request's. Nothing blocks.
+#ifndef PARALLAX_STEP_ENGINE_H_
+#define PARALLAX_STEP_ENGINE_H_
+
+#include <array>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/compute.h"
+#include "base/exact_sum.h"
+#include "base/status.h"
+#include "collectives/broadcast.h"
+#include "collectives/gradient_road.h"
+#include "collectives/tree_sync.h"
+#include "membership/membership.h"
+#include "planner/plan.h"
+#include "server/pull_road.h"
+#include "server/table.h"
+#include "step/request.h"
+#include "step/vote.h"
+#include "topology/patterns.h"
+#include "transport/outbox.h"
+#include "transport/transport.h"
+#include "variable/variable.h"
+
+namespace parallax {
+
+struct EngineOptions {
+  uint32_t rank = 0;
+  HostMap hosts;
+  uint32_t epoch = 1;  // the same on all ranks of a job
+  int64_t lease_ns = 5000 * kNanosecondsPerMillisecond;
+  parallax_plan_mode_t plan_mode = PARALLAX_PLAN_AUTO;
+  uint32_t plan_after_steps = 8;
+  bool deterministic = false;
+  uint64_t memory_max_bytes = 0;  // 0: no limit
+};
+
+// Traffic of one class of peers, in whole messages as handed to the transport.
+struct Traffic {
+  uint64_t sent_bytes = 0, received_bytes = 0, sent_messages = 0, received_messages = 0;
+};
+
+class Engine final : private Receiver, private OutboxObserver {
+ public:
+  // All references outlive the engine. `completed` is called, on the owner, after a request is done.
+  Engine(EngineOptions options, Transport& transport, const Clock& clock, Compute& compute,
+         std::function<void()> completed = {});
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  Status start();  // reserves memory; before anything else
+
+  // One pass: reads what is there, moves what can be moved, sends what credits allow. True if it did
+  // anything. Throws nothing: a failed check of our own fails the job with INTERNAL.
+  bool run();
+  // The same without reading messages: starts what a call posted. The transport stays armed.
+  void kick();
+  // When run() must be called again at the latest.
+  int64_t next_deadline_ns() const;
+
+  // Calls. On OK *request belongs to the caller until release().
+  Status register_variable(const parallax_variable_t& description, uint32_t* id);
+  Status commit(Request** request);
+  Status step_begin(uint64_t* step);
+  Status pull(uint64_t step, std::span<const parallax_slice_t> slices, Request** request);
+  Status push(uint64_t step, std::span<const parallax_slice_t> slices, Request** request);
+  Status reduce(uint64_t step, std::span<const parallax_slice_t> slices, Request** request);
+  Status step_end(uint64_t step, const parallax_step_end_options_t& options, Request** request);
+  Status barrier(Request** request);
+  Status broadcast(std::byte* buffer, uint64_t bytes, uint32_t root, Request** request);
+  Status close(Request** request);
+  void abort(const std::string& reason);
+  void cancel(Request& request);
+  Status release(Request* request);  // STATE while pending
+
+  // What a pending request waits for: the sentence of its timeout.
+  std::string describe_missing(const Request& request) const;
+
+  // Queries.
+  const Status& failure() const { return failure_; }
+  uint64_t step() const { return begun_; }
+  uint64_t step_committed() const { return finished_; }
+  bool committed() const { return phase_ == Phase::kRunning || phase_ == Phase::kClosing; }
+  uint32_t variable_count() const { return static_cast<uint32_t>(variables_.size()); }
+  const Columns& columns() const { return columns_; }
+  const EngineOptions& options() const { return options_; }
+  Plan plan() const;
+  bool plan_settled() const { return settled_; }
+  std::string plan_json() const;
+  std::string stats_json() const;
+  // Times that anything had to grow after commit; 0 in steady state.
+  uint64_t growth_count() const { return growth_count_ + outbox_.growth_count(); }
+  // Nothing is left to send; asked before the transport is torn down.
+  bool flushed() const { return outbox_.idle(); }
+
+ private:
+  enum class Phase : uint8_t { kOpen, kCommitting, kRunning, kClosing, kClosed };
+  // What a commit is busy with: comparing digests, and, if they differ, finding out where.
+  enum class CommitPhase : uint8_t { kIdle, kCompare, kDetailSize, kDetailBlob, kDetailReport };
+
+  // A variable at work.
+  struct Runtime {
+    explicit Runtime(const Partition& of) : partition(of) {}
+    const Variable* variable = nullptr;
+    Partition partition;
+    VariablePlan plan;
+    std::unique_ptr<GradientRoad> road;
+    std::unique_ptr<Table> table;  // managed only
+    // A change of plan under way: from change_step on the next ones hold.
+    uint64_t change_step = 0;  // 0: none
+    VariablePlan next_plan;
+    std::unique_ptr<GradientRoad> next_road;
+    std::unique_ptr<Table> next_table;
+    uint64_t migrate_left = 0;     // elements still to arrive here
+    uint32_t migrate_pending = 0;  // streams still to be packed
+    // The commit pass.
+    ComputeJob apply_job;
+    ReducedGradient gradient;
+    UpdateArguments arguments;
+    Engine* engine = nullptr;
+    // Measured.
+    double touched_sum = 0, union_sum = 0, pulled_sum = 0;  // root, while measuring
+    uint32_t measured_steps = 0;
+    VariableFacts facts;
+    uint64_t wire_sent_bytes = 0, wire_received_bytes = 0;
+  };
+
+  struct Step {
+    uint64_t step = 0;  // 0: unused
+    std::vector<uint8_t> contributed;  // by variable: this rank pushed or reduced it
+    uint32_t unstarted = 0;            // pulls, pushes and reduces posted, not started
+    uint32_t pulls_left = 0;
+    uint32_t pull_rounds = 0;
+    Request* end = nullptr;
+    bool ended_sent = false;
+    bool voted = false;
+    bool decided = false;
+    bool applying = false;
+    bool migrating = false;
+    uint32_t applies_left = 0;
+    uint32_t merged_cursor = 0, reduced_cursor = 0, delivered_cursor = 0;
+    Decision decision;
+  };
+
+  // engine.cc: the pass, messages, loss
+  void on_message(uint32_t from, std::span<const std::byte> message) override;
+  void on_sent(uint64_t token) override { outbox_.on_sent(token); }
+  void on_lost(uint32_t rank, std::string_view why) override;
+  void on_section_packed(uint32_t to, const SectionHeader& header, size_t bytes) override;
+  void on_message_packed(uint32_t to, size_t bytes) override;
+  void dispatch(uint32_t from, const Section& section);
+  [[nodiscard]] bool dispatch_data(uint32_t from, const Section& section);
+  [[nodiscard]] bool dispatch_road(uint32_t from, const Section& section);
+  [[nodiscard]] bool dispatch_control(uint32_t from, const Section& section);
+  void pass();
+  template <typename Body>
+  bool guarded(Body body);
+  void check_leases(int64_t now_ns);
+  void lose(uint32_t rank, const std::string& why);
+  void fail(Status failure, SectionKind notice, uint32_t culprit);
+  void advance();
+  std::string rank_name(uint32_t rank) const;
+  std::string rank_names(std::span<const uint32_t> ranks) const;
+
+  // engine_commit.cc: registration, commit, goodbye
+  Status build_runtimes();
+  Status check_memory() const;
+  void advance_commit();
+  void send_tree_up(TreeKind kind, std::span<const std::byte> payload);
+  void send_tree_down(TreeKind kind, std::span<const std::byte> payload);
+  [[nodiscard]] bool on_tree_up(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_tree_down(uint32_t from, const Section& section);
+  [[nodiscard]] bool merge_tree_up(uint32_t from, TreeKind kind,
+                                   std::span<const std::byte> payload);
+  [[nodiscard]] bool answer_tree(TreeKind kind, std::span<const std::byte> payload);
+  void on_commit_answer(std::span<const std::byte> payload);
+  void advance_barrier();
+  void advance_broadcast();
+  void advance_close();
+
+  // engine_step.cc: calls of a step and what they start
+  Status new_request(RequestKind kind, uint64_t step, Request** request);
+  void finish_request(Request* request, Status status);
+  Status check_running(const char* call) const;
+  Status check_step(uint64_t step, const char* call) const;
+  Status check_slices(std::span<const parallax_slice_t> slices, const char* call) const;
+  Status check_slice(const parallax_slice_t& slice, size_t index, const char* call) const;
+  Status post_contribution(RequestKind kind, uint64_t step,
+                           std::span<const parallax_slice_t> slices, Request** request);
+  void start_contribution(Request& request);
+  void advance_requests();
+  void advance_pulls();
+  void finish_reduce_slices(Request& request);
+  void copy_rows(const Runtime& runtime, const ReducedGradient& whole, RowsResult* out);
+  void read_mirror(const Runtime& runtime, const PullSlice& slice);
+
+  // engine_decision.cc: end of a step
+  Step& step_state(uint64_t step) { return steps_[step & 1]; }
+  const Step& step_state(uint64_t step) const { return steps_[step & 1]; }
+  GradientRoad& road_at(Runtime& runtime, uint64_t step) {
+    return *(runtime.change_step != 0 && step >= runtime.change_step ? runtime.next_road
+                                                                     : runtime.road);
+  }
+  const VariablePlan& plan_at(const Runtime& runtime, uint64_t step) const {
+    return runtime.change_step != 0 && step >= runtime.change_step ? runtime.next_plan
+                                                                   : runtime.plan;
+  }
+  void advance_step_end();
+  bool all_merged(Step& step);
+  bool all_reduced(Step& step);
+  bool all_delivered(Step& step);
+  void send_ended(Step& step);
+  void fill_vote(const Step& step, Vote* vote);
+  void decide();
+  void on_decision(const Decision& decision);
+  void apply(Step& step);
+  void applied(Step& step);
+  void finish_step(Step& step);
+
+  // engine_plan.cc: measuring, planning, moving
+  void count_rows(uint64_t step, Vote* vote);
+  void measure(const Vote& vote);
+  void add_plan_entries(Decision* decision);
+  Status begin_change(Runtime& runtime, const VariablePlan& plan, uint64_t effective_step);
+  void migrate(Runtime& runtime);
+  bool migrated(Step& step);
+  void switch_over(Runtime& runtime);
+  [[nodiscard]] bool on_migrate(uint32_t from, const Section& section);
+  std::unique_ptr<GradientRoad> make_road(const Runtime& runtime, uint32_t variable,
+                                          Method method);
+  TopologyFacts topology_facts() const;
+  std::vector<VariableFacts> all_facts() const;
+
+  const EngineOptions options_;
+  Transport& transport_;
+  const Clock& clock_;
+  Compute& compute_;
+  std::function<void()> completed_;
+  const Columns columns_;
+  Outbox outbox_;
+  Membership membership_;
+  Broadcast broadcast_;
+  PullRoad pull_road_;
+  std::vector<TreeSync> trees_;  // by TreeKind
+  std::vector<uint32_t> received_sequence_;  // by peer, grown on contact
+
+  Phase phase_ = Phase::kOpen;
+  Status failure_;
+  bool released_ = false;  // every rank has come to close: losses mean nothing any more
+  CommitPhase commit_phase_ = CommitPhase::kIdle;
+  Request* commit_request_ = nullptr;
+  Request* close_request_ = nullptr;
+  struct CommitReport;
+  CommitReport my_report() const;
+  std::vector<CommitReport> reports_;  // of the children, in a commit
+  uint64_t detail_bytes_ = 0;
+  std::string detail_;  // the registry of rank 0; then what differs here
+
+  std::vector<Variable> variables_;  // fixed from commit on
+  std::vector<std::unique_ptr<Runtime>> runtimes_;
+  std::vector<uint32_t> ids_variables_;  // those that declared row ids
+  std::array<Step, 2> steps_;
+  uint64_t begun_ = 0;     // last step begun
+  uint64_t ended_ = 0;     // last step whose step_end was called
+  uint64_t decided_ = 0;   // last step decided
+  uint64_t finished_ = 0;  // last step applied or discarded here
+  Vote vote_;              // of the round under way: what came from below
+  bool settled_ = false;
+  Plan settled_plan_;                // root, until announced
+  uint32_t announce_cursor_ = 0;     // root: next of ids_variables_ to announce
+  bool announcing_ = false;
+
+  std::deque<Request> request_storage_;
+  std::vector<Request*> free_requests_;
+  std::vector<Request*> active_;     // pushes and reduces, barriers, broadcasts: in order of calls
+  std::vector<Request*> pulls_;      // in order of calls; the first is under way
+  std::vector<PullSlice> sharded_slices_;
+  uint32_t outstanding_requests_ = 0;
+
+  Traffic wire_, local_;
+  uint64_t dropped_messages_ = 0;
+  uint64_t growth_count_ = 0;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_STEP_ENGINE_H_

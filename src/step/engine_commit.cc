@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: Apache-2.0
+// Registration, commit, barriers, broadcasts and the goodbye: what all ranks do together outside of
+// steps. See engine.h.
+#include <algorithm>
+
+#include "base/check.h"
+#include "step/commit_report.h"
+#include "step/engine.h"
+
+namespace parallax {
+
+namespace {
+
+// FNV-1a, to tell equal registries from different ones; what differs is then looked up in full.
+uint64_t digest_of(const std::string& bytes) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char byte : bytes) {
+    hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+  }
+  return hash;
+}
+
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+}  // namespace
+
+Status Engine::register_variable(const parallax_variable_t& description, uint32_t* id) {
+  if (!failure_.ok()) return failure_;
+  if (phase_ != Phase::kOpen) {
+    return bad_state("register: the job is committed; register every variable before commit");
+  }
+  if (variables_.size() == PARALLAX_VARIABLES_MAX) {
+    return limit("register: a job holds at most " + std::to_string(PARALLAX_VARIABLES_MAX) +
+                 " variables; put several into one");
+  }
+  Variable variable;
+  PARALLAX_RETURN_IF_ERROR(make_variable(description, &variable));
+  for (const Variable& other : variables_) {
+    if (other.name == variable.name) {
+      return invalid("variable '" + variable.name + "': the name is registered already");
+    }
+  }
+  *id = static_cast<uint32_t>(variables_.size());
+  variables_.push_back(std::move(variable));
+  return {};
+}
+
+// ---- commit
+
+std::unique_ptr<GradientRoad> Engine::make_road(const Runtime& runtime, uint32_t variable,
+                                                Method method) {
+  return std::make_unique<GradientRoad>(
+      columns_, runtime.partition, outbox_, compute_,
+      GradientRoadOptions{.variable = variable,
+                          .method = method,
+                          .rows_max = runtime.variable->rows_max,
+                          .ordered = options_.deterministic});
+}
+
+Status Engine::build_runtimes() {
+  std::vector<VariableFacts> facts;
+  for (const Variable& variable : variables_) {
+    const uint32_t id = static_cast<uint32_t>(runtimes_.size());
+    auto runtime = std::make_unique<Runtime>(
+        Partition(variable.rows, variable.row_elements, variable.ids_declared(), columns_.world(),
+                  id));
+    runtime->variable = &variable;
+    runtime->engine = this;
+    runtime->facts = {.name = variable.name,
+                      .rows = variable.rows,
+                      .row_elements = variable.row_elements,
+                      .tag = variable.tag,
+                      .managed = variable.managed(),
+                      .ids_declared = variable.ids_declared()};
+    if (variable.ids_declared()) ids_variables_.push_back(id);
+    facts.push_back(runtime->facts);
+    runtimes_.push_back(std::move(runtime));
+  }
+  const Plan plan = initial_plan(facts, topology_facts(), options_.plan_mode);
+  for (uint32_t id = 0; id < runtimes_.size(); ++id) {
+    Runtime& runtime = *runtimes_[id];
+    runtime.plan = plan[id];
+    runtime.road = make_road(runtime, id, runtime.plan.method);
+    if (runtime.variable->managed()) {
+      runtime.table = std::make_unique<Table>(*runtime.variable, runtime.partition, options_.rank,
+                                              runtime.plan.placement == Placement::kSharded);
+    }
+  }
+  PARALLAX_RETURN_IF_ERROR(check_memory());
+  for (uint32_t id = 0; id < runtimes_.size(); ++id) {
+    Runtime& runtime = *runtimes_[id];
+    PARALLAX_RETURN_IF_ERROR(runtime.road->reserve());
+    runtime.road->open(1);
+    runtime.road->open(2);
+    if (runtime.table == nullptr) continue;
+    PARALLAX_RETURN_IF_ERROR(runtime.table->reserve());
+    runtime.table->initialize();
+    if (!runtime.table->sharded()) continue;
+    PARALLAX_RETURN_IF_ERROR(
+        pull_road_.add_variable(id, runtime.partition, runtime.variable->rows_max));
+    pull_road_.set_table(id, runtime.table.get());
+  }
+  for (Step& step : steps_) step.contributed.resize(runtimes_.size());
+  const size_t streams_per_variable = columns_.host_count() + columns_.locals().size() + 4;
+  outbox_.reserve_streams(4 * streams_per_variable * std::max<size_t>(4, runtimes_.size()));
+  return {};
+}
+
+Status Engine::check_memory() const {
+  if (options_.memory_max_bytes == 0) return {};
+  uint64_t total = 0;
+  uint64_t largest = 0;
+  std::string name;
+  for (const auto& runtime : runtimes_) {
+    uint64_t bytes = runtime->road->needed_bytes();
+    if (runtime->table != nullptr) {
+      bytes += runtime->table->needed_bytes();
+      if (runtime->table->sharded()) {
+        bytes += PullRoad::needed_bytes(columns_, runtime->partition,
+                                        runtime->variable->rows_max);
+      }
+    }
+    total += bytes;
+    if (bytes > largest) {
+      largest = bytes;
+      name = runtime->variable->name;
+    }
+  }
+  if (total <= options_.memory_max_bytes) return {};
+  return limit("commit: " + rank_name(options_.rank) + " would reserve " + std::to_string(total) +
+               " bytes, memory_max_bytes is " + std::to_string(options_.memory_max_bytes) +
+               "; variable '" + name + "' takes " + std::to_string(largest) +
+               " of them: lower its rows_max, or shard it");
+}
+
+Status Engine::commit(Request** request) {
+  if (!failure_.ok()) return failure_;
+  if (phase_ != Phase::kOpen) return bad_state("commit: the job is committed already");
+  PARALLAX_RETURN_IF_ERROR(new_request(RequestKind::kCommit, 0, request));
+  const Status built = build_runtimes();
+  phase_ = Phase::kCommitting;
+  commit_request_ = *request;
+  if (!built.ok()) {
+    // The other ranks are told, so that none waits for this one.
+    fail(built, SectionKind::kAbort, options_.rank);
+    return {};
+  }
+  commit_phase_ = CommitPhase::kCompare;
+  trees_[static_cast<size_t>(TreeKind::kCommit)].join();
+  return {};
+}
+
+Engine::CommitReport Engine::my_report() const {
+  CommitReport report;
+  report.digest = digest_of(encode_registry(variables_));
+  report.rank = options_.rank;
+  report.plan_mode = options_.plan_mode;
+  report.plan_after_steps = options_.plan_after_steps;
+  report.deterministic = options_.deterministic ? 1 : 0;
+  if (commit_phase_ == CommitPhase::kDetailReport && !detail_.empty()) {
+    report.verdict = CommitVerdict::kDiffer;
+    report.text = detail_;
+  }
+  return report;
+}
+
+void Engine::advance_commit() {
+  if (phase_ != Phase::kCommitting) return;
+  if (commit_phase_ == CommitPhase::kDetailSize && broadcast_.finished()) {
+    broadcast_.finish();
+    constexpr uint64_t kRegistryBytesMax = 16 << 20;
+    if (detail_bytes_ > kRegistryBytesMax) {
+      fail(internal("commit: rank 0 announces a registry of " + std::to_string(detail_bytes_) +
+                    " bytes"),
+           SectionKind::kAbort, 0);
+      return;
+    }
+    detail_.resize(detail_bytes_);
+    commit_phase_ = CommitPhase::kDetailBlob;
+    broadcast_.start(0, reinterpret_cast<std::byte*>(detail_.data()), detail_bytes_);
+  }
+  if (commit_phase_ == CommitPhase::kDetailBlob && broadcast_.finished()) {
+    broadcast_.finish();
+    detail_ = compare_registries(detail_, variables_, options_.rank);
+    commit_phase_ = CommitPhase::kDetailReport;
+    trees_[static_cast<size_t>(TreeKind::kCommit)].join();
+  }
+  TreeSync& tree = trees_[static_cast<size_t>(TreeKind::kCommit)];
+  if (!tree.take_complete()) return;
+  CommitReport report = my_report();
+  for (const CommitReport& child : reports_) report.merge(child);
+  reports_.clear();
+  const std::string encoded = report.encode();
+  if (!tree.is_root()) {
+    send_tree_up(TreeKind::kCommit, bytes_of(encoded));
+    return;
+  }
+  send_tree_down(TreeKind::kCommit, bytes_of(encoded));
+  PARALLAX_CHECK(answer_tree(TreeKind::kCommit, bytes_of(encoded)));
+}
+
+void Engine::on_commit_answer(std::span<const std::byte> payload) {
+  CommitReport verdict;
+  if (phase_ != Phase::kCommitting || !verdict.decode(payload)) {
+    fail(internal("commit: the answer of rank 0 cannot be read"), SectionKind::kAbort, 0);
+    return;
+  }
+  switch (verdict.verdict) {
+    case CommitVerdict::kAgree:
+      if (commit_phase_ == CommitPhase::kDetailReport) {
+        fail(internal("commit: digests differ but registries do not"), SectionKind::kAbort, 0);
+        return;
+      }
+      phase_ = Phase::kRunning;
+      commit_phase_ = CommitPhase::kIdle;
+      finish_request(std::exchange(commit_request_, nullptr), {});
+      return;
+    case CommitVerdict::kDiffer:
+      fail({PARALLAX_MISMATCH, "commit: ranks disagree: " + verdict.text}, SectionKind::kAbort,
+           options_.rank);
+      return;
+    case CommitVerdict::kLookCloser: {
+      if (columns_.rank() == 0) detail_ = encode_registry(variables_);
+      detail_bytes_ = detail_.size();
+      commit_phase_ = CommitPhase::kDetailSize;
+      broadcast_.start(0, reinterpret_cast<std::byte*>(&detail_bytes_), sizeof detail_bytes_);
+      return;
+    }
+  }
+}
+
+// ---- the tree
+
+void Engine::send_tree_up(TreeKind kind, std::span<const std::byte> payload) {
+  const TreeSync& tree = trees_[static_cast<size_t>(kind)];
+  SectionHeader header;
+  header.kind = SectionKind::kTreeUp;
+  header.tag = static_cast<uint32_t>(kind);
+  header.step = tree.round();
+  outbox_.send_bytes(tree.parent(), header, payload);
+}
+
+void Engine::send_tree_down(TreeKind kind, std::span<const std::byte> payload) {
+  const TreeSync& tree = trees_[static_cast<size_t>(kind)];
+  SectionHeader header;
+  header.kind = SectionKind::kTreeDown;
+  header.tag = static_cast<uint32_t>(kind);
+  header.step = tree.round();
+  for (const uint32_t child : tree.children()) outbox_.send_bytes(child, header, payload);
+}
+
+bool Engine::on_tree_up(uint32_t from, const Section& section) {
+  if (section.header.tag >= kTreeKinds) return false;
+  const auto kind = static_cast<TreeKind>(section.header.tag);
+  TreeSync& tree = trees_[section.header.tag];
+  return tree.arrive(from, section.header.step) && merge_tree_up(from, kind, section.payload);
+}
+
+bool Engine::merge_tree_up(uint32_t from, TreeKind kind, std::span<const std::byte> payload) {
+  if (kind == TreeKind::kCommit) return reports_.emplace_back().decode(payload);
+  if (kind == TreeKind::kVote) {
+    Vote vote;
+    if (!decode_vote(payload, &vote)) return false;
+    vote_.merge(vote);
+    return true;
+  }
+  if (kind == TreeKind::kGone) membership_.dismiss(from);
+  return payload.empty();
+}
+
+bool Engine::on_tree_down(uint32_t from, const Section& section) {
+  if (section.header.tag >= kTreeKinds) return false;
+  const TreeSync& tree = trees_[section.header.tag];
+  if (from != tree.parent() || section.header.step != tree.round() || !tree.reported()) {
+    return false;
+  }
+  const auto kind = static_cast<TreeKind>(section.header.tag);
+  send_tree_down(kind, section.payload);
+  return answer_tree(kind, section.payload);
+}
+
+bool Engine::answer_tree(TreeKind kind, std::span<const std::byte> payload) {
+  trees_[static_cast<size_t>(kind)].answered();
+  switch (kind) {
+    case TreeKind::kCommit:
+      on_commit_answer(payload);
+      return true;
+    case TreeKind::kVote: {
+      Decision decision;
+      if (!decode_decision(payload, &decision)) return false;
+      on_decision(decision);
+      return true;
+    }
+    case TreeKind::kBarrier: {
+      const auto found = std::find_if(active_.begin(), active_.end(), [](const Request* each) {
+        return each->kind == RequestKind::kBarrier;
+      });
+      PARALLAX_CHECK(found != active_.end());
+      Request* barrier = *found;
+      active_.erase(found);
+      finish_request(barrier, {});
+      return payload.empty();
+    }
+    case TreeKind::kClose:
+      released_ = true;
+      trees_[static_cast<size_t>(TreeKind::kGone)].join();
+      return payload.empty();
+    case TreeKind::kGone:
+      return false;  // nobody answers a goodbye
+  }
+  return false;
+}
+
+// ---- barrier, broadcast, close
+
+Status Engine::barrier(Request** request) {
+  PARALLAX_RETURN_IF_ERROR(check_running("barrier"));
+  PARALLAX_RETURN_IF_ERROR(new_request(RequestKind::kBarrier, 0, request));
+  active_.push_back(*request);
+  return {};
+}
+
+void Engine::advance_barrier() {
+  TreeSync& tree = trees_[static_cast<size_t>(TreeKind::kBarrier)];
+  if (!tree.joined()) {
+    const bool called = std::any_of(active_.begin(), active_.end(), [](const Request* each) {
+      return each->kind == RequestKind::kBarrier;
+    });
+    if (!called) return;
+    tree.join();
+  }
+  if (!tree.take_complete()) return;
+  if (tree.is_root()) {
+    send_tree_down(TreeKind::kBarrier, {});
+    PARALLAX_CHECK(answer_tree(TreeKind::kBarrier, {}));
+  } else {
+    send_tree_up(TreeKind::kBarrier, {});
+  }
+}
+
+Status Engine::broadcast(std::byte* buffer, uint64_t bytes, uint32_t root, Request** request) {
+  PARALLAX_RETURN_IF_ERROR(check_running("broadcast"));
+  constexpr uint64_t kBroadcastBytesMax = 1ull << 40;
+  if (root >= columns_.world()) {
+    return invalid("broadcast: root is " + std::to_string(root) + ", the job has " +
+                   std::to_string(columns_.world()) + " ranks");
+  }
+  if (bytes > kBroadcastBytesMax) return invalid("broadcast: more than 2^40 bytes; cut it up");
+  if (buffer == nullptr && bytes > 0) return invalid("broadcast: buffer is null");
+  PARALLAX_RETURN_IF_ERROR(new_request(RequestKind::kBroadcast, 0, request));
+  (*request)->root = root;
+  (*request)->buffer = buffer;
+  (*request)->bytes = bytes;
+  active_.push_back(*request);
+  return {};
+}
+
+void Engine::advance_broadcast() {
+  const auto first = [this] {
+    return std::find_if(active_.begin(), active_.end(), [](const Request* each) {
+      return each->kind == RequestKind::kBroadcast;
+    });
+  };
+  auto next = first();
+  while (next != active_.end()) {
+    Request* request = *next;
+    if (!request->started) {
+      request->started = true;
+      broadcast_.start(request->root, request->buffer, request->bytes);
+    }
+    if (!broadcast_.mismatch().empty()) {
+      fail({PARALLAX_MISMATCH, broadcast_.mismatch()}, SectionKind::kAbort, options_.rank);
+      return;
+    }
+    if (!broadcast_.finished()) return;
+    broadcast_.finish();
+    active_.erase(next);
+    finish_request(request, {});
+    next = first();
+  }
+}
+
+Status Engine::close(Request** request) {
+  if (phase_ == Phase::kClosing || phase_ == Phase::kClosed) {
+    return bad_state("close: it was called already");
+  }
+  Request* closing = nullptr;
+  PARALLAX_RETURN_IF_ERROR(new_request(RequestKind::kClose, 0, &closing));
+  *request = closing;
+  if (!failure_.ok()) {
+    phase_ = Phase::kClosed;
+    finish_request(closing, failure_);
+    return {};
+  }
+  if (phase_ == Phase::kCommitting) {
+    abort("close was called before commit had returned");
+    phase_ = Phase::kClosed;
+    finish_request(closing, failure_);
+    return {};
+  }
+  phase_ = Phase::kClosing;
+  close_request_ = closing;
+  trees_[static_cast<size_t>(TreeKind::kClose)].join();
+  return {};
+}
+
+// Two rounds: when all have come, the answer goes down; then leaves go first, so that nobody is left
+// waiting for an answer that the one who had it took along.
+void Engine::advance_close() {
+  if (phase_ != Phase::kClosing) return;
+  TreeSync& close_tree = trees_[static_cast<size_t>(TreeKind::kClose)];
+  if (!released_ && close_tree.take_complete()) {
+    if (close_tree.is_root()) {
+      send_tree_down(TreeKind::kClose, {});
+      PARALLAX_CHECK(answer_tree(TreeKind::kClose, {}));
+    } else {
+      send_tree_up(TreeKind::kClose, {});
+    }
+  }
+  TreeSync& gone = trees_[static_cast<size_t>(TreeKind::kGone)];
+  if (!released_ || close_request_ == nullptr) return;
+  if (gone.take_complete() && !gone.is_root()) send_tree_up(TreeKind::kGone, {});
+  if (!gone.reported() || !outbox_.idle()) return;
+  phase_ = Phase::kClosed;
+  finish_request(std::exchange(close_request_, nullptr), {});
+}
+
+}  // namespace parallax

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// The end of a step: ended, voted, decided, applied. See engine.h.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "base/check.h"
+#include "step/engine.h"
+
+namespace parallax {
+
+void Engine::advance_step_end() {
+  for (uint64_t t = finished_ + 1; t <= std::min(ended_, finished_ + 2); ++t) {
+    Step& step = step_state(t);
+    const bool all_here = step.unstarted == 0 && step.pulls_left == 0 && decided_ + 1 >= t;
+    if (!step.ended_sent && all_here && all_merged(step)) send_ended(step);
+  }
+  if (ended_ <= finished_) return;
+  Step& step = step_state(finished_ + 1);
+  TreeSync& tree = trees_[static_cast<size_t>(TreeKind::kVote)];
+  if (step.ended_sent && !step.voted && all_reduced(step)) {
+    step.voted = true;
+    Vote vote;
+    fill_vote(step, &vote);
+    vote_.merge(vote);
+    tree.join();
+  }
+  if (tree.take_complete()) {
+    if (tree.is_root()) {
+      decide();
+    } else {
+      std::array<std::byte, kVoteBytesMax> bytes;
+      send_tree_up(TreeKind::kVote, std::span(bytes).first(encode_vote(vote_, bytes)));
+      vote_.clear();
+    }
+  }
+  if (step.decided && !step.applying && all_delivered(step)) apply(step);
+  if (step.applying && step.applies_left == 0) applied(step);
+}
+
+// The cursors only move on, so that a step's checks cost one look at each variable in all.
+
+bool Engine::all_merged(Step& step) {
+  while (step.merged_cursor < runtimes_.size() &&
+         !road_at(*runtimes_[step.merged_cursor], step.step).merging(step.step)) {
+    ++step.merged_cursor;
+  }
+  return step.merged_cursor == runtimes_.size();
+}
+
+bool Engine::all_reduced(Step& step) {
+  while (step.reduced_cursor < runtimes_.size() &&
+         road_at(*runtimes_[step.reduced_cursor], step.step).reduced(step.step)) {
+    ++step.reduced_cursor;
+  }
+  return step.reduced_cursor == runtimes_.size();
+}
+
+bool Engine::all_delivered(Step& step) {
+  while (step.delivered_cursor < runtimes_.size() &&
+         road_at(*runtimes_[step.delivered_cursor], step.step).delivered(step.step)) {
+    ++step.delivered_cursor;
+  }
+  return step.delivered_cursor == runtimes_.size();
+}
+
+void Engine::send_ended(Step& step) {
+  step.ended_sent = true;
+  Stream stream;
+  stream.header.kind = SectionKind::kStepEnded;
+  stream.header.step = step.step;
+  stream.header.tag = UINT32_MAX;  // of no variable in particular
+  for (uint32_t column = 0; column < columns_.count(); ++column) {
+    outbox_.add(columns_.handler(columns_.host(), column), stream);
+  }
+}
+
+void Engine::fill_vote(const Step& step, Vote* vote) {
+  const Request& end = *step.end;
+  vote->any = true;
+  vote->contributors = end.absent ? 0 : 1;
+  vote->found_inf = end.found_inf ? 1 : 0;
+  vote->scalars = {std::bit_cast<uint32_t>(end.learning_rate),
+                   std::bit_cast<uint32_t>(end.clip_norm), options_.rank};
+  if (end.clip_norm > 0) {
+    for (const auto& runtime : runtimes_) {
+      if (!runtime->variable->managed()) continue;
+      const uint32_t kind = runtime->variable->reduction;
+      vote->norm_kinds |= 1u << kind;
+      road_at(*runtime, step.step).add_squared_norm(step.step, &vote->norms[kind]);
+    }
+  }
+  count_rows(step.step, vote);
+}
+
+// The root's: everything that ends the step, computed once, sent to all.
+void Engine::decide() {
+  Decision decision;
+  decision.contributors = vote_.contributors;
+  decision.learning_rate = std::bit_cast<float>(vote_.scalars.learning_rate_bits);
+  const float clip_norm = std::bit_cast<float>(vote_.scalars.clip_norm_bits);
+  if (clip_norm > 0) {
+    const double contributors = std::max(1u, vote_.contributors);
+    const double factors[kReductionKinds] = {1.0, 1.0 / columns_.world(), 1.0 / contributors};
+    double square = 0;
+    for (uint32_t kind = 0; kind < kReductionKinds; ++kind) {
+      square += factors[kind] * factors[kind] * vote_.norms[kind].value();
+    }
+    decision.gradient_norm = std::sqrt(square);
+    const double scale = clip_norm / (decision.gradient_norm + 1e-6);
+    decision.clip_scale = scale > 1 ? 1 : scale;  // NaN stays NaN, as in PyTorch
+  }
+  decision.outcome = vote_.found_inf > 0 ? Outcome::kDiscard : Outcome::kCommit;
+  if (vote_.disagree) {
+    decision.outcome = Outcome::kMismatch;
+    decision.first = vote_.scalars;
+    decision.second = vote_.other;
+  }
+  measure(vote_);
+  vote_.clear();
+  add_plan_entries(&decision);
+  std::array<std::byte, kVoteBytesMax> bytes;
+  const auto encoded = std::span(bytes).first(encode_decision(decision, bytes));
+  send_tree_down(TreeKind::kVote, encoded);
+  PARALLAX_CHECK(answer_tree(TreeKind::kVote, encoded));
+}
+
+void Engine::on_decision(const Decision& decision) {
+  Step& step = step_state(finished_ + 1);
+  PARALLAX_CHECK(step.step == finished_ + 1 && step.voted && !step.decided);
+  step.decided = true;
+  step.decision = decision;
+  decided_ = step.step;
+}
+
+void Engine::apply(Step& step) {
+  step.applying = true;
+  if (step.decision.outcome != Outcome::kCommit) return;
+  const double contributors = std::max(1u, step.decision.contributors);
+  const double factors[kReductionKinds] = {1.0, 1.0 / columns_.world(), 1.0 / contributors};
+  for (const auto& each : runtimes_) {
+    Runtime& runtime = *each;
+    const Variable& variable = *runtime.variable;
+    if (!variable.managed()) continue;
+    const GradientRoad& road = road_at(runtime, step.step);
+    runtime.gradient =
+        runtime.table->sharded() ? road.owned(step.step) : road.whole(step.step);
+    if (!runtime.gradient.contributed) continue;
+    const double scale = factors[variable.reduction] * step.decision.clip_scale;
+    runtime.arguments = {.rule = variable.rule,
+                         .learning_rate = step.decision.learning_rate,
+                         .scale = static_cast<float>(scale),
+                         .epsilon = variable.epsilon};
+    const ReducedGradient& gradient = runtime.gradient;
+    runtime.apply_job.context = &runtime;
+    runtime.apply_job.cost_bytes =
+        sizeof(float) *
+        (gradient.rows ? gradient.row_count * variable.row_elements : gradient.count);
+    runtime.apply_job.run = [](ComputeJob& job) {
+      Runtime& applying = *static_cast<Runtime*>(job.context);
+      applying.table->apply(applying.gradient, applying.arguments);
+    };
+    runtime.apply_job.done = [](ComputeJob& job) {
+      Engine& engine = *static_cast<Runtime*>(job.context)->engine;
+      --engine.step_state(engine.finished_ + 1).applies_left;
+    };
+    ++step.applies_left;
+    compute_.submit(runtime.apply_job);
+  }
+}
+
+// The commit pass is over: new plans are laid out, variables that change place with the next step
+// are moved, then the step is finished.
+void Engine::applied(Step& step) {
+  if (!step.migrating) {
+    step.migrating = true;
+    settled_ = settled_ || step.decision.settled;
+    for (uint32_t i = 0; i < step.decision.entry_count; ++i) {
+      const PlanEntry& entry = step.decision.entries[i];
+      PARALLAX_CHECK(entry.variable < runtimes_.size());
+      Runtime& runtime = *runtimes_[entry.variable];
+      runtime.facts.measured = true;
+      runtime.facts.touched_rows_per_host = entry.touched_rows_per_host;
+      runtime.facts.union_rows = entry.union_rows;
+      runtime.facts.pulled_rows_per_host = entry.pulled_rows_per_host;
+      if (entry.plan == runtime.plan) continue;
+      const Status begun = begin_change(runtime, entry.plan, step.step + 2);
+      if (!begun.ok()) {
+        fail(begun, SectionKind::kAbort, options_.rank);
+        return;
+      }
+    }
+    for (const auto& runtime : runtimes_) {
+      if (runtime->change_step == step.step + 1) migrate(*runtime);
+    }
+  }
+  if (migrated(step)) finish_step(step);
+}
+
+void Engine::finish_step(Step& step) {
+  bool plan_changed = false;
+  for (const auto& runtime : runtimes_) {
+    if (runtime->change_step == step.step + 1) {
+      switch_over(*runtime);
+      plan_changed = true;
+    }
+  }
+  finished_ = step.step;
+  for (const auto& runtime : runtimes_) {
+    road_at(*runtime, finished_ + 2).open(finished_ + 2);
+  }
+  pull_road_.open(finished_ + 2);
+  pull_road_.committed(finished_);
+  const Decision& decision = step.decision;
+  Request& end = *std::exchange(step.end, nullptr);
+  end.info = {.size = sizeof end.info,
+              .step = step.step,
+              .committed = decision.outcome == Outcome::kCommit ? 1u : 0u,
+              .contributors = decision.contributors,
+              .gradient_norm = decision.gradient_norm,
+              .clip_scale = decision.clip_scale,
+              .plan_changed = plan_changed ? 1u : 0u};
+  if (decision.outcome != Outcome::kMismatch) {
+    finish_request(&end, {});
+    return;
+  }
+  const auto said = [](const StepScalars& scalars) {
+    return "rank " + std::to_string(scalars.rank) + " has learning_rate " +
+           std::to_string(std::bit_cast<float>(scalars.learning_rate_bits)) + " and clip_norm " +
+           std::to_string(std::bit_cast<float>(scalars.clip_norm_bits));
+  };
+  finish_request(&end, {PARALLAX_MISMATCH,
+                        "step_end: step " + std::to_string(step.step) + " was discarded: " +
+                            said(decision.first) + ", " + said(decision.second)});
+}
+
+}  // namespace parallax

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measuring while running, the settled plan, and moving variables to where it wants them; and the
+// reports. See engine.h.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "planner/explain.h"
+#include "step/engine.h"
+
+namespace parallax {
+
+TopologyFacts Engine::topology_facts() const {
+  return {columns_.host_count(), columns_.world()};
+}
+
+// ---- measuring
+
+// Which variables a step's votes count: those with ids, in windows that take turns.
+void Engine::count_rows(uint64_t step, Vote* vote) {
+  const uint32_t total = static_cast<uint32_t>(ids_variables_.size());
+  if (settled_ || total == 0) return;
+  const uint32_t windows = (total + kCountsPerVote - 1) / kCountsPerVote;
+  vote->counts_first = static_cast<uint32_t>((step - 1) % windows) * kCountsPerVote;
+  vote->counts_size = std::min(kCountsPerVote, total - vote->counts_first);
+  for (uint32_t i = 0; i < vote->counts_size; ++i) {
+    const uint32_t variable = ids_variables_[vote->counts_first + i];
+    const RoadCounts counts = road_at(*runtimes_[variable], step).counts(step);
+    vote->counts[i] = {counts.touched_rows, counts.union_rows,
+                       pull_road_.pulled_rows(variable, step)};
+  }
+}
+
+void Engine::measure(const Vote& vote) {
+  if (settled_ || announcing_) return;
+  for (uint32_t i = 0; i < vote.counts_size; ++i) {
+    const uint32_t index = vote.counts_first + i;
+    if (index >= ids_variables_.size()) return;
+    Runtime& runtime = *runtimes_[ids_variables_[index]];
+    runtime.touched_sum += static_cast<double>(vote.counts[i].touched);
+    runtime.union_sum += static_cast<double>(vote.counts[i].united);
+    runtime.pulled_sum += static_cast<double>(vote.counts[i].pulled);
+    ++runtime.measured_steps;
+  }
+  const uint64_t windows =
+      std::max<uint64_t>(1, (ids_variables_.size() + kCountsPerVote - 1) / kCountsPerVote);
+  if (finished_ + 1 < options_.plan_after_steps * windows) return;
+  const double hosts = columns_.host_count();
+  for (const uint32_t variable : ids_variables_) {
+    Runtime& runtime = *runtimes_[variable];
+    const double steps = std::max(1u, runtime.measured_steps);
+    VariableFacts& facts = runtime.facts;
+    facts.measured = true;
+    facts.touched_rows_per_host = runtime.touched_sum / steps / hosts;
+    facts.union_rows = runtime.union_sum / steps;
+    facts.pulled_rows_per_host = runtime.pulled_sum / steps / hosts;
+    // A mirror is read without a message; were it sharded, what is touched would have been pulled.
+    if (runtime.plan.placement == Placement::kMirrored) {
+      facts.pulled_rows_per_host = facts.touched_rows_per_host;
+    }
+  }
+  settled_plan_ = settled_plan(all_facts(), topology_facts(), options_.plan_mode);
+  announcing_ = true;
+}
+
+void Engine::add_plan_entries(Decision* decision) {
+  if (!announcing_ || settled_) return;
+  while (announce_cursor_ < ids_variables_.size() &&
+         decision->entry_count < kEntriesPerDecision) {
+    const uint32_t variable = ids_variables_[announce_cursor_++];
+    const VariableFacts& facts = runtimes_[variable]->facts;
+    decision->entries[decision->entry_count++] = {
+        variable, settled_plan_[variable], static_cast<float>(facts.touched_rows_per_host),
+        static_cast<float>(facts.union_rows), static_cast<float>(facts.pulled_rows_per_host)};
+  }
+  decision->settled = announce_cursor_ == ids_variables_.size();
+}
+
+std::vector<VariableFacts> Engine::all_facts() const {
+  std::vector<VariableFacts> facts;
+  for (const auto& runtime : runtimes_) facts.push_back(runtime->facts);
+  return facts;
+}
+
+Plan Engine::plan() const {
+  Plan plan;
+  for (const auto& runtime : runtimes_) plan.push_back(runtime->plan);
+  return plan;
+}
+
+// ---- moving
+
+Status Engine::begin_change(Runtime& runtime, const VariablePlan& plan, uint64_t effective_step) {
+  PARALLAX_CHECK(runtime.change_step == 0);
+  const uint32_t variable = static_cast<uint32_t>(runtime.variable - variables_.data());
+  runtime.next_plan = plan;
+  runtime.next_road = make_road(runtime, variable, plan.method);
+  PARALLAX_RETURN_IF_ERROR(runtime.next_road->reserve());
+  runtime.change_step = effective_step;
+  if (plan.placement == runtime.plan.placement) return {};
+  const bool sharded = plan.placement == Placement::kSharded;
+  runtime.next_table =
+      std::make_unique<Table>(*runtime.variable, runtime.partition, options_.rank, sharded);
+  PARALLAX_RETURN_IF_ERROR(runtime.next_table->reserve());
+  if (sharded) {
+    return pull_road_.add_variable(variable, runtime.partition, runtime.variable->rows_max);
+  }
+  const uint64_t parts = runtime.variable->has_state() ? 2 : 1;
+  runtime.migrate_left = parts * (runtime.variable->elements() - runtime.table->values().size());
+  return {};
+}
+
+// Sharded to mirrored: every owner sends its part to every rank. Mirrored to sharded: every owner
+// has its part in its mirror.
+void Engine::migrate(Runtime& runtime) {
+  if (runtime.next_table == nullptr) return;
+  const uint32_t variable = static_cast<uint32_t>(runtime.variable - variables_.data());
+  Table& from = *runtime.table;
+  Table& to = *runtime.next_table;
+  const bool state = runtime.variable->has_state();
+  if (to.sharded()) {
+    to.take_own_part(from.values(), to.values());
+    if (state) to.take_own_part(from.state(), to.state());
+    return;
+  }
+  for (uint8_t part = 0; part < (state ? 2 : 1); ++part) {
+    const std::span<float> values = part == 0 ? from.values() : from.state();
+    to.place_part(options_.rank, 0, values, part == 0 ? to.values() : to.state());
+    for (uint32_t rank = 0; rank < columns_.world(); ++rank) {
+      if (rank == options_.rank || values.empty()) continue;
+      Stream stream;
+      stream.header.kind = SectionKind::kMigrate;
+      stream.header.encoding = Encoding::kDense;
+      stream.header.tag = variable;
+      stream.header.step = runtime.change_step;
+      stream.header.part = part;
+      stream.dense = values.data();
+      stream.count = values.size();
+      stream.pending = &runtime.migrate_pending;
+      ++runtime.migrate_pending;
+      outbox_.add(rank, stream);
+    }
+  }
+}
+
+bool Engine::on_migrate(uint32_t from, const Section& section) {
+  const SectionHeader& header = section.header;
+  if (header.tag >= runtimes_.size()) return false;
+  Runtime& runtime = *runtimes_[header.tag];
+  if (header.step != runtime.change_step || runtime.next_table == nullptr ||
+      runtime.next_table->sharded() || header.part > (runtime.variable->has_state() ? 1 : 0) ||
+      header.encoding != Encoding::kDense || header.count > runtime.migrate_left ||
+      section.payload.size() != header.count * sizeof(float)) {
+    return false;
+  }
+  Table& to = *runtime.next_table;
+  if (!to.place_bytes(from, header.first, section.payload,
+                      header.part == 0 ? to.values() : to.state())) {
+    return false;
+  }
+  runtime.migrate_left -= header.count;
+  return true;
+}
+
+bool Engine::migrated(Step& step) {
+  return std::all_of(runtimes_.begin(), runtimes_.end(), [&step](const auto& runtime) {
+    return runtime->change_step != step.step + 1 ||
+           (runtime->migrate_left == 0 && runtime->migrate_pending == 0);
+  });
+}
+
+void Engine::switch_over(Runtime& runtime) {
+  const uint32_t variable = static_cast<uint32_t>(runtime.variable - variables_.data());
+  runtime.plan = runtime.next_plan;
+  runtime.road = std::move(runtime.next_road);
+  runtime.change_step = 0;
+  if (runtime.next_table == nullptr) return;
+  runtime.table = std::move(runtime.next_table);
+  if (runtime.table->sharded()) {
+    pull_road_.set_table(variable, runtime.table.get());
+  } else {
+    pull_road_.remove_variable(variable);
+  }
+}
+
+// ---- reports
+
+std::string Engine::plan_json() const {
+  return explain_json(all_facts(), topology_facts(), options_.plan_mode, plan(), settled_);
+}
+
+std::string Engine::stats_json() const {
+  const auto traffic = [](const Traffic& of) {
+    return nlohmann::json{{"sent_bytes", of.sent_bytes},
+                          {"received_bytes", of.received_bytes},
+                          {"sent_messages", of.sent_messages},
+                          {"received_messages", of.received_messages}};
+  };
+  nlohmann::json variables = nlohmann::json::array();
+  for (const auto& runtime : runtimes_) {
+    variables.push_back({{"name", runtime->variable->name},
+                         {"wire_sent_bytes", runtime->wire_sent_bytes},
+                         {"wire_received_bytes", runtime->wire_received_bytes}});
+  }
+  nlohmann::json stats = {{"rank", options_.rank},
+                          {"steps_committed", finished_},
+                          {"transport", transport_.name()},
+                          {"wire", traffic(wire_)},
+                          {"local", traffic(local_)},
+                          {"variables", variables},
+                          {"dropped_messages", dropped_messages_},
+                          {"growth_count", growth_count()}};
+  return stats.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// ---- what a timeout is waiting for
+
+std::string Engine::describe_missing(const Request& request) const {
+  const auto waiting_for = [this](const std::vector<uint32_t>& ranks, const std::string& what) {
+    return ranks.empty() ? std::string() : rank_names(ranks) + " " + what;
+  };
+  const auto tree = [this](TreeKind kind) { return trees_[static_cast<size_t>(kind)]; };
+  const auto tree_missing = [&](TreeKind kind, const std::string& call) {
+    const TreeSync sync = tree(kind);
+    std::string text = waiting_for(sync.missing_children(), "to " + call + ", or one that it waits for");
+    if (text.empty() && !sync.is_root()) text = rank_name(sync.parent()) + " to answer";
+    return text;
+  };
+  const std::string step = "step " + std::to_string(request.step);
+  switch (request.kind) {
+    case RequestKind::kCommit:
+      return "commit waits for " + tree_missing(TreeKind::kCommit, "commit");
+    case RequestKind::kClose:
+      return "close waits for " + tree_missing(released_ ? TreeKind::kGone : TreeKind::kClose, "close");
+    case RequestKind::kBarrier:
+      return "barrier waits for " + tree_missing(TreeKind::kBarrier, "call barrier");
+    case RequestKind::kBroadcast:
+      return "broadcast waits for " + waiting_for(broadcast_.missing_ranks(), "to call broadcast");
+    default:
+      break;
+  }
+  if (decided_ + 1 < request.step) {
+    return step + " waits for the decision of step " + std::to_string(request.step - 1) + ": " +
+           tree_missing(TreeKind::kVote, "end that step");
+  }
+  if (request.kind == RequestKind::kPull) {
+    std::string text = waiting_for(pull_road_.missing_ranks(), "to pull or end the step");
+    return "pull of " + step + " waits for " + (text.empty() ? "its owners" : text);
+  }
+  for (const auto& runtime : runtimes_) {
+    const GradientRoad& road = runtime->change_step != 0 && request.step >= runtime->change_step
+                                   ? *runtime->next_road
+                                   : *runtime->road;
+    if (road.reduced(request.step) && road.delivered(request.step)) continue;
+    const std::string text =
+        waiting_for(road.missing_ranks(request.step), "to give it or end the step");
+    if (!text.empty()) {
+      return step + " waits for variable '" + runtime->variable->name + "': " + text;
+    }
+  }
+  return step + " waits for " + tree_missing(TreeKind::kVote, "end the step");
+}
+
+}  // namespace parallax

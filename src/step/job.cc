@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+// Meeting, connecting, and leaving. See job.h.
+#include "step/job.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "topology/topology.h"
+#include "transport/inproc/inproc_transport.h"
+#include "transport/module/module.h"
+#include "transport/router.h"
+#include "transport/shm/shm_transport.h"
+
+namespace parallax {
+
+namespace {
+
+constexpr uint32_t kTimeoutDefaultMs = 120000;
+constexpr uint32_t kPlanAfterStepsDefault = 8;
+constexpr uint32_t kLeaseMinMs = 50;
+constexpr int64_t kFlushNs = 500 * kNanosecondsPerMillisecond;
+
+std::string host_name(const parallax_options_t& options) {
+  if (options.host != nullptr) return options.host;
+  char name[PARALLAX_NAME_MAX + 1] = "";
+  if (gethostname(name, sizeof name - 1) != 0) return "localhost";
+  return name;
+}
+
+Status check_options(const parallax_options_t& options) {
+  const uint32_t world = std::max(1u, options.world);
+  if (options.rank >= world) {
+    return invalid("open: rank is " + std::to_string(options.rank) + ", world " +
+                   std::to_string(world) + "; ranks are 0..world-1");
+  }
+  if (options.host != nullptr &&
+      (options.host[0] == '\0' ||
+       strnlen(options.host, PARALLAX_NAME_MAX + 1) > PARALLAX_NAME_MAX)) {
+    return invalid("open: host must have 1.." + std::to_string(PARALLAX_NAME_MAX) + " bytes");
+  }
+  if (options.transport != nullptr && std::string(options.transport) != "ucx" &&
+      std::string(options.transport) != "shm") {
+    return invalid("open: transport is '" + std::string(options.transport).substr(0, 32) +
+                   "'; it must be \"ucx\" or \"shm\"");
+  }
+  if (options.lease_ms != 0 && options.lease_ms < kLeaseMinMs) {
+    return invalid("open: lease_ms is " + std::to_string(options.lease_ms) +
+                   "; below 50 ms ordinary scheduling looks like death");
+  }
+  if (options.plan_mode > PARALLAX_PLAN_AR) {
+    return invalid("open: plan_mode is " + std::to_string(options.plan_mode) +
+                   "; it must be PARALLAX_PLAN_AUTO, _HYBRID, _PS or _AR");
+  }
+  if (options.deterministic > 1 || options.manual_progress > 1) {
+    return invalid("open: deterministic and manual_progress must be 0 or 1");
+  }
+  constexpr uint32_t kComputeThreadsMax = 256;
+  if (options.compute_threads > kComputeThreadsMax) {
+    return invalid("open: compute_threads is " + std::to_string(options.compute_threads) +
+                   "; at most 256");
+  }
+  return {};
+}
+
+uint64_t random_number() {
+  std::random_device source;
+  return static_cast<uint64_t>(source()) << 32 | source();
+}
+
+}  // namespace
+
+Job::Job(const parallax_options_t& options)
+    : options_(options),
+      host_(host_name(options)),
+      timeout_ns_((options.timeout_ms == 0 ? kTimeoutDefaultMs : options.timeout_ms) *
+                  kNanosecondsPerMillisecond) {}
+
+// The order matters: the thread that drives goes first, then what it drove.
+Job::~Job() {
+  if (progress_ != nullptr) progress_->stop();
+  compute_.reset();
+  engine_.reset();
+  progress_.reset();
+}
+
+Status Job::open(const parallax_options_t& options, std::unique_ptr<Job>* job) {
+  PARALLAX_RETURN_IF_ERROR(check_options(options));
+  std::unique_ptr<Job> opened(new Job(options));
+  const int64_t deadline_ns = opened->clock_.now_ns() + opened->timeout_ns_;
+  PARALLAX_RETURN_IF_ERROR(
+      make_rendezvous(options, opened->host_, opened->clock_, &opened->rendezvous_));
+  PARALLAX_RETURN_IF_ERROR(opened->meet(deadline_ns));
+  PARALLAX_RETURN_IF_ERROR(opened->start_engine());
+  *job = std::move(opened);
+  return {};
+}
+
+Status Job::exchange(const Endpoint& mine, int64_t deadline_ns, std::vector<Endpoint>* all) {
+  const std::string blob = encode_endpoint(mine);
+  std::vector<std::string> blobs;
+  PARALLAX_RETURN_IF_ERROR(
+      rendezvous_->allgather(std::as_bytes(std::span(blob)), deadline_ns, &blobs));
+  all->assign(blobs.size(), {});
+  for (uint32_t rank = 0; rank < blobs.size(); ++rank) {
+    const Status decoded = decode_endpoint(std::as_bytes(std::span(blobs[rank])), &(*all)[rank]);
+    if (!decoded.ok()) {
+      return {decoded.code(), "open: what rank " + std::to_string(rank) +
+                                  " brought to the meeting is wrong: " + decoded.message()};
+    }
+    if ((*all)[rank].rank != rank) {
+      return invalid("open: rank " + std::to_string((*all)[rank].rank) +
+                     " came to the meeting in the place of rank " + std::to_string(rank));
+    }
+  }
+  return {};
+}
+
+// Rank 0's number makes the epoch, so that a message of another job is never taken for ours.
+Status Job::meet(int64_t deadline_ns) {
+  Endpoint mine;
+  mine.version = parallax_version();
+  mine.rank = options_.rank;
+  mine.job = random_number();
+  mine.pid = getpid();
+  mine.host = host_;
+  mine.machine = shm_machine_id();
+  std::vector<Endpoint> all;
+  PARALLAX_RETURN_IF_ERROR(exchange(mine, deadline_ns, &all));
+  std::vector<std::string> names;
+  for (const Endpoint& endpoint : all) names.push_back(endpoint.host);
+  hosts_ = map_hosts(names);
+  mine.job = all[0].job;
+  epoch_ = static_cast<uint32_t>(mine.job ^ mine.job >> 32) | 1;
+  if (const std::shared_ptr<InprocHub> hub = rendezvous_->hub()) {
+    std::unique_ptr<InprocTransport> inproc;
+    PARALLAX_RETURN_IF_ERROR(InprocTransport::create(hub, options_.rank, &inproc));
+    transport_ = std::move(inproc);
+  } else if (all.size() == 1) {
+    std::unique_ptr<InprocTransport> alone;
+    const auto hub_of_one = std::make_shared<InprocHub>(1);
+    PARALLAX_RETURN_IF_ERROR(InprocTransport::create(hub_of_one, 0, &alone));
+    transport_ = std::move(alone);
+  } else {
+    PARALLAX_RETURN_IF_ERROR(check_hosts(all));
+    const bool one_machine = std::all_of(all.begin(), all.end(), [&](const Endpoint& endpoint) {
+      return endpoint.machine == all[0].machine;
+    });
+    PARALLAX_RETURN_IF_ERROR(connect(mine, one_machine, deadline_ns));
+  }
+  // Nobody speaks before everyone can be reached.
+  PARALLAX_RETURN_IF_ERROR(exchange(mine, deadline_ns, &all));
+  rendezvous_->settle();
+  return {};
+}
+
+Status Job::check_hosts(const std::vector<Endpoint>& all) const {
+  for (const Endpoint& endpoint : all) {
+    const Endpoint& first = all[hosts_.ranks_of[hosts_.host_of[endpoint.rank]][0]];
+    if (endpoint.machine == first.machine) continue;
+    return invalid("open: ranks " + std::to_string(first.rank) + " and " +
+                   std::to_string(endpoint.rank) + " both say host '" + endpoint.host +
+                   "' but cannot share memory (another machine, container or network namespace); "
+                   "give them different host options");
+  }
+  if (options_.transport != nullptr && std::string(options_.transport) == "shm" &&
+      hosts_.ranks_of.size() > 1) {
+    return invalid("open: transport is \"shm\", but the ranks are on " +
+                   std::to_string(hosts_.ranks_of.size()) + " hosts; use \"ucx\"");
+  }
+  return {};
+}
+
+Status Job::connect(Endpoint mine, bool one_machine, int64_t deadline_ns) {
+  const uint32_t world = static_cast<uint32_t>(hosts_.host_of.size());
+  const uint32_t host = hosts_.host_of[options_.rank];
+  std::unique_ptr<ShmTransport> shm;
+  if (hosts_.ranks_of[host].size() > 1) {
+    PARALLAX_RETURN_IF_ERROR(
+        ShmTransport::create({.rank = options_.rank, .clock = &clock_}, &shm));
+    mine.shm_address = shm->address();
+  }
+  std::unique_ptr<NetworkTransport> network;
+  if (hosts_.ranks_of.size() > 1) {
+    const ParallaxTransportModule* module = nullptr;
+    PARALLAX_RETURN_IF_ERROR(load_ucx_module(&module, &module_report_));
+    NetworkOptions network_options;
+    network_options.rank = options_.rank;
+    network_options.world = world;
+    if (options_.net_device != nullptr) {
+      network_options.net_device = options_.net_device;
+    } else if (one_machine) {
+      network_options.net_device = "lo";
+    }
+    PARALLAX_RETURN_IF_ERROR(module->create(network_options, &network));
+    mine.ucx_address = network->address();
+    network_ = network->description();
+  }
+  std::vector<Endpoint> all;
+  PARALLAX_RETURN_IF_ERROR(exchange(mine, deadline_ns, &all));
+  std::vector<Router::Part> parts;
+  std::vector<Endpoint> neighbours;
+  std::vector<uint32_t> local_ranks, remote_ranks;
+  for (uint32_t rank = 0; rank < world; ++rank) {
+    if (rank == options_.rank) continue;
+    if (hosts_.host_of[rank] == host) {
+      neighbours.push_back(all[rank]);
+      local_ranks.push_back(rank);
+    } else {
+      PARALLAX_RETURN_IF_ERROR(network->connect(rank, all[rank].ucx_address));
+      remote_ranks.push_back(rank);
+    }
+  }
+  if (shm != nullptr) {
+    PARALLAX_RETURN_IF_ERROR(shm->connect_all(neighbours, mine.job, deadline_ns));
+    parts.push_back({std::move(shm), Reach::kLocal, local_ranks});
+  }
+  if (network != nullptr) parts.push_back({std::move(network), Reach::kWire, remote_ranks});
+  std::unique_ptr<Router> router;
+  PARALLAX_RETURN_IF_ERROR(Router::create(world, std::move(parts), &router));
+  transport_ = std::move(router);
+  return {};
+}
+
+Status Job::start_engine() {
+  progress_ = std::make_unique<Progress>(*transport_, clock_);
+  if (options_.compute_threads > 0) {
+    compute_ = std::make_unique<ThreadCompute>(options_.compute_threads,
+                                               [this] { progress_->wake(); });
+  } else {
+    compute_ = std::make_unique<InlineCompute>();
+  }
+  const uint32_t lease_ms =
+      options_.lease_ms == 0 ? kLeaseMillisecondsDefault : options_.lease_ms;
+  engine_ = std::make_unique<Engine>(
+      EngineOptions{.rank = options_.rank,
+                    .hosts = hosts_,
+                    .epoch = epoch_,
+                    .lease_ns = lease_ms * kNanosecondsPerMillisecond,
+                    .plan_mode = static_cast<parallax_plan_mode_t>(options_.plan_mode),
+                    .plan_after_steps = options_.plan_after_steps == 0
+                                            ? kPlanAfterStepsDefault
+                                            : options_.plan_after_steps,
+                    .deterministic = options_.deterministic != 0,
+                    .memory_max_bytes = options_.memory_max_bytes},
+      *transport_, clock_, *compute_, [this] { progress_->on_completed(); });
+  PARALLAX_RETURN_IF_ERROR(engine_->start());
+  return progress_->start(*engine_, options_.manual_progress != 0);
+}
+
+// Lets what is queued, such as the notice of a failure, leave before the transport goes.
+void Job::flush(int64_t deadline_ns) {
+  while (clock_.now_ns() < deadline_ns) {
+    progress_->drive_once();
+    if (progress_->look([](const Engine& engine) { return engine.flushed(); })) return;
+    usleep(200);
+  }
+}
+
+Status Job::close() {
+  const int64_t deadline_ns = clock_.now_ns() + timeout_ns_;
+  Request* request = nullptr;
+  Status status = progress_->call([&](Engine& engine) { return engine.close(&request); });
+  if (status.ok() && !progress_->wait({&request, 1}, deadline_ns)) {
+    const std::string missing = progress_->look(
+        [&](const Engine& engine) { return engine.describe_missing(*request); });
+    status = timed_out("close: after " + std::to_string(timeout_ns_ / kNanosecondsPerMillisecond) +
+                       " ms " + missing + "; this rank leaves, and the others lose it");
+  } else if (status.ok()) {
+    status = request->status;
+  }
+  flush(std::min(deadline_ns, clock_.now_ns() + kFlushNs));
+  progress_->stop();
+  const Status finished = rendezvous_->finish();
+  return status.ok() ? finished : status;
+}
+
+std::string Job::topology_report() const {
+  nlohmann::json hosts = nlohmann::json::array();
+  for (size_t i = 0; i < hosts_.names.size(); ++i) {
+    hosts.push_back({{"name", hosts_.names[i]}, {"ranks", hosts_.ranks_of[i]}});
+  }
+  Topology topology;
+  const Status found = discover({}, &topology);
+  nlohmann::json report = {
+      {"hosts", hosts},
+      {"machine", nlohmann::json::parse(topology_json(topology))},
+      {"transport", transport_->name()},
+      {"network", network_},
+      {"module", {{"path", module_report_.path},
+                  {"library", module_report_.library},
+                  {"environment", module_report_.environment},
+                  {"tried", module_report_.tried}}}};
+  if (!found.ok()) report["machine_error"] = found.message();
+  return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace parallax

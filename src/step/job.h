@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Job: one rank of a real job: the meeting, the transports it leads to, the engine, and what drives
+// it. Owned by the C ABI's handle. open() and close() block up to their deadlines; all else is
+// Progress's.
+//
+// The meeting has three rounds: who is where (hosts are then known), how to reach it, and that
+// everyone is connected. Ranks of one host attach shared memory; between hosts UCX carries.
+#ifndef PARALLAX_STEP_JOB_H_
+#define PARALLAX_STEP_JOB_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/compute.h"
+#include "step/engine.h"
+#include "step/progress.h"
+#include "topology/hosts.h"
+#include "transport/endpoint.h"
+#include "transport/module/loader.h"
+#include "transport/rendezvous/rendezvous.h"
+#include "transport/transport.h"
+
+namespace parallax {
+
+class Job {
+ public:
+  // `options` has its full size; its values are checked here.
+  static Status open(const parallax_options_t& options, std::unique_ptr<Job>* job);
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  Progress& progress() { return *progress_; }
+  const Progress& progress() const { return *progress_; }
+  int64_t timeout_ns() const { return timeout_ns_; }
+  const Clock& clock() const { return clock_; }
+
+  // Waits for every rank to close; afterwards only destruction is left.
+  Status close();
+  // Hosts, this machine, transports, as JSON. Asks the kernel: tens of milliseconds.
+  std::string topology_report() const;
+
+ private:
+  explicit Job(const parallax_options_t& options);
+
+  Status meet(int64_t deadline_ns);
+  Status exchange(const Endpoint& mine, int64_t deadline_ns, std::vector<Endpoint>* all);
+  Status check_hosts(const std::vector<Endpoint>& all) const;
+  Status connect(Endpoint mine, bool one_machine, int64_t deadline_ns);
+  Status start_engine();
+  void flush(int64_t deadline_ns);
+
+  const parallax_options_t options_;  // its strings are not used after open()
+  const std::string host_;
+  const int64_t timeout_ns_;
+  const SteadyClock clock_;
+  std::unique_ptr<Rendezvous> rendezvous_;
+  HostMap hosts_;
+  uint32_t epoch_ = 1;
+  ModuleReport module_report_;
+  std::string network_;  // description of the network transport
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Progress> progress_;
+  std::unique_ptr<Compute> compute_;
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_STEP_JOB_H_

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// The baton, the progress thread and waiting. See progress.h.
+#include "step/progress.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace parallax {
+
+namespace {
+
+// Passes without a move before a thread blocks. Few: ranks often outnumber cores, and a spinning
+// thread steals the time of the one it waits for.
+constexpr int kIdlePasses = 4;
+// Blocking never lasts longer, whatever the timers say.
+constexpr int64_t kBlockMaxNs = 1000 * kNanosecondsPerMillisecond;
+
+bool all_done(std::span<Request* const> requests) {
+  return std::all_of(requests.begin(), requests.end(),
+                     [](const Request* request) { return request->done(); });
+}
+
+}  // namespace
+
+Status Progress::start(Engine& engine, bool manual) {
+  engine_ = &engine;
+  epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
+  wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  bool ready = epoll_fd_ >= 0 && wake_fd_ >= 0;
+  for (const int fd : {wake_fd_, transport_.wait_fd()}) {
+    if (!ready || fd < 0) continue;
+    epoll_event event = {};
+    event.events = EPOLLIN;
+    event.data.fd = fd;
+    ready = epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) == 0;
+  }
+  if (!ready) {
+    return limit(std::string("cannot open the descriptors to wait on: ") + std::strerror(errno) +
+                 "; raise ulimit -n");
+  }
+  if (!manual) thread_ = std::thread([this] { thread_main(); });
+  return {};
+}
+
+Progress::~Progress() {
+  stop();
+  for (const int fd : {epoll_fd_, wake_fd_, completion_fd_.load()}) {
+    if (fd >= 0) close(fd);
+  }
+}
+
+void Progress::stop() {
+  stopping_ = true;
+  {
+    const std::lock_guard lock(waiters_mutex_);
+    waiters_changed_.notify_all();
+  }
+  wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Progress::thread_main() {
+  while (!stopping_) {
+    {
+      // A waiter drives the engine better than this thread: it is the one that needs it.
+      std::unique_lock lock(waiters_mutex_);
+      waiters_changed_.wait(lock, [this] { return waiters_ == 0 || stopping_; });
+    }
+    int idle_passes = 0;
+    while (!stopping_ && idle_passes < kIdlePasses) idle_passes = pass() ? 0 : idle_passes + 1;
+    if (!stopping_) block(kNever);
+  }
+}
+
+bool Progress::pass() {
+  const std::lock_guard baton(baton_);
+  return engine_->run();
+}
+
+// Arms the transport and sleeps until it has something, wake() is called, or a timer is due.
+void Progress::block(int64_t deadline_ns) {
+  {
+    const std::lock_guard baton(baton_);
+    if (!transport_.arm()) return;
+    deadline_ns = std::min(deadline_ns, engine_->next_deadline_ns());
+    ++blocked_;
+  }
+  const int64_t left_ns =
+      std::clamp<int64_t>(deadline_ns - clock_.now_ns(), 0, kBlockMaxNs);
+  const int timeout_ms = static_cast<int>((left_ns + kNanosecondsPerMillisecond - 1) /
+                                          kNanosecondsPerMillisecond);
+  epoll_event events[2];
+  const int count = epoll_wait(epoll_fd_, events, 2, timeout_ms);
+  --blocked_;
+  for (int i = 0; i < count; ++i) {
+    if (events[i].data.fd != wake_fd_) continue;
+    uint64_t ignored;
+    [[maybe_unused]] const ssize_t got = read(wake_fd_, &ignored, sizeof ignored);
+  }
+}
+
+void Progress::wake() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t wrote = write(wake_fd_, &one, sizeof one);
+}
+
+void Progress::wake_blocked() {
+  if (blocked_ > 0) wake();
+}
+
+void Progress::drive_once() { pass(); }
+
+void Progress::on_completed() {
+  const int fd = completion_fd_;
+  if (fd >= 0) {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t wrote = write(fd, &one, sizeof one);
+  }
+  const std::lock_guard lock(waiters_mutex_);
+  ++completions_;
+  if (waiters_ > 1) waiters_changed_.notify_all();
+}
+
+int Progress::completion_fd() {
+  if (completion_fd_ < 0) {
+    int none = -1;
+    const int made = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (made >= 0 && !completion_fd_.compare_exchange_strong(none, made)) close(made);
+  }
+  return completion_fd_;
+}
+
+bool Progress::wait(std::span<Request* const> requests, int64_t deadline_ns) {
+  if (all_done(requests)) return true;
+  std::unique_lock lock(waiters_mutex_);
+  ++waiters_;
+  bool done = all_done(requests);
+  while (!done && clock_.now_ns() < deadline_ns) {
+    if (driving_) {
+      // Another waiter drives; it, or its leaving, wakes this one.
+      const uint64_t seen = completions_;
+      const int64_t left_ns = std::min(deadline_ns - clock_.now_ns(), kBlockMaxNs);
+      waiters_changed_.wait_for(lock, std::chrono::nanoseconds(left_ns),
+                                [&] { return completions_ != seen || !driving_; });
+      done = all_done(requests);
+      continue;
+    }
+    driving_ = true;
+    lock.unlock();
+    int idle_passes = 0;
+    while (!(done = all_done(requests)) && clock_.now_ns() < deadline_ns) {
+      idle_passes = pass() ? 0 : idle_passes + 1;
+      if (idle_passes < kIdlePasses || all_done(requests)) continue;
+      block(deadline_ns);
+      idle_passes = 0;
+    }
+    lock.lock();
+    driving_ = false;
+  }
+  const bool last = --waiters_ == 0;
+  waiters_changed_.notify_all();
+  lock.unlock();
+  // The progress thread may sleep on an arming that this thread's passes have used up.
+  if (last) wake_blocked();
+  return done;
+}
+
+}  // namespace parallax

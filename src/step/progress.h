@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Progress: who drives a real rank's engine. The engine has one owner at a time and no locks of its
+// own; ownership is the baton, a mutex. A caller takes it to post something, a waiter to drive the
+// engine itself until its requests are done, so that no thread hand-over lies on a small message's
+// path; the progress thread has it in all other times, and keeps the leases alive. Nobody holds the
+// baton while blocked in the kernel.
+//
+// Threads: everything here may be called from any thread, except start and stop (the job's opener
+// and closer). wait() blocks up to its deadline, call() as long as one pass of the engine takes.
+#ifndef PARALLAX_STEP_PROGRESS_H_
+#define PARALLAX_STEP_PROGRESS_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <thread>
+
+#include "base/clock.h"
+#include "step/engine.h"
+#include "transport/transport.h"
+
+namespace parallax {
+
+class Progress {
+ public:
+  Progress(Transport& transport, const Clock& clock) : transport_(transport), clock_(clock) {}
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // `manual`: no thread; waiters and drive_once alone move the engine. LIMIT: no descriptor left.
+  Status start(Engine& engine, bool manual);
+  void stop();
+
+  // Runs `body` with the baton, then lets the engine start what was posted.
+  template <typename Body>
+  Status call(Body body) {
+    bool unfinished = false;
+    Status status;
+    {
+      const std::lock_guard baton(baton_);
+      status = body(*engine_);
+      engine_->kick();
+      unfinished = !engine_->flushed();
+    }
+    // What credits held back, and completions, need the engine's next pass.
+    if (unfinished) wake_blocked();
+    return status;
+  }
+  // The same for looking only.
+  template <typename Body>
+  auto look(Body body) const {
+    const std::lock_guard baton(baton_);
+    return body(static_cast<const Engine&>(*engine_));
+  }
+
+  // True once all are done; false at the deadline.
+  bool wait(std::span<Request* const> requests, int64_t deadline_ns);
+  void drive_once();
+
+  // The engine's `completed` hook: called with the baton held.
+  void on_completed();
+  // Wakes whoever is blocked; for compute threads that finished a job.
+  void wake();
+
+  // Readable after a request completed, from the first call on. -1: none to be had.
+  int completion_fd();
+
+ private:
+  void thread_main();
+  bool pass();
+  void block(int64_t deadline_ns);
+  void wake_blocked();
+
+  Transport& transport_;
+  const Clock& clock_;
+  Engine* engine_ = nullptr;
+  mutable std::mutex baton_;
+  int epoll_fd_ = -1;
+  int wake_fd_ = -1;
+  std::atomic<int> completion_fd_{-1};
+  std::atomic<int> blocked_{0};  // threads in the kernel, to be woken
+  std::atomic<bool> stopping_{false};
+
+  std::mutex waiters_mutex_;  // taken after the baton, never before
+  std::condition_variable waiters_changed_;
+  uint32_t waiters_ = 0;       // guarded by waiters_mutex_, as below
+  bool driving_ = false;       // a waiter drives the engine
+  uint64_t completions_ = 0;   // counts, so that a waiter that does not drive misses none
+  std::thread thread_;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_STEP_PROGRESS_H_

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Topology: what this machine is made of, for reports, for placing threads and for choosing a NIC.
+// Plain values; only std types, so that hwloc and libibverbs stay behind discover().
+//
+// discover() asks the kernel through hwloc and libibverbs: it blocks for tens of milliseconds, may
+// be called from any thread, and is meant for parallax_open and the tools, not for a step. Nothing
+// it cannot find is fatal: a machine without NICs, or in a container that hides them, has none.
+#ifndef PARALLAX_TOPOLOGY_TOPOLOGY_H_
+#define PARALLAX_TOPOLOGY_TOPOLOGY_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace parallax {
+
+inline constexpr int32_t kNoNumaNode = -1;
+
+struct NumaNode {
+  uint32_t index = 0;  // the kernel's number
+  uint64_t memory_bytes = 0;
+  uint32_t pus = 0;
+
+  bool operator==(const NumaNode&) const = default;
+};
+
+// Caches alike are one entry.
+struct Cache {
+  uint32_t level = 0;
+  std::string kind;  // "data", "instruction" or "unified"
+  uint64_t size_bytes = 0;
+  uint32_t line_bytes = 0;  // 0: unknown
+  uint32_t count = 0;
+  uint32_t pus_sharing = 0;  // each of them
+
+  bool operator==(const Cache&) const = default;
+};
+
+struct NicPort {
+  uint32_t number = 0;     // from 1
+  std::string state;       // "down", "init", "armed", "active", "active_defer" or "unknown"
+  std::string link_layer;  // "infiniband", "ethernet" or "unknown"
+
+  bool operator==(const NicPort&) const = default;
+};
+
+// An RDMA device: what libibverbs lists, or hwloc where libibverbs may not look.
+struct Nic {
+  std::string name;  // "mlx5_0"
+  int32_t numa_node = kNoNumaNode;
+  std::vector<NicPort> ports;  // empty: the device could not be opened
+
+  bool operator==(const Nic&) const = default;
+};
+
+struct Topology {
+  std::string host;        // gethostname
+  std::string machine_id;  // /etc/machine-id; "" if there is none
+  std::string boot_id;     // the kernel's, alike in all containers of one machine; "" if hidden
+  uint32_t packages = 0;
+  uint32_t cores = 0;
+  uint32_t pus = 0;          // hardware threads of the machine
+  uint32_t pus_allowed = 0;  // of them, those that this process may run on
+  uint64_t memory_bytes = 0;
+  std::vector<NumaNode> numa_nodes;
+  std::vector<Cache> caches;  // by level
+  std::vector<Nic> nics;      // by name
+
+  bool operator==(const Topology&) const = default;
+};
+
+struct DiscoverOptions {
+  // A topology saved by `lstopo --of xml`, for tests and for looking at other machines. Identity
+  // and live NIC state are then left out, and pus_allowed is what the file says.
+  std::string hwloc_xml;
+  bool nics = true;  // ask libibverbs and the I/O buses; costs most of the time
+};
+
+// Fills *topology with what was found. IO when hwloc failed, INVALID when hwloc_xml is not one:
+// identity and live NICs are filled in all the same, and the counts are 0.
+Status discover(const DiscoverOptions& options, Topology* topology);
+
+// The struct, field by field, as a JSON object.
+std::string topology_json(const Topology& topology);
+
+}  // namespace parallax
+
+#endif  // PARALLAX_TOPOLOGY_TOPOLOGY_H_

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Endpoint: what one rank tells the others at the meeting so that they can reach it. A plain value;
+// serialised into the blobs that the rendezvous exchanges. Sizes are capped before trust.
+#ifndef PARALLAX_TRANSPORT_ENDPOINT_H_
+#define PARALLAX_TRANSPORT_ENDPOINT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace parallax {
+
+inline constexpr size_t kEndpointBytesMax = 4096;
+
+struct Endpoint {
+  uint32_t version = 0;  // PARALLAX_VERSION_*; ranks of another version are refused by name
+  uint32_t rank = 0;
+  uint64_t job = 0;  // random, rank 0's holds for the job
+  int64_t pid = 0;
+  std::string host;         // parallax_options_t.host, or the machine's name
+  std::string machine;      // boot id: tells "same machine" where host is overridden
+  std::string shm_address;  // of the shm transport: an abstract unix socket's name
+  std::string ucx_address;  // ucp worker address; empty if the module is not loaded
+};
+
+std::string encode_endpoint(const Endpoint& endpoint);
+Status decode_endpoint(std::span<const std::byte> blob, Endpoint* endpoint);
+
+}  // namespace parallax
+
+#endif  // PARALLAX_TRANSPORT_ENDPOINT_H_

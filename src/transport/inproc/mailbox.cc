@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mailbox: see the header for owners and threads. Hot path: one lock and one copy to post, one lock
+// per batch to take; no syscall unless the receiver sleeps, no malloc once the slots have grown.
+#include "transport/inproc/mailbox.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "base/check.h"
+
+namespace parallax {
+
+namespace {
+constexpr size_t kSlotBytesMin = 256;
+}  // namespace
+
+Mailbox::~Mailbox() {
+  if (bell_ >= 0) ::close(bell_);
+}
+
+Status Mailbox::open(uint32_t world) {
+  std::lock_guard lock(mutex_);
+  PARALLAX_CHECK(bell_ < 0 && !closed_);
+  bell_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (bell_ < 0) {
+    return limit(std::string("no descriptor for a rank's eventfd: ") + std::strerror(errno) +
+                 "; raise ulimit -n");
+  }
+  world_ = world;
+  arrivals_.reserve(lanes_.size() * kSendsInFlightMax + world);  // every rank may be lost once
+  return {};
+}
+
+void Mailbox::close() {
+  std::lock_guard lock(mutex_);
+  closed_ = true;
+  armed_ = false;
+  if (bell_ >= 0) ::close(bell_);
+  bell_ = -1;
+}
+
+Lane* Mailbox::lane(uint32_t from) {
+  std::lock_guard lock(mutex_);
+  for (auto& lane : lanes_) {
+    if (lane->from == from) return lane.get();
+  }
+  lanes_.push_back(std::make_unique<Lane>(from));
+  arrivals_.reserve(lanes_.size() * kSendsInFlightMax + world_);
+  return lanes_.back().get();
+}
+
+bool Mailbox::fill(Lane* lane, std::span<const Segment> segments, size_t bytes) {
+  Lane::Slot& slot = lane->slots[lane->posted % kSendsInFlightMax];
+  // Slots follow the largest message seen on this lane, so that growth ends kSendsInFlightMax
+  // messages after the largest one, whatever slot later large ones fall on.
+  lane->slot_bytes = std::max({lane->slot_bytes, std::bit_ceil(bytes), kSlotBytesMin});
+  bool grew = false;
+  if (slot.capacity_bytes < lane->slot_bytes) {
+    slot.buffer =
+        std::make_unique_for_overwrite<std::byte[]>(lane->slot_bytes + kInprocViewOffsetBytes);
+    slot.capacity_bytes = lane->slot_bytes;
+    grew = true;
+  }
+  std::byte* to = slot.buffer.get() + kInprocViewOffsetBytes;
+  for (const Segment& segment : segments) {
+    if (segment.bytes > 0) std::memcpy(to, segment.data, segment.bytes);
+    to += segment.bytes;
+  }
+  slot.bytes = bytes;
+  return grew;
+}
+
+bool Mailbox::post(Lane* lane) {
+  std::lock_guard lock(mutex_);
+  if (closed_) return false;
+  const auto slot = static_cast<uint32_t>(lane->posted % kSendsInFlightMax);
+  arrivals_.push({.lane = lane, .slot = slot, .lost = 0});
+  ++lane->posted;
+  ring_locked();
+  return true;
+}
+
+void Mailbox::post_loss(uint32_t rank) {
+  std::lock_guard lock(mutex_);
+  if (closed_) return;
+  arrivals_.push({.lane = nullptr, .slot = 0, .lost = rank});
+  ring_locked();
+}
+
+size_t Mailbox::take(std::span<Item> items) {
+  std::lock_guard lock(mutex_);
+  settle_locked();
+  size_t count = 0;
+  while (count < items.size() && !arrivals_.empty()) items[count++] = arrivals_.pop();
+  return count;
+}
+
+bool Mailbox::release(Lane* lane) {
+  // Store, then look at the flag; the sender raises the flag, then looks at the counter. Both
+  // sequentially consistent, so that at least one of the two sees the other.
+  lane->released.fetch_add(1, std::memory_order_seq_cst);
+  return lane->sender_waits.load(std::memory_order_seq_cst) &&
+         lane->sender_waits.exchange(false, std::memory_order_seq_cst);
+}
+
+bool Mailbox::arm() {
+  std::lock_guard lock(mutex_);
+  settle_locked();
+  if (!arrivals_.empty()) return false;
+  armed_ = true;
+  return true;
+}
+
+void Mailbox::disarm() {
+  std::lock_guard lock(mutex_);
+  settle_locked();
+}
+
+void Mailbox::wake() {
+  std::lock_guard lock(mutex_);
+  ring_locked();
+}
+
+void Mailbox::ring_locked() {
+  if (!armed_) return;
+  armed_ = false;
+  rung_ = true;
+  const uint64_t one = 1;
+  // Cannot fail: the counter is 0, as only an armed mailbox is rung and arm() empties it.
+  [[maybe_unused]] const ssize_t written = ::write(bell_, &one, sizeof one);
+}
+
+void Mailbox::settle_locked() {
+  armed_ = false;
+  if (!rung_) return;
+  rung_ = false;
+  uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = ::read(bell_, &count, sizeof count);
+}
+
+}  // namespace parallax

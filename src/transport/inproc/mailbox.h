@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mailbox: where one rank of this process receives. A lane per sender holds kSendsInFlightMax
+// message buffers that are reused; a common queue keeps the order of arrival. Owned by the hub.
+//
+// Threads: the receiver's owner calls open, take, release, arm, close; the sender's owner calls
+// lane, fill and post on its own lane; any thread calls wake and post_loss. mutex_ guards the queue
+// and the bell; it is held for a few stores, never while a message is copied or delivered. No two
+// mailboxes are locked at once. Nothing blocks otherwise.
+//
+// A slot's bytes belong to the sender until post(), then to the receiver until release(): the two
+// counters of the lane carry that over.
+#ifndef PARALLAX_TRANSPORT_INPROC_MAILBOX_H_
+#define PARALLAX_TRANSPORT_INPROC_MAILBOX_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "transport/inproc/fifo.h"
+#include "transport/transport.h"
+
+namespace parallax {
+
+inline constexpr size_t kInprocMessageBytesMax = 64 * 1024 + 512;  // a chunk and its header
+
+// Messages start at odd addresses, so that UBSan finds in the unit suite whoever reads a view as if
+// it were aligned (transport.h promises nothing).
+inline constexpr size_t kInprocViewOffsetBytes = 1;
+
+struct Lane {
+  struct Slot {
+    std::unique_ptr<std::byte[]> buffer;
+    size_t capacity_bytes = 0;
+    size_t bytes = 0;
+  };
+
+  explicit Lane(uint32_t sender) : from(sender) {}
+
+  const uint32_t from;
+  std::array<Slot, kSendsInFlightMax> slots;
+  size_t slot_bytes = 0;              // sender's: the size that every slot grows to at its next use
+  uint64_t posted = 0;                // sender's: messages posted
+  std::atomic<uint64_t> released{0};  // receiver's: messages consumed
+  std::atomic<bool> sender_waits{false};  // the sender sleeps until a slot is free
+
+  bool has_room() const {
+    return posted - released.load(std::memory_order_seq_cst) < kSendsInFlightMax;
+  }
+};
+
+class Mailbox {
+ public:
+  struct Item {
+    Lane* lane = nullptr;  // null: rank `lost` has closed its transport
+    uint32_t slot = 0;
+    uint32_t lost = 0;
+  };
+
+  Mailbox() = default;
+  ~Mailbox();
+  Mailbox(const Mailbox&) = delete;
+  Mailbox& operator=(const Mailbox&) = delete;
+
+  Status open(uint32_t world);
+  void close();  // frees the bell; posts are refused from here on
+
+  // The lane from `from`, made at first use.
+  Lane* lane(uint32_t from);
+
+  // Copies the segments into the lane's next slot. Returns true if a buffer had to grow.
+  static bool fill(Lane* lane, std::span<const Segment> segments, size_t bytes);
+  // Hands the filled slot over. False: the receiver has closed, nothing was posted.
+  bool post(Lane* lane);
+  void post_loss(uint32_t rank);
+
+  // Takes up to items.size() arrivals and ends an arm().
+  size_t take(std::span<Item> items);
+  // Gives a slot back. True: its sender sleeps for want of room and must be woken.
+  static bool release(Lane* lane);
+
+  bool arm();  // false: there are arrivals
+  void disarm();
+  void wake();  // rings the bell if armed
+  int bell() const { return bell_; }
+
+ private:
+  void ring_locked();
+  void settle_locked();
+
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Lane>> lanes_;  // guarded by mutex_; the lanes themselves are not
+  Fifo<Item> arrivals_;                       // guarded by mutex_
+  uint32_t world_ = 0;
+  bool closed_ = false;  // guarded by mutex_
+  bool armed_ = false;   // guarded by mutex_
+  bool rung_ = false;    // guarded by mutex_: the bell holds a count to be read
+  int bell_ = -1;        // eventfd
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_TRANSPORT_INPROC_MAILBOX_H_

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Meeting: see the header for owners, threads and what blocks.
+#include "transport/inproc/meeting.h"
+
+#include <chrono>
+
+#include "transport/rendezvous/rank_list.h"
+
+namespace parallax {
+
+namespace {
+// The clock is injected and a condition variable knows only real time: look at it this often.
+constexpr std::chrono::milliseconds kLookAtClock{5};
+}  // namespace
+
+Meeting::Meeting(uint32_t world) : seats_(world) {}
+
+bool Meeting::enter(uint32_t rank, const std::string& host) {
+  std::lock_guard lock(mutex_);
+  Seat& seat = seats_[rank];
+  if (seat.presence != Presence::kAbsent) return false;
+  seat.presence = Presence::kHere;
+  seat.host = host;
+  return true;
+}
+
+void Meeting::leave(uint32_t rank) {
+  std::lock_guard lock(mutex_);
+  seats_[rank].presence = Presence::kLeft;
+  changed_.notify_all();
+}
+
+bool Meeting::anyone_left() const {
+  std::lock_guard lock(mutex_);
+  for (const Seat& seat : seats_) {
+    if (seat.presence == Presence::kLeft) return true;
+  }
+  return false;
+}
+
+Status Meeting::exchange(uint32_t rank, std::string mine, const Clock& clock, int64_t deadline_ns,
+                         std::vector<std::string>* all) {
+  std::unique_lock lock(mutex_);
+  const auto world = static_cast<uint32_t>(seats_.size());
+  const uint64_t number = seats_[rank].round++;
+  Round& round = rounds_[number];  // a map's values stay where they are
+  if (round.blobs.empty()) {
+    round.blobs.resize(world);
+    round.brought.resize(world);
+  }
+  round.blobs[rank] = std::move(mine);
+  round.brought[rank] = true;
+  if (++round.brought_count == world) changed_.notify_all();
+  while (round.brought_count < world) {
+    PARALLAX_RETURN_IF_ERROR(left_locked(round));
+    if (clock.now_ns() >= deadline_ns) return missing_locked(round);
+    changed_.wait_for(lock, kLookAtClock);
+  }
+  *all = round.blobs;
+  if (++round.taken_count == world) rounds_.erase(number);
+  return {};
+}
+
+Status Meeting::left_locked(const Round& round) const {
+  for (uint32_t rank = 0; rank < seats_.size(); ++rank) {
+    if (!round.brought[rank] && seats_[rank].presence == Presence::kLeft) {
+      return peer_lost("rank " + std::to_string(rank) + " (host " + seats_[rank].host +
+                       ") left before all ranks had met");
+    }
+  }
+  return {};
+}
+
+Status Meeting::missing_locked(const Round& round) const {
+  std::vector<uint32_t> absent;
+  std::vector<uint32_t> late;
+  for (uint32_t rank = 0; rank < seats_.size(); ++rank) {
+    if (round.brought[rank]) continue;
+    (seats_[rank].presence == Presence::kAbsent ? absent : late).push_back(rank);
+  }
+  return timed_out("the meeting's deadline passed: " + describe_missing(absent, late));
+}
+
+}  // namespace parallax

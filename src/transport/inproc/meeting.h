@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Meeting: the allgather of ranks that are threads of one process, in numbered rounds. Owned by the
+// hub. Any thread may call; exchange() blocks until the round is whole, a rank leaves, or the
+// deadline passes.
+#ifndef PARALLAX_TRANSPORT_INPROC_MEETING_H_
+#define PARALLAX_TRANSPORT_INPROC_MEETING_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace parallax {
+
+class Meeting {
+ public:
+  explicit Meeting(uint32_t world);
+
+  // False: this rank is here already, or was.
+  bool enter(uint32_t rank, const std::string& host);
+  void leave(uint32_t rank);
+  bool anyone_left() const;
+
+  // Every rank brings `mine` and takes all. Rounds are counted per rank.
+  Status exchange(uint32_t rank, std::string mine, const Clock& clock, int64_t deadline_ns,
+                  std::vector<std::string>* all);
+
+ private:
+  enum class Presence { kAbsent, kHere, kLeft };
+  struct Seat {
+    Presence presence = Presence::kAbsent;
+    std::string host;
+    uint64_t round = 0;  // the next one
+  };
+  struct Round {
+    std::vector<std::string> blobs;
+    std::vector<bool> brought;
+    uint32_t brought_count = 0;
+    uint32_t taken_count = 0;
+  };
+
+  Status missing_locked(const Round& round) const;
+  Status left_locked(const Round& round) const;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Seat> seats_;           // guarded by mutex_
+  std::map<uint64_t, Round> rounds_;  // guarded by mutex_; at most two at a time
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_TRANSPORT_INPROC_MEETING_H_

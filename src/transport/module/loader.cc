@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Search, environment and version check of the UCX module. See loader.h.
+#include "transport/module/loader.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+namespace parallax {
+namespace {
+
+constexpr const char* kModuleFile = "libparallax_ucx.so";
+constexpr const char* kModuleDirVariable = "PARALLAX_MODULE_DIR";
+
+struct Setting {
+  const char* name;
+  const char* value;
+};
+
+// Read by UCX when its libraries are loaded, so they cannot be passed any later way. The first four
+// keep it from hooking mmap and from taking SIGSEGV, SIGHUP and others from the host process. An
+// ep_create to a machine that does not answer blocks for a minute unless connecting does not block.
+// Its log would go to the host process's standard output.
+constexpr Setting kUcxSettings[] = {
+    {"UCX_MEM_EVENTS", "n"},     {"UCX_ERROR_SIGNALS", ""}, {"UCX_DEBUG_SIGNO", ""},
+    {"UCX_HANDLE_ERRORS", "none"}, {"UCX_TCP_CONN_NB", "y"},  {"UCX_LOG_LEVEL", "error"},
+    {"UCX_LOG_FILE", "stderr"},
+};
+
+bool is_loaded(const char* library) {
+  void* handle = dlopen(library, RTLD_NOLOAD | RTLD_LAZY);
+  if (handle != nullptr) dlclose(handle);
+  return handle != nullptr;
+}
+
+bool ucx_is_loaded() { return is_loaded("libucs.so.0") || is_loaded("libucp.so.0"); }
+
+void prepare_environment(ModuleReport* report) {
+  for (const Setting& setting : kUcxSettings) {
+    if (std::getenv(setting.name) != nullptr) continue;
+    if (setenv(setting.name, setting.value, 0) == 0) {
+      report->environment.push_back(std::string(setting.name) + "=" + setting.value);
+    }
+  }
+}
+
+// The directory of the binary that this function was linked into; empty if the loader cannot tell.
+std::filesystem::path own_directory() {
+  Dl_info info = {};
+  if (dladdr(reinterpret_cast<const void*>(&load_ucx_module), &info) == 0 ||
+      info.dli_fname == nullptr) {
+    return {};
+  }
+  // For an executable found through PATH, dli_fname is only its argv[0].
+  std::filesystem::path path = info.dli_fname;
+  std::error_code error;
+  if (!path.has_parent_path()) path = "/proc/self/exe";
+  path = std::filesystem::canonical(path, error);
+  return error ? std::filesystem::path() : path.parent_path();
+}
+
+std::vector<std::string> candidates() {
+  if (const char* given = std::getenv(kModuleDirVariable); given != nullptr && *given != '\0') {
+    return {(std::filesystem::path(given) / kModuleFile).string()};
+  }
+  const std::filesystem::path own = own_directory();
+  if (own.empty()) return {};
+  std::vector<std::string> paths;
+  for (const char* folder : {"", "parallax", "../lib", "../lib/parallax"}) {
+    paths.push_back((own / folder / kModuleFile).lexically_normal().string());
+  }
+  return paths;
+}
+
+// One file: OK, or why it cannot be used.
+Status load_file(const std::string& path, const ParallaxTransportModule** module) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return unsupported(path + ": no such file");
+  // NODELETE: UCX leaves a thread and atexit handlers behind.
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (handle == nullptr) {
+    const char* why = dlerror();
+    return unsupported(path + ": " + (why == nullptr ? "cannot be loaded" : why));
+  }
+  void* entry = dlsym(handle, kUcxModuleEntry);
+  if (entry == nullptr) return unsupported(path + ": it has no " + kUcxModuleEntry);
+  const ParallaxTransportModule* table = reinterpret_cast<ModuleEntry>(entry)();
+  PARALLAX_RETURN_IF_ERROR(check_module(table, path));
+  *module = table;
+  return {};
+}
+
+}  // namespace
+
+Status check_module(const ParallaxTransportModule* module, const std::string& path) {
+  if (module == nullptr || module->abi != kModuleAbi || module->build == nullptr) {
+    return unsupported(path + ": it is not a module of libparallax; reinstall libparallax");
+  }
+  if (std::string_view(module->build) != PARALLAX_MODULE_BUILD ||
+      module->struct_bytes != sizeof(ParallaxTransportModule)) {
+    return unsupported(path + ": it is of \"" + module->build + "\" but the library is of \"" +
+                       PARALLAX_MODULE_BUILD + "\"; install both from one build");
+  }
+  if (module->create == nullptr) return unsupported(path + ": its table has no create()");
+  return {};
+}
+
+Status load_ucx_module(const ParallaxTransportModule** module, ModuleReport* report) {
+  *report = {};
+  const std::vector<std::string> paths = candidates();
+  report->library_was_loaded = ucx_is_loaded();
+  if (!report->library_was_loaded) prepare_environment(report);
+  for (const std::string& path : paths) {
+    const Status status = load_file(path, module);
+    if (status.ok()) {
+      report->path = path;
+      report->library = (*module)->library == nullptr ? "" : (*module)->library;
+      return {};
+    }
+    report->tried.push_back(status.message());
+  }
+  std::string why = "the UCX transport cannot be loaded";
+  for (const std::string& line : report->tried) why += "; " + line;
+  if (paths.empty()) why += "; the library cannot tell where it lies itself";
+  return unsupported(why + ". Install " + kModuleFile + " and UCX, or name its folder in " +
+                     kModuleDirVariable);
+}
+
+}  // namespace parallax

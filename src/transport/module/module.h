@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table that a transport module (libparallax_ucx.so) exports through its one entry. It passes
+// C++ objects across, so library and module must come from one build recipe: `build` is compared as
+// a whole, and only the fields before it may be read until it was found equal.
+#ifndef PARALLAX_TRANSPORT_MODULE_MODULE_H_
+#define PARALLAX_TRANSPORT_MODULE_MODULE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "transport/module/network_transport.h"
+
+namespace parallax {
+
+inline constexpr uint32_t kModuleAbi = 1;  // of the fields up to `build`: never to change
+
+// Version, layout number (raised with every change of what crosses: this table, Status, Transport,
+// NetworkTransport, their structs), and the standard library's own ABI switch.
+#define PARALLAX_MODULE_TEXT_OF(x) #x
+#define PARALLAX_MODULE_TEXT(x) PARALLAX_MODULE_TEXT_OF(x)
+#define PARALLAX_MODULE_LAYOUT 1
+#ifdef _GLIBCXX_USE_CXX11_ABI
+#define PARALLAX_MODULE_CXX PARALLAX_MODULE_TEXT(_GLIBCXX_USE_CXX11_ABI)
+#else
+#define PARALLAX_MODULE_CXX "other"
+#endif
+#define PARALLAX_MODULE_BUILD                                                            \
+  PARALLAX_MODULE_TEXT(PARALLAX_VERSION_MAJOR)                                           \
+  "." PARALLAX_MODULE_TEXT(PARALLAX_VERSION_MINOR) "." PARALLAX_MODULE_TEXT(             \
+      PARALLAX_VERSION_PATCH) " layout " PARALLAX_MODULE_TEXT(PARALLAX_MODULE_LAYOUT)    \
+      " c++ " PARALLAX_MODULE_CXX
+
+struct ParallaxTransportModule {
+  uint32_t abi = 0;             // kModuleAbi
+  uint32_t struct_bytes = 0;    // sizeof the module's table
+  const char* build = nullptr;  // PARALLAX_MODULE_BUILD of the module
+  const char* name = nullptr;   // "ucx"
+  const char* library = nullptr;  // what it drives, with the version found: "UCX 1.13.1"
+  Status (*create)(const NetworkOptions& options,
+                   std::unique_ptr<NetworkTransport>* transport) = nullptr;
+};
+
+// The name and type of the entry.
+inline constexpr const char* kUcxModuleEntry = "parallax_ucx_module";
+using ModuleEntry = const ParallaxTransportModule* (*)();
+
+}  // namespace parallax
+
+extern "C" __attribute__((visibility("default"))) const parallax::ParallaxTransportModule*
+parallax_ucx_module(void);
+
+#endif  // PARALLAX_TRANSPORT_MODULE_MODULE_H_

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// NetworkTransport: a Transport between hosts that lives in a module of its own. Its ranks find
+// each other by addresses, which the meeting carries. Threads and blocking as in transport.h; the
+// methods added here belong to the owner too, and none of them waits for a peer.
+#ifndef PARALLAX_TRANSPORT_MODULE_NETWORK_TRANSPORT_H_
+#define PARALLAX_TRANSPORT_MODULE_NETWORK_TRANSPORT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "transport/transport.h"
+
+namespace parallax {
+
+struct NetworkOptions {
+  uint32_t rank = 0;
+  uint32_t world = 0;
+  std::string net_device;  // "lo", "eth0", "mlx5_0:1"; empty: the network library's own choice
+  std::string transports;  // the library's names, "tcp,self"; empty: by the device
+  size_t message_bytes_max = 0;  // 0: the transport's default; the same on every rank
+};
+
+struct NetworkStats {
+  uint64_t strangers_dropped = 0;  // messages that no rank of this job can have meant for us
+  uint64_t late_dropped = 0;       // messages of ranks that were lost or forgotten before
+  uint64_t credits_sent = 0;       // acknowledgements, which are messages on the wire too
+  uint64_t endpoints_opened = 0;
+};
+
+class NetworkTransport : public Transport {
+ public:
+  // What the other ranks need to reach this one: opaque bytes, fixed for its life. It also proves
+  // to this rank that a sender was given it, so it is for the meeting alone, never for a log.
+  virtual std::string address() const = 0;
+
+  // Records how to reach `rank`; the connection itself is made by the first message in either
+  // direction. Messages of ranks that were not recorded are strangers'. Once per rank. INVALID.
+  virtual Status connect(uint32_t rank, const std::string& address) = 0;
+
+  // "tcp,self on lo": for reports.
+  virtual std::string description() const = 0;
+
+  virtual NetworkStats stats() const = 0;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_TRANSPORT_MODULE_NETWORK_TRANSPORT_H_

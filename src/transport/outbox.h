@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Outbox: what this rank owes its peers, as streams that are packed into messages only once a peer
+// has a credit and a chunk is free. So what is due to one peer travels in as few messages as it
+// fits, memory is bounded whatever a slow peer does, and a stream's values are read as late as
+// possible. Streams to this rank itself take the same road and are delivered at once.
+//
+// A stream borrows its source until it is packed; it then decrements *pending, which the state
+// machine that owns the source watches. Streams to one peer are packed in the order of their
+// adding, except that control (send_bytes) goes ahead of data. Owned and called by the engine's
+// owner alone.
+#ifndef PARALLAX_TRANSPORT_OUTBOX_H_
+#define PARALLAX_TRANSPORT_OUTBOX_H_
+
+#include <deque>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/arena.h"
+#include "transport/transport.h"
+#include "transport/wire.h"
+
+namespace parallax {
+
+// An item's slot with this bit set is found in `merged`, not in `values`.
+inline constexpr uint32_t kMergedSlot = 0x80000000u;
+
+// Rows scattered in memory. Item i of a stream is at positions[i] of its variable, and its row is
+// values[slot * row_elements] with slot = order[i], or i where there is no order.
+struct RowSource {
+  const uint32_t* positions = nullptr;  // null: a stream of values alone
+  const float* values = nullptr;        // null: a stream of positions alone
+  const float* merged = nullptr;        // rows of the slots that have kMergedSlot set
+  const uint32_t* order = nullptr;
+  uint32_t row_elements = 0;
+};
+
+struct Stream {
+  SectionHeader header;  // kind, encoding, part, tag, step; flags for the last section; `first` of
+                         // the first item (dense: element)
+  RowSource rows;
+  const float* dense = nullptr;  // element 0 of the stream
+  const std::byte* bytes = nullptr;
+  uint64_t count = 0;  // items, elements or bytes in all
+  uint64_t packed = 0;
+  uint32_t* pending = nullptr;  // decremented once packed; may be null
+  Stream* next = nullptr;
+  uint32_t blob = UINT32_MAX;  // owns this blob (send_bytes)
+};
+
+// Sees what is packed, for the counters. Implemented by the engine.
+class OutboxObserver {
+ public:
+  virtual void on_section_packed(uint32_t to, const SectionHeader& header, size_t bytes) = 0;
+  virtual void on_message_packed(uint32_t to, size_t bytes) = 0;
+
+ protected:
+  ~OutboxObserver() = default;
+};
+
+class Outbox {
+ public:
+  // `loopback` gets the messages to `self`. All must outlive the outbox.
+  Outbox(uint32_t self, Transport& transport, Receiver& loopback, OutboxObserver& observer);
+
+  // Reserves the chunks. LIMIT.
+  Status start(uint32_t epoch);
+
+  // Queues a stream; a copy is kept, its sources are borrowed. Dropped at once (with its pending
+  // count decremented) when the peer was dropped.
+  void add(uint32_t to, const Stream& stream);
+
+  // Queues a small control section, copied, ahead of data. payload <= kControlBytesMax.
+  void send_bytes(uint32_t to, const SectionHeader& header, std::span<const std::byte> payload);
+
+  // Packs and sends what credits allow. Returns true if anything moved.
+  bool pump();
+
+  // A send of ours is complete (token from Receiver::on_sent).
+  void on_sent(uint64_t token);
+
+  // Forgets what is due to a lost peer.
+  void drop(uint32_t peer);
+  // Forgets all data streams, and later ones as they come (the job failed); control still goes out.
+  void drop_data();
+
+  bool idle() const { return queued_streams_ == 0 && free_chunks_.size() == kChunkCount; }
+  bool has_queued(uint32_t peer) const;
+  uint64_t growth_count() const { return growth_count_; }
+  // Makes room for this many streams at once, so that a step allocates nothing.
+  void reserve_streams(size_t count);
+
+  static constexpr size_t kControlBytesMax = 3584;
+
+ private:
+  static constexpr size_t kChunkCount = 64;
+  static constexpr size_t kStreamsReserved = 64;
+  static constexpr size_t kBlobsReserved = 16;
+
+  struct Queue {
+    Stream* head = nullptr;
+    Stream* tail = nullptr;
+  };
+  struct Peer {
+    uint32_t rank = 0;
+    Queue control, data;
+    uint32_t sequence = 0;
+    bool ready = false;  // in ready_
+    bool dropped = false;
+  };
+  struct Chunk {
+    std::span<std::byte> bytes;
+    size_t used = 0;
+    uint32_t section_count = 0;
+  };
+
+  Peer& peer(uint32_t rank);
+  Stream* new_stream();
+  void release(Stream* stream);
+  void append(Peer& peer, Queue& queue, Stream* stream);
+  void drop_queue(Queue& queue);
+  bool pump_peer(Peer& peer);
+  bool fill(Peer& peer, Queue& queue, Chunk& chunk);
+  bool pack(uint32_t to, Stream& stream, Chunk& chunk);
+  uint64_t items_that_fit(const Stream& stream, size_t room) const;
+  void write_payload(const Stream& stream, uint64_t count, std::byte* out) const;
+
+  const uint32_t self_;
+  Transport& transport_;
+  Receiver& loopback_;
+  OutboxObserver& observer_;
+  uint32_t epoch_ = 0;
+  Arena arena_;
+  std::vector<Chunk> chunks_;
+  std::vector<uint32_t> free_chunks_;
+  std::unordered_map<uint32_t, std::unique_ptr<Peer>> peers_;  // those it has talked to
+  std::vector<Peer*> ready_, ready_next_;
+  std::deque<Stream> streams_;
+  Stream* free_streams_ = nullptr;
+  std::deque<std::vector<std::byte>> blobs_;
+  std::vector<uint32_t> free_blobs_;
+  size_t queued_streams_ = 0;
+  bool data_dropped_ = false;
+  uint64_t growth_count_ = 0;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_TRANSPORT_OUTBOX_H_

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+// FileRendezvous: see the header for the files, threads and what blocks. Files are other ranks':
+// their sizes and contents are checked.
+#include "transport/rendezvous/file_rendezvous.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+
+#include "base/check.h"
+#include "transport/endpoint.h"
+#include "transport/rendezvous/rank_list.h"
+#include "transport/shm/unique_fd.h"
+
+namespace parallax {
+
+namespace {
+
+constexpr int64_t kPollMillisecondsMax = 50;
+constexpr int kRenewalsPerLease = 5;
+constexpr size_t kFileBytesMax = kEndpointBytesMax + 256;
+constexpr int kRemoveTriesMax = 20;
+
+enum class Read { kOk, kNotThere, kFailed };
+
+Read read_file(const std::string& path, std::string* content) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return errno == ENOENT ? Read::kNotThere : Read::kFailed;
+  std::array<char, kFileBytesMax> buffer;
+  content->clear();
+  while (content->size() < kFileBytesMax) {
+    const ssize_t bytes = ::read(file.get(), buffer.data(), kFileBytesMax - content->size());
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0) return Read::kFailed;
+    if (bytes == 0) return Read::kOk;
+    content->append(buffer.data(), static_cast<size_t>(bytes));
+  }
+  return Read::kFailed;
+}
+
+// *exists: with O_EXCL, that the file was there already.
+Status write_file(const std::string& path, const std::string& content, int flags,
+                  bool* exists = nullptr) {
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0600));
+  if (exists != nullptr) *exists = !file.valid() && errno == EEXIST;
+  if (!file.valid()) return io_error(path + ": " + std::strerror(errno));
+  size_t done = 0;
+  while (done < content.size()) {
+    const ssize_t bytes = ::write(file.get(), content.data() + done, content.size() - done);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0) return io_error(path + ": " + std::strerror(errno));
+    done += static_cast<size_t>(bytes);
+  }
+  return {};
+}
+
+bool is_ours(const std::string& name) {
+  for (const char* prefix : {"claim.", "alive.", "blob.", "job", "tmp."}) {
+    if (name.starts_with(prefix)) return true;
+  }
+  return false;
+}
+
+Status list_directory(const std::string& directory, std::vector<std::string>* names) {
+  DIR* stream = ::opendir(directory.c_str());
+  if (stream == nullptr) return io_error(directory + ": " + std::strerror(errno));
+  for (const dirent* entry = ::readdir(stream); entry != nullptr; entry = ::readdir(stream)) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names->push_back(name);
+  }
+  ::closedir(stream);
+  return {};
+}
+
+uint64_t random_job() {
+  uint64_t number = 0;
+  while (number == 0) {
+    if (::getrandom(&number, sizeof number, 0) != sizeof number) number = 0;
+  }
+  return number;
+}
+
+void pause(int64_t milliseconds) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+}
+
+}  // namespace
+
+FileRendezvous::FileRendezvous(const RendezvousOptions& options, std::string directory)
+    : options_(options),
+      directory_(std::move(directory)),
+      sightings_(options.world),
+      brought_(options.world) {}
+
+Status FileRendezvous::create(const RendezvousOptions& options, const std::string& directory,
+                              std::unique_ptr<FileRendezvous>* rendezvous) {
+  std::unique_ptr<FileRendezvous> made(new FileRendezvous(options, directory));
+  if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+    return io_error("options.rendezvous: cannot make " + directory + ": " + std::strerror(errno));
+  }
+  PARALLAX_RETURN_IF_ERROR(made->check_directory());
+  PARALLAX_RETURN_IF_ERROR(made->claim());
+  PARALLAX_RETURN_IF_ERROR(made->write_alive("here"));
+  if (options.rank == 0) {
+    made->job_ = random_job();
+    std::array<char, 64> text;
+    const int bytes = std::snprintf(text.data(), text.size(), "%016" PRIx64 " %" PRIu32 "\n",
+                                    made->job_, options.world);
+    PARALLAX_RETURN_IF_ERROR(
+        made->write_whole("job", std::string(text.data(), static_cast<size_t>(bytes))));
+  }
+  made->renewer_ = std::thread([raw = made.get()] { raw->renew(); });
+  *rendezvous = std::move(made);
+  return {};
+}
+
+FileRendezvous::~FileRendezvous() {
+  const bool gave_up = claimed_ && !settled_;
+  settle();
+  if (!gave_up || finished_) return;
+  // Tell those that wait at once. When rank 0 gives up, nobody can meet here any more.
+  (void)write_alive("left");
+  if (options_.rank == 0) (void)remove_all();
+}
+
+Status FileRendezvous::check_directory() const {
+  std::vector<std::string> names;
+  Status listed = list_directory(directory_, &names);
+  if (!listed.ok()) return {listed.code(), "options.rendezvous: " + listed.message()};
+  for (const std::string& name : names) {
+    if (!is_ours(name)) {
+      return invalid("options.rendezvous: " + directory_ + " holds '" + name +
+                     "', which is no rank's: give a new or empty directory");
+    }
+    if (options_.rank == 0 && name == "job") {
+      return invalid("options.rendezvous: " + directory_ +
+                     " was used by another job, or rank 0 was started twice: give every job a "
+                     "new or empty directory");
+    }
+  }
+  return {};
+}
+
+Status FileRendezvous::claim() {
+  const std::string file = path("claim." + std::to_string(options_.rank));
+  const std::string mine =
+      "process " + std::to_string(::getpid()) + " on host " + options_.host + "\n";
+  bool exists = false;
+  const Status made = write_file(file, mine, O_EXCL, &exists);
+  claimed_ = made.ok();
+  if (made.ok()) return {};
+  if (!exists) return io_error("options.rendezvous: cannot write " + made.message());
+  std::string holder;
+  (void)read_file(file, &holder);
+  while (!holder.empty() && holder.back() == '\n') holder.pop_back();
+  return invalid("rank " + std::to_string(options_.rank) + " was claimed in " + directory_ +
+                 " by " + (holder.empty() ? "another process" : holder) +
+                 ": two ranks have one number, or the directory was used by another job; give "
+                 "every job a new or empty directory");
+}
+
+Status FileRendezvous::write_whole(const std::string& name, const std::string& content) const {
+  const std::string temporary = path("tmp." + name);
+  PARALLAX_RETURN_IF_ERROR(write_file(temporary, content, O_TRUNC));
+  if (::rename(temporary.c_str(), path(name).c_str()) != 0) {
+    return io_error(path(name) + ": " + std::strerror(errno));
+  }
+  return {};
+}
+
+Status FileRendezvous::write_alive(const char* state) {
+  return write_whole("alive." + std::to_string(options_.rank),
+                     std::to_string(++counter_) + " " + state + " " + options_.host + "\n");
+}
+
+void FileRendezvous::renew() {
+  const std::chrono::milliseconds pace(
+      std::max<uint32_t>(1, options_.lease_ms / kRenewalsPerLease));
+  std::unique_lock lock(mutex_);
+  while (!stop_.wait_for(lock, pace, [this] { return stopping_; })) {
+    (void)write_alive("here");  // if it fails, so will the caller's own files, and that is told
+  }
+}
+
+void FileRendezvous::settle() {
+  settled_ = true;
+  if (!renewer_.joinable()) return;
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  stop_.notify_all();
+  renewer_.join();
+}
+
+Status FileRendezvous::allgather(std::span<const std::byte> mine, int64_t deadline_ns,
+                                 std::vector<std::string>* all) {
+  PARALLAX_CHECK(mine.size() <= kEndpointBytesMax && !settled_);
+  std::fill(brought_.begin(), brought_.end(), false);
+  if (job_ == 0) PARALLAX_RETURN_IF_ERROR(learn_job(deadline_ns));
+  std::string blob(sizeof job_, '\0');
+  std::memcpy(blob.data(), &job_, sizeof job_);
+  blob.append(reinterpret_cast<const char*>(mine.data()), mine.size());
+  Status written =
+      write_whole("blob." + std::to_string(round_) + "." + std::to_string(options_.rank), blob);
+  if (!written.ok()) {
+    PARALLAX_RETURN_IF_ERROR(still_there());
+    return written;
+  }
+  all->assign(options_.world, {});
+  uint32_t missing_count = options_.world;
+  for (int64_t wait_ms = 1;; wait_ms = std::min(2 * wait_ms, kPollMillisecondsMax)) {
+    for (uint32_t rank = 0; rank < options_.world; ++rank) {
+      if (brought_[rank]) continue;
+      bool found = false;
+      PARALLAX_RETURN_IF_ERROR(read_blob(rank, &(*all)[rank], &found));
+      brought_[rank] = found;
+      if (found) --missing_count;
+    }
+    if (missing_count == 0) break;
+    PARALLAX_RETURN_IF_ERROR(still_there());
+    for (uint32_t rank = 0; rank < options_.world; ++rank) {
+      if (!brought_[rank]) PARALLAX_RETURN_IF_ERROR(look_after(rank));
+    }
+    if (options_.clock->now_ns() >= deadline_ns) return late();
+    pause(wait_ms);
+  }
+  ++round_;
+  return {};
+}
+
+// Waits for rank 0's number, without which a blob of an earlier job could be taken for one of this.
+Status FileRendezvous::learn_job(int64_t deadline_ns) {
+  for (int64_t wait_ms = 1;; wait_ms = std::min(2 * wait_ms, kPollMillisecondsMax)) {
+    std::string text;
+    if (read_file(path("job"), &text) == Read::kOk) {
+      uint64_t job = 0;
+      uint32_t world = 0;
+      if (std::sscanf(text.c_str(), "%16" SCNx64 " %" SCNu32, &job, &world) != 2 || job == 0) {
+        return io_error(path("job") + " is unreadable: give a new or empty directory");
+      }
+      if (world != options_.world) {
+        return {PARALLAX_MISMATCH, "rank " + std::to_string(options_.rank) + " says world " +
+                                       std::to_string(options_.world) + ", rank 0 says " +
+                                       std::to_string(world) + " (in " + directory_ + ")"};
+      }
+      job_ = job;
+      return {};
+    }
+    PARALLAX_RETURN_IF_ERROR(still_there());
+    for (uint32_t rank = 0; rank < options_.world; ++rank) {
+      if (rank != options_.rank) PARALLAX_RETURN_IF_ERROR(look_after(rank));
+    }
+    if (options_.clock->now_ns() >= deadline_ns) return late();
+    pause(wait_ms);
+  }
+}
+
+Status FileRendezvous::read_blob(uint32_t rank, std::string* blob, bool* found) const {
+  const std::string file = path("blob." + std::to_string(round_) + "." + std::to_string(rank));
+  std::string content;
+  const Read read = read_file(file, &content);
+  if (read == Read::kNotThere) return {};
+  uint64_t job = 0;
+  if (read == Read::kFailed || content.size() < sizeof job) {
+    return io_error(file + " is unreadable");
+  }
+  std::memcpy(&job, content.data(), sizeof job);
+  if (job != job_) {
+    return invalid(file + " is of another job: give every job a new or empty directory");
+  }
+  *blob = content.substr(sizeof job);
+  *found = true;
+  return {};
+}
+
+Status FileRendezvous::look_after(uint32_t rank) {
+  std::string text;
+  if (read_file(path("alive." + std::to_string(rank)), &text) != Read::kOk) return {};
+  Sighting& sighting = sightings_[rank];
+  uint64_t counter = 0;
+  std::array<char, 8> state{};
+  int host_at = 0;
+  if (std::sscanf(text.c_str(), "%" SCNu64 " %7s %n", &counter, state.data(), &host_at) != 2) {
+    return {};
+  }
+  const int64_t now_ns = options_.clock->now_ns();
+  if (!sighting.seen || sighting.counter != counter) {
+    sighting.seen = true;
+    sighting.counter = counter;
+    sighting.changed_ns = now_ns;
+    sighting.host = text.substr(static_cast<size_t>(host_at));
+    while (!sighting.host.empty() && sighting.host.back() == '\n') sighting.host.pop_back();
+    sighting.left = std::strcmp(state.data(), "left") == 0;
+  }
+  const std::string who = "rank " + std::to_string(rank) + " (host " + sighting.host + ")";
+  if (sighting.left) return peer_lost(who + " gave up before all ranks had met");
+  if (now_ns - sighting.changed_ns >= options_.lease_ms * kNanosecondsPerMillisecond) {
+    return peer_lost(who + " gave no sign of life for " + std::to_string(options_.lease_ms) +
+                     " ms while ranks met in " + directory_ +
+                     ": it has ended or is stopped, or the directory is an earlier job's");
+  }
+  return {};
+}
+
+Status FileRendezvous::still_there() const {
+  if (::access(path("claim." + std::to_string(options_.rank)).c_str(), F_OK) == 0) return {};
+  if (errno != ENOENT) return io_error(directory_ + ": " + std::strerror(errno));
+  return peer_lost("rank 0 ended the meeting and removed " + directory_);
+}
+
+Status FileRendezvous::late() const {
+  std::vector<uint32_t> absent;
+  std::vector<uint32_t> late;
+  for (uint32_t rank = 0; rank < options_.world; ++rank) {
+    if (rank == options_.rank || brought_[rank]) continue;
+    if (job_ == 0 && rank != 0 && sightings_[rank].seen) continue;  // waits for rank 0 as we do
+    (sightings_[rank].seen ? late : absent).push_back(rank);
+  }
+  return timed_out("the meeting in " + directory_ +
+                   " passed its deadline: " + describe_missing(absent, late));
+}
+
+Status FileRendezvous::finish() {
+  settle();
+  finished_ = true;
+  return options_.rank == 0 ? remove_all() : Status();
+}
+
+// Only what is ours. A rank that still renews may add a file between the sweep and the rmdir.
+Status FileRendezvous::remove_all() const {
+  for (int tries = 0; tries < kRemoveTriesMax; ++tries) {
+    std::vector<std::string> names;
+    if (!list_directory(directory_, &names).ok()) return {};  // gone already
+    for (const std::string& name : names) {
+      if (is_ours(name)) ::unlink(path(name).c_str());
+    }
+    if (::rmdir(directory_.c_str()) == 0 || errno == ENOENT) return {};
+    if (errno != ENOTEMPTY && errno != EEXIST) break;
+    pause(1);
+  }
+  return io_error("options.rendezvous: cannot remove " + directory_ + ": " + std::strerror(errno));
+}
+
+}  // namespace parallax

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words for missing ranks: see the header. Pure.
+#include "transport/rendezvous/rank_list.h"
+
+namespace parallax {
+
+namespace {
+constexpr size_t kRanksNamedMax = 16;
+}  // namespace
+
+std::string rank_list(std::span<const uint32_t> ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  const size_t named = ranks.size() > kRanksNamedMax ? kRanksNamedMax : ranks.size();
+  for (size_t i = 0; i < named; ++i) {
+    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
+    text += std::to_string(ranks[i]);
+  }
+  if (named < ranks.size()) text += " and " + std::to_string(ranks.size() - named) + " more";
+  return text;
+}
+
+std::string describe_missing(std::span<const uint32_t> absent, std::span<const uint32_t> late) {
+  std::string text;
+  if (!absent.empty()) text = rank_list(absent) + " never came";
+  if (!late.empty()) {
+    if (!text.empty()) text += "; ";
+    text +=
+        rank_list(late) + " came but " + (late.size() == 1 ? "has" : "have") + " not got this far";
+  }
+  return text;
+}
+
+}  // namespace parallax

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words for ranks that are missing from a meeting. Pure.
+#ifndef PARALLAX_TRANSPORT_RENDEZVOUS_RANK_LIST_H_
+#define PARALLAX_TRANSPORT_RENDEZVOUS_RANK_LIST_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace parallax {
+
+// "rank 3", "ranks 1, 4 and 7", "ranks 0, 1, ... and 996 more".
+std::string rank_list(std::span<const uint32_t> ranks);
+
+// "ranks 1 and 2 never came; rank 5 came but has not got this far"
+std::string describe_missing(std::span<const uint32_t> absent, std::span<const uint32_t> late);
+
+}  // namespace parallax
+
+#endif  // PARALLAX_TRANSPORT_RENDEZVOUS_RANK_LIST_H_

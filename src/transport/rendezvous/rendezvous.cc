@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// make_rendezvous: from the options of parallax_open to one of the means. Blocks on the file system
+// at most.
+#include "transport/rendezvous/rendezvous.h"
+
+#include <string_view>
+
+#include "transport/rendezvous/callback_rendezvous.h"
+#include "transport/rendezvous/file_rendezvous.h"
+#include "transport/rendezvous/inproc_rendezvous.h"
+
+namespace parallax {
+
+namespace {
+
+// One rank alone.
+class SoloRendezvous final : public Rendezvous {
+ public:
+  std::string_view name() const override { return "solo"; }
+  Status allgather(std::span<const std::byte> mine, int64_t,
+                   std::vector<std::string>* all) override {
+    all->assign(1, std::string(reinterpret_cast<const char*>(mine.data()), mine.size()));
+    return {};
+  }
+  void settle() override {}
+  Status finish() override { return {}; }
+};
+
+bool take_prefix(std::string_view* text, std::string_view prefix) {
+  if (!text->starts_with(prefix)) return false;
+  text->remove_prefix(prefix.size());
+  return true;
+}
+
+template <typename T>
+Status make(Status status, std::unique_ptr<T> made, std::unique_ptr<Rendezvous>* rendezvous) {
+  if (status.ok()) *rendezvous = std::move(made);
+  return status;
+}
+
+}  // namespace
+
+Status make_rendezvous(const parallax_options_t& options, const std::string& host,
+                       const Clock& clock, std::unique_ptr<Rendezvous>* rendezvous) {
+  const RendezvousOptions common{
+      .rank = options.rank,
+      .world = options.world == 0 ? 1 : options.world,
+      .host = host,
+      .lease_ms = options.lease_ms == 0 ? kLeaseMillisecondsDefault : options.lease_ms,
+      .clock = &clock};
+  if (common.rank >= common.world) {
+    return invalid("options.rank is " + std::to_string(common.rank) + ", but options.world is " +
+                   std::to_string(common.world));
+  }
+  if (options.rendezvous != nullptr && options.allgather != nullptr) {
+    return invalid("options.rendezvous and options.allgather are both set: give one");
+  }
+  if (common.world == 1) {
+    *rendezvous = std::make_unique<SoloRendezvous>();
+    return {};
+  }
+  if (options.allgather != nullptr) {
+    *rendezvous =
+        std::make_unique<CallbackRendezvous>(common, options.allgather, options.allgather_context);
+    return {};
+  }
+  if (options.rendezvous == nullptr) {
+    return invalid("options.world is " + std::to_string(common.world) +
+                   ", but neither options.rendezvous nor options.allgather says how ranks meet");
+  }
+  std::string_view where = options.rendezvous;
+  if (take_prefix(&where, "inproc:") && !where.empty()) {
+    std::unique_ptr<InprocRendezvous> made;
+    Status status = InprocRendezvous::create(common, std::string(where), &made);
+    return make(std::move(status), std::move(made), rendezvous);
+  }
+  if (take_prefix(&where, "file:") && !where.empty()) {
+    std::unique_ptr<FileRendezvous> made;
+    Status status = FileRendezvous::create(common, std::string(where), &made);
+    return make(std::move(status), std::move(made), rendezvous);
+  }
+  return invalid("options.rendezvous is '" + std::string(options.rendezvous) +
+                 "': give inproc:NAME or file:DIR");
+}
+
+}  // namespace parallax

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rendezvous: how the ranks of a job meet: an allgather of small blobs, in numbered rounds (first
+// endpoints, then "I am connected to all"). Owned by the driver of one rank; one thread calls it.
+//
+// allgather() blocks up to its deadline. A rank that announced itself and then shows no sign of
+// life for lease_ms is PEER_LOST, named with its host, where the means can tell (file, inproc); one
+// that never came is TIMEOUT. From its making to settle(), a rank shows its own signs of life.
+// Destroying it before settle() tells the others that this rank gave up.
+//
+//   make_rendezvous -> allgather, allgather... -> settle -> (the job runs) -> finish
+#ifndef PARALLAX_TRANSPORT_RENDEZVOUS_RENDEZVOUS_H_
+#define PARALLAX_TRANSPORT_RENDEZVOUS_RENDEZVOUS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "parallax/parallax.h"
+
+namespace parallax {
+
+class InprocHub;
+
+inline constexpr uint32_t kLeaseMillisecondsDefault = 5000;
+
+struct RendezvousOptions {
+  uint32_t rank = 0;
+  uint32_t world = 1;
+  std::string host;
+  uint32_t lease_ms = kLeaseMillisecondsDefault;
+  const Clock* clock = nullptr;  // outlives the rendezvous
+};
+
+class Rendezvous {
+ public:
+  virtual ~Rendezvous() = default;
+
+  // "file", "inproc", "callback", "solo": for errors.
+  virtual std::string_view name() const = 0;
+
+  // Every rank brings at most kEndpointBytesMax bytes; (*all)[r] is rank r's. Every rank makes the
+  // same calls.
+  virtual Status allgather(std::span<const std::byte> mine, int64_t deadline_ns,
+                           std::vector<std::string>* all) = 0;
+
+  // The meeting is over: no further allgather; signs of life end (the engine's leases take over).
+  virtual void settle() = 0;
+
+  // At the job's end: rank 0 removes what the meeting left behind. Only once every rank is known to
+  // be through its last allgather (all have said goodbye, or the job has failed): one that is not
+  // answers PEER_LOST.
+  virtual Status finish() = 0;
+
+  // Where these ranks meet if they are threads of one process (InprocTransport is made of it);
+  // null otherwise. Shared: see hub.h.
+  virtual std::shared_ptr<InprocHub> hub() const { return nullptr; }
+};
+
+// By options.rendezvous or options.allgather; with world <= 1 by neither. `host` is the resolved
+// name of this host. INVALID names the option; IO names the directory.
+Status make_rendezvous(const parallax_options_t& options, const std::string& host,
+                       const Clock& clock, std::unique_ptr<Rendezvous>* rendezvous);
+
+}  // namespace parallax
+
+#endif  // PARALLAX_TRANSPORT_RENDEZVOUS_RENDEZVOUS_H_

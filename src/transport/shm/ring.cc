@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ring: see the header for owners, trust and memory order. Hot path per message: one copy, one
+// sequentially consistent store and one load of a mostly unchanged line, at each end.
+#include "transport/shm/ring.h"
+
+#include <cstring>
+
+#include "base/check.h"
+
+namespace parallax {
+
+namespace {
+
+constexpr uint32_t kMessage = 0x4d534731;  // "MSG1"
+constexpr uint32_t kPad = 0x50414431;      // "PAD1"
+
+struct RecordHead {
+  uint32_t bytes;
+  uint32_t kind;
+};
+static_assert(sizeof(RecordHead) == kRingRecordHeadBytes);
+
+constexpr uint64_t round_up_8(uint64_t bytes) { return (bytes + 7) & ~uint64_t{7}; }
+
+}  // namespace
+
+RingProducer::RingProducer(RingHeader* shared, std::byte* data, size_t data_bytes)
+    : shared_(shared), data_(data), data_bytes_(data_bytes) {}
+
+void RingProducer::refresh_head(std::memory_order order) {
+  const uint64_t head = shared_->head.load(order);
+  if (head < head_seen_ || head > tail_ || head % 8 != 0) {
+    corrupt_ = true;
+  } else {
+    head_seen_ = head;
+  }
+}
+
+bool RingProducer::room_seen() const {
+  const uint64_t free_bytes = data_bytes_ - (tail_ - head_seen_);
+  const uint64_t to_end = data_bytes_ - tail_ % data_bytes_;
+  const uint64_t pad = to_end < kRingRecordBytesMax ? to_end : 0;
+  return free_bytes >= pad + kRingRecordBytesMax;
+}
+
+bool RingProducer::has_room() {
+  if (corrupt_) return false;
+  if (room_seen()) return true;
+  refresh_head(std::memory_order_acquire);
+  return !corrupt_ && room_seen();
+}
+
+bool RingProducer::sleep_until_room() {
+  shared_->producer_waits.store(1, std::memory_order_seq_cst);
+  refresh_head(std::memory_order_seq_cst);
+  return !corrupt_ && !room_seen();
+}
+
+bool RingProducer::write(std::span<const Segment> segments, size_t bytes) {
+  PARALLAX_CHECK(bytes <= kShmMessageBytesMax);
+  const uint64_t record_bytes = round_up_8(kRingRecordHeadBytes + bytes);
+  const uint64_t to_end = data_bytes_ - tail_ % data_bytes_;
+  if (to_end < record_bytes) {
+    const RecordHead pad{.bytes = static_cast<uint32_t>(to_end - kRingRecordHeadBytes),
+                         .kind = kPad};
+    std::memcpy(data_ + tail_ % data_bytes_, &pad, sizeof pad);
+    tail_ += to_end;
+  }
+  std::byte* to = data_ + tail_ % data_bytes_;
+  const RecordHead head{.bytes = static_cast<uint32_t>(bytes), .kind = kMessage};
+  std::memcpy(to, &head, sizeof head);
+  to += sizeof head;
+  for (const Segment& segment : segments) {
+    if (segment.bytes > 0) std::memcpy(to, segment.data, segment.bytes);
+    to += segment.bytes;
+  }
+  tail_ += record_bytes;
+  shared_->tail.store(tail_, std::memory_order_seq_cst);
+  return shared_->consumer_sleeps.load(std::memory_order_seq_cst) != 0 &&
+         shared_->consumer_sleeps.exchange(0, std::memory_order_seq_cst) != 0;
+}
+
+RingConsumer::RingConsumer(RingHeader* shared, std::byte* data, size_t data_bytes)
+    : shared_(shared), data_(data), data_bytes_(data_bytes) {}
+
+RingConsumer::Next RingConsumer::corrupt(const char* what) {
+  corruption_ = what;
+  return Next::kCorrupt;
+}
+
+RingConsumer::Next RingConsumer::next(std::span<const std::byte>* message) {
+  if (corruption_ != nullptr) return Next::kCorrupt;
+  for (bool padded = false;; padded = true) {
+    if (head_ == tail_seen_) {
+      if (padded) return corrupt("a pad in its ring has no message after it");
+      const uint64_t tail = shared_->tail.load(std::memory_order_acquire);
+      if (tail == head_) return Next::kEmpty;
+      if (tail < head_ || tail - head_ > data_bytes_ || tail % 8 != 0) {
+        return corrupt("its ring's position is out of range");
+      }
+      tail_seen_ = tail;
+    }
+    const std::byte* at = data_ + head_ % data_bytes_;
+    RecordHead record;
+    std::memcpy(&record, at, sizeof record);
+    const uint64_t record_bytes = round_up_8(kRingRecordHeadBytes + uint64_t{record.bytes});
+    const uint64_t to_end = data_bytes_ - head_ % data_bytes_;
+    if (record_bytes > tail_seen_ - head_ || record_bytes > to_end) {
+      return corrupt("a message in its ring is longer than what was published");
+    }
+    if (record.kind == kPad) {
+      if (record_bytes != to_end || padded) return corrupt("a pad in its ring is misplaced");
+      head_ += record_bytes;  // released with the message after it
+      continue;
+    }
+    if (record.kind != kMessage || record.bytes > kShmMessageBytesMax) {
+      return corrupt("a record in its ring is of no known kind or too long");
+    }
+    record_bytes_ = record_bytes;
+    *message = {at + kRingRecordHeadBytes, record.bytes};
+    return Next::kMessage;
+  }
+}
+
+bool RingConsumer::release() {
+  head_ += record_bytes_;
+  record_bytes_ = 0;
+  shared_->head.store(head_, std::memory_order_seq_cst);
+  if (shared_->producer_waits.load(std::memory_order_seq_cst) == 0) return false;
+  // Not for every message: only once any message fits, which an empty ring always allows.
+  const uint64_t free_bytes = data_bytes_ - (tail_seen_ - head_);
+  if (free_bytes < 2 * kRingRecordBytesMax) return false;
+  return shared_->producer_waits.exchange(0, std::memory_order_seq_cst) != 0;
+}
+
+bool RingConsumer::sleep_until_message() {
+  shared_->consumer_sleeps.store(1, std::memory_order_seq_cst);
+  return corruption_ == nullptr && head_ == tail_seen_ &&
+         shared_->tail.load(std::memory_order_seq_cst) == head_;
+}
+
+}  // namespace parallax

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+// ShmTransport: see the header for owners, threads, sleep and death.
+#include "transport/shm/shm_transport.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "base/check.h"
+
+namespace parallax {
+
+namespace {
+
+constexpr int kMessagesPerPeerMax = 16;    // in one poll, then the next peer has its turn
+constexpr int kLookEveryPolls = 256;       // at descriptors, while busy: one syscall
+constexpr int kIdlePollsWeight = 16;       // an idle poll brings the look nearer by this
+constexpr uint32_t kBellTag = UINT32_MAX;  // in epoll's data; else an index of peers_
+constexpr int kEventsMax = 16;
+
+}  // namespace
+
+std::string shm_machine_id() {
+  std::string boot_id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
+  std::array<char, 64> net{};
+  const ssize_t bytes = ::readlink("/proc/self/ns/net", net.data(), net.size());
+  return boot_id + "/" + std::string(net.data(), bytes > 0 ? static_cast<size_t>(bytes) : 0);
+}
+
+Status ShmTransport::create(const ShmOptions& options, std::unique_ptr<ShmTransport>* transport) {
+  if (!std::has_single_bit(options.ring_bytes) || options.ring_bytes < kRingBytesMin ||
+      options.ring_bytes > kRingBytesMax) {
+    return invalid("ring_bytes must be a power of two from " + std::to_string(kRingBytesMin) +
+                   " to " + std::to_string(kRingBytesMax));
+  }
+  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  UniqueFd bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u32 = kBellTag;
+  if (!epoll.valid() || !bell.valid() ||
+      ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, bell.get(), &event) != 0) {
+    return limit(std::string("no descriptors for the shm transport: ") + std::strerror(errno) +
+                 "; raise ulimit -n");
+  }
+  UniqueFd listener;
+  std::string address;
+  PARALLAX_RETURN_IF_ERROR(listen_abstract(&listener, &address));
+  transport->reset(new ShmTransport(options, std::move(epoll), std::move(bell), std::move(listener),
+                                    std::move(address)));
+  return {};
+}
+
+ShmTransport::ShmTransport(const ShmOptions& options, UniqueFd epoll, UniqueFd bell,
+                           UniqueFd listener, std::string address)
+    : options_(options),
+      owner_pid_(::getpid()),
+      address_(std::move(address)),
+      epoll_(std::move(epoll)),
+      bell_(std::move(bell)),
+      listener_(std::move(listener)) {}
+
+ShmTransport::~ShmTransport() {
+  if (::getpid() != owner_pid_) return;  // a forked child's copy: the rank lives on in the parent
+  for (const auto& peer : peers_) {
+    peer->link.out.header()->closed.store(1, std::memory_order_seq_cst);
+    ring_bell(*peer);
+  }
+}
+
+Status ShmTransport::connect_all(std::span<const Endpoint> peers, uint64_t job,
+                                 int64_t deadline_ns) {
+  PARALLAX_CHECK(listener_.valid());
+  std::vector<ShmLink> links;
+  Attacher attacher({.rank = options_.rank,
+                     .job = job,
+                     .ring_bytes = options_.ring_bytes,
+                     .use_pidfd = options_.use_pidfd,
+                     .clock = options_.clock,
+                     .listener = &listener_,
+                     .bell = &bell_});
+  PARALLAX_RETURN_IF_ERROR(attacher.run(peers, deadline_ns, &links));
+  for (ShmLink& link : links) PARALLAX_RETURN_IF_ERROR(adopt(std::move(link)));
+  listener_.reset();  // nobody else is expected
+  return {};
+}
+
+Status ShmTransport::adopt(ShmLink link) {
+  if (link.watch.valid()) {
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLRDHUP;
+    event.data.u32 = static_cast<uint32_t>(peers_.size());
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, link.watch.get(), &event) != 0) {
+      return limit("rank " + std::to_string(link.rank) +
+                   " cannot be watched: " + std::strerror(errno));
+    }
+  }
+  auto peer = std::make_unique<Peer>();
+  peer->out = RingProducer(link.out.header(), link.out.data(), link.out.data_bytes());
+  peer->in = RingConsumer(link.in.header(), link.in.data(), link.in.data_bytes());
+  peer->link = std::move(link);
+  if (by_rank_.size() <= peer->link.rank) by_rank_.resize(peer->link.rank + 1);
+  by_rank_[peer->link.rank] = peer.get();
+  peers_.push_back(std::move(peer));
+  return {};
+}
+
+void ShmTransport::ring_bell(const Peer& peer) {
+  const uint64_t one = 1;
+  // Non-blocking. It fails only when the count is full, and then the bell is readable anyway.
+  [[maybe_unused]] const ssize_t written = ::write(peer.link.bell.get(), &one, sizeof one);
+}
+
+bool ShmTransport::writable(uint32_t to) const {
+  const Peer* peer = find(to);
+  if (peer == nullptr || peer->gone || peer->dead || peer->token_count == kSendsInFlightMax) {
+    return false;
+  }
+  if (peer->out.has_room()) return true;
+  peer->blocked = true;
+  return false;
+}
+
+Status ShmTransport::send(uint32_t to, std::span<const Segment> segments, uint64_t token) {
+  PARALLAX_CHECK(writable(to));
+  PARALLAX_CHECK(segments.size() <= kSegmentsMax);
+  size_t bytes = 0;
+  for (const Segment& segment : segments) bytes += segment.bytes;
+  PARALLAX_CHECK(bytes <= kShmMessageBytesMax);
+  Peer* peer = find(to);
+  if (peer->out.write(segments, bytes)) ring_bell(*peer);
+  peer->tokens[peer->token_count++] = token;
+  ++completions_pending_;
+  return {};
+}
+
+bool ShmTransport::poll(Receiver& receiver) {
+  ++polls_;
+  if (armed_) {
+    stay_awake();
+    polls_until_look_ = 0;  // what woke us may be a descriptor
+  }
+  if (polls_until_look_ <= 0) look_at_descriptors();
+  bool moved = deliver_completions(receiver);
+  for (const auto& peer : peers_) {
+    if (peer->gone) continue;
+    peer->link.out.header()->producer_polls.store(polls_, std::memory_order_relaxed);
+    moved |= deliver_messages(peer.get(), receiver);
+    moved |= unblock(peer.get());
+  }
+  polls_until_look_ -= moved ? 1 : kIdlePollsWeight;
+  return moved;
+}
+
+bool ShmTransport::deliver_completions(Receiver& receiver) {
+  if (completions_pending_ == 0) return false;
+  std::array<uint64_t, kSendsInFlightMax> tokens;
+  for (const auto& peer : peers_) {
+    // Taken out first: a callback that sends adds new ones, which wait for the next poll.
+    const uint32_t count = std::exchange(peer->token_count, 0);
+    if (count == 0) continue;
+    tokens = peer->tokens;
+    completions_pending_ -= count;
+    for (uint32_t i = 0; i < count; ++i) receiver.on_sent(tokens[i]);
+  }
+  return true;
+}
+
+bool ShmTransport::deliver_messages(Peer* peer, Receiver& receiver) {
+  // Looked at before the ring: what was sent before the end must come out before the loss.
+  const bool closed = peer->link.in.header()->closed.load(std::memory_order_acquire) != 0;
+  const bool dead = peer->dead;
+  bool moved = false;
+  for (int i = 0; i < kMessagesPerPeerMax; ++i) {
+    std::span<const std::byte> message;
+    const RingConsumer::Next next = peer->in.next(&message);
+    if (next == RingConsumer::Next::kCorrupt) {
+      lose(peer, peer->in.corruption(), receiver);
+      return true;
+    }
+    if (next == RingConsumer::Next::kEmpty) {
+      if (peer->out.corrupt()) {
+        lose(peer, "the position it wrote into our ring is out of range", receiver);
+      } else if (closed) {
+        lose(peer, "it closed its transport", receiver);
+      } else if (dead) {
+        lose(peer,
+             peer->link.pid > 0 ? "process " + std::to_string(peer->link.pid) + " exited"
+                                : "its process exited",
+             receiver);
+      }
+      return moved || peer->gone;
+    }
+    moved = true;
+    receiver.on_message(peer->link.rank, message);
+    if (peer->gone) return true;  // forgotten from inside the callback
+    if (peer->in.release()) ring_bell(*peer);
+  }
+  return moved;
+}
+
+bool ShmTransport::unblock(Peer* peer) {
+  if (!peer->blocked || peer->gone || !peer->out.has_room()) return false;
+  peer->blocked = false;
+  return true;
+}
+
+void ShmTransport::lose(Peer* peer, const std::string& why, Receiver& receiver) {
+  drop(peer);
+  receiver.on_lost(peer->link.rank, why);
+}
+
+// The mappings stay until the end: a message of this peer may be in a callback's hands.
+void ShmTransport::drop(Peer* peer) {
+  peer->gone = true;
+  peer->blocked = false;
+  if (peer->link.watch.valid()) {
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer->link.watch.get(), nullptr);
+    peer->link.watch.reset();
+  }
+}
+
+void ShmTransport::look_at_descriptors() {
+  polls_until_look_ = kLookEveryPolls;
+  std::array<epoll_event, kEventsMax> events;
+  const int count = ::epoll_wait(epoll_.get(), events.data(), kEventsMax, 0);
+  for (int i = 0; i < count; ++i) {
+    if (events[i].data.u32 == kBellTag) {
+      uint64_t rings = 0;
+      [[maybe_unused]] const ssize_t got = ::read(bell_.get(), &rings, sizeof rings);
+      continue;
+    }
+    Peer* peer = peers_[events[i].data.u32].get();
+    peer->dead = true;
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer->link.watch.get(), nullptr);
+    peer->link.watch.reset();
+  }
+}
+
+void ShmTransport::stay_awake() {
+  armed_ = false;
+  for (const auto& peer : peers_) {
+    if (!peer->gone) peer->in.stay_awake();
+  }
+}
+
+bool ShmTransport::asleep_is_safe(Peer* peer) {
+  const bool message = !peer->in.sleep_until_message();
+  const bool room = peer->blocked && !peer->out.sleep_until_room();
+  return !message && !room && !peer->dead && !peer->out.corrupt() &&
+         peer->link.in.header()->closed.load(std::memory_order_seq_cst) == 0;
+}
+
+bool ShmTransport::arm() {
+  if (completions_pending_ > 0) return false;
+  armed_ = true;
+  for (const auto& peer : peers_) {
+    if (peer->gone || asleep_is_safe(peer.get())) continue;
+    stay_awake();
+    return false;
+  }
+  return true;
+}
+
+void ShmTransport::forget(uint32_t rank) {
+  Peer* peer = find(rank);
+  if (peer != nullptr) drop(peer);
+}
+
+ShmTransport::Activity ShmTransport::peer_activity(uint32_t rank) const {
+  const Peer* peer = find(rank);
+  if (peer == nullptr) return {};
+  return {
+      .polls = peer->link.in.header()->producer_polls.load(std::memory_order_relaxed),
+      .sleeping = peer->link.out.header()->consumer_sleeps.load(std::memory_order_relaxed) != 0};
+}
+
+}  // namespace parallax

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transport: the only I/O below the engine. It carries whole messages of at most
+// message_bytes_max() bytes, reliably and in order per peer, until that peer is lost; nothing above
+// it retransmits. It knows ranks and bytes, never variables or steps.
+//
+// Threads: one owner at a time calls everything here except wait_fd(), whose descriptor may be
+// polled by any thread, and wake(), which any thread may call. Nothing here blocks.
+//
+// Every accepted send completes exactly once, by Receiver::on_sent: also when the peer is lost, and
+// then only after no byte of it will be read again. Loss of a peer is reported exactly once, after
+// which send() to it is refused by writable() == false and no message from it is delivered.
+#ifndef PARALLAX_TRANSPORT_TRANSPORT_H_
+#define PARALLAX_TRANSPORT_TRANSPORT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace parallax {
+
+// One piece of a gather list. Borrowed until the send completes.
+struct Segment {
+  const void* data = nullptr;
+  size_t bytes = 0;
+};
+
+inline constexpr size_t kSegmentsMax = 8;          // pieces in one gather list
+inline constexpr size_t kMessageBytesMin = 4096;   // every transport carries at least this much
+inline constexpr uint32_t kSendsInFlightMax = 16;  // credits: messages in flight to one peer
+
+class Receiver {
+ public:
+  // One whole message, contiguous, valid during the call only: sum it where it lies, or copy it.
+  // May call send() on the transport. The bytes are a peer's: check before use. Unaligned.
+  virtual void on_message(uint32_t from, std::span<const std::byte> message) = 0;
+  // The send with this token no longer needs its segments. May call send() on the transport.
+  virtual void on_sent(uint64_t token) = 0;
+  // `why` is one clause, such as "connection reset" or "process 4711 exited".
+  virtual void on_lost(uint32_t rank, std::string_view why) = 0;
+
+ protected:
+  ~Receiver() = default;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  // "inproc", "shm", "ucx", "sim": for reports and errors.
+  virtual std::string_view name() const = 0;
+
+  // Largest message, all segments together.
+  virtual size_t message_bytes_max() const = 0;
+
+  // True while a credit to this peer is free; false also for a lost or forgotten peer.
+  virtual bool writable(uint32_t to) const = 0;
+
+  // Sends one message; only while writable(to). `token` comes back through on_sent, possibly from
+  // within this call's next poll, never from within this call. An error means the peer is lost (it
+  // will be reported by on_lost) and completes nothing. Connects on first use.
+  virtual Status send(uint32_t to, std::span<const Segment> segments, uint64_t token) = 0;
+
+  // Delivers what is there, without blocking: messages, completions, losses. A bounded batch.
+  // Returns true if anything was delivered or moved.
+  virtual bool poll(Receiver& receiver) = 0;
+
+  // Readable (level-triggered) once there is something to poll after arm() returned true;
+  // -1 if this transport is never waited for (the simulator).
+  virtual int wait_fd() const = 0;
+
+  // Prepares for blocking on wait_fd(). False: something is there already, poll again.
+  virtual bool arm() = 0;
+
+  // Drops everything to and from a peer that membership has declared lost or that said goodbye; its
+  // sends complete (in a later poll) and on_lost is not called for it any more.
+  virtual void forget(uint32_t rank) = 0;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_TRANSPORT_TRANSPORT_H_

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// UcxPeer: what a UcxTransport knows of one rank: how to reach it, its credits, and the sends under
+// way. Plain data, owned and used by the transport alone; its address is stable, because UCX holds
+// pointers into it while sends are in flight.
+#ifndef PARALLAX_TRANSPORT_UCX_UCX_PEER_H_
+#define PARALLAX_TRANSPORT_UCX_UCX_PEER_H_
+
+#include <ucp/api/ucp.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "transport/transport.h"
+
+namespace parallax {
+
+class UcxTransport;
+struct UcxPeer;
+
+inline constexpr uint32_t kUcxMagic = 0x75786c70;  // "plxu"
+
+// The header of every active message of ours. UCX's ports take anyone, so a message counts only if
+// it repeats the token that its receiver put into its address: strangers, and ranks of an earlier
+// job that still send to a port taken over by this one, do not know it.
+struct UcxHeader {
+  uint32_t magic = kUcxMagic;
+  uint32_t from = 0;
+  uint64_t token = 0;
+};
+static_assert(sizeof(UcxHeader) == 16);
+
+// A message of no data: `delivered` counts, modulo 2^32, the messages that the sender of this
+// header has taken from its receiver. Cumulative, so that a newer one replaces an older.
+struct UcxCreditHeader {
+  UcxHeader header;
+  uint32_t delivered = 0;
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(UcxCreditHeader) == 24);
+
+// One send whose segments UCX may still read.
+struct UcxSlot {
+  UcxPeer* peer = nullptr;
+  uint64_t token = 0;
+  std::array<ucp_dt_iov_t, kSegmentsMax> iov = {};
+};
+
+struct UcxPeer {
+  enum class Phase : uint8_t {
+    kKnown,      // no endpoint yet
+    kConnected,  // endpoint open
+    kFailed,     // UCX gave up; the loss is to be reported by the next poll
+    kGone,       // reported, or forgotten
+  };
+
+  UcxTransport* transport = nullptr;
+  uint32_t rank = 0;
+  Phase phase = Phase::kKnown;
+  bool needs_attention = false;  // in the transport's list
+  UcxPeer* next_attention = nullptr;
+  std::string address;  // UCX's own, without the token
+  ucp_ep_h endpoint = nullptr;
+  ucs_status_t failure = UCS_OK;
+
+  // Ours to the peer. sent - acknowledged <= kSendsInFlightMax.
+  UcxHeader header;
+  uint32_t sent = 0;
+  uint32_t acknowledged = 0;
+  uint32_t uncompleted = 0;  // accepted sends whose on_sent is still to come
+  uint32_t free_slots = (1u << kSendsInFlightMax) - 1;  // a bit each
+  std::unique_ptr<std::array<UcxSlot, kSendsInFlightMax>> slots;  // once there is an endpoint
+
+  // The peer's to us.
+  UcxCreditHeader credit;       // UCX may read it while credit_in_flight
+  uint32_t delivered = 0;       // messages taken
+  bool credit_in_flight = false;
+};
+
+static_assert(kSendsInFlightMax < 32, "free_slots holds a bit for each");
+
+}  // namespace parallax
+
+#endif  // PARALLAX_TRANSPORT_UCX_UCX_PEER_H_

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the owner calls: sending, polling, and the life of endpoints. See ucx_transport.h; what UCX
+// calls is in ucx_callbacks.cc.
+#include "transport/ucx/ucx_transport.h"
+
+#include <sys/random.h>
+
+#include <bit>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "transport/ucx/ucx_wire.h"
+
+namespace parallax {
+namespace {
+
+constexpr size_t kMessageBytesCeiling = 1 << 20;
+
+constexpr int kProgressRoundsMax = 32;  // per poll: a bounded batch, then the owner's other work
+constexpr int64_t kFlushNsMax = 250'000'000;
+constexpr int64_t kCloseNsMax = 250'000'000;
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// UCX's word is not always the plain one: a killed process may be an "Endpoint timeout".
+std::string why_lost(const UcxPeer& peer) {
+  return std::string("its connection broke (UCX: ") + ucs_status_string(peer.failure) + ")";
+}
+
+Status lost(const UcxPeer& peer) {
+  return peer_lost("rank " + std::to_string(peer.rank) + ": " + why_lost(peer));
+}
+
+}  // namespace
+
+Status UcxTransport::create(const NetworkOptions& options,
+                            std::unique_ptr<NetworkTransport>* transport) {
+  if (options.rank >= options.world) return invalid("rank must be below world");
+  if (options.message_bytes_max != 0 && (options.message_bytes_max < kMessageBytesMin ||
+                                         options.message_bytes_max > kMessageBytesCeiling)) {
+    return invalid("message_bytes_max must be " + std::to_string(kMessageBytesMin) + ".." +
+                   std::to_string(kMessageBytesCeiling));
+  }
+  uint64_t token = 0;
+  if (getrandom(&token, sizeof token, 0) != sizeof token) {
+    return io_error("the kernel gave no random bytes");
+  }
+  std::unique_ptr<UcxWorker> worker;
+  PARALLAX_RETURN_IF_ERROR(UcxWorker::create(options, &worker));
+  std::unique_ptr<UcxTransport> made(new UcxTransport(options, std::move(worker), token));
+  PARALLAX_RETURN_IF_ERROR(made->worker_->on_active_message(kUcxDataId, on_data, made.get()));
+  PARALLAX_RETURN_IF_ERROR(made->worker_->on_active_message(kUcxCreditId, on_credit, made.get()));
+  *transport = std::move(made);
+  return {};
+}
+
+UcxTransport::UcxTransport(const NetworkOptions& options, std::unique_ptr<UcxWorker> worker,
+                           uint64_t token)
+    : rank_(options.rank),
+      token_(token),
+      message_bytes_max_(options.message_bytes_max == 0 ? kUcxMessageBytesDefault
+                                                        : options.message_bytes_max),
+      worker_(std::move(worker)),
+      peers_(options.world) {}
+
+UcxTransport::~UcxTransport() {
+  flush_endpoints();
+  for (const auto& peer : peers_) {
+    if (peer != nullptr) close_endpoint(*peer);
+  }
+  const int64_t deadline_ns = now_ns() + kCloseNsMax;
+  while (closing_count_ > 0 && now_ns() < deadline_ns) ucp_worker_progress(worker_->get());
+}
+
+// UCX answers some sends once it has copied them, before the kernel took them. A last message must
+// not be lost to the forced close, yet a stopped peer must not hold us.
+void UcxTransport::flush_endpoints() {
+  ucp_request_param_t param = {};
+  ucs_status_ptr_t request = ucp_worker_flush_nbx(worker_->get(), &param);
+  if (!UCS_PTR_IS_PTR(request)) return;
+  const int64_t deadline_ns = now_ns() + kFlushNsMax;
+  while (ucp_request_check_status(request) == UCS_INPROGRESS && now_ns() < deadline_ns) {
+    ucp_worker_progress(worker_->get());
+  }
+  ucp_request_free(request);
+}
+
+std::string UcxTransport::address() const {
+  std::string address = worker_->address();
+  address.append(reinterpret_cast<const char*>(&token_), sizeof token_);
+  return address;
+}
+
+Status UcxTransport::connect(uint32_t rank, const std::string& address) {
+  if (rank >= peers_.size() || rank == rank_ || peers_[rank] != nullptr) {
+    return invalid("rank " + std::to_string(rank) + " cannot be connected, or is already");
+  }
+  if (address.size() <= sizeof token_) {
+    return invalid("the UCX address of rank " + std::to_string(rank) + " is too short");
+  }
+  auto peer = std::make_unique<UcxPeer>();
+  const size_t address_bytes = address.size() - sizeof token_;
+  peer->transport = this;
+  peer->rank = rank;
+  peer->address = address.substr(0, address_bytes);
+  peer->header.from = rank_;
+  std::memcpy(&peer->header.token, address.data() + address_bytes, sizeof peer->header.token);
+  peer->credit.header = peer->header;
+  peers_[rank] = std::move(peer);
+  return {};
+}
+
+bool UcxTransport::writable(uint32_t to) const {
+  if (to >= peers_.size() || peers_[to] == nullptr) return false;
+  const UcxPeer& peer = *peers_[to];
+  return (peer.phase == UcxPeer::Phase::kKnown || peer.phase == UcxPeer::Phase::kConnected) &&
+         peer.sent - peer.acknowledged < kSendsInFlightMax && peer.uncompleted < kSendsInFlightMax;
+}
+
+// Cost: no allocation of ours. Up to 8 KB UCX copies; above, the kernel reads the segments.
+Status UcxTransport::send(uint32_t to, std::span<const Segment> segments, uint64_t token) {
+  PARALLAX_CHECK(writable(to));
+  PARALLAX_CHECK(segments.size() <= kSegmentsMax);
+  UcxPeer& peer = *peers_[to];
+  if (peer.phase == UcxPeer::Phase::kKnown) open_endpoint(peer);
+  if (peer.phase == UcxPeer::Phase::kFailed) return lost(peer);
+
+  const int index = std::countr_zero(peer.free_slots);
+  UcxSlot& slot = (*peer.slots)[static_cast<size_t>(index)];
+  size_t pieces = 0;
+  size_t bytes = 0;
+  for (const Segment& segment : segments) {
+    if (segment.bytes == 0) continue;
+    slot.iov[pieces++] = {const_cast<void*>(segment.data), segment.bytes};
+    bytes += segment.bytes;
+  }
+  PARALLAX_CHECK(bytes <= message_bytes_max_);
+  slot.token = token;
+
+  ucp_request_param_t param = eager_param(on_send_done, &slot);
+  param.datatype = pieces > 1 ? ucp_dt_make_iov() : ucp_dt_make_contig(1);
+  const void* buffer = pieces > 1 ? slot.iov.data() : pieces == 1 ? slot.iov[0].buffer : nullptr;
+  const ucs_status_ptr_t request =
+      ucp_am_send_nbx(peer.endpoint, kUcxDataId, &peer.header, sizeof peer.header, buffer,
+                      pieces > 1 ? pieces : bytes, &param);
+  if (UCS_PTR_IS_ERR(request)) {
+    fail(peer, UCS_PTR_STATUS(request));
+    return lost(peer);
+  }
+  peer.free_slots &= ~(1u << index);
+  ++peer.sent;
+  ++peer.uncompleted;
+  if (request == nullptr) complete(slot);
+  return {};
+}
+
+// Cost when idle: one epoll_wait by UCX per interface, no lock or allocation of ours.
+bool UcxTransport::poll(Receiver& receiver) {
+  bool moved = false;
+  receiver_ = &receiver;
+  for (int round = 0; round < kProgressRoundsMax; ++round) {
+    if (ucp_worker_progress(worker_->get()) == 0) break;
+    moved = true;
+    if (receiver_error_ != nullptr) break;
+  }
+  receiver_ = nullptr;
+  if (receiver_error_ != nullptr) std::rethrow_exception(std::exchange(receiver_error_, nullptr));
+  moved |= deliver_completions(receiver);
+  moved |= attend(receiver);
+  return moved;
+}
+
+bool UcxTransport::deliver_completions(Receiver& receiver) {
+  const size_t count = completions_.size();  // on_sent may send, whose completions wait
+  for (size_t i = 0; i < count; ++i) {
+    const Completion completion = completions_.pop();
+    --completion.peer->uncompleted;
+    receiver.on_sent(completion.token);
+  }
+  return count > 0;
+}
+
+bool UcxTransport::arm() {
+  if (attention_ != nullptr || !completions_.empty()) return false;
+  return ucp_worker_arm(worker_->get()) == UCS_OK;
+}
+
+void UcxTransport::forget(uint32_t rank) {
+  if (rank >= peers_.size() || peers_[rank] == nullptr) return;
+  UcxPeer& peer = *peers_[rank];
+  peer.phase = UcxPeer::Phase::kGone;
+  if (peer.endpoint != nullptr) attend_later(peer);  // we may be inside a callback of UCX
+}
+
+void UcxTransport::attend_later(UcxPeer& peer) {
+  if (peer.needs_attention) return;
+  peer.needs_attention = true;
+  peer.next_attention = attention_;
+  attention_ = &peer;
+}
+
+bool UcxTransport::attend(Receiver& receiver) {
+  const bool moved = attention_ != nullptr;
+  while (attention_ != nullptr) {
+    UcxPeer& peer = *attention_;
+    attention_ = peer.next_attention;
+    peer.needs_attention = false;
+    switch (peer.phase) {
+      case UcxPeer::Phase::kKnown:
+        open_endpoint(peer);  // it wrote to us first
+        attend_later(peer);
+        break;
+      case UcxPeer::Phase::kConnected:
+        send_credit(peer);
+        break;
+      case UcxPeer::Phase::kFailed:
+        peer.phase = UcxPeer::Phase::kGone;
+        close_endpoint(peer);
+        receiver.on_lost(peer.rank, why_lost(peer));
+        break;
+      case UcxPeer::Phase::kGone:
+        close_endpoint(peer);
+        break;
+    }
+  }
+  return moved;
+}
+
+void UcxTransport::open_endpoint(UcxPeer& peer) {
+  if (peer.slots == nullptr) {
+    peer.slots = std::make_unique<std::array<UcxSlot, kSendsInFlightMax>>();
+    for (UcxSlot& slot : *peer.slots) slot.peer = &peer;
+    completions_.reserve(++endpoint_count_ * kSendsInFlightMax);
+  }
+  ucp_ep_params_t params = {};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = reinterpret_cast<const ucp_address_t*>(peer.address.data());
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler.cb = on_endpoint_error;
+  params.err_handler.arg = &peer;
+  peer.phase = UcxPeer::Phase::kConnected;
+  const ucs_status_t status = ucp_ep_create(worker_->get(), &params, &peer.endpoint);
+  if (status != UCS_OK) {
+    peer.endpoint = nullptr;
+    fail(peer, status);
+    return;
+  }
+  ++stats_.endpoints_opened;
+}
+
+void UcxTransport::close_endpoint(UcxPeer& peer) {
+  if (peer.endpoint == nullptr) return;
+  ucp_request_param_t param = {};
+  param.op_attr_mask =
+      UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  param.cb.send = on_close_done;
+  param.user_data = this;
+  peer.phase = UcxPeer::Phase::kGone;
+  const ucs_status_ptr_t request =
+      ucp_ep_close_nbx(std::exchange(peer.endpoint, nullptr), &param);
+  if (UCS_PTR_IS_PTR(request)) ++closing_count_;
+}
+
+void UcxTransport::fail(UcxPeer& peer, ucs_status_t status) {
+  if (peer.phase != UcxPeer::Phase::kConnected) return;
+  peer.phase = UcxPeer::Phase::kFailed;
+  peer.failure = status;
+  attend_later(peer);
+}
+
+void UcxTransport::send_credit(UcxPeer& peer) {
+  if (peer.credit_in_flight || peer.delivered - peer.credit.delivered < kUcxCreditBatch) return;
+  peer.credit.delivered = peer.delivered;
+  const ucp_request_param_t param = eager_param(on_credit_done, &peer);
+  const ucs_status_ptr_t request = ucp_am_send_nbx(peer.endpoint, kUcxCreditId, &peer.credit,
+                                                   sizeof peer.credit, nullptr, 0, &param);
+  if (UCS_PTR_IS_ERR(request)) {
+    fail(peer, UCS_PTR_STATUS(request));
+    return;
+  }
+  peer.credit_in_flight = request != nullptr;
+  ++stats_.credits_sent;
+}
+
+}  // namespace parallax

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// UcxTransport: messages between hosts as UCP active messages, eager only. One worker, one message
+// id for data and one for credits. Owned by one caller at a time, as transport.h says; UCX keeps a
+// thread of its own for accepting connections, which runs none of our code.
+//
+// Design notes
+// - A message is sent from the caller's segments and delivered out of UCX's receive buffer, from
+//   within poll(): UCX calls back only while ucp_worker_progress runs. What a Receiver throws there
+//   is kept until UCX has returned, because its C frames must not be unwound.
+// - UCX has no back-pressure: unsent messages would queue without a bound. So at most
+//   kSendsInFlightMax messages to a peer are not acknowledged; the receiver acknowledges every
+//   kCreditBatch messages by a tiny message, one in flight per peer.
+// - What UCX tells in callbacks (an endpoint failed, a rank without an endpoint wrote to us) is
+//   noted in a list and acted upon after progress. Only a Receiver that sends to a new peer from
+//   within on_message opens an endpoint there.
+// - The first message in either direction opens an endpoint on both sides, so that both see a
+//   death. UCX reports a killed process, not a stopped one, nor a silent network: leases do that.
+// - A failed or forgotten endpoint is closed by force; UCX then completes what was in flight, and
+//   only then does on_sent say so.
+#ifndef PARALLAX_TRANSPORT_UCX_UCX_TRANSPORT_H_
+#define PARALLAX_TRANSPORT_UCX_UCX_TRANSPORT_H_
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/inproc/fifo.h"
+#include "transport/module/network_transport.h"
+#include "transport/ucx/ucx_peer.h"
+#include "transport/ucx/ucx_worker.h"
+
+namespace parallax {
+
+class UcxTransport final : public NetworkTransport {
+ public:
+  static Status create(const NetworkOptions& options, std::unique_ptr<NetworkTransport>* transport);
+  // Hands what was sent to the kernel, for at most kFlushNsMax, then closes by force.
+  ~UcxTransport() override;
+
+  std::string_view name() const override { return "ucx"; }
+  size_t message_bytes_max() const override { return message_bytes_max_; }
+  bool writable(uint32_t to) const override;
+  Status send(uint32_t to, std::span<const Segment> segments, uint64_t token) override;
+  bool poll(Receiver& receiver) override;
+  int wait_fd() const override { return worker_->wait_fd(); }
+  bool arm() override;
+  void forget(uint32_t rank) override;
+
+  std::string address() const override;
+  Status connect(uint32_t rank, const std::string& address) override;
+  std::string description() const override { return worker_->description(); }
+  NetworkStats stats() const override { return stats_; }
+
+ private:
+  struct Completion {
+    UcxPeer* peer = nullptr;
+    uint64_t token = 0;
+  };
+
+  UcxTransport(const NetworkOptions& options, std::unique_ptr<UcxWorker> worker, uint64_t token);
+
+  // Called by UCX.
+  static ucs_status_t on_data(void* self, const void* header, size_t header_bytes, void* data,
+                              size_t bytes, const ucp_am_recv_param_t* param) noexcept;
+  static ucs_status_t on_credit(void* self, const void* header, size_t header_bytes, void* data,
+                                size_t bytes, const ucp_am_recv_param_t* param) noexcept;
+  static void on_send_done(void* request, ucs_status_t status, void* slot) noexcept;
+  static void on_credit_done(void* request, ucs_status_t status, void* peer) noexcept;
+  static void on_close_done(void* request, ucs_status_t status, void* self) noexcept;
+  static void on_endpoint_error(void* peer, ucp_ep_h endpoint, ucs_status_t status) noexcept;
+
+  UcxPeer* sender_of(const UcxHeader& header);
+  void deliver(UcxPeer& peer, std::span<const std::byte> message) noexcept;
+  void complete(UcxSlot& slot);
+
+  void open_endpoint(UcxPeer& peer);
+  void close_endpoint(UcxPeer& peer);
+  void fail(UcxPeer& peer, ucs_status_t status);
+  void attend_later(UcxPeer& peer);
+  bool attend(Receiver& receiver);
+  void send_credit(UcxPeer& peer);
+  bool deliver_completions(Receiver& receiver);
+  void flush_endpoints();
+
+  const uint32_t rank_;
+  const uint64_t token_;
+  const size_t message_bytes_max_;
+  std::unique_ptr<UcxWorker> worker_;
+  std::vector<std::unique_ptr<UcxPeer>> peers_;  // by rank; null where connect() was not called
+  UcxPeer* attention_ = nullptr;
+  Fifo<Completion> completions_;
+  size_t endpoint_count_ = 0;  // ever opened: completions_ has room for their slots
+  size_t closing_count_ = 0;
+  Receiver* receiver_ = nullptr;      // during poll()
+  std::exception_ptr receiver_error_;  // thrown by it under UCX
+  NetworkStats stats_;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_TRANSPORT_UCX_UCX_TRANSPORT_H_

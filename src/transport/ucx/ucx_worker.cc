@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Configuration of UCX and the life of its context and worker. See ucx_worker.h.
+#include "transport/ucx/ucx_worker.h"
+
+#include <net/if.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+namespace parallax {
+namespace {
+
+// Beyond this UCX 1.13 holds that tcp does not scale, and finds no transport at all.
+constexpr size_t kEndpointsEstimateMax = 200;
+
+Status failed(const char* what, ucs_status_t status) {
+  return io_error(std::string("UCX: ") + what + ": " + ucs_status_string(status));
+}
+
+const char* user_setting(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : nullptr;
+}
+
+// "mlx5_0:1" or "mlx5_0": a device of the RDMA subsystem.
+bool is_rdma_device(const std::string& device) {
+  const std::string name = device.substr(0, device.find(':'));
+  return !name.empty() && name.find('/') == std::string::npos &&
+         access(("/sys/class/infiniband/" + name).c_str(), F_OK) == 0;
+}
+
+// Shared memory is never among them: where only the network namespace is separate, UCX would take
+// it between "hosts", and a blocked receiver would not wake. Inside a host we have our own.
+std::string transports_for(const NetworkOptions& options) {
+  if (!options.transports.empty()) return options.transports;
+  return is_rdma_device(options.net_device) ? "rc,self" : "tcp,self";
+}
+
+// The user's UCX_TLS and UCX_NET_DEVICES win over ours: they know the machine. The rest is what the
+// transport is built on. Names without a prefix are the interface's own and go through UCX's cache;
+// a UCX that does not know one warns and keeps its default, which is slower, never wrong.
+Status configure(ucp_config_t* config, const NetworkOptions& options, std::string* description) {
+  struct Entry {
+    const char* name;
+    std::string value;
+  };
+  const char* user_transports = user_setting("UCX_TLS");
+  const char* user_devices = user_setting("UCX_NET_DEVICES");
+  std::string transports = user_transports == nullptr ? transports_for(options) : user_transports;
+  std::string device = user_devices == nullptr ? options.net_device : user_devices;
+  if (user_devices == nullptr && !device.empty() && !is_rdma_device(device) &&
+      if_nametoindex(device.c_str()) == 0) {
+    return invalid("net_device \"" + device + "\": this machine has no such interface");
+  }
+  *description = transports + (device.empty() ? " on any device" : " on " + device);
+  const Entry entries[] = {
+      {"TLS", transports},
+      {"NET_DEVICES", device.empty() ? "all" : device},
+      {"RNDV_THRESH", "inf"},  // a rendezvous would not be whole in the callback
+      {"CONN_NB", "y"},        // else connecting to a machine that is gone blocks for a minute
+      {"MAX_IOV", "16"},       // kSegmentsMax and the headers in one sendmsg; the default is 6
+  };
+  for (const Entry& entry : entries) {
+    const ucs_status_t status = ucp_config_modify(config, entry.name, entry.value.c_str());
+    if (status != UCS_OK) return failed(entry.name, status);
+  }
+  return {};
+}
+
+}  // namespace
+
+Status UcxWorker::create(const NetworkOptions& options, std::unique_ptr<UcxWorker>* worker) {
+  std::unique_ptr<UcxWorker> made(new UcxWorker);
+  PARALLAX_RETURN_IF_ERROR(made->open_context(options));
+  PARALLAX_RETURN_IF_ERROR(made->open_worker());
+  *worker = std::move(made);
+  return {};
+}
+
+Status UcxWorker::open_context(const NetworkOptions& options) {
+  ucp_config_t* config = nullptr;
+  ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
+  if (status != UCS_OK) return failed("reading its configuration", status);
+  const Status configured = configure(config, options, &description_);
+  if (!configured.ok()) {
+    ucp_config_release(config);
+    return configured;
+  }
+  ucp_params_t params = {};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  params.estimated_num_eps = std::min<size_t>(options.world, kEndpointsEstimateMax);
+  status = ucp_init(&params, config, &context_);
+  ucp_config_release(config);
+  if (status != UCS_OK) return failed(("opening " + description_).c_str(), status);
+  return {};
+}
+
+Status UcxWorker::open_worker() {
+  ucp_worker_params_t params = {};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENTS;
+  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  params.events = UCP_WAKEUP_RX | UCP_WAKEUP_TX;
+  ucs_status_t status = ucp_worker_create(context_, &params, &worker_);
+  if (status != UCS_OK) return failed(("opening " + description_).c_str(), status);
+  status = ucp_worker_get_efd(worker_, &wait_fd_);
+  if (status != UCS_OK) return failed("its event descriptor", status);
+  ucp_address_t* address = nullptr;
+  size_t bytes = 0;
+  status = ucp_worker_get_address(worker_, &address, &bytes);
+  if (status != UCS_OK) return failed("its address", status);
+  address_.assign(reinterpret_cast<const char*>(address), bytes);
+  ucp_worker_release_address(worker_, address);
+  return {};
+}
+
+UcxWorker::~UcxWorker() {
+  if (worker_ != nullptr) ucp_worker_destroy(worker_);
+  if (context_ != nullptr) ucp_cleanup(context_);
+}
+
+Status UcxWorker::on_active_message(unsigned id, ucp_am_recv_callback_t callback, void* argument) {
+  ucp_am_handler_param_t param = {};
+  param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                     UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  param.id = id;
+  param.flags = UCP_AM_FLAG_WHOLE_MSG;
+  param.cb = callback;
+  param.arg = argument;
+  const ucs_status_t status = ucp_worker_set_am_recv_handler(worker_, &param);
+  if (status != UCS_OK) return failed("setting a handler", status);
+  return {};
+}
+
+}  // namespace parallax

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// UcxWorker: owns a UCP context and its one worker, configured for active messages that are always
+// whole in their callback. Used by one owner at a time; create() may block for some milliseconds in
+// the kernel, nothing else here blocks.
+#ifndef PARALLAX_TRANSPORT_UCX_UCX_WORKER_H_
+#define PARALLAX_TRANSPORT_UCX_UCX_WORKER_H_
+
+#include <ucp/api/ucp.h>
+
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "transport/module/network_transport.h"
+
+namespace parallax {
+
+class UcxWorker {
+ public:
+  // INVALID: no such device. IO: UCX found nothing usable, with its word for it.
+  static Status create(const NetworkOptions& options, std::unique_ptr<UcxWorker>* worker);
+  ~UcxWorker();
+  UcxWorker(const UcxWorker&) = delete;
+  UcxWorker& operator=(const UcxWorker&) = delete;
+
+  ucp_worker_h get() const { return worker_; }
+  int wait_fd() const { return wait_fd_; }
+  const std::string& address() const { return address_; }
+  const std::string& description() const { return description_; }
+
+  Status on_active_message(unsigned id, ucp_am_recv_callback_t callback, void* argument);
+
+ private:
+  UcxWorker() = default;
+  Status open_context(const NetworkOptions& options);
+  Status open_worker();
+
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  int wait_fd_ = -1;  // owned by the worker
+  std::string address_;
+  std::string description_;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_TRANSPORT_UCX_UCX_WORKER_H_

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// The wire format: a message is a header and sections that follow each other without padding. A
+// section says what it is by itself, so that whatever is due to a peer travels in one message.
+// Host byte order: every rank proves at the meeting that it runs the same version and byte order.
+// The bytes are a peer's: SectionReader checks every length before it hands out a section, and the
+// receiver of a section checks `tag`, `first` and `count` against what it owns.
+#ifndef PARALLAX_TRANSPORT_WIRE_H_
+#define PARALLAX_TRANSPORT_WIRE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+namespace parallax {
+
+inline constexpr uint32_t kWireMagic = 0x31786c70;  // "plx1"
+
+struct MessageHeader {
+  uint32_t magic = kWireMagic;
+  uint32_t epoch = 0;     // job and membership generation; another epoch's message is dropped
+  uint32_t sequence = 0;  // counts the messages from one peer; a repeat is dropped
+  uint32_t section_count = 0;
+};
+static_assert(sizeof(MessageHeader) == 16);
+
+// What a section carries. Road of a gradient: kUpLocal, kUpHost, kDownHost, kDownLocal. Of a pull:
+// kPullLocal, kPullHost, kValuesHost, kValuesLocal.
+enum class SectionKind : uint8_t {
+  kHeartbeat = 1,
+  kLost = 2,    // a rank is lost: tag = rank, payload = sentence
+  kAbort = 3,   // the job is aborted: tag = rank that did it, first = status, payload = sentence
+  kTreeUp = 4,  // tag = TreeKind, step = sequence
+  kTreeDown = 5,
+  kBroadcastReady = 6,  // tag = root, step = sequence, payload = byte count
+  kBroadcastData = 7,
+  kUpLocal = 8,
+  kUpHost = 9,
+  kDownHost = 10,
+  kDownLocal = 11,
+  kStepEnded = 12,  // a local rank ended `step`: what it has not sent counts as absent
+  kPullLocal = 13,
+  kPullHost = 14,
+  kValuesHost = 15,
+  kValuesLocal = 16,
+  kMigrate = 17,
+  kKindCount = 18,
+};
+
+// How the payload is laid out.
+enum class Encoding : uint8_t {
+  kBytes = 0,   // `count` bytes
+  kDense = 1,   // `count` float32 from element `first` on
+  kRows = 2,    // `count` uint32 positions, then count x row_elements float32
+  kIds = 3,     // `count` uint32 positions
+  kValues = 4,  // count x row_elements float32, for items first..first+count of a list
+};
+
+// Dense sections start and end at multiples of this many elements of their stream, or at its end.
+inline constexpr uint64_t kDenseGrain = 256;
+
+inline constexpr uint8_t kSectionLast = 1;  // nothing follows for (kind, step, tag) of this sender
+inline constexpr uint8_t kSectionAbsent = 2;  // and nothing was contributed at all
+
+struct SectionHeader {
+  SectionKind kind = SectionKind::kHeartbeat;
+  Encoding encoding = Encoding::kBytes;
+  uint8_t flags = 0;
+  uint8_t part = 0;    // a small number that the kind defines
+  uint32_t tag = 0;    // which: a variable, a rank, a tree round
+  uint64_t step = 0;   // of which step or sequence
+  uint64_t first = 0;  // element or item
+  uint32_t count = 0;
+  uint32_t payload_bytes = 0;
+};
+static_assert(sizeof(SectionHeader) == 32);
+
+struct Section {
+  SectionHeader header;
+  std::span<const std::byte> payload;  // unaligned; valid as long as the message
+};
+
+// Walks the sections of a message. next() returns false at the end; malformed() then tells whether
+// it ended because a length was wrong.
+class SectionReader {
+ public:
+  explicit SectionReader(std::span<const std::byte> message) : rest_(message) {
+    malformed_ = rest_.size() < sizeof header_;
+    if (malformed_) return;
+    std::memcpy(&header_, rest_.data(), sizeof header_);
+    rest_ = rest_.subspan(sizeof header_);
+    malformed_ = header_.magic != kWireMagic;
+    left_ = header_.section_count;
+  }
+
+  const MessageHeader& header() const { return header_; }
+  bool malformed() const { return malformed_; }
+
+  bool next(Section* section) {
+    if (malformed_ || left_ == 0) {
+      malformed_ = malformed_ || !rest_.empty();
+      return false;
+    }
+    --left_;
+    malformed_ = rest_.size() < sizeof section->header;
+    if (malformed_) return false;
+    std::memcpy(&section->header, rest_.data(), sizeof section->header);
+    rest_ = rest_.subspan(sizeof section->header);
+    const SectionHeader& header = section->header;
+    malformed_ = header.payload_bytes > rest_.size() || header.kind == SectionKind{0} ||
+                 header.kind >= SectionKind::kKindCount || header.encoding > Encoding::kValues;
+    if (malformed_) return false;
+    section->payload = rest_.first(header.payload_bytes);
+    rest_ = rest_.subspan(header.payload_bytes);
+    return true;
+  }
+
+ private:
+  std::span<const std::byte> rest_;
+  MessageHeader header_;
+  uint32_t left_ = 0;
+  bool malformed_ = false;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_TRANSPORT_WIRE_H_

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// Partition: who owns what of a variable. Pure arithmetic, a function of shapes and the world
+// alone, so every rank computes it alike and no table of it exists.
+//
+// Rows (ids declared): a row id is mapped to a position by a bijection of 0..rows-1 that looks
+// random; position p belongs to rank p % world as its local row p / world. Neighbouring ids, which
+// frequency-sorted vocabularies make alike in load, are thereby spread evenly, exactly balanced in
+// number, and found without a lookup. On the wire rows go by position.
+//
+// Elements (dense): the flattened variable is cut into blocks of kBlockElements, the blocks into
+// `world` contiguous ranges; which rank gets the first one rotates with the variable's number, so
+// that the many small ones do not all fall to one rank.
+#ifndef PARALLAX_VARIABLE_PARTITION_H_
+#define PARALLAX_VARIABLE_PARTITION_H_
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+namespace parallax {
+
+inline constexpr uint64_t kBlockElements = 256;  // kDenseGrain of the wire
+
+// A bijection of [0, size): two rounds of xor-shift and odd multiplication on the next power of
+// two, repeated until the result falls below size (cycle walking; Black & Rogaway 2002). Under two
+// rounds of the walk on average.
+class RowPermutation {
+ public:
+  explicit RowPermutation(uint64_t size) : size_(size) {
+    const int bits = std::max(2, static_cast<int>(std::bit_width(size - 1)));
+    mask_ = bits >= 64 ? ~0ull : (1ull << bits) - 1;
+    shift_ = (bits + 1) / 2;  // at least half the bits: then the xor-shift is its own inverse
+    inverse_a_ = inverse(kA);
+    inverse_b_ = inverse(kB);
+  }
+
+  uint64_t position(uint64_t row) const {
+    do {
+      row ^= row >> shift_;
+      row = (row * kA) & mask_;
+      row ^= row >> shift_;
+      row = (row * kB) & mask_;
+      row ^= row >> shift_;
+    } while (row >= size_);
+    return row;
+  }
+
+  uint64_t row(uint64_t position) const {
+    do {
+      position ^= position >> shift_;
+      position = (position * inverse_b_) & mask_;
+      position ^= position >> shift_;
+      position = (position * inverse_a_) & mask_;
+      position ^= position >> shift_;
+    } while (position >= size_);
+    return position;
+  }
+
+ private:
+  static constexpr uint64_t kA = 0x9e3779b97f4a7c15;  // odd; the constants of splitmix64
+  static constexpr uint64_t kB = 0xbf58476d1ce4e5b9;
+
+  // Inverse of an odd number modulo 2^64, by Newton's iteration (5 bits double each time).
+  static constexpr uint64_t inverse(uint64_t odd) {
+    uint64_t x = odd * 3 ^ 2;
+    for (int i = 0; i < 4; ++i) x *= 2 - odd * x;
+    return x;
+  }
+
+  uint64_t size_, mask_, inverse_a_, inverse_b_;
+  int shift_;
+};
+
+// A contiguous run of elements.
+struct Range {
+  uint64_t first = 0;
+  uint64_t count = 0;
+  uint64_t end() const { return first + count; }
+  bool operator==(const Range&) const = default;
+};
+
+class Partition {
+ public:
+  Partition(uint64_t rows, uint64_t row_elements, bool ids_declared, uint32_t world,
+            uint32_t variable)
+      : rows_(rows),
+        row_elements_(row_elements),
+        world_(world),
+        rotation_(variable % world),
+        permutation_(ids_declared ? rows : 1),
+        ids_declared_(ids_declared) {}
+
+  // Rows.
+  uint32_t position_of(uint64_t row) const {
+    return static_cast<uint32_t>(permutation_.position(row));
+  }
+  uint64_t row_of(uint32_t position) const { return permutation_.row(position); }
+  uint32_t owner_of(uint32_t position) const { return position % world_; }
+  uint64_t local_row(uint32_t position) const { return position / world_; }
+  uint32_t position_at(uint32_t owner, uint64_t local_row) const {
+    return static_cast<uint32_t>(local_row * world_ + owner);
+  }
+  uint64_t rows_owned(uint32_t owner) const {
+    return owner >= rows_ ? 0 : (rows_ - owner + world_ - 1) / world_;
+  }
+
+  // Elements. A variable with ids, made dense, is cut at rows of its positions instead of blocks,
+  // so that no row has two owners.
+  Range range_of(uint32_t owner) const {
+    if (ids_declared_) {
+      const uint64_t first_row = rows_ * owner / world_;
+      const uint64_t end_row = rows_ * (uint64_t{owner} + 1) / world_;
+      return {first_row * row_elements_, (end_row - first_row) * row_elements_};
+    }
+    const uint64_t elements = rows_ * row_elements_;
+    const uint64_t blocks = (elements + kBlockElements - 1) / kBlockElements;
+    const uint64_t turn = (owner + rotation_) % world_;
+    const uint64_t first = std::min(elements, blocks * turn / world_ * kBlockElements);
+    const uint64_t end = std::min(elements, blocks * (turn + 1) / world_ * kBlockElements);
+    return {first, end - first};
+  }
+
+  // Whose range holds the row at a position, where ids are declared.
+  uint32_t range_owner_of(uint32_t position) const {
+    return static_cast<uint32_t>(((uint64_t{position} + 1) * world_ - 1) / rows_);
+  }
+
+  uint64_t rows() const { return rows_; }
+  uint64_t row_elements() const { return row_elements_; }
+  uint64_t elements() const { return rows_ * row_elements_; }
+  bool ids_declared() const { return ids_declared_; }
+
+ private:
+  uint64_t rows_, row_elements_;
+  uint32_t world_, rotation_;
+  RowPermutation permutation_;
+  bool ids_declared_;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_VARIABLE_PARTITION_H_

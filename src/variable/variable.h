@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Variable: what a framework registered, checked and owned. A plain value; the registry is the list
+// of them in the order of registration, the same on every rank once commit has compared them.
+#ifndef PARALLAX_VARIABLE_VARIABLE_H_
+#define PARALLAX_VARIABLE_VARIABLE_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace parallax {
+
+// A row travels in one message: the least of all transports holds this many elements with headers.
+inline constexpr uint64_t kRowElementsMaxWithIds = 8192;
+
+struct Variable {
+  std::string name;
+  uint64_t rows = 0;
+  uint64_t row_elements = 0;
+  uint32_t tag = PARALLAX_AUTO;
+  uint32_t reduction = PARALLAX_SUM;
+  uint32_t rule = PARALLAX_RULE_NONE;
+  uint64_t rows_max = 0;
+  uint32_t init = PARALLAX_INIT_CONSTANT;
+  float init_low = 0;
+  float init_high = 0;
+  uint64_t init_seed = 0;
+  float epsilon = 0;
+  float initial_accumulator_value = 0;
+
+  bool managed() const { return rule != PARALLAX_RULE_NONE; }
+  bool ids_declared() const { return rows_max > 0; }
+  bool has_state() const { return rule == PARALLAX_RULE_ADAGRAD; }
+  uint64_t elements() const { return rows * row_elements; }
+};
+
+// Checks one registration (all fields but the uniqueness of the name) and copies it.
+Status make_variable(const parallax_variable_t& description, Variable* variable);
+
+// The registry as bytes, to be compared across ranks, and the first difference as a sentence:
+// "variable 'x', field rows: rank 0 has 5, rank 3 has 6"; "" if equal.
+std::string encode_registry(std::span<const Variable> variables);
+std::string compare_registries(const std::string& root_encoding, std::span<const Variable> mine,
+                               uint32_t my_rank);
+
+// The initial value of one element; parallax.h gives the formula.
+float initial_value(const Variable& variable, uint64_t row, uint64_t column);
+
+}  // namespace parallax
+
+#endif  // PARALLAX_VARIABLE_VARIABLE_H_

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The shape of the ABI: numbers, sizes and places of fields on LP64 machines, which no later
+ * version may change; fields are only ever appended.
+ */
+#include "expect.h"
+
+#define PARALLAX_AT(type, field, offset) \
+  _Static_assert(offsetof(type, field) == (offset), #type "." #field " moved")
+
+_Static_assert(sizeof(void *) == 8 && sizeof(size_t) == 8, "the places below are those of LP64");
+
+PARALLAX_AT(parallax_options_t, size, 0);
+PARALLAX_AT(parallax_options_t, rank, 8);
+PARALLAX_AT(parallax_options_t, world, 12);
+PARALLAX_AT(parallax_options_t, rendezvous, 16);
+PARALLAX_AT(parallax_options_t, allgather, 24);
+PARALLAX_AT(parallax_options_t, allgather_context, 32);
+PARALLAX_AT(parallax_options_t, host, 40);
+PARALLAX_AT(parallax_options_t, transport, 48);
+PARALLAX_AT(parallax_options_t, net_device, 56);
+PARALLAX_AT(parallax_options_t, lease_ms, 64);
+PARALLAX_AT(parallax_options_t, timeout_ms, 68);
+PARALLAX_AT(parallax_options_t, plan_mode, 72);
+PARALLAX_AT(parallax_options_t, plan_after_steps, 76);
+PARALLAX_AT(parallax_options_t, deterministic, 80);
+PARALLAX_AT(parallax_options_t, memory_max_bytes, 88);
+PARALLAX_AT(parallax_options_t, compute_threads, 96);
+PARALLAX_AT(parallax_options_t, manual_progress, 100);
+_Static_assert(sizeof(parallax_options_t) == 104, "parallax_options_t");
+
+PARALLAX_AT(parallax_job_info_t, rank, 8);
+PARALLAX_AT(parallax_job_info_t, host, 16);
+PARALLAX_AT(parallax_job_info_t, local_rank, 24);
+PARALLAX_AT(parallax_job_info_t, variables, 32);
+PARALLAX_AT(parallax_job_info_t, committed, 36);
+PARALLAX_AT(parallax_job_info_t, step, 40);
+PARALLAX_AT(parallax_job_info_t, step_committed, 48);
+PARALLAX_AT(parallax_job_info_t, wait_fd, 56);
+_Static_assert(sizeof(parallax_job_info_t) == 64, "parallax_job_info_t");
+
+PARALLAX_AT(parallax_variable_t, name, 8);
+PARALLAX_AT(parallax_variable_t, rows, 16);
+PARALLAX_AT(parallax_variable_t, row_elements, 24);
+PARALLAX_AT(parallax_variable_t, dtype, 32);
+PARALLAX_AT(parallax_variable_t, tag, 36);
+PARALLAX_AT(parallax_variable_t, reduction, 40);
+PARALLAX_AT(parallax_variable_t, rule, 44);
+PARALLAX_AT(parallax_variable_t, rows_max, 48);
+PARALLAX_AT(parallax_variable_t, init, 56);
+PARALLAX_AT(parallax_variable_t, init_low, 60);
+PARALLAX_AT(parallax_variable_t, init_high, 64);
+PARALLAX_AT(parallax_variable_t, init_seed, 72);
+PARALLAX_AT(parallax_variable_t, epsilon, 80);
+PARALLAX_AT(parallax_variable_t, initial_accumulator_value, 84);
+_Static_assert(sizeof(parallax_variable_t) == 88, "parallax_variable_t");
+
+PARALLAX_AT(parallax_slice_t, variable, 8);
+PARALLAX_AT(parallax_slice_t, form, 12);
+PARALLAX_AT(parallax_slice_t, ids, 16);
+PARALLAX_AT(parallax_slice_t, row_count, 24);
+PARALLAX_AT(parallax_slice_t, values, 32);
+_Static_assert(sizeof(parallax_slice_t) == 40, "parallax_slice_t");
+
+PARALLAX_AT(parallax_step_end_options_t, learning_rate, 8);
+PARALLAX_AT(parallax_step_end_options_t, clip_norm, 12);
+PARALLAX_AT(parallax_step_end_options_t, found_inf, 16);
+PARALLAX_AT(parallax_step_end_options_t, absent, 20);
+_Static_assert(sizeof(parallax_step_end_options_t) == 24, "parallax_step_end_options_t");
+
+PARALLAX_AT(parallax_step_info_t, step, 8);
+PARALLAX_AT(parallax_step_info_t, committed, 16);
+PARALLAX_AT(parallax_step_info_t, contributors, 20);
+PARALLAX_AT(parallax_step_info_t, gradient_norm, 24);
+PARALLAX_AT(parallax_step_info_t, clip_scale, 32);
+PARALLAX_AT(parallax_step_info_t, plan_changed, 40);
+_Static_assert(sizeof(parallax_step_info_t) == 48, "parallax_step_info_t");
+
+_Static_assert(PARALLAX_OK == 0 && PARALLAX_PENDING == 1 && PARALLAX_INVALID == -1, "status");
+_Static_assert(PARALLAX_UNSUPPORTED == -2 && PARALLAX_STATE == -3, "status");
+_Static_assert(PARALLAX_TIMEOUT == -4 && PARALLAX_PEER_LOST == -5, "status");
+_Static_assert(PARALLAX_CANCELED == -6 && PARALLAX_ABORTED == -7, "status");
+_Static_assert(PARALLAX_MISMATCH == -8 && PARALLAX_LIMIT == -9, "status");
+_Static_assert(PARALLAX_IO == -10 && PARALLAX_INTERNAL == -11, "status");
+_Static_assert(PARALLAX_PLAN_AUTO == 0 && PARALLAX_PLAN_HYBRID == 1, "plan mode");
+_Static_assert(PARALLAX_PLAN_PS == 2 && PARALLAX_PLAN_AR == 3, "plan mode");
+_Static_assert(PARALLAX_AUTO == 0 && PARALLAX_DENSE == 1 && PARALLAX_SPARSE == 2, "tag");
+_Static_assert(PARALLAX_SUM == 0 && PARALLAX_MEAN_WORLD == 1, "reduction");
+_Static_assert(PARALLAX_MEAN_CONTRIBUTORS == 2 && PARALLAX_F32 == 0, "reduction, dtype");
+_Static_assert(PARALLAX_RULE_NONE == 0 && PARALLAX_RULE_SGD == 1, "rule");
+_Static_assert(PARALLAX_RULE_ADAGRAD == 2, "rule");
+_Static_assert(PARALLAX_INIT_CONSTANT == 0 && PARALLAX_INIT_UNIFORM == 1, "init");
+_Static_assert(PARALLAX_FORM_DENSE == 0 && PARALLAX_FORM_ROWS == 1, "form");
+_Static_assert(PARALLAX_REPORT_PLAN == 0 && PARALLAX_REPORT_STATS == 1, "report");
+_Static_assert(PARALLAX_REPORT_TOPOLOGY == 2 && PARALLAX_WAIT_DEFAULT == -1, "report, wait");
+
+static void status_strings(void) {
+  static const struct {
+    int status;
+    const char *text;
+  } rows[] = {
+      {PARALLAX_OK, "OK"},
+      {PARALLAX_PENDING, "PENDING"},
+      {PARALLAX_INVALID, "INVALID"},
+      {PARALLAX_UNSUPPORTED, "UNSUPPORTED"},
+      {PARALLAX_STATE, "STATE"},
+      {PARALLAX_TIMEOUT, "TIMEOUT"},
+      {PARALLAX_PEER_LOST, "PEER_LOST"},
+      {PARALLAX_CANCELED, "CANCELED"},
+      {PARALLAX_ABORTED, "ABORTED"},
+      {PARALLAX_MISMATCH, "MISMATCH"},
+      {PARALLAX_LIMIT, "LIMIT"},
+      {PARALLAX_IO, "IO"},
+      {PARALLAX_INTERNAL, "INTERNAL"},
+      {-12, "UNKNOWN"},
+      {2, "UNKNOWN"},
+      {1 << 30, "UNKNOWN"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    const char *text = parallax_status_string(rows[i].status);
+    PARALLAX_EXPECT(strcmp(text, rows[i].text) == 0);
+  }
+}
+
+int main(void) {
+  char version[32];
+  status_strings();
+  snprintf(version, sizeof version, "%d.%d.%d", PARALLAX_VERSION_MAJOR, PARALLAX_VERSION_MINOR,
+           PARALLAX_VERSION_PATCH);
+  PARALLAX_EXPECT(strcmp(parallax_version_string(), version) == 0);
+  PARALLAX_EXPECT(parallax_version() == PARALLAX_VERSION_MAJOR * 10000 +
+                                            PARALLAX_VERSION_MINOR * 100 + PARALLAX_VERSION_PATCH);
+  PARALLAX_EXPECT(strcmp(parallax_last_error(), "") == 0);
+  return parallax_expect_end();
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// UcxTransport in one process: strangers, dead and silent addresses, refused options, and what a
+// Receiver throws.
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "net/ucx_world.h"
+#include "unit/transport/conformance.h"
+
+namespace parallax::net {
+namespace {
+
+using conformance::Recorder;
+using Clock = std::chrono::steady_clock;
+
+int64_t elapsed_ms(Clock::time_point since) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - since).count();
+}
+
+template <typename Done>
+bool poll_until(std::vector<std::pair<NetworkTransport*, Recorder*>> ranks, Done done,
+                int64_t patience_ms = 10000) {
+  const auto start = Clock::now();
+  while (!done()) {
+    for (auto& [transport, recorder] : ranks) transport->poll(*recorder);
+    if (elapsed_ms(start) > patience_ms) return false;
+  }
+  return true;
+}
+
+Status send_one(NetworkTransport& from, uint32_t to, const std::vector<std::byte>& message,
+                uint64_t token = 0) {
+  const Segment segment{message.data(), message.size()};
+  return from.send(to, {&segment, 1}, token);
+}
+
+std::unique_ptr<NetworkTransport> make(uint32_t rank, uint32_t world, size_t message_bytes_max) {
+  NetworkOptions options;
+  options.rank = rank;
+  options.world = world;
+  options.net_device = "lo";
+  options.message_bytes_max = message_bytes_max;
+  std::unique_ptr<NetworkTransport> transport;
+  const Status status = ucx_module()->create(options, &transport);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return transport;
+}
+
+// Sends one message to rank 0 of `ranks` from a transport that is not one of them, and expects it
+// to be dropped and counted, and the job to go on.
+void expect_dropped(NetworkTransport& stranger, const std::string& address, size_t bytes) {
+  auto ranks = make_ucx_ranks(2);
+  Recorder at_zero;
+  Recorder at_stranger;
+  const std::string real = address.empty() ? ranks[0]->address() : address;
+  std::string target = ranks[0]->address();
+  if (!address.empty()) target.replace(target.size() - 8, 8, address);
+  ASSERT_TRUE(stranger.connect(0, target).ok());
+  const auto message = conformance::make_message(1, 0, bytes);
+  ASSERT_TRUE(send_one(stranger, 0, message).ok());
+  EXPECT_TRUE(poll_until({{ranks[0].get(), &at_zero}, {&stranger, &at_stranger}},
+                         [&] { return ranks[0]->stats().strangers_dropped == 1; }));
+  Recorder at_one;
+  const auto honest = conformance::make_message(1, 0, 100);
+  ASSERT_TRUE(send_one(*ranks[1], 0, honest).ok());
+  EXPECT_TRUE(poll_until({{ranks[0].get(), &at_zero}, {ranks[1].get(), &at_one}},
+                         [&] { return at_zero.received[1] == 1; }));
+  EXPECT_EQ(at_zero.received.size(), 1u);
+  EXPECT_TRUE(at_zero.reasons.empty());
+}
+
+// Given a sender that was not given the address by its owner but found the port, expect no message.
+TEST(UcxTransport, drops_a_wrong_token) {
+  auto stranger = make(1, 2, 0);
+  expect_dropped(*stranger, "12345678", 100);
+}
+
+// Given a rank beyond the world, expect no message.
+TEST(UcxTransport, drops_a_rank_beyond_the_world) {
+  auto stranger = make(4, 5, 0);
+  expect_dropped(*stranger, "", 100);
+}
+
+// Given a message longer than any rank sends, expect no message.
+TEST(UcxTransport, drops_a_message_too_long) {
+  auto stranger = make(1, 2, 200 * 1024);
+  expect_dropped(*stranger, "", 150 * 1024);
+}
+
+// Given a rank that was never connected here, expect no message.
+TEST(UcxTransport, drops_a_rank_not_connected) {
+  auto zero = make(0, 2, 0);
+  auto one = make(1, 2, 0);
+  Recorder at_zero;
+  Recorder at_one;
+  ASSERT_TRUE(one->connect(0, zero->address()).ok());
+  ASSERT_TRUE(send_one(*one, 0, conformance::make_message(1, 0, 10)).ok());
+  EXPECT_TRUE(poll_until({{zero.get(), &at_zero}, {one.get(), &at_one}},
+                         [&] { return zero->stats().strangers_dropped == 1; }));
+  EXPECT_TRUE(at_zero.received.empty());
+}
+
+// Given the address of a rank that is gone, expect sends to be refused or lost soon, without
+// blocking, and every accepted one to complete.
+TEST(UcxTransport, a_dead_address_is_a_loss) {
+  auto ranks = make_ucx_ranks(2);
+  ranks[1].reset();
+  Recorder at_zero;
+  const auto message = conformance::make_message(0, 0, 50000);
+  uint64_t accepted = 0;
+  const auto start = Clock::now();
+  while (ranks[0]->writable(1) && send_one(*ranks[0], 1, message, accepted).ok()) ++accepted;
+  EXPECT_LT(elapsed_ms(start), 1000);
+  EXPECT_TRUE(poll_until({{ranks[0].get(), &at_zero}}, [&] { return !at_zero.reasons.empty(); }));
+  RecordProperty("lost_after_ms", static_cast<int>(elapsed_ms(start)));
+  EXPECT_TRUE(poll_until({{ranks[0].get(), &at_zero}},
+                         [&] { return at_zero.sent_count == accepted; }));
+}
+
+// Given a peer that never polls, expect no more than its credits to be taken, and a prompt close of
+// both with messages under way.
+TEST(UcxTransport, closes_with_messages_under_way) {
+  auto ranks = make_ucx_ranks(2);
+  Recorder at_zero;
+  const auto message = conformance::make_message(0, 0, 60000);
+  uint64_t accepted = 0;
+  const auto start = Clock::now();
+  while (elapsed_ms(start) < 100) {
+    while (ranks[0]->writable(1)) ASSERT_TRUE(send_one(*ranks[0], 1, message, accepted++).ok());
+    ranks[0]->poll(at_zero);
+  }
+  EXPECT_EQ(accepted, kSendsInFlightMax);
+  const auto close = Clock::now();
+  ranks[0].reset();
+  ranks[1].reset();
+  EXPECT_LT(elapsed_ms(close), 2000);
+}
+
+// Given a peer that never polls and is forgotten, expect what was sent to it to complete.
+TEST(UcxTransport, forgetting_completes_what_waits) {
+  auto ranks = make_ucx_ranks(2);
+  Recorder at_zero;
+  const auto message = conformance::make_message(0, 0, 60000);
+  for (uint64_t i = 0; i < kSendsInFlightMax; ++i) {
+    ASSERT_TRUE(send_one(*ranks[0], 1, message, i).ok());
+  }
+  ranks[0]->forget(1);
+  EXPECT_FALSE(ranks[0]->writable(1));
+  const auto start = Clock::now();
+  while (at_zero.sent_count < kSendsInFlightMax && elapsed_ms(start) < 5000) {
+    if (!ranks[0]->poll(at_zero) && ranks[0]->arm()) {
+      ASSERT_TRUE(conformance::wait_readable(ranks[0]->wait_fd(), 5000)) << "slept over it";
+    }
+  }
+  EXPECT_EQ(at_zero.sent_count, kSendsInFlightMax);
+  EXPECT_TRUE(at_zero.reasons.empty());
+}
+
+// Given messages whose on_sent was told, expect them to arrive although their sender closes before
+// the receiver looks, and the loss after them.
+TEST(UcxTransport, last_words_arrive_before_the_loss) {
+  for (const size_t bytes : {size_t{100}, size_t{8000}, size_t{61440}}) {
+    auto ranks = make_ucx_ranks(2);
+    Recorder at_zero;
+    Recorder at_one;
+    std::vector<std::vector<std::byte>> messages;
+    for (uint64_t i = 0; i <= kSendsInFlightMax; ++i) {
+      messages.push_back(conformance::make_message(0, i, bytes));
+    }
+    ASSERT_TRUE(send_one(*ranks[0], 1, messages[0], 0).ok());
+    ASSERT_TRUE(poll_until({{ranks[0].get(), &at_zero}, {ranks[1].get(), &at_one}},
+                           [&] { return at_one.received[0] == 1 && at_zero.sent_count == 1; }));
+    uint64_t count = 1;
+    while (ranks[0]->writable(1)) {
+      ASSERT_TRUE(send_one(*ranks[0], 1, messages[count], count).ok());
+      ++count;
+    }
+    EXPECT_EQ(count, kSendsInFlightMax);
+    ASSERT_TRUE(poll_until({{ranks[0].get(), &at_zero}},
+                           [&] { return at_zero.sent_count == count; }));
+    ranks[0].reset();
+    EXPECT_TRUE(poll_until({{ranks[1].get(), &at_one}}, [&] { return !at_one.reasons.empty(); }));
+    EXPECT_EQ(at_one.received[0], count) << bytes << " bytes each";
+  }
+}
+
+// Given a Receiver that throws, expect poll to throw it, and the transport to go on.
+TEST(UcxTransport, what_a_receiver_throws_leaves_poll) {
+  auto ranks = make_ucx_ranks(2);
+  Recorder at_zero;
+  Recorder at_one;
+  bool armed = true;
+  at_one.message_hook = [&](uint32_t, std::span<const std::byte>) {
+    if (std::exchange(armed, false)) throw std::runtime_error("thrown on purpose");
+  };
+  const auto first = conformance::make_message(0, 0, 10);
+  const auto second = conformance::make_message(0, 1, 10);
+  ASSERT_TRUE(send_one(*ranks[0], 1, first, 0).ok());
+  ASSERT_TRUE(send_one(*ranks[0], 1, second, 1).ok());
+  const auto until = [&](auto done) {
+    return poll_until({{ranks[0].get(), &at_zero}, {ranks[1].get(), &at_one}}, done);
+  };
+  EXPECT_THROW(until([] { return false; }), std::runtime_error);
+  EXPECT_TRUE(until([&] { return at_one.received[0] == 2; }));
+}
+
+// Given options that cannot work, expect a sentence.
+TEST(UcxTransport, refuses_what_cannot_work) {
+  std::unique_ptr<NetworkTransport> transport;
+  const ParallaxTransportModule* module = ucx_module();
+  NetworkOptions options;
+  options.world = 2;
+  options.net_device = "nosuch0";
+  Status status = module->create(options, &transport);
+  EXPECT_EQ(status.code(), PARALLAX_INVALID);
+  EXPECT_NE(status.message().find("nosuch0"), std::string::npos) << status.message();
+  options.net_device = "lo";
+  options.rank = 2;
+  EXPECT_EQ(module->create(options, &transport).code(), PARALLAX_INVALID);
+  auto ranks = make_ucx_ranks(2);
+  EXPECT_EQ(ranks[0]->connect(0, ranks[1]->address()).code(), PARALLAX_INVALID);
+  EXPECT_EQ(ranks[0]->connect(1, ranks[1]->address()).code(), PARALLAX_INVALID) << "twice";
+  EXPECT_EQ(ranks[0]->connect(7, ranks[1]->address()).code(), PARALLAX_INVALID);
+}
+
+}  // namespace
+}  // namespace parallax::net

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes UCX transports in this process through the module, as the library does. Tests only; one
+// thread makes them, they may then be used by one thread each.
+#ifndef PARALLAX_TESTS_NET_UCX_WORLD_H_
+#define PARALLAX_TESTS_NET_UCX_WORLD_H_
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "transport/module/loader.h"
+
+namespace parallax::net {
+
+inline const ParallaxTransportModule* ucx_module() {
+  const ParallaxTransportModule* module = nullptr;
+  ModuleReport report;
+  const Status status = load_ucx_module(&module, &report);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return module;
+}
+
+inline std::unique_ptr<NetworkTransport> make_ucx(uint32_t rank, uint32_t world) {
+  std::unique_ptr<NetworkTransport> transport;
+  const ParallaxTransportModule* module = ucx_module();
+  if (module == nullptr) return nullptr;
+  NetworkOptions options;
+  options.rank = rank;
+  options.world = world;
+  options.net_device = "lo";
+  const Status status = module->create(options, &transport);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return transport;
+}
+
+// All ranks of a world in this process, each knowing all others.
+inline std::vector<std::unique_ptr<NetworkTransport>> make_ucx_ranks(uint32_t world) {
+  std::vector<std::unique_ptr<NetworkTransport>> ranks;
+  for (uint32_t rank = 0; rank < world; ++rank) ranks.push_back(make_ucx(rank, world));
+  for (uint32_t rank = 0; rank < world; ++rank) {
+    for (uint32_t peer = 0; peer < world; ++peer) {
+      if (peer == rank) continue;
+      const Status status = ranks[rank]->connect(peer, ranks[peer]->address());
+      EXPECT_TRUE(status.ok()) << status.message();
+    }
+  }
+  return ranks;
+}
+
+}  // namespace parallax::net
+
+#endif  // PARALLAX_TESTS_NET_UCX_WORLD_H_

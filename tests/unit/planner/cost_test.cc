@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/cost.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/check.h"
+
+namespace parallax {
+namespace {
+
+VariableFacts sparse(uint64_t rows, uint64_t row_elements, double s, double u, double t) {
+  VariableFacts facts;
+  facts.name = "embedding";
+  facts.rows = rows;
+  facts.row_elements = row_elements;
+  facts.tag = PARALLAX_SPARSE;
+  facts.managed = true;
+  facts.ids_declared = true;
+  facts.measured = true;
+  facts.touched_rows_per_host = s;
+  facts.union_rows = u;
+  facts.pulled_rows_per_host = t;
+  return facts;
+}
+
+// One row of the table of published figures: rows received per host for one LM embedding of 793,470
+// rows, 2,560 tokens a host and step, drawn from Zipf(1).
+struct ZipfRow {
+  uint32_t hosts;
+  double dense, allgatherv, reduce_rows, bound, push_pull;
+};
+constexpr ZipfRow kZipfTable[] = {{4, 1.19e6, 4'787, 5'233, 4'285, 2'396},
+                                  {8, 1.39e6, 11'126, 9'902, 8'885, 2'784},
+                                  {16, 1.49e6, 23'891, 17'882, 16'889, 2'986},
+                                  {32, 1.54e6, 49'362, 31'547, 30'629, 3'084}};
+constexpr uint64_t kZipfRows = 793'470;
+constexpr double kZipfTokens = 2'560;
+
+// Distinct rows expected in `tokens` independent draws: sum over rows of 1 - (1 - p)^tokens.
+double zipf_distinct(double tokens) {
+  double harmonic = 0;
+  for (uint64_t row = 1; row <= kZipfRows; ++row) harmonic += 1.0 / static_cast<double>(row);
+  double distinct = 0;
+  for (uint64_t row = 1; row <= kZipfRows; ++row) {
+    const double p = 1.0 / (static_cast<double>(row) * harmonic);
+    distinct -= std::expm1(tokens * std::log1p(-p));
+  }
+  return distinct;
+}
+
+// The table is a simulation, which the expectation meets within 1%; dense has three digits.
+TEST(Cost, MeetsTheZipfTable) {
+  const double s = zipf_distinct(kZipfTokens);
+  EXPECT_NEAR(s, 1'592, 1'592 * 0.01);
+  for (const ZipfRow& expected : kZipfTable) {
+    SCOPED_TRACE(expected.hosts);
+    const double u = zipf_distinct(kZipfTokens * expected.hosts);
+    const VariableFacts facts = sparse(kZipfRows, 512, s, u, s);
+    const uint32_t n = expected.hosts;
+    const double row = 512 * 4;
+    EXPECT_NEAR(cost::made_dense(facts, n) / row, expected.dense, expected.dense * 0.005);
+    EXPECT_NEAR(cost::allreduce(facts, n) / row, expected.dense, expected.dense * 0.005);
+    EXPECT_NEAR(cost::allgatherv(facts, n) / (row + 4), expected.allgatherv,
+                expected.allgatherv * 0.01);
+    EXPECT_NEAR(cost::reduce_rows(facts, n) / (row + 4), expected.reduce_rows,
+                expected.reduce_rows * 0.01);
+    EXPECT_NEAR(cost::replicated_bound(facts, n) / (row + 4), expected.bound,
+                expected.bound * 0.01);
+    // Rows twice, ids once.
+    EXPECT_NEAR(cost::push_pull(facts, n) / (row + 2), expected.push_pull,
+                expected.push_pull * 0.01);
+  }
+}
+
+TEST(Cost, FormulasByHand) {
+  // 3 hosts; rows of 8 bytes, 12 with their id.
+  const VariableFacts facts = sparse(30, 2, 6, 15, 9);
+  EXPECT_DOUBLE_EQ(cost::allreduce(facts, 3), 2 * 2.0 / 3 * 30 * 8);
+  EXPECT_DOUBLE_EQ(cost::made_dense(facts, 3), 320);
+  EXPECT_DOUBLE_EQ(cost::allgatherv(facts, 3), 2 * 6 * 12);
+  EXPECT_DOUBLE_EQ(cost::reduce_rows(facts, 3), 2.0 / 3 * (6 + 15) * 12);
+  EXPECT_DOUBLE_EQ(cost::push_pull(facts, 3), 2.0 / 3 * ((6 + 9) * 8 + 9 * 4));
+  EXPECT_DOUBLE_EQ(cost::replicated_bound(facts, 3), (6 + 15.0 / 3) * 12);
+}
+
+TEST(Cost, PushesWithoutAPullBringTheirIds) {
+  const VariableFacts facts = sparse(30, 2, 6, 15, 0);
+  EXPECT_DOUBLE_EQ(cost::push_pull(facts, 2), 0.5 * (6 * 8 + 6 * 4));
+}
+
+TEST(Cost, DensePushPullSendsNoIds) {
+  VariableFacts facts = sparse(30, 2, 30, 30, 30);
+  facts.tag = PARALLAX_DENSE;
+  facts.ids_declared = false;
+  EXPECT_EQ(cost::push_pull(facts, 4), 2 * 0.75 * 30 * 8);
+  EXPECT_EQ(cost::push_pull(facts, 4), cost::allreduce(facts, 4));
+}
+
+TEST(Cost, OnePartyReceivesNothing) {
+  const VariableFacts facts = sparse(30, 2, 6, 15, 9);
+  for (const Method method : {Method::kAllreduce, Method::kAllgatherv, Method::kReduceRows,
+                              Method::kMadeDense, Method::kPushPull}) {
+    EXPECT_EQ(cost::received_bytes(method, facts, 1), 0) << method_name(method);
+  }
+  EXPECT_EQ(cost::replicated_bound(facts, 1), 0);
+}
+
+TEST(Cost, ByMethodIsTheFunctionOfThatName) {
+  const VariableFacts facts = sparse(1000, 16, 60, 150, 90);
+  for (uint32_t n = 1; n <= 64; ++n) {
+    EXPECT_EQ(cost::received_bytes(Method::kAllreduce, facts, n), cost::allreduce(facts, n));
+    EXPECT_EQ(cost::received_bytes(Method::kAllgatherv, facts, n), cost::allgatherv(facts, n));
+    EXPECT_EQ(cost::received_bytes(Method::kReduceRows, facts, n), cost::reduce_rows(facts, n));
+    EXPECT_EQ(cost::received_bytes(Method::kMadeDense, facts, n), cost::made_dense(facts, n));
+    EXPECT_EQ(cost::received_bytes(Method::kPushPull, facts, n), cost::push_pull(facts, n));
+  }
+}
+
+// Given independent uniform rows, expect no replicated method under the bound, and allgatherv to
+// beat reduce_rows exactly when u/s > N-1 (DESIGN section 9).
+TEST(Cost, BoundAndCrossoverOfReplicatedRows) {
+  const double rows = 10'000;
+  for (uint32_t n = 2; n <= 64; ++n) {
+    for (const double density : {1e-4, 0.01, 0.1, 0.5, 0.9, 1.0}) {
+      const double s = rows * density;
+      const double u = rows * (1 - std::pow(1 - density, n));
+      const VariableFacts facts = sparse(10'000, 8, s, u, s);
+      const double slack = 1 - 1e-12;
+      EXPECT_GE(cost::allgatherv(facts, n), slack * cost::replicated_bound(facts, n));
+      EXPECT_GE(cost::reduce_rows(facts, n), slack * cost::replicated_bound(facts, n));
+      if (std::abs(u / s - (n - 1)) < 1e-9) continue;
+      EXPECT_EQ(cost::allgatherv(facts, n) < cost::reduce_rows(facts, n), u / s > n - 1)
+          << n << " hosts, density " << density;
+    }
+  }
+}
+
+TEST(Cost, OneHostCountsItsRanks) {
+  EXPECT_EQ(cost::counted_parties({.hosts = 4, .ranks = 8}), 4u);
+  EXPECT_EQ(cost::counted_parties({.hosts = 1, .ranks = 8}), 8u);
+  EXPECT_EQ(cost::counted_parties({.hosts = 1, .ranks = 1}), 1u);
+  EXPECT_THROW(cost::counted_parties({.hosts = 0, .ranks = 0}), InternalError);
+  EXPECT_THROW(cost::counted_parties({.hosts = 4, .ranks = 3}), InternalError);
+}
+
+TEST(Cost, FormulasInWords) {
+  const VariableFacts facts = sparse(100'000, 64, 812, 2755.4, 900);
+  const TopologyFacts hosts = {.hosts = 4, .ranks = 8};
+  EXPECT_EQ(cost::formula(Method::kAllgatherv, facts, hosts), "3 hosts x 812 rows x 260 bytes");
+  EXPECT_EQ(cost::formula(Method::kReduceRows, facts, hosts),
+            "3/4 x (812 touched + 2755.4 union rows) x 260 bytes");
+  EXPECT_EQ(cost::formula(Method::kMadeDense, facts, hosts), "2 x 3/4 x 100000 rows x 256 bytes");
+  EXPECT_EQ(cost::formula(Method::kPushPull, facts, hosts),
+            "3/4 x ((812 pushed + 900 pulled rows) x 256 bytes + 900 ids x 4 bytes)");
+  EXPECT_EQ(cost::formula(Method::kAllgatherv, facts, {.hosts = 2, .ranks = 2}),
+            "1 host x 812 rows x 260 bytes");
+  EXPECT_EQ(cost::formula(Method::kAllgatherv, facts, {.hosts = 1, .ranks = 4}),
+            "3 ranks x 812 rows x 260 bytes, between ranks in shared memory, nothing on the wire");
+  EXPECT_EQ(cost::formula(Method::kAllgatherv, facts, {.hosts = 1, .ranks = 1}),
+            "one rank, nothing moves");
+}
+
+TEST(Cost, Figures) {
+  EXPECT_EQ(cost::figure(0), "0");
+  EXPECT_EQ(cost::figure(812), "812");
+  EXPECT_EQ(cost::figure(812.04), "812");
+  EXPECT_EQ(cost::figure(2755.36), "2755.4");
+  EXPECT_EQ(cost::figure(1e6 + 0.4), "1000000");
+  EXPECT_EQ(cost::figure(0.3), "0.3");
+}
+
+}  // namespace
+}  // namespace parallax

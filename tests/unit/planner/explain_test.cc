@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/explain.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+
+namespace parallax {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr TopologyFacts kFourByTwo = {.hosts = 4, .ranks = 8};
+
+VariableFacts embedding(bool is_measured = true) {
+  VariableFacts facts;
+  facts.name = "embedding";
+  facts.rows = 100'000;
+  facts.row_elements = 64;
+  facts.tag = PARALLAX_SPARSE;
+  facts.managed = true;
+  facts.ids_declared = true;
+  facts.measured = is_measured;
+  facts.touched_rows_per_host = 812;
+  facts.union_rows = 2'700;
+  facts.pulled_rows_per_host = 812;
+  return facts;
+}
+
+VariableFacts weights(bool managed) {
+  VariableFacts facts;
+  facts.name = "weights";
+  facts.rows = 256;
+  facts.row_elements = 64;
+  facts.managed = managed;
+  return facts;
+}
+
+Json explained(const std::vector<VariableFacts>& facts, parallax_plan_mode_t mode, bool settled,
+               const TopologyFacts& topology = kFourByTwo) {
+  const Plan plan =
+      settled ? settled_plan(facts, topology, mode) : initial_plan(facts, topology, mode);
+  return Json::parse(explain_json(facts, topology, mode, plan, settled));
+}
+
+Json way(const Json& variable, const std::string& method) {
+  for (const Json& alternative : variable["alternatives"]) {
+    if (alternative["method"] == method) return alternative;
+  }
+  return {};
+}
+
+TEST(Explain, JsonHasTheFormOfItsHeader) {
+  const Json json =
+      explained({embedding(), weights(true), weights(false)}, PARALLAX_PLAN_AUTO, true);
+  EXPECT_EQ(json["mode"], "auto");
+  EXPECT_EQ(json["settled"], true);
+  EXPECT_EQ(json["hosts"], 4);
+  EXPECT_EQ(json["ranks"], 8);
+  ASSERT_EQ(json["variables"].size(), 3u);
+  for (const Json& variable : json["variables"]) {
+    for (const char* key : {"name", "rows", "row_elements", "tag", "placement", "method", "why",
+                            "measured", "alternatives"}) {
+      EXPECT_TRUE(variable.contains(key)) << key;
+    }
+    size_t chosen = 0;
+    for (const Json& alternative : variable["alternatives"]) {
+      EXPECT_TRUE(alternative["predicted_bytes_per_host"].is_number_unsigned());
+      EXPECT_FALSE(alternative["why"].get<std::string>().empty());
+      if (!alternative["chosen"].get<bool>()) continue;
+      ++chosen;
+      EXPECT_EQ(alternative["method"], variable["method"]);
+      EXPECT_EQ(alternative["placement"], variable["placement"]);
+      EXPECT_EQ(alternative["why"], variable["why"]);
+    }
+    EXPECT_EQ(chosen, 1u);
+  }
+  EXPECT_EQ(json["variables"][0]["placement"], "sharded");
+  EXPECT_EQ(json["variables"][0]["tag"], "sparse");
+  EXPECT_EQ(json["variables"][0]["measured"]["touched_rows_per_host"], 812);
+  EXPECT_EQ(json["variables"][0]["measured"]["union_rows"], 2'700);
+  EXPECT_DOUBLE_EQ(json["variables"][0]["measured"]["density"], 0.00812);
+  EXPECT_TRUE(json["variables"][1]["measured"].is_null());
+  EXPECT_EQ(json["variables"][1]["tag"], "auto");
+  EXPECT_EQ(json["variables"][2]["placement"], "framework");
+  EXPECT_EQ(json["variables"][2]["alternatives"].size(), 1u);
+}
+
+TEST(Explain, LosersSayByHowMuch) {
+  const Json variable = explained({embedding()}, PARALLAX_PLAN_AUTO, true)["variables"][0];
+  EXPECT_EQ(variable["why"],
+            "fewest bytes of 4 ways: 3/4 x ((812 pushed + 812 pulled rows) x 256 bytes + 812 ids x "
+            "4 bytes)");
+  EXPECT_EQ(way(variable, "push_pull")["predicted_bytes_per_host"], 314'244);
+  EXPECT_EQ(way(variable, "allgatherv")["predicted_bytes_per_host"], 633'360);
+  EXPECT_EQ(way(variable, "allgatherv")["why"],
+            "allgatherv would receive 2.02x the bytes: 3 hosts x 812 rows x 260 bytes");
+  EXPECT_EQ(way(variable, "made_dense")["why"],
+            "made_dense would receive 122x the bytes: 2 x 3/4 x 100000 rows x 256 bytes");
+}
+
+TEST(Explain, PinsAreNamed) {
+  const Json ar = explained({embedding()}, PARALLAX_PLAN_AR, true)["variables"][0];
+  EXPECT_EQ(ar["method"], "allgatherv");
+  EXPECT_EQ(way(ar, "push_pull")["why"],
+            "excluded by plan mode ar; push_pull would receive 0.50x the bytes: 3/4 x ((812 pushed "
+            "+ 812 pulled rows) x 256 bytes + 812 ids x 4 bytes)");
+  const Json ps = explained({weights(true)}, PARALLAX_PLAN_PS, true)["variables"][0];
+  EXPECT_EQ(ps["why"],
+            "the only way that plan mode ps allows where its slices carry every row: 2 x 3/4 x 256 "
+            "rows x 256 bytes");
+  EXPECT_EQ(way(ps, "allreduce")["why"],
+            "excluded by plan mode ps; allreduce would receive 1.000x the bytes: 2 x 3/4 x 256 "
+            "rows x 256 bytes");
+}
+
+TEST(Explain, TiesAndNearTiesSaySo) {
+  const Json tie = explained({weights(true)}, PARALLAX_PLAN_AUTO, true)["variables"][0];
+  EXPECT_EQ(way(tie, "push_pull")["why"],
+            "push_pull would receive 1.000x the bytes: 2 x 3/4 x 256 rows x 256 bytes; a tie, so "
+            "the initial choice stays");
+  VariableFacts full = embedding();
+  full.touched_rows_per_host = full.union_rows = full.pulled_rows_per_host = 100'000;
+  const Json near = explained({full}, PARALLAX_PLAN_AUTO, true)["variables"][0];
+  EXPECT_EQ(near["method"], "push_pull");
+  EXPECT_EQ(near["why"],
+            "the initial choice, and within 1% of the fewest bytes: 3/4 x ((100000 pushed + 100000 "
+            "pulled rows) x 256 bytes + 100000 ids x 4 bytes)");
+  EXPECT_EQ(way(near, "made_dense")["why"],
+            "made_dense would receive 0.992x the bytes: 2 x 3/4 x 100000 rows x 256 bytes; within "
+            "1%, so the initial choice stays");
+}
+
+TEST(Explain, UnmeasuredIsNull) {
+  for (const bool settled : {false, true}) {
+    const Json variable =
+        explained({embedding(false)}, PARALLAX_PLAN_AUTO, settled)["variables"][0];
+    EXPECT_TRUE(variable["measured"].is_null());
+    EXPECT_TRUE(way(variable, "allgatherv")["predicted_bytes_per_host"].is_null());
+    EXPECT_EQ(way(variable, "made_dense")["predicted_bytes_per_host"], 38'400'000);
+    EXPECT_EQ(way(variable, "allgatherv")["why"],
+              "allgatherv cannot be predicted until rows are measured");
+    EXPECT_EQ(variable["why"], settled
+                                   ? "by form, since nothing was measured: its slices carry row ids"
+                                   : "by form, until rows are measured: its slices carry row ids");
+  }
+}
+
+TEST(Explain, UnusedSaysSo) {
+  VariableFacts unused = embedding();
+  unused.touched_rows_per_host = unused.union_rows = unused.pulled_rows_per_host = 0;
+  const Json variable = explained({unused}, PARALLAX_PLAN_AUTO, true)["variables"][0];
+  EXPECT_EQ(variable["why"], "never pulled nor pushed, so the initial choice stays");
+  EXPECT_EQ(way(variable, "made_dense")["why"], "made_dense would receive nothing either");
+}
+
+TEST(Explain, OneHostSaysThatNothingIsOnTheWire) {
+  const Json variable =
+      explained({embedding()}, PARALLAX_PLAN_AUTO, true, {.hosts = 1, .ranks = 4})["variables"][0];
+  for (const Json& alternative : variable["alternatives"]) {
+    const std::string why = alternative["why"];
+    EXPECT_NE(why.find("between ranks in shared memory, nothing on the wire"), std::string::npos)
+        << why;
+  }
+  const Json alone =
+      explained({embedding()}, PARALLAX_PLAN_AUTO, true, {.hosts = 1, .ranks = 1})["variables"][0];
+  EXPECT_EQ(way(alone, "allgatherv")["why"],
+            "allgatherv would receive 0 bytes: one rank, nothing moves");
+}
+
+// Given a plan that the figures no longer favour, expect the plan in force to be explained, not
+// another one.
+TEST(Explain, ThePlanGivenIsThePlanExplained) {
+  const std::vector<VariableFacts> facts = {embedding()};
+  const Plan plan = {{Placement::kMirrored, Method::kReduceRows}};
+  const Json json = Json::parse(explain_json(facts, kFourByTwo, PARALLAX_PLAN_AUTO, plan, true));
+  const Json& variable = json["variables"][0];
+  EXPECT_EQ(variable["method"], "reduce_rows");
+  EXPECT_EQ(variable["why"], "the plan in force; the figures now favour push_pull");
+  const std::string why = way(variable, "push_pull")["why"];
+  EXPECT_NE(why.find("; the plan in force stays"), std::string::npos) << why;
+  EXPECT_THROW(explain_json(facts, kFourByTwo, PARALLAX_PLAN_AUTO, Plan{}, true), InternalError);
+}
+
+TEST(Explain, NamesThatAreNotUtf8AreRepaired) {
+  VariableFacts facts = weights(true);
+  facts.name = "\"quoted\"\n\xff";
+  const Json json = explained({facts}, PARALLAX_PLAN_AUTO, true);
+  EXPECT_EQ(json["variables"][0]["name"], "\"quoted\"\n\xef\xbf\xbd");
+}
+
+TEST(Explain, NoVariables) {
+  EXPECT_EQ(explained({}, PARALLAX_PLAN_HYBRID, false)["variables"], Json::array());
+}
+
+TEST(Explain, Table) {
+  const std::vector<VariableFacts> facts = {embedding(), weights(true), embedding(false)};
+  const Plan plan = settled_plan(facts, kFourByTwo, PARALLAX_PLAN_AUTO);
+  const std::string table = explain_table(facts, kFourByTwo, PARALLAX_PLAN_AUTO, plan, true);
+  EXPECT_EQ(table.substr(0, table.find('\n')), "plan auto, settled; hosts 4, ranks 8");
+  EXPECT_NE(table.find("embedding  sharded    push_pull             314244  fewest bytes"),
+            std::string::npos)
+      << table;
+  EXPECT_NE(table.find("  not      mirrored   allgatherv            633360  allgatherv would"),
+            std::string::npos)
+      << table;
+  EXPECT_NE(table.find("  not      mirrored   allgatherv                 ?  allgatherv cannot"),
+            std::string::npos)
+      << table;
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 2 + 4 + 2 + 4);
+}
+
+}  // namespace
+}  // namespace parallax

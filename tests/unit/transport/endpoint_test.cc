@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Endpoint: what is encoded comes back; nothing else is believed.
+#include "transport/endpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "base/check.h"
+
+namespace parallax {
+namespace {
+
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+Endpoint sample() {
+  Endpoint endpoint;
+  endpoint.version = PARALLAX_VERSION_MAJOR * 10000 + PARALLAX_VERSION_MINOR * 100 +
+                     PARALLAX_VERSION_PATCH;
+  endpoint.rank = 77;
+  endpoint.job = 0xfedcba9876543210;
+  endpoint.pid = 4711;
+  endpoint.host = "gpu03";
+  endpoint.machine = "boot/net:[1]";
+  endpoint.shm_address = "parallax-0123";
+  endpoint.ucx_address = std::string("\0\1\xff bytes", 9);
+  return endpoint;
+}
+
+TEST(Endpoint, round_trip) {
+  const Endpoint in = sample();
+  Endpoint out;
+  const Status status = decode_endpoint(bytes_of(encode_endpoint(in)), &out);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(out.version, in.version);
+  EXPECT_EQ(out.rank, in.rank);
+  EXPECT_EQ(out.job, in.job);
+  EXPECT_EQ(out.pid, in.pid);
+  EXPECT_EQ(out.host, in.host);
+  EXPECT_EQ(out.machine, in.machine);
+  EXPECT_EQ(out.shm_address, in.shm_address);
+  EXPECT_EQ(out.ucx_address, in.ucx_address);
+}
+
+TEST(Endpoint, largest_fields_fit_and_larger_ones_are_a_bug) {
+  Endpoint in = sample();
+  in.host.assign(127, 'h');
+  in.machine.assign(127, 'm');
+  in.shm_address.assign(107, 's');
+  in.ucx_address.assign(3072, 'u');
+  const std::string blob = encode_endpoint(in);
+  EXPECT_LE(blob.size(), kEndpointBytesMax);
+  Endpoint out;
+  EXPECT_TRUE(decode_endpoint(bytes_of(blob), &out).ok());
+  in.ucx_address += 'u';
+  EXPECT_THROW(encode_endpoint(in), InternalError);
+}
+
+TEST(Endpoint, another_version_is_refused_by_name) {
+  Endpoint in = sample();
+  in.version = 20304;
+  Endpoint out;
+  const Status status = decode_endpoint(bytes_of(encode_endpoint(in)), &out);
+  EXPECT_EQ(status.code(), PARALLAX_MISMATCH);
+  EXPECT_NE(status.message().find("rank 77 (host gpu03) runs libparallax 2.3.4"),
+            std::string::npos)
+      << status.message();
+}
+
+TEST(Endpoint, every_cut_and_every_tail_is_refused) {
+  const std::string blob = encode_endpoint(sample());
+  Endpoint out;
+  for (size_t bytes = 0; bytes < blob.size(); ++bytes) {
+    const Status status = decode_endpoint(bytes_of(blob.substr(0, bytes)), &out);
+    EXPECT_EQ(status.code(), PARALLAX_IO) << bytes;
+    EXPECT_FALSE(status.message().empty());
+  }
+  EXPECT_EQ(decode_endpoint(bytes_of(blob + '\0'), &out).code(), PARALLAX_IO);
+  EXPECT_EQ(decode_endpoint(bytes_of(std::string(5000, 'x')), &out).code(), PARALLAX_IO);
+}
+
+TEST(Endpoint, random_bytes_and_mutations_never_pass_as_more_than_they_are) {
+  constexpr uint32_t kSeed = 20240607;
+  std::mt19937 random(kSeed);
+  const std::string good = encode_endpoint(sample());
+  Endpoint out;
+  for (int i = 0; i < 20000; ++i) {
+    std::string blob = good;
+    if (i % 2 == 0) {
+      blob.resize(random() % 300);
+      for (char& c : blob) c = static_cast<char>(random());
+    } else {
+      for (uint32_t flips = 1 + random() % 4; flips > 0; --flips) {
+        blob[random() % blob.size()] = static_cast<char>(random());
+      }
+    }
+    const Status status = decode_endpoint(bytes_of(blob), &out);
+    if (status.ok()) {
+      EXPECT_EQ(encode_endpoint(out), blob) << "seed " << kSeed << ", round " << i;
+    } else {
+      EXPECT_FALSE(status.message().empty());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace parallax

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ring: wrap, room, flags; and that whatever a peer writes into the shared part is refused, never
+// believed.
+#include "transport/shm/ring.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <random>
+
+#include "unit/transport/conformance.h"
+
+namespace parallax {
+namespace {
+
+class Ring : public ::testing::Test {
+ protected:
+  Ring() : data_(kRingBytesMin), producer_(&header_, data_.data(), data_.size()),
+           consumer_(&header_, data_.data(), data_.size()) {}
+
+  bool write(uint64_t sequence, size_t bytes) {
+    const auto message = conformance::make_message(0, sequence, bytes);
+    const Segment segment{message.data(), bytes};
+    return producer_.write({&segment, 1}, bytes);
+  }
+  RingConsumer::Next next() { return consumer_.next(&view_); }
+  void expect(uint64_t sequence, size_t bytes) {
+    ASSERT_EQ(next(), RingConsumer::Next::kMessage);
+    const auto message = conformance::make_message(0, sequence, bytes);
+    ASSERT_EQ(view_.size(), bytes);
+    EXPECT_TRUE(std::equal(view_.begin(), view_.end(), message.begin()));
+  }
+
+  RingHeader header_{};
+  std::vector<std::byte> data_;
+  RingProducer producer_;
+  RingConsumer consumer_;
+  std::span<const std::byte> view_;
+};
+
+TEST_F(Ring, wraps_at_every_size) {
+  uint64_t sequence = 0;
+  for (size_t round = 0; round < 4000; ++round) {
+    const size_t bytes = round * 7919 % (kShmMessageBytesMax + 1);
+    ASSERT_TRUE(producer_.has_room());
+    write(sequence, bytes);
+    expect(sequence, bytes);
+    consumer_.release();
+    ++sequence;
+  }
+  EXPECT_EQ(next(), RingConsumer::Next::kEmpty);
+}
+
+TEST_F(Ring, fills_up_and_recovers_anywhere) {
+  for (size_t bytes : {size_t{0}, size_t{1}, size_t{4096}, kShmMessageBytesMax}) {
+    uint64_t written = 0;
+    uint64_t taken = 0;
+    for (int round = 0; round < 200; ++round) {
+      while (producer_.has_room()) write(written++, bytes);
+      ASSERT_GT(written, taken);
+      for (int i = 0; i < 3 && taken < written; ++i) {
+        expect(taken++, bytes);
+        consumer_.release();
+      }
+    }
+    while (taken < written) {
+      expect(taken++, bytes);
+      consumer_.release();
+    }
+  }
+}
+
+TEST_F(Ring, rings_once_per_sleep) {
+  EXPECT_FALSE(write(0, 10));
+  EXPECT_FALSE(consumer_.sleep_until_message()) << "there is a message";
+  consumer_.stay_awake();
+  expect(0, 10);
+  consumer_.release();
+  EXPECT_TRUE(consumer_.sleep_until_message());
+  EXPECT_TRUE(write(1, 10));
+  EXPECT_FALSE(write(2, 10));
+}
+
+TEST_F(Ring, wakes_the_producer_when_any_message_fits) {
+  uint64_t written = 0;
+  while (producer_.has_room()) write(written++, kShmMessageBytesMax);
+  EXPECT_TRUE(producer_.sleep_until_room());
+  bool woken = false;
+  for (uint64_t taken = 0; taken < written; ++taken) {
+    expect(taken, kShmMessageBytesMax);
+    if (consumer_.release()) {
+      EXPECT_FALSE(woken);
+      woken = true;
+      EXPECT_TRUE(producer_.has_room());
+    }
+  }
+  EXPECT_TRUE(woken);
+}
+
+TEST_F(Ring, refuses_positions_out_of_range) {
+  for (const uint64_t tail : {uint64_t{4}, uint64_t{kRingBytesMin + 8}, ~uint64_t{7}}) {
+    header_.tail = tail;
+    RingConsumer consumer(&header_, data_.data(), data_.size());
+    EXPECT_EQ(consumer.next(&view_), RingConsumer::Next::kCorrupt) << tail;
+    EXPECT_EQ(consumer.next(&view_), RingConsumer::Next::kCorrupt) << "it stays corrupt";
+    EXPECT_NE(consumer.corruption(), nullptr);
+  }
+  while (producer_.has_room()) write(0, kShmMessageBytesMax);
+  header_.head = 1 << 30;
+  EXPECT_FALSE(producer_.has_room());
+  EXPECT_TRUE(producer_.corrupt());
+  header_.head = 0;
+  EXPECT_FALSE(producer_.has_room()) << "it stays corrupt";
+}
+
+// Given rings of random bytes and mutated good ones, expect every view to lie inside the ring.
+TEST_F(Ring, believes_no_garbage) {
+  constexpr uint32_t kSeed = 4711;
+  std::mt19937 random(kSeed);
+  int corrupt = 0;
+  for (int round = 0; round < 3000; ++round) {
+    header_.tail = 0;
+    header_.head = 0;
+    RingProducer producer(&header_, data_.data(), data_.size());
+    RingConsumer consumer(&header_, data_.data(), data_.size());
+    for (int i = 0; i < 20; ++i) {
+      const auto message = conformance::make_message(0, static_cast<uint64_t>(i), random() % 300);
+      const Segment segment{message.data(), message.size()};
+      producer.write({&segment, 1}, message.size());
+    }
+    for (int flips = 0; flips < 6; ++flips) {
+      data_[random() % 2000] = static_cast<std::byte>(random());
+    }
+    if (round % 3 == 0) header_.tail = header_.tail + 8 * (random() % 100);
+    for (int i = 0; i < 1000; ++i) {
+      std::span<const std::byte> view;
+      const RingConsumer::Next next = consumer.next(&view);
+      if (next != RingConsumer::Next::kMessage) {
+        corrupt += next == RingConsumer::Next::kCorrupt;
+        break;
+      }
+      ASSERT_GE(view.data(), data_.data());
+      ASSERT_LE(view.data() + view.size(), data_.data() + data_.size()) << "seed " << kSeed;
+      consumer.release();
+    }
+  }
+  EXPECT_GT(corrupt, 300);
+}
+
+}  // namespace
+}  // namespace parallax
