@@ -23,12 +23,12 @@ struct Experiment {
   std::string out;  // the JSON to write
   uint32_t world = 1;
   uint64_t seed = 1;
-  uint32_t steps = 200;
+  uint32_t steps = 300;
   std::string rule_name = "adagrad";
   std::string reduction_name = "world";
   double learning_rate = 0.1;
   double learning_rate_end = 0.02;  // reached linearly at decay_steps, held from there on
-  uint32_t decay_steps = 200;
+  uint32_t decay_steps = 300;
   double clip_norm = 0.25;
   double initial_accumulator = 0;
   uint64_t evaluate_positions = 1024;  // in each part of the corpus; 0: none

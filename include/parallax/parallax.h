@@ -147,8 +147,9 @@ PARALLAX_API parallax_status_t parallax_commit(parallax_job_t *job);
  * `reason` (may be NULL). Does not block. The job must still be closed. */
 PARALLAX_API parallax_status_t parallax_abort(parallax_job_t *job, const char *reason);
 
-/* Waits for all ranks to close, up to timeout_ms, then frees everything, whatever it returns;
- * requests not released die with it. NULL is OK. PEER_LOST and TIMEOUT name who did not come. */
+/* Waits for all ranks to close, up to timeout_ms, then frees everything, whatever it returns.
+ * Requests that are pending then complete with ABORTED; those not released may still be tested and
+ * released, nothing else. NULL is OK. PEER_LOST and TIMEOUT name who did not come. */
 PARALLAX_API parallax_status_t parallax_close(parallax_job_t *job);
 
 typedef struct parallax_job_info {

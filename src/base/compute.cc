@@ -39,6 +39,7 @@ void ThreadCompute::submit(ComputeJob& job) {
   {
     const std::lock_guard lock(mutex_);
     append(queue_head_, queue_tail_, job);
+    ++unfinished_;
   }
   queued_.notify_one();
 }
@@ -46,6 +47,11 @@ void ThreadCompute::submit(ComputeJob& job) {
 ComputeJob* ThreadCompute::take_done() {
   const std::lock_guard lock(mutex_);
   return take(done_head_, done_tail_);
+}
+
+void ThreadCompute::drain() {
+  std::unique_lock lock(mutex_);
+  idle_.wait(lock, [this] { return unfinished_ == 0; });
 }
 
 void ThreadCompute::work() {
@@ -58,6 +64,7 @@ void ThreadCompute::work() {
     job->run(*job);
     lock.lock();
     append(done_head_, done_tail_, *job);
+    if (--unfinished_ == 0) idle_.notify_all();
     lock.unlock();
     wake_();
     lock.lock();

@@ -30,6 +30,8 @@ class Compute {
   virtual void submit(ComputeJob& job) = 0;
   // A finished job, or null. Its done() is for the caller to run.
   virtual ComputeJob* take_done() = 0;
+  // Waits until no job is under way or queued. Blocks; for the end of the engine's life.
+  virtual void drain() = 0;
 };
 
 class InlineCompute final : public Compute {
@@ -40,6 +42,7 @@ class InlineCompute final : public Compute {
     (tail_ == nullptr ? head_ : tail_->next) = &job;
     tail_ = &job;
   }
+  void drain() override {}
   ComputeJob* take_done() override {
     ComputeJob* job = head_;
     if (job != nullptr) head_ = job->next;
@@ -59,6 +62,7 @@ class ThreadCompute final : public Compute {
   ~ThreadCompute() override;  // waits for jobs under way; those queued are dropped
   void submit(ComputeJob& job) override;
   ComputeJob* take_done() override;
+  void drain() override;
 
  private:
   void work();
@@ -69,6 +73,8 @@ class ThreadCompute final : public Compute {
   ComputeJob* queue_tail_ = nullptr;
   ComputeJob* done_head_ = nullptr;
   ComputeJob* done_tail_ = nullptr;
+  size_t unfinished_ = 0;  // queued or under way
+  std::condition_variable idle_;
   bool stopping_ = false;
   std::function<void()> wake_;
   std::vector<std::thread> threads_;

@@ -79,7 +79,12 @@ parallax_status_t parallax_abort(parallax_job_t* job, const char* reason) {
 parallax_status_t parallax_close(parallax_job_t* job) {
   if (job == nullptr) return PARALLAX_OK;
   const std::unique_ptr<parallax_job_t> closing(job);
-  return parallax::guarded("close", [&] { return closing->job->close(); });
+  return parallax::guarded("close", [&] {
+    const Status status = closing->job->close();
+    // Requests not released yet keep what they stand in; the last one's release frees it.
+    if (!closing->job->abandon()) [[maybe_unused]] parallax::Job* kept = closing->job.release();
+    return status;
+  });
 }
 
 parallax_status_t parallax_query(parallax_job_t* job, parallax_job_info_t* info) {

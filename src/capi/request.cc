@@ -161,8 +161,11 @@ parallax_status_t parallax_request_release(parallax_request_t* request) {
   if (request == nullptr) return PARALLAX_OK;
   return parallax::guarded("release", [&] {
     Request* released = parallax::from_c(request);
-    return parallax::job_of(*released).progress().call(
-        [&](Engine& engine) { return engine.release(released); });
+    parallax::Job* job = &parallax::job_of(*released);
+    bool last = false;
+    const Status status = job->release(released, &last);
+    if (last) delete job;  // it was closed before
+    return status;
   });
 }
 

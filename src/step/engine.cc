@@ -328,16 +328,28 @@ void Engine::fail(Status failure, SectionKind notice, uint32_t culprit) {
   for (const uint32_t neighbour : membership_.neighbours()) {
     outbox_.send_bytes(neighbour, header, std::as_bytes(std::span(sentence)));
   }
+  finish_unborrowed(failure_);
+}
+
+// All but those of active_, whose buffers a job may still be reading.
+void Engine::finish_unborrowed(const Status& status) {
   for (Request** request : {&commit_request_, &close_request_}) {
-    if (*request != nullptr) finish_request(*request, failure_);
+    if (*request != nullptr) finish_request(*request, status);
     *request = nullptr;
   }
-  for (Request* request : pulls_) finish_request(request, failure_);
+  for (Request* request : pulls_) finish_request(request, status);
   pulls_.clear();
   for (Step& step : steps_) {
-    if (step.end != nullptr) finish_request(step.end, failure_);
+    if (step.end != nullptr) finish_request(step.end, status);
     step.end = nullptr;
   }
+}
+
+void Engine::complete_all() {
+  const Status closed(PARALLAX_ABORTED, "the job was closed while this request was pending");
+  finish_unborrowed(closed);
+  for (Request* request : active_) finish_request(request, closed);
+  active_.clear();
 }
 
 void Engine::abort(const std::string& reason) {

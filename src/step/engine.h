@@ -100,6 +100,9 @@ class Engine final : private Receiver, private OutboxObserver {
   void cancel(Request& request);
   Status release(Request* request);  // STATE while pending
 
+  // The job is over: what is still pending completes with ABORTED.
+  void complete_all();
+
   // What a pending request waits for: the sentence of its timeout.
   std::string describe_missing(const Request& request) const;
 
@@ -117,6 +120,7 @@ class Engine final : private Receiver, private OutboxObserver {
   std::string stats_json() const;
   // Times that anything had to grow after commit; 0 in steady state.
   uint64_t growth_count() const { return growth_count_ + outbox_.growth_count(); }
+  uint32_t outstanding_requests() const { return outstanding_requests_; }
   // Nothing is left to send; asked before the transport is torn down.
   bool flushed() const { return outbox_.idle(); }
 
@@ -185,6 +189,7 @@ class Engine final : private Receiver, private OutboxObserver {
   void check_leases(int64_t now_ns);
   void lose(uint32_t rank, const std::string& why);
   void fail(Status failure, SectionKind notice, uint32_t culprit);
+  void finish_unborrowed(const Status& status);
   void advance();
   std::string rank_name(uint32_t rank) const;
   std::string rank_names(std::span<const uint32_t> ranks) const;

@@ -271,10 +271,39 @@ Status Job::close() {
   } else if (status.ok()) {
     status = request->status;
   }
+  if (request != nullptr && request->done()) {
+    bool last = false;
+    const Status released = release(request, &last);
+    if (status.ok()) status = released;
+  }
   flush(std::min(deadline_ns, clock_.now_ns() + kFlushNs));
   progress_->stop();
+  compute_->drain();
+  const Status completed = progress_->call([](Engine& engine) {
+    engine.complete_all();
+    return Status();
+  });
+  if (status.ok()) status = completed;
   const Status finished = rendezvous_->finish();
   return status.ok() ? finished : status;
+}
+
+bool Job::abandon() {
+  bool empty = true;
+  const Status status = progress_->call([&](Engine& engine) {
+    abandoned_ = true;
+    empty = engine.outstanding_requests() == 0;
+    return Status();
+  });
+  return status.ok() && empty;
+}
+
+Status Job::release(Request* request, bool* last) {
+  return progress_->call([&](Engine& engine) {
+    const Status status = engine.release(request);
+    *last = abandoned_ && engine.outstanding_requests() == 0;
+    return status;
+  });
 }
 
 std::string Job::topology_report() const {

@@ -37,8 +37,12 @@ class Job {
   int64_t timeout_ns() const { return timeout_ns_; }
   const Clock& clock() const { return clock_; }
 
-  // Waits for every rank to close; afterwards only destruction is left.
+  // Waits for every rank to close. Afterwards the job may only release requests and be destroyed.
   Status close();
+  // The handle is gone; the last request to be released takes the job along. True if none is left.
+  bool abandon();
+  // Releases one; true if the job is abandoned and that was its last.
+  Status release(Request* request, bool* last);
   // Hosts, this machine, transports, as JSON. Asks the kernel: tens of milliseconds.
   std::string topology_report() const;
 
@@ -65,6 +69,7 @@ class Job {
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<Compute> compute_;
   std::unique_ptr<Engine> engine_;
+  bool abandoned_ = false;  // guarded by the baton
 };
 
 }  // namespace parallax

@@ -95,7 +95,8 @@ TEST(UcxTransport, drops_a_rank_not_connected) {
   Recorder at_zero;
   Recorder at_one;
   ASSERT_TRUE(one->connect(0, zero->address()).ok());
-  ASSERT_TRUE(send_one(*one, 0, conformance::make_message(1, 0, 10)).ok());
+  const auto message = conformance::make_message(1, 0, 10);
+  ASSERT_TRUE(send_one(*one, 0, message).ok());
   EXPECT_TRUE(poll_until({{zero.get(), &at_zero}, {one.get(), &at_one}},
                          [&] { return zero->stats().strangers_dropped == 1; }));
   EXPECT_TRUE(at_zero.received.empty());

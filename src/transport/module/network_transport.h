@@ -17,7 +17,7 @@ struct NetworkOptions {
   uint32_t rank = 0;
   uint32_t world = 0;
   std::string net_device;  // "lo", "eth0", "mlx5_0:1"; empty: the network library's own choice
-  std::string transports;  // the library's names, "tcp,self"; empty: by the device
+  std::string transports;  // the library's names, "tcp"; empty: by the device
   size_t message_bytes_max = 0;  // 0: the transport's default; the same on every rank
 };
 
@@ -38,7 +38,7 @@ class NetworkTransport : public Transport {
   // direction. Messages of ranks that were not recorded are strangers'. Once per rank. INVALID.
   virtual Status connect(uint32_t rank, const std::string& address) = 0;
 
-  // "tcp,self on lo": for reports.
+  // "tcp on lo": for reports.
   virtual std::string description() const = 0;
 
   virtual NetworkStats stats() const = 0;

@@ -32,10 +32,12 @@ bool is_rdma_device(const std::string& device) {
 }
 
 // Shared memory is never among them: where only the network namespace is separate, UCX would take
-// it between "hosts", and a blocked receiver would not wake. Inside a host we have our own.
+// it between "hosts", and a blocked receiver would not wake. Inside a host we have our own. Nor is
+// "self": nobody sends to itself, and with it a worker whose interface is down opens all the same,
+// with an address at which no peer can reach it.
 std::string transports_for(const NetworkOptions& options) {
   if (!options.transports.empty()) return options.transports;
-  return is_rdma_device(options.net_device) ? "rc,self" : "tcp,self";
+  return is_rdma_device(options.net_device) ? "rc" : "tcp";
 }
 
 // The user's UCX_TLS and UCX_NET_DEVICES win over ours: they know the machine. The rest is what the

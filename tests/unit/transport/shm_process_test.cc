@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
+#include <barrier>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -283,24 +283,31 @@ TEST_F(ShmProcess, corrupt_memory_loses_the_peer_and_nothing_else) {
   }
 }
 
-// Connects rank 0 and 1, each in a thread that runs before descriptors become few (starting one
-// may need some). What they answered.
+// Connects rank 0 and 1, each in a thread that starts before descriptors become few and ends after,
+// since UBSan's checks of virtual calls need some. What they answered.
 std::array<Status, 2> connect_with_few_descriptors(rlim_t descriptors) {
   std::array<Status, 2> answers;
   std::array<std::unique_ptr<ShmTransport>, 2> ranks;
-  std::atomic<bool> go{false};
-  std::atomic<int> made{0};
-  const auto run = [&](uint32_t rank) {
-    while (!go) std::this_thread::yield();
+  std::barrier few_from_here(3);
+  std::barrier made(2);
+  std::barrier few_until_here(3);
+  const auto connect = [&](uint32_t rank) {
     answers[rank] = ShmTransport::create({.rank = rank, .clock = &kClock}, &ranks[rank]);
-    ++made;
-    while (made < 2) std::this_thread::yield();
+    made.arrive_and_wait();
     if (!answers[0].ok() || !answers[1].ok()) return;
     Endpoint peer;
     peer.rank = 1 - rank;
     peer.host = "here";
     peer.shm_address = ranks[1 - rank]->address();
+    made.arrive_and_wait();  // nobody looks at answers[] any more
     answers[rank] = ranks[rank]->connect_all({&peer, 1}, 5, in_ms(3000));
+  };
+  const auto run = [&](uint32_t rank) {
+    few_from_here.arrive_and_wait();
+    few_from_here.arrive_and_wait();
+    connect(rank);
+    few_until_here.arrive_and_wait();
+    few_until_here.arrive_and_wait();
   };
   std::thread zero(run, 0);
   std::thread one(run, 1);
@@ -308,11 +315,14 @@ std::array<Status, 2> connect_with_few_descriptors(rlim_t descriptors) {
   ::getrlimit(RLIMIT_NOFILE, &before);
   rlimit few = before;
   few.rlim_cur = descriptors;
+  few_from_here.arrive_and_wait();  // both threads run
   ::setrlimit(RLIMIT_NOFILE, &few);
-  go = true;
+  few_from_here.arrive_and_wait();
+  few_until_here.arrive_and_wait();
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  few_until_here.arrive_and_wait();
   zero.join();
   one.join();
-  ::setrlimit(RLIMIT_NOFILE, &before);
   return answers;
 }
 

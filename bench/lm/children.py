@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the programs of a run, shows their progress, and ends them whatever happens."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+POLL_SECONDS = 0.05
+GRACE_SECONDS = 2.0
+LAST_LINES = 12
+
+
+class ChildError(Exception):
+    """A child failed or passed its deadline; the message shows the last lines of each log."""
+
+
+class Progress:
+    """One line that is drawn over on a terminal; a line per quarter elsewhere."""
+
+    WIDTH = 28
+
+    def __init__(self, title, steps):
+        self.title, self.steps = title, max(steps, 1)
+        self.start = time.monotonic()
+        self.live = sys.stdout.isatty()
+        self.quarter = 0
+        self.drawn = 0.0
+
+    def show(self, step, loss):
+        now = time.monotonic()
+        if self.live:
+            if now - self.drawn < 0.1 and step < self.steps:
+                return
+            self.drawn = now
+            filled = self.WIDTH * step // self.steps
+            bar = "#" * filled + "." * (self.WIDTH - filled)
+            rate = step / max(now - self.start, 1e-9)
+            self._write(f"\r  {self.title:<22} [{bar}] {step}/{self.steps}  loss {loss:6.3f}"
+                        f"  {rate:5.1f} steps/s ")
+        elif step * 4 // self.steps > self.quarter:
+            self.quarter = step * 4 // self.steps
+            self._write(f"  {self.title:<22} step {step}/{self.steps}, loss {loss:.3f}, "
+                        f"{now - self.start:.1f} s\n")
+
+    def end(self, text):
+        head = "\r" if self.live else ""
+        tail = "\x1b[K\n" if self.live else "\n"
+        self._write(f"{head}  {self.title:<22} {text}, {time.monotonic() - self.start:.1f} s{tail}")
+
+    @staticmethod
+    def _write(text):
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+class Child:
+    """One process. Its output goes to a log; lines "progress STEP LOSS" also to `progress`."""
+
+    def __init__(self, command, log, progress=None):
+        self.log = log
+        self.command = command
+        with open(log, "wb") as errors:
+            errors.write((" ".join(command) + "\n").encode())
+            errors.flush()
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stderr=errors,
+                stdout=subprocess.PIPE if progress else errors)
+        self.reader = None
+        if progress:
+            self.reader = threading.Thread(target=self._read, args=(progress,), daemon=True)
+            self.reader.start()
+
+    def _read(self, progress):
+        with open(self.log, "ab") as log:
+            for line in self.process.stdout:
+                words = line.split()
+                if len(words) == 3 and words[0] == b"progress":
+                    progress.show(int(words[1]), float(words[2]))
+                else:
+                    log.write(line)
+
+    def last_lines(self):
+        if self.reader:
+            self.reader.join(timeout=1)
+        with open(self.log, "rb") as log:
+            lines = log.read().decode("utf-8", "replace").splitlines()
+        return "\n".join("    " + line for line in lines[1:][-LAST_LINES:])
+
+
+def end_all(children):
+    """Ends what still runs, politely first; each by its own process id."""
+    for signal_one in (lambda p: p.terminate(), lambda p: p.kill()):
+        running = [c.process for c in children if c.process.poll() is None]
+        for process in running:
+            signal_one(process)
+        deadline = time.monotonic() + GRACE_SECONDS
+        while any(p.poll() is None for p in running) and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+    for child in children:
+        if child.reader:
+            child.reader.join(timeout=1)
+
+
+def failure(what, children, labels):
+    parts = [what]
+    for child, label in zip(children, labels):
+        lines = child.last_lines()
+        code = child.process.poll()
+        if lines or code:
+            state = "was ended" if code is None or code < 0 else f"exit status {code}"
+            parts.append(f"  {label} ({state}), {child.log}:\n{lines}")
+    return ChildError("\n".join(parts))
+
+
+def run_all(title, commands, logs, labels, deadline_seconds, progress=None):
+    """Runs the commands side by side; the first one feeds the progress. Raises ChildError."""
+    children = []
+    try:
+        for i, (command, log) in enumerate(zip(commands, logs)):
+            children.append(Child(command, log, progress if i == 0 else None))
+        deadline = time.monotonic() + deadline_seconds
+        failed_at = None
+        while True:
+            codes = [child.process.poll() for child in children]
+            if all(code is not None for code in codes):
+                break
+            now = time.monotonic()
+            if failed_at is None and any(codes):
+                failed_at = now  # the others learn of it by themselves: their words are worth it
+            if failed_at is not None and now > failed_at + GRACE_SECONDS * 2:
+                break
+            if now > deadline:
+                end_all(children)
+                raise failure(f"{title}: not done after {deadline_seconds:.0f} s", children, labels)
+            time.sleep(POLL_SECONDS)
+        if any(child.process.poll() != 0 for child in children):
+            first = next(i for i, c in enumerate(children) if c.process.poll())
+            code = children[first].process.poll()
+            end_all(children)
+            raise failure(f"{title}: {labels[first]} failed first seen with status {code}",
+                          children, labels)
+    finally:
+        end_all(children)
+
+
+def make_folder(path):
+    os.makedirs(path, exist_ok=True)
+    return path

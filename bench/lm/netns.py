@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts as network namespaces: one per host, joined by a bridge in a namespace of its own."""
+
+import os
+import shutil
+import subprocess
+
+
+class NetworkError(Exception):
+    """The namespaces could not be made; the message says which command failed."""
+
+
+DEVICE = "eth0"  # inside every host
+
+
+class Namespaces:
+    """A context manager. Names carry the process id, so that several may run side by side."""
+
+    def __init__(self, hosts):
+        self.tag = f"plx{os.getpid() % 1000000}"
+        self.bridge = f"{self.tag}br"
+        self.hosts = [f"{self.tag}h{i}" for i in range(hosts)]
+        self.made = []
+
+    def __enter__(self):
+        if os.geteuid() != 0:
+            raise NetworkError("--netns needs root: it makes network namespaces. Run it with sudo, "
+                               "or without --netns")
+        if shutil.which("ip") is None:
+            raise NetworkError("--netns needs the command `ip` (Debian package iproute2)")
+        try:
+            self._make()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        # A namespace takes its interfaces, and a veth its other end, along.
+        for name in reversed(self.made):
+            subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
+        self.made = []
+
+    def _ip(self, *words, inside=None):
+        command = ["ip"] + (["-n", inside] if inside else []) + [str(word) for word in words]
+        result = subprocess.run(command, check=False, capture_output=True, text=True)
+        if result.returncode != 0:
+            raise NetworkError(f"`{' '.join(command)}` failed: {result.stderr.strip()}")
+
+    def _add(self, name):
+        self._ip("netns", "add", name)
+        self.made.append(name)
+        self._ip("link", "set", "lo", "up", inside=name)
+
+    def _make(self):
+        self._add(self.bridge)
+        self._ip("link", "add", "br0", "type", "bridge", inside=self.bridge)
+        self._ip("link", "set", "br0", "up", inside=self.bridge)
+        for i, name in enumerate(self.hosts):
+            self._add(name)
+            self._ip("link", "add", DEVICE, "type", "veth", "peer", "name", f"p{i}",
+                     "netns", self.bridge, inside=name)
+            self._ip("link", "set", f"p{i}", "master", "br0", "up", inside=self.bridge)
+            # 10.213/16 exists in these namespaces only.
+            self._ip("address", "add", f"10.213.{i // 250}.{i % 250 + 1}/16", "dev", DEVICE,
+                     inside=name)
+            self._ip("link", "set", DEVICE, "up", inside=name)
+
+    def command(self, host, command):
+        """`command`, run on the host of this index."""
+        return ["ip", "netns", "exec", self.hosts[host]] + command

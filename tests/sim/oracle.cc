@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+// The naive training. Formulas are those of parallax.h.
+#include "sim/oracle.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace parallax::simtest {
+namespace {
+
+constexpr double kUnit = 0x1p-24;        // rounding of one float operation
+constexpr uint64_t kRunElements = 256;   // a run of the norm's sum
+__extension__ typedef __float128 Wide;   // sums of doubles that do not round where it matters
+
+uint64_t mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+float initial(const parallax_variable_t& variable, uint64_t row, uint64_t column) {
+  if (variable.init == PARALLAX_INIT_CONSTANT) return variable.init_low;
+  const uint64_t bits =
+      mix(mix(variable.init_seed + 0x9e3779b97f4a7c15 * (row + 1)) + column);
+  const float unit = static_cast<float>(bits >> 40) * 0x1p-24f;
+  return variable.init_low + (variable.init_high - variable.init_low) * unit;
+}
+
+}  // namespace
+
+Oracle::Oracle(const Scenario& scenario) : scenario_(scenario) {
+  std::vector<Values> first(scenario.variables.size());
+  for (uint32_t i = 0; i < first.size(); ++i) {
+    const parallax_variable_t& variable = scenario.variables[i];
+    if (!scenario.managed(i)) continue;
+    for (uint64_t row = 0; row < variable.rows; ++row) {
+      for (uint64_t column = 0; column < variable.row_elements; ++column) {
+        first[i].value.push_back(initial(variable, row, column));
+      }
+    }
+    first[i].state.assign(first[i].value.size(), variable.initial_accumulator_value);
+    first[i].bound.assign(first[i].value.size(), 0.0);
+  }
+  versions_.push_back(std::move(first));
+}
+
+// One rank's slice, its duplicates summed first, added to its host's sum.
+void Oracle::add_contribution(const Contribution& contribution, uint32_t variable, Reduced* host,
+                              std::vector<double>* magnitude, std::vector<uint32_t>* terms) const {
+  const uint64_t width = scenario_.variables[variable].row_elements;
+  const auto note = [&](uint64_t at, float value) {
+    (*magnitude)[at] += std::fabs(static_cast<double>(value));
+    ++(*terms)[at];
+  };
+  host->given = true;
+  if (!scenario_.ids(variable)) {
+    for (uint64_t at = 0; at < contribution.values.size(); ++at) {
+      host->sum[at] += contribution.values[at];
+      note(at, contribution.values[at]);
+    }
+    return;
+  }
+  std::map<int64_t, std::vector<float>> merged;
+  for (size_t i = 0; i < contribution.ids.size(); ++i) {
+    const float* row = &contribution.values[i * width];
+    const auto [found, is_new] = merged.try_emplace(contribution.ids[i], width, 0.0f);
+    for (uint64_t column = 0; column < width; ++column) {
+      found->second[column] += row[column];
+      note(static_cast<uint64_t>(contribution.ids[i]) * width + column, row[column]);
+    }
+  }
+  for (const auto& [id, row] : merged) {
+    host->rows.push_back(id);
+    for (uint64_t column = 0; column < width; ++column) {
+      host->sum[static_cast<uint64_t>(id) * width + column] += row[column];
+    }
+  }
+}
+
+Reduced Oracle::fold(uint64_t step, uint32_t variable) const {
+  const uint64_t elements = scenario_.elements(variable);
+  Reduced total;
+  total.sum.assign(elements, 0.0f);
+  std::vector<double> magnitude(elements, 0.0);
+  std::vector<uint32_t> terms(elements, 0);
+  for (const std::vector<uint32_t>& ranks : scenario_.hosts.ranks_of) {
+    Reduced host;
+    host.sum.assign(elements, 0.0f);
+    for (const uint32_t rank : ranks) {
+      const Contribution contribution = scenario_.contribution(step, rank, variable);
+      if (contribution.given) add_contribution(contribution, variable, &host, &magnitude, &terms);
+    }
+    for (uint64_t at = 0; at < elements; ++at) total.sum[at] += host.sum[at];
+    total.rows.insert(total.rows.end(), host.rows.begin(), host.rows.end());
+    total.given |= host.given;
+  }
+  std::sort(total.rows.begin(), total.rows.end());
+  total.rows.erase(std::unique(total.rows.begin(), total.rows.end()), total.rows.end());
+  if (scenario_.bitwise()) return total;
+  total.bound.resize(elements);
+  for (uint64_t at = 0; at < elements; ++at) {
+    total.bound[at] = 2 * kUnit * terms[at] * magnitude[at];  // both orders may err
+  }
+  return total;
+}
+
+const Reduced& Oracle::reduced(uint64_t step, uint32_t variable) {
+  const auto found = reduced_.find({step, variable});
+  if (found != reduced_.end()) return found->second;
+  return reduced_[{step, variable}] = fold(step, variable);
+}
+
+double Oracle::mean_factor(uint32_t reduction, uint32_t contributors) const {
+  if (reduction == PARALLAX_MEAN_WORLD) return 1.0 / scenario_.world;
+  if (reduction == PARALLAX_MEAN_CONTRIBUTORS) return 1.0 / std::max(1u, contributors);
+  return 1.0;
+}
+
+// Squares of each kind of reduction are summed exactly, run by run, and rounded once.
+double Oracle::norm(uint64_t step, uint32_t contributors) {
+  double square = 0;
+  for (uint32_t kind = 0; kind < 3; ++kind) {
+    Wide exact = 0;
+    for (uint32_t i = 0; i < scenario_.variables.size(); ++i) {
+      const parallax_variable_t& variable = scenario_.variables[i];
+      if (!scenario_.managed(i) || variable.reduction != kind) continue;
+      const std::vector<float>& sum = reduced(step, i).sum;
+      const uint64_t stride = scenario_.ids(i) ? variable.row_elements : sum.size();
+      for (uint64_t row = 0; row < sum.size(); row += stride) {
+        for (uint64_t at = 0; at < stride; at += kRunElements) {
+          double run = 0;
+          for (uint64_t j = at; j < std::min(stride, at + kRunElements); ++j) {
+            const double value = sum[row + j];
+            run += value * value;
+          }
+          exact += run;
+        }
+      }
+    }
+    const double factor = mean_factor(kind, contributors);
+    square += factor * factor * static_cast<double>(exact);
+  }
+  return std::sqrt(square);
+}
+
+const StepOutcome& Oracle::outcome(uint64_t step) {
+  const auto found = outcomes_.find(step);
+  if (found != outcomes_.end()) return found->second;
+  const StepChoice choice = scenario_.step(step);
+  StepOutcome& outcome = outcomes_[step];
+  for (uint32_t rank = 0; rank < scenario_.world; ++rank) {
+    outcome.contributors += choice.absent[rank] ? 0 : 1;
+  }
+  outcome.mismatch = choice.other_rate_rank != UINT32_MAX;
+  outcome.committed = !outcome.mismatch && choice.found_inf_rank == UINT32_MAX;
+  if (choice.clip_norm > 0) {
+    outcome.gradient_norm = norm(step, outcome.contributors);
+    const double scale = static_cast<double>(choice.clip_norm) / (outcome.gradient_norm + 1e-6);
+    outcome.clip_scale = std::min(1.0, scale);
+  }
+  return outcome;
+}
+
+void Oracle::apply(uint64_t step, std::vector<Values>* values) {
+  const StepOutcome& outcome = this->outcome(step);
+  if (!outcome.committed) return;
+  const float rate = scenario_.step(step).learning_rate;
+  for (uint32_t i = 0; i < scenario_.variables.size(); ++i) {
+    if (!scenario_.managed(i)) continue;
+    const parallax_variable_t& variable = scenario_.variables[i];
+    const Reduced& gradient = reduced(step, i);
+    const auto scale = static_cast<float>(mean_factor(variable.reduction, outcome.contributors) *
+                                          outcome.clip_scale);
+    const float epsilon = variable.epsilon == 0 ? 1e-10f : variable.epsilon;
+    Values& mine = (*values)[i];
+    for (uint64_t at = 0; at < mine.value.size(); ++at) {
+      const float g = gradient.sum[at] * scale;
+      float update = rate * g;
+      if (variable.rule == PARALLAX_RULE_ADAGRAD) {
+        mine.state[at] += g * g;
+        update = rate * g / (std::sqrt(mine.state[at]) + epsilon);
+      }
+      mine.value[at] -= update;
+      if (scenario_.bitwise()) continue;
+      // Terms are positive, so relative errors add up: of the sum (and through state and clipping
+      // twice more), of the update's few operations, of the subtraction.
+      const double relative =
+          gradient.sum[at] == 0 ? 0 : gradient.bound[at] / static_cast<double>(gradient.sum[at]);
+      mine.bound[at] += std::fabs(static_cast<double>(update)) * (4 * relative + 32 * kUnit) +
+                        4 * kUnit * std::fabs(static_cast<double>(mine.value[at]));
+    }
+  }
+}
+
+const std::vector<Oracle::Values>& Oracle::values_after(uint64_t step) {
+  while (versions_.size() <= step) {
+    std::vector<Values> next = versions_.back();
+    apply(versions_.size(), &next);
+    versions_.push_back(std::move(next));
+  }
+  return versions_[step];
+}
+
+// ---- checks
+
+std::string Oracle::compare(const float* got, const float* want, const double* bound,
+                            uint64_t count, const std::string& what) const {
+  for (uint64_t i = 0; i < count; ++i) {
+    const bool right = scenario_.bitwise()
+                           ? std::memcmp(&got[i], &want[i], sizeof(float)) == 0
+                           : std::fabs(static_cast<double>(got[i]) - static_cast<double>(want[i])) <=
+                                 bound[i];
+    if (right) continue;
+    char text[160];
+    std::snprintf(text, sizeof text, " element %llu is %.9g (%a), should be %.9g (%a)",
+                  static_cast<unsigned long long>(i), static_cast<double>(got[i]),
+                  static_cast<double>(got[i]), static_cast<double>(want[i]),
+                  static_cast<double>(want[i]));
+    return what + text;
+  }
+  return "";
+}
+
+std::string Oracle::check_rows(uint64_t step, uint32_t variable, const std::vector<int64_t>& ids,
+                               const float* values) {
+  const Values& mine = values_after(step)[variable];
+  const uint64_t width = scenario_.variables[variable].row_elements;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const uint64_t at = static_cast<uint64_t>(ids[i]) * width;
+    const std::string wrong = compare(values + i * width, &mine.value[at], &mine.bound[at], width,
+                                      "value after step " + std::to_string(step) + " of " +
+                                          scenario_.names[variable] + " row " +
+                                          std::to_string(ids[i]));
+    if (!wrong.empty()) return wrong;
+  }
+  return "";
+}
+
+std::string Oracle::check_dense(uint64_t step, uint32_t variable, const float* values) {
+  const Values& mine = values_after(step)[variable];
+  return compare(values, mine.value.data(), mine.bound.data(), mine.value.size(),
+                 "value after step " + std::to_string(step) + " of " + scenario_.names[variable]);
+}
+
+std::string Oracle::check_reduced_dense(uint64_t step, uint32_t variable, const float* values) {
+  const Reduced& want = reduced(step, variable);
+  return compare(values, want.sum.data(), want.bound.data(), want.sum.size(),
+                 "reduce of step " + std::to_string(step) + " of " + scenario_.names[variable]);
+}
+
+std::string Oracle::check_reduced_rows(uint64_t step, uint32_t variable,
+                                       const std::vector<int64_t>& ids,
+                                       const std::vector<float>& values) {
+  const Reduced& want = reduced(step, variable);
+  const uint64_t width = scenario_.variables[variable].row_elements;
+  const std::string what =
+      "reduce of step " + std::to_string(step) + " of " + scenario_.names[variable];
+  if (ids != want.rows) {
+    return what + ": " + std::to_string(ids.size()) + " rows, should be the union of " +
+           std::to_string(want.rows.size());
+  }
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const uint64_t at = static_cast<uint64_t>(ids[i]) * width;
+    const double* bound = want.bound.empty() ? nullptr : &want.bound[at];
+    const std::string wrong = compare(&values[i * width], &want.sum[at], bound, width,
+                                      what + " row " + std::to_string(ids[i]));
+    if (!wrong.empty()) return wrong;
+  }
+  return "";
+}
+
+std::string Oracle::check_outcome(uint64_t step, const parallax_step_info_t& info) {
+  const StepOutcome& want = outcome(step);
+  const auto near = [this](double got, double wanted) {
+    return scenario_.bitwise() ? got == wanted
+                               : std::fabs(got - wanted) <= 1e-4 * std::fabs(wanted) + 1e-12;
+  };
+  if (info.step == step && (info.committed != 0) == want.committed &&
+      info.contributors == want.contributors && near(info.gradient_norm, want.gradient_norm) &&
+      near(info.clip_scale, want.clip_scale)) {
+    return "";
+  }
+  char text[256];
+  std::snprintf(text, sizeof text,
+                "step_end of %llu: step %llu committed %u contributors %u norm %a scale %a; should "
+                "be committed %d contributors %u norm %a scale %a",
+                static_cast<unsigned long long>(step), static_cast<unsigned long long>(info.step),
+                info.committed, info.contributors, info.gradient_norm, info.clip_scale,
+                want.committed ? 1 : 0, want.contributors, want.gradient_norm, want.clip_scale);
+  return text;
+}
+
+}  // namespace parallax::simtest

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scenario: one random training job, a pure function of its seed: ranks and hosts, variables, what
+// each rank contributes and pulls in each step. The ranks play it and the oracle adds it up, each
+// asking the same functions. Plain value; any thread may read it.
+#ifndef PARALLAX_TESTS_SIM_SCENARIO_H_
+#define PARALLAX_TESTS_SIM_SCENARIO_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "parallax/parallax.h"
+#include "topology/hosts.h"
+#include "transport/sim/seeded_random.h"
+#include "transport/sim/sim_options.h"
+
+namespace parallax::simtest {
+
+// How gradients are drawn, and so how exactly a result can be told.
+enum class Numbers : uint8_t {
+  kExact,     // small multiples of 2^-6: every order of summing gives the same bits
+  kAny,       // any float; only deterministic runs fix the bits
+  kPositive,  // sums without cancellation, to be met within the float bound
+};
+
+struct Contribution {
+  bool given = false;
+  std::vector<int64_t> ids;   // variables with ids
+  std::vector<float> values;  // by id, or dense
+};
+
+struct PullChoice {
+  uint32_t variable = 0;
+  std::vector<int64_t> ids;
+};
+
+struct StepChoice {
+  float learning_rate = 0;
+  float clip_norm = 0;
+  uint32_t found_inf_rank = UINT32_MAX;
+  uint32_t other_rate_rank = UINT32_MAX;  // says another learning rate: the step is discarded
+  std::vector<bool> absent;
+};
+
+struct Scenario {
+  uint64_t seed = 0;
+  uint32_t world = 1;
+  HostMap hosts;
+  std::vector<parallax_variable_t> variables;  // names are in names_
+  std::vector<std::string> names;
+  uint32_t steps = 0;  // of training; one more reads everything back
+  parallax_plan_mode_t plan_mode = PARALLAX_PLAN_AUTO;
+  uint32_t plan_after_steps = 2;
+  bool deterministic = false;
+  Numbers numbers = Numbers::kExact;
+  bool pipelined = false;      // a step begins while the last one still ends
+  bool waits_in_step = false;  // reduces are waited for before step_end
+  bool late_jobs = false;      // merges and updates take a while, and run at its end
+  int64_t lease_ns = 0;
+  int64_t think_ns_max = 0;    // between calls
+  uint32_t abort_rank = UINT32_MAX;
+  uint32_t cancel_rank = UINT32_MAX;
+  uint64_t end_step = 0;       // of the abort or cancel
+  uint32_t mismatch_rank = UINT32_MAX;  // registers another shape
+  SimOptions sim;
+
+  bool ids(uint32_t variable) const { return variables[variable].rows_max > 0; }
+  bool managed(uint32_t variable) const { return variables[variable].rule != PARALLAX_RULE_NONE; }
+  uint64_t elements(uint32_t variable) const {
+    return variables[variable].rows * variables[variable].row_elements;
+  }
+  bool bitwise() const { return deterministic || numbers == Numbers::kExact; }
+
+  SeededRandom random(uint64_t a, uint64_t b, uint64_t c) const {
+    return SeededRandom(seed).fork(a).fork(b + 1000).fork(c + 2000000);
+  }
+
+  StepChoice step(uint64_t step) const;
+  Contribution contribution(uint64_t step, uint32_t rank, uint32_t variable) const;
+  // The pull calls of a rank in a step. The step after the last reads everything.
+  std::vector<std::vector<PullChoice>> pulls(uint64_t step, uint32_t rank) const;
+  bool barrier_before(uint64_t step) const { return random(5, step, 0).chance(15); }
+  // Bytes of a broadcast before the step; UINT64_MAX: none.
+  uint64_t broadcast_bytes(uint64_t step) const;
+  uint32_t broadcast_root(uint64_t step) const;
+  std::byte broadcast_byte(uint64_t step, uint64_t index) const;
+  std::string describe() const;
+};
+
+struct ScenarioLimits {
+  uint32_t world_max = 12;
+  uint64_t elements_max = 6000;  // of a variable
+};
+
+Scenario make_scenario(uint64_t seed, const ScenarioLimits& limits);
+
+}  // namespace parallax::simtest
+
+#endif  // PARALLAX_TESTS_SIM_SCENARIO_H_

@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: Apache-2.0
+// The caller's side of a rank: what it calls, how it waits, what it checks.
+#include "sim/sim_rank.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace parallax::simtest {
+namespace {
+
+constexpr int64_t kFlushNs = 50 * kNanosecondsPerMillisecond;  // last words after a failure
+constexpr size_t kErrorsMax = 4;
+
+std::string_view phase_of(Act act) {
+  switch (act) {
+    case Act::kCommit:
+      return "commit";
+    case Act::kPull:
+      return "pull";
+    case Act::kPush:
+    case Act::kReduce:
+      return "push";
+    case Act::kEnd:
+      return "step_end";
+    case Act::kBarrier:
+    case Act::kBroadcast:
+      return "collective";
+    case Act::kClose:
+      return "close";
+    default:
+      return "";
+  }
+}
+
+EngineOptions engine_options(const Scenario& scenario, uint32_t rank) {
+  EngineOptions options;
+  options.rank = rank;
+  options.hosts = scenario.hosts;
+  options.lease_ns = scenario.lease_ns;
+  options.plan_mode = scenario.plan_mode;
+  options.plan_after_steps = scenario.plan_after_steps;
+  options.deterministic = scenario.deterministic;
+  return options;
+}
+
+}  // namespace
+
+SimRank::SimRank(SimWorld& world, const Scenario& scenario, Oracle& oracle, uint32_t rank)
+    : world_(world),
+      scenario_(scenario),
+      oracle_(oracle),
+      rank_(rank),
+      compute_(world, rank, scenario.late_jobs),
+      engine_(std::make_unique<Engine>(engine_options(scenario, rank), world.transport(rank),
+                                       world.clock(), compute_)) {
+  const Status started = engine_->start();
+  if (!started.ok()) error("start: " + started.message());
+  const Status registered = register_all();
+  if (!registered.ok()) error("register: " + registered.message());
+  write_script();
+}
+
+void SimRank::error(const std::string& text) {
+  if (errors_.size() < kErrorsMax) errors_.push_back("rank " + std::to_string(rank_) + ": " + text);
+}
+
+std::string SimRank::describe() const {
+  std::string text = "rank " + std::to_string(rank_) + " at op " + std::to_string(next_) + "/" +
+                     std::to_string(script_.size());
+  if (!failure_.ok()) text += ", failed: " + failure_.message();
+  for (const Call& call : calls_) {
+    if (!call.request->done()) text += "; waits: " + engine_->describe_missing(*call.request);
+  }
+  return text;
+}
+
+// ---- the script
+
+void SimRank::add(Act act, uint64_t step, uint64_t number) {
+  Op op;
+  op.act = act;
+  op.step = step;
+  op.number = number;
+  script_.push_back(op);
+}
+
+void SimRank::add_wait(RequestKind kind, uint64_t step) {
+  Op op;
+  op.act = Act::kWaitKind;
+  op.what = kind;
+  op.step = step;
+  script_.push_back(op);
+}
+
+void SimRank::think(SeededRandom& random) {
+  if (scenario_.think_ns_max > 0 && random.chance(40)) {
+    add(Act::kThink, 0, static_cast<uint64_t>(random.between(0, scenario_.think_ns_max)));
+  }
+}
+
+void SimRank::write_script() {
+  SeededRandom random = scenario_.random(10, rank_, 0);
+  think(random);
+  add(Act::kCommit, 0);
+  add(Act::kWaitAll, 0);
+  for (uint64_t step = 1; step <= scenario_.steps + 1; ++step) {
+    if (scenario_.barrier_before(step)) {
+      add(Act::kBarrier, step);
+      if (random.chance(50)) add_wait(RequestKind::kBarrier, step);
+    }
+    if (scenario_.broadcast_bytes(step) != UINT64_MAX) {
+      add(Act::kBroadcast, step);
+      if (random.chance(50)) add_wait(RequestKind::kBroadcast, step);
+    }
+    write_step(step, random);
+  }
+  add(Act::kWaitAll, 0);
+  think(random);
+  add(Act::kClose, 0);
+  add(Act::kWaitAll, 0);
+}
+
+void SimRank::write_step(uint64_t step, SeededRandom& random) {
+  think(random);
+  add(Act::kBegin, step);
+  const size_t pulls = scenario_.pulls(step, rank_).size();
+  for (size_t i = 0; i < pulls; ++i) {
+    add(Act::kPull, step, i);
+    if (random.chance(40)) add_wait(RequestKind::kPull, step);
+    think(random);
+  }
+  if (random.chance(60)) add_wait(RequestKind::kPull, step);
+  // Variables in a random order, in a few calls.
+  std::vector<uint32_t> order(scenario_.variables.size());
+  for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+  const uint64_t groups = 1 + random.below(3);
+  for (uint64_t group = 0; group < groups; ++group) {
+    for (const bool managed : {true, false}) {
+      Op op;
+      op.act = managed ? Act::kPush : Act::kReduce;
+      op.step = step;
+      for (size_t i = group; i < order.size(); i += groups) {
+        const uint32_t variable = order[i];
+        if (scenario_.managed(variable) == managed &&
+            scenario_.contribution(step, rank_, variable).given) {
+          op.list.push_back(variable);
+        }
+      }
+      if (!op.list.empty()) script_.push_back(op);
+    }
+    think(random);
+  }
+  if (random.chance(30)) add_wait(RequestKind::kPush, step);
+  if (scenario_.waits_in_step && random.chance(50)) add_wait(RequestKind::kReduce, step);
+  if (scenario_.end_step == step && scenario_.abort_rank == rank_) add(Act::kAbort, step);
+  add(Act::kEnd, step);
+  if (scenario_.end_step == step && scenario_.cancel_rank == rank_) add(Act::kCancel, step);
+  if (!scenario_.pipelined || random.chance(20)) {
+    add_wait(RequestKind::kStepEnd, step);
+  } else if (step > 1) {
+    add_wait(RequestKind::kStepEnd, step - 1);
+  }
+}
+
+// ---- playing it
+
+int64_t SimRank::next_deadline_ns() const {
+  int64_t next_ns = std::min(engine_->next_deadline_ns(), compute_.next_ready_ns());
+  next_ns = std::min(next_ns, leave_ns_);
+  if (resume_ns_ > world_.now_ns()) next_ns = std::min(next_ns, resume_ns_);
+  return next_ns;
+}
+
+void SimRank::run(int64_t now_ns) {
+  if (over_) return;
+  engine_->run();
+  posted_ = false;
+  while (advance()) engine_->kick();
+  if (posted_ && !engine_->flushed()) world_.poke(rank_);
+  if (leave_ns_ != kNever && (engine_->flushed() || now_ns >= leave_ns_)) {
+    over_ = true;
+    world_.leave(rank_);
+  }
+}
+
+// One move of the caller; false if it can only wait.
+bool SimRank::advance() {
+  const bool reaped = reap();
+  if (!failure_.ok()) {
+    close_after_failure();
+    return reaped;
+  }
+  if (next_ == script_.size()) {
+    if (leave_ns_ == kNever) leave_ns_ = world_.now_ns() + kFlushNs;
+    return reaped;
+  }
+  if (resume_ns_ > world_.now_ns()) return reaped;
+  if (!play(script_[next_])) return reaped;
+  ++next_;
+  return true;
+}
+
+bool SimRank::pending(RequestKind kind, uint64_t step) const {
+  return std::any_of(calls_.begin(), calls_.end(), [&](const Call& call) {
+    return call.request->kind == kind && (step == 0 || call.step == step);
+  });
+}
+
+// True if the op is done with.
+bool SimRank::play(const Op& op) {
+  const std::string_view phase = phase_of(op.act);
+  if (!phase.empty()) world_.set_phase(rank_, phase);
+  switch (op.act) {
+    case Act::kThink:
+      resume_ns_ = world_.now_ns() + static_cast<int64_t>(op.number);
+      return true;
+    case Act::kWaitAll:
+      return calls_.empty();
+    case Act::kWaitKind:
+      return !pending(op.what, op.step);
+    case Act::kAbort:
+      engine_->abort("told to by the scenario");
+      return true;
+    case Act::kCancel:
+      for (const Call& call : calls_) {
+        if (call.act == Act::kEnd && call.step == op.step) engine_->cancel(*call.request);
+      }
+      return true;
+    case Act::kBegin: {
+      uint64_t step = 0;
+      const Status begun = engine_->step_begin(&step);
+      if (!begun.ok()) {
+        fail(begun, "step_begin");
+      } else if (step != op.step) {
+        error("step_begin gave " + std::to_string(step));
+      }
+      return true;
+    }
+    default:
+      break;
+  }
+  Call& call = calls_.emplace_back();
+  call.act = op.act;
+  call.step = op.step;
+  posted_ = true;
+  const Status posted = post(op, &call);
+  if (!posted.ok()) {
+    calls_.pop_back();
+    fail(posted, "call in " + std::string(phase));
+  }
+  return true;
+}
+
+Status SimRank::post(const Op& op, Call* call) {
+  switch (op.act) {
+    case Act::kCommit:
+      return engine_->commit(&call->request);
+    case Act::kPull:
+      return post_pull(op, call);
+    case Act::kPush:
+    case Act::kReduce:
+      return post_contribution(op, call);
+    case Act::kEnd:
+      return post_end(op, call);
+    case Act::kBarrier:
+      return engine_->barrier(&call->request);
+    case Act::kBroadcast:
+      return post_broadcast(op, call);
+    default:
+      return engine_->close(&call->request);
+  }
+}
+
+Status SimRank::register_all() {
+  for (uint32_t i = 0; i < scenario_.variables.size(); ++i) {
+    parallax_variable_t variable = scenario_.variables[i];
+    variable.name = scenario_.names[i].c_str();
+    if (scenario_.mismatch_rank == rank_ && i == 0) variable.rows += 1;
+    uint32_t id = 0;
+    PARALLAX_RETURN_IF_ERROR(engine_->register_variable(variable, &id));
+    if (id != i) return internal("ids do not count up");
+  }
+  return {};
+}
+
+Status SimRank::post_pull(const Op& op, Call* call) {
+  const auto choices = scenario_.pulls(op.step, rank_)[op.number];
+  for (const PullChoice& choice : choices) {
+    const parallax_variable_t& shape = scenario_.variables[choice.variable];
+    const bool ids = scenario_.ids(choice.variable);
+    call->ids.push_back(choice.ids);
+    const uint64_t rows = ids ? choice.ids.size() : shape.rows;
+    call->values.emplace_back(rows * shape.row_elements, std::numeric_limits<float>::quiet_NaN());
+    parallax_slice_t slice = {};
+    slice.size = sizeof slice;
+    slice.variable = choice.variable;
+    slice.form = ids ? PARALLAX_FORM_ROWS : PARALLAX_FORM_DENSE;
+    slice.row_count = choice.ids.size();
+    call->slices.push_back(slice);
+  }
+  for (size_t i = 0; i < call->slices.size(); ++i) {
+    call->slices[i].ids = call->ids[i].data();
+    call->slices[i].values = call->values[i].data();
+  }
+  return engine_->pull(op.step, call->slices, &call->request);
+}
+
+Status SimRank::post_contribution(const Op& op, Call* call) {
+  for (const uint32_t variable : op.list) {
+    Contribution contribution = scenario_.contribution(op.step, rank_, variable);
+    parallax_slice_t slice = {};
+    slice.size = sizeof slice;
+    slice.variable = variable;
+    slice.form = scenario_.ids(variable) ? PARALLAX_FORM_ROWS : PARALLAX_FORM_DENSE;
+    slice.row_count = contribution.ids.size();
+    call->slices.push_back(slice);
+    call->ids.push_back(std::move(contribution.ids));
+    call->values.push_back(std::move(contribution.values));
+  }
+  for (size_t i = 0; i < call->slices.size(); ++i) {
+    call->slices[i].ids = call->ids[i].data();
+    call->slices[i].values = call->values[i].data();
+  }
+  return op.act == Act::kPush ? engine_->push(op.step, call->slices, &call->request)
+                              : engine_->reduce(op.step, call->slices, &call->request);
+}
+
+Status SimRank::post_end(const Op& op, Call* call) {
+  const StepChoice choice = scenario_.step(op.step);
+  parallax_step_end_options_t options = {};
+  options.size = sizeof options;
+  options.learning_rate = choice.learning_rate + (choice.other_rate_rank == rank_ ? 1.0f : 0.0f);
+  options.clip_norm = choice.clip_norm;
+  options.found_inf = choice.found_inf_rank == rank_ ? 1 : 0;
+  options.absent = choice.absent[rank_] ? 1 : 0;
+  return engine_->step_end(op.step, options, &call->request);
+}
+
+Status SimRank::post_broadcast(const Op& op, Call* call) {
+  const uint64_t bytes = scenario_.broadcast_bytes(op.step);
+  call->root = scenario_.broadcast_root(op.step);
+  call->bytes.resize(bytes + 1);  // never empty, so that there is a pointer
+  for (uint64_t i = 0; i < bytes && call->root == rank_; ++i) {
+    call->bytes[i] = scenario_.broadcast_byte(op.step, i);
+  }
+  return engine_->broadcast(call->bytes.data(), bytes, call->root, &call->request);
+}
+
+// ---- what comes back
+
+bool SimRank::reap() {
+  bool reaped = false;
+  for (size_t i = 0; i < calls_.size();) {
+    if (!calls_[i].request->done()) {
+      ++i;
+      continue;
+    }
+    Call call = std::move(calls_[i]);
+    calls_.erase(calls_.begin() + static_cast<ptrdiff_t>(i));
+    reaped = true;
+    const Status status = call.request->status;
+    if (status.ok()) {
+      check(call);
+    } else if (!expected(call, status)) {
+      fail(status, "request in " + std::string(phase_of(call.act)));
+    }
+    spoil(call);
+    const Status released = engine_->release(call.request);
+    if (!released.ok()) error("release: " + released.message());
+  }
+  return reaped;
+}
+
+// A step that ranks disagree on is discarded with MISMATCH, and training goes on.
+bool SimRank::expected(const Call& call, const Status& status) const {
+  return call.act == Act::kEnd && status.code() == PARALLAX_MISMATCH &&
+         scenario_.step(call.step).other_rate_rank != UINT32_MAX;
+}
+
+void SimRank::check(Call& call) {
+  switch (call.act) {
+    case Act::kPull:
+      check_pull(call);
+      break;
+    case Act::kReduce:
+      check_reduce(call);
+      break;
+    case Act::kEnd: {
+      ++steps_ended_;
+      if (oracle_.outcome(call.step).mismatch) {
+        error("step " + std::to_string(call.step) + " should be a MISMATCH");
+      }
+      const std::string wrong = oracle_.check_outcome(call.step, call.request->info);
+      if (!wrong.empty()) error(wrong);
+      break;
+    }
+    case Act::kBroadcast:
+      for (uint64_t i = 0; i + 1 < call.bytes.size(); ++i) {
+        if (call.bytes[i] != scenario_.broadcast_byte(call.step, i)) {
+          error("broadcast before step " + std::to_string(call.step) + " differs at byte " +
+                std::to_string(i));
+          break;
+        }
+      }
+      break;
+    default:
+      break;
+  }
+}
+
+void SimRank::check_pull(const Call& call) {
+  for (size_t i = 0; i < call.slices.size(); ++i) {
+    const uint32_t variable = call.slices[i].variable;
+    const float* values = call.values[i].data();
+    const std::string wrong =
+        scenario_.ids(variable)
+            ? oracle_.check_rows(call.step - 1, variable, call.ids[i], values)
+            : oracle_.check_dense(call.step - 1, variable, values);
+    if (!wrong.empty()) error("pull of step " + std::to_string(call.step) + ": " + wrong);
+    ++pulls_checked_;
+  }
+}
+
+void SimRank::check_reduce(const Call& call) {
+  for (size_t i = 0; i < call.slices.size(); ++i) {
+    const uint32_t variable = call.slices[i].variable;
+    const RowsResult* rows = scenario_.ids(variable) ? &call.request->rows[i] : nullptr;
+    const std::string wrong =
+        rows == nullptr
+            ? oracle_.check_reduced_dense(call.step, variable, call.values[i].data())
+            : oracle_.check_reduced_rows(call.step, variable, rows->ids, rows->values);
+    if (!wrong.empty()) error(wrong);
+    ++reduces_checked_;
+  }
+}
+
+// The buffers are the caller's again: whoever still reads them reads this.
+void SimRank::spoil(Call& call) {
+  for (auto& values : call.values) {
+    std::fill(values.begin(), values.end(), std::numeric_limits<float>::quiet_NaN());
+  }
+  for (auto& ids : call.ids) std::fill(ids.begin(), ids.end(), int64_t{0});
+  std::fill(call.bytes.begin(), call.bytes.end(), std::byte{0xee});
+}
+
+void SimRank::fail(const Status& status, const std::string& what) {
+  if (!failure_.ok()) return;
+  failure_ = Status(status.code(), what + ": " + status.message());
+  failed_ns_ = world_.now_ns();
+}
+
+// Pending requests end by themselves; then the job is closed, which answers at once.
+void SimRank::close_after_failure() {
+  if (!calls_.empty()) return;
+  if (!close_posted_) {
+    close_posted_ = true;
+    Call& call = calls_.emplace_back();
+    call.act = Act::kClose;
+    const Status closed = engine_->close(&call.request);
+    if (!closed.ok()) calls_.pop_back();  // the script's own close had failed
+    posted_ = true;
+    if (!calls_.empty()) return;
+  }
+  if (leave_ns_ == kNever) leave_ns_ = world_.now_ns() + kFlushNs;
+}
+
+}  // namespace parallax::simtest

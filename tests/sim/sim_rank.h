@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// SimRank: one rank of a scenario: a real engine and its caller, who plays a script of calls and
+// waits, checks every result against the oracle, and spoils every buffer the moment that a request
+// gives it back. After a failure it waits for what is pending, closes and leaves, as a program
+// would. One thread: all ranks of a world are run by its loop.
+#ifndef PARALLAX_TESTS_SIM_SIM_RANK_H_
+#define PARALLAX_TESTS_SIM_SIM_RANK_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/oracle.h"
+#include "sim/scenario.h"
+#include "sim/sim_compute.h"
+#include "step/engine.h"
+#include "transport/sim/sim_world.h"
+
+namespace parallax::simtest {
+
+inline const std::vector<std::string> kPhases = {"commit",     "pull",     "push",
+                                                 "step_end", "collective", "close"};
+
+// A call of the script, or a wait for earlier ones.
+enum class Act : uint8_t {
+  kThink,  // for `number` ns
+  kCommit,
+  kBegin,
+  kPull,   // the `number`-th call of the step
+  kPush,   // the variables of `list`
+  kReduce,
+  kEnd,
+  kBarrier,
+  kBroadcast,
+  kAbort,
+  kCancel,
+  kWaitKind,  // all of `what` in `step` (0: in any)
+  kWaitAll,
+  kClose,
+};
+
+struct Op {
+  Act act = Act::kThink;
+  uint64_t step = 0;
+  uint64_t number = 0;
+  RequestKind what = RequestKind::kCommit;
+  std::vector<uint32_t> list;
+};
+
+class SimRank final : public Actor {
+ public:
+  SimRank(SimWorld& world, const Scenario& scenario, Oracle& oracle, uint32_t rank);
+
+  void run(int64_t now_ns) override;
+  int64_t next_deadline_ns() const override;
+
+  // The script ended, well or not, and the rank has left.
+  bool over() const { return over_; }
+  bool completed() const { return over_ && failure_.ok(); }
+  // The first failed call or request; and when it failed.
+  const Status& failure() const { return failure_; }
+  int64_t failed_ns() const { return failed_ns_; }
+  const std::vector<std::string>& errors() const { return errors_; }
+  const Engine& engine() const { return *engine_; }
+  uint64_t pulls_checked() const { return pulls_checked_; }
+  uint64_t reduces_checked() const { return reduces_checked_; }
+  uint64_t steps_ended() const { return steps_ended_; }
+  // What it is stuck at.
+  std::string describe() const;
+
+ private:
+  // A request under way with the buffers it borrows.
+  struct Call {
+    Act act = Act::kCommit;
+    uint64_t step = 0;
+    Request* request = nullptr;
+    std::vector<parallax_slice_t> slices;
+    std::vector<std::vector<int64_t>> ids;
+    std::vector<std::vector<float>> values;
+    std::vector<std::byte> bytes;
+    uint32_t root = 0;
+    bool posted_after_failure = false;
+  };
+
+  void write_script();
+  void write_step(uint64_t step, SeededRandom& random);
+  void add(Act act, uint64_t step, uint64_t number = 0);
+  void add_wait(RequestKind kind, uint64_t step);
+  void think(SeededRandom& random);
+
+  bool advance();
+  bool play(const Op& op);
+  bool pending(RequestKind kind, uint64_t step) const;
+  Status post(const Op& op, Call* call);
+  Status register_all();
+  Status post_pull(const Op& op, Call* call);
+  Status post_contribution(const Op& op, Call* call);
+  Status post_end(const Op& op, Call* call);
+  Status post_broadcast(const Op& op, Call* call);
+  bool reap();
+  void check(Call& call);
+  void check_pull(const Call& call);
+  void check_reduce(const Call& call);
+  void spoil(Call& call);
+  bool expected(const Call& call, const Status& status) const;
+  void fail(const Status& status, const std::string& what);
+  void close_after_failure();
+  void error(const std::string& text);
+
+  SimWorld& world_;
+  const Scenario& scenario_;
+  Oracle& oracle_;
+  uint32_t rank_;
+  SimCompute compute_;
+  std::unique_ptr<Engine> engine_;
+  std::vector<Op> script_;
+  size_t next_ = 0;
+  int64_t resume_ns_ = 0;
+  bool posted_ = false;  // something, in this run
+  std::deque<Call> calls_;
+  Status failure_;
+  int64_t failed_ns_ = kNever;
+  bool close_posted_ = false;
+  int64_t leave_ns_ = kNever;
+  bool over_ = false;
+  uint64_t pulls_checked_ = 0;
+  uint64_t reduces_checked_ = 0;
+  uint64_t steps_ended_ = 0;
+  std::vector<std::string> errors_;
+};
+
+}  // namespace parallax::simtest
+
+#endif  // PARALLAX_TESTS_SIM_SIM_RANK_H_
