@@ -3,7 +3,6 @@
 // written by to_chars, which no locale changes.
 #include "planner/cost.h"
 
-#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -25,12 +24,6 @@ double others_share(uint32_t parties) {
 
 double whole_both_ways(const VariableFacts& facts, uint32_t parties) {
   return 2 * others_share(parties) * static_cast<double>(facts.rows) * row_bytes(facts);
-}
-
-// Rows whose ids travel. A push is a subset of the pull before it; only pushes without a pull make
-// it exceed the pulled rows.
-double ids_sent(const VariableFacts& facts) {
-  return std::max(facts.touched_rows_per_host, facts.pulled_rows_per_host);
 }
 
 std::string parties_text(uint32_t count, const char* noun) {
@@ -68,8 +61,8 @@ double reduce_rows(const VariableFacts& facts, uint32_t parties) {
 
 double push_pull(const VariableFacts& facts, uint32_t parties) {
   if (!carries_rows(facts)) return whole_both_ways(facts, parties);
-  const double rows = facts.touched_rows_per_host + facts.pulled_rows_per_host;
-  return others_share(parties) * (rows * row_bytes(facts) + ids_sent(facts) * kRowIdBytes);
+  return others_share(parties) * (facts.touched_rows_per_host + facts.pulled_rows_per_host) *
+         (row_bytes(facts) + kRowIdBytes);
 }
 
 double received_bytes(Method method, const VariableFacts& facts, uint32_t parties) {
@@ -123,9 +116,8 @@ std::string formula(Method method, const VariableFacts& facts, const TopologyFac
     text = share + " x (" + touched + " touched + " + figure(facts.union_rows) + " union rows) x " +
            with_id + " bytes";
   } else if (method == Method::kPushPull && carries_rows(facts)) {
-    text = share + " x ((" + touched + " pushed + " + figure(facts.pulled_rows_per_host) +
-           " pulled rows) x " + bare + " bytes + " + figure(ids_sent(facts)) + " ids x " +
-           figure(kRowIdBytes) + " bytes)";
+    text = share + " x (" + touched + " pushed + " + figure(facts.pulled_rows_per_host) +
+           " pulled rows) x " + with_id + " bytes";
   } else {
     text = "2 x " + share + " x " + std::to_string(facts.rows) + " rows x " + bare + " bytes";
   }

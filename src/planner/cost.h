@@ -9,9 +9,10 @@
 //   made_dense   2 (N-1)/N V R              the same, whatever was touched
 //   allgatherv   (N-1) s (R+I)
 //   reduce_rows  (N-1)/N (s+u) (R+I)        (N-1)/N s up to the owners, (N-1)/N u back
-//   push_pull    (N-1)/N (s R + t R + max(s,t) I)
-//                ids travel once, with the pull, and the push that follows reuses them; rows pushed
-//                beyond those pulled bring their own
+//   push_pull    (N-1)/N (s+t) (R+I)        (N-1)/N s pushed with their ids; (N-1)/N t pulled,
+//                ids up and rows back. The ids of a push travel a second time although it is mostly
+//                a subset of the pull before it: a push that refers to the pulled list, which the
+//                wire format has room for (Encoding::kValues), is not built
 //   push_pull, dense: 2 (N-1)/N V R, blocks up and back, no ids
 // Headers of messages are left out: per peer and phase there is one.
 #ifndef PARALLAX_PLANNER_COST_H_

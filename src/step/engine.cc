@@ -292,9 +292,12 @@ void Engine::check_leases(int64_t now_ns) {
 void Engine::on_lost(uint32_t rank, std::string_view why) {
   outbox_.drop(rank);
   if (released_) {
-    // Everyone has come to close; a child that is gone already needs no more answer.
+    // Everyone has come to close, and knows: whoever is gone has heard all it had to, so it counts as
+    // a child's goodbye, or as the parent's answer to ours.
+    membership_.dismiss(rank);
     TreeSync& gone = trees_[static_cast<size_t>(TreeKind::kGone)];
-    if (gone.arrive(rank, gone.round())) membership_.dismiss(rank);
+    if (gone.arrive(rank, gone.round())) return;
+    if (rank == gone.parent()) left_ = true;
     return;
   }
   lose(rank, std::string(why));

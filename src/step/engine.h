@@ -202,8 +202,7 @@ class Engine final : private Receiver, private OutboxObserver {
   void send_tree_down(TreeKind kind, std::span<const std::byte> payload);
   [[nodiscard]] bool on_tree_up(uint32_t from, const Section& section);
   [[nodiscard]] bool on_tree_down(uint32_t from, const Section& section);
-  [[nodiscard]] bool merge_tree_up(uint32_t from, TreeKind kind,
-                                   std::span<const std::byte> payload);
+  [[nodiscard]] bool merge_tree_up(TreeKind kind, std::span<const std::byte> payload);
   [[nodiscard]] bool answer_tree(TreeKind kind, std::span<const std::byte> payload);
   void on_commit_answer(std::span<const std::byte> payload);
   void advance_barrier();
@@ -279,6 +278,7 @@ class Engine final : private Receiver, private OutboxObserver {
   Phase phase_ = Phase::kOpen;
   Status failure_;
   bool released_ = false;  // every rank has come to close: losses mean nothing any more
+  bool left_ = false;      // and every rank knows it: this one may go
   CommitPhase commit_phase_ = CommitPhase::kIdle;
   Request* commit_request_ = nullptr;
   Request* close_request_ = nullptr;

@@ -255,10 +255,10 @@ bool Engine::on_tree_up(uint32_t from, const Section& section) {
   if (section.header.tag >= kTreeKinds) return false;
   const auto kind = static_cast<TreeKind>(section.header.tag);
   TreeSync& tree = trees_[section.header.tag];
-  return tree.arrive(from, section.header.step) && merge_tree_up(from, kind, section.payload);
+  return tree.arrive(from, section.header.step) && merge_tree_up(kind, section.payload);
 }
 
-bool Engine::merge_tree_up(uint32_t from, TreeKind kind, std::span<const std::byte> payload) {
+bool Engine::merge_tree_up(TreeKind kind, std::span<const std::byte> payload) {
   if (kind == TreeKind::kCommit) return reports_.emplace_back().decode(payload);
   if (kind == TreeKind::kVote) {
     Vote vote;
@@ -266,7 +266,6 @@ bool Engine::merge_tree_up(uint32_t from, TreeKind kind, std::span<const std::by
     vote_.merge(vote);
     return true;
   }
-  if (kind == TreeKind::kGone) membership_.dismiss(from);
   return payload.empty();
 }
 
@@ -308,7 +307,8 @@ bool Engine::answer_tree(TreeKind kind, std::span<const std::byte> payload) {
       trees_[static_cast<size_t>(TreeKind::kGone)].join();
       return payload.empty();
     case TreeKind::kGone:
-      return false;  // nobody answers a goodbye
+      left_ = true;
+      return payload.empty();
   }
   return false;
 }
@@ -406,23 +406,21 @@ Status Engine::close(Request** request) {
   return {};
 }
 
-// Two rounds: when all have come, the answer goes down; then leaves go first, so that nobody is left
-// waiting for an answer that the one who had it took along.
+// Two rounds. The first releases: all have come to close. The second makes sure that all know of it
+// before the first one leaves, so that nobody takes a rank that has left for a lost one.
 void Engine::advance_close() {
-  if (phase_ != Phase::kClosing) return;
-  TreeSync& close_tree = trees_[static_cast<size_t>(TreeKind::kClose)];
-  if (!released_ && close_tree.take_complete()) {
-    if (close_tree.is_root()) {
-      send_tree_down(TreeKind::kClose, {});
-      PARALLAX_CHECK(answer_tree(TreeKind::kClose, {}));
+  if (phase_ != Phase::kClosing || close_request_ == nullptr) return;
+  for (const TreeKind kind : {TreeKind::kClose, TreeKind::kGone}) {
+    TreeSync& tree = trees_[static_cast<size_t>(kind)];
+    if (!tree.take_complete()) continue;
+    if (tree.is_root()) {
+      send_tree_down(kind, {});
+      PARALLAX_CHECK(answer_tree(kind, {}));
     } else {
-      send_tree_up(TreeKind::kClose, {});
+      send_tree_up(kind, {});
     }
   }
-  TreeSync& gone = trees_[static_cast<size_t>(TreeKind::kGone)];
-  if (!released_ || close_request_ == nullptr) return;
-  if (gone.take_complete() && !gone.is_root()) send_tree_up(TreeKind::kGone, {});
-  if (!gone.reported() || !outbox_.idle()) return;
+  if (!left_ || !outbox_.idle()) return;
   phase_ = Phase::kClosed;
   finish_request(std::exchange(close_request_, nullptr), {});
 }

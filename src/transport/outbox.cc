@@ -151,7 +151,9 @@ bool Outbox::pump() {
     again = false;
     std::swap(ready_, ready_next_);
     ready_.clear();
-    for (Peer* each : ready_next_) {
+    // By index: a loopback message may add a peer, which makes room in both lists.
+    for (size_t i = 0; i < ready_next_.size(); ++i) {
+      Peer* each = ready_next_[i];
       each->ready = false;
       if (pump_peer(*each)) again = moved = true;
       if (!each->ready && (each->control.head != nullptr || each->data.head != nullptr)) {

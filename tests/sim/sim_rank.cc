@@ -168,8 +168,7 @@ void SimRank::write_step(uint64_t step, SeededRandom& random) {
 int64_t SimRank::next_deadline_ns() const {
   int64_t next_ns = std::min(engine_->next_deadline_ns(), compute_.next_ready_ns());
   next_ns = std::min(next_ns, leave_ns_);
-  if (resume_ns_ > world_.now_ns()) next_ns = std::min(next_ns, resume_ns_);
-  return next_ns;
+  return std::min(next_ns, resume_ns_);
 }
 
 void SimRank::run(int64_t now_ns) {
@@ -188,14 +187,14 @@ void SimRank::run(int64_t now_ns) {
 bool SimRank::advance() {
   const bool reaped = reap();
   if (!failure_.ok()) {
-    close_after_failure();
-    return reaped;
+    return close_after_failure() || reaped;
   }
   if (next_ == script_.size()) {
     if (leave_ns_ == kNever) leave_ns_ = world_.now_ns() + kFlushNs;
     return reaped;
   }
-  if (resume_ns_ > world_.now_ns()) return reaped;
+  if (resume_ns_ != kNever && resume_ns_ > world_.now_ns()) return reaped;
+  resume_ns_ = kNever;
   if (!play(script_[next_])) return reaped;
   ++next_;
   return true;
@@ -451,8 +450,8 @@ void SimRank::fail(const Status& status, const std::string& what) {
 }
 
 // Pending requests end by themselves; then the job is closed, which answers at once.
-void SimRank::close_after_failure() {
-  if (!calls_.empty()) return;
+bool SimRank::close_after_failure() {
+  if (!calls_.empty()) return false;
   if (!close_posted_) {
     close_posted_ = true;
     Call& call = calls_.emplace_back();
@@ -460,9 +459,10 @@ void SimRank::close_after_failure() {
     const Status closed = engine_->close(&call.request);
     if (!closed.ok()) calls_.pop_back();  // the script's own close had failed
     posted_ = true;
-    if (!calls_.empty()) return;
+    return true;
   }
   if (leave_ns_ == kNever) leave_ns_ = world_.now_ns() + kFlushNs;
+  return false;
 }
 
 }  // namespace parallax::simtest

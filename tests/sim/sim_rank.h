@@ -81,7 +81,6 @@ class SimRank final : public Actor {
     std::vector<std::vector<float>> values;
     std::vector<std::byte> bytes;
     uint32_t root = 0;
-    bool posted_after_failure = false;
   };
 
   void write_script();
@@ -106,7 +105,7 @@ class SimRank final : public Actor {
   void spoil(Call& call);
   bool expected(const Call& call, const Status& status) const;
   void fail(const Status& status, const std::string& what);
-  void close_after_failure();
+  bool close_after_failure();
   void error(const std::string& text);
 
   SimWorld& world_;
@@ -117,7 +116,7 @@ class SimRank final : public Actor {
   std::unique_ptr<Engine> engine_;
   std::vector<Op> script_;
   size_t next_ = 0;
-  int64_t resume_ns_ = 0;
+  int64_t resume_ns_ = kNever;  // of a think under way
   bool posted_ = false;  // something, in this run
   std::deque<Call> calls_;
   Status failure_;

@@ -69,14 +69,13 @@ void draw_trigger(SeededRandom& random, const FaultPlanOptions& options, Fault* 
   }
 }
 
-Fault draw_fault(SeededRandom& random, const FaultPlanOptions& options) {
+// All but the trigger.
+Fault draw_effect(SeededRandom& random, const FaultPlanOptions& options, FaultKind kind) {
   const auto world = static_cast<uint32_t>(options.host_of.size());
   const bool one_host = std::all_of(options.host_of.begin(), options.host_of.end(),
                                     [](uint32_t host) { return host == 0; });
   Fault fault;
-  do {
-    fault.kind = static_cast<FaultKind>(random.below(kFaultKinds));
-  } while (!options.fatal && is_fatal(fault.kind));
+  fault.kind = kind;
   if (one_host && fault.kind == FaultKind::kPartition) fault.kind = FaultKind::kSilenceBothWays;
   if (one_host && fault.kind == FaultKind::kSplit) fault.kind = FaultKind::kCutBothWays;
 
@@ -84,8 +83,6 @@ Fault draw_fault(SeededRandom& random, const FaultPlanOptions& options) {
   fault.peer = static_cast<uint32_t>((fault.rank + 1 + random.below(world - 1)) % world);
   fault.peer_choice = random.next();
   fault.seed = random.next();
-  draw_trigger(random, options, &fault);
-
   const int64_t lease_ns = options.lease_ns;
   fault.duration_ns = is_fatal(fault.kind) ? kNever : short_ns(random, lease_ns);
   switch (fault.kind) {
@@ -111,6 +108,24 @@ Fault draw_fault(SeededRandom& random, const FaultPlanOptions& options) {
     default:
       break;
   }
+  return fault;
+}
+
+Fault draw_fault(SeededRandom& random, const FaultPlanOptions& options) {
+  FaultKind kind;
+  do {
+    kind = static_cast<FaultKind>(random.below(kFaultKinds));
+  } while (!options.fatal && is_fatal(kind));
+  Fault fault = draw_effect(random, options, kind);
+  draw_trigger(random, options, &fault);
+  return fault;
+}
+
+Fault draw_fault_of(SeededRandom& random, const FaultPlanOptions& options, uint64_t turn) {
+  Fault fault = draw_effect(random, options, static_cast<FaultKind>(turn % kFaultKinds));
+  fault.trigger = FaultTrigger::kAtPhase;
+  fault.phase = options.phases[turn / kFaultKinds % options.phases.size()];
+  fault.at = 1;
   return fault;
 }
 
@@ -166,6 +181,9 @@ FaultPlan FaultPlan::generate(const FaultPlanOptions& options) {
   if (options.host_of.size() < 2) return plan;
   const uint64_t count = random.below(options.faults_max + 1);
   for (uint64_t i = 0; i < count; ++i) plan.faults.push_back(draw_fault(random, options));
+  if (options.turn != UINT64_MAX && count > 0) {
+    plan.faults.front() = draw_fault_of(random, options, options.turn);
+  }
   return plan;
 }
 

@@ -69,6 +69,9 @@ struct FaultPlanOptions {
   int64_t operations = 0;           // about how many messages one rank sends in it
   std::vector<std::string> phases;  // labels that SimWorld::set_phase will be given
   uint32_t faults_max = 3;
+  // The first fault of a plan goes through all kinds and phases in turn, by this number; the rest
+  // are drawn. UINT64_MAX: all are drawn.
+  uint64_t turn = UINT64_MAX;
   bool fatal = true;  // false: only faults that must go unnoticed
 };
 

@@ -67,12 +67,16 @@ class SimWorld final : private SimMachines {
   void apply(const Fault& fault);  // now
   const FaultCounts& fault_counts() const { return counts_; }
   bool fault_felt(size_t fault) const { return felt_[fault]; }
+  int64_t felt_at_ns(size_t fault) const { return felt_at_ns_[fault]; }
   // When the first fault of that kind was felt, or kNever: faults that were drawn but never met
   // anything to disturb do not count.
   int64_t first_felt_ns(bool fatal) const;
 
   bool gone(uint32_t rank) const { return ranks_[rank].gone; }  // killed, or left
   bool stopped(uint32_t rank) const { return ranks_[rank].stopped; }
+  bool stopped_for_good(uint32_t rank) const {
+    return ranks_[rank].stopped && ranks_[rank].stopped_until_ns == kNever;
+  }
 
   uint64_t events_count() const { return events_count_; }
   uint64_t runs_count() const { return runs_count_; }

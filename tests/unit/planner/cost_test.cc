@@ -68,8 +68,7 @@ TEST(Cost, MeetsTheZipfTable) {
                 expected.reduce_rows * 0.01);
     EXPECT_NEAR(cost::replicated_bound(facts, n) / (row + 4), expected.bound,
                 expected.bound * 0.01);
-    // Rows twice, ids once.
-    EXPECT_NEAR(cost::push_pull(facts, n) / (row + 2), expected.push_pull,
+    EXPECT_NEAR(cost::push_pull(facts, n) / (row + 4), expected.push_pull,
                 expected.push_pull * 0.01);
   }
 }
@@ -81,13 +80,14 @@ TEST(Cost, FormulasByHand) {
   EXPECT_DOUBLE_EQ(cost::made_dense(facts, 3), 320);
   EXPECT_DOUBLE_EQ(cost::allgatherv(facts, 3), 2 * 6 * 12);
   EXPECT_DOUBLE_EQ(cost::reduce_rows(facts, 3), 2.0 / 3 * (6 + 15) * 12);
-  EXPECT_DOUBLE_EQ(cost::push_pull(facts, 3), 2.0 / 3 * ((6 + 9) * 8 + 9 * 4));
+  EXPECT_DOUBLE_EQ(cost::push_pull(facts, 3), 2.0 / 3 * (6 + 9) * 12);
   EXPECT_DOUBLE_EQ(cost::replicated_bound(facts, 3), (6 + 15.0 / 3) * 12);
 }
 
-TEST(Cost, PushesWithoutAPullBringTheirIds) {
-  const VariableFacts facts = sparse(30, 2, 6, 15, 0);
-  EXPECT_DOUBLE_EQ(cost::push_pull(facts, 2), 0.5 * (6 * 8 + 6 * 4));
+// Given a push or a pull alone, expect each to bring its own ids.
+TEST(Cost, PushesAndPullsBringTheirIds) {
+  EXPECT_DOUBLE_EQ(cost::push_pull(sparse(30, 2, 6, 15, 0), 2), 0.5 * (6 * 8 + 6 * 4));
+  EXPECT_DOUBLE_EQ(cost::push_pull(sparse(30, 2, 0, 0, 9), 2), 0.5 * (9 * 8 + 9 * 4));
 }
 
 TEST(Cost, DensePushPullSendsNoIds) {
@@ -153,7 +153,7 @@ TEST(Cost, FormulasInWords) {
             "3/4 x (812 touched + 2755.4 union rows) x 260 bytes");
   EXPECT_EQ(cost::formula(Method::kMadeDense, facts, hosts), "2 x 3/4 x 100000 rows x 256 bytes");
   EXPECT_EQ(cost::formula(Method::kPushPull, facts, hosts),
-            "3/4 x ((812 pushed + 900 pulled rows) x 256 bytes + 900 ids x 4 bytes)");
+            "3/4 x (812 pushed + 900 pulled rows) x 260 bytes");
   EXPECT_EQ(cost::formula(Method::kAllgatherv, facts, {.hosts = 2, .ranks = 2}),
             "1 host x 812 rows x 260 bytes");
   EXPECT_EQ(cost::formula(Method::kAllgatherv, facts, {.hosts = 1, .ranks = 4}),

@@ -94,22 +94,21 @@ TEST(Explain, JsonHasTheFormOfItsHeader) {
 TEST(Explain, LosersSayByHowMuch) {
   const Json variable = explained({embedding()}, PARALLAX_PLAN_AUTO, true)["variables"][0];
   EXPECT_EQ(variable["why"],
-            "fewest bytes of 4 ways: 3/4 x ((812 pushed + 812 pulled rows) x 256 bytes + 812 ids x "
-            "4 bytes)");
-  EXPECT_EQ(way(variable, "push_pull")["predicted_bytes_per_host"], 314'244);
+            "fewest bytes of 4 ways: 3/4 x (812 pushed + 812 pulled rows) x 260 bytes");
+  EXPECT_EQ(way(variable, "push_pull")["predicted_bytes_per_host"], 316'680);
   EXPECT_EQ(way(variable, "allgatherv")["predicted_bytes_per_host"], 633'360);
   EXPECT_EQ(way(variable, "allgatherv")["why"],
-            "allgatherv would receive 2.02x the bytes: 3 hosts x 812 rows x 260 bytes");
+            "allgatherv would receive 2.00x the bytes: 3 hosts x 812 rows x 260 bytes");
   EXPECT_EQ(way(variable, "made_dense")["why"],
-            "made_dense would receive 122x the bytes: 2 x 3/4 x 100000 rows x 256 bytes");
+            "made_dense would receive 121x the bytes: 2 x 3/4 x 100000 rows x 256 bytes");
 }
 
 TEST(Explain, PinsAreNamed) {
   const Json ar = explained({embedding()}, PARALLAX_PLAN_AR, true)["variables"][0];
   EXPECT_EQ(ar["method"], "allgatherv");
   EXPECT_EQ(way(ar, "push_pull")["why"],
-            "excluded by plan mode ar; push_pull would receive 0.50x the bytes: 3/4 x ((812 pushed "
-            "+ 812 pulled rows) x 256 bytes + 812 ids x 4 bytes)");
+            "excluded by plan mode ar; push_pull would receive 0.50x the bytes: 3/4 x (812 pushed "
+            "+ 812 pulled rows) x 260 bytes");
   const Json ps = explained({weights(true)}, PARALLAX_PLAN_PS, true)["variables"][0];
   EXPECT_EQ(ps["why"],
             "the only way that plan mode ps allows where its slices carry every row: 2 x 3/4 x 256 "
@@ -125,14 +124,15 @@ TEST(Explain, TiesAndNearTiesSaySo) {
             "push_pull would receive 1.000x the bytes: 2 x 3/4 x 256 rows x 256 bytes; a tie, so "
             "the initial choice stays");
   VariableFacts full = embedding();
+  full.row_elements = 128;
   full.touched_rows_per_host = full.union_rows = full.pulled_rows_per_host = 100'000;
   const Json near = explained({full}, PARALLAX_PLAN_AUTO, true)["variables"][0];
   EXPECT_EQ(near["method"], "push_pull");
   EXPECT_EQ(near["why"],
-            "the initial choice, and within 1% of the fewest bytes: 3/4 x ((100000 pushed + 100000 "
-            "pulled rows) x 256 bytes + 100000 ids x 4 bytes)");
+            "the initial choice, and within 1% of the fewest bytes: 3/4 x (100000 pushed + 100000 "
+            "pulled rows) x 516 bytes");
   EXPECT_EQ(way(near, "made_dense")["why"],
-            "made_dense would receive 0.992x the bytes: 2 x 3/4 x 100000 rows x 256 bytes; within "
+            "made_dense would receive 0.992x the bytes: 2 x 3/4 x 100000 rows x 512 bytes; within "
             "1%, so the initial choice stays");
 }
 
@@ -203,7 +203,7 @@ TEST(Explain, Table) {
   const Plan plan = settled_plan(facts, kFourByTwo, PARALLAX_PLAN_AUTO);
   const std::string table = explain_table(facts, kFourByTwo, PARALLAX_PLAN_AUTO, plan, true);
   EXPECT_EQ(table.substr(0, table.find('\n')), "plan auto, settled; hosts 4, ranks 8");
-  EXPECT_NE(table.find("embedding  sharded    push_pull             314244  fewest bytes"),
+  EXPECT_NE(table.find("embedding  sharded    push_pull             316680  fewest bytes"),
             std::string::npos)
       << table;
   EXPECT_NE(table.find("  not      mirrored   allgatherv            633360  allgatherv would"),

@@ -120,15 +120,15 @@ TEST(Plan, DenseTieStaysMirrored) {
   }
 }
 
-// Two hosts, all rows narrow: made_dense receives V R, push_pull (s R + t (R + 4)) / 2.
+// Two hosts, all rows narrow: made_dense receives V R, push_pull (s + t) (R + 4) / 2.
 TEST(Plan, NearTiesKeepTheInitialChoice) {
   const TopologyFacts two = {.hosts = 2, .ranks = 2};
   VariableFacts facts = sparse(true);
   facts.rows = 1'000;
-  facts.row_elements = 50;  // at s = t = V push_pull receives 202/200 = 1.01 of made_dense
+  facts.row_elements = 100;  // at s = t = V push_pull receives 404/400 = 1.01 of made_dense
   EXPECT_EQ(settled(measured(facts, 1'000, 1'000, 1'000), PARALLAX_PLAN_AUTO, two),
             kShardedPushPull);
-  facts.row_elements = 49;
+  facts.row_elements = 99;
   EXPECT_EQ(settled(measured(facts, 1'000, 1'000, 1'000), PARALLAX_PLAN_AUTO, two),
             kMirroredMadeDense);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The density sweep: the plan flips exactly where the formulas cross. The formulas are written out
-// again here from DESIGN section 9, and the crossings found by bisection on them, so that nothing
+// again here from DESIGN section 9, and the crossings found by bisection on what they prefer, so that nothing
 // of src/planner is its own judge.
 #include <gtest/gtest.h>
 
@@ -48,8 +48,7 @@ double oracle_bytes(Method method, const Scene& scene, double density) {
     return (n - 1) * (s + scene.u(density)) * (r + kIdBytes) / n;
   }
   if (method == Method::kMadeDense) return 2 * (n - 1) * kRows * r / n;
-  const double t = scene.t(density);  // at least s: the ids of the pull serve the push
-  return (n - 1) * (s * r + t * (r + kIdBytes)) / n;
+  return (n - 1) * (s + scene.t(density)) * (r + kIdBytes) / n;
 }
 
 std::vector<Method> oracle_methods(const Scene& scene) {
@@ -101,15 +100,12 @@ double bisect(double low, double high, const std::function<double(double)>& adva
   return low;
 }
 
-// The density at which `from` gives way to `to`: their bytes cross, or, where one of them is the
-// initial choice, cross after its 1% of grace.
-double crossing(const Scene& scene, Method from, Method to, double low, double high) {
-  const Method initial = oracle_initial(scene);
-  const double grace_from = from == initial ? 1 / 1.01 : 1;
-  const double grace_to = to == initial ? 1 / 1.01 : 1;
+// The density above `low` at which the formulas cease to prefer what they prefer at `low`: bytes
+// cross, or, where one side is the initial choice, cross after its 1% of grace.
+double next_flip(const Scene& scene, double low, double high) {
+  const Method before = oracle_choice(scene, low);
   return bisect(low, high, [&](double density) {
-    return grace_from * oracle_bytes(from, scene, density) -
-           grace_to * oracle_bytes(to, scene, density);
+    return oracle_choice(scene, density) == before ? 1.0 : -1.0;
   });
 }
 
@@ -123,11 +119,13 @@ std::vector<double> sweep(const Scene& scene) {
     const double density = std::pow(10, -4 + 4.0 * i / kPoints);
     const Method expected = oracle_choice(scene, density);
     EXPECT_EQ(method_name(planned(scene, density)), method_name(expected)) << density;
-    const Method last = oracle_choice(scene, before);
-    if (last != expected) {
-      const double at = crossing(scene, last, expected, before, density);
+    while (oracle_choice(scene, before) != expected) {
+      const Method last = oracle_choice(scene, before);
+      const double at = next_flip(scene, before, density);
+      before = at * (1 + 1e-9);
       EXPECT_EQ(method_name(planned(scene, at * (1 - 1e-9))), method_name(last)) << at;
-      EXPECT_EQ(method_name(planned(scene, at * (1 + 1e-9))), method_name(expected)) << at;
+      EXPECT_EQ(method_name(planned(scene, before)), method_name(oracle_choice(scene, before)))
+          << at;
       flips.push_back(at);
     }
     before = density;
@@ -136,7 +134,7 @@ std::vector<double> sweep(const Scene& scene) {
 }
 
 constexpr std::array<uint32_t, 6> kHosts = {2, 3, 4, 8, 16, 64};
-constexpr std::array<uint64_t, 6> kWidths = {1, 4, 16, 49, 64, 512};
+constexpr std::array<uint64_t, 6> kWidths = {1, 4, 16, 64, 99, 512};
 
 TEST(Sweep, AutoFlipsWhereTheFormulasCross) {
   size_t flips = 0;
@@ -169,18 +167,18 @@ TEST(Sweep, FrameworkHeldFlipsUnderEveryPin) {
 }
 
 // Given pulls equal to pushes, expect AUTO to leave push_pull for made_dense where the ids weigh
-// more than what is not touched: d (2R + 4) = 1.01 x 2R, so below R = 198 bytes only.
+// more than what is not touched: d (R + 4) = 1.01 R, so below R = 400 bytes only.
 TEST(Sweep, AutoLeavesPushPullForNarrowDenseRowsOnly) {
   for (const uint32_t hosts : {3u, 4u, 8u, 16u}) {
-    for (const uint64_t width : {1ull, 4ull, 16ull, 32ull, 49ull}) {
+    for (const uint64_t width : {1ull, 4ull, 16ull, 64ull, 99ull}) {
       const Scene scene = {hosts, width, 1.0, true, PARALLAX_PLAN_AUTO};
       const double r = scene.row_bytes();
       const std::vector<double> flips = sweep(scene);
       ASSERT_EQ(flips.size(), 1u) << scene.text();
-      EXPECT_NEAR(flips[0], 1.01 * 2 * r / (2 * r + 4), 1e-9);
+      EXPECT_NEAR(flips[0], 1.01 * r / (r + 4), 1e-9);
       EXPECT_EQ(planned(scene, 1), Method::kMadeDense);
     }
-    EXPECT_TRUE(sweep({hosts, 50, 1.0, true, PARALLAX_PLAN_AUTO}).empty());
+    EXPECT_TRUE(sweep({hosts, 101, 1.0, true, PARALLAX_PLAN_AUTO}).empty());
     EXPECT_TRUE(sweep({hosts, 512, 1.0, true, PARALLAX_PLAN_AUTO}).empty());
   }
 }

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// SimJob: one seed, played: a scenario, its faults, its ranks, and the judgement. Without a fault
+// that costs a rank, every rank must finish with every value right. With one, every call of every
+// survivor must end within the lease and some slack, by the right code and naming the culprit;
+// committed steps differ by one at most; and no value read may be wrong. One thread per job; jobs
+// are independent of each other.
+#ifndef PARALLAX_TESTS_SIM_SIM_JOB_H_
+#define PARALLAX_TESTS_SIM_SIM_JOB_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/oracle.h"
+#include "sim/scenario.h"
+#include "sim/sim_rank.h"
+#include "transport/sim/sim_world.h"
+
+namespace parallax::simtest {
+
+struct SimVerdict {
+  std::vector<std::string> errors;
+  FaultCounts counts;
+  std::string description;
+  uint64_t trace_hash = 0;
+  uint64_t events = 0;
+  uint64_t messages = 0;
+  uint64_t pulls_checked = 0;
+  uint64_t reduces_checked = 0;
+  uint64_t steps_ended = 0;
+  uint32_t finished_ranks = 0;
+  uint32_t failed_ranks = 0;
+  int64_t end_ns = 0;
+  bool survived = false;  // every rank finished
+};
+
+class SimJob {
+ public:
+  SimJob(Scenario scenario, FaultPlan plan);
+  SimVerdict run();
+
+ private:
+  bool survivor(uint32_t rank) const;
+  void judge(bool ended);
+  void judge_ending(uint32_t rank);
+  void judge_steps();
+  void judge_time(uint32_t rank);
+  bool names_culprit(const std::string& message) const;
+  bool allowed(parallax_status_t code) const;
+  int64_t deadline_ns() const;
+  bool felt(FaultKind kind) const;
+
+  Scenario scenario_;
+  FaultPlan plan_;
+  SimWorld world_;
+  Oracle oracle_;
+  std::vector<std::unique_ptr<SimRank>> ranks_;
+  SimVerdict verdict_;
+};
+
+// The scenario and faults of a seed.
+SimVerdict run_seed(uint64_t seed);
+
+}  // namespace parallax::simtest
+
+#endif  // PARALLAX_TESTS_SIM_SIM_JOB_H_
