@@ -123,7 +123,7 @@ def bytes_on_the_wire(checks, results, options, corpus):
         figure = f"{ratio:.3f} <= {SPARSE_RATIO_MAX}"
         if options.hosts < 4:
             checks.skip(sparse, f"{ratio:.3f}; the bound is for 4 hosts and more: theory says "
-                        f"{1.5 if False else 2 / options.hosts:.2f} for {options.hosts}")
+                        f"{2 / options.hosts:.2f} for {options.hosts}")
         elif corpus["vocabulary"] < VOCABULARY_MIN:
             checks.skip(sparse, f"{ratio:.3f}; the bound is for large vocabularies: moving all of "
                         f"{corpus['vocabulary']} rows is as cheap")

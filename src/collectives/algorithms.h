@@ -1,48 +1,75 @@
 // SPDX-License-Identifier: Apache-2.0
 // Algorithms: the table of ways a gradient can travel. They differ in two hops only, and in whether
 // rows or elements cross the wire; src/collectives/gradient_road.h is the one mechanism that runs
-// them all. Costs are in src/planner/cost.h under the same names.
+// them all. Costs are in src/planner/cost.h under the names of the methods.
 //
-//   hop 1  every rank -> the handler of the column, inside the host        (all methods)
-//   hop 2  handler -> the owner, or the handlers of its column on all hosts
-//   hop 3  owner -> the handlers of its column on all hosts, or nobody
+//   hop 1  every rank -> the handler of the column, inside the host        (all of them)
+//   hop 2  handler -> the owner, or the handlers of its column on all hosts, or up a tree of hosts
+//   hop 3  owner -> the handlers of its column on all hosts, or nobody, or down the tree
 //   hop 4  handler -> every rank of its host                               (unless nobody)
+//
+// A method has one row or more; the first that applies is taken. The rows of one method move the
+// same bytes: they differ in messages.
 #ifndef PARALLAX_COLLECTIVES_ALGORITHMS_H_
 #define PARALLAX_COLLECTIVES_ALGORITHMS_H_
 
+#include <cstdint>
+
+#include "base/check.h"
 #include "planner/plan.h"
 
 namespace parallax {
 
-enum class UpTo : unsigned char { kOwner, kEveryHost };
-enum class DownTo : unsigned char { kNobody, kEveryHost, kOwnHost };
+enum class UpTo : uint8_t { kOwner, kEveryHost, kTree };
+enum class DownTo : uint8_t { kNobody, kEveryHost, kOwnHost, kTree };
+
+// What a row may ask before it applies.
+struct RoadShape {
+  uint64_t elements = 0;
+  uint32_t hosts = 1;
+  bool ordered = false;  // folds in the order of hosts are asked for
+};
 
 struct Algorithm {
-  Method method;
+  const char* name;
   const char* description;
+  Method method;
   bool dense_wire;  // elements cross the wire, whatever the form of the slices
   UpTo up;
   DownTo down;
+  bool (*applies)(const RoadShape& shape);
 };
+
+// Up to one message of this size, and beyond this many hosts, a tree's log(hosts) hops of four
+// messages beat an owner that takes in and gives out one message per host.
+inline constexpr uint64_t kTreeElementsMax = 1024;
+inline constexpr uint32_t kTreeHostsMin = 9;
 
 inline constexpr Algorithm kAlgorithms[] = {
-    {Method::kAllreduce, "direct reduce-scatter, then allgather, of elements", true, UpTo::kOwner,
-     DownTo::kEveryHost},
-    {Method::kAllgatherv, "every host gets every host's merged rows and merges them", false,
-     UpTo::kEveryHost, DownTo::kOwnHost},
-    {Method::kReduceRows, "reduce-scatter of rows to hashed owners, then allgather of the union",
-     false, UpTo::kOwner, DownTo::kEveryHost},
-    {Method::kMadeDense, "rows scattered into zeros, then as allreduce", true, UpTo::kOwner,
-     DownTo::kEveryHost},
-    {Method::kPushPull, "to the owner alone, who keeps and updates the value", false, UpTo::kOwner,
-     DownTo::kNobody},
+    {"allreduce_tree", "summed up and handed down a tree of hosts", Method::kAllreduce, true,
+     UpTo::kTree, DownTo::kTree,
+     [](const RoadShape& shape) {
+       return shape.elements <= kTreeElementsMax && shape.hosts >= kTreeHostsMin && !shape.ordered;
+     }},
+    {"allreduce_direct", "reduce-scatter to the owners, then allgather, of elements",
+     Method::kAllreduce, true, UpTo::kOwner, DownTo::kEveryHost,
+     [](const RoadShape&) { return true; }},
+    {"allgatherv", "every host gets every host's merged rows and merges them", Method::kAllgatherv,
+     false, UpTo::kEveryHost, DownTo::kOwnHost, [](const RoadShape&) { return true; }},
+    {"reduce_rows", "reduce-scatter of rows to hashed owners, then allgather of the union",
+     Method::kReduceRows, false, UpTo::kOwner, DownTo::kEveryHost,
+     [](const RoadShape&) { return true; }},
+    {"made_dense", "rows scattered into zeros, then as allreduce_direct", Method::kMadeDense, true,
+     UpTo::kOwner, DownTo::kEveryHost, [](const RoadShape&) { return true; }},
+    {"push_pull", "to the owner alone, who keeps and updates the value", Method::kPushPull, false,
+     UpTo::kOwner, DownTo::kNobody, [](const RoadShape&) { return true; }},
 };
 
-inline const Algorithm& algorithm_of(Method method) {
+inline const Algorithm& algorithm_for(Method method, const RoadShape& shape) {
   for (const Algorithm& algorithm : kAlgorithms) {
-    if (algorithm.method == method) return algorithm;
+    if (algorithm.method == method && algorithm.applies(shape)) return algorithm;
   }
-  return kAlgorithms[0];
+  check_failed("a method without an algorithm", __FILE__, __LINE__);
 }
 
 }  // namespace parallax

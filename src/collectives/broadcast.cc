@@ -107,8 +107,7 @@ std::vector<uint32_t> Broadcast::missing_ranks() const {
   std::vector<uint32_t> missing;
   if (!active_) return missing;
   for (const uint32_t child : children_) {
-    if (std::find(ready_children_.begin(), ready_children_.end(), child) ==
-        ready_children_.end()) {
+    if (std::find(ready_children_.begin(), ready_children_.end(), child) == ready_children_.end()) {
       missing.push_back(child);
     }
   }

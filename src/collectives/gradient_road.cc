@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The road's four hops, in the order of its name. See gradient_road.h.
+// The road up: memory, a rank's slice to its handlers, a host's sum to the reducers. The way back
+// is in gradient_road_return.cc. See gradient_road.h.
 #include "collectives/gradient_road.h"
 
 #include <algorithm>
@@ -15,9 +16,13 @@ GradientRoad::GradientRoad(const Columns& columns, const Partition& partition, O
       outbox_(outbox),
       compute_(compute),
       options_(options),
-      algorithm_(algorithm_of(options.method)),
+      algorithm_(algorithm_for(options.method, {.elements = partition.elements(),
+                                                .hosts = columns.host_count(),
+                                                .ordered = options.ordered})),
       rows_form_(partition.ids_declared()),
       dense_wire_(algorithm_.dense_wire || !rows_form_) {
+  const uint32_t turn = options.variable % columns.world();
+  tree_root_ = columns.handler(columns.host_of(turn), columns.column_of(turn));
   active_owners_.resize(columns.count());
   uint32_t active_count = 0;
   for (uint32_t column = 0; column < columns.count(); ++column) {
@@ -29,14 +34,49 @@ GradientRoad::GradientRoad(const Columns& columns, const Partition& partition, O
   }
   handles_ = columns.is_handler() && !active_owners_[columns.my_column()].empty();
   reduces_ = algorithm_.up == UpTo::kOwner ? active(columns.rank()) : handles_;
-  if (algorithm_.down == DownTo::kEveryHost) pieces_expected_ = active_count;
-  if (algorithm_.down == DownTo::kOwnHost) {
-    pieces_expected_ = static_cast<uint32_t>(active_columns_.size());
+  set_sources();
+  switch (algorithm_.down) {
+    case DownTo::kNobody:
+      break;
+    case DownTo::kEveryHost:
+    case DownTo::kTree:
+      pieces_expected_ = active_count;
+      break;
+    case DownTo::kOwnHost:
+      pieces_expected_ = static_cast<uint32_t>(active_columns_.size());
+      break;
   }
 }
 
+// Whose sums this rank sums, in the order of hosts: every host's handler of its column; in a tree
+// its own and its children's.
+void GradientRoad::set_sources() {
+  if (!reduces_) return;
+  const uint32_t column = columns_.column_of(columns_.rank());
+  const uint32_t hosts = columns_.host_count();
+  if (algorithm_.up != UpTo::kTree) {
+    for (uint32_t host = 0; host < hosts; ++host) {
+      sources_.push_back(columns_.handler(host, column));
+    }
+    return;
+  }
+  const uint32_t root_host = columns_.host_of(tree_root_);
+  sources_.push_back(columns_.rank());
+  for (const uint32_t host : host_tree_children(hosts, root_host, columns_.host())) {
+    sources_.push_back(columns_.handler(host, column));
+  }
+  if (columns_.rank() != tree_root_) {
+    tree_parent_ = columns_.handler(host_tree_parent(hosts, root_host, columns_.host()), column);
+  }
+}
+
+Range GradientRoad::range_of(uint32_t owner) const {
+  if (algorithm_.up != UpTo::kTree) return partition_.range_of(owner);
+  return owner == tree_root_ ? Range{0, partition_.elements()} : Range{};
+}
+
 bool GradientRoad::active(uint32_t owner) const {
-  return dense_wire_ ? partition_.range_of(owner).count > 0 : partition_.rows_owned(owner) > 0;
+  return dense_wire_ ? range_of(owner).count > 0 : partition_.rows_owned(owner) > 0;
 }
 
 // ---- memory
@@ -82,7 +122,7 @@ void GradientRoad::lay_out_handler(Arena& arena, Lane& lane) {
   uint64_t column_elements = 0;
   for (const uint32_t owner : owners) {
     if (dense_wire_) {
-      ranges.push_back(partition_.range_of(owner));
+      ranges.push_back(range_of(owner));
       column_elements += ranges.back().count;
       column_rows += ranges.back().count / partition_.row_elements();
     } else {
@@ -108,11 +148,12 @@ void GradientRoad::lay_out_handler(Arena& arena, Lane& lane) {
 }
 
 void GradientRoad::lay_out_reducer(Arena& arena, Lane& lane) {
-  const uint32_t hosts = columns_.host_count();
+  const uint32_t sources = static_cast<uint32_t>(sources_.size());
   const uint32_t row_elements = static_cast<uint32_t>(partition_.row_elements());
   if (dense_wire_) {
-    const Range range = partition_.range_of(columns_.rank());
-    lane.host_dense.lay_out(arena, {&range, 1}, hosts, options_.ordered);
+    const bool tree = algorithm_.up == UpTo::kTree;
+    const Range range = range_of(tree ? tree_root_ : columns_.rank());
+    lane.host_dense.lay_out(arena, {&range, 1}, sources, options_.ordered);
     return;
   }
   uint64_t rows = 0;
@@ -124,7 +165,7 @@ void GradientRoad::lay_out_reducer(Arena& arena, Lane& lane) {
     }
   }
   const uint64_t host_rows_max = options_.rows_max * columns_.local_count_max();
-  lane.host_rows.lay_out(arena, {.sources = hosts,
+  lane.host_rows.lay_out(arena, {.sources = sources,
                                  .rows_max = std::min(rows, options_.rows_max * columns_.world()),
                                  .source_rows_max = std::min(rows, host_rows_max),
                                  .row_elements = row_elements,
@@ -159,7 +200,7 @@ void GradientRoad::contribute_dense(uint64_t step, const float* values, uint32_t
   for (const uint32_t column : active_columns_) {
     const std::vector<uint32_t>& owners = active_owners_[column];
     for (size_t i = 0; i < owners.size(); ++i) {
-      const Range range = partition_.range_of(owners[i]);
+      const Range range = range_of(owners[i]);
       Stream stream = new_stream(SectionKind::kUpLocal, Encoding::kDense, lane);
       stream.header.first = range.first;
       stream.header.flags = i + 1 == owners.size() ? kSectionLast : 0;
@@ -212,17 +253,6 @@ void GradientRoad::send_rows(Lane& lane) {
   }
   lane.merging = false;
   --*lane.pending;
-}
-
-template <typename Belongs>
-bool GradientRoad::check_positions(const Section& section, Belongs belongs) const {
-  if (section.payload.size() < sizeof(uint32_t) * section.header.count) return false;
-  for (uint32_t i = 0; i < section.header.count; ++i) {
-    uint32_t position;
-    std::memcpy(&position, section.payload.data() + i * sizeof position, sizeof position);
-    if (position >= partition_.rows() || !belongs(position)) return false;
-  }
-  return true;
 }
 
 bool GradientRoad::on_up_local(uint32_t from, const Section& section) {
@@ -312,10 +342,10 @@ void GradientRoad::scatter(Lane& lane) {
   for (uint32_t slot = 0; slot < lane.local_rows.row_count(); ++slot) {
     const uint32_t position = lane.local_rows.positions()[slot];
     const uint32_t owner = partition_.range_owner_of(position);
-    uint64_t offset = position * row_elements - partition_.range_of(owner).first;
+    uint64_t offset = position * row_elements - range_of(owner).first;
     for (const uint32_t before : owners) {
       if (before == owner) break;
-      offset += partition_.range_of(before).count;
+      offset += range_of(before).count;
     }
     std::copy_n(lane.local_rows.row(slot), row_elements, &lane.scattered[offset]);
   }
@@ -327,7 +357,7 @@ void GradientRoad::forward_elements(Lane& lane) {
   if (rows_form_ && contributed) scatter(lane);
   const float* scattered = lane.scattered.data();
   for (const uint32_t owner : active_owners_[columns_.my_column()]) {
-    const Range range = partition_.range_of(owner);
+    const Range range = range_of(owner);
     Stream stream = new_stream(SectionKind::kUpHost, Encoding::kDense, lane);
     stream.header.flags = kSectionLast;
     stream.header.first = range.first;
@@ -344,19 +374,19 @@ void GradientRoad::forward_elements(Lane& lane) {
         stream.dense = lane.local_dense.range_values(found - ranges.begin());
       }
     }
-    outbox_.add(owner, stream);
+    outbox_.add(algorithm_.up == UpTo::kTree ? columns_.rank() : owner, stream);
   }
 }
 
 bool GradientRoad::on_up_host(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
-  if (!reduces_) return false;
-  const uint32_t host = columns_.host_of(from);
-  if (from != columns_.handler(host, columns_.column_of(columns_.rank()))) return false;
+  const auto found = std::find(sources_.begin(), sources_.end(), from);
+  if (found == sources_.end()) return false;
+  const uint32_t source = static_cast<uint32_t>(found - sources_.begin());
   Lane& lane = this->lane(header.step);
   if (dense_wire_) {
     if (header.encoding != Encoding::kDense ||
-        !lane.host_dense.add(host, header.first, header.count, section.payload)) {
+        !lane.host_dense.add(source, header.first, header.count, section.payload)) {
       return false;
     }
   } else {
@@ -365,236 +395,14 @@ bool GradientRoad::on_up_host(uint32_t from, const Section& section) {
                                            : column_of_position(position) == columns_.my_column();
     };
     if (header.encoding != Encoding::kRows || !check_positions(section, mine) ||
-        !lane.host_rows.add(host, header.count, section.payload)) {
+        !lane.host_rows.add(source, header.count, section.payload)) {
       return false;
     }
   }
   if ((header.flags & kSectionLast) == 0) return true;
-  dense_wire_ ? lane.host_dense.end(host) : lane.host_rows.end(host);
+  dense_wire_ ? lane.host_dense.end(source) : lane.host_rows.end(source);
   return_if_complete(lane);
   return true;
-}
-
-// ---- hop 3: the sum back to the handlers of every host (or, where every host sums, hop 4 at once)
-
-void GradientRoad::return_if_complete(Lane& lane) {
-  const bool complete = dense_wire_ ? lane.host_dense.complete() : lane.host_rows.complete();
-  if (!complete || lane.returned) return;
-  lane.returned = true;
-  if (algorithm_.down == DownTo::kNobody) return;
-  Stream stream =
-      new_stream(SectionKind::kDownHost, dense_wire_ ? Encoding::kDense : Encoding::kRows, lane);
-  stream.header.flags = kSectionLast;
-  if (dense_wire_) {
-    stream.header.first = lane.host_dense.ranges()[0].first;
-    if (lane.host_dense.contributed()) {
-      stream.count = lane.host_dense.ranges()[0].count;
-      stream.dense = lane.host_dense.range_values(0);
-    }
-  } else {
-    stream.rows.positions = lane.host_rows.positions();
-    stream.rows.values = lane.host_rows.values();
-    stream.count = lane.host_rows.row_count();
-  }
-  if (algorithm_.down == DownTo::kOwnHost) {
-    stream.header.kind = SectionKind::kDownLocal;
-    for (const uint32_t local : columns_.locals()) outbox_.add(local, stream);
-    return;
-  }
-  const uint32_t column = columns_.column_of(columns_.rank());
-  for (uint32_t host = 0; host < columns_.host_count(); ++host) {
-    outbox_.add(columns_.handler(host, column), stream);
-  }
-}
-
-bool GradientRoad::on_down_host(uint32_t from, const Section& section) {
-  if (algorithm_.down != DownTo::kEveryHost || !columns_.is_handler()) return false;
-  if (columns_.column_of(from) != columns_.my_column() || !active(from)) return false;
-  return gather(section, true);
-}
-
-// ---- hop 4: to every rank of the host
-
-bool GradientRoad::on_down_local(uint32_t from, const Section& section) {
-  if (algorithm_.down == DownTo::kNobody || columns_.host_of(from) != columns_.host() ||
-      !columns_.is_handler(from)) {
-    return false;
-  }
-  return gather(section, false);
-}
-
-bool GradientRoad::gather(const Section& section, bool forward) {
-  const SectionHeader& header = section.header;
-  Lane& lane = this->lane(header.step);
-  const uint32_t first_row = lane.gathered_rows;
-  if (header.encoding != (dense_wire_ ? Encoding::kDense : Encoding::kRows)) return false;
-  if (lane.pieces == pieces_expected_) return false;
-  if (!(dense_wire_ ? gather_dense(lane, section) : gather_rows(lane, section))) return false;
-  if (forward) forward_piece(lane, header, first_row);
-  if ((header.flags & kSectionLast) != 0) ++lane.pieces;
-  return true;
-}
-
-bool GradientRoad::gather_rows(Lane& lane, const Section& section) {
-  const uint32_t count = section.header.count;
-  const uint64_t row_elements = partition_.row_elements();
-  const auto any = [](uint32_t) { return true; };
-  if (section.payload.size() != count * (sizeof(uint32_t) + row_elements * sizeof(float)) ||
-      count > lane.gathered_positions.size() - lane.gathered_rows ||
-      !check_positions(section, any)) {
-    return false;
-  }
-  if (count == 0) return true;
-  const size_t ids_bytes = sizeof(uint32_t) * count;
-  std::memcpy(&lane.gathered_positions[lane.gathered_rows], section.payload.data(), ids_bytes);
-  std::memcpy(&lane.gathered[lane.gathered_rows * row_elements], section.payload.data() + ids_bytes,
-              section.payload.size() - ids_bytes);
-  lane.gathered_rows += count;
-  lane.gathered_any = true;
-  return true;
-}
-
-bool GradientRoad::gather_dense(Lane& lane, const Section& section) {
-  const SectionHeader& header = section.header;
-  const uint64_t elements = lane.gathered.size();
-  if (section.payload.size() != header.count * sizeof(float) || header.first > elements ||
-      header.count > elements - header.first) {
-    return false;
-  }
-  if (header.count > 0) {
-    std::memcpy(&lane.gathered[header.first], section.payload.data(), section.payload.size());
-    lane.gathered_any = true;
-    return true;
-  }
-  // A piece to which nobody contributed, while others may have been contributed to: zeros.
-  for (uint32_t owner = 0; owner < columns_.world(); ++owner) {
-    const Range range = partition_.range_of(owner);
-    if (range.first == header.first && range.count > 0) {
-      std::fill_n(&lane.gathered[range.first], range.count, 0.0f);
-      return true;
-    }
-  }
-  return false;
-}
-
-// Passes what was just gathered on to the other ranks of this host.
-void GradientRoad::forward_piece(Lane& lane, const SectionHeader& header, uint32_t first_row) {
-  Stream stream = new_stream(SectionKind::kDownLocal, header.encoding, lane);
-  stream.header.flags = header.flags;
-  stream.header.first = header.first;
-  stream.count = header.count;
-  if (header.count > 0 && dense_wire_) {
-    stream.dense = &lane.gathered[header.first];
-  } else if (header.count > 0) {
-    stream.header.first = 0;
-    stream.rows.positions = &lane.gathered_positions[first_row];
-    stream.rows.values = &lane.gathered[first_row * partition_.row_elements()];
-  }
-  for (const uint32_t local : columns_.locals()) {
-    if (local != columns_.rank()) outbox_.add(local, stream);
-  }
-}
-
-// ---- what came of it
-
-bool GradientRoad::reduced(uint64_t step) const {
-  if (!reduces_) return true;
-  const Lane& lane = this->lane(step);
-  return dense_wire_ ? lane.host_dense.complete() : lane.host_rows.complete();
-}
-
-bool GradientRoad::delivered(uint64_t step) const { return lane(step).pieces == pieces_expected_; }
-
-std::vector<uint32_t> GradientRoad::missing_ranks(uint64_t step) const {
-  const Lane& lane = this->lane(step);
-  std::vector<uint32_t> missing;
-  if (handles_) {
-    for (const uint32_t local : columns_.locals()) {
-      const uint32_t source = columns_.local_of(local);
-      if (!(rows_form_ ? lane.local_rows.ended(source) : lane.local_dense.ended(source))) {
-        missing.push_back(local);
-      }
-    }
-  }
-  if (reduces_) {
-    for (uint32_t host = 0; host < columns_.host_count(); ++host) {
-      if (!(dense_wire_ ? lane.host_dense.ended(host) : lane.host_rows.ended(host))) {
-        missing.push_back(columns_.handler(host, columns_.column_of(columns_.rank())));
-      }
-    }
-  }
-  return missing;
-}
-
-// The runs of the norm: of a variable with ids the rows, of any other the flattened elements, each
-// cut at kBlockElements; so they are the same under every method.
-void GradientRoad::add_squared_norm(uint64_t step, ExactSum* sum) const {
-  if (!reduces_ || (algorithm_.up == UpTo::kEveryHost && columns_.host() != 0)) return;
-  const ReducedGradient part = owned(step);
-  if (!part.contributed) return;
-  const uint64_t row_elements = partition_.row_elements();
-  const uint64_t stride = rows_form_ ? row_elements : part.count;
-  const uint64_t total = part.rows ? part.row_count * row_elements : part.count;
-  for (uint64_t row = 0; row < total; row += stride) {
-    for (uint64_t at = 0; at < stride; at += kBlockElements) {
-      sum->add(sum_of_squares(part.values + row + at, std::min(kBlockElements, stride - at)));
-    }
-  }
-}
-
-RoadCounts GradientRoad::counts(uint64_t step) const {
-  const Lane& lane = this->lane(step);
-  RoadCounts counts;
-  if (!rows_form_) return counts;
-  if (handles_) counts.touched_rows = lane.local_rows.row_count();
-  if (!reduces_ || (algorithm_.up == UpTo::kEveryHost && columns_.host() != 0)) return counts;
-  if (!dense_wire_) {
-    counts.union_rows = lane.host_rows.row_count();
-  } else if (lane.host_dense.contributed()) {
-    // Made dense the union is no longer known; the rows that are not zero bound it from below, the
-    // sum over hosts from above. What is planned from it is only the choice to leave made_dense.
-    const ReducedGradient part = owned(step);
-    for (uint64_t at = 0; at < part.count; at += partition_.row_elements()) {
-      const float* row = part.values + at;
-      counts.union_rows +=
-          std::any_of(row, row + partition_.row_elements(), [](float value) { return value != 0; });
-    }
-  }
-  return counts;
-}
-
-ReducedGradient GradientRoad::owned(uint64_t step) const {
-  const Lane& lane = this->lane(step);
-  ReducedGradient part;
-  if (!reduces_) return part;
-  if (dense_wire_) {
-    part.contributed = lane.host_dense.contributed();
-    part.first = lane.host_dense.ranges()[0].first;
-    part.count = lane.host_dense.ranges()[0].count;
-    part.values = lane.host_dense.range_values(0);
-    return part;
-  }
-  part.rows = true;
-  part.contributed = lane.host_rows.contributed();
-  part.row_count = lane.host_rows.row_count();
-  part.positions = lane.host_rows.positions();
-  part.values = lane.host_rows.values();
-  return part;
-}
-
-ReducedGradient GradientRoad::whole(uint64_t step) const {
-  const Lane& lane = this->lane(step);
-  ReducedGradient all;
-  all.contributed = lane.gathered_any;
-  all.values = lane.gathered.data();
-  if (dense_wire_) {
-    all.count = partition_.elements();
-  } else {
-    all.rows = true;
-    all.row_count = lane.gathered_rows;
-    all.positions = lane.gathered_positions.data();
-  }
-  return all;
 }
 
 }  // namespace parallax

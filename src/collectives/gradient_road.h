@@ -141,7 +141,10 @@ class GradientRoad {
   uint32_t column_of_position(uint32_t position) const {
     return columns_.column_of(wire_owner(position));
   }
+  Range range_of(uint32_t owner) const;
   bool active(uint32_t owner) const;
+  bool counts_once() const;
+  void set_sources();
 
   void lay_out(Arena& arena);
   void lay_out_handler(Arena& arena, Lane& lane);
@@ -172,11 +175,26 @@ class GradientRoad {
   Arena arena_;
   std::vector<std::vector<uint32_t>> active_owners_;  // by column, ascending
   std::vector<uint32_t> active_columns_;
-  bool handles_ = false;  // this rank is the handler of an active column
-  bool reduces_ = false;  // this rank sums over hosts
+  bool handles_ = false;           // this rank is the handler of an active column
+  bool reduces_ = false;           // this rank sums over hosts
+  std::vector<uint32_t> sources_;  // of the sum over hosts, by their place in its order
+  uint32_t tree_root_ = 0;
+  uint32_t tree_parent_ = kNoRank;
   uint32_t pieces_expected_ = 0;
   std::array<Lane, 2> lanes_;
 };
+
+// True if a section holds `count` positions that all exist and belong here.
+template <typename Belongs>
+bool GradientRoad::check_positions(const Section& section, Belongs belongs) const {
+  if (section.payload.size() < sizeof(uint32_t) * section.header.count) return false;
+  for (uint32_t i = 0; i < section.header.count; ++i) {
+    uint32_t position;
+    std::memcpy(&position, section.payload.data() + i * sizeof position, sizeof position);
+    if (position >= partition_.rows() || !belongs(position)) return false;
+  }
+  return true;
+}
 
 }  // namespace parallax
 

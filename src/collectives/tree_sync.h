@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// TreeSync: one kind of meeting of all ranks along the tree of rank 0: everyone reports up, the root
-// answers down. Barriers, commit checks, step votes and the goodbye are all this, with payloads that
-// the engine merges. One round of a kind is under way at a time; a child may already report for the
-// next round, since it has its answer while we have not joined the next. Pure bookkeeping.
+// TreeSync: one kind of meeting of all ranks along the tree of rank 0: everyone reports up, the
+// root answers down. Barriers, commit checks, step votes and the goodbye are all this, with
+// payloads that the engine merges. One round of a kind is under way at a time; a child may already
+// report for the next round, since it has its answer while we have not joined the next. Pure
+// bookkeeping.
 #ifndef PARALLAX_COLLECTIVES_TREE_SYNC_H_
 #define PARALLAX_COLLECTIVES_TREE_SYNC_H_
 

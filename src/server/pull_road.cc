@@ -33,6 +33,7 @@ void PullRoad::start(uint64_t step, uint32_t number, std::span<const PullSlice> 
   active_step_ = step;
   active_round_ = number;
   slices_left_ = 0;
+  answers_left_ = columns_.count();
   active_variables_.clear();
   for (const PullSlice& slice : slices) {
     Entry& entry = *entry_of(slice.variable);
@@ -356,6 +357,13 @@ void PullRoad::answer_locals(Round& round) {
       outbox_.add(local, stream);
     }
   }
+  for (const uint32_t local : columns_.locals()) {
+    if (round.here[columns_.local_of(local)] == 0) continue;  // it ended the step without a pull
+    Stream end = pull_stream(SectionKind::kValuesLocal, Encoding::kBytes, kNoVariable, round.step,
+                             round.number);
+    end.header.flags = kSectionLast;
+    outbox_.add(local, end);
+  }
 }
 
 void PullRoad::answer_local_dense(Round& round, Entry& entry, uint32_t local) {
@@ -374,13 +382,18 @@ void PullRoad::answer_local_dense(Round& round, Entry& entry, uint32_t local) {
 
 bool PullRoad::on_values_local(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
-  Entry* entry = entry_of(header.tag);
-  if (entry == nullptr || !active_ || header.step != active_step_ ||
+  if (!active_ || header.step != active_step_ ||
       header.part != static_cast<uint8_t>(active_round_) ||
-      columns_.host_of(from) != columns_.host() || !columns_.is_handler(from) ||
-      header.count > entry->left || header.count == 0) {
+      columns_.host_of(from) != columns_.host() || !columns_.is_handler(from)) {
     return false;
   }
+  if (header.tag == kNoVariable) {
+    if (answers_left_ == 0) return false;
+    --answers_left_;
+    return true;
+  }
+  Entry* entry = entry_of(header.tag);
+  if (entry == nullptr || header.count > entry->left || header.count == 0) return false;
   const uint64_t width = entry->partition->row_elements();
   float* out = entry->slice.values;
   if (header.encoding == Encoding::kDense) {

@@ -55,8 +55,10 @@ class PullRoad {
 
   // Source. Starts this rank's n-th pull of `step`; at most one under way, of distinct variables.
   void start(uint64_t step, uint32_t round, std::span<const PullSlice> slices);
-  // The pull under way has all its values, duplicates included.
-  bool finished() const { return active_ && slices_left_ == 0; }
+  // The pull under way has all its values, duplicates included, and every handler of the host is done
+  // with its round, even if it had nothing to ask it: so that no rank runs ahead of another by more
+  // than one round.
+  bool finished() const { return active_ && slices_left_ == 0 && answers_left_ == 0; }
   void finish();  // makes room for the next
   bool active() const { return active_; }
 
@@ -160,6 +162,7 @@ class PullRoad {
   uint64_t active_step_ = 0;
   uint32_t active_round_ = 0;
   uint64_t slices_left_ = 0;
+  uint32_t answers_left_ = 0;  // handlers that have not said that the round is over
   std::vector<uint32_t> active_variables_;
   std::vector<std::pair<uint32_t, uint32_t>> waiting_;  // (variable, host) held back
 };

@@ -199,6 +199,8 @@ bool Engine::dispatch_data(uint32_t from, const Section& section) {
     runtimes_[header.tag]->wire_received_bytes += sizeof header + header.payload_bytes;
   }
   if (header.kind == SectionKind::kMigrate) return on_migrate(from, section);
+  // May come late where this rank had no part in the step's reductions and finished without it.
+  if (header.kind == SectionKind::kStepEnded && header.step <= finished_) return true;
   // A rank is at most one step ahead: it starts step t + 1 when t is decided.
   if (header.step <= finished_ || header.step > finished_ + 2) return false;
   switch (header.kind) {

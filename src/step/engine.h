@@ -223,6 +223,7 @@ class Engine final : private Receiver, private OutboxObserver {
   void advance_pulls();
   void finish_reduce_slices(Request& request);
   void copy_rows(const Runtime& runtime, const ReducedGradient& whole, RowsResult* out);
+  bool any_sharded(uint64_t step) const;
   void read_mirror(const Runtime& runtime, const PullSlice& slice);
 
   // engine_decision.cc: end of a step

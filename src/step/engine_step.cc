@@ -257,7 +257,8 @@ void Engine::advance_pulls() {
           sharded_slices_.push_back(slice);
         }
       }
-      if (!sharded_slices_.empty()) {
+      // A round takes part for its number alone even where it has nothing to ask for.
+      if (!sharded_slices_.empty() || any_sharded(pull.step)) {
         pull_road_.start(pull.step, state.pull_rounds++, sharded_slices_);
       }
     }
@@ -272,6 +273,12 @@ void Engine::advance_pulls() {
     pulls_.erase(pulls_.begin());
     finish_request(&pull, {});
   }
+}
+
+bool Engine::any_sharded(uint64_t step) const {
+  return std::any_of(runtimes_.begin(), runtimes_.end(), [&](const auto& runtime) {
+    return plan_at(*runtime, step).placement == Placement::kSharded;
+  });
 }
 
 void Engine::read_mirror(const Runtime& runtime, const PullSlice& slice) {

@@ -78,6 +78,23 @@ class Columns {
   std::vector<uint32_t> slot_in_column_;
 };
 
+// The tree of hosts under `root_host`: places count from it, and place p hangs under (p - 1) /
+// arity.
+inline uint32_t host_tree_parent(uint32_t host_count, uint32_t root_host, uint32_t host) {
+  const uint32_t place = (host + host_count - root_host) % host_count;
+  return ((place - 1) / kTreeArity + root_host) % host_count;  // not asked of the root
+}
+
+inline std::vector<uint32_t> host_tree_children(uint32_t host_count, uint32_t root_host,
+                                                uint32_t host) {
+  std::vector<uint32_t> children;
+  const uint64_t place = (host + host_count - root_host) % host_count;
+  for (uint64_t i = place * kTreeArity + 1; i <= place * kTreeArity + kTreeArity; ++i) {
+    if (i < host_count) children.push_back(static_cast<uint32_t>((i + root_host) % host_count));
+  }
+  return children;
+}
+
 // The parent of `rank` in the tree of `root`; kNoRank for the root itself.
 inline uint32_t tree_parent(const HostMap& hosts, uint32_t root, uint32_t rank) {
   if (rank == root) return kNoRank;
@@ -88,8 +105,7 @@ inline uint32_t tree_parent(const HostMap& hosts, uint32_t root, uint32_t rank) 
   };
   const uint32_t host = hosts.host_of[rank];
   if (rank != leader(host)) return leader(host);
-  const uint32_t place = (host + host_count - root_host) % host_count;
-  return leader(((place - 1) / kTreeArity + root_host) % host_count);
+  return leader(host_tree_parent(host_count, root_host, host));
 }
 
 inline std::vector<uint32_t> tree_children(const HostMap& hosts, uint32_t root, uint32_t rank) {
@@ -99,11 +115,8 @@ inline std::vector<uint32_t> tree_children(const HostMap& hosts, uint32_t root, 
   const uint32_t host = hosts.host_of[rank];
   const auto leader = [&](uint32_t of) { return of == root_host ? root : hosts.ranks_of[of][0]; };
   if (rank != leader(host)) return children;
-  const uint64_t place = (host + host_count - root_host) % host_count;
-  for (uint64_t i = place * kTreeArity + 1; i <= place * kTreeArity + kTreeArity; ++i) {
-    if (i < host_count) {
-      children.push_back(leader(static_cast<uint32_t>((i + root_host) % host_count)));
-    }
+  for (const uint32_t child : host_tree_children(host_count, root_host, host)) {
+    children.push_back(leader(child));
   }
   for (const uint32_t local : hosts.ranks_of[host]) {
     if (local != rank) children.push_back(local);

@@ -68,6 +68,13 @@ std::string SimRank::describe() const {
   std::string text = "rank " + std::to_string(rank_) + " at op " + std::to_string(next_) + "/" +
                      std::to_string(script_.size());
   if (!failure_.ok()) text += ", failed: " + failure_.message();
+  if (next_ < script_.size()) {
+    const char* acts[] = {"think",   "commit",    "begin", "pull",   "push",      "reduce",  "end",
+                          "barrier", "broadcast", "abort", "cancel", "wait_kind", "wait_all", "close"};
+    text += std::string(" (") + acts[static_cast<size_t>(script_[next_].act)] + " step " +
+            std::to_string(script_[next_].step) + " kind " +
+            std::to_string(static_cast<int>(script_[next_].what)) + ")";
+  }
   for (const Call& call : calls_) {
     if (!call.request->done()) text += "; waits: " + engine_->describe_missing(*call.request);
   }

@@ -203,23 +203,25 @@ class Stage {
   TEST(Conform_##name, case_name) { ::parallax::conformance::case_name(factory); }
 
 // One test per promise. `name` is an identifier; `factory` converts to Factory.
-#define CONFORM(name, factory)                                    \
-  PARALLAX_CONFORM_CASE(name, sizes_and_contents, factory)        \
-  PARALLAX_CONFORM_CASE(name, gather_lists, factory)              \
-  PARALLAX_CONFORM_CASE(name, order_per_peer, factory)            \
+#define CONFORM(name, factory)                                          \
+  PARALLAX_CONFORM_CASE(name, sizes_and_contents, factory)              \
+  PARALLAX_CONFORM_CASE(name, gather_lists, factory)                    \
+  PARALLAX_CONFORM_CASE(name, order_per_peer, factory)                  \
   PARALLAX_CONFORM_CASE(name, segments_are_free_after_on_sent, factory) \
-  PARALLAX_CONFORM_CASE(name, incast_pushes_back, factory)        \
-  PARALLAX_CONFORM_CASE(name, floods_do_not_deadlock, factory)    \
-  PARALLAX_CONFORM_CASE(name, sends_inside_callbacks, factory)    \
-  PARALLAX_CONFORM_CASE(name, odd_sizes_and_addresses, factory)   \
-  PARALLAX_CONFORM_CASE(name, loss_is_told_once, factory)         \
-  PARALLAX_CONFORM_CASE(name, sends_to_a_lost_peer_complete, factory) \
-  PARALLAX_CONFORM_CASE(name, forgotten_peers_are_silent, factory) \
-  PARALLAX_CONFORM_CASE(name, forget_inside_a_callback, factory)  \
-  PARALLAX_CONFORM_CASE(name, arm_says_what_poll_finds, factory)  \
-  PARALLAX_CONFORM_CASE(name, blocked_ping_pong, factory)         \
-  PARALLAX_CONFORM_CASE(name, blocked_sender_wakes_for_room, factory) \
-  PARALLAX_CONFORM_CASE(name, floods_between_threads, factory)    \
+  PARALLAX_CONFORM_CASE(name, incast_pushes_back, factory)              \
+  PARALLAX_CONFORM_CASE(name, room_is_news, factory)                    \
+  PARALLAX_CONFORM_CASE(name, floods_do_not_deadlock, factory)          \
+  PARALLAX_CONFORM_CASE(name, sends_inside_callbacks, factory)          \
+  PARALLAX_CONFORM_CASE(name, odd_sizes_and_addresses, factory)         \
+  PARALLAX_CONFORM_CASE(name, loss_is_told_once, factory)               \
+  PARALLAX_CONFORM_CASE(name, sends_to_a_lost_peer_complete, factory)   \
+  PARALLAX_CONFORM_CASE(name, forgotten_peers_are_silent, factory)      \
+  PARALLAX_CONFORM_CASE(name, forget_inside_a_callback, factory)        \
+  PARALLAX_CONFORM_CASE(name, arm_says_what_poll_finds, factory)        \
+  PARALLAX_CONFORM_CASE(name, idle_ranks_sleep, factory)                \
+  PARALLAX_CONFORM_CASE(name, blocked_ping_pong, factory)               \
+  PARALLAX_CONFORM_CASE(name, blocked_sender_wakes_for_room, factory)   \
+  PARALLAX_CONFORM_CASE(name, floods_between_threads, factory)          \
   PARALLAX_CONFORM_CASE(name, loss_wakes_a_blocked_peer, factory)
 
 #endif  // PARALLAX_TESTS_UNIT_TRANSPORT_CONFORMANCE_H_

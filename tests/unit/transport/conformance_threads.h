@@ -12,8 +12,8 @@ namespace parallax::conformance {
 
 inline constexpr int kLostWakeUpMilliseconds = 10000;
 
-// One rank's loop: `act` runs after every batch and says when it is done. Blocks whenever poll finds
-// nothing and arm() agrees. False: it slept through something, or patience ended.
+// One rank's loop: `act` runs after every batch and says when it is done. Blocks whenever poll
+// finds nothing and arm() agrees. False: it slept through something, or patience ended.
 template <typename Act>
 bool run_blocked(Transport& transport, Recorder& recorder, Act act) {
   const auto give_up = std::chrono::steady_clock::now() + kPatience;

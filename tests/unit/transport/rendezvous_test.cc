@@ -252,6 +252,17 @@ TEST(Rendezvous, inproc_names_the_missing_the_double_and_the_left) {
   EXPECT_TRUE(has(status, "rank 2 (host h2)")) << status.message();
 }
 
+// Given a rank of the last job that still lingers, expect the next job to begin under its name.
+TEST(Rendezvous, inproc_the_next_job_does_not_wait_for_the_last_of_the_one_before) {
+  std::unique_ptr<Rendezvous> lingering;
+  {
+    std::unique_ptr<Rendezvous> zero;
+    ASSERT_TRUE(make_rendezvous(options_for(0, 2, "inproc:n"), "h", kClock, &zero).ok());
+    ASSERT_TRUE(make_rendezvous(options_for(1, 2, "inproc:n"), "h", kClock, &lingering).ok());
+  }
+  meet(2, 2, [](uint32_t rank) { return options_for(rank, 2, "inproc:n"); });
+}
+
 TEST_F(FileMeeting, rounds_and_the_directory_goes) {
   meet(6, 3, [&](uint32_t rank) { return options_for(rank, 6, where_.c_str()); });
   EXPECT_FALSE(std::filesystem::exists(directory_));

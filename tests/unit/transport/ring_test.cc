@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
+#include <deque>
 #include <memory>
 #include <random>
 
@@ -104,7 +106,7 @@ TEST_F(Ring, refuses_positions_out_of_range) {
     RingConsumer consumer(&header_, data_.data(), data_.size());
     EXPECT_EQ(consumer.next(&view_), RingConsumer::Next::kCorrupt) << tail;
     EXPECT_EQ(consumer.next(&view_), RingConsumer::Next::kCorrupt) << "it stays corrupt";
-    EXPECT_NE(consumer.corruption(), nullptr);
+    EXPECT_STREQ(consumer.corruption(), "its ring's position is out of range");
   }
   while (producer_.has_room()) write(0, kShmMessageBytesMax);
   header_.head = 1 << 30;
@@ -112,6 +114,48 @@ TEST_F(Ring, refuses_positions_out_of_range) {
   EXPECT_TRUE(producer_.corrupt());
   header_.head = 0;
   EXPECT_FALSE(producer_.has_room()) << "it stays corrupt";
+}
+
+// Given messages of random sizes written whenever there is room, expect none overwritten.
+TEST_F(Ring, never_overwrites_what_is_unread) {
+  constexpr uint32_t kSeed = 99;
+  std::mt19937 random(kSeed);
+  std::deque<std::pair<uint64_t, size_t>> unread;
+  uint64_t sequence = 0;
+  for (int round = 0; round < 3000; ++round) {
+    while (producer_.has_room()) {
+      const size_t bytes = random() % (random() % 4 == 0 ? kShmMessageBytesMax + 1 : 9000);
+      write(sequence, bytes);
+      unread.emplace_back(sequence++, bytes);
+    }
+    for (uint32_t i = 1 + random() % 9; i > 0 && !unread.empty(); --i) {
+      expect(unread.front().first, unread.front().second);
+      ASSERT_FALSE(HasFailure()) << "seed " << kSeed << ", round " << round;
+      unread.pop_front();
+      consumer_.release();
+    }
+  }
+}
+
+// Given a length that leaves what was published, or the ring, expect it refused.
+TEST_F(Ring, refuses_lengths_out_of_range) {
+  size_t position = 0;
+  const auto advance = [&](size_t record_bytes) {
+    write(0, record_bytes - kRingRecordHeadBytes);
+    ASSERT_EQ(next(), RingConsumer::Next::kMessage);
+    consumer_.release();
+    position += record_bytes;
+  };
+  while (position < kRingBytesMin - 1024) advance(1024);
+  write(0, 100);
+  for (const uint32_t bytes : {uint32_t{200}, uint32_t{5000}, UINT32_MAX}) {
+    std::memcpy(data_.data() + position, &bytes, sizeof bytes);
+    RingConsumer consumer = consumer_;
+    EXPECT_EQ(consumer.next(&view_), RingConsumer::Next::kCorrupt) << bytes;
+  }
+  const uint32_t right = 100;
+  std::memcpy(data_.data() + position, &right, sizeof right);
+  expect(0, 100);
 }
 
 // Given rings of random bytes and mutated good ones, expect every view to lie inside the ring.

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run prints at its end."""
+
+import figures
+from jobs import TITLES
+
+
+def table(head, rows, left=1):
+    """Aligned columns; the first `left` ones to the left."""
+    rows = [[str(cell) for cell in row] for row in rows]
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+
+    def line(row):
+        return "  " + "  ".join(cell.ljust(w) if i < left else cell.rjust(w)
+                                for i, (cell, w) in enumerate(zip(row, widths))).rstrip()
+    return "\n".join([line(head), "  " + "  ".join("-" * w for w in widths), *map(line, rows)])
+
+
+def kib(count):
+    return f"{count / 1024:.1f}"
+
+
+def loss_text(evaluation):
+    return f"{evaluation['loss']:.4f}" if evaluation else "not finite"
+
+
+def traffic_cells(traffic):
+    if not traffic:
+        return ["-"] * 6
+    overhead = traffic["sent_bytes"] - traffic["sparse_bytes"] - traffic["dense_bytes"]
+    return [kib(traffic["sent_bytes"]), kib(traffic["sparse_bytes"]), kib(traffic["dense_bytes"]),
+            kib(overhead), f"{traffic['sent_messages']:.1f}", kib(traffic["local_bytes"])]
+
+
+def runs(results):
+    head = ["run", "steps/s", "words/s", "loss held out", "exposed ms", "wait ms", "KiB sent",
+            "sparse", "dense", "rest", "messages", "KiB local"]
+    rows = []
+    groups = [("", results["runs"]), (" deterministic", results["deterministic"])]
+    for suffix, group in groups:
+        for mode, run in group.items():
+            time = run["timing"]
+            rows.append([TITLES[mode] + suffix, f"{time['steps_per_second']:.1f}",
+                         f"{time['words_per_second']:.0f}",
+                         loss_text(run["held_out"]) if run["held_out"] else "-",
+                         f"{time['exposed_seconds'] * 1e3:.2f}",
+                         f"{time['wait_seconds'] * 1e3:.1f}", *traffic_cells(run["traffic"])])
+    oracle = results["oracle"]
+    rows.append(["oracle (1 process)", "-", "-", loss_text(oracle["held_out"])] + ["-"] * 8)
+    return ("Figures per step; traffic per host on the wire between hosts, sent (METRICS.md)\n"
+            + table(head, rows))
+
+
+def plan(title, outcome):
+    rows = []
+    for variable in outcome["plan"]["variables"]:
+        others = []
+        for other in variable.get("alternatives", []):
+            if not other.get("chosen"):
+                cost = other.get("predicted_bytes_per_host")
+                others.append(other["method"] + (f" {kib(cost)}" if cost is not None else ""))
+        rows.append([variable["name"], f"{variable['rows']} x {variable['row_elements']}",
+                     variable["tag"], variable["placement"], variable["method"],
+                     ", ".join(others) or "-"])
+    head = ["variable", "shape", "tag", "placement", "method", "instead of (KiB per host and step)"]
+    whys = [f"    {v['name']}: {v['why']}" for v in outcome["plan"]["variables"] if v.get("why")]
+    return f"Plan of {title}\n" + table(head, rows, left=6) + "\n" + "\n".join(whys)
+
+
+def gradient(results):
+    rows = []
+    for mode, run in results["gradient"].items():
+        for name, row in run["agreement"].items():
+            rows.append([TITLES[mode], name, f"{row['elements']:,}", f"{row['exact']:,}",
+                         row["violations"], f"{row['worst_ratio']:.3f}"])
+    return ("Gradients of one state against the exact sum\n"
+            + table(["run", "variable", "elements", "equal", "beyond bound", "worst / bound"],
+                    rows, left=2))
+
+
+def kernel(results):
+    rows = []
+    for mode, run in results["runs"].items():
+        for row in run["kernel"] or []:
+            rows.append([TITLES[mode], f"h{row['host']}", row["direction"],
+                         f"{row['kernel_bytes']:,}", f"{row['packets']:,}",
+                         f"{row['payload_bytes']:,}", f"{row['library_bytes']:,}",
+                         f"{row['ratio']:.4f}"])
+    head = ["run", "host", "way", "kernel bytes", "packets", "less headers", "library", "ratio"]
+    return (f"The kernel's counters of each host's interface; {figures.PACKET_HEADER_BYTES} B of "
+            "headers a packet\n" + table(head, rows, left=3))
+
+
+def checks(found):
+    rows = [[row["verdict"], row["name"], row["figure"]] for row in found.rows]
+    return "Checks\n" + table(["", "what", "figure"], rows, left=3)

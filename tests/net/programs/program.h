@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a program of the net tests needs around its work: "--name value" options, lines to standard
+// output, and an end on purpose at a marker. Tests only.
+#ifndef PARALLAX_TESTS_NET_PROGRAMS_PROGRAM_H_
+#define PARALLAX_TESTS_NET_PROGRAMS_PROGRAM_H_
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdarg>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <thread>
+
+namespace program {
+
+inline long long clock_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+__attribute__((format(printf, 1, 2))) inline void say(const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  std::vprintf(format, arguments);
+  va_end(arguments);
+  std::fputc('\n', stdout);
+  std::fflush(stdout);
+}
+
+struct Settings {
+  std::map<std::string, std::string> given;
+  std::string text(const std::string& name, const std::string& otherwise = "") const {
+    const auto found = given.find(name);
+    return found == given.end() ? otherwise : found->second;
+  }
+  uint64_t number(const std::string& name, uint64_t otherwise = 0) const {
+    const auto found = given.find(name);
+    return found == given.end() ? otherwise : std::strtoull(found->second.c_str(), nullptr, 10);
+  }
+};
+
+// Reads --name value pairs; every name must be in `usage`.
+inline bool parse(int count, char** arguments, const std::string& usage, Settings* settings) {
+  if (count % 2 == 0) return false;
+  for (int i = 1; i < count; i += 2) {
+    const std::string name = arguments[i];
+    if (!name.starts_with("--") || usage.find(name + " ") == std::string::npos) return false;
+    settings->given[name.substr(2)] = arguments[i + 1];
+  }
+  return true;
+}
+
+// Ends or stops this process at the marker it was told.
+class Fate {
+ public:
+  explicit Fate(const Settings& settings)
+      : at_(settings.text("die-at")), stop_(settings.text("die-how", "kill") == "stop") {}
+
+  void enter(const char* phase, uint64_t step) const {
+    say("phase %s step %llu", phase, static_cast<unsigned long long>(step));
+    const std::string here = std::string(phase) + ":" + std::to_string(step);
+    if (at_ == here && watched_round() < 0) meet();
+  }
+  // The meeting and the connecting are inside parallax_open: a thread sees by the files of the
+  // rendezvous how far this rank has got.
+  void watch_meeting(const std::string& rendezvous, uint64_t rank) const {
+    const int round = watched_round();
+    if (round < 0) return;
+    const std::string file = rendezvous.substr(rendezvous.find(':') + 1) + "/blob." +
+                             std::to_string(round) + "." + std::to_string(rank);
+    std::thread([this, file] {
+      while (access(file.c_str(), F_OK) != 0) {
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+      }
+      meet();
+    }).detach();
+  }
+
+ private:
+  int watched_round() const {
+    return at_.starts_with("meeting:") ? 0 : at_.starts_with("connect:") ? 1 : -1;
+  }
+  void meet() const {
+    say("clock %lld", clock_ms());
+    kill(getpid(), stop_ ? SIGSTOP : SIGKILL);
+  }
+
+  const std::string at_;
+  const bool stop_;
+};
+
+}  // namespace program
+
+#endif  // PARALLAX_TESTS_NET_PROGRAMS_PROGRAM_H_
