@@ -128,7 +128,8 @@ void RowFold::end(uint32_t source) {
 // ---- dense
 
 void DenseFold::lay_out(Arena& arena, std::span<const Range> ranges, uint32_t sources,
-                        bool ordered) {
+                        bool ordered, bool made_dense) {
+  made_dense_ = made_dense;
   ranges_.assign(ranges.begin(), ranges.end());
   offsets_.clear();
   blocks_.clear();
@@ -190,7 +191,11 @@ bool DenseFold::sum(uint64_t first, uint32_t count, std::span<const std::byte> p
     const size_t elements = std::min<uint64_t>(kBlockElements, count - done);
     if (*touched == 0) {
       *touched = 1;
-      start_sum(values + done, addend + done * sizeof(float), elements);
+      if (made_dense_) {  // as it is: kNoRow must stay, and sums of rows are never -0
+        std::memcpy(values + done, addend + done * sizeof(float), elements * sizeof(float));
+      } else {
+        start_sum(values + done, addend + done * sizeof(float), elements);
+      }
     } else {
       add_to_sum(values + done, addend + done * sizeof(float), elements);
     }
@@ -208,7 +213,8 @@ void DenseFold::end(uint32_t source) {
   if (!complete() || !contributed_) return;
   for (size_t block = 0; block < touched_.size(); ++block) {
     if (touched_[block] == 0) {
-      std::fill_n(&values_[block * kBlockElements], kBlockElements, 0.0f);
+      std::fill_n(&values_[block * kBlockElements], kBlockElements,
+                  made_dense_ ? kNoRow : 0.0f);
     }
   }
 }

@@ -13,6 +13,7 @@
 #ifndef PARALLAX_AGGREGATE_FOLD_H_
 #define PARALLAX_AGGREGATE_FOLD_H_
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -23,6 +24,14 @@
 #include "variable/partition.h"
 
 namespace parallax {
+
+// What stands in each element of a row that nobody gave, where rows are made dense for the wire. A
+// sum of rows that were given starts from +0 and so is never -0; adding -0 changes nothing. A row
+// that was given and adds up to zero thereby stays told from one that was not given.
+inline constexpr float kNoRow = -0.0f;
+inline bool is_no_row(const float* row) {
+  return std::bit_cast<uint32_t>(*row) == std::bit_cast<uint32_t>(kNoRow);
+}
 
 // Parts that wait for their turn, one list per source in a bump buffer of fixed size.
 class Parking {
@@ -129,8 +138,9 @@ class RowFold {
 class DenseFold {
  public:
   // `ranges` (of the flattened variable, disjoint, each starting at a multiple of kBlockElements):
-  // what this fold covers.
-  void lay_out(Arena& arena, std::span<const Range> ranges, uint32_t sources, bool ordered);
+  // what this fold covers. `made_dense`: parts hold rows, with kNoRow where there is none.
+  void lay_out(Arena& arena, std::span<const Range> ranges, uint32_t sources, bool ordered,
+               bool made_dense = false);
   void clear();
 
   // `count` floats from element `first` on, within one of the ranges, in whole blocks.
@@ -157,6 +167,7 @@ class DenseFold {
   std::vector<uint64_t> blocks_;   // of each range in touched_
   std::span<float> values_;
   std::span<uint8_t> touched_;
+  bool made_dense_ = false;
   bool contributed_ = false;
 };
 

@@ -16,6 +16,7 @@ void Broadcast::start(uint32_t root, std::byte* buffer, uint64_t bytes) {
   buffer_ = buffer;
   bytes_ = bytes;
   received_ = rank_ == root ? bytes : 0;
+  whole_ = rank_ == root;
   parent_ = tree_parent(hosts_, root, rank_);
   children_ = tree_children(hosts_, root, rank_);
   ready_children_.clear();
@@ -40,13 +41,17 @@ void Broadcast::start(uint32_t root, std::byte* buffer, uint64_t bytes) {
 bool Broadcast::on_ready(uint32_t from, const Section& section) {
   Ready ready{from, section.header.tag, section.header.step, 0};
   if (section.payload.size() != sizeof ready.bytes || ready.root >= hosts_.host_of.size() ||
-      ready.sequence < sequence_ || ready.sequence > sequence_ + 1) {
+      ready.sequence < sequence_) {
     return false;
   }
+  const auto same_rank = [from](const Ready& other) { return other.rank == from; };
   std::memcpy(&ready.bytes, section.payload.data(), sizeof ready.bytes);
   if (active_ && ready.sequence == sequence_) {
     serve(ready);
-  } else if (ready.sequence == sequence_ + 1) {
+  } else if (ready.sequence > sequence_ &&
+             std::none_of(early_.begin(), early_.end(), same_rank)) {
+    // By more than one, where this rank was on no path of the broadcasts between. A rank that is
+    // ready waits for its answer, so each has one entry at most.
     early_.push_back(ready);
   } else {
     return false;
@@ -65,7 +70,7 @@ void Broadcast::serve(const Ready& ready) {
     return;
   }
   ready_children_.push_back(ready.rank);
-  if (received_ > 0) stream_to(ready.rank, 0, received_);
+  if (received_ > 0 || whole_) stream_to(ready.rank, 0, received_);
 }
 
 void Broadcast::stream_to(uint32_t child, uint64_t first, uint64_t count) {
@@ -83,18 +88,20 @@ void Broadcast::stream_to(uint32_t child, uint64_t first, uint64_t count) {
 
 bool Broadcast::on_data(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
-  if (!active_ || from != parent_ || header.step != sequence_ || header.first != received_ ||
+  if (!active_ || whole_ || from != parent_ || header.step != sequence_ ||
+      header.first != received_ ||
       section.payload.size() != header.count || header.count > bytes_ - received_) {
     return false;
   }
   if (header.count > 0) std::memcpy(buffer_ + received_, section.payload.data(), header.count);
   received_ += header.count;
+  whole_ = received_ == bytes_;
   for (const uint32_t child : ready_children_) stream_to(child, header.first, header.count);
   return true;
 }
 
 bool Broadcast::finished() const {
-  return active_ && received_ == bytes_ && pending_ == 0 &&
+  return active_ && whole_ && pending_ == 0 &&
          ready_children_.size() == children_.size();
 }
 
@@ -111,7 +118,7 @@ std::vector<uint32_t> Broadcast::missing_ranks() const {
       missing.push_back(child);
     }
   }
-  if (received_ < bytes_ && parent_ != kNoRank) missing.push_back(parent_);
+  if (!whole_ && parent_ != kNoRank) missing.push_back(parent_);
   return missing;
 }
 

@@ -53,6 +53,7 @@ class Broadcast {
   std::byte* buffer_ = nullptr;
   uint64_t bytes_ = 0;
   uint64_t received_ = 0;
+  bool whole_ = false;  // all has been received, which takes a message even if it is nothing
   std::vector<uint32_t> children_;        // of this broadcast
   std::vector<uint32_t> ready_children_;  // that have a buffer
   std::vector<Ready> early_;              // said ready before this rank joined

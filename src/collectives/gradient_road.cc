@@ -153,7 +153,7 @@ void GradientRoad::lay_out_reducer(Arena& arena, Lane& lane) {
   if (dense_wire_) {
     const bool tree = algorithm_.up == UpTo::kTree;
     const Range range = range_of(tree ? tree_root_ : columns_.rank());
-    lane.host_dense.lay_out(arena, {&range, 1}, sources, options_.ordered);
+    lane.host_dense.lay_out(arena, {&range, 1}, sources, options_.ordered, rows_form_);
     return;
   }
   uint64_t rows = 0;
@@ -334,9 +334,9 @@ void GradientRoad::forward_rows_to_owners(Lane& lane) {
   }
 }
 
-// The rows of the host's sum written into zeros, range by range.
+// The rows of the host's sum written among rows that are none, range by range.
 void GradientRoad::scatter(Lane& lane) {
-  std::fill(lane.scattered.begin(), lane.scattered.end(), 0.0f);
+  std::fill(lane.scattered.begin(), lane.scattered.end(), kNoRow);
   const uint64_t row_elements = partition_.row_elements();
   const std::vector<uint32_t>& owners = active_owners_[columns_.my_column()];
   for (uint32_t slot = 0; slot < lane.local_rows.row_count(); ++slot) {

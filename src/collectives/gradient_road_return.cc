@@ -116,11 +116,12 @@ bool GradientRoad::gather_dense(Lane& lane, const Section& section) {
     lane.gathered_any = true;
     return true;
   }
-  // A piece to which nobody contributed, while others may have been contributed to: zeros.
+  // A piece to which nobody contributed, while others may have been contributed to.
   for (uint32_t owner = 0; owner < columns_.world(); ++owner) {
     const Range range = range_of(owner);
     if (range.first == header.first && range.count > 0) {
-      std::fill_n(&lane.gathered[range.first], range.count, 0.0f);
+      std::fill_n(&lane.gathered[range.first], range.count,
+                  rows_form_ ? kNoRow : 0.0f);
       return true;
     }
   }
@@ -209,13 +210,9 @@ RoadCounts GradientRoad::counts(uint64_t step) const {
   if (!dense_wire_) {
     counts.union_rows = lane.host_rows.row_count();
   } else if (lane.host_dense.contributed()) {
-    // Made dense the union is no longer known; the rows that are not zero bound it from below, the
-    // sum over hosts from above. What is planned from it is only the choice to leave made_dense.
     const ReducedGradient part = owned(step);
     for (uint64_t at = 0; at < part.count; at += partition_.row_elements()) {
-      const float* row = part.values + at;
-      counts.union_rows +=
-          std::any_of(row, row + partition_.row_elements(), [](float value) { return value != 0; });
+      counts.union_rows += is_no_row(part.values + at) ? 0 : 1;
     }
   }
   return counts;

@@ -7,19 +7,22 @@
 namespace parallax {
 
 Membership::Membership(std::vector<uint32_t> neighbours, int64_t lease_ns, int64_t now_ns)
-    : neighbours_(std::move(neighbours)), lease_ns_(lease_ns), passed_ns_(now_ns) {
+    : neighbours_(std::move(neighbours)),
+      lease_ns_(lease_ns),
+      watched_(neighbours_),
+      passed_ns_(now_ns) {
   for (const uint32_t rank : neighbours_) watches_[rank] = {now_ns, now_ns};
 }
 
-void Membership::heard(uint32_t rank, int64_t now_ns) {
-  const auto found = watches_.find(rank);
-  if (found != watches_.end()) found->second.heard_ns = now_ns;
+Membership::Watch& Membership::watch(uint32_t rank, int64_t now_ns) {
+  const auto [found, is_new] = watches_.try_emplace(rank, Watch{now_ns, now_ns});
+  if (is_new) watched_.push_back(rank);
+  return found->second;
 }
 
-void Membership::sent(uint32_t rank, int64_t now_ns) {
-  const auto found = watches_.find(rank);
-  if (found != watches_.end()) found->second.sent_ns = now_ns;
-}
+void Membership::heard(uint32_t rank, int64_t now_ns) { watch(rank, now_ns).heard_ns = now_ns; }
+
+void Membership::sent(uint32_t rank, int64_t now_ns) { watch(rank, now_ns).sent_ns = now_ns; }
 
 void Membership::dismiss(uint32_t rank) {
   const auto found = watches_.find(rank);
@@ -35,7 +38,7 @@ void Membership::passed(int64_t now_ns) {
 }
 
 uint32_t Membership::expired(int64_t now_ns) const {
-  for (const uint32_t rank : neighbours_) {
+  for (const uint32_t rank : watched_) {
     const Watch& watch = watches_.at(rank);
     if (!watch.dismissed && now_ns - watch.heard_ns >= lease_ns_) return rank;
   }
@@ -43,7 +46,7 @@ uint32_t Membership::expired(int64_t now_ns) const {
 }
 
 uint32_t Membership::heartbeat_due(int64_t now_ns) const {
-  for (const uint32_t rank : neighbours_) {
+  for (const uint32_t rank : watched_) {
     const Watch& watch = watches_.at(rank);
     if (!watch.dismissed && now_ns - watch.sent_ns >= lease_ns_ / kHeartbeatsPerLease) return rank;
   }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Membership: who is alive. Every rank watches a few others (watch_neighbours) by leases of our own,
 // since a transport sees neither a stopped process nor a silent partition: any message renews the
-// lease, and where none is due a heartbeat is. The first loss ends the epoch; the sentence that names
-// it is flooded along the same edges, so that every rank names the same culprit.
+// lease, and where none is due a heartbeat is. It watches whom it has ever talked to as well: a
+// single silent link holds up a step as surely as a dead rank. The first loss ends the epoch; the
+// sentence that names it is flooded to all watched, so that every rank names the same culprit, and
+// none takes one that leaves because of it for another.
 //
 // A state machine without I/O: the engine tells it what was heard and sent, and asks what is due.
 // A rank that was itself held up (stopped, or starved of CPU) gives its neighbours that time before
@@ -22,6 +24,7 @@ class Membership {
  public:
   Membership(std::vector<uint32_t> neighbours, int64_t lease_ns, int64_t now_ns);
 
+  // Of any rank but this one; the first contact starts its watch.
   void heard(uint32_t rank, int64_t now_ns);
   void sent(uint32_t rank, int64_t now_ns);
   // A neighbour that left in good order is watched no more.
@@ -37,6 +40,8 @@ class Membership {
   int64_t next_deadline_ns() const;
 
   const std::vector<uint32_t>& neighbours() const { return neighbours_; }
+  // Neighbours and whom this rank has talked to: who will see it leave.
+  const std::vector<uint32_t>& watched() const { return watched_; }
   int64_t lease_ns() const { return lease_ns_; }
 
   static constexpr uint32_t kNoNeighbour = UINT32_MAX;
@@ -51,6 +56,9 @@ class Membership {
 
   const std::vector<uint32_t> neighbours_;
   const int64_t lease_ns_;
+  Watch& watch(uint32_t rank, int64_t now_ns);
+
+  std::vector<uint32_t> watched_;  // neighbours first, then in order of first contact
   std::unordered_map<uint32_t, Watch> watches_;
   int64_t passed_ns_;
 };

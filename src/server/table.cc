@@ -49,14 +49,19 @@ void Table::initialize() {
 
 void Table::apply(const ReducedGradient& gradient, const UpdateArguments& with) {
   if (!gradient.contributed) return;
+  const uint64_t width = row_elements();
   if (!gradient.rows) {
     const uint64_t at = gradient.first - first_element_;
     PARALLAX_CHECK(at + gradient.count <= values_.size());
-    apply_rule(with, &values_[at], state_.empty() ? nullptr : &state_[at], gradient.values,
-               gradient.count);
+    // Rows made dense: those that nobody gave are left alone.
+    const uint64_t stride = partition_.ids_declared() ? width : gradient.count;
+    for (uint64_t row = 0; row < gradient.count; row += stride) {
+      if (partition_.ids_declared() && is_no_row(gradient.values + row)) continue;
+      apply_rule(with, &values_[at + row], state_.empty() ? nullptr : &state_[at + row],
+                 gradient.values + row, stride);
+    }
     return;
   }
-  const uint64_t width = row_elements();
   for (uint32_t i = 0; i < gradient.row_count; ++i) {
     const uint64_t at = row_of(gradient.positions[i]) * width;
     apply_rule(with, &values_[at], state_.empty() ? nullptr : &state_[at],

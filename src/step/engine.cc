@@ -123,7 +123,7 @@ void Engine::on_message(uint32_t from, std::span<const std::byte> message) {
     ++dropped_messages_;  // of another job or generation: none of ours
     return;
   }
-  membership_.heard(from, clock_.now_ns());
+  if (from != options_.rank) membership_.heard(from, clock_.now_ns());
   Traffic& traffic = columns_.host_of(from) == columns_.host() ? local_ : wire_;
   if (from != options_.rank) {
     traffic.received_bytes += message.size();
@@ -248,8 +248,8 @@ void Engine::on_section_packed(uint32_t to, const SectionHeader& header, size_t 
 }
 
 void Engine::on_message_packed(uint32_t to, size_t bytes) {
-  membership_.sent(to, clock_.now_ns());
   if (to == options_.rank) return;
+  membership_.sent(to, clock_.now_ns());
   Traffic& traffic = columns_.host_of(to) == columns_.host() ? local_ : wire_;
   traffic.sent_bytes += bytes;
   ++traffic.sent_messages;
@@ -274,8 +274,13 @@ std::string Engine::rank_names(std::span<const uint32_t> ranks) const {
 }
 
 void Engine::check_leases(int64_t now_ns) {
-  if (!failure_.ok() || released_) return;
-  const uint32_t expired = membership_.expired(now_ns);
+  if (!failure_.ok() || phase_ == Phase::kClosed) return;
+  uint32_t expired = membership_.expired(now_ns);
+  while (released_ && expired != Membership::kNoNeighbour) {
+    transport_.forget(expired);
+    on_lost(expired, "silent for its lease");
+    expired = membership_.expired(now_ns);
+  }
   if (expired != Membership::kNoNeighbour) {
     lose(expired, "silent for its lease of " +
                       std::to_string(options_.lease_ns / kNanosecondsPerMillisecond) +
@@ -330,8 +335,8 @@ void Engine::fail(Status failure, SectionKind notice, uint32_t culprit) {
   header.kind = notice;
   header.tag = culprit;
   header.first = static_cast<uint32_t>(failure.code());
-  for (const uint32_t neighbour : membership_.neighbours()) {
-    outbox_.send_bytes(neighbour, header, std::as_bytes(std::span(sentence)));
+  for (const uint32_t watched : membership_.watched()) {
+    outbox_.send_bytes(watched, header, std::as_bytes(std::span(sentence)));
   }
   finish_unborrowed(failure_);
 }

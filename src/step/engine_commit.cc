@@ -51,12 +51,14 @@ Status Engine::register_variable(const parallax_variable_t& description, uint32_
 
 std::unique_ptr<GradientRoad> Engine::make_road(const Runtime& runtime, uint32_t variable,
                                                 Method method) {
+  // Every host folds for itself what is gathered: in one order, else replicas would drift apart.
+  const bool ordered = options_.deterministic || method == Method::kAllgatherv;
   return std::make_unique<GradientRoad>(
       columns_, runtime.partition, outbox_, compute_,
       GradientRoadOptions{.variable = variable,
                           .method = method,
                           .rows_max = runtime.variable->rows_max,
-                          .ordered = options_.deterministic});
+                          .ordered = ordered});
 }
 
 Status Engine::build_runtimes() {

@@ -349,7 +349,7 @@ void Engine::finish_reduce_slices(Request& request) {
   }
 }
 
-// The union by ascending id; rows of zeros that came of a dense wire are nobody's and left out.
+// The union by ascending id.
 void Engine::copy_rows(const Runtime& runtime, const ReducedGradient& whole, RowsResult* out) {
   const uint64_t width = runtime.variable->row_elements;
   out->ids.clear();
@@ -359,6 +359,7 @@ void Engine::copy_rows(const Runtime& runtime, const ReducedGradient& whole, Row
   const uint64_t count = whole.rows ? whole.row_count : runtime.variable->rows;
   rows.reserve(count);
   for (uint64_t i = 0; i < count; ++i) {
+    if (!whole.rows && is_no_row(whole.values + i * width)) continue;
     const uint32_t position = whole.rows ? whole.positions[i] : static_cast<uint32_t>(i);
     rows.emplace_back(static_cast<int64_t>(runtime.partition.row_of(position)), i);
   }

@@ -126,7 +126,8 @@ std::string RankJob::name(uint32_t rank) const {
 void RankJob::start(uint32_t rank, const std::vector<std::string>& more) {
   std::string hosts;
   for (const uint32_t host : options_.host_of) {
-    hosts += (hosts.empty() ? "" : ",") + std::to_string(host);
+    if (!hosts.empty()) hosts += ',';
+    hosts += std::to_string(host);
   }
   std::vector<std::string> arguments = {"--rendezvous", "file:" + folder_ + "/meeting",
                                         "--rank",       std::to_string(rank),

@@ -162,7 +162,9 @@ Contribution Scenario::contribution(uint64_t step, uint32_t rank, uint32_t varia
   Contribution contribution;
   if (step > steps || this->step(step).absent[rank]) return contribution;
   SeededRandom random = this->random(2, step, uint64_t{rank} * 1000 + variable);
-  contribution.given = random.chance(85);
+  // Where reduces are waited for in the step, all ranks must give them: two ranks that each wait for
+  // what the other will not give are their programs' mistake.
+  contribution.given = random.chance(85) || (waits_in_step && !managed(variable));
   if (!contribution.given) return contribution;
   const parallax_variable_t& shape = variables[variable];
   uint64_t count = shape.rows;

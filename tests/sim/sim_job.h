@@ -46,7 +46,7 @@ class SimJob {
   void judge_ending(uint32_t rank);
   void judge_steps();
   void judge_time(uint32_t rank);
-  bool names_culprit(const std::string& message) const;
+  bool names_culprit(uint32_t of, const std::string& message) const;
   bool allowed(parallax_status_t code) const;
   int64_t deadline_ns() const;
   bool felt(FaultKind kind) const;

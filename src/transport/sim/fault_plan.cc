@@ -179,7 +179,8 @@ FaultPlan FaultPlan::generate(const FaultPlanOptions& options) {
   FaultPlan plan;
   SeededRandom random = SeededRandom(options.seed).fork(2);
   if (options.host_of.size() < 2) return plan;
-  const uint64_t count = random.below(options.faults_max + 1);
+  uint64_t count = random.below(options.faults_max + 1);
+  if (options.turn != UINT64_MAX) count = std::max<uint64_t>(count, 1);
   for (uint64_t i = 0; i < count; ++i) plan.faults.push_back(draw_fault(random, options));
   if (options.turn != UINT64_MAX && count > 0) {
     plan.faults.front() = draw_fault_of(random, options, options.turn);

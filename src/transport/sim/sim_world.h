@@ -112,6 +112,7 @@ class SimWorld final : private SimMachines {
   void trace(const SimEvent& event);
   void apply_fault(const Fault& fault, int index);
   void silence(const Fault& fault, int index, bool both_ways);
+  void strike_later(int index);
   void stop(const Fault& fault, int index);
   void stray(const Fault& fault);
   uint32_t peer_of(const Fault& fault) const;

@@ -11,6 +11,7 @@ namespace parallax {
 namespace {
 
 constexpr size_t kStrayBytesMax = 512;
+constexpr int64_t kStrikeLaterNs = 20'000;
 
 }  // namespace
 
@@ -89,9 +90,18 @@ uint32_t SimWorld::peer_of(const Fault& fault) const {
   return network_.nth_peer(fault.rank, fault.peer_choice);
 }
 
+// The rank has talked to nobody yet: as soon as it may have.
+void SimWorld::strike_later(int index) {
+  const int64_t again_ns = queue_.now_ns() + kStrikeLaterNs + queue_.now_ns() / 4;
+  queue_.push(again_ns, SimEventKind::kFault, static_cast<uint32_t>(index));
+}
+
 void SimWorld::silence(const Fault& fault, int index, bool both_ways) {
   const uint32_t peer = peer_of(fault);
-  if (peer == fault.rank) return;
+  if (peer == fault.rank) {
+    strike_later(index);
+    return;
+  }
   network_.silence(fault.rank, peer, until_ns(fault), index);
   if (both_ways) network_.silence(peer, fault.rank, until_ns(fault), index);
 }
@@ -143,7 +153,10 @@ void SimWorld::apply_fault(const Fault& fault, int index) {
       break;
     case FaultKind::kClose: {
       const uint32_t peer = peer_of(fault);
-      if (peer == fault.rank) break;
+      if (peer == fault.rank) {
+        strike_later(index);
+        break;
+      }
       on_fault_felt(index, fault.rank);
       network_.close_connection(fault.rank, peer);
       break;

@@ -96,6 +96,10 @@ Status UcxWorker::open_context(const NetworkOptions& options) {
   params.estimated_num_eps = std::min<size_t>(options.world, kEndpointsEstimateMax);
   status = ucp_init(&params, config, &context_);
   ucp_config_release(config);
+  if (status == UCS_ERR_NO_DEVICE) {  // also an interface without carrier or address
+    return io_error("UCX: " + description_ +
+                    " is not usable: is the interface up, with an address?");
+  }
   if (status != UCS_OK) return failed(("opening " + description_).c_str(), status);
   return {};
 }

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// The seeded scheduling of a world of engines. See engine_world.h.
+#include "support/engine_world.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace parallax::testkit {
+
+namespace {
+constexpr uint32_t kSlowPollsMax = 40;
+constexpr uint32_t kPassesMax = 20000;  // of every rank: far beyond any script
+constexpr int64_t kPassNs = 1000;
+}  // namespace
+
+SlowTransport::SlowTransport(std::unique_ptr<Transport> inner, uint32_t world,
+                             size_t message_bytes_max, uint32_t slow_percent, uint64_t seed)
+    : inner_(std::move(inner)),
+      message_bytes_max_(std::min(message_bytes_max, inner_->message_bytes_max())),
+      slow_percent_(slow_percent),
+      random_(seed),
+      slow_(world) {}
+
+Status SlowTransport::send(uint32_t to, std::span<const Segment> segments, uint64_t token) {
+  PARALLAX_CHECK(writable(to));
+  return inner_->send(to, segments, token);
+}
+
+bool SlowTransport::poll(Receiver& receiver) {
+  for (uint32_t& polls : slow_) {
+    if (polls > 0) --polls;
+    if (slow_percent_ > 0 && polls == 0 && random_.chance(slow_percent_)) {
+      polls = static_cast<uint32_t>(random_.below(kSlowPollsMax));
+    }
+  }
+  return inner_->poll(receiver);
+}
+
+ComputeJob* LateCompute::take_done() {
+  if (queue_.empty() || (late_ && random_.chance(80))) return nullptr;
+  ComputeJob* job = queue_.front();
+  queue_.pop_front();
+  job->run(*job);
+  return job;
+}
+
+void LateCompute::drain() {
+  for (ComputeJob* job : queue_) job->run(*job);
+  queue_.clear();
+}
+
+EngineWorld::EngineWorld(const WorldOptions& options) : random_(options.seed) {
+  const auto world = static_cast<uint32_t>(options.hosts.size());
+  std::vector<std::string> names;
+  for (const uint32_t host : options.hosts) names.push_back("host" + std::to_string(host));
+  hosts_ = map_hosts(names);
+  hub_ = std::make_shared<InprocHub>(world);
+  ranks_.resize(world);
+  for (uint32_t rank = 0; rank < world; ++rank) {
+    Rank& each = ranks_[rank];
+    std::unique_ptr<InprocTransport> inproc;
+    PARALLAX_CHECK(InprocTransport::create(hub_, rank, &inproc).ok());
+    each.transport = std::make_unique<SlowTransport>(std::move(inproc), world,
+                                                     options.message_bytes_max,
+                                                     options.slow_percent, random_.next());
+    each.compute = std::make_unique<LateCompute>(options.late_jobs, random_.next());
+    EngineOptions engine_options = {.rank = rank,
+                                    .hosts = hosts_,
+                                    .lease_ns = options.lease_ns,
+                                    .plan_mode = options.plan_mode,
+                                    .plan_after_steps = options.plan_after_steps,
+                                    .deterministic = options.deterministic,
+                                    .memory_max_bytes = options.memory_max_bytes};
+    if (options.adjust) options.adjust(rank, &engine_options);
+    each.engine =
+        std::make_unique<Engine>(engine_options, *each.transport, clock_, *each.compute);
+    PARALLAX_CHECK(each.engine->start().ok());
+  }
+}
+
+EngineWorld::~EngineWorld() = default;
+
+void EngineWorld::shuffle(uint64_t passes) {
+  for (uint64_t i = 0; i < passes; ++i) {
+    const auto rank = static_cast<uint32_t>(random_.below(size()));
+    if (!alive(rank)) continue;
+    random_.chance(20) ? engine(rank).kick() : (void)engine(rank).run();
+  }
+}
+
+bool EngineWorld::run_until(const std::function<bool()>& done) {
+  for (uint32_t pass = 0; pass < kPassesMax; ++pass) {
+    if (done()) return true;
+    shuffle(random_.below(2 * size()));
+    for (uint32_t rank = 0; rank < size(); ++rank) {
+      if (alive(rank)) engine(rank).run();
+    }
+    clock_.advance(kPassNs);
+  }
+  return done();
+}
+
+bool EngineWorld::run_until_done(std::span<Request* const> requests) {
+  return run_until([&] {
+    return std::all_of(requests.begin(), requests.end(),
+                       [](const Request* request) { return request->done(); });
+  });
+}
+
+void EngineWorld::settle() {
+  constexpr int kQuietPasses = 200;
+  for (int quiet = 0; quiet < kQuietPasses; ++quiet) {
+    for (uint32_t rank = 0; rank < size(); ++rank) {
+      if (alive(rank) && engine(rank).run()) quiet = 0;
+    }
+  }
+}
+
+std::vector<Status> EngineWorld::commit(std::span<const parallax_variable_t> variables) {
+  for (uint32_t rank = 0; rank < size(); ++rank) {
+    for (const parallax_variable_t& variable : variables) {
+      uint32_t id = 0;
+      const Status status = engine(rank).register_variable(variable, &id);
+      if (!status.ok()) return std::vector<Status>(size(), status);
+    }
+  }
+  return everywhere([this](uint32_t rank, Request** request) {
+    return engine(rank).commit(request);
+  });
+}
+
+std::vector<Status> EngineWorld::everywhere(
+    const std::function<Status(uint32_t rank, Request** request)>& call) {
+  std::vector<Status> statuses(size());
+  std::vector<Request*> requests(size());
+  std::vector<Request*> waited;
+  for (uint32_t rank = 0; rank < size(); ++rank) {
+    if (!alive(rank)) continue;
+    statuses[rank] = call(rank, &requests[rank]);
+    if (!statuses[rank].ok()) requests[rank] = nullptr;
+    if (requests[rank] != nullptr) waited.push_back(requests[rank]);
+    shuffle(random_.below(4));
+  }
+  const bool all = run_until_done(waited);
+  for (uint32_t rank = 0; rank < size(); ++rank) {
+    if (requests[rank] == nullptr) continue;
+    if (!requests[rank]->done()) {
+      statuses[rank] = timed_out(engine(rank).describe_missing(*requests[rank]));
+      continue;
+    }
+    statuses[rank] = requests[rank]->status;
+    PARALLAX_CHECK(engine(rank).release(requests[rank]).ok());
+  }
+  (void)all;
+  return statuses;
+}
+
+void EngineWorld::kill(uint32_t rank) {
+  ranks_[rank].engine.reset();
+  ranks_[rank].transport.reset();
+}
+
+parallax_variable_t dense_variable(const char* name, uint64_t rows, uint64_t row_elements,
+                                   parallax_rule_t rule) {
+  parallax_variable_t variable = {};
+  variable.size = sizeof variable;
+  variable.name = name;
+  variable.rows = rows;
+  variable.row_elements = row_elements;
+  variable.rule = rule;
+  return variable;
+}
+
+parallax_variable_t sparse_variable(const char* name, uint64_t rows, uint64_t row_elements,
+                                    uint64_t rows_max, parallax_rule_t rule) {
+  parallax_variable_t variable = dense_variable(name, rows, row_elements, rule);
+  variable.tag = PARALLAX_SPARSE;
+  variable.rows_max = rows_max;
+  return variable;
+}
+
+parallax_slice_t dense_slice(uint32_t variable, float* values) {
+  parallax_slice_t slice = {};
+  slice.size = sizeof slice;
+  slice.variable = variable;
+  slice.form = PARALLAX_FORM_DENSE;
+  slice.values = values;
+  return slice;
+}
+
+parallax_slice_t rows_slice(uint32_t variable, const std::vector<int64_t>& ids, float* values) {
+  parallax_slice_t slice = {};
+  slice.size = sizeof slice;
+  slice.variable = variable;
+  slice.form = PARALLAX_FORM_ROWS;
+  slice.ids = ids.data();
+  slice.row_count = ids.size();
+  slice.values = values;
+  return slice;
+}
+
+}  // namespace parallax::testkit

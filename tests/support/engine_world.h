@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// EngineWorld: the engines of a whole job as objects in one thread, over inproc, on a clock set by
+// hand. Every pass is drawn from a seed: which rank moves, which peers have credits (SlowTransport),
+// when a job of the compute pool is over (LateCompute). So arrivals come in any order the contract
+// allows, memory stays borrowed for long, and a seed replays them.
+#ifndef PARALLAX_TESTS_SUPPORT_ENGINE_WORLD_H_
+#define PARALLAX_TESTS_SUPPORT_ENGINE_WORLD_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/compute.h"
+#include "step/engine.h"
+#include "topology/hosts.h"
+#include "transport/inproc/inproc_transport.h"
+#include "transport/sim/seeded_random.h"
+
+namespace parallax::testkit {
+
+class ManualClock final : public Clock {
+ public:
+  int64_t now_ns() const override { return now_ns_; }
+  void advance(int64_t by_ns) { now_ns_ += by_ns; }
+
+ private:
+  int64_t now_ns_ = 1'000'000'000;
+};
+
+// The transport beneath, with smaller messages, and with credits that come and go by chance.
+class SlowTransport final : public Transport {
+ public:
+  SlowTransport(std::unique_ptr<Transport> inner, uint32_t world, size_t message_bytes_max,
+                uint32_t slow_percent, uint64_t seed);
+
+  std::string_view name() const override { return inner_->name(); }
+  size_t message_bytes_max() const override { return message_bytes_max_; }
+  bool writable(uint32_t to) const override { return slow_[to] == 0 && inner_->writable(to); }
+  Status send(uint32_t to, std::span<const Segment> segments, uint64_t token) override;
+  bool poll(Receiver& receiver) override;
+  int wait_fd() const override { return inner_->wait_fd(); }
+  bool arm() override { return inner_->arm(); }
+  void forget(uint32_t rank) override { inner_->forget(rank); }
+
+  // Nothing is sent to `rank` for so many polls, whatever else is drawn.
+  void hold(uint32_t rank, uint32_t polls) { slow_[rank] = polls; }
+
+ private:
+  std::unique_ptr<Transport> inner_;
+  const size_t message_bytes_max_;
+  const uint32_t slow_percent_;
+  SeededRandom random_;
+  std::vector<uint32_t> slow_;  // polls until there are credits again
+};
+
+// Jobs run when they are taken, a few looks later.
+class LateCompute final : public Compute {
+ public:
+  LateCompute(bool late, uint64_t seed) : late_(late), random_(seed) {}
+  void submit(ComputeJob& job) override { queue_.push_back(&job); }
+  ComputeJob* take_done() override;
+  void drain() override;
+
+ private:
+  const bool late_;
+  SeededRandom random_;
+  std::deque<ComputeJob*> queue_;
+};
+
+struct WorldOptions {
+  std::vector<uint32_t> hosts = {0};  // by rank: any number that tells hosts apart
+  parallax_plan_mode_t plan_mode = PARALLAX_PLAN_AUTO;
+  uint32_t plan_after_steps = 8;
+  bool deterministic = false;
+  uint64_t memory_max_bytes = 0;
+  int64_t lease_ns = 5000 * kNanosecondsPerMillisecond;
+  uint64_t seed = 1;
+  size_t message_bytes_max = kInprocMessageBytesMax;
+  uint32_t slow_percent = 0;  // of the peers have no credits at any time
+  bool late_jobs = false;
+  // Changes the options of single ranks.
+  std::function<void(uint32_t rank, EngineOptions* options)> adjust;
+};
+
+class EngineWorld {
+ public:
+  explicit EngineWorld(const WorldOptions& options);
+  ~EngineWorld();
+
+  uint32_t size() const { return static_cast<uint32_t>(ranks_.size()); }
+  const HostMap& hosts() const { return hosts_; }
+  Engine& engine(uint32_t rank) { return *ranks_[rank].engine; }
+  SlowTransport& transport(uint32_t rank) { return *ranks_[rank].transport; }
+  ManualClock& clock() { return clock_; }
+  SeededRandom& random() { return random_; }
+  bool alive(uint32_t rank) const { return ranks_[rank].engine != nullptr; }
+
+  // Some passes of ranks by chance.
+  void shuffle(uint64_t passes);
+  // Every rank in turn, until done() or, if it never comes, false. The clock moves a little.
+  [[nodiscard]] bool run_until(const std::function<bool()>& done);
+  [[nodiscard]] bool run_until_done(std::span<Request* const> requests);
+  // Until nothing has moved for a while; the clock stands still.
+  void settle();
+
+  // The same registrations everywhere, then commit. The statuses of the commits, by rank.
+  std::vector<Status> commit(std::span<const parallax_variable_t> variables);
+  // Calls on each rank and waits; the statuses of call or request, by rank.
+  std::vector<Status> everywhere(const std::function<Status(uint32_t rank, Request** request)>& call);
+
+  // The rank's process is gone.
+  void kill(uint32_t rank);
+
+ private:
+  struct Rank {
+    std::unique_ptr<Compute> compute;
+    std::unique_ptr<SlowTransport> transport;
+    std::unique_ptr<Engine> engine;
+  };
+
+  SeededRandom random_;
+  HostMap hosts_;
+  ManualClock clock_;
+  std::shared_ptr<InprocHub> hub_;
+  std::vector<Rank> ranks_;
+};
+
+// A variable's description, so that a test names only what matters to it.
+parallax_variable_t dense_variable(const char* name, uint64_t rows, uint64_t row_elements,
+                                   parallax_rule_t rule = PARALLAX_RULE_NONE);
+parallax_variable_t sparse_variable(const char* name, uint64_t rows, uint64_t row_elements,
+                                    uint64_t rows_max,
+                                    parallax_rule_t rule = PARALLAX_RULE_NONE);
+parallax_slice_t dense_slice(uint32_t variable, float* values);
+parallax_slice_t rows_slice(uint32_t variable, const std::vector<int64_t>& ids, float* values);
+
+}  // namespace parallax::testkit
+
+#endif  // PARALLAX_TESTS_SUPPORT_ENGINE_WORLD_H_

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+// Drawing, posting and checking the steps of a script. See script.h.
+#include "support/script.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+namespace parallax::testkit {
+
+std::string differ(std::span<const float> got, std::span<const float> want) {
+  if (got.size() != want.size()) {
+    return std::to_string(got.size()) + " values, not " + std::to_string(want.size());
+  }
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (std::bit_cast<uint32_t>(got[i]) == std::bit_cast<uint32_t>(want[i])) continue;
+    char text[96];
+    std::snprintf(text, sizeof text, "element %zu is %a, not %a", i, static_cast<double>(got[i]),
+                  static_cast<double>(want[i]));
+    return text;
+  }
+  return "";
+}
+
+std::vector<Request*> Script::RankStep::requests() const {
+  std::vector<Request*> all = pushes;
+  for (const Pull& pull : pulls) all.push_back(pull.request);
+  for (const Reduce& reduce : reduces) all.push_back(reduce.request);
+  all.push_back(end);
+  return all;
+}
+
+Script::Script(const ScriptOptions& options)
+    : options_(options),
+      world_(options.world),
+      random_(SeededRandom(options.world.seed).fork(5)),
+      naive_(options.variables, world_.hosts().ranks_of) {}
+
+bool Script::managed(uint32_t variable) const {
+  return options_.variables[variable].rule != PARALLAX_RULE_NONE;
+}
+
+float Script::number() {
+  if (options_.exact_numbers) return static_cast<float>(random_.between(-64, 64)) / 64;
+  if (random_.chance(5)) return random_.chance(50) ? 0.0f : -0.0f;
+  return std::ldexp(static_cast<float>(random_.unit() * 2 - 1),
+                    static_cast<int>(random_.between(-12, 4)));
+}
+
+std::vector<int64_t> Script::draw_ids(uint32_t variable, uint64_t count) {
+  std::vector<int64_t> row_ids;
+  const uint64_t rows = options_.variables[variable].rows;
+  for (uint64_t i = 0; i < count; ++i) {
+    // Skewed, so that slices have duplicates and ranks meet.
+    const uint64_t row = random_.below(rows);
+    row_ids.push_back(static_cast<int64_t>(random_.chance(50) ? row * random_.below(rows) / rows
+                                                              : row));
+  }
+  return row_ids;
+}
+
+void Script::draw_gifts(Played* step) {
+  step->gifts.assign(options_.variables.size(), std::vector<Gift>(world_.size()));
+  for (uint32_t variable = 0; variable < options_.variables.size(); ++variable) {
+    const parallax_variable_t& shape = options_.variables[variable];
+    for (uint32_t rank = 0; rank < world_.size(); ++rank) {
+      Gift& gift = step->gifts[variable][rank];
+      if (step->ranks[rank].absent || random_.chance(15)) continue;
+      gift.given = true;
+      uint64_t rows = shape.rows;
+      if (ids(variable)) {
+        rows = random_.chance(10) ? 0 : random_.below(shape.rows_max * options_.density_percent / 100 + 1);
+        gift.ids = draw_ids(variable, rows);
+      }
+      gift.values.resize(rows * shape.row_elements);
+      for (float& value : gift.values) value = number();
+    }
+  }
+}
+
+std::string Script::play() {
+  for (const Status& status : world_.commit(options_.variables)) {
+    if (!status.ok()) return "commit: " + status.message();
+  }
+  for (uint32_t t = 1; t <= options_.steps + 1; ++t) {
+    const bool last = t == options_.steps + 1;
+    Played& step = steps_.emplace_back();
+    step.number = t;
+    step.ranks.resize(world_.size());
+    if (!last) {
+      step.end.learning_rate = static_cast<float>(0.01 + random_.unit());
+      if (random_.chance(40)) step.end.clip_norm = static_cast<float>(0.1 + 10 * random_.unit());
+      step.end.found_inf = random_.chance(10);
+      for (RankStep& rank : step.ranks) rank.absent = random_.chance(12);
+    }
+    for (const RankStep& rank : step.ranks) step.end.contributors += rank.absent ? 0 : 1;
+    draw_gifts(&step);
+    std::string wrong = post(&step, last);
+    while (wrong.empty() && steps_.size() > (options_.pipelined && !last ? 1 : 0)) {
+      wrong = check(&steps_.front());
+      steps_.pop_front();
+    }
+    if (!wrong.empty()) return "step " + std::to_string(t) + ": " + wrong;
+  }
+  for (const Status& status : world_.everywhere([this](uint32_t rank, Request** request) {
+         return world_.engine(rank).close(request);
+       })) {
+    if (!status.ok()) return "close: " + status.message();
+  }
+  return "";
+}
+
+std::string Script::post(Played* step, bool read_all) {
+  std::vector<uint32_t> order(world_.size());
+  for (uint32_t rank = 0; rank < order.size(); ++rank) order[rank] = rank;
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random_.below(i)]);
+  for (const uint32_t rank : order) {
+    std::string wrong = post_rank(step, rank, read_all);
+    if (!wrong.empty()) return "rank " + std::to_string(rank) + ": " + wrong;
+  }
+  return "";
+}
+
+std::string Script::post_rank(Played* step, uint32_t rank, bool read_all) {
+  Engine& engine = world_.engine(rank);
+  uint64_t number = 0;
+  Status begun = engine.step_begin(&number);
+  if (begun.code() == PARALLAX_STATE) {
+    // Two steps are ending: the older one must be over first.
+    if (!world_.run_until([&] { return engine.step_committed() + 2 >= step->number; })) {
+      return "step_begin waits for ever: " + begun.message();
+    }
+    begun = engine.step_begin(&number);
+  }
+  if (!begun.ok()) return "step_begin: " + begun.message();
+  if (number != step->number) return "step_begin gave another number";
+  RankStep& mine = step->ranks[rank];
+  std::string wrong;
+  const bool gifts_first = random_.chance(30);
+  if (gifts_first) wrong = post_gifts(step, rank, true);
+  if (read_all && wrong.empty()) wrong = post_read_all(step, rank);
+  for (uint64_t i = read_all ? 0 : random_.below(4); i > 0 && wrong.empty(); --i) {
+    Pull& pull = mine.pulls.emplace_back();
+    for (uint32_t variable = 0; variable < options_.variables.size(); ++variable) {
+      if (!managed(variable) || random_.chance(35)) continue;
+      const uint64_t rows_max = options_.variables[variable].rows_max;
+      add_pull_slice(&pull, variable, draw_ids(variable, random_.below(rows_max + 1)));
+    }
+    wrong = post_pull(step, rank, &pull);
+  }
+  if (!gifts_first && wrong.empty()) wrong = post_gifts(step, rank, true);
+  if (wrong.empty()) wrong = post_gifts(step, rank, false);
+  if (!wrong.empty()) return wrong;
+  parallax_step_end_options_t options = {};
+  options.size = sizeof options;
+  options.learning_rate = step->end.learning_rate;
+  options.clip_norm = step->end.clip_norm;
+  options.absent = mine.absent;
+  options.found_inf = step->end.found_inf && (rank == step->number % world_.size());
+  const Status ended = engine.step_end(number, options, &mine.end);
+  world_.shuffle(random_.below(6));
+  return ended.ok() ? "" : "step_end: " + ended.message();
+}
+
+void Script::add_pull_slice(Pull* pull, uint32_t variable, std::vector<int64_t> row_ids) {
+  const parallax_variable_t& shape = options_.variables[variable];
+  pull->ids.push_back(ids(variable) ? std::move(row_ids) : std::vector<int64_t>());
+  const uint64_t rows = ids(variable) ? pull->ids.back().size() : shape.rows;
+  pull->values.emplace_back(rows * shape.row_elements, -77.0f);
+  float* values = pull->values.back().data();
+  pull->slices.push_back(ids(variable) ? rows_slice(variable, pull->ids.back(), values)
+                                       : dense_slice(variable, values));
+}
+
+std::string Script::post_pull(Played* step, uint32_t rank, Pull* pull) {
+  const Status status = world_.engine(rank).pull(step->number, pull->slices, &pull->request);
+  world_.shuffle(random_.below(6));
+  return status.ok() ? "" : "pull: " + status.message();
+}
+
+std::string Script::post_read_all(Played* step, uint32_t rank) {
+  for (uint32_t variable = 0; variable < options_.variables.size(); ++variable) {
+    if (!managed(variable)) continue;
+    const parallax_variable_t& shape = options_.variables[variable];
+    const uint64_t chunk = ids(variable) ? shape.rows_max : shape.rows;
+    for (uint64_t row = 0; row < shape.rows; row += chunk) {
+      std::vector<int64_t> row_ids;
+      for (uint64_t i = row; i < std::min(shape.rows, row + chunk); ++i) {
+        row_ids.push_back(static_cast<int64_t>(i));
+      }
+      Pull& pull = step->ranks[rank].pulls.emplace_back();
+      add_pull_slice(&pull, variable, std::move(row_ids));
+      const std::string wrong = post_pull(step, rank, &pull);
+      if (!wrong.empty()) return wrong;
+    }
+  }
+  return "";
+}
+
+// All pushes, or all reduces, in one call or several.
+std::string Script::post_gifts(Played* step, uint32_t rank, bool pushes) {
+  std::vector<std::vector<uint32_t>> calls(1);
+  for (uint32_t variable = 0; variable < options_.variables.size(); ++variable) {
+    if (managed(variable) != pushes || !step->gifts[variable][rank].given) continue;
+    if (!calls.back().empty() && random_.chance(40)) calls.emplace_back();
+    calls.back().push_back(variable);
+  }
+  for (const std::vector<uint32_t>& call : calls) {
+    if (call.empty()) continue;
+    Reduce* reduce = pushes ? nullptr : &step->ranks[rank].reduces.emplace_back();
+    std::vector<parallax_slice_t> slices;
+    for (const uint32_t variable : call) {
+      Gift& gift = step->gifts[variable][rank];
+      float* values = gift.values.data();
+      if (!pushes) {
+        reduce->variables.push_back(variable);
+        values = reduce->values.emplace_back(gift.values).data();
+      }
+      slices.push_back(ids(variable) ? rows_slice(variable, gift.ids, values)
+                                     : dense_slice(variable, values));
+    }
+    Engine& engine = world_.engine(rank);
+    Request* request = nullptr;
+    const Status status = pushes ? engine.push(step->number, slices, &request)
+                                 : engine.reduce(step->number, slices, &request);
+    if (!status.ok()) return (pushes ? "push: " : "reduce: ") + status.message();
+    if (pushes) {
+      step->ranks[rank].pushes.push_back(request);
+    } else {
+      reduce->request = request;
+    }
+    world_.shuffle(random_.below(6));
+  }
+  return "";
+}
+
+// ---- checks
+
+std::string Script::check(Played* step) {
+  for (uint32_t rank = 0; rank < world_.size(); ++rank) {
+    const std::vector<Request*> requests = step->ranks[rank].requests();
+    if (!world_.run_until_done(requests)) {
+      std::string missing;
+      for (const Request* request : requests) {
+        if (!request->done()) missing = world_.engine(rank).describe_missing(*request);
+      }
+      return "rank " + std::to_string(rank) + " waits for ever: " + missing;
+    }
+    for (const Request* request : requests) {
+      if (!request->status.ok()) return "request: " + request->status.message();
+    }
+    const std::string wrong = check_rank(*step, rank);
+    if (!wrong.empty()) {
+      return "result of step " + std::to_string(step->number) + ", rank " + std::to_string(rank) +
+             ": " + wrong;
+    }
+  }
+  naive_.commit(step->gifts, step->end);
+  for (uint32_t rank = 0; rank < world_.size(); ++rank) {
+    const std::string wrong = check_info(*step, step->ranks[rank].end->info);
+    if (!wrong.empty()) return wrong;
+    for (Request* request : step->ranks[rank].requests()) {
+      const Status released = world_.engine(rank).release(request);
+      if (!released.ok()) return "release: " + released.message();
+    }
+    for (const VariablePlan& plan : world_.engine(rank).plan()) {
+      plans_seen_.insert(placement_name(plan.placement) + " " + method_name(plan.method));
+    }
+  }
+  return "";
+}
+
+std::string Script::check_rank(const Played& step, uint32_t rank) {
+  for (const Pull& pull : step.ranks[rank].pulls) {
+    const std::string wrong = check_pull(pull);
+    if (!wrong.empty()) return wrong;
+  }
+  for (const Reduce& reduce : step.ranks[rank].reduces) {
+    const std::string wrong = check_reduce(step, reduce);
+    if (!wrong.empty()) return wrong;
+  }
+  return "";
+}
+
+std::string Script::check_pull(const Pull& pull) const {
+  for (size_t i = 0; i < pull.slices.size(); ++i) {
+    const uint32_t variable = pull.slices[i].variable;
+    const uint64_t width = options_.variables[variable].row_elements;
+    std::vector<float> want;
+    if (!ids(variable)) want = naive_.value(variable);
+    for (const int64_t id : pull.ids[i]) {
+      const auto row = naive_.value(variable).begin() + static_cast<ptrdiff_t>(id * width);
+      want.insert(want.end(), row, row + static_cast<ptrdiff_t>(width));
+    }
+    const std::string wrong = differ(pull.values[i], want);
+    if (!wrong.empty()) return "pull of '" + std::string(options_.variables[variable].name) + "' " + wrong;
+  }
+  return "";
+}
+
+std::string Script::check_reduce(const Played& step, const Reduce& reduce) const {
+  for (size_t i = 0; i < reduce.variables.size(); ++i) {
+    const uint32_t variable = reduce.variables[i];
+    const std::vector<Gift>& gifts = step.gifts[variable];
+    const std::vector<float> sum = naive_.fold(variable, gifts);
+    const std::string name = "reduce of '" + std::string(options_.variables[variable].name) + "': ";
+    if (!ids(variable)) {
+      const std::string wrong = differ(reduce.values[i], sum);
+      if (!wrong.empty()) return name + wrong;
+      continue;
+    }
+    const RowsResult& got = reduce.request->rows[i];
+    const std::set<int64_t> rows = NaiveTraining::rows_given(gifts);
+    if (!std::equal(got.ids.begin(), got.ids.end(), rows.begin(), rows.end())) {
+      return name + std::to_string(got.ids.size()) + " rows, the union has " +
+             std::to_string(rows.size());
+    }
+    std::vector<float> want;
+    const uint64_t width = options_.variables[variable].row_elements;
+    for (const int64_t id : rows) {
+      const auto row = sum.begin() + static_cast<ptrdiff_t>(id * width);
+      want.insert(want.end(), row, row + static_cast<ptrdiff_t>(width));
+    }
+    const std::string wrong = differ(got.values, want);
+    if (!wrong.empty()) return name + wrong;
+  }
+  return "";
+}
+
+std::string Script::check_info(const Played& step, const parallax_step_info_t& info) const {
+  if (info.size == sizeof info && info.step == step.number &&
+      info.committed == (step.end.found_inf ? 0u : 1u) &&
+      info.contributors == step.end.contributors &&
+      info.gradient_norm == naive_.gradient_norm() && info.clip_scale == naive_.clip_scale()) {
+    return "";
+  }
+  char text[256];
+  std::snprintf(text, sizeof text, "step %llu: committed %u contributors %u norm %a scale %a, not %u %a %a",
+                static_cast<unsigned long long>(info.step), info.committed, info.contributors,
+                info.gradient_norm, info.clip_scale, step.end.contributors,
+                naive_.gradient_norm(), naive_.clip_scale());
+  return text;
+}
+
+}  // namespace parallax::testkit

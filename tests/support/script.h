@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Script: a whole job played on an EngineWorld by random calls, and compared bit for bit with
+// NaiveTraining: every pull, every reduce, every outcome of a step, and at the end every value.
+// Bits can be told when the engine is deterministic, or when the numbers are small multiples of
+// 1/64, whose sums are exact in any order.
+#ifndef PARALLAX_TESTS_SUPPORT_SCRIPT_H_
+#define PARALLAX_TESTS_SUPPORT_SCRIPT_H_
+
+#include <cstdint>
+#include <deque>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "support/engine_world.h"
+#include "support/naive_training.h"
+
+namespace parallax::testkit {
+
+struct ScriptOptions {
+  WorldOptions world;
+  std::vector<parallax_variable_t> variables;
+  uint32_t steps = 6;
+  bool exact_numbers = true;  // else any float: deterministic worlds only
+  bool pipelined = false;     // a step is posted while the one before ends
+  uint32_t density_percent = 40;  // of rows_max that a slice has at most
+};
+
+class Script {
+ public:
+  explicit Script(const ScriptOptions& options);
+  // "" if all was right, else the first thing that was not.
+  std::string play();
+  // Every (placement, method) that some variable had, as "sharded push_pull".
+  const std::set<std::string>& plans_seen() const { return plans_seen_; }
+  EngineWorld& world() { return world_; }
+
+ private:
+  struct Pull {
+    std::vector<parallax_slice_t> slices;
+    std::deque<std::vector<int64_t>> ids;
+    std::deque<std::vector<float>> values;
+    Request* request = nullptr;
+  };
+  struct Reduce {
+    std::vector<uint32_t> variables;
+    std::deque<std::vector<float>> values;
+    Request* request = nullptr;
+  };
+  struct RankStep {
+    std::deque<Pull> pulls;
+    std::deque<Reduce> reduces;
+    std::vector<Request*> pushes;
+    Request* end = nullptr;
+    bool absent = false;
+    std::vector<Request*> requests() const;
+  };
+  struct Played {
+    uint64_t number = 0;
+    StepEnd end;
+    std::vector<RankStep> ranks;
+    std::vector<std::vector<Gift>> gifts;  // [variable][rank]
+  };
+
+  bool managed(uint32_t variable) const;
+  bool ids(uint32_t variable) const { return options_.variables[variable].rows_max > 0; }
+  float number();
+  void draw_gifts(Played* step);
+  std::vector<int64_t> draw_ids(uint32_t variable, uint64_t count);
+  std::string post(Played* step, bool read_all);
+  std::string post_rank(Played* step, uint32_t rank, bool read_all);
+  std::string post_pull(Played* step, uint32_t rank, Pull* pull);
+  void add_pull_slice(Pull* pull, uint32_t variable, std::vector<int64_t> row_ids);
+  std::string post_read_all(Played* step, uint32_t rank);
+  std::string post_gifts(Played* step, uint32_t rank, bool pushes);
+  std::string check(Played* step);
+  std::string check_rank(const Played& step, uint32_t rank);
+  std::string check_pull(const Pull& pull) const;
+  std::string check_reduce(const Played& step, const Reduce& reduce) const;
+  std::string check_info(const Played& step, const parallax_step_info_t& info) const;
+
+  const ScriptOptions options_;
+  EngineWorld world_;
+  SeededRandom random_;
+  NaiveTraining naive_;
+  std::deque<Played> steps_;
+  std::set<std::string> plans_seen_;
+};
+
+// "" or where the first bits differ.
+std::string differ(std::span<const float> got, std::span<const float> want);
+
+}  // namespace parallax::testkit
+
+#endif  // PARALLAX_TESTS_SUPPORT_SCRIPT_H_
