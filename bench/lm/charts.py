@@ -5,12 +5,12 @@ import math
 from html import escape
 
 WIDTH, HEIGHT = 960, 540
-LEFT, RIGHT, TOP, BOTTOM = 84, 28, 64, 64
+LEFT, RIGHT, TOP, BOTTOM = 84, 28, 72, 64
 COLORS = {"oracle": "#9aa0a6", "hybrid": "#1a73e8", "ar": "#d93025", "ps": "#188038",
           "auto": "#8430ce"}
 PARTS = (("sparse_bytes", "sparse variables", "#1a73e8"),
          ("dense_bytes", "dense variables", "#f9ab00"),
-         ("rest", "the rest (votes, headers, ids of no variable)", "#9aa0a6"))
+         ("rest", "the rest: votes, headers", "#9aa0a6"))
 FONT = "font-family='Helvetica, Arial, sans-serif'"
 
 
@@ -124,7 +124,7 @@ def write_losses(path, results, corpus, titles):
     steps = len(oracle["losses"])
     chart = Chart("Loss of the language model",
                   "the same steps in every mode; sampled softmax in training, full softmax held out",
-                  (0, max(steps, 1)), (math.floor(min(values)), math.ceil(max(values))),
+                  (0, max(steps, 1)), (math.floor(min(values) / 2) * 2, math.ceil(max(values))),
                   "nats a word", "step")
     chart.x_axis()
     chart.path([(0, entropy), (steps, entropy)], "#3c4043", 1.4, "2 4")
@@ -178,5 +178,6 @@ def write_bytes(path, results, titles, hosts):
         chart.text(middle, HEIGHT - BOTTOM + 20, mode, anchor="middle")
         chart.text(middle, HEIGHT - BOTTOM + 36, rest, size=11, anchor="middle", color="#5f6368")
     chart.line(LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT, HEIGHT - BOTTOM, "#80868b")
-    chart.legend([(name, color, "box", "") for _, name, color in PARTS], WIDTH - RIGHT - 350, 26)
+    chart.legend([(name, color, "box", "") for _, name, color in PARTS], WIDTH - RIGHT - 190, 22,
+                 spacing=17)
     chart.write(path)

@@ -76,19 +76,21 @@ def gradients_agree(checks, results):
         violations = sum(row["violations"] for row in rows)
         elements = sum(row["elements"] for row in rows)
         worst = max(row["worst_ratio"] for row in rows)
-        ranks = len({str(o["checksums"]) for o in run["outcomes"]})
-        checks.judge(f"gradient within the float bound, {TITLES[mode]}",
-                     violations == 0 and ranks == 1,
+        checks.judge(f"gradient within the float bound, {TITLES[mode]}", violations == 0,
                      f"{violations} of {elements:,} elements beyond the bound, the worst at "
-                     f"{worst:.2f} of it" + ("" if ranks == 1 else "; ranks pulled different values"))
+                     f"{worst:.2f} of it")
 
 
 def ranks_agree(checks, results):
-    different = [TITLES[mode] for mode, run in results["runs"].items()
-                 if len({str(sums) for sums in run["checksums"]}) != 1]
-    checks.judge("every rank pulls the same parameters", not different,
-                 "all ranks of " + ", ".join(TITLES[m] for m in results["runs"])
-                 if not different else "ranks differ in " + ", ".join(different))
+    """Replicas that differ, if only by rounding, drift apart step by step."""
+    for mode, run in results["runs"].items():
+        jobs_of_mode = (run["checksums"],
+                        [o["checksums"] for o in results["gradient"][mode]["outcomes"]])
+        different = sorted({name for ranks in jobs_of_mode for own in ranks for name in own
+                            if own[name] != ranks[0][name]})
+        checks.judge(f"every rank pulls the same parameters, {TITLES[mode]}", not different,
+                     "ranks differ in " + ", ".join(different) if different
+                     else f"{len(run['checksums'])} rank(s) alike in {len(run['checksums'][0])} variables")
 
 
 def deterministic_equal(checks, results, steps):

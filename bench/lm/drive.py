@@ -104,7 +104,8 @@ def run_modes(bench, options, modes):
         steps = min(options.steps, AUTO_TAG_STEPS)
         outcomes = bench.train("AUTO tags", "auto-tags", "auto", steps, "--tags", "auto",
                                "--evaluate", "0")
-        results["auto_tags"] = outcomes[0]
+        results["auto_tags"] = {"plan": outcomes[0]["plan"],
+                                "traffic": figures.traffic(outcomes, SPARSE)}
     for mode in modes:
         results["gradient"][mode] = bench.check_gradient(mode)
     return results
@@ -114,9 +115,11 @@ def print_results(results, options):
     print()
     print(tables.runs(results))
     if results.get("auto_tags"):
-        print("\n" + tables.plan("AUTO tags (measured, then settled)", results["auto_tags"]))
+        print("\n" + tables.plan("AUTO tags, measured and settled", results["auto_tags"]))
+        print("\n" + tables.plans(results["runs"]))
     for mode, run in results["runs"].items():
-        print("\n" + tables.plan(jobs.TITLES[mode], run))
+        if len(results["runs"]) == 1:
+            print("\n" + tables.plan(jobs.TITLES[mode], run))
     print("\n" + tables.gradient(results))
     if options.netns and options.hosts > 1:
         print("\n" + tables.kernel(results))
@@ -129,7 +132,7 @@ def write_results(results, found, options, corpus, seconds):
         "corpus": corpus, "seconds": seconds, "checks": found.rows,
         "oracle": results["oracle"], "runs": results["runs"],
         "deterministic": results["deterministic"],
-        "auto_tags": {"plan": results["auto_tags"]["plan"]} if "auto_tags" in results else None,
+        "auto_tags": results.get("auto_tags"),
         "gradient": {mode: run["agreement"] for mode, run in results["gradient"].items()},
     }
     path = os.path.join(options.out, "results.json")

@@ -51,20 +51,57 @@ def runs(results):
             + table(head, rows))
 
 
-def plan(title, outcome):
+def shape(variable):
+    return f"{variable['rows']} x {variable['row_elements']}"
+
+
+def chosen(variable):
+    return next((a for a in variable["alternatives"] if a["chosen"]), {})
+
+
+def predicted(alternative):
+    cost = alternative.get("predicted_bytes_per_host")
+    return "-" if cost is None else kib(cost)
+
+
+def measured(traffic, variable):
+    return kib(traffic["variables"][variable["name"]]) if traffic else "-"
+
+
+def plan(title, run):
+    """One plan in full: what was chosen, what else there was, and why."""
     rows = []
-    for variable in outcome["plan"]["variables"]:
-        others = []
-        for other in variable.get("alternatives", []):
-            if not other.get("chosen"):
-                cost = other.get("predicted_bytes_per_host")
-                others.append(other["method"] + (f" {kib(cost)}" if cost is not None else ""))
-        rows.append([variable["name"], f"{variable['rows']} x {variable['row_elements']}",
-                     variable["tag"], variable["placement"], variable["method"],
-                     ", ".join(others) or "-"])
-    head = ["variable", "shape", "tag", "placement", "method", "instead of (KiB per host and step)"]
-    whys = [f"    {v['name']}: {v['why']}" for v in outcome["plan"]["variables"] if v.get("why")]
-    return f"Plan of {title}\n" + table(head, rows, left=6) + "\n" + "\n".join(whys)
+    for variable in run["plan"]["variables"]:
+        others = ", ".join(f"{a['method']} {predicted(a)}" for a in variable["alternatives"]
+                           if not a["chosen"])
+        rows.append([variable["name"], shape(variable), variable["tag"], variable["placement"],
+                     variable["method"], predicted(chosen(variable)),
+                     measured(run["traffic"], variable), others or "-"])
+    head = ["variable", "shape", "tag", "placement", "method", "predicted", "measured",
+            "instead of, predicted"]
+    text = table(head, rows, left=5)
+    whys = [f"    {v['name']}: {v['why']}" for v in run["plan"]["variables"]]
+    return f"Plan of {title}; KiB per host and step\n{text}\n  Why:\n" + "\n".join(whys)
+
+
+def plans(runs_by_mode):
+    """The plans of several modes side by side."""
+    modes = list(runs_by_mode)
+    columns = {mode: {v["name"]: v for v in run["plan"]["variables"]}
+               for mode, run in runs_by_mode.items()}
+    rows = []
+    for name, variable in columns[modes[0]].items():
+        row = [name, shape(variable)]
+        for mode in modes:
+            own = columns[mode][name]
+            row += [own["method"], predicted(chosen(own)),
+                    measured(runs_by_mode[mode]["traffic"], own)]
+        rows.append(row)
+    head = ["variable", "shape"]
+    for mode in modes:
+        head += [TITLES[mode], "predicted", "measured"]
+    return ("Plans of the modes; KiB per host and step (all alternatives: results.json)\n"
+            + table(head, rows, left=2))
 
 
 def gradient(results):

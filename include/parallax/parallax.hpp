@@ -9,9 +9,8 @@
 //   uint64_t step = job.step_begin();
 //   job.pull(step, {slice}).wait();
 //
-// Lifetimes. A Request must be gone before its Job is closed or destroyed, because requests die
-// with the job; declare jobs first. Both are movable, not copyable; a moved-from one only takes a
-// new value or is destroyed.
+// Lifetimes. A Request that outlives its Job's close may only be tested and destroyed. Both are
+// movable, not copyable; a moved-from one only takes a new value or is destroyed.
 #ifndef PARALLAX_PARALLAX_HPP_
 #define PARALLAX_PARALLAX_HPP_
 

@@ -3,9 +3,9 @@
 // party is a host; with one host, a rank (counted_parties). Averages over parties: owners are
 // hashed, and uneven ones move load between hosts but not the sum. Any thread; nothing blocks.
 //
-// Formulas: DESIGN section 9, Facts, with row ids added. N parties, V rows of R bytes, s touched
+// Formulas, as in docs/planning.md, row ids included: N parties, V rows of R bytes, s touched
 // and t pulled rows per party, u rows in the union, I = kRowIdBytes:
-//   allreduce    2 (N-1)/N V R              direct reduce-scatter and allgather, or a ring
+//   allreduce    2 (N-1)/N V R              reduce-scatter and allgather, or a tree
 //   made_dense   2 (N-1)/N V R              the same, whatever was touched
 //   allgatherv   (N-1) s (R+I)
 //   reduce_rows  (N-1)/N (s+u) (R+I)        (N-1)/N s up to the owners, (N-1)/N u back
@@ -42,7 +42,7 @@ double push_pull(const VariableFacts& facts, uint32_t parties);
 double received_bytes(Method method, const VariableFacts& facts, uint32_t parties);
 
 // No method can receive fewer when every party needs the union: (s + u (N-2)/N) (R+I), the rows of
-// the others that are not its own (DESIGN section 9). For reports and tests.
+// the others that are not its own (docs/planning.md). For reports and tests.
 double replicated_bound(const VariableFacts& facts, uint32_t parties);
 
 // Whether the method's formula reads the measured figures.

@@ -356,6 +356,7 @@ void Engine::finish_unborrowed(const Status& status) {
 }
 
 void Engine::complete_all() {
+  outbox_.drop_data();  // it would read buffers that are the caller's again
   const Status closed(PARALLAX_ABORTED, "the job was closed while this request was pending");
   finish_unborrowed(closed);
   for (Request* request : active_) finish_request(request, closed);

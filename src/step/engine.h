@@ -142,6 +142,7 @@ class Engine final : private Receiver, private OutboxObserver {
     VariablePlan next_plan;
     std::unique_ptr<GradientRoad> next_road;
     std::unique_ptr<Table> next_table;
+    std::unique_ptr<GradientRoad> old_road;  // may still be sending: kept one more step
     uint64_t migrate_left = 0;     // elements still to arrive here
     uint32_t migrate_pending = 0;  // streams still to be packed
     // The commit pass.

@@ -200,6 +200,7 @@ void Engine::applied(Step& step) {
 void Engine::finish_step(Step& step) {
   bool plan_changed = false;
   for (const auto& runtime : runtimes_) {
+    runtime->old_road.reset();  // every rank has what it sent: all have applied the step before
     if (runtime->change_step == step.step + 1) {
       switch_over(*runtime);
       plan_changed = true;

@@ -172,6 +172,7 @@ bool Engine::migrated(Step& step) {
 void Engine::switch_over(Runtime& runtime) {
   const uint32_t variable = static_cast<uint32_t>(runtime.variable - variables_.data());
   runtime.plan = runtime.next_plan;
+  runtime.old_road = std::move(runtime.road);
   runtime.road = std::move(runtime.next_road);
   runtime.change_step = 0;
   if (runtime.next_table == nullptr) return;

@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <thread>
 
 #include "topology/topology.h"
 #include "transport/inproc/inproc_transport.h"
@@ -101,8 +103,8 @@ Status Job::open(const parallax_options_t& options, std::unique_ptr<Job>* job) {
 Status Job::exchange(const Endpoint& mine, int64_t deadline_ns, std::vector<Endpoint>* all) {
   const std::string blob = encode_endpoint(mine);
   std::vector<std::string> blobs;
-  PARALLAX_RETURN_IF_ERROR(
-      rendezvous_->allgather(std::as_bytes(std::span(blob)), deadline_ns, &blobs));
+  const Status met = rendezvous_->allgather(std::as_bytes(std::span(blob)), deadline_ns, &blobs);
+  if (!met.ok()) return give_up(met, lease_ns() / 2, deadline_ns);
   all->assign(blobs.size(), {});
   for (uint32_t rank = 0; rank < blobs.size(); ++rank) {
     const Status decoded = decode_endpoint(std::as_bytes(std::span(blobs[rank])), &(*all)[rank]);
@@ -116,6 +118,26 @@ Status Job::exchange(const Endpoint& mine, int64_t deadline_ns, std::vector<Endp
     }
   }
   return {};
+}
+
+// Who leaves a meeting looks to the others like the one who broke it. So a rank that saw another
+// lost goes on with its signs of life until all can have seen the same.
+Status Job::give_up(const Status& why, int64_t patience_ns, int64_t deadline_ns) const {
+  if (why.code() != PARALLAX_PEER_LOST) return why;
+  const int64_t left_ns = std::min(patience_ns, deadline_ns - clock_.now_ns());
+  if (left_ns > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(left_ns));
+  return why;
+}
+
+// All ranks of the host have come this far: one that does not answer for a lease is lost.
+Status Job::attach(ShmTransport& shm, std::span<const Endpoint> neighbours, uint64_t job,
+                   int64_t deadline_ns) const {
+  const int64_t lease_end_ns = clock_.now_ns() + lease_ns();
+  Status attached = shm.connect_all(neighbours, job, std::min(deadline_ns, lease_end_ns));
+  if (attached.code() == PARALLAX_TIMEOUT && lease_end_ns < deadline_ns) {
+    attached = peer_lost(attached.message());
+  }
+  return give_up(attached, lease_ns() + lease_ns() / 4, deadline_ns);
 }
 
 // Rank 0's number makes the epoch, so that a message of another job is never taken for ours.
@@ -214,7 +236,7 @@ Status Job::connect(Endpoint mine, bool one_machine, int64_t deadline_ns) {
     }
   }
   if (shm != nullptr) {
-    PARALLAX_RETURN_IF_ERROR(shm->connect_all(neighbours, mine.job, deadline_ns));
+    PARALLAX_RETURN_IF_ERROR(attach(*shm, neighbours, mine.job, deadline_ns));
     parts.push_back({std::move(shm), Reach::kLocal, local_ranks});
   }
   if (network != nullptr) parts.push_back({std::move(network), Reach::kWire, remote_ranks});
@@ -232,13 +254,11 @@ Status Job::start_engine() {
   } else {
     compute_ = std::make_unique<InlineCompute>();
   }
-  const uint32_t lease_ms =
-      options_.lease_ms == 0 ? kLeaseMillisecondsDefault : options_.lease_ms;
   engine_ = std::make_unique<Engine>(
       EngineOptions{.rank = options_.rank,
                     .hosts = hosts_,
                     .epoch = epoch_,
-                    .lease_ns = lease_ms * kNanosecondsPerMillisecond,
+                    .lease_ns = lease_ns(),
                     .plan_mode = static_cast<parallax_plan_mode_t>(options_.plan_mode),
                     .plan_after_steps = options_.plan_after_steps == 0
                                             ? kPlanAfterStepsDefault

@@ -9,6 +9,7 @@
 #define PARALLAX_STEP_JOB_H_
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@
 
 namespace parallax {
 
+class ShmTransport;
+
 class Job {
  public:
   // `options` has its full size; its values are checked here.
@@ -36,6 +39,11 @@ class Job {
   const Progress& progress() const { return *progress_; }
   int64_t timeout_ns() const { return timeout_ns_; }
   const Clock& clock() const { return clock_; }
+  int64_t lease_ns() const {
+    const uint32_t lease_ms =
+        options_.lease_ms == 0 ? kLeaseMillisecondsDefault : options_.lease_ms;
+    return lease_ms * kNanosecondsPerMillisecond;
+  }
 
   // Waits for every rank to close. Afterwards the job may only release requests and be destroyed.
   Status close();
@@ -53,6 +61,9 @@ class Job {
   Status exchange(const Endpoint& mine, int64_t deadline_ns, std::vector<Endpoint>* all);
   Status check_hosts(const std::vector<Endpoint>& all) const;
   Status connect(Endpoint mine, bool one_machine, int64_t deadline_ns);
+  Status attach(ShmTransport& shm, std::span<const Endpoint> neighbours, uint64_t job,
+                int64_t deadline_ns) const;
+  Status give_up(const Status& why, int64_t patience_ns, int64_t deadline_ns) const;
   Status start_engine();
   void flush(int64_t deadline_ns);
 

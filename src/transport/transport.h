@@ -3,8 +3,8 @@
 // message_bytes_max() bytes, reliably and in order per peer, until that peer is lost; nothing above
 // it retransmits. It knows ranks and bytes, never variables or steps.
 //
-// Threads: one owner at a time calls everything here except wait_fd(), whose descriptor may be
-// polled by any thread, and wake(), which any thread may call. Nothing here blocks.
+// Threads: one owner at a time calls everything here; wait_fd()'s descriptor may be polled by any
+// thread. Nothing here blocks.
 //
 // Every accepted send completes exactly once, by Receiver::on_sent: also when the peer is lost, and
 // then only after no byte of it will be read again. Loss of a peer is reported exactly once, after
@@ -37,7 +37,8 @@ class Receiver {
   // One whole message, contiguous, valid during the call only: sum it where it lies, or copy it.
   // May call send() on the transport. The bytes are a peer's: check before use. Unaligned.
   virtual void on_message(uint32_t from, std::span<const std::byte> message) = 0;
-  // The send with this token no longer needs its segments. May call send() on the transport.
+  // The send with this token no longer needs its segments; it says nothing about room for the next.
+  // May call send() on the transport.
   virtual void on_sent(uint64_t token) = 0;
   // `why` is one clause, such as "connection reset" or "process 4711 exited".
   virtual void on_lost(uint32_t rank, std::string_view why) = 0;
@@ -56,7 +57,9 @@ class Transport {
   // Largest message, all segments together.
   virtual size_t message_bytes_max() const = 0;
 
-  // True while a credit to this peer is free; false also for a lost or forgotten peer.
+  // True while a credit to this peer is free; false also for a lost or forgotten peer, and for the
+  // own rank. Where it was false for want of room, regained room is news: wait_fd() becomes readable,
+  // or arm() says false, and the next poll() returns true.
   virtual bool writable(uint32_t to) const = 0;
 
   // Sends one message; only while writable(to). `token` comes back through on_sent, possibly from

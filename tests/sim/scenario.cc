@@ -136,7 +136,7 @@ Scenario make_scenario(uint64_t seed, const ScenarioLimits& limits) {
   const auto someone = static_cast<uint32_t>(random.below(scenario.world));
   if (ending < 2) scenario.abort_rank = someone;
   if (ending == 2) scenario.cancel_rank = someone;
-  if (ending == 3) scenario.mismatch_rank = someone;
+  if (ending == 3 && scenario.world > 1) scenario.mismatch_rank = someone;
   return scenario;
 }
 

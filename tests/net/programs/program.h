@@ -72,8 +72,8 @@ class Fate {
   void watch_meeting(const std::string& rendezvous, uint64_t rank) const {
     const int round = watched_round();
     if (round < 0) return;
-    const std::string file = rendezvous.substr(rendezvous.find(':') + 1) + "/blob." +
-                             std::to_string(round) + "." + std::to_string(rank);
+    const std::string folder = rendezvous.substr(rendezvous.find(':') + 1);
+    const std::string file = folder + (round == 0 ? "/alive." : "/blob.1.") + std::to_string(rank);
     std::thread([this, file] {
       while (access(file.c_str(), F_OK) != 0) {
         std::this_thread::sleep_for(std::chrono::microseconds(200));

@@ -119,7 +119,7 @@ TEST(Cost, ByMethodIsTheFunctionOfThatName) {
 }
 
 // Given independent uniform rows, expect no replicated method under the bound, and allgatherv to
-// beat reduce_rows exactly when u/s > N-1 (DESIGN section 9).
+// beat reduce_rows exactly when u/s > N-1 (docs/planning.md).
 TEST(Cost, BoundAndCrossoverOfReplicatedRows) {
   const double rows = 10'000;
   for (uint32_t n = 2; n <= 64; ++n) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The density sweep: the plan flips exactly where the formulas cross. The formulas are written out
-// again here from DESIGN section 9, and the crossings found by bisection on what they prefer, so
+// again here from docs/planning.md, and the crossings found by bisection on what they prefer, so
 // that nothing of src/planner is its own judge.
 #include <gtest/gtest.h>
 

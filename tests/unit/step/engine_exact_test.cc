@@ -69,6 +69,8 @@ std::vector<parallax_variable_t> everything() {
           wide,
           bias,
           sparse_variable("held_one", 1, 1, 1),
+          sparse_variable("held_full", 8, 1, 60),
+          sparse_variable("mean_full", 8, 1, 60, PARALLAX_RULE_ADAGRAD),
           dense_variable("one", 1, 1, PARALLAX_RULE_SGD)};
 }
 
@@ -100,13 +102,23 @@ class EngineExact : public testing::TestWithParam<parallax_plan_mode_t> {};
 
 TEST_P(EngineExact, EveryLayoutAgreesWithTheNaiveSum) {
   uint64_t seed = seed_or(1000 * (1 + GetParam()));
+  std::set<std::string> seen;
   for (const Hosts& hosts : layouts()) {
     for (int round = 0; round < 4; ++round, ++seed) {
       Script script(draw(seed, hosts, GetParam()));
       EXPECT_EQ(script.play(), "") << "hosts " << layout_name(hosts) << ": PARALLAX_SEED=" << seed;
       if (HasFailure()) return;
+      seen.insert(script.plans_seen().begin(), script.plans_seen().end());
     }
   }
+  // Without these the test would show less than it says.
+  std::set<std::string> wanted = {"framework allreduce", "framework allgatherv",
+                                  "framework reduce_rows", "framework made_dense"};
+  if (GetParam() != PARALLAX_PLAN_AR) wanted.insert("sharded push_pull");
+  if (GetParam() == PARALLAX_PLAN_AR || GetParam() == PARALLAX_PLAN_AUTO) {
+    wanted.insert({"mirrored allreduce", "mirrored reduce_rows", "mirrored made_dense"});
+  }
+  for (const std::string& plan : wanted) EXPECT_EQ(seen.count(plan), 1u) << plan << " never held";
 }
 
 INSTANTIATE_TEST_SUITE_P(Pins, EngineExact,

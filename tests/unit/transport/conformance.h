@@ -67,6 +67,18 @@ inline std::vector<std::byte> make_message(uint32_t from, uint64_t sequence, siz
   return message;
 }
 
+// Message `sequence` of a mixed flow: some of the largest, some middling, most tiny.
+inline size_t mixed_bytes(uint64_t sequence, size_t max) {
+  switch (sequence % 7) {
+    case 0:
+      return max;
+    case 3:
+      return 1 + sequence % 5000 % max;
+    default:
+      return 1 + sequence % 97;
+  }
+}
+
 // Checks what arrives: from each rank, messages 0, 1, 2... with their pattern; each token once.
 class Recorder final : public Receiver {
  public:

@@ -53,17 +53,6 @@ inline void gather_lists(const Factory& factory) {
   }
 }
 
-inline size_t mixed_bytes(uint64_t sequence, size_t max) {
-  switch (sequence % 7) {
-    case 0:
-      return max;
-    case 3:
-      return 1 + sequence % 5000 % max;
-    default:
-      return 1 + sequence % 97;
-  }
-}
-
 // Given many messages of mixed sizes to two peers in turn, expect each peer's in order, and every
 // send completed once.
 inline void order_per_peer(const Factory& factory) {

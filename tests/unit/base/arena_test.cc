@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/arena.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace parallax {
+namespace {
+
+TEST(Arena, MeasuresBeforeItIsReserved) {
+  Arena arena;
+  EXPECT_EQ(arena.take<float>(1).data(), nullptr);
+  EXPECT_EQ(arena.take<uint64_t>(9).size(), 9u) << "sizes are told, memory is not there";
+  EXPECT_EQ(arena.take<std::byte>(0).data(), nullptr);
+  EXPECT_EQ(arena.used_bytes(), 64u + 128u);
+}
+
+TEST(Arena, WhatWasMeasuredFits) {
+  const auto lay_out = [](Arena& arena) {
+    const auto a = arena.take<uint32_t>(100);
+    const auto b = arena.take<uint8_t>(1);
+    const auto c = arena.take<double>(33);
+    return std::tuple(a, b, c);
+  };
+  Arena measure;
+  lay_out(measure);
+  Arena arena;
+  ASSERT_TRUE(arena.reserve(measure.used_bytes()).ok());
+  const auto [a, b, c] = lay_out(arena);
+  EXPECT_EQ(arena.used_bytes(), measure.used_bytes());
+  for (const auto address : {reinterpret_cast<uintptr_t>(a.data()),
+                             reinterpret_cast<uintptr_t>(b.data()),
+                             reinterpret_cast<uintptr_t>(c.data())}) {
+    EXPECT_EQ(address % kArenaAlignmentBytes, 0u);
+  }
+  EXPECT_GE(reinterpret_cast<uintptr_t>(b.data()), reinterpret_cast<uintptr_t>(a.data() + 100));
+  EXPECT_GE(reinterpret_cast<uintptr_t>(c.data()), reinterpret_cast<uintptr_t>(b.data() + 1));
+  EXPECT_TRUE(std::all_of(a.begin(), a.end(), [](uint32_t value) { return value == 0; }));
+  std::fill(a.begin(), a.end(), 7u);
+  std::fill(c.begin(), c.end(), 7.0);
+  EXPECT_EQ(b[0], 0) << "parts do not overlap";
+}
+
+TEST(Arena, MoreThanReservedIsOurOwnError) {
+  Arena arena;
+  ASSERT_TRUE(arena.reserve(128).ok());
+  EXPECT_EQ(arena.take<std::byte>(65).size(), 65u);
+  EXPECT_THROW((void)arena.take<std::byte>(1), InternalError);
+  EXPECT_THROW((void)arena.reserve(128), InternalError) << "once only";
+}
+
+TEST(Arena, NothingToReserveIsFine) {
+  Arena arena;
+  EXPECT_TRUE(arena.reserve(0).ok());
+  EXPECT_EQ(arena.take<float>(0).size(), 0u);
+}
+
+TEST(Arena, TheKernelsRefusalIsALimit) {
+  Arena arena;
+  const Status status = arena.reserve(size_t{1} << 62);
+  EXPECT_EQ(status.code(), PARALLAX_LIMIT);
+  EXPECT_NE(status.message().find("rows_max"), std::string::npos) << status.message();
+}
+
+}  // namespace
+}  // namespace parallax

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/compute.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+namespace parallax {
+namespace {
+
+struct Work {
+  ComputeJob job;
+  int runs = 0;  // not atomic: a job owns it until it is handed back
+  std::thread::id ran_on;
+};
+
+void prepare(Work* work) {
+  work->job.context = work;
+  work->job.run = [](ComputeJob& job) {
+    auto* mine = static_cast<Work*>(job.context);
+    ++mine->runs;
+    mine->ran_on = std::this_thread::get_id();
+  };
+}
+
+TEST(InlineCompute, RunsAtOnceAndHandsBackInOrder) {
+  InlineCompute compute;
+  EXPECT_EQ(compute.take_done(), nullptr);
+  std::vector<Work> works(3);
+  for (Work& work : works) {
+    prepare(&work);
+    compute.submit(work.job);
+    EXPECT_EQ(work.runs, 1);
+  }
+  for (Work& work : works) EXPECT_EQ(compute.take_done(), &work.job);
+  EXPECT_EQ(compute.take_done(), nullptr);
+  compute.submit(works[1].job);
+  EXPECT_EQ(compute.take_done(), &works[1].job) << "a job is used again";
+  EXPECT_EQ(works[1].runs, 2);
+}
+
+TEST(ThreadCompute, EveryJobRunsOnceAndComesBackOnce) {
+  std::atomic<int> wakes{0};
+  ThreadCompute compute(3, [&wakes] { ++wakes; });
+  constexpr int kRounds = 200;
+  std::vector<Work> works(16);
+  for (Work& work : works) prepare(&work);
+  for (int round = 0; round < kRounds; ++round) {
+    for (Work& work : works) compute.submit(work.job);
+    for (size_t back = 0; back < works.size();) {
+      if (ComputeJob* job = compute.take_done()) {
+        EXPECT_EQ(static_cast<Work*>(job->context)->runs, round + 1);
+        ++back;
+      } else {
+        std::this_thread::yield();
+      }
+    }
+    EXPECT_EQ(compute.take_done(), nullptr);
+  }
+  for (const Work& work : works) EXPECT_NE(work.ran_on, std::this_thread::get_id());
+  compute.drain();
+  // The wake of the last job comes after it was handed over.
+  for (int i = 0; i < 10000 && wakes < kRounds * 16; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(wakes, kRounds * 16) << "one wake a job, after it is done";
+}
+
+TEST(ThreadCompute, DrainWaitsForWhatIsQueued) {
+  ThreadCompute compute(2, [] {});
+  std::vector<Work> works(50);
+  for (Work& work : works) {
+    prepare(&work);
+    compute.submit(work.job);
+  }
+  compute.drain();
+  for (const Work& work : works) EXPECT_EQ(work.runs, 1);
+  compute.drain();
+}
+
+TEST(ThreadCompute, EndsWithJobsQueued) {
+  std::vector<Work> works(100);
+  {
+    ThreadCompute compute(1, [] {});
+    for (Work& work : works) {
+      prepare(&work);
+      compute.submit(work.job);
+    }
+  }
+  for (const Work& work : works) EXPECT_LE(work.runs, 1);
+}
+
+}  // namespace
+}  // namespace parallax

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "variable/variable.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+namespace parallax {
+namespace {
+
+parallax_variable_t good() {
+  parallax_variable_t variable = {};
+  variable.size = sizeof variable;
+  variable.name = "w";
+  variable.rows = 10;
+  variable.row_elements = 4;
+  variable.rule = PARALLAX_RULE_ADAGRAD;
+  return variable;
+}
+
+struct BadField {
+  const char* field;
+  std::function<void(parallax_variable_t*)> spoil;
+  parallax_status_t code = PARALLAX_INVALID;
+};
+
+TEST(MakeVariable, NamesEveryBadField) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  static const std::string too_long(PARALLAX_NAME_MAX + 1, 'x');
+  const BadField cases[] = {
+      {"name", [](auto* v) { v->name = nullptr; }},
+      {"name", [](auto* v) { v->name = ""; }},
+      {"name", [](auto* v) { v->name = too_long.c_str(); }},
+      {"rows", [](auto* v) { v->rows = 0; }},
+      {"rows", [](auto* v) { v->rows = uint64_t{1} << 32; }},
+      {"row_elements", [](auto* v) { v->row_elements = 0; }},
+      {"row_elements", [](auto* v) { v->row_elements = (1 << 20) + 1; }},
+      {"2^48", [](auto* v) { v->rows = 1u << 30, v->row_elements = 1 << 16; }},
+      {"dtype", [](auto* v) { v->dtype = 1; }, PARALLAX_UNSUPPORTED},
+      {"tag", [](auto* v) { v->tag = 3; }},
+      {"rows_max", [](auto* v) { v->tag = PARALLAX_SPARSE; }},
+      {"rows_max", [](auto* v) { v->tag = PARALLAX_DENSE, v->rows_max = 1; }},
+      {"rows_max", [](auto* v) { v->rows_max = uint64_t{1} << 31; }},
+      {"row_elements", [](auto* v) { v->rows_max = 1, v->row_elements = kRowElementsMaxWithIds + 1; },
+       PARALLAX_UNSUPPORTED},
+      {"reduction", [](auto* v) { v->reduction = 3; }},
+      {"reduction", [](auto* v) { v->rule = 0, v->reduction = PARALLAX_MEAN_WORLD; },
+       PARALLAX_UNSUPPORTED},
+      {"rule", [](auto* v) { v->rule = 3; }, PARALLAX_UNSUPPORTED},
+      {"init", [](auto* v) { v->init = 2; }},
+      {"epsilon", [](auto* v) { v->epsilon = -1; }},
+      {"epsilon", [nan](auto* v) { v->epsilon = nan; }},
+      {"epsilon", [](auto* v) { v->epsilon = std::numeric_limits<float>::infinity(); }},
+      {"initial_accumulator_value", [](auto* v) { v->initial_accumulator_value = -0.5f; }},
+      {"initial_accumulator_value", [nan](auto* v) { v->initial_accumulator_value = nan; }},
+  };
+  for (const BadField& bad : cases) {
+    parallax_variable_t description = good();
+    bad.spoil(&description);
+    Variable variable;
+    const Status status = make_variable(description, &variable);
+    EXPECT_EQ(status.code(), bad.code) << bad.field << ": " << status.message();
+    EXPECT_NE(status.message().find(bad.field), std::string::npos)
+        << "should name " << bad.field << ": " << status.message();
+  }
+}
+
+TEST(MakeVariable, CopiesAndFillsInDefaults) {
+  parallax_variable_t description = good();
+  std::string name = "embedding";
+  description.name = name.c_str();
+  description.rows_max = 3;
+  Variable variable;
+  ASSERT_TRUE(make_variable(description, &variable).ok());
+  name.assign("overwritten");
+  EXPECT_EQ(variable.name, "embedding");
+  EXPECT_EQ(variable.epsilon, 1e-10f) << "PyTorch's default";
+  EXPECT_TRUE(variable.managed() && variable.ids_declared() && variable.has_state());
+  EXPECT_EQ(variable.elements(), 40u);
+}
+
+TEST(MakeVariable, TakesTheBoundsThemselves) {
+  Variable variable;
+  parallax_variable_t description = good();
+  description.rows = UINT32_MAX;
+  description.row_elements = 1;
+  EXPECT_TRUE(make_variable(description, &variable).ok());
+  description.rows = (1u << 26) - 1;
+  description.row_elements = 1 << 20;
+  EXPECT_TRUE(make_variable(description, &variable).ok());
+  ++description.rows;
+  EXPECT_FALSE(make_variable(description, &variable).ok()) << "2^48 bytes";
+  description = good();
+  description.rows_max = INT32_MAX;
+  description.row_elements = kRowElementsMaxWithIds;
+  EXPECT_TRUE(make_variable(description, &variable).ok());
+  const std::string longest(PARALLAX_NAME_MAX, 'x');
+  description.name = longest.c_str();
+  EXPECT_TRUE(make_variable(description, &variable).ok());
+}
+
+TEST(CompareRegistries, NamesTheFirstFieldThatDiffers) {
+  const auto change = [](const char* field, auto setter) {
+    Variable a;
+    ASSERT_TRUE(make_variable(good(), &a).ok());
+    Variable b = a;
+    setter(&b);
+    const std::vector<Variable> root = {a, a};
+    const std::vector<Variable> mine = {a, b};
+    const std::string text = compare_registries(encode_registry(root), mine, 3);
+    EXPECT_NE(text.find(field), std::string::npos) << field << " in: " << text;
+    EXPECT_NE(text.find("rank 0"), std::string::npos) << text;
+    EXPECT_NE(text.find("rank 3"), std::string::npos) << text;
+    EXPECT_EQ(compare_registries(encode_registry(root), root, 3), "");
+  };
+  change("field name", [](Variable* v) { v->name = "other"; });
+  change("field rows:", [](Variable* v) { ++v->rows; });
+  change("field row_elements", [](Variable* v) { ++v->row_elements; });
+  change("field tag", [](Variable* v) { v->tag = PARALLAX_SPARSE; });
+  change("field reduction", [](Variable* v) { v->reduction = PARALLAX_MEAN_WORLD; });
+  change("field rule", [](Variable* v) { v->rule = PARALLAX_RULE_SGD; });
+  change("field rows_max", [](Variable* v) { v->rows_max = 9; });
+  change("field init:", [](Variable* v) { v->init = PARALLAX_INIT_UNIFORM; });
+  change("field init_low", [](Variable* v) { v->init_low = -0.0f; });
+  change("field init_high", [](Variable* v) { v->init_high = 1; });
+  change("field init_seed", [](Variable* v) { v->init_seed = 1; });
+  change("field epsilon", [](Variable* v) { v->epsilon = 1e-9f; });
+  change("field initial_accumulator", [](Variable* v) { v->initial_accumulator_value = 1; });
+}
+
+TEST(CompareRegistries, CountsAndGarbage) {
+  Variable a;
+  ASSERT_TRUE(make_variable(good(), &a).ok());
+  const std::vector<Variable> one = {a};
+  const std::vector<Variable> two = {a, a};
+  EXPECT_NE(compare_registries(encode_registry(two), one, 1).find("registered 2"), std::string::npos);
+  EXPECT_NE(compare_registries(encode_registry(one), two, 1).find("registered 1"), std::string::npos);
+  const std::string whole = encode_registry(two);
+  for (size_t cut = 0; cut < whole.size(); ++cut) {
+    EXPECT_NE(compare_registries(whole.substr(0, cut), two, 1), "") << "cut at " << cut;
+  }
+}
+
+// Vectors computed from the formula of parallax.h by a Python program.
+TEST(InitialValue, FollowsTheFormula) {
+  Variable variable;
+  variable.init = PARALLAX_INIT_UNIFORM;
+  variable.init_low = -1;
+  variable.init_high = 2;
+  struct Vector {
+    uint64_t seed, row, column;
+    float value;
+  };
+  const Vector vectors[] = {
+      {0u, 0u, 0u, -0x1.3cdbd00000000p-3f},
+      {0u, 0u, 1u, 0x1.bf90380000000p+0f},
+      {0u, 1u, 0u, 0x1.685bf80000000p+0f},
+      {7u, 3u, 5u, -0x1.d5e9f80000000p-3f},
+      {123456789u, 793469u, 511u, 0x1.d815e40000000p+0f},
+      {18446744073709551615u, 4294967294u, 0u, 0x1.231ed00000000p-3f},
+      {42u, 2u, 1048575u, 0x1.5893b00000000p-1f},
+  };
+  for (const Vector& vector : vectors) {
+    variable.init_seed = vector.seed;
+    EXPECT_EQ(initial_value(variable, vector.row, vector.column), vector.value)
+        << vector.seed << " " << vector.row << " " << vector.column;
+  }
+}
+
+TEST(InitialValue, ConstantIsLow) {
+  Variable variable;
+  variable.init_low = 0.25f;
+  variable.init_high = 9;
+  EXPECT_EQ(initial_value(variable, 3, 4), 0.25f);
+}
+
+TEST(InitialValue, UniformFillsItsInterval) {
+  Variable variable;
+  variable.init = PARALLAX_INIT_UNIFORM;
+  variable.init_low = 1;
+  variable.init_high = 3;
+  double sum = 0;
+  for (uint64_t row = 0; row < 100; ++row) {
+    for (uint64_t column = 0; column < 100; ++column) {
+      const float value = initial_value(variable, row, column);
+      ASSERT_GE(value, 1);
+      ASSERT_LE(value, 3);
+      sum += value;
+    }
+  }
+  EXPECT_NEAR(sum / 10000, 2, 0.03);
+}
+
+}  // namespace
+}  // namespace parallax
