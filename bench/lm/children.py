@@ -10,6 +10,7 @@ import time
 POLL_SECONDS = 0.05
 GRACE_SECONDS = 2.0
 LAST_LINES = 12
+LOGS_SHOWN = 3
 
 
 class ChildError(Exception):
@@ -103,14 +104,29 @@ def end_all(children):
             child.reader.join(timeout=1)
 
 
+def state_of(code):
+    if code is None:
+        return "was still running"
+    return f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
+
+
 def failure(what, children, labels):
+    """What each child came to and the last words of some, those killed from outside first. Called
+    before the children that still run are ended, whose state would then say nothing."""
+    codes = [child.process.poll() for child in children]
+    end_all(children)
     parts = [what]
-    for child, label in zip(children, labels):
-        lines = child.last_lines()
-        code = child.process.poll()
-        if lines or code:
-            state = "was ended" if code is None or code < 0 else f"exit status {code}"
-            parts.append(f"  {label} ({state}), {child.log}:\n{lines}")
+    order = sorted(range(len(children)),
+                   key=lambda i: (codes[i] is None, codes[i] is not None and codes[i] >= 0, i))
+    shown = 0
+    for i in order:
+        if codes[i] == 0:
+            continue
+        parts.append(f"  {labels[i]} {state_of(codes[i])}; its log: {children[i].log}")
+        lines = children[i].last_lines()
+        if lines and shown < LOGS_SHOWN:
+            parts.append(lines)
+            shown += 1
     return ChildError("\n".join(parts))
 
 
@@ -132,15 +148,10 @@ def run_all(title, commands, logs, labels, deadline_seconds, progress=None):
             if failed_at is not None and now > failed_at + GRACE_SECONDS * 2:
                 break
             if now > deadline:
-                end_all(children)
                 raise failure(f"{title}: not done after {deadline_seconds:.0f} s", children, labels)
             time.sleep(POLL_SECONDS)
         if any(child.process.poll() != 0 for child in children):
-            first = next(i for i, c in enumerate(children) if c.process.poll())
-            code = children[first].process.poll()
-            end_all(children)
-            raise failure(f"{title}: {labels[first]} failed first seen with status {code}",
-                          children, labels)
+            raise failure(f"{title} failed", children, labels)
     finally:
         end_all(children)
 

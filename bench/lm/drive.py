@@ -182,8 +182,8 @@ def run(options):
 
 
 def main():
-    def stop(*_):
-        raise SystemExit(143)
+    def stop(number, _):
+        raise SystemExit(128 + number)
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGHUP, stop)
     options = parse(sys.argv[1:])

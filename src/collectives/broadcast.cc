@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See broadcast.h.
+// A broadcast along its root's tree: who is ready, what is streamed to whom. See broadcast.h.
 #include "collectives/broadcast.h"
 
 #include <algorithm>

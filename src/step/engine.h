@@ -254,6 +254,7 @@ class Engine final : private Receiver, private OutboxObserver {
   void count_rows(uint64_t step, Vote* vote);
   void measure(const Vote& vote);
   void add_plan_entries(Decision* decision);
+  bool fits_memory(const Runtime& runtime, const VariablePlan& plan);
   Status begin_change(Runtime& runtime, const VariablePlan& plan, uint64_t effective_step);
   void migrate(Runtime& runtime);
   bool migrated(Step& step);

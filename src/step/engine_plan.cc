@@ -60,7 +60,36 @@ void Engine::measure(const Vote& vote) {
     }
   }
   settled_plan_ = settled_plan(all_facts(), topology_facts(), options_.plan_mode);
+  for (const uint32_t variable : ids_variables_) {
+    if (!fits_memory(*runtimes_[variable], settled_plan_[variable])) {
+      settled_plan_[variable] = runtimes_[variable]->plan;
+    }
+  }
   announcing_ = true;
+}
+
+// Whether this rank may reserve what a new plan of a variable takes, beside all that there is. Ranks
+// are given the same limit; one that has less than the root fails the job by name in begin_change.
+bool Engine::fits_memory(const Runtime& runtime, const VariablePlan& plan) {
+  if (options_.memory_max_bytes == 0 || plan == runtime.plan) return true;
+  uint64_t bytes = 0;
+  for (const auto& each : runtimes_) {
+    bytes += each->road->reserved_bytes();
+    if (each->table != nullptr) bytes += each->table->needed_bytes();
+    if (each->table != nullptr && each->table->sharded()) {
+      bytes += PullRoad::needed_bytes(columns_, each->partition, each->variable->rows_max);
+    }
+  }
+  const uint32_t variable = static_cast<uint32_t>(runtime.variable - variables_.data());
+  bytes += make_road(runtime, variable, plan.method)->needed_bytes();
+  if (plan.placement != runtime.plan.placement) {
+    const bool sharded = plan.placement == Placement::kSharded;
+    bytes += Table(*runtime.variable, runtime.partition, options_.rank, sharded).needed_bytes();
+    if (sharded) {
+      bytes += PullRoad::needed_bytes(columns_, runtime.partition, runtime.variable->rows_max);
+    }
+  }
+  return bytes <= options_.memory_max_bytes;
 }
 
 void Engine::add_plan_entries(Decision* decision) {
@@ -92,6 +121,12 @@ Plan Engine::plan() const {
 
 Status Engine::begin_change(Runtime& runtime, const VariablePlan& plan, uint64_t effective_step) {
   PARALLAX_CHECK(runtime.change_step == 0);
+  if (!fits_memory(runtime, plan)) {
+    return limit("plan: moving variable '" + runtime.variable->name + "' takes more than " +
+                 rank_name(options_.rank) + "'s memory_max_bytes of " +
+                 std::to_string(options_.memory_max_bytes) +
+                 "; give every rank the same limit, or pin the plan");
+  }
   const uint32_t variable = static_cast<uint32_t>(runtime.variable - variables_.data());
   runtime.next_plan = plan;
   runtime.next_road = make_road(runtime, variable, plan.method);
