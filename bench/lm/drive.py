@@ -183,6 +183,7 @@ def run(options):
 
 def main():
     def stop(number, _):
+        signal.signal(number, signal.SIG_IGN)  # a second one must not cut the clean-up short
         raise SystemExit(128 + number)
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGHUP, stop)

@@ -14,7 +14,7 @@ constexpr int64_t kMillisecond = 1000 * kMicrosecond;
 
 void draw_hosts(SeededRandom& random, Scenario* scenario) {
   const uint32_t world = scenario->world;
-  const auto hosts = static_cast<uint32_t>(random.between(1, std::min(world, 6u)));
+  const auto hosts = static_cast<uint32_t>(random.between(1, std::min(world, world > 12 ? 16u : 6u)));
   const bool even = random.chance(50);
   const bool scattered = random.chance(25);
   std::vector<std::string> names(world);
@@ -113,7 +113,9 @@ Scenario make_scenario(uint64_t seed, const ScenarioLimits& limits) {
   scenario.seed = seed;
   SeededRandom random = SeededRandom(seed).fork(77);
   scenario.world = static_cast<uint32_t>(
-      random.chance(20) ? random.between(1, 3) : random.between(2, limits.world_max));
+      random.chance(20)  ? random.between(1, 3)
+      : random.chance(5) ? random.between(2, limits.large_world_max)
+                         : random.between(2, limits.world_max));
   draw_hosts(random, &scenario);
   draw_machine(random, &scenario);
   scenario.plan_mode = static_cast<parallax_plan_mode_t>(random.below(4));

@@ -89,6 +89,7 @@ struct Scenario {
 
 struct ScenarioLimits {
   uint32_t world_max = 12;
+  uint32_t large_world_max = 48;  // now and then
   uint64_t elements_max = 6000;  // of a variable
 };
 

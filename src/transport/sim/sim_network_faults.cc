@@ -24,8 +24,10 @@ int SimNetwork::silenced_by(const SimLink& out) const {
 
 void SimNetwork::silence(uint32_t from, uint32_t to, int64_t until_ns, int fault) {
   SimLink& out = link(from, to);
-  out.silent_until_ns = std::max(out.silent_until_ns, until_ns);
-  out.fault = fault;
+  if (until_ns > out.silent_until_ns) {  // else within a longer one, and never felt
+    out.silent_until_ns = until_ns;
+    out.fault = fault;
+  }
   if (until_ns != kNever) queue_.push(until_ns, SimEventKind::kHeal, from);
 }
 

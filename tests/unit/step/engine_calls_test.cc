@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every call of an engine with wrong arguments or at a wrong time: the status, the words, and that
+// nothing was done.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "support/engine_world.h"
+
+namespace parallax::testkit {
+namespace {
+
+bool has(const Status& status, const std::string& word) {
+  return status.message().find(word) != std::string::npos;
+}
+
+#define EXPECT_REFUSED(expression, status_code, word)                           \
+  do {                                                                          \
+    const Status refused_ = (expression);                                       \
+    EXPECT_EQ(refused_.code(), status_code) << refused_.message();              \
+    EXPECT_TRUE(has(refused_, word)) << "'" << word << "' in: " << refused_.message(); \
+  } while (0)
+
+parallax_step_end_options_t end_options(float learning_rate, float clip_norm = 0) {
+  parallax_step_end_options_t options = {};
+  options.size = sizeof options;
+  options.learning_rate = learning_rate;
+  options.clip_norm = clip_norm;
+  return options;
+}
+
+// One rank, committed, with each kind of variable.
+class EngineCalls : public testing::Test {
+ protected:
+  enum : uint32_t { kDense, kRows, kHeldDense, kHeldRows };
+
+  void SetUp() override {
+    const parallax_variable_t variables[] = {
+        dense_variable("dense", 4, 2, PARALLAX_RULE_SGD),
+        sparse_variable("rows", 10, 2, 3, PARALLAX_RULE_SGD),
+        dense_variable("held_dense", 2, 2),
+        sparse_variable("held_rows", 10, 2, 3),
+    };
+    for (const Status& status : world_.commit(variables)) ASSERT_TRUE(status.ok());
+  }
+
+  Engine& engine() { return world_.engine(0); }
+  uint64_t begin() {
+    uint64_t step = 0;
+    EXPECT_TRUE(engine().step_begin(&step).ok());
+    return step;
+  }
+  Status finish(Status posted) {
+    if (!posted.ok()) return posted;
+    EXPECT_TRUE(world_.run_until_done({&request_, 1})) << engine().describe_missing(*request_);
+    const Status status = request_->status;
+    EXPECT_TRUE(engine().release(request_).ok());
+    return status;
+  }
+  Status end(uint64_t step) { return finish(engine().step_end(step, end_options(1), &request_)); }
+
+  EngineWorld world_{WorldOptions{}};
+  Request* request_ = nullptr;
+  std::vector<float> values_ = std::vector<float>(64, 1.0f);
+  std::vector<int64_t> ids_ = {1, 2};
+};
+
+TEST(EngineBeforeCommit, CallsNameCommit) {
+  EngineWorld world{WorldOptions{}};
+  Engine& engine = world.engine(0);
+  Request* request = nullptr;
+  uint64_t step = 0;
+  EXPECT_REFUSED(engine.step_begin(&step), PARALLAX_STATE, "commit");
+  EXPECT_REFUSED(engine.pull(1, {}, &request), PARALLAX_STATE, "commit");
+  EXPECT_REFUSED(engine.push(1, {}, &request), PARALLAX_STATE, "commit");
+  EXPECT_REFUSED(engine.reduce(1, {}, &request), PARALLAX_STATE, "commit");
+  EXPECT_REFUSED(engine.step_end(1, end_options(1), &request), PARALLAX_STATE, "commit");
+  EXPECT_REFUSED(engine.barrier(&request), PARALLAX_STATE, "commit");
+  EXPECT_REFUSED(engine.broadcast(nullptr, 0, 0, &request), PARALLAX_STATE, "commit");
+}
+
+TEST(EngineBeforeCommit, Registration) {
+  EngineWorld world{WorldOptions{}};
+  Engine& engine = world.engine(0);
+  uint32_t id = 99;
+  EXPECT_TRUE(engine.register_variable(dense_variable("a", 1, 1), &id).ok());
+  EXPECT_EQ(id, 0u);
+  EXPECT_REFUSED(engine.register_variable(dense_variable("a", 2, 1), &id), PARALLAX_INVALID, "'a'");
+  EXPECT_REFUSED(engine.register_variable(dense_variable("b", 0, 1), &id), PARALLAX_INVALID, "rows");
+  EXPECT_TRUE(engine.register_variable(dense_variable("b", 1, 1), &id).ok());
+  EXPECT_EQ(id, 1u) << "what was refused took no number";
+  EXPECT_TRUE(world.everywhere([&](uint32_t, Request** request) {
+    return engine.commit(request);
+  })[0].ok());
+  Request* request = nullptr;
+  EXPECT_REFUSED(engine.commit(&request), PARALLAX_STATE, "committed");
+  EXPECT_REFUSED(engine.register_variable(dense_variable("c", 1, 1), &id), PARALLAX_STATE,
+                 "before commit");
+}
+
+TEST(EngineBeforeCommit, TooManyVariables) {
+  EngineWorld world{WorldOptions{}};
+  uint32_t id = 0;
+  for (uint32_t i = 0; i < PARALLAX_VARIABLES_MAX; ++i) {
+    const std::string name = "v" + std::to_string(i);
+    ASSERT_TRUE(world.engine(0).register_variable(dense_variable(name.c_str(), 1, 1), &id).ok());
+  }
+  EXPECT_REFUSED(world.engine(0).register_variable(dense_variable("more", 1, 1), &id),
+                 PARALLAX_LIMIT, "4096");
+}
+
+TEST_F(EngineCalls, StepsBeginOneAfterAnother) {
+  EXPECT_REFUSED(engine().push(1, {}, &request_), PARALLAX_STATE, "not begun");
+  const uint64_t first = begin();
+  EXPECT_EQ(first, 1u);
+  uint64_t step = 0;
+  EXPECT_REFUSED(engine().step_begin(&step), PARALLAX_STATE, "step_end");
+  EXPECT_REFUSED(engine().push(2, {}, &request_), PARALLAX_STATE, "not begun");
+  EXPECT_REFUSED(engine().push(0, {}, &request_), PARALLAX_STATE, "not begun");
+  EXPECT_TRUE(end(first).ok());
+  EXPECT_REFUSED(engine().step_end(first, end_options(1), &request_), PARALLAX_STATE, "ended");
+  EXPECT_REFUSED(engine().pull(first, {}, &request_), PARALLAX_STATE, "ended");
+  EXPECT_EQ(begin(), 2u);
+  EXPECT_EQ(engine().step_committed(), 1u);
+}
+
+TEST_F(EngineCalls, TwoStepsMayEndAThirdMayNotBegin) {
+  EngineWorld world{WorldOptions{.hosts = {0, 1}}};
+  const parallax_variable_t variable = dense_variable("v", 1, 1, PARALLAX_RULE_SGD);
+  ASSERT_TRUE(world.commit({&variable, 1})[0].ok());
+  Request* ends[2] = {};
+  uint64_t step = 0;
+  for (Request*& end : ends) {
+    ASSERT_TRUE(world.engine(0).step_begin(&step).ok());
+    ASSERT_TRUE(world.engine(0).step_end(step, end_options(1), &end).ok());
+  }
+  world.settle();
+  EXPECT_REFUSED(world.engine(0).step_begin(&step), PARALLAX_STATE, "still ending");
+  EXPECT_FALSE(ends[0]->done()) << "rank 1 has not come";
+  EXPECT_TRUE(has(Status(PARALLAX_TIMEOUT, world.engine(0).describe_missing(*ends[0])), "rank 1"));
+  EXPECT_TRUE(has(Status(PARALLAX_TIMEOUT, world.engine(0).describe_missing(*ends[0])), "host1"));
+}
+
+TEST_F(EngineCalls, SlicesAreChecked) {
+  const uint64_t step = begin();
+  const auto refused = [&](parallax_slice_t slice, parallax_status_t code, const char* word) {
+    Request* untouched = nullptr;
+    EXPECT_REFUSED(engine().push(step, {&slice, 1}, &untouched), code, word);
+    EXPECT_EQ(untouched, nullptr);
+  };
+  parallax_slice_t slice = dense_slice(9, values_.data());
+  refused(slice, PARALLAX_INVALID, "variable is 9");
+  slice = dense_slice(kDense, nullptr);
+  refused(slice, PARALLAX_INVALID, "values is null");
+  slice = dense_slice(kDense, reinterpret_cast<float*>(reinterpret_cast<char*>(values_.data()) + 1));
+  refused(slice, PARALLAX_INVALID, "aligned");
+  slice = dense_slice(kDense, values_.data());
+  slice.form = 2;
+  refused(slice, PARALLAX_INVALID, "form is 2");
+  slice = rows_slice(kDense, ids_, values_.data());
+  refused(slice, PARALLAX_INVALID, "declared no row ids");
+  slice = dense_slice(kRows, values_.data());
+  refused(slice, PARALLAX_UNSUPPORTED, "declared row ids");
+  slice = rows_slice(kRows, ids_, values_.data());
+  slice.row_count = 4;
+  refused(slice, PARALLAX_LIMIT, "rows_max 3");
+  slice = rows_slice(kRows, ids_, nullptr);
+  refused(slice, PARALLAX_INVALID, "values is null");
+  slice = rows_slice(kRows, ids_, values_.data());
+  slice.ids = nullptr;
+  refused(slice, PARALLAX_INVALID, "ids is null");
+  slice.ids = reinterpret_cast<const int64_t*>(reinterpret_cast<const char*>(ids_.data()) + 4);
+  refused(slice, PARALLAX_INVALID, "aligned to 8");
+  for (const int64_t bad : {int64_t{-1}, int64_t{10}, std::numeric_limits<int64_t>::max(),
+                            std::numeric_limits<int64_t>::min()}) {
+    ids_[1] = bad;
+    refused(rows_slice(kRows, ids_, values_.data()), PARALLAX_INVALID, "ids[1]");
+  }
+  ids_[1] = 2;
+  const parallax_slice_t twice[] = {dense_slice(kDense, values_.data()),
+                                    dense_slice(kDense, values_.data())};
+  EXPECT_REFUSED(engine().push(step, twice, &request_), PARALLAX_INVALID, "'dense'");
+  const std::vector<parallax_slice_t> many(PARALLAX_SLICES_MAX + 1, twice[0]);
+  EXPECT_REFUSED(engine().push(step, many, &request_), PARALLAX_INVALID, "256");
+  // After all of that the step is as it was.
+  slice = rows_slice(kRows, ids_, values_.data());
+  EXPECT_TRUE(finish(engine().push(step, {&slice, 1}, &request_)).ok());
+  EXPECT_TRUE(end(step).ok());
+}
+
+TEST_F(EngineCalls, EachVariableHasItsCall) {
+  const uint64_t step = begin();
+  parallax_slice_t slice = dense_slice(kHeldDense, values_.data());
+  EXPECT_REFUSED(engine().push(step, {&slice, 1}, &request_), PARALLAX_INVALID, "use reduce");
+  EXPECT_REFUSED(engine().pull(step, {&slice, 1}, &request_), PARALLAX_INVALID, "framework-held");
+  slice = dense_slice(kDense, values_.data());
+  EXPECT_REFUSED(engine().reduce(step, {&slice, 1}, &request_), PARALLAX_INVALID, "use push");
+  EXPECT_TRUE(finish(engine().push(step, {&slice, 1}, &request_)).ok());
+  EXPECT_REFUSED(engine().push(step, {&slice, 1}, &request_), PARALLAX_INVALID, "already");
+  EXPECT_TRUE(end(step).ok());
+  const uint64_t next = begin();
+  EXPECT_TRUE(finish(engine().push(next, {&slice, 1}, &request_)).ok()) << "in the next step again";
+}
+
+TEST_F(EngineCalls, EndOptionsAreChecked) {
+  const uint64_t step = begin();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float bad : {nan, infinity, -1.0f}) {
+    EXPECT_REFUSED(engine().step_end(step, end_options(bad), &request_), PARALLAX_INVALID,
+                   "learning_rate");
+    EXPECT_REFUSED(engine().step_end(step, end_options(1, bad), &request_), PARALLAX_INVALID,
+                   "clip_norm");
+  }
+  EXPECT_TRUE(end(step).ok());
+}
+
+TEST_F(EngineCalls, EmptyCallsAreLegal) {
+  const uint64_t step = begin();
+  EXPECT_TRUE(finish(engine().pull(step, {}, &request_)).ok());
+  EXPECT_TRUE(finish(engine().push(step, {}, &request_)).ok());
+  EXPECT_TRUE(finish(engine().reduce(step, {}, &request_)).ok());
+  const std::vector<int64_t> none;
+  const parallax_slice_t nothing = rows_slice(kRows, none, nullptr);
+  EXPECT_TRUE(finish(engine().pull(step, {&nothing, 1}, &request_)).ok());
+  EXPECT_TRUE(finish(engine().push(step, {&nothing, 1}, &request_)).ok());
+  EXPECT_TRUE(end(step).ok());
+}
+
+TEST_F(EngineCalls, BroadcastIsChecked) {
+  std::byte byte{1};
+  EXPECT_REFUSED(engine().broadcast(&byte, 1, 1, &request_), PARALLAX_INVALID, "root is 1");
+  EXPECT_REFUSED(engine().broadcast(nullptr, 1, 0, &request_), PARALLAX_INVALID, "null");
+  EXPECT_REFUSED(engine().broadcast(&byte, (1ull << 40) + 1, 0, &request_), PARALLAX_INVALID,
+                 "2^40");
+  EXPECT_TRUE(finish(engine().broadcast(&byte, 1, 0, &request_)).ok());
+  EXPECT_TRUE(finish(engine().barrier(&request_)).ok());
+}
+
+TEST_F(EngineCalls, PendingRequestsAreNotReleased) {
+  EngineWorld world{WorldOptions{.hosts = {0, 1}}};
+  ASSERT_TRUE(world.commit({})[0].ok());
+  ASSERT_TRUE(world.engine(0).barrier(&request_).ok());
+  world.settle();
+  EXPECT_REFUSED(world.engine(0).release(request_), PARALLAX_STATE, "pending");
+}
+
+TEST_F(EngineCalls, RequestsAreBounded) {
+  std::vector<Request*> requests(PARALLAX_REQUESTS_MAX);
+  for (Request*& request : requests) ASSERT_TRUE(engine().barrier(&request).ok());
+  EXPECT_REFUSED(engine().barrier(&request_), PARALLAX_LIMIT, "1024");
+  EXPECT_TRUE(world_.run_until_done(requests));
+  EXPECT_REFUSED(engine().barrier(&request_), PARALLAX_LIMIT, "release");
+  ASSERT_TRUE(engine().release(requests.back()).ok());
+  EXPECT_TRUE(engine().barrier(&request_).ok());
+}
+
+TEST_F(EngineCalls, AfterCloseNothingIsTaken) {
+  ASSERT_TRUE(finish(engine().close(&request_)).ok());
+  uint64_t step = 0;
+  EXPECT_REFUSED(engine().step_begin(&step), PARALLAX_STATE, "clos");
+  EXPECT_REFUSED(engine().barrier(&request_), PARALLAX_STATE, "clos");
+  EXPECT_REFUSED(engine().close(&request_), PARALLAX_STATE, "already");
+}
+
+TEST_F(EngineCalls, AfterAbortEveryCallSaysWhy) {
+  engine().abort("out of coffee");
+  uint64_t step = 0;
+  uint32_t id = 0;
+  EXPECT_REFUSED(engine().step_begin(&step), PARALLAX_ABORTED, "out of coffee");
+  EXPECT_REFUSED(engine().push(1, {}, &request_), PARALLAX_ABORTED, "out of coffee");
+  EXPECT_REFUSED(engine().barrier(&request_), PARALLAX_ABORTED, "out of coffee");
+  EXPECT_REFUSED(engine().register_variable(dense_variable("x", 1, 1), &id), PARALLAX_ABORTED,
+                 "out of coffee");
+  EXPECT_REFUSED(finish(engine().close(&request_)), PARALLAX_ABORTED, "out of coffee");
+}
+
+}  // namespace
+}  // namespace parallax::testkit
