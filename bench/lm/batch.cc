@@ -26,8 +26,7 @@ float LogUniformSampler::log_expected(int64_t id, uint64_t tries) const {
   return static_cast<float>(std::log(-std::expm1(missed)));
 }
 
-void make_batch(const Corpus& corpus, const Shape& shape, const BatchSource& source,
-                Batch* batch) {
+void make_batch(const Corpus& corpus, const Shape& shape, const BatchSource& source, Batch* batch) {
   const uint64_t stream = (uint64_t{source.rank} << 40) + source.step;
   const uint64_t positions = corpus.positions(false, shape.context);
   batch->context_ids.resize(uint64_t{shape.batch} * shape.context);
@@ -35,8 +34,8 @@ void make_batch(const Corpus& corpus, const Shape& shape, const BatchSource& sou
   batch->log_expected.resize(batch->softmax_ids.size());
 
   for (uint32_t i = 0; i < shape.batch; ++i) {
-    const auto drawn = static_cast<uint64_t>(random_unit(source.seed, stream, i) *
-                                             static_cast<double>(positions));
+    const auto drawn =
+        static_cast<uint64_t>(random_unit(source.seed, stream, i) * static_cast<double>(positions));
     const uint64_t at = corpus.position(false, shape.context, std::min(drawn, positions - 1));
     for (uint32_t c = 0; c < shape.context; ++c) {
       batch->context_ids[i * shape.context + c] = corpus.word_ids()[at - shape.context + c];

@@ -123,7 +123,7 @@ def write_losses(path, results, corpus, titles):
     values += [loss for _, loss in held_out] + [entropy]
     steps = len(oracle["losses"])
     chart = Chart("Loss of the language model",
-                  "the same steps in every mode; sampled softmax in training, full softmax held out",
+                  "the same steps in every mode; sampled softmax in training, full one held out",
                   (0, max(steps, 1)), (math.floor(min(values) / 2) * 2, math.ceil(max(values))),
                   "nats a word", "step")
     chart.x_axis()
@@ -169,8 +169,9 @@ def write_bytes(path, results, titles, hosts):
         left, right = chart.x(i + 0.2), chart.x(i + 0.8)
         for key, name, color in PARTS:
             size = traffic[key] / 1024
-            chart.box(left, chart.y(base + size), right - left, chart.y(base) - chart.y(base + size),
-                      color, f"{label}, {name}: {size:.1f} KiB")
+            upper = chart.y(base + size)
+            chart.box(left, upper, right - left, chart.y(base) - upper, color,
+                      f"{label}, {name}: {size:.1f} KiB")
             base += size
         middle = (left + right) / 2
         chart.text(middle, chart.y(base) - 7, f"{base:.0f}", anchor="middle", weight="bold")

@@ -6,7 +6,7 @@ from jobs import TITLES
 
 # Beyond three standard errors, the loss has to lie this far below the unigram entropy.
 CLEARLY_NATS = 0.5
-JUDGED_STEPS_MIN = 150
+JUDGED_STEPS_MIN = 250
 # Of the mean loss of a step and of the final losses. Another legal order of the same float sums,
 # which the oracle can take (--flat-fold), moves them by about a thousandth: see METRICS.md.
 LOSS_TOLERANCE_NATS = 0.01
@@ -88,9 +88,11 @@ def ranks_agree(checks, results):
                         [o["checksums"] for o in results["gradient"][mode]["outcomes"]])
         different = sorted({name for ranks in jobs_of_mode for own in ranks for name in own
                             if own[name] != ranks[0][name]})
+        count = len(run["checksums"])
         checks.judge(f"every rank pulls the same parameters, {TITLES[mode]}", not different,
-                     "ranks differ in " + ", ".join(different) if different
-                     else f"{len(run['checksums'])} rank(s) alike in {len(run['checksums'][0])} variables")
+                     "ranks differ in " + ", ".join(different) if different else
+                     f"{count} rank{'s' if count > 1 else ''} alike in "
+                     f"{len(run['checksums'][0])} variables")
 
 
 def deterministic_equal(checks, results, steps):

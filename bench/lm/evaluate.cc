@@ -14,7 +14,7 @@ constexpr size_t kPositionsAtOnce = 128;
 constexpr size_t kWordsAtOnce = 256;
 
 struct Places {
-  std::vector<float> x;           // context rows
+  std::vector<float> x;  // context rows
   std::vector<uint32_t> targets;
 };
 

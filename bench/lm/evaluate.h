@@ -13,9 +13,9 @@ namespace lm {
 // Sums over some positions; add the fields of disjoint sets to join them.
 struct Evaluation {
   uint64_t positions = 0;
-  double loss_sum = 0;          // nats, softmax over the whole vocabulary
-  double loss_square_sum = 0;   // for the standard error
-  double unigram_sum = 0;       // what the corpus' word frequencies alone give there
+  double loss_sum = 0;         // nats, softmax over the whole vocabulary
+  double loss_square_sum = 0;  // for the standard error
+  double unigram_sum = 0;      // what the corpus' word frequencies alone give there
 };
 
 // Of `positions` places spread evenly over one part of the corpus, those that fall to `share` of

@@ -19,7 +19,7 @@ void Experiment::add_flags(Flags* flags) {
   flags->add("seed", &seed, "seed of initial values and batches");
   flags->add("steps", &steps, "steps to train");
   flags->add("rule", &rule_name, "update rule: adagrad or sgd");
-  flags->add("reduction", &reduction_name, "of gradients: sum, world (mean) or contributors (mean)");
+  flags->add("reduction", &reduction_name, "of gradients: sum, world or contributors (means)");
   flags->add("lr", &learning_rate, "learning rate at the first step");
   flags->add("lr-end", &learning_rate_end, "learning rate from --decay-steps on");
   flags->add("decay-steps", &decay_steps, "steps over which the learning rate goes to --lr-end");
@@ -65,9 +65,10 @@ void Experiment::settle(const Corpus& text) {
 }
 
 float Experiment::learning_rate_at(uint64_t step) const {
-  const double done = decay_steps <= 1 ? 1.0
-                                       : std::min(1.0, static_cast<double>(step - 1) /
-                                                           static_cast<double>(decay_steps - 1));
+  const double done =
+      decay_steps <= 1
+          ? 1.0
+          : std::min(1.0, static_cast<double>(step - 1) / static_cast<double>(decay_steps - 1));
   return static_cast<float>(learning_rate + (learning_rate_end - learning_rate) * done);
 }
 

@@ -110,8 +110,7 @@ Parameters::Parameters(const Experiment& experiment, const VariableSpecs& specs)
       }
     }
     if (experiment_.rule == Rule::kAdagrad) {
-      accumulators_[v].assign(spec.elements(),
-                              static_cast<float>(experiment_.initial_accumulator));
+      accumulators_[v].assign(spec.elements(), static_cast<float>(experiment_.initial_accumulator));
     }
   }
 }

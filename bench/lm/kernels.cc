@@ -66,7 +66,8 @@ void multiply_add(const MatrixSizes& sizes, const float* a, const float* b, floa
 
 void transpose(const TransposeSizes& sizes, const float* in, float* out) {
   for (size_t i = 0; i < sizes.rows; ++i) {
-    for (size_t j = 0; j < sizes.columns; ++j) out[j * sizes.rows + i] = in[i * sizes.in_stride + j];
+    for (size_t j = 0; j < sizes.columns; ++j)
+      out[j * sizes.rows + i] = in[i * sizes.in_stride + j];
   }
 }
 

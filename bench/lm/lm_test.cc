@@ -69,9 +69,9 @@ Tensors initial_step_values(const Model& model, const VariableSpecs& specs, cons
     values[v].resize(model.step_elements(v));
     for (size_t i = 0; i < values[v].size(); ++i) {
       const size_t row = i / specs[v].row_elements;
-      values[v][i] =
-          initial_value(specs[v], specs[v].sparse() ? static_cast<uint64_t>(batch.ids(v)[row]) : row,
-                        i % specs[v].row_elements);
+      values[v][i] = initial_value(
+          specs[v], specs[v].sparse() ? static_cast<uint64_t>(batch.ids(v)[row]) : row,
+          i % specs[v].row_elements);
     }
   }
   return values;
@@ -79,7 +79,7 @@ Tensors initial_step_values(const Model& model, const VariableSpecs& specs, cons
 
 TEST(Tokenize, SplitsIdentifiersNumbersAndForeignBytes) {
   const std::string text = "int x_1 = 0x1F; // na\xc3\xafve \xff\xfe 12ab end";
-  const std::vector<std::string_view> expected = {"int",           "x_1",      "<num>", "na\xc3\xafve",
+  const std::vector<std::string_view> expected = {"int",      "x_1",   "<num>", "na\xc3\xafve",
                                                   "\xff\xfe", "<num>", "end"};
   EXPECT_EQ(tokenize(text), expected);
   EXPECT_TRUE(tokenize(" \t\n;;").empty());
@@ -113,8 +113,7 @@ TEST(Corpus, RefusesATextTooShortAndSaysHowMuchIsNeeded) {
       (void)number_words(text, 1000);
       FAIL() << "a text of " << text.size() << " bytes passed";
     } catch (const std::runtime_error& error) {
-      EXPECT_NE(std::string(error.what()).find(std::to_string(kCorpusWordsMin)),
-                std::string::npos)
+      EXPECT_NE(std::string(error.what()).find(std::to_string(kCorpusWordsMin)), std::string::npos)
           << error.what();
     }
   }
@@ -178,7 +177,8 @@ TEST(Kernels, MultiplyAddIsTheChainOfRoundedSums) {
         std::vector<float> a(m * k), b(k * n), out(m * n), expected(m * n);
         for (size_t i = 0; i < a.size(); ++i) a[i] = uniform_initial(1, i, 0, -1, 1);
         for (size_t i = 0; i < b.size(); ++i) b[i] = uniform_initial(2, i, 0, -1, 1);
-        for (size_t i = 0; i < out.size(); ++i) out[i] = expected[i] = uniform_initial(3, i, 0, -1, 1);
+        for (size_t i = 0; i < out.size(); ++i)
+          out[i] = expected[i] = uniform_initial(3, i, 0, -1, 1);
         multiply_add({.m = m, .n = n, .k = k}, a.data(), b.data(), out.data());
         for (size_t i = 0; i < m; ++i) {
           for (size_t j = 0; j < n; ++j) {

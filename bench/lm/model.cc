@@ -153,8 +153,7 @@ double Model::scores_backward(const Batch& batch) {
 }
 
 // The gradients of the softmax rows and of h.
-void Model::softmax_backward(const std::vector<float>& softmax_rows,
-                             std::vector<float>* gradient) {
+void Model::softmax_backward(const std::vector<float>& softmax_rows, std::vector<float>* gradient) {
   const size_t width = shape_.embedding;
   const size_t positions = shape_.batch;
   const size_t negatives = shape_.negatives;
@@ -169,8 +168,8 @@ void Model::softmax_backward(const std::vector<float>& softmax_rows,
     }
     row_gradient[width] = true_scores_[i];
   }
-  multiply_add({.m = positions, .n = width, .k = negatives}, scores_.data(),
-               negative_rows_.data(), output_gradient_.data());
+  multiply_add({.m = positions, .n = width, .k = negatives}, scores_.data(), negative_rows_.data(),
+               output_gradient_.data());
   std::vector<float>& sampled_gradient = negative_rows_;  // their values are no longer needed
   std::fill(sampled_gradient.begin(), sampled_gradient.end(), 0.0F);
   const float* by_negative = transposed(positions, negatives, scores_.data());

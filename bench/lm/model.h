@@ -105,7 +105,7 @@ class Model {
   std::vector<float> output_;      // h
   std::vector<float> negative_rows_;
   std::vector<float> transposed_;
-  std::vector<float> scores_;      // of the negatives, then their gradients
+  std::vector<float> scores_;  // of the negatives, then their gradients
   std::vector<float> true_scores_;
   std::vector<float> output_gradient_;
   std::vector<float> hidden_gradient_;

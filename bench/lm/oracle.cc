@@ -22,7 +22,7 @@ namespace lm {
 namespace {
 
 struct OracleOptions {
-  std::vector<std::string> host_of;         // per rank; empty: ranks_per_host in a row
+  std::vector<std::string> host_of;  // per rank; empty: ranks_per_host in a row
   uint32_t ranks_per_host = 1;
   std::vector<std::string> checksum_steps;  // besides the last
   uint32_t evaluate_every = 0;
@@ -65,10 +65,10 @@ class Oracle {
 void Oracle::number_hosts() {
   std::map<std::string, size_t> numbers;
   for (uint32_t rank = 0; rank < experiment_.world; ++rank) {
-    const std::string name =
-        options_.flat_fold          ? std::to_string(rank)
-        : options_.host_of.empty() ? std::to_string(rank / options_.ranks_per_host)
-                                   : options_.host_of.at(rank);
+    const std::string name = options_.flat_fold ? std::to_string(rank)
+                             : options_.host_of.empty()
+                                 ? std::to_string(rank / options_.ranks_per_host)
+                                 : options_.host_of.at(rank);
     host_of_.push_back(numbers.try_emplace(name, numbers.size()).first->second);
   }
   hosts_ = numbers.size();
@@ -158,8 +158,9 @@ struct Agreement {
     const double error = std::fabs(value - reference.sum);
     const double rounding = (reference.terms > 1 ? reference.terms - 1 : 0) * 0x1p-24;
     // The reference is a sum of doubles itself: at most n 2^-53 of the magnitude off.
-    const double bound = (rounding / (1 - rounding) + reference.terms * 0x1p-53 *
-                          (reference.terms > 1 ? 1 : 0)) * reference.magnitude;
+    const double bound =
+        (rounding / (1 - rounding) + reference.terms * 0x1p-53 * (reference.terms > 1 ? 1 : 0)) *
+        reference.magnitude;
     ++elements;
     if (error == 0) ++exact;
     if (!(error <= bound)) ++violations;
@@ -236,7 +237,7 @@ int main(int argc, char** argv) {
   flags.add("ranks-per-host", &options.ranks_per_host, "instead of --host-of");
   flags.add("checksum-steps", &options.checksum_steps, "steps to checksum besides the last");
   flags.add("evaluate-every", &options.evaluate_every, "steps between evaluations; 0: at the end");
-  flags.add("flat-fold", &options.flat_fold, "fold rank by rank: another legal order of float sums");
+  flags.add("flat-fold", &options.flat_fold, "fold rank by rank: another legal order of the sums");
   flags.parse(argc, argv);
   try {
     return lm::run(&experiment, options);

@@ -32,8 +32,8 @@ Request& Request::operator=(Request&& other) noexcept {
 
 Request::~Request() { release(); }
 
-// Pending here means that an error is on its way up: the buffers that the request borrowed are about
-// to go, so it must complete first, as it soon does once the job is lost or aborted.
+// Pending here means that an error is on its way up: the buffers that the request borrowed are
+// about to go, so it must complete first, as it soon does once the job is lost or aborted.
 void Request::release() {
   if (request_ == nullptr) return;
   if (parallax_request_test(request_) == PARALLAX_PENDING) {

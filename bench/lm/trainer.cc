@@ -316,7 +316,7 @@ int main(int argc, char** argv) {
   flags.add("net-device", &options.net_device, "network interface between hosts, such as lo");
   flags.add("transport", &options.transport, "between hosts; empty: the library's choice");
   flags.add("plan", &options.plan, "auto, hybrid, ps or ar");
-  flags.add("plan-after-steps", &options.plan_after_steps, "steps measured before the plan settles");
+  flags.add("plan-after-steps", &options.plan_after_steps, "steps measured before it settles");
   flags.add("tags", &options.tags, "declared: SPARSE and DENSE; auto: AUTO for every variable");
   flags.add("deterministic", &options.deterministic, "bit for bit the same whatever the plan");
   flags.add("mark-step", &options.mark_step, "read the counters after this step and at the end");

@@ -20,13 +20,13 @@ void Broadcast::start(uint32_t root, std::byte* buffer, uint64_t bytes) {
   parent_ = tree_parent(hosts_, root, rank_);
   children_ = tree_children(hosts_, root, rank_);
   ready_children_.clear();
-  if (parent_ != kNoRank) {
-    SectionHeader header;
-    header.kind = SectionKind::kBroadcastReady;
-    header.tag = root;
-    header.step = sequence_;
-    outbox_.send_bytes(parent_, header, std::as_bytes(std::span(&bytes_, 1)));
-  }
+  witness_ = tree_parent(hosts_, 0, rank_);
+  if (witness_ == parent_) witness_ = kNoRank;
+  witnessed_ = witness_ == kNoRank;
+  unheard_ = tree_children(hosts_, 0, rank_);
+  std::erase_if(unheard_, [&](uint32_t child) { return tree_parent(hosts_, root, child) == rank_; });
+  if (parent_ != kNoRank) say_ready(parent_, kToParent);
+  if (witness_ != kNoRank) say_ready(witness_, kToWitness);
   const std::vector<Ready> early = std::move(early_);
   early_.clear();
   for (const Ready& ready : early) {
@@ -38,15 +38,29 @@ void Broadcast::start(uint32_t root, std::byte* buffer, uint64_t bytes) {
   }
 }
 
+void Broadcast::say_ready(uint32_t to, uint8_t part) {
+  SectionHeader header;
+  header.kind = SectionKind::kBroadcastReady;
+  header.part = part;
+  header.tag = root_;
+  header.step = sequence_;
+  outbox_.send_bytes(to, header, std::as_bytes(std::span(&bytes_, 1)));
+}
+
 bool Broadcast::on_ready(uint32_t from, const Section& section) {
-  Ready ready{from, section.header.tag, section.header.step, 0};
+  Ready ready{from, section.header.tag, section.header.step, 0, section.header.part};
   if (section.payload.size() != sizeof ready.bytes || ready.root >= hosts_.host_of.size() ||
-      ready.sequence < sequence_) {
+      ready.part > kToWitness) {
     return false;
   }
   const auto same_rank = [from](const Ready& other) { return other.rank == from; };
   std::memcpy(&ready.bytes, section.payload.data(), sizeof ready.bytes);
-  if (active_ && ready.sequence == sequence_) {
+  if (ready.sequence < sequence_ || (ready.sequence == sequence_ && !active_)) {
+    // All that had to be heard of it was heard: this one took part in another.
+    mismatch_ = "broadcast " + std::to_string(ready.sequence) + ": rank " + std::to_string(from) +
+                " has root " + std::to_string(ready.root) + " and " + std::to_string(ready.bytes) +
+                " bytes, unlike rank " + std::to_string(rank_) + ", where it is complete";
+  } else if (ready.sequence == sequence_) {
     serve(ready);
   } else if (ready.sequence > sequence_ &&
              std::none_of(early_.begin(), early_.end(), same_rank)) {
@@ -69,6 +83,15 @@ void Broadcast::serve(const Ready& ready) {
                 ", " + side(ready.rank, ready.root, ready.bytes);
     return;
   }
+  if (ready.part == kToWitness) {
+    std::erase(unheard_, ready.rank);
+    SectionHeader header;
+    header.kind = SectionKind::kBroadcastData;
+    header.part = kToWitness;
+    header.step = sequence_;
+    outbox_.send_bytes(ready.rank, header, {});
+    return;
+  }
   ready_children_.push_back(ready.rank);
   if (received_ > 0 || whole_) stream_to(ready.rank, 0, received_);
 }
@@ -88,6 +111,11 @@ void Broadcast::stream_to(uint32_t child, uint64_t first, uint64_t count) {
 
 bool Broadcast::on_data(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
+  if (header.part == kToWitness) {
+    if (!active_ || witnessed_ || from != witness_ || header.step != sequence_) return false;
+    witnessed_ = true;
+    return true;
+  }
   if (!active_ || whole_ || from != parent_ || header.step != sequence_ ||
       header.first != received_ ||
       section.payload.size() != header.count || header.count > bytes_ - received_) {
@@ -101,8 +129,8 @@ bool Broadcast::on_data(uint32_t from, const Section& section) {
 }
 
 bool Broadcast::finished() const {
-  return active_ && whole_ && pending_ == 0 &&
-         ready_children_.size() == children_.size();
+  return active_ && whole_ && pending_ == 0 && ready_children_.size() == children_.size() &&
+         witnessed_ && unheard_.empty();
 }
 
 void Broadcast::finish() {
@@ -119,6 +147,8 @@ std::vector<uint32_t> Broadcast::missing_ranks() const {
     }
   }
   if (!whole_ && parent_ != kNoRank) missing.push_back(parent_);
+  if (!witnessed_) missing.push_back(witness_);
+  missing.insert(missing.end(), unheard_.begin(), unheard_.end());
   return missing;
 }
 

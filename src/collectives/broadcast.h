@@ -2,6 +2,8 @@
 // Broadcast: bytes from a root to all, along the tree of that root. A rank tells its parent when it
 // has a buffer, and a parent streams to those children alone, out of its own buffer as it fills: no
 // byte is parked. One broadcast is under way per rank at a time, in the order of the calls.
+// So that ranks that disagree about the root are found out, whoever they take for their parent, each
+// also says what it knows to its parent in the tree of rank 0 (its witness), and waits for a word back.
 // Engine's owner only.
 #ifndef PARALLAX_COLLECTIVES_BROADCAST_H_
 #define PARALLAX_COLLECTIVES_BROADCAST_H_
@@ -23,7 +25,7 @@ class Broadcast {
   // Joins the next one; only when !active(). The buffer is borrowed until finished().
   void start(uint32_t root, std::byte* buffer, uint64_t bytes);
   bool active() const { return active_; }
-  // All bytes are here and every child has been sent them.
+  // All bytes are here, every child has been sent them, and the ranks around agree.
   bool finished() const;
   void finish();
 
@@ -38,8 +40,12 @@ class Broadcast {
   struct Ready {
     uint32_t rank, root;
     uint64_t sequence, bytes;
+    uint8_t part;
   };
+  static constexpr uint8_t kToParent = 0;  // parts of kBroadcastReady, and of what answers it
+  static constexpr uint8_t kToWitness = 1;
 
+  void say_ready(uint32_t to, uint8_t part);
   void serve(const Ready& ready);
   void stream_to(uint32_t child, uint64_t first, uint64_t count);
 
@@ -57,6 +63,9 @@ class Broadcast {
   std::vector<uint32_t> children_;        // of this broadcast
   std::vector<uint32_t> ready_children_;  // that have a buffer
   std::vector<Ready> early_;              // said ready before this rank joined
+  uint32_t witness_ = kNoRank;            // parent in the tree of rank 0, unless it is parent_
+  bool witnessed_ = false;
+  std::vector<uint32_t> unheard_;  // ranks that this one is the witness of, still to be heard
   uint32_t pending_ = 0;
   std::string mismatch_;
 };

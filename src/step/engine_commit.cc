@@ -360,6 +360,12 @@ Status Engine::broadcast(std::byte* buffer, uint64_t bytes, uint32_t root, Reque
 }
 
 void Engine::advance_broadcast() {
+  const auto mismatched = [this] {
+    if (broadcast_.mismatch().empty()) return false;
+    fail({PARALLAX_MISMATCH, broadcast_.mismatch()}, SectionKind::kAbort, options_.rank);
+    return true;
+  };
+  if (mismatched()) return;  // also of one that is complete here
   const auto first = [this] {
     return std::find_if(active_.begin(), active_.end(), [](const Request* each) {
       return each->kind == RequestKind::kBroadcast;
@@ -372,11 +378,7 @@ void Engine::advance_broadcast() {
       request->started = true;
       broadcast_.start(request->root, request->buffer, request->bytes);
     }
-    if (!broadcast_.mismatch().empty()) {
-      fail({PARALLAX_MISMATCH, broadcast_.mismatch()}, SectionKind::kAbort, options_.rank);
-      return;
-    }
-    if (!broadcast_.finished()) return;
+    if (mismatched() || !broadcast_.finished()) return;
     broadcast_.finish();
     active_.erase(next);
     finish_request(request, {});

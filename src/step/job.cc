@@ -133,10 +133,11 @@ Status Job::give_up(const Status& why, int64_t patience_ns, int64_t deadline_ns)
 Status Job::attach(ShmTransport& shm, std::span<const Endpoint> neighbours, uint64_t job,
                    int64_t deadline_ns) const {
   const int64_t lease_end_ns = clock_.now_ns() + lease_ns();
-  Status attached = shm.connect_all(neighbours, job, std::min(deadline_ns, lease_end_ns));
+  const Status attached = shm.connect_all(neighbours, job, std::min(deadline_ns, lease_end_ns));
   if (attached.code() == PARALLAX_TIMEOUT && lease_end_ns < deadline_ns) {
-    attached = peer_lost(attached.message());
+    return give_up(peer_lost(attached.message()), lease_ns() / 2, deadline_ns);
   }
+  // Seen at once; ranks of other hosts see it by the lease.
   return give_up(attached, lease_ns() + lease_ns() / 4, deadline_ns);
 }
 

@@ -141,22 +141,17 @@ bool SimJob::raced(const Status& failure) const {
 
 void SimJob::judge_ending(uint32_t rank) {
   const Status& failure = ranks_[rank]->failure();
-  const std::string who = "rank " + std::to_string(rank) + ": ";
-  if (raced(failure)) {
+  const bool right = allowed(failure.code()) && (failure.code() != PARALLAX_PEER_LOST ||
+                                                 names_culprit(rank, failure.message()));
+  if (right) {
+    judge_time(rank);
+  } else if (raced(failure)) {
     ++verdict_.raced_ranks;
-    return;
+  } else if (verdict_.errors.size() < kErrorsMax) {
+    verdict_.errors.push_back("rank " + std::to_string(rank) + ": ends with " +
+                              std::to_string(failure.code()) + ", wrongly or without naming the " +
+                              "culprit: " + failure.message());
   }
-  if (!allowed(failure.code())) {
-    if (verdict_.errors.size() < kErrorsMax) {
-      verdict_.errors.push_back(who + "ends with " + std::to_string(failure.code()) + ": " +
-                                failure.message());
-    }
-    return;
-  }
-  if (failure.code() == PARALLAX_PEER_LOST && !names_culprit(rank, failure.message())) {
-    verdict_.errors.push_back(who + "does not name the culprit: " + failure.message());
-  }
-  judge_time(rank);
 }
 
 // The last moment at which a loss may still go unnoticed: a lease after the last fault, and after

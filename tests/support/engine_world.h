@@ -84,7 +84,7 @@ struct WorldOptions {
   uint32_t slow_percent = 0;  // of the peers have no credits at any time
   bool late_jobs = false;
   // Changes the options of single ranks.
-  std::function<void(uint32_t rank, EngineOptions* options)> adjust;
+  std::function<void(uint32_t rank, EngineOptions* options)> adjust = {};
 };
 
 class EngineWorld {
