@@ -117,7 +117,7 @@ typedef struct parallax_options {
   const char *net_device; /* the interface UCX may use ("lo", "eth0"); NULL: lo if every rank's
                            * machine is the same, else UCX's own choice */
 
-  uint32_t lease_ms;      /* a rank silent for longer is lost. 0: 5000 */
+  uint32_t lease_ms;      /* a rank silent for longer is lost; the same on every rank. 0: 5000 */
   uint32_t timeout_ms;    /* deadline of open, commit and close, and of a wait that gives none.
                            * 0: 120000 */
   uint32_t plan_mode;     /* parallax_plan_mode_t; the same on every rank */
@@ -254,7 +254,8 @@ typedef struct parallax_slice {
 } parallax_slice_t;
 
 /* Begins the next step and gives its number: 1, 2, 3, ... on every rank. A step may begin once
- * step_end of the one before was called; that request may still be pending. Does not block. */
+ * step_end of the one before was called; that request may still be pending, but the one before it
+ * must be complete, else STATE. Does not block. */
 PARALLAX_API parallax_status_t parallax_step_begin(parallax_job_t *job, uint64_t *step);
 
 /* Asks for values of managed variables as of the commit of step - 1. `slices` is copied; its
@@ -289,7 +290,7 @@ typedef struct parallax_step_end_options {
                         * gradients of managed variables after reduction
                         * (torch.nn.utils.clip_grad_norm_); 0: no clipping. Same on every rank */
   uint32_t found_inf;  /* 1: every rank discards this step (mixed-precision overflow) */
-  uint32_t absent;     /* 1: this rank had no batch; it is not a contributor */
+  uint32_t absent;     /* 1: this rank had no batch and gave nothing; it is not a contributor */
 } parallax_step_end_options_t;
 
 /* Ends the step: one decision, then committed or discarded everywhere alike. Does not block; the

@@ -2,6 +2,8 @@
 // The compute pool. See compute.h.
 #include "base/compute.h"
 
+#include "base/float_environment.h"
+
 namespace parallax {
 
 namespace {
@@ -55,6 +57,7 @@ void ThreadCompute::drain() {
 }
 
 void ThreadCompute::work() {
+  const FloatEnvironment environment;  // else that of the thread that made the pool
   std::unique_lock lock(mutex_);
   while (true) {
     queued_.wait(lock, [this] { return stopping_ || queue_head_ != nullptr; });

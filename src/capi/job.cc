@@ -10,11 +10,11 @@ namespace {
 Status wait_for(Job& job, Request* request, const char* call) {
   const int64_t deadline_ns = job.clock().now_ns() + job.timeout_ns();
   if (!job.progress().wait({&request, 1}, deadline_ns)) {
+    job.orphan(request);
     return timed_out(std::string(call) + ": after " +
                      std::to_string(job.timeout_ns() / kNanosecondsPerMillisecond) + " ms " +
-                     job.progress().look([&](const Engine& engine) {
-                       return engine.describe_missing(*request);
-                     }));
+                     job.progress().look(
+                         [&](const Engine& engine) { return engine.describe_missing(*request); }));
   }
   const Status status = request->status;
   const Status released =
@@ -82,7 +82,8 @@ parallax_status_t parallax_close(parallax_job_t* job) {
   return parallax::guarded("close", [&] {
     const Status status = closing->job->close();
     // Requests not released yet keep what they stand in; the last one's release frees it.
-    if (!closing->job->abandon()) [[maybe_unused]] parallax::Job* kept = closing->job.release();
+    if (!closing->job->abandon()) [[maybe_unused]]
+      parallax::Job* kept = closing->job.release();
     return status;
   });
 }

@@ -89,8 +89,7 @@ extern "C" {
 
 parallax_status_t parallax_wait(parallax_request_t* const* requests, size_t count,
                                 int64_t timeout_ms) {
-  return parallax::guarded("wait",
-                           [&] { return parallax::wait_all(requests, count, timeout_ms); });
+  return parallax::guarded("wait", [&] { return parallax::wait_all(requests, count, timeout_ms); });
 }
 
 parallax_status_t parallax_request_test(parallax_request_t* request) {
@@ -125,8 +124,7 @@ parallax_status_t parallax_request_step(parallax_request_t* request, parallax_st
       return parallax::bad_state("request_step: the request is not a completed step_end");
     }
     if (ended.info.size == 0) {
-      return parallax::bad_state("request_step: the step did not end: " +
-                                 ended.status.message());
+      return parallax::bad_state("request_step: the step did not end: " + ended.status.message());
     }
     return parallax::give_struct(ended.info, "request_step: info", info);
   });

@@ -28,8 +28,7 @@ Status take_slices(const parallax_slice_t* in, size_t count, const char* call, S
         reinterpret_cast<const std::byte*>(in) + i * stride);
     if (each->size != stride) {
       return invalid(std::string(call) + ": slices[" + std::to_string(i) + "]: size is " +
-                     std::to_string(each->size) + ", that of slices[0] " +
-                     std::to_string(stride));
+                     std::to_string(each->size) + ", that of slices[0] " + std::to_string(stride));
     }
     PARALLAX_RETURN_IF_ERROR(take_struct(each, "slices", &(*out)[i]));
   }
@@ -37,16 +36,14 @@ Status take_slices(const parallax_slice_t* in, size_t count, const char* call, S
 }
 
 template <typename Post>
-parallax_status_t post_slices(parallax_job_t* job, const char* call,
-                              const parallax_slice_t* slices, size_t count,
-                              parallax_request_t** request, Post post_call) {
+parallax_status_t post_slices(parallax_job_t* job, const char* call, const parallax_slice_t* slices,
+                              size_t count, parallax_request_t** request, Post post_call) {
   return guarded(call, [&]() -> Status {
     Slices full;
     PARALLAX_RETURN_IF_ERROR(take_slices(slices, count, call, &full));
     const std::span<const parallax_slice_t> given(full.data(), count);
-    return post(job, call, request, [&](Engine& engine, Request** posted) {
-      return post_call(engine, given, posted);
-    });
+    return post(job, call, request,
+                [&](Engine& engine, Request** posted) { return post_call(engine, given, posted); });
   });
 }
 
@@ -113,14 +110,13 @@ parallax_status_t parallax_step_end(parallax_job_t* job, uint64_t step,
 
 parallax_status_t parallax_barrier(parallax_job_t* job, parallax_request_t** request) {
   return parallax::guarded("barrier", [&] {
-    return parallax::post(job, "barrier", request, [](Engine& engine, Request** posted) {
-      return engine.barrier(posted);
-    });
+    return parallax::post(job, "barrier", request,
+                          [](Engine& engine, Request** posted) { return engine.barrier(posted); });
   });
 }
 
-parallax_status_t parallax_broadcast(parallax_job_t* job, void* buffer, size_t bytes,
-                                     uint32_t root, parallax_request_t** request) {
+parallax_status_t parallax_broadcast(parallax_job_t* job, void* buffer, size_t bytes, uint32_t root,
+                                     parallax_request_t** request) {
   return parallax::guarded("broadcast", [&] {
     return parallax::post(job, "broadcast", request, [&](Engine& engine, Request** posted) {
       return engine.broadcast(static_cast<std::byte*>(buffer), bytes, root, posted);

@@ -24,7 +24,8 @@ void Broadcast::start(uint32_t root, std::byte* buffer, uint64_t bytes) {
   if (witness_ == parent_) witness_ = kNoRank;
   witnessed_ = witness_ == kNoRank;
   unheard_ = tree_children(hosts_, 0, rank_);
-  std::erase_if(unheard_, [&](uint32_t child) { return tree_parent(hosts_, root, child) == rank_; });
+  std::erase_if(unheard_,
+                [&](uint32_t child) { return tree_parent(hosts_, root, child) == rank_; });
   if (parent_ != kNoRank) say_ready(parent_, kToParent);
   if (witness_ != kNoRank) say_ready(witness_, kToWitness);
   const std::vector<Ready> early = std::move(early_);
@@ -62,8 +63,7 @@ bool Broadcast::on_ready(uint32_t from, const Section& section) {
                 " bytes, unlike rank " + std::to_string(rank_) + ", where it is complete";
   } else if (ready.sequence == sequence_) {
     serve(ready);
-  } else if (ready.sequence > sequence_ &&
-             std::none_of(early_.begin(), early_.end(), same_rank)) {
+  } else if (ready.sequence > sequence_ && std::none_of(early_.begin(), early_.end(), same_rank)) {
     // By more than one, where this rank was on no path of the broadcasts between. A rank that is
     // ready waits for its answer, so each has one entry at most.
     early_.push_back(ready);
@@ -117,8 +117,8 @@ bool Broadcast::on_data(uint32_t from, const Section& section) {
     return true;
   }
   if (!active_ || whole_ || from != parent_ || header.step != sequence_ ||
-      header.first != received_ ||
-      section.payload.size() != header.count || header.count > bytes_ - received_) {
+      header.first != received_ || section.payload.size() != header.count ||
+      header.count > bytes_ - received_) {
     return false;
   }
   if (header.count > 0) std::memcpy(buffer_ + received_, section.payload.data(), header.count);

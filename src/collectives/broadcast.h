@@ -2,9 +2,9 @@
 // Broadcast: bytes from a root to all, along the tree of that root. A rank tells its parent when it
 // has a buffer, and a parent streams to those children alone, out of its own buffer as it fills: no
 // byte is parked. One broadcast is under way per rank at a time, in the order of the calls.
-// So that ranks that disagree about the root are found out, whoever they take for their parent, each
-// also says what it knows to its parent in the tree of rank 0 (its witness), and waits for a word back.
-// Engine's owner only.
+// So that ranks that disagree about the root are found out, whoever they take for their parent,
+// each also says what it knows to its parent in the tree of rank 0 (its witness), and waits for a
+// word back. Engine's owner only.
 #ifndef PARALLAX_COLLECTIVES_BROADCAST_H_
 #define PARALLAX_COLLECTIVES_BROADCAST_H_
 

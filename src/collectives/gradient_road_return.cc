@@ -116,12 +116,13 @@ bool GradientRoad::gather_dense(Lane& lane, const Section& section) {
     lane.gathered_any = true;
     return true;
   }
-  // A piece to which nobody contributed, while others may have been contributed to.
+  // A dense slice contributes to every piece or to none. Of rows made dense a piece may have got
+  // none while others did.
+  if (!rows_form_) return true;
   for (uint32_t owner = 0; owner < columns_.world(); ++owner) {
     const Range range = range_of(owner);
     if (range.first == header.first && range.count > 0) {
-      std::fill_n(&lane.gathered[range.first], range.count,
-                  rows_form_ ? kNoRow : 0.0f);
+      std::fill_n(&lane.gathered[range.first], range.count, kNoRow);
       return true;
     }
   }

@@ -39,6 +39,9 @@ class TreeSync {
     arrived = 1;
     return true;
   }
+  bool any_arrived() const {
+    return std::find(arrived_.begin(), arrived_.end(), 1) != arrived_.end();
+  }
   // This rank joins the round.
   void join() { joined_ = true; }
   bool joined() const { return joined_; }

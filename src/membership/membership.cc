@@ -10,13 +10,17 @@ Membership::Membership(std::vector<uint32_t> neighbours, int64_t lease_ns, int64
     : neighbours_(std::move(neighbours)),
       lease_ns_(lease_ns),
       watched_(neighbours_),
-      passed_ns_(now_ns) {
+      passed_ns_(now_ns),
+      due_ns_(now_ns + lease_ns / kHeartbeatsPerLease) {
   for (const uint32_t rank : neighbours_) watches_[rank] = {now_ns, now_ns};
 }
 
 Membership::Watch& Membership::watch(uint32_t rank, int64_t now_ns) {
   const auto [found, is_new] = watches_.try_emplace(rank, Watch{now_ns, now_ns});
-  if (is_new) watched_.push_back(rank);
+  if (is_new) {
+    watched_.push_back(rank);
+    due_ns_ = std::min(due_ns_, now_ns + lease_ns_ / kHeartbeatsPerLease);
+  }
   return found->second;
 }
 
@@ -38,6 +42,7 @@ void Membership::passed(int64_t now_ns) {
 }
 
 uint32_t Membership::expired(int64_t now_ns) const {
+  if (now_ns < due_ns_) return kNoNeighbour;
   for (const uint32_t rank : watched_) {
     const Watch& watch = watches_.at(rank);
     if (!watch.dismissed && now_ns - watch.heard_ns >= lease_ns_) return rank;
@@ -45,15 +50,17 @@ uint32_t Membership::expired(int64_t now_ns) const {
   return kNoNeighbour;
 }
 
-uint32_t Membership::heartbeat_due(int64_t now_ns) const {
+uint32_t Membership::heartbeat_due(int64_t now_ns) {
+  if (now_ns < due_ns_) return kNoNeighbour;
   for (const uint32_t rank : watched_) {
     const Watch& watch = watches_.at(rank);
     if (!watch.dismissed && now_ns - watch.sent_ns >= lease_ns_ / kHeartbeatsPerLease) return rank;
   }
+  due_ns_ = earliest_ns();
   return kNoNeighbour;
 }
 
-int64_t Membership::next_deadline_ns() const {
+int64_t Membership::earliest_ns() const {
   int64_t next_ns = kNever;
   for (const auto& [rank, watch] : watches_) {
     if (watch.dismissed) continue;

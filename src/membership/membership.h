@@ -33,11 +33,12 @@ class Membership {
   // Call on every pass of the engine, before messages are read.
   void passed(int64_t now_ns);
 
-  // A neighbour whose lease is over, or kNoNeighbour. Ask after messages were read.
+  // A watched rank whose lease is over, or kNoNeighbour. Ask after messages were read.
   uint32_t expired(int64_t now_ns) const;
-  // A neighbour to which a heartbeat is due, or kNoNeighbour.
-  uint32_t heartbeat_due(int64_t now_ns) const;
-  int64_t next_deadline_ns() const;
+  // A watched rank to which a heartbeat is due, or kNoNeighbour; ask until there is none.
+  uint32_t heartbeat_due(int64_t now_ns);
+  // Nothing is due before; at it, perhaps not yet either.
+  int64_t next_deadline_ns() const { return due_ns_; }
 
   const std::vector<uint32_t>& neighbours() const { return neighbours_; }
   // Neighbours and whom this rank has talked to: who will see it leave.
@@ -54,13 +55,17 @@ class Membership {
     bool dismissed = false;
   };
 
+  Watch& watch(uint32_t rank, int64_t now_ns);
+  int64_t earliest_ns() const;
+
   const std::vector<uint32_t> neighbours_;
   const int64_t lease_ns_;
-  Watch& watch(uint32_t rank, int64_t now_ns);
-
   std::vector<uint32_t> watched_;  // neighbours first, then in order of first contact
   std::unordered_map<uint32_t, Watch> watches_;
   int64_t passed_ns_;
+  // No deadline is earlier. Messages only put deadlines off, so a pass looks at every watch only
+  // once this is reached, a few times in a lease, not with every message.
+  int64_t due_ns_;
 };
 
 }  // namespace parallax

@@ -122,7 +122,7 @@ bool PullRoad::want(Entry& entry, Round& round, uint32_t source, const Section& 
     return section.header.encoding == Encoding::kBytes;
   }
   const uint32_t count = section.header.count;
-  if (section.header.encoding != Encoding::kIds || section.payload.size() != count * 4u ||
+  if (section.header.encoding != Encoding::kIds || section.payload.size() != size_t{4} * count ||
       count > wanted.lists[source].size() - wanted.list_counts[source]) {
     return false;
   }
@@ -225,7 +225,7 @@ bool PullRoad::on_pull_host(uint32_t from, const Section& section) {
     asked = {.rows = asked.rows, .step = header.step, .number = header.part};
   }
   if (entry->partition->ids_declared()) {
-    if (header.encoding != Encoding::kIds || section.payload.size() != header.count * 4u ||
+    if (header.encoding != Encoding::kIds || section.payload.size() != size_t{4} * header.count ||
         header.first != asked.count || header.count > asked.rows.size() - asked.count) {
       return false;
     }
@@ -408,7 +408,7 @@ bool PullRoad::on_values_local(uint32_t from, const Section& section) {
     if (header.encoding != Encoding::kValues || !entry->partition->ids_declared() ||
         header.first > entry->merge.group_count(column) ||
         header.count > entry->merge.group_count(column) - header.first ||
-        section.payload.size() != header.count * width * sizeof(float)) {
+        section.payload.size() != sizeof(float) * width * header.count) {
       return false;
     }
     const uint32_t* rows = entry->merge.order() + entry->merge.group_first(column) + header.first;

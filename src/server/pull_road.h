@@ -55,9 +55,9 @@ class PullRoad {
 
   // Source. Starts this rank's n-th pull of `step`; at most one under way, of distinct variables.
   void start(uint64_t step, uint32_t round, std::span<const PullSlice> slices);
-  // The pull under way has all its values, duplicates included, and every handler of the host is done
-  // with its round, even if it had nothing to ask it: so that no rank runs ahead of another by more
-  // than one round.
+  // The pull under way has all its values, duplicates included, and every handler of the host is
+  // done with its round, even if it had nothing to ask it: so that no rank runs ahead of another by
+  // more than one round.
   bool finished() const { return active_ && slices_left_ == 0 && answers_left_ == 0; }
   void finish();  // makes room for the next
   bool active() const { return active_; }

@@ -2,6 +2,8 @@
 // Initial values and the commit pass of a table. See table.h.
 #include "server/table.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace parallax {
@@ -24,20 +26,26 @@ Status Table::reserve() {
   return {};
 }
 
-void Table::initialize() {
-  if (variable_.initial_accumulator_value != 0) {
-    std::fill(state_.begin(), state_.end(), variable_.initial_accumulator_value);
-  }
-  if (variable_.init == PARALLAX_INIT_CONSTANT && variable_.init_low == 0) return;
+bool Table::initialize(uint64_t elements_max) {
+  const bool zero = variable_.init == PARALLAX_INIT_CONSTANT && variable_.init_low == 0;
   const uint64_t width = row_elements();
+  const uint64_t first = initialized_;
+  const uint64_t rows = std::max<uint64_t>(1, elements_max / width);
+  initialized_ = std::min<uint64_t>(values_.size(), first + rows * width);
+  if (variable_.initial_accumulator_value != 0) {
+    std::fill(state_.begin() + static_cast<ptrdiff_t>(first),
+              state_.begin() + static_cast<ptrdiff_t>(initialized_),
+              variable_.initial_accumulator_value);
+  }
+  if (zero) return initialized_ == values_.size();
   if (!partition_.ids_declared()) {
-    for (uint64_t i = 0; i < values_.size(); ++i) {
+    for (uint64_t i = first; i < initialized_; ++i) {
       const uint64_t at = first_element_ + i;
       values_[i] = initial_value(variable_, at / width, at % width);
     }
-    return;
+    return initialized_ == values_.size();
   }
-  for (uint64_t here = 0; here * width < values_.size(); ++here) {
+  for (uint64_t here = first / width; here * width < initialized_; ++here) {
     const uint32_t position =
         sharded_ ? partition_.position_at(rank_, here) : static_cast<uint32_t>(here);
     const uint64_t row = partition_.row_of(position);
@@ -45,6 +53,7 @@ void Table::initialize() {
       values_[here * width + column] = initial_value(variable_, row, column);
     }
   }
+  return initialized_ == values_.size();
 }
 
 void Table::apply(const ReducedGradient& gradient, const UpdateArguments& with) {
@@ -52,7 +61,6 @@ void Table::apply(const ReducedGradient& gradient, const UpdateArguments& with) 
   const uint64_t width = row_elements();
   if (!gradient.rows) {
     const uint64_t at = gradient.first - first_element_;
-    PARALLAX_CHECK(at + gradient.count <= values_.size());
     // Rows made dense: those that nobody gave are left alone.
     const uint64_t stride = partition_.ids_declared() ? width : gradient.count;
     for (uint64_t row = 0; row < gradient.count; row += stride) {
@@ -83,9 +91,8 @@ void Table::place_part(uint32_t owner, uint64_t first, std::span<const float> pa
 bool Table::place_bytes(uint32_t owner, uint64_t first, std::span<const std::byte> part,
                         std::span<float> into) const {
   const uint64_t count = part.size() / sizeof(float);
-  const uint64_t owned = partition_.ids_declared()
-                             ? partition_.rows_owned(owner) * row_elements()
-                             : partition_.range_of(owner).count;
+  const uint64_t owned = partition_.ids_declared() ? partition_.rows_owned(owner) * row_elements()
+                                                   : partition_.range_of(owner).count;
   if (first > owned || count > owned - first) return false;
   for (uint64_t i = 0; i < count; ++i) {
     std::memcpy(&into[place_of(owner, first + i)], part.data() + i * sizeof(float), sizeof(float));

@@ -26,7 +26,9 @@ class Table {
   size_t needed_bytes() const;
   // Reserves the memory. LIMIT.
   Status reserve();
-  void initialize();
+  // Fills in initial values, about so many elements a call, so that leases are kept meanwhile. True
+  // when all are there.
+  [[nodiscard]] bool initialize(uint64_t elements_max);
 
   // The commit pass: applies a reduced gradient, owned (sharded) or whole (mirrored).
   void apply(const ReducedGradient& gradient, const UpdateArguments& with);
@@ -63,6 +65,7 @@ class Table {
   const uint32_t rank_;
   const bool sharded_;
   uint64_t first_element_ = 0;
+  uint64_t initialized_ = 0;  // elements
   Arena arena_;
   std::span<float> values_, state_;
 };

@@ -42,25 +42,30 @@ Status Engine::start() {
 template <typename Body>
 bool Engine::guarded(Body body) {
   try {
-    return body();
-  } catch (const std::bad_alloc&) {
-    fail(limit("out of memory in the engine; lower rows_max or give the machine more memory"),
-         SectionKind::kAbort, options_.rank);
-  } catch (const std::exception& error) {
-    fail(internal(error.what()), SectionKind::kAbort, options_.rank);
+    try {
+      return body();
+    } catch (const std::bad_alloc&) {
+      fail(limit("out of memory in the engine; lower rows_max or give the machine more memory"),
+           SectionKind::kAbort, options_.rank);
+    } catch (const std::exception& error) {
+      fail(internal(error.what()), SectionKind::kAbort, options_.rank);
+    }
+  } catch (...) {  // no memory even to say so: short enough not to need any
+    if (failure_.ok()) failure_ = Status(PARALLAX_LIMIT, "out of memory");
   }
   return true;
 }
 
 bool Engine::run() {
   return guarded([this] {
+    busy_ = false;
     const int64_t now_ns = clock_.now_ns();
     membership_.passed(now_ns);
     const bool moved = transport_.poll(*this);
     pass();
     check_leases(now_ns);
     pass();
-    return moved;
+    return moved || busy_;
   });
 }
 
@@ -77,11 +82,11 @@ void Engine::pass() {
   constexpr int kRoundsMax = 64;
   for (int i = 0; i < kRoundsMax; ++i) {
     bool moved = false;
-    while (ComputeJob* job = compute_.take_done()) {
+    advance();
+    while (ComputeJob* job = compute_.take_done()) {  // those done inline were submitted just now
       job->done(*job);
       moved = true;
     }
-    advance();
     moved |= outbox_.pump();
     if (!moved) return;
   }
@@ -99,6 +104,9 @@ void Engine::advance() {
     }
     return;
   }
+  if (phase_ == Phase::kClosed) return;
+  check_leaving();
+  if (!failure_.ok()) return;
   advance_commit();
   if (phase_ == Phase::kOpen) return;
   advance_pulls();
@@ -111,6 +119,7 @@ void Engine::advance() {
 
 int64_t Engine::next_deadline_ns() const {
   if (phase_ == Phase::kClosed || !failure_.ok()) return kNever;
+  if (busy_) return clock_.now_ns();
   return membership_.next_deadline_ns();
 }
 
@@ -119,7 +128,8 @@ int64_t Engine::next_deadline_ns() const {
 void Engine::on_message(uint32_t from, std::span<const std::byte> message) {
   if (!failure_.ok() || phase_ == Phase::kClosed) return;
   SectionReader reader(message);
-  if (from >= columns_.world() || (!reader.malformed() && reader.header().epoch != options_.epoch)) {
+  if (from >= columns_.world() ||
+      (!reader.malformed() && reader.header().epoch != options_.epoch)) {
     ++dropped_messages_;  // of another job or generation: none of ours
     return;
   }
@@ -130,7 +140,9 @@ void Engine::on_message(uint32_t from, std::span<const std::byte> message) {
     ++traffic.received_messages;
   }
   if (!reader.malformed()) {
-    if (reader.header().sequence <= received_sequence_[from]) {
+    // By difference, since the count wraps after 2^32 messages.
+    const uint32_t ahead = reader.header().sequence - received_sequence_[from];
+    if (static_cast<int32_t>(ahead) <= 0) {
       ++dropped_messages_;  // a repeat
       return;
     }
@@ -157,7 +169,8 @@ void Engine::dispatch(uint32_t from, const Section& section) {
   fail(internal(rank_name(from) + " sent a message that does not fit (kind " +
                 std::to_string(static_cast<int>(kind)) + ", variable or tag " +
                 std::to_string(section.header.tag) + ", step " +
-                std::to_string(section.header.step) + "); check that all ranks run the same "
+                std::to_string(section.header.step) +
+                "); check that all ranks run the same "
                 "version"),
        SectionKind::kAbort, from);
 }
@@ -259,8 +272,8 @@ void Engine::on_message_packed(uint32_t to, size_t bytes) {
 
 std::string Engine::rank_name(uint32_t rank) const {
   if (rank >= columns_.world()) return "rank " + std::to_string(rank);
-  return "rank " + std::to_string(rank) + " (host " +
-         columns_.map().names[columns_.host_of(rank)] + ")";
+  return "rank " + std::to_string(rank) + " (host " + columns_.map().names[columns_.host_of(rank)] +
+         ")";
 }
 
 std::string Engine::rank_names(std::span<const uint32_t> ranks) const {
@@ -299,8 +312,8 @@ void Engine::check_leases(int64_t now_ns) {
 void Engine::on_lost(uint32_t rank, std::string_view why) {
   outbox_.drop(rank);
   if (released_) {
-    // Everyone has come to close, and knows: whoever is gone has heard all it had to, so it counts as
-    // a child's goodbye, or as the parent's answer to ours.
+    // Everyone has come to close, and knows: whoever is gone has heard all it had to, so it counts
+    // as a child's goodbye, or as the parent's answer to ours.
     membership_.dismiss(rank);
     TreeSync& gone = trees_[static_cast<size_t>(TreeKind::kGone)];
     if (gone.arrive(rank, gone.round())) return;
@@ -322,10 +335,10 @@ void Engine::fail(Status failure, SectionKind notice, uint32_t culprit) {
   constexpr size_t kSentenceMax = 512;
   const std::string sentence = failure.message().substr(0, kSentenceMax);
   const bool mine = culprit == options_.rank && notice == SectionKind::kLost;
-  failure_ = Status(failure.code(),
-                    sentence + (mine ? " (this rank)" : "") + "; last step committed here: " +
-                        std::to_string(finished_) +
-                        ". Close the job; open a new one with the ranks that are left");
+  failure_ =
+      Status(failure.code(), sentence + (mine ? " (this rank)" : "") +
+                                 "; last step committed here: " + std::to_string(finished_) +
+                                 ". Close the job; open a new one with the ranks that are left");
   outbox_.drop_data();
   if (notice == SectionKind::kLost && culprit != options_.rank && culprit < columns_.world()) {
     outbox_.drop(culprit);
@@ -356,6 +369,7 @@ void Engine::finish_unborrowed(const Status& status) {
 }
 
 void Engine::complete_all() {
+  phase_ = Phase::kClosed;
   outbox_.drop_data();  // it would read buffers that are the caller's again
   const Status closed(PARALLAX_ABORTED, "the job was closed while this request was pending");
   finish_unborrowed(closed);
@@ -371,9 +385,8 @@ void Engine::abort(const std::string& reason) {
 
 void Engine::cancel(Request& request) {
   if (request.done()) return;
-  fail({PARALLAX_CANCELED, rank_name(options_.rank) +
-                               " cancelled a request of step " + std::to_string(request.step) +
-                               " that other ranks take part in"},
+  fail({PARALLAX_CANCELED, rank_name(options_.rank) + " cancelled a request of step " +
+                               std::to_string(request.step) + " that other ranks take part in"},
        SectionKind::kAbort, options_.rank);
 }
 

@@ -1,21 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine: one rank of a job. READ FIRST: everything above the transport meets here. It is a state
 // machine without I/O, threads or a clock of its own: fed with messages, finished jobs, timers and
-// calls, it moves what can be moved and returns. Four drivers run this same code: threads or objects
-// over inproc, processes over shm and UCX, and the simulator.
+// calls, it moves what can be moved and returns. Four drivers run this same code: threads or
+// objects over inproc, processes over shm and UCX, and the simulator.
 //
 // A step at one rank (t):
-//   pull, push, reduce      start once step t - 1 is decided: then every rank has applied t - 2, whose
+//   pull, push, reduce      start once step t - 1 is decided: then every rank has applied t - 2,
+//   whose
 //                           lane step t takes over
-//   step_end                when all of t's pulls are answered and slices merged, kStepEnded goes to
+//   step_end                when all of t's pulls are answered and slices merged, kStepEnded goes
+//   to
 //                           the handlers of the host: what was not contributed is absent
-//   vote                    up the tree: this rank ended t, its part of every reduction is complete,
+//   vote                    up the tree: this rank ended t, its part of every reduction is
+//   complete,
 //                           t - 1 is applied; with scalars, exact norms and row counts
-//   decision                down the tree: commit or discard, learning rate, scale, contributors, and
+//   decision                down the tree: commit or discard, learning rate, scale, contributors,
+//   and
 //                           pieces of the settled plan
-//   apply                   once every replicated gradient of t is here too; then pulls of t + 1 are
+//   apply                   once every replicated gradient of t is here too; then pulls of t + 1
+//   are
 //                           answered, and step_end's request is complete
-// A plan announced with the decision of t takes effect with step t + 2, at the boundary after t + 1.
+// A plan announced with the decision of t takes effect with step t + 2, at the boundary after t
+// + 1.
 //
 // One owner at a time calls everything here. Calls return a status at once when the call itself is
 // wrong; what happens later is the request's. Nothing blocks.
@@ -68,7 +74,8 @@ struct Traffic {
 
 class Engine final : private Receiver, private OutboxObserver {
  public:
-  // All references outlive the engine. `completed` is called, on the owner, after a request is done.
+  // All references outlive the engine. `completed` is called, on the owner, after a request is
+  // done.
   Engine(EngineOptions options, Transport& transport, const Clock& clock, Compute& compute,
          std::function<void()> completed = {});
   ~Engine();
@@ -77,8 +84,8 @@ class Engine final : private Receiver, private OutboxObserver {
 
   Status start();  // reserves memory; before anything else
 
-  // One pass: reads what is there, moves what can be moved, sends what credits allow. True if it did
-  // anything. Throws nothing: a failed check of our own fails the job with INTERNAL.
+  // One pass: reads what is there, moves what can be moved, sends what credits allow. True if it
+  // did anything. Throws nothing: a failed check of our own fails the job with INTERNAL.
   bool run();
   // The same without reading messages: starts what a call posted. The transport stays armed.
   void kick();
@@ -126,8 +133,16 @@ class Engine final : private Receiver, private OutboxObserver {
 
  private:
   enum class Phase : uint8_t { kOpen, kCommitting, kRunning, kClosing, kClosed };
-  // What a commit is busy with: comparing digests, and, if they differ, finding out where.
-  enum class CommitPhase : uint8_t { kIdle, kCompare, kDetailSize, kDetailBlob, kDetailReport };
+  // What a commit is busy with: initial values, comparing digests, and, if they differ, finding out
+  // where.
+  enum class CommitPhase : uint8_t {
+    kIdle,
+    kFill,
+    kCompare,
+    kDetailSize,
+    kDetailBlob,
+    kDetailReport
+  };
 
   // A variable at work.
   struct Runtime {
@@ -143,8 +158,8 @@ class Engine final : private Receiver, private OutboxObserver {
     std::unique_ptr<GradientRoad> next_road;
     std::unique_ptr<Table> next_table;
     std::unique_ptr<GradientRoad> old_road;  // may still be sending: kept one more step
-    uint64_t migrate_left = 0;     // elements still to arrive here
-    uint32_t migrate_pending = 0;  // streams still to be packed
+    uint64_t migrate_left = 0;               // elements still to arrive here
+    uint32_t migrate_pending = 0;            // streams still to be packed
     // The commit pass.
     ComputeJob apply_job;
     ReducedGradient gradient;
@@ -158,7 +173,7 @@ class Engine final : private Receiver, private OutboxObserver {
   };
 
   struct Step {
-    uint64_t step = 0;  // 0: unused
+    uint64_t step = 0;                 // 0: unused
     std::vector<uint8_t> contributed;  // by variable: this rank pushed or reduced it
     uint32_t unstarted = 0;            // pulls, pushes and reduces posted, not started
     uint32_t pulls_left = 0;
@@ -198,6 +213,7 @@ class Engine final : private Receiver, private OutboxObserver {
   // engine_commit.cc: registration, commit, goodbye
   Status build_runtimes();
   Status check_memory() const;
+  bool fill_tables();
   void advance_commit();
   void send_tree_up(TreeKind kind, std::span<const std::byte> payload);
   void send_tree_down(TreeKind kind, std::span<const std::byte> payload);
@@ -209,6 +225,7 @@ class Engine final : private Receiver, private OutboxObserver {
   void advance_barrier();
   void advance_broadcast();
   void advance_close();
+  void check_leaving();
 
   // engine_step.cc: calls of a step and what they start
   Status new_request(RequestKind kind, uint64_t step, Request** request);
@@ -216,13 +233,14 @@ class Engine final : private Receiver, private OutboxObserver {
   Status check_running(const char* call) const;
   Status check_step(uint64_t step, const char* call) const;
   Status check_slices(std::span<const parallax_slice_t> slices, const char* call) const;
-  Status check_slice(const parallax_slice_t& slice, size_t index, const char* call) const;
+  Status check_slice(const parallax_slice_t& slice) const;
   Status post_contribution(RequestKind kind, uint64_t step,
                            std::span<const parallax_slice_t> slices, Request** request);
   void start_contribution(Request& request);
   void advance_requests();
   void advance_pulls();
   void finish_reduce_slices(Request& request);
+  void reserve_rows(const Variable& variable, RowsResult* rows);
   void copy_rows(const Runtime& runtime, const ReducedGradient& whole, RowsResult* out);
   bool any_sharded(uint64_t step) const;
   void read_mirror(const Runtime& runtime, const PullSlice& slice);
@@ -260,8 +278,7 @@ class Engine final : private Receiver, private OutboxObserver {
   bool migrated(Step& step);
   void switch_over(Runtime& runtime);
   [[nodiscard]] bool on_migrate(uint32_t from, const Section& section);
-  std::unique_ptr<GradientRoad> make_road(const Runtime& runtime, uint32_t variable,
-                                          Method method);
+  std::unique_ptr<GradientRoad> make_road(const Runtime& runtime, uint32_t variable, Method method);
   TopologyFacts topology_facts() const;
   std::vector<VariableFacts> all_facts() const;
 
@@ -275,16 +292,24 @@ class Engine final : private Receiver, private OutboxObserver {
   Membership membership_;
   Broadcast broadcast_;
   PullRoad pull_road_;
-  std::vector<TreeSync> trees_;  // by TreeKind
+  std::vector<TreeSync> trees_;              // by TreeKind
   std::vector<uint32_t> received_sequence_;  // by peer, grown on contact
 
   Phase phase_ = Phase::kOpen;
   Status failure_;
+  // Of the ranks below in the tree that close: the one that ended fewest steps.
+  struct Leaving {
+    uint64_t ended = UINT64_MAX;
+    uint64_t rank = 0;
+  };
+  Leaving leaving_;
   bool released_ = false;  // every rank has come to close: losses mean nothing any more
   bool left_ = false;      // and every rank knows it: this one may go
   CommitPhase commit_phase_ = CommitPhase::kIdle;
   Request* commit_request_ = nullptr;
   Request* close_request_ = nullptr;
+  size_t fill_cursor_ = 0;
+  bool busy_ = false;  // this pass stopped short of what there is to do
   struct CommitReport;
   CommitReport my_report() const;
   std::vector<CommitReport> reports_;  // of the children, in a commit
@@ -301,15 +326,17 @@ class Engine final : private Receiver, private OutboxObserver {
   uint64_t finished_ = 0;  // last step applied or discarded here
   Vote vote_;              // of the round under way: what came from below
   bool settled_ = false;
-  Plan settled_plan_;                // root, until announced
-  uint32_t announce_cursor_ = 0;     // root: next of ids_variables_ to announce
+  Plan settled_plan_;             // root, until announced
+  uint32_t announce_cursor_ = 0;  // root: next of ids_variables_ to announce
   bool announcing_ = false;
 
   std::deque<Request> request_storage_;
   std::vector<Request*> free_requests_;
-  std::vector<Request*> active_;     // pushes and reduces, barriers, broadcasts: in order of calls
-  std::vector<Request*> pulls_;      // in order of calls; the first is under way
+  std::vector<Request*> active_;  // pushes and reduces, barriers, broadcasts: in order of calls
+  std::vector<Request*> pulls_;   // in order of calls; the first is under way
   std::vector<PullSlice> sharded_slices_;
+  std::vector<std::pair<int64_t, uint64_t>> union_rows_;  // of a reduce: id, row among its values
+  std::vector<std::pair<int64_t, uint64_t>> sorted_rows_;
   uint32_t outstanding_requests_ = 0;
 
   Traffic wire_, local_;

@@ -2,6 +2,7 @@
 // Registration, commit, barriers, broadcasts and the goodbye: what all ranks do together outside of
 // steps. See engine.h.
 #include <algorithm>
+#include <cstring>
 
 #include "base/check.h"
 #include "step/commit_report.h"
@@ -53,21 +54,19 @@ std::unique_ptr<GradientRoad> Engine::make_road(const Runtime& runtime, uint32_t
                                                 Method method) {
   // Every host folds for itself what is gathered: in one order, else replicas would drift apart.
   const bool ordered = options_.deterministic || method == Method::kAllgatherv;
-  return std::make_unique<GradientRoad>(
-      columns_, runtime.partition, outbox_, compute_,
-      GradientRoadOptions{.variable = variable,
-                          .method = method,
-                          .rows_max = runtime.variable->rows_max,
-                          .ordered = ordered});
+  return std::make_unique<GradientRoad>(columns_, runtime.partition, outbox_, compute_,
+                                        GradientRoadOptions{.variable = variable,
+                                                            .method = method,
+                                                            .rows_max = runtime.variable->rows_max,
+                                                            .ordered = ordered});
 }
 
 Status Engine::build_runtimes() {
   std::vector<VariableFacts> facts;
   for (const Variable& variable : variables_) {
     const uint32_t id = static_cast<uint32_t>(runtimes_.size());
-    auto runtime = std::make_unique<Runtime>(
-        Partition(variable.rows, variable.row_elements, variable.ids_declared(), columns_.world(),
-                  id));
+    auto runtime = std::make_unique<Runtime>(Partition(
+        variable.rows, variable.row_elements, variable.ids_declared(), columns_.world(), id));
     runtime->variable = &variable;
     runtime->engine = this;
     runtime->facts = {.name = variable.name,
@@ -98,7 +97,6 @@ Status Engine::build_runtimes() {
     runtime.road->open(2);
     if (runtime.table == nullptr) continue;
     PARALLAX_RETURN_IF_ERROR(runtime.table->reserve());
-    runtime.table->initialize();
     if (!runtime.table->sharded()) continue;
     PARALLAX_RETURN_IF_ERROR(
         pull_road_.add_variable(id, runtime.partition, runtime.variable->rows_max));
@@ -120,8 +118,7 @@ Status Engine::check_memory() const {
     if (runtime->table != nullptr) {
       bytes += runtime->table->needed_bytes();
       if (runtime->table->sharded()) {
-        bytes += PullRoad::needed_bytes(columns_, runtime->partition,
-                                        runtime->variable->rows_max);
+        bytes += PullRoad::needed_bytes(columns_, runtime->partition, runtime->variable->rows_max);
       }
     }
     total += bytes;
@@ -149,9 +146,23 @@ Status Engine::commit(Request** request) {
     fail(built, SectionKind::kAbort, options_.rank);
     return {};
   }
-  commit_phase_ = CommitPhase::kCompare;
-  trees_[static_cast<size_t>(TreeKind::kCommit)].join();
+  commit_phase_ = CommitPhase::kFill;
   return {};
+}
+
+// A piece of the initial values; true when all are filled in.
+bool Engine::fill_tables() {
+  constexpr uint64_t kElementsPerPass = 4 << 20;  // some 20 ms
+  while (fill_cursor_ < runtimes_.size()) {
+    Table* table = runtimes_[fill_cursor_]->table.get();
+    if (table == nullptr || table->initialize(kElementsPerPass)) {
+      ++fill_cursor_;
+    } else {
+      busy_ = true;
+      return false;
+    }
+  }
+  return true;
 }
 
 Engine::CommitReport Engine::my_report() const {
@@ -170,6 +181,11 @@ Engine::CommitReport Engine::my_report() const {
 
 void Engine::advance_commit() {
   if (phase_ != Phase::kCommitting) return;
+  if (commit_phase_ == CommitPhase::kFill) {
+    if (busy_ || !fill_tables()) return;
+    commit_phase_ = CommitPhase::kCompare;
+    trees_[static_cast<size_t>(TreeKind::kCommit)].join();
+  }
   if (commit_phase_ == CommitPhase::kDetailSize && broadcast_.finished()) {
     broadcast_.finish();
     constexpr uint64_t kRegistryBytesMax = 16 << 20;
@@ -266,6 +282,13 @@ bool Engine::merge_tree_up(TreeKind kind, std::span<const std::byte> payload) {
     Vote vote;
     if (!decode_vote(payload, &vote)) return false;
     vote_.merge(vote);
+    return true;
+  }
+  if (kind == TreeKind::kClose) {
+    Leaving leaving;
+    if (payload.size() != sizeof leaving) return false;
+    std::memcpy(&leaving, payload.data(), sizeof leaving);
+    if (leaving.ended < leaving_.ended) leaving_ = leaving;
     return true;
   }
   return payload.empty();
@@ -367,9 +390,8 @@ void Engine::advance_broadcast() {
   };
   if (mismatched()) return;  // also of one that is complete here
   const auto first = [this] {
-    return std::find_if(active_.begin(), active_.end(), [](const Request* each) {
-      return each->kind == RequestKind::kBroadcast;
-    });
+    return std::find_if(active_.begin(), active_.end(),
+                        [](const Request* each) { return each->kind == RequestKind::kBroadcast; });
   };
   auto next = first();
   while (next != active_.end()) {
@@ -406,8 +428,34 @@ Status Engine::close(Request** request) {
   }
   phase_ = Phase::kClosing;
   close_request_ = closing;
+  if (ended_ < leaving_.ended) leaving_ = {ended_, options_.rank};
   trees_[static_cast<size_t>(TreeKind::kClose)].join();
   return {};
+}
+
+// A rank that closes will not take part in what others still wait for: they learn it at once, not
+// by their deadlines. Seen where the two meet in the tree.
+void Engine::check_leaving() {
+  if (released_) return;
+  const TreeSync& commits = trees_[static_cast<size_t>(TreeKind::kCommit)];
+  const TreeSync& votes = trees_[static_cast<size_t>(TreeKind::kVote)];
+  const bool closing = phase_ == Phase::kClosing;
+  uint32_t leaver = options_.rank;
+  std::string what;
+  if (closing && commits.any_arrived()) {
+    what = "before its commit";
+  } else if (closing && votes.any_arrived() && ended_ < votes.round()) {
+    what = "before ending step " + std::to_string(votes.round());
+  } else if (!closing && leaving_.ended != UINT64_MAX) {
+    leaver = static_cast<uint32_t>(leaving_.rank);
+    if (phase_ == Phase::kCommitting) what = "before its commit";
+    if (ended_ > leaving_.ended && finished_ < ended_) {
+      what = "before ending step " + std::to_string(leaving_.ended + 1);
+    }
+  }
+  if (what.empty()) return;
+  fail(peer_lost(rank_name(leaver) + " closed the job " + what + ", which other ranks wait for"),
+       SectionKind::kAbort, leaver);
 }
 
 // Two rounds. The first releases: all have come to close. The second makes sure that all know of it
@@ -420,6 +468,8 @@ void Engine::advance_close() {
     if (tree.is_root()) {
       send_tree_down(kind, {});
       PARALLAX_CHECK(answer_tree(kind, {}));
+    } else if (kind == TreeKind::kClose) {
+      send_tree_up(kind, std::as_bytes(std::span(&leaving_, 1)));
     } else {
       send_tree_up(kind, {});
     }

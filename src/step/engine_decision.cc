@@ -143,8 +143,7 @@ void Engine::apply(Step& step) {
     const Variable& variable = *runtime.variable;
     if (!variable.managed()) continue;
     const GradientRoad& road = road_at(runtime, step.step);
-    runtime.gradient =
-        runtime.table->sharded() ? road.owned(step.step) : road.whole(step.step);
+    runtime.gradient = runtime.table->sharded() ? road.owned(step.step) : road.whole(step.step);
     if (!runtime.gradient.contributed) continue;
     const double scale = factors[variable.reduction] * step.decision.clip_scale;
     runtime.arguments = {.rule = variable.rule,
@@ -179,7 +178,7 @@ void Engine::applied(Step& step) {
       const PlanEntry& entry = step.decision.entries[i];
       PARALLAX_CHECK(entry.variable < runtimes_.size());
       Runtime& runtime = *runtimes_[entry.variable];
-      runtime.facts.measured = true;
+      runtime.facts.measured = entry.union_rows > 0;
       runtime.facts.touched_rows_per_host = entry.touched_rows_per_host;
       runtime.facts.union_rows = entry.union_rows;
       runtime.facts.pulled_rows_per_host = entry.pulled_rows_per_host;
@@ -230,9 +229,9 @@ void Engine::finish_step(Step& step) {
            std::to_string(std::bit_cast<float>(scalars.learning_rate_bits)) + " and clip_norm " +
            std::to_string(std::bit_cast<float>(scalars.clip_norm_bits));
   };
-  finish_request(&end, {PARALLAX_MISMATCH,
-                        "step_end: step " + std::to_string(step.step) + " was discarded: " +
-                            said(decision.first) + ", " + said(decision.second)});
+  finish_request(&end, {PARALLAX_MISMATCH, "step_end: step " + std::to_string(step.step) +
+                                               " was discarded: " + said(decision.first) + ", " +
+                                               said(decision.second)});
 }
 
 }  // namespace parallax

@@ -10,9 +10,7 @@
 
 namespace parallax {
 
-TopologyFacts Engine::topology_facts() const {
-  return {columns_.host_count(), columns_.world()};
-}
+TopologyFacts Engine::topology_facts() const { return {columns_.host_count(), columns_.world()}; }
 
 // ---- measuring
 
@@ -37,18 +35,27 @@ void Engine::measure(const Vote& vote) {
     const uint32_t index = vote.counts_first + i;
     if (index >= ids_variables_.size()) return;
     Runtime& runtime = *runtimes_[ids_variables_[index]];
+    if (vote.counts[i].united == 0) continue;  // not trained in this step: it says nothing
     runtime.touched_sum += static_cast<double>(vote.counts[i].touched);
     runtime.union_sum += static_cast<double>(vote.counts[i].united);
     runtime.pulled_sum += static_cast<double>(vote.counts[i].pulled);
     ++runtime.measured_steps;
   }
-  const uint64_t windows =
-      std::max<uint64_t>(1, (ids_variables_.size() + kCountsPerVote - 1) / kCountsPerVote);
-  if (finished_ + 1 < options_.plan_after_steps * windows) return;
+  // Settled once the most measured one has its steps; the others have had as many chances.
+  uint32_t measured_steps = ids_variables_.empty() ? options_.plan_after_steps : 0;
+  for (const uint32_t variable : ids_variables_) {
+    measured_steps = std::max(measured_steps, runtimes_[variable]->measured_steps);
+  }
+  const uint32_t last_window =
+      ids_variables_.empty() ? 0
+                             : static_cast<uint32_t>(ids_variables_.size() - 1) / kCountsPerVote;
+  if (measured_steps < options_.plan_after_steps) return;
+  if (vote.counts_first / kCountsPerVote != last_window) return;
   const double hosts = columns_.host_count();
   for (const uint32_t variable : ids_variables_) {
     Runtime& runtime = *runtimes_[variable];
-    const double steps = std::max(1u, runtime.measured_steps);
+    if (runtime.measured_steps == 0) continue;  // never trained: it stays where it is
+    const double steps = runtime.measured_steps;
     VariableFacts& facts = runtime.facts;
     facts.measured = true;
     facts.touched_rows_per_host = runtime.touched_sum / steps / hosts;
@@ -68,13 +75,16 @@ void Engine::measure(const Vote& vote) {
   announcing_ = true;
 }
 
-// Whether this rank may reserve what a new plan of a variable takes, beside all that there is. Ranks
-// are given the same limit; one that has less than the root fails the job by name in begin_change.
+// Whether this rank may reserve what a new plan of a variable takes, beside all that there is.
+// Ranks are given the same limit; one that has less than the root fails the job by name in
+// begin_change.
 bool Engine::fits_memory(const Runtime& runtime, const VariablePlan& plan) {
   if (options_.memory_max_bytes == 0 || plan == runtime.plan) return true;
   uint64_t bytes = 0;
   for (const auto& each : runtimes_) {
     bytes += each->road->reserved_bytes();
+    if (each->next_road != nullptr) bytes += each->next_road->reserved_bytes();
+    if (each->next_table != nullptr) bytes += each->next_table->needed_bytes();
     if (each->table != nullptr) bytes += each->table->needed_bytes();
     if (each->table != nullptr && each->table->sharded()) {
       bytes += PullRoad::needed_bytes(columns_, each->partition, each->variable->rows_max);
@@ -94,8 +104,7 @@ bool Engine::fits_memory(const Runtime& runtime, const VariablePlan& plan) {
 
 void Engine::add_plan_entries(Decision* decision) {
   if (!announcing_ || settled_) return;
-  while (announce_cursor_ < ids_variables_.size() &&
-         decision->entry_count < kEntriesPerDecision) {
+  while (announce_cursor_ < ids_variables_.size() && decision->entry_count < kEntriesPerDecision) {
     const uint32_t variable = ids_variables_[announce_cursor_++];
     const VariableFacts& facts = runtimes_[variable]->facts;
     decision->entries[decision->entry_count++] = {
@@ -258,7 +267,8 @@ std::string Engine::describe_missing(const Request& request) const {
   const auto tree = [this](TreeKind kind) { return trees_[static_cast<size_t>(kind)]; };
   const auto tree_missing = [&](TreeKind kind, const std::string& call) {
     const TreeSync sync = tree(kind);
-    std::string text = waiting_for(sync.missing_children(), "to " + call + ", or one that it waits for");
+    std::string text =
+        waiting_for(sync.missing_children(), "to " + call + ", or one that it waits for");
     if (text.empty() && !sync.is_root()) text = rank_name(sync.parent()) + " to answer";
     return text;
   };
@@ -267,7 +277,8 @@ std::string Engine::describe_missing(const Request& request) const {
     case RequestKind::kCommit:
       return "commit waits for " + tree_missing(TreeKind::kCommit, "commit");
     case RequestKind::kClose:
-      return "close waits for " + tree_missing(released_ ? TreeKind::kGone : TreeKind::kClose, "close");
+      return "close waits for " +
+             tree_missing(released_ ? TreeKind::kGone : TreeKind::kClose, "close");
     case RequestKind::kBarrier:
       return "barrier waits for " + tree_missing(TreeKind::kBarrier, "call barrier");
     case RequestKind::kBroadcast:

@@ -12,7 +12,7 @@ namespace parallax {
 // ---- requests
 
 Status Engine::new_request(RequestKind kind, uint64_t step, Request** request) {
-  if (outstanding_requests_ == PARALLAX_REQUESTS_MAX) {
+  if (outstanding_requests_ >= PARALLAX_REQUESTS_MAX && kind != RequestKind::kClose) {
     return limit("more than " + std::to_string(PARALLAX_REQUESTS_MAX) +
                  " requests are not released; wait for some and release them");
   }
@@ -68,11 +68,18 @@ Status Engine::check_step(uint64_t step, const char* call) const {
 
 Status Engine::check_slices(std::span<const parallax_slice_t> slices, const char* call) const {
   if (slices.size() > PARALLAX_SLICES_MAX) {
-    return invalid(std::string(call) + ": " + std::to_string(slices.size()) +
-                   " slices; at most " + std::to_string(PARALLAX_SLICES_MAX) + " in one call");
+    return invalid(std::string(call) + ": " + std::to_string(slices.size()) + " slices; at most " +
+                   std::to_string(PARALLAX_SLICES_MAX) + " in one call");
   }
   for (size_t i = 0; i < slices.size(); ++i) {
-    PARALLAX_RETURN_IF_ERROR(check_slice(slices[i], i, call));
+    const Status fits = check_slice(slices[i]);
+    if (!fits.ok()) {
+      const bool known = slices[i].variable < variables_.size();
+      return {fits.code(), std::string(call) + ", slice " + std::to_string(i) +
+                               (known ? " (variable '" + variables_[slices[i].variable].name + "')"
+                                      : std::string()) +
+                               ": " + fits.message()};
+    }
     for (size_t j = 0; j < i; ++j) {
       if (slices[j].variable == slices[i].variable) {
         return invalid(std::string(call) + ": variable '" + variables_[slices[i].variable].name +
@@ -84,46 +91,48 @@ Status Engine::check_slices(std::span<const parallax_slice_t> slices, const char
   return {};
 }
 
-Status Engine::check_slice(const parallax_slice_t& slice, size_t index, const char* call) const {
-  const std::string where = std::string(call) + ", slice " + std::to_string(index);
+// What is wrong with a slice, without its name: that is put together for failures alone, since a
+// step allocates nothing.
+Status Engine::check_slice(const parallax_slice_t& slice) const {
   if (slice.variable >= variables_.size()) {
-    return invalid(where + ": variable is " + std::to_string(slice.variable) + ", the job has " +
+    return invalid("variable is " + std::to_string(slice.variable) + ", the job has " +
                    std::to_string(variables_.size()));
   }
   const Variable& variable = variables_[slice.variable];
-  const std::string name = where + " (variable '" + variable.name + "')";
   if (slice.form > PARALLAX_FORM_ROWS) {
-    return invalid(name + ": form is " + std::to_string(slice.form) +
+    return invalid("form is " + std::to_string(slice.form) +
                    "; it must be PARALLAX_FORM_DENSE or PARALLAX_FORM_ROWS");
   }
   const bool rows = slice.form == PARALLAX_FORM_ROWS;
   if (rows != variable.ids_declared()) {
-    return rows ? invalid(name + ": form is ROWS, but the variable declared no row ids; set "
-                                 "rows_max at registration, or use PARALLAX_FORM_DENSE")
-                : unsupported(name + ": form is DENSE, but the variable declared row ids; this "
-                                     "version carries one form per variable");
+    return rows ? invalid(
+                      "form is ROWS, but the variable declared no row ids; set "
+                      "rows_max at registration, or use PARALLAX_FORM_DENSE")
+                : unsupported(
+                      "form is DENSE, but the variable declared row ids; this "
+                      "version carries one form per variable");
   }
   if (reinterpret_cast<uintptr_t>(slice.values) % alignof(float) != 0) {
-    return invalid(name + ": values is not aligned to 4 bytes");
+    return invalid("values is not aligned to 4 bytes");
   }
-  if (!rows) return slice.values != nullptr ? Status() : invalid(name + ": values is null");
+  if (!rows) return slice.values != nullptr ? Status() : invalid("values is null");
   if (slice.row_count > variable.rows_max) {
-    return limit(name + ": row_count is " + std::to_string(slice.row_count) + ", rows_max " +
+    return limit("row_count is " + std::to_string(slice.row_count) + ", rows_max " +
                  std::to_string(variable.rows_max) + "; register a larger rows_max");
   }
   if (slice.row_count == 0) return {};
   if (slice.ids == nullptr || slice.values == nullptr) {
-    return invalid(name + ": " + (slice.ids == nullptr ? "ids" : "values") + " is null with " +
+    return invalid(std::string(slice.ids == nullptr ? "ids" : "values") + " is null with " +
                    std::to_string(slice.row_count) + " rows");
   }
   if (reinterpret_cast<uintptr_t>(slice.ids) % alignof(int64_t) != 0) {
-    return invalid(name + ": ids is not aligned to 8 bytes");
+    return invalid("ids is not aligned to 8 bytes");
   }
   for (uint64_t i = 0; i < slice.row_count; ++i) {
     if (static_cast<uint64_t>(slice.ids[i]) >= variable.rows) {
-      return invalid(name + ": ids[" + std::to_string(i) + "] is " +
-                     std::to_string(slice.ids[i]) + ", the variable has rows 0.." +
-                     std::to_string(variable.rows - 1) + "; nothing was applied");
+      return invalid("ids[" + std::to_string(i) + "] is " + std::to_string(slice.ids[i]) +
+                     ", the variable has rows 0.." + std::to_string(variable.rows - 1) +
+                     "; nothing was applied");
     }
   }
   return {};
@@ -164,8 +173,7 @@ Status Engine::pull(uint64_t step, std::span<const parallax_slice_t> slices, Req
   }
   PARALLAX_RETURN_IF_ERROR(new_request(RequestKind::kPull, step, request));
   for (const parallax_slice_t& slice : slices) {
-    (*request)->slices.push_back({slice.variable, slice.ids,
-                                  static_cast<uint32_t>(slice.row_count),
+    (*request)->slices.push_back({slice.variable, slice.ids, static_cast<uint32_t>(slice.row_count),
                                   static_cast<float*>(slice.values)});
   }
   Step& state = step_state(step);
@@ -179,8 +187,7 @@ Status Engine::push(uint64_t step, std::span<const parallax_slice_t> slices, Req
   return post_contribution(RequestKind::kPush, step, slices, request);
 }
 
-Status Engine::reduce(uint64_t step, std::span<const parallax_slice_t> slices,
-                      Request** request) {
+Status Engine::reduce(uint64_t step, std::span<const parallax_slice_t> slices, Request** request) {
   return post_contribution(RequestKind::kReduce, step, slices, request);
 }
 
@@ -199,9 +206,8 @@ Status Engine::post_contribution(RequestKind kind, uint64_t step,
                            : "managed (it has an update rule); use push"));
     }
     if (state.contributed[slice.variable] != 0) {
-      return invalid(std::string(call) + ": variable '" + variable.name +
-                     "' was given in step " + std::to_string(step) +
-                     " already; sum micro-batches before the one call");
+      return invalid(std::string(call) + ": variable '" + variable.name + "' was given in step " +
+                     std::to_string(step) + " already; sum micro-batches before the one call");
     }
   }
   PARALLAX_RETURN_IF_ERROR(new_request(kind, step, request));
@@ -214,6 +220,8 @@ Status Engine::post_contribution(RequestKind kind, uint64_t step,
   if (!push) {
     posted.rows.resize(std::max(posted.rows.size(), slices.size()));
     posted.slice_done.resize(slices.size());
+    for (size_t i = 0; i < slices.size(); ++i)
+      reserve_rows(variables_[slices[i].variable], &posted.rows[i]);
   }
   ++state.unstarted;
   active_.push_back(&posted);
@@ -228,6 +236,14 @@ Status Engine::step_end(uint64_t step, const parallax_step_end_options_t& option
   }
   if (!std::isfinite(options.clip_norm) || options.clip_norm < 0) {
     return invalid("step_end: clip_norm must be finite and not negative; 0 means no clipping");
+  }
+  const std::vector<uint8_t>& contributed = step_state(step).contributed;
+  const auto given = std::find(contributed.begin(), contributed.end(), 1);
+  if (options.absent != 0 && given != contributed.end()) {
+    return invalid("step_end: absent is 1, but variable '" +
+                   variables_[static_cast<size_t>(given - contributed.begin())].name +
+                   "' was given in step " + std::to_string(step) +
+                   "; a rank without a batch gives none");
   }
   PARALLAX_RETURN_IF_ERROR(new_request(RequestKind::kStepEnd, step, request));
   Request& end = **request;
@@ -289,8 +305,7 @@ void Engine::read_mirror(const Runtime& runtime, const PullSlice& slice) {
   }
   const uint64_t width = table.row_elements();
   for (uint32_t i = 0; i < slice.count; ++i) {
-    const uint32_t position =
-        runtime.partition.position_of(static_cast<uint64_t>(slice.ids[i]));
+    const uint32_t position = runtime.partition.position_of(static_cast<uint64_t>(slice.ids[i]));
     std::copy_n(table.row(position), width, slice.values + i * width);
   }
 }
@@ -349,13 +364,23 @@ void Engine::finish_reduce_slices(Request& request) {
   }
 }
 
+// Room for the most that a union can be, so that later steps allocate nothing.
+void Engine::reserve_rows(const Variable& variable, RowsResult* rows) {
+  if (!variable.ids_declared()) return;
+  const uint64_t most = std::min(variable.rows, variable.rows_max * columns_.world());
+  rows->ids.reserve(most);
+  rows->values.reserve(most * variable.row_elements);
+  sorted_rows_.reserve(most);
+}
+
 // The union by ascending id.
 void Engine::copy_rows(const Runtime& runtime, const ReducedGradient& whole, RowsResult* out) {
   const uint64_t width = runtime.variable->row_elements;
   out->ids.clear();
   out->values.clear();
   if (!whole.contributed) return;
-  std::vector<std::pair<int64_t, uint64_t>> rows;  // id, row of whole.values
+  std::vector<std::pair<int64_t, uint64_t>>& rows = sorted_rows_;  // id, row of whole.values
+  rows.clear();
   const uint64_t count = whole.rows ? whole.row_count : runtime.variable->rows;
   rows.reserve(count);
   for (uint64_t i = 0; i < count; ++i) {

@@ -148,12 +148,19 @@ Status Job::meet(int64_t deadline_ns) {
   mine.rank = options_.rank;
   mine.job = random_number();
   mine.pid = getpid();
+  mine.lease_ms = static_cast<uint32_t>(lease_ns() / kNanosecondsPerMillisecond);
   mine.host = host_;
   mine.machine = shm_machine_id();
   std::vector<Endpoint> all;
   PARALLAX_RETURN_IF_ERROR(exchange(mine, deadline_ns, &all));
   std::vector<std::string> names;
-  for (const Endpoint& endpoint : all) names.push_back(endpoint.host);
+  for (const Endpoint& endpoint : all) {
+    names.push_back(endpoint.host);
+    if (endpoint.lease_ms == all[0].lease_ms) continue;
+    return {PARALLAX_MISMATCH,
+            "open: option lease_ms: rank 0 has " + std::to_string(all[0].lease_ms) + ", rank " +
+                std::to_string(endpoint.rank) + " has " + std::to_string(endpoint.lease_ms)};
+  }
   hosts_ = map_hosts(names);
   mine.job = all[0].job;
   epoch_ = static_cast<uint32_t>(mine.job ^ mine.job >> 32) | 1;
@@ -201,8 +208,7 @@ Status Job::connect(Endpoint mine, bool one_machine, int64_t deadline_ns) {
   const uint32_t host = hosts_.host_of[options_.rank];
   std::unique_ptr<ShmTransport> shm;
   if (hosts_.ranks_of[host].size() > 1) {
-    PARALLAX_RETURN_IF_ERROR(
-        ShmTransport::create({.rank = options_.rank, .clock = &clock_}, &shm));
+    PARALLAX_RETURN_IF_ERROR(ShmTransport::create({.rank = options_.rank, .clock = &clock_}, &shm));
     mine.shm_address = shm->address();
   }
   std::unique_ptr<NetworkTransport> network;
@@ -250,8 +256,8 @@ Status Job::connect(Endpoint mine, bool one_machine, int64_t deadline_ns) {
 Status Job::start_engine() {
   progress_ = std::make_unique<Progress>(*transport_, clock_);
   if (options_.compute_threads > 0) {
-    compute_ = std::make_unique<ThreadCompute>(options_.compute_threads,
-                                               [this] { progress_->wake(); });
+    compute_ =
+        std::make_unique<ThreadCompute>(options_.compute_threads, [this] { progress_->wake(); });
   } else {
     compute_ = std::make_unique<InlineCompute>();
   }
@@ -261,9 +267,8 @@ Status Job::start_engine() {
                     .epoch = epoch_,
                     .lease_ns = lease_ns(),
                     .plan_mode = static_cast<parallax_plan_mode_t>(options_.plan_mode),
-                    .plan_after_steps = options_.plan_after_steps == 0
-                                            ? kPlanAfterStepsDefault
-                                            : options_.plan_after_steps,
+                    .plan_after_steps = options_.plan_after_steps == 0 ? kPlanAfterStepsDefault
+                                                                       : options_.plan_after_steps,
                     .deterministic = options_.deterministic != 0,
                     .memory_max_bytes = options_.memory_max_bytes},
       *transport_, clock_, *compute_, [this] { progress_->on_completed(); });
@@ -285,17 +290,12 @@ Status Job::close() {
   Request* request = nullptr;
   Status status = progress_->call([&](Engine& engine) { return engine.close(&request); });
   if (status.ok() && !progress_->wait({&request, 1}, deadline_ns)) {
-    const std::string missing = progress_->look(
-        [&](const Engine& engine) { return engine.describe_missing(*request); });
+    const std::string missing =
+        progress_->look([&](const Engine& engine) { return engine.describe_missing(*request); });
     status = timed_out("close: after " + std::to_string(timeout_ns_ / kNanosecondsPerMillisecond) +
                        " ms " + missing + "; this rank leaves, and the others lose it");
   } else if (status.ok()) {
     status = request->status;
-  }
-  if (request != nullptr && request->done()) {
-    bool last = false;
-    const Status released = release(request, &last);
-    if (status.ok()) status = released;
   }
   flush(std::min(deadline_ns, clock_.now_ns() + kFlushNs));
   progress_->stop();
@@ -305,13 +305,19 @@ Status Job::close() {
     return Status();
   });
   if (status.ok()) status = completed;
+  if (request != nullptr) orphan(request);
+  for (Request* own : orphans_) {
+    bool last = false;
+    const Status released = release(own, &last);
+    if (status.ok()) status = released;
+  }
   const Status finished = rendezvous_->finish();
   return status.ok() ? finished : status;
 }
 
 bool Job::abandon() {
   bool empty = true;
-  const Status status = progress_->call([&](Engine& engine) {
+  const Status status = progress_->settle([&](Engine& engine) {
     abandoned_ = true;
     empty = engine.outstanding_requests() == 0;
     return Status();
@@ -320,7 +326,7 @@ bool Job::abandon() {
 }
 
 Status Job::release(Request* request, bool* last) {
-  return progress_->call([&](Engine& engine) {
+  return progress_->settle([&](Engine& engine) {
     const Status status = engine.release(request);
     *last = abandoned_ && engine.outstanding_requests() == 0;
     return status;
@@ -334,15 +340,15 @@ std::string Job::topology_report() const {
   }
   Topology topology;
   const Status found = discover({}, &topology);
-  nlohmann::json report = {
-      {"hosts", hosts},
-      {"machine", nlohmann::json::parse(topology_json(topology))},
-      {"transport", transport_->name()},
-      {"network", network_},
-      {"module", {{"path", module_report_.path},
-                  {"library", module_report_.library},
-                  {"environment", module_report_.environment},
-                  {"tried", module_report_.tried}}}};
+  nlohmann::json report = {{"hosts", hosts},
+                           {"machine", nlohmann::json::parse(topology_json(topology))},
+                           {"transport", transport_->name()},
+                           {"network", network_},
+                           {"module",
+                            {{"path", module_report_.path},
+                             {"library", module_report_.library},
+                             {"environment", module_report_.environment},
+                             {"tried", module_report_.tried}}}};
   if (!found.ok()) report["machine_error"] = found.message();
   return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

@@ -47,6 +47,8 @@ class Job {
 
   // Waits for every rank to close. Afterwards the job may only release requests and be destroyed.
   Status close();
+  // A request of the library's own that was not waited out: released by close().
+  void orphan(Request* request) { orphans_.push_back(request); }
   // The handle is gone; the last request to be released takes the job along. True if none is left.
   bool abandon();
   // Releases one; true if the job is abandoned and that was its last.
@@ -80,7 +82,8 @@ class Job {
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<Compute> compute_;
   std::unique_ptr<Engine> engine_;
-  bool abandoned_ = false;  // guarded by the baton
+  std::vector<Request*> orphans_;  // of the thread that calls commit
+  bool abandoned_ = false;         // guarded by the baton
 };
 
 }  // namespace parallax

@@ -69,6 +69,7 @@ void Progress::thread_main() {
     {
       // A waiter drives the engine better than this thread: it is the one that needs it.
       std::unique_lock lock(waiters_mutex_);
+      if (waiters_ > 0) wake();  // a wake-up read by this thread may have been the waiter's
       waiters_changed_.wait(lock, [this] { return waiters_ == 0 || stopping_; });
     }
     int idle_passes = 0;
@@ -79,6 +80,7 @@ void Progress::thread_main() {
 
 bool Progress::pass() {
   const std::lock_guard baton(baton_);
+  const FloatEnvironment environment;
   return engine_->run();
 }
 
@@ -90,10 +92,9 @@ void Progress::block(int64_t deadline_ns) {
     deadline_ns = std::min(deadline_ns, engine_->next_deadline_ns());
     ++blocked_;
   }
-  const int64_t left_ns =
-      std::clamp<int64_t>(deadline_ns - clock_.now_ns(), 0, kBlockMaxNs);
-  const int timeout_ms = static_cast<int>((left_ns + kNanosecondsPerMillisecond - 1) /
-                                          kNanosecondsPerMillisecond);
+  const int64_t left_ns = std::clamp<int64_t>(deadline_ns - clock_.now_ns(), 0, kBlockMaxNs);
+  const int timeout_ms =
+      static_cast<int>((left_ns + kNanosecondsPerMillisecond - 1) / kNanosecondsPerMillisecond);
   epoll_event events[2];
   const int count = epoll_wait(epoll_fd_, events, 2, timeout_ms);
   --blocked_;
@@ -113,9 +114,13 @@ void Progress::wake_blocked() {
   if (blocked_ > 0) wake();
 }
 
-void Progress::drive_once() { pass(); }
+void Progress::drive_once() {
+  pass();
+  wake_blocked();  // whoever sleeps on an arming that this pass has used up
+}
 
 void Progress::on_completed() {
+  ++completions_seen_;
   const int fd = completion_fd_;
   if (fd >= 0) {
     const uint64_t one = 1;

@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/float_environment.h"
 #include "step/engine.h"
 #include "transport/transport.h"
 
@@ -41,11 +42,14 @@ class Progress {
     Status status;
     {
       const std::lock_guard baton(baton_);
+      const FloatEnvironment environment;
+      const uint64_t completions = completions_seen_;
       status = body(*engine_);
       engine_->kick();
-      unfinished = !engine_->flushed();
+      unfinished = !engine_->flushed() || completions_seen_ != completions;
     }
-    // What credits held back, and completions, need the engine's next pass.
+    // What credits held back needs the engine's next pass, and a waiter asleep may be the one whose
+    // request is complete now.
     if (unfinished) wake_blocked();
     return status;
   }
@@ -54,6 +58,14 @@ class Progress {
   auto look(Body body) const {
     const std::lock_guard baton(baton_);
     return body(static_cast<const Engine&>(*engine_));
+  }
+
+  // With the baton, without a pass and without a look at this object afterwards: the body may have
+  // made it another thread's to destroy.
+  template <typename Body>
+  Status settle(Body body) {
+    const std::lock_guard baton(baton_);
+    return body(*engine_);
   }
 
   // True once all are done; false at the deadline.
@@ -78,6 +90,7 @@ class Progress {
   const Clock& clock_;
   Engine* engine_ = nullptr;
   mutable std::mutex baton_;
+  uint64_t completions_seen_ = 0;  // guarded by the baton
   int epoll_fd_ = -1;
   int wake_fd_ = -1;
   std::atomic<int> completion_fd_{-1};
@@ -86,9 +99,9 @@ class Progress {
 
   std::mutex waiters_mutex_;  // taken after the baton, never before
   std::condition_variable waiters_changed_;
-  uint32_t waiters_ = 0;       // guarded by waiters_mutex_, as below
-  bool driving_ = false;       // a waiter drives the engine
-  uint64_t completions_ = 0;   // counts, so that a waiter that does not drive misses none
+  uint32_t waiters_ = 0;      // guarded by waiters_mutex_, as below
+  bool driving_ = false;      // a waiter drives the engine
+  uint64_t completions_ = 0;  // counts, so that a waiter that does not drive misses none
   std::thread thread_;
 };
 

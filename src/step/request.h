@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Request: one call of the caller that completes later, exactly once. Pooled by the engine, so that a
-// step allocates none. The engine's owner alone touches it until done() is true; from then on it is
-// the caller's, until released.
+// Request: one call of the caller that completes later, exactly once. Pooled by the engine, so that
+// a step allocates none. The engine's owner alone touches it until done() is true; from then on it
+// is the caller's, until released.
 #ifndef PARALLAX_STEP_REQUEST_H_
 #define PARALLAX_STEP_REQUEST_H_
 
@@ -15,7 +15,14 @@
 namespace parallax {
 
 enum class RequestKind : uint8_t {
-  kCommit, kPull, kPush, kReduce, kStepEnd, kBarrier, kBroadcast, kClose
+  kCommit,
+  kPull,
+  kPush,
+  kReduce,
+  kStepEnd,
+  kBarrier,
+  kBroadcast,
+  kClose
 };
 
 // The union of rows that a reduce gives back; ids ascending.
@@ -29,9 +36,9 @@ struct Request {
   uint64_t step = 0;
   Status status;  // final once done()
   bool started = false;
-  uint32_t pending = 0;            // jobs and streams that borrow the caller's buffers
-  std::vector<PullSlice> slices;   // pull, push, reduce
-  std::vector<RowsResult> rows;    // reduce: by slice
+  uint32_t pending = 0;             // jobs and streams that borrow the caller's buffers
+  std::vector<PullSlice> slices;    // pull, push, reduce
+  std::vector<RowsResult> rows;     // reduce: by slice
   std::vector<uint8_t> slice_done;  // reduce
   // step_end
   float learning_rate = 0;

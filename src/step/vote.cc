@@ -168,10 +168,12 @@ bool decode_decision(std::span<const std::byte> in, Decision* decision) {
         wire.method > static_cast<uint8_t>(Method::kPushPull)) {
       return false;
     }
-    decision->entries[i] = {wire.variable,
-                            {static_cast<Placement>(wire.placement),
-                             static_cast<Method>(wire.method)},
-                            wire.touched, wire.united, wire.pulled};
+    decision->entries[i] = {
+        wire.variable,
+        {static_cast<Placement>(wire.placement), static_cast<Method>(wire.method)},
+        wire.touched,
+        wire.united,
+        wire.pulled};
   }
   return reader.empty();
 }

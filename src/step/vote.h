@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vote and Decision: what ends a step. Votes are merged on their way up the tree; the decision that
-// the root makes of them goes down unchanged. Both are plain values with an encoding of bounded size;
-// decoding checks it, since the bytes are a peer's.
+// the root makes of them goes down unchanged. Both are plain values with an encoding of bounded
+// size; decoding checks it, since the bytes are a peer's.
 #ifndef PARALLAX_STEP_VOTE_H_
 #define PARALLAX_STEP_VOTE_H_
 
@@ -45,9 +45,9 @@ struct Vote {
   StepScalars scalars;
   bool disagree = false;
   StepScalars other;
-  uint32_t norm_kinds = 0;                          // bit k: norms[k] is used
+  uint32_t norm_kinds = 0;                           // bit k: norms[k] is used
   std::array<ExactSum, kReductionKinds> norms = {};  // squared norms by parallax_reduction_t
-  uint32_t counts_first = 0;                        // among the variables with ids
+  uint32_t counts_first = 0;                         // among the variables with ids
   uint32_t counts_size = 0;
   std::array<RowCounts, kCountsPerVote> counts = {};
 

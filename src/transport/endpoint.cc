@@ -96,6 +96,7 @@ std::string encode_endpoint(const Endpoint& endpoint) {
   put_text(&out, endpoint.host, PARALLAX_NAME_MAX);
   put_number(&out, endpoint.job);
   put_number(&out, endpoint.pid);
+  put_number(&out, endpoint.lease_ms);
   put_text(&out, endpoint.machine, kMachineBytesMax);
   put_text(&out, endpoint.shm_address, kShmAddressBytesMax);
   put_text(&out, endpoint.ucx_address, kUcxAddressBytesMax);
@@ -120,7 +121,7 @@ Status decode_endpoint(std::span<const std::byte> blob, Endpoint* endpoint) {
                                    ", this rank " + version_text(kVersion) +
                                    ": install one version on every host"};
   }
-  if (!reader.number(&read.job) || !reader.number(&read.pid) ||
+  if (!reader.number(&read.job) || !reader.number(&read.pid) || !reader.number(&read.lease_ms) ||
       !reader.text(&read.machine, kMachineBytesMax) ||
       !reader.text(&read.shm_address, kShmAddressBytesMax) ||
       !reader.text(&read.ucx_address, kUcxAddressBytesMax)) {

@@ -169,7 +169,11 @@ bool Outbox::pump() {
 // One message for one peer.
 bool Outbox::pump_peer(Peer& to) {
   if (to.control.head == nullptr && to.data.head == nullptr) return false;
-  if (free_chunks_.empty() || (to.rank != self_ && !transport_.writable(to.rank))) return false;
+  // The last chunks are for control and for this rank itself: slow peers must not silence us to the
+  // others.
+  const bool data_only = to.control.head == nullptr && to.rank != self_;
+  if (free_chunks_.size() <= (data_only ? kChunksKept : 0)) return false;
+  if ((to.rank != self_ && !transport_.writable(to.rank))) return false;
   const uint32_t index = free_chunks_.back();
   free_chunks_.pop_back();
   Chunk& chunk = chunks_[index];
@@ -289,9 +293,9 @@ void Outbox::write_payload(const Stream& stream, uint64_t count, std::byte* out)
   const size_t row_bytes = sizeof(float) * rows.row_elements;
   for (uint64_t i = 0; i < count; ++i) {
     const uint32_t slot = slot_of(stream.packed + i);
-    const bool merged = (slot & kMergedSlot) != 0;
-    const float* row = (merged ? rows.merged : rows.values) +
-                       static_cast<size_t>(slot & ~kMergedSlot) * rows.row_elements;
+    const bool merged = rows.merged != nullptr && (slot & kMergedSlot) != 0;
+    const size_t at = merged ? slot & ~kMergedSlot : slot;
+    const float* row = (merged ? rows.merged : rows.values) + at * rows.row_elements;
     std::memcpy(out, row, row_bytes);
     out += row_bytes;
   }

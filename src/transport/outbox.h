@@ -95,6 +95,7 @@ class Outbox {
 
  private:
   static constexpr size_t kChunkCount = 64;
+  static constexpr size_t kChunksKept = 8;
   static constexpr size_t kStreamsReserved = 64;
   static constexpr size_t kBlobsReserved = 16;
 

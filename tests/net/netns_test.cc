@@ -7,10 +7,12 @@
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -40,10 +42,24 @@ bool run(const std::string& command, std::string* said) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
+// Of tests that were killed before they could remove theirs.
+void remove_left_behind() {
+  std::string said;
+  run("ip netns list", &said);
+  std::istringstream lines(said);
+  for (std::string line; std::getline(lines, line);) {
+    int pid = 0, host = 0;
+    if (std::sscanf(line.c_str(), "plx%dh%d", &pid, &host) != 2 || kill(pid, 0) == 0) continue;
+    std::string ignored;
+    run("ip netns del " + line.substr(0, line.find(' ')), &ignored);
+  }
+}
+
 // Two namespaces, each with its end of one link under the same name, removed at the end.
 class TwoHosts {
  public:
   TwoHosts() {
+    remove_left_behind();
     for (int host = 0; host < 2; ++host) {
       names_.push_back("plx" + std::to_string(getpid()) + "h" + std::to_string(host));
     }
@@ -61,6 +77,12 @@ class TwoHosts {
                          kDevice);
       commands.push_back(in + "link set lo up");
       commands.push_back(in + "link set " + kDevice + " up");
+    }
+    // The kernel takes up to a second to see that both ends are up.
+    for (const std::string& name : names_) {
+      commands.push_back("ip netns exec " + name +
+                         " timeout 5 sh -c 'until grep -q up /sys/class/" + "net/" + kDevice +
+                         "/operstate; do sleep 0.02; done'");
     }
     for (const std::string& command : commands) {
       std::string said;

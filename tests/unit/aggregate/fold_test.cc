@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+// Folds against a naive sum: any chunks, any order of arrival, absent sources, -0, NaN, garbage.
+#include "aggregate/fold.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+
+#include "transport/sim/seeded_random.h"
+
+namespace parallax {
+namespace {
+
+template <typename Fold, typename... Options>
+void reserve(Arena* arena, Fold* fold, const Options&... options) {
+  Arena measure;
+  fold->lay_out(measure, options...);
+  ASSERT_TRUE(arena->reserve(measure.used_bytes()).ok());
+  fold->lay_out(*arena, options...);
+}
+
+// Payloads lie one byte off, as in messages.
+class Payload {
+ public:
+  template <typename T>
+  void append(const T* values, size_t count) {
+    const size_t at = bytes_.size();
+    bytes_.resize(at + count * sizeof(T));
+    if (count > 0) std::memcpy(&bytes_[at], values, count * sizeof(T));
+  }
+  std::span<const std::byte> span() const { return std::span(bytes_).subspan(1); }
+
+ private:
+  std::vector<std::byte> bytes_ = std::vector<std::byte>(1);
+};
+
+float draw_float(SeededRandom& random) {
+  if (random.chance(5)) return -0.0f;
+  if (random.chance(2)) return 0.0f;
+  return std::ldexp(static_cast<float>(random.unit() * 2 - 1), static_cast<int>(random.between(-20, 20)));
+}
+
+bool same_bits(float a, float b) {
+  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+}
+
+// What every source gives, as it is sent: parts in order, then the end.
+struct Part {
+  uint64_t first = 0;
+  uint32_t count = 0;
+  Payload payload;
+};
+struct Source {
+  std::vector<Part> parts;
+  size_t next = 0;  // to be sent; parts.size(): the end
+  bool done = false;
+};
+
+// Sends parts of sources by chance, in order within a source.
+template <typename Send, typename End>
+void deliver(SeededRandom& random, std::vector<Source>& sources, Send send, End end) {
+  size_t left = sources.size();
+  while (left > 0) {
+    const auto at = static_cast<uint32_t>(random.below(sources.size()));
+    Source& source = sources[at];
+    if (source.done) continue;
+    if (source.next < source.parts.size()) {
+      ASSERT_TRUE(send(at, source.parts[source.next++]));
+      continue;
+    }
+    source.done = true;
+    --left;
+    end(at);
+  }
+}
+
+// ---- rows
+
+constexpr uint32_t kWidth = 3;
+constexpr uint32_t kPositions = 40;
+
+Part rows_part(const std::vector<uint32_t>& positions, const std::vector<float>& values) {
+  Part part;
+  part.count = static_cast<uint32_t>(positions.size());
+  part.payload.append(positions.data(), positions.size());
+  part.payload.append(values.data(), values.size());
+  return part;
+}
+
+class RowFoldTest : public testing::TestWithParam<bool> {};
+
+TEST_P(RowFoldTest, AgreesWithTheNaiveSumInAnyOrderOfArrival) {
+  const bool ordered = GetParam();
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SeededRandom random(seed);
+    const auto count = static_cast<uint32_t>(random.between(1, 7));
+    Arena arena;
+    RowFold fold;
+    reserve(&arena, &fold, RowFoldOptions{.sources = count, .rows_max = kPositions,
+                                          .source_rows_max = kPositions, .row_elements = kWidth,
+                                          .ordered = ordered});
+    for (int step = 0; step < 3; ++step) {
+      fold.clear();
+      std::vector<Source> sources(count);
+      std::map<uint32_t, std::vector<float>> naive;
+      std::map<uint32_t, std::vector<double>> magnitude;
+      for (Source& source : sources) {
+        std::vector<uint32_t> all(kPositions);
+        for (uint32_t i = 0; i < kPositions; ++i) std::swap(all[i] = i, all[random.below(i + 1)]);
+        all.resize(random.chance(20) ? 0 : random.below(kPositions + 1));
+        for (size_t at = 0; at < all.size();) {
+          const size_t size = std::min<size_t>(all.size() - at, 1 + random.below(9));
+          const std::vector<uint32_t> positions(all.begin() + static_cast<ptrdiff_t>(at),
+                                                all.begin() + static_cast<ptrdiff_t>(at + size));
+          std::vector<float> values(size * kWidth);
+          for (float& value : values) value = draw_float(random);
+          for (size_t i = 0; i < size; ++i) {
+            auto& sum = naive.try_emplace(positions[i], kWidth, 0.0f).first->second;
+            auto& size_of = magnitude.try_emplace(positions[i], kWidth, 0.0).first->second;
+            for (uint32_t column = 0; column < kWidth; ++column) {
+              sum[column] += values[i * kWidth + column];
+              size_of[column] += std::fabs(static_cast<double>(values[i * kWidth + column]));
+            }
+          }
+          source.parts.push_back(rows_part(positions, values));
+          at += size;
+        }
+      }
+      deliver(random, sources,
+              [&](uint32_t at, const Part& part) {
+                return fold.add(at, part.count, part.payload.span());
+              },
+              [&](uint32_t at) {
+                fold.end(at);
+                EXPECT_TRUE(fold.ended(at));
+                const bool all = std::all_of(sources.begin(), sources.end(),
+                                             [](const Source& each) { return each.done; });
+                EXPECT_EQ(fold.complete(), all);
+              });
+      ASSERT_EQ(fold.row_count(), naive.size()) << "seed " << seed;
+      EXPECT_EQ(fold.contributed(), !naive.empty());
+      for (uint32_t slot = 0; slot < fold.row_count(); ++slot) {
+        const uint32_t position = fold.positions()[slot];
+        for (uint32_t column = 0; column < kWidth; ++column) {
+          const float got = fold.row(slot)[column];
+          const float want = naive.at(position)[column];
+          if (ordered) {
+            ASSERT_TRUE(same_bits(got, want)) << "seed " << seed << ": " << got << ", " << want;
+          } else {
+            ASSERT_NEAR(static_cast<double>(got), static_cast<double>(want),
+                        1e-6 * magnitude.at(position)[column]);
+          }
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Both, RowFoldTest, testing::Bool());
+
+TEST(RowFold, StartsFromPlusZeroAndKeepsNan) {
+  Arena arena;
+  RowFold fold;
+  reserve(&arena, &fold,
+          RowFoldOptions{.sources = 1, .rows_max = 2, .source_rows_max = 2, .row_elements = 1});
+  fold.clear();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Part part = rows_part({5, 6}, {-0.0f, nan});
+  ASSERT_TRUE(fold.add(0, 2, part.payload.span()));
+  EXPECT_TRUE(same_bits(*fold.row(0), 0.0f)) << "+0 + -0 is +0";
+  EXPECT_TRUE(std::isnan(*fold.row(1)));
+}
+
+TEST(RowFold, RefusesWhatDoesNotFit) {
+  for (const bool ordered : {false, true}) {
+    Arena arena;
+    RowFold fold;
+    reserve(&arena, &fold,
+            RowFoldOptions{.sources = 2, .rows_max = 3, .source_rows_max = 2, .row_elements = 2,
+                           .ordered = ordered});
+    fold.clear();
+    const Part two = rows_part({1, 2}, {1, 2, 3, 4});
+    const std::span<const std::byte> bytes = two.payload.span();
+    EXPECT_FALSE(fold.add(2, 2, bytes)) << "no such source";
+    EXPECT_FALSE(fold.add(UINT32_MAX, 2, bytes));
+    EXPECT_FALSE(fold.add(0, 1, bytes)) << "another count";
+    EXPECT_FALSE(fold.add(0, 3, bytes));
+    EXPECT_FALSE(fold.add(0, 2, bytes.first(bytes.size() - 1)));
+    EXPECT_FALSE(fold.add(0, 0, bytes));
+    EXPECT_FALSE(fold.add(0, UINT32_MAX, bytes));
+    EXPECT_TRUE(fold.add(0, 0, {})) << "nothing is legal";
+    EXPECT_TRUE(fold.add(0, 2, bytes));
+    const Part other = rows_part({3, 4}, {1, 2, 3, 4});
+    EXPECT_FALSE(fold.add(0, 2, other.payload.span())) << "more rows than all sources may have";
+    fold.end(0);
+    fold.end(0);
+    EXPECT_FALSE(fold.add(0, 2, bytes)) << "after the end";
+    EXPECT_FALSE(fold.complete());
+    fold.end(1);
+    EXPECT_TRUE(fold.complete());
+  }
+}
+
+TEST(RowFold, ParksNoMoreThanItsBound) {
+  Arena arena;
+  RowFold fold;
+  reserve(&arena, &fold,
+          RowFoldOptions{.sources = 2, .rows_max = 8, .source_rows_max = 4, .row_elements = 2,
+                         .ordered = true});
+  fold.clear();
+  const Part one = rows_part({1}, {1, 2});
+  int parked = 0;
+  while (parked < 100 && fold.add(1, 1, one.payload.span())) ++parked;
+  EXPECT_EQ(parked, 4) << "one source's rows, in messages of one row each";
+}
+
+// ---- dense
+
+class DenseFoldTest : public testing::TestWithParam<bool> {};
+
+TEST_P(DenseFoldTest, AgreesWithTheNaiveSumInAnyOrderOfArrival) {
+  const bool ordered = GetParam();
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    SeededRandom random(seed);
+    const auto count = static_cast<uint32_t>(random.between(1, 6));
+    const std::vector<Range> ranges = {{512, 256 * random.below(4) + 1 + random.below(256)},
+                                       {4096, 256 * (1 + random.below(3))}};
+    Arena arena;
+    DenseFold fold;
+    reserve(&arena, &fold, std::span<const Range>(ranges), count, ordered);
+    for (int step = 0; step < 3; ++step) {
+      fold.clear();
+      std::vector<Source> sources(count);
+      std::vector<std::vector<float>> naive;
+      std::vector<std::vector<double>> magnitude;
+      for (const Range& range : ranges) naive.emplace_back(range.count, 0.0f);
+      for (const Range& range : ranges) magnitude.emplace_back(range.count, 0.0);
+      bool any = false;
+      for (Source& source : sources) {
+        if (random.chance(30)) continue;  // absent
+        for (size_t r = 0; r < ranges.size(); ++r) {
+          if (random.chance(10)) continue;  // one range only
+          for (uint64_t at = 0; at < ranges[r].count;) {
+            const uint64_t size = std::min(ranges[r].count - at, 256 * (1 + random.below(3)));
+            std::vector<float> values(size);
+            for (uint64_t i = 0; i < size; ++i) {
+              values[i] = draw_float(random);
+              naive[r][at + i] += values[i];
+              magnitude[r][at + i] += std::fabs(static_cast<double>(values[i]));
+            }
+            Part& part = source.parts.emplace_back();
+            part.first = ranges[r].first + at;
+            part.count = static_cast<uint32_t>(size);
+            part.payload.append(values.data(), size);
+            at += size;
+            any = true;
+          }
+        }
+      }
+      deliver(random, sources,
+              [&](uint32_t at, const Part& part) {
+                return fold.add(at, part.first, part.count, part.payload.span());
+              },
+              [&](uint32_t at) { fold.end(at); });
+      ASSERT_TRUE(fold.complete());
+      ASSERT_EQ(fold.contributed(), any);
+      for (size_t r = 0; any && r < ranges.size(); ++r) {
+        for (uint64_t i = 0; i < ranges[r].count; ++i) {
+          const float got = fold.range_values(r)[i];
+          if (ordered) {
+            ASSERT_TRUE(same_bits(got, naive[r][i])) << "seed " << seed << " element " << i;
+          } else {
+            ASSERT_NEAR(static_cast<double>(got), static_cast<double>(naive[r][i]),
+                        1e-6 * magnitude[r][i]);
+          }
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Both, DenseFoldTest, testing::Bool());
+
+TEST(DenseFold, RefusesWhatDoesNotFit) {
+  for (const bool ordered : {false, true}) {
+    for (const uint32_t source : {0u, 1u}) {  // 1 is parked where ordered
+      Arena arena;
+      DenseFold fold;
+      const std::vector<Range> ranges = {{256, 300}, {1024, 256}};
+      reserve(&arena, &fold, std::span<const Range>(ranges), 2u, ordered);
+      fold.clear();
+      const std::vector<float> values(1024, 1.0f);
+      const auto add = [&](uint64_t first, uint32_t count) {
+        Payload payload;
+        payload.append(values.data(), count);
+        return fold.add(source, first, count, payload.span());
+      };
+      EXPECT_FALSE(add(0, 256)) << "before the ranges";
+      EXPECT_FALSE(add(768, 256)) << "between them";
+      EXPECT_FALSE(add(1280, 1)) << "behind them";
+      EXPECT_FALSE(add(UINT64_MAX, 256));
+      EXPECT_FALSE(add(256, 301)) << "beyond the range's end";
+      EXPECT_FALSE(add(512, 256));
+      EXPECT_FALSE(add(257, 256)) << "not at a block";
+      EXPECT_FALSE(add(256, 255)) << "not a whole block, not the range's end";
+      EXPECT_FALSE(add(256, 299));
+      EXPECT_FALSE(fold.contributed()) << "nothing of it was summed";
+      EXPECT_TRUE(add(512, 44));
+      EXPECT_TRUE(add(256, 256));
+      EXPECT_TRUE(add(1024, 256));
+      Payload short_one;
+      short_one.append(values.data(), 255);
+      EXPECT_FALSE(fold.add(source, 1024, 256, short_one.span()));
+      EXPECT_FALSE(fold.add(2, 1024, 255, short_one.span())) << "no such source";
+      fold.end(source);
+      EXPECT_FALSE(add(1024, 256)) << "after the end";
+    }
+  }
+}
+
+TEST(DenseFold, RowsMadeDenseStayTold) {
+  Arena arena;
+  DenseFold fold;
+  const std::vector<Range> ranges = {{0, 600}};
+  reserve(&arena, &fold, std::span<const Range>(ranges), 2u, true, true);
+  fold.clear();
+  std::vector<float> first(600, kNoRow);
+  std::vector<float> second(256, kNoRow);
+  first[0] = 1;
+  second[0] = -1;  // a row that was given and adds up to zero
+  second[7] = 2;
+  first[9] = 0.0f;
+  Payload payload;
+  payload.append(first.data() , 512);
+  ASSERT_TRUE(fold.add(0, 0, 512, payload.span()));
+  fold.end(0);
+  Payload more;
+  more.append(second.data(), 256);
+  ASSERT_TRUE(fold.add(1, 0, 256, more.span()));
+  fold.end(1);
+  const float* values = fold.range_values(0);
+  EXPECT_FALSE(is_no_row(&values[0]));
+  EXPECT_EQ(values[0], 0);
+  EXPECT_EQ(values[7], 2);
+  EXPECT_FALSE(is_no_row(&values[9]));
+  EXPECT_TRUE(is_no_row(&values[1]));
+  EXPECT_TRUE(is_no_row(&values[300]));
+  EXPECT_TRUE(is_no_row(&values[599])) << "a block that nobody sent";
+}
+
+}  // namespace
+}  // namespace parallax

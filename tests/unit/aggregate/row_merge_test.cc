@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "aggregate/row_merge.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <vector>
+
+#include "transport/sim/seeded_random.h"
+
+namespace parallax {
+namespace {
+
+constexpr uint32_t kGroups = 3;
+
+void reserve(Arena* arena, RowMerge* merge, uint64_t rows_max, uint32_t width, bool values) {
+  Arena measure;
+  merge->lay_out(measure, rows_max, width, kGroups, values);
+  ASSERT_TRUE(arena->reserve(measure.used_bytes()).ok());
+  merge->lay_out(*arena, rows_max, width, kGroups, values);
+}
+
+const float* row_of(const RowMerge& merge, const std::vector<float>& values, uint32_t item,
+                    uint32_t width) {
+  const uint32_t slot = merge.order()[item];
+  return (slot & kMergedSlot) != 0 ? merge.merged() + (slot & ~kMergedSlot) * width
+                                   : values.data() + slot * width;
+}
+
+TEST(RowMerge, MergesDuplicatesAndGroups) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SeededRandom random(seed);
+    const uint64_t rows = 1 + random.below(200);
+    const auto width = static_cast<uint32_t>(1 + random.below(5));
+    const uint64_t rows_max = 1 + random.below(120);
+    const Partition partition(rows, width, true, 5, 0);
+    const auto group_of = [](uint32_t position) { return position * 7 % kGroups; };
+    Arena arena;
+    RowMerge merge;
+    reserve(&arena, &merge, rows_max, width, true);
+    for (int round = 0; round < 4; ++round) {
+      std::vector<int64_t> ids(random.chance(10) ? rows_max : random.below(rows_max + 1));
+      for (int64_t& id : ids) id = static_cast<int64_t>(random.below(random.chance(50) ? rows : 1 + rows / 8));
+      std::vector<float> values(ids.size() * width);
+      for (float& value : values) value = random.chance(5) ? -0.0f : static_cast<float>(random.unit() - 0.5);
+      std::map<uint32_t, std::vector<float>> naive;
+      std::map<uint32_t, int> times;
+      for (size_t i = 0; i < ids.size(); ++i) {
+        const uint32_t position = partition.position_of(static_cast<uint64_t>(ids[i]));
+        auto& sum = naive.try_emplace(position, width, 0.0f).first->second;
+        for (uint32_t c = 0; c < width; ++c) sum[c] += values[i * width + c];
+        ++times[position];
+      }
+      merge.merge(partition, ids.data(), static_cast<uint32_t>(ids.size()), values.data(), group_of);
+      ASSERT_EQ(merge.item_count(), naive.size()) << "seed " << seed;
+      uint32_t items = 0;
+      for (uint32_t group = 0; group < kGroups; ++group) {
+        ASSERT_EQ(merge.group_first(group), items);
+        for (uint32_t i = 0; i < merge.group_count(group); ++i, ++items) {
+          const uint32_t position = merge.positions()[items];
+          ASSERT_EQ(group_of(position), group);
+          ASSERT_EQ(naive.count(position), 1u) << "twice, or never given";
+          const float* row = row_of(merge, values, items, width);
+          for (uint32_t c = 0; c < width; ++c) {
+            // A row without duplicates is sent as it lies: -0 stays, and turns +0 in the next sum.
+            ASSERT_EQ(std::bit_cast<uint32_t>(0.0f + row[c]),
+                      std::bit_cast<uint32_t>(naive[position][c]))
+                << "seed " << seed;
+          }
+          ASSERT_EQ((merge.order()[items] & kMergedSlot) != 0, times[position] > 1);
+          naive.erase(position);
+        }
+      }
+      ASSERT_TRUE(naive.empty());
+    }
+  }
+}
+
+TEST(RowMerge, IdsAloneGiveTheFirstOfEach) {
+  const Partition partition(50, 2, true, 4, 0);
+  Arena arena;
+  RowMerge merge;
+  reserve(&arena, &merge, 6, 2, false);
+  const std::vector<int64_t> ids = {7, 3, 7, 49, 3, 7};
+  merge.merge(partition, ids.data(), 6, nullptr, [](uint32_t) { return 1u; });
+  EXPECT_EQ(merge.item_count(), 3u);
+  EXPECT_EQ(merge.group_count(1), 3u);
+  EXPECT_EQ(merge.first_item_of(partition, 7), 0u);
+  EXPECT_EQ(merge.first_item_of(partition, 3), 1u);
+  EXPECT_EQ(merge.first_item_of(partition, 49), 3u);
+}
+
+TEST(RowMerge, NanSpreadsToItsRowAlone) {
+  const Partition partition(9, 1, true, 2, 0);
+  Arena arena;
+  RowMerge merge;
+  reserve(&arena, &merge, 4, 1, true);
+  const std::vector<int64_t> ids = {1, 2, 1, 2};
+  const std::vector<float> values = {std::numeric_limits<float>::quiet_NaN(), 1, 2, 3};
+  merge.merge(partition, ids.data(), 4, values.data(), [](uint32_t) { return 0u; });
+  for (uint32_t item = 0; item < 2; ++item) {
+    const float value = *row_of(merge, values, item, 1);
+    if (partition.row_of(merge.positions()[item]) == 1) {
+      EXPECT_TRUE(std::isnan(value));
+    } else {
+      EXPECT_EQ(value, 4);
+    }
+  }
+}
+
+TEST(RowMerge, EveryRowTheSameAndEveryRowTwice) {
+  const Partition partition(1000, 1, true, 2, 0);
+  Arena arena;
+  RowMerge merge;
+  reserve(&arena, &merge, 100, 1, true);
+  std::vector<int64_t> ids(100, 5);
+  const std::vector<float> values(100, 1.0f);
+  merge.merge(partition, ids.data(), 100, values.data(), [](uint32_t) { return 2u; });
+  ASSERT_EQ(merge.item_count(), 1u);
+  EXPECT_EQ(*row_of(merge, values, 0, 1), 100);
+  for (size_t i = 0; i < 100; ++i) ids[i] = static_cast<int64_t>(i / 2);
+  merge.merge(partition, ids.data(), 100, values.data(), [](uint32_t) { return 2u; });
+  ASSERT_EQ(merge.item_count(), 50u) << "as many merged rows as there is room for";
+  for (uint32_t item = 0; item < 50; ++item) EXPECT_EQ(*row_of(merge, values, item, 1), 2);
+}
+
+TEST(RowIndex, FindsWhatWasInsertedAndNothingElse) {
+  Arena measure;
+  RowIndex index;
+  index.lay_out(measure, 100);
+  Arena arena;
+  ASSERT_TRUE(arena.reserve(measure.used_bytes()).ok());
+  index.lay_out(arena, 100);
+  for (int round = 0; round < 5; ++round) {
+    index.clear();
+    for (uint32_t i = 0; i < 100; ++i) {
+      bool inserted = false;
+      ASSERT_EQ(index.find_or_insert(i * 977, &inserted), i);
+      ASSERT_TRUE(inserted);
+      ASSERT_EQ(index.find_or_insert(i * 977, &inserted), i);
+      ASSERT_FALSE(inserted);
+    }
+    bool inserted = false;
+    EXPECT_EQ(index.find_or_insert(1, &inserted), kNoSlot) << "beyond the bound";
+    EXPECT_EQ(index.find_or_insert(977, &inserted), 1u) << "what is there is still found";
+    EXPECT_EQ(index.find(976), kNoSlot);
+    EXPECT_EQ(index.find(99 * 977), 99u);
+    EXPECT_EQ(index.size(), 100u);
+  }
+}
+
+}  // namespace
+}  // namespace parallax

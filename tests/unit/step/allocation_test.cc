@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// In steady state a step allocates nothing, whatever the ids, up to rows_max. Counted by standing in
+// for malloc: what an engine asks for on this thread, in its passes and in its calls.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+
+#include "support/engine_world.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define PARALLAX_TEST_COUNTS_MALLOC 0
+#else
+#define PARALLAX_TEST_COUNTS_MALLOC 1
+#endif
+
+namespace {
+constinit thread_local bool counting = false;
+constinit thread_local uint64_t allocations = 0;
+void count() { allocations += counting ? 1 : 0; }
+}  // namespace
+
+#if PARALLAX_TEST_COUNTS_MALLOC
+// glibc's own, under the names that stay when a program defines malloc.
+extern "C" {
+void* __libc_malloc(size_t bytes);
+void* __libc_calloc(size_t items, size_t bytes);
+void* __libc_realloc(void* old, size_t bytes);
+void* __libc_memalign(size_t alignment, size_t bytes);
+
+void* malloc(size_t bytes) {
+  count();
+  return __libc_malloc(bytes);
+}
+void* calloc(size_t items, size_t bytes) {
+  count();
+  return __libc_calloc(items, bytes);
+}
+void* realloc(void* old, size_t bytes) {
+  count();
+  return __libc_realloc(old, bytes);
+}
+void* memalign(size_t alignment, size_t bytes) {
+  count();
+  return __libc_memalign(alignment, bytes);
+}
+void* aligned_alloc(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
+int posix_memalign(void** out, size_t alignment, size_t bytes) {
+  *out = memalign(alignment, bytes);
+  return *out == nullptr ? ENOMEM : 0;
+}
+}
+#endif
+
+namespace parallax::testkit {
+namespace {
+
+// Counts as long as it lives.
+class Counted {
+ public:
+  Counted() { counting = true; }
+  ~Counted() { counting = false; }
+};
+
+constexpr uint64_t kRows = 3000;
+constexpr uint64_t kRowElements = 6;
+constexpr uint64_t kRowsMax = 400;
+constexpr uint32_t kWarmUpSteps = 40;
+constexpr uint32_t kCountedSteps = 60;
+enum : uint32_t { kEmbedding, kSoftmax, kWide, kBias, kHeldDense, kHeldRows, kManyFirst };
+constexpr uint32_t kManyBiases = 20;  // a push of more slices than a request first has room for
+
+std::vector<parallax_variable_t> variables() {
+  static const std::array<std::string, kManyBiases> names = [] {
+    std::array<std::string, kManyBiases> made;
+    for (uint32_t i = 0; i < kManyBiases; ++i) made[i] = "bias" + std::to_string(i);
+    return made;
+  }();
+  std::vector<parallax_variable_t> all = {
+      sparse_variable("embedding", kRows, kRowElements, kRowsMax, PARALLAX_RULE_ADAGRAD),
+      sparse_variable("softmax", kRows, kRowElements, kRowsMax, PARALLAX_RULE_SGD),
+      dense_variable("wide", 30, 900, PARALLAX_RULE_ADAGRAD),
+      dense_variable("bias", 9, 1, PARALLAX_RULE_SGD),
+      dense_variable("held_dense", 100, 7),
+      sparse_variable("held_rows", kRows, kRowElements, kRowsMax)};
+  for (const std::string& name : names) {
+    all.push_back(dense_variable(name.c_str(), 5, 1, PARALLAX_RULE_SGD));
+  }
+  return all;
+}
+
+// One rank's buffers, made once.
+struct RankBuffers {
+  std::array<std::vector<int64_t>, 5> ids;
+  std::array<std::vector<float>, 5> rows;
+  std::vector<float> dense = std::vector<float>(27000, 0.5f);
+  std::vector<float> pulled = std::vector<float>(27000);
+  std::vector<float> held = std::vector<float>(700, 0.25f);
+  std::array<Request*, 8> requests = {};
+  size_t request_count = 0;
+  RankBuffers() {
+    for (auto& each : ids) each.reserve(kRowsMax);
+    for (auto& each : rows) each.resize(kRowsMax * kRowElements, 1.0f);
+  }
+};
+
+class SteadyState {
+ public:
+  SteadyState(parallax_plan_mode_t mode, bool deterministic)
+      : world_({.hosts = {0, 0, 1, 1},
+                .plan_mode = mode,
+                .plan_after_steps = 4,
+                .deterministic = deterministic,
+                .seed = 17}),
+        buffers_(world_.size()) {
+    for (const Status& status : world_.commit(variables())) EXPECT_TRUE(status.ok());
+  }
+
+  // Ids of every count: none, all that rows_max allows, anything between.
+  void draw(RankBuffers* mine, bool full) {
+    SeededRandom& random = world_.random();
+    for (auto& ids : mine->ids) {
+      uint64_t count = random.chance(10) ? 0 : random.below(kRowsMax + 1);
+      if (full || random.chance(10)) count = kRowsMax;
+      const uint64_t rows = random.chance(20) ? 10 : kRows;  // few: nearly all are duplicates
+      ids.clear();
+      for (uint64_t i = 0; i < count; ++i) {
+        ids.push_back(static_cast<int64_t>(full ? (i * 7 + random.below(7)) % kRows
+                                                : random.below(rows)));
+      }
+    }
+  }
+
+  void post(uint32_t rank) {
+    RankBuffers& mine = buffers_[rank];
+    Engine& engine = world_.engine(rank);
+    mine.request_count = 0;
+    uint64_t step = 0;
+    const auto next = [&mine] { return &mine.requests[mine.request_count++]; };
+    const parallax_slice_t first_pull[] = {
+        rows_slice(kEmbedding, mine.ids[0], mine.rows[0].data()),
+        dense_slice(kWide, mine.pulled.data())};
+    const parallax_slice_t second_pull[] = {
+        rows_slice(kSoftmax, mine.ids[1], mine.rows[1].data())};
+    std::array<parallax_slice_t, 4 + kManyBiases> push = {
+        rows_slice(kEmbedding, mine.ids[2], mine.rows[2].data()),
+        rows_slice(kSoftmax, mine.ids[3], mine.rows[3].data()),
+        dense_slice(kWide, mine.dense.data()), dense_slice(kBias, mine.dense.data())};
+    for (uint32_t i = 0; i < kManyBiases; ++i) {
+      push[4 + i] = dense_slice(kManyFirst + i, mine.dense.data());
+    }
+    const parallax_slice_t reduce[] = {dense_slice(kHeldDense, mine.held.data()),
+                                       rows_slice(kHeldRows, mine.ids[4], mine.rows[4].data())};
+    parallax_step_end_options_t end = {};
+    end.size = sizeof end;
+    end.learning_rate = 0.01f;
+    end.clip_norm = 3;
+    const Counted counted;
+    bool ok = engine.step_begin(&step).ok();
+    ok = ok && engine.pull(step, first_pull, next()).ok();
+    ok = ok && engine.pull(step, second_pull, next()).ok();
+    ok = ok && engine.push(step, push, next()).ok();
+    ok = ok && engine.reduce(step, reduce, next()).ok();
+    ok = ok && engine.step_end(step, end, next()).ok();
+    engine.kick();
+    EXPECT_TRUE(ok);
+  }
+
+  // One step of all ranks; what the engines allocated in it.
+  uint64_t step(bool full) {
+    allocations = 0;
+    for (RankBuffers& mine : buffers_) draw(&mine, full);
+    for (uint32_t rank = 0; rank < world_.size(); ++rank) post(rank);
+    for (uint32_t rank = 0; rank < world_.size(); ++rank) {
+      RankBuffers& mine = buffers_[rank];
+      for (size_t i = 0; i < mine.request_count; ++i) {
+        for (int pass = 0; pass < 10000 && !mine.requests[i]->done(); ++pass) {
+          for (uint32_t each = 0; each < world_.size(); ++each) {
+            const Counted counted;
+            world_.engine(each).run();
+          }
+        }
+        EXPECT_TRUE(mine.requests[i]->done() && mine.requests[i]->status.ok());
+        const Counted counted;
+        EXPECT_TRUE(world_.engine(rank).release(mine.requests[i]).ok());
+      }
+    }
+    return allocations;
+  }
+
+  Engine& engine(uint32_t rank) { return world_.engine(rank); }
+
+ private:
+  EngineWorld world_;
+  std::vector<RankBuffers> buffers_;
+};
+
+class Allocation : public testing::TestWithParam<std::tuple<parallax_plan_mode_t, bool>> {};
+
+TEST_P(Allocation, ASteadyStepAllocatesNothing) {
+  if (!PARALLAX_TEST_COUNTS_MALLOC) GTEST_SKIP() << "a sanitizer owns malloc: run the dev preset";
+  const auto [mode, deterministic] = GetParam();
+  SteadyState job(mode, deterministic);
+  uint64_t first = 0;
+  for (uint32_t i = 0; i < kWarmUpSteps; ++i) first += job.step(i % 2 == 0);
+  EXPECT_GT(first, 0u) << "the counter counts";
+  const uint64_t grown = job.engine(0).growth_count();
+  for (uint32_t i = 0; i < kCountedSteps; ++i) {
+    ASSERT_EQ(job.step(false), 0u) << "in step " << i << " after the warm-up";
+    if (HasFailure()) return;
+  }
+  EXPECT_EQ(job.engine(0).growth_count(), grown);
+}
+
+INSTANTIATE_TEST_SUITE_P(Pins, Allocation,
+                         testing::Combine(testing::Values(PARALLAX_PLAN_HYBRID, PARALLAX_PLAN_AR,
+                                                          PARALLAX_PLAN_PS),
+                                          testing::Bool()),
+                         [](const auto& info) {
+                           return mode_name(std::get<0>(info.param)) +
+                                  (std::get<1>(info.param) ? "_deterministic" : "_default");
+                         });
+
+}  // namespace
+}  // namespace parallax::testkit
