@@ -127,8 +127,8 @@ void RowFold::end(uint32_t source) {
 
 // ---- dense
 
-void DenseFold::lay_out(Arena& arena, std::span<const Range> ranges, uint32_t sources,
-                        bool ordered, bool made_dense) {
+void DenseFold::lay_out(Arena& arena, std::span<const Range> ranges, uint32_t sources, bool ordered,
+                        bool made_dense) {
   made_dense_ = made_dense;
   ranges_.assign(ranges.begin(), ranges.end());
   offsets_.clear();
@@ -213,8 +213,7 @@ void DenseFold::end(uint32_t source) {
   if (!complete() || !contributed_) return;
   for (size_t block = 0; block < touched_.size(); ++block) {
     if (touched_[block] == 0) {
-      std::fill_n(&values_[block * kBlockElements], kBlockElements,
-                  made_dense_ ? kNoRow : 0.0f);
+      std::fill_n(&values_[block * kBlockElements], kBlockElements, made_dense_ ? kNoRow : 0.0f);
     }
   }
 }

@@ -3,6 +3,7 @@
 #include "base/compute.h"
 
 #include "base/float_environment.h"
+#include "base/threads.h"
 
 namespace parallax {
 
@@ -23,9 +24,12 @@ ComputeJob* take(ComputeJob*& head, ComputeJob*& tail) {
 
 }  // namespace
 
-ThreadCompute::ThreadCompute(unsigned threads, std::function<void()> wake)
-    : wake_(std::move(wake)) {
-  for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+Status ThreadCompute::start(unsigned threads) {
+  threads_.resize(threads);
+  for (std::thread& thread : threads_) {
+    PARALLAX_RETURN_IF_ERROR(start_thread(&thread, [this] { work(); }));
+  }
+  return {};
 }
 
 ThreadCompute::~ThreadCompute() {
@@ -34,7 +38,9 @@ ThreadCompute::~ThreadCompute() {
     stopping_ = true;
   }
   queued_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
+  for (std::thread& thread : threads_) {
+    if (thread.joinable()) thread.join();
+  }
 }
 
 void ThreadCompute::submit(ComputeJob& job) {

@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/status.h"
+
 namespace parallax {
 
 // A unit of work, embedded in the state machine that needs it; reused, never allocated in a step.
@@ -58,7 +60,9 @@ class InlineCompute final : public Compute {
 class ThreadCompute final : public Compute {
  public:
   // `wake` is called from pool threads after a job is done, to wake the engine's owner.
-  ThreadCompute(unsigned threads, std::function<void()> wake);
+  explicit ThreadCompute(std::function<void()> wake) : wake_(std::move(wake)) {}
+  // Once. LIMIT, with the threads there are kept.
+  Status start(unsigned threads);
   ~ThreadCompute() override;  // waits for jobs under way; those queued are dropped
   void submit(ComputeJob& job) override;
   ComputeJob* take_done() override;

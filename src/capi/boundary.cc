@@ -26,13 +26,18 @@ parallax_status_t report_status(const Status& status) noexcept {
 
 parallax_status_t report_exception(const char* call) noexcept {
   try {
-    throw;
-  } catch (const std::bad_alloc&) {
-    return report_status(limit(std::string(call) + ": out of memory"));
-  } catch (const std::exception& error) {
-    return report_status(internal(std::string(call) + ": " + error.what()));
-  } catch (...) {
-    return report_status(internal(std::string(call) + ": unknown exception"));
+    try {
+      throw;
+    } catch (const std::bad_alloc&) {
+      return report_status(limit(std::string(call) + ": out of memory"));
+    } catch (const std::exception& error) {
+      return report_status(internal(std::string(call) + ": " + error.what()));
+    } catch (...) {
+      return report_status(internal(std::string(call) + ": unknown exception"));
+    }
+  } catch (...) {  // no memory even for the sentence
+    last_error().clear();
+    return PARALLAX_LIMIT;
   }
 }
 

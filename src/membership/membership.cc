@@ -64,8 +64,8 @@ int64_t Membership::earliest_ns() const {
   int64_t next_ns = kNever;
   for (const auto& [rank, watch] : watches_) {
     if (watch.dismissed) continue;
-    next_ns = std::min({next_ns, watch.heard_ns + lease_ns_,
-                        watch.sent_ns + lease_ns_ / kHeartbeatsPerLease});
+    next_ns = std::min(
+        {next_ns, watch.heard_ns + lease_ns_, watch.sent_ns + lease_ns_ / kHeartbeatsPerLease});
   }
   return next_ns;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Membership: who is alive. Every rank watches a few others (watch_neighbours) by leases of our own,
-// since a transport sees neither a stopped process nor a silent partition: any message renews the
-// lease, and where none is due a heartbeat is. It watches whom it has ever talked to as well: a
+// Membership: who is alive. Every rank watches a few others (watch_neighbours) by leases of our
+// own, since a transport sees neither a stopped process nor a silent partition: any message renews
+// the lease, and where none is due a heartbeat is. It watches whom it has ever talked to as well: a
 // single silent link holds up a step as surely as a dead rank. The first loss ends the epoch; the
 // sentence that names it is flooded to all watched, so that every rank names the same culprit, and
 // none takes one that leaves because of it for another.

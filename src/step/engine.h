@@ -335,7 +335,6 @@ class Engine final : private Receiver, private OutboxObserver {
   std::vector<Request*> active_;  // pushes and reduces, barriers, broadcasts: in order of calls
   std::vector<Request*> pulls_;   // in order of calls; the first is under way
   std::vector<PullSlice> sharded_slices_;
-  std::vector<std::pair<int64_t, uint64_t>> union_rows_;  // of a reduce: id, row among its values
   std::vector<std::pair<int64_t, uint64_t>> sorted_rows_;
   uint32_t outstanding_requests_ = 0;
 

@@ -30,7 +30,7 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 Status Engine::register_variable(const parallax_variable_t& description, uint32_t* id) {
   if (!failure_.ok()) return failure_;
   if (phase_ != Phase::kOpen) {
-    return bad_state("register: the job is committed; register every variable before commit");
+    return bad_state("register: commit was called; register every variable before it");
   }
   if (variables_.size() == PARALLAX_VARIABLES_MAX) {
     return limit("register: a job holds at most " + std::to_string(PARALLAX_VARIABLES_MAX) +
@@ -136,7 +136,8 @@ Status Engine::check_memory() const {
 
 Status Engine::commit(Request** request) {
   if (!failure_.ok()) return failure_;
-  if (phase_ != Phase::kOpen) return bad_state("commit: the job is committed already");
+  if (phase_ != Phase::kOpen)
+    return bad_state("commit: it was called already; a job is committed once");
   PARALLAX_RETURN_IF_ERROR(new_request(RequestKind::kCommit, 0, request));
   const Status built = build_runtimes();
   phase_ = Phase::kCommitting;

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <iomanip>
+#include <limits>
+#include <sstream>
 
 #include "base/check.h"
 #include "step/engine.h"
@@ -225,9 +228,11 @@ void Engine::finish_step(Step& step) {
     return;
   }
   const auto said = [](const StepScalars& scalars) {
-    return "rank " + std::to_string(scalars.rank) + " has learning_rate " +
-           std::to_string(std::bit_cast<float>(scalars.learning_rate_bits)) + " and clip_norm " +
-           std::to_string(std::bit_cast<float>(scalars.clip_norm_bits));
+    std::ostringstream text;  // all digits that tell floats apart
+    text << std::setprecision(std::numeric_limits<float>::max_digits10) << "rank " << scalars.rank
+         << " has learning_rate " << std::bit_cast<float>(scalars.learning_rate_bits)
+         << " and clip_norm " << std::bit_cast<float>(scalars.clip_norm_bits);
+    return text.str();
   };
   finish_request(&end, {PARALLAX_MISMATCH, "step_end: step " + std::to_string(step.step) +
                                                " was discarded: " + said(decision.first) + ", " +

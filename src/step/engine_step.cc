@@ -41,6 +41,8 @@ Status Engine::release(Request* request) {
   if (!request->done()) {
     return bad_state("release: the request is pending; wait for it, or cancel it and wait");
   }
+  if (request->free) return bad_state("release: the request was released already");
+  request->free = true;
   --outstanding_requests_;
   free_requests_.push_back(request);
   return {};
@@ -51,6 +53,10 @@ Status Engine::release(Request* request) {
 Status Engine::check_running(const char* call) const {
   if (!failure_.ok()) return failure_;
   if (phase_ == Phase::kRunning) return {};
+  if (phase_ == Phase::kCommitting) {
+    return bad_state(std::string(call) +
+                     ": a commit is under way, or timed out; in that case close the job");
+  }
   return bad_state(std::string(call) + (phase_ == Phase::kClosing || phase_ == Phase::kClosed
                                             ? ": the job is closing"
                                             : ": the job is not committed; call commit first"));
@@ -382,7 +388,12 @@ void Engine::copy_rows(const Runtime& runtime, const ReducedGradient& whole, Row
   std::vector<std::pair<int64_t, uint64_t>>& rows = sorted_rows_;  // id, row of whole.values
   rows.clear();
   const uint64_t count = whole.rows ? whole.row_count : runtime.variable->rows;
-  rows.reserve(count);
+  // At once for any step, so that steps of other unions allocate nothing.
+  const uint64_t rows_max =
+      std::min(runtime.variable->rows, runtime.variable->rows_max * columns_.world());
+  rows.reserve(rows_max);
+  out->ids.reserve(rows_max);
+  out->values.reserve(rows_max * width);
   for (uint64_t i = 0; i < count; ++i) {
     if (!whole.rows && is_no_row(whole.values + i * width)) continue;
     const uint32_t position = whole.rows ? whole.positions[i] : static_cast<uint32_t>(i);

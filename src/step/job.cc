@@ -256,8 +256,9 @@ Status Job::connect(Endpoint mine, bool one_machine, int64_t deadline_ns) {
 Status Job::start_engine() {
   progress_ = std::make_unique<Progress>(*transport_, clock_);
   if (options_.compute_threads > 0) {
-    compute_ =
-        std::make_unique<ThreadCompute>(options_.compute_threads, [this] { progress_->wake(); });
+    auto pool = std::make_unique<ThreadCompute>([this] { progress_->wake(); });
+    PARALLAX_RETURN_IF_ERROR(pool->start(options_.compute_threads));
+    compute_ = std::move(pool);
   } else {
     compute_ = std::make_unique<InlineCompute>();
   }

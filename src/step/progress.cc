@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/threads.h"
+
 namespace parallax {
 
 namespace {
@@ -43,8 +45,8 @@ Status Progress::start(Engine& engine, bool manual) {
     return limit(std::string("cannot open the descriptors to wait on: ") + std::strerror(errno) +
                  "; raise ulimit -n");
   }
-  if (!manual) thread_ = std::thread([this] { thread_main(); });
-  return {};
+  if (manual) return {};
+  return start_thread(&thread_, [this] { thread_main(); });
 }
 
 Progress::~Progress() {
@@ -74,7 +76,7 @@ void Progress::thread_main() {
     }
     int idle_passes = 0;
     while (!stopping_ && idle_passes < kIdlePasses) idle_passes = pass() ? 0 : idle_passes + 1;
-    if (!stopping_) block(kNever);
+    if (!stopping_) block(kNever, {});
   }
 }
 
@@ -85,10 +87,13 @@ bool Progress::pass() {
 }
 
 // Arms the transport and sleeps until it has something, wake() is called, or a timer is due.
-void Progress::block(int64_t deadline_ns) {
+void Progress::block(int64_t deadline_ns, std::span<Request* const> requests) {
   {
     const std::lock_guard baton(baton_);
+    // Completions hold the baton: one before this look is seen here, a later one wakes us.
+    if (!requests.empty() && all_done(requests)) return;
     if (!transport_.arm()) return;
+    if (!requests.empty()) driver_blocked_ = true;
     deadline_ns = std::min(deadline_ns, engine_->next_deadline_ns());
     ++blocked_;
   }
@@ -98,6 +103,7 @@ void Progress::block(int64_t deadline_ns) {
   epoll_event events[2];
   const int count = epoll_wait(epoll_fd_, events, 2, timeout_ms);
   --blocked_;
+  if (!requests.empty()) driver_blocked_ = false;
   for (int i = 0; i < count; ++i) {
     if (events[i].data.fd != wake_fd_) continue;
     uint64_t ignored;
@@ -120,7 +126,6 @@ void Progress::drive_once() {
 }
 
 void Progress::on_completed() {
-  ++completions_seen_;
   const int fd = completion_fd_;
   if (fd >= 0) {
     const uint64_t one = 1;
@@ -128,6 +133,7 @@ void Progress::on_completed() {
   }
   const std::lock_guard lock(waiters_mutex_);
   ++completions_;
+  if (driver_blocked_) wake();
   if (waiters_ > 1) waiters_changed_.notify_all();
 }
 
@@ -161,7 +167,7 @@ bool Progress::wait(std::span<Request* const> requests, int64_t deadline_ns) {
     while (!(done = all_done(requests)) && clock_.now_ns() < deadline_ns) {
       idle_passes = pass() ? 0 : idle_passes + 1;
       if (idle_passes < kIdlePasses || all_done(requests)) continue;
-      block(deadline_ns);
+      block(deadline_ns, requests);
       idle_passes = 0;
     }
     lock.lock();

@@ -43,13 +43,11 @@ class Progress {
     {
       const std::lock_guard baton(baton_);
       const FloatEnvironment environment;
-      const uint64_t completions = completions_seen_;
       status = body(*engine_);
       engine_->kick();
-      unfinished = !engine_->flushed() || completions_seen_ != completions;
+      unfinished = !engine_->flushed();
     }
-    // What credits held back needs the engine's next pass, and a waiter asleep may be the one whose
-    // request is complete now.
+    // What credits held back needs the engine's next pass.
     if (unfinished) wake_blocked();
     return status;
   }
@@ -83,18 +81,18 @@ class Progress {
  private:
   void thread_main();
   bool pass();
-  void block(int64_t deadline_ns);
+  void block(int64_t deadline_ns, std::span<Request* const> requests);
   void wake_blocked();
 
   Transport& transport_;
   const Clock& clock_;
   Engine* engine_ = nullptr;
   mutable std::mutex baton_;
-  uint64_t completions_seen_ = 0;  // guarded by the baton
   int epoll_fd_ = -1;
   int wake_fd_ = -1;
   std::atomic<int> completion_fd_{-1};
-  std::atomic<int> blocked_{0};  // threads in the kernel, to be woken
+  std::atomic<int> blocked_{0};              // threads in the kernel, to be woken
+  std::atomic<bool> driver_blocked_{false};  // a waiter sleeps in the kernel
   std::atomic<bool> stopping_{false};
 
   std::mutex waiters_mutex_;  // taken after the baton, never before

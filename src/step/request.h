@@ -52,6 +52,7 @@ struct Request {
   uint64_t bytes = 0;
   // The C ABI's: the job it belongs to, and whether a thread waits for it.
   void* owner = nullptr;
+  bool free = true;  // in the pool; guarded by the baton
   std::atomic<bool> waited{false};
 
   bool done() const { return done_.load(std::memory_order_acquire); }
@@ -65,6 +66,7 @@ struct Request {
     status = Status();
     started = false;
     pending = 0;
+    free = false;
     slices.clear();
     slice_done.clear();
     info = {};

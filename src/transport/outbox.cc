@@ -60,10 +60,12 @@ void Outbox::release(Stream* stream) {
 }
 
 Outbox::Peer& Outbox::peer(uint32_t rank) {
-  std::unique_ptr<Peer>& slot = peers_[rank];
-  if (slot == nullptr) {
-    slot = std::make_unique<Peer>();
-    slot->rank = rank;
+  const auto found = peers_.find(rank);
+  if (found != peers_.end()) return *found->second;
+  auto made = std::make_unique<Peer>();  // before its place: a failure leaves no hole
+  made->rank = rank;
+  std::unique_ptr<Peer>& slot = peers_[rank] = std::move(made);
+  {
     ready_.reserve(peers_.size());
     ready_next_.reserve(peers_.size());
   }

@@ -5,6 +5,9 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <iomanip>
+#include <limits>
+#include <sstream>
 
 namespace parallax {
 
@@ -89,7 +92,16 @@ uint64_t mix(uint64_t z) {
 struct Field {
   const char* name;
   uint64_t value;
+  bool is_float = false;
 };
+
+std::string text_of(const Field& field, uint64_t value) {
+  if (!field.is_float) return std::to_string(value);
+  std::ostringstream text;
+  text << std::setprecision(std::numeric_limits<float>::max_digits10)
+       << std::bit_cast<float>(static_cast<uint32_t>(value));
+  return text.str();
+}
 
 std::vector<Field> fields_of(const Variable& variable) {
   const auto bits = [](float value) { return uint64_t{std::bit_cast<uint32_t>(value)}; };
@@ -100,11 +112,11 @@ std::vector<Field> fields_of(const Variable& variable) {
           {"rule", variable.rule},
           {"rows_max", variable.rows_max},
           {"init", variable.init},
-          {"init_low", bits(variable.init_low)},
-          {"init_high", bits(variable.init_high)},
+          {"init_low", bits(variable.init_low), true},
+          {"init_high", bits(variable.init_high), true},
           {"init_seed", variable.init_seed},
-          {"epsilon", bits(variable.epsilon)},
-          {"initial_accumulator_value", bits(variable.initial_accumulator_value)}};
+          {"epsilon", bits(variable.epsilon), true},
+          {"initial_accumulator_value", bits(variable.initial_accumulator_value), true}};
 }
 
 void append_number(std::string* out, uint64_t value) {
@@ -184,7 +196,7 @@ std::string compare_registries(const std::string& root_encoding, std::span<const
       if (!take_number(&in, &theirs)) return me + " cannot read the registry of rank 0";
       if (theirs != field.value) {
         return "variable '" + name + "', field " + field.name + ": rank 0 has " +
-               std::to_string(theirs) + ", " + me + " has " + std::to_string(field.value);
+               text_of(field, theirs) + ", " + me + " has " + text_of(field, field.value);
       }
     }
   }

@@ -9,9 +9,9 @@
 namespace parallax::simtest {
 namespace {
 
-constexpr double kUnit = 0x1p-24;        // rounding of one float operation
-constexpr uint64_t kRunElements = 256;   // a run of the norm's sum
-__extension__ typedef __float128 Wide;   // sums of doubles that do not round where it matters
+constexpr double kUnit = 0x1p-24;       // rounding of one float operation
+constexpr uint64_t kRunElements = 256;  // a run of the norm's sum
+__extension__ typedef __float128 Wide;  // sums of doubles that do not round where it matters
 
 uint64_t mix(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
@@ -21,8 +21,7 @@ uint64_t mix(uint64_t z) {
 
 float initial(const parallax_variable_t& variable, uint64_t row, uint64_t column) {
   if (variable.init == PARALLAX_INIT_CONSTANT) return variable.init_low;
-  const uint64_t bits =
-      mix(mix(variable.init_seed + 0x9e3779b97f4a7c15 * (row + 1)) + column);
+  const uint64_t bits = mix(mix(variable.init_seed + 0x9e3779b97f4a7c15 * (row + 1)) + column);
   const float unit = static_cast<float>(bits >> 40) * 0x1p-24f;
   return variable.init_low + (variable.init_high - variable.init_low) * unit;
 }
@@ -207,10 +206,10 @@ const std::vector<Oracle::Values>& Oracle::values_after(uint64_t step) {
 std::string Oracle::compare(const float* got, const float* want, const double* bound,
                             uint64_t count, const std::string& what) const {
   for (uint64_t i = 0; i < count; ++i) {
-    const bool right = scenario_.bitwise()
-                           ? std::memcmp(&got[i], &want[i], sizeof(float)) == 0
-                           : std::fabs(static_cast<double>(got[i]) - static_cast<double>(want[i])) <=
-                                 bound[i];
+    const bool right =
+        scenario_.bitwise()
+            ? std::memcmp(&got[i], &want[i], sizeof(float)) == 0
+            : std::fabs(static_cast<double>(got[i]) - static_cast<double>(want[i])) <= bound[i];
     if (right) continue;
     char text[160];
     std::snprintf(text, sizeof text, " element %llu is %.9g (%a), should be %.9g (%a)",
@@ -228,10 +227,10 @@ std::string Oracle::check_rows(uint64_t step, uint32_t variable, const std::vect
   const uint64_t width = scenario_.variables[variable].row_elements;
   for (size_t i = 0; i < ids.size(); ++i) {
     const uint64_t at = static_cast<uint64_t>(ids[i]) * width;
-    const std::string wrong = compare(values + i * width, &mine.value[at], &mine.bound[at], width,
-                                      "value after step " + std::to_string(step) + " of " +
-                                          scenario_.names[variable] + " row " +
-                                          std::to_string(ids[i]));
+    const std::string wrong =
+        compare(values + i * width, &mine.value[at], &mine.bound[at], width,
+                "value after step " + std::to_string(step) + " of " + scenario_.names[variable] +
+                    " row " + std::to_string(ids[i]));
     if (!wrong.empty()) return wrong;
   }
   return "";

@@ -14,7 +14,8 @@ constexpr int64_t kMillisecond = 1000 * kMicrosecond;
 
 void draw_hosts(SeededRandom& random, Scenario* scenario) {
   const uint32_t world = scenario->world;
-  const auto hosts = static_cast<uint32_t>(random.between(1, std::min(world, world > 12 ? 16u : 6u)));
+  const auto hosts =
+      static_cast<uint32_t>(random.between(1, std::min(world, world > 12 ? 16u : 6u)));
   const bool even = random.chance(50);
   const bool scattered = random.chance(25);
   std::vector<std::string> names(world);
@@ -112,16 +113,16 @@ Scenario make_scenario(uint64_t seed, const ScenarioLimits& limits) {
   Scenario scenario;
   scenario.seed = seed;
   SeededRandom random = SeededRandom(seed).fork(77);
-  scenario.world = static_cast<uint32_t>(
-      random.chance(20)  ? random.between(1, 3)
-      : random.chance(5) ? random.between(2, limits.large_world_max)
-                         : random.between(2, limits.world_max));
+  scenario.world =
+      static_cast<uint32_t>(random.chance(20)  ? random.between(1, 3)
+                            : random.chance(5) ? random.between(2, limits.large_world_max)
+                                               : random.between(2, limits.world_max));
   draw_hosts(random, &scenario);
   draw_machine(random, &scenario);
   scenario.plan_mode = static_cast<parallax_plan_mode_t>(random.below(4));
   scenario.plan_after_steps = static_cast<uint32_t>(random.between(1, 4));
   scenario.deterministic = random.chance(50);
-  scenario.numbers = random.chance(50)       ? Numbers::kExact
+  scenario.numbers = random.chance(50)        ? Numbers::kExact
                      : scenario.deterministic ? Numbers::kAny
                                               : Numbers::kPositive;
   scenario.steps = static_cast<uint32_t>(random.between(1, 8));
@@ -164,15 +165,16 @@ Contribution Scenario::contribution(uint64_t step, uint32_t rank, uint32_t varia
   Contribution contribution;
   if (step > steps || this->step(step).absent[rank]) return contribution;
   SeededRandom random = this->random(2, step, uint64_t{rank} * 1000 + variable);
-  // Where reduces are waited for in the step, all ranks must give them: two ranks that each wait for
-  // what the other will not give are their programs' mistake.
+  // Where reduces are waited for in the step, all ranks must give them: two ranks that each wait
+  // for what the other will not give are their programs' mistake.
   contribution.given = random.chance(85) || (waits_in_step && !managed(variable));
   if (!contribution.given) return contribution;
   const parallax_variable_t& shape = variables[variable];
   uint64_t count = shape.rows;
   if (ids(variable)) {
-    count = random.chance(10) ? 0 : random.chance(20) ? shape.rows_max
-                                                      : random.below(shape.rows_max + 1);
+    count = random.chance(10)   ? 0
+            : random.chance(20) ? shape.rows_max
+                                : random.below(shape.rows_max + 1);
     for (uint64_t i = 0; i < count; ++i) contribution.ids.push_back(draw_row(random, shape.rows));
   }
   const bool zeros = random.chance(5);
@@ -244,8 +246,8 @@ std::string Scenario::describe() const {
     text += (rank > 0 ? "," : "") + std::to_string(hosts.host_of[rank]);
   }
   text += std::string("] plan=") + modes[plan_mode] + " after=" + std::to_string(plan_after_steps) +
-          (deterministic ? " deterministic" : "") + " numbers=" +
-          draws[static_cast<size_t>(numbers)] + " steps=" + std::to_string(steps) +
+          (deterministic ? " deterministic" : "") +
+          " numbers=" + draws[static_cast<size_t>(numbers)] + " steps=" + std::to_string(steps) +
           (pipelined ? " pipelined" : "") + (waits_in_step ? " waits" : "") +
           (late_jobs ? " late_jobs" : "") +
           " message_bytes_max=" + std::to_string(sim.message_bytes_max) +
@@ -255,8 +257,7 @@ std::string Scenario::describe() const {
     const char* rules[] = {"held", "sgd", "adagrad"};
     text += (i > 0 ? ", " : "") + names[i] + ":" + std::to_string(v.rows) + "x" +
             std::to_string(v.row_elements) + " " + rules[v.rule] +
-            " reduction=" + std::to_string(v.reduction) +
-            " rows_max=" + std::to_string(v.rows_max);
+            " reduction=" + std::to_string(v.reduction) + " rows_max=" + std::to_string(v.rows_max);
   }
   text += "]";
   if (abort_rank != UINT32_MAX) text += " abort by " + std::to_string(abort_rank);

@@ -57,10 +57,10 @@ struct Scenario {
   bool waits_in_step = false;  // reduces are waited for before step_end
   bool late_jobs = false;      // merges and updates take a while, and run at its end
   int64_t lease_ns = 0;
-  int64_t think_ns_max = 0;    // between calls
+  int64_t think_ns_max = 0;  // between calls
   uint32_t abort_rank = UINT32_MAX;
   uint32_t cancel_rank = UINT32_MAX;
-  uint64_t end_step = 0;       // of the abort or cancel
+  uint64_t end_step = 0;                // of the abort or cancel
   uint32_t mismatch_rank = UINT32_MAX;  // registers another shape
   SimOptions sim;
 
@@ -90,7 +90,7 @@ struct Scenario {
 struct ScenarioLimits {
   uint32_t world_max = 12;
   uint32_t large_world_max = 48;  // now and then
-  uint64_t elements_max = 6000;  // of a variable
+  uint64_t elements_max = 6000;   // of a variable
 };
 
 Scenario make_scenario(uint64_t seed, const ScenarioLimits& limits);

@@ -23,7 +23,8 @@ constexpr uint64_t kRacedOneIn = 200;  // of failed ranks, at most; see SimJob::
 
 void print_story(uint64_t seed, const SimVerdict& verdict) {
   std::printf("seed %" PRIu64 ": %s\n", seed, verdict.description.c_str());
-  std::printf("  %" PRIu64 " events, %" PRIu64 " messages, %.3f ms, %u ranks finished, %u failed, "
+  std::printf("  %" PRIu64 " events, %" PRIu64
+              " messages, %.3f ms, %u ranks finished, %u failed, "
               "trace %016" PRIx64 "\n",
               verdict.events, verdict.messages, static_cast<double>(verdict.end_ns) / 1e6,
               verdict.finished_ranks, verdict.failed_ranks, verdict.trace_hash);
@@ -61,7 +62,8 @@ Totals run_seeds(uint64_t first, uint64_t end) {
       if (verdict.errors.empty() || ++totals.failures > kFailuresShown) continue;
       print_story(seed, verdict);
       std::printf("  replay: PARALLAX_SIM_SEED=%" PRIu64
-                  " parallax_sim_tests --gtest_filter=Seeds.one\n", seed);
+                  " parallax_sim_tests --gtest_filter=Seeds.one\n",
+                  seed);
     }
   };
   std::vector<std::thread> threads;

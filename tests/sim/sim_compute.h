@@ -26,7 +26,8 @@ class SimCompute final : public Compute {
       queue_.push_back({&job, world_.now_ns()});
       return;
     }
-    const double cost_ns = static_cast<double>(job.cost_bytes) * world_.options().compute_ns_per_byte;
+    const double cost_ns =
+        static_cast<double>(job.cost_bytes) * world_.options().compute_ns_per_byte;
     free_ns_ = std::max(free_ns_, world_.now_ns()) + static_cast<int64_t>(cost_ns) +
                random_.between(0, kLateNsMax);
     queue_.push_back({&job, free_ns_});

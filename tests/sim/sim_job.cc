@@ -8,7 +8,7 @@ namespace parallax::simtest {
 namespace {
 
 constexpr int64_t kMillisecond = kNanosecondsPerMillisecond;
-constexpr int64_t kHangLeases = 30;        // virtual time after which a job that still runs hangs
+constexpr int64_t kHangLeases = 30;  // virtual time after which a job that still runs hangs
 constexpr int64_t kPlayNs = 400 * kMillisecond;  // more than any scenario takes undisturbed
 constexpr uint64_t kEventsMax = 30'000'000;
 constexpr size_t kErrorsMax = 16;
@@ -129,8 +129,8 @@ bool SimJob::names_culprit(uint32_t of, const std::string& message) const {
   return false;
 }
 
-// A rank that ends by its own will (an abort, a refused commit) tells all it ever talked to; but who
-// makes its first contact just then finds it gone before the news arrive by another way.
+// A rank that ends by its own will (an abort, a refused commit) tells all it ever talked to; but
+// who makes its first contact just then finds it gone before the news arrive by another way.
 bool SimJob::raced(const Status& failure) const {
   const bool ended_by_rank = scenario_.abort_rank != UINT32_MAX ||
                              scenario_.cancel_rank != UINT32_MAX ||
@@ -175,8 +175,8 @@ void SimJob::judge_time(uint32_t rank) {
   if (failed_ns <= deadline_ns() || verdict_.errors.size() >= kErrorsMax) return;
   verdict_.errors.push_back("rank " + std::to_string(rank) + " was told only at " +
                             std::to_string(failed_ns / kMillisecond) + " ms, due by " +
-                            std::to_string(deadline_ns() / kMillisecond) + " ms: " +
-                            ranks_[rank]->failure().message());
+                            std::to_string(deadline_ns() / kMillisecond) +
+                            " ms: " + ranks_[rank]->failure().message());
 }
 
 void SimJob::judge_steps() {

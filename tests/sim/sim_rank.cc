@@ -69,8 +69,9 @@ std::string SimRank::describe() const {
                      std::to_string(script_.size());
   if (!failure_.ok()) text += ", failed: " + failure_.message();
   if (next_ < script_.size()) {
-    const char* acts[] = {"think",   "commit",    "begin", "pull",   "push",      "reduce",  "end",
-                          "barrier", "broadcast", "abort", "cancel", "wait_kind", "wait_all", "close"};
+    const char* acts[] = {"think",  "commit",    "begin",    "pull",      "push",
+                          "reduce", "end",       "barrier",  "broadcast", "abort",
+                          "cancel", "wait_kind", "wait_all", "close"};
     text += std::string(" (") + acts[static_cast<size_t>(script_[next_].act)] + " step " +
             std::to_string(script_[next_].step) + " kind " +
             std::to_string(static_cast<int>(script_[next_].what)) + ")";
@@ -419,10 +420,9 @@ void SimRank::check_pull(const Call& call) {
   for (size_t i = 0; i < call.slices.size(); ++i) {
     const uint32_t variable = call.slices[i].variable;
     const float* values = call.values[i].data();
-    const std::string wrong =
-        scenario_.ids(variable)
-            ? oracle_.check_rows(call.step - 1, variable, call.ids[i], values)
-            : oracle_.check_dense(call.step - 1, variable, values);
+    const std::string wrong = scenario_.ids(variable)
+                                  ? oracle_.check_rows(call.step - 1, variable, call.ids[i], values)
+                                  : oracle_.check_dense(call.step - 1, variable, values);
     if (!wrong.empty()) error("pull of step " + std::to_string(call.step) + ": " + wrong);
     ++pulls_checked_;
   }
@@ -433,9 +433,8 @@ void SimRank::check_reduce(const Call& call) {
     const uint32_t variable = call.slices[i].variable;
     const RowsResult* rows = scenario_.ids(variable) ? &call.request->rows[i] : nullptr;
     const std::string wrong =
-        rows == nullptr
-            ? oracle_.check_reduced_dense(call.step, variable, call.values[i].data())
-            : oracle_.check_reduced_rows(call.step, variable, rows->ids, rows->values);
+        rows == nullptr ? oracle_.check_reduced_dense(call.step, variable, call.values[i].data())
+                        : oracle_.check_reduced_rows(call.step, variable, rows->ids, rows->values);
     if (!wrong.empty()) error(wrong);
     ++reduces_checked_;
   }

@@ -20,7 +20,7 @@
 
 namespace parallax::simtest {
 
-inline const std::vector<std::string> kPhases = {"commit",     "pull",     "push",
+inline const std::vector<std::string> kPhases = {"commit",   "pull",       "push",
                                                  "step_end", "collective", "close"};
 
 // A call of the script, or a wait for earlier ones.
@@ -28,8 +28,8 @@ enum class Act : uint8_t {
   kThink,  // for `number` ns
   kCommit,
   kBegin,
-  kPull,   // the `number`-th call of the step
-  kPush,   // the variables of `list`
+  kPull,  // the `number`-th call of the step
+  kPush,  // the variables of `list`
   kReduce,
   kEnd,
   kBarrier,
@@ -117,7 +117,7 @@ class SimRank final : public Actor {
   std::vector<Op> script_;
   size_t next_ = 0;
   int64_t resume_ns_ = kNever;  // of a think under way
-  bool posted_ = false;  // something, in this run
+  bool posted_ = false;         // something, in this run
   std::deque<Call> calls_;
   Status failure_;
   int64_t failed_ns_ = kNever;

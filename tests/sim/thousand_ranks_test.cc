@@ -59,13 +59,13 @@ TEST(ThousandRanks, train_exactly) {
   for (const std::string& error : verdict.errors) ADD_FAILURE() << error;
   EXPECT_EQ(verdict.finished_ranks, kWorld);
   EXPECT_GT(verdict.pulls_checked, kWorld);
-  std::printf("%u ranks: %llu steps ended, %llu pulls and %llu reductions checked, %llu messages, "
-              "%.3f ms of virtual time\n",
-              kWorld, static_cast<unsigned long long>(verdict.steps_ended),
-              static_cast<unsigned long long>(verdict.pulls_checked),
-              static_cast<unsigned long long>(verdict.reduces_checked),
-              static_cast<unsigned long long>(verdict.messages),
-              static_cast<double>(verdict.end_ns) / 1e6);
+  std::printf(
+      "%u ranks: %llu steps ended, %llu pulls and %llu reductions checked, %llu messages, "
+      "%.3f ms of virtual time\n",
+      kWorld, static_cast<unsigned long long>(verdict.steps_ended),
+      static_cast<unsigned long long>(verdict.pulls_checked),
+      static_cast<unsigned long long>(verdict.reduces_checked),
+      static_cast<unsigned long long>(verdict.messages), static_cast<double>(verdict.end_ns) / 1e6);
 }
 
 // Given a host among them that loses power in mid-step, expect every other rank to learn which.

@@ -24,7 +24,10 @@ SlowTransport::SlowTransport(std::unique_ptr<Transport> inner, uint32_t world,
 
 Status SlowTransport::send(uint32_t to, std::span<const Segment> segments, uint64_t token) {
   PARALLAX_CHECK(writable(to));
-  return inner_->send(to, segments, token);
+  inside_transport = true;
+  Status status = inner_->send(to, segments, token);
+  inside_transport = false;
+  return status;
 }
 
 bool SlowTransport::poll(Receiver& receiver) {
@@ -37,17 +40,24 @@ bool SlowTransport::poll(Receiver& receiver) {
   return inner_->poll(receiver);
 }
 
+void LateCompute::submit(ComputeJob& job) {
+  job.next = nullptr;
+  (tail_ == nullptr ? head_ : tail_->next) = &job;
+  tail_ = &job;
+}
+
 ComputeJob* LateCompute::take_done() {
-  if (queue_.empty() || (late_ && random_.chance(80))) return nullptr;
-  ComputeJob* job = queue_.front();
-  queue_.pop_front();
+  if (head_ == nullptr || (late_ && random_.chance(80))) return nullptr;
+  ComputeJob* job = head_;
+  head_ = job->next;
+  if (head_ == nullptr) tail_ = nullptr;
   job->run(*job);
   return job;
 }
 
 void LateCompute::drain() {
-  for (ComputeJob* job : queue_) job->run(*job);
-  queue_.clear();
+  for (; head_ != nullptr; head_ = head_->next) head_->run(*head_);
+  tail_ = nullptr;
 }
 
 EngineWorld::EngineWorld(const WorldOptions& options) : random_(options.seed) {
@@ -159,6 +169,11 @@ std::vector<Status> EngineWorld::everywhere(
 void EngineWorld::kill(uint32_t rank) {
   ranks_[rank].engine.reset();
   ranks_[rank].transport.reset();
+}
+
+Transport& EngineWorld::take_over(uint32_t rank) {
+  ranks_[rank].engine.reset();
+  return *ranks_[rank].transport;
 }
 
 parallax_variable_t dense_variable(const char* name, uint64_t rows, uint64_t row_elements,

@@ -7,7 +7,6 @@
 #define PARALLAX_TESTS_SUPPORT_ENGINE_WORLD_H_
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -31,6 +30,10 @@ class ManualClock final : public Clock {
  private:
   int64_t now_ns_ = 1'000'000'000;
 };
+
+// True on this thread while it is inside the transport beneath: what inproc's mailboxes grow by is
+// counted by inproc and tested there.
+inline constinit thread_local bool inside_transport = false;
 
 // The transport beneath, with smaller messages, and with credits that come and go by chance.
 class SlowTransport final : public Transport {
@@ -62,14 +65,15 @@ class SlowTransport final : public Transport {
 class LateCompute final : public Compute {
  public:
   LateCompute(bool late, uint64_t seed) : late_(late), random_(seed) {}
-  void submit(ComputeJob& job) override { queue_.push_back(&job); }
+  void submit(ComputeJob& job) override;
   ComputeJob* take_done() override;
   void drain() override;
 
  private:
   const bool late_;
   SeededRandom random_;
-  std::deque<ComputeJob*> queue_;
+  ComputeJob* head_ = nullptr;  // linked, since a step of the engine must allocate nothing
+  ComputeJob* tail_ = nullptr;
 };
 
 struct WorldOptions {
@@ -115,6 +119,8 @@ class EngineWorld {
 
   // The rank's process is gone.
   void kill(uint32_t rank);
+  // Its engine is gone, and the test speaks in its place.
+  Transport& take_over(uint32_t rank);
 
  private:
   struct Rank {

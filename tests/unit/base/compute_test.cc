@@ -44,7 +44,8 @@ TEST(InlineCompute, RunsAtOnceAndHandsBackInOrder) {
 
 TEST(ThreadCompute, EveryJobRunsOnceAndComesBackOnce) {
   std::atomic<int> wakes{0};
-  ThreadCompute compute(3, [&wakes] { ++wakes; });
+  ThreadCompute compute([&wakes] { ++wakes; });
+  ASSERT_TRUE(compute.start(3).ok());
   constexpr int kRounds = 200;
   std::vector<Work> works(16);
   for (Work& work : works) prepare(&work);
@@ -70,7 +71,8 @@ TEST(ThreadCompute, EveryJobRunsOnceAndComesBackOnce) {
 }
 
 TEST(ThreadCompute, DrainWaitsForWhatIsQueued) {
-  ThreadCompute compute(2, [] {});
+  ThreadCompute compute([] {});
+  ASSERT_TRUE(compute.start(2).ok());
   std::vector<Work> works(50);
   for (Work& work : works) {
     prepare(&work);
@@ -84,7 +86,8 @@ TEST(ThreadCompute, DrainWaitsForWhatIsQueued) {
 TEST(ThreadCompute, EndsWithJobsQueued) {
   std::vector<Work> works(100);
   {
-    ThreadCompute compute(1, [] {});
+    ThreadCompute compute([] {});
+    ASSERT_TRUE(compute.start(1).ok());
     for (Work& work : works) {
       prepare(&work);
       compute.submit(work.job);

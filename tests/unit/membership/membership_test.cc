@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "membership/membership.h"
+
+#include <gtest/gtest.h>
+
+namespace parallax {
+namespace {
+
+constexpr int64_t kLease = 1000;
+constexpr int64_t kBeat = kLease / Membership::kHeartbeatsPerLease;
+constexpr uint32_t kNobody = Membership::kNoNeighbour;
+
+// Passes of the engine every `every`, so that nobody is taken for held up.
+void pass_until(Membership* membership, int64_t from, int64_t to, int64_t every = 10) {
+  for (int64_t now = from; now <= to; now += every) membership->passed(now);
+}
+
+TEST(Membership, SilenceForALeaseExpires) {
+  Membership membership({3, 5}, kLease, 0);
+  pass_until(&membership, 0, 600);
+  membership.heard(5, 600);
+  pass_until(&membership, 600, kLease - 1);
+  EXPECT_EQ(membership.expired(kLease - 1), kNobody);
+  pass_until(&membership, kLease, kLease);
+  EXPECT_EQ(membership.expired(kLease), 3u) << "never heard: since the start";
+  membership.heard(3, kLease);
+  EXPECT_EQ(membership.expired(kLease), kNobody) << "any message renews it";
+  pass_until(&membership, kLease, 600 + kLease);
+  EXPECT_EQ(membership.expired(600 + kLease), 5u);
+}
+
+TEST(Membership, HeartbeatsAreDueWhereNothingWasSent) {
+  Membership membership({3, 5}, kLease, 0);
+  EXPECT_EQ(membership.heartbeat_due(kBeat - 1), kNobody);
+  membership.sent(3, kBeat - 1);
+  EXPECT_EQ(membership.heartbeat_due(kBeat), 5u);
+  membership.sent(5, kBeat);
+  EXPECT_EQ(membership.heartbeat_due(kBeat), kNobody);
+  EXPECT_EQ(membership.heartbeat_due(2 * kBeat - 1), 3u);
+}
+
+TEST(Membership, ThoseTalkedToAreWatchedToo) {
+  Membership membership({3}, kLease, 0);
+  membership.heard(3, 100);
+  membership.sent(9, 100);
+  pass_until(&membership, 0, 100 + kLease - 50);
+  membership.heard(3, 100 + kLease - 50);
+  pass_until(&membership, 100 + kLease - 50, 100 + kLease);
+  EXPECT_EQ(membership.expired(100 + kLease), 9u);
+  ASSERT_EQ(membership.watched().size(), 2u);
+  EXPECT_EQ(membership.neighbours().size(), 1u);
+}
+
+TEST(Membership, TheDismissedAreNotWatched) {
+  Membership membership({3, 5}, kLease, 0);
+  membership.dismiss(3);
+  membership.dismiss(77);  // never seen: nothing happens
+  pass_until(&membership, 0, kLease);
+  EXPECT_EQ(membership.expired(kLease), 5u);
+  membership.dismiss(5);
+  EXPECT_EQ(membership.expired(10 * kLease), kNobody);
+  EXPECT_EQ(membership.heartbeat_due(10 * kLease), kNobody);
+}
+
+// Given that this rank itself was stopped, expect its neighbours to get that time back.
+TEST(Membership, TimeInWhichWeWereStoppedIsNotTheirSilence) {
+  Membership membership({3}, kLease, 0);
+  pass_until(&membership, 0, 200);
+  membership.passed(200 + 5 * kLease);
+  EXPECT_EQ(membership.expired(200 + 5 * kLease), kNobody) << "their messages may wait unread";
+  pass_until(&membership, 200 + 5 * kLease, 6 * kLease - 1);
+  EXPECT_EQ(membership.expired(6 * kLease - 1), kNobody);
+  pass_until(&membership, 6 * kLease, 6 * kLease + 200);
+  EXPECT_EQ(membership.expired(6 * kLease + 200), 3u) << "but not for ever";
+}
+
+TEST(Membership, TheDeadlineIsNeverLate) {
+  Membership membership({3, 5}, kLease, 0);
+  EXPECT_LE(membership.next_deadline_ns(), kBeat);
+  int64_t expired_at = 0;
+  for (int64_t now = 0; now < 3 * kLease && expired_at == 0;) {
+    now = std::max(now + 1, membership.next_deadline_ns());  // the driver sleeps as long as it may
+    membership.passed(now);
+    if (now < 500) membership.heard(5, now);
+    membership.heard(3, now);
+    if (membership.expired(now) == 5) expired_at = now;
+    for (uint32_t due = membership.heartbeat_due(now); due != kNobody;
+         due = membership.heartbeat_due(now)) {
+      membership.sent(due, now);
+    }
+  }
+  EXPECT_GE(expired_at, kLease) << "heard at 250 or 499";
+  EXPECT_LE(expired_at, 500 + kLease + kBeat);
+}
+
+}  // namespace
+}  // namespace parallax

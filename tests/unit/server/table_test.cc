@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tables: initial values wherever a row lies, the two rules, and moving between placements both ways.
+#include "server/table.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "transport/sim/seeded_random.h"
+
+namespace parallax {
+namespace {
+
+Variable variable_of(uint64_t rows, uint64_t width, bool ids, uint32_t rule) {
+  Variable variable;
+  variable.name = "v";
+  variable.rows = rows;
+  variable.row_elements = width;
+  variable.rule = rule;
+  variable.rows_max = ids ? 4 : 0;
+  variable.init = PARALLAX_INIT_UNIFORM;
+  variable.init_high = 1;
+  variable.epsilon = 1e-10f;
+  variable.initial_accumulator_value = 0.25f;
+  return variable;
+}
+
+struct Tables {
+  Tables(const Variable& of, uint32_t world_size)
+      : variable(of), partition(of.rows, of.row_elements, of.ids_declared(), world_size, 1) {
+    for (uint32_t rank = 0; rank < world_size; ++rank) {
+      shards.push_back(make(rank, true));
+      mirrors.push_back(make(rank, false));
+    }
+  }
+  std::unique_ptr<Table> make(uint32_t rank, bool sharded) const {
+    auto table = std::make_unique<Table>(variable, partition, rank, sharded);
+    EXPECT_TRUE(table->reserve().ok());
+    while (!table->initialize(100)) {
+    }
+    return table;
+  }
+  const Variable variable;
+  const Partition partition;
+  std::vector<std::unique_ptr<Table>> shards, mirrors;
+};
+
+struct Shape {
+  uint64_t rows, width;
+  bool ids;
+};
+constexpr Shape kShapes[] = {{1, 1, true},     {100, 3, true}, {7, 300, true},
+                             {1000, 1, false}, {3, 5, false},  {2, 700, false}};
+
+TEST(Table, InitialValuesFollowTheRow) {
+  for (const Shape& shape : kShapes) {
+    for (const uint32_t world : {1u, 2u, 5u}) {
+      const Tables tables(variable_of(shape.rows, shape.width, shape.ids, PARALLAX_RULE_ADAGRAD),
+                          world);
+      for (uint64_t at = 0; at < shape.rows * shape.width; ++at) {
+        const uint64_t row = at / shape.width;
+        const float want = initial_value(tables.variable, row, at % shape.width);
+        if (!shape.ids) {
+          ASSERT_EQ(*tables.mirrors[0]->element(at), want);
+          continue;
+        }
+        const uint32_t position = tables.partition.position_of(row);
+        const uint32_t owner = tables.partition.owner_of(position);
+        ASSERT_EQ(tables.shards[owner]->row(position)[at % shape.width], want);
+        ASSERT_EQ(tables.mirrors[world - 1]->row(position)[at % shape.width], want);
+      }
+      for (auto& shard : tables.shards) {
+        for (const float state : shard->state()) ASSERT_EQ(state, 0.25f);
+      }
+    }
+  }
+}
+
+// Owners' parts into a mirror and out of it again: nothing is lost, nothing is moved.
+TEST(Table, MovesBothWaysKeepEveryBit) {
+  for (const Shape& shape : kShapes) {
+    for (const uint32_t world : {1u, 2u, 5u, 9u}) {
+      Tables tables(variable_of(shape.rows, shape.width, shape.ids, PARALLAX_RULE_ADAGRAD), world);
+      Table& mirror = *tables.mirrors[0];
+      std::vector<float> whole(mirror.values().size(), NAN);
+      for (uint32_t owner = 0; owner < world; ++owner) {
+        const std::span<float> part = tables.shards[owner]->values();
+        const size_t half = part.size() / 2;
+        mirror.place_part(owner, 0, part.first(half), whole);
+        ASSERT_TRUE(mirror.place_bytes(owner, half, std::as_bytes(part.subspan(half)), whole));
+        ASSERT_FALSE(mirror.place_bytes(owner, part.size(), std::as_bytes(std::span(&whole[0], 1)),
+                                        whole))
+            << "beyond what the owner has";
+        ASSERT_FALSE(mirror.place_bytes(owner, UINT64_MAX, std::as_bytes(std::span(&whole[0], 1)),
+                                        whole));
+      }
+      ASSERT_TRUE(std::equal(whole.begin(), whole.end(), mirror.values().begin()));
+      for (uint32_t owner = 0; owner < world; ++owner) {
+        std::vector<float> part(tables.shards[owner]->values().size(), NAN);
+        tables.shards[owner]->take_own_part(whole, part);
+        ASSERT_TRUE(std::equal(part.begin(), part.end(), tables.shards[owner]->values().begin()));
+      }
+    }
+  }
+}
+
+TEST(Table, RulesFollowTheirFormulas) {
+  SeededRandom random(5);
+  for (const uint32_t rule : {PARALLAX_RULE_SGD, PARALLAX_RULE_ADAGRAD}) {
+    Variable variable = variable_of(10, 2, true, rule);
+    if (rule == PARALLAX_RULE_SGD) variable.initial_accumulator_value = 0;
+    const Tables tables(variable, 1);
+    Table& table = *tables.shards[0];
+    std::vector<float> values(table.values().begin(), table.values().end());
+    std::vector<float> states(values.size(), 0.25f);
+    const std::vector<uint32_t> positions = {3, 8, 0};
+    for (int step = 0; step < 50; ++step) {
+      std::vector<float> gradient(6);
+      for (float& g : gradient) g = static_cast<float>(random.unit() - 0.5);
+      const auto scale = static_cast<float>(random.unit());
+      ReducedGradient reduced;
+      reduced.contributed = true;
+      reduced.rows = true;
+      reduced.row_count = 3;
+      reduced.positions = positions.data();
+      reduced.values = gradient.data();
+      table.apply(reduced, {.rule = rule, .learning_rate = 0.3f, .scale = scale, .epsilon = 1e-10f});
+      for (size_t i = 0; i < 6; ++i) {
+        const size_t at = positions[i / 2] * 2 + i % 2;
+        const float g = gradient[i] * scale;
+        if (rule == PARALLAX_RULE_SGD) {
+          values[at] -= 0.3f * g;
+        } else {
+          states[at] += g * g;
+          values[at] -= 0.3f * g / (std::sqrt(states[at]) + 1e-10f);
+        }
+      }
+      ASSERT_TRUE(std::equal(values.begin(), values.end(), table.values().begin())) << step;
+    }
+    ReducedGradient nothing;
+    table.apply(nothing, {.rule = rule, .learning_rate = 9});
+    ASSERT_TRUE(std::equal(values.begin(), values.end(), table.values().begin()));
+  }
+}
+
+TEST(Table, RowsMadeDenseThatNobodyGaveAreLeftAlone) {
+  const Tables tables(variable_of(4, 2, true, PARALLAX_RULE_ADAGRAD), 1);
+  Table& table = *tables.mirrors[0];
+  const std::vector<float> before(table.values().begin(), table.values().end());
+  const std::vector<float> gradient = {kNoRow, kNoRow, 1, 2, kNoRow, kNoRow, 0, 0};
+  ReducedGradient reduced;
+  reduced.contributed = true;
+  reduced.values = gradient.data();
+  reduced.count = 8;
+  // A norm of NaN: what was touched is lost, as in the framework, what was not is not.
+  table.apply(reduced, {.rule = PARALLAX_RULE_ADAGRAD, .learning_rate = 1, .scale = NAN});
+  for (const size_t kept : {0, 1, 4, 5}) EXPECT_EQ(table.values()[kept], before[kept]);
+  for (const size_t touched : {2, 3, 6, 7}) EXPECT_TRUE(std::isnan(table.values()[touched]));
+}
+
+}  // namespace
+}  // namespace parallax
