@@ -220,8 +220,9 @@ bool PullRoad::on_pull_host(uint32_t from, const Section& section) {
     return false;
   }
   Asked& asked = entry->asked[host];
-  if (asked.step != header.step || asked.number != header.part) {
-    if (asked.answered != asked.count) return false;
+  // A list begins with its item 0: its number alone comes round after 256 pulls of a step.
+  if (header.first == 0 || asked.step != header.step || asked.number != header.part) {
+    if (asked.waiting || asked.answered != asked.count) return false;
     asked = {.rows = asked.rows, .step = header.step, .number = header.part};
   }
   if (entry->partition->ids_declared()) {

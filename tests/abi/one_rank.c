@@ -191,9 +191,13 @@ static void check_and_discard(parallax_job_t *job, const ids_t *ids) {
 
   push(job, step, slices, 2);
   const parallax_step_end_options_t options = {
-      .size = sizeof options, .learning_rate = 0.5f, .found_inf = 1, .absent = 1};
+      .size = sizeof options, .learning_rate = 0.5f, .found_inf = 1};
+  parallax_step_end_options_t absent = options;
+  absent.absent = 1; /* contradicts the push */
+  parallax_request_t *request = NULL;
+  PARALLAX_EXPECT(parallax_step_end(job, step, &absent, &request) == PARALLAX_INVALID);
   const parallax_step_info_t info = end_step(job, step, &options);
-  PARALLAX_EXPECT(info.committed == 0 && info.contributors == 0);
+  PARALLAX_EXPECT(info.committed == 0 && info.contributors == 1);
 }
 
 /* Step 4: nothing of step 3 is there. A gradient of norm 5 (3 in the dense one, 4 in a row) is

@@ -18,7 +18,7 @@
 namespace {
 constinit thread_local bool counting = false;
 constinit thread_local uint64_t allocations = 0;
-void count() {
+[[maybe_unused]] void count() {
   if (counting && !parallax::testkit::inside_transport) ++allocations;
 }
 }  // namespace

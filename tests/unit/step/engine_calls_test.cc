@@ -95,7 +95,7 @@ TEST(EngineBeforeCommit, Registration) {
   Request* request = nullptr;
   EXPECT_REFUSED(engine.commit(&request), PARALLAX_STATE, "committed");
   EXPECT_REFUSED(engine.register_variable(dense_variable("c", 1, 1), &id), PARALLAX_STATE,
-                 "before commit");
+                 "every variable before");
 }
 
 TEST(EngineBeforeCommit, TooManyVariables) {

@@ -347,7 +347,7 @@ TEST(EngineCancel, EndsTheJobEverywhereAndLeavesTheCompleteAlone) {
   ASSERT_TRUE(other.run_until_done({&barrier, 1}));
   other.engine(0).cancel(*barrier);
   EXPECT_TRUE(barrier->status.ok());
-  EXPECT_TRUE(other.engine(0).failure().ok());
+  EXPECT_TRUE(other.engine(0).failure().ok()) << other.engine(0).failure().message();
 }
 
 TEST(EngineLoss, EverySurvivorNamesTheRankAndItsHost) {
