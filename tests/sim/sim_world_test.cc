@@ -430,6 +430,31 @@ TEST(SimFaults, a_stray_message_arrives_as_from_whom_it_claims) {
   EXPECT_EQ(crowd->at(1).strays[0].first, 2u);
 }
 
+TEST(SimFaults, a_replay_is_the_last_message_once_more) {
+  Crowd crowd({});
+  conformance::Recorder near, far;
+  far.check_pattern = false;
+  Fault fault;
+  fault.kind = FaultKind::kReplay;
+  fault.rank = 1;
+  fault.at = kMillisecond;
+  FaultPlan plan;
+  plan.faults.push_back(fault);
+  crowd.world.set_faults(plan);
+  const uint64_t word = 7;
+  const Segment segment{&word, sizeof word};
+  ASSERT_TRUE(crowd.world.transport(0).send(1, {&segment, 1}, 1).ok());
+  crowd.run_for(kMillisecond / 2);
+  crowd.world.transport(1).poll(far);
+  EXPECT_EQ(far.received[0], 1u);
+  crowd.run_for(kMillisecond);
+  crowd.world.transport(1).poll(far);
+  EXPECT_EQ(far.received[0], 2u);
+  EXPECT_EQ(far.last_bytes[0], sizeof word);
+  crowd.world.transport(0).poll(near);
+  EXPECT_EQ(near.sent_count, 1u);
+}
+
 // Given triggers by operation and by phase, expect the fault at that point.
 TEST(SimFaults, strikes_at_an_operation_or_a_phase) {
   for (const FaultTrigger trigger : {FaultTrigger::kAtOperation, FaultTrigger::kAtPhase}) {

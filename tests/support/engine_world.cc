@@ -71,9 +71,8 @@ EngineWorld::EngineWorld(const WorldOptions& options) : random_(options.seed) {
     Rank& each = ranks_[rank];
     std::unique_ptr<InprocTransport> inproc;
     PARALLAX_CHECK(InprocTransport::create(hub_, rank, &inproc).ok());
-    each.transport = std::make_unique<SlowTransport>(std::move(inproc), world,
-                                                     options.message_bytes_max,
-                                                     options.slow_percent, random_.next());
+    each.transport = std::make_unique<SlowTransport>(
+        std::move(inproc), world, options.message_bytes_max, options.slow_percent, random_.next());
     each.compute = std::make_unique<LateCompute>(options.late_jobs, random_.next());
     EngineOptions engine_options = {.rank = rank,
                                     .hosts = hosts_,
@@ -83,8 +82,7 @@ EngineWorld::EngineWorld(const WorldOptions& options) : random_(options.seed) {
                                     .deterministic = options.deterministic,
                                     .memory_max_bytes = options.memory_max_bytes};
     if (options.adjust) options.adjust(rank, &engine_options);
-    each.engine =
-        std::make_unique<Engine>(engine_options, *each.transport, clock_, *each.compute);
+    each.engine = std::make_unique<Engine>(engine_options, *each.transport, clock_, *each.compute);
     PARALLAX_CHECK(each.engine->start().ok());
   }
 }
@@ -135,9 +133,8 @@ std::vector<Status> EngineWorld::commit(std::span<const parallax_variable_t> var
       if (!status.ok()) return std::vector<Status>(size(), status);
     }
   }
-  return everywhere([this](uint32_t rank, Request** request) {
-    return engine(rank).commit(request);
-  });
+  return everywhere(
+      [this](uint32_t rank, Request** request) { return engine(rank).commit(request); });
 }
 
 std::vector<Status> EngineWorld::everywhere(

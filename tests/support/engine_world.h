@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // EngineWorld: the engines of a whole job as objects in one thread, over inproc, on a clock set by
-// hand. Every pass is drawn from a seed: which rank moves, which peers have credits (SlowTransport),
-// when a job of the compute pool is over (LateCompute). So arrivals come in any order the contract
-// allows, memory stays borrowed for long, and a seed replays them.
+// hand. Every pass is drawn from a seed: which rank moves, which peers have credits
+// (SlowTransport), when a job of the compute pool is over (LateCompute). So arrivals come in any
+// order the contract allows, memory stays borrowed for long, and a seed replays them.
 #ifndef PARALLAX_TESTS_SUPPORT_ENGINE_WORLD_H_
 #define PARALLAX_TESTS_SUPPORT_ENGINE_WORLD_H_
 
@@ -115,7 +115,8 @@ class EngineWorld {
   // The same registrations everywhere, then commit. The statuses of the commits, by rank.
   std::vector<Status> commit(std::span<const parallax_variable_t> variables);
   // Calls on each rank and waits; the statuses of call or request, by rank.
-  std::vector<Status> everywhere(const std::function<Status(uint32_t rank, Request** request)>& call);
+  std::vector<Status> everywhere(
+      const std::function<Status(uint32_t rank, Request** request)>& call);
 
   // The rank's process is gone.
   void kill(uint32_t rank);
@@ -140,8 +141,7 @@ class EngineWorld {
 parallax_variable_t dense_variable(const char* name, uint64_t rows, uint64_t row_elements,
                                    parallax_rule_t rule = PARALLAX_RULE_NONE);
 parallax_variable_t sparse_variable(const char* name, uint64_t rows, uint64_t row_elements,
-                                    uint64_t rows_max,
-                                    parallax_rule_t rule = PARALLAX_RULE_NONE);
+                                    uint64_t rows_max, parallax_rule_t rule = PARALLAX_RULE_NONE);
 parallax_slice_t dense_slice(uint32_t variable, float* values);
 parallax_slice_t rows_slice(uint32_t variable, const std::vector<int64_t>& ids, float* values);
 

@@ -20,8 +20,7 @@ uint64_t mixed(uint64_t z) {
 
 float first_value(const parallax_variable_t& variable, uint64_t row, uint64_t column) {
   if (variable.init == PARALLAX_INIT_CONSTANT) return variable.init_low;
-  const uint64_t bits =
-      mixed(mixed(variable.init_seed + 0x9e3779b97f4a7c15u * (row + 1)) + column);
+  const uint64_t bits = mixed(mixed(variable.init_seed + 0x9e3779b97f4a7c15u * (row + 1)) + column);
   const float unit = std::ldexp(static_cast<float>(bits >> 40), -24);
   return variable.init_low + (variable.init_high - variable.init_low) * unit;
 }
@@ -55,7 +54,8 @@ std::vector<float> NaiveTraining::fold(uint32_t variable, const std::vector<Gift
       if (shape.rows_max == 0 && gift.given) own = gift.values;
       for (size_t i = 0; i < gift.ids.size(); ++i) {
         for (uint64_t column = 0; column < width; ++column) {
-          own[static_cast<uint64_t>(gift.ids[i]) * width + column] += gift.values[i * width + column];
+          own[static_cast<uint64_t>(gift.ids[i]) * width + column] +=
+              gift.values[i * width + column];
         }
       }
       for (size_t at = 0; at < sum.size(); ++at) host[at] += own[at];
@@ -116,8 +116,8 @@ void NaiveTraining::commit(const std::vector<std::vector<Gift>>& gifts, const St
   for (uint32_t variable = 0; variable < variables_.size(); ++variable) {
     if (!managed(variable)) continue;
     const parallax_variable_t& shape = variables_[variable];
-    const auto scale = static_cast<float>(mean_factor(shape.reduction, end.contributors) *
-                                          clip_scale_);
+    const auto scale =
+        static_cast<float>(mean_factor(shape.reduction, end.contributors) * clip_scale_);
     const float epsilon = shape.epsilon == 0 ? 1e-10f : shape.epsilon;
     for (size_t at = 0; at < sums[variable].size(); ++at) {
       const float g = sums[variable][at] * scale;

@@ -54,8 +54,8 @@ std::vector<int64_t> Script::draw_ids(uint32_t variable, uint64_t count) {
   for (uint64_t i = 0; i < count; ++i) {
     // Skewed, so that slices have duplicates and ranks meet.
     const uint64_t row = random_.below(rows);
-    row_ids.push_back(static_cast<int64_t>(random_.chance(50) ? row * random_.below(rows) / rows
-                                                              : row));
+    row_ids.push_back(
+        static_cast<int64_t>(random_.chance(50) ? row * random_.below(rows) / rows : row));
   }
   return row_ids;
 }
@@ -70,7 +70,9 @@ void Script::draw_gifts(Played* step) {
       gift.given = true;
       uint64_t rows = shape.rows;
       if (ids(variable)) {
-        rows = random_.chance(10) ? 0 : random_.below(shape.rows_max * options_.density_percent / 100 + 1);
+        rows = random_.chance(10)
+                   ? 0
+                   : random_.below(shape.rows_max * options_.density_percent / 100 + 1);
         gift.ids = draw_ids(variable, rows);
       }
       gift.values.resize(rows * shape.row_elements);
@@ -103,7 +105,7 @@ std::string Script::play() {
     }
     if (!wrong.empty()) return "step " + std::to_string(t) + ": " + wrong;
   }
-  for (const Status& status : world_.everywhere([this](uint32_t rank, Request** request) {
+  for (const Status& status : world_.everywhere([this](uint32_t rank, Request**request) {
          return world_.engine(rank).close(request);
        })) {
     if (!status.ok()) return "close: " + status.message();
@@ -294,7 +296,8 @@ std::string Script::check_pull(const Pull& pull) const {
       want.insert(want.end(), row, row + static_cast<ptrdiff_t>(width));
     }
     const std::string wrong = differ(pull.values[i], want);
-    if (!wrong.empty()) return "pull of '" + std::string(options_.variables[variable].name) + "' " + wrong;
+    if (!wrong.empty())
+      return "pull of '" + std::string(options_.variables[variable].name) + "' " + wrong;
   }
   return "";
 }
@@ -331,15 +334,16 @@ std::string Script::check_reduce(const Played& step, const Reduce& reduce) const
 std::string Script::check_info(const Played& step, const parallax_step_info_t& info) const {
   if (info.size == sizeof info && info.step == step.number &&
       info.committed == (step.end.found_inf ? 0u : 1u) &&
-      info.contributors == step.end.contributors &&
-      info.gradient_norm == naive_.gradient_norm() && info.clip_scale == naive_.clip_scale()) {
+      info.contributors == step.end.contributors && info.gradient_norm == naive_.gradient_norm() &&
+      info.clip_scale == naive_.clip_scale()) {
     return "";
   }
   char text[256];
-  std::snprintf(text, sizeof text, "step %llu: committed %u contributors %u norm %a scale %a, not %u %a %a",
+  std::snprintf(text, sizeof text,
+                "step %llu: committed %u contributors %u norm %a scale %a, not %u %a %a",
                 static_cast<unsigned long long>(info.step), info.committed, info.contributors,
-                info.gradient_norm, info.clip_scale, step.end.contributors,
-                naive_.gradient_norm(), naive_.clip_scale());
+                info.gradient_norm, info.clip_scale, step.end.contributors, naive_.gradient_norm(),
+                naive_.clip_scale());
   return text;
 }
 

@@ -21,8 +21,8 @@ struct ScriptOptions {
   WorldOptions world;
   std::vector<parallax_variable_t> variables;
   uint32_t steps = 6;
-  bool exact_numbers = true;  // else any float: deterministic worlds only
-  bool pipelined = false;     // a step is posted while the one before ends
+  bool exact_numbers = true;      // else any float: deterministic worlds only
+  bool pipelined = false;         // a step is posted while the one before ends
   uint32_t density_percent = 40;  // of rows_max that a slice has at most
 };
 

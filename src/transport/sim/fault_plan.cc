@@ -26,6 +26,8 @@ constexpr std::array<std::string_view, kFaultKinds> kNames = {
     "freeze",
     "slow",
     "stray",
+    "replay",
+    "other_job",
 };
 
 constexpr int64_t kKillSeenMaxNs = 40 * kNanosecondsPerMillisecond;
@@ -169,6 +171,8 @@ bool is_fatal(FaultKind kind) {
     case FaultKind::kPartition:
     case FaultKind::kStop:
     case FaultKind::kSlow:
+    case FaultKind::kReplay:
+    case FaultKind::kOtherJob:
       return false;
     default:
       return true;

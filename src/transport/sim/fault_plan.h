@@ -31,8 +31,10 @@ enum class FaultKind : uint8_t {
   kFreeze,     // SIGSTOP for longer than the lease, or for ever
   kSlow,       // a rank computes and wakes slowly
   kStray,      // bytes that nobody sent: random, cut short, or from a rank that does not exist
+  kReplay,     // a message that was delivered is delivered again
+  kOtherJob,   // the same, disguised as one of another generation of the job
 };
-inline constexpr size_t kFaultKinds = 14;
+inline constexpr size_t kFaultKinds = 16;
 
 std::string_view fault_name(FaultKind kind);
 

@@ -257,6 +257,11 @@ void SimNetwork::hand_over(uint32_t rank, SimMessage* message, Receiver& receive
   }
   check_borrow(message);
   if (message->kind == WireKind::kData) machines_.charge_ns(rank, model(from, rank).overhead_ns);
+  const auto kept = remembered_.find(rank);
+  if (kept != remembered_.end() && message->kind == WireKind::kData) {
+    kept->second.from = from;
+    kept->second.bytes.assign(message->payload().begin(), message->payload().end());
+  }
   receiver.on_message(from, message->payload());
   if (options_.adversarial && message->bytes > 0) {
     std::memset(message->payload().data(), kConsumedMessagePoison, message->bytes);

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <span>
 #include <string_view>
 #include <unordered_map>
@@ -71,6 +72,13 @@ class SimNetwork {
   void leave(uint32_t rank);
   // Bytes that nobody sent, as if from `from`, which may be no rank at all.
   void inject(uint32_t from, uint32_t to, std::span<const std::byte> bytes);
+  // From now on the last message that the rank consumed is kept, for a replay.
+  void remember(uint32_t rank) { remembered_.try_emplace(rank); }
+  struct Remembered {
+    uint32_t from = 0;
+    std::vector<std::byte> bytes;  // empty before the first
+  };
+  const Remembered& remembered(uint32_t rank) const { return remembered_.at(rank); }
   // A copy of the head of some recent message, to be mangled; empty before the first.
   std::span<const std::byte> sample() const { return sample_; }
 
@@ -160,6 +168,7 @@ class SimNetwork {
   std::vector<uint32_t> held_links_;
 
   std::vector<std::byte> sample_;
+  std::map<uint32_t, Remembered> remembered_;
   uint64_t messages_count_ = 0;
   uint64_t bytes_count_ = 0;
   uint64_t inter_host_bytes_count_ = 0;

@@ -12,8 +12,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -64,6 +66,10 @@ class SimWorld final : private SimMachines {
   // What a rank is doing: faults are triggered by it and counted under it.
   void set_phase(uint32_t rank, std::string_view phase);
   void set_faults(FaultPlan plan);
+  // What makes a message look as if it were of another job (FaultKind::kOtherJob).
+  void set_disguise(std::function<void(std::span<std::byte>)> disguise) {
+    disguise_ = std::move(disguise);
+  }
   void apply(const Fault& fault);  // now
   const FaultCounts& fault_counts() const { return counts_; }
   bool fault_felt(size_t fault) const { return felt_[fault]; }
@@ -115,6 +121,7 @@ class SimWorld final : private SimMachines {
   void strike_later(int index);
   void stop(const Fault& fault, int index);
   void stray(const Fault& fault);
+  void replay(const Fault& fault, int index);
   uint32_t peer_of(const Fault& fault) const;
   int64_t until_ns(const Fault& fault) const;
 
@@ -128,6 +135,7 @@ class SimWorld final : private SimMachines {
   std::vector<bool> felt_;
   std::vector<int64_t> felt_at_ns_;
   FaultCounts counts_;
+  std::function<void(std::span<std::byte>)> disguise_;
   uint64_t events_count_ = 0;
   uint64_t runs_count_ = 0;
   uint64_t trace_hash_ = 0;

@@ -22,6 +22,9 @@ void SimWorld::set_faults(FaultPlan plan) {
   felt_at_ns_.assign(plan_.faults.size(), kNever);
   for (size_t i = 0; i < plan_.faults.size(); ++i) {
     const Fault& fault = plan_.faults[i];
+    if (fault.kind == FaultKind::kReplay || fault.kind == FaultKind::kOtherJob) {
+      network_.remember(fault.rank);
+    }
     if (fault.trigger == FaultTrigger::kAtTime) {
       queue_.push(fault.at, SimEventKind::kFault, static_cast<uint32_t>(i));
     }
@@ -76,6 +79,7 @@ void SimWorld::apply(const Fault& fault) {
   phase_entries_.push_back(0);
   felt_.push_back(false);
   felt_at_ns_.push_back(kNever);
+  network_.remember(fault.rank);
   const Fault now = fault;  // apply_fault may not see the vector move
   apply_fault(now, static_cast<int>(plan_.faults.size()) - 1);
 }
@@ -132,6 +136,18 @@ void SimWorld::stray(const Fault& fault) {
   network_.inject(fault.peer, fault.rank, bytes);
 }
 
+void SimWorld::replay(const Fault& fault, int index) {
+  SimNetwork::Remembered again = network_.remembered(fault.rank);
+  const bool disguised = fault.kind == FaultKind::kOtherJob;
+  if (again.bytes.empty() || (disguised && !disguise_)) {
+    strike_later(index);
+    return;
+  }
+  on_fault_felt(index, fault.rank);
+  if (disguised) disguise_(again.bytes);
+  network_.inject(again.from, fault.rank, again.bytes);
+}
+
 void SimWorld::apply_fault(const Fault& fault, int index) {
   Rank& r = ranks_[fault.rank];
   if (r.gone) return;
@@ -179,6 +195,10 @@ void SimWorld::apply_fault(const Fault& fault, int index) {
     case FaultKind::kStray:
       on_fault_felt(index, fault.rank);
       stray(fault);
+      break;
+    case FaultKind::kReplay:
+    case FaultKind::kOtherJob:
+      replay(fault, index);
       break;
   }
 }

@@ -41,7 +41,8 @@ class Payload {
 float draw_float(SeededRandom& random) {
   if (random.chance(5)) return -0.0f;
   if (random.chance(2)) return 0.0f;
-  return std::ldexp(static_cast<float>(random.unit() * 2 - 1), static_cast<int>(random.between(-20, 20)));
+  return std::ldexp(static_cast<float>(random.unit() * 2 - 1),
+                    static_cast<int>(random.between(-20, 20)));
 }
 
 bool same_bits(float a, float b) {
@@ -100,9 +101,12 @@ TEST_P(RowFoldTest, AgreesWithTheNaiveSumInAnyOrderOfArrival) {
     const auto count = static_cast<uint32_t>(random.between(1, 7));
     Arena arena;
     RowFold fold;
-    reserve(&arena, &fold, RowFoldOptions{.sources = count, .rows_max = kPositions,
-                                          .source_rows_max = kPositions, .row_elements = kWidth,
-                                          .ordered = ordered});
+    reserve(&arena, &fold,
+            RowFoldOptions{.sources = count,
+                           .rows_max = kPositions,
+                           .source_rows_max = kPositions,
+                           .row_elements = kWidth,
+                           .ordered = ordered});
     for (int step = 0; step < 3; ++step) {
       fold.clear();
       std::vector<Source> sources(count);
@@ -130,17 +134,18 @@ TEST_P(RowFoldTest, AgreesWithTheNaiveSumInAnyOrderOfArrival) {
           at += size;
         }
       }
-      deliver(random, sources,
-              [&](uint32_t at, const Part& part) {
-                return fold.add(at, part.count, part.payload.span());
-              },
-              [&](uint32_t at) {
-                fold.end(at);
-                EXPECT_TRUE(fold.ended(at));
-                const bool all = std::all_of(sources.begin(), sources.end(),
-                                             [](const Source& each) { return each.done; });
-                EXPECT_EQ(fold.complete(), all);
-              });
+      deliver(
+          random, sources,
+          [&](uint32_t at, const Part& part) {
+            return fold.add(at, part.count, part.payload.span());
+          },
+          [&](uint32_t at) {
+            fold.end(at);
+            EXPECT_TRUE(fold.ended(at));
+            const bool all = std::all_of(sources.begin(), sources.end(),
+                                         [](const Source& each) { return each.done; });
+            EXPECT_EQ(fold.complete(), all);
+          });
       ASSERT_EQ(fold.row_count(), naive.size()) << "seed " << seed;
       EXPECT_EQ(fold.contributed(), !naive.empty());
       for (uint32_t slot = 0; slot < fold.row_count(); ++slot) {
@@ -180,7 +185,10 @@ TEST(RowFold, RefusesWhatDoesNotFit) {
     Arena arena;
     RowFold fold;
     reserve(&arena, &fold,
-            RowFoldOptions{.sources = 2, .rows_max = 3, .source_rows_max = 2, .row_elements = 2,
+            RowFoldOptions{.sources = 2,
+                           .rows_max = 3,
+                           .source_rows_max = 2,
+                           .row_elements = 2,
                            .ordered = ordered});
     fold.clear();
     const Part two = rows_part({1, 2}, {1, 2, 3, 4});
@@ -208,9 +216,10 @@ TEST(RowFold, RefusesWhatDoesNotFit) {
 TEST(RowFold, ParksNoMoreThanItsBound) {
   Arena arena;
   RowFold fold;
-  reserve(&arena, &fold,
-          RowFoldOptions{.sources = 2, .rows_max = 8, .source_rows_max = 4, .row_elements = 2,
-                         .ordered = true});
+  reserve(
+      &arena, &fold,
+      RowFoldOptions{
+          .sources = 2, .rows_max = 8, .source_rows_max = 4, .row_elements = 2, .ordered = true});
   fold.clear();
   const Part one = rows_part({1}, {1, 2});
   int parked = 0;
@@ -261,11 +270,12 @@ TEST_P(DenseFoldTest, AgreesWithTheNaiveSumInAnyOrderOfArrival) {
           }
         }
       }
-      deliver(random, sources,
-              [&](uint32_t at, const Part& part) {
-                return fold.add(at, part.first, part.count, part.payload.span());
-              },
-              [&](uint32_t at) { fold.end(at); });
+      deliver(
+          random, sources,
+          [&](uint32_t at, const Part& part) {
+            return fold.add(at, part.first, part.count, part.payload.span());
+          },
+          [&](uint32_t at) { fold.end(at); });
       ASSERT_TRUE(fold.complete());
       ASSERT_EQ(fold.contributed(), any);
       for (size_t r = 0; any && r < ranges.size(); ++r) {
@@ -335,7 +345,7 @@ TEST(DenseFold, RowsMadeDenseStayTold) {
   second[7] = 2;
   first[9] = 0.0f;
   Payload payload;
-  payload.append(first.data() , 512);
+  payload.append(first.data(), 512);
   ASSERT_TRUE(fold.add(0, 0, 512, payload.span()));
   fold.end(0);
   Payload more;

@@ -43,9 +43,11 @@ TEST(RowMerge, MergesDuplicatesAndGroups) {
     reserve(&arena, &merge, rows_max, width, true);
     for (int round = 0; round < 4; ++round) {
       std::vector<int64_t> ids(random.chance(10) ? rows_max : random.below(rows_max + 1));
-      for (int64_t& id : ids) id = static_cast<int64_t>(random.below(random.chance(50) ? rows : 1 + rows / 8));
+      for (int64_t& id : ids)
+        id = static_cast<int64_t>(random.below(random.chance(50) ? rows : 1 + rows / 8));
       std::vector<float> values(ids.size() * width);
-      for (float& value : values) value = random.chance(5) ? -0.0f : static_cast<float>(random.unit() - 0.5);
+      for (float& value : values)
+        value = random.chance(5) ? -0.0f : static_cast<float>(random.unit() - 0.5);
       std::map<uint32_t, std::vector<float>> naive;
       std::map<uint32_t, int> times;
       for (size_t i = 0; i < ids.size(); ++i) {
@@ -54,7 +56,8 @@ TEST(RowMerge, MergesDuplicatesAndGroups) {
         for (uint32_t c = 0; c < width; ++c) sum[c] += values[i * width + c];
         ++times[position];
       }
-      merge.merge(partition, ids.data(), static_cast<uint32_t>(ids.size()), values.data(), group_of);
+      merge.merge(partition, ids.data(), static_cast<uint32_t>(ids.size()), values.data(),
+                  group_of);
       ASSERT_EQ(merge.item_count(), naive.size()) << "seed " << seed;
       uint32_t items = 0;
       for (uint32_t group = 0; group < kGroups; ++group) {

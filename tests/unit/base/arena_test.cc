@@ -31,9 +31,9 @@ TEST(Arena, WhatWasMeasuredFits) {
   ASSERT_TRUE(arena.reserve(measure.used_bytes()).ok());
   const auto [a, b, c] = lay_out(arena);
   EXPECT_EQ(arena.used_bytes(), measure.used_bytes());
-  for (const auto address : {reinterpret_cast<uintptr_t>(a.data()),
-                             reinterpret_cast<uintptr_t>(b.data()),
-                             reinterpret_cast<uintptr_t>(c.data())}) {
+  for (const auto address :
+       {reinterpret_cast<uintptr_t>(a.data()), reinterpret_cast<uintptr_t>(b.data()),
+        reinterpret_cast<uintptr_t>(c.data())}) {
     EXPECT_EQ(address % kArenaAlignmentBytes, 0u);
   }
   EXPECT_GE(reinterpret_cast<uintptr_t>(b.data()), reinterpret_cast<uintptr_t>(a.data() + 100));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables: initial values wherever a row lies, the two rules, and moving between placements both ways.
+// Tables: initial values wherever a row lies, the two rules, and moving between placements both
+// ways.
 #include "server/table.h"
 
 #include <gtest/gtest.h>
@@ -93,11 +94,11 @@ TEST(Table, MovesBothWaysKeepEveryBit) {
         const size_t half = part.size() / 2;
         mirror.place_part(owner, 0, part.first(half), whole);
         ASSERT_TRUE(mirror.place_bytes(owner, half, std::as_bytes(part.subspan(half)), whole));
-        ASSERT_FALSE(mirror.place_bytes(owner, part.size(), std::as_bytes(std::span(&whole[0], 1)),
-                                        whole))
+        ASSERT_FALSE(
+            mirror.place_bytes(owner, part.size(), std::as_bytes(std::span(&whole[0], 1)), whole))
             << "beyond what the owner has";
-        ASSERT_FALSE(mirror.place_bytes(owner, UINT64_MAX, std::as_bytes(std::span(&whole[0], 1)),
-                                        whole));
+        ASSERT_FALSE(
+            mirror.place_bytes(owner, UINT64_MAX, std::as_bytes(std::span(&whole[0], 1)), whole));
       }
       ASSERT_TRUE(std::equal(whole.begin(), whole.end(), mirror.values().begin()));
       for (uint32_t owner = 0; owner < world; ++owner) {
@@ -129,7 +130,8 @@ TEST(Table, RulesFollowTheirFormulas) {
       reduced.row_count = 3;
       reduced.positions = positions.data();
       reduced.values = gradient.data();
-      table.apply(reduced, {.rule = rule, .learning_rate = 0.3f, .scale = scale, .epsilon = 1e-10f});
+      table.apply(reduced,
+                  {.rule = rule, .learning_rate = 0.3f, .scale = scale, .epsilon = 1e-10f});
       for (size_t i = 0; i < 6; ++i) {
         const size_t at = positions[i / 2] * 2 + i % 2;
         const float g = gradient[i] * scale;

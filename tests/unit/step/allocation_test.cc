@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In steady state a step allocates nothing, whatever the ids, up to rows_max. Counted by standing in
-// for malloc: what an engine asks for on this thread, in its passes and in its calls.
+// In steady state a step allocates nothing, whatever the ids, up to rows_max. Counted by standing
+// in for malloc: what an engine asks for on this thread, in its passes and in its calls.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -128,8 +128,8 @@ class SteadyState {
       const uint64_t rows = random.chance(20) ? 10 : kRows;  // few: nearly all are duplicates
       ids.clear();
       for (uint64_t i = 0; i < count; ++i) {
-        ids.push_back(static_cast<int64_t>(full ? (i * 7 + random.below(7)) % kRows
-                                                : random.below(rows)));
+        ids.push_back(
+            static_cast<int64_t>(full ? (i * 7 + random.below(7)) % kRows : random.below(rows)));
       }
     }
   }
@@ -140,11 +140,9 @@ class SteadyState {
     mine.request_count = 0;
     uint64_t step = 0;
     const auto next = [&mine] { return &mine.requests[mine.request_count++]; };
-    const parallax_slice_t first_pull[] = {
-        rows_slice(kEmbedding, mine.ids[0], mine.rows[0].data()),
-        dense_slice(kWide, mine.pulled.data())};
-    const parallax_slice_t second_pull[] = {
-        rows_slice(kSoftmax, mine.ids[1], mine.rows[1].data())};
+    const parallax_slice_t first_pull[] = {rows_slice(kEmbedding, mine.ids[0], mine.rows[0].data()),
+                                           dense_slice(kWide, mine.pulled.data())};
+    const parallax_slice_t second_pull[] = {rows_slice(kSoftmax, mine.ids[1], mine.rows[1].data())};
     std::array<parallax_slice_t, 4 + kManyBiases> push = {
         rows_slice(kEmbedding, mine.ids[2], mine.rows[2].data()),
         rows_slice(kSoftmax, mine.ids[3], mine.rows[3].data()),

@@ -14,10 +14,10 @@ bool has(const Status& status, const std::string& word) {
   return status.message().find(word) != std::string::npos;
 }
 
-#define EXPECT_REFUSED(expression, status_code, word)                           \
-  do {                                                                          \
-    const Status refused_ = (expression);                                       \
-    EXPECT_EQ(refused_.code(), status_code) << refused_.message();              \
+#define EXPECT_REFUSED(expression, status_code, word)                                  \
+  do {                                                                                 \
+    const Status refused_ = (expression);                                              \
+    EXPECT_EQ(refused_.code(), status_code) << refused_.message();                     \
     EXPECT_TRUE(has(refused_, word)) << "'" << word << "' in: " << refused_.message(); \
   } while (0)
 
@@ -86,12 +86,13 @@ TEST(EngineBeforeCommit, Registration) {
   EXPECT_TRUE(engine.register_variable(dense_variable("a", 1, 1), &id).ok());
   EXPECT_EQ(id, 0u);
   EXPECT_REFUSED(engine.register_variable(dense_variable("a", 2, 1), &id), PARALLAX_INVALID, "'a'");
-  EXPECT_REFUSED(engine.register_variable(dense_variable("b", 0, 1), &id), PARALLAX_INVALID, "rows");
+  EXPECT_REFUSED(engine.register_variable(dense_variable("b", 0, 1), &id), PARALLAX_INVALID,
+                 "rows");
   EXPECT_TRUE(engine.register_variable(dense_variable("b", 1, 1), &id).ok());
   EXPECT_EQ(id, 1u) << "what was refused took no number";
-  EXPECT_TRUE(world.everywhere([&](uint32_t, Request** request) {
-    return engine.commit(request);
-  })[0].ok());
+  EXPECT_TRUE(
+      world.everywhere([&](uint32_t, Request** request) { return engine.commit(request); })[0]
+          .ok());
   Request* request = nullptr;
   EXPECT_REFUSED(engine.commit(&request), PARALLAX_STATE, "committed");
   EXPECT_REFUSED(engine.register_variable(dense_variable("c", 1, 1), &id), PARALLAX_STATE,
@@ -152,7 +153,8 @@ TEST_F(EngineCalls, SlicesAreChecked) {
   refused(slice, PARALLAX_INVALID, "variable is 9");
   slice = dense_slice(kDense, nullptr);
   refused(slice, PARALLAX_INVALID, "values is null");
-  slice = dense_slice(kDense, reinterpret_cast<float*>(reinterpret_cast<char*>(values_.data()) + 1));
+  slice =
+      dense_slice(kDense, reinterpret_cast<float*>(reinterpret_cast<char*>(values_.data()) + 1));
   refused(slice, PARALLAX_INVALID, "aligned");
   slice = dense_slice(kDense, values_.data());
   slice.form = 2;

@@ -29,8 +29,8 @@ const std::vector<Hosts>& layouts() {
       {0, 0, 0, 1, 1, 2},     // three, two, one
       {0, 0, 0, 0, 0, 0, 0},  // one host
       {0, 0, 1, 1, 2, 2, 3, 3},
-      {0, 1, 2, 3, 4, 5, 6, 7, 8},          // a host each: a tree of hosts
-      {0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 3},    // uneven, beyond the tree's bound
+      {0, 1, 2, 3, 4, 5, 6, 7, 8},        // a host each: a tree of hosts
+      {0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 3},  // uneven, beyond the tree's bound
       {2, 2, 2, 2, 0, 0, 0, 1, 1},
   };
   return all;
@@ -122,8 +122,8 @@ TEST_P(EngineExact, EveryLayoutAgreesWithTheNaiveSum) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Pins, EngineExact,
-                         testing::Values(PARALLAX_PLAN_AUTO, PARALLAX_PLAN_HYBRID,
-                                         PARALLAX_PLAN_PS, PARALLAX_PLAN_AR),
+                         testing::Values(PARALLAX_PLAN_AUTO, PARALLAX_PLAN_HYBRID, PARALLAX_PLAN_PS,
+                                         PARALLAX_PLAN_AR),
                          [](const auto& info) { return mode_name(info.param); });
 
 }  // namespace

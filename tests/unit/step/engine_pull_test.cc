@@ -50,7 +50,8 @@ class EnginePull : public testing::Test {
   }
   void finish(std::vector<Request*> requests) {
     ASSERT_TRUE(world_->run_until_done(requests));
-    for (Request* request : requests) ASSERT_TRUE(request->status.ok()) << request->status.message();
+    for (Request* request : requests)
+      ASSERT_TRUE(request->status.ok()) << request->status.message();
   }
   float first_value(uint64_t row, uint64_t column) {
     Variable variable;
@@ -167,8 +168,9 @@ TEST_F(EnginePull, OfTheNextStepSeesThisOne) {
       ASSERT_TRUE(world_->engine(rank).push(1, push, &requests.back()).ok());
       requests.push_back(end(rank, 1, 0.5f));
       begin(rank);
-      requests.push_back(pull(rank, 2, {rows_slice(kSharded, ids_, outs[rank].data()),
-                                        dense_slice(kMirrored, mirrors[rank].data())}));
+      requests.push_back(pull(rank, 2,
+                              {rows_slice(kSharded, ids_, outs[rank].data()),
+                               dense_slice(kMirrored, mirrors[rank].data())}));
       world_->shuffle(seed);
     }
     finish(requests);
@@ -192,7 +194,7 @@ TEST_F(EnginePull, DenseVariablesAreShardedUnderPs) {
     ASSERT_TRUE(world.commit({&wide, 1})[0].ok());
     EXPECT_EQ(world.engine(0).plan()[0].placement, Placement::kSharded);
     std::vector<std::vector<float>> outs(world.size(), std::vector<float>(3000));
-    for (const Status& status : world.everywhere([&](uint32_t rank, Request** request) -> Status {
+    for (const Status& status : world.everywhere([&](uint32_t rank, Request**request) -> Status {
            uint64_t step = 0;
            PARALLAX_RETURN_IF_ERROR(world.engine(rank).step_begin(&step));
            const parallax_slice_t slice = dense_slice(0, outs[rank].data());
@@ -201,7 +203,8 @@ TEST_F(EnginePull, DenseVariablesAreShardedUnderPs) {
       ASSERT_TRUE(status.ok()) << status.message();
     }
     for (const auto& out : outs) {
-      for (uint64_t at = 0; at < out.size(); ++at) ASSERT_EQ(out[at], first_value(at / 60, at % 60));
+      for (uint64_t at = 0; at < out.size(); ++at)
+        ASSERT_EQ(out[at], first_value(at / 60, at % 60));
     }
   }
 }

@@ -69,7 +69,7 @@ TEST(EngineBroadcast, FromEveryRootOfEverySize) {
       for (uint32_t root = 0; root < world.size(); ++root) {
         std::vector<std::vector<std::byte>> buffers(world.size(), std::vector<std::byte>(bytes));
         for (size_t i = 0; i < bytes; ++i) buffers[root][i] = byte_at(root, i);
-        for (const Status& status : world.everywhere([&](uint32_t rank, Request** request) {
+        for (const Status& status : world.everywhere([&](uint32_t rank, Request**request) {
                return world.engine(rank).broadcast(buffers[rank].data(), bytes, root, request);
              })) {
           ASSERT_TRUE(status.ok()) << status.message();
@@ -134,10 +134,9 @@ void expect_broadcast_mismatch(const Hosts& hosts, uint32_t other, uint32_t root
   std::vector<std::array<std::byte, 16>> buffers(hosts.size());
   const auto statuses = world.everywhere([&](uint32_t rank, Request** request) {
     const bool odd = rank == other;
-    return world.engine(rank).broadcast(buffers[rank].data(),
-                                        odd && !root_differs ? bytes + 1 : bytes,
-                                        odd && root_differs ? (root + 1) % world.size() : root,
-                                        request);
+    return world.engine(rank).broadcast(
+        buffers[rank].data(), odd && !root_differs ? bytes + 1 : bytes,
+        odd && root_differs ? (root + 1) % world.size() : root, request);
   });
   world.settle();
   for (uint32_t rank = 0; rank < world.size(); ++rank) {
@@ -269,14 +268,15 @@ TEST(EngineStepEnd, DifferentLearningRatesDiscardTheStepEverywhere) {
     for (const Status& status : step(0.5f)) EXPECT_TRUE(status.ok()) << "the job goes on";
     std::vector<float> pulled(4);
     uint64_t number = 0;
-    for (const Status& status : world.everywhere([&](uint32_t rank, Request** request) -> Status {
+    for (const Status& status : world.everywhere([&](uint32_t rank, Request**request) -> Status {
            PARALLAX_RETURN_IF_ERROR(world.engine(rank).step_begin(&number));
            const parallax_slice_t slice = dense_slice(0, pulled.data());
            return rank == 0 ? world.engine(0).pull(number, {&slice, 1}, request) : Status();
          })) {
       EXPECT_TRUE(status.ok()) << status.message();
     }
-    EXPECT_EQ(pulled[3], -0.5f * static_cast<float>(world.size())) << "one step was applied, not two";
+    EXPECT_EQ(pulled[3], -0.5f * static_cast<float>(world.size()))
+        << "one step was applied, not two";
   }
 }
 
@@ -300,9 +300,9 @@ TEST(EngineAbort, ReachesEveryPendingCall) {
       Request** posted = &requests[requests.size() - 4];
       ASSERT_TRUE(engine.pull(number, {&slice, 1}, &posted[0]).ok());
       ASSERT_TRUE(engine.barrier(&posted[1]).ok());
-      ASSERT_TRUE(engine.broadcast(reinterpret_cast<std::byte*>(values[rank].data()), 8, 0,
-                                   &posted[2])
-                      .ok());
+      ASSERT_TRUE(
+          engine.broadcast(reinterpret_cast<std::byte*>(values[rank].data()), 8, 0, &posted[2])
+              .ok());
       ASSERT_TRUE(engine.step_end(number, end_options(1), &posted[3]).ok());
     }
     world.settle();
@@ -319,9 +319,8 @@ TEST(EngineAbort, ReachesEveryPendingCall) {
       EXPECT_FALSE(requests[4 * rank + 3]->status.ok()) << "step_end cannot have ended";
       EXPECT_EQ(world.engine(rank).failure().code(), PARALLAX_ABORTED);
     }
-    for (const Status& status : world.everywhere([&](uint32_t rank, Request** request) {
-           return world.engine(rank).close(request);
-         })) {
+    for (const Status& status : world.everywhere(
+             [&](uint32_t rank, Request**request) { return world.engine(rank).close(request); })) {
       EXPECT_EQ(status.code(), PARALLAX_ABORTED) << status.message();
     }
   }

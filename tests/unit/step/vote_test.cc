@@ -55,7 +55,8 @@ TEST(Vote, DisagreementNamesTwoThatDiffer) {
     std::vector<Vote> votes;
     for (uint32_t rank = 0; rank < 6; ++rank) {
       const bool differs = rank == odd;
-      votes.push_back(vote_of(rank, differs && !by_clip ? 0.25f : 0.5f, differs && by_clip ? 1.0f : 0));
+      votes.push_back(
+          vote_of(rank, differs && !by_clip ? 0.25f : 0.5f, differs && by_clip ? 1.0f : 0));
     }
     while (votes.size() > 1) {
       const size_t from = random.below(votes.size() - 1) + 1;
@@ -90,7 +91,8 @@ TEST(Vote, ComesBackFromItsEncoding) {
     }
     vote.counts_first = static_cast<uint32_t>(random.below(9)) * kCountsPerVote;
     vote.counts_size = static_cast<uint32_t>(random.below(kCountsPerVote + 1));
-    for (uint32_t i = 0; i < vote.counts_size; ++i) vote.counts[i] = {random.next(), i, random.next()};
+    for (uint32_t i = 0; i < vote.counts_size; ++i)
+      vote.counts[i] = {random.next(), i, random.next()};
     Bytes bytes;
     const size_t used = encode_vote(vote, bytes);
     ASSERT_LE(used, kVoteBytesMax);
@@ -106,8 +108,7 @@ TEST(Vote, ComesBackFromItsEncoding) {
     for (size_t cut = 0; cut < used; cut += 1 + random.below(40)) {
       ASSERT_FALSE(decode_vote(std::span(bytes).first(cut), &back)) << cut;
     }
-    ASSERT_TRUE(used == bytes.size() ||
-                !decode_vote(std::span(bytes).first(used + 1), &back));
+    ASSERT_TRUE(used == bytes.size() || !decode_vote(std::span(bytes).first(used + 1), &back));
   }
 }
 
@@ -181,7 +182,8 @@ TEST(Decision, GarbageIsRefusedOrHarmless) {
       EXPECT_LE(got.entry_count, kEntriesPerDecision);
       EXPECT_LE(static_cast<uint32_t>(got.outcome), static_cast<uint32_t>(Outcome::kMismatch));
       for (uint32_t i = 0; i < got.entry_count; ++i) {
-        EXPECT_LE(static_cast<int>(got.entries[i].plan.method), static_cast<int>(Method::kPushPull));
+        EXPECT_LE(static_cast<int>(got.entries[i].plan.method),
+                  static_cast<int>(Method::kPushPull));
       }
     }
   }

@@ -425,7 +425,8 @@ TEST_F(OutboxTest, RandomStreamsArriveWholeAndInOrder) {
       stream.rows = {.values = values.data(), .row_elements = 2};
     }
     outbox_.add(to, stream);
-    for (uint32_t peer = 1; peer <= 4; ++peer) transport_.credits[peer] = static_cast<int>(random.below(4));
+    for (uint32_t peer = 1; peer <= 4; ++peer)
+      transport_.credits[peer] = static_cast<int>(random.below(4));
     outbox_.pump();
     for (const Sent& message : transport_.sent) take(message);
     transport_.sent.clear();

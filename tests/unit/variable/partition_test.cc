@@ -80,8 +80,9 @@ TEST(Partition, RowsHaveOneOwnerEachAndOwnersAreBalanced) {
 std::vector<Range> sorted_ranges(const Partition& partition, uint32_t world) {
   std::vector<Range> ranges;
   for (uint32_t owner = 0; owner < world; ++owner) ranges.push_back(partition.range_of(owner));
-  std::sort(ranges.begin(), ranges.end(),
-            [](const Range& a, const Range& b) { return a.first < b.first || (a.first == b.first && a.count < b.count); });
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
+    return a.first < b.first || (a.first == b.first && a.count < b.count);
+  });
   return ranges;
 }
 
@@ -96,7 +97,9 @@ TEST(Partition, RangesTileTheElements) {
           uint64_t at = 0;
           for (const Range& range : sorted_ranges(partition, world)) {
             ASSERT_EQ(range.first, range.count == 0 ? range.first : at);
-            ASSERT_EQ(range.first % (ids ? width : kBlockElements), range.first == rows * width ? rows * width % (ids ? width : kBlockElements) : 0u);
+            ASSERT_EQ(
+                range.first % (ids ? width : kBlockElements),
+                range.first == rows * width ? rows * width % (ids ? width : kBlockElements) : 0u);
             at += range.count;
           }
           ASSERT_EQ(at, rows * width) << rows << " x " << width << ", world " << world;

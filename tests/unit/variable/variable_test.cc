@@ -43,7 +43,8 @@ TEST(MakeVariable, NamesEveryBadField) {
       {"rows_max", [](auto* v) { v->tag = PARALLAX_SPARSE; }},
       {"rows_max", [](auto* v) { v->tag = PARALLAX_DENSE, v->rows_max = 1; }},
       {"rows_max", [](auto* v) { v->rows_max = uint64_t{1} << 31; }},
-      {"row_elements", [](auto* v) { v->rows_max = 1, v->row_elements = kRowElementsMaxWithIds + 1; },
+      {"row_elements",
+       [](auto* v) { v->rows_max = 1, v->row_elements = kRowElementsMaxWithIds + 1; },
        PARALLAX_UNSUPPORTED},
       {"reduction", [](auto* v) { v->reduction = 3; }},
       {"reduction", [](auto* v) { v->rule = 0, v->reduction = PARALLAX_MEAN_WORLD; },
@@ -135,8 +136,10 @@ TEST(CompareRegistries, CountsAndGarbage) {
   ASSERT_TRUE(make_variable(good(), &a).ok());
   const std::vector<Variable> one = {a};
   const std::vector<Variable> two = {a, a};
-  EXPECT_NE(compare_registries(encode_registry(two), one, 1).find("registered 2"), std::string::npos);
-  EXPECT_NE(compare_registries(encode_registry(one), two, 1).find("registered 1"), std::string::npos);
+  EXPECT_NE(compare_registries(encode_registry(two), one, 1).find("registered 2"),
+            std::string::npos);
+  EXPECT_NE(compare_registries(encode_registry(one), two, 1).find("registered 1"),
+            std::string::npos);
   const std::string whole = encode_registry(two);
   for (size_t cut = 0; cut < whole.size(); ++cut) {
     EXPECT_NE(compare_registries(whole.substr(0, cut), two, 1), "") << "cut at " << cut;
