@@ -21,7 +21,7 @@ struct Endpoint {
   uint32_t rank = 0;
   uint64_t job = 0;  // random, rank 0's holds for the job
   int64_t pid = 0;
-  uint32_t lease_ms = 0;  // must be the same on all ranks: heartbeats follow the sender's
+  uint32_t lease_ms = 0;    // must be the same on all ranks: heartbeats follow the sender's
   std::string host;         // parallax_options_t.host, or the machine's name
   std::string machine;      // boot id: tells "same machine" where host is overridden
   std::string shm_address;  // of the shm transport: an abstract unix socket's name

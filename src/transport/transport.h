@@ -58,8 +58,8 @@ class Transport {
   virtual size_t message_bytes_max() const = 0;
 
   // True while a credit to this peer is free; false also for a lost or forgotten peer, and for the
-  // own rank. Where it was false for want of room, regained room is news: wait_fd() becomes readable,
-  // or arm() says false, and the next poll() returns true.
+  // own rank. Where it was false for want of room, regained room is news: wait_fd() becomes
+  // readable, or arm() says false, and the next poll() returns true.
   virtual bool writable(uint32_t to) const = 0;
 
   // Sends one message; only while writable(to). `token` comes back through on_sent, possibly from

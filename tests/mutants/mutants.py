@@ -97,8 +97,10 @@ MUTANTS = [
     Mutant("duplicates_overwritten",
            "of row ids given twice the last gradient wins",
            "src/aggregate/row_merge.h",
-           "add_to_sum(&merged_[(slot & ~kMergedSlot) * elements], values + i * elements, elements);",
-           "start_sum(&merged_[(slot & ~kMergedSlot) * elements], values + i * elements, elements);"),
+           "add_to_sum(&merged_[(slot & ~kMergedSlot) * elements], values + i * elements, "
+           "elements);",
+           "start_sum(&merged_[(slot & ~kMergedSlot) * elements], values + i * elements, "
+           "elements);"),
     Mutant("state_left_behind",
            "a variable that becomes mirrored leaves its optimizer state at the owners",
            "src/step/engine_plan.cc",

@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kWakePatienceMs = 5000;
 constexpr int64_t kStalledMs = 500;
-constexpr int kExitStuck = 3;  // waited in vain
+constexpr int kExitStuck = 3;        // waited in vain
 constexpr uint64_t kRunning = 1000;  // messages after which a flow counts as established
 
 int64_t elapsed_ms(Clock::time_point since) {

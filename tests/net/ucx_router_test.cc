@@ -107,9 +107,8 @@ TEST(Router, routes_by_rank) {
   EXPECT_FALSE(ranks[1]->writable(1));
   EXPECT_FALSE(ranks[1]->writable(4));
   ranks[1]->forget(1);
-  EXPECT_EQ(ranks[1]->message_bytes_max(),
-            std::min(ranks[1]->route(0)->message_bytes_max(),
-                     ranks[1]->route(2)->message_bytes_max()));
+  EXPECT_EQ(ranks[1]->message_bytes_max(), std::min(ranks[1]->route(0)->message_bytes_max(),
+                                                    ranks[1]->route(2)->message_bytes_max()));
 }
 
 // Given a rank in two parts or beyond the world, or no transport, expect to be refused.

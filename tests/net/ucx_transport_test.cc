@@ -115,8 +115,8 @@ TEST(UcxTransport, a_dead_address_is_a_loss) {
   EXPECT_LT(elapsed_ms(start), 1000);
   EXPECT_TRUE(poll_until({{ranks[0].get(), &at_zero}}, [&] { return !at_zero.reasons.empty(); }));
   RecordProperty("lost_after_ms", static_cast<int>(elapsed_ms(start)));
-  EXPECT_TRUE(poll_until({{ranks[0].get(), &at_zero}},
-                         [&] { return at_zero.sent_count == accepted; }));
+  EXPECT_TRUE(
+      poll_until({{ranks[0].get(), &at_zero}}, [&] { return at_zero.sent_count == accepted; }));
 }
 
 // Given a peer that never polls, expect no more than its credits to be taken, and a prompt close of
@@ -178,8 +178,8 @@ TEST(UcxTransport, last_words_arrive_before_the_loss) {
       ++count;
     }
     EXPECT_EQ(count, kSendsInFlightMax);
-    ASSERT_TRUE(poll_until({{ranks[0].get(), &at_zero}},
-                           [&] { return at_zero.sent_count == count; }));
+    ASSERT_TRUE(
+        poll_until({{ranks[0].get(), &at_zero}}, [&] { return at_zero.sent_count == count; }));
     ranks[0].reset();
     EXPECT_TRUE(poll_until({{ranks[1].get(), &at_one}}, [&] { return !at_one.reasons.empty(); }));
     EXPECT_EQ(at_one.received[0], count) << bytes << " bytes each";

@@ -225,7 +225,7 @@ std::vector<std::vector<PullChoice>> Scenario::pulls(uint64_t step, uint32_t ran
 
 uint64_t Scenario::broadcast_bytes(uint64_t step) const {
   SeededRandom random = this->random(6, step, 0);
-  if (!random.chance(15)) return UINT64_MAX;
+  if (!random.chance(30)) return UINT64_MAX;
   const uint64_t bounds[] = {1, 100, 10'000, 200'000};
   return random.below(bounds[random.below(4)]);
 }

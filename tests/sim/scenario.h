@@ -79,7 +79,7 @@ struct Scenario {
   Contribution contribution(uint64_t step, uint32_t rank, uint32_t variable) const;
   // The pull calls of a rank in a step. The step after the last reads everything.
   std::vector<std::vector<PullChoice>> pulls(uint64_t step, uint32_t rank) const;
-  bool barrier_before(uint64_t step) const { return random(5, step, 0).chance(15); }
+  bool barrier_before(uint64_t step) const { return random(5, step, 0).chance(30); }
   // Bytes of a broadcast before the step; UINT64_MAX: none.
   uint64_t broadcast_bytes(uint64_t step) const;
   uint32_t broadcast_root(uint64_t step) const;

@@ -143,13 +143,14 @@ bool SimJob::names_culprit(uint32_t of, const std::string& message) const {
   return false;
 }
 
-// A rank that ends by its own will (an abort, a refused commit) tells all it ever talked to; but
-// who makes its first contact just then finds it gone before the news arrive by another way.
+// A rank that ends, by its own will or because it heard of a loss, tells all it ever talked to; but
+// who makes its first contact just then finds it gone before the news arrive by another way. Rare,
+// and counted.
 bool SimJob::raced(const Status& failure) const {
-  const bool ended_by_rank = scenario_.abort_rank != UINT32_MAX ||
-                             scenario_.cancel_rank != UINT32_MAX ||
-                             scenario_.mismatch_rank != UINT32_MAX || felt(FaultKind::kStray);
-  return ended_by_rank && failure.code() == PARALLAX_PEER_LOST &&
+  const bool somebody_ends =
+      scenario_.abort_rank != UINT32_MAX || scenario_.cancel_rank != UINT32_MAX ||
+      scenario_.mismatch_rank != UINT32_MAX || world_.first_felt_ns(true) != kNever;
+  return somebody_ends && failure.code() == PARALLAX_PEER_LOST &&
          failure.message().find("is lost: connection ") != std::string::npos;
 }
 

@@ -3,6 +3,7 @@
 #include "support/engine_world.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "base/check.h"
 
@@ -10,7 +11,7 @@ namespace parallax::testkit {
 
 namespace {
 constexpr uint32_t kSlowPollsMax = 40;
-constexpr uint32_t kPassesMax = 20000;  // of every rank: far beyond any script
+constexpr uint32_t kPassesMax = 100000;  // of every rank: far beyond any script
 constexpr int64_t kPassNs = 1000;
 }  // namespace
 
@@ -73,7 +74,13 @@ EngineWorld::EngineWorld(const WorldOptions& options) : random_(options.seed) {
     PARALLAX_CHECK(InprocTransport::create(hub_, rank, &inproc).ok());
     each.transport = std::make_unique<SlowTransport>(
         std::move(inproc), world, options.message_bytes_max, options.slow_percent, random_.next());
-    each.compute = std::make_unique<LateCompute>(options.late_jobs, random_.next());
+    if (options.compute_threads > 0) {
+      auto threads = std::make_unique<ThreadCompute>([] {});
+      PARALLAX_CHECK(threads->start(options.compute_threads).ok());
+      each.compute = std::move(threads);
+    } else {
+      each.compute = std::make_unique<LateCompute>(options.late_jobs, random_.next());
+    }
     EngineOptions engine_options = {.rank = rank,
                                     .hosts = hosts_,
                                     .lease_ns = options.lease_ns,
@@ -87,7 +94,9 @@ EngineWorld::EngineWorld(const WorldOptions& options) : random_(options.seed) {
   }
 }
 
-EngineWorld::~EngineWorld() = default;
+EngineWorld::~EngineWorld() {
+  for (Rank& each : ranks_) each.compute->drain();
+}
 
 void EngineWorld::shuffle(uint64_t passes) {
   for (uint64_t i = 0; i < passes; ++i) {
@@ -105,6 +114,7 @@ bool EngineWorld::run_until(const std::function<bool()>& done) {
       if (alive(rank)) engine(rank).run();
     }
     clock_.advance(kPassNs);
+    if (pass % 64 == 63) std::this_thread::yield();  // to threads of a compute pool
   }
   return done();
 }
@@ -164,11 +174,13 @@ std::vector<Status> EngineWorld::everywhere(
 }
 
 void EngineWorld::kill(uint32_t rank) {
+  ranks_[rank].compute->drain();
   ranks_[rank].engine.reset();
   ranks_[rank].transport.reset();
 }
 
 Transport& EngineWorld::take_over(uint32_t rank) {
+  ranks_[rank].compute->drain();
   ranks_[rank].engine.reset();
   return *ranks_[rank].transport;
 }

@@ -87,6 +87,7 @@ struct WorldOptions {
   size_t message_bytes_max = kInprocMessageBytesMax;
   uint32_t slow_percent = 0;  // of the peers have no credits at any time
   bool late_jobs = false;
+  uint32_t compute_threads = 0;  // > 0: jobs run on threads
   // Changes the options of single ranks.
   std::function<void(uint32_t rank, EngineOptions* options)> adjust = {};
 };

@@ -26,7 +26,7 @@ struct Setting {
 // ep_create to a machine that does not answer blocks for a minute unless connecting does not block.
 // Its log would go to the host process's standard output.
 constexpr Setting kUcxSettings[] = {
-    {"UCX_MEM_EVENTS", "n"},     {"UCX_ERROR_SIGNALS", ""}, {"UCX_DEBUG_SIGNO", ""},
+    {"UCX_MEM_EVENTS", "n"},       {"UCX_ERROR_SIGNALS", ""}, {"UCX_DEBUG_SIGNO", ""},
     {"UCX_HANDLE_ERRORS", "none"}, {"UCX_TCP_CONN_NB", "y"},  {"UCX_LOG_LEVEL", "error"},
     {"UCX_LOG_FILE", "stderr"},
 };

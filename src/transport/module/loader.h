@@ -17,9 +17,9 @@
 namespace parallax {
 
 struct ModuleReport {
-  std::string path;                // of the module loaded; empty: none was
-  std::string library;             // "UCX 1.13.1"
-  bool library_was_loaded = false; // by the host process, before us: its settings were left alone
+  std::string path;                 // of the module loaded; empty: none was
+  std::string library;              // "UCX 1.13.1"
+  bool library_was_loaded = false;  // by the host process, before us: its settings were left alone
   std::vector<std::string> environment;  // "NAME=value" that were set for the library
   std::vector<std::string> tried;        // "PATH: why not", in the order of trying
 };

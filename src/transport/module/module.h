@@ -25,17 +25,17 @@ inline constexpr uint32_t kModuleAbi = 1;  // of the fields up to `build`: never
 #else
 #define PARALLAX_MODULE_CXX "other"
 #endif
-#define PARALLAX_MODULE_BUILD                                                            \
-  PARALLAX_MODULE_TEXT(PARALLAX_VERSION_MAJOR)                                           \
+#define PARALLAX_MODULE_BUILD                  \
+  PARALLAX_MODULE_TEXT(PARALLAX_VERSION_MAJOR) \
   "." PARALLAX_MODULE_TEXT(PARALLAX_VERSION_MINOR) "." PARALLAX_MODULE_TEXT(             \
       PARALLAX_VERSION_PATCH) " layout " PARALLAX_MODULE_TEXT(PARALLAX_MODULE_LAYOUT)    \
       " c++ " PARALLAX_MODULE_CXX
 
 struct ParallaxTransportModule {
-  uint32_t abi = 0;             // kModuleAbi
-  uint32_t struct_bytes = 0;    // sizeof the module's table
-  const char* build = nullptr;  // PARALLAX_MODULE_BUILD of the module
-  const char* name = nullptr;   // "ucx"
+  uint32_t abi = 0;               // kModuleAbi
+  uint32_t struct_bytes = 0;      // sizeof the module's table
+  const char* build = nullptr;    // PARALLAX_MODULE_BUILD of the module
+  const char* name = nullptr;     // "ucx"
   const char* library = nullptr;  // what it drives, with the version found: "UCX 1.13.1"
   Status (*create)(const NetworkOptions& options,
                    std::unique_ptr<NetworkTransport>* transport) = nullptr;

@@ -61,8 +61,8 @@ ucs_status_t UcxTransport::on_credit(void* self, const void* header, size_t head
 }
 
 UcxPeer* UcxTransport::sender_of(const UcxHeader& header) {
-  const bool ours = header.magic == kUcxMagic && header.token == token_ &&
-                    header.from < peers_.size();
+  const bool ours =
+      header.magic == kUcxMagic && header.token == token_ && header.from < peers_.size();
   return ours ? peers_[header.from].get() : nullptr;  // null too where connect() was not called
 }
 

@@ -69,12 +69,12 @@ struct UcxPeer {
   uint32_t sent = 0;
   uint32_t acknowledged = 0;
   uint32_t uncompleted = 0;  // accepted sends whose on_sent is still to come
-  uint32_t free_slots = (1u << kSendsInFlightMax) - 1;  // a bit each
+  uint32_t free_slots = (1u << kSendsInFlightMax) - 1;            // a bit each
   std::unique_ptr<std::array<UcxSlot, kSendsInFlightMax>> slots;  // once there is an endpoint
 
   // The peer's to us.
-  UcxCreditHeader credit;       // UCX may read it while credit_in_flight
-  uint32_t delivered = 0;       // messages taken
+  UcxCreditHeader credit;  // UCX may read it while credit_in_flight
+  uint32_t delivered = 0;  // messages taken
   bool credit_in_flight = false;
 };
 

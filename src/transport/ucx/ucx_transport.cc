@@ -264,8 +264,7 @@ void UcxTransport::close_endpoint(UcxPeer& peer) {
   param.cb.send = on_close_done;
   param.user_data = this;
   peer.phase = UcxPeer::Phase::kGone;
-  const ucs_status_ptr_t request =
-      ucp_ep_close_nbx(std::exchange(peer.endpoint, nullptr), &param);
+  const ucs_status_ptr_t request = ucp_ep_close_nbx(std::exchange(peer.endpoint, nullptr), &param);
   if (UCS_PTR_IS_PTR(request)) ++closing_count_;
 }
 

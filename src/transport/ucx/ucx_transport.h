@@ -92,7 +92,7 @@ class UcxTransport final : public NetworkTransport {
   Fifo<Completion> completions_;
   size_t endpoint_count_ = 0;  // ever opened: completions_ has room for their slots
   size_t closing_count_ = 0;
-  Receiver* receiver_ = nullptr;      // during poll()
+  Receiver* receiver_ = nullptr;       // during poll()
   std::exception_ptr receiver_error_;  // thrown by it under UCX
   NetworkStats stats_;
 };

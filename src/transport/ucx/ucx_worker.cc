@@ -58,8 +58,7 @@ Status configure(ucp_config_t* config, const NetworkOptions& options, std::strin
   }
   *description = transports + (device.empty() ? " on any device" : " on " + device);
   const Entry entries[] = {
-      {"TLS", transports},
-      {"NET_DEVICES", device.empty() ? "all" : device},
+      {"TLS", transports},    {"NET_DEVICES", device.empty() ? "all" : device},
       {"RNDV_THRESH", "inf"},  // a rendezvous would not be whole in the callback
       {"CONN_NB", "y"},        // else connecting to a machine that is gone blocks for a minute
       {"MAX_IOV", "16"},       // kSegmentsMax and the headers in one sendmsg; the default is 6

@@ -121,6 +121,18 @@ TEST_P(EngineExact, EveryLayoutAgreesWithTheNaiveSum) {
   for (const std::string& plan : wanted) EXPECT_EQ(seen.count(plan), 1u) << plan << " never held";
 }
 
+// For ThreadSanitizer: what a job owns until it is handed back.
+TEST(EngineExactThreads, JobsOnOtherThreads) {
+  uint64_t seed = seed_or(9000);
+  for (const Hosts& hosts : {Hosts{0}, Hosts{0, 0}, Hosts{0, 0, 1, 1}, Hosts{0, 1, 1}}) {
+    ScriptOptions options = draw(++seed, hosts, static_cast<parallax_plan_mode_t>(seed % 4));
+    options.world.compute_threads = 2;
+    Script script(options);
+    EXPECT_EQ(script.play(), "") << "hosts " << layout_name(hosts)
+                                 << ": PARALLAX_SEED=" << seed - 1;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Pins, EngineExact,
                          testing::Values(PARALLAX_PLAN_AUTO, PARALLAX_PLAN_HYBRID, PARALLAX_PLAN_PS,
                                          PARALLAX_PLAN_AR),

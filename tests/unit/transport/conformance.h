@@ -118,8 +118,8 @@ class Recorder final : public Receiver {
       const uint64_t word = pattern(from, received[from], at / sizeof word);
       const size_t bytes = std::min(sizeof word, message.size() - at);
       if (std::memcmp(message.data() + at, &word, bytes) == 0) continue;
-      ADD_FAILURE() << "message " << received[from] << " of rank " << from << ", "
-                    << message.size() << " bytes, differs from byte " << at << " on";
+      ADD_FAILURE() << "message " << received[from] << " of rank " << from << ", " << message.size()
+                    << " bytes, differs from byte " << at << " on";
       return;
     }
   }

@@ -16,9 +16,9 @@ inline void sizes_and_contents(const Factory& factory) {
   const size_t max = stage.at(0).message_bytes_max();
   ASSERT_GE(max, kMessageBytesMin);
   uint64_t sequence = 0;
-  for (const size_t bytes : {size_t{1}, size_t{7}, size_t{8}, size_t{9}, size_t{63}, size_t{64},
-                             size_t{65}, size_t{255}, size_t{4095}, size_t{4096}, size_t{4097},
-                             max / 2, max - 9, max - 1, max, size_t{1}, max}) {
+  for (const size_t bytes :
+       {size_t{1}, size_t{7}, size_t{8}, size_t{9}, size_t{63}, size_t{64}, size_t{65}, size_t{255},
+        size_t{4095}, size_t{4096}, size_t{4097}, max / 2, max - 9, max - 1, max, size_t{1}, max}) {
     if (bytes > max) continue;
     for (int repeat = 0; repeat < 5; ++repeat) {
       ASSERT_TRUE(stage.until([&] { return stage.at(0).writable(1); }));
@@ -294,9 +294,9 @@ inline void sends_to_a_lost_peer_complete(const Factory& factory) {
   push();
   stage.close(1);
   ASSERT_TRUE(stage.until([&] {
-    return stage.recorders[0].losses[1] == 1 &&
-           stage.recorders[0].sent_count == before + accepted;
-  })) << stage.recorders[0].sent_count << " of " << before + accepted;
+    return stage.recorders[0].losses[1] == 1 && stage.recorders[0].sent_count == before + accepted;
+  })) << stage.recorders[0].sent_count
+      << " of " << before + accepted;
   stage.linger();
   EXPECT_EQ(stage.recorders[0].sent_count, before + accepted);
   EXPECT_FALSE(stage.at(0).writable(1));

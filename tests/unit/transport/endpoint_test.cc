@@ -17,8 +17,8 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 
 Endpoint sample() {
   Endpoint endpoint;
-  endpoint.version = PARALLAX_VERSION_MAJOR * 10000 + PARALLAX_VERSION_MINOR * 100 +
-                     PARALLAX_VERSION_PATCH;
+  endpoint.version =
+      PARALLAX_VERSION_MAJOR * 10000 + PARALLAX_VERSION_MINOR * 100 + PARALLAX_VERSION_PATCH;
   endpoint.rank = 77;
   endpoint.job = 0xfedcba9876543210;
   endpoint.pid = 4711;
@@ -64,8 +64,7 @@ TEST(Endpoint, another_version_is_refused_by_name) {
   Endpoint out;
   const Status status = decode_endpoint(bytes_of(encode_endpoint(in)), &out);
   EXPECT_EQ(status.code(), PARALLAX_MISMATCH);
-  EXPECT_NE(status.message().find("rank 77 (host gpu03) runs libparallax 2.3.4"),
-            std::string::npos)
+  EXPECT_NE(status.message().find("rank 77 (host gpu03) runs libparallax 2.3.4"), std::string::npos)
       << status.message();
 }
 

@@ -18,8 +18,10 @@ namespace {
 
 class Ring : public ::testing::Test {
  protected:
-  Ring() : data_(kRingBytesMin), producer_(&header_, data_.data(), data_.size()),
-           consumer_(&header_, data_.data(), data_.size()) {}
+  Ring()
+      : data_(kRingBytesMin),
+        producer_(&header_, data_.data(), data_.size()),
+        consumer_(&header_, data_.data(), data_.size()) {}
 
   bool write(uint64_t sequence, size_t bytes) {
     const auto message = conformance::make_message(0, sequence, bytes);

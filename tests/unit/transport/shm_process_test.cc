@@ -37,13 +37,12 @@ class ShmProcess : public ::testing::Test {
 
   template <typename Life>
   void start(Life life, bool use_pidfd = true, bool connect = true) {
-    ASSERT_TRUE(ShmTransport::create({.rank = 0, .clock = &kClock, .use_pidfd = use_pidfd},
-                                     &transport_)
-                    .ok());
+    ASSERT_TRUE(
+        ShmTransport::create({.rank = 0, .clock = &kClock, .use_pidfd = use_pidfd}, &transport_)
+            .ok());
     std::unique_ptr<ShmTransport> childs;
-    ASSERT_TRUE(ShmTransport::create({.rank = 1, .clock = &kClock, .use_pidfd = use_pidfd},
-                                     &childs)
-                    .ok());
+    ASSERT_TRUE(
+        ShmTransport::create({.rank = 1, .clock = &kClock, .use_pidfd = use_pidfd}, &childs).ok());
     const Endpoint to_parent = endpoint(0, transport_->address());
     peer_ = endpoint(1, childs->address());
     child_ = ::fork();
@@ -114,13 +113,16 @@ TEST_F(ShmProcess, ping_pong_between_processes) {
   const std::vector<std::byte> message(300, std::byte{7});
   const Segment segment{message.data(), message.size()};
   uint64_t sent = 0;
-  EXPECT_GE(poll_until([&] {
-    if (sent == recorder_.received[1] && sent < 10000) {
-      EXPECT_TRUE(transport_->writable(1));
-      EXPECT_TRUE(transport_->send(1, {&segment, 1}, sent++).ok());
-    }
-    return recorder_.received[1] == 10000;
-  }, 60000), 0);
+  EXPECT_GE(poll_until(
+                [&] {
+                  if (sent == recorder_.received[1] && sent < 10000) {
+                    EXPECT_TRUE(transport_->writable(1));
+                    EXPECT_TRUE(transport_->send(1, {&segment, 1}, sent++).ok());
+                  }
+                  return recorder_.received[1] == 10000;
+                },
+                60000),
+            0);
 }
 
 TEST_F(ShmProcess, kill_is_seen_within_100_ms) {

@@ -77,9 +77,9 @@ TEST(Shm, last_words_arrive_before_the_loss) {
 TEST(Shm, ring_bytes_are_checked) {
   for (const size_t bytes : {size_t{0}, size_t{4096}, size_t{3} << 19, size_t{1} << 40}) {
     std::unique_ptr<ShmTransport> transport;
-    EXPECT_EQ(ShmTransport::create({.rank = 0, .clock = &kClock, .ring_bytes = bytes}, &transport)
-                  .code(),
-              PARALLAX_INVALID);
+    EXPECT_EQ(
+        ShmTransport::create({.rank = 0, .clock = &kClock, .ring_bytes = bytes}, &transport).code(),
+        PARALLAX_INVALID);
   }
 }
 
