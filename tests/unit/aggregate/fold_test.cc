@@ -28,9 +28,8 @@ class Payload {
  public:
   template <typename T>
   void append(const T* values, size_t count) {
-    const size_t at = bytes_.size();
-    bytes_.resize(at + count * sizeof(T));
-    if (count > 0) std::memcpy(&bytes_[at], values, count * sizeof(T));
+    const auto* bytes = reinterpret_cast<const std::byte*>(values);
+    bytes_.insert(bytes_.end(), bytes, bytes + count * sizeof(T));
   }
   std::span<const std::byte> span() const { return std::span(bytes_).subspan(1); }
 
