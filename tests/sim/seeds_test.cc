@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cinttypes>
 #include <cstdlib>
+#include <filesystem>
 #include <mutex>
 #include <thread>
 
@@ -61,9 +62,8 @@ Totals run_seeds(uint64_t first, uint64_t end) {
       totals.raced_ranks += verdict.raced_ranks;
       if (verdict.errors.empty() || ++totals.failures > kFailuresShown) continue;
       print_story(seed, verdict);
-      std::printf("  replay: PARALLAX_SIM_SEED=%" PRIu64
-                  " parallax_sim_tests --gtest_filter=Seeds.one\n",
-                  seed);
+      std::printf("  replay: PARALLAX_SIM_SEED=%" PRIu64 " %s --gtest_filter=Seeds.one\n", seed,
+                  std::filesystem::read_symlink("/proc/self/exe").c_str());
     }
   };
   std::vector<std::thread> threads;
