@@ -24,6 +24,8 @@
  * Ownership. Buffers handed in a slice are borrowed until the request completes. Row results live
  * until their request is released. Requests belong to the caller until parallax_request_release.
  */
+/* Laid out by hand, so that comments stand in columns: */
+/* clang-format off */
 #ifndef PARALLAX_PARALLAX_H_
 #define PARALLAX_PARALLAX_H_
 

@@ -30,7 +30,8 @@ bool run_blocked(Transport& transport, Recorder& recorder, Act act) {
 inline void blocked_ping_pong(const Factory& factory) {
   constexpr uint64_t kRounds = 10000;
   Stage stage(factory, 2);
-  if (stage.at(0).wait_fd() < 0) GTEST_SKIP() << "never waited for";
+  if (stage.at(0).wait_fd() < 0)
+    GTEST_SKIP() << "no descriptor to block on: driven by a virtual clock";
   std::array<bool, 2> ok{};
   const auto play = [&](uint32_t rank) {
     Transport& transport = stage.at(rank);
@@ -59,7 +60,8 @@ inline void blocked_ping_pong(const Factory& factory) {
 inline void blocked_sender_wakes_for_room(const Factory& factory) {
   constexpr uint64_t kCount = 400;
   Stage stage(factory, 2);
-  if (stage.at(0).wait_fd() < 0) GTEST_SKIP() << "never waited for";
+  if (stage.at(0).wait_fd() < 0)
+    GTEST_SKIP() << "no descriptor to block on: driven by a virtual clock";
   const size_t bytes = stage.at(0).message_bytes_max();
   std::array<bool, 2> ok{};
   std::thread receiver([&] {
@@ -96,7 +98,8 @@ inline void floods_between_threads(const Factory& factory) {
   constexpr uint32_t kWorld = 4;
   constexpr uint64_t kCount = 400;
   Stage stage(factory, kWorld);
-  if (stage.at(0).wait_fd() < 0) GTEST_SKIP() << "never waited for";
+  if (stage.at(0).wait_fd() < 0)
+    GTEST_SKIP() << "no descriptor to block on: driven by a virtual clock";
   const size_t max = stage.at(0).message_bytes_max();
   std::atomic<uint32_t> finished{0};
   const auto flood = [&](uint32_t rank) {
@@ -132,7 +135,8 @@ inline void floods_between_threads(const Factory& factory) {
 // Given a rank blocked with nothing under way, expect a peer's end to wake it.
 inline void loss_wakes_a_blocked_peer(const Factory& factory) {
   Stage stage(factory, 2);
-  if (stage.at(0).wait_fd() < 0) GTEST_SKIP() << "never waited for";
+  if (stage.at(0).wait_fd() < 0)
+    GTEST_SKIP() << "no descriptor to block on: driven by a virtual clock";
   stage.greet(0, 1);
   bool ok = false;
   std::thread blocked([&] {
