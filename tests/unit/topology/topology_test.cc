@@ -17,7 +17,10 @@ class XmlMachine {
   // Two packages of two cores, a NUMA node and an L3 cache each; package 1 has an mlx5 NIC.
   static std::string two_packages(const std::string& allowed_pus = "0x0000000f") {
     XmlMachine xml;
-    return R"(<?xml version="1.0" encoding="UTF-8"?><!DOCTYPE topology SYSTEM "hwloc2.dtd">)"
+    // Each of the opening declarations on its line, as lstopo writes them: hwloc without its libxml
+    // plugin reads no other.
+    return "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+           "<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n"
            R"(<topology version="2.0"><object type="Machine" os_index="0" allowed_cpuset=")" +
            allowed_pus + R"(" allowed_nodeset="0x00000003")" +
            xml.sets("0x0000000f", "0x00000003") + ">" +
