@@ -5,10 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <thread>
 
 #include "topology/topology.h"
 #include "transport/inproc/inproc_transport.h"
@@ -94,7 +92,11 @@ Status Job::open(const parallax_options_t& options, std::unique_ptr<Job>* job) {
   const int64_t deadline_ns = opened->clock_.now_ns() + opened->timeout_ns_;
   PARALLAX_RETURN_IF_ERROR(
       make_rendezvous(options, opened->host_, opened->clock_, &opened->rendezvous_));
-  PARALLAX_RETURN_IF_ERROR(opened->meet(deadline_ns));
+  const Status met = opened->meet(deadline_ns);
+  if (!met.ok()) {
+    opened->rendezvous_->leave(met);
+    return met;
+  }
   PARALLAX_RETURN_IF_ERROR(opened->start_engine());
   *job = std::move(opened);
   return {};
@@ -103,8 +105,8 @@ Status Job::open(const parallax_options_t& options, std::unique_ptr<Job>* job) {
 Status Job::exchange(const Endpoint& mine, int64_t deadline_ns, std::vector<Endpoint>* all) {
   const std::string blob = encode_endpoint(mine);
   std::vector<std::string> blobs;
-  const Status met = rendezvous_->allgather(std::as_bytes(std::span(blob)), deadline_ns, &blobs);
-  if (!met.ok()) return give_up(met, lease_ns() / 2, deadline_ns);
+  PARALLAX_RETURN_IF_ERROR(
+      rendezvous_->allgather(std::as_bytes(std::span(blob)), deadline_ns, &blobs));
   all->assign(blobs.size(), {});
   for (uint32_t rank = 0; rank < blobs.size(); ++rank) {
     const Status decoded = decode_endpoint(std::as_bytes(std::span(blobs[rank])), &(*all)[rank]);
@@ -120,25 +122,23 @@ Status Job::exchange(const Endpoint& mine, int64_t deadline_ns, std::vector<Endp
   return {};
 }
 
-// Who leaves a meeting looks to the others like the one who broke it. So a rank that saw another
-// lost goes on with its signs of life until all can have seen the same.
-Status Job::give_up(const Status& why, int64_t patience_ns, int64_t deadline_ns) const {
-  if (why.code() != PARALLAX_PEER_LOST) return why;
-  const int64_t left_ns = std::min(patience_ns, deadline_ns - clock_.now_ns());
-  if (left_ns > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(left_ns));
-  return why;
-}
-
-// All ranks of the host have come this far: one that does not answer for a lease is lost.
+// All ranks of the host have come this far: one that does not answer is lost, after four fifths of
+// the lease as in the rest of the meeting, so that all ranks hear of it within the lease. A rank
+// that gives up here hangs up on its neighbours, so it says why first, and they ask before they
+// judge.
 Status Job::attach(ShmTransport& shm, std::span<const Endpoint> neighbours, uint64_t job,
                    int64_t deadline_ns) const {
-  const int64_t lease_end_ns = clock_.now_ns() + lease_ns();
-  const Status attached = shm.connect_all(neighbours, job, std::min(deadline_ns, lease_end_ns));
-  if (attached.code() == PARALLAX_TIMEOUT && lease_end_ns < deadline_ns) {
-    return give_up(peer_lost(attached.message()), lease_ns() / 2, deadline_ns);
+  const int64_t lease_end_ns = clock_.now_ns() + lease_ns() / 5 * 4;
+  Status attached = shm.connect_all(neighbours, job, std::min(deadline_ns, lease_end_ns));
+  if (attached.ok()) return attached;
+  const Status said = rendezvous_->verdict();
+  if (!said.ok()) {
+    attached = said;
+  } else if (attached.code() == PARALLAX_TIMEOUT && lease_end_ns < deadline_ns) {
+    attached = peer_lost(attached.message());
   }
-  // Seen at once; ranks of other hosts see it by the lease.
-  return give_up(attached, lease_ns() + lease_ns() / 4, deadline_ns);
+  rendezvous_->leave(attached);
+  return attached;
 }
 
 // Rank 0's number makes the epoch, so that a message of another job is never taken for ours.

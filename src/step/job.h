@@ -65,7 +65,6 @@ class Job {
   Status connect(Endpoint mine, bool one_machine, int64_t deadline_ns);
   Status attach(ShmTransport& shm, std::span<const Endpoint> neighbours, uint64_t job,
                 int64_t deadline_ns) const;
-  Status give_up(const Status& why, int64_t patience_ns, int64_t deadline_ns) const;
   Status start_engine();
   void flush(int64_t deadline_ns);
 

@@ -24,10 +24,21 @@ bool Meeting::enter(uint32_t rank, const std::string& host) {
   return true;
 }
 
-void Meeting::leave(uint32_t rank) {
+void Meeting::leave(uint32_t rank, const Status& why) {
   std::lock_guard lock(mutex_);
-  seats_[rank].presence = Presence::kLeft;
+  Seat& seat = seats_[rank];
+  if (seat.presence == Presence::kLeft) return;
+  seat.presence = Presence::kLeft;
+  seat.why = why;
   changed_.notify_all();
+}
+
+Status Meeting::verdict() const {
+  std::lock_guard lock(mutex_);
+  for (uint32_t rank = 0; rank < seats_.size(); ++rank) {
+    if (!seats_[rank].why.ok()) return departed(rank, seats_[rank].host, seats_[rank].why);
+  }
+  return {};
 }
 
 bool Meeting::anyone_left() const {
@@ -64,8 +75,7 @@ Status Meeting::exchange(uint32_t rank, std::string mine, const Clock& clock, in
 Status Meeting::left_locked(const Round& round) const {
   for (uint32_t rank = 0; rank < seats_.size(); ++rank) {
     if (!round.brought[rank] && seats_[rank].presence == Presence::kLeft) {
-      return peer_lost("rank " + std::to_string(rank) + " (host " + seats_[rank].host +
-                       ") left before all ranks had met");
+      return departed(rank, seats_[rank].host, seats_[rank].why);
     }
   }
   return {};

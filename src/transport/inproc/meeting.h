@@ -23,8 +23,11 @@ class Meeting {
 
   // False: this rank is here already, or was.
   bool enter(uint32_t rank, const std::string& host);
-  void leave(uint32_t rank);
+  // `why` is OK when it left in order, or gave no reason; the first call counts.
+  void leave(uint32_t rank, const Status& why);
   bool anyone_left() const;
+  // Of the first rank that left with a reason.
+  Status verdict() const;
 
   // Every rank brings `mine` and takes all. Rounds are counted per rank.
   Status exchange(uint32_t rank, std::string mine, const Clock& clock, int64_t deadline_ns,
@@ -35,6 +38,7 @@ class Meeting {
   struct Seat {
     Presence presence = Presence::kAbsent;
     std::string host;
+    Status why;          // it left
     uint64_t round = 0;  // the next one
   };
   struct Round {

@@ -18,6 +18,8 @@ class CallbackRendezvous final : public Rendezvous {
   std::string_view name() const override { return "callback"; }
   Status allgather(std::span<const std::byte> mine, int64_t deadline_ns,
                    std::vector<std::string>* all) override;
+  void leave(const Status&) override {}
+  Status verdict() override { return {}; }
   void settle() override {}
   Status finish() override { return {}; }
 

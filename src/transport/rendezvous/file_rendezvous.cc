@@ -18,6 +18,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/threads.h"
 #include "transport/endpoint.h"
 #include "transport/rendezvous/rank_list.h"
 #include "transport/shm/unique_fd.h"
@@ -30,6 +31,10 @@ constexpr int64_t kPollMillisecondsMax = 50;
 constexpr int kRenewalsPerLease = 5;
 constexpr size_t kFileBytesMax = kEndpointBytesMax + 256;
 constexpr int kRemoveTriesMax = 20;
+constexpr size_t kReasonBytesMax = 1024;
+constexpr int64_t kReadersPollMs = 10;
+constexpr int64_t kReadersPatienceMs = 4 * kPollMillisecondsMax;
+static_assert(kReasonBytesMax + PARALLAX_NAME_MAX + 64 <= kFileBytesMax);
 
 enum class Read { kOk, kNotThere, kFailed };
 
@@ -94,6 +99,20 @@ void pause(int64_t milliseconds) {
   std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
 }
 
+// The second line of a sign of life: "-5 sentence". OK when there is none, or none that a rank of
+// ours would have written.
+Status reason_of(const std::string& text) {
+  int code = 0;
+  int sentence_at = 0;
+  if (std::sscanf(text.c_str(), "%d %n", &code, &sentence_at) != 1 || code >= PARALLAX_OK ||
+      code < PARALLAX_INTERNAL) {
+    return {};
+  }
+  std::string sentence = text.substr(static_cast<size_t>(sentence_at));
+  sentence.erase(std::min(sentence.find('\n'), sentence.size()));
+  return {static_cast<parallax_status_t>(code), sentence};
+}
+
 }  // namespace
 
 FileRendezvous::FileRendezvous(const RendezvousOptions& options, std::string directory)
@@ -119,18 +138,42 @@ Status FileRendezvous::create(const RendezvousOptions& options, const std::strin
     PARALLAX_RETURN_IF_ERROR(
         made->write_whole("job", std::string(text.data(), static_cast<size_t>(bytes))));
   }
-  made->renewer_ = std::thread([raw = made.get()] { raw->renew(); });
+  PARALLAX_RETURN_IF_ERROR(start_thread(&made->renewer_, [raw = made.get()] { raw->renew(); }));
   *rendezvous = std::move(made);
   return {};
 }
 
 FileRendezvous::~FileRendezvous() {
-  const bool gave_up = claimed_ && !settled_;
+  if (claimed_ && !settled_) leave({});
   settle();
-  if (!gave_up || finished_) return;
-  // Tell those that wait at once. When rank 0 gives up, nobody can meet here any more.
-  (void)write_alive("left");
-  if (options_.rank == 0) (void)remove_all();
+  if (!left_ || options_.rank != 0) return;
+  // Without rank 0 nobody can meet here any more.
+  await_readers();
+  (void)remove_all();
+}
+
+void FileRendezvous::leave(const Status& why) {
+  if (left_ || finished_) return;
+  settle();
+  left_ = true;
+  std::string reason;
+  if (!why.ok()) {
+    reason = std::to_string(why.code()) + " " + why.message().substr(0, kReasonBytesMax);
+    std::replace(reason.begin(), reason.end(), '\n', ' ');
+  }
+  (void)write_alive("left", reason);
+}
+
+// Those that wait read the reason at their next look, and leave in their turn.
+void FileRendezvous::await_readers() {
+  for (int64_t waited_ms = 0; waited_ms < kReadersPatienceMs; waited_ms += kReadersPollMs) {
+    bool waits = false;
+    for (uint32_t rank = 0; rank < options_.world; ++rank) {
+      if (rank != options_.rank && look_at(rank)) waits = waits || !sightings_[rank].left;
+    }
+    if (!waits) return;
+    pause(kReadersPollMs);
+  }
 }
 
 Status FileRendezvous::check_directory() const {
@@ -178,9 +221,10 @@ Status FileRendezvous::write_whole(const std::string& name, const std::string& c
   return {};
 }
 
-Status FileRendezvous::write_alive(const char* state) {
-  return write_whole("alive." + std::to_string(options_.rank),
-                     std::to_string(++counter_) + " " + state + " " + options_.host + "\n");
+Status FileRendezvous::write_alive(const std::string& state, const std::string& reason) {
+  std::string text = std::to_string(++counter_) + " " + state + " " + options_.host + "\n";
+  if (!reason.empty()) text += reason + "\n";
+  return write_whole("alive." + std::to_string(options_.rank), text);
 }
 
 void FileRendezvous::renew() {
@@ -284,31 +328,47 @@ Status FileRendezvous::read_blob(uint32_t rank, std::string* blob, bool* found) 
   return {};
 }
 
-Status FileRendezvous::look_after(uint32_t rank) {
-  std::string text;
-  if (read_file(path("alive." + std::to_string(rank)), &text) != Read::kOk) return {};
+// Reads a rank's sign of life into its sighting; false if it has shown none.
+bool FileRendezvous::look_at(uint32_t rank) {
   Sighting& sighting = sightings_[rank];
+  std::string text;
+  if (read_file(path("alive." + std::to_string(rank)), &text) != Read::kOk) return sighting.seen;
   uint64_t counter = 0;
   std::array<char, 8> state{};
   int host_at = 0;
   if (std::sscanf(text.c_str(), "%" SCNu64 " %7s %n", &counter, state.data(), &host_at) != 2) {
-    return {};
+    return sighting.seen;
   }
-  const int64_t now_ns = options_.clock->now_ns();
-  if (!sighting.seen || sighting.counter != counter) {
-    sighting.seen = true;
-    sighting.counter = counter;
-    sighting.changed_ns = now_ns;
-    sighting.host = text.substr(static_cast<size_t>(host_at));
-    while (!sighting.host.empty() && sighting.host.back() == '\n') sighting.host.pop_back();
-    sighting.left = std::strcmp(state.data(), "left") == 0;
-  }
-  const std::string who = "rank " + std::to_string(rank) + " (host " + sighting.host + ")";
-  if (sighting.left) return peer_lost(who + " gave up before all ranks had met");
-  if (now_ns - sighting.changed_ns >= options_.lease_ms * kNanosecondsPerMillisecond) {
-    return peer_lost(who + " gave no sign of life for " + std::to_string(options_.lease_ms) +
-                     " ms while ranks met in " + directory_ +
-                     ": it has ended or is stopped, or the directory is an earlier job's");
+  if (sighting.seen && sighting.counter == counter) return true;
+  sighting.seen = true;
+  sighting.counter = counter;
+  sighting.changed_ns = options_.clock->now_ns();
+  const size_t host_end = std::min(text.find('\n'), text.size());
+  sighting.host =
+      text.substr(static_cast<size_t>(host_at), host_end - static_cast<size_t>(host_at));
+  sighting.left = std::strcmp(state.data(), "left") == 0;
+  sighting.why = sighting.left ? reason_of(text.substr(host_end)) : Status();
+  return true;
+}
+
+Status FileRendezvous::look_after(uint32_t rank) {
+  if (!look_at(rank)) return {};
+  const Sighting& sighting = sightings_[rank];
+  if (sighting.left) return departed(rank, sighting.host, sighting.why);
+  const int64_t silent_ns = options_.clock->now_ns() - sighting.changed_ns;
+  const int64_t lease_ns = options_.lease_ms * kNanosecondsPerMillisecond;
+  if (silent_ns < lease_ns / kRenewalsPerLease * (kRenewalsPerLease - 1)) return {};
+  return peer_lost(
+      "rank " + std::to_string(rank) + " (host " + sighting.host + ") gave no sign of life for " +
+      std::to_string(silent_ns / kNanosecondsPerMillisecond) + " ms while ranks met in " +
+      directory_ + ": it has ended or is stopped, or the directory is an earlier job's");
+}
+
+Status FileRendezvous::verdict() {
+  for (uint32_t rank = 0; rank < options_.world; ++rank) {
+    if (rank != options_.rank && look_at(rank) && !sightings_[rank].why.ok()) {
+      return departed(rank, sightings_[rank].host, sightings_[rank].why);
+    }
   }
   return {};
 }

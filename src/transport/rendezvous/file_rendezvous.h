@@ -5,13 +5,15 @@
 //                    is refused by name
 //   job              by rank 0: a random number and the world; every blob carries the number
 //   blob.K.R         what rank R brings to round K, by rename, so that it is seen whole or not
-//   alive.R          R's sign of life, by rename: a counter, a state, the host's name
+//   alive.R          R's sign of life, by rename: a counter, a state, the host's name; of one that
+//                    left, a second line: status and sentence of its reason
 //
 // A thread of this rank renews alive.R every lease_ms / 5 from create() to settle(), also between
 // rounds, so that a rank killed or stopped while it connects is noticed by those that wait. It is
-// judged by the clock of the one that looks: lost when the counter stands still for lease_ms. File
-// times are never used. allgather() polls the directory, 1 ms at first, 50 ms at most. One thread
-// calls; the thread that renews shares only what mutex_ guards.
+// judged by the clock of the one that looks: lost when the counter stands still for four fifths of
+// lease_ms, so that all know of a death within lease_ms. File times are never used. allgather()
+// polls the directory, 1 ms at first, 50 ms at most. One thread calls; the thread that renews
+// shares only what mutex_ guards.
 #ifndef PARALLAX_TRANSPORT_RENDEZVOUS_FILE_RENDEZVOUS_H_
 #define PARALLAX_TRANSPORT_RENDEZVOUS_FILE_RENDEZVOUS_H_
 
@@ -33,6 +35,8 @@ class FileRendezvous final : public Rendezvous {
   std::string_view name() const override { return "file"; }
   Status allgather(std::span<const std::byte> mine, int64_t deadline_ns,
                    std::vector<std::string>* all) override;
+  void leave(const Status& why) override;
+  Status verdict() override;
   void settle() override;
   Status finish() override;
 
@@ -44,6 +48,7 @@ class FileRendezvous final : public Rendezvous {
     int64_t changed_ns = 0;
     std::string host;
     bool left = false;
+    Status why;  // it left
   };
 
   FileRendezvous(const RendezvousOptions& options, std::string directory);
@@ -52,11 +57,13 @@ class FileRendezvous final : public Rendezvous {
   Status check_directory() const;
   Status claim();
   Status write_whole(const std::string& name, const std::string& content) const;
-  Status write_alive(const char* state);
+  Status write_alive(const std::string& state, const std::string& reason = {});
   void renew();
   Status learn_job(int64_t deadline_ns);
   Status read_blob(uint32_t rank, std::string* blob, bool* found) const;
+  bool look_at(uint32_t rank);
   Status look_after(uint32_t rank);
+  void await_readers();
   Status still_there() const;
   Status late() const;
   Status remove_all() const;
@@ -69,6 +76,7 @@ class FileRendezvous final : public Rendezvous {
   std::vector<bool> brought_;  // in the round under way
   bool claimed_ = false;
   bool settled_ = false;
+  bool left_ = false;
   bool finished_ = false;
 
   std::mutex mutex_;

@@ -14,11 +14,13 @@ class InprocRendezvous final : public Rendezvous {
  public:
   static Status create(const RendezvousOptions& options, const std::string& name,
                        std::unique_ptr<InprocRendezvous>* rendezvous);
-  ~InprocRendezvous() override { hub_->meeting().leave(options_.rank); }
+  ~InprocRendezvous() override { hub_->meeting().leave(options_.rank, {}); }
 
   std::string_view name() const override { return "inproc"; }
   Status allgather(std::span<const std::byte> mine, int64_t deadline_ns,
                    std::vector<std::string>* all) override;
+  void leave(const Status& why) override { hub_->meeting().leave(options_.rank, why); }
+  Status verdict() override { return hub_->meeting().verdict(); }
   void settle() override {}
   Status finish() override { return {}; }
   std::shared_ptr<InprocHub> hub() const override { return hub_; }

@@ -7,6 +7,8 @@
 #include <span>
 #include <string>
 
+#include "base/status.h"
+
 namespace parallax {
 
 // "rank 3", "ranks 1, 4 and 7", "ranks 0, 1, ... and 996 more".
@@ -14,6 +16,11 @@ std::string rank_list(std::span<const uint32_t> ranks);
 
 // "ranks 1 and 2 never came; rank 5 came but has not got this far"
 std::string describe_missing(std::span<const uint32_t> absent, std::span<const uint32_t> late);
+
+// What those answer who waited for a rank that left: its own words where they name a culprit
+// (PEER_LOST) or concern all (MISMATCH), else PEER_LOST with who left and why. An OK `why` means
+// that it gave no reason.
+Status departed(uint32_t rank, const std::string& host, const Status& why);
 
 }  // namespace parallax
 

@@ -5,7 +5,10 @@
 // allgather() blocks up to its deadline. A rank that announced itself and then shows no sign of
 // life for lease_ms is PEER_LOST, named with its host, where the means can tell (file, inproc); one
 // that never came is TIMEOUT. From its making to settle(), a rank shows its own signs of life.
-// Destroying it before settle() tells the others that this rank gave up.
+//
+// A rank that gives up says why by leave(), and the others then repeat its sentence: whoever broke
+// the meeting is named by all, though each may see another rank go first. Destroying it before
+// settle() is leaving without a reason.
 //
 //   make_rendezvous -> allgather, allgather... -> settle -> (the job runs) -> finish
 #ifndef PARALLAX_TRANSPORT_RENDEZVOUS_RENDEZVOUS_H_
@@ -48,6 +51,14 @@ class Rendezvous {
   // same calls.
   virtual Status allgather(std::span<const std::byte> mine, int64_t deadline_ns,
                            std::vector<std::string>* all) = 0;
+
+  // This rank gives up because of `why`, an error. To be called before anything is torn down that
+  // others would see break. The first call counts; no allgather follows.
+  virtual void leave(const Status& why) = 0;
+
+  // What those say that wait for a rank that left (rank_list.h: departed), or OK if none did. Does
+  // not wait. Where the means cannot tell: OK.
+  virtual Status verdict() = 0;
 
   // The meeting is over: no further allgather; signs of life end (the engine's leases take over).
   virtual void settle() = 0;

@@ -360,6 +360,57 @@ TEST_F(FileMeeting, a_rank_that_gives_up_is_told_at_once) {
   }
 }
 
+// Given a rank that leaves with a reason, expect the others to name its culprit, or it and its
+// reason, whatever the means; those that left for that in turn change nothing.
+class LeavingWithAReason : public FileMeeting {
+ protected:
+  void expect_said(const char* where, const Status& why, parallax_status_t code,
+                   const std::string& sentence) {
+    std::unique_ptr<Rendezvous> ranks[3];
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      ASSERT_TRUE(make_rendezvous(options_for(rank, 3, where), "h" + std::to_string(rank), kClock,
+                                  &ranks[rank])
+                      .ok());
+    }
+    EXPECT_TRUE(ranks[1]->verdict().ok());
+    ranks[2]->leave(why);
+    ranks[2]->leave(io_error("a later reason"));
+    EXPECT_EQ(ranks[0]->verdict().message(), sentence);
+    for (const uint32_t rank : {1u, 0u}) {
+      std::vector<std::string> all;
+      const Status status = ranks[rank]->allgather(bytes_of("x"), in_ms(20000), &all);
+      EXPECT_EQ(status.code(), code);
+      EXPECT_EQ(status.message(), sentence);
+      ranks[rank]->leave(status);
+    }
+    ranks[0].reset();
+    std::filesystem::remove_all(directory_);
+  }
+};
+
+TEST_F(LeavingWithAReason, all_name_the_culprit) {
+  for (const char* where : {where_.c_str(), "inproc:reasons"}) {
+    const std::string lost = "rank 7 (host b) is lost: process 4711 exited";
+    expect_said(where, peer_lost(lost), PARALLAX_PEER_LOST, lost);
+    const Status mismatch(PARALLAX_MISMATCH, "rank 2 says world 3, rank 0 says world 2");
+    expect_said(where, mismatch, PARALLAX_MISMATCH, mismatch.message());
+    expect_said(where, limit("no descriptors are left"), PARALLAX_PEER_LOST,
+                "rank 2 (host h2) gave up before all ranks had met: no descriptors are left");
+  }
+}
+
+TEST_F(FileMeeting, a_reason_that_nobody_wrote_is_none) {
+  std::unique_ptr<Rendezvous> mine;
+  ASSERT_TRUE(make(0, 2, &mine).ok());
+  for (const char* reason : {"", "7 fine", "-99 unknown", "what", "-5"}) {
+    std::ofstream(directory_ + "/alive.1") << std::hash<std::string>()(reason) << " left there\n"
+                                           << reason << "\n";
+    std::vector<std::string> all;
+    const Status status = mine->allgather(bytes_of("x"), in_ms(5000), &all);
+    EXPECT_EQ(status.code(), PARALLAX_PEER_LOST) << reason;
+  }
+}
+
 TEST_F(FileMeeting, one_number_twice_is_refused) {
   std::unique_ptr<Rendezvous> first;
   std::unique_ptr<Rendezvous> second;
