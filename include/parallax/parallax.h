@@ -81,6 +81,7 @@ typedef struct parallax_job parallax_job_t;
 typedef struct parallax_request parallax_request_t;
 
 /* Bounds. */
+#define PARALLAX_WORLD_MAX 1048576    /* ranks in a job */
 #define PARALLAX_NAME_MAX 127         /* bytes in a variable's or a host's name */
 #define PARALLAX_VARIABLES_MAX 4096   /* variables in a job */
 #define PARALLAX_REQUESTS_MAX 1024    /* requests not yet released, per job */
@@ -278,7 +279,8 @@ PARALLAX_API parallax_status_t parallax_push(parallax_job_t *job, uint64_t step,
 
 /* Reduces gradients of framework-held variables over all ranks. The request completes when the
  * aggregate is there: dense in place; rows through parallax_request_rows. At most one per variable,
- * rank and step; a rank that did not call it by its step_end contributes zeros.
+ * rank and step; a rank that did not call it by its step_end contributes zeros: so one that waits
+ * for a reduce before its step_end waits for every rank's reduce of that variable or step_end.
  * Managed variables are INVALID here: push them. */
 PARALLAX_API parallax_status_t parallax_reduce(parallax_job_t *job, uint64_t step,
                                                const parallax_slice_t *slices, size_t count,
@@ -360,7 +362,8 @@ PARALLAX_API parallax_status_t parallax_request_release(parallax_request_t *requ
 
 typedef enum parallax_report {
   PARALLAX_REPORT_PLAN = 0, /* per variable: method, alternatives with predicted bytes, why */
-  PARALLAX_REPORT_STATS = 1, /* counters of this rank: bytes and messages by peer class and kind */
+  PARALLAX_REPORT_STATS = 1, /* counters of this rank: bytes and messages on the wire and within
+                              * the host, and bytes by variable */
   PARALLAX_REPORT_TOPOLOGY = 2 /* hosts, ranks, NUMA nodes, caches, NICs */
 } parallax_report_t;
 

@@ -54,7 +54,9 @@ void ThreadCompute::submit(ComputeJob& job) {
 
 ComputeJob* ThreadCompute::take_done() {
   const std::lock_guard lock(mutex_);
-  return take(done_head_, done_tail_);
+  ComputeJob* job = take(done_head_, done_tail_);
+  if (job == nullptr && failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  return job;
 }
 
 void ThreadCompute::drain() {
@@ -70,8 +72,14 @@ void ThreadCompute::work() {
     if (stopping_) return;
     ComputeJob* job = take(queue_head_, queue_tail_);
     lock.unlock();
-    job->run(*job);
+    std::exception_ptr failure;
+    try {
+      job->run(*job);
+    } catch (...) {
+      failure = std::current_exception();
+    }
     lock.lock();
+    if (failure) failure_ = std::move(failure);
     append(done_head_, done_tail_, *job);
     if (--unfinished_ == 0) idle_.notify_all();
     lock.unlock();

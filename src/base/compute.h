@@ -8,9 +8,11 @@
 
 #include <condition_variable>
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -19,7 +21,7 @@ namespace parallax {
 
 // A unit of work, embedded in the state machine that needs it; reused, never allocated in a step.
 struct ComputeJob {
-  void (*run)(ComputeJob& job) = nullptr;   // on a pool thread; must not throw
+  void (*run)(ComputeJob& job) = nullptr;   // on a pool thread
   void (*done)(ComputeJob& job) = nullptr;  // on the engine's owner
   void* context = nullptr;
   size_t cost_bytes = 0;  // memory it moves, for the simulator
@@ -30,7 +32,8 @@ class Compute {
  public:
   virtual ~Compute() = default;
   virtual void submit(ComputeJob& job) = 0;
-  // A finished job, or null. Its done() is for the caller to run.
+  // A finished job, or null. Its done() is for the caller to run. What a job threw (a failed check,
+  // no memory) is thrown here once all finished jobs are handed back, so that none stays under way.
   virtual ComputeJob* take_done() = 0;
   // Waits until no job is under way or queued. Blocks; for the end of the engine's life.
   virtual void drain() = 0;
@@ -39,7 +42,11 @@ class Compute {
 class InlineCompute final : public Compute {
  public:
   void submit(ComputeJob& job) override {
-    job.run(job);
+    try {
+      job.run(job);
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
     job.next = nullptr;
     (tail_ == nullptr ? head_ : tail_->next) = &job;
     tail_ = &job;
@@ -49,10 +56,12 @@ class InlineCompute final : public Compute {
     ComputeJob* job = head_;
     if (job != nullptr) head_ = job->next;
     if (head_ == nullptr) tail_ = nullptr;
+    if (job == nullptr && failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
     return job;
   }
 
  private:
+  std::exception_ptr failure_;
   ComputeJob* head_ = nullptr;
   ComputeJob* tail_ = nullptr;
 };
@@ -78,6 +87,7 @@ class ThreadCompute final : public Compute {
   ComputeJob* done_head_ = nullptr;
   ComputeJob* done_tail_ = nullptr;
   size_t unfinished_ = 0;  // queued or under way
+  std::exception_ptr failure_;
   std::condition_variable idle_;
   bool stopping_ = false;
   std::function<void()> wake_;

@@ -94,7 +94,6 @@ class PullRoad {
     std::vector<uint32_t> list_counts;
     std::vector<uint8_t> dense;  // per local rank: wants the dense variable
     std::span<float> values;     // by item; dense: the column's elements
-    bool used = false;
   };
   struct Round {
     uint64_t step = 0;

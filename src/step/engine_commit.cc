@@ -113,6 +113,7 @@ Status Engine::check_memory() const {
   uint64_t total = 0;
   uint64_t largest = 0;
   std::string name;
+  bool rows_form = false;
   for (const auto& runtime : runtimes_) {
     uint64_t bytes = runtime->road->needed_bytes();
     if (runtime->table != nullptr) {
@@ -125,13 +126,15 @@ Status Engine::check_memory() const {
     if (bytes > largest) {
       largest = bytes;
       name = runtime->variable->name;
+      rows_form = runtime->variable->ids_declared();
     }
   }
   if (total <= options_.memory_max_bytes) return {};
   return limit("commit: " + rank_name(options_.rank) + " would reserve " + std::to_string(total) +
                " bytes, memory_max_bytes is " + std::to_string(options_.memory_max_bytes) +
-               "; variable '" + name + "' takes " + std::to_string(largest) +
-               " of them: lower its rows_max, or shard it");
+               "; variable '" + name + "' takes " + std::to_string(largest) + " of them: " +
+               (rows_form ? "lower its rows_max, or shard it" : "cut it in two, or shard it") +
+               ", or raise memory_max_bytes");
 }
 
 Status Engine::commit(Request** request) {

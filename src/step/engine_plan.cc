@@ -261,8 +261,11 @@ std::string Engine::stats_json() const {
 // ---- what a timeout is waiting for
 
 std::string Engine::describe_missing(const Request& request) const {
-  const auto waiting_for = [this](const std::vector<uint32_t>& ranks, const std::string& what) {
-    return ranks.empty() ? std::string() : rank_names(ranks) + " " + what;
+  // The others first: what this rank still owes is told only where nobody else owes anything.
+  const auto waiting_for = [this](std::vector<uint32_t> ranks, const std::string& what) {
+    if (ranks.empty()) return std::string();
+    std::erase(ranks, options_.rank);
+    return (ranks.empty() ? "this rank" : rank_names(ranks)) + " " + what;
   };
   const auto tree = [this](TreeKind kind) { return trees_[static_cast<size_t>(kind)]; };
   const auto tree_missing = [&](TreeKind kind, const std::string& call) {

@@ -32,6 +32,10 @@ std::string host_name(const parallax_options_t& options) {
 
 Status check_options(const parallax_options_t& options) {
   const uint32_t world = std::max(1u, options.world);
+  if (world > PARALLAX_WORLD_MAX) {
+    return invalid("open: world is " + std::to_string(world) + "; at most " +
+                   std::to_string(PARALLAX_WORLD_MAX) + " ranks");
+  }
   if (options.rank >= world) {
     return invalid("open: rank is " + std::to_string(options.rank) + ", world " +
                    std::to_string(world) + "; ranks are 0..world-1");
@@ -225,6 +229,12 @@ Status Job::connect(Endpoint mine, bool one_machine, int64_t deadline_ns) {
     }
     PARALLAX_RETURN_IF_ERROR(module->create(network_options, &network));
     mine.ucx_address = network->address();
+    if (mine.ucx_address.size() > kUcxAddressBytesMax) {
+      return limit("open: the address that UCX gives has " +
+                   std::to_string(mine.ucx_address.size()) + " bytes, at most " +
+                   std::to_string(kUcxAddressBytesMax) +
+                   " can be exchanged; name one interface by net_device, or fewer in UCX_TLS");
+    }
     network_ = network->description();
   }
   std::vector<Endpoint> all;
@@ -244,9 +254,9 @@ Status Job::connect(Endpoint mine, bool one_machine, int64_t deadline_ns) {
   }
   if (shm != nullptr) {
     PARALLAX_RETURN_IF_ERROR(attach(*shm, neighbours, mine.job, deadline_ns));
-    parts.push_back({std::move(shm), Reach::kLocal, local_ranks});
+    parts.push_back({std::move(shm), local_ranks});
   }
-  if (network != nullptr) parts.push_back({std::move(network), Reach::kWire, remote_ranks});
+  if (network != nullptr) parts.push_back({std::move(network), remote_ranks});
   std::unique_ptr<Router> router;
   PARALLAX_RETURN_IF_ERROR(Router::create(world, std::move(parts), &router));
   transport_ = std::move(router);

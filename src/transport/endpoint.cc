@@ -17,7 +17,6 @@ constexpr uint32_t kVersion =
     PARALLAX_VERSION_MAJOR * 10000 + PARALLAX_VERSION_MINOR * 100 + PARALLAX_VERSION_PATCH;
 constexpr size_t kMachineBytesMax = 127;
 constexpr size_t kShmAddressBytesMax = 107;  // sockaddr_un holds 108, the first is NUL
-constexpr size_t kUcxAddressBytesMax = 3072;
 
 template <typename T>
 void put_number(std::string* out, T value) {

@@ -15,6 +15,7 @@
 namespace parallax {
 
 inline constexpr size_t kEndpointBytesMax = 4096;
+inline constexpr size_t kUcxAddressBytesMax = 3072;
 
 struct Endpoint {
   uint32_t version = 0;  // PARALLAX_VERSION_*; ranks of another version are refused by name

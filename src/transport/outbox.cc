@@ -65,10 +65,8 @@ Outbox::Peer& Outbox::peer(uint32_t rank) {
   auto made = std::make_unique<Peer>();  // before its place: a failure leaves no hole
   made->rank = rank;
   std::unique_ptr<Peer>& slot = peers_[rank] = std::move(made);
-  {
-    ready_.reserve(peers_.size());
-    ready_next_.reserve(peers_.size());
-  }
+  ready_.reserve(peers_.size());
+  ready_next_.reserve(peers_.size());
   return *slot;
 }
 
@@ -148,24 +146,42 @@ void Outbox::on_sent(uint64_t token) { free_chunks_.push_back(static_cast<uint32
 
 bool Outbox::pump() {
   bool moved = false;
-  bool again = true;
-  while (again) {
-    again = false;
-    std::swap(ready_, ready_next_);
-    ready_.clear();
-    // By index: a loopback message may add a peer, which makes room in both lists.
-    for (size_t i = 0; i < ready_next_.size(); ++i) {
-      Peer* each = ready_next_[i];
-      each->ready = false;
-      if (pump_peer(*each)) again = moved = true;
-      if (!each->ready && (each->control.head != nullptr || each->data.head != nullptr)) {
-        each->ready = true;
-        ready_.push_back(each);
-      }
-    }
-    ready_next_.clear();
+  try {
+    while (pump_once()) moved = true;
+  } catch (...) {
+    // A failed check in what a loopback message led to: the notice of it must still reach everyone.
+    collect_ready();
+    throw;
   }
   return moved;
+}
+
+// One message for each peer that is due one.
+bool Outbox::pump_once() {
+  bool moved = false;
+  std::swap(ready_, ready_next_);
+  ready_.clear();
+  // By index: a loopback message may add a peer, which makes room in both lists.
+  for (size_t i = 0; i < ready_next_.size(); ++i) {
+    Peer* each = ready_next_[i];
+    each->ready = false;
+    if (pump_peer(*each)) moved = true;
+    if (!each->ready && (each->control.head != nullptr || each->data.head != nullptr)) {
+      each->ready = true;
+      ready_.push_back(each);
+    }
+  }
+  ready_next_.clear();
+  return moved;
+}
+
+void Outbox::collect_ready() {
+  ready_.clear();
+  ready_next_.clear();
+  for (auto& [rank, each] : peers_) {
+    each->ready = each->control.head != nullptr || each->data.head != nullptr;
+    if (each->ready) ready_.push_back(each.get());
+  }
 }
 
 // One message for one peer.
@@ -187,8 +203,8 @@ bool Outbox::pump_peer(Peer& to) {
   std::memcpy(chunk.bytes.data(), &header, sizeof header);
   observer_.on_message_packed(to.rank, chunk.used);
   if (to.rank == self_) {
+    free_chunks_.push_back(index);  // nothing takes one before the message is read
     loopback_.on_message(self_, chunk.bytes.first(chunk.used));
-    free_chunks_.push_back(index);
     return true;
   }
   const Segment segment{chunk.bytes.data(), chunk.used};

@@ -121,6 +121,8 @@ class Outbox {
   void release(Stream* stream);
   void append(Peer& peer, Queue& queue, Stream* stream);
   void drop_queue(Queue& queue);
+  bool pump_once();
+  void collect_ready();
   bool pump_peer(Peer& peer);
   bool fill(Peer& peer, Queue& queue, Chunk& chunk);
   bool pack(uint32_t to, Stream& stream, Chunk& chunk);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Routing by rank and counting by reach. See router.h.
+// Routing by rank. See router.h.
 #include "transport/router.h"
 
 #include <sys/epoll.h>
@@ -15,19 +15,15 @@
 
 namespace parallax {
 
-// Stands between a part and the owner's receiver: counts, and lets through only what comes from the
-// part that the rank is routed to.
-class Router::Counting final : public Receiver {
+// Stands between a part and the owner's receiver: lets through only what comes from the part that
+// the rank is routed to.
+class Router::Filter final : public Receiver {
  public:
-  Counting(Router& router, size_t part, Receiver& receiver)
+  Filter(const Router& router, size_t part, Receiver& receiver)
       : router_(router), part_(part), receiver_(receiver) {}
 
   void on_message(uint32_t from, std::span<const std::byte> message) override {
-    if (!routed_here(from)) return;
-    TrafficCounters& counters = router_.counters(router_.parts_[part_]);
-    ++counters.messages_received;
-    counters.bytes_received += message.size();
-    receiver_.on_message(from, message);
+    if (routed_here(from)) receiver_.on_message(from, message);
   }
   void on_sent(uint64_t token) override { receiver_.on_sent(token); }
   void on_lost(uint32_t rank, std::string_view why) override {
@@ -39,7 +35,7 @@ class Router::Counting final : public Receiver {
     return rank < router_.part_of_.size() && router_.part_of_[rank] == part_;
   }
 
-  Router& router_;
+  const Router& router_;
   const size_t part_;
   Receiver& receiver_;
 };
@@ -113,20 +109,15 @@ bool Router::writable(uint32_t to) const {
 
 Status Router::send(uint32_t to, std::span<const Segment> segments, uint64_t token) {
   PARALLAX_CHECK(route(to) != nullptr);
-  Part& part = parts_[part_of_[to]];
-  PARALLAX_RETURN_IF_ERROR(part.transport->send(to, segments, token));
-  TrafficCounters& sent = counters(part);
-  ++sent.messages_sent;
-  for (const Segment& segment : segments) sent.bytes_sent += segment.bytes;
-  return {};
+  return parts_[part_of_[to]].transport->send(to, segments, token);
 }
 
 bool Router::poll(Receiver& receiver) {
   bool moved = false;
   for (size_t i = 0; i < parts_.size(); ++i) {
     const size_t part = (first_polled_ + i) % parts_.size();
-    Counting counting(*this, part, receiver);
-    moved |= parts_[part].transport->poll(counting);
+    Filter filter(*this, part, receiver);
+    moved |= parts_[part].transport->poll(filter);
   }
   if (!parts_.empty()) first_polled_ = (first_polled_ + 1) % parts_.size();
   return moved;

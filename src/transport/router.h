@@ -15,26 +15,10 @@
 
 namespace parallax {
 
-// What a part's messages count as.
-enum class Reach : uint8_t {
-  kLocal,  // within the host
-  kWire,   // between hosts
-};
-
-// Payload as transport.h sees it, without the headers of the layers below. Sent counts when a part
-// has accepted the message.
-struct TrafficCounters {
-  uint64_t bytes_sent = 0;
-  uint64_t messages_sent = 0;
-  uint64_t bytes_received = 0;
-  uint64_t messages_received = 0;
-};
-
 class Router final : public Transport {
  public:
   struct Part {
     std::unique_ptr<Transport> transport;
-    Reach reach = Reach::kLocal;
     std::vector<uint32_t> ranks;  // routed to it
   };
 
@@ -53,25 +37,17 @@ class Router final : public Transport {
   bool arm() override;
   void forget(uint32_t rank) override;
 
-  // The owner reads them any time.
-  const TrafficCounters& traffic(Reach reach) const {
-    return reach == Reach::kLocal ? local_ : wire_;
-  }
-
   // Null where the rank has no route. For reports.
   const Transport* route(uint32_t rank) const;
 
  private:
   static constexpr uint8_t kNoPart = UINT8_MAX;
 
-  class Counting;
+  class Filter;
 
   explicit Router(std::vector<Part> parts);
   Status set_routes(uint32_t world);
   Status open_wait_fd();
-  TrafficCounters& counters(const Part& part) {
-    return part.reach == Reach::kLocal ? local_ : wire_;
-  }
 
   std::vector<Part> parts_;
   std::vector<uint8_t> part_of_;  // by rank
@@ -79,8 +55,6 @@ class Router final : public Transport {
   int wait_fd_ = -1;
   bool owns_wait_fd_ = false;  // else it is the only part's
   size_t first_polled_ = 0;    // turns, so that no part is always served first
-  TrafficCounters local_;
-  TrafficCounters wire_;
 };
 
 }  // namespace parallax

@@ -60,7 +60,6 @@ enum class Encoding : uint8_t {
 inline constexpr uint64_t kDenseGrain = 256;
 
 inline constexpr uint8_t kSectionLast = 1;  // nothing follows for (kind, step, tag) of this sender
-inline constexpr uint8_t kSectionAbsent = 2;  // and nothing was contributed at all
 
 struct SectionHeader {
   SectionKind kind = SectionKind::kHeartbeat;

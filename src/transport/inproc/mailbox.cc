@@ -59,7 +59,8 @@ bool Mailbox::fill(Lane* lane, std::span<const Segment> segments, size_t bytes) 
   Lane::Slot& slot = lane->slots[lane->posted % kSendsInFlightMax];
   // Slots follow the largest message seen on this lane, so that growth ends kSendsInFlightMax
   // messages after the largest one, whatever slot later large ones fall on.
-  lane->slot_bytes = std::max({lane->slot_bytes, std::bit_ceil(bytes), kSlotBytesMin});
+  const size_t wanted = std::min(std::bit_ceil(bytes), kInprocMessageBytesMax);
+  lane->slot_bytes = std::max({lane->slot_bytes, wanted, kSlotBytesMin});
   bool grew = false;
   if (slot.capacity_bytes < lane->slot_bytes) {
     slot.buffer =

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/descriptors.h"
+
 namespace parallax {
 namespace {
 
@@ -110,6 +112,9 @@ Status check_module(const ParallaxTransportModule* module, const std::string& pa
 }
 
 Status load_ucx_module(const ParallaxTransportModule** module, ModuleReport* report) {
+  // UCX 1.13 ends the process when a worker finds no descriptor: some twelve, and one per peer.
+  constexpr uint32_t kDescriptorsNeeded = 32;
+  PARALLAX_RETURN_IF_ERROR(check_descriptors(kDescriptorsNeeded, "open: UCX"));
   *report = {};
   const std::vector<std::string> paths = candidates();
   report->library_was_loaded = ucx_is_loaded();

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -40,6 +41,43 @@ TEST(InlineCompute, RunsAtOnceAndHandsBackInOrder) {
   compute.submit(works[1].job);
   EXPECT_EQ(compute.take_done(), &works[1].job) << "a job is used again";
   EXPECT_EQ(works[1].runs, 2);
+}
+
+// Given a job that throws among others, expect all back, then what it threw, then nothing.
+template <typename Take>
+void expect_thrown_once(std::vector<Work>& works, Take take) {
+  size_t back = 0;
+  bool thrown = false;
+  while (back < works.size() || !thrown) {
+    try {
+      if (take() != nullptr) ++back;
+    } catch (const std::runtime_error& error) {
+      EXPECT_STREQ(error.what(), "a check failed");
+      EXPECT_FALSE(thrown);
+      thrown = true;
+    }
+  }
+  EXPECT_EQ(take(), nullptr);
+}
+
+TEST(InlineCompute, HandsBackWhatAJobThrew) {
+  InlineCompute compute;
+  std::vector<Work> works(3);
+  for (Work& work : works) prepare(&work);
+  works[1].job.run = [](ComputeJob&) { throw std::runtime_error("a check failed"); };
+  for (Work& work : works) compute.submit(work.job);
+  expect_thrown_once(works, [&] { return compute.take_done(); });
+}
+
+TEST(ThreadCompute, HandsBackWhatAJobThrew) {
+  ThreadCompute compute([] {});
+  ASSERT_TRUE(compute.start(2).ok());
+  std::vector<Work> works(8);
+  for (Work& work : works) prepare(&work);
+  works[1].job.run = [](ComputeJob&) { throw std::runtime_error("a check failed"); };
+  for (Work& work : works) compute.submit(work.job);
+  compute.drain();
+  expect_thrown_once(works, [&] { return compute.take_done(); });
 }
 
 TEST(ThreadCompute, EveryJobRunsOnceAndComesBackOnce) {
