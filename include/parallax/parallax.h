@@ -133,6 +133,10 @@ typedef struct parallax_options {
   uint32_t compute_threads; /* threads for merges and updates beside the progress thread. 0: none */
   uint32_t manual_progress; /* 1: no progress thread; the caller drives parallax_progress at least
                              * every third of lease_ms, or waits */
+  const char *faults; /* what this rank's transport is to do wrong on purpose, to test a program
+                       * against it: rules as in docs/faults.md, such as
+                       * "seed=7; delay:peer=3,percent=20,ms=50; close:at=200". NULL: the
+                       * environment's PARALLAX_FAULTS; "": none whatever that says */
 } parallax_options_t;
 
 /* Meets the other ranks and returns when all are connected. Blocks up to timeout_ms.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See descriptors.h.
+// Counting what is left of the descriptors, by opening them. See descriptors.h.
 #include "base/descriptors.h"
 
 #include <sys/eventfd.h>

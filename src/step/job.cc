@@ -5,10 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <thread>
 
 #include "topology/topology.h"
+#include "transport/faulty/faulty_transport.h"
 #include "transport/inproc/inproc_transport.h"
 #include "transport/module/module.h"
 #include "transport/router.h"
@@ -184,9 +188,25 @@ Status Job::meet(int64_t deadline_ns) {
     });
     PARALLAX_RETURN_IF_ERROR(connect(mine, one_machine, deadline_ns));
   }
+  PARALLAX_RETURN_IF_ERROR(inject_faults());
   // Nobody speaks before everyone can be reached.
   PARALLAX_RETURN_IF_ERROR(exchange(mine, deadline_ns, &all));
   rendezvous_->settle();
+  return {};
+}
+
+// Rules that the caller or the environment gave make the transport misbehave.
+Status Job::inject_faults() {
+  const char* given = options_.faults != nullptr ? options_.faults : std::getenv("PARALLAX_FAULTS");
+  if (given == nullptr) return {};
+  FaultyOptions faults;
+  const Status parsed = parse_faults(given, &faults);
+  if (!parsed.ok()) return invalid("open: " + parsed.message());
+  if (faults.rules.empty()) return {};
+  const auto sleep = [](int64_t ns) { std::this_thread::sleep_for(std::chrono::nanoseconds(ns)); };
+  auto faulty = std::make_unique<FaultyTransport>(std::move(transport_), clock_, faults, +sleep);
+  faulty_ = faulty.get();
+  transport_ = std::move(faulty);
   return {};
 }
 
@@ -360,6 +380,12 @@ std::string Job::topology_report() const {
                              {"library", module_report_.library},
                              {"environment", module_report_.environment},
                              {"tried", module_report_.tried}}}};
+  if (faulty_ != nullptr) {
+    report["faults"] = {{"delayed", faulty_->delayed_count()},
+                        {"silenced", faulty_->silenced_count()},
+                        {"stalled", faulty_->stalled_count()},
+                        {"closed", faulty_->closed_count()}};
+  }
   if (!found.ok()) report["machine_error"] = found.message();
   return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

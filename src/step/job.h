@@ -25,6 +25,7 @@
 
 namespace parallax {
 
+class FaultyTransport;
 class ShmTransport;
 
 class Job {
@@ -65,6 +66,7 @@ class Job {
   Status connect(Endpoint mine, bool one_machine, int64_t deadline_ns);
   Status attach(ShmTransport& shm, std::span<const Endpoint> neighbours, uint64_t job,
                 int64_t deadline_ns) const;
+  Status inject_faults();
   Status start_engine();
   void flush(int64_t deadline_ns);
 
@@ -78,6 +80,7 @@ class Job {
   ModuleReport module_report_;
   std::string network_;  // description of the network transport
   std::unique_ptr<Transport> transport_;
+  FaultyTransport* faulty_ = nullptr;  // transport_, if it is one
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<Compute> compute_;
   std::unique_ptr<Engine> engine_;

@@ -59,10 +59,9 @@ class FaultySim final : public ConformanceSim {
     for (uint32_t rank = 0; rank < world; ++rank) {
       FaultyOptions options;
       options.seed = rank;
-      options.delay_percent = 5;
-      options.delay_ns_max = 100 * kMicrosecond;
-      options.silences.push_back(
-          {.peer = kAnyPeer, .from_ns = kMillisecond, .until_ns = 2 * kMillisecond});
+      options.rules = {
+          {.fault = InjectedFault::kDelay, .percent = 5, .amount_ns = 100 * kMicrosecond},
+          {.fault = InjectedFault::kSilence, .after_ns = kMillisecond, .for_ns = kMillisecond}};
       transports_.push_back(std::make_unique<FaultyTransport>(
           std::make_unique<Borrowed>(sim_.transport(rank)), sim_.clock(), options));
     }
@@ -83,7 +82,7 @@ CONFORM(faulty, make_faulty_world)
 TEST(Faulty, closes_at_the_given_send) {
   SimWorld sim(SimOptions{.world = 2});
   FaultyOptions options;
-  options.close_at_send = 3;
+  options.rules = {{.fault = InjectedFault::kClose, .at = 3}};
   FaultyTransport faulty(std::make_unique<Borrowed>(sim.transport(0)), sim.clock(), options);
   conformance::Recorder near, far;
   far.check_pattern = false;

@@ -6,24 +6,108 @@
 #include <utility>
 
 #include "base/check.h"
+#include "transport/wire.h"
 
 namespace parallax {
 
+namespace {
+
+constexpr int64_t kNapNs = 200 * 1000;
+
+// True if a message of the engine carries data of this variable.
+bool is_about(std::span<const std::byte> message, uint32_t variable) {
+  SectionReader reader(message);
+  Section section;
+  while (reader.next(&section)) {
+    const SectionKind kind = section.header.kind;
+    if (kind >= SectionKind::kUpLocal && kind != SectionKind::kStepEnded &&
+        section.header.tag == variable) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool concerns(const FaultRule& rule, uint32_t peer, bool outgoing,
+              std::span<const std::byte> message) {
+  const bool both = rule.fault == InjectedFault::kSilence;
+  const Way way = both ? rule.way : Way::kOut;
+  return (rule.peer == kAnyPeer || rule.peer == peer) &&
+         (way == Way::kBoth || (way == Way::kOut) == outgoing) &&
+         (rule.variable == kAnyVariable || is_about(message, rule.variable));
+}
+
+std::span<const std::byte> bytes_of(std::span<const Segment> segments) {
+  if (segments.empty()) return {};
+  return {static_cast<const std::byte*>(segments[0].data), segments[0].bytes};
+}
+
+}  // namespace
+
 FaultyTransport::FaultyTransport(std::unique_ptr<Transport> inner, const Clock& clock,
-                                 FaultyOptions options)
+                                 FaultyOptions options, void (*sleep)(int64_t ns))
     : inner_(std::move(inner)),
       clock_(clock),
-      options_(std::move(options)),
-      random_(options_.seed) {}
+      sleep_(sleep),
+      opened_ns_(clock.now_ns()),
+      random_(options.seed) {
+  for (const FaultRule& what : options.rules) {
+    Rule& rule = rules_.emplace_back();
+    rule.what = what;
+    if (what.at == 0) rule.since_ns = opened_ns_ + what.after_ns;
+  }
+}
 
-bool FaultyTransport::silent(uint32_t peer, bool outgoing) const {
+bool FaultyTransport::holds(const Rule& rule) const {
   const int64_t now_ns = clock_.now_ns();
-  return std::any_of(options_.silences.begin(), options_.silences.end(),
-                     [&](const FaultySilence& silence) {
-                       return (silence.peer == peer || silence.peer == kAnyPeer) &&
-                              (outgoing ? silence.outgoing : silence.incoming) &&
-                              silence.from_ns <= now_ns && now_ns < silence.until_ns;
-                     });
+  return rule.since_ns != kNever && rule.since_ns <= now_ns &&
+         (rule.what.for_ns == kNever || now_ns - rule.since_ns < rule.what.for_ns);
+}
+
+bool FaultyTransport::count(uint32_t peer, bool outgoing, std::span<const std::byte> message) {
+  bool close = false;
+  for (Rule& rule : rules_) {
+    const FaultRule& what = rule.what;
+    if (!concerns(what, peer, outgoing, message)) continue;
+    ++rule.seen;
+    if (rule.since_ns == kNever && rule.seen >= what.at &&
+        clock_.now_ns() - opened_ns_ >= what.after_ns) {
+      rule.since_ns = clock_.now_ns();
+    }
+    if (what.fault == InjectedFault::kClose && holds(rule) && !rule.spent) {
+      rule.spent = close = true;
+    }
+  }
+  return close;
+}
+
+bool FaultyTransport::silent(uint32_t peer, bool outgoing,
+                             std::span<const std::byte> message) const {
+  return std::any_of(rules_.begin(), rules_.end(), [&](const Rule& rule) {
+    return rule.what.fault == InjectedFault::kSilence && holds(rule) &&
+           concerns(rule.what, peer, outgoing, message);
+  });
+}
+
+int64_t FaultyTransport::delay_of(uint32_t peer, std::span<const std::byte> message) {
+  int64_t delay_ns = 0;
+  for (const Rule& rule : rules_) {
+    if (rule.what.fault != InjectedFault::kDelay || !holds(rule) ||
+        !concerns(rule.what, peer, true, message) || !random_.chance(rule.what.percent)) {
+      continue;
+    }
+    delay_ns = std::max(delay_ns, random_.between(0, rule.what.amount_ns));
+  }
+  return delay_ns;
+}
+
+void FaultyTransport::stall() {
+  for (Rule& rule : rules_) {
+    if (rule.what.fault != InjectedFault::kStall || rule.spent || !holds(rule)) continue;
+    rule.spent = true;
+    ++stalled_count_;
+    sleep_(rule.what.for_ns);
+  }
 }
 
 bool FaultyTransport::writable(uint32_t to) const {
@@ -39,20 +123,24 @@ Status FaultyTransport::send(uint32_t to, std::span<const Segment> segments, uin
   PARALLAX_CHECK(writable(to));
   PARALLAX_CHECK(segments.size() <= kSegmentsMax);
   Peer& peer = peers_[to];
-  if (++sends_count_ == options_.close_at_send) {
+  const std::span<const std::byte> first = bytes_of(segments);
+  if (count(to, true, first)) {
     close(to, peer);
-    return peer_lost("connection broken by the fault plan");
+    return peer_lost("connection broken by the fault rules");
   }
-  const bool late = options_.delay_ns_max > 0 && random_.chance(options_.delay_percent);
-  const bool quiet = silent(to, true);
-  delayed_count_ += late ? 1 : 0;
+  const int64_t delay_ns = delay_of(to, first);
+  const bool quiet = silent(to, true, first);
+  delayed_count_ += delay_ns > 0 ? 1 : 0;
   silenced_count_ += quiet ? 1 : 0;
-  if (!late && !quiet && peer.held_sends.empty()) return pass_on(to, peer, segments, token);
+  if (delay_ns == 0 && !quiet && peer.held_sends.empty()) {
+    return pass_on(to, peer, segments, token);
+  }
   HeldSend held;
   std::copy(segments.begin(), segments.end(), held.segments.begin());
   held.segment_count = static_cast<uint32_t>(segments.size());
+  held.first = first;
   held.token = token;
-  held.due_ns = clock_.now_ns() + (late ? random_.between(0, options_.delay_ns_max) : 0);
+  held.due_ns = clock_.now_ns() + delay_ns;
   peer.held_sends.push_back(held);
   return {};
 }
@@ -84,7 +172,7 @@ void FaultyTransport::close(uint32_t rank, Peer& peer) {
 bool FaultyTransport::release_sends(uint32_t rank, Peer& peer) {
   bool moved = false;
   while (!peer.held_sends.empty() && peer.held_sends.front().due_ns <= clock_.now_ns() &&
-         !silent(rank, true) && inner_->writable(rank)) {
+         !silent(rank, true, peer.held_sends.front().first) && inner_->writable(rank)) {
     const HeldSend held = peer.held_sends.front();
     peer.held_sends.pop_front();
     moved = true;
@@ -98,7 +186,8 @@ bool FaultyTransport::release_sends(uint32_t rank, Peer& peer) {
 
 bool FaultyTransport::release_messages(uint32_t rank, Peer& peer, Receiver& receiver) {
   bool moved = false;
-  while (!peer.closed && !peer.held_messages.empty() && !silent(rank, false)) {
+  while (!peer.closed && !peer.held_messages.empty() &&
+         !silent(rank, false, peer.held_messages.front())) {
     const std::vector<std::byte> message = std::move(peer.held_messages.front());
     peer.held_messages.pop_front();
     receiver.on_message(rank, message);
@@ -109,6 +198,7 @@ bool FaultyTransport::release_messages(uint32_t rank, Peer& peer, Receiver& rece
 
 bool FaultyTransport::poll(Receiver& receiver) {
   bool moved = false;
+  if (sleep_ != nullptr) stall();
   // By number: a callback may send to a new peer.
   std::vector<uint32_t> ranks;
   for (const auto& [rank, peer] : peers_) ranks.push_back(rank);
@@ -122,18 +212,20 @@ bool FaultyTransport::poll(Receiver& receiver) {
   }
   for (const uint32_t rank : std::exchange(lost_, {})) {
     moved = true;
-    receiver.on_lost(rank, "connection broken by the fault plan");
+    receiver.on_lost(rank, "connection broken by the fault rules");
   }
   receiver_ = &receiver;
   moved |= inner_->poll(*this);
   receiver_ = nullptr;
+  if (!moved && sleep_ != nullptr && anything_due()) sleep_(kNapNs);
   return moved;
 }
 
 void FaultyTransport::on_message(uint32_t from, std::span<const std::byte> message) {
   Peer& peer = peers_[from];
   if (peer.closed) return;
-  const bool quiet = silent(from, false);
+  count(from, false, message);
+  const bool quiet = silent(from, false, message);
   silenced_count_ += quiet ? 1 : 0;
   if (quiet || !peer.held_messages.empty()) {
     peer.held_messages.emplace_back(message.begin(), message.end());
@@ -161,14 +253,20 @@ void FaultyTransport::on_lost(uint32_t rank, std::string_view why) {
   receiver_->on_lost(rank, why);
 }
 
-bool FaultyTransport::anything_held() const {
+// Something that no descriptor tells of: held back, or a stall that waits for its time.
+bool FaultyTransport::anything_due() const {
   if (!completed_.empty() || !lost_.empty()) return true;
+  if (sleep_ != nullptr && std::any_of(rules_.begin(), rules_.end(), [](const Rule& rule) {
+        return rule.what.fault == InjectedFault::kStall && !rule.spent && rule.since_ns != kNever;
+      })) {
+    return true;
+  }
   return std::any_of(peers_.begin(), peers_.end(), [](const auto& entry) {
     return !entry.second.held_sends.empty() || !entry.second.held_messages.empty();
   });
 }
 
-bool FaultyTransport::arm() { return !anything_held() && inner_->arm(); }
+bool FaultyTransport::arm() { return !anything_due() && inner_->arm(); }
 
 void FaultyTransport::forget(uint32_t rank) {
   Peer& peer = peers_[rank];

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// FaultyTransport: a decorator that makes any transport late, silent or broken, by a seed. It owns
-// the transport it wraps and copies of what it holds back; it keeps the transport's contract (order
-// per peer, every send completes once, loss reported once), so whatever goes wrong above it is the
-// engine's fault. Threads and blocking as in Transport; while it holds something back, arm()
-// answers false, so its user spins.
+// FaultyTransport: a decorator that makes any transport late, silent or broken, by rules and a
+// seed. It owns the transport it wraps and copies of what it holds back; it keeps the transport's
+// contract (order per peer, every send completes once, loss reported once), so whatever goes wrong
+// above it is the engine's fault. Threads as in Transport. While it holds something back, or a rule
+// waits for its time, arm() answers false and poll() naps for a moment in place of blocking; a
+// stall sleeps in poll(), as a thread that gets no CPU does.
 #ifndef PARALLAX_TRANSPORT_FAULTY_FAULTY_TRANSPORT_H_
 #define PARALLAX_TRANSPORT_FAULTY_FAULTY_TRANSPORT_H_
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -15,33 +17,18 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "transport/faulty/fault_rules.h"
 #include "transport/sim/seeded_random.h"
 #include "transport/transport.h"
 
 namespace parallax {
 
-// Messages to or from one peer (or kAnyPeer) are held back between two times.
-struct FaultySilence {
-  uint32_t peer = 0;
-  bool outgoing = true;
-  bool incoming = true;
-  int64_t from_ns = 0;
-  int64_t until_ns = kNever;
-};
-
-inline constexpr uint32_t kAnyPeer = UINT32_MAX;
-
-struct FaultyOptions {
-  uint64_t seed = 1;
-  uint32_t delay_percent = 0;  // of the messages sent
-  int64_t delay_ns_max = 0;
-  std::vector<FaultySilence> silences;
-  uint64_t close_at_send = 0;  // the connection of the n-th send breaks; 0: never
-};
-
 class FaultyTransport final : public Transport, private Receiver {
  public:
-  FaultyTransport(std::unique_ptr<Transport> inner, const Clock& clock, FaultyOptions options);
+  // `sleep` blocks for so many nanoseconds; null where the clock is virtual, and then there are
+  // neither naps nor stalls.
+  FaultyTransport(std::unique_ptr<Transport> inner, const Clock& clock, FaultyOptions options,
+                  void (*sleep)(int64_t ns) = nullptr);
 
   std::string_view name() const override { return inner_->name(); }
   size_t message_bytes_max() const override { return inner_->message_bytes_max(); }
@@ -52,15 +39,17 @@ class FaultyTransport final : public Transport, private Receiver {
   bool arm() override;
   void forget(uint32_t rank) override;
 
-  // What was disturbed so far.
+  // What was disturbed so far. Of any thread.
   uint64_t delayed_count() const { return delayed_count_; }
   uint64_t silenced_count() const { return silenced_count_; }
   uint64_t closed_count() const { return closed_count_; }
+  uint64_t stalled_count() const { return stalled_count_; }
 
  private:
   struct HeldSend {
     std::array<Segment, kSegmentsMax> segments{};
     uint32_t segment_count = 0;
+    std::span<const std::byte> first;  // of it, which names what the message is about
     uint64_t token = 0;
     int64_t due_ns = 0;
   };
@@ -69,6 +58,12 @@ class FaultyTransport final : public Transport, private Receiver {
     std::deque<std::vector<std::byte>> held_messages;
     uint32_t under_way = 0;  // sends that the inner transport has
     bool closed = false;
+  };
+  struct Rule {
+    FaultRule what;
+    uint64_t seen = 0;          // messages that it concerns
+    int64_t since_ns = kNever;  // when it began to hold
+    bool spent = false;         // a stall or a close that has happened
   };
   struct UnderWay {
     uint32_t peer = 0;
@@ -79,16 +74,23 @@ class FaultyTransport final : public Transport, private Receiver {
   void on_sent(uint64_t token) override;
   void on_lost(uint32_t rank, std::string_view why) override;
 
-  bool silent(uint32_t peer, bool outgoing) const;
+  // Counts a message with the rules that concern it; true if a close is due to its connection.
+  bool count(uint32_t peer, bool outgoing, std::span<const std::byte> message);
+  bool holds(const Rule& rule) const;
+  bool silent(uint32_t peer, bool outgoing, std::span<const std::byte> message) const;
+  int64_t delay_of(uint32_t peer, std::span<const std::byte> message);
+  void stall();
   bool release_sends(uint32_t rank, Peer& peer);
   bool release_messages(uint32_t rank, Peer& peer, Receiver& receiver);
   Status pass_on(uint32_t to, Peer& peer, std::span<const Segment> segments, uint64_t token);
   void close(uint32_t rank, Peer& peer);
-  bool anything_held() const;
+  bool anything_due() const;
 
   std::unique_ptr<Transport> inner_;
   const Clock& clock_;
-  FaultyOptions options_;
+  void (*const sleep_)(int64_t ns);
+  const int64_t opened_ns_;
+  std::vector<Rule> rules_;
   SeededRandom random_;
   std::map<uint32_t, Peer> peers_;
   std::map<uint64_t, UnderWay> under_way_;  // by the token given to the inner transport
@@ -96,10 +98,10 @@ class FaultyTransport final : public Transport, private Receiver {
   std::vector<uint32_t> lost_;              // peers to report in the next poll
   Receiver* receiver_ = nullptr;            // during poll
   uint64_t next_token_ = 1;
-  uint64_t sends_count_ = 0;
-  uint64_t delayed_count_ = 0;
-  uint64_t silenced_count_ = 0;
-  uint64_t closed_count_ = 0;
+  std::atomic<uint64_t> delayed_count_ = 0;
+  std::atomic<uint64_t> silenced_count_ = 0;
+  std::atomic<uint64_t> closed_count_ = 0;
+  std::atomic<uint64_t> stalled_count_ = 0;
 };
 
 }  // namespace parallax
