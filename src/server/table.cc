@@ -32,7 +32,7 @@ bool Table::initialize(uint64_t elements_max) {
   const uint64_t first = initialized_;
   const uint64_t rows = std::max<uint64_t>(1, elements_max / width);
   initialized_ = std::min<uint64_t>(values_.size(), first + rows * width);
-  if (variable_.initial_accumulator_value != 0) {
+  if (!state_.empty() && variable_.initial_accumulator_value != 0) {
     std::fill(state_.begin() + static_cast<ptrdiff_t>(first),
               state_.begin() + static_cast<ptrdiff_t>(initialized_),
               variable_.initial_accumulator_value);

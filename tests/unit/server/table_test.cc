@@ -114,7 +114,6 @@ TEST(Table, RulesFollowTheirFormulas) {
   SeededRandom random(5);
   for (const uint32_t rule : {PARALLAX_RULE_SGD, PARALLAX_RULE_ADAGRAD}) {
     Variable variable = variable_of(10, 2, true, rule);
-    if (rule == PARALLAX_RULE_SGD) variable.initial_accumulator_value = 0;
     const Tables tables(variable, 1);
     Table& table = *tables.shards[0];
     std::vector<float> values(table.values().begin(), table.values().end());
