@@ -9,7 +9,7 @@ CLEARLY_NATS = 0.5
 JUDGED_STEPS_MIN = 250
 # Of the mean loss of a step and of the final losses. Another legal order of the same float sums,
 # which the oracle can take (--flat-fold), moves them by about a thousandth: see METRICS.md.
-LOSS_TOLERANCE_NATS = 0.01
+LOSS_TOLERANCE_NATS = 0.001
 SPARSE_RATIO_MAX = 0.6
 DETERMINISTIC_RATIO_MAX = 1.1
 KERNEL_RATIO_MAX = 0.05

@@ -30,7 +30,9 @@ struct Experiment {
   double learning_rate_end = 0.02;  // reached linearly at decay_steps, held from there on
   uint32_t decay_steps = 300;
   double clip_norm = 0.25;
-  double initial_accumulator = 0;
+  // From 0, Adagrad's first step is +-lr whatever the gradient: where that is a rounding error of a
+  // sum, another order of the sum turns the step around, and runs drift apart (METRICS.md).
+  double initial_accumulator = 1e-6;
   uint64_t evaluate_positions = 1024;  // in each part of the corpus; 0: none
   bool gradient_check = false;
   std::string values;  // gradient check: the file of pulled values
