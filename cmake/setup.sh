@@ -2,15 +2,19 @@
 # Shell functions shared by tests/run and bench/run. Source it; it runs nothing by itself and is
 # safe under `set -euo pipefail`.
 #
-#   parallax_install_packages         installs what cmake/packages.txt lists and is missing
+#   parallax_install_packages [PACKAGE...]   installs what is missing of cmake/packages.txt and of
+#                                            those named
 #   parallax_build PRESET [TARGET...] configures and builds; PARALLAX_CMAKE_ARGS holds extra options
 
 parallax_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# Prints the packages of cmake/packages.txt that are not installed.
+# Prints the packages of cmake/packages.txt, and of those named, that are not installed.
 parallax_missing_packages() {
   local package
-  grep -Ev '^[[:space:]]*(#|$)' "$parallax_root/cmake/packages.txt" | while read -r package; do
+  {
+    grep -Ev '^[[:space:]]*(#|$)' "$parallax_root/cmake/packages.txt"
+    if (($# > 0)); then printf '%s\n' "$@"; fi
+  } | while read -r package; do
     if ! dpkg-query -W -f='${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed; then
       printf '%s\n' "$package"
     fi
@@ -24,7 +28,7 @@ parallax_install_packages() {
     return 0
   fi
   local missing
-  mapfile -t missing < <(parallax_missing_packages)
+  mapfile -t missing < <(parallax_missing_packages "$@")
   if ((${#missing[@]} == 0)); then
     echo "packages: nothing is missing"
     return 0

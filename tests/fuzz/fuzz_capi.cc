@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fuzz: sequences of calls of the C ABI with any numbers in any struct, by one rank alone. Pointers
+// are valid or null, since no library can tell others. Every answer is a status of the header,
+// every refusal has a sentence, and in the end everything closes and nothing is left allocated.
+#include <fuzzer/FuzzedDataProvider.h>
+
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "parallax/parallax.h"
+
+namespace {
+
+constexpr size_t kElements = 4096;  // of every buffer that is handed in
+constexpr uint64_t kRowsMaxTaken = 64;
+constexpr int kCallsMax = 64;
+
+class Caller {
+ public:
+  explicit Caller(FuzzedDataProvider& data) : data_(data) {}
+
+  ~Caller() { close(); }
+
+  void run() {
+    for (int call = 0; call < kCallsMax && data_.remaining_bytes() > 0; ++call) {
+      (this->*kCalls[data_.ConsumeIntegralInRange<size_t>(0, kCalls.size() - 1)])();
+    }
+  }
+
+ private:
+  // Mostly what is right; now and then anything.
+  template <typename T>
+  T number(T right, T most) {
+    return data_.ConsumeIntegralInRange<int>(0, 15) == 0 ? data_.ConsumeIntegral<T>()
+           : data_.ConsumeBool()                         ? right
+                                 : static_cast<T>(data_.ConsumeIntegralInRange<uint64_t>(0, most));
+  }
+  size_t size_of(size_t right) {
+    // A longer struct than ours would be read beyond its end: its size must be true.
+    return data_.ConsumeIntegralInRange<int>(0, 15) == 0
+               ? data_.ConsumeIntegralInRange<size_t>(0, right)
+               : right;
+  }
+  void check(parallax_status_t status) {
+    if (status == PARALLAX_INTERNAL || status > PARALLAX_PENDING || status < PARALLAX_INTERNAL) {
+      std::abort();
+    }
+    if (status < 0 && parallax_last_error()[0] == '\0') std::abort();
+  }
+  void keep(parallax_status_t status, parallax_request_t* request) {
+    check(status);
+    if (status == PARALLAX_OK) requests_.push_back(request);
+  }
+  parallax_request_t* any_request() {
+    if (requests_.empty()) return nullptr;
+    return requests_[data_.ConsumeIntegralInRange<size_t>(0, requests_.size() - 1)];
+  }
+
+  // After it a request may only be tested and released.
+  void close() {
+    check(parallax_close(job_));
+    job_ = nullptr;
+    for (parallax_request_t* request : requests_) {
+      check(parallax_request_test(request));
+      check(parallax_request_release(request));
+    }
+    requests_.clear();
+  }
+
+  void open() {
+    parallax_options_t options = {};
+    options.size = size_of(sizeof options);
+    options.rank = number<uint32_t>(0, 2);
+    options.world = data_.ConsumeBool() ? 0 : 1;  // others would wait for ranks that never come
+    options.lease_ms = number<uint32_t>(0, 5000);
+    options.timeout_ms = 200;
+    options.plan_mode = number<uint32_t>(0, 3);
+    options.plan_after_steps = number<uint32_t>(1, 8);
+    options.deterministic = number<uint32_t>(0, 1);
+    options.memory_max_bytes = number<uint64_t>(0, 1 << 20);
+    options.manual_progress = 1;  // no thread an iteration
+    text_ = data_.ConsumeRandomLengthString(40);
+    options.faults = data_.ConsumeIntegralInRange<int>(0, 7) == 0 ? text_.c_str() : "";
+    parallax_job_t* job = nullptr;
+    check(parallax_open(&options, &job));
+    if (job == nullptr) return;
+    if (job_ != nullptr) {
+      check(parallax_close(job));
+    } else {
+      job_ = job;
+    }
+  }
+
+  void add_variable() {
+    parallax_variable_t variable = {};
+    variable.size = size_of(sizeof variable);
+    text_ = data_.ConsumeRandomLengthString(8);
+    variable.name = data_.ConsumeIntegralInRange<int>(0, 15) == 0 ? nullptr : text_.c_str();
+    variable.rows = number<uint64_t>(8, 64);
+    variable.row_elements = number<uint64_t>(2, 64);
+    // What it takes must fit the buffers; what is refused may be any size.
+    if (variable.rows > kRowsMaxTaken || variable.row_elements > kElements / kRowsMaxTaken) {
+      variable.rows = data_.ConsumeBool() ? 0 : uint64_t{1} << 33;
+    }
+    variable.dtype = number<uint32_t>(0, 6);
+    variable.tag = number<uint32_t>(0, 2);
+    variable.reduction = number<uint32_t>(0, 3);
+    variable.rule = number<uint32_t>(1, 6);
+    variable.rows_max = number<uint64_t>(4, kRowsMaxTaken);
+    if (variable.rows_max > kRowsMaxTaken) variable.rows_max = 0;
+    variable.init = number<uint32_t>(0, 1);
+    variable.init_low = data_.ConsumeFloatingPoint<float>();
+    variable.init_high = data_.ConsumeFloatingPoint<float>();
+    variable.epsilon = data_.ConsumeFloatingPoint<float>();
+    variable.initial_accumulator_value = data_.ConsumeFloatingPoint<float>();
+    uint32_t id = 0;
+    check(parallax_register(job_, &variable, data_.ConsumeBool() ? &id : nullptr));
+  }
+
+  void commit() { check(parallax_commit(job_)); }
+  void step_begin() { check(parallax_step_begin(job_, &step_)); }
+
+  void move_slices() {
+    std::array<parallax_slice_t, 3> slices = {};
+    const size_t count = data_.ConsumeIntegralInRange<size_t>(0, slices.size());
+    for (size_t i = 0; i < count; ++i) {
+      parallax_slice_t& slice = slices[i];
+      slice.size = size_of(sizeof slice);
+      slice.variable = number<uint32_t>(0, 3);
+      slice.form = number<uint32_t>(0, 1);
+      std::vector<int64_t>& ids = ids_[next_buffer_ % ids_.size()];
+      for (int64_t& id : ids) id = number<int64_t>(1, 7);
+      slice.ids = data_.ConsumeIntegralInRange<int>(0, 15) == 0 ? nullptr : ids.data();
+      slice.row_count = number<uint64_t>(2, kRowsMaxTaken);
+      if (slice.row_count > kRowsMaxTaken) slice.row_count = UINT64_MAX - slice.row_count;
+      slice.values = data_.ConsumeIntegralInRange<int>(0, 15) == 0
+                         ? nullptr
+                         : values_[next_buffer_ % values_.size()].data();
+      ++next_buffer_;
+    }
+    const uint64_t step = number<uint64_t>(step_, 4);
+    parallax_request_t* request = nullptr;
+    const int which = data_.ConsumeIntegralInRange<int>(0, 2);
+    keep(which == 0   ? parallax_pull(job_, step, slices.data(), count, &request)
+         : which == 1 ? parallax_push(job_, step, slices.data(), count, &request)
+                      : parallax_reduce(job_, step, slices.data(), count, &request),
+         request);
+  }
+
+  void step_end() {
+    parallax_step_end_options_t options = {};
+    options.size = size_of(sizeof options);
+    options.learning_rate = data_.ConsumeFloatingPoint<float>();
+    options.clip_norm = data_.ConsumeFloatingPoint<float>();
+    options.found_inf = number<uint32_t>(0, 1);
+    options.absent = number<uint32_t>(0, 1);
+    parallax_request_t* request = nullptr;
+    keep(parallax_step_end(job_, number<uint64_t>(step_, 4),
+                           data_.ConsumeBool() ? &options : nullptr, &request),
+         request);
+  }
+
+  void together() {
+    parallax_request_t* request = nullptr;
+    if (data_.ConsumeBool()) {
+      keep(parallax_barrier(job_, &request), request);
+    } else {
+      keep(parallax_broadcast(job_, values_[0].data(), number<uint64_t>(4, 64) % 1024,
+                              number<uint32_t>(0, 1), &request),
+           request);
+    }
+  }
+
+  void wait() {
+    parallax_request_t* request = any_request();
+    check(parallax_wait(&request, request == nullptr ? 0 : 1, number<int64_t>(20, 50) % 50));
+  }
+  void test() { check(parallax_request_test(any_request())); }
+  void cancel() {
+    if (data_.ConsumeIntegralInRange<int>(0, 7) == 0) check(parallax_request_cancel(any_request()));
+  }
+  void release() {
+    if (requests_.empty()) return;
+    const size_t at = data_.ConsumeIntegralInRange<size_t>(0, requests_.size() - 1);
+    const parallax_status_t status = parallax_request_release(requests_[at]);
+    check(status);
+    if (status == PARALLAX_OK) requests_.erase(requests_.begin() + static_cast<ptrdiff_t>(at));
+  }
+  void results() {
+    parallax_request_t* request = any_request();
+    parallax_step_info_t info = {};
+    info.size = size_of(sizeof info);
+    check(parallax_request_step(request, &info));
+    const int64_t* ids = nullptr;
+    const void* values = nullptr;
+    uint64_t count = 0;
+    check(parallax_request_rows(request, number<size_t>(0, 2), &ids, &values, &count));
+    for (uint64_t i = 1; i < count; ++i) {
+      if (ids != nullptr && ids[i - 1] >= ids[i]) std::abort();
+    }
+  }
+  void look() {
+    parallax_job_info_t info = {};
+    info.size = size_of(sizeof info);
+    check(parallax_query(job_, &info));
+    std::array<char, 8192> text;
+    size_t bytes = number<size_t>(text.size(), text.size());
+    if (bytes > text.size()) bytes = 0;
+    // The topology asks the kernel: too slow for a fuzzer.
+    check(parallax_report(job_, data_.ConsumeIntegralInRange<uint32_t>(0, 1), text.data(), &bytes));
+    check(parallax_progress(job_));
+  }
+  void end() {
+    if (data_.ConsumeBool()) {
+      check(parallax_abort(job_, "fuzz"));
+    } else {
+      close();
+    }
+  }
+
+  using Call = void (Caller::*)();
+  static constexpr std::array<Call, 16> kCalls = {
+      &Caller::open,       &Caller::add_variable, &Caller::add_variable, &Caller::commit,
+      &Caller::step_begin, &Caller::move_slices,  &Caller::move_slices,  &Caller::step_end,
+      &Caller::together,   &Caller::wait,         &Caller::test,         &Caller::cancel,
+      &Caller::release,    &Caller::results,      &Caller::look,         &Caller::end};
+
+  FuzzedDataProvider& data_;
+  parallax_job_t* job_ = nullptr;
+  std::vector<parallax_request_t*> requests_;
+  uint64_t step_ = 0;
+  std::string text_;
+  size_t next_buffer_ = 0;
+  // Lent to several calls at once, at times: what is in them does not matter.
+  inline static std::array<std::vector<int64_t>, 8> ids_ = [] {
+    std::array<std::vector<int64_t>, 8> all;
+    all.fill(std::vector<int64_t>(kRowsMaxTaken));
+    return all;
+  }();
+  inline static std::array<std::vector<double>, 8> values_ = [] {
+    std::array<std::vector<double>, 8> all;
+    all.fill(std::vector<double>(kElements));
+    return all;
+  }();
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
+  FuzzedDataProvider provider(data, bytes);
+  Caller caller(provider);
+  caller.run();
+  return 0;
+}
