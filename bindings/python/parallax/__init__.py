@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""parallax: exact, planned communication of dense and sparse gradients, from Python.
+
+    import numpy as np
+    import parallax
+
+    with parallax.open(rank=rank, world=4, rendezvous="file:/tmp/meet") as job:
+        table = job.register("embedding", rows=1000, row_elements=64, tag="sparse", rows_max=256,
+                             rule="adagrad", init=parallax.Uniform(-0.1, 0.1, seed=1))
+        job.commit()
+        with job.step(learning_rate=0.1) as step:
+            rows = step.pull(table, ids).wait()
+            step.push(table, ids, gradient_of(rows))
+
+Arrays are NumPy's, or any CPU memory with the buffer protocol or DLPack; none is copied. What the
+library promises stands in parallax.h, what is Python's own in docs/python.md.
+
+Units: times are seconds, as Python has them; sizes are bytes, rows or elements, as named.
+Threads: any thread may call anything; waiting releases the GIL.
+Errors: every failure is a ParallaxError, whose subclass tells the kind.
+"""
+
+from ._errors import (Aborted, Canceled, ForkedJob, InternalError, InvalidArgument, InvalidState,
+                      IOFailure, LimitExceeded, Mismatch, ParallaxError, PeerLost, Timeout,
+                      Unsupported)
+from ._job import Job, JobInfo, library_path, library_version, open
+from ._request import Request, Rows, StepInfo, wait_all
+from ._step import Step
+from ._tables import DType, PlanMode, Reduction, Report, Rule, Status, Tag
+from ._variable import Constant, Uniform, Variable
+from ._version import __version__
+
+__all__ = [
+    "Aborted", "Canceled", "Constant", "DType", "ForkedJob", "IOFailure", "InternalError",
+    "InvalidArgument", "InvalidState", "Job", "JobInfo", "LimitExceeded", "Mismatch",
+    "ParallaxError", "PeerLost", "PlanMode", "Reduction", "Report", "Request", "Rows", "Rule",
+    "Status", "Step", "StepInfo", "Tag", "Timeout", "Uniform", "Unsupported", "Variable",
+    "__version__", "library_path", "library_version", "open", "wait_all",
+]

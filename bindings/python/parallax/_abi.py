@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""parallax.h as ctypes: each struct and each function, declared once.
+
+Fields and functions stand in the header's order. tests/python/test_abi.py compares every size,
+offset, type and function with the header, and names what is missing on either side.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import (POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t,
+                    c_uint32, c_uint64, c_void_p)
+from typing import Any, Dict, List, Tuple, Type
+
+SOVERSION = 0
+
+NAME_MAX = 127
+VARIABLES_MAX = 4096
+REQUESTS_MAX = 1024
+SLICES_MAX = 256
+WAIT_DEFAULT = -1
+
+AllgatherFunction = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
+
+
+class Sized(ctypes.Structure):
+    """A struct of the header: opens with its size; zero is every other field's default."""
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(size=ctypes.sizeof(self), **fields)
+
+
+class Options(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("rank", c_uint32),
+        ("world", c_uint32),
+        ("rendezvous", c_char_p),
+        ("allgather", AllgatherFunction),
+        ("allgather_context", c_void_p),
+        ("host", c_char_p),
+        ("transport", c_char_p),
+        ("net_device", c_char_p),
+        ("lease_ms", c_uint32),
+        ("timeout_ms", c_uint32),
+        ("plan_mode", c_uint32),
+        ("plan_after_steps", c_uint32),
+        ("deterministic", c_uint32),
+        ("memory_max_bytes", c_uint64),
+        ("compute_threads", c_uint32),
+        ("manual_progress", c_uint32),
+    ]
+
+
+class JobInfoStruct(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("rank", c_uint32),
+        ("world", c_uint32),
+        ("host", c_uint32),
+        ("hosts", c_uint32),
+        ("local_rank", c_uint32),
+        ("local_world", c_uint32),
+        ("variables", c_uint32),
+        ("committed", c_uint32),
+        ("step", c_uint64),
+        ("step_committed", c_uint64),
+        ("wait_fd", c_int32),
+    ]
+
+
+class VariableStruct(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("name", c_char_p),
+        ("rows", c_uint64),
+        ("row_elements", c_uint64),
+        ("dtype", c_uint32),
+        ("tag", c_uint32),
+        ("reduction", c_uint32),
+        ("rule", c_uint32),
+        ("rows_max", c_uint64),
+        ("init", c_uint32),
+        ("init_low", c_float),
+        ("init_high", c_float),
+        ("init_seed", c_uint64),
+        ("epsilon", c_float),
+        ("initial_accumulator_value", c_float),
+    ]
+
+
+class SliceStruct(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("variable", c_uint32),
+        ("form", c_uint32),
+        ("ids", c_void_p),
+        ("row_count", c_uint64),
+        ("values", c_void_p),
+    ]
+
+
+class StepEndOptions(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("learning_rate", c_float),
+        ("clip_norm", c_float),
+        ("found_inf", c_uint32),
+        ("absent", c_uint32),
+    ]
+
+
+class StepInfoStruct(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("step", c_uint64),
+        ("committed", c_uint32),
+        ("contributors", c_uint32),
+        ("gradient_norm", c_double),
+        ("clip_scale", c_double),
+        ("plan_changed", c_uint32),
+    ]
+
+
+# The structs by their name in the header.
+STRUCTS: Dict[str, Type[Sized]] = {
+    "parallax_options_t": Options,
+    "parallax_job_info_t": JobInfoStruct,
+    "parallax_variable_t": VariableStruct,
+    "parallax_slice_t": SliceStruct,
+    "parallax_step_end_options_t": StepEndOptions,
+    "parallax_step_info_t": StepInfoStruct,
+}
+
+# The #defines by their name in the header.
+CONSTANTS: Dict[str, int] = {
+    "PARALLAX_NAME_MAX": NAME_MAX,
+    "PARALLAX_VARIABLES_MAX": VARIABLES_MAX,
+    "PARALLAX_REQUESTS_MAX": REQUESTS_MAX,
+    "PARALLAX_SLICES_MAX": SLICES_MAX,
+    "PARALLAX_WAIT_DEFAULT": WAIT_DEFAULT,
+}
+
+_JOB = c_void_p
+_REQUEST = c_void_p
+_REQUEST_OUT = POINTER(c_void_p)
+_SLICE_CALL: List[Any] = [_JOB, c_uint64, POINTER(SliceStruct), c_size_t, _REQUEST_OUT]
+
+# The functions: what they give back, and their arguments.
+FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
+    "parallax_status_string": (c_char_p, [c_int]),
+    "parallax_last_error": (c_char_p, []),
+    "parallax_version_string": (c_char_p, []),
+    "parallax_version": (c_uint32, []),
+    "parallax_open": (c_int, [POINTER(Options), POINTER(_JOB)]),
+    "parallax_commit": (c_int, [_JOB]),
+    "parallax_abort": (c_int, [_JOB, c_char_p]),
+    "parallax_close": (c_int, [_JOB]),
+    "parallax_query": (c_int, [_JOB, POINTER(JobInfoStruct)]),
+    "parallax_progress": (c_int, [_JOB]),
+    "parallax_register": (c_int, [_JOB, POINTER(VariableStruct), POINTER(c_uint32)]),
+    "parallax_step_begin": (c_int, [_JOB, POINTER(c_uint64)]),
+    "parallax_pull": (c_int, _SLICE_CALL),
+    "parallax_push": (c_int, _SLICE_CALL),
+    "parallax_reduce": (c_int, _SLICE_CALL),
+    "parallax_step_end": (c_int, [_JOB, c_uint64, POINTER(StepEndOptions), _REQUEST_OUT]),
+    "parallax_barrier": (c_int, [_JOB, _REQUEST_OUT]),
+    "parallax_broadcast": (c_int, [_JOB, c_void_p, c_size_t, c_uint32, _REQUEST_OUT]),
+    "parallax_wait": (c_int, [POINTER(_REQUEST), c_size_t, c_int64]),
+    "parallax_request_test": (c_int, [_REQUEST]),
+    "parallax_request_cancel": (c_int, [_REQUEST]),
+    "parallax_request_error": (c_char_p, [_REQUEST]),
+    "parallax_request_step": (c_int, [_REQUEST, POINTER(StepInfoStruct)]),
+    "parallax_request_rows": (c_int, [_REQUEST, c_size_t, POINTER(c_void_p), POINTER(c_void_p),
+                                      POINTER(c_uint64)]),
+    "parallax_request_release": (c_int, [_REQUEST]),
+    "parallax_report": (c_int, [_JOB, c_uint32, c_char_p, POINTER(c_size_t)]),
+}

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may call into the library, and when: the handle of a job and the handles of its requests.
+
+Design notes. Python objects are dropped in any order, by any thread, in the middle of anything; the
+library's are not. So:
+
+- Core counts the calls that run on a job; close() refuses new ones, waits for those that run, and
+  only then closes.
+- A Handle counts the threads that use its request; it is released when nobody does. Row results
+  keep their Handle alive.
+- A request that is dropped while pending cannot be released, and its buffers are borrowed: they go
+  to Core.orphans, which every later call sweeps, and close() at last, when nothing is pending.
+- After a fork the child has copies of all of these. Each knows the process that opened the job;
+  elsewhere calls raise ForkedJob, and dropping does nothing.
+- Finalisers take no locks: deque.append and popleft are atomic.
+"""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import ctypes
+import os
+import threading
+import time
+import weakref
+from typing import Any, Callable, Deque, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+
+from . import _abi
+from ._errors import ForkedJob, InvalidArgument, InvalidState, error_of
+from ._library import LIB, last_error
+from ._tables import Status
+
+_SHORT_WAIT_MS = 200  # the main thread waits this long on its own before it asks for help
+
+
+class Answer(NamedTuple):
+    """What a C call answered, with its sentence."""
+
+    status: int
+    message: str
+
+
+def ask(function: Callable[..., int], *arguments: Any) -> Answer:
+    """Calls the library. The sentence is the calling thread's, so it is fetched at once."""
+    status = function(*arguments)
+    return Answer(status, "" if status >= 0 else last_error())
+
+
+def check(answer: Answer) -> None:
+    """Raises the exception of a failed call."""
+    if answer.status < 0:
+        raise error_of(answer.status, answer.message)
+
+
+_Result = TypeVar("_Result")
+
+
+def interruptible(call: Callable[[], _Result], given_up: Callable[[_Result], None]) -> _Result:
+    """Runs a long call so that Ctrl-C ends the main thread's wait for it.
+
+    Signals reach Python code of the main thread only, and not while that is in the library. So it
+    is a helper thread that calls. If the wait is interrupted the call goes on, and `given_up` gets
+    its result.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    results: List[_Result] = []
+    failures: List[BaseException] = []
+    gone = [False]
+    lock = threading.Lock()
+    done = threading.Event()
+
+    def run() -> None:
+        try:
+            result = call()
+        except BaseException as failure:  # handed to the thread that waits
+            failures.append(failure)
+        else:
+            with lock:
+                results.append(result)
+                left = gone[0]
+            if left:
+                given_up(result)
+        done.set()
+
+    try:
+        threading.Thread(target=run, name="parallax-call", daemon=True).start()
+    except RuntimeError:  # no thread can start: at interpreter exit
+        return call()
+    try:
+        done.wait()
+    except BaseException:
+        with lock:
+            gone[0] = True
+            finished = list(results)
+        if finished:
+            given_up(finished[0])
+        raise
+    if failures:
+        raise failures[0]
+    return results[0]
+
+
+def milliseconds(seconds: Optional[float], what: str, default: int) -> int:
+    """A duration of the caller for the library, rounded up; None is the default."""
+    if seconds is None:
+        return default
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
+        raise InvalidArgument(f"{what} is {seconds!r}; it must be a number of seconds, 0 or more")
+    return int(min(-(-seconds * 1000 // 1), 2.0 ** 62))
+
+
+class Core:
+    """The handle of an open job."""
+
+    def __init__(self, pointer: Optional[int], rank: int) -> None:
+        self.pointer = pointer
+        self.rank = rank
+        self.pid = os.getpid()
+        self.orphans: Deque[Tuple[int, object, Optional[Handle]]] = collections.deque()
+        self._calls = 0
+        self._closing = False
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        _open_cores.add(self)
+
+    @property
+    def closed(self) -> bool:
+        return self._closing
+
+    @property
+    def foreign(self) -> bool:
+        """Whether this is the copy in a forked child."""
+        return os.getpid() != self.pid
+
+    def check_process(self) -> None:
+        if self.foreign:
+            raise ForkedJob(
+                f"the job of rank {self.rank} was opened by process {self.pid}; this is process "
+                f"{os.getpid()}, forked from it, and must leave the job alone: use it in the "
+                "parent only, or open a job of its own here")
+
+    def call(self, function: Callable[..., int], *arguments: Any) -> Answer:
+        """One call on the job, which close() waits for."""
+        self.check_process()
+        with self._lock:
+            if self._closing:
+                raise InvalidState("the job is closed; open a new one")
+            self._calls += 1
+        try:
+            return ask(function, self.pointer, *arguments)
+        finally:
+            with self._lock:
+                self._calls -= 1
+                if self._closing and self._calls == 0:
+                    self._idle.notify_all()
+
+    def post(self, keep: object, function: Callable[..., int], *arguments: Any) -> "Handle":
+        """A call that gives a request; `keep` lives until that is released."""
+        self.sweep()
+        request = ctypes.c_void_p()
+        check(self.call(function, *arguments, ctypes.byref(request)))
+        assert request.value is not None
+        return Handle(self, request.value, keep)
+
+    def sweep(self) -> None:
+        """Releases requests that were dropped while pending and are complete by now."""
+        for _ in range(len(self.orphans)):
+            try:
+                orphan = self.orphans.popleft()
+            except IndexError:  # another thread was quicker
+                return
+            pointer, _, handle = orphan
+            used = handle is not None and handle.used
+            if used or LIB.parallax_request_release(pointer) != Status.OK:
+                self.orphans.append(orphan)
+
+    def close(self, abort_reason: Optional[str] = None) -> Answer:
+        """Closes once: waits for the calls that run, then for the other ranks. Frees everything."""
+        if self.foreign:
+            return Answer(Status.OK, "")
+        with self._lock:
+            if self._closing:
+                return Answer(Status.OK, "")
+            if abort_reason is not None:
+                LIB.parallax_abort(self.pointer, abort_reason.encode())
+            self._closing = True
+            while self._calls:
+                self._idle.wait()
+        _open_cores.discard(self)
+        pointer, self.pointer = self.pointer, None
+        answer = ask(LIB.parallax_close, pointer)
+        self.sweep()
+        return answer
+
+
+_open_cores: "weakref.WeakSet[Core]" = weakref.WeakSet()
+
+
+def _end_all() -> None:
+    """At interpreter exit: no job may run on while Python's memory goes away."""
+    for core in list(_open_cores):
+        core.close(f"the process of rank {core.rank} ended without closing the job")
+
+
+atexit.register(_end_all)
+
+
+class Handle:
+    """A request of the library, with what it borrows. Released when dropped and complete."""
+
+    def __init__(self, core: Core, pointer: int, keep: object) -> None:
+        self.core = core
+        self.pointer: Optional[int] = pointer
+        self.keep = keep
+        self.shared = False  # its memory is viewed: released only when dropped
+        self._given_back = False
+        self._users = 0
+        self._lock = threading.Lock()
+
+    def enter(self) -> int:
+        """Counts the calling thread as a user, so that the request is not released meanwhile."""
+        self.core.check_process()
+        with self._lock:
+            if self.pointer is None or self._given_back:
+                raise InvalidState("the request is released; wait for it before")
+            self._users += 1
+            return self.pointer
+
+    def leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+
+    def ask(self, function: Callable[..., int], *arguments: Any) -> Answer:
+        pointer = self.enter()
+        try:
+            return ask(function, pointer, *arguments)
+        finally:
+            self.leave()
+
+    def release(self) -> None:
+        """Releases it, or leaves it to the sweep while it is pending or used."""
+        if self.core.foreign:
+            return
+        with self._lock:
+            self._given_back = True
+            if self.pointer is None or self.shared:
+                return
+            pointer, self.pointer = self.pointer, None
+            if self._users or LIB.parallax_request_release(pointer) != Status.OK:
+                self.core.orphans.append((pointer, self.keep, self))
+            self.keep = None
+
+    @property
+    def used(self) -> bool:
+        return self._users > 0
+
+    def __del__(self, library: Any = LIB, getpid: Callable[[], int] = os.getpid) -> None:
+        # Nobody uses it any more, so there is no lock. The defaults are bound early: at interpreter
+        # exit the module may be empty already.
+        pointer = self.pointer
+        if pointer is not None and getpid() == self.core.pid:
+            self.pointer = None
+            if library.parallax_request_release(pointer) != 0:
+                self.core.orphans.append((pointer, self.keep, None))
+
+
+def wait(handles: Sequence[Handle], timeout: Optional[float]) -> None:
+    """Waits until all are complete; raises the first failure, or Timeout. The GIL is released."""
+    if not handles:
+        return
+    timeout_ms = milliseconds(timeout, "timeout", _abi.WAIT_DEFAULT)
+    entered: List[Handle] = []
+
+    def leave(_: object = None) -> None:
+        for handle in entered:
+            handle.leave()
+
+    try:
+        pointers = (ctypes.c_void_p * len(handles))()
+        for index, handle in enumerate(handles):
+            pointers[index] = handle.enter()
+            entered.append(handle)
+    except BaseException:
+        leave()
+        raise
+    if handles[0].core.closed:  # then all are complete, and may only be tested
+        try:
+            answers = [ask(LIB.parallax_request_test, pointer) for pointer in pointers]
+        finally:
+            leave()
+        for answer in answers:
+            check(answer)
+    else:
+        check(_wait_entered(pointers, len(handles), timeout_ms, leave))
+
+
+def _wait_entered(pointers: Any, count: int, timeout_ms: int,
+                  leave: Callable[[object], None]) -> Answer:
+    """Waits, first briefly here, then so that Ctrl-C works; `leave` is called when it is over."""
+    main = threading.current_thread() is threading.main_thread()
+    long = timeout_ms < 0 or timeout_ms > _SHORT_WAIT_MS
+    helped = False
+    try:
+        started = time.monotonic()
+        first_ms = _SHORT_WAIT_MS if main and long else timeout_ms
+        answer = ask(LIB.parallax_wait, pointers, count, first_ms)
+        if not (main and long) or answer.status != Status.TIMEOUT:
+            return answer
+        rest_ms = timeout_ms
+        if timeout_ms > 0:
+            rest_ms = max(0, timeout_ms - int((time.monotonic() - started) * 1000))
+        helped = True
+
+        def rest() -> Answer:
+            try:
+                return ask(LIB.parallax_wait, pointers, count, rest_ms)
+            finally:
+                leave(None)
+
+        return interruptible(rest, lambda _: None)
+    finally:
+        if not helped:
+            leave(None)
+
+
+__all__ = ["Answer", "Core", "Handle", "ask", "check", "interruptible", "milliseconds", "wait"]

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs: meeting, registering, beginning steps, leaving."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import warnings
+from types import TracebackType
+from typing import (Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Type, Union)
+
+from . import _core
+from ._abi import AllgatherFunction, JobInfoStruct, Options, VariableStruct
+from ._buffers import borrow
+from ._errors import InvalidArgument, ParallaxError
+from ._library import LIB, LIBRARY_PATH
+from ._request import Request
+from ._step import Step
+from ._tables import PlanMode, Reduction, Report, Rule, Status, Tag, dtype_of, member_of
+from ._variable import Constant, Uniform, Variable
+
+Allgather = Callable[[bytes], Sequence[bytes]]
+
+
+class JobInfo(NamedTuple):
+    """Where this rank stands."""
+
+    rank: int
+    world: int
+    host: int  # index of this rank's host
+    hosts: int
+    local_rank: int  # among the ranks of this host
+    local_world: int
+    variables: int
+    committed: bool  # whether Job.commit is done
+    step: int  # last step begun, 0 before the first
+    step_committed: int  # last step committed here
+    wait_fd: int  # an eventfd, readable after a request completed; owned by the job
+
+
+class Job:
+    """One rank of a job; made by parallax.open().
+
+    As a context manager it closes when the block ends; a block left by an exception aborts the job
+    first, so that the other ranks learn why at once. A job that is dropped without close(), or left
+    open at the interpreter's exit, is aborted too.
+
+    Threads: any thread may call, several at once. Processes: only the one that opened it; a forked
+    child gets ForkedJob.
+    """
+
+    def __init__(self, core: _core.Core) -> None:
+        self._core = core
+        info = self.info()
+        self.rank = info.rank
+        self.world = info.world
+
+    def __repr__(self) -> str:
+        return f"<parallax.Job rank {self.rank} of {self.world}{' (closed)' if self.closed else ''}>"
+
+    @property
+    def closed(self) -> bool:
+        """Whether close() was called."""
+        return self._core.closed
+
+    def register(self, name: str, *, rows: int, row_elements: int = 1, dtype: Any = "f32",
+                 tag: Union[str, Tag, None] = None, rows_max: int = 0,
+                 rule: Union[str, Rule, None] = None,
+                 reduction: Union[str, Reduction, None] = None,
+                 init: Union[Constant, Uniform, float] = 0.0, epsilon: float = 0.0,
+                 initial_accumulator_value: float = 0.0) -> Variable:
+        """Registers a variable: the same calls in the same order on every rank, before commit().
+
+        name: unique in the job, up to 127 bytes.
+        rows, row_elements: its shape.
+        dtype: "f32" or "float32"; a NumPy dtype or a PyTorch one will do.
+        tag: "dense", "sparse" or "auto", the default: sparse if rows_max is given.
+        rows_max: the most rows in one slice; required for "sparse". Bounds all staging memory.
+        rule: "sgd" or "adagrad": managed, the library holds the value. None: framework-held.
+        reduction: "sum", the default, "mean_world" or "mean_contributors".
+        init: a number, Constant or Uniform; of managed variables.
+        epsilon, initial_accumulator_value: of Adagrad; epsilon 0 is PyTorch's default, 1e-10.
+
+        InvalidArgument names the field; InvalidState after commit(); Unsupported for what the
+        library loaded lacks.
+        """
+        if isinstance(init, (int, float)):
+            init = Constant(init)
+        if not isinstance(init, (Constant, Uniform)):
+            raise InvalidArgument(f"register: init is {init!r}; give a number, parallax.Constant or "
+                                  "parallax.Uniform")
+        element = dtype_of(dtype)
+        struct = _struct("register", VariableStruct, dict(
+            init.fields(), name=name, rows=rows, row_elements=row_elements, dtype=element.value,
+            tag=member_of(Tag, tag, "register: tag"),
+            reduction=member_of(Reduction, reduction, "register: reduction"),
+            rule=member_of(Rule, rule, "register: rule"), rows_max=rows_max, epsilon=epsilon,
+            initial_accumulator_value=initial_accumulator_value))
+        number = ctypes.c_uint32()
+        _core.check(self._core.call(LIB.parallax_register, ctypes.byref(struct),
+                                    ctypes.byref(number)))
+        return Variable(self._core, number.value, name, rows, row_elements, element)
+
+    def commit(self) -> None:
+        """Collective: checks that all ranks registered the same, places the variables and fills in
+        initial values. Blocks up to the job's timeout; Ctrl-C interrupts it. Mismatch names the
+        variable, the field and two ranks that differ."""
+        _core.check(_core.interruptible(lambda: self._core.call(LIB.parallax_commit),
+                                        lambda _: None))
+
+    def step(self, *, learning_rate: float = 0.0, clip_norm: float = 0.0,
+             absent: bool = False) -> Step:
+        """Begins the next step, number 1, 2, 3, ... on every rank. Does not block.
+
+        learning_rate, clip_norm: the same on every rank, else the step is discarded everywhere
+            with Mismatch. clip_norm 0: no clipping.
+        absent: this rank has no batch and gives nothing; it is no contributor.
+
+        A step may begin once the one before was ended; InvalidState otherwise.
+        """
+        number = ctypes.c_uint64()
+        _core.check(self._core.call(LIB.parallax_step_begin, ctypes.byref(number)))
+        return Step(self, number.value, learning_rate, clip_norm, absent)
+
+    def barrier(self) -> Request[None]:
+        """Completes when every rank has called it. Matched by order among barriers."""
+        return Request(self, self._core.post(None, LIB.parallax_barrier), lambda _: None)
+
+    def broadcast(self, buffer: Any, root: int = 0) -> Request[Any]:
+        """Copies the root's buffer, of any type, into every rank's; wait() gives it back. Matched
+        by order among broadcasts; sizes or roots that differ are a Mismatch. Borrowed until the
+        request is complete; writable except on the root."""
+        loan = borrow(buffer, "broadcast: buffer", writable=self.rank != root)
+        handle = self._core.post(loan, LIB.parallax_broadcast, loan.address,
+                                 loan.item_count * loan.item_bytes, root)
+        return Request(self, handle, lambda _: buffer)
+
+    def info(self) -> JobInfo:
+        """Where this rank stands. Never blocks on a peer."""
+        info = JobInfoStruct()
+        _core.check(self._core.call(LIB.parallax_query, ctypes.byref(info)))
+        fields = {name: getattr(info, name) for name in JobInfo._fields}
+        fields["committed"] = bool(info.committed)
+        return JobInfo(**fields)
+
+    def report(self, what: Union[str, Report] = "plan") -> Dict[str, Any]:
+        """A report as a dict: "plan" (per variable: method, alternatives, why), "stats" (bytes and
+        messages of this rank) or "topology" (hosts, ranks, NUMA nodes, caches, NICs)."""
+        which = member_of(Report, what, "report: what")
+        room = ctypes.c_size_t(0)
+        answer = self._core.call(LIB.parallax_report, which, None, ctypes.byref(room))
+        while answer.status == Status.LIMIT:  # it may grow between two calls
+            buffer = ctypes.create_string_buffer(room.value)
+            answer = self._core.call(LIB.parallax_report, which, buffer, ctypes.byref(room))
+        _core.check(answer)
+        report: Dict[str, Any] = json.loads(buffer.value)
+        return report
+
+    def progress(self) -> None:
+        """Runs the engine once on this thread; only needed with manual_progress."""
+        _core.check(self._core.call(LIB.parallax_progress))
+
+    def abort(self, reason: str = "") -> None:
+        """Ends the job on every rank: pending and later calls raise Aborted with the reason. Does
+        not block. The job must still be closed."""
+        _core.check(self._core.call(LIB.parallax_abort, reason.encode()))
+
+    def close(self) -> None:
+        """Waits for all ranks to close, up to the job's timeout, and frees everything, whatever it
+        raises. Requests that are pending fail with Aborted; results at hand stay valid. Closing
+        again, and closing in a forked child, does nothing. PeerLost and Timeout name who did not
+        come."""
+        _core.check(self._core.close())
+
+    def __enter__(self) -> "Job":
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
+                 traceback: Optional[TracebackType]) -> None:
+        if kind is None:
+            self.close()
+        else:  # what close answers is less than the exception that goes on
+            said = f"{kind.__name__}: {error}" if str(error) else kind.__name__
+            self._core.close(f"rank {self.rank} left by {said}")
+
+    def __del__(self) -> None:
+        core = self.__dict__.get("_core")
+        if core is not None and not core.closed and not core.foreign:
+            warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, source=self)
+            core.close(f"rank {self.rank} dropped the job without closing it")
+
+
+def _bytes(value: Any) -> Any:
+    return os.fsencode(value) if isinstance(value, (str, os.PathLike)) else value
+
+
+def _struct(call: str, kind: Any, fields: Dict[str, Any]) -> Any:
+    """A struct of the header from Python values; refuses what does not fit its field."""
+    struct = kind()
+    types = dict(kind._fields_)
+    for name, value in fields.items():
+        given = _bytes(value)
+        wanted = types[name]
+        whole = issubclass(wanted, (ctypes.c_uint32, ctypes.c_uint64))
+        if whole and not 0 <= int(given) < 2 ** (8 * ctypes.sizeof(wanted)):
+            raise InvalidArgument(f"{call}: {name} is {value!r}; it must be from 0 to "
+                                  f"2^{8 * ctypes.sizeof(wanted)} - 1")
+        if isinstance(given, bytes) and b"\0" in given:
+            raise InvalidArgument(f"{call}: {name} is {value!r}, which holds a NUL")
+        try:
+            setattr(struct, name, int(given) if whole else given)
+        except TypeError as refusal:
+            raise InvalidArgument(f"{call}: {name} is {value!r}: {refusal}") from None
+    return struct
+
+
+class _Exchange:
+    """The caller's allgather as the function that the header wants."""
+
+    def __init__(self, allgather: Allgather, world: int) -> None:
+        self.failure: Optional[BaseException] = None
+        self._allgather = allgather
+        self._world = world
+        self.function = AllgatherFunction(self._call)
+
+    def _call(self, _: Optional[int], send: int, receive: int, size: int) -> int:
+        try:
+            blobs: List[bytes] = [bytes(blob)
+                                  for blob in self._allgather(ctypes.string_at(send, size))]
+            sizes = [len(blob) for blob in blobs]
+            if sizes != [size] * self._world:
+                raise InvalidArgument(
+                    f"open: allgather gave blobs of {sizes} bytes; it must give one of {size} "
+                    f"bytes for each of {self._world} ranks, in the order of ranks")
+            ctypes.memmove(receive, b"".join(blobs), size * self._world)
+            return 0
+        except BaseException as failure:  # must not pass through the library; open raises it
+            self.failure = failure
+            return 1
+
+
+def open(*, rank: int = 0, world: int = 1, rendezvous: Optional[str] = None,
+         allgather: Optional[Allgather] = None, host: Optional[str] = None,
+         transport: Optional[str] = None, net_device: Optional[str] = None,
+         lease: Optional[float] = None, timeout: Optional[float] = None,
+         plan_mode: Union[str, PlanMode, None] = None, plan_after_steps: int = 0,
+         deterministic: bool = False, memory_max_bytes: int = 0, compute_threads: int = 0,
+         manual_progress: bool = False) -> Job:
+    """Meets the other ranks and gives the job, when all are connected.
+
+    rank, world: this rank's number and how many there are; the default is one rank alone.
+    rendezvous: "file:DIR", a directory that every rank can write, new for each job; "inproc:NAME"
+        when ranks are threads of this process.
+    allgather: instead of rendezvous, the caller's own exchange: a function from this rank's bytes
+        to the list of all ranks' bytes, such as mpi4py's comm.allgather. Called on this thread.
+    host: what a host is; None is the machine's name. transport, net_device: between hosts.
+    lease: seconds after which a silent rank is lost, the same on every rank; None is 5.
+    timeout: seconds for open, commit, close, and a wait that gives none; None is 120.
+    plan_mode: "auto", "hybrid", "ps" or "ar"; plan_after_steps: steps measured before it settles.
+    deterministic: bit for bit the same results at any timing and placement.
+    memory_max_bytes: commit refuses to reserve more. compute_threads: for merges and updates.
+    manual_progress: no progress thread; call Job.progress() every third of the lease, or wait.
+
+    Blocks up to `timeout`; Ctrl-C interrupts it, unless allgather is given. Raises InvalidArgument,
+    Unsupported, Timeout (names ranks that never came), PeerLost, IOFailure, LimitExceeded.
+    """
+    exchange = None if allgather is None else _Exchange(allgather, max(world, 1))
+    fields: Dict[str, Any] = dict(
+        rank=rank, world=world, rendezvous=rendezvous, host=host, transport=transport,
+        net_device=net_device, lease_ms=_core.milliseconds(lease, "open: lease", 0),
+        timeout_ms=_core.milliseconds(timeout, "open: timeout", 0),
+        plan_mode=member_of(PlanMode, plan_mode, "open: plan_mode"),
+        plan_after_steps=plan_after_steps, deterministic=deterministic,
+        memory_max_bytes=memory_max_bytes, compute_threads=compute_threads,
+        manual_progress=manual_progress)
+    if exchange is not None:
+        fields["allgather"] = exchange.function
+    options = _struct("open", Options, fields)
+    if exchange is None:
+        core = _core.interruptible(lambda: _open(options, rank),
+                                   lambda opened: _give_up(opened))
+    else:
+        try:
+            core = _open(options, rank)
+        except ParallaxError as refusal:
+            if exchange.failure is not None:
+                raise exchange.failure from refusal
+            raise
+    return Job(core)
+
+
+def _open(options: Options, rank: int) -> _core.Core:
+    pointer = ctypes.c_void_p()
+    _core.check(_core.ask(LIB.parallax_open, ctypes.byref(options), ctypes.byref(pointer)))
+    return _core.Core(pointer.value, rank)
+
+
+def _give_up(core: _core.Core) -> None:
+    core.close(f"rank {core.rank} was interrupted while opening the job")
+
+
+def library_version() -> str:
+    """The version of the libparallax that is loaded."""
+    return bytes(LIB.parallax_version_string()).decode()
+
+
+def library_path() -> str:
+    """Where it was loaded from; its bare name if the loader found it."""
+    return LIBRARY_PATH

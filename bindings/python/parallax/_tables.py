@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The names of parallax.h as Python sees them. A new row of the header is one new line here.
+
+Every enum of the header is a class, whose members are the enumerators without their prefix, and a
+row of C_ENUMS. Users write names in lower case ("adagrad"), the members, or None for the default.
+tests/python/test_abi.py compares all of it with the header.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, NamedTuple, Optional, Tuple, Type, TypeVar
+
+
+class Status(enum.IntEnum):
+    """What a call answered; ParallaxError.status holds one."""
+
+    OK = 0
+    PENDING = 1
+    INVALID = -1
+    UNSUPPORTED = -2
+    STATE = -3
+    TIMEOUT = -4
+    PEER_LOST = -5
+    CANCELED = -6
+    ABORTED = -7
+    MISMATCH = -8
+    LIMIT = -9
+    IO = -10
+    INTERNAL = -11
+
+
+class PlanMode(enum.IntEnum):
+    """A pin on the placement of managed variables; AUTO measures and plans."""
+
+    AUTO = 0
+    HYBRID = 1
+    PS = 2
+    AR = 3
+
+
+class Tag(enum.IntEnum):
+    """Whether a variable's slices carry every row, or row ids and rows."""
+
+    AUTO = 0
+    DENSE = 1
+    SPARSE = 2
+
+
+class Reduction(enum.IntEnum):
+    """How gradients of the ranks become one."""
+
+    SUM = 0
+    MEAN_WORLD = 1
+    MEAN_CONTRIBUTORS = 2
+
+
+class Rule(enum.IntEnum):
+    """The update rule of a managed variable; NONE: framework-held."""
+
+    NONE = 0
+    SGD = 1
+    ADAGRAD = 2
+
+
+class InitKind(enum.IntEnum):
+    """How initial values are made; see Constant and Uniform."""
+
+    CONSTANT = 0
+    UNIFORM = 1
+
+
+class Form(enum.IntEnum):
+    """The form of a slice."""
+
+    DENSE = 0
+    ROWS = 1
+
+
+class Report(enum.IntEnum):
+    """What Job.report tells."""
+
+    PLAN = 0
+    STATS = 1
+    TOPOLOGY = 2
+
+
+# (class, typedef of the header without _t, prefix of its enumerators)
+C_ENUMS: Tuple[Tuple[Type[enum.IntEnum], str, str], ...] = (
+    (Status, "parallax_status", "PARALLAX_"),
+    (PlanMode, "parallax_plan_mode", "PARALLAX_PLAN_"),
+    (Tag, "parallax_tag", "PARALLAX_"),
+    (Reduction, "parallax_reduction", "PARALLAX_"),
+    (Rule, "parallax_rule", "PARALLAX_RULE_"),
+    (InitKind, "parallax_init", "PARALLAX_INIT_"),
+    (Form, "parallax_form", "PARALLAX_FORM_"),
+    (Report, "parallax_report", "PARALLAX_REPORT_"),
+)
+
+
+class DType(NamedTuple):
+    """An element type: its names here, in the header, in NumPy, in memoryview and in DLPack."""
+
+    name: str  # the enumerator of parallax_dtype, PARALLAX_F32, in lower case
+    value: int
+    long_name: str  # as NumPy and PyTorch call it
+    kind: str  # f: floating point, i: signed, u: unsigned integer, b: bfloat16
+    item_bytes: int
+    storage: str  # the NumPy dtype of arrays made here; bfloat16 has none of its own
+    char: str  # the format of memoryviews made here, without NumPy
+
+    def __str__(self) -> str:
+        return self.long_name
+
+
+# name, value of the enumerator, long name, kind, bytes, NumPy dtype and memoryview format
+DTYPES: Tuple[DType, ...] = (
+    DType("f32", 0, "float32", "f", 4, "float32", "f"),
+)
+
+# What row ids are where the library gives them.
+INT64 = DType("i64", -1, "int64", "i", 8, "int64", "q")
+
+# Element types of row ids that are borrowed as they lie: (kind, bytes, field of parallax_slice_t).
+ID_TYPES: Tuple[Tuple[str, int, str], ...] = (
+    ("i", 8, "ids"),
+)
+
+# DLPack's DLDataTypeCode as our kinds.
+DLPACK_KINDS = {0: "i", 1: "u", 2: "f", 4: "b", 5: "c", 6: "?"}
+
+# DLPack's DLDeviceType, for sentences.
+DLPACK_DEVICES = {
+    1: "CPU", 2: "CUDA", 3: "CUDA pinned host", 4: "OpenCL", 7: "Vulkan", 8: "Metal", 9: "VPI",
+    10: "ROCm", 11: "ROCm pinned host", 13: "CUDA managed", 14: "oneAPI", 15: "WebGPU",
+    16: "Hexagon",
+}
+
+_Member = TypeVar("_Member", bound=enum.IntEnum)
+
+
+def member_of(members: Type[_Member], given: Any, what: str) -> _Member:
+    """The member that a name, a member or its number means; None is the first, the default."""
+    if given is None:
+        return members(0)
+    if isinstance(given, str):
+        for member in members:
+            if member.name.lower() == given.lower():
+                return member
+    elif isinstance(given, int) and not isinstance(given, bool):
+        if given in list(members):
+            return members(given)
+    choices = ", ".join(repr(member.name.lower()) for member in members)
+    raise _invalid(f"{what} is {given!r}; it must be one of {choices}")
+
+
+def dtype_of(given: Any) -> DType:
+    """The DType meant by "f32", "float32", numpy.float32, a numpy.dtype or torch.float32."""
+    if isinstance(given, DType):
+        return given
+    name = given if isinstance(given, str) else _name_of_type(given)
+    for dtype in DTYPES:
+        if name in (dtype.name, dtype.long_name):
+            return dtype
+    choices = ", ".join(repr(dtype.name) for dtype in DTYPES)
+    raise _invalid(f"register: dtype is {given!r}; it must be one of {choices}")
+
+
+def _name_of_type(given: Any) -> Optional[str]:
+    name = getattr(given, "__name__", None) or getattr(given, "name", None) or str(given)
+    return name.rpartition(".")[2] if isinstance(name, str) else None
+
+
+def _invalid(sentence: str) -> Exception:
+    from ._errors import InvalidArgument  # which needs Status of this module
+
+    return InvalidArgument(sentence)
