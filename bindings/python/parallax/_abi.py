@@ -49,6 +49,7 @@ class Options(Sized):
         ("memory_max_bytes", c_uint64),
         ("compute_threads", c_uint32),
         ("manual_progress", c_uint32),
+        ("faults", c_char_p),
     ]
 
 

@@ -97,8 +97,8 @@ class Loan:
 def _kind_of(text: Optional[bytes], what: str) -> str:
     spelled = (text or b"B").decode("ascii", "replace")
     if spelled[:1] in (">", "!"):
-        raise InvalidArgument(f"{what} is big-endian ({spelled!r}); give native byte order, such as "
-                              "array.astype(array.dtype.newbyteorder('='))")
+        raise InvalidArgument(f"{what} is big-endian ({spelled!r}); give native byte order, such "
+                              "as array.astype(array.dtype.newbyteorder('='))")
     return _KIND_OF_FORMAT.get(spelled.lstrip("@=<"), "?")
 
 
@@ -146,8 +146,8 @@ def borrow(given: Any, what: str, writable: bool = False) -> Loan:
                 "a NumPy array, a CPU tensor with __dlpack__, or another buffer") from None
         loan = _from_dlpack(given, what)
     if writable and loan.read_only:
-        raise InvalidArgument(f"{what} is read-only, and results are written to it; give a writable "
-                              "array")
+        raise InvalidArgument(f"{what} is read-only, and results are written to it; give a "
+                              "writable array")
     return loan
 
 
@@ -167,8 +167,8 @@ def borrow_values(given: Any, dtype: DType, shape: Tuple[int, int], what: str,
         raise InvalidArgument(f"{what} is {loan.type_name}; it must be {wanted}, the dtype it was "
                               "registered with")
     if loan.item_count != shape[0] * shape[1]:
-        raise InvalidArgument(f"{what} has shape {loan.shape}, which is {loan.item_count} elements; "
-                              f"it must have {shape[0]} rows of {shape[1]}, shape {shape}")
+        raise InvalidArgument(f"{what} has shape {loan.shape}, which is {loan.item_count} "
+                              f"elements; it must have {shape[0]} rows of {shape[1]}, shape {shape}")
     return loan
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import atexit
 import collections
 import ctypes
+import math
 import os
 import threading
 import time
@@ -108,7 +109,7 @@ def milliseconds(seconds: Optional[float], what: str, default: int) -> int:
         return default
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
         raise InvalidArgument(f"{what} is {seconds!r}; it must be a number of seconds, 0 or more")
-    return int(min(-(-seconds * 1000 // 1), 2.0 ** 62))
+    return math.ceil(min(seconds * 1000, 2.0 ** 62))
 
 
 class Core:

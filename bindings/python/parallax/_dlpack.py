@@ -8,7 +8,8 @@ deleter once the caller of borrow() drops it, as DLPack 1.0 says for capsules th
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
+from ctypes import (c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64,
+                    c_void_p)
 from typing import Any, NamedTuple, Tuple
 
 from ._errors import InvalidArgument, Unsupported

@@ -57,7 +57,8 @@ class Job:
         self.world = info.world
 
     def __repr__(self) -> str:
-        return f"<parallax.Job rank {self.rank} of {self.world}{' (closed)' if self.closed else ''}>"
+        closed = " (closed)" if self.closed else ""
+        return f"<parallax.Job rank {self.rank} of {self.world}{closed}>"
 
     @property
     def closed(self) -> bool:
@@ -88,8 +89,8 @@ class Job:
         if isinstance(init, (int, float)):
             init = Constant(init)
         if not isinstance(init, (Constant, Uniform)):
-            raise InvalidArgument(f"register: init is {init!r}; give a number, parallax.Constant or "
-                                  "parallax.Uniform")
+            raise InvalidArgument(f"register: init is {init!r}; give a number, parallax.Constant "
+                                  "or parallax.Uniform")
         element = dtype_of(dtype)
         struct = _struct("register", VariableStruct, dict(
             init.fields(), name=name, rows=rows, row_elements=row_elements, dtype=element.value,
@@ -246,7 +247,7 @@ def open(*, rank: int = 0, world: int = 1, rendezvous: Optional[str] = None,
          lease: Optional[float] = None, timeout: Optional[float] = None,
          plan_mode: Union[str, PlanMode, None] = None, plan_after_steps: int = 0,
          deterministic: bool = False, memory_max_bytes: int = 0, compute_threads: int = 0,
-         manual_progress: bool = False) -> Job:
+         manual_progress: bool = False, faults: Optional[str] = None) -> Job:
     """Meets the other ranks and gives the job, when all are connected.
 
     rank, world: this rank's number and how many there are; the default is one rank alone.
@@ -261,6 +262,7 @@ def open(*, rank: int = 0, world: int = 1, rendezvous: Optional[str] = None,
     deterministic: bit for bit the same results at any timing and placement.
     memory_max_bytes: commit refuses to reserve more. compute_threads: for merges and updates.
     manual_progress: no progress thread; call Job.progress() every third of the lease, or wait.
+    faults: what this rank's transport is to do wrong, to test a program with; see parallax.h.
 
     Blocks up to `timeout`; Ctrl-C interrupts it, unless allgather is given. Raises InvalidArgument,
     Unsupported, Timeout (names ranks that never came), PeerLost, IOFailure, LimitExceeded.
@@ -273,7 +275,7 @@ def open(*, rank: int = 0, world: int = 1, rendezvous: Optional[str] = None,
         plan_mode=member_of(PlanMode, plan_mode, "open: plan_mode"),
         plan_after_steps=plan_after_steps, deterministic=deterministic,
         memory_max_bytes=memory_max_bytes, compute_threads=compute_threads,
-        manual_progress=manual_progress)
+        manual_progress=manual_progress, faults=faults)
     if exchange is not None:
         fields["allgather"] = exchange.function
     options = _struct("open", Options, fields)

@@ -84,8 +84,8 @@ def check_version(library: int, path: str) -> None:
             f"Install the Python package that came with libparallax {shown}, or set "
             f"PARALLAX_LIBRARY to a libparallax {ours[0]}.{ours[1]}")
     raise ImportError(
-        f"parallax: {path} is libparallax {shown}, too old for this package, {__version__}. Install "
-        f"libparallax {ours[0]}.{ours[1]}, or set PARALLAX_LIBRARY to one")
+        f"parallax: {path} is libparallax {shown}, too old for this package, {__version__}. "
+        f"Install libparallax {ours[0]}.{ours[1]}, or set PARALLAX_LIBRARY to one")
 
 
 def load() -> Tuple[ctypes.CDLL, str]:

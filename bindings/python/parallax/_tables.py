@@ -9,7 +9,7 @@ tests/python/test_abi.py compares all of it with the header.
 from __future__ import annotations
 
 import enum
-from typing import Any, NamedTuple, Optional, Tuple, Type, TypeVar
+from typing import Any, NamedTuple, Tuple, Type, TypeVar
 
 
 class Status(enum.IntEnum):
@@ -158,7 +158,7 @@ def dtype_of(given: Any) -> DType:
     """The DType meant by "f32", "float32", numpy.float32, a numpy.dtype or torch.float32."""
     if isinstance(given, DType):
         return given
-    name = given if isinstance(given, str) else _name_of_type(given)
+    name = _name_of_type(given)
     for dtype in DTYPES:
         if name in (dtype.name, dtype.long_name):
             return dtype
@@ -166,9 +166,9 @@ def dtype_of(given: Any) -> DType:
     raise _invalid(f"register: dtype is {given!r}; it must be one of {choices}")
 
 
-def _name_of_type(given: Any) -> Optional[str]:
+def _name_of_type(given: Any) -> str:
     name = getattr(given, "__name__", None) or getattr(given, "name", None) or str(given)
-    return name.rpartition(".")[2] if isinstance(name, str) else None
+    return str(name).rpartition(".")[2]  # torch.float32 has no name but its text
 
 
 def _invalid(sentence: str) -> Exception:

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the Python tests share: ranks as threads, scripts in processes of their own."""
+
+import itertools
+import os
+import subprocess
+import sys
+import threading
+import unittest
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+TIMEOUT = 60  # seconds after which a wait has failed; nothing here takes as long
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+_meetings = itertools.count()
+
+needs_numpy = unittest.skipIf(numpy is None, "NumPy is missing (python3-numpy)")
+
+
+def run_ranks(world, body, **options):
+    """Runs body(job) on `world` ranks, threads of this process; gives what each returned. The first
+    failure is raised, so that an assertion in a body fails the test."""
+    import parallax
+
+    results, failures = [None] * world, []
+    meeting = f"inproc:python-{os.getpid()}-{next(_meetings)}"
+
+    def run(rank):
+        try:
+            with parallax.open(rank=rank, world=world, rendezvous=meeting,
+                               **{"timeout": TIMEOUT, **options}) as job:
+                results[rank] = body(job)
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(world)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(2 * TIMEOUT)
+        if thread.is_alive():
+            raise AssertionError(f"a rank hangs; failures so far: {failures}")
+    for failure in failures:
+        if not isinstance(failure, parallax.Aborted):  # those only repeat what another raised
+            raise failure
+    if failures:
+        raise failures[0]
+    return results
+
+
+def start(script, *arguments, **environment):
+    """Starts a script in a Python of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *arguments], text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, env={**os.environ, **environment})
+
+
+def finish(process):
+    """Waits for it and gives (exit status, stdout, stderr)."""
+    try:
+        out, error = process.communicate(timeout=2 * TIMEOUT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, error = process.communicate()
+        raise AssertionError(f"the script hangs; stdout:\n{out}\nstderr:\n{error}") from None
+    return process.returncode, out, error
+
+
+def run_script(script, *arguments, **environment):
+    return finish(start(script, *arguments, **environment))

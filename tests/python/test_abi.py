@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""parallax._abi and parallax._tables against parallax.h, to the last field.
+
+The names come out of the header's text, sizes, offsets, types and values out of the compiler: a C
+program prints them. Whatever stands on one side only is named.
+"""
+
+import ctypes
+import inspect
+import os
+import re
+import subprocess
+import tempfile
+import unittest
+
+import parallax
+from parallax import _abi, _tables
+from parallax._version import __version__
+
+from support import ROOT
+
+HEADER = os.path.join(ROOT, "include", "parallax", "parallax.h")
+COMPILER = os.environ.get("PARALLAX_TEST_CC", "cc")
+
+# Macros of the header that Python has no use for.
+MACROS_LEFT_OUT = {"PARALLAX_PARALLAX_H_", "PARALLAX_API"}
+MACROS_OF_VERSION = {"PARALLAX_VERSION_MAJOR", "PARALLAX_VERSION_MINOR", "PARALLAX_VERSION_PATCH"}
+
+# Fields that are no parameter of the same name: their parameter, or None with the reason.
+OPEN_PARAMETERS = {"lease_ms": "lease", "timeout_ms": "timeout"}
+REGISTER_PARAMETERS = {"init_low": "init", "init_high": "init", "init_seed": "init"}
+NO_PARAMETER = {
+    "size": "set by Sized",
+    "allgather_context": "a Python function has a context of its own",
+}
+
+KINDS = """
+#define KIND(x) _Generic((x), int32_t: "i4", uint32_t: "u4", int64_t: "i8", uint64_t: "u8", \\
+    float: "f4", double: "f8", default: "p8")
+"""
+KIND_OF_CTYPE = {
+    ctypes.c_int32: "i4", ctypes.c_uint32: "u4", ctypes.c_int64: "i8", ctypes.c_uint64: "u8",
+    ctypes.c_float: "f4", ctypes.c_double: "f8",
+}
+
+
+def header_text():
+    with open(HEADER, encoding="utf-8") as file:
+        return re.sub(r"/\*.*?\*/", " ", file.read(), flags=re.S)
+
+
+def structs_of(text):
+    """{typedef: [field, ...]} of every struct of the header that has a body."""
+    found = {}
+    for name, body in re.findall(r"typedef struct (?:\w+) \{(.*?)\} (\w+);", text, re.S):
+        name, body = body, name
+        fields = []
+        for declaration in filter(str.strip, body.split(";")):
+            for declarator in declaration.split(","):
+                fields.append(re.findall(r"\w+", declarator)[-1])
+        found[name] = fields
+    return found
+
+
+def enums_of(text):
+    """{enum: [enumerator, ...]}"""
+    return {name: re.findall(r"\b(PARALLAX_\w+)\b", body)
+            for name, body in re.findall(r"typedef enum (\w+) \{(.*?)\}", text, re.S)}
+
+
+def compiled(lines):
+    """What a C program of these printf lines prints, as {first word: the others}."""
+    program = (f'#include "{HEADER}"\n#include <stdio.h>\n{KINDS}int main(void) {{\n'
+               + "\n".join(lines) + "\nreturn 0;\n}\n")
+    with tempfile.TemporaryDirectory() as folder:
+        source, binary = os.path.join(folder, "layout.c"), os.path.join(folder, "layout")
+        with open(source, "w", encoding="utf-8") as file:
+            file.write(program)
+        subprocess.run([COMPILER, "-std=c11", "-I", os.path.join(ROOT, "include"), source, "-o",
+                        binary], check=True)
+        printed = subprocess.run([binary], check=True, capture_output=True, text=True).stdout
+    return {line.split()[0]: line.split()[1:] for line in printed.splitlines()}
+
+
+class Header(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.text = header_text()
+        cls.structs = structs_of(cls.text)
+        cls.enums = enums_of(cls.text)
+
+    def assert_same(self, ours, theirs, what):
+        missing, extra = sorted(set(theirs) - set(ours)), sorted(set(ours) - set(theirs))
+        self.assertFalse(missing, f"{what} of parallax.h that the Python package lacks: {missing}")
+        self.assertFalse(extra, f"{what} of the Python package that parallax.h lacks: {extra}")
+
+    def test_parser_sees_the_header(self):
+        # A parser that finds nothing would pass every other test.
+        self.assertEqual(len(re.findall(r"typedef struct \w+ \{", self.text)), len(self.structs))
+        self.assertEqual(len(re.findall(r"typedef enum", self.text)), len(self.enums))
+        self.assertIn("world", self.structs["parallax_options_t"])
+        self.assertIn("hosts", self.structs["parallax_job_info_t"])
+        self.assertGreaterEqual(len(self.structs), 6)
+
+    def test_structs(self):
+        self.assert_same(_abi.STRUCTS, self.structs, "structs")
+        for name, fields in self.structs.items():
+            ours = [field[0] for field in _abi.STRUCTS[name]._fields_]
+            with self.subTest(struct=name):
+                self.assert_same(ours, fields, f"fields of {name}")
+                self.assertEqual(ours, fields, "the order of fields")
+
+    def test_layout(self):
+        lines = []
+        for name, fields in self.structs.items():
+            lines.append(f'printf("{name} %zu\\n", sizeof({name}));')
+            lines += [f'printf("{name}.{field} %zu %zu %s\\n", offsetof({name}, {field}), '
+                      f'sizeof((({name}*)0)->{field}), KIND((({name}*)0)->{field}));'
+                      for field in fields]
+        layout = compiled(lines)
+        for name in self.structs:
+            struct = _abi.STRUCTS[name]
+            with self.subTest(struct=name):
+                self.assertEqual(ctypes.sizeof(struct), int(layout[name][0]), f"size of {name}")
+            for field, kind in struct._fields_:
+                if f"{name}.{field}" not in layout:
+                    continue  # test_structs names it
+                offset, size, c_kind = layout[f"{name}.{field}"]
+                with self.subTest(field=f"{name}.{field}"):
+                    ours = getattr(struct, field)
+                    self.assertEqual((ours.offset, ours.size), (int(offset), int(size)))
+                    self.assertEqual(KIND_OF_CTYPE.get(kind, "p8"), c_kind, "its type")
+
+    def test_enums(self):
+        expected = {enum: {prefix + member.name: int(member) for member in members}
+                    for members, enum, prefix in _tables.C_ENUMS}
+        expected["parallax_dtype"] = {"PARALLAX_" + dtype.name.upper(): dtype.value
+                                      for dtype in _tables.DTYPES}
+        self.assert_same(expected, self.enums, "enums")
+        names = [name for enumerators in self.enums.values() for name in enumerators]
+        values = compiled([f'printf("{name} %d\\n", (int){name});' for name in names])
+        for enum, enumerators in self.enums.items():
+            with self.subTest(enum=enum):
+                self.assert_same(expected[enum], enumerators, f"enumerators of {enum}")
+                self.assertEqual(expected[enum], {n: int(values[n][0]) for n in enumerators})
+
+    def test_constants(self):
+        macros = set(re.findall(r"^#define (PARALLAX_\w+)", self.text, re.M))
+        macros -= MACROS_LEFT_OUT | MACROS_OF_VERSION
+        self.assert_same(_abi.CONSTANTS, macros, "macros")
+        values = compiled([f'printf("{name} %lld\\n", (long long){name});' for name in macros])
+        self.assertEqual(_abi.CONSTANTS, {name: int(values[name][0]) for name in macros})
+
+    def test_functions(self):
+        declared = dict(re.findall(r"\bPARALLAX_API\s[^;()]*?\b(parallax_\w+)\s*\(([^;]*)\);",
+                                   self.text))
+        self.assert_same(_abi.FUNCTIONS, declared, "functions")
+        for name, arguments in declared.items():
+            count = 0 if arguments.strip() == "void" else arguments.count(",") + 1
+            with self.subTest(function=name):
+                self.assertEqual(len(_abi.FUNCTIONS[name][1]), count, "the number of arguments")
+
+    def test_version(self):
+        printed = compiled([f'printf("{name} %d\\n", {name});' for name in MACROS_OF_VERSION])
+        header = ".".join(printed[f"PARALLAX_VERSION_{part}"][0]
+                          for part in ("MAJOR", "MINOR", "PATCH"))
+        self.assertEqual(__version__, header, "parallax/_version.py against parallax.h")
+        self.assertEqual(parallax.library_version(), header)
+
+    def test_every_field_can_be_given(self):
+        for struct, function, names in (
+                ("parallax_options_t", parallax.open, OPEN_PARAMETERS),
+                ("parallax_variable_t", parallax.Job.register, REGISTER_PARAMETERS)):
+            parameters = inspect.signature(function).parameters
+            for field in self.structs[struct]:
+                with self.subTest(field=f"{struct}.{field}"):
+                    if field not in NO_PARAMETER:
+                        self.assertIn(names.get(field, field), parameters)
+        self.assert_same(
+            {"size", *inspect.signature(parallax.Job.step).parameters} - {"self"} | {"found_inf"},
+            self.structs["parallax_step_end_options_t"], "fields of parallax_step_end_options_t")
+
+    def test_every_outcome_can_be_read(self):
+        for struct, fields in (("parallax_job_info_t", parallax.JobInfo._fields),
+                               ("parallax_step_info_t", parallax.StepInfo._fields)):
+            self.assert_same({"size", *fields}, self.structs[struct], f"fields of {struct}")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Failures: one class per status, what their sentences name, and that real ones arrive."""
+
+import pickle
+import tempfile
+import unittest
+
+import parallax
+from parallax import _errors, _tables
+from parallax._library import LIB
+
+from support import TIMEOUT, finish, run_ranks, start
+
+
+class Classes(unittest.TestCase):
+    def test_every_failure_has_a_class(self):
+        failures = {int(status) for status in _tables.Status if status < 0}
+        self.assertEqual(set(_errors.CLASS_OF_STATUS), failures)
+        for status, kind in _errors.CLASS_OF_STATUS.items():
+            self.assertIs(type(_errors.error_of(status, "x")), kind)
+            self.assertEqual(_errors.error_of(status, "x").status, status)
+            self.assertTrue(issubclass(kind, parallax.ParallaxError))
+
+    def test_names_are_those_of_the_library(self):
+        for status in _tables.Status:
+            self.assertEqual(LIB.parallax_status_string(status).decode(), status.name)
+
+    def test_python_classes(self):
+        for kind, usual in ((parallax.InvalidArgument, ValueError),
+                            (parallax.Timeout, TimeoutError),
+                            (parallax.PeerLost, ConnectionError), (parallax.IOFailure, OSError),
+                            (parallax.Unsupported, NotImplementedError)):
+            self.assertTrue(issubclass(kind, usual))
+            self.assertEqual(str(kind("a sentence")), "a sentence")
+
+    def test_sentences(self):
+        lost = parallax.PeerLost("rank 3 (host b) is lost: process 4711 exited; seen by rank 2 "
+                                 "(host c); last step committed here: 41. Close the job")
+        self.assertEqual((lost.rank, lost.host, lost.variable), (3, "b", None))
+        late = parallax.Timeout("wait: after 120000 ms step 42 waits for variable 'embedding': "
+                                "rank 6 (host d) to give it or end the step")
+        self.assertEqual((late.rank, late.host, late.variable, late.step),
+                         (6, "d", "embedding", 42))
+        plain = parallax.InvalidArgument("open: rank is 5, world is 4")
+        self.assertEqual((plain.rank, plain.host, plain.variable, plain.step), (None,) * 4)
+        other = parallax.Mismatch("variable 'it's', field rows: rank 0 has 5, rank 3 has 6")
+        self.assertEqual((other.variable, other.rank, other.host), ("it's", 0, None))
+
+    def test_status_of_a_newer_library(self):
+        error = _errors.error_of(-99, "news")
+        self.assertEqual((type(error), error.message), (parallax.ParallaxError, "news"))
+
+    def test_pickle(self):
+        for kind in _errors.CLASS_OF_STATUS.values():
+            error = pickle.loads(pickle.dumps(kind("rank 3 (host b) of variable 'v'")))
+            self.assertEqual((type(error), error.rank, error.variable), (kind, 3, "v"))
+            self.assertEqual(error.status, kind.status)
+
+
+class Calls(unittest.TestCase):
+    def test_open(self):
+        with self.assertRaisesRegex(parallax.InvalidArgument, "rank"):
+            parallax.open(rank=5, world=4, rendezvous="inproc:errors")
+        with self.assertRaisesRegex(parallax.InvalidArgument, "lease is -1"):
+            parallax.open(lease=-1)
+        with self.assertRaisesRegex(parallax.InvalidArgument, r"open: rank is -1; .*0 to 2\^32"):
+            parallax.open(rank=-1)
+        with self.assertRaisesRegex(parallax.InvalidArgument,
+                                    "plan_mode is 'best'; .*'auto', 'hybrid', 'ps', 'ar'"):
+            parallax.open(plan_mode="best")
+        with self.assertRaises(parallax.Timeout) as caught:
+            parallax.open(rank=0, world=2, rendezvous="inproc:errors-alone", timeout=0.05)
+        self.assertIn("rank 1", caught.exception.message)
+        self.assertEqual(caught.exception.rank, 1)
+
+    def test_register(self):
+        with parallax.open() as job:
+            job.register("a", rows=3)
+            with self.assertRaisesRegex(parallax.InvalidArgument, "'a'"):
+                job.register("a", rows=3)
+            with self.assertRaisesRegex(parallax.InvalidArgument, "rule is 'adamw'; .*'adagrad'"):
+                job.register("b", rows=3, rule="adamw")
+            with self.assertRaisesRegex(parallax.InvalidArgument, "dtype is 'complex64'; .*'f32'"):
+                job.register("b", rows=3, dtype="complex64")
+            with self.assertRaisesRegex(parallax.InvalidArgument, "init is 'zeros'"):
+                job.register("b", rows=3, init="zeros")
+            with self.assertRaisesRegex(parallax.InvalidArgument, "holds a NUL"):
+                job.register("b\0c", rows=3)
+            job.commit()
+            with self.assertRaises(parallax.InvalidState):
+                job.register("b", rows=3)
+
+    def test_mismatch_names_the_variable_on_every_rank(self):
+        def body(job):
+            job.register("table", rows=5 + job.rank)
+            with self.assertRaises(parallax.Mismatch) as caught:
+                job.commit()
+            self.assertEqual(caught.exception.variable, "table")
+            self.assertIn("field rows", caught.exception.message)
+            with self.assertRaises(parallax.Mismatch):  # the job ends with its failure
+                job.close()
+            return True
+
+        self.assertEqual(run_ranks(2, body), [True, True])
+
+    def test_lost_peer_is_named(self):
+        script = """
+import sys, os, parallax
+job = parallax.open(rank=int(sys.argv[1]), world=2, rendezvous="file:" + sys.argv[2],
+                    host="here", timeout=float(sys.argv[3]))
+job.commit()
+job.barrier().wait()
+if job.rank == 1:
+    os._exit(0)
+try:
+    job.barrier().wait()
+except parallax.PeerLost as lost:
+    print(lost.rank, lost.host, lost.status.name)
+    try:
+        job.close()
+    except parallax.PeerLost:
+        print("closed")
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            ranks = [start(script, str(rank), folder + "/meet", str(TIMEOUT)) for rank in range(2)]
+            status, out, error = finish(ranks[0])
+            self.assertEqual(finish(ranks[1])[0], 0)
+        self.assertEqual((status, out.split("\n")[:2]), (0, ["1 here PEER_LOST", "closed"]), error)
+
+    def test_abort_reaches_others_with_the_reason(self):
+        def body(job):
+            job.commit()
+            if job.rank == 0:
+                job.abort("no more data")
+            with self.assertRaisesRegex(parallax.Aborted, "no more data"):
+                job.barrier().wait()
+            with self.assertRaisesRegex(parallax.Aborted, "no more data"):
+                job.close()
+            return True
+
+        self.assertEqual(run_ranks(2, body), [True, True])
+
+    def test_exception_in_a_job_reaches_others(self):
+        def body(job):
+            job.commit()
+            if job.rank == 0:
+                raise KeyError("rows")
+            with self.assertRaisesRegex(parallax.Aborted, "rank 0 left by KeyError: 'rows'"):
+                job.barrier().wait()
+            raise KeyError("seen")
+
+        with self.assertRaises(KeyError):
+            run_ranks(2, body)
+
+
+if __name__ == "__main__":
+    unittest.main()
