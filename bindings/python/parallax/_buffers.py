@@ -168,7 +168,8 @@ def borrow_values(given: Any, dtype: DType, shape: Tuple[int, int], what: str,
                               "registered with")
     if loan.item_count != shape[0] * shape[1]:
         raise InvalidArgument(f"{what} has shape {loan.shape}, which is {loan.item_count} "
-                              f"elements; it must have {shape[0]} rows of {shape[1]}, shape {shape}")
+                              f"elements; it must have {shape[0]} rows of {shape[1]}, shape "
+                              f"{shape}")
     return loan
 
 

@@ -66,7 +66,7 @@ class Request(Generic[T_co]):
                  also: Iterable["Request[Any]"] = ()) -> None:
         self._job = job  # a job is not dropped while one of its requests is at hand
         self._handle = handle
-        self._finish = finish
+        self._finish: Optional[Callable[[_core.Handle], Any]] = finish
         self._also = tuple(also)
         self._result: Any = None
         self._finished = False
@@ -111,9 +111,9 @@ class Request(Generic[T_co]):
 
     def _settle(self) -> None:
         """Takes the result of a request that completed OK, once."""
-        if not self._finished:
+        if self._finish is not None:
             self._result = self._finish(self._handle)
-            self._finished = True
+            self._finished, self._finish = True, None  # it may hold buffers of the caller
             for request in self._also:
                 request.release()
             self._also = ()
