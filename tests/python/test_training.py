@@ -140,6 +140,7 @@ class Steps(unittest.TestCase):
             job.commit()
             values = np.arange(5) if job.rank == 1 else np.zeros(5, int)
             self.assertIs(job.broadcast(values, root=1).wait(), values)
+            self.assertEqual(job.broadcast(bytearray()).wait(), b"")
             raw = bytearray(b"abc" if job.rank == 0 else b"xyz")
             job.broadcast(raw).wait()
             parallax.wait_all([job.barrier(), job.barrier()])

@@ -14,6 +14,7 @@ from typing import Any, Dict, List, Tuple, Type
 
 SOVERSION = 0
 
+WORLD_MAX = 1048576
 NAME_MAX = 127
 VARIABLES_MAX = 4096
 REQUESTS_MAX = 1024
@@ -135,6 +136,7 @@ STRUCTS: Dict[str, Type[Sized]] = {
 
 # The #defines by their name in the header.
 CONSTANTS: Dict[str, int] = {
+    "PARALLAX_WORLD_MAX": WORLD_MAX,
     "PARALLAX_NAME_MAX": NAME_MAX,
     "PARALLAX_VARIABLES_MAX": VARIABLES_MAX,
     "PARALLAX_REQUESTS_MAX": REQUESTS_MAX,

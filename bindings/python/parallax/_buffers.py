@@ -74,7 +74,7 @@ class Loan:
 
     def __init__(self, address: int, kind: str, item_bytes: int, shape: Tuple[int, ...],
                  read_only: bool, owner: object) -> None:
-        self.address = address
+        self.address = 0 if 0 in shape else address  # that of nothing may be any, even unaligned
         self.kind = kind
         self.item_bytes = item_bytes
         self.shape = shape
