@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's tensors, which have no buffer protocol but DLPack: borrowed as they lie."""
+
+import unittest
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+import parallax
+
+from support import TIMEOUT
+
+
+@unittest.skipIf(torch is None, "PyTorch is missing (python3-torch)")
+class Torch(unittest.TestCase):
+    def setUp(self):
+        self.job = parallax.open(timeout=TIMEOUT)
+        self.addCleanup(self.job.close)
+        self.table = self.job.register("table", rows=10, row_elements=2, rows_max=4, rule="sgd",
+                                       dtype=torch.float32, init=3.0)
+        self.held = self.job.register("held", rows=2, row_elements=2)
+        self.job.commit()
+
+    def test_trains(self):
+        rows = torch.empty(3, 2)
+        ids = torch.tensor([1, 4, 1])
+        for number in range(3):
+            with self.job.step(learning_rate=0.5) as step:
+                self.assertIs(step.pull(self.table, ids, out=rows).wait(), rows)
+                self.assertEqual(rows.tolist(), [[3 - number] * 2, [3 - number / 2] * 2,
+                                                 [3 - number] * 2])
+                step.push(self.table, ids, torch.ones(3, 2))
+
+    def test_reduces_in_place(self):
+        gradient = torch.ones(2, 2)
+        with self.job.step() as step:
+            self.assertIs(step.reduce(self.held, gradient).wait(), gradient)
+
+    def test_gradient_of_autograd(self):
+        weight = torch.ones(2, 2, requires_grad=True)
+        (weight * 3).sum().backward()
+        with self.job.step(learning_rate=1) as step:
+            step.push(self.table, [0, 1], weight.grad)
+            with self.assertRaisesRegex(parallax.InvalidArgument, "__dlpack__ refused.*detach"):
+                step.reduce(self.held, weight)
+        with self.job.step() as step:
+            self.assertEqual(step.pull(self.table, [0]).wait().tolist(), [[0, 0]])
+
+    def test_refusals(self):
+        with self.job.step() as step:
+            with self.assertRaisesRegex(parallax.InvalidArgument, "not contiguous"):
+                step.push(self.table, [1, 2], torch.ones(2, 2).t().expand(2, 2)[:, :1].expand(2, 2))
+            with self.assertRaisesRegex(parallax.InvalidArgument, "is float64"):
+                step.push(self.table, [1, 2], torch.ones(2, 2, dtype=torch.float64))
+            with self.assertRaisesRegex(parallax.InvalidArgument, "is bfloat16"):
+                step.push(self.table, [1, 2], torch.ones(2, 2, dtype=torch.bfloat16))
+
+
+if __name__ == "__main__":
+    unittest.main()
