@@ -61,6 +61,8 @@ class Calls(unittest.TestCase):
     def test_open(self):
         with self.assertRaisesRegex(parallax.InvalidArgument, "rank"):
             parallax.open(rank=5, world=4, rendezvous="inproc:errors")
+        with self.assertRaisesRegex(parallax.InvalidArgument, "host is 7; it must be a string"):
+            parallax.open(host=7)
         with self.assertRaisesRegex(parallax.InvalidArgument, "lease is -1"):
             parallax.open(lease=-1)
         with self.assertRaisesRegex(parallax.InvalidArgument, r"open: rank is -1; .*0 to 2\^32"):
@@ -82,6 +84,14 @@ class Calls(unittest.TestCase):
                 job.register("b", rows=3, rule="adamw")
             with self.assertRaisesRegex(parallax.InvalidArgument, "dtype is 'complex64'; .*'f32'"):
                 job.register("b", rows=3, dtype="complex64")
+            for rows, words in (("ten", "rows is 'ten': "), (2.5, "rows is 2.5: "),
+                                (-1, "rows is -1; it must be from 0 to"), (2 ** 64, "from 0 to")):
+                with self.assertRaisesRegex(parallax.InvalidArgument, words):
+                    job.register("b", rows=rows)
+            with self.assertRaisesRegex(parallax.InvalidArgument, "epsilon is 'small'"):
+                job.register("b", rows=3, epsilon="small")
+            with self.assertRaisesRegex(parallax.InvalidArgument, "name is 5; it must be a string"):
+                job.register(5, rows=3)
             with self.assertRaisesRegex(parallax.InvalidArgument, "init is 'zeros'"):
                 job.register("b", rows=3, init="zeros")
             with self.assertRaisesRegex(parallax.InvalidArgument, "holds a NUL"):

@@ -230,6 +230,14 @@ class Refusals(unittest.TestCase):
         with self.job.step():
             self.refused(parallax.InvalidState, "step", self.job.step)
 
+    def test_learning_rate(self):
+        step = self.job.step(learning_rate="fast")
+        self.refused(parallax.InvalidArgument, "step.end: learning_rate is 'fast'", step.end)
+        step.learning_rate = float("nan")
+        self.refused(parallax.InvalidArgument, "learning_rate", step.end)
+        step.learning_rate = 0.5
+        self.assertTrue(step.end().wait().committed)
+
     def test_allgather(self):
         def broken(_):
             raise KeyError("no exchange")

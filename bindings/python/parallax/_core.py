@@ -21,11 +21,12 @@ import atexit
 import collections
 import ctypes
 import math
+import operator
 import os
 import threading
 import time
 import weakref
-from typing import Any, Callable, Deque, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from . import _abi
 from ._errors import ForkedJob, InvalidArgument, InvalidState, error_of
@@ -110,6 +111,32 @@ def milliseconds(seconds: Optional[float], what: str, default: int) -> int:
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
         raise InvalidArgument(f"{what} is {seconds!r}; it must be a number of seconds, 0 or more")
     return math.ceil(min(seconds * 1000, 2.0 ** 62))
+
+
+def struct_of(call: str, kind: Any, fields: Dict[str, Any]) -> Any:
+    """A struct of the header from Python values; InvalidArgument names the field that does not
+    hold its value."""
+    struct = kind()
+    types = dict(kind._fields_)
+    for name, value in fields.items():
+        wanted = types[name]
+        given: Any = os.fsencode(value) if isinstance(value, (str, os.PathLike)) else value
+        if wanted is ctypes.c_char_p and not isinstance(given, (bytes, type(None))):
+            # ctypes would take a number for an address.
+            raise InvalidArgument(f"{call}: {name} is {value!r}; it must be a string")
+        if isinstance(given, bytes) and b"\0" in given:
+            raise InvalidArgument(f"{call}: {name} is {value!r}, which holds a NUL")
+        try:
+            if issubclass(wanted, (ctypes.c_uint32, ctypes.c_uint64)):
+                given = operator.index(given)
+                bits = 8 * ctypes.sizeof(wanted)
+                if not 0 <= given < 2 ** bits:
+                    raise InvalidArgument(f"{call}: {name} is {value!r}; it must be from 0 to "
+                                          f"2^{bits} - 1")
+            setattr(struct, name, given)
+        except TypeError as refusal:
+            raise InvalidArgument(f"{call}: {name} is {value!r}: {refusal}") from None
+    return struct
 
 
 class Core:
@@ -326,4 +353,5 @@ def _wait_entered(pointers: Any, count: int, timeout_ms: int,
             leave(None)
 
 
-__all__ = ["Answer", "Core", "Handle", "ask", "check", "interruptible", "milliseconds", "wait"]
+__all__ = ["Answer", "Core", "Handle", "ask", "check", "interruptible", "milliseconds",
+           "struct_of", "wait"]

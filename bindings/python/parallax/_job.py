@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 import warnings
 from types import TracebackType
 from typing import (Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Type, Union)
@@ -92,7 +91,7 @@ class Job:
             raise InvalidArgument(f"register: init is {init!r}; give a number, parallax.Constant "
                                   "or parallax.Uniform")
         element = dtype_of(dtype)
-        struct = _struct("register", VariableStruct, dict(
+        struct = _core.struct_of("register", VariableStruct, dict(
             init.fields(), name=name, rows=rows, row_elements=row_elements, dtype=element.value,
             tag=member_of(Tag, tag, "register: tag"),
             reduction=member_of(Reduction, reduction, "register: reduction"),
@@ -192,30 +191,6 @@ class Job:
             core.close(f"rank {self.rank} dropped the job without closing it")
 
 
-def _bytes(value: Any) -> Any:
-    return os.fsencode(value) if isinstance(value, (str, os.PathLike)) else value
-
-
-def _struct(call: str, kind: Any, fields: Dict[str, Any]) -> Any:
-    """A struct of the header from Python values; refuses what does not fit its field."""
-    struct = kind()
-    types = dict(kind._fields_)
-    for name, value in fields.items():
-        given = _bytes(value)
-        wanted = types[name]
-        whole = issubclass(wanted, (ctypes.c_uint32, ctypes.c_uint64))
-        if whole and not 0 <= int(given) < 2 ** (8 * ctypes.sizeof(wanted)):
-            raise InvalidArgument(f"{call}: {name} is {value!r}; it must be from 0 to "
-                                  f"2^{8 * ctypes.sizeof(wanted)} - 1")
-        if isinstance(given, bytes) and b"\0" in given:
-            raise InvalidArgument(f"{call}: {name} is {value!r}, which holds a NUL")
-        try:
-            setattr(struct, name, int(given) if whole else given)
-        except TypeError as refusal:
-            raise InvalidArgument(f"{call}: {name} is {value!r}: {refusal}") from None
-    return struct
-
-
 class _Exchange:
     """The caller's allgather as the function that the header wants."""
 
@@ -278,7 +253,7 @@ def open(*, rank: int = 0, world: int = 1, rendezvous: Optional[str] = None,
         manual_progress=manual_progress, faults=faults)
     if exchange is not None:
         fields["allgather"] = exchange.function
-    options = _struct("open", Options, fields)
+    options = _core.struct_of("open", Options, fields)
     if exchange is None:
         core = _core.interruptible(lambda: _open(options, rank),
                                    lambda opened: _give_up(opened))

@@ -128,8 +128,9 @@ class Step:
         """Ends the step without waiting, so that what follows overlaps with it; the next step may
         begin at once. wait() gives the StepInfo, when all pulls and pushes are complete too.
         """
-        options = StepEndOptions(learning_rate=self.learning_rate, clip_norm=self.clip_norm,
-                                 found_inf=int(self.found_inf), absent=int(self.absent))
+        options = _core.struct_of("step.end", StepEndOptions, {
+            "learning_rate": self.learning_rate, "clip_norm": self.clip_norm,
+            "found_inf": bool(self.found_inf), "absent": bool(self.absent)})
         handle = self._job._core.post(None, LIB.parallax_step_end, self.number,
                                       ctypes.byref(options))
         self._ended = True
