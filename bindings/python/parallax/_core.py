@@ -128,7 +128,7 @@ def struct_of(call: str, kind: Any, fields: Dict[str, Any]) -> Any:
             raise InvalidArgument(f"{call}: {name} is {value!r}, which holds a NUL")
         try:
             if issubclass(wanted, (ctypes.c_uint32, ctypes.c_uint64)):
-                given = operator.index(given)
+                given = operator.index(value)
                 bits = 8 * ctypes.sizeof(wanted)
                 if not 0 <= given < 2 ** bits:
                     raise InvalidArgument(f"{call}: {name} is {value!r}; it must be from 0 to "
