@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // discover(): hwloc's tree folded into the plain struct of topology.h. Blocks for tens of
-// milliseconds; any thread; each call has an hwloc topology of its own and frees it.
+// milliseconds; any thread, one at a time; each call has an hwloc topology of its own and frees it.
 #include <hwloc.h>
 #include <unistd.h>
 
@@ -10,6 +10,7 @@
 #include <climits>
 #include <fstream>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <system_error>
 #include <tuple>
@@ -204,6 +205,9 @@ Status load(const DiscoverOptions& options, Tree* loaded) {
 }  // namespace
 
 Status discover(const DiscoverOptions& options, Topology* topology) {
+  // hwloc asks libudev, and libudev seeds a global of its own without a lock.
+  static std::mutex one_at_a_time;
+  const std::lock_guard<std::mutex> lock(one_at_a_time);
   *topology = {};
   const bool live = options.hwloc_xml.empty();
   if (live) {

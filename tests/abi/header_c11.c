@@ -27,7 +27,8 @@ PARALLAX_AT(parallax_options_t, deterministic, 80);
 PARALLAX_AT(parallax_options_t, memory_max_bytes, 88);
 PARALLAX_AT(parallax_options_t, compute_threads, 96);
 PARALLAX_AT(parallax_options_t, manual_progress, 100);
-_Static_assert(sizeof(parallax_options_t) == 104, "parallax_options_t");
+PARALLAX_AT(parallax_options_t, faults, 104);
+_Static_assert(sizeof(parallax_options_t) == 112, "parallax_options_t");
 
 PARALLAX_AT(parallax_job_info_t, rank, 8);
 PARALLAX_AT(parallax_job_info_t, host, 16);
