@@ -78,7 +78,8 @@ Status give_struct(const Struct& in, const char* what, Struct* out) {
 }
 
 inline Status check_job(const parallax_job_t* job, const char* call) {
-  return job == nullptr ? invalid(std::string(call) + ": job is null") : Status();
+  if (job == nullptr) return invalid(std::string(call) + ": job is null");
+  return job->job->check_process(call);
 }
 
 // The C ABI's request is the engine's, under another name.

@@ -78,8 +78,9 @@ parallax_status_t parallax_abort(parallax_job_t* job, const char* reason) {
 
 parallax_status_t parallax_close(parallax_job_t* job) {
   if (job == nullptr) return PARALLAX_OK;
-  const std::unique_ptr<parallax_job_t> closing(job);
-  return parallax::guarded("close", [&] {
+  return parallax::guarded("close", [&]() -> Status {
+    PARALLAX_RETURN_IF_ERROR(parallax::check_job(job, "close"));
+    const std::unique_ptr<parallax_job_t> closing(job);
     const Status status = closing->job->close();
     // Requests not released yet keep what they stand in; the last one's release frees it.
     if (!closing->job->abandon()) [[maybe_unused]]

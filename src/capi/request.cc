@@ -51,6 +51,7 @@ Status wait_all(parallax_request_t* const* requests, size_t count, int64_t timeo
     PARALLAX_RETURN_IF_ERROR(mark.add(request));
   }
   Job& job = job_of(*mark.requests()[0]);
+  PARALLAX_RETURN_IF_ERROR(job.check_process("wait"));
   const int64_t now_ns = job.clock().now_ns();
   int64_t wait_ns = job.timeout_ns();
   if (timeout_ms != PARALLAX_WAIT_DEFAULT) {
@@ -72,8 +73,9 @@ Status wait_all(parallax_request_t* const* requests, size_t count, int64_t timeo
   return {};
 }
 
-Status check_request(const parallax_request_t* request, const char* call) {
-  return request == nullptr ? invalid(std::string(call) + ": request is null") : Status();
+Status check_request(parallax_request_t* request, const char* call) {
+  if (request == nullptr) return invalid(std::string(call) + ": request is null");
+  return job_of(*from_c(request)).check_process(call);
 }
 
 }  // namespace
@@ -93,11 +95,13 @@ parallax_status_t parallax_wait(parallax_request_t* const* requests, size_t coun
 }
 
 parallax_status_t parallax_request_test(parallax_request_t* request) {
-  if (request != nullptr && !parallax::from_c(request)->done()) return PARALLAX_PENDING;
-  return parallax::guarded("test", [&]() -> Status {
+  bool done = true;
+  const parallax_status_t status = parallax::guarded("test", [&]() -> Status {
     PARALLAX_RETURN_IF_ERROR(parallax::check_request(request, "test"));
-    return parallax::from_c(request)->status;
+    done = parallax::from_c(request)->done();
+    return done ? parallax::from_c(request)->status : Status();
   });
+  return done ? status : PARALLAX_PENDING;
 }
 
 parallax_status_t parallax_request_cancel(parallax_request_t* request) {
@@ -157,7 +161,8 @@ parallax_status_t parallax_request_rows(parallax_request_t* request, size_t inde
 
 parallax_status_t parallax_request_release(parallax_request_t* request) {
   if (request == nullptr) return PARALLAX_OK;
-  return parallax::guarded("release", [&] {
+  return parallax::guarded("release", [&]() -> Status {
+    PARALLAX_RETURN_IF_ERROR(parallax::check_request(request, "release"));
     Request* released = parallax::from_c(request);
     parallax::Job* job = &parallax::job_of(*released);
     bool last = false;

@@ -84,7 +84,8 @@ Job::Job(const parallax_options_t& options)
     : options_(options),
       host_(host_name(options)),
       timeout_ns_((options.timeout_ms == 0 ? kTimeoutDefaultMs : options.timeout_ms) *
-                  kNanosecondsPerMillisecond) {}
+                  kNanosecondsPerMillisecond),
+      process_(getpid()) {}
 
 // The order matters: the thread that drives goes first, then what it drove.
 Job::~Job() {
@@ -92,6 +93,14 @@ Job::~Job() {
   compute_.reset();
   engine_.reset();
   progress_.reset();
+}
+
+Status Job::check_process(const char* call) const {
+  const pid_t here = getpid();
+  if (here == process_) return {};
+  return bad_state(std::string(call) + ": the job belongs to process " + std::to_string(process_) +
+                   "; process " + std::to_string(here) +
+                   ", forked from it, must leave it alone and may open a job of its own");
 }
 
 Status Job::open(const parallax_options_t& options, std::unique_ptr<Job>* job) {

@@ -8,6 +8,8 @@
 #ifndef PARALLAX_STEP_JOB_H_
 #define PARALLAX_STEP_JOB_H_
 
+#include <sys/types.h>
+
 #include <memory>
 #include <span>
 #include <string>
@@ -36,6 +38,8 @@ class Job {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
+  // STATE in a forked child: its copy has none of the threads, and shares sockets with its parent.
+  Status check_process(const char* call) const;
   Progress& progress() { return *progress_; }
   const Progress& progress() const { return *progress_; }
   int64_t timeout_ns() const { return timeout_ns_; }
@@ -74,6 +78,7 @@ class Job {
   const std::string host_;
   const int64_t timeout_ns_;
   const SteadyClock clock_;
+  const pid_t process_;  // that opened the job
   std::unique_ptr<Rendezvous> rendezvous_;
   HostMap hosts_;
   uint32_t epoch_ = 1;
