@@ -10,7 +10,8 @@
  * Threads. Any thread may call any function of a job, several at once, except that close must be
  * the last call on it. A request has one waiter at a time. Callbacks run on library threads and
  * must not call back into the job. A forked child has no part in its parent's jobs: there every
- * call on them answers PARALLAX_STATE and does nothing. It may open jobs of its own.
+ * call on them answers PARALLAX_STATE and does nothing. It may open jobs of its own,
+ * though not over UCX once its parent has.
  *
  * Structs. Every struct opens with `size`, which the caller sets to sizeof(the struct). Zero is
  * the default of every other field, so `parallax_options_t o = {.size = sizeof o};` is complete. A

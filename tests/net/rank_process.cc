@@ -20,9 +20,9 @@ namespace {
 constexpr std::chrono::milliseconds kPollPause{2};
 constexpr size_t kTailLines = 6;
 
-std::string trainer_path() {
+std::string program_path(const std::string& name) {
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
-  return (self.parent_path() / "parallax_net_trainer").string();
+  return (self.parent_path() / ("parallax_net_" + name)).string();
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ int64_t monotonic_ms() {
 }
 
 RankProcess::RankProcess(std::vector<std::string> arguments, const std::string& net_namespace) {
-  arguments.insert(arguments.begin(), trainer_path());
+  arguments[0] = program_path(arguments[0]);
   if (!net_namespace.empty()) {
     arguments.insert(arguments.begin(), {"ip", "netns", "exec", net_namespace});
   }
@@ -99,6 +99,14 @@ std::optional<std::string> RankProcess::line(const std::string& prefix) const {
   return {};
 }
 
+std::vector<std::string> RankProcess::lines(const std::string& prefix) const {
+  std::vector<std::string> found;
+  for (const std::string& line : lines_) {
+    if (line.starts_with(prefix)) found.push_back(line.substr(prefix.size()));
+  }
+  return found;
+}
+
 std::string RankProcess::tail() const {
   std::string text;
   const size_t first = lines_.size() > kTailLines ? lines_.size() - kTailLines : 0;
@@ -129,7 +137,7 @@ void RankJob::start(uint32_t rank, const std::vector<std::string>& more) {
     if (!hosts.empty()) hosts += ',';
     hosts += std::to_string(host);
   }
-  std::vector<std::string> arguments = {"--rendezvous", "file:" + folder_ + "/meeting",
+  std::vector<std::string> arguments = {options_.program, "--rendezvous", "file:" + folder_ + "/meeting",
                                         "--rank",       std::to_string(rank),
                                         "--hosts",      hosts};
   arguments.insert(arguments.end(), options_.arguments.begin(), options_.arguments.end());

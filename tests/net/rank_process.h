@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RankProcess: one rank as a process that runs the training program of net/programs, in a network
-// namespace if one is named; and RankJob: all ranks of one job with their meeting place. What they
+// RankProcess: one rank as a process that runs a program of net/programs, in a network namespace if
+// one is named; and RankJob: all ranks of one job with their meeting place. What they
 // write is kept as lines. A process dies with its object, and with the thread that made it. Every
 // wait has a bound. Tests only, one thread per job.
 #ifndef PARALLAX_TESTS_NET_RANK_PROCESS_H_
@@ -20,6 +20,7 @@ namespace parallax::net {
 
 class RankProcess {
  public:
+  // arguments[0] is the program's name: "trainer".
   RankProcess(std::vector<std::string> arguments, const std::string& net_namespace);
   ~RankProcess();
   RankProcess(const RankProcess&) = delete;
@@ -33,6 +34,7 @@ class RankProcess {
   std::optional<int> exit() const { return exit_; }
   // What follows `prefix` in the first line that begins so.
   std::optional<std::string> line(const std::string& prefix) const;
+  std::vector<std::string> lines(const std::string& prefix) const;  // of every such line
   bool said(const std::string& prefix) const { return line(prefix).has_value(); }
   // The last lines, for a failed test.
   std::string tail() const;
@@ -50,6 +52,7 @@ struct RankJobOptions {
   std::vector<uint32_t> host_of;            // by rank
   std::vector<std::string> arguments;       // of every rank
   std::vector<std::string> net_namespaces;  // by host; empty: this process's own
+  std::string program = "trainer";          // of net/programs
 };
 
 class RankJob {

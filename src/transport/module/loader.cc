@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <string_view>
@@ -96,6 +97,19 @@ Status load_file(const std::string& path, const ParallaxTransportModule** module
   return {};
 }
 
+// UCX keeps a thread of its own, which a forked child has no copy of: endpoints made there would
+// never connect. The first process to load the module is the one that can use it.
+Status check_not_forked() {
+  static std::atomic<pid_t> loaded_in = 0;
+  const pid_t here = getpid();
+  pid_t first = 0;
+  if (loaded_in.compare_exchange_strong(first, here) || first == here) return {};
+  return unsupported("open: process " + std::to_string(first) + " uses UCX, and process " +
+                     std::to_string(here) +
+                     ", forked from it, cannot; start it by exec (multiprocessing's \"spawn\"), or "
+                     "fork before the first open");
+}
+
 }  // namespace
 
 Status check_module(const ParallaxTransportModule* module, const std::string& path) {
@@ -115,6 +129,7 @@ Status load_ucx_module(const ParallaxTransportModule** module, ModuleReport* rep
   // UCX 1.13 ends the process when a worker finds no descriptor: some twelve, and one per peer.
   constexpr uint32_t kDescriptorsNeeded = 32;
   PARALLAX_RETURN_IF_ERROR(check_descriptors(kDescriptorsNeeded, "open: UCX"));
+  PARALLAX_RETURN_IF_ERROR(check_not_forked());
   *report = {};
   const std::vector<std::string> paths = candidates();
   report->library_was_loaded = ucx_is_loaded();

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Real processes that open and close jobs over UCX and shared memory: a thousand times, with few
+// descriptors, and beside forked children.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "net/rank_process.h"
+
+namespace parallax::net {
+namespace {
+
+constexpr std::chrono::seconds kPatience{240};
+
+// Runs the opener on every rank, and expects each to end with 0.
+void expect_all_well(RankJob& job) {
+  job.start_all();
+  EXPECT_TRUE(job.wait_exit(kPatience)) << "still running";
+  for (uint32_t rank = 0; rank < job.world(); ++rank) {
+    EXPECT_EQ(job.rank(rank).exit(), 0) << "rank " << rank << ":\n" << job.rank(rank).tail();
+  }
+}
+
+// Given 1,000 jobs of two hosts one after the other, expect each process to hold as many
+// descriptors after the last as after the warm-up, and its memory not to grow.
+TEST(Opener, a_thousand_jobs_leave_nothing) {
+  constexpr long kGrowthKib = 4096;  // 4 KiB a job would be a leak
+  RankJob job({.host_of = {0, 1},
+               .arguments = {"--times", "1050", "--warm-up", "50"},
+               .net_namespaces = {},
+               .program = "opener"});
+  expect_all_well(job);
+  for (uint32_t rank = 0; rank < job.world(); ++rank) {
+    const std::vector<std::string> descriptors = job.rank(rank).lines("descriptors ");
+    const std::vector<std::string> resident = job.rank(rank).lines("resident ");
+    ASSERT_EQ(descriptors.size(), 2U);
+    ASSERT_EQ(resident.size(), 2U);
+    EXPECT_EQ(descriptors[0], descriptors[1]);
+    EXPECT_LT(std::stol(resident[1]) - std::stol(resident[0]), kGrowthKib)
+        << resident[0] << " KiB, then " << resident[1];
+    RecordProperty("growth_kib_" + std::to_string(rank),
+                   static_cast<int>(std::stol(resident[1]) - std::stol(resident[0])));
+  }
+}
+
+// Given processes that may open 64 descriptors, expect a job of two hosts with two ranks each to
+// train; given too few for UCX, expect LIMIT with the remedy on one rank and no crash on any.
+TEST(Opener, few_descriptors) {
+  RankJob enough({.host_of = {0, 0, 1, 1},
+                  .arguments = {"--descriptors", "64"},
+                  .net_namespaces = {},
+                  .program = "opener"});
+  expect_all_well(enough);
+
+  RankJob few({.host_of = {0, 1}, .arguments = {}, .net_namespaces = {}, .program = "opener"});
+  few.start(0);
+  few.start(1, {"--descriptors", "24"});
+  EXPECT_TRUE(few.wait_exit(kPatience)) << "still running";
+  EXPECT_EQ(few.rank(0).exit(), 3) << few.rank(0).tail();
+  EXPECT_EQ(few.rank(1).exit(), 3) << few.rank(1).tail();
+  EXPECT_NE(few.rank(1).tail().find("LIMIT: "), std::string::npos) << few.rank(1).tail();
+  EXPECT_NE(few.rank(1).tail().find("ulimit"), std::string::npos) << few.rank(1).tail();
+  EXPECT_NE(few.rank(0).tail().find("rank 1"), std::string::npos) << few.rank(0).tail();
+}
+
+// Given ranks whose forked children meet in a job of their own while the parents' job is open,
+// expect both to train within a host; across hosts the children to be told that UCX does not fork,
+// and the parents to train.
+TEST(Opener, forked_children_have_jobs_of_their_own) {
+  RankJob within(
+      {.host_of = {0, 0}, .arguments = {"--fork", "1"}, .net_namespaces = {}, .program = "opener"});
+  expect_all_well(within);
+  for (uint32_t rank = 0; rank < within.world(); ++rank) {
+    EXPECT_EQ(within.rank(rank).line("child "), "0") << within.rank(rank).tail();
+  }
+
+  RankJob across(
+      {.host_of = {0, 1}, .arguments = {"--fork", "1"}, .net_namespaces = {}, .program = "opener"});
+  expect_all_well(across);
+  for (uint32_t rank = 0; rank < across.world(); ++rank) {
+    const std::string refused = across.rank(rank).line("child refused ").value_or("");
+    EXPECT_EQ(refused.rfind("UNSUPPORTED: ", 0), 0U) << across.rank(rank).tail();
+    EXPECT_NE(refused.find("UCX"), std::string::npos) << refused;
+  }
+}
+
+}  // namespace
+}  // namespace parallax::net
