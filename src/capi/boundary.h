@@ -36,6 +36,15 @@ parallax_status_t guarded(const char* call, Body body) noexcept {
   }
 }
 
+// A size that no version of the struct can have had, such as one that cuts a pointer in two.
+template <typename Struct>
+Status check_size(size_t size, const char* what) {
+  constexpr size_t kSizeMax = 65536;
+  if (size >= sizeof(size_t) && size <= kSizeMax && size % alignof(Struct) == 0) return {};
+  return invalid(std::string(what) + ": size is " + std::to_string(size) +
+                 "; set it to sizeof the struct");
+}
+
 // Copies a caller's struct into ours: a shorter one is filled up with zeros, a longer one must end
 // in zeros. `what` names it: "open: options".
 template <typename Struct>
@@ -45,11 +54,7 @@ Status take_struct(const Struct* in, const char* what, Struct* out) {
     return invalid(std::string(what) + " is not aligned to " + std::to_string(alignof(Struct)));
   }
   const size_t size = in->size;
-  constexpr size_t kSizeMax = 65536;
-  if (size < sizeof(size_t) || size > kSizeMax) {
-    return invalid(std::string(what) + ": size is " + std::to_string(size) +
-                   "; set it to sizeof the struct");
-  }
+  PARALLAX_RETURN_IF_ERROR(check_size<Struct>(size, what));
   *out = Struct();
   std::memcpy(static_cast<void*>(out), in, size < sizeof *out ? size : sizeof *out);
   out->size = sizeof *out;
@@ -68,10 +73,7 @@ template <typename Struct>
 Status give_struct(const Struct& in, const char* what, Struct* out) {
   if (out == nullptr) return invalid(std::string(what) + " is null");
   const size_t size = out->size;
-  if (size < sizeof(size_t)) {
-    return invalid(std::string(what) + ": size is " + std::to_string(size) +
-                   "; set it to sizeof the struct");
-  }
+  PARALLAX_RETURN_IF_ERROR(check_size<Struct>(size, what));
   std::memcpy(static_cast<void*>(out), &in, size < sizeof in ? size : sizeof in);
   out->size = size;
   return {};

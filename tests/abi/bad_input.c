@@ -27,6 +27,10 @@ static void open_refuses(void) {
   PARALLAX_EXPECT_REFUSED(parallax_open(&o, NULL), PARALLAX_INVALID, "job");
   o.size = 0;
   PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "size");
+  o.size = sizeof o - 4; /* half of a pointer is the caller's */
+  PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "size");
+  o.size = (size_t)1 << 40;
+  PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "size");
   o = good;
   o.rank = 1;
   PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "rank");

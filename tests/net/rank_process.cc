@@ -137,9 +137,13 @@ void RankJob::start(uint32_t rank, const std::vector<std::string>& more) {
     if (!hosts.empty()) hosts += ',';
     hosts += std::to_string(host);
   }
-  std::vector<std::string> arguments = {options_.program, "--rendezvous", "file:" + folder_ + "/meeting",
-                                        "--rank",       std::to_string(rank),
-                                        "--hosts",      hosts};
+  std::vector<std::string> arguments = {options_.program,
+                                        "--rendezvous",
+                                        "file:" + folder_ + "/meeting",
+                                        "--rank",
+                                        std::to_string(rank),
+                                        "--hosts",
+                                        hosts};
   arguments.insert(arguments.end(), options_.arguments.begin(), options_.arguments.end());
   arguments.insert(arguments.end(), more.begin(), more.end());
   const uint32_t host = options_.host_of[rank];
