@@ -20,12 +20,12 @@ namespace {
 constexpr std::chrono::milliseconds kPollPause{2};
 constexpr size_t kTailLines = 6;
 
+}  // namespace
+
 std::string program_path(const std::string& name) {
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
   return (self.parent_path() / ("parallax_net_" + name)).string();
 }
-
-}  // namespace
 
 int64_t monotonic_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(

@@ -79,6 +79,9 @@ class RankJob {
   std::vector<std::unique_ptr<RankProcess>> ranks_;
 };
 
+// The executable of a program of net/programs, beside this one.
+std::string program_path(const std::string& name);
+
 // Milliseconds of the monotonic clock, which the training program prints too.
 int64_t monotonic_ms();
 

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests used wrongly, and jobs closed with work under way: each is told, nothing is lost, and
+// what was right goes on.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "parallax/parallax.hpp"
+
+namespace {
+
+using parallax::check;
+using parallax::Error;
+using parallax::Job;
+using parallax::sized;
+
+constexpr uint32_t kWorld = 2;
+
+// Runs a body on each rank of a job of two, as threads, and fails with what it throws.
+template <typename Body>
+void as_ranks(const char* rendezvous, Body body) {
+  std::vector<std::thread> ranks;
+  for (uint32_t rank = 0; rank < kWorld; ++rank) {
+    ranks.emplace_back([&, rank] {
+      auto options = sized<parallax_options_t>();
+      options.rank = rank;
+      options.world = kWorld;
+      options.rendezvous = rendezvous;
+      options.timeout_ms = 30000;
+      try {
+        Job job(options);
+        job.commit();
+        body(rank, job);
+      } catch (const Error& error) {
+        ADD_FAILURE() << "rank " << rank << ": " << error.what();
+      }
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+}
+
+void expect_refused(parallax_status_t status, parallax_status_t expected, const std::string& word) {
+  EXPECT_EQ(status, expected) << parallax_last_error();
+  EXPECT_NE(std::string(parallax_last_error()).find(word), std::string::npos)
+      << "'" << word << "' in: " << parallax_last_error();
+}
+
+// Given a request that is pending because rank 1 holds back, expect each wrong use to be refused
+// and the request to complete all the same.
+TEST(Misuse, APendingRequest) {
+  as_ranks("inproc:misuse_pending", [](uint32_t rank, Job& job) {
+    parallax_request_t* request = nullptr;
+    if (rank == 1) {
+      uint32_t go = 0;
+      job.broadcast(&go, sizeof go, 0).wait();  // rank 0 has tried everything
+      check(parallax_barrier(job.get(), &request));
+      check(parallax_wait(&request, 1, PARALLAX_WAIT_DEFAULT));
+      check(parallax_request_release(request));
+      job.close();
+      return;
+    }
+    check(parallax_barrier(job.get(), &request));
+    EXPECT_EQ(parallax_request_test(request), PARALLAX_PENDING);
+    EXPECT_STREQ(parallax_request_error(request), "");
+    expect_refused(parallax_request_release(request), PARALLAX_STATE, "pending");
+    auto info = sized<parallax_step_info_t>();
+    expect_refused(parallax_request_step(request, &info), PARALLAX_STATE, "step_end");
+    expect_refused(parallax_wait(&request, 1, 0), PARALLAX_TIMEOUT, "rank 1");
+    expect_refused(parallax_wait(&request, 1, -2), PARALLAX_INVALID, "timeout_ms");
+    const std::array<parallax_request_t*, 2> twice = {request, request};
+    expect_refused(parallax_wait(twice.data(), 2, 0), PARALLAX_STATE, "twice");
+    const std::array<parallax_request_t*, 2> hole = {request, nullptr};
+    expect_refused(parallax_wait(hole.data(), 2, 0), PARALLAX_INVALID, "requests[1]");
+
+    Job other(sized<parallax_options_t>());
+    other.commit();
+    parallax::Request of_other = other.barrier();
+    const std::array<parallax_request_t*, 2> mixed = {request, of_other.get()};
+    expect_refused(parallax_wait(mixed.data(), 2, 0), PARALLAX_INVALID, "another job");
+
+    // A second waiter is refused while another waits; which of the two comes first is open.
+    parallax_status_t first = PARALLAX_STATE;
+    std::thread waiter([&] {
+      while (first == PARALLAX_STATE) first = parallax_wait(&request, 1, PARALLAX_WAIT_DEFAULT);
+    });
+    parallax_status_t second = PARALLAX_TIMEOUT;
+    while (second == PARALLAX_TIMEOUT) second = parallax_wait(&request, 1, 0);
+    expect_refused(second, PARALLAX_STATE, "another thread");
+    uint32_t go = 1;
+    job.broadcast(&go, sizeof go, 0).wait();
+    waiter.join();
+    EXPECT_EQ(first, PARALLAX_OK);
+    // Complete, it may be asked any number of times, and is gone only by its release.
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(parallax_request_test(request), PARALLAX_OK);
+      EXPECT_EQ(parallax_wait(&request, 1, 0), PARALLAX_OK);
+    }
+    EXPECT_EQ(parallax_request_cancel(request), PARALLAX_OK);
+    EXPECT_EQ(parallax_request_test(request), PARALLAX_OK);
+    check(parallax_request_release(request));
+    job.close();
+  });
+}
+
+// Given a job that is closed while a barrier waits for a rank that never calls it, expect the
+// request to complete with ABORTED and to live on until its release.
+TEST(Misuse, ClosedWithWorkPending) {
+  as_ranks("inproc:misuse_close", [](uint32_t rank, Job& job) {
+    parallax_request_t* request = nullptr;
+    if (rank == 0) check(parallax_barrier(job.get(), &request));
+    job.close();
+    if (rank == 1) return;
+    EXPECT_EQ(parallax_request_test(request), PARALLAX_ABORTED);
+    EXPECT_NE(std::string(parallax_request_error(request)), "");
+    EXPECT_EQ(parallax_wait(&request, 1, 0), PARALLAX_ABORTED);
+    EXPECT_EQ(parallax_request_release(request), PARALLAX_OK);
+  });
+}
+
+// Given jobs closed within a step, and with many barriers under way, expect close to end and every
+// request to be aborted.
+TEST(Misuse, ClosedWithinAStep) {
+  as_ranks("inproc:misuse_step", [](uint32_t, Job& job) { job.step_begin(); });
+  as_ranks("inproc:misuse_barriers", [](uint32_t rank, Job& job) {
+    std::vector<parallax_request_t*> requests(rank == 0 ? 16 : 0);
+    for (parallax_request_t*& request : requests) check(parallax_barrier(job.get(), &request));
+    job.close();
+    for (parallax_request_t* request : requests) {
+      EXPECT_EQ(parallax_request_test(request), PARALLAX_ABORTED);
+      EXPECT_EQ(parallax_request_release(request), PARALLAX_OK);
+    }
+  });
+}
+
+// Given structs and pointers that lie askew, expect each to be named.
+TEST(Misuse, MisalignedStructs) {
+  alignas(16) std::array<std::byte, sizeof(parallax_options_t) + 16> room = {};
+  auto* askew = reinterpret_cast<parallax_options_t*>(room.data() + 4);
+  parallax_job_t* job = nullptr;
+  expect_refused(parallax_open(askew, &job), PARALLAX_INVALID, "options is not aligned to 8");
+  EXPECT_EQ(job, nullptr);
+}
+
+}  // namespace
