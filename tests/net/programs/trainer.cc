@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -61,7 +62,18 @@ void check(parallax_status_t status) {
 
 void wait(parallax_request_t* request) { check(parallax_wait(&request, 1, PARALLAX_WAIT_DEFAULT)); }
 
-void release(parallax_request_t* request) { check(parallax_request_release(request)); }
+// Posted and not yet released: a job that failed leaves some.
+std::set<parallax_request_t*> posted;
+
+void take(parallax_status_t status, parallax_request_t* const& request) {
+  check(status);
+  posted.insert(request);
+}
+
+void release(parallax_request_t* request) {
+  check(parallax_request_release(request));
+  posted.erase(request);
+}
 
 class Trainer {
  public:
@@ -151,7 +163,8 @@ class Trainer {
         pulled.values.assign((ids ? pulled.ids.size() : spec.rows) * spec.width, NAN);
         slices.push_back(slice_of(i, pulled.ids, pulled.values.data()));
       }
-      check(parallax_pull(job_, step, slices.data(), slices.size(), &pulls_[ids ? 0 : 1]));
+      parallax_request_t*& pull = pulls_[ids ? 0 : 1];
+      take(parallax_pull(job_, step, slices.data(), slices.size(), &pull), pull);
     }
     return step;
   }
@@ -215,7 +228,7 @@ class Trainer {
       variables.push_back(i);
       slices.push_back(slice_of(i, (*mine)[i].ids, (*mine)[i].values.data()));
     }
-    check(call(job_, step, slices.data(), slices.size(), request));
+    take(call(job_, step, slices.data(), slices.size(), request), *request);
     return variables;
   }
 
@@ -228,7 +241,7 @@ class Trainer {
     options.found_inf = training::found_inf(oracle_.config(), rank_, step) ? 1 : 0;
     options.absent = training::is_absent(oracle_.config(), rank_, step) ? 1 : 0;
     parallax_request_t* end = nullptr;
-    check(parallax_step_end(job_, step, &options, &end));
+    take(parallax_step_end(job_, step, &options, &end), end);
     return end;
   }
 
@@ -319,7 +332,7 @@ class Trainer {
         std::vector<float> values(count * spec.width, NAN);
         const parallax_slice_t slice = slice_of(i, ids, values.data());
         parallax_request_t* pull = nullptr;
-        check(parallax_pull(job_, step, &slice, 1, &pull));
+        take(parallax_pull(job_, step, &slice, 1, &pull), pull);
         wait(pull);
         release(pull);
         compare(step, i, ids, values);
@@ -330,7 +343,7 @@ class Trainer {
     options.size = sizeof options;
     options.absent = 1;
     parallax_request_t* end = nullptr;
-    check(parallax_step_end(job_, step, &options, &end));
+    take(parallax_step_end(job_, step, &options, &end), end);
     wait(end);
     release(end);
     say("checksum %016llx", static_cast<unsigned long long>(hash));
@@ -439,6 +452,7 @@ int train(const Settings& settings) {
   if (exit_status == 0 && closed != PARALLAX_OK) {
     exit_status = fail({closed, parallax_last_error()});
   }
+  for (parallax_request_t* request : posted) parallax_request_release(request);
   say("closed %s in %lld ms", parallax_status_string(closed), clock_ms() - start_ms);
   return exit_status;
 }
