@@ -77,6 +77,33 @@ PARALLAX_API const char *parallax_last_error(void);
 PARALLAX_API const char *parallax_version_string(void);
 PARALLAX_API uint32_t parallax_version(void);
 
+/* ---- Log ---------------------------------------------------------------------------------- */
+
+/* Lines for whoever looks for the reason of something; errors are statuses and are not logged. What
+ * is logged is set by PARALLAX_DEBUG, PARALLAX_DEBUG_SUBSYS and PARALLAX_DEBUG_FILE (docs/
+ * settings.md), read by parallax_open; warnings on standard error by default. */
+typedef enum parallax_log_level {
+  PARALLAX_LOG_NONE = 0,
+  PARALLAX_LOG_WARN = 1,  /* something is wrong, and work goes on */
+  PARALLAX_LOG_INFO = 2,  /* a few lines per job: transport, device, plan, and why */
+  PARALLAX_LOG_DEBUG = 3, /* what was tried */
+  PARALLAX_LOG_TRACE = 4  /* step by step */
+} parallax_log_level_t;
+
+/* `level` is a parallax_log_level_t, `subsystem` a static string such as "INIT", `message` one line
+ * without a line break, valid during the call. */
+typedef void (*parallax_log_fn)(void *context, int level, const char *subsystem,
+                                const char *message);
+
+/* From now on the process's lines go to `callback`, not to standard error or a file; NULL gives
+ * them back. `level`: the most that it wants (parallax_log_level_t); 0: as PARALLAX_DEBUG says. It
+ * is called by a thread of the library's own, one line after the other, and under no lock; it must
+ * not call this function. When it is slow, lines are dropped and their number is said. When this
+ * returns, the callback before will not be called again, so that its context may be freed. INVALID
+ * for a level, STATE from within a callback. */
+PARALLAX_API parallax_status_t parallax_set_log_callback(parallax_log_fn callback, void *context,
+                                                         uint32_t level);
+
 /* ---- Job ---------------------------------------------------------------------------------- */
 
 typedef struct parallax_job parallax_job_t;
@@ -103,6 +130,10 @@ typedef enum parallax_plan_mode {
  * anything else for a failure. It is called on the thread that calls parallax_open. */
 typedef int (*parallax_allgather_fn)(void *context, const void *send, void *recv, size_t bytes);
 
+/* What is zero here is taken from the environment (PARALLAX_LEASE_MS for lease_ms, ...), then from
+ * a file, then from the default that is named below: docs/settings.md. The program's own value
+ * always wins. PARALLAX_RANK and PARALLAX_WORLD are used only if rank, world and allgather are all
+ * zero. */
 typedef struct parallax_options {
   size_t size;
   uint32_t rank;          /* 0 <= rank < world */
@@ -370,7 +401,8 @@ typedef enum parallax_report {
   PARALLAX_REPORT_PLAN = 0, /* per variable: method, alternatives with predicted bytes, why */
   PARALLAX_REPORT_STATS = 1, /* counters of this rank: bytes and messages on the wire and within
                               * the host, and bytes by variable */
-  PARALLAX_REPORT_TOPOLOGY = 2 /* hosts, ranks, NUMA nodes, caches, NICs */
+  PARALLAX_REPORT_TOPOLOGY = 2, /* hosts, ranks, NUMA nodes, caches, NICs */
+  PARALLAX_REPORT_SETTINGS = 3 /* every setting: its value, and where that came from */
 } parallax_report_t;
 
 /* Writes a JSON object, NUL-terminated, into buffer[*bytes] and sets *bytes to what it needs with

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // C ABI: the life of a job, and its variables. Contracts in parallax.h.
+#include "base/log.h"
 #include "capi/boundary.h"
 
 namespace parallax {
 
 namespace {
+
+constexpr int64_t kLogFlushMs = 1000;  // a close waits as long for the log's callback
 
 // Waits for a request of ours and gives its outcome.
 Status wait_for(Job& job, Request* request, const char* call) {
@@ -85,6 +88,7 @@ parallax_status_t parallax_close(parallax_job_t* job) {
     // Requests not released yet keep what they stand in; the last one's release frees it.
     if (!closing->job->abandon()) [[maybe_unused]]
       parallax::Job* kept = closing->job.release();
+    parallax::log_flush(parallax::kLogFlushMs);
     return status;
   });
 }
@@ -136,9 +140,13 @@ parallax_status_t parallax_report(parallax_job_t* job, uint32_t report, char* bu
       case PARALLAX_REPORT_TOPOLOGY:
         text = job->job->topology_report();
         break;
+      case PARALLAX_REPORT_SETTINGS:
+        text = job->job->settings_report();
+        break;
       default:
         return parallax::invalid("report: report is " + std::to_string(report) +
-                                 "; it must be PARALLAX_REPORT_PLAN, _STATS or _TOPOLOGY");
+                                 "; it must be PARALLAX_REPORT_PLAN, _STATS, _TOPOLOGY or "
+                                 "_SETTINGS");
     }
     const size_t room = *bytes;
     *bytes = text.size() + 1;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "step/commit_report.h"
 
 namespace parallax {
@@ -339,6 +340,7 @@ void Engine::fail(Status failure, SectionKind notice, uint32_t culprit) {
       Status(failure.code(), sentence + (mine ? " (this rank)" : "") +
                                  "; last step committed here: " + std::to_string(finished_) +
                                  ". Close the job; open a new one with the ranks that are left");
+  PARALLAX_LOG(kInfo, kMember, rank_name(options_.rank) + ": " + failure_.message());
   outbox_.drop_data();
   if (notice == SectionKind::kLost && culprit != options_.rank && culprit < columns_.world()) {
     outbox_.drop(culprit);

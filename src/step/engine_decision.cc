@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "step/engine.h"
 
 namespace parallax {
@@ -209,6 +210,9 @@ void Engine::finish_step(Step& step) {
     }
   }
   finished_ = step.step;
+  PARALLAX_LOG(
+      kTrace, kStep,
+      rank_name(options_.rank) + ": step " + std::to_string(finished_) + " is decided and applied");
   for (const auto& runtime : runtimes_) {
     road_at(*runtime, finished_ + 2).open(finished_ + 2);
   }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "planner/explain.h"
 #include "step/engine.h"
 
@@ -215,6 +216,11 @@ bool Engine::migrated(Step& step) {
 
 void Engine::switch_over(Runtime& runtime) {
   const uint32_t variable = static_cast<uint32_t>(runtime.variable - variables_.data());
+  PARALLAX_LOG(kInfo, kPlan,
+               rank_name(options_.rank) + ": '" + runtime.variable->name + "' goes from " +
+                   method_name(runtime.plan.method) + " to " +
+                   method_name(runtime.next_plan.method) + " with step " +
+                   std::to_string(runtime.change_step));
   runtime.plan = runtime.next_plan;
   runtime.old_road = std::move(runtime.road);
   runtime.road = std::move(runtime.next_road);

@@ -11,6 +11,8 @@
 #include <random>
 #include <thread>
 
+#include "base/log.h"
+#include "step/job_settings.h"
 #include "topology/topology.h"
 #include "transport/faulty/faulty_transport.h"
 #include "transport/inproc/inproc_transport.h"
@@ -80,8 +82,9 @@ uint64_t random_number() {
 
 }  // namespace
 
-Job::Job(const parallax_options_t& options)
-    : options_(options),
+Job::Job(const parallax_options_t& options, std::unique_ptr<Settings> settings)
+    : settings_(std::move(settings)),
+      options_(options),
       host_(host_name(options)),
       timeout_ns_((options.timeout_ms == 0 ? kTimeoutDefaultMs : options.timeout_ms) *
                   kNanosecondsPerMillisecond),
@@ -103,9 +106,11 @@ Status Job::check_process(const char* call) const {
                    ", forked from it, must leave it alone and may open a job of its own");
 }
 
-Status Job::open(const parallax_options_t& options, std::unique_ptr<Job>* job) {
+Status Job::open(parallax_options_t options, std::unique_ptr<Job>* job) {
+  std::unique_ptr<Settings> settings;
+  PARALLAX_RETURN_IF_ERROR(take_settings(&options, &settings));
   PARALLAX_RETURN_IF_ERROR(check_options(options));
-  std::unique_ptr<Job> opened(new Job(options));
+  std::unique_ptr<Job> opened(new Job(options, std::move(settings)));
   const int64_t deadline_ns = opened->clock_.now_ns() + opened->timeout_ns_;
   PARALLAX_RETURN_IF_ERROR(
       make_rendezvous(options, opened->host_, opened->clock_, &opened->rendezvous_));
@@ -115,6 +120,7 @@ Status Job::open(const parallax_options_t& options, std::unique_ptr<Job>* job) {
     return met;
   }
   PARALLAX_RETURN_IF_ERROR(opened->start_engine());
+  PARALLAX_LOG(kInfo, kInit, opened->start_line());
   *job = std::move(opened);
   return {};
 }
@@ -247,14 +253,19 @@ Status Job::connect(Endpoint mine, bool one_machine, int64_t deadline_ns) {
   std::unique_ptr<NetworkTransport> network;
   if (hosts_.ranks_of.size() > 1) {
     const ParallaxTransportModule* module = nullptr;
-    PARALLAX_RETURN_IF_ERROR(load_ucx_module(&module, &module_report_));
+    PARALLAX_RETURN_IF_ERROR(
+        load_ucx_module(settings_->value("module_dir").text, &module, &module_report_));
     NetworkOptions network_options;
     network_options.rank = options_.rank;
     network_options.world = world;
     if (options_.net_device != nullptr) {
       network_options.net_device = options_.net_device;
+      network_why_ = "net_device, from " + settings_->value("net_device").where;
     } else if (one_machine) {
       network_options.net_device = "lo";
+      network_why_ = "every rank is on this machine";
+    } else {
+      network_why_ = "the network library's own choice, as net_device is not set";
     }
     PARALLAX_RETURN_IF_ERROR(module->create(network_options, &network));
     mine.ucx_address = network->address();
@@ -283,6 +294,9 @@ Status Job::connect(Endpoint mine, bool one_machine, int64_t deadline_ns) {
   }
   if (shm != nullptr) {
     PARALLAX_RETURN_IF_ERROR(attach(*shm, neighbours, mine.job, deadline_ns));
+    PARALLAX_LOG(kDebug, kShm,
+                 "rank " + std::to_string(options_.rank) + " shares memory with " +
+                     std::to_string(neighbours.size()) + " ranks of its host");
     parts.push_back({std::move(shm), local_ranks});
   }
   if (network != nullptr) parts.push_back({std::move(network), remote_ranks});
@@ -372,6 +386,30 @@ Status Job::release(Request* request, bool* last) {
     return status;
   });
 }
+
+// What was chosen, and why: one line for whoever wonders.
+std::string Job::start_line() const {
+  const size_t hosts = hosts_.ranks_of.size();
+  const size_t local = hosts_.ranks_of[hosts_.host_of[options_.rank]].size();
+  std::string line = "rank " + std::to_string(options_.rank) + " of " +
+                     std::to_string(hosts_.host_of.size()) + ": libparallax " +
+                     parallax_version_string() + ", host '" + host_ + "', " +
+                     std::to_string(hosts) + (hosts == 1 ? " host" : " hosts") + "; ";
+  if (rendezvous_->hub() != nullptr || hosts_.host_of.size() == 1) {
+    return line + "transport inproc: " +
+           (hosts_.host_of.size() == 1 ? "one rank alone" : "the ranks are threads of one process");
+  }
+  if (local > 1) {
+    line += "transport shm to the " + std::to_string(local - 1) + " of this host" +
+            (hosts > 1 ? ", " : "");
+  }
+  if (hosts > 1) {
+    line += module_report_.library + " between hosts: " + network_ + " (" + network_why_ + ")";
+  }
+  return line;
+}
+
+std::string Job::settings_report() const { return R"({"settings":)" + settings_->json() + "}"; }
 
 std::string Job::topology_report() const {
   nlohmann::json hosts = nlohmann::json::array();

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/compute.h"
+#include "base/settings.h"
 #include "step/engine.h"
 #include "step/progress.h"
 #include "topology/hosts.h"
@@ -32,8 +33,9 @@ class ShmTransport;
 
 class Job {
  public:
-  // `options` has its full size; its values are checked here.
-  static Status open(const parallax_options_t& options, std::unique_ptr<Job>* job);
+  // `options` has its full size. What it leaves zero is taken from the settings; its values are
+  // checked here.
+  static Status open(parallax_options_t options, std::unique_ptr<Job>* job);
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
@@ -60,9 +62,11 @@ class Job {
   Status release(Request* request, bool* last);
   // Hosts, this machine, transports, as JSON. Asks the kernel: tens of milliseconds.
   std::string topology_report() const;
+  // Every setting of this job, with the place that its value came from.
+  std::string settings_report() const;
 
  private:
-  explicit Job(const parallax_options_t& options);
+  Job(const parallax_options_t& options, std::unique_ptr<Settings> settings);
 
   Status meet(int64_t deadline_ns);
   Status exchange(const Endpoint& mine, int64_t deadline_ns, std::vector<Endpoint>* all);
@@ -73,8 +77,10 @@ class Job {
   Status inject_faults();
   Status start_engine();
   void flush(int64_t deadline_ns);
+  std::string start_line() const;
 
-  const parallax_options_t options_;  // its strings are not used after open()
+  const std::unique_ptr<Settings> settings_;  // holds strings of options_
+  const parallax_options_t options_;          // the program's strings are not used after open()
   const std::string host_;
   const int64_t timeout_ns_;
   const SteadyClock clock_;
@@ -83,7 +89,8 @@ class Job {
   HostMap hosts_;
   uint32_t epoch_ = 1;
   ModuleReport module_report_;
-  std::string network_;  // description of the network transport
+  std::string network_;      // description of the network transport
+  std::string network_why_;  // why this device
   std::unique_ptr<Transport> transport_;
   FaultyTransport* faulty_ = nullptr;  // transport_, if it is one
   std::unique_ptr<Progress> progress_;

@@ -12,31 +12,11 @@
 namespace parallax {
 namespace {
 
-// Sets a variable of the environment for a test.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    if (const char* old = std::getenv(name); old != nullptr) old_ = old;
-    setenv(name, value.c_str(), 1);
-  }
-  ~Variable() {
-    if (old_.empty()) {
-      unsetenv(name_);
-    } else {
-      setenv(name_, old_.c_str(), 1);
-    }
-  }
-
- private:
-  const char* name_;
-  std::string old_;
-};
-
 // Given the module beside the library, expect it, and to be told which UCX it drives.
 TEST(UcxModule, is_found_and_reported) {
   const ParallaxTransportModule* module = nullptr;
   ModuleReport report;
-  const Status status = load_ucx_module(&module, &report);
+  const Status status = load_ucx_module("", &module, &report);
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_STREQ(module->name, "ucx");
   EXPECT_TRUE(std::filesystem::exists(report.path)) << report.path;
@@ -48,8 +28,8 @@ TEST(UcxModule, leaves_a_loaded_library_alone) {
   const ParallaxTransportModule* first = nullptr;
   const ParallaxTransportModule* second = nullptr;
   ModuleReport report;
-  ASSERT_TRUE(load_ucx_module(&first, &report).ok());
-  ASSERT_TRUE(load_ucx_module(&second, &report).ok());
+  ASSERT_TRUE(load_ucx_module("", &first, &report).ok());
+  ASSERT_TRUE(load_ucx_module("", &second, &report).ok());
   EXPECT_EQ(first, second);
   EXPECT_TRUE(report.library_was_loaded);
   EXPECT_TRUE(report.environment.empty());
@@ -70,16 +50,15 @@ TEST(UcxModule, takes_no_signals) {
   const auto before = signal_handlers();
   const ParallaxTransportModule* module = nullptr;
   ModuleReport report;
-  ASSERT_TRUE(load_ucx_module(&module, &report).ok());
+  ASSERT_TRUE(load_ucx_module("", &module, &report).ok());
   EXPECT_EQ(signal_handlers(), before);
 }
 
 // Given a folder without it, expect a sentence with the file tried and the remedy.
 TEST(UcxModule, says_what_it_tried) {
-  const Variable folder("PARALLAX_MODULE_DIR", "/nonexistent");
   const ParallaxTransportModule* module = nullptr;
   ModuleReport report;
-  const Status status = load_ucx_module(&module, &report);
+  const Status status = load_ucx_module("/nonexistent", &module, &report);
   EXPECT_EQ(status.code(), PARALLAX_UNSUPPORTED);
   EXPECT_EQ(module, nullptr);
   ASSERT_EQ(report.tried.size(), 1u);

@@ -16,7 +16,7 @@ namespace parallax::net {
 inline const ParallaxTransportModule* ucx_module() {
   const ParallaxTransportModule* module = nullptr;
   ModuleReport report;
-  const Status status = load_ucx_module(&module, &report);
+  const Status status = load_ucx_module("", &module, &report);
   EXPECT_TRUE(status.ok()) << status.message();
   return module;
 }

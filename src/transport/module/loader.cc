@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "base/descriptors.h"
+#include "base/log.h"
 
 namespace parallax {
 namespace {
@@ -66,10 +67,8 @@ std::filesystem::path own_directory() {
   return error ? std::filesystem::path() : path.parent_path();
 }
 
-std::vector<std::string> candidates() {
-  if (const char* given = std::getenv(kModuleDirVariable); given != nullptr && *given != '\0') {
-    return {(std::filesystem::path(given) / kModuleFile).string()};
-  }
+std::vector<std::string> candidates(const std::string& given) {
+  if (!given.empty()) return {(std::filesystem::path(given) / kModuleFile).string()};
   const std::filesystem::path own = own_directory();
   if (own.empty()) return {};
   std::vector<std::string> paths;
@@ -125,13 +124,14 @@ Status check_module(const ParallaxTransportModule* module, const std::string& pa
   return {};
 }
 
-Status load_ucx_module(const ParallaxTransportModule** module, ModuleReport* report) {
+Status load_ucx_module(const std::string& module_dir, const ParallaxTransportModule** module,
+                       ModuleReport* report) {
   // UCX 1.13 ends the process when a worker finds no descriptor: some twelve, and one per peer.
   constexpr uint32_t kDescriptorsNeeded = 32;
   PARALLAX_RETURN_IF_ERROR(check_descriptors(kDescriptorsNeeded, "open: UCX"));
   PARALLAX_RETURN_IF_ERROR(check_not_forked());
   *report = {};
-  const std::vector<std::string> paths = candidates();
+  const std::vector<std::string> paths = candidates(module_dir);
   report->library_was_loaded = ucx_is_loaded();
   if (!report->library_was_loaded) prepare_environment(report);
   for (const std::string& path : paths) {
@@ -139,9 +139,11 @@ Status load_ucx_module(const ParallaxTransportModule** module, ModuleReport* rep
     if (status.ok()) {
       report->path = path;
       report->library = (*module)->library == nullptr ? "" : (*module)->library;
+      PARALLAX_LOG(kDebug, kNet, "module " + path + ", " + report->library);
       return {};
     }
     report->tried.push_back(status.message());
+    PARALLAX_LOG(kDebug, kNet, "module not loaded: " + status.message());
   }
   std::string why = "the UCX transport cannot be loaded";
   for (const std::string& line : report->tried) why += "; " + line;

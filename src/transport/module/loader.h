@@ -24,11 +24,13 @@ struct ModuleReport {
   std::vector<std::string> tried;        // "PATH: why not", in the order of trying
 };
 
-// Looks in PARALLAX_MODULE_DIR and, where that is unset, in the directory of the binary that holds
-// this code (libparallax.so), its parallax/, and ../lib and ../lib/parallax of it. Unless the
-// process has UCX already, sets what keeps UCX from patching mmap and taking signals; a variable
-// that the user has set stays. UNSUPPORTED names every file tried. `report` is filled either way.
-Status load_ucx_module(const ParallaxTransportModule** module, ModuleReport* report);
+// Looks in module_dir (the setting of that name) and, where that is empty, in the directory of the
+// binary that holds this code (libparallax.so), its parallax/, and ../lib and ../lib/parallax of
+// it. Unless the process has UCX already, sets what keeps UCX from patching mmap and taking
+// signals; a variable that the user has set stays. UNSUPPORTED names every file tried. `report` is
+// filled either way.
+Status load_ucx_module(const std::string& module_dir, const ParallaxTransportModule** module,
+                       ModuleReport* report);
 
 // Whether a table fits this library. `path` is for the sentence. UNSUPPORTED.
 Status check_module(const ParallaxTransportModule* module, const std::string& path);

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where lines go. See log.h.
+#include "base/log.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <ctime>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+
+namespace parallax {
+
+namespace {
+
+constexpr std::array<const char*, kLogSubsystems> kSubsystemNames = {"INIT", "ENV",  "NET",   "SHM",
+                                                                     "PLAN", "STEP", "MEMBER"};
+constexpr std::array kLevelNames = {"NONE", "WARN", "INFO", "DEBUG", "TRACE"};
+constexpr size_t kHeadBytesMax = 160;
+constexpr size_t kOnceMax = 256;  // texts remembered by log_write_once
+
+struct Line {
+  LogLevel level;
+  LogSubsystem subsystem;
+  std::string text;
+};
+
+std::string own_host() {
+  char name[65] = "";  // the kernel's longest is 64
+  if (gethostname(name, sizeof name - 1) != 0) return "localhost";
+  return name;
+}
+
+// Everything that the log keeps. Never destroyed: other threads may log while the process exits.
+struct State {
+  std::mutex mutex;  // a leaf: nothing is called with it but write(2)
+  LogOptions options;
+  int fd = STDERR_FILENO;
+  std::string path;  // of fd, for the warning
+  std::string host = own_host();
+  std::set<std::string> said;
+
+  parallax_log_fn callback = nullptr;
+  void* context = nullptr;
+  LogLevel callback_level = LogLevel::kNone;  // kNone: as the options say
+  std::deque<Line> queue;
+  uint64_t dropped = 0;
+  bool calling = false;
+  bool stopping = false;
+  std::unique_ptr<std::condition_variable> changed = std::make_unique<std::condition_variable>();
+  std::thread::id caller;
+
+  std::mutex setters;                   // held by log_set_callback; before mutex
+  std::unique_ptr<std::thread> thread;  // guarded by setters
+};
+
+State& state();
+
+// The child has none of our threads: what it logs goes to the descriptor.
+void after_fork_in_child() {
+  State& own = state();
+  own.callback = nullptr;
+  own.queue.clear();
+  own.calling = false;
+  own.caller = {};
+  // Both are the parent's; a condition that had a waiter there would block here.
+  (void)own.thread.release();
+  (void)own.changed.release();
+  own.changed = std::make_unique<std::condition_variable>();
+  own.mutex.unlock();
+}
+
+State& state() {
+  static State* const own = [] {
+    auto* made = new State;
+    pthread_atfork([] { state().mutex.lock(); }, [] { state().mutex.unlock(); },
+                   after_fork_in_child);
+    return made;
+  }();
+  return *own;
+}
+
+// False: errno says why.
+bool write_all(int fd, const char* bytes, size_t count) {
+  while (count > 0) {
+    const ssize_t wrote = write(fd, bytes, count);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) return false;
+    bytes += wrote;
+    count -= static_cast<size_t>(wrote);
+  }
+  return true;
+}
+
+size_t put_line(const State& own, LogLevel level, LogSubsystem subsystem, std::string_view text,
+                char* out) {
+  timespec now = {};
+  clock_gettime(CLOCK_REALTIME, &now);
+  tm date = {};
+  gmtime_r(&now.tv_sec, &date);
+  char when[32];
+  strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &date);
+  const int head =
+      snprintf(out, kHeadBytesMax, "%s.%06ldZ %s:%d:%ld PARALLAX %s %s: ", when, now.tv_nsec / 1000,
+               own.host.c_str(), static_cast<int>(getpid()), static_cast<long>(syscall(SYS_gettid)),
+               log_level_name(level), log_subsystem_name(subsystem));
+  size_t bytes = std::min(static_cast<size_t>(head), kHeadBytesMax - 1);
+  for (const char each : text.substr(0, kLogTextBytesMax)) {
+    out[bytes++] = each == '\n' || each == '\r' ? ' ' : each;  // one line is one record
+  }
+  out[bytes++] = '\n';
+  return bytes;
+}
+
+void write_line(State& own, LogLevel level, LogSubsystem subsystem, std::string_view text) {
+  char line[kHeadBytesMax + kLogTextBytesMax + 1];
+  const size_t bytes = put_line(own, level, subsystem, text, line);
+  if (write_all(own.fd, line, bytes) || own.fd == STDERR_FILENO) return;
+  const int error = errno;
+  close(own.fd);
+  own.fd = STDERR_FILENO;
+  const std::string why = "debug_file " + own.path + ": " + std::strerror(error) +
+                          "; the log goes on to standard error";
+  write_line(own, LogLevel::kWarn, LogSubsystem::kEnv, why);
+  write_all(own.fd, line, bytes);
+}
+
+// With the mutex.
+void enqueue(State& own, LogLevel level, LogSubsystem subsystem, std::string_view text) {
+  if (own.queue.size() >= kLogQueueMax) {
+    ++own.dropped;
+    return;
+  }
+  if (own.dropped > 0) {
+    own.queue.push_back({LogLevel::kWarn, LogSubsystem::kEnv,
+                         std::to_string(own.dropped) + " lines were dropped: the log's callback "
+                                                       "is slower than they come"});
+    own.dropped = 0;
+  }
+  own.queue.push_back({level, subsystem, std::string(text.substr(0, kLogTextBytesMax))});
+  own.changed->notify_all();
+}
+
+void call_back(State& own) {
+  std::unique_lock lock(own.mutex);
+  own.caller = std::this_thread::get_id();
+  while (true) {
+    own.changed->wait(lock, [&] { return own.stopping || !own.queue.empty(); });
+    if (own.queue.empty()) return;  // stopping, and all is said
+    const Line line = std::move(own.queue.front());
+    own.queue.pop_front();
+    own.calling = true;
+    const parallax_log_fn callback = own.callback;
+    void* const context = own.context;
+    lock.unlock();
+    callback(context, static_cast<int>(line.level), log_subsystem_name(line.subsystem),
+             line.text.c_str());
+    lock.lock();
+    own.calling = false;
+    own.changed->notify_all();
+  }
+}
+
+// ",net," in ",init,net,": the name as the setting spells it.
+bool listed(const std::string& list, LogSubsystem subsystem) {
+  std::string padded = ",";
+  for (const char each : list) {
+    if (each != ' ' && each != '^') padded += static_cast<char>(std::tolower(each));
+  }
+  padded += ',';
+  std::string name = ",";
+  for (const char* at = log_subsystem_name(subsystem); *at != '\0'; ++at) {
+    name += static_cast<char>(std::tolower(*at));
+  }
+  return padded.find(name + ",") != std::string::npos || padded.find(",all,") != std::string::npos;
+}
+
+// With the mutex.
+void set_levels(const State& own) {
+  const bool called = own.callback != nullptr && own.callback_level != LogLevel::kNone;
+  const LogLevel level = called ? own.callback_level : own.options.level;
+  const bool except = own.options.subsystems.starts_with('^');
+  for (size_t i = 0; i < kLogSubsystems; ++i) {
+    const bool in = listed(own.options.subsystems, static_cast<LogSubsystem>(i)) != except;
+    log_levels[i].store(in ? level : std::min(level, LogLevel::kWarn), std::memory_order_relaxed);
+  }
+}
+
+// With the mutex.
+void open_file(State& own) {
+  if (own.fd != STDERR_FILENO) close(own.fd);
+  own.fd = STDERR_FILENO;
+  own.path.clear();
+  if (own.options.file.empty()) return;
+  own.path = log_file_name(own.options.file);
+  const int fd = open(own.path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
+  if (fd >= 0) {
+    own.fd = fd;
+    return;
+  }
+  write_line(
+      own, LogLevel::kWarn, LogSubsystem::kEnv,
+      "debug_file " + own.path + ": " + std::strerror(errno) + "; the log goes to standard error");
+}
+
+}  // namespace
+
+const char* log_level_name(LogLevel level) { return kLevelNames[static_cast<size_t>(level)]; }
+
+const char* log_subsystem_name(LogSubsystem subsystem) {
+  return kSubsystemNames[static_cast<size_t>(subsystem)];
+}
+
+void log_write(LogLevel level, LogSubsystem subsystem, std::string_view text) noexcept {
+  try {
+    State& own = state();
+    const std::lock_guard lock(own.mutex);
+    if (own.callback != nullptr) {
+      enqueue(own, level, subsystem, text);
+    } else {
+      write_line(own, level, subsystem, text);
+    }
+  } catch (...) {  // no memory for a line: there is nowhere to say so
+  }
+}
+
+void log_write_once(LogLevel level, LogSubsystem subsystem, const std::string& text) {
+  if (!log_enabled(level, subsystem)) return;
+  {
+    State& own = state();
+    const std::lock_guard lock(own.mutex);
+    if (own.said.size() >= kOnceMax || !own.said.insert(text).second) return;
+  }
+  log_write(level, subsystem, text);
+}
+
+void log_configure(const LogOptions& options) {
+  State& own = state();
+  const std::lock_guard lock(own.mutex);
+  const bool same_file = own.options.file == options.file;
+  own.options = options;
+  set_levels(own);
+  if (!same_file) open_file(own);
+}
+
+std::string log_file_name(std::string_view pattern) {
+  std::string name;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const char next = pattern[i] == '%' && i + 1 < pattern.size() ? pattern[i + 1] : '\0';
+    if (next == 'h') {
+      name += own_host();
+    } else if (next == 'p') {
+      name += std::to_string(getpid());
+    } else if (next == '%') {
+      name += '%';
+    } else {
+      name += pattern[i];
+      continue;
+    }
+    ++i;
+  }
+  return name;
+}
+
+Status log_set_callback(parallax_log_fn callback, void* context, LogLevel level) {
+  State& own = state();
+  {
+    const std::lock_guard lock(own.mutex);
+    if (own.caller == std::this_thread::get_id()) {
+      return bad_state("set_log_callback: called from the log callback; call it elsewhere");
+    }
+  }
+  const std::lock_guard setting(own.setters);
+  if (own.thread != nullptr) {
+    {
+      const std::lock_guard lock(own.mutex);
+      own.stopping = true;
+      own.changed->notify_all();
+    }
+    own.thread->join();
+    own.thread.reset();
+  }
+  const std::lock_guard lock(own.mutex);
+  own.stopping = false;
+  own.caller = {};
+  own.callback = nullptr;
+  for (const Line& line : own.queue) write_line(own, line.level, line.subsystem, line.text);
+  own.queue.clear();
+  if (callback != nullptr) {
+    own.thread = std::make_unique<std::thread>([&own] { call_back(own); });
+    own.callback = callback;
+    own.context = context;
+    own.callback_level = level;
+  }
+  set_levels(own);
+  return {};
+}
+
+void log_flush(int64_t timeout_ms) {
+  State& own = state();
+  std::unique_lock lock(own.mutex);
+  if (own.callback == nullptr || own.caller == std::this_thread::get_id()) return;
+  own.changed->wait_for(lock, std::chrono::milliseconds(timeout_ms),
+                        [&] { return own.queue.empty() && !own.calling; });
+}
+
+}  // namespace parallax

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading, checking and explaining settings. See settings.h; the table is settings_table.cc.
+#include "base/settings.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+
+namespace parallax {
+
+namespace {
+
+constexpr std::string_view kPrefix = "PARALLAX_";
+constexpr size_t kFileBytesMax = 1 << 20;
+constexpr size_t kShownBytesMax = 80;  // of a wrong value, in a sentence
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r";
+  const size_t first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& each : out) each = static_cast<char>(std::tolower(static_cast<unsigned char>(each)));
+  return out;
+}
+
+std::vector<std::string> split(std::string_view text, char at) {
+  std::vector<std::string> parts;
+  while (true) {
+    const size_t end = text.find(at);
+    parts.emplace_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+bool parse_number(std::string_view text, bool suffix, uint64_t* number) {
+  uint32_t shift = 0;
+  if (suffix && !text.empty()) {
+    constexpr std::string_view kSuffixes = "KMGT";
+    const size_t at =
+        kSuffixes.find(static_cast<char>(std::toupper(static_cast<unsigned char>(text.back()))));
+    if (at != std::string_view::npos) {
+      shift = 10 * (static_cast<uint32_t>(at) + 1);
+      text.remove_suffix(1);
+    }
+  }
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *number);
+  if (error != std::errc() || end != text.data() + text.size()) return false;
+  if (*number > UINT64_MAX >> shift) return false;
+  *number <<= shift;
+  return true;
+}
+
+bool parse_switch(const std::string& text, uint64_t* number) {
+  for (const char* no : {"0", "off", "no", "false"}) {
+    if (text == no) return *number = 0, true;
+  }
+  for (const char* yes : {"1", "on", "yes", "true"}) {
+    if (text == yes) return *number = 1, true;
+  }
+  return false;
+}
+
+bool parse_list(const SettingRow& row, std::string_view text) {
+  if (text.starts_with('^')) text.remove_prefix(1);
+  const std::vector<std::string> choices = split(row.choices, '|');
+  const std::vector<std::string> given = split(text, ',');
+  return std::all_of(given.begin(), given.end(), [&](const std::string& each) {
+    return std::find(choices.begin(), choices.end(), trimmed(each)) != choices.end();
+  });
+}
+
+// Into *value's text and number, as the row's type has it.
+bool parse(const SettingRow& row, std::string_view text, SettingValue* value) {
+  value->text = std::string(text);
+  value->number = 0;
+  switch (row.type) {
+    case SettingType::kText:
+    case SettingType::kSecret:
+      return text.find('\0') == std::string_view::npos;
+    case SettingType::kList:
+      value->text = lower(text);
+      return parse_list(row, value->text);
+    case SettingType::kChoice: {
+      value->text = lower(text);
+      const std::vector<std::string> choices = split(row.choices, '|');
+      const auto found = std::find(choices.begin(), choices.end(), value->text);
+      value->number = static_cast<uint64_t>(found - choices.begin());
+      return found != choices.end();
+    }
+    case SettingType::kSwitch:
+      if (!parse_switch(lower(text), &value->number)) return false;
+      value->text = std::to_string(value->number);
+      return true;
+    case SettingType::kNumber:
+    case SettingType::kBytes:
+      if (!parse_number(text, row.type == SettingType::kBytes, &value->number)) return false;
+      value->text = std::to_string(value->number);
+      return value->number >= row.min && value->number <= row.max;
+  }
+  return false;
+}
+
+std::string unknown(const std::string& what, std::string_view name, bool variable) {
+  std::string near = nearest_setting(name);
+  if (near.empty()) return what + "; `parallax info -c` lists them";
+  return what + "; did you mean " + (variable ? setting_variable(*find_setting(near)) : near) + "?";
+}
+
+}  // namespace
+
+std::vector<std::string> process_environment() {
+  std::vector<std::string> all;
+  for (char** at = environ; at != nullptr && *at != nullptr; ++at) all.emplace_back(*at);
+  return all;
+}
+
+Settings::Settings() {
+  for (const SettingRow& row : setting_rows()) {
+    SettingValue value;
+    if (*row.standard != '\0') PARALLAX_CHECK(parse(row, row.standard, &value));
+    values_.push_back(std::move(value));
+  }
+}
+
+SettingValue& Settings::at(const SettingRow& row) { return values_[&row - setting_rows().data()]; }
+
+const SettingValue& Settings::value(std::string_view name) const {
+  const SettingRow* row = find_setting(name);
+  PARALLAX_CHECK(row != nullptr);
+  return values_[row - setting_rows().data()];
+}
+
+Status Settings::set(const SettingRow& row, std::string_view text, SettingSource source,
+                     const std::string& where, const char* remedy) {
+  SettingValue value;
+  if (!parse(row, text, &value)) {
+    const bool secret = row.type == SettingType::kSecret;
+    return invalid(where + ": " + row.name + " is '" +
+                   (secret ? "..." : std::string(text.substr(0, kShownBytesMax))) +
+                   "'; it must be " + setting_allowed(row) +
+                   (*row.unit == '\0' ? "" : std::string(" (") + row.unit + ")") + ": " + remedy);
+  }
+  value.source = source;
+  value.where = where;
+  at(row) = std::move(value);
+  return {};
+}
+
+Status Settings::load_text(std::string_view text, const std::string& name) {
+  size_t number = 0;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = trimmed(text.substr(0, std::min(end, text.find('#'))));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    ++number;
+    if (line.empty()) continue;
+    const std::string where = name + " line " + std::to_string(number);
+    const size_t equals = line.find('=');
+    if (equals == std::string_view::npos) {
+      return invalid(where + ": '" + std::string(line.substr(0, kShownBytesMax)) +
+                     "' is not `name = value`: correct or remove the line");
+    }
+    const std::string given = lower(trimmed(line.substr(0, equals))).substr(0, kShownBytesMax);
+    const SettingRow* row = find_setting(given);
+    if (row == nullptr) {
+      warnings_.push_back(unknown(where + ": '" + given + "' is not a setting", given, false));
+    } else if ((row->places & kGivenInFile) == 0) {
+      return invalid(where + ": " + given + " differs from rank to rank and cannot be given in a " +
+                     "file: remove the line, set " + setting_variable(*row));
+    } else {
+      PARALLAX_RETURN_IF_ERROR(set(*row, trimmed(line.substr(equals + 1)), SettingSource::kFile,
+                                   where, "correct or remove the line"));
+    }
+  }
+  return {};
+}
+
+Status Settings::load_file(const std::string& path, bool must_exist) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kFileBytesMax + 1, '\0');
+  if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad()) {
+    if (!must_exist && (errno == ENOENT || errno == ENOTDIR)) return {};
+    const std::string sentence = path + ": cannot be read: " + std::strerror(errno);
+    if (must_exist) return io_error("PARALLAX_CONFIG_FILE: " + sentence + "; correct or unset it");
+    warnings_.push_back(sentence + "; its settings are not used");
+    return {};
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kFileBytesMax) {
+    return invalid(path + " is larger than 1 MiB: it is no file of settings");
+  }
+  return load_text(text, path);
+}
+
+Status Settings::load_files(const SettingSources& sources) {
+  std::string home;
+  for (const std::string& entry : sources.environment) {
+    if (entry.starts_with("PARALLAX_CONFIG_FILE=") && entry.back() != '=') {
+      return load_file(entry.substr(entry.find('=') + 1), true);
+    }
+    if (entry.starts_with("HOME=")) home = entry.substr(entry.find('=') + 1);
+  }
+  PARALLAX_RETURN_IF_ERROR(load_file(sources.system_file, false));
+  return home.empty() ? Status() : load_file(home + "/.parallax.conf", false);
+}
+
+Status Settings::load_environment(const std::vector<std::string>& environment) {
+  for (const std::string& entry : environment) {
+    const size_t equals = entry.find('=');
+    if (!entry.starts_with(kPrefix) || equals == std::string::npos) continue;
+    const std::string variable = entry.substr(0, equals);
+    const std::string name = lower(variable.substr(kPrefix.size()));
+    const SettingRow* row = find_setting(name);
+    if (row == nullptr || setting_variable(*row) != variable) {
+      warnings_.push_back(unknown(variable + " is not a setting of libparallax", name, true));
+      continue;
+    }
+    const std::string value = entry.substr(equals + 1);
+    if (value.empty()) continue;  // as if it were not set
+    PARALLAX_RETURN_IF_ERROR(set(*row, value, SettingSource::kEnvironment,
+                                 "environment " + variable, "correct or unset it"));
+  }
+  return {};
+}
+
+Status Settings::load(const SettingSources& sources) {
+  PARALLAX_RETURN_IF_ERROR(load_files(sources));
+  return load_environment(sources.environment);
+}
+
+// What the program gave for this row, if it gave anything. `placed`: it says which rank this is.
+bool Settings::coded(const SettingRow& row, const parallax_options_t& options, bool placed,
+                     SettingValue* value) {
+  const bool of_place =
+      row.number32 == &parallax_options_t::rank || row.number32 == &parallax_options_t::world;
+  if (row.text != nullptr) {
+    if (options.*row.text == nullptr) return false;
+    value->text = options.*row.text;
+  } else if (row.number32 != nullptr || row.number64 != nullptr) {
+    value->number = row.number64 != nullptr ? options.*row.number64 : options.*row.number32;
+    if (of_place ? !placed : value->number == 0) return false;
+    value->text = std::to_string(value->number);
+    if (row.type == SettingType::kChoice) {
+      const std::vector<std::string> choices = split(row.choices, '|');
+      if (value->number < choices.size()) value->text = choices[value->number];
+    }
+  } else {
+    return false;
+  }
+  value->source = SettingSource::kCode;
+  value->where = "the program";
+  return true;
+}
+
+void Settings::apply(parallax_options_t* options) {
+  // The environment may say which rank this is only where the program says nothing of it.
+  const bool placed = options->rank != 0 || options->world != 0 || options->allgather != nullptr;
+  for (const SettingRow& row : setting_rows()) {
+    SettingValue& value = at(row);
+    SettingValue given;
+    if (coded(row, *options, placed, &given)) {
+      value = std::move(given);
+      continue;
+    }
+    // An exchange of the program's own leaves the meeting to no setting.
+    if (row.text == &parallax_options_t::rendezvous && options->allgather != nullptr) {
+      value = SettingValue();
+    }
+    if (value.source == SettingSource::kDefault) continue;
+    if (row.number32 != nullptr) options->*row.number32 = static_cast<uint32_t>(value.number);
+    if (row.number64 != nullptr) options->*row.number64 = value.number;
+    if (row.text != nullptr) options->*row.text = value.text.c_str();
+  }
+}
+
+std::string Settings::shown(const SettingRow& row) const {
+  const SettingValue& value = values_[&row - setting_rows().data()];
+  if (row.type == SettingType::kSecret) return value.text.empty() ? "" : "(set)";
+  return value.text;
+}
+
+std::string Settings::json() const {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const SettingRow& row : setting_rows()) {
+    const SettingValue& value = values_[&row - setting_rows().data()];
+    list.push_back({{"name", row.name},
+                    {"variable", setting_variable(row)},
+                    {"value", shown(row)},
+                    {"unit", row.unit},
+                    {"source", setting_source_name(value.source)},
+                    {"where", value.where},
+                    {"default", row.standard},
+                    {"allowed", setting_allowed(row)},
+                    {"given_in", setting_places(row)},
+                    {"help", row.help}});
+  }
+  return list.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace parallax

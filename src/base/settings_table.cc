@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of all settings, and the texts that are made of it. See settings.h. A new setting is
+// one row here; docs/settings.md is then written anew by `parallax info --markdown`.
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <numeric>
+
+#include "base/settings.h"
+
+namespace parallax {
+
+namespace {
+
+using Options = parallax_options_t;
+
+constexpr uint64_t kUint32Max = UINT32_MAX;
+constexpr uint32_t kEverywhere = kGivenInCode | kGivenInEnvironment | kGivenInFile;
+constexpr uint32_t kPerRank = kGivenInCode | kGivenInEnvironment;
+constexpr uint32_t kOutside = kGivenInEnvironment | kGivenInFile;
+
+constexpr SettingRow kRows[] = {
+    {.name = "rank",
+     .type = SettingType::kNumber,
+     .standard = "0",
+     .unit = "",
+     .max = kUint32Max,
+     .places = kPerRank,
+     .help = "This rank, 0..world-1. Used, with world, by a program that gives neither of them "
+             "and no allgather.",
+     .number32 = &Options::rank},
+    {.name = "world",
+     .type = SettingType::kNumber,
+     .standard = "1",
+     .unit = "",
+     .min = 1,
+     .max = kUint32Max,
+     .places = kPerRank,
+     .help = "Number of ranks; see rank.",
+     .number32 = &Options::world},
+    {.name = "rendezvous",
+     .type = SettingType::kText,
+     .standard = "",
+     .unit = "",
+     .places = kPerRank,
+     .help = "How ranks meet: file:DIR, a directory that every rank can write, or inproc:NAME. "
+             "Unused where the program gives allgather.",
+     .text = &Options::rendezvous},
+    {.name = "host",
+     .type = SettingType::kText,
+     .standard = "",
+     .unit = "",
+     .places = kEverywhere,
+     .help = "Name of this host: ranks of one name share memory. Not set: the machine's name.",
+     .text = &Options::host},
+    {.name = "transport",
+     .type = SettingType::kChoice,
+     .standard = "ucx",
+     .unit = "",
+     .choices = "ucx|shm",
+     .places = kEverywhere,
+     .help = "Between hosts: ucx; shm refuses ranks of other hosts.",
+     .text = &Options::transport},
+    {.name = "net_device",
+     .type = SettingType::kText,
+     .standard = "",
+     .unit = "",
+     .places = kEverywhere,
+     .help = "The interface between hosts (eth0, lo, mlx5_0:1). Not set: lo if every rank is on "
+             "one machine, else UCX's own choice.",
+     .text = &Options::net_device},
+    {.name = "lease_ms",
+     .type = SettingType::kNumber,
+     .standard = "5000",
+     .unit = "ms",
+     .min = 50,
+     .max = kUint32Max,
+     .places = kEverywhere,
+     .help = "A rank silent for longer is lost. The same on every rank.",
+     .number32 = &Options::lease_ms},
+    {.name = "timeout_ms",
+     .type = SettingType::kNumber,
+     .standard = "120000",
+     .unit = "ms",
+     .min = 1,
+     .max = kUint32Max,
+     .places = kEverywhere,
+     .help = "Deadline of open, commit and close, and of a wait that gives none.",
+     .number32 = &Options::timeout_ms},
+    {.name = "plan_mode",
+     .type = SettingType::kChoice,
+     .standard = "auto",
+     .unit = "",
+     .choices = "auto|hybrid|ps|ar",
+     .places = kEverywhere,
+     .help = "Where managed variables lie: by measurement, by their form, all sharded, all "
+             "mirrored. The same on every rank.",
+     .number32 = &Options::plan_mode},
+    {.name = "plan_after_steps",
+     .type = SettingType::kNumber,
+     .standard = "8",
+     .unit = "steps",
+     .min = 1,
+     .max = kUint32Max,
+     .places = kEverywhere,
+     .help = "Steps measured before auto and ar settle. The same on every rank.",
+     .number32 = &Options::plan_after_steps},
+    {.name = "deterministic",
+     .type = SettingType::kSwitch,
+     .standard = "0",
+     .unit = "",
+     .max = 1,
+     .places = kEverywhere,
+     .help = "1: the same bits at any timing, placement and method. The same on every rank.",
+     .number32 = &Options::deterministic},
+    {.name = "memory_max_bytes",
+     .type = SettingType::kBytes,
+     .standard = "0",
+     .unit = "bytes",
+     .max = UINT64_MAX,
+     .places = kEverywhere,
+     .help = "Commit refuses to reserve more per rank; 0: no limit.",
+     .number64 = &Options::memory_max_bytes},
+    {.name = "compute_threads",
+     .type = SettingType::kNumber,
+     .standard = "0",
+     .unit = "threads",
+     .max = 256,
+     .places = kEverywhere,
+     .help = "Threads for merges and updates beside the progress thread.",
+     .number32 = &Options::compute_threads},
+    {.name = "module_dir",
+     .type = SettingType::kText,
+     .standard = "",
+     .unit = "",
+     .places = kOutside,
+     .help = "Folder of libparallax_ucx.so. Not set: beside libparallax.so, and in parallax/, "
+             "../lib and ../lib/parallax from there."},
+    {.name = "debug",
+     .type = SettingType::kChoice,
+     .standard = "warn",
+     .unit = "",
+     .choices = "none|warn|info|debug|trace",
+     .places = kOutside,
+     .help = "What is logged. info has one line at start that says transport, device and why."},
+    {.name = "debug_subsys",
+     .type = SettingType::kList,
+     .standard = "all",
+     .unit = "",
+     .choices = "init|env|net|shm|plan|step|member|all",
+     .places = kOutside,
+     .help = "The parts that log, separated by commas; ^ before the list excludes them instead. "
+             "Warnings always pass."},
+    {.name = "debug_file",
+     .type = SettingType::kText,
+     .standard = "",
+     .unit = "",
+     .places = kOutside,
+     .help = "Where the log goes: a path, in which %h is the host, %p the process and %% a "
+             "percent sign. Not set: standard error."},
+    {.name = "config_file",
+     .type = SettingType::kText,
+     .standard = "",
+     .unit = "",
+     .places = kGivenInEnvironment,
+     .help = "The file of settings. Not set: ~/.parallax.conf over /etc/parallax.conf."},
+};
+
+// Levenshtein's distance.
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t substituted = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({substituted, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string replaced(std::string_view text, char from, std::string_view to) {
+  std::string out;
+  for (const char each : text) {
+    if (each == from) {
+      out += to;
+    } else {
+      out += each;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::span<const SettingRow> setting_rows() { return kRows; }
+
+const SettingRow* find_setting(std::string_view name) {
+  const auto* row = std::find_if(std::begin(kRows), std::end(kRows),
+                                 [&](const SettingRow& each) { return name == each.name; });
+  return row == std::end(kRows) ? nullptr : row;
+}
+
+std::string setting_variable(const SettingRow& row) {
+  std::string variable = "PARALLAX_";
+  for (const char* at = row.name; *at != '\0'; ++at) {
+    variable += static_cast<char>(std::toupper(static_cast<unsigned char>(*at)));
+  }
+  return variable;
+}
+
+std::string setting_allowed(const SettingRow& row) {
+  switch (row.type) {
+    case SettingType::kText:
+    case SettingType::kSecret:
+      return "text";
+    case SettingType::kChoice:
+      return "one of " + replaced(row.choices, '|', ", ");
+    case SettingType::kList:
+      return "some of " + replaced(row.choices, '|', ", ");
+    case SettingType::kSwitch:
+      return "0 or 1";
+    case SettingType::kNumber:
+      return "a whole number, " + std::to_string(row.min) + ".." + std::to_string(row.max);
+    case SettingType::kBytes:
+      return "a whole number, " + std::to_string(row.min) + ".." + std::to_string(row.max) +
+             ", or with K, M, G or T";
+  }
+  return "";
+}
+
+std::string setting_places(const SettingRow& row) {
+  std::string places;
+  for (const auto& [bit, name] :
+       {std::pair{kGivenInCode, "code"}, std::pair{kGivenInEnvironment, "environment"},
+        std::pair{kGivenInFile, "file"}}) {
+    if ((row.places & bit) == 0) continue;
+    if (!places.empty()) places += ", ";
+    places += name;
+  }
+  return places;
+}
+
+std::string nearest_setting(std::string_view name) {
+  // Farther than a third of the name is another word, not a slip.
+  size_t best = name.size() / 3 + 1;
+  std::string nearest;
+  for (const SettingRow& row : kRows) {
+    const size_t far = distance(name, row.name);
+    if (far >= best) continue;
+    best = far;
+    nearest = row.name;
+  }
+  return nearest;
+}
+
+const char* setting_source_name(SettingSource source) {
+  constexpr std::array kNames = {"default", "file", "environment", "code"};
+  return kNames[static_cast<size_t>(source)];
+}
+
+std::string settings_markdown() {
+  std::string table =
+      "| name | variable | allowed | default | given in | |\n|---|---|---|---|---|---|\n";
+  for (const SettingRow& row : kRows) {
+    const std::string standard = *row.standard == '\0' ? "not set" : row.standard;
+    table += "| `" + std::string(row.name) + "` | `" + setting_variable(row) + "` | " +
+             setting_allowed(row) + " | " + standard +
+             (*row.unit == '\0' || *row.standard == '\0' ? "" : std::string(" ") + row.unit) +
+             " | " + setting_places(row) + " | " + replaced(row.help, '|', "\\|") + " |\n";
+  }
+  return table;
+}
+
+}  // namespace parallax

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// How settings reach the options and the log of a job. See job_settings.h.
+#include "step/job_settings.h"
+
+#include "base/log.h"
+
+namespace parallax {
+
+void use_log_settings(const Settings& settings) {
+  log_configure({.level = static_cast<LogLevel>(settings.value("debug").number),
+                 .subsystems = settings.value("debug_subsys").text,
+                 .file = settings.value("debug_file").text});
+  for (const std::string& warning : settings.warnings()) {
+    log_write_once(LogLevel::kWarn, LogSubsystem::kEnv, warning);
+  }
+}
+
+Status take_settings(parallax_options_t* options, std::unique_ptr<Settings>* settings) {
+  auto loaded = std::make_unique<Settings>();
+  const Status status = loaded->load({.environment = process_environment()});
+  if (!status.ok()) return {status.code(), "open: " + status.message()};
+  use_log_settings(*loaded);
+  loaded->apply(options);
+  for (const SettingRow& row : setting_rows()) {
+    const SettingValue& value = loaded->value(row.name);
+    if (value.source == SettingSource::kDefault) continue;
+    PARALLAX_LOG(kInfo, kEnv,
+                 std::string(row.name) + " = " + loaded->shown(row) + ", from " + value.where);
+  }
+  *settings = std::move(loaded);
+  return {};
+}
+
+}  // namespace parallax

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Settings of a job: read when it opens, and given to the log and to the options. On the thread
+// that opens; reads files and the environment, which no other thread may change meanwhile.
+#ifndef PARALLAX_STEP_JOB_SETTINGS_H_
+#define PARALLAX_STEP_JOB_SETTINGS_H_
+
+#include <memory>
+
+#include "base/settings.h"
+
+namespace parallax {
+
+// The log as the settings have it; their warnings are logged, each once in a process.
+void use_log_settings(const Settings& settings);
+
+// Fills in what *options leaves zero. Its strings may then point into **settings. INVALID, IO.
+Status take_settings(parallax_options_t* options, std::unique_ptr<Settings>* settings);
+
+}  // namespace parallax
+
+#endif  // PARALLAX_STEP_JOB_SETTINGS_H_

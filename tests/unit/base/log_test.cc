@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// Log: levels and subsystems, files and what happens when they fail, and the callback.
+#include "base/log.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace parallax {
+namespace {
+
+std::string read_all(const std::string& path) {
+  std::ifstream file(path);
+  return {(std::istreambuf_iterator<char>(file)), {}};
+}
+
+size_t count(const std::string& text, const std::string& word) {
+  size_t found = 0;
+  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++found;
+  return found;
+}
+
+class Log : public ::testing::Test {
+ protected:
+  Log() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "parallax_XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+  }
+  ~Log() override {
+    EXPECT_TRUE(log_set_callback(nullptr, nullptr, LogLevel::kNone).ok());
+    log_configure({});
+    std::filesystem::remove_all(folder_);
+  }
+
+  std::string folder_;
+};
+
+// Given a level and subsystems, expect what they let pass, and warnings always.
+TEST_F(Log, passes_by_level_and_subsystem) {
+  const std::string file = folder_ + "/log";
+  log_configure({.level = LogLevel::kInfo, .subsystems = "init,plan", .file = file});
+  PARALLAX_LOG(kInfo, kInit, std::string("one"));
+  PARALLAX_LOG(kDebug, kInit, std::string("two"));
+  PARALLAX_LOG(kInfo, kNet, std::string("three"));
+  PARALLAX_LOG(kWarn, kNet, std::string("four"));
+  log_configure({.level = LogLevel::kDebug, .subsystems = "^net", .file = file});
+  PARALLAX_LOG(kDebug, kInit, std::string("five"));
+  PARALLAX_LOG(kInfo, kNet, std::string("six"));
+  log_configure({.level = LogLevel::kNone, .subsystems = "all", .file = file});
+  PARALLAX_LOG(kWarn, kNet, std::string("seven"));
+  const std::string text = read_all(file);
+  EXPECT_NE(text.find(" PARALLAX INFO INIT: one\n"), std::string::npos) << text;
+  EXPECT_NE(text.find(" PARALLAX WARN NET: four\n"), std::string::npos) << text;
+  EXPECT_NE(text.find(" PARALLAX DEBUG INIT: five\n"), std::string::npos) << text;
+  EXPECT_EQ(count(text, "\n"), 3u) << text;
+  EXPECT_NE(text.find(":" + std::to_string(getpid()) + ":"), std::string::npos) << text;
+}
+
+// Given a level that is off, expect the text not even to be made.
+TEST_F(Log, makes_no_text_that_nobody_wants) {
+  int made = 0;
+  const auto text = [&made] {
+    ++made;
+    return std::string("text");
+  };
+  PARALLAX_LOG(kInfo, kStep, text());
+  EXPECT_EQ(made, 0);
+  log_configure({.level = LogLevel::kInfo, .subsystems = "all", .file = folder_ + "/log"});
+  PARALLAX_LOG(kInfo, kStep, text());
+  EXPECT_EQ(made, 1);
+}
+
+// Given a pattern, expect host, process and percent sign filled in.
+TEST_F(Log, names_its_file_by_pattern) {
+  char host[256] = "";
+  ASSERT_EQ(gethostname(host, sizeof host - 1), 0);
+  EXPECT_EQ(log_file_name("/a/%h.%p.%%.log%"),
+            "/a/" + std::string(host) + "." + std::to_string(getpid()) + ".%.log%");
+  log_configure({.level = LogLevel::kInfo, .subsystems = "all", .file = folder_ + "/%p.log"});
+  PARALLAX_LOG(kInfo, kInit, std::string("here"));
+  EXPECT_EQ(count(read_all(folder_ + "/" + std::to_string(getpid()) + ".log"), "here"), 1u);
+}
+
+// Given a text with line breaks or of great length, expect one line, cut.
+TEST_F(Log, writes_one_line_per_text) {
+  log_configure({.level = LogLevel::kInfo, .subsystems = "all", .file = folder_ + "/log"});
+  PARALLAX_LOG(kInfo, kInit, "a\nb" + std::string(100000, 'x'));
+  const std::string text = read_all(folder_ + "/log");
+  EXPECT_EQ(count(text, "\n"), 1u);
+  EXPECT_EQ(count(text, "x"), kLogTextBytesMax - 3);
+}
+
+// Runs `body` in a child whose standard error is a file, and gives what it wrote there.
+template <typename Body>
+std::string standard_error_of(const std::string& path, Body body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    dup2(fd, STDERR_FILENO);
+    body();
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  return read_all(path);
+}
+
+// Given a file that cannot be opened, expect standard error, and one warning that says so.
+TEST_F(Log, falls_back_when_a_file_cannot_be_opened) {
+  const std::string text = standard_error_of(folder_ + "/stderr", [] {
+    log_configure({.level = LogLevel::kInfo, .subsystems = "all", .file = "/nonexistent/log"});
+    PARALLAX_LOG(kInfo, kInit, std::string("first"));
+    PARALLAX_LOG(kInfo, kInit, std::string("second"));
+  });
+  EXPECT_EQ(count(text, "debug_file /nonexistent/log: No such file"), 1u) << text;
+  EXPECT_EQ(count(text, "first"), 1u);
+  EXPECT_EQ(count(text, "second"), 1u);
+}
+
+// Given a full disk, expect every line on standard error, and one warning.
+TEST_F(Log, falls_back_when_the_disk_is_full) {
+  if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "this machine has no /dev/full";
+  const std::string text = standard_error_of(folder_ + "/stderr", [] {
+    log_configure({.level = LogLevel::kInfo, .subsystems = "all", .file = "/dev/full"});
+    PARALLAX_LOG(kInfo, kInit, std::string("first"));
+    PARALLAX_LOG(kInfo, kInit, std::string("second"));
+  });
+  EXPECT_EQ(count(text, "No space left"), 1u) << text;
+  EXPECT_EQ(count(text, "first"), 1u) << text;
+  EXPECT_EQ(count(text, "second"), 1u) << text;
+}
+
+// Given a warning said once, expect it once however often it is said.
+TEST_F(Log, says_some_things_once) {
+  log_configure({.file = folder_ + "/log"});
+  for (int i = 0; i < 3; ++i) log_write_once(LogLevel::kWarn, LogSubsystem::kEnv, "only once");
+  EXPECT_EQ(count(read_all(folder_ + "/log"), "only once"), 1u);
+}
+
+struct Heard {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<std::string> lines;
+  std::vector<std::thread::id> threads;
+  Status again;
+  bool held = false;
+
+  static void hear(void* context, int level, const char* subsystem, const char* message) {
+    auto* self = static_cast<Heard*>(context);
+    std::unique_lock lock(self->mutex);
+    self->lines.push_back(std::to_string(level) + " " + subsystem + " " + message);
+    self->threads.push_back(std::this_thread::get_id());
+    self->changed.wait(lock, [&] { return !self->held; });
+  }
+  static void hear_and_set(void* context, int, const char*, const char*) {
+    static_cast<Heard*>(context)->again = log_set_callback(nullptr, nullptr, LogLevel::kNone);
+  }
+};
+
+// Given a callback, expect the lines there, in order, from the log's thread, and no longer once it
+// is taken away.
+TEST_F(Log, calls_back_from_its_own_thread) {
+  Heard heard;
+  ASSERT_TRUE(log_set_callback(Heard::hear, &heard, LogLevel::kInfo).ok());
+  PARALLAX_LOG(kInfo, kInit, std::string("one"));
+  PARALLAX_LOG(kWarn, kNet, std::string("two"));
+  PARALLAX_LOG(kDebug, kNet, std::string("three"));
+  log_flush(10000);
+  ASSERT_TRUE(log_set_callback(nullptr, nullptr, LogLevel::kNone).ok());
+  PARALLAX_LOG(kWarn, kEnv, std::string("to standard error, as the test wants"));
+  ASSERT_EQ(heard.lines, (std::vector<std::string>{"2 INIT one", "1 NET two"}));
+  EXPECT_EQ(heard.threads[0], heard.threads[1]);
+  EXPECT_NE(heard.threads[0], std::this_thread::get_id());
+  EXPECT_FALSE(log_enabled(LogLevel::kInfo, LogSubsystem::kInit));
+}
+
+// Given a callback that blocks, expect writers not to, and to be told what was lost.
+TEST_F(Log, does_not_wait_for_a_slow_callback) {
+  Heard heard;
+  heard.held = true;
+  ASSERT_TRUE(log_set_callback(Heard::hear, &heard, LogLevel::kInfo).ok());
+  const size_t lines = kLogQueueMax + 100;
+  for (size_t i = 0; i < lines; ++i) PARALLAX_LOG(kInfo, kInit, std::to_string(i));
+  {
+    const std::lock_guard lock(heard.mutex);
+    heard.held = false;
+    heard.changed.notify_all();
+  }
+  log_flush(10000);
+  PARALLAX_LOG(kInfo, kInit, std::string("after"));
+  ASSERT_TRUE(log_set_callback(nullptr, nullptr, LogLevel::kNone).ok());
+  ASSERT_GE(heard.lines.size(), kLogQueueMax);
+  EXPECT_LT(heard.lines.size(), lines);
+  EXPECT_NE(heard.lines[heard.lines.size() - 2].find("lines were dropped"), std::string::npos);
+  EXPECT_EQ(heard.lines.back(), "2 INIT after");
+}
+
+// Given a callback that sets another, expect STATE, not a deadlock.
+TEST_F(Log, cannot_be_set_from_its_callback) {
+  Heard heard;
+  ASSERT_TRUE(log_set_callback(Heard::hear_and_set, &heard, LogLevel::kInfo).ok());
+  PARALLAX_LOG(kInfo, kInit, std::string("one"));
+  ASSERT_TRUE(log_set_callback(nullptr, nullptr, LogLevel::kNone).ok());
+  EXPECT_EQ(heard.again.code(), PARALLAX_STATE);
+}
+
+// Given a fork while a callback is set, expect the child to log to standard error and to be able
+// to set a callback of its own.
+TEST_F(Log, survives_fork) {
+  Heard heard;
+  ASSERT_TRUE(log_set_callback(Heard::hear, &heard, LogLevel::kInfo).ok());
+  const std::string text = standard_error_of(folder_ + "/stderr", [] {
+    PARALLAX_LOG(kWarn, kInit, std::string("in the child"));
+    Heard own;
+    if (!log_set_callback(Heard::hear, &own, LogLevel::kInfo).ok()) _exit(1);
+    PARALLAX_LOG(kInfo, kInit, std::string("called"));
+    if (!log_set_callback(nullptr, nullptr, LogLevel::kNone).ok()) _exit(2);
+    if (own.lines.size() != 1) _exit(3);
+  });
+  EXPECT_EQ(count(text, "in the child"), 1u) << text;
+  ASSERT_TRUE(log_set_callback(nullptr, nullptr, LogLevel::kNone).ok());
+  EXPECT_TRUE(heard.lines.empty());
+}
+
+// Given many threads that log while callback and options change, expect every line to arrive
+// whole somewhere, and ThreadSanitizer to be content.
+TEST_F(Log, may_be_used_by_any_thread) {
+  const std::string file = folder_ + "/log";
+  log_configure({.level = LogLevel::kInfo, .subsystems = "all", .file = file});
+  constexpr int kThreads = 4, kLines = 200;
+  Heard heard;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([] {
+      for (int line = 0; line < kLines; ++line) PARALLAX_LOG(kInfo, kStep, std::string("a line"));
+    });
+  }
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_TRUE(log_set_callback(Heard::hear, &heard, LogLevel::kInfo).ok());
+    ASSERT_TRUE(log_set_callback(nullptr, nullptr, LogLevel::kNone).ok());
+  }
+  for (std::thread& thread : threads) thread.join();
+  const std::string text = read_all(file);
+  EXPECT_EQ(count(text, "STEP: a line\n") + heard.lines.size(), size_t{kThreads} * kLines);
+}
+
+}  // namespace
+}  // namespace parallax
