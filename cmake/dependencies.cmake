@@ -33,6 +33,14 @@ if(PARALLAX_BUILD_TESTS)
   endif()
 endif()
 
+if(PARALLAX_BUILD_TOOL)
+  find_package(CLI11 QUIET)
+  if(NOT CLI11_FOUND)
+    list(APPEND parallax_missing
+         "CLI11 (Debian package libcli11-dev), or -DPARALLAX_BUILD_TOOL=OFF")
+  endif()
+endif()
+
 # Optional: without it the library is complete except for its transport between hosts.
 pkg_check_modules(UCX QUIET IMPORTED_TARGET ucx>=1.13)
 

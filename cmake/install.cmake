@@ -1,5 +1,5 @@
-# Installs the library, its header, its modules, the CMake package, the pkg-config file and the
-# Python package.
+# Installs the library, its header, its modules, the tool with its man pages, the CMake package, the
+# pkg-config file and the Python package.
 
 if(NOT TARGET parallax)
   return()
@@ -12,6 +12,10 @@ install(TARGETS parallax EXPORT parallaxTargets
         INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 if(TARGET parallax_ucx)
   install(TARGETS parallax_ucx LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/parallax)
+endif()
+if(TARGET parallax_tool)
+  install(TARGETS parallax_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(DIRECTORY docs/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
 endif()
 install(DIRECTORY include/parallax DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks among the ranks of a job: they meet as a job does, tell each other what they are, try to
+// reach each other over TCP, attach shared memory, and at last open a real job over the same
+// meeting. Every rank makes the same rounds of the meeting, whatever it finds.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "parallax/parallax.h"
+#include "tool/doctor.h"
+#include "tool/machine.h"
+#include "tool/reach.h"
+#include "tool/tool.h"
+#include "topology/hosts.h"
+#include "transport/endpoint.h"
+#include "transport/rendezvous/rendezvous.h"
+#include "transport/shm/shm_transport.h"
+
+namespace parallax::tool {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int64_t kProbeTimeoutMs = 2000;
+constexpr int64_t kAttachTimeoutMs = 5000;
+constexpr int64_t kClockAheadMaxMs = 500;
+
+// What a rank tells of itself.
+struct Card {
+  std::string version, git, host, machine, shm_address;
+  std::vector<TcpEndpoint> endpoints;
+  uint64_t secret = 0;
+  bool failed = false;
+};
+
+std::string encode(const Card& card) {
+  Json endpoints = Json::array();
+  for (const TcpEndpoint& each : card.endpoints) endpoints.push_back({each.address, each.port});
+  const Json all = {{"version", card.version}, {"git", card.git},         {"host", card.host},
+                    {"machine", card.machine}, {"shm", card.shm_address}, {"endpoints", endpoints},
+                    {"secret", card.secret},   {"failed", card.failed}};
+  return all.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Status decode(const std::string& blob, Card* card) {
+  try {
+    const Json all = Json::parse(blob);
+    card->version = all.at("version");
+    card->git = all.at("git");
+    card->host = all.at("host");
+    card->machine = all.at("machine");
+    card->shm_address = all.at("shm");
+    card->secret = all.at("secret");
+    card->failed = all.at("failed");
+    card->endpoints.clear();
+    for (const Json& each : all.at("endpoints")) {
+      card->endpoints.push_back({.address = each.at(0), .port = each.at(1)});
+    }
+    return {};
+  } catch (const Json::exception& error) {
+    return invalid(std::string("a rank brought something else than the doctor's card: ") +
+                   error.what());
+  }
+}
+
+class RankChecks {
+ public:
+  RankChecks(const RanksOptions& options, const Settings& settings, Findings* findings)
+      : options_(options), settings_(settings), findings_(*findings) {}
+  void run();
+
+ private:
+  Status exchange();
+  void check_versions();
+  void check_hosts();
+  void check_reach();
+  void check_peer(uint32_t rank);
+  void check_shared_memory();
+  void check_job();
+  Status open_job(std::string* transport);
+  std::vector<std::string> listen_addresses() const;
+  std::string name(uint32_t rank) const {
+    return "rank " + std::to_string(rank) + " (host " + cards_[rank].host + ")";
+  }
+  static int allgather(void* context, const void* send, void* recv, size_t bytes);
+
+  const RanksOptions& options_;
+  const Settings& settings_;
+  Findings& findings_;
+  const SteadyClock clock_;
+  int64_t deadline_ns_ = 0;
+  std::unique_ptr<Rendezvous> rendezvous_;
+  Card own_;
+  std::vector<Card> cards_;
+  HostMap hosts_;
+  bool one_machine_ = false;
+};
+
+Status RankChecks::exchange() {
+  const std::string blob = encode(own_);
+  if (blob.size() > kEndpointBytesMax) {
+    return internal("the doctor's card has " + std::to_string(blob.size()) + " bytes");
+  }
+  std::vector<std::string> blobs;
+  PARALLAX_RETURN_IF_ERROR(
+      rendezvous_->allgather(std::as_bytes(std::span(blob)), deadline_ns_, &blobs));
+  cards_.assign(blobs.size(), {});
+  for (size_t rank = 0; rank < blobs.size(); ++rank) {
+    PARALLAX_RETURN_IF_ERROR(decode(blobs[rank], &cards_[rank]));
+  }
+  return {};
+}
+
+void RankChecks::check_versions() {
+  bool alike = true;
+  for (uint32_t rank = 0; rank < cards_.size(); ++rank) {
+    const Card& card = cards_[rank];
+    if (card.version != own_.version) {
+      findings_.fail(
+          "versions",
+          name(rank) + " has libparallax " + card.version + ", this rank " + own_.version,
+          "install one version on every host");
+      alike = false;
+    } else if (card.git != own_.git) {
+      findings_.warn("versions",
+                     name(rank) + " was built from " + (card.git.empty() ? "?" : card.git) +
+                         ", this rank from " + (own_.git.empty() ? "?" : own_.git),
+                     "install one build on every host");
+      alike = false;
+    }
+  }
+  if (alike) findings_.ok("versions", "every rank has libparallax " + own_.version);
+}
+
+void RankChecks::check_hosts() {
+  bool sound = true;
+  for (uint32_t rank = 0; rank < cards_.size(); ++rank) {
+    if (cards_[rank].host != own_.host || cards_[rank].machine == own_.machine) continue;
+    findings_.fail("hosts",
+                   name(rank) +
+                       " gives the same host name as this rank, but cannot share memory "
+                       "with it (another machine, container or network namespace)",
+                   "give them different names: PARALLAX_HOST");
+    sound = false;
+  }
+  if (sound) {
+    findings_.ok("hosts", std::to_string(hosts_.names.size()) +
+                              (hosts_.names.size() == 1 ? " host, " : " hosts, ") +
+                              std::to_string(cards_.size()) + " ranks");
+  }
+}
+
+// Loopback where that reaches everyone; else the job's interface, or all that are up.
+std::vector<std::string> RankChecks::listen_addresses() const {
+  if (one_machine_) return {"127.0.0.1"};
+  const std::string device = settings_.value("net_device").text;
+  std::vector<std::string> addresses;
+  for (const Interface& each : interfaces()) {
+    const bool chosen = each.name == device;
+    if (!each.up || (each.loopback && !chosen)) continue;
+    if (!device.empty() && !is_rdma_device(device) && !chosen) continue;
+    addresses.insert(addresses.end(), each.addresses.begin(), each.addresses.end());
+  }
+  return addresses;
+}
+
+void RankChecks::check_peer(uint32_t rank) {
+  const Card& card = cards_[rank];
+  std::string why;
+  for (const TcpEndpoint& endpoint : card.endpoints) {
+    Probe probe;
+    const Status status = probe_peer(endpoint, card.secret, kProbeTimeoutMs, &probe);
+    if (!status.ok()) {
+      why += (why.empty() ? "" : "; ") + status.message();
+      continue;
+    }
+    findings_.ok("reach", name(rank) + " at " + describe(endpoint) + ", " +
+                              std::to_string(probe.round_trip_ns / 1000) + " us there and back" +
+                              (why.empty() ? "" : " (but not " + why + ")"));
+    const int64_t ahead_ms = probe.clock_ahead_ns / kNanosecondsPerMillisecond;
+    const int64_t doubt_ms = probe.round_trip_ns / kNanosecondsPerMillisecond;
+    const std::string skew = "the clock of " + name(rank) + " is " +
+                             std::to_string(std::abs(ahead_ms)) + " ms " +
+                             (ahead_ms < 0 ? "behind" : "ahead");
+    if (std::abs(ahead_ms) > kClockAheadMaxMs + doubt_ms) {
+      findings_.warn("clock skew", skew + "; training is not affected, logs cannot be compared",
+                     "synchronise the clocks (chrony, NTP)");
+    } else {
+      findings_.ok("clock skew", skew);
+    }
+    return;
+  }
+  if (card.endpoints.empty()) why = "it has no address to listen at";
+  findings_.fail("reach", name(rank) + " cannot be reached over TCP: " + why,
+                 "check route and firewall between the hosts (all TCP ports of the job's network), "
+                 "or name the interface that joins them in PARALLAX_NET_DEVICE");
+}
+
+// One rank of each other host: the one at this rank's place, so that all pairs of hosts are tried
+// and no rank is asked by all.
+void RankChecks::check_reach() {
+  const uint32_t own_host = hosts_.host_of[options_.rank];
+  for (uint32_t host = 0; host < hosts_.ranks_of.size(); ++host) {
+    const std::vector<uint32_t>& there = hosts_.ranks_of[host];
+    if (host != own_host) check_peer(there[hosts_.local_of[options_.rank] % there.size()]);
+  }
+}
+
+void RankChecks::check_shared_memory() {
+  std::vector<Endpoint> neighbours;
+  for (const uint32_t rank : hosts_.ranks_of[hosts_.host_of[options_.rank]]) {
+    if (rank == options_.rank || cards_[rank].machine != own_.machine) continue;
+    Endpoint endpoint;
+    endpoint.rank = rank;
+    endpoint.host = cards_[rank].host;
+    endpoint.shm_address = cards_[rank].shm_address;
+    neighbours.push_back(std::move(endpoint));
+  }
+  std::unique_ptr<ShmTransport> shm;
+  Status status = ShmTransport::create({.rank = options_.rank, .clock = &clock_}, &shm);
+  if (status.ok()) own_.shm_address = shm->address();
+  const Status met = exchange();
+  if (!met.ok()) return findings_.fail("meeting", met.message(), "see what that rank said");
+  if (neighbours.empty()) return;
+  for (Endpoint& each : neighbours) each.shm_address = cards_[each.rank].shm_address;
+  const int64_t until_ns =
+      std::min(deadline_ns_, clock_.now_ns() + kAttachTimeoutMs * kNanosecondsPerMillisecond);
+  if (status.ok()) status = shm->connect_all(neighbours, cards_[0].secret, until_ns);
+  if (status.ok()) {
+    findings_.ok("shared memory", "attached to " + std::to_string(neighbours.size()) +
+                                      (neighbours.size() == 1 ? " rank" : " ranks") +
+                                      " of this host");
+  } else {
+    findings_.fail("shared memory", status.message(),
+                   "the ranks of a host must run as one user, in one network namespace, with "
+                   "enough descriptors (ulimit -n) and file size (ulimit -f)");
+  }
+}
+
+// In pieces that the meeting takes.
+int RankChecks::allgather(void* context, const void* send, void* recv, size_t bytes) {
+  auto* const self = static_cast<RankChecks*>(context);
+  for (size_t at = 0; at < bytes; at += kEndpointBytesMax) {
+    const size_t part = std::min(kEndpointBytesMax, bytes - at);
+    std::vector<std::string> all;
+    const Status status = self->rendezvous_->allgather(
+        {static_cast<const std::byte*>(send) + at, part}, self->deadline_ns_, &all);
+    if (!status.ok()) return 1;
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      if (all[rank].size() != part) return 2;
+      std::copy(all[rank].begin(), all[rank].end(), static_cast<char*>(recv) + rank * bytes + at);
+    }
+  }
+  return 0;
+}
+
+Status RankChecks::open_job(std::string* transport) {
+  const auto ended = [](parallax_status_t code) {
+    return code == PARALLAX_OK ? Status() : Status(code, parallax_last_error());
+  };
+  parallax_options_t options = {};
+  options.size = sizeof options;
+  options.rank = options_.rank;
+  options.world = options_.world;
+  options.host = own_.host.c_str();
+  options.allgather = allgather;
+  options.allgather_context = this;
+  options.timeout_ms = options_.timeout_ms;
+  parallax_job_t* job = nullptr;
+  PARALLAX_RETURN_IF_ERROR(ended(parallax_open(&options, &job)));
+  parallax_request_t* request = nullptr;
+  Status status = ended(parallax_commit(job));
+  if (status.ok()) status = ended(parallax_barrier(job, &request));
+  if (status.ok()) status = ended(parallax_wait(&request, 1, PARALLAX_WAIT_DEFAULT));
+  if (request != nullptr && status.ok()) status = ended(parallax_request_release(request));
+  size_t bytes = 0;
+  (void)parallax_report(job, PARALLAX_REPORT_TOPOLOGY, nullptr, &bytes);
+  std::string report(bytes, '\0');
+  if (parallax_report(job, PARALLAX_REPORT_TOPOLOGY, report.data(), &bytes) == PARALLAX_OK) {
+    const Json topology = Json::parse(report.c_str());
+    const size_t local = hosts_.ranks_of[hosts_.host_of[options_.rank]].size();
+    const std::string network = topology.at("network");
+    if (local > 1) *transport = "shared memory";
+    if (!network.empty()) *transport += (local > 1 ? " and " : "") + network;
+  }
+  const Status closed = ended(parallax_close(job));
+  return status.ok() ? closed : status;
+}
+
+void RankChecks::check_job() {
+  std::string transport;
+  const Status status = open_job(&transport);
+  if (status.ok()) {
+    findings_.ok("job", "opened, passed a barrier and closed over " + transport);
+    const Status finished = rendezvous_->finish();
+    if (!finished.ok()) findings_.warn("meeting", finished.message(), "remove it by hand");
+  } else {
+    findings_.fail("job", status.message(), "PARALLAX_DEBUG=info says what was chosen, and why");
+  }
+}
+
+void RankChecks::run() {
+  deadline_ns_ = clock_.now_ns() + options_.timeout_ms * kNanosecondsPerMillisecond;
+  char own_name[PARALLAX_NAME_MAX + 1] = "";
+  (void)gethostname(own_name, sizeof own_name - 1);
+  own_.version = build_info().version;
+  own_.git = build_info().git;
+  own_.host = options_.host.empty() ? own_name : options_.host;
+  own_.machine = shm_machine_id();
+  parallax_options_t meeting = {};
+  meeting.size = sizeof meeting;
+  meeting.rank = options_.rank;
+  meeting.world = options_.world;
+  meeting.rendezvous = options_.rendezvous.empty() ? nullptr : options_.rendezvous.c_str();
+  Status status = make_rendezvous(meeting, own_.host, clock_, &rendezvous_);
+  if (status.ok()) status = exchange();
+  if (!status.ok()) {
+    return findings_.fail("meeting", status.message(),
+                          "start all ranks with the same --world and --rendezvous, a directory "
+                          "that is new and that all of them see");
+  }
+  findings_.ok("meeting", std::to_string(options_.world) + " ranks met");
+  std::vector<std::string> names;
+  one_machine_ = true;
+  for (const Card& card : cards_) {
+    names.push_back(card.host);
+    one_machine_ = one_machine_ && card.machine == own_.machine;
+  }
+  hosts_ = map_hosts(names);
+  check_versions();
+  check_hosts();
+
+  Listener listener;
+  status = listener.start(listen_addresses());
+  if (!status.ok()) findings_.fail("reach", status.message(), "free a port, or mend the address");
+  own_.endpoints = listener.endpoints();
+  own_.secret = listener.secret();
+  check_shared_memory();  // exchanges the cards again, with the endpoints
+  check_reach();
+  own_.failed = findings_.any_fail();
+  status = exchange();  // all have tried: listeners may go
+  if (!status.ok()) return findings_.fail("meeting", status.message(), "see what that rank said");
+  const auto ill =
+      std::find_if(cards_.begin(), cards_.end(), [](const Card& card) { return card.failed; });
+  if (ill == cards_.end()) {
+    check_job();
+  } else if (!own_.failed) {
+    findings_.warn(
+        "job",
+        "not tried, as checks of " + name(static_cast<uint32_t>(ill - cards_.begin())) + " failed",
+        "see what that rank said");
+  }
+  rendezvous_->settle();
+}
+
+}  // namespace
+
+void check_ranks(const RanksOptions& options, const Settings& settings, Findings* findings) {
+  RankChecks(options, settings, findings).run();
+}
+
+}  // namespace parallax::tool

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// parallax info: the build, the transports, the devices, the topology and the settings.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "base/settings.h"
+#include "tool/machine.h"
+#include "tool/tool.h"
+#include "topology/topology.h"
+#include "transport/module/loader.h"
+
+namespace parallax::tool {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Chosen {
+  bool build = false, transports = false, devices = false, topology = false, settings = false;
+  bool full = false, json = false;
+};
+
+Json build_json() {
+  const BuildInfo& build = build_info();
+  return {{"version", build.version},
+          {"git", build.git},
+          {"compiler", build.compiler},
+          {"build_type", build.build_type},
+          {"options", build.options}};
+}
+
+Json transports_json(const Settings& settings) {
+  Json ucx = {{"name", "ucx"}, {"found", false}};
+  const ParallaxTransportModule* module = nullptr;
+  ModuleReport report;
+  const Status loaded = load_ucx_module(settings.value("module_dir").text, &module, &report);
+  ucx["found"] = loaded.ok();
+  ucx["why"] = loaded.ok() ? report.library + ", " + report.path : loaded.message();
+  ucx["tried"] = report.tried;
+  ucx["environment"] = report.environment;
+  return {{{"name", "inproc"}, {"found", true}, {"why", "built in: threads of one process"}},
+          {{"name", "shm"}, {"found", true}, {"why", "built in: processes of one host"}},
+          ucx,
+          {{"name", "cuda"}, {"found", false}, {"why", "this version has no module for GPUs"}}};
+}
+
+Json devices_json(const Topology& topology) {
+  Json list = Json::array();
+  for (const Interface& each : interfaces()) {
+    list.push_back({{"kind", "interface"},
+                    {"name", each.name},
+                    {"state", each.up ? "up" : "down"},
+                    {"addresses", each.addresses}});
+  }
+  for (const Nic& nic : topology.nics) {
+    Json ports = Json::array();
+    for (const NicPort& port : nic.ports) {
+      ports.push_back(nic.name + ":" + std::to_string(port.number) + " " + port.state + " " +
+                      port.link_layer);
+    }
+    list.push_back({{"kind", "rdma"},
+                    {"name", nic.name},
+                    {"state", nic.ports.empty() ? "cannot be opened" : "open"},
+                    {"addresses", ports}});
+  }
+  return list;
+}
+
+std::string joined(const Json& list) {
+  std::string text;
+  for (const Json& each : list) {
+    if (!text.empty()) text += ", ";
+    text += each.get<std::string>();
+  }
+  return text;
+}
+
+std::string mebibytes(uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+
+void print_topology(const Topology& topology) {
+  std::printf("Topology\n");
+  Table table = {{"host", topology.host},
+                 {"packages", std::to_string(topology.packages)},
+                 {"cores", std::to_string(topology.cores)},
+                 {"hardware threads", std::to_string(topology.pus) + ", " +
+                                          std::to_string(topology.pus_allowed) + " allowed here"},
+                 {"memory", mebibytes(topology.memory_bytes)}};
+  for (const NumaNode& node : topology.numa_nodes) {
+    table.push_back({"NUMA node " + std::to_string(node.index),
+                     mebibytes(node.memory_bytes) + ", " + std::to_string(node.pus) + " threads"});
+  }
+  for (const Cache& cache : topology.caches) {
+    table.push_back({"L" + std::to_string(cache.level) + " " + cache.kind,
+                     std::to_string(cache.count) + " x " + std::to_string(cache.size_bytes >> 10) +
+                         " KiB, each for " + std::to_string(cache.pus_sharing) + " threads"});
+  }
+  for (const Nic& nic : topology.nics) {
+    table.push_back({"NIC " + nic.name, nic.numa_node == kNoNumaNode
+                                            ? "NUMA node unknown"
+                                            : "NUMA node " + std::to_string(nic.numa_node)});
+  }
+  print_table(table, stdout);
+}
+
+void print_settings(const Settings& settings, bool full) {
+  std::printf("Settings (code > environment > file > default; here without code)\n");
+  Table table;
+  for (const SettingRow& row : setting_rows()) {
+    const SettingValue& value = settings.value(row.name);
+    const std::string shown = settings.shown(row);
+    const std::string from = value.where.empty() ? setting_source_name(value.source) : value.where;
+    table.push_back({row.name, shown.empty() ? "(not set)" : shown, row.unit, from});
+    if (!full) continue;
+    print_table(table, stdout);
+    table.clear();
+    print_table({{setting_variable(row)},
+                 {"allowed: " + setting_allowed(row) +
+                  "; default: " + (*row.standard == '\0' ? "not set" : row.standard)},
+                 {"given in: " + setting_places(row)},
+                 {row.help},
+                 {""}},
+                stdout, "      ");
+  }
+  print_table(table, stdout);
+  for (const std::string& warning : settings.warnings()) {
+    std::printf("  warning: %s\n", warning.c_str());
+  }
+}
+
+void print(const Chosen& chosen, const Settings& settings, const Topology& topology) {
+  bool first = true;
+  const auto gap = [&first] {
+    if (!first) std::printf("\n");
+    first = false;
+  };
+  if (chosen.build) {
+    gap();
+    std::printf("Build\n");
+    const Json build = build_json();
+    Table table;
+    for (const auto& [name, value] : build.items()) {
+      const std::string text = value.get<std::string>();
+      table.push_back({name, text.empty() ? "(unknown)" : text});
+    }
+    print_table(table, stdout);
+  }
+  if (chosen.transports) {
+    gap();
+    std::printf("Transports\n");
+    Table table;
+    for (const Json& each : transports_json(settings)) {
+      table.push_back(
+          {each["name"], each["found"].get<bool>() ? "found" : "not found", each["why"]});
+    }
+    print_table(table, stdout);
+  }
+  if (chosen.devices) {
+    gap();
+    std::printf("Devices\n");
+    Table table;
+    for (const Json& each : devices_json(topology)) {
+      table.push_back({each["kind"], each["name"], each["state"], joined(each["addresses"])});
+    }
+    print_table(table, stdout);
+  }
+  if (chosen.topology) {
+    gap();
+    print_topology(topology);
+  }
+  if (chosen.settings) {
+    gap();
+    print_settings(settings, chosen.full);
+  }
+}
+
+void print_json(const Chosen& chosen, const Settings& settings, const Topology& topology) {
+  Json all;
+  if (chosen.build) all["build"] = build_json();
+  if (chosen.transports) all["transports"] = transports_json(settings);
+  if (chosen.devices) all["devices"] = devices_json(topology);
+  if (chosen.topology) all["topology"] = Json::parse(topology_json(topology));
+  if (chosen.settings) {
+    all["settings"] = Json::parse(settings.json());
+    all["warnings"] = settings.warnings();
+  }
+  std::printf("%s\n", all.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+}
+
+}  // namespace
+
+int info_main(int argc, char** argv) {
+  Chosen chosen;
+  bool markdown = false;
+  CLI::App app(
+      "Prints what this build is and what it finds on this machine. Without an option that picks "
+      "a part: build, transports and devices.",
+      "parallax info");
+  app.add_flag("-b,--build", chosen.build, "version, compiler, options");
+  app.add_flag("-m,--transports", chosen.transports, "transports found, and why others were not");
+  app.add_flag("-d,--devices", chosen.devices, "network interfaces and RDMA devices with ports");
+  app.add_flag("-t,--topology", chosen.topology, "NUMA nodes, cores, caches, NICs");
+  app.add_flag("-c,--config", chosen.settings, "settings: values, and where they come from");
+  app.add_flag("-f,--full", chosen.full, "settings with what is allowed and what they are for");
+  app.add_flag("--json", chosen.json, "as one JSON object");
+  app.add_flag("--markdown", markdown, "the table of settings as docs/settings.md has it");
+  int exit_status = kExitOk;
+  if (!parse_command_line(app, argc, argv, &exit_status)) return exit_status;
+  if (markdown) return std::fputs(settings_markdown().c_str(), stdout), kExitOk;
+  if (chosen.full) chosen.settings = true;
+  if (!chosen.build && !chosen.transports && !chosen.devices && !chosen.topology &&
+      !chosen.settings) {
+    chosen.build = chosen.transports = chosen.devices = true;
+  }
+  Settings settings;
+  const Status loaded = settings.load({.environment = process_environment()});
+  if (!loaded.ok()) return complain("info", loaded.message(), kExitNo);
+  Topology topology;
+  if (chosen.devices || chosen.topology) {
+    const Status found = discover({}, &topology);
+    if (!found.ok()) complain("info", found.message(), kExitNo);  // what was found is shown
+  }
+  if (chosen.json) {
+    print_json(chosen, settings, topology);
+  } else {
+    print(chosen, settings, topology);
+  }
+  return kExitOk;
+}
+
+}  // namespace parallax::tool

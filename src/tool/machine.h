@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What this machine has to talk through, as `info` shows and `doctor` checks it. Plain values; asks
+// the kernel, from one thread.
+#ifndef PARALLAX_TOOL_MACHINE_H_
+#define PARALLAX_TOOL_MACHINE_H_
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace parallax::tool {
+
+struct Interface {
+  std::string name;
+  bool up = false;
+  bool loopback = false;
+  std::vector<std::string> addresses;  // numeric; IPv4, and IPv6 but for link-local ones
+};
+
+// By name, as getifaddrs has them.
+std::vector<Interface> interfaces();
+
+// Whether ibverbs or a setting names RDMA hardware: "mlx5_0:1".
+bool is_rdma_device(const std::string& device);
+
+// Loads the UCX module and opens its transport for a moment: "tcp on lo".
+Status try_ucx(const std::string& module_dir, const std::string& net_device, std::string* library,
+               std::string* path, std::string* description);
+
+}  // namespace parallax::tool
+
+#endif  // PARALLAX_TOOL_MACHINE_H_
