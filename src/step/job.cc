@@ -212,7 +212,7 @@ Status Job::meet(int64_t deadline_ns) {
 
 // Rules that the caller or the environment gave make the transport misbehave.
 Status Job::inject_faults() {
-  const char* given = options_.faults != nullptr ? options_.faults : std::getenv("PARALLAX_FAULTS");
+  const char* given = options_.faults;
   if (given == nullptr) return {};
   FaultyOptions faults;
   const Status parsed = parse_faults(given, &faults);

@@ -214,9 +214,10 @@ Status plan_processes(const RunOptions& options, const std::vector<Place>& place
 // The meeting: what was asked for, else a folder of our own, which only this machine can reach.
 Status choose_rendezvous(const RunOptions& options, const std::vector<Place>& places,
                          std::string* rendezvous, std::string* folder) {
-  const char* given = std::getenv("PARALLAX_RENDEZVOUS");
+  Settings settings;
+  PARALLAX_RETURN_IF_ERROR(settings.load({.environment = process_environment()}));
   *rendezvous = options.rendezvous;
-  if (rendezvous->empty() && given != nullptr) *rendezvous = given;
+  if (rendezvous->empty()) *rendezvous = settings.value("rendezvous").text;
   if (!rendezvous->empty()) return {};
   for (const Place& place : places) {
     if (!place.remote) continue;
