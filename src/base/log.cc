@@ -3,6 +3,7 @@
 #include "base/log.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -17,6 +18,8 @@
 #include <mutex>
 #include <set>
 #include <thread>
+
+#include "base/signal_block.h"
 
 namespace parallax {
 
@@ -94,6 +97,10 @@ bool write_all(int fd, const char* bytes, size_t count) {
   while (count > 0) {
     const ssize_t wrote = write(fd, bytes, count);
     if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0 && errno == EAGAIN) {  // the program's standard error does not block
+      pollfd polled = {.fd = fd, .events = POLLOUT, .revents = 0};
+      if (poll(&polled, 1, -1) >= 0 || errno == EINTR) continue;
+    }
     if (wrote <= 0) return false;
     bytes += wrote;
     count -= static_cast<size_t>(wrote);
@@ -124,8 +131,17 @@ size_t put_line(const State& own, LogLevel level, LogSubsystem subsystem, std::s
 void write_line(State& own, LogLevel level, LogSubsystem subsystem, std::string_view text) {
   char line[kHeadBytesMax + kLogTextBytesMax + 1];
   const size_t bytes = put_line(own, level, subsystem, text, line);
-  if (write_all(own.fd, line, bytes) || own.fd == STDERR_FILENO) return;
-  const int error = errno;
+  if (own.fd == STDERR_FILENO) {
+    write_all(own.fd, line, bytes);
+    return;
+  }
+  int error = 0;
+  {
+    const SignalBlock too_large(SIGXFSZ);
+    const SignalBlock no_reader(SIGPIPE);
+    if (!write_all(own.fd, line, bytes)) error = errno;
+  }
+  if (error == 0) return;
   close(own.fd);
   own.fd = STDERR_FILENO;
   const std::string why = "debug_file " + own.path + ": " + std::strerror(error) +
@@ -202,7 +218,9 @@ void open_file(State& own) {
   own.path.clear();
   if (own.options.file.empty()) return;
   own.path = log_file_name(own.options.file);
-  const int fd = open(own.path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
+  // A pipe that nobody reads is refused (ENXIO), not waited for.
+  const int fd = open(own.path.c_str(),
+                      O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644);
   if (fd >= 0) {
     own.fd = fd;
     return;

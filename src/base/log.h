@@ -6,7 +6,8 @@
 //
 // It goes to standard error, to the file of `debug_file`, or to the callback of
 // parallax_set_log_callback, which takes the place of both. A file that cannot be opened or written
-// (a full disk) is left for standard error, with one warning.
+// (read-only, a full disk, beyond ulimit -f) is left for standard error, with one warning; the line
+// that did not fit is said again there.
 //
 // The state is the process's: lines of all jobs of a process go to one place (docs/adr/0020).
 //

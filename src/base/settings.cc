@@ -19,6 +19,7 @@ namespace parallax {
 namespace {
 
 constexpr std::string_view kPrefix = "PARALLAX_";
+constexpr std::string_view kTestPrefix = "PARALLAX_TEST_";
 constexpr size_t kFileBytesMax = 1 << 20;
 constexpr size_t kShownBytesMax = 80;  // of a wrong value, in a sentence
 
@@ -109,6 +110,22 @@ bool parse(const SettingRow& row, std::string_view text, SettingValue* value) {
       if (!parse_number(text, row.type == SettingType::kBytes, &value->number)) return false;
       value->text = std::to_string(value->number);
       return value->number >= row.min && value->number <= row.max;
+  }
+  return false;
+}
+
+// "rank" in "open: rank is 3", not in "open: ranks".
+bool names_word(std::string_view sentence, std::string_view word) {
+  const auto of_word = [](char each) {
+    return std::isalnum(static_cast<unsigned char>(each)) != 0 || each == '_';
+  };
+  for (size_t at = sentence.find(word); at != std::string_view::npos;
+       at = sentence.find(word, at + 1)) {
+    const size_t end = at + word.size();
+    if ((at == 0 || !of_word(sentence[at - 1])) &&
+        (end == sentence.size() || !of_word(sentence[end]))) {
+      return true;
+    }
   }
   return false;
 }
@@ -223,6 +240,7 @@ Status Settings::load_environment(const std::vector<std::string>& environment) {
   for (const std::string& entry : environment) {
     const size_t equals = entry.find('=');
     if (!entry.starts_with(kPrefix) || equals == std::string::npos) continue;
+    if (entry.starts_with(kTestPrefix)) continue;
     const std::string variable = entry.substr(0, equals);
     const std::string name = lower(variable.substr(kPrefix.size()));
     const SettingRow* row = find_setting(name);
@@ -286,6 +304,22 @@ void Settings::apply(parallax_options_t* options) {
     if (row.number64 != nullptr) options->*row.number64 = value.number;
     if (row.text != nullptr) options->*row.text = value.text.c_str();
   }
+}
+
+Status Settings::explained(const Status& failure) const {
+  const parallax_status_t code = failure.code();
+  if (code != PARALLAX_INVALID && code != PARALLAX_UNSUPPORTED && code != PARALLAX_IO) {
+    return failure;
+  }
+  std::string sentence = failure.message();
+  for (const SettingRow& row : setting_rows()) {
+    const SettingValue& value = values_[&row - setting_rows().data()];
+    const bool outside =
+        value.source == SettingSource::kEnvironment || value.source == SettingSource::kFile;
+    if (!outside || !names_word(failure.message(), row.name)) continue;
+    sentence += std::string("; ") + row.name + " is set by " + value.where;
+  }
+  return {code, std::move(sentence)};
 }
 
 std::string Settings::shown(const SettingRow& row) const {

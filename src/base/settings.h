@@ -10,7 +10,7 @@
 //
 // A wrong value is INVALID and names where it stands, the value, what is allowed and the remedy. A
 // name that the table lacks is a warning with the nearest name: an older library may read a newer
-// file.
+// file. PARALLAX_TEST_* belongs to tests and is passed over.
 //
 // Plain values. load() reads files; it and the caller of process_environment() must not race with
 // setenv of another thread.
@@ -99,6 +99,9 @@ class Settings {
 
   const SettingValue& value(std::string_view name) const;  // of a name in the table
   const std::vector<std::string>& warnings() const { return warnings_; }
+  // A refusal with the places that the settings it names were given at, if not by the program: the
+  // user looks for a value where it stands. Other failures as they are.
+  Status explained(const Status& failure) const;
   // What parallax_open takes its log from, and the value as shown (a secret is not).
   std::string shown(const SettingRow& row) const;
   // [{"name", "value", "unit", "source", "where"}]: a JSON array.

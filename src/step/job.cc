@@ -109,19 +109,25 @@ Status Job::check_process(const char* call) const {
 Status Job::open(parallax_options_t options, std::unique_ptr<Job>* job) {
   std::unique_ptr<Settings> settings;
   PARALLAX_RETURN_IF_ERROR(take_settings(&options, &settings));
-  PARALLAX_RETURN_IF_ERROR(check_options(options));
+  Status status = check_options(options);
+  if (!status.ok()) return settings->explained(status);
   std::unique_ptr<Job> opened(new Job(options, std::move(settings)));
-  const int64_t deadline_ns = opened->clock_.now_ns() + opened->timeout_ns_;
-  PARALLAX_RETURN_IF_ERROR(
-      make_rendezvous(options, opened->host_, opened->clock_, &opened->rendezvous_));
-  const Status met = opened->meet(deadline_ns);
+  status = opened->begin();
+  if (!status.ok()) return opened->settings_->explained(status);
+  *job = std::move(opened);
+  return {};
+}
+
+Status Job::begin() {
+  const int64_t deadline_ns = clock_.now_ns() + timeout_ns_;
+  PARALLAX_RETURN_IF_ERROR(make_rendezvous(options_, host_, clock_, &rendezvous_));
+  const Status met = meet(deadline_ns);
   if (!met.ok()) {
-    opened->rendezvous_->leave(met);
+    rendezvous_->leave(met);
     return met;
   }
-  PARALLAX_RETURN_IF_ERROR(opened->start_engine());
-  PARALLAX_LOG(kInfo, kInit, opened->start_line());
-  *job = std::move(opened);
+  PARALLAX_RETURN_IF_ERROR(start_engine());
+  PARALLAX_LOG(kInfo, kInit, start_line());
   return {};
 }
 

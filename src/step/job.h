@@ -68,6 +68,7 @@ class Job {
  private:
   Job(const parallax_options_t& options, std::unique_ptr<Settings> settings);
 
+  Status begin();
   Status meet(int64_t deadline_ns);
   Status exchange(const Endpoint& mine, int64_t deadline_ns, std::vector<Endpoint>* all);
   Status check_hosts(const std::vector<Endpoint>& all) const;

@@ -45,7 +45,8 @@ class Findings {
   std::vector<Finding> list_;
 };
 
-// Limits, shared memory, the UCX module, interfaces, the clock, the log. Blocks for a second.
+// Limits, shared memory, the UCX module, ports, interfaces, the clock, the log. Blocks for a
+// second.
 void check_machine(const Settings& settings, uint32_t world, Findings* findings);
 
 // With the other ranks, which do the same: blocks up to timeout_ms.

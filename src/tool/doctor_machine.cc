@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks of one machine. Those that matter try the thing itself, with the library's own code.
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <ctime>
+#include <fstream>
 
 #include "base/log.h"
 #include "tool/doctor.h"
@@ -28,6 +30,9 @@ constexpr uint64_t kShmMin = uint64_t{128} << 20;     // containers are given 64
 constexpr uint64_t kFdsBase = 64;                     // the program's own
 constexpr uint64_t kFdsPerRank = 8;                   // sockets, bells and watches, generously
 constexpr uint64_t kFdsComfortable = 1024;
+constexpr uint64_t kPortsBase = 16;    // listeners, and the doctor's own
+constexpr uint64_t kPortsPerRank = 4;  // a connection each way, with some to spare
+constexpr uint64_t kPortsTriedMax = 64;
 constexpr int64_t kProbeTimeoutMs = 2000;
 
 std::string mebibytes(uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
@@ -128,6 +133,39 @@ void check_ucx(const Settings& settings, Findings* findings) {
   }
 }
 
+// The kernel's range of ports for whoever asks for any, and whether it gives as many as wanted.
+void check_ports(uint32_t world, Findings* findings) {
+  constexpr const char* kRangeFile = "/proc/sys/net/ipv4/ip_local_port_range";
+  const uint64_t need = kPortsBase + kPortsPerRank * world;
+  uint64_t first = 0, last = 0;
+  std::ifstream(kRangeFile) >> first >> last;
+  const uint64_t size = last >= first && last != 0 ? last - first + 1 : 0;
+  const std::string range = "ports " + std::to_string(first) + ".." + std::to_string(last);
+  const std::string want = std::to_string(world) + (world == 1 ? " rank" : " ranks") +
+                           " may need " + std::to_string(need);
+  const std::string remedy =
+      "sysctl -w net.ipv4.ip_local_port_range='32768 60999', or end what holds them (ss -tanp)";
+  if (size != 0 && size < need) return findings->fail("ports", range + "; " + want, remedy);
+  std::vector<UniqueFd> taken;
+  while (taken.size() < std::min(need, kPortsTriedMax)) {
+    UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (socket.valid() &&
+        bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) {
+      taken.push_back(std::move(socket));
+      continue;
+    }
+    if (errno == EMFILE || errno == ENFILE) break;  // check_descriptors says it
+    return findings->fail("ports",
+                          range + ": after " + std::to_string(taken.size()) +
+                              " there was none: " + std::strerror(errno) + "; " + want,
+                          remedy);
+  }
+  findings->ok("ports", range + "; " + want);
+}
+
 void check_address(const Interface& each, const std::string& address, Findings* findings) {
   const std::string check = "interface " + each.name;
   Listener listener;
@@ -212,11 +250,11 @@ void check_log(const Settings& settings, Findings* findings) {
 }  // namespace
 
 void check_machine(const Settings& settings, uint32_t world, Findings* findings) {
-  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is found by its errno
   check_memlock(settings, findings);
   check_descriptors(world, findings);
   check_shared_memory(findings);
   check_ucx(settings, findings);
+  check_ports(world, findings);
   check_interfaces(settings, findings);
   check_clock(findings);
   check_log(settings, findings);

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "tool/guard.h"
+#include "tool/tool.h"
 #include "transport/shm/unique_fd.h"
 
 namespace parallax::tool {
@@ -26,13 +27,19 @@ constexpr size_t kLineBytesMax = 1 << 16;  // a longer line is passed on in piec
 constexpr int kExitCannotExecute = 127;
 constexpr int kExitSignalBase = 128;
 
-void write_all(int fd, std::string_view bytes) {
+// False: errno says why.
+bool write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t wrote = write(fd, bytes.data(), bytes.size());
     if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) return;  // whoever read our output is gone
+    if (wrote < 0 && errno == EAGAIN) {  // whoever gave us this output does not want it to block
+      pollfd polled = {.fd = fd, .events = POLLOUT, .revents = 0};
+      if (poll(&polled, 1, -1) >= 0 || errno == EINTR) continue;
+    }
+    if (wrote <= 0) return false;
     bytes.remove_prefix(static_cast<size_t>(wrote));
   }
+  return true;
 }
 
 // One of a process's outputs, passed on by whole lines.
@@ -41,6 +48,7 @@ struct Stream {
   int to = STDOUT_FILENO;
   std::string tag;
   std::string partial;
+  int error = 0;  // the first that kept output from being written
 
   void take(std::string_view bytes) {
     partial += bytes;
@@ -53,7 +61,7 @@ struct Stream {
     }
     partial.erase(0, from);
     if (partial.size() > kLineBytesMax) out += tag + std::exchange(partial, "") + "\n";
-    write_all(to, out);
+    if (!write_all(to, out) && error == 0) error = errno;
   }
   // Reads what is there; false at the end.
   bool pump() {
@@ -96,6 +104,7 @@ class Launch {
   void on_signals();
   void on_children();
   void on_end(Process* process, const siginfo_t& how);
+  void on_lost_output();
   void serve();
 
   const std::span<const ProcessPlan> plans_;
@@ -108,6 +117,7 @@ class Launch {
   size_t running_ = 0;
   int exit_status_ = 0;
   bool ending_ = false;
+  bool lost_output_ = false;
   int64_t kill_at_ns_ = kNever;
 };
 
@@ -239,6 +249,19 @@ void Launch::on_signals() {
   if (children) on_children();
 }
 
+// The ranks go on: their work counts for more than what they print. The exit status says so.
+void Launch::on_lost_output() {
+  for (const Process& process : processes_) {
+    for (const Stream* stream : {&process.out, &process.err}) {
+      if (stream->error == 0 || lost_output_) continue;
+      lost_output_ = true;
+      write_all(STDERR_FILENO, std::string("parallax run: output of the ranks is lost: ") +
+                                   std::strerror(stream->error) +
+                                   "; make room, or send it elsewhere\n");
+    }
+  }
+}
+
 void Launch::serve() {
   while (running_ > 0) {
     std::vector<pollfd> polled = {{.fd = signals_.get(), .events = POLLIN, .revents = 0}};
@@ -259,6 +282,7 @@ void Launch::serve() {
     for (size_t i = 0; i < streams.size(); ++i) {
       if (polled[i + 1].revents != 0 && !streams[i]->pump()) streams[i]->finish();
     }
+    if (!lost_output_) on_lost_output();
     if ((polled[0].revents & POLLIN) != 0) on_signals();
     if (clock_.now_ns() >= kill_at_ns_) {
       kill_at_ns_ = kNever;
@@ -285,9 +309,10 @@ Status Launch::run(int* exit_status) {
       stream->finish();
     }
   }
+  on_lost_output();
   guard_.finish();
   sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
-  *exit_status = exit_status_;
+  *exit_status = exit_status_ == 0 && lost_output_ ? kExitNo : exit_status_;
   return started;
 }
 

@@ -34,8 +34,8 @@ struct LaunchOptions {
   std::string remove_folder;  // at the end, however it ends; "" for none
 };
 
-// *exit_status: 0, that of the first that failed (128 + its signal), or 128 + the signal that ended
-// the launch. LIMIT, IO: nothing runs.
+// *exit_status: 0, that of the first that failed (128 + its signal), 128 + the signal that ended
+// the launch, or 1 if all went well but output could not be written. LIMIT, IO: nothing runs.
 Status launch(std::span<const ProcessPlan> plans, const LaunchOptions& options, int* exit_status);
 
 }  // namespace parallax::tool

@@ -2,6 +2,7 @@
 // The table of subcommands, and what they share.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "tool/tool.h"
@@ -85,7 +86,12 @@ int complain(const char* subcommand, const std::string& sentence, int exit_statu
 
 int main(int argc, char** argv) {
   try {
-    return parallax::tool::dispatch(argc, argv);
+    const int exit_status = parallax::tool::dispatch(argc, argv);
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_status;
+    std::fprintf(stderr,
+                 "parallax: the output cannot be written: %s; make room, or write elsewhere\n",
+                 std::strerror(errno));
+    return std::max(exit_status, parallax::tool::kExitNo);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "parallax: %s\n", error.what());
     return parallax::tool::kExitNo;

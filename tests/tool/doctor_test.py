@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import subprocess
+import sys
 import unittest
 
 import support
@@ -106,13 +107,48 @@ class Machine(support.Case):
         self.expect(found, "interface lo", "OK")
         self.expect(found, "interfaces", "WARN", "only loopback is up")
 
+    def test_ports(self):
+        need_root(self)
+        script = ("ip link set lo up && echo 50000 %d > /proc/sys/net/ipv4/ip_local_port_range "
+                  '&& exec "$@"')
+        probe = support.run("unshare", "-n", "sh", "-c", script % 50999, "sh", "true")
+        if probe.returncode != 0:
+            self.skipTest(f"the range of ports cannot be set here: {probe.stderr.strip()}")
+        found = self.doctor(("unshare", "-n", "sh", "-c", script % 50003, "sh"))
+        self.expect(found, "ports", "FAIL", "50000..50003", "1 rank may need 20",
+                    "sysctl -w net.ipv4.ip_local_port_range")
+        found = self.doctor(("unshare", "-n", "sh", "-c", script % 50999, "sh"))
+        self.expect(found, "ports", "OK", "50000..50999")
+
+    def test_ports_that_are_taken(self):
+        need_root(self)
+        hold = ("import os, socket, sys\n"
+                "held = [socket.socket() for _ in range(30)]\n"
+                "for i, each in enumerate(held): each.bind(('127.0.0.1', 50000 + i))\n"
+                "for each in held: os.set_inheritable(each.fileno(), True)\n"
+                "os.execv(sys.argv[1], sys.argv[1:])\n")
+        script = ("ip link set lo up && echo 50000 50031 > /proc/sys/net/ipv4/ip_local_port_range "
+                  '&& exec "$@"')
+        probe = support.run("unshare", "-n", "sh", "-c", script, "sh", "true")
+        if probe.returncode != 0:
+            self.skipTest(f"the range of ports cannot be set here: {probe.stderr.strip()}")
+        found = self.doctor(("unshare", "-n", "sh", "-c", script, "sh", sys.executable, "-c", hold))
+        self.expect(found, "ports", "FAIL", "after 2 there was none", "Address already in use",
+                    "ss -tanp")
+
     def test_clock(self):
         found = self.doctor(LD_PRELOAD=FAKE_CLOCK, FAKE_CLOCK_SECONDS=str(-40 * YEAR_S))
         self.expect(found, "clock", "WARN", "chronyc")
 
     def test_log_file(self):
         self.expect(self.doctor(PARALLAX_DEBUG_FILE="/nonexistent/%p.log"), "debug_file", "WARN",
-                    "No such file")
+                    "No such file", "correct debug_file (environment PARALLAX_DEBUG_FILE)")
+        self.expect(self.doctor(PARALLAX_DEBUG_FILE=self.folder() + "/%p.log"), "debug_file", "OK")
+
+    def test_log_file_in_a_read_only_folder(self):
+        prefix, folder = support.read_only_folder(self)
+        self.expect(self.doctor(prefix, PARALLAX_DEBUG_FILE=folder + "/log"), "debug_file", "WARN",
+                    "Read-only file system", "correct debug_file")
 
 
 class Ranks(support.Case):
@@ -230,6 +266,17 @@ class Ranks(support.Case):
         self.expect(first[1], "reach", "FAIL", "rank 1 (host host1)", "10.78.1.2",
                     "Network is unreachable", "route and firewall")
         self.expect(second[1], "reach", "FAIL", "rank 0 (host host0)")
+
+    def test_hosts_behind_a_firewall(self):
+        # As behind a firewall that drops: the second host answers nothing that the first asks.
+        a, b = self.namespaces(joined=True)
+        subprocess.run([*b, "ip", "route", "add", "blackhole", "10.78.0.1/32"], check=True)
+        first, second = self.ranks({"prefix": a}, {"prefix": b})
+        self.assertEqual((first[0], second[0]), (1, 1))
+        self.expect(first[1], "reach", "FAIL", "rank 1 (host host1)", "10.78.0.2",
+                    "no answer after 2000 ms", "route and firewall")
+        self.expect(second[1], "reach", "FAIL", "rank 0 (host host0)")
+        self.assertNotIn("OK", [verdict for verdict, _, _ in first[1].get("job", [])])
 
     def test_hosts_of_one_name(self):
         a, b = self.namespaces(joined=True)

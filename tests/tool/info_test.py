@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import unittest
 
 import support
@@ -59,6 +60,17 @@ class Info(support.Case):
         with open(os.path.join(support.SOURCE, "docs/settings.md"), encoding="utf-8") as file:
             self.assertIn(parallax("info", "--markdown").stdout, file.read())
 
+    def test_a_full_disk_is_status_1(self):
+        if not os.path.exists("/dev/full"):
+            self.skipTest("this machine has no /dev/full")
+        for arguments in (("info", "-c"), ("doctor",), ("--version",)):
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                said = subprocess.run([support.PARALLAX, *arguments], env=environment(), text=True,
+                                      stdout=full, stderr=subprocess.PIPE, check=False,
+                                      timeout=support.PATIENCE_S)
+            self.assertEqual(said.returncode, 1, arguments)
+            self.assertIn("the output cannot be written: No space left on device", said.stderr)
+
     def test_wrong_usage_is_status_2(self):
         self.assertEqual(parallax().returncode, 2)
         self.assertEqual(parallax("dance").returncode, 2)
@@ -72,8 +84,8 @@ class Info(support.Case):
 class Open(support.Case):
     """What a program that sets nothing gets from its environment."""
 
-    def place(self, *arguments, **variables):
-        return run(os.path.join(support.BIN, "parallax_tool_place"), *arguments,
+    def place(self, *arguments, prefix=(), **variables):
+        return run(*prefix, os.path.join(support.BIN, "parallax_tool_place"), *arguments,
                    env=environment(**variables))
 
     def test_reports_where_each_value_came_from(self):
@@ -132,6 +144,25 @@ class Open(support.Case):
         self.assertEqual(said.returncode, 0, said.stderr)
         self.assertEqual(said.stderr.count("No space left on device"), 1, said.stderr)
         self.assertIn("INFO INIT: rank 0 of 1", said.stderr)
+
+
+    def test_survives_a_read_only_folder(self):
+        prefix, folder = support.read_only_folder(self)
+        said = self.place(prefix=prefix, PARALLAX_DEBUG="info", PARALLAX_DEBUG_FILE=folder + "/log")
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertEqual(said.stderr.count(f"debug_file {folder}/log: Read-only file system; the "
+                                           "log goes to standard error"), 1, said.stderr)
+        self.assertIn("INFO INIT: rank 0 of 1", said.stderr)
+
+    def test_knows_rules_for_faults(self):
+        said = self.place(PARALLAX_FAULTS="wobble")
+        self.assertEqual(said.returncode, 1)
+        self.assertIn("wobble", said.stderr)
+        self.assertIn("faults is set by environment PARALLAX_FAULTS", said.stderr)
+        conf = self.write("faults = wobble\n")
+        said = self.place(PARALLAX_CONFIG_FILE=conf)
+        self.assertEqual(said.returncode, 1)
+        self.assertIn(f"faults is set by {conf} line 1", said.stderr)
 
 
 class Man(support.Case):

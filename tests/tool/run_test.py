@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import subprocess
 import unittest
 
 import support
@@ -85,6 +86,20 @@ class Run(support.Case):
         self.assertEqual(said.stdout, "plain")
         long = parallax("run", "-n", 1, "--", "sh", "-c", "head -c 300000 /dev/zero | tr '\\0' x")
         self.assertEqual(long.stdout.count("x"), 300000)
+
+    def test_says_when_output_is_lost(self):
+        if not os.path.exists("/dev/full"):
+            self.skipTest("this machine has no /dev/full")
+        folder = self.folder()
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            said = subprocess.run(
+                [PARALLAX, "run", "-n", "2", "--", "sh", "-c",
+                 f"echo lost; sleep 0.2; echo lost; touch {folder}/$RANK"],
+                env=environment(), stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+                timeout=support.PATIENCE_S)
+        self.assertEqual(said.returncode, 1)
+        self.assertEqual(said.stderr.count("output of the ranks is lost: No space left"), 1)
+        self.assertEqual(sorted(os.listdir(folder)), ["0", "1"])
 
     def test_ends_all_when_one_fails(self):
         sleep, word = marked_sleep(self)

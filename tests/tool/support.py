@@ -83,6 +83,14 @@ def need_root(case):
         case.skipTest(f"namespaces are not allowed here: {probe.stderr.strip()}")
 
 
+def read_only_folder(case):
+    """(A prefix of commands, a folder that cannot be written under it), even by root."""
+    need_root(case)
+    folder = case.folder()
+    script = f"mount -t tmpfs -o ro tmpfs {folder} && exec \"$@\""
+    return ("unshare", "-m", "sh", "-c", script, "sh"), folder
+
+
 class Case(unittest.TestCase):
     maxDiff = None
 

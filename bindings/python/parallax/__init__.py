@@ -24,16 +24,17 @@ from ._errors import (Aborted, Canceled, ForkedJob, InternalError, InvalidArgume
                       IOFailure, LimitExceeded, Mismatch, ParallaxError, PeerLost, Timeout,
                       Unsupported)
 from ._job import Job, JobInfo, library_path, library_version, open
+from ._log import set_log_callback
 from ._request import Request, Rows, StepInfo, wait_all
 from ._step import Step
-from ._tables import DType, PlanMode, Reduction, Report, Rule, Status, Tag
+from ._tables import DType, LogLevel, PlanMode, Reduction, Report, Rule, Status, Tag
 from ._variable import Constant, Uniform, Variable
 from ._version import __version__
 
 __all__ = [
     "Aborted", "Canceled", "Constant", "DType", "ForkedJob", "IOFailure", "InternalError",
-    "InvalidArgument", "InvalidState", "Job", "JobInfo", "LimitExceeded", "Mismatch",
+    "InvalidArgument", "InvalidState", "Job", "JobInfo", "LimitExceeded", "LogLevel", "Mismatch",
     "ParallaxError", "PeerLost", "PlanMode", "Reduction", "Report", "Request", "Rows", "Rule",
     "Status", "Step", "StepInfo", "Tag", "Timeout", "Uniform", "Unsupported", "Variable",
-    "__version__", "library_path", "library_version", "open", "wait_all",
+    "__version__", "library_path", "library_version", "open", "set_log_callback", "wait_all",
 ]

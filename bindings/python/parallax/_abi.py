@@ -21,6 +21,7 @@ REQUESTS_MAX = 1024
 SLICES_MAX = 256
 WAIT_DEFAULT = -1
 
+LogFunction = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_char_p)
 AllgatherFunction = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
 
 
@@ -155,6 +156,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "parallax_last_error": (c_char_p, []),
     "parallax_version_string": (c_char_p, []),
     "parallax_version": (c_uint32, []),
+    "parallax_set_log_callback": (c_int, [LogFunction, c_void_p, c_uint32]),
     "parallax_open": (c_int, [POINTER(Options), POINTER(_JOB)]),
     "parallax_commit": (c_int, [_JOB]),
     "parallax_abort": (c_int, [_JOB, c_char_p]),

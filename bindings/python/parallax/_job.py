@@ -146,7 +146,8 @@ class Job:
 
     def report(self, what: Union[str, Report] = "plan") -> Dict[str, Any]:
         """A report as a dict: "plan" (per variable: method, alternatives, why), "stats" (bytes and
-        messages of this rank) or "topology" (hosts, ranks, NUMA nodes, caches, NICs)."""
+        messages of this rank), "topology" (hosts, ranks, NUMA nodes, caches, NICs) or "settings"
+        (every setting: its value, and where that came from)."""
         which = member_of(Report, what, "report: what")
         room = ctypes.c_size_t(0)
         answer = self._core.call(LIB.parallax_report, which, None, ctypes.byref(room))

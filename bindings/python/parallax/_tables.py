@@ -83,6 +83,17 @@ class Report(enum.IntEnum):
     PLAN = 0
     STATS = 1
     TOPOLOGY = 2
+    SETTINGS = 3
+
+
+class LogLevel(enum.IntEnum):
+    """How much a log line matters; see set_log_callback."""
+
+    NONE = 0
+    WARN = 1
+    INFO = 2
+    DEBUG = 3
+    TRACE = 4
 
 
 # (class, typedef of the header without _t, prefix of its enumerators)
@@ -95,6 +106,7 @@ C_ENUMS: Tuple[Tuple[Type[enum.IntEnum], str, str], ...] = (
     (InitKind, "parallax_init", "PARALLAX_INIT_"),
     (Form, "parallax_form", "PARALLAX_FORM_"),
     (Report, "parallax_report", "PARALLAX_REPORT_"),
+    (LogLevel, "parallax_log_level", "PARALLAX_LOG_"),
 )
 
 

@@ -7,9 +7,12 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <string>
 #include <utility>
+
+#include "base/signal_block.h"
 
 namespace parallax {
 
@@ -21,6 +24,7 @@ Status out_of(const char* what) {
   const int error = errno;
   std::string message = std::string(what) + " for shared memory failed: " + std::strerror(error);
   if (error == EMFILE) message += "; raise ulimit -n";
+  if (error == EFBIG) message += "; raise ulimit -f";
   return limit(std::move(message));
 }
 
@@ -57,8 +61,11 @@ Status SharedRegion::map(int fd, size_t data_bytes) {
 Status SharedRegion::make(size_t data_bytes, SharedRegion* region, UniqueFd* fd) {
   fd->reset(::memfd_create("parallax-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd->valid()) return out_of("memfd_create");
-  if (::ftruncate(fd->get(), static_cast<off_t>(kRingHeaderBytes + data_bytes)) != 0) {
-    return out_of("ftruncate");
+  {
+    const SignalBlock too_large(SIGXFSZ);  // ulimit -f: an error, not the end of the process
+    if (::ftruncate(fd->get(), static_cast<off_t>(kRingHeaderBytes + data_bytes)) != 0) {
+      return out_of("ftruncate");
+    }
   }
   if (::fcntl(fd->get(), F_ADD_SEALS, kSeals | F_SEAL_SEAL) != 0) return out_of("sealing");
   return region->map(fd->get(), data_bytes);  // zeroed: a valid, empty ring

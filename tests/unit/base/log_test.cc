@@ -4,6 +4,8 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -136,6 +138,71 @@ TEST_F(Log, falls_back_when_the_disk_is_full) {
   });
   EXPECT_EQ(count(text, "No space left"), 1u) << text;
   EXPECT_EQ(count(text, "first"), 1u) << text;
+  EXPECT_EQ(count(text, "second"), 1u) << text;
+}
+
+// Given a limit on the size of files, expect the process to live, the file to hold what fits, and
+// every line to be whole in one of the two places.
+TEST_F(Log, falls_back_beyond_the_limit_of_file_sizes) {
+  constexpr rlim_t kLimitBytes = 400;
+  constexpr int kLines = 9;
+  const std::string file = folder_ + "/log";
+  int ends[2];  // standard error is a pipe: the limit would hold for a file, too
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    const rlimit small = {.rlim_cur = kLimitBytes, .rlim_max = kLimitBytes};
+    setrlimit(RLIMIT_FSIZE, &small);
+    log_configure({.level = LogLevel::kInfo, .subsystems = "all", .file = file});
+    for (int i = 0; i < kLines; ++i) PARALLAX_LOG(kInfo, kInit, "line " + std::to_string(i));
+    _exit(0);
+  }
+  close(ends[1]);
+  std::string text;
+  char bytes[4096];
+  for (ssize_t got = 0; (got = read(ends[0], bytes, sizeof bytes)) > 0;) {
+    text.append(bytes, static_cast<size_t>(got));
+  }
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_EQ(count(text, "debug_file " + file + ": File too large"), 1u) << text;
+  const std::string kept = read_all(file);
+  EXPECT_LE(kept.size(), kLimitBytes);
+  EXPECT_EQ(count(kept, "line 0\n"), 1u);
+  for (int i = 0; i < kLines; ++i) {
+    const std::string line = "line " + std::to_string(i) + "\n";
+    EXPECT_EQ(count(kept, line) + count(text, line), 1u) << i;
+  }
+}
+
+// Given a pipe that nobody reads, expect no wait, and standard error.
+TEST_F(Log, does_not_wait_for_the_reader_of_a_pipe) {
+  const std::string fifo = folder_ + "/fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const std::string text = standard_error_of(folder_ + "/stderr", [&] {
+    log_configure({.level = LogLevel::kInfo, .subsystems = "all", .file = fifo});
+    PARALLAX_LOG(kInfo, kInit, std::string("said"));
+  });
+  EXPECT_EQ(count(text, "debug_file " + fifo), 1u) << text;
+  EXPECT_EQ(count(text, "said"), 1u) << text;
+}
+
+// Given a pipe whose reader goes, expect the process to live, and the line on standard error.
+TEST_F(Log, survives_a_reader_that_goes) {
+  const std::string fifo = folder_ + "/fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const std::string text = standard_error_of(folder_ + "/stderr", [&] {
+    const int reader = open(fifo.c_str(), O_RDONLY | O_NONBLOCK);
+    log_configure({.level = LogLevel::kInfo, .subsystems = "all", .file = fifo});
+    PARALLAX_LOG(kInfo, kInit, std::string("first"));
+    close(reader);
+    PARALLAX_LOG(kInfo, kInit, std::string("second"));
+  });
+  EXPECT_EQ(count(text, "Broken pipe"), 1u) << text;
+  EXPECT_EQ(count(text, "first"), 0u) << text;
   EXPECT_EQ(count(text, "second"), 1u) << text;
 }
 
