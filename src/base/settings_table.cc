@@ -262,6 +262,8 @@ std::string nearest_setting(std::string_view name) {
   size_t best = name.size() / 3 + 1;
   std::string nearest;
   for (const SettingRow& row : kRows) {
+    const size_t length = std::string_view(row.name).size();
+    if (std::max(length, name.size()) - std::min(length, name.size()) >= best) continue;
     const size_t far = distance(name, row.name);
     if (far >= best) continue;
     best = far;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz: a file of settings, and the environment: its lines as variables, but
-// for those that name files. A refusal has a sentence,
-// what is taken can be applied and reported.
+// Fuzz: a file of settings, and the environment: its lines as variables, but for the one that names
+// a file. A refusal has a sentence; what is taken can be applied and reported.
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/settings.h"
 

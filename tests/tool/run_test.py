@@ -108,7 +108,7 @@ class Run(support.Case):
         self.assertEqual(said.returncode, 7)
         self.assertIn("rank 1 (host ", said.stderr)
         self.assertIn("ended with status 7; ending the other ranks", said.stderr)
-        self.assertEqual(alive(word), [])
+        wait_until(lambda: not alive(word), "nothing is left")
 
     def test_a_signal_is_128_and_its_number(self):
         said = parallax("run", "-n", 1, "--", "sh", "-c", "kill -SEGV $$")
@@ -137,7 +137,7 @@ class Run(support.Case):
         said = parallax("run", "-n", 2, "--grace", "0.2", "--", "sh", "-c",
                         f"if [ $RANK = 0 ]; then sleep 0.5; exit 3; fi; trap '' TERM; {sleep}")
         self.assertEqual(said.returncode, 3)
-        self.assertEqual(alive(word), [])
+        wait_until(lambda: not alive(word), "nothing is left")
 
     def test_leaves_no_orphan_when_killed(self):
         sleep, word = marked_sleep(self)

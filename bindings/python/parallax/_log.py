@@ -31,7 +31,7 @@ def set_log_callback(callback: Optional[LogCallback],
     InvalidState from within a callback.
     """
     global _held, _process
-    function = LogFunction()
+    function = LogFunction(0)  # NULL
     if callback is not None:
         wanted: LogCallback = callback
 
