@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <vector>
 
 #include "support/engine_world.h"
@@ -14,6 +16,9 @@
 
 namespace parallax::testkit {
 namespace {
+
+// Small messages: what an engine lays out for its peers is by their size, and dear to clear.
+constexpr size_t kMessageBytes = kMessageBytesMin;
 
 class Nobody final : public Receiver {
  public:
@@ -55,24 +60,32 @@ std::vector<std::byte> message_of(std::span<const uint8_t> sections, uint32_t se
   return message;
 }
 
+// The world that the first byte of an input chooses.
+EngineWorld make_world(uint8_t bits) {
+  const parallax_plan_mode_t modes[] = {PARALLAX_PLAN_HYBRID, PARALLAX_PLAN_PS, PARALLAX_PLAN_AR,
+                                        PARALLAX_PLAN_AUTO};
+  return EngineWorld(
+      {.hosts = (bits & 1) != 0 ? std::vector<uint32_t>{0, 0, 1} : std::vector<uint32_t>{0, 1, 1},
+       .plan_mode = modes[bits >> 1 & 3],
+       .deterministic = (bits & 8) != 0,
+       .message_bytes_max = kMessageBytes});
+}
+uint32_t stranger_of(uint8_t bits) { return (bits & 32) != 0 ? 1 : 2; }
+
 void run(std::span<const uint8_t> input) {
   if (input.empty()) return;
   const uint8_t bits = input[0];
   input = input.subspan(1);
-  const parallax_plan_mode_t modes[] = {PARALLAX_PLAN_HYBRID, PARALLAX_PLAN_PS, PARALLAX_PLAN_AR,
-                                        PARALLAX_PLAN_AUTO};
-  EngineWorld world(
-      {.hosts = (bits & 1) != 0 ? std::vector<uint32_t>{0, 0, 1} : std::vector<uint32_t>{0, 1, 1},
-       .plan_mode = modes[bits >> 1 & 3],
-       .deterministic = (bits & 8) != 0});
+  EngineWorld world = make_world(bits);
   if (!world.commit(variables())[0].ok()) std::abort();
   begin_step(world.engine(0), (bits & 16) != 0);
   world.settle();
-  Transport& stranger = world.take_over((bits & 32) != 0 ? 1 : 2);
+  Transport& stranger = world.take_over(stranger_of(bits));
   Nobody nobody;
   for (uint32_t sequence = 1000; input.size() >= 2 && world.engine(0).failure().ok(); ++sequence) {
     const size_t length =
-        std::min<size_t>(input[0] | input[1] << 8, std::min<size_t>(input.size() - 2, 16384));
+        std::min<size_t>({static_cast<size_t>(input[0] | input[1] << 8), input.size() - 2,
+                          kMessageBytes - sizeof(MessageHeader)});
     const std::vector<std::byte> message = message_of(input.subspan(2, length), sequence);
     input = input.subspan(2 + length);
     const Segment segment{message.data(), message.size()};
@@ -83,8 +96,63 @@ void run(std::span<const uint8_t> input) {
   if (!world.engine(0).failure().ok() && world.engine(0).failure().message().empty()) std::abort();
 }
 
+// A step of rank `rank` like rank 0's, with gradients for everything.
+void play_step(Engine& engine) {
+  static const std::vector<int64_t> ids = {1, 3, 19};
+  static const std::vector<int64_t> held_ids = {0, 8};
+  static std::vector<float> values(600, 1);
+  uint64_t step = 0;
+  Request* request = nullptr;
+  if (!engine.step_begin(&step).ok()) std::abort();
+  const parallax_slice_t rows = rows_slice(0, ids, values.data());
+  const parallax_slice_t pushed[] = {rows, dense_slice(1, values.data())};
+  const parallax_slice_t reduced[] = {rows_slice(2, held_ids, values.data()),
+                                      dense_slice(3, values.data())};
+  if (!engine.pull(step, {&rows, 1}, &request).ok() || !engine.push(step, pushed, &request).ok() ||
+      !engine.reduce(step, reduced, &request).ok() || !engine.step_end(step, {}, &request).ok() ||
+      !engine.barrier(&request).ok()) {
+    std::abort();
+  }
+}
+
+// Writes an input for each world: what the stranger's engine sends rank 0 in a step in earnest.
+void record(const std::string& folder) {
+  for (int bits = 0; bits < 64; ++bits) {
+    const auto choice = static_cast<uint8_t>(bits);
+    std::vector<uint8_t> input = {choice};
+    EngineWorld world = make_world(choice);
+    if (!world.commit(variables())[0].ok()) std::abort();
+    world.transport(stranger_of(choice)).tap([&](uint32_t to, std::span<const Segment> segments) {
+      if (to != 0) return;
+      std::vector<uint8_t> message;
+      for (const Segment& segment : segments) {
+        const auto* bytes = static_cast<const uint8_t*>(segment.data);
+        message.insert(message.end(), bytes, bytes + segment.bytes);
+      }
+      const size_t sections = message.size() - sizeof(MessageHeader);
+      input.push_back(static_cast<uint8_t>(sections & 0xff));
+      input.push_back(static_cast<uint8_t>(sections >> 8));
+      input.insert(input.end(), message.begin() + sizeof(MessageHeader), message.end());
+    });
+    for (uint32_t rank = 0; rank < world.size(); ++rank) play_step(world.engine(rank));
+    world.settle();
+    std::ofstream(folder + "/step_" + std::to_string(bits), std::ios::binary)
+        .write(reinterpret_cast<const char*>(input.data()),
+               static_cast<std::streamsize>(input.size()));
+  }
+}
+
 }  // namespace
 }  // namespace parallax::testkit
+
+// PARALLAX_TEST_RECORD=FOLDER: write the first corpus there, and fuzz nothing. Made so:
+// tests/fuzz/corpus/wire/step_*.
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  const char* folder = std::getenv("PARALLAX_TEST_RECORD");
+  if (folder == nullptr) return 0;
+  parallax::testkit::record(folder);
+  std::exit(0);
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   parallax::testkit::run({data, bytes});

@@ -25,6 +25,7 @@ SlowTransport::SlowTransport(std::unique_ptr<Transport> inner, uint32_t world,
 
 Status SlowTransport::send(uint32_t to, std::span<const Segment> segments, uint64_t token) {
   PARALLAX_CHECK(writable(to));
+  if (tap_) tap_(to, segments);
   inside_transport = true;
   Status status = inner_->send(to, segments, token);
   inside_transport = false;

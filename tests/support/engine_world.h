@@ -50,6 +50,11 @@ class SlowTransport final : public Transport {
   bool arm() override { return inner_->arm(); }
   void forget(uint32_t rank) override { inner_->forget(rank); }
 
+  // Sees what is sent, before it goes.
+  void tap(std::function<void(uint32_t to, std::span<const Segment>)> tap) {
+    tap_ = std::move(tap);
+  }
+
   // Nothing is sent to `rank` for so many polls, whatever else is drawn.
   void hold(uint32_t rank, uint32_t polls) { slow_[rank] = polls; }
 
@@ -58,6 +63,7 @@ class SlowTransport final : public Transport {
   const size_t message_bytes_max_;
   const uint32_t slow_percent_;
   SeededRandom random_;
+  std::function<void(uint32_t, std::span<const Segment>)> tap_;
   std::vector<uint32_t> slow_;  // polls until there are credits again
 };
 
