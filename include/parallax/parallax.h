@@ -213,9 +213,19 @@ PARALLAX_API parallax_status_t parallax_progress(parallax_job_t *job);
 
 /* ---- Variables ---------------------------------------------------------------------------- */
 
+/* What a variable's slices hold, and what they are summed and kept in. */
 typedef enum parallax_dtype {
-  PARALLAX_F32 = 0 /* others are UNSUPPORTED in this version */
+  PARALLAX_F32 = 0,  /* IEEE binary32; summed in float */
+  PARALLAX_F64 = 1,  /* IEEE binary64; summed in double */
+  PARALLAX_F16 = 2,  /* IEEE binary16. Gradients are widened where they enter and summed in float;
+                      * a managed variable keeps its value and state in float (a float master, so
+                      * that small updates are not lost); what leaves is rounded once, to nearest
+                      * even */
+  PARALLAX_BF16 = 3, /* the upper half of a binary32; as F16 */
+  PARALLAX_I32 = 4,  /* two's complement; sums wrap */
+  PARALLAX_I64 = 5
 } parallax_dtype_t;
+/* Integers: rule NONE or SUM, reduction SUM, init CONSTANT. */
 
 typedef enum parallax_tag {
   PARALLAX_AUTO = 0,   /* by the form of its slices: ids are declared when rows_max > 0 */
@@ -226,17 +236,45 @@ typedef enum parallax_tag {
 typedef enum parallax_reduction {
   PARALLAX_SUM = 0,
   PARALLAX_MEAN_WORLD = 1,       /* sum / world */
-  PARALLAX_MEAN_CONTRIBUTORS = 2 /* sum / ranks that were not absent in the step */
+  PARALLAX_MEAN_CONTRIBUTORS = 2, /* sum / ranks that were not absent in the step; managed only */
+  PARALLAX_MEAN_ROW = 3          /* each row's sum / ranks that gave that row in the step
+                                  * (TensorFlow's and Parallax's average_sparse); needs row ids.
+                                  * Every row carries its count, one element more on the wire */
 } parallax_reduction_t;
 
-/* Update rules, applied where the value lives. g is the reduced gradient, multiplied once by
- * scale = float(mean factor * clip factor), computed in double; all else is float, without FMA.
- * Rows that no rank touched in a step are left alone. */
+/* Update rules, applied where the value lives, element by element in the order written, without
+ * FMA. T is the type the variable is kept in: double for F64, float for F32, F16 and BF16. g is the
+ * reduced gradient, multiplied once by scale = T(mean factor * clip factor), computed in double.
+ * lr, epsilon, momentum, beta and 1 - beta are rounded to T once. Row-lazy: rows that no rank gave
+ * in a step keep value and state; a variable without row ids is updated whole when any rank gave
+ * it, else left alone.
+ *
+ *   SGD              p -= lr * g                                  (torch.optim.SGD, no momentum)
+ *   ADAGRAD          s += g * g;  p -= lr * g / (sqrt(s) + epsilon)
+ *                    (torch.optim.Adagrad with lr_decay = 0, weight_decay = 0)
+ *   ADAM             t counts the committed steps in which any rank gave the variable a slice, if
+ *                    only one without rows; b1t = 1 - beta1^t, b2t = 1 - beta2^t, in double
+ *     with row ids   m += (1 - beta1) * (g - m);  v += (1 - beta2) * (g * g - v);
+ *                    p -= T(lr * sqrt(b2t) / b1t) * (m / (sqrt(v) + epsilon))
+ *                    (torch.optim.SparseAdam: lazy)
+ *     without        m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * (g * g);
+ *                    p -= T(lr / b1t) * (m / (sqrt(v) / T(sqrt(b2t)) + epsilon))
+ *                    (torch.optim.Adam; the two differ in what epsilon is added to)
+ *   MOMENTUM         b = momentum * b + g;  p -= lr * b, or, with nesterov, lr * (g + momentum * b)
+ *                    (torch.optim.SGD, dampening = 0; b starts at 0)
+ *   ROWWISE_ADAGRAD  s += mean(g * g) over the row, one s a row, the mean in double and rounded to
+ *                    T;  p -= lr * g / (sqrt(s) + epsilon)
+ *                    (FBGEMM's and TorchRec's EXACT_ROWWISE_ADAGRAD); needs row ids
+ *   SUM              p += g; the learning rate is not used. For integers scale is 1, and a clip
+ *                    norm neither counts nor changes them */
 typedef enum parallax_rule {
   PARALLAX_RULE_NONE = 0,   /* framework-held: the caller keeps the value and calls reduce */
-  PARALLAX_RULE_SGD = 1,    /* p -= lr * g                      (torch.optim.SGD, no momentum) */
-  PARALLAX_RULE_ADAGRAD = 2 /* s += g * g; p -= lr * g / (sqrt(s) + epsilon)
-                             * (torch.optim.Adagrad with lr_decay = 0, weight_decay = 0) */
+  PARALLAX_RULE_SGD = 1,
+  PARALLAX_RULE_ADAGRAD = 2,
+  PARALLAX_RULE_ADAM = 3,
+  PARALLAX_RULE_MOMENTUM = 4,
+  PARALLAX_RULE_ROWWISE_ADAGRAD = 5,
+  PARALLAX_RULE_SUM = 6
 } parallax_rule_t;
 
 /* Initial values: a function of (seed, row, column) alone, the same under every placement.
@@ -244,7 +282,8 @@ typedef enum parallax_rule {
  *              z ^ z >> 31                                   (splitmix64, Steele et al. 2014)
  *   bits     = mix(mix(seed + 0x9e3779b97f4a7c15 * (row + 1)) + column)
  *   unit     = (float)(bits >> 40) * 2^-24                   in [0, 1)
- *   UNIFORM:   low + (high - low) * unit, in float */
+ *   UNIFORM:   low + (high - low) * unit, in float
+ * The result is then converted to the type the variable is kept in. */
 typedef enum parallax_init {
   PARALLAX_INIT_CONSTANT = 0, /* every element is `low` */
   PARALLAX_INIT_UNIFORM = 1
@@ -254,7 +293,9 @@ typedef struct parallax_variable {
   size_t size;
   const char *name;      /* unique in the job, 1..PARALLAX_NAME_MAX bytes */
   uint64_t rows;         /* 1..2^32-1 */
-  uint64_t row_elements; /* 1..2^20; rows * row_elements * 4 < 2^48 */
+  uint64_t row_elements; /* 1..2^20; rows * row_elements * 4 < 2^48. With row ids a row travels in
+                          * one message: at least 4096 elements of any dtype fit on every
+                          * transport; commit answers LIMIT with the bytes for what does not */
   uint32_t dtype;        /* parallax_dtype_t */
   uint32_t tag;          /* parallax_tag_t */
   uint32_t reduction;    /* parallax_reduction_t */
@@ -264,8 +305,15 @@ typedef struct parallax_variable {
   uint32_t init;         /* parallax_init_t; managed variables only */
   float init_low, init_high;
   uint64_t init_seed;
-  float epsilon;                   /* ADAGRAD; 0: 1e-10, PyTorch's default */
-  float initial_accumulator_value; /* ADAGRAD */
+  float epsilon;                   /* 0: the default of the rule's framework, 1e-10 for ADAGRAD,
+                                    * 1e-8 for ADAM and ROWWISE_ADAGRAD */
+  float initial_accumulator_value; /* ADAGRAD, ROWWISE_ADAGRAD: s at first */
+  double beta1, beta2;             /* ADAM, in [0, 1); 0: 0.9 and 0.999 */
+  double momentum;                 /* MOMENTUM, >= 0 */
+  uint32_t nesterov;               /* MOMENTUM: 1 for Nesterov's; momentum must be > 0 */
+  uint32_t refuse_nonfinite;       /* 1: a pushed or reduced slice with an infinity or a NaN is
+                                    * INVALID, the row and column named, and nothing is done; costs
+                                    * one pass over the slice. 0: they pass through */
 } parallax_variable_t;
 
 /* Registers one variable; the same calls in the same order on every rank, before commit.
@@ -282,15 +330,24 @@ typedef enum parallax_form {
   PARALLAX_FORM_ROWS = 1   /* ids: row_count; values: row_count x row_elements, row-major */
 } parallax_form_t;
 
+/* For parallax_slice_t.as_dtype. */
+#define PARALLAX_AS(dtype) ((uint32_t)(dtype) + 1u)
+
 typedef struct parallax_slice {
   size_t size;
   uint32_t variable;  /* from parallax_register */
   uint32_t form;      /* parallax_form_t */
-  const int64_t *ids; /* row ids in 0..rows-1, duplicates allowed (their gradients are summed); may
-                       * be NULL when row_count is 0 */
-  uint64_t row_count; /* <= rows_max; 0 is legal */
+  const int64_t *ids; /* row ids in 0..rows-1, duplicates allowed (their gradients are summed); -1
+                       * is padding: a push skips the row, a pull fills it with zeros. May be NULL
+                       * when row_count is 0, or when ids_i32 is given */
+  uint64_t row_count; /* <= rows_max, padding counted; 0 is legal */
   void *values;       /* push: gradients, only read. pull: destination. reduce, dense: gradient in,
-                       * aggregate out. reduce, rows: gradients, only read. Aligned to 4 */
+                       * aggregate out. reduce, rows: gradients, only read. Aligned to an element */
+  uint32_t as_dtype;  /* what `values` holds, and the rows that a reduce gives back: 0 for the
+                       * variable's dtype, or PARALLAX_AS(a floating dtype) for a floating variable.
+                       * Pulled values are converted before they cross the wire where that makes
+                       * them smaller */
+  const int32_t *ids_i32; /* row ids as 32-bit numbers; then ids must be NULL */
 } parallax_slice_t;
 
 /* Begins the next step and gives its number: 1, 2, 3, ... on every rank. A step may begin once

@@ -9,6 +9,13 @@
 
 namespace parallax {
 
+void fill_no_row(SumType sum, std::byte* values, size_t count) {
+  with_sum_type(sum, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    std::fill_n(reinterpret_cast<T*>(values), count, kNoRowOf<T>);
+  });
+}
+
 void Parking::lay_out(Arena& arena, uint32_t sources, size_t bytes_max) {
   bytes_ = arena.take<std::byte>(bytes_max);
   heads_ = arena.take<uint64_t>(sources);
@@ -68,15 +75,16 @@ bool FoldSources::advance() {
 
 void RowFold::lay_out(Arena& arena, const RowFoldOptions& options) {
   options_ = options;
+  row_bytes_ = size_t{bytes_of_sum(options.sum)} * options.row_elements;
   sources_.lay_out(arena, options.sources, options.ordered);
   index_.lay_out(arena, options.rows_max);
   positions_ = arena.take<uint32_t>(options.rows_max);
-  values_ = arena.take<float>(options.rows_max * options.row_elements);
+  values_ = arena.take<std::byte>(options.rows_max * row_bytes_);
   // One part per message; a message carries one row at least.
-  const size_t row_bytes = Parking::bytes_for_part(4 + sizeof(float) * options.row_elements);
+  const size_t part_bytes = Parking::bytes_for_part(sizeof(uint32_t) + row_bytes_);
   const uint64_t parked_rows =
       options.ordered ? (options.sources - 1) * options.source_rows_max : 0;
-  parking_.lay_out(arena, options.sources, parked_rows * row_bytes);
+  parking_.lay_out(arena, options.sources, parked_rows * part_bytes);
 }
 
 void RowFold::clear() {
@@ -86,8 +94,7 @@ void RowFold::clear() {
 }
 
 bool RowFold::add(uint32_t source, uint32_t count, std::span<const std::byte> payload) {
-  const size_t row_bytes = sizeof(uint32_t) + sizeof(float) * options_.row_elements;
-  if (payload.size() != count * row_bytes || !sources_.known(source)) return false;
+  if (payload.size() != count * (sizeof(uint32_t) + row_bytes_) || !sources_.known(source)) return false;
   if (sources_.ended(source)) return false;
   if (count == 0) return true;
   if (sources_.admits(source)) return sum(count, payload);
@@ -95,6 +102,13 @@ bool RowFold::add(uint32_t source, uint32_t count, std::span<const std::byte> pa
 }
 
 bool RowFold::sum(uint32_t count, std::span<const std::byte> payload) {
+  return with_sum_type(options_.sum, [&](auto tag) {
+    return sum_as<typename decltype(tag)::type>(count, payload);
+  });
+}
+
+template <typename T>
+bool RowFold::sum_as(uint32_t count, std::span<const std::byte> payload) {
   const std::byte* positions = payload.data();
   const std::byte* values = positions + sizeof(uint32_t) * count;
   const size_t elements = options_.row_elements;
@@ -104,13 +118,13 @@ bool RowFold::sum(uint32_t count, std::span<const std::byte> payload) {
     bool inserted;
     const uint32_t slot = index_.find_or_insert(position, &inserted);
     if (slot == kNoSlot) return false;
-    float* row = &values_[slot * elements];
-    const std::byte* addend = values + i * elements * sizeof(float);
+    T* row = reinterpret_cast<T*>(values_.data()) + slot * elements;
+    const std::byte* addend = values + i * elements * sizeof(T);
     if (inserted) {
       positions_[slot] = position;
-      start_sum(row, addend, elements);
+      start_sum<T>(row, addend, elements);
     } else {
-      add_to_sum(row, addend, elements);
+      add_to_sum<T>(row, addend, elements);
     }
   }
   return true;
@@ -127,9 +141,10 @@ void RowFold::end(uint32_t source) {
 
 // ---- dense
 
-void DenseFold::lay_out(Arena& arena, std::span<const Range> ranges, uint32_t sources, bool ordered,
-                        bool made_dense) {
-  made_dense_ = made_dense;
+void DenseFold::lay_out(Arena& arena, std::span<const Range> ranges,
+                        const DenseFoldOptions& options) {
+  options_ = options;
+  element_bytes_ = bytes_of_sum(options.sum);
   ranges_.assign(ranges.begin(), ranges.end());
   offsets_.clear();
   blocks_.clear();
@@ -142,12 +157,12 @@ void DenseFold::lay_out(Arena& arena, std::span<const Range> ranges, uint32_t so
     blocks += range_blocks;
     elements += range_blocks * kBlockElements;
   }
-  sources_.lay_out(arena, sources, ordered);
-  values_ = arena.take<float>(elements);
+  sources_.lay_out(arena, options.sources, options.ordered);
+  values_ = arena.take<std::byte>(elements * element_bytes_);
   touched_ = arena.take<uint8_t>(blocks);
-  const uint64_t parked_blocks = ordered ? (sources - 1) * blocks : 0;
-  parking_.lay_out(arena, sources,
-                   parked_blocks * Parking::bytes_for_part(kBlockElements * sizeof(float)));
+  const uint64_t parked_blocks = options.ordered ? (options.sources - 1) * blocks : 0;
+  parking_.lay_out(arena, options.sources,
+                   parked_blocks * Parking::bytes_for_part(kBlockElements * element_bytes_));
 }
 
 void DenseFold::clear() {
@@ -172,7 +187,7 @@ size_t DenseFold::find_range(uint64_t first, uint32_t count) const {
 
 bool DenseFold::add(uint32_t source, uint64_t first, uint32_t count,
                     std::span<const std::byte> payload) {
-  if (payload.size() != count * sizeof(float) || !sources_.known(source)) return false;
+  if (payload.size() != count * element_bytes_ || !sources_.known(source)) return false;
   if (sources_.ended(source)) return false;
   if (count == 0) return true;
   if (sources_.admits(source)) return sum(first, count, payload);
@@ -183,24 +198,29 @@ bool DenseFold::sum(uint64_t first, uint32_t count, std::span<const std::byte> p
   const size_t at = find_range(first, count);
   if (at == ranges_.size()) return false;
   contributed_ = true;
-  const uint64_t offset = first - ranges_[at].first;
-  float* values = &values_[offsets_[at] + offset];
-  uint8_t* touched = &touched_[blocks_[at] + offset / kBlockElements];
-  const std::byte* addend = payload.data();
+  with_sum_type(options_.sum, [&](auto tag) {
+    sum_as<typename decltype(tag)::type>(at, first - ranges_[at].first, count, payload.data());
+  });
+  return true;
+}
+
+template <typename T>
+void DenseFold::sum_as(size_t range, uint64_t offset, uint32_t count, const std::byte* addend) {
+  T* values = reinterpret_cast<T*>(values_.data()) + offsets_[range] + offset;
+  uint8_t* touched = &touched_[blocks_[range] + offset / kBlockElements];
   for (uint64_t done = 0; done < count; done += kBlockElements, ++touched) {
     const size_t elements = std::min<uint64_t>(kBlockElements, count - done);
     if (*touched == 0) {
       *touched = 1;
-      if (made_dense_) {  // as it is: kNoRow must stay, and sums of rows are never -0
-        std::memcpy(values + done, addend + done * sizeof(float), elements * sizeof(float));
+      if (options_.made_dense) {  // as it is: kNoRow must stay, and sums of rows are never -0
+        std::memcpy(values + done, addend + done * sizeof(T), elements * sizeof(T));
       } else {
-        start_sum(values + done, addend + done * sizeof(float), elements);
+        start_sum<T>(values + done, addend + done * sizeof(T), elements);
       }
     } else {
-      add_to_sum(values + done, addend + done * sizeof(float), elements);
+      add_to_sum<T>(values + done, addend + done * sizeof(T), elements);
     }
   }
-  return true;
 }
 
 void DenseFold::end(uint32_t source) {
@@ -212,8 +232,12 @@ void DenseFold::end(uint32_t source) {
   }
   if (!complete() || !contributed_) return;
   for (size_t block = 0; block < touched_.size(); ++block) {
-    if (touched_[block] == 0) {
-      std::fill_n(&values_[block * kBlockElements], kBlockElements, made_dense_ ? kNoRow : 0.0f);
+    if (touched_[block] != 0) continue;
+    std::byte* values = &values_[block * kBlockElements * element_bytes_];
+    if (options_.made_dense) {
+      fill_no_row(options_.sum, values, kBlockElements);
+    } else {
+      std::memset(values, 0, kBlockElements * element_bytes_);
     }
   }
 }

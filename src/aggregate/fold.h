@@ -21,17 +21,30 @@
 
 #include "aggregate/row_index.h"
 #include "base/arena.h"
+#include "base/number.h"
 #include "variable/partition.h"
 
 namespace parallax {
 
 // What stands in each element of a row that nobody gave, where rows are made dense for the wire. A
 // sum of rows that were given starts from +0 and so is never -0; adding -0 changes nothing. A row
-// that was given and adds up to zero thereby stays told from one that was not given.
-inline constexpr float kNoRow = -0.0f;
+// that was given and adds up to zero thereby stays told from one that was not given. Integers have
+// no such value: the planner never makes their rows dense.
+template <typename T>
+inline constexpr T kNoRowOf = static_cast<T>(-0.0);
+inline constexpr float kNoRow = kNoRowOf<float>;
 inline bool is_no_row(const float* row) {
   return std::bit_cast<uint32_t>(*row) == std::bit_cast<uint32_t>(kNoRow);
 }
+inline bool is_no_row(const double* row) {
+  return std::bit_cast<uint64_t>(*row) == std::bit_cast<uint64_t>(kNoRowOf<double>);
+}
+template <typename Integer>
+bool is_no_row(const Integer*) {
+  return false;
+}
+// Writes `count` elements of rows that nobody gave.
+void fill_no_row(SumType sum, std::byte* values, size_t count);
 
 // Parts that wait for their turn, one list per source in a bump buffer of fixed size.
 class Parking {
@@ -103,6 +116,7 @@ struct RowFoldOptions {
   uint64_t source_rows_max = 0;  // rows of one source: bounds what is parked
   uint32_t row_elements = 1;
   bool ordered = false;
+  SumType sum = SumType::kF32;
 };
 
 class RowFold {
@@ -110,7 +124,8 @@ class RowFold {
   void lay_out(Arena& arena, const RowFoldOptions& options);
   void clear();
 
-  // `count` rows: payload is count uint32 positions, then count x row_elements floats.
+  // `count` rows: payload is count uint32 positions, then count x row_elements numbers of
+  // the sum type.
   [[nodiscard]] bool add(uint32_t source, uint32_t count, std::span<const std::byte> payload);
   // The source has nothing more to give.
   void end(uint32_t source);
@@ -121,29 +136,38 @@ class RowFold {
   // Once complete: distinct rows in order of first arrival.
   uint32_t row_count() const { return index_.size(); }
   const uint32_t* positions() const { return positions_.data(); }
-  const float* values() const { return values_.data(); }
-  const float* row(uint32_t slot) const { return &values_[size_t{slot} * options_.row_elements]; }
+  const std::byte* values() const { return values_.data(); }
+  const std::byte* row(uint32_t slot) const { return &values_[slot * row_bytes_]; }
 
  private:
   [[nodiscard]] bool sum(uint32_t count, std::span<const std::byte> payload);
+  template <typename T>
+  [[nodiscard]] bool sum_as(uint32_t count, std::span<const std::byte> payload);
 
   RowFoldOptions options_;
+  size_t row_bytes_ = 0;
   FoldSources sources_;
   RowIndex index_;
   Parking parking_;
   std::span<uint32_t> positions_;
-  std::span<float> values_;
+  std::span<std::byte> values_;
+};
+
+struct DenseFoldOptions {
+  uint32_t sources = 1;
+  bool ordered = false;
+  bool made_dense = false;  // parts hold rows, with kNoRow where there is none
+  SumType sum = SumType::kF32;
 };
 
 class DenseFold {
  public:
   // `ranges` (of the flattened variable, disjoint, each starting at a multiple of kBlockElements):
-  // what this fold covers. `made_dense`: parts hold rows, with kNoRow where there is none.
-  void lay_out(Arena& arena, std::span<const Range> ranges, uint32_t sources, bool ordered,
-               bool made_dense = false);
+  // what this fold covers.
+  void lay_out(Arena& arena, std::span<const Range> ranges, const DenseFoldOptions& options);
   void clear();
 
-  // `count` floats from element `first` on, within one of the ranges, in whole blocks.
+  // `count` numbers of the sum type from element `first` on, within one of the ranges, in whole blocks.
   [[nodiscard]] bool add(uint32_t source, uint64_t first, uint32_t count,
                          std::span<const std::byte> payload);
   void end(uint32_t source);
@@ -152,11 +176,15 @@ class DenseFold {
   bool contributed() const { return contributed_; }
 
   // Once complete: element 0 of range i. Blocks nobody sent are zero.
-  const float* range_values(size_t i) const { return values_.data() + offsets_[i]; }
+  const std::byte* range_values(size_t i) const {
+    return values_.data() + offsets_[i] * element_bytes_;
+  }
   std::span<const Range> ranges() const { return ranges_; }
 
  private:
   [[nodiscard]] bool sum(uint64_t first, uint32_t count, std::span<const std::byte> payload);
+  template <typename T>
+  void sum_as(size_t range, uint64_t offset, uint32_t count, const std::byte* addend);
   // Index of the range that holds [first, first + count), or ranges_.size().
   size_t find_range(uint64_t first, uint32_t count) const;
 
@@ -165,9 +193,10 @@ class DenseFold {
   std::vector<Range> ranges_;      // ascending
   std::vector<uint64_t> offsets_;  // of each range in values_
   std::vector<uint64_t> blocks_;   // of each range in touched_
-  std::span<float> values_;
+  std::span<std::byte> values_;
   std::span<uint8_t> touched_;
-  bool made_dense_ = false;
+  DenseFoldOptions options_;
+  size_t element_bytes_ = sizeof(float);
   bool contributed_ = false;
 };
 

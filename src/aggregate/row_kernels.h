@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Row kernels: the inner loops of every sum. Sources may be unaligned (they lie in messages). Plain
 // loops that the compiler turns into vector code; built without FMA contraction, so that a sum has
-// one value everywhere.
+// one value everywhere. In: the type of the source; Sum: what it is summed in (number.h).
 #ifndef PARALLAX_AGGREGATE_ROW_KERNELS_H_
 #define PARALLAX_AGGREGATE_ROW_KERNELS_H_
 
@@ -9,36 +9,42 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/exact_sum.h"
+#include "base/number.h"
+
 namespace parallax {
 
 // accumulator[i] = +0 + source[i]: the first addend of a fold. Differs from a copy for -0 only.
-inline void start_sum(float* __restrict accumulator, const void* __restrict source, size_t count) {
-  const auto* bytes = static_cast<const char*>(source);
+template <typename In, typename Sum = sum_of_t<In>>
+inline void start_sum(Sum* __restrict accumulator, const std::byte* __restrict source,
+                      size_t count) {
   for (size_t i = 0; i < count; ++i) {
-    float value;
-    std::memcpy(&value, bytes + i * sizeof value, sizeof value);
-    accumulator[i] = 0.0f + value;
+    accumulator[i] = plus(Sum{0}, static_cast<Sum>(load<In>(source + i * sizeof(In))));
   }
 }
 
 // accumulator[i] += source[i].
-inline void add_to_sum(float* __restrict accumulator, const void* __restrict source, size_t count) {
-  const auto* bytes = static_cast<const char*>(source);
+template <typename In, typename Sum = sum_of_t<In>>
+inline void add_to_sum(Sum* __restrict accumulator, const std::byte* __restrict source,
+                       size_t count) {
   for (size_t i = 0; i < count; ++i) {
-    float value;
-    std::memcpy(&value, bytes + i * sizeof value, sizeof value);
-    accumulator[i] += value;
+    accumulator[i] = plus(accumulator[i], static_cast<Sum>(load<In>(source + i * sizeof(In))));
   }
 }
 
-// Sum of squares in double, in index order: a run of the exact norm (see ExactSum). The squares of
-// floats are exact in double.
-inline double sum_of_squares(const float* values, size_t count) {
-  double sum = 0;
+// Adds the squared norm of a run to `sum`, divided by `divisor` squared. Floats: in double, in
+// index order, where the squares are exact; one term for the run. Doubles: every square exactly
+// unless divided, and then rounded one by one.
+inline void add_squares(const float* values, size_t count, double divisor, ExactSum* sum) {
+  double run = 0;
   for (size_t i = 0; i < count; ++i) {
-    sum += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+    run += static_cast<double>(values[i]) * static_cast<double>(values[i]);
   }
-  return sum;
+  sum->add(divisor == 1 ? run : run / (divisor * divisor));
+}
+inline void add_squares(const double* values, size_t count, double divisor, ExactSum* sum) {
+  for (size_t i = 0; i < count; ++i) sum->add_square(values[i] / divisor);
+  sum->carry();  // two terms for each element: keeps the bound on terms far away
 }
 
 }  // namespace parallax

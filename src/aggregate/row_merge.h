@@ -30,42 +30,67 @@ void group_items(uint32_t count, uint32_t groups, GroupOf group_of, std::span<ui
   offsets[0] = 0;
 }
 
+// The row ids of a slice, of either width; id -1 is padding. Both null: row i has id i, as in a
+// dense slice.
+struct RowIds {
+  const int64_t* wide = nullptr;
+  const int32_t* narrow = nullptr;
+  int64_t at(uint64_t i) const {
+    if (wide != nullptr) return wide[i];
+    return narrow != nullptr ? narrow[i] : static_cast<int64_t>(i);
+  }
+};
+inline constexpr int64_t kPaddingId = -1;
+
+// A slice's rows as the caller has them.
+struct RowValues {
+  const std::byte* rows = nullptr;  // null: ids alone
+  uint32_t dtype = PARALLAX_F32;
+};
+struct RowSlice {
+  RowIds ids;
+  uint32_t count = 0;
+  RowValues values;
+};
+
+struct RowMergeOptions {
+  uint64_t rows_max = 0;
+  uint32_t row_elements = 1;  // of the caller's rows
+  uint32_t groups = 1;
+  uint64_t merged_max = 0;  // rows that are summed of several; 0: values are not merged, ids alone
+  SumType sum = SumType::kF32;
+  bool counted = false;  // merged rows end in one element more, a 1
+};
+
 class RowMerge {
  public:
-  // `merge_values`: rows have values (gradients) whose duplicates are summed; else only ids.
-  void lay_out(Arena& arena, uint64_t rows_max, uint32_t row_elements, uint32_t groups,
-               bool merge_values) {
-    row_elements_ = row_elements;
-    groups_ = groups;
+  void lay_out(Arena& arena, const RowMergeOptions& options) {
+    options_ = options;
+    const uint64_t rows_max = options.rows_max;
+    merged_elements_ = options.row_elements + (options.counted ? 1 : 0);
     index_.lay_out(arena, rows_max);
     slots_ = arena.take<uint32_t>(rows_max);
     unique_positions_ = arena.take<uint32_t>(rows_max);
     items_ = arena.take<uint32_t>(rows_max);
     positions_ = arena.take<uint32_t>(rows_max);
     order_ = arena.take<uint32_t>(rows_max);
-    offsets_ = arena.take<uint32_t>(groups + 1);
-    merged_ = arena.take<float>(merge_values ? rows_max / 2 * row_elements : 0);
+    offsets_ = arena.take<uint32_t>(options.groups + 1);
+    merged_ =
+        arena.take<std::byte>(options.merged_max * merged_elements_ * bytes_of_sum(options.sum));
   }
 
-  // `ids` in 0..rows-1 and count <= rows_max, checked before. `values` may be null (ids alone).
+  // Ids in 0..rows-1 or padding, and count <= rows_max, checked before. `more`: rows to be added to
+  // those of `first`, which then has every row, in the same dtype.
   template <typename GroupOf>
-  void merge(const Partition& partition, const int64_t* ids, uint32_t count, const float* values,
+  void merge(const Partition& partition, const RowSlice& first, const RowSlice& more,
              GroupOf group_of_position) {
     index_.clear();
-    uint32_t merged_count = 0;
-    for (uint32_t i = 0; i < count; ++i) {
-      const uint32_t position = partition.position_of(static_cast<uint64_t>(ids[i]));
-      bool inserted;
-      const uint32_t unique = index_.find_or_insert(position, &inserted);
-      if (inserted) {
-        unique_positions_[unique] = position;
-        slots_[unique] = i;
-      } else if (values != nullptr) {
-        add_duplicate(unique, values, i, &merged_count);
-      }
-    }
+    merged_count_ = 0;
+    first_values_ = first.values.rows;
+    insert(partition, first);
+    if (more.count > 0) insert(partition, more);
     group_items(
-        index_.size(), groups_,
+        index_.size(), options_.groups,
         [&](uint32_t unique) { return group_of_position(unique_positions_[unique]); }, offsets_,
         items_);
     for (uint32_t item = 0; item < index_.size(); ++item) {
@@ -86,27 +111,81 @@ class RowMerge {
   const uint32_t* positions() const { return positions_.data(); }
   // Where an item's values lie: a row of the caller's buffer, or one of merged().
   const uint32_t* order() const { return order_.data(); }
-  const float* merged() const { return merged_.data(); }
+  const std::byte* merged() const { return merged_.data(); }
 
  private:
-  void add_duplicate(uint32_t unique, const float* values, uint32_t i, uint32_t* merged_count) {
-    const size_t elements = row_elements_;
-    uint32_t& slot = slots_[unique];
-    if ((slot & kMergedSlot) == 0) {
-      start_sum(&merged_[*merged_count * elements], values + slot * elements, elements);
-      slot = kMergedSlot | (*merged_count)++;
+  struct EveryRow {
+    int64_t operator[](uint32_t i) const { return i; }
+  };
+
+  void insert(const Partition& partition, const RowSlice& slice) {
+    if (slice.ids.wide != nullptr) {
+      insert(partition, slice.ids.wide, slice.count, slice.values);
+    } else if (slice.ids.narrow != nullptr) {
+      insert(partition, slice.ids.narrow, slice.count, slice.values);
+    } else {
+      insert(partition, EveryRow(), slice.count, slice.values);
     }
-    add_to_sum(&merged_[(slot & ~kMergedSlot) * elements], values + i * elements, elements);
   }
 
-  uint32_t row_elements_ = 0;
-  uint32_t groups_ = 0;
+  // Once per slice: what it holds, and what that is summed in.
+  template <typename Ids>
+  void insert(const Partition& partition, const Ids& ids, uint32_t count, const RowValues& values) {
+    with_dtype(values.dtype, [&](auto in) {
+      with_sum_type(options_.sum, [&](auto sum) {
+        using In = typename decltype(in)::type;
+        using Sum = typename decltype(sum)::type;
+        constexpr bool kFloats = !std::is_integral_v<In> && !std::is_integral_v<Sum>;
+        if constexpr (kFloats || std::is_same_v<In, Sum>) {
+          insert_as<In, Sum>(partition, ids, count, values.rows);
+        }
+      });
+    });
+  }
+
+  template <typename In, typename Sum, typename Ids>
+  void insert_as(const Partition& partition, const Ids& ids, uint32_t count,
+                 const std::byte* values) {
+    for (uint32_t i = 0; i < count; ++i) {
+      if (ids[i] == kPaddingId) continue;
+      const uint32_t position = partition.position_of(static_cast<uint64_t>(ids[i]));
+      bool inserted;
+      const uint32_t unique = index_.find_or_insert(position, &inserted);
+      if (inserted) {
+        unique_positions_[unique] = position;
+        slots_[unique] = i;
+      } else if (values != nullptr) {
+        add_duplicate<In, Sum>(unique, values, i);
+      }
+    }
+  }
+
+  template <typename In, typename Sum>
+  void add_duplicate(uint32_t unique, const std::byte* values, size_t i) {
+    const size_t elements = options_.row_elements;
+    const size_t row_bytes = elements * sizeof(In);
+    auto* merged = reinterpret_cast<Sum*>(merged_.data());
+    uint32_t& slot = slots_[unique];
+    if ((slot & kMergedSlot) == 0) {
+      Sum* row = merged + merged_count_ * merged_elements_;
+      start_sum<In, Sum>(row, first_values_ + slot * row_bytes, elements);
+      if (options_.counted) row[elements] = Sum{1};
+      slot = kMergedSlot | merged_count_++;
+    }
+    add_to_sum<In, Sum>(merged + (slot & ~kMergedSlot) * merged_elements_,
+                        values + i * row_bytes, elements);
+  }
+
+  RowMergeOptions options_;
+  size_t merged_elements_ = 1;
+  uint32_t merged_count_ = 0;
+  const std::byte* first_values_ = nullptr;
   RowIndex index_;
   std::span<uint32_t> slots_;             // unique -> slot
   std::span<uint32_t> unique_positions_;  // unique -> position
   std::span<uint32_t> items_;             // item -> unique
   std::span<uint32_t> positions_, order_, offsets_;
-  std::span<float> merged_;
+  std::span<std::byte> merged_;
 };
 
 }  // namespace parallax

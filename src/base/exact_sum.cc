@@ -19,12 +19,41 @@ void ExactSum::add(double term) {
     return;
   }
   if (exponent != 0) mantissa |= 1ull << 52;
-  const int shift = exponent == 0 ? 0 : exponent - 1;  // the mantissa weighs 2^(shift - 1074)
-  const int limb = shift / kLimbBits;
-  const Uint128 wide = static_cast<Uint128>(mantissa) << (shift % kLimbBits);
+  add_at(mantissa, exponent == 0 ? 0 : exponent - 1);
+}
+
+void ExactSum::add_at(uint64_t integer, int position) {
+  const int limb = position / kLimbBits;
+  const Uint128 wide = static_cast<Uint128>(integer) << (position % kLimbBits);
   limbs_[limb] += static_cast<uint32_t>(wide);
   limbs_[limb + 1] += static_cast<uint32_t>(wide >> 32);
   limbs_[limb + 2] += static_cast<uint64_t>(wide >> 64);
+}
+
+void ExactSum::add_square(double term) {
+  const double rounded = term * term;
+  constexpr double kLeastExact = 0x1p-900;  // its lowest bit is far above 2^-1074
+  if (!std::isfinite(rounded) || rounded < kLeastExact) {
+    add(rounded);
+    return;
+  }
+  const uint64_t bits = std::bit_cast<uint64_t>(term);
+  const int exponent = static_cast<int>(bits >> 52) & 0x7ff;  // normal, as the square is not tiny
+  const uint64_t mantissa = (bits & ((1ull << 52) - 1)) | 1ull << 52;
+  const Uint128 square = static_cast<Uint128>(mantissa) * mantissa;
+  const int position = 2 * (exponent - 1075) + 1074;  // |term| is mantissa * 2^(exponent - 1075)
+  add_at(static_cast<uint64_t>(square), position);
+  add_at(static_cast<uint64_t>(square >> 64), position + 64);
+}
+
+void ExactSum::carry() {
+  uint64_t carried = 0;
+  for (int i = 0; i + 1 < kLimbs; ++i) {
+    const uint64_t sum = limbs_[i] + carried;
+    limbs_[i] = static_cast<uint32_t>(sum);
+    carried = sum >> kLimbBits;
+  }
+  limbs_[kLimbs - 1] += carried;
 }
 
 void ExactSum::add(const ExactSum& other) {

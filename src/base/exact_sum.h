@@ -15,12 +15,20 @@ class ExactSum {
  public:
   // Adds a double >= 0, infinity or NaN. At most 2^31 terms, those of other sums counted in.
   void add(double term);
+  // Adds term * term, exactly where that is neither subnormal nor beyond the range of double; else
+  // as that product is rounded. Any finite term, infinity or NaN. Counts as two terms.
+  void add_square(double term);
+  // Propagates carries: what was added until here counts as one term from then on.
+  void carry();
   void add(const ExactSum& other);
   // The sum, rounded to nearest even; infinity or NaN if a term was.
   double value() const;
   bool zero() const;
 
  private:
+  // Adds an integer that weighs 2^(position - 1074).
+  void add_at(uint64_t integer, int position);
+
   static constexpr int kLimbBits = 32;
   static constexpr int kLimbs = 67;  // 2^-1074 .. 2^1024 and the carries of 2^31 terms
 

@@ -20,7 +20,14 @@ GradientRoad::GradientRoad(const Columns& columns, const Partition& partition, O
                                                 .hosts = columns.host_count(),
                                                 .ordered = options.ordered})),
       rows_form_(partition.ids_declared()),
-      dense_wire_(algorithm_.dense_wire || !rows_form_) {
+      dense_wire_(algorithm_.dense_wire || !rows_form_),
+      sum_(options.sum),
+      element_bytes_(bytes_of_sum(sum_)),
+      row_bytes_(element_bytes_ * partition.row_elements()) {
+  with_sum_type(sum_, [this](auto tag) {
+    const typename decltype(tag)::type one{1};
+    std::memcpy(one_.data(), &one, sizeof one);
+  });
   const uint32_t turn = options.variable % columns.world();
   tree_root_ = columns.handler(columns.host_of(turn), columns.column_of(turn));
   active_owners_.resize(columns.count());
@@ -96,19 +103,27 @@ Status GradientRoad::reserve() {
 void GradientRoad::lay_out(Arena& arena) {
   const uint64_t elements = partition_.elements();
   const uint64_t rows_in_world = std::min(partition_.rows(), options_.rows_max * columns_.world());
+  // A slice of rows has a duplicate for each merged one; where a slice can have every row, more
+  // rows can come beside it.
+  const uint64_t rows_max = options_.rows_max;
+  const uint64_t merged_max = rows_max >= partition_.rows() ? partition_.rows() : rows_max / 2;
   for (Lane& lane : lanes_) {
     lane.road = this;
     if (rows_form_) {
-      lane.merge.lay_out(arena, options_.rows_max, static_cast<uint32_t>(partition_.row_elements()),
-                         columns_.count(), true);
+      lane.merge.lay_out(arena, {.rows_max = options_.rows_max,
+                                 .row_elements = slice_elements(),
+                                 .groups = columns_.count(),
+                                 .merged_max = merged_max,
+                                 .sum = sum_,
+                                 .counted = options_.counted});
     }
     if (handles_) lay_out_handler(arena, lane);
     if (reduces_) lay_out_reducer(arena, lane);
     if (algorithm_.down == DownTo::kNobody) continue;
     if (dense_wire_) {
-      lane.gathered = arena.take<float>(elements);
+      lane.gathered = arena.take<std::byte>(elements * element_bytes_);
     } else {
-      lane.gathered = arena.take<float>(rows_in_world * partition_.row_elements());
+      lane.gathered = arena.take<std::byte>(rows_in_world * row_bytes_);
       lane.gathered_positions = arena.take<uint32_t>(rows_in_world);
     }
   }
@@ -132,7 +147,8 @@ void GradientRoad::lay_out_handler(Arena& arena, Lane& lane) {
   if (!rows_form_) {
     std::sort(ranges.begin(), ranges.end(),
               [](const Range& a, const Range& b) { return a.first < b.first; });
-    lane.local_dense.lay_out(arena, ranges, locals, options_.ordered);
+    lane.local_dense.lay_out(
+        arena, ranges, {.sources = locals, .ordered = options_.ordered, .sum = sum_});
     return;
   }
   const uint64_t rows_max = std::min(column_rows, options_.rows_max * locals);
@@ -140,11 +156,12 @@ void GradientRoad::lay_out_handler(Arena& arena, Lane& lane) {
                                   .rows_max = rows_max,
                                   .source_rows_max = std::min(column_rows, options_.rows_max),
                                   .row_elements = static_cast<uint32_t>(partition_.row_elements()),
-                                  .ordered = options_.ordered});
+                                  .ordered = options_.ordered,
+                                  .sum = sum_});
   lane.items = arena.take<uint32_t>(rows_max);
   lane.positions = arena.take<uint32_t>(rows_max);
   lane.offsets = arena.take<uint32_t>(columns_.owners(columns_.my_column()).size() + 1);
-  if (dense_wire_) lane.scattered = arena.take<float>(column_elements);
+  if (dense_wire_) lane.scattered = arena.take<std::byte>(column_elements * element_bytes_);
 }
 
 void GradientRoad::lay_out_reducer(Arena& arena, Lane& lane) {
@@ -153,7 +170,11 @@ void GradientRoad::lay_out_reducer(Arena& arena, Lane& lane) {
   if (dense_wire_) {
     const bool tree = algorithm_.up == UpTo::kTree;
     const Range range = range_of(tree ? tree_root_ : columns_.rank());
-    lane.host_dense.lay_out(arena, {&range, 1}, sources, options_.ordered, rows_form_);
+    lane.host_dense.lay_out(arena, {&range, 1},
+                            {.sources = sources,
+                             .ordered = options_.ordered,
+                             .made_dense = rows_form_,
+                             .sum = sum_});
     return;
   }
   uint64_t rows = 0;
@@ -169,7 +190,8 @@ void GradientRoad::lay_out_reducer(Arena& arena, Lane& lane) {
                                  .rows_max = std::min(rows, options_.rows_max * columns_.world()),
                                  .source_rows_max = std::min(rows, host_rows_max),
                                  .row_elements = row_elements,
-                                 .ordered = options_.ordered});
+                                 .ordered = options_.ordered,
+                                 .sum = sum_});
 }
 
 void GradientRoad::open(uint64_t step) {
@@ -179,7 +201,7 @@ void GradientRoad::open(uint64_t step) {
   if (handles_ && !rows_form_) lane.local_dense.clear();
   if (reduces_ && dense_wire_) lane.host_dense.clear();
   if (reduces_ && !dense_wire_) lane.host_rows.clear();
-  lane.forwarded = lane.returned = lane.gathered_any = false;
+  lane.forwarded = lane.returned = lane.gathered_any = lane.given = false;
   lane.gathered_rows = lane.pieces = 0;
 }
 
@@ -189,22 +211,33 @@ Stream GradientRoad::new_stream(SectionKind kind, Encoding encoding, const Lane&
   stream.header.encoding = encoding;
   stream.header.tag = options_.variable;
   stream.header.step = lane.step;
+  stream.format.element_bytes = stream.format.source_bytes =
+      static_cast<uint32_t>(element_bytes_);
   stream.rows.row_elements = static_cast<uint32_t>(partition_.row_elements());
   return stream;
 }
 
 // ---- hop 1: this rank's slice to the handlers of its host
 
-void GradientRoad::contribute_dense(uint64_t step, const float* values, uint32_t* pending) {
+// How the numbers of a slice of this rank enter the road.
+WireFormat GradientRoad::entry_format(uint32_t dtype) const {
+  return {.element_bytes = bytes_of_sum(sum_),
+          .source_bytes = bytes_of_dtype(dtype),
+          .convert = converter(dtype, dtype_of(sum_))};
+}
+
+void GradientRoad::contribute_dense(uint64_t step, const RowValues& values, uint32_t* pending) {
   Lane& lane = this->lane(step);
+  const WireFormat format = entry_format(values.dtype);
   for (const uint32_t column : active_columns_) {
     const std::vector<uint32_t>& owners = active_owners_[column];
     for (size_t i = 0; i < owners.size(); ++i) {
       const Range range = range_of(owners[i]);
       Stream stream = new_stream(SectionKind::kUpLocal, Encoding::kDense, lane);
       stream.header.first = range.first;
-      stream.header.flags = i + 1 == owners.size() ? kSectionLast : 0;
-      stream.dense = values + range.first;
+      stream.header.flags = i + 1 == owners.size() ? kSectionLast | kSectionGiven : 0;
+      stream.format = format;
+      stream.dense = values.rows + range.first * format.source_bytes;
       stream.count = range.count;
       stream.pending = pending;
       ++*pending;
@@ -213,22 +246,20 @@ void GradientRoad::contribute_dense(uint64_t step, const float* values, uint32_t
   }
 }
 
-void GradientRoad::contribute_rows(uint64_t step, const int64_t* ids, uint32_t count,
-                                   const float* values, uint32_t* pending) {
+void GradientRoad::contribute_rows(uint64_t step, const RowSlice& first, const RowSlice& more,
+                                   uint32_t* pending) {
   Lane& lane = this->lane(step);
-  lane.ids = ids;
-  lane.values = values;
-  lane.count = count;
+  lane.first = first;
+  lane.more = more;
   lane.pending = pending;
   lane.merging = true;
   ++*pending;  // the job's own
   lane.job.context = &lane;
-  lane.job.cost_bytes = count * partition_.row_elements() * sizeof(float);
+  lane.job.cost_bytes = (first.count + more.count) * row_bytes_;
   lane.job.run = [](ComputeJob& job) {
     Lane& merging = *static_cast<Lane*>(job.context);
     const GradientRoad& road = *merging.road;
-    merging.merge.merge(road.partition_, merging.ids, merging.count, merging.values,
-                        [&road](uint32_t position) { return road.column_of_position(position); });
+    merging.merge.merge(road.partition_, merging.first, merging.more, [&road](uint32_t position) { return road.column_of_position(position); });
   };
   lane.job.done = [](ComputeJob& job) {
     Lane& merged = *static_cast<Lane*>(job.context);
@@ -241,10 +272,13 @@ void GradientRoad::send_rows(Lane& lane) {
   for (const uint32_t column : active_columns_) {
     const uint32_t first = lane.merge.group_first(column);
     Stream stream = new_stream(SectionKind::kUpLocal, Encoding::kRows, lane);
-    stream.header.flags = kSectionLast;
+    stream.header.flags = kSectionLast | kSectionGiven;
+    stream.format = entry_format(lane.first.values.dtype);
+    stream.rows.row_elements = slice_elements();
+    if (options_.counted) stream.rows.suffix = one_.data();
     stream.rows.positions = lane.merge.positions() + first;
     stream.rows.order = lane.merge.order() + first;
-    stream.rows.values = lane.values;
+    stream.rows.values = lane.first.values.rows;
     stream.rows.merged = lane.merge.merged();
     stream.count = lane.merge.group_count(column);
     stream.pending = lane.pending;
@@ -270,7 +304,10 @@ bool GradientRoad::on_up_local(uint32_t from, const Section& section) {
   } else if (!lane.local_dense.add(source, header.first, header.count, section.payload)) {
     return false;
   }
-  if ((header.flags & kSectionLast) != 0) end_local(from, header.step);
+  if ((header.flags & kSectionLast) != 0) {
+    lane.given |= (header.flags & kSectionGiven) != 0;
+    end_local(from, header.step);
+  }
   return true;
 }
 
@@ -304,7 +341,7 @@ void GradientRoad::forward_if_complete(Lane& lane) {
 void GradientRoad::forward_rows_to_hosts(Lane& lane) {
   for (uint32_t host = 0; host < columns_.host_count(); ++host) {
     Stream stream = new_stream(SectionKind::kUpHost, Encoding::kRows, lane);
-    stream.header.flags = kSectionLast;
+    stream.header.flags = last_flags(lane);
     stream.rows.positions = lane.local_rows.positions();
     stream.rows.values = lane.local_rows.values();
     stream.count = lane.local_rows.row_count();
@@ -325,7 +362,7 @@ void GradientRoad::forward_rows_to_owners(Lane& lane) {
     if (!active(owners[i])) continue;
     const uint32_t first = lane.offsets[i];
     Stream stream = new_stream(SectionKind::kUpHost, Encoding::kRows, lane);
-    stream.header.flags = kSectionLast;
+    stream.header.flags = last_flags(lane);
     stream.rows.positions = &lane.positions[first];
     stream.rows.order = &lane.items[first];
     stream.rows.values = lane.local_rows.values();
@@ -336,7 +373,7 @@ void GradientRoad::forward_rows_to_owners(Lane& lane) {
 
 // The rows of the host's sum written among rows that are none, range by range.
 void GradientRoad::scatter(Lane& lane) {
-  std::fill(lane.scattered.begin(), lane.scattered.end(), kNoRow);
+  fill_no_row(sum_, lane.scattered.data(), lane.scattered.size() / element_bytes_);
   const uint64_t row_elements = partition_.row_elements();
   const std::vector<uint32_t>& owners = active_owners_[columns_.my_column()];
   for (uint32_t slot = 0; slot < lane.local_rows.row_count(); ++slot) {
@@ -347,7 +384,7 @@ void GradientRoad::scatter(Lane& lane) {
       if (before == owner) break;
       offset += range_of(before).count;
     }
-    std::copy_n(lane.local_rows.row(slot), row_elements, &lane.scattered[offset]);
+    std::memcpy(&lane.scattered[offset * element_bytes_], lane.local_rows.row(slot), row_bytes_);
   }
 }
 
@@ -355,17 +392,17 @@ void GradientRoad::forward_elements(Lane& lane) {
   const bool contributed =
       rows_form_ ? lane.local_rows.contributed() : lane.local_dense.contributed();
   if (rows_form_ && contributed) scatter(lane);
-  const float* scattered = lane.scattered.data();
+  const std::byte* scattered = lane.scattered.data();
   for (const uint32_t owner : active_owners_[columns_.my_column()]) {
     const Range range = range_of(owner);
     Stream stream = new_stream(SectionKind::kUpHost, Encoding::kDense, lane);
-    stream.header.flags = kSectionLast;
+    stream.header.flags = last_flags(lane);
     stream.header.first = range.first;
     if (contributed) {
       stream.count = range.count;
       if (rows_form_) {
         stream.dense = scattered;
-        scattered += range.count;
+        scattered += range.count * element_bytes_;
       } else {
         const auto ranges = lane.local_dense.ranges();
         const auto found =
@@ -400,6 +437,7 @@ bool GradientRoad::on_up_host(uint32_t from, const Section& section) {
     }
   }
   if ((header.flags & kSectionLast) == 0) return true;
+  lane.given |= (header.flags & kSectionGiven) != 0;
   dense_wire_ ? lane.host_dense.end(source) : lane.host_rows.end(source);
   return_if_complete(lane);
   return true;

@@ -34,16 +34,22 @@ struct GradientRoadOptions {
   Method method = Method::kAllreduce;
   uint64_t rows_max = 0;  // rows in one slice; 0 for dense
   bool ordered = false;   // deterministic folds
+  SumType sum = SumType::kF32;  // what the road carries; slices are converted where they enter
+  // With ids: every row ends in one element more, which counts the ranks that gave the row. The
+  // partition's row_elements has it.
+  bool counted = false;
 };
 
 // The reduced gradient of a lane as this rank sees it, for applying or handing out.
 struct ReducedGradient {
-  bool contributed = false;  // false: no rank gave anything, and nothing is to be applied
+  bool given = false;        // some rank gave a slice, if only one without rows
+  bool contributed = false;  // false: no rank gave values, and nothing is to be applied
   bool rows = false;
+  bool counted = false;  // rows end in the count of ranks that gave them
   // rows: row_count positions and their values. dense: elements [first, first + count).
   uint32_t row_count = 0;
   const uint32_t* positions = nullptr;
-  const float* values = nullptr;
+  const std::byte* values = nullptr;  // of the sum type
   uint64_t first = 0;
   uint64_t count = 0;
 };
@@ -70,8 +76,9 @@ class GradientRoad {
   void open(uint64_t step);
 
   // This rank's slice. Buffers are borrowed until *pending is back where it was before the call.
-  void contribute_dense(uint64_t step, const float* values, uint32_t* pending);
-  void contribute_rows(uint64_t step, const int64_t* ids, uint32_t count, const float* values,
+  void contribute_dense(uint64_t step, const RowValues& values, uint32_t* pending);
+  // `more`: rows beside a `first` that has every row (see RowMerge).
+  void contribute_rows(uint64_t step, const RowSlice& first, const RowSlice& more,
                        uint32_t* pending);
 
   // Sections. `from` is any rank of the world; `section.header.step` belongs to an open lane.
@@ -109,27 +116,26 @@ class GradientRoad {
     RowMerge merge;
     ComputeJob job;
     GradientRoad* road = nullptr;
-    const int64_t* ids = nullptr;
-    const float* values = nullptr;
-    uint32_t count = 0;
+    RowSlice first, more;
     uint32_t* pending = nullptr;
     bool merging = false;
     // handler
     RowFold local_rows;
     DenseFold local_dense;
     std::span<uint32_t> items, positions, offsets;  // rows of the local fold by owner
-    std::span<float> scattered;                     // made dense
+    std::span<std::byte> scattered;                 // made dense
     bool forwarded = false;
     // reducer
     RowFold host_rows;
     DenseFold host_dense;
     bool returned = false;
     // result
-    std::span<float> gathered;  // dense: all elements; rows: row_count rows
+    std::span<std::byte> gathered;  // dense: all elements; rows: row_count rows
     std::span<uint32_t> gathered_positions;
     uint32_t gathered_rows = 0;
     uint32_t pieces = 0;
     bool gathered_any = false;
+    bool given = false;  // as far as this rank was told
   };
 
   Lane& lane(uint64_t step) { return lanes_[step & 1]; }
@@ -140,6 +146,13 @@ class GradientRoad {
   }
   uint32_t column_of_position(uint32_t position) const {
     return columns_.column_of(wire_owner(position));
+  }
+  // Of the rows that the caller gives.
+  uint32_t slice_elements() const {
+    return static_cast<uint32_t>(partition_.row_elements()) - (options_.counted ? 1 : 0);
+  }
+  uint8_t last_flags(const Lane& lane) const {
+    return static_cast<uint8_t>(kSectionLast | (lane.given ? kSectionGiven : 0));
   }
   Range range_of(uint32_t owner) const;
   bool active(uint32_t owner) const;
@@ -163,6 +176,7 @@ class GradientRoad {
   template <typename Belongs>
   bool check_positions(const Section& section, Belongs belongs) const;
   Stream new_stream(SectionKind kind, Encoding encoding, const Lane& lane) const;
+  WireFormat entry_format(uint32_t dtype) const;
 
   const Columns& columns_;
   const Partition& partition_;
@@ -172,6 +186,10 @@ class GradientRoad {
   const Algorithm& algorithm_;
   const bool rows_form_;   // slices carry ids
   const bool dense_wire_;  // elements cross the wire
+  const SumType sum_;
+  const size_t element_bytes_;  // of the sum type
+  const size_t row_bytes_;
+  alignas(8) std::array<std::byte, 8> one_ = {};  // a 1 of the sum type
   Arena arena_;
   std::vector<std::vector<uint32_t>> active_owners_;  // by column, ascending
   std::vector<uint32_t> active_columns_;

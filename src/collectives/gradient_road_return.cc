@@ -16,7 +16,7 @@ void GradientRoad::return_if_complete(Lane& lane) {
   if (algorithm_.down == DownTo::kNobody) return;
   Stream stream =
       new_stream(SectionKind::kDownHost, dense_wire_ ? Encoding::kDense : Encoding::kRows, lane);
-  stream.header.flags = kSectionLast;
+  stream.header.flags = last_flags(lane);
   if (dense_wire_) {
     stream.header.first = lane.host_dense.ranges()[0].first;
     if (lane.host_dense.contributed()) {
@@ -81,15 +81,17 @@ bool GradientRoad::gather(const Section& section, bool forward) {
   if (lane.pieces == pieces_expected_) return false;
   if (!(dense_wire_ ? gather_dense(lane, section) : gather_rows(lane, section))) return false;
   if (forward) forward_piece(lane, header, first_row);
-  if ((header.flags & kSectionLast) != 0) ++lane.pieces;
+  if ((header.flags & kSectionLast) != 0) {
+    ++lane.pieces;
+    lane.given |= (header.flags & kSectionGiven) != 0;
+  }
   return true;
 }
 
 bool GradientRoad::gather_rows(Lane& lane, const Section& section) {
   const uint32_t count = section.header.count;
-  const uint64_t row_elements = partition_.row_elements();
   const auto any = [](uint32_t) { return true; };
-  if (section.payload.size() != count * (sizeof(uint32_t) + row_elements * sizeof(float)) ||
+  if (section.payload.size() != count * (sizeof(uint32_t) + row_bytes_) ||
       count > lane.gathered_positions.size() - lane.gathered_rows ||
       !check_positions(section, any)) {
     return false;
@@ -97,7 +99,7 @@ bool GradientRoad::gather_rows(Lane& lane, const Section& section) {
   if (count == 0) return true;
   const size_t ids_bytes = sizeof(uint32_t) * count;
   std::memcpy(&lane.gathered_positions[lane.gathered_rows], section.payload.data(), ids_bytes);
-  std::memcpy(&lane.gathered[lane.gathered_rows * row_elements], section.payload.data() + ids_bytes,
+  std::memcpy(&lane.gathered[lane.gathered_rows * row_bytes_], section.payload.data() + ids_bytes,
               section.payload.size() - ids_bytes);
   lane.gathered_rows += count;
   lane.gathered_any = true;
@@ -106,13 +108,14 @@ bool GradientRoad::gather_rows(Lane& lane, const Section& section) {
 
 bool GradientRoad::gather_dense(Lane& lane, const Section& section) {
   const SectionHeader& header = section.header;
-  const uint64_t elements = lane.gathered.size();
-  if (section.payload.size() != header.count * sizeof(float) || header.first > elements ||
+  const uint64_t elements = partition_.elements();
+  if (section.payload.size() != header.count * element_bytes_ || header.first > elements ||
       header.count > elements - header.first) {
     return false;
   }
   if (header.count > 0) {
-    std::memcpy(&lane.gathered[header.first], section.payload.data(), section.payload.size());
+    std::memcpy(&lane.gathered[header.first * element_bytes_], section.payload.data(),
+                section.payload.size());
     lane.gathered_any = true;
     return true;
   }
@@ -122,7 +125,7 @@ bool GradientRoad::gather_dense(Lane& lane, const Section& section) {
   for (uint32_t owner = 0; owner < columns_.world(); ++owner) {
     const Range range = range_of(owner);
     if (range.first == header.first && range.count > 0) {
-      std::fill_n(&lane.gathered[range.first], range.count, kNoRow);
+      fill_no_row(sum_, &lane.gathered[range.first * element_bytes_], range.count);
       return true;
     }
   }
@@ -136,11 +139,11 @@ void GradientRoad::forward_piece(Lane& lane, const SectionHeader& header, uint32
   stream.header.first = header.first;
   stream.count = header.count;
   if (header.count > 0 && dense_wire_) {
-    stream.dense = &lane.gathered[header.first];
+    stream.dense = &lane.gathered[header.first * element_bytes_];
   } else if (header.count > 0) {
     stream.header.first = 0;
     stream.rows.positions = &lane.gathered_positions[first_row];
-    stream.rows.values = &lane.gathered[first_row * partition_.row_elements()];
+    stream.rows.values = &lane.gathered[first_row * row_bytes_];
   }
   for (const uint32_t local : columns_.locals()) {
     if (local != columns_.rank()) outbox_.add(local, stream);
@@ -189,17 +192,26 @@ bool GradientRoad::counts_once() const {
 // The runs of the norm: of a variable with ids the rows, of any other the flattened elements, each
 // cut at kBlockElements; so they are the same under every method.
 void GradientRoad::add_squared_norm(uint64_t step, ExactSum* sum) const {
-  if (!counts_once()) return;
+  if (!counts_once()) return;  // integers have no norm
   const ReducedGradient part = owned(step);
   if (!part.contributed) return;
-  const uint64_t row_elements = partition_.row_elements();
-  const uint64_t stride = rows_form_ ? row_elements : part.count;
-  const uint64_t total = part.rows ? part.row_count * row_elements : part.count;
-  for (uint64_t row = 0; row < total; row += stride) {
-    for (uint64_t at = 0; at < stride; at += kBlockElements) {
-      sum->add(sum_of_squares(part.values + row + at, std::min(kBlockElements, stride - at)));
+  with_sum_type(sum_, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (std::is_floating_point_v<T>) {
+      const T* values = reinterpret_cast<const T*>(part.values);
+      const uint64_t row_elements = partition_.row_elements();
+      const uint64_t stride = rows_form_ ? row_elements : part.count;
+      const uint64_t total = part.rows ? part.row_count * row_elements : part.count;
+      for (uint64_t row = 0; row < total; row += stride) {
+        if (rows_form_ && !part.rows && is_no_row(values + row)) continue;
+        const uint64_t run_elements = rows_form_ ? slice_elements() : stride;
+        const double ranks = options_.counted ? static_cast<double>(values[row + run_elements]) : 1;
+        for (uint64_t at = 0; at < run_elements; at += kBlockElements) {
+          add_squares(values + row + at, std::min(kBlockElements, run_elements - at), ranks, sum);
+        }
+      }
     }
-  }
+  });
 }
 
 RoadCounts GradientRoad::counts(uint64_t step) const {
@@ -212,9 +224,12 @@ RoadCounts GradientRoad::counts(uint64_t step) const {
     counts.union_rows = lane.host_rows.row_count();
   } else if (lane.host_dense.contributed()) {
     const ReducedGradient part = owned(step);
-    for (uint64_t at = 0; at < part.count; at += partition_.row_elements()) {
-      counts.union_rows += is_no_row(part.values + at) ? 0 : 1;
-    }
+    with_sum_type(sum_, [&](auto tag) {
+      const auto* values = reinterpret_cast<const typename decltype(tag)::type*>(part.values);
+      for (uint64_t at = 0; at < part.count; at += partition_.row_elements()) {
+        counts.union_rows += is_no_row(values + at) ? 0 : 1;
+      }
+    });
   }
   return counts;
 }
@@ -223,6 +238,8 @@ ReducedGradient GradientRoad::owned(uint64_t step) const {
   const Lane& lane = this->lane(step);
   ReducedGradient part;
   if (!reduces_) return part;
+  part.given = lane.given;
+  part.counted = options_.counted;
   if (dense_wire_) {
     part.contributed = lane.host_dense.contributed();
     part.first = lane.host_dense.ranges()[0].first;
@@ -241,6 +258,8 @@ ReducedGradient GradientRoad::owned(uint64_t step) const {
 ReducedGradient GradientRoad::whole(uint64_t step) const {
   const Lane& lane = this->lane(step);
   ReducedGradient all;
+  all.given = lane.given;
+  all.counted = options_.counted;
   all.contributed = lane.gathered_any;
   all.values = lane.gathered.data();
   if (dense_wire_) {

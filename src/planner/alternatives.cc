@@ -65,6 +65,9 @@ std::string why_chosen(const VariablePlan& plan, const Context& context) {
                ? reason
                : reason + ": " + formula_of(plan, context);
   }
+  if (facts.given_dense && plan == context.by_figures) {
+    return "it got a dense slice beside row ids, so it is dense from then on";
+  }
   if (!context.choice.settled) return "by form, until rows are measured: " + form_text(facts);
   if (plan != context.by_figures) {
     return "the plan in force; the figures now favour " + method_name(context.by_figures.method);

@@ -10,7 +10,7 @@
 
 namespace parallax {
 
-// Every way that fits the variable's form and holder, in the order of Method.
+// Every way that fits the variable's form, type and holder, in the order of Method.
 std::vector<VariablePlan> fitting_plans(const VariableFacts& facts);
 
 // Pins bind managed variables only.

@@ -19,6 +19,7 @@ std::vector<VariablePlan> fitting_plans(const VariableFacts& facts) {
   std::vector<VariablePlan> plans;
   if (carries_rows(facts)) {
     for (const Method method : {Method::kAllgatherv, Method::kReduceRows, Method::kMadeDense}) {
+      if (method == Method::kMadeDense && facts.integer) continue;
       plans.push_back({replicated, method});
     }
   } else {
@@ -35,7 +36,7 @@ bool pin_allows(const VariablePlan& plan, const VariableFacts& facts, parallax_p
     case PARALLAX_PLAN_AUTO:
       return true;
     case PARALLAX_PLAN_HYBRID:
-      return sharded == carries_rows(facts);
+      return sharded == (carries_rows(facts) && !facts.given_dense);
     case PARALLAX_PLAN_PS:
       return sharded;
     case PARALLAX_PLAN_AR:
@@ -65,6 +66,12 @@ VariablePlan settled_choice(const VariableFacts& facts, const TopologyFacts& top
                             parallax_plan_mode_t mode) {
   const uint32_t parties = cost::counted_parties(topology);
   const VariablePlan initial = initial_choice(facts, mode);
+  if (facts.given_dense && !facts.integer) {
+    const VariablePlan dense = {initial.placement == Placement::kFramework ? initial.placement
+                                                                           : Placement::kMirrored,
+                                Method::kMadeDense};
+    return pin_allows(dense, facts, mode) ? dense : initial;
+  }
   if (carries_rows(facts) && !facts.measured) return initial;
   if (carries_rows(facts)) {
     // Written so that NaN fails too.

@@ -54,6 +54,8 @@ struct VariableFacts {
   uint32_t tag = PARALLAX_AUTO;  // parallax_tag_t
   bool managed = false;          // has an update rule
   bool ids_declared = false;     // rows_max > 0
+  bool given_dense = false;      // has row ids and got a dense slice: dense from then on
+  bool integer = false;          // rows cannot be made dense: integers have no -0 for "no row"
   bool measured = false;         // the three below mean something
   // "Per host" is per rank when there is one host: see counted_parties() in cost.h.
   double touched_rows_per_host = 0;  // s: merged rows a host has gradients for

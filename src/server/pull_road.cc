@@ -12,6 +12,11 @@ namespace {
 
 constexpr uint32_t kNoVariable = UINT32_MAX;  // the section that ends a rank's pull
 
+uint8_t dtype_flags(uint32_t dtype) {
+  return static_cast<uint8_t>(dtype << kSectionDtypeShift);
+}
+uint32_t dtype_of(const SectionHeader& header) { return header.flags >> kSectionDtypeShift; }
+
 Stream pull_stream(SectionKind kind, Encoding encoding, uint32_t variable, uint64_t step,
                    uint32_t number) {
   Stream stream;
@@ -38,11 +43,13 @@ void PullRoad::start(uint64_t step, uint32_t number, std::span<const PullSlice> 
   for (const PullSlice& slice : slices) {
     Entry& entry = *entry_of(slice.variable);
     entry.slice = slice;
+    entry.slice_dtype = wire_dtype(slice.dtype, entry.master);
     active_variables_.push_back(slice.variable);
     if (entry.partition->ids_declared()) {
-      entry.merge.merge(*entry.partition, slice.ids, slice.count, nullptr, [&](uint32_t position) {
-        return columns_.column_of(entry.partition->owner_of(position));
-      });
+      entry.merge.merge(*entry.partition, {slice.ids, slice.count, {}}, {},
+                        [&](uint32_t position) {
+                          return columns_.column_of(entry.partition->owner_of(position));
+                        });
       entry.left = entry.merge.item_count();
     } else {
       entry.left = entry.partition->elements();
@@ -62,6 +69,7 @@ void PullRoad::send_local(uint64_t step, uint32_t number, Entry& entry) {
     const bool rows = entry.partition->ids_declared();
     Stream stream = pull_stream(SectionKind::kPullLocal, rows ? Encoding::kIds : Encoding::kBytes,
                                 entry.variable, step, number);
+    stream.header.flags = dtype_flags(entry.slice_dtype);
     if (rows) {
       stream.count = entry.merge.group_count(column);
       stream.rows.positions = entry.merge.positions() + entry.merge.group_first(column);
@@ -107,6 +115,20 @@ bool PullRoad::on_pull_local(uint32_t from, const Section& section) {
   return entry != nullptr && entry->handled && want(*entry, *round, source, section);
 }
 
+// Ranks of a host may want one variable in different dtypes: it is then fetched as the master has
+// it.
+bool PullRoad::want_dtype(const Entry& entry, Wanted& wanted, uint32_t source, uint32_t dtype,
+                          bool first) {
+  const uint32_t master = parallax::dtype_of(entry.master);
+  if (dtype > PARALLAX_I64 || !convertible(master, dtype) ||
+      bytes_of_dtype(dtype) > bytes_of_dtype(master)) {
+    return false;
+  }
+  wanted.dtypes[source] = static_cast<uint8_t>(dtype);
+  wanted.dtype = first || dtype == wanted.dtype ? dtype : master;
+  return true;
+}
+
 bool PullRoad::want(Entry& entry, Round& round, uint32_t source, const Section& section) {
   Wanted& wanted = entry.wanted[slot_of(round.step, round.number)];
   const bool first_use = std::find(round.variables.begin(), round.variables.end(),
@@ -117,6 +139,7 @@ bool PullRoad::want(Entry& entry, Round& round, uint32_t source, const Section& 
     std::fill(wanted.list_counts.begin(), wanted.list_counts.end(), 0u);
     std::fill(wanted.dense.begin(), wanted.dense.end(), uint8_t{0});
   }
+  if (!want_dtype(entry, wanted, source, dtype_of(section.header), first_use)) return false;
   if (!entry.partition->ids_declared()) {
     wanted.dense[source] = 1;
     return section.header.encoding == Encoding::kBytes;
@@ -195,6 +218,7 @@ void PullRoad::ask_rows(Round& round, Entry& entry) {
                                 round.number);
     stream.count = wanted.offsets[i + 1] - first;
     if (stream.count == 0) continue;
+    stream.header.flags = dtype_flags(wanted.dtype);
     stream.rows.positions = &wanted.grouped[first];
     outbox_.add(owners[i], stream);
   }
@@ -206,6 +230,8 @@ void PullRoad::ask_dense(Round& round, Entry& entry) {
   for (const uint32_t owner : entry.owners) {
     Stream stream = pull_stream(SectionKind::kPullHost, Encoding::kBytes, entry.variable,
                                 round.step, round.number);
+    stream.header.flags =
+        dtype_flags(entry.wanted[slot_of(round.step, round.number)].dtype);
     outbox_.add(owner, stream);
     round.left += entry.partition->range_of(owner).count;
   }
@@ -224,6 +250,12 @@ bool PullRoad::on_pull_host(uint32_t from, const Section& section) {
   if (header.first == 0 || asked.step != header.step || asked.number != header.part) {
     if (asked.waiting || asked.answered != asked.count) return false;
     asked = {.rows = asked.rows, .step = header.step, .number = header.part};
+    asked.dtype = dtype_of(header);
+    if (asked.dtype > PARALLAX_I64 ||
+        !convertible(parallax::dtype_of(entry->master), asked.dtype) ||
+        bytes_of_dtype(asked.dtype) > bytes_of_sum(entry->master)) {
+      return false;
+    }
   }
   if (entry->partition->ids_declared()) {
     if (header.encoding != Encoding::kIds || section.payload.size() != size_t{4} * header.count ||
@@ -259,6 +291,10 @@ void PullRoad::answer(Entry& entry, uint32_t host) {
   const uint32_t handler = columns_.handler(host, columns_.column_of(columns_.rank()));
   Stream stream = pull_stream(SectionKind::kValuesHost, Encoding::kValues, entry.variable,
                               asked.step, asked.number);
+  stream.header.flags = dtype_flags(asked.dtype);
+  stream.format = {.element_bytes = bytes_of_dtype(asked.dtype),
+                   .source_bytes = bytes_of_sum(entry.master),
+                   .convert = converter(parallax::dtype_of(entry.master), asked.dtype)};
   stream.rows.row_elements = static_cast<uint32_t>(entry.partition->row_elements());
   if (asked.dense) {
     const Range range = entry.partition->range_of(columns_.rank());
@@ -270,7 +306,7 @@ void PullRoad::answer(Entry& entry, uint32_t host) {
   } else {
     stream.header.first = asked.answered;
     stream.rows.order = &asked.rows[asked.answered];
-    stream.rows.values = entry.table->first_row();
+    stream.rows.values = entry.table->array(0).data();
     stream.count = asked.count - asked.answered;
     asked.answered = asked.count;
   }
@@ -304,6 +340,7 @@ bool PullRoad::on_values_host(uint32_t from, const Section& section) {
     return false;
   }
   Wanted& wanted = entry->wanted[slot_of(round.step, round.number)];
+  if (dtype_of(header) != wanted.dtype) return false;
   const uint64_t width = entry->partition->row_elements();
   uint64_t at = 0;
   uint64_t elements = header.count;
@@ -326,11 +363,16 @@ bool PullRoad::on_values_host(uint32_t from, const Section& section) {
     }
     at += header.first - range.first;
   }
-  if (section.payload.size() != elements * sizeof(float) || elements > wanted.values.size() ||
-      at > wanted.values.size() - elements) {
+  const size_t element_bytes = bytes_of_dtype(wanted.dtype);
+  const uint64_t elements_max = wanted.values.size() / element_bytes;
+  if (section.payload.size() != elements * element_bytes || elements > elements_max ||
+      at > elements_max - elements) {
     return false;
   }
-  if (elements > 0) std::memcpy(&wanted.values[at], section.payload.data(), section.payload.size());
+  if (elements > 0) {
+    std::memcpy(&wanted.values[at * element_bytes], section.payload.data(),
+                section.payload.size());
+  }
   round.left -= header.count;
   if (round.left == 0) answer_locals(round);
   return true;
@@ -351,6 +393,10 @@ void PullRoad::answer_locals(Round& round) {
       if (wanted.list_counts[source] == 0) continue;
       Stream stream = pull_stream(SectionKind::kValuesLocal, Encoding::kValues, variable,
                                   round.step, round.number);
+      stream.header.flags = dtype_flags(wanted.dtypes[source]);
+      stream.format = {.element_bytes = bytes_of_dtype(wanted.dtypes[source]),
+                       .source_bytes = bytes_of_dtype(wanted.dtype),
+                       .convert = converter(wanted.dtype, wanted.dtypes[source])};
       stream.rows.row_elements = static_cast<uint32_t>(entry.partition->row_elements());
       stream.rows.values = wanted.values.data();
       stream.rows.order = wanted.lists[source].data();
@@ -368,16 +414,22 @@ void PullRoad::answer_locals(Round& round) {
 }
 
 void PullRoad::answer_local_dense(Round& round, Entry& entry, uint32_t local) {
-  const float* values = entry.wanted[slot_of(round.step, round.number)].values.data();
+  const Wanted& wanted = entry.wanted[slot_of(round.step, round.number)];
+  const uint32_t dtype = wanted.dtypes[columns_.local_of(local)];
+  const std::byte* values = wanted.values.data();
   for (const uint32_t owner : entry.owners) {
     const Range range = entry.partition->range_of(owner);
     Stream stream = pull_stream(SectionKind::kValuesLocal, Encoding::kDense, entry.variable,
                                 round.step, round.number);
+    stream.header.flags = dtype_flags(dtype);
     stream.header.first = range.first;
+    stream.format = {.element_bytes = bytes_of_dtype(dtype),
+                     .source_bytes = bytes_of_dtype(wanted.dtype),
+                     .convert = converter(wanted.dtype, dtype)};
     stream.dense = values;
     stream.count = range.count;
     outbox_.add(local, stream);
-    values += range.count;
+    values += range.count * stream.format.source_bytes;
   }
 }
 
@@ -396,26 +448,31 @@ bool PullRoad::on_values_local(uint32_t from, const Section& section) {
   Entry* entry = entry_of(header.tag);
   if (entry == nullptr || header.count > entry->left || header.count == 0) return false;
   const uint64_t width = entry->partition->row_elements();
-  float* out = entry->slice.values;
+  const PullSlice& slice = entry->slice;
+  if (dtype_of(header) != entry->slice_dtype) return false;
+  const size_t wire_bytes = bytes_of_dtype(entry->slice_dtype);
+  const size_t out_bytes = bytes_of_dtype(slice.dtype);
+  const Convert convert = converter(entry->slice_dtype, slice.dtype);
   if (header.encoding == Encoding::kDense) {
     if (entry->partition->ids_declared() || header.first > entry->partition->elements() ||
         header.count > entry->partition->elements() - header.first ||
-        section.payload.size() != header.count * sizeof(float)) {
+        section.payload.size() != header.count * wire_bytes) {
       return false;
     }
-    std::memcpy(out + header.first, section.payload.data(), section.payload.size());
+    convert_or_copy(convert, section.payload.data(), slice.values + header.first * out_bytes,
+                    header.count, out_bytes);
   } else {
     const uint32_t column = columns_.local_of(from);
     if (header.encoding != Encoding::kValues || !entry->partition->ids_declared() ||
         header.first > entry->merge.group_count(column) ||
         header.count > entry->merge.group_count(column) - header.first ||
-        section.payload.size() != sizeof(float) * width * header.count) {
+        section.payload.size() != wire_bytes * width * header.count) {
       return false;
     }
     const uint32_t* rows = entry->merge.order() + entry->merge.group_first(column) + header.first;
     for (uint32_t i = 0; i < header.count; ++i) {
-      std::memcpy(out + rows[i] * width, section.payload.data() + i * width * sizeof(float),
-                  width * sizeof(float));
+      convert_or_copy(convert, section.payload.data() + i * width * wire_bytes,
+                      slice.values + rows[i] * width * out_bytes, width, out_bytes);
     }
   }
   entry->left -= header.count;
@@ -429,11 +486,16 @@ void PullRoad::finish() {
     const Entry& entry = *entry_of(variable);
     const PullSlice& slice = entry.slice;
     if (!entry.partition->ids_declared() || entry.merge.item_count() == slice.count) continue;
-    const uint64_t width = entry.partition->row_elements();
+    const size_t row_bytes = entry.partition->row_elements() * bytes_of_dtype(slice.dtype);
     for (uint32_t i = 0; i < slice.count; ++i) {
-      const uint32_t first = entry.merge.first_item_of(*entry.partition, slice.ids[i]);
+      const int64_t id = slice.ids.at(i);
+      if (id == kPaddingId) {
+        std::memset(slice.values + i * row_bytes, 0, row_bytes);
+        continue;
+      }
+      const uint32_t first = entry.merge.first_item_of(*entry.partition, id);
       if (first != i) {
-        std::memcpy(slice.values + i * width, slice.values + first * width, width * sizeof(float));
+        std::memcpy(slice.values + i * row_bytes, slice.values + first * row_bytes, row_bytes);
       }
     }
   }

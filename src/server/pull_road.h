@@ -31,13 +31,22 @@
 
 namespace parallax {
 
-// One variable of a pull: rows `ids` into `values`, or, without ids, the whole dense variable.
+// One variable of a pull: rows `ids` into `values`, or, without ids, the whole dense variable; of
+// a push or a reduce the same, the other way.
 struct PullSlice {
   uint32_t variable = 0;
-  const int64_t* ids = nullptr;
+  RowIds ids;
   uint32_t count = 0;
-  float* values = nullptr;
+  std::byte* values = nullptr;
+  uint32_t dtype = PARALLAX_F32;  // of `values`
+  bool every_row = false;         // a dense slice of a variable with ids
 };
+
+// What the values of a pull travel as: the dtype asked for where it is the smaller one, else the
+// master's.
+inline uint32_t wire_dtype(uint32_t asked, SumType master) {
+  return bytes_of_dtype(asked) < bytes_of_sum(master) ? asked : dtype_of(master);
+}
 
 class PullRoad {
  public:
@@ -47,9 +56,10 @@ class PullRoad {
   PullRoad& operator=(const PullRoad&) = delete;
 
   // Makes a variable pullable; its table is set once values lie here. LIMIT.
-  Status add_variable(uint32_t variable, const Partition& partition, uint64_t rows_max);
+  Status add_variable(uint32_t id, const Variable& variable, const Partition& partition);
   void remove_variable(uint32_t variable);
-  static size_t needed_bytes(const Columns& columns, const Partition& partition, uint64_t rows_max);
+  static size_t needed_bytes(const Columns& columns, const Variable& variable,
+                             const Partition& partition);
   // The owner's part; null while there is none.
   void set_table(uint32_t variable, const Table* table);
 
@@ -92,8 +102,10 @@ class PullRoad {
     std::span<uint32_t> offsets;             // of each owner of the column, in items
     std::vector<std::span<uint32_t>> lists;  // per local rank: slots, then items
     std::vector<uint32_t> list_counts;
-    std::vector<uint8_t> dense;  // per local rank: wants the dense variable
-    std::span<float> values;     // by item; dense: the column's elements
+    std::vector<uint8_t> dense;   // per local rank: wants the dense variable
+    std::vector<uint8_t> dtypes;  // per local rank: what it wants the values as
+    uint32_t dtype = 0;           // what the owners are asked for: that of all, or the master's
+    std::span<std::byte> values;  // by item; dense: the column's elements
   };
   struct Round {
     uint64_t step = 0;
@@ -111,6 +123,7 @@ class PullRoad {
     uint32_t number = 0;
     uint32_t count = 0;
     uint32_t answered = 0;
+    uint32_t dtype = 0;
     bool dense = false;
     bool waiting = false;
   };
@@ -118,11 +131,13 @@ class PullRoad {
     uint32_t variable = 0;
     const Partition* partition = nullptr;
     const Table* table = nullptr;
+    SumType master = SumType::kF32;
     Arena arena;
     bool handled = false;  // this rank handles a column with an owner of it
     // source
     RowMerge merge;
     PullSlice slice;
+    uint32_t slice_dtype = 0;  // what its values travel as
     uint64_t left = 0;
     // handler
     std::array<Wanted, kRounds> wanted;
@@ -132,8 +147,8 @@ class PullRoad {
     std::vector<Asked> asked;  // by host
   };
 
-  static void lay_out(Arena& arena, const Columns& columns, const Partition& partition,
-                      uint64_t rows_max, Entry& entry);
+  static void lay_out(Arena& arena, const Columns& columns, const Variable& variable,
+                      const Partition& partition, Entry& entry);
   static bool active_owner(const Partition& partition, uint32_t owner);
   Entry* entry_of(uint32_t variable);
   const Entry* entry_of(uint32_t variable) const;
@@ -143,6 +158,8 @@ class PullRoad {
   void send_local(uint64_t step, uint32_t number, Entry& entry);
   Round* open_round(uint64_t step, uint32_t number);
   [[nodiscard]] bool want(Entry& entry, Round& round, uint32_t source, const Section& section);
+  [[nodiscard]] static bool want_dtype(const Entry& entry, Wanted& wanted, uint32_t source,
+                                       uint32_t dtype, bool first);
   void ask_if_complete(Round& round);
   void ask_rows(Round& round, Entry& entry);
   void ask_dense(Round& round, Entry& entry);

@@ -31,11 +31,17 @@ const PullRoad::Entry* PullRoad::entry_of(uint32_t variable) const {
   return variable < entries_.size() ? entries_[variable].get() : nullptr;
 }
 
-void PullRoad::lay_out(Arena& arena, const Columns& columns, const Partition& partition,
-                       uint64_t rows_max, Entry& entry) {
+void PullRoad::lay_out(Arena& arena, const Columns& columns, const Variable& variable,
+                       const Partition& partition, Entry& entry) {
+  const uint64_t rows_max = variable.rows_max;
+  entry.master = variable.sum_type();
   const bool rows = partition.ids_declared();
   const uint32_t width = static_cast<uint32_t>(partition.row_elements());
-  if (rows) entry.merge.lay_out(arena, rows_max, width, columns.count(), false);
+  if (rows) {
+    entry.merge.lay_out(arena, {.rows_max = rows_max,
+                                .row_elements = width,
+                                .groups = columns.count()});
+  }
   entry.owners.clear();
   uint64_t column_rows = 0;
   uint64_t column_elements = 0;
@@ -55,10 +61,12 @@ void PullRoad::lay_out(Arena& arena, const Columns& columns, const Partition& pa
   const uint64_t wanted_max = std::min(column_rows, rows_max * locals);
   for (Wanted& wanted : entry.wanted) {
     wanted.dense.assign(locals, 0);
+    wanted.dtypes.assign(locals, 0);
     wanted.list_counts.assign(locals, 0);
     wanted.lists.assign(locals, {});
     if (!entry.handled) continue;
-    wanted.values = arena.take<float>(rows ? wanted_max * width : column_elements);
+    wanted.values = arena.take<std::byte>((rows ? wanted_max * width : column_elements) *
+                                          bytes_of_sum(entry.master));
     if (!rows) continue;
     wanted.index.lay_out(arena, wanted_max);
     wanted.positions = arena.take<uint32_t>(wanted_max);
@@ -78,22 +86,22 @@ void PullRoad::lay_out(Arena& arena, const Columns& columns, const Partition& pa
   }
 }
 
-size_t PullRoad::needed_bytes(const Columns& columns, const Partition& partition,
-                              uint64_t rows_max) {
+size_t PullRoad::needed_bytes(const Columns& columns, const Variable& variable,
+                              const Partition& partition) {
   Arena measure;
   Entry entry;
-  lay_out(measure, columns, partition, rows_max, entry);
+  lay_out(measure, columns, variable, partition, entry);
   return measure.used_bytes();
 }
 
-Status PullRoad::add_variable(uint32_t variable, const Partition& partition, uint64_t rows_max) {
-  if (variable >= entries_.size()) entries_.resize(variable + 1);
+Status PullRoad::add_variable(uint32_t id, const Variable& variable, const Partition& partition) {
+  if (id >= entries_.size()) entries_.resize(id + 1);
   auto entry = std::make_unique<Entry>();
-  entry->variable = variable;
+  entry->variable = id;
   entry->partition = &partition;
-  PARALLAX_RETURN_IF_ERROR(entry->arena.reserve(needed_bytes(columns_, partition, rows_max)));
-  lay_out(entry->arena, columns_, partition, rows_max, *entry);
-  entries_[variable] = std::move(entry);
+  PARALLAX_RETURN_IF_ERROR(entry->arena.reserve(needed_bytes(columns_, variable, partition)));
+  lay_out(entry->arena, columns_, variable, partition, *entry);
+  entries_[id] = std::move(entry);
   waiting_.reserve(entries_.size() * columns_.host_count());
   return {};
 }

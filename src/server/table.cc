@@ -8,100 +8,165 @@
 
 namespace parallax {
 
-uint64_t Table::element_count() const {
-  if (!sharded_) return partition_.elements();
-  return partition_.ids_declared() ? partition_.rows_owned(rank_) * row_elements()
-                                   : partition_.range_of(rank_).count;
+Table::Table(const Variable& variable, const Partition& partition, uint32_t rank, bool sharded)
+    : variable_(variable),
+      partition_(partition),
+      traits_(variable.traits()),
+      sum_(variable.sum_type()),
+      element_bytes_(bytes_of_sum(sum_)),
+      rank_(rank),
+      array_count_(1 + traits_.element_states + traits_.row_states),
+      sharded_(sharded) {}
+
+uint64_t Table::owned_elements(uint32_t owner, uint32_t array) const {
+  return partition_.ids_declared() ? partition_.rows_owned(owner) * array_width(array)
+                                   : partition_.range_of(owner).count;
+}
+
+uint64_t Table::element_count(uint32_t array) const {
+  return sharded_ ? owned_elements(rank_, array) : partition_.rows() * array_width(array);
 }
 
 size_t Table::needed_bytes() const {
-  return Arena::bytes_for<float>(element_count()) * (variable_.has_state() ? 2 : 1);
+  size_t bytes = 0;
+  for (uint32_t array = 0; array < array_count_; ++array) {
+    bytes += Arena::bytes_for<std::byte>(element_count(array) * element_bytes_);
+  }
+  return bytes;
 }
 
 Status Table::reserve() {
   PARALLAX_RETURN_IF_ERROR(arena_.reserve(needed_bytes()));
-  values_ = arena_.take<float>(element_count());
-  if (variable_.has_state()) state_ = arena_.take<float>(element_count());
+  for (uint32_t array = 0; array < array_count_; ++array) {
+    arrays_[array] = arena_.take<std::byte>(element_count(array) * element_bytes_);
+  }
   if (sharded_ && !partition_.ids_declared()) first_element_ = partition_.range_of(rank_).first;
   return {};
 }
 
 bool Table::initialize(uint64_t elements_max) {
-  const bool zero = variable_.init == PARALLAX_INIT_CONSTANT && variable_.init_low == 0;
   const uint64_t width = row_elements();
+  const uint64_t total = element_count(0);
   const uint64_t first = initialized_;
   const uint64_t rows = std::max<uint64_t>(1, elements_max / width);
-  initialized_ = std::min<uint64_t>(values_.size(), first + rows * width);
-  if (!state_.empty() && variable_.initial_accumulator_value != 0) {
-    std::fill(state_.begin() + static_cast<ptrdiff_t>(first),
-              state_.begin() + static_cast<ptrdiff_t>(initialized_),
-              variable_.initial_accumulator_value);
+  initialized_ = std::min<uint64_t>(total, first + rows * width);
+  with_sum_type(sum_, [&](auto tag) {
+    initialize_as<typename decltype(tag)::type>(first, initialized_);
+  });
+  return initialized_ == total;
+}
+
+template <typename T>
+void Table::initialize_as(uint64_t first, uint64_t end) {
+  const uint64_t width = row_elements();
+  if (variable_.initial_accumulator_value != 0 && array_count_ > 1) {
+    T* state = reinterpret_cast<T*>(arrays_[1].data());
+    const uint64_t divisor = width / array_width(1);
+    std::fill(state + first / divisor, state + end / divisor,
+              static_cast<T>(variable_.initial_accumulator_value));
   }
-  if (zero) return initialized_ == values_.size();
+  if (variable_.init == PARALLAX_INIT_CONSTANT && variable_.init_low == 0) return;
+  T* values = reinterpret_cast<T*>(arrays_[0].data());
   if (!partition_.ids_declared()) {
-    for (uint64_t i = first; i < initialized_; ++i) {
+    for (uint64_t i = first; i < end; ++i) {
       const uint64_t at = first_element_ + i;
-      values_[i] = initial_value(variable_, at / width, at % width);
+      values[i] = static_cast<T>(initial_value(variable_, at / width, at % width));
     }
-    return initialized_ == values_.size();
+    return;
   }
-  for (uint64_t here = first / width; here * width < initialized_; ++here) {
+  for (uint64_t here = first / width; here * width < end; ++here) {
     const uint32_t position =
         sharded_ ? partition_.position_at(rank_, here) : static_cast<uint32_t>(here);
     const uint64_t row = partition_.row_of(position);
     for (uint64_t column = 0; column < width; ++column) {
-      values_[here * width + column] = initial_value(variable_, row, column);
+      values[here * width + column] = static_cast<T>(initial_value(variable_, row, column));
     }
   }
-  return initialized_ == values_.size();
 }
 
 void Table::apply(const ReducedGradient& gradient, const UpdateArguments& with) {
+  if (!gradient.given && !gradient.contributed) return;
+  ++updates_;
   if (!gradient.contributed) return;
+  UpdateArguments counted = with;
+  counted.updates = updates_;
+  counted.sparse = partition_.ids_declared();
+  with_sum_type(sum_, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    with_rule<T>(counted, [&](const auto& rule) { apply_as<T>(gradient, with.scale, rule); });
+  });
+}
+
+template <typename T, typename Rule>
+void Table::apply_as(const ReducedGradient& gradient, double scale, const Rule& rule) {
+  const bool ids = partition_.ids_declared();
   const uint64_t width = row_elements();
-  if (!gradient.rows) {
-    const uint64_t at = gradient.first - first_element_;
-    // Rows made dense: those that nobody gave are left alone.
-    const uint64_t stride = partition_.ids_declared() ? width : gradient.count;
-    for (uint64_t row = 0; row < gradient.count; row += stride) {
-      if (partition_.ids_declared() && is_no_row(gradient.values + row)) continue;
-      apply_rule(with, &values_[at + row], state_.empty() ? nullptr : &state_[at + row],
-                 gradient.values + row, stride);
+  const uint64_t given_width = width + (gradient.counted ? 1 : 0);
+  const T* given = reinterpret_cast<const T*>(gradient.values);
+  T* arrays[1 + kStatesMax];
+  for (uint32_t array = 0; array <= kStatesMax; ++array) {
+    arrays[array] = reinterpret_cast<T*>(arrays_[array].data());
+  }
+  const uint64_t state_width = array_count_ > 1 ? array_width(1) : 0;
+  const T whole_scale = static_cast<T>(scale);
+  // `row` counts rows of the table here, or, without ids, is 0 with `at` elements skipped.
+  const auto apply_row = [&](uint64_t at, uint64_t state_at, const T* values, uint64_t count) {
+    const double ranks = gradient.counted ? static_cast<double>(values[width]) : 1;
+    rule.apply(RowParts<T>{arrays[0] + at, arrays[1] == nullptr ? nullptr : arrays[1] + state_at,
+                           arrays[2] == nullptr ? nullptr : arrays[2] + state_at, values, count},
+               gradient.counted ? static_cast<T>(1.0 / ranks * scale) : whole_scale);
+  };
+  if (gradient.rows) {
+    for (uint32_t i = 0; i < gradient.row_count; ++i) {
+      const uint64_t row = row_of(gradient.positions[i]);
+      apply_row(row * width, row * state_width, given + i * given_width, width);
     }
     return;
   }
-  for (uint32_t i = 0; i < gradient.row_count; ++i) {
-    const uint64_t at = row_of(gradient.positions[i]) * width;
-    apply_rule(with, &values_[at], state_.empty() ? nullptr : &state_[at],
-               gradient.values + i * width, width);
+  if (!ids) {
+    const uint64_t at = gradient.first - first_element_;
+    apply_row(at, at, given, gradient.count);
+    return;
+  }
+  // Rows made dense: those that nobody gave are left alone.
+  for (uint64_t row = 0; row * given_width < gradient.count; ++row) {
+    const T* values = given + row * given_width;
+    if (!is_no_row(values)) apply_row(row * width, row * state_width, values, width);
   }
 }
 
-uint64_t Table::place_of(uint32_t owner, uint64_t at) const {
+uint64_t Table::place_of(uint32_t array, uint32_t owner, uint64_t at) const {
   if (!partition_.ids_declared()) return partition_.range_of(owner).first + at;
-  const uint64_t width = row_elements();
+  const uint64_t width = array_width(array);
   return partition_.position_at(owner, at / width) * width + at % width;
 }
 
-void Table::place_part(uint32_t owner, uint64_t first, std::span<const float> part,
-                       std::span<float> into) const {
-  for (uint64_t i = 0; i < part.size(); ++i) into[place_of(owner, first + i)] = part[i];
-}
-
-bool Table::place_bytes(uint32_t owner, uint64_t first, std::span<const std::byte> part,
-                        std::span<float> into) const {
-  const uint64_t count = part.size() / sizeof(float);
-  const uint64_t owned = partition_.ids_declared() ? partition_.rows_owned(owner) * row_elements()
-                                                   : partition_.range_of(owner).count;
+bool Table::place_part(uint32_t array, uint32_t owner, uint64_t first,
+                       std::span<const std::byte> part) {
+  const uint64_t count = part.size() / element_bytes_;
+  const uint64_t owned = owned_elements(owner, array);
   if (first > owned || count > owned - first) return false;
-  for (uint64_t i = 0; i < count; ++i) {
-    std::memcpy(&into[place_of(owner, first + i)], part.data() + i * sizeof(float), sizeof(float));
+  for (uint64_t done = 0; done < count;) {
+    const uint64_t run = std::min(count - done, run_at(array, first + done));
+    std::memcpy(&arrays_[array][place_of(array, owner, first + done) * element_bytes_],
+                &part[done * element_bytes_], run * element_bytes_);
+    done += run;
   }
   return true;
 }
 
-void Table::take_own_part(std::span<const float> mirror, std::span<float> into) const {
-  for (uint64_t i = 0; i < into.size(); ++i) into[i] = mirror[place_of(rank_, i)];
+void Table::take_own_part(const Table& mirror) {
+  updates_ = mirror.updates_;
+  for (uint32_t array = 0; array < array_count_; ++array) {
+    const uint64_t count = element_count(array);
+    for (uint64_t done = 0; done < count;) {
+      const uint64_t run = std::min(count - done, run_at(array, done));
+      std::memcpy(&arrays_[array][done * element_bytes_],
+                  &mirror.arrays_[array][place_of(array, rank_, done) * element_bytes_],
+                  run * element_bytes_);
+      done += run;
+    }
+  }
 }
 
 }  // namespace parallax

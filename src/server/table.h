@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Table: the values and the optimizer state of one managed variable that this rank holds: its part
 // of a sharded one, or all of a mirrored one. Rows of a variable with ids lie by position
-// (mirrored) or by local row (sharded); a dense variable's elements lie as they are. Owned by the
+// (mirrored) or by local row (sharded); a dense variable's elements lie as they are. All of it is
+// of the variable's sum type (number.h): a variable of f16 or bf16 has a float master. Owned by the
 // engine's owner, except while an update runs as a job.
 #ifndef PARALLAX_SERVER_TABLE_H_
 #define PARALLAX_SERVER_TABLE_H_
 
+#include <array>
 #include <cstdint>
 #include <span>
 
 #include "base/arena.h"
+#include "base/number.h"
 #include "collectives/gradient_road.h"
 #include "server/update_rules.h"
 #include "variable/partition.h"
@@ -19,8 +22,7 @@ namespace parallax {
 
 class Table {
  public:
-  Table(const Variable& variable, const Partition& partition, uint32_t rank, bool sharded)
-      : variable_(variable), partition_(partition), rank_(rank), sharded_(sharded) {}
+  Table(const Variable& variable, const Partition& partition, uint32_t rank, bool sharded);
 
   bool sharded() const { return sharded_; }
   size_t needed_bytes() const;
@@ -31,43 +33,73 @@ class Table {
   [[nodiscard]] bool initialize(uint64_t elements_max);
 
   // The commit pass: applies a reduced gradient, owned (sharded) or whole (mirrored).
+  // with.updates is the table's own to fill in.
   void apply(const ReducedGradient& gradient, const UpdateArguments& with);
+  // Committed steps in which some rank gave a gradient, as far as this rank is told: every rank
+  // that holds a part is.
+  uint64_t updates() const { return updates_; }
+  void set_updates(uint64_t updates) { updates_ = updates; }
 
-  // With ids: where a position's row lies here.
-  const float* row(uint32_t position) const { return &values_[row_of(position) * row_elements()]; }
-  const float* first_row() const { return values_.data(); }
+  // Values; with ids: where a position's row lies here.
+  const std::byte* row(uint32_t position) const { return row_at(0, row_of(position)); }
   uint64_t row_of(uint32_t position) const {
     return sharded_ ? partition_.local_row(position) : position;
   }
   // Dense: element `at` of the flattened variable; sharded: must lie in the range owned.
-  const float* element(uint64_t at) const { return &values_[at - first_element_]; }
+  const std::byte* element(uint64_t at) const { return element_at(0, at); }
 
-  // For moving between placements: what lies here, from the first row or element on.
-  std::span<float> values() { return values_; }
-  std::span<float> state() { return state_; }
-  // Mirrored: puts an owner's part, from its element `first` on, in its place in `into`.
-  void place_part(uint32_t owner, uint64_t first, std::span<const float> part,
-                  std::span<float> into) const;
-  // The same from a message; false if it does not fit.
-  [[nodiscard]] bool place_bytes(uint32_t owner, uint64_t first, std::span<const std::byte> part,
-                                 std::span<float> into) const;
-  // Sharded: takes this rank's part out of a mirror.
-  void take_own_part(std::span<const float> mirror, std::span<float> into) const;
+  // The arrays: 0 is the value, those after it the rule's state.
+  uint32_t array_count() const { return array_count_; }
+  // Numbers for each row.
+  uint64_t array_width(uint32_t array) const {
+    return array > traits_.element_states ? 1 : row_elements();
+  }
+  std::span<std::byte> array(uint32_t array) { return arrays_[array]; }
+  std::span<const std::byte> array(uint32_t array) const { return arrays_[array]; }
+  const std::byte* row_at(uint32_t array, uint64_t row_here) const {
+    return &arrays_[array][row_here * array_width(array) * element_bytes_];
+  }
+  const std::byte* element_at(uint32_t array, uint64_t at) const {
+    return &arrays_[array][(at - first_element_) * element_bytes_];
+  }
+  size_t element_bytes() const { return element_bytes_; }
   uint64_t row_elements() const { return partition_.row_elements(); }
+  // Numbers of an array that lie at an owner of a sharded table.
+  uint64_t owned_elements(uint32_t owner, uint32_t array) const;
+
+  // For moving between placements. Mirrored: puts an owner's part of an array, from its element
+  // `first` on, in its place; false if it does not fit.
+  [[nodiscard]] bool place_part(uint32_t array, uint32_t owner, uint64_t first,
+                                std::span<const std::byte> part);
+  // Sharded: takes this rank's part out of a mirror.
+  void take_own_part(const Table& mirror);
 
  private:
-  uint64_t element_count() const;
+  uint64_t element_count(uint32_t array) const;
   // Where element `at` of an owner's part lies in a mirror.
-  uint64_t place_of(uint32_t owner, uint64_t at) const;
+  uint64_t place_of(uint32_t array, uint32_t owner, uint64_t at) const;
+  // How many elements from there on lie next to each other in a mirror too.
+  uint64_t run_at(uint32_t array, uint64_t at) const {
+    return partition_.ids_declared() ? array_width(array) - at % array_width(array) : UINT64_MAX;
+  }
+  template <typename T>
+  void initialize_as(uint64_t first, uint64_t end);
+  template <typename T, typename Rule>
+  void apply_as(const ReducedGradient& gradient, double scale, const Rule& rule);
 
   const Variable& variable_;
   const Partition& partition_;
+  const RuleTraits& traits_;
+  const SumType sum_;
+  const size_t element_bytes_;
   const uint32_t rank_;
+  const uint32_t array_count_;
   const bool sharded_;
   uint64_t first_element_ = 0;
   uint64_t initialized_ = 0;  // elements
+  uint64_t updates_ = 0;
   Arena arena_;
-  std::span<float> values_, state_;
+  std::array<std::span<std::byte>, 1 + kStatesMax> arrays_;
 };
 
 }  // namespace parallax

@@ -131,6 +131,13 @@ class Engine final : private Receiver, private OutboxObserver {
   // Nothing is left to send; asked before the transport is torn down.
   bool flushed() const { return outbox_.idle(); }
 
+  // Where sums are handed out, and as what.
+  struct GivenNumbers {
+    std::byte* values;
+    uint32_t dtype;
+    SumType sum;
+  };
+
  private:
   enum class Phase : uint8_t { kOpen, kCommitting, kRunning, kClosing, kClosed };
   // What a commit is busy with: initial values, comparing digests, and, if they differ, finding out
@@ -146,9 +153,11 @@ class Engine final : private Receiver, private OutboxObserver {
 
   // A variable at work.
   struct Runtime {
-    explicit Runtime(const Partition& of) : partition(of) {}
+    Runtime(const Partition& values, const Partition& gradients)
+        : partition(values), road_partition(gradients) {}
     const Variable* variable = nullptr;
     Partition partition;
+    Partition road_partition;  // of its gradients, whose rows may carry a count
     VariablePlan plan;
     std::unique_ptr<GradientRoad> road;
     std::unique_ptr<Table> table;  // managed only
@@ -175,6 +184,7 @@ class Engine final : private Receiver, private OutboxObserver {
   struct Step {
     uint64_t step = 0;                 // 0: unused
     std::vector<uint8_t> contributed;  // by variable: this rank pushed or reduced it
+    uint32_t dense_variable = kNoVariable;  // the first with row ids that this rank gave whole
     uint32_t unstarted = 0;            // pulls, pushes and reduces posted, not started
     uint32_t pulls_left = 0;
     uint32_t pull_rounds = 0;
@@ -212,6 +222,7 @@ class Engine final : private Receiver, private OutboxObserver {
 
   // engine_commit.cc: registration, commit, goodbye
   Status build_runtimes();
+  Status check_row_bytes(const Variable& variable) const;
   Status check_memory() const;
   bool fill_tables();
   void advance_commit();
@@ -234,14 +245,25 @@ class Engine final : private Receiver, private OutboxObserver {
   Status check_step(uint64_t step, const char* call) const;
   Status check_slices(std::span<const parallax_slice_t> slices, const char* call) const;
   Status check_slice(const parallax_slice_t& slice) const;
+  bool tied(const parallax_slice_t& a, const parallax_slice_t& b) const;
+  Status check_finite(const parallax_slice_t& slice, const char* call) const;
+  static Status check_ids(const parallax_slice_t& slice, const Variable& variable);
+  uint32_t slice_dtype(const parallax_slice_t& slice) const;
+  PullSlice taken(const parallax_slice_t& slice) const;
   Status post_contribution(RequestKind kind, uint64_t step,
                            std::span<const parallax_slice_t> slices, Request** request);
   void start_contribution(Request& request);
   void advance_requests();
   void advance_pulls();
   void finish_reduce_slices(Request& request);
-  void reserve_rows(const Variable& variable, RowsResult* rows);
-  void copy_rows(const Runtime& runtime, const ReducedGradient& whole, RowsResult* out);
+  double held_factor(const Variable& variable) const;
+  void give_dense(const Runtime& runtime, const ReducedGradient& whole, const PullSlice& slice);
+  void give_every_row(const Runtime& runtime, const ReducedGradient& whole, const PullSlice& slice);
+  void give_row(const Runtime& runtime, const ReducedGradient& whole, const std::byte* row,
+                const GivenNumbers& to);
+  void reserve_rows(const Variable& variable, uint32_t dtype, RowsResult* rows);
+  void copy_rows(const Runtime& runtime, const ReducedGradient& whole, uint32_t dtype,
+                 RowsResult* out);
   bool any_sharded(uint64_t step) const;
   void read_mirror(const Runtime& runtime, const PullSlice& slice);
 
@@ -272,9 +294,12 @@ class Engine final : private Receiver, private OutboxObserver {
   void count_rows(uint64_t step, Vote* vote);
   void measure(const Vote& vote);
   void add_plan_entries(Decision* decision);
+  uint32_t choose_dense(uint32_t variable);
+  Status make_dense(uint32_t variable, uint64_t effective_step);
   bool fits_memory(const Runtime& runtime, const VariablePlan& plan);
   Status begin_change(Runtime& runtime, const VariablePlan& plan, uint64_t effective_step);
   void migrate(Runtime& runtime);
+  void send_part(Runtime& runtime, Stream stream);
   bool migrated(Step& step);
   void switch_over(Runtime& runtime);
   [[nodiscard]] bool on_migrate(uint32_t from, const Section& section);

@@ -54,27 +54,50 @@ std::unique_ptr<GradientRoad> Engine::make_road(const Runtime& runtime, uint32_t
                                                 Method method) {
   // Every host folds for itself what is gathered: in one order, else replicas would drift apart.
   const bool ordered = options_.deterministic || method == Method::kAllgatherv;
-  return std::make_unique<GradientRoad>(columns_, runtime.partition, outbox_, compute_,
-                                        GradientRoadOptions{.variable = variable,
-                                                            .method = method,
-                                                            .rows_max = runtime.variable->rows_max,
-                                                            .ordered = ordered});
+  return std::make_unique<GradientRoad>(
+      columns_, runtime.road_partition, outbox_, compute_,
+      GradientRoadOptions{.variable = variable,
+                          .method = method,
+                          .rows_max = runtime.variable->rows_max,
+                          .ordered = ordered,
+                          .sum = runtime.variable->sum_type(),
+                          .counted = runtime.variable->counts_ranks()});
+}
+
+// A row with its headers travels in one message.
+Status Engine::check_row_bytes(const Variable& variable) const {
+  if (!variable.ids_declared()) return {};
+  const uint64_t bytes = sizeof(MessageHeader) + sizeof(SectionHeader) + sizeof(uint32_t) +
+                         variable.road_elements() * bytes_of_sum(variable.sum_type());
+  const uint64_t most = transport_.message_bytes_max();
+  if (bytes <= most) return {};
+  return limit("commit: variable '" + variable.name + "': a row of " +
+               std::to_string(variable.row_elements) + " elements takes a message of " +
+               std::to_string(bytes) + " bytes, and transport " + std::string(transport_.name()) +
+               " carries " + std::to_string(most) +
+               "; register it as DENSE, or cut its rows into narrower ones");
 }
 
 Status Engine::build_runtimes() {
   std::vector<VariableFacts> facts;
   for (const Variable& variable : variables_) {
     const uint32_t id = static_cast<uint32_t>(runtimes_.size());
-    auto runtime = std::make_unique<Runtime>(Partition(
-        variable.rows, variable.row_elements, variable.ids_declared(), columns_.world(), id));
+    PARALLAX_RETURN_IF_ERROR(check_row_bytes(variable));
+    const auto partition_of = [&](uint64_t row_elements) {
+      return Partition(variable.rows, row_elements, variable.ids_declared(), columns_.world(), id);
+    };
+    auto runtime = std::make_unique<Runtime>(partition_of(variable.row_elements),
+                                             partition_of(variable.road_elements()));
     runtime->variable = &variable;
     runtime->engine = this;
     runtime->facts = {.name = variable.name,
                       .rows = variable.rows,
                       .row_elements = variable.row_elements,
+                      .element_bytes = bytes_of_sum(variable.sum_type()),
                       .tag = variable.tag,
                       .managed = variable.managed(),
-                      .ids_declared = variable.ids_declared()};
+                      .ids_declared = variable.ids_declared(),
+                      .integer = !is_floating(variable.dtype)};
     if (variable.ids_declared()) ids_variables_.push_back(id);
     facts.push_back(runtime->facts);
     runtimes_.push_back(std::move(runtime));
@@ -99,7 +122,7 @@ Status Engine::build_runtimes() {
     PARALLAX_RETURN_IF_ERROR(runtime.table->reserve());
     if (!runtime.table->sharded()) continue;
     PARALLAX_RETURN_IF_ERROR(
-        pull_road_.add_variable(id, runtime.partition, runtime.variable->rows_max));
+        pull_road_.add_variable(id, *runtime.variable, runtime.partition));
     pull_road_.set_table(id, runtime.table.get());
   }
   for (Step& step : steps_) step.contributed.resize(runtimes_.size());
@@ -119,7 +142,7 @@ Status Engine::check_memory() const {
     if (runtime->table != nullptr) {
       bytes += runtime->table->needed_bytes();
       if (runtime->table->sharded()) {
-        bytes += PullRoad::needed_bytes(columns_, runtime->partition, runtime->variable->rows_max);
+        bytes += PullRoad::needed_bytes(columns_, *runtime->variable, runtime->partition);
       }
     }
     total += bytes;

@@ -89,11 +89,15 @@ void Engine::fill_vote(const Step& step, Vote* vote) {
   if (end.clip_norm > 0) {
     for (const auto& runtime : runtimes_) {
       if (!runtime->variable->managed()) continue;
-      const uint32_t kind = runtime->variable->reduction;
+      // Rows that are divided by their own counts have their mean already.
+      const uint32_t kind =
+          runtime->variable->counts_ranks() ? uint32_t{PARALLAX_SUM} : runtime->variable->reduction;
       vote->norm_kinds |= 1u << kind;
       road_at(*runtime, step.step).add_squared_norm(step.step, &vote->norms[kind]);
     }
   }
+  const uint32_t dense = step.dense_variable;
+  if (dense != kNoVariable && !runtimes_[dense]->facts.given_dense) vote->dense_variable = dense;
   count_rows(step.step, vote);
 }
 
@@ -121,6 +125,7 @@ void Engine::decide() {
     decision.second = vote_.other;
   }
   measure(vote_);
+  decision.dense_variable = choose_dense(vote_.dense_variable);
   vote_.clear();
   add_plan_entries(&decision);
   std::array<std::byte, kVoteBytesMax> bytes;
@@ -148,16 +153,20 @@ void Engine::apply(Step& step) {
     if (!variable.managed()) continue;
     const GradientRoad& road = road_at(runtime, step.step);
     runtime.gradient = runtime.table->sharded() ? road.owned(step.step) : road.whole(step.step);
-    if (!runtime.gradient.contributed) continue;
-    const double scale = factors[variable.reduction] * step.decision.clip_scale;
+    if (!runtime.gradient.contributed && !runtime.gradient.given) continue;
+    const double mean = variable.counts_ranks() ? 1.0 : factors[variable.reduction];
     runtime.arguments = {.rule = variable.rule,
                          .learning_rate = step.decision.learning_rate,
-                         .scale = static_cast<float>(scale),
-                         .epsilon = variable.epsilon};
+                         .scale = mean * step.decision.clip_scale,
+                         .epsilon = variable.epsilon,
+                         .beta1 = variable.beta1,
+                         .beta2 = variable.beta2,
+                         .momentum = variable.momentum,
+                         .nesterov = variable.nesterov};
     const ReducedGradient& gradient = runtime.gradient;
     runtime.apply_job.context = &runtime;
     runtime.apply_job.cost_bytes =
-        sizeof(float) *
+        runtime.table->element_bytes() *
         (gradient.rows ? gradient.row_count * variable.row_elements : gradient.count);
     runtime.apply_job.run = [](ComputeJob& job) {
       Runtime& applying = *static_cast<Runtime*>(job.context);
@@ -186,12 +195,17 @@ void Engine::applied(Step& step) {
       runtime.facts.touched_rows_per_host = entry.touched_rows_per_host;
       runtime.facts.union_rows = entry.union_rows;
       runtime.facts.pulled_rows_per_host = entry.pulled_rows_per_host;
-      if (entry.plan == runtime.plan) continue;
+      if (entry.plan == runtime.plan || runtime.facts.given_dense) continue;
       const Status begun = begin_change(runtime, entry.plan, step.step + 2);
       if (!begun.ok()) {
         fail(begun, SectionKind::kAbort, options_.rank);
         return;
       }
+    }
+    const Status dense = make_dense(step.decision.dense_variable, step.step + 2);
+    if (!dense.ok()) {
+      fail(dense, SectionKind::kAbort, options_.rank);
+      return;
     }
     for (const auto& runtime : runtimes_) {
       if (runtime->change_step == step.step + 1) migrate(*runtime);

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "planner/choice.h"
 #include "planner/explain.h"
 #include "step/engine.h"
 
@@ -69,7 +70,8 @@ void Engine::measure(const Vote& vote) {
   }
   settled_plan_ = settled_plan(all_facts(), topology_facts(), options_.plan_mode);
   for (const uint32_t variable : ids_variables_) {
-    if (!fits_memory(*runtimes_[variable], settled_plan_[variable])) {
+    if (runtimes_[variable]->facts.given_dense ||
+        !fits_memory(*runtimes_[variable], settled_plan_[variable])) {
       settled_plan_[variable] = runtimes_[variable]->plan;
     }
   }
@@ -88,7 +90,7 @@ bool Engine::fits_memory(const Runtime& runtime, const VariablePlan& plan) {
     if (each->next_table != nullptr) bytes += each->next_table->needed_bytes();
     if (each->table != nullptr) bytes += each->table->needed_bytes();
     if (each->table != nullptr && each->table->sharded()) {
-      bytes += PullRoad::needed_bytes(columns_, each->partition, each->variable->rows_max);
+      bytes += PullRoad::needed_bytes(columns_, *each->variable, each->partition);
     }
   }
   const uint32_t variable = static_cast<uint32_t>(runtime.variable - variables_.data());
@@ -97,7 +99,7 @@ bool Engine::fits_memory(const Runtime& runtime, const VariablePlan& plan) {
     const bool sharded = plan.placement == Placement::kSharded;
     bytes += Table(*runtime.variable, runtime.partition, options_.rank, sharded).needed_bytes();
     if (sharded) {
-      bytes += PullRoad::needed_bytes(columns_, runtime.partition, runtime.variable->rows_max);
+      bytes += PullRoad::needed_bytes(columns_, *runtime.variable, runtime.partition);
     }
   }
   return bytes <= options_.memory_max_bytes;
@@ -113,6 +115,28 @@ void Engine::add_plan_entries(Decision* decision) {
         static_cast<float>(facts.union_rows), static_cast<float>(facts.pulled_rows_per_host)};
   }
   decision->settled = announce_cursor_ == ids_variables_.size();
+}
+
+// The root's: whether a variable with row ids that got a dense slice becomes dense now. Not while
+// it is moving, nor in the decision that may announce its settled plan: it is asked again with the
+// next dense slice.
+uint32_t Engine::choose_dense(uint32_t variable) {
+  if (variable >= runtimes_.size() || (announcing_ && !settled_)) return kNoVariable;
+  const Runtime& runtime = *runtimes_[variable];
+  if (runtime.change_step != 0 || runtime.facts.given_dense) return kNoVariable;
+  VariableFacts facts = runtime.facts;
+  facts.given_dense = true;
+  const VariablePlan plan = settled_choice(facts, topology_facts(), options_.plan_mode);
+  return fits_memory(runtime, plan) ? variable : kNoVariable;
+}
+
+Status Engine::make_dense(uint32_t variable, uint64_t effective_step) {
+  if (variable == kNoVariable) return {};
+  PARALLAX_CHECK(variable < runtimes_.size());
+  Runtime& runtime = *runtimes_[variable];
+  runtime.facts.given_dense = true;
+  const VariablePlan plan = settled_choice(runtime.facts, topology_facts(), options_.plan_mode);
+  return plan == runtime.plan ? Status() : begin_change(runtime, plan, effective_step);
 }
 
 std::vector<VariableFacts> Engine::all_facts() const {
@@ -148,10 +172,17 @@ Status Engine::begin_change(Runtime& runtime, const VariablePlan& plan, uint64_t
       std::make_unique<Table>(*runtime.variable, runtime.partition, options_.rank, sharded);
   PARALLAX_RETURN_IF_ERROR(runtime.next_table->reserve());
   if (sharded) {
-    return pull_road_.add_variable(variable, runtime.partition, runtime.variable->rows_max);
+    return pull_road_.add_variable(variable, *runtime.variable, runtime.partition);
   }
-  const uint64_t parts = runtime.variable->has_state() ? 2 : 1;
-  runtime.migrate_left = parts * (runtime.variable->elements() - runtime.table->values().size());
+  // Of every other owner the numbers of every array, and one section that counts its updates.
+  runtime.migrate_left = 0;
+  for (uint32_t owner = 0; owner < columns_.world(); ++owner) {
+    if (owner == options_.rank || runtime.table->owned_elements(owner, 0) == 0) continue;
+    ++runtime.migrate_left;
+    for (uint32_t array = 0; array < runtime.table->array_count(); ++array) {
+      runtime.migrate_left += runtime.table->owned_elements(owner, array);
+    }
+  }
   return {};
 }
 
@@ -162,29 +193,39 @@ void Engine::migrate(Runtime& runtime) {
   const uint32_t variable = static_cast<uint32_t>(runtime.variable - variables_.data());
   Table& from = *runtime.table;
   Table& to = *runtime.next_table;
-  const bool state = runtime.variable->has_state();
   if (to.sharded()) {
-    to.take_own_part(from.values(), to.values());
-    if (state) to.take_own_part(from.state(), to.state());
+    to.take_own_part(from);
     return;
   }
-  for (uint8_t part = 0; part < (state ? 2 : 1); ++part) {
-    const std::span<float> values = part == 0 ? from.values() : from.state();
-    to.place_part(options_.rank, 0, values, part == 0 ? to.values() : to.state());
-    for (uint32_t rank = 0; rank < columns_.world(); ++rank) {
-      if (rank == options_.rank || values.empty()) continue;
-      Stream stream;
-      stream.header.kind = SectionKind::kMigrate;
-      stream.header.encoding = Encoding::kDense;
-      stream.header.tag = variable;
-      stream.header.step = runtime.change_step;
-      stream.header.part = part;
-      stream.dense = values.data();
-      stream.count = values.size();
-      stream.pending = &runtime.migrate_pending;
-      ++runtime.migrate_pending;
-      outbox_.add(rank, stream);
-    }
+  if (from.array(0).empty()) return;
+  to.set_updates(from.updates());
+  Stream stream;
+  stream.header.kind = SectionKind::kMigrate;
+  stream.header.encoding = Encoding::kDense;
+  stream.header.tag = variable;
+  stream.header.step = runtime.change_step;
+  stream.format.element_bytes = stream.format.source_bytes =
+      static_cast<uint32_t>(from.element_bytes());
+  for (uint32_t array = 0; array < from.array_count(); ++array) {
+    stream.header.part = static_cast<uint8_t>(array);
+    stream.dense = from.array(array).data();
+    stream.count = from.array(array).size() / from.element_bytes();
+    PARALLAX_CHECK(to.place_part(array, options_.rank, 0, from.array(array)));
+    send_part(runtime, stream);
+  }
+  stream.header.encoding = Encoding::kBytes;
+  stream.header.part = static_cast<uint8_t>(from.array_count());
+  stream.header.first = from.updates();
+  stream.count = 0;
+  send_part(runtime, stream);
+}
+
+void Engine::send_part(Runtime& runtime, Stream stream) {
+  stream.pending = &runtime.migrate_pending;
+  for (uint32_t rank = 0; rank < columns_.world(); ++rank) {
+    if (rank == options_.rank) continue;
+    ++runtime.migrate_pending;
+    outbox_.add(rank, stream);
   }
 }
 
@@ -193,14 +234,19 @@ bool Engine::on_migrate(uint32_t from, const Section& section) {
   if (header.tag >= runtimes_.size()) return false;
   Runtime& runtime = *runtimes_[header.tag];
   if (header.step != runtime.change_step || runtime.next_table == nullptr ||
-      runtime.next_table->sharded() || header.part > (runtime.variable->has_state() ? 1 : 0) ||
-      header.encoding != Encoding::kDense || header.count > runtime.migrate_left ||
-      section.payload.size() != header.count * sizeof(float)) {
+      runtime.next_table->sharded() || runtime.migrate_left == 0) {
     return false;
   }
   Table& to = *runtime.next_table;
-  if (!to.place_bytes(from, header.first, section.payload,
-                      header.part == 0 ? to.values() : to.state())) {
+  if (header.part == to.array_count()) {  // how often it was updated, the same at every owner
+    to.set_updates(header.first);
+    --runtime.migrate_left;
+    return header.encoding == Encoding::kBytes && header.count == 0;
+  }
+  if (header.part > to.array_count() || header.encoding != Encoding::kDense ||
+      header.count > runtime.migrate_left ||
+      section.payload.size() != header.count * to.element_bytes() ||
+      !to.place_part(header.part, from, header.first, section.payload)) {
     return false;
   }
   runtime.migrate_left -= header.count;

@@ -9,6 +9,36 @@
 
 namespace parallax {
 
+namespace {
+
+// Sums times a factor, in their own type, then rounded to what the caller asked for.
+void give_numbers(const std::byte* sums, uint64_t count, double factor,
+                  const Engine::GivenNumbers& to) {
+  const Convert convert = converter(dtype_of(to.sum), to.dtype);
+  const size_t bytes = bytes_of_dtype(to.dtype);
+  if (factor == 1) {
+    convert_or_copy(convert, sums, to.values, count, bytes);
+    return;
+  }
+  with_sum_type(to.sum, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (std::is_floating_point_v<T>) {
+      constexpr uint64_t kPiece = 256;
+      std::array<T, kPiece> scaled;
+      const T* from = reinterpret_cast<const T*>(sums);
+      const T scale = static_cast<T>(factor);
+      for (uint64_t at = 0; at < count; at += kPiece) {
+        const uint64_t piece = std::min(kPiece, count - at);
+        for (uint64_t i = 0; i < piece; ++i) scaled[i] = from[at + i] * scale;
+        convert_or_copy(convert, reinterpret_cast<const std::byte*>(scaled.data()),
+                        to.values + at * bytes, piece, bytes);
+      }
+    }
+  });
+}
+
+}  // namespace
+
 // ---- requests
 
 Status Engine::new_request(RequestKind kind, uint64_t step, Request** request) {
@@ -87,14 +117,21 @@ Status Engine::check_slices(std::span<const parallax_slice_t> slices, const char
                                ": " + fits.message()};
     }
     for (size_t j = 0; j < i; ++j) {
-      if (slices[j].variable == slices[i].variable) {
+      if (slices[j].variable == slices[i].variable && !tied(slices[j], slices[i])) {
         return invalid(std::string(call) + ": variable '" + variables_[slices[i].variable].name +
                        "' is in slices " + std::to_string(j) + " and " + std::to_string(i) +
-                       "; give each variable one slice");
+                       "; give each variable one slice, or, if it declared row ids, one of each "
+                       "form with the same as_dtype");
       }
     }
   }
   return {};
+}
+
+// A dense slice and one of rows may go together.
+bool Engine::tied(const parallax_slice_t& a, const parallax_slice_t& b) const {
+  return variables_[a.variable].ids_declared() && a.form != b.form &&
+         slice_dtype(a) == slice_dtype(b);
 }
 
 // What is wrong with a slice, without its name: that is put together for failures alone, since a
@@ -110,16 +147,25 @@ Status Engine::check_slice(const parallax_slice_t& slice) const {
                    "; it must be PARALLAX_FORM_DENSE or PARALLAX_FORM_ROWS");
   }
   const bool rows = slice.form == PARALLAX_FORM_ROWS;
-  if (rows != variable.ids_declared()) {
-    return rows ? invalid(
-                      "form is ROWS, but the variable declared no row ids; set "
-                      "rows_max at registration, or use PARALLAX_FORM_DENSE")
-                : unsupported(
-                      "form is DENSE, but the variable declared row ids; this "
-                      "version carries one form per variable");
+  if (rows && !variable.ids_declared()) {
+    return invalid(
+        "form is ROWS, but the variable declared no row ids; set rows_max at registration, or use "
+        "PARALLAX_FORM_DENSE");
   }
-  if (reinterpret_cast<uintptr_t>(slice.values) % alignof(float) != 0) {
-    return invalid("values is not aligned to 4 bytes");
+  if (!rows && variable.ids_declared() && variable.rows_max < variable.rows) {
+    return limit("form is DENSE, which gives all " + std::to_string(variable.rows) +
+                 " rows of a variable with row ids, and rows_max is " +
+                 std::to_string(variable.rows_max) + "; register rows_max >= rows");
+  }
+  if (slice.as_dtype > PARALLAX_AS(PARALLAX_I64) ||
+      !convertible(dtype_of(variable.sum_type()), slice_dtype(slice))) {
+    return invalid("as_dtype is " + std::to_string(slice.as_dtype) + "; for a variable of " +
+                   dtype_name(variable.dtype) + " it must be 0" +
+                   (is_floating(variable.dtype) ? " or PARALLAX_AS of F32, F64, F16 or BF16" : ""));
+  }
+  const uint32_t element_bytes = bytes_of_dtype(slice_dtype(slice));
+  if (reinterpret_cast<uintptr_t>(slice.values) % element_bytes != 0) {
+    return invalid("values is not aligned to " + std::to_string(element_bytes) + " bytes");
   }
   if (!rows) return slice.values != nullptr ? Status() : invalid("values is null");
   if (slice.row_count > variable.rows_max) {
@@ -127,21 +173,81 @@ Status Engine::check_slice(const parallax_slice_t& slice) const {
                  std::to_string(variable.rows_max) + "; register a larger rows_max");
   }
   if (slice.row_count == 0) return {};
-  if (slice.ids == nullptr || slice.values == nullptr) {
-    return invalid(std::string(slice.ids == nullptr ? "ids" : "values") + " is null with " +
+  return check_ids(slice, variable);
+}
+
+Status Engine::check_ids(const parallax_slice_t& slice, const Variable& variable) {
+  const bool none = slice.ids == nullptr && slice.ids_i32 == nullptr;
+  if (none || slice.values == nullptr) {
+    return invalid(std::string(none ? "ids" : "values") + " is null with " +
                    std::to_string(slice.row_count) + " rows");
   }
-  if (reinterpret_cast<uintptr_t>(slice.ids) % alignof(int64_t) != 0) {
-    return invalid("ids is not aligned to 8 bytes");
+  if (slice.ids != nullptr && slice.ids_i32 != nullptr) {
+    return invalid("ids and ids_i32 are both given; one of them must be null");
   }
-  for (uint64_t i = 0; i < slice.row_count; ++i) {
-    if (static_cast<uint64_t>(slice.ids[i]) >= variable.rows) {
-      return invalid("ids[" + std::to_string(i) + "] is " + std::to_string(slice.ids[i]) +
-                     ", the variable has rows 0.." + std::to_string(variable.rows - 1) +
-                     "; nothing was applied");
+  const bool wide = slice.ids != nullptr;
+  const auto address = reinterpret_cast<uintptr_t>(wide ? static_cast<const void*>(slice.ids)
+                                                        : slice.ids_i32);
+  const size_t alignment = wide ? alignof(int64_t) : alignof(int32_t);
+  if (address % alignment != 0) {
+    return invalid(std::string(wide ? "ids" : "ids_i32") + " is not aligned to " +
+                   std::to_string(alignment) + " bytes");
+  }
+  const auto first_wrong = [&variable](const auto* ids, uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) {
+      const bool known = static_cast<uint64_t>(int64_t{ids[i]}) < variable.rows;
+      if (!known && ids[i] != kPaddingId) return i;
     }
-  }
-  return {};
+    return count;
+  };
+  const uint64_t wrong = wide ? first_wrong(slice.ids, slice.row_count)
+                              : first_wrong(slice.ids_i32, slice.row_count);
+  if (wrong == slice.row_count) return {};
+  const RowIds ids = {slice.ids, slice.ids_i32};
+  return invalid(std::string(wide ? "ids[" : "ids_i32[") + std::to_string(wrong) + "] is " +
+                 std::to_string(ids.at(wrong)) + ", the variable has rows 0.." +
+                 std::to_string(variable.rows - 1) + " (-1 is padding); nothing was applied");
+}
+
+// Where the variable refuses them, no infinity and no NaN comes in.
+Status Engine::check_finite(const parallax_slice_t& slice, const char* call) const {
+  const Variable& variable = variables_[slice.variable];
+  if (!variable.refuse_nonfinite) return {};
+  const bool dense = slice.form == PARALLAX_FORM_DENSE;
+  const uint64_t count = (dense ? variable.rows : slice.row_count) * variable.row_elements;
+  const uint64_t wrong = with_dtype(slice_dtype(slice), [&](auto tag) {
+    using In = typename decltype(tag)::type;
+    const auto* values = static_cast<const std::byte*>(slice.values);
+    uint64_t i = 0;
+    while (i < count && std::isfinite(static_cast<double>(load<In>(values + i * sizeof(In))))) ++i;
+    return i;
+  });
+  if (wrong == count) return {};
+  const uint64_t row = wrong / variable.row_elements;
+  const RowIds ids = {slice.ids, slice.ids_i32};
+  return invalid(std::string(call) + ": variable '" + variable.name + "', row " +
+                 std::to_string(row) +
+                 (dense ? "" : " of the slice (id " + std::to_string(ids.at(row)) + ")") +
+                 ", column " + std::to_string(wrong % variable.row_elements) +
+                 ": the gradient is infinite or NaN, which the variable refuses "
+                 "(refuse_nonfinite); nothing was given");
+}
+
+uint32_t Engine::slice_dtype(const parallax_slice_t& slice) const {
+  return slice.as_dtype == 0 ? variables_[slice.variable].dtype : slice.as_dtype - 1;
+}
+
+PullSlice Engine::taken(const parallax_slice_t& slice) const {
+  const Variable& variable = variables_[slice.variable];
+  const bool every_row = slice.form == PARALLAX_FORM_DENSE && variable.ids_declared();
+  PullSlice copy = {.variable = slice.variable,
+                    .ids = {},
+                    .count = static_cast<uint32_t>(every_row ? variable.rows : slice.row_count),
+                    .values = static_cast<std::byte*>(slice.values),
+                    .dtype = slice_dtype(slice),
+                    .every_row = every_row};
+  if (slice.form == PARALLAX_FORM_ROWS) copy.ids = {slice.ids, slice.ids_i32};
+  return copy;
 }
 
 // ---- calls
@@ -172,6 +278,12 @@ Status Engine::pull(uint64_t step, std::span<const parallax_slice_t> slices, Req
   PARALLAX_RETURN_IF_ERROR(check_step(step, "pull"));
   PARALLAX_RETURN_IF_ERROR(check_slices(slices, "pull"));
   for (const parallax_slice_t& slice : slices) {
+    if (std::count_if(slices.begin(), slices.end(), [&](const parallax_slice_t& each) {
+          return each.variable == slice.variable;
+        }) > 1) {
+      return invalid("pull: variable '" + variables_[slice.variable].name +
+                     "' is in two slices; pull it by two calls");
+    }
     if (!variables_[slice.variable].managed()) {
       return invalid("pull: variable '" + variables_[slice.variable].name +
                      "' is framework-held (no update rule): its value is the caller's");
@@ -179,8 +291,7 @@ Status Engine::pull(uint64_t step, std::span<const parallax_slice_t> slices, Req
   }
   PARALLAX_RETURN_IF_ERROR(new_request(RequestKind::kPull, step, request));
   for (const parallax_slice_t& slice : slices) {
-    (*request)->slices.push_back({slice.variable, slice.ids, static_cast<uint32_t>(slice.row_count),
-                                  static_cast<float*>(slice.values)});
+    (*request)->slices.push_back(taken(slice));
   }
   Step& state = step_state(step);
   ++state.pulls_left;
@@ -215,19 +326,22 @@ Status Engine::post_contribution(RequestKind kind, uint64_t step,
       return invalid(std::string(call) + ": variable '" + variable.name + "' was given in step " +
                      std::to_string(step) + " already; sum micro-batches before the one call");
     }
+    PARALLAX_RETURN_IF_ERROR(check_finite(slice, call));
   }
   PARALLAX_RETURN_IF_ERROR(new_request(kind, step, request));
   Request& posted = **request;
   for (const parallax_slice_t& slice : slices) {
     state.contributed[slice.variable] = 1;
-    posted.slices.push_back({slice.variable, slice.ids, static_cast<uint32_t>(slice.row_count),
-                             static_cast<float*>(slice.values)});
+    if (slice.form == PARALLAX_FORM_DENSE && variables_[slice.variable].ids_declared()) {
+      state.dense_variable = std::min(state.dense_variable, slice.variable);
+    }
+    posted.slices.push_back(taken(slice));
   }
   if (!push) {
     posted.rows.resize(std::max(posted.rows.size(), slices.size()));
     posted.slice_done.resize(slices.size());
     for (size_t i = 0; i < slices.size(); ++i)
-      reserve_rows(variables_[slices[i].variable], &posted.rows[i]);
+      reserve_rows(variables_[slices[i].variable], posted.slices[i].dtype, &posted.rows[i]);
   }
   ++state.unstarted;
   active_.push_back(&posted);
@@ -305,14 +419,22 @@ bool Engine::any_sharded(uint64_t step) const {
 
 void Engine::read_mirror(const Runtime& runtime, const PullSlice& slice) {
   const Table& table = *runtime.table;
+  const size_t bytes = bytes_of_dtype(slice.dtype);
+  const Convert convert = converter(dtype_of(runtime.variable->sum_type()), slice.dtype);
   if (!runtime.variable->ids_declared()) {
-    std::copy_n(table.element(0), runtime.variable->elements(), slice.values);
+    convert_or_copy(convert, table.element(0), slice.values, runtime.variable->elements(), bytes);
     return;
   }
   const uint64_t width = table.row_elements();
   for (uint32_t i = 0; i < slice.count; ++i) {
-    const uint32_t position = runtime.partition.position_of(static_cast<uint64_t>(slice.ids[i]));
-    std::copy_n(table.row(position), width, slice.values + i * width);
+    std::byte* out = slice.values + i * width * bytes;
+    const int64_t id = slice.ids.at(i);
+    if (id == kPaddingId) {
+      std::memset(out, 0, width * bytes);
+      continue;
+    }
+    const uint32_t position = runtime.partition.position_of(static_cast<uint64_t>(id));
+    convert_or_copy(convert, table.row(position), out, width, bytes);
   }
 }
 
@@ -343,12 +465,23 @@ void Engine::advance_requests() {
 void Engine::start_contribution(Request& request) {
   request.started = true;
   --step_state(request.step).unstarted;
+  const auto rows_of = [](const PullSlice& slice) {
+    return RowSlice{slice.ids, slice.count, {slice.values, slice.dtype}};
+  };
   for (const PullSlice& slice : request.slices) {
     GradientRoad& road = road_at(*runtimes_[slice.variable], request.step);
-    if (variables_[slice.variable].ids_declared()) {
-      road.contribute_rows(request.step, slice.ids, slice.count, slice.values, &request.pending);
-    } else {
-      road.contribute_dense(request.step, slice.values, &request.pending);
+    if (!variables_[slice.variable].ids_declared()) {
+      road.contribute_dense(request.step, {slice.values, slice.dtype}, &request.pending);
+      continue;
+    }
+    const auto other = std::find_if(
+        request.slices.begin(), request.slices.end(), [&slice](const PullSlice& each) {
+          return each.variable == slice.variable && &each != &slice;
+        });
+    if (other == request.slices.end()) {
+      road.contribute_rows(request.step, rows_of(slice), {}, &request.pending);
+    } else if (slice.every_row) {
+      road.contribute_rows(request.step, rows_of(slice), rows_of(*other), &request.pending);
     }
   }
 }
@@ -362,49 +495,101 @@ void Engine::finish_reduce_slices(Request& request) {
     if (request.pending != 0 || !road.delivered(request.step)) continue;
     const ReducedGradient whole = road.whole(request.step);
     request.slice_done[i] = 1;
-    if (!runtime.variable->ids_declared()) {
-      std::copy_n(whole.values, runtime.variable->elements(), slice.values);
+    if (slice.every_row) {
+      give_every_row(runtime, whole, slice);
+    } else if (!runtime.variable->ids_declared()) {
+      give_dense(runtime, whole, slice);
     } else {
-      copy_rows(runtime, whole, &request.rows[i]);
+      copy_rows(runtime, whole, slice.dtype, &request.rows[i]);
     }
   }
 }
 
+// What a framework-held sum is multiplied by, once, in the type it was summed in.
+double Engine::held_factor(const Variable& variable) const {
+  return variable.reduction == PARALLAX_MEAN_WORLD ? 1.0 / columns_.world() : 1.0;
+}
+
+// The aggregate into the caller's buffer; zeros where no rank gave anything.
+void Engine::give_dense(const Runtime& runtime, const ReducedGradient& whole,
+                        const PullSlice& slice) {
+  const Variable& variable = *runtime.variable;
+  give_numbers(whole.values, variable.elements(), held_factor(variable),
+               {.values = slice.values, .dtype = slice.dtype, .sum = variable.sum_type()});
+}
+
+// The aggregate of every row in place; all are there, since this rank gave them.
+void Engine::give_every_row(const Runtime& runtime, const ReducedGradient& whole,
+                            const PullSlice& slice) {
+  const Variable& variable = *runtime.variable;
+  const uint64_t count = whole.rows ? whole.row_count : variable.rows;
+  const size_t road_row_bytes = variable.road_elements() * bytes_of_sum(variable.sum_type());
+  for (uint64_t i = 0; i < count; ++i) {
+    const uint32_t position = whole.rows ? whole.positions[i] : static_cast<uint32_t>(i);
+    give_row(runtime, whole, whole.values + i * road_row_bytes,
+             {.values = slice.values + runtime.partition.row_of(position) * variable.row_elements *
+                                           bytes_of_dtype(slice.dtype),
+              .dtype = slice.dtype,
+              .sum = variable.sum_type()});
+  }
+}
+
+// One reduced row, divided by what its reduction says.
+void Engine::give_row(const Runtime& runtime, const ReducedGradient& whole, const std::byte* row,
+                      const GivenNumbers& to) {
+  const Variable& variable = *runtime.variable;
+  double factor = held_factor(variable);
+  if (whole.counted) {
+    with_sum_type(to.sum, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      factor = 1.0 / static_cast<double>(
+                         reinterpret_cast<const T*>(row)[variable.row_elements]);
+    });
+  }
+  give_numbers(row, variable.row_elements, factor, to);
+}
+
 // Room for the most that a union can be, so that later steps allocate nothing.
-void Engine::reserve_rows(const Variable& variable, RowsResult* rows) {
+void Engine::reserve_rows(const Variable& variable, uint32_t dtype, RowsResult* rows) {
   if (!variable.ids_declared()) return;
   const uint64_t most = std::min(variable.rows, variable.rows_max * columns_.world());
   rows->ids.reserve(most);
-  rows->values.reserve(most * variable.row_elements);
+  rows->values.reserve(most * variable.row_elements * bytes_of_dtype(dtype));
   sorted_rows_.reserve(most);
 }
 
 // The union by ascending id.
-void Engine::copy_rows(const Runtime& runtime, const ReducedGradient& whole, RowsResult* out) {
-  const uint64_t width = runtime.variable->row_elements;
+void Engine::copy_rows(const Runtime& runtime, const ReducedGradient& whole, uint32_t dtype,
+                       RowsResult* out) {
+  const Variable& variable = *runtime.variable;
   out->ids.clear();
   out->values.clear();
   if (!whole.contributed) return;
   std::vector<std::pair<int64_t, uint64_t>>& rows = sorted_rows_;  // id, row of whole.values
   rows.clear();
-  const uint64_t count = whole.rows ? whole.row_count : runtime.variable->rows;
   // At once for any step, so that steps of other unions allocate nothing.
-  const uint64_t rows_max =
-      std::min(runtime.variable->rows, runtime.variable->rows_max * columns_.world());
-  rows.reserve(rows_max);
-  out->ids.reserve(rows_max);
-  out->values.reserve(rows_max * width);
-  for (uint64_t i = 0; i < count; ++i) {
-    if (!whole.rows && is_no_row(whole.values + i * width)) continue;
-    const uint32_t position = whole.rows ? whole.positions[i] : static_cast<uint32_t>(i);
-    rows.emplace_back(static_cast<int64_t>(runtime.partition.row_of(position)), i);
-  }
-  std::sort(rows.begin(), rows.end());
-  for (const auto& [id, row] : rows) {
-    out->ids.push_back(id);
-    out->values.insert(out->values.end(), whole.values + row * width,
-                       whole.values + (row + 1) * width);
-  }
+  reserve_rows(variable, dtype, out);
+  const uint64_t width = variable.road_elements();
+  with_sum_type(variable.sum_type(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const T* values = reinterpret_cast<const T*>(whole.values);
+    const uint64_t count = whole.rows ? whole.row_count : variable.rows;
+    for (uint64_t i = 0; i < count; ++i) {
+      if (!whole.rows && is_no_row(values + i * width)) continue;
+      const uint32_t position = whole.rows ? whole.positions[i] : static_cast<uint32_t>(i);
+      rows.emplace_back(static_cast<int64_t>(runtime.partition.row_of(position)), i);
+    }
+    std::sort(rows.begin(), rows.end());
+    const size_t row_bytes = variable.row_elements * bytes_of_dtype(dtype);
+    out->values.resize(rows.size() * row_bytes);
+    std::byte* to = out->values.data();
+    for (const auto& [id, row] : rows) {
+      out->ids.push_back(id);
+      give_row(runtime, whole, reinterpret_cast<const std::byte*>(values + row * width),
+               {.values = to, .dtype = dtype, .sum = variable.sum_type()});
+      to += row_bytes;
+    }
+  });
 }
 
 }  // namespace parallax

@@ -28,7 +28,7 @@ enum class RequestKind : uint8_t {
 // The union of rows that a reduce gives back; ids ascending.
 struct RowsResult {
   std::vector<int64_t> ids;
-  std::vector<float> values;
+  std::vector<std::byte> values;  // of the dtype that the slice asked for
 };
 
 struct Request {

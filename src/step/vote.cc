@@ -2,6 +2,7 @@
 // Merging and encoding of votes and decisions. See vote.h.
 #include "step/vote.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
@@ -12,13 +13,14 @@ namespace {
 
 struct VoteHead {
   uint32_t contributors, found_inf, disagree, norm_kinds, counts_first, counts_size;
+  uint32_t dense_variable, reserved;
   StepScalars scalars, other;
 };
 
 struct DecisionHead {
   uint32_t outcome, contributors;
   float learning_rate;
-  uint32_t settled, entry_count, reserved;
+  uint32_t settled, entry_count, dense_variable;
   double gradient_norm, clip_scale;
   StepScalars first, second;
 };
@@ -85,6 +87,7 @@ void Vote::merge(const Vote& from) {
     if ((from.norm_kinds >> kind & 1) != 0) norms[kind].add(from.norms[kind]);
   }
   norm_kinds |= from.norm_kinds;
+  dense_variable = std::min(dense_variable, from.dense_variable);
   if (from.counts_first != counts_first || from.counts_size != counts_size) return;
   for (uint32_t i = 0; i < counts_size; ++i) {
     counts[i].touched += from.counts[i].touched;
@@ -96,7 +99,8 @@ void Vote::merge(const Vote& from) {
 size_t encode_vote(const Vote& vote, std::span<std::byte, kVoteBytesMax> out) {
   Writer writer(out);
   writer.put(VoteHead{vote.contributors, vote.found_inf, vote.disagree, vote.norm_kinds,
-                      vote.counts_first, vote.counts_size, vote.scalars, vote.other});
+                      vote.counts_first, vote.counts_size, vote.dense_variable, 0, vote.scalars,
+                      vote.other});
   for (uint32_t kind = 0; kind < kReductionKinds; ++kind) {
     if ((vote.norm_kinds >> kind & 1) != 0) writer.put(vote.norms[kind]);
   }
@@ -121,6 +125,7 @@ bool decode_vote(std::span<const std::byte> in, Vote* vote) {
   vote->norm_kinds = head.norm_kinds;
   vote->counts_first = head.counts_first;
   vote->counts_size = head.counts_size;
+  vote->dense_variable = head.dense_variable;
   for (uint32_t kind = 0; kind < kReductionKinds; ++kind) {
     if ((head.norm_kinds >> kind & 1) != 0 && !reader.take(&vote->norms[kind])) return false;
   }
@@ -133,7 +138,8 @@ bool decode_vote(std::span<const std::byte> in, Vote* vote) {
 size_t encode_decision(const Decision& decision, std::span<std::byte, kVoteBytesMax> out) {
   Writer writer(out);
   writer.put(DecisionHead{static_cast<uint32_t>(decision.outcome), decision.contributors,
-                          decision.learning_rate, decision.settled, decision.entry_count, 0,
+                          decision.learning_rate, decision.settled, decision.entry_count,
+                          decision.dense_variable,
                           decision.gradient_norm, decision.clip_scale, decision.first,
                           decision.second});
   for (uint32_t i = 0; i < decision.entry_count; ++i) {
@@ -161,6 +167,7 @@ bool decode_decision(std::span<const std::byte> in, Decision* decision) {
   decision->first = head.first;
   decision->second = head.second;
   decision->settled = head.settled != 0;
+  decision->dense_variable = head.dense_variable;
   decision->entry_count = head.entry_count;
   for (uint32_t i = 0; i < head.entry_count; ++i) {
     WireEntry wire;

@@ -21,6 +21,7 @@ inline constexpr uint32_t kCountsPerVote = 64;
 // A decision announces the plan of so many variables at most.
 inline constexpr uint32_t kEntriesPerDecision = 96;
 inline constexpr uint32_t kReductionKinds = 3;
+inline constexpr uint32_t kNoVariable = UINT32_MAX;
 
 struct RowCounts {
   uint64_t touched = 0;  // merged rows, summed over hosts
@@ -46,7 +47,9 @@ struct Vote {
   bool disagree = false;
   StepScalars other;
   uint32_t norm_kinds = 0;                           // bit k: norms[k] is used
-  std::array<ExactSum, kReductionKinds> norms = {};  // squared norms by parallax_reduction_t
+  std::array<ExactSum, kReductionKinds> norms = {};  // squared norms by parallax_reduction_t, means
+                                                     // of rows with the sums
+  uint32_t dense_variable = kNoVariable;  // the first with row ids that got a dense slice
   uint32_t counts_first = 0;                         // among the variables with ids
   uint32_t counts_size = 0;
   std::array<RowCounts, kCountsPerVote> counts = {};
@@ -73,6 +76,7 @@ struct Decision {
   double clip_scale = 1;
   StepScalars first, second;  // kMismatch: who said what
   bool settled = false;       // the entries end here
+  uint32_t dense_variable = kNoVariable;  // has row ids, got a dense slice: dense from now on
   uint32_t entry_count = 0;
   std::array<PlanEntry, kEntriesPerDecision> entries = {};
 };

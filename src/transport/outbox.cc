@@ -228,12 +228,12 @@ bool Outbox::fill(Peer& to, Queue& queue, Chunk& chunk) {
 }
 
 uint64_t Outbox::items_that_fit(const Stream& stream, size_t room) const {
-  const size_t row_bytes = sizeof(float) * stream.rows.row_elements;
+  const size_t row_bytes = stream.row_bytes();
   switch (stream.header.encoding) {
     case Encoding::kBytes:
       return room;
     case Encoding::kDense: {
-      const uint64_t fit = room / sizeof(float);
+      const uint64_t fit = room / stream.format.element_bytes;
       const uint64_t left = stream.count - stream.packed;
       return fit >= left ? left : fit / kDenseGrain * kDenseGrain;
     }
@@ -262,15 +262,17 @@ bool Outbox::pack(uint32_t to, Stream& stream, Chunk& chunk) {
   header.first += stream.packed;
   header.count = static_cast<uint32_t>(fit);
   const bool finished = fit == left;
-  if (!finished) header.flags = 0;
-  const size_t row_bytes = sizeof(float) * stream.rows.row_elements;
+  if (!finished) header.flags &= kSectionKeptFlags;
+  const size_t row_bytes = stream.row_bytes();
   switch (header.encoding) {
     case Encoding::kBytes:
       header.payload_bytes = header.count;
       break;
     case Encoding::kDense:
+      header.payload_bytes = header.count * stream.format.element_bytes;
+      break;
     case Encoding::kIds:
-      header.payload_bytes = header.count * 4;
+      header.payload_bytes = header.count * static_cast<uint32_t>(sizeof(uint32_t));
       break;
     case Encoding::kRows:
       header.payload_bytes = static_cast<uint32_t>(fit * (sizeof(uint32_t) + row_bytes));
@@ -295,8 +297,10 @@ void Outbox::write_payload(const Stream& stream, uint64_t count, std::byte* out)
     std::memcpy(out, stream.bytes + stream.packed, count);
     return;
   }
+  const WireFormat& format = stream.format;
   if (stream.header.encoding == Encoding::kDense) {
-    std::memcpy(out, stream.dense + stream.packed, count * sizeof(float));
+    convert_or_copy(format.convert, stream.dense + stream.packed * format.source_bytes, out, count,
+                    format.element_bytes);
     return;
   }
   const RowSource& rows = stream.rows;
@@ -308,14 +312,19 @@ void Outbox::write_payload(const Stream& stream, uint64_t count, std::byte* out)
     out += count * sizeof(uint32_t);
   }
   if (rows.values == nullptr) return;
-  const size_t row_bytes = sizeof(float) * rows.row_elements;
-  for (uint64_t i = 0; i < count; ++i) {
-    const uint32_t slot = slot_of(stream.packed + i);
-    const bool merged = rows.merged != nullptr && (slot & kMergedSlot) != 0;
-    const size_t at = merged ? slot & ~kMergedSlot : slot;
-    const float* row = (merged ? rows.merged : rows.values) + at * rows.row_elements;
-    std::memcpy(out, row, row_bytes);
-    out += row_bytes;
+  const size_t row_bytes = stream.row_bytes();
+  const size_t source_row_bytes = size_t{format.source_bytes} * rows.row_elements;
+  for (uint64_t i = 0; i < count; ++i, out += row_bytes) {
+    const size_t slot = slot_of(stream.packed + i);
+    if (rows.merged != nullptr && (slot & kMergedSlot) != 0) {
+      std::memcpy(out, rows.merged + (slot & ~size_t{kMergedSlot}) * row_bytes, row_bytes);
+      continue;
+    }
+    convert_or_copy(format.convert, rows.values + slot * source_row_bytes, out, rows.row_elements,
+                    format.element_bytes);
+    if (rows.suffix != nullptr) {
+      std::memcpy(out + row_bytes - format.element_bytes, rows.suffix, format.element_bytes);
+    }
   }
 }
 

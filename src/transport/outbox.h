@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/arena.h"
+#include "base/number.h"
 #include "transport/transport.h"
 #include "transport/wire.h"
 
@@ -26,27 +27,43 @@ namespace parallax {
 // An item's slot with this bit set is found in `merged`, not in `values`.
 inline constexpr uint32_t kMergedSlot = 0x80000000u;
 
+// How numbers in memory become numbers on the wire while they are packed.
+struct WireFormat {
+  uint32_t element_bytes = sizeof(float);  // on the wire
+  uint32_t source_bytes = sizeof(float);   // of an element in memory
+  Convert convert = nullptr;               // null: as they are
+};
+
 // Rows scattered in memory. Item i of a stream is at positions[i] of its variable, and its row is
-// values[slot * row_elements] with slot = order[i], or i where there is no order.
+// row `slot` of values, with slot = order[i], or i where there is no order.
 struct RowSource {
   const uint32_t* positions = nullptr;  // null: a stream of values alone
-  const float* values = nullptr;        // null: a stream of positions alone
-  const float* merged = nullptr;        // rows of the slots that have kMergedSlot set
+  const std::byte* values = nullptr;    // null: a stream of positions alone
+  const std::byte* merged = nullptr;    // rows of the slots that have kMergedSlot set, as on the
+                                        // wire
   const uint32_t* order = nullptr;
-  uint32_t row_elements = 0;
+  uint32_t row_elements = 0;          // of `values`
+  const std::byte* suffix = nullptr;  // one element more that ends every row of `values`, as on the
+                                      // wire; rows of `merged` have it already
 };
 
 struct Stream {
   SectionHeader header;  // kind, encoding, part, tag, step; flags for the last section; `first` of
                          // the first item (dense: element)
+  WireFormat format;
   RowSource rows;
-  const float* dense = nullptr;  // element 0 of the stream
+  const std::byte* dense = nullptr;  // element 0 of the stream
   const std::byte* bytes = nullptr;
   uint64_t count = 0;  // items, elements or bytes in all
   uint64_t packed = 0;
   uint32_t* pending = nullptr;  // decremented once packed; may be null
   Stream* next = nullptr;
   uint32_t blob = UINT32_MAX;  // owns this blob (send_bytes)
+
+  // Of one item's values on the wire.
+  size_t row_bytes() const {
+    return size_t{format.element_bytes} * (rows.row_elements + (rows.suffix != nullptr ? 1 : 0));
+  }
 };
 
 // Sees what is packed, for the counters. Implemented by the engine.

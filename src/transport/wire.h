@@ -50,16 +50,23 @@ enum class SectionKind : uint8_t {
 // How the payload is laid out.
 enum class Encoding : uint8_t {
   kBytes = 0,   // `count` bytes
-  kDense = 1,   // `count` float32 from element `first` on
-  kRows = 2,    // `count` uint32 positions, then count x row_elements float32
+  kDense = 1,   // `count` numbers from element `first` on
+  kRows = 2,    // `count` uint32 positions, then count x row_elements numbers
   kIds = 3,     // `count` uint32 positions
-  kValues = 4,  // count x row_elements float32, for items first..first+count of a list
+  kValues = 4,  // count x row_elements numbers, for items first..first+count of a list
 };
+// The type of numbers is known on both sides: a gradient's is its variable's sum type; of a pull
+// the header's flags tell it.
 
 // Dense sections start and end at multiples of this many elements of their stream, or at its end.
 inline constexpr uint64_t kDenseGrain = 256;
 
 inline constexpr uint8_t kSectionLast = 1;  // nothing follows for (kind, step, tag) of this sender
+inline constexpr uint8_t kSectionGiven = 2;  // with kSectionLast: somebody gave a slice of it, even
+                                             // one without rows
+// Of pulls, on every section: the parallax_dtype_t of the values, in these bits.
+inline constexpr uint8_t kSectionDtypeShift = 4;
+inline constexpr uint8_t kSectionKeptFlags = 0xf0;
 
 struct SectionHeader {
   SectionKind kind = SectionKind::kHeartbeat;

@@ -24,8 +24,10 @@ Status check_shape(const parallax_variable_t& in, const std::string& name) {
     return invalid(name + ": row_elements is " + std::to_string(in.row_elements) +
                    "; it must be 1..2^20");
   }
-  if (in.rows >= kBytesMax / sizeof(float) / in.row_elements) {
-    return invalid(name + ": rows x row_elements x 4 bytes is 2^48 or more; split the variable");
+  if (in.rows >= kBytesMax / bytes_of_dtype(in.dtype) / in.row_elements) {
+    return invalid(name + ": rows x row_elements x " +
+                   std::to_string(bytes_of_dtype(in.dtype)) +
+                   " bytes is 2^48 or more; split the variable");
   }
   return {};
 }
@@ -46,40 +48,96 @@ Status check_form(const parallax_variable_t& in, const std::string& name) {
     return invalid(name + ": rows_max is " + std::to_string(in.rows_max) +
                    "; it must be below 2^31");
   }
-  if (in.rows_max > 0 && in.row_elements > kRowElementsMaxWithIds) {
-    return unsupported(name + ": row_elements is " + std::to_string(in.row_elements) +
-                       "; variables with row ids have at most " +
-                       std::to_string(kRowElementsMaxWithIds) +
-                       " in this version; register it as DENSE or split its rows");
+  return {};
+}
+
+std::string rule_names() {
+  std::string names;
+  for (const RuleTraits& traits : kRules) {
+    names += (names.empty() ? "" : ", ") + std::string(traits.name);
+  }
+  return names;
+}
+
+Status check_reduction(const parallax_variable_t& in, const std::string& name) {
+  if (in.reduction > PARALLAX_MEAN_ROW) {
+    return invalid(name + ": reduction is " + std::to_string(in.reduction) +
+                   "; it must be PARALLAX_SUM, PARALLAX_MEAN_WORLD, PARALLAX_MEAN_CONTRIBUTORS or "
+                   "PARALLAX_MEAN_ROW");
+  }
+  if (in.reduction == PARALLAX_MEAN_ROW && in.rows_max == 0) {
+    return invalid(name +
+                   ": reduction is PARALLAX_MEAN_ROW, which counts the ranks of each row; it needs "
+                   "row ids (rows_max > 0)");
+  }
+  if (in.rule == PARALLAX_RULE_NONE && in.reduction == PARALLAX_MEAN_CONTRIBUTORS) {
+    return unsupported(name +
+                       ": reduction PARALLAX_MEAN_CONTRIBUTORS of a framework-held variable is not "
+                       "known before the step ends; divide the sum by the contributors that "
+                       "parallax_request_step tells, or give the variable an update rule");
   }
   return {};
 }
 
-Status check_rule(const parallax_variable_t& in, const std::string& name) {
-  if (in.reduction > PARALLAX_MEAN_CONTRIBUTORS) {
-    return invalid(name + ": reduction is " + std::to_string(in.reduction) +
-                   "; it must be PARALLAX_SUM, PARALLAX_MEAN_WORLD or PARALLAX_MEAN_CONTRIBUTORS");
+Status check_integer(const parallax_variable_t& in, const std::string& name) {
+  if (is_floating(in.dtype)) return {};
+  const std::string lead = name + ": dtype is " + dtype_name(in.dtype) + ", ";
+  if (!kRules[in.rule].integers) {
+    return invalid(lead + "and rule " + kRules[in.rule].name +
+                   " divides; integers have PARALLAX_RULE_NONE and PARALLAX_RULE_SUM");
   }
-  if (in.rule > PARALLAX_RULE_ADAGRAD) {
-    return unsupported(name + ": rule is " + std::to_string(in.rule) +
-                       "; this version has NONE, SGD and ADAGRAD");
+  if (in.reduction != PARALLAX_SUM) return invalid(lead + "whose reduction must be PARALLAX_SUM");
+  if (in.init != PARALLAX_INIT_CONSTANT) {
+    return invalid(lead + "whose init must be PARALLAX_INIT_CONSTANT");
   }
-  if (in.rule == PARALLAX_RULE_NONE && in.reduction != PARALLAX_SUM) {
-    return unsupported(name +
-                       ": reduction of a framework-held variable is SUM in this version; "
-                       "divide the aggregate, or give the variable an update rule");
+  if (!(std::fabs(in.init_low) < 0x1p31f)) {
+    return invalid(lead + "whose init_low must be finite and less than 2^31");
   }
-  if (in.init > PARALLAX_INIT_UNIFORM) {
-    return invalid(name + ": init is " + std::to_string(in.init) +
-                   "; it must be PARALLAX_INIT_CONSTANT or PARALLAX_INIT_UNIFORM");
-  }
+  return {};
+}
+
+// The numbers that a rule takes.
+Status check_coefficients(const parallax_variable_t& in, const std::string& name) {
   if (!(in.epsilon >= 0) || !std::isfinite(in.epsilon)) {
     return invalid(name + ": epsilon must be finite and not negative");
   }
   if (!(in.initial_accumulator_value >= 0) || !std::isfinite(in.initial_accumulator_value)) {
     return invalid(name + ": initial_accumulator_value must be finite and not negative");
   }
+  const bool betas = in.beta1 >= 0 && in.beta1 < 1 && in.beta2 >= 0 && in.beta2 < 1;
+  if (!betas) return invalid(name + ": beta1 and beta2 must be in [0, 1)");
+  if (!(in.momentum >= 0) || !std::isfinite(in.momentum)) {
+    return invalid(name + ": momentum must be finite and not negative");
+  }
+  if (in.nesterov > 1 || in.refuse_nonfinite > 1) {
+    return invalid(name + ": nesterov and refuse_nonfinite must be 0 or 1");
+  }
+  if (in.nesterov == 1 && in.momentum == 0) {
+    return invalid(name + ": nesterov is 1 but momentum is 0; give it a momentum");
+  }
   return {};
+}
+
+Status check_rule(const parallax_variable_t& in, const std::string& name) {
+  if (in.rule >= kRuleCount) {
+    return unsupported(name + ": rule is " + std::to_string(in.rule) + "; this version has " +
+                       rule_names());
+  }
+  PARALLAX_RETURN_IF_ERROR(check_reduction(in, name));
+  if (kRules[in.rule].row_states > 0 && in.rows_max == 0) {
+    return invalid(name + ": rule " + kRules[in.rule].name +
+                   " keeps a number for each row; it needs row ids (rows_max > 0)");
+  }
+  if (in.init > PARALLAX_INIT_UNIFORM) {
+    return invalid(name + ": init is " + std::to_string(in.init) +
+                   "; it must be PARALLAX_INIT_CONSTANT or PARALLAX_INIT_UNIFORM");
+  }
+  PARALLAX_RETURN_IF_ERROR(check_integer(in, name));
+  return check_coefficients(in, name);
+}
+
+bool keeps_squares(uint32_t rule) {
+  return rule == PARALLAX_RULE_ADAGRAD || rule == PARALLAX_RULE_ROWWISE_ADAGRAD;
 }
 
 uint64_t mix(uint64_t z) {
@@ -88,35 +146,53 @@ uint64_t mix(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-// The compared fields, by name; floats by their bits.
+// The compared fields, by name; floats and doubles by their bits.
+enum class FieldKind : uint8_t { kInteger, kFloat, kDouble };
 struct Field {
   const char* name;
   uint64_t value;
-  bool is_float = false;
+  FieldKind kind = FieldKind::kInteger;
 };
 
 std::string text_of(const Field& field, uint64_t value) {
-  if (!field.is_float) return std::to_string(value);
   std::ostringstream text;
-  text << std::setprecision(std::numeric_limits<float>::max_digits10)
-       << std::bit_cast<float>(static_cast<uint32_t>(value));
+  switch (field.kind) {
+    case FieldKind::kInteger:
+      text << value;
+      break;
+    case FieldKind::kFloat:
+      text << std::setprecision(std::numeric_limits<float>::max_digits10)
+           << std::bit_cast<float>(static_cast<uint32_t>(value));
+      break;
+    case FieldKind::kDouble:
+      text << std::setprecision(std::numeric_limits<double>::max_digits10)
+           << std::bit_cast<double>(value);
+      break;
+  }
   return text.str();
 }
 
 std::vector<Field> fields_of(const Variable& variable) {
   const auto bits = [](float value) { return uint64_t{std::bit_cast<uint32_t>(value)}; };
+  const auto wide = [](double value) { return std::bit_cast<uint64_t>(value); };
   return {{"rows", variable.rows},
           {"row_elements", variable.row_elements},
+          {"dtype", variable.dtype},
           {"tag", variable.tag},
           {"reduction", variable.reduction},
           {"rule", variable.rule},
           {"rows_max", variable.rows_max},
           {"init", variable.init},
-          {"init_low", bits(variable.init_low), true},
-          {"init_high", bits(variable.init_high), true},
+          {"init_low", bits(variable.init_low), FieldKind::kFloat},
+          {"init_high", bits(variable.init_high), FieldKind::kFloat},
           {"init_seed", variable.init_seed},
-          {"epsilon", bits(variable.epsilon), true},
-          {"initial_accumulator_value", bits(variable.initial_accumulator_value), true}};
+          {"epsilon", wide(variable.epsilon), FieldKind::kDouble},
+          {"initial_accumulator_value", bits(variable.initial_accumulator_value),
+           FieldKind::kFloat},
+          {"beta1", wide(variable.beta1), FieldKind::kDouble},
+          {"beta2", wide(variable.beta2), FieldKind::kDouble},
+          {"momentum", wide(variable.momentum), FieldKind::kDouble},
+          {"nesterov", variable.nesterov}};
 }
 
 void append_number(std::string* out, uint64_t value) {
@@ -140,11 +216,11 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
                    std::to_string(PARALLAX_NAME_MAX) + " bytes");
   }
   const std::string name = "variable '" + std::string(in.name, length) + "'";
-  PARALLAX_RETURN_IF_ERROR(check_shape(in, name));
-  if (in.dtype != PARALLAX_F32) {
+  if (in.dtype > PARALLAX_I64) {
     return unsupported(name + ": dtype is " + std::to_string(in.dtype) +
-                       "; this version carries PARALLAX_F32");
+                       "; this version has PARALLAX_F32, F64, F16, BF16, I32 and I64");
   }
+  PARALLAX_RETURN_IF_ERROR(check_shape(in, name));
   PARALLAX_RETURN_IF_ERROR(check_form(in, name));
   PARALLAX_RETURN_IF_ERROR(check_rule(in, name));
   *variable = {.name = std::string(in.name, length),
@@ -158,8 +234,15 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
                .init_low = in.init_low,
                .init_high = in.init_high,
                .init_seed = in.init_seed,
-               .epsilon = in.epsilon == 0 ? 1e-10f : in.epsilon,
-               .initial_accumulator_value = in.initial_accumulator_value};
+               .epsilon = in.epsilon == 0 ? kRules[in.rule].epsilon : in.epsilon,
+               .initial_accumulator_value =
+                   keeps_squares(in.rule) ? in.initial_accumulator_value : 0,
+               .dtype = in.dtype,
+               .beta1 = in.beta1 == 0 ? 0.9 : in.beta1,
+               .beta2 = in.beta2 == 0 ? 0.999 : in.beta2,
+               .momentum = in.momentum,
+               .nesterov = in.nesterov != 0,
+               .refuse_nonfinite = in.refuse_nonfinite != 0};
   return {};
 }
 

@@ -9,12 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "base/number.h"
 #include "base/status.h"
+#include "variable/rule_table.h"
 
 namespace parallax {
-
-// A row travels in one message: the least of all transports holds this many elements with headers.
-inline constexpr uint64_t kRowElementsMaxWithIds = 8192;
 
 struct Variable {
   std::string name;
@@ -28,12 +27,21 @@ struct Variable {
   float init_low = 0;
   float init_high = 0;
   uint64_t init_seed = 0;
-  float epsilon = 0;
+  double epsilon = 0;
   float initial_accumulator_value = 0;
+  uint32_t dtype = PARALLAX_F32;
+  double beta1 = 0.9, beta2 = 0.999;
+  double momentum = 0;
+  bool nesterov = false;
+  bool refuse_nonfinite = false;
 
   bool managed() const { return rule != PARALLAX_RULE_NONE; }
   bool ids_declared() const { return rows_max > 0; }
-  bool has_state() const { return rule == PARALLAX_RULE_ADAGRAD; }
+  const RuleTraits& traits() const { return kRules[rule]; }
+  SumType sum_type() const { return sum_type_of(dtype); }
+  bool counts_ranks() const { return reduction == PARALLAX_MEAN_ROW; }
+  // Of a row of its gradient on the way.
+  uint64_t road_elements() const { return row_elements + (counts_ranks() ? 1 : 0); }
   uint64_t elements() const { return rows * row_elements; }
 };
 

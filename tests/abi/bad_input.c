@@ -100,7 +100,7 @@ static void register_refuses(parallax_job_t *job) {
   v.row_elements = 1u << 20;
   PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "row_elements");
   v = variable("bad");
-  v.dtype = 5;
+  v.dtype = 6;
   PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_UNSUPPORTED, "dtype");
   v = variable("bad");
   v.tag = 9;

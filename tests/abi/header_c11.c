@@ -54,14 +54,21 @@ PARALLAX_AT(parallax_variable_t, init_high, 64);
 PARALLAX_AT(parallax_variable_t, init_seed, 72);
 PARALLAX_AT(parallax_variable_t, epsilon, 80);
 PARALLAX_AT(parallax_variable_t, initial_accumulator_value, 84);
-_Static_assert(sizeof(parallax_variable_t) == 88, "parallax_variable_t");
+PARALLAX_AT(parallax_variable_t, beta1, 88);
+PARALLAX_AT(parallax_variable_t, beta2, 96);
+PARALLAX_AT(parallax_variable_t, momentum, 104);
+PARALLAX_AT(parallax_variable_t, nesterov, 112);
+PARALLAX_AT(parallax_variable_t, refuse_nonfinite, 116);
+_Static_assert(sizeof(parallax_variable_t) == 120, "parallax_variable_t");
 
 PARALLAX_AT(parallax_slice_t, variable, 8);
 PARALLAX_AT(parallax_slice_t, form, 12);
 PARALLAX_AT(parallax_slice_t, ids, 16);
 PARALLAX_AT(parallax_slice_t, row_count, 24);
 PARALLAX_AT(parallax_slice_t, values, 32);
-_Static_assert(sizeof(parallax_slice_t) == 40, "parallax_slice_t");
+PARALLAX_AT(parallax_slice_t, as_dtype, 40);
+PARALLAX_AT(parallax_slice_t, ids_i32, 48);
+_Static_assert(sizeof(parallax_slice_t) == 56, "parallax_slice_t");
 
 PARALLAX_AT(parallax_step_end_options_t, learning_rate, 8);
 PARALLAX_AT(parallax_step_end_options_t, clip_norm, 12);

@@ -3,6 +3,7 @@
 #include "sim/sim_rank.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 namespace parallax::simtest {
@@ -428,13 +429,22 @@ void SimRank::check_pull(const Call& call) {
   }
 }
 
+namespace {
+std::vector<float> numbers_of(const std::vector<std::byte>& bytes) {
+  std::vector<float> numbers(bytes.size() / sizeof(float));
+  if (!bytes.empty()) std::memcpy(numbers.data(), bytes.data(), bytes.size());
+  return numbers;
+}
+}  // namespace
+
 void SimRank::check_reduce(const Call& call) {
   for (size_t i = 0; i < call.slices.size(); ++i) {
     const uint32_t variable = call.slices[i].variable;
     const RowsResult* rows = scenario_.ids(variable) ? &call.request->rows[i] : nullptr;
     const std::string wrong =
         rows == nullptr ? oracle_.check_reduced_dense(call.step, variable, call.values[i].data())
-                        : oracle_.check_reduced_rows(call.step, variable, rows->ids, rows->values);
+                        : oracle_.check_reduced_rows(call.step, variable, rows->ids,
+                                               numbers_of(rows->values));
     if (!wrong.empty()) error(wrong);
     ++reduces_checked_;
   }

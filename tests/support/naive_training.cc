@@ -25,50 +25,124 @@ float first_value(const parallax_variable_t& variable, uint64_t row, uint64_t co
   return variable.init_low + (variable.init_high - variable.init_low) * unit;
 }
 
+bool is_integer(uint32_t dtype) { return dtype == PARALLAX_I32 || dtype == PARALLAX_I64; }
+bool is_double(uint32_t dtype) { return dtype == PARALLAX_F64; }
+
+// Integers wrap: added as unsigned numbers.
+float add(float a, float b) { return a + b; }
+double add(double a, double b) { return a + b; }
+int32_t add(int32_t a, int32_t b) {
+  return static_cast<int32_t>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
+}
+int64_t add(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+}
+
 }  // namespace
+
+double rounded(uint32_t dtype, double value) {
+  if (dtype == PARALLAX_F32) return static_cast<float>(value);
+  if (dtype != PARALLAX_F16 && dtype != PARALLAX_BF16) return value;
+  if (!std::isfinite(value) || value == 0) return value;
+  const int digits = dtype == PARALLAX_F16 ? 11 : 8;
+  const int least = dtype == PARALLAX_F16 ? -14 : -126;
+  int exponent = 0;
+  std::frexp(value, &exponent);  // in [2^(exponent - 1), 2^exponent)
+  const double unit = std::ldexp(1.0, std::max(exponent - 1, least) - digits + 1);
+  const double near = std::nearbyint(value / unit) * unit;
+  const double beyond = std::ldexp(1.0, dtype == PARALLAX_F16 ? 16 : 128);
+  return std::fabs(near) >= beyond ? std::copysign(HUGE_VAL, value) : near;
+}
 
 NaiveTraining::NaiveTraining(std::vector<parallax_variable_t> variables,
                              std::vector<std::vector<uint32_t>> ranks_of)
     : variables_(std::move(variables)), ranks_of_(std::move(ranks_of)) {
   for (const auto& ranks : ranks_of_) world_ += static_cast<uint32_t>(ranks.size());
   for (const parallax_variable_t& variable : variables_) {
-    std::vector<float>& value = values_.emplace_back();
+    std::vector<double>& value = values_.emplace_back();
     for (uint64_t row = 0; row < variable.rows; ++row) {
       for (uint64_t column = 0; column < variable.row_elements; ++column) {
         value.push_back(first_value(variable, row, column));
       }
     }
-    states_.emplace_back(value.size(), variable.initial_accumulator_value);
+    const bool squares = variable.rule == PARALLAX_RULE_ADAGRAD ||
+                         variable.rule == PARALLAX_RULE_ROWWISE_ADAGRAD;
+    first_states_.emplace_back(value.size(),
+                               squares ? double{variable.initial_accumulator_value} : 0.0);
+    second_states_.emplace_back(value.size(), 0.0);
+    updates_.push_back(0);
   }
 }
 
-std::vector<float> NaiveTraining::fold(uint32_t variable, const std::vector<Gift>& gifts) const {
+template <typename T>
+std::vector<double> NaiveTraining::fold_as(uint32_t variable,
+                                           const std::vector<Gift>& gifts) const {
   const parallax_variable_t& shape = variables_[variable];
   const uint64_t width = shape.row_elements;
-  std::vector<float> sum(shape.rows * width, 0.0f);
+  std::vector<T> sum(shape.rows * width, T{0});
   for (const auto& ranks : ranks_of_) {
-    std::vector<float> host(sum.size(), 0.0f);
+    std::vector<T> host(sum.size(), T{0});
     for (const uint32_t rank : ranks) {
       const Gift& gift = gifts[rank];
-      std::vector<float> own(sum.size(), 0.0f);
-      if (shape.rows_max == 0 && gift.given) own = gift.values;
+      if (!gift.given) continue;
+      std::vector<T> own(sum.size(), T{0});
+      const std::vector<double>& dense = shape.rows_max == 0 ? gift.values : gift.dense_values;
+      for (size_t at = 0; at < dense.size(); ++at) own[at] = add(own[at], static_cast<T>(dense[at]));
       for (size_t i = 0; i < gift.ids.size(); ++i) {
+        if (gift.ids[i] < 0) continue;
         for (uint64_t column = 0; column < width; ++column) {
-          own[static_cast<uint64_t>(gift.ids[i]) * width + column] +=
-              gift.values[i * width + column];
+          T& to = own[static_cast<uint64_t>(gift.ids[i]) * width + column];
+          to = add(to, static_cast<T>(gift.values[i * width + column]));
         }
       }
-      for (size_t at = 0; at < sum.size(); ++at) host[at] += own[at];
+      for (size_t at = 0; at < sum.size(); ++at) host[at] = add(host[at], own[at]);
     }
-    for (size_t at = 0; at < sum.size(); ++at) sum[at] += host[at];
+    for (size_t at = 0; at < sum.size(); ++at) sum[at] = add(sum[at], host[at]);
   }
-  return sum;
+  return {sum.begin(), sum.end()};
 }
 
-std::set<int64_t> NaiveTraining::rows_given(const std::vector<Gift>& gifts) {
-  std::set<int64_t> rows;
-  for (const Gift& gift : gifts) rows.insert(gift.ids.begin(), gift.ids.end());
-  return rows;
+std::vector<double> NaiveTraining::fold(uint32_t variable, const std::vector<Gift>& gifts) const {
+  switch (variables_[variable].dtype) {
+    case PARALLAX_F64:
+      return fold_as<double>(variable, gifts);
+    case PARALLAX_I32:
+      return fold_as<int32_t>(variable, gifts);
+    case PARALLAX_I64:
+      return fold_as<int64_t>(variable, gifts);
+    default:
+      return fold_as<float>(variable, gifts);
+  }
+}
+
+std::vector<uint32_t> NaiveTraining::ranks_of_rows(uint32_t variable,
+                                                   const std::vector<Gift>& gifts) const {
+  std::vector<uint32_t> ranks(variables_[variable].rows, 0);
+  for (const Gift& gift : gifts) {
+    if (!gift.given) continue;
+    const bool every_row = gift.dense || variables_[variable].rows_max == 0;
+    const std::set<int64_t> rows(gift.ids.begin(), gift.ids.end());
+    for (uint64_t row = 0; row < ranks.size(); ++row) {
+      ranks[row] += every_row || rows.count(static_cast<int64_t>(row)) != 0 ? 1 : 0;
+    }
+  }
+  return ranks;
+}
+
+std::vector<double> NaiveTraining::reduced(uint32_t variable,
+                                           const std::vector<Gift>& gifts) const {
+  const parallax_variable_t& shape = variables_[variable];
+  std::vector<double> sum = fold(variable, gifts);
+  if (shape.reduction == PARALLAX_SUM) return sum;
+  const std::vector<uint32_t> ranks = ranks_of_rows(variable, gifts);
+  for (size_t at = 0; at < sum.size(); ++at) {
+    const uint32_t count = ranks[at / shape.row_elements];
+    const double factor = 1.0 / (shape.reduction == PARALLAX_MEAN_ROW ? std::max(1u, count)
+                                                                      : world_);
+    sum[at] = is_double(shape.dtype) ? sum[at] * factor
+                                     : static_cast<float>(sum[at]) * static_cast<float>(factor);
+  }
+  return sum;
 }
 
 double NaiveTraining::mean_factor(uint32_t reduction, uint32_t contributors) const {
@@ -77,57 +151,148 @@ double NaiveTraining::mean_factor(uint32_t reduction, uint32_t contributors) con
   return 1.0;
 }
 
-// Runs of 256 in double, runs of one kind of reduction exactly, one rounding for each kind.
-double NaiveTraining::norm(const std::vector<std::vector<float>>& sums,
+// Runs of 256 in double (of doubles: single squares, exactly), runs of one kind of reduction
+// exactly, one rounding for each kind. Means of rows count as sums of what they are.
+double NaiveTraining::norm(const std::vector<std::vector<double>>& sums,
+                           const std::vector<std::vector<Gift>>& gifts,
                            uint32_t contributors) const {
   constexpr uint64_t kRun = 256;
+  Wide exact[4] = {};
+  for (uint32_t variable = 0; variable < variables_.size(); ++variable) {
+    const parallax_variable_t& shape = variables_[variable];
+    if (!managed(variable) || is_integer(shape.dtype)) continue;
+    const bool row_mean = shape.reduction == PARALLAX_MEAN_ROW;
+    Wide& kind = exact[row_mean ? uint32_t{PARALLAX_SUM} : shape.reduction];
+    const std::vector<uint32_t> ranks = ranks_of_rows(variable, gifts[variable]);
+    const std::vector<double>& sum = sums[variable];
+    const uint64_t stride = shape.rows_max > 0 ? shape.row_elements : sum.size();
+    for (uint64_t at = 0; at < sum.size();) {
+      const uint64_t end = std::min((at / stride + 1) * stride, at + kRun);
+      const double divisor = row_mean ? std::max(1u, ranks[at / shape.row_elements]) : 1;
+      double run = 0;
+      for (; at < end; ++at) {
+        if (is_double(shape.dtype)) {
+          const double mean = sum[at] / divisor;
+          kind += static_cast<Wide>(mean) * static_cast<Wide>(mean);
+        } else {
+          run += sum[at] * sum[at];
+        }
+      }
+      kind += run / (divisor * divisor);
+    }
+  }
   double square = 0;
   for (const uint32_t kind : {PARALLAX_SUM, PARALLAX_MEAN_WORLD, PARALLAX_MEAN_CONTRIBUTORS}) {
-    Wide exact = 0;
-    for (uint32_t variable = 0; variable < variables_.size(); ++variable) {
-      if (!managed(variable) || variables_[variable].reduction != kind) continue;
-      const std::vector<float>& sum = sums[variable];
-      const uint64_t stride =
-          variables_[variable].rows_max > 0 ? variables_[variable].row_elements : sum.size();
-      for (uint64_t at = 0; at < sum.size();) {
-        const uint64_t end = std::min((at / stride + 1) * stride, at + kRun);
-        double run = 0;
-        for (; at < end; ++at) run += static_cast<double>(sum[at]) * static_cast<double>(sum[at]);
-        exact += run;
-      }
-    }
     const double factor = mean_factor(kind, contributors);
-    square += factor * factor * static_cast<double>(exact);
+    square += factor * factor * static_cast<double>(exact[kind]);
   }
   return std::sqrt(square);
 }
 
+// One row by the formulas of parallax.h. Powers by squaring, as there.
+template <typename T>
+void NaiveTraining::update_row(uint32_t variable, uint64_t row, const double* sum, T scale,
+                               T rate) {
+  const parallax_variable_t& shape = variables_[variable];
+  const uint64_t width = shape.row_elements;
+  const auto epsilon_or = [&](double other) {
+    return static_cast<T>(shape.epsilon == 0 ? other : double{shape.epsilon});
+  };
+  const auto power = [](double base, uint64_t exponent) {
+    double result = 1;
+    for (; exponent > 0; exponent >>= 1, base *= base) result *= exponent % 2 == 1 ? base : 1.0;
+    return result;
+  };
+  double squares = 0;
+  for (uint64_t column = 0; column < width; ++column) {
+    const double g = static_cast<T>(sum[column]) * scale;
+    squares += g * g;
+  }
+  T row_state = static_cast<T>(first_states_[variable][row * width]);
+  row_state += static_cast<T>(squares / static_cast<double>(width));
+  for (uint64_t column = 0; column < width; ++column) {
+    const size_t at = row * width + column;
+    const T g = static_cast<T>(sum[column]) * scale;
+    T p = static_cast<T>(values_[variable][at]);
+    T s = static_cast<T>(first_states_[variable][at]);
+    T v = static_cast<T>(second_states_[variable][at]);
+    if (shape.rule == PARALLAX_RULE_SGD) {
+      p -= rate * g;
+    } else if (shape.rule == PARALLAX_RULE_ADAGRAD) {
+      s += g * g;
+      p -= rate * g / (std::sqrt(s) + epsilon_or(1e-10));
+    } else if (shape.rule == PARALLAX_RULE_ROWWISE_ADAGRAD) {
+      s = row_state;
+      p -= rate * g / (std::sqrt(s) + epsilon_or(1e-8));
+    } else if (shape.rule == PARALLAX_RULE_MOMENTUM) {
+      const T momentum = static_cast<T>(shape.momentum);
+      s = momentum * s + g;
+      p -= rate * (shape.nesterov != 0 ? g + momentum * s : s);
+    } else if (shape.rule == PARALLAX_RULE_SUM) {
+      p += g;
+    } else {
+      const double beta1 = shape.beta1 == 0 ? 0.9 : shape.beta1;
+      const double beta2 = shape.beta2 == 0 ? 0.999 : shape.beta2;
+      const double correction1 = 1 - power(beta1, updates_[variable]);
+      const double root2 = std::sqrt(1 - power(beta2, updates_[variable]));
+      const T rest1 = static_cast<T>(1 - beta1);
+      const T rest2 = static_cast<T>(1 - beta2);
+      if (shape.rows_max > 0) {
+        s += rest1 * (g - s);
+        v += rest2 * (g * g - v);
+        p -= static_cast<T>(static_cast<double>(rate_of_step_) * root2 / correction1) *
+             (s / (std::sqrt(v) + epsilon_or(1e-8)));
+      } else {
+        s = static_cast<T>(beta1) * s + rest1 * g;
+        v = static_cast<T>(beta2) * v + rest2 * (g * g);
+        p -= static_cast<T>(static_cast<double>(rate_of_step_) / correction1) *
+             (s / (std::sqrt(v) / static_cast<T>(root2) + epsilon_or(1e-8)));
+      }
+    }
+    values_[variable][at] = p;
+    first_states_[variable][at] = s;
+    second_states_[variable][at] = v;
+  }
+}
+
 void NaiveTraining::commit(const std::vector<std::vector<Gift>>& gifts, const StepEnd& end) {
-  std::vector<std::vector<float>> sums;
+  std::vector<std::vector<double>> sums;
   for (uint32_t variable = 0; variable < variables_.size(); ++variable) {
     sums.push_back(fold(variable, gifts[variable]));
   }
-  gradient_norm_ = end.clip_norm > 0 ? norm(sums, end.contributors) : 0;
+  gradient_norm_ = end.clip_norm > 0 ? norm(sums, gifts, end.contributors) : 0;
   clip_scale_ = 1;
+  rate_of_step_ = end.learning_rate;
   if (end.clip_norm > 0) {
     clip_scale_ = std::min(1.0, static_cast<double>(end.clip_norm) / (gradient_norm_ + 1e-6));
   }
   if (end.found_inf) return;
   for (uint32_t variable = 0; variable < variables_.size(); ++variable) {
-    if (!managed(variable)) continue;
     const parallax_variable_t& shape = variables_[variable];
-    const auto scale =
-        static_cast<float>(mean_factor(shape.reduction, end.contributors) * clip_scale_);
-    const float epsilon = shape.epsilon == 0 ? 1e-10f : shape.epsilon;
-    for (size_t at = 0; at < sums[variable].size(); ++at) {
-      const float g = sums[variable][at] * scale;
-      float& value = values_[variable][at];
-      float& state = states_[variable][at];
-      if (shape.rule == PARALLAX_RULE_SGD) {
-        value -= end.learning_rate * g;
+    const auto given = [](const Gift& gift) { return gift.given; };
+    const std::vector<Gift>& mine = gifts[variable];
+    if (!managed(variable) || std::none_of(mine.begin(), mine.end(), given)) continue;
+    ++updates_[variable];
+    const std::vector<uint32_t> ranks = ranks_of_rows(variable, mine);
+    for (uint64_t row = 0; row < shape.rows; ++row) {
+      if (ranks[row] == 0) continue;
+      const double* sum = &sums[variable][row * shape.row_elements];
+      const double mean = shape.reduction == PARALLAX_MEAN_ROW
+                              ? 1.0 / ranks[row]
+                              : mean_factor(shape.reduction, end.contributors);
+      if (is_integer(shape.dtype)) {
+        for (uint64_t column = 0; column < shape.row_elements; ++column) {
+          double& value = values_[variable][row * shape.row_elements + column];
+          value = shape.dtype == PARALLAX_I32
+                      ? add(static_cast<int32_t>(value), static_cast<int32_t>(sum[column]))
+                      : static_cast<double>(add(static_cast<int64_t>(value),
+                                                static_cast<int64_t>(sum[column])));
+        }
+      } else if (is_double(shape.dtype)) {
+        update_row<double>(variable, row, sum, mean * clip_scale_, end.learning_rate);
       } else {
-        state += g * g;
-        value -= end.learning_rate * g / (std::sqrt(state) + epsilon);
+        update_row<float>(variable, row, sum, static_cast<float>(mean * clip_scale_),
+                          end.learning_rate);
       }
     }
   }

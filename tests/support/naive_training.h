@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // NaiveTraining: what a job must compute, by one process over plain dense arrays that sums every
 // gradient once, in the documented order: ranks of a host in order, then hosts in order, from +0.
-// It links nothing of the library but the header's types. One thread.
+// It links nothing of the library but the header's types. Numbers are kept in double, which holds
+// every value of every dtype (i64 up to 2^53), and rounded to what they are summed in after every
+// operation. One thread.
 #ifndef PARALLAX_TESTS_SUPPORT_NAIVE_TRAINING_H_
 #define PARALLAX_TESTS_SUPPORT_NAIVE_TRAINING_H_
 
@@ -16,8 +18,12 @@ namespace parallax::testkit {
 // What one rank gives for one variable in one step.
 struct Gift {
   bool given = false;
-  std::vector<int64_t> ids;  // with ids: one per row of values
-  std::vector<float> values;
+  bool dense = false;          // of a variable with ids: every row, before those of ids
+  bool rows = true;            // of a variable with ids: those of ids
+  std::vector<int64_t> ids;    // with ids: one per row of values; -1 is padding
+  uint32_t dtype = 0;          // of the values
+  std::vector<double> values;
+  std::vector<double> dense_values;
 };
 
 struct StepEnd {
@@ -27,19 +33,25 @@ struct StepEnd {
   uint32_t contributors = 0;
 };
 
+// The nearest number of a dtype, ties to even.
+double rounded(uint32_t dtype, double value);
+
 class NaiveTraining {
  public:
   // `ranks_of`: the ranks of each host, in the order of hosts.
   NaiveTraining(std::vector<parallax_variable_t> variables,
                 std::vector<std::vector<uint32_t>> ranks_of);
 
-  // The sum of one variable's gifts (by rank), and the rows that anybody gave.
-  std::vector<float> fold(uint32_t variable, const std::vector<Gift>& gifts) const;
-  static std::set<int64_t> rows_given(const std::vector<Gift>& gifts);
+  // The sum of one variable's gifts (by rank), and the rows that anybody gave, with the number of
+  // ranks that did.
+  std::vector<double> fold(uint32_t variable, const std::vector<Gift>& gifts) const;
+  std::vector<uint32_t> ranks_of_rows(uint32_t variable, const std::vector<Gift>& gifts) const;
+  // What a reduce gives back: the sum, or the mean where it is that of the world or of the row.
+  std::vector<double> reduced(uint32_t variable, const std::vector<Gift>& gifts) const;
 
   // Ends a step; gifts[variable][rank].
   void commit(const std::vector<std::vector<Gift>>& gifts, const StepEnd& end);
-  const std::vector<float>& value(uint32_t variable) const { return values_[variable]; }
+  const std::vector<double>& value(uint32_t variable) const { return values_[variable]; }
   // Of the last commit.
   double gradient_norm() const { return gradient_norm_; }
   double clip_scale() const { return clip_scale_; }
@@ -47,12 +59,19 @@ class NaiveTraining {
  private:
   bool managed(uint32_t variable) const { return variables_[variable].rule != PARALLAX_RULE_NONE; }
   double mean_factor(uint32_t reduction, uint32_t contributors) const;
-  double norm(const std::vector<std::vector<float>>& sums, uint32_t contributors) const;
+  double norm(const std::vector<std::vector<double>>& sums,
+              const std::vector<std::vector<Gift>>& gifts, uint32_t contributors) const;
+  template <typename T>
+  std::vector<double> fold_as(uint32_t variable, const std::vector<Gift>& gifts) const;
+  template <typename T>
+  void update_row(uint32_t variable, uint64_t row, const double* sum, T scale, T rate);
 
   std::vector<parallax_variable_t> variables_;
   std::vector<std::vector<uint32_t>> ranks_of_;
   uint32_t world_ = 0;
-  std::vector<std::vector<float>> values_, states_;
+  std::vector<std::vector<double>> values_, first_states_, second_states_;
+  std::vector<uint64_t> updates_;
+  float rate_of_step_ = 0;
   double gradient_norm_ = 0;
   double clip_scale_ = 1;
 };

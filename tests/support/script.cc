@@ -9,24 +9,24 @@
 
 namespace parallax::testkit {
 
-std::string differ(std::span<const float> got, std::span<const float> want) {
+std::string differ(std::span<const double> got, std::span<const double> want) {
   if (got.size() != want.size()) {
     return std::to_string(got.size()) + " values, not " + std::to_string(want.size());
   }
   for (size_t i = 0; i < got.size(); ++i) {
-    if (std::bit_cast<uint32_t>(got[i]) == std::bit_cast<uint32_t>(want[i])) continue;
+    if (std::bit_cast<uint64_t>(got[i]) == std::bit_cast<uint64_t>(want[i])) continue;
     char text[96];
-    std::snprintf(text, sizeof text, "element %zu is %a, not %a", i, static_cast<double>(got[i]),
-                  static_cast<double>(want[i]));
+    std::snprintf(text, sizeof text, "element %zu is %a, not %a", i, got[i], want[i]);
     return text;
   }
   return "";
 }
 
 std::vector<Request*> Script::RankStep::requests() const {
-  std::vector<Request*> all = pushes;
+  std::vector<Request*> all;
+  for (const Call& push : pushes) all.push_back(push.request);
   for (const Pull& pull : pulls) all.push_back(pull.request);
-  for (const Reduce& reduce : reduces) all.push_back(reduce.request);
+  for (const Call& reduce : reduces) all.push_back(reduce.request);
   all.push_back(end);
   return all;
 }
@@ -41,17 +41,37 @@ bool Script::managed(uint32_t variable) const {
   return options_.variables[variable].rule != PARALLAX_RULE_NONE;
 }
 
-float Script::number() {
-  if (options_.exact_numbers) return static_cast<float>(random_.between(-64, 64)) / 64;
-  if (random_.chance(5)) return random_.chance(50) ? 0.0f : -0.0f;
-  return std::ldexp(static_cast<float>(random_.unit() * 2 - 1),
-                    static_cast<int>(random_.between(-12, 4)));
+double Script::number(uint32_t dtype) {
+  if (!is_floating(dtype)) {
+    if (dtype == PARALLAX_I32 && random_.chance(30)) {  // sums wrap
+      return static_cast<double>(random_.below(uint64_t{1} << 32)) - 0x1p31;
+    }
+    return static_cast<double>(random_.below(2001)) - 1000;
+  }
+  if (options_.exact_numbers) return static_cast<double>(random_.between(-64, 64)) / 64;
+  if (random_.chance(5)) return random_.chance(50) ? 0.0 : -0.0;
+  const double unit = random_.unit() * 2 - 1;
+  // Where norms are compared: no more digits than the naive program can square and sum exactly.
+  const bool short_one = dtype == PARALLAX_F64 && options_.clip;
+  return rounded(short_one ? uint32_t{PARALLAX_F32} : dtype,
+                 std::ldexp(unit, static_cast<int>(random_.between(-12, 4))));
+}
+
+// What a caller may ask to read or give a variable as.
+uint32_t Script::draw_dtype(uint32_t variable) {
+  constexpr uint32_t kFloating[] = {PARALLAX_F32, PARALLAX_F64, PARALLAX_F16, PARALLAX_BF16};
+  if (!floating(variable) || random_.chance(70)) return options_.variables[variable].dtype;
+  return kFloating[random_.below(std::size(kFloating))];
 }
 
 std::vector<int64_t> Script::draw_ids(uint32_t variable, uint64_t count) {
   std::vector<int64_t> row_ids;
   const uint64_t rows = options_.variables[variable].rows;
   for (uint64_t i = 0; i < count; ++i) {
+    if (random_.chance(4)) {
+      row_ids.push_back(-1);
+      continue;
+    }
     // Skewed, so that slices have duplicates and ranks meet.
     const uint64_t row = random_.below(rows);
     row_ids.push_back(
@@ -75,8 +95,18 @@ void Script::draw_gifts(Played* step) {
                    : random_.below(shape.rows_max * options_.density_percent / 100 + 1);
         gift.ids = draw_ids(variable, rows);
       }
+      const uint32_t dtype = draw_dtype(variable);
+      gift.dtype = dtype;
+      if (ids(variable) && shape.rows_max >= shape.rows && random_.chance(options_.tied_percent)) {
+        gift.dense = true;
+        gift.rows = random_.chance(50);
+        if (!gift.rows) gift.ids.clear();
+        rows = gift.ids.size();
+        gift.dense_values.resize(shape.rows * shape.row_elements);
+        for (double& value : gift.dense_values) value = number(dtype);
+      }
       gift.values.resize(rows * shape.row_elements);
-      for (float& value : gift.values) value = number();
+      for (double& value : gift.values) value = number(dtype);
     }
   }
 }
@@ -92,7 +122,7 @@ std::string Script::play() {
     step.ranks.resize(world_.size());
     if (!last) {
       step.end.learning_rate = static_cast<float>(0.01 + random_.unit());
-      if (random_.chance(40)) step.end.clip_norm = static_cast<float>(0.1 + 10 * random_.unit());
+      if (options_.clip && random_.chance(40)) step.end.clip_norm = static_cast<float>(0.1 + 10 * random_.unit());
       step.end.found_inf = random_.chance(10);
       for (RankStep& rank : step.ranks) rank.absent = random_.chance(12);
     }
@@ -147,7 +177,8 @@ std::string Script::post_rank(Played* step, uint32_t rank, bool read_all) {
     for (uint32_t variable = 0; variable < options_.variables.size(); ++variable) {
       if (!managed(variable) || random_.chance(35)) continue;
       const uint64_t rows_max = options_.variables[variable].rows_max;
-      add_pull_slice(&pull, variable, draw_ids(variable, random_.below(rows_max + 1)));
+      add_pull_slice(&pull, variable, draw_dtype(variable),
+                     draw_ids(variable, random_.below(rows_max + 1)));
     }
     wrong = post_pull(step, rank, &pull);
   }
@@ -165,14 +196,34 @@ std::string Script::post_rank(Played* step, uint32_t rank, bool read_all) {
   return ended.ok() ? "" : "step_end: " + ended.message();
 }
 
-void Script::add_pull_slice(Pull* pull, uint32_t variable, std::vector<int64_t> row_ids) {
+parallax_slice_t Script::slice_of(uint32_t variable, const std::vector<int64_t>& row_ids,
+                                  std::deque<std::vector<int32_t>>* narrow, Numbers* values,
+                                  bool dense) {
+  parallax_slice_t slice = {};
+  slice.size = sizeof slice;
+  slice.variable = variable;
+  slice.values = values->data();
+  const bool own = values->dtype() == options_.variables[variable].dtype;
+  slice.as_dtype = own && random_.chance(50) ? 0 : PARALLAX_AS(values->dtype());
+  if (dense || !ids(variable)) return slice;
+  slice.form = PARALLAX_FORM_ROWS;
+  slice.row_count = row_ids.size();
+  slice.ids = row_ids.data();
+  if (random_.chance(30)) {
+    slice.ids_i32 = narrow->emplace_back(row_ids.begin(), row_ids.end()).data();
+    slice.ids = nullptr;
+  }
+  return slice;
+}
+
+void Script::add_pull_slice(Pull* pull, uint32_t variable, uint32_t dtype,
+                            std::vector<int64_t> row_ids) {
   const parallax_variable_t& shape = options_.variables[variable];
   pull->ids.push_back(ids(variable) ? std::move(row_ids) : std::vector<int64_t>());
   const uint64_t rows = ids(variable) ? pull->ids.back().size() : shape.rows;
-  pull->values.emplace_back(rows * shape.row_elements, -77.0f);
-  float* values = pull->values.back().data();
-  pull->slices.push_back(ids(variable) ? rows_slice(variable, pull->ids.back(), values)
-                                       : dense_slice(variable, values));
+  pull->values.emplace_back(dtype, rows * shape.row_elements, -77);
+  pull->slices.push_back(
+      slice_of(variable, pull->ids.back(), &pull->narrow_ids, &pull->values.back()));
 }
 
 std::string Script::post_pull(Played* step, uint32_t rank, Pull* pull) {
@@ -192,7 +243,8 @@ std::string Script::post_read_all(Played* step, uint32_t rank) {
         row_ids.push_back(static_cast<int64_t>(i));
       }
       Pull& pull = step->ranks[rank].pulls.emplace_back();
-      add_pull_slice(&pull, variable, std::move(row_ids));
+      // As the master has them.
+      add_pull_slice(&pull, variable, dtype_of(sum_type_of(shape.dtype)), std::move(row_ids));
       const std::string wrong = post_pull(step, rank, &pull);
       if (!wrong.empty()) return wrong;
     }
@@ -208,33 +260,32 @@ std::string Script::post_gifts(Played* step, uint32_t rank, bool pushes) {
     if (!calls.back().empty() && random_.chance(40)) calls.emplace_back();
     calls.back().push_back(variable);
   }
-  for (const std::vector<uint32_t>& call : calls) {
-    if (call.empty()) continue;
-    Reduce* reduce = pushes ? nullptr : &step->ranks[rank].reduces.emplace_back();
-    std::vector<parallax_slice_t> slices;
-    for (const uint32_t variable : call) {
-      Gift& gift = step->gifts[variable][rank];
-      float* values = gift.values.data();
-      if (!pushes) {
-        reduce->variables.push_back(variable);
-        values = reduce->values.emplace_back(gift.values).data();
-      }
-      slices.push_back(ids(variable) ? rows_slice(variable, gift.ids, values)
-                                     : dense_slice(variable, values));
+  for (const std::vector<uint32_t>& variables : calls) {
+    if (variables.empty()) continue;
+    RankStep& mine = step->ranks[rank];
+    Call& call = (pushes ? mine.pushes : mine.reduces).emplace_back();
+    for (const uint32_t variable : variables) {
+      add_gift(&call, variable, &step->gifts[variable][rank]);
     }
     Engine& engine = world_.engine(rank);
-    Request* request = nullptr;
-    const Status status = pushes ? engine.push(step->number, slices, &request)
-                                 : engine.reduce(step->number, slices, &request);
+    const Status status = pushes ? engine.push(step->number, call.slices, &call.request)
+                                 : engine.reduce(step->number, call.slices, &call.request);
     if (!status.ok()) return (pushes ? "push: " : "reduce: ") + status.message();
-    if (pushes) {
-      step->ranks[rank].pushes.push_back(request);
-    } else {
-      reduce->request = request;
-    }
     world_.shuffle(random_.below(6));
   }
   return "";
+}
+
+void Script::add_gift(Call* call, uint32_t variable, Gift* gift) {
+  const auto add = [&](std::span<const double> numbers, bool dense) {
+    call->variables.push_back(variable);
+    Numbers& values = call->values.emplace_back(gift->dtype, numbers);
+    call->slices.push_back(slice_of(variable, gift->ids, &call->narrow_ids, &values, dense));
+  };
+  const bool rows_first = random_.chance(50);
+  if (gift->rows && rows_first) add(gift->values, false);
+  if (gift->dense) add(gift->dense_values, true);
+  if (gift->rows && !rows_first) add(gift->values, false);
 }
 
 // ---- checks
@@ -278,7 +329,7 @@ std::string Script::check_rank(const Played& step, uint32_t rank) {
     const std::string wrong = check_pull(pull);
     if (!wrong.empty()) return wrong;
   }
-  for (const Reduce& reduce : step.ranks[rank].reduces) {
+  for (const Call& reduce : step.ranks[rank].reduces) {
     const std::string wrong = check_reduce(step, reduce);
     if (!wrong.empty()) return wrong;
   }
@@ -289,44 +340,57 @@ std::string Script::check_pull(const Pull& pull) const {
   for (size_t i = 0; i < pull.slices.size(); ++i) {
     const uint32_t variable = pull.slices[i].variable;
     const uint64_t width = options_.variables[variable].row_elements;
-    std::vector<float> want;
-    if (!ids(variable)) want = naive_.value(variable);
+    const std::vector<double>& value = naive_.value(variable);
+    std::vector<double> want;
+    if (!ids(variable)) want = value;
     for (const int64_t id : pull.ids[i]) {
-      const auto row = naive_.value(variable).begin() + static_cast<ptrdiff_t>(id * width);
-      want.insert(want.end(), row, row + static_cast<ptrdiff_t>(width));
+      for (uint64_t column = 0; column < width; ++column) {
+        want.push_back(id < 0 ? 0.0 : value[static_cast<uint64_t>(id) * width + column]);
+      }
     }
-    const std::string wrong = differ(pull.values[i], want);
-    if (!wrong.empty())
-      return "pull of '" + std::string(options_.variables[variable].name) + "' " + wrong;
+    for (double& number : want) number = rounded(pull.values[i].dtype(), number);
+    const std::string wrong = differ(pull.values[i].all(), want);
+    if (wrong.empty()) continue;
+    return "pull of '" + std::string(options_.variables[variable].name) + "' as " +
+           dtype_name(pull.values[i].dtype()) + ": " + wrong;
   }
   return "";
 }
 
-std::string Script::check_reduce(const Played& step, const Reduce& reduce) const {
+std::string Script::check_reduce(const Played& step, const Call& reduce) const {
   for (size_t i = 0; i < reduce.variables.size(); ++i) {
     const uint32_t variable = reduce.variables[i];
     const std::vector<Gift>& gifts = step.gifts[variable];
-    const std::vector<float> sum = naive_.fold(variable, gifts);
-    const std::string name = "reduce of '" + std::string(options_.variables[variable].name) + "': ";
-    if (!ids(variable)) {
-      const std::string wrong = differ(reduce.values[i], sum);
+    const uint32_t dtype = reduce.values[i].dtype();
+    std::vector<double> sum = naive_.reduced(variable, gifts);
+    for (double& number : sum) number = rounded(dtype, number);
+    const std::string name = "reduce of '" + std::string(options_.variables[variable].name) +
+                             "' as " + dtype_name(dtype) + ": ";
+    if (reduce.slices[i].form == PARALLAX_FORM_DENSE) {
+      const std::string wrong = differ(reduce.values[i].all(), sum);
       if (!wrong.empty()) return name + wrong;
       continue;
     }
     const RowsResult& got = reduce.request->rows[i];
-    const std::set<int64_t> rows = NaiveTraining::rows_given(gifts);
-    if (!std::equal(got.ids.begin(), got.ids.end(), rows.begin(), rows.end())) {
+    const std::vector<uint32_t> ranks = naive_.ranks_of_rows(variable, gifts);
+    std::vector<int64_t> rows;
+    for (size_t row = 0; row < ranks.size(); ++row) {
+      if (ranks[row] > 0) rows.push_back(static_cast<int64_t>(row));
+    }
+    if (got.ids != rows) {
       return name + std::to_string(got.ids.size()) + " rows, the union has " +
              std::to_string(rows.size());
     }
-    std::vector<float> want;
+    std::vector<double> want;
     const uint64_t width = options_.variables[variable].row_elements;
     for (const int64_t id : rows) {
       const auto row = sum.begin() + static_cast<ptrdiff_t>(id * width);
       want.insert(want.end(), row, row + static_cast<ptrdiff_t>(width));
     }
-    const std::string wrong = differ(got.values, want);
+    const std::string wrong =
+        differ(Numbers::read_all(dtype, got.values.data(), rows.size() * width), want);
     if (!wrong.empty()) return name + wrong;
+    if (got.values.size() != want.size() * bytes_of_dtype(dtype)) return name + "more bytes";
   }
   return "";
 }

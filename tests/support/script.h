@@ -14,6 +14,7 @@
 
 #include "support/engine_world.h"
 #include "support/naive_training.h"
+#include "support/numbers.h"
 
 namespace parallax::testkit {
 
@@ -21,7 +22,9 @@ struct ScriptOptions {
   WorldOptions world;
   std::vector<parallax_variable_t> variables;
   uint32_t steps = 6;
-  bool exact_numbers = true;      // else any float: deterministic worlds only
+  bool exact_numbers = true;      // else any number: deterministic worlds only
+  uint32_t tied_percent = 0;      // of gifts of variables whose slices may hold every row
+  bool clip = true;               // else no step has a clip norm
   bool pipelined = false;         // a step is posted while the one before ends
   uint32_t density_percent = 40;  // of rows_max that a slice has at most
 };
@@ -39,18 +42,20 @@ class Script {
   struct Pull {
     std::vector<parallax_slice_t> slices;
     std::deque<std::vector<int64_t>> ids;
-    std::deque<std::vector<float>> values;
+    std::deque<std::vector<int32_t>> narrow_ids;
+    std::deque<Numbers> values;
     Request* request = nullptr;
   };
-  struct Reduce {
+  struct Call {  // a push or a reduce
     std::vector<uint32_t> variables;
-    std::deque<std::vector<float>> values;
+    std::deque<Numbers> values;
+    std::deque<std::vector<int32_t>> narrow_ids;
+    std::vector<parallax_slice_t> slices;
     Request* request = nullptr;
   };
   struct RankStep {
     std::deque<Pull> pulls;
-    std::deque<Reduce> reduces;
-    std::vector<Request*> pushes;
+    std::deque<Call> reduces, pushes;
     Request* end = nullptr;
     bool absent = false;
     std::vector<Request*> requests() const;
@@ -64,19 +69,27 @@ class Script {
 
   bool managed(uint32_t variable) const;
   bool ids(uint32_t variable) const { return options_.variables[variable].rows_max > 0; }
-  float number();
+  bool floating(uint32_t variable) const {
+    return is_floating(options_.variables[variable].dtype);
+  }
+  double number(uint32_t dtype);
+  uint32_t draw_dtype(uint32_t variable);
+  parallax_slice_t slice_of(uint32_t variable, const std::vector<int64_t>& row_ids,
+                            std::deque<std::vector<int32_t>>* narrow, Numbers* values,
+                            bool dense = false);
   void draw_gifts(Played* step);
   std::vector<int64_t> draw_ids(uint32_t variable, uint64_t count);
   std::string post(Played* step, bool read_all);
   std::string post_rank(Played* step, uint32_t rank, bool read_all);
   std::string post_pull(Played* step, uint32_t rank, Pull* pull);
-  void add_pull_slice(Pull* pull, uint32_t variable, std::vector<int64_t> row_ids);
+  void add_pull_slice(Pull* pull, uint32_t variable, uint32_t dtype, std::vector<int64_t> row_ids);
   std::string post_read_all(Played* step, uint32_t rank);
   std::string post_gifts(Played* step, uint32_t rank, bool pushes);
   std::string check(Played* step);
   std::string check_rank(const Played& step, uint32_t rank);
   std::string check_pull(const Pull& pull) const;
-  std::string check_reduce(const Played& step, const Reduce& reduce) const;
+  void add_gift(Call* call, uint32_t variable, Gift* gift);
+  std::string check_reduce(const Played& step, const Call& reduce) const;
   std::string check_info(const Played& step, const parallax_step_info_t& info) const;
 
   const ScriptOptions options_;
@@ -88,7 +101,7 @@ class Script {
 };
 
 // "" or where the first bits differ.
-std::string differ(std::span<const float> got, std::span<const float> want);
+std::string differ(std::span<const double> got, std::span<const double> want);
 
 }  // namespace parallax::testkit
 

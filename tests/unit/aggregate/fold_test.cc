@@ -91,6 +91,8 @@ Part rows_part(const std::vector<uint32_t>& positions, const std::vector<float>&
   return part;
 }
 
+const float* floats(const std::byte* values) { return reinterpret_cast<const float*>(values); }
+
 class RowFoldTest : public testing::TestWithParam<bool> {};
 
 TEST_P(RowFoldTest, AgreesWithTheNaiveSumInAnyOrderOfArrival) {
@@ -150,7 +152,7 @@ TEST_P(RowFoldTest, AgreesWithTheNaiveSumInAnyOrderOfArrival) {
       for (uint32_t slot = 0; slot < fold.row_count(); ++slot) {
         const uint32_t position = fold.positions()[slot];
         for (uint32_t column = 0; column < kWidth; ++column) {
-          const float got = fold.row(slot)[column];
+          const float got = floats(fold.row(slot))[column];
           const float want = naive.at(position)[column];
           if (ordered) {
             ASSERT_TRUE(same_bits(got, want)) << "seed " << seed << ": " << got << ", " << want;
@@ -175,8 +177,8 @@ TEST(RowFold, StartsFromPlusZeroAndKeepsNan) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Part part = rows_part({5, 6}, {-0.0f, nan});
   ASSERT_TRUE(fold.add(0, 2, part.payload.span()));
-  EXPECT_TRUE(same_bits(*fold.row(0), 0.0f)) << "+0 + -0 is +0";
-  EXPECT_TRUE(std::isnan(*fold.row(1)));
+  EXPECT_TRUE(same_bits(*floats(fold.row(0)), 0.0f)) << "+0 + -0 is +0";
+  EXPECT_TRUE(std::isnan(*floats(fold.row(1))));
 }
 
 TEST(RowFold, RefusesWhatDoesNotFit) {
@@ -239,7 +241,8 @@ TEST_P(DenseFoldTest, AgreesWithTheNaiveSumInAnyOrderOfArrival) {
                                        {4096, 256 * (1 + random.below(3))}};
     Arena arena;
     DenseFold fold;
-    reserve(&arena, &fold, std::span<const Range>(ranges), count, ordered);
+    reserve(&arena, &fold, std::span<const Range>(ranges),
+            DenseFoldOptions{.sources = count, .ordered = ordered});
     for (int step = 0; step < 3; ++step) {
       fold.clear();
       std::vector<Source> sources(count);
@@ -279,7 +282,7 @@ TEST_P(DenseFoldTest, AgreesWithTheNaiveSumInAnyOrderOfArrival) {
       ASSERT_EQ(fold.contributed(), any);
       for (size_t r = 0; any && r < ranges.size(); ++r) {
         for (uint64_t i = 0; i < ranges[r].count; ++i) {
-          const float got = fold.range_values(r)[i];
+          const float got = floats(fold.range_values(r))[i];
           if (ordered) {
             ASSERT_TRUE(same_bits(got, naive[r][i])) << "seed " << seed << " element " << i;
           } else {
@@ -300,7 +303,8 @@ TEST(DenseFold, RefusesWhatDoesNotFit) {
       Arena arena;
       DenseFold fold;
       const std::vector<Range> ranges = {{256, 300}, {1024, 256}};
-      reserve(&arena, &fold, std::span<const Range>(ranges), 2u, ordered);
+      reserve(&arena, &fold, std::span<const Range>(ranges),
+              DenseFoldOptions{.sources = 2, .ordered = ordered});
       fold.clear();
       const std::vector<float> values(1024, 1.0f);
       const auto add = [&](uint64_t first, uint32_t count) {
@@ -335,7 +339,8 @@ TEST(DenseFold, RowsMadeDenseStayTold) {
   Arena arena;
   DenseFold fold;
   const std::vector<Range> ranges = {{0, 600}};
-  reserve(&arena, &fold, std::span<const Range>(ranges), 2u, true, true);
+  reserve(&arena, &fold, std::span<const Range>(ranges),
+          DenseFoldOptions{.sources = 2, .ordered = true, .made_dense = true});
   fold.clear();
   std::vector<float> first(600, kNoRow);
   std::vector<float> second(256, kNoRow);
@@ -351,7 +356,7 @@ TEST(DenseFold, RowsMadeDenseStayTold) {
   more.append(second.data(), 256);
   ASSERT_TRUE(fold.add(1, 0, 256, more.span()));
   fold.end(1);
-  const float* values = fold.range_values(0);
+  const float* values = floats(fold.range_values(0));
   EXPECT_FALSE(is_no_row(&values[0]));
   EXPECT_EQ(values[0], 0);
   EXPECT_EQ(values[7], 2);

@@ -18,15 +18,24 @@ constexpr uint32_t kGroups = 3;
 
 void reserve(Arena* arena, RowMerge* merge, uint64_t rows_max, uint32_t width, bool values) {
   Arena measure;
-  merge->lay_out(measure, rows_max, width, kGroups, values);
+  const RowMergeOptions options = {
+      .rows_max = rows_max, .row_elements = width, .groups = kGroups, .merged_max = values ? rows_max / 2 : 0};
+  merge->lay_out(measure, options);
   ASSERT_TRUE(arena->reserve(measure.used_bytes()).ok());
-  merge->lay_out(*arena, rows_max, width, kGroups, values);
+  merge->lay_out(*arena, options);
+}
+
+RowSlice slice_of(const std::vector<int64_t>& ids, const std::vector<float>& values) {
+  return {.ids = {.wide = ids.data()},
+          .count = static_cast<uint32_t>(ids.size()),
+          .values = {.rows = reinterpret_cast<const std::byte*>(values.data())}};
 }
 
 const float* row_of(const RowMerge& merge, const std::vector<float>& values, uint32_t item,
                     uint32_t width) {
   const uint32_t slot = merge.order()[item];
-  return (slot & kMergedSlot) != 0 ? merge.merged() + (slot & ~kMergedSlot) * width
+  const auto* merged = reinterpret_cast<const float*>(merge.merged());
+  return (slot & kMergedSlot) != 0 ? merged + (slot & ~kMergedSlot) * width
                                    : values.data() + slot * width;
 }
 
@@ -56,7 +65,7 @@ TEST(RowMerge, MergesDuplicatesAndGroups) {
         for (uint32_t c = 0; c < width; ++c) sum[c] += values[i * width + c];
         ++times[position];
       }
-      merge.merge(partition, ids.data(), static_cast<uint32_t>(ids.size()), values.data(),
+      merge.merge(partition, slice_of(ids, values), {},
                   group_of);
       ASSERT_EQ(merge.item_count(), naive.size()) << "seed " << seed;
       uint32_t items = 0;
@@ -88,7 +97,7 @@ TEST(RowMerge, IdsAloneGiveTheFirstOfEach) {
   RowMerge merge;
   reserve(&arena, &merge, 6, 2, false);
   const std::vector<int64_t> ids = {7, 3, 7, 49, 3, 7};
-  merge.merge(partition, ids.data(), 6, nullptr, [](uint32_t) { return 1u; });
+  merge.merge(partition, slice_of(ids, {}), {}, [](uint32_t) { return 1u; });
   EXPECT_EQ(merge.item_count(), 3u);
   EXPECT_EQ(merge.group_count(1), 3u);
   EXPECT_EQ(merge.first_item_of(partition, 7), 0u);
@@ -103,7 +112,7 @@ TEST(RowMerge, NanSpreadsToItsRowAlone) {
   reserve(&arena, &merge, 4, 1, true);
   const std::vector<int64_t> ids = {1, 2, 1, 2};
   const std::vector<float> values = {std::numeric_limits<float>::quiet_NaN(), 1, 2, 3};
-  merge.merge(partition, ids.data(), 4, values.data(), [](uint32_t) { return 0u; });
+  merge.merge(partition, slice_of(ids, values), {}, [](uint32_t) { return 0u; });
   for (uint32_t item = 0; item < 2; ++item) {
     const float value = *row_of(merge, values, item, 1);
     if (partition.row_of(merge.positions()[item]) == 1) {
@@ -121,11 +130,11 @@ TEST(RowMerge, EveryRowTheSameAndEveryRowTwice) {
   reserve(&arena, &merge, 100, 1, true);
   std::vector<int64_t> ids(100, 5);
   const std::vector<float> values(100, 1.0f);
-  merge.merge(partition, ids.data(), 100, values.data(), [](uint32_t) { return 2u; });
+  merge.merge(partition, slice_of(ids, values), {}, [](uint32_t) { return 2u; });
   ASSERT_EQ(merge.item_count(), 1u);
   EXPECT_EQ(*row_of(merge, values, 0, 1), 100);
   for (size_t i = 0; i < 100; ++i) ids[i] = static_cast<int64_t>(i / 2);
-  merge.merge(partition, ids.data(), 100, values.data(), [](uint32_t) { return 2u; });
+  merge.merge(partition, slice_of(ids, values), {}, [](uint32_t) { return 2u; });
   ASSERT_EQ(merge.item_count(), 50u) << "as many merged rows as there is room for";
   for (uint32_t item = 0; item < 50; ++item) EXPECT_EQ(*row_of(merge, values, item, 1), 2);
 }

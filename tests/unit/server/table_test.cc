@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <memory>
@@ -26,10 +27,16 @@ Variable variable_of(uint64_t rows, uint64_t width, bool ids, uint32_t rule) {
   variable.rows_max = ids ? 4 : 0;
   variable.init = PARALLAX_INIT_UNIFORM;
   variable.init_high = 1;
-  variable.epsilon = 1e-10f;
+  variable.epsilon = 1e-10;
   variable.initial_accumulator_value = 0.25f;
   return variable;
 }
+
+std::span<float> floats(std::span<std::byte> bytes) {
+  return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+std::span<float> values_of(Table& table) { return floats(table.array(0)); }
+const float* floats_at(const std::byte* number) { return reinterpret_cast<const float*>(number); }
 
 struct Tables {
   Tables(const Variable& of, uint32_t world_size)
@@ -67,16 +74,16 @@ TEST(Table, InitialValuesFollowTheRow) {
         const uint64_t row = at / shape.width;
         const float want = initial_value(tables.variable, row, at % shape.width);
         if (!shape.ids) {
-          ASSERT_EQ(*tables.mirrors[0]->element(at), want);
+          ASSERT_EQ(*floats_at(tables.mirrors[0]->element(at)), want);
           continue;
         }
         const uint32_t position = tables.partition.position_of(row);
         const uint32_t owner = tables.partition.owner_of(position);
-        ASSERT_EQ(tables.shards[owner]->row(position)[at % shape.width], want);
-        ASSERT_EQ(tables.mirrors[world - 1]->row(position)[at % shape.width], want);
+        ASSERT_EQ(floats_at(tables.shards[owner]->row(position))[at % shape.width], want);
+        ASSERT_EQ(floats_at(tables.mirrors[world - 1]->row(position))[at % shape.width], want);
       }
       for (auto& shard : tables.shards) {
-        for (const float state : shard->state()) ASSERT_EQ(state, 0.25f);
+        for (const float state : floats(shard->array(1))) ASSERT_EQ(state, 0.25f);
       }
     }
   }
@@ -85,26 +92,35 @@ TEST(Table, InitialValuesFollowTheRow) {
 // Owners' parts into a mirror and out of it again: nothing is lost, nothing is moved.
 TEST(Table, MovesBothWaysKeepEveryBit) {
   for (const Shape& shape : kShapes) {
-    for (const uint32_t world : {1u, 2u, 5u, 9u}) {
-      Tables tables(variable_of(shape.rows, shape.width, shape.ids, PARALLAX_RULE_ADAGRAD), world);
-      Table& mirror = *tables.mirrors[0];
-      std::vector<float> whole(mirror.values().size(), NAN);
-      for (uint32_t owner = 0; owner < world; ++owner) {
-        const std::span<float> part = tables.shards[owner]->values();
-        const size_t half = part.size() / 2;
-        mirror.place_part(owner, 0, part.first(half), whole);
-        ASSERT_TRUE(mirror.place_bytes(owner, half, std::as_bytes(part.subspan(half)), whole));
-        ASSERT_FALSE(
-            mirror.place_bytes(owner, part.size(), std::as_bytes(std::span(&whole[0], 1)), whole))
-            << "beyond what the owner has";
-        ASSERT_FALSE(
-            mirror.place_bytes(owner, UINT64_MAX, std::as_bytes(std::span(&whole[0], 1)), whole));
-      }
-      ASSERT_TRUE(std::equal(whole.begin(), whole.end(), mirror.values().begin()));
-      for (uint32_t owner = 0; owner < world; ++owner) {
-        std::vector<float> part(tables.shards[owner]->values().size(), NAN);
-        tables.shards[owner]->take_own_part(whole, part);
-        ASSERT_TRUE(std::equal(part.begin(), part.end(), tables.shards[owner]->values().begin()));
+    for (const uint32_t rule : {PARALLAX_RULE_ADAM, PARALLAX_RULE_ROWWISE_ADAGRAD}) {
+      if (rule == PARALLAX_RULE_ROWWISE_ADAGRAD && !shape.ids) continue;
+      for (const uint32_t world : {1u, 2u, 5u, 9u}) {
+        Tables tables(variable_of(shape.rows, shape.width, shape.ids, rule), world);
+        Table& mirror = *tables.mirrors[0];
+        Table& copy = *tables.mirrors[world - 1];
+        for (uint32_t array = 0; array < mirror.array_count(); ++array) {
+          float next = 1;
+          for (float& number : floats(mirror.array(array))) number = next++;
+        }
+        mirror.set_updates(17);
+        for (uint32_t owner = 0; owner < world; ++owner) {
+          Table& shard = *tables.shards[owner];
+          shard.take_own_part(mirror);
+          ASSERT_EQ(shard.updates(), 17u);
+          for (uint32_t array = 0; array < mirror.array_count(); ++array) {
+            const std::span<const std::byte> part = shard.array(array);
+            const size_t half = part.size() / 8 * 4;
+            ASSERT_TRUE(copy.place_part(array, owner, 0, part.first(half)));
+            ASSERT_TRUE(copy.place_part(array, owner, half / 4, part.subspan(half)));
+            std::array<std::byte, 4> more = {};
+            ASSERT_FALSE(copy.place_part(array, owner, part.size() / 4, more)) << "beyond its end";
+            ASSERT_FALSE(copy.place_part(array, owner, UINT64_MAX, more));
+          }
+        }
+        for (uint32_t array = 0; array < mirror.array_count(); ++array) {
+          float next = 1;
+          for (const float number : floats(copy.array(array))) ASSERT_EQ(number, next++);
+        }
       }
     }
   }
@@ -116,7 +132,7 @@ TEST(Table, RulesFollowTheirFormulas) {
     Variable variable = variable_of(10, 2, true, rule);
     const Tables tables(variable, 1);
     Table& table = *tables.shards[0];
-    std::vector<float> values(table.values().begin(), table.values().end());
+    std::vector<float> values(values_of(table).begin(), values_of(table).end());
     std::vector<float> states(values.size(), 0.25f);
     const std::vector<uint32_t> positions = {3, 8, 0};
     for (int step = 0; step < 50; ++step) {
@@ -128,9 +144,11 @@ TEST(Table, RulesFollowTheirFormulas) {
       reduced.rows = true;
       reduced.row_count = 3;
       reduced.positions = positions.data();
-      reduced.values = gradient.data();
+      reduced.values = reinterpret_cast<const std::byte*>(gradient.data());
       table.apply(reduced,
-                  {.rule = rule, .learning_rate = 0.3f, .scale = scale, .epsilon = 1e-10f});
+                  {.rule = rule, .learning_rate = 0.3f, 
+                   .scale = scale,
+                   .epsilon = 1e-10});
       for (size_t i = 0; i < 6; ++i) {
         const size_t at = positions[i / 2] * 2 + i % 2;
         const float g = gradient[i] * scale;
@@ -141,27 +159,27 @@ TEST(Table, RulesFollowTheirFormulas) {
           values[at] -= 0.3f * g / (std::sqrt(states[at]) + 1e-10f);
         }
       }
-      ASSERT_TRUE(std::equal(values.begin(), values.end(), table.values().begin())) << step;
+      ASSERT_TRUE(std::equal(values.begin(), values.end(), values_of(table).begin())) << step;
     }
     ReducedGradient nothing;
     table.apply(nothing, {.rule = rule, .learning_rate = 9});
-    ASSERT_TRUE(std::equal(values.begin(), values.end(), table.values().begin()));
+    ASSERT_TRUE(std::equal(values.begin(), values.end(), values_of(table).begin()));
   }
 }
 
 TEST(Table, RowsMadeDenseThatNobodyGaveAreLeftAlone) {
   const Tables tables(variable_of(4, 2, true, PARALLAX_RULE_ADAGRAD), 1);
   Table& table = *tables.mirrors[0];
-  const std::vector<float> before(table.values().begin(), table.values().end());
+  const std::vector<float> before(values_of(table).begin(), values_of(table).end());
   const std::vector<float> gradient = {kNoRow, kNoRow, 1, 2, kNoRow, kNoRow, 0, 0};
   ReducedGradient reduced;
   reduced.contributed = true;
-  reduced.values = gradient.data();
+  reduced.values = reinterpret_cast<const std::byte*>(gradient.data());
   reduced.count = 8;
   // A norm of NaN: what was touched is lost, as in the framework, what was not is not.
   table.apply(reduced, {.rule = PARALLAX_RULE_ADAGRAD, .learning_rate = 1, .scale = NAN});
-  for (const size_t kept : {0, 1, 4, 5}) EXPECT_EQ(table.values()[kept], before[kept]);
-  for (const size_t touched : {2, 3, 6, 7}) EXPECT_TRUE(std::isnan(table.values()[touched]));
+  for (const size_t kept : {0, 1, 4, 5}) EXPECT_EQ(values_of(table)[kept], before[kept]);
+  for (const size_t touched : {2, 3, 6, 7}) EXPECT_TRUE(std::isnan(values_of(table)[touched]));
 }
 
 }  // namespace

@@ -162,7 +162,7 @@ TEST_F(EngineCalls, SlicesAreChecked) {
   slice = rows_slice(kDense, ids_, values_.data());
   refused(slice, PARALLAX_INVALID, "declared no row ids");
   slice = dense_slice(kRows, values_.data());
-  refused(slice, PARALLAX_UNSUPPORTED, "declared row ids");
+  refused(slice, PARALLAX_LIMIT, "rows_max >= rows");
   slice = rows_slice(kRows, ids_, values_.data());
   slice.row_count = 4;
   refused(slice, PARALLAX_LIMIT, "rows_max 3");
@@ -173,7 +173,7 @@ TEST_F(EngineCalls, SlicesAreChecked) {
   refused(slice, PARALLAX_INVALID, "ids is null");
   slice.ids = reinterpret_cast<const int64_t*>(reinterpret_cast<const char*>(ids_.data()) + 4);
   refused(slice, PARALLAX_INVALID, "aligned to 8");
-  for (const int64_t bad : {int64_t{-1}, int64_t{10}, std::numeric_limits<int64_t>::max(),
+  for (const int64_t bad : {int64_t{-2}, int64_t{10}, std::numeric_limits<int64_t>::max(),
                             std::numeric_limits<int64_t>::min()}) {
     ids_[1] = bad;
     refused(rows_slice(kRows, ids_, values_.data()), PARALLAX_INVALID, "ids[1]");

@@ -109,7 +109,7 @@ class OutboxTest : public testing::Test, public Receiver, public OutboxObserver 
     stream.header.flags = kSectionLast;
     stream.header.tag = tag;
     stream.header.first = first;
-    stream.dense = values.data();
+    stream.dense = reinterpret_cast<const std::byte*>(values.data());
     stream.count = values.size();
     stream.pending = &pending_;
     ++pending_;
@@ -170,6 +170,10 @@ TEST_F(OutboxTest, DenseStreamsAreCutAtTheGrain) {
   }
 }
 
+const std::byte* bytes_of(const std::vector<float>& values) {
+  return reinterpret_cast<const std::byte*>(values.data());
+}
+
 // Given rows in the caller's buffer and merged ones, expect each with its position, whole.
 TEST_F(OutboxTest, RowsGoWithPositionsAndFromWhereTheyLie) {
   for (const uint32_t width : {1u, 3u, 300u, 900u}) {
@@ -189,8 +193,8 @@ TEST_F(OutboxTest, RowsGoWithPositionsAndFromWhereTheyLie) {
       stream.header.kind = SectionKind::kUpHost;
       stream.header.encoding = encoding;
       stream.rows = {.positions = encoding == Encoding::kValues ? nullptr : positions.data(),
-                     .values = encoding == Encoding::kIds ? nullptr : values.data(),
-                     .merged = merged.data(),
+                     .values = encoding == Encoding::kIds ? nullptr : bytes_of(values),
+                     .merged = bytes_of(merged),
                      .order = order.data(),
                      .row_elements = width};
       stream.count = kCount;
@@ -424,7 +428,7 @@ TEST_F(OutboxTest, RandomStreamsArriveWholeAndInOrder) {
     counts[to].push_back(stream.count);
     if (random.chance(50)) {
       stream.header.encoding = Encoding::kValues;
-      stream.rows = {.values = values.data(), .row_elements = 2};
+      stream.rows = {.values = bytes_of(values), .row_elements = 2};
     }
     outbox_.add(to, stream);
     for (uint32_t peer = 1; peer <= 4; ++peer)

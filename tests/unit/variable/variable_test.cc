@@ -38,18 +38,37 @@ TEST(MakeVariable, NamesEveryBadField) {
       {"row_elements", [](auto* v) { v->row_elements = 0; }},
       {"row_elements", [](auto* v) { v->row_elements = (1 << 20) + 1; }},
       {"2^48", [](auto* v) { v->rows = 1u << 30, v->row_elements = 1 << 16; }},
-      {"dtype", [](auto* v) { v->dtype = 1; }, PARALLAX_UNSUPPORTED},
+      {"dtype", [](auto* v) { v->dtype = 6; }, PARALLAX_UNSUPPORTED},
       {"tag", [](auto* v) { v->tag = 3; }},
       {"rows_max", [](auto* v) { v->tag = PARALLAX_SPARSE; }},
       {"rows_max", [](auto* v) { v->tag = PARALLAX_DENSE, v->rows_max = 1; }},
       {"rows_max", [](auto* v) { v->rows_max = uint64_t{1} << 31; }},
-      {"row_elements",
-       [](auto* v) { v->rows_max = 1, v->row_elements = kRowElementsMaxWithIds + 1; },
+      {"reduction", [](auto* v) { v->reduction = 4; }},
+      {"row ids", [](auto* v) { v->reduction = PARALLAX_MEAN_ROW; }},
+      {"reduction", [](auto* v) { v->rule = 0, v->reduction = PARALLAX_MEAN_CONTRIBUTORS; },
        PARALLAX_UNSUPPORTED},
-      {"reduction", [](auto* v) { v->reduction = 3; }},
-      {"reduction", [](auto* v) { v->rule = 0, v->reduction = PARALLAX_MEAN_WORLD; },
-       PARALLAX_UNSUPPORTED},
-      {"rule", [](auto* v) { v->rule = 3; }, PARALLAX_UNSUPPORTED},
+      {"row ids", [](auto* v) { v->rule = PARALLAX_RULE_ROWWISE_ADAGRAD; }},
+      {"i32, and rule ADAGRAD", [](auto* v) { v->dtype = PARALLAX_I32; }},
+      {"PARALLAX_SUM",
+       [](auto* v) {
+         v->dtype = PARALLAX_I64, v->rule = PARALLAX_RULE_SUM, v->reduction = PARALLAX_MEAN_WORLD;
+       }},
+      {"PARALLAX_INIT_CONSTANT",
+       [](auto* v) {
+         v->dtype = PARALLAX_I64, v->rule = PARALLAX_RULE_SUM, v->init = PARALLAX_INIT_UNIFORM;
+       }},
+      {"init_low",
+       [](auto* v) {
+         v->dtype = PARALLAX_I32, v->rule = PARALLAX_RULE_SUM, v->init = PARALLAX_INIT_CONSTANT,
+         v->init_low = 3e9f;
+       }},
+      {"beta1", [](auto* v) { v->beta1 = 1; }},
+      {"beta2", [nan](auto* v) { v->beta2 = nan; }},
+      {"momentum", [](auto* v) { v->momentum = -1; }},
+      {"momentum", [](auto* v) { v->nesterov = 1; }},
+      {"nesterov", [](auto* v) { v->nesterov = 2, v->momentum = 1; }},
+      {"refuse_nonfinite", [](auto* v) { v->refuse_nonfinite = 2; }},
+      {"rule", [](auto* v) { v->rule = 7; }, PARALLAX_UNSUPPORTED},
       {"init", [](auto* v) { v->init = 2; }},
       {"epsilon", [](auto* v) { v->epsilon = -1; }},
       {"epsilon", [nan](auto* v) { v->epsilon = nan; }},
@@ -77,8 +96,9 @@ TEST(MakeVariable, CopiesAndFillsInDefaults) {
   ASSERT_TRUE(make_variable(description, &variable).ok());
   name.assign("overwritten");
   EXPECT_EQ(variable.name, "embedding");
-  EXPECT_EQ(variable.epsilon, 1e-10f) << "PyTorch's default";
-  EXPECT_TRUE(variable.managed() && variable.ids_declared() && variable.has_state());
+  EXPECT_EQ(variable.epsilon, 1e-10) << "PyTorch's default";
+  EXPECT_TRUE(variable.managed() && variable.ids_declared());
+  EXPECT_EQ(variable.traits().element_states, 1u);
   EXPECT_EQ(variable.elements(), 40u);
 }
 
@@ -95,7 +115,8 @@ TEST(MakeVariable, TakesTheBoundsThemselves) {
   EXPECT_FALSE(make_variable(description, &variable).ok()) << "2^48 bytes";
   description = good();
   description.rows_max = INT32_MAX;
-  description.row_elements = kRowElementsMaxWithIds;
+  description.row_elements = 1 << 20;
+  description.rows = 1;
   EXPECT_TRUE(make_variable(description, &variable).ok());
   const std::string longest(PARALLAX_NAME_MAX, 'x');
   description.name = longest.c_str();

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers: the dtypes of the C ABI as types, what each is summed in, and the conversions between
+// them. A gradient travels in its sum type: f16 and bf16 are widened to float where a slice enters
+// and rounded once (to nearest even) where a result leaves; integers wrap. Which type a buffer has
+// is asked once per call (with_sum_type, with_dtype), never once per element.
+#ifndef PARALLAX_BASE_NUMBER_H_
+#define PARALLAX_BASE_NUMBER_H_
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "parallax/parallax.h"
+
+namespace parallax {
+
+struct Half {  // IEEE 754 binary16
+  uint16_t bits;
+};
+struct BFloat {  // the upper half of a binary32
+  uint16_t bits;
+};
+
+// What a dtype is summed, kept and updated in.
+enum class SumType : uint8_t { kF32, kF64, kI32, kI64 };
+
+// ---- conversions of one number; the rounding mode is the default one (FloatEnvironment)
+
+inline float widen(Half half) {
+  constexpr uint32_t kExponentBias = (127 - 15) << 23;
+  const uint32_t sign = uint32_t{half.bits} << 16 & 0x80000000u;
+  const uint32_t magnitude = (half.bits & 0x7fffu) << 13;
+  if (magnitude >= 0x7c00u << 13) {  // infinity, NaN
+    return std::bit_cast<float>(sign | (magnitude + 2 * kExponentBias));
+  }
+  if (magnitude >= 0x0400u << 13) return std::bit_cast<float>(sign | (magnitude + kExponentBias));
+  // Zero or subnormal: built on the least normal number, which is then taken off again.
+  constexpr uint32_t kLeastNormal = (127 - 14) << 23;
+  const float value =
+      std::bit_cast<float>(magnitude + kLeastNormal) - std::bit_cast<float>(kLeastNormal);
+  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
+}
+
+inline float widen(BFloat value) { return std::bit_cast<float>(uint32_t{value.bits} << 16); }
+
+inline Half to_half(float value) {
+  const uint32_t all = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = all & 0x80000000u;
+  uint32_t bits = all ^ sign;
+  uint32_t out;
+  if (bits >= (127 + 16) << 23) {  // beyond the largest half whatever is rounded; infinity, NaN
+    out = bits > 0xffu << 23 ? 0x7e00u : 0x7c00u;
+  } else if (bits < (127 - 14) << 23) {  // subnormal or zero: the adder rounds at the right bit
+    constexpr uint32_t kMagic = ((127 - 15) + (23 - 10) + 1) << 23;
+    out = std::bit_cast<uint32_t>(std::bit_cast<float>(bits) + std::bit_cast<float>(kMagic)) -
+          kMagic;
+  } else {
+    const uint32_t odd = bits >> 13 & 1;
+    bits -= (127 - 15) << 23;
+    out = (bits + 0xfff + odd) >> 13;
+  }
+  return {static_cast<uint16_t>(out | sign >> 16)};
+}
+
+inline BFloat to_bfloat(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) {
+    return {static_cast<uint16_t>(bits >> 16 | 0x40u)};  // NaN: quiet, never rounded to infinity
+  }
+  return {static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
+}
+
+// Rounded to odd, so that rounding the result once more, to fewer bits, is right (Boldo and
+// Melquiond 2008).
+inline float narrow_to_odd(double value) {
+  const float near = static_cast<float>(value);
+  if (static_cast<double>(near) == value || std::isnan(value)) return near;
+  uint32_t bits = std::bit_cast<uint32_t>(near);
+  if (std::fabs(static_cast<double>(near)) > std::fabs(value)) --bits;  // towards zero
+  return std::bit_cast<float>(bits | 1);
+}
+
+// ---- types by number
+
+template <typename In>
+struct SumOf {
+  using type = In;
+};
+template <>
+struct SumOf<Half> {
+  using type = float;
+};
+template <>
+struct SumOf<BFloat> {
+  using type = float;
+};
+template <typename In>
+using sum_of_t = typename SumOf<In>::type;
+
+template <typename T>
+struct TypeTag {
+  using type = T;
+};
+
+// Calls visit(TypeTag<T>{}).
+template <typename Visit>
+decltype(auto) with_sum_type(SumType sum, Visit visit) {
+  switch (sum) {
+    case SumType::kF64:
+      return visit(TypeTag<double>{});
+    case SumType::kI32:
+      return visit(TypeTag<int32_t>{});
+    case SumType::kI64:
+      return visit(TypeTag<int64_t>{});
+    case SumType::kF32:
+      break;
+  }
+  return visit(TypeTag<float>{});
+}
+
+// `dtype` is a parallax_dtype_t, checked before.
+template <typename Visit>
+decltype(auto) with_dtype(uint32_t dtype, Visit visit) {
+  switch (dtype) {
+    case PARALLAX_F64:
+      return visit(TypeTag<double>{});
+    case PARALLAX_F16:
+      return visit(TypeTag<Half>{});
+    case PARALLAX_BF16:
+      return visit(TypeTag<BFloat>{});
+    case PARALLAX_I32:
+      return visit(TypeTag<int32_t>{});
+    case PARALLAX_I64:
+      return visit(TypeTag<int64_t>{});
+    default:
+      return visit(TypeTag<float>{});
+  }
+}
+
+inline SumType sum_type_of(uint32_t dtype) {
+  switch (dtype) {
+    case PARALLAX_F64:
+      return SumType::kF64;
+    case PARALLAX_I32:
+      return SumType::kI32;
+    case PARALLAX_I64:
+      return SumType::kI64;
+    default:
+      return SumType::kF32;
+  }
+}
+// The dtype that holds a sum type as it is.
+inline uint32_t dtype_of(SumType sum) {
+  switch (sum) {
+    case SumType::kF64:
+      return PARALLAX_F64;
+    case SumType::kI32:
+      return PARALLAX_I32;
+    case SumType::kI64:
+      return PARALLAX_I64;
+    case SumType::kF32:
+      break;
+  }
+  return PARALLAX_F32;
+}
+inline uint32_t bytes_of_dtype(uint32_t dtype) {
+  return with_dtype(dtype, [](auto tag) {
+    return static_cast<uint32_t>(sizeof(typename decltype(tag)::type));
+  });
+}
+inline uint32_t bytes_of_sum(SumType sum) { return bytes_of_dtype(dtype_of(sum)); }
+inline bool is_floating(uint32_t dtype) { return dtype != PARALLAX_I32 && dtype != PARALLAX_I64; }
+const char* dtype_name(uint32_t dtype);  // "f32"
+
+// ---- numbers in memory, which may be unaligned
+
+// The number at `from`, widened to what it is summed in.
+template <typename In>
+sum_of_t<In> load(const std::byte* from) {
+  In value;
+  std::memcpy(&value, from, sizeof value);
+  if constexpr (std::is_same_v<In, Half> || std::is_same_v<In, BFloat>) {
+    return widen(value);
+  } else {
+    return value;
+  }
+}
+
+// a + b; integers wrap.
+template <typename T>
+T plus(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    using Unsigned = std::make_unsigned_t<T>;
+    return static_cast<T>(static_cast<Unsigned>(a) + static_cast<Unsigned>(b));
+  } else {
+    return a + b;
+  }
+}
+
+// Converts `count` numbers; neither side need be aligned.
+using Convert = void (*)(const std::byte* from, std::byte* to, size_t count);
+
+// Between floating dtypes, or of an integer dtype to itself; null where bytes are copied as they
+// are. convertible() tells what there is.
+Convert converter(uint32_t from_dtype, uint32_t to_dtype);
+inline bool convertible(uint32_t from_dtype, uint32_t to_dtype) {
+  return from_dtype == to_dtype || (is_floating(from_dtype) && is_floating(to_dtype));
+}
+
+inline void convert_or_copy(Convert convert, const std::byte* from, std::byte* to, size_t count,
+                            size_t to_element_bytes) {
+  if (convert != nullptr) {
+    convert(from, to, count);
+  } else if (count > 0) {
+    std::memcpy(to, from, count * to_element_bytes);
+  }
+}
+
+}  // namespace parallax
+
+#endif  // PARALLAX_BASE_NUMBER_H_

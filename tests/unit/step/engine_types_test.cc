@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every dtype with every rule, reduction and pin, deterministic and not, against the naive program,
+// bit for bit: so HYBRID, AR and PS train one model. Pulls and gifts in any dtype, ids of both
+// widths, padding, and, for tied variables, dense slices beside rows. A failure prints its seed.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <deque>
+#include <limits>
+#include <numeric>
+#include <string>
+
+#include "support/script.h"
+
+namespace parallax::testkit {
+namespace {
+
+constexpr uint32_t kDtypes[] = {PARALLAX_F32, PARALLAX_F64,  PARALLAX_F16,
+                                PARALLAX_I32, PARALLAX_BF16, PARALLAX_I64};
+constexpr uint32_t kFloatRules[] = {PARALLAX_RULE_SGD,      PARALLAX_RULE_ADAGRAD,
+                                    PARALLAX_RULE_ADAM,     PARALLAX_RULE_ROWWISE_ADAGRAD,
+                                    PARALLAX_RULE_MOMENTUM, PARALLAX_RULE_SUM};
+constexpr uint32_t kReductions[] = {PARALLAX_SUM, PARALLAX_MEAN_WORLD, PARALLAX_MEAN_CONTRIBUTORS,
+                                    PARALLAX_MEAN_ROW};
+
+const std::vector<std::vector<uint32_t>>& layouts() {
+  static const std::vector<std::vector<uint32_t>> all = {
+      {0}, {0, 1, 0}, {0, 0, 1, 1}, {0, 1, 1, 1}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 8}};
+  return all;
+}
+
+// Every rule and reduction that a dtype has, with rows and dense, managed and held.
+class Everything {
+ public:
+  explicit Everything(uint32_t dtype) {
+    const bool floating = is_floating(dtype);
+    for (const uint32_t reduction : kReductions) {
+      if (!floating && reduction != PARALLAX_SUM) continue;
+      if (reduction != PARALLAX_MEAN_CONTRIBUTORS) {
+        add(dtype, PARALLAX_RULE_NONE, reduction, true);
+        if (reduction != PARALLAX_MEAN_ROW) add(dtype, PARALLAX_RULE_NONE, reduction, false);
+      }
+      for (const uint32_t rule : kFloatRules) {
+        if (!floating && rule != PARALLAX_RULE_SUM) continue;
+        add(dtype, rule, reduction, true);
+        const bool rows_alone =
+            reduction == PARALLAX_MEAN_ROW || rule == PARALLAX_RULE_ROWWISE_ADAGRAD;
+        if (!rows_alone) add(dtype, rule, reduction, false);
+      }
+    }
+  }
+  const std::vector<parallax_variable_t>& variables() const { return variables_; }
+
+ private:
+  void add(uint32_t dtype, uint32_t rule, uint32_t reduction, bool ids) {
+    const auto index = static_cast<uint32_t>(variables_.size());
+    names_.push_back(std::string(dtype_name(dtype)) + (ids ? " rows " : " dense ") +
+                     kRules[rule].name + " " + std::to_string(reduction));
+    const char* name = names_.back().c_str();
+    const auto named = static_cast<parallax_rule_t>(rule);
+    // Every third can be given whole, every fourth is rare; widths are odd.
+    const uint64_t width = 1 + index % 5;
+    const uint64_t rows = index % 4 == 0 ? 200 : 17;
+    parallax_variable_t variable = ids ? sparse_variable(name, rows, width, index % 3 == 0 ? 20 : 9,
+                                                         named)
+                                       : dense_variable(name, 3 + index, 1 + index * 7 % 90, named);
+    variable.dtype = dtype;
+    variable.reduction = reduction;
+    variable.init_low = 2;
+    if (is_floating(dtype)) {
+      variable.init = PARALLAX_INIT_UNIFORM;
+      variable.init_high = 3;
+      variable.init_seed = index;
+    }
+    variable.momentum = rule == PARALLAX_RULE_MOMENTUM ? 0.9 : 0;
+    variable.nesterov = rule == PARALLAX_RULE_MOMENTUM && index % 2 == 1 ? 1 : 0;
+    variable.initial_accumulator_value = index % 2 == 1 ? 0.5f : 0;
+    if (rule == PARALLAX_RULE_ADAM && index % 2 == 1) variable.beta1 = 0.5;
+    variables_.push_back(variable);
+  }
+
+  std::deque<std::string> names_;  // what the variables' names point into
+  std::vector<parallax_variable_t> variables_;
+};
+
+struct Sweep {
+  parallax_plan_mode_t mode;
+  bool deterministic;
+};
+
+class EngineTypes : public testing::TestWithParam<Sweep> {};
+
+TEST_P(EngineTypes, AgreesWithTheNaiveProgram) {
+  const char* given = std::getenv("PARALLAX_SEED");
+  uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10)
+                                   : 100 * (2u * GetParam().mode + GetParam().deterministic);
+  for (const uint32_t dtype : kDtypes) {
+    const Everything everything(dtype);
+    for (int round = 0; round < 2; ++round, ++seed) {
+      ScriptOptions options;
+      options.world.hosts = layouts()[seed % layouts().size()];
+      options.world.plan_mode = GetParam().mode;
+      options.world.deterministic = GetParam().deterministic;
+      options.world.seed = seed;
+      options.world.plan_after_steps = 2;
+      options.world.message_bytes_max = round == 0 ? 4096 : kInprocMessageBytesMax;
+      options.world.late_jobs = round == 0;
+      options.exact_numbers = !GetParam().deterministic;
+      options.clip = round == 0;
+      options.tied_percent = round == 0 ? 0 : 25;
+      options.pipelined = round == 0;
+      options.steps = 7;
+      options.variables = everything.variables();
+      Script script(options);
+      EXPECT_EQ(script.play(), "") << dtype_name(dtype) << ", PARALLAX_SEED=" << seed;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Pins, EngineTypes,
+                         testing::Values(Sweep{PARALLAX_PLAN_AUTO, false},
+                                         Sweep{PARALLAX_PLAN_AUTO, true},
+                                         Sweep{PARALLAX_PLAN_HYBRID, true},
+                                         Sweep{PARALLAX_PLAN_PS, false},
+                                         Sweep{PARALLAX_PLAN_PS, true},
+                                         Sweep{PARALLAX_PLAN_AR, false},
+                                         Sweep{PARALLAX_PLAN_AR, true}),
+                         [](const auto& info) {
+                           return mode_name(info.param.mode) +
+                                  (info.param.deterministic ? "_deterministic" : "");
+                         });
+
+parallax_step_end_options_t end_options(float rate) {
+  parallax_step_end_options_t options = {};
+  options.size = sizeof options;
+  options.learning_rate = rate;
+  return options;
+}
+
+void run_step(EngineWorld& world,
+              const std::function<Status(uint32_t rank, uint64_t step, Request** request)>& call,
+              bool absent = false) {
+  uint64_t step = 0;
+  for (uint32_t rank = 0; rank < world.size(); ++rank) {
+    ASSERT_TRUE(world.engine(rank).step_begin(&step).ok());
+  }
+  for (const Status& status : world.everywhere(
+           [&](uint32_t rank, Request** request) { return call(rank, step, request); })) {
+    ASSERT_TRUE(status.ok()) << status.message();
+  }
+  parallax_step_end_options_t options = end_options(1);
+  options.absent = absent ? 1 : 0;
+  for (const Status& status : world.everywhere([&](uint32_t rank, Request** request) {
+         return world.engine(rank).step_end(step, options, request);
+       })) {
+    ASSERT_TRUE(status.ok()) << status.message();
+  }
+}
+
+std::vector<float> pull_rows(EngineWorld& world, const std::vector<int64_t>& ids, uint64_t width) {
+  std::vector<std::vector<float>> values(world.size(), std::vector<float>(ids.size() * width));
+  run_step(
+      world,
+      [&](uint32_t rank, uint64_t step, Request** request) {
+        const parallax_slice_t slice = rows_slice(0, ids, values[rank].data());
+        return world.engine(rank).pull(step, {&slice, 1}, request);
+      },
+      true);
+  for (const auto& each : values) EXPECT_EQ(each, values[0]);
+  return values[0];
+}
+
+// Both at one rank, one at another: summed, and from the next steps on made dense.
+TEST(EngineTied, BothFormsAreSummedAndItIsDenseFromThenOn) {
+  for (const auto mode : {PARALLAX_PLAN_AUTO, PARALLAX_PLAN_HYBRID, PARALLAX_PLAN_AR,
+                          PARALLAX_PLAN_PS}) {
+    EngineWorld world({.hosts = {0, 1}, .plan_mode = mode, .plan_after_steps = 1000});
+    const parallax_variable_t tied = sparse_variable("tied", 4, 2, 4, PARALLAX_RULE_SGD);
+    for (const Status& status : world.commit({&tied, 1})) ASSERT_TRUE(status.ok());
+    const std::vector<int64_t> ids = {2, 0};
+    std::vector<float> rows = {10, 20, 30, 40};
+    std::vector<float> whole = {1, 2, 3, 4, 5, 6, 7, 8};
+    for (int step = 0; step < 3; ++step) {
+      run_step(world, [&](uint32_t rank, uint64_t number, Request** request) {
+        const parallax_slice_t both[] = {rows_slice(0, ids, rows.data()),
+                                         dense_slice(0, whole.data())};
+        return world.engine(rank).push(number, {both, rank == 0 ? size_t{2} : 1}, request);
+      });
+    }
+    const std::vector<float> got = pull_rows(world, {0, 1, 2, 3}, 2);
+    const std::vector<float> want = {-183, -246, -9, -12, -75, -138, -21, -24};
+    EXPECT_EQ(got, want) << mode_name(mode);
+    const bool sharded = mode == PARALLAX_PLAN_PS;
+    EXPECT_EQ(world.engine(1).plan()[0].method, sharded ? Method::kPushPull : Method::kMadeDense);
+    EXPECT_EQ(world.engine(0).plan(), world.engine(1).plan());
+    if (!sharded) {
+      EXPECT_NE(world.engine(1).plan_json().find("dense from then on"), std::string::npos);
+    }
+  }
+}
+
+// Many pulls at one version, one push of all micro-batches' rows, as if it had been one batch. And
+// a step of pulls alone, with every rank absent, changes nothing: an evaluation.
+TEST(EngineMicroBatches, OneAccumulatedPushIsOneBatch) {
+  const parallax_variable_t table = sparse_variable("table", 9, 1, 6, PARALLAX_RULE_ADAM);
+  const std::vector<int64_t> every = {0, 1, 2, 3, 4, 5};
+  std::vector<std::vector<float>> results;
+  for (const bool micro : {true, false}) {
+    EngineWorld world({.hosts = {0, 1}});
+    for (const Status& status : world.commit({&table, 1})) ASSERT_TRUE(status.ok());
+    const std::vector<int64_t> parts = {1, 5, 1, 5, 3};  // of two micro-batches
+    std::vector<float> part_gradients = {1, 2, 4, 8, 16};
+    const std::vector<int64_t> merged = {1, 3, 5};
+    std::vector<float> merged_gradients = {5, 16, 10};
+    for (int step = 0; step < 3; ++step) {
+      uint64_t number = 0;
+      std::vector<std::vector<float>> early(2, std::vector<float>(5)), late = early;
+      for (uint32_t rank = 0; rank < 2; ++rank) {
+        ASSERT_TRUE(world.engine(rank).step_begin(&number).ok());
+      }
+      for (auto* values : {&early, &late}) {
+        for (const Status& status : world.everywhere([&](uint32_t rank, Request** request) {
+               const parallax_slice_t slice = rows_slice(0, parts, (*values)[rank].data());
+               return world.engine(rank).pull(number, {&slice, 1}, request);
+             })) {
+          ASSERT_TRUE(status.ok()) << status.message();
+        }
+      }
+      EXPECT_EQ(early, late) << "one version";
+      for (const Status& status : world.everywhere([&](uint32_t rank, Request** request) {
+             const parallax_slice_t slice = micro ? rows_slice(0, parts, part_gradients.data())
+                                                  : rows_slice(0, merged, merged_gradients.data());
+             return world.engine(rank).push(number, {&slice, 1}, request);
+           })) {
+        ASSERT_TRUE(status.ok()) << status.message();
+      }
+      const parallax_step_end_options_t end = end_options(0.25f);
+      for (const Status& status : world.everywhere([&](uint32_t rank, Request** request) {
+             return world.engine(rank).step_end(number, end, request);
+           })) {
+        ASSERT_TRUE(status.ok()) << status.message();
+      }
+    }
+    results.push_back(pull_rows(world, every, 1));
+    EXPECT_EQ(pull_rows(world, every, 1), results.back()) << "an evaluation changed something";
+  }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_NE(results[0][1], 0.0f);
+  EXPECT_EQ(results[0][0], 0.0f);
+}
+
+TEST(EngineNonfinite, IsRefusedWhereTheVariableSaysSo) {
+  EngineWorld world({.hosts = {0}});
+  parallax_variable_t variables[] = {sparse_variable("strict", 9, 2, 4, PARALLAX_RULE_SGD),
+                                     sparse_variable("lenient", 9, 2, 4, PARALLAX_RULE_SGD)};
+  variables[0].refuse_nonfinite = 1;
+  for (const Status& status : world.commit(variables)) ASSERT_TRUE(status.ok());
+  uint64_t step = 0;
+  ASSERT_TRUE(world.engine(0).step_begin(&step).ok());
+  const std::vector<int64_t> ids = {4, 8};
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
+                          -std::numeric_limits<float>::infinity()}) {
+    std::vector<float> values = {1, 2, 3, bad};
+    const parallax_slice_t strict = rows_slice(0, ids, values.data());
+    Request* request = nullptr;
+    const Status refused = world.engine(0).push(step, {&strict, 1}, &request);
+    EXPECT_EQ(refused.code(), PARALLAX_INVALID);
+    for (const char* word : {"'strict'", "row 1", "id 8", "column 1", "refuse_nonfinite"}) {
+      EXPECT_NE(refused.message().find(word), std::string::npos) << refused.message();
+    }
+  }
+  std::vector<float> good = {1, 2, 3, 4};
+  std::vector<float> infinite = {1, 2, 3, INFINITY};
+  const parallax_slice_t slices[] = {rows_slice(0, ids, good.data()),
+                                     rows_slice(1, ids, infinite.data())};
+  for (const Status& status : world.everywhere([&](uint32_t, Request** request) {
+         return world.engine(0).push(step, slices, request);
+       })) {
+    EXPECT_TRUE(status.ok()) << status.message() << ": refused was not given, and inf passes";
+  }
+  const parallax_step_end_options_t end = end_options(1);
+  for (const Status& status : world.everywhere([&](uint32_t, Request** request) {
+         return world.engine(0).step_end(step, end, request);
+       })) {
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  ASSERT_TRUE(world.engine(0).step_begin(&step).ok());
+  std::vector<float> values(4);
+  for (const Status& status : world.everywhere([&](uint32_t, Request** request) {
+         const parallax_slice_t slice = rows_slice(1, ids, values.data());
+         return world.engine(0).pull(step, {&slice, 1}, request);
+       })) {
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  EXPECT_EQ(values[3], -INFINITY);
+}
+
+TEST(EngineCommit, ARowThatFitsNoMessageIsRefusedByName) {
+  EngineWorld world({.hosts = {0, 1}, .message_bytes_max = 4096});
+  parallax_variable_t fits = sparse_variable("fits", 9, (4096 - 16 - 32 - 4) / 8, 4);
+  fits.dtype = PARALLAX_F64;
+  parallax_variable_t wide = sparse_variable("wide", 9, fits.row_elements + 1, 4);
+  wide.dtype = PARALLAX_F64;
+  const parallax_variable_t both[] = {fits, wide};
+  for (const Status& status : world.commit(both)) {
+    EXPECT_EQ(status.code(), PARALLAX_LIMIT);
+    EXPECT_NE(status.message().find("'wide'"), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("4100"), std::string::npos) << status.message();
+  }
+}
+
+}  // namespace
+}  // namespace parallax::testkit
