@@ -313,7 +313,11 @@ typedef struct parallax_variable {
   uint32_t nesterov;               /* MOMENTUM: 1 for Nesterov's; momentum must be > 0 */
   uint32_t refuse_nonfinite;       /* 1: a pushed or reduced slice with an infinity or a NaN is
                                     * INVALID, the row and column named, and nothing is done; costs
-                                    * one pass over the slice. 0: they pass through */
+                                    * one pass over the slice, padding left out. 0: they pass
+                                    * through */
+  uint32_t accumulate;             /* 1: gradients of a step may come in several calls (`more` of
+                                    * parallax_slice_t): micro-batches. Costs memory for two sums of
+                                    * min(rows, rows_max) rows, or of the whole without row ids */
 } parallax_variable_t;
 
 /* Registers one variable; the same calls in the same order on every rank, before commit.
@@ -348,6 +352,12 @@ typedef struct parallax_slice {
                        * Pulled values are converted before they cross the wire where that makes
                        * them smaller */
   const int32_t *ids_i32; /* row ids as 32-bit numbers; then ids must be NULL */
+  uint32_t more;      /* push, reduce, of a variable with accumulate: 1: more slices of it follow in
+                       * this step. The gradients are copied and added to this rank's sum, in the
+                       * order of the calls, as if all had come in one slice; rows_max then bounds
+                       * their distinct rows too (LIMIT, and nothing is added). The last, with 0,
+                       * sends the sum; step_end does for a rank that gave no last one. Only the
+                       * last slice of a reduce gives back an aggregate */
 } parallax_slice_t;
 
 /* Begins the next step and gives its number: 1, 2, 3, ... on every rank. A step may begin once
@@ -359,13 +369,17 @@ PARALLAX_API parallax_status_t parallax_step_begin(parallax_job_t *job, uint64_t
  * buffers are borrowed until the request completes. One call for many variables makes one
  * exchange. Pulls of a step may be posted until its step_end. Ranks of a host share the exchange:
  * a rank's n-th pull call of a step is answered when every rank of its host made its n-th, or
- * ended its step. Framework-held variables are INVALID here. */
+ * ended its step. Framework-held variables are INVALID here.
+ * Step 0 is an evaluation, between steps: values as of the last commit, asked for by this rank
+ * alone; the others need not call, but must make progress. STATE while a step of this rank has not
+ * ended with its request complete, and no step begins before the pull completes. */
 PARALLAX_API parallax_status_t parallax_pull(parallax_job_t *job, uint64_t step,
                                              const parallax_slice_t *slices, size_t count,
                                              parallax_request_t **request);
 
 /* Stages gradients of managed variables for `step`: nothing is applied before step_end's decision.
- * At most one push per variable, rank and step; what is not pushed by step_end counts as absent.
+ * At most one push per variable, rank and step, unless it has accumulate; what is not pushed by
+ * step_end counts as absent.
  * The request completes when the buffers may be reused. */
 PARALLAX_API parallax_status_t parallax_push(parallax_job_t *job, uint64_t step,
                                              const parallax_slice_t *slices, size_t count,
@@ -373,8 +387,9 @@ PARALLAX_API parallax_status_t parallax_push(parallax_job_t *job, uint64_t step,
 
 /* Reduces gradients of framework-held variables over all ranks. The request completes when the
  * aggregate is there: dense in place; rows through parallax_request_rows. At most one per variable,
- * rank and step; a rank that did not call it by its step_end contributes zeros: so one that waits
- * for a reduce before its step_end waits for every rank's reduce of that variable or step_end.
+ * rank and step, unless it has accumulate; a rank that did not call it by its step_end contributes
+ * zeros: so one that waits for a reduce before its step_end waits for every rank's reduce of that
+ * variable or step_end.
  * Managed variables are INVALID here: push them. */
 PARALLAX_API parallax_status_t parallax_reduce(parallax_job_t *job, uint64_t step,
                                                const parallax_slice_t *slices, size_t count,
@@ -407,6 +422,39 @@ typedef struct parallax_step_info {
   double clip_scale;     /* 1 if nothing was clipped */
   uint32_t plan_changed; /* 1: a new plan holds from step + 1 on */
 } parallax_step_info_t;
+
+/* ---- Rows with their optimizer state ------------------------------------------------------ */
+
+/* Rows first_row .. first_row + row_count - 1 of a managed variable, in the type it is kept in:
+ * double for F64, float for F32, F16 and BF16, else the dtype itself. NULL: that part is not asked
+ * for, or left as it is. Buffers are borrowed until the request completes.
+ *   state[0]   ADAGRAD s, ADAM m, MOMENTUM b: row_count x row_elements;
+ *              ROWWISE_ADAGRAD s: row_count
+ *   state[1]   ADAM v: row_count x row_elements
+ *   updates    ADAM's t, one number for the whole variable; of other rules the same count */
+typedef struct parallax_rows {
+  size_t size;
+  uint32_t variable;
+  uint64_t first_row;
+  uint64_t row_count; /* 1 or more */
+  void *values;       /* row_count x row_elements, row-major */
+  void *state[2];     /* must be NULL where the rule keeps none */
+  uint64_t *updates;
+} parallax_rows_t;
+
+/* Reads rows as of the last commit, for a checkpoint or an export; chunk by chunk, as large as the
+ * caller's buffers. Any rank, alone; the others need not call. Between steps: STATE while a step of
+ * this rank has not ended with its request complete; and no step begins before the read completes.
+ * INVALID names the variable and the field. */
+PARALLAX_API parallax_status_t parallax_read(parallax_job_t *job, const parallax_rows_t *rows,
+                                             parallax_request_t **request);
+
+/* Writes rows, wherever they lie, on every rank that holds them. Any rank may write, several at
+ * once if their rows differ. No rank may be in a step: call parallax_barrier on every rank before
+ * the first write and after the last; a rank in a step takes nothing, and the request fails with
+ * STATE and its number. */
+PARALLAX_API parallax_status_t parallax_write(parallax_job_t *job, const parallax_rows_t *rows,
+                                              parallax_request_t **request);
 
 /* ---- Collectives beside the steps --------------------------------------------------------- */
 

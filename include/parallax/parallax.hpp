@@ -153,6 +153,13 @@ class Job {
     return step;
   }
 
+  Request read(const parallax_rows_t& rows) {
+    return request([&](auto** out) { return parallax_read(job_, &rows, out); });
+  }
+  Request write(const parallax_rows_t& rows) {
+    return request([&](auto** out) { return parallax_write(job_, &rows, out); });
+  }
+
   Request pull(uint64_t step, const parallax_slice_t* slices, size_t count) {
     return request([&](auto** out) { return parallax_pull(job_, step, slices, count, out); });
   }

@@ -94,7 +94,8 @@ void RowFold::clear() {
 }
 
 bool RowFold::add(uint32_t source, uint32_t count, std::span<const std::byte> payload) {
-  if (payload.size() != count * (sizeof(uint32_t) + row_bytes_) || !sources_.known(source)) return false;
+  if (payload.size() != count * (sizeof(uint32_t) + row_bytes_) || !sources_.known(source))
+    return false;
   if (sources_.ended(source)) return false;
   if (count == 0) return true;
   if (sources_.admits(source)) return sum(count, payload);
@@ -102,9 +103,8 @@ bool RowFold::add(uint32_t source, uint32_t count, std::span<const std::byte> pa
 }
 
 bool RowFold::sum(uint32_t count, std::span<const std::byte> payload) {
-  return with_sum_type(options_.sum, [&](auto tag) {
-    return sum_as<typename decltype(tag)::type>(count, payload);
-  });
+  return with_sum_type(
+      options_.sum, [&](auto tag) { return sum_as<typename decltype(tag)::type>(count, payload); });
 }
 
 template <typename T>

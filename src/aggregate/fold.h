@@ -167,7 +167,8 @@ class DenseFold {
   void lay_out(Arena& arena, std::span<const Range> ranges, const DenseFoldOptions& options);
   void clear();
 
-  // `count` numbers of the sum type from element `first` on, within one of the ranges, in whole blocks.
+  // `count` numbers of the sum type from element `first` on, within one of the ranges, in whole
+  // blocks.
   [[nodiscard]] bool add(uint32_t source, uint64_t first, uint32_t count,
                          std::span<const std::byte> payload);
   void end(uint32_t source);

@@ -172,8 +172,8 @@ class RowMerge {
       if (options_.counted) row[elements] = Sum{1};
       slot = kMergedSlot | merged_count_++;
     }
-    add_to_sum<In, Sum>(merged + (slot & ~kMergedSlot) * merged_elements_,
-                        values + i * row_bytes, elements);
+    add_to_sum<In, Sum>(merged + (slot & ~kMergedSlot) * merged_elements_, values + i * row_bytes,
+                        elements);
   }
 
   RowMergeOptions options_;

@@ -56,8 +56,8 @@ inline Half to_half(float value) {
     out = bits > 0xffu << 23 ? 0x7e00u : 0x7c00u;
   } else if (bits < (127 - 14) << 23) {  // subnormal or zero: the adder rounds at the right bit
     constexpr uint32_t kMagic = ((127 - 15) + (23 - 10) + 1) << 23;
-    out = std::bit_cast<uint32_t>(std::bit_cast<float>(bits) + std::bit_cast<float>(kMagic)) -
-          kMagic;
+    out =
+        std::bit_cast<uint32_t>(std::bit_cast<float>(bits) + std::bit_cast<float>(kMagic)) - kMagic;
   } else {
     const uint32_t odd = bits >> 13 & 1;
     bits -= (127 - 15) << 23;
@@ -168,9 +168,8 @@ inline uint32_t dtype_of(SumType sum) {
   return PARALLAX_F32;
 }
 inline uint32_t bytes_of_dtype(uint32_t dtype) {
-  return with_dtype(dtype, [](auto tag) {
-    return static_cast<uint32_t>(sizeof(typename decltype(tag)::type));
-  });
+  return with_dtype(
+      dtype, [](auto tag) { return static_cast<uint32_t>(sizeof(typename decltype(tag)::type)); });
 }
 inline uint32_t bytes_of_sum(SumType sum) { return bytes_of_dtype(dtype_of(sum)); }
 inline bool is_floating(uint32_t dtype) { return dtype != PARALLAX_I32 && dtype != PARALLAX_I64; }

@@ -147,8 +147,8 @@ void GradientRoad::lay_out_handler(Arena& arena, Lane& lane) {
   if (!rows_form_) {
     std::sort(ranges.begin(), ranges.end(),
               [](const Range& a, const Range& b) { return a.first < b.first; });
-    lane.local_dense.lay_out(
-        arena, ranges, {.sources = locals, .ordered = options_.ordered, .sum = sum_});
+    lane.local_dense.lay_out(arena, ranges,
+                             {.sources = locals, .ordered = options_.ordered, .sum = sum_});
     return;
   }
   const uint64_t rows_max = std::min(column_rows, options_.rows_max * locals);
@@ -170,11 +170,9 @@ void GradientRoad::lay_out_reducer(Arena& arena, Lane& lane) {
   if (dense_wire_) {
     const bool tree = algorithm_.up == UpTo::kTree;
     const Range range = range_of(tree ? tree_root_ : columns_.rank());
-    lane.host_dense.lay_out(arena, {&range, 1},
-                            {.sources = sources,
-                             .ordered = options_.ordered,
-                             .made_dense = rows_form_,
-                             .sum = sum_});
+    lane.host_dense.lay_out(
+        arena, {&range, 1},
+        {.sources = sources, .ordered = options_.ordered, .made_dense = rows_form_, .sum = sum_});
     return;
   }
   uint64_t rows = 0;
@@ -211,8 +209,7 @@ Stream GradientRoad::new_stream(SectionKind kind, Encoding encoding, const Lane&
   stream.header.encoding = encoding;
   stream.header.tag = options_.variable;
   stream.header.step = lane.step;
-  stream.format.element_bytes = stream.format.source_bytes =
-      static_cast<uint32_t>(element_bytes_);
+  stream.format.element_bytes = stream.format.source_bytes = static_cast<uint32_t>(element_bytes_);
   stream.rows.row_elements = static_cast<uint32_t>(partition_.row_elements());
   return stream;
 }
@@ -259,7 +256,8 @@ void GradientRoad::contribute_rows(uint64_t step, const RowSlice& first, const R
   lane.job.run = [](ComputeJob& job) {
     Lane& merging = *static_cast<Lane*>(job.context);
     const GradientRoad& road = *merging.road;
-    merging.merge.merge(road.partition_, merging.first, merging.more, [&road](uint32_t position) { return road.column_of_position(position); });
+    merging.merge.merge(road.partition_, merging.first, merging.more,
+                        [&road](uint32_t position) { return road.column_of_position(position); });
   };
   lane.job.done = [](ComputeJob& job) {
     Lane& merged = *static_cast<Lane*>(job.context);

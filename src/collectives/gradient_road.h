@@ -32,8 +32,8 @@ namespace parallax {
 struct GradientRoadOptions {
   uint32_t variable = 0;
   Method method = Method::kAllreduce;
-  uint64_t rows_max = 0;  // rows in one slice; 0 for dense
-  bool ordered = false;   // deterministic folds
+  uint64_t rows_max = 0;        // rows in one slice; 0 for dense
+  bool ordered = false;         // deterministic folds
   SumType sum = SumType::kF32;  // what the road carries; slices are converted where they enter
   // With ids: every row ends in one element more, which counts the ranks that gave the row. The
   // partition's row_elements has it.

@@ -67,9 +67,9 @@ VariablePlan settled_choice(const VariableFacts& facts, const TopologyFacts& top
   const uint32_t parties = cost::counted_parties(topology);
   const VariablePlan initial = initial_choice(facts, mode);
   if (facts.given_dense && !facts.integer) {
-    const VariablePlan dense = {initial.placement == Placement::kFramework ? initial.placement
-                                                                           : Placement::kMirrored,
-                                Method::kMadeDense};
+    const VariablePlan dense = {
+        initial.placement == Placement::kFramework ? initial.placement : Placement::kMirrored,
+        Method::kMadeDense};
     return pin_allows(dense, facts, mode) ? dense : initial;
   }
   if (carries_rows(facts) && !facts.measured) return initial;

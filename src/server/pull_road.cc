@@ -12,9 +12,7 @@ namespace {
 
 constexpr uint32_t kNoVariable = UINT32_MAX;  // the section that ends a rank's pull
 
-uint8_t dtype_flags(uint32_t dtype) {
-  return static_cast<uint8_t>(dtype << kSectionDtypeShift);
-}
+uint8_t dtype_flags(uint32_t dtype) { return static_cast<uint8_t>(dtype << kSectionDtypeShift); }
 uint32_t dtype_of(const SectionHeader& header) { return header.flags >> kSectionDtypeShift; }
 
 Stream pull_stream(SectionKind kind, Encoding encoding, uint32_t variable, uint64_t step,
@@ -46,10 +44,9 @@ void PullRoad::start(uint64_t step, uint32_t number, std::span<const PullSlice> 
     entry.slice_dtype = wire_dtype(slice.dtype, entry.master);
     active_variables_.push_back(slice.variable);
     if (entry.partition->ids_declared()) {
-      entry.merge.merge(*entry.partition, {slice.ids, slice.count, {}}, {},
-                        [&](uint32_t position) {
-                          return columns_.column_of(entry.partition->owner_of(position));
-                        });
+      entry.merge.merge(*entry.partition, {slice.ids, slice.count, {}}, {}, [&](uint32_t position) {
+        return columns_.column_of(entry.partition->owner_of(position));
+      });
       entry.left = entry.merge.item_count();
     } else {
       entry.left = entry.partition->elements();
@@ -230,8 +227,7 @@ void PullRoad::ask_dense(Round& round, Entry& entry) {
   for (const uint32_t owner : entry.owners) {
     Stream stream = pull_stream(SectionKind::kPullHost, Encoding::kBytes, entry.variable,
                                 round.step, round.number);
-    stream.header.flags =
-        dtype_flags(entry.wanted[slot_of(round.step, round.number)].dtype);
+    stream.header.flags = dtype_flags(entry.wanted[slot_of(round.step, round.number)].dtype);
     outbox_.add(owner, stream);
     round.left += entry.partition->range_of(owner).count;
   }
@@ -370,8 +366,7 @@ bool PullRoad::on_values_host(uint32_t from, const Section& section) {
     return false;
   }
   if (elements > 0) {
-    std::memcpy(&wanted.values[at * element_bytes], section.payload.data(),
-                section.payload.size());
+    std::memcpy(&wanted.values[at * element_bytes], section.payload.data(), section.payload.size());
   }
   round.left -= header.count;
   if (round.left == 0) answer_locals(round);
@@ -500,23 +495,6 @@ void PullRoad::finish() {
     }
   }
   active_ = false;
-}
-
-uint64_t PullRoad::pulled_rows(uint32_t variable, uint64_t step) const {
-  const Entry* entry = entry_of(variable);
-  return entry == nullptr ? 0 : entry->pulled[step & 1];
-}
-
-std::vector<uint32_t> PullRoad::missing_ranks() const {
-  std::vector<uint32_t> missing;
-  for (const Round& round : rounds_) {
-    if (!round.active || round.asked) continue;
-    for (const uint32_t local : columns_.locals()) {
-      const uint32_t source = columns_.local_of(local);
-      if (round.here[source] == 0 && ended_[round.step & 1][source] == 0) missing.push_back(local);
-    }
-  }
-  return missing;
 }
 
 }  // namespace parallax

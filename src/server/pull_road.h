@@ -40,6 +40,9 @@ struct PullSlice {
   std::byte* values = nullptr;
   uint32_t dtype = PARALLAX_F32;  // of `values`
   bool every_row = false;         // a dense slice of a variable with ids
+  // push, reduce: it went into the rank's sum of the step, and more comes.
+  bool summed = false;
+  bool more = false;
 };
 
 // What the values of a pull travel as: the dtype asked for where it is the smaller one, else the

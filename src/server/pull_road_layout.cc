@@ -38,9 +38,8 @@ void PullRoad::lay_out(Arena& arena, const Columns& columns, const Variable& var
   const bool rows = partition.ids_declared();
   const uint32_t width = static_cast<uint32_t>(partition.row_elements());
   if (rows) {
-    entry.merge.lay_out(arena, {.rows_max = rows_max,
-                                .row_elements = width,
-                                .groups = columns.count()});
+    entry.merge.lay_out(arena,
+                        {.rows_max = rows_max, .row_elements = width, .groups = columns.count()});
   }
   entry.owners.clear();
   uint64_t column_rows = 0;
@@ -119,6 +118,23 @@ void PullRoad::open(uint64_t step) {
   for (const auto& entry : entries_) {
     if (entry != nullptr) entry->pulled[step & 1] = 0;
   }
+}
+
+uint64_t PullRoad::pulled_rows(uint32_t variable, uint64_t step) const {
+  const Entry* entry = entry_of(variable);
+  return entry == nullptr ? 0 : entry->pulled[step & 1];
+}
+
+std::vector<uint32_t> PullRoad::missing_ranks() const {
+  std::vector<uint32_t> missing;
+  for (const Round& round : rounds_) {
+    if (!round.active || round.asked) continue;
+    for (const uint32_t local : columns_.locals()) {
+      const uint32_t source = columns_.local_of(local);
+      if (round.here[source] == 0 && ended_[round.step & 1][source] == 0) missing.push_back(local);
+    }
+  }
+  return missing;
 }
 
 }  // namespace parallax

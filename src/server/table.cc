@@ -50,9 +50,8 @@ bool Table::initialize(uint64_t elements_max) {
   const uint64_t first = initialized_;
   const uint64_t rows = std::max<uint64_t>(1, elements_max / width);
   initialized_ = std::min<uint64_t>(total, first + rows * width);
-  with_sum_type(sum_, [&](auto tag) {
-    initialize_as<typename decltype(tag)::type>(first, initialized_);
-  });
+  with_sum_type(
+      sum_, [&](auto tag) { initialize_as<typename decltype(tag)::type>(first, initialized_); });
   return initialized_ == total;
 }
 
@@ -151,6 +150,38 @@ bool Table::place_part(uint32_t array, uint32_t owner, uint64_t first,
     std::memcpy(&arrays_[array][place_of(array, owner, first + done) * element_bytes_],
                 &part[done * element_bytes_], run * element_bytes_);
     done += run;
+  }
+  return true;
+}
+
+bool Table::write_section(const Section& section) {
+  const SectionHeader& header = section.header;
+  const size_t row_bytes = array_width(header.part) * element_bytes_;
+  const std::span<const std::byte> payload = section.payload;
+  if (!partition_.ids_declared()) {
+    const Range here = sharded_ ? partition_.range_of(rank_) : Range{0, partition_.elements()};
+    const uint64_t at = header.first - here.first;
+    if (header.encoding != Encoding::kDense || at > here.count || header.count > here.count - at ||
+        payload.size() != header.count * element_bytes_) {
+      return false;
+    }
+    if (header.count > 0) {
+      std::memcpy(&arrays_[header.part][at * element_bytes_], payload.data(), payload.size());
+    }
+    return true;
+  }
+  if (header.encoding != Encoding::kRows ||
+      payload.size() != header.count * (sizeof(uint32_t) + row_bytes)) {
+    return false;
+  }
+  const std::byte* values = payload.data() + header.count * sizeof(uint32_t);
+  for (uint32_t i = 0; i < header.count; ++i, values += row_bytes) {
+    uint32_t position;
+    std::memcpy(&position, payload.data() + i * sizeof position, sizeof position);
+    if (position >= partition_.rows() || (sharded_ && partition_.owner_of(position) != rank_)) {
+      return false;
+    }
+    std::memcpy(&arrays_[header.part][row_of(position) * row_bytes], values, row_bytes);
   }
   return true;
 }

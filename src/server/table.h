@@ -62,8 +62,10 @@ class Table {
   const std::byte* element_at(uint32_t array, uint64_t at) const {
     return &arrays_[array][(at - first_element_) * element_bytes_];
   }
+  SumType sum_type() const { return sum_; }
   size_t element_bytes() const { return element_bytes_; }
   uint64_t row_elements() const { return partition_.row_elements(); }
+  const Partition& partition() const { return partition_; }
   // Numbers of an array that lie at an owner of a sharded table.
   uint64_t owned_elements(uint32_t owner, uint32_t array) const;
 
@@ -71,6 +73,9 @@ class Table {
   // `first` on, in its place; false if it does not fit.
   [[nodiscard]] bool place_part(uint32_t array, uint32_t owner, uint64_t first,
                                 std::span<const std::byte> part);
+  // Numbers from the wire, into rows or elements that lie here; false if they do not fit. The
+  // section's part is the array.
+  [[nodiscard]] bool write_section(const Section& section);
   // Sharded: takes this rank's part out of a mirror.
   void take_own_part(const Table& mirror);
 

@@ -23,9 +23,9 @@ struct UpdateArguments {
   double beta1 = 0, beta2 = 0;
   double momentum = 0;
   bool nesterov = false;
-  uint64_t updates = 1;    // ADAM: committed steps in which the variable got a gradient, this one
-                           // counted
-  bool sparse = true;      // ADAM: SparseAdam's formula, else Adam's
+  uint64_t updates = 1;  // ADAM: committed steps in which the variable got a gradient, this one
+                         // counted
+  bool sparse = true;    // ADAM: SparseAdam's formula, else Adam's
 };
 
 // base^exponent by squaring: the same bits on every machine, which pow() does not promise.
@@ -131,8 +131,8 @@ class AdamRule {
     const double correction1 = 1 - power(with.beta1, with.updates);
     const double root2 = std::sqrt(1 - power(with.beta2, with.updates));
     root2_ = static_cast<T>(root2);
-    size_ = static_cast<T>((sparse_ ? with.learning_rate * root2 : with.learning_rate) /
-                           correction1);
+    size_ =
+        static_cast<T>((sparse_ ? with.learning_rate * root2 : with.learning_rate) / correction1);
   }
   void apply(const RowParts<T>& row, T scale) const {
     sparse_ ? apply_sparse(row, scale) : apply_dense(row, scale);

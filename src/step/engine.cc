@@ -24,6 +24,7 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
                   clock.now_ns()),
       broadcast_(options_.hosts, options_.rank, outbox_),
       pull_road_(columns_, outbox_),
+      rows_road_(columns_, outbox_, *this),
       trees_(kTreeKinds, TreeSync(options_.hosts, options_.rank)),
       received_sequence_(columns_.world()) {}
 
@@ -113,6 +114,7 @@ void Engine::advance() {
   advance_pulls();
   advance_requests();
   advance_step_end();
+  advance_rows();
   advance_barrier();
   advance_broadcast();
   advance_close();
@@ -213,6 +215,7 @@ bool Engine::dispatch_data(uint32_t from, const Section& section) {
     runtimes_[header.tag]->wire_received_bytes += sizeof header + header.payload_bytes;
   }
   if (header.kind == SectionKind::kMigrate) return on_migrate(from, section);
+  if (header.kind >= SectionKind::kRowsAsk) return dispatch_rows(from, section);
   // May come late where this rank had no part in the step's reductions and finished without it.
   if (header.kind == SectionKind::kStepEnded && header.step <= finished_) return true;
   // A rank is at most one step ahead: it starts step t + 1 when t is decided.

@@ -36,6 +36,7 @@
 #include <string>
 #include <vector>
 
+#include "aggregate/step_sum.h"
 #include "base/clock.h"
 #include "base/compute.h"
 #include "base/exact_sum.h"
@@ -46,6 +47,7 @@
 #include "membership/membership.h"
 #include "planner/plan.h"
 #include "server/pull_road.h"
+#include "server/rows_road.h"
 #include "server/table.h"
 #include "step/request.h"
 #include "step/vote.h"
@@ -72,7 +74,7 @@ struct Traffic {
   uint64_t sent_bytes = 0, received_bytes = 0, sent_messages = 0, received_messages = 0;
 };
 
-class Engine final : private Receiver, private OutboxObserver {
+class Engine final : private Receiver, private OutboxObserver, private HeldTables {
  public:
   // All references outlive the engine. `completed` is called, on the owner, after a request is
   // done.
@@ -100,6 +102,7 @@ class Engine final : private Receiver, private OutboxObserver {
   Status push(uint64_t step, std::span<const parallax_slice_t> slices, Request** request);
   Status reduce(uint64_t step, std::span<const parallax_slice_t> slices, Request** request);
   Status step_end(uint64_t step, const parallax_step_end_options_t& options, Request** request);
+  Status rows(const parallax_rows_t& rows, bool write, Request** request);  // read, or write
   Status barrier(Request** request);
   Status broadcast(std::byte* buffer, uint64_t bytes, uint32_t root, Request** request);
   Status close(Request** request);
@@ -179,13 +182,20 @@ class Engine final : private Receiver, private OutboxObserver {
     uint32_t measured_steps = 0;
     VariableFacts facts;
     uint64_t wire_sent_bytes = 0, wire_received_bytes = 0;
+    // Several calls of a step (accumulate), by lane; null if the variable does not take them.
+    std::array<std::unique_ptr<StepSum>, 2> sums;
   };
 
+  // What this rank gave of a variable in a step.
+  enum class Given : uint8_t { kNothing, kAll, kPart };
+
   struct Step {
-    uint64_t step = 0;                 // 0: unused
-    std::vector<uint8_t> contributed;  // by variable: this rank pushed or reduced it
+    uint64_t step = 0;                      // 0: unused
+    std::vector<Given> contributed;         // by variable: what this rank pushed or reduced
+    uint32_t parts_left = 0;                // variables of which more was announced
+    uint32_t sums_pending = 0;              // streams that read what step_end sent of them
     uint32_t dense_variable = kNoVariable;  // the first with row ids that this rank gave whole
-    uint32_t unstarted = 0;            // pulls, pushes and reduces posted, not started
+    uint32_t unstarted = 0;                 // pulls, pushes and reduces posted, not started
     uint32_t pulls_left = 0;
     uint32_t pull_rounds = 0;
     Request* end = nullptr;
@@ -220,11 +230,15 @@ class Engine final : private Receiver, private OutboxObserver {
   std::string rank_name(uint32_t rank) const;
   std::string rank_names(std::span<const uint32_t> ranks) const;
 
-  // engine_commit.cc: registration, commit, goodbye
+  // engine_reserve.cc: what commit reserves
   Status build_runtimes();
+  Status reserve_runtimes();
+  std::unique_ptr<GradientRoad> make_road(const Runtime& runtime, uint32_t variable, Method method);
   Status check_row_bytes(const Variable& variable) const;
   Status check_memory() const;
   bool fill_tables();
+
+  // engine_commit.cc: registration, commit, goodbye
   void advance_commit();
   void send_tree_up(TreeKind kind, std::span<const std::byte> payload);
   void send_tree_down(TreeKind kind, std::span<const std::byte> payload);
@@ -245,16 +259,27 @@ class Engine final : private Receiver, private OutboxObserver {
   Status check_step(uint64_t step, const char* call) const;
   Status check_slices(std::span<const parallax_slice_t> slices, const char* call) const;
   Status check_slice(const parallax_slice_t& slice) const;
+  Status check_pull(std::span<const parallax_slice_t> slices) const;
   bool tied(const parallax_slice_t& a, const parallax_slice_t& b) const;
-  Status check_finite(const parallax_slice_t& slice, const char* call) const;
   static Status check_ids(const parallax_slice_t& slice, const Variable& variable);
   uint32_t slice_dtype(const parallax_slice_t& slice) const;
   PullSlice taken(const parallax_slice_t& slice) const;
-  Status post_contribution(RequestKind kind, uint64_t step,
-                           std::span<const parallax_slice_t> slices, Request** request);
-  void start_contribution(Request& request);
   void advance_requests();
   void advance_pulls();
+  bool any_sharded(uint64_t step) const;
+  void read_mirror(const Runtime& runtime, const PullSlice& slice);
+
+  // engine_contribute.cc: pushes and reduces
+  Status check_finite(const PullSlice& slice, const char* call) const;
+  Status check_contribution(const parallax_slice_t& slice, uint64_t step, bool push);
+  Status post_contribution(RequestKind kind, uint64_t step,
+                           std::span<const parallax_slice_t> slices, Request** request);
+  bool add_to_sum(const PullSlice& slice, Step& state);
+  void contribute_sum(uint32_t variable, uint64_t step, uint32_t* pending);
+  void contribute_parts(Step& state);
+  void start_contribution(Request& request);
+
+  // engine_give.cc: what a reduce gives back
   void finish_reduce_slices(Request& request);
   double held_factor(const Variable& variable) const;
   void give_dense(const Runtime& runtime, const ReducedGradient& whole, const PullSlice& slice);
@@ -264,8 +289,18 @@ class Engine final : private Receiver, private OutboxObserver {
   void reserve_rows(const Variable& variable, uint32_t dtype, RowsResult* rows);
   void copy_rows(const Runtime& runtime, const ReducedGradient& whole, uint32_t dtype,
                  RowsResult* out);
-  bool any_sharded(uint64_t step) const;
-  void read_mirror(const Runtime& runtime, const PullSlice& slice);
+
+  // engine_rows.cc: rows with their state, between steps
+  Table* table_of(uint32_t variable) override;
+  uint64_t step_finished() const override { return finished_; }
+  bool in_step() const override { return begun_ > finished_; }
+  Status check_rows(const parallax_rows_t& rows, RowsCall* call);
+  Status check_between_steps(const char* call) const;
+  Status evaluate(std::span<const parallax_slice_t> slices, Request** request);
+  bool rows_pending() const;
+  void advance_rows();
+  bool start_rows(Request& request);
+  [[nodiscard]] bool dispatch_rows(uint32_t from, const Section& section);
 
   // engine_decision.cc: end of a step
   Step& step_state(uint64_t step) { return steps_[step & 1]; }
@@ -303,7 +338,6 @@ class Engine final : private Receiver, private OutboxObserver {
   bool migrated(Step& step);
   void switch_over(Runtime& runtime);
   [[nodiscard]] bool on_migrate(uint32_t from, const Section& section);
-  std::unique_ptr<GradientRoad> make_road(const Runtime& runtime, uint32_t variable, Method method);
   TopologyFacts topology_facts() const;
   std::vector<VariableFacts> all_facts() const;
 
@@ -317,6 +351,7 @@ class Engine final : private Receiver, private OutboxObserver {
   Membership membership_;
   Broadcast broadcast_;
   PullRoad pull_road_;
+  RowsRoad rows_road_;
   std::vector<TreeSync> trees_;              // by TreeKind
   std::vector<uint32_t> received_sequence_;  // by peer, grown on contact
 

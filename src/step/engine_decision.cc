@@ -17,7 +17,9 @@ void Engine::advance_step_end() {
   for (uint64_t t = finished_ + 1; t <= std::min(ended_, finished_ + 2); ++t) {
     Step& step = step_state(t);
     const bool all_here = step.unstarted == 0 && step.pulls_left == 0 && decided_ + 1 >= t;
-    if (!step.ended_sent && all_here && all_merged(step)) send_ended(step);
+    if (step.ended_sent || !all_here) continue;
+    contribute_parts(step);
+    if (all_merged(step)) send_ended(step);
   }
   if (ended_ <= finished_) return;
   Step& step = step_state(finished_ + 1);

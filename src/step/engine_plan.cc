@@ -338,6 +338,10 @@ std::string Engine::describe_missing(const Request& request) const {
       return "barrier waits for " + tree_missing(TreeKind::kBarrier, "call barrier");
     case RequestKind::kBroadcast:
       return "broadcast waits for " + waiting_for(broadcast_.missing_ranks(), "to call broadcast");
+    case RequestKind::kRows:
+    case RequestKind::kEvaluate:
+      return "the rows of variable '" + variables_[rows_road_.variable()].name + "' wait for " +
+             waiting_for(rows_road_.missing_ranks(), "to answer");
     default:
       break;
   }

@@ -9,36 +9,6 @@
 
 namespace parallax {
 
-namespace {
-
-// Sums times a factor, in their own type, then rounded to what the caller asked for.
-void give_numbers(const std::byte* sums, uint64_t count, double factor,
-                  const Engine::GivenNumbers& to) {
-  const Convert convert = converter(dtype_of(to.sum), to.dtype);
-  const size_t bytes = bytes_of_dtype(to.dtype);
-  if (factor == 1) {
-    convert_or_copy(convert, sums, to.values, count, bytes);
-    return;
-  }
-  with_sum_type(to.sum, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    if constexpr (std::is_floating_point_v<T>) {
-      constexpr uint64_t kPiece = 256;
-      std::array<T, kPiece> scaled;
-      const T* from = reinterpret_cast<const T*>(sums);
-      const T scale = static_cast<T>(factor);
-      for (uint64_t at = 0; at < count; at += kPiece) {
-        const uint64_t piece = std::min(kPiece, count - at);
-        for (uint64_t i = 0; i < piece; ++i) scaled[i] = from[at + i] * scale;
-        convert_or_copy(convert, reinterpret_cast<const std::byte*>(scaled.data()),
-                        to.values + at * bytes, piece, bytes);
-      }
-    }
-  });
-}
-
-}  // namespace
-
 // ---- requests
 
 Status Engine::new_request(RequestKind kind, uint64_t step, Request** request) {
@@ -121,7 +91,7 @@ Status Engine::check_slices(std::span<const parallax_slice_t> slices, const char
         return invalid(std::string(call) + ": variable '" + variables_[slices[i].variable].name +
                        "' is in slices " + std::to_string(j) + " and " + std::to_string(i) +
                        "; give each variable one slice, or, if it declared row ids, one of each "
-                       "form with the same as_dtype");
+                       "form with the same as_dtype and more");
       }
     }
   }
@@ -130,7 +100,7 @@ Status Engine::check_slices(std::span<const parallax_slice_t> slices, const char
 
 // A dense slice and one of rows may go together.
 bool Engine::tied(const parallax_slice_t& a, const parallax_slice_t& b) const {
-  return variables_[a.variable].ids_declared() && a.form != b.form &&
+  return variables_[a.variable].ids_declared() && a.form != b.form && a.more == b.more &&
          slice_dtype(a) == slice_dtype(b);
 }
 
@@ -163,6 +133,12 @@ Status Engine::check_slice(const parallax_slice_t& slice) const {
                    dtype_name(variable.dtype) + " it must be 0" +
                    (is_floating(variable.dtype) ? " or PARALLAX_AS of F32, F64, F16 or BF16" : ""));
   }
+  if (slice.more > 1 || (slice.more == 1 && !variable.accumulate)) {
+    return invalid("more is " + std::to_string(slice.more) +
+                   (variable.accumulate ? "; it must be 0 or 1"
+                                        : ", but the variable takes one slice a step; register it "
+                                          "with accumulate = 1"));
+  }
   const uint32_t element_bytes = bytes_of_dtype(slice_dtype(slice));
   if (reinterpret_cast<uintptr_t>(slice.values) % element_bytes != 0) {
     return invalid("values is not aligned to " + std::to_string(element_bytes) + " bytes");
@@ -186,8 +162,8 @@ Status Engine::check_ids(const parallax_slice_t& slice, const Variable& variable
     return invalid("ids and ids_i32 are both given; one of them must be null");
   }
   const bool wide = slice.ids != nullptr;
-  const auto address = reinterpret_cast<uintptr_t>(wide ? static_cast<const void*>(slice.ids)
-                                                        : slice.ids_i32);
+  const auto address =
+      reinterpret_cast<uintptr_t>(wide ? static_cast<const void*>(slice.ids) : slice.ids_i32);
   const size_t alignment = wide ? alignof(int64_t) : alignof(int32_t);
   if (address % alignment != 0) {
     return invalid(std::string(wide ? "ids" : "ids_i32") + " is not aligned to " +
@@ -200,37 +176,13 @@ Status Engine::check_ids(const parallax_slice_t& slice, const Variable& variable
     }
     return count;
   };
-  const uint64_t wrong = wide ? first_wrong(slice.ids, slice.row_count)
-                              : first_wrong(slice.ids_i32, slice.row_count);
+  const uint64_t wrong =
+      wide ? first_wrong(slice.ids, slice.row_count) : first_wrong(slice.ids_i32, slice.row_count);
   if (wrong == slice.row_count) return {};
   const RowIds ids = {slice.ids, slice.ids_i32};
   return invalid(std::string(wide ? "ids[" : "ids_i32[") + std::to_string(wrong) + "] is " +
                  std::to_string(ids.at(wrong)) + ", the variable has rows 0.." +
                  std::to_string(variable.rows - 1) + " (-1 is padding); nothing was applied");
-}
-
-// Where the variable refuses them, no infinity and no NaN comes in.
-Status Engine::check_finite(const parallax_slice_t& slice, const char* call) const {
-  const Variable& variable = variables_[slice.variable];
-  if (!variable.refuse_nonfinite) return {};
-  const bool dense = slice.form == PARALLAX_FORM_DENSE;
-  const uint64_t count = (dense ? variable.rows : slice.row_count) * variable.row_elements;
-  const uint64_t wrong = with_dtype(slice_dtype(slice), [&](auto tag) {
-    using In = typename decltype(tag)::type;
-    const auto* values = static_cast<const std::byte*>(slice.values);
-    uint64_t i = 0;
-    while (i < count && std::isfinite(static_cast<double>(load<In>(values + i * sizeof(In))))) ++i;
-    return i;
-  });
-  if (wrong == count) return {};
-  const uint64_t row = wrong / variable.row_elements;
-  const RowIds ids = {slice.ids, slice.ids_i32};
-  return invalid(std::string(call) + ": variable '" + variable.name + "', row " +
-                 std::to_string(row) +
-                 (dense ? "" : " of the slice (id " + std::to_string(ids.at(row)) + ")") +
-                 ", column " + std::to_string(wrong % variable.row_elements) +
-                 ": the gradient is infinite or NaN, which the variable refuses "
-                 "(refuse_nonfinite); nothing was given");
 }
 
 uint32_t Engine::slice_dtype(const parallax_slice_t& slice) const {
@@ -258,6 +210,11 @@ Status Engine::step_begin(uint64_t* step) {
     return bad_state("step_begin: step " + std::to_string(begun_) +
                      " has not ended; call step_end first");
   }
+  if (rows_pending()) {
+    return bad_state(
+        "step_begin: a read or write of rows is pending; wait for it, since it is as of the last "
+        "commit");
+  }
   if (begun_ >= finished_ + 2) {
     return bad_state("step_begin: steps " + std::to_string(begun_ - 1) + " and " +
                      std::to_string(begun_) +
@@ -265,8 +222,8 @@ Status Engine::step_begin(uint64_t* step) {
   }
   ++begun_;
   Step& state = step_state(begun_);
-  std::vector<uint8_t> contributed = std::move(state.contributed);
-  std::fill(contributed.begin(), contributed.end(), uint8_t{0});
+  std::vector<Given> contributed = std::move(state.contributed);
+  std::fill(contributed.begin(), contributed.end(), Given::kNothing);
   state = Step();
   state.contributed = std::move(contributed);
   state.step = begun_;
@@ -274,21 +231,30 @@ Status Engine::step_begin(uint64_t* step) {
   return {};
 }
 
-Status Engine::pull(uint64_t step, std::span<const parallax_slice_t> slices, Request** request) {
-  PARALLAX_RETURN_IF_ERROR(check_step(step, "pull"));
+Status Engine::check_pull(std::span<const parallax_slice_t> slices) const {
   PARALLAX_RETURN_IF_ERROR(check_slices(slices, "pull"));
   for (const parallax_slice_t& slice : slices) {
+    const std::string& name = variables_[slice.variable].name;
     if (std::count_if(slices.begin(), slices.end(), [&](const parallax_slice_t& each) {
           return each.variable == slice.variable;
         }) > 1) {
-      return invalid("pull: variable '" + variables_[slice.variable].name +
-                     "' is in two slices; pull it by two calls");
+      return invalid("pull: variable '" + name + "' is in two slices; pull it by two calls");
     }
     if (!variables_[slice.variable].managed()) {
-      return invalid("pull: variable '" + variables_[slice.variable].name +
+      return invalid("pull: variable '" + name +
                      "' is framework-held (no update rule): its value is the caller's");
     }
+    if (slice.more != 0) {
+      return invalid("pull: variable '" + name + "': more is of push and reduce; set it to 0");
+    }
   }
+  return {};
+}
+
+Status Engine::pull(uint64_t step, std::span<const parallax_slice_t> slices, Request** request) {
+  if (step == 0) return evaluate(slices, request);
+  PARALLAX_RETURN_IF_ERROR(check_step(step, "pull"));
+  PARALLAX_RETURN_IF_ERROR(check_pull(slices));
   PARALLAX_RETURN_IF_ERROR(new_request(RequestKind::kPull, step, request));
   for (const parallax_slice_t& slice : slices) {
     (*request)->slices.push_back(taken(slice));
@@ -308,46 +274,6 @@ Status Engine::reduce(uint64_t step, std::span<const parallax_slice_t> slices, R
   return post_contribution(RequestKind::kReduce, step, slices, request);
 }
 
-Status Engine::post_contribution(RequestKind kind, uint64_t step,
-                                 std::span<const parallax_slice_t> slices, Request** request) {
-  const bool push = kind == RequestKind::kPush;
-  const char* call = push ? "push" : "reduce";
-  PARALLAX_RETURN_IF_ERROR(check_step(step, call));
-  PARALLAX_RETURN_IF_ERROR(check_slices(slices, call));
-  Step& state = step_state(step);
-  for (const parallax_slice_t& slice : slices) {
-    const Variable& variable = variables_[slice.variable];
-    if (variable.managed() != push) {
-      return invalid(std::string(call) + ": variable '" + variable.name + "' is " +
-                     (push ? "framework-held (no update rule); use reduce"
-                           : "managed (it has an update rule); use push"));
-    }
-    if (state.contributed[slice.variable] != 0) {
-      return invalid(std::string(call) + ": variable '" + variable.name + "' was given in step " +
-                     std::to_string(step) + " already; sum micro-batches before the one call");
-    }
-    PARALLAX_RETURN_IF_ERROR(check_finite(slice, call));
-  }
-  PARALLAX_RETURN_IF_ERROR(new_request(kind, step, request));
-  Request& posted = **request;
-  for (const parallax_slice_t& slice : slices) {
-    state.contributed[slice.variable] = 1;
-    if (slice.form == PARALLAX_FORM_DENSE && variables_[slice.variable].ids_declared()) {
-      state.dense_variable = std::min(state.dense_variable, slice.variable);
-    }
-    posted.slices.push_back(taken(slice));
-  }
-  if (!push) {
-    posted.rows.resize(std::max(posted.rows.size(), slices.size()));
-    posted.slice_done.resize(slices.size());
-    for (size_t i = 0; i < slices.size(); ++i)
-      reserve_rows(variables_[slices[i].variable], posted.slices[i].dtype, &posted.rows[i]);
-  }
-  ++state.unstarted;
-  active_.push_back(&posted);
-  return {};
-}
-
 Status Engine::step_end(uint64_t step, const parallax_step_end_options_t& options,
                         Request** request) {
   PARALLAX_RETURN_IF_ERROR(check_step(step, "step_end"));
@@ -357,8 +283,9 @@ Status Engine::step_end(uint64_t step, const parallax_step_end_options_t& option
   if (!std::isfinite(options.clip_norm) || options.clip_norm < 0) {
     return invalid("step_end: clip_norm must be finite and not negative; 0 means no clipping");
   }
-  const std::vector<uint8_t>& contributed = step_state(step).contributed;
-  const auto given = std::find(contributed.begin(), contributed.end(), 1);
+  const std::vector<Given>& contributed = step_state(step).contributed;
+  const auto given = std::find_if(contributed.begin(), contributed.end(),
+                                  [](Given each) { return each != Given::kNothing; });
   if (options.absent != 0 && given != contributed.end()) {
     return invalid("step_end: absent is 1, but variable '" +
                    variables_[static_cast<size_t>(given - contributed.begin())].name +
@@ -460,136 +387,6 @@ void Engine::advance_requests() {
     }
   }
   active_.resize(kept);
-}
-
-void Engine::start_contribution(Request& request) {
-  request.started = true;
-  --step_state(request.step).unstarted;
-  const auto rows_of = [](const PullSlice& slice) {
-    return RowSlice{slice.ids, slice.count, {slice.values, slice.dtype}};
-  };
-  for (const PullSlice& slice : request.slices) {
-    GradientRoad& road = road_at(*runtimes_[slice.variable], request.step);
-    if (!variables_[slice.variable].ids_declared()) {
-      road.contribute_dense(request.step, {slice.values, slice.dtype}, &request.pending);
-      continue;
-    }
-    const auto other = std::find_if(
-        request.slices.begin(), request.slices.end(), [&slice](const PullSlice& each) {
-          return each.variable == slice.variable && &each != &slice;
-        });
-    if (other == request.slices.end()) {
-      road.contribute_rows(request.step, rows_of(slice), {}, &request.pending);
-    } else if (slice.every_row) {
-      road.contribute_rows(request.step, rows_of(slice), rows_of(*other), &request.pending);
-    }
-  }
-}
-
-void Engine::finish_reduce_slices(Request& request) {
-  for (size_t i = 0; i < request.slices.size(); ++i) {
-    if (request.slice_done[i] != 0) continue;
-    const PullSlice& slice = request.slices[i];
-    const Runtime& runtime = *runtimes_[slice.variable];
-    const GradientRoad& road = road_at(*runtimes_[slice.variable], request.step);
-    if (request.pending != 0 || !road.delivered(request.step)) continue;
-    const ReducedGradient whole = road.whole(request.step);
-    request.slice_done[i] = 1;
-    if (slice.every_row) {
-      give_every_row(runtime, whole, slice);
-    } else if (!runtime.variable->ids_declared()) {
-      give_dense(runtime, whole, slice);
-    } else {
-      copy_rows(runtime, whole, slice.dtype, &request.rows[i]);
-    }
-  }
-}
-
-// What a framework-held sum is multiplied by, once, in the type it was summed in.
-double Engine::held_factor(const Variable& variable) const {
-  return variable.reduction == PARALLAX_MEAN_WORLD ? 1.0 / columns_.world() : 1.0;
-}
-
-// The aggregate into the caller's buffer; zeros where no rank gave anything.
-void Engine::give_dense(const Runtime& runtime, const ReducedGradient& whole,
-                        const PullSlice& slice) {
-  const Variable& variable = *runtime.variable;
-  give_numbers(whole.values, variable.elements(), held_factor(variable),
-               {.values = slice.values, .dtype = slice.dtype, .sum = variable.sum_type()});
-}
-
-// The aggregate of every row in place; all are there, since this rank gave them.
-void Engine::give_every_row(const Runtime& runtime, const ReducedGradient& whole,
-                            const PullSlice& slice) {
-  const Variable& variable = *runtime.variable;
-  const uint64_t count = whole.rows ? whole.row_count : variable.rows;
-  const size_t road_row_bytes = variable.road_elements() * bytes_of_sum(variable.sum_type());
-  for (uint64_t i = 0; i < count; ++i) {
-    const uint32_t position = whole.rows ? whole.positions[i] : static_cast<uint32_t>(i);
-    give_row(runtime, whole, whole.values + i * road_row_bytes,
-             {.values = slice.values + runtime.partition.row_of(position) * variable.row_elements *
-                                           bytes_of_dtype(slice.dtype),
-              .dtype = slice.dtype,
-              .sum = variable.sum_type()});
-  }
-}
-
-// One reduced row, divided by what its reduction says.
-void Engine::give_row(const Runtime& runtime, const ReducedGradient& whole, const std::byte* row,
-                      const GivenNumbers& to) {
-  const Variable& variable = *runtime.variable;
-  double factor = held_factor(variable);
-  if (whole.counted) {
-    with_sum_type(to.sum, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      factor = 1.0 / static_cast<double>(
-                         reinterpret_cast<const T*>(row)[variable.row_elements]);
-    });
-  }
-  give_numbers(row, variable.row_elements, factor, to);
-}
-
-// Room for the most that a union can be, so that later steps allocate nothing.
-void Engine::reserve_rows(const Variable& variable, uint32_t dtype, RowsResult* rows) {
-  if (!variable.ids_declared()) return;
-  const uint64_t most = std::min(variable.rows, variable.rows_max * columns_.world());
-  rows->ids.reserve(most);
-  rows->values.reserve(most * variable.row_elements * bytes_of_dtype(dtype));
-  sorted_rows_.reserve(most);
-}
-
-// The union by ascending id.
-void Engine::copy_rows(const Runtime& runtime, const ReducedGradient& whole, uint32_t dtype,
-                       RowsResult* out) {
-  const Variable& variable = *runtime.variable;
-  out->ids.clear();
-  out->values.clear();
-  if (!whole.contributed) return;
-  std::vector<std::pair<int64_t, uint64_t>>& rows = sorted_rows_;  // id, row of whole.values
-  rows.clear();
-  // At once for any step, so that steps of other unions allocate nothing.
-  reserve_rows(variable, dtype, out);
-  const uint64_t width = variable.road_elements();
-  with_sum_type(variable.sum_type(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    const T* values = reinterpret_cast<const T*>(whole.values);
-    const uint64_t count = whole.rows ? whole.row_count : variable.rows;
-    for (uint64_t i = 0; i < count; ++i) {
-      if (!whole.rows && is_no_row(values + i * width)) continue;
-      const uint32_t position = whole.rows ? whole.positions[i] : static_cast<uint32_t>(i);
-      rows.emplace_back(static_cast<int64_t>(runtime.partition.row_of(position)), i);
-    }
-    std::sort(rows.begin(), rows.end());
-    const size_t row_bytes = variable.row_elements * bytes_of_dtype(dtype);
-    out->values.resize(rows.size() * row_bytes);
-    std::byte* to = out->values.data();
-    for (const auto& [id, row] : rows) {
-      out->ids.push_back(id);
-      give_row(runtime, whole, reinterpret_cast<const std::byte*>(values + row * width),
-               {.values = to, .dtype = dtype, .sum = variable.sum_type()});
-      to += row_bytes;
-    }
-  });
 }
 
 }  // namespace parallax

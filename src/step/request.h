@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "server/pull_road.h"
+#include "server/rows_road.h"
 
 namespace parallax {
 
@@ -22,6 +23,8 @@ enum class RequestKind : uint8_t {
   kStepEnd,
   kBarrier,
   kBroadcast,
+  kRows,      // read or write
+  kEvaluate,  // a pull between steps
   kClose
 };
 
@@ -46,6 +49,10 @@ struct Request {
   bool found_inf = false;
   bool absent = false;
   parallax_step_info_t info = {};
+  // read, write
+  RowsCall rows_call;
+  bool rows_write = false;
+  uint32_t slices_done = 0;  // evaluation
   // broadcast
   uint32_t root = 0;
   std::byte* buffer = nullptr;
@@ -66,6 +73,7 @@ struct Request {
     status = Status();
     started = false;
     pending = 0;
+    slices_done = 0;
     free = false;
     slices.clear();
     slice_done.clear();

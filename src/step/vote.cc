@@ -139,9 +139,8 @@ size_t encode_decision(const Decision& decision, std::span<std::byte, kVoteBytes
   Writer writer(out);
   writer.put(DecisionHead{static_cast<uint32_t>(decision.outcome), decision.contributors,
                           decision.learning_rate, decision.settled, decision.entry_count,
-                          decision.dense_variable,
-                          decision.gradient_norm, decision.clip_scale, decision.first,
-                          decision.second});
+                          decision.dense_variable, decision.gradient_norm, decision.clip_scale,
+                          decision.first, decision.second});
   for (uint32_t i = 0; i < decision.entry_count; ++i) {
     const PlanEntry& entry = decision.entries[i];
     writer.put(WireEntry{entry.variable, static_cast<uint8_t>(entry.plan.placement),

@@ -44,7 +44,13 @@ enum class SectionKind : uint8_t {
   kValuesHost = 15,
   kValuesLocal = 16,
   kMigrate = 17,
-  kKindCount = 18,
+  // Rows with their state, read and written between steps: step = number of the sender's call (of
+  // the asker's, in answers), part = array of the table.
+  kRowsAsk = 18,     // payload = which rows
+  kRowsAnswer = 19,  // kSectionLast: first = the variable's updates
+  kRowsWrite = 20,   // the same
+  kRowsTaken = 21,   // first = 1: this rank is in a step and took nothing
+  kKindCount = 22,
 };
 
 // How the payload is laid out.
@@ -61,7 +67,7 @@ enum class Encoding : uint8_t {
 // Dense sections start and end at multiples of this many elements of their stream, or at its end.
 inline constexpr uint64_t kDenseGrain = 256;
 
-inline constexpr uint8_t kSectionLast = 1;  // nothing follows for (kind, step, tag) of this sender
+inline constexpr uint8_t kSectionLast = 1;   // nothing follows for (kind, step, tag) of this sender
 inline constexpr uint8_t kSectionGiven = 2;  // with kSectionLast: somebody gave a slice of it, even
                                              // one without rows
 // Of pulls, on every section: the parallax_dtype_t of the values, in these bits.

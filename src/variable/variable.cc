@@ -25,8 +25,7 @@ Status check_shape(const parallax_variable_t& in, const std::string& name) {
                    "; it must be 1..2^20");
   }
   if (in.rows >= kBytesMax / bytes_of_dtype(in.dtype) / in.row_elements) {
-    return invalid(name + ": rows x row_elements x " +
-                   std::to_string(bytes_of_dtype(in.dtype)) +
+    return invalid(name + ": rows x row_elements x " + std::to_string(bytes_of_dtype(in.dtype)) +
                    " bytes is 2^48 or more; split the variable");
   }
   return {};
@@ -109,8 +108,8 @@ Status check_coefficients(const parallax_variable_t& in, const std::string& name
   if (!(in.momentum >= 0) || !std::isfinite(in.momentum)) {
     return invalid(name + ": momentum must be finite and not negative");
   }
-  if (in.nesterov > 1 || in.refuse_nonfinite > 1) {
-    return invalid(name + ": nesterov and refuse_nonfinite must be 0 or 1");
+  if (in.nesterov > 1 || in.refuse_nonfinite > 1 || in.accumulate > 1) {
+    return invalid(name + ": nesterov, refuse_nonfinite and accumulate must be 0 or 1");
   }
   if (in.nesterov == 1 && in.momentum == 0) {
     return invalid(name + ": nesterov is 1 but momentum is 0; give it a momentum");
@@ -175,24 +174,24 @@ std::string text_of(const Field& field, uint64_t value) {
 std::vector<Field> fields_of(const Variable& variable) {
   const auto bits = [](float value) { return uint64_t{std::bit_cast<uint32_t>(value)}; };
   const auto wide = [](double value) { return std::bit_cast<uint64_t>(value); };
-  return {{"rows", variable.rows},
-          {"row_elements", variable.row_elements},
-          {"dtype", variable.dtype},
-          {"tag", variable.tag},
-          {"reduction", variable.reduction},
-          {"rule", variable.rule},
-          {"rows_max", variable.rows_max},
-          {"init", variable.init},
-          {"init_low", bits(variable.init_low), FieldKind::kFloat},
-          {"init_high", bits(variable.init_high), FieldKind::kFloat},
-          {"init_seed", variable.init_seed},
-          {"epsilon", wide(variable.epsilon), FieldKind::kDouble},
-          {"initial_accumulator_value", bits(variable.initial_accumulator_value),
-           FieldKind::kFloat},
-          {"beta1", wide(variable.beta1), FieldKind::kDouble},
-          {"beta2", wide(variable.beta2), FieldKind::kDouble},
-          {"momentum", wide(variable.momentum), FieldKind::kDouble},
-          {"nesterov", variable.nesterov}};
+  return {
+      {"rows", variable.rows},
+      {"row_elements", variable.row_elements},
+      {"dtype", variable.dtype},
+      {"tag", variable.tag},
+      {"reduction", variable.reduction},
+      {"rule", variable.rule},
+      {"rows_max", variable.rows_max},
+      {"init", variable.init},
+      {"init_low", bits(variable.init_low), FieldKind::kFloat},
+      {"init_high", bits(variable.init_high), FieldKind::kFloat},
+      {"init_seed", variable.init_seed},
+      {"epsilon", wide(variable.epsilon), FieldKind::kDouble},
+      {"initial_accumulator_value", bits(variable.initial_accumulator_value), FieldKind::kFloat},
+      {"beta1", wide(variable.beta1), FieldKind::kDouble},
+      {"beta2", wide(variable.beta2), FieldKind::kDouble},
+      {"momentum", wide(variable.momentum), FieldKind::kDouble},
+      {"nesterov", variable.nesterov}};
 }
 
 void append_number(std::string* out, uint64_t value) {
@@ -223,26 +222,27 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
   PARALLAX_RETURN_IF_ERROR(check_shape(in, name));
   PARALLAX_RETURN_IF_ERROR(check_form(in, name));
   PARALLAX_RETURN_IF_ERROR(check_rule(in, name));
-  *variable = {.name = std::string(in.name, length),
-               .rows = in.rows,
-               .row_elements = in.row_elements,
-               .tag = in.tag,
-               .reduction = in.reduction,
-               .rule = in.rule,
-               .rows_max = in.rows_max,
-               .init = in.init,
-               .init_low = in.init_low,
-               .init_high = in.init_high,
-               .init_seed = in.init_seed,
-               .epsilon = in.epsilon == 0 ? kRules[in.rule].epsilon : in.epsilon,
-               .initial_accumulator_value =
-                   keeps_squares(in.rule) ? in.initial_accumulator_value : 0,
-               .dtype = in.dtype,
-               .beta1 = in.beta1 == 0 ? 0.9 : in.beta1,
-               .beta2 = in.beta2 == 0 ? 0.999 : in.beta2,
-               .momentum = in.momentum,
-               .nesterov = in.nesterov != 0,
-               .refuse_nonfinite = in.refuse_nonfinite != 0};
+  *variable = {
+      .name = std::string(in.name, length),
+      .rows = in.rows,
+      .row_elements = in.row_elements,
+      .tag = in.tag,
+      .reduction = in.reduction,
+      .rule = in.rule,
+      .rows_max = in.rows_max,
+      .init = in.init,
+      .init_low = in.init_low,
+      .init_high = in.init_high,
+      .init_seed = in.init_seed,
+      .epsilon = in.epsilon == 0 ? kRules[in.rule].epsilon : in.epsilon,
+      .initial_accumulator_value = keeps_squares(in.rule) ? in.initial_accumulator_value : 0,
+      .dtype = in.dtype,
+      .beta1 = in.beta1 == 0 ? 0.9 : in.beta1,
+      .beta2 = in.beta2 == 0 ? 0.999 : in.beta2,
+      .momentum = in.momentum,
+      .nesterov = in.nesterov != 0,
+      .refuse_nonfinite = in.refuse_nonfinite != 0,
+      .accumulate = in.accumulate != 0};
   return {};
 }
 

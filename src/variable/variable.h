@@ -34,6 +34,7 @@ struct Variable {
   double momentum = 0;
   bool nesterov = false;
   bool refuse_nonfinite = false;
+  bool accumulate = false;
 
   bool managed() const { return rule != PARALLAX_RULE_NONE; }
   bool ids_declared() const { return rows_max > 0; }

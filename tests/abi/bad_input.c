@@ -241,6 +241,46 @@ static void others_refused(parallax_job_t *job) {
   PARALLAX_EXPECT(request == NULL);
 }
 
+/* In a step, and for the wrong reasons too. */
+static void rows_refused(parallax_job_t *job) {
+  float values[2 * kColumns];
+  parallax_request_t *request = NULL;
+  struct {
+    parallax_rows_t rows;
+    char tail[16];
+  } newer;
+  memset(&newer, 0, sizeof newer);
+  const parallax_rows_t good = {.size = sizeof good, .row_count = 2, .values = values};
+  parallax_rows_t r = good;
+  PARALLAX_EXPECT_REFUSED(parallax_read(job, NULL, &request), PARALLAX_INVALID, "read: rows");
+  PARALLAX_EXPECT_REFUSED(parallax_write(job, NULL, &request), PARALLAX_INVALID, "write: rows");
+  PARALLAX_EXPECT_REFUSED(parallax_read(NULL, &r, &request), PARALLAX_INVALID, "job");
+  PARALLAX_EXPECT_REFUSED(parallax_read(job, &r, NULL), PARALLAX_INVALID, "request");
+  r.size = 0;
+  PARALLAX_EXPECT_REFUSED(parallax_read(job, &r, &request), PARALLAX_INVALID, "size");
+  newer.rows = good;
+  newer.rows.size = sizeof newer;
+  newer.tail[9] = 1;
+  PARALLAX_EXPECT_REFUSED(parallax_write(job, &newer.rows, &request), PARALLAX_UNSUPPORTED,
+                          "newer");
+  r = good;
+  r.variable = 9;
+  PARALLAX_EXPECT_REFUSED(parallax_read(job, &r, &request), PARALLAX_INVALID, "variable is 9");
+  r.variable = 1;
+  PARALLAX_EXPECT_REFUSED(parallax_read(job, &r, &request), PARALLAX_INVALID, "'framed'");
+  r = good;
+  r.first_row = kRows - 1;
+  PARALLAX_EXPECT_REFUSED(parallax_write(job, &r, &request), PARALLAX_INVALID, "'table'");
+  r = good;
+  r.row_count = UINT64_MAX;
+  PARALLAX_EXPECT_REFUSED(parallax_write(job, &r, &request), PARALLAX_INVALID, "'table'");
+  r = good;
+  r.state[1] = values;
+  PARALLAX_EXPECT_REFUSED(parallax_write(job, &r, &request), PARALLAX_INVALID, "state[1]");
+  PARALLAX_EXPECT_REFUSED(parallax_read(job, &good, &request), PARALLAX_STATE, "step 1");
+  PARALLAX_EXPECT(request == NULL);
+}
+
 /* Requests not yet released are bounded, and releasing one makes room. */
 static void requests_are_bounded(parallax_job_t *job) {
   static parallax_request_t *requests[PARALLAX_REQUESTS_MAX];
@@ -350,6 +390,7 @@ int main(void) {
   slices_refused(job, step);
   steps_refused(job, step);
   others_refused(job);
+  rows_refused(job);
   requests_are_bounded(job);
   step_still_trains(job, step);
   abort_ends_the_job(job);

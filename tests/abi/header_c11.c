@@ -59,7 +59,8 @@ PARALLAX_AT(parallax_variable_t, beta2, 96);
 PARALLAX_AT(parallax_variable_t, momentum, 104);
 PARALLAX_AT(parallax_variable_t, nesterov, 112);
 PARALLAX_AT(parallax_variable_t, refuse_nonfinite, 116);
-_Static_assert(sizeof(parallax_variable_t) == 120, "parallax_variable_t");
+PARALLAX_AT(parallax_variable_t, accumulate, 120);
+_Static_assert(sizeof(parallax_variable_t) == 128, "parallax_variable_t");
 
 PARALLAX_AT(parallax_slice_t, variable, 8);
 PARALLAX_AT(parallax_slice_t, form, 12);
@@ -68,7 +69,16 @@ PARALLAX_AT(parallax_slice_t, row_count, 24);
 PARALLAX_AT(parallax_slice_t, values, 32);
 PARALLAX_AT(parallax_slice_t, as_dtype, 40);
 PARALLAX_AT(parallax_slice_t, ids_i32, 48);
-_Static_assert(sizeof(parallax_slice_t) == 56, "parallax_slice_t");
+PARALLAX_AT(parallax_slice_t, more, 56);
+_Static_assert(sizeof(parallax_slice_t) == 64, "parallax_slice_t");
+
+PARALLAX_AT(parallax_rows_t, variable, 8);
+PARALLAX_AT(parallax_rows_t, first_row, 16);
+PARALLAX_AT(parallax_rows_t, row_count, 24);
+PARALLAX_AT(parallax_rows_t, values, 32);
+PARALLAX_AT(parallax_rows_t, state, 40);
+PARALLAX_AT(parallax_rows_t, updates, 56);
+_Static_assert(sizeof(parallax_rows_t) == 64, "parallax_rows_t");
 
 PARALLAX_AT(parallax_step_end_options_t, learning_rate, 8);
 PARALLAX_AT(parallax_step_end_options_t, clip_norm, 12);

@@ -327,6 +327,36 @@ static void check_query(parallax_job_t *job, uint64_t step) {
 }
 
 /* Runs the whole cycle as one job; a second job of the process stays out of its way. */
+/* Rows with their state out and in again, and read by a pull between steps. */
+static void rows_out_and_in(parallax_job_t *job, const ids_t *ids) {
+  static const int64_t kSome[] = {1, -1};
+  float values[2 * kTableColumns], sums[2 * kTableColumns], pulled[2 * kTableColumns];
+  uint64_t updates = 77;
+  parallax_request_t *request = NULL;
+  parallax_rows_t rows = {.size = sizeof rows, .variable = ids->table, .first_row = 1};
+  rows.row_count = 2;
+  rows.values = values;
+  rows.state[0] = sums;
+  rows.updates = &updates;
+  PARALLAX_EXPECT_OK(parallax_read(job, &rows, &request));
+  PARALLAX_EXPECT_OK(finish(request));
+  PARALLAX_EXPECT(updates > 0 && updates < 77);
+  values[0] = 99.0f;
+  sums[3] = 0.5f;
+  updates = 5;
+  PARALLAX_EXPECT_OK(parallax_write(job, &rows, &request));
+  PARALLAX_EXPECT_OK(finish(request));
+  values[0] = sums[3] = 0.0f;
+  updates = 0;
+  PARALLAX_EXPECT_OK(parallax_read(job, &rows, &request));
+  PARALLAX_EXPECT_OK(finish(request));
+  PARALLAX_EXPECT(values[0] == 99.0f && sums[3] == 0.5f && updates == 5);
+  const parallax_slice_t slice = row_slice(ids->table, kSome, 2, pulled);
+  pull(job, 0, &slice, 1);
+  PARALLAX_EXPECT(pulled[0] == 99.0f && pulled[1] == values[1]);
+  PARALLAX_EXPECT(pulled[2] == 0.0f && pulled[3] == 0.0f);
+}
+
 static void run(const parallax_options_t *options) {
   ids_t ids = {0};
   parallax_job_t *job = NULL;
@@ -345,6 +375,7 @@ static void run(const parallax_options_t *options) {
   reduce_framed(job, &ids);
   collectives(job);
   check_query(job, 7);
+  rows_out_and_in(job, &ids);
   check_report(job, PARALLAX_REPORT_PLAN, "\"table\"");
   check_report(job, PARALLAX_REPORT_STATS, "bytes");
   check_report(job, PARALLAX_REPORT_TOPOLOGY, "host");

@@ -442,9 +442,9 @@ void SimRank::check_reduce(const Call& call) {
     const uint32_t variable = call.slices[i].variable;
     const RowsResult* rows = scenario_.ids(variable) ? &call.request->rows[i] : nullptr;
     const std::string wrong =
-        rows == nullptr ? oracle_.check_reduced_dense(call.step, variable, call.values[i].data())
-                        : oracle_.check_reduced_rows(call.step, variable, rows->ids,
-                                               numbers_of(rows->values));
+        rows == nullptr
+            ? oracle_.check_reduced_dense(call.step, variable, call.values[i].data())
+            : oracle_.check_reduced_rows(call.step, variable, rows->ids, numbers_of(rows->values));
     if (!wrong.empty()) error(wrong);
     ++reduces_checked_;
   }

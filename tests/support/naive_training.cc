@@ -65,8 +65,8 @@ NaiveTraining::NaiveTraining(std::vector<parallax_variable_t> variables,
         value.push_back(first_value(variable, row, column));
       }
     }
-    const bool squares = variable.rule == PARALLAX_RULE_ADAGRAD ||
-                         variable.rule == PARALLAX_RULE_ROWWISE_ADAGRAD;
+    const bool squares =
+        variable.rule == PARALLAX_RULE_ADAGRAD || variable.rule == PARALLAX_RULE_ROWWISE_ADAGRAD;
     first_states_.emplace_back(value.size(),
                                squares ? double{variable.initial_accumulator_value} : 0.0);
     second_states_.emplace_back(value.size(), 0.0);
@@ -87,7 +87,8 @@ std::vector<double> NaiveTraining::fold_as(uint32_t variable,
       if (!gift.given) continue;
       std::vector<T> own(sum.size(), T{0});
       const std::vector<double>& dense = shape.rows_max == 0 ? gift.values : gift.dense_values;
-      for (size_t at = 0; at < dense.size(); ++at) own[at] = add(own[at], static_cast<T>(dense[at]));
+      for (size_t at = 0; at < dense.size(); ++at)
+        own[at] = add(own[at], static_cast<T>(dense[at]));
       for (size_t i = 0; i < gift.ids.size(); ++i) {
         if (gift.ids[i] < 0) continue;
         for (uint64_t column = 0; column < width; ++column) {
@@ -137,8 +138,8 @@ std::vector<double> NaiveTraining::reduced(uint32_t variable,
   const std::vector<uint32_t> ranks = ranks_of_rows(variable, gifts);
   for (size_t at = 0; at < sum.size(); ++at) {
     const uint32_t count = ranks[at / shape.row_elements];
-    const double factor = 1.0 / (shape.reduction == PARALLAX_MEAN_ROW ? std::max(1u, count)
-                                                                      : world_);
+    const double factor =
+        1.0 / (shape.reduction == PARALLAX_MEAN_ROW ? std::max(1u, count) : world_);
     sum[at] = is_double(shape.dtype) ? sum[at] * factor
                                      : static_cast<float>(sum[at]) * static_cast<float>(factor);
   }
@@ -285,8 +286,8 @@ void NaiveTraining::commit(const std::vector<std::vector<Gift>>& gifts, const St
           double& value = values_[variable][row * shape.row_elements + column];
           value = shape.dtype == PARALLAX_I32
                       ? add(static_cast<int32_t>(value), static_cast<int32_t>(sum[column]))
-                      : static_cast<double>(add(static_cast<int64_t>(value),
-                                                static_cast<int64_t>(sum[column])));
+                      : static_cast<double>(
+                            add(static_cast<int64_t>(value), static_cast<int64_t>(sum[column])));
         }
       } else if (is_double(shape.dtype)) {
         update_row<double>(variable, row, sum, mean * clip_scale_, end.learning_rate);

@@ -18,10 +18,10 @@ namespace parallax::testkit {
 // What one rank gives for one variable in one step.
 struct Gift {
   bool given = false;
-  bool dense = false;          // of a variable with ids: every row, before those of ids
-  bool rows = true;            // of a variable with ids: those of ids
-  std::vector<int64_t> ids;    // with ids: one per row of values; -1 is padding
-  uint32_t dtype = 0;          // of the values
+  bool dense = false;        // of a variable with ids: every row, before those of ids
+  bool rows = true;          // of a variable with ids: those of ids
+  std::vector<int64_t> ids;  // with ids: one per row of values; -1 is padding
+  uint32_t dtype = 0;        // of the values
   std::vector<double> values;
   std::vector<double> dense_values;
 };

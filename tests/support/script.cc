@@ -24,6 +24,7 @@ std::string differ(std::span<const double> got, std::span<const double> want) {
 
 std::vector<Request*> Script::RankStep::requests() const {
   std::vector<Request*> all;
+  for (const Call& part : parts) all.push_back(part.request);
   for (const Call& push : pushes) all.push_back(push.request);
   for (const Pull& pull : pulls) all.push_back(pull.request);
   for (const Call& reduce : reduces) all.push_back(reduce.request);
@@ -122,7 +123,8 @@ std::string Script::play() {
     step.ranks.resize(world_.size());
     if (!last) {
       step.end.learning_rate = static_cast<float>(0.01 + random_.unit());
-      if (options_.clip && random_.chance(40)) step.end.clip_norm = static_cast<float>(0.1 + 10 * random_.unit());
+      if (options_.clip && random_.chance(40))
+        step.end.clip_norm = static_cast<float>(0.1 + 10 * random_.unit());
       step.end.found_inf = random_.chance(10);
       for (RankStep& rank : step.ranks) rank.absent = random_.chance(12);
     }
@@ -261,11 +263,22 @@ std::string Script::post_gifts(Played* step, uint32_t rank, bool pushes) {
     calls.back().push_back(variable);
   }
   for (const std::vector<uint32_t>& variables : calls) {
-    if (variables.empty()) continue;
     RankStep& mine = step->ranks[rank];
     Call& call = (pushes ? mine.pushes : mine.reduces).emplace_back();
     for (const uint32_t variable : variables) {
-      add_gift(&call, variable, &step->gifts[variable][rank]);
+      const Gift& gift = step->gifts[variable][rank];
+      uint64_t first = 0;
+      if (options_.variables[variable].accumulate != 0 && !gift.dense && random_.chance(60)) {
+        const std::string wrong = post_parts(step, rank, variable, &first);
+        if (!wrong.empty()) return wrong;
+        // Some leave the last one to step_end.
+        if (pushes && ids(variable) && first == gift.ids.size() && random_.chance(50)) continue;
+      }
+      add_gift(&call, variable, gift, first);
+    }
+    if (call.slices.empty()) {
+      (pushes ? mine.pushes : mine.reduces).pop_back();
+      continue;
     }
     Engine& engine = world_.engine(rank);
     const Status status = pushes ? engine.push(step->number, call.slices, &call.request)
@@ -276,16 +289,53 @@ std::string Script::post_gifts(Played* step, uint32_t rank, bool pushes) {
   return "";
 }
 
-void Script::add_gift(Call* call, uint32_t variable, Gift* gift) {
-  const auto add = [&](std::span<const double> numbers, bool dense) {
+// The first rows of a gift, in calls of their own; before a dense one, zeros.
+std::string Script::post_parts(Played* step, uint32_t rank, uint32_t variable, uint64_t* first) {
+  const Gift& gift = step->gifts[variable][rank];
+  for (uint64_t i = 1 + random_.below(3); i > 0; --i) {
+    Call& part = step->ranks[rank].parts.emplace_back();
+    if (ids(variable)) {
+      const uint64_t end = *first + random_.below(gift.ids.size() - *first + 1);
+      add_rows(&part, variable, gift, *first, end);
+      *first = end;
+    } else {
+      Numbers& zeros = part.values.emplace_back(gift.dtype, gift.values.size());
+      part.slices.push_back(slice_of(variable, gift.ids, &part.narrow_ids, &zeros));
+    }
+    part.slices.back().more = 1;
+    Engine& engine = world_.engine(rank);
+    const Status status = managed(variable)
+                              ? engine.push(step->number, part.slices, &part.request)
+                              : engine.reduce(step->number, part.slices, &part.request);
+    if (!status.ok()) return "part: " + status.message();
+    world_.shuffle(random_.below(4));
+  }
+  return "";
+}
+
+void Script::add_rows(Call* call, uint32_t variable, const Gift& gift, uint64_t first,
+                      uint64_t end) {
+  const uint64_t width = options_.variables[variable].row_elements;
+  const auto begin = gift.ids.begin();
+  call->variables.push_back(variable);
+  call->ids.emplace_back(begin + static_cast<ptrdiff_t>(first),
+                         begin + static_cast<ptrdiff_t>(end));
+  Numbers& values = call->values.emplace_back(
+      gift.dtype, std::span(gift.values).subspan(first * width, (end - first) * width));
+  call->slices.push_back(slice_of(variable, call->ids.back(), &call->narrow_ids, &values));
+}
+
+void Script::add_gift(Call* call, uint32_t variable, const Gift& gift, uint64_t first) {
+  const auto add_dense = [&](std::span<const double> numbers) {
     call->variables.push_back(variable);
-    Numbers& values = call->values.emplace_back(gift->dtype, numbers);
-    call->slices.push_back(slice_of(variable, gift->ids, &call->narrow_ids, &values, dense));
+    Numbers& values = call->values.emplace_back(gift.dtype, numbers);
+    call->slices.push_back(slice_of(variable, gift.ids, &call->narrow_ids, &values, true));
   };
+  if (!ids(variable)) return add_dense(gift.values);
   const bool rows_first = random_.chance(50);
-  if (gift->rows && rows_first) add(gift->values, false);
-  if (gift->dense) add(gift->dense_values, true);
-  if (gift->rows && !rows_first) add(gift->values, false);
+  if (gift.rows && rows_first) add_rows(call, variable, gift, first, gift.ids.size());
+  if (gift.dense) add_dense(gift.dense_values);
+  if (gift.rows && !rows_first) add_rows(call, variable, gift, first, gift.ids.size());
 }
 
 // ---- checks

@@ -49,12 +49,14 @@ class Script {
   struct Call {  // a push or a reduce
     std::vector<uint32_t> variables;
     std::deque<Numbers> values;
+    std::deque<std::vector<int64_t>> ids;
     std::deque<std::vector<int32_t>> narrow_ids;
     std::vector<parallax_slice_t> slices;
     Request* request = nullptr;
   };
   struct RankStep {
     std::deque<Pull> pulls;
+    std::deque<Call> parts;  // that more follows
     std::deque<Call> reduces, pushes;
     Request* end = nullptr;
     bool absent = false;
@@ -69,9 +71,7 @@ class Script {
 
   bool managed(uint32_t variable) const;
   bool ids(uint32_t variable) const { return options_.variables[variable].rows_max > 0; }
-  bool floating(uint32_t variable) const {
-    return is_floating(options_.variables[variable].dtype);
-  }
+  bool floating(uint32_t variable) const { return is_floating(options_.variables[variable].dtype); }
   double number(uint32_t dtype);
   uint32_t draw_dtype(uint32_t variable);
   parallax_slice_t slice_of(uint32_t variable, const std::vector<int64_t>& row_ids,
@@ -88,7 +88,10 @@ class Script {
   std::string check(Played* step);
   std::string check_rank(const Played& step, uint32_t rank);
   std::string check_pull(const Pull& pull) const;
-  void add_gift(Call* call, uint32_t variable, Gift* gift);
+  // A gift, or what is left of it from row `first` on.
+  void add_gift(Call* call, uint32_t variable, const Gift& gift, uint64_t first);
+  void add_rows(Call* call, uint32_t variable, const Gift& gift, uint64_t first, uint64_t end);
+  std::string post_parts(Played* step, uint32_t rank, uint32_t variable, uint64_t* first);
   std::string check_reduce(const Played& step, const Call& reduce) const;
   std::string check_info(const Played& step, const parallax_step_info_t& info) const;
 

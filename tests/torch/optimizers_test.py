@@ -51,6 +51,7 @@ class Variable(ctypes.Structure):
         ("momentum", ctypes.c_double),
         ("nesterov", ctypes.c_uint32),
         ("refuse_nonfinite", ctypes.c_uint32),
+        ("accumulate", ctypes.c_uint32),
     ]
 
 
@@ -64,6 +65,7 @@ class Slice(ctypes.Structure):
         ("values", ctypes.c_void_p),
         ("as_dtype", ctypes.c_uint32),
         ("ids_i32", ctypes.c_void_p),
+        ("more", ctypes.c_uint32),
     ]
 
 

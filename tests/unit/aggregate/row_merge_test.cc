@@ -18,8 +18,10 @@ constexpr uint32_t kGroups = 3;
 
 void reserve(Arena* arena, RowMerge* merge, uint64_t rows_max, uint32_t width, bool values) {
   Arena measure;
-  const RowMergeOptions options = {
-      .rows_max = rows_max, .row_elements = width, .groups = kGroups, .merged_max = values ? rows_max / 2 : 0};
+  const RowMergeOptions options = {.rows_max = rows_max,
+                                   .row_elements = width,
+                                   .groups = kGroups,
+                                   .merged_max = values ? rows_max / 2 : 0};
   merge->lay_out(measure, options);
   ASSERT_TRUE(arena->reserve(measure.used_bytes()).ok());
   merge->lay_out(*arena, options);
@@ -65,8 +67,7 @@ TEST(RowMerge, MergesDuplicatesAndGroups) {
         for (uint32_t c = 0; c < width; ++c) sum[c] += values[i * width + c];
         ++times[position];
       }
-      merge.merge(partition, slice_of(ids, values), {},
-                  group_of);
+      merge.merge(partition, slice_of(ids, values), {}, group_of);
       ASSERT_EQ(merge.item_count(), naive.size()) << "seed " << seed;
       uint32_t items = 0;
       for (uint32_t group = 0; group < kGroups; ++group) {

@@ -155,5 +155,58 @@ TEST(ExactSum, ManyTermsByDoubling) {
   }
 }
 
+__extension__ typedef __float128 Wide;  // holds the square of a double exactly
+
+TEST(ExactSum, SquaresOfDoublesAreExact) {
+  std::mt19937_64 random(8);
+  for (int round = 0; round < 2000; ++round) {
+    ExactSum sum;
+    Wide want = 0;
+    for (int i = 0; i < 40; ++i) {
+      // 34 digits within a few powers of two: the wide sum is exact too.
+      const double term = std::ldexp(static_cast<double>(random() >> 30),
+                                     static_cast<int>(random() % 5) - 600 * (round % 2));
+      sum.add_square(random() % 2 == 0 ? term : -term);
+      want += static_cast<Wide>(term) * static_cast<Wide>(term);
+      if (i % 7 == 0) sum.carry();
+    }
+    ASSERT_EQ(sum.value(), static_cast<double>(want)) << round;
+  }
+  ExactSum one;  // 1 + 2^-104 + ... is rounded once, where products rounded one by one lose a bit
+  const double term = 1 + 0x1p-52;
+  one.add_square(term);
+  one.add(0x1p-53);
+  EXPECT_EQ(one.value(), static_cast<double>(static_cast<Wide>(term) * static_cast<Wide>(term) +
+                                             static_cast<Wide>(0x1p-53)));
+}
+
+TEST(ExactSum, SquaresBeyondTheRangeOfDouble) {
+  const auto square = [](double term) {
+    ExactSum sum;
+    sum.add_square(term);
+    return sum.value();
+  };
+  EXPECT_EQ(square(1e200), kInfinity);
+  EXPECT_EQ(square(-kInfinity), kInfinity);
+  EXPECT_TRUE(std::isnan(square(kNan)));
+  EXPECT_EQ(square(1e-200), 0);
+  EXPECT_EQ(square(-0.0), 0);
+  EXPECT_EQ(square(0x1.8p-520), 0x1.8p-520 * 0x1.8p-520);
+  EXPECT_EQ(square(0x1.fffffp511), 0x1.fffffp511 * 0x1.fffffp511);
+}
+
+TEST(ExactSum, CarryKeepsTheSum) {
+  ExactSum sum;
+  for (int i = 0; i < 1000; ++i) {
+    sum.add(kMax / 2048);
+    sum.add(kDenormMin);
+    sum.carry();
+  }
+  ExactSum plain;
+  for (int i = 0; i < 1000; ++i) plain.add(kMax / 2048);
+  for (int i = 0; i < 1000; ++i) plain.add(kDenormMin);
+  EXPECT_EQ(sum.value(), plain.value());
+}
+
 }  // namespace
 }  // namespace parallax

@@ -64,8 +64,7 @@ TEST(Number, EveryPatternOfSixteenBitsWidensExactlyAndComesBack) {
         ASSERT_TRUE(std::isnan(value_of(format, back))) << "a NaN became " << back;
         continue;
       }
-      ASSERT_EQ(std::bit_cast<uint64_t>(static_cast<double>(single)),
-                std::bit_cast<uint64_t>(want))
+      ASSERT_EQ(std::bit_cast<uint64_t>(static_cast<double>(single)), std::bit_cast<uint64_t>(want))
           << dtype_name(format.dtype) << " " << pattern;
       ASSERT_EQ(std::bit_cast<uint64_t>(twice), std::bit_cast<uint64_t>(want)) << pattern;
       ASSERT_EQ(narrow(PARALLAX_F32, format.dtype, single), bits);
@@ -95,8 +94,7 @@ TEST(Number, NarrowsToNearestEvenFromBothWiderTypes) {
         const auto single = static_cast<float>(signed_one * middle);
         if (static_cast<double>(single) != signed_one * middle) continue;  // below float's least
         ASSERT_EQ(narrow(PARALLAX_F32, format.dtype, single), even | sign);
-        ASSERT_EQ(narrow(PARALLAX_F32, format.dtype, std::nextafter(single, 0.0f)),
-                  pattern | sign);
+        ASSERT_EQ(narrow(PARALLAX_F32, format.dtype, std::nextafter(single, 0.0f)), pattern | sign);
       }
     }
     const double largest = value_of(format, infinity - 1);

@@ -145,10 +145,7 @@ TEST(Table, RulesFollowTheirFormulas) {
       reduced.row_count = 3;
       reduced.positions = positions.data();
       reduced.values = reinterpret_cast<const std::byte*>(gradient.data());
-      table.apply(reduced,
-                  {.rule = rule, .learning_rate = 0.3f, 
-                   .scale = scale,
-                   .epsilon = 1e-10});
+      table.apply(reduced, {.rule = rule, .learning_rate = 0.3f, .scale = scale, .epsilon = 1e-10});
       for (size_t i = 0; i < 6; ++i) {
         const size_t at = positions[i / 2] * 2 + i % 2;
         const float g = gradient[i] * scale;

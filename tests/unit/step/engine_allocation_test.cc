@@ -86,10 +86,26 @@ std::vector<parallax_variable_t> variables() {
       dense_variable("bias", 9, 1, PARALLAX_RULE_SGD),
       dense_variable("held_dense", 100, 7),
       sparse_variable("held_rows", kRows, kRowElements, kRowsMax)};
+  all[kEmbedding].dtype = PARALLAX_F64;
+  all[kSoftmax].dtype = PARALLAX_BF16;
+  all[kSoftmax].rule = PARALLAX_RULE_ADAM;
+  all[kSoftmax].reduction = PARALLAX_MEAN_ROW;
+  all[kSoftmax].accumulate = 1;
+  all[kWide].rule = PARALLAX_RULE_ADAM;
+  all[kBias].dtype = PARALLAX_F64;
+  all[kHeldDense].reduction = PARALLAX_MEAN_WORLD;
+  all[kHeldRows].dtype = PARALLAX_F16;
+  all[kHeldRows].reduction = PARALLAX_MEAN_ROW;
   for (const std::string& name : names) {
     all.push_back(dense_variable(name.c_str(), 5, 1, PARALLAX_RULE_SGD));
   }
   return all;
+}
+
+// Every variable takes floats, whatever it is kept and summed in.
+parallax_slice_t as_float(parallax_slice_t slice) {
+  slice.as_dtype = PARALLAX_AS(PARALLAX_F32);
+  return slice;
 }
 
 // One rank's buffers, made once.
@@ -140,26 +156,37 @@ class SteadyState {
     mine.request_count = 0;
     uint64_t step = 0;
     const auto next = [&mine] { return &mine.requests[mine.request_count++]; };
-    const parallax_slice_t first_pull[] = {rows_slice(kEmbedding, mine.ids[0], mine.rows[0].data()),
-                                           dense_slice(kWide, mine.pulled.data())};
-    const parallax_slice_t second_pull[] = {rows_slice(kSoftmax, mine.ids[1], mine.rows[1].data())};
+    const parallax_slice_t first_pull[] = {
+        as_float(rows_slice(kEmbedding, mine.ids[0], mine.rows[0].data())),
+        as_float(dense_slice(kWide, mine.pulled.data()))};
+    const parallax_slice_t second_pull[] = {
+        as_float(rows_slice(kSoftmax, mine.ids[1], mine.rows[1].data()))};
     std::array<parallax_slice_t, 4 + kManyBiases> push = {
-        rows_slice(kEmbedding, mine.ids[2], mine.rows[2].data()),
-        rows_slice(kSoftmax, mine.ids[3], mine.rows[3].data()),
-        dense_slice(kWide, mine.dense.data()), dense_slice(kBias, mine.dense.data())};
+        as_float(rows_slice(kEmbedding, mine.ids[2], mine.rows[2].data())),
+        as_float(rows_slice(kSoftmax, mine.ids[3], mine.rows[3].data())),
+        as_float(dense_slice(kWide, mine.dense.data())),
+        as_float(dense_slice(kBias, mine.dense.data()))};
     for (uint32_t i = 0; i < kManyBiases; ++i) {
-      push[4 + i] = dense_slice(kManyFirst + i, mine.dense.data());
+      push[4 + i] = as_float(dense_slice(kManyFirst + i, mine.dense.data()));
     }
-    const parallax_slice_t reduce[] = {dense_slice(kHeldDense, mine.held.data()),
-                                       rows_slice(kHeldRows, mine.ids[4], mine.rows[4].data())};
+    const parallax_slice_t reduce[] = {
+        as_float(dense_slice(kHeldDense, mine.held.data())),
+        as_float(rows_slice(kHeldRows, mine.ids[4], mine.rows[4].data()))};
     parallax_step_end_options_t end = {};
     end.size = sizeof end;
     end.learning_rate = 0.01f;
     end.clip_norm = 3;
+    // Half the rows of a micro-batch that the push below completes.
+    std::array<parallax_slice_t, 1> early = {push[1]};
+    early[0].row_count /= 2;
+    early[0].more = 1;
+    push[1].row_count = mine.ids[3].size() - early[0].row_count;
+    push[1].ids += early[0].row_count;
     const Counted counted;
     bool ok = engine.step_begin(&step).ok();
     ok = ok && engine.pull(step, first_pull, next()).ok();
     ok = ok && engine.pull(step, second_pull, next()).ok();
+    ok = ok && engine.push(step, early, next()).ok();
     ok = ok && engine.push(step, push, next()).ok();
     ok = ok && engine.reduce(step, reduce, next()).ok();
     ok = ok && engine.step_end(step, end, next()).ok();

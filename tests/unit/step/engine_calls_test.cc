@@ -32,15 +32,17 @@ parallax_step_end_options_t end_options(float learning_rate, float clip_norm = 0
 // One rank, committed, with each kind of variable.
 class EngineCalls : public testing::Test {
  protected:
-  enum : uint32_t { kDense, kRows, kHeldDense, kHeldRows };
+  enum : uint32_t { kDense, kRows, kHeldDense, kHeldRows, kParts };
 
   void SetUp() override {
-    const parallax_variable_t variables[] = {
+    parallax_variable_t variables[] = {
         dense_variable("dense", 4, 2, PARALLAX_RULE_SGD),
         sparse_variable("rows", 10, 2, 3, PARALLAX_RULE_SGD),
         dense_variable("held_dense", 2, 2),
         sparse_variable("held_rows", 10, 2, 3),
+        sparse_variable("parts", 10, 2, 3, PARALLAX_RULE_SUM),
     };
+    variables[kParts].accumulate = 1;
     for (const Status& status : world_.commit(variables)) ASSERT_TRUE(status.ok());
   }
 
@@ -202,6 +204,40 @@ TEST_F(EngineCalls, EachVariableHasItsCall) {
   EXPECT_TRUE(end(step).ok());
   const uint64_t next = begin();
   EXPECT_TRUE(finish(engine().push(next, {&slice, 1}, &request_)).ok()) << "in the next step again";
+}
+
+TEST_F(EngineCalls, PartsAreChecked) {
+  const uint64_t step = begin();
+  const auto push = [&](parallax_slice_t slice) {
+    return finish(engine().push(step, {&slice, 1}, &request_));
+  };
+  const auto slice_of = [&](const std::vector<int64_t>& ids, uint32_t more) {
+    parallax_slice_t slice = rows_slice(kParts, ids, values_.data());
+    slice.more = more;
+    return slice;
+  };
+  parallax_slice_t slice = rows_slice(kRows, ids_, values_.data());
+  slice.more = 1;
+  EXPECT_REFUSED(push(slice), PARALLAX_INVALID, "register it with accumulate");
+  const std::vector<int64_t> three = {1, 2, 3}, others = {3, -1, 4}, same = {3, 2, 1};
+  EXPECT_REFUSED(push(slice_of(three, 2)), PARALLAX_INVALID, "more is 2");
+  slice = slice_of(three, 1);
+  EXPECT_REFUSED(engine().pull(step, {&slice, 1}, &request_), PARALLAX_INVALID, "'parts': more");
+  EXPECT_TRUE(push(slice_of(three, 1)).ok());
+  EXPECT_REFUSED(push(slice_of(others, 1)), PARALLAX_LIMIT, "'parts'");
+  EXPECT_REFUSED(push(slice_of(others, 0)), PARALLAX_LIMIT, "rows_max = 3");
+  EXPECT_TRUE(push(slice_of(same, 1)).ok()) << "what was refused was not added";
+  parallax_step_end_options_t absent = end_options(1);
+  absent.absent = 1;
+  EXPECT_REFUSED(engine().step_end(step, absent, &request_), PARALLAX_INVALID, "'parts' was given");
+  EXPECT_TRUE(push(slice_of(three, 0)).ok());
+  EXPECT_REFUSED(push(slice_of(three, 0)), PARALLAX_INVALID, "already");
+  EXPECT_REFUSED(push(slice_of(three, 1)), PARALLAX_INVALID, "already");
+  EXPECT_TRUE(end(step).ok());
+  std::vector<float> got(6);
+  slice = rows_slice(kParts, others, got.data());
+  EXPECT_TRUE(finish(engine().pull(0, {&slice, 1}, &request_)).ok());
+  EXPECT_EQ(got, (std::vector<float>{3, 3, 0, 0, 0, 0}));
 }
 
 TEST_F(EngineCalls, EndOptionsAreChecked) {

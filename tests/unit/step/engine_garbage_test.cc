@@ -59,7 +59,7 @@ const std::vector<parallax_variable_t>& variables() {
 
 SectionHeader draw_header(SeededRandom& random) {
   SectionHeader header;
-  header.kind = static_cast<SectionKind>(random.between(4, 17));
+  header.kind = static_cast<SectionKind>(random.between(4, 21));
   header.encoding = static_cast<Encoding>(random.below(5));
   header.flags = static_cast<uint8_t>(random.below(4));
   header.part = static_cast<uint8_t>(random.chance(80) ? random.below(2) : random.next());

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every dtype with every rule, reduction and pin, deterministic and not, against the naive program,
 // bit for bit: so HYBRID, AR and PS train one model. Pulls and gifts in any dtype, ids of both
-// widths, padding, and, for tied variables, dense slices beside rows. A failure prints its seed.
+// widths, padding, micro-batches, and, for tied variables, dense slices beside rows. A failure
+// prints its seed.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,6 +12,7 @@
 #include <string>
 
 #include "support/script.h"
+#include "transport/shm/ring.h"
 
 namespace parallax::testkit {
 namespace {
@@ -61,9 +63,9 @@ class Everything {
     // Every third can be given whole, every fourth is rare; widths are odd.
     const uint64_t width = 1 + index % 5;
     const uint64_t rows = index % 4 == 0 ? 200 : 17;
-    parallax_variable_t variable = ids ? sparse_variable(name, rows, width, index % 3 == 0 ? 20 : 9,
-                                                         named)
-                                       : dense_variable(name, 3 + index, 1 + index * 7 % 90, named);
+    parallax_variable_t variable =
+        ids ? sparse_variable(name, rows, width, index % 3 == 0 ? 20 : 9, named)
+            : dense_variable(name, 3 + index, 1 + index * 7 % 90, named);
     variable.dtype = dtype;
     variable.reduction = reduction;
     variable.init_low = 2;
@@ -76,6 +78,7 @@ class Everything {
     variable.nesterov = rule == PARALLAX_RULE_MOMENTUM && index % 2 == 1 ? 1 : 0;
     variable.initial_accumulator_value = index % 2 == 1 ? 0.5f : 0;
     if (rule == PARALLAX_RULE_ADAM && index % 2 == 1) variable.beta1 = 0.5;
+    variable.accumulate = index / 2 % 2;
     variables_.push_back(variable);
   }
 
@@ -117,18 +120,15 @@ TEST_P(EngineTypes, AgreesWithTheNaiveProgram) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Pins, EngineTypes,
-                         testing::Values(Sweep{PARALLAX_PLAN_AUTO, false},
-                                         Sweep{PARALLAX_PLAN_AUTO, true},
-                                         Sweep{PARALLAX_PLAN_HYBRID, true},
-                                         Sweep{PARALLAX_PLAN_PS, false},
-                                         Sweep{PARALLAX_PLAN_PS, true},
-                                         Sweep{PARALLAX_PLAN_AR, false},
-                                         Sweep{PARALLAX_PLAN_AR, true}),
-                         [](const auto& info) {
-                           return mode_name(info.param.mode) +
-                                  (info.param.deterministic ? "_deterministic" : "");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Pins, EngineTypes,
+    testing::Values(Sweep{PARALLAX_PLAN_AUTO, false}, Sweep{PARALLAX_PLAN_AUTO, true},
+                    Sweep{PARALLAX_PLAN_HYBRID, true}, Sweep{PARALLAX_PLAN_PS, false},
+                    Sweep{PARALLAX_PLAN_PS, true}, Sweep{PARALLAX_PLAN_AR, false},
+                    Sweep{PARALLAX_PLAN_AR, true}),
+    [](const auto& info) {
+      return mode_name(info.param.mode) + (info.param.deterministic ? "_deterministic" : "");
+    });
 
 parallax_step_end_options_t end_options(float rate) {
   parallax_step_end_options_t options = {};
@@ -145,12 +145,12 @@ void run_step(EngineWorld& world,
     ASSERT_TRUE(world.engine(rank).step_begin(&step).ok());
   }
   for (const Status& status : world.everywhere(
-           [&](uint32_t rank, Request** request) { return call(rank, step, request); })) {
+           [&](uint32_t rank, Request**request) { return call(rank, step, request); })) {
     ASSERT_TRUE(status.ok()) << status.message();
   }
   parallax_step_end_options_t options = end_options(1);
   options.absent = absent ? 1 : 0;
-  for (const Status& status : world.everywhere([&](uint32_t rank, Request** request) {
+  for (const Status& status : world.everywhere([&](uint32_t rank, Request**request) {
          return world.engine(rank).step_end(step, options, request);
        })) {
     ASSERT_TRUE(status.ok()) << status.message();
@@ -170,10 +170,75 @@ std::vector<float> pull_rows(EngineWorld& world, const std::vector<int64_t>& ids
   return values[0];
 }
 
+// The widest row of the header, with its count, in one message of every transport.
+constexpr size_t kWidestRowBytes =
+    sizeof(MessageHeader) + sizeof(SectionHeader) + sizeof(uint32_t) + (4096 + 1) * sizeof(double);
+static_assert(kWidestRowBytes <= kInprocMessageBytesMax && kWidestRowBytes <= kShmMessageBytesMax);
+
+// Rows from one element to the widest that every transport takes.
+TEST(EngineWidths, FromOneElementTo4096) {
+  uint64_t seed = 7000;
+  for (const uint32_t dtype : {PARALLAX_F64, PARALLAX_F16, PARALLAX_I64}) {
+    std::vector<parallax_variable_t> variables;
+    std::deque<std::string> names;
+    for (const uint64_t width : {1, 2, 7, 8, 31, 64, 255, 256, 257, 1000, 1024, 2047, 4095, 4096}) {
+      names.push_back("width " + std::to_string(width));
+      const bool managed = variables.size() % 2 == 0;
+      variables.push_back(sparse_variable(names.back().c_str(), 9, width, 6,
+                                          managed ? PARALLAX_RULE_SUM : PARALLAX_RULE_NONE));
+      variables.back().dtype = dtype;
+      if (is_floating(dtype)) variables.back().reduction = PARALLAX_MEAN_ROW;
+      variables.back().accumulate = variables.size() % 3 == 0 ? 1 : 0;
+    }
+    for (const auto mode : {PARALLAX_PLAN_PS, PARALLAX_PLAN_AR}) {
+      ScriptOptions options;
+      options.world.hosts = {0, 0, 1};
+      options.world.plan_mode = mode;
+      options.world.plan_after_steps = 2;
+      options.world.seed = ++seed;
+      options.clip = false;
+      options.steps = 4;
+      options.density_percent = 100;
+      options.variables = variables;
+      Script script(options);
+      EXPECT_EQ(script.play(), "") << dtype_name(dtype) << ", seed " << seed;
+    }
+  }
+}
+
+// Ids and elements beyond what 31 and 32 bits hold.
+TEST(EngineSizes, RowsUpToTwoToTheThirtyTwo) {
+  constexpr uint64_t kMost = UINT32_MAX;
+  EngineWorld world({.hosts = {0, 1}, .plan_mode = PARALLAX_PLAN_PS});
+  const parallax_variable_t huge = sparse_variable("huge", kMost, 2, 8, PARALLAX_RULE_SUM);
+  for (const Status& status : world.commit({&huge, 1})) {
+    if (status.code() == PARALLAX_LIMIT) GTEST_SKIP() << status.message();
+    ASSERT_TRUE(status.ok()) << status.message();
+  }
+  const std::vector<int64_t> ids = {kMost - 1, 0, int64_t{1} << 31, kMost / 2, kMost - 1};
+  std::vector<float> values = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  run_step(world, [&](uint32_t rank, uint64_t step, Request** request) {
+    const parallax_slice_t slice = rows_slice(0, ids, values.data());
+    return world.engine(rank).push(step, {&slice, rank == 0 ? size_t{1} : 0}, request);
+  });
+  EXPECT_EQ(pull_rows(world, ids, 2), (std::vector<float>{10, 12, 3, 4, 5, 6, 7, 8, 10, 12}));
+  std::vector<float> got(8);
+  parallax_rows_t rows = {};
+  rows.size = sizeof rows;
+  rows.first_row = kMost - 4;
+  rows.row_count = 4;
+  rows.values = got.data();
+  Request* request = nullptr;
+  ASSERT_TRUE(world.engine(1).rows(rows, false, &request).ok());
+  ASSERT_TRUE(world.run_until_done({&request, 1}));
+  EXPECT_TRUE(request->status.ok() && world.engine(1).release(request).ok());
+  EXPECT_EQ(got, (std::vector<float>{0, 0, 0, 0, 0, 0, 10, 12}));
+}
+
 // Both at one rank, one at another: summed, and from the next steps on made dense.
 TEST(EngineTied, BothFormsAreSummedAndItIsDenseFromThenOn) {
-  for (const auto mode : {PARALLAX_PLAN_AUTO, PARALLAX_PLAN_HYBRID, PARALLAX_PLAN_AR,
-                          PARALLAX_PLAN_PS}) {
+  for (const auto mode :
+       {PARALLAX_PLAN_AUTO, PARALLAX_PLAN_HYBRID, PARALLAX_PLAN_AR, PARALLAX_PLAN_PS}) {
     EngineWorld world({.hosts = {0, 1}, .plan_mode = mode, .plan_after_steps = 1000});
     const parallax_variable_t tied = sparse_variable("tied", 4, 2, 4, PARALLAX_RULE_SGD);
     for (const Status& status : world.commit({&tied, 1})) ASSERT_TRUE(status.ok());
@@ -219,7 +284,7 @@ TEST(EngineMicroBatches, OneAccumulatedPushIsOneBatch) {
         ASSERT_TRUE(world.engine(rank).step_begin(&number).ok());
       }
       for (auto* values : {&early, &late}) {
-        for (const Status& status : world.everywhere([&](uint32_t rank, Request** request) {
+        for (const Status& status : world.everywhere([&](uint32_t rank, Request**request) {
                const parallax_slice_t slice = rows_slice(0, parts, (*values)[rank].data());
                return world.engine(rank).pull(number, {&slice, 1}, request);
              })) {
@@ -227,7 +292,7 @@ TEST(EngineMicroBatches, OneAccumulatedPushIsOneBatch) {
         }
       }
       EXPECT_EQ(early, late) << "one version";
-      for (const Status& status : world.everywhere([&](uint32_t rank, Request** request) {
+      for (const Status& status : world.everywhere([&](uint32_t rank, Request**request) {
              const parallax_slice_t slice = micro ? rows_slice(0, parts, part_gradients.data())
                                                   : rows_slice(0, merged, merged_gradients.data());
              return world.engine(rank).push(number, {&slice, 1}, request);
@@ -235,7 +300,7 @@ TEST(EngineMicroBatches, OneAccumulatedPushIsOneBatch) {
         ASSERT_TRUE(status.ok()) << status.message();
       }
       const parallax_step_end_options_t end = end_options(0.25f);
-      for (const Status& status : world.everywhere([&](uint32_t rank, Request** request) {
+      for (const Status& status : world.everywhere([&](uint32_t rank, Request**request) {
              return world.engine(rank).step_end(number, end, request);
            })) {
         ASSERT_TRUE(status.ok()) << status.message();
@@ -258,8 +323,8 @@ TEST(EngineNonfinite, IsRefusedWhereTheVariableSaysSo) {
   uint64_t step = 0;
   ASSERT_TRUE(world.engine(0).step_begin(&step).ok());
   const std::vector<int64_t> ids = {4, 8};
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
-                          -std::numeric_limits<float>::infinity()}) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
     std::vector<float> values = {1, 2, 3, bad};
     const parallax_slice_t strict = rows_slice(0, ids, values.data());
     Request* request = nullptr;

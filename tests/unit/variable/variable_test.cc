@@ -68,6 +68,7 @@ TEST(MakeVariable, NamesEveryBadField) {
       {"momentum", [](auto* v) { v->nesterov = 1; }},
       {"nesterov", [](auto* v) { v->nesterov = 2, v->momentum = 1; }},
       {"refuse_nonfinite", [](auto* v) { v->refuse_nonfinite = 2; }},
+      {"accumulate", [](auto* v) { v->accumulate = 2; }},
       {"rule", [](auto* v) { v->rule = 7; }, PARALLAX_UNSUPPORTED},
       {"init", [](auto* v) { v->init = 2; }},
       {"epsilon", [](auto* v) { v->epsilon = -1; }},

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// How rows and whole slices are added up. See step_sum.h.
+#include "aggregate/step_sum.h"
+
+#include <algorithm>
+
+#include "aggregate/row_kernels.h"
+#include "base/check.h"
+
+namespace parallax {
+
+namespace {
+
+// Calls body<In, Sum>() for what a slice holds and what it is summed in.
+template <typename Body>
+void with_types(uint32_t dtype, SumType sum, Body body) {
+  with_dtype(dtype, [&](auto in) {
+    with_sum_type(sum, [&](auto to) {
+      using In = typename decltype(in)::type;
+      using Sum = typename decltype(to)::type;
+      constexpr bool kFloats = !std::is_integral_v<In> && !std::is_integral_v<Sum>;
+      if constexpr (kFloats || std::is_same_v<In, Sum>) body(in, to);
+    });
+  });
+}
+
+}  // namespace
+
+StepSum::StepSum(const Variable& variable)
+    : row_elements_(variable.row_elements),
+      rows_max_(std::min(variable.rows, variable.rows_max)),
+      elements_(variable.ids_declared() ? rows_max_ * variable.row_elements : variable.elements()),
+      sum_(variable.sum_type()) {}
+
+size_t StepSum::needed_bytes() const {
+  Arena measure;
+  RowIndex index;
+  if (rows_max_ > 0) index.lay_out(measure, rows_max_);
+  return measure.used_bytes() + Arena::bytes_for<int64_t>(rows_max_) +
+         Arena::bytes_for<std::byte>(elements_ * bytes_of_sum(sum_));
+}
+
+Status StepSum::reserve() {
+  PARALLAX_RETURN_IF_ERROR(arena_.reserve(needed_bytes()));
+  if (rows_max_ > 0) index_.lay_out(arena_, rows_max_);
+  ids_ = arena_.take<int64_t>(rows_max_);
+  values_ = arena_.take<std::byte>(elements_ * bytes_of_sum(sum_));
+  return {};
+}
+
+void StepSum::clear(uint64_t step) {
+  step_ = step;
+  started_ = false;
+  index_.clear();
+}
+
+bool StepSum::fits(const RowSlice& slice) {
+  const uint32_t before = index_.size();
+  if (before + uint64_t{slice.count} <= rows_max_) return true;
+  bool all = true;
+  for (uint32_t i = 0; i < slice.count && all; ++i) {
+    const int64_t id = slice.ids.at(i);
+    if (id == kPaddingId) continue;
+    bool inserted;
+    all = index_.find_or_insert(static_cast<uint32_t>(id), &inserted) != kNoSlot;
+  }
+  if (index_.size() == before) return all;
+  index_.clear();  // counted alone: back to what is here
+  for (uint32_t slot = 0; slot < before; ++slot) {
+    bool inserted;
+    index_.find_or_insert(static_cast<uint32_t>(ids_[slot]), &inserted);
+  }
+  return all;
+}
+
+void StepSum::add_rows(const RowSlice& slice) {
+  with_types(slice.values.dtype, sum_, [&](auto in, auto to) {
+    using In = typename decltype(in)::type;
+    using Sum = typename decltype(to)::type;
+    Sum* sums = reinterpret_cast<Sum*>(values_.data());
+    for (uint32_t i = 0; i < slice.count; ++i) {
+      const int64_t id = slice.ids.at(i);
+      if (id == kPaddingId) continue;
+      bool inserted;
+      const uint32_t slot = index_.find_or_insert(static_cast<uint32_t>(id), &inserted);
+      PARALLAX_CHECK(slot != kNoSlot);
+      Sum* row = sums + slot * row_elements_;
+      const std::byte* from = slice.values.rows + i * row_elements_ * sizeof(In);
+      if (inserted) {
+        ids_[slot] = id;
+        start_sum<In, Sum>(row, from, row_elements_);
+      } else {
+        add_to_sum<In, Sum>(row, from, row_elements_);
+      }
+    }
+  });
+}
+
+RowSlice StepSum::rows() const {
+  return {{ids_.data(), nullptr}, index_.size(), {values_.data(), dtype_of(sum_)}};
+}
+
+void StepSum::add_dense(const RowValues& values) {
+  with_types(values.dtype, sum_, [&](auto in, auto to) {
+    using In = typename decltype(in)::type;
+    using Sum = typename decltype(to)::type;
+    Sum* sums = reinterpret_cast<Sum*>(values_.data());
+    if (started_) {
+      add_to_sum<In, Sum>(sums, values.rows, elements_);
+    } else {
+      start_sum<In, Sum>(sums, values.rows, elements_);
+    }
+  });
+  started_ = true;
+}
+
+}  // namespace parallax

@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two calls, hop by hop. See rows_road.h.
+#include "server/rows_road.h"
+
+#include <algorithm>
+
+#include "aggregate/row_merge.h"
+#include "base/check.h"
+
+namespace parallax {
+
+namespace {
+
+constexpr uint64_t kPortionRows = 1024;
+constexpr uint64_t kPortionIds = 512;
+constexpr uint64_t kNoUpdates = UINT64_MAX;
+
+struct AskPayload {
+  uint64_t step, first_row, row_count;
+  uint32_t arrays;
+  uint32_t listed;  // positions that follow, in place of the range
+};
+static_assert(sizeof(AskPayload) + kPortionIds * sizeof(uint32_t) <= Outbox::kControlBytesMax);
+
+// The part of `owned` that lies in the elements of a chunk.
+Range elements_within(const Range& owned, uint64_t first, uint64_t end) {
+  const uint64_t from = std::max(owned.first, first);
+  const uint64_t to = std::min(owned.end(), end);
+  return {from, to > from ? to - from : 0};
+}
+
+}  // namespace
+
+Stream RowsRoad::new_stream(SectionKind kind, uint32_t variable, uint64_t number,
+                            uint32_t array) const {
+  Stream stream;
+  stream.header.kind = kind;
+  stream.header.tag = variable;
+  stream.header.step = number;
+  stream.header.part = static_cast<uint8_t>(array);
+  return stream;
+}
+
+void RowsRoad::answered(uint32_t from) {
+  --answers_left_;
+  std::erase(waited_, from);
+}
+
+Status RowsRoad::finish() {
+  PARALLAX_CHECK(finished());
+  active_ = false;
+  if (refused_.empty()) return {};
+  std::string ranks;
+  for (const uint32_t rank : refused_) {
+    ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  return bad_state("write: rank " + ranks +
+                   " is in a step and took nothing; call barrier on every rank before a write and "
+                   "after it");
+}
+
+void RowsRoad::start(Doing doing, const RowsCall& call) {
+  PARALLAX_CHECK(!active_);
+  active_ = true;
+  doing_ = doing;
+  call_ = call;
+  next_row_ = 0;
+  answers_left_ = 0;
+  ++number_;
+  refused_.clear();
+  waited_.clear();
+}
+
+// The positions of a portion by holder; a mirror is one for all.
+void RowsRoad::group_positions(const Table& table) {
+  const auto count = static_cast<uint32_t>(positions_.size());
+  const uint32_t groups = table.sharded() ? columns_.world() : 1;
+  items_.resize(count);
+  grouped_.resize(count);
+  offsets_.resize(groups + 1);
+  group_items(
+      count, groups,
+      [&](uint32_t i) { return table.sharded() ? table.partition().owner_of(positions_[i]) : 0; },
+      offsets_, items_);
+  for (uint32_t item = 0; item < count; ++item) grouped_[item] = positions_[items_[item]];
+}
+
+// ---- read, pull
+
+void RowsRoad::start_read(const RowsCall& call) {
+  start(Doing::kRead, call);
+  const Table& table = *tables_.table_of(call.variable);
+  numbers_left_ = 0;
+  AskPayload ask = {tables_.step_finished(), call.first_row, call.row_count, 0, 0};
+  for (uint32_t array = 0; array < table.array_count(); ++array) {
+    if (call.parts[array] == nullptr) continue;
+    ask.arrays |= 1u << array;
+    numbers_left_ += call.row_count * table.array_width(array);
+  }
+  for (uint32_t owner = 0; owner < columns_.world(); ++owner) {
+    if (!table.sharded() ? owner == columns_.rank() : table.owned_elements(owner, 0) > 0) {
+      waited_.push_back(owner);
+    }
+  }
+  answers_left_ = static_cast<uint32_t>(waited_.size());
+  const Stream stream = new_stream(SectionKind::kRowsAsk, call.variable, number_, 0);
+  for (const uint32_t owner : waited_) {
+    outbox_.send_bytes(owner, stream.header, std::as_bytes(std::span(&ask, 1)));
+  }
+}
+
+void RowsRoad::start_pull(const RowsCall& call) {
+  PARALLAX_CHECK(tables_.table_of(call.variable)->sharded());
+  start(Doing::kPull, call);
+  advance();
+}
+
+// The next ids, from their owners; padding is filled in here.
+void RowsRoad::ask_portion() {
+  const Table& table = *tables_.table_of(call_.variable);
+  const uint64_t width = table.row_elements();
+  const size_t row_bytes = width * bytes_of_dtype(call_.dtype);
+  positions_.clear();
+  portion_rows_.clear();
+  for (; next_row_ < call_.row_count && positions_.size() < kPortionIds; ++next_row_) {
+    const int64_t id = call_.ids.at(next_row_);
+    if (id == kPaddingId) {
+      std::memset(call_.parts[0] + next_row_ * row_bytes, 0, row_bytes);
+      continue;
+    }
+    positions_.push_back(table.partition().position_of(static_cast<uint64_t>(id)));
+    portion_rows_.push_back(static_cast<uint32_t>(next_row_));
+  }
+  group_positions(table);
+  taken_.assign(offsets_.begin(), offsets_.end());
+  numbers_left_ = positions_.size() * width;
+  ++number_;
+  const Stream stream = new_stream(SectionKind::kRowsAsk, call_.variable, number_, 0);
+  for (uint32_t owner = 0; owner < columns_.world(); ++owner) {
+    const uint32_t listed = offsets_[owner + 1] - offsets_[owner];
+    if (listed == 0) continue;
+    const AskPayload ask = {tables_.step_finished(), 0, listed, 1, listed};
+    ask_bytes_.resize(sizeof ask + listed * sizeof(uint32_t));
+    std::memcpy(ask_bytes_.data(), &ask, sizeof ask);
+    std::memcpy(&ask_bytes_[sizeof ask], &grouped_[offsets_[owner]], listed * sizeof(uint32_t));
+    waited_.push_back(owner);
+    ++answers_left_;
+    outbox_.send_bytes(owner, stream.header, ask_bytes_);
+  }
+}
+
+bool RowsRoad::on_ask(uint32_t from, const Section& section) {
+  AskPayload payload;
+  const Table* table = tables_.table_of(section.header.tag);
+  if (table == nullptr || section.payload.size() < sizeof payload) return false;
+  std::memcpy(&payload, section.payload.data(), sizeof payload);
+  const Partition& partition = table->partition();
+  const uint64_t rows = partition.rows();
+  if (payload.first_row > rows || payload.row_count > rows - payload.first_row ||
+      payload.arrays >> table->array_count() != 0 || asks_.size() >= columns_.world() ||
+      payload.listed > kPortionIds || (payload.listed > 0 && !partition.ids_declared()) ||
+      section.payload.size() != sizeof payload + payload.listed * sizeof(uint32_t)) {
+    return false;
+  }
+  std::vector<uint32_t> positions(payload.listed);
+  if (payload.listed > 0) {
+    std::memcpy(positions.data(), &section.payload[sizeof payload],
+                positions.size() * sizeof(uint32_t));
+  }
+  for (const uint32_t position : positions) {
+    if (position >= rows || partition.owner_of(position) != columns_.rank()) return false;
+  }
+  asks_.push_back({.from = from,
+                   .variable = section.header.tag,
+                   .number = section.header.step,
+                   .step = payload.step,
+                   .first_row = payload.first_row,
+                   .row_count = payload.row_count,
+                   .arrays = payload.arrays,
+                   .positions = std::move(positions)});
+  advance();
+  return true;
+}
+
+// Asks in order, each as of the commit it was made after: the asker ends no step meanwhile, so no
+// later one can be applied here.
+void RowsRoad::advance() {
+  while (!asks_.empty() && serving_ == 0 && asks_.front().step <= tables_.step_finished()) {
+    serve(asks_.front());
+  }
+  if (!active_) return;
+  while (doing_ == Doing::kPull && rows_left() && answers_left_ == 0) ask_portion();
+  while (doing_ == Doing::kWrite && rows_left() && *pending_ == 0) write_portion();
+}
+
+void RowsRoad::serve(const Ask& ask) {
+  const Table& table = *tables_.table_of(ask.variable);
+  if (table.partition().ids_declared()) {
+    serve_rows(ask, table);
+  } else {
+    serve_elements(ask, table);
+  }
+  if (served_rows_ < ask.row_count) return;
+  Stream end = new_stream(SectionKind::kRowsAnswer, ask.variable, ask.number, 0);
+  end.header.flags = kSectionLast;
+  end.header.first = table.updates();
+  outbox_.add(ask.from, end);
+  served_rows_ = 0;
+  asks_.pop_front();
+}
+
+void RowsRoad::serve_rows(const Ask& ask, const Table& table) {
+  const Partition& partition = table.partition();
+  serve_positions_.clear();
+  serve_order_.clear();
+  for (const uint32_t position : ask.positions) {
+    serve_positions_.push_back(position);
+    serve_order_.push_back(static_cast<uint32_t>(table.row_of(position)));
+  }
+  if (!ask.positions.empty()) served_rows_ = ask.row_count;
+  while (served_rows_ < ask.row_count && serve_positions_.size() < kPortionRows) {
+    const uint32_t position = partition.position_of(ask.first_row + served_rows_++);
+    if (table.sharded() && partition.owner_of(position) != columns_.rank()) continue;
+    serve_positions_.push_back(position);
+    serve_order_.push_back(static_cast<uint32_t>(table.row_of(position)));
+  }
+  send_served(ask, table);
+}
+
+void RowsRoad::send_served(const Ask& ask, const Table& table) {
+  for (uint32_t array = 0; array < table.array_count(); ++array) {
+    if ((ask.arrays >> array & 1) == 0 || serve_positions_.empty()) continue;
+    Stream stream = new_stream(SectionKind::kRowsAnswer, ask.variable, ask.number, array);
+    stream.header.encoding = Encoding::kRows;
+    stream.format.element_bytes = stream.format.source_bytes =
+        static_cast<uint32_t>(table.element_bytes());
+    stream.rows = {.positions = serve_positions_.data(),
+                   .values = table.array(array).data(),
+                   .order = serve_order_.data(),
+                   .row_elements = static_cast<uint32_t>(table.array_width(array))};
+    stream.count = serve_positions_.size();
+    stream.pending = &serving_;
+    ++serving_;
+    outbox_.add(ask.from, stream);
+  }
+}
+
+void RowsRoad::serve_elements(const Ask& ask, const Table& table) {
+  const uint64_t width = table.row_elements();
+  const Range owned = table.sharded() ? table.partition().range_of(columns_.rank())
+                                      : Range{0, table.partition().elements()};
+  const Range range =
+      elements_within(owned, ask.first_row * width, (ask.first_row + ask.row_count) * width);
+  served_rows_ = ask.row_count;
+  for (uint32_t array = 0; array < table.array_count(); ++array) {
+    if ((ask.arrays >> array & 1) == 0 || range.count == 0) continue;
+    Stream stream = new_stream(SectionKind::kRowsAnswer, ask.variable, ask.number, array);
+    stream.header.encoding = Encoding::kDense;
+    stream.header.first = range.first;
+    stream.format.element_bytes = stream.format.source_bytes =
+        static_cast<uint32_t>(table.element_bytes());
+    stream.dense = table.element_at(array, range.first);
+    stream.count = range.count;
+    stream.pending = &serving_;
+    ++serving_;
+    outbox_.add(ask.from, stream);
+  }
+}
+
+bool RowsRoad::on_answer(uint32_t from, const Section& section) {
+  const SectionHeader& header = section.header;
+  if (!active_ || doing_ == Doing::kWrite || header.tag != call_.variable ||
+      header.step != number_ || std::find(waited_.begin(), waited_.end(), from) == waited_.end()) {
+    return false;
+  }
+  const Table& table = *tables_.table_of(call_.variable);
+  if ((header.flags & kSectionLast) != 0) {
+    if (call_.updates != nullptr) *call_.updates = header.first;
+    answered(from);
+    return header.count == 0 && (answers_left_ > 0 || numbers_left_ == 0);
+  }
+  if (header.part >= table.array_count() || call_.parts[header.part] == nullptr) return false;
+  return header.encoding == Encoding::kRows ? take_rows(from, table, section)
+                                            : take_elements(table, section);
+}
+
+// Numbers of an array that came, `at` of them into the caller's buffer.
+void RowsRoad::place(const Table& table, uint32_t array, uint64_t at,
+                     std::span<const std::byte> numbers) {
+  const size_t master_bytes = table.element_bytes();
+  const uint32_t master = dtype_of(table.sum_type());
+  const uint32_t dtype = array == 0 ? call_.dtype : master;
+  const size_t bytes = bytes_of_dtype(dtype);
+  convert_or_copy(converter(master, dtype), numbers.data(), call_.parts[array] + at * bytes,
+                  numbers.size() / master_bytes, bytes);
+}
+
+// The row of the caller's buffer that `from` answers with this position; false if it was not asked.
+bool RowsRoad::place_row(uint32_t from, const Table& table, uint32_t position, uint64_t* row) {
+  const Partition& partition = table.partition();
+  if (doing_ == Doing::kPull) {
+    const uint32_t next = taken_[from]++;
+    if (next >= offsets_[from + 1] || grouped_[next] != position) return false;
+    *row = portion_rows_[items_[next]];
+    return true;
+  }
+  if (position >= partition.rows() || (table.sharded() && partition.owner_of(position) != from)) {
+    return false;
+  }
+  *row = partition.row_of(position) - call_.first_row;
+  return *row < call_.row_count;
+}
+
+bool RowsRoad::take_rows(uint32_t from, const Table& table, const Section& section) {
+  const uint64_t width = table.array_width(section.header.part);
+  const size_t row_bytes = width * table.element_bytes();
+  const uint32_t count = section.header.count;
+  if (!table.partition().ids_declared() || count * width > numbers_left_ ||
+      section.payload.size() != count * (sizeof(uint32_t) + row_bytes)) {
+    return false;
+  }
+  std::span<const std::byte> values = section.payload.subspan(count * sizeof(uint32_t));
+  for (uint32_t i = 0; i < count; ++i, values = values.subspan(row_bytes)) {
+    uint32_t position;
+    uint64_t row;
+    std::memcpy(&position, section.payload.data() + i * sizeof position, sizeof position);
+    if (!place_row(from, table, position, &row)) return false;
+    place(table, section.header.part, row * width, values.first(row_bytes));
+  }
+  numbers_left_ -= count * width;
+  return true;
+}
+
+bool RowsRoad::take_elements(const Table& table, const Section& section) {
+  const SectionHeader& header = section.header;
+  const uint64_t at = header.first - call_.first_row * table.row_elements();
+  const uint64_t all = call_.row_count * table.row_elements();
+  if (table.partition().ids_declared() || header.encoding != Encoding::kDense || at > all ||
+      header.count > all - at || header.count > numbers_left_ ||
+      section.payload.size() != header.count * table.element_bytes()) {
+    return false;
+  }
+  place(table, header.part, at, section.payload);
+  numbers_left_ -= header.count;
+  return true;
+}
+
+// ---- write
+
+void RowsRoad::start_write(const RowsCall& call, uint32_t* pending) {
+  start(Doing::kWrite, call);
+  const Table& table = *tables_.table_of(call.variable);
+  pending_ = pending;
+  for (uint32_t rank = 0; rank < columns_.world(); ++rank) {
+    if (!table.sharded() || table.owned_elements(rank, 0) > 0) waited_.push_back(rank);
+  }
+  answers_left_ = static_cast<uint32_t>(waited_.size());
+  if (!table.partition().ids_declared()) {
+    write_elements();
+    next_row_ = call.row_count;
+  }
+  advance();
+}
+
+// To the owner, or to everyone where the variable is mirrored.
+void RowsRoad::send_to_holders(const Table& table, Stream stream, uint32_t owner) {
+  stream.pending = pending_;
+  for (const uint32_t holder : waited_) {
+    if (table.sharded() && holder != owner) continue;
+    ++*pending_;
+    outbox_.add(holder, stream);
+  }
+}
+
+void RowsRoad::write_portion() {
+  const Table& table = *tables_.table_of(call_.variable);
+  const auto count = std::min(kPortionRows, call_.row_count - next_row_);
+  const uint32_t groups = table.sharded() ? columns_.world() : 1;
+  positions_.resize(count);
+  for (uint64_t i = 0; i < count; ++i) {
+    positions_[i] = table.partition().position_of(call_.first_row + next_row_ + i);
+  }
+  group_positions(table);
+  for (uint32_t array = 0; array < table.array_count(); ++array) {
+    if (call_.parts[array] == nullptr) continue;
+    const uint64_t width = table.array_width(array);
+    for (uint32_t group = 0; group < groups; ++group) {
+      Stream stream = new_stream(SectionKind::kRowsWrite, call_.variable, number_, array);
+      stream.header.encoding = Encoding::kRows;
+      stream.format.element_bytes = stream.format.source_bytes =
+          static_cast<uint32_t>(table.element_bytes());
+      stream.rows = {.positions = &grouped_[offsets_[group]],
+                     .values = call_.parts[array] + next_row_ * width * table.element_bytes(),
+                     .order = &items_[offsets_[group]],
+                     .row_elements = static_cast<uint32_t>(width)};
+      stream.count = offsets_[group + 1] - offsets_[group];
+      if (stream.count > 0) send_to_holders(table, stream, group);
+    }
+  }
+  next_row_ += count;
+  if (next_row_ < call_.row_count) return;
+  Stream end = new_stream(SectionKind::kRowsWrite, call_.variable, number_, 0);
+  end.header.flags = kSectionLast;
+  end.header.first = call_.updates == nullptr ? kNoUpdates : *call_.updates;
+  for (const uint32_t holder : waited_) outbox_.add(holder, end);
+}
+
+void RowsRoad::write_elements() {
+  const Table& table = *tables_.table_of(call_.variable);
+  const uint64_t first = call_.first_row * table.row_elements();
+  const uint64_t end = first + call_.row_count * table.row_elements();
+  for (const uint32_t holder : waited_) {
+    const Range range = elements_within(
+        table.sharded() ? table.partition().range_of(holder) : Range{first, end - first}, first,
+        end);
+    for (uint32_t array = 0; array < table.array_count(); ++array) {
+      if (call_.parts[array] == nullptr || range.count == 0) continue;
+      Stream stream = new_stream(SectionKind::kRowsWrite, call_.variable, number_, array);
+      stream.header.encoding = Encoding::kDense;
+      stream.header.first = range.first;
+      stream.format.element_bytes = stream.format.source_bytes =
+          static_cast<uint32_t>(table.element_bytes());
+      stream.dense = call_.parts[array] + (range.first - first) * table.element_bytes();
+      stream.count = range.count;
+      stream.pending = pending_;
+      ++*pending_;
+      outbox_.add(holder, stream);
+    }
+    Stream last = new_stream(SectionKind::kRowsWrite, call_.variable, number_, 0);
+    last.header.flags = kSectionLast;
+    last.header.first = call_.updates == nullptr ? kNoUpdates : *call_.updates;
+    outbox_.add(holder, last);
+  }
+}
+
+bool RowsRoad::on_write(uint32_t from, const Section& section) {
+  const SectionHeader& header = section.header;
+  Table* table = tables_.table_of(header.tag);
+  if (table == nullptr) return false;
+  const bool refused = tables_.in_step();
+  if ((header.flags & kSectionLast) != 0) {
+    if (!refused && header.first != kNoUpdates) table->set_updates(header.first);
+    SectionHeader taken = header;
+    taken.kind = SectionKind::kRowsTaken;
+    taken.first = refused ? 1 : 0;
+    taken.flags = 0;
+    outbox_.send_bytes(from, taken, {});
+    return true;
+  }
+  if (header.part >= table->array_count()) return false;
+  return refused || table->write_section(section);
+}
+
+bool RowsRoad::on_taken(uint32_t from, const Section& section) {
+  if (!active_ || doing_ != Doing::kWrite || section.header.step != number_ ||
+      std::find(waited_.begin(), waited_.end(), from) == waited_.end()) {
+    return false;
+  }
+  if (section.header.first != 0) refused_.push_back(from);
+  answered(from);
+  return true;
+}
+
+}  // namespace parallax

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// RowsRoad: chunks of a managed variable, with its optimizer state, read from where they lie and
+// written there, between steps: for checkpoints and exports; and rows by their ids, for evaluation.
+// No rank but the caller takes part in the call; the owners answer.
+//
+//   read    asker -> owners: which rows          owners -> asker: positions and numbers, the end
+//   pull    the same, so many ids at a time
+//   write   asker -> holders: positions and numbers, the end          holders -> asker: taken, or
+//   not
+//
+// A mirror is read at once. A rank has one call under way; an owner serves one asker at a time, so
+// many rows a portion, whatever the chunk. Engine's owner only.
+#ifndef PARALLAX_SERVER_ROWS_ROAD_H_
+#define PARALLAX_SERVER_ROWS_ROAD_H_
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "base/status.h"
+#include "server/table.h"
+#include "topology/patterns.h"
+#include "transport/outbox.h"
+
+namespace parallax {
+
+// Which rows, and the caller's buffers, by array of the table, of the sum type but for the values
+// of a read or a pull, which may be of another dtype. null: not asked.
+struct RowsCall {
+  uint32_t variable = 0;
+  uint64_t first_row = 0;
+  uint64_t row_count = 0;
+  std::array<std::byte*, 1 + kStatesMax> parts = {};
+  uint32_t dtype = PARALLAX_F32;  // of parts[0]
+  uint64_t* updates = nullptr;
+  RowIds ids = {};  // pull: row_count of them, in place of first_row
+};
+
+// The tables of a rank. Implemented by the engine.
+class HeldTables {
+ public:
+  // Null: no managed variable of that number.
+  virtual Table* table_of(uint32_t variable) = 0;
+  // The last step applied here, and whether a later one was begun.
+  virtual uint64_t step_finished() const = 0;
+  virtual bool in_step() const = 0;
+
+ protected:
+  ~HeldTables() = default;
+};
+
+class RowsRoad {
+ public:
+  // All references outlive the road.
+  RowsRoad(const Columns& columns, Outbox& outbox, HeldTables& tables)
+      : columns_(columns), outbox_(outbox), tables_(tables) {}
+
+  // Checked before: the rows exist, the parts are the table's. *pending counts what borrows the
+  // caller's buffers. At most one call under way.
+  void start_read(const RowsCall& call);
+  void start_write(const RowsCall& call, uint32_t* pending);
+  void start_pull(const RowsCall& call);
+  bool finished() const { return active_ && !rows_left() && answers_left_ == 0; }
+  // STATE names the ranks that were in a step.
+  Status finish();
+
+  // Sends what may be sent now; to be called whenever something happened.
+  void advance();
+  [[nodiscard]] bool on_ask(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_answer(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_write(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_taken(uint32_t from, const Section& section);
+  // Of the call under way.
+  std::vector<uint32_t> missing_ranks() const { return waited_; }
+  uint32_t variable() const { return call_.variable; }
+
+ private:
+  enum class Doing : uint8_t { kRead, kWrite, kPull };
+  struct Ask {
+    uint32_t from = 0;
+    uint32_t variable = 0;
+    uint64_t number = 0;  // of the asker's calls
+    uint64_t step = 0;    // as of its commit
+    uint64_t first_row = 0;
+    uint64_t row_count = 0;
+    uint32_t arrays = 0;              // bit i: array i
+    std::vector<uint32_t> positions;  // pull
+  };
+
+  void start(Doing doing, const RowsCall& call);
+  // Of a write or a pull: rows that were not sent, or asked for, yet.
+  bool rows_left() const { return doing_ != Doing::kRead && next_row_ < call_.row_count; }
+  void group_positions(const Table& table);
+  void ask_portion();
+  Stream new_stream(SectionKind kind, uint32_t variable, uint64_t number, uint32_t array) const;
+  void serve(const Ask& ask);
+  void serve_rows(const Ask& ask, const Table& table);
+  void send_served(const Ask& ask, const Table& table);
+  void serve_elements(const Ask& ask, const Table& table);
+  void write_portion();
+  void write_elements();
+  void send_to_holders(const Table& table, Stream stream, uint32_t owner);
+  [[nodiscard]] bool take_rows(uint32_t from, const Table& table, const Section& section);
+  [[nodiscard]] bool place_row(uint32_t from, const Table& table, uint32_t position, uint64_t* row);
+  void place(const Table& table, uint32_t array, uint64_t at, std::span<const std::byte> numbers);
+  [[nodiscard]] bool take_elements(const Table& table, const Section& section);
+  void answered(uint32_t from);
+
+  const Columns& columns_;
+  Outbox& outbox_;
+  HeldTables& tables_;
+
+  // asker
+  bool active_ = false;
+  Doing doing_ = Doing::kRead;
+  RowsCall call_;
+  uint64_t number_ = 0;
+  uint64_t next_row_ = 0;
+  uint32_t* pending_ = nullptr;
+  uint32_t answers_left_ = 0;
+  uint64_t numbers_left_ = 0;
+  std::vector<uint32_t> waited_, refused_;
+  // Of the portion under way: positions, the rows of the call they are, both by holder, and where a
+  // holder's begin; in a pull, where its answer has come to.
+  std::vector<uint32_t> positions_, items_, grouped_, offsets_, taken_;
+  std::vector<uint32_t> portion_rows_;  // pull: rows of the caller's buffer
+  std::vector<std::byte> ask_bytes_;
+
+  // owner
+  std::deque<Ask> asks_;
+  uint64_t served_rows_ = 0;  // of the first of asks_
+  uint32_t serving_ = 0;      // streams that read the lists below
+  std::vector<uint32_t> serve_positions_, serve_order_;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_SERVER_ROWS_ROAD_H_

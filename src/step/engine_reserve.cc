@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// What commit reserves for the variables, within the bounds given. See engine.h.
+#include <algorithm>
+
+#include "step/engine.h"
+
+namespace parallax {
+
+std::unique_ptr<GradientRoad> Engine::make_road(const Runtime& runtime, uint32_t variable,
+                                                Method method) {
+  // Every host folds for itself what is gathered: in one order, else replicas would drift apart.
+  const bool ordered = options_.deterministic || method == Method::kAllgatherv;
+  return std::make_unique<GradientRoad>(
+      columns_, runtime.road_partition, outbox_, compute_,
+      GradientRoadOptions{.variable = variable,
+                          .method = method,
+                          .rows_max = runtime.variable->rows_max,
+                          .ordered = ordered,
+                          .sum = runtime.variable->sum_type(),
+                          .counted = runtime.variable->counts_ranks()});
+}
+
+// A row with its headers travels in one message.
+Status Engine::check_row_bytes(const Variable& variable) const {
+  if (!variable.ids_declared()) return {};
+  const uint64_t bytes = sizeof(MessageHeader) + sizeof(SectionHeader) + sizeof(uint32_t) +
+                         variable.road_elements() * bytes_of_sum(variable.sum_type());
+  const uint64_t most = transport_.message_bytes_max();
+  if (bytes <= most) return {};
+  return limit("commit: variable '" + variable.name + "': a row of " +
+               std::to_string(variable.row_elements) + " elements takes a message of " +
+               std::to_string(bytes) + " bytes, and transport " + std::string(transport_.name()) +
+               " carries " + std::to_string(most) +
+               "; register it as DENSE, or cut its rows into narrower ones");
+}
+
+Status Engine::build_runtimes() {
+  std::vector<VariableFacts> facts;
+  for (const Variable& variable : variables_) {
+    const uint32_t id = static_cast<uint32_t>(runtimes_.size());
+    PARALLAX_RETURN_IF_ERROR(check_row_bytes(variable));
+    const auto partition_of = [&](uint64_t row_elements) {
+      return Partition(variable.rows, row_elements, variable.ids_declared(), columns_.world(), id);
+    };
+    auto runtime = std::make_unique<Runtime>(partition_of(variable.row_elements),
+                                             partition_of(variable.road_elements()));
+    runtime->variable = &variable;
+    runtime->engine = this;
+    runtime->facts = {.name = variable.name,
+                      .rows = variable.rows,
+                      .row_elements = variable.row_elements,
+                      .element_bytes = bytes_of_sum(variable.sum_type()),
+                      .tag = variable.tag,
+                      .managed = variable.managed(),
+                      .ids_declared = variable.ids_declared(),
+                      .integer = !is_floating(variable.dtype)};
+    for (std::unique_ptr<StepSum>& sum : runtime->sums) {
+      if (variable.accumulate) sum = std::make_unique<StepSum>(variable);
+    }
+    if (variable.ids_declared()) ids_variables_.push_back(id);
+    facts.push_back(runtime->facts);
+    runtimes_.push_back(std::move(runtime));
+  }
+  const Plan plan = initial_plan(facts, topology_facts(), options_.plan_mode);
+  for (uint32_t id = 0; id < runtimes_.size(); ++id) {
+    Runtime& runtime = *runtimes_[id];
+    runtime.plan = plan[id];
+    runtime.road = make_road(runtime, id, runtime.plan.method);
+    if (runtime.variable->managed()) {
+      runtime.table = std::make_unique<Table>(*runtime.variable, runtime.partition, options_.rank,
+                                              runtime.plan.placement == Placement::kSharded);
+    }
+  }
+  PARALLAX_RETURN_IF_ERROR(check_memory());
+  return reserve_runtimes();
+}
+
+Status Engine::reserve_runtimes() {
+  for (uint32_t id = 0; id < runtimes_.size(); ++id) {
+    Runtime& runtime = *runtimes_[id];
+    PARALLAX_RETURN_IF_ERROR(runtime.road->reserve());
+    runtime.road->open(1);
+    runtime.road->open(2);
+    for (const std::unique_ptr<StepSum>& sum : runtime.sums) {
+      if (sum != nullptr) PARALLAX_RETURN_IF_ERROR(sum->reserve());
+    }
+    if (runtime.table == nullptr) continue;
+    PARALLAX_RETURN_IF_ERROR(runtime.table->reserve());
+    if (!runtime.table->sharded()) continue;
+    PARALLAX_RETURN_IF_ERROR(pull_road_.add_variable(id, *runtime.variable, runtime.partition));
+    pull_road_.set_table(id, runtime.table.get());
+  }
+  for (Step& step : steps_) step.contributed.resize(runtimes_.size());
+  const size_t streams_per_variable = columns_.host_count() + columns_.locals().size() + 4;
+  outbox_.reserve_streams(4 * streams_per_variable * std::max<size_t>(4, runtimes_.size()));
+  return {};
+}
+
+Status Engine::check_memory() const {
+  if (options_.memory_max_bytes == 0) return {};
+  uint64_t total = 0;
+  uint64_t largest = 0;
+  std::string name;
+  bool rows_form = false;
+  for (const auto& runtime : runtimes_) {
+    uint64_t bytes = runtime->road->needed_bytes();
+    for (const std::unique_ptr<StepSum>& sum : runtime->sums) {
+      if (sum != nullptr) bytes += sum->needed_bytes();
+    }
+    if (runtime->table != nullptr) {
+      bytes += runtime->table->needed_bytes();
+      if (runtime->table->sharded()) {
+        bytes += PullRoad::needed_bytes(columns_, *runtime->variable, runtime->partition);
+      }
+    }
+    total += bytes;
+    if (bytes > largest) {
+      largest = bytes;
+      name = runtime->variable->name;
+      rows_form = runtime->variable->ids_declared();
+    }
+  }
+  if (total <= options_.memory_max_bytes) return {};
+  return limit("commit: " + rank_name(options_.rank) + " would reserve " + std::to_string(total) +
+               " bytes, memory_max_bytes is " + std::to_string(options_.memory_max_bytes) +
+               "; variable '" + name + "' takes " + std::to_string(largest) + " of them: " +
+               (rows_form ? "lower its rows_max, or shard it" : "cut it in two, or shard it") +
+               ", or raise memory_max_bytes");
+}
+
+// A piece of the initial values; true when all are filled in.
+bool Engine::fill_tables() {
+  constexpr uint64_t kElementsPerPass = 4 << 20;  // some 20 ms
+  while (fill_cursor_ < runtimes_.size()) {
+    Table* table = runtimes_[fill_cursor_]->table.get();
+    if (table == nullptr || table->initialize(kElementsPerPass)) {
+      ++fill_cursor_;
+    } else {
+      busy_ = true;
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace parallax
