@@ -57,7 +57,7 @@ def structs_of(text):
         fields = []
         for declaration in filter(str.strip, body.split(";")):
             for declarator in declaration.split(","):
-                fields.append(re.findall(r"\w+", declarator)[-1])
+                fields.append(re.findall(r"\w+", re.sub(r"\[.*?\]", "", declarator))[-1])
         found[name] = fields
     return found
 
@@ -145,11 +145,18 @@ class Header(unittest.TestCase):
                 self.assertEqual(expected[enum], {n: int(values[n][0]) for n in enumerators})
 
     def test_constants(self):
-        macros = set(re.findall(r"^#define (PARALLAX_\w+)", self.text, re.M))
+        macros = set(re.findall(r"^#define (PARALLAX_\w+)(?!\w|\()", self.text, re.M))
         macros -= MACROS_LEFT_OUT | MACROS_OF_VERSION
         self.assert_same(_abi.CONSTANTS, macros, "macros")
         values = compiled([f'printf("{name} %lld\\n", (long long){name});' for name in macros])
         self.assertEqual(_abi.CONSTANTS, {name: int(values[name][0]) for name in macros})
+
+    def test_macro_functions(self):
+        self.assertEqual(re.findall(r"^#define (PARALLAX_\w+)\(", self.text, re.M), ["PARALLAX_AS"])
+        printed = compiled([f'printf("{dtype.name} %d\\n", (int)PARALLAX_AS({dtype.value}));'
+                            for dtype in _tables.DTYPES])
+        self.assertEqual({dtype.name: _tables.as_dtype_of(dtype) for dtype in _tables.DTYPES},
+                         {name: int(value) for name, (value,) in printed.items()})
 
     def test_functions(self):
         declared = dict(re.findall(r"\bPARALLAX_API\s[^;()]*?\b(parallax_\w+)\s*\(([^;]*)\);",
@@ -181,7 +188,9 @@ class Header(unittest.TestCase):
             self.structs["parallax_step_end_options_t"], "fields of parallax_step_end_options_t")
 
     def test_every_outcome_can_be_read(self):
-        for struct, fields in (("parallax_job_info_t", parallax.JobInfo._fields),
+        for struct, fields in (("parallax_rows_t", (*parallax.StoredRows._fields, "variable",
+                                                    "first_row", "row_count")),
+                               ("parallax_job_info_t", parallax.JobInfo._fields),
                                ("parallax_step_info_t", parallax.StepInfo._fields)):
             self.assert_same({"size", *fields}, self.structs[struct], f"fields of {struct}")
 

@@ -14,7 +14,7 @@ _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype = ctypes.py_object
 _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
-BF16 = _tables.DType("bf16", 99, "bfloat16", "b", 2, "uint16", "H")
+BF16 = _tables.dtype_of("bf16")
 F32 = _tables.dtype_of("f32")
 
 
@@ -165,9 +165,11 @@ class Borrowing(unittest.TestCase):
             loan, field = _buffers.borrow_ids(given, "ids", _tables.ID_TYPES)
             self.assertEqual((loan.item_count, field), (2, "ids"))
             self.assertEqual(list((ctypes.c_int64 * 2).from_address(loan.address)), [1, 2])
+        loan, field = _buffers.borrow_ids(array.array("i", [1, 2]), "ids", _tables.ID_TYPES)
+        self.assertEqual((loan.item_count, loan.item_bytes, field), (2, 4, "ids_i32"))
         for given, words in (([1.5], "row ids are integers"), (["a"], "row ids are integers"),
                              ([2 ** 63], "row ids are integers"),
-                             (floats(1, 2), "ids are float32; they must be int64"),
+                             (floats(1, 2), "ids are float32; they must be int64 or int32"),
                              ({1, 2}, "ids is of type set")):
             with self.assertRaisesRegex(parallax.InvalidArgument, words):
                 _buffers.borrow_ids(given, "ids", _tables.ID_TYPES)
@@ -183,6 +185,7 @@ class DTypes(unittest.TestCase):
     def test_of_numpy(self):
         for dtype in _tables.DTYPES:
             self.assertEqual(numpy.dtype(dtype.storage).itemsize, dtype.item_bytes)
+            self.assertEqual(dtype.storage == dtype.long_name, dtype.kind != "b")
             if dtype.storage == dtype.long_name:
                 for given in (numpy.dtype(dtype.storage), numpy.dtype(dtype.storage).type):
                     self.assertEqual(_tables.dtype_of(given), dtype)

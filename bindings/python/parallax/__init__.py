@@ -26,6 +26,7 @@ from ._errors import (Aborted, Canceled, ForkedJob, InternalError, InvalidArgume
 from ._job import Job, JobInfo, library_path, library_version, open
 from ._log import set_log_callback
 from ._request import Request, Rows, StepInfo, wait_all
+from ._rows import StoredRows
 from ._step import Step
 from ._tables import DType, LogLevel, PlanMode, Reduction, Report, Rule, Status, Tag
 from ._variable import Constant, Uniform, Variable
@@ -35,6 +36,7 @@ __all__ = [
     "Aborted", "Canceled", "Constant", "DType", "ForkedJob", "IOFailure", "InternalError",
     "InvalidArgument", "InvalidState", "Job", "JobInfo", "LimitExceeded", "LogLevel", "Mismatch",
     "ParallaxError", "PeerLost", "PlanMode", "Reduction", "Report", "Request", "Rows", "Rule",
-    "Status", "Step", "StepInfo", "Tag", "Timeout", "Uniform", "Unsupported", "Variable",
-    "__version__", "library_path", "library_version", "open", "set_log_callback", "wait_all",
+    "Status", "Step", "StepInfo", "StoredRows", "Tag", "Timeout", "Uniform", "Unsupported",
+    "Variable", "__version__", "library_path", "library_version", "open", "set_log_callback",
+    "wait_all",
 ]

@@ -89,6 +89,12 @@ class VariableStruct(Sized):
         ("init_seed", c_uint64),
         ("epsilon", c_float),
         ("initial_accumulator_value", c_float),
+        ("beta1", c_double),
+        ("beta2", c_double),
+        ("momentum", c_double),
+        ("nesterov", c_uint32),
+        ("refuse_nonfinite", c_uint32),
+        ("accumulate", c_uint32),
     ]
 
 
@@ -100,6 +106,21 @@ class SliceStruct(Sized):
         ("ids", c_void_p),
         ("row_count", c_uint64),
         ("values", c_void_p),
+        ("as_dtype", c_uint32),
+        ("ids_i32", c_void_p),
+        ("more", c_uint32),
+    ]
+
+
+class RowsStruct(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("variable", c_uint32),
+        ("first_row", c_uint64),
+        ("row_count", c_uint64),
+        ("values", c_void_p),
+        ("state", c_void_p * 2),
+        ("updates", POINTER(c_uint64)),
     ]
 
 
@@ -131,6 +152,7 @@ STRUCTS: Dict[str, Type[Sized]] = {
     "parallax_job_info_t": JobInfoStruct,
     "parallax_variable_t": VariableStruct,
     "parallax_slice_t": SliceStruct,
+    "parallax_rows_t": RowsStruct,
     "parallax_step_end_options_t": StepEndOptions,
     "parallax_step_info_t": StepInfoStruct,
 }
@@ -169,6 +191,8 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "parallax_push": (c_int, _SLICE_CALL),
     "parallax_reduce": (c_int, _SLICE_CALL),
     "parallax_step_end": (c_int, [_JOB, c_uint64, POINTER(StepEndOptions), _REQUEST_OUT]),
+    "parallax_read": (c_int, [_JOB, POINTER(RowsStruct), _REQUEST_OUT]),
+    "parallax_write": (c_int, [_JOB, POINTER(RowsStruct), _REQUEST_OUT]),
     "parallax_barrier": (c_int, [_JOB, _REQUEST_OUT]),
     "parallax_broadcast": (c_int, [_JOB, c_void_p, c_size_t, c_uint32, _REQUEST_OUT]),
     "parallax_wait": (c_int, [POINTER(_REQUEST), c_size_t, c_int64]),

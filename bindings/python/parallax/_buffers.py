@@ -164,8 +164,8 @@ def borrow_values(given: Any, dtype: DType, shape: Tuple[int, int], what: str,
     loan = borrow(given, what, writable)
     if not _fits(loan, dtype):
         wanted = "bfloat16, or its bits as uint16" if dtype.kind == "b" else dtype.long_name
-        raise InvalidArgument(f"{what} is {loan.type_name}; it must be {wanted}, the dtype it was "
-                              "registered with")
+        raise InvalidArgument(f"{what} is {loan.type_name}; it must be {wanted}, the dtype that "
+                              "was registered, or name what it is: dtype=")
     if loan.item_count != shape[0] * shape[1]:
         raise InvalidArgument(f"{what} has shape {loan.shape}, which is {loan.item_count} "
                               f"elements; it must have {shape[0]} rows of {shape[1]}, shape "

@@ -7,7 +7,8 @@ import ctypes
 import json
 import warnings
 from types import TracebackType
-from typing import (Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Type, Union)
+from typing import (TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence,
+                    Type, Union)
 
 from . import _core
 from ._abi import AllgatherFunction, JobInfoStruct, Options, VariableStruct
@@ -15,9 +16,13 @@ from ._buffers import borrow
 from ._errors import InvalidArgument, ParallaxError
 from ._library import LIB, LIBRARY_PATH
 from ._request import Request
+from ._rows import StoredRows, read, write
 from ._step import Step
 from ._tables import PlanMode, Reduction, Report, Rule, Status, Tag, dtype_of, member_of
 from ._variable import Constant, Uniform, Variable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Allgather = Callable[[bytes], Sequence[bytes]]
 
@@ -69,18 +74,25 @@ class Job:
                  rule: Union[str, Rule, None] = None,
                  reduction: Union[str, Reduction, None] = None,
                  init: Union[Constant, Uniform, float] = 0.0, epsilon: float = 0.0,
-                 initial_accumulator_value: float = 0.0) -> Variable:
+                 initial_accumulator_value: float = 0.0, beta1: float = 0.0, beta2: float = 0.0,
+                 momentum: float = 0.0, nesterov: bool = False,
+                 refuse_nonfinite: bool = False, accumulate: bool = False) -> Variable:
         """Registers a variable: the same calls in the same order on every rank, before commit().
 
         name: unique in the job, up to 127 bytes.
         rows, row_elements: its shape.
-        dtype: "f32" or "float32"; a NumPy dtype or a PyTorch one will do.
+        dtype: "f32", "f64", "f16", "bf16", "i32", "i64", or "float32" and so on; a NumPy dtype or
+            a PyTorch one will do.
         tag: "dense", "sparse" or "auto", the default: sparse if rows_max is given.
         rows_max: the most rows in one slice; required for "sparse". Bounds all staging memory.
-        rule: "sgd" or "adagrad": managed, the library holds the value. None: framework-held.
-        reduction: "sum", the default, "mean_world" or "mean_contributors".
+        rule: "sgd", "adagrad", "adam", "momentum", "rowwise_adagrad" or "sum": managed, the
+            library holds the value. None: framework-held. The formulas stand in parallax.h.
+        reduction: "sum", the default, "mean_world", "mean_contributors" or "mean_row".
         init: a number, Constant or Uniform; of managed variables.
-        epsilon, initial_accumulator_value: of Adagrad; epsilon 0 is PyTorch's default, 1e-10.
+        epsilon, initial_accumulator_value, beta1, beta2, momentum, nesterov: of the rules that
+            have them; 0 is their framework's default.
+        refuse_nonfinite: a gradient with an infinity or a NaN is InvalidArgument.
+        accumulate: a step's gradients may come in several calls; see `more` of Step.push.
 
         InvalidArgument names the field; InvalidState after commit(); Unsupported for what the
         library loaded lacks.
@@ -91,16 +103,20 @@ class Job:
             raise InvalidArgument(f"register: init is {init!r}; give a number, parallax.Constant "
                                   "or parallax.Uniform")
         element = dtype_of(dtype)
+        named_rule = member_of(Rule, rule, "register: rule")
         struct = _core.struct_of("register", VariableStruct, dict(
             init.fields(), name=name, rows=rows, row_elements=row_elements, dtype=element.value,
             tag=member_of(Tag, tag, "register: tag"),
             reduction=member_of(Reduction, reduction, "register: reduction"),
-            rule=member_of(Rule, rule, "register: rule"), rows_max=rows_max, epsilon=epsilon,
-            initial_accumulator_value=initial_accumulator_value))
+            rule=named_rule, rows_max=rows_max, epsilon=epsilon,
+            initial_accumulator_value=initial_accumulator_value, beta1=beta1, beta2=beta2,
+            momentum=momentum, nesterov=nesterov, refuse_nonfinite=refuse_nonfinite,
+            accumulate=accumulate))
         number = ctypes.c_uint32()
         _core.check(self._core.call(LIB.parallax_register, ctypes.byref(struct),
                                     ctypes.byref(number)))
-        return Variable(self._core, number.value, name, rows, row_elements, element)
+        return Variable(self._core, number.value, name, rows, row_elements, element,
+                        named_rule)
 
     def commit(self) -> None:
         """Collective: checks that all ranks registered the same, places the variables and fills in
@@ -122,6 +138,29 @@ class Job:
         number = ctypes.c_uint64()
         _core.check(self._core.call(LIB.parallax_step_begin, ctypes.byref(number)))
         return Step(self, number.value, learning_rate, clip_norm, absent)
+
+    def pull(self, variable: Variable, ids: Any = None, *, out: Any = None,
+             dtype: Any = None) -> Request["NDArray[Any]"]:
+        """An evaluation: values of a managed variable as of the last commit, asked for by this rank
+        alone, between steps. Arguments and result as in Step.pull. InvalidState while a step of
+        this rank is not over; no step begins before it is complete."""
+        return Step(self, 0, 0.0, 0.0, False).pull(variable, ids, out=out, dtype=dtype)
+
+    def read(self, variable: Variable, first_row: int = 0, row_count: Optional[int] = None, *,
+             state: bool = True) -> Request[StoredRows]:
+        """Reads rows of a managed variable with their optimizer state, as of the last commit: for
+        checkpoints, in chunks as large as you like. This rank alone, between steps.
+
+        row_count: None is all from first_row on. state=False: values alone.
+        wait() gives StoredRows: float32 arrays for f16 and bf16 variables, which are kept so.
+        """
+        return read(self, variable, first_row, row_count, state)
+
+    def write(self, variable: Variable, rows: StoredRows, first_row: int = 0) -> Request[None]:
+        """Writes rows that read() gave, in this job or another of any world size. Any rank may, but
+        no rank may be in a step: call barrier() on every rank before the first write and after the
+        last, and wait for it."""
+        return write(self, variable, rows, first_row)
 
     def barrier(self) -> Request[None]:
         """Completes when every rank has called it. Matched by order among barriers."""

@@ -14,7 +14,7 @@ from ._errors import InvalidArgument, InvalidState, ParallaxError
 from ._library import LIB
 from ._numpy import empty
 from ._request import Request, Rows, StepInfo, rows_of, step_info_of
-from ._tables import ID_TYPES, Form
+from ._tables import ID_TYPES, DType, Form, as_dtype_of, dtype_of
 from ._variable import Variable
 
 if TYPE_CHECKING:
@@ -55,73 +55,90 @@ class Step:
         return f"<parallax.Step {self.number}{' (ended)' if self._ended else ''}>"
 
     def pull(self, variable: Variable, ids: Optional[Buffer] = None, *,
-             out: Optional[Buffer] = None) -> Request["NDArray[Any]"]:
+             out: Optional[Buffer] = None, dtype: Any = None) -> Request["NDArray[Any]"]:
         """Asks for values of a managed variable as of the step before this one.
 
-        ids: row ids, int64, of any shape, each in 0..rows-1, duplicates allowed, at most rows_max
-            of them. None asks for all rows of a variable without ids.
+        ids: row ids, int64 or int32, of any shape, each in 0..rows-1, duplicates allowed, at most
+            rows_max of them; -1 is padding, whose row is zeros. None asks for all rows of a
+            variable without ids.
         out: where the values go, written until the request is complete: writable, contiguous, of
-            the variable's dtype. None makes a new array.
+            the dtype. None makes a new array.
+        dtype: what the values are converted to, floating for a floating variable, such as "f16";
+            None is the variable's.
 
         wait() gives `out`, or an array of shape ids.shape + (row_elements,), or (rows,
         row_elements) for all rows; a memoryview where NumPy is missing.
         """
-        request: Request["NDArray[Any]"] = self._pull([(variable, ids, out)], single=True)
+        request: Request["NDArray[Any]"] = self._pull([(variable, ids, out)], True, dtype)
         return request
 
-    def pull_many(self, slices: Sequence[Slice]) -> Request[List["NDArray[Any]"]]:
+    def pull_many(self, slices: Sequence[Slice], *,
+                  dtype: Any = None) -> Request[List["NDArray[Any]"]]:
         """Pulls several variables in one exchange: (variable,), (variable, ids) or (variable, ids,
-        out) of each, up to 256. wait() gives a list of arrays."""
+        out) of each, up to 256. dtype as in pull, for all. wait() gives a list of arrays."""
         full = []
         for entry in slices:
             variable, ids, out = self._split(entry, "pull_many", 3)
             full.append((variable, ids, out))
-        request: Request[List["NDArray[Any]"]] = self._pull(full, single=False)
+        request: Request[List["NDArray[Any]"]] = self._pull(full, False, dtype)
         return request
 
     @overload
-    def push(self, variable: Variable, gradient: Buffer, /) -> Request[None]: ...
+    def push(self, variable: Variable, gradient: Buffer, /, *, dtype: Any = None,
+             more: bool = False) -> Request[None]: ...
 
     @overload
-    def push(self, variable: Variable, ids: Buffer, gradient: Buffer, /) -> Request[None]: ...
+    def push(self, variable: Variable, ids: Buffer, gradient: Buffer, /, *, dtype: Any = None,
+             more: bool = False) -> Request[None]: ...
 
-    def push(self, variable: Variable, *buffers: Buffer) -> Request[None]:
+    def push(self, variable: Variable, *buffers: Buffer, dtype: Any = None,
+             more: bool = False) -> Request[None]:
         """Stages a gradient of a managed variable: push(variable, gradient) for all rows, or
         push(variable, ids, gradient). Applied when every rank has ended the step.
 
-        gradient: of the variable's dtype, (rows, row_elements) or one row per id; only read.
-        ids: as in pull; gradients of duplicates are summed.
+        gradient: (rows, row_elements) or one row per id; only read.
+        ids: as in pull; gradients of duplicates are summed, those of padding skipped.
+        dtype: what `gradient` holds, as in pull; None is the variable's.
+        more: more of this variable follows in this step (micro-batches): it is copied and added to
+            this rank's sum, in the order of the calls. Needs accumulate=True at registration.
 
-        At most one push per variable and step. The request completes when the buffers may be
-        reused; `with job.step()` waits for it.
+        At most one push per variable and step but for `more`. The request completes when the
+        buffers may be reused; `with job.step()` waits for it.
         """
-        return self._push([(variable, *buffers)])
+        return self._push([(variable, *buffers)], dtype, more)
 
-    def push_many(self, slices: Sequence[Slice]) -> Request[None]:
+    def push_many(self, slices: Sequence[Slice], *, dtype: Any = None,
+                  more: bool = False) -> Request[None]:
         """Pushes several variables in one call: (variable, gradient) or (variable, ids, gradient)
-        of each, up to 256."""
-        return self._push(slices)
+        of each, up to 256. dtype and more as in push, for all."""
+        return self._push(slices, dtype, more)
 
     @overload
-    def reduce(self, variable: Variable, gradient: Buffer, /) -> Request["NDArray[Any]"]: ...
+    def reduce(self, variable: Variable, gradient: Buffer, /, *, dtype: Any = None,
+               more: bool = False) -> Request["NDArray[Any]"]: ...
 
     @overload
-    def reduce(self, variable: Variable, ids: Buffer, gradient: Buffer, /) -> Request[Rows]: ...
+    def reduce(self, variable: Variable, ids: Buffer, gradient: Buffer, /, *, dtype: Any = None,
+               more: bool = False) -> Request[Rows]: ...
 
-    def reduce(self, variable: Variable, *buffers: Buffer) -> Request[Any]:
+    def reduce(self, variable: Variable, *buffers: Buffer, dtype: Any = None,
+               more: bool = False) -> Request[Any]:
         """Reduces a gradient of a framework-held variable over all ranks.
 
         reduce(variable, gradient): the aggregate replaces the gradient in place, so it must be
         writable; wait() gives it back.
         reduce(variable, ids, gradient): both are only read; wait() gives the union of all ranks'
-        rows as Rows.
+        rows as Rows, of the same dtype.
+        dtype, more: as in push; with more there is no aggregate yet: the gradient comes back as it
+        is, or no rows.
         """
-        return self._reduce([(variable, *buffers)], single=True)
+        return self._reduce([(variable, *buffers)], True, dtype, more)
 
-    def reduce_many(self, slices: Sequence[Slice]) -> Request[List[Any]]:
+    def reduce_many(self, slices: Sequence[Slice], *, dtype: Any = None,
+                    more: bool = False) -> Request[List[Any]]:
         """Reduces several variables in one call: (variable, gradient) or (variable, ids, gradient)
-        of each, up to 256. wait() gives a list."""
-        request: Request[List[Any]] = self._reduce(slices, single=False)
+        of each, up to 256. dtype and more as in push, for all. wait() gives a list."""
+        request: Request[List[Any]] = self._reduce(slices, False, dtype, more)
         return request
 
     def end(self) -> Request[StepInfo]:
@@ -172,7 +189,8 @@ class Step:
         self._posted.append(request)
         return request
 
-    def _pull(self, slices: Sequence[Tuple[Variable, Any, Any]], single: bool) -> Request[Any]:
+    def _pull(self, slices: Sequence[Tuple[Variable, Any, Any]], single: bool,
+              dtype: Any) -> Request[Any]:
         structs: List[SliceStruct] = []
         keep: List[Any] = []
         outs: List[Any] = []
@@ -182,33 +200,34 @@ class Step:
             rows = variable.rows if ids_loan is None else ids_loan[0].item_count
             if out is None:
                 leading = (variable.rows,) if ids_loan is None else ids_loan[0].shape
-                out = empty((*leading, variable.row_elements), variable.dtype)
-            values = borrow_values(out, variable.dtype, (rows, variable.row_elements),
+                out = empty((*leading, variable.row_elements), _held(variable, dtype))
+            values = borrow_values(out, _held(variable, dtype), (rows, variable.row_elements),
                                    f"pull: out for variable '{variable.name}'", writable=True)
-            structs.append(_slice(variable, ids_loan, values))
+            structs.append(_slice(variable, ids_loan, values, dtype))
             keep += [ids_loan, values]
             outs.append(out)
         result = outs[0] if single else outs
         return self._post(structs, keep, LIB.parallax_pull, lambda _: result)
 
-    def _push(self, slices: Sequence[Slice]) -> Request[None]:
-        structs, keep, _ = self._gradients(slices, "push")
+    def _push(self, slices: Sequence[Slice], dtype: Any, more: bool) -> Request[None]:
+        structs, keep, _ = self._gradients(slices, "push", dtype, more)
         request: Request[None] = self._post(structs, keep, LIB.parallax_push, lambda _: None)
         return request
 
-    def _reduce(self, slices: Sequence[Slice], single: bool) -> Request[Any]:
-        structs, keep, given = self._gradients(slices, "reduce")
+    def _reduce(self, slices: Sequence[Slice], single: bool, dtype: Any,
+                more: bool) -> Request[Any]:
+        structs, keep, given = self._gradients(slices, "reduce", dtype, more)
 
         def finish(handle: _core.Handle) -> Any:
             results = [
                 gradient if ids is None else
-                rows_of(handle, index, variable.row_elements, variable.dtype)
+                rows_of(handle, index, variable.row_elements, _held(variable, dtype))
                 for index, (variable, ids, gradient) in enumerate(given)]
             return results[0] if single else results
 
         return self._post(structs, keep, LIB.parallax_reduce, finish)
 
-    def _gradients(self, slices: Sequence[Slice], call: str
+    def _gradients(self, slices: Sequence[Slice], call: str, dtype: Any, more: bool
                    ) -> Tuple[List[SliceStruct], List[Any], List[Tuple[Variable, Any, Any]]]:
         structs: List[SliceStruct] = []
         keep: List[Any] = []
@@ -222,10 +241,11 @@ class Step:
             self._check(variable, call)
             loan = self._borrow_ids(variable, ids, call)
             rows = variable.rows if loan is None else loan[0].item_count
-            values = borrow_values(gradient, variable.dtype, (rows, variable.row_elements),
+            values = borrow_values(gradient, _held(variable, dtype),
+                                   (rows, variable.row_elements),
                                    f"{call}: the gradient of variable '{variable.name}'",
                                    writable=call == "reduce" and loan is None)
-            structs.append(_slice(variable, loan, values))
+            structs.append(_slice(variable, loan, values, dtype, more))
             keep += [loan, values]
             given.append((variable, ids, gradient))
         return structs, keep, given
@@ -244,9 +264,18 @@ class Step:
         return borrow_ids(ids, f"{call}: row ids of variable '{variable.name}'", ID_TYPES)
 
 
-def _slice(variable: Variable, ids: Optional[Tuple[Loan, str]], values: Loan) -> SliceStruct:
-    if ids is None:
-        return SliceStruct(variable=variable.id, form=Form.DENSE, values=values.address)
-    loan, field = ids
-    return SliceStruct(variable=variable.id, form=Form.ROWS, row_count=loan.item_count,
-                       values=values.address, **{field: loan.address})
+def _held(variable: Variable, dtype: Any) -> DType:
+    """What the values of a slice are."""
+    return variable.dtype if dtype is None else dtype_of(dtype)
+
+
+def _slice(variable: Variable, ids: Optional[Tuple[Loan, str]], values: Loan,
+           dtype: Any, more: bool = False) -> SliceStruct:
+    struct = SliceStruct(variable=variable.id, form=Form.DENSE, values=values.address,
+                         as_dtype=0 if dtype is None else as_dtype_of(dtype_of(dtype)),
+                         more=bool(more))
+    if ids is not None:
+        loan, field = ids
+        struct.form, struct.row_count = Form.ROWS, loan.item_count
+        setattr(struct, field, loan.address)
+    return struct

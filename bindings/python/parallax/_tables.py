@@ -9,7 +9,7 @@ tests/python/test_abi.py compares all of it with the header.
 from __future__ import annotations
 
 import enum
-from typing import Any, NamedTuple, Tuple, Type, TypeVar
+from typing import Any, Dict, NamedTuple, Tuple, Type, TypeVar
 
 
 class Status(enum.IntEnum):
@@ -53,6 +53,7 @@ class Reduction(enum.IntEnum):
     SUM = 0
     MEAN_WORLD = 1
     MEAN_CONTRIBUTORS = 2
+    MEAN_ROW = 3
 
 
 class Rule(enum.IntEnum):
@@ -61,6 +62,10 @@ class Rule(enum.IntEnum):
     NONE = 0
     SGD = 1
     ADAGRAD = 2
+    ADAM = 3
+    MOMENTUM = 4
+    ROWWISE_ADAGRAD = 5
+    SUM = 6
 
 
 class InitKind(enum.IntEnum):
@@ -128,7 +133,24 @@ class DType(NamedTuple):
 # name, value of the enumerator, long name, kind, bytes, NumPy dtype and memoryview format
 DTYPES: Tuple[DType, ...] = (
     DType("f32", 0, "float32", "f", 4, "float32", "f"),
+    DType("f64", 1, "float64", "f", 8, "float64", "d"),
+    DType("f16", 2, "float16", "f", 2, "float16", "H"),
+    DType("bf16", 3, "bfloat16", "b", 2, "uint16", "H"),
+    DType("i32", 4, "int32", "i", 4, "int32", "i"),
+    DType("i64", 5, "int64", "i", 8, "int64", "q"),
 )
+
+# What a managed variable is kept in, by the dtype that it has; others are kept as they are.
+KEPT_IN = {"f16": DTYPES[0], "bf16": DTYPES[0]}
+
+# What a rule keeps beside the values, array by array: True, one number for each row; False, one for
+# each element.
+RULE_STATES: Dict[Rule, Tuple[bool, ...]] = {
+    Rule.ADAGRAD: (False,),
+    Rule.ADAM: (False, False),
+    Rule.MOMENTUM: (False,),
+    Rule.ROWWISE_ADAGRAD: (True,),
+}
 
 # What row ids are where the library gives them.
 INT64 = DType("i64", -1, "int64", "i", 8, "int64", "q")
@@ -136,6 +158,7 @@ INT64 = DType("i64", -1, "int64", "i", 8, "int64", "q")
 # Element types of row ids that are borrowed as they lie: (kind, bytes, field of parallax_slice_t).
 ID_TYPES: Tuple[Tuple[str, int, str], ...] = (
     ("i", 8, "ids"),
+    ("i", 4, "ids_i32"),
 )
 
 # DLPack's DLDataTypeCode as our kinds.
@@ -164,6 +187,11 @@ def member_of(members: Type[_Member], given: Any, what: str) -> _Member:
             return members(given)
     choices = ", ".join(repr(member.name.lower()) for member in members)
     raise _invalid(f"{what} is {given!r}; it must be one of {choices}")
+
+
+def as_dtype_of(dtype: DType) -> int:
+    """PARALLAX_AS of parallax.h."""
+    return dtype.value + 1
 
 
 def dtype_of(given: Any) -> DType:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, Tuple
 
-from ._tables import DType, InitKind
+from ._tables import DType, InitKind, Rule
 
 if TYPE_CHECKING:
     from ._core import Core
@@ -44,16 +44,17 @@ class Uniform:
 class Variable:
     """A variable of a job; made by Job.register(). Only a name for it: holds no values."""
 
-    __slots__ = ("id", "name", "rows", "row_elements", "dtype", "_core")
+    __slots__ = ("id", "name", "rows", "row_elements", "dtype", "rule", "_core")
 
     def __init__(self, core: "Core", number: int, name: str, rows: int, row_elements: int,
-                 dtype: DType) -> None:
+                 dtype: DType, rule: Rule) -> None:
         self._core = core
         self.id = number
         self.name = name
         self.rows = rows
         self.row_elements = row_elements
         self.dtype = dtype
+        self.rule = rule
 
     @property
     def shape(self) -> Tuple[int, int]:
