@@ -52,10 +52,16 @@ class SgdRule {
  public:
   explicit SgdRule(const UpdateArguments& with) : rate_(static_cast<T>(with.learning_rate)) {}
   void apply(const RowParts<T>& row, T scale) const {
-    for (size_t i = 0; i < row.count; ++i) row.value[i] -= rate_ * (row.gradient[i] * scale);
+    update(row.value, row.gradient, row.count, scale);
   }
 
  private:
+  // Parameters, since GCC forgets __restrict of members.
+  void update(T* __restrict value, const T* __restrict gradient, size_t count, T scale) const {
+    const T rate = rate_;
+    for (size_t i = 0; i < count; ++i) value[i] -= rate * (gradient[i] * scale);
+  }
+
   T rate_;
 };
 
@@ -65,14 +71,20 @@ class AdagradRule {
   explicit AdagradRule(const UpdateArguments& with)
       : rate_(static_cast<T>(with.learning_rate)), epsilon_(static_cast<T>(with.epsilon)) {}
   void apply(const RowParts<T>& row, T scale) const {
-    for (size_t i = 0; i < row.count; ++i) {
-      const T g = row.gradient[i] * scale;
-      row.state0[i] += g * g;
-      row.value[i] -= rate_ * g / (std::sqrt(row.state0[i]) + epsilon_);
-    }
+    update(row.value, row.state0, row.gradient, row.count, scale);
   }
 
  private:
+  void update(T* __restrict value, T* __restrict state, const T* __restrict gradient, size_t count,
+              T scale) const {
+    const T rate = rate_, epsilon = epsilon_;
+    for (size_t i = 0; i < count; ++i) {
+      const T g = gradient[i] * scale;
+      state[i] += g * g;
+      value[i] -= rate * g / (std::sqrt(state[i]) + epsilon);
+    }
+  }
+
   T rate_, epsilon_;
 };
 
