@@ -25,6 +25,11 @@ if(NOT nlohmann_json_FOUND)
   list(APPEND parallax_missing "nlohmann_json >= 3.11 (Debian package nlohmann-json3-dev)")
 endif()
 
+find_package(OpenSSL 1.1 QUIET COMPONENTS Crypto)
+if(NOT OPENSSL_FOUND)
+  list(APPEND parallax_missing "OpenSSL's libcrypto >= 1.1 (Debian package libssl-dev)")
+endif()
+
 if(PARALLAX_BUILD_TESTS)
   find_package(GTest QUIET)
   if(NOT GTest_FOUND)

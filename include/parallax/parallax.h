@@ -130,6 +130,20 @@ typedef enum parallax_plan_mode {
  * anything else for a failure. It is called on the thread that calls parallax_open. */
 typedef int (*parallax_allgather_fn)(void *context, const void *send, void *recv, size_t bytes);
 
+/* 128 opaque bytes by which the ranks of one job find and know each other, in the style of NCCL:
+ * rank 0's address, a port, a name of the job and a key, all random. Whoever has them can join the
+ * job, so carry them to every rank by a channel that strangers do not see, and to nobody else. */
+#define PARALLAX_UNIQUE_ID_BYTES 128
+typedef struct parallax_unique_id_bytes {
+  unsigned char bytes[PARALLAX_UNIQUE_ID_BYTES];
+} parallax_unique_id_t;
+
+/* Makes an id. The process that makes it listens at once and must be the one that opens the job as
+ * rank 0 (other ranks may come first); one id makes one job. The address is that of the interface
+ * that the environment variable PARALLAX_NET_DEVICE names, else of the default route's, else
+ * loopback. Does not block. INVALID names the device; LIMIT; IO. Any thread. */
+PARALLAX_API parallax_status_t parallax_unique_id(parallax_unique_id_t *id);
+
 /* What is zero here is taken from the environment (PARALLAX_LEASE_MS for lease_ms, ...), then from
  * a file, then from the default that is named below: docs/settings.md. The program's own value
  * always wins. PARALLAX_RANK and PARALLAX_WORLD are used only if rank, world and allgather are all
@@ -139,10 +153,17 @@ typedef struct parallax_options {
   uint32_t rank;          /* 0 <= rank < world */
   uint32_t world;         /* number of ranks; 0 means 1: one rank, no network, same calls */
 
-  /* How ranks meet (world > 1): exactly one of these two. */
+  /* How ranks meet (world > 1): exactly one of rendezvous, allgather and unique_id (below). */
   const char *rendezvous; /* "inproc:NAME": ranks are threads of this process.
                            * "file:DIR": a directory that every rank can write; processes. It must
-                           * be empty or new for each job; rank 0 removes it at close. */
+                           * be empty or new for each job; rank 0 removes it at close.
+                           * "tcp:HOST:PORT" ("tcp:[::1]:29500"): rank 0 listens there until all
+                           * have met, the others come to it. Any address but loopback takes a
+                           * secret, see secret_file. "#NAME" behind it names the job: ranks of a
+                           * job of another name are refused.
+                           * "env": rank, world and rendezvous as a launcher's environment says
+                           * (PARALLAX_RANK..., torchrun, Open MPI, Slurm: docs/transports.md); rank
+                           * and world here are 0, or the same. */
   parallax_allgather_fn allgather; /* the caller's own exchange; processes */
   void *allgather_context;
 
@@ -170,11 +191,18 @@ typedef struct parallax_options {
                        * against it: rules as in docs/faults.md, such as
                        * "seed=7; delay:peer=3,percent=20,ms=50; close:at=200". NULL: the
                        * environment's PARALLAX_FAULTS; "": none whatever that says */
+  const parallax_unique_id_t *unique_id; /* how ranks meet, in place of rendezvous: what
+                                          * parallax_unique_id gave in rank 0's process. Read during
+                                          * open only */
+  const char *secret_file; /* of "tcp:": a file of mode 0600 that holds what the ranks know each
+                            * other by, 16 bytes or more, the same for all. NULL: the file that
+                            * PARALLAX_SECRET_FILE names, else the value of PARALLAX_SECRET */
 } parallax_options_t;
 
 /* Meets the other ranks and returns when all are connected. Blocks up to timeout_ms.
  * On success *job belongs to the caller, who ends it with parallax_close.
- * INVALID, UNSUPPORTED, TIMEOUT (names ranks that never came), PEER_LOST, IO, LIMIT. */
+ * INVALID, UNSUPPORTED, TIMEOUT (names ranks that never came), PEER_LOST, MISMATCH (another version,
+ * world or job), IO, LIMIT. */
 PARALLAX_API parallax_status_t parallax_open(const parallax_options_t *options,
                                              parallax_job_t **job);
 

@@ -2,6 +2,7 @@
 // C ABI: the life of a job, and its variables. Contracts in parallax.h.
 #include "base/log.h"
 #include "capi/boundary.h"
+#include "transport/rendezvous/unique_id.h"
 
 namespace parallax {
 
@@ -33,6 +34,13 @@ using parallax::Engine;
 using parallax::Status;
 
 extern "C" {
+
+parallax_status_t parallax_unique_id(parallax_unique_id_t* id) {
+  return parallax::guarded("unique_id", [&]() -> Status {
+    if (id == nullptr) return parallax::invalid("unique_id: id is null");
+    return parallax::make_unique_id(parallax::process_environment, id);
+  });
+}
 
 parallax_status_t parallax_open(const parallax_options_t* options, parallax_job_t** job) {
   return parallax::guarded("open", [&]() -> Status {

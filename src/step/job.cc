@@ -17,6 +17,7 @@
 #include "transport/faulty/faulty_transport.h"
 #include "transport/inproc/inproc_transport.h"
 #include "transport/module/module.h"
+#include "transport/rendezvous/launcher.h"
 #include "transport/router.h"
 #include "transport/shm/shm_transport.h"
 
@@ -109,7 +110,9 @@ Status Job::check_process(const char* call) const {
 Status Job::open(parallax_options_t options, std::unique_ptr<Job>* job) {
   std::unique_ptr<Settings> settings;
   PARALLAX_RETURN_IF_ERROR(take_settings(&options, &settings));
-  Status status = check_options(options);
+  Launched launched;  // holds strings of `options`
+  Status status = apply_launcher(process_environment, &launched, &options);
+  if (status.ok()) status = check_options(options);
   if (!status.ok()) return settings->explained(status);
   std::unique_ptr<Job> opened(new Job(options, std::move(settings)));
   status = opened->begin();

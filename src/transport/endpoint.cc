@@ -4,10 +4,9 @@
 // Pure functions; nothing blocks. The blob is another rank's: everything is checked before use.
 #include "transport/endpoint.h"
 
-#include <cstring>
-
 #include "base/check.h"
 #include "parallax/parallax.h"
+#include "transport/codec.h"
 
 namespace parallax {
 namespace {
@@ -18,67 +17,6 @@ constexpr uint32_t kVersion =
 constexpr size_t kMachineBytesMax = 127;
 constexpr size_t kShmAddressBytesMax = 107;  // sockaddr_un holds 108, the first is NUL
 
-template <typename T>
-void put_number(std::string* out, T value) {
-  for (size_t i = 0; i < sizeof(T); ++i) {
-    out->push_back(static_cast<char>(static_cast<uint64_t>(value) >> (8 * i) & 0xff));
-  }
-}
-
-void put_text(std::string* out, const std::string& text, size_t bytes_max) {
-  PARALLAX_CHECK(text.size() <= bytes_max);
-  put_number(out, static_cast<uint16_t>(text.size()));
-  out->append(text);
-}
-
-// Reads front to back; after the first failure everything fails.
-class Reader {
- public:
-  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
-
-  template <typename T>
-  bool number(T* value) {
-    if (bytes_.size() < sizeof(T)) return fail();
-    uint64_t sum = 0;
-    for (size_t i = 0; i < sizeof(T); ++i) sum |= std::to_integer<uint64_t>(bytes_[i]) << (8 * i);
-    *value = static_cast<T>(sum);
-    bytes_ = bytes_.subspan(sizeof(T));
-    return true;
-  }
-
-  bool text(std::string* value, size_t bytes_max) {
-    uint16_t bytes = 0;
-    if (!number(&bytes)) return false;
-    if (bytes > bytes_max || bytes > bytes_.size()) return fail();
-    value->assign(reinterpret_cast<const char*>(bytes_.data()), bytes);
-    bytes_ = bytes_.subspan(bytes);
-    return true;
-  }
-
-  bool empty() const { return bytes_.empty(); }
-
- private:
-  bool fail() {
-    bytes_ = {};
-    return false;
-  }
-
-  std::span<const std::byte> bytes_;
-};
-
-std::string version_text(uint32_t version) {
-  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
-         std::to_string(version % 100);
-}
-
-// Host names end up in errors and logs, so that control bytes are refused here once.
-bool printable(const std::string& text) {
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return false;
-  }
-  return true;
-}
-
 Status garbage(const char* what) {
   return io_error(std::string("a rank's endpoint is unreadable (") + what +
                   "): check that every rank is of one job and that the exchange keeps bytes and "
@@ -86,6 +24,11 @@ Status garbage(const char* what) {
 }
 
 }  // namespace
+
+std::string version_text(uint32_t version) {
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
 
 std::string encode_endpoint(const Endpoint& endpoint) {
   std::string out;
@@ -105,7 +48,7 @@ std::string encode_endpoint(const Endpoint& endpoint) {
 
 Status decode_endpoint(std::span<const std::byte> blob, Endpoint* endpoint) {
   if (blob.size() > kEndpointBytesMax) return garbage("too long");
-  Reader reader(blob);
+  ByteReader reader({reinterpret_cast<const char*>(blob.data()), blob.size()});
   Endpoint read;
   uint32_t magic = 0;
   if (!reader.number(&magic) || magic != kMagic) return garbage("not from libparallax");
@@ -113,7 +56,7 @@ Status decode_endpoint(std::span<const std::byte> blob, Endpoint* endpoint) {
       !reader.text(&read.host, PARALLAX_NAME_MAX)) {
     return garbage("cut short");
   }
-  if (!printable(read.host)) return garbage("host name with control bytes");
+  if (!is_printable(read.host)) return garbage("host name with control bytes");
   if (read.version != kVersion) {
     return {PARALLAX_MISMATCH, "rank " + std::to_string(read.rank) + " (host " + read.host +
                                    ") runs libparallax " + version_text(read.version) +

@@ -29,6 +29,9 @@ struct Endpoint {
   std::string ucx_address;  // ucp worker address; empty if the module is not loaded
 };
 
+// 0.1.0 of 100.
+std::string version_text(uint32_t version);
+
 std::string encode_endpoint(const Endpoint& endpoint);
 Status decode_endpoint(std::span<const std::byte> blob, Endpoint* endpoint);
 

@@ -8,6 +8,7 @@
 #include "transport/rendezvous/callback_rendezvous.h"
 #include "transport/rendezvous/file_rendezvous.h"
 #include "transport/rendezvous/inproc_rendezvous.h"
+#include "transport/rendezvous/tcp_rendezvous.h"
 
 namespace parallax {
 
@@ -54,8 +55,12 @@ Status make_rendezvous(const parallax_options_t& options, const std::string& hos
     return invalid("options.rank is " + std::to_string(common.rank) + ", but options.world is " +
                    std::to_string(common.world));
   }
-  if (options.rendezvous != nullptr && options.allgather != nullptr) {
-    return invalid("options.rendezvous and options.allgather are both set: give one");
+  const int ways = (options.rendezvous != nullptr) + (options.allgather != nullptr) +
+                   (options.unique_id != nullptr);
+  if (ways > 1) {
+    return invalid(
+        "of options.rendezvous, options.allgather and options.unique_id more than one is set: "
+        "give one");
   }
   if (common.world == 1) {
     *rendezvous = std::make_unique<SoloRendezvous>();
@@ -66,9 +71,13 @@ Status make_rendezvous(const parallax_options_t& options, const std::string& hos
         std::make_unique<CallbackRendezvous>(common, options.allgather, options.allgather_context);
     return {};
   }
+  if (options.unique_id != nullptr) {
+    return make_unique_id_rendezvous(common, *options.unique_id, rendezvous);
+  }
   if (options.rendezvous == nullptr) {
     return invalid("options.world is " + std::to_string(common.world) +
-                   ", but neither options.rendezvous nor options.allgather says how ranks meet");
+                   ", but none of options.rendezvous, options.allgather and options.unique_id says "
+                   "how ranks meet");
   }
   std::string_view where = options.rendezvous;
   if (take_prefix(&where, "inproc:") && !where.empty()) {
@@ -81,8 +90,12 @@ Status make_rendezvous(const parallax_options_t& options, const std::string& hos
     Status status = FileRendezvous::create(common, std::string(where), &made);
     return make(std::move(status), std::move(made), rendezvous);
   }
+  if (take_prefix(&where, "tcp:")) {
+    return make_tcp_rendezvous(common, where, options.secret_file, process_environment,
+                               rendezvous);
+  }
   return invalid("options.rendezvous is '" + std::string(options.rendezvous) +
-                 "': give inproc:NAME or file:DIR");
+                 "': give inproc:NAME, file:DIR, tcp:HOST:PORT or env");
 }
 
 }  // namespace parallax

@@ -3,8 +3,8 @@
 // endpoints, then "I am connected to all"). Owned by the driver of one rank; one thread calls it.
 //
 // allgather() blocks up to its deadline. A rank that announced itself and then shows no sign of
-// life for lease_ms is PEER_LOST, named with its host, where the means can tell (file, inproc); one
-// that never came is TIMEOUT. From its making to settle(), a rank shows its own signs of life.
+// life for lease_ms is PEER_LOST, named with its host, where the means can tell (all but the
+// callback); one that never came is TIMEOUT. From its making to settle(), a rank shows its own signs of life.
 //
 // A rank that gives up says why by leave(), and the others then repeat its sentence: whoever broke
 // the meeting is named by all, though each may see another rank go first. Destroying it before
@@ -44,7 +44,7 @@ class Rendezvous {
  public:
   virtual ~Rendezvous() = default;
 
-  // "file", "inproc", "callback", "solo": for errors.
+  // "file", "inproc", "tcp", "callback", "solo": for errors.
   virtual std::string_view name() const = 0;
 
   // Every rank brings at most kEndpointBytesMax bytes; (*all)[r] is rank r's. Every rank makes the
@@ -56,8 +56,8 @@ class Rendezvous {
   // others would see break. The first call counts; no allgather follows.
   virtual void leave(const Status& why) = 0;
 
-  // What those say that wait for a rank that left (rank_list.h: departed), or OK if none did. Does
-  // not wait. Where the means cannot tell: OK.
+  // What those say that wait for a rank that left (rank_list.h: departed), or OK if none did. Where
+  // the means cannot tell: OK. Waits for rank 0's answer over tcp, a fifth of the lease at most.
   virtual Status verdict() = 0;
 
   // The meeting is over: no further allgather; signs of life end (the engine's leases take over).
@@ -73,8 +73,9 @@ class Rendezvous {
   virtual std::shared_ptr<InprocHub> hub() const { return nullptr; }
 };
 
-// By options.rendezvous or options.allgather; with world <= 1 by neither. `host` is the resolved
-// name of this host. INVALID names the option; IO names the directory.
+// By options.rendezvous (but "env": see launcher.h), options.allgather or options.unique_id; with
+// world <= 1 by none. `host` is the resolved name of this host. INVALID names the option; IO names
+// the directory or the address.
 Status make_rendezvous(const parallax_options_t& options, const std::string& host,
                        const Clock& clock, std::unique_ptr<Rendezvous>* rendezvous);
 

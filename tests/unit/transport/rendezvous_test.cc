@@ -218,7 +218,7 @@ TEST(Rendezvous, callback_failures_are_told) {
 
 TEST(Rendezvous, options_are_checked) {
   std::unique_ptr<Rendezvous> rendezvous;
-  for (const char* wrong : {"", "tcp:foo", "inproc:", "file:", "inproc"}) {
+  for (const char* wrong : {"", "tcp:foo", "inproc:", "file:", "inproc", "env"}) {
     const Status status = make_rendezvous(options_for(0, 2, wrong), "h", kClock, &rendezvous);
     EXPECT_EQ(status.code(), PARALLAX_INVALID) << wrong;
   }

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rendezvous "env": rank, world and meeting place as a launcher's environment says. Pure: the
+// environment is given.
+//
+// In this order, since one launcher may start another and the inner one's names count:
+//
+//   PARALLAX_RANK, PARALLAX_WORLD, PARALLAX_RENDEZVOUS
+//   torchrun    RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT
+//   Open MPI    OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_SIZE; the job's id from PMIX_NAMESPACE or
+//               OMPI_MCA_ess_base_jobid; MASTER_ADDR on several nodes
+//   Slurm       SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS, SLURM_STEP_NUM_NODES or
+//               SLURM_NNODES; MASTER_ADDR, or the first of SLURM_STEP_NODELIST or
+//               SLURM_JOB_NODELIST, or SLURM_LAUNCH_NODE_IPADDR; SLURM_JOB_ID, SLURM_STEP_ID
+//
+// For all: PARALLAX_RENDEZVOUS says where to meet in place of what follows from the names, and
+// PARALLAX_HOST what this host is called. The port is PARALLAX_PORT; else MASTER_PORT + 1, since
+// torch's own store has MASTER_PORT; else one from the job's id, the same on all ranks
+// (port_of_job). Ranks of one node meet on loopback.
+#ifndef PARALLAX_TRANSPORT_RENDEZVOUS_LAUNCHER_H_
+#define PARALLAX_TRANSPORT_RENDEZVOUS_LAUNCHER_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "parallax/parallax.h"
+#include "transport/rendezvous/environment.h"
+
+namespace parallax {
+
+struct Launched {
+  std::string launcher;  // "torchrun", for the log
+  uint32_t rank = 0;
+  uint32_t world = 1;
+  std::string rendezvous;  // "" if world is 1
+  std::string host;        // "" if the environment names none
+};
+
+// INVALID names the variable that is missing, unreadable or contradicts another, or says that no
+// launcher is there.
+Status read_launcher(const Environment& environment, Launched* launched);
+
+// Puts what the environment says into options whose rendezvous is "env"; leaves others alone. The
+// strings stay *launched's. INVALID also where options.rank or options.world say something else.
+Status apply_launcher(const Environment& environment, Launched* launched,
+                      parallax_options_t* options);
+
+// Of 20000 .. 29999, below the ports that the system gives out by itself.
+uint16_t port_of_job(std::string_view job);
+// "gpu003" of "gpu[003-006,009],cpu1".
+std::string first_of_node_list(std::string_view list);
+
+}  // namespace parallax
+
+#endif  // PARALLAX_TRANSPORT_RENDEZVOUS_LAUNCHER_H_

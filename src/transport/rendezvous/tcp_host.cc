@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// TcpHost, the caller's side: see the header. tcp_host_serve.cc is the thread's.
+#include "transport/rendezvous/tcp_host.h"
+
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/threads.h"
+#include "transport/endpoint.h"
+#include "transport/rendezvous/rank_list.h"
+
+namespace parallax {
+
+namespace {
+// The clock is injected and a condition variable knows only real time: look at it this often.
+constexpr std::chrono::milliseconds kLookAtClock{5};
+// Those that were told why the meeting is over hang up by themselves; not waited for longer.
+constexpr int64_t kGoodbyeNs = 500 * kNanosecondsPerMillisecond;
+}  // namespace
+
+Introduction introduce(const RendezvousOptions& options, const TcpEntry& entry) {
+  Introduction intro;
+  intro.version =
+      PARALLAX_VERSION_MAJOR * 10000 + PARALLAX_VERSION_MINOR * 100 + PARALLAX_VERSION_PATCH;
+  intro.rank = options.rank;
+  intro.host = options.host;
+  intro.secret = entry.secret;
+  intro.world = options.world;
+  intro.lease_ms = options.lease_ms;
+  intro.job = entry.job;
+  intro.nonce = random_bytes(kNonceBytes);
+  return intro;
+}
+
+TcpHost::TcpHost(const RendezvousOptions& options, TcpEntry entry, UniqueFd listener)
+    : options_(options),
+      entry_(std::move(entry)),
+      bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      listener_(std::move(listener)),
+      roll_(options, entry_.where),
+      looked_ns_(options.clock->now_ns()),
+      sign_due_ns_(looked_ns_) {}
+
+Status TcpHost::create(const RendezvousOptions& options, TcpEntry entry, UniqueFd listener,
+                       std::unique_ptr<Rendezvous>* rendezvous) {
+  std::unique_ptr<TcpHost> made(new TcpHost(options, std::move(entry), std::move(listener)));
+  if (!made->bell_.valid()) {
+    return limit(std::string("open: no descriptor for the meeting: ") + std::strerror(errno) +
+                 "; raise ulimit -n");
+  }
+  PARALLAX_RETURN_IF_ERROR(start_thread(&made->server_, [raw = made.get()] { raw->serve(); }));
+  *rendezvous = std::move(made);
+  return {};
+}
+
+TcpHost::~TcpHost() {
+  if (!settled_) leave({});
+  if (!server_.joinable()) return;
+  {
+    std::lock_guard lock(mutex_);
+    stop_ns_ = std::min(stop_ns_, options_.clock->now_ns() + kGoodbyeNs);
+  }
+  wake();
+  server_.join();
+}
+
+void TcpHost::wake() const {
+  const uint64_t one = 1;
+  (void)!::write(bell_.get(), &one, sizeof one);
+}
+
+Status TcpHost::allgather(std::span<const std::byte> mine, int64_t deadline_ns,
+                          std::vector<std::string>* all) {
+  PARALLAX_CHECK(mine.size() <= kEndpointBytesMax && !settled_);
+  std::unique_lock lock(mutex_);
+  const uint64_t round = round_++;
+  PARALLAX_CHECK(
+      roll_.bring(0, round, {reinterpret_cast<const char*>(mine.data()), mine.size()}));
+  wake();
+  while (!roll_.complete(round)) {
+    if (!roll_.verdict().ok()) return roll_.verdict();
+    if (options_.clock->now_ns() >= deadline_ns) return late_locked(round);
+    changed_.wait_for(lock, kLookAtClock);
+  }
+  all->clear();
+  for (uint32_t rank = 0; rank < options_.world; ++rank) all->push_back(roll_.blob(round, rank));
+  return {};
+}
+
+Status TcpHost::late_locked(uint64_t round) const {
+  std::string sentence =
+      "the meeting at " + entry_.where + " passed its deadline: " + roll_.missing(round);
+  if (turned_away_count_ > 0) {
+    sentence += "; " + std::to_string(turned_away_count_) +
+                (turned_away_count_ == 1 ? " connection was" : " connections were") +
+                " turned away, the last from " + turned_away_last_;
+  }
+  return timed_out(sentence);
+}
+
+void TcpHost::leave(const Status& why) {
+  {
+    std::lock_guard lock(mutex_);
+    if (left_ || settled_) return;
+    left_ = true;
+    roll_.left(0, why);
+  }
+  wake();
+}
+
+Status TcpHost::verdict() {
+  std::lock_guard lock(mutex_);
+  return left_ ? Status() : roll_.verdict();
+}
+
+// Those that have not hung up yet are served on: see the header.
+void TcpHost::settle() {
+  {
+    std::lock_guard lock(mutex_);
+    if (settled_) return;
+    settled_ = true;
+    stop_ns_ =
+        options_.clock->now_ns() + options_.lease_ms * kNanosecondsPerMillisecond;
+  }
+  wake();
+}
+
+Status TcpHost::finish() {
+  settle();
+  return {};
+}
+
+}  // namespace parallax

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// TcpHost: rank 0's side of a tcp meeting: it listens, hosts the exchange for all ranks, and takes
+// part in it itself. READ roll.h (what it knows) and handshake.h (whom it believes) with it.
+//
+// A thread of its own serves the sockets from create() until the last rank has gone: the listener
+// goes at settle(); the ranks are served on until they have hung up, or a lease has passed, since
+// what they still wait for may be in our buffers. State is shared with the caller under mutex_;
+// nobody blocks while holding it: sockets are non-blocking. One thread calls.
+//
+// What strangers may cost: kStrangersMax descriptors and kHandshakeBodyBytesMax bytes each, for
+// kIntroductionNs at most. When there are more, the oldest goes, first of those that have said
+// nothing; a rank that is pushed out tries again. Descriptors that run out push out strangers, too.
+#ifndef PARALLAX_TRANSPORT_RENDEZVOUS_TCP_HOST_H_
+#define PARALLAX_TRANSPORT_RENDEZVOUS_TCP_HOST_H_
+
+#include <poll.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "transport/rendezvous/handshake.h"
+#include "transport/rendezvous/roll.h"
+#include "transport/rendezvous/tcp_place.h"
+#include "transport/shm/unique_fd.h"
+
+namespace parallax {
+
+inline constexpr size_t kStrangersMax = 256;
+inline constexpr int64_t kIntroductionNs = 5000 * kNanosecondsPerMillisecond;
+
+// How a tcp meeting is entered, on either side.
+struct TcpEntry {
+  std::string where;  // "127.0.0.1:29500", for sentences
+  std::string job;
+  bool secret = false;
+  Key key;
+};
+
+Introduction introduce(const RendezvousOptions& options, const TcpEntry& entry);
+
+class TcpHost final : public Rendezvous {
+ public:
+  // LIMIT when the system gives no thread or descriptor.
+  static Status create(const RendezvousOptions& options, TcpEntry entry, UniqueFd listener,
+                       std::unique_ptr<Rendezvous>* rendezvous);
+  ~TcpHost() override;
+
+  std::string_view name() const override { return "tcp"; }
+  Status allgather(std::span<const std::byte> mine, int64_t deadline_ns,
+                   std::vector<std::string>* all) override;
+  void leave(const Status& why) override;
+  Status verdict() override;
+  void settle() override;
+  Status finish() override;
+
+ private:
+  enum class Stage { kStranger, kMember, kClosing, kClosed };
+  struct Connection {
+    UniqueFd socket;
+    std::string from;
+    int64_t deadline_ns = 0;  // of a stranger, or one that is closing
+    ServerHandshake handshake;
+    Stage stage = Stage::kStranger;
+    std::optional<Channel> channel;  // a member's
+    uint32_t rank = 0;
+    std::string in;
+    std::string out;
+    uint64_t round = 0;  // what it is sent next: of this round,
+    uint32_t next = 0;   // from this rank on
+    bool told = false;   // the verdict
+    bool shut = false;
+  };
+
+  TcpHost(const RendezvousOptions& options, TcpEntry entry, UniqueFd listener);
+
+  Status late_locked(uint64_t round) const;
+  void wake() const;
+
+  // The thread's; all but serve() and sleep() under mutex_.
+  void serve();
+  void sleep(std::vector<pollfd>* fds, int64_t due_ns) const;
+  int64_t prepare(std::vector<pollfd>* fds);
+  bool look();
+  void accept_all();
+  void make_room();
+  void receive(Connection& connection);
+  void on_handshake(Connection& connection);
+  void on_frames(Connection& connection);
+  bool on_frame(Connection& connection, const Frame& frame);
+  bool on_ask(Connection& connection, std::string_view body);
+  void fill(Connection& connection);
+  void fill_blobs(Connection& connection);
+  void send(Connection& connection);
+  void lose(Connection& connection);
+  void turn_away(Connection& connection, const std::string& why);
+  bool over() const;
+
+  const RendezvousOptions options_;
+  const TcpEntry entry_;
+  UniqueFd bell_;  // wakes the thread
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  UniqueFd listener_;  // the rest is guarded by mutex_
+  Roll roll_;
+  std::vector<std::unique_ptr<Connection>> connections_;
+  int64_t looked_ns_ = 0;
+  int64_t sign_due_ns_ = 0;
+  int64_t accept_again_ns_ = 0;  // descriptors had run out
+  uint64_t turned_away_count_ = 0;
+  std::string turned_away_last_;
+  int64_t stop_ns_ = kNever;  // the thread ends then at the latest
+  uint64_t round_ = 0;        // the caller's next one
+  bool settled_ = false;
+  bool left_ = false;
+
+  std::thread server_;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_TRANSPORT_RENDEZVOUS_TCP_HOST_H_

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+// TcpHost, the thread's side: one pass reads what came, judges who is silent, and sends what is due.
+// See tcp_host.h. Every byte is a stranger's until its handshake is done, and a peer's after it.
+#include <algorithm>
+#include <cstdio>
+
+#include "transport/codec.h"
+#include "transport/endpoint.h"
+#include "transport/rendezvous/tcp_host.h"
+#include "transport/rendezvous/tcp_socket.h"
+
+namespace parallax {
+
+namespace {
+
+constexpr int kAcceptsPerPass = 64;
+constexpr size_t kStrangerBytesPerPass = kHandshakeBodyBytesMax + kFrameHeadBytes;
+constexpr size_t kMemberBytesPerPass = kSealedBodyBytesMax;
+constexpr size_t kOutBytes = 64 * 1024;  // what is kept ready for one rank
+constexpr size_t kBlobsBytesMax = 32 * 1024;
+constexpr int64_t kAcceptPauseNs = 20 * kNanosecondsPerMillisecond;
+constexpr uint64_t kLinesMax = 5;  // about those turned away, in one meeting
+static_assert(kBlobsBytesMax + kEndpointBytesMax + 64 <= kSealedBodyBytesMax);
+
+}  // namespace
+
+// Nothing passes out of the thread: no memory, or a failed check, ends the meeting.
+void TcpHost::serve() {
+  try {
+    std::vector<pollfd> fds;
+    for (;;) {
+      int64_t due_ns = 0;
+      {
+        std::lock_guard lock(mutex_);
+        due_ns = prepare(&fds);
+      }
+      sleep(&fds, due_ns);
+      std::lock_guard lock(mutex_);
+      if (!look()) return;
+    }
+  } catch (const std::exception& error) {
+    std::lock_guard lock(mutex_);
+    connections_.clear();
+    listener_.reset();
+    roll_.broken(internal(std::string("the meeting's thread: ") + error.what()));
+  }
+}
+
+// Descriptors to wait for, and when to look even if nothing happens.
+int64_t TcpHost::prepare(std::vector<pollfd>* fds) {
+  fds->assign(1, {bell_.get(), POLLIN, 0});
+  int64_t due_ns = std::min(stop_ns_, sign_due_ns_);
+  due_ns = std::min(due_ns, roll_.judge_due_ns());
+  if (listener_.valid()) {
+    const bool pausing = options_.clock->now_ns() < accept_again_ns_;
+    if (pausing) due_ns = std::min(due_ns, accept_again_ns_);
+    if (!pausing) fds->push_back({listener_.get(), POLLIN, 0});
+  }
+  for (const auto& connection : connections_) {
+    const bool sends = !connection->out.empty();
+    fds->push_back({connection->socket.get(), static_cast<short>(sends ? POLLIN | POLLOUT : POLLIN),
+                    0});
+    if (connection->stage != Stage::kMember) due_ns = std::min(due_ns, connection->deadline_ns);
+  }
+  return due_ns;
+}
+
+void TcpHost::sleep(std::vector<pollfd>* fds, int64_t due_ns) const {
+  const int64_t left_ns = std::max<int64_t>(0, due_ns - options_.clock->now_ns());
+  const int64_t left_ms = std::min<int64_t>(left_ns / kNanosecondsPerMillisecond + 1, 1000);
+  (void)::poll(fds->data(), fds->size(), left_ns == 0 ? 0 : static_cast<int>(left_ms));
+  uint64_t rung = 0;
+  (void)!::read(bell_.get(), &rung, sizeof rung);
+}
+
+// One pass; false when the thread's work is done.
+bool TcpHost::look() {
+  const int64_t now_ns = options_.clock->now_ns();
+  const int64_t lease_ns = options_.lease_ms * kNanosecondsPerMillisecond;
+  if (now_ns - looked_ns_ > lease_ns / 2) roll_.forgive(now_ns);
+  looked_ns_ = now_ns;
+  if (settled_) {
+    listener_.reset();
+    std::erase_if(connections_, [](const auto& each) { return each->stage != Stage::kMember; });
+  }
+  for (const auto& connection : connections_) receive(*connection);
+  if (listener_.valid()) accept_all();
+  if (!settled_) roll_.judge(now_ns);
+  const bool sign = now_ns >= sign_due_ns_;
+  if (sign) sign_due_ns_ = now_ns + lease_ns / kSignsPerLease;
+  for (const auto& connection : connections_) {
+    if (connection->stage == Stage::kMember) {
+      if (sign) connection->channel->seal(FrameKind::kAlive, {}, &connection->out);
+      fill(*connection);
+    } else if (connection->stage == Stage::kStranger && now_ns >= connection->deadline_ns) {
+      turn_away(*connection, "it did not say in time who it is");
+    } else if (connection->stage == Stage::kClosing && now_ns >= connection->deadline_ns) {
+      connection->stage = Stage::kClosed;
+    }
+    send(*connection);
+  }
+  std::erase_if(connections_, [](const auto& each) { return each->stage == Stage::kClosed; });
+  changed_.notify_all();
+  return !over();
+}
+
+bool TcpHost::over() const {
+  if (options_.clock->now_ns() >= stop_ns_) return true;
+  if (stop_ns_ == kNever) return false;
+  return std::none_of(connections_.begin(), connections_.end(),
+                      [](const auto& each) { return each->stage == Stage::kMember; });
+}
+
+void TcpHost::accept_all() {
+  if (options_.clock->now_ns() < accept_again_ns_) return;
+  for (int i = 0; i < kAcceptsPerPass; ++i) {
+    UniqueFd socket;
+    SocketAddress from;
+    const Accepted accepted = tcp_accept(listener_, &socket, &from);
+    if (accepted == Accepted::kNone) return;
+    if (accepted == Accepted::kNoDescriptor) {
+      const bool strangers =
+          std::any_of(connections_.begin(), connections_.end(),
+                      [](const auto& each) { return each->stage == Stage::kStranger; });
+      if (!strangers && roll_.here_count() < options_.world) {
+        roll_.broken(limit("rank 0 needs a file descriptor for every rank while they meet, and has "
+                           "none left with " + std::to_string(roll_.here_count()) + " of " +
+                           std::to_string(options_.world) + " here; raise ulimit -n"));
+      }
+      if (strangers) make_room();
+      accept_again_ns_ = options_.clock->now_ns() + kAcceptPauseNs;
+      return;
+    }
+    if (connections_.size() >= options_.world + kStrangersMax) make_room();
+    connections_.push_back(std::make_unique<Connection>(
+        Connection{.socket = std::move(socket),
+                   .from = to_text(from),
+                   .deadline_ns = options_.clock->now_ns() + kIntroductionNs,
+                   .handshake = ServerHandshake(introduce(options_, entry_), entry_.key),
+                   .channel = {},
+                   .in = {},
+                   .out = {}}));
+    receive(*connections_.back());
+  }
+}
+
+// The oldest stranger goes: of those that have said nothing, else of all.
+void TcpHost::make_room() {
+  Connection* victim = nullptr;
+  for (const auto& connection : connections_) {
+    if (connection->stage == Stage::kClosing) {
+      victim = connection.get();
+      break;
+    }
+    if (connection->stage != Stage::kStranger) continue;
+    if (victim == nullptr) victim = connection.get();
+    if (connection->handshake.peer().nonce.empty()) {
+      victim = connection.get();
+      break;
+    }
+  }
+  if (victim == nullptr) return;
+  if (victim->stage == Stage::kStranger) turn_away(*victim, "too many came at once");
+  std::erase_if(connections_, [victim](const auto& each) { return each.get() == victim; });
+}
+
+void TcpHost::receive(Connection& connection) {
+  const bool member = connection.stage == Stage::kMember;
+  const bool open = tcp_receive(connection.socket,
+                                member ? kMemberBytesPerPass : kStrangerBytesPerPass,
+                                &connection.in);
+  if (connection.stage == Stage::kStranger) on_handshake(connection);
+  if (connection.stage == Stage::kMember) on_frames(connection);
+  if (connection.stage == Stage::kClosing) connection.in.clear();
+  if (open) return;
+  if (connection.stage == Stage::kMember) lose(connection);
+  if (connection.stage == Stage::kStranger) turn_away(connection, "it hung up");
+  connection.stage = Stage::kClosed;
+}
+
+void TcpHost::on_handshake(Connection& connection) {
+  ServerHandshake& handshake = connection.handshake;
+  Handshake::Phase phase = handshake.advance(&connection.in, &connection.out);
+  if (phase == Handshake::Phase::kProven) {
+    const Introduction& peer = handshake.peer();
+    const Status admitted =
+        roll_.admit(peer.rank, peer.host, peer.lease_ms, options_.clock->now_ns());
+    phase = handshake.welcome(admitted, &connection.out);
+  }
+  if (phase == Handshake::Phase::kFailed) turn_away(connection, handshake.status().message());
+  if (phase != Handshake::Phase::kDone) return;
+  connection.stage = Stage::kMember;
+  connection.channel = handshake.channel();
+  connection.rank = handshake.peer().rank;
+}
+
+// What it is told still goes out; then it has until its deadline to hang up.
+void TcpHost::turn_away(Connection& connection, const std::string& why) {
+  turned_away_last_ = connection.from + ": " + why;
+  if (++turned_away_count_ <= kLinesMax) {
+    std::fprintf(stderr, "parallax: the meeting at %s turned away %s%s\n", entry_.where.c_str(),
+                 turned_away_last_.c_str(),
+                 turned_away_count_ == kLinesMax ? " (others will not be shown)" : "");
+  }
+  connection.stage = connection.out.empty() ? Stage::kClosed : Stage::kClosing;
+}
+
+void TcpHost::on_frames(Connection& connection) {
+  size_t at = 0;
+  Took took = Took::kFrame;
+  while (connection.stage == Stage::kMember) {
+    Frame frame;
+    size_t used = 0;
+    took = connection.channel->open(std::string_view(connection.in).substr(at), &frame, &used);
+    if (took != Took::kFrame) break;
+    roll_.heard(connection.rank, options_.clock->now_ns());
+    if (!on_frame(connection, frame)) took = Took::kBroken;
+    if (took == Took::kBroken) break;
+    at += used;
+  }
+  connection.in.erase(0, at);
+  if (took == Took::kBroken) {
+    lose(connection);
+    connection.stage = Stage::kClosed;
+  }
+}
+
+// False: it fits nothing.
+bool TcpHost::on_frame(Connection& connection, const Frame& frame) {
+  std::string_view body = frame.body;
+  Status why;
+  switch (frame.kind) {
+    case FrameKind::kAlive:
+      return body.empty();
+    case FrameKind::kBring: {
+      ByteReader reader(body);
+      uint64_t round = 0;
+      return reader.number(&round) && body.size() - sizeof round <= kEndpointBytesMax &&
+             roll_.bring(connection.rank, round, body.substr(sizeof round));
+    }
+    case FrameKind::kLeave:
+      if (!take_status(&body, &why) || !body.empty()) return false;
+      roll_.left(connection.rank, why);
+      return true;
+    case FrameKind::kAsk:
+      return on_ask(connection, body);
+    case FrameKind::kBye:
+      roll_.gone(connection.rank);
+      return body.empty();
+    default:
+      return false;
+  }
+}
+
+bool TcpHost::on_ask(Connection& connection, std::string_view body) {
+  ByteReader reader(body);
+  uint64_t round = 0;
+  if (!reader.number(&round) || !reader.empty()) return false;
+  std::string answer;
+  put_status(&answer, roll_.verdict());
+  put_text(&answer, roll_.missing(round), kSentenceBytesMax);
+  connection.channel->seal(FrameKind::kAnswer, answer, &connection.out);
+  return true;
+}
+
+// A member is gone without a word, or says what fits nothing.
+void TcpHost::lose(Connection& connection) {
+  if (!settled_) roll_.hung_up(connection.rank);
+}
+
+void TcpHost::fill(Connection& connection) {
+  fill_blobs(connection);
+  if (connection.told || settled_ || roll_.verdict().ok()) return;
+  connection.told = true;
+  std::string body;
+  put_status(&body, roll_.verdict());
+  connection.channel->seal(FrameKind::kVerdict, body, &connection.out);
+}
+
+// Of every round that is whole, all blobs in pieces, no more at a time than the socket may take.
+void TcpHost::fill_blobs(Connection& connection) {
+  while (roll_.complete(connection.round) && connection.out.size() < kOutBytes) {
+    std::string body;
+    put_number(&body, connection.round);
+    put_number(&body, connection.next);
+    const size_t count_at = body.size();
+    put_number(&body, uint32_t{0});
+    uint32_t count = 0;
+    while (connection.next < options_.world && body.size() < kBlobsBytesMax) {
+      put_text(&body, roll_.blob(connection.round, connection.next++), kEndpointBytesMax);
+      ++count;
+    }
+    std::string number;
+    put_number(&number, count);
+    body.replace(count_at, number.size(), number);
+    connection.channel->seal(FrameKind::kBlobs, body, &connection.out);
+    if (connection.next < options_.world) continue;
+    connection.next = 0;
+    ++connection.round;
+  }
+}
+
+void TcpHost::send(Connection& connection) {
+  if (connection.stage == Stage::kClosed) return;
+  if (!tcp_send(connection.socket, &connection.out)) {
+    if (connection.stage == Stage::kMember) lose(connection);
+    connection.stage = Stage::kClosed;
+  }
+  if (connection.stage == Stage::kClosing && connection.out.empty() && !connection.shut) {
+    connection.shut = true;
+    (void)::shutdown(connection.socket.get(), SHUT_WR);
+  }
+}
+
+}  // namespace parallax

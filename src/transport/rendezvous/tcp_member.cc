@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// TcpMember, the caller's side: see the header. tcp_member_run.cc is the thread's.
+#include "transport/rendezvous/tcp_member.h"
+
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/threads.h"
+#include "transport/codec.h"
+#include "transport/endpoint.h"
+#include "transport/rendezvous/roll.h"
+
+namespace parallax {
+
+namespace {
+// The clock is injected and a condition variable knows only real time: look at it this often.
+constexpr std::chrono::milliseconds kLookAtClock{5};
+constexpr int64_t kGoodbyeNs = 500 * kNanosecondsPerMillisecond;
+constexpr uint32_t kAnswerMsMax = 1000;  // how long an answer of rank 0 is waited for
+
+int64_t answer_patience_ns(const RendezvousOptions& options) {
+  return std::min(options.lease_ms / kSignsPerLease, kAnswerMsMax) * kNanosecondsPerMillisecond;
+}
+}  // namespace
+
+TcpMember::TcpMember(const RendezvousOptions& options, TcpEntry entry, TcpPlace place)
+    : options_(options),
+      entry_(std::move(entry)),
+      place_(std::move(place)),
+      bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      looked_ns_(options.clock->now_ns()) {}
+
+Status TcpMember::create(const RendezvousOptions& options, TcpEntry entry, TcpPlace place,
+                         std::unique_ptr<Rendezvous>* rendezvous) {
+  std::unique_ptr<TcpMember> made(new TcpMember(options, std::move(entry), std::move(place)));
+  if (!made->bell_.valid()) {
+    return limit(std::string("open: no descriptor for the meeting: ") + std::strerror(errno) +
+                 "; raise ulimit -n");
+  }
+  if (is_numeric(made->place_)) PARALLAX_RETURN_IF_ERROR(made->find());
+  PARALLAX_RETURN_IF_ERROR(start_thread(&made->runner_, [raw = made.get()] { raw->run(); }));
+  *rendezvous = std::move(made);
+  return {};
+}
+
+TcpMember::~TcpMember() {
+  if (!settled_) leave({});
+  if (!runner_.joinable()) return;
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    stop_ns_ = std::min(stop_ns_, options_.clock->now_ns() + kGoodbyeNs);
+  }
+  wake();
+  runner_.join();
+}
+
+void TcpMember::wake() const {
+  const uint64_t one = 1;
+  (void)!::write(bell_.get(), &one, sizeof one);
+}
+
+bool TcpMember::wait_locked(std::unique_lock<std::mutex>* lock, int64_t deadline_ns,
+                            const std::function<bool()>& done) {
+  while (!done()) {
+    if (options_.clock->now_ns() >= deadline_ns) return false;
+    changed_.wait_for(*lock, kLookAtClock);
+  }
+  return true;
+}
+
+void TcpMember::say_locked(FrameKind kind, std::string_view body) {
+  channel_->seal(kind, body, &out_);
+  wake();
+}
+
+void TcpMember::bring_locked() {
+  brought_ = true;
+  std::string body;
+  put_number(&body, round_);
+  body.append(mine_);
+  say_locked(FrameKind::kBring, body);
+}
+
+Status TcpMember::allgather(std::span<const std::byte> mine, int64_t deadline_ns,
+                            std::vector<std::string>* all) {
+  PARALLAX_CHECK(mine.size() <= kEndpointBytesMax && !settled_);
+  std::unique_lock lock(mutex_);
+  mine_.assign(reinterpret_cast<const char*>(mine.data()), mine.size());
+  blobs_.clear();
+  brought_ = false;
+  if (phase_ == Phase::kJoined) bring_locked();
+  const auto whole = [this] { return blobs_.size() == options_.world; };
+  if (!wait_locked(&lock, deadline_ns, [&] { return whole() || phase_ == Phase::kOver ||
+                                                    !verdict_.ok(); })) {
+    ask_locked(&lock);
+    return verdict_.ok() ? late_locked() : verdict_;
+  }
+  if (!whole()) return verdict_;
+  *all = std::move(blobs_);
+  blobs_.clear();
+  ++round_;
+  return {};
+}
+
+// Asks rank 0 why the meeting is over, if it is, and who is missing. Waits a fifth of the lease, or
+// a second, at most.
+void TcpMember::ask_locked(std::unique_lock<std::mutex>* lock) {
+  if (phase_ != Phase::kJoined) return;
+  std::string body;
+  put_number(&body, round_);
+  say_locked(FrameKind::kAsk, body);
+  const uint64_t asked = ++asked_count_;
+  (void)wait_locked(lock, options_.clock->now_ns() + answer_patience_ns(options_), [&] {
+    return answered_count_ >= asked || phase_ == Phase::kOver;
+  });
+}
+
+Status TcpMember::late_locked() const {
+  const std::string sentence = "the meeting at " + entry_.where + " passed its deadline: ";
+  if (phase_ == Phase::kJoined) {
+    return timed_out(sentence +
+                     (missing_.empty() ? "rank 0 came but has not got this far" : missing_));
+  }
+  return timed_out(sentence + "rank 0 never came" +
+                   (last_try_.empty() ? std::string() : " (" + last_try_ + ")"));
+}
+
+// Waits until rank 0 knows, so that whoever asks it later, having seen this rank go, learns why.
+void TcpMember::leave(const Status& why) {
+  std::unique_lock lock(mutex_);
+  if (left_ || settled_) return;
+  left_ = true;
+  if (phase_ != Phase::kJoined || !verdict_.ok()) return;
+  std::string body;
+  put_status(&body, why);
+  say_locked(FrameKind::kLeave, body);
+  (void)wait_locked(&lock, options_.clock->now_ns() + answer_patience_ns(options_),
+                    [this] { return !verdict_.ok() || phase_ == Phase::kOver; });
+}
+
+Status TcpMember::verdict() {
+  std::unique_lock lock(mutex_);
+  if (verdict_.ok() && !settled_) ask_locked(&lock);
+  return left_ ? Status() : verdict_;
+}
+
+void TcpMember::settle() {
+  {
+    std::lock_guard lock(mutex_);
+    if (settled_) return;
+    settled_ = true;
+    stopping_ = true;
+    stop_ns_ = options_.clock->now_ns() + kGoodbyeNs;
+    if (phase_ == Phase::kJoined) say_locked(FrameKind::kBye, {});
+  }
+  wake();
+  runner_.join();
+}
+
+Status TcpMember::finish() {
+  settle();
+  return {};
+}
+
+}  // namespace parallax

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// TcpMember: the side of every rank but 0 in a tcp meeting. A thread of its own, from create() to
+// settle(), finds rank 0 (trying again while nobody listens there), proves itself, and then keeps
+// the signs of life going both ways. State is shared with the caller under mutex_; nobody blocks
+// while holding it. One thread calls.
+//
+// A host's name is looked up by the thread, and settle() and the destructor wait for the thread: they
+// may wait as long as the system's resolver takes. Addresses in numbers are never looked up.
+#ifndef PARALLAX_TRANSPORT_RENDEZVOUS_TCP_MEMBER_H_
+#define PARALLAX_TRANSPORT_RENDEZVOUS_TCP_MEMBER_H_
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "transport/rendezvous/handshake.h"
+#include "transport/rendezvous/rendezvous.h"
+#include "transport/rendezvous/tcp_host.h"
+#include "transport/rendezvous/tcp_place.h"
+#include "transport/shm/unique_fd.h"
+
+namespace parallax {
+
+class TcpMember final : public Rendezvous {
+ public:
+  // INVALID: the address is in numbers, not loopback, and there is no secret.
+  static Status create(const RendezvousOptions& options, TcpEntry entry, TcpPlace place,
+                       std::unique_ptr<Rendezvous>* rendezvous);
+  ~TcpMember() override;
+
+  std::string_view name() const override { return "tcp"; }
+  Status allgather(std::span<const std::byte> mine, int64_t deadline_ns,
+                   std::vector<std::string>* all) override;
+  void leave(const Status& why) override;
+  Status verdict() override;
+  void settle() override;
+  Status finish() override;
+
+ private:
+  enum class Phase { kSeeking, kConnecting, kTalking, kJoined, kOver };
+
+  TcpMember(const RendezvousOptions& options, TcpEntry entry, TcpPlace place);
+
+  void wake() const;
+  void bring_locked();
+  void ask_locked(std::unique_lock<std::mutex>* lock);
+  bool wait_locked(std::unique_lock<std::mutex>* lock, int64_t deadline_ns,
+                   const std::function<bool()>& done);
+  Status late_locked() const;
+  void say_locked(FrameKind kind, std::string_view body);
+
+  // The thread's; all but run(), find() and sleep() under mutex_.
+  void run();
+  Status find();
+  void sleep(int fd, bool sends, int64_t due_ns) const;
+  int64_t due_ns() const;
+  bool look();
+  void seek(int64_t now_ns);
+  void on_connected(int64_t now_ns);
+  void talk(int64_t now_ns);
+  void keep(int64_t now_ns);
+  bool on_frame(const Frame& frame);
+  bool on_blobs(std::string_view body);
+  void again(const std::string& why);
+  void end(Status why);
+
+  const RendezvousOptions options_;
+  const TcpEntry entry_;
+  const TcpPlace place_;
+  UniqueFd bell_;  // wakes the thread
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<SocketAddress> addresses_;  // the rest is guarded by mutex_
+  size_t address_ = 0;                    // the next to try
+  Phase phase_ = Phase::kSeeking;
+  UniqueFd socket_;
+  std::optional<ClientHandshake> handshake_;
+  std::optional<Channel> channel_;
+  std::string in_;
+  std::string out_;
+  int64_t try_ns_ = 0;      // seeking: when to try next; later: when to give this try up
+  int64_t pause_ns_ = 0;    // between tries
+  std::string last_try_;    // what it came to
+  int64_t looked_ns_ = 0;
+  int64_t heard_ns_ = 0;
+  int64_t sign_due_ns_ = 0;
+  Status verdict_;          // why the meeting is over
+  uint64_t round_ = 0;      // the caller's, and what has come of it
+  std::string mine_;
+  bool brought_ = true;     // mine_ is on its way
+  std::vector<std::string> blobs_;
+  uint64_t asked_count_ = 0;
+  uint64_t answered_count_ = 0;
+  std::string missing_;     // as rank 0 answered
+  bool settled_ = false;
+  bool left_ = false;
+  bool stopping_ = false;
+  int64_t stop_ns_ = kNever;
+
+  std::thread runner_;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_TRANSPORT_RENDEZVOUS_TCP_MEMBER_H_

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where rank 0 listens, by which key ranks know each other: see the header.
+#include "transport/rendezvous/tcp_rendezvous.h"
+
+#include <chrono>
+#include <thread>
+
+#include "transport/rendezvous/interface.h"
+#include "transport/rendezvous/secret.h"
+#include "transport/rendezvous/tcp_host.h"
+#include "transport/rendezvous/tcp_member.h"
+#include "transport/rendezvous/tcp_socket.h"
+#include "transport/rendezvous/unique_id.h"
+
+namespace parallax {
+
+namespace {
+
+constexpr std::string_view kJobKey = "parallax meeting 1: key of a job";
+// A port of the system's choosing may be another socket's for a moment: that of a rank that was
+// here before rank 0, and met itself (tcp_connected).
+constexpr int kListenTriesMax = 10;
+constexpr std::chrono::milliseconds kListenPause{20};
+
+Status listen_patiently(const SocketAddress& address, UniqueFd* listener) {
+  Status listening;
+  for (int i = 0; i < kListenTriesMax; ++i) {
+    if (i > 0) std::this_thread::sleep_for(kListenPause);
+    listening = tcp_listen(address, listener);
+    if (listening.ok()) break;
+  }
+  return listening;
+}
+
+// At a number: there and nowhere else. At a name: where it leads; but a machine's own name often
+// leads to loopback on that machine, where the others could not come. So with a secret rank 0
+// listens at every address it has, if the name leads to loopback and is not localhost.
+Status listen_at(const TcpPlace& place, bool secret, UniqueFd* listener) {
+  std::vector<SocketAddress> addresses;
+  PARALLAX_RETURN_IF_ERROR(resolve(place, &addresses));
+  PARALLAX_RETURN_IF_ERROR(check_trust(place, addresses, secret));
+  SocketAddress address = addresses[0];
+  if (secret && is_loopback(address) && !is_numeric(place) && place.host != "localhost") {
+    address = any_address(address.storage.ss_family, place.port);
+  }
+  return listen_patiently(address, listener);
+}
+
+}  // namespace
+
+Status make_tcp_rendezvous(const RendezvousOptions& options, std::string_view where,
+                           const char* secret_file, const Environment& environment,
+                           std::unique_ptr<Rendezvous>* rendezvous) {
+  TcpPlace place;
+  PARALLAX_RETURN_IF_ERROR(parse_tcp_place(where, &place));
+  std::string secret;
+  PARALLAX_RETURN_IF_ERROR(find_secret(secret_file, environment, &secret));
+  TcpEntry entry{.where = place.text(),
+                 .job = place.job,
+                 .secret = !secret.empty(),
+                 .key = derive_key(secret, kJobKey)};
+  wipe(&secret);
+  if (options.rank != 0) {
+    return TcpMember::create(options, std::move(entry), std::move(place), rendezvous);
+  }
+  UniqueFd listener;
+  PARALLAX_RETURN_IF_ERROR(listen_at(place, entry.secret, &listener));
+  return TcpHost::create(options, std::move(entry), std::move(listener), rendezvous);
+}
+
+Status make_unique_id_rendezvous(const RendezvousOptions& options, const parallax_unique_id_t& id,
+                                 std::unique_ptr<Rendezvous>* rendezvous) {
+  UniqueId read;
+  PARALLAX_RETURN_IF_ERROR(decode_unique_id(id, &read));
+  const std::string where = to_text(read.address);
+  TcpEntry entry{.where = where,
+                 .job = read.job,
+                 .secret = true,
+                 .key = derive_key(read.key.view(), kJobKey)};
+  if (options.rank != 0) {
+    TcpPlace place;
+    PARALLAX_RETURN_IF_ERROR(parse_tcp_place(where, &place));
+    return TcpMember::create(options, std::move(entry), std::move(place), rendezvous);
+  }
+  UniqueFd listener = take_listener(read.job);
+  if (!listener.valid()) {
+    const Status listening = listen_patiently(read.address, &listener);
+    if (!listening.ok()) {
+      return invalid("options.unique_id was made by another process, or is that of another job: "
+                     "let rank 0 call parallax_unique_id, once for each job (" +
+                     listening.message() + ")");
+    }
+  }
+  return TcpHost::create(options, std::move(entry), std::move(listener), rendezvous);
+}
+
+}  // namespace parallax
