@@ -29,10 +29,9 @@ std::string hmac(std::string_view key, std::string_view first, std::string_view 
   }
   std::string mac(kMacBytes, '\0');
   unsigned int bytes = 0;
-  const unsigned char* made =
-      HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-           reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-           reinterpret_cast<unsigned char*>(mac.data()), &bytes);
+  const unsigned char* made = HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+                                   reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+                                   reinterpret_cast<unsigned char*>(mac.data()), &bytes);
   PARALLAX_CHECK(made != nullptr && bytes == kMacBytes);
   return mac;
 }

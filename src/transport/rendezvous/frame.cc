@@ -42,8 +42,8 @@ Took Channel::open(std::string_view bytes, Frame* frame, size_t* used) {
   if (bytes.size() - *used < kMacBytes) return Took::kMore;
   std::string number;
   put_number(&number, received_count_);
-  broken_ = !same_bytes(hmac(receive_, number, bytes.substr(0, *used)),
-                        bytes.substr(*used, kMacBytes));
+  broken_ =
+      !same_bytes(hmac(receive_, number, bytes.substr(0, *used)), bytes.substr(*used, kMacBytes));
   if (broken_) return Took::kBroken;
   ++received_count_;
   *used += kMacBytes;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames of the tcp meeting, and the Channel that authenticates them once a handshake is done. Pure:
-// bytes in, bytes out.
+// Frames of the tcp meeting, and the Channel that authenticates them once a handshake is done.
+// Pure: bytes in, bytes out.
 //
 //   plain frame (handshake only)   u32 body bytes, u8 kind, body
 //   sealed frame                   the same, then HMAC-SHA256(key of this direction,

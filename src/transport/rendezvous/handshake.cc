@@ -68,7 +68,11 @@ std::string rank_name(uint32_t rank, const std::string& host) {
 void put_status(std::string* out, const Status& status) {
   std::string sentence = status.message().substr(0, kSentenceBytesMax);
   std::replace_if(
-      sentence.begin(), sentence.end(), [](char c) { return !is_printable({&c, 1}); }, ' ');
+      sentence.begin(), sentence.end(),
+      [](char c) {
+        return !is_printable({&c, 1});
+      },
+      ' ');
   put_number(out, static_cast<int32_t>(status.code()));
   put_text(out, sentence, kSentenceBytesMax);
 }
@@ -164,8 +168,8 @@ Handshake::Phase ClientHandshake::on_welcome(std::string_view body) {
     return fail(io_error("rank 0's welcome is garbled"));
   }
   const std::string_view signed_part = body.substr(0, body.size() - kMacBytes);
-  const std::string expected = hmac(derive_key(job_key_.view(), kServerProof),
-                                    session() + proof_, signed_part);
+  const std::string expected =
+      hmac(derive_key(job_key_.view(), kServerProof), session() + proof_, signed_part);
   if (!same_bytes(expected, rest)) {
     return fail(invalid("what answers there as " + says(peer_) + " does not know the secret"));
   }
@@ -234,10 +238,11 @@ Handshake::Phase ServerHandshake::on_hello(std::string_view body, std::string* o
 Handshake::Phase ServerHandshake::on_proof(std::string_view body, std::string* out) {
   const std::string expected = hmac(derive_key(job_key_.view(), kClientProof), session());
   if (!same_bytes(expected, body)) {
-    return refuse(invalid("wrong secret: what " + says(peer_) + " was given is not what " +
-                          says(self_) + " has (PARALLAX_SECRET_FILE, PARALLAX_SECRET or the "
-                          "unique id)"),
-                  out);
+    return refuse(
+        invalid("wrong secret: what " + says(peer_) + " was given is not what " + says(self_) +
+                " has (PARALLAX_SECRET_FILE, PARALLAX_SECRET or the "
+                "unique id)"),
+        out);
   }
   proof_.assign(body);
   return phase_ = Phase::kProven;

@@ -14,7 +14,8 @@
 // and job, so the proofs cover all of that and both nonces: a session that is replayed, reflected
 // or altered fails. Client key, server key and the two keys of the Channel that follows are derived
 // from the job's key under labels of their own, the last two from HELLO and CHALLENGE as well.
-// Without a secret the job's key is known to all, and the proofs show only that nothing was garbled.
+// Without a secret the job's key is known to all, and the proofs show only that nothing was
+// garbled.
 //
 // The client proves itself first: a stranger that connects to rank 0 learns nothing that it could
 // test guesses of the secret on.
@@ -76,7 +77,7 @@ class Handshake {
   const Introduction self_;
   const Key job_key_;
   Introduction peer_;
-  std::string hello_;      // the bodies, as sent
+  std::string hello_;  // the bodies, as sent
   std::string challenge_;
   std::string proof_;
   Phase phase_ = Phase::kTalking;
@@ -85,8 +86,7 @@ class Handshake {
 
 class ClientHandshake : public Handshake {
  public:
-  ClientHandshake(Introduction self, const Key& job_key)
-      : Handshake(std::move(self), job_key) {}
+  ClientHandshake(Introduction self, const Key& job_key) : Handshake(std::move(self), job_key) {}
 
   void start(std::string* out);
   // Takes whole frames off the front of *in. kDone: welcomed. kFailed: status() says why, in words
@@ -102,8 +102,7 @@ class ClientHandshake : public Handshake {
 
 class ServerHandshake : public Handshake {
  public:
-  ServerHandshake(Introduction self, const Key& job_key)
-      : Handshake(std::move(self), job_key) {}
+  ServerHandshake(Introduction self, const Key& job_key) : Handshake(std::move(self), job_key) {}
 
   // kProven: the peer knows the key; welcome() has the last word. kFailed: status() is for the log,
   // and *out holds what the peer is told, if it made itself understood.

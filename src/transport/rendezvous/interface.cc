@@ -101,7 +101,8 @@ Status choose_address(const std::string& device, SocketAddress* address) {
   for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;
   return invalid("PARALLAX_NET_DEVICE is '" + device +
                  "', which is no interface of this machine that is up and has an address; there "
-                 "are: " + known);
+                 "are: " +
+                 known);
 }
 
 }  // namespace parallax

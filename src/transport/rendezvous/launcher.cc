@@ -78,8 +78,7 @@ class Reader {
 };
 
 // tcp:HOST:PORT#JOB, the job's name shortened to what a meeting takes.
-Status meet_at(const Reader& reader, std::string host, const std::string& job,
-               Launched* launched) {
+Status meet_at(const Reader& reader, std::string host, const std::string& job, Launched* launched) {
   uint32_t port = 0;
   PARALLAX_RETURN_IF_ERROR(reader.port(job, &port));
   if (host.find(':') != std::string::npos && host.front() != '[') host = "[" + host + "]";
@@ -113,8 +112,8 @@ Status read_torchrun(const Reader& reader, Launched* launched) {
 }
 
 Status read_open_mpi(const Reader& reader, Launched* launched) {
-  PARALLAX_RETURN_IF_ERROR(reader.ranks("Open MPI", "OMPI_COMM_WORLD_RANK",
-                                        {"OMPI_COMM_WORLD_SIZE"}, launched));
+  PARALLAX_RETURN_IF_ERROR(
+      reader.ranks("Open MPI", "OMPI_COMM_WORLD_RANK", {"OMPI_COMM_WORLD_SIZE"}, launched));
   if (launched->world == 1 || reader.set("PARALLAX_RENDEZVOUS")) return {};
   uint32_t local_world = 0;
   PARALLAX_RETURN_IF_ERROR(
@@ -134,8 +133,8 @@ Status read_open_mpi(const Reader& reader, Launched* launched) {
 }
 
 Status read_slurm(const Reader& reader, Launched* launched) {
-  PARALLAX_RETURN_IF_ERROR(reader.ranks("Slurm", "SLURM_PROCID",
-                                        {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, launched));
+  PARALLAX_RETURN_IF_ERROR(
+      reader.ranks("Slurm", "SLURM_PROCID", {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, launched));
   if (launched->world == 1 || reader.set("PARALLAX_RENDEZVOUS")) return {};
   uint32_t nodes = 0;
   PARALLAX_RETURN_IF_ERROR(
@@ -201,7 +200,8 @@ Status read_launcher(const Environment& environment, Launched* launched) {
   }
   PARALLAX_RETURN_IF_ERROR(read);
   const std::string where = reader.text("PARALLAX_RENDEZVOUS");
-  if (where == "env") return invalid("PARALLAX_RENDEZVOUS is 'env': give tcp:HOST:PORT or file:DIR");
+  if (where == "env")
+    return invalid("PARALLAX_RENDEZVOUS is 'env': give tcp:HOST:PORT or file:DIR");
   if (launched->world == 1) {
     launched->rendezvous.clear();
   } else if (!where.empty()) {
@@ -217,10 +217,10 @@ Status apply_launcher(const Environment& environment, Launched* launched,
   PARALLAX_RETURN_IF_ERROR(read_launcher(environment, launched));
   if ((options->world != 0 && options->world != launched->world) ||
       (options->rank != 0 && options->rank != launched->rank)) {
-    return invalid("options.rank and options.world are " + std::to_string(options->rank) +
-                   " and " + std::to_string(options->world) + ", but by the environment of " +
-                   launched->launcher + " this is rank " + std::to_string(launched->rank) +
-                   " of " + std::to_string(launched->world) +
+    return invalid("options.rank and options.world are " + std::to_string(options->rank) + " and " +
+                   std::to_string(options->world) + ", but by the environment of " +
+                   launched->launcher + " this is rank " + std::to_string(launched->rank) + " of " +
+                   std::to_string(launched->world) +
                    ": leave both 0 where options.rendezvous is \"env\"");
   }
   options->rank = launched->rank;

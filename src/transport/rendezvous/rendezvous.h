@@ -4,7 +4,8 @@
 //
 // allgather() blocks up to its deadline. A rank that announced itself and then shows no sign of
 // life for lease_ms is PEER_LOST, named with its host, where the means can tell (all but the
-// callback); one that never came is TIMEOUT. From its making to settle(), a rank shows its own signs of life.
+// callback); one that never came is TIMEOUT. From its making to settle(), a rank shows its own
+// signs of life.
 //
 // A rank that gives up says why by leave(), and the others then repeat its sentence: whoever broke
 // the meeting is named by all, though each may see another rank go first. Destroying it before

@@ -109,9 +109,9 @@ std::string Roll::missing(uint64_t round) const {
 }
 
 uint32_t Roll::here_count() const {
-  return static_cast<uint32_t>(
-      std::count_if(seats_.begin(), seats_.end(),
-                    [](const Seat& seat) { return seat.presence == Presence::kHere; }));
+  return static_cast<uint32_t>(std::count_if(seats_.begin(), seats_.end(), [](const Seat& seat) {
+    return seat.presence == Presence::kHere;
+  }));
 }
 
 }  // namespace parallax

@@ -31,8 +31,8 @@ Status read_secret(const std::string& path, std::string* secret) {
                    std::to_string(::geteuid()));
   }
   if ((facts.st_mode & 077) != 0) {
-    return invalid("the secret's file " + path +
-                   " can be read or written by others: chmod 600 " + path);
+    return invalid("the secret's file " + path + " can be read or written by others: chmod 600 " +
+                   path);
   }
   std::string read(kSecretBytesMax + 1, '\0');
   size_t done = 0;

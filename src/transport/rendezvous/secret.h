@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The job's secret, by which ranks know each other at a tcp meeting: from a file that only its owner
-// can read, or from the environment; never from the command line. Blocks on the file system.
+// The job's secret, by which ranks know each other at a tcp meeting: from a file that only its
+// owner can read, or from the environment; never from the command line. Blocks on the file system.
 #ifndef PARALLAX_TRANSPORT_RENDEZVOUS_SECRET_H_
 #define PARALLAX_TRANSPORT_RENDEZVOUS_SECRET_H_
 

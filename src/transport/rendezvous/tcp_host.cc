@@ -79,8 +79,7 @@ Status TcpHost::allgather(std::span<const std::byte> mine, int64_t deadline_ns,
   PARALLAX_CHECK(mine.size() <= kEndpointBytesMax && !settled_);
   std::unique_lock lock(mutex_);
   const uint64_t round = round_++;
-  PARALLAX_CHECK(
-      roll_.bring(0, round, {reinterpret_cast<const char*>(mine.data()), mine.size()}));
+  PARALLAX_CHECK(roll_.bring(0, round, {reinterpret_cast<const char*>(mine.data()), mine.size()}));
   wake();
   while (!roll_.complete(round)) {
     if (!roll_.verdict().ok()) return roll_.verdict();
@@ -124,8 +123,7 @@ void TcpHost::settle() {
     std::lock_guard lock(mutex_);
     if (settled_) return;
     settled_ = true;
-    stop_ns_ =
-        options_.clock->now_ns() + options_.lease_ms * kNanosecondsPerMillisecond;
+    stop_ns_ = options_.clock->now_ns() + options_.lease_ms * kNanosecondsPerMillisecond;
   }
   wake();
 }

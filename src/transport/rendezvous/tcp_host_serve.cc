@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TcpHost, the thread's side: one pass reads what came, judges who is silent, and sends what is due.
-// See tcp_host.h. Every byte is a stranger's until its handshake is done, and a peer's after it.
+// TcpHost, the thread's side: one pass reads what came, judges who is silent, and sends what is
+// due. See tcp_host.h. Every byte is a stranger's until its handshake is done, and a peer's after
+// it.
 #include <algorithm>
 #include <cstdio>
 
@@ -58,8 +59,8 @@ int64_t TcpHost::prepare(std::vector<pollfd>* fds) {
   }
   for (const auto& connection : connections_) {
     const bool sends = !connection->out.empty();
-    fds->push_back({connection->socket.get(), static_cast<short>(sends ? POLLIN | POLLOUT : POLLIN),
-                    0});
+    fds->push_back(
+        {connection->socket.get(), static_cast<short>(sends ? POLLIN | POLLOUT : POLLIN), 0});
     if (connection->stage != Stage::kMember) due_ns = std::min(due_ns, connection->deadline_ns);
   }
   return due_ns;
@@ -123,9 +124,11 @@ void TcpHost::accept_all() {
           std::any_of(connections_.begin(), connections_.end(),
                       [](const auto& each) { return each->stage == Stage::kStranger; });
       if (!strangers && roll_.here_count() < options_.world) {
-        roll_.broken(limit("rank 0 needs a file descriptor for every rank while they meet, and has "
-                           "none left with " + std::to_string(roll_.here_count()) + " of " +
-                           std::to_string(options_.world) + " here; raise ulimit -n"));
+        roll_.broken(
+            limit("rank 0 needs a file descriptor for every rank while they meet, and has "
+                  "none left with " +
+                  std::to_string(roll_.here_count()) + " of " + std::to_string(options_.world) +
+                  " here; raise ulimit -n"));
       }
       if (strangers) make_room();
       accept_again_ns_ = options_.clock->now_ns() + kAcceptPauseNs;
@@ -166,9 +169,8 @@ void TcpHost::make_room() {
 
 void TcpHost::receive(Connection& connection) {
   const bool member = connection.stage == Stage::kMember;
-  const bool open = tcp_receive(connection.socket,
-                                member ? kMemberBytesPerPass : kStrangerBytesPerPass,
-                                &connection.in);
+  const bool open = tcp_receive(
+      connection.socket, member ? kMemberBytesPerPass : kStrangerBytesPerPass, &connection.in);
   if (connection.stage == Stage::kStranger) on_handshake(connection);
   if (connection.stage == Stage::kMember) on_frames(connection);
   if (connection.stage == Stage::kClosing) connection.in.clear();

@@ -96,8 +96,8 @@ Status TcpMember::allgather(std::span<const std::byte> mine, int64_t deadline_ns
   brought_ = false;
   if (phase_ == Phase::kJoined) bring_locked();
   const auto whole = [this] { return blobs_.size() == options_.world; };
-  if (!wait_locked(&lock, deadline_ns, [&] { return whole() || phase_ == Phase::kOver ||
-                                                    !verdict_.ok(); })) {
+  if (!wait_locked(&lock, deadline_ns,
+                   [&] { return whole() || phase_ == Phase::kOver || !verdict_.ok(); })) {
     ask_locked(&lock);
     return verdict_.ok() ? late_locked() : verdict_;
   }
@@ -116,9 +116,8 @@ void TcpMember::ask_locked(std::unique_lock<std::mutex>* lock) {
   put_number(&body, round_);
   say_locked(FrameKind::kAsk, body);
   const uint64_t asked = ++asked_count_;
-  (void)wait_locked(lock, options_.clock->now_ns() + answer_patience_ns(options_), [&] {
-    return answered_count_ >= asked || phase_ == Phase::kOver;
-  });
+  (void)wait_locked(lock, options_.clock->now_ns() + answer_patience_ns(options_),
+                    [&] { return answered_count_ >= asked || phase_ == Phase::kOver; });
 }
 
 Status TcpMember::late_locked() const {

@@ -4,8 +4,8 @@
 // the signs of life going both ways. State is shared with the caller under mutex_; nobody blocks
 // while holding it. One thread calls.
 //
-// A host's name is looked up by the thread, and settle() and the destructor wait for the thread: they
-// may wait as long as the system's resolver takes. Addresses in numbers are never looked up.
+// A host's name is looked up by the thread, and settle() and the destructor wait for the thread:
+// they may wait as long as the system's resolver takes. Addresses in numbers are never looked up.
 #ifndef PARALLAX_TRANSPORT_RENDEZVOUS_TCP_MEMBER_H_
 #define PARALLAX_TRANSPORT_RENDEZVOUS_TCP_MEMBER_H_
 
@@ -82,20 +82,20 @@ class TcpMember final : public Rendezvous {
   std::optional<Channel> channel_;
   std::string in_;
   std::string out_;
-  int64_t try_ns_ = 0;      // seeking: when to try next; later: when to give this try up
-  int64_t pause_ns_ = 0;    // between tries
-  std::string last_try_;    // what it came to
+  int64_t try_ns_ = 0;    // seeking: when to try next; later: when to give this try up
+  int64_t pause_ns_ = 0;  // between tries
+  std::string last_try_;  // what it came to
   int64_t looked_ns_ = 0;
   int64_t heard_ns_ = 0;
   int64_t sign_due_ns_ = 0;
-  Status verdict_;          // why the meeting is over
-  uint64_t round_ = 0;      // the caller's, and what has come of it
+  Status verdict_;      // why the meeting is over
+  uint64_t round_ = 0;  // the caller's, and what has come of it
   std::string mine_;
-  bool brought_ = true;     // mine_ is on its way
+  bool brought_ = true;  // mine_ is on its way
   std::vector<std::string> blobs_;
   uint64_t asked_count_ = 0;
   uint64_t answered_count_ = 0;
-  std::string missing_;     // as rank 0 answered
+  std::string missing_;  // as rank 0 answered
   bool settled_ = false;
   bool left_ = false;
   bool stopping_ = false;

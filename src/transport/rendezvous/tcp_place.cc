@@ -100,8 +100,8 @@ SocketAddress make_address(std::string_view bytes, uint16_t port) {
 }
 
 SocketAddress any_address(int family, uint16_t port) {
-  return make_address(
-      std::string(family == AF_INET6 ? sizeof(in6_addr) : sizeof(in_addr), '\0'), port);
+  return make_address(std::string(family == AF_INET6 ? sizeof(in6_addr) : sizeof(in_addr), '\0'),
+                      port);
 }
 
 std::string TcpPlace::text() const {
@@ -141,8 +141,9 @@ Status parse_tcp_place(std::string_view where, TcpPlace* place) {
     return wrong(whole, "its port must be a number from 1 to 65535");
   }
   if (number == 0) {
-    return wrong(whole, "with port 0 the system would choose one that the other ranks cannot "
-                        "know; give a port from 1 to 65535, or use parallax_unique_id");
+    return wrong(whole,
+                 "with port 0 the system would choose one that the other ranks cannot "
+                 "know; give a port from 1 to 65535, or use parallax_unique_id");
   }
   place->host.assign(host);
   place->port = static_cast<uint16_t>(number);

@@ -73,10 +73,8 @@ Status make_unique_id_rendezvous(const RendezvousOptions& options, const paralla
   UniqueId read;
   PARALLAX_RETURN_IF_ERROR(decode_unique_id(id, &read));
   const std::string where = to_text(read.address);
-  TcpEntry entry{.where = where,
-                 .job = read.job,
-                 .secret = true,
-                 .key = derive_key(read.key.view(), kJobKey)};
+  TcpEntry entry{
+      .where = where, .job = read.job, .secret = true, .key = derive_key(read.key.view(), kJobKey)};
   if (options.rank != 0) {
     TcpPlace place;
     PARALLAX_RETURN_IF_ERROR(parse_tcp_place(where, &place));
@@ -86,9 +84,10 @@ Status make_unique_id_rendezvous(const RendezvousOptions& options, const paralla
   if (!listener.valid()) {
     const Status listening = listen_patiently(read.address, &listener);
     if (!listening.ok()) {
-      return invalid("options.unique_id was made by another process, or is that of another job: "
-                     "let rank 0 call parallax_unique_id, once for each job (" +
-                     listening.message() + ")");
+      return invalid(
+          "options.unique_id was made by another process, or is that of another job: "
+          "let rank 0 call parallax_unique_id, once for each job (" +
+          listening.message() + ")");
     }
   }
   return TcpHost::create(options, std::move(entry), std::move(listener), rendezvous);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tcp meeting's door: "tcp:HOST:PORT[#JOB]" or a unique id, to TcpHost on rank 0 and to TcpMember
-// on the others. Blocks on the resolver for names, and for a moment while a port is still taken.
+// The tcp meeting's door: "tcp:HOST:PORT[#JOB]" or a unique id, to TcpHost on rank 0 and to
+// TcpMember on the others. Blocks on the resolver for names, and for a moment while a port is still
+// taken.
 #ifndef PARALLAX_TRANSPORT_RENDEZVOUS_TCP_RENDEZVOUS_H_
 #define PARALLAX_TRANSPORT_RENDEZVOUS_TCP_RENDEZVOUS_H_
 

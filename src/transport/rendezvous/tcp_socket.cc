@@ -58,8 +58,8 @@ Status tcp_name(const UniqueFd& socket, SocketAddress* address) {
 
 Accepted tcp_accept(const UniqueFd& listener, UniqueFd* socket, SocketAddress* from) {
   from->bytes = sizeof from->storage;
-  socket->reset(::accept4(listener.get(), as_sockaddr(from), &from->bytes,
-                          SOCK_NONBLOCK | SOCK_CLOEXEC));
+  socket->reset(
+      ::accept4(listener.get(), as_sockaddr(from), &from->bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!socket->valid()) {
     const bool exhausted =
         errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
@@ -91,8 +91,8 @@ int tcp_connected(const UniqueFd& socket) {
       ::getpeername(socket.get(), as_sockaddr(&theirs), &theirs.bytes) != 0) {
     return errno;
   }
-  const bool itself = mine.bytes == theirs.bytes &&
-                      std::memcmp(&mine.storage, &theirs.storage, mine.bytes) == 0;
+  const bool itself =
+      mine.bytes == theirs.bytes && std::memcmp(&mine.storage, &theirs.storage, mine.bytes) == 0;
   return itself ? ECONNREFUSED : 0;
 }
 

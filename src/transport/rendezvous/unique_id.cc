@@ -92,7 +92,8 @@ Status decode_unique_id(const parallax_unique_id_t& bytes, UniqueId* id) {
   const std::string_view body = all.substr(0, kIdBytes - kCheckBytes);
   const Status wrong = invalid(
       "options.unique_id was not made by parallax_unique_id, was made by another version, or was "
-      "changed on its way: carry all of its " + std::to_string(kIdBytes) + " bytes");
+      "changed on its way: carry all of its " +
+      std::to_string(kIdBytes) + " bytes");
   ByteReader reader(body);
   uint32_t magic = 0;
   uint16_t format = 0;
