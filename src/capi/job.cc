@@ -38,7 +38,7 @@ extern "C" {
 parallax_status_t parallax_unique_id(parallax_unique_id_t* id) {
   return parallax::guarded("unique_id", [&]() -> Status {
     if (id == nullptr) return parallax::invalid("unique_id: id is null");
-    return parallax::make_unique_id(parallax::process_environment, id);
+    return parallax::make_unique_id(parallax::process_variable, id);
   });
 }
 

@@ -111,7 +111,7 @@ Status Job::open(parallax_options_t options, std::unique_ptr<Job>* job) {
   std::unique_ptr<Settings> settings;
   PARALLAX_RETURN_IF_ERROR(take_settings(&options, &settings));
   Launched launched;  // holds strings of `options`
-  Status status = apply_launcher(process_environment, &launched, &options);
+  Status status = apply_launcher(process_variable, &launched, &options);
   if (status.ok()) status = check_options(options);
   if (!status.ok()) return settings->explained(status);
   std::unique_ptr<Job> opened(new Job(options, std::move(settings)));

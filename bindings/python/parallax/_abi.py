@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import (POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t,
-                    c_uint32, c_uint64, c_void_p)
+                    c_ubyte, c_uint32, c_uint64, c_void_p)
 from typing import Any, Dict, List, Tuple, Type
 
 SOVERSION = 0
@@ -19,6 +19,7 @@ NAME_MAX = 127
 VARIABLES_MAX = 4096
 REQUESTS_MAX = 1024
 SLICES_MAX = 256
+UNIQUE_ID_BYTES = 128
 WAIT_DEFAULT = -1
 
 LogFunction = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_char_p)
@@ -30,6 +31,12 @@ class Sized(ctypes.Structure):
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(size=ctypes.sizeof(self), **fields)
+
+
+class UniqueIdStruct(ctypes.Structure):
+    """128 opaque bytes."""
+
+    _fields_ = [("bytes", c_ubyte * UNIQUE_ID_BYTES)]
 
 
 class Options(Sized):
@@ -52,6 +59,8 @@ class Options(Sized):
         ("compute_threads", c_uint32),
         ("manual_progress", c_uint32),
         ("faults", c_char_p),
+        ("unique_id", POINTER(UniqueIdStruct)),
+        ("secret_file", c_char_p),
     ]
 
 
@@ -147,7 +156,8 @@ class StepInfoStruct(Sized):
 
 
 # The structs by their name in the header.
-STRUCTS: Dict[str, Type[Sized]] = {
+STRUCTS: Dict[str, Type[ctypes.Structure]] = {
+    "parallax_unique_id_t": UniqueIdStruct,
     "parallax_options_t": Options,
     "parallax_job_info_t": JobInfoStruct,
     "parallax_variable_t": VariableStruct,
@@ -164,6 +174,7 @@ CONSTANTS: Dict[str, int] = {
     "PARALLAX_VARIABLES_MAX": VARIABLES_MAX,
     "PARALLAX_REQUESTS_MAX": REQUESTS_MAX,
     "PARALLAX_SLICES_MAX": SLICES_MAX,
+    "PARALLAX_UNIQUE_ID_BYTES": UNIQUE_ID_BYTES,
     "PARALLAX_WAIT_DEFAULT": WAIT_DEFAULT,
 }
 
@@ -179,6 +190,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "parallax_version_string": (c_char_p, []),
     "parallax_version": (c_uint32, []),
     "parallax_set_log_callback": (c_int, [LogFunction, c_void_p, c_uint32]),
+    "parallax_unique_id": (c_int, [POINTER(UniqueIdStruct)]),
     "parallax_open": (c_int, [POINTER(Options), POINTER(_JOB)]),
     "parallax_commit": (c_int, [_JOB]),
     "parallax_abort": (c_int, [_JOB, c_char_p]),

@@ -11,7 +11,8 @@ from typing import (TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Option
                     Type, Union)
 
 from . import _core
-from ._abi import AllgatherFunction, JobInfoStruct, Options, VariableStruct
+from ._abi import (UNIQUE_ID_BYTES, AllgatherFunction, JobInfoStruct, Options, UniqueIdStruct,
+                   VariableStruct)
 from ._buffers import borrow
 from ._errors import InvalidArgument, ParallaxError
 from ._library import LIB, LIBRARY_PATH
@@ -256,8 +257,30 @@ class _Exchange:
             return 1
 
 
-def open(*, rank: int = 0, world: int = 1, rendezvous: Optional[str] = None,
-         allgather: Optional[Allgather] = None, host: Optional[str] = None,
+def unique_id() -> bytes:
+    """Makes an id by which the ranks of one job find and know each other; give it to open() as
+    unique_id on every rank.
+
+    To be called in the process of rank 0, once for each job; carry the bytes to the others by a
+    channel that strangers do not see: whoever has them can join.
+    """
+    made = UniqueIdStruct()
+    _core.check(_core.ask(LIB.parallax_unique_id, ctypes.byref(made)))
+    return bytes(made.bytes)
+
+
+def _pointer_to(unique_id: Any) -> Any:
+    if unique_id is None:
+        return None
+    if not isinstance(unique_id, (bytes, bytearray)) or len(unique_id) != UNIQUE_ID_BYTES:
+        raise InvalidArgument("open: unique_id must be the bytes that parallax.unique_id() gave in "
+                              f"the process of rank 0, all {UNIQUE_ID_BYTES} of them")
+    return ctypes.pointer(UniqueIdStruct.from_buffer_copy(unique_id))
+
+
+def open(*, rank: int = 0, world: int = 0, rendezvous: Optional[str] = None,
+         allgather: Optional[Allgather] = None, unique_id: Optional[bytes] = None,
+         secret_file: Optional[str] = None, host: Optional[str] = None,
          transport: Optional[str] = None, net_device: Optional[str] = None,
          lease: Optional[float] = None, timeout: Optional[float] = None,
          plan_mode: Union[str, PlanMode, None] = None, plan_after_steps: int = 0,
@@ -265,9 +288,13 @@ def open(*, rank: int = 0, world: int = 1, rendezvous: Optional[str] = None,
          manual_progress: bool = False, faults: Optional[str] = None) -> Job:
     """Meets the other ranks and gives the job, when all are connected.
 
-    rank, world: this rank's number and how many there are; the default is one rank alone.
-    rendezvous: "file:DIR", a directory that every rank can write, new for each job; "inproc:NAME"
-        when ranks are threads of this process.
+    rank, world: this rank's number and how many there are; the default is one rank alone, or what
+        the environment says with rendezvous="env".
+    rendezvous: "file:DIR", a directory that every rank can write, new for each job;
+        "tcp:HOST:PORT", where rank 0 listens; "env", as the launcher's environment says (torchrun,
+        mpirun, srun, parallax run); "inproc:NAME" when ranks are threads of this process.
+    unique_id: instead of rendezvous, what parallax.unique_id() gave in the process of rank 0.
+    secret_file: of "tcp:", needed beyond loopback: a file of mode 0600 with the ranks' secret.
     allgather: instead of rendezvous, the caller's own exchange: a function from this rank's bytes
         to the list of all ranks' bytes, such as mpi4py's comm.allgather. Called on this thread.
     host: what a host is; None is the machine's name. transport, net_device: between hosts.
@@ -284,8 +311,9 @@ def open(*, rank: int = 0, world: int = 1, rendezvous: Optional[str] = None,
     """
     exchange = None if allgather is None else _Exchange(allgather, max(world, 1))
     fields: Dict[str, Any] = dict(
-        rank=rank, world=world, rendezvous=rendezvous, host=host, transport=transport,
-        net_device=net_device, lease_ms=_core.milliseconds(lease, "open: lease", 0),
+        rank=rank, world=world, rendezvous=rendezvous, unique_id=_pointer_to(unique_id),
+        secret_file=secret_file, host=host, transport=transport, net_device=net_device,
+        lease_ms=_core.milliseconds(lease, "open: lease", 0),
         timeout_ms=_core.milliseconds(timeout, "open: timeout", 0),
         plan_mode=member_of(PlanMode, plan_mode, "open: plan_mode"),
         plan_after_steps=plan_after_steps, deterministic=deterministic,
@@ -295,11 +323,11 @@ def open(*, rank: int = 0, world: int = 1, rendezvous: Optional[str] = None,
         fields["allgather"] = exchange.function
     options = _core.struct_of("open", Options, fields)
     if exchange is None:
-        core = _core.interruptible(lambda: _open(options, rank),
+        core = _core.interruptible(lambda: _open(options),
                                    lambda opened: _give_up(opened))
     else:
         try:
-            core = _open(options, rank)
+            core = _open(options)
         except ParallaxError as refusal:
             if exchange.failure is not None:
                 raise exchange.failure from refusal
@@ -307,10 +335,12 @@ def open(*, rank: int = 0, world: int = 1, rendezvous: Optional[str] = None,
     return Job(core)
 
 
-def _open(options: Options, rank: int) -> _core.Core:
+def _open(options: Options) -> _core.Core:
     pointer = ctypes.c_void_p()
     _core.check(_core.ask(LIB.parallax_open, ctypes.byref(options), ctypes.byref(pointer)))
-    return _core.Core(pointer.value, rank)
+    info = JobInfoStruct()  # the rank may be the environment's
+    _core.check(_core.ask(LIB.parallax_query, pointer, ctypes.byref(info)))
+    return _core.Core(pointer.value, info.rank)
 
 
 def _give_up(core: _core.Core) -> None:

@@ -13,7 +13,7 @@ namespace parallax {
 // The value of a variable; "" if it is not set, or empty.
 using Environment = std::function<std::string(const char* name)>;
 
-inline std::string process_environment(const char* name) {
+inline std::string process_variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }

@@ -91,7 +91,7 @@ Status make_rendezvous(const parallax_options_t& options, const std::string& hos
     return make(std::move(status), std::move(made), rendezvous);
   }
   if (take_prefix(&where, "tcp:")) {
-    return make_tcp_rendezvous(common, where, options.secret_file, process_environment, rendezvous);
+    return make_tcp_rendezvous(common, where, options.secret_file, process_variable, rendezvous);
   }
   return invalid("options.rendezvous is '" + std::string(options.rendezvous) +
                  "': give inproc:NAME, file:DIR, tcp:HOST:PORT or env");

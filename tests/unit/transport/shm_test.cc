@@ -4,6 +4,9 @@
 
 #include <unistd.h>
 
+#include <deque>
+#include <thread>
+
 #include "unit/transport/conformance.h"
 
 namespace parallax {
@@ -146,6 +149,36 @@ TEST(Shm, strangers_are_let_go) {
   EXPECT_TRUE(at_b.ok()) << at_b.message();
   EXPECT_TRUE(a->attached(1));
   EXPECT_FALSE(a->attached(7));
+}
+
+// Given 10,000 of them while a rank waits for its neighbour, some of which stay, expect the same.
+TEST(Shm, ten_thousand_strangers_starve_nobody) {
+  constexpr size_t kStrangers = 10000;
+  constexpr size_t kStay = 200;
+  auto a = make_rank(0, kRingBytesDefault, true);
+  auto b = make_rank(1, kRingBytesDefault, true);
+  const Endpoint to_a = endpoint_of(*a, 0);
+  const Endpoint to_b = endpoint_of(*b, 1);
+  Status at_a;
+  std::thread first([&] { at_a = a->connect_all({&to_b, 1}, 1, in_ms(60000)); });
+  std::deque<UniqueFd> staying;
+  for (size_t i = 0; i < kStrangers; ++i) {
+    UniqueFd stranger;
+    SocketNews news = SocketNews::kAgain;  // until there is room among those not yet accepted
+    while ((news = connect_abstract(a->address(), &stranger)) == SocketNews::kAgain) {
+      std::this_thread::yield();
+    }
+    ASSERT_EQ(news, SocketNews::kOk) << "stranger " << i;
+    const std::vector<std::byte> nonsense(1 + i % 60, std::byte{0x50});
+    if (i % 2 == 0) (void)send_packet(stranger, nonsense, {});
+    if (i % 3 == 0) staying.push_back(std::move(stranger));
+    if (staying.size() > kStay) staying.pop_front();
+  }
+  const Status at_b = b->connect_all({&to_a, 1}, 1, in_ms(60000));
+  first.join();
+  EXPECT_TRUE(at_a.ok()) << at_a.message();
+  EXPECT_TRUE(at_b.ok()) << at_b.message();
+  EXPECT_TRUE(a->attached(1));
 }
 
 // A peer that polls moves its counter; one that sleeps says so.
