@@ -46,6 +46,7 @@ class Strangers(LaunchTest):
     def setUp(self):
         super().setUp()
         self.port = free_port()
+        self.secret = self.secret_file()
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         self.staying = collections.deque()
@@ -53,7 +54,7 @@ class Strangers(LaunchTest):
 
     def start_at(self, rank, *before, steps=5):
         return self.start([*before, RANK, "--rank", str(rank), "--world", "3", "--rendezvous",
-                           f"tcp:127.0.0.1:{self.port}", "--secret-file", self.secret_file(),
+                           f"tcp:127.0.0.1:{self.port}", "--secret-file", self.secret,
                            "--steps", str(steps)])
 
     def await_listener(self):

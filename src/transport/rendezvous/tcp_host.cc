@@ -3,6 +3,7 @@
 #include "transport/rendezvous/tcp_host.h"
 
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -21,6 +22,12 @@ namespace {
 constexpr std::chrono::milliseconds kLookAtClock{5};
 // Those that were told why the meeting is over hang up by themselves; not waited for longer.
 constexpr int64_t kGoodbyeNs = 500 * kNanosecondsPerMillisecond;
+
+int64_t descriptor_limit() {
+  rlimit limit{};
+  const bool known = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur <= INT32_MAX;
+  return known ? static_cast<int64_t>(limit.rlim_cur) : INT32_MAX;
+}
 }  // namespace
 
 Introduction introduce(const RendezvousOptions& options, const TcpEntry& entry) {
@@ -40,6 +47,7 @@ Introduction introduce(const RendezvousOptions& options, const TcpEntry& entry) 
 TcpHost::TcpHost(const RendezvousOptions& options, TcpEntry entry, UniqueFd listener)
     : options_(options),
       entry_(std::move(entry)),
+      descriptors_max_(descriptor_limit()),
       bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       listener_(std::move(listener)),
       roll_(options, entry_.where),

@@ -9,7 +9,8 @@
 //
 // What strangers may cost: kStrangersMax descriptors and kHandshakeBodyBytesMax bytes each, for
 // kIntroductionNs at most. When there are more, the oldest goes, first of those that have said
-// nothing; a rank that is pushed out tries again. Descriptors that run out push out strangers, too.
+// nothing; a rank that is pushed out tries again. Where fewer than kDescriptorsSpare descriptors are
+// left, kStrangersScarce stay.
 #ifndef PARALLAX_TRANSPORT_RENDEZVOUS_TCP_HOST_H_
 #define PARALLAX_TRANSPORT_RENDEZVOUS_TCP_HOST_H_
 
@@ -29,6 +30,8 @@
 namespace parallax {
 
 inline constexpr size_t kStrangersMax = 256;
+inline constexpr size_t kStrangersScarce = 8;
+inline constexpr int64_t kDescriptorsSpare = 64;
 inline constexpr int64_t kIntroductionNs = 5000 * kNanosecondsPerMillisecond;
 
 // How a tcp meeting is entered, on either side.
@@ -85,7 +88,8 @@ class TcpHost final : public Rendezvous {
   int64_t prepare(std::vector<pollfd>* fds);
   bool look();
   void accept_all();
-  void make_room();
+  void make_room_for(const UniqueFd& socket);
+  bool make_room();
   void receive(Connection& connection);
   void on_handshake(Connection& connection);
   void on_frames(Connection& connection);
@@ -100,6 +104,7 @@ class TcpHost final : public Rendezvous {
 
   const RendezvousOptions options_;
   const TcpEntry entry_;
+  const int64_t descriptors_max_;
   UniqueFd bell_;  // wakes the thread
 
   mutable std::mutex mutex_;

@@ -130,11 +130,11 @@ void TcpHost::accept_all() {
                   std::to_string(roll_.here_count()) + " of " + std::to_string(options_.world) +
                   " here; raise ulimit -n"));
       }
-      if (strangers) make_room();
+      if (strangers) (void)make_room();
       accept_again_ns_ = options_.clock->now_ns() + kAcceptPauseNs;
       return;
     }
-    if (connections_.size() >= options_.world + kStrangersMax) make_room();
+    make_room_for(socket);
     connections_.push_back(std::make_unique<Connection>(
         Connection{.socket = std::move(socket),
                    .from = to_text(from),
@@ -147,8 +147,27 @@ void TcpHost::accept_all() {
   }
 }
 
-// The oldest stranger goes: of those that have said nothing, else of all.
-void TcpHost::make_room() {
+// The system gives the lowest number that is free, so a socket's own tells how many are taken. The
+// last ones are not for strangers: ranks need some to attach each other's memory.
+void TcpHost::make_room_for(const UniqueFd& socket) {
+  const bool scarce = socket.get() + kDescriptorsSpare >= descriptors_max_;
+  const auto stranger_count = [this] {
+    return static_cast<size_t>(
+        std::count_if(connections_.begin(), connections_.end(),
+                      [](const auto& each) { return each->stage != Stage::kMember; }));
+  };
+  while (connections_.size() >= options_.world + kStrangersMax ||
+         (scarce && stranger_count() > kStrangersScarce)) {
+    if (!make_room()) return;
+  }
+}
+
+// Who is closed goes, else the oldest stranger: of those that have said nothing, else of all.
+bool TcpHost::make_room() {
+  if (std::erase_if(connections_, [](const auto& each) { return each->stage == Stage::kClosed; }) >
+      0) {
+    return true;
+  }
   Connection* victim = nullptr;
   for (const auto& connection : connections_) {
     if (connection->stage == Stage::kClosing) {
@@ -162,9 +181,10 @@ void TcpHost::make_room() {
       break;
     }
   }
-  if (victim == nullptr) return;
+  if (victim == nullptr) return false;
   if (victim->stage == Stage::kStranger) turn_away(*victim, "too many came at once");
   std::erase_if(connections_, [victim](const auto& each) { return each.get() == victim; });
+  return true;
 }
 
 void TcpHost::receive(Connection& connection) {
@@ -258,6 +278,7 @@ bool TcpHost::on_ask(Connection& connection, std::string_view body) {
   ByteReader reader(body);
   uint64_t round = 0;
   if (!reader.number(&round) || !reader.empty()) return false;
+  if (connection.out.size() > 2 * kOutBytes) return false;  // it asks on and does not listen
   std::string answer;
   put_status(&answer, roll_.verdict());
   put_text(&answer, roll_.missing(round), kSentenceBytesMax);
