@@ -162,7 +162,7 @@ typedef struct parallax_options {
                            * secret, see secret_file. "#NAME" behind it names the job: ranks of a
                            * job of another name are refused.
                            * "env": rank, world and rendezvous as a launcher's environment says
-                           * (PARALLAX_RANK..., torchrun, Open MPI, Slurm: docs/transports.md); rank
+                           * (PARALLAX_RANK..., torchrun, Open MPI, Slurm: docs/meeting.md); rank
                            * and world here are 0, or the same. */
   parallax_allgather_fn allgather; /* the caller's own exchange; processes */
   void *allgather_context;

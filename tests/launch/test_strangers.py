@@ -99,7 +99,7 @@ class Strangers(LaunchTest):
         self.assertLess(most_resident, resident + RESIDENT_KIB)
         lines = [line for line in ranks[0].text.splitlines() if "turned away" in line]
         self.assertLessEqual(len(lines), 5, "the log is bounded")
-        print(f"report: {STRANGERS} strangers cost rank 0 at most "
+        print(f"\nreport: {STRANGERS} strangers cost rank 0 at most "
               f"{most_descriptors - descriptors} descriptors and {most_resident - resident} KiB")
 
     def test_more_than_there_are_descriptors_for(self):

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""UCX's own tcp ports, which take anyone: what docs/meeting.md says of them.
+
+They lie on loopback as long as all ranks are on one machine. 1,000 strangers of each harmless kind
+change nothing. A stranger with UCX's public magic and a bad length may end the rank that it reaches,
+inside UCX; the others then name that rank, and nothing hangs.
+"""
+
+import os
+import random
+import socket
+import struct
+import subprocess
+import unittest
+
+from support import OK, PEER_LOST, LaunchTest, free_port
+
+STRANGERS = 1000
+MAGIC = struct.pack("<Q", 0xCAFEBABE12345678)
+HARMLESS = {
+    "silent": lambda source: b"",
+    "another protocol": lambda source: b"GET / HTTP/1.1\r\nHost: rank0\r\n\r\n",
+    "noise": lambda source: source.randbytes(source.randrange(8, 4000)),
+    "half a magic": lambda source: MAGIC[:5],
+    "a magic": lambda source: MAGIC,
+}
+
+
+def listeners(pid):
+    """The tcp addresses at which a process listens: (host, port)."""
+    lines = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=True).stdout
+    found = []
+    for line in lines.splitlines():
+        if f"pid={pid}," in line:
+            host, _, port = line.split()[3].rpartition(":")
+            found.append((host, int(port)))
+    return found
+
+
+class UcxPorts(LaunchTest):
+    def setUp(self):
+        super().setUp()
+        libraries = os.path.join(os.path.dirname(os.path.dirname(os.environ["PARALLAX_TEST_RANK"])),
+                                 "lib")
+        if not os.path.exists(os.path.join(libraries, "libparallax_ucx.so")):
+            self.skipTest("there is no UCX in this build (libucx-dev)")
+
+    def start_job(self, **environment):
+        """Two hosts on this machine, in the middle of training."""
+        where = f"tcp:127.0.0.1:{free_port()}"
+        ranks = [self.start_rank("--rank", rank, "--world", 2, "--rendezvous", where, "--host",
+                                 f"h{rank}", "--steps", 300, "--pace-ms", 5, **environment)
+                 for rank in range(2)]
+        for rank in ranks:
+            rank.await_line("open")
+        return ranks
+
+    def ports_of(self, rank):
+        """UCX's alone: the meeting's may still be on its way out."""
+        meeting = int(rank.command[rank.command.index("--rendezvous") + 1].rpartition(":")[2])
+        return [(host, port) for host, port in listeners(rank.pid) if port != meeting]
+
+    def test_one_port_a_rank_on_loopback(self):
+        ranks = self.start_job()
+        for rank in ranks:
+            self.assertEqual([host for host, _ in self.ports_of(rank)], ["127.0.0.1"])
+        self.assert_all_ok(ranks)
+
+    def test_a_range_can_be_given(self):
+        ranks = self.start_job(UCX_TCP_PORT_RANGE="31000-31999")
+        for rank in ranks:
+            ports = [port for _, port in self.ports_of(rank)]
+            self.assertTrue(ports and all(31000 <= port <= 31999 for port in ports), ports)
+        self.assert_all_ok(ranks)
+
+    def test_a_thousand_strangers_of_each_harmless_kind(self):
+        for name, bytes_of in HARMLESS.items():
+            with self.subTest(kind=name):
+                source = random.Random(1)
+                ranks = self.start_job()
+                (where,) = self.ports_of(ranks[0])
+                for _ in range(STRANGERS):
+                    with socket.create_connection(where) as stranger:
+                        try:
+                            stranger.sendall(bytes_of(source))
+                        except ConnectionError:
+                            pass  # it was shown out already
+                self.assert_all_ok(ranks)
+
+    def test_a_bad_length_ends_one_rank_at_most_and_is_told(self):
+        ranks = self.start_job()
+        (where,) = self.ports_of(ranks[0])
+        with socket.create_connection(where) as stranger:
+            stranger.sendall(MAGIC + struct.pack("<BI", 1, 0x7fffffff) + bytes(64))
+        status, sentence = ranks[1].outcome()
+        if status == OK:  # a UCX that checks what it reads
+            self.assertEqual(ranks[0].wait(), 0, ranks[0].text)
+            return
+        self.assertEqual(status, PEER_LOST, ranks[1].text)
+        self.assertIn("rank 0 (host h0) is lost", sentence)
+        print("\nreport: UCX ended rank 0 at a stranger's bad length, exit status "
+              f"{ranks[0].wait()}")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Meeting from Python: a tcp address, a unique id, a launcher's environment; and what is refused."""
+
+import os
+import socket
+import tempfile
+import unittest
+
+import parallax
+
+from support import finish, start
+
+RANK = """
+import sys
+import parallax
+
+arguments = dict(pair.split("=", 1) for pair in sys.argv[1:])
+for name in ("rank", "world"):
+    if name in arguments:
+        arguments[name] = int(arguments[name])
+if "unique_id" in arguments:
+    arguments["unique_id"] = bytes.fromhex(arguments["unique_id"])
+with parallax.open(timeout=60, **arguments) as job:
+    total = bytearray(8)
+    job.commit()
+    job.broadcast(total, root=0).wait()
+    print("rank", job.rank, "of", job.world)
+"""
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
+class Meeting(unittest.TestCase):
+    def meet(self, arguments_of, environment_of=lambda rank: {}, world=3):
+        processes = [start(RANK, *(f"{name}={value}" for name, value in arguments_of(rank).items()),
+                           **environment_of(rank)) for rank in range(world)]
+        for rank, process in enumerate(processes):
+            code, out, error = finish(process)
+            self.assertEqual((code, out), (0, f"rank {rank} of {world}\n"), error)
+
+    def test_tcp(self):
+        where = f"tcp:127.0.0.1:{free_port()}"
+        self.meet(lambda rank: {"rank": rank, "world": 3, "rendezvous": where})
+
+    def test_tcp_with_a_secret(self):
+        where = f"tcp:127.0.0.1:{free_port()}"
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "secret")
+            with open(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w",
+                      encoding="ascii") as file:
+                file.write("0123456789abcdef")
+            self.meet(lambda rank: {"rank": rank, "world": 3, "rendezvous": where,
+                                    "secret_file": path})
+
+    def test_environment(self):
+        where = f"tcp:127.0.0.1:{free_port()}"
+        self.meet(lambda rank: {"rendezvous": "env"},
+                  lambda rank: {"PARALLAX_RANK": str(rank), "PARALLAX_WORLD": "3",
+                                "PARALLAX_RENDEZVOUS": where})
+
+    def test_unique_id(self):
+        """Rank 0 is who made it: this process."""
+        os.environ["PARALLAX_NET_DEVICE"] = "lo"
+        self.addCleanup(os.environ.pop, "PARALLAX_NET_DEVICE")
+        made = parallax.unique_id()
+        self.assertEqual(len(made), 128)
+        self.assertNotEqual(made, parallax.unique_id())
+        other = start(RANK, "rank=1", "world=2", "unique_id=" + made.hex())
+        with parallax.open(rank=0, world=2, unique_id=made, timeout=60) as job:
+            job.commit()
+            job.broadcast(bytearray(8), root=0).wait()
+            self.assertEqual((job.rank, job.world), (0, 2))
+        code, out, error = finish(other)
+        self.assertEqual((code, out), (0, "rank 1 of 2\n"), error)
+
+    def test_refusals(self):
+        for arguments, sentence in (
+                (dict(unique_id=b"short"), "all 128 of them"),
+                (dict(unique_id="text"), "parallax.unique_id()"),
+                (dict(unique_id=bytes(128)), "was not made by parallax_unique_id"),
+                (dict(rendezvous="tcp:0.0.0.0:29500"), "there is no secret"),
+                (dict(rendezvous="tcp:127.0.0.1"), "give tcp:HOST:PORT"),
+                (dict(rendezvous="tcp:127.0.0.1:29500", secret_file=""),
+                 "options.secret_file is empty"),
+                (dict(rendezvous="tcp:127.0.0.1:29500", unique_id=bytes(128)),
+                 "more than one is set")):
+            with self.subTest(sentence=sentence):
+                with self.assertRaises(parallax.InvalidArgument) as refused:
+                    parallax.open(rank=1, world=2, timeout=5, **arguments)
+                self.assertIn(sentence, str(refused.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()
