@@ -201,8 +201,8 @@ typedef struct parallax_options {
 
 /* Meets the other ranks and returns when all are connected. Blocks up to timeout_ms.
  * On success *job belongs to the caller, who ends it with parallax_close.
- * INVALID, UNSUPPORTED, TIMEOUT (names ranks that never came), PEER_LOST, MISMATCH (another version,
- * world or job), IO, LIMIT. */
+ * INVALID, UNSUPPORTED, TIMEOUT (names ranks that never came), PEER_LOST, MISMATCH (another
+ * version, world or job), IO, LIMIT. */
 PARALLAX_API parallax_status_t parallax_open(const parallax_options_t *options,
                                              parallax_job_t **job);
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tcp meeting's wire, written a second time from docs/meeting.md: what a stranger, an impostor, a
-recorder or a rank of another version would send."""
+"""The tcp meeting's wire, written a second time from docs/meeting.md: what a stranger, an impostor,
+a recorder or a rank of another version would send."""
 
 import hashlib
 import hmac

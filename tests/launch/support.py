@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the launch tests share: ranks as processes with their lines, launchers' environments, ports."""
+"""What the launch tests share: ranks as processes with their lines, clean environments, ports."""
 
 import contextlib
 import os

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meetings that go wrong: who is absent, slow, dead, double, of another version or without the secret
-is named by every rank, in one sentence, and the others meet where they can."""
+"""Meetings that go wrong: who is absent, slow, dead, double, of another version or without the
+secret is named by every rank, in one sentence, and the others meet where they can."""
 
 import os
 import signal

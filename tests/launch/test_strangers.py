@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strangers at the meeting's port, in processes: 10,000 of them, with garbage or silent, while ranks
-come and meet. Nobody is starved, nothing grows, values are right, and the port is gone afterwards."""
+"""Strangers at the meeting's port, in processes: 10,000 of them, with garbage or silent, while
+ranks come and meet. Nobody is starved, nothing grows, values are right, and the port is gone
+afterwards."""
 
 import collections
 import os
@@ -17,7 +18,7 @@ from support import PATIENCE, RANK, LaunchTest, free_port
 STRANGERS = 10000
 STRANGERS_KEPT = 256  # kStrangersMax of tcp_host.h: what rank 0 keeps at once
 OPEN_AT_ONCE = 400  # more than that, within this process's own limit
-RESIDENT_KIB = 32 * 1024  # what 256 strangers may cost, with room: 2 KiB each and a handshake's state
+RESIDENT_KIB = 32 * 1024  # what 256 strangers may cost, with room: 2 KiB each and their state
 
 
 def garbage(source):

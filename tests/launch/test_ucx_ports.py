@@ -2,8 +2,8 @@
 """UCX's own tcp ports, which take anyone: what docs/meeting.md says of them.
 
 They lie on loopback as long as all ranks are on one machine. 1,000 strangers of each harmless kind
-change nothing. A stranger with UCX's public magic and a bad length may end the rank that it reaches,
-inside UCX; the others then name that rank, and nothing hangs.
+change nothing. A stranger with UCX's public magic and a bad length may end the rank that it
+reaches, inside UCX; the others then name that rank, and nothing hangs.
 """
 
 import os

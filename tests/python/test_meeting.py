@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meeting from Python: a tcp address, a unique id, a launcher's environment; and what is refused."""
+"""Meeting from Python: an address, a unique id, a launcher's environment; and what is refused."""
 
 import os
 import socket

@@ -9,8 +9,8 @@
 //
 // What strangers may cost: kStrangersMax descriptors and kHandshakeBodyBytesMax bytes each, for
 // kIntroductionNs at most. When there are more, the oldest goes, first of those that have said
-// nothing; a rank that is pushed out tries again. Where fewer than kDescriptorsSpare descriptors are
-// left, kStrangersScarce stay.
+// nothing; a rank that is pushed out tries again. Where fewer than kDescriptorsSpare descriptors
+// are left, kStrangersScarce stay.
 #ifndef PARALLAX_TRANSPORT_RENDEZVOUS_TCP_HOST_H_
 #define PARALLAX_TRANSPORT_RENDEZVOUS_TCP_HOST_H_
 
