@@ -372,12 +372,58 @@ static void memory_ceiling(void) {
   parallax_close(job); /* what it answers after a failed commit is its own affair */
 }
 
+static int gather_nothing(void *context, const void *send, void *recv, size_t bytes) {
+  (void)context, (void)send, (void)recv, (void)bytes;
+  return 1;
+}
+
+/* How ranks meet: what is wrong is told before anybody is waited for. */
+static void meetings(void) {
+  const parallax_options_t good = {.size = sizeof good, .rank = 1, .world = 2};
+  parallax_unique_id_t id = {{0}};
+  parallax_options_t o = good;
+  parallax_job_t *job = NULL;
+  static const struct {
+    const char *rendezvous, *word;
+  } kCases[] = {{"tcp:", "give tcp:HOST:PORT"},
+                {"tcp:127.0.0.1", "give tcp:HOST:PORT"},
+                {"tcp:127.0.0.1:0", "parallax_unique_id"},
+                {"tcp:127.0.0.1:65536", "from 1 to 65535"},
+                {"tcp:::1:29500", "in brackets"},
+                {"tcp:0.0.0.0:29500", "there is no secret"},
+                {"env", "of no launcher"}};
+  unsetenv("PARALLAX_RANK");
+  for (size_t i = 0; i < sizeof kCases / sizeof kCases[0]; ++i) {
+    o.rendezvous = kCases[i].rendezvous;
+    PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, kCases[i].word);
+  }
+  o.rendezvous = "tcp:127.0.0.1:29500";
+  o.secret_file = "";
+  PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "secret_file");
+  o.secret_file = "/no/such/file";
+  PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_IO, "/no/such/file");
+  o = good;
+  o.unique_id = &id;
+  PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "parallax_unique_id");
+  o.rendezvous = "file:/tmp/x";
+  PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "more than one");
+  o.rendezvous = NULL;
+  o.allgather = gather_nothing;
+  PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "more than one");
+  PARALLAX_EXPECT_REFUSED(parallax_unique_id(NULL), PARALLAX_INVALID, "id is null");
+  setenv("PARALLAX_NET_DEVICE", "no such device", 1);
+  PARALLAX_EXPECT_REFUSED(parallax_unique_id(&id), PARALLAX_INVALID, "no such device");
+  unsetenv("PARALLAX_NET_DEVICE");
+  PARALLAX_EXPECT(job == NULL);
+}
+
 int main(void) {
   const parallax_options_t options = {.size = sizeof options};
   parallax_job_t *job = NULL;
   uint64_t step = 0;
   open_refuses();
   open_of_other_versions();
+  meetings();
   manual_progress();
   memory_ceiling();
   PARALLAX_EXPECT_OK(parallax_open(&options, &job));

@@ -28,7 +28,10 @@ PARALLAX_AT(parallax_options_t, memory_max_bytes, 88);
 PARALLAX_AT(parallax_options_t, compute_threads, 96);
 PARALLAX_AT(parallax_options_t, manual_progress, 100);
 PARALLAX_AT(parallax_options_t, faults, 104);
-_Static_assert(sizeof(parallax_options_t) == 112, "parallax_options_t");
+PARALLAX_AT(parallax_options_t, unique_id, 112);
+PARALLAX_AT(parallax_options_t, secret_file, 120);
+_Static_assert(sizeof(parallax_options_t) == 128, "parallax_options_t");
+_Static_assert(sizeof(parallax_unique_id_t) == PARALLAX_UNIQUE_ID_BYTES, "parallax_unique_id_t");
 
 PARALLAX_AT(parallax_job_info_t, rank, 8);
 PARALLAX_AT(parallax_job_info_t, host, 16);
