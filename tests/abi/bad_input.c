@@ -392,7 +392,10 @@ static void meetings(void) {
                 {"tcp:::1:29500", "in brackets"},
                 {"tcp:0.0.0.0:29500", "there is no secret"},
                 {"env", "of no launcher"}};
-  unsetenv("PARALLAX_RANK");
+  static const char *const kLaunchers[] = {
+      "PARALLAX_RANK",        "PARALLAX_WORLD",       "RANK",        "WORLD_SIZE",
+      "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID"};
+  for (size_t i = 0; i < sizeof kLaunchers / sizeof kLaunchers[0]; ++i) unsetenv(kLaunchers[i]);
   for (size_t i = 0; i < sizeof kCases / sizeof kCases[0]; ++i) {
     o.rendezvous = kCases[i].rendezvous;
     PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, kCases[i].word);
