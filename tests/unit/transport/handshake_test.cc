@@ -73,6 +73,9 @@ Session talk(ClientHandshake client, ServerHandshake server, const Status& admit
   session.up += bytes;
   Frame frame;
   size_t used = 0;
+  // Reflected, it opens on neither side.
+  Channel mirror = client.channel();
+  EXPECT_EQ(mirror.open(bytes, &frame, &used), Took::kBroken);
   if (far.open(bytes, &frame, &used) == Took::kFrame) session.opened = frame.body;
   return session;
 }
