@@ -140,7 +140,7 @@ typedef struct parallax_unique_id_bytes {
 
 /* Makes an id. The process that makes it listens at once and must be the one that opens the job as
  * rank 0 (other ranks may come first); one id makes one job. The address is that of the interface
- * that the environment variable PARALLAX_NET_DEVICE names, else of the default route's, else
+ * that the setting net_device names (PARALLAX_NET_DEVICE), else of the default route's, else
  * loopback. Does not block. INVALID names the device; LIMIT; IO. Any thread. */
 PARALLAX_API parallax_status_t parallax_unique_id(parallax_unique_id_t *id);
 

@@ -295,8 +295,9 @@ void Settings::apply(parallax_options_t* options) {
       value = std::move(given);
       continue;
     }
-    // An exchange of the program's own leaves the meeting to no setting.
-    if (row.text == &parallax_options_t::rendezvous && options->allgather != nullptr) {
+    // A meeting of the program's own is left to no setting.
+    if (row.text == &parallax_options_t::rendezvous &&
+        (options->allgather != nullptr || options->unique_id != nullptr)) {
       value = SettingValue();
     }
     if (value.source == SettingSource::kDefault) continue;

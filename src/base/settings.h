@@ -2,7 +2,8 @@
 // Settings: everything that can be set from outside a program, in ONE table (settings_table.cc):
 // name, type, default, unit, range, help, where it may be given, and the field of
 // parallax_options_t that it fills. Parsing, docs/settings.md, `parallax info -c` and the settings
-// report come from that table; nothing else of the library reads PARALLAX_* variables.
+// report come from that table. Nothing else of the library reads PARALLAX_* variables, but the
+// meeting: a launcher's names (launcher.h) and the secret, which is kept nowhere (secret.h).
 //
 // Precedence: the program's own field, if it is not zero > environment (PARALLAX_NAME) > file >
 // default. The file is the one that PARALLAX_CONFIG_FILE names, else ~/.parallax.conf over

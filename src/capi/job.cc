@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // C ABI: the life of a job, and its variables. Contracts in parallax.h.
 #include "base/log.h"
+#include "base/settings.h"
 #include "capi/boundary.h"
 #include "transport/rendezvous/unique_id.h"
 
@@ -38,7 +39,10 @@ extern "C" {
 parallax_status_t parallax_unique_id(parallax_unique_id_t* id) {
   return parallax::guarded("unique_id", [&]() -> Status {
     if (id == nullptr) return parallax::invalid("unique_id: id is null");
-    return parallax::make_unique_id(parallax::process_variable, id);
+    parallax::Settings settings;
+    const Status loaded = settings.load({.environment = parallax::process_environment()});
+    if (!loaded.ok()) return {loaded.code(), "unique_id: " + loaded.message()};
+    return parallax::make_unique_id(settings.value("net_device").text, id);
   });
 }
 

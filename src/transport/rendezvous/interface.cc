@@ -99,7 +99,7 @@ Status choose_address(const std::string& device, SocketAddress* address) {
   }
   std::string known;
   for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;
-  return invalid("PARALLAX_NET_DEVICE is '" + device +
+  return invalid("net_device is '" + device +
                  "', which is no interface of this machine that is up and has an address; there "
                  "are: " +
                  known);

@@ -181,7 +181,13 @@ std::string first_of_node_list(std::string_view list) {
   return first;
 }
 
-Status read_launcher(const Environment& environment, Launched* launched) {
+Status read_launcher(const Environment& given, Launched* launched) {
+  // PARALLAX_RENDEZVOUS=env only asks for what follows.
+  const Environment environment = [&given](const char* name) {
+    const std::string value = given(name);
+    const bool asks = std::string_view(name) == "PARALLAX_RENDEZVOUS" && value == "env";
+    return asks ? std::string() : value;
+  };
   const Reader reader(environment);
   Status read;
   if (reader.first({"PARALLAX_RANK", "PARALLAX_WORLD"}) != nullptr) {
@@ -200,8 +206,6 @@ Status read_launcher(const Environment& environment, Launched* launched) {
   }
   PARALLAX_RETURN_IF_ERROR(read);
   const std::string where = reader.text("PARALLAX_RENDEZVOUS");
-  if (where == "env")
-    return invalid("PARALLAX_RENDEZVOUS is 'env': give tcp:HOST:PORT or file:DIR");
   if (launched->world == 1) {
     launched->rendezvous.clear();
   } else if (!where.empty()) {

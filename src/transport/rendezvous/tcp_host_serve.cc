@@ -3,8 +3,8 @@
 // due. See tcp_host.h. Every byte is a stranger's until its handshake is done, and a peer's after
 // it.
 #include <algorithm>
-#include <cstdio>
 
+#include "base/log.h"
 #include "transport/codec.h"
 #include "transport/endpoint.h"
 #include "transport/rendezvous/tcp_host.h"
@@ -220,9 +220,9 @@ void TcpHost::on_handshake(Connection& connection) {
 void TcpHost::turn_away(Connection& connection, const std::string& why) {
   turned_away_last_ = connection.from + ": " + why;
   if (++turned_away_count_ <= kLinesMax) {
-    std::fprintf(stderr, "parallax: the meeting at %s turned away %s%s\n", entry_.where.c_str(),
-                 turned_away_last_.c_str(),
-                 turned_away_count_ == kLinesMax ? " (others will not be shown)" : "");
+    PARALLAX_LOG(kWarn, kInit,
+                 "the meeting at " + entry_.where + " turned away " + turned_away_last_ +
+                     (turned_away_count_ == kLinesMax ? " (others will not be shown)" : ""));
   }
   connection.stage = connection.out.empty() ? Stage::kClosed : Stage::kClosing;
 }

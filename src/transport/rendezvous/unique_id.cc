@@ -114,9 +114,11 @@ Status decode_unique_id(const parallax_unique_id_t& bytes, UniqueId* id) {
   return {};
 }
 
-Status make_unique_id(const Environment& environment, parallax_unique_id_t* id) {
+Status make_unique_id(const std::string& device, parallax_unique_id_t* id) {
   UniqueId made;
-  PARALLAX_RETURN_IF_ERROR(choose_address(environment("PARALLAX_NET_DEVICE"), &made.address));
+  // An RDMA device and its port, such as mlx5_0:1, has no address to listen at.
+  const bool has_address = device.find(':') == std::string::npos;
+  PARALLAX_RETURN_IF_ERROR(choose_address(has_address ? device : "", &made.address));
   UniqueFd listener;
   PARALLAX_RETURN_IF_ERROR(tcp_listen(made.address, &listener));
   PARALLAX_RETURN_IF_ERROR(tcp_name(listener, &made.address));

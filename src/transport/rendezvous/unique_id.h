@@ -17,7 +17,6 @@
 #include "base/status.h"
 #include "parallax/parallax.h"
 #include "transport/rendezvous/crypto.h"
-#include "transport/rendezvous/environment.h"
 #include "transport/rendezvous/tcp_place.h"
 #include "transport/shm/unique_fd.h"
 
@@ -35,9 +34,9 @@ parallax_unique_id_t encode_unique_id(const UniqueId& id);
 // INVALID: not made by encode_unique_id, or changed since.
 Status decode_unique_id(const parallax_unique_id_t& bytes, UniqueId* id);
 
-// At the interface that PARALLAX_NET_DEVICE names, or as choose_address does. LIMIT: too many were
-// made and never opened.
-Status make_unique_id(const Environment& environment, parallax_unique_id_t* id);
+// At the interface `device` (the setting net_device), or as choose_address does with "". LIMIT: too
+// many were made and never opened.
+Status make_unique_id(const std::string& device, parallax_unique_id_t* id);
 // The listener that waits for this job; invalid if none does.
 UniqueFd take_listener(const std::string& job);
 
