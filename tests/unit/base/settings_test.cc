@@ -223,6 +223,15 @@ TEST(Settings, place_a_rank_only_where_the_program_does_not) {
   exchanged.apply(&options);
   EXPECT_EQ(options.world, 0u);
   EXPECT_EQ(options.rendezvous, nullptr);
+
+  Settings carried;
+  ASSERT_TRUE(load(&carried, environment).ok());
+  const parallax_unique_id_t id = {};
+  options = {};
+  options.unique_id = &id;
+  carried.apply(&options);
+  EXPECT_EQ(options.world, 4u);
+  EXPECT_EQ(options.rendezvous, nullptr);
 }
 
 // The table: names are unique, variables follow from them, defaults are allowed, fields are filled
