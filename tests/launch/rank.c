@@ -3,7 +3,7 @@
  * One rank as a launcher starts it: meets the others, trains two small variables for some steps and
  * checks every value against a computation by hand. Options come in pairs, "--name value":
  *
- *   --rendezvous R        default env           --secret-file F
+ *   --rendezvous R        default env; "": none --secret-file F
  *   --rank R --world W    default: none given   --host H
  *   --id-file F           meets by a unique id: rank 0 makes it and writes it there, the others
  *                         wait for the file
@@ -155,7 +155,8 @@ int main(int count, char** arguments) {
     share_id(id_file, options.rank, &id);
     options.unique_id = &id;
   } else {
-    options.rendezvous = text(count, arguments, "--rendezvous", "env");
+    const char* where = text(count, arguments, "--rendezvous", "env");
+    if (*where != '\0') options.rendezvous = where;
   }
   parallax_job_t* job;
   PARALLAX_MUST(parallax_open(&options, &job));

@@ -22,6 +22,14 @@ class Mpirun(LaunchTest):
         for rank in range(WORLD):
             self.assertIn(f"ok rank {rank} of {WORLD} on 1 hosts", job.text)
 
+    def test_asked_for_from_outside(self):
+        """A program that says nothing of a meeting."""
+        job = self.start([*self.MPIRUN, "-n", "2", "-x", "PARALLAX_RENDEZVOUS",
+                          os.environ["PARALLAX_TEST_RANK"], "--rendezvous", ""],
+                         PARALLAX_RENDEZVOUS="env")
+        self.assertEqual(job.wait(), 0, job.text)
+        self.assertIn("ok rank 1 of 2 ", job.text)
+
     def test_two_jobs_at_once(self):
         jobs = [self.start([*self.MPIRUN, "-n", "2", os.environ["PARALLAX_TEST_RANK"]])
                 for _ in range(2)]
