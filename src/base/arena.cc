@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/binding.h"
 #include "base/check.h"
 
 namespace parallax {
@@ -24,6 +25,7 @@ Status Arena::reserve(size_t bytes) {
     return limit("cannot reserve " + std::to_string(bytes) + " bytes of address space: " +
                  std::strerror(errno) + "; lower rows_max or raise ulimit -v");
   }
+  Binding::place_reserved(base, bytes);
   base_ = static_cast<std::byte*>(base);
   reserved_bytes_ = bytes;
   used_bytes_ = 0;

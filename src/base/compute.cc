@@ -28,6 +28,7 @@ Status ThreadCompute::start(unsigned threads) {
   threads_.resize(threads);
   for (std::thread& thread : threads_) {
     PARALLAX_RETURN_IF_ERROR(start_thread(&thread, [this] { work(); }));
+    if (started_) started_(thread);
   }
   return {};
 }

@@ -68,8 +68,11 @@ class InlineCompute final : public Compute {
 
 class ThreadCompute final : public Compute {
  public:
-  // `wake` is called from pool threads after a job is done, to wake the engine's owner.
-  explicit ThreadCompute(std::function<void()> wake) : wake_(std::move(wake)) {}
+  // `wake` is called from pool threads after a job is done, to wake the engine's owner. `started`,
+  // if given, is called by start() with each new thread.
+  explicit ThreadCompute(std::function<void()> wake,
+                         std::function<void(std::thread& thread)> started = {})
+      : wake_(std::move(wake)), started_(std::move(started)) {}
   // Once. LIMIT, with the threads there are kept.
   Status start(unsigned threads);
   ~ThreadCompute() override;  // waits for jobs under way; those queued are dropped
@@ -90,7 +93,8 @@ class ThreadCompute final : public Compute {
   std::exception_ptr failure_;
   std::condition_variable idle_;
   bool stopping_ = false;
-  std::function<void()> wake_;
+  const std::function<void()> wake_;
+  const std::function<void(std::thread& thread)> started_;
   std::vector<std::thread> threads_;
 };
 

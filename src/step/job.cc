@@ -122,6 +122,8 @@ Status Job::open(parallax_options_t options, std::unique_ptr<Job>* job) {
 }
 
 Status Job::begin() {
+  PARALLAX_RETURN_IF_ERROR(
+      binding_.prepare(settings_->value("bind").text, settings_->value("topology_xml").text));
   const int64_t deadline_ns = clock_.now_ns() + timeout_ns_;
   PARALLAX_RETURN_IF_ERROR(make_rendezvous(options_, host_, clock_, &rendezvous_));
   const Status met = meet(deadline_ns);
@@ -316,9 +318,16 @@ Status Job::connect(Endpoint mine, bool one_machine, int64_t deadline_ns) {
 }
 
 Status Job::start_engine() {
-  progress_ = std::make_unique<Progress>(*transport_, clock_);
+  const uint32_t host = hosts_.host_of[options_.rank];
+  PARALLAX_RETURN_IF_ERROR(binding_.settle(hosts_.local_of[options_.rank],
+                                           static_cast<uint32_t>(hosts_.ranks_of[host].size())));
+  Binding& binding = binding_.binding();
+  const Binding::Scope memory(binding);
+  progress_ = std::make_unique<Progress>(*transport_, clock_, binding);
   if (options_.compute_threads > 0) {
-    auto pool = std::make_unique<ThreadCompute>([this] { progress_->wake(); });
+    auto pool = std::make_unique<ThreadCompute>(
+        [this] { progress_->wake(); },
+        [&binding](std::thread& thread) { binding.adopt(thread, "parallax-comp"); });
     PARALLAX_RETURN_IF_ERROR(pool->start(options_.compute_threads));
     compute_ = std::move(pool);
   } else {
@@ -426,9 +435,10 @@ std::string Job::topology_report() const {
     hosts.push_back({{"name", hosts_.names[i]}, {"ranks", hosts_.ranks_of[i]}});
   }
   Topology topology;
-  const Status found = discover({}, &topology);
+  const Status found = binding_.machine(&topology);
   nlohmann::json report = {{"hosts", hosts},
                            {"machine", nlohmann::json::parse(topology_json(topology))},
+                           {"binding", binding_.report()},
                            {"transport", transport_->name()},
                            {"network", network_},
                            {"module",

@@ -19,6 +19,7 @@
 #include "base/compute.h"
 #include "base/settings.h"
 #include "step/engine.h"
+#include "step/job_binding.h"
 #include "step/progress.h"
 #include "topology/hosts.h"
 #include "transport/endpoint.h"
@@ -94,6 +95,7 @@ class Job {
   std::string network_why_;  // why this device
   std::unique_ptr<Transport> transport_;
   FaultyTransport* faulty_ = nullptr;  // transport_, if it is one
+  JobBinding binding_;                 // its binding outlives the threads below
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<Compute> compute_;
   std::unique_ptr<Engine> engine_;

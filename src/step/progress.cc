@@ -46,7 +46,9 @@ Status Progress::start(Engine& engine, bool manual) {
                  "; raise ulimit -n");
   }
   if (manual) return {};
-  return start_thread(&thread_, [this] { thread_main(); });
+  PARALLAX_RETURN_IF_ERROR(start_thread(&thread_, [this] { thread_main(); }));
+  binding_.adopt(thread_, "parallax-prog");
+  return {};
 }
 
 Progress::~Progress() {
@@ -83,6 +85,7 @@ void Progress::thread_main() {
 bool Progress::pass() {
   const std::lock_guard baton(baton_);
   const FloatEnvironment environment;
+  const Binding::Scope memory(binding_);
   return engine_->run();
 }
 

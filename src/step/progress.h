@@ -17,6 +17,7 @@
 #include <span>
 #include <thread>
 
+#include "base/binding.h"
 #include "base/clock.h"
 #include "base/float_environment.h"
 #include "step/engine.h"
@@ -26,7 +27,9 @@ namespace parallax {
 
 class Progress {
  public:
-  Progress(Transport& transport, const Clock& clock) : transport_(transport), clock_(clock) {}
+  // `binding` says where the thread runs, and where arenas lie that the engine reserves.
+  Progress(Transport& transport, const Clock& clock, Binding& binding)
+      : transport_(transport), clock_(clock), binding_(binding) {}
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -43,6 +46,7 @@ class Progress {
     {
       const std::lock_guard baton(baton_);
       const FloatEnvironment environment;
+      const Binding::Scope memory(binding_);
       status = body(*engine_);
       engine_->kick();
       unfinished = !engine_->flushed();
@@ -86,6 +90,7 @@ class Progress {
 
   Transport& transport_;
   const Clock& clock_;
+  Binding& binding_;
   Engine* engine_ = nullptr;
   mutable std::mutex baton_;
   int epoll_fd_ = -1;

@@ -16,6 +16,7 @@
 #include <tuple>
 #include <utility>
 
+#include "topology/devices.h"
 #include "topology/nics.h"
 #include "topology/topology.h"
 
@@ -56,25 +57,42 @@ uint32_t weight(hwloc_const_bitmap_t set) {
   return bits > 0 ? static_cast<uint32_t>(bits) : 0;
 }
 
-// What cgroups allow and what this process is bound to. A tree from a file has no process.
-uint32_t allowed_pus(hwloc_topology_t tree) {
-  const Bitmap allowed(hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(tree)));
-  const Bitmap bound(hwloc_bitmap_alloc());
-  if (!allowed || !bound) return 0;
-  if (hwloc_topology_is_thissystem(tree) &&
-      hwloc_get_cpubind(tree, bound.get(), HWLOC_CPUBIND_PROCESS) == 0) {
-    hwloc_bitmap_and(allowed.get(), allowed.get(), bound.get());
+std::vector<uint32_t> indices_of(hwloc_const_bitmap_t set) {
+  std::vector<uint32_t> indices;
+  if (set == nullptr || hwloc_bitmap_weight(set) < 0) return indices;  // -1: infinite
+  for (int i = hwloc_bitmap_first(set); i >= 0; i = hwloc_bitmap_next(set, i)) {
+    indices.push_back(static_cast<uint32_t>(i));
   }
-  return weight(allowed.get());
+  return indices;
 }
 
-std::vector<NumaNode> numa_nodes(hwloc_topology_t tree) {
+// What cgroups allow and what this process, all its threads together, is bound to. A tree from a
+// file has no process. Null: no memory.
+Bitmap allowed_pus(hwloc_topology_t tree, bool* is_bound) {
+  Bitmap allowed(hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(tree)));
+  const Bitmap bound(hwloc_bitmap_alloc());
+  *is_bound = false;
+  if (!allowed || !bound) return nullptr;
+  if (hwloc_topology_is_thissystem(tree) &&
+      hwloc_get_cpubind(tree, bound.get(), HWLOC_CPUBIND_PROCESS) == 0) {
+    *is_bound = hwloc_bitmap_isincluded(allowed.get(), bound.get()) == 0;
+    hwloc_bitmap_and(allowed.get(), allowed.get(), bound.get());
+  }
+  return allowed;
+}
+
+std::vector<NumaNode> numa_nodes(hwloc_topology_t tree, hwloc_const_bitmap_t allowed) {
   std::vector<NumaNode> nodes;
+  const Bitmap both(hwloc_bitmap_alloc());
+  if (!both) return nodes;
   hwloc_obj_t node = nullptr;
   while ((node = hwloc_get_next_obj_by_type(tree, HWLOC_OBJ_NUMANODE, node)) != nullptr) {
+    hwloc_bitmap_and(both.get(), node->cpuset, allowed);
     nodes.push_back({.index = node->os_index,
                      .memory_bytes = node->attr->numanode.local_memory,
-                     .pus = weight(node->cpuset)});
+                     .pus = weight(node->cpuset),
+                     .pu_indices = indices_of(node->cpuset),
+                     .allowed = indices_of(both.get())});
   }
   return nodes;
 }
@@ -114,41 +132,6 @@ std::vector<Cache> caches(hwloc_topology_t tree) {
     return std::tie(a.level, a.kind, a.size_bytes) < std::tie(b.level, b.kind, b.size_bytes);
   });
   return found;
-}
-
-// The NUMA node that a device hangs off; none when it is as near to several.
-int32_t numa_node_of(hwloc_topology_t tree, hwloc_obj_t device) {
-  const hwloc_obj_t ancestor = hwloc_get_non_io_ancestor_obj(tree, device);
-  if (ancestor == nullptr || ancestor->nodeset == nullptr) return kNoNumaNode;
-  if (hwloc_bitmap_weight(ancestor->nodeset) != 1) return kNoNumaNode;
-  return hwloc_bitmap_first(ancestor->nodeset);
-}
-
-// hwloc tells the state as the kernel does, "4" or "4: ACTIVE", by its version.
-std::vector<NicPort> ports_in(hwloc_obj_t device) {
-  static constexpr const char* kStates[] = {"unknown", "down",   "init",
-                                            "armed",   "active", "active_defer"};
-  std::vector<NicPort> ports;
-  for (uint32_t number = 1;; ++number) {
-    const std::string key = "Port" + std::to_string(number) + "State";
-    const char* state = hwloc_obj_get_info_by_name(device, key.c_str());
-    if (state == nullptr) return ports;
-    const bool known = state[0] >= '1' && state[0] <= '5';
-    ports.push_back(
-        {.number = number, .state = kStates[known ? state[0] - '0' : 0], .link_layer = "unknown"});
-  }
-}
-
-std::vector<Nic> openfabrics_nics(hwloc_topology_t tree) {
-  std::vector<Nic> nics;
-  hwloc_obj_t device = nullptr;
-  while ((device = hwloc_get_next_osdev(tree, device)) != nullptr) {
-    if (device->attr->osdev.type != HWLOC_OBJ_OSDEV_OPENFABRICS || device->name == nullptr)
-      continue;
-    nics.push_back(
-        {.name = device->name, .numa_node = numa_node_of(tree, device), .ports = ports_in(device)});
-  }
-  return nics;
 }
 
 Status hwloc_failed(const char* call) {
@@ -191,7 +174,7 @@ Status load(const DiscoverOptions& options, Tree* loaded) {
     return hwloc_failed("hwloc_topology_set_flags");
   }
   const hwloc_type_filter_e io =
-      options.nics ? HWLOC_TYPE_FILTER_KEEP_IMPORTANT : HWLOC_TYPE_FILTER_KEEP_NONE;
+      options.devices ? HWLOC_TYPE_FILTER_KEEP_IMPORTANT : HWLOC_TYPE_FILTER_KEEP_NONE;
   if (hwloc_topology_set_io_types_filter(raw, io) != 0) {
     return hwloc_failed("hwloc_topology_set_io_types_filter");
   }
@@ -221,16 +204,23 @@ Status discover(const DiscoverOptions& options, Topology* topology) {
     topology->packages = count_of(tree.get(), HWLOC_OBJ_PACKAGE);
     topology->cores = count_of(tree.get(), HWLOC_OBJ_CORE);
     topology->pus = count_of(tree.get(), HWLOC_OBJ_PU);
-    topology->pus_allowed = allowed_pus(tree.get());
+    const Bitmap allowed = allowed_pus(tree.get(), &topology->bound);
+    topology->pus_allowed = weight(allowed.get());
+    topology->pu_indices = indices_of(hwloc_topology_get_topology_cpuset(tree.get()));
     topology->memory_bytes = hwloc_get_root_obj(tree.get())->total_memory;
-    topology->numa_nodes = numa_nodes(tree.get());
+    topology->numa_nodes = numa_nodes(tree.get(), allowed.get());
     topology->caches = caches(tree.get());
-    if (options.nics) topology->nics = openfabrics_nics(tree.get());
+    if (options.devices) find_devices(tree.get(), &topology->nics, &topology->gpus);
   }
-  if (live && options.nics) add_verbs_devices(&topology->nics);
+  if (live && options.devices) add_verbs_devices(&topology->nics);
   std::sort(topology->nics.begin(), topology->nics.end(),
             [](const Nic& a, const Nic& b) { return a.name < b.name; });
   return status;
+}
+
+bool one_numa_node() {
+  const std::string online = first_line("/sys/devices/system/node/online");  // "0-1"
+  return !online.empty() && online.find_first_not_of("0123456789") == std::string::npos;
 }
 
 }  // namespace parallax

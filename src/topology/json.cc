@@ -2,6 +2,7 @@
 // topology_json(): the struct of topology.h as JSON. Pure; any thread; nothing blocks.
 #include <nlohmann/json.hpp>
 
+#include "topology/pu_list.h"
 #include "topology/topology.h"
 
 namespace parallax {
@@ -10,7 +11,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json json_of(const NumaNode& node) {
-  return {{"index", node.index}, {"memory_bytes", node.memory_bytes}, {"pus", node.pus}};
+  return {{"index", node.index},
+          {"memory_bytes", node.memory_bytes},
+          {"pus", node.pus},
+          {"pu_indices", pu_list_text(node.pu_indices)},
+          {"allowed", pu_list_text(node.allowed)}};
 }
 
 Json json_of(const Cache& cache) {
@@ -23,7 +28,10 @@ Json json_of(const NicPort& port) {
   return {{"number", port.number}, {"state", port.state}, {"link_layer", port.link_layer}};
 }
 
+Json numa_json(int32_t node) { return node == kNoNumaNode ? Json(nullptr) : Json(node); }
+
 Json json_of(const Nic& nic);
+Json json_of(const Gpu& gpu);
 
 template <typename Item>
 Json list_of(const std::vector<Item>& items) {
@@ -34,8 +42,17 @@ Json list_of(const std::vector<Item>& items) {
 
 Json json_of(const Nic& nic) {
   return {{"name", nic.name},
-          {"numa_node", nic.numa_node == kNoNumaNode ? Json(nullptr) : Json(nic.numa_node)},
+          {"pci_bus_id", nic.pci_bus_id},
+          {"numa_node", numa_json(nic.numa_node)},
           {"ports", list_of(nic.ports)}};
+}
+
+Json json_of(const Gpu& gpu) {
+  return {{"pci_bus_id", gpu.pci_bus_id},
+          {"vendor", gpu.vendor},
+          {"model", gpu.model},
+          {"numa_node", numa_json(gpu.numa_node)},
+          {"nics", gpu.nics}};
 }
 
 }  // namespace
@@ -48,10 +65,13 @@ std::string topology_json(const Topology& topology) {
                       {"cores", topology.cores},
                       {"pus", topology.pus},
                       {"pus_allowed", topology.pus_allowed},
+                      {"bound", topology.bound},
+                      {"pu_indices", pu_list_text(topology.pu_indices)},
                       {"memory_bytes", topology.memory_bytes},
                       {"numa_nodes", list_of(topology.numa_nodes)},
                       {"caches", list_of(topology.caches)},
-                      {"nics", list_of(topology.nics)}};
+                      {"nics", list_of(topology.nics)},
+                      {"gpus", list_of(topology.gpus)}};
   return whole.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -75,7 +75,7 @@ void add_verbs_devices(std::vector<Nic>* nics) {
     auto nic = std::find_if(nics->begin(), nics->end(),
                             [&](const Nic& other) { return other.name == name; });
     if (nic == nics->end()) {
-      nics->push_back({.name = name, .numa_node = kNoNumaNode, .ports = {}});
+      nics->push_back({.name = name, .pci_bus_id = "", .numa_node = kNoNumaNode, .ports = {}});
       nic = std::prev(nics->end());
     }
     nic->ports = ports_of(device);

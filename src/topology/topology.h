@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Topology: what this machine is made of, for reports, for placing threads and for choosing a NIC.
+// Topology: what this machine is made of, for reports, for placing threads and memory, and for
+// choosing a NIC.
 // Plain values; only std types, so that hwloc and libibverbs stay behind discover().
 //
 // discover() asks the kernel through hwloc and libibverbs: it blocks for tens of milliseconds, may
@@ -22,6 +23,8 @@ struct NumaNode {
   uint32_t index = 0;  // the kernel's number
   uint64_t memory_bytes = 0;
   uint32_t pus = 0;
+  std::vector<uint32_t> pu_indices;  // their numbers by the kernel, ascending
+  std::vector<uint32_t> allowed;     // of them, those that this process may run on
 
   bool operator==(const NumaNode&) const = default;
 };
@@ -48,11 +51,24 @@ struct NicPort {
 
 // An RDMA device: what libibverbs lists, or hwloc where libibverbs may not look.
 struct Nic {
-  std::string name;  // "mlx5_0"
+  std::string name;        // "mlx5_0"
+  std::string pci_bus_id;  // "0000:3b:00.0"; "" for one that hwloc does not see on a PCI bus
   int32_t numa_node = kNoNumaNode;
   std::vector<NicPort> ports;  // empty: the device could not be opened
 
   bool operator==(const Nic&) const = default;
+};
+
+// A PCI device of NVIDIA, AMD or Intel that displays or accelerates, whatever driver it has: no
+// vendor's runtime is asked. The display of a server's management controller is none.
+struct Gpu {
+  std::string pci_bus_id;  // "0000:3b:00.0"
+  std::string vendor;      // "NVIDIA", "AMD" or "Intel"
+  std::string model;       // in words where hwloc knows them, else its PCI numbers, "10de:2330"
+  int32_t numa_node = kNoNumaNode;
+  std::vector<std::string> nics;  // names of those nearest to it: all that share as many buses
+
+  bool operator==(const Gpu&) const = default;
 };
 
 struct Topology {
@@ -63,24 +79,32 @@ struct Topology {
   uint32_t cores = 0;
   uint32_t pus = 0;          // hardware threads of the machine
   uint32_t pus_allowed = 0;  // of them, those that this process may run on
+  // This process was bound (by mpirun, Slurm, taskset): it may run on fewer PUs than its cgroup.
+  bool bound = false;
+  std::vector<uint32_t> pu_indices;  // the kernel's numbers of all PUs, ascending
   uint64_t memory_bytes = 0;
   std::vector<NumaNode> numa_nodes;
   std::vector<Cache> caches;  // by level
   std::vector<Nic> nics;      // by name
+  std::vector<Gpu> gpus;      // by PCI bus id
 
   bool operator==(const Topology&) const = default;
 };
 
 struct DiscoverOptions {
   // A topology saved by `lstopo --of xml`, for tests and for looking at other machines. Identity
-  // and live NIC state are then left out, and pus_allowed is what the file says.
+  // and live NIC state are then left out, and the PUs allowed are those that the file says.
   std::string hwloc_xml;
-  bool nics = true;  // ask libibverbs and the I/O buses; costs most of the time
+  bool devices = true;  // NICs and GPUs: ask libibverbs and the I/O buses; most of the time
 };
 
 // Fills *topology with what was found. IO when hwloc failed, INVALID when hwloc_xml is not one:
 // identity and live NICs are filled in all the same, and the counts are 0.
 Status discover(const DiscoverOptions& options, Topology* topology);
+
+// True if the kernel says that this machine has one NUMA node: costs one small file, not a
+// discovery. False also where it does not say.
+bool one_numa_node();
 
 // The struct, field by field, as a JSON object.
 std::string topology_json(const Topology& topology);

@@ -5,75 +5,45 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
+#include <vector>
+
+#include "support/xml_machine.h"
 
 namespace parallax {
 namespace {
 
 using Json = nlohmann::json;
 
-// Objects of hwloc's XML, version 2. Sets are bit masks; gp_index is unique in a document.
-class XmlMachine {
- public:
-  // Two packages of two cores, a NUMA node and an L3 cache each; package 1 has an mlx5 NIC.
-  static std::string two_packages(const std::string& allowed_pus = "0x0000000f") {
-    XmlMachine xml;
-    // Each of the opening declarations on its line, as lstopo writes them: hwloc without its libxml
-    // plugin reads no other.
-    return "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-           "<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n"
-           R"(<topology version="2.0"><object type="Machine" os_index="0" allowed_cpuset=")" +
-           allowed_pus + R"(" allowed_nodeset="0x00000003")" +
-           xml.sets("0x0000000f", "0x00000003") + ">" +
-           xml.package(0, "0x00000001", "0x00000002", "0x00000003") +
-           xml.package(1, "0x00000004", "0x00000008", "0x0000000c") + "</object></topology>";
-  }
+using testkit::XmlBridge;
+using testkit::XmlMachine;
+using testkit::XmlWriter;
 
- private:
-  using Text = std::string;
+// Two packages of two cores, a NUMA node and an L3 cache each; package 1 has an mlx5 NIC.
+std::string two_packages(std::vector<uint32_t> allowed = {}) {
+  XmlMachine machine;
+  machine.allowed = std::move(allowed);
+  machine.pci.resize(2);
+  machine.pci[1].push_back({.devices = {{.bus_id = "0000:3b:00.0",
+                                         .type = "0207 [15b3:1017]",
+                                         .openfabrics = "mlx5_0",
+                                         .port_states = "41"}}});
+  return XmlWriter::write(machine);
+}
 
-  Text sets(const Text& pus, const Text& nodes) {
-    return " cpuset=\"" + pus + "\" complete_cpuset=\"" + pus + "\" nodeset=\"" + nodes +
-           "\" complete_nodeset=\"" + nodes + "\" gp_index=\"" + std::to_string(++objects_) + "\"";
-  }
+Topology read(const XmlMachine& machine) {
+  Topology topology;
+  const Status status = discover({.hwloc_xml = XmlWriter::write(machine)}, &topology);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return topology;
+}
 
-  Text core(uint32_t index, const Text& pu, const Text& node) {
-    const Text number = " os_index=\"" + std::to_string(index) + "\"";
-    return "<object type=\"L1Cache\" cache_size=\"32768\" depth=\"1\" cache_linesize=\"64\" "
-           "cache_associativity=\"0\" cache_type=\"1\"" +
-           sets(pu, node) + "><object type=\"Core\"" + number + sets(pu, node) +
-           "><object type=\"PU\"" + number + sets(pu, node) + "/></object></object>";
-  }
-
-  Text open(const Text& type) {
-    return "<object type=\"" + type + "\" gp_index=\"" + std::to_string(++objects_) + "\" ";
-  }
-
-  Text nic() {
-    Text text = open("Bridge") + "bridge_type=\"0-1\" depth=\"0\" bridge_pci=\"0000:[00-3f]\">";
-    text += open("PCIDev") + "pci_busid=\"0000:3b:00.0\" pci_link_speed=\"0.0\" ";
-    text += "pci_type=\"0207 [15b3:1017] [15b3:0000] 00\">";
-    text += open("OSDev") + "name=\"mlx5_0\" osdev_type=\"3\">";
-    text += "<info name=\"Port1State\" value=\"4\"/><info name=\"Port2State\" value=\"1\"/>";
-    return text + "</object></object></object>";
-  }
-
-  Text package(uint32_t index, const Text& pu0, const Text& pu1, const Text& both) {
-    const Text number = " os_index=\"" + std::to_string(index) + "\"";
-    const Text node = index == 0 ? "0x00000001" : "0x00000002";
-    return "<object type=\"Package\"" + number + sets(both, node) +
-           "><object type=\"NUMANode\" local_memory=\"8589934592\"" + number + sets(both, node) +
-           "/><object type=\"L3Cache\" cache_size=\"16777216\" depth=\"3\" cache_linesize=\"64\" "
-           "cache_associativity=\"0\" cache_type=\"0\"" +
-           sets(both, node) + ">" + core(2 * index, pu0, node) + core(2 * index + 1, pu1, node) +
-           "</object>" + (index == 1 ? nic() : "") + "</object>";
-  }
-
-  uint32_t objects_ = 0;
-};
+using Names = std::vector<std::string>;
+using Numbers = std::vector<uint32_t>;
 
 TEST(Topology, ReadsHwlocXml) {
   Topology topology;
-  const Status status = discover({.hwloc_xml = XmlMachine::two_packages()}, &topology);
+  const Status status = discover({.hwloc_xml = two_packages()}, &topology);
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(topology.packages, 2u);
   EXPECT_EQ(topology.cores, 4u);
@@ -81,14 +51,18 @@ TEST(Topology, ReadsHwlocXml) {
   EXPECT_EQ(topology.pus_allowed, 4u);
   EXPECT_EQ(topology.memory_bytes, 2 * 8589934592u);
   EXPECT_EQ(topology.host, "") << "a file has no identity";
-  const std::vector<NumaNode> nodes = {{.index = 0, .memory_bytes = 8589934592, .pus = 2},
-                                       {.index = 1, .memory_bytes = 8589934592, .pus = 2}};
+  const std::vector<NumaNode> nodes = {
+      {.index = 0, .memory_bytes = 8589934592, .pus = 2, .pu_indices = {0, 1}, .allowed = {0, 1}},
+      {.index = 1, .memory_bytes = 8589934592, .pus = 2, .pu_indices = {2, 3}, .allowed = {2, 3}}};
   EXPECT_EQ(topology.numa_nodes, nodes);
+  EXPECT_EQ(topology.pu_indices, (Numbers{0, 1, 2, 3}));
+  EXPECT_FALSE(topology.bound) << "a file has no process";
+  EXPECT_TRUE(topology.gpus.empty());
 }
 
 TEST(Topology, AlikeCachesAreOneEntry) {
   Topology topology;
-  ASSERT_TRUE(discover({.hwloc_xml = XmlMachine::two_packages()}, &topology).ok());
+  ASSERT_TRUE(discover({.hwloc_xml = two_packages()}, &topology).ok());
   ASSERT_EQ(topology.caches.size(), 2u);
   EXPECT_EQ(topology.caches[0].level, 1u);
   EXPECT_EQ(topology.caches[0].kind, "data");
@@ -104,8 +78,9 @@ TEST(Topology, AlikeCachesAreOneEntry) {
 
 TEST(Topology, NicsComeWithTheirNumaNode) {
   Topology topology;
-  ASSERT_TRUE(discover({.hwloc_xml = XmlMachine::two_packages()}, &topology).ok());
+  ASSERT_TRUE(discover({.hwloc_xml = two_packages()}, &topology).ok());
   const Nic expected = {.name = "mlx5_0",
+                        .pci_bus_id = "0000:3b:00.0",
                         .numa_node = 1,
                         .ports = {{.number = 1, .state = "active", .link_layer = "unknown"},
                                   {.number = 2, .state = "down", .link_layer = "unknown"}}};
@@ -115,20 +90,108 @@ TEST(Topology, NicsComeWithTheirNumaNode) {
 
 TEST(Topology, NicsAreLeftOutOnRequest) {
   Topology topology;
-  ASSERT_TRUE(discover({.hwloc_xml = XmlMachine::two_packages(), .nics = false}, &topology).ok());
+  ASSERT_TRUE(discover({.hwloc_xml = two_packages(), .devices = false}, &topology).ok());
   EXPECT_TRUE(topology.nics.empty());
+  XmlMachine machine = testkit::eight_gpus();
+  ASSERT_TRUE(discover({.hwloc_xml = XmlWriter::write(machine), .devices = false}, &topology).ok());
+  EXPECT_TRUE(topology.gpus.empty());
+}
+
+TEST(Topology, EightGpusAndNicsOnFourSwitches) {
+  const Topology topology = read(testkit::eight_gpus());
+  EXPECT_EQ(topology.packages, 2u);
+  EXPECT_EQ(topology.pus, 8u);
+  ASSERT_EQ(topology.nics.size(), 9u);
+  ASSERT_EQ(topology.gpus.size(), 8u) << "a management controller's display is no GPU";
+  for (uint32_t i = 0; i < 8; ++i) {
+    SCOPED_TRACE(i);
+    const std::string digit = std::to_string(i);
+    EXPECT_EQ(topology.nics[i].name, "mlx5_" + digit);
+    EXPECT_EQ(topology.nics[i].pci_bus_id, "0000:4" + digit + ":00.0");
+    EXPECT_EQ(topology.nics[i].numa_node, i < 4 ? 0 : 1);
+    const std::string even = std::to_string(i / 2 * 2), odd = std::to_string(i / 2 * 2 + 1);
+    const Gpu expected = {.pci_bus_id = "0000:2" + digit + ":00.0",
+                          .vendor = "NVIDIA",
+                          .model = "10de:2330",
+                          .numa_node = i < 4 ? 0 : 1,
+                          .nics = {"mlx5_" + even, "mlx5_" + odd}};
+    EXPECT_EQ(topology.gpus[i], expected);
+  }
+}
+
+TEST(Topology, TheNearestNicSharesTheMostBuses) {
+  // One host bridge: a switch with a GPU beside a NIC one bridge further down, a GPU without a NIC
+  // on its switch; and another host bridge of the same package.
+  const XmlBridge with_nic = {.devices = {{.bus_id = "0000:11:00.0", .type = "0302 [10de:2330]"}},
+                              .below = {{.devices = {{.bus_id = "0000:12:00.0",
+                                                      .type = "0207 [15b3:1021]",
+                                                      .openfabrics = "near"}}}}};
+  const XmlBridge without = {.devices = {{.bus_id = "0000:13:00.0", .type = "1200 [1002:74a1]"}}};
+  const XmlBridge apart = {
+      .devices = {{.bus_id = "0000:20:00.0", .type = "0207 [15b3:1021]", .openfabrics = "apart"}}};
+  const XmlBridge remote = {.devices = {{.bus_id = "0000:80:00.0", .type = "0380 [8086:0bda]"}}};
+  XmlMachine machine;
+  machine.pci = {{{.below = {with_nic, without}}, apart}, {remote}};
+  const Topology topology = read(machine);
+  ASSERT_EQ(topology.gpus.size(), 3u);
+  EXPECT_EQ(topology.gpus[0].nics, Names{"near"});
+  EXPECT_EQ(topology.gpus[1].nics, Names{"near"}) << "the same host bridge";
+  EXPECT_EQ(topology.gpus[1].vendor, "AMD");
+  EXPECT_EQ(topology.gpus[2].nics, (Names{"apart", "near"})) << "on the other package: all tie";
+  EXPECT_EQ(topology.gpus[2].vendor, "Intel");
+  EXPECT_EQ(topology.gpus[2].numa_node, 1);
+}
+
+TEST(Topology, WhatIsAGpu) {
+  XmlBridge bus;
+  uint32_t next = 1;
+  for (const char* type : {"0300 [10de:1eb8]", "0403 [10de:10f8]", "0300 [102b:0538]",
+                           "1200 [8086:0b25]", "1200 [1da3:1000]", "0200 [8086:1572]"}) {
+    bus.devices.push_back({.bus_id = "0000:0" + std::to_string(next++) + ":00.0", .type = type});
+  }
+  bus.devices[0].model = "TU104GL [Tesla T4]";
+  XmlMachine machine;
+  machine.packages = 1;
+  machine.pci = {{bus}};
+  const Topology topology = read(machine);
+  ASSERT_EQ(topology.gpus.size(), 2u);
+  const Gpu tesla = {.pci_bus_id = "0000:01:00.0",
+                     .vendor = "NVIDIA",
+                     .model = "TU104GL [Tesla T4]",
+                     .numa_node = 0,
+                     .nics = {}};
+  EXPECT_EQ(topology.gpus[0], tesla);
+  EXPECT_EQ(topology.gpus[1].pci_bus_id, "0000:04:00.0");
+  EXPECT_TRUE(topology.nics.empty()) << "Ethernet without RDMA";
+}
+
+TEST(Topology, FourNodesInTwoPackages) {
+  XmlMachine machine;
+  machine.nodes_per_package = 2;
+  machine.pus_per_node = 16;
+  machine.allowed = {0, 1, 17, 40};
+  const Topology topology = read(machine);
+  EXPECT_EQ(topology.packages, 2u);
+  EXPECT_EQ(topology.pus, 64u);
+  EXPECT_EQ(topology.pus_allowed, 4u);
+  ASSERT_EQ(topology.numa_nodes.size(), 4u);
+  EXPECT_EQ(topology.numa_nodes[0].allowed, (Numbers{0, 1}));
+  EXPECT_EQ(topology.numa_nodes[1].allowed, Numbers{17});
+  EXPECT_EQ(topology.numa_nodes[2].allowed, Numbers{40});
+  EXPECT_TRUE(topology.numa_nodes[3].allowed.empty());
+  EXPECT_EQ(topology.numa_nodes[3].pu_indices.front(), 48u);
 }
 
 TEST(Topology, TellsAllowedPusFromThoseOfTheMachine) {
   Topology topology;
-  const std::string xml = XmlMachine::two_packages("0x00000006");
+  const std::string xml = two_packages({1, 2});
   ASSERT_TRUE(discover({.hwloc_xml = xml}, &topology).ok());
   EXPECT_EQ(topology.pus, 4u);
   EXPECT_EQ(topology.pus_allowed, 2u);
 }
 
 TEST(Topology, MalformedXmlIsAStatus) {
-  const std::string good = XmlMachine::two_packages();
+  const std::string good = two_packages();
   for (const std::string& xml : {std::string("garbage"), good.substr(0, good.size() / 2),
                                  std::string(1, '\0'), std::string("<topology version=\"2.0\">")}) {
     Topology topology;
@@ -149,6 +212,8 @@ TEST(Topology, ThisMachine) {
   EXPECT_GE(topology.pus_allowed, 1u);
   EXPECT_LE(topology.pus_allowed, topology.pus);
   EXPECT_GE(topology.numa_nodes.size(), 1u);
+  EXPECT_EQ(topology.pu_indices.size(), topology.pus);
+  EXPECT_EQ(one_numa_node(), topology.numa_nodes.size() == 1) << "if the kernel has sysfs";
   for (size_t i = 1; i < topology.nics.size(); ++i) {
     EXPECT_LT(topology.nics[i - 1].name, topology.nics[i].name);
   }
@@ -163,7 +228,7 @@ TEST(Topology, DiscoveryIsRepeatable) {
 
 TEST(Topology, Json) {
   Topology topology;
-  ASSERT_TRUE(discover({.hwloc_xml = XmlMachine::two_packages()}, &topology).ok());
+  ASSERT_TRUE(discover({.hwloc_xml = two_packages()}, &topology).ok());
   const Json json = Json::parse(topology_json(topology));
   EXPECT_EQ(json["packages"], 2);
   EXPECT_EQ(json["pus_allowed"], 4);
@@ -172,6 +237,23 @@ TEST(Topology, Json) {
   EXPECT_EQ(json["nics"][0]["name"], "mlx5_0");
   EXPECT_EQ(json["nics"][0]["numa_node"], 1);
   EXPECT_EQ(json["nics"][0]["ports"][0]["state"], "active");
+  EXPECT_EQ(json["nics"][0]["pci_bus_id"], "0000:3b:00.0");
+  EXPECT_EQ(json["bound"], false);
+  EXPECT_EQ(json["pu_indices"], "0-3");
+  EXPECT_EQ(json["numa_nodes"][1]["pu_indices"], "2-3");
+  EXPECT_EQ(json["numa_nodes"][1]["allowed"], "2-3");
+  EXPECT_EQ(json["gpus"], Json::array());
+}
+
+TEST(Topology, JsonOfGpus) {
+  const Json json = Json::parse(topology_json(read(testkit::eight_gpus())));
+  ASSERT_EQ(json["gpus"].size(), 8u);
+  const Json expected = {{"pci_bus_id", "0000:27:00.0"},
+                         {"vendor", "NVIDIA"},
+                         {"model", "10de:2330"},
+                         {"numa_node", 1},
+                         {"nics", {"mlx5_6", "mlx5_7"}}};
+  EXPECT_EQ(json["gpus"][7], expected);
 }
 
 TEST(Topology, JsonOfNothing) {
@@ -184,9 +266,11 @@ TEST(Topology, JsonRepairsNames) {
   Topology topology;
   topology.host = "bad\xff";
   topology.nics.resize(1);
+  topology.gpus.resize(1);
   const Json json = Json::parse(topology_json(topology));
   EXPECT_EQ(json["host"], "bad\xef\xbf\xbd");
   EXPECT_TRUE(json["nics"][0]["numa_node"].is_null());
+  EXPECT_TRUE(json["gpus"][0]["numa_node"].is_null());
 }
 
 }  // namespace

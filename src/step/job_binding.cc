@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// See job_binding.h.
+#include "step/job_binding.h"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "topology/pu_list.h"
+
+namespace parallax {
+
+namespace {
+
+constexpr size_t kXmlBytesMax = size_t{1} << 28;  // a hundred times the largest machine known
+
+Status read_xml(const std::string& path, std::string* xml) {
+  const auto wrong = [&path](const std::string& what) {
+    return io_error("open: topology_xml is '" + path + "': " + what +
+                    "; name a file written by `lstopo --of xml`, or leave topology_xml out");
+  };
+  std::error_code error;
+  const auto kind = std::filesystem::status(path, error).type();
+  if (kind == std::filesystem::file_type::not_found) return wrong("no such file");
+  if (error) return wrong(error.message());
+  if (kind != std::filesystem::file_type::regular) return wrong("it is not a file");
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::array<char, 1 << 16> piece;
+  while (file.read(piece.data(), piece.size()) || file.gcount() > 0) {
+    xml->append(piece.data(), static_cast<size_t>(file.gcount()));
+    if (xml->size() > kXmlBytesMax) return wrong("it is larger than any topology");
+  }
+  if (!file.is_open() || file.bad()) return wrong(std::strerror(errno));
+  return xml->empty() ? wrong("it is empty") : Status();
+}
+
+}  // namespace
+
+Status JobBinding::prepare(const std::string& bind, const std::string& xml_path) {
+  bind_text_ = bind.empty() ? "auto" : bind;
+  xml_path_ = xml_path;
+  const Status parsed = parse_bind(bind, &request_.bind);
+  if (!parsed.ok()) return {parsed.code(), "open: " + parsed.message()};
+  if (xml_path_.empty()) {
+    if (request_.bind.mode == Bind::Mode::kNone) return {};
+    if (request_.bind.mode == Bind::Mode::kAuto && one_numa_node()) {
+      plan_.why = "the machine has one NUMA node";
+      return {};
+    }
+  } else {
+    PARALLAX_RETURN_IF_ERROR(read_xml(xml_path_, &xml_));
+  }
+  const Status found = discover({.hwloc_xml = xml_, .devices = false}, &topology_);
+  if (!found.ok()) {
+    if (!xml_path_.empty()) {
+      return {found.code(), "open: topology_xml is '" + xml_path_ + "': " + found.message()};
+    }
+    if (request_.bind.mode != Bind::Mode::kAuto) {
+      return {found.code(), "open: bind is '" + bind_text_ + "': " + found.message()};
+    }
+    plan_.why = found.message();
+    return {};
+  }
+  decidable_ = true;
+  // What is wrong is told before others wait for this rank.
+  return settle(0, 1);
+}
+
+Status JobBinding::settle(uint32_t local_rank, uint32_t local_world) {
+  request_.local_rank = local_rank;
+  request_.local_world = local_world;
+  if (decidable_ || request_.bind.mode == Bind::Mode::kNone) {
+    const Status placed = plan_binding(topology_, request_, &plan_);
+    if (!placed.ok()) return {placed.code(), "open: " + placed.message()};
+  }
+  binding_ = xml_path_.empty() ? std::make_unique<Binding>(plan_.pus, plan_.nodes)
+                               : std::make_unique<Binding>();
+  return {};
+}
+
+Status JobBinding::machine(Topology* topology) const {
+  return discover({.hwloc_xml = xml_}, topology);
+}
+
+nlohmann::json JobBinding::report() const {
+  nlohmann::json threads = nlohmann::json::array();
+  for (const Binding::Thread& thread : binding_->threads()) {
+    threads.push_back({{"name", thread.name}, {"pus", pu_list_text(thread.pus)}});
+    if (!thread.error.empty()) threads.back()["error"] = thread.error;
+  }
+  const Binding::Memory memory = binding_->memory();
+  nlohmann::json placed = {{"areas", memory.areas}, {"bytes", memory.bytes}};
+  if (memory.refused > 0) {
+    placed["refused"] = memory.refused;
+    placed["error"] = memory.error;
+  }
+  return {{"bind", bind_text_},
+          {"topology", xml_path_.empty() ? "this machine" : xml_path_},
+          {"local_rank", request_.local_rank},
+          {"local_world", request_.local_world},
+          {"pus", pu_list_text(plan_.pus)},
+          {"nodes", plan_.nodes},
+          {"why", plan_.why},
+          {"bound", xml_path_.empty() && !plan_.pus.empty()},
+          {"threads", threads},
+          {"memory", placed}};
+}
+
+}  // namespace parallax
