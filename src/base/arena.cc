@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arena's reservation: anonymous memory without commitment.
+// The arena's reservation: anonymous memory without commitment. In a Binding::Scope of the thread
+// that reserves, its pages prefer that binding's NUMA nodes.
 #include "base/arena.h"
 
 #include <sys/mman.h>

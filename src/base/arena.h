@@ -2,8 +2,7 @@
 // Arena: one reservation of address space, handed out front to back and given back whole. The bound
 // of everything a job may stage is known at commit, so it is reserved then; pages cost memory only
 // once touched, and a step never allocates. Before reserve() an arena only measures: take() adds up
-// and answers null spans, so that one piece of code both sizes and lays out what it needs. Where the
-// reserving thread is in a Binding::Scope, the memory prefers that binding's NUMA nodes.
+// and answers null spans, so that one piece of code both sizes and lays out what it needs.
 // Not thread-safe: the engine's owner alone uses it.
 #ifndef PARALLAX_BASE_ARENA_H_
 #define PARALLAX_BASE_ARENA_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See job_binding.h.
+// Settings into a plan, the plan into a binding, and what came of it. See job_binding.h.
 #include "step/job_binding.h"
 
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See binding_plan.h.
+// Sharing out the NUMA nodes of a host, and the settings that overrule it. See binding_plan.h.
 #include "topology/binding_plan.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See pu_list.h.
+// Parsing and writing "0-3,8". See pu_list.h.
 #include "topology/pu_list.h"
 
 #include <algorithm>

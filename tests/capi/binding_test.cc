@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// The settings `bind` and `topology_xml` through the C ABI: which threads of this process run
+// where, by the kernel's word, what the topology report says of it, and what is refused.
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "parallax/parallax.hpp"
+#include "support/xml_machine.h"
+
+namespace {
+
+using nlohmann::json;
+using parallax::Error;
+using parallax::Job;
+using parallax::sized;
+using parallax::testkit::XmlMachine;
+using parallax::testkit::XmlWriter;
+
+constexpr uint32_t kComputeThreads = 2;
+
+// A variable of the environment for as long as it lives.
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) {
+    EXPECT_EQ(setenv(name, value.c_str(), 1), 0);
+  }
+  ~Variable() { unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+std::string line_of(const std::string& path, const std::string& start) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(start)) return line.substr(start.size());
+  }
+  return "";
+}
+
+// "0-3,8": where the kernel lets the threads of this name run.
+std::vector<std::string> allowed_of(const std::string& name) {
+  std::vector<std::string> lists;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (line_of(task.path() / "comm", "") != name) continue;
+    lists.push_back(line_of(task.path() / "status", "Cpus_allowed_list:\t"));
+  }
+  return lists;
+}
+
+std::string allowed_here() {
+  const std::string status = "/proc/self/task/" + std::to_string(gettid()) + "/status";
+  return line_of(status, "Cpus_allowed_list:\t");
+}
+
+std::string last_pu() {
+  const std::string list = allowed_here();
+  return list.substr(list.find_last_of("-,") + 1);
+}
+
+parallax_options_t alone() {
+  auto options = sized<parallax_options_t>();
+  options.compute_threads = kComputeThreads;
+  return options;
+}
+
+json report_of(const Job& job) { return json::parse(job.report(PARALLAX_REPORT_TOPOLOGY)); }
+
+// Commits a variable and takes a step, so that arenas and tables are there.
+void train(Job& job) {
+  auto variable = sized<parallax_variable_t>();
+  variable.name = "dense";
+  variable.rows = 1024;
+  variable.row_elements = 16;
+  variable.rule = PARALLAX_RULE_SGD;
+  const uint32_t id = job.register_variable(variable);
+  job.commit();
+  std::vector<float> values(variable.rows * variable.row_elements, 1.0f);
+  const uint64_t step = job.step_begin();
+  auto slice = sized<parallax_slice_t>();
+  slice.variable = id;
+  slice.values = values.data();
+  job.push(step, {slice}).wait();
+  auto end = sized<parallax_step_end_options_t>();
+  end.learning_rate = 1;
+  job.step_end(step, end).wait();
+}
+
+std::string refusal() {
+  try {
+    Job job(alone());
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// A file of its own, gone with it.
+class File {
+ public:
+  explicit File(const std::string& text) {
+    char path[] = "/tmp/parallax_topology_XXXXXX";
+    const int fd = mkstemp(path);
+    EXPECT_GE(fd, 0);
+    close(fd);
+    path_ = path;
+    std::ofstream(path_) << text;
+  }
+  ~File() { std::filesystem::remove(path_); }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+TEST(BindingOfAJob, ThreadsOfTheLibraryRunWhereAsked) {
+  const std::string before = allowed_here(), pu = last_pu();
+  const Variable bind("PARALLAX_BIND", "pus:" + pu);
+  Job job(alone());
+  EXPECT_EQ(allowed_of("parallax-prog"), std::vector<std::string>{pu});
+  EXPECT_EQ(allowed_of("parallax-comp"), std::vector<std::string>(kComputeThreads, pu));
+  train(job);
+  EXPECT_EQ(allowed_here(), before) << "the caller's thread is the caller's";
+  const json report = report_of(job)["binding"];
+  EXPECT_EQ(report["bind"], "pus:" + pu);
+  EXPECT_EQ(report["pus"], pu);
+  EXPECT_EQ(report["bound"], true);
+  EXPECT_EQ(report["why"], "asked for");
+  ASSERT_EQ(report["threads"].size(), 1 + kComputeThreads);
+  const json bound = {{"name", "parallax-prog"}, {"pus", pu}};
+  EXPECT_EQ(report["threads"].back(), bound);
+}
+
+TEST(BindingOfAJob, NoneBindsNothing) {
+  const Variable bind("PARALLAX_BIND", "none");
+  Job job(alone());
+  train(job);
+  EXPECT_EQ(allowed_of("parallax-prog"), std::vector<std::string>{allowed_here()});
+  EXPECT_EQ(allowed_of("parallax-comp"), std::vector<std::string>(kComputeThreads, allowed_here()));
+  const json report = report_of(job)["binding"];
+  EXPECT_EQ(report["bound"], false);
+  EXPECT_EQ(report["pus"], "");
+  EXPECT_EQ(report["nodes"], json::array());
+  EXPECT_EQ(report["memory"]["areas"], 0);
+  EXPECT_EQ(report["threads"].size(), 1 + kComputeThreads);
+}
+
+TEST(BindingOfAJob, MemoryGoesToTheNodeAskedFor) {
+  const Variable bind("PARALLAX_BIND", "node:0");
+  auto options = alone();
+  options.manual_progress = 1;
+  options.compute_threads = 0;
+  Job job(options);
+  const json opened = report_of(job)["binding"];
+  train(job);
+  const json report = report_of(job)["binding"];
+  EXPECT_EQ(report["nodes"], json::array({0}));
+  EXPECT_EQ(report["threads"], json::array()) << "there are none";
+  // Where a container forbids mbind every area is counted too, as refused.
+  const json& memory = report["memory"];
+  const auto areas = [](const json& counts) {
+    return counts["areas"].get<int>() + counts.value("refused", 0);
+  };
+  EXPECT_EQ(memory.contains("error"), memory.value("refused", 0) > 0);
+  EXPECT_GT(areas(opened["memory"]), 0) << "message chunks";
+  EXPECT_GT(areas(memory), areas(opened["memory"])) << "the table and its road";
+}
+
+// Ranks as threads of one process are the ranks of one host.
+TEST(BindingOfAJob, RanksShareOutAMachineFromAFile) {
+  const File file(XmlWriter::write(parallax::testkit::eight_gpus()));
+  const Variable xml("PARALLAX_TOPOLOGY_XML", file.path());
+  constexpr uint32_t kWorld = 3;
+  std::vector<json> reports(kWorld);
+  std::vector<std::thread> ranks;
+  for (uint32_t rank = 0; rank < kWorld; ++rank) {
+    ranks.emplace_back([&, rank] {
+      auto options = alone();
+      options.rank = rank;
+      options.world = kWorld;
+      options.rendezvous = "inproc:binding_test";
+      try {
+        Job job(options);
+        train(job);
+        reports[rank] = report_of(job);
+        job.close();
+      } catch (const Error& error) {
+        ADD_FAILURE() << error.what();
+      }
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  for (uint32_t rank = 0; rank < kWorld; ++rank) {
+    SCOPED_TRACE(rank);
+    const json& binding = reports[rank]["binding"];
+    EXPECT_EQ(binding["topology"], file.path());
+    EXPECT_EQ(binding["local_rank"], rank);
+    EXPECT_EQ(binding["local_world"], kWorld);
+    EXPECT_EQ(binding["nodes"], json::array({rank < 2 ? 0 : 1}));
+    EXPECT_EQ(binding["pus"], rank < 2 ? "0-3" : "4-7");
+    EXPECT_EQ(binding["bound"], false) << "it is another machine";
+    EXPECT_EQ(binding["memory"]["areas"], 0);
+    EXPECT_EQ(binding["threads"][0]["pus"], "");
+    EXPECT_EQ(reports[rank]["machine"]["gpus"].size(), 8u);
+    EXPECT_EQ(reports[rank]["machine"]["gpus"][5]["nics"], json::array({"mlx5_4", "mlx5_5"}));
+  }
+}
+
+TEST(BindingOfAJob, OnOneNodeThereIsNothingToDo) {
+  const File file(XmlWriter::write(XmlMachine{.packages = 1}));
+  const Variable xml("PARALLAX_TOPOLOGY_XML", file.path());
+  Job job(alone());
+  const json report = report_of(job);
+  EXPECT_EQ(report["binding"]["why"], "the machine has one NUMA node");
+  EXPECT_EQ(report["machine"]["nics"], json::array());
+  EXPECT_EQ(report["machine"]["gpus"], json::array());
+}
+
+TEST(BindingOfAJob, WrongSettingsAreRefused) {
+  const File file(XmlWriter::write(parallax::testkit::eight_gpus()));
+  const Variable xml("PARALLAX_TOPOLOGY_XML", file.path());
+  for (const auto& [value, says] :
+       {std::pair{"node:2",
+                  "bind is 'node:2': the machine has no such NUMA node, it has nodes 0-1"},
+        std::pair{"pus:8", "bind is 'pus:8': the machine has no PU 8, it has 0-7"},
+        std::pair{"pus:", "bind is 'pus:'; after pus: stands a list of PUs such as 0-3,8"},
+        std::pair{"cpu0", "bind is 'cpu0'; it must be auto, none, node:N"}}) {
+    const Variable bind("PARALLAX_BIND", value);
+    EXPECT_NE(refusal().find(says), std::string::npos) << value << ": " << refusal();
+  }
+}
+
+TEST(BindingOfAJob, WrongFilesAreRefused) {
+  const File garbage("<topology>"), empty("");
+  for (const auto& [path, says] :
+       {std::pair{garbage.path(),
+                  "hwloc cannot read the XML; `lstopo --of xml` writes what it reads"},
+        std::pair{empty.path(), "it is empty"}, std::pair{std::string("/tmp"), "it is not a file"},
+        std::pair{std::string("/dev/zero"), "it is not a file"},
+        std::pair{std::string("/tmp/no/such"), "no such file"}}) {
+    const Variable xml("PARALLAX_TOPOLOGY_XML", path);
+    const std::string message = refusal();
+    EXPECT_NE(message.find("topology_xml is '" + path + "': "), std::string::npos) << message;
+    EXPECT_NE(message.find(says), std::string::npos) << message;
+  }
+  if (geteuid() != 0) {
+    ASSERT_EQ(chmod(garbage.path().c_str(), 0), 0);
+    const Variable xml("PARALLAX_TOPOLOGY_XML", garbage.path());
+    EXPECT_NE(refusal().find("Permission denied"), std::string::npos) << refusal();
+  }
+}
+
+}  // namespace
