@@ -2,7 +2,11 @@
 #include "topology/topology.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -213,10 +217,40 @@ TEST(Topology, ThisMachine) {
   EXPECT_LE(topology.pus_allowed, topology.pus);
   EXPECT_GE(topology.numa_nodes.size(), 1u);
   EXPECT_EQ(topology.pu_indices.size(), topology.pus);
-  EXPECT_EQ(one_numa_node(), topology.numa_nodes.size() == 1) << "if the kernel has sysfs";
+  if (std::filesystem::exists("/sys/devices/system/node/online")) {
+    EXPECT_EQ(one_numa_node(), topology.numa_nodes.size() == 1);
+  }
   for (size_t i = 1; i < topology.nics.size(); ++i) {
     EXPECT_LT(topology.nics[i - 1].name, topology.nics[i].name);
   }
+}
+
+// As under taskset: in a child, which has one thread and ends with its binding.
+TEST(Topology, ABoundProcessIsKnown) {
+  Topology before;
+  ASSERT_TRUE(discover({.hwloc_xml = "", .devices = false}, &before).ok());
+  ASSERT_GE(before.pus_allowed, 1u);
+  Numbers allowed;
+  for (const NumaNode& node : before.numa_nodes) {
+    allowed.insert(allowed.end(), node.allowed.begin(), node.allowed.end());
+  }
+  const uint32_t pu = *std::max_element(allowed.begin(), allowed.end());
+  EXPECT_EXIT(
+      {
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        CPU_SET(pu, &set);
+        Topology bound;
+        const bool done = sched_setaffinity(0, sizeof set, &set) == 0 &&
+                          discover({.hwloc_xml = "", .devices = false}, &bound).ok();
+        Numbers left;
+        for (const NumaNode& node : bound.numa_nodes) {
+          left.insert(left.end(), node.allowed.begin(), node.allowed.end());
+        }
+        const bool expected = before.bound || before.pus_allowed > 1;
+        std::_Exit(done && bound.bound == expected && left == Numbers{pu} ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 TEST(Topology, DiscoveryIsRepeatable) {
