@@ -534,7 +534,7 @@ typedef enum parallax_report {
   PARALLAX_REPORT_PLAN = 0, /* per variable: method, alternatives with predicted bytes, why */
   PARALLAX_REPORT_STATS = 1, /* counters of this rank: bytes and messages on the wire and within
                               * the host, and bytes by variable */
-  PARALLAX_REPORT_TOPOLOGY = 2, /* hosts, ranks, NUMA nodes, caches, NICs */
+  PARALLAX_REPORT_TOPOLOGY = 2, /* hosts, NUMA nodes, NICs, GPUs, binding */
   PARALLAX_REPORT_SETTINGS = 3 /* every setting: its value, and where that came from */
 } parallax_report_t;
 

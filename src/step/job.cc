@@ -321,6 +321,7 @@ Status Job::start_engine() {
   const uint32_t host = hosts_.host_of[options_.rank];
   PARALLAX_RETURN_IF_ERROR(binding_.settle(hosts_.local_of[options_.rank],
                                            static_cast<uint32_t>(hosts_.ranks_of[host].size())));
+  PARALLAX_LOG(kDebug, kInit, "bind: " + binding_.report().dump());
   Binding& binding = binding_.binding();
   const Binding::Scope memory(binding);
   progress_ = std::make_unique<Progress>(*transport_, clock_, binding);

@@ -2,43 +2,9 @@
 // Settings into a plan, the plan into a binding, and what came of it. See job_binding.h.
 #include "step/job_binding.h"
 
-#include <array>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <system_error>
-
 #include "topology/pu_list.h"
 
 namespace parallax {
-
-namespace {
-
-constexpr size_t kXmlBytesMax = size_t{1} << 28;  // a hundred times the largest machine known
-
-Status read_xml(const std::string& path, std::string* xml) {
-  const auto wrong = [&path](const std::string& what) {
-    return io_error("open: topology_xml is '" + path + "': " + what +
-                    "; name a file written by `lstopo --of xml`, or leave topology_xml out");
-  };
-  std::error_code error;
-  const auto kind = std::filesystem::status(path, error).type();
-  if (kind == std::filesystem::file_type::not_found) return wrong("no such file");
-  if (error) return wrong(error.message());
-  if (kind != std::filesystem::file_type::regular) return wrong("it is not a file");
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::array<char, 1 << 16> piece;
-  while (file.read(piece.data(), piece.size()) || file.gcount() > 0) {
-    xml->append(piece.data(), static_cast<size_t>(file.gcount()));
-    if (xml->size() > kXmlBytesMax) return wrong("it is larger than any topology");
-  }
-  if (!file.is_open() || file.bad()) return wrong(std::strerror(errno));
-  return xml->empty() ? wrong("it is empty") : Status();
-}
-
-}  // namespace
 
 Status JobBinding::prepare(const std::string& bind, const std::string& xml_path) {
   bind_text_ = bind.empty() ? "auto" : bind;
@@ -52,7 +18,8 @@ Status JobBinding::prepare(const std::string& bind, const std::string& xml_path)
       return {};
     }
   } else {
-    PARALLAX_RETURN_IF_ERROR(read_xml(xml_path_, &xml_));
+    const Status read = read_topology_xml(xml_path_, &xml_);
+    if (!read.ok()) return {read.code(), "open: " + read.message()};
   }
   const Status found = discover({.hwloc_xml = xml_, .devices = false}, &topology_);
   if (!found.ok()) {

@@ -24,7 +24,7 @@ class JobBinding {
   // nothing is bound. INVALID, IO: the message names setting, value and remedy. May block for tens
   // of milliseconds on a machine with several NUMA nodes.
   Status prepare(const std::string& bind, const std::string& xml_path);
-  // Once, after prepare().
+  // After the meeting, before the first thread starts.
   Status settle(uint32_t local_rank, uint32_t local_world);
   // From settle() on.
   Binding& binding() const { return *binding_; }

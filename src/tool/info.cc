@@ -79,6 +79,10 @@ std::string joined(const Json& list) {
 
 std::string mebibytes(uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
 
+std::string node_name(int32_t node) {
+  return node == kNoNumaNode ? "NUMA node unknown" : "NUMA node " + std::to_string(node);
+}
+
 void print_topology(const Topology& topology) {
   std::printf("Topology\n");
   Table table = {{"host", topology.host},
@@ -97,9 +101,13 @@ void print_topology(const Topology& topology) {
                          " KiB, each for " + std::to_string(cache.pus_sharing) + " threads"});
   }
   for (const Nic& nic : topology.nics) {
-    table.push_back({"NIC " + nic.name, nic.numa_node == kNoNumaNode
-                                            ? "NUMA node unknown"
-                                            : "NUMA node " + std::to_string(nic.numa_node)});
+    table.push_back({"NIC " + nic.name, node_name(nic.numa_node)});
+  }
+  for (const Gpu& gpu : topology.gpus) {
+    std::string near;
+    for (const std::string& nic : gpu.nics) near += (near.empty() ? "; nearest " : ", ") + nic;
+    table.push_back({"GPU " + gpu.pci_bus_id,
+                     gpu.vendor + " " + gpu.model + ", " + node_name(gpu.numa_node) + near});
   }
   print_table(table, stdout);
 }
@@ -129,7 +137,9 @@ void print_settings(const Settings& settings, bool full) {
   }
 }
 
-void print(const Chosen& chosen, const Settings& settings, const Topology& topology) {
+// `topology` is that of `here`, this machine, or of the file that topology_xml names.
+void print(const Chosen& chosen, const Settings& settings, const Topology& here,
+           const Topology& topology) {
   bool first = true;
   const auto gap = [&first] {
     if (!first) std::printf("\n");
@@ -160,7 +170,7 @@ void print(const Chosen& chosen, const Settings& settings, const Topology& topol
     gap();
     std::printf("Devices\n");
     Table table;
-    for (const Json& each : devices_json(topology)) {
+    for (const Json& each : devices_json(here)) {
       table.push_back({each["kind"], each["name"], each["state"], joined(each["addresses"])});
     }
     print_table(table, stdout);
@@ -175,17 +185,26 @@ void print(const Chosen& chosen, const Settings& settings, const Topology& topol
   }
 }
 
-void print_json(const Chosen& chosen, const Settings& settings, const Topology& topology) {
+void print_json(const Chosen& chosen, const Settings& settings, const Topology& here,
+                const Topology& topology) {
   Json all;
   if (chosen.build) all["build"] = build_json();
   if (chosen.transports) all["transports"] = transports_json(settings);
-  if (chosen.devices) all["devices"] = devices_json(topology);
+  if (chosen.devices) all["devices"] = devices_json(here);
   if (chosen.topology) all["topology"] = Json::parse(topology_json(topology));
   if (chosen.settings) {
     all["settings"] = Json::parse(settings.json());
     all["warnings"] = settings.warnings();
   }
   std::printf("%s\n", all.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+}
+
+Status read_file(const std::string& path, Topology* topology) {
+  std::string xml;
+  PARALLAX_RETURN_IF_ERROR(read_topology_xml(path, &xml));
+  const Status found = discover({.hwloc_xml = xml}, topology);
+  if (found.ok()) return found;
+  return {found.code(), "topology_xml is '" + path + "': " + found.message()};
 }
 
 }  // namespace
@@ -200,7 +219,7 @@ int info_main(int argc, char** argv) {
   app.add_flag("-b,--build", chosen.build, "version, compiler, options");
   app.add_flag("-m,--transports", chosen.transports, "transports found, and why others were not");
   app.add_flag("-d,--devices", chosen.devices, "network interfaces and RDMA devices with ports");
-  app.add_flag("-t,--topology", chosen.topology, "NUMA nodes, cores, caches, NICs");
+  app.add_flag("-t,--topology", chosen.topology, "NUMA nodes, cores, caches, NICs, GPUs");
   app.add_flag("-c,--config", chosen.settings, "settings: values, and where they come from");
   app.add_flag("-f,--full", chosen.full, "settings with what is allowed and what they are for");
   app.add_flag("--json", chosen.json, "as one JSON object");
@@ -216,15 +235,21 @@ int info_main(int argc, char** argv) {
   Settings settings;
   const Status loaded = settings.load({.environment = process_environment()});
   if (!loaded.ok()) return complain("info", loaded.message(), kExitNo);
-  Topology topology;
-  if (chosen.devices || chosen.topology) {
-    const Status found = discover({}, &topology);
+  Topology here, shown;
+  const std::string& file = settings.value("topology_xml").text;
+  if (chosen.devices || (chosen.topology && file.empty())) {
+    const Status found = discover({}, &here);
     if (!found.ok()) complain("info", found.message(), kExitNo);  // what was found is shown
   }
+  if (chosen.topology && !file.empty()) {
+    const Status read = read_file(file, &shown);
+    if (!read.ok()) return complain("info", settings.explained(read).message(), kExitNo);
+  }
+  const Topology& topology = file.empty() ? here : shown;
   if (chosen.json) {
-    print_json(chosen, settings, topology);
+    print_json(chosen, settings, here, topology);
   } else {
-    print(chosen, settings, topology);
+    print(chosen, settings, here, topology);
   }
   return kExitOk;
 }

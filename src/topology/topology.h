@@ -102,6 +102,10 @@ struct DiscoverOptions {
 // identity and live NICs are filled in all the same, and the counts are 0.
 Status discover(const DiscoverOptions& options, Topology* topology);
 
+// The text of a file for hwloc_xml. IO, with the path, what to do, and the name of the setting
+// topology_xml that gave it.
+Status read_topology_xml(const std::string& path, std::string* xml);
+
 // True if the kernel says that this machine has one NUMA node: costs one small file, not a
 // discovery. False also where it does not say.
 bool one_numa_node();

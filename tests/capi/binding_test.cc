@@ -241,6 +241,7 @@ TEST(BindingOfAJob, WrongSettingsAreRefused) {
         std::pair{"cpu0", "bind is 'cpu0'; it must be auto, none, node:N"}}) {
     const Variable bind("PARALLAX_BIND", value);
     EXPECT_NE(refusal().find(says), std::string::npos) << value << ": " << refusal();
+    EXPECT_NE(refusal().find("bind is set by environment PARALLAX_BIND"), std::string::npos);
   }
 }
 

@@ -56,6 +56,36 @@ class Info(support.Case):
         self.assertEqual(said.returncode, 1)
         self.assertIn("environment PARALLAX_LEASE_MS: lease_ms is 'soon'", said.stderr)
 
+    def test_topology_of_another_machine(self):
+        sets = " ".join(f'{name}="0x00000001"' for name in
+                        ("cpuset", "complete_cpuset", "nodeset", "complete_nodeset"))
+        machine = self.write(f"""<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE topology SYSTEM "hwloc2.dtd">
+<topology version="2.0"><object type="Machine" os_index="0" {sets} gp_index="1">
+<object type="NUMANode" os_index="0" local_memory="1048576" {sets} gp_index="2"/>
+<object type="Core" os_index="0" {sets} gp_index="3">
+<object type="PU" os_index="0" {sets} gp_index="4"/></object>
+<object type="Bridge" bridge_type="0-1" depth="0" bridge_pci="0000:[00-01]" gp_index="5">
+<object type="PCIDev" pci_busid="0000:01:00.0" pci_type="0302 [10de:2330] [0000:0000] 00"
+ pci_link_speed="0.0" gp_index="6"/>
+<object type="PCIDev" pci_busid="0000:01:01.0" pci_type="0207 [15b3:1021] [0000:0000] 00"
+ pci_link_speed="0.0" gp_index="7"><object type="OSDev" name="mlx5_7" osdev_type="3" gp_index="8"/>
+</object></object></object></topology>
+""", "machine.xml")
+        env = environment(PARALLAX_TOPOLOGY_XML=machine)
+        said = parallax("info", "-t", env=env)
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertRegex(said.stdout, r"hardware threads +1, 1 allowed here")
+        self.assertRegex(said.stdout,
+                         r"GPU 0000:01:00.0 +NVIDIA 10de:2330, NUMA node 0; nearest mlx5_7")
+        whole = json.loads(parallax("info", "--json", "-t", "-d", env=env).stdout)
+        self.assertEqual([g["nics"] for g in whole["topology"]["gpus"]], [["mlx5_7"]])
+        self.assertNotIn("mlx5_7", [d["name"] for d in whole["devices"]], "devices are live")
+        said = parallax("info", "-t", env=environment(PARALLAX_TOPOLOGY_XML="/no/such"))
+        self.assertEqual(said.returncode, 1)
+        self.assertIn("topology_xml is '/no/such': no such file; name a file", said.stderr)
+        self.assertIn("topology_xml is set by environment PARALLAX_TOPOLOGY_XML", said.stderr)
+
     def test_markdown_is_what_the_docs_hold(self):
         with open(os.path.join(support.SOURCE, "docs/settings.md"), encoding="utf-8") as file:
             self.assertIn(parallax("info", "--markdown").stdout, file.read())
