@@ -4,17 +4,16 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
+#include <array>
 #include <atomic>
-#include <cinttypes>
 #include <fstream>
 #include <future>
 #include <set>
 #include <sstream>
 
 #include "base/arena.h"
+#include "base/compute.h"
 
 namespace parallax {
 namespace {
@@ -119,6 +118,43 @@ TEST(Binding, ThreadsAreListedByName) {
 }
 
 constexpr size_t kBytes = 1 << 20;
+
+// Reports are asked for while threads start and arenas grow; the pool hands its threads over.
+TEST(Binding, AnyThreadMayAskAtAnyTime) {
+  constexpr uint32_t kThreads = 4, kArenas = 20;
+  const uint32_t pu = *allowed_here().begin();
+  Binding binding({pu}, {0});
+  std::atomic<bool> stop{false};
+  std::thread reader([&] {
+    size_t seen = 0;
+    while (!stop) {
+      const size_t now = binding.threads().size();
+      EXPECT_GE(now, seen);
+      seen = now;
+      EXPECT_LE(binding.memory().areas, kThreads * kArenas);
+    }
+  });
+  {
+    ThreadCompute pool([] {}, [&](std::thread& thread) { binding.adopt(thread, "test-pool"); });
+    EXPECT_TRUE(pool.start(kThreads).ok());
+    EXPECT_EQ(binding.threads().size(), kThreads) << "known as soon as they are started";
+    std::vector<std::thread> owners;
+    for (uint32_t i = 0; i < kThreads; ++i) {
+      owners.emplace_back([&] {
+        const Binding::Scope scope(binding);
+        for (uint32_t k = 0; k < kArenas; ++k) EXPECT_TRUE(Arena().reserve(kBytes).ok());
+      });
+    }
+    for (std::thread& owner : owners) owner.join();
+  }
+  stop = true;
+  reader.join();
+  for (const Binding::Thread& thread : binding.threads()) {
+    EXPECT_EQ(thread.name, "test-pool");
+    EXPECT_EQ(thread.pus, std::vector<uint32_t>{pu});
+  }
+  EXPECT_EQ(binding.memory().areas + binding.memory().refused, kThreads * kArenas);
+}
 
 // Node 0 is everywhere. Where a container forbids mbind, that is what must be told.
 TEST(Binding, ArenasOfItsScopePreferItsNodes) {
