@@ -225,7 +225,20 @@ TEST(Topology, ThisMachine) {
   }
 }
 
-// As under taskset: in a child, which has one thread and ends with its binding.
+// All threads of this process, a sanitizer's too, as `taskset -a` does.
+bool bind_process(uint32_t pu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(pu, &set);
+  bool done = true;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    const int thread = std::stoi(task.path().filename().string());
+    done = sched_setaffinity(thread, sizeof set, &set) == 0 && done;
+  }
+  return done;
+}
+
+// In a child, which ends with its binding.
 TEST(Topology, ABoundProcessIsKnown) {
   Topology before;
   ASSERT_TRUE(discover({.hwloc_xml = "", .devices = false}, &before).ok());
@@ -237,12 +250,9 @@ TEST(Topology, ABoundProcessIsKnown) {
   const uint32_t pu = *std::max_element(allowed.begin(), allowed.end());
   EXPECT_EXIT(
       {
-        cpu_set_t set;
-        CPU_ZERO(&set);
-        CPU_SET(pu, &set);
         Topology bound;
-        const bool done = sched_setaffinity(0, sizeof set, &set) == 0 &&
-                          discover({.hwloc_xml = "", .devices = false}, &bound).ok();
+        const bool done =
+            bind_process(pu) && discover({.hwloc_xml = "", .devices = false}, &bound).ok();
         Numbers left;
         for (const NumaNode& node : bound.numa_nodes) {
           left.insert(left.end(), node.allowed.begin(), node.allowed.end());
