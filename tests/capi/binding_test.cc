@@ -220,8 +220,14 @@ TEST(BindingOfAJob, RanksShareOutAMachineFromAFile) {
   }
 }
 
+XmlMachine one_package() {
+  XmlMachine machine;
+  machine.packages = 1;
+  return machine;
+}
+
 TEST(BindingOfAJob, OnOneNodeThereIsNothingToDo) {
-  const File file(XmlWriter::write(XmlMachine{.packages = 1}));
+  const File file(XmlWriter::write(one_package()));
   const Variable xml("PARALLAX_TOPOLOGY_XML", file.path());
   Job job(alone());
   const json report = report_of(job);

@@ -13,6 +13,12 @@ namespace {
 
 constexpr std::chrono::seconds kPatience{240};
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kFreedIsKept = true;  // by the sanitizer, for a while
+#else
+constexpr bool kFreedIsKept = false;
+#endif
+
 // Runs the opener on every rank, and expects each to end with 0.
 void expect_all_well(RankJob& job) {
   job.start_all();
@@ -37,10 +43,10 @@ TEST(Opener, a_thousand_jobs_leave_nothing) {
     ASSERT_EQ(descriptors.size(), 2U);
     ASSERT_EQ(resident.size(), 2U);
     EXPECT_EQ(descriptors[0], descriptors[1]);
-    EXPECT_LT(std::stol(resident[1]) - std::stol(resident[0]), kGrowthKib)
-        << resident[0] << " KiB, then " << resident[1];
-    RecordProperty("growth_kib_" + std::to_string(rank),
-                   static_cast<int>(std::stol(resident[1]) - std::stol(resident[0])));
+    const long growth_kib = std::stol(resident[1]) - std::stol(resident[0]);
+    RecordProperty("growth_kib_" + std::to_string(rank), static_cast<int>(growth_kib));
+    if (kFreedIsKept) continue;
+    EXPECT_LT(growth_kib, kGrowthKib) << resident[0] << " KiB, then " << resident[1];
   }
 }
 
