@@ -2,8 +2,9 @@
  *
  * An optimizer step in C: a factorisation of ratings, user x item, trained by several ranks.
  *
- *   optimizer_step [RANK WORLD RENDEZVOUS]       alone, or one of WORLD ranks
- *   for r in 0 1; do ./optimizer_step $r 2 file:/tmp/meeting & done; wait
+ *   ./optimizer_step                            alone
+ *   parallax run -n 4 -- ./optimizer_step       as four ranks of this machine
+ *   mpirun -n 4 -x PARALLAX_RENDEZVOUS=env ./optimizer_step
  *
  * The part between the lines is what a framework would write once: parameters are registered with
  * how sparse their gradients are, fetch() brings the rows that a batch needs, and step() hands over
@@ -158,13 +159,9 @@ static float train_batch(optimizer* o, parameter* users, parameter* items, param
   return loss;
 }
 
-int main(int argc, char** argv) {
-  parallax_options_t options = {.size = sizeof options};
-  if (argc == 4) {
-    options.rank = (uint32_t)atoi(argv[1]);
-    options.world = (uint32_t)atoi(argv[2]);
-    options.rendezvous = argv[3];
-  }
+int main(void) {
+  /* All zero: the place among the ranks comes from whoever started them. */
+  const parallax_options_t options = {.size = sizeof options};
   optimizer o = {.learning_rate = 0.3f, .clip_norm = 10.0f};
   must(parallax_open(&options, &o.job), "open");
   parameter* users = add_parameter(&o, "users", kUsers, kFactors, kBatch);

@@ -2,15 +2,15 @@
 //
 // An optimizer step in C++: a bag of words, trained to tell two topics apart by several ranks.
 //
-//   optimizer_step [RANK WORLD RENDEZVOUS]       alone, or one of WORLD ranks
-//   for r in 0 1; do ./optimizer_step $r 2 file:/tmp/meeting & done; wait
+//   ./optimizer_step                            alone
+//   parallax run -n 4 -- ./optimizer_step       as four ranks of this machine
+//   mpirun -n 4 -x PARALLAX_RENDEZVOUS=env ./optimizer_step
 //
 // Optimizer and Parameter are what a framework would write once; the rest is the model. The exit
 // status is 0 if the last answers are nearly all right.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <parallax/parallax.hpp>
 #include <random>
@@ -186,15 +186,10 @@ float train(const parallax_options_t& options) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  auto options = parallax::sized<parallax_options_t>();
-  if (argc == 4) {
-    options.rank = static_cast<uint32_t>(std::atoi(argv[1]));
-    options.world = static_cast<uint32_t>(std::atoi(argv[2]));
-    options.rendezvous = argv[3];
-  }
+int main() {
   try {
-    return train(options) > 0.9F ? 0 : 1;
+    // All zero: the place among the ranks comes from whoever started them.
+    return train(parallax::sized<parallax_options_t>()) > 0.9F ? 0 : 1;
   } catch (const parallax::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;
