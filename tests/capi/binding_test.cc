@@ -159,25 +159,97 @@ TEST(BindingOfAJob, NoneBindsNothing) {
   EXPECT_EQ(report["threads"].size(), 1 + kComputeThreads);
 }
 
+// Where a container forbids mbind every area is counted too, as refused.
+int areas(const json& binding) {
+  const json& memory = binding["memory"];
+  EXPECT_EQ(memory.contains("error"), memory.value("refused", 0) > 0);
+  return memory["areas"].get<int>() + memory.value("refused", 0);
+}
+
+// Opens `world` ranks as threads; `body` is given each one's job.
+template <typename Body>
+void for_ranks(uint32_t world, Body body) {
+  std::vector<std::thread> ranks;
+  for (uint32_t rank = 0; rank < world; ++rank) {
+    ranks.emplace_back([&, rank] {
+      auto options = alone();
+      options.rank = rank;
+      options.world = world;
+      options.rendezvous = "inproc:binding_test";
+      try {
+        Job job(options);
+        body(rank, job);
+        job.close();
+      } catch (const Error& error) {
+        ADD_FAILURE() << error.what();
+      }
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+}
+
+// One rank reserves within its own calls, several when they hear from each other.
 TEST(BindingOfAJob, MemoryGoesToTheNodeAskedFor) {
   const Variable bind("PARALLAX_BIND", "node:0");
-  auto options = alone();
+  for (const uint32_t world : {1u, 2u}) {
+    SCOPED_TRACE(world);
+    for_ranks(world, [](uint32_t, Job& job) {
+      const json opened = report_of(job)["binding"];
+      EXPECT_EQ(opened["nodes"], json::array({0}));
+      EXPECT_GT(areas(opened), 0) << "message chunks";
+      train(job);
+      EXPECT_GT(areas(report_of(job)["binding"]), areas(opened)) << "the table and its road";
+    });
+  }
+}
+
+// A table of which every step touches every row starts sharded and is mirrored once measured: its
+// new place is reserved in the middle of a step, by whichever thread drives then.
+TEST(BindingOfAJob, APlanChangeReservesOnTheNodeToo) {
+  const Variable bind("PARALLAX_BIND", "node:0"), plan("PARALLAX_PLAN_AFTER_STEPS", "2");
+  constexpr uint32_t kRows = 64, kWidth = 4, kSteps = 12;
+  for_ranks(2, [](uint32_t, Job& job) {
+    auto variable = sized<parallax_variable_t>();
+    variable.name = "rows";
+    variable.rows = kRows;
+    variable.row_elements = kWidth;
+    variable.rows_max = kRows;
+    variable.rule = PARALLAX_RULE_SGD;
+    const uint32_t id = job.register_variable(variable);
+    job.commit();
+    const int committed = areas(report_of(job)["binding"]);
+    std::vector<int64_t> ids(kRows);
+    for (uint32_t row = 0; row < kRows; ++row) ids[row] = row;
+    std::vector<float> values(kRows * kWidth, 1.0f);
+    auto slice = sized<parallax_slice_t>();
+    slice.variable = id;
+    slice.form = PARALLAX_FORM_ROWS;
+    slice.ids = ids.data();
+    slice.row_count = kRows;
+    std::vector<float> pulled(values.size());
+    auto end = sized<parallax_step_end_options_t>();
+    end.learning_rate = 1;
+    for (uint32_t i = 0; i < kSteps; ++i) {
+      const uint64_t step = job.step_begin();
+      slice.values = pulled.data();
+      job.pull(step, {slice}).wait();
+      slice.values = values.data();
+      job.push(step, {slice}).wait();
+      job.step_end(step, end).wait();
+    }
+    const std::string settled = job.report(PARALLAX_REPORT_PLAN);
+    EXPECT_NE(settled.find(R"("tag":"auto","placement":"mirrored")"), std::string::npos) << settled;
+    EXPECT_GT(areas(report_of(job)["binding"]), committed) << settled;
+  });
+}
+
+TEST(BindingOfAJob, WithoutThreadsThereIsNoneToBind) {
+  const Variable bind("PARALLAX_BIND", "node:0");
+  auto options = sized<parallax_options_t>();
   options.manual_progress = 1;
-  options.compute_threads = 0;
   Job job(options);
-  const json opened = report_of(job)["binding"];
   train(job);
-  const json report = report_of(job)["binding"];
-  EXPECT_EQ(report["nodes"], json::array({0}));
-  EXPECT_EQ(report["threads"], json::array()) << "there are none";
-  // Where a container forbids mbind every area is counted too, as refused.
-  const json& memory = report["memory"];
-  const auto areas = [](const json& counts) {
-    return counts["areas"].get<int>() + counts.value("refused", 0);
-  };
-  EXPECT_EQ(memory.contains("error"), memory.value("refused", 0) > 0);
-  EXPECT_GT(areas(opened["memory"]), 0) << "message chunks";
-  EXPECT_GT(areas(memory), areas(opened["memory"])) << "the table and its road";
+  EXPECT_EQ(report_of(job)["binding"]["threads"], json::array());
 }
 
 // Ranks as threads of one process are the ranks of one host.
@@ -186,24 +258,10 @@ TEST(BindingOfAJob, RanksShareOutAMachineFromAFile) {
   const Variable xml("PARALLAX_TOPOLOGY_XML", file.path());
   constexpr uint32_t kWorld = 3;
   std::vector<json> reports(kWorld);
-  std::vector<std::thread> ranks;
-  for (uint32_t rank = 0; rank < kWorld; ++rank) {
-    ranks.emplace_back([&, rank] {
-      auto options = alone();
-      options.rank = rank;
-      options.world = kWorld;
-      options.rendezvous = "inproc:binding_test";
-      try {
-        Job job(options);
-        train(job);
-        reports[rank] = report_of(job);
-        job.close();
-      } catch (const Error& error) {
-        ADD_FAILURE() << error.what();
-      }
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
+  for_ranks(kWorld, [&](uint32_t rank, Job& job) {
+    train(job);
+    reports[rank] = report_of(job);
+  });
   for (uint32_t rank = 0; rank < kWorld; ++rank) {
     SCOPED_TRACE(rank);
     const json& binding = reports[rank]["binding"];

@@ -30,9 +30,9 @@ struct XmlBridge {
 struct XmlMachine {
   uint32_t packages = 2;
   uint32_t nodes_per_package = 1;
-  uint32_t pus_per_node = 2;                // a core each
-  std::vector<uint32_t> allowed = {};       // PUs; none: all
-  std::vector<std::vector<XmlBridge>> pci;  // by NUMA node; may be shorter
+  uint32_t pus_per_node = 2;                     // a core each
+  std::vector<uint32_t> allowed = {};            // PUs; none: all
+  std::vector<std::vector<XmlBridge>> pci = {};  // by NUMA node; may be shorter
   uint64_t memory_per_node = 8589934592;
   bool with_hbm = false;  // beside each node, numbered after all of them, one of HBM
 };
