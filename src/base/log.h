@@ -9,7 +9,7 @@
 // (read-only, a full disk, beyond ulimit -f) is left for standard error, with one warning; the line
 // that did not fit is said again there.
 //
-// The state is the process's: lines of all jobs of a process go to one place (docs/adr/0020).
+// The state is the process's: lines of all jobs of a process go to one place (docs/adr/0015).
 //
 // Threads: any. What is switched off costs one relaxed load and a compare, and no allocation: the
 // text is not even made. A line to a descriptor is one write under a leaf lock; a line for the
