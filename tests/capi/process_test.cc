@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The library inside a process that does other things too: forks, takes signals, has several jobs,
 // and opens and closes them for ever.
-#include <dirent.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/time.h>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "parallax/parallax.hpp"
+#include "support/own_process.h"
 
 namespace {
 
@@ -23,6 +23,8 @@ using parallax::Error;
 using parallax::Job;
 using parallax::Request;
 using parallax::sized;
+using parallax::testkit::open_descriptors;
+using parallax::testkit::resident_kib;
 
 constexpr uint64_t kRows = 4;
 
@@ -184,24 +186,6 @@ TEST(Process, SignalsDisturbNoWait) {
   EXPECT_EQ(now.sa_handler, handler.sa_handler);
   sigaction(SIGALRM, &before_alarm, nullptr);
   sigaction(SIGINT, &before_interrupt, nullptr);
-}
-
-int open_descriptors() {
-  DIR* folder = opendir("/proc/self/fd");
-  int count = 0;
-  while (readdir(folder) != nullptr) ++count;
-  closedir(folder);
-  return count;
-}
-
-long resident_kib() {
-  long pages = 0, resident = 0;
-  std::FILE* file = std::fopen("/proc/self/statm", "r");
-  if (file != nullptr) {
-    EXPECT_EQ(std::fscanf(file, "%ld %ld", &pages, &resident), 2);
-    std::fclose(file);
-  }
-  return resident * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
 // Opens, trains a step and closes, as two ranks, `count` times.

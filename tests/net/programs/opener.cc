@@ -6,19 +6,21 @@
 // STATUS sentence"; "child N", the exit status of a forked child, which says "child refused". Exit
 // statuses: 0, 1 for wrong values, 2 for wrong usage, 3 for a call that failed.
 
-#include <dirent.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <cstdio>
 #include <vector>
 
+#include "../../support/own_process.h"
 #include "parallax/parallax.hpp"
 #include "program.h"
 
 namespace {
 
 using parallax::sized;
+using parallax::testkit::open_descriptors;
+using parallax::testkit::resident_kib;
 using program::say;
 
 constexpr char kUsage[] =
@@ -29,22 +31,6 @@ constexpr char kUsage[] =
     "  --descriptors N  how many this process may open\n"
     "  --fork 0|1       with a job open, a forked child of each rank meets in a job of its own\n"
     "  --lease-ms N  --timeout-ms N\n";
-
-int open_descriptors() {
-  DIR* folder = opendir("/proc/self/fd");
-  int count = 0;
-  while (readdir(folder) != nullptr) ++count;
-  closedir(folder);
-  return count;
-}
-
-long resident_kib() {
-  long pages = 0, resident = 0;
-  std::FILE* file = std::fopen("/proc/self/statm", "r");
-  if (file == nullptr || std::fscanf(file, "%ld %ld", &pages, &resident) != 2) return -1;
-  std::fclose(file);
-  return resident * (sysconf(_SC_PAGESIZE) / 1024);
-}
 
 struct Place {
   uint32_t rank = 0;
