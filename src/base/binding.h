@@ -68,8 +68,8 @@ class Binding {
  private:
   static constinit thread_local Binding* current_;
 
-  const std::vector<uint32_t> pus_;
-  const std::vector<uint32_t> nodes_;
+  const std::vector<uint32_t> pus_ = {};
+  const std::vector<uint32_t> nodes_ = {};
   mutable std::mutex mutex_;
   std::vector<Thread> threads_;  // guarded by mutex_, as below
   Memory memory_;
