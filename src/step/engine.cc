@@ -333,16 +333,28 @@ void Engine::lose(uint32_t rank, const std::string& why) {
        SectionKind::kLost, rank);
 }
 
+namespace {
+
+// What to do about a job that ended so.
+const char* remedy_of(parallax_status_t code) {
+  if (code == PARALLAX_PEER_LOST) {
+    return ". Close the job; open a new one with the ranks that are left";
+  }
+  if (code == PARALLAX_MISMATCH) return ". Close the job; open it alike on every rank";
+  return ". Close the job";
+}
+
+}  // namespace
+
 // The first failure ends the epoch here and, by the notice, everywhere.
 void Engine::fail(Status failure, SectionKind notice, uint32_t culprit) {
   if (!failure_.ok() || phase_ == Phase::kClosed) return;
   constexpr size_t kSentenceMax = 512;
   const std::string sentence = failure.message().substr(0, kSentenceMax);
   const bool mine = culprit == options_.rank && notice == SectionKind::kLost;
-  failure_ =
-      Status(failure.code(), sentence + (mine ? " (this rank)" : "") +
-                                 "; last step committed here: " + std::to_string(finished_) +
-                                 ". Close the job; open a new one with the ranks that are left");
+  failure_ = Status(failure.code(), sentence + (mine ? " (this rank)" : "") +
+                                        "; last step committed here: " + std::to_string(finished_) +
+                                        remedy_of(failure.code()));
   PARALLAX_LOG(kInfo, kMember, rank_name(options_.rank) + ": " + failure_.message());
   outbox_.drop_data();
   if (notice == SectionKind::kLost && culprit != options_.rank && culprit < columns_.world()) {

@@ -107,6 +107,19 @@ Status Job::check_process(const char* call) const {
                    ", forked from it, must leave it alone and may open a job of its own");
 }
 
+// A rank that a launcher started beside others, and that was not told to meet them, would train a
+// model of its own.
+void warn_if_left_alone(const parallax_options_t& options) {
+  if (options.world > 1 || options.rendezvous != nullptr) return;
+  Launched launched;
+  if (!read_launcher(process_variable, &launched).ok() || launched.world < 2) return;
+  PARALLAX_LOG(kWarn, kInit,
+               "open: one rank alone, though " + launched.launcher + " started " +
+                   std::to_string(launched.world) +
+                   "; to train together set options.rendezvous to \"env\", or the variable "
+                   "PARALLAX_RENDEZVOUS=env");
+}
+
 Status Job::open(parallax_options_t options, std::unique_ptr<Job>* job) {
   std::unique_ptr<Settings> settings;
   PARALLAX_RETURN_IF_ERROR(take_settings(&options, &settings));
@@ -114,6 +127,7 @@ Status Job::open(parallax_options_t options, std::unique_ptr<Job>* job) {
   Status status = apply_launcher(process_variable, &launched, &options);
   if (status.ok()) status = check_options(options);
   if (!status.ok()) return settings->explained(status);
+  warn_if_left_alone(options);
   std::unique_ptr<Job> opened(new Job(options, std::move(settings)));
   status = opened->begin();
   if (!status.ok()) return opened->settings_->explained(status);

@@ -289,12 +289,20 @@ int run_main(int argc, char** argv) {
       ->check(CLI::Range(0.0, 3600.0));
   app.add_flag("--dry-run", options.dry_run, "print the command of each rank and start nothing");
   app.footer("Put the command after --, as in: parallax run -n 4 -- ./train --epochs 3");
+  app.allow_extras();  // told below, with the remedy
   char** const end = argv + argc;
   char** const dashes =
       std::find_if(argv, end, [](const char* each) { return std::strcmp(each, "--") == 0; });
   int exit_status = kExitOk;
   if (!parse_command_line(app, static_cast<int>(dashes - argv), argv, &exit_status)) {
     return exit_status;
+  }
+  if (const std::vector<std::string> extras = app.remaining(); !extras.empty()) {
+    return complain("run",
+                    "'" + extras[0] +
+                        "' is no option of run; put the command after --, as in: "
+                        "parallax run -n 2 -- ./train",
+                    kExitUsage);
   }
   if (dashes != end) options.command.assign(dashes + 1, end);
   if (options.command.empty()) {

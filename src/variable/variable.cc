@@ -111,6 +111,10 @@ Status check_coefficients(const parallax_variable_t& in, const std::string& name
   if (in.nesterov > 1 || in.refuse_nonfinite > 1 || in.accumulate > 1) {
     return invalid(name + ": nesterov, refuse_nonfinite and accumulate must be 0 or 1");
   }
+  if (in.momentum != 0 && in.rule != PARALLAX_RULE_MOMENTUM) {
+    return invalid(name + ": momentum is " + std::to_string(in.momentum) + ", but rule " +
+                   kRules[in.rule].name + " has none; use PARALLAX_RULE_MOMENTUM");
+  }
   if (in.nesterov == 1 && in.momentum == 0) {
     return invalid(name + ": nesterov is 1 but momentum is 0; give it a momentum");
   }
@@ -151,13 +155,28 @@ struct Field {
   const char* name;
   uint64_t value;
   FieldKind kind = FieldKind::kInteger;
+  std::span<const char* const> names = {};  // of the values of an enumeration
 };
+
+constexpr const char* kDtypeNames[] = {"F32", "F64", "F16", "BF16", "I32", "I64"};
+constexpr const char* kTagNames[] = {"AUTO", "DENSE", "SPARSE"};
+constexpr const char* kReductionNames[] = {"SUM", "MEAN_WORLD", "MEAN_CONTRIBUTORS", "MEAN_ROW"};
+constexpr const char* kInitNames[] = {"CONSTANT", "UNIFORM"};
+constexpr auto kRuleNames = [] {
+  std::array<const char*, kRuleCount> names = {};
+  for (const RuleTraits& rule : kRules) names[rule.rule] = rule.name;
+  return names;
+}();
 
 std::string text_of(const Field& field, uint64_t value) {
   std::ostringstream text;
   switch (field.kind) {
     case FieldKind::kInteger:
-      text << value;
+      if (value < field.names.size()) {
+        text << field.names[value];
+      } else {
+        text << value;
+      }
       break;
     case FieldKind::kFloat:
       text << std::setprecision(std::numeric_limits<float>::max_digits10)
@@ -177,12 +196,12 @@ std::vector<Field> fields_of(const Variable& variable) {
   return {
       {"rows", variable.rows},
       {"row_elements", variable.row_elements},
-      {"dtype", variable.dtype},
-      {"tag", variable.tag},
-      {"reduction", variable.reduction},
-      {"rule", variable.rule},
+      {"dtype", variable.dtype, FieldKind::kInteger, kDtypeNames},
+      {"tag", variable.tag, FieldKind::kInteger, kTagNames},
+      {"reduction", variable.reduction, FieldKind::kInteger, kReductionNames},
+      {"rule", variable.rule, FieldKind::kInteger, kRuleNames},
       {"rows_max", variable.rows_max},
-      {"init", variable.init},
+      {"init", variable.init, FieldKind::kInteger, kInitNames},
       {"init_low", bits(variable.init_low), FieldKind::kFloat},
       {"init_high", bits(variable.init_high), FieldKind::kFloat},
       {"init_seed", variable.init_seed},

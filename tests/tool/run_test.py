@@ -161,6 +161,7 @@ class Run(support.Case):
         for arguments, words in (
                 (("-n", 2), "put the command after --"),
                 (("-n", 2, "--"), "put the command after --"),
+                (("-n", 2, "./train"), "'./train' is no option of run; put the command after --"),
                 (("--", "true"), "say how many ranks"),
                 (("-n", 5000, "--", "true"), "at most 4096"),
                 (("-n", 4, "--hosts", hosts, "--", "true"), "has places for 3"),

@@ -288,8 +288,9 @@ def open(*, rank: int = 0, world: int = 0, rendezvous: Optional[str] = None,
          manual_progress: bool = False, faults: Optional[str] = None) -> Job:
     """Meets the other ranks and gives the job, when all are connected.
 
-    rank, world: this rank's number and how many there are; the default is one rank alone, or what
-        the environment says with rendezvous="env".
+    rank, world: this rank's number and how many there are; by default what
+        PARALLAX_RANK and PARALLAX_WORLD say (parallax run sets them), else one rank alone; with
+        rendezvous="env", what the launcher's environment says.
     rendezvous: "file:DIR", a directory that every rank can write, new for each job;
         "tcp:HOST:PORT", where rank 0 listens; "env", as the launcher's environment says (torchrun,
         mpirun, srun, parallax run); "inproc:NAME" when ranks are threads of this process.

@@ -66,6 +66,7 @@ TEST(MakeVariable, NamesEveryBadField) {
       {"beta2", [nan](auto* v) { v->beta2 = nan; }},
       {"momentum", [](auto* v) { v->momentum = -1; }},
       {"momentum", [](auto* v) { v->nesterov = 1; }},
+      {"PARALLAX_RULE_MOMENTUM", [](auto* v) { v->rule = PARALLAX_RULE_SGD, v->momentum = 0.9; }},
       {"nesterov", [](auto* v) { v->nesterov = 2, v->momentum = 1; }},
       {"refuse_nonfinite", [](auto* v) { v->refuse_nonfinite = 2; }},
       {"accumulate", [](auto* v) { v->accumulate = 2; }},
@@ -141,11 +142,15 @@ TEST(CompareRegistries, NamesTheFirstFieldThatDiffers) {
   change("field name", [](Variable* v) { v->name = "other"; });
   change("field rows:", [](Variable* v) { ++v->rows; });
   change("field row_elements", [](Variable* v) { ++v->row_elements; });
-  change("field tag", [](Variable* v) { v->tag = PARALLAX_SPARSE; });
-  change("field reduction", [](Variable* v) { v->reduction = PARALLAX_MEAN_WORLD; });
-  change("field rule", [](Variable* v) { v->rule = PARALLAX_RULE_SGD; });
+  change("field dtype: rank 0 has F32, rank 3 has BF16",
+         [](Variable* v) { v->dtype = PARALLAX_BF16; });
+  change("rank 3 has SPARSE", [](Variable* v) { v->tag = PARALLAX_SPARSE; });
+  change("field tag: rank 0 has AUTO, rank 3 has 77", [](Variable* v) { v->tag = 77; });
+  change("rank 3 has MEAN_WORLD", [](Variable* v) { v->reduction = PARALLAX_MEAN_WORLD; });
+  change("rank 3 has SGD", [](Variable* v) { v->rule = PARALLAX_RULE_SGD; });
   change("field rows_max", [](Variable* v) { v->rows_max = 9; });
-  change("field init:", [](Variable* v) { v->init = PARALLAX_INIT_UNIFORM; });
+  change("field init: rank 0 has CONSTANT, rank 3 has UNIFORM",
+         [](Variable* v) { v->init = PARALLAX_INIT_UNIFORM; });
   change("field init_low", [](Variable* v) { v->init_low = -0.0f; });
   change("field init_high", [](Variable* v) { v->init_high = 1; });
   change("field init_seed", [](Variable* v) { v->init_seed = 1; });
