@@ -112,7 +112,9 @@ Status Job::check_process(const char* call) const {
 void warn_if_left_alone(const parallax_options_t& options) {
   if (options.world > 1 || options.rendezvous != nullptr) return;
   Launched launched;
-  if (!read_launcher(process_variable, &launched).ok() || launched.world < 2) return;
+  // Where to meet may be missing: "env" will say so.
+  [[maybe_unused]] const Status read = read_launcher(process_variable, &launched);
+  if (launched.world < 2) return;
   PARALLAX_LOG(kWarn, kInit,
                "open: one rank alone, though " + launched.launcher + " started " +
                    std::to_string(launched.world) +
