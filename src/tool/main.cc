@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of subcommands, and what they share.
-#include <CLI/CLI.hpp>
+// The table of subcommands.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -21,6 +20,7 @@ constexpr Subcommand kSubcommands[] = {
     {"info", "what this build is, and what it finds on this machine", info_main},
     {"doctor", "checks this machine, or all ranks of a job, and says how to mend", doctor_main},
     {"run", "starts a command as N ranks, here or on other hosts", run_main},
+    {"bench", "times operations among ranks and checks every element of them", bench_main},
 };
 
 void print_usage(std::FILE* out) {
@@ -47,40 +47,6 @@ int dispatch(int argc, char** argv) {
 }
 
 }  // namespace
-
-bool parse_command_line(CLI::App& app, int argc, char** argv, int* exit_status) {
-  try {
-    app.parse(argc, argv);
-    return true;
-  } catch (const CLI::ParseError& error) {
-    const bool help = error.get_exit_code() == 0;
-    app.exit(error);
-    *exit_status = help ? kExitOk : kExitUsage;
-    return false;
-  }
-}
-
-void print_table(const Table& table, std::FILE* out, const char* indent) {
-  std::vector<size_t> widths;
-  for (const auto& row : table) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  for (const auto& row : table) {
-    std::string line = indent;
-    for (size_t i = 0; i < row.size(); ++i) {
-      line += row[i];
-      if (i + 1 < row.size()) line.append(widths[i] - row[i].size() + 2, ' ');
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    std::fprintf(out, "%s\n", line.c_str());
-  }
-}
-
-int complain(const char* subcommand, const std::string& sentence, int exit_status) {
-  std::fprintf(stderr, "parallax %s: %s\n", subcommand, sentence.c_str());
-  return exit_status;
-}
 
 }  // namespace parallax::tool
 

@@ -27,6 +27,7 @@ inline constexpr int kExitUsage = 2;
 int info_main(int argc, char** argv);
 int doctor_main(int argc, char** argv);
 int run_main(int argc, char** argv);
+int bench_main(int argc, char** argv);
 
 // False: --help was printed or the usage was wrong, and *exit_status is what to end with.
 bool parse_command_line(CLI::App& app, int argc, char** argv, int* exit_status);

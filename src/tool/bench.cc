@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// parallax bench: times operations of the C ABI among ranks and checks what they give. It uses
+// parallax.h alone for what it measures.
+#include <cstdlib>
+
+#include "tool/bench/job.h"
+#include "tool/bench/measure.h"
+#include "tool/bench/options.h"
+#include "tool/bench/print.h"
+#include "tool/tool.h"
+
+namespace parallax::tool {
+
+namespace {
+
+using bench::Group;
+using bench::Options;
+using bench::Point;
+
+// By each of which a launcher tells a rank its place; the library reads all of it.
+constexpr const char* kLaunchers[] = {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"};
+
+// Where this rank is: as the options say, else as the environment does.
+parallax_options_t meeting_of(const Options& options) {
+  parallax_options_t meeting = {};
+  meeting.size = sizeof meeting;
+  meeting.rank = options.rank;
+  meeting.world = options.world;
+  meeting.timeout_ms = options.timeout_ms;
+  if (!options.rendezvous.empty()) {
+    meeting.rendezvous = options.rendezvous.c_str();
+    return meeting;
+  }
+  if (options.world != 0 || std::getenv("PARALLAX_RANK") != nullptr ||
+      std::getenv("PARALLAX_WORLD") != nullptr) {
+    return meeting;
+  }
+  for (const char* const name : kLaunchers) {
+    if (std::getenv(name) != nullptr) meeting.rendezvous = "env";
+  }
+  return meeting;
+}
+
+int run_rank(const Options& options, const std::vector<Point>& points) {
+  Group group(meeting_of(options));
+  const bool prints = group.rank() == 0;
+  bench::Printer printer(options, group.world(), group.hosts(), prints ? stdout : nullptr);
+  // Rank 0 alone writes, and all end if it cannot.
+  Status status = printer.begin();
+  if (!group.all_ok(status.ok())) {
+    return prints ? complain("bench", status.message(), kExitNo) : kExitNo;
+  }
+  for (const Point& point : points) {
+    try {
+      printer.add(bench::measure(options, point, group));
+    } catch (const bench::Unsupported& error) {  // every rank finds so
+      return prints ? complain("bench", error.what(), kExitNo) : kExitNo;
+    }
+  }
+  status = printer.end();
+  group.close();
+  return status.ok() ? printer.exit_status() : complain("bench", status.message(), kExitNo);
+}
+
+}  // namespace
+
+int bench_main(int argc, char** argv) {
+  Options options;
+  int exit_status = kExitOk;
+  if (!bench::parse_options(argc, argv, &options, &exit_status)) return exit_status;
+  std::vector<Point> points;
+  const Status status = bench::plan_points(options, &points);
+  if (!status.ok()) return complain("bench", status.message(), kExitUsage);
+  try {
+    return run_rank(options, points);
+  } catch (const std::exception& error) {
+    return complain("bench", error.what(), kExitNo);
+  }
+}
+
+}  // namespace parallax::tool

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+// The steps of one line: fill, barrier, step_begin, the operation, step_end.
+#include "tool/bench/measure.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "tool/bench/check.h"
+#include "tool/bench/rule_model.h"
+#include "tool/bench/workload.h"
+
+namespace parallax::tool::bench {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double microseconds(Clock::duration duration) {
+  return std::chrono::duration<double, std::micro>(duration).count();
+}
+
+// The plan by form stays for as long as any run lasts.
+constexpr uint32_t kNeverSettle = uint32_t{1} << 30;
+// Whole numbers up to here are exact in float, which is what half and bfloat16 are summed in, too.
+constexpr double kExactMax = 1 << 24;
+constexpr uint32_t kStepsToSettle = 4;
+// Steps until a settled plan is announced and in force, with room.
+constexpr uint32_t kStepsUntilSettled = 3 * kStepsToSettle;
+
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+// What a rank tells the others of its measurement.
+struct Figures {
+  uint64_t wrong = 0;
+  uint64_t wire_bytes = 0, local_bytes = 0;
+};
+
+class Run {
+ public:
+  Run(const Options& options, const Point& point, Group& group)
+      : options_(options),
+        point_(point),
+        group_(group),
+        sparse_(is_sparse(options.operation)),
+        divisor_(options.reduction == PARALLAX_SUM ? 1 : group.world()),
+        job_(job_options()) {}
+
+  Line run() {
+    prepare();
+    for (uint32_t i = 0; i < options_.warmups; ++i) step(false);
+    settle();
+    job_.barrier();
+    const Figures before = figures();
+    for (uint32_t i = 0; i < options_.iterations; ++i) {
+      const auto [time, whole] = step(false);
+      times_us_.push_back(time);
+      steps_us_.push_back(whole);
+    }
+    job_.barrier();
+    const Figures after = figures();
+    for (uint32_t i = 0; i < options_.checks; ++i) step(true);
+    own_ = {.wrong = wrong_,
+            .wire_bytes = after.wire_bytes - before.wire_bytes,
+            .local_bytes = after.local_bytes - before.local_bytes};
+    Line line;
+    line.method = method();
+    job_.barrier();
+    job_.close();
+    summarize(&line);
+    return line;
+  }
+
+ private:
+  parallax_options_t job_options() const {
+    parallax_options_t options = group_.job_options();
+    options.plan_after_steps = settles() ? kStepsToSettle : kNeverSettle;
+    if (options_.operation == Operation::kPushPull) options.plan_mode = options_.plan;
+    return options;
+  }
+
+  // What is measured then is the plan that the planner ends with.
+  bool settles() const {
+    return options_.operation == Operation::kReduceRows ||
+           (options_.operation == Operation::kPushPull &&
+            (options_.plan == PARALLAX_PLAN_AUTO || options_.plan == PARALLAX_PLAN_AR));
+  }
+
+  void prepare() {
+    const size_t bytes = point_.count * bytes_of_dtype(options_.dtype);
+    values_.resize(bytes);
+    if (sparse_) {
+      exchange_ids();
+    } else {
+      given_.resize(bytes);
+      fill_dense(options_.dtype, group_.rank(), point_.count, given_.data());
+    }
+    if (options_.operation == Operation::kPushPull) {
+      given_.resize(bytes);
+      taken_.resize(bytes);
+      fill_rows(options_.dtype, group_.rank(), ids_, options_.width, -1, taken_.data());
+    }
+    if (sparse_) {
+      auto& rows = options_.operation == Operation::kPushPull ? given_ : values_;
+      fill_rows(options_.dtype, group_.rank(), ids_, options_.width, 1, rows.data());
+    }
+    register_variable();
+    job_.commit();
+  }
+
+  // Every rank has to know all rows to check, and rank 0 to count; drawn by each, so that they
+  // cannot differ by a machine's libm.
+  void exchange_ids() {
+    ids_ = draw_ids(options_.table_rows, options_.skew, options_.seed, group_.rank(), point_.rows);
+    std::vector<int64_t> all(point_.rows * group_.world());
+    group_.allgather(ids_.data(), all.data(), point_.rows * sizeof(int64_t));
+    std::vector<std::vector<int64_t>> by_rank;
+    for (auto at = all.begin(); at != all.end(); at += static_cast<ptrdiff_t>(point_.rows)) {
+      by_rank.emplace_back(at, at + static_cast<ptrdiff_t>(point_.rows));
+    }
+    union_.emplace_back(by_rank);
+    if (options_.checks == 0) return;
+    const double largest = union_[0].largest_sum();
+    if (largest > kExactMax) {
+      throw Unsupported(
+          "ranks give one row so often that its sums are not exact and cannot be "
+          "checked; lower --skew or the size, or leave the check out with -c 0");
+    }
+    if (options_.operation != Operation::kPushPull) return;
+    const RuleModelOptions model = {.rule = options_.rule,
+                                    .dtype = options_.dtype,
+                                    .width = options_.width,
+                                    .divisor = divisor_};
+    model_.emplace(model, ids_, union_[0]);
+  }
+
+  void register_variable() {
+    parallax_variable_t variable = {};
+    variable.size = sizeof variable;
+    variable.name = "bench";
+    variable.dtype = options_.dtype;
+    variable.reduction = options_.reduction;
+    variable.tag = sparse_ ? PARALLAX_SPARSE : PARALLAX_DENSE;
+    variable.rows = sparse_ ? options_.table_rows : point_.count;
+    variable.row_elements = sparse_ ? options_.width : 1;
+    variable.rows_max = point_.rows;
+    if (options_.operation == Operation::kPushPull) {
+      variable.rule = options_.rule;
+      if (options_.rule == PARALLAX_RULE_MOMENTUM) variable.momentum = kMomentum;
+    }
+    variable_ = job_.add(variable);
+  }
+
+  parallax_slice_t slice(std::vector<std::byte>& values) const {
+    parallax_slice_t slice = {};
+    slice.size = sizeof slice;
+    slice.variable = variable_;
+    slice.values = values.data();
+    if (sparse_) {
+      slice.form = PARALLAX_FORM_ROWS;
+      slice.ids = ids_.data();
+      slice.row_count = ids_.size();
+    }
+    return slice;
+  }
+
+  struct Times {
+    double time, whole;
+  };
+
+  Times step(bool check) {
+    if (!sparse_) values_ = given_;  // in place: the gradient goes in, the aggregate comes out
+    job_.barrier();
+    return options_.operation == Operation::kPushPull ? push_pull_step(check) : reduce_step(check);
+  }
+
+  Times reduce_step(bool check) {
+    Waitable reduce("reduce");
+    const auto start = Clock::now();
+    const uint64_t number = begin_step();
+    const parallax_slice_t given = slice(values_);
+    expect(parallax_reduce(job_.get(), number, &given, 1, reduce.out()), "reduce");
+    reduce.wait();
+    const auto reduced = Clock::now();
+    if (check) check_reduced(reduce.get());
+    const auto checked = Clock::now();
+    end_step(number);
+    const auto end = Clock::now();
+    reduce.release();
+    return {microseconds(reduced - start), microseconds(end - checked + (reduced - start))};
+  }
+
+  Times push_pull_step(bool check) {
+    Waitable pull("pull"), push("push");
+    const auto start = Clock::now();
+    const uint64_t number = begin_step();
+    const parallax_slice_t wanted = slice(values_);
+    expect(parallax_pull(job_.get(), number, &wanted, 1, pull.out()), "pull");
+    pull.wait();
+    // Steps take turns to add and to take away, so that values stay small.
+    const parallax_slice_t given = slice(number % 2 == 1 ? given_ : taken_);
+    expect(parallax_push(job_.get(), number, &given, 1, push.out()), "push");
+    end_step(number);
+    push.wait();
+    const double time = microseconds(Clock::now() - start);
+    if (check) {
+      model_->advance(number - 1);
+      wrong_ += count_wrong_pulled(options_.dtype, ids_, values_.data(), options_.width, *model_);
+    }
+    return {time, time};
+  }
+
+  uint64_t begin_step() {
+    uint64_t number = 0;
+    expect(parallax_step_begin(job_.get(), &number), "step_begin");
+    return number;
+  }
+
+  void end_step(uint64_t number) {
+    Waitable end("step_end");
+    parallax_step_end_options_t with = {};
+    with.size = sizeof with;
+    with.learning_rate = kLearningRate;
+    expect(parallax_step_end(job_.get(), number, &with, end.out()), "step_end");
+    end.wait();
+  }
+
+  void check_reduced(parallax_request_t* request) {
+    if (!sparse_) {
+      const DenseSum sum(group_.world());
+      wrong_ += count_wrong(options_.dtype, values_.data(), point_.count, divisor_, sum);
+      return;
+    }
+    const int64_t* ids = nullptr;
+    const void* rows = nullptr;
+    uint64_t count = 0;
+    expect(parallax_request_rows(request, 0, &ids, &rows, &count), "rows of the reduce");
+    wrong_ += count_wrong_rows(options_.dtype, ids, static_cast<const std::byte*>(rows), count,
+                               options_.width, divisor_, union_[0]);
+  }
+
+  // reduce_rows cannot be pinned: the planner has to find it the cheapest for these rows. Within
+  // one host there is nothing to choose.
+  void settle() {
+    if (!settles()) return;
+    for (uint32_t i = 0; i < kStepsUntilSettled; ++i) step(false);
+    job_.barrier();  // no rank ends the job while another is in a step
+    if (options_.operation != Operation::kReduceRows || group_.hosts() == 1) return;
+    const nlohmann::json plan = job_.report(PARALLAX_REPORT_PLAN)["variables"][0];
+    if (plan["method"] == "reduce_rows") return;
+    std::string why;
+    for (const auto& each : plan["alternatives"]) {
+      if (each["method"] == "reduce_rows") why = each["why"];
+    }
+    throw Unsupported("for these rows the planner chose " + std::string(plan["method"]) +
+                      ", and reduce_rows cannot be pinned (" + why +
+                      "); it is cheapest where more than two hosts give much the same rows: take "
+                      "more hosts, raise --skew, or lower --table-rows");
+  }
+
+  std::string method() { return job_.report(PARALLAX_REPORT_PLAN)["variables"][0]["method"]; }
+
+  Figures figures() {
+    const nlohmann::json stats = job_.report(PARALLAX_REPORT_STATS);
+    return {.wrong = 0,
+            .wire_bytes = stats["wire"]["sent_bytes"],
+            .local_bytes = stats["local"]["sent_bytes"]};
+  }
+
+  double time_of(const std::vector<double>& of_ranks) const {
+    switch (options_.rank_time) {
+      case RankTime::kRank0:
+        return of_ranks[0];
+      case RankTime::kLeast:
+        return *std::min_element(of_ranks.begin(), of_ranks.end());
+      case RankTime::kLargest:
+        return *std::max_element(of_ranks.begin(), of_ranks.end());
+      case RankTime::kAverage:
+        break;
+    }
+    return mean(of_ranks);
+  }
+
+  // Mean over iterations of an iteration's time; *all gets every rank's, where it is not null.
+  double gather_times(const std::vector<double>& mine, std::vector<double>* all) {
+    std::vector<double> times(mine.size() * group_.world());
+    group_.allgather(mine.data(), times.data(), mine.size() * sizeof(double));
+    std::vector<double> iterations, of_ranks(group_.world());
+    for (size_t i = 0; i < mine.size(); ++i) {
+      for (uint32_t rank = 0; rank < group_.world(); ++rank) {
+        of_ranks[rank] = times[rank * mine.size() + i];
+      }
+      iterations.push_back(time_of(of_ranks));
+    }
+    if (all != nullptr) *all = std::move(times);
+    return mean(iterations);
+  }
+
+  void summarize(Line* line) {
+    std::vector<Figures> figures(group_.world());
+    group_.allgather(&own_, figures.data(), sizeof own_);
+    for (const Figures& each : figures) {
+      line->wrong += each.wrong;
+      line->wire_bytes += each.wire_bytes;
+      line->local_bytes += each.local_bytes;
+    }
+    line->wire_bytes /= uint64_t{options_.iterations} * group_.world();
+    line->local_bytes /= uint64_t{options_.iterations} * group_.world();
+    line->point = point_;
+    if (sparse_) {
+      line->union_rows = union_[0].size();
+      for (uint32_t rank = 0; rank < group_.world(); ++rank) {
+        line->distinct_rows += union_[0].distinct_of(rank);
+      }
+      line->distinct_rows /= group_.world();
+    }
+    std::vector<double> all;
+    line->time_us = gather_times(times_us_, &all);
+    line->step_us = gather_times(steps_us_, nullptr);
+    line->p50_us = quantile(all, 0.5);
+    line->p99_us = quantile(std::move(all), 0.99);
+    line->algorithm_gb_s = static_cast<double>(point_.bytes) / (line->time_us * 1e3);
+    line->bus_gb_s =
+        line->algorithm_gb_s * received_share(options_.operation, group_.world(), *line);
+  }
+
+  const Options& options_;
+  const Point& point_;
+  Group& group_;
+  bool sparse_;
+  double divisor_;
+  Job job_;
+  uint32_t variable_ = 0;
+  std::vector<int64_t> ids_;
+  std::vector<RowUnion> union_;     // one, for operations on rows
+  std::optional<RuleModel> model_;  // pushpull, if it is checked
+  // What goes in and comes out; what is given; pushpull: the negative of that.
+  std::vector<std::byte> values_, given_, taken_;
+  std::vector<double> times_us_, steps_us_;
+  uint64_t wrong_ = 0;
+  Figures own_;
+};
+
+}  // namespace
+
+double received_share(Operation operation, uint32_t ranks, const Line& line) {
+  const double n = ranks;
+  if (operation == Operation::kAllreduce) return 2 * (n - 1) / n;
+  const double rows = static_cast<double>(line.point.rows);
+  const double own = static_cast<double>(line.distinct_rows) / rows;
+  const double all = static_cast<double>(line.union_rows) / rows;
+  switch (operation) {
+    case Operation::kAllgatherv:
+      return (n - 1) * own;
+    case Operation::kReduceRows:
+      return (n - 1) / n * (own + all);
+    default:
+      return (n - 1) / n * 2 * own;
+  }
+}
+
+double quantile(std::vector<double> values, double share) {
+  std::sort(values.begin(), values.end());
+  const double at = share * static_cast<double>(values.size() - 1);
+  const size_t below = static_cast<size_t>(at);
+  const size_t above = std::min(below + 1, values.size() - 1);
+  return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
+}
+
+Line measure(const Options& options, const Point& point, Group& group) {
+  return Run(options, point, group).run();
+}
+
+}  // namespace parallax::tool::bench
