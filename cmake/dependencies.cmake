@@ -49,6 +49,11 @@ endif()
 # Optional: without it the library is complete except for its transport between hosts.
 pkg_check_modules(UCX QUIET IMPORTED_TARGET ucx>=1.13)
 
+# Optional: bench/kernels.
+if(PARALLAX_BUILD_BENCH)
+  find_package(benchmark 1.7 QUIET)
+endif()
+
 if(parallax_missing)
   list(JOIN parallax_missing "\n  " parallax_missing_lines)
   message(FATAL_ERROR "libparallax cannot be built, because this was not found:\n  "

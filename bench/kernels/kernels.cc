@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+// Google Benchmark over the library's hot kernels, each beside memcpy of as many bytes in the same
+// run. Bytes are those of the elements that go into a kernel, once (of ids for the hash to owner);
+// an argument gives them, the other the width of a row. The formulas are in bench/METRICS.md.
+#include <benchmark/benchmark.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "aggregate/fold.h"
+#include "aggregate/row_kernels.h"
+#include "aggregate/row_merge.h"
+#include "base/arena.h"
+#include "base/number.h"
+#include "server/update_rules.h"
+#include "tool/bench/workload.h"
+#include "variable/partition.h"
+#include "variable/rule_table.h"
+
+namespace parallax {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kWidths[] = {1, 8, 64, 256};
+constexpr int64_t kByteCounts[] = {16 << 10, 1 << 20, 16 << 20};
+constexpr double kMemcpySeconds = 0.005;
+constexpr uint32_t kWorld = 8;
+constexpr uint64_t kTableRowsPerRow = 4;  // rows of a variable, per row of a slice
+constexpr double kSkew = 1;
+constexpr uint64_t kSeed = 1;
+
+double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+std::vector<std::byte> some_values(uint32_t dtype, uint64_t count) {
+  std::vector<std::byte> values(count * bytes_of_dtype(dtype));
+  tool::bench::fill_dense(dtype, 0, count, values.data());
+  return values;
+}
+
+double memcpy_bytes_per_second(size_t bytes) {
+  std::vector<std::byte> from(bytes, std::byte{1}), to(bytes);
+  std::memcpy(to.data(), from.data(), bytes);  // touches the pages
+  uint64_t copies = 0;
+  const auto start = Clock::now();
+  double elapsed = 0;
+  for (; elapsed < kMemcpySeconds; ++copies, elapsed = seconds(Clock::now() - start)) {
+    std::memcpy(to.data(), from.data(), bytes);
+    benchmark::DoNotOptimize(to.data());
+    benchmark::ClobberMemory();
+  }
+  return static_cast<double>(copies * bytes) / elapsed;
+}
+
+// Runs `kernel` for as long as Google Benchmark asks, and compares with memcpy.
+template <typename Kernel>
+void measure(benchmark::State& state, size_t bytes, Kernel kernel) {
+  const double memcpy_rate = memcpy_bytes_per_second(bytes);
+  Clock::time_point start = Clock::now();
+  for (auto iteration : state) {
+    (void)iteration;
+    kernel();
+    benchmark::ClobberMemory();
+  }
+  const double elapsed = seconds(Clock::now() - start);
+  const auto total = static_cast<double>(state.iterations()) * static_cast<double>(bytes);
+  state.SetBytesProcessed(static_cast<int64_t>(total));
+  state.counters["memcpy_bytes_per_second"] =
+      benchmark::Counter(memcpy_rate, benchmark::Counter::kDefaults, benchmark::Counter::kIs1024);
+  state.counters["of_memcpy"] = total / elapsed / memcpy_rate;
+}
+
+// Reserves what `lay_out(arena)` takes.
+template <typename LayOut>
+void reserve(Arena* arena, LayOut lay_out) {
+  Arena sizes;
+  lay_out(sizes);
+  const Status status = arena->reserve(sizes.used_bytes());
+  if (!status.ok()) {
+    std::fprintf(stderr, "parallax_kernels: %s\n", status.message().c_str());
+    std::exit(1);
+  }
+  lay_out(*arena);
+}
+
+// What a benchmark with the arguments width and bytes works on.
+struct Shape {
+  Shape(const benchmark::State& state, uint32_t dtype)
+      : width(static_cast<uint64_t>(state.range(0))),
+        rows(std::max<uint64_t>(
+            1, static_cast<uint64_t>(state.range(1)) / (width * bytes_of_dtype(dtype)))),
+        bytes(rows * width * bytes_of_dtype(dtype)) {}
+  uint64_t width, rows, bytes;
+};
+
+void memcpy_alone(benchmark::State& state) {
+  const auto bytes = static_cast<size_t>(state.range(0));
+  const std::vector<std::byte> from = some_values(PARALLAX_F32, bytes / sizeof(float));
+  std::vector<std::byte> to(bytes);
+  measure(state, bytes, [&] {
+    std::memcpy(to.data(), from.data(), bytes);
+    benchmark::DoNotOptimize(to.data());
+  });
+}
+
+// Rows added to rows of sums, in order.
+void row_sum(benchmark::State& state, uint32_t dtype) {
+  const Shape shape(state, dtype);
+  const std::vector<std::byte> values = some_values(dtype, shape.rows * shape.width);
+  with_dtype(dtype, [&](auto tag) {
+    using In = typename decltype(tag)::type;
+    std::vector<sum_of_t<In>> sums(shape.rows * shape.width);
+    measure(state, shape.bytes, [&] {
+      for (uint64_t row = 0; row < shape.rows; ++row) {
+        add_to_sum<In>(sums.data() + row * shape.width,
+                       values.data() + row * shape.width * sizeof(In), shape.width);
+      }
+      benchmark::DoNotOptimize(sums.data());
+    });
+  });
+}
+
+// One source's part of a step's dense sum, as the engine takes it, message by message.
+void dense_fold(benchmark::State& state) {
+  constexpr uint32_t kMessageElements = 2048;
+  const auto bytes = static_cast<size_t>(state.range(0));
+  const auto elements = static_cast<uint32_t>(bytes / sizeof(float));
+  const std::vector<std::byte> values = some_values(PARALLAX_F32, elements);
+  const Range ranges[] = {{0, elements}};
+  Arena arena;
+  DenseFold fold;
+  reserve(&arena, [&](Arena& from) { fold.lay_out(from, ranges, {.sources = 2}); });
+  const auto add = [&](uint32_t source) {
+    for (uint32_t first = 0; first < elements; first += kMessageElements) {
+      const uint32_t count = std::min(kMessageElements, elements - first);
+      if (!fold.add(source, first, count,
+                    std::span(values).subspan(first * sizeof(float), count * sizeof(float)))) {
+        state.SkipWithError("the fold refused a part");
+      }
+    }
+  };
+  fold.clear();
+  add(0);
+  measure(state, bytes, [&] { add(1); });
+}
+
+// A slice's rows, ids drawn by Zipf's law: duplicates merged, all grouped by owner.
+void row_merge(benchmark::State& state) {
+  const Shape shape(state, PARALLAX_F32);
+  const uint64_t table_rows = shape.rows * kTableRowsPerRow;
+  const auto width = static_cast<uint32_t>(shape.width);
+  const Partition partition(table_rows, width, true, kWorld, 0);
+  const auto ids = tool::bench::draw_ids(table_rows, kSkew, kSeed, 0, shape.rows);
+  const std::vector<std::byte> values = some_values(PARALLAX_F32, shape.rows * width);
+  const RowMergeOptions options = {.rows_max = shape.rows,
+                                   .row_elements = width,
+                                   .groups = kWorld,
+                                   .merged_max = shape.rows / 2};
+  Arena arena;
+  RowMerge merge;
+  reserve(&arena, [&](Arena& from) { merge.lay_out(from, options); });
+  const RowSlice slice = {.ids = {.wide = ids.data()},
+                          .count = static_cast<uint32_t>(shape.rows),
+                          .values = {.rows = values.data()}};
+  measure(state, shape.bytes, [&] {
+    merge.merge(partition, slice, {},
+                [&](uint32_t position) { return partition.owner_of(position); });
+    benchmark::DoNotOptimize(merge.item_count());
+  });
+  state.counters["distinct"] =
+      static_cast<double>(merge.item_count()) / static_cast<double>(shape.rows);
+}
+
+// A message of rows with positions, added where each has its sum: the owner's half of a push.
+void scatter_add(benchmark::State& state) {
+  const Shape shape(state, PARALLAX_F32);
+  const auto rows = static_cast<uint32_t>(shape.rows);
+  const Partition partition(shape.rows * kTableRowsPerRow, shape.width, true, kWorld, 0);
+  std::vector<std::byte> message(shape.rows * sizeof(uint32_t));
+  for (uint32_t row = 0; row < rows; ++row) {
+    const uint32_t position = partition.position_of(row);
+    std::memcpy(message.data() + row * sizeof position, &position, sizeof position);
+  }
+  const std::vector<std::byte> values = some_values(PARALLAX_F32, shape.rows * shape.width);
+  message.insert(message.end(), values.begin(), values.end());
+  Arena arena;
+  RowFold fold;
+  reserve(&arena, [&](Arena& from) {
+    fold.lay_out(from, {.sources = 2,
+                        .rows_max = shape.rows,
+                        .source_rows_max = shape.rows,
+                        .row_elements = static_cast<uint32_t>(shape.width)});
+  });
+  fold.clear();
+  if (!fold.add(0, rows, message)) state.SkipWithError("the fold refused the rows");
+  measure(state, shape.bytes, [&] { benchmark::DoNotOptimize(fold.add(1, rows, message)); });
+}
+
+// Rows of a table updated by a rule.
+void update(benchmark::State& state, uint32_t rule) {
+  const Shape shape(state, PARALLAX_F32);
+  const uint64_t elements = shape.rows * shape.width;
+  const UpdateArguments with = {.rule = rule,
+                                .learning_rate = 0x1p-10,
+                                .epsilon = kRules[rule].epsilon,
+                                .beta1 = 0.9,
+                                .beta2 = 0.999,
+                                .momentum = 0.5};
+  std::vector<float> value(elements), state0(elements), state1(elements);
+  std::vector<float> gradient(elements, 0x1p-10F);
+  const uint64_t state_width = kRules[rule].row_states > 0 ? 1 : shape.width;
+  with_rule<float>(with, [&](const auto& apply) {
+    measure(state, shape.bytes, [&] {
+      for (uint64_t row = 0; row < shape.rows; ++row) {
+        const uint64_t at = row * shape.width, state_at = row * state_width;
+        apply.apply(RowParts<float>{value.data() + at, state0.data() + state_at,
+                                    state1.data() + state_at, gradient.data() + at, shape.width},
+                    1.0F);
+      }
+      benchmark::DoNotOptimize(value.data());
+    });
+  });
+}
+
+// Each id's position and owner. Bytes are those of the ids.
+void hash_to_owner(benchmark::State& state) {
+  const uint64_t count = static_cast<uint64_t>(state.range(0)) / sizeof(int64_t);
+  const Partition partition(count * kTableRowsPerRow, 1, true, kWorld, 0);
+  const auto ids = tool::bench::draw_ids(partition.rows(), kSkew, kSeed, 0, count);
+  std::vector<uint32_t> counts(kWorld);
+  measure(state, count * sizeof(int64_t), [&] {
+    for (const int64_t id : ids) {
+      ++counts[partition.owner_of(partition.position_of(static_cast<uint64_t>(id)))];
+    }
+    benchmark::DoNotOptimize(counts.data());
+  });
+}
+
+void by_bytes(benchmark::internal::Benchmark* benchmark) {
+  benchmark->ArgName("bytes")->UseRealTime();
+  for (const int64_t bytes : kByteCounts) benchmark->Arg(bytes);
+}
+
+void by_width_and_bytes(benchmark::internal::Benchmark* benchmark) {
+  benchmark->ArgNames({"width", "bytes"})->UseRealTime();
+  for (const int64_t width : kWidths) {
+    for (const int64_t bytes : kByteCounts) benchmark->Args({width, bytes});
+  }
+}
+
+void add_all() {
+  by_bytes(benchmark::RegisterBenchmark("memcpy", memcpy_alone));
+  by_bytes(benchmark::RegisterBenchmark("dense_fold", dense_fold));
+  for (const uint32_t dtype :
+       {PARALLAX_F32, PARALLAX_F64, PARALLAX_F16, PARALLAX_BF16, PARALLAX_I32, PARALLAX_I64}) {
+    const std::string name = std::string("row_sum_") + dtype_name(dtype);
+    by_width_and_bytes(benchmark::RegisterBenchmark(
+        name.c_str(), [dtype](benchmark::State& state) { row_sum(state, dtype); }));
+  }
+  by_width_and_bytes(benchmark::RegisterBenchmark("row_merge", row_merge));
+  by_width_and_bytes(benchmark::RegisterBenchmark("scatter_add", scatter_add));
+  for (const RuleTraits& each : kRules) {
+    if (each.rule == PARALLAX_RULE_NONE) continue;
+    const std::string name = std::string("update_") + each.name;
+    by_width_and_bytes(benchmark::RegisterBenchmark(
+        name.c_str(), [rule = each.rule](benchmark::State& state) { update(state, rule); }));
+  }
+  by_bytes(benchmark::RegisterBenchmark("hash_to_owner", hash_to_owner));
+}
+
+}  // namespace
+}  // namespace parallax
+
+int main(int argc, char** argv) {
+  parallax::add_all();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}
