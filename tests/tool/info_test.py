@@ -10,7 +10,7 @@ import unittest
 import support
 from support import environment, parallax, run
 
-SUBCOMMANDS = ("info", "doctor", "run")
+SUBCOMMANDS = ("info", "doctor", "run", "bench")
 
 
 class Info(support.Case):

@@ -258,8 +258,9 @@ class Run {
     }
     throw Unsupported("for these rows the planner chose " + std::string(plan["method"]) +
                       ", and reduce_rows cannot be pinned (" + why +
-                      "); it is cheapest where more than two hosts give much the same rows: take "
-                      "more hosts, raise --skew, or lower --table-rows");
+                      "); it is cheapest where more than two hosts give much the same rows, "
+                      "and few of the table's: take more hosts, or another --skew, --table-rows "
+                      "or size");
   }
 
   std::string method() { return job_.report(PARALLAX_REPORT_PLAN)["variables"][0]["method"]; }

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// The check of `parallax bench`: right buffers pass, and each way of being wrong is counted.
+#include "tool/bench/check.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstdio>
+#include <limits>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tool/bench/measure.h"
+#include "tool/bench/print.h"
+#include "tool/tool.h"
+
+namespace parallax::tool::bench {
+namespace {
+
+constexpr uint32_t kDtypes[] = {PARALLAX_F32,  PARALLAX_F64, PARALLAX_F16,
+                                PARALLAX_BF16, PARALLAX_I32, PARALLAX_I64};
+constexpr uint64_t kWidth = 3;
+
+std::vector<std::byte> numbers(uint32_t dtype, const std::vector<double>& values) {
+  std::vector<std::byte> bytes(values.size() * bytes_of_dtype(dtype));
+  with_dtype(dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    for (size_t i = 0; i < values.size(); ++i) store<T>(values[i], bytes.data() + i * sizeof(T));
+  });
+  return bytes;
+}
+
+const std::vector<std::vector<int64_t>> kIds = {{4, 9, 4}, {9, 2, 7}};
+
+// Rows of kIds summed by hand, ascending.
+std::map<int64_t, std::vector<double>> sums_by_hand() {
+  std::map<int64_t, std::vector<double>> sums;
+  for (uint32_t rank = 0; rank < kIds.size(); ++rank) {
+    for (const int64_t id : kIds[rank]) {
+      auto& row = sums.try_emplace(id, kWidth, 0.0).first->second;
+      for (uint64_t column = 0; column < kWidth; ++column) {
+        row[column] += element_of(rank, static_cast<uint64_t>(id), column);
+      }
+    }
+  }
+  return sums;
+}
+
+struct Rows {
+  std::vector<int64_t> ids;
+  std::vector<double> values;
+};
+
+Rows right_rows() {
+  Rows rows;
+  for (const auto& [id, values] : sums_by_hand()) {
+    rows.ids.push_back(id);
+    rows.values.insert(rows.values.end(), values.begin(), values.end());
+  }
+  return rows;
+}
+
+uint64_t wrong_in(const Rows& rows) {
+  const auto bytes = numbers(PARALLAX_F32, rows.values);
+  return count_wrong_rows(PARALLAX_F32, rows.ids.data(), bytes.data(), rows.ids.size(), kWidth, 1,
+                          RowUnion(kIds));
+}
+
+TEST(BenchCheck, CountsWrongElementsOfEveryDtype) {
+  constexpr uint32_t kWorld = 3;
+  constexpr uint64_t kCount = 20;
+  const DenseSum sum(kWorld);
+  for (const uint32_t dtype : kDtypes) {
+    std::vector<double> total(kCount, 0);
+    std::vector<std::byte> given(kCount * bytes_of_dtype(dtype));
+    for (uint32_t rank = 0; rank < kWorld; ++rank) {
+      fill_dense(dtype, rank, kCount, given.data());
+      with_dtype(dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        for (uint64_t i = 0; i < kCount; ++i) {
+          total[i] += static_cast<double>(load<T>(given.data() + i * sizeof(T)));
+        }
+      });
+    }
+    EXPECT_EQ(count_wrong(dtype, numbers(dtype, total).data(), kCount, 1, sum), 0u) << dtype;
+    total[0] += 1;
+    total[13] -= 1;
+    EXPECT_EQ(count_wrong(dtype, numbers(dtype, total).data(), kCount, 1, sum), 2u) << dtype;
+    std::swap(total[4], total[5]);
+    EXPECT_EQ(count_wrong(dtype, numbers(dtype, total).data(), kCount, 1, sum), 4u) << dtype;
+  }
+}
+
+TEST(BenchCheck, OneBitAndNoNumberAreWrong) {
+  const auto expected = [](uint64_t) { return 5.0; };
+  float value = std::bit_cast<float>(std::bit_cast<uint32_t>(5.0F) + 1);
+  EXPECT_EQ(count_wrong(PARALLAX_F32, reinterpret_cast<std::byte*>(&value), 1, 1, expected), 1u);
+  value = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(count_wrong(PARALLAX_F32, reinterpret_cast<std::byte*>(&value), 1, 1, expected), 1u);
+  EXPECT_EQ(count_wrong(PARALLAX_F32, reinterpret_cast<std::byte*>(&value), 1, 3, expected), 1u);
+  // An average may be off by the last place, not by more.
+  value = std::bit_cast<float>(std::bit_cast<uint32_t>(5.0F / 3) + 1);
+  EXPECT_EQ(count_wrong(PARALLAX_F32, reinterpret_cast<std::byte*>(&value), 1, 3, expected), 0u);
+  value = 5.0F / 3 * (1 + 0x1p-20F);
+  EXPECT_EQ(count_wrong(PARALLAX_F32, reinterpret_cast<std::byte*>(&value), 1, 3, expected), 1u);
+}
+
+TEST(BenchCheck, CountsRowsThatAreWrongMissingOrTooMany) {
+  EXPECT_EQ(wrong_in(right_rows()), 0u);
+  Rows rows = right_rows();
+  rows.values[1] += 1;
+  EXPECT_EQ(wrong_in(rows), 1u);
+
+  rows = right_rows();  // without its second row
+  rows.ids.erase(rows.ids.begin() + 1);
+  rows.values.erase(rows.values.begin() + kWidth, rows.values.begin() + 2 * kWidth);
+  EXPECT_EQ(wrong_in(rows), kWidth);
+
+  rows = right_rows();
+  rows.ids.push_back(1000);
+  rows.values.insert(rows.values.end(), kWidth, 1.0);
+  EXPECT_EQ(wrong_in(rows), kWidth);
+
+  EXPECT_EQ(wrong_in({}), RowUnion(kIds).size() * kWidth);
+}
+
+TEST(BenchCheck, PulledRowsFollowTheRule) {
+  const auto sums = sums_by_hand();
+  const RowUnion all(kIds);
+  const std::vector<int64_t>& ids = kIds[0];  // with a duplicate
+  RuleModel model({.rule = PARALLAX_RULE_SGD, .dtype = PARALLAX_F32, .width = kWidth}, ids, all);
+  const auto expect_factor = [&](double factor) {
+    std::vector<double> values;
+    for (const int64_t id : ids) {
+      for (const double sum : sums.at(id)) values.push_back(factor * sum);
+    }
+    const auto wrong = [&] {
+      return count_wrong_pulled(PARALLAX_F32, ids, numbers(PARALLAX_F32, values).data(), kWidth,
+                                model);
+    };
+    EXPECT_EQ(wrong(), 0u) << factor;
+    values[2 * kWidth] += 1;
+    EXPECT_EQ(wrong(), 1u) << factor;
+  };
+  expect_factor(0);
+  model.advance(1);
+  expect_factor(-kLearningRate);
+  model.advance(2);
+  expect_factor(0);
+  model.advance(5);
+  expect_factor(-kLearningRate);
+}
+
+TEST(BenchWorkload, RanksDrawTheirOwnRows) {
+  constexpr uint64_t kRows = 1'000'000, kCount = 1000;
+  const auto first = draw_ids(kRows, 0, 1, 0, kCount);
+  EXPECT_EQ(first, draw_ids(kRows, 0, 1, 0, kCount));
+  for (const auto& other : {draw_ids(kRows, 0, 1, 1, kCount), draw_ids(kRows, 0, 2, 0, kCount)}) {
+    const RowUnion both({first, other});
+    EXPECT_GT(both.size(), 2 * kCount * 9 / 10);
+  }
+  const RowUnion skewed({draw_ids(kRows, 2, 1, 0, kCount)});
+  EXPECT_LT(skewed.size(), kCount / 4);
+  EXPECT_EQ(skewed.id(0), 0);
+  EXPECT_GE(skewed.largest_sum(), static_cast<double>(kCount) / 2);
+}
+
+TEST(BenchPrint, WrongElementsFailTheRun) {
+  const Options options;
+  for (const bool prints : {true, false}) {
+    std::FILE* const out = prints ? std::tmpfile() : nullptr;
+    Printer printer(options, 2, 1, out);
+    ASSERT_TRUE(printer.begin().ok());
+    Line line;
+    line.method = "allreduce";
+    printer.add(line);
+    EXPECT_EQ(printer.exit_status(), kExitOk);
+    line.wrong = 3;
+    printer.add(line);
+    ASSERT_TRUE(printer.end().ok());
+    EXPECT_EQ(printer.exit_status(), kExitNo);
+    if (!prints) continue;
+    std::rewind(out);
+    std::string text(4096, '\0');
+    text.resize(std::fread(text.data(), 1, text.size(), out));
+    EXPECT_NE(text.find("Out of bounds values : 3 FAILED"), std::string::npos) << text;
+    std::fclose(out);
+  }
+}
+
+TEST(BenchMeasure, FactorsOfBusBandwidth) {
+  Line line;
+  line.point.rows = 100;
+  line.distinct_rows = 50;
+  line.union_rows = 80;
+  EXPECT_DOUBLE_EQ(received_share(Operation::kAllreduce, 4, line), 1.5);
+  EXPECT_DOUBLE_EQ(received_share(Operation::kAllgatherv, 4, line), 1.5);
+  EXPECT_DOUBLE_EQ(received_share(Operation::kReduceRows, 4, line), 0.75 * 1.3);
+  EXPECT_DOUBLE_EQ(received_share(Operation::kPushPull, 4, line), 0.75);
+  EXPECT_DOUBLE_EQ(quantile({3, 1, 2}, 0.5), 2);
+  EXPECT_DOUBLE_EQ(quantile({0, 100}, 0.99), 99);
+  EXPECT_DOUBLE_EQ(quantile({7}, 0.99), 7);
+}
+
+}  // namespace
+}  // namespace parallax::tool::bench
