@@ -54,6 +54,7 @@ int run_rank(const Options& options, const std::vector<Point>& points) {
     try {
       printer.add(bench::measure(options, point, group));
     } catch (const bench::Unsupported& error) {  // every rank finds so
+      group.close();
       return prints ? complain("bench", error.what(), kExitNo) : kExitNo;
     }
   }

@@ -51,6 +51,16 @@ class Run {
         job_(job_options()) {}
 
   Line run() {
+    try {
+      return measured();
+    } catch (const Unsupported&) {
+      job_.close();  // every rank finds so, and none is to take the others for dead
+      throw;
+    }
+  }
+
+ private:
+  Line measured() {
     prepare();
     for (uint32_t i = 0; i < options_.warmups; ++i) step(false);
     settle();
@@ -75,7 +85,6 @@ class Run {
     return line;
   }
 
- private:
   parallax_options_t job_options() const {
     parallax_options_t options = group_.job_options();
     options.plan_after_steps = settles() ? kStepsToSettle : kNeverSettle;
