@@ -45,17 +45,20 @@ int run_rank(const Options& options, const std::vector<Point>& points) {
   Group group(meeting_of(options));
   const bool prints = group.rank() == 0;
   bench::Printer printer(options, group.world(), group.hosts(), prints ? stdout : nullptr);
+  // What rank 0 has to say it says before the others may leave: their end is its end.
+  const auto give_up = [&](const std::string& sentence) {
+    if (prints) complain("bench", sentence, kExitNo);
+    group.close();
+    return kExitNo;
+  };
   // Rank 0 alone writes, and all end if it cannot.
   Status status = printer.begin();
-  if (!group.all_ok(status.ok())) {
-    return prints ? complain("bench", status.message(), kExitNo) : kExitNo;
-  }
+  if (!group.all_ok(status.ok())) return give_up(status.message());
   for (const Point& point : points) {
     try {
       printer.add(bench::measure(options, point, group));
     } catch (const bench::Unsupported& error) {  // every rank finds so
-      group.close();
-      return prints ? complain("bench", error.what(), kExitNo) : kExitNo;
+      return give_up(error.what());
     }
   }
   status = printer.end();

@@ -194,7 +194,7 @@ class Bench(support.Case):
                 (("pushpull", "--plan", "best"), "--plan best: it must be one of ar, auto"),
                 (("pushpull", "--width", "5000"), "--width"),
                 (("pushpull", "--skew", "-1"), "--skew"),
-                (("pushpull", "--width", "4096", "--table-rows", "4294967295"), "2^48"),
+                (("pushpull", "--table-rows", "4294967296"), "--table-rows"),
                 (("allreduce", "--rank", "2", "--world", "2"), "--rank 2 is not below --world 2"),
                 (("allreduce", "--csv", "x", "--json", "x"), "name the same file, x")):
             said = parallax("bench", *arguments)

@@ -18,7 +18,6 @@ namespace {
 constexpr uint64_t kBytesMax = uint64_t{1} << 40;
 constexpr uint64_t kTableRowsMax = (uint64_t{1} << 32) - 1;
 constexpr uint64_t kWidthMax = 4096;
-constexpr uint64_t kVariableBytesMax = uint64_t{1} << 48;
 constexpr uint32_t kIterationsMax = 10'000'000;
 
 using Words = std::map<std::string, uint32_t>;
@@ -116,11 +115,6 @@ Status check_ranges(const Options& options) {
   }
   if (options.reduction != PARALLAX_SUM && !is_floating(options.dtype)) {
     return invalid("-o avg is for floating types; integers take -o sum");
-  }
-  const uint64_t row_bytes = options.width * bytes_of_dtype(options.dtype);
-  if (is_sparse(options.operation) && options.table_rows >= kVariableBytesMax / row_bytes) {
-    return invalid("--table-rows " + std::to_string(options.table_rows) + " of " +
-                   std::to_string(row_bytes) + " bytes are more than 2^48 bytes; take fewer");
   }
   return {};
 }
