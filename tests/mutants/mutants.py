@@ -97,15 +97,14 @@ MUTANTS = [
     Mutant("duplicates_overwritten",
            "of row ids given twice the last gradient wins",
            "src/aggregate/row_merge.h",
-           "add_to_sum(&merged_[(slot & ~kMergedSlot) * elements], values + i * elements, "
-           "elements);",
-           "start_sum(&merged_[(slot & ~kMergedSlot) * elements], values + i * elements, "
-           "elements);"),
+           "add_to_sum<In, Sum>(merged + (slot & ~kMergedSlot) * merged_elements_,",
+           "start_sum<In, Sum>(merged + (slot & ~kMergedSlot) * merged_elements_,"),
     Mutant("state_left_behind",
            "a variable that becomes mirrored leaves its optimizer state at the owners",
            "src/step/engine_plan.cc",
-           "to.place_part(options_.rank, 0, values, part == 0 ? to.values() : to.state());",
-           "to.place_part(options_.rank, 0, values, to.values());"),
+           "!to.place_part(header.part, from, header.first, section.payload)) {",
+           "!(header.part > 0 ||\n"
+           "        to.place_part(header.part, from, header.first, section.payload))) {"),
     Mutant("lease_never_expires",
            "a silent neighbour is waited for without an end",
            "src/membership/membership.cc",
