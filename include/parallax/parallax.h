@@ -10,8 +10,8 @@
  * Threads. Any thread may call any function of a job, several at once, except that close must be
  * the last call on it. A request has one waiter at a time. Callbacks run on library threads and
  * must not call back into the job. A forked child has no part in its parent's jobs: there every
- * call on them answers PARALLAX_STATE and does nothing. It may open jobs of its own,
- * though not over UCX once its parent has.
+ * call on them answers PARALLAX_STATE and does nothing. It may open jobs of its own, though not
+ * over UCX once its parent has.
  *
  * Structs. Every struct opens with `size`, which the caller sets to sizeof(the struct). Zero is
  * the default of every other field, so `parallax_options_t o = {.size = sizeof o};` is complete. A
@@ -25,6 +25,8 @@
  *
  * Ownership. Buffers handed in a slice are borrowed until the request completes. Row results live
  * until their request is released. Requests belong to the caller until parallax_request_release.
+ *
+ * Since. All of it is since version 0.1.0, the first; what is added later will say so beside it.
  */
 /* Laid out by hand, so that comments stand in columns: */
 /* clang-format off */
@@ -215,7 +217,8 @@ PARALLAX_API parallax_status_t parallax_commit(parallax_job_t *job);
  * `reason` (may be NULL). Does not block. The job must still be closed. */
 PARALLAX_API parallax_status_t parallax_abort(parallax_job_t *job, const char *reason);
 
-/* Waits for all ranks to close, up to timeout_ms, then frees everything, whatever it returns.
+/* Waits for all ranks to close, up to timeout_ms, then frees everything, whatever it returns: the
+ * handle is gone. A step that was not ended is dropped with its gradients.
  * Requests that are pending then complete with ABORTED; those not released may still be tested and
  * released, nothing else. NULL is OK. PEER_LOST and TIMEOUT name who did not come. */
 PARALLAX_API parallax_status_t parallax_close(parallax_job_t *job);
@@ -512,7 +515,8 @@ PARALLAX_API parallax_status_t parallax_request_test(parallax_request_t *request
  * one is left alone. Completion is the answer: wait for the request as usual. */
 PARALLAX_API parallax_status_t parallax_request_cancel(parallax_request_t *request);
 
-/* The sentence of a failed request, "" otherwise. Valid until release. */
+/* The sentence of a failed request, "" otherwise: also of one that is pending after a wait that
+ * timed out, which parallax_last_error() tells of. Valid until release. */
 PARALLAX_API const char *parallax_request_error(parallax_request_t *request);
 
 /* The outcome of a completed step_end. STATE for another kind, or while pending. */
