@@ -416,6 +416,8 @@ print("end")
 """)
         self.assertEqual((status, out), (0, "end\n"), error)
 
+    @unittest.skipIf("libtsan" in os.environ.get("LD_PRELOAD", ""),
+                     "ThreadSanitizer allows a forked child no thread")
     def test_child_may_open_a_job_of_its_own(self):
         status, out, error = run_script("""
 import os, parallax
