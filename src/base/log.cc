@@ -20,6 +20,7 @@
 #include <thread>
 
 #include "base/signal_block.h"
+#include "base/threads.h"
 
 namespace parallax {
 
@@ -97,9 +98,12 @@ bool write_all(int fd, const char* bytes, size_t count) {
   while (count > 0) {
     const ssize_t wrote = write(fd, bytes, count);
     if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0 && errno == EAGAIN) {  // the program's standard error does not block
+    if (wrote < 0 && errno == EAGAIN) {  // a pipe that nobody reads for long is given up
+      constexpr int kReaderPatienceMs = 1000;
       pollfd polled = {.fd = fd, .events = POLLOUT, .revents = 0};
-      if (poll(&polled, 1, -1) >= 0 || errno == EINTR) continue;
+      const int ready = poll(&polled, 1, kReaderPatienceMs);
+      if (ready > 0 || (ready < 0 && errno == EINTR)) continue;
+      errno = EAGAIN;
     }
     if (wrote <= 0) return false;
     bytes += wrote;
@@ -131,17 +135,10 @@ size_t put_line(const State& own, LogLevel level, LogSubsystem subsystem, std::s
 void write_line(State& own, LogLevel level, LogSubsystem subsystem, std::string_view text) {
   char line[kHeadBytesMax + kLogTextBytesMax + 1];
   const size_t bytes = put_line(own, level, subsystem, text, line);
-  if (own.fd == STDERR_FILENO) {
-    write_all(own.fd, line, bytes);
-    return;
-  }
-  int error = 0;
-  {
-    const SignalBlock too_large(SIGXFSZ);
-    const SignalBlock no_reader(SIGPIPE);
-    if (!write_all(own.fd, line, bytes)) error = errno;
-  }
-  if (error == 0) return;
+  const SignalBlock too_large(SIGXFSZ);
+  const SignalBlock no_reader(SIGPIPE);
+  if (write_all(own.fd, line, bytes) || own.fd == STDERR_FILENO) return;
+  const int error = errno;
   close(own.fd);
   own.fd = STDERR_FILENO;
   const std::string why = "debug_file " + own.path + ": " + std::strerror(error) +
@@ -314,6 +311,7 @@ Status log_set_callback(parallax_log_fn callback, void* context, LogLevel level)
   for (const Line& line : own.queue) write_line(own, line.level, line.subsystem, line.text);
   own.queue.clear();
   if (callback != nullptr) {
+    const SignalsHeldBack held_back;
     own.thread = std::make_unique<std::thread>([&own] { call_back(own); });
     own.callback = callback;
     own.context = context;

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -206,6 +207,10 @@ Status Settings::load_text(std::string_view text, const std::string& name) {
 }
 
 Status Settings::load_file(const std::string& path, bool must_exist) {
+  std::error_code nothing_there;
+  if (std::filesystem::is_fifo(path, nothing_there)) {  // opening it would wait for a writer
+    return invalid(path + " is a pipe: it is no file of settings");
+  }
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::string text(kFileBytesMax + 1, '\0');

@@ -137,7 +137,13 @@ Status make_pipe(UniqueFd* read_end, UniqueFd* write_end) {
 Status Launch::catch_signals() {
   sigset_t mask;
   sigemptyset(&mask);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&mask, number);
+  sigaddset(&mask, SIGCHLD);
+  signal(SIGCHLD, SIG_DFL);  // ignored, as some parents leave it, no child's end would be told
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction inherited = {};
+    sigaction(number, nullptr, &inherited);
+    if (inherited.sa_handler != SIG_IGN) sigaddset(&mask, number);  // as nohup wants
+  }
   if (sigprocmask(SIG_BLOCK, &mask, &old_mask_) != 0) return failed("sigprocmask");
   signals_ = UniqueFd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
   return signals_.valid() ? Status() : failed("signalfd");
@@ -278,7 +284,11 @@ void Launch::serve() {
       const int64_t left_ns = kill_at_ns_ - clock_.now_ns();
       wait_ms = static_cast<int>(std::max<int64_t>(0, left_ns / kNanosecondsPerMillisecond + 1));
     }
-    if (poll(polled.data(), polled.size(), wait_ms) < 0 && errno != EINTR) return;
+    if (poll(polled.data(), polled.size(), wait_ms) < 0 && errno != EINTR) {
+      exit_status_ = kExitNo;
+      end_all(SIGKILL);
+      return;
+    }
     for (size_t i = 0; i < streams.size(); ++i) {
       if (polled[i + 1].revents != 0 && !streams[i]->pump()) streams[i]->finish();
     }

@@ -188,6 +188,24 @@ TEST(Process, SignalsDisturbNoWait) {
   sigaction(SIGINT, &before_interrupt, nullptr);
 }
 
+// Given a host that blocks a signal in its only thread, expect the library's threads to have it
+// blocked too, since it would otherwise be delivered to one of them and end the process.
+TEST(Process, ItsSignalsStayItsOwn) {
+  Job job(sized<parallax_options_t>());
+  sigset_t one, pending, before;
+  sigemptyset(&one);
+  sigaddset(&one, SIGUSR1);
+  ASSERT_EQ(pthread_sigmask(SIG_BLOCK, &one, &before), 0);
+  ASSERT_EQ(kill(getpid(), SIGUSR1), 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  ASSERT_EQ(sigpending(&pending), 0);
+  EXPECT_EQ(sigismember(&pending, SIGUSR1), 1);
+  const timespec at_once = {};
+  EXPECT_EQ(sigtimedwait(&one, nullptr, &at_once), SIGUSR1);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  job.close();
+}
+
 // Opens, trains a step and closes, as two ranks, `count` times.
 void open_and_close(int count) {
   std::vector<std::thread> ranks;

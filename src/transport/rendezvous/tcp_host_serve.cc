@@ -51,7 +51,7 @@ void TcpHost::serve() {
 int64_t TcpHost::prepare(std::vector<pollfd>* fds) {
   fds->assign(1, {bell_.get(), POLLIN, 0});
   int64_t due_ns = std::min(stop_ns_, sign_due_ns_);
-  due_ns = std::min(due_ns, roll_.judge_due_ns());
+  if (!settled_) due_ns = std::min(due_ns, roll_.judge_due_ns());
   if (listener_.valid()) {
     const bool pausing = options_.clock->now_ns() < accept_again_ns_;
     if (pausing) due_ns = std::min(due_ns, accept_again_ns_);
