@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // parallax bench: times operations of the C ABI among ranks and checks what they give. It uses
 // parallax.h alone for what it measures.
-#include <cstdlib>
-
 #include "tool/bench/job.h"
 #include "tool/bench/measure.h"
 #include "tool/bench/options.h"
 #include "tool/bench/print.h"
 #include "tool/tool.h"
+#include "transport/rendezvous/environment.h"
 
 namespace parallax::tool {
 
@@ -31,12 +30,12 @@ parallax_options_t meeting_of(const Options& options) {
     meeting.rendezvous = options.rendezvous.c_str();
     return meeting;
   }
-  if (options.world != 0 || std::getenv("PARALLAX_RANK") != nullptr ||
-      std::getenv("PARALLAX_WORLD") != nullptr) {
+  if (options.world != 0 || !process_variable("PARALLAX_RANK").empty() ||
+      !process_variable("PARALLAX_WORLD").empty()) {
     return meeting;
   }
   for (const char* const name : kLaunchers) {
-    if (std::getenv(name) != nullptr) meeting.rendezvous = "env";
+    if (!process_variable(name).empty()) meeting.rendezvous = "env";
   }
   return meeting;
 }
