@@ -254,6 +254,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
 
   // engine_step.cc: calls of a step and what they start
   Status new_request(RequestKind kind, uint64_t step, Request** request);
+  void take_back(Request* request);
   void finish_request(Request* request, Status status);
   Status check_running(const char* call) const;
   Status check_step(uint64_t step, const char* call) const;
@@ -274,6 +275,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   Status check_contribution(const parallax_slice_t& slice, uint64_t step, bool push);
   Status post_contribution(RequestKind kind, uint64_t step,
                            std::span<const parallax_slice_t> slices, Request** request);
+  Status reserve_results(std::span<const parallax_slice_t> slices, Request* posted);
   bool add_to_sum(const PullSlice& slice, Step& state);
   void contribute_sum(uint32_t variable, uint64_t step, uint32_t* pending);
   void contribute_parts(Step& state);
@@ -286,6 +288,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   void give_every_row(const Runtime& runtime, const ReducedGradient& whole, const PullSlice& slice);
   void give_row(const Runtime& runtime, const ReducedGradient& whole, const std::byte* row,
                 const GivenNumbers& to);
+  uint64_t most_rows(const Variable& variable) const;
   void reserve_rows(const Variable& variable, uint32_t dtype, RowsResult* rows);
   void copy_rows(const Runtime& runtime, const ReducedGradient& whole, uint32_t dtype,
                  RowsResult* out);

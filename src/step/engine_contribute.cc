@@ -2,6 +2,7 @@
 // Pushes and reduces: what a rank gives in a step, by one call or by several. See engine.h.
 #include <algorithm>
 #include <cmath>
+#include <new>
 
 #include "step/engine.h"
 
@@ -83,6 +84,15 @@ Status Engine::post_contribution(RequestKind kind, uint64_t step,
   }
   PARALLAX_RETURN_IF_ERROR(new_request(kind, step, request));
   Request& posted = **request;
+  if (!push) {
+    // Before anything is noted: what cannot be given back must not count as given.
+    const Status room = reserve_results(slices, &posted);
+    if (!room.ok()) {
+      take_back(&posted);
+      *request = nullptr;
+      return room;
+    }
+  }
   Step& state = step_state(step);
   for (const parallax_slice_t& slice : slices) {
     if (slice.form == PARALLAX_FORM_DENSE && variables_[slice.variable].ids_declared()) {
@@ -92,20 +102,32 @@ Status Engine::post_contribution(RequestKind kind, uint64_t step,
     given.more = slice.more != 0;
     given.summed = add_to_sum(given, state);
   }
-  if (!push) {
-    posted.rows.resize(std::max(posted.rows.size(), slices.size()));
-    posted.slice_done.resize(slices.size());
-    for (size_t i = 0; i < slices.size(); ++i) {
-      RowsResult& rows = posted.rows[i];
-      rows.ids.clear();
-      rows.values.clear();
-      posted.slice_done[i] = posted.slices[i].more ? 1 : 0;  // the last one gets the aggregate
-      if (posted.slices[i].more) continue;
-      reserve_rows(variables_[slices[i].variable], posted.slices[i].dtype, &rows);
-    }
-  }
   ++state.unstarted;
   active_.push_back(&posted);
+  return {};
+}
+
+// Room for what a reduce gives back.
+Status Engine::reserve_results(std::span<const parallax_slice_t> slices, Request* posted) {
+  size_t i = 0;
+  try {
+    posted->rows.resize(std::max(posted->rows.size(), slices.size()));
+    posted->slice_done.resize(slices.size());
+    for (; i < slices.size(); ++i) {
+      RowsResult& rows = posted->rows[i];
+      rows.ids.clear();
+      rows.values.clear();
+      posted->slice_done[i] = slices[i].more != 0 ? 1 : 0;  // the last one gets the aggregate
+      if (slices[i].more != 0) continue;
+      reserve_rows(variables_[slices[i].variable], taken(slices[i]).dtype, &rows);
+    }
+  } catch (const std::bad_alloc&) {
+    const Variable& variable = variables_[slices[i].variable];
+    return limit("reduce: variable '" + variable.name + "': no memory for the rows of " +
+                 std::to_string(columns_.world()) + " ranks, up to " +
+                 std::to_string(most_rows(variable)) +
+                 "; nothing was given; register a smaller rows_max");
+  }
   return {};
 }
 

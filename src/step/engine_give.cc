@@ -99,10 +99,14 @@ void Engine::give_row(const Runtime& runtime, const ReducedGradient& whole, cons
   give_numbers(row, variable.row_elements, factor, to);
 }
 
+uint64_t Engine::most_rows(const Variable& variable) const {
+  return std::min(variable.rows, variable.rows_max * columns_.world());
+}
+
 // Room for the most that a union can be, so that later steps allocate nothing.
 void Engine::reserve_rows(const Variable& variable, uint32_t dtype, RowsResult* rows) {
   if (!variable.ids_declared()) return;
-  const uint64_t most = std::min(variable.rows, variable.rows_max * columns_.world());
+  const uint64_t most = most_rows(variable);
   rows->ids.reserve(most);
   rows->values.reserve(most * variable.row_elements * bytes_of_dtype(dtype));
   sorted_rows_.reserve(most);

@@ -42,10 +42,14 @@ Status Engine::release(Request* request) {
     return bad_state("release: the request is pending; wait for it, or cancel it and wait");
   }
   if (request->free) return bad_state("release: the request was released already");
+  take_back(request);
+  return {};
+}
+
+void Engine::take_back(Request* request) {
   request->free = true;
   --outstanding_requests_;
   free_requests_.push_back(request);
-  return {};
 }
 
 // ---- checks

@@ -222,7 +222,8 @@ Status choose_rendezvous(const RunOptions& options, const std::vector<Place>& pl
   for (const Place& place : places) {
     if (!place.remote) continue;
     return invalid("ranks on other machines (" + place.host +
-                   ") cannot see a folder of this one: give --rendezvous file:DIR with a new "
+                   ") cannot see a folder of this one: give --rendezvous tcp:HOST:PORT of the "
+                   "first host, with secret_file in every host's settings, or file:DIR with a new "
                    "directory on a file system that all hosts share");
   }
   std::string path = (std::filesystem::temp_directory_path() / "parallax-run-XXXXXX").string();

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "parallax/parallax.hpp"
+#include "support/temporary_folder.h"
 #include "support/xml_machine.h"
 
 namespace {
@@ -110,21 +111,12 @@ std::string refusal() {
 // A file of its own, gone with it.
 class File {
  public:
-  explicit File(const std::string& text) {
-    char path[] = "/tmp/parallax_topology_XXXXXX";
-    const int fd = mkstemp(path);
-    EXPECT_GE(fd, 0);
-    close(fd);
-    path_ = path;
-    std::ofstream(path_) << text;
-  }
-  ~File() { std::filesystem::remove(path_); }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
+  explicit File(const std::string& text) : path_(folder_.write("machine.xml", text)) {}
   const std::string& path() const { return path_; }
 
  private:
-  std::string path_;
+  const parallax::testkit::TemporaryFolder folder_;
+  const std::string path_;
 };
 
 TEST(BindingOfAJob, ThreadsOfTheLibraryRunWhereAsked) {

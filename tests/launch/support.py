@@ -119,6 +119,16 @@ class LaunchTest(unittest.TestCase):
         os.chmod(path, mode)
         return path
 
+    def await_listener(self):
+        """Until rank 0 listens at self.port; the connection that shows it says nothing and goes."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            time.sleep(0.01)
+        self.fail("rank 0 does not listen")
+
     def assert_all_ok(self, ranks):
         for rank, process in enumerate(ranks):
             self.assertEqual(process.wait(), 0, process.text)

@@ -28,16 +28,6 @@ class MeetingTest(LaunchTest):
                                f"tcp:127.0.0.1:{port or self.port}", "--host", f"h{rank}",
                                *arguments, **environment)
 
-    def await_listener(self):
-        """Until rank 0 listens; the connection that shows it says nothing and goes."""
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
-            time.sleep(0.01)
-        self.fail("rank 0 does not listen")
-
     def join(self, rank, world, **said):
         self.await_listener()
         member = Member(self.port, rank, world, **said)

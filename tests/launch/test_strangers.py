@@ -58,15 +58,6 @@ class Strangers(LaunchTest):
                            f"tcp:127.0.0.1:{self.port}", "--secret-file", self.secret,
                            "--steps", str(steps)])
 
-    def await_listener(self):
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
-            time.sleep(0.01)
-        self.fail("rank 0 does not listen")
-
     def intrude(self, source, stays):
         stranger = socket.create_connection(("127.0.0.1", self.port), PATIENCE)
         try:

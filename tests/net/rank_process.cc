@@ -114,17 +114,7 @@ std::string RankProcess::tail() const {
   return text;
 }
 
-RankJob::RankJob(RankJobOptions options) : options_(std::move(options)), ranks_(world()) {
-  std::string name = (std::filesystem::temp_directory_path() / "parallax_net_XXXXXX").string();
-  EXPECT_NE(mkdtemp(name.data()), nullptr);
-  folder_ = name;
-}
-
-RankJob::~RankJob() {
-  ranks_.clear();
-  std::error_code ignored;
-  std::filesystem::remove_all(folder_, ignored);
-}
+RankJob::RankJob(RankJobOptions options) : options_(std::move(options)), ranks_(world()) {}
 
 std::string RankJob::name(uint32_t rank) const {
   return "rank " + std::to_string(rank) + " (host host" + std::to_string(options_.host_of[rank]) +
@@ -139,7 +129,7 @@ void RankJob::start(uint32_t rank, const std::vector<std::string>& more) {
   }
   std::vector<std::string> arguments = {options_.program,
                                         "--rendezvous",
-                                        "file:" + folder_ + "/meeting",
+                                        "file:" + folder_.path() + "/meeting",
                                         "--rank",
                                         std::to_string(rank),
                                         "--hosts",

@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "support/temporary_folder.h"
+
 namespace parallax::net {
 
 class RankProcess {
@@ -58,7 +60,6 @@ struct RankJobOptions {
 class RankJob {
  public:
   explicit RankJob(RankJobOptions options);
-  ~RankJob();
   RankJob(const RankJob&) = delete;
   RankJob& operator=(const RankJob&) = delete;
 
@@ -75,7 +76,7 @@ class RankJob {
 
  private:
   const RankJobOptions options_;
-  std::string folder_;
+  const testkit::TemporaryFolder folder_;  // outlives the ranks
   std::vector<std::unique_ptr<RankProcess>> ranks_;
 };
 

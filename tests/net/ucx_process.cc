@@ -35,17 +35,6 @@ using Clock = std::chrono::steady_clock;
 
 }  // namespace
 
-MeetingFolder::MeetingFolder() {
-  std::string name = (std::filesystem::temp_directory_path() / "parallax_ucx_XXXXXX").string();
-  EXPECT_NE(mkdtemp(name.data()), nullptr);
-  path_ = name;
-}
-
-MeetingFolder::~MeetingFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
 Process::Process(const MeetingFolder& folder, const ProcessOptions& options) {
   int ends[2];
   EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);

@@ -13,22 +13,13 @@
 #include <optional>
 #include <string>
 
+#include "support/temporary_folder.h"
+
 namespace parallax::net {
 
 inline constexpr std::chrono::seconds kProcessPatience{60};
 
-// A folder that is removed at the end.
-class MeetingFolder {
- public:
-  MeetingFolder();
-  ~MeetingFolder();
-  MeetingFolder(const MeetingFolder&) = delete;
-  MeetingFolder& operator=(const MeetingFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
+using MeetingFolder = testkit::TemporaryFolder;
 
 struct ProcessOptions {
   std::string role;

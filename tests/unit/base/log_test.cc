@@ -16,6 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "support/temporary_folder.h"
+
 namespace parallax {
 namespace {
 
@@ -32,17 +34,16 @@ size_t count(const std::string& text, const std::string& word) {
 
 class Log : public ::testing::Test {
  protected:
-  Log() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "parallax_XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-  }
   ~Log() override {
     EXPECT_TRUE(log_set_callback(nullptr, nullptr, LogLevel::kNone).ok());
     log_configure({});
-    std::filesystem::remove_all(folder_);
   }
 
-  std::string folder_;
+ private:
+  const testkit::TemporaryFolder temporary_;
+
+ protected:
+  const std::string folder_ = temporary_.path();
 };
 
 // Given a level and subsystems, expect what they let pass, and warnings always.

@@ -12,30 +12,14 @@
 #include <regex>
 #include <set>
 
+#include "support/temporary_folder.h"
+
 namespace parallax {
 namespace {
 
 constexpr const char* kNoFile = "/nonexistent/parallax.conf";
 
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "parallax_XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(path_ + "/" + name) << text;
-    return path_ + "/" + name;
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
+using Folder = testkit::TemporaryFolder;
 
 Status load(Settings* settings, std::vector<std::string> environment) {
   return settings->load({.environment = std::move(environment), .system_file = kNoFile});

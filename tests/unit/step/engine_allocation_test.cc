@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// In steady state a step allocates nothing, whatever the ids, up to rows_max. Counted by standing
-// in for malloc: what an engine asks for on this thread, in its passes and in its calls.
+// In steady state a step allocates nothing, whatever the ids, up to rows_max; and a call that finds
+// no memory leaves the step as it was. By standing in for malloc on this thread: what an engine
+// asks for in its passes and in its calls is counted, or refused.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 
 #include "support/engine_world.h"
@@ -18,6 +20,7 @@
 namespace {
 constinit thread_local bool counting = false;
 constinit thread_local uint64_t allocations = 0;
+constinit thread_local size_t refused_from = SIZE_MAX;  // bytes of one allocation
 [[maybe_unused]] void count() {
   if (counting && !parallax::testkit::inside_transport) ++allocations;
 }
@@ -33,6 +36,7 @@ void* __libc_memalign(size_t alignment, size_t bytes);
 
 void* malloc(size_t bytes) {
   count();
+  if (bytes >= refused_from) return nullptr;
   return __libc_malloc(bytes);
 }
 void* calloc(size_t items, size_t bytes) {
@@ -238,6 +242,39 @@ TEST_P(Allocation, ASteadyStepAllocatesNothing) {
     if (HasFailure()) return;
   }
   EXPECT_EQ(job.engine(0).growth_count(), grown);
+}
+
+// Given a reduce that finds no memory for what it has to give back, expect LIMIT with the remedy,
+// no request, and the variable still to be given in that step.
+TEST(AllocationRefused, AReduceWithoutRoomIsNotGiven) {
+  if (!PARALLAX_TEST_COUNTS_MALLOC) GTEST_SKIP() << "a sanitizer owns malloc: run the dev preset";
+  EngineWorld world({});
+  const std::vector<parallax_variable_t> held = {sparse_variable("held", 4096, 8, 1024)};
+  ASSERT_TRUE(world.commit(held)[0].ok());
+  Engine& engine = world.engine(0);
+  uint64_t step = 0;
+  ASSERT_TRUE(engine.step_begin(&step).ok());
+  const std::vector<int64_t> ids = {7};
+  std::vector<float> gradient(8, 2);
+  const parallax_slice_t slice = rows_slice(0, ids, gradient.data());
+  const uint32_t outstanding = engine.outstanding_requests();
+  for (int i = 0; i < 2; ++i) {
+    Request* request = nullptr;
+    refused_from = 16 * 1024;
+    const Status refused = engine.reduce(step, {&slice, 1}, &request);
+    refused_from = SIZE_MAX;
+    EXPECT_EQ(refused.code(), PARALLAX_LIMIT) << refused.message();
+    EXPECT_NE(refused.message().find("'held'"), std::string::npos) << refused.message();
+    EXPECT_NE(refused.message().find("rows_max"), std::string::npos) << refused.message();
+    EXPECT_EQ(request, nullptr);
+    EXPECT_EQ(engine.outstanding_requests(), outstanding);
+  }
+  std::array<Request*, 2> requests = {};
+  ASSERT_TRUE(engine.reduce(step, {&slice, 1}, &requests[0]).ok());
+  ASSERT_TRUE(engine.step_end(step, {}, &requests[1]).ok());
+  ASSERT_TRUE(world.run_until_done(requests));
+  ASSERT_TRUE(requests[0]->status.ok()) << requests[0]->status.message();
+  EXPECT_EQ(requests[0]->rows[0].ids, ids);
 }
 
 INSTANTIATE_TEST_SUITE_P(Pins, Allocation,

@@ -16,6 +16,7 @@
 #include <functional>
 #include <thread>
 
+#include "support/temporary_folder.h"
 #include "transport/endpoint.h"
 #include "transport/inproc/hub.h"
 #include "transport/rendezvous/rank_list.h"
@@ -122,14 +123,6 @@ struct CallerExchange {
 
 class FileMeeting : public ::testing::Test {
  protected:
-  FileMeeting() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "parallax-XXXXXX").string();
-    root_ = ::mkdtemp(pattern.data());
-    directory_ = root_ + "/job";
-    where_ = "file:" + directory_;
-  }
-  ~FileMeeting() override { std::filesystem::remove_all(root_); }
-
   Status make(uint32_t rank, uint32_t world, std::unique_ptr<Rendezvous>* rendezvous,
               uint32_t lease_ms = 1000) {
     parallax_options_t options = options_for(rank, world, where_.c_str());
@@ -166,9 +159,10 @@ class FileMeeting : public ::testing::Test {
     ::waitpid(child, nullptr, 0);
   }
 
-  std::string root_;
-  std::string directory_;
-  std::string where_;
+  const testkit::TemporaryFolder folder_;
+  const std::string root_ = folder_.path();
+  const std::string directory_ = root_ + "/job";
+  std::string where_ = "file:" + directory_;
 };
 
 TEST(Rendezvous, solo) {

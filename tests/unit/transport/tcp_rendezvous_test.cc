@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "support/temporary_folder.h"
 #include "transport/rendezvous/interface.h"
 #include "transport/rendezvous/secret.h"
 #include "transport/rendezvous/unique_id.h"
@@ -245,20 +246,13 @@ TEST_F(TcpMeeting, who_leaves_says_why_and_all_repeat_it) {
 
 class Secrets : public TcpMeeting {
  protected:
-  Secrets() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "parallax-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
-  }
-  ~Secrets() override { std::filesystem::remove_all(folder_); }
-
   std::string file(const std::string& name, const std::string& secret, mode_t mode = 0600) {
-    const std::string path = folder_ + "/" + name;
-    std::ofstream(path) << secret;
+    const std::string path = folder_.write(name, secret);
     EXPECT_EQ(::chmod(path.c_str(), mode), 0);
     return path;
   }
 
-  std::string folder_;
+  const testkit::TemporaryFolder folder_;
 };
 
 TEST_F(Secrets, who_has_the_secret_meets) {
@@ -285,7 +279,7 @@ TEST_F(Secrets, a_wrong_one_is_told_and_the_others_meet) {
   status = gather(*zero, "x", 50, &all);
   EXPECT_TRUE(has(status, "2 connections were turned away")) << status.message();
   zero.reset();
-  secret_file_ = folder_ + "/right";
+  secret_file_ = folder_.path() + "/right";
   meet(2, 1);
 }
 
@@ -307,8 +301,8 @@ TEST_F(Secrets, sources_and_modes) {
       {file("short", "0123456789abcde"), "secret of 15 bytes", PARALLAX_INVALID},
       {file("long", std::string(5000, 'x')), "bytes: give 16 to 4096", PARALLAX_INVALID},
       {file("empty", ""), "secret of 0 bytes", PARALLAX_INVALID},
-      {folder_, "no plain file", PARALLAX_INVALID},
-      {folder_ + "/absent", "cannot be read", PARALLAX_IO},
+      {folder_.path(), "no plain file", PARALLAX_INVALID},
+      {folder_.path() + "/absent", "cannot be read", PARALLAX_IO},
       {"", "options.secret_file is empty", PARALLAX_INVALID},
   };
   for (const Case& one : cases) {
