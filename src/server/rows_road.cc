@@ -55,8 +55,8 @@ Status RowsRoad::finish() {
     ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
   }
   return bad_state("write: rank " + ranks +
-                   " is in a step and took nothing; call barrier on every rank before a write and "
-                   "after it");
+                   " was in a step while the rows came, and left out some or all of them; call "
+                   "barrier on every rank before a write and after it, and write these again");
 }
 
 void RowsRoad::start(Doing doing, const RowsCall& call) {
@@ -437,7 +437,10 @@ bool RowsRoad::on_write(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
   Table* table = tables_.table_of(header.tag);
   if (table == nullptr) return false;
-  const bool refused = tables_.in_step();
+  HeldWrite& write = writes_[from];
+  if (write.number != header.step) write = {.number = header.step, .refused = false};
+  write.refused |= tables_.in_step();
+  const bool refused = write.refused;
   if ((header.flags & kSectionLast) != 0) {
     if (!refused && header.first != kNoUpdates) table->set_updates(header.first);
     SectionHeader taken = header;

@@ -54,7 +54,7 @@ class RowsRoad {
  public:
   // All references outlive the road.
   RowsRoad(const Columns& columns, Outbox& outbox, HeldTables& tables)
-      : columns_(columns), outbox_(outbox), tables_(tables) {}
+      : columns_(columns), outbox_(outbox), tables_(tables), writes_(columns.world()) {}
 
   // Checked before: the rows exist, the parts are the table's. *pending counts what borrows the
   // caller's buffers. At most one call under way.
@@ -86,6 +86,13 @@ class RowsRoad {
     uint64_t row_count = 0;
     uint32_t arrays = 0;              // bit i: array i
     std::vector<uint32_t> positions;  // pull
+  };
+
+  // The last write of a rank, as its holder here saw it: a step that begins or ends between two
+  // portions must not let one of them be left out unsaid.
+  struct HeldWrite {
+    uint64_t number = 0;
+    bool refused = false;
   };
 
   void start(Doing doing, const RowsCall& call);
@@ -128,6 +135,7 @@ class RowsRoad {
   std::vector<std::byte> ask_bytes_;
 
   // owner
+  std::vector<HeldWrite> writes_;  // by writer
   std::deque<Ask> asks_;
   uint64_t served_rows_ = 0;  // of the first of asks_
   uint32_t serving_ = 0;      // streams that read the lists below

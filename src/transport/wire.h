@@ -49,7 +49,7 @@ enum class SectionKind : uint8_t {
   kRowsAsk = 18,     // payload = which rows
   kRowsAnswer = 19,  // kSectionLast: first = the variable's updates
   kRowsWrite = 20,   // the same
-  kRowsTaken = 21,   // first = 1: this rank is in a step and took nothing
+  kRowsTaken = 21,   // first = 1: this rank was in a step, and left out rows
   kKindCount = 22,
 };
 
