@@ -185,10 +185,13 @@ typedef struct parallax_options {
                            * and shard count (ranks of a host in order, then hosts in order, from
                            * +0, without FMA). Price: parts that arrive early are parked, which
                            * costs a copy and memory, no bytes on the wire */
-  uint64_t memory_max_bytes; /* refuse at commit to reserve more per rank than this. 0: no limit */
   uint32_t compute_threads; /* threads for merges and updates beside the progress thread. 0: none */
   uint32_t manual_progress; /* 1: no progress thread; the caller drives parallax_progress at least
                              * every third of lease_ms, or waits */
+  uint32_t reserved;         /* 0 */
+  uint64_t memory_max_bytes; /* refuse at commit to reserve more per rank than this. 0: no limit.
+                              * The rows that a reduce gives back, which are its request's, are not
+                              * counted */
   const char *faults; /* what this rank's transport is to do wrong on purpose, to test a program
                        * against it: rules as in docs/faults.md, such as
                        * "seed=7; delay:peer=3,percent=20,ms=50; close:at=200". NULL: the
@@ -234,6 +237,7 @@ typedef struct parallax_job_info {
   uint64_t step_committed;          /* last step committed here */
   int32_t wait_fd;                  /* readable after a request completed, until the caller reads
                                      * the 8 bytes (an eventfd); owned by the job */
+  uint32_t reserved;                /* 0 */
 } parallax_job_info_t;
 
 /* Fills *info. Never blocks on a peer. */
@@ -320,11 +324,14 @@ typedef enum parallax_init {
   PARALLAX_INIT_UNIFORM = 1
 } parallax_init_t;
 
+/* Zero itself, in the fields of parallax_variable_t that name it, where 0 stands for a default. */
+#define PARALLAX_ZERO (-1.0)
+
 typedef struct parallax_variable {
   size_t size;
   const char *name;      /* unique in the job, 1..PARALLAX_NAME_MAX bytes */
   uint64_t rows;         /* 1..2^32-1 */
-  uint64_t row_elements; /* 1..2^20; rows * row_elements * 4 < 2^48. With row ids a row travels in
+  uint64_t row_elements; /* 1..2^20; all rows: less than 2^48 bytes. With row ids a row travels in
                           * one message: at least 4096 elements of any dtype fit on every
                           * transport; commit answers LIMIT with the bytes for what does not */
   uint32_t dtype;        /* parallax_dtype_t */
@@ -333,15 +340,16 @@ typedef struct parallax_variable {
   uint32_t rule;         /* parallax_rule_t */
   uint64_t rows_max;     /* most rows in one slice of this variable. Required for SPARSE; declares
                           * row ids for AUTO; must be 0 for DENSE. Bounds all staging memory */
-  uint32_t init;         /* parallax_init_t; managed variables only */
-  float init_low, init_high;
   uint64_t init_seed;
+  uint32_t init;               /* parallax_init_t; managed variables only */
+  float init_low, init_high;   /* low <= high; CONSTANT: low alone, high is 0 or the same */
+  /* What the rule takes; of another rule it must be 0. */
   float epsilon;                   /* 0: the default of the rule's framework, 1e-10 for ADAGRAD,
-                                    * 1e-8 for ADAM and ROWWISE_ADAGRAD */
+                                    * 1e-8 for ADAM and ROWWISE_ADAGRAD; or PARALLAX_ZERO */
   float initial_accumulator_value; /* ADAGRAD, ROWWISE_ADAGRAD: s at first */
-  double beta1, beta2;             /* ADAM, in [0, 1); 0: 0.9 and 0.999 */
-  double momentum;                 /* MOMENTUM, >= 0 */
   uint32_t nesterov;               /* MOMENTUM: 1 for Nesterov's; momentum must be > 0 */
+  double beta1, beta2;             /* ADAM, in (0, 1), or PARALLAX_ZERO; 0: 0.9 and 0.999 */
+  double momentum;                 /* MOMENTUM, >= 0 */
   uint32_t refuse_nonfinite;       /* 1: a pushed or reduced slice with an infinity or a NaN is
                                     * INVALID, the row and column named, and nothing is done; costs
                                     * one pass over the slice, padding left out. 0: they pass
@@ -382,13 +390,13 @@ typedef struct parallax_slice {
                        * variable's dtype, or PARALLAX_AS(a floating dtype) for a floating variable.
                        * Pulled values are converted before they cross the wire where that makes
                        * them smaller */
-  const int32_t *ids_i32; /* row ids as 32-bit numbers; then ids must be NULL */
   uint32_t more;      /* push, reduce, of a variable with accumulate: 1: more slices of it follow in
                        * this step. The gradients are copied and added to this rank's sum, in the
                        * order of the calls, as if all had come in one slice; rows_max then bounds
                        * their distinct rows too (LIMIT, and nothing is added). The last, with 0,
                        * sends the sum; step_end does for a rank that gave no last one. Only the
                        * last slice of a reduce gives back an aggregate */
+  const int32_t *ids_i32; /* row ids as 32-bit numbers; then ids must be NULL */
 } parallax_slice_t;
 
 /* Begins the next step and gives its number: 1, 2, 3, ... on every rank. A step may begin once
@@ -452,6 +460,7 @@ typedef struct parallax_step_info {
   double gradient_norm;  /* 0 unless clip_norm was given */
   double clip_scale;     /* 1 if nothing was clipped */
   uint32_t plan_changed; /* 1: a new plan holds from step + 1 on */
+  uint32_t reserved;     /* 0 */
 } parallax_step_info_t;
 
 /* ---- Rows with their optimizer state ------------------------------------------------------ */
@@ -466,6 +475,7 @@ typedef struct parallax_step_info {
 typedef struct parallax_rows {
   size_t size;
   uint32_t variable;
+  uint32_t reserved;  /* 0 */
   uint64_t first_row;
   uint64_t row_count; /* 1 or more */
   void *values;       /* row_count x row_elements, row-major */
@@ -482,8 +492,8 @@ PARALLAX_API parallax_status_t parallax_read(parallax_job_t *job, const parallax
 
 /* Writes rows, wherever they lie, on every rank that holds them. Any rank may write, several at
  * once if their rows differ. No rank may be in a step: call parallax_barrier on every rank before
- * the first write and after the last; a rank in a step takes nothing, and the request fails with
- * STATE and its number. */
+ * the first write and after the last; a rank that is in one while the rows come leaves out some or
+ * all of them, and the request fails with STATE and its number. */
 PARALLAX_API parallax_status_t parallax_write(parallax_job_t *job, const parallax_rows_t *rows,
                                               parallax_request_t **request);
 

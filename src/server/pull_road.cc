@@ -336,11 +336,15 @@ bool PullRoad::on_values_host(uint32_t from, const Section& section) {
     return false;
   }
   Wanted& wanted = entry->wanted[slot_of(round.step, round.number)];
-  if (dtype_of(header) != wanted.dtype) return false;
+  const bool rows = entry->partition->ids_declared();
+  if (header.encoding != (rows ? Encoding::kValues : Encoding::kDense) ||
+      dtype_of(header) != wanted.dtype) {
+    return false;
+  }
   const uint64_t width = entry->partition->row_elements();
   uint64_t at = 0;
   uint64_t elements = header.count;
-  if (header.encoding == Encoding::kValues) {
+  if (rows) {
     const uint32_t owner = columns_.slot_in_column(from);
     const uint32_t first = wanted.offsets[owner];
     const uint32_t count = wanted.offsets[owner + 1] - first;
@@ -349,10 +353,7 @@ bool PullRoad::on_values_host(uint32_t from, const Section& section) {
     elements = header.count * width;
   } else {
     const Range range = entry->partition->range_of(from);
-    if (header.encoding != Encoding::kDense || header.first < range.first ||
-        header.first + header.count > range.end()) {
-      return false;
-    }
+    if (header.first < range.first || header.first + header.count > range.end()) return false;
     for (const uint32_t owner : entry->owners) {
       if (owner == from) break;
       at += entry->partition->range_of(owner).count;

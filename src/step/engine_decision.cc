@@ -242,7 +242,8 @@ void Engine::finish_step(Step& step) {
               .contributors = decision.contributors,
               .gradient_norm = decision.gradient_norm,
               .clip_scale = decision.clip_scale,
-              .plan_changed = plan_changed ? 1u : 0u};
+              .plan_changed = plan_changed ? 1u : 0u,
+              .reserved = 0};
   if (decision.outcome != Outcome::kMismatch) {
     finish_request(&end, {});
     return;

@@ -22,6 +22,10 @@ Table* Engine::table_of(uint32_t variable) {
 }
 
 Status Engine::check_rows(const parallax_rows_t& rows, RowsCall* call) {
+  if (rows.reserved != 0) {
+    return unsupported("reserved is " + std::to_string(rows.reserved) +
+                       "; this version knows 0 alone: set the whole struct to zero first");
+  }
   if (rows.variable >= variables_.size()) {
     return invalid("variable is " + std::to_string(rows.variable) + ", the job has " +
                    std::to_string(variables_.size()));

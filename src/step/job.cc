@@ -68,6 +68,10 @@ Status check_options(const parallax_options_t& options) {
   if (options.deterministic > 1 || options.manual_progress > 1) {
     return invalid("open: deterministic and manual_progress must be 0 or 1");
   }
+  if (options.reserved != 0) {
+    return unsupported("open: reserved is " + std::to_string(options.reserved) +
+                       "; this version knows 0 alone: set the whole struct to zero first");
+  }
   constexpr uint32_t kComputeThreadsMax = 256;
   if (options.compute_threads > kComputeThreadsMax) {
     return invalid("open: compute_threads is " + std::to_string(options.compute_threads) +

@@ -24,7 +24,8 @@ Status check_shape(const parallax_variable_t& in, const std::string& name) {
     return invalid(name + ": row_elements is " + std::to_string(in.row_elements) +
                    "; it must be 1..2^20");
   }
-  if (in.rows >= kBytesMax / bytes_of_dtype(in.dtype) / in.row_elements) {
+  // Below 2^32 * 2^20 * 2^3, so nothing overflows.
+  if (in.rows * in.row_elements * bytes_of_dtype(in.dtype) >= kBytesMax) {
     return invalid(name + ": rows x row_elements x " + std::to_string(bytes_of_dtype(in.dtype)) +
                    " bytes is 2^48 or more; split the variable");
   }
@@ -95,28 +96,65 @@ Status check_integer(const parallax_variable_t& in, const std::string& name) {
   return {};
 }
 
-// The numbers that a rule takes.
+bool keeps_squares(uint32_t rule) {
+  return rule == PARALLAX_RULE_ADAGRAD || rule == PARALLAX_RULE_ROWWISE_ADAGRAD;
+}
+
+// A number of a rule.
+struct Coefficient {
+  const char* name;
+  double value;
+  bool used;                // the rule has it
+  bool has_default;         // 0 is not itself: PARALLAX_ZERO is
+  double below = HUGE_VAL;  // and from 0 on
+};
+
 Status check_coefficients(const parallax_variable_t& in, const std::string& name) {
-  if (!(in.epsilon >= 0) || !std::isfinite(in.epsilon)) {
-    return invalid(name + ": epsilon must be finite and not negative");
-  }
-  if (!(in.initial_accumulator_value >= 0) || !std::isfinite(in.initial_accumulator_value)) {
-    return invalid(name + ": initial_accumulator_value must be finite and not negative");
-  }
-  const bool betas = in.beta1 >= 0 && in.beta1 < 1 && in.beta2 >= 0 && in.beta2 < 1;
-  if (!betas) return invalid(name + ": beta1 and beta2 must be in [0, 1)");
-  if (!(in.momentum >= 0) || !std::isfinite(in.momentum)) {
-    return invalid(name + ": momentum must be finite and not negative");
+  const bool adam = in.rule == PARALLAX_RULE_ADAM;
+  const RuleTraits& rule = kRules[in.rule];
+  const Coefficient all[] = {
+      {"epsilon", in.epsilon, rule.epsilon > 0, true},
+      {"initial_accumulator_value", in.initial_accumulator_value, keeps_squares(in.rule), false},
+      {"beta1", in.beta1, adam, true, 1},
+      {"beta2", in.beta2, adam, true, 1},
+      {"momentum", in.momentum, in.rule == PARALLAX_RULE_MOMENTUM, false}};
+  for (const Coefficient& each : all) {
+    std::ostringstream lead;
+    lead << name << ": " << each.name << " is " << each.value;
+    const bool zero = each.has_default && each.value == PARALLAX_ZERO;
+    if (!zero && !(each.value >= 0 && each.value < each.below)) {
+      return invalid(lead.str() + "; it must be " + (each.below == 1 ? "less than 1" : "finite") +
+                     " and not negative" + (each.has_default ? ", or PARALLAX_ZERO" : ""));
+    }
+    if (each.value != 0 && !each.used) {
+      return invalid(lead.str() + ", but rule " + rule.name + " has none" +
+                     (each.name == std::string_view("momentum") ? "; use PARALLAX_RULE_MOMENTUM"
+                                                                : "; leave it 0"));
+    }
   }
   if (in.nesterov > 1 || in.refuse_nonfinite > 1 || in.accumulate > 1) {
     return invalid(name + ": nesterov, refuse_nonfinite and accumulate must be 0 or 1");
   }
-  if (in.momentum != 0 && in.rule != PARALLAX_RULE_MOMENTUM) {
-    return invalid(name + ": momentum is " + std::to_string(in.momentum) + ", but rule " +
-                   kRules[in.rule].name + " has none; use PARALLAX_RULE_MOMENTUM");
-  }
   if (in.nesterov == 1 && in.momentum == 0) {
     return invalid(name + ": nesterov is 1 but momentum is 0; give it a momentum");
+  }
+  return {};
+}
+
+Status check_init(const parallax_variable_t& in, const std::string& name) {
+  if (in.init > PARALLAX_INIT_UNIFORM) {
+    return invalid(name + ": init is " + std::to_string(in.init) +
+                   "; it must be PARALLAX_INIT_CONSTANT or PARALLAX_INIT_UNIFORM");
+  }
+  std::ostringstream lead;
+  lead << name << ": init_low is " << in.init_low << " and init_high is " << in.init_high;
+  if (in.init == PARALLAX_INIT_CONSTANT && in.init_high != 0 && in.init_high != in.init_low) {
+    return invalid(lead.str() +
+                   ", but init is PARALLAX_INIT_CONSTANT, which uses init_low alone; set "
+                   "PARALLAX_INIT_UNIFORM, or init_high to 0");
+  }
+  if (in.init == PARALLAX_INIT_UNIFORM && !(in.init_low <= in.init_high)) {
+    return invalid(lead.str() + "; low must not be above high");
   }
   return {};
 }
@@ -131,16 +169,13 @@ Status check_rule(const parallax_variable_t& in, const std::string& name) {
     return invalid(name + ": rule " + kRules[in.rule].name +
                    " keeps a number for each row; it needs row ids (rows_max > 0)");
   }
-  if (in.init > PARALLAX_INIT_UNIFORM) {
-    return invalid(name + ": init is " + std::to_string(in.init) +
-                   "; it must be PARALLAX_INIT_CONSTANT or PARALLAX_INIT_UNIFORM");
-  }
+  PARALLAX_RETURN_IF_ERROR(check_init(in, name));
   PARALLAX_RETURN_IF_ERROR(check_integer(in, name));
   return check_coefficients(in, name);
 }
 
-bool keeps_squares(uint32_t rule) {
-  return rule == PARALLAX_RULE_ADAGRAD || rule == PARALLAX_RULE_ROWWISE_ADAGRAD;
+double with_default(double value, double standard) {
+  return value == 0 ? standard : value == PARALLAX_ZERO ? 0 : value;
 }
 
 uint64_t mix(uint64_t z) {
@@ -241,27 +276,26 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
   PARALLAX_RETURN_IF_ERROR(check_shape(in, name));
   PARALLAX_RETURN_IF_ERROR(check_form(in, name));
   PARALLAX_RETURN_IF_ERROR(check_rule(in, name));
-  *variable = {
-      .name = std::string(in.name, length),
-      .rows = in.rows,
-      .row_elements = in.row_elements,
-      .tag = in.tag,
-      .reduction = in.reduction,
-      .rule = in.rule,
-      .rows_max = in.rows_max,
-      .init = in.init,
-      .init_low = in.init_low,
-      .init_high = in.init_high,
-      .init_seed = in.init_seed,
-      .epsilon = in.epsilon == 0 ? kRules[in.rule].epsilon : in.epsilon,
-      .initial_accumulator_value = keeps_squares(in.rule) ? in.initial_accumulator_value : 0,
-      .dtype = in.dtype,
-      .beta1 = in.beta1 == 0 ? 0.9 : in.beta1,
-      .beta2 = in.beta2 == 0 ? 0.999 : in.beta2,
-      .momentum = in.momentum,
-      .nesterov = in.nesterov != 0,
-      .refuse_nonfinite = in.refuse_nonfinite != 0,
-      .accumulate = in.accumulate != 0};
+  *variable = {.name = std::string(in.name, length),
+               .rows = in.rows,
+               .row_elements = in.row_elements,
+               .tag = in.tag,
+               .reduction = in.reduction,
+               .rule = in.rule,
+               .rows_max = in.rows_max,
+               .init = in.init,
+               .init_low = in.init_low,
+               .init_high = in.init_high,
+               .init_seed = in.init_seed,
+               .epsilon = with_default(in.epsilon, kRules[in.rule].epsilon),
+               .initial_accumulator_value = in.initial_accumulator_value,
+               .dtype = in.dtype,
+               .beta1 = with_default(in.beta1, 0.9),
+               .beta2 = with_default(in.beta2, 0.999),
+               .momentum = in.momentum,
+               .nesterov = in.nesterov != 0,
+               .refuse_nonfinite = in.refuse_nonfinite != 0,
+               .accumulate = in.accumulate != 0};
   return {};
 }
 

@@ -46,6 +46,9 @@ static void open_refuses(void) {
   o.plan_mode = 99;
   PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "plan_mode");
   o = good;
+  o.reserved = 7;
+  PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_UNSUPPORTED, "reserved is 7");
+  o = good;
   o.transport = "smoke";
   PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "smoke");
   PARALLAX_EXPECT(job == NULL);

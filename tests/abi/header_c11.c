@@ -3,6 +3,13 @@
  * The shape of the ABI: numbers, sizes and places of fields on LP64 machines, which no later
  * version may change; fields are only ever appended.
  */
+/* No hole: a field that a later version put into one could not be told from an older caller's
+ * garbage. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wpadded"
+#include <parallax/parallax.h>
+#pragma GCC diagnostic pop
+
 #include "expect.h"
 
 #define PARALLAX_AT(type, field, offset) \
@@ -24,9 +31,10 @@ PARALLAX_AT(parallax_options_t, timeout_ms, 68);
 PARALLAX_AT(parallax_options_t, plan_mode, 72);
 PARALLAX_AT(parallax_options_t, plan_after_steps, 76);
 PARALLAX_AT(parallax_options_t, deterministic, 80);
-PARALLAX_AT(parallax_options_t, memory_max_bytes, 88);
-PARALLAX_AT(parallax_options_t, compute_threads, 96);
-PARALLAX_AT(parallax_options_t, manual_progress, 100);
+PARALLAX_AT(parallax_options_t, compute_threads, 84);
+PARALLAX_AT(parallax_options_t, manual_progress, 88);
+PARALLAX_AT(parallax_options_t, reserved, 92);
+PARALLAX_AT(parallax_options_t, memory_max_bytes, 96);
 PARALLAX_AT(parallax_options_t, faults, 104);
 PARALLAX_AT(parallax_options_t, unique_id, 112);
 PARALLAX_AT(parallax_options_t, secret_file, 120);
@@ -41,6 +49,7 @@ PARALLAX_AT(parallax_job_info_t, committed, 36);
 PARALLAX_AT(parallax_job_info_t, step, 40);
 PARALLAX_AT(parallax_job_info_t, step_committed, 48);
 PARALLAX_AT(parallax_job_info_t, wait_fd, 56);
+PARALLAX_AT(parallax_job_info_t, reserved, 60);
 _Static_assert(sizeof(parallax_job_info_t) == 64, "parallax_job_info_t");
 
 PARALLAX_AT(parallax_variable_t, name, 8);
@@ -51,19 +60,19 @@ PARALLAX_AT(parallax_variable_t, tag, 36);
 PARALLAX_AT(parallax_variable_t, reduction, 40);
 PARALLAX_AT(parallax_variable_t, rule, 44);
 PARALLAX_AT(parallax_variable_t, rows_max, 48);
-PARALLAX_AT(parallax_variable_t, init, 56);
-PARALLAX_AT(parallax_variable_t, init_low, 60);
-PARALLAX_AT(parallax_variable_t, init_high, 64);
-PARALLAX_AT(parallax_variable_t, init_seed, 72);
-PARALLAX_AT(parallax_variable_t, epsilon, 80);
-PARALLAX_AT(parallax_variable_t, initial_accumulator_value, 84);
+PARALLAX_AT(parallax_variable_t, init_seed, 56);
+PARALLAX_AT(parallax_variable_t, init, 64);
+PARALLAX_AT(parallax_variable_t, init_low, 68);
+PARALLAX_AT(parallax_variable_t, init_high, 72);
+PARALLAX_AT(parallax_variable_t, epsilon, 76);
+PARALLAX_AT(parallax_variable_t, initial_accumulator_value, 80);
+PARALLAX_AT(parallax_variable_t, nesterov, 84);
 PARALLAX_AT(parallax_variable_t, beta1, 88);
 PARALLAX_AT(parallax_variable_t, beta2, 96);
 PARALLAX_AT(parallax_variable_t, momentum, 104);
-PARALLAX_AT(parallax_variable_t, nesterov, 112);
-PARALLAX_AT(parallax_variable_t, refuse_nonfinite, 116);
-PARALLAX_AT(parallax_variable_t, accumulate, 120);
-_Static_assert(sizeof(parallax_variable_t) == 128, "parallax_variable_t");
+PARALLAX_AT(parallax_variable_t, refuse_nonfinite, 112);
+PARALLAX_AT(parallax_variable_t, accumulate, 116);
+_Static_assert(sizeof(parallax_variable_t) == 120, "parallax_variable_t");
 
 PARALLAX_AT(parallax_slice_t, variable, 8);
 PARALLAX_AT(parallax_slice_t, form, 12);
@@ -71,11 +80,12 @@ PARALLAX_AT(parallax_slice_t, ids, 16);
 PARALLAX_AT(parallax_slice_t, row_count, 24);
 PARALLAX_AT(parallax_slice_t, values, 32);
 PARALLAX_AT(parallax_slice_t, as_dtype, 40);
+PARALLAX_AT(parallax_slice_t, more, 44);
 PARALLAX_AT(parallax_slice_t, ids_i32, 48);
-PARALLAX_AT(parallax_slice_t, more, 56);
-_Static_assert(sizeof(parallax_slice_t) == 64, "parallax_slice_t");
+_Static_assert(sizeof(parallax_slice_t) == 56, "parallax_slice_t");
 
 PARALLAX_AT(parallax_rows_t, variable, 8);
+PARALLAX_AT(parallax_rows_t, reserved, 12);
 PARALLAX_AT(parallax_rows_t, first_row, 16);
 PARALLAX_AT(parallax_rows_t, row_count, 24);
 PARALLAX_AT(parallax_rows_t, values, 32);
@@ -95,6 +105,7 @@ PARALLAX_AT(parallax_step_info_t, contributors, 20);
 PARALLAX_AT(parallax_step_info_t, gradient_norm, 24);
 PARALLAX_AT(parallax_step_info_t, clip_scale, 32);
 PARALLAX_AT(parallax_step_info_t, plan_changed, 40);
+PARALLAX_AT(parallax_step_info_t, reserved, 44);
 _Static_assert(sizeof(parallax_step_info_t) == 48, "parallax_step_info_t");
 
 _Static_assert(PARALLAX_OK == 0 && PARALLAX_PENDING == 1 && PARALLAX_INVALID == -1, "status");

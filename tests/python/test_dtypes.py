@@ -97,6 +97,17 @@ class DTypes(unittest.TestCase):
                             "rowwise_adagrad": -(0.5 ** .5) - 3 ** -.5}[rule]
                 np.testing.assert_allclose(rows, [[0, 0], [expected, expected]], rtol=1e-6)
 
+    def test_zero_is_not_the_default(self):
+        # Without a past, Adam divides each gradient by its own size.
+        for betas, expected in (({"beta1": 0.0, "beta2": 0.0}, -2.0), ({}, -1.917769)):
+            with self.subTest(**betas), parallax.open() as job:
+                table = job.register("table", rows=1, rows_max=1, rule="adam", **betas)
+                job.commit()
+                for gradient in (1, 3):
+                    with job.step(learning_rate=1) as step:
+                        step.push(table, [0], np.array([gradient], np.float32))
+                np.testing.assert_allclose(job.pull(table, [0]).wait(), [[expected]], rtol=1e-5)
+
     def test_mean_by_row_and_refusal_of_nonfinite(self):
         def body(job):
             rows = job.register("rows", rows=4, rows_max=4, reduction="mean_row",

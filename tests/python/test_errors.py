@@ -90,6 +90,10 @@ class Calls(unittest.TestCase):
                     job.register("b", rows=rows)
             with self.assertRaisesRegex(parallax.InvalidArgument, "epsilon is 'small'"):
                 job.register("b", rows=3, epsilon="small")
+            with self.assertRaisesRegex(parallax.InvalidArgument, "beta1 is -1; it must not"):
+                job.register("b", rows=3, rule="adam", beta1=-1)
+            with self.assertRaisesRegex(parallax.InvalidArgument, "rule SGD has none"):
+                job.register("b", rows=3, rule="sgd", beta2=0.5)
             with self.assertRaisesRegex(parallax.InvalidArgument, "name is 5; it must be a string"):
                 job.register(5, rows=3)
             with self.assertRaisesRegex(parallax.InvalidArgument, "init is 'zeros'"):

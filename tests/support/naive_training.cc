@@ -232,8 +232,8 @@ void NaiveTraining::update_row(uint32_t variable, uint64_t row, const double* su
     } else if (shape.rule == PARALLAX_RULE_SUM) {
       p += g;
     } else {
-      const double beta1 = shape.beta1 == 0 ? 0.9 : shape.beta1;
-      const double beta2 = shape.beta2 == 0 ? 0.999 : shape.beta2;
+      const double beta1 = shape.beta1 == 0 ? 0.9 : std::max(shape.beta1, 0.0);
+      const double beta2 = shape.beta2 == 0 ? 0.999 : std::max(shape.beta2, 0.0);
       const double correction1 = 1 - power(beta1, updates_[variable]);
       const double root2 = std::sqrt(1 - power(beta2, updates_[variable]));
       const T rest1 = static_cast<T>(1 - beta1);

@@ -23,6 +23,7 @@ UNIFORM = 1
 ROWS_FORM = 1
 LEARNING_RATE = 0.05
 STEPS = 60
+ZERO = -1.0  # PARALLAX_ZERO
 
 
 class Options(ctypes.Structure):
@@ -40,16 +41,16 @@ class Variable(ctypes.Structure):
         ("reduction", ctypes.c_uint32),
         ("rule", ctypes.c_uint32),
         ("rows_max", ctypes.c_uint64),
+        ("init_seed", ctypes.c_uint64),
         ("init", ctypes.c_uint32),
         ("init_low", ctypes.c_float),
         ("init_high", ctypes.c_float),
-        ("init_seed", ctypes.c_uint64),
         ("epsilon", ctypes.c_float),
         ("initial_accumulator_value", ctypes.c_float),
+        ("nesterov", ctypes.c_uint32),
         ("beta1", ctypes.c_double),
         ("beta2", ctypes.c_double),
         ("momentum", ctypes.c_double),
-        ("nesterov", ctypes.c_uint32),
         ("refuse_nonfinite", ctypes.c_uint32),
         ("accumulate", ctypes.c_uint32),
     ]
@@ -64,8 +65,8 @@ class Slice(ctypes.Structure):
         ("row_count", ctypes.c_uint64),
         ("values", ctypes.c_void_p),
         ("as_dtype", ctypes.c_uint32),
-        ("ids_i32", ctypes.c_void_p),
         ("more", ctypes.c_uint32),
+        ("ids_i32", ctypes.c_void_p),
     ]
 
 
@@ -215,6 +216,12 @@ def cases():
         yield dict(name="Adam, betas 0.5 and 0.75, eps 2^-6", rule=ADAM, sparse=False,
                    dtype=dtype, fields=dict(beta1=0.5, beta2=0.75, epsilon=2.0 ** -6),
                    optimizer=lambda p: optim.Adam(p, LEARNING_RATE, (0.5, 0.75), 2.0 ** -6))
+        yield dict(name="SparseAdam, beta1 0", rule=ADAM, sparse=True, dtype=dtype,
+                   fields=dict(beta1=ZERO),
+                   optimizer=lambda p: optim.SparseAdam(p, LEARNING_RATE, (0.0, 0.999)))
+        yield dict(name="Adam, betas 0", rule=ADAM, sparse=False, dtype=dtype,
+                   fields=dict(beta1=ZERO, beta2=ZERO),
+                   optimizer=lambda p: optim.Adam(p, LEARNING_RATE, (0.0, 0.0)))
         for nesterov in (False, True):
             yield dict(name=f"SGD, momentum 0.9, nesterov {nesterov}", rule=MOMENTUM, sparse=False,
                        dtype=dtype, fields=dict(momentum=0.9, nesterov=nesterov),

@@ -21,6 +21,7 @@ REQUESTS_MAX = 1024
 SLICES_MAX = 256
 UNIQUE_ID_BYTES = 128
 WAIT_DEFAULT = -1
+ZERO = -1
 
 LogFunction = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_char_p)
 AllgatherFunction = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
@@ -55,9 +56,10 @@ class Options(Sized):
         ("plan_mode", c_uint32),
         ("plan_after_steps", c_uint32),
         ("deterministic", c_uint32),
-        ("memory_max_bytes", c_uint64),
         ("compute_threads", c_uint32),
         ("manual_progress", c_uint32),
+        ("reserved", c_uint32),
+        ("memory_max_bytes", c_uint64),
         ("faults", c_char_p),
         ("unique_id", POINTER(UniqueIdStruct)),
         ("secret_file", c_char_p),
@@ -78,6 +80,7 @@ class JobInfoStruct(Sized):
         ("step", c_uint64),
         ("step_committed", c_uint64),
         ("wait_fd", c_int32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -92,16 +95,16 @@ class VariableStruct(Sized):
         ("reduction", c_uint32),
         ("rule", c_uint32),
         ("rows_max", c_uint64),
+        ("init_seed", c_uint64),
         ("init", c_uint32),
         ("init_low", c_float),
         ("init_high", c_float),
-        ("init_seed", c_uint64),
         ("epsilon", c_float),
         ("initial_accumulator_value", c_float),
+        ("nesterov", c_uint32),
         ("beta1", c_double),
         ("beta2", c_double),
         ("momentum", c_double),
-        ("nesterov", c_uint32),
         ("refuse_nonfinite", c_uint32),
         ("accumulate", c_uint32),
     ]
@@ -116,8 +119,8 @@ class SliceStruct(Sized):
         ("row_count", c_uint64),
         ("values", c_void_p),
         ("as_dtype", c_uint32),
-        ("ids_i32", c_void_p),
         ("more", c_uint32),
+        ("ids_i32", c_void_p),
     ]
 
 
@@ -125,6 +128,7 @@ class RowsStruct(Sized):
     _fields_ = [
         ("size", c_size_t),
         ("variable", c_uint32),
+        ("reserved", c_uint32),
         ("first_row", c_uint64),
         ("row_count", c_uint64),
         ("values", c_void_p),
@@ -152,6 +156,7 @@ class StepInfoStruct(Sized):
         ("gradient_norm", c_double),
         ("clip_scale", c_double),
         ("plan_changed", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -176,6 +181,7 @@ CONSTANTS: Dict[str, int] = {
     "PARALLAX_SLICES_MAX": SLICES_MAX,
     "PARALLAX_UNIQUE_ID_BYTES": UNIQUE_ID_BYTES,
     "PARALLAX_WAIT_DEFAULT": WAIT_DEFAULT,
+    "PARALLAX_ZERO": ZERO,
 }
 
 _JOB = c_void_p

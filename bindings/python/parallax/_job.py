@@ -11,8 +11,8 @@ from typing import (TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Option
                     Type, Union)
 
 from . import _core
-from ._abi import (UNIQUE_ID_BYTES, AllgatherFunction, JobInfoStruct, Options, UniqueIdStruct,
-                   VariableStruct)
+from ._abi import (UNIQUE_ID_BYTES, ZERO, AllgatherFunction, JobInfoStruct, Options,
+                   UniqueIdStruct, VariableStruct)
 from ._buffers import borrow
 from ._errors import InvalidArgument, ParallaxError
 from ._library import LIB, LIBRARY_PATH
@@ -26,6 +26,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Allgather = Callable[[bytes], Sequence[bytes]]
+
+
+def _coefficient(name: str, value: Any) -> Any:
+    """What stands in the struct: there 0 is the default, and zero has a spelling of its own."""
+    if value is None:
+        return 0.0
+    if value == 0:
+        return ZERO
+    if value == ZERO:
+        raise InvalidArgument(f"register: {name} is {value!r}; it must not be negative")
+    return value
 
 
 class JobInfo(NamedTuple):
@@ -74,9 +85,9 @@ class Job:
                  tag: Union[str, Tag, None] = None, rows_max: int = 0,
                  rule: Union[str, Rule, None] = None,
                  reduction: Union[str, Reduction, None] = None,
-                 init: Union[Constant, Uniform, float] = 0.0, epsilon: float = 0.0,
-                 initial_accumulator_value: float = 0.0, beta1: float = 0.0, beta2: float = 0.0,
-                 momentum: float = 0.0, nesterov: bool = False,
+                 init: Union[Constant, Uniform, float] = 0.0, epsilon: Optional[float] = None,
+                 initial_accumulator_value: float = 0.0, beta1: Optional[float] = None,
+                 beta2: Optional[float] = None, momentum: float = 0.0, nesterov: bool = False,
                  refuse_nonfinite: bool = False, accumulate: bool = False) -> Variable:
         """Registers a variable: the same calls in the same order on every rank, before commit().
 
@@ -90,8 +101,9 @@ class Job:
             library holds the value. None: framework-held. The formulas stand in parallax.h.
         reduction: "sum", the default, "mean_world", "mean_contributors" or "mean_row".
         init: a number, Constant or Uniform; of managed variables.
-        epsilon, initial_accumulator_value, beta1, beta2, momentum, nesterov: of the rules that
-            have them; 0 is their framework's default.
+        epsilon, beta1, beta2: of the rules that have them. None: their framework's default; 0.0
+            is zero itself.
+        initial_accumulator_value, momentum, nesterov: of the rules that have them.
         refuse_nonfinite: a gradient with an infinity or a NaN is InvalidArgument.
         accumulate: a step's gradients may come in several calls; see `more` of Step.push.
 
@@ -109,8 +121,9 @@ class Job:
             init.fields(), name=name, rows=rows, row_elements=row_elements, dtype=element.value,
             tag=member_of(Tag, tag, "register: tag"),
             reduction=member_of(Reduction, reduction, "register: reduction"),
-            rule=named_rule, rows_max=rows_max, epsilon=epsilon,
-            initial_accumulator_value=initial_accumulator_value, beta1=beta1, beta2=beta2,
+            rule=named_rule, rows_max=rows_max, epsilon=_coefficient("epsilon", epsilon),
+            initial_accumulator_value=initial_accumulator_value,
+            beta1=_coefficient("beta1", beta1), beta2=_coefficient("beta2", beta2),
             momentum=momentum, nesterov=nesterov, refuse_nonfinite=refuse_nonfinite,
             accumulate=accumulate))
         number = ctypes.c_uint32()

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <numeric>
 
 #include "support/engine_world.h"
 #include "transport/wire.h"
@@ -118,6 +119,37 @@ TEST(EngineGarbage, NoSectionHarms) {
     named += failure.message().find("rank " + std::to_string(stranger_rank)) != std::string::npos;
   }
   EXPECT_GT(named, 1000u);
+}
+
+// Rows of a variable that has none, in answer to a pull of another.
+TEST(EngineGarbage, ValuesComeAsTheirVariableIs) {
+  for (const auto& [variable, encoding] :
+       {std::pair{0u, Encoding::kDense}, {0u, Encoding::kBytes}, {1u, Encoding::kValues}}) {
+    EngineWorld world({.hosts = {0, 1}, .plan_mode = PARALLAX_PLAN_PS});
+    ASSERT_TRUE(world.commit(variables())[0].ok());
+    uint64_t step = 0;
+    ASSERT_TRUE(world.engine(0).step_begin(&step).ok());
+    std::vector<int64_t> ids(6);
+    std::iota(ids.begin(), ids.end(), 0);
+    std::vector<float> out(600);
+    const parallax_slice_t slice = rows_slice(0, ids, out.data());
+    Request* request = nullptr;
+    ASSERT_TRUE(world.engine(0).pull(step, {&slice, 1}, &request).ok());
+    Stranger stranger(world.take_over(1));
+    world.settle();
+    ASSERT_FALSE(request->done()) << "nothing was asked of rank 1";
+    SectionHeader header;
+    header.kind = SectionKind::kValuesHost;
+    header.encoding = encoding;
+    header.tag = variable;
+    header.step = step;
+    stranger.begin();
+    stranger.add(header, {});
+    stranger.send(0);
+    world.engine(0).run();
+    EXPECT_EQ(world.engine(0).failure().code(), PARALLAX_INTERNAL) << variable;
+    EXPECT_NE(world.engine(0).failure().message().find("rank 1"), std::string::npos);
+  }
 }
 
 TEST(EngineGarbage, OtherEpochsAndRepeatsAreDropped) {

@@ -186,6 +186,9 @@ TEST(EngineRows, WhatIsWrongIsNamed) {
     EXPECT_NE(status.message().find(word), std::string::npos) << status.message();
   };
   parallax_rows_t rows = parts.rows(3, 0, 10);
+  rows.reserved = 1;
+  refused(rows, PARALLAX_UNSUPPORTED, "reserved is 1");
+  rows.reserved = 0;
   rows.variable = 9;
   refused(rows, PARALLAX_INVALID, "variable is 9");
   rows.variable = 4;

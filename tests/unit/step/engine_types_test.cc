@@ -76,8 +76,9 @@ class Everything {
     }
     variable.momentum = rule == PARALLAX_RULE_MOMENTUM ? 0.9 : 0;
     variable.nesterov = rule == PARALLAX_RULE_MOMENTUM && index % 2 == 1 ? 1 : 0;
-    variable.initial_accumulator_value = index % 2 == 1 ? 0.5f : 0;
-    if (rule == PARALLAX_RULE_ADAM && index % 2 == 1) variable.beta1 = 0.5;
+    const bool squares = rule == PARALLAX_RULE_ADAGRAD || rule == PARALLAX_RULE_ROWWISE_ADAGRAD;
+    variable.initial_accumulator_value = squares && index % 2 == 1 ? 0.5f : 0;
+    if (rule == PARALLAX_RULE_ADAM) variable.beta1 = index % 2 == 1 ? 0.5 : PARALLAX_ZERO;
     variable.accumulate = index / 2 % 2;
     variables_.push_back(variable);
   }

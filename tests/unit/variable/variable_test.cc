@@ -62,17 +62,27 @@ TEST(MakeVariable, NamesEveryBadField) {
          v->dtype = PARALLAX_I32, v->rule = PARALLAX_RULE_SUM, v->init = PARALLAX_INIT_CONSTANT,
          v->init_low = 3e9f;
        }},
-      {"beta1", [](auto* v) { v->beta1 = 1; }},
+      {"beta1", [](auto* v) { v->rule = PARALLAX_RULE_ADAM, v->beta1 = 1; }},
       {"beta2", [nan](auto* v) { v->beta2 = nan; }},
       {"momentum", [](auto* v) { v->momentum = -1; }},
       {"momentum", [](auto* v) { v->nesterov = 1; }},
       {"PARALLAX_RULE_MOMENTUM", [](auto* v) { v->rule = PARALLAX_RULE_SGD, v->momentum = 0.9; }},
-      {"nesterov", [](auto* v) { v->nesterov = 2, v->momentum = 1; }},
+      {"nesterov",
+       [](auto* v) { v->rule = PARALLAX_RULE_MOMENTUM, v->nesterov = 2, v->momentum = 1; }},
       {"refuse_nonfinite", [](auto* v) { v->refuse_nonfinite = 2; }},
       {"accumulate", [](auto* v) { v->accumulate = 2; }},
       {"rule", [](auto* v) { v->rule = 7; }, PARALLAX_UNSUPPORTED},
       {"init", [](auto* v) { v->init = 2; }},
-      {"epsilon", [](auto* v) { v->epsilon = -1; }},
+      {"epsilon", [](auto* v) { v->epsilon = -2; }},
+      {"ADAGRAD has none", [](auto* v) { v->beta1 = 0.5; }},
+      {"ADAGRAD has none", [](auto* v) { v->beta2 = PARALLAX_ZERO; }},
+      {"SGD has none", [](auto* v) { v->rule = PARALLAX_RULE_SGD, v->epsilon = 1e-8f; }},
+      {"ADAM has none",
+       [](auto* v) { v->rule = PARALLAX_RULE_ADAM, v->initial_accumulator_value = 0.5f; }},
+      {"UNIFORM",
+       [](auto* v) { v->init = PARALLAX_INIT_CONSTANT, v->init_low = -1, v->init_high = 1; }},
+      {"not be above",
+       [](auto* v) { v->init = PARALLAX_INIT_UNIFORM, v->init_low = 1, v->init_high = -1; }},
       {"epsilon", [nan](auto* v) { v->epsilon = nan; }},
       {"epsilon", [](auto* v) { v->epsilon = std::numeric_limits<float>::infinity(); }},
       {"initial_accumulator_value", [](auto* v) { v->initial_accumulator_value = -0.5f; }},
@@ -104,6 +114,22 @@ TEST(MakeVariable, CopiesAndFillsInDefaults) {
   EXPECT_EQ(variable.elements(), 40u);
 }
 
+TEST(MakeVariable, ZeroItselfHasItsOwnSpelling) {
+  parallax_variable_t description = good();
+  description.rule = PARALLAX_RULE_ADAM;
+  Variable variable;
+  ASSERT_TRUE(make_variable(description, &variable).ok());
+  EXPECT_EQ(variable.beta1, 0.9);
+  EXPECT_EQ(variable.beta2, 0.999);
+  EXPECT_EQ(variable.epsilon, 1e-8);
+  description.beta1 = description.beta2 = PARALLAX_ZERO;
+  description.epsilon = PARALLAX_ZERO;
+  ASSERT_TRUE(make_variable(description, &variable).ok());
+  EXPECT_EQ(variable.beta1, 0);
+  EXPECT_EQ(variable.beta2, 0);
+  EXPECT_EQ(variable.epsilon, 0);
+}
+
 TEST(MakeVariable, TakesTheBoundsThemselves) {
   Variable variable;
   parallax_variable_t description = good();
@@ -115,6 +141,12 @@ TEST(MakeVariable, TakesTheBoundsThemselves) {
   EXPECT_TRUE(make_variable(description, &variable).ok());
   ++description.rows;
   EXPECT_FALSE(make_variable(description, &variable).ok()) << "2^48 bytes";
+  description.dtype = PARALLAX_F64;
+  description.row_elements = (1 << 20) - 1;
+  description.rows = (uint64_t{1} << 48) / 8 / description.row_elements;
+  EXPECT_TRUE(make_variable(description, &variable).ok()) << "just below, by no power of two";
+  ++description.rows;
+  EXPECT_FALSE(make_variable(description, &variable).ok());
   description = good();
   description.rows_max = INT32_MAX;
   description.row_elements = 1 << 20;
