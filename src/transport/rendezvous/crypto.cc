@@ -5,7 +5,7 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
-#include <sys/random.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -14,7 +14,7 @@
 namespace parallax {
 
 namespace {
-constexpr size_t kRandomBytesMax = 256;  // getrandom gives so many in one piece
+constexpr size_t kRandomBytesMax = 256;  // getentropy gives no more
 }  // namespace
 
 Key::~Key() { OPENSSL_cleanse(bytes.data(), bytes.size()); }
@@ -53,8 +53,7 @@ bool same_bytes(std::string_view one, std::string_view other) {
 std::string random_bytes(size_t count) {
   PARALLAX_CHECK(count > 0 && count <= kRandomBytesMax);
   std::string bytes(count, '\0');
-  while (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(count)) {
-  }
+  PARALLAX_CHECK(::getentropy(bytes.data(), bytes.size()) == 0);
   return bytes;
 }
 

@@ -34,6 +34,9 @@ inline constexpr size_t kStrangersScarce = 8;
 inline constexpr int64_t kDescriptorsSpare = 64;
 inline constexpr int64_t kIntroductionNs = 5000 * kNanosecondsPerMillisecond;
 
+// What a job's key is derived from the secret by.
+inline constexpr std::string_view kJobKey = "parallax meeting 1: key of a job";
+
 // How a tcp meeting is entered, on either side.
 struct TcpEntry {
   std::string where;  // "127.0.0.1:29500", for sentences
@@ -91,7 +94,7 @@ class TcpHost final : public Rendezvous {
   void make_room_for(const UniqueFd& socket);
   bool make_room();
   void receive(Connection& connection);
-  void on_handshake(Connection& connection);
+  void on_handshake(Connection& connection, bool open);
   void on_frames(Connection& connection);
   bool on_frame(Connection& connection, const Frame& frame);
   bool on_ask(Connection& connection, std::string_view body);

@@ -119,18 +119,15 @@ void TcpHost::accept_all() {
     SocketAddress from;
     const Accepted accepted = tcp_accept(listener_, &socket, &from);
     if (accepted == Accepted::kNone) return;
-    if (accepted == Accepted::kNoDescriptor) {
-      const bool strangers =
-          std::any_of(connections_.begin(), connections_.end(),
-                      [](const auto& each) { return each->stage == Stage::kStranger; });
-      if (!strangers && roll_.here_count() < options_.world) {
+    if (accepted != Accepted::kOne) {
+      if (accepted == Accepted::kNoDescriptor && !make_room() &&
+          roll_.here_count() < options_.world) {
         roll_.broken(
             limit("rank 0 needs a file descriptor for every rank while they meet, and has "
                   "none left with " +
                   std::to_string(roll_.here_count()) + " of " + std::to_string(options_.world) +
                   " here; raise ulimit -n"));
       }
-      if (strangers) (void)make_room();
       accept_again_ns_ = options_.clock->now_ns() + kAcceptPauseNs;
       return;
     }
@@ -191,7 +188,7 @@ void TcpHost::receive(Connection& connection) {
   const bool member = connection.stage == Stage::kMember;
   const bool open = tcp_receive(
       connection.socket, member ? kMemberBytesPerPass : kStrangerBytesPerPass, &connection.in);
-  if (connection.stage == Stage::kStranger) on_handshake(connection);
+  if (connection.stage == Stage::kStranger) on_handshake(connection, open);
   if (connection.stage == Stage::kMember) on_frames(connection);
   if (connection.stage == Stage::kClosing) connection.in.clear();
   if (open) return;
@@ -200,9 +197,11 @@ void TcpHost::receive(Connection& connection) {
   connection.stage = Stage::kClosed;
 }
 
-void TcpHost::on_handshake(Connection& connection) {
+// Whose proof comes with its end has given up waiting, and comes again: it is no member yet.
+void TcpHost::on_handshake(Connection& connection, bool open) {
   ServerHandshake& handshake = connection.handshake;
   Handshake::Phase phase = handshake.advance(&connection.in, &connection.out);
+  if (phase == Handshake::Phase::kProven && !open) return;
   if (phase == Handshake::Phase::kProven) {
     const Introduction& peer = handshake.peer();
     const Status admitted =

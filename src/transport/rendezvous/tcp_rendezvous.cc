@@ -16,7 +16,6 @@ namespace parallax {
 
 namespace {
 
-constexpr std::string_view kJobKey = "parallax meeting 1: key of a job";
 // A port of the system's choosing may be another socket's for a moment: that of a rank that was
 // here before rank 0, and met itself (tcp_connected).
 constexpr int kListenTriesMax = 10;
@@ -76,6 +75,7 @@ Status make_unique_id_rendezvous(const RendezvousOptions& options, const paralla
   TcpEntry entry{
       .where = where, .job = read.job, .secret = true, .key = derive_key(read.key.view(), kJobKey)};
   if (options.rank != 0) {
+    drop_inherited_listener(read.job);
     TcpPlace place;
     PARALLAX_RETURN_IF_ERROR(parse_tcp_place(where, &place));
     return TcpMember::create(options, std::move(entry), std::move(place), rendezvous);

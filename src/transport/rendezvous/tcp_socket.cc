@@ -61,9 +61,8 @@ Accepted tcp_accept(const UniqueFd& listener, UniqueFd* socket, SocketAddress* f
   socket->reset(
       ::accept4(listener.get(), as_sockaddr(from), &from->bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!socket->valid()) {
-    const bool exhausted =
-        errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-    return exhausted ? Accepted::kNoDescriptor : Accepted::kNone;
+    if (errno == EMFILE || errno == ENFILE) return Accepted::kNoDescriptor;
+    return errno == ENOBUFS || errno == ENOMEM ? Accepted::kNoMemory : Accepted::kNone;
   }
   set_option(*socket, IPPROTO_TCP, TCP_NODELAY, 1);
   return Accepted::kOne;

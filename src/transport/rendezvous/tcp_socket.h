@@ -17,7 +17,7 @@ Status tcp_listen(const SocketAddress& address, UniqueFd* listener);
 // The address a socket is bound to.
 Status tcp_name(const UniqueFd& socket, SocketAddress* address);
 
-enum class Accepted { kOne, kNone, kNoDescriptor };
+enum class Accepted { kOne, kNone, kNoDescriptor, kNoMemory };
 Accepted tcp_accept(const UniqueFd& listener, UniqueFd* socket, SocketAddress* from);
 
 // Begins to connect; the socket is writable once that is decided. errno's number, or 0.

@@ -3,6 +3,7 @@
 #include "transport/rendezvous/unique_id.h"
 
 #include <netinet/in.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -26,9 +27,13 @@ constexpr size_t kCheckBytes = 8;
 constexpr size_t kIdBytes = PARALLAX_UNIQUE_ID_BYTES;
 constexpr std::string_view kCheckKey = "parallax unique id 1";
 
+struct Waiting {
+  UniqueFd listener;
+  pid_t made_by = 0;
+};
 struct Listeners {
   std::mutex mutex;
-  std::map<std::string, UniqueFd> by_job;  // guarded by mutex
+  std::map<std::string, Waiting> by_job;  // guarded by mutex
 };
 
 // Never destroyed: a job may be opened by a thread that outlives static destruction.
@@ -132,7 +137,7 @@ Status make_unique_id(const std::string& device, parallax_unique_id_t* id) {
     return limit("unique_id: " + std::to_string(waiting.by_job.size()) +
                  " ids were made in this process and not opened as rank 0; make one for each job");
   }
-  waiting.by_job[made.job] = std::move(listener);
+  waiting.by_job[made.job] = {std::move(listener), ::getpid()};
   *id = encode_unique_id(made);
   return {};
 }
@@ -142,9 +147,17 @@ UniqueFd take_listener(const std::string& job) {
   std::lock_guard lock(waiting.mutex);
   const auto found = waiting.by_job.find(job);
   if (found == waiting.by_job.end()) return {};
-  UniqueFd listener = std::move(found->second);
+  UniqueFd listener = std::move(found->second.listener);
   waiting.by_job.erase(found);
   return listener;
+}
+
+void drop_inherited_listener(const std::string& job) {
+  Listeners& waiting = listeners();
+  std::lock_guard lock(waiting.mutex);
+  const auto found = waiting.by_job.find(job);
+  const bool inherited = found != waiting.by_job.end() && found->second.made_by != ::getpid();
+  if (inherited) waiting.by_job.erase(found);
 }
 
 }  // namespace parallax

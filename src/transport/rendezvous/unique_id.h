@@ -39,6 +39,8 @@ Status decode_unique_id(const parallax_unique_id_t& bytes, UniqueId* id);
 Status make_unique_id(const std::string& device, parallax_unique_id_t* id);
 // The listener that waits for this job; invalid if none does.
 UniqueFd take_listener(const std::string& job);
+// Who was forked after the id was made, and is not rank 0, holds the port open: no longer.
+void drop_inherited_listener(const std::string& job);
 
 }  // namespace parallax
 

@@ -13,6 +13,7 @@ namespace parallax {
 namespace {
 
 using tcp_meeting::connect_plainly;
+using tcp_meeting::host_of;
 using tcp_meeting::kClock;
 using tcp_meeting::TcpMeeting;
 
@@ -111,6 +112,44 @@ TEST_F(TcpMeeting, who_has_begun_goes_last) {
   std::string got(1000, '\0');
   EXPECT_GT(::recv(first.get(), got.data(), got.size(), 0), 0);
   EXPECT_LT(::recv(first.get(), got.data(), got.size(), 0), 0) << "still connected, and silent";
+}
+
+std::string receive_frame(const UniqueFd& socket) {
+  std::string frame(4096, '\0');
+  frame.resize(static_cast<size_t>(
+      std::max<ssize_t>(0, ::recv(socket.get(), frame.data(), frame.size(), 0))));
+  return frame;
+}
+
+// Given a rank 0 that was frozen while one proved itself, gave up and hung up, expect that one to
+// be welcome when it comes again.
+TEST_F(TcpMeeting, a_proof_that_ends_with_its_connection_is_no_member) {
+  int said = -1;
+  const pid_t zero = start_rank(0, 2, 1, &said);
+  const RendezvousOptions options{
+      .rank = 1, .world = 2, .host = host_of(1), .lease_ms = lease_ms_, .clock = &kClock};
+  ClientHandshake given_up(introduce(options, TcpEntry()), derive_key("", kJobKey));
+  UniqueFd socket = connect_patiently();
+  std::string in, out;
+  given_up.start(&out);
+  ASSERT_GT(::send(socket.get(), out.data(), out.size(), MSG_NOSIGNAL), 0);
+  in = receive_frame(socket);
+  out.clear();
+  ASSERT_EQ(given_up.advance(&in, &out), Handshake::Phase::kTalking) << given_up.status().message();
+  ASSERT_FALSE(out.empty());
+  ASSERT_EQ(::kill(zero, SIGSTOP), 0);
+  ASSERT_EQ(::waitpid(zero, nullptr, WUNTRACED), zero);
+  ASSERT_GT(::send(socket.get(), out.data(), out.size(), MSG_NOSIGNAL), 0);
+  socket.reset();
+  ASSERT_EQ(::kill(zero, SIGCONT), 0);
+  std::unique_ptr<Rendezvous> again;
+  ASSERT_TRUE(make(1, 2, &again).ok());
+  std::vector<std::string> all;
+  const Status met = gather(*again, blob_of(1, 0), 20000, &all);
+  EXPECT_TRUE(met.ok()) << met.message();
+  await(said);
+  again->settle();
+  end(zero);
 }
 
 }  // namespace

@@ -129,6 +129,17 @@ class TcpMeeting : public ::testing::Test {
     return child;
   }
 
+  // Once rank 0, in a process of its own, listens.
+  UniqueFd connect_patiently() const {
+    const SocketAddress address = make_address(std::string("\x7f\0\0\1", 4), port_);
+    for (;;) {
+      UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      const auto* name = reinterpret_cast<const sockaddr*>(&address.storage);
+      if (::connect(socket.get(), name, address.bytes) == 0) return socket;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+
   static void await(int said) {
     char byte = 0;
     EXPECT_EQ(::read(said, &byte, 1), 1);

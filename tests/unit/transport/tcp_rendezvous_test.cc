@@ -391,6 +391,25 @@ TEST_F(UniqueIds, rank_0_is_who_made_it) {
   EXPECT_TRUE(has(status, "let rank 0 call parallax_unique_id")) << status.message();
 }
 
+// Given a process that was forked after the id was made, expect it to let go of the port, and its
+// maker not to.
+TEST_F(UniqueIds, a_forked_rank_does_not_hold_the_port) {
+  parallax_unique_id_t id;
+  ASSERT_TRUE(make_unique_id("lo", &id).ok());
+  UniqueId read;
+  ASSERT_TRUE(decode_unique_id(id, &read).ok());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    drop_inherited_listener(read.job);
+    ::_exit(take_listener(read.job).valid() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  drop_inherited_listener(read.job);
+  EXPECT_TRUE(take_listener(read.job).valid());
+}
+
 TEST_F(UniqueIds, too_many_are_refused) {
   std::vector<parallax_unique_id_t> ids(kUniqueIdsWaitingMax + 1);
   Status status;
