@@ -21,7 +21,11 @@
  * Errors. Functions return a status; the sentence that goes with it names the thing and the
  * remedy: parallax_last_error() for the calling thread's last failed call, and
  * parallax_request_error() for a request. No call ends the host process, and none outlives its
- * deadline: a wait that would answers PARALLAX_TIMEOUT and says what is missing.
+ * deadline: a wait that would answers PARALLAX_TIMEOUT and says what is missing. A job that has
+ * failed (PEER_LOST, ABORTED, CANCELED, MISMATCH, INTERNAL) answers every later call, and completes
+ * every pending request, with that failure; it can only be closed. Beside what a function lists,
+ * any call answers INVALID for a null or misaligned pointer and a wrong size, STATE in a forked
+ * child, and LIMIT where memory or the PARALLAX_REQUESTS_MAX requests of a job run out.
  *
  * Ownership. Buffers handed in a slice are borrowed until the request completes. Row results live
  * until their request is released. Requests belong to the caller until parallax_request_release.
@@ -223,7 +227,8 @@ PARALLAX_API parallax_status_t parallax_abort(parallax_job_t *job, const char *r
 /* Waits for all ranks to close, up to timeout_ms, then frees everything, whatever it returns: the
  * handle is gone. A step that was not ended is dropped with its gradients.
  * Requests that are pending then complete with ABORTED; those not released may still be tested and
- * released, nothing else. NULL is OK. PEER_LOST and TIMEOUT name who did not come. */
+ * released, nothing else. NULL is OK. PEER_LOST and TIMEOUT name who did not come; a job that had
+ * failed answers with its failure. */
 PARALLAX_API parallax_status_t parallax_close(parallax_job_t *job);
 
 typedef struct parallax_job_info {
@@ -240,7 +245,7 @@ typedef struct parallax_job_info {
   uint32_t reserved;                /* 0 */
 } parallax_job_info_t;
 
-/* Fills *info. Never blocks on a peer. */
+/* Fills *info, as far as info->size goes. Never blocks on a peer; a failed job answers too. */
 PARALLAX_API parallax_status_t parallax_query(parallax_job_t *job, parallax_job_info_t *info);
 
 /* Runs the engine once on the calling thread. Only needed with manual_progress. */
@@ -401,14 +406,17 @@ typedef struct parallax_slice {
 
 /* Begins the next step and gives its number: 1, 2, 3, ... on every rank. A step may begin once
  * step_end of the one before was called; that request may still be pending, but the one before it
- * must be complete, else STATE. Does not block. */
+ * must be complete; STATE otherwise, before commit, and while a read or write of rows is pending.
+ * Does not block. */
 PARALLAX_API parallax_status_t parallax_step_begin(parallax_job_t *job, uint64_t *step);
 
 /* Asks for values of managed variables as of the commit of step - 1. `slices` is copied; its
  * buffers are borrowed until the request completes. One call for many variables makes one
  * exchange. Pulls of a step may be posted until its step_end. Ranks of a host share the exchange:
  * a rank's n-th pull call of a step is answered when every rank of its host made its n-th, or
- * ended its step. Framework-held variables are INVALID here.
+ * ended its step. INVALID names the slice, the variable and the field, such as an id past the end,
+ * or says that the variable is framework-held or in two slices; LIMIT: more rows than rows_max;
+ * STATE: the step has not begun, or has ended. Then nothing of the call was done.
  * Step 0 is an evaluation, between steps: values as of the last commit, asked for by this rank
  * alone; the others need not call, but must make progress. STATE while a step of this rank has not
  * ended with its request complete, and no step begins before the pull completes. */
@@ -419,7 +427,9 @@ PARALLAX_API parallax_status_t parallax_pull(parallax_job_t *job, uint64_t step,
 /* Stages gradients of managed variables for `step`: nothing is applied before step_end's decision.
  * At most one push per variable, rank and step, unless it has accumulate; what is not pushed by
  * step_end counts as absent.
- * The request completes when the buffers may be reused. */
+ * The request completes when the buffers may be reused. Errors as of pull; INVALID too for a second
+ * push of a variable, for one that is framework-held, and for a number that is not finite where
+ * refuse_nonfinite says so. */
 PARALLAX_API parallax_status_t parallax_push(parallax_job_t *job, uint64_t step,
                                              const parallax_slice_t *slices, size_t count,
                                              parallax_request_t **request);
@@ -429,7 +439,7 @@ PARALLAX_API parallax_status_t parallax_push(parallax_job_t *job, uint64_t step,
  * rank and step, unless it has accumulate; a rank that did not call it by its step_end contributes
  * zeros: so one that waits for a reduce before its step_end waits for every rank's reduce of that
  * variable or step_end.
- * Managed variables are INVALID here: push them. */
+ * Errors as of push; managed variables are INVALID here: push them. */
 PARALLAX_API parallax_status_t parallax_reduce(parallax_job_t *job, uint64_t step,
                                                const parallax_slice_t *slices, size_t count,
                                                parallax_request_t **request);
@@ -446,8 +456,9 @@ typedef struct parallax_step_end_options {
 } parallax_step_end_options_t;
 
 /* Ends the step: one decision, then committed or discarded everywhere alike. Does not block; the
- * request completes when the commit is applied on this rank. NULL options: all zero, which is a
- * learning rate of 0. */
+ * request completes when the commit is applied on this rank, or the step was discarded. NULL
+ * options: all zero, which is a learning rate of 0. INVALID names the field; STATE: the step has
+ * not begun, or has ended. The request fails with MISMATCH where ranks gave different numbers. */
 PARALLAX_API parallax_status_t parallax_step_end(parallax_job_t *job, uint64_t step,
                                                  const parallax_step_end_options_t *options,
                                                  parallax_request_t **request);
@@ -499,11 +510,12 @@ PARALLAX_API parallax_status_t parallax_write(parallax_job_t *job, const paralla
 
 /* ---- Collectives beside the steps --------------------------------------------------------- */
 
-/* Completes when every rank has called it. Matched by order among barriers. */
+/* Completes when every rank has called it. Matched by order among barriers. STATE before commit. */
 PARALLAX_API parallax_status_t parallax_barrier(parallax_job_t *job, parallax_request_t **request);
 
 /* Copies `bytes` (<= 2^40) from `root` to every rank's buffer. Matched by order among broadcasts;
- * sizes and roots that differ are a MISMATCH. */
+ * sizes and roots that differ are a MISMATCH. The buffer is borrowed until the request completes.
+ * INVALID names the argument; STATE before commit. */
 PARALLAX_API parallax_status_t parallax_broadcast(parallax_job_t *job, void *buffer, size_t bytes,
                                                   uint32_t root, parallax_request_t **request);
 
@@ -534,7 +546,8 @@ PARALLAX_API parallax_status_t parallax_request_step(parallax_request_t *request
                                                      parallax_step_info_t *info);
 
 /* The union of rows of a completed reduce: *ids ascending, *values row_count x row_elements, both
- * owned by the request until release. `index` counts the slices of the call. */
+ * owned by the request until release. `index` counts the slices of the call; a dense one has no
+ * rows. INVALID: no such slice; STATE: the request is no reduce that completed OK. */
 PARALLAX_API parallax_status_t parallax_request_rows(parallax_request_t *request, size_t index,
                                                      const int64_t **ids, const void **values,
                                                      uint64_t *row_count);

@@ -131,6 +131,10 @@ bool names_word(std::string_view sentence, std::string_view word) {
   return false;
 }
 
+void keep_first(Status status, Status* first) {
+  if (first->ok()) *first = std::move(status);
+}
+
 std::string unknown(const std::string& what, std::string_view name, bool variable) {
   std::string near = nearest_setting(name);
   if (near.empty()) return what + "; `parallax info -c` lists them";
@@ -166,18 +170,21 @@ Status Settings::set(const SettingRow& row, std::string_view text, SettingSource
   SettingValue value;
   if (!parse(row, text, &value)) {
     const bool secret = row.type == SettingType::kSecret;
-    return invalid(where + ": " + row.name + " is '" +
-                   (secret ? "..." : std::string(text.substr(0, kShownBytesMax))) +
-                   "'; it must be " + setting_allowed(row) +
+    const std::string given = secret ? "..." : std::string(text.substr(0, kShownBytesMax));
+    at(row).wrong = where + ": '" + given + "'";
+    return invalid(where + ": " + row.name + " is '" + given + "'; it must be " +
+                   setting_allowed(row) +
                    (*row.unit == '\0' ? "" : std::string(" (") + row.unit + ")") + ": " + remedy);
   }
   value.source = source;
   value.where = where;
+  value.wrong = std::move(at(row).wrong);
   at(row) = std::move(value);
   return {};
 }
 
 Status Settings::load_text(std::string_view text, const std::string& name) {
+  Status first;
   size_t number = 0;
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
@@ -188,22 +195,28 @@ Status Settings::load_text(std::string_view text, const std::string& name) {
     const std::string where = name + " line " + std::to_string(number);
     const size_t equals = line.find('=');
     if (equals == std::string_view::npos) {
-      return invalid(where + ": '" + std::string(line.substr(0, kShownBytesMax)) +
-                     "' is not `name = value`: correct or remove the line");
+      keep_first(invalid(where + ": '" + std::string(line.substr(0, kShownBytesMax)) +
+                         "' is not `name = value`: correct or remove the line"),
+                 &first);
+      continue;
     }
     const std::string given = lower(trimmed(line.substr(0, equals))).substr(0, kShownBytesMax);
     const SettingRow* row = find_setting(given);
     if (row == nullptr) {
       warnings_.push_back(unknown(where + ": '" + given + "' is not a setting", given, false));
     } else if ((row->places & kGivenInFile) == 0) {
-      return invalid(where + ": " + given + " differs from rank to rank and cannot be given in a " +
-                     "file: remove the line, set " + setting_variable(*row));
+      keep_first(invalid(where + ": " + given +
+                         " differs from rank to rank and cannot be given in a file: remove the "
+                         "line, set " +
+                         setting_variable(*row)),
+                 &first);
     } else {
-      PARALLAX_RETURN_IF_ERROR(set(*row, trimmed(line.substr(equals + 1)), SettingSource::kFile,
-                                   where, "correct or remove the line"));
+      keep_first(set(*row, trimmed(line.substr(equals + 1)), SettingSource::kFile, where,
+                     "correct or remove the line"),
+                 &first);
     }
   }
-  return {};
+  return first;
 }
 
 Status Settings::load_file(const std::string& path, bool must_exist) {
@@ -237,11 +250,13 @@ Status Settings::load_files(const SettingSources& sources) {
     }
     if (entry.starts_with("HOME=")) home = entry.substr(entry.find('=') + 1);
   }
-  PARALLAX_RETURN_IF_ERROR(load_file(sources.system_file, false));
-  return home.empty() ? Status() : load_file(home + "/.parallax.conf", false);
+  Status first = load_file(sources.system_file, false);
+  if (!home.empty()) keep_first(load_file(home + "/.parallax.conf", false), &first);
+  return first;
 }
 
 Status Settings::load_environment(const std::vector<std::string>& environment) {
+  Status first;
   for (const std::string& entry : environment) {
     const size_t equals = entry.find('=');
     if (!entry.starts_with(kPrefix) || equals == std::string::npos) continue;
@@ -255,15 +270,17 @@ Status Settings::load_environment(const std::vector<std::string>& environment) {
     }
     const std::string value = entry.substr(equals + 1);
     if (value.empty()) continue;  // as if it were not set
-    PARALLAX_RETURN_IF_ERROR(set(*row, value, SettingSource::kEnvironment,
-                                 "environment " + variable, "correct or unset it"));
+    keep_first(set(*row, value, SettingSource::kEnvironment, "environment " + variable,
+                   "correct or unset it"),
+               &first);
   }
-  return {};
+  return first;
 }
 
 Status Settings::load(const SettingSources& sources) {
-  PARALLAX_RETURN_IF_ERROR(load_files(sources));
-  return load_environment(sources.environment);
+  Status first = load_files(sources);
+  keep_first(load_environment(sources.environment), &first);
+  return first;
 }
 
 // What the program gave for this row, if it gave anything. `placed`: it says which rank this is.
@@ -344,6 +361,7 @@ std::string Settings::json() const {
                     {"unit", row.unit},
                     {"source", setting_source_name(value.source)},
                     {"where", value.where},
+                    {"wrong", value.wrong},
                     {"default", row.standard},
                     {"allowed", setting_allowed(row)},
                     {"given_in", setting_places(row)},

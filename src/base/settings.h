@@ -74,6 +74,7 @@ struct SettingValue {
   uint64_t number = 0;  // of kChoice, kNumber, kBytes, kSwitch
   SettingSource source = SettingSource::kDefault;
   std::string where;  // "environment PARALLAX_LEASE_MS", "/etc/parallax.conf line 3"
+  std::string wrong;  // "environment PARALLAX_LEASE_MS: 'two'": was given and cannot be taken
 };
 
 struct SettingSources {
@@ -88,8 +89,9 @@ class Settings {
  public:
   Settings();  // every default
 
-  // Reads the files, then the environment. INVALID, IO (a file that PARALLAX_CONFIG_FILE names and
-  // that cannot be read). Warnings are appended to warnings().
+  // Reads the files, then the environment, all of them: the first failure is returned, and what is
+  // wrong keeps the value it had. INVALID, IO (a file that PARALLAX_CONFIG_FILE names and that
+  // cannot be read). Warnings are appended to warnings().
   Status load(const SettingSources& sources);
   // The text of one file. Pure; for load and for fuzzing. `name` is for sentences.
   Status load_text(std::string_view text, const std::string& name);

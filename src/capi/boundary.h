@@ -36,6 +36,14 @@ parallax_status_t guarded(const char* call, Body body) noexcept {
   }
 }
 
+// Before a field is read.
+template <typename Struct>
+Status check_place(const Struct* place, const char* what) {
+  if (place == nullptr) return invalid(std::string(what) + " is null");
+  if (reinterpret_cast<uintptr_t>(place) % alignof(Struct) == 0) return {};
+  return invalid(std::string(what) + " is not aligned to " + std::to_string(alignof(Struct)));
+}
+
 // A size that no version of the struct can have had, such as one that cuts a pointer in two.
 template <typename Struct>
 Status check_size(size_t size, const char* what) {
@@ -49,10 +57,7 @@ Status check_size(size_t size, const char* what) {
 // in zeros. `what` names it: "open: options".
 template <typename Struct>
 Status take_struct(const Struct* in, const char* what, Struct* out) {
-  if (in == nullptr) return invalid(std::string(what) + " is null");
-  if (reinterpret_cast<uintptr_t>(in) % alignof(Struct) != 0) {
-    return invalid(std::string(what) + " is not aligned to " + std::to_string(alignof(Struct)));
-  }
+  PARALLAX_RETURN_IF_ERROR(check_place(in, what));
   const size_t size = in->size;
   PARALLAX_RETURN_IF_ERROR(check_size<Struct>(size, what));
   *out = Struct();
@@ -71,7 +76,7 @@ Status take_struct(const Struct* in, const char* what, Struct* out) {
 // Copies ours into a caller's struct of any size, as far as it goes.
 template <typename Struct>
 Status give_struct(const Struct& in, const char* what, Struct* out) {
-  if (out == nullptr) return invalid(std::string(what) + " is null");
+  PARALLAX_RETURN_IF_ERROR(check_place(out, what));
   const size_t size = out->size;
   PARALLAX_RETURN_IF_ERROR(check_size<Struct>(size, what));
   std::memcpy(static_cast<void*>(out), &in, size < sizeof in ? size : sizeof in);

@@ -17,20 +17,19 @@ Status take_slices(const parallax_slice_t* in, size_t count, const char* call, S
     return invalid(std::string(call) + ": " + std::to_string(count) + " slices; at most " +
                    std::to_string(PARALLAX_SLICES_MAX) + " in one call");
   }
-  if (count > 0 && in == nullptr) return invalid(std::string(call) + ": slices is null");
+  if (count == 0) return {};
+  const std::string what = std::string(call) + ": slices";  // so short that it allocates nothing
+  PARALLAX_RETURN_IF_ERROR(check_place(in, what.c_str()));
+  const size_t stride = in->size;
+  PARALLAX_RETURN_IF_ERROR(check_size<parallax_slice_t>(stride, what.c_str()));
   for (size_t i = 0; i < count; ++i) {
-    const size_t stride = in->size;
-    if (i > 0 && stride % alignof(parallax_slice_t) != 0) {
-      return invalid(std::string(call) + ": slices: size is " + std::to_string(stride) +
-                     "; set it to sizeof the struct");
-    }
     const auto* each = reinterpret_cast<const parallax_slice_t*>(
         reinterpret_cast<const std::byte*>(in) + i * stride);
     if (each->size != stride) {
-      return invalid(std::string(call) + ": slices[" + std::to_string(i) + "]: size is " +
-                     std::to_string(each->size) + ", that of slices[0] " + std::to_string(stride));
+      return invalid(what + "[" + std::to_string(i) + "]: size is " + std::to_string(each->size) +
+                     ", that of slices[0] " + std::to_string(stride));
     }
-    PARALLAX_RETURN_IF_ERROR(take_struct(each, "slices", &(*out)[i]));
+    PARALLAX_RETURN_IF_ERROR(take_struct(each, what.c_str(), &(*out)[i]));
   }
   return {};
 }

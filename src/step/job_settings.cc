@@ -15,12 +15,34 @@ void use_log_settings(const Settings& settings) {
   }
 }
 
+namespace {
+
+// Half a place would be another place: rank 0 alone, or every rank as rank 0.
+Status check_place(const Settings& settings) {
+  const SettingValue& rank = settings.value("rank");
+  const SettingValue& world = settings.value("world");
+  const bool ranked = rank.source == SettingSource::kEnvironment;
+  const bool counted = world.source == SettingSource::kEnvironment && world.number > 1;
+  if (ranked && world.source == SettingSource::kDefault) {
+    return invalid("open: PARALLAX_RANK is " + rank.text +
+                   ", but PARALLAX_WORLD is not set; set both, or neither");
+  }
+  if (counted && rank.source == SettingSource::kDefault) {
+    return invalid("open: PARALLAX_WORLD is " + world.text +
+                   ", but PARALLAX_RANK is not set; set both, or neither");
+  }
+  return {};
+}
+
+}  // namespace
+
 Status take_settings(parallax_options_t* options, std::unique_ptr<Settings>* settings) {
   auto loaded = std::make_unique<Settings>();
   const Status status = loaded->load({.environment = process_environment()});
   if (!status.ok()) return {status.code(), "open: " + status.message()};
   use_log_settings(*loaded);
   loaded->apply(options);
+  PARALLAX_RETURN_IF_ERROR(check_place(*loaded));
   for (const SettingRow& row : setting_rows()) {
     const SettingValue& value = loaded->value(row.name);
     if (value.source == SettingSource::kDefault) continue;

@@ -98,7 +98,8 @@ void print_topology(const Topology& topology) {
   for (const Cache& cache : topology.caches) {
     table.push_back({"L" + std::to_string(cache.level) + " " + cache.kind,
                      std::to_string(cache.count) + " x " + std::to_string(cache.size_bytes >> 10) +
-                         " KiB, each for " + std::to_string(cache.pus_sharing) + " threads"});
+                         " KiB, each for " + std::to_string(cache.pus_sharing) +
+                         (cache.pus_sharing == 1 ? " thread" : " threads")});
   }
   for (const Nic& nic : topology.nics) {
     table.push_back({"NIC " + nic.name, node_name(nic.numa_node)});
@@ -119,7 +120,8 @@ void print_settings(const Settings& settings, bool full) {
     const SettingValue& value = settings.value(row.name);
     const std::string shown = settings.shown(row);
     const std::string from = value.where.empty() ? setting_source_name(value.source) : value.where;
-    table.push_back({row.name, shown.empty() ? "(not set)" : shown, row.unit, from});
+    table.push_back({row.name, shown.empty() ? "(not set)" : shown, row.unit,
+                     value.wrong.empty() ? from : "WRONG, " + value.wrong});
     if (!full) continue;
     print_table(table, stdout);
     table.clear();
@@ -234,7 +236,8 @@ int info_main(int argc, char** argv) {
   }
   Settings settings;
   const Status loaded = settings.load({.environment = process_environment()});
-  if (!loaded.ok()) return complain("info", loaded.message(), kExitNo);
+  // The table of settings shows what is wrong in its place.
+  if (!loaded.ok() && !chosen.settings) return complain("info", loaded.message(), kExitNo);
   Topology here, shown;
   const std::string& file = settings.value("topology_xml").text;
   if (chosen.devices || (chosen.topology && file.empty())) {
@@ -251,7 +254,7 @@ int info_main(int argc, char** argv) {
   } else {
     print(chosen, settings, here, topology);
   }
-  return kExitOk;
+  return loaded.ok() ? kExitOk : complain("info", loaded.message(), kExitNo);
 }
 
 }  // namespace parallax::tool

@@ -118,13 +118,68 @@ _Static_assert(PARALLAX_PLAN_AUTO == 0 && PARALLAX_PLAN_HYBRID == 1, "plan mode"
 _Static_assert(PARALLAX_PLAN_PS == 2 && PARALLAX_PLAN_AR == 3, "plan mode");
 _Static_assert(PARALLAX_AUTO == 0 && PARALLAX_DENSE == 1 && PARALLAX_SPARSE == 2, "tag");
 _Static_assert(PARALLAX_SUM == 0 && PARALLAX_MEAN_WORLD == 1, "reduction");
-_Static_assert(PARALLAX_MEAN_CONTRIBUTORS == 2 && PARALLAX_F32 == 0, "reduction, dtype");
+_Static_assert(PARALLAX_MEAN_CONTRIBUTORS == 2 && PARALLAX_MEAN_ROW == 3, "reduction");
+_Static_assert(PARALLAX_F32 == 0 && PARALLAX_F64 == 1 && PARALLAX_F16 == 2, "dtype");
+_Static_assert(PARALLAX_BF16 == 3 && PARALLAX_I32 == 4 && PARALLAX_I64 == 5, "dtype");
+_Static_assert(PARALLAX_AS(PARALLAX_F32) == 1 && PARALLAX_AS(PARALLAX_I64) == 6, "as_dtype");
 _Static_assert(PARALLAX_RULE_NONE == 0 && PARALLAX_RULE_SGD == 1, "rule");
-_Static_assert(PARALLAX_RULE_ADAGRAD == 2, "rule");
+_Static_assert(PARALLAX_RULE_ADAGRAD == 2 && PARALLAX_RULE_ADAM == 3, "rule");
+_Static_assert(PARALLAX_RULE_MOMENTUM == 4 && PARALLAX_RULE_ROWWISE_ADAGRAD == 5, "rule");
+_Static_assert(PARALLAX_RULE_SUM == 6 && PARALLAX_ZERO == -1.0, "rule");
 _Static_assert(PARALLAX_INIT_CONSTANT == 0 && PARALLAX_INIT_UNIFORM == 1, "init");
 _Static_assert(PARALLAX_FORM_DENSE == 0 && PARALLAX_FORM_ROWS == 1, "form");
 _Static_assert(PARALLAX_REPORT_PLAN == 0 && PARALLAX_REPORT_STATS == 1, "report");
-_Static_assert(PARALLAX_REPORT_TOPOLOGY == 2 && PARALLAX_WAIT_DEFAULT == -1, "report, wait");
+_Static_assert(PARALLAX_REPORT_TOPOLOGY == 2 && PARALLAX_REPORT_SETTINGS == 3, "report");
+_Static_assert(PARALLAX_LOG_NONE == 0 && PARALLAX_LOG_WARN == 1, "log level");
+_Static_assert(PARALLAX_LOG_INFO == 2 && PARALLAX_LOG_DEBUG == 3, "log level");
+_Static_assert(PARALLAX_LOG_TRACE == 4 && PARALLAX_WAIT_DEFAULT == -1, "log level, wait");
+_Static_assert(PARALLAX_WORLD_MAX == 1 << 20 && PARALLAX_NAME_MAX == 127, "bounds");
+_Static_assert(PARALLAX_VARIABLES_MAX == 4096 && PARALLAX_REQUESTS_MAX == 1024, "bounds");
+_Static_assert(PARALLAX_SLICES_MAX == 256 && PARALLAX_UNIQUE_ID_BYTES == 128, "bounds");
+
+/* The signatures: a function whose arguments changed would still link. */
+static parallax_status_t (*const kOpen)(const parallax_options_t *,
+                                        parallax_job_t **) = parallax_open;
+static parallax_status_t (*const kUniqueId)(parallax_unique_id_t *) = parallax_unique_id;
+static parallax_status_t (*const kRegister)(parallax_job_t *, const parallax_variable_t *,
+                                            uint32_t *) = parallax_register;
+static parallax_status_t (*const kAbort)(parallax_job_t *, const char *) = parallax_abort;
+static parallax_status_t (*const kOfAJob[])(parallax_job_t *) = {parallax_commit, parallax_close,
+                                                                 parallax_progress};
+static parallax_status_t (*const kQuery)(parallax_job_t *, parallax_job_info_t *) = parallax_query;
+static parallax_status_t (*const kBegin)(parallax_job_t *, uint64_t *) = parallax_step_begin;
+static parallax_status_t (*const kOfSlices[])(parallax_job_t *, uint64_t, const parallax_slice_t *,
+                                              size_t, parallax_request_t **) = {
+    parallax_pull, parallax_push, parallax_reduce};
+static parallax_status_t (*const kEnd)(parallax_job_t *, uint64_t,
+                                       const parallax_step_end_options_t *,
+                                       parallax_request_t **) = parallax_step_end;
+static parallax_status_t (*const kOfRows[])(parallax_job_t *, const parallax_rows_t *,
+                                            parallax_request_t **) = {parallax_read,
+                                                                      parallax_write};
+static parallax_status_t (*const kBarrier)(parallax_job_t *,
+                                           parallax_request_t **) = parallax_barrier;
+static parallax_status_t (*const kBroadcast)(parallax_job_t *, void *, size_t, uint32_t,
+                                             parallax_request_t **) = parallax_broadcast;
+static parallax_status_t (*const kWait)(parallax_request_t *const *, size_t,
+                                        int64_t) = parallax_wait;
+static parallax_status_t (*const kOfARequest[])(parallax_request_t *) = {
+    parallax_request_test, parallax_request_cancel, parallax_request_release};
+static const char *(*const kError)(parallax_request_t *) = parallax_request_error;
+static parallax_status_t (*const kStep)(parallax_request_t *,
+                                        parallax_step_info_t *) = parallax_request_step;
+static parallax_status_t (*const kRows)(parallax_request_t *, size_t, const int64_t **,
+                                        const void **, uint64_t *) = parallax_request_rows;
+static parallax_status_t (*const kReport)(parallax_job_t *, uint32_t, char *,
+                                          size_t *) = parallax_report;
+static parallax_status_t (*const kLog)(parallax_log_fn, void *,
+                                       uint32_t) = parallax_set_log_callback;
+
+static void signatures(void) {
+  PARALLAX_EXPECT(kOpen && kUniqueId && kRegister && kAbort && kOfAJob[0] && kQuery && kBegin);
+  PARALLAX_EXPECT(kOfSlices[0] && kEnd && kOfRows[0] && kBarrier && kBroadcast && kWait);
+  PARALLAX_EXPECT(kOfARequest[0] && kError && kStep && kRows && kReport && kLog);
+}
 
 static void status_strings(void) {
   static const struct {
@@ -157,6 +212,7 @@ static void status_strings(void) {
 int main(void) {
   char version[32];
   status_strings();
+  signatures();
   snprintf(version, sizeof version, "%d.%d.%d", PARALLAX_VERSION_MAJOR, PARALLAX_VERSION_MINOR,
            PARALLAX_VERSION_PATCH);
   PARALLAX_EXPECT(strcmp(parallax_version_string(), version) == 0);

@@ -96,6 +96,12 @@ class Environments(LaunchTest):
         rank = self.start_rank(PARALLAX_RANK=0, PARALLAX_WORLD=1)
         self.assert_all_ok([rank])
 
+    def test_half_a_place(self):
+        for place in ({"PARALLAX_RANK": 0}, {"PARALLAX_RANK": 1}, {"PARALLAX_WORLD": 2}):
+            with self.subTest(**place):
+                self.assert_ends(self.start_rank(**place), INVALID, "PARALLAX_RANK",
+                                 "PARALLAX_WORLD", "set both, or neither")
+
     def test_no_launcher(self):
         self.assert_ends(self.start_rank(), INVALID, "that of no launcher", "PARALLAX_RANK")
 

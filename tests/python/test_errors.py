@@ -104,6 +104,20 @@ class Calls(unittest.TestCase):
             with self.assertRaises(parallax.InvalidState):
                 job.register("b", rows=3)
 
+    def test_a_step_that_cannot_be_is_not_begun(self):
+        with parallax.open() as job:
+            dense = job.register("dense", rows=2, rule="sgd")
+            job.commit()
+            for given in ({"learning_rate": "fast"}, {"clip_norm": None}):
+                with self.assertRaisesRegex(parallax.InvalidArgument, f"step: {next(iter(given))}"):
+                    job.step(**given)
+            with job.step() as step:
+                self.assertEqual(step.number, 1)
+                values, = step.pull_many([dense]).wait()
+                self.assertEqual(values.shape, (2, 1))
+                with self.assertRaisesRegex(parallax.InvalidArgument, "pull_many: a slice is"):
+                    step.pull_many([5])
+
     def test_mismatch_names_the_variable_on_every_rank(self):
         def body(job):
             job.register("table", rows=5 + job.rank)

@@ -12,7 +12,7 @@ from typing import (TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Option
 
 from . import _core
 from ._abi import (UNIQUE_ID_BYTES, ZERO, AllgatherFunction, JobInfoStruct, Options,
-                   UniqueIdStruct, VariableStruct)
+                   StepEndOptions, UniqueIdStruct, VariableStruct)
 from ._buffers import borrow
 from ._errors import InvalidArgument, ParallaxError
 from ._library import LIB, LIBRARY_PATH
@@ -149,6 +149,9 @@ class Job:
 
         A step may begin once the one before was ended; InvalidState otherwise.
         """
+        # What is no number is refused before the step begins.
+        _core.struct_of("step", StepEndOptions, {"learning_rate": learning_rate,
+                                                 "clip_norm": clip_norm})
         number = ctypes.c_uint64()
         _core.check(self._core.call(LIB.parallax_step_begin, ctypes.byref(number)))
         return Step(self, number.value, learning_rate, clip_norm, absent)

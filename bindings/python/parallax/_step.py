@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections.abc
 import ctypes
 from types import TracebackType
 from typing import (TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple, Type, overload)
@@ -74,7 +75,7 @@ class Step:
 
     def pull_many(self, slices: Sequence[Slice], *,
                   dtype: Any = None) -> Request[List["NDArray[Any]"]]:
-        """Pulls several variables in one exchange: (variable,), (variable, ids) or (variable, ids,
+        """Pulls several variables in one exchange: variable, (variable, ids) or (variable, ids,
         out) of each, up to 256. dtype as in pull, for all. wait() gives a list of arrays."""
         full = []
         for entry in slices:
@@ -175,7 +176,7 @@ class Step:
                 pass
 
     def _split(self, entry: Slice, call: str, most: int) -> List[Any]:
-        parts = list(entry)
+        parts = list(entry) if isinstance(entry, collections.abc.Sequence) else [entry]
         if not parts or len(parts) > most or not isinstance(parts[0], Variable):
             raise InvalidArgument(f"{call}: a slice is a variable of this job and its buffers, up "
                                   f"to {most} in all; this is {entry!r}")

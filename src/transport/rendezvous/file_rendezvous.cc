@@ -387,8 +387,7 @@ Status FileRendezvous::late() const {
     if (job_ == 0 && rank != 0 && sightings_[rank].seen) continue;  // waits for rank 0 as we do
     (sightings_[rank].seen ? late : absent).push_back(rank);
   }
-  return timed_out("the meeting in " + directory_ +
-                   " passed its deadline: " + describe_missing(absent, late));
+  return missed_deadline("in " + directory_, describe_missing(absent, late));
 }
 
 Status FileRendezvous::finish() {

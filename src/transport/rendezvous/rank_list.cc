@@ -30,6 +30,11 @@ std::string describe_missing(std::span<const uint32_t> absent, std::span<const u
   return text;
 }
 
+Status missed_deadline(const std::string& where, const std::string& missing) {
+  return timed_out("the meeting " + where + " passed its deadline: " + missing +
+                   "; see what is printed there, or allow more in timeout_ms");
+}
+
 Status departed(uint32_t rank, const std::string& host, const Status& why) {
   if (why.code() == PARALLAX_PEER_LOST || why.code() == PARALLAX_MISMATCH) return why;
   return peer_lost("rank " + std::to_string(rank) + " (host " + host +

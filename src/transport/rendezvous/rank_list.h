@@ -17,6 +17,9 @@ std::string rank_list(std::span<const uint32_t> ranks);
 // "ranks 1 and 2 never came; rank 5 came but has not got this far"
 std::string describe_missing(std::span<const uint32_t> absent, std::span<const uint32_t> late);
 
+// TIMEOUT: of a meeting `where` ("at 10.0.0.1:29500", "in /tmp/meeting"), by what is missing.
+Status missed_deadline(const std::string& where, const std::string& missing);
+
 // What those answer who waited for a rank that left: its own words where they name a culprit
 // (PEER_LOST) or concern all (MISMATCH), else PEER_LOST with who left and why. An OK `why` means
 // that it gave no reason.

@@ -100,14 +100,13 @@ Status TcpHost::allgather(std::span<const std::byte> mine, int64_t deadline_ns,
 }
 
 Status TcpHost::late_locked(uint64_t round) const {
-  std::string sentence =
-      "the meeting at " + entry_.where + " passed its deadline: " + roll_.missing(round);
+  std::string missing = roll_.missing(round);
   if (turned_away_count_ > 0) {
-    sentence += "; " + std::to_string(turned_away_count_) +
-                (turned_away_count_ == 1 ? " connection was" : " connections were") +
-                " turned away, the last from " + turned_away_last_;
+    missing += "; " + std::to_string(turned_away_count_) +
+               (turned_away_count_ == 1 ? " connection was" : " connections were") +
+               " turned away, the last from " + turned_away_last_;
   }
-  return timed_out(sentence);
+  return missed_deadline("at " + entry_.where, missing);
 }
 
 void TcpHost::leave(const Status& why) {

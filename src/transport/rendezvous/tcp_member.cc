@@ -13,6 +13,7 @@
 #include "base/threads.h"
 #include "transport/codec.h"
 #include "transport/endpoint.h"
+#include "transport/rendezvous/rank_list.h"
 #include "transport/rendezvous/roll.h"
 
 namespace parallax {
@@ -121,13 +122,13 @@ void TcpMember::ask_locked(std::unique_lock<std::mutex>* lock) {
 }
 
 Status TcpMember::late_locked() const {
-  const std::string sentence = "the meeting at " + entry_.where + " passed its deadline: ";
+  std::string missing;
   if (phase_ == Phase::kJoined) {
-    return timed_out(sentence +
-                     (missing_.empty() ? "rank 0 came but has not got this far" : missing_));
+    missing = missing_.empty() ? "rank 0 came but has not got this far" : missing_;
+  } else {
+    missing = "rank 0 never came" + (last_try_.empty() ? std::string() : " (" + last_try_ + ")");
   }
-  return timed_out(sentence + "rank 0 never came" +
-                   (last_try_.empty() ? std::string() : " (" + last_try_ + ")"));
+  return missed_deadline("at " + entry_.where, missing);
 }
 
 // Waits until rank 0 knows, so that whoever asks it later, having seen this rank go, learns why.

@@ -157,6 +157,11 @@ TEST(Settings, refuse_bad_lines) {
   status = settings.load_text("rank = 3", "a.conf");
   EXPECT_EQ(status.code(), PARALLAX_INVALID);
   mentions(status.message(), {"rank", "PARALLAX_RANK"});
+  status = settings.load_text("lease_ms = x\nno line\ntimeout_ms = 70\n", "a.conf");
+  mentions(status.message(), {"a.conf line 1", "'x'"});  // the first of them
+  EXPECT_EQ(settings.value("timeout_ms").number, 70u) << "what is right is taken";
+  EXPECT_EQ(settings.value("lease_ms").number, 5000u);
+  EXPECT_EQ(settings.value("lease_ms").wrong, "a.conf line 1: 'x'");
   EXPECT_TRUE(settings.load_text("", "empty").ok());
   EXPECT_TRUE(settings.load_text("  = 3", "odd").ok());
   EXPECT_EQ(settings.warnings().size(), 1u);
