@@ -125,7 +125,7 @@ _Static_assert(PARALLAX_AS(PARALLAX_F32) == 1 && PARALLAX_AS(PARALLAX_I64) == 6,
 _Static_assert(PARALLAX_RULE_NONE == 0 && PARALLAX_RULE_SGD == 1, "rule");
 _Static_assert(PARALLAX_RULE_ADAGRAD == 2 && PARALLAX_RULE_ADAM == 3, "rule");
 _Static_assert(PARALLAX_RULE_MOMENTUM == 4 && PARALLAX_RULE_ROWWISE_ADAGRAD == 5, "rule");
-_Static_assert(PARALLAX_RULE_SUM == 6 && PARALLAX_ZERO == -1.0, "rule");
+_Static_assert(PARALLAX_RULE_SUM == 6, "rule");
 _Static_assert(PARALLAX_INIT_CONSTANT == 0 && PARALLAX_INIT_UNIFORM == 1, "init");
 _Static_assert(PARALLAX_FORM_DENSE == 0 && PARALLAX_FORM_ROWS == 1, "form");
 _Static_assert(PARALLAX_REPORT_PLAN == 0 && PARALLAX_REPORT_STATS == 1, "report");
@@ -178,6 +178,7 @@ static parallax_status_t (*const kLog)(parallax_log_fn, void *,
 static void signatures(void) {
   PARALLAX_EXPECT(kOpen && kUniqueId && kRegister && kAbort && kOfAJob[0] && kQuery && kBegin);
   PARALLAX_EXPECT(kOfSlices[0] && kEnd && kOfRows[0] && kBarrier && kBroadcast && kWait);
+  PARALLAX_EXPECT(PARALLAX_ZERO == -1.0);
   PARALLAX_EXPECT(kOfARequest[0] && kError && kStep && kRows && kReport && kLog);
 }
 
