@@ -46,6 +46,21 @@ static void open_refuses(void) {
   o.plan_mode = 99;
   PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "plan_mode");
   o = good;
+  o.deterministic = 2;
+  PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "deterministic");
+  o = good;
+  o.manual_progress = 2;
+  PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "manual_progress");
+  o = good;
+  o.compute_threads = 257;
+  PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "compute_threads is 257");
+  o = good;
+  o.lease_ms = 49;
+  PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "lease_ms is 49");
+  o = good;
+  o.world = PARALLAX_WORLD_MAX + 1;
+  PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "world is 1048577");
+  o = good;
   o.reserved = 7;
   PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_UNSUPPORTED, "reserved is 7");
   o = good;
@@ -116,16 +131,13 @@ static void register_refuses(parallax_job_t *job) {
   PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "rows_max");
   v = variable("bad");
   v.reduction = 9;
-  PARALLAX_EXPECT_REFUSED_2(parallax_register(job, &v, &id), PARALLAX_INVALID, PARALLAX_UNSUPPORTED,
-                            "reduction");
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "reduction");
   v = variable("bad");
   v.rule = 9;
-  PARALLAX_EXPECT_REFUSED_2(parallax_register(job, &v, &id), PARALLAX_INVALID, PARALLAX_UNSUPPORTED,
-                            "rule");
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_UNSUPPORTED, "rule");
   v = variable("bad");
   v.init = 9;
-  PARALLAX_EXPECT_REFUSED_2(parallax_register(job, &v, &id), PARALLAX_INVALID, PARALLAX_UNSUPPORTED,
-                            "init");
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "init");
   PARALLAX_EXPECT(id == 77);
 }
 
@@ -149,6 +161,25 @@ static void states_before_commit(parallax_job_t *job) {
   PARALLAX_EXPECT(step == 77);
 }
 
+static void narrow_ids_refused(parallax_job_t *job, uint64_t step, parallax_slice_t s) {
+  static const int32_t kBelow[] = {1, -2};
+  static const int32_t kAbove[] = {1, kRows};
+  parallax_request_t *request = NULL;
+  s.ids_i32 = kAbove;
+  PARALLAX_EXPECT_REFUSED(parallax_push(job, step, &s, 1, &request), PARALLAX_INVALID, "ids_i32");
+  s.ids = NULL;
+  s.row_count = 2;
+  PARALLAX_EXPECT_REFUSED(parallax_push(job, step, &s, 1, &request), PARALLAX_INVALID,
+                          "ids_i32[1] is 8");
+  s.ids_i32 = kBelow;
+  PARALLAX_EXPECT_REFUSED(parallax_push(job, step, &s, 1, &request), PARALLAX_INVALID,
+                          "ids_i32[1] is -2");
+  s.ids_i32 = (const int32_t *)((const char *)kBelow + 2);
+  s.row_count = 1;
+  PARALLAX_EXPECT_REFUSED(parallax_push(job, step, &s, 1, &request), PARALLAX_INVALID,
+                          "ids_i32 is not aligned");
+}
+
 static void slices_refused(parallax_job_t *job, uint64_t step) {
   static const int64_t kIds[kRowsMax + 1] = {0, 1, 2, 3, 4};
   static const int64_t kBelow[] = {-2};
@@ -161,8 +192,8 @@ static void slices_refused(parallax_job_t *job, uint64_t step) {
   parallax_slice_t s = good;
   PARALLAX_EXPECT_REFUSED(parallax_pull(job, step, NULL, 1, &request), PARALLAX_INVALID, "slices");
   PARALLAX_EXPECT_REFUSED(parallax_pull(job, step, &s, 1, NULL), PARALLAX_INVALID, "request");
-  PARALLAX_EXPECT_REFUSED_2(parallax_pull(job, step, &s, PARALLAX_SLICES_MAX + 1, &request),
-                            PARALLAX_INVALID, PARALLAX_LIMIT, "slices");
+  PARALLAX_EXPECT_REFUSED(parallax_pull(job, step, &s, PARALLAX_SLICES_MAX + 1, &request),
+                          PARALLAX_INVALID, "slices");
   s.size = 0;
   PARALLAX_EXPECT_REFUSED(parallax_pull(job, step, &s, 1, &request), PARALLAX_INVALID, "size");
   s = good;
@@ -180,13 +211,27 @@ static void slices_refused(parallax_job_t *job, uint64_t step) {
   PARALLAX_EXPECT_REFUSED(parallax_push(job, step, &s, 1, &request), PARALLAX_INVALID, "table");
   s = good;
   s.row_count = kRowsMax + 1;
-  PARALLAX_EXPECT_REFUSED_2(parallax_push(job, step, &s, 1, &request), PARALLAX_LIMIT,
-                            PARALLAX_INVALID, "rows_max");
+  PARALLAX_EXPECT_REFUSED(parallax_push(job, step, &s, 1, &request), PARALLAX_LIMIT, "rows_max");
   s = good;
   s.values = NULL;
   PARALLAX_EXPECT_REFUSED(parallax_pull(job, step, &s, 1, &request), PARALLAX_INVALID, "values");
   s.values = (char *)values + 1;
   PARALLAX_EXPECT_REFUSED(parallax_pull(job, step, &s, 1, &request), PARALLAX_INVALID, "values");
+  narrow_ids_refused(job, step, good);
+  s = good;
+  s.as_dtype = 7;
+  PARALLAX_EXPECT_REFUSED(parallax_pull(job, step, &s, 1, &request), PARALLAX_INVALID, "as_dtype");
+  s.as_dtype = PARALLAX_AS(PARALLAX_I32); /* of a floating variable */
+  PARALLAX_EXPECT_REFUSED(parallax_push(job, step, &s, 1, &request), PARALLAX_INVALID, "as_dtype");
+  s = good;
+  s.more = 1;
+  PARALLAX_EXPECT_REFUSED(parallax_push(job, step, &s, 1, &request), PARALLAX_INVALID, "more is 1");
+  parallax_slice_t both[] = {good, good}; /* the first is right, and nothing of it is taken */
+  both[1].variable = 2;
+  PARALLAX_EXPECT_REFUSED(parallax_push(job, step, both, 2, &request), PARALLAX_INVALID, "slice 1");
+  both[1].size = sizeof both[1] - 8;
+  PARALLAX_EXPECT_REFUSED(parallax_push(job, step, both, 2, &request), PARALLAX_INVALID,
+                          "slices[1]");
   /* The wrong verb: the sentence names the right one. */
   s = good;
   PARALLAX_EXPECT_REFUSED(parallax_reduce(job, step, &s, 1, &request), PARALLAX_INVALID, "push");
@@ -207,8 +252,7 @@ static void steps_refused(parallax_job_t *job, uint64_t step) {
   PARALLAX_EXPECT_REFUSED(parallax_commit(job), PARALLAX_STATE, "commit");
   PARALLAX_EXPECT_REFUSED(parallax_register(job, &late, &id), PARALLAX_STATE, "commit");
   PARALLAX_EXPECT_REFUSED(parallax_step_begin(job, &next), PARALLAX_STATE, "step");
-  PARALLAX_EXPECT_REFUSED_2(parallax_step_end(job, step + 1, NULL, &request), PARALLAX_INVALID,
-                            PARALLAX_STATE, "step");
+  PARALLAX_EXPECT_REFUSED(parallax_step_end(job, step + 1, NULL, &request), PARALLAX_STATE, "step");
   parallax_step_end_options_t o = {.size = sizeof o, .learning_rate = -1.0f};
   PARALLAX_EXPECT_REFUSED(parallax_step_end(job, step, &o, &request), PARALLAX_INVALID,
                           "learning_rate");
@@ -216,6 +260,13 @@ static void steps_refused(parallax_job_t *job, uint64_t step) {
   PARALLAX_EXPECT_REFUSED(parallax_step_end(job, step, &o, &request), PARALLAX_INVALID,
                           "learning_rate");
   o.learning_rate = 0.0f;
+  o.found_inf = 2;
+  PARALLAX_EXPECT_REFUSED(parallax_step_end(job, step, &o, &request), PARALLAX_INVALID,
+                          "found_inf");
+  o.found_inf = 0;
+  o.absent = 2;
+  PARALLAX_EXPECT_REFUSED(parallax_step_end(job, step, &o, &request), PARALLAX_INVALID, "absent");
+  o.absent = 0;
   o.clip_norm = -1.0f;
   PARALLAX_EXPECT_REFUSED(parallax_step_end(job, step, &o, &request), PARALLAX_INVALID,
                           "clip_norm");
@@ -299,8 +350,8 @@ static void requests_are_bounded(parallax_job_t *job) {
   PARALLAX_EXPECT(one_more == NULL);
   PARALLAX_EXPECT_OK(parallax_wait(requests, PARALLAX_REQUESTS_MAX, PARALLAX_WAIT_DEFAULT));
   PARALLAX_EXPECT_REFUSED(parallax_request_step(requests[0], &info), PARALLAX_STATE, "step_end");
-  PARALLAX_EXPECT_REFUSED_2(parallax_request_rows(requests[0], 0, &ids, &values, &row_count),
-                            PARALLAX_STATE, PARALLAX_INVALID, "reduce");
+  PARALLAX_EXPECT_REFUSED(parallax_request_rows(requests[0], 0, &ids, &values, &row_count),
+                          PARALLAX_STATE, "reduce");
   for (int i = 0; i < PARALLAX_REQUESTS_MAX; i++) {
     PARALLAX_EXPECT_OK(parallax_request_release(requests[i]));
   }
@@ -318,8 +369,7 @@ static void step_still_trains(parallax_job_t *job, uint64_t step) {
   parallax_slice_t s = {.size = sizeof s, .form = PARALLAX_FORM_ROWS, .ids = kId, .row_count = 1};
   s.values = values;
   PARALLAX_EXPECT_OK(parallax_push(job, step, &s, 1, &requests[0]));
-  PARALLAX_EXPECT_REFUSED_2(parallax_push(job, step, &s, 1, &requests[1]), PARALLAX_STATE,
-                            PARALLAX_INVALID, "table");
+  PARALLAX_EXPECT_REFUSED(parallax_push(job, step, &s, 1, &requests[1]), PARALLAX_INVALID, "table");
   const parallax_step_end_options_t o = {.size = sizeof o, .learning_rate = 2.0f};
   PARALLAX_EXPECT_OK(parallax_step_end(job, step, &o, &requests[1]));
   PARALLAX_EXPECT_REFUSED(parallax_push(job, step, &s, 1, &requests[2]), PARALLAX_STATE, "step");

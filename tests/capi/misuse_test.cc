@@ -136,6 +136,11 @@ TEST(Misuse, ClosedWithinAStep) {
   });
 }
 
+template <typename Struct, typename Room>
+Struct* at_four(Room& room) {
+  return reinterpret_cast<Struct*>(room.data() + 4);
+}
+
 // Given structs and pointers that lie askew, expect each to be named.
 TEST(Misuse, MisalignedStructs) {
   alignas(16) std::array<std::byte, sizeof(parallax_options_t) + 16> room = {};
@@ -143,6 +148,31 @@ TEST(Misuse, MisalignedStructs) {
   parallax_job_t* job = nullptr;
   expect_refused(parallax_open(askew, &job), PARALLAX_INVALID, "options is not aligned to 8");
   EXPECT_EQ(job, nullptr);
+
+  const parallax_options_t options = {.size = sizeof options};
+  ASSERT_EQ(parallax_open(&options, &job), PARALLAX_OK);
+  uint32_t id = 0;
+  expect_refused(parallax_register(job, at_four<parallax_variable_t>(room), &id), PARALLAX_INVALID,
+                 "register: variable is not aligned to 8");
+  expect_refused(parallax_query(job, at_four<parallax_job_info_t>(room)), PARALLAX_INVALID,
+                 "query: info is not aligned to 8");
+  ASSERT_EQ(parallax_commit(job), PARALLAX_OK);
+  uint64_t step = 0;
+  ASSERT_EQ(parallax_step_begin(job, &step), PARALLAX_OK);
+  parallax_request_t* request = nullptr;
+  expect_refused(parallax_push(job, step, at_four<parallax_slice_t>(room), 1, &request),
+                 PARALLAX_INVALID, "push: slices is not aligned to 8");
+  expect_refused(parallax_step_end(job, step, at_four<parallax_step_end_options_t>(room), &request),
+                 PARALLAX_INVALID, "step_end: options is not aligned to 8");
+  EXPECT_EQ(request, nullptr);
+  ASSERT_EQ(parallax_step_end(job, step, nullptr, &request), PARALLAX_OK);
+  ASSERT_EQ(parallax_wait(&request, 1, PARALLAX_WAIT_DEFAULT), PARALLAX_OK);
+  expect_refused(parallax_request_step(request, at_four<parallax_step_info_t>(room)),
+                 PARALLAX_INVALID, "request_step: info is not aligned to 8");
+  ASSERT_EQ(parallax_request_release(request), PARALLAX_OK);
+  expect_refused(parallax_read(job, at_four<parallax_rows_t>(room), &request), PARALLAX_INVALID,
+                 "read: rows is not aligned to 8");
+  EXPECT_EQ(parallax_close(job), PARALLAX_OK);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -38,11 +39,25 @@ class Caller {
            : data_.ConsumeBool()                         ? right
                                  : static_cast<T>(data_.ConsumeIntegralInRange<uint64_t>(0, most));
   }
-  size_t size_of(size_t right) {
-    // A longer struct than ours would be read beyond its end: its size must be true.
-    return data_.ConsumeIntegralInRange<int>(0, 15) == 0
-               ? data_.ConsumeIntegralInRange<size_t>(0, right)
-               : right;
+  // Mostly zero or what is right, which most structs need to be taken.
+  template <typename T>
+  T real(T right) {
+    const int choice = data_.ConsumeIntegralInRange<int>(0, 15);
+    return choice == 0 ? data_.ConsumeFloatingPoint<T>() : choice < 8 ? T() : right;
+  }
+  bool rarely() { return data_.ConsumeIntegralInRange<int>(0, 15) == 0; }
+  // A struct as callers of other versions have it, too: shorter, or with a tail.
+  template <typename Struct>
+  struct Sized {
+    Struct now = {};
+    std::array<unsigned char, 32> tail = {};
+  };
+  template <typename Struct>
+  void set_size(Sized<Struct>* sized) {
+    sized->now.size = sizeof sized->now;
+    if (!rarely()) return;
+    sized->now.size = data_.ConsumeIntegralInRange<size_t>(0, sizeof *sized);
+    if (rarely()) sized->tail[data_.ConsumeIntegralInRange<size_t>(0, 31)] = 1;
   }
   void check(parallax_status_t status) {
     if (status == PARALLAX_INTERNAL || status > PARALLAX_PENDING || status < PARALLAX_INTERNAL) {
@@ -71,8 +86,8 @@ class Caller {
   }
 
   void open() {
-    parallax_options_t options = {};
-    options.size = size_of(sizeof options);
+    Sized<parallax_options_t> sized;
+    parallax_options_t& options = sized.now;
     options.rank = number<uint32_t>(0, 2);
     options.world = data_.ConsumeBool() ? 0 : 1;  // others would wait for ranks that never come
     options.lease_ms = number<uint32_t>(0, 5000);
@@ -84,6 +99,9 @@ class Caller {
     options.manual_progress = 1;  // no thread an iteration
     text_ = data_.ConsumeRandomLengthString(40);
     options.faults = data_.ConsumeIntegralInRange<int>(0, 7) == 0 ? text_.c_str() : "";
+    options.compute_threads = rarely() ? number<uint32_t>(257, 400) : 0;
+    options.reserved = rarely() ? 1 : 0;
+    set_size(&sized);
     parallax_job_t* job = nullptr;
     check(parallax_open(&options, &job));
     if (job == nullptr) return;
@@ -95,10 +113,10 @@ class Caller {
   }
 
   void add_variable() {
-    parallax_variable_t variable = {};
-    variable.size = size_of(sizeof variable);
+    Sized<parallax_variable_t> sized;
+    parallax_variable_t& variable = sized.now;
     text_ = data_.ConsumeRandomLengthString(8);
-    variable.name = data_.ConsumeIntegralInRange<int>(0, 15) == 0 ? nullptr : text_.c_str();
+    variable.name = rarely() ? nullptr : text_.c_str();
     variable.rows = number<uint64_t>(8, 64);
     variable.row_elements = number<uint64_t>(2, 64);
     // What it takes must fit the buffers; what is refused may be any size.
@@ -112,35 +130,58 @@ class Caller {
     variable.rows_max = number<uint64_t>(4, kRowsMaxTaken);
     if (variable.rows_max > kRowsMaxTaken) variable.rows_max = 0;
     variable.init = number<uint32_t>(0, 1);
-    variable.init_low = data_.ConsumeFloatingPoint<float>();
-    variable.init_high = data_.ConsumeFloatingPoint<float>();
-    variable.epsilon = data_.ConsumeFloatingPoint<float>();
-    variable.initial_accumulator_value = data_.ConsumeFloatingPoint<float>();
+    variable.init_low = real<float>(-1);
+    variable.init_high = real<float>(1);
+    const bool adam = variable.rule == PARALLAX_RULE_ADAM;
+    const bool momentum = variable.rule == PARALLAX_RULE_MOMENTUM;
+    const bool squares =
+        variable.rule == PARALLAX_RULE_ADAGRAD || variable.rule == PARALLAX_RULE_ROWWISE_ADAGRAD;
+    variable.epsilon = real<float>(adam || squares ? 1e-3f : 0);
+    variable.initial_accumulator_value = real<float>(squares ? 0.5f : 0);
+    variable.beta1 = real(adam ? PARALLAX_ZERO : 0);
+    variable.beta2 = real(adam ? 0.5 : 0);
+    variable.momentum = momentum ? real(0.5) : 0;
+    variable.nesterov = momentum ? number<uint32_t>(0, 1) : 0;
+    variable.refuse_nonfinite = number<uint32_t>(0, 1);
+    variable.accumulate = number<uint32_t>(0, 1);
+    set_size(&sized);
     uint32_t id = 0;
-    check(parallax_register(job_, &variable, data_.ConsumeBool() ? &id : nullptr));
+    check(parallax_register(job_, &variable, rarely() ? nullptr : &id));
   }
 
   void commit() { check(parallax_commit(job_)); }
   void step_begin() { check(parallax_step_begin(job_, &step_)); }
 
+  void* any_values() {
+    auto* values = reinterpret_cast<std::byte*>(values_[next_buffer_++ % values_.size()].data());
+    return rarely() ? nullptr : rarely() ? values + 1 : values;
+  }
+
+  void fill(parallax_slice_t* slice) {
+    slice->size = sizeof *slice;
+    if (rarely()) slice->size = data_.ConsumeIntegralInRange<size_t>(0, sizeof *slice);
+    slice->variable = number<uint32_t>(0, 3);
+    slice->form = number<uint32_t>(0, 1);
+    std::vector<int64_t>& ids = ids_[next_buffer_ % ids_.size()];
+    std::vector<int32_t>& narrow = narrow_ids_[next_buffer_ % narrow_ids_.size()];
+    for (size_t i = 0; i < 8; ++i) {
+      ids[i] = number<int64_t>(1, 7) - (rarely() ? 2 : 0);
+      narrow[i] = static_cast<int32_t>(ids[i]);
+    }
+    const bool wide = data_.ConsumeBool();
+    slice->ids = wide != rarely() ? ids.data() : nullptr;
+    slice->ids_i32 = wide == rarely() ? narrow.data() : nullptr;
+    slice->row_count = number<uint64_t>(2, kRowsMaxTaken);
+    if (slice->row_count > kRowsMaxTaken) slice->row_count = UINT64_MAX - slice->row_count;
+    slice->as_dtype = number<uint32_t>(0, 7);
+    slice->more = number<uint32_t>(0, 1);
+    slice->values = any_values();
+  }
+
   void move_slices() {
     std::array<parallax_slice_t, 3> slices = {};
     const size_t count = data_.ConsumeIntegralInRange<size_t>(0, slices.size());
-    for (size_t i = 0; i < count; ++i) {
-      parallax_slice_t& slice = slices[i];
-      slice.size = size_of(sizeof slice);
-      slice.variable = number<uint32_t>(0, 3);
-      slice.form = number<uint32_t>(0, 1);
-      std::vector<int64_t>& ids = ids_[next_buffer_ % ids_.size()];
-      for (int64_t& id : ids) id = number<int64_t>(1, 7);
-      slice.ids = data_.ConsumeIntegralInRange<int>(0, 15) == 0 ? nullptr : ids.data();
-      slice.row_count = number<uint64_t>(2, kRowsMaxTaken);
-      if (slice.row_count > kRowsMaxTaken) slice.row_count = UINT64_MAX - slice.row_count;
-      slice.values = data_.ConsumeIntegralInRange<int>(0, 15) == 0
-                         ? nullptr
-                         : values_[next_buffer_ % values_.size()].data();
-      ++next_buffer_;
-    }
+    for (size_t i = 0; i < count; ++i) fill(&slices[i]);
     const uint64_t step = number<uint64_t>(step_, 4);
     parallax_request_t* request = nullptr;
     const int which = data_.ConsumeIntegralInRange<int>(0, 2);
@@ -151,12 +192,13 @@ class Caller {
   }
 
   void step_end() {
-    parallax_step_end_options_t options = {};
-    options.size = size_of(sizeof options);
-    options.learning_rate = data_.ConsumeFloatingPoint<float>();
-    options.clip_norm = data_.ConsumeFloatingPoint<float>();
+    Sized<parallax_step_end_options_t> sized;
+    parallax_step_end_options_t& options = sized.now;
+    options.learning_rate = real<float>(0.5f);
+    options.clip_norm = real<float>(1);
     options.found_inf = number<uint32_t>(0, 1);
     options.absent = number<uint32_t>(0, 1);
+    set_size(&sized);
     parallax_request_t* request = nullptr;
     keep(parallax_step_end(job_, number<uint64_t>(step_, 4),
                            data_.ConsumeBool() ? &options : nullptr, &request),
@@ -172,6 +214,53 @@ class Caller {
                               number<uint32_t>(0, 1), &request),
            request);
     }
+  }
+
+  void move_rows() {
+    Sized<parallax_rows_t> sized;
+    parallax_rows_t& rows = sized.now;
+    rows.variable = number<uint32_t>(0, 3);
+    rows.reserved = rarely() ? 1 : 0;
+    rows.first_row = number<uint64_t>(0, kRowsMaxTaken);
+    rows.row_count = number<uint64_t>(2, kRowsMaxTaken);
+    rows.values = any_values();
+    for (void*& state : rows.state) state = data_.ConsumeBool() ? any_values() : nullptr;
+    static uint64_t updates;
+    rows.updates = data_.ConsumeBool() ? &updates : nullptr;
+    set_size(&sized);
+    parallax_request_t* request = nullptr;
+    keep(data_.ConsumeBool() ? parallax_read(job_, &rows, &request)
+                             : parallax_write(job_, &rows, &request),
+         request);
+  }
+
+  void of_the_process() {
+    if (data_.ConsumeBool()) {
+      static uint64_t lines;
+      const auto count = [](void* context, int, const char*, const char* message) {
+        *static_cast<uint64_t*>(context) += message[0] != '\0' ? 1 : 0;
+      };
+      check(parallax_set_log_callback(data_.ConsumeBool() ? +count : nullptr, &lines,
+                                      number<uint32_t>(0, 4)));
+      return;
+    }
+    // As it would come from another rank, changed on its way.
+    static const parallax_unique_id_t made = [this] {
+      parallax_unique_id_t id = {};
+      check(parallax_unique_id(&id));
+      return id;
+    }();
+    parallax_unique_id_t id = made;
+    id.bytes[data_.ConsumeIntegralInRange<size_t>(0, sizeof id.bytes - 1)] ^=
+        data_.ConsumeIntegralInRange<uint8_t>(1, 255);
+    parallax_options_t options = {};
+    options.size = sizeof options;
+    options.world = 2;
+    options.timeout_ms = 50;
+    options.unique_id = &id;
+    parallax_job_t* job = nullptr;
+    check(parallax_open(&options, &job));
+    if (job != nullptr) std::abort();
   }
 
   void wait() {
@@ -191,9 +280,9 @@ class Caller {
   }
   void results() {
     parallax_request_t* request = any_request();
-    parallax_step_info_t info = {};
-    info.size = size_of(sizeof info);
-    check(parallax_request_step(request, &info));
+    Sized<parallax_step_info_t> info;
+    set_size(&info);
+    check(parallax_request_step(request, &info.now));
     const int64_t* ids = nullptr;
     const void* values = nullptr;
     uint64_t count = 0;
@@ -203,9 +292,9 @@ class Caller {
     }
   }
   void look() {
-    parallax_job_info_t info = {};
-    info.size = size_of(sizeof info);
-    check(parallax_query(job_, &info));
+    Sized<parallax_job_info_t> info;
+    set_size(&info);
+    check(parallax_query(job_, &info.now));
     std::array<char, 8192> text;
     size_t bytes = number<size_t>(text.size(), text.size());
     if (bytes > text.size()) bytes = 0;
@@ -222,11 +311,12 @@ class Caller {
   }
 
   using Call = void (Caller::*)();
-  static constexpr std::array<Call, 16> kCalls = {
-      &Caller::open,       &Caller::add_variable, &Caller::add_variable, &Caller::commit,
-      &Caller::step_begin, &Caller::move_slices,  &Caller::move_slices,  &Caller::step_end,
-      &Caller::together,   &Caller::wait,         &Caller::test,         &Caller::cancel,
-      &Caller::release,    &Caller::results,      &Caller::look,         &Caller::end};
+  static constexpr std::array<Call, 18> kCalls = {
+      &Caller::open,       &Caller::add_variable,  &Caller::add_variable, &Caller::commit,
+      &Caller::step_begin, &Caller::move_slices,   &Caller::move_slices,  &Caller::step_end,
+      &Caller::together,   &Caller::wait,          &Caller::test,         &Caller::cancel,
+      &Caller::release,    &Caller::results,       &Caller::look,         &Caller::end,
+      &Caller::move_rows,  &Caller::of_the_process};
 
   FuzzedDataProvider& data_;
   parallax_job_t* job_ = nullptr;
@@ -240,9 +330,14 @@ class Caller {
     all.fill(std::vector<int64_t>(kRowsMaxTaken));
     return all;
   }();
+  inline static std::array<std::vector<int32_t>, 8> narrow_ids_ = [] {
+    std::array<std::vector<int32_t>, 8> all;
+    all.fill(std::vector<int32_t>(kRowsMaxTaken));
+    return all;
+  }();
   inline static std::array<std::vector<double>, 8> values_ = [] {
     std::array<std::vector<double>, 8> all;
-    all.fill(std::vector<double>(kElements));
+    all.fill(std::vector<double>(kElements + 1));
     return all;
   }();
 };

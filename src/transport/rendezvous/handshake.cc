@@ -84,7 +84,8 @@ bool take_status(std::string_view* bytes, Status* status) {
   std::string_view sentence;
   if (!reader.number(&code) || code > PARALLAX_OK || code < PARALLAX_INTERNAL ||
       !reader.number(&sentence_bytes) || sentence_bytes > kSentenceBytesMax ||
-      !reader.raw(sentence_bytes, &sentence) || !is_printable(sentence)) {
+      !reader.raw(sentence_bytes, &sentence) || !is_printable(sentence) ||
+      (sentence.empty() && code != PARALLAX_OK)) {
     return false;
   }
   bytes->remove_prefix(sizeof code + sizeof sentence_bytes + sentence_bytes);

@@ -198,6 +198,61 @@ TEST(EngineCommit, DifferentRegistriesNameVariableFieldAndRanks) {
   }
 }
 
+// Whatever they disagree on, each rank is told which field of which variable, and who.
+TEST(EngineCommit, EveryRankLearnsTheField) {
+  struct Case {
+    const char* words;
+    std::function<void(parallax_variable_t*)> change;
+  };
+  const Case cases[] = {
+      {"field row_elements", [](auto* v) { v->row_elements = 4; }},
+      {"field dtype", [](auto* v) { v->dtype = PARALLAX_BF16; }},
+      {"field tag", [](auto* v) { v->tag = PARALLAX_AUTO; }},
+      {"field rows_max", [](auto* v) { v->rows_max = 3; }},
+      {"field reduction", [](auto* v) { v->reduction = PARALLAX_MEAN_WORLD; }},
+      {"field rule", [](auto* v) { v->rule = PARALLAX_RULE_ADAGRAD; }},
+      {"'ghost'", [](auto* v) { v->name = "ghost"; }},
+  };
+  for (const Case& each : cases) {
+    for (uint32_t other = 0; other < 4; ++other) {
+      EngineWorld world(world_of({0, 0, 1, 2}, other));
+      const auto statuses = commit_with(world, [&](uint32_t rank) {
+        parallax_variable_t variable = sparse_variable("table", 5, 3, 2, PARALLAX_RULE_SGD);
+        if (rank == other) each.change(&variable);
+        return variable;
+      });
+      for (const Status& status : statuses) {
+        ASSERT_EQ(status.code(), PARALLAX_MISMATCH) << status.message();
+        EXPECT_TRUE(has(status, each.words) && has(status, "'table'") && has(status, "rank 0"))
+            << each.words << ": " << status.message();
+        EXPECT_TRUE(other == 0 || has(status, "rank " + std::to_string(other))) << status.message();
+      }
+    }
+  }
+}
+
+// The same two variables in another order.
+TEST(EngineCommit, AnotherOrderIsNamed) {
+  for (uint32_t other = 0; other < 3; ++other) {
+    EngineWorld world(world_of({0, 1, 1}, other));
+    const parallax_variable_t pair[] = {dense_variable("first", 2, 2),
+                                        dense_variable("second", 2, 2)};
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      uint32_t id = 0;
+      for (const int i : {0, 1}) {
+        const parallax_variable_t& each = pair[rank == other ? 1 - i : i];
+        EXPECT_TRUE(world.engine(rank).register_variable(each, &id).ok());
+      }
+    }
+    for (const Status& status : world.everywhere(
+             [&](uint32_t rank, Request**request) { return world.engine(rank).commit(request); })) {
+      ASSERT_EQ(status.code(), PARALLAX_MISMATCH) << status.message();
+      EXPECT_TRUE(has(status, "'first'") && has(status, "'second'") && has(status, "rank 0"))
+          << status.message();
+    }
+  }
+}
+
 TEST(EngineCommit, DifferentOptionsAreNamed) {
   struct Case {
     const char* name;

@@ -296,6 +296,15 @@ TEST(Handshake, a_refusal_is_no_way_to_say_anything_else) {
     EXPECT_EQ(client.advance(&in, &out), Phase::kFailed);
     EXPECT_EQ(client.status().code(), PARALLAX_IO) << code;
   }
+  // Nor a way to say nothing.
+  ClientHandshake client(introduce(3, 'c'), key_of("s"));
+  std::string out, body, in;
+  client.start(&out);
+  put_number(&body, static_cast<int32_t>(PARALLAX_MISMATCH));
+  put_text(&body, "", kSentenceBytesMax);
+  put_frame(&in, FrameKind::kRefusal, body);
+  EXPECT_EQ(client.advance(&in, &out), Phase::kFailed);
+  EXPECT_NE(client.status().message(), "");
 }
 
 class Sealed : public ::testing::Test {

@@ -188,6 +188,10 @@ TEST(CompareRegistries, NamesTheFirstFieldThatDiffers) {
   change("field init_seed", [](Variable* v) { v->init_seed = 1; });
   change("field epsilon", [](Variable* v) { v->epsilon = 1e-9f; });
   change("field initial_accumulator", [](Variable* v) { v->initial_accumulator_value = 1; });
+  change("field beta1", [](Variable* v) { v->beta1 = 0; });
+  change("field beta2", [](Variable* v) { v->beta2 = 0; });
+  change("field momentum", [](Variable* v) { v->momentum = 0.5; });
+  change("field nesterov", [](Variable* v) { v->nesterov = true; });
 }
 
 TEST(CompareRegistries, CountsAndGarbage) {
