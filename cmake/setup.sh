@@ -8,17 +8,35 @@
 
 parallax_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# Prints the packages of cmake/packages.txt, and of those named, that are not installed.
-parallax_missing_packages() {
+# Of the packages named, one a line, those that are not installed.
+parallax_not_installed() {
   local package
-  {
-    grep -Ev '^[[:space:]]*(#|$)' "$parallax_root/cmake/packages.txt"
-    if (($# > 0)); then printf '%s\n' "$@"; fi
-  } | while read -r package; do
+  while read -r package; do
     if ! dpkg-query -W -f='${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed; then
       printf '%s\n' "$package"
     fi
   done
+}
+
+# Prints the packages of cmake/packages.txt, and of those named, that are not installed.
+parallax_missing_packages() {
+  {
+    grep -Ev '^[[:space:]]*(#|$)|[?]$' "$parallax_root/cmake/packages.txt"
+    if (($# > 0)); then printf '%s\n' "$@"; fi
+  } | parallax_not_installed
+}
+
+# Installs what is wanted where it can be had. Nothing fails without it.
+parallax_install_wanted() {
+  local package
+  sed -n 's/[?]$//p' "$parallax_root/cmake/packages.txt" | parallax_not_installed |
+    while read -r package; do
+      if apt-cache show "$package" >/dev/null 2>&1 &&
+        "$@" install -y --no-install-recommends "$package" </dev/null; then
+        continue
+      fi
+      echo "packages: there is no $package here; the tests that need it are skipped"
+    done
 }
 
 # Installs what is missing and nothing else; with nothing missing it needs neither root nor network.
@@ -29,17 +47,16 @@ parallax_install_packages() {
   fi
   local missing
   mapfile -t missing < <(parallax_missing_packages "$@")
+  local command=(env DEBIAN_FRONTEND=noninteractive apt-get)
+  ((EUID == 0)) || command=(sudo "${command[@]}")
+  if ((EUID != 0 && ${#missing[@]} > 0)) && ! command -v sudo >/dev/null; then
+    echo "packages: there is no sudo; as root, run: apt-get install ${missing[*]}" >&2
+    return 1
+  fi
   if ((${#missing[@]} == 0)); then
     echo "packages: nothing is missing"
+    parallax_install_wanted "${command[@]}"
     return 0
-  fi
-  local command=(env DEBIAN_FRONTEND=noninteractive apt-get)
-  if ((EUID != 0)); then
-    if ! command -v sudo >/dev/null; then
-      echo "packages: there is no sudo; as root, run: apt-get install ${missing[*]}" >&2
-      return 1
-    fi
-    command=(sudo "${command[@]}")
   fi
   local install=("${command[@]}" install -y --no-install-recommends "${missing[@]}")
   echo "packages: ${install[*]}"
@@ -53,6 +70,7 @@ parallax_install_packages() {
       return 1
     }
   fi
+  parallax_install_wanted "${command[@]}"
 }
 
 # On a terminal ninja shows its progress; elsewhere only what fails or warns.

@@ -342,8 +342,7 @@ bool PullRoad::on_values_host(uint32_t from, const Section& section) {
     return false;
   }
   const uint64_t width = entry->partition->row_elements();
-  uint64_t at = 0;
-  uint64_t elements = header.count;
+  uint64_t at = 0, elements = header.count;
   if (rows) {
     const uint32_t owner = columns_.slot_in_column(from);
     const uint32_t first = wanted.offsets[owner];

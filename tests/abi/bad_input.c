@@ -48,8 +48,7 @@ static void open_refuses(void) {
   o = good;
   o.deterministic = 2;
   PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "deterministic");
-  o = good;
-  o.manual_progress = 2;
+  o.deterministic = 0, o.manual_progress = 2;
   PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "manual_progress");
   o = good;
   o.compute_threads = 257;

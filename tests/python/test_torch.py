@@ -48,6 +48,19 @@ class Torch(unittest.TestCase):
         with self.job.step() as step:
             self.assertEqual(step.pull(self.table, [0]).wait().tolist(), [[0, 0]])
 
+    def test_beside_a_data_loader(self):
+        # Its workers are forked from this process, job and all, and end while the job goes on.
+        ids = torch.arange(8).reshape(4, 2)
+        for epoch in range(2):
+            loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(ids), batch_size=1,
+                                                 num_workers=2)
+            for (batch,) in loader:
+                with self.job.step(learning_rate=1) as step:
+                    step.push(self.table, batch[0], torch.ones(2, 2))
+            with self.job.step() as step:
+                self.assertEqual(step.pull(self.table, [0, 7, 8]).wait().tolist(),
+                                 [[2 - epoch] * 2, [2 - epoch] * 2, [3, 3]])
+
     def test_refusals(self):
         with self.job.step() as step:
             with self.assertRaisesRegex(parallax.InvalidArgument, "not contiguous"):

@@ -55,7 +55,8 @@ class Info(support.Case):
         said = parallax("info", "-c", env=environment(PARALLAX_LEASE_MS="soon"))
         self.assertEqual(said.returncode, 1)
         self.assertIn("environment PARALLAX_LEASE_MS: lease_ms is 'soon'", said.stderr)
-        self.assertRegex(said.stdout, "lease_ms +5000 +ms +WRONG, environment PARALLAX_LEASE_MS: 'so")
+        self.assertRegex(said.stdout,
+                         "lease_ms +5000 +ms +WRONG, environment PARALLAX_LEASE_MS: 'soon'")
         self.assertRegex(said.stdout, "timeout_ms +120000 ")
         said = parallax("info", "-b", env=environment(PARALLAX_LEASE_MS="soon"))
         self.assertEqual((said.returncode, said.stdout), (1, ""))

@@ -100,8 +100,8 @@ class Table:
 
     ROWS, WIDTH, ROWS_MAX = 40, 7, 64
 
-    def __init__(self, library, rule, sparse, dtype, **fields):
-        self.library, self.sparse = library, sparse
+    def __init__(self, library, rule, sparse, dtype, clip, **fields):
+        self.library, self.sparse, self.clip = library, sparse, clip
         self.torch_dtype = torch.float64 if dtype == F64 else torch.float32
         self.job = ctypes.c_void_p()
         options = Options(ctypes.sizeof(Options))
@@ -121,7 +121,8 @@ class Table:
         return step
 
     def end(self, step):
-        options = StepEnd(size=ctypes.sizeof(StepEnd), learning_rate=LEARNING_RATE)
+        options = StepEnd(size=ctypes.sizeof(StepEnd), learning_rate=LEARNING_RATE,
+                          clip_norm=self.clip)
         request = ctypes.c_void_p()
         self.library.must(self.library.calls.parallax_step_end(
             self.job, step, ctypes.byref(options), ctypes.byref(request)))
@@ -168,7 +169,9 @@ def gradient_of(table):
 def largest_difference(library, case):
     """Of all values after every ten steps, in units of the largest value."""
     torch.manual_seed(1)
-    table = Table(library, case["rule"], case["sparse"], case["dtype"], **case.get("fields", {}))
+    clip = case.get("clip", 0.0)
+    table = Table(library, case["rule"], case["sparse"], case["dtype"], clip,
+                  **case.get("fields", {}))
     parameter = torch.nn.Parameter(table.values())
     optimizer = case["optimizer"]([parameter])
     worst = 0.0
@@ -178,9 +181,12 @@ def largest_difference(library, case):
         if gradients is None:
             parameter.grad = None
         elif case["sparse"]:
-            parameter.grad = torch.sparse_coo_tensor(ids[None], gradients, parameter.shape)
+            parameter.grad = torch.sparse_coo_tensor(ids[None], gradients,
+                                                     parameter.shape).coalesce()
         else:
             parameter.grad = gradients
+        if clip > 0 and gradients is not None:
+            torch.nn.utils.clip_grad_norm_([parameter], clip)
         optimizer.step()
         if step % 10 == 0:
             want = parameter.detach()
@@ -200,6 +206,8 @@ def cases():
         yield dict(name="SGD", rule=SGD, sparse=False, dtype=dtype,
                    optimizer=lambda p: optim.SGD(p, LEARNING_RATE))
         for sparse in (True, False):
+            yield dict(name="SGD, clip_norm 0.5", rule=SGD, sparse=sparse, dtype=dtype, clip=0.5,
+                       optimizer=lambda p: optim.SGD(p, LEARNING_RATE))
             yield dict(name="Adagrad", rule=ADAGRAD, sparse=sparse, dtype=dtype,
                        optimizer=lambda p: optim.Adagrad(p, LEARNING_RATE))
         yield dict(name="Adagrad, accumulator 0.5, eps 0.125", rule=ADAGRAD, sparse=True,
