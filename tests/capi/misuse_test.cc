@@ -149,7 +149,7 @@ TEST(Misuse, MisalignedStructs) {
   expect_refused(parallax_open(askew, &job), PARALLAX_INVALID, "options is not aligned to 8");
   EXPECT_EQ(job, nullptr);
 
-  const parallax_options_t options = {.size = sizeof options};
+  const auto options = sized<parallax_options_t>();
   ASSERT_EQ(parallax_open(&options, &job), PARALLAX_OK);
   uint32_t id = 0;
   expect_refused(parallax_register(job, at_four<parallax_variable_t>(room), &id), PARALLAX_INVALID,

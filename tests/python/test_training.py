@@ -231,7 +231,8 @@ class Refusals(unittest.TestCase):
             self.refused(parallax.InvalidState, "step", self.job.step)
 
     def test_learning_rate(self):
-        step = self.job.step(learning_rate="fast")
+        step = self.job.step()
+        step.learning_rate = "fast"
         self.refused(parallax.InvalidArgument, "step.end: learning_rate is 'fast'", step.end)
         step.learning_rate = float("nan")
         self.refused(parallax.InvalidArgument, "learning_rate", step.end)

@@ -181,11 +181,12 @@ def largest_difference(library, case):
         if gradients is None:
             parameter.grad = None
         elif case["sparse"]:
-            parameter.grad = torch.sparse_coo_tensor(ids[None], gradients,
-                                                     parameter.shape).coalesce()
+            parameter.grad = torch.sparse_coo_tensor(ids[None], gradients, parameter.shape)
         else:
             parameter.grad = gradients
         if clip > 0 and gradients is not None:
+            # Of a sparse gradient it scales a copy: give it all rows.
+            parameter.grad = parameter.grad.to_dense() if case["sparse"] else parameter.grad
             torch.nn.utils.clip_grad_norm_([parameter], clip)
         optimizer.step()
         if step % 10 == 0:
