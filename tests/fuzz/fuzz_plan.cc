@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fuzz: what ranks tell each other of the plan, apart from the messages that carry it: the registry
+// that plans are made for, the votes with the counted rows, the decisions with the entries of a new
+// plan. What is taken says the same again once it was encoded.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "step/vote.h"
+#include "variable/variable.h"
+
+namespace {
+
+using Encoded = std::array<std::byte, parallax::kVoteBytesMax>;
+
+// Twice decoded and encoded, it is the same bytes.
+template <typename Value, typename Encode, typename Decode>
+bool take(std::span<const std::byte> in, Value* value, Encode encode, Decode decode) {
+  if (!decode(in, value)) return false;
+  Encoded first, second;
+  const size_t bytes = encode(*value, first);
+  Value again;
+  if (bytes != in.size() || !decode(std::span(first).first(bytes), &again)) std::abort();
+  if (encode(again, second) != bytes ||
+      !std::equal(first.begin(), first.begin() + static_cast<ptrdiff_t>(bytes), second.begin())) {
+    std::abort();
+  }
+  return true;
+}
+
+// The bytes are two votes that meet on their way.
+void merge(std::span<const std::byte> in) {
+  static parallax::Vote one, other;
+  const size_t half = in.size() / 2;
+  if (!take(in.first(half), &one, parallax::encode_vote, parallax::decode_vote) ||
+      !take(in.subspan(half), &other, parallax::encode_vote, parallax::decode_vote)) {
+    return;
+  }
+  one.merge(other);
+  Encoded out;
+  (void)parallax::encode_vote(one, out);
+}
+
+void compare(std::span<const std::byte> in) {
+  static const std::vector<parallax::Variable> mine = [] {
+    std::vector<parallax::Variable> variables(2);
+    variables[0].name = "a";
+    variables[1].name = "b";
+    return variables;
+  }();
+  static const std::string same = parallax::encode_registry(mine);
+  const std::string theirs(reinterpret_cast<const char*>(in.data()), in.size());
+  if (parallax::compare_registries(theirs, mine, 1).empty() != (theirs == same)) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
+  if (bytes == 0) return 0;
+  const auto in = std::as_bytes(std::span(data, bytes)).subspan(1);
+  static parallax::Vote vote;
+  static parallax::Decision decision;
+  switch (data[0] % 4) {
+    case 0:
+      (void)take(in, &vote, parallax::encode_vote, parallax::decode_vote);
+      break;
+    case 1:
+      (void)take(in, &decision, parallax::encode_decision, parallax::decode_decision);
+      break;
+    case 2:
+      merge(in);
+      break;
+    default:
+      compare(in);
+  }
+  return 0;
+}
