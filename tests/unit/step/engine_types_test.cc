@@ -5,6 +5,7 @@
 // prints its seed.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <deque>
 #include <limits>
@@ -359,6 +360,52 @@ TEST(EngineNonfinite, IsRefusedWhereTheVariableSaysSo) {
     EXPECT_TRUE(status.ok()) << status.message();
   }
   EXPECT_EQ(values[3], -INFINITY);
+}
+
+// One rank's NaN and infinity reach the elements they were given for, on every rank, and no other.
+TEST(EngineNonfinite, PassesThrough) {
+  for (const auto mode : {PARALLAX_PLAN_HYBRID, PARALLAX_PLAN_PS, PARALLAX_PLAN_AR}) {
+    for (const bool deterministic : {false, true}) {
+      EngineWorld world({.hosts = {0, 0, 1}, .plan_mode = mode, .deterministic = deterministic});
+      const parallax_variable_t variables[] = {sparse_variable("rows", 9, 2, 4, PARALLAX_RULE_SGD),
+                                               dense_variable("dense", 2, 2, PARALLAX_RULE_SGD)};
+      for (const Status& status : world.commit(variables)) ASSERT_TRUE(status.ok());
+      const std::vector<int64_t> ids = {4, 8};
+      uint64_t step = 0;
+      std::vector<std::vector<float>> values(world.size(), {1, 1, 1, 1});
+      values[1] = {NAN, 1, 1, INFINITY};
+      const auto each = [&](auto call) {
+        for (const Status& status : world.everywhere(call)) {
+          ASSERT_TRUE(status.ok()) << status.message();
+        }
+      };
+      const auto slices_of = [&](uint32_t rank) {
+        return std::array<parallax_slice_t, 2>{rows_slice(0, ids, values[rank].data()),
+                                               dense_slice(1, values[rank].data())};
+      };
+      for (uint32_t rank = 0; rank < world.size(); ++rank) {
+        ASSERT_TRUE(world.engine(rank).step_begin(&step).ok());
+      }
+      each([&](uint32_t rank, Request** request) {
+        return world.engine(rank).push(step, slices_of(rank), request);
+      });
+      each([&](uint32_t rank, Request** request) {
+        return world.engine(rank).step_end(step, end_options(1), request);
+      });
+      for (const uint32_t variable : {0u, 1u}) {
+        each([&](uint32_t rank, Request** request) {
+          const auto slices = slices_of(rank);
+          return world.engine(rank).pull(0, {&slices[variable], 1}, request);
+        });
+        for (const std::vector<float>& got : values) {
+          EXPECT_TRUE(std::isnan(got[0])) << mode_name(mode) << variable;
+          EXPECT_EQ(std::vector<float>(got.begin() + 1, got.end()),
+                    (std::vector<float>{-3, -3, -INFINITY}))
+              << mode_name(mode) << variable;
+        }
+      }
+    }
+  }
 }
 
 TEST(EngineCommit, ARowThatFitsNoMessageIsRefusedByName) {
