@@ -165,7 +165,7 @@ class Caller {
     std::vector<int64_t>& ids = ids_[next_buffer_ % ids_.size()];
     std::vector<int32_t>& narrow = narrow_ids_[next_buffer_ % narrow_ids_.size()];
     for (size_t i = 0; i < 8; ++i) {
-      ids[i] = number<int64_t>(1, 7) - (rarely() ? 2 : 0);
+      ids[i] = rarely() ? -1 : number<int64_t>(1, 7);
       narrow[i] = static_cast<int32_t>(ids[i]);
     }
     const bool wide = data_.ConsumeBool();
