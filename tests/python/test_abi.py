@@ -17,10 +17,9 @@ import parallax
 from parallax import _abi, _tables
 from parallax._version import __version__
 
-from support import ROOT
+from support import ROOT, compile_c
 
 HEADER = os.path.join(ROOT, "include", "parallax", "parallax.h")
-COMPILER = os.environ.get("PARALLAX_TEST_CC", "cc")
 
 # Macros of the header that Python has no use for.
 MACROS_LEFT_OUT = {"PARALLAX_PARALLAX_H_", "PARALLAX_API"}
@@ -77,8 +76,7 @@ def compiled(lines):
         source, binary = os.path.join(folder, "layout.c"), os.path.join(folder, "layout")
         with open(source, "w", encoding="utf-8") as file:
             file.write(program)
-        subprocess.run([COMPILER, "-std=c11", "-I", os.path.join(ROOT, "include"), source, "-o",
-                        binary], check=True)
+        compile_c("-std=c11", "-I", os.path.join(ROOT, "include"), source, "-o", binary)
         printed = subprocess.run([binary], check=True, capture_output=True, text=True).stdout
     return {line.split()[0]: line.split()[1:] for line in printed.splitlines()}
 

@@ -3,15 +3,13 @@
 
 import os
 import shutil
-import subprocess
 import tempfile
 import unittest
 
-from support import ROOT, run_script
+from support import ROOT, compile_c, run_script
 
 IMPORT = "import parallax; print(parallax.library_path())"
 LIBRARY = os.path.abspath(os.environ["PARALLAX_LIBRARY"])
-COMPILER = os.environ.get("PARALLAX_TEST_CC", "cc")
 
 
 class Library(unittest.TestCase):
@@ -36,7 +34,7 @@ class Library(unittest.TestCase):
             for name in functions:
                 if name != "parallax_version":
                     file.write(f"int {name}(void) {{ return 0; }}\n")
-        subprocess.run([COMPILER, "-shared", "-fPIC", source, "-o", library], check=True)
+        compile_c("-shared", "-fPIC", source, "-o", library)
         return library
 
     def package_copy(self):
@@ -108,8 +106,7 @@ class Library(unittest.TestCase):
 
     def test_no_parallax_at_all(self):
         library = os.path.join(self.folder, "empty.so")
-        subprocess.run([COMPILER, "-shared", "-fPIC", "-x", "c", "/dev/null", "-o", library],
-                       check=True)
+        compile_c("-shared", "-fPIC", "-x", "c", "/dev/null", "-o", library)
         self.assertIn("too old, or no libparallax", self.refusal(PARALLAX_LIBRARY=library))
 
 
