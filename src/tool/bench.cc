@@ -53,16 +53,22 @@ int run_rank(const Options& options, const std::vector<Point>& points) {
   // Rank 0 alone writes, and all end if it cannot.
   Status status = printer.begin();
   if (!group.all_ok(status.ok())) return give_up(status.message());
-  for (const Point& point : points) {
-    try {
-      printer.add(bench::measure(options, point, group));
-    } catch (const bench::Unsupported& error) {  // every rank finds so
-      return give_up(error.what());
+  for (uint32_t cycle = 0; options.cycles == 0 || cycle < options.cycles; ++cycle) {
+    for (const Point& point : points) {
+      try {
+        bench::Line line = bench::measure(options, point, group);
+        line.cycle = cycle;
+        status = printer.add(line);
+      } catch (const bench::Unsupported& error) {  // every rank finds so
+        return give_up(error.what());
+      }
+      if (!group.all_ok(status.ok())) return give_up(status.message());
     }
   }
   status = printer.end();
+  if (!group.all_ok(status.ok())) return give_up(status.message());
   group.close();
-  return status.ok() ? printer.exit_status() : complain("bench", status.message(), kExitNo);
+  return printer.exit_status();
 }
 
 }  // namespace

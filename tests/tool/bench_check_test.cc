@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tool/bench/measure.h"
+#include "tool/bench/options.h"
 #include "tool/bench/print.h"
 #include "tool/tool.h"
 
@@ -64,7 +65,11 @@ Rows right_rows() {
 
 uint64_t wrong_in(const Rows& rows) {
   const auto bytes = numbers(PARALLAX_F32, rows.values);
-  return count_wrong_rows(PARALLAX_F32, rows.ids.data(), bytes.data(), rows.ids.size(), kWidth, 1,
+  return count_wrong_rows({.dtype = PARALLAX_F32,
+                           .width = kWidth,
+                           .ids = rows.ids.data(),
+                           .values = bytes.data(),
+                           .count = rows.ids.size()},
                           RowUnion(kIds));
 }
 
@@ -76,7 +81,7 @@ TEST(BenchCheck, CountsWrongElementsOfEveryDtype) {
     std::vector<double> total(kCount, 0);
     std::vector<std::byte> given(kCount * bytes_of_dtype(dtype));
     for (uint32_t rank = 0; rank < kWorld; ++rank) {
-      fill_dense(dtype, rank, kCount, given.data());
+      fill_dense({.dtype = dtype, .rank = rank, .count = kCount}, given.data());
       with_dtype(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         for (uint64_t i = 0; i < kCount; ++i) {
@@ -153,6 +158,90 @@ TEST(BenchCheck, PulledRowsFollowTheRule) {
   expect_factor(-kLearningRate);
 }
 
+TEST(BenchCheck, AnotherOperationsResultIsWrong) {
+  constexpr uint64_t kCount = 20, kShift = 1;
+  const DenseSum sum(1);
+  std::vector<std::byte> dense(kCount * sizeof(float));
+  fill_dense({.dtype = PARALLAX_F32, .count = kCount, .shift = kShift}, dense.data());
+  const auto shifted = [&](uint64_t i) { return sum(i + kShift); };
+  EXPECT_EQ(count_wrong(PARALLAX_F32, dense.data(), kCount, 1, shifted), 0u);
+  EXPECT_EQ(count_wrong(PARALLAX_F32, dense.data(), kCount, 1, sum), kCount);
+
+  const std::vector<int64_t> ids = {2, 4, 9};
+  const RowUnion all({ids});
+  const uint64_t elements = ids.size() * kWidth;
+  std::vector<std::byte> values(elements * sizeof(float));
+  RowsFill fill = {.dtype = PARALLAX_F32, .ids = ids, .width = kWidth, .shift = kShift};
+  fill_rows(fill, values.data());
+  ReducedRows rows = {.dtype = PARALLAX_F32,
+                      .width = kWidth,
+                      .shift = kShift,
+                      .ids = ids.data(),
+                      .values = values.data(),
+                      .count = ids.size()};
+  EXPECT_EQ(count_wrong_rows(rows, all), 0u);
+  rows.shift = 0;
+  EXPECT_EQ(count_wrong_rows(rows, all), elements);
+
+  RuleModelOptions options = {.dtype = PARALLAX_F32, .width = kWidth, .shift = kShift};
+  options.rule = PARALLAX_RULE_SUM;
+  for (const uint64_t shift : {kShift, uint64_t{0}}) {
+    options.shift = shift;
+    RuleModel model(options, ids, all);
+    model.advance(1);
+    EXPECT_EQ(count_wrong_pulled(PARALLAX_F32, ids, values.data(), kWidth, model),
+              shift == kShift ? 0u : elements);
+  }
+}
+
+Options kinds_of(const std::string& dtypes, const std::string& reductions, uint32_t rule) {
+  Options options;
+  options.rule = rule;
+  options.kinds.clear();
+  EXPECT_TRUE(parse_kinds(dtypes, reductions, &options).ok());
+  return options;
+}
+
+TEST(BenchOptions, AllIsWhatTheTypesTake) {
+  const auto pairs = [](const Options& options) {
+    std::vector<std::string> pairs;
+    for (const Kind& kind : options.kinds) {
+      pairs.push_back(std::string(dtype_name_of_nccl(kind.dtype)) + " " +
+                      reduction_name(kind.reduction));
+    }
+    return pairs;
+  };
+  using Pairs = std::vector<std::string>;
+  EXPECT_EQ(pairs(kinds_of("all", "all", PARALLAX_RULE_SUM)),
+            (Pairs{"int32 sum", "int64 sum", "half sum", "half avg", "float sum", "float avg",
+                   "double sum", "double avg", "bfloat16 sum", "bfloat16 avg"}));
+  EXPECT_EQ(pairs(kinds_of("all", "avg", PARALLAX_RULE_SUM)),
+            (Pairs{"half avg", "float avg", "double avg", "bfloat16 avg"}));
+  EXPECT_EQ(pairs(kinds_of("i32", "all", PARALLAX_RULE_SUM)), (Pairs{"int32 sum"}));
+  EXPECT_EQ(pairs(kinds_of("all", "sum", PARALLAX_RULE_SGD)),
+            (Pairs{"half sum", "float sum", "double sum", "bfloat16 sum"}));
+  Options options;
+  options.rule = PARALLAX_RULE_SUM;
+  EXPECT_EQ(parse_kinds("int32", "avg", &options).code(), PARALLAX_INVALID);
+  options.rule = PARALLAX_RULE_SGD;
+  EXPECT_EQ(parse_kinds("int32", "all", &options).code(), PARALLAX_INVALID);
+  EXPECT_EQ(parse_kinds("float", "prod", &options).code(), PARALLAX_UNSUPPORTED);
+  EXPECT_EQ(parse_kinds("uint8", "sum", &options).code(), PARALLAX_UNSUPPORTED);
+  EXPECT_EQ(parse_kinds("fp8", "sum", &options).code(), PARALLAX_INVALID);
+}
+
+TEST(BenchOptions, EveryKindHasEverySize) {
+  Options options = kinds_of("all", "sum", PARALLAX_RULE_SUM);
+  options.bytes_min = 1;  // no type is so small: one element
+  options.bytes_max = 16;
+  options.factor = 16;
+  std::vector<Point> points;
+  ASSERT_TRUE(plan_points(options, &points).ok());
+  std::vector<uint64_t> bytes;
+  for (const Point& point : points) bytes.push_back(point.bytes);
+  EXPECT_EQ(bytes, (std::vector<uint64_t>{4, 16, 8, 16, 2, 16, 4, 16, 8, 16, 2, 16}));
+}
+
 TEST(BenchWorkload, RanksDrawTheirOwnRows) {
   constexpr uint64_t kRows = 1'000'000, kCount = 1000;
   const auto first = draw_ids(kRows, 0, 1, 0, kCount);
@@ -175,10 +264,10 @@ TEST(BenchPrint, WrongElementsFailTheRun) {
     ASSERT_TRUE(printer.begin().ok());
     Line line;
     line.method = "allreduce";
-    printer.add(line);
+    ASSERT_TRUE(printer.add(line).ok());
     EXPECT_EQ(printer.exit_status(), kExitOk);
     line.wrong = 3;
-    printer.add(line);
+    ASSERT_TRUE(printer.add(line).ok());
     ASSERT_TRUE(printer.end().ok());
     EXPECT_EQ(printer.exit_status(), kExitNo);
     if (!prints) continue;

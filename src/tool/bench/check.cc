@@ -4,22 +4,21 @@
 
 namespace parallax::tool::bench {
 
-uint64_t count_wrong_rows(uint32_t dtype, const int64_t* ids, const std::byte* values,
-                          uint64_t row_count, uint64_t width, double divisor,
-                          const RowUnion& expected) {
-  const uint64_t row_bytes = width * bytes_of_dtype(dtype);
+uint64_t count_wrong_rows(const ReducedRows& rows, const RowUnion& expected) {
+  const uint64_t row_bytes = rows.width * bytes_of_dtype(rows.dtype);
   uint64_t wrong = 0, got = 0;
   size_t wanted = 0;
-  while (got < row_count || wanted < expected.size()) {
-    if (wanted == expected.size() || (got < row_count && ids[got] < expected.id(wanted))) {
-      wrong += width;  // too many
+  while (got < rows.count || wanted < expected.size()) {
+    if (wanted == expected.size() ||
+        (got < rows.count && rows.ids[got] < expected.id(wanted))) {
+      wrong += rows.width;  // too many
       ++got;
-    } else if (got == row_count || ids[got] > expected.id(wanted)) {
-      wrong += width;  // missing
+    } else if (got == rows.count || rows.ids[got] > expected.id(wanted)) {
+      wrong += rows.width;  // missing
       ++wanted;
     } else {
-      wrong += count_wrong(dtype, values + got * row_bytes, width, divisor,
-                           [&](uint64_t column) { return expected.sum(wanted, column); });
+      const auto sum = [&](uint64_t column) { return expected.sum(wanted, column + rows.shift); };
+      wrong += count_wrong(rows.dtype, rows.values + got * row_bytes, rows.width, rows.divisor, sum);
       ++got;
       ++wanted;
     }

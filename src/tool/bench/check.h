@@ -66,10 +66,19 @@ uint64_t count_wrong(uint32_t dtype, const std::byte* got, uint64_t count, doubl
   });
 }
 
-// The union of rows that a reduce gave. A row too many or missing counts as `width` elements.
-uint64_t count_wrong_rows(uint32_t dtype, const int64_t* ids, const std::byte* values,
-                          uint64_t row_count, uint64_t width, double divisor,
-                          const RowUnion& expected);
+// The union of rows that a reduce gave.
+struct ReducedRows {
+  uint32_t dtype = 0;
+  uint64_t width = 1;
+  double divisor = 1;
+  uint64_t shift = 0;  // of the columns that were given
+  const int64_t* ids = nullptr;
+  const std::byte* values = nullptr;
+  uint64_t count = 0;
+};
+
+// A row too many or missing counts as `width` elements.
+uint64_t count_wrong_rows(const ReducedRows& rows, const RowUnion& expected);
 
 // Pulled rows, in the order of `ids`, all of which the model has.
 uint64_t count_wrong_pulled(uint32_t dtype, std::span<const int64_t> ids, const std::byte* values,

@@ -3,9 +3,13 @@
 #include "tool/bench/measure.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <ctime>
 #include <numeric>
 #include <optional>
+#include <string>
+#include <system_error>
 #include <vector>
 
 #include "tool/bench/check.h"
@@ -20,6 +24,15 @@ using Clock = std::chrono::steady_clock;
 
 double microseconds(Clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
+}
+
+// Of all threads of this process.
+double processor_us() {
+  timespec now = {};
+  if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now) != 0) {
+    throw std::system_error(errno, std::generic_category(), "the process's processor time");
+  }
+  return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1e3;
 }
 
 // The plan by form stays for as long as any run lasts.
@@ -40,6 +53,15 @@ struct Figures {
   uint64_t wire_bytes = 0, local_bytes = 0;
 };
 
+// A variable of the job and what a step does with it.
+struct Operand {
+  uint64_t shift = 0;  // which one it is
+  uint32_t variable = 0;
+  // What goes in and comes out; what is given; pushpull: the negative of that.
+  std::vector<std::byte> values, given, taken;
+  std::optional<RuleModel> model;  // pushpull, if it is checked
+};
+
 class Run {
  public:
   Run(const Options& options, const Point& point, Group& group)
@@ -47,8 +69,9 @@ class Run {
         point_(point),
         group_(group),
         sparse_(is_sparse(options.operation)),
-        divisor_(options.reduction == PARALLAX_SUM ? 1 : group.world()),
-        job_(job_options()) {}
+        divisor_(point.kind.reduction == PARALLAX_SUM ? 1 : group.world()),
+        job_(job_options()),
+        operands_(options.operations) {}
 
   Line run() {
     try {
@@ -67,9 +90,10 @@ class Run {
     job_.barrier();
     const Figures before = figures();
     for (uint32_t i = 0; i < options_.iterations; ++i) {
-      const auto [time, whole] = step(false);
-      times_us_.push_back(time);
-      steps_us_.push_back(whole);
+      const Times times = step(false);
+      times_us_.push_back(times.time / options_.operations);
+      steps_us_.push_back(times.whole / options_.operations);
+      cpu_us_.push_back(times.cpu / options_.operations);
     }
     job_.barrier();
     const Figures after = figures();
@@ -100,25 +124,47 @@ class Run {
   }
 
   void prepare() {
-    const size_t bytes = point_.count * bytes_of_dtype(options_.dtype);
-    values_.resize(bytes);
-    if (sparse_) {
-      exchange_ids();
-    } else {
-      given_.resize(bytes);
-      fill_dense(options_.dtype, group_.rank(), point_.count, given_.data());
+    if (sparse_) exchange_ids();
+    for (size_t i = 0; i < operands_.size(); ++i) {
+      operands_[i].shift = i;
+      fill(operands_[i]);
+      operands_[i].variable = register_variable(i);
     }
-    if (options_.operation == Operation::kPushPull) {
-      given_.resize(bytes);
-      taken_.resize(bytes);
-      fill_rows(options_.dtype, group_.rank(), ids_, options_.width, -1, taken_.data());
-    }
-    if (sparse_) {
-      auto& rows = options_.operation == Operation::kPushPull ? given_ : values_;
-      fill_rows(options_.dtype, group_.rank(), ids_, options_.width, 1, rows.data());
-    }
-    register_variable();
     job_.commit();
+  }
+
+  void fill(Operand& operand) {
+    operand.values.resize(point_.bytes);
+    if (!sparse_) {
+      operand.given.resize(point_.bytes);
+      fill_dense({.dtype = point_.kind.dtype,
+                  .rank = group_.rank(),
+                  .count = point_.count,
+                  .shift = operand.shift},
+                 operand.given.data());
+      return;
+    }
+    RowsFill rows = {.dtype = point_.kind.dtype,
+                     .rank = group_.rank(),
+                     .ids = ids_,
+                     .width = options_.width,
+                     .shift = operand.shift};
+    if (options_.operation != Operation::kPushPull) {
+      fill_rows(rows, operand.values.data());
+      return;
+    }
+    operand.given.resize(point_.bytes);
+    fill_rows(rows, operand.given.data());
+    rows.sign = -1;
+    operand.taken.resize(point_.bytes);
+    fill_rows(rows, operand.taken.data());
+    if (options_.checks == 0) return;
+    const RuleModelOptions model = {.rule = options_.rule,
+                                    .dtype = point_.kind.dtype,
+                                    .width = options_.width,
+                                    .divisor = divisor_,
+                                    .shift = operand.shift};
+    operand.model.emplace(model, ids_, union_[0]);
   }
 
   // Every rank has to know all rows to check, and rank 0 to count; drawn by each, so that they
@@ -139,20 +185,15 @@ class Run {
           "ranks give one row so often that its sums are not exact and cannot be "
           "checked; lower --skew or the size, or leave the check out with -c 0");
     }
-    if (options_.operation != Operation::kPushPull) return;
-    const RuleModelOptions model = {.rule = options_.rule,
-                                    .dtype = options_.dtype,
-                                    .width = options_.width,
-                                    .divisor = divisor_};
-    model_.emplace(model, ids_, union_[0]);
   }
 
-  void register_variable() {
+  uint32_t register_variable(size_t number) {
+    const std::string name = "bench." + std::to_string(number);
     parallax_variable_t variable = {};
     variable.size = sizeof variable;
-    variable.name = "bench";
-    variable.dtype = options_.dtype;
-    variable.reduction = options_.reduction;
+    variable.name = name.c_str();
+    variable.dtype = point_.kind.dtype;
+    variable.reduction = point_.kind.reduction;
     variable.tag = sparse_ ? PARALLAX_SPARSE : PARALLAX_DENSE;
     variable.rows = sparse_ ? options_.table_rows : point_.count;
     variable.row_elements = sparse_ ? options_.width : 1;
@@ -161,66 +202,78 @@ class Run {
       variable.rule = options_.rule;
       if (options_.rule == PARALLAX_RULE_MOMENTUM) variable.momentum = kMomentum;
     }
-    variable_ = job_.add(variable);
+    return job_.add(variable);
   }
 
-  parallax_slice_t slice(std::vector<std::byte>& values) const {
-    parallax_slice_t slice = {};
-    slice.size = sizeof slice;
-    slice.variable = variable_;
-    slice.values = values.data();
-    if (sparse_) {
+  // Of every operand, one call's.
+  const parallax_slice_t* slices(std::vector<std::byte> Operand::*buffer) {
+    slices_.clear();
+    for (Operand& operand : operands_) {
+      parallax_slice_t& slice = slices_.emplace_back();
+      slice.size = sizeof slice;
+      slice.variable = operand.variable;
+      slice.values = (operand.*buffer).data();
+      if (!sparse_) continue;
       slice.form = PARALLAX_FORM_ROWS;
       slice.ids = ids_.data();
       slice.row_count = ids_.size();
     }
-    return slice;
+    return slices_.data();
   }
 
+  // Of all operations of a step.
   struct Times {
-    double time, whole;
+    double time, whole, cpu;
   };
 
   Times step(bool check) {
-    if (!sparse_) values_ = given_;  // in place: the gradient goes in, the aggregate comes out
+    if (!sparse_) {  // in place: the gradient goes in, the aggregate comes out
+      for (Operand& operand : operands_) operand.values = operand.given;
+    }
     job_.barrier();
     return options_.operation == Operation::kPushPull ? push_pull_step(check) : reduce_step(check);
   }
 
   Times reduce_step(bool check) {
     Waitable reduce("reduce");
+    const double cpu = processor_us();
     const auto start = Clock::now();
     const uint64_t number = begin_step();
-    const parallax_slice_t given = slice(values_);
-    expect(parallax_reduce(job_.get(), number, &given, 1, reduce.out()), "reduce");
+    expect(parallax_reduce(job_.get(), number, slices(&Operand::values), operands_.size(),
+                           reduce.out()),
+           "reduce");
     reduce.wait();
     const auto reduced = Clock::now();
+    const double cpu_reduced = processor_us();
     if (check) check_reduced(reduce.get());
     const auto checked = Clock::now();
     end_step(number);
     const auto end = Clock::now();
     reduce.release();
-    return {microseconds(reduced - start), microseconds(end - checked + (reduced - start))};
+    return {microseconds(reduced - start), microseconds(end - checked + (reduced - start)),
+            cpu_reduced - cpu};
   }
 
   Times push_pull_step(bool check) {
     Waitable pull("pull"), push("push");
+    const size_t count = operands_.size();
+    const double cpu = processor_us();
     const auto start = Clock::now();
     const uint64_t number = begin_step();
-    const parallax_slice_t wanted = slice(values_);
-    expect(parallax_pull(job_.get(), number, &wanted, 1, pull.out()), "pull");
+    expect(parallax_pull(job_.get(), number, slices(&Operand::values), count, pull.out()), "pull");
     pull.wait();
     // Steps take turns to add and to take away, so that values stay small.
-    const parallax_slice_t given = slice(number % 2 == 1 ? given_ : taken_);
-    expect(parallax_push(job_.get(), number, &given, 1, push.out()), "push");
+    const parallax_slice_t* const given =
+        slices(number % 2 == 1 ? &Operand::given : &Operand::taken);
+    expect(parallax_push(job_.get(), number, given, count, push.out()), "push");
     end_step(number);
     push.wait();
     const double time = microseconds(Clock::now() - start);
+    const double cpu_time = processor_us() - cpu;
     if (check) {
-      model_->advance(number - 1);
-      wrong_ += count_wrong_pulled(options_.dtype, ids_, values_.data(), options_.width, *model_);
+      for (Operand& operand : operands_) check_pulled(operand, number);
     }
-    return {time, time};
+    return {time, time, cpu_time};
   }
 
   uint64_t begin_step() {
@@ -238,18 +291,35 @@ class Run {
     end.wait();
   }
 
+  void check_pulled(Operand& operand, uint64_t number) {
+    operand.model->advance(number - 1);
+    wrong_ += count_wrong_pulled(point_.kind.dtype, ids_, operand.values.data(), options_.width,
+                                 *operand.model);
+  }
+
   void check_reduced(parallax_request_t* request) {
-    if (!sparse_) {
+    for (const Operand& operand : operands_) {
+      if (sparse_) {
+        check_rows(request, operand);
+        continue;
+      }
       const DenseSum sum(group_.world());
-      wrong_ += count_wrong(options_.dtype, values_.data(), point_.count, divisor_, sum);
-      return;
+      const auto expected = [&](uint64_t element) { return sum(element + operand.shift); };
+      wrong_ += count_wrong(point_.kind.dtype, operand.values.data(), point_.count, divisor_,
+                            expected);
     }
-    const int64_t* ids = nullptr;
-    const void* rows = nullptr;
-    uint64_t count = 0;
-    expect(parallax_request_rows(request, 0, &ids, &rows, &count), "rows of the reduce");
-    wrong_ += count_wrong_rows(options_.dtype, ids, static_cast<const std::byte*>(rows), count,
-                               options_.width, divisor_, union_[0]);
+  }
+
+  void check_rows(parallax_request_t* request, const Operand& operand) {
+    ReducedRows rows = {.dtype = point_.kind.dtype,
+                        .width = options_.width,
+                        .divisor = divisor_,
+                        .shift = operand.shift};
+    const void* values = nullptr;
+    expect(parallax_request_rows(request, operand.shift, &rows.ids, &values, &rows.count),
+           "rows of the reduce");
+    rows.values = static_cast<const std::byte*>(values);
+    wrong_ += count_wrong_rows(rows, union_[0]);
   }
 
   // reduce_rows cannot be pinned: the planner has to find it the cheapest for these rows. Within
@@ -259,7 +329,11 @@ class Run {
     for (uint32_t i = 0; i < kStepsUntilSettled; ++i) step(false);
     job_.barrier();  // no rank ends the job while another is in a step
     if (options_.operation != Operation::kReduceRows || group_.hosts() == 1) return;
-    const nlohmann::json plan = job_.report(PARALLAX_REPORT_PLAN)["variables"][0];
+    const nlohmann::json report = job_.report(PARALLAX_REPORT_PLAN);
+    for (const nlohmann::json& plan : report["variables"]) expect_reduce_rows(plan);
+  }
+
+  static void expect_reduce_rows(const nlohmann::json& plan) {
     if (plan["method"] == "reduce_rows") return;
     std::string why;
     for (const auto& each : plan["alternatives"]) {
@@ -272,7 +346,17 @@ class Run {
                       "or size");
   }
 
-  std::string method() { return job_.report(PARALLAX_REPORT_PLAN)["variables"][0]["method"]; }
+  // The variables are alike; were they moved in different ways, all are named.
+  std::string method() {
+    const nlohmann::json report = job_.report(PARALLAX_REPORT_PLAN);
+    std::string methods;
+    for (const nlohmann::json& plan : report["variables"]) {
+      const std::string method = plan["method"];
+      if (methods.find(method) != std::string::npos) continue;
+      methods += (methods.empty() ? "" : "+") + method;
+    }
+    return methods;
+  }
 
   Figures figures() {
     const nlohmann::json stats = job_.report(PARALLAX_REPORT_STATS);
@@ -318,8 +402,9 @@ class Run {
       line->wire_bytes += each.wire_bytes;
       line->local_bytes += each.local_bytes;
     }
-    line->wire_bytes /= uint64_t{options_.iterations} * group_.world();
-    line->local_bytes /= uint64_t{options_.iterations} * group_.world();
+    const uint64_t operations = uint64_t{options_.iterations} * options_.operations;
+    line->wire_bytes /= operations * group_.world();
+    line->local_bytes /= operations * group_.world();
     line->point = point_;
     if (sparse_) {
       line->union_rows = union_[0].size();
@@ -331,6 +416,7 @@ class Run {
     std::vector<double> all;
     line->time_us = gather_times(times_us_, &all);
     line->step_us = gather_times(steps_us_, nullptr);
+    line->cpu_us = gather_times(cpu_us_, nullptr);
     line->p50_us = quantile(all, 0.5);
     line->p99_us = quantile(std::move(all), 0.99);
     line->algorithm_gb_s = static_cast<double>(point_.bytes) / (line->time_us * 1e3);
@@ -344,18 +430,19 @@ class Run {
   bool sparse_;
   double divisor_;
   Job job_;
-  uint32_t variable_ = 0;
   std::vector<int64_t> ids_;
-  std::vector<RowUnion> union_;     // one, for operations on rows
-  std::optional<RuleModel> model_;  // pushpull, if it is checked
-  // What goes in and comes out; what is given; pushpull: the negative of that.
-  std::vector<std::byte> values_, given_, taken_;
-  std::vector<double> times_us_, steps_us_;
+  std::vector<RowUnion> union_;  // one, for operations on rows
+  std::vector<Operand> operands_;
+  std::vector<parallax_slice_t> slices_;
+  std::vector<double> times_us_, steps_us_, cpu_us_;
   uint64_t wrong_ = 0;
   Figures own_;
 };
 
 }  // namespace
+
+// A dense reduce leaves the aggregate in the gradient's buffer; rows come back in another.
+bool is_in_place(Operation operation) { return !is_sparse(operation); }
 
 double received_share(Operation operation, uint32_t ranks, const Line& line) {
   const double n = ranks;

@@ -6,8 +6,11 @@
 #include <charconv>
 #include <cmath>
 #include <map>
+#include <span>
+#include <utility>
 
 #include "base/number.h"
+#include "tool/bench/nccl_flags.h"
 #include "tool/tool.h"
 #include "variable/rule_table.h"
 
@@ -19,6 +22,7 @@ constexpr uint64_t kBytesMax = uint64_t{1} << 40;
 constexpr uint64_t kTableRowsMax = (uint64_t{1} << 32) - 1;
 constexpr uint64_t kWidthMax = 4096;
 constexpr uint32_t kIterationsMax = 10'000'000;
+constexpr const char* kAll = "all";
 
 using Words = std::map<std::string, uint32_t>;
 
@@ -35,6 +39,10 @@ const Words kDtypes = [] {
   for (const auto& [word, dtype] : kNcclDtypes) words[dtype_name(dtype)] = dtype;
   return words;
 }();
+// nccl-tests' order of -d all.
+constexpr uint32_t kDtypesInOrder[] = {PARALLAX_I32, PARALLAX_I64, PARALLAX_F16,
+                                       PARALLAX_F32, PARALLAX_F64, PARALLAX_BF16};
+constexpr uint32_t kReductionsInOrder[] = {PARALLAX_SUM, PARALLAX_MEAN_WORLD};
 const Words kReductions = {{"sum", PARALLAX_SUM}, {"avg", PARALLAX_MEAN_WORLD}};
 const Words kPlans = {{"auto", PARALLAX_PLAN_AUTO},
                       {"hybrid", PARALLAX_PLAN_HYBRID},
@@ -52,8 +60,9 @@ const Words kUpdates = [] {
 // What is text on the command line and becomes something else.
 struct Texts {
   std::string operation, dtype = "float", reduction = "sum", rule, plan;
-  std::string bytes_min, bytes_max, bytes_step, density;
+  std::string bytes_min, bytes_max, bytes_step, density, timeout_s;
   uint32_t rank_time = 1;
+  FixedFlags fixed;
 };
 
 const char* word_of(const Words& words, uint32_t value) {
@@ -109,13 +118,48 @@ Status check_ranges(const Options& options) {
   if (options.csv_file == options.json_file && !options.csv_file.empty()) {
     return invalid("--csv and --json name the same file, " + options.csv_file);
   }
-  if (options.rule != PARALLAX_RULE_SUM && !is_floating(options.dtype)) {
-    return invalid("--rule " + rule_name(options.rule) +
+  if (options.cycles == 0 && !options.json_file.empty()) {
+    return invalid("-N 0 goes on until it is ended, and --json is written at the end; use --csv");
+  }
+  return {};
+}
+
+Status check_kind(const Kind& kind, uint32_t rule) {
+  if (is_floating(kind.dtype)) return {};
+  if (rule != PARALLAX_RULE_SUM) {
+    return invalid("--rule " + rule_name(rule) +
                    " is for floating types; integers take --rule sum");
   }
-  if (options.reduction != PARALLAX_SUM && !is_floating(options.dtype)) {
+  if (kind.reduction != PARALLAX_SUM) {
     return invalid("-o avg is for floating types; integers take -o sum");
   }
+  return {};
+}
+
+// "all", or one of `words`.
+Status parse_words(const std::string& flag, const std::string& text, const Words& words,
+                   std::span<const uint32_t> all, std::vector<uint32_t>* values) {
+  values->assign(all.begin(), all.end());
+  if (text == kAll) return {};
+  PARALLAX_RETURN_IF_ERROR(refuse_nccl_word(flag, text));
+  uint32_t value = 0;
+  const Status status = parse_word(flag, text, words, &value);
+  if (!status.ok()) return invalid(status.message() + ", or " + kAll);
+  *values = {value};
+  return {};
+}
+
+Status convert_timeout(const std::string& text, uint32_t* timeout_ms) {
+  constexpr uint32_t kMillisecondsPerSecond = 1000;
+  constexpr uint32_t kSecondsMax = UINT32_MAX / kMillisecondsPerSecond;
+  uint32_t seconds = 0;
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, seconds);
+  if (error != std::errc() || end != last || seconds == 0 || seconds > kSecondsMax) {
+    return invalid("-T " + text + ": give seconds, 1 to " + std::to_string(kSecondsMax) +
+                   "; every wait has an end here, without -T after 120");
+  }
+  *timeout_ms = seconds * kMillisecondsPerSecond;
   return {};
 }
 
@@ -140,8 +184,10 @@ Status convert(const Texts& texts, Options* options) {
   PARALLAX_RETURN_IF_ERROR(parse_word("operation", texts.operation, kOperations, &operation));
   options->operation = static_cast<Operation>(operation);
   options->rank_time = static_cast<RankTime>(texts.rank_time);
-  PARALLAX_RETURN_IF_ERROR(parse_word("-d", texts.dtype, kDtypes, &options->dtype));
-  PARALLAX_RETURN_IF_ERROR(parse_word("-o", texts.reduction, kReductions, &options->reduction));
+  PARALLAX_RETURN_IF_ERROR(texts.fixed.check());
+  if (!texts.timeout_s.empty()) {
+    PARALLAX_RETURN_IF_ERROR(convert_timeout(texts.timeout_s, &options->timeout_ms));
+  }
   if (!texts.bytes_min.empty()) {
     PARALLAX_RETURN_IF_ERROR(parse_bytes("-b", texts.bytes_min, &options->bytes_min));
     if (texts.bytes_max.empty()) options->bytes_max = options->bytes_min;
@@ -159,6 +205,7 @@ Status convert(const Texts& texts, Options* options) {
     PARALLAX_RETURN_IF_ERROR(parse_densities(texts.density, &options->densities));
   }
   PARALLAX_RETURN_IF_ERROR(convert_update(texts, options));
+  PARALLAX_RETURN_IF_ERROR(parse_kinds(texts.dtype, texts.reduction, options));
   return check_ranges(*options);
 }
 
@@ -183,12 +230,22 @@ void add_measuring(CLI::App& app, Options* options, Texts* texts) {
   app.add_option("-c,--check", options->checks,
                  "steps after them whose every element is checked; 1, 0 for none")
       ->check(count(0));
+  app.add_option("-m,--agg_iters", options->operations,
+                 "operations of a step, launched together; figures are of one; 1")
+      ->check(CLI::Range(1, PARALLAX_SLICES_MAX));
+  app.add_option("-N,--run_cycles", options->cycles,
+                 "measure all lines so often; 1, 0: until it is ended")
+      ->check(count(0));
   app.add_option("-a,--average", texts->rank_time,
                  "a step's time: 0 of rank 0, 1 average of ranks, 2 least, 3 largest; 1")
       ->check(CLI::Range(0, 3));
   app.add_option("-d,--datatype", texts->dtype,
-                 "float, double, half, bfloat16, int32, int64; float");
-  app.add_option("-o,--op", texts->reduction, "sum or avg (by the number of ranks); sum");
+                 "float, double, half, bfloat16, int32, int64, or all; float");
+  app.add_option("-o,--op", texts->reduction,
+                 "sum, avg (by the number of ranks), or all that the type takes; sum");
+  app.add_option("-C,--report_cputime", options->processor_time,
+                 "1: the column time is the process's processor time; 0")
+      ->check(CLI::IsMember({"0", "1"}));
 }
 
 void add_rows(CLI::App& app, Options* options, Texts* texts) {
@@ -204,26 +261,57 @@ void add_rows(CLI::App& app, Options* options, Texts* texts) {
   app.add_option("--plan", texts->plan, "pushpull: " + words_of(kPlans) + "; ps");
 }
 
-void add_ranks(CLI::App& app, Options* options) {
+void add_ranks(CLI::App& app, Options* options, Texts* texts) {
   app.add_option("--rank", options->rank, "this rank; the environment's");
   app.add_option("--world", options->world, "the number of ranks; the environment's, else 1");
   app.add_option("--rendezvous", options->rendezvous, "how ranks meet; the environment's");
-  app.add_option("--timeout-ms", options->timeout_ms, "how long to wait for other ranks; 120000")
-      ->check(CLI::Range(1u, UINT32_MAX));
+  auto* const milliseconds = app.add_option("--timeout-ms", options->timeout_ms,
+                                            "how long to wait for other ranks; 120000");
+  milliseconds->check(CLI::Range(1u, UINT32_MAX));
+  app.add_option("-T,--timeout", texts->timeout_s, "the same in seconds; 120")
+      ->excludes(milliseconds);
   app.add_option("--csv", options->csv_file, "write comma-separated values to this file, too");
   app.add_option("--json", options->json_file, "write a JSON object to this file, too");
 }
 
 // Elements times `width`, at least one row.
-Point point_of(const Options& options, uint64_t bytes) {
-  const uint64_t element_bytes = bytes_of_dtype(options.dtype);
+Point point_of(const Options& options, const Kind& kind, uint64_t bytes) {
+  const uint64_t element_bytes = bytes_of_dtype(kind.dtype);
   const uint64_t unit = is_sparse(options.operation) ? options.width : 1;
   const uint64_t units = std::max<uint64_t>(1, bytes / (unit * element_bytes));
   Point point;
+  point.kind = kind;
   point.count = units * unit;
   point.rows = is_sparse(options.operation) ? units : 0;
   point.bytes = point.count * element_bytes;
   return point;
+}
+
+Status plan_kind(const Options& options, const Kind& kind, std::vector<Point>* points) {
+  const size_t first = points->size();
+  const auto add = [points, first](const Point& point) {
+    // Sizes below one element come out alike.
+    if (points->size() == first || points->back().count != point.count) points->push_back(point);
+  };
+  const uint64_t row_bytes = options.width * bytes_of_dtype(kind.dtype);
+  for (const double density : options.densities) {
+    const double rows = density * static_cast<double>(options.table_rows);
+    const uint64_t whole_rows = std::max<uint64_t>(1, static_cast<uint64_t>(std::llround(rows)));
+    add(point_of(options, kind, whole_rows * row_bytes));
+  }
+  if (!options.densities.empty()) return {};
+  for (uint64_t bytes = options.bytes_min; bytes <= options.bytes_max;) {
+    add(point_of(options, kind, bytes));
+    if (points->size() - first > kPointsMax) {
+      return invalid("-b, -e and -i or -f give more than " + std::to_string(kPointsMax) +
+                     " sizes; take a larger step");
+    }
+    const double grown = static_cast<double>(bytes) * options.factor;
+    bytes = options.bytes_step > 0
+                ? bytes + options.bytes_step
+                : std::max(bytes + 1, static_cast<uint64_t>(std::min(grown, 0x1p62)));
+  }
+  return {};
 }
 
 }  // namespace
@@ -255,11 +343,33 @@ bool parse_options(int argc, char** argv, Options* options, int* exit_status) {
   add_sizes(app, options, &texts);
   add_measuring(app, options, &texts);
   add_rows(app, options, &texts);
-  add_ranks(app, options);
+  texts.fixed.add(app);
+  add_ranks(app, options, &texts);
   if (!parse_command_line(app, argc, argv, exit_status)) return false;
   const Status status = convert(texts, options);
   if (!status.ok()) *exit_status = complain("bench", status.message(), kExitUsage);
   return status.ok();
+}
+
+Status parse_kinds(const std::string& dtypes, const std::string& reductions, Options* options) {
+  std::vector<uint32_t> every_dtype, every_reduction;
+  PARALLAX_RETURN_IF_ERROR(parse_words("-d", dtypes, kDtypes, kDtypesInOrder, &every_dtype));
+  PARALLAX_RETURN_IF_ERROR(
+      parse_words("-o", reductions, kReductions, kReductionsInOrder, &every_reduction));
+  options->kinds.clear();
+  Status wrong;
+  for (const uint32_t dtype : every_dtype) {
+    for (const uint32_t reduction : every_reduction) {
+      const Kind kind = {.dtype = dtype, .reduction = reduction};
+      Status status = check_kind(kind, options->rule);
+      if (status.ok()) {
+        options->kinds.push_back(kind);
+      } else {
+        wrong = std::move(status);
+      }
+    }
+  }
+  return options->kinds.empty() ? wrong : Status();
 }
 
 Status parse_bytes(const std::string& flag, const std::string& text, uint64_t* bytes) {
@@ -284,27 +394,8 @@ Status parse_bytes(const std::string& flag, const std::string& text, uint64_t* b
 }
 
 Status plan_points(const Options& options, std::vector<Point>* points) {
-  const auto add = [points](const Point& point) {
-    // Sizes below one element come out alike.
-    if (points->empty() || points->back().count != point.count) points->push_back(point);
-  };
-  const uint64_t row_bytes = options.width * bytes_of_dtype(options.dtype);
-  for (const double density : options.densities) {
-    const double rows = density * static_cast<double>(options.table_rows);
-    add(point_of(options,
-                 std::max<uint64_t>(1, static_cast<uint64_t>(std::llround(rows))) * row_bytes));
-  }
-  if (!options.densities.empty()) return {};
-  for (uint64_t bytes = options.bytes_min; bytes <= options.bytes_max;) {
-    add(point_of(options, bytes));
-    if (points->size() > kPointsMax) {
-      return invalid("-b, -e and -i or -f give more than " + std::to_string(kPointsMax) +
-                     " sizes; take a larger step");
-    }
-    const double grown = static_cast<double>(bytes) * options.factor;
-    bytes = options.bytes_step > 0
-                ? bytes + options.bytes_step
-                : std::max(bytes + 1, static_cast<uint64_t>(std::min(grown, 0x1p62)));
+  for (const Kind& kind : options.kinds) {
+    PARALLAX_RETURN_IF_ERROR(plan_kind(options, kind, points));
   }
   return {};
 }

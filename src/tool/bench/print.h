@@ -22,7 +22,8 @@ class Printer {
   Printer(const Options& options, uint32_t ranks, uint32_t hosts, std::FILE* out);
   // Opens the files, so that one that cannot be written is known before anything is measured. IO.
   Status begin();
-  void add(const Line& line);
+  // IO.
+  Status add(const Line& line);
   // Writes JSON, and the sums below the table. IO.
   Status end();
   // 1 if any element was wrong.
@@ -35,7 +36,8 @@ class Printer {
   nlohmann::ordered_json cells(const Line& line) const;
   void print_table_head() const;
   void print_table_line(const Line& line) const;
-  void print_csv(const nlohmann::ordered_json& cells);
+  void print_group(const Line& line, bool in_place) const;
+  Status print_csv(const nlohmann::ordered_json& cells);
   static Status open_file(const std::string& path, File* file);
   static Status close_file(const std::string& path, File file);
 
@@ -44,6 +46,7 @@ class Printer {
   std::FILE* out_;
   File csv_{nullptr, std::fclose}, json_{nullptr, std::fclose};
   nlohmann::ordered_json lines_ = nlohmann::ordered_json::array();
+  uint64_t line_count_ = 0;
   double bus_gb_s_sum_ = 0;
   uint64_t wrong_ = 0;
 };

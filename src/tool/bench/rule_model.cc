@@ -65,7 +65,7 @@ void RuleModel::update_row(size_t row, uint64_t number, T sign) {
   const size_t index = all_.index_of(ids_[row]);
   const T scale = std::is_integral_v<T> ? T{1} : static_cast<T>(1 / options_.divisor);
   const auto gradient = [&](uint64_t column) {
-    return static_cast<T>(sign * static_cast<T>(all_.sum(index, column)) * scale);
+    return static_cast<T>(sign * static_cast<T>(all_.sum(index, column + options_.shift)) * scale);
   };
   T row_state = 0;
   if (options_.rule == PARALLAX_RULE_ROWWISE_ADAGRAD) {

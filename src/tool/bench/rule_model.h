@@ -23,6 +23,7 @@ struct RuleModelOptions {
   uint32_t dtype = 0;
   uint64_t width = 1;
   double divisor = 1;  // of the sum over ranks
+  uint64_t shift = 0;  // of the columns that are given
 };
 
 class RuleModel {

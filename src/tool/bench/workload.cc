@@ -70,20 +70,22 @@ std::vector<int64_t> draw_ids(uint64_t rows, double exponent, uint64_t seed, uin
   return ids;
 }
 
-void fill_dense(uint32_t dtype, uint32_t rank, uint64_t count, std::byte* values) {
-  with_dtype(dtype, [&](auto tag) {
+void fill_dense(const DenseFill& fill, std::byte* values) {
+  with_dtype(fill.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    for (uint64_t i = 0; i < count; ++i) store<T>(element_of(rank, i, 0), values + i * sizeof(T));
+    for (uint64_t i = 0; i < fill.count; ++i) {
+      store<T>(element_of(fill.rank, i + fill.shift, 0), values + i * sizeof(T));
+    }
   });
 }
 
-void fill_rows(uint32_t dtype, uint32_t rank, std::span<const int64_t> ids, uint64_t width,
-               double sign, std::byte* values) {
-  with_dtype(dtype, [&](auto tag) {
+void fill_rows(const RowsFill& fill, std::byte* values) {
+  with_dtype(fill.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    for (const int64_t id : ids) {
-      for (uint64_t column = 0; column < width; ++column, values += sizeof(T)) {
-        store<T>(sign * element_of(rank, static_cast<uint64_t>(id), column), values);
+    for (const int64_t id : fill.ids) {
+      const uint64_t row = static_cast<uint64_t>(id);
+      for (uint64_t i = 0; i < fill.width; ++i, values += sizeof(T)) {
+        store<T>(fill.sign * element_of(fill.rank, row, i + fill.shift), values);
       }
     }
   });

@@ -33,14 +33,27 @@ std::vector<int64_t> draw_ids(uint64_t rows, double exponent, uint64_t seed, uin
                               uint64_t count);
 
 inline constexpr uint64_t kPeriod = 7;
+// Operations of one step give the same rows, and columns shifted by their number, so that one's
+// result is not another's.
 inline double element_of(uint32_t rank, uint64_t row, uint64_t column) {
   return static_cast<double>(1 + (rank * 5 + row * 3 + column) % kPeriod);
 }
 
-// Writes `sign` x what `rank` gives for elements of a dense variable, or for the rows `ids`.
-void fill_dense(uint32_t dtype, uint32_t rank, uint64_t count, std::byte* values);
-void fill_rows(uint32_t dtype, uint32_t rank, std::span<const int64_t> ids, uint64_t width,
-               double sign, std::byte* values);
+// Writes what `rank` gives for elements of a dense variable, of which the first is number `shift`.
+struct DenseFill {
+  uint32_t dtype = 0, rank = 0;
+  uint64_t count = 0, shift = 0;
+};
+void fill_dense(const DenseFill& fill, std::byte* values);
+
+// Writes `sign` x what `rank` gives for the rows `ids`, from column `shift` on.
+struct RowsFill {
+  uint32_t dtype = 0, rank = 0;
+  std::span<const int64_t> ids;
+  uint64_t width = 1, shift = 0;
+  double sign = 1;
+};
+void fill_rows(const RowsFill& fill, std::byte* values);
 
 // The union of all ranks' rows, ascending, and how often each rank gives each.
 class RowUnion {

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of those flags; a new one is a row.
+#include "tool/bench/nccl_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iterator>
+
+namespace parallax::tool::bench {
+
+namespace {
+
+struct FixedFlag {
+  const char* names;                // "-g,--ngpus"
+  std::vector<const char*> values;  // that are true here
+  const char* help;
+  const char* why;  // no other is
+};
+
+const FixedFlag kFixedFlags[] = {
+    {"-g,--ngpus",
+     {"1"},
+     "1: a rank is one process",
+     "a rank is one process here, and GPUs are not measured; start more ranks with parallax run -n "
+     "or mpirun -n"},
+    {"-t,--nthreads",
+     {"1"},
+     "1: a rank is one process",
+     "a rank is one process with one calling thread here; start more ranks with parallax run -n or "
+     "mpirun -n"},
+    {"-r,--root",
+     {"0", "-1"},
+     "0 or -1: no operation here has a root",
+     "no operation here has a root; leave it out"},
+    {"-p,--parallel_init",
+     {"0", "1"},
+     "0 or 1 are the same: ranks are processes, which start in parallel",
+     "ranks start in parallel anyway; leave it out"},
+    {"-z,--blocking",
+     {"1"},
+     "1: each step is waited for before the next one",
+     "each step is waited for and timed by itself here, which is -z 1; to launch operations "
+     "together use -m"},
+    {"-G,--cudagraph",
+     {"0"},
+     "0: nothing is launched on a GPU",
+     "nothing is launched on a GPU here, so there is no graph to replay; leave it out"},
+    {"-R,--local_register",
+     {"0"},
+     "0: buffers are not registered beforehand",
+     "the bench hands the library ordinary memory, not registered beforehand; leave it out"},
+    {"-y,--stream_null",
+     {"0"},
+     "0: there are no streams",
+     "there are no CUDA streams here; leave it out"},
+    {"-S,--report_timestamps",
+     {"0"},
+     "0: lines bear no time of day",
+     "lines bear no time of day here; leave it out"},
+    {"-J,--output_file",
+     {},
+     "refused: use --json FILE",
+     "the file would not have nccl-tests' form; write ours with --json FILE or --csv FILE"},
+};
+
+struct Refused {
+  const char* flag;
+  std::vector<const char*> words;
+  const char* why;
+};
+
+const Refused kRefused[] = {
+    {"-o",
+     {"prod", "min", "max", "mulsum"},
+     "gradients are summed or averaged here; give sum, avg or all"},
+    {"-d",
+     {"int8", "uint8", "uint32", "uint64", "f8e4m3", "f8e5m2"},
+     "the library has no such type; give float, double, half, bfloat16, int32, int64 or all"},
+};
+
+bool has(const std::vector<const char*>& words, const std::string& word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+Status refuse(const std::string& flag, const std::string& value, const char* why) {
+  return unsupported(flag + " " + value + " is not supported: " + why);
+}
+
+}  // namespace
+
+void FixedFlags::add(CLI::App& app) {
+  values_.resize(std::size(kFixedFlags));
+  for (size_t i = 0; i < values_.size(); ++i) {
+    app.add_option(kFixedFlags[i].names, values_[i], kFixedFlags[i].help);
+  }
+}
+
+Status FixedFlags::check() const {
+  for (size_t i = 0; i < values_.size(); ++i) {
+    const FixedFlag& flag = kFixedFlags[i];
+    if (values_[i].empty() || has(flag.values, values_[i])) continue;
+    const std::string names = flag.names;
+    return refuse(names.substr(0, names.find(',')), values_[i], flag.why);
+  }
+  return {};
+}
+
+Status refuse_nccl_word(const std::string& flag, const std::string& word) {
+  for (const Refused& each : kRefused) {
+    if (flag == each.flag && has(each.words, word)) return refuse(flag, word, each.why);
+  }
+  return {};
+}
+
+}  // namespace parallax::tool::bench
