@@ -230,6 +230,21 @@ TEST(BenchOptions, AllIsWhatTheTypesTake) {
   EXPECT_EQ(parse_kinds("fp8", "sum", &options).code(), PARALLAX_INVALID);
 }
 
+TEST(BenchOptions, FlagsOfNcclTests) {
+  std::vector<std::string> words = {"bench", "allreduce", "-T",  "3",           "-m", "5",
+                                    "-N",    "0",         "-C",  "1",           "-r", "-1",
+                                    "-g",    "1",         "-p0", "--blocking=1"};
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  Options options;
+  int exit_status = kExitOk;
+  ASSERT_TRUE(parse_options(static_cast<int>(argv.size()), argv.data(), &options, &exit_status));
+  EXPECT_EQ(options.timeout_ms, 3000u);
+  EXPECT_EQ(options.operations, 5u);
+  EXPECT_EQ(options.cycles, 0u);
+  EXPECT_TRUE(options.processor_time);
+}
+
 TEST(BenchOptions, EveryKindHasEverySize) {
   Options options = kinds_of("all", "sum", PARALLAX_RULE_SUM);
   options.bytes_min = 1;  // no type is so small: one element

@@ -21,11 +21,26 @@ def bench(ranks, *arguments, per_host=None):
                     *arguments)
 
 
+GROUP = ("time", "algbw", "busbw", "#wrong")
+NONE = ["N/A"] * len(GROUP)
+
+
 def table(text):
-    """[{column: cell}], by the first line of the head."""
+    """[{column: cell}], by the names of the head; of nccl-tests' two groups of columns that which
+    there is."""
     lines = text.splitlines()
     head = next(l for l in lines if l.startswith("#") and "busbw" in l)[1:].split()
-    return [dict(zip(head, l.split())) for l in lines if l and not l.startswith("#")]
+    assert head[:13] == ["size", "count", "type", "redop", "root", *GROUP, *GROUP], head
+    rows = []
+    for cells in (l.split() for l in lines if l and not l.startswith("#")):
+        assert len(cells) == len(head), cells
+        out, within = cells[5:9], cells[9:13]
+        assert (out == NONE) != (within == NONE), cells
+        row = dict(zip(head[:5] + head[13:], cells[:5] + cells[13:]))
+        row.update(zip(GROUP, within if out == NONE else out))
+        row["place"] = "in" if out == NONE else "out"
+        rows.append(row)
+    return rows
 
 
 class Bench(support.Case):
@@ -44,7 +59,7 @@ class Bench(support.Case):
         names = {"size": "size", "count": "count", "type": "type", "redop": "redop",
                  "method": "method", "#wrong": "wrong", "wire": "wire_bytes",
                  "local": "local_bytes", "rows": "rows", "distinct": "distinct_rows",
-                 "union": "union_rows"}
+                 "union": "union_rows", "root": "root", "place": "place"}
         rounded = {"time": ("time_us", ".2f"), "algbw": ("algbw_gb_s", ".3f"),
                    "busbw": ("busbw_gb_s", ".3f"), "p50": ("p50_us", ".2f"),
                    "p99": ("p99_us", ".2f"), "density": ("density", ".3g")}
@@ -67,7 +82,8 @@ class Bench(support.Case):
                              (operation, 3, 1))
             self.assertEqual([l["size"] for l in whole["lines"]], [1024, 4096, 16384])
             for line in whole["lines"]:
-                self.assertEqual(line["wrong"], 0)
+                self.assertEqual((line["wrong"], line["root"], line["place"]),
+                                 (0, -1, "in" if operation == "allreduce" else "out"))
                 self.assertEqual(line["count"] * 4, line["size"])
                 self.assertGreater(line["local_bytes"], 0)
                 self.assertEqual(line["wire_bytes"], 0)
@@ -183,7 +199,7 @@ class Bench(support.Case):
                 (("allreduce", "-e", "1G", "-i", "8"), "more than 1000 sizes"),
                 (("allreduce", "-n", "0"), "--iters: Value 0 not in range"),
                 (("allreduce", "-d", "fp8"), "-d fp8: it must be one of bf16"),
-                (("allreduce", "-o", "max"), "-o max: it must be one of avg, sum"),
+                (("allreduce", "-o", "least"), "-o least: it must be one of avg, sum, or all"),
                 (("allreduce", "-d", "int32", "-o", "avg"), "integers take -o sum"),
                 (("allreduce", "--density", "0.1"), "--density is for operations on rows"),
                 (("allgatherv", "--density", "2"), "in (0, 1]"),

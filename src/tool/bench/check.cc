@@ -9,8 +9,7 @@ uint64_t count_wrong_rows(const ReducedRows& rows, const RowUnion& expected) {
   uint64_t wrong = 0, got = 0;
   size_t wanted = 0;
   while (got < rows.count || wanted < expected.size()) {
-    if (wanted == expected.size() ||
-        (got < rows.count && rows.ids[got] < expected.id(wanted))) {
+    if (wanted == expected.size() || (got < rows.count && rows.ids[got] < expected.id(wanted))) {
       wrong += rows.width;  // too many
       ++got;
     } else if (got == rows.count || rows.ids[got] > expected.id(wanted)) {
@@ -18,7 +17,8 @@ uint64_t count_wrong_rows(const ReducedRows& rows, const RowUnion& expected) {
       ++wanted;
     } else {
       const auto sum = [&](uint64_t column) { return expected.sum(wanted, column + rows.shift); };
-      wrong += count_wrong(rows.dtype, rows.values + got * row_bytes, rows.width, rows.divisor, sum);
+      wrong +=
+          count_wrong(rows.dtype, rows.values + got * row_bytes, rows.width, rows.divisor, sum);
       ++got;
       ++wanted;
     }

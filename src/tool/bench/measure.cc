@@ -305,8 +305,8 @@ class Run {
       }
       const DenseSum sum(group_.world());
       const auto expected = [&](uint64_t element) { return sum(element + operand.shift); };
-      wrong_ += count_wrong(point_.kind.dtype, operand.values.data(), point_.count, divisor_,
-                            expected);
+      wrong_ +=
+          count_wrong(point_.kind.dtype, operand.values.data(), point_.count, divisor_, expected);
     }
   }
 

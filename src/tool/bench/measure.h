@@ -13,7 +13,7 @@
 
 namespace parallax::tool::bench {
 
-// bench/METRICS.md has the formulas. Figures are those of one operation, also where a step has more.
+// bench/METRICS.md has the formulas. Figures are of one operation, also where a step has more.
 struct Line {
   Point point;
   uint32_t cycle = 0;

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cinttypes>
 #include <cstring>
-#include <iterator>
 #include <string>
 #include <utility>
 
@@ -124,24 +123,24 @@ Status Printer::begin() {
 // follow.
 void Printer::print_table_head() const {
   const bool sparse = is_sparse(options_.operation);
-  const auto ours = [&](const char* const (&names)[9]) {
-    std::fprintf(out_, " %11s", names[0]);
-    for (size_t i = 1; i < 5 && sparse; ++i) std::fprintf(out_, " %9s", names[i]);
-    std::fprintf(out_, " %10s %10s %12s %12s\n", names[5], names[6], names[7], names[8]);
+  const auto twice = [this](const char* time, const char* algbw, const char* busbw,
+                            const char* wrong) {
+    for (int i = 0; i < 2; ++i) {
+      std::fprintf(out_, " %10s %8s %8s %6s", time, algbw, busbw, wrong);
+    }
   };
-  const char* const groups[] = {"out-of-place", "in-place"};
-  std::fprintf(out_, "#%11s %11s %8s %5s %6s", "", "", "", "", "");
-  for (const char* const group : groups) std::fprintf(out_, " %35s", group);
-  std::fprintf(out_, "\n#%11s %11s %8s %5s %6s", "size", "count", "type", "redop", "root");
-  for (size_t i = 0; i < std::size(groups); ++i) {
-    std::fprintf(out_, " %10s %8s %8s %6s", "time", "algbw", "busbw", "#wrong");
-  }
-  ours({"method", "rows", "distinct", "union", "density", "p50", "p99", "wire", "local"});
+  std::fprintf(out_, "#%11s %11s %8s %5s %6s %35s %35s\n", "", "", "", "", "", "out-of-place",
+               "in-place");
+  std::fprintf(out_, "#%11s %11s %8s %5s %6s", "size", "count", "type", "redop", "root");
+  twice("time", "algbw", "busbw", "#wrong");
+  std::fprintf(out_, " %11s", "method");
+  if (sparse) std::fprintf(out_, " %9s %9s %9s %9s", "rows", "distinct", "union", "density");
+  std::fprintf(out_, " %10s %10s %12s %12s\n", "p50", "p99", "wire", "local");
   std::fprintf(out_, "#%11s %11s %8s %5s %6s", "(B)", "(elements)", "", "", "");
-  for (size_t i = 0; i < std::size(groups); ++i) {
-    std::fprintf(out_, " %10s %8s %8s %6s", "(us)", "(GB/s)", "(GB/s)", "");
-  }
-  ours({"", "", "", "", "", "(us)", "(us)", "(B/rank)", "(B/rank)"});
+  twice("(us)", "(GB/s)", "(GB/s)", "");
+  std::fprintf(out_, " %11s", "");
+  if (sparse) std::fprintf(out_, " %9s %9s %9s %9s", "", "", "", "");
+  std::fprintf(out_, " %10s %10s %12s %12s\n", "(us)", "(us)", "(B/rank)", "(B/rank)");
 }
 
 // One of nccl-tests' two groups; that which the operation does not have says so.
@@ -158,9 +157,9 @@ void Printer::print_group(const Line& line, bool in_place) const {
 }
 
 void Printer::print_table_line(const Line& line) const {
-  std::fprintf(out_, " %11" PRIu64 " %11" PRIu64 " %8s %5s %6d", line.point.bytes,
-               line.point.count, dtype_name_of_nccl(line.point.kind.dtype),
-               reduction_name(line.point.kind.reduction), kNoRoot);
+  std::fprintf(out_, " %11" PRIu64 " %11" PRIu64 " %8s %5s %6d", line.point.bytes, line.point.count,
+               dtype_name_of_nccl(line.point.kind.dtype), reduction_name(line.point.kind.reduction),
+               kNoRoot);
   print_group(line, false);
   print_group(line, true);
   std::fprintf(out_, " %11s", line.method.c_str());
