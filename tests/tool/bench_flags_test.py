@@ -17,6 +17,14 @@ def cells(text):
     return [l.split() for l in text.splitlines() if l and not l.startswith("#")]
 
 
+def say(case, *ranks):
+    """(exit status, standard output, standard error) of each; none outlives the test."""
+    for rank in ranks:
+        case.addCleanup(rank.kill)
+    said = [rank.communicate(timeout=support.PATIENCE_S) for rank in ranks]
+    return [(rank.returncode, *texts) for rank, texts in zip(ranks, said)]
+
+
 class Flags(support.Case):
     def lines(self, *arguments, ranks=2, per_host=None):
         """The lines of JSON and of the table."""
@@ -162,13 +170,10 @@ class Flags(support.Case):
 
 class FullDisks(support.Case):
     def ranks(self, *arguments):
-        """(exit status, standard output, standard error) of two ranks."""
         meet = f"file:{self.folder()}/meet"
-        ranks = [support.start(PARALLAX, "bench", "allreduce", "-b", 64, *QUICK, *arguments,
-                               "--rank", rank, "--world", 2, "--rendezvous", meet)
-                 for rank in range(2)]
-        said = [rank.communicate(timeout=support.PATIENCE_S) for rank in ranks]
-        return [(rank.returncode, *texts) for rank, texts in zip(ranks, said)]
+        return say(self, *(support.start(PARALLAX, "bench", "allreduce", "-b", 64, *QUICK,
+                                         *arguments, "--rank", rank, "--world", 2, "--rendezvous",
+                                         meet) for rank in range(2)))
 
     def test_a_full_file_ends_all_ranks(self):
         for flag in ("--csv", "--json"):
@@ -194,16 +199,15 @@ class Launchers(support.Case):
     said of the meeting."""
 
     def assert_ranks_meet(self, environment_of):
-        ranks = [support.start(PARALLAX, "bench", "allreduce", "-b", 64, *QUICK,
-                               env=environment(**{name: str(value) for name, value in
-                                                  environment_of(rank).items()}))
-                 for rank in range(2)]
-        said = [rank.communicate(timeout=support.PATIENCE_S) for rank in ranks]
-        self.assertEqual([rank.returncode for rank in ranks], [0, 0], said)
-        self.assertIn(": libparallax ", said[0][0])
-        self.assertIn(", 2 ranks, 1 hosts;", said[0][0])
-        self.assertEqual([l["#wrong"] for l in table(said[0][0])], ["0"])
-        self.assertEqual(said[1][0], "")
+        said = say(self, *(support.start(PARALLAX, "bench", "allreduce", "-b", 64, *QUICK,
+                                         env=environment(**{name: str(value) for name, value in
+                                                            environment_of(rank).items()}))
+                           for rank in range(2)))
+        self.assertEqual([status for status, _, _ in said], [0, 0], said)
+        text = said[0][1]
+        self.assertIn(", 2 ranks, 1 hosts;", text)
+        self.assertEqual([l["#wrong"] for l in table(text)], ["0"])
+        self.assertEqual(said[1][1], "")
 
     def test_torchrun(self):
         # torch's own store listens there.
