@@ -246,7 +246,7 @@ Status Job::inject_faults() {
   const char* given = options_.faults;
   if (given == nullptr) return {};
   FaultyOptions faults;
-  const Status parsed = parse_faults(given, &faults);
+  const Status parsed = parse_faults(given, static_cast<uint32_t>(hosts_.host_of.size()), &faults);
   if (!parsed.ok()) return invalid("open: " + parsed.message());
   if (faults.rules.empty()) return {};
   const auto sleep = [](int64_t ns) { std::this_thread::sleep_for(std::chrono::nanoseconds(ns)); };

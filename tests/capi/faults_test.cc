@@ -116,4 +116,25 @@ TEST(Faults, RulesOfTheEnvironmentAndWrongOnes) {
   unsetenv("PARALLAX_FAULTS");
 }
 
+// A rule that names nobody would be taken for a fault that the program stood.
+TEST(Faults, APeerThatIsNotInTheWorldIsRefused) {
+  auto options = sized<parallax_options_t>();
+  options.faults = "delay:ms=1; close:peer=77,at=3";
+  try {
+    Job job(options);
+    ADD_FAILURE() << "peer 77 of one rank was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), PARALLAX_INVALID);
+    EXPECT_NE(std::string(error.what()).find("'close:peer=77,at=3': peer is 77, but the world is 1"),
+              std::string::npos)
+        << error.what();
+  }
+  const std::vector<Outcome> outcomes = train_all("silence:peer=3");
+  EXPECT_NE(outcomes[1].error.find("peer is 3, but the world is 3"), std::string::npos)
+      << outcomes[1].error;
+  for (const uint32_t other : {0, 2}) {
+    EXPECT_NE(outcomes[other].error.find("rank 1"), std::string::npos) << outcomes[other].error;
+  }
+}
+
 }  // namespace

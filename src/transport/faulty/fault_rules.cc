@@ -114,7 +114,16 @@ Status parse_part(std::string_view text, const Kind& kind, std::string_view part
   return {};
 }
 
-Status parse_rule(std::string_view text, FaultRule* rule) {
+// A rule about nobody would be taken for a fault that the job got over.
+Status check_peer(std::string_view text, uint32_t world, const FaultRule& rule) {
+  if (rule.peer == kAnyPeer || rule.peer < world) return {};
+  return wrong(text, "peer is " + std::to_string(rule.peer) + ", but the world is " +
+                         std::to_string(world) +
+                         (world == 1 ? ": rank 0 is alone, and has no peer"
+                                     : ": its ranks are 0 to " + std::to_string(world - 1)));
+}
+
+Status parse_rule(std::string_view text, uint32_t world, FaultRule* rule) {
   std::string_view rest = text;
   const std::string_view name = next_piece(&rest, ':');
   for (const Kind& kind : kKinds) {
@@ -129,14 +138,14 @@ Status parse_rule(std::string_view text, FaultRule* rule) {
     if (rule->fault == InjectedFault::kStall && rule->for_ns == kNever) {
       return wrong(text, "a stall needs for_ms=N");
     }
-    return {};
+    return check_peer(text, world, *rule);
   }
   return wrong(text, "it must open with delay:, silence:, stall: or close:, or be seed=N");
 }
 
 }  // namespace
 
-Status parse_faults(std::string_view text, FaultyOptions* options) {
+Status parse_faults(std::string_view text, uint32_t world, FaultyOptions* options) {
   if (text.size() > kTextBytesMax) return invalid("faults: more than 64 KiB of rules");
   FaultyOptions parsed;
   while (!text.empty()) {
@@ -151,7 +160,7 @@ Status parse_faults(std::string_view text, FaultyOptions* options) {
     if (parsed.rules.size() == kRulesMax) {
       return invalid("faults: more than " + std::to_string(kRulesMax) + " rules");
     }
-    PARALLAX_RETURN_IF_ERROR(parse_rule(piece, &parsed.rules.emplace_back()));
+    PARALLAX_RETURN_IF_ERROR(parse_rule(piece, world, &parsed.rules.emplace_back()));
   }
   *options = std::move(parsed);
   return {};

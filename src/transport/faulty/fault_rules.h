@@ -46,8 +46,9 @@ struct FaultyOptions {
   std::vector<FaultRule> rules;
 };
 
-// INVALID names the rule and the part that is wrong, and says what may stand there.
-Status parse_faults(std::string_view text, FaultyOptions* options);
+// For a job of `world` ranks. INVALID names the rule and the part that is wrong, and says what may
+// stand there.
+Status parse_faults(std::string_view text, uint32_t world, FaultyOptions* options);
 
 }  // namespace parallax
 

@@ -15,13 +15,14 @@ namespace parallax {
 namespace {
 
 constexpr int64_t kMs = kNanosecondsPerMillisecond;
+constexpr uint32_t kWorld = 4;
 
 TEST(FaultRules, ReadsEveryPart) {
   FaultyOptions options;
   const Status status = parse_faults(
       " seed=7; delay:peer=3, percent=20,ms=50 ;silence : peer=1,way=in,at=100,for_ms=2000;"
       "stall:after_ms=5,for_ms=6;close:variable=2,at=9;;",
-      &options);
+      kWorld, &options);
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(options.seed, 7u);
   ASSERT_EQ(options.rules.size(), 4u);
@@ -43,7 +44,7 @@ TEST(FaultRules, ReadsEveryPart) {
   EXPECT_EQ(options.rules[3].fault, InjectedFault::kClose);
   EXPECT_EQ(options.rules[3].variable, 2u);
   EXPECT_EQ(options.rules[3].at, 9u);
-  ASSERT_TRUE(parse_faults("", &options).ok());
+  ASSERT_TRUE(parse_faults("", kWorld, &options).ok());
   EXPECT_TRUE(options.rules.empty());
 }
 
@@ -62,6 +63,8 @@ TEST(FaultRules, RefusesByName) {
       {"close:percent=3", "'percent=3' is not a part of close"},
       {"silence:way=up", "way is 'up'; it must be in, out or both"},
       {"silence:peer=4294967295", "peer is '4294967295'"},
+      {"silence:peer=4", "'silence:peer=4': peer is 4, but the world is 4: its ranks are 0 to 3"},
+      {"close:; stall:for_ms=1,peer=77", "'stall:for_ms=1,peer=77': peer is 77"},
       {"silence:variable=4096", "variable is '4096'"},
       {"silence:,", "'' is not a part of silence"},
       {"seed=x", "seed must be a whole number"},
@@ -70,7 +73,7 @@ TEST(FaultRules, RefusesByName) {
   for (const auto& each : cases) {
     FaultyOptions options;
     options.seed = 42;
-    const Status status = parse_faults(each.text, &options);
+    const Status status = parse_faults(each.text, kWorld, &options);
     EXPECT_EQ(status.code(), PARALLAX_INVALID) << each.text;
     EXPECT_NE(status.message().find(each.said), std::string::npos) << status.message();
     EXPECT_EQ(options.seed, 42u) << "a wrong text changes nothing";
@@ -78,8 +81,21 @@ TEST(FaultRules, RefusesByName) {
   FaultyOptions options;
   std::string many;
   for (int i = 0; i < 300; ++i) many += "close:;";
-  EXPECT_EQ(parse_faults(many, &options).code(), PARALLAX_INVALID);
-  EXPECT_EQ(parse_faults(std::string(1 << 20, ';'), &options).code(), PARALLAX_INVALID);
+  EXPECT_EQ(parse_faults(many, kWorld, &options).code(), PARALLAX_INVALID);
+  EXPECT_EQ(parse_faults(std::string(1 << 20, ';'), kWorld, &options).code(), PARALLAX_INVALID);
+}
+
+TEST(FaultRules, KnowsTheWorld) {
+  FaultyOptions options;
+  EXPECT_TRUE(parse_faults("close:peer=3", 4, &options).ok());
+  EXPECT_TRUE(parse_faults("close:peer=0", 1, &options).ok()) << "the rules of all ranks, alone";
+  EXPECT_TRUE(parse_faults("close:", 1, &options).ok());
+  const Status status = parse_faults("close:peer=77", 1, &options);
+  EXPECT_EQ(status.code(), PARALLAX_INVALID);
+  EXPECT_NE(status.message().find("rule 'close:peer=77': peer is 77, but the world is 1: rank 0 is "
+                                  "alone"),
+            std::string::npos)
+      << status.message();
 }
 
 class SteppedClock final : public Clock {
@@ -130,7 +146,7 @@ class Faulty : public testing::Test, public Receiver {
  protected:
   void make(const char* rules, void (*sleep)(int64_t) = nullptr) {
     FaultyOptions options;
-    const Status parsed = parse_faults(rules, &options);
+    const Status parsed = parse_faults(rules, kWorld, &options);
     ASSERT_TRUE(parsed.ok()) << parsed.message();
     auto open = std::make_unique<OpenTransport>();
     inner_ = open.get();
