@@ -10,30 +10,23 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
 #include <memory>
 #include <random>
 
-#include "base/clock.h"
-
 namespace parallax::tool {
 
 namespace {
 
-constexpr int kStrangerTimeoutMs = 1000;
-constexpr int kBacklog = 64;
-
-// Little-endian hosts only, as all of the wire format is.
-struct Question {
-  uint64_t magic = 0x3f72746f63646c70;
-  uint64_t secret = 0;
-};
-struct Answer {
-  uint64_t secret = 0;
-  int64_t wall_ns = 0;
-};
+constexpr int kBacklog = 4096;  // the kernel's own bound, net.core.somaxconn, is the lower one
+constexpr int kAcceptsPerPass = 16;
+constexpr int64_t kAcceptPauseNs = 20 * kNanosecondsPerMillisecond;
+constexpr int64_t kPauseMsMin = 5;  // of a prober that was pushed out
+constexpr int64_t kPauseMsMax = 200;
+constexpr int kTriesMax = 100;  // in kAnswerTimeoutMs, with such pauses; also where no clock moves
 
 struct FreeAddresses {
   void operator()(addrinfo* list) const { freeaddrinfo(list); }
@@ -52,7 +45,7 @@ Status resolve(const TcpEndpoint& endpoint, Addresses* addresses) {
   return {};
 }
 
-// True once the socket is ready; false at the deadline.
+// True once the socket is ready; false at the deadline, even where the clock stands still.
 bool ready(int fd, short events, int64_t deadline_ns) {
   const SteadyClock clock;
   while (true) {
@@ -60,31 +53,58 @@ bool ready(int fd, short events, int64_t deadline_ns) {
     if (left_ms < 0) return false;
     pollfd polled = {.fd = fd, .events = events, .revents = 0};
     const int count = poll(&polled, 1, static_cast<int>(left_ms) + 1);
-    if (count > 0) return true;
-    if (count < 0 && errno != EINTR) return false;
+    if (count >= 0) return count > 0;
+    if (errno != EINTR) return false;
   }
 }
 
-// All of it, or errno.
-bool receive_all(int fd, void* out, size_t bytes, int64_t deadline_ns) {
+// 0, or errno's number; ECONNRESET too where it hung up.
+int receive_all(int fd, void* out, size_t bytes, int64_t deadline_ns) {
   auto* at = static_cast<char*>(out);
   while (bytes > 0) {
-    if (!ready(fd, POLLIN, deadline_ns)) return errno = ETIMEDOUT, false;
+    if (!ready(fd, POLLIN, deadline_ns)) return ETIMEDOUT;
     const ssize_t count = recv(fd, at, bytes, 0);
-    if (count == 0) return errno = ECONNRESET, false;
-    if (count < 0 && errno != EINTR && errno != EAGAIN) return false;
+    if (count == 0) return ECONNRESET;
+    if (count < 0 && errno != EINTR && errno != EAGAIN) return errno;
     if (count < 0) continue;
     at += count;
     bytes -= static_cast<size_t>(count);
   }
-  return true;
+  return 0;
 }
 
-Status failed(const TcpEndpoint& peer, int64_t timeout_ms) {
-  const std::string why = errno == ETIMEDOUT
-                              ? "no answer after " + std::to_string(timeout_ms) + " ms"
-                              : std::string(std::strerror(errno));
-  return io_error(describe(peer) + ": " + why);
+// 0, or errno's number.
+int connect_to(const addrinfo& address, int64_t deadline_ns, UniqueFd* made) {
+  UniqueFd socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) return errno;
+  if (connect(socket.get(), address.ai_addr, address.ai_addrlen) != 0) {
+    if (errno != EINPROGRESS) return errno;
+    int error = ETIMEDOUT;
+    socklen_t bytes = sizeof error;
+    if (ready(socket.get(), POLLOUT, deadline_ns)) {
+      getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &bytes);
+    }
+    if (error != 0) return error;
+  }
+  *made = std::move(socket);
+  return 0;
+}
+
+// Over a connection: 0, or errno's number.
+int ask(const UniqueFd& socket, uint64_t secret, int64_t deadline_ns, ReachAnswer* answer,
+        Probe* probe) {
+  const SteadyClock clock;
+  const ReachQuestion question = {.secret = secret};
+  const int64_t asked_ns = clock.now_ns();
+  const int64_t asked_wall_ns = wall_clock_ns();
+  if (send(socket.get(), &question, sizeof question, MSG_NOSIGNAL) != sizeof question) {
+    return errno == EPIPE ? ECONNRESET : errno;
+  }
+  const int error = receive_all(socket.get(), answer, sizeof *answer, deadline_ns);
+  if (error != 0) return error;
+  probe->round_trip_ns = clock.now_ns() - asked_ns;
+  probe->clock_ahead_ns = answer->wall_ns - asked_wall_ns - probe->round_trip_ns / 2;
+  return 0;
 }
 
 }  // namespace
@@ -101,27 +121,41 @@ int64_t wall_clock_ns() {
   return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
 }
 
+Status Listener::listen_at(const std::string& address) {
+  Addresses resolved;
+  PARALLAX_RETURN_IF_ERROR(resolve({.address = address, .port = 0}, &resolved));
+  UniqueFd socket(::socket(resolved->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  sockaddr_storage bound = {};
+  socklen_t bytes = sizeof bound;
+  if (!socket.valid() || bind(socket.get(), resolved->ai_addr, resolved->ai_addrlen) != 0 ||
+      listen(socket.get(), kBacklog) != 0 ||
+      getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &bytes) != 0) {
+    return io_error("listening on " + address + ": " + std::strerror(errno));
+  }
+  // The port lies at the same place in both families.
+  const uint16_t port = ntohs(reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
+  endpoints_.push_back({.address = address, .port = port});
+  sockets_.push_back(std::move(socket));
+  return {};
+}
+
 Status Listener::start(const std::vector<std::string>& addresses) {
   std::random_device source;
   secret_ = static_cast<uint64_t>(source()) << 32 | source();
+  Status status;
   for (const std::string& address : addresses) {
-    Addresses resolved;
-    PARALLAX_RETURN_IF_ERROR(resolve({.address = address, .port = 0}, &resolved));
-    UniqueFd socket(::socket(resolved->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    sockaddr_storage bound = {};
-    socklen_t bytes = sizeof bound;
-    if (!socket.valid() || bind(socket.get(), resolved->ai_addr, resolved->ai_addrlen) != 0 ||
-        listen(socket.get(), kBacklog) != 0 ||
-        getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &bytes) != 0) {
-      return io_error("listening on " + address + ": " + std::strerror(errno));
-    }
-    // The port lies at the same place in both families.
-    const uint16_t port = ntohs(reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
-    endpoints_.push_back({.address = address, .port = port});
-    sockets_.push_back(std::move(socket));
+    if (status.ok()) status = listen_at(address);
   }
-  stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!stop_.valid()) return limit(std::string("eventfd: ") + std::strerror(errno));
+  if (status.ok()) stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (status.ok() && !stop_.valid())
+    status = limit(std::string("eventfd: ") + std::strerror(errno));
+  if (!status.ok()) {
+    sockets_.clear();  // nobody would answer there
+    endpoints_.clear();
+    return status;
+  }
+  probers_.reserve(kProbersMax);
+  polled_.reserve(1 + sockets_.size() + kProbersMax);
   thread_ = std::thread([this] { serve(); });
   return {};
 }
@@ -133,63 +167,117 @@ Listener::~Listener() {
   thread_.join();
 }
 
-void Listener::answer(int socket) const {
-  const SteadyClock clock;
-  const int64_t deadline_ns = clock.now_ns() + kStrangerTimeoutMs * kNanosecondsPerMillisecond;
-  Question question;
-  if (!receive_all(socket, &question, sizeof question, deadline_ns)) return;
-  if (question.magic != Question().magic || question.secret != secret_) return;
-  const Answer answer = {.secret = secret_, .wall_ns = wall_clock_ns()};
-  (void)!send(socket, &answer, sizeof answer, MSG_NOSIGNAL);
-}
-
 void Listener::serve() {
-  std::vector<pollfd> polled = {{.fd = stop_.get(), .events = POLLIN, .revents = 0}};
-  for (const UniqueFd& socket : sockets_) {
-    polled.push_back({.fd = socket.get(), .events = POLLIN, .revents = 0});
-  }
   while (true) {
-    if (poll(polled.data(), polled.size(), -1) < 0 && errno != EINTR) return;
-    if (polled[0].revents != 0) return;
-    for (size_t i = 1; i < polled.size(); ++i) {
-      if (polled[i].revents == 0) continue;
-      const UniqueFd accepted(accept4(polled[i].fd, nullptr, nullptr, SOCK_CLOEXEC));
-      if (accepted.valid()) answer(accepted.get());
-    }
+    sleep();
+    if (polled_[0].revents != 0) return;
+    look();
+    if (clock_.now_ns() < accept_again_ns_) continue;
+    for (const UniqueFd& socket : sockets_) accept_all(socket.get());
   }
 }
 
-Status probe_peer(const TcpEndpoint& peer, uint64_t secret, int64_t timeout_ms, Probe* probe) {
+// Until something happens, the oldest prober's time is over, or there may be descriptors again.
+void Listener::sleep() {
+  const int64_t now_ns = clock_.now_ns();
+  const bool pauses = now_ns < accept_again_ns_;
+  int64_t due_ns = pauses ? accept_again_ns_ : kNever;
+  if (!probers_.empty()) due_ns = std::min(due_ns, probers_.front().deadline_ns);
+  polled_.assign(1, pollfd{.fd = stop_.get(), .events = POLLIN, .revents = 0});
+  for (const UniqueFd& socket : sockets_) {
+    if (!pauses) polled_.push_back({.fd = socket.get(), .events = POLLIN, .revents = 0});
+  }
+  for (const Prober& prober : probers_) {
+    polled_.push_back({.fd = prober.socket.get(), .events = POLLIN, .revents = 0});
+  }
+  const int64_t left_ns = std::max<int64_t>(0, due_ns - now_ns);
+  const int timeout_ms =
+      due_ns == kNever ? -1 : static_cast<int>(left_ns / kNanosecondsPerMillisecond + 1);
+  if (poll(polled_.data(), polled_.size(), timeout_ms) < 0) polled_[0].revents = 0;  // a signal
+}
+
+void Listener::look() {
+  const int64_t now_ns = clock_.now_ns();
+  std::erase_if(probers_,
+                [&](Prober& prober) { return done_with(prober) || now_ns >= prober.deadline_ns; });
+}
+
+// Reads what it says, and answers it; true once the connection is of no more use.
+bool Listener::done_with(Prober& prober) const {
+  const ssize_t count = recv(prober.socket.get(), prober.said.data() + prober.said_bytes,
+                             prober.said.size() - prober.said_bytes, 0);
+  if (count < 0) return errno != EAGAIN && errno != EINTR;
+  prober.said_bytes += static_cast<size_t>(count);
+  if (count > 0 && prober.said_bytes < prober.said.size()) return false;
+  ReachQuestion question;
+  std::memcpy(&question, prober.said.data(), sizeof question);
+  if (count == 0 || question.magic != ReachQuestion().magic || question.secret != secret_) {
+    return true;
+  }
+  const ReachAnswer answer = {.secret = secret_, .wall_ns = wall_clock_ns()};
+  (void)!send(prober.socket.get(), &answer, sizeof answer, MSG_NOSIGNAL);
+  return true;
+}
+
+void Listener::accept_all(int listener) {
+  for (int i = 0; i < kAcceptsPerPass; ++i) {
+    UniqueFd socket(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.valid() && (errno == ECONNABORTED || errno == EINTR)) continue;
+    if (!socket.valid()) {
+      if (errno == EAGAIN) return;
+      make_room();
+      accept_again_ns_ = clock_.now_ns() + kAcceptPauseNs;
+      return;
+    }
+    if (probers_.size() == kProbersMax) make_room();
+    Prober prober;
+    prober.socket = std::move(socket);
+    prober.deadline_ns = clock_.now_ns() + kProberTimeoutMs * kNanosecondsPerMillisecond;
+    if (!done_with(prober)) probers_.push_back(std::move(prober));
+  }
+}
+
+// The oldest goes: of those that have said nothing, else of all.
+void Listener::make_room() {
+  if (probers_.empty()) return;
+  const auto silent = std::find_if(probers_.begin(), probers_.end(),
+                                   [](const Prober& each) { return each.said_bytes == 0; });
+  probers_.erase(silent == probers_.end() ? probers_.begin() : silent);
+}
+
+Status probe_peer(const TcpEndpoint& peer, uint64_t secret, int64_t connect_ms, Probe* probe) {
   const SteadyClock clock;
-  const int64_t deadline_ns = clock.now_ns() + timeout_ms * kNanosecondsPerMillisecond;
+  const int64_t start_ns = clock.now_ns();
+  const int64_t connected_by_ns = start_ns + connect_ms * kNanosecondsPerMillisecond;
+  const int64_t deadline_ns = start_ns + kAnswerTimeoutMs * kNanosecondsPerMillisecond;
   Addresses resolved;
   PARALLAX_RETURN_IF_ERROR(resolve(peer, &resolved));
-  const UniqueFd socket(
-      ::socket(resolved->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.valid()) return failed(peer, timeout_ms);
-  if (connect(socket.get(), resolved->ai_addr, resolved->ai_addrlen) != 0) {
-    if (errno != EINPROGRESS) return failed(peer, timeout_ms);
-    int error = ETIMEDOUT;
-    socklen_t bytes = sizeof error;
-    if (ready(socket.get(), POLLOUT, deadline_ns)) {
-      getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &bytes);
+  const auto failed = [&peer](const std::string& why) {
+    return io_error(describe(peer) + ": " + why);
+  };
+  bool was_shown_out = false;
+  int64_t pause_ms = kPauseMsMin;
+  for (int tries = 0; tries < kTriesMax && clock.now_ns() < deadline_ns; ++tries) {
+    UniqueFd socket;
+    int error = connect_to(*resolved, was_shown_out ? deadline_ns : connected_by_ns, &socket);
+    if (error == ETIMEDOUT && !was_shown_out) {
+      return failed("no answer after " + std::to_string(connect_ms) + " ms");
     }
-    errno = error;
-    if (error != 0) return failed(peer, timeout_ms);
+    ReachAnswer answer;
+    if (error == 0) error = ask(socket, secret, deadline_ns, &answer, probe);
+    if (error == 0) {
+      return answer.secret == secret ? Status() : failed("someone else answers there");
+    }
+    if (error == ETIMEDOUT) break;
+    if (error != ECONNRESET) return failed(std::strerror(error));
+    was_shown_out = true;
+    usleep(static_cast<useconds_t>(pause_ms * 1000));
+    pause_ms = std::min(2 * pause_ms, kPauseMsMax);
   }
-  Question question;
-  question.secret = secret;
-  Answer answer;
-  const int64_t asked_ns = clock.now_ns();
-  const int64_t asked_wall_ns = wall_clock_ns();
-  if (send(socket.get(), &question, sizeof question, MSG_NOSIGNAL) != sizeof question ||
-      !receive_all(socket.get(), &answer, sizeof answer, deadline_ns)) {
-    return failed(peer, timeout_ms);
-  }
-  probe->round_trip_ns = clock.now_ns() - asked_ns;
-  probe->clock_ahead_ns = answer.wall_ns - asked_wall_ns - probe->round_trip_ns / 2;
-  if (answer.secret != secret) return io_error(describe(peer) + ": someone else answers there");
-  return {};
+  return failed(was_shown_out ? "it hangs up on whoever connects: someone else listens there, or a "
+                                "proxy or firewall between"
+                              : "it takes the connection, but gave no answer in " +
+                                    std::to_string(kAnswerTimeoutMs) + " ms");
 }
 
 }  // namespace parallax::tool

@@ -1,19 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reach: whether TCP from here to there works, and how far the clocks are apart. A Listener answers
-// the time to whoever says its secret, and nothing to anyone else: at most 64 bytes are read of a
-// stranger, for at most a second, one at a time. Used by `parallax doctor` alone.
+// the time to whoever says its secret, and nothing to anyone else. Used by `parallax doctor` alone.
+//
+// What strangers may cost: kProbersMax descriptors, 16 bytes of each, for kProberTimeoutMs at most.
+// When there are more, or descriptors run out, the oldest goes, first of those that have said
+// nothing; a prober that is pushed out comes again. The thread allocates nothing.
 #ifndef PARALLAX_TOOL_REACH_H_
 #define PARALLAX_TOOL_REACH_H_
 
+#include <poll.h>
+
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "transport/shm/unique_fd.h"
 
 namespace parallax::tool {
+
+inline constexpr size_t kProbersMax = 128;
+inline constexpr int64_t kProberTimeoutMs = 1000;  // to say the secret
 
 struct TcpEndpoint {
   std::string address;  // numeric
@@ -21,22 +32,51 @@ struct TcpEndpoint {
 };
 std::string describe(const TcpEndpoint& endpoint);  // "10.0.0.1:4711", "[::1]:4711"
 
+// Little-endian hosts only, as all of the wire format is.
+struct ReachQuestion {
+  uint64_t magic = 0x3f72746f63646c70;
+  uint64_t secret = 0;
+};
+struct ReachAnswer {
+  uint64_t secret = 0;
+  int64_t wall_ns = 0;
+};
+
 class Listener {
  public:
   ~Listener();
-  // A port of the kernel's choice on each address. Starts the thread that answers. IO, LIMIT.
+  // A port of the kernel's choice on each address. Starts the thread that answers. IO, LIMIT; there
+  // is then no endpoint.
   Status start(const std::vector<std::string>& addresses);
   const std::vector<TcpEndpoint>& endpoints() const { return endpoints_; }
   uint64_t secret() const { return secret_; }
 
  private:
+  // Whoever came, and what it has said so far.
+  struct Prober {
+    UniqueFd socket;
+    int64_t deadline_ns = 0;
+    size_t said_bytes = 0;
+    std::array<std::byte, sizeof(ReachQuestion)> said{};
+  };
+
+  Status listen_at(const std::string& address);
+  // The thread's.
   void serve();
-  void answer(int socket) const;
+  void sleep();
+  void look();
+  void accept_all(int listener);
+  void make_room();
+  bool done_with(Prober& prober) const;
 
   std::vector<UniqueFd> sockets_;
   std::vector<TcpEndpoint> endpoints_;
   uint64_t secret_ = 0;
   UniqueFd stop_;
+  SteadyClock clock_;
+  std::vector<Prober> probers_;  // the oldest first
+  std::vector<pollfd> polled_;   // stop_, then sockets_, then probers_
+  int64_t accept_again_ns_ = 0;  // descriptors had run out
   std::thread thread_;
 };
 
@@ -45,8 +85,11 @@ struct Probe {
   int64_t clock_ahead_ns = 0;  // of the peer's wall clock; right to half the round trip
 };
 
-// IO: why it cannot be reached ("no route to host", "refused", "no answer after 2000 ms").
-Status probe_peer(const TcpEndpoint& peer, uint64_t secret, int64_t timeout_ms, Probe* probe);
+// Connects within connect_ms, and asks; where that is answered by hanging up, as a crowded Listener
+// does, it comes again. Once TCP has connected, the other side may take kAnswerTimeoutMs. IO: why
+// it cannot be reached ("no route to host", "refused", "no answer after 2000 ms").
+inline constexpr int64_t kAnswerTimeoutMs = 10'000;
+Status probe_peer(const TcpEndpoint& peer, uint64_t secret, int64_t connect_ms, Probe* probe);
 
 int64_t wall_clock_ns();
 

@@ -125,8 +125,9 @@ TEST(Faults, APeerThatIsNotInTheWorldIsRefused) {
     ADD_FAILURE() << "peer 77 of one rank was taken";
   } catch (const Error& error) {
     EXPECT_EQ(error.status(), PARALLAX_INVALID);
-    EXPECT_NE(std::string(error.what()).find("'close:peer=77,at=3': peer is 77, but the world is 1"),
-              std::string::npos)
+    EXPECT_NE(
+        std::string(error.what()).find("'close:peer=77,at=3': peer is 77, but the world is 1"),
+        std::string::npos)
         << error.what();
   }
   const std::vector<Outcome> outcomes = train_all("silence:peer=3");
