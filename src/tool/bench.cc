@@ -6,7 +6,7 @@
 #include "tool/bench/options.h"
 #include "tool/bench/print.h"
 #include "tool/tool.h"
-#include "transport/rendezvous/environment.h"
+#include "transport/rendezvous/launcher.h"
 
 namespace parallax::tool {
 
@@ -15,9 +15,6 @@ namespace {
 using bench::Group;
 using bench::Options;
 using bench::Point;
-
-// By each of which a launcher tells a rank its place; the library reads all of it.
-constexpr const char* kLaunchers[] = {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"};
 
 // Where this rank is: as the options say, else as the environment does.
 parallax_options_t meeting_of(const Options& options) {
@@ -28,14 +25,8 @@ parallax_options_t meeting_of(const Options& options) {
   meeting.timeout_ms = options.timeout_ms;
   if (!options.rendezvous.empty()) {
     meeting.rendezvous = options.rendezvous.c_str();
-    return meeting;
-  }
-  if (options.world != 0 || !process_variable("PARALLAX_RANK").empty() ||
-      !process_variable("PARALLAX_WORLD").empty()) {
-    return meeting;
-  }
-  for (const char* const name : kLaunchers) {
-    if (!process_variable(name).empty()) meeting.rendezvous = "env";
+  } else if (options.world == 0 && is_launched(process_variable)) {
+    meeting.rendezvous = "env";
   }
   return meeting;
 }

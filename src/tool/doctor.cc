@@ -2,8 +2,6 @@
 // parallax doctor: its command line and its report. See doctor.h.
 #include "tool/doctor.h"
 
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
@@ -14,7 +12,7 @@ namespace parallax::tool {
 
 namespace {
 
-void print_json(const Findings& findings, const RanksOptions& ranks) {
+void print_json(const Findings& findings, const RankPlace& place) {
   using Json = nlohmann::ordered_json;
   Json list = Json::array();
   for (const Finding& each : findings.list()) {
@@ -23,16 +21,57 @@ void print_json(const Findings& findings, const RanksOptions& ranks) {
                     {"text", each.text},
                     {"remedy", each.remedy}});
   }
-  const Json whole = {{"rank", ranks.rank}, {"world", ranks.world}, {"findings", list}};
+  const Json whole = {{"rank", place.rank}, {"world", place.world}, {"findings", list}};
   std::printf("%s\n", whole.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
 }
 
-void print_text(const Findings& findings, bool all) {
+// Lines are told apart by the rank where the launcher does not do so.
+std::string tag_of(const RankPlace& place) {
+  const bool tagged = place.launcher.empty() || place.launcher == "parallax run";
+  return tagged || place.world == 1 ? "" : "[" + std::to_string(place.rank) + "] ";
+}
+
+void print_text(const Findings& findings, const std::string& tag, bool all) {
   for (const Finding& each : findings.list()) {
     if (each.verdict == Verdict::kOk && !all) continue;
-    std::printf("%-4s  %s: %s%s\n", verdict_name(each.verdict), each.check.c_str(),
+    std::printf("%s%-4s  %s: %s%s\n", tag.c_str(), verdict_name(each.verdict), each.check.c_str(),
                 each.text.c_str(), each.remedy.empty() ? "" : (" -> " + each.remedy).c_str());
   }
+}
+
+// What the command line and the launcher say of the other ranks; false: they cannot be met.
+bool say_place(const Status& found, const RankPlace& place, Findings* findings) {
+  if (!found.ok()) {
+    findings->fail(
+        "launcher",
+        found.message() + (place.world > 1 ? "; the other ranks were not looked for" : ""),
+        "set it for every rank, or PARALLAX_RENDEZVOUS to where they can meet "
+        "(tcp:HOST:PORT, file:DIR), or give --rank, --world and --rendezvous; --world 1 "
+        "checks this machine alone");
+  } else if (!place.launcher.empty() && place.world == 1) {
+    findings->ok("launcher", place.launcher + " started this rank alone");
+  } else if (!place.launcher.empty()) {
+    findings->ok("launcher", place.launcher + " started " + std::to_string(place.world) +
+                                 " ranks, which meet at " + place.rendezvous);
+  }
+  return found.ok() && place.world > 1;
+}
+
+// The environment's and the files'; the defaults where these are wrong.
+Settings read_settings(Findings* findings) {
+  Settings settings;
+  const Status loaded = settings.load({.environment = process_environment()});
+  const std::vector<std::string> warnings = settings.warnings();
+  if (!loaded.ok()) {
+    findings->fail("settings", loaded.message(), "correct it; the checks go on with the defaults");
+    settings = Settings();
+  } else if (warnings.empty()) {
+    findings->ok("settings", "every PARALLAX_* variable and line of a file is a setting");
+  }
+  for (const std::string& warning : warnings) {
+    findings->warn("settings", warning, "correct or remove the name");
+  }
+  return settings;
 }
 
 }  // namespace
@@ -50,18 +89,19 @@ const char* verdict_name(Verdict verdict) {
 }
 
 int doctor_main(int argc, char** argv) {
-  RanksOptions ranks;
-  int64_t rank = -1;
+  GivenPlace given;
+  uint32_t timeout_ms = 30000;
   bool json = false, verbose = false;
   CLI::App app(
-      "Checks this machine and, with --rank, --world and --rendezvous or as the command of "
-      "`parallax run`, what is between the ranks. Each finding is a line OK, WARN or FAIL with its "
-      "remedy. Exit status 1: something failed.",
+      "Checks this machine and, under a launcher (parallax run, torchrun, mpirun, srun) or with "
+      "--rank, --world and --rendezvous, what is between the ranks. Each finding is a line OK, "
+      "WARN "
+      "or FAIL with its remedy. Exit status 1: something failed.",
       "parallax doctor");
-  app.add_option("--rank", rank, "this rank; default: PARALLAX_RANK");
-  app.add_option("--world", ranks.world, "number of ranks; default: PARALLAX_WORLD");
-  app.add_option("--rendezvous", ranks.rendezvous, "as for a job; default: PARALLAX_RENDEZVOUS");
-  app.add_option("--timeout-ms", ranks.timeout_ms, "how long to wait for other ranks; 30000")
+  app.add_option("--rank", given.rank, "this rank; the launcher's");
+  app.add_option("--world", given.world, "the number of ranks; the launcher's, else 1");
+  app.add_option("--rendezvous", given.rendezvous, "how ranks meet; the launcher's");
+  app.add_option("--timeout-ms", timeout_ms, "how long to wait for other ranks; 30000")
       ->check(CLI::Range(1, 3600000));
   app.add_flag("-v,--verbose", verbose, "ranks other than 0 print what is OK, too");
   app.add_flag("--json", json, "as one JSON object per rank");
@@ -69,36 +109,19 @@ int doctor_main(int argc, char** argv) {
   if (!parse_command_line(app, argc, argv, &exit_status)) return exit_status;
 
   Findings findings;
-  Settings settings;
-  const Status loaded = settings.load({.environment = process_environment()});
-  if (!loaded.ok()) {
-    findings.fail("settings", loaded.message(), "correct it; the checks go on with the defaults");
-    settings = Settings();
-  } else if (settings.warnings().empty()) {
-    findings.ok("settings", "every PARALLAX_* variable and line of a file is a setting");
+  const Settings settings = read_settings(&findings);
+  RankPlace place;
+  const Status found = find_place(given, settings, process_variable, &place);
+  if (!found.ok() && place.launcher.empty()) {
+    return complain("doctor", found.message(), kExitUsage);
   }
-  for (const std::string& warning : settings.warnings()) {
-    findings.warn("settings", warning, "correct or remove the name");
-  }
-  if (app.count("--world") == 0) {
-    ranks.world = static_cast<uint32_t>(settings.value("world").number);
-  }
-  ranks.rank =
-      rank < 0 ? static_cast<uint32_t>(settings.value("rank").number) : static_cast<uint32_t>(rank);
-  if (ranks.rendezvous.empty()) ranks.rendezvous = settings.value("rendezvous").text;
-  ranks.host = settings.value("host").text;
-  if (ranks.world == 0 || ranks.rank >= ranks.world) {
-    return complain("doctor",
-                    "--rank " + std::to_string(ranks.rank) + " is not among --world " +
-                        std::to_string(ranks.world),
-                    kExitUsage);
-  }
-  check_machine(settings, ranks.world, &findings);
-  if (ranks.world > 1) check_ranks(ranks, settings, &findings);
+  const bool together = say_place(found, place, &findings);
+  check_machine(settings, place.world, &findings);
+  if (together) check_ranks(place, timeout_ms, settings, &findings);
   if (json) {
-    print_json(findings, ranks);
+    print_json(findings, place);
   } else {
-    print_text(findings, verbose || ranks.rank == 0);
+    print_text(findings, tag_of(place), verbose || place.rank == 0);
   }
   return findings.any_fail() ? kExitNo : kExitOk;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/settings.h"
+#include "tool/place.h"
 
 namespace parallax::tool {
 
@@ -50,14 +51,8 @@ class Findings {
 void check_machine(const Settings& settings, uint32_t world, Findings* findings);
 
 // With the other ranks, which do the same: blocks up to timeout_ms.
-struct RanksOptions {
-  uint32_t rank = 0;
-  uint32_t world = 1;
-  std::string rendezvous;
-  std::string host;
-  uint32_t timeout_ms = 30000;
-};
-void check_ranks(const RanksOptions& options, const Settings& settings, Findings* findings);
+void check_ranks(const RankPlace& place, uint32_t timeout_ms, const Settings& settings,
+                 Findings* findings);
 
 }  // namespace parallax::tool
 

@@ -114,7 +114,11 @@ void check_shared_memory(Findings* findings) {
   }
 }
 
-void check_ucx(const Settings& settings, Findings* findings) {
+// UCX looks for a port of its own for as long as there is none.
+void check_ucx(const Settings& settings, bool has_port, Findings* findings) {
+  if (!has_port) {
+    return findings->warn("ucx", "not tried, as there is no free port", "see ports");
+  }
   const SettingValue& folder = settings.value("module_dir");
   const std::string device = settings.value("net_device").text;
   std::string library, path, description;
@@ -133,8 +137,9 @@ void check_ucx(const Settings& settings, Findings* findings) {
   }
 }
 
-// The kernel's range of ports for whoever asks for any, and whether it gives as many as wanted.
-void check_ports(uint32_t world, Findings* findings) {
+// The kernel's range of ports for whoever asks for any, and whether it gives as many as wanted;
+// false if it gives none.
+bool check_ports(uint32_t world, Findings* findings) {
   constexpr const char* kRangeFile = "/proc/sys/net/ipv4/ip_local_port_range";
   const uint64_t need = kPortsBase + kPortsPerRank * world;
   uint64_t first = 0, last = 0;
@@ -145,9 +150,9 @@ void check_ports(uint32_t world, Findings* findings) {
                            " may need " + std::to_string(need);
   const std::string remedy =
       "sysctl -w net.ipv4.ip_local_port_range='32768 60999', or end what holds them (ss -tanp)";
-  if (size != 0 && size < need) return findings->fail("ports", range + "; " + want, remedy);
   std::vector<UniqueFd> taken;
-  while (taken.size() < std::min(need, kPortsTriedMax)) {
+  int refused = 0;
+  while (refused == 0 && taken.size() < std::min(need, kPortsTriedMax)) {
     UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address = {};
     address.sin_family = AF_INET;
@@ -158,21 +163,31 @@ void check_ports(uint32_t world, Findings* findings) {
       continue;
     }
     if (errno == EMFILE || errno == ENFILE) break;  // check_descriptors says it
-    return findings->fail("ports",
-                          range + ": after " + std::to_string(taken.size()) +
-                              " there was none: " + std::strerror(errno) + "; " + want,
-                          remedy);
+    refused = errno;
   }
-  findings->ok("ports", range + "; " + want);
+  if (size != 0 && size < need) {
+    findings->fail("ports", range + "; " + want, remedy);
+  } else if (refused != 0) {
+    findings->fail("ports",
+                   range + ": after " + std::to_string(taken.size()) +
+                       " there was none: " + std::strerror(refused) + "; " + want,
+                   remedy);
+  } else {
+    findings->ok("ports", range + "; " + want);
+  }
+  return refused == 0 || !taken.empty();
 }
 
 void check_address(const Interface& each, const std::string& address, Findings* findings) {
   const std::string check = "interface " + each.name;
   Listener listener;
   Probe probe;
-  Status status = listener.start({address});
-  if (status.ok())
-    status = probe_peer(listener.endpoints()[0], listener.secret(), kProbeTimeoutMs, &probe);
+  const Status listening = listener.start({address});
+  if (!listening.ok()) {
+    return findings->fail(check, listening.message(), "free a port, or mend its address");
+  }
+  const Status status =
+      probe_peer(listener.endpoints()[0], listener.secret(), kProbeTimeoutMs, &probe);
   if (status.ok()) {
     findings->ok(check, address + " is up, and TCP connects to it");
   } else {
@@ -253,8 +268,8 @@ void check_machine(const Settings& settings, uint32_t world, Findings* findings)
   check_memlock(settings, findings);
   check_descriptors(world, findings);
   check_shared_memory(findings);
-  check_ucx(settings, findings);
-  check_ports(world, findings);
+  const bool has_port = check_ports(world, findings);
+  check_ucx(settings, has_port, findings);
   check_interfaces(settings, findings);
   check_clock(findings);
   check_log(settings, findings);

@@ -28,6 +28,7 @@ using Json = nlohmann::json;
 constexpr int64_t kProbeTimeoutMs = 2000;
 constexpr int64_t kAttachTimeoutMs = 5000;
 constexpr int64_t kClockAheadMaxMs = 500;
+constexpr size_t kAddressesMax = 32;  // a card holds as many
 
 // What a rank tells of itself.
 struct Card {
@@ -69,17 +70,22 @@ Status decode(const std::string& blob, Card* card) {
 
 class RankChecks {
  public:
-  RankChecks(const RanksOptions& options, const Settings& settings, Findings* findings)
-      : options_(options), settings_(settings), findings_(*findings) {}
+  RankChecks(const RankPlace& place, uint32_t timeout_ms, const Settings& settings,
+             Findings* findings)
+      : place_(place), timeout_ms_(timeout_ms), settings_(settings), findings_(*findings) {}
   void run();
 
  private:
+  Status meet();
   Status exchange();
+  bool exchange_again();
+  void know_hosts();
   void check_versions();
   void check_hosts();
   void check_reach();
   void check_peer(uint32_t rank);
-  void check_shared_memory();
+  void check_shared_memory(const Status& made, ShmTransport* shm);
+  bool check_among_all();
   void check_job();
   Status open_job(std::string* transport);
   std::vector<std::string> listen_addresses() const;
@@ -88,7 +94,8 @@ class RankChecks {
   }
   static int allgather(void* context, const void* send, void* recv, size_t bytes);
 
-  const RanksOptions& options_;
+  const RankPlace& place_;
+  const uint32_t timeout_ms_;
   const Settings& settings_;
   Findings& findings_;
   const SteadyClock clock_;
@@ -113,6 +120,15 @@ Status RankChecks::exchange() {
     PARALLAX_RETURN_IF_ERROR(decode(blobs[rank], &cards_[rank]));
   }
   return {};
+}
+
+// False: a rank was lost on the way. What is known of the ranks is then old.
+bool RankChecks::exchange_again() {
+  const Status met = exchange();
+  if (met.ok()) return true;
+  rendezvous_->leave(met);
+  findings_.fail("meeting", met.message(), "see what that rank said");
+  return false;
 }
 
 void RankChecks::check_versions() {
@@ -165,6 +181,7 @@ std::vector<std::string> RankChecks::listen_addresses() const {
     if (!device.empty() && !is_rdma_device(device) && !chosen) continue;
     addresses.insert(addresses.end(), each.addresses.begin(), each.addresses.end());
   }
+  if (addresses.size() > kAddressesMax) addresses.resize(kAddressesMax);
   return addresses;
 }
 
@@ -203,33 +220,28 @@ void RankChecks::check_peer(uint32_t rank) {
 // One rank of each other host: the one at this rank's place, so that all pairs of hosts are tried
 // and no rank is asked by all.
 void RankChecks::check_reach() {
-  const uint32_t own_host = hosts_.host_of[options_.rank];
+  const uint32_t own_host = hosts_.host_of[place_.rank];
   for (uint32_t host = 0; host < hosts_.ranks_of.size(); ++host) {
     const std::vector<uint32_t>& there = hosts_.ranks_of[host];
-    if (host != own_host) check_peer(there[hosts_.local_of[options_.rank] % there.size()]);
+    if (host != own_host) check_peer(there[hosts_.local_of[place_.rank] % there.size()]);
   }
 }
 
-void RankChecks::check_shared_memory() {
+// `made`: of this rank's own part. The cards of this host's ranks hold theirs.
+void RankChecks::check_shared_memory(const Status& made, ShmTransport* shm) {
   std::vector<Endpoint> neighbours;
-  for (const uint32_t rank : hosts_.ranks_of[hosts_.host_of[options_.rank]]) {
-    if (rank == options_.rank || cards_[rank].machine != own_.machine) continue;
+  for (const uint32_t rank : hosts_.ranks_of[hosts_.host_of[place_.rank]]) {
+    if (rank == place_.rank || cards_[rank].machine != own_.machine) continue;
     Endpoint endpoint;
     endpoint.rank = rank;
     endpoint.host = cards_[rank].host;
     endpoint.shm_address = cards_[rank].shm_address;
     neighbours.push_back(std::move(endpoint));
   }
-  std::unique_ptr<ShmTransport> shm;
-  Status status = ShmTransport::create({.rank = options_.rank, .clock = &clock_}, &shm);
-  if (status.ok()) own_.shm_address = shm->address();
-  const Status met = exchange();
-  if (!met.ok()) return findings_.fail("meeting", met.message(), "see what that rank said");
   if (neighbours.empty()) return;
-  for (Endpoint& each : neighbours) each.shm_address = cards_[each.rank].shm_address;
   const int64_t until_ns =
       std::min(deadline_ns_, clock_.now_ns() + kAttachTimeoutMs * kNanosecondsPerMillisecond);
-  if (status.ok()) status = shm->connect_all(neighbours, cards_[0].secret, until_ns);
+  const Status status = made.ok() ? shm->connect_all(neighbours, cards_[0].secret, until_ns) : made;
   if (status.ok()) {
     findings_.ok("shared memory", "attached to " + std::to_string(neighbours.size()) +
                                       (neighbours.size() == 1 ? " rank" : " ranks") +
@@ -264,12 +276,12 @@ Status RankChecks::open_job(std::string* transport) {
   };
   parallax_options_t options = {};
   options.size = sizeof options;
-  options.rank = options_.rank;
-  options.world = options_.world;
+  options.rank = place_.rank;
+  options.world = place_.world;
   options.host = own_.host.c_str();
   options.allgather = allgather;
   options.allgather_context = this;
-  options.timeout_ms = options_.timeout_ms;
+  options.timeout_ms = timeout_ms_;
   parallax_job_t* job = nullptr;
   PARALLAX_RETURN_IF_ERROR(ended(parallax_open(&options, &job)));
   parallax_request_t* request = nullptr;
@@ -282,7 +294,7 @@ Status RankChecks::open_job(std::string* transport) {
   std::string report(bytes, '\0');
   if (parallax_report(job, PARALLAX_REPORT_TOPOLOGY, report.data(), &bytes) == PARALLAX_OK) {
     const Json topology = Json::parse(report.c_str());
-    const size_t local = hosts_.ranks_of[hosts_.host_of[options_.rank]].size();
+    const size_t local = hosts_.ranks_of[hosts_.host_of[place_.rank]].size();
     const std::string network = topology.at("network");
     if (local > 1) *transport = "shared memory";
     if (!network.empty()) *transport += (local > 1 ? " and " : "") + network;
@@ -303,27 +315,21 @@ void RankChecks::check_job() {
   }
 }
 
-void RankChecks::run() {
-  deadline_ns_ = clock_.now_ns() + options_.timeout_ms * kNanosecondsPerMillisecond;
-  char own_name[PARALLAX_NAME_MAX + 1] = "";
-  (void)gethostname(own_name, sizeof own_name - 1);
-  own_.version = build_info().version;
-  own_.git = build_info().git;
-  own_.host = options_.host.empty() ? own_name : options_.host;
-  own_.machine = shm_machine_id();
+Status RankChecks::meet() {
   parallax_options_t meeting = {};
   meeting.size = sizeof meeting;
-  meeting.rank = options_.rank;
-  meeting.world = options_.world;
-  meeting.rendezvous = options_.rendezvous.empty() ? nullptr : options_.rendezvous.c_str();
-  Status status = make_rendezvous(meeting, own_.host, clock_, &rendezvous_);
-  if (status.ok()) status = exchange();
-  if (!status.ok()) {
-    return findings_.fail("meeting", status.message(),
-                          "start all ranks with the same --world and --rendezvous, a directory "
-                          "that is new and that all of them see");
-  }
-  findings_.ok("meeting", std::to_string(options_.world) + " ranks met");
+  meeting.rank = place_.rank;
+  meeting.world = place_.world;
+  meeting.rendezvous = place_.rendezvous.empty() ? nullptr : place_.rendezvous.c_str();
+  const std::string& secret_file = settings_.value("secret_file").text;
+  meeting.secret_file = secret_file.empty() ? nullptr : secret_file.c_str();
+  PARALLAX_RETURN_IF_ERROR(make_rendezvous(meeting, own_.host, clock_, &rendezvous_));
+  const Status met = exchange();
+  if (!met.ok()) rendezvous_->leave(met);
+  return met;
+}
+
+void RankChecks::know_hosts() {
   std::vector<std::string> names;
   one_machine_ = true;
   for (const Card& card : cards_) {
@@ -331,19 +337,48 @@ void RankChecks::run() {
     one_machine_ = one_machine_ && card.machine == own_.machine;
   }
   hosts_ = map_hosts(names);
-  check_versions();
-  check_hosts();
+}
 
+// Each rank listens and makes its memory, tells the others where, tries theirs, and stays until all
+// have tried. False: a rank was lost.
+bool RankChecks::check_among_all() {
   Listener listener;
-  status = listener.start(listen_addresses());
-  if (!status.ok()) findings_.fail("reach", status.message(), "free a port, or mend the address");
+  const Status listening = listener.start(listen_addresses());
+  if (!listening.ok()) {
+    findings_.fail("reach", listening.message(), "free a port, or mend the address");
+  }
   own_.endpoints = listener.endpoints();
   own_.secret = listener.secret();
-  check_shared_memory();  // exchanges the cards again, with the endpoints
+  std::unique_ptr<ShmTransport> shm;
+  const Status made = ShmTransport::create({.rank = place_.rank, .clock = &clock_}, &shm);
+  if (made.ok()) own_.shm_address = shm->address();
+  if (!exchange_again()) return false;
+  check_shared_memory(made, shm.get());
   check_reach();
   own_.failed = findings_.any_fail();
-  status = exchange();  // all have tried: listeners may go
-  if (!status.ok()) return findings_.fail("meeting", status.message(), "see what that rank said");
+  return exchange_again();
+}
+
+void RankChecks::run() {
+  deadline_ns_ = clock_.now_ns() + timeout_ms_ * kNanosecondsPerMillisecond;
+  char own_name[PARALLAX_NAME_MAX + 1] = "";
+  (void)gethostname(own_name, sizeof own_name - 1);
+  own_.version = build_info().version;
+  own_.git = build_info().git;
+  own_.host = place_.host.empty() ? own_name : place_.host;
+  own_.machine = shm_machine_id();
+  const Status met = meet();
+  if (!met.ok()) {
+    return findings_.fail("meeting", met.message(),
+                          "start all ranks under one launcher, or with the same --world and "
+                          "--rendezvous (of file: a directory that is new and that all of them "
+                          "see); --world 1 checks this machine alone");
+  }
+  findings_.ok("meeting", std::to_string(place_.world) + " ranks met");
+  know_hosts();
+  check_versions();
+  check_hosts();
+  if (!check_among_all()) return;
   const auto ill =
       std::find_if(cards_.begin(), cards_.end(), [](const Card& card) { return card.failed; });
   if (ill == cards_.end()) {
@@ -359,8 +394,9 @@ void RankChecks::run() {
 
 }  // namespace
 
-void check_ranks(const RanksOptions& options, const Settings& settings, Findings* findings) {
-  RankChecks(options, settings, findings).run();
+void check_ranks(const RankPlace& place, uint32_t timeout_ms, const Settings& settings,
+                 Findings* findings) {
+  RankChecks(place, timeout_ms, settings, findings).run();
 }
 
 }  // namespace parallax::tool

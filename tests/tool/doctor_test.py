@@ -1,40 +1,21 @@
-"""parallax doctor: each finding is provoked by breaking what it looks at."""
+"""parallax doctor: each finding is provoked by breaking what it looks at. With a rank that is lost
+or held in the middle of a meeting: doctor_meeting_test.py; launchers: doctor_launch_test.py."""
 
-import json
 import os
-import resource
+import shutil
 import subprocess
 import sys
-import unittest
 
 import support
-from support import PARALLAX, environment, need_root, parallax, start
+from doctor_case import FAKE_CLOCK, OTHER_VERSION, REBUILT, DoctorCase, limited, verdicts
+from support import PARALLAX, environment, need_root, parallax
 
-OTHER_VERSION = os.path.join(support.BIN, "parallax_tool_other")
-FAKE_CLOCK = os.path.join(support.BIN, "..", "lib", "libparallax_fake_clock.so")
 YEAR_S = 365 * 24 * 3600
 
 
-def verdicts(text):
-    """{check: [(verdict, text, remedy)]} of one doctor's JSON."""
-    found = {}
-    for each in json.loads(text)["findings"]:
-        found.setdefault(each["check"], []).append((each["verdict"], each["text"], each["remedy"]))
-    return found
-
-
-def limited(**limits):
-    """For preexec_fn: soft limits by name; the hard ones stay."""
-    def lower():
-        for name, value in limits.items():
-            kind = getattr(resource, "RLIMIT_" + name)
-            resource.setrlimit(kind, (value, resource.getrlimit(kind)[1]))
-    return lower
-
-
-class Machine(support.Case):
-    def doctor(self, prefix=(), status=None, preexec_fn=None, **variables):
-        said = support.run(*prefix, PARALLAX, "doctor", "--json", env=environment(**variables),
+class Machine(DoctorCase):
+    def doctor(self, prefix=(), preexec_fn=None, tool=PARALLAX, **variables):
+        said = support.run(*prefix, tool, "doctor", "--json", env=environment(**variables),
                            preexec_fn=preexec_fn)
         found = verdicts(said.stdout)
         failed = any(v[0] == "FAIL" for all_ in found.values() for v in all_)
@@ -43,13 +24,6 @@ class Machine(support.Case):
             for verdict, _, remedy in all_:
                 self.assertEqual(verdict == "OK", remedy == "")
         return found
-
-    def expect(self, found, check, verdict, *words):
-        self.assertIn(check, found)
-        matching = [f for f in found[check] if f[0] == verdict]
-        self.assertTrue(matching, found[check])
-        for word in words:
-            self.assertIn(word, " ".join(matching[0]))
 
     def test_a_sound_machine(self):
         found = self.doctor()
@@ -62,6 +36,10 @@ class Machine(support.Case):
         self.assertEqual(said.returncode, 1)
         self.assertRegex(said.stdout, r"(?m)^OK    memfd: .+$")
         self.assertRegex(said.stdout, r"(?m)^FAIL  ucx: .*no such file.* -> correct or unset .+$")
+
+    def test_a_lone_setting_of_a_meeting(self):
+        self.expect(self.doctor(PARALLAX_RENDEZVOUS="env"), "launcher", "FAIL",
+                    "the environment is that of no launcher", "--world 1")
 
     def test_settings(self):
         self.expect(self.doctor(PARALLAX_LEASE_MS="x"), "settings", "FAIL", "PARALLAX_LEASE_MS")
@@ -92,6 +70,23 @@ class Machine(support.Case):
         found = self.doctor(("unshare", "-m", "sh", "-c", script, "sh"))
         self.expect(found, "/dev/shm", "WARN", "of 1 MiB", "--shm-size")
 
+    def test_dev_shm_that_is_missing(self):
+        need_root(self)
+        # Another /dev, with the null device alone.
+        script = ("touch $FOLDER/null && mount --bind /dev/null $FOLDER/null && "
+                  "mount --rbind $FOLDER /dev && exec \"$@\"")
+        found = self.doctor(("unshare", "-m", "sh", "-c", script, "sh"), FOLDER=self.folder())
+        self.expect(found, "/dev/shm", "WARN", "is not there: No such file",
+                    "mount -t tmpfs tmpfs /dev/shm")
+        self.expect(found, "memfd", "OK")
+
+    def test_a_build_without_ucx(self):
+        """The module is where the tool does not look: nothing but the tool was installed."""
+        alone = shutil.copy(PARALLAX, self.folder())
+        found = self.doctor(tool=alone)
+        self.expect(found, "ucx", "WARN", "libparallax_ucx.so: no such file",
+                    "only needed between hosts; build libparallax with UCX")
+
     def test_module(self):
         found = self.doctor(PARALLAX_MODULE_DIR="/nonexistent")
         self.expect(found, "ucx", "FAIL", "no such file", "environment PARALLAX_MODULE_DIR")
@@ -106,6 +101,18 @@ class Machine(support.Case):
         found = self.doctor(("unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"))
         self.expect(found, "interface lo", "OK")
         self.expect(found, "interfaces", "WARN", "only loopback is up")
+
+    def test_an_interface_that_refuses_tcp(self):
+        """As a firewall would: of all that goes to loopback's address, TCP is refused."""
+        need_root(self)
+        script = ("ip link set lo up && ip rule add pref 10 lookup local && ip rule del pref 0 && "
+                  "ip rule add pref 5 to 127.0.0.1 ipproto tcp prohibit && exec \"$@\"")
+        probe = support.run("unshare", "-n", "sh", "-c", script, "sh", "true")
+        if probe.returncode != 0:
+            self.skipTest(f"rules of routing cannot be set here: {probe.stderr.strip()}")
+        found = self.doctor(("unshare", "-n", "sh", "-c", script, "sh"))
+        self.expect(found, "interface lo", "FAIL", "127.0.0.1:", "Permission denied",
+                    "allow TCP on lo in the firewall")
 
     def test_ports(self):
         need_root(self)
@@ -140,6 +147,10 @@ class Machine(support.Case):
         found = self.doctor(LD_PRELOAD=FAKE_CLOCK, FAKE_CLOCK_SECONDS=str(-40 * YEAR_S))
         self.expect(found, "clock", "WARN", "chronyc")
 
+    def test_a_clock_that_stands_still(self):
+        found = self.doctor(LD_PRELOAD=FAKE_CLOCK, FAKE_CLOCK_STILL="1")
+        self.expect(found, "clock", "FAIL", "stands still", "clocksource")
+
     def test_log_file(self):
         self.expect(self.doctor(PARALLAX_DEBUG_FILE="/nonexistent/%p.log"), "debug_file", "WARN",
                     "No such file", "correct debug_file (environment PARALLAX_DEBUG_FILE)")
@@ -151,34 +162,8 @@ class Machine(support.Case):
                     "Read-only file system", "correct debug_file")
 
 
-class Ranks(support.Case):
+class Ranks(DoctorCase):
     """Several doctors that meet."""
-
-    def ranks(self, *plans, timeout_ms=20000):
-        """Each plan: {tool, prefix, preexec_fn, variables}. Gives (status, verdicts) by rank."""
-        meeting = "file:" + os.path.join(self.folder(), "meeting")
-        processes = []
-        for rank, plan in enumerate(plans):
-            env = environment(PARALLAX_HOST=f"host{rank}", **plan.get("variables", {})) \
-                if "PARALLAX_HOST" not in plan.get("variables", {}) \
-                else environment(**plan["variables"])
-            processes.append(start(
-                *plan.get("prefix", ()), plan.get("tool", PARALLAX), "doctor", "--json", "--rank",
-                rank, "--world", plan.get("world", len(plans)), "--rendezvous", meeting,
-                "--timeout-ms", timeout_ms, env=env, preexec_fn=plan.get("preexec_fn")))
-        found = []
-        for process in processes:
-            out, err = process.communicate(timeout=support.PATIENCE_S)
-            self.assertIn(process.returncode, (0, 1), err)
-            found.append((process.returncode, verdicts(out)))
-        return found
-
-    def expect(self, found, check, verdict, *words):
-        self.assertIn(check, found, found)
-        matching = [f for f in found[check] if f[0] == verdict]
-        self.assertTrue(matching, found[check])
-        for word in words:
-            self.assertIn(word, " ".join(matching[0]))
 
     def test_all_is_well(self):
         same = {"variables": {"PARALLAX_HOST": "a"}}
@@ -197,7 +182,8 @@ class Ranks(support.Case):
     def test_who_does_not_come(self):
         [(status, found)] = self.ranks({"world": 2}, timeout_ms=300)
         self.assertEqual(status, 1)
-        self.expect(found, "meeting", "FAIL", "rank 1", "same --world and --rendezvous")
+        self.expect(found, "meeting", "FAIL", "rank 1", "same --world and --rendezvous",
+                    "--world 1 checks this machine alone")
 
     def test_versions_that_differ(self):
         first, second = self.ranks({}, {"tool": OTHER_VERSION})
@@ -205,6 +191,15 @@ class Ranks(support.Case):
         self.expect(first[1], "versions", "FAIL", "rank 1 (host host1) has libparallax 9.8.7")
         self.expect(second[1], "versions", "FAIL", "this rank 9.8.7")
         self.assertNotIn("job", first[1])
+
+    def test_builds_that_differ(self):
+        first, second = self.ranks({}, {"tool": REBUILT})
+        self.assertEqual((first[0], second[0]), (0, 0), first)
+        self.expect(first[1], "versions", "WARN",
+                    "rank 1 (host host1) was built from another commit",
+                    "install one build on every host")
+        self.expect(second[1], "versions", "WARN", "this rank from another commit")
+        self.expect(first[1], "job", "OK")
 
     def test_clocks_that_differ(self):
         first, second = self.ranks({}, {"variables": {"LD_PRELOAD": FAKE_CLOCK,
@@ -224,32 +219,6 @@ class Ranks(support.Case):
         first, second = self.ranks({}, {"preexec_fn": limited(FSIZE=65536)})
         self.assertEqual((first[0], second[0]), (0, 1))
         self.expect(first[1], "job", "WARN", "rank 1 (host host1) failed")
-
-    def namespaces(self, joined):
-        """Two network namespaces, with a link between them or each with its own."""
-        need_root(self)
-        names = [f"plxd{os.getpid()}{i}" for i in range(2)]
-        for name in names:
-            subprocess.run(["ip", "netns", "add", name], check=True)
-            self.addCleanup(subprocess.run, ["ip", "netns", "del", name], check=True)
-            subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True)
-        peer = ["peer", "name", "plx0", "netns", names[1]] if joined else ["peer", "name", "plx1"]
-        subprocess.run(["ip", "-n", names[0], "link", "add", "plx0", "type", "veth", *peer],
-                       check=True)
-        if not joined:
-            subprocess.run(["ip", "-n", names[0], "link", "set", "plx1", "up"], check=True)
-            subprocess.run(["ip", "-n", names[1], "link", "add", "plx0", "type", "veth", "peer",
-                            "name", "plx1"], check=True)
-            subprocess.run(["ip", "-n", names[1], "link", "set", "plx1", "up"], check=True)
-        for i, name in enumerate(names):
-            subprocess.run(["ip", "-n", name, "addr", "add", f"10.78.{0 if joined else i}.{i + 1}"
-                            "/24", "dev", "plx0"], check=True)
-            subprocess.run(["ip", "-n", name, "link", "set", "plx0", "up"], check=True)
-        for name in names:
-            support.wait_until(lambda n=name: "LOWER_UP" in subprocess.run(
-                ["ip", "-n", n, "link", "show", "plx0"], capture_output=True, text=True,
-                check=True).stdout, "the link is up")
-        return [("ip", "netns", "exec", name) for name in names]
 
     def test_hosts_joined_by_a_network(self):
         a, b = self.namespaces(joined=True)
@@ -277,6 +246,59 @@ class Ranks(support.Case):
                     "no answer after 2000 ms", "route and firewall")
         self.expect(second[1], "reach", "FAIL", "rank 0 (host host0)")
         self.assertNotIn("OK", [verdict for verdict, _, _ in first[1].get("job", [])])
+
+    def test_a_host_without_a_network(self):
+        """The second host has loopback alone: there is no address that another could reach."""
+        need_root(self)
+        lonely = ("unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+        first, second = self.ranks({}, {"prefix": lonely})
+        self.assertEqual((first[0], second[0]), (1, 1))
+        self.expect(first[1], "reach", "FAIL", "rank 1 (host host1)", "no address to listen at",
+                    "PARALLAX_NET_DEVICE")
+        self.expect(second[1], "interfaces", "WARN", "only loopback is up")
+
+    def test_no_port_to_listen_at(self):
+        """Another program holds every port that the system gives out."""
+        need_root(self)
+        hold = ("import os, socket, sys, time\n"
+                "held = [socket.socket() for _ in range(32)]\n"
+                "for i, each in enumerate(held): each.bind(('127.0.0.1', 50000 + i))\n"
+                "print('held', flush=True)\n"
+                "time.sleep(600)\n")
+        a, _ = self.namespaces(joined=True)
+        narrow = "echo 50000 50031 > /proc/sys/net/ipv4/ip_local_port_range"
+        probe = support.run(*a, "sh", "-c", narrow)
+        if probe.returncode != 0:
+            self.skipTest(f"the range of ports cannot be set here: {probe.stderr.strip()}")
+        holder = support.start(*a, sys.executable, "-c", hold)
+        self.addCleanup(support.end, holder)
+        self.assertEqual(holder.stdout.readline(), "held\n")
+        for status, found in self.ranks({"prefix": a}, {"prefix": a}):
+            self.assertEqual(status, 1)
+            self.expect(found, "reach", "FAIL", "listening on 127.0.0.1: Address already in use",
+                        "free a port")
+            self.expect(found, "ports", "FAIL", "after 0 there was none", "ss -tanp")
+            self.expect(found, "interface lo", "FAIL", "Address already in use", "free a port")
+            self.expect(found, "ucx", "WARN", "not tried", "see ports")
+
+    def test_a_job_that_does_not_open(self):
+        """All is well between the ranks, but they would not train together: leases differ."""
+        ranks = self.ranks({}, {"variables": {"PARALLAX_LEASE_MS": "7000"}})
+        for status, found in ranks:
+            self.assertEqual(status, 1)
+            self.expect(found, "job", "FAIL", "option lease_ms: rank 0 has 5000, rank 1 has 7000",
+                        "PARALLAX_DEBUG=info")
+            self.assertEqual([v for all_ in found.values() for v, _, _ in all_].count("FAIL"), 1)
+
+    def test_a_clock_that_stands_still_behind_a_firewall(self):
+        """Waits end although the clock by which they are measured does not move."""
+        a, b = self.namespaces(joined=True)
+        subprocess.run([*b, "ip", "route", "add", "blackhole", "10.78.0.1/32"], check=True)
+        still = {"LD_PRELOAD": FAKE_CLOCK, "FAKE_CLOCK_STILL": "1"}
+        first, second = self.ranks({"prefix": a, "variables": still}, {"prefix": b})
+        self.assertEqual((first[0], second[0]), (1, 1))
+        self.expect(first[1], "clock", "FAIL", "stands still")
+        self.expect(first[1], "reach", "FAIL", "no answer after 2000 ms")
 
     def test_hosts_of_one_name(self):
         a, b = self.namespaces(joined=True)

@@ -6,6 +6,7 @@ without the caller's own settings.
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,11 +19,29 @@ PARALLAX = os.path.join(BIN, "parallax")
 PATIENCE_S = 60
 
 
+STRANGE = ("PARALLAX_", "UCX_", "FAKE_", "OMPI_", "PMIX_", "PRTE_", "SLURM_", "TORCHELASTIC_",
+           "MASTER_", "LOCAL_")
+STRANGE_NAMES = ("HOME", "RANK", "WORLD_SIZE", "GROUP_RANK")
+
+
 def environment(**extra):
-    """This environment without settings; HOME is empty, so that no file of the user's is read."""
+    """This environment without settings and without what any launcher has put there; HOME is empty,
+    so that no file of the user's is read."""
     clean = {k: v for k, v in os.environ.items()
-             if not k.startswith(("PARALLAX_", "UCX_", "FAKE_")) and k != "HOME"}
-    return {**clean, **extra}
+             if not k.startswith(STRANGE) and k not in STRANGE_NAMES}
+    return {**clean, **{k: str(v) for k, v in extra.items()}}
+
+
+def free_port():
+    """A port of 127.0.0.1 that was free a moment ago, below those that the system gives out."""
+    for port in range(20000 + os.getpid() % 5000, 30000):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no port is free")
 
 
 def run(*command, env=None, **kwargs):
@@ -39,6 +58,15 @@ def parallax(*arguments, **kwargs):
 def start(*command, env=None, **kwargs):
     return subprocess.Popen([str(c) for c in command], env=env or environment(), text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kwargs)
+
+
+def end(process):
+    """Kills it if it still runs."""
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+    for pipe in (process.stdout, process.stderr):
+        pipe.close()
 
 
 def command_lines():

@@ -16,6 +16,12 @@ constexpr uint32_t kJobPortCount = 10000;
 
 using Names = std::initializer_list<const char*>;
 
+// By one of which each launcher is known.
+constexpr Names kOwnNames = {"PARALLAX_RANK", "PARALLAX_WORLD"};
+constexpr Names kTorchrunNames = {"RANK", "WORLD_SIZE"};
+constexpr Names kOpenMpiNames = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"};
+constexpr Names kSlurmNames = {"SLURM_PROCID"};
+
 class Reader {
  public:
   explicit Reader(const Environment& environment) : environment_(environment) {}
@@ -181,6 +187,14 @@ std::string first_of_node_list(std::string_view list) {
   return first;
 }
 
+bool is_launched(const Environment& environment) {
+  const Reader reader(environment);
+  for (const Names& names : {kOwnNames, kTorchrunNames, kOpenMpiNames, kSlurmNames}) {
+    if (reader.first(names) != nullptr) return true;
+  }
+  return false;
+}
+
 Status read_launcher(const Environment& given, Launched* launched) {
   // PARALLAX_RENDEZVOUS=env only asks for what follows.
   const Environment environment = [&given](const char* name) {
@@ -190,13 +204,13 @@ Status read_launcher(const Environment& given, Launched* launched) {
   };
   const Reader reader(environment);
   Status read;
-  if (reader.first({"PARALLAX_RANK", "PARALLAX_WORLD"}) != nullptr) {
+  if (reader.first(kOwnNames) != nullptr) {
     read = read_own(reader, launched);
-  } else if (reader.first({"RANK", "WORLD_SIZE"}) != nullptr) {
+  } else if (reader.first(kTorchrunNames) != nullptr) {
     read = read_torchrun(reader, launched);
-  } else if (reader.first({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}) != nullptr) {
+  } else if (reader.first(kOpenMpiNames) != nullptr) {
     read = read_open_mpi(reader, launched);
-  } else if (reader.set("SLURM_PROCID")) {
+  } else if (reader.first(kSlurmNames) != nullptr) {
     read = read_slurm(reader, launched);
   } else {
     read = invalid(

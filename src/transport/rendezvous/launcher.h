@@ -37,6 +37,9 @@ struct Launched {
   std::string host;        // "" if the environment names none
 };
 
+// Whether a launcher's environment is there, though it may lack something.
+bool is_launched(const Environment& environment);
+
 // INVALID names the variable that is missing, unreadable or contradicts another, or says that no
 // launcher is there.
 Status read_launcher(const Environment& environment, Launched* launched);

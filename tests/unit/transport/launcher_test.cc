@@ -20,6 +20,13 @@ Status read(const Variables& variables, Launched* launched) {
       launched);
 }
 
+bool launched_by(const Variables& variables) {
+  return is_launched([&](const char* name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::string() : found->second;
+  });
+}
+
 const Variables kOwn = {{"PARALLAX_RANK", "2"},
                         {"PARALLAX_WORLD", "4"},
                         {"PARALLAX_RENDEZVOUS", "tcp:127.0.0.1:29500"},
@@ -52,6 +59,14 @@ struct Expected {
   uint32_t world;
   std::string rendezvous;
 };
+
+TEST(Launcher, is_there) {
+  for (const Variables& variables : {kOwn, kTorchrun, kOpenMpi, kSlurm}) {
+    EXPECT_TRUE(launched_by(variables)) << variables.begin()->first;
+  }
+  EXPECT_TRUE(launched_by({{"WORLD_SIZE", "2"}})) << "though RANK is missing";
+  EXPECT_FALSE(launched_by({{"PARALLAX_RENDEZVOUS", "env"}, {"MASTER_ADDR", "a"}}));
+}
 
 TEST(Launcher, each_is_understood) {
   const std::string slurm = std::to_string(port_of_job("slurm-77.0")) + "#slurm-77.0";
