@@ -14,6 +14,7 @@ from doctor_case import HOLD, DoctorCase
 
 STRANGERS = 10000
 OPEN_AT_ONCE = 400
+SILENT = 300  # that stay to the end: more than the doctor keeps
 # The doctor's second card, which says where it listens, and its third: it has tried the others.
 SECOND, THIRD = "blob.1", "blob.2"
 
@@ -89,7 +90,8 @@ class Held(DoctorCase):
         return port
 
     def test_strangers_starve_nobody(self):
-        """10,000 at the port of rank 0 before rank 1 tries it, and on while it does."""
+        """10,000 at the port of rank 0 before rank 1 tries it, and on while it does, beside silent
+        ones that stay."""
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         ranks, meeting = self.start_held(SECOND)
@@ -124,6 +126,10 @@ class Held(DoctorCase):
         flooding.start()
         try:
             enough.wait()
+            silent = [socket.create_connection(("127.0.0.1", port), support.PATIENCE_S)
+                      for _ in range(SILENT)]
+            for each in silent:
+                self.addCleanup(each.close)
             descriptors = len(os.listdir(f"/proc/{ranks[0].pid}/fd"))
             self.let_go()
             found = self.findings(ranks)

@@ -20,6 +20,7 @@ namespace parallax::tool {
 namespace {
 
 constexpr int kStrangers = 10'000;
+constexpr int kProbesMin = 200;
 constexpr size_t kStayMax = 300;  // of them, at once: more than the listener keeps
 constexpr int64_t kConnectMs = 60'000;
 
@@ -78,22 +79,23 @@ class Reach : public testing::Test {
 TEST_F(Reach, StrangersStarveNobody) {
   const size_t before = open_descriptors();
   std::atomic<bool> done = false;
+  std::atomic<int> came = 0;
   std::thread flood([&] {
     std::deque<UniqueFd> staying;
-    int came = 0;
-    for (; came < kStrangers || !done; ++came) {
+    for (; !done; ++came) {
       UniqueFd socket = connect_to(port());
-      ASSERT_TRUE(socket.valid()) << std::strerror(errno);
+      EXPECT_TRUE(socket.valid()) << std::strerror(errno);
+      if (!socket.valid()) done = true;
       intrude(came, socket);
       if (came % 4 >= 2) staying.push_back(std::move(socket));
       if (staying.size() > kStayMax) staying.pop_front();
     }
-    EXPECT_GE(came, kStrangers);
   });
   size_t most = 0;
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; !done && (i < kProbesMin || came < kStrangers); ++i) {
     const Status status = probe(listener_.secret());
     EXPECT_TRUE(status.ok()) << status.message();
+    if (!status.ok()) break;
     most = std::max(most, open_descriptors());
   }
   done = true;
@@ -109,7 +111,7 @@ TEST_F(Reach, TheSilentMakeRoom) {
     silent.push_back(connect_to(port()));
     ASSERT_TRUE(silent.back().valid());
   }
-  for (int i = 0; i < 20; ++i) EXPECT_TRUE(probe(listener_.secret()).ok());
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(probe(listener_.secret()).ok());
   char byte = 0;
   for (const UniqueFd& each : silent) {
     EXPECT_EQ(recv(each.get(), &byte, 1, 0), 0) << "it is shown out, and told nothing";
