@@ -128,8 +128,8 @@ class Environments(DoctorCase):
             "PARALLAX_RENDEZVOUS": f"tcp:0.0.0.0:{port}"}), "parallax run")
 
 
-class Launchers(DoctorCase):
-    """The launchers themselves, where they are installed."""
+class Mpirun(DoctorCase):
+    """The launcher itself, where it is installed."""
 
     def launched(self, *command):
         said = support.run(*command)
@@ -142,12 +142,12 @@ class Launchers(DoctorCase):
             self.expect(found, "shared memory", "OK", "attached to 1 rank of this host")
             self.expect(found, "job", "OK", "opened, passed a barrier and closed")
 
-    def test_mpirun(self):
+    def test_ranks_meet(self):
         if not shutil.which("mpirun"):
             self.skipTest("there is no mpirun (openmpi-bin)")
         self.launched(*MPIRUN, "-n", WORLD, PARALLAX, "doctor", "--json")
 
-    def test_mpirun_lines_have_their_rank(self):
+    def test_lines_have_their_rank(self):
         if not shutil.which("mpirun"):
             self.skipTest("there is no mpirun (openmpi-bin)")
         said = support.run(*MPIRUN, "-n", WORLD, PARALLAX, "doctor", "-v")
