@@ -45,7 +45,7 @@ double cpu_seconds() {
 
 std::vector<std::byte> some_values(uint32_t dtype, uint64_t count) {
   std::vector<std::byte> values(count * bytes_of_dtype(dtype));
-  tool::bench::fill_dense(dtype, 0, count, values.data());
+  tool::bench::fill_dense({.dtype = dtype, .count = count}, values.data());
   return values;
 }
 

@@ -166,7 +166,7 @@ class Run(support.Case):
                 (("-n", 5000, "--", "true"), "at most 4096"),
                 (("-n", 4, "--hosts", hosts, "--", "true"), "has places for 3"),
                 (("--hosts", "/no/such/file", "--", "true"), "No such file"),
-                (("--hosts", hosts, "--", "true"), "--rendezvous file:DIR"),
+                (("--hosts", hosts, "--", "true"), "--rendezvous tcp:HOST:PORT"),
                 (("-n", "two", "--", "true"), "two"),
                 (("-n", 1, "--tag-output", "maybe", "--", "true"), "maybe")):
             said = parallax("run", *arguments)
