@@ -3,11 +3,16 @@
 #include "transport/ucx/ucx_worker.h"
 
 #include <net/if.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <utility>
+
+#include "transport/shm/unique_fd.h"
 
 namespace parallax {
 namespace {
@@ -70,10 +75,28 @@ Status configure(ucp_config_t* config, const NetworkOptions& options, std::strin
   return {};
 }
 
+// UCX 1.13 asks the kernel for a port again and again for as long as there is none.
+Status check_port(const NetworkOptions& options) {
+  if (transports_for(options) != "tcp") return {};
+  const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in any = {};
+  any.sin_family = AF_INET;
+  any.sin_addr.s_addr = htonl(options.net_device == "lo" ? INADDR_LOOPBACK : INADDR_ANY);
+  if (!socket.valid() ||
+      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0 ||
+      errno != EADDRINUSE) {
+    return {};
+  }
+  return limit(
+      "UCX: no local port is free; end what holds them (ss -tanp), or widen the range of "
+      "net.ipv4.ip_local_port_range");
+}
+
 }  // namespace
 
 Status UcxWorker::create(const NetworkOptions& options, std::unique_ptr<UcxWorker>* worker) {
   std::unique_ptr<UcxWorker> made(new UcxWorker);
+  PARALLAX_RETURN_IF_ERROR(check_port(options));
   PARALLAX_RETURN_IF_ERROR(made->open_context(options));
   PARALLAX_RETURN_IF_ERROR(made->open_worker());
   *worker = std::move(made);
