@@ -78,14 +78,14 @@ TEST_F(TightMachine, a_full_disk_is_told) {
 TEST_F(TightMachine, no_port_is_told) {
   std::string said;
   ASSERT_EQ(setenv("RANKS", kThreeRanks, 1), 0);
-  EXPECT_EQ(run_apart(R"(echo 40000 40001 >/proc/sys/net/ipv4/ip_local_port_range
+  EXPECT_EQ(run_apart(R"sh(echo 40000 40001 >/proc/sys/net/ipv4/ip_local_port_range
                          python3 -c "
 import os, socket
 for port in 40000, 40001:
     held = socket.socket()
     held.bind((\"\", port))
     os.set_inheritable(held.detach(), True)
-os.execvp(\"sh\", [\"sh\", \"-c\", os.environ[\"RANKS\"]])")",
+os.execvp(\"sh\", [\"sh\", \"-c\", os.environ[\"RANKS\"]])")sh",
                       &said),
             1)
       << said;
