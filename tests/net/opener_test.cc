@@ -82,6 +82,9 @@ TEST(Opener, few_descriptors) {
 // expect both to train within a host; across hosts the children to be told that UCX does not fork,
 // and the parents to train.
 TEST(Opener, forked_children_have_jobs_of_their_own) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer allows a forked child no thread";
+#endif
   RankJob within(
       {.host_of = {0, 0}, .arguments = {"--fork", "1"}, .net_namespaces = {}, .program = "opener"});
   expect_all_well(within);
