@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's tensors, which have no buffer protocol but DLPack: borrowed as they lie."""
 
+import os
 import unittest
 
 try:
@@ -48,6 +49,8 @@ class Torch(unittest.TestCase):
         with self.job.step() as step:
             self.assertEqual(step.pull(self.table, [0]).wait().tolist(), [[0, 0]])
 
+    @unittest.skipIf("libtsan" in os.environ.get("LD_PRELOAD", ""),
+                     "ThreadSanitizer allows a forked child no thread")
     def test_beside_a_data_loader(self):
         # Its workers are forked from this process, job and all, and end while the job goes on.
         ids = torch.arange(8).reshape(4, 2)
