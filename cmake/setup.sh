@@ -4,6 +4,7 @@
 #
 #   parallax_install_packages [PACKAGE...]   installs what is missing of cmake/packages.txt and of
 #                                            those named
+#   parallax_install_wanted                  installs what single tests want, if that can be had
 #   parallax_build PRESET [TARGET...] configures and builds; PARALLAX_CMAKE_ARGS holds extra options
 
 parallax_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -26,16 +27,23 @@ parallax_missing_packages() {
   } | parallax_not_installed
 }
 
-# Installs what is wanted where it can be had. Nothing fails without it.
+# Installs what single tests want, where it can be had without asking, and tries once in a tree:
+# nothing fails without it. parallax_install_packages goes before.
 parallax_install_wanted() {
+  command -v apt-get >/dev/null || return 0
+  local tried=$parallax_root/build/packages-tried
+  local command=(env DEBIAN_FRONTEND=noninteractive apt-get)
+  ((EUID == 0)) || command=(sudo -n "${command[@]}")
   local package
+  mkdir -p "$parallax_root/build"
+  touch "$tried"
   sed -n 's/[?]$//p' "$parallax_root/cmake/packages.txt" | parallax_not_installed |
     while read -r package; do
-      if apt-cache show "$package" >/dev/null 2>&1 &&
-        "$@" install -y --no-install-recommends "$package" </dev/null; then
-        continue
-      fi
-      echo "packages: there is no $package here; the tests that need it are skipped"
+      grep -qx "$package" "$tried" && continue
+      echo "$package" >>"$tried"
+      echo "packages: ${command[*]} install -y --no-install-recommends $package"
+      "${command[@]}" install -y --no-install-recommends "$package" </dev/null ||
+        echo "packages: $package could not be installed; the tests that need it are skipped"
     done
 }
 
@@ -55,7 +63,6 @@ parallax_install_packages() {
   fi
   if ((${#missing[@]} == 0)); then
     echo "packages: nothing is missing"
-    parallax_install_wanted "${command[@]}"
     return 0
   fi
   local install=("${command[@]}" install -y --no-install-recommends "${missing[@]}")
@@ -70,7 +77,6 @@ parallax_install_packages() {
       return 1
     }
   fi
-  parallax_install_wanted "${command[@]}"
 }
 
 # On a terminal ninja shows its progress; elsewhere only what fails or warns.

@@ -22,10 +22,12 @@
  * remedy: parallax_last_error() for the calling thread's last failed call, and
  * parallax_request_error() for a request. No call ends the host process, and none outlives its
  * deadline: a wait that would answers PARALLAX_TIMEOUT and says what is missing. A job that has
- * failed (PEER_LOST, ABORTED, CANCELED, MISMATCH, INTERNAL) answers every later call, and completes
- * every pending request, with that failure; it can only be closed. Beside what a function lists,
- * any call answers INVALID for a null or misaligned pointer and a wrong size, STATE in a forked
- * child, and LIMIT where memory or the PARALLAX_REQUESTS_MAX requests of a job run out.
+ * failed (PEER_LOST, ABORTED, CANCELED, INTERNAL, MISMATCH of open or commit) answers every later
+ * call that would communicate, and completes every pending request, with that failure; then it can
+ * be asked, and closed. A call that fails sets the handle it would have given to NULL. Beside what
+ * a function lists, any call answers INVALID for a null pointer, a misaligned struct and a wrong
+ * size, STATE in a forked child, and LIMIT where memory or the PARALLAX_REQUESTS_MAX requests of a
+ * job run out.
  *
  * Ownership. Buffers handed in a slice are borrowed until the request completes. Row results live
  * until their request is released. Requests belong to the caller until parallax_request_release.
@@ -225,10 +227,10 @@ PARALLAX_API parallax_status_t parallax_commit(parallax_job_t *job);
 PARALLAX_API parallax_status_t parallax_abort(parallax_job_t *job, const char *reason);
 
 /* Waits for all ranks to close, up to timeout_ms, then frees everything, whatever it returns: the
- * handle is gone. A step that was not ended is dropped with its gradients.
- * Requests that are pending then complete with ABORTED; those not released may still be tested and
- * released, nothing else. NULL is OK. PEER_LOST and TIMEOUT name who did not come; a job that had
- * failed answers with its failure. */
+ * handle is gone (but in a forked child: STATE, and nothing is done). A step that was not ended is
+ * dropped with its gradients. Requests that are pending then complete with ABORTED; those not
+ * released may still be tested and released, nothing else. NULL is OK. PEER_LOST and TIMEOUT name
+ * who did not come; a job that had failed answers with its failure. */
 PARALLAX_API parallax_status_t parallax_close(parallax_job_t *job);
 
 typedef struct parallax_job_info {
@@ -347,7 +349,7 @@ typedef struct parallax_variable {
                           * row ids for AUTO; must be 0 for DENSE. Bounds all staging memory */
   uint64_t init_seed;
   uint32_t init;               /* parallax_init_t; managed variables only */
-  float init_low, init_high;   /* low <= high; CONSTANT: low alone, high is 0 or the same */
+  float init_low, init_high;   /* finite, low <= high; CONSTANT: low alone, high is 0 or the same */
   /* What the rule takes; of another rule it must be 0. */
   float epsilon;                   /* 0: the default of the rule's framework, 1e-10 for ADAGRAD,
                                     * 1e-8 for ADAM and ROWWISE_ADAGRAD; or PARALLAX_ZERO */
@@ -394,7 +396,7 @@ typedef struct parallax_slice {
   uint32_t as_dtype;  /* what `values` holds, and the rows that a reduce gives back: 0 for the
                        * variable's dtype, or PARALLAX_AS(a floating dtype) for a floating variable.
                        * Pulled values are converted before they cross the wire where that makes
-                       * them smaller */
+                       * them smaller; F32 of an F16 or BF16 variable is its master, unrounded */
   uint32_t more;      /* push, reduce, of a variable with accumulate: 1: more slices of it follow in
                        * this step. The gradients are copied and added to this rank's sum, in the
                        * order of the calls, as if all had come in one slice; rows_max then bounds
@@ -458,7 +460,8 @@ typedef struct parallax_step_end_options {
 /* Ends the step: one decision, then committed or discarded everywhere alike. Does not block; the
  * request completes when the commit is applied on this rank, or the step was discarded. NULL
  * options: all zero, which is a learning rate of 0. INVALID names the field; STATE: the step has
- * not begun, or has ended. The request fails with MISMATCH where ranks gave different numbers. */
+ * not begun, or has ended. The request fails with MISMATCH where ranks gave different numbers; the
+ * step is discarded, and the job goes on. */
 PARALLAX_API parallax_status_t parallax_step_end(parallax_job_t *job, uint64_t step,
                                                  const parallax_step_end_options_t *options,
                                                  parallax_request_t **request);

@@ -294,6 +294,13 @@ std::string setting_places(const SettingRow& row) {
 }
 
 std::string nearest_setting(std::string_view name) {
+  // The beginning of one name alone: "timeout" of "timeout_ms".
+  const auto begins = [name](const SettingRow& row) {
+    return name.size() > 3 && std::string_view(row.name).starts_with(name);
+  };
+  if (std::count_if(std::begin(kRows), std::end(kRows), begins) == 1) {
+    return std::find_if(std::begin(kRows), std::end(kRows), begins)->name;
+  }
   // Farther than a third of the name is another word, not a slip.
   size_t best = name.size() / 3 + 1;
   std::string nearest;

@@ -96,6 +96,13 @@ inline parallax_request_t* to_c(Request* request) {
 inline Request* from_c(parallax_request_t* request) { return reinterpret_cast<Request*>(request); }
 inline Job& job_of(const Request& request) { return *static_cast<Job*>(request.owner); }
 
+// Runs the body of a call that hands out a request, which is null unless the call was OK.
+template <typename Body>
+parallax_status_t guarded_post(const char* call, parallax_request_t** request, Body body) noexcept {
+  if (request != nullptr) *request = nullptr;
+  return guarded(call, body);
+}
+
 // Posts a call to the engine and hands out its request.
 template <typename Post>
 Status post(parallax_job_t* job, const char* call, parallax_request_t** request, Post post_call) {

@@ -9,7 +9,7 @@ namespace {
 parallax_status_t post_rows(parallax_job_t* job, const parallax_rows_t* rows, bool write,
                             parallax_request_t** request) {
   const char* call = write ? "write" : "read";
-  return guarded(call, [&]() -> Status {
+  return guarded_post(call, request, [&]() -> Status {
     parallax_rows_t full;
     PARALLAX_RETURN_IF_ERROR(take_struct(rows, write ? "write: rows" : "read: rows", &full));
     return post(job, call, request,

@@ -37,7 +37,7 @@ Status take_slices(const parallax_slice_t* in, size_t count, const char* call, S
 template <typename Post>
 parallax_status_t post_slices(parallax_job_t* job, const char* call, const parallax_slice_t* slices,
                               size_t count, parallax_request_t** request, Post post_call) {
-  return guarded(call, [&]() -> Status {
+  return guarded_post(call, request, [&]() -> Status {
     Slices full;
     PARALLAX_RETURN_IF_ERROR(take_slices(slices, count, call, &full));
     const std::span<const parallax_slice_t> given(full.data(), count);
@@ -92,7 +92,7 @@ parallax_status_t parallax_reduce(parallax_job_t* job, uint64_t step,
 parallax_status_t parallax_step_end(parallax_job_t* job, uint64_t step,
                                     const parallax_step_end_options_t* options,
                                     parallax_request_t** request) {
-  return parallax::guarded("step_end", [&]() -> Status {
+  return parallax::guarded_post("step_end", request, [&]() -> Status {
     parallax_step_end_options_t full = {};
     full.size = sizeof full;
     if (options != nullptr) {
@@ -108,7 +108,7 @@ parallax_status_t parallax_step_end(parallax_job_t* job, uint64_t step,
 }
 
 parallax_status_t parallax_barrier(parallax_job_t* job, parallax_request_t** request) {
-  return parallax::guarded("barrier", [&] {
+  return parallax::guarded_post("barrier", request, [&] {
     return parallax::post(job, "barrier", request,
                           [](Engine& engine, Request** posted) { return engine.barrier(posted); });
   });
@@ -116,7 +116,7 @@ parallax_status_t parallax_barrier(parallax_job_t* job, parallax_request_t** req
 
 parallax_status_t parallax_broadcast(parallax_job_t* job, void* buffer, size_t bytes, uint32_t root,
                                      parallax_request_t** request) {
-  return parallax::guarded("broadcast", [&] {
+  return parallax::guarded_post("broadcast", request, [&] {
     return parallax::post(job, "broadcast", request, [&](Engine& engine, Request** posted) {
       return engine.broadcast(static_cast<std::byte*>(buffer), bytes, root, posted);
     });

@@ -352,12 +352,13 @@ bool PullRoad::on_values_host(uint32_t from, const Section& section) {
     elements = header.count * width;
   } else {
     const Range range = entry->partition->range_of(from);
-    if (header.first < range.first || header.first + header.count > range.end()) return false;
+    const uint64_t into = header.first - range.first;  // past all of it where it lies before
+    if (into > range.count || header.count > range.count - into) return false;
     for (const uint32_t owner : entry->owners) {
       if (owner == from) break;
       at += entry->partition->range_of(owner).count;
     }
-    at += header.first - range.first;
+    at += into;
   }
   const size_t element_bytes = bytes_of_dtype(wanted.dtype);
   const uint64_t elements_max = wanted.values.size() / element_bytes;
@@ -484,14 +485,13 @@ void PullRoad::finish() {
     const size_t row_bytes = entry.partition->row_elements() * bytes_of_dtype(slice.dtype);
     for (uint32_t i = 0; i < slice.count; ++i) {
       const int64_t id = slice.ids.at(i);
+      std::byte* const row = slice.values + i * row_bytes;
       if (id == kPaddingId) {
-        std::memset(slice.values + i * row_bytes, 0, row_bytes);
+        std::memset(row, 0, row_bytes);
         continue;
       }
       const uint32_t first = entry.merge.first_item_of(*entry.partition, id);
-      if (first != i) {
-        std::memcpy(slice.values + i * row_bytes, slice.values + first * row_bytes, row_bytes);
-      }
+      if (first != i) std::memcpy(row, slice.values + first * row_bytes, row_bytes);
     }
   }
   active_ = false;

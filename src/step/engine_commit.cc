@@ -323,7 +323,7 @@ Status Engine::close(Request** request) {
     return {};
   }
   if (phase_ == Phase::kCommitting) {
-    abort("close was called before commit had returned");
+    abort("close was called before every rank had committed");
     phase_ = Phase::kClosed;
     finish_request(closing, failure_);
     return {};

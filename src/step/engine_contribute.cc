@@ -122,6 +122,7 @@ Status Engine::reserve_results(std::span<const parallax_slice_t> slices, Request
       reserve_rows(variables_[slices[i].variable], taken(slices[i]).dtype, &rows);
     }
   } catch (const std::bad_alloc&) {
+    for (RowsResult& rows : posted->rows) rows = {};  // room for the sentence, and for others
     const Variable& variable = variables_[slices[i].variable];
     return limit("reduce: variable '" + variable.name + "': no memory for the rows of " +
                  std::to_string(columns_.world()) + " ranks, up to " +

@@ -57,14 +57,13 @@ bool say_place(const Status& found, const RankPlace& place, Findings* findings) 
   return found.ok() && place.world > 1;
 }
 
-// The environment's and the files'; the defaults where these are wrong.
+// The environment's and the files'; the default of each that is wrong.
 Settings read_settings(Findings* findings) {
   Settings settings;
   const Status loaded = settings.load({.environment = process_environment()});
   const std::vector<std::string> warnings = settings.warnings();
   if (!loaded.ok()) {
-    findings->fail("settings", loaded.message(), "correct it; the checks go on with the defaults");
-    settings = Settings();
+    findings->fail("settings", loaded.message(), "correct it; the checks go on with its default");
   } else if (warnings.empty()) {
     findings->ok("settings", "every PARALLAX_* variable and line of a file is a setting");
   }

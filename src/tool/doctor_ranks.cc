@@ -83,7 +83,7 @@ class RankChecks {
   void check_versions();
   void check_hosts();
   void check_reach();
-  void check_peer(uint32_t rank);
+  void check_peer(uint32_t rank, int64_t until_ns);
   void check_shared_memory(const Status& made, ShmTransport* shm);
   bool check_among_all();
   void check_job();
@@ -185,12 +185,16 @@ std::vector<std::string> RankChecks::listen_addresses() const {
   return addresses;
 }
 
-void RankChecks::check_peer(uint32_t rank) {
+void RankChecks::check_peer(uint32_t rank, int64_t until_ns) {
   const Card& card = cards_[rank];
   std::string why;
   for (const TcpEndpoint& endpoint : card.endpoints) {
+    if (clock_.now_ns() >= until_ns) {
+      why += (why.empty() ? "" : "; ") + ("no time was left for " + describe(endpoint));
+      break;
+    }
     Probe probe;
-    const Status status = probe_peer(endpoint, card.secret, kProbeTimeoutMs, &probe);
+    const Status status = probe_peer(endpoint, card.secret, kProbeTimeoutMs, &probe, until_ns);
     if (!status.ok()) {
       why += (why.empty() ? "" : "; ") + status.message();
       continue;
@@ -221,9 +225,12 @@ void RankChecks::check_peer(uint32_t rank) {
 // and no rank is asked by all.
 void RankChecks::check_reach() {
   const uint32_t own_host = hosts_.host_of[place_.rank];
+  // The rounds that follow have the other half of what is left.
+  const int64_t until_ns = clock_.now_ns() + (deadline_ns_ - clock_.now_ns()) / 2;
   for (uint32_t host = 0; host < hosts_.ranks_of.size(); ++host) {
     const std::vector<uint32_t>& there = hosts_.ranks_of[host];
-    if (host != own_host) check_peer(there[hosts_.local_of[place_.rank] % there.size()]);
+    if (host == own_host) continue;
+    check_peer(there[hosts_.local_of[place_.rank] % there.size()], until_ns);
   }
 }
 

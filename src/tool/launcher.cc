@@ -23,6 +23,7 @@ namespace parallax::tool {
 
 namespace {
 
+constexpr int64_t kPartingNs = 1000 * kNanosecondsPerMillisecond;
 constexpr size_t kLineBytesMax = 1 << 16;  // a longer line is passed on in pieces
 constexpr int kExitCannotExecute = 127;
 constexpr int kExitSignalBase = 128;
@@ -118,6 +119,7 @@ class Launch {
   int exit_status_ = 0;
   bool ending_ = false;
   bool lost_output_ = false;
+  int64_t term_at_ns_ = kNever;  // a rank has failed: the others end then
   int64_t kill_at_ns_ = kNever;
 };
 
@@ -216,7 +218,7 @@ void Launch::on_end(Process* process, const siginfo_t& how) {
   --running_;
   const bool exited = how.si_code == CLD_EXITED;
   const int status = exited ? how.si_status : kExitSignalBase + how.si_status;
-  if (status == 0 || ending_) return;
+  if (status == 0 || ending_ || term_at_ns_ != kNever) return;
   exit_status_ = status;
   const std::string what = exited ? "ended with status " + std::to_string(how.si_status)
                                   : "was ended by signal " + std::to_string(how.si_status) + " (" +
@@ -226,7 +228,8 @@ void Launch::on_end(Process* process, const siginfo_t& how) {
   write_all(STDERR_FILENO, "parallax run: rank " + std::to_string(process->plan->rank) + " (host " +
                                process->plan->host + ") " + what +
                                (running_ > 0 ? "; ending the other ranks\n" : "\n"));
-  end_all(SIGTERM);
+  // They learn of the loss by themselves: what they have to say of it is worth more than haste.
+  term_at_ns_ = clock_.now_ns() + kPartingNs;
 }
 
 void Launch::on_children() {
@@ -280,8 +283,9 @@ void Launch::serve() {
       }
     }
     int wait_ms = -1;
-    if (kill_at_ns_ != kNever) {
-      const int64_t left_ns = kill_at_ns_ - clock_.now_ns();
+    const int64_t due_ns = std::min(term_at_ns_, kill_at_ns_);
+    if (due_ns != kNever) {
+      const int64_t left_ns = due_ns - clock_.now_ns();
       wait_ms = static_cast<int>(std::max<int64_t>(0, left_ns / kNanosecondsPerMillisecond + 1));
     }
     if (poll(polled.data(), polled.size(), wait_ms) < 0 && errno != EINTR) {
@@ -294,6 +298,10 @@ void Launch::serve() {
     }
     if (!lost_output_) on_lost_output();
     if ((polled[0].revents & POLLIN) != 0) on_signals();
+    if (clock_.now_ns() >= term_at_ns_) {
+      term_at_ns_ = kNever;
+      end_all(SIGTERM);
+    }
     if (clock_.now_ns() >= kill_at_ns_) {
       kill_at_ns_ = kNever;
       end_all(SIGKILL);

@@ -15,8 +15,11 @@ Status find_place(const GivenPlace& given, const Settings& settings, const Envir
   place->host = settings.value("host").text;
   const bool placed = given.rank.has_value() || given.world.has_value();
   if (place->rendezvous != "env" && (placed || !is_launched(environment))) {
-    place->rank = given.rank.value_or(static_cast<uint32_t>(settings.value("rank").number));
     place->world = given.world.value_or(static_cast<uint32_t>(settings.value("world").number));
+    // "--world 1" is this machine alone, whatever number a launcher gave this process.
+    const bool alone = given.world == 1u && !given.rank.has_value();
+    place->rank =
+        alone ? 0 : given.rank.value_or(static_cast<uint32_t>(settings.value("rank").number));
     if (place->rank < place->world) return {};
     return invalid("--rank " + std::to_string(place->rank) + " is not among --world " +
                    std::to_string(place->world));

@@ -245,11 +245,14 @@ void Listener::make_room() {
   probers_.erase(silent == probers_.end() ? probers_.begin() : silent);
 }
 
-Status probe_peer(const TcpEndpoint& peer, uint64_t secret, int64_t connect_ms, Probe* probe) {
+Status probe_peer(const TcpEndpoint& peer, uint64_t secret, int64_t connect_ms, Probe* probe,
+                  int64_t until_ns) {
   const SteadyClock clock;
   const int64_t start_ns = clock.now_ns();
-  const int64_t connected_by_ns = start_ns + connect_ms * kNanosecondsPerMillisecond;
-  const int64_t deadline_ns = start_ns + kAnswerTimeoutMs * kNanosecondsPerMillisecond;
+  const int64_t connected_by_ns =
+      std::min(until_ns, start_ns + connect_ms * kNanosecondsPerMillisecond);
+  const int64_t deadline_ns =
+      std::min(until_ns, start_ns + kAnswerTimeoutMs * kNanosecondsPerMillisecond);
   Addresses resolved;
   PARALLAX_RETURN_IF_ERROR(resolve(peer, &resolved));
   const auto failed = [&peer](const std::string& why) {

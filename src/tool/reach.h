@@ -87,9 +87,11 @@ struct Probe {
 
 // Connects within connect_ms, and asks; where that is answered by hanging up, as a crowded Listener
 // does, it comes again. Once TCP has connected, the other side may take kAnswerTimeoutMs. IO: why
-// it cannot be reached ("no route to host", "refused", "no answer after 2000 ms").
+// it cannot be reached ("no route to host", "refused", "no answer after 2000 ms"). Nothing goes on
+// after until_ns, of SteadyClock.
 inline constexpr int64_t kAnswerTimeoutMs = 10'000;
-Status probe_peer(const TcpEndpoint& peer, uint64_t secret, int64_t connect_ms, Probe* probe);
+Status probe_peer(const TcpEndpoint& peer, uint64_t secret, int64_t connect_ms, Probe* probe,
+                  int64_t until_ns = INT64_MAX);
 
 int64_t wall_clock_ns();
 

@@ -133,7 +133,8 @@ Environment environment_of(const Place& place, size_t rank, size_t world,
                              {"MASTER_PORT", std::to_string(master_port)},
                              {"PARALLAX_RANK", std::to_string(rank)},
                              {"PARALLAX_WORLD", std::to_string(world)},
-                             {"PARALLAX_RENDEZVOUS", rendezvous}};
+                             {"PARALLAX_RENDEZVOUS", rendezvous},
+                             {"PYTHONUNBUFFERED", "1"}};
   if (!place.host.empty()) environment.emplace_back("PARALLAX_HOST", place.host);
   if (place.line != nullptr && !place.line->gpus.empty()) {
     std::string gpus;

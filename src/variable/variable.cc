@@ -148,12 +148,16 @@ Status check_init(const parallax_variable_t& in, const std::string& name) {
   }
   std::ostringstream lead;
   lead << name << ": init_low is " << in.init_low << " and init_high is " << in.init_high;
+  if (!std::isfinite(in.init_low) || !std::isfinite(in.init_high) ||
+      !std::isfinite(in.init_high - in.init_low)) {
+    return invalid(lead.str() + "; both and what lies between must be finite");
+  }
   if (in.init == PARALLAX_INIT_CONSTANT && in.init_high != 0 && in.init_high != in.init_low) {
     return invalid(lead.str() +
                    ", but init is PARALLAX_INIT_CONSTANT, which uses init_low alone; set "
                    "PARALLAX_INIT_UNIFORM, or init_high to 0");
   }
-  if (in.init == PARALLAX_INIT_UNIFORM && !(in.init_low <= in.init_high)) {
+  if (in.init == PARALLAX_INIT_UNIFORM && in.init_low > in.init_high) {
     return invalid(lead.str() + "; low must not be above high");
   }
   return {};

@@ -23,7 +23,9 @@ static void open_refuses(void) {
   parallax_job_t *job = NULL;
   const parallax_options_t good = {.size = sizeof good};
   parallax_options_t o = good;
+  job = (parallax_job_t *)&o; /* whatever stood there */
   PARALLAX_EXPECT_REFUSED(parallax_open(NULL, &job), PARALLAX_INVALID, "options");
+  PARALLAX_EXPECT(job == NULL);
   PARALLAX_EXPECT_REFUSED(parallax_open(&o, NULL), PARALLAX_INVALID, "job");
   o.size = 0;
   PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "size");
@@ -50,14 +52,11 @@ static void open_refuses(void) {
   PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "deterministic");
   o.deterministic = 0, o.manual_progress = 2;
   PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "manual_progress");
-  o = good;
-  o.compute_threads = 257;
+  o.manual_progress = 0, o.compute_threads = 257;
   PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "compute_threads is 257");
-  o = good;
-  o.lease_ms = 49;
+  o.compute_threads = 0, o.lease_ms = 49;
   PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "lease_ms is 49");
-  o = good;
-  o.world = PARALLAX_WORLD_MAX + 1;
+  o.lease_ms = 0, o.world = PARALLAX_WORLD_MAX + 1;
   PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "world is 1048577");
   o = good;
   o.reserved = 7;
@@ -171,8 +170,7 @@ static void narrow_ids_refused(parallax_job_t *job, uint64_t step, parallax_slic
   PARALLAX_EXPECT_REFUSED(parallax_push(job, step, &s, 1, &request), PARALLAX_INVALID,
                           "ids_i32[1] is 8");
   s.ids_i32 = kBelow;
-  PARALLAX_EXPECT_REFUSED(parallax_push(job, step, &s, 1, &request), PARALLAX_INVALID,
-                          "ids_i32[1] is -2");
+  PARALLAX_EXPECT_REFUSED(parallax_push(job, step, &s, 1, &request), PARALLAX_INVALID, "is -2");
   s.ids_i32 = (const int32_t *)((const char *)kBelow + 2);
   s.row_count = 1;
   PARALLAX_EXPECT_REFUSED(parallax_push(job, step, &s, 1, &request), PARALLAX_INVALID,
@@ -189,7 +187,9 @@ static void slices_refused(parallax_job_t *job, uint64_t step) {
   good.row_count = 1;
   good.values = values;
   parallax_slice_t s = good;
+  request = (parallax_request_t *)(void *)values; /* whatever stood there */
   PARALLAX_EXPECT_REFUSED(parallax_pull(job, step, NULL, 1, &request), PARALLAX_INVALID, "slices");
+  PARALLAX_EXPECT(request == NULL);
   PARALLAX_EXPECT_REFUSED(parallax_pull(job, step, &s, 1, NULL), PARALLAX_INVALID, "request");
   PARALLAX_EXPECT_REFUSED(parallax_pull(job, step, &s, PARALLAX_SLICES_MAX + 1, &request),
                           PARALLAX_INVALID, "slices");

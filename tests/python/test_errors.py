@@ -92,6 +92,7 @@ class Calls(unittest.TestCase):
                 job.register("b", rows=3, epsilon="small")
             with self.assertRaisesRegex(parallax.InvalidArgument, "beta1 is -1; it must not"):
                 job.register("b", rows=3, rule="adam", beta1=-1)
+            job.register("plain", rows=3, rule="sgd", epsilon=0.0, beta1=0)
             with self.assertRaisesRegex(parallax.InvalidArgument, "rule SGD has none"):
                 job.register("b", rows=3, rule="sgd", beta2=0.5)
             with self.assertRaisesRegex(parallax.InvalidArgument, "name is 5; it must be a string"):

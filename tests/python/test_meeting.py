@@ -33,7 +33,32 @@ def free_port():
         return probe.getsockname()[1]
 
 
+ALONE = """
+import sys
+import parallax
+
+try:
+    parallax.open(rank=int(sys.argv[1]), world=3, rendezvous=sys.argv[2], timeout=11)
+except parallax.ParallaxError as failure:
+    print(failure.status.name)
+"""
+
+
 class Meeting(unittest.TestCase):
+    def test_who_waits_for_long_says_for_whom(self):
+        with tempfile.TemporaryDirectory() as folder:
+            gone = f"tcp:127.0.0.1:{free_port()}"
+            waiting = [(start(ALONE, rank, where), missing) for rank, where, missing in (
+                ("0", f"file:{folder}/meet", "ranks 1 and 2 never came"),
+                ("0", f"tcp:127.0.0.1:{free_port()}", "ranks 1 and 2 never came"),
+                ("1", gone, "rank 0 never came"))]
+            for process, missing in waiting:
+                with self.subTest(missing=missing):
+                    _, out, error = finish(process)
+                    self.assertEqual(out, "TIMEOUT\n", error)
+                    self.assertRegex(error, "still waiting in the meeting .*, for [01] s more: "
+                                     + missing)
+
     def meet(self, arguments_of, environment_of=lambda rank: {}, world=3):
         processes = [start(RANK, *(f"{name}={value}" for name, value in arguments_of(rank).items()),
                            **environment_of(rank)) for rank in range(world)]

@@ -211,7 +211,7 @@ class Launchers(support.Case):
 
     def test_torchrun(self):
         # torch's own store listens there.
-        with socket.create_server(("127.0.0.1", 0)) as store:
+        with socket.create_server(("127.0.0.1", support.free_port())) as store:
             port = store.getsockname()[1]
             self.assert_ranks_meet(lambda rank: {
                 "RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": 2,

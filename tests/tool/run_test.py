@@ -150,6 +150,14 @@ class Run(support.Case):
         wait_until(lambda: not alive(word), "nothing is left")
         wait_until(lambda: not os.path.exists(folder), "the folder is removed")
 
+    def test_the_others_may_say_what_they_noticed(self):
+        said = parallax("run", "-n", 2, "--", "sh", "-c",
+                        "[ $PARALLAX_RANK = 0 ] || exit 3; trap 'echo ended' TERM; sleep 0.2; "
+                        "echo noticed; exit 7")
+        self.assertEqual((said.returncode, said.stdout), (3, "[0] noticed\n"), said.stderr)
+        self.assertIn("rank 1", said.stderr)
+        self.assertNotIn("rank 0 (host", said.stderr)
+
     def test_leaves_no_orphan_of_a_rank_that_ended(self):
         sleep, word = marked_sleep(self)
         said = parallax("run", "-n", 2, "--", "sh", "-c", f"{sleep} & exit 0")

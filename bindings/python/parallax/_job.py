@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 Allgather = Callable[[bytes], Sequence[bytes]]
 
 
-def _coefficient(name: str, value: Any) -> Any:
-    """What stands in the struct: there 0 is the default, and zero has a spelling of its own."""
-    if value is None:
+def _coefficient(name: str, value: Any, used: bool) -> Any:
+    """What stands in the struct: there 0 is the default, and zero has a spelling of its own. A rule
+    that has no such number takes 0 alone."""
+    if value is None or (value == 0 and not used):
         return 0.0
     if value == 0:
         return ZERO
@@ -117,13 +118,15 @@ class Job:
                                   "or parallax.Uniform")
         element = dtype_of(dtype)
         named_rule = member_of(Rule, rule, "register: rule")
+        adam = named_rule == Rule.ADAM
+        divides = named_rule in (Rule.ADAM, Rule.ADAGRAD, Rule.ROWWISE_ADAGRAD)
         struct = _core.struct_of("register", VariableStruct, dict(
             init.fields(), name=name, rows=rows, row_elements=row_elements, dtype=element.value,
             tag=member_of(Tag, tag, "register: tag"),
             reduction=member_of(Reduction, reduction, "register: reduction"),
-            rule=named_rule, rows_max=rows_max, epsilon=_coefficient("epsilon", epsilon),
+            rule=named_rule, rows_max=rows_max, epsilon=_coefficient("epsilon", epsilon, divides),
             initial_accumulator_value=initial_accumulator_value,
-            beta1=_coefficient("beta1", beta1), beta2=_coefficient("beta2", beta2),
+            beta1=_coefficient("beta1", beta1, adam), beta2=_coefficient("beta2", beta2, adam),
             momentum=momentum, nesterov=nesterov, refuse_nonfinite=refuse_nonfinite,
             accumulate=accumulate))
         number = ctypes.c_uint32()

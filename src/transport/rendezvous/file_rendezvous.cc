@@ -263,6 +263,7 @@ Status FileRendezvous::allgather(std::span<const std::byte> mine, int64_t deadli
   }
   all->assign(options_.world, {});
   uint32_t missing_count = options_.world;
+  int64_t speak_ns = options_.clock->now_ns() + kSilenceNs;
   for (int64_t wait_ms = 1;; wait_ms = std::min(2 * wait_ms, kPollMillisecondsMax)) {
     for (uint32_t rank = 0; rank < options_.world; ++rank) {
       if (brought_[rank]) continue;
@@ -276,7 +277,7 @@ Status FileRendezvous::allgather(std::span<const std::byte> mine, int64_t deadli
     for (uint32_t rank = 0; rank < options_.world; ++rank) {
       if (!brought_[rank]) PARALLAX_RETURN_IF_ERROR(look_after(rank));
     }
-    if (options_.clock->now_ns() >= deadline_ns) return late();
+    PARALLAX_RETURN_IF_ERROR(check_late(deadline_ns, &speak_ns));
     pause(wait_ms);
   }
   ++round_;
@@ -285,6 +286,7 @@ Status FileRendezvous::allgather(std::span<const std::byte> mine, int64_t deadli
 
 // Waits for rank 0's number, without which a blob of an earlier job could be taken for one of this.
 Status FileRendezvous::learn_job(int64_t deadline_ns) {
+  int64_t speak_ns = options_.clock->now_ns() + kSilenceNs;
   for (int64_t wait_ms = 1;; wait_ms = std::min(2 * wait_ms, kPollMillisecondsMax)) {
     std::string text;
     if (read_file(path("job"), &text) == Read::kOk) {
@@ -305,7 +307,7 @@ Status FileRendezvous::learn_job(int64_t deadline_ns) {
     for (uint32_t rank = 0; rank < options_.world; ++rank) {
       if (rank != options_.rank) PARALLAX_RETURN_IF_ERROR(look_after(rank));
     }
-    if (options_.clock->now_ns() >= deadline_ns) return late();
+    PARALLAX_RETURN_IF_ERROR(check_late(deadline_ns, &speak_ns));
     pause(wait_ms);
   }
 }
@@ -379,7 +381,17 @@ Status FileRendezvous::still_there() const {
   return peer_lost("rank 0 ended the meeting and removed " + directory_);
 }
 
-Status FileRendezvous::late() const {
+Status FileRendezvous::check_late(int64_t deadline_ns, int64_t* speak_ns) const {
+  const int64_t now_ns = options_.clock->now_ns();
+  if (now_ns >= deadline_ns) return missed_deadline("in " + directory_, missing());
+  if (now_ns >= *speak_ns) {
+    *speak_ns = kNever;
+    say_waiting("in " + directory_, missing(), deadline_ns - now_ns);
+  }
+  return {};
+}
+
+std::string FileRendezvous::missing() const {
   std::vector<uint32_t> absent;
   std::vector<uint32_t> late;
   for (uint32_t rank = 0; rank < options_.world; ++rank) {
@@ -387,7 +399,7 @@ Status FileRendezvous::late() const {
     if (job_ == 0 && rank != 0 && sightings_[rank].seen) continue;  // waits for rank 0 as we do
     (sightings_[rank].seen ? late : absent).push_back(rank);
   }
-  return missed_deadline("in " + directory_, describe_missing(absent, late));
+  return describe_missing(absent, late);
 }
 
 Status FileRendezvous::finish() {

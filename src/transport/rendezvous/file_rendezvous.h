@@ -65,7 +65,8 @@ class FileRendezvous final : public Rendezvous {
   Status look_after(uint32_t rank);
   void await_readers();
   Status still_there() const;
-  Status late() const;
+  Status check_late(int64_t deadline_ns, int64_t* speak_ns) const;
+  std::string missing() const;
   Status remove_all() const;
 
   const RendezvousOptions options_;

@@ -2,6 +2,8 @@
 // Words for missing ranks: see the header. Pure.
 #include "transport/rendezvous/rank_list.h"
 
+#include "base/log.h"
+
 namespace parallax {
 
 namespace {
@@ -28,6 +30,13 @@ std::string describe_missing(std::span<const uint32_t> absent, std::span<const u
         rank_list(late) + " came but " + (late.size() == 1 ? "has" : "have") + " not got this far";
   }
   return text;
+}
+
+void say_waiting(const std::string& where, const std::string& missing, int64_t left_ns) {
+  PARALLAX_LOG(kWarn, kInit,
+               "still waiting in the meeting " + where + ", for " +
+                   std::to_string(left_ns / (1000 * kNanosecondsPerMillisecond)) +
+                   " s more: " + missing);
 }
 
 Status missed_deadline(const std::string& where, const std::string& missing) {

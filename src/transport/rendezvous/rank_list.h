@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "base/clock.h"
 #include "base/status.h"
 
 namespace parallax {
@@ -19,6 +20,10 @@ std::string describe_missing(std::span<const uint32_t> absent, std::span<const u
 
 // TIMEOUT: of a meeting `where` ("at 10.0.0.1:29500", "in /tmp/meeting"), by what is missing.
 Status missed_deadline(const std::string& where, const std::string& missing);
+
+// A rank that waits so long says once for whom, and that it goes on.
+inline constexpr int64_t kSilenceNs = 10'000 * kNanosecondsPerMillisecond;
+void say_waiting(const std::string& where, const std::string& missing, int64_t left_ns);
 
 // What those answer who waited for a rank that left: its own words where they name a culprit
 // (PEER_LOST) or concern all (MISMATCH), else PEER_LOST with who left and why. An OK `why` means

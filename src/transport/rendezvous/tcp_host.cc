@@ -89,9 +89,15 @@ Status TcpHost::allgather(std::span<const std::byte> mine, int64_t deadline_ns,
   const uint64_t round = round_++;
   PARALLAX_CHECK(roll_.bring(0, round, {reinterpret_cast<const char*>(mine.data()), mine.size()}));
   wake();
+  int64_t speak_ns = options_.clock->now_ns() + kSilenceNs;
   while (!roll_.complete(round)) {
     if (!roll_.verdict().ok()) return roll_.verdict();
-    if (options_.clock->now_ns() >= deadline_ns) return late_locked(round);
+    const int64_t now_ns = options_.clock->now_ns();
+    if (now_ns >= deadline_ns) return missed_deadline("at " + entry_.where, missing_locked(round));
+    if (now_ns >= speak_ns) {
+      speak_ns = kNever;
+      say_waiting("at " + entry_.where, missing_locked(round), deadline_ns - now_ns);
+    }
     changed_.wait_for(lock, kLookAtClock);
   }
   all->clear();
@@ -99,14 +105,14 @@ Status TcpHost::allgather(std::span<const std::byte> mine, int64_t deadline_ns,
   return {};
 }
 
-Status TcpHost::late_locked(uint64_t round) const {
+std::string TcpHost::missing_locked(uint64_t round) const {
   std::string missing = roll_.missing(round);
   if (turned_away_count_ > 0) {
     missing += "; " + std::to_string(turned_away_count_) +
                (turned_away_count_ == 1 ? " connection was" : " connections were") +
                " turned away, the last from " + turned_away_last_;
   }
-  return missed_deadline("at " + entry_.where, missing);
+  return missing;
 }
 
 void TcpHost::leave(const Status& why) {

@@ -82,7 +82,7 @@ class TcpHost final : public Rendezvous {
 
   TcpHost(const RendezvousOptions& options, TcpEntry entry, UniqueFd listener);
 
-  Status late_locked(uint64_t round) const;
+  std::string missing_locked(uint64_t round) const;
   void wake() const;
 
   // The thread's; all but serve() and sleep() under mutex_.

@@ -97,10 +97,17 @@ Status TcpMember::allgather(std::span<const std::byte> mine, int64_t deadline_ns
   brought_ = false;
   if (phase_ == Phase::kJoined) bring_locked();
   const auto whole = [this] { return blobs_.size() == options_.world; };
-  if (!wait_locked(&lock, deadline_ns,
-                   [&] { return whole() || phase_ == Phase::kOver || !verdict_.ok(); })) {
+  const auto over = [&] { return whole() || phase_ == Phase::kOver || !verdict_.ok(); };
+  const int64_t speak_ns = options_.clock->now_ns() + kSilenceNs;
+  bool met = wait_locked(&lock, std::min(speak_ns, deadline_ns), over);
+  if (!met && speak_ns < deadline_ns) {
     ask_locked(&lock);
-    return verdict_.ok() ? late_locked() : verdict_;
+    say_waiting("at " + entry_.where, missing_locked(), deadline_ns - speak_ns);
+    met = wait_locked(&lock, deadline_ns, over);
+  }
+  if (!met) {
+    ask_locked(&lock);
+    return verdict_.ok() ? missed_deadline("at " + entry_.where, missing_locked()) : verdict_;
   }
   if (!whole()) return verdict_;
   *all = std::move(blobs_);
@@ -121,14 +128,11 @@ void TcpMember::ask_locked(std::unique_lock<std::mutex>* lock) {
                     [&] { return answered_count_ >= asked || phase_ == Phase::kOver; });
 }
 
-Status TcpMember::late_locked() const {
-  std::string missing;
+std::string TcpMember::missing_locked() const {
   if (phase_ == Phase::kJoined) {
-    missing = missing_.empty() ? "rank 0 came but has not got this far" : missing_;
-  } else {
-    missing = "rank 0 never came" + (last_try_.empty() ? std::string() : " (" + last_try_ + ")");
+    return missing_.empty() ? "rank 0 came but has not got this far" : missing_;
   }
-  return missed_deadline("at " + entry_.where, missing);
+  return "rank 0 never came" + (last_try_.empty() ? std::string() : " (" + last_try_ + ")");
 }
 
 // Waits until rank 0 knows, so that whoever asks it later, having seen this rank go, learns why.

@@ -49,7 +49,7 @@ class TcpMember final : public Rendezvous {
   void ask_locked(std::unique_lock<std::mutex>* lock);
   bool wait_locked(std::unique_lock<std::mutex>* lock, int64_t deadline_ns,
                    const std::function<bool()>& done);
-  Status late_locked() const;
+  std::string missing_locked() const;
   void say_locked(FrameKind kind, std::string_view body);
 
   // The thread's; all but run(), find() and sleep() under mutex_.

@@ -2,6 +2,7 @@
 // Configuration of UCX and the life of its context and worker. See ucx_worker.h.
 #include "transport/ucx/ucx_worker.h"
 
+#include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include "transport/shm/unique_fd.h"
@@ -75,21 +77,39 @@ Status configure(ucp_config_t* config, const NetworkOptions& options, std::strin
   return {};
 }
 
-// UCX 1.13 asks the kernel for a port again and again for as long as there is none.
+// The first IPv4 address of an interface.
+bool address_of(const std::string& device, sockaddr_in* address) {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return false;
+  bool found = false;
+  for (const ifaddrs* each = list; each != nullptr && !found; each = each->ifa_next) {
+    found = device == each->ifa_name && each->ifa_addr != nullptr &&
+            each->ifa_addr->sa_family == AF_INET;
+    if (found) std::memcpy(address, each->ifa_addr, sizeof *address);
+  }
+  ::freeifaddrs(list);
+  return found;
+}
+
+// UCX 1.13 asks the kernel for a port of its interface's address again and again for as long as
+// there is none. Looked at before, where we know what it will do.
 Status check_port(const NetworkOptions& options) {
-  if (transports_for(options) != "tcp") return {};
+  sockaddr_in address = {};
+  if (user_setting("UCX_TLS") != nullptr || user_setting("UCX_NET_DEVICES") != nullptr ||
+      user_setting("UCX_TCP_PORT_RANGE") != nullptr || transports_for(options) != "tcp" ||
+      !address_of(options.net_device, &address)) {
+    return {};
+  }
   const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in any = {};
-  any.sin_family = AF_INET;
-  any.sin_addr.s_addr = htonl(options.net_device == "lo" ? INADDR_LOOPBACK : INADDR_ANY);
+  address.sin_port = 0;
   if (!socket.valid() ||
-      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0 ||
+      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
       errno != EADDRINUSE) {
     return {};
   }
-  return limit(
-      "UCX: no local port is free; end what holds them (ss -tanp), or widen the range of "
-      "net.ipv4.ip_local_port_range");
+  return limit("UCX: no port of " + options.net_device +
+               " is free; end what holds them (ss -tanp), or widen the range of "
+               "net.ipv4.ip_local_port_range");
 }
 
 }  // namespace

@@ -100,6 +100,13 @@ TEST(MakeVariable, NamesEveryBadNumber) {
        [](auto* v) { v->rule = PARALLAX_RULE_ADAM, v->initial_accumulator_value = 0.5f; }},
       {"UNIFORM",
        [](auto* v) { v->init = PARALLAX_INIT_CONSTANT, v->init_low = -1, v->init_high = 1; }},
+      {"finite",
+       [nan](auto* v) { v->init = PARALLAX_INIT_UNIFORM, v->init_low = nan, v->init_high = 1; }},
+      {"finite", [nan](auto* v) { v->init = PARALLAX_INIT_CONSTANT, v->init_low = nan; }},
+      {"finite",
+       [](auto* v) {
+         v->init = PARALLAX_INIT_UNIFORM, v->init_low = -3e38f, v->init_high = 3e38f;
+       }},
       {"not be above",
        [](auto* v) { v->init = PARALLAX_INIT_UNIFORM, v->init_low = 1, v->init_high = -1; }},
       {"epsilon", [nan](auto* v) { v->epsilon = nan; }},
