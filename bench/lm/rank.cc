@@ -85,7 +85,9 @@ void Rank::register_variables(const VariableOptions& options) {
       variable.init_high = spec.init_high;
       variable.init_seed = spec.init_seed;
     }
-    variable.initial_accumulator_value = options.initial_accumulator;
+    if (options.rule == PARALLAX_RULE_ADAGRAD) {
+      variable.initial_accumulator_value = options.initial_accumulator;
+    }
     check(parallax_register(job_, &variable, &ids_[v]), "register '" + spec.name + "'");
   }
 }
