@@ -129,7 +129,13 @@ SocketNews receive_packet(const UniqueFd& socket, std::span<std::byte> packet, s
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof control;
-  const ssize_t got = ::recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
+  ssize_t got = ::recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
+  if (got == 0) {
+    // Linux looks for a packet, finds none, and then looks for the end: which may have come with a
+    // packet before it in between. What is there now is all that comes.
+    message.msg_controllen = sizeof control;
+    got = ::recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
+  }
   if (got < 0) return by_errno();
   *bytes = static_cast<size_t>(got);
   *fd_count = 0;
