@@ -7,34 +7,18 @@ import select
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 
+sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "support"))
+
+from surroundings import clean_environment, free_port  # noqa: E402,F401
+
 RANK = os.environ["PARALLAX_TEST_RANK"]  # the program of rank.c
 PATIENCE = 90  # seconds after which a wait has failed; nothing here takes as long
 OK, INVALID, TIMEOUT, PEER_LOST, MISMATCH, IO = 0, -1, -4, -5, -8, -10  # of parallax.h
-LAUNCHERS = ("PARALLAX_", "OMPI_", "PMIX_", "PRTE_", "SLURM_", "TORCHELASTIC_", "MASTER_", "UCX_")
-NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
-
-
-def clean_environment(**more):
-    """This process's environment without what any launcher has put there."""
-    kept = {name: value for name, value in os.environ.items()
-            if not name.startswith(LAUNCHERS) and name not in NAMES}
-    return {**kept, **{name: str(value) for name, value in more.items()}}
-
-
-def free_port():
-    """A port of 127.0.0.1 that was free a moment ago, below those that the system gives out."""
-    for port in range(20000 + os.getpid() % 5000, 30000):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no port is free")
 
 
 class Process:

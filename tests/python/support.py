@@ -8,6 +8,10 @@ import sys
 import threading
 import unittest
 
+sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "support"))
+
+from surroundings import free_port  # noqa: E402,F401
+
 try:
     import numpy
 except ImportError:

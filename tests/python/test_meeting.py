@@ -2,13 +2,12 @@
 """Meeting from Python: an address, a unique id, a launcher's environment; and what is refused."""
 
 import os
-import socket
 import tempfile
 import unittest
 
 import parallax
 
-from support import finish, start
+from support import finish, free_port, start
 
 RANK = """
 import sys
@@ -26,11 +25,6 @@ with parallax.open(timeout=60, **arguments) as job:
     job.broadcast(total, root=0).wait()
     print("rank", job.rank, "of", job.world)
 """
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
 
 
 ALONE = """

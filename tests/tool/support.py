@@ -6,12 +6,15 @@ without the caller's own settings.
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+
+sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "support"))
+
+from surroundings import clean_environment, free_port  # noqa: E402,F401
 
 BIN = os.environ["TOOL_BIN_DIR"]
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -19,29 +22,10 @@ PARALLAX = os.path.join(BIN, "parallax")
 PATIENCE_S = 60
 
 
-STRANGE = ("PARALLAX_", "UCX_", "FAKE_", "OMPI_", "PMIX_", "PRTE_", "SLURM_", "TORCHELASTIC_",
-           "MASTER_", "LOCAL_")
-STRANGE_NAMES = ("HOME", "RANK", "WORLD_SIZE", "GROUP_RANK")
-
-
 def environment(**extra):
-    """This environment without settings and without what any launcher has put there; HOME is empty,
-    so that no file of the user's is read."""
-    clean = {k: v for k, v in os.environ.items()
-             if not k.startswith(STRANGE) and k not in STRANGE_NAMES}
-    return {**clean, **{k: str(v) for k, v in extra.items()}}
-
-
-def free_port():
-    """A port of 127.0.0.1 that was free a moment ago, below those that the system gives out."""
-    for port in range(20000 + os.getpid() % 5000, 30000):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no port is free")
+    """This environment without settings and without what any launcher has put there; no HOME, so
+    that no file of the user's is read."""
+    return clean_environment(("HOME",), **extra)
 
 
 def run(*command, env=None, **kwargs):

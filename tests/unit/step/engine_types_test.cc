@@ -214,7 +214,10 @@ TEST(EngineSizes, RowsUpToTwoToTheThirtyTwo) {
   EngineWorld world({.hosts = {0, 1}, .plan_mode = PARALLAX_PLAN_PS});
   const parallax_variable_t huge = sparse_variable("huge", kMost, 2, 8, PARALLAX_RULE_SUM);
   for (const Status& status : world.commit({&huge, 1})) {
-    if (status.code() == PARALLAX_LIMIT) GTEST_SKIP() << status.message();
+    // Only the system may refuse so much; a bound of ours may not.
+    if (status.message().find("of address space") != std::string::npos) {
+      GTEST_SKIP() << "this machine gives too little: " << status.message();
+    }
     ASSERT_TRUE(status.ok()) << status.message();
   }
   const std::vector<int64_t> ids = {kMost - 1, 0, int64_t{1} << 31, kMost / 2, kMost - 1};

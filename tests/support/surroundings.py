@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests that start processes take from the machine: ports, and an environment that no launcher
+has marked."""
+
+import os
+import socket
+
+LAUNCHERS = ("PARALLAX_", "UCX_", "OMPI_", "PMIX_", "PRTE_", "SLURM_", "TORCHELASTIC_", "MASTER_")
+NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
+
+
+def clean_environment(without=(), /, **more):
+    """This process's environment without settings, without what any launcher has put there, and
+    without the names given."""
+    kept = {name: value for name, value in os.environ.items()
+            if not name.startswith(LAUNCHERS) and name not in NAMES and name not in without}
+    return {**kept, **{name: str(value) for name, value in more.items()}}
+
+
+_ports = iter(range(20000 + os.getpid() % 5000, 30000))
+
+
+def free_port():
+    """A port of 127.0.0.1 that was free a moment ago, below those that the system gives out;
+    another one each time."""
+    for port in _ports:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no port is free")
