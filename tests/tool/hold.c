@@ -24,10 +24,10 @@ static void hold(void) {
   while (access(go, F_OK) != 0) usleep(1000);
 }
 
-int rename(const char* from, const char* to) {
+int renameat(int from_folder, const char* from, int to_folder, const char* to) {
   const char* wanted = getenv("FAKE_HOLD");
   const size_t at = strlen(to);
   const size_t bytes = wanted == NULL ? 0 : strlen(wanted);
   if (bytes > 0 && at >= bytes && strcmp(to + at - bytes, wanted) == 0) hold();
-  return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+  return (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, 0);
 }

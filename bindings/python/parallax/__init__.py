@@ -4,7 +4,7 @@
     import numpy as np
     import parallax
 
-    with parallax.open(rank=rank, world=4, rendezvous="file:/tmp/meet") as job:
+    with parallax.open(rank=rank, world=4, rendezvous="file:/home/me/meet") as job:
         table = job.register("embedding", rows=1000, row_elements=64, tag="sparse", rows_max=256,
                              rule="adagrad", init=parallax.Uniform(-0.1, 0.1, seed=1))
         job.commit()

@@ -3,10 +3,7 @@
 // their sizes and contents are checked.
 #include "transport/rendezvous/file_rendezvous.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,7 +18,6 @@
 #include "base/threads.h"
 #include "transport/endpoint.h"
 #include "transport/rendezvous/rank_list.h"
-#include "transport/shm/unique_fd.h"
 
 namespace parallax {
 
@@ -29,62 +25,16 @@ namespace {
 
 constexpr int64_t kPollMillisecondsMax = 50;
 constexpr int kRenewalsPerLease = 5;
-constexpr size_t kFileBytesMax = kEndpointBytesMax + 256;
-constexpr int kRemoveTriesMax = 20;
 constexpr size_t kReasonBytesMax = 1024;
 constexpr int64_t kReadersPollMs = 10;
 constexpr int64_t kReadersPatienceMs = 4 * kPollMillisecondsMax;
-static_assert(kReasonBytesMax + PARALLAX_NAME_MAX + 64 <= kFileBytesMax);
-
-enum class Read { kOk, kNotThere, kFailed };
-
-Read read_file(const std::string& path, std::string* content) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return errno == ENOENT ? Read::kNotThere : Read::kFailed;
-  std::array<char, kFileBytesMax> buffer;
-  content->clear();
-  while (content->size() < kFileBytesMax) {
-    const ssize_t bytes = ::read(file.get(), buffer.data(), kFileBytesMax - content->size());
-    if (bytes < 0 && errno == EINTR) continue;
-    if (bytes < 0) return Read::kFailed;
-    if (bytes == 0) return Read::kOk;
-    content->append(buffer.data(), static_cast<size_t>(bytes));
-  }
-  return Read::kFailed;
-}
-
-// *exists: with O_EXCL, that the file was there already.
-Status write_file(const std::string& path, const std::string& content, int flags,
-                  bool* exists = nullptr) {
-  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0600));
-  if (exists != nullptr) *exists = !file.valid() && errno == EEXIST;
-  if (!file.valid()) return io_error(path + ": " + std::strerror(errno));
-  size_t done = 0;
-  while (done < content.size()) {
-    const ssize_t bytes = ::write(file.get(), content.data() + done, content.size() - done);
-    if (bytes < 0 && errno == EINTR) continue;
-    if (bytes < 0) return io_error(path + ": " + std::strerror(errno));
-    done += static_cast<size_t>(bytes);
-  }
-  return {};
-}
+static_assert(kReasonBytesMax + PARALLAX_NAME_MAX + 64 <= kMeetingFileBytesMax);
 
 bool is_ours(const std::string& name) {
-  for (const char* prefix : {"claim.", "alive.", "blob.", "job", "tmp."}) {
+  for (const char* prefix : {"claim.", "alive.", "blob.", "tmp."}) {
     if (name.starts_with(prefix)) return true;
   }
-  return false;
-}
-
-Status list_directory(const std::string& directory, std::vector<std::string>* names) {
-  DIR* stream = ::opendir(directory.c_str());
-  if (stream == nullptr) return io_error(directory + ": " + std::strerror(errno));
-  for (const dirent* entry = ::readdir(stream); entry != nullptr; entry = ::readdir(stream)) {
-    const std::string name = entry->d_name;
-    if (name != "." && name != "..") names->push_back(name);
-  }
-  ::closedir(stream);
-  return {};
+  return name == "job";
 }
 
 uint64_t random_job() {
@@ -115,18 +65,13 @@ Status reason_of(const std::string& text) {
 
 }  // namespace
 
-FileRendezvous::FileRendezvous(const RendezvousOptions& options, std::string directory)
-    : options_(options),
-      directory_(std::move(directory)),
-      sightings_(options.world),
-      brought_(options.world) {}
+FileRendezvous::FileRendezvous(const RendezvousOptions& options)
+    : options_(options), sightings_(options.world), brought_(options.world) {}
 
 Status FileRendezvous::create(const RendezvousOptions& options, const std::string& directory,
                               std::unique_ptr<FileRendezvous>* rendezvous) {
-  std::unique_ptr<FileRendezvous> made(new FileRendezvous(options, directory));
-  if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
-    return io_error("options.rendezvous: cannot make " + directory + ": " + std::strerror(errno));
-  }
+  std::unique_ptr<FileRendezvous> made(new FileRendezvous(options));
+  PARALLAX_RETURN_IF_ERROR(MeetingDirectory::open(directory, &made->directory_));
   PARALLAX_RETURN_IF_ERROR(made->check_directory());
   PARALLAX_RETURN_IF_ERROR(made->claim());
   PARALLAX_RETURN_IF_ERROR(made->write_alive("here"));
@@ -136,7 +81,7 @@ Status FileRendezvous::create(const RendezvousOptions& options, const std::strin
     const int bytes = std::snprintf(text.data(), text.size(), "%016" PRIx64 " %" PRIu32 "\n",
                                     made->job_, options.world);
     PARALLAX_RETURN_IF_ERROR(
-        made->write_whole("job", std::string(text.data(), static_cast<size_t>(bytes))));
+        made->directory_.replace("job", std::string(text.data(), static_cast<size_t>(bytes))));
   }
   PARALLAX_RETURN_IF_ERROR(start_thread(&made->renewer_, [raw = made.get()] { raw->renew(); }));
   *rendezvous = std::move(made);
@@ -149,7 +94,7 @@ FileRendezvous::~FileRendezvous() {
   if (!left_ || options_.rank != 0) return;
   // Without rank 0 nobody can meet here any more.
   await_readers();
-  (void)remove_all();
+  (void)directory_.remove(is_ours);
 }
 
 void FileRendezvous::leave(const Status& why) {
@@ -169,7 +114,8 @@ void FileRendezvous::await_readers() {
   for (int64_t waited_ms = 0; waited_ms < kReadersPatienceMs; waited_ms += kReadersPollMs) {
     bool waits = false;
     for (uint32_t rank = 0; rank < options_.world; ++rank) {
-      if (rank != options_.rank && look_at(rank)) waits = waits || !sightings_[rank].left;
+      if (rank == options_.rank || !look_at(rank).ok()) continue;
+      waits = waits || (sightings_[rank].seen && !sightings_[rank].left);
     }
     if (!waits) return;
     pause(kReadersPollMs);
@@ -178,15 +124,15 @@ void FileRendezvous::await_readers() {
 
 Status FileRendezvous::check_directory() const {
   std::vector<std::string> names;
-  Status listed = list_directory(directory_, &names);
+  const Status listed = directory_.list(&names);
   if (!listed.ok()) return {listed.code(), "options.rendezvous: " + listed.message()};
   for (const std::string& name : names) {
     if (!is_ours(name)) {
-      return invalid("options.rendezvous: " + directory_ + " holds '" + name +
+      return invalid("options.rendezvous: " + directory_.path() + " holds '" + name +
                      "', which is no rank's: give a new or empty directory");
     }
     if (options_.rank == 0 && name == "job") {
-      return invalid("options.rendezvous: " + directory_ +
+      return invalid("options.rendezvous: " + directory_.path() +
                      " was used by another job, or rank 0 was started twice: give every job a "
                      "new or empty directory");
     }
@@ -195,36 +141,28 @@ Status FileRendezvous::check_directory() const {
 }
 
 Status FileRendezvous::claim() {
-  const std::string file = path("claim." + std::to_string(options_.rank));
+  const std::string file = "claim." + std::to_string(options_.rank);
   const std::string mine =
       "process " + std::to_string(::getpid()) + " on host " + options_.host + "\n";
   bool exists = false;
-  const Status made = write_file(file, mine, O_EXCL, &exists);
+  const Status made = directory_.create(file, mine, &exists);
   claimed_ = made.ok();
   if (made.ok()) return {};
-  if (!exists) return io_error("options.rendezvous: cannot write " + made.message());
+  if (!exists) return {made.code(), "options.rendezvous: cannot write " + made.message()};
   std::string holder;
-  (void)read_file(file, &holder);
+  bool there = false;
+  PARALLAX_RETURN_IF_ERROR(directory_.read(file, &holder, &there));
   while (!holder.empty() && holder.back() == '\n') holder.pop_back();
-  return invalid("rank " + std::to_string(options_.rank) + " was claimed in " + directory_ +
+  return invalid("rank " + std::to_string(options_.rank) + " was claimed in " + directory_.path() +
                  " by " + (holder.empty() ? "another process" : holder) +
                  ": two ranks have one number, or the directory was used by another job; give "
                  "every job a new or empty directory");
 }
 
-Status FileRendezvous::write_whole(const std::string& name, const std::string& content) const {
-  const std::string temporary = path("tmp." + name);
-  PARALLAX_RETURN_IF_ERROR(write_file(temporary, content, O_TRUNC));
-  if (::rename(temporary.c_str(), path(name).c_str()) != 0) {
-    return io_error(path(name) + ": " + std::strerror(errno));
-  }
-  return {};
-}
-
 Status FileRendezvous::write_alive(const std::string& state, const std::string& reason) {
   std::string text = std::to_string(++counter_) + " " + state + " " + options_.host + "\n";
   if (!reason.empty()) text += reason + "\n";
-  return write_whole("alive." + std::to_string(options_.rank), text);
+  return directory_.replace("alive." + std::to_string(options_.rank), text);
 }
 
 void FileRendezvous::renew() {
@@ -255,8 +193,8 @@ Status FileRendezvous::allgather(std::span<const std::byte> mine, int64_t deadli
   std::string blob(sizeof job_, '\0');
   std::memcpy(blob.data(), &job_, sizeof job_);
   blob.append(reinterpret_cast<const char*>(mine.data()), mine.size());
-  Status written =
-      write_whole("blob." + std::to_string(round_) + "." + std::to_string(options_.rank), blob);
+  Status written = directory_.replace(
+      "blob." + std::to_string(round_) + "." + std::to_string(options_.rank), blob);
   if (!written.ok()) {
     PARALLAX_RETURN_IF_ERROR(still_there());
     return written;
@@ -289,16 +227,19 @@ Status FileRendezvous::learn_job(int64_t deadline_ns) {
   int64_t speak_ns = options_.clock->now_ns() + kSilenceNs;
   for (int64_t wait_ms = 1;; wait_ms = std::min(2 * wait_ms, kPollMillisecondsMax)) {
     std::string text;
-    if (read_file(path("job"), &text) == Read::kOk) {
+    bool there = false;
+    PARALLAX_RETURN_IF_ERROR(directory_.read("job", &text, &there));
+    if (there) {
       uint64_t job = 0;
       uint32_t world = 0;
       if (std::sscanf(text.c_str(), "%16" SCNx64 " %" SCNu32, &job, &world) != 2 || job == 0) {
-        return io_error(path("job") + " is unreadable: give a new or empty directory");
+        return io_error(directory_.path_of("job") +
+                        " is unreadable: give a new or empty directory");
       }
       if (world != options_.world) {
         return {PARALLAX_MISMATCH, "rank " + std::to_string(options_.rank) + " says world " +
                                        std::to_string(options_.world) + ", rank 0 says " +
-                                       std::to_string(world) + " (in " + directory_ + ")"};
+                                       std::to_string(world) + " (in " + directory_.path() + ")"};
       }
       job_ = job;
       return {};
@@ -313,35 +254,37 @@ Status FileRendezvous::learn_job(int64_t deadline_ns) {
 }
 
 Status FileRendezvous::read_blob(uint32_t rank, std::string* blob, bool* found) const {
-  const std::string file = path("blob." + std::to_string(round_) + "." + std::to_string(rank));
+  const std::string file = "blob." + std::to_string(round_) + "." + std::to_string(rank);
   std::string content;
-  const Read read = read_file(file, &content);
-  if (read == Read::kNotThere) return {};
+  bool there = false;
+  PARALLAX_RETURN_IF_ERROR(directory_.read(file, &content, &there));
+  if (!there) return {};
   uint64_t job = 0;
-  if (read == Read::kFailed || content.size() < sizeof job) {
-    return io_error(file + " is unreadable");
-  }
+  if (content.size() < sizeof job) return io_error(directory_.path_of(file) + " is unreadable");
   std::memcpy(&job, content.data(), sizeof job);
   if (job != job_) {
-    return invalid(file + " is of another job: give every job a new or empty directory");
+    return invalid(directory_.path_of(file) +
+                   " is of another job: give every job a new or empty directory");
   }
   *blob = content.substr(sizeof job);
   *found = true;
   return {};
 }
 
-// Reads a rank's sign of life into its sighting; false if it has shown none.
-bool FileRendezvous::look_at(uint32_t rank) {
+// Reads a rank's sign of life, if it has shown one, into its sighting.
+Status FileRendezvous::look_at(uint32_t rank) {
   Sighting& sighting = sightings_[rank];
   std::string text;
-  if (read_file(path("alive." + std::to_string(rank)), &text) != Read::kOk) return sighting.seen;
+  bool there = false;
+  PARALLAX_RETURN_IF_ERROR(directory_.read("alive." + std::to_string(rank), &text, &there));
+  if (!there) return {};
   uint64_t counter = 0;
   std::array<char, 8> state{};
   int host_at = 0;
   if (std::sscanf(text.c_str(), "%" SCNu64 " %7s %n", &counter, state.data(), &host_at) != 2) {
-    return sighting.seen;
+    return {};
   }
-  if (sighting.seen && sighting.counter == counter) return true;
+  if (sighting.seen && sighting.counter == counter) return {};
   sighting.seen = true;
   sighting.counter = counter;
   sighting.changed_ns = options_.clock->now_ns();
@@ -350,12 +293,13 @@ bool FileRendezvous::look_at(uint32_t rank) {
       text.substr(static_cast<size_t>(host_at), host_end - static_cast<size_t>(host_at));
   sighting.left = std::strcmp(state.data(), "left") == 0;
   sighting.why = sighting.left ? reason_of(text.substr(host_end)) : Status();
-  return true;
+  return {};
 }
 
 Status FileRendezvous::look_after(uint32_t rank) {
-  if (!look_at(rank)) return {};
+  PARALLAX_RETURN_IF_ERROR(look_at(rank));
   const Sighting& sighting = sightings_[rank];
+  if (!sighting.seen) return {};
   if (sighting.left) return departed(rank, sighting.host, sighting.why);
   const int64_t silent_ns = options_.clock->now_ns() - sighting.changed_ns;
   const int64_t lease_ns = options_.lease_ms * kNanosecondsPerMillisecond;
@@ -363,12 +307,14 @@ Status FileRendezvous::look_after(uint32_t rank) {
   return peer_lost(
       "rank " + std::to_string(rank) + " (host " + sighting.host + ") gave no sign of life for " +
       std::to_string(silent_ns / kNanosecondsPerMillisecond) + " ms while ranks met in " +
-      directory_ + ": it has ended or is stopped, or the directory is an earlier job's");
+      directory_.path() + ": it has ended or is stopped, or the directory is an earlier job's");
 }
 
 Status FileRendezvous::verdict() {
   for (uint32_t rank = 0; rank < options_.world; ++rank) {
-    if (rank != options_.rank && look_at(rank) && !sightings_[rank].why.ok()) {
+    if (rank == options_.rank) continue;
+    (void)look_at(rank);  // what cannot be read tells no verdict
+    if (!sightings_[rank].why.ok()) {
       return departed(rank, sightings_[rank].host, sightings_[rank].why);
     }
   }
@@ -376,17 +322,16 @@ Status FileRendezvous::verdict() {
 }
 
 Status FileRendezvous::still_there() const {
-  if (::access(path("claim." + std::to_string(options_.rank)).c_str(), F_OK) == 0) return {};
-  if (errno != ENOENT) return io_error(directory_ + ": " + std::strerror(errno));
-  return peer_lost("rank 0 ended the meeting and removed " + directory_);
+  if (directory_.has("claim." + std::to_string(options_.rank))) return {};
+  return peer_lost("rank 0 ended the meeting and removed " + directory_.path());
 }
 
 Status FileRendezvous::check_late(int64_t deadline_ns, int64_t* speak_ns) const {
   const int64_t now_ns = options_.clock->now_ns();
-  if (now_ns >= deadline_ns) return missed_deadline("in " + directory_, missing());
+  if (now_ns >= deadline_ns) return missed_deadline("in " + directory_.path(), missing());
   if (now_ns >= *speak_ns) {
     *speak_ns = kNever;
-    say_waiting("in " + directory_, missing(), deadline_ns - now_ns);
+    say_waiting("in " + directory_.path(), missing(), deadline_ns - now_ns);
   }
   return {};
 }
@@ -405,22 +350,7 @@ std::string FileRendezvous::missing() const {
 Status FileRendezvous::finish() {
   settle();
   finished_ = true;
-  return options_.rank == 0 ? remove_all() : Status();
-}
-
-// Only what is ours. A rank that still renews may add a file between the sweep and the rmdir.
-Status FileRendezvous::remove_all() const {
-  for (int tries = 0; tries < kRemoveTriesMax; ++tries) {
-    std::vector<std::string> names;
-    if (!list_directory(directory_, &names).ok()) return {};  // gone already
-    for (const std::string& name : names) {
-      if (is_ours(name)) ::unlink(path(name).c_str());
-    }
-    if (::rmdir(directory_.c_str()) == 0 || errno == ENOENT) return {};
-    if (errno != ENOTEMPTY && errno != EEXIST) break;
-    pause(1);
-  }
-  return io_error("options.rendezvous: cannot remove " + directory_ + ": " + std::strerror(errno));
+  return options_.rank == 0 ? directory_.remove(is_ours) : Status();
 }
 
 }  // namespace parallax

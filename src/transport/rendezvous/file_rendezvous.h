@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // FileRendezvous: ranks meet in a directory that all can write ("file:DIR"), one per job.
+// meeting_directory.h says whose directory is believed.
 //
 //   claim.R          made exclusively: rank R is taken. A second R, or a directory of another job,
 //                    is refused by name
@@ -21,6 +22,7 @@
 #include <mutex>
 #include <thread>
 
+#include "transport/rendezvous/meeting_directory.h"
 #include "transport/rendezvous/rendezvous.h"
 
 namespace parallax {
@@ -51,26 +53,23 @@ class FileRendezvous final : public Rendezvous {
     Status why;  // it left
   };
 
-  FileRendezvous(const RendezvousOptions& options, std::string directory);
+  explicit FileRendezvous(const RendezvousOptions& options);
 
-  std::string path(const std::string& name) const { return directory_ + "/" + name; }
   Status check_directory() const;
   Status claim();
-  Status write_whole(const std::string& name, const std::string& content) const;
   Status write_alive(const std::string& state, const std::string& reason = {});
   void renew();
   Status learn_job(int64_t deadline_ns);
   Status read_blob(uint32_t rank, std::string* blob, bool* found) const;
-  bool look_at(uint32_t rank);
+  Status look_at(uint32_t rank);
   Status look_after(uint32_t rank);
   void await_readers();
   Status still_there() const;
   Status check_late(int64_t deadline_ns, int64_t* speak_ns) const;
   std::string missing() const;
-  Status remove_all() const;
 
   const RendezvousOptions options_;
-  const std::string directory_;
+  MeetingDirectory directory_;
   uint64_t job_ = 0;  // 0: not known yet
   uint64_t round_ = 0;
   std::vector<Sighting> sightings_;

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// MeetingDirectory: see the header. What lies there is input: kind, size and owner are checked.
+#include "transport/rendezvous/meeting_directory.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+namespace parallax {
+
+namespace {
+
+constexpr int kRemoveTriesMax = 20;
+constexpr mode_t kOthersWrite = S_IWGRP | S_IWOTH;
+constexpr int kNotPlain = -1;  // beside the numbers of errno
+
+Status failed(const std::string& path, int failure) {
+  if (failure == kNotPlain) {
+    return io_error(path + " is no plain file, so no rank's: give a new directory");
+  }
+  if (failure == EMFILE || failure == ENFILE) {
+    return limit(path + ": " + std::strerror(failure) + "; raise ulimit -n");
+  }
+  return io_error(path + ": " + std::strerror(failure));
+}
+
+Status write_all(const UniqueFd& file, const std::string& path, const std::string& content) {
+  size_t done = 0;
+  while (done < content.size()) {
+    const ssize_t bytes = ::write(file.get(), content.data() + done, content.size() - done);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0) return failed(path, errno);
+    done += static_cast<size_t>(bytes);
+  }
+  return {};
+}
+
+}  // namespace
+
+Status MeetingDirectory::open(const std::string& path, MeetingDirectory* directory) {
+  directory->path_ = path;
+  std::string& own = directory->path_;
+  while (own.size() > 1 && own.back() == '/') own.pop_back();  // O_NOFOLLOW would follow it
+  if (::mkdir(own.c_str(), 0700) != 0 && errno != EEXIST) {
+    return io_error("options.rendezvous: cannot make " + own + ": " + std::strerror(errno));
+  }
+  directory->directory_.reset(::open(own.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  const int failure = errno;
+  if (directory->directory_.valid()) return directory->check_owner();
+  if (failure == ELOOP || failure == ENOTDIR) {
+    return invalid("options.rendezvous: " + own +
+                   " is a symbolic link or no directory: give the directory itself");
+  }
+  const Status opened = failed(own, failure);
+  return {opened.code(), "options.rendezvous: " + opened.message()};
+}
+
+Status MeetingDirectory::check_owner() const {
+  struct stat facts {};
+  if (::fstat(directory_.get(), &facts) != 0) {
+    return io_error("options.rendezvous: " + path_ + ": " + std::strerror(errno));
+  }
+  const bool ours = facts.st_uid == ::geteuid() || facts.st_uid == 0;
+  if (ours && (facts.st_mode & kOthersWrite) == 0) return {};
+  std::array<char, 8> mode;
+  (void)std::snprintf(mode.data(), mode.size(), "%04o", facts.st_mode & 07777u);
+  return invalid(
+      "options.rendezvous: " + path_ + " belongs to user " + std::to_string(facts.st_uid) +
+      " and has mode " + mode.data() + ", so others than user " + std::to_string(::geteuid()) +
+      " could speak for the ranks there: " + (ours ? "chmod go-w " + path_ + ", or give" : "give") +
+      " a new directory, which is made with mode 0700");
+}
+
+Status MeetingDirectory::list(std::vector<std::string>* names) const {
+  const int again = ::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (again < 0) return failed(path_, errno);
+  DIR* stream = ::fdopendir(again);  // and with it the descriptor
+  if (stream == nullptr) {
+    const Status none = failed(path_, errno);
+    ::close(again);
+    return none;
+  }
+  for (const dirent* entry = ::readdir(stream); entry != nullptr; entry = ::readdir(stream)) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names->push_back(name);
+  }
+  ::closedir(stream);
+  return {};
+}
+
+bool MeetingDirectory::has(const std::string& name) const {
+  struct stat facts {};
+  return ::fstatat(directory_.get(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) == 0 ||
+         errno != ENOENT;
+}
+
+// 0, or why not: an errno or kNotPlain.
+int MeetingDirectory::open_file(const std::string& name, int flags, UniqueFd* file) const {
+  file->reset(::openat(directory_.get(), name.c_str(),
+                       flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600));
+  if (!file->valid()) return errno == ELOOP || errno == ENXIO ? kNotPlain : errno;
+  struct stat facts {};
+  if (::fstat(file->get(), &facts) != 0) return errno;
+  return S_ISREG(facts.st_mode) ? 0 : kNotPlain;
+}
+
+Status MeetingDirectory::read(const std::string& name, std::string* content, bool* there) const {
+  UniqueFd file;
+  content->clear();
+  const int failure = open_file(name, O_RDONLY, &file);
+  *there = failure == 0;
+  if (failure != 0) return failure == ENOENT ? Status() : failed(path_of(name), failure);
+  std::array<char, kMeetingFileBytesMax> buffer;
+  while (content->size() < buffer.size()) {
+    const ssize_t bytes = ::read(file.get(), buffer.data(), buffer.size() - content->size());
+    if (bytes == 0) return {};
+    if (bytes > 0) {
+      content->append(buffer.data(), static_cast<size_t>(bytes));
+    } else if (errno == ESTALE) {  // replaced by another machine: there is a newer one
+      *there = false;
+      return {};
+    } else if (errno != EINTR) {
+      return failed(path_of(name), errno);
+    }
+  }
+  return io_error(path_of(name) + " is too large for a rank's: give a new directory");
+}
+
+Status MeetingDirectory::create(const std::string& name, const std::string& content,
+                                bool* exists) const {
+  UniqueFd file;
+  const int failure = open_file(name, O_WRONLY | O_CREAT | O_EXCL, &file);
+  *exists = failure == EEXIST;
+  return failure == 0 ? write_all(file, path_of(name), content) : failed(path_of(name), failure);
+}
+
+Status MeetingDirectory::replace(const std::string& name, const std::string& content) const {
+  const std::string temporary = "tmp." + name;
+  bool exists = false;
+  Status written = create(temporary, content, &exists);
+  if (exists && ::unlinkat(directory_.get(), temporary.c_str(), 0) == 0) {  // left by an earlier us
+    written = create(temporary, content, &exists);
+  }
+  PARALLAX_RETURN_IF_ERROR(written);
+  if (::renameat(directory_.get(), temporary.c_str(), directory_.get(), name.c_str()) != 0) {
+    return failed(path_of(name), errno);
+  }
+  return {};
+}
+
+bool MeetingDirectory::is_in_place() const {
+  struct stat here {};
+  struct stat there {};
+  return ::fstat(directory_.get(), &here) == 0 && ::lstat(path_.c_str(), &there) == 0 &&
+         here.st_dev == there.st_dev && here.st_ino == there.st_ino;
+}
+
+Status MeetingDirectory::remove(const std::function<bool(const std::string&)>& is_ours) const {
+  for (int tries = 0; tries < kRemoveTriesMax; ++tries) {
+    if (tries > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::vector<std::string> names;
+    if (!list(&names).ok()) return {};  // gone already
+    for (const std::string& name : names) {
+      if (is_ours(name)) (void)::unlinkat(directory_.get(), name.c_str(), 0);
+    }
+    if (!is_in_place() || ::rmdir(path_.c_str()) == 0 || errno == ENOENT) return {};
+    if (errno != ENOTEMPTY && errno != EEXIST) break;
+  }
+  return io_error("options.rendezvous: cannot remove " + path_ + ": " + std::strerror(errno));
+}
+
+}  // namespace parallax
