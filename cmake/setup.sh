@@ -79,7 +79,32 @@ parallax_install_packages() {
   fi
 }
 
-# On a terminal ninja shows its progress; elsewhere only what fails or warns.
+# parallax_show NAME [SECONDS]: copies standard input except for ninja's lines of progress, such as
+# "[3/131] ...". When nothing was said for SECONDS, it says how far things are.
+parallax_show() {
+  local name=$1 seconds=${2:-8} line part='' count='still at it' last=$SECONDS start=$SECONDS status
+  while :; do
+    status=0
+    IFS= read -r -t 2 line || status=$?
+    part+=$line
+    if ((status == 0 || status <= 128)); then  # a line, or the end and what came before it
+      if [[ $part =~ ^\[([0-9]+/[0-9]+)\] ]]; then
+        count="${BASH_REMATCH[1]} steps done"
+      elif ((status == 0)) || [[ -n $part ]]; then
+        printf '%s\n' "$part"
+        last=$SECONDS
+      fi
+      part=''
+      ((status == 0)) || return 0
+    fi
+    if ((SECONDS - last >= seconds)); then
+      echo "$name: $count after $((SECONDS - start)) s"
+      last=$SECONDS
+    fi
+  done
+}
+
+# On a terminal ninja shows its progress; elsewhere what fails or warns, and a line every 10 s.
 parallax_build() {
   local preset=$1
   shift
@@ -89,7 +114,11 @@ parallax_build() {
   mkdir -p "$build"
   local configure=(cmake --preset "$preset" ${PARALLAX_CMAKE_ARGS[@]+"${PARALLAX_CMAKE_ARGS[@]}"})
   echo "configure: ${configure[*]} (log: build/$preset/configure.log)"
-  if ! (cd "$parallax_root" && "${configure[@]}") >"$log" 2>&1; then
+  if ! (
+    set -o pipefail
+    cd "$parallax_root"
+    { "${configure[@]}" >"$log" 2>&1; } | parallax_show configure
+  ); then
     cat "$log" >&2
     echo "configure: preset $preset failed" >&2
     return 1
@@ -99,12 +128,17 @@ parallax_build() {
   if (($# > 0)); then
     command+=(--target "$@")
   fi
-  if [[ ! -t 1 ]]; then
-    command+=(-- --quiet)
-  fi
   echo "build: cmake --build build/$preset -j $jobs ${*:+--target $*}"
-  local start=$SECONDS
-  if ! "${command[@]}"; then
+  local start=$SECONDS status=0
+  if [[ -t 1 ]]; then
+    "${command[@]}" || status=$?
+  else
+    (
+      set -o pipefail
+      NINJA_STATUS='[%f/%t] ' "${command[@]}" 2>&1 | parallax_show build
+    ) || status=$?
+  fi
+  if ((status != 0)); then
     echo "build: preset $preset failed" >&2
     return 1
   fi

@@ -11,6 +11,7 @@ POLL_SECONDS = 0.05
 GRACE_SECONDS = 2.0
 LAST_LINES = 12
 LOGS_SHOWN = 3
+SAY_SECONDS = 8.0
 
 
 class ChildError(Exception):
@@ -18,16 +19,18 @@ class ChildError(Exception):
 
 
 class Progress:
-    """One line that is drawn over on a terminal; a line per quarter elsewhere."""
+    """On standard error: one line that is drawn over on a terminal; elsewhere a line per quarter
+    and at least every SAY_SECONDS."""
 
     WIDTH = 28
 
-    def __init__(self, title, steps):
+    def __init__(self, title, steps, now="starting"):
         self.title, self.steps = title, max(steps, 1)
         self.start = time.monotonic()
-        self.live = sys.stdout.isatty()
+        self.live = sys.stderr.isatty()
         self.quarter = 0
-        self.drawn = 0.0
+        self.drawn = self.start
+        self._write(f"\r  {title:<22} {now} " if self.live else f"  {title:<22} {now}\n")
 
     def show(self, step, loss):
         now = time.monotonic()
@@ -40,7 +43,8 @@ class Progress:
             rate = step / max(now - self.start, 1e-9)
             self._write(f"\r  {self.title:<22} [{bar}] {step}/{self.steps}  loss {loss:6.3f}"
                         f"  {rate:5.1f} steps/s ")
-        elif step * 4 // self.steps > self.quarter:
+        elif step * 4 // self.steps > self.quarter or now - self.drawn > SAY_SECONDS:
+            self.drawn = now
             self.quarter = step * 4 // self.steps
             self._write(f"  {self.title:<22} step {step}/{self.steps}, loss {loss:.3f}, "
                         f"{now - self.start:.1f} s\n")
@@ -52,8 +56,8 @@ class Progress:
 
     @staticmethod
     def _write(text):
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 class Child:

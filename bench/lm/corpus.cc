@@ -84,7 +84,14 @@ Source read_files(const std::vector<std::string>& paths) {
     if (!file || std::filesystem::is_directory(path)) {
       throw std::runtime_error("cannot read the corpus file '" + path + "'");
     }
+    const size_t start = source.text.size();
     source.text.append(std::istreambuf_iterator<char>(file), {});
+    const size_t zero = source.text.find('\0', start);
+    if (zero != std::string::npos) {
+      throw std::runtime_error("the corpus file '" + path + "' is no text: byte " +
+                               std::to_string(zero - start) +
+                               " is 0. Give text in UTF-8 or another encoding that extends ASCII");
+    }
     source.text.push_back('\n');  // so that the last word of a file and the next one's first part
     ++source.files;
   }
@@ -117,7 +124,13 @@ Source read_headers(const std::string& root, uint64_t bytes_max, uint64_t file_b
       ++source.files_skipped;
       continue;
     }
+    const size_t start = source.text.size();
     source.text.append(std::istreambuf_iterator<char>(file), {});
+    if (source.text.find('\0', start) != std::string::npos) {
+      source.text.resize(start);
+      ++source.files_skipped;
+      continue;
+    }
     source.text.push_back('\n');
     ++source.files;
   }

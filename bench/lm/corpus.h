@@ -5,7 +5,7 @@
 //
 // Words are runs of letters, digits, '_' and bytes >= 0x80 that do not open with a digit; a run
 // that does is one word, <num>. All else separates. So identifiers, prose and any encoding that
-// extends ASCII pass, and no byte sequence is an error.
+// extends ASCII pass; a byte 0, which text does not hold, says that a file is none.
 #ifndef BENCH_LM_CORPUS_H_
 #define BENCH_LM_CORPUS_H_
 
@@ -31,10 +31,11 @@ std::vector<std::string_view> tokenize(std::string_view text);
 struct Source {
   std::string text;
   uint64_t files = 0;
-  uint64_t files_skipped = 0;  // unreadable
+  uint64_t files_skipped = 0;  // unreadable, or no text
 };
 
-// The files named, in the order given. Throws std::runtime_error for one that cannot be read.
+// The files named, in the order given. Throws std::runtime_error for one that cannot be read or is
+// no text.
 Source read_files(const std::vector<std::string>& paths);
 
 // The C and C++ headers below `root`, up to bytes_max. They come in the order of the hashes of

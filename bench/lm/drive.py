@@ -77,7 +77,9 @@ def run_oracle(bench, options):
     outcome = bench.oracle([options.deterministic_steps], every)
     points = [{"step": point["step"],
                "held_out": figures.join_evaluations([point["held_out"]]),
-               "training": figures.join_evaluations([point["training"]])}
+               "training": figures.join_evaluations([point["training"]]),
+               "counting": {part: point["counting_" + part] / point[part]["positions"]
+                            for part in ("held_out", "training")}}
               for point in outcome["evaluations"]]
     return {"losses": [figures.mean(losses) for losses in outcome["losses"]],
             "rank_losses": outcome["losses"], "norms": outcome["norms"],
@@ -159,11 +161,14 @@ def run(options):
         bench = jobs.Bench(options, find_programs(options.programs), namespaces)
         corpus = bench.make_corpus()
         where = "network namespaces" if namespaces else "loopback"
-        print(f"corpus: {corpus['files']} files, {corpus['bytes']:,} bytes, hash {corpus['hash']}, "
-              f"{corpus['words']:,} words, vocabulary {corpus['vocabulary']:,}, "
-              f"unigram entropy {corpus['unigram_entropy_nats']:.4f} nats")
-        print(f"job: {options.hosts} hosts x {options.ranks_per_host} ranks on {where}, "
-              f"{options.steps} steps of {figures.BATCH} positions a rank, seed {options.seed}")
+        print(tables.wrapped(
+            f"corpus: {corpus['files']} files, {corpus['bytes']:,} bytes, hash {corpus['hash']}, "
+            f"{corpus['words']:,} words, vocabulary {corpus['vocabulary']:,}, "
+            f"unigram entropy {corpus['unigram_entropy_nats']:.4f} nats"))
+        print(tables.wrapped(
+            f"job: {options.hosts} hosts x {options.ranks_per_host} ranks on {where}, "
+            f"{options.steps} steps of {figures.BATCH} positions a rank, seed {options.seed}"),
+            flush=True)
         modes = jobs.MODES if options.plan == "all" else (options.plan,)
         oracle = run_oracle(bench, options)
         results = run_modes(bench, options, modes)
@@ -174,7 +179,7 @@ def run(options):
     seconds = time.monotonic() - start
     written = write_results(results, found, options, corpus, seconds)
     failed = found.failed()
-    print(f"\nwritten: {', '.join(os.path.relpath(path) for path in written)}")
+    print("\n" + tables.wrapped(f"written: {', '.join(os.path.relpath(p) for p in written)}"))
     passed = sum(row["verdict"] == "PASS" for row in found.rows)
     skipped = len(found.rows) - passed - len(failed)
     print(f"{passed} passed, {len(failed)} failed, {skipped} not applicable; {seconds:.0f} s")

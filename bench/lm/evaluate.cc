@@ -66,13 +66,34 @@ void score_all(const Shape& shape, const std::vector<float>& output, const Place
   }
 }
 
+// Calls visit(place in the text) for each position of `part`.
+template <typename Visit>
+void for_each_position(const Corpus& corpus, const Shape& shape, const EvaluationPart& part,
+                       Visit visit) {
+  const uint64_t available = corpus.positions(part.held_out, shape.context);
+  const uint64_t wanted = std::min(part.positions, available);
+  for (uint64_t i = part.share; i < wanted; i += part.shares) {
+    visit(corpus.position(part.held_out, shape.context, i * available / wanted));
+  }
+}
+
 }  // namespace
+
+double WordCounts::loss(uint64_t word) const {
+  return std::log(static_cast<double>(total_ + counts_.size())) -
+         std::log(static_cast<double>(counts_[word] + 1));
+}
+
+double counting_loss_sum(const Corpus& corpus, const Shape& shape, const EvaluationPart& part,
+                         const WordCounts& counts) {
+  double sum = 0;
+  for_each_position(corpus, shape, part,
+                    [&](uint64_t at) { sum += counts.loss(corpus.word_ids()[at]); });
+  return sum;
+}
 
 Evaluation evaluate(const Corpus& corpus, const Shape& shape, const EvaluationPart& part,
                     const Tensors& values) {
-  const uint64_t available = corpus.positions(part.held_out, shape.context);
-  const uint64_t wanted = std::min(part.positions, available);
-  const auto words = static_cast<double>(corpus.word_ids().size());
   Model model(shape);
   Evaluation result;
   Places places;
@@ -83,16 +104,13 @@ Evaluation evaluate(const Corpus& corpus, const Shape& shape, const EvaluationPa
     score_all(shape, model.project(count, places.x.data(), values), places, values[kSoftmax],
               &losses);
     for (size_t i = 0; i < count; ++i) {
-      const auto seen = static_cast<double>(corpus.counts()[places.targets[i]]);
       result.loss_sum += losses[i];
       result.loss_square_sum += losses[i] * losses[i];
-      result.unigram_sum -= std::log(seen / words);
     }
     result.positions += count;
     places = {};
   };
-  for (uint64_t i = part.share; i < wanted; i += part.shares) {
-    const uint64_t at = corpus.position(part.held_out, shape.context, i * available / wanted);
+  for_each_position(corpus, shape, part, [&](uint64_t at) {
     for (uint32_t c = 0; c < shape.context; ++c) {
       const uint64_t row = corpus.word_ids()[at - shape.context + c];
       const auto first = values[kEmbedding].begin() + static_cast<ptrdiff_t>(row * shape.embedding);
@@ -100,7 +118,7 @@ Evaluation evaluate(const Corpus& corpus, const Shape& shape, const EvaluationPa
     }
     places.targets.push_back(corpus.word_ids()[at]);
     if (places.targets.size() == kPositionsAtOnce) flush();
-  }
+  });
   if (!places.targets.empty()) flush();
   return result;
 }

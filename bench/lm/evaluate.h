@@ -4,6 +4,7 @@
 #define BENCH_LM_EVALUATE_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "corpus.h"
 #include "model.h"
@@ -15,7 +16,22 @@ struct Evaluation {
   uint64_t positions = 0;
   double loss_sum = 0;         // nats, softmax over the whole vocabulary
   double loss_square_sum = 0;  // for the standard error
-  double unigram_sum = 0;      // what the corpus' word frequencies alone give there
+};
+
+// What somebody learns who counts the words of the batches and nothing else: by Laplace's rule of
+// succession a word seen c times among n has probability (c + 1) / (n + vocabulary).
+class WordCounts {
+ public:
+  explicit WordCounts(uint64_t vocabulary) : counts_(vocabulary) {}
+  void add(uint64_t word) {
+    ++counts_[word];
+    ++total_;
+  }
+  double loss(uint64_t word) const;  // nats
+
+ private:
+  std::vector<uint64_t> counts_;
+  uint64_t total_ = 0;
 };
 
 // Of `positions` places spread evenly over one part of the corpus, those that fall to `share` of
@@ -29,6 +45,10 @@ struct EvaluationPart {
 // `values` holds every variable whole. Deterministic; single-threaded.
 Evaluation evaluate(const Corpus& corpus, const Shape& shape, const EvaluationPart& part,
                     const Tensors& values);
+
+// The sum of WordCounts::loss over the positions that evaluate() takes.
+double counting_loss_sum(const Corpus& corpus, const Shape& shape, const EvaluationPart& part,
+                         const WordCounts& counts);
 
 }  // namespace lm
 

@@ -91,8 +91,7 @@ std::string number(double value) {
 std::string to_json(const Evaluation& evaluation) {
   return "{\"positions\": " + std::to_string(evaluation.positions) +
          ", \"loss_sum\": " + number(evaluation.loss_sum) +
-         ", \"loss_square_sum\": " + number(evaluation.loss_square_sum) +
-         ", \"unigram_sum\": " + number(evaluation.unigram_sum) + "}";
+         ", \"loss_square_sum\": " + number(evaluation.loss_square_sum) + "}";
 }
 
 std::string to_json(const std::vector<double>& numbers) {

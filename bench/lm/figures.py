@@ -19,15 +19,14 @@ def step_losses(per_rank):
 
 
 def join_evaluations(parts):
-    """Mean loss, its standard error, and the unigram loss at the same positions."""
+    """Mean loss and its standard error."""
     count = sum(part["positions"] for part in parts)
     if count == 0 or any(part["loss_sum"] is None for part in parts):
         return None
     loss = sum(part["loss_sum"] for part in parts) / count
     square = sum(part["loss_square_sum"] for part in parts) / count
     return {"positions": count, "loss": loss,
-            "standard_error": math.sqrt(max(square - loss * loss, 0.0) / count),
-            "unigram": sum(part["unigram_sum"] for part in parts) / count}
+            "standard_error": math.sqrt(max(square - loss * loss, 0.0) / count)}
 
 
 def counter_change(outcome, *path):

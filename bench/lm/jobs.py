@@ -40,10 +40,12 @@ class Bench:
         command = [self.programs["corpus"], "--out", self.corpus]
         if self.options.corpus:
             command += ["--corpus"] + [os.path.abspath(path) for path in self.options.corpus]
+        progress = children.Progress("corpus", 1, "reading text and numbering its words")
         result = subprocess.run(command, check=False, capture_output=True, text=True,
                                 timeout=SETUP_SECONDS)
         if result.returncode != 0:
             raise children.ChildError(result.stderr.strip())
+        progress.end("done")
         return json.loads(result.stdout)
 
     def _common(self, out, steps):

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <random>
 #include <set>
@@ -117,6 +118,27 @@ TEST(Corpus, RefusesATextTooShortAndSaysHowMuchIsNeeded) {
           << error.what();
     }
   }
+}
+
+TEST(Corpus, RefusesAFileThatIsNoTextAndLeavesOutHeadersThatAreNone) {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() /
+                                       ("lm_test_" + std::to_string(::getpid()) + "_binary");
+  std::filesystem::create_directory(folder);
+  std::ofstream(folder / "text.h") << "int caf\xe9;";
+  std::ofstream(folder / "binary.h", std::ios::binary) << std::string("int \0x;", 8);
+  const Source source = read_headers(folder.string(), 1000, 1000);
+  EXPECT_EQ(source.text, "int caf\xe9;\n");
+  EXPECT_EQ(source.files, 1U);
+  EXPECT_EQ(source.files_skipped, 1U);
+  EXPECT_EQ(read_files({(folder / "text.h").string()}).text, "int caf\xe9;\n");
+  try {
+    (void)read_files({(folder / "text.h").string(), (folder / "binary.h").string()});
+    ADD_FAILURE() << "a binary file passed";
+  } catch (const std::runtime_error& error) {
+    const std::string said = error.what();
+    EXPECT_NE(said.find("binary.h' is no text: byte 4 is 0"), std::string::npos) << said;
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Corpus, FileGivesBackWhatWasWritten) {
@@ -342,6 +364,19 @@ TEST(Evaluate, MatchesAPlainSoftmaxOverAllWords) {
   }
   EXPECT_EQ(shares.positions, 7U);
   EXPECT_NEAR(shares.loss_sum, evaluation.loss_sum, 1e-9);
+}
+
+TEST(Evaluate, CountingKnowsTheWordsSeenAndNoneElse) {
+  const TextFile file(zipf_text(5000, 400));
+  const Corpus corpus(file.path());
+  const Shape shape = small_shape(corpus.vocabulary());
+  const EvaluationPart part = {true, 7, 0, 1};
+  WordCounts counts(shape.vocabulary);
+  const auto vocabulary = static_cast<double>(shape.vocabulary);
+  EXPECT_NEAR(counting_loss_sum(corpus, shape, part, counts), 7 * std::log(vocabulary), 1e-9);
+  for (int i = 0; i < 9; ++i) counts.add(3);
+  EXPECT_NEAR(counts.loss(3), std::log((vocabulary + 9) / 10), 1e-9);
+  EXPECT_NEAR(counts.loss(4), std::log(vocabulary + 9), 1e-9);
 }
 
 TEST(Fold, RowsOfOneIdAreSummedInOrderOfAppearance) {

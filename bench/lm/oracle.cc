@@ -37,7 +37,8 @@ class Oracle {
         corpus_(corpus),
         specs_(experiment.specs()),
         parameters_(experiment_, specs_),
-        model_(experiment.shape) {
+        model_(experiment.shape),
+        words_seen_(experiment.shape.vocabulary) {
     number_hosts();
   }
 
@@ -57,6 +58,7 @@ class Oracle {
   const VariableSpecs specs_;
   Parameters parameters_;
   Model model_;
+  WordCounts words_seen_;  // that positions of the batches ask for
   std::vector<size_t> host_of_;
   size_t hosts_ = 0;
 };
@@ -80,6 +82,9 @@ GradientSum Oracle::step_sum(uint64_t step, std::vector<double>* losses) {
   Tensors gradients;
   for (uint32_t rank = 0; rank < experiment_.world; ++rank) {
     make_batch(corpus_, experiment_.shape, {experiment_.seed, rank, step}, &batch);
+    for (uint32_t i = 0; i < experiment_.shape.batch; ++i) {
+      words_seen_.add(static_cast<uint64_t>(batch.softmax_ids[i]));
+    }
     losses->push_back(model_.gradients(batch, parameters_.gather(batch), &gradients));
     add_sum(specs_, rank_sum(specs_, batch, gradients), &host_sums[host_of_[rank]]);
   }
@@ -93,7 +98,9 @@ std::string Oracle::evaluations(uint64_t step) const {
   for (bool held_out : {true, false}) {
     const EvaluationPart part = {held_out, experiment_.evaluate_positions, 0, 1};
     text += std::string(held_out ? ", \"held_out\": " : ", \"training\": ") +
-            to_json(evaluate(corpus_, experiment_.shape, part, parameters_.values()));
+            to_json(evaluate(corpus_, experiment_.shape, part, parameters_.values())) +
+            ", \"counting_" + (held_out ? "held_out" : "training") +
+            "\": " + number(counting_loss_sum(corpus_, experiment_.shape, part, words_seen_));
   }
   return text + "}";
 }

@@ -1,8 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run prints at its end."""
+"""What a run prints at its end, in COLUMNS_MAX columns."""
+
+import textwrap
 
 import figures
 from jobs import TITLES
+
+COLUMNS_MAX = 100
+
+
+def wrapped(text, indent="", hanging="    "):
+    """Lines of `text`; those after the first are indented by `hanging` more."""
+    return textwrap.fill(text, COLUMNS_MAX, initial_indent=indent,
+                         subsequent_indent=indent + hanging, break_on_hyphens=False)
 
 
 def table(head, rows, left=1):
@@ -33,22 +43,23 @@ def traffic_cells(traffic):
 
 
 def runs(results):
-    head = ["run", "steps/s", "words/s", "loss held out", "exposed ms", "wait ms", "KiB sent",
-            "sparse", "dense", "rest", "messages", "KiB local"]
-    rows = []
+    times, wire = [], []
     groups = [("", results["runs"]), (" deterministic", results["deterministic"])]
     for suffix, group in groups:
         for mode, run in group.items():
-            time = run["timing"]
-            rows.append([TITLES[mode] + suffix, f"{time['steps_per_second']:.1f}",
-                         f"{time['words_per_second']:.0f}",
-                         loss_text(run["held_out"]) if run["held_out"] else "-",
-                         f"{time['exposed_seconds'] * 1e3:.2f}",
-                         f"{time['wait_seconds'] * 1e3:.1f}", *traffic_cells(run["traffic"])])
-    oracle = results["oracle"]
-    rows.append(["oracle (1 process)", "-", "-", loss_text(oracle["held_out"])] + ["-"] * 8)
-    return ("Figures per step; traffic per host on the wire between hosts, sent (METRICS.md)\n"
-            + table(head, rows))
+            time, name = run["timing"], TITLES[mode] + suffix
+            times.append([name, f"{time['steps_per_second']:.1f}",
+                          f"{time['words_per_second']:.0f}",
+                          loss_text(run["held_out"]) if run["held_out"] else "-",
+                          f"{time['exposed_seconds'] * 1e3:.2f}",
+                          f"{time['wait_seconds'] * 1e3:.1f}"])
+            wire.append([name, *traffic_cells(run["traffic"])])
+    times.append(["oracle (1 process)", "-", "-", loss_text(results["oracle"]["held_out"]), "-",
+                  "-"])
+    return ("Speed and loss; times per step (METRICS.md)\n"
+            + table(["run", "steps/s", "words/s", "loss held out", "exposed ms", "wait ms"], times)
+            + "\n\nTraffic per host and step, sent on the wire between hosts; local: within them\n"
+            + table(["run", "KiB sent", "sparse", "dense", "rest", "messages", "KiB local"], wire))
 
 
 def shape(variable):
@@ -70,38 +81,33 @@ def measured(traffic, variable):
 
 def plan(title, run):
     """One plan in full: what was chosen, what else there was, and why."""
-    rows = []
+    rows, whys = [], []
     for variable in run["plan"]["variables"]:
         others = ", ".join(f"{a['method']} {predicted(a)}" for a in variable["alternatives"]
                            if not a["chosen"])
         rows.append([variable["name"], shape(variable), variable["tag"], variable["placement"],
                      variable["method"], predicted(chosen(variable)),
-                     measured(run["traffic"], variable), others or "-"])
-    head = ["variable", "shape", "tag", "placement", "method", "predicted", "measured",
-            "instead of, predicted"]
+                     measured(run["traffic"], variable)])
+        others = f"; instead of {others} predicted" if others else ""
+        whys.append(wrapped(f"{variable['name']}: {variable['why']}{others}", "    "))
+    head = ["variable", "shape", "tag", "placement", "method", "predicted", "measured"]
     text = table(head, rows, left=5)
-    whys = [f"    {v['name']}: {v['why']}" for v in run["plan"]["variables"]]
     return f"Plan of {title}; KiB per host and step\n{text}\n  Why:\n" + "\n".join(whys)
 
 
 def plans(runs_by_mode):
-    """The plans of several modes side by side."""
+    """The plans of several modes, variable by variable."""
     modes = list(runs_by_mode)
     columns = {mode: {v["name"]: v for v in run["plan"]["variables"]}
                for mode, run in runs_by_mode.items()}
     rows = []
     for name, variable in columns[modes[0]].items():
-        row = [name, shape(variable)]
         for mode in modes:
             own = columns[mode][name]
-            row += [own["method"], predicted(chosen(own)),
-                    measured(runs_by_mode[mode]["traffic"], own)]
-        rows.append(row)
-    head = ["variable", "shape"]
-    for mode in modes:
-        head += [TITLES[mode], "predicted", "measured"]
+            rows.append([name, shape(variable), TITLES[mode], own["method"],
+                         predicted(chosen(own)), measured(runs_by_mode[mode]["traffic"], own)])
     return ("Plans of the modes; KiB per host and step (all alternatives: results.json)\n"
-            + table(head, rows, left=2))
+            + table(["variable", "shape", "run", "method", "predicted", "measured"], rows, left=4))
 
 
 def gradient(results):
@@ -129,5 +135,5 @@ def kernel(results):
 
 
 def checks(found):
-    rows = [[row["verdict"], row["name"], row["figure"]] for row in found.rows]
-    return "Checks\n" + table(["", "what", "figure"], rows, left=3)
+    return "\n".join(["Checks", *(wrapped(f"{row['verdict']}  {row['name']}: {row['figure']}", "  ",
+                                          "      ") for row in found.rows)])
