@@ -34,6 +34,7 @@ from ._library import LIB, last_error
 from ._tables import Status
 
 _SHORT_WAIT_MS = 200  # the main thread waits this long on its own before it asks for help
+_TOLD_MAX = 64  # sentences of failures that close() does not repeat
 
 
 class Answer(NamedTuple):
@@ -149,6 +150,7 @@ class Core:
         self.orphans: Deque[Tuple[int, object, Optional[Handle]]] = collections.deque()
         self._calls = 0
         self._closing = False
+        self._told: Deque[str] = collections.deque(maxlen=_TOLD_MAX)
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         _open_cores.add(self)
@@ -156,6 +158,18 @@ class Core:
     @property
     def closed(self) -> bool:
         return self._closing
+
+    def tell(self, answer: Answer) -> Answer:
+        """Remembers the sentence of a failure that the caller is about to hear."""
+        if answer.status < 0:
+            self._told.append(answer.message)
+        return answer
+
+    def _was_told(self, answer: Answer) -> bool:
+        """Whether close() has nothing to add: the job's failure was raised before, or is an abort
+        of this rank's own."""
+        own = answer.status == Status.ABORTED and answer.message.startswith(f"rank {self.rank} (")
+        return own or answer.message in self._told
 
     @property
     def foreign(self) -> bool:
@@ -177,7 +191,7 @@ class Core:
                 raise InvalidState("the job is closed; open a new one")
             self._calls += 1
         try:
-            return ask(function, self.pointer, *arguments)
+            return self.tell(ask(function, self.pointer, *arguments))
         finally:
             with self._lock:
                 self._calls -= 1
@@ -205,7 +219,8 @@ class Core:
                 self.orphans.append(orphan)
 
     def close(self, abort_reason: Optional[str] = None) -> Answer:
-        """Closes once: waits for the calls that run, then for the other ranks. Frees everything."""
+        """Closes once: waits for the calls that run, then for the other ranks. Frees everything.
+        OK where the job's failure was told before."""
         if self.foreign:
             return Answer(Status.OK, "")
         with self._lock:
@@ -220,7 +235,7 @@ class Core:
         pointer, self.pointer = self.pointer, None
         answer = ask(LIB.parallax_close, pointer)
         self.sweep()
-        return answer
+        return Answer(Status.OK, "") if self._was_told(answer) else answer
 
 
 _open_cores: "weakref.WeakSet[Core]" = weakref.WeakSet()
@@ -263,7 +278,7 @@ class Handle:
     def ask(self, function: Callable[..., int], *arguments: Any) -> Answer:
         pointer = self.enter()
         try:
-            return ask(function, pointer, *arguments)
+            return self.core.tell(ask(function, pointer, *arguments))
         finally:
             self.leave()
 
@@ -321,7 +336,7 @@ def wait(handles: Sequence[Handle], timeout: Optional[float]) -> None:
         for answer in answers:
             check(answer)
     else:
-        check(_wait_entered(pointers, len(handles), timeout_ms, leave))
+        check(handles[0].core.tell(_wait_entered(pointers, len(handles), timeout_ms, leave)))
 
 
 def _wait_entered(pointers: Any, count: int, timeout_ms: int,

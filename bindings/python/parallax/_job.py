@@ -230,7 +230,8 @@ class Job:
         """Waits for all ranks to close, up to the job's timeout, and frees everything, whatever it
         raises. Requests that are pending fail with Aborted; results at hand stay valid. Closing
         again, and closing in a forked child, does nothing. PeerLost and Timeout name who did not
-        come."""
+        come. A failure of the job that an earlier call raised, and an abort by this rank, is not
+        raised again."""
         _core.check(self._core.close())
 
     def __enter__(self) -> "Job":
