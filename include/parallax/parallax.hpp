@@ -218,8 +218,8 @@ class Job {
 
   void abort(const char* reason) { check(parallax_abort(job_, reason)); }
 
-  // Waits for all ranks; the job is gone whether or not this throws. A job that had failed throws its
-  // failure here too: where that was caught before, leave the closing to the destructor.
+  // Waits for all ranks; the job is gone whether or not this throws. A job that had failed throws
+  // its failure here too: where that was caught before, leave the closing to the destructor.
   void close() { check(parallax_close(std::exchange(job_, nullptr))); }
 
   parallax_job_t* get() const noexcept { return job_; }
