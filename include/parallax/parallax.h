@@ -77,8 +77,8 @@ typedef enum parallax_status {
 /* A static string such as "PEER_LOST"; "UNKNOWN" for any other number. */
 PARALLAX_API const char *parallax_status_string(int status);
 
-/* The sentence of the calling thread's last failed call, "" if none failed. Valid until this
- * thread's next call. */
+/* The sentence of the calling thread's last failed call, "" if none failed; at most 2047 bytes, of
+ * a longer one the beginning and "...". Valid until this thread's next call. */
 PARALLAX_API const char *parallax_last_error(void);
 
 /* The version of the library loaded: "0.1.0", and major * 10000 + minor * 100 + patch. */

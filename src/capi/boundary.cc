@@ -2,50 +2,47 @@
 // The last error of each thread, and the library's own names. See boundary.h.
 #include "capi/boundary.h"
 
+#include <type_traits>
+
+#include "base/sentence.h"
+
 namespace parallax {
 
 namespace {
 
 // A thread's last failure; a pointer to it must outlive later calls of other threads.
-std::string& last_error() {
-  thread_local std::string sentence;
-  return sentence;
-}
+static_assert(std::is_trivially_destructible_v<Sentence>);
+constinit thread_local Sentence last_error;
 
 }  // namespace
 
 parallax_status_t report_status(const Status& status) noexcept {
   if (status.ok()) return PARALLAX_OK;
-  try {
-    last_error() = status.message();
-  } catch (...) {  // no memory even for the sentence: the code must do
-    last_error().clear();
-  }
+  last_error.assign(status.message());
   return status.code();
 }
 
 parallax_status_t report_exception(const char* call) noexcept {
+  last_error.assign(call);
   try {
-    try {
-      throw;
-    } catch (const std::bad_alloc&) {
-      return report_status(limit(std::string(call) + ": out of memory"));
-    } catch (const std::exception& error) {
-      return report_status(internal(std::string(call) + ": " + error.what()));
-    } catch (...) {
-      return report_status(internal(std::string(call) + ": unknown exception"));
-    }
-  } catch (...) {  // no memory even for the sentence
-    last_error().clear();
+    throw;
+  } catch (const std::bad_alloc&) {
+    last_error.append(": out of memory");
     return PARALLAX_LIMIT;
+  } catch (const std::exception& error) {
+    last_error.append(": ");
+    last_error.append(error.what());
+  } catch (...) {
+    last_error.append(": unknown exception");
   }
+  return PARALLAX_INTERNAL;
 }
 
 }  // namespace parallax
 
 extern "C" {
 
-const char* parallax_last_error(void) { return parallax::last_error().c_str(); }
+const char* parallax_last_error(void) { return parallax::last_error.c_str(); }
 
 const char* parallax_version_string(void) {
 #define PARALLAX_TEXT_OF(x) #x

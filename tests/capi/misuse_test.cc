@@ -136,6 +136,23 @@ TEST(Misuse, ClosedWithinAStep) {
   });
 }
 
+// Given a sentence that names something very long, expect as much of it as the header promises, cut
+// between two characters.
+TEST(Misuse, ASentenceHasABound) {
+  std::string place = "nowhere:";
+  for (int i = 0; i < 3000; ++i) place += "\u00fc";
+  auto options = sized<parallax_options_t>();
+  options.world = 2;
+  options.rendezvous = place.c_str();
+  parallax_job_t* job = nullptr;
+  EXPECT_EQ(parallax_open(&options, &job), PARALLAX_INVALID);
+  const std::string sentence = parallax_last_error();
+  EXPECT_NE(sentence.find("nowhere:\u00fc\u00fc"), std::string::npos);
+  EXPECT_LE(sentence.size(), 2047u);
+  EXPECT_GT(sentence.size(), 2040u);
+  EXPECT_TRUE(sentence.ends_with("\u00fc...")) << sentence.substr(sentence.size() - 8);
+}
+
 template <typename Struct, typename Room>
 Struct* at_four(Room& room) {
   return reinterpret_cast<Struct*>(room.data() + 4);
