@@ -92,8 +92,7 @@ Job::Job(const parallax_options_t& options, std::unique_ptr<Settings> settings)
       options_(options),
       host_(host_name(options)),
       timeout_ns_((options.timeout_ms == 0 ? kTimeoutDefaultMs : options.timeout_ms) *
-                  kNanosecondsPerMillisecond),
-      process_(getpid()) {}
+                  kNanosecondsPerMillisecond) {}
 
 // The order matters: the thread that drives goes first, then what it drove.
 Job::~Job() {
@@ -104,10 +103,9 @@ Job::~Job() {
 }
 
 Status Job::check_process(const char* call) const {
-  const pid_t here = getpid();
-  if (here == process_) return {};
-  return bad_state(std::string(call) + ": the job belongs to process " + std::to_string(process_) +
-                   "; process " + std::to_string(here) +
+  if (!mark_.in_child()) return {};
+  return bad_state(std::string(call) + ": the job belongs to process " +
+                   std::to_string(mark_.process()) + "; process " + std::to_string(getpid()) +
                    ", forked from it, must leave it alone and may open a job of its own");
 }
 

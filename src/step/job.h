@@ -8,8 +8,6 @@
 #ifndef PARALLAX_STEP_JOB_H_
 #define PARALLAX_STEP_JOB_H_
 
-#include <sys/types.h>
-
 #include <memory>
 #include <span>
 #include <string>
@@ -17,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/compute.h"
+#include "base/fork_mark.h"
 #include "base/settings.h"
 #include "step/engine.h"
 #include "step/job_binding.h"
@@ -86,7 +85,7 @@ class Job {
   const std::string host_;
   const int64_t timeout_ns_;
   const SteadyClock clock_;
-  const pid_t process_;  // that opened the job
+  const ForkMark mark_;  // of the process that opened the job
   std::unique_ptr<Rendezvous> rendezvous_;
   HostMap hosts_;
   uint32_t epoch_ = 1;

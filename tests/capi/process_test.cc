@@ -3,6 +3,7 @@
 // and opens and closes them for ever.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +17,16 @@
 
 #include "parallax/parallax.hpp"
 #include "support/own_process.h"
+
+namespace {
+std::atomic<uint64_t> getpid_calls = 0;
+}  // namespace
+
+// In the place of the C library's, for the program and for libparallax.so.
+extern "C" __attribute__((visibility("default"))) pid_t getpid() noexcept {
+  ++getpid_calls;
+  return static_cast<pid_t>(syscall(SYS_getpid));
+}
 
 namespace {
 
@@ -125,6 +136,42 @@ TEST(Fork, AChildLeavesItsParentsJobAlone) {
             }),
             0);
   EXPECT_EQ(train_step(job, id, 1), -1);
+  job.close();
+}
+
+// Given a child that the C library knows nothing of, expect the same.
+TEST(Fork, AChildOfABareCloneIsToldApart) {
+  auto options = sized<parallax_options_t>();
+  options.manual_progress = 1;  // no other thread, whose locks the child would inherit
+  Job job(options);
+  const uint32_t id = register_dense(job);
+  EXPECT_EQ(train_step(job, id, 1), 0);
+  std::fflush(nullptr);
+  const auto child = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
+  if (child == 0) {
+    uint64_t step = 0;
+    _exit(count_other({parallax_step_begin(job.get(), &step), parallax_progress(job.get())}));
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(train_step(job, id, 1), -1);
+  job.close();
+}
+
+// Given steps, expect the library to ask for no process number: that is a system call, and a step
+// has many calls.
+TEST(Process, AStepAsksForNoProcessNumber) {
+  Job job(sized<parallax_options_t>());
+  const uint32_t id = register_dense(job);
+  EXPECT_EQ(train_step(job, id, 1), 0);
+  const uint64_t before = getpid_calls;
+  for (int step = 1; step < 9; ++step) {
+    EXPECT_EQ(train_step(job, id, 1), -static_cast<float>(step));
+  }
+  EXPECT_EQ(getpid_calls, before);
+  EXPECT_EQ(getpid(), static_cast<pid_t>(syscall(SYS_getpid)));
+  EXPECT_GT(getpid_calls, before) << "the count sees a call";
   job.close();
 }
 
