@@ -187,10 +187,10 @@ typedef struct parallax_options {
                            * 0: 120000 */
   uint32_t plan_mode;     /* parallax_plan_mode_t; the same on every rank */
   uint32_t plan_after_steps; /* steps measured before AUTO and AR settle. 0: 8 */
-  uint32_t deterministic; /* 1: results are bit for bit the same at any timing, placement, method
-                           * and shard count (ranks of a host in order, then hosts in order, from
-                           * +0, without FMA). Price: parts that arrive early are parked, which
-                           * costs a copy and memory, no bytes on the wire */
+  uint32_t deterministic; /* 1: for given slices and a given map of ranks to hosts, bit for bit the
+                           * same results at any timing, plan and method (ranks of a host in order,
+                           * then hosts, from +0, without FMA). Price: parts that arrive early are
+                           * parked, which costs a copy and memory, no bytes on the wire */
   uint32_t compute_threads; /* threads for merges and updates beside the progress thread. 0: none */
   uint32_t manual_progress; /* 1: no progress thread; the caller drives parallax_progress at least
                              * every third of lease_ms, or waits */

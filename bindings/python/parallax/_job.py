@@ -322,7 +322,7 @@ def open(*, rank: int = 0, world: int = 0, rendezvous: Optional[str] = None,
     lease: seconds after which a silent rank is lost, the same on every rank; None is 5.
     timeout: seconds for open, commit, close, and a wait that gives none; None is 120.
     plan_mode: "auto", "hybrid", "ps" or "ar"; plan_after_steps: steps measured before it settles.
-    deterministic: bit for bit the same results at any timing and placement.
+    deterministic: the same bits at any timing and plan, for a given map of ranks to hosts.
     memory_max_bytes: commit refuses to reserve more. compute_threads: for merges and updates.
     manual_progress: no progress thread; call Job.progress() every third of the lease, or wait.
     faults: what this rank's transport is to do wrong, to test a program with; see parallax.h.
