@@ -63,3 +63,27 @@ if(PARALLAX_COVERAGE)
   target_compile_options(parallax_flags INTERFACE --coverage)
   target_link_options(parallax_flags INTERFACE --coverage)
 endif()
+
+# Tests are compiled with little optimisation: what they call is measured, they are not, and the
+# instrumentation of code that was inlined is what a sanitizer's build takes its time for.
+add_library(parallax_test_flags INTERFACE)
+if(PARALLAX_SANITIZE)
+  target_compile_options(parallax_test_flags INTERFACE -O0)
+elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+  target_compile_options(parallax_test_flags INTERFACE -O1)
+endif()
+
+# Headers that most sources include, compiled once a target where PARALLAX_PRECOMPILE is on. A
+# source still includes what it uses: the presets dev and fuzz build without.
+function(parallax_precompile target)
+  if(NOT PARALLAX_PRECOMPILE)
+    return()
+  endif()
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    # The same concatenations; of a precompiled header it forgets that it is the system's.
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds>)
+  endif()
+  target_precompile_headers(
+    ${target} PRIVATE <algorithm> <array> <chrono> <cstring> <functional> <map> <memory> <mutex>
+                      <span> <string> <thread> <vector> ${ARGN})
+endfunction()

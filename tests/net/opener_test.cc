@@ -16,8 +16,10 @@ constexpr std::chrono::seconds kPatience{240};
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kFreedIsKept = true;  // by the sanitizer, for a while
+constexpr int kJobs = 250;           // each takes ten times as long, and no memory is compared
 #else
 constexpr bool kFreedIsKept = false;
+constexpr int kJobs = 1050;
 #endif
 
 // Runs the opener on every rank, and expects each to end with 0.
@@ -29,12 +31,12 @@ void expect_all_well(RankJob& job) {
   }
 }
 
-// Given 1,000 jobs of these hosts one after the other, expects each process to hold as many
+// Given jobs of these hosts one after the other, expects each process to hold as many
 // descriptors after the last as after the warm-up, and its memory not to grow.
-void expect_a_thousand_to_leave_nothing(std::vector<uint32_t> hosts) {
+void expect_jobs_to_leave_nothing(std::vector<uint32_t> hosts) {
   constexpr long kGrowthKib = 4096;  // 4 KiB a job would be a leak
   RankJob job({.host_of = std::move(hosts),
-               .arguments = {"--times", "1050", "--warm-up", "50"},
+               .arguments = {"--times", std::to_string(kJobs), "--warm-up", "50"},
                .net_namespaces = {},
                .program = "opener"});
   expect_all_well(job);
@@ -52,11 +54,9 @@ void expect_a_thousand_to_leave_nothing(std::vector<uint32_t> hosts) {
   }
 }
 
-TEST(Opener, a_thousand_jobs_leave_nothing) { expect_a_thousand_to_leave_nothing({0, 1}); }
+TEST(Opener, a_thousand_jobs_leave_nothing) { expect_jobs_to_leave_nothing({0, 1}); }
 
-TEST(Opener, a_thousand_jobs_of_one_host_leave_nothing) {
-  expect_a_thousand_to_leave_nothing({0, 0});
-}
+TEST(Opener, a_thousand_jobs_of_one_host_leave_nothing) { expect_jobs_to_leave_nothing({0, 0}); }
 
 // Given processes that may open 64 descriptors, expect a job of two hosts with two ranks each to
 // train; given too few for UCX, expect LIMIT with the remedy on one rank and no crash on any.

@@ -17,7 +17,9 @@ def clean_environment(without=(), /, **more):
     return {**kept, **{name: str(value) for name, value in more.items()}}
 
 
-_ports = iter(range(20000 + os.getpid() % 5000, 30000))
+# Tests that run beside each other have pids that are near, so they start far apart.
+_first = os.getpid() * 97 % 10000
+_ports = (20000 + (_first + i) % 10000 for i in range(10000))
 
 
 def free_port():
