@@ -156,19 +156,28 @@ bool RowsRoad::on_ask(uint32_t from, const Section& section) {
   std::memcpy(&payload, section.payload.data(), sizeof payload);
   const Partition& partition = table->partition();
   const uint64_t rows = partition.rows();
-  if (payload.first_row > rows || payload.row_count > rows - payload.first_row ||
-      payload.arrays >> table->array_count() != 0 || asks_.size() >= columns_.world() ||
-      payload.listed > kPortionIds || (payload.listed > 0 && !partition.ids_declared()) ||
+  // A list may name a row more than once, and so be longer than the variable.
+  const bool by_list = payload.listed > 0;
+  const bool fits =
+      by_list ? partition.ids_declared() && payload.listed <= kPortionIds &&
+                    payload.row_count == payload.listed && payload.first_row == 0
+              : payload.first_row <= rows && payload.row_count <= rows - payload.first_row;
+  if (!fits || payload.arrays >> table->array_count() != 0 ||
       section.payload.size() != sizeof payload + payload.listed * sizeof(uint32_t)) {
     return false;
   }
   std::vector<uint32_t> positions(payload.listed);
-  if (payload.listed > 0) {
+  if (by_list) {
     std::memcpy(positions.data(), &section.payload[sizeof payload],
                 positions.size() * sizeof(uint32_t));
   }
   for (const uint32_t position : positions) {
     if (position >= rows || partition.owner_of(position) != columns_.rank()) return false;
+  }
+  // It asks again only when it was answered.
+  std::erase_if(asks_, [](const Ask& ask) { return ask.served && ask.borrowed == 0; });
+  if (std::any_of(asks_.begin(), asks_.end(), [&](const Ask& ask) { return ask.from == from; })) {
+    return false;
   }
   asks_.push_back({.from = from,
                    .variable = section.header.tag,
@@ -182,76 +191,76 @@ bool RowsRoad::on_ask(uint32_t from, const Section& section) {
   return true;
 }
 
-// Asks in order, each as of the commit it was made after: the asker ends no step meanwhile, so no
-// later one can be applied here.
+// Each ask as of the commit it was made after: the asker ends no step meanwhile, so no later one
+// can be applied here.
 void RowsRoad::advance() {
-  while (!asks_.empty() && serving_ == 0 && asks_.front().step <= tables_.step_finished()) {
-    serve(asks_.front());
+  for (Ask& ask : asks_) {
+    while (!ask.served && ask.borrowed == 0 && ask.step <= tables_.step_finished()) serve(ask);
   }
+  std::erase_if(asks_, [](const Ask& ask) { return ask.served && ask.borrowed == 0; });
   if (!active_) return;
   while (doing_ == Doing::kPull && rows_left() && answers_left_ == 0) ask_portion();
   while (doing_ == Doing::kWrite && rows_left() && *pending_ == 0) write_portion();
 }
 
-void RowsRoad::serve(const Ask& ask) {
+void RowsRoad::serve(Ask& ask) {
   const Table& table = *tables_.table_of(ask.variable);
   if (table.partition().ids_declared()) {
     serve_rows(ask, table);
   } else {
     serve_elements(ask, table);
   }
-  if (served_rows_ < ask.row_count) return;
+  if (ask.served_rows < ask.row_count) return;
   Stream end = new_stream(SectionKind::kRowsAnswer, ask.variable, ask.number, 0);
   end.header.flags = kSectionLast;
   end.header.first = table.updates();
   outbox_.add(ask.from, end);
-  served_rows_ = 0;
-  asks_.pop_front();
+  ask.served = true;
 }
 
-void RowsRoad::serve_rows(const Ask& ask, const Table& table) {
+void RowsRoad::serve_rows(Ask& ask, const Table& table) {
   const Partition& partition = table.partition();
-  serve_positions_.clear();
-  serve_order_.clear();
+  ask.serve_positions.clear();
+  ask.serve_order.clear();
   for (const uint32_t position : ask.positions) {
-    serve_positions_.push_back(position);
-    serve_order_.push_back(static_cast<uint32_t>(table.row_of(position)));
+    ask.serve_positions.push_back(position);
+    ask.serve_order.push_back(static_cast<uint32_t>(table.row_of(position)));
   }
-  if (!ask.positions.empty()) served_rows_ = ask.row_count;
-  while (served_rows_ < ask.row_count && serve_positions_.size() < kPortionRows) {
-    const uint32_t position = partition.position_of(ask.first_row + served_rows_++);
+  if (!ask.positions.empty()) ask.served_rows = ask.row_count;
+  while (ask.served_rows < ask.row_count && ask.serve_positions.size() < kPortionRows) {
+    const uint32_t position = partition.position_of(ask.first_row + ask.served_rows++);
     if (table.sharded() && partition.owner_of(position) != columns_.rank()) continue;
-    serve_positions_.push_back(position);
-    serve_order_.push_back(static_cast<uint32_t>(table.row_of(position)));
+    ask.serve_positions.push_back(position);
+    ask.serve_order.push_back(static_cast<uint32_t>(table.row_of(position)));
   }
   send_served(ask, table);
 }
 
-void RowsRoad::send_served(const Ask& ask, const Table& table) {
+void RowsRoad::send_served(Ask& ask, const Table& table) {
   for (uint32_t array = 0; array < table.array_count(); ++array) {
-    if ((ask.arrays >> array & 1) == 0 || serve_positions_.empty()) continue;
+    if ((ask.arrays >> array & 1) == 0 || ask.serve_positions.empty()) continue;
     Stream stream = new_stream(SectionKind::kRowsAnswer, ask.variable, ask.number, array);
     stream.header.encoding = Encoding::kRows;
     stream.format.element_bytes = stream.format.source_bytes =
         static_cast<uint32_t>(table.element_bytes());
-    stream.rows = {.positions = serve_positions_.data(),
+    stream.rows = {.positions = ask.serve_positions.data(),
                    .values = table.array(array).data(),
-                   .order = serve_order_.data(),
+                   .order = ask.serve_order.data(),
                    .row_elements = static_cast<uint32_t>(table.array_width(array))};
-    stream.count = serve_positions_.size();
-    stream.pending = &serving_;
-    ++serving_;
+    stream.count = ask.serve_positions.size();
+    stream.pending = &ask.borrowed;
+    ++ask.borrowed;
     outbox_.add(ask.from, stream);
   }
 }
 
-void RowsRoad::serve_elements(const Ask& ask, const Table& table) {
+void RowsRoad::serve_elements(Ask& ask, const Table& table) {
   const uint64_t width = table.row_elements();
   const Range owned = table.sharded() ? table.partition().range_of(columns_.rank())
                                       : Range{0, table.partition().elements()};
   const Range range =
       elements_within(owned, ask.first_row * width, (ask.first_row + ask.row_count) * width);
-  served_rows_ = ask.row_count;
+  ask.served_rows = ask.row_count;
   for (uint32_t array = 0; array < table.array_count(); ++array) {
     if ((ask.arrays >> array & 1) == 0 || range.count == 0) continue;
     Stream stream = new_stream(SectionKind::kRowsAnswer, ask.variable, ask.number, array);
@@ -261,8 +270,8 @@ void RowsRoad::serve_elements(const Ask& ask, const Table& table) {
         static_cast<uint32_t>(table.element_bytes());
     stream.dense = table.element_at(array, range.first);
     stream.count = range.count;
-    stream.pending = &serving_;
-    ++serving_;
+    stream.pending = &ask.borrowed;
+    ++ask.borrowed;
     outbox_.add(ask.from, stream);
   }
 }

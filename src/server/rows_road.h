@@ -8,14 +8,15 @@
 //   write   asker -> holders: positions and numbers, the end          holders -> asker: taken, or
 //   not
 //
-// A mirror is read at once. A rank has one call under way; an owner serves one asker at a time, so
-// many rows a portion, whatever the chunk. Engine's owner only.
+// A mirror is read at once. A rank has one call under way, and so one ask at each owner; an owner
+// serves every asker for itself, so many rows a portion, whatever the chunk: none waits for another
+// that takes nothing. Engine's owner only.
 #ifndef PARALLAX_SERVER_ROWS_ROAD_H_
 #define PARALLAX_SERVER_ROWS_ROAD_H_
 
 #include <array>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <vector>
 
 #include "base/status.h"
@@ -86,6 +87,11 @@ class RowsRoad {
     uint64_t row_count = 0;
     uint32_t arrays = 0;              // bit i: array i
     std::vector<uint32_t> positions;  // pull
+    // How far it was served, and the portion under way.
+    uint64_t served_rows = 0;
+    bool served = false;    // all of it is queued
+    uint32_t borrowed = 0;  // streams that read the table, and the lists below
+    std::vector<uint32_t> serve_positions = {}, serve_order = {};
   };
 
   // The last write of a rank, as its holder here saw it: a step that begins or ends between two
@@ -101,10 +107,10 @@ class RowsRoad {
   void group_positions(const Table& table);
   void ask_portion();
   Stream new_stream(SectionKind kind, uint32_t variable, uint64_t number, uint32_t array) const;
-  void serve(const Ask& ask);
-  void serve_rows(const Ask& ask, const Table& table);
-  void send_served(const Ask& ask, const Table& table);
-  void serve_elements(const Ask& ask, const Table& table);
+  void serve(Ask& ask);
+  void serve_rows(Ask& ask, const Table& table);
+  void send_served(Ask& ask, const Table& table);
+  void serve_elements(Ask& ask, const Table& table);
   void write_portion();
   void write_elements();
   void send_to_holders(const Table& table, Stream stream, uint32_t owner);
@@ -136,10 +142,7 @@ class RowsRoad {
 
   // owner
   std::vector<HeldWrite> writes_;  // by writer
-  std::deque<Ask> asks_;
-  uint64_t served_rows_ = 0;  // of the first of asks_
-  uint32_t serving_ = 0;      // streams that read the lists below
-  std::vector<uint32_t> serve_positions_, serve_order_;
+  std::list<Ask> asks_;            // one of an asker; streams read them where they lie
 };
 
 }  // namespace parallax

@@ -358,6 +358,67 @@ TEST(EngineEvaluation, ManyAtOnceAndNoneInAStep) {
   refused(slices[0], PARALLAX_STATE, "step 1 is not over");
 }
 
+// More ids than the variable has rows: every call takes them, with row ids of both widths, rows
+// given more than once and padding; each owner is asked for a row as often as it is named.
+TEST(EngineEvaluation, MoreIdsThanRows) {
+  constexpr uint64_t kFew = 4, kIds = 1200;  // three portions
+  for (const std::vector<uint32_t>& hosts :
+       {std::vector<uint32_t>{0}, {0, 0}, {0, 1, 1}, {0, 1, 2, 2, 3}}) {
+    for (const auto mode : {PARALLAX_PLAN_PS, PARALLAX_PLAN_AR, PARALLAX_PLAN_HYBRID}) {
+      SCOPED_TRACE(std::to_string(hosts.size()) + " ranks, " + mode_name(mode));
+      EngineWorld world({.hosts = hosts, .plan_mode = mode, .message_bytes_max = 4096});
+      std::vector<parallax_variable_t> all = {
+          sparse_variable("few", kFew, kWidth, kIds, PARALLAX_RULE_SGD)};
+      all[0].init = PARALLAX_INIT_UNIFORM;
+      all[0].init_high = 1;
+      for (const Status& status : world.commit(all)) ASSERT_TRUE(status.ok());
+      const uint32_t rank = world.size() - 1;
+      std::vector<float> whole(kFew * kWidth);
+      ASSERT_TRUE(evaluate(world, rank, dense_slice(0, whole.data())).ok());
+      for (const uint64_t count : {kFew, kFew + 1, uint64_t{513}, kIds}) {
+        std::vector<int64_t> ids(count);
+        for (int64_t& id : ids) id = static_cast<int64_t>(world.random().below(kFew + 1)) - 1;
+        ids.back() = 3;
+        const std::vector<int32_t> narrow(ids.begin(), ids.end());
+        std::vector<float> want, got(count * kWidth), pulled(count * kWidth);
+        for (const int64_t id : ids) {
+          for (uint64_t column = 0; column < kWidth; ++column) {
+            want.push_back(id < 0 ? 0 : whole[static_cast<uint64_t>(id) * kWidth + column]);
+          }
+        }
+        parallax_slice_t slice = rows_slice(0, ids, got.data());
+        const Status status = evaluate(world, rank, slice);
+        ASSERT_TRUE(status.ok()) << status.message();
+        ASSERT_EQ(got, want);
+        slice.ids = nullptr;
+        slice.ids_i32 = narrow.data();
+        slice.values = pulled.data();
+        ASSERT_TRUE(evaluate(world, rank, slice).ok());
+        ASSERT_EQ(pulled, want);
+        // The same in a step, by all; the push changes nothing.
+        std::fill(pulled.begin(), pulled.end(), 0.0f);
+        std::vector<float> zeros(count * kWidth);
+        const parallax_slice_t pushed = rows_slice(0, ids, zeros.data());
+        std::vector<Request*> requests;
+        for (uint32_t each = 0; each < world.size(); ++each) {
+          Engine& engine = world.engine(each);
+          uint64_t step = 0;
+          ASSERT_TRUE(engine.step_begin(&step).ok());
+          ASSERT_TRUE(engine.pull(step, {&slice, 1}, &requests.emplace_back()).ok());
+          ASSERT_TRUE(engine.push(step, {&pushed, 1}, &requests.emplace_back()).ok());
+          ASSERT_TRUE(engine.step_end(step, {}, &requests.emplace_back()).ok());
+        }
+        ASSERT_TRUE(world.run_until_done(requests));
+        for (size_t i = 0; i < requests.size(); ++i) {
+          ASSERT_TRUE(requests[i]->status.ok()) << requests[i]->status.message();
+          ASSERT_TRUE(world.engine(static_cast<uint32_t>(i / 3)).release(requests[i]).ok());
+        }
+        ASSERT_EQ(pulled, want);
+      }
+    }
+  }
+}
+
 TEST(EngineRows, NoStepBeginsBeforeTheyAreThere) {
   EngineWorld world({.hosts = {0, 1}, .plan_mode = PARALLAX_PLAN_PS});
   for (const Status& status : world.commit(variables())) ASSERT_TRUE(status.ok());
