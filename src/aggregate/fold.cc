@@ -3,6 +3,7 @@
 #include "aggregate/fold.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "aggregate/row_kernels.h"
 #include "base/check.h"
@@ -48,12 +49,15 @@ bool Parking::park(uint32_t source, uint64_t first, uint32_t count,
   return true;
 }
 
-void FoldSources::lay_out(Arena& arena, uint32_t sources, bool ordered) {
-  ended_ = arena.take<uint8_t>(sources);
+void FoldSources::lay_out(Arena& arena, std::vector<uint64_t> most, bool ordered) {
+  most_ = std::move(most);
+  left_ = arena.take<uint64_t>(most_.size());
+  ended_ = arena.take<uint8_t>(most_.size());
   ordered_ = ordered;
 }
 
 void FoldSources::clear() {
+  std::copy(most_.begin(), most_.end(), left_.begin());
   std::fill(ended_.begin(), ended_.end(), uint8_t{0});
   ended_count_ = 0;
   turn_ = 0;
@@ -76,14 +80,18 @@ bool FoldSources::advance() {
 void RowFold::lay_out(Arena& arena, const RowFoldOptions& options) {
   options_ = options;
   row_bytes_ = size_t{bytes_of_sum(options.sum)} * options.row_elements;
-  sources_.lay_out(arena, options.sources, options.ordered);
+  std::vector<uint64_t> most = options.rows_max_of;
+  if (most.empty()) most.assign(options.sources, options.source_rows_max);
+  PARALLAX_CHECK(most.size() == options.sources);
+  // All but the first may be parked.
+  const uint64_t parked_rows =
+      options.ordered ? std::accumulate(most.begin() + 1, most.end(), uint64_t{0}) : 0;
+  sources_.lay_out(arena, std::move(most), options.ordered);
   index_.lay_out(arena, options.rows_max);
   positions_ = arena.take<uint32_t>(options.rows_max);
   values_ = arena.take<std::byte>(options.rows_max * row_bytes_);
   // One part per message; a message carries one row at least.
   const size_t part_bytes = Parking::bytes_for_part(sizeof(uint32_t) + row_bytes_);
-  const uint64_t parked_rows =
-      options.ordered ? (options.sources - 1) * options.source_rows_max : 0;
   parking_.lay_out(arena, options.sources, parked_rows * part_bytes);
 }
 
@@ -98,6 +106,7 @@ bool RowFold::add(uint32_t source, uint32_t count, std::span<const std::byte> pa
     return false;
   if (sources_.ended(source)) return false;
   if (count == 0) return true;
+  if (!sources_.spend(source, count)) return false;
   if (sources_.admits(source)) return sum(count, payload);
   return parking_.park(source, 0, count, payload);
 }
@@ -157,7 +166,7 @@ void DenseFold::lay_out(Arena& arena, std::span<const Range> ranges,
     blocks += range_blocks;
     elements += range_blocks * kBlockElements;
   }
-  sources_.lay_out(arena, options.sources, options.ordered);
+  sources_.lay_out(arena, std::vector<uint64_t>(options.sources, blocks), options.ordered);
   values_ = arena.take<std::byte>(elements * element_bytes_);
   touched_ = arena.take<uint8_t>(blocks);
   const uint64_t parked_blocks = options.ordered ? (options.sources - 1) * blocks : 0;
@@ -190,18 +199,19 @@ bool DenseFold::add(uint32_t source, uint64_t first, uint32_t count,
   if (payload.size() != count * element_bytes_ || !sources_.known(source)) return false;
   if (sources_.ended(source)) return false;
   if (count == 0) return true;
-  if (sources_.admits(source)) return sum(first, count, payload);
-  return find_range(first, count) < ranges_.size() && parking_.park(source, first, count, payload);
+  const size_t at = find_range(first, count);
+  const uint64_t blocks = (count + kBlockElements - 1) / kBlockElements;
+  if (at == ranges_.size() || !sources_.spend(source, blocks)) return false;
+  if (!sources_.admits(source)) return parking_.park(source, first, count, payload);
+  sum(at, first, count, payload);
+  return true;
 }
 
-bool DenseFold::sum(uint64_t first, uint32_t count, std::span<const std::byte> payload) {
-  const size_t at = find_range(first, count);
-  if (at == ranges_.size()) return false;
+void DenseFold::sum(size_t at, uint64_t first, uint32_t count, std::span<const std::byte> payload) {
   contributed_ = true;
   with_sum_type(options_.sum, [&](auto tag) {
     sum_as<typename decltype(tag)::type>(at, first - ranges_[at].first, count, payload.data());
   });
-  return true;
 }
 
 template <typename T>
@@ -227,7 +237,7 @@ void DenseFold::end(uint32_t source) {
   if (!sources_.end(source)) return;
   while (sources_.advance()) {
     parking_.drain(sources_.turn(), [this](const Parking::Part& part) {
-      PARALLAX_CHECK(sum(part.first, part.count, part.payload));
+      sum(find_range(part.first, part.count), part.first, part.count, part.payload);
     });
   }
   if (!complete() || !contributed_) return;

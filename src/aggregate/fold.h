@@ -9,7 +9,9 @@
 // agree.
 //
 // Positions, counts and bytes come from peers: add() returns false, having changed nothing that
-// matters, when they do not fit. Owned by the engine's owner; nothing allocates after lay_out.
+// matters, when they do not fit. What each source may give is counted on its arrival, so that one
+// that gives too much is named, never one that comes after it. Owned by the engine's owner; nothing
+// allocates after lay_out.
 #ifndef PARALLAX_AGGREGATE_FOLD_H_
 #define PARALLAX_AGGREGATE_FOLD_H_
 
@@ -87,16 +89,23 @@ class Parking {
   std::span<uint64_t> heads_, tails_;
 };
 
-// What both folds share: who has ended, whose turn it is.
+// What both folds share: who has ended, whose turn it is, what each may still give.
 class FoldSources {
  public:
-  void lay_out(Arena& arena, uint32_t sources, bool ordered);
+  // `most`: rows or blocks of each source.
+  void lay_out(Arena& arena, std::vector<uint64_t> most, bool ordered);
   void clear();
   bool ordered() const { return ordered_; }
   bool admits(uint32_t source) const { return !ordered_ || source == turn_; }
   bool known(uint32_t source) const { return source < ended_.size(); }
   bool ended(uint32_t source) const { return ended_[source] != 0; }
   bool complete() const { return ended_count_ == ended_.size(); }
+  // Counts rows or blocks of a source; false if it gave more than it may.
+  [[nodiscard]] bool spend(uint32_t source, uint64_t units) {
+    if (units > left_[source]) return false;
+    left_[source] -= units;
+    return true;
+  }
   // True if the source had not ended before.
   bool end(uint32_t source);
   // Moves the turn past sources that have ended; true if a source got its turn by this.
@@ -104,6 +113,8 @@ class FoldSources {
   uint32_t turn() const { return turn_; }
 
  private:
+  std::vector<uint64_t> most_;
+  std::span<uint64_t> left_;
   std::span<uint8_t> ended_;
   uint32_t ended_count_ = 0;
   uint32_t turn_ = 0;
@@ -112,8 +123,9 @@ class FoldSources {
 
 struct RowFoldOptions {
   uint32_t sources = 1;
-  uint64_t rows_max = 0;         // distinct rows in all
-  uint64_t source_rows_max = 0;  // rows of one source: bounds what is parked
+  uint64_t rows_max = 0;                   // distinct rows in all
+  uint64_t source_rows_max = 0;            // rows of one source
+  std::vector<uint64_t> rows_max_of = {};  // by source, where they differ
   uint32_t row_elements = 1;
   bool ordered = false;
   SumType sum = SumType::kF32;
@@ -183,7 +195,7 @@ class DenseFold {
   std::span<const Range> ranges() const { return ranges_; }
 
  private:
-  [[nodiscard]] bool sum(uint64_t first, uint32_t count, std::span<const std::byte> payload);
+  void sum(size_t range, uint64_t first, uint32_t count, std::span<const std::byte> payload);
   template <typename T>
   void sum_as(size_t range, uint64_t offset, uint32_t count, const std::byte* addend);
   // Index of the range that holds [first, first + count), or ranges_.size().

@@ -183,10 +183,14 @@ void GradientRoad::lay_out_reducer(Arena& arena, Lane& lane) {
       rows += partition_.rows_owned(owner);
     }
   }
-  const uint64_t host_rows_max = options_.rows_max * columns_.local_count_max();
+  std::vector<uint64_t> rows_max_of;  // by the ranks of each host, which may differ
+  for (const uint32_t source : sources_) {
+    const size_t ranks = columns_.map().ranks_of[columns_.host_of(source)].size();
+    rows_max_of.push_back(std::min(rows, options_.rows_max * ranks));
+  }
   lane.host_rows.lay_out(arena, {.sources = sources,
                                  .rows_max = std::min(rows, options_.rows_max * columns_.world()),
-                                 .source_rows_max = std::min(rows, host_rows_max),
+                                 .rows_max_of = std::move(rows_max_of),
                                  .row_elements = row_elements,
                                  .ordered = options_.ordered,
                                  .sum = sum_});

@@ -52,11 +52,6 @@ class Columns {
   uint32_t local() const { return hosts_.local_of[rank_]; }
   uint32_t local_of(uint32_t rank) const { return hosts_.local_of[rank]; }
   const std::vector<uint32_t>& locals() const { return hosts_.ranks_of[host()]; }
-  uint32_t local_count_max() const {
-    size_t most = 0;
-    for (const auto& ranks : hosts_.ranks_of) most = std::max(most, ranks.size());
-    return static_cast<uint32_t>(most);
-  }
   const HostMap& map() const { return hosts_; }
 
   uint32_t count() const { return columns_; }

@@ -228,6 +228,38 @@ TEST(RowFold, ParksNoMoreThanItsBound) {
   EXPECT_EQ(parked, 4) << "one source's rows, in messages of one row each";
 }
 
+// Whoever gives more than it may is refused then and there, parked or not: those after it have
+// room.
+TEST(RowFold, ASourceTakesNoRoomOfAnother) {
+  for (const bool ordered : {false, true}) {
+    Arena arena;
+    RowFold fold;
+    reserve(&arena, &fold,
+            RowFoldOptions{.sources = 3,
+                           .rows_max = 5,
+                           .rows_max_of = {2, 1, 2},
+                           .row_elements = 1,
+                           .ordered = ordered});
+    for (int step = 0; step < 2; ++step) {
+      fold.clear();
+      const Part three = rows_part({5, 6, 7}, {1, 2, 3});
+      const Part two = rows_part({8, 9}, {1, 2});
+      const Part others = rows_part({3, 4}, {1, 2});
+      const Part one = rows_part({1}, {1});
+      EXPECT_FALSE(fold.add(2, 3, three.payload.span()));
+      EXPECT_FALSE(fold.add(1, 2, two.payload.span()));
+      EXPECT_TRUE(fold.add(1, 1, one.payload.span()));
+      EXPECT_FALSE(fold.add(1, 1, one.payload.span())) << "also the same row again";
+      EXPECT_TRUE(fold.add(2, 2, two.payload.span()));
+      EXPECT_FALSE(fold.add(0, 3, three.payload.span()));
+      EXPECT_TRUE(fold.add(0, 2, others.payload.span()));
+      for (uint32_t source = 0; source < 3; ++source) fold.end(source);
+      EXPECT_TRUE(fold.complete());
+      EXPECT_EQ(fold.row_count(), 5u);
+    }
+  }
+}
+
 // ---- dense
 
 class DenseFoldTest : public testing::TestWithParam<bool> {};
