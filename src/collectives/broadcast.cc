@@ -32,7 +32,7 @@ void Broadcast::start(uint32_t root, std::byte* buffer, uint64_t bytes) {
   early_.clear();
   for (const Ready& ready : early) {
     if (ready.sequence == sequence_) {
-      serve(ready);
+      PARALLAX_CHECK(serve(ready));  // one of each rank, and none was served before
     } else {
       early_.push_back(ready);
     }
@@ -48,10 +48,17 @@ void Broadcast::say_ready(uint32_t to, uint8_t part) {
   outbox_.send_bytes(to, header, std::as_bytes(std::span(&bytes_, 1)));
 }
 
+// Whether a rank that has this root takes this one for its parent, or its witness.
+bool Broadcast::due_from(const Ready& ready) const {
+  const bool child = tree_parent(hosts_, ready.root, ready.rank) == rank_;
+  if (ready.part == kToParent) return child;
+  return !child && tree_parent(hosts_, 0, ready.rank) == rank_;
+}
+
 bool Broadcast::on_ready(uint32_t from, const Section& section) {
   Ready ready{from, section.header.tag, section.header.step, 0, section.header.part};
   if (section.payload.size() != sizeof ready.bytes || ready.root >= hosts_.host_of.size() ||
-      ready.part > kToWitness) {
+      ready.part > kToWitness || !due_from(ready)) {
     return false;
   }
   const auto same_rank = [from](const Ready& other) { return other.rank == from; };
@@ -62,7 +69,7 @@ bool Broadcast::on_ready(uint32_t from, const Section& section) {
                 " has root " + std::to_string(ready.root) + " and " + std::to_string(ready.bytes) +
                 " bytes, unlike rank " + std::to_string(rank_) + ", where it is complete";
   } else if (ready.sequence == sequence_) {
-    serve(ready);
+    return serve(ready);
   } else if (ready.sequence > sequence_ && std::none_of(early_.begin(), early_.end(), same_rank)) {
     // By more than one, where this rank was on no path of the broadcasts between. A rank that is
     // ready waits for its answer, so each has one entry at most.
@@ -73,7 +80,8 @@ bool Broadcast::on_ready(uint32_t from, const Section& section) {
   return true;
 }
 
-void Broadcast::serve(const Ready& ready) {
+// False: it has said so before.
+bool Broadcast::serve(const Ready& ready) {
   if (ready.root != root_ || ready.bytes != bytes_) {
     const auto side = [](uint32_t rank, uint32_t root, uint64_t bytes) {
       return "rank " + std::to_string(rank) + " has root " + std::to_string(root) + " and " +
@@ -81,19 +89,24 @@ void Broadcast::serve(const Ready& ready) {
     };
     mismatch_ = "broadcast " + std::to_string(sequence_) + ": " + side(rank_, root_, bytes_) +
                 ", " + side(ready.rank, ready.root, ready.bytes);
-    return;
+    return true;
   }
   if (ready.part == kToWitness) {
-    std::erase(unheard_, ready.rank);
+    if (std::erase(unheard_, ready.rank) == 0) return false;
     SectionHeader header;
     header.kind = SectionKind::kBroadcastData;
     header.part = kToWitness;
     header.step = sequence_;
     outbox_.send_bytes(ready.rank, header, {});
-    return;
+    return true;
+  }
+  if (std::find(ready_children_.begin(), ready_children_.end(), ready.rank) !=
+      ready_children_.end()) {
+    return false;
   }
   ready_children_.push_back(ready.rank);
   if (received_ > 0 || whole_) stream_to(ready.rank, 0, received_);
+  return true;
 }
 
 void Broadcast::stream_to(uint32_t child, uint64_t first, uint64_t count) {

@@ -46,7 +46,8 @@ class Broadcast {
   static constexpr uint8_t kToWitness = 1;
 
   void say_ready(uint32_t to, uint8_t part);
-  void serve(const Ready& ready);
+  bool due_from(const Ready& ready) const;
+  [[nodiscard]] bool serve(const Ready& ready);
   void stream_to(uint32_t child, uint64_t first, uint64_t count);
 
   const HostMap& hosts_;
