@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "planner/choice.h"
 #include "step/commit_report.h"
 #include "step/engine.h"
 
@@ -216,6 +217,24 @@ bool Engine::answer_tree(TreeKind kind, std::span<const std::byte> payload) {
     case TreeKind::kVote: {
       Decision decision;
       if (!decode_decision(payload, &decision)) return false;
+      // A plan that fits no such variable would move what is not there, or to where it has no room.
+      const auto has_ids = [this](uint32_t variable) {
+        return variable < runtimes_.size() && runtimes_[variable]->variable->ids_declared();
+      };
+      const uint32_t dense = decision.dense_variable;
+      bool fits = dense == kNoVariable || (has_ids(dense) && decision.entry_count == 0 &&
+                                           runtimes_[dense]->change_step == 0);
+      for (uint32_t i = 0; fits && i < decision.entry_count; ++i) {
+        const PlanEntry& entry = decision.entries[i];
+        fits = has_ids(entry.variable) && entry.touched_rows_per_host >= 0 &&
+               entry.union_rows >= 0 && entry.pulled_rows_per_host >= 0;
+        if (!fits) break;
+        const Runtime& runtime = *runtimes_[entry.variable];
+        const std::vector<VariablePlan> plans = fitting_plans(runtime.facts);
+        fits = std::find(plans.begin(), plans.end(), entry.plan) != plans.end() &&
+               (runtime.change_step == 0 || runtime.facts.given_dense);
+      }
+      if (!fits) return false;
       on_decision(decision);
       return true;
     }

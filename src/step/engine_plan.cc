@@ -123,7 +123,9 @@ void Engine::add_plan_entries(Decision* decision) {
 uint32_t Engine::choose_dense(uint32_t variable) {
   if (variable >= runtimes_.size() || (announcing_ && !settled_)) return kNoVariable;
   const Runtime& runtime = *runtimes_[variable];
-  if (runtime.change_step != 0 || runtime.facts.given_dense) return kNoVariable;
+  if (!runtime.variable->ids_declared() || runtime.change_step != 0 || runtime.facts.given_dense) {
+    return kNoVariable;
+  }
   VariableFacts facts = runtime.facts;
   facts.given_dense = true;
   const VariablePlan plan = settled_choice(facts, topology_facts(), options_.plan_mode);
