@@ -115,6 +115,8 @@ void PullRoad::set_table(uint32_t variable, const Table* table) {
 
 void PullRoad::open(uint64_t step) {
   std::fill(ended_[step & 1].begin(), ended_[step & 1].end(), uint8_t{0});
+  // A round of step - 2 that is still open was begun by a rank that ended the step before.
+  for (uint32_t number = 0; number < 2; ++number) rounds_[slot_of(step, number)].active = false;
   for (const auto& entry : entries_) {
     if (entry != nullptr) entry->pulled[step & 1] = 0;
   }

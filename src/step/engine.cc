@@ -220,6 +220,13 @@ bool Engine::dispatch_data(uint32_t from, const Section& section) {
   if (header.kind == SectionKind::kStepEnded && header.step <= finished_) return true;
   // A rank is at most one step ahead: it starts step t + 1 when t is decided.
   if (header.step <= finished_ || header.step > finished_ + 2) return false;
+  // Where a variable is mirrored in that step, nobody pulls it; what it was pulled from goes.
+  const bool of_pull =
+      header.kind >= SectionKind::kPullLocal && header.kind <= SectionKind::kValuesLocal;
+  if (of_pull && header.tag < runtimes_.size() &&
+      plan_at(*runtimes_[header.tag], header.step).placement != Placement::kSharded) {
+    return false;
+  }
   switch (header.kind) {
     case SectionKind::kStepEnded:
       if (columns_.host_of(from) != columns_.host()) return false;

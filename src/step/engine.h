@@ -326,6 +326,8 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   void on_decision(const Decision& decision);
   void apply(Step& step);
   void applied(Step& step);
+  bool frees_memory(const Step& step) const;
+  bool returned(const Step& step) const;
   void finish_step(Step& step);
 
   // engine_plan.cc: measuring, planning, moving

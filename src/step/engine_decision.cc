@@ -213,13 +213,33 @@ void Engine::applied(Step& step) {
       if (runtime->change_step == step.step + 1) migrate(*runtime);
     }
   }
-  if (migrated(step)) finish_step(step);
+  if (migrated(step) && returned(step)) finish_step(step);
+}
+
+// The end of this step frees roads, or tables and what pulls of them lie in.
+bool Engine::frees_memory(const Step& step) const {
+  return std::any_of(runtimes_.begin(), runtimes_.end(), [&step](const auto& runtime) {
+    return runtime->old_road != nullptr || runtime->change_step == step.step + 1;
+  });
+}
+
+// Nothing is still to be sent that reads what the end of the step hands on to step + 2, or frees.
+// Of peers that keep to the protocol all was taken before the step was decided, save what other
+// variables have under way; one that takes nothing, and goes on all the same, is waited for, until
+// the deadline.
+bool Engine::returned(const Step& step) const {
+  if (step.sums_pending != 0) return false;
+  for (const Request* request : active_) {
+    const bool gave = request->kind == RequestKind::kPush || request->kind == RequestKind::kReduce;
+    if (gave && request->step == step.step && request->pending != 0) return false;
+  }
+  return !frees_memory(step) || outbox_.peers_with_data().empty();
 }
 
 void Engine::finish_step(Step& step) {
   bool plan_changed = false;
   for (const auto& runtime : runtimes_) {
-    runtime->old_road.reset();  // every rank has what it sent: all have applied the step before
+    runtime->old_road.reset();  // all of it was sent: see returned()
     if (runtime->change_step == step.step + 1) {
       switch_over(*runtime);
       plan_changed = true;

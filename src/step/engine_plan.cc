@@ -355,6 +355,10 @@ std::string Engine::describe_missing(const Request& request) const {
     std::string text = waiting_for(pull_road_.missing_ranks(), "to pull or end the step");
     return "pull of " + step + " waits for " + (text.empty() ? "its owners" : text);
   }
+  if (decided_ >= request.step) {
+    const std::string text = waiting_for(outbox_.peers_with_data(), "to take what is due to it");
+    if (!text.empty()) return step + " is decided, and waits for " + text;
+  }
   for (const auto& runtime : runtimes_) {
     const GradientRoad& road = runtime->change_step != 0 && request.step >= runtime->change_step
                                    ? *runtime->next_road

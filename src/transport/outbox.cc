@@ -121,6 +121,15 @@ bool Outbox::has_queued(uint32_t rank) const {
          (found->second->control.head != nullptr || found->second->data.head != nullptr);
 }
 
+std::vector<uint32_t> Outbox::peers_with_data() const {
+  std::vector<uint32_t> ranks;
+  for (const auto& [rank, each] : peers_) {
+    if (each->data.head != nullptr) ranks.push_back(rank);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
 void Outbox::drop_queue(Queue& queue) {
   while (queue.head != nullptr) {
     Stream* stream = queue.head;

@@ -104,6 +104,9 @@ class Outbox {
 
   bool idle() const { return queued_streams_ == 0 && free_chunks_.size() == kChunkCount; }
   bool has_queued(uint32_t peer) const;
+  // Those that data is queued for, ascending. None: no stream borrows anything, and any memory that
+  // one might read may go.
+  std::vector<uint32_t> peers_with_data() const;
   uint64_t growth_count() const { return growth_count_; }
   // Makes room for this many streams at once, so that a step allocates nothing.
   void reserve_streams(size_t count);

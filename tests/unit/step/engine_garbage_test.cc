@@ -7,48 +7,10 @@
 #include <numeric>
 
 #include "support/engine_world.h"
-#include "transport/wire.h"
+#include "support/stranger.h"
 
 namespace parallax::testkit {
 namespace {
-
-class Nobody final : public Receiver {
- public:
-  void on_message(uint32_t, std::span<const std::byte>) override {}
-  void on_sent(uint64_t) override {}
-  void on_lost(uint32_t, std::string_view) override {}
-};
-
-class Stranger {
- public:
-  explicit Stranger(Transport& transport) : transport_(transport) {}
-
-  void begin() {
-    bytes_.assign(sizeof(MessageHeader), std::byte{});
-    header_.section_count = 0;
-  }
-  void add(const SectionHeader& header, std::span<const std::byte> payload) {
-    const size_t at = bytes_.size();
-    bytes_.resize(at + sizeof header + payload.size());
-    std::memcpy(&bytes_[at], &header, sizeof header);
-    if (!payload.empty()) std::memcpy(&bytes_[at + sizeof header], payload.data(), payload.size());
-    ++header_.section_count;
-  }
-  void send(uint32_t to) {
-    std::memcpy(bytes_.data(), &header_, sizeof header_);
-    const Segment segment{bytes_.data(), bytes_.size()};
-    ASSERT_TRUE(!transport_.writable(to) || transport_.send(to, {&segment, 1}, 0).ok());
-    Nobody nobody;
-    transport_.poll(nobody);
-    ++header_.sequence;
-  }
-
-  MessageHeader header_ = {.epoch = 1, .sequence = 1000};  // beyond what the engine has sent
-  std::vector<std::byte> bytes_;
-
- private:
-  Transport& transport_;
-};
 
 const std::vector<parallax_variable_t>& variables() {
   static const std::vector<parallax_variable_t> all = {
@@ -159,13 +121,13 @@ TEST(EngineGarbage, OtherEpochsAndRepeatsAreDropped) {
   Stranger stranger(world.take_over(1));
   SectionHeader abort;
   abort.kind = SectionKind::kAbort;
-  stranger.header_.epoch = 99;  // another job's
+  stranger.header.epoch = 99;  // another job's
   stranger.begin();
   stranger.add(abort, {});
   stranger.send(0);
   world.engine(0).run();
   EXPECT_TRUE(world.engine(0).failure().ok());
-  stranger.header_ = {.epoch = 1, .sequence = 1};  // a repeat
+  stranger.header = {.epoch = 1, .sequence = 1};  // a repeat
   stranger.begin();
   stranger.add(abort, {});
   stranger.send(0);
@@ -173,7 +135,7 @@ TEST(EngineGarbage, OtherEpochsAndRepeatsAreDropped) {
   EXPECT_TRUE(world.engine(0).failure().ok());
   EXPECT_NE(world.engine(0).stats_json().find("\"dropped_messages\":2"), std::string::npos)
       << world.engine(0).stats_json();
-  stranger.header_ = {.epoch = 1, .sequence = 500};
+  stranger.header = {.epoch = 1, .sequence = 500};
   stranger.begin();
   stranger.add(abort, {});
   stranger.send(0);
@@ -188,7 +150,7 @@ TEST(EngineGarbage, SequenceNumbersComeRound) {
   world.settle();
   Stranger stranger(world.take_over(1));
   for (const uint32_t sequence : {0x7fff0000u, 0xfffe0000u, 0xffffffffu, 0u, 1u}) {
-    stranger.header_ = {.epoch = 1, .sequence = sequence};
+    stranger.header = {.epoch = 1, .sequence = sequence};
     stranger.begin();
     stranger.send(0);
     world.engine(0).run();
@@ -203,7 +165,7 @@ TEST(EngineGarbage, AMalformedMessageNamesItsSender) {
   world.settle();
   Stranger stranger(world.take_over(1));
   stranger.begin();
-  stranger.bytes_.push_back(std::byte{1});
+  stranger.bytes.push_back(std::byte{1});
   stranger.send(0);
   world.engine(0).run();
   EXPECT_EQ(world.engine(0).failure().code(), PARALLAX_INTERNAL);
