@@ -58,7 +58,7 @@ class Held(DoctorCase):
                  for verdict, text, remedy in all_ if verdict == "FAIL"]
         self.assertEqual(len(fails), 1, "what follows from the loss is no finding")
         self.assertEqual(fails[0][0], "meeting")
-        self.assertIn("rank 1 (host host1) gave no sign of life", fails[0][1])
+        self.assertIn("rank 1 (host host1) ended without a word", fails[0][1])
         self.assertEqual(fails[0][2], "see what that rank said")
         self.assertNotIn("job", found)
         return found

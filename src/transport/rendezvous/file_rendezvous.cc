@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
@@ -17,6 +16,7 @@
 #include "base/check.h"
 #include "base/threads.h"
 #include "transport/endpoint.h"
+#include "transport/rendezvous/meeting_claim.h"
 #include "transport/rendezvous/rank_list.h"
 
 namespace parallax {
@@ -24,18 +24,11 @@ namespace parallax {
 namespace {
 
 constexpr int64_t kPollMillisecondsMax = 50;
+constexpr int64_t kPollsPerLease = 10;
 constexpr int kRenewalsPerLease = 5;
-constexpr size_t kReasonBytesMax = 1024;
+constexpr int kEnterTriesMax = 5;
 constexpr int64_t kReadersPollMs = 10;
 constexpr int64_t kReadersPatienceMs = 4 * kPollMillisecondsMax;
-static_assert(kReasonBytesMax + PARALLAX_NAME_MAX + 64 <= kMeetingFileBytesMax);
-
-bool is_ours(const std::string& name) {
-  for (const char* prefix : {"claim.", "alive.", "blob.", "tmp."}) {
-    if (name.starts_with(prefix)) return true;
-  }
-  return name == "job";
-}
 
 uint64_t random_job() {
   uint64_t number = 0;
@@ -49,73 +42,86 @@ void pause(int64_t milliseconds) {
   std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
 }
 
-// The second line of a sign of life: "-5 sentence". OK when there is none, or none that a rank of
-// ours would have written.
-Status reason_of(const std::string& text) {
-  int code = 0;
-  int sentence_at = 0;
-  if (std::sscanf(text.c_str(), "%d %n", &code, &sentence_at) != 1 || code >= PARALLAX_OK ||
-      code < PARALLAX_INTERNAL) {
-    return {};
-  }
-  std::string sentence = text.substr(static_cast<size_t>(sentence_at));
-  sentence.erase(std::min(sentence.find('\n'), sentence.size()));
-  return {static_cast<parallax_status_t>(code), sentence};
-}
-
 }  // namespace
 
 FileRendezvous::FileRendezvous(const RendezvousOptions& options)
-    : options_(options), sightings_(options.world), brought_(options.world) {}
+    : options_(options),
+      poll_ms_max_(std::clamp<int64_t>(options.lease_ms / kPollsPerLease, 1, kPollMillisecondsMax)),
+      looked_ns_(options.clock->now_ns()),
+      sightings_(options.world),
+      brought_(options.world) {}
 
+// Again if the directory went meanwhile: those of the meeting before have just removed it.
 Status FileRendezvous::create(const RendezvousOptions& options, const std::string& directory,
                               std::unique_ptr<FileRendezvous>* rendezvous) {
-  std::unique_ptr<FileRendezvous> made(new FileRendezvous(options));
-  PARALLAX_RETURN_IF_ERROR(MeetingDirectory::open(directory, &made->directory_));
-  PARALLAX_RETURN_IF_ERROR(made->check_directory());
-  PARALLAX_RETURN_IF_ERROR(made->claim());
-  PARALLAX_RETURN_IF_ERROR(made->write_alive("here"));
-  if (options.rank == 0) {
-    made->job_ = random_job();
-    std::array<char, 64> text;
-    const int bytes = std::snprintf(text.data(), text.size(), "%016" PRIx64 " %" PRIu32 "\n",
-                                    made->job_, options.world);
-    PARALLAX_RETURN_IF_ERROR(
-        made->directory_.replace("job", std::string(text.data(), static_cast<size_t>(bytes))));
+  Status entered;
+  for (int tries = 0; tries < kEnterTriesMax; ++tries) {
+    std::unique_ptr<FileRendezvous> made(new FileRendezvous(options));
+    entered = made->enter(directory);
+    const bool in_place = made->directory_.is_in_place();
+    if (entered.ok() && in_place) {
+      PARALLAX_RETURN_IF_ERROR(start_thread(&made->renewer_, [raw = made.get()] { raw->renew(); }));
+      *rendezvous = std::move(made);
+      return {};
+    }
+    if (in_place) break;
   }
-  PARALLAX_RETURN_IF_ERROR(start_thread(&made->renewer_, [raw = made.get()] { raw->renew(); }));
-  *rendezvous = std::move(made);
-  return {};
+  if (!entered.ok()) return entered;
+  return io_error("options.rendezvous: " + directory + " is removed again and again");
+}
+
+Status FileRendezvous::enter(const std::string& directory) {
+  PARALLAX_RETURN_IF_ERROR(MeetingDirectory::open(directory, &directory_));
+  PARALLAX_RETURN_IF_ERROR(check_directory());
+  const Status opened = end_.open(directory_);
+  if (!opened.ok()) return {opened.code(), "options.rendezvous: cannot write " + opened.message()};
+  PARALLAX_RETURN_IF_ERROR(take_claim(directory_, options_.rank, options_.host, &claim_));
+  PARALLAX_RETURN_IF_ERROR(write_alive());
+  if (options_.rank != 0) return {};
+  job_ = random_job();
+  std::array<char, 64> text;
+  const int bytes =
+      std::snprintf(text.data(), text.size(), "%016" PRIx64 " %" PRIu32 "\n", job_, options_.world);
+  return directory_.replace("job", std::string(text.data(), static_cast<size_t>(bytes)));
 }
 
 FileRendezvous::~FileRendezvous() {
-  if (claimed_ && !settled_) leave({});
-  settle();
-  if (!left_ || options_.rank != 0) return;
-  // Without rank 0 nobody can meet here any more.
+  if (claim_.valid()) leave({});
+  stop_renewing();
+  if (!left_ || !timed_out_ || options_.rank != 0) return;
+  // Who has not come by now will not find this meeting, but can hold one of its own.
   await_readers();
-  (void)directory_.remove(is_ours);
+  (void)directory_.remove(is_meeting_file);
 }
 
 void FileRendezvous::leave(const Status& why) {
-  if (left_ || finished_) return;
-  settle();
+  if (left_ || settled_) return;
   left_ = true;
-  std::string reason;
-  if (!why.ok()) {
-    reason = std::to_string(why.code()) + " " + why.message().substr(0, kReasonBytesMax);
-    std::replace(reason.begin(), reason.end(), '\n', ' ');
-  }
-  (void)write_alive("left", reason);
+  stop_renewing();
+  end_.pronounce(departed(options_.rank, options_.host, why));
+  part();
 }
 
-// Those that wait read the reason at their next look, and leave in their turn.
-void FileRendezvous::await_readers() {
+void FileRendezvous::settle() {
+  if (settled_) return;
+  settled_ = true;
+  stop_renewing();
+  if (!left_) part();
+}
+
+// This rank needs the meeting no more. What it had to say is written before its claim is let go.
+void FileRendezvous::part() {
+  end_.mark_gone(options_.rank);
+  end_.remove_if_last(options_.world);
+  claim_.reset();
+}
+
+// Those that wait read the verdict at their next look, and leave in their turn.
+void FileRendezvous::await_readers() const {
   for (int64_t waited_ms = 0; waited_ms < kReadersPatienceMs; waited_ms += kReadersPollMs) {
     bool waits = false;
     for (uint32_t rank = 0; rank < options_.world; ++rank) {
-      if (rank == options_.rank || !look_at(rank).ok()) continue;
-      waits = waits || (sightings_[rank].seen && !sightings_[rank].left);
+      waits = waits || (directory_.has(claim_name(rank)) && !end_.is_gone(rank));
     }
     if (!waits) return;
     pause(kReadersPollMs);
@@ -127,7 +133,7 @@ Status FileRendezvous::check_directory() const {
   const Status listed = directory_.list(&names);
   if (!listed.ok()) return {listed.code(), "options.rendezvous: " + listed.message()};
   for (const std::string& name : names) {
-    if (!is_ours(name)) {
+    if (!is_meeting_file(name)) {
       return invalid("options.rendezvous: " + directory_.path() + " holds '" + name +
                      "', which is no rank's: give a new or empty directory");
     }
@@ -140,29 +146,9 @@ Status FileRendezvous::check_directory() const {
   return {};
 }
 
-Status FileRendezvous::claim() {
-  const std::string file = "claim." + std::to_string(options_.rank);
-  const std::string mine =
-      "process " + std::to_string(::getpid()) + " on host " + options_.host + "\n";
-  bool exists = false;
-  const Status made = directory_.create(file, mine, &exists);
-  claimed_ = made.ok();
-  if (made.ok()) return {};
-  if (!exists) return {made.code(), "options.rendezvous: cannot write " + made.message()};
-  std::string holder;
-  bool there = false;
-  PARALLAX_RETURN_IF_ERROR(directory_.read(file, &holder, &there));
-  while (!holder.empty() && holder.back() == '\n') holder.pop_back();
-  return invalid("rank " + std::to_string(options_.rank) + " was claimed in " + directory_.path() +
-                 " by " + (holder.empty() ? "another process" : holder) +
-                 ": two ranks have one number, or the directory was used by another job; give "
-                 "every job a new or empty directory");
-}
-
-Status FileRendezvous::write_alive(const std::string& state, const std::string& reason) {
-  std::string text = std::to_string(++counter_) + " " + state + " " + options_.host + "\n";
-  if (!reason.empty()) text += reason + "\n";
-  return directory_.replace("alive." + std::to_string(options_.rank), text);
+Status FileRendezvous::write_alive() {
+  return directory_.replace("alive." + std::to_string(options_.rank),
+                            std::to_string(++counter_) + " " + options_.host + "\n");
 }
 
 void FileRendezvous::renew() {
@@ -170,12 +156,11 @@ void FileRendezvous::renew() {
       std::max<uint32_t>(1, options_.lease_ms / kRenewalsPerLease));
   std::unique_lock lock(mutex_);
   while (!stop_.wait_for(lock, pace, [this] { return stopping_; })) {
-    (void)write_alive("here");  // if it fails, so will the caller's own files, and that is told
+    (void)write_alive();  // if it fails, so will the caller's own files, and that is told
   }
 }
 
-void FileRendezvous::settle() {
-  settled_ = true;
+void FileRendezvous::stop_renewing() {
   if (!renewer_.joinable()) return;
   {
     std::lock_guard lock(mutex_);
@@ -189,20 +174,20 @@ Status FileRendezvous::allgather(std::span<const std::byte> mine, int64_t deadli
                                  std::vector<std::string>* all) {
   PARALLAX_CHECK(mine.size() <= kEndpointBytesMax && !settled_);
   std::fill(brought_.begin(), brought_.end(), false);
+  PARALLAX_RETURN_IF_ERROR(still_on());
   if (job_ == 0) PARALLAX_RETURN_IF_ERROR(learn_job(deadline_ns));
   std::string blob(sizeof job_, '\0');
   std::memcpy(blob.data(), &job_, sizeof job_);
   blob.append(reinterpret_cast<const char*>(mine.data()), mine.size());
-  Status written = directory_.replace(
-      "blob." + std::to_string(round_) + "." + std::to_string(options_.rank), blob);
+  const Status written = directory_.replace(blob_name(options_.rank), blob);
   if (!written.ok()) {
-    PARALLAX_RETURN_IF_ERROR(still_there());
+    PARALLAX_RETURN_IF_ERROR(still_on());
     return written;
   }
   all->assign(options_.world, {});
   uint32_t missing_count = options_.world;
   int64_t speak_ns = options_.clock->now_ns() + kSilenceNs;
-  for (int64_t wait_ms = 1;; wait_ms = std::min(2 * wait_ms, kPollMillisecondsMax)) {
+  for (int64_t wait_ms = 1;; wait_ms = std::min(2 * wait_ms, poll_ms_max_)) {
     for (uint32_t rank = 0; rank < options_.world; ++rank) {
       if (brought_[rank]) continue;
       bool found = false;
@@ -211,21 +196,21 @@ Status FileRendezvous::allgather(std::span<const std::byte> mine, int64_t deadli
       if (found) --missing_count;
     }
     if (missing_count == 0) break;
-    PARALLAX_RETURN_IF_ERROR(still_there());
-    for (uint32_t rank = 0; rank < options_.world; ++rank) {
-      if (!brought_[rank]) PARALLAX_RETURN_IF_ERROR(look_after(rank));
-    }
-    PARALLAX_RETURN_IF_ERROR(check_late(deadline_ns, &speak_ns));
+    PARALLAX_RETURN_IF_ERROR(look_around(deadline_ns, &speak_ns));
     pause(wait_ms);
   }
   ++round_;
   return {};
 }
 
+std::string FileRendezvous::blob_name(uint32_t rank) const {
+  return "blob." + std::to_string(round_) + "." + std::to_string(rank);
+}
+
 // Waits for rank 0's number, without which a blob of an earlier job could be taken for one of this.
 Status FileRendezvous::learn_job(int64_t deadline_ns) {
   int64_t speak_ns = options_.clock->now_ns() + kSilenceNs;
-  for (int64_t wait_ms = 1;; wait_ms = std::min(2 * wait_ms, kPollMillisecondsMax)) {
+  for (int64_t wait_ms = 1;; wait_ms = std::min(2 * wait_ms, poll_ms_max_)) {
     std::string text;
     bool there = false;
     PARALLAX_RETURN_IF_ERROR(directory_.read("job", &text, &there));
@@ -244,17 +229,13 @@ Status FileRendezvous::learn_job(int64_t deadline_ns) {
       job_ = job;
       return {};
     }
-    PARALLAX_RETURN_IF_ERROR(still_there());
-    for (uint32_t rank = 0; rank < options_.world; ++rank) {
-      if (rank != options_.rank) PARALLAX_RETURN_IF_ERROR(look_after(rank));
-    }
-    PARALLAX_RETURN_IF_ERROR(check_late(deadline_ns, &speak_ns));
+    PARALLAX_RETURN_IF_ERROR(look_around(deadline_ns, &speak_ns));
     pause(wait_ms);
   }
 }
 
 Status FileRendezvous::read_blob(uint32_t rank, std::string* blob, bool* found) const {
-  const std::string file = "blob." + std::to_string(round_) + "." + std::to_string(rank);
+  const std::string file = blob_name(rank);
   std::string content;
   bool there = false;
   PARALLAX_RETURN_IF_ERROR(directory_.read(file, &content, &there));
@@ -271,69 +252,78 @@ Status FileRendezvous::read_blob(uint32_t rank, std::string* blob, bool* found) 
   return {};
 }
 
-// Reads a rank's sign of life, if it has shown one, into its sighting.
-Status FileRendezvous::look_at(uint32_t rank) {
+// What ends the wait for those that have not brought their blobs. First a look at each of them,
+// then at the verdict, then at the blob again: what a rank wrote before it let its claim go is
+// there.
+Status FileRendezvous::look_around(int64_t deadline_ns, int64_t* speak_ns) {
+  const int64_t now_ns = options_.clock->now_ns();
+  const bool held_up = now_ns - looked_ns_ > lease_ns() / 2;  // judge nobody by that time
+  looked_ns_ = now_ns;
+  Status lost;
+  uint32_t who = 0;
+  for (uint32_t rank = 0; rank < options_.world && lost.ok(); ++rank) {
+    if (rank == options_.rank || brought_[rank]) continue;
+    if (held_up) sightings_[rank].changed_ns = now_ns;
+    PARALLAX_RETURN_IF_ERROR(look_after(rank, &lost));
+    who = rank;
+  }
+  PARALLAX_RETURN_IF_ERROR(still_on());
+  if (!lost.ok() && !directory_.has(blob_name(who))) {  // else it is through, and needs us no more
+    end_.pronounce(lost);
+    end_.mark_gone(who);
+    const Status said = end_.verdict();  // of whoever was first
+    return said.ok() ? lost : said;
+  }
+  if (now_ns >= deadline_ns) {
+    timed_out_ = true;
+    return missed_deadline("in " + directory_.path(), missing());
+  }
+  if (now_ns >= *speak_ns) {
+    *speak_ns = now_ns + kSilenceNs;
+    say_waiting("in " + directory_.path(), missing(), deadline_ns - now_ns);
+  }
+  return {};
+}
+
+// Reads a rank's sign of life and its claim. *lost: why it is, if it is.
+Status FileRendezvous::look_after(uint32_t rank, Status* lost) {
   Sighting& sighting = sightings_[rank];
   std::string text;
   bool there = false;
   PARALLAX_RETURN_IF_ERROR(directory_.read("alive." + std::to_string(rank), &text, &there));
-  if (!there) return {};
   uint64_t counter = 0;
-  std::array<char, 8> state{};
-  int host_at = 0;
-  if (std::sscanf(text.c_str(), "%" SCNu64 " %7s %n", &counter, state.data(), &host_at) != 2) {
-    return {};
+  if (there && std::sscanf(text.c_str(), "%" SCNu64, &counter) == 1 &&
+      (!sighting.seen || sighting.counter != counter)) {
+    sighting.seen = true;
+    sighting.counter = counter;
+    sighting.changed_ns = options_.clock->now_ns();
   }
-  if (sighting.seen && sighting.counter == counter) return {};
-  sighting.seen = true;
-  sighting.counter = counter;
-  sighting.changed_ns = options_.clock->now_ns();
-  const size_t host_end = std::min(text.find('\n'), text.size());
-  sighting.host =
-      text.substr(static_cast<size_t>(host_at), host_end - static_cast<size_t>(host_at));
-  sighting.left = std::strcmp(state.data(), "left") == 0;
-  sighting.why = sighting.left ? reason_of(text.substr(host_end)) : Status();
-  return {};
-}
-
-Status FileRendezvous::look_after(uint32_t rank) {
-  PARALLAX_RETURN_IF_ERROR(look_at(rank));
-  const Sighting& sighting = sightings_[rank];
-  if (!sighting.seen) return {};
-  if (sighting.left) return departed(rank, sighting.host, sighting.why);
+  Claim claim;
+  PARALLAX_RETURN_IF_ERROR(look_at_claim(directory_, rank, &claim));
+  if (claim.taken) sighting.host = claim.host;
+  const std::string name = "rank " + std::to_string(rank) + " (host " + sighting.host + ")";
   const int64_t silent_ns = options_.clock->now_ns() - sighting.changed_ns;
-  const int64_t lease_ns = options_.lease_ms * kNanosecondsPerMillisecond;
-  if (silent_ns < lease_ns / kRenewalsPerLease * (kRenewalsPerLease - 1)) return {};
-  return peer_lost(
-      "rank " + std::to_string(rank) + " (host " + sighting.host + ") gave no sign of life for " +
-      std::to_string(silent_ns / kNanosecondsPerMillisecond) + " ms while ranks met in " +
-      directory_.path() + ": it has ended or is stopped, or the directory is an earlier job's");
-}
-
-Status FileRendezvous::verdict() {
-  for (uint32_t rank = 0; rank < options_.world; ++rank) {
-    if (rank == options_.rank) continue;
-    (void)look_at(rank);  // what cannot be read tells no verdict
-    if (!sightings_[rank].why.ok()) {
-      return departed(rank, sightings_[rank].host, sightings_[rank].why);
-    }
+  if (claim.let_go) {
+    *lost = peer_lost(name + " ended without a word while ranks met in " + directory_.path() +
+                      ": it was killed or crashed, or the directory is an earlier job's");
+  } else if (sighting.seen &&
+             silent_ns >= lease_ns() / kRenewalsPerLease * (kRenewalsPerLease - 1)) {
+    *lost = peer_lost(name + " gave no sign of life for " +
+                      std::to_string(silent_ns / kNanosecondsPerMillisecond) +
+                      " ms while ranks met in " + directory_.path() +
+                      ": it has ended or is stopped, or the directory is an earlier job's");
   }
   return {};
 }
 
-Status FileRendezvous::still_there() const {
-  if (directory_.has("claim." + std::to_string(options_.rank))) return {};
-  return peer_lost("rank 0 ended the meeting and removed " + directory_.path());
-}
+Status FileRendezvous::verdict() { return left_ || settled_ ? Status() : end_.verdict(); }
 
-Status FileRendezvous::check_late(int64_t deadline_ns, int64_t* speak_ns) const {
-  const int64_t now_ns = options_.clock->now_ns();
-  if (now_ns >= deadline_ns) return missed_deadline("in " + directory_.path(), missing());
-  if (now_ns >= *speak_ns) {
-    *speak_ns = kNever;
-    say_waiting("in " + directory_.path(), missing(), deadline_ns - now_ns);
-  }
-  return {};
+// OK while the meeting goes on.
+Status FileRendezvous::still_on() const {
+  PARALLAX_RETURN_IF_ERROR(end_.verdict());
+  if (directory_.has(claim_name(options_.rank))) return {};
+  return peer_lost("the meeting is over: " + directory_.path() +
+                   " was removed before all ranks had met");
 }
 
 std::string FileRendezvous::missing() const {
@@ -349,8 +339,7 @@ std::string FileRendezvous::missing() const {
 
 Status FileRendezvous::finish() {
   settle();
-  finished_ = true;
-  return options_.rank == 0 ? directory_.remove(is_ours) : Status();
+  return options_.rank == 0 ? directory_.remove(is_meeting_file) : Status();
 }
 
 }  // namespace parallax

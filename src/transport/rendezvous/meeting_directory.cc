@@ -25,21 +25,13 @@ Status failed(const std::string& path, int failure) {
   if (failure == kNotPlain) {
     return io_error(path + " is no plain file, so no rank's: give a new directory");
   }
+  if (failure == EFBIG) {
+    return io_error(path + " is too large for a rank's: give a new directory");
+  }
   if (failure == EMFILE || failure == ENFILE) {
     return limit(path + ": " + std::strerror(failure) + "; raise ulimit -n");
   }
   return io_error(path + ": " + std::strerror(failure));
-}
-
-Status write_all(const UniqueFd& file, const std::string& path, const std::string& content) {
-  size_t done = 0;
-  while (done < content.size()) {
-    const ssize_t bytes = ::write(file.get(), content.data() + done, content.size() - done);
-    if (bytes < 0 && errno == EINTR) continue;
-    if (bytes < 0) return failed(path, errno);
-    done += static_cast<size_t>(bytes);
-  }
-  return {};
 }
 
 }  // namespace
@@ -111,44 +103,68 @@ int MeetingDirectory::open_file(const std::string& name, int flags, UniqueFd* fi
   return S_ISREG(facts.st_mode) ? 0 : kNotPlain;
 }
 
-Status MeetingDirectory::read(const std::string& name, std::string* content, bool* there) const {
-  UniqueFd file;
-  content->clear();
-  const int failure = open_file(name, O_RDONLY, &file);
-  *there = failure == 0;
-  if (failure != 0) return failure == ENOENT ? Status() : failed(path_of(name), failure);
+int MeetingDirectory::read_all(const UniqueFd& file, std::string* content) {
   std::array<char, kMeetingFileBytesMax> buffer;
+  content->clear();
   while (content->size() < buffer.size()) {
-    const ssize_t bytes = ::read(file.get(), buffer.data(), buffer.size() - content->size());
-    if (bytes == 0) return {};
-    if (bytes > 0) {
-      content->append(buffer.data(), static_cast<size_t>(bytes));
-    } else if (errno == ESTALE) {  // replaced by another machine: there is a newer one
-      *there = false;
-      return {};
-    } else if (errno != EINTR) {
-      return failed(path_of(name), errno);
-    }
+    const ssize_t bytes = ::pread(file.get(), buffer.data(), buffer.size() - content->size(),
+                                  static_cast<off_t>(content->size()));
+    if (bytes == 0) return 0;
+    if (bytes < 0 && errno != EINTR) return errno;
+    if (bytes > 0) content->append(buffer.data(), static_cast<size_t>(bytes));
   }
-  return io_error(path_of(name) + " is too large for a rank's: give a new directory");
+  return EFBIG;
 }
 
-Status MeetingDirectory::create(const std::string& name, const std::string& content,
-                                bool* exists) const {
+Status MeetingDirectory::read(const std::string& name, std::string* content, bool* there,
+                              UniqueFd* file) const {
+  content->clear();
+  int failure = open_file(name, O_RDONLY, file);
+  if (failure == 0) failure = read_all(*file, content);
+  *there = failure == 0;
+  // ESTALE: replaced by another machine, and there is a newer one.
+  const bool absent = failure == ENOENT || failure == ESTALE;
+  return *there || absent ? Status() : failed(path_of(name), failure);
+}
+
+Status MeetingDirectory::read(const std::string& name, std::string* content, bool* there) const {
   UniqueFd file;
-  const int failure = open_file(name, O_WRONLY | O_CREAT | O_EXCL, &file);
+  return read(name, content, there, &file);
+}
+
+Status MeetingDirectory::create(const std::string& name, UniqueFd* file, bool* exists) const {
+  const int failure = open_file(name, O_WRONLY | O_CREAT | O_EXCL, file);
   *exists = failure == EEXIST;
-  return failure == 0 ? write_all(file, path_of(name), content) : failed(path_of(name), failure);
+  return failure == 0 ? Status() : failed(path_of(name), failure);
+}
+
+Status MeetingDirectory::open_shared(const std::string& name, UniqueFd* file) const {
+  const int failure = open_file(name, O_RDWR | O_APPEND | O_CREAT, file);
+  return failure == 0 ? Status() : failed(path_of(name), failure);
+}
+
+Status MeetingDirectory::write(const UniqueFd& file, const std::string& name,
+                               const std::string& content) const {
+  size_t done = 0;
+  while (done < content.size()) {
+    const ssize_t bytes = ::write(file.get(), content.data() + done, content.size() - done);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0) return failed(path_of(name), errno);
+    done += static_cast<size_t>(bytes);
+  }
+  return {};
 }
 
 Status MeetingDirectory::replace(const std::string& name, const std::string& content) const {
   const std::string temporary = "tmp." + name;
   bool exists = false;
-  Status written = create(temporary, content, &exists);
+  UniqueFd file;
+  Status written = create(temporary, &file, &exists);
   if (exists && ::unlinkat(directory_.get(), temporary.c_str(), 0) == 0) {  // left by an earlier us
-    written = create(temporary, content, &exists);
+    written = create(temporary, &file, &exists);
   }
   PARALLAX_RETURN_IF_ERROR(written);
+  PARALLAX_RETURN_IF_ERROR(write(file, temporary, content));
   if (::renameat(directory_.get(), temporary.c_str(), directory_.get(), name.c_str()) != 0) {
     return failed(path_of(name), errno);
   }

@@ -32,22 +32,29 @@ class MeetingDirectory {
 
   Status list(std::vector<std::string>* names) const;
   bool has(const std::string& name) const;
-  // *there: false, and OK, if there is none of that name. IO: it cannot be read, or is none of
-  // ours.
+  // *there: false, and OK, if there is none of that name. *file is left open. IO: it cannot be
+  // read, or is none of ours.
+  Status read(const std::string& name, std::string* content, bool* there, UniqueFd* file) const;
   Status read(const std::string& name, std::string* content, bool* there) const;
-  // A new file. *exists: there is one already, and IO is returned.
-  Status create(const std::string& name, const std::string& content, bool* exists) const;
+  // Of a file of ours that is open: 0 or an errno; EFBIG past kMeetingFileBytesMax.
+  static int read_all(const UniqueFd& file, std::string* content);
+  // A new file, open for writing. *exists: there is one already, and an error is returned.
+  Status create(const std::string& name, UniqueFd* file, bool* exists) const;
+  // The one that all read and add to, made by whoever comes first.
+  Status open_shared(const std::string& name, UniqueFd* file) const;
+  Status write(const UniqueFd& file, const std::string& name, const std::string& content) const;
   // Seen whole or not at all. One writer for each name.
   Status replace(const std::string& name, const std::string& content) const;
 
   // Removes the files for whose names `is_ours` holds, and the directory itself, unless another
   // lies in its place by now. Other ranks may still add to it for a moment. IO: something is left.
   Status remove(const std::function<bool(const std::string&)>& is_ours) const;
+  // False: it was removed, or another lies in its place.
+  bool is_in_place() const;
 
  private:
   Status check_owner() const;
   int open_file(const std::string& name, int flags, UniqueFd* file) const;
-  bool is_in_place() const;
 
   std::string path_;
   UniqueFd directory_;

@@ -74,8 +74,12 @@ class Fate {
     if (round < 0) return;
     const std::string folder = rendezvous.substr(rendezvous.find(':') + 1);
     const std::string file = folder + (round == 0 ? "/alive." : "/blob.1.") + std::to_string(rank);
-    std::thread([this, file] {
+    std::thread([this, folder, file] {
+      bool began = false;
       while (access(file.c_str(), F_OK) != 0) {
+        const bool there = access(folder.c_str(), F_OK) == 0;
+        if (began && !there) break;  // it went with the last that needed it, before we looked
+        began = there;
         std::this_thread::sleep_for(std::chrono::microseconds(200));
       }
       meet();

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <barrier>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <span>
@@ -22,6 +23,9 @@
 namespace parallax::file_meeting {
 
 inline const SteadyClock kClock;
+
+// A lease or a deadline that no test waits for.
+inline constexpr uint32_t kForeverMs = 600000;
 
 inline int64_t in_ms(int64_t milliseconds) {
   return kClock.now_ns() + milliseconds * kNanosecondsPerMillisecond;
@@ -48,7 +52,7 @@ inline parallax_options_t options_for(uint32_t rank, uint32_t world, const char*
   options.rank = rank;
   options.world = world;
   options.rendezvous = rendezvous;
-  options.lease_ms = 1000;
+  options.lease_ms = kForeverMs;
   return options;
 }
 
@@ -70,7 +74,7 @@ inline void meet(uint32_t world, int rounds,
     ASSERT_TRUE(status.ok()) << status.message();
     for (int round = 0; round < rounds; ++round) {
       std::vector<std::string> all;
-      status = rendezvous->allgather(bytes_of(blob_of(rank, round)), in_ms(20000), &all);
+      status = rendezvous->allgather(bytes_of(blob_of(rank, round)), in_ms(kForeverMs), &all);
       ASSERT_TRUE(status.ok()) << status.message();
       ASSERT_EQ(all.size(), world);
       for (uint32_t other = 0; other < world; ++other) {
@@ -86,7 +90,7 @@ inline void meet(uint32_t world, int rounds,
 class FileMeeting : public ::testing::Test {
  protected:
   Status make(uint32_t rank, uint32_t world, std::unique_ptr<Rendezvous>* rendezvous,
-              uint32_t lease_ms = 1000) {
+              uint32_t lease_ms = kForeverMs) {
     parallax_options_t options = options_for(rank, world, where_.c_str());
     options.lease_ms = lease_ms;
     return make_rendezvous(options, host_of(rank), kClock, rendezvous);
@@ -103,7 +107,7 @@ class FileMeeting : public ::testing::Test {
       (void)!::write(ready[1], "x", 1);
       std::vector<std::string> all;
       for (int round = 0; round < rounds; ++round) {
-        if (!rendezvous->allgather(bytes_of(blob_of(rank, round)), in_ms(20000), &all).ok()) {
+        if (!rendezvous->allgather(bytes_of(blob_of(rank, round)), in_ms(kForeverMs), &all).ok()) {
           ::_exit(2);
         }
       }
@@ -114,6 +118,13 @@ class FileMeeting : public ::testing::Test {
     ::close(ready[0]);
     ::close(ready[1]);
     return child;
+  }
+
+  // Of a rank that is there.
+  bool locks_are_seen(uint32_t rank) const {
+    std::string text;
+    std::getline(std::ifstream(directory_ + "/claim." + std::to_string(rank)), text, '\0');
+    return text.find("locked on") != std::string::npos;
   }
 
   static void end(pid_t child) {
