@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "tool/guard.h"
 #include "tool/tool.h"
+#include "transport/rendezvous/meeting_witness.h"
 #include "transport/shm/unique_fd.h"
 
 namespace parallax::tool {
@@ -24,6 +25,7 @@ namespace parallax::tool {
 namespace {
 
 constexpr int64_t kPartingNs = 1000 * kNanosecondsPerMillisecond;
+constexpr int64_t kTellNs = 100 * kNanosecondsPerMillisecond;
 constexpr size_t kLineBytesMax = 1 << 16;  // a longer line is passed on in pieces
 constexpr int kExitCannotExecute = 127;
 constexpr int kExitSignalBase = 128;
@@ -106,6 +108,7 @@ class Launch {
   void on_children();
   void on_end(Process* process, const siginfo_t& how);
   void on_lost_output();
+  void tell();
   void serve();
 
   const std::span<const ProcessPlan> plans_;
@@ -115,6 +118,8 @@ class Launch {
   UniqueFd signals_;
   sigset_t old_mask_ = {};
   std::vector<Process> processes_;
+  std::vector<EndedRank> ended_;
+  int64_t tell_at_ns_ = kNever;
   size_t running_ = 0;
   int exit_status_ = 0;
   bool ending_ = false;
@@ -218,6 +223,11 @@ void Launch::on_end(Process* process, const siginfo_t& how) {
   --running_;
   const bool exited = how.si_code == CLD_EXITED;
   const int status = exited ? how.si_status : kExitSignalBase + how.si_status;
+  ended_.push_back({.rank = process->plan->rank,
+                    .host = process->plan->host,
+                    .how = (exited ? "exited with status " : "killed by signal ") +
+                           std::to_string(how.si_status)});
+  tell();
   if (status == 0 || ending_ || term_at_ns_ != kNever) return;
   exit_status_ = status;
   const std::string what = exited ? "ended with status " + std::to_string(how.si_status)
@@ -271,6 +281,15 @@ void Launch::on_lost_output() {
   }
 }
 
+// Those that wait for a rank that has ended would wait until their deadline. They may come to wait
+// for it later, so it is told for as long as others run.
+void Launch::tell() {
+  tell_at_ns_ = kNever;
+  if (options_.meeting.empty() || ended_.empty() || running_ == 0) return;
+  for (const EndedRank& ended : ended_) tell_of_ended(options_.meeting, ended);
+  tell_at_ns_ = clock_.now_ns() + kTellNs;
+}
+
 void Launch::serve() {
   while (running_ > 0) {
     std::vector<pollfd> polled = {{.fd = signals_.get(), .events = POLLIN, .revents = 0}};
@@ -283,7 +302,7 @@ void Launch::serve() {
       }
     }
     int wait_ms = -1;
-    const int64_t due_ns = std::min(term_at_ns_, kill_at_ns_);
+    const int64_t due_ns = std::min({term_at_ns_, kill_at_ns_, tell_at_ns_});
     if (due_ns != kNever) {
       const int64_t left_ns = due_ns - clock_.now_ns();
       wait_ms = static_cast<int>(std::max<int64_t>(0, left_ns / kNanosecondsPerMillisecond + 1));
@@ -298,6 +317,7 @@ void Launch::serve() {
     }
     if (!lost_output_) on_lost_output();
     if ((polled[0].revents & POLLIN) != 0) on_signals();
+    if (clock_.now_ns() >= tell_at_ns_) tell();
     if (clock_.now_ns() >= term_at_ns_) {
       term_at_ns_ = kNever;
       end_all(SIGTERM);

@@ -32,6 +32,7 @@ struct LaunchOptions {
   bool tag_output = true;
   int64_t grace_ms = 5000;
   std::string remove_folder;  // at the end, however it ends; "" for none
+  std::string meeting;  // the directory where ranks meet: who ended is told there; "" for none
 };
 
 // *exit_status: 0, that of the first that failed (128 + its signal), 128 + the signal that ended

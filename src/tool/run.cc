@@ -260,6 +260,8 @@ int start(const RunOptions& options) {
   if (status.ok()) {
     status = choose_rendezvous(options, places, &rendezvous, &launching.remove_folder);
   }
+  constexpr std::string_view kFile = "file:";
+  if (rendezvous.starts_with(kFile)) launching.meeting = rendezvous.substr(kFile.size());
   if (status.ok()) status = plan_processes(options, places, rendezvous, &plans);
   if (!status.ok()) return complain("run", status.message(), kExitUsage);
   if (options.dry_run) return print_plans(plans), kExitOk;

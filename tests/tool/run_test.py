@@ -196,6 +196,45 @@ class Run(support.Case):
             self.assertIn(words, said.stderr, text)
 
 
+class Meetings(support.Case):
+    """Ranks that end before they meet are told to those that wait; nobody else is disturbed."""
+
+    PLACE = os.path.join(support.BIN, "parallax_tool_place")
+
+    def run_ranks(self, count, script, **variables):
+        return parallax("run", "-n", count, "--grace", 60, "--", "sh", "-c",
+                        "trap '' TERM; " + script, env=environment(PLACE=self.PLACE, **variables))
+
+    def test_one_job_after_another(self):
+        said = parallax("run", "-n", 4, "--", self.PLACE, "silent", 30)
+        self.assertEqual(said.returncode, 0, said.stderr)
+
+    def test_who_ended_before_it_came_is_told(self):
+        for rank in 0, 1:
+            for end, how in (("exit 0", "exited with status 0"), ("exit 7", "exited with status 7"),
+                             ("kill -KILL $$", "killed by signal 9")):
+                said = self.run_ranks(3, f'[ $RANK != {rank} ] || {end}; "$PLACE"')
+                sentences = re.findall(r"^\[(.)\] open: rank (.) \(host [^)]*\) ended \((.*?)\) "
+                                       r"before it came to the meeting in ", said.stderr, re.M)
+                self.assertEqual(sorted(sentences),
+                                 [(str(r), str(rank), how) for r in range(3) if r != rank],
+                                 said.stderr)
+
+    def test_who_ended_after_one_job_is_told_in_the_next(self):
+        said = self.run_ranks(3, '"$PLACE" && { [ $RANK != 1 ] || exit 0; "$PLACE"; }')
+        told = r"open: rank 1 \(host [^)]*\) ended \(exited with status 0\)"
+        self.assertEqual(len(re.findall(told, said.stderr)), 2, said.stderr)
+
+    def test_fewer_ranks_may_meet(self):
+        said = self.run_ranks(3, '[ $RANK != 2 ] || exit 0; sleep 0.3; PARALLAX_WORLD=2 "$PLACE"')
+        self.assertEqual(said.returncode, 0, said.stderr)
+
+    def test_who_does_not_meet_is_left_alone(self):
+        said = self.run_ranks(2, '[ $RANK != 1 ] || exit 0; sleep 0.5; '
+                                 'folder=${PARALLAX_RENDEZVOUS#file:}; ls -A "${folder%/*}"')
+        self.assertEqual((said.returncode, said.stdout), (0, ""), said.stderr)
+
+
 class Hosts(support.Case):
     def fake_ssh(self, **variables):
         folder = os.path.dirname(self.write(FAKE_SSH, "ssh", 0o755))

@@ -62,9 +62,17 @@ Status Meeting::exchange(uint32_t rank, std::string mine, const Clock& clock, in
   round.blobs[rank] = std::move(mine);
   round.brought[rank] = true;
   if (++round.brought_count == world) changed_.notify_all();
+  int64_t speak_ns = clock.now_ns() + kSilenceNs;
   while (round.brought_count < world) {
     PARALLAX_RETURN_IF_ERROR(left_locked(round));
-    if (clock.now_ns() >= deadline_ns) return missing_locked(round);
+    const int64_t now_ns = clock.now_ns();
+    if (now_ns >= deadline_ns) {
+      return timed_out("the meeting's deadline passed: " + missing_locked(round));
+    }
+    if (now_ns >= speak_ns) {
+      speak_ns = now_ns + kSilenceNs;
+      say_waiting("of this process's ranks", missing_locked(round), deadline_ns - now_ns);
+    }
     changed_.wait_for(lock, kLookAtClock);
   }
   *all = round.blobs;
@@ -81,14 +89,14 @@ Status Meeting::left_locked(const Round& round) const {
   return {};
 }
 
-Status Meeting::missing_locked(const Round& round) const {
+std::string Meeting::missing_locked(const Round& round) const {
   std::vector<uint32_t> absent;
   std::vector<uint32_t> late;
   for (uint32_t rank = 0; rank < seats_.size(); ++rank) {
     if (round.brought[rank]) continue;
     (seats_[rank].presence == Presence::kAbsent ? absent : late).push_back(rank);
   }
-  return timed_out("the meeting's deadline passed: " + describe_missing(absent, late));
+  return describe_missing(absent, late);
 }
 
 }  // namespace parallax

@@ -48,7 +48,7 @@ class Meeting {
     uint32_t taken_count = 0;
   };
 
-  Status missing_locked(const Round& round) const;
+  std::string missing_locked(const Round& round) const;
   Status left_locked(const Round& round) const;
 
   mutable std::mutex mutex_;

@@ -37,12 +37,16 @@ Status failed(const std::string& path, int failure) {
 }  // namespace
 
 Status MeetingDirectory::open(const std::string& path, MeetingDirectory* directory) {
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    return io_error("options.rendezvous: cannot make " + path + ": " + std::strerror(errno));
+  }
+  return open_existing(path, directory);
+}
+
+Status MeetingDirectory::open_existing(const std::string& path, MeetingDirectory* directory) {
   directory->path_ = path;
   std::string& own = directory->path_;
   while (own.size() > 1 && own.back() == '/') own.pop_back();  // O_NOFOLLOW would follow it
-  if (::mkdir(own.c_str(), 0700) != 0 && errno != EEXIST) {
-    return io_error("options.rendezvous: cannot make " + own + ": " + std::strerror(errno));
-  }
   directory->directory_.reset(::open(own.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   const int failure = errno;
   if (directory->directory_.valid()) return directory->check_owner();

@@ -26,6 +26,7 @@ class MeetingDirectory {
  public:
   // Makes it (mode 0700) if it is not there. INVALID: whose it is and the remedy.
   static Status open(const std::string& path, MeetingDirectory* directory);
+  static Status open_existing(const std::string& path, MeetingDirectory* directory);
 
   const std::string& path() const { return path_; }
   std::string path_of(const std::string& name) const { return path_ + "/" + name; }

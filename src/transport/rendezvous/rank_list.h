@@ -21,7 +21,7 @@ std::string describe_missing(std::span<const uint32_t> absent, std::span<const u
 // TIMEOUT: of a meeting `where` ("at 10.0.0.1:29500", "in /tmp/meeting"), by what is missing.
 Status missed_deadline(const std::string& where, const std::string& missing);
 
-// A rank that waits so long says once for whom, and that it goes on.
+// As often as this a rank that waits says for whom, and that it goes on.
 inline constexpr int64_t kSilenceNs = 10'000 * kNanosecondsPerMillisecond;
 void say_waiting(const std::string& where, const std::string& missing, int64_t left_ns);
 

@@ -95,7 +95,7 @@ Status TcpHost::allgather(std::span<const std::byte> mine, int64_t deadline_ns,
     const int64_t now_ns = options_.clock->now_ns();
     if (now_ns >= deadline_ns) return missed_deadline("at " + entry_.where, missing_locked(round));
     if (now_ns >= speak_ns) {
-      speak_ns = kNever;
+      speak_ns = now_ns + kSilenceNs;
       say_waiting("at " + entry_.where, missing_locked(round), deadline_ns - now_ns);
     }
     changed_.wait_for(lock, kLookAtClock);

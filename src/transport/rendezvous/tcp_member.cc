@@ -98,12 +98,14 @@ Status TcpMember::allgather(std::span<const std::byte> mine, int64_t deadline_ns
   if (phase_ == Phase::kJoined) bring_locked();
   const auto whole = [this] { return blobs_.size() == options_.world; };
   const auto over = [&] { return whole() || phase_ == Phase::kOver || !verdict_.ok(); };
-  const int64_t speak_ns = options_.clock->now_ns() + kSilenceNs;
-  bool met = wait_locked(&lock, std::min(speak_ns, deadline_ns), over);
-  if (!met && speak_ns < deadline_ns) {
-    ask_locked(&lock);
-    say_waiting("at " + entry_.where, missing_locked(), deadline_ns - speak_ns);
-    met = wait_locked(&lock, deadline_ns, over);
+  bool met = false;
+  for (int64_t speak_ns = 0; !met && speak_ns < deadline_ns;) {
+    if (speak_ns != 0) {
+      ask_locked(&lock);
+      say_waiting("at " + entry_.where, missing_locked(), deadline_ns - speak_ns);
+    }
+    speak_ns = options_.clock->now_ns() + kSilenceNs;
+    met = wait_locked(&lock, std::min(speak_ns, deadline_ns), over);
   }
   if (!met) {
     ask_locked(&lock);

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <barrier>
 #include <fstream>
 #include <functional>
@@ -30,6 +31,16 @@ inline constexpr uint32_t kForeverMs = 600000;
 inline int64_t in_ms(int64_t milliseconds) {
   return kClock.now_ns() + milliseconds * kNanosecondsPerMillisecond;
 }
+
+// Runs as fast as its hand is turned, so that no lease is too long to wait for.
+class TurnedClock final : public Clock {
+ public:
+  int64_t now_ns() const override { return kClock.now_ns() + turned_ns_; }
+  void turn(int64_t ns) { turned_ns_ += ns; }
+
+ private:
+  std::atomic<int64_t> turned_ns_ = 0;
+};
 
 inline std::string blob_of(uint32_t rank, int round) {
   std::string blob = "rank " + std::to_string(rank) + " round " + std::to_string(round);

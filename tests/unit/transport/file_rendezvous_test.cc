@@ -23,6 +23,7 @@ using file_meeting::kClock;
 using file_meeting::kForeverMs;
 using file_meeting::meet;
 using file_meeting::options_for;
+using file_meeting::TurnedClock;
 
 TEST_F(FileMeeting, rounds_and_the_directory_goes) {
   meet(6, 3, [&](uint32_t rank) { return options_for(rank, 6, where_.c_str()); });
@@ -103,16 +104,6 @@ TEST_F(FileMeeting, killed_ranks_are_lost_at_once) {
     }
   }
 }
-
-// Runs as fast as its hand is turned, so that no lease is too long to wait for.
-class TurnedClock final : public Clock {
- public:
-  int64_t now_ns() const override { return kClock.now_ns() + turned_ns_; }
-  void turn(int64_t ns) { turned_ns_ += ns; }
-
- private:
-  std::atomic<int64_t> turned_ns_ = 0;
-};
 
 // Given a rank that is stopped, expect it to be lost once its lease has passed.
 TEST_F(FileMeeting, stopped_ranks_are_lost_by_their_lease) {

@@ -4,12 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
 
+#include "base/log.h"
 #include "transport/rendezvous/rank_list.h"
 #include "unit/transport/file_meeting.h"
+#include "unit/transport/tcp_meeting.h"
 
 namespace parallax {
 namespace {
@@ -18,6 +21,7 @@ using file_meeting::bytes_of;
 using file_meeting::has;
 using file_meeting::in_ms;
 using file_meeting::kClock;
+using file_meeting::kForeverMs;
 using file_meeting::meet;
 using file_meeting::options_for;
 
@@ -147,6 +151,46 @@ TEST(Rendezvous, inproc_the_next_job_does_not_wait_for_the_last_of_the_one_befor
     ASSERT_TRUE(make_rendezvous(options_for(1, 2, "inproc:n"), "h", kClock, &lingering).ok());
   }
   meet(2, 2, [](uint32_t rank) { return options_for(rank, 2, "inproc:n"); });
+}
+
+// Given ranks that wait for one that does not come, expect each to say so again and again.
+TEST(Rendezvous, who_waits_says_for_whom_every_10_s) {
+  struct Lines {
+    std::atomic<int> count = 0;
+    static void hear(void* context, int, const char*, const char* text) {
+      if (std::strstr(text, "still waiting in the meeting") == nullptr) return;
+      EXPECT_NE(std::strstr(text, "never came"), nullptr) << text;
+      ++static_cast<Lines*>(context)->count;
+    }
+  };
+  Lines lines;
+  ASSERT_TRUE(log_set_callback(Lines::hear, &lines, LogLevel::kWarn).ok());
+  const testkit::TemporaryFolder folder;
+  const std::string file = "file:" + folder.path() + "/job";
+  const std::string tcp = "tcp:127.0.0.1:" + std::to_string(tcp_meeting::free_port());
+  struct Case {
+    std::string where;
+    uint32_t rank;
+  };
+  for (const Case& one : {Case{"inproc:alone", 0}, Case{file, 0}, Case{tcp, 0}, Case{tcp, 1}}) {
+    lines.count = 0;
+    file_meeting::TurnedClock clock;
+    std::unique_ptr<Rendezvous> mine;
+    ASSERT_TRUE(
+        make_rendezvous(options_for(one.rank, 2, one.where.c_str()), "h", clock, &mine).ok());
+    std::thread turning([&] {
+      for (int i = 1; i <= 3; ++i) {
+        clock.turn(11000 * kNanosecondsPerMillisecond);
+        while (lines.count < i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      clock.turn(10 * kForeverMs * kNanosecondsPerMillisecond);
+    });
+    std::vector<std::string> all;
+    const Status status = mine->allgather(bytes_of("x"), in_ms(kForeverMs), &all);
+    EXPECT_EQ(status.code(), PARALLAX_TIMEOUT) << one.where << ": " << status.message();
+    turning.join();
+  }
+  ASSERT_TRUE(log_set_callback(nullptr, nullptr, LogLevel::kWarn).ok());
 }
 
 TEST(RankList, words) {
