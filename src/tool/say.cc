@@ -2,12 +2,50 @@
 // What subcommands share: options read, tables and sentences printed.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstring>
+#include <memory>
+#include <set>
 
 #include "tool/tool.h"
 
 namespace parallax::tool {
 
+namespace {
+
+// As CLI11's, but a type is followed by nothing: bounds and what an option excludes are said in
+// words behind its description.
+class Formatter : public CLI::Formatter {
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const std::string type = option->get_type_name();
+    const bool many = option->get_expected_max() == CLI::detail::expected_max_vector_size;
+    const size_t bounds = type.find(kBounds) == std::string::npos ? type.size() : type.find(':');
+    return (type.empty() ? "" : " ") + type.substr(0, bounds) + (many ? " ..." : "") +
+           (option->get_required() ? " REQUIRED" : "");
+  }
+
+  std::string make_option_desc(const CLI::Option* option) const override {
+    std::string text = option->get_description();
+    const std::string type = option->get_type_name();
+    if (const size_t bounds = type.find(kBounds); bounds != std::string::npos) {
+      text += "; in " + type.substr(bounds + std::strlen(kBounds) - 1);
+    }
+    std::set<std::string> others;
+    for (const CLI::Option* each : option->get_excludes()) others.insert(each->get_name());
+    return text + (others.empty() ? "" : "; not with " + CLI::detail::join(others, ", "));
+  }
+
+  static constexpr const char* kBounds = " in [";  // of CLI::Range
+};
+
+std::string failure_sentence(const CLI::App* app, const CLI::Error& error) {
+  return app->get_name() + ": " + error.what() + "; " + app->get_name() + " --help says more\n";
+}
+
+}  // namespace
+
 bool parse_command_line(CLI::App& app, int argc, char** argv, int* exit_status) {
+  app.formatter(std::make_shared<Formatter>());
+  app.failure_message(failure_sentence);
   try {
     app.parse(argc, argv);
     return true;

@@ -205,7 +205,7 @@ class Launchers(support.Case):
                            for rank in range(2)))
         self.assertEqual([status for status, _, _ in said], [0, 0], said)
         text = said[0][1]
-        self.assertIn(", 2 ranks, 1 hosts;", text)
+        self.assertIn(", 2 ranks, 1 hosts\n", text)
         self.assertEqual([l["#wrong"] for l in table(text)], ["0"])
         self.assertEqual(said[1][1], "")
 

@@ -23,23 +23,31 @@ def bench(ranks, *arguments, per_host=None):
 
 GROUP = ("time", "algbw", "busbw", "#wrong")
 NONE = ["N/A"] * len(GROUP)
+COLUMNS_MAX = 100
 
 
 def table(text):
-    """[{column: cell}], by the names of the head; of nccl-tests' two groups of columns that which
-    there is."""
+    """[{column: cell}], by the names of the heads; of nccl-tests' two groups of columns that which
+    there is, and the cells of the same line in the second table."""
     lines = text.splitlines()
-    head = next(l for l in lines if l.startswith("#") and "busbw" in l)[1:].split()
-    assert head[:13] == ["size", "count", "type", "redop", "root", *GROUP, *GROUP], head
+    assert max(map(len, lines)) <= COLUMNS_MAX, text
+    at = next(i for i, l in enumerate(lines) if l.startswith("#") and "busbw" in l)
+    head = lines[at][1:].split()
+    assert head == ["size", "count", "type", "redop", "root", *GROUP, *GROUP], head
     rows = []
     for cells in (l.split() for l in lines if l and not l.startswith("#")):
         assert len(cells) == len(head), cells
         out, within = cells[5:9], cells[9:13]
         assert (out == NONE) != (within == NONE), cells
-        row = dict(zip(head[:5] + head[13:], cells[:5] + cells[13:]))
+        row = dict(zip(head[:5], cells[:5]))
         row.update(zip(GROUP, within if out == NONE else out))
         row["place"] = "in" if out == NONE else "out"
         rows.append(row)
+    more = lines.index("# The same lines:") if "# The same lines:" in lines else len(lines)
+    for row, line in zip(rows, lines[more + 3:]):
+        cells = dict(zip(lines[more + 1][1:].split(), line[1:].split()))
+        assert cells["size"] == row["size"], line
+        row.update(cells)
     return rows
 
 

@@ -149,6 +149,14 @@ class Open(support.Case):
         self.assertEqual(said.stderr.count("PARALLAX_LEASE_SM is not a setting"), 1, said.stderr)
         self.assertIn("did you mean PARALLAX_LEASE_MS?", said.stderr)
 
+    def test_warns_of_a_device_that_is_not_there(self):
+        said = self.place("quiet", "2", PARALLAX_NET_DEVICE="no-such0")
+        self.assertEqual(said.returncode, 0, said.stderr)
+        words = ("net_device is 'no-such0', from environment PARALLAX_NET_DEVICE: this machine "
+                 "has no such interface")
+        self.assertEqual(said.stderr.count(words), 1, said.stderr)
+        self.assertEqual(self.place("quiet", "2", PARALLAX_NET_DEVICE="lo").stderr, "")
+
     def test_says_nothing_by_default_and_one_line_on_request(self):
         self.assertEqual(self.place().stderr, "")
         said = self.place(PARALLAX_DEBUG="info", PARALLAX_DEBUG_SUBSYS="init")
@@ -198,6 +206,28 @@ class Open(support.Case):
         said = self.place(PARALLAX_CONFIG_FILE=conf)
         self.assertEqual(said.returncode, 1)
         self.assertIn(f"faults is set by {conf} line 1", said.stderr)
+
+
+class Usage(support.Case):
+    def test_wrong_usage_is_told_by_the_command(self):
+        for arguments in (("info", "-v"), ("info", "--no-such"), ("doctor", "x"),
+                          ("doctor", "--world", "many"), ("run", "-n", "x", "--", "true"),
+                          ("run", "--hosts", "x", "--ranks-per-host", "2", "--", "true"),
+                          ("run", "--grace", "-1", "--", "true"), ("bench",),
+                          ("bench", "allreduce", "-n", "0"), ("bench", "allreduce", "--no-such"),
+                          ("bench", "allreduce", "-f", "2", "-i", "8")):
+            said = parallax(*arguments)
+            self.assertEqual(said.returncode, 2, arguments)
+            self.assertEqual(said.stdout, "", arguments)
+            for line in said.stderr.splitlines():
+                self.assertTrue(line.startswith(f"parallax {arguments[0]}: "), line)
+
+    def test_help_says_in_words_what_an_option_excludes(self):
+        for name in SUBCOMMANDS:
+            self.assertNotIn("Excludes", parallax(name, "--help").stdout)
+        said = parallax("run", "--help").stdout
+        self.assertRegex(said, r"--hosts TEXT  +a file .*; not with --ranks-per-host\n")
+        self.assertRegex(said, r"--grace FLOAT  +seconds .*; in \[0 - 3600\]\n")
 
 
 class Man(support.Case):

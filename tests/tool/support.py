@@ -28,10 +28,10 @@ def environment(**extra):
     return clean_environment(("HOME",), **extra)
 
 
-def run(*command, env=None, **kwargs):
+def run(*command, env=None, timeout=PATIENCE_S, **kwargs):
     """Runs to the end; what it said is text."""
     return subprocess.run([str(c) for c in command], env=env or environment(), text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=PATIENCE_S,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout,
                           check=False, **kwargs)
 
 

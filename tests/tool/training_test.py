@@ -51,12 +51,12 @@ class Learnt(support.Case):
             self.assertIs(checks.learnt(300, positions, 9.496, None, 7.0)[1], False)
 
 
-class Run(support.Case):
+class Training(support.Case):
     def drive(self, *arguments):
         if not os.path.exists(os.path.join(support.BIN, "parallax_lm")):
             self.skipTest("needs the bench (PARALLAX_BUILD_BENCH)")
         return run(sys.executable, os.path.join(BENCH, "drive.py"), "--programs", support.BIN,
-                   *arguments)
+                   *arguments, timeout=150)  # a dozen jobs
 
     def test_tables_are_narrow_and_progress_goes_to_standard_error(self):
         numbers = random.Random(7)

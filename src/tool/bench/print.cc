@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tool/tool.h"
 
@@ -92,9 +93,9 @@ Status Printer::begin() {
   if (out_ == nullptr) return {};
   PARALLAX_RETURN_IF_ERROR(open_file(options_.csv_file, &csv_));
   PARALLAX_RETURN_IF_ERROR(open_file(options_.json_file, &json_));
-  std::fprintf(out_, "# parallax bench %s: libparallax %s, %u ranks, %u hosts; ",
+  std::fprintf(out_, "# parallax bench %s: libparallax %s, %u ranks, %u hosts\n",
                operation_name(options_.operation), parallax_version_string(), ranks_, hosts_);
-  std::fprintf(out_, "warm-ups %u, iterations %u, checked %u\n", options_.warmups,
+  std::fprintf(out_, "# warm-ups %u, iterations %u, checked %u\n", options_.warmups,
                options_.iterations, options_.checks);
   if (options_.operations > 1) {
     std::fprintf(out_, "# figures are of one of %u operations of a step, launched together\n",
@@ -119,56 +120,84 @@ Status Printer::begin() {
   return written(kStandardOutput, out_);
 }
 
-// nccl-tests' columns come first, in its order, so that scripts which cut them go on working; ours
-// follow.
+// nccl-tests' columns, in its order, so that scripts which cut them go on working. The form that
+// the operation does not have is as narrow as its heads, and a line as wide as 100 columns allow.
 void Printer::print_table_head() const {
-  const bool sparse = is_sparse(options_.operation);
-  const auto twice = [this](const char* time, const char* algbw, const char* busbw,
-                            const char* wrong) {
-    for (int i = 0; i < 2; ++i) {
-      std::fprintf(out_, " %10s %8s %8s %6s", time, algbw, busbw, wrong);
-    }
+  const auto group = [this](const char* title, bool in_place) {
+    std::fprintf(out_, in_place == is_in_place(options_.operation) ? " %32s" : " %23s", title);
   };
-  std::fprintf(out_, "#%11s %11s %8s %5s %6s %35s %35s\n", "", "", "", "", "", "out-of-place",
-               "in-place");
-  std::fprintf(out_, "#%11s %11s %8s %5s %6s", "size", "count", "type", "redop", "root");
-  twice("time", "algbw", "busbw", "#wrong");
-  std::fprintf(out_, " %11s", "method");
-  if (sparse) std::fprintf(out_, " %9s %9s %9s %9s", "rows", "distinct", "union", "density");
-  std::fprintf(out_, " %10s %10s %12s %12s\n", "p50", "p99", "wire", "local");
-  std::fprintf(out_, "#%11s %11s %8s %5s %6s", "(B)", "(elements)", "", "", "");
-  twice("(us)", "(GB/s)", "(GB/s)", "");
-  std::fprintf(out_, " %11s", "");
-  if (sparse) std::fprintf(out_, " %9s %9s %9s %9s", "", "", "", "");
-  std::fprintf(out_, " %10s %10s %12s %12s\n", "(us)", "(us)", "(B/rank)", "(B/rank)");
-}
-
-// One of nccl-tests' two groups; that which the operation does not have says so.
-void Printer::print_group(const Line& line, bool in_place) const {
-  constexpr const char* kNone = "N/A";
-  if (in_place != is_in_place(options_.operation)) {
-    std::fprintf(out_, " %10s %8s %8s %6s", kNone, kNone, kNone, kNone);
-    return;
-  }
-  const std::string wrong = options_.checks > 0 ? std::to_string(line.wrong) : kNone;
-  std::fprintf(out_, " %10.2f %8.3f %8.3f %6s",
-               options_.processor_time ? line.cpu_us : line.time_us, line.algorithm_gb_s,
-               line.bus_gb_s, wrong.c_str());
+  const auto heads = [this](const char* time, const char* bandwidth_1, const char* bandwidth_2,
+                            const char* wrong) {
+    for (const bool in_place : {false, true}) {
+      const bool ours = in_place == is_in_place(options_.operation);
+      std::fprintf(out_, ours ? " %9s %7s %7s %6s" : " %4s %5s %5s %6s", time, bandwidth_1,
+                   bandwidth_2, wrong);
+    }
+    std::fputs("\n", out_);
+  };
+  std::fprintf(out_, "#%10s %10s %8s %5s %4s", "", "", "", "", "");
+  group("out-of-place", false);
+  group("in-place", true);
+  std::fprintf(out_, "\n#%10s %10s %8s %5s %4s", "size", "count", "type", "redop", "root");
+  heads("time", "algbw", "busbw", "#wrong");
+  std::fprintf(out_, "#%10s %10s %8s %5s %4s", "(B)", "(elements)", "", "", "");
+  heads("(us)", "GB/s", "GB/s", "");
 }
 
 void Printer::print_table_line(const Line& line) const {
-  std::fprintf(out_, " %11" PRIu64 " %11" PRIu64 " %8s %5s %6d", line.point.bytes, line.point.count,
+  std::fprintf(out_, " %10" PRIu64 " %10" PRIu64 " %8s %5s %4d", line.point.bytes, line.point.count,
                dtype_name_of_nccl(line.point.kind.dtype), reduction_name(line.point.kind.reduction),
                kNoRoot);
-  print_group(line, false);
-  print_group(line, true);
-  std::fprintf(out_, " %11s", line.method.c_str());
-  if (is_sparse(options_.operation)) {
-    std::fprintf(out_, " %9" PRIu64 " %9" PRIu64 " %9" PRIu64 " %9.3g", line.point.rows,
-                 line.distinct_rows, line.union_rows, density_of(line));
+  constexpr const char* kNone = "N/A";
+  const std::string wrong = options_.checks > 0 ? std::to_string(line.wrong) : kNone;
+  for (const bool in_place : {false, true}) {
+    if (in_place != is_in_place(options_.operation)) {
+      std::fprintf(out_, " %4s %5s %5s %6s", kNone, kNone, kNone, kNone);
+      continue;
+    }
+    std::fprintf(out_, " %9.2f %7.3f %7.3f %6s",
+                 options_.processor_time ? line.cpu_us : line.time_us, line.algorithm_gb_s,
+                 line.bus_gb_s, wrong.c_str());
   }
-  std::fprintf(out_, " %10.2f %10.2f %12" PRIu64 " %12" PRIu64 "\n", line.p50_us, line.p99_us,
-               line.wire_bytes, line.local_bytes);
+  std::fputs("\n", out_);
+}
+
+// What nccl-tests' columns do not say, as a table of comments below them.
+void Printer::print_more() const {
+  std::vector<std::vector<std::string>> rows(2 + more_.size());
+  const auto column = [&](const char* head, const char* unit, auto cell) {
+    rows[0].push_back(head);
+    rows[1].push_back(unit);
+    for (size_t i = 0; i < more_.size(); ++i) rows[2 + i].push_back(cell(more_[i]));
+  };
+  const auto rounded = [](const char* form, double value) {
+    char text[32];
+    std::snprintf(text, sizeof text, form, value);
+    return std::string(text);
+  };
+  const auto whole = [](uint64_t value) { return std::to_string(value); };
+  column("size", "(B)", [&](const Line& line) { return whole(line.point.bytes); });
+  column("method", "", [](const Line& line) { return line.method; });
+  if (is_sparse(options_.operation)) {
+    column("rows", "", [&](const Line& line) { return whole(line.point.rows); });
+    column("distinct", "", [&](const Line& line) { return whole(line.distinct_rows); });
+    column("union", "", [&](const Line& line) { return whole(line.union_rows); });
+    column("density", "", [&](const Line& line) { return rounded("%.3g", density_of(line)); });
+  }
+  column("p50", "(us)", [&](const Line& line) { return rounded("%.2f", line.p50_us); });
+  column("p99", "(us)", [&](const Line& line) { return rounded("%.2f", line.p99_us); });
+  column("wire", "(B/rank)", [&](const Line& line) { return whole(line.wire_bytes); });
+  column("local", "(B/rank)", [&](const Line& line) { return whole(line.local_bytes); });
+  std::fprintf(out_, "# The same lines%s:\n", options_.cycles == 1 ? "" : " of the last cycle");
+  for (const auto& row : rows) {
+    std::fputs("#", out_);
+    for (size_t i = 0; i < row.size(); ++i) {
+      size_t width = 0;
+      for (const auto& each : rows) width = std::max(width, each[i].size());
+      std::fprintf(out_, " %*s", static_cast<int>(width), row[i].c_str());
+    }
+    std::fputs("\n", out_);
+  }
 }
 
 Status Printer::print_csv(const Json& cells) {
@@ -186,6 +215,8 @@ Status Printer::add(const Line& line) {
   wrong_ += line.wrong;
   if (out_ == nullptr) return {};
   print_table_line(line);
+  if (!more_.empty() && more_.back().cycle != line.cycle) more_.clear();
+  more_.push_back(line);
   PARALLAX_RETURN_IF_ERROR(written(kStandardOutput, out_));
   const Json all = cells(line);
   if (csv_ != nullptr) PARALLAX_RETURN_IF_ERROR(print_csv(all));
@@ -197,6 +228,7 @@ Status Printer::add(const Line& line) {
 
 Status Printer::end() {
   if (out_ == nullptr) return {};
+  print_more();
   std::fprintf(out_, "# Out of bounds values : %" PRIu64 " %s\n", wrong_,
                options_.checks == 0 ? "NOT CHECKED"
                : wrong_ == 0        ? "OK"

@@ -9,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "tool/bench/measure.h"
@@ -24,7 +25,7 @@ class Printer {
   Status begin();
   // IO.
   Status add(const Line& line);
-  // Writes JSON, and the sums below the table. IO.
+  // Writes JSON, and what stands below the table. IO.
   Status end();
   // 1 if any element was wrong.
   int exit_status() const;
@@ -36,7 +37,7 @@ class Printer {
   nlohmann::ordered_json cells(const Line& line) const;
   void print_table_head() const;
   void print_table_line(const Line& line) const;
-  void print_group(const Line& line, bool in_place) const;
+  void print_more() const;
   Status print_csv(const nlohmann::ordered_json& cells);
   static Status open_file(const std::string& path, File* file);
   static Status close_file(const std::string& path, File file);
@@ -46,6 +47,7 @@ class Printer {
   std::FILE* out_;
   File csv_{nullptr, std::fclose}, json_{nullptr, std::fclose};
   nlohmann::ordered_json lines_ = nlohmann::ordered_json::array();
+  std::vector<Line> more_;  // of this cycle
   uint64_t line_count_ = 0;
   double bus_gb_s_sum_ = 0;
   uint64_t wrong_ = 0;
