@@ -115,8 +115,11 @@ bool parse(const SettingRow& row, std::string_view text, SettingValue* value) {
   return false;
 }
 
-// "rank" in "open: rank is 3", not in "open: ranks".
-bool names_word(std::string_view sentence, std::string_view word) {
+// "rank" in "open: rank is 3", neither in "open: ranks" nor in "every rank"; a name that is no word
+// of English, such as lease_ms, anywhere.
+bool names_setting(std::string_view sentence, std::string_view word) {
+  constexpr std::string_view kBehindNames[] = {" is ", " must ", ": ", " '", " \""};
+  const bool plain = word.find('_') == std::string_view::npos;
   const auto of_word = [](char each) {
     return std::isalnum(static_cast<unsigned char>(each)) != 0 || each == '_';
   };
@@ -125,7 +128,11 @@ bool names_word(std::string_view sentence, std::string_view word) {
     const size_t end = at + word.size();
     if ((at == 0 || !of_word(sentence[at - 1])) &&
         (end == sentence.size() || !of_word(sentence[end]))) {
-      return true;
+      const std::string_view rest = sentence.substr(end);
+      if (!plain || std::any_of(std::begin(kBehindNames), std::end(kBehindNames),
+                                [&](std::string_view each) { return rest.starts_with(each); })) {
+        return true;
+      }
     }
   }
   return false;
@@ -339,7 +346,7 @@ Status Settings::explained(const Status& failure) const {
     const SettingValue& value = values_[&row - setting_rows().data()];
     const bool outside =
         value.source == SettingSource::kEnvironment || value.source == SettingSource::kFile;
-    if (!outside || !names_word(failure.message(), row.name)) continue;
+    if (!outside || !names_setting(failure.message(), row.name)) continue;
     sentence += std::string("; ") + row.name + " is set by " + value.where;
   }
   return {code, std::move(sentence)};

@@ -44,7 +44,7 @@ Status check_options(const parallax_options_t& options) {
                    std::to_string(PARALLAX_WORLD_MAX) + " ranks");
   }
   if (options.rank >= world) {
-    return invalid("open: rank is " + std::to_string(options.rank) + ", world " +
+    return invalid("open: rank is " + std::to_string(options.rank) + ", world is " +
                    std::to_string(world) + "; ranks are 0..world-1");
   }
   if (options.host != nullptr &&

@@ -3,6 +3,7 @@
 #include "step/job_settings.h"
 
 #include "base/log.h"
+#include "transport/rendezvous/interface.h"
 
 namespace parallax {
 
@@ -34,6 +35,16 @@ Status check_place(const Settings& settings) {
   return {};
 }
 
+// Ranks that share memory never open it, and would leave a misspelt name to the first job that
+// does.
+void check_device(const Settings& settings, const char* device) {
+  if (device == nullptr || *device == '\0' || is_network_device(device)) return;
+  log_write_once(LogLevel::kWarn, LogSubsystem::kEnv,
+                 std::string("net_device is '") + device + "', from " +
+                     settings.value("net_device").where +
+                     ": this machine has no such interface and no such RDMA device");
+}
+
 }  // namespace
 
 Status take_settings(parallax_options_t* options, std::unique_ptr<Settings>* settings) {
@@ -43,6 +54,7 @@ Status take_settings(parallax_options_t* options, std::unique_ptr<Settings>* set
   use_log_settings(*loaded);
   loaded->apply(options);
   PARALLAX_RETURN_IF_ERROR(check_place(*loaded));
+  check_device(*loaded, options->net_device);
   for (const SettingRow& row : setting_rows()) {
     const SettingValue& value = loaded->value(row.name);
     if (value.source == SettingSource::kDefault) continue;

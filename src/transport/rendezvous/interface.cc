@@ -5,6 +5,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -103,6 +104,13 @@ Status choose_address(const std::string& device, SocketAddress* address) {
                  "', which is no interface of this machine that is up and has an address; there "
                  "are: " +
                  known);
+}
+
+bool is_network_device(const std::string& device) {
+  if (::if_nametoindex(device.c_str()) != 0) return true;
+  const std::string name = device.substr(0, device.find(':'));
+  return !name.empty() && name.find('/') == std::string::npos &&
+         ::access(("/sys/class/infiniband/" + name).c_str(), F_OK) == 0;
 }
 
 }  // namespace parallax

@@ -15,6 +15,9 @@ namespace parallax {
 // a device that is not there, is down, or has no address, and those that do.
 Status choose_address(const std::string& device, SocketAddress* address);
 
+// Whether `device` is an interface of this machine, or an RDMA device as "mlx5_0:1".
+bool is_network_device(const std::string& device);
+
 }  // namespace parallax
 
 #endif  // PARALLAX_TRANSPORT_RENDEZVOUS_INTERFACE_H_

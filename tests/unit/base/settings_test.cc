@@ -299,14 +299,18 @@ TEST(Settings, explain_where_a_refused_value_stands) {
   Settings settings;
   ASSERT_TRUE(load(&settings, {"PARALLAX_RANK=5", "PARALLAX_WORLD=2", "PARALLAX_HOST=a"}).ok());
   ASSERT_TRUE(settings.load_text("faults = wobble", "a.conf").ok());
-  Status status = settings.explained(invalid("open: rank is 5, world 2; ranks are 0..world-1"));
+  Status status = settings.explained(invalid("open: rank is 5, world is 2; ranks are 0..world-1"));
   EXPECT_EQ(status.code(), PARALLAX_INVALID);
   EXPECT_EQ(status.message(),
-            "open: rank is 5, world 2; ranks are 0..world-1; rank is set by environment "
+            "open: rank is 5, world is 2; ranks are 0..world-1; rank is set by environment "
             "PARALLAX_RANK; world is set by environment PARALLAX_WORLD");
   status = settings.explained(invalid("open: faults: rule 'wobble': no"));
   mentions(status.message(), {"faults is set by a.conf line 1"});
-  EXPECT_EQ(settings.explained(invalid("open: hosts, ranks")).message(), "open: hosts, ranks");
+  for (const char* sentence :
+       {"open: hosts, ranks", "open: there is no secret: give every rank one",
+        "open: ranks on the host, of this world"}) {
+    EXPECT_EQ(settings.explained(invalid(sentence)).message(), sentence);
+  }
   EXPECT_EQ(settings.explained(internal("rank")).message(), "rank");
   parallax_options_t options = {};
   options.host = "b";
