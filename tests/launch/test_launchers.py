@@ -45,6 +45,17 @@ class Mpirun(LaunchTest):
         self.assertIn("ok rank 1 of 2 ", job.text)
 
 
+    @unittest.skipUnless(os.environ.get("PARALLAX_TEST_BESIDE_MPI"), "needs MPI (libopenmpi-dev)")
+    def test_beside_mpi(self):
+        """A program that calls MPI_Allreduce while a reduce of its job is pending."""
+        for arguments, hosts in (([], 1), (["hosts"], WORLD)):
+            job = self.start([*self.MPIRUN, "-n", str(WORLD),
+                              os.environ["PARALLAX_TEST_BESIDE_MPI"], *arguments])
+            self.assertEqual(job.wait(), 0, job.text)
+            for rank in range(WORLD):
+                self.assertIn(f"ok rank {rank} of {WORLD} on {hosts} hosts beside MPI", job.text)
+
+
 class Environments(LaunchTest):
     """What other launchers put into the environment of the processes that they start."""
 
