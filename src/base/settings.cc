@@ -2,8 +2,6 @@
 // Reading, checking and explaining settings. See settings.h; the table is settings_table.cc.
 #include "base/settings.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
@@ -149,12 +147,6 @@ std::string unknown(const std::string& what, std::string_view name, bool variabl
 }
 
 }  // namespace
-
-std::vector<std::string> process_environment() {
-  std::vector<std::string> all;
-  for (char** at = environ; at != nullptr && *at != nullptr; ++at) all.emplace_back(*at);
-  return all;
-}
 
 Settings::Settings() {
   for (const SettingRow& row : setting_rows()) {

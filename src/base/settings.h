@@ -13,8 +13,10 @@
 // name that the table lacks is a warning with the nearest name: an older library may read a newer
 // file. PARALLAX_TEST_* belongs to tests and is passed over.
 //
-// Plain values. load() reads files; it and the caller of process_environment() must not race with
-// setenv of another thread.
+// A program with rights that its caller lacks takes neither the environment nor ~/.parallax.conf
+// (environment.h); /etc/parallax.conf holds for it too.
+//
+// Plain values. load() reads files.
 #ifndef PARALLAX_BASE_SETTINGS_H_
 #define PARALLAX_BASE_SETTINGS_H_
 
@@ -81,9 +83,6 @@ struct SettingSources {
   std::vector<std::string> environment;  // "NAME=VALUE"
   std::string system_file = "/etc/parallax.conf";
 };
-
-// Of this process, as it stands.
-std::vector<std::string> process_environment();
 
 class Settings {
  public:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // C ABI: the life of a job, and its variables. Contracts in parallax.h.
+#include "base/environment.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "capi/boundary.h"

@@ -11,6 +11,7 @@
 #include <random>
 #include <thread>
 
+#include "base/environment.h"
 #include "base/log.h"
 #include "step/job_settings.h"
 #include "topology/topology.h"

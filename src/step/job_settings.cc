@@ -2,6 +2,7 @@
 // How settings reach the options and the log of a job. See job_settings.h.
 #include "step/job_settings.h"
 
+#include "base/environment.h"
 #include "base/log.h"
 #include "transport/rendezvous/interface.h"
 
@@ -52,6 +53,11 @@ Status take_settings(parallax_options_t* options, std::unique_ptr<Settings>* set
   const Status status = loaded->load({.environment = process_environment()});
   if (!status.ok()) return {status.code(), "open: " + status.message()};
   use_log_settings(*loaded);
+  if (caller_is_distrusted()) {
+    PARALLAX_LOG(kInfo, kEnv,
+                 "this program has rights that its caller may lack: the environment and "
+                 "~/.parallax.conf are not taken");
+  }
   loaded->apply(options);
   PARALLAX_RETURN_IF_ERROR(check_place(*loaded));
   check_device(*loaded, options->net_device);

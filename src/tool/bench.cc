@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // parallax bench: times operations of the C ABI among ranks and checks what they give. It uses
 // parallax.h alone for what it measures.
+#include "base/environment.h"
 #include "tool/bench/job.h"
 #include "tool/bench/measure.h"
 #include "tool/bench/options.h"

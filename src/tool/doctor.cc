@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "base/environment.h"
 #include "step/job_settings.h"
 #include "tool/tool.h"
 

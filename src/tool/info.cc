@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "base/environment.h"
 #include "base/settings.h"
 #include "tool/machine.h"
 #include "tool/tool.h"

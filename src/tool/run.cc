@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/environment.h"
 #include "base/settings.h"
 #include "tool/hosts_file.h"
 #include "tool/launcher.h"

@@ -16,6 +16,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/environment.h"
 #include "topology/devices.h"
 #include "topology/nics.h"
 #include "topology/topology.h"
@@ -192,6 +193,7 @@ Status discover(const DiscoverOptions& options, Topology* topology) {
   static std::mutex one_at_a_time;
   const std::lock_guard<std::mutex> lock(one_at_a_time);
   *topology = {};
+  drop_foreign_variables();  // HWLOC_PLUGINS_PATH names folders whose libraries hwloc loads
   const bool live = options.hwloc_xml.empty();
   if (live) {
     topology->host = host_name();

@@ -8,6 +8,7 @@
  *   --id-file F           meets by a unique id: rank 0 makes it and writes it there, the others
  *                         wait for the file
  *   --lease-ms N --timeout-ms N --steps N (default 5) --pace-ms N (a pause in each step)
+ *   --topology 1          asks for the topology report
  *
  * Prints "ok rank R of W on H hosts" and ends with 0; or "status S: sentence" and 10 - S.
  */
@@ -162,6 +163,11 @@ int main(int count, char** arguments) {
   PARALLAX_MUST(parallax_open(&options, &job));
   parallax_job_info_t info = {.size = sizeof info};
   PARALLAX_MUST(parallax_query(job, &info));
+  size_t bytes = 0; /* too few: the report is made, and its size told */
+  if (number(count, arguments, "--topology", "0") != 0 &&
+      parallax_report(job, PARALLAX_REPORT_TOPOLOGY, NULL, &bytes) != PARALLAX_LIMIT) {
+    fail(PARALLAX_INTERNAL, parallax_last_error());
+  }
   printf("open\n");
   fflush(stdout);
   train(job, info.rank, info.world, number(count, arguments, "--steps", "5"),

@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "base/descriptors.h"
+#include "base/environment.h"
 #include "base/log.h"
 
 namespace parallax {
@@ -45,7 +46,7 @@ bool ucx_is_loaded() { return is_loaded("libucs.so.0") || is_loaded("libucp.so.0
 
 void prepare_environment(ModuleReport* report) {
   for (const Setting& setting : kUcxSettings) {
-    if (std::getenv(setting.name) != nullptr) continue;
+    if (variable(setting.name) != nullptr) continue;
     if (setenv(setting.name, setting.value, 0) == 0) {
       report->environment.push_back(std::string(setting.name) + "=" + setting.value);
     }
@@ -109,6 +110,17 @@ Status check_not_forked() {
                      "fork before the first open");
 }
 
+// UCX reads variables, ~/ucx.conf and ./ucx.conf, and loads modules by them; none of it can be
+// switched off from outside.
+Status check_caller() {
+  if (!caller_is_distrusted()) return {};
+  return unsupported(
+      "open: this program has rights that its caller may lack (set-user-id, or file capabilities), "
+      "and UCX loads what the caller's environment names; grant the rights otherwise (for RDMA "
+      "raise "
+      "ulimit -l), or keep all ranks on one host");
+}
+
 }  // namespace
 
 Status check_module(const ParallaxTransportModule* module, const std::string& path) {
@@ -128,6 +140,7 @@ Status load_ucx_module(const std::string& module_dir, const ParallaxTransportMod
                        ModuleReport* report) {
   // UCX 1.13 ends the process when a worker finds no descriptor: some twelve, and one per peer.
   constexpr uint32_t kDescriptorsNeeded = 32;
+  PARALLAX_RETURN_IF_ERROR(check_caller());
   PARALLAX_RETURN_IF_ERROR(check_descriptors(kDescriptorsNeeded, "open: UCX"));
   PARALLAX_RETURN_IF_ERROR(check_not_forked());
   *report = {};

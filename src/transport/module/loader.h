@@ -27,8 +27,8 @@ struct ModuleReport {
 // Looks in module_dir (the setting of that name) and, where that is empty, in the directory of the
 // binary that holds this code (libparallax.so), its parallax/, and ../lib and ../lib/parallax of
 // it. Unless the process has UCX already, sets what keeps UCX from patching mmap and taking
-// signals; a variable that the user has set stays. UNSUPPORTED names every file tried. `report` is
-// filled either way.
+// signals; a variable that the user has set stays. UNSUPPORTED names every file tried, or says that
+// the program has rights which its caller lacks. `report` is filled either way.
 Status load_ucx_module(const std::string& module_dir, const ParallaxTransportModule** module,
                        ModuleReport* report);
 

@@ -10,10 +10,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
+#include "base/environment.h"
 #include "transport/shm/unique_fd.h"
 
 namespace parallax {
@@ -27,7 +27,7 @@ Status failed(const char* what, ucs_status_t status) {
 }
 
 const char* user_setting(const char* name) {
-  const char* value = std::getenv(name);
+  const char* value = variable(name);
   return value != nullptr && *value != '\0' ? value : nullptr;
 }
 
