@@ -20,6 +20,7 @@
 #include <thread>
 
 #include "base/signal_block.h"
+#include "base/text.h"
 #include "base/threads.h"
 
 namespace parallax {
@@ -125,16 +126,16 @@ size_t put_line(const State& own, LogLevel level, LogSubsystem subsystem, std::s
                own.host.c_str(), static_cast<int>(getpid()), static_cast<long>(syscall(SYS_gettid)),
                log_level_name(level), log_subsystem_name(subsystem));
   size_t bytes = std::min(static_cast<size_t>(head), kHeadBytesMax - 1);
-  for (const char each : text.substr(0, kLogTextBytesMax)) {
-    out[bytes++] = each == '\n' || each == '\r' ? ' ' : each;  // one line is one record
-  }
+  bytes += text.copy(out + bytes, kLogTextBytesMax);
   out[bytes++] = '\n';
   return bytes;
 }
 
 void write_line(State& own, LogLevel level, LogSubsystem subsystem, std::string_view text) {
   char line[kHeadBytesMax + kLogTextBytesMax + 1];
-  const size_t bytes = put_line(own, level, subsystem, text, line);
+  // One line is one record, and no terminal takes orders from it.
+  const std::string plain = printable(text.substr(0, kLogTextBytesMax));
+  const size_t bytes = put_line(own, level, subsystem, plain, line);
   const SignalBlock too_large(SIGXFSZ);
   const SignalBlock no_reader(SIGPIPE);
   if (write_all(own.fd, line, bytes) || own.fd == STDERR_FILENO) return;
@@ -159,7 +160,7 @@ void enqueue(State& own, LogLevel level, LogSubsystem subsystem, std::string_vie
                                                        "is slower than they come"});
     own.dropped = 0;
   }
-  own.queue.push_back({level, subsystem, std::string(text.substr(0, kLogTextBytesMax))});
+  own.queue.push_back({level, subsystem, printable(text.substr(0, kLogTextBytesMax))});
   own.changed->notify_all();
 }
 
@@ -215,9 +216,7 @@ void open_file(State& own) {
   own.path.clear();
   if (own.options.file.empty()) return;
   own.path = log_file_name(own.options.file);
-  // A pipe that nobody reads is refused (ENXIO), not waited for.
-  const int fd = open(own.path.c_str(),
-                      O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644);
+  const int fd = open_log_file(own.path);
   if (fd >= 0) {
     own.fd = fd;
     return;
@@ -284,6 +283,13 @@ std::string log_file_name(std::string_view pattern) {
     ++i;
   }
   return name;
+}
+
+int open_log_file(const std::string& path) {
+  int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  // Those two are the system's own links.
+  if (path != "/dev/stdout" && path != "/dev/stderr") flags |= O_NOFOLLOW;
+  return open(path.c_str(), flags, 0644);
 }
 
 Status log_set_callback(parallax_log_fn callback, void* context, LogLevel level) {

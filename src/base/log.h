@@ -6,8 +6,8 @@
 //
 // It goes to standard error, to the file of `debug_file`, or to the callback of
 // parallax_set_log_callback, which takes the place of both. A file that cannot be opened or written
-// (read-only, a full disk, beyond ulimit -f) is left for standard error, with one warning; the line
-// that did not fit is said again there.
+// (read-only, a symbolic link, a full disk, beyond ulimit -f) is left for standard error, with one
+// warning; the line that did not fit is said again there.
 //
 // The state is the process's: lines of all jobs of a process go to one place (docs/adr/0015).
 //
@@ -76,6 +76,10 @@ void log_write_once(LogLevel level, LogSubsystem subsystem, const std::string& t
 // As parallax_set_log_callback. Returns after the last call of the one before has returned. STATE
 // from within a callback.
 Status log_set_callback(parallax_log_fn callback, void* context, LogLevel level);
+
+// Opens `path` to append lines: a descriptor, or -1 and errno. No symbolic link is followed but
+// /dev/stdout and /dev/stderr, and a pipe that nobody reads is refused (ENXIO), not waited for.
+int open_log_file(const std::string& path);
 
 // Waits until the callback has seen what was logged before, at most timeout_ms; from within the
 // callback not at all.

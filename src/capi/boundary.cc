@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "base/sentence.h"
+#include "base/text.h"
 
 namespace parallax {
 
@@ -18,7 +19,11 @@ constinit thread_local Sentence last_error;
 
 parallax_status_t report_status(const Status& status) noexcept {
   if (status.ok()) return PARALLAX_OK;
-  last_error.assign(status.message());
+  try {
+    last_error.assign(printable(status.message()));
+  } catch (...) {
+    last_error.assign("there was no memory for the sentence of this failure");
+  }
   return status.code();
 }
 

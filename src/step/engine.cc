@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "step/commit_report.h"
 
 namespace parallax {
@@ -357,7 +358,8 @@ const char* remedy_of(parallax_status_t code) {
 void Engine::fail(Status failure, SectionKind notice, uint32_t culprit) {
   if (!failure_.ok() || phase_ == Phase::kClosed) return;
   constexpr size_t kSentenceMax = 512;
-  const std::string sentence = failure.message().substr(0, kSentenceMax);
+  // It may be a peer's, and goes on to every rank's log and parallax_request_error.
+  const std::string sentence = printable(failure.message().substr(0, kSentenceMax));
   const bool mine = culprit == options_.rank && notice == SectionKind::kLost;
   failure_ = Status(failure.code(), sentence + (mine ? " (this rank)" : "") +
                                         "; last step committed here: " + std::to_string(finished_) +

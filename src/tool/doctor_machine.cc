@@ -252,7 +252,7 @@ void check_log(const Settings& settings, Findings* findings) {
   const std::string& pattern = settings.value("debug_file").text;
   if (pattern.empty()) return;
   const std::string path = log_file_name(pattern);
-  const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644));
+  const UniqueFd fd(open_log_file(path));
   if (fd.valid()) {
     findings->ok("debug_file", path + " can be written");
   } else {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 
+#include "base/text.h"
 #include "tool/tool.h"
 
 namespace parallax::tool {
@@ -75,7 +76,7 @@ void print_table(const Table& table, std::FILE* out, const char* indent) {
 }
 
 int complain(const char* subcommand, const std::string& sentence, int exit_status) {
-  std::fprintf(stderr, "parallax %s: %s\n", subcommand, sentence.c_str());
+  std::fprintf(stderr, "parallax %s: %s\n", subcommand, printable(sentence).c_str());
   return exit_status;
 }
 

@@ -129,6 +129,46 @@ TEST_F(Log, falls_back_when_a_file_cannot_be_opened) {
   EXPECT_EQ(count(text, "second"), 1u);
 }
 
+// Given a symbolic link where the log should go, expect it not to be followed; the system's own for
+// standard output is.
+TEST_F(Log, follows_no_symbolic_link) {
+  const std::string precious = folder_ + "/precious";
+  for (const bool exists : {false, true}) {
+    if (exists) std::ofstream(precious) << "kept";
+    const std::string link = folder_ + (exists ? "/to_file" : "/to_nothing");
+    std::filesystem::create_symlink(precious, link);
+    const std::string text = standard_error_of(folder_ + "/stderr", [&link] {
+      log_configure({.level = LogLevel::kInfo, .subsystems = "all", .file = link});
+      PARALLAX_LOG(kInfo, kInit, std::string("first"));
+    });
+    EXPECT_EQ(count(text, "debug_file " + link + ": Too many levels of symbolic links"), 1u);
+    EXPECT_EQ(count(text, "first"), 1u) << text;
+    EXPECT_EQ(std::filesystem::exists(precious), exists);
+  }
+  EXPECT_EQ(read_all(precious), "kept");
+  const std::string text = standard_error_of(folder_ + "/stderr", [] {
+    log_configure({.level = LogLevel::kInfo, .subsystems = "all", .file = "/dev/stderr"});
+    PARALLAX_LOG(kInfo, kInit, std::string("first"));
+  });
+  EXPECT_EQ(count(text, "debug_file"), 0u) << text;
+  EXPECT_EQ(count(text, "first"), 1u) << text;
+}
+
+// Given a text that would drive a terminal, expect it escaped, in a file and for the callback.
+TEST_F(Log, has_no_control_bytes) {
+  log_configure({.level = LogLevel::kInfo, .subsystems = "all", .file = folder_ + "/log"});
+  PARALLAX_LOG(kInfo, kInit, std::string("\x1b]0;owned\x07"));
+  EXPECT_EQ(count(read_all(folder_ + "/log"), "INIT: \\x1b]0;owned\\x07\n"), 1u);
+  std::string heard;
+  const auto hear = [](void* to, int, const char*, const char* text) {
+    *static_cast<std::string*>(to) += text;
+  };
+  ASSERT_TRUE(log_set_callback(hear, &heard, LogLevel::kInfo).ok());
+  PARALLAX_LOG(kInfo, kInit, std::string("\x1b[2J"));
+  ASSERT_TRUE(log_set_callback(nullptr, nullptr, LogLevel::kNone).ok());
+  EXPECT_EQ(heard, "\\x1b[2J");
+}
+
 // Given a full disk, expect every line on standard error, and one warning.
 TEST_F(Log, falls_back_when_the_disk_is_full) {
   if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "this machine has no /dev/full";

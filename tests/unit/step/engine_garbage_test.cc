@@ -173,5 +173,26 @@ TEST(EngineGarbage, AMalformedMessageNamesItsSender) {
   EXPECT_NE(world.engine(0).failure().message().find("malformed"), std::string::npos);
 }
 
+// Given a member whose last words would drive a terminal, expect to read them, escaped.
+TEST(EngineGarbage, WordsOfAMemberAreNoOrdersToATerminal) {
+  for (const SectionKind kind : {SectionKind::kLost, SectionKind::kAbort}) {
+    EngineWorld world({.hosts = {0, 1}});
+    ASSERT_TRUE(world.commit(variables())[0].ok());
+    world.settle();
+    Stranger stranger(world.take_over(1));
+    const std::string words = "rank 7 \x1b]0;owned\x07\x1b[2J went\naway";
+    SectionHeader header;
+    header.kind = kind;
+    header.payload_bytes = static_cast<uint32_t>(words.size());
+    stranger.begin();
+    stranger.add(header, std::as_bytes(std::span(words)));
+    stranger.send(0);
+    world.engine(0).run();
+    EXPECT_EQ(
+        world.engine(0).failure().message().find("rank 7 \\x1b]0;owned\\x07\\x1b[2J went away"), 0u)
+        << world.engine(0).failure().message();
+  }
+}
+
 }  // namespace
 }  // namespace parallax::testkit
