@@ -132,6 +132,8 @@ Status Attacher::offer(Pair* pair) {
       return lost(*pair,
                   "nobody listens at its shared-memory address: it has ended, or its host "
                   "name is ours but its machine or network namespace is not");
+    case SocketNews::kOtherUser:
+      return lost(*pair, "another user listens at its shared-memory address: it has ended");
     case SocketNews::kFailed:
       return lost(*pair, std::strerror(errno));
   }

@@ -86,6 +86,8 @@ SocketNews connect_abstract(const std::string& name, UniqueFd* socket) {
   if (::connect(made.get(), reinterpret_cast<const sockaddr*>(&address), bytes) != 0) {
     return by_errno();
   }
+  ucred listener{};  // as they were when it began to listen
+  if (!credentials(made, &listener) || listener.uid != ::geteuid()) return SocketNews::kOtherUser;
   *socket = std::move(made);
   return SocketNews::kOk;
 }

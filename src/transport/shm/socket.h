@@ -22,9 +22,11 @@ inline constexpr size_t kFdsInPacketMax = 2;
 // Listens on a fresh random name.
 Status listen_abstract(UniqueFd* listener, std::string* name);
 
-enum class SocketNews { kOk, kAgain, kRefused, kFailed, kNoDescriptors };
+enum class SocketNews { kOk, kAgain, kRefused, kOtherUser, kFailed, kNoDescriptors };
 
-// kRefused: nobody listens there. kAgain: its queue is full. errno says more for kFailed.
+// kRefused: nobody listens there. kOtherUser: a process of another user does, who took the name of
+// one that has ended; nothing was said to it. kAgain: its queue is full. errno says more for
+// kFailed.
 SocketNews connect_abstract(const std::string& name, UniqueFd* socket);
 
 // Accepts one connection of a process of the same user; others are dropped (kAgain). *pid: that
