@@ -21,13 +21,20 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
-// What ssh would not take for an option, and no shell for anything else.
-bool is_host_name(std::string_view name) {
-  return !name.empty() && name.size() <= PARALLAX_NAME_MAX && name[0] != '-' &&
-         std::all_of(name.begin(), name.end(), [](unsigned char each) {
-           return std::isalnum(each) != 0 || each == '.' || each == '-' || each == '_' ||
-                  each == '@';
+// What no program would take for an option, and no shell for anything else.
+bool is_word(std::string_view text) {
+  return !text.empty() && text[0] != '-' &&
+         std::all_of(text.begin(), text.end(), [](unsigned char each) {
+           return std::isalnum(each) != 0 || each == '.' || each == '-' || each == '_';
          });
+}
+
+// HOST or USER@HOST.
+bool is_host_name(std::string_view name) {
+  const size_t at = name.find('@');
+  return name.size() <= PARALLAX_NAME_MAX &&
+         (at == std::string_view::npos || is_word(name.substr(0, at))) &&
+         is_word(name.substr(at == std::string_view::npos ? 0 : at + 1));
 }
 
 bool parse_gpus(std::string_view list, std::vector<uint32_t>* gpus) {
