@@ -42,6 +42,33 @@ if(PARALLAX_WERROR)
   target_compile_options(parallax_flags INTERFACE -Werror)
 endif()
 
+# What distributions harden their packages with, for what is installed: the libraries and the tool.
+# Where PARALLAX_FORTIFY is on, tests/abi reads it back out of the files.
+include(CheckCXXCompilerFlag)
+include(CheckPIESupported)
+check_pie_supported()
+add_library(parallax_hardening INTERFACE)
+target_compile_options(parallax_hardening INTERFACE -fstack-protector-strong)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|i.86")
+  check_cxx_compiler_flag(-fcf-protection parallax_has_cf_protection)
+  if(parallax_has_cf_protection)
+    target_compile_options(parallax_hardening INTERFACE -fcf-protection)
+  endif()
+endif()
+target_link_options(parallax_hardening INTERFACE LINKER:-z,relro LINKER:-z,now
+                    LINKER:-z,noexecstack)
+# It works on optimised code alone, hides bugs from sanitizers, and a packager's own level stays.
+string(TOUPPER "${CMAKE_BUILD_TYPE}" build_type)
+set(build_flags "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${build_type}}")
+set(PARALLAX_FORTIFY OFF)
+if(build_flags MATCHES "-O[123sgz]|-Ofast" AND NOT build_flags MATCHES "-O0"
+   AND NOT PARALLAX_SANITIZE)
+  set(PARALLAX_FORTIFY ON)
+  if(NOT build_flags MATCHES "_FORTIFY_SOURCE")
+    target_compile_options(parallax_hardening INTERFACE -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
+  endif()
+endif()
+
 if(PARALLAX_SANITIZE)
   target_compile_options(parallax_flags INTERFACE
                          -fsanitize=${PARALLAX_SANITIZE} -fno-omit-frame-pointer)
