@@ -93,6 +93,7 @@ class Bench:
             if self.hosts > 1:
                 command += ["--net-device", "eth0" if self.namespaces else "lo"]
             if self.namespaces:
+                command += ["--transport", "ucx"]  # over tcp: nobody else is on that network
                 command = self.namespaces.command(host, command)
             commands.append(command)
             files.append(os.path.join(logs, f"rank-{rank}.log"))

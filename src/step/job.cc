@@ -204,6 +204,12 @@ Status Job::meet(int64_t deadline_ns) {
   mine.lease_ms = static_cast<uint32_t>(lease_ns() / kNanosecondsPerMillisecond);
   mine.host = host_;
   mine.machine = shm_machine_id();
+  const std::string device = options_.net_device == nullptr ? "" : options_.net_device;
+  mine.reach = reach_of({.net_device = device,
+                         .is_rdma = is_rdma_device(device),
+                         .ucx_transports = process_variable("UCX_TLS"),
+                         .ucx_net_devices = process_variable("UCX_NET_DEVICES")});
+  mine.says_ucx = options_.transport != nullptr && std::string(options_.transport) == "ucx";
   std::vector<Endpoint> all;
   PARALLAX_RETURN_IF_ERROR(exchange(mine, deadline_ns, &all));
   std::vector<std::string> names;
@@ -269,7 +275,7 @@ Status Job::check_hosts(const std::vector<Endpoint>& all) const {
     return invalid("open: transport is \"shm\", but the ranks are on " +
                    std::to_string(hosts_.ranks_of.size()) + " hosts; use \"ucx\"");
   }
-  return {};
+  return hosts_.ranks_of.size() > 1 ? check_exposure(all) : Status();
 }
 
 Status Job::connect(Endpoint mine, bool one_machine, int64_t deadline_ns) {

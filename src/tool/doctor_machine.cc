@@ -18,6 +18,7 @@
 #include "tool/machine.h"
 #include "tool/reach.h"
 #include "topology/topology.h"
+#include "transport/exposure.h"
 #include "transport/shm/region.h"
 #include "transport/shm/shm_transport.h"
 

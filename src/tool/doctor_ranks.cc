@@ -16,6 +16,7 @@
 #include "tool/tool.h"
 #include "topology/hosts.h"
 #include "transport/endpoint.h"
+#include "transport/exposure.h"
 #include "transport/rendezvous/rendezvous.h"
 #include "transport/shm/shm_transport.h"
 

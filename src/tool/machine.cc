@@ -65,12 +65,6 @@ std::vector<Interface> interfaces() {
   return found;
 }
 
-bool is_rdma_device(const std::string& device) {
-  const std::string name = device.substr(0, device.find(':'));
-  return !name.empty() && name.find('/') == std::string::npos &&
-         access(("/sys/class/infiniband/" + name).c_str(), F_OK) == 0;
-}
-
 Status try_ucx(const std::string& module_dir, const std::string& net_device, std::string* library,
                std::string* path, std::string* description) {
   const ParallaxTransportModule* module = nullptr;

@@ -21,9 +21,6 @@ struct Interface {
 // By name, as getifaddrs has them.
 std::vector<Interface> interfaces();
 
-// Whether ibverbs or a setting names RDMA hardware: "mlx5_0:1".
-bool is_rdma_device(const std::string& device);
-
 // Loads the UCX module and opens its transport for a moment: "tcp on lo".
 Status try_ucx(const std::string& module_dir, const std::string& net_device, std::string* library,
                std::string* path, std::string* description);

@@ -39,6 +39,8 @@ std::string encode_endpoint(const Endpoint& endpoint) {
   put_number(&out, endpoint.job);
   put_number(&out, endpoint.pid);
   put_number(&out, endpoint.lease_ms);
+  put_number(&out, static_cast<uint8_t>(endpoint.reach));
+  put_number(&out, static_cast<uint8_t>(endpoint.says_ucx));
   put_text(&out, endpoint.machine, kMachineBytesMax);
   put_text(&out, endpoint.shm_address, kShmAddressBytesMax);
   put_text(&out, endpoint.ucx_address, kUcxAddressBytesMax);
@@ -63,13 +65,17 @@ Status decode_endpoint(std::span<const std::byte> blob, Endpoint* endpoint) {
                                    ", this rank " + version_text(kVersion) +
                                    ": install one version on every host"};
   }
+  uint8_t reach = 0, says_ucx = 0;
   if (!reader.number(&read.job) || !reader.number(&read.pid) || !reader.number(&read.lease_ms) ||
-      !reader.text(&read.machine, kMachineBytesMax) ||
+      !reader.number(&reach) || reach > static_cast<uint8_t>(NetworkReach::kOpen) ||
+      !reader.number(&says_ucx) || says_ucx > 1 || !reader.text(&read.machine, kMachineBytesMax) ||
       !reader.text(&read.shm_address, kShmAddressBytesMax) ||
       !reader.text(&read.ucx_address, kUcxAddressBytesMax)) {
     return garbage("cut short or a length out of range");
   }
   if (!reader.empty()) return garbage("bytes left over");
+  read.reach = static_cast<NetworkReach>(reach);
+  read.says_ucx = says_ucx == 1;
   *endpoint = std::move(read);
   return {};
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "transport/exposure.h"
 
 namespace parallax {
 
@@ -22,6 +23,8 @@ struct Endpoint {
   uint32_t rank = 0;
   uint64_t job = 0;  // random, rank 0's holds for the job
   int64_t pid = 0;
+  NetworkReach reach = NetworkReach::kByChoice;
+  bool says_ucx = false;    // that tcp beyond loopback is wanted
   uint32_t lease_ms = 0;    // must be the same on all ranks: heartbeats follow the sender's
   std::string host;         // parallax_options_t.host, or the machine's name
   std::string machine;      // boot id: tells "same machine" where host is overridden

@@ -126,8 +126,9 @@ class Netns : public ::testing::Test {
       GTEST_SKIP() << "no network namespaces here: " << hosts_->why_not();
     }
   }
-  RankJobOptions options(std::vector<std::string> arguments) const {
+  RankJobOptions options(std::vector<std::string> arguments, bool says_ucx = true) const {
     arguments.insert(arguments.end(), {"--net-device", kDevice});
+    if (says_ucx) arguments.insert(arguments.end(), {"--transport", "ucx"});
     return {.host_of = {0, 0, 1, 1},
             .arguments = std::move(arguments),
             .net_namespaces = hosts_->names()};
@@ -169,6 +170,26 @@ TEST_F(Netns, trains_and_counts) {
           plan, host, library_bytes[host], kernel_bytes[host], kernel_packets[host], payload,
           100 * (payload / library_bytes[host] - 1));
       EXPECT_NEAR(payload, library_bytes[host], 0.05 * library_bytes[host]);
+    }
+  }
+}
+
+// Given ranks on two machines of which one does not say "ucx", expect each to refuse, naming it,
+// the word and the risk.
+TEST_F(Netns, tcp_beyond_loopback_takes_a_word) {
+  RankJob job(options({"--steps", "2"}, false));
+  for (uint32_t rank = 0; rank < job.world(); ++rank) {
+    std::vector<std::string> more;
+    if (rank != 1) more = {"--transport", "ucx"};
+    job.start(rank, more);
+  }
+  ASSERT_TRUE(job.wait_exit(kPatience)) << "still running";
+  for (uint32_t rank = 0; rank < job.world(); ++rank) {
+    const std::string said = job.rank(rank).line("status ").value_or("");
+    const std::string who = "rank " + std::to_string(rank) + ":\n" + job.rank(rank).tail();
+    EXPECT_TRUE(said.starts_with("UNSUPPORTED: ")) << who;
+    for (const char* word : {"rank 1 (host host0)", "PARALLAX_TRANSPORT=ucx", "run code"}) {
+      EXPECT_NE(said.find(word), std::string::npos) << who;
     }
   }
 }

@@ -222,11 +222,18 @@ class Ranks(DoctorCase):
 
     def test_hosts_joined_by_a_network(self):
         a, b = self.namespaces(joined=True)
-        device = {"variables": {"PARALLAX_NET_DEVICE": "plx0"}}
+        device = {"variables": {"PARALLAX_NET_DEVICE": "plx0", "PARALLAX_TRANSPORT": "ucx"}}
         for status, found in self.ranks({"prefix": a, **device}, {"prefix": b, **device}):
             self.assertEqual(status, 0, found)
             self.expect(found, "reach", "OK", "at 10.78.0.")
             self.expect(found, "job", "OK", "tcp on plx0")
+
+    def test_hosts_whose_tcp_nobody_asked_for(self):
+        a, b = self.namespaces(joined=True)
+        for status, found in self.ranks({"prefix": a}, {"prefix": b}):
+            self.assertEqual(status, 1)
+            self.expect(found, "reach", "OK", "at 10.78.0.")
+            self.expect(found, "job", "FAIL", "PARALLAX_TRANSPORT=ucx", "neither authenticates")
 
     def test_hosts_without_a_route(self):
         a, b = self.namespaces(joined=False)

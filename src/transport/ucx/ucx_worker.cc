@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/environment.h"
+#include "transport/exposure.h"
 #include "transport/shm/unique_fd.h"
 
 namespace parallax {
@@ -29,13 +30,6 @@ Status failed(const char* what, ucs_status_t status) {
 const char* user_setting(const char* name) {
   const char* value = variable(name);
   return value != nullptr && *value != '\0' ? value : nullptr;
-}
-
-// "mlx5_0:1" or "mlx5_0": a device of the RDMA subsystem.
-bool is_rdma_device(const std::string& device) {
-  const std::string name = device.substr(0, device.find(':'));
-  return !name.empty() && name.find('/') == std::string::npos &&
-         access(("/sys/class/infiniband/" + name).c_str(), F_OK) == 0;
 }
 
 // Shared memory is never among them: where only the network namespace is separate, UCX would take
