@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""UCX's own tcp ports, which take anyone: what docs/meeting.md says of them.
+"""UCX's own tcp ports, which take anyone: what docs/security.md says of them.
 
 They lie on loopback as long as all ranks are on one machine. 1,000 strangers of each harmless kind
-change nothing. A stranger with UCX's public magic and a bad length may end the rank that it
-reaches, inside UCX; the others then name that rank, and nothing hangs.
+change nothing. A stranger with UCX's public magic may end the rank that it reaches, inside UCX, and
+have it read an address of his choice; the others then name that rank, and nothing hangs.
 """
 
 import os
@@ -17,6 +17,7 @@ from support import OK, PEER_LOST, LaunchTest, free_port
 
 STRANGERS = 1000
 MAGIC = struct.pack("<Q", 0xCAFEBABE12345678)
+CONNECT_MESSAGE, RNDV_ATS = 32, 10
 HARMLESS = {
     "silent": lambda source: b"",
     "another protocol": lambda source: b"GET / HTTP/1.1\r\nHost: rank0\r\n\r\n",
@@ -99,6 +100,27 @@ class UcxPorts(LaunchTest):
         self.assertEqual(status, PEER_LOST, ranks[1].text)
         self.assertIn("rank 0 (host h0) is lost", sentence)
         print("\nreport: UCX ended rank 0 at a stranger's bad length, exit status "
+              f"{ranks[0].wait()}")
+
+    def test_an_address_of_a_strangers_choice_is_read(self):
+        """UCX's own connect message, then one of its rendezvous, whose "request" UCX takes for a
+        pointer. What this UCX makes of it is reported; nobody hangs, the others name the rank."""
+        ranks = self.start_job()
+        (where,) = self.ports_of(ranks[0])
+        connect = struct.pack("<IBQ", 1, 0, 0) + struct.pack("<HH12x", socket.AF_INET, 0)
+        answer = struct.pack("<Qi", 0x414141414140, 0)
+        said = (MAGIC + struct.pack("<BI", CONNECT_MESSAGE, len(connect)) + connect
+                + struct.pack("<BI", RNDV_ATS, len(answer)) + answer)
+        self.assertEqual(len(said), 59)
+        with socket.create_connection(where) as stranger:
+            stranger.sendall(said)
+            status, sentence = ranks[1].outcome()
+        if status == OK:  # a UCX that looks for the request among its own
+            self.assertEqual(ranks[0].wait(), 0, ranks[0].text)
+            return
+        self.assertEqual(status, PEER_LOST, ranks[1].text)
+        self.assertIn("rank 0 (host h0) is lost", sentence)
+        print("\nreport: UCX followed a stranger's address in rank 0, exit status "
               f"{ranks[0].wait()}")
 
 
