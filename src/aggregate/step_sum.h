@@ -25,6 +25,7 @@ class StepSum {
 
   size_t needed_bytes() const;
   Status reserve();  // LIMIT
+  const Arena& arena() const { return arena_; }
 
   // Starts the sum of a step.
   void clear(uint64_t step);

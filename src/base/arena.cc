@@ -4,7 +4,10 @@
 #include "base/arena.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -23,14 +26,30 @@ Status Arena::reserve(size_t bytes) {
   void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) {
-    return limit("cannot reserve " + std::to_string(bytes) + " bytes of address space: " +
-                 std::strerror(errno) + "; lower rows_max or raise ulimit -v");
+    return limit("cannot reserve " + std::to_string(bytes) +
+                 " bytes of address space: " + std::strerror(errno));
   }
   Binding::place_reserved(base, bytes);
   base_ = static_cast<std::byte*>(base);
   reserved_bytes_ = bytes;
   used_bytes_ = 0;
   return {};
+}
+
+size_t Arena::touched_bytes() const {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  constexpr size_t kPagesAtOnce = 4096;
+  std::array<unsigned char, kPagesAtOnce> there;
+  size_t touched = 0;
+  for (size_t at = 0; at < reserved_bytes_; at += kPagesAtOnce * page) {
+    const size_t bytes = std::min(kPagesAtOnce * page, reserved_bytes_ - at);
+    if (mincore(base_ + at, bytes, there.data()) != 0) return 0;
+    const size_t pages = (bytes + page - 1) / page;
+    touched += page * static_cast<size_t>(std::count_if(
+                          there.begin(), there.begin() + static_cast<ptrdiff_t>(pages),
+                          [](unsigned char each) { return (each & 1) != 0; }));
+  }
+  return std::min(touched, reserved_bytes_);
 }
 
 void* Arena::take_bytes(size_t bytes) {

@@ -41,6 +41,9 @@ class Arena {
   }
 
   size_t reserved_bytes() const { return reserved_bytes_; }
+  // Of them, those in pages that cost memory by now. Asks the kernel, some ms for a GiB; 0 where it
+  // does not say.
+  size_t touched_bytes() const;
   size_t used_bytes() const { return used_bytes_; }
 
  private:

@@ -144,6 +144,15 @@ constexpr SettingRow kRows[] = {
      .places = kEverywhere,
      .help = "Commit refuses to reserve more per rank; 0: no limit.",
      .number64 = &Options::memory_max_bytes},
+    {.name = "memory_check",
+     .type = SettingType::kChoice,
+     .standard = "warn",
+     .unit = "",
+     .choices = "warn|refuse|off",
+     .places = kOutside,
+     .help =
+         "What commit does where the variables of a host's ranks may touch more memory than "
+         "the machine or a control group has: says so in the log, refuses (LIMIT), or nothing."},
     {.name = "compute_threads",
      .type = SettingType::kNumber,
      .standard = "0",

@@ -70,7 +70,7 @@ class GradientRoad {
 
   // Reserves the lanes' memory. LIMIT.
   Status reserve();
-  size_t reserved_bytes() const { return arena_.reserved_bytes(); }
+  const Arena& arena() const { return arena_; }
   size_t needed_bytes();  // what reserve() would reserve
   // Gives a lane to a step; its last step must be over everywhere.
   void open(uint64_t step);

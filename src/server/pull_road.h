@@ -51,6 +51,12 @@ inline uint32_t wire_dtype(uint32_t asked, SumType master) {
   return bytes_of_dtype(asked) < bytes_of_sum(master) ? asked : dtype_of(master);
 }
 
+// A round of pulls that waits for some ranks of the host: the n-th pulls, n counted from 1.
+struct PullWait {
+  uint32_t number = 0;  // 0: none waits
+  std::vector<uint32_t> here = {}, missing = {};
+};
+
 class PullRoad {
  public:
   PullRoad(const Columns& columns, Outbox& outbox);
@@ -63,6 +69,7 @@ class PullRoad {
   void remove_variable(uint32_t variable);
   static size_t needed_bytes(const Columns& columns, const Variable& variable,
                              const Partition& partition);
+  const Arena* arena_of(uint32_t variable) const;  // null: not sharded
   // The owner's part; null while there is none.
   void set_table(uint32_t variable, const Table* table);
 
@@ -89,8 +96,8 @@ class PullRoad {
 
   // Distinct rows this handler asked owners for, in the step so far.
   uint64_t pulled_rows(uint32_t variable, uint64_t step) const;
-  // Ranks that keep the oldest round of this handler waiting.
-  std::vector<uint32_t> missing_ranks() const;
+  // The oldest round of a step that this handler cannot answer yet.
+  PullWait waiting(uint64_t step) const;
 
  private:
   static constexpr uint32_t kRounds = 4;  // [step parity][round parity]

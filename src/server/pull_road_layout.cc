@@ -109,6 +109,11 @@ void PullRoad::remove_variable(uint32_t variable) {
   if (variable < entries_.size()) entries_[variable].reset();
 }
 
+const Arena* PullRoad::arena_of(uint32_t variable) const {
+  const Entry* entry = entry_of(variable);
+  return entry == nullptr ? nullptr : &entry->arena;
+}
+
 void PullRoad::set_table(uint32_t variable, const Table* table) {
   entry_of(variable)->table = table;
 }
@@ -127,16 +132,22 @@ uint64_t PullRoad::pulled_rows(uint32_t variable, uint64_t step) const {
   return entry == nullptr ? 0 : entry->pulled[step & 1];
 }
 
-std::vector<uint32_t> PullRoad::missing_ranks() const {
-  std::vector<uint32_t> missing;
+PullWait PullRoad::waiting(uint64_t step) const {
+  PullWait oldest;
   for (const Round& round : rounds_) {
-    if (!round.active || round.asked) continue;
+    if (!round.active || round.asked || round.step != step) continue;
+    if (oldest.number != 0 && oldest.number <= round.number + 1) continue;
+    oldest = {.number = round.number + 1, .here = {}, .missing = {}};
     for (const uint32_t local : columns_.locals()) {
       const uint32_t source = columns_.local_of(local);
-      if (round.here[source] == 0 && ended_[round.step & 1][source] == 0) missing.push_back(local);
+      if (round.here[source] != 0) {
+        oldest.here.push_back(local);
+      } else if (ended_[step & 1][source] == 0) {
+        oldest.missing.push_back(local);
+      }
     }
   }
-  return missing;
+  return oldest;
 }
 
 }  // namespace parallax

@@ -28,6 +28,7 @@ class Table {
   size_t needed_bytes() const;
   // Reserves the memory. LIMIT.
   Status reserve();
+  const Arena& arena() const { return arena_; }
   // Fills in initial values, about so many elements a call, so that leases are kept meanwhile. True
   // when all are there.
   [[nodiscard]] bool initialize(uint64_t elements_max);

@@ -40,6 +40,7 @@
 #include "base/clock.h"
 #include "base/compute.h"
 #include "base/exact_sum.h"
+#include "base/machine_memory.h"
 #include "base/status.h"
 #include "collectives/broadcast.h"
 #include "collectives/gradient_road.h"
@@ -49,6 +50,7 @@
 #include "server/pull_road.h"
 #include "server/rows_road.h"
 #include "server/table.h"
+#include "step/footprint.h"
 #include "step/request.h"
 #include "step/vote.h"
 #include "topology/patterns.h"
@@ -67,6 +69,8 @@ struct EngineOptions {
   uint32_t plan_after_steps = 8;
   bool deterministic = false;
   uint64_t memory_max_bytes = 0;  // 0: no limit
+  MemoryCheck memory_check = MemoryCheck::kOff;
+  MachineMemory machine = {};  // that the check compares with
 };
 
 // Traffic of one class of peers, in whole messages as handed to the transport.
@@ -233,9 +237,12 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   // engine_reserve.cc: what commit reserves
   Status build_runtimes();
   Status reserve_runtimes();
+  Status reserve_runtime(uint32_t id);
+  Footprint footprint(const Runtime& runtime) const;
   std::unique_ptr<GradientRoad> make_road(const Runtime& runtime, uint32_t variable, Method method);
   Status check_row_bytes(const Variable& variable) const;
   Status check_memory() const;
+  Status check_memory_max(const std::vector<Footprint>& footprints) const;
   bool fill_tables();
 
   // engine_commit.cc: registration, commit, goodbye
@@ -338,6 +345,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   Status make_dense(uint32_t variable, uint64_t effective_step);
   bool fits_memory(const Runtime& runtime, const VariablePlan& plan);
   Status begin_change(Runtime& runtime, const VariablePlan& plan, uint64_t effective_step);
+  Status lay_out_change(Runtime& runtime, const VariablePlan& plan, uint64_t effective_step);
   void migrate(Runtime& runtime);
   void send_part(Runtime& runtime, Stream stream);
   bool migrated(Step& step);
@@ -345,6 +353,12 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   [[nodiscard]] bool on_migrate(uint32_t from, const Section& section);
   TopologyFacts topology_facts() const;
   std::vector<VariableFacts> all_facts() const;
+
+  // engine_tell.cc: reports
+  struct MemoryUse {
+    uint64_t reserved_bytes = 0, touched_bytes = 0;
+  };
+  MemoryUse memory_use(const Runtime& runtime) const;
 
   const EngineOptions options_;
   Transport& transport_;

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measuring while running, the settled plan, and moving variables to where it wants them; and the
-// reports. See engine.h.
+// Measuring while running, the settled plan, and moving variables to where it wants them. See
+// engine.h.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/check.h"
 #include "base/log.h"
 #include "planner/choice.h"
-#include "planner/explain.h"
 #include "step/engine.h"
 
 namespace parallax {
@@ -85,8 +83,8 @@ bool Engine::fits_memory(const Runtime& runtime, const VariablePlan& plan) {
   if (options_.memory_max_bytes == 0 || plan == runtime.plan) return true;
   uint64_t bytes = 0;
   for (const auto& each : runtimes_) {
-    bytes += each->road->reserved_bytes();
-    if (each->next_road != nullptr) bytes += each->next_road->reserved_bytes();
+    bytes += each->road->arena().reserved_bytes();
+    if (each->next_road != nullptr) bytes += each->next_road->arena().reserved_bytes();
     if (each->next_table != nullptr) bytes += each->next_table->needed_bytes();
     if (each->table != nullptr) bytes += each->table->needed_bytes();
     if (each->table != nullptr && each->table->sharded()) {
@@ -156,12 +154,18 @@ Plan Engine::plan() const {
 // ---- moving
 
 Status Engine::begin_change(Runtime& runtime, const VariablePlan& plan, uint64_t effective_step) {
+  const Status begun = lay_out_change(runtime, plan, effective_step);
+  if (begun.ok()) return begun;
+  return {begun.code(), "plan: moving variable '" + runtime.variable->name + "' of " +
+                            rank_name(options_.rank) + ": " + begun.message() + ", or pin the plan"};
+}
+
+Status Engine::lay_out_change(Runtime& runtime, const VariablePlan& plan,
+                              uint64_t effective_step) {
   PARALLAX_CHECK(runtime.change_step == 0);
   if (!fits_memory(runtime, plan)) {
-    return limit("plan: moving variable '" + runtime.variable->name + "' takes more than " +
-                 rank_name(options_.rank) + "'s memory_max_bytes of " +
-                 std::to_string(options_.memory_max_bytes) +
-                 "; give every rank the same limit, or pin the plan");
+    return limit("more than its memory_max_bytes of " + std::to_string(options_.memory_max_bytes) +
+                 "; give every rank the same limit");
   }
   const uint32_t variable = static_cast<uint32_t>(runtime.variable - variables_.data());
   runtime.next_plan = plan;
@@ -280,97 +284,6 @@ void Engine::switch_over(Runtime& runtime) {
   } else {
     pull_road_.remove_variable(variable);
   }
-}
-
-// ---- reports
-
-std::string Engine::plan_json() const {
-  return explain_json(all_facts(), topology_facts(), options_.plan_mode, plan(), settled_);
-}
-
-std::string Engine::stats_json() const {
-  const auto traffic = [](const Traffic& of) {
-    return nlohmann::json{{"sent_bytes", of.sent_bytes},
-                          {"received_bytes", of.received_bytes},
-                          {"sent_messages", of.sent_messages},
-                          {"received_messages", of.received_messages}};
-  };
-  nlohmann::json variables = nlohmann::json::array();
-  for (const auto& runtime : runtimes_) {
-    variables.push_back({{"name", runtime->variable->name},
-                         {"wire_sent_bytes", runtime->wire_sent_bytes},
-                         {"wire_received_bytes", runtime->wire_received_bytes}});
-  }
-  nlohmann::json stats = {{"rank", options_.rank},
-                          {"steps_committed", finished_},
-                          {"transport", transport_.name()},
-                          {"wire", traffic(wire_)},
-                          {"local", traffic(local_)},
-                          {"variables", variables},
-                          {"dropped_messages", dropped_messages_},
-                          {"growth_count", growth_count()}};
-  return stats.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-// ---- what a timeout is waiting for
-
-std::string Engine::describe_missing(const Request& request) const {
-  // The others first: what this rank still owes is told only where nobody else owes anything.
-  const auto waiting_for = [this](std::vector<uint32_t> ranks, const std::string& what) {
-    if (ranks.empty()) return std::string();
-    std::erase(ranks, options_.rank);
-    return (ranks.empty() ? "this rank" : rank_names(ranks)) + " " + what;
-  };
-  const auto tree = [this](TreeKind kind) { return trees_[static_cast<size_t>(kind)]; };
-  const auto tree_missing = [&](TreeKind kind, const std::string& call) {
-    const TreeSync sync = tree(kind);
-    std::string text =
-        waiting_for(sync.missing_children(), "to " + call + ", or one that it waits for");
-    if (text.empty() && !sync.is_root()) text = rank_name(sync.parent()) + " to answer";
-    return text;
-  };
-  const std::string step = "step " + std::to_string(request.step);
-  switch (request.kind) {
-    case RequestKind::kCommit:
-      return "commit waits for " + tree_missing(TreeKind::kCommit, "commit");
-    case RequestKind::kClose:
-      return "close waits for " +
-             tree_missing(released_ ? TreeKind::kGone : TreeKind::kClose, "close");
-    case RequestKind::kBarrier:
-      return "barrier waits for " + tree_missing(TreeKind::kBarrier, "call barrier");
-    case RequestKind::kBroadcast:
-      return "broadcast waits for " + waiting_for(broadcast_.missing_ranks(), "to call broadcast");
-    case RequestKind::kRows:
-    case RequestKind::kEvaluate:
-      return "the rows of variable '" + variables_[rows_road_.variable()].name + "' wait for " +
-             waiting_for(rows_road_.missing_ranks(), "to answer");
-    default:
-      break;
-  }
-  if (decided_ + 1 < request.step) {
-    return step + " waits for the decision of step " + std::to_string(request.step - 1) + ": " +
-           tree_missing(TreeKind::kVote, "end that step");
-  }
-  if (request.kind == RequestKind::kPull) {
-    std::string text = waiting_for(pull_road_.missing_ranks(), "to pull or end the step");
-    return "pull of " + step + " waits for " + (text.empty() ? "its owners" : text);
-  }
-  if (decided_ >= request.step) {
-    const std::string text = waiting_for(outbox_.peers_with_data(), "to take what is due to it");
-    if (!text.empty()) return step + " is decided, and waits for " + text;
-  }
-  for (const auto& runtime : runtimes_) {
-    const GradientRoad& road = runtime->change_step != 0 && request.step >= runtime->change_step
-                                   ? *runtime->next_road
-                                   : *runtime->road;
-    if (road.reduced(request.step) && road.delivered(request.step)) continue;
-    const std::string text =
-        waiting_for(road.missing_ranks(request.step), "to give it or end the step");
-    if (!text.empty()) {
-      return step + " waits for variable '" + runtime->variable->name + "': " + text;
-    }
-  }
-  return step + " waits for " + tree_missing(TreeKind::kVote, "end the step");
 }
 
 }  // namespace parallax

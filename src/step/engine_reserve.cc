@@ -2,6 +2,7 @@
 // What commit reserves for the variables, within the bounds given. See engine.h.
 #include <algorithm>
 
+#include "base/log.h"
 #include "step/engine.h"
 
 namespace parallax {
@@ -77,18 +78,14 @@ Status Engine::build_runtimes() {
 
 Status Engine::reserve_runtimes() {
   for (uint32_t id = 0; id < runtimes_.size(); ++id) {
-    Runtime& runtime = *runtimes_[id];
-    PARALLAX_RETURN_IF_ERROR(runtime.road->reserve());
-    runtime.road->open(1);
-    runtime.road->open(2);
-    for (const std::unique_ptr<StepSum>& sum : runtime.sums) {
-      if (sum != nullptr) PARALLAX_RETURN_IF_ERROR(sum->reserve());
-    }
-    if (runtime.table == nullptr) continue;
-    PARALLAX_RETURN_IF_ERROR(runtime.table->reserve());
-    if (!runtime.table->sharded()) continue;
-    PARALLAX_RETURN_IF_ERROR(pull_road_.add_variable(id, *runtime.variable, runtime.partition));
-    pull_road_.set_table(id, runtime.table.get());
+    const Status reserved = reserve_runtime(id);
+    if (reserved.ok()) continue;
+    const Footprint wanted = footprint(*runtimes_[id]);
+    return {reserved.code(),
+            "commit: variable '" + wanted.name + "' of " + rank_name(options_.rank) + ": " +
+                reserved.message() + "; it takes " + shown_bytes(wanted.table_bytes) +
+                " for values and state and " + shown_bytes(wanted.buffer_bytes) + " for buffers; " +
+                smaller_remedy(wanted) + ", or raise ulimit -v"};
   }
   for (Step& step : steps_) step.contributed.resize(runtimes_.size());
   const size_t streams_per_variable = columns_.host_count() + columns_.locals().size() + 4;
@@ -96,35 +93,72 @@ Status Engine::reserve_runtimes() {
   return {};
 }
 
-Status Engine::check_memory() const {
-  if (options_.memory_max_bytes == 0) return {};
-  uint64_t total = 0;
-  uint64_t largest = 0;
-  std::string name;
-  bool rows_form = false;
-  for (const auto& runtime : runtimes_) {
-    uint64_t bytes = runtime->road->needed_bytes();
-    for (const std::unique_ptr<StepSum>& sum : runtime->sums) {
-      if (sum != nullptr) bytes += sum->needed_bytes();
-    }
-    if (runtime->table != nullptr) {
-      bytes += runtime->table->needed_bytes();
-      if (runtime->table->sharded()) {
-        bytes += PullRoad::needed_bytes(columns_, *runtime->variable, runtime->partition);
-      }
-    }
-    total += bytes;
-    if (bytes > largest) {
-      largest = bytes;
-      name = runtime->variable->name;
-      rows_form = runtime->variable->ids_declared();
-    }
+Status Engine::reserve_runtime(uint32_t id) {
+  Runtime& runtime = *runtimes_[id];
+  PARALLAX_RETURN_IF_ERROR(runtime.road->reserve());
+  runtime.road->open(1);
+  runtime.road->open(2);
+  for (const std::unique_ptr<StepSum>& sum : runtime.sums) {
+    if (sum != nullptr) PARALLAX_RETURN_IF_ERROR(sum->reserve());
   }
-  if (total <= options_.memory_max_bytes) return {};
+  if (runtime.table == nullptr) return {};
+  PARALLAX_RETURN_IF_ERROR(runtime.table->reserve());
+  if (!runtime.table->sharded()) return {};
+  PARALLAX_RETURN_IF_ERROR(pull_road_.add_variable(id, *runtime.variable, runtime.partition));
+  pull_road_.set_table(id, runtime.table.get());
+  return {};
+}
+
+Footprint Engine::footprint(const Runtime& runtime) const {
+  Footprint footprint = {.name = runtime.variable->name,
+                         .ids_declared = runtime.variable->ids_declared()};
+  // Measuring lays a road out anew: not one that lies somewhere.
+  const size_t reserved = runtime.road->arena().reserved_bytes();
+  footprint.buffer_bytes = reserved > 0 ? reserved : runtime.road->needed_bytes();
+  for (const std::unique_ptr<StepSum>& sum : runtime.sums) {
+    if (sum != nullptr) footprint.buffer_bytes += sum->needed_bytes();
+  }
+  if (runtime.table == nullptr) return footprint;
+  footprint.table_bytes = runtime.table->needed_bytes();
+  if (runtime.table->sharded()) {
+    footprint.buffer_bytes +=
+        PullRoad::needed_bytes(columns_, *runtime.variable, runtime.partition);
+  }
+  return footprint;
+}
+
+// Shards are even, so that every rank of a host reckons for all of them.
+Status Engine::check_memory() const {
+  if (options_.memory_max_bytes == 0 && options_.memory_check == MemoryCheck::kOff) return {};
+  std::vector<Footprint> footprints;
+  footprints.reserve(runtimes_.size());
+  for (const auto& runtime : runtimes_) footprints.push_back(footprint(*runtime));
+  PARALLAX_RETURN_IF_ERROR(check_memory_max(footprints));
+  if (options_.memory_check == MemoryCheck::kOff) return {};
+  const std::string shortage =
+      memory_shortage(footprints, static_cast<uint32_t>(columns_.locals().size()),
+                      columns_.map().names[columns_.host()], options_.machine);
+  if (shortage.empty()) return {};
+  if (options_.memory_check == MemoryCheck::kRefuse) {
+    return limit("commit: " + shortage + "; memory_check is refuse");
+  }
+  if (columns_.local() == 0) {  // once a host
+    PARALLAX_LOG(kWarn, kPlan, "commit: " + shortage + "; memory_check = off says no more of it");
+  }
+  return {};
+}
+
+Status Engine::check_memory_max(const std::vector<Footprint>& footprints) const {
+  const uint64_t total = total_bytes(footprints);
+  if (options_.memory_max_bytes == 0 || total <= options_.memory_max_bytes) return {};
+  const Footprint& largest = *std::max_element(
+      footprints.begin(), footprints.end(),
+      [](const Footprint& a, const Footprint& b) { return a.bytes() < b.bytes(); });
   return limit("commit: " + rank_name(options_.rank) + " would reserve " + std::to_string(total) +
                " bytes, memory_max_bytes is " + std::to_string(options_.memory_max_bytes) +
-               "; variable '" + name + "' takes " + std::to_string(largest) + " of them: " +
-               (rows_form ? "lower its rows_max, or shard it" : "cut it in two, or shard it") +
+               "; variable '" + largest.name + "' takes " + std::to_string(largest.bytes()) +
+               " of them (" + std::to_string(largest.table_bytes) + " for values and state, " +
+               std::to_string(largest.buffer_bytes) + " for buffers); " + smaller_remedy(largest) +
                ", or raise memory_max_bytes");
 }
 

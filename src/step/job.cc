@@ -360,15 +360,18 @@ Status Job::start_engine() {
     compute_ = std::make_unique<InlineCompute>();
   }
   engine_ = std::make_unique<Engine>(
-      EngineOptions{.rank = options_.rank,
-                    .hosts = hosts_,
-                    .epoch = epoch_,
-                    .lease_ns = lease_ns(),
-                    .plan_mode = static_cast<parallax_plan_mode_t>(options_.plan_mode),
-                    .plan_after_steps = options_.plan_after_steps == 0 ? kPlanAfterStepsDefault
-                                                                       : options_.plan_after_steps,
-                    .deterministic = options_.deterministic != 0,
-                    .memory_max_bytes = options_.memory_max_bytes},
+      EngineOptions{
+          .rank = options_.rank,
+          .hosts = hosts_,
+          .epoch = epoch_,
+          .lease_ns = lease_ns(),
+          .plan_mode = static_cast<parallax_plan_mode_t>(options_.plan_mode),
+          .plan_after_steps =
+              options_.plan_after_steps == 0 ? kPlanAfterStepsDefault : options_.plan_after_steps,
+          .deterministic = options_.deterministic != 0,
+          .memory_max_bytes = options_.memory_max_bytes,
+          .memory_check = static_cast<MemoryCheck>(settings_->value("memory_check").number),
+          .machine = machine_memory()},
       *transport_, clock_, *compute_, [this] { progress_->on_completed(); });
   PARALLAX_RETURN_IF_ERROR(engine_->start());
   return progress_->start(*engine_, options_.manual_progress != 0);

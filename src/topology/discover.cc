@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/environment.h"
+#include "base/machine_memory.h"
 #include "topology/devices.h"
 #include "topology/nics.h"
 #include "topology/topology.h"
@@ -210,7 +211,12 @@ Status discover(const DiscoverOptions& options, Topology* topology) {
     topology->pus_allowed = weight(allowed.get());
     topology->pu_indices = indices_of(hwloc_topology_get_topology_cpuset(tree.get()));
     topology->memory_bytes = hwloc_get_root_obj(tree.get())->total_memory;
+    // The kernel's files of a node leave out memory that was plugged in while the machine ran.
+    if (live) topology->memory_bytes = std::max(topology->memory_bytes, installed_memory_bytes());
     topology->numa_nodes = numa_nodes(tree.get(), allowed.get());
+    if (live && topology->numa_nodes.size() == 1) {
+      topology->numa_nodes[0].memory_bytes = topology->memory_bytes;
+    }
     topology->caches = caches(tree.get());
     if (options.devices) find_devices(tree.get(), &topology->nics, &topology->gpus);
   }

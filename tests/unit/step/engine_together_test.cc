@@ -290,7 +290,8 @@ TEST(EngineCommit, MemoryBeyondTheCeilingIsALimitEverywhere) {
       sparse_variable("enormous", 1 << 20, 64, 1 << 16, PARALLAX_RULE_ADAGRAD)};
   for (const Status& status : world.commit(variables)) {
     EXPECT_EQ(status.code(), PARALLAX_LIMIT) << status.message();
-    EXPECT_TRUE(has(status, "rank 2") && has(status, "'enormous'") && has(status, "rows_max"))
+    EXPECT_TRUE(has(status, "rank 2") && has(status, "'enormous'") &&
+                has(status, "for values and state") && has(status, "raise memory_max_bytes"))
         << status.message();
   }
 }

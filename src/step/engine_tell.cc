@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the engine tells of itself: reports, and what a timeout waits for. See engine.h.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "planner/explain.h"
+#include "step/engine.h"
+
+namespace parallax {
+
+// ---- reports
+
+std::string Engine::plan_json() const {
+  return explain_json(all_facts(), topology_facts(), options_.plan_mode, plan(), settled_);
+}
+
+// All that a variable's roads, sums, tables and pulls lie in; two of each while it moves.
+Engine::MemoryUse Engine::memory_use(const Runtime& runtime) const {
+  MemoryUse use;
+  const auto add = [&use](const Arena& arena) {
+    use.reserved_bytes += arena.reserved_bytes();
+    use.touched_bytes += arena.touched_bytes();
+  };
+  for (const auto* road : {&runtime.road, &runtime.next_road, &runtime.old_road}) {
+    if (*road != nullptr) add((*road)->arena());
+  }
+  for (const auto* table : {&runtime.table, &runtime.next_table}) {
+    if (*table != nullptr) add((*table)->arena());
+  }
+  for (const std::unique_ptr<StepSum>& sum : runtime.sums) {
+    if (sum != nullptr) add(sum->arena());
+  }
+  const auto variable = static_cast<uint32_t>(runtime.variable - variables_.data());
+  if (const Arena* pulls = pull_road_.arena_of(variable)) add(*pulls);
+  return use;
+}
+
+std::string Engine::stats_json() const {
+  const auto traffic = [](const Traffic& of) {
+    return nlohmann::json{{"sent_bytes", of.sent_bytes},
+                          {"received_bytes", of.received_bytes},
+                          {"sent_messages", of.sent_messages},
+                          {"received_messages", of.received_messages}};
+  };
+  nlohmann::json variables = nlohmann::json::array();
+  MemoryUse all;
+  for (const auto& runtime : runtimes_) {
+    const MemoryUse memory = memory_use(*runtime);
+    all.reserved_bytes += memory.reserved_bytes;
+    all.touched_bytes += memory.touched_bytes;
+    variables.push_back({{"name", runtime->variable->name},
+                         {"wire_sent_bytes", runtime->wire_sent_bytes},
+                         {"wire_received_bytes", runtime->wire_received_bytes},
+                         {"memory_reserved_bytes", memory.reserved_bytes},
+                         {"memory_touched_bytes", memory.touched_bytes}});
+  }
+  nlohmann::json stats = {
+      {"rank", options_.rank},
+      {"steps_committed", finished_},
+      {"transport", transport_.name()},
+      {"wire", traffic(wire_)},
+      {"local", traffic(local_)},
+      {"variables", variables},
+      {"memory", {{"reserved_bytes", all.reserved_bytes}, {"touched_bytes", all.touched_bytes}}},
+      {"dropped_messages", dropped_messages_},
+      {"growth_count", growth_count()}};
+  return stats.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// ---- what a timeout is waiting for
+
+std::string Engine::describe_missing(const Request& request) const {
+  // The others first: what this rank still owes is told only where nobody else owes anything.
+  const auto waiting_for = [this](std::vector<uint32_t> ranks, const std::string& what) {
+    if (ranks.empty()) return std::string();
+    std::erase(ranks, options_.rank);
+    return (ranks.empty() ? "this rank" : rank_names(ranks)) + " " + what;
+  };
+  const auto tree = [this](TreeKind kind) { return trees_[static_cast<size_t>(kind)]; };
+  const auto tree_missing = [&](TreeKind kind, const std::string& call) {
+    const TreeSync sync = tree(kind);
+    std::string text =
+        waiting_for(sync.missing_children(), "to " + call + ", or one that it waits for");
+    if (text.empty() && !sync.is_root()) text = rank_name(sync.parent()) + " to answer";
+    return text;
+  };
+  const std::string step = "step " + std::to_string(request.step);
+  switch (request.kind) {
+    case RequestKind::kCommit:
+      return "commit waits for " + tree_missing(TreeKind::kCommit, "commit");
+    case RequestKind::kClose:
+      return "close waits for " +
+             tree_missing(released_ ? TreeKind::kGone : TreeKind::kClose, "close");
+    case RequestKind::kBarrier:
+      return "barrier waits for " + tree_missing(TreeKind::kBarrier, "call barrier");
+    case RequestKind::kBroadcast:
+      return "broadcast waits for " + waiting_for(broadcast_.missing_ranks(), "to call broadcast");
+    case RequestKind::kRows:
+    case RequestKind::kEvaluate:
+      return "the rows of variable '" + variables_[rows_road_.variable()].name + "' wait for " +
+             waiting_for(rows_road_.missing_ranks(), "to answer");
+    default:
+      break;
+  }
+  if (decided_ + 1 < request.step) {
+    return step + " waits for the decision of step " + std::to_string(request.step - 1) + ": " +
+           tree_missing(TreeKind::kVote, "end that step");
+  }
+  // Ranks of a host pull together: one that pulls once more than another waits, and whoever waits
+  // for a reduce of it waits for the pull that the other does not make.
+  const PullWait pull = pull_road_.waiting(request.step);
+  const std::string number = "pull " + std::to_string(pull.number);
+  const std::string missing = waiting_for(pull.missing, "to pull once more or end the step");
+  if (request.kind == RequestKind::kPull) {
+    if (missing.empty()) return "pull of " + step + " waits for its owners";
+    return number + " of " + step + " waits for " + missing;
+  }
+  if (decided_ >= request.step) {
+    const std::string text = waiting_for(outbox_.peers_with_data(), "to take what is due to it");
+    if (!text.empty()) return step + " is decided, and waits for " + text;
+  }
+  std::string pulls;
+  if (!missing.empty()) {
+    pulls = number + " of " + waiting_for(pull.here, "waits for ") + missing;
+    const Step& state = step_state(request.step);
+    const bool ours = state.step == request.step && state.pulls_left > 0;
+    if (request.kind == RequestKind::kStepEnd && ours) {
+      return step + " does not end before its pulls are answered: " + pulls;
+    }
+    pulls = "; " + pulls;
+  }
+  const auto variable_missing = [&](const Runtime& runtime) {
+    const GradientRoad& road = runtime.change_step != 0 && request.step >= runtime.change_step
+                                   ? *runtime.next_road
+                                   : *runtime.road;
+    if (road.reduced(request.step) && road.delivered(request.step)) return std::string();
+    const std::string text =
+        waiting_for(road.missing_ranks(request.step), "to give it or end the step");
+    if (text.empty()) return text;
+    return step + " waits for variable '" + runtime.variable->name + "': " + text + pulls;
+  };
+  // A reduce waits for its own variables, a step_end for all.
+  for (const PullSlice& slice : request.slices) {
+    const std::string text = variable_missing(*runtimes_[slice.variable]);
+    if (!text.empty()) return text;
+  }
+  for (const auto& runtime : runtimes_) {
+    const std::string text = variable_missing(*runtime);
+    if (!text.empty()) return text;
+  }
+  return step + " waits for " + tree_missing(TreeKind::kVote, "end the step") + pulls;
+}
+
+}  // namespace parallax
