@@ -129,24 +129,31 @@ std::string Engine::describe_missing(const Request& request) const {
     }
     pulls = "; " + pulls;
   }
-  const auto variable_missing = [&](const Runtime& runtime) {
+  const auto missing_of = [&](const Runtime& runtime, bool* complete) {
     const GradientRoad& road = runtime.change_step != 0 && request.step >= runtime.change_step
                                    ? *runtime.next_road
                                    : *runtime.road;
-    if (road.reduced(request.step) && road.delivered(request.step)) return std::string();
-    const std::string text =
-        waiting_for(road.missing_ranks(request.step), "to give it or end the step");
-    if (text.empty()) return text;
-    return step + " waits for variable '" + runtime.variable->name + "': " + text + pulls;
+    *complete = road.reduced(request.step) && road.delivered(request.step);
+    return *complete ? std::string()
+                     : waiting_for(road.missing_ranks(request.step), "to give it or end the step");
   };
-  // A reduce waits for its own variables, a step_end for all.
+  // A reduce waits for its own variables, a step_end for all. Where the sum of a small variable is
+  // made by others, this rank knows of those only who have not ended the step.
+  bool complete = false;
+  std::string variable;
   for (const PullSlice& slice : request.slices) {
-    const std::string text = variable_missing(*runtimes_[slice.variable]);
-    if (!text.empty()) return text;
+    const Runtime& runtime = *runtimes_[slice.variable];
+    const std::string text = missing_of(runtime, &complete);
+    if (complete) continue;
+    variable = "variable '" + runtime.variable->name + "'";
+    if (!text.empty()) return step + " waits for " + variable + ": " + text + pulls;
+    variable += ", summed elsewhere: ";
   }
   for (const auto& runtime : runtimes_) {
-    const std::string text = variable_missing(*runtime);
-    if (!text.empty()) return text;
+    const std::string text = missing_of(*runtime, &complete);
+    if (text.empty()) continue;
+    if (variable.empty()) variable = "variable '" + runtime->variable->name + "': ";
+    return step + " waits for " + variable + text + pulls;
   }
   return step + " waits for " + tree_missing(TreeKind::kVote, "end the step") + pulls;
 }

@@ -209,5 +209,46 @@ TEST_F(EnginePull, DenseVariablesAreShardedUnderPs) {
   }
 }
 
+// Given a rank that pulls once more than its neighbour, while the neighbour waits for what it gives
+// after that pull, expect both waits to name the pull that nobody makes.
+TEST_F(EnginePull, AWaitNamesThePullThatIsMissing) {
+  world_ = std::make_unique<EngineWorld>(WorldOptions{.hosts = {0, 0}});
+  const parallax_variable_t all[] = {sparse_variable("table", kRows, kWidth, 8, PARALLAX_RULE_SGD),
+                                     dense_variable("held", 2, 2), dense_variable("wide", 1024, 2)};
+  for (const Status& status : world_->commit(all)) ASSERT_TRUE(status.ok()) << status.message();
+  for (uint32_t rank = 0; rank < 2; ++rank) begin(rank);
+  std::vector<float> other(12), wide(2048), wide_of_other(2048);
+  finish({pull(0, 1, {rows_slice(0, ids_, values_.data())}),
+          pull(1, 1, {rows_slice(0, ids_, other.data())})});
+  Request* second = pull(0, 1, {rows_slice(0, ids_, values_.data())});
+  const auto reduce = [&](uint32_t rank, uint32_t variable, float* values) {
+    const parallax_slice_t slice = dense_slice(variable, values);
+    Request* request = nullptr;
+    EXPECT_TRUE(world_->engine(rank).reduce(1, {&slice, 1}, &request).ok());
+    return request;
+  };
+  Request* held = reduce(1, 1, mirror_.data());
+  Request* summed = reduce(1, 2, wide.data());
+  world_->settle();
+  EXPECT_EQ(world_->engine(0).describe_missing(*second),
+            "pull 2 of step 1 waits for rank 1 (host host0) to pull once more or end the step");
+  const std::string why =
+      "rank 0 (host host0) to give it or end the step; "
+      "pull 2 of rank 0 (host host0) waits for this rank to pull once more or end the step";
+  EXPECT_EQ(world_->engine(1).describe_missing(*held),
+            "step 1 waits for variable 'held', summed elsewhere: " + why);
+  EXPECT_EQ(world_->engine(1).describe_missing(*summed),
+            "step 1 waits for variable 'wide': " + why);
+  // A step_end that comes behind such a pull waits for the pull too.
+  std::vector<float> own(4);
+  Request* reduced[] = {reduce(0, 1, own.data()), reduce(0, 2, wide_of_other.data())};
+  Request* ended = end(0, 1);
+  finish({held, summed, reduced[0], reduced[1]});
+  EXPECT_EQ(world_->engine(0).describe_missing(*ended),
+            "step 1 does not end before its pulls are answered: pull 2 of this rank waits for "
+            "rank 1 (host host0) to pull once more or end the step");
+  finish({end(1, 1), second, ended});
+}
+
 }  // namespace
 }  // namespace parallax::testkit
