@@ -219,7 +219,10 @@ PARALLAX_API parallax_status_t parallax_open(const parallax_options_t *options,
 
 /* Collective: checks that all ranks registered the same variables, places them, fills in initial
  * values. After it the plan exists and no more can be registered. Blocks up to timeout_ms.
- * MISMATCH names the first variable, the field and two ranks that differ, on every rank. */
+ * MISMATCH names the first variable, the field and two ranks that differ, on every rank. Memory is
+ * reserved, and costs nothing until touched: where the ranks of a host may come to touch more than
+ * the machine or a control group has, a warning in the log names the largest variables, or LIMIT
+ * where the setting memory_check (PARALLAX_MEMORY_CHECK) is refuse. */
 PARALLAX_API parallax_status_t parallax_commit(parallax_job_t *job);
 
 /* Ends the job on every rank: pending and later calls, here and there, return ABORTED with
@@ -233,6 +236,15 @@ PARALLAX_API parallax_status_t parallax_abort(parallax_job_t *job, const char *r
  * who did not come; a job that had failed answers with its failure. */
 PARALLAX_API parallax_status_t parallax_close(parallax_job_t *job);
 
+/* Where in a step a rank kept the others waiting: before its pulls, before its pushes and reduces,
+ * or before its step_end. */
+typedef enum parallax_phase {
+  PARALLAX_PHASE_NONE = 0,
+  PARALLAX_PHASE_PULL = 1,
+  PARALLAX_PHASE_PUSH = 2,
+  PARALLAX_PHASE_STEP_END = 3
+} parallax_phase_t;
+
 typedef struct parallax_job_info {
   size_t size;
   uint32_t rank, world;
@@ -245,6 +257,15 @@ typedef struct parallax_job_info {
   int32_t wait_fd;                  /* readable after a request completed, until the caller reads
                                      * the 8 bytes (an eventfd); owned by the job */
   uint32_t reserved;                /* 0 */
+  /* The rank that the others wait for, the same on every rank: in late_steps of the last 16 steps,
+   * 12 or more, it took longest before its calls, by more than 10 ms and an eighth of the step. Its
+   * program's own time is measured on each rank, from when it had what it waited for to its next
+   * call; of a rank with manual_progress only what follows its passes. Logged once by rank 0. */
+  uint32_t late_phase; /* parallax_phase_t: before which call most of it was; NONE: nobody is late,
+                        * and what follows is 0 */
+  uint32_t late_rank;
+  uint32_t late_ms;    /* a step, in the middle, more than the mean of the others */
+  uint32_t late_steps;
 } parallax_job_info_t;
 
 /* Fills *info, as far as info->size goes. Never blocks on a peer; a failed job answers too. */
@@ -563,7 +584,8 @@ PARALLAX_API parallax_status_t parallax_request_release(parallax_request_t *requ
 typedef enum parallax_report {
   PARALLAX_REPORT_PLAN = 0, /* per variable: method, alternatives with predicted bytes, why */
   PARALLAX_REPORT_STATS = 1, /* counters of this rank: bytes and messages on the wire and within
-                              * the host, and bytes by variable */
+                              * the host; by variable its bytes, and its memory reserved and
+                              * touched (asks the kernel: ms for GiB); and the rank that is late */
   PARALLAX_REPORT_TOPOLOGY = 2, /* hosts, NUMA nodes, NICs, GPUs, binding */
   PARALLAX_REPORT_SETTINGS = 3 /* every setting: its value, and where that came from */
 } parallax_report_t;

@@ -122,6 +122,13 @@ parallax_status_t parallax_query(parallax_job_t* job, parallax_job_info_t* info)
       seen.committed = engine.committed() ? 1 : 0;
       seen.step = engine.step();
       seen.step_committed = engine.step_committed();
+      const parallax::LateRank& late = engine.late();
+      if (late.steps > 0) {
+        seen.late_phase = static_cast<uint32_t>(late.phase) + 1;
+        seen.late_rank = late.rank;
+        seen.late_ms = late.late_ms;
+        seen.late_steps = late.steps;
+      }
       return seen;
     });
     full.wait_fd = job->job->progress().completion_fd();

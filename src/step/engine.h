@@ -51,6 +51,7 @@
 #include "server/rows_road.h"
 #include "server/table.h"
 #include "step/footprint.h"
+#include "step/pace.h"
 #include "step/request.h"
 #include "step/vote.h"
 #include "topology/patterns.h"
@@ -128,6 +129,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   uint32_t variable_count() const { return static_cast<uint32_t>(variables_.size()); }
   const Columns& columns() const { return columns_; }
   const EngineOptions& options() const { return options_; }
+  const LateRank& late() const { return late_; }  // as of the last decision
   Plan plan() const;
   bool plan_settled() const { return settled_; }
   std::string plan_json() const;
@@ -359,6 +361,10 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
     uint64_t reserved_bytes = 0, touched_bytes = 0;
   };
   MemoryUse memory_use(const Runtime& runtime) const;
+  void say_late(const LateRank& late) const;
+  std::string waiting_for(std::vector<uint32_t> ranks, const std::string& what) const;
+  std::string tree_missing(TreeKind kind, const std::string& call) const;
+  std::string describe_step_missing(const Request& request) const;
 
   const EngineOptions options_;
   Transport& transport_;
@@ -404,6 +410,10 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   uint64_t decided_ = 0;   // last step decided
   uint64_t finished_ = 0;  // last step applied or discarded here
   Vote vote_;              // of the round under way: what came from below
+  OwnTime own_time_;
+  LateRank late_;
+  LateWindow late_window_;       // root
+  int64_t root_decided_ns_ = 0;  // root: when it decided last
   bool settled_ = false;
   Plan settled_plan_;             // root, until announced
   uint32_t announce_cursor_ = 0;  // root: next of ids_variables_ to announce

@@ -104,6 +104,7 @@ Status Engine::post_contribution(RequestKind kind, uint64_t step,
   }
   ++state.unstarted;
   active_.push_back(&posted);
+  own_time_.called(step, StepPhase::kPush, clock_.now_ns());
   return {};
 }
 

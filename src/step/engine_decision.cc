@@ -100,6 +100,7 @@ void Engine::fill_vote(const Step& step, Vote* vote) {
   }
   const uint32_t dense = step.dense_variable;
   if (dense != kNoVariable && !runtimes_[dense]->facts.given_dense) vote->dense_variable = dense;
+  vote->pace = PaceVote::of(options_.rank, own_time_.of(step.step));
   count_rows(step.step, vote);
 }
 
@@ -127,6 +128,10 @@ void Engine::decide() {
     decision.second = vote_.other;
   }
   measure(vote_);
+  const int64_t now_ns = clock_.now_ns();
+  late_window_.add(vote_.pace, columns_.world(), now_ns - std::exchange(root_decided_ns_, now_ns));
+  decision.late = late_window_.late();
+  if (late_window_.news(decision.late, now_ns)) say_late(decision.late);
   decision.dense_variable = choose_dense(vote_.dense_variable);
   vote_.clear();
   add_plan_entries(&decision);
@@ -141,6 +146,7 @@ void Engine::on_decision(const Decision& decision) {
   PARALLAX_CHECK(step.step == finished_ + 1 && step.voted && !step.decided);
   step.decided = true;
   step.decision = decision;
+  if (decision.late.rank < columns_.world()) late_ = decision.late;
   decided_ = step.step;
 }
 
@@ -252,6 +258,7 @@ void Engine::finish_step(Step& step) {
   for (const auto& runtime : runtimes_) {
     road_at(*runtime, finished_ + 2).open(finished_ + 2);
   }
+  own_time_.open(finished_ + 1, clock_.now_ns());
   pull_road_.open(finished_ + 2);
   pull_road_.committed(finished_);
   const Decision& decision = step.decision;

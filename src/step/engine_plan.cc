@@ -157,11 +157,11 @@ Status Engine::begin_change(Runtime& runtime, const VariablePlan& plan, uint64_t
   const Status begun = lay_out_change(runtime, plan, effective_step);
   if (begun.ok()) return begun;
   return {begun.code(), "plan: moving variable '" + runtime.variable->name + "' of " +
-                            rank_name(options_.rank) + ": " + begun.message() + ", or pin the plan"};
+                            rank_name(options_.rank) + ": " + begun.message() +
+                            ", or pin the plan"};
 }
 
-Status Engine::lay_out_change(Runtime& runtime, const VariablePlan& plan,
-                              uint64_t effective_step) {
+Status Engine::lay_out_change(Runtime& runtime, const VariablePlan& plan, uint64_t effective_step) {
   PARALLAX_CHECK(runtime.change_step == 0);
   if (!fits_memory(runtime, plan)) {
     return limit("more than its memory_max_bytes of " + std::to_string(options_.memory_max_bytes) +

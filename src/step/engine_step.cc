@@ -34,6 +34,7 @@ Status Engine::new_request(RequestKind kind, uint64_t step, Request** request) {
 void Engine::finish_request(Request* request, Status status) {
   PARALLAX_CHECK(!request->done());
   request->complete(std::move(status));
+  own_time_.completed(clock_.now_ns());
   if (completed_) completed_();
 }
 
@@ -231,6 +232,7 @@ Status Engine::step_begin(uint64_t* step) {
   state = Step();
   state.contributed = std::move(contributed);
   state.step = begun_;
+  own_time_.begin(begun_);
   *step = begun_;
   return {};
 }
@@ -267,6 +269,7 @@ Status Engine::pull(uint64_t step, std::span<const parallax_slice_t> slices, Req
   ++state.pulls_left;
   ++state.unstarted;
   pulls_.push_back(*request);
+  own_time_.called(step, StepPhase::kPull, clock_.now_ns());
   return {};
 }
 
@@ -304,6 +307,7 @@ Status Engine::step_end(uint64_t step, const parallax_step_end_options_t& option
   end.absent = options.absent != 0;
   step_state(step).end = &end;
   ended_ = step;
+  own_time_.called(step, StepPhase::kStepEnd, clock_.now_ns());
   return {};
 }
 

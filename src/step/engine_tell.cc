@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/log.h"
 #include "planner/explain.h"
 #include "step/engine.h"
 
@@ -35,6 +36,18 @@ Engine::MemoryUse Engine::memory_use(const Runtime& runtime) const {
   return use;
 }
 
+// The root's: in the log, once.
+void Engine::say_late(const LateRank& late) const {
+  PARALLAX_LOG(kWarn, kStep,
+               rank_name(late.rank) + " is late: in " + std::to_string(late.steps) +
+                   " of the last " + std::to_string(LateWindow::kWindowSteps) +
+                   " steps the others waited for it, " + std::to_string(late.late_ms) +
+                   " ms a step, most of it before its " + step_phase_name(late.phase) +
+                   (late.phase == StepPhase::kPush ? " or reduce" : "") +
+                   "; its own program takes so long, not the network: look at its input, and for "
+                   "a busy or slow machine");
+}
+
 std::string Engine::stats_json() const {
   const auto traffic = [](const Traffic& of) {
     return nlohmann::json{{"sent_bytes", of.sent_bytes},
@@ -62,29 +75,36 @@ std::string Engine::stats_json() const {
       {"local", traffic(local_)},
       {"variables", variables},
       {"memory", {{"reserved_bytes", all.reserved_bytes}, {"touched_bytes", all.touched_bytes}}},
+      {"late", nullptr},
       {"dropped_messages", dropped_messages_},
       {"growth_count", growth_count()}};
+  if (late_.steps > 0) {
+    stats["late"] = {{"rank", late_.rank},
+                     {"host", columns_.map().names[columns_.host_of(late_.rank)]},
+                     {"phase", step_phase_name(late_.phase)},
+                     {"ms", late_.late_ms},
+                     {"steps", late_.steps}};
+  }
   return stats.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 // ---- what a timeout is waiting for
 
+// The others first: what this rank still owes is told only where nobody else owes anything.
+std::string Engine::waiting_for(std::vector<uint32_t> ranks, const std::string& what) const {
+  if (ranks.empty()) return "";
+  std::erase(ranks, options_.rank);
+  return (ranks.empty() ? "this rank" : rank_names(ranks)) + " " + what;
+}
+
+std::string Engine::tree_missing(TreeKind kind, const std::string& call) const {
+  const TreeSync& sync = trees_[static_cast<size_t>(kind)];
+  const std::string text =
+      waiting_for(sync.missing_children(), "to " + call + ", or one that it waits for");
+  return text.empty() && !sync.is_root() ? rank_name(sync.parent()) + " to answer" : text;
+}
+
 std::string Engine::describe_missing(const Request& request) const {
-  // The others first: what this rank still owes is told only where nobody else owes anything.
-  const auto waiting_for = [this](std::vector<uint32_t> ranks, const std::string& what) {
-    if (ranks.empty()) return std::string();
-    std::erase(ranks, options_.rank);
-    return (ranks.empty() ? "this rank" : rank_names(ranks)) + " " + what;
-  };
-  const auto tree = [this](TreeKind kind) { return trees_[static_cast<size_t>(kind)]; };
-  const auto tree_missing = [&](TreeKind kind, const std::string& call) {
-    const TreeSync sync = tree(kind);
-    std::string text =
-        waiting_for(sync.missing_children(), "to " + call + ", or one that it waits for");
-    if (text.empty() && !sync.is_root()) text = rank_name(sync.parent()) + " to answer";
-    return text;
-  };
-  const std::string step = "step " + std::to_string(request.step);
   switch (request.kind) {
     case RequestKind::kCommit:
       return "commit waits for " + tree_missing(TreeKind::kCommit, "commit");
@@ -100,8 +120,12 @@ std::string Engine::describe_missing(const Request& request) const {
       return "the rows of variable '" + variables_[rows_road_.variable()].name + "' wait for " +
              waiting_for(rows_road_.missing_ranks(), "to answer");
     default:
-      break;
+      return describe_step_missing(request);
   }
+}
+
+std::string Engine::describe_step_missing(const Request& request) const {
+  const std::string step = "step " + std::to_string(request.step);
   if (decided_ + 1 < request.step) {
     return step + " waits for the decision of step " + std::to_string(request.step - 1) + ": " +
            tree_missing(TreeKind::kVote, "end that step");

@@ -15,6 +15,9 @@ struct VoteHead {
   uint32_t contributors, found_inf, disagree, norm_kinds, counts_first, counts_size;
   uint32_t dense_variable, reserved;
   StepScalars scalars, other;
+  std::array<uint32_t, kStepPhases> longest_us;
+  uint32_t longest_rank;
+  std::array<uint64_t, kStepPhases> sum_us;
 };
 
 struct DecisionHead {
@@ -23,7 +26,9 @@ struct DecisionHead {
   uint32_t settled, entry_count, dense_variable;
   double gradient_norm, clip_scale;
   StepScalars first, second;
+  uint32_t late_rank, late_phase, late_ms, late_steps;
 };
+static_assert(sizeof(VoteHead) == 96 && sizeof(DecisionHead) == 80, "no padding");
 
 struct WireEntry {
   uint32_t variable;
@@ -88,6 +93,7 @@ void Vote::merge(const Vote& from) {
   }
   norm_kinds |= from.norm_kinds;
   dense_variable = std::min(dense_variable, from.dense_variable);
+  pace.merge(from.pace);
   if (from.counts_first != counts_first || from.counts_size != counts_size) return;
   for (uint32_t i = 0; i < counts_size; ++i) {
     counts[i].touched += from.counts[i].touched;
@@ -100,7 +106,7 @@ size_t encode_vote(const Vote& vote, std::span<std::byte, kVoteBytesMax> out) {
   Writer writer(out);
   writer.put(VoteHead{vote.contributors, vote.found_inf, vote.disagree, vote.norm_kinds,
                       vote.counts_first, vote.counts_size, vote.dense_variable, 0, vote.scalars,
-                      vote.other});
+                      vote.other, vote.pace.longest_us, vote.pace.rank, vote.pace.sum_us});
   for (uint32_t kind = 0; kind < kReductionKinds; ++kind) {
     if ((vote.norm_kinds >> kind & 1) != 0) writer.put(vote.norms[kind]);
   }
@@ -126,6 +132,7 @@ bool decode_vote(std::span<const std::byte> in, Vote* vote) {
   vote->counts_first = head.counts_first;
   vote->counts_size = head.counts_size;
   vote->dense_variable = head.dense_variable;
+  vote->pace = {head.longest_us, head.longest_rank, head.sum_us};
   for (uint32_t kind = 0; kind < kReductionKinds; ++kind) {
     if ((head.norm_kinds >> kind & 1) != 0 && !reader.take(&vote->norms[kind])) return false;
   }
@@ -137,10 +144,11 @@ bool decode_vote(std::span<const std::byte> in, Vote* vote) {
 
 size_t encode_decision(const Decision& decision, std::span<std::byte, kVoteBytesMax> out) {
   Writer writer(out);
-  writer.put(DecisionHead{static_cast<uint32_t>(decision.outcome), decision.contributors,
-                          decision.learning_rate, decision.settled, decision.entry_count,
-                          decision.dense_variable, decision.gradient_norm, decision.clip_scale,
-                          decision.first, decision.second});
+  writer.put(DecisionHead{
+      static_cast<uint32_t>(decision.outcome), decision.contributors, decision.learning_rate,
+      decision.settled, decision.entry_count, decision.dense_variable, decision.gradient_norm,
+      decision.clip_scale, decision.first, decision.second, decision.late.rank,
+      static_cast<uint32_t>(decision.late.phase), decision.late.late_ms, decision.late.steps});
   for (uint32_t i = 0; i < decision.entry_count; ++i) {
     const PlanEntry& entry = decision.entries[i];
     writer.put(WireEntry{entry.variable, static_cast<uint8_t>(entry.plan.placement),
@@ -154,7 +162,7 @@ bool decode_decision(std::span<const std::byte> in, Decision* decision) {
   Reader reader(in);
   DecisionHead head;
   if (!reader.take(&head) || head.outcome > static_cast<uint32_t>(Outcome::kMismatch) ||
-      head.entry_count > kEntriesPerDecision) {
+      head.entry_count > kEntriesPerDecision || head.late_phase >= kStepPhases) {
     return false;
   }
   *decision = {};
@@ -165,6 +173,8 @@ bool decode_decision(std::span<const std::byte> in, Decision* decision) {
   decision->clip_scale = head.clip_scale;
   decision->first = head.first;
   decision->second = head.second;
+  decision->late = {head.late_rank, static_cast<StepPhase>(head.late_phase), head.late_ms,
+                    head.late_steps};
   decision->settled = head.settled != 0;
   decision->dense_variable = head.dense_variable;
   decision->entry_count = head.entry_count;

@@ -13,6 +13,7 @@
 
 #include "base/exact_sum.h"
 #include "planner/plan.h"
+#include "step/pace.h"
 
 namespace parallax {
 
@@ -50,7 +51,8 @@ struct Vote {
   std::array<ExactSum, kReductionKinds> norms = {};  // squared norms by parallax_reduction_t, means
                                                      // of rows with the sums
   uint32_t dense_variable = kNoVariable;  // the first with row ids that got a dense slice
-  uint32_t counts_first = 0;              // among the variables with ids
+  PaceVote pace;
+  uint32_t counts_first = 0;  // among the variables with ids
   uint32_t counts_size = 0;
   std::array<RowCounts, kCountsPerVote> counts = {};
 
@@ -74,7 +76,8 @@ struct Decision {
   float learning_rate = 0;
   double gradient_norm = 0;
   double clip_scale = 1;
-  StepScalars first, second;              // kMismatch: who said what
+  StepScalars first, second;  // kMismatch: who said what
+  LateRank late;
   bool settled = false;                   // the entries end here
   uint32_t dense_variable = kNoVariable;  // has row ids, got a dense slice: dense from now on
   uint32_t entry_count = 0;

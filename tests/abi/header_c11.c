@@ -50,7 +50,11 @@ PARALLAX_AT(parallax_job_info_t, step, 40);
 PARALLAX_AT(parallax_job_info_t, step_committed, 48);
 PARALLAX_AT(parallax_job_info_t, wait_fd, 56);
 PARALLAX_AT(parallax_job_info_t, reserved, 60);
-_Static_assert(sizeof(parallax_job_info_t) == 64, "parallax_job_info_t");
+PARALLAX_AT(parallax_job_info_t, late_phase, 64);
+PARALLAX_AT(parallax_job_info_t, late_rank, 68);
+PARALLAX_AT(parallax_job_info_t, late_ms, 72);
+PARALLAX_AT(parallax_job_info_t, late_steps, 76);
+_Static_assert(sizeof(parallax_job_info_t) == 80, "parallax_job_info_t");
 
 PARALLAX_AT(parallax_variable_t, name, 8);
 PARALLAX_AT(parallax_variable_t, rows, 16);

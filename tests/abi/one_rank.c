@@ -324,6 +324,7 @@ static void check_query(parallax_job_t *job, uint64_t step) {
   PARALLAX_EXPECT(info.local_rank == 0 && info.local_world == 1 && info.variables == 5);
   PARALLAX_EXPECT(info.committed == (step > 0));
   PARALLAX_EXPECT(info.step == step && info.wait_fd >= 0);
+  PARALLAX_EXPECT(info.late_phase == PARALLAX_PHASE_NONE && info.late_steps == 0);
 }
 
 /* Runs the whole cycle as one job; a second job of the process stays out of its way. */

@@ -182,7 +182,10 @@ class Steps(unittest.TestCase):
             job.register("table", rows=10, rows_max=2, rule="sgd")
             job.commit()
             self.assertEqual(job.report()["variables"][0]["name"], "table")
-            self.assertIsInstance(job.report("stats"), dict)
+            stats = job.report("stats")
+            self.assertGreater(stats["variables"][0]["memory_reserved_bytes"], 0)
+            self.assertIsNone(stats["late"])
+            self.assertIs(job.info().late_phase, parallax.Phase.NONE)
             self.assertIsInstance(job.report(parallax.Report.TOPOLOGY), dict)
             with self.assertRaisesRegex(parallax.InvalidArgument, "'plan', 'stats', 'topology'"):
                 job.report("everything")

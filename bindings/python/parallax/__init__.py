@@ -28,15 +28,15 @@ from ._log import set_log_callback
 from ._request import Request, Rows, StepInfo, wait_all
 from ._rows import StoredRows
 from ._step import Step
-from ._tables import DType, LogLevel, PlanMode, Reduction, Report, Rule, Status, Tag
+from ._tables import DType, LogLevel, Phase, PlanMode, Reduction, Report, Rule, Status, Tag
 from ._variable import Constant, Uniform, Variable
 from ._version import __version__
 
 __all__ = [
     "Aborted", "Canceled", "Constant", "DType", "ForkedJob", "IOFailure", "InternalError",
     "InvalidArgument", "InvalidState", "Job", "JobInfo", "LimitExceeded", "LogLevel", "Mismatch",
-    "ParallaxError", "PeerLost", "PlanMode", "Reduction", "Report", "Request", "Rows", "Rule",
-    "Status", "Step", "StepInfo", "StoredRows", "Tag", "Timeout", "Uniform", "Unsupported",
+    "ParallaxError", "PeerLost", "Phase", "PlanMode", "Reduction", "Report", "Request", "Rows",
+    "Rule", "Status", "Step", "StepInfo", "StoredRows", "Tag", "Timeout", "Uniform", "Unsupported",
     "Variable", "__version__", "library_path", "library_version", "open", "set_log_callback",
     "unique_id", "wait_all",
 ]

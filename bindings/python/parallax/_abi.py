@@ -81,6 +81,10 @@ class JobInfoStruct(Sized):
         ("step_committed", c_uint64),
         ("wait_fd", c_int32),
         ("reserved", c_uint32),
+        ("late_phase", c_uint32),
+        ("late_rank", c_uint32),
+        ("late_ms", c_uint32),
+        ("late_steps", c_uint32),
     ]
 
 

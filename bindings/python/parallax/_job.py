@@ -19,7 +19,7 @@ from ._library import LIB, LIBRARY_PATH
 from ._request import Request
 from ._rows import StoredRows, read, write
 from ._step import Step
-from ._tables import PlanMode, Reduction, Report, Rule, Status, Tag, dtype_of, member_of
+from ._tables import Phase, PlanMode, Reduction, Report, Rule, Status, Tag, dtype_of, member_of
 from ._variable import Constant, Uniform, Variable
 
 if TYPE_CHECKING:
@@ -54,6 +54,10 @@ class JobInfo(NamedTuple):
     step: int  # last step begun, 0 before the first
     step_committed: int  # last step committed here
     wait_fd: int  # an eventfd, readable after a request completed; owned by the job
+    late_phase: Phase  # the rank that the others wait for: before which call; NONE: nobody is late
+    late_rank: int
+    late_ms: int  # a step, more than the mean of the others
+    late_steps: int  # of the last 16
 
 
 class Job:
@@ -201,6 +205,7 @@ class Job:
         _core.check(self._core.call(LIB.parallax_query, ctypes.byref(info)))
         fields = {name: getattr(info, name) for name in JobInfo._fields}
         fields["committed"] = bool(info.committed)
+        fields["late_phase"] = Phase(info.late_phase)
         return JobInfo(**fields)
 
     def report(self, what: Union[str, Report] = "plan") -> Dict[str, Any]:

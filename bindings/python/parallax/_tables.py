@@ -82,6 +82,15 @@ class Form(enum.IntEnum):
     ROWS = 1
 
 
+class Phase(enum.IntEnum):
+    """Where in a step a rank kept the others waiting; JobInfo.late_phase."""
+
+    NONE = 0
+    PULL = 1
+    PUSH = 2  # and reduces
+    STEP_END = 3
+
+
 class Report(enum.IntEnum):
     """What Job.report tells."""
 
@@ -110,6 +119,7 @@ C_ENUMS: Tuple[Tuple[Type[enum.IntEnum], str, str], ...] = (
     (Rule, "parallax_rule", "PARALLAX_RULE_"),
     (InitKind, "parallax_init", "PARALLAX_INIT_"),
     (Form, "parallax_form", "PARALLAX_FORM_"),
+    (Phase, "parallax_phase", "PARALLAX_PHASE_"),
     (Report, "parallax_report", "PARALLAX_REPORT_"),
     (LogLevel, "parallax_log_level", "PARALLAX_LOG_"),
 )

@@ -89,6 +89,9 @@ TEST(Vote, ComesBackFromItsEncoding) {
     for (uint32_t kind = 0; kind < kReductionKinds; ++kind) {
       if ((vote.norm_kinds >> kind & 1) != 0) vote.norms[kind].add(random.unit() * 1e300);
     }
+    vote.pace = {{static_cast<uint32_t>(random.next()), 2, 3},
+                 static_cast<uint32_t>(random.next()),
+                 {random.next(), 5, 6}};
     vote.counts_first = static_cast<uint32_t>(random.below(9)) * kCountsPerVote;
     vote.counts_size = static_cast<uint32_t>(random.below(kCountsPerVote + 1));
     for (uint32_t i = 0; i < vote.counts_size; ++i)
@@ -105,6 +108,7 @@ TEST(Vote, ComesBackFromItsEncoding) {
     ASSERT_EQ(back.contributors, vote.contributors);
     ASSERT_EQ(back.norms[0].value(), vote.norms[0].value());
     ASSERT_EQ(back.disagree, vote.disagree);
+    ASSERT_EQ(back.pace, vote.pace);
     for (size_t cut = 0; cut < used; cut += 1 + random.below(40)) {
       ASSERT_FALSE(decode_vote(std::span(bytes).first(cut), &back)) << cut;
     }
@@ -132,6 +136,7 @@ TEST(Decision, ComesBackFromItsEncoding) {
   decision.clip_scale = 0.7;
   decision.first = {1, 2, 3};
   decision.second = {4, 5, 6};
+  decision.late = {3, StepPhase::kStepEnd, 200, 14};
   decision.settled = true;
   decision.entry_count = 2;
   decision.entries[1] = {41, {Placement::kSharded, Method::kPushPull}, 1, 2, 3};
@@ -145,6 +150,7 @@ TEST(Decision, ComesBackFromItsEncoding) {
   EXPECT_EQ(back.gradient_norm, 1.0 / 3);
   EXPECT_EQ(back.clip_scale, 0.7);
   EXPECT_EQ(back.second.rank, 6u);
+  EXPECT_EQ(back.late, decision.late);
   EXPECT_TRUE(back.settled);
   ASSERT_EQ(back.entry_count, 2u);
   EXPECT_EQ(back.entries[1].variable, 41u);

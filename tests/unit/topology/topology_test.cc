@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/machine_memory.h"
 #include "support/xml_machine.h"
 
 namespace parallax {
@@ -217,6 +218,10 @@ TEST(Topology, ThisMachine) {
   EXPECT_LE(topology.pus_allowed, topology.pus);
   EXPECT_GE(topology.numa_nodes.size(), 1u);
   EXPECT_EQ(topology.pu_indices.size(), topology.pus);
+  EXPECT_GE(topology.memory_bytes, installed_memory_bytes()) << "memory that was plugged in too";
+  if (topology.numa_nodes.size() == 1) {
+    EXPECT_EQ(topology.numa_nodes[0].memory_bytes, topology.memory_bytes);
+  }
   if (std::filesystem::exists("/sys/devices/system/node/online")) {
     EXPECT_EQ(one_numa_node(), topology.numa_nodes.size() == 1);
   }
