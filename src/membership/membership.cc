@@ -2,8 +2,6 @@
 // Leases. See membership.h.
 #include "membership/membership.h"
 
-#include <algorithm>
-
 namespace parallax {
 
 Membership::Membership(std::vector<uint32_t> neighbours, int64_t lease_ns, int64_t now_ns)
@@ -33,9 +31,24 @@ void Membership::dismiss(uint32_t rank) {
   if (found != watches_.end()) found->second.dismissed = true;
 }
 
+void Membership::suspect(uint32_t rank, std::string_view why, int64_t now_ns) {
+  watch(rank, now_ns).dismissed = true;
+  suspicions_.push_back({rank, std::string(why), suspicion_ns()});
+}
+
+const Membership::Suspicion* Membership::ripe() const {
+  const auto found =
+      std::find_if(suspicions_.begin(), suspicions_.end(),
+                   [](const Suspicion& suspicion) { return suspicion.left_ns <= 0; });
+  return found == suspicions_.end() ? nullptr : &*found;
+}
+
 void Membership::passed(int64_t now_ns) {
   const int64_t away_ns = now_ns - passed_ns_;
   passed_ns_ = now_ns;
+  for (Suspicion& suspicion : suspicions_) {
+    suspicion.left_ns -= std::min(away_ns, suspicion_ns() / kSuspicionPasses + 1);
+  }
   // Longer than the passes that heartbeats alone cause: we were held up, not they.
   if (away_ns <= lease_ns_ / 2) return;
   for (auto& [rank, watch] : watches_) watch.heard_ns = std::min(now_ns, watch.heard_ns + away_ns);
@@ -58,6 +71,15 @@ uint32_t Membership::heartbeat_due(int64_t now_ns) {
   }
   due_ns_ = earliest_ns();
   return kNoNeighbour;
+}
+
+int64_t Membership::next_deadline_ns() const {
+  int64_t next_ns = due_ns_;
+  for (const Suspicion& suspicion : suspicions_) {
+    const int64_t step_ns = suspicion_ns() / kSuspicionPasses + 1;
+    next_ns = std::min(next_ns, passed_ns_ + std::clamp<int64_t>(suspicion.left_ns, 0, step_ns));
+  }
+  return next_ns;
 }
 
 int64_t Membership::earliest_ns() const {

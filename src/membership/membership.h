@@ -6,14 +6,22 @@
 // sentence that names it is flooded to all watched, so that every rank names the same culprit, and
 // none takes one that leaves because of it for another.
 //
+// A connection that breaks is a suspicion only: who was at its other end may have ended because of
+// another loss, of which the news come by another way. They have a moment to come; then it is a
+// loss. An expired lease, and what a transport calls dead, is one at once.
+//
 // A state machine without I/O: the engine tells it what was heard and sent, and asks what is due.
 // A rank that was itself held up (stopped, or starved of CPU) gives its neighbours that time before
 // it judges them, since their messages may be waiting unread. Engine's owner only.
 #ifndef PARALLAX_MEMBERSHIP_MEMBERSHIP_H_
 #define PARALLAX_MEMBERSHIP_MEMBERSHIP_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -30,6 +38,18 @@ class Membership {
   // A neighbour that left in good order is watched no more.
   void dismiss(uint32_t rank);
 
+  // The connection to this rank broke. It is watched by no lease any more.
+  void suspect(uint32_t rank, std::string_view why, int64_t now_ns);
+  struct Suspicion {
+    uint32_t rank = kNoNeighbour;
+    std::string why;
+    int64_t left_ns = 0;  // until it is a loss
+  };
+  // The oldest one whose moment has passed, or null. Ask after messages were read.
+  const Suspicion* ripe() const;
+  // In order of time; taken out where a broken connection means nothing any more.
+  std::vector<Suspicion> take_suspicions() { return std::exchange(suspicions_, {}); }
+
   // Call on every pass of the engine, before messages are read.
   void passed(int64_t now_ns);
 
@@ -38,7 +58,7 @@ class Membership {
   // A watched rank to which a heartbeat is due, or kNoNeighbour; ask until there is none.
   uint32_t heartbeat_due(int64_t now_ns);
   // Nothing is due before; at it, perhaps not yet either.
-  int64_t next_deadline_ns() const { return due_ns_; }
+  int64_t next_deadline_ns() const;
 
   const std::vector<uint32_t>& neighbours() const { return neighbours_; }
   // Neighbours and whom this rank has talked to: who will see it leave.
@@ -47,6 +67,11 @@ class Membership {
 
   static constexpr uint32_t kNoNeighbour = UINT32_MAX;
   static constexpr int64_t kHeartbeatsPerLease = 4;
+  // What a suspicion takes to be a loss: far longer than news take through all ranks.
+  static constexpr int64_t kSuspicionNsMax = 150 * kNanosecondsPerMillisecond;
+  // A suspicion ripens by this many passes at least, so that who was held up reads its messages
+  // first.
+  static constexpr int64_t kSuspicionPasses = 4;
 
  private:
   struct Watch {
@@ -57,11 +82,15 @@ class Membership {
 
   Watch& watch(uint32_t rank, int64_t now_ns);
   int64_t earliest_ns() const;
+  int64_t suspicion_ns() const {
+    return std::min(kSuspicionNsMax, lease_ns_ / kHeartbeatsPerLease);
+  }
 
   const std::vector<uint32_t> neighbours_;
   const int64_t lease_ns_;
   std::vector<uint32_t> watched_;  // neighbours first, then in order of first contact
   std::unordered_map<uint32_t, Watch> watches_;
+  std::vector<Suspicion> suspicions_;  // in order of time
   int64_t passed_ns_;
   // No deadline is earlier. Messages only put deadlines off, so a pass looks at every watch only
   // once this is reached, a few times in a lease, not with every message.

@@ -66,6 +66,7 @@ bool Engine::run() {
     membership_.passed(now_ns);
     const bool moved = transport_.poll(*this);
     pass();
+    check_suspicions();
     check_leases(now_ns);
     pass();
     return moved || busy_;
@@ -97,6 +98,9 @@ void Engine::pass() {
 
 void Engine::advance() {
   if (!failure_.ok()) {
+    if (speaking()) return;
+    unsaid_ = false;
+    finish_unborrowed(failure_);
     // What is still pending borrows its caller's buffers for a job under way: wait for that alone.
     for (size_t i = active_.size(); i-- > 0;) {
       if (active_[i]->pending == 0) {
@@ -122,7 +126,8 @@ void Engine::advance() {
 }
 
 int64_t Engine::next_deadline_ns() const {
-  if (phase_ == Phase::kClosed || !failure_.ok()) return kNever;
+  if (phase_ == Phase::kClosed) return kNever;
+  if (!failure_.ok()) return unsaid_ ? words_end_ns_ : kNever;
   if (busy_) return clock_.now_ns();
   return membership_.next_deadline_ns();
 }
@@ -303,7 +308,8 @@ void Engine::check_leases(int64_t now_ns) {
   uint32_t expired = membership_.expired(now_ns);
   while (released_ && expired != Membership::kNoNeighbour) {
     transport_.forget(expired);
-    on_lost(expired, "silent for its lease");
+    outbox_.drop(expired);
+    on_gone(expired);
     expired = membership_.expired(now_ns);
   }
   if (expired != Membership::kNoNeighbour) {
@@ -321,18 +327,33 @@ void Engine::check_leases(int64_t now_ns) {
   }
 }
 
-void Engine::on_lost(uint32_t rank, std::string_view why) {
+void Engine::on_lost(uint32_t rank, Loss loss, std::string_view why) {
   outbox_.drop(rank);
   if (released_) {
-    // Everyone has come to close, and knows: whoever is gone has heard all it had to, so it counts
-    // as a child's goodbye, or as the parent's answer to ours.
-    membership_.dismiss(rank);
-    TreeSync& gone = trees_[static_cast<size_t>(TreeKind::kGone)];
-    if (gone.arrive(rank, gone.round())) return;
-    if (rank == gone.parent()) left_ = true;
-    return;
+    on_gone(rank);
+  } else if (loss == Loss::kBroken && columns_.world() > 2) {
+    membership_.suspect(rank, why, clock_.now_ns());
+  } else {
+    lose(rank, std::string(why));  // of two ranks nobody else can bring other news
   }
-  lose(rank, std::string(why));
+}
+
+// Everyone has come to close, and knows: whoever is gone has heard all it had to, so it counts as a
+// child's goodbye, or as the parent's answer to ours.
+void Engine::on_gone(uint32_t rank) {
+  membership_.dismiss(rank);
+  TreeSync& gone = trees_[static_cast<size_t>(TreeKind::kGone)];
+  if (gone.arrive(rank, gone.round())) return;
+  if (rank == gone.parent()) left_ = true;
+}
+
+void Engine::check_suspicions() {
+  if (!failure_.ok() || phase_ == Phase::kClosed) return;
+  if (released_) {
+    for (const Membership::Suspicion& gone : membership_.take_suspicions()) on_gone(gone.rank);
+  } else if (const Membership::Suspicion* ripe = membership_.ripe()) {
+    lose(ripe->rank, ripe->why);
+  }
 }
 
 void Engine::lose(uint32_t rank, const std::string& why) {
@@ -377,7 +398,8 @@ void Engine::fail(Status failure, SectionKind notice, uint32_t culprit) {
   for (const uint32_t watched : membership_.watched()) {
     outbox_.send_bytes(watched, header, std::as_bytes(std::span(sentence)));
   }
-  finish_unborrowed(failure_);
+  unsaid_ = true;
+  words_end_ns_ = clock_.now_ns() + std::min(kLastWordsNs, options_.lease_ns / 4);
 }
 
 // All but those of active_, whose buffers a job may still be reading.

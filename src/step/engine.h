@@ -139,6 +139,10 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   uint32_t outstanding_requests() const { return outstanding_requests_; }
   // Nothing is left to send; asked before the transport is torn down.
   bool flushed() const { return outbox_.idle(); }
+  // The job has failed, and its reason is still on its way to the others: until it is gone, for at
+  // most kLastWordsNs, requests stay pending, so that a program that ends with its first error is
+  // not taken for the culprit.
+  bool speaking() const { return unsaid_ && !outbox_.idle() && clock_.now_ns() < words_end_ns_; }
 
   // Where sums are handed out, and as what.
   struct GivenNumbers {
@@ -215,10 +219,14 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
     Decision decision;
   };
 
+  // Longer than a busy peer takes to give credits, or a quarter of a lease: a stopped one must not
+  // hold us.
+  static constexpr int64_t kLastWordsNs = 200 * kNanosecondsPerMillisecond;
+
   // engine.cc: the pass, messages, loss
   void on_message(uint32_t from, std::span<const std::byte> message) override;
   void on_sent(uint64_t token) override { outbox_.on_sent(token); }
-  void on_lost(uint32_t rank, std::string_view why) override;
+  void on_lost(uint32_t rank, Loss loss, std::string_view why) override;
   void on_section_packed(uint32_t to, const SectionHeader& header, size_t bytes) override;
   void on_message_packed(uint32_t to, size_t bytes) override;
   void dispatch(uint32_t from, const Section& section);
@@ -229,6 +237,8 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   template <typename Body>
   bool guarded(Body body);
   void check_leases(int64_t now_ns);
+  void check_suspicions();
+  void on_gone(uint32_t rank);
   void lose(uint32_t rank, const std::string& why);
   void fail(Status failure, SectionKind notice, uint32_t culprit);
   void finish_unborrowed(const Status& status);
@@ -382,6 +392,8 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
 
   Phase phase_ = Phase::kOpen;
   Status failure_;
+  bool unsaid_ = false;       // its reason is on its way, and requests wait for that
+  int64_t words_end_ns_ = 0;  // until then at most
   // Of the ranks below in the tree that close: the one that ended fewest steps.
   struct Leaving {
     uint64_t ended = UINT64_MAX;

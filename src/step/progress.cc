@@ -123,6 +123,12 @@ void Progress::wake_blocked() {
   if (blocked_ > 0) wake();
 }
 
+void Progress::let_speak() {
+  while (look([](const Engine& engine) { return engine.speaking(); })) {
+    if (!pass()) block(kNever, {});
+  }
+}
+
 void Progress::drive_once() {
   pass();
   wake_blocked();  // whoever sleeps on an arming that this pass has used up

@@ -38,10 +38,12 @@ class Progress {
   Status start(Engine& engine, bool manual);
   void stop();
 
-  // Runs `body` with the baton, then lets the engine start what was posted.
+  // Runs `body` with the baton, then lets the engine start what was posted. Where the job has just
+  // failed, waits until the others were told why, or Engine::kLastWordsNs: the caller may exit.
   template <typename Body>
   Status call(Body body) {
     bool unfinished = false;
+    bool speaking = false;
     Status status;
     {
       const std::lock_guard baton(baton_);
@@ -50,9 +52,11 @@ class Progress {
       status = body(*engine_);
       engine_->kick();
       unfinished = !engine_->flushed();
+      speaking = engine_->speaking();
     }
     // What credits held back needs the engine's next pass.
     if (unfinished) wake_blocked();
+    if (speaking) let_speak();
     return status;
   }
   // The same for looking only.
@@ -87,6 +91,7 @@ class Progress {
   bool pass();
   void block(int64_t deadline_ns, std::span<Request* const> requests);
   void wake_blocked();
+  void let_speak();
 
   Transport& transport_;
   const Clock& clock_;

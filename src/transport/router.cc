@@ -26,8 +26,8 @@ class Router::Filter final : public Receiver {
     if (routed_here(from)) receiver_.on_message(from, message);
   }
   void on_sent(uint64_t token) override { receiver_.on_sent(token); }
-  void on_lost(uint32_t rank, std::string_view why) override {
-    if (routed_here(rank)) receiver_.on_lost(rank, why);
+  void on_lost(uint32_t rank, Loss loss, std::string_view why) override {
+    if (routed_here(rank)) receiver_.on_lost(rank, loss, why);
   }
 
  private:

@@ -32,6 +32,12 @@ inline constexpr size_t kSegmentsMax = 8;          // pieces in one gather list
 inline constexpr size_t kMessageBytesMin = 4096;   // every transport carries at least this much
 inline constexpr uint32_t kSendsInFlightMax = 16;  // credits: messages in flight to one peer
 
+// What a transport knows of a peer that it lost.
+enum class Loss : uint8_t {
+  kBroken,  // the connection ended: its process died, or ended for a reason of its own
+  kDead,    // its process has ended, or breaks the protocol: after all it had to say
+};
+
 class Receiver {
  public:
   // One whole message, contiguous, valid during the call only: sum it where it lies, or copy it.
@@ -41,7 +47,7 @@ class Receiver {
   // May call send() on the transport.
   virtual void on_sent(uint64_t token) = 0;
   // `why` is one clause, such as "connection reset" or "process 4711 exited".
-  virtual void on_lost(uint32_t rank, std::string_view why) = 0;
+  virtual void on_lost(uint32_t rank, Loss loss, std::string_view why) = 0;
 
  protected:
   ~Receiver() = default;

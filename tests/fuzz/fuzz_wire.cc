@@ -24,7 +24,7 @@ class Nobody final : public Receiver {
  public:
   void on_message(uint32_t, std::span<const std::byte>) override {}
   void on_sent(uint64_t) override {}
-  void on_lost(uint32_t, std::string_view) override {}
+  void on_lost(uint32_t, Loss, std::string_view) override {}
 };
 
 std::vector<parallax_variable_t> variables() {

@@ -98,7 +98,7 @@ class Chatter final : public Actor, private Receiver {
     heard.push_back({from, words.number, world_.now_ns()});
   }
   void on_sent(uint64_t) override { ++completed; }
-  void on_lost(uint32_t rank, std::string_view why) override {
+  void on_lost(uint32_t rank, Loss, std::string_view why) override {
     EXPECT_EQ(lost.count(rank), 0u) << "told twice";
     lost[rank] = {world_.now_ns(), std::string(why)};
     EXPECT_FALSE(world_.transport(rank_).writable(rank));

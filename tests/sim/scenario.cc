@@ -140,6 +140,7 @@ Scenario make_scenario(uint64_t seed, const ScenarioLimits& limits) {
   if (ending < 2) scenario.abort_rank = someone;
   if (ending == 2) scenario.cancel_rank = someone;
   if (ending == 3 && scenario.world > 1) scenario.mismatch_rank = someone;
+  scenario.exits_at_once = random.chance(50);
   return scenario;
 }
 

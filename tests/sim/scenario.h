@@ -55,6 +55,7 @@ struct Scenario {
   Numbers numbers = Numbers::kExact;
   bool pipelined = false;      // a step begins while the last one still ends
   bool waits_in_step = false;  // reduces are waited for before step_end
+  bool exits_at_once = false;  // a rank's process ends with the first call that fails
   bool late_jobs = false;      // merges and updates take a while, and run at its end
   int64_t lease_ns = 0;
   int64_t think_ns_max = 0;  // between calls

@@ -143,25 +143,12 @@ bool SimJob::names_culprit(uint32_t of, const std::string& message) const {
   return false;
 }
 
-// A rank that ends, by its own will or because it heard of a loss, tells all it ever talked to; but
-// who makes its first contact just then finds it gone before the news arrive by another way. Rare,
-// and counted.
-bool SimJob::raced(const Status& failure) const {
-  const bool somebody_ends =
-      scenario_.abort_rank != UINT32_MAX || scenario_.cancel_rank != UINT32_MAX ||
-      scenario_.mismatch_rank != UINT32_MAX || world_.first_felt_ns(true) != kNever;
-  return somebody_ends && failure.code() == PARALLAX_PEER_LOST &&
-         failure.message().find("is lost: connection ") != std::string::npos;
-}
-
 void SimJob::judge_ending(uint32_t rank) {
   const Status& failure = ranks_[rank]->failure();
   const bool right = allowed(failure.code()) && (failure.code() != PARALLAX_PEER_LOST ||
                                                  names_culprit(rank, failure.message()));
   if (right) {
     judge_time(rank);
-  } else if (raced(failure)) {
-    ++verdict_.raced_ranks;
   } else if (verdict_.errors.size() < kErrorsMax) {
     verdict_.errors.push_back("rank " + std::to_string(rank) + ": ends with " +
                               std::to_string(failure.code()) + ", wrongly or without naming the " +

@@ -31,7 +31,6 @@ struct SimVerdict {
   uint64_t steps_ended = 0;
   uint32_t finished_ranks = 0;
   uint32_t failed_ranks = 0;
-  uint32_t raced_ranks = 0;  // of the failed: saw a rank leave before hearing why
   int64_t end_ns = 0;
   bool survived = false;  // every rank finished
 };
@@ -45,7 +44,6 @@ class SimJob {
   bool survivor(uint32_t rank) const;
   void judge(bool ended);
   void judge_ending(uint32_t rank);
-  bool raced(const Status& failure) const;
   void judge_steps();
   void judge_time(uint32_t rank);
   bool names_culprit(uint32_t of, const std::string& message) const;

@@ -186,15 +186,22 @@ void SimRank::run(int64_t now_ns) {
   posted_ = false;
   while (advance()) engine_->kick();
   if (posted_ && !engine_->flushed()) world_.poke(rank_);
-  if (leave_ns_ != kNever && (engine_->flushed() || now_ns >= leave_ns_)) {
-    over_ = true;
-    world_.leave(rank_);
-  }
+  if (!over_ && leave_ns_ != kNever && (engine_->flushed() || now_ns >= leave_ns_)) leave();
+}
+
+void SimRank::leave() {
+  over_ = true;
+  world_.leave(rank_);
 }
 
 // One move of the caller; false if it can only wait.
 bool SimRank::advance() {
+  if (over_) return false;
   const bool reaped = reap();
+  if (!failure_.ok() && scenario_.exits_at_once) {
+    if (!engine_->speaking()) leave();  // no call returns before
+    return false;
+  }
   if (!failure_.ok()) {
     return close_after_failure() || reaped;
   }

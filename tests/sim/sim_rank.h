@@ -105,6 +105,7 @@ class SimRank final : public Actor {
   void spoil(Call& call);
   bool expected(const Call& call, const Status& status) const;
   void fail(const Status& status, const std::string& what);
+  void leave();
   bool close_after_failure();
   void error(const std::string& text);
 

@@ -212,7 +212,7 @@ bool FaultyTransport::poll(Receiver& receiver) {
   }
   for (const uint32_t rank : std::exchange(lost_, {})) {
     moved = true;
-    receiver.on_lost(rank, "connection broken by the fault rules");
+    receiver.on_lost(rank, Loss::kBroken, "connection broken by the fault rules");
   }
   receiver_ = &receiver;
   moved |= inner_->poll(*this);
@@ -243,14 +243,14 @@ void FaultyTransport::on_sent(uint64_t token) {
   receiver_->on_sent(sent.token);
 }
 
-void FaultyTransport::on_lost(uint32_t rank, std::string_view why) {
+void FaultyTransport::on_lost(uint32_t rank, Loss loss, std::string_view why) {
   Peer& peer = peers_[rank];
   if (peer.closed) return;
   peer.closed = true;
   for (const HeldSend& held : peer.held_sends) completed_.push_back(held.token);
   peer.held_sends.clear();
   peer.held_messages.clear();
-  receiver_->on_lost(rank, why);
+  receiver_->on_lost(rank, loss, why);
 }
 
 // Something that no descriptor tells of: held back, or a stall that waits for its time.

@@ -72,7 +72,7 @@ class FaultyTransport final : public Transport, private Receiver {
 
   void on_message(uint32_t from, std::span<const std::byte> message) override;
   void on_sent(uint64_t token) override;
-  void on_lost(uint32_t rank, std::string_view why) override;
+  void on_lost(uint32_t rank, Loss loss, std::string_view why) override;
 
   // Counts a message with the rules that concern it; true if a close is due to its connection.
   bool count(uint32_t peer, bool outgoing, std::span<const std::byte> message);

@@ -88,7 +88,7 @@ void InprocTransport::deliver(const Mailbox::Item& item, Receiver& receiver) {
     Peer& peer = peers_[item.lost];
     if (peer.gone) return;
     peer.gone = true;
-    receiver.on_lost(item.lost, "it closed its transport");
+    receiver.on_lost(item.lost, Loss::kBroken, "it closed its transport");
     return;
   }
   const uint32_t from = item.lane->from;

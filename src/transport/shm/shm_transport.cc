@@ -180,16 +180,16 @@ bool ShmTransport::deliver_messages(Peer* peer, Receiver& receiver) {
     std::span<const std::byte> message;
     const RingConsumer::Next next = peer->in.next(&message);
     if (next == RingConsumer::Next::kCorrupt) {
-      lose(peer, peer->in.corruption(), receiver);
+      lose(peer, Loss::kDead, peer->in.corruption(), receiver);
       return true;
     }
     if (next == RingConsumer::Next::kEmpty) {
       if (peer->out.corrupt()) {
-        lose(peer, "the position it wrote into our ring is out of range", receiver);
+        lose(peer, Loss::kDead, "the position it wrote into our ring is out of range", receiver);
       } else if (closed) {
-        lose(peer, "it closed its transport", receiver);
+        lose(peer, Loss::kBroken, "it closed its transport", receiver);
       } else if (dead) {
-        lose(peer,
+        lose(peer, Loss::kDead,
              peer->link.pid > 0 ? "process " + std::to_string(peer->link.pid) + " exited"
                                 : "its process exited",
              receiver);
@@ -210,9 +210,9 @@ bool ShmTransport::unblock(Peer* peer) {
   return true;
 }
 
-void ShmTransport::lose(Peer* peer, const std::string& why, Receiver& receiver) {
+void ShmTransport::lose(Peer* peer, Loss loss, const std::string& why, Receiver& receiver) {
   drop(peer);
-  receiver.on_lost(peer->link.rank, why);
+  receiver.on_lost(peer->link.rank, loss, why);
 }
 
 // The mappings stay until the end: a message of this peer may be in a callback's hands.

@@ -95,7 +95,7 @@ class ShmTransport final : public Transport {
   bool deliver_completions(Receiver& receiver);
   bool deliver_messages(Peer* peer, Receiver& receiver);
   bool unblock(Peer* peer);
-  void lose(Peer* peer, const std::string& why, Receiver& receiver);
+  void lose(Peer* peer, Loss loss, const std::string& why, Receiver& receiver);
   void drop(Peer* peer);
   void look_at_descriptors();
   void stay_awake();

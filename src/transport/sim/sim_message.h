@@ -36,6 +36,7 @@ struct SimMessage {
   bool on_wire = false;  // an event, an inbox or a held list points here
   bool dropped = false;  // do not deliver
   const char* why = "";  // of a reset; static
+  Loss loss = Loss::kBroken;
   size_t bytes = 0;
   size_t offset = 0;  // where the payload begins in storage
   std::unique_ptr<std::byte[]> storage;

@@ -177,7 +177,7 @@ void SimNetwork::deliver(SimMessage* message) {
       } else if (message->dropped || (from_rank && link(to, message->from).broken)) {
         drop(message);
       } else {
-        push_item(to, {ItemKind::kMessage, message->from, 0, message, ""});
+        push_item(to, {.kind = ItemKind::kMessage, .peer = message->from, .message = message});
       }
       break;
     case WireKind::kAck: {  // from and to are still those of the data
@@ -185,13 +185,14 @@ void SimNetwork::deliver(SimMessage* message) {
       if (message->pending) {
         SimLink& out = link(message->from, message->to);
         unlink_pending(out, message);
-        push_item(message->from, {ItemKind::kSent, message->to, message->token, nullptr, ""});
+        push_item(message->from,
+                  {.kind = ItemKind::kSent, .peer = message->to, .token = message->token});
       }
       pool_.release_if_unused(message);
       break;
     }
     case WireKind::kReset:
-      break_side(to, message->from, message->why);
+      break_side(to, message->from, message->loss, message->why);
       drop(message);
       break;
   }
@@ -241,7 +242,7 @@ bool SimNetwork::poll(uint32_t rank, Receiver& receiver) {
         SimLink& out = link(rank, item.peer);
         if (out.closed) break;  // forgotten meanwhile
         out.closed = true;
-        receiver.on_lost(item.peer, item.why);
+        receiver.on_lost(item.peer, item.loss, item.why);
         break;
       }
     }

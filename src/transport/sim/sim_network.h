@@ -97,6 +97,7 @@ class SimNetwork {
     uint64_t token = 0;
     SimMessage* message = nullptr;
     const char* why = "";
+    Loss loss = Loss::kBroken;
   };
   struct SimLink {
     uint32_t from = 0;
@@ -141,7 +142,7 @@ class SimNetwork {
   void depart(SimLink& link, SimMessage* message, int64_t extra_ns);
   int64_t spike_ns(uint32_t from);
   void push_item(uint32_t rank, const Item& item);
-  void break_side(uint32_t rank, uint32_t peer, const char* why);
+  void break_side(uint32_t rank, uint32_t peer, Loss loss, const char* why);
   void complete_pending(SimLink& link);
   void unlink_pending(SimLink& link, SimMessage* message);
   void drop(SimMessage* message);

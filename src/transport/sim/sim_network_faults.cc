@@ -88,13 +88,13 @@ uint32_t SimNetwork::nth_peer(uint32_t rank, uint64_t n) const {
 }
 
 // One side of a connection ends: its sends complete and its rank is told, in either order.
-void SimNetwork::break_side(uint32_t rank, uint32_t peer, const char* why) {
+void SimNetwork::break_side(uint32_t rank, uint32_t peer, Loss loss, const char* why) {
   SimLink& out = link(rank, peer);
   if (out.broken) return;
   out.broken = true;
   const bool told_first = options_.adversarial && random_.chance(50);
   if (!told_first) complete_pending(out);
-  push_item(rank, {ItemKind::kLost, peer, 0, nullptr, why});
+  push_item(rank, {.kind = ItemKind::kLost, .peer = peer, .why = why, .loss = loss});
   if (told_first) complete_pending(out);
 }
 
@@ -103,7 +103,7 @@ void SimNetwork::complete_pending(SimLink& out) {
     SimMessage* next = message->next_pending;
     message->next_pending = nullptr;
     message->pending = false;
-    push_item(out.from, {ItemKind::kSent, out.to, message->token, nullptr, ""});
+    push_item(out.from, {.kind = ItemKind::kSent, .peer = out.to, .token = message->token});
     pool_.release_if_unused(message);
     message = next;
   }
@@ -117,12 +117,15 @@ void SimNetwork::reset(uint32_t from, uint32_t to, const char* why, int64_t extr
   message->from = from;
   message->to = to;
   message->why = why;
+  // Of a process of its own host a rank knows that it ended.
+  const bool seen = processes_[from].gone && host_of(from) == host_of(to);
+  message->loss = seen ? Loss::kDead : Loss::kBroken;
   transmit(link(from, to), message, extra_ns);
 }
 
 void SimNetwork::close_connection(uint32_t a, uint32_t b) {
-  break_side(a, b, "connection reset");
-  break_side(b, a, "connection reset");
+  break_side(a, b, Loss::kBroken, "connection reset");
+  break_side(b, a, Loss::kBroken, "connection reset");
 }
 
 void SimNetwork::forget(uint32_t rank, uint32_t peer) {

@@ -222,7 +222,7 @@ bool UcxTransport::attend(Receiver& receiver) {
       case UcxPeer::Phase::kFailed:
         peer.phase = UcxPeer::Phase::kGone;
         close_endpoint(peer);
-        receiver.on_lost(peer.rank, why_lost(peer));
+        receiver.on_lost(peer.rank, Loss::kBroken, why_lost(peer));
         break;
       case UcxPeer::Phase::kGone:
         close_endpoint(peer);

@@ -74,6 +74,38 @@ TEST(Membership, TimeInWhichWeWereStoppedIsNotTheirSilence) {
   EXPECT_EQ(membership.expired(6 * kLease + 200), 3u) << "but not for ever";
 }
 
+// Given a broken connection, expect its rank to be lost after a moment, in which there are several
+// passes; and not by its lease.
+TEST(Membership, ASuspicionRipens) {
+  constexpr int64_t kLongLease = 5000 * kNanosecondsPerMillisecond;
+  constexpr int64_t kMoment = Membership::kSuspicionNsMax;
+  Membership membership({3, 5}, kLongLease, 0);
+  membership.suspect(5, "it broke", 0);
+  EXPECT_LE(membership.next_deadline_ns(), kMoment);
+  pass_until(&membership, 0, kMoment - kMoment / 100, kMoment / 100);
+  EXPECT_EQ(membership.ripe(), nullptr);
+  pass_until(&membership, kMoment, kMoment + kMoment / 100, kMoment / 100);
+  ASSERT_NE(membership.ripe(), nullptr);
+  EXPECT_EQ(membership.ripe()->rank, 5u);
+  EXPECT_EQ(membership.ripe()->why, "it broke");
+  EXPECT_LE(membership.next_deadline_ns(), kMoment + kMoment / 100);
+  membership.heard(3, kLongLease);
+  EXPECT_EQ(membership.expired(kLongLease), kNobody);
+}
+
+TEST(Membership, ASuspicionOutlivesOneLongPass) {
+  Membership membership({3, 5}, 100 * kLease, 0);
+  membership.suspect(5, "it broke", 0);
+  for (int64_t pass = 1; pass < Membership::kSuspicionPasses; ++pass) {
+    membership.passed(pass * 40 * kLease);
+    EXPECT_EQ(membership.ripe(), nullptr) << "pass " << pass;
+  }
+  membership.passed(Membership::kSuspicionPasses * 40 * kLease);
+  EXPECT_NE(membership.ripe(), nullptr);
+  EXPECT_EQ(membership.take_suspicions().size(), 1u);
+  EXPECT_EQ(membership.ripe(), nullptr);
+}
+
 TEST(Membership, TheDeadlineIsNeverLate) {
   Membership membership({3, 5}, kLease, 0);
   EXPECT_LE(membership.next_deadline_ns(), kBeat);

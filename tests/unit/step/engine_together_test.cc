@@ -413,6 +413,7 @@ TEST(EngineLoss, EverySurvivorNamesTheRankAndItsHost) {
       world.settle();
       world.kill(victim);
       ASSERT_TRUE(world.run_until([&] {
+        world.clock().advance(kNanosecondsPerMillisecond);
         for (uint32_t rank = 0; rank < world.size(); ++rank) {
           if (world.alive(rank) && world.engine(rank).failure().ok()) return false;
         }

@@ -95,7 +95,7 @@ class Recorder final : public Receiver {
     ++sent_count;
     if (sent_hook) sent_hook(token);
   }
-  void on_lost(uint32_t rank, std::string_view why) override {
+  void on_lost(uint32_t rank, Loss, std::string_view why) override {
     EXPECT_FALSE(why.empty());
     EXPECT_EQ(++losses[rank], 1u) << "rank " << rank << " lost twice: " << why;
     reasons[rank] = why;

@@ -163,7 +163,7 @@ class Faulty : public testing::Test, public Receiver {
   }
   void on_message(uint32_t from, std::span<const std::byte>) override { heard_.push_back(from); }
   void on_sent(uint64_t) override { ++completed_; }
-  void on_lost(uint32_t rank, std::string_view) override { lost_.push_back(rank); }
+  void on_lost(uint32_t rank, Loss, std::string_view) override { lost_.push_back(rank); }
 
   const std::vector<std::byte> control_ = message_about(SectionKind::kTreeUp, 2);
   const std::vector<std::byte> two_ = message_about(SectionKind::kUpHost, 2);

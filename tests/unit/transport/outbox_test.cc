@@ -87,7 +87,7 @@ class OutboxTest : public testing::Test, public Receiver, public OutboxObserver 
     }
   }
   void on_sent(uint64_t token) override { outbox_.on_sent(token); }
-  void on_lost(uint32_t, std::string_view) override {}
+  void on_lost(uint32_t, Loss, std::string_view) override {}
   void on_section_packed(uint32_t, const SectionHeader&, size_t bytes) override {
     section_bytes_ += bytes;
   }

@@ -95,7 +95,7 @@ class ShmProcess : public ::testing::Test {
       if (transport->writable(from)) (void)transport->send(from, {&segment, 1}, 0);
     }
     void on_sent(uint64_t) override {}
-    void on_lost(uint32_t, std::string_view) override { ::_exit(0); }
+    void on_lost(uint32_t, Loss, std::string_view) override { ::_exit(0); }
     ShmTransport* transport;
   } receiver(transport);
   for (;;) {
