@@ -28,7 +28,8 @@ namespace {
 
 constexpr uint32_t kTimeoutDefaultMs = 120000;
 constexpr uint32_t kPlanAfterStepsDefault = 8;
-constexpr uint32_t kLeaseMinMs = 50;
+constexpr int kVerdictPauses = 15;  // others may know more than a broken connection tells
+constexpr useconds_t kVerdictPauseUs = 10000;
 constexpr int64_t kFlushNs = 500 * kNanosecondsPerMillisecond;
 
 std::string host_name(const parallax_options_t& options) {
@@ -36,49 +37,6 @@ std::string host_name(const parallax_options_t& options) {
   char name[PARALLAX_NAME_MAX + 1] = "";
   if (gethostname(name, sizeof name - 1) != 0) return "localhost";
   return name;
-}
-
-Status check_options(const parallax_options_t& options) {
-  const uint32_t world = std::max(1u, options.world);
-  if (world > PARALLAX_WORLD_MAX) {
-    return invalid("open: world is " + std::to_string(world) + "; at most " +
-                   std::to_string(PARALLAX_WORLD_MAX) + " ranks");
-  }
-  if (options.rank >= world) {
-    return invalid("open: rank is " + std::to_string(options.rank) + ", world is " +
-                   std::to_string(world) + "; ranks are 0..world-1");
-  }
-  if (options.host != nullptr &&
-      (options.host[0] == '\0' ||
-       strnlen(options.host, PARALLAX_NAME_MAX + 1) > PARALLAX_NAME_MAX)) {
-    return invalid("open: host must have 1.." + std::to_string(PARALLAX_NAME_MAX) + " bytes");
-  }
-  if (options.transport != nullptr && std::string(options.transport) != "ucx" &&
-      std::string(options.transport) != "shm") {
-    return invalid("open: transport is '" + std::string(options.transport).substr(0, 32) +
-                   "'; it must be \"ucx\" or \"shm\"");
-  }
-  if (options.lease_ms != 0 && options.lease_ms < kLeaseMinMs) {
-    return invalid("open: lease_ms is " + std::to_string(options.lease_ms) +
-                   "; below 50 ms ordinary scheduling looks like death");
-  }
-  if (options.plan_mode > PARALLAX_PLAN_AR) {
-    return invalid("open: plan_mode is " + std::to_string(options.plan_mode) +
-                   "; it must be PARALLAX_PLAN_AUTO, _HYBRID, _PS or _AR");
-  }
-  if (options.deterministic > 1 || options.manual_progress > 1) {
-    return invalid("open: deterministic and manual_progress must be 0 or 1");
-  }
-  if (options.reserved != 0) {
-    return unsupported("open: reserved is " + std::to_string(options.reserved) +
-                       "; this version knows 0 alone: set the whole struct to zero first");
-  }
-  constexpr uint32_t kComputeThreadsMax = 256;
-  if (options.compute_threads > kComputeThreadsMax) {
-    return invalid("open: compute_threads is " + std::to_string(options.compute_threads) +
-                   "; at most 256");
-  }
-  return {};
 }
 
 uint64_t random_number() {
@@ -95,10 +53,12 @@ Job::Job(const parallax_options_t& options, std::unique_ptr<Settings> settings)
       timeout_ns_((options.timeout_ms == 0 ? kTimeoutDefaultMs : options.timeout_ms) *
                   kNanosecondsPerMillisecond) {}
 
-// The order matters: the thread that drives goes first, then what it drove.
+// The order matters: the thread that drives goes first, then what it drove; the transport before
+// the engine, whose memory it may be sending.
 Job::~Job() {
   if (progress_ != nullptr) progress_->stop();
   compute_.reset();
+  transport_.reset();
   engine_.reset();
   progress_.reset();
 }
@@ -175,23 +135,34 @@ Status Job::exchange(const Endpoint& mine, int64_t deadline_ns, std::vector<Endp
   return {};
 }
 
-// All ranks of the host have come this far: one that does not answer is lost, after four fifths of
-// the lease as in the rest of the meeting, so that all ranks hear of it within the lease. A rank
-// that gives up here hangs up on its neighbours, so it says why first, and they ask before they
-// judge.
-Status Job::attach(ShmTransport& shm, std::span<const Endpoint> neighbours, uint64_t job,
-                   int64_t deadline_ns) const {
+// All ranks have come this far: one that does not answer `others` is lost, after four fifths of the
+// lease as in the rest of the meeting, so that all ranks hear of it within the lease. A rank that
+// gives up here hangs up on the others, so it says why first, and they ask before they judge.
+Status Job::reach(const std::function<Status(int64_t deadline_ns)>& others,
+                  int64_t deadline_ns) const {
   const int64_t lease_end_ns = clock_.now_ns() + lease_ns() / 5 * 4;
-  Status attached = shm.connect_all(neighbours, job, std::min(deadline_ns, lease_end_ns));
-  if (attached.ok()) return attached;
-  const Status said = rendezvous_->verdict();
-  if (!said.ok()) {
-    attached = said;
-  } else if (attached.code() == PARALLAX_TIMEOUT && lease_end_ns < deadline_ns) {
-    attached = peer_lost(attached.message());
+  Status reached = others(std::min(deadline_ns, lease_end_ns));
+  if (reached.ok()) return reached;
+  Status said = rendezvous_->verdict();
+  for (int i = 0; i < kVerdictPauses && said.ok(); ++i) {
+    usleep(kVerdictPauseUs);
+    said = rendezvous_->verdict();
   }
-  rendezvous_->leave(attached);
-  return attached;
+  if (!said.ok()) {
+    reached = said;
+  } else if (reached.code() == PARALLAX_TIMEOUT && lease_end_ns < deadline_ns) {
+    reached = peer_lost(reached.message());
+  }
+  rendezvous_->leave(reached);
+  return reached;
+}
+
+Status Job::wire(NetworkTransport& network, int64_t deadline_ns) const {
+  uint32_t missing = 0;
+  const Status wired = network.wire(wired_peers(hosts_, options_.rank), deadline_ns, &missing);
+  if (wired.ok()) return wired;
+  return {wired.code(), "rank " + std::to_string(missing) + " (host " +
+                            hosts_.names[hosts_.host_of[missing]] + "): " + wired.message()};
 }
 
 // Rank 0's number makes the epoch, so that a message of another job is never taken for ours.
@@ -329,13 +300,19 @@ Status Job::connect(Endpoint mine, bool one_machine, int64_t deadline_ns) {
     }
   }
   if (shm != nullptr) {
-    PARALLAX_RETURN_IF_ERROR(attach(*shm, neighbours, mine.job, deadline_ns));
+    PARALLAX_RETURN_IF_ERROR(
+        reach([&](int64_t end_ns) { return shm->connect_all(neighbours, mine.job, end_ns); },
+              deadline_ns));
     PARALLAX_LOG(kDebug, kShm,
                  "rank " + std::to_string(options_.rank) + " shares memory with " +
                      std::to_string(neighbours.size()) + " ranks of its host");
     parts.push_back({std::move(shm), local_ranks});
   }
-  if (network != nullptr) parts.push_back({std::move(network), remote_ranks});
+  if (network != nullptr) {
+    PARALLAX_RETURN_IF_ERROR(
+        reach([&](int64_t end_ns) { return wire(*network, end_ns); }, deadline_ns));
+    parts.push_back({std::move(network), remote_ranks});
+  }
   std::unique_ptr<Router> router;
   PARALLAX_RETURN_IF_ERROR(Router::create(world, std::move(parts), &router));
   transport_ = std::move(router);
@@ -374,6 +351,9 @@ Status Job::start_engine() {
           .machine = machine_memory()},
       *transport_, clock_, *compute_, [this] { progress_->on_completed(); });
   PARALLAX_RETURN_IF_ERROR(engine_->start());
+  if (hosts_.local_of[options_.rank] == 0) {
+    warn_of_short_lease(hosts_.ranks_of[host].size(), lease_ns());
+  }
   return progress_->start(*engine_, options_.manual_progress != 0);
 }
 

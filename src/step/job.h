@@ -8,6 +8,7 @@
 #ifndef PARALLAX_STEP_JOB_H_
 #define PARALLAX_STEP_JOB_H_
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,6 +30,7 @@
 namespace parallax {
 
 class FaultyTransport;
+class NetworkTransport;
 class ShmTransport;
 
 class Job {
@@ -73,8 +75,8 @@ class Job {
   Status exchange(const Endpoint& mine, int64_t deadline_ns, std::vector<Endpoint>* all);
   Status check_hosts(const std::vector<Endpoint>& all) const;
   Status connect(Endpoint mine, bool one_machine, int64_t deadline_ns);
-  Status attach(ShmTransport& shm, std::span<const Endpoint> neighbours, uint64_t job,
-                int64_t deadline_ns) const;
+  Status reach(const std::function<Status(int64_t deadline_ns)>& others, int64_t deadline_ns) const;
+  Status wire(NetworkTransport& network, int64_t deadline_ns) const;
   Status inject_faults();
   Status start_engine();
   void flush(int64_t deadline_ns);

@@ -16,6 +16,12 @@ void use_log_settings(const Settings& settings);
 // Fills in what *options leaves zero. Its strings may then point into **settings. INVALID, IO.
 Status take_settings(parallax_options_t* options, std::unique_ptr<Settings>* settings);
 
+// INVALID, UNSUPPORTED.
+Status check_options(const parallax_options_t& options);
+
+// Once in a process, where ranks of a host outnumber its cores and the lease is short.
+void warn_of_short_lease(size_t ranks, int64_t lease_ns);
+
 }  // namespace parallax
 
 #endif  // PARALLAX_STEP_JOB_SETTINGS_H_

@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <set>
 #include <utility>
 #include <vector>
@@ -139,6 +140,20 @@ inline std::vector<uint32_t> watch_neighbours(const HostMap& hosts, uint32_t ran
   for (const uint32_t child : tree_children(hosts, 0, rank)) watched.insert(child);
   watched.erase(rank);
   return {watched.begin(), watched.end()};
+}
+
+// The ranks of other hosts to which `rank` is connected before it sends them anything: all of them
+// in a world of up to kWiredWorldMax ranks, else those that it watches. Symmetric.
+inline constexpr uint32_t kWiredWorldMax = 64;
+
+inline std::vector<uint32_t> wired_peers(const HostMap& hosts, uint32_t rank) {
+  std::vector<uint32_t> peers = watch_neighbours(hosts, rank);
+  if (hosts.host_of.size() <= kWiredWorldMax) {
+    peers.resize(hosts.host_of.size());
+    std::iota(peers.begin(), peers.end(), 0U);
+  }
+  std::erase_if(peers, [&](uint32_t each) { return hosts.host_of[each] == hosts.host_of[rank]; });
+  return peers;
 }
 
 }  // namespace parallax

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <stdexcept>
+#include <thread>
 
+#include "base/clock.h"
 #include "net/ucx_world.h"
 #include "unit/transport/conformance.h"
 
@@ -47,6 +49,24 @@ std::unique_ptr<NetworkTransport> make(uint32_t rank, uint32_t world, size_t mes
   return transport;
 }
 
+// Every rank wires every other.
+void wire_all(std::vector<std::unique_ptr<NetworkTransport>>& ranks) {
+  std::vector<std::thread> threads;
+  for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      std::vector<uint32_t> others;
+      for (uint32_t peer = 0; peer < ranks.size(); ++peer) {
+        if (peer != rank) others.push_back(peer);
+      }
+      uint32_t missing = 0;
+      const int64_t deadline_ns = SteadyClock().now_ns() + 30000 * kNanosecondsPerMillisecond;
+      const Status wired = ranks[rank]->wire(others, deadline_ns, &missing);
+      EXPECT_TRUE(wired.ok()) << missing << ": " << wired.message();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 // Sends one message to rank 0 of `ranks` from a transport that is not one of them, and expects it
 // to be dropped and counted, and the job to go on.
 void expect_dropped(NetworkTransport& stranger, const std::string& address, size_t bytes) {
@@ -60,7 +80,7 @@ void expect_dropped(NetworkTransport& stranger, const std::string& address, size
   const auto message = conformance::make_message(1, 0, bytes);
   ASSERT_TRUE(send_one(stranger, 0, message).ok());
   EXPECT_TRUE(poll_until({{ranks[0].get(), &at_zero}, {&stranger, &at_stranger}},
-                         [&] { return ranks[0]->stats().strangers_dropped == 1; }));
+                         [&] { return ranks[0]->stats().strangers_dropped >= 1; }));
   Recorder at_one;
   const auto honest = conformance::make_message(1, 0, 100);
   ASSERT_TRUE(send_one(*ranks[1], 0, honest).ok());
@@ -98,7 +118,7 @@ TEST(UcxTransport, drops_a_rank_not_connected) {
   const auto message = conformance::make_message(1, 0, 10);
   ASSERT_TRUE(send_one(*one, 0, message).ok());
   EXPECT_TRUE(poll_until({{zero.get(), &at_zero}, {one.get(), &at_one}},
-                         [&] { return zero->stats().strangers_dropped == 1; }));
+                         [&] { return zero->stats().strangers_dropped >= 1; }));
   EXPECT_TRUE(at_zero.received.empty());
 }
 
@@ -141,6 +161,7 @@ TEST(UcxTransport, closes_with_messages_under_way) {
 // Given a peer that never polls and is forgotten, expect what was sent to it to complete.
 TEST(UcxTransport, forgetting_completes_what_waits) {
   auto ranks = make_ucx_ranks(2);
+  wire_all(ranks);
   Recorder at_zero;
   const auto message = conformance::make_message(0, 0, 60000);
   for (uint64_t i = 0; i < kSendsInFlightMax; ++i) {
@@ -156,6 +177,54 @@ TEST(UcxTransport, forgetting_completes_what_waits) {
   }
   EXPECT_EQ(at_zero.sent_count, kSendsInFlightMax);
   EXPECT_TRUE(at_zero.reasons.empty());
+}
+
+// Given ranks that wire each other, expect each to hear of a death with no message sent before, and
+// one that does not come to be named.
+TEST(UcxTransport, wired_ranks_hear_of_a_death) {
+  auto ranks = make_ucx_ranks(3);
+  wire_all(ranks);
+  ranks[2].reset();
+  Recorder at_zero;
+  Recorder at_one;
+  EXPECT_TRUE(poll_until({{ranks[0].get(), &at_zero}, {ranks[1].get(), &at_one}},
+                         [&] { return !at_zero.reasons.empty() && !at_one.reasons.empty(); }));
+
+  auto others = make_ucx_ranks(2);
+  uint32_t missing = 0;
+  const std::vector<uint32_t> peer = {1};
+  const int64_t deadline_ns = SteadyClock().now_ns() + 50 * kNanosecondsPerMillisecond;
+  EXPECT_EQ(others[0]->wire(peer, deadline_ns, &missing).code(), PARALLAX_TIMEOUT);
+  EXPECT_EQ(missing, 1u);
+}
+
+// Given a peer that is forgotten at any moment of the wire-up, by one side or by both, expect both
+// processes to live, and what was sent to complete once the peer has answered.
+TEST(UcxTransport, forgetting_a_peer_in_wire_up_ends_no_process) {
+  constexpr int kPollsMax = 24;
+  for (const bool both : {false, true}) {
+    for (int polls = 0; polls < 2 * kPollsMax; ++polls) {
+      auto ranks = make_ucx_ranks(2);
+      Recorder at[2];
+      const auto first = conformance::make_message(0, 0, 50000);
+      const auto second = conformance::make_message(1, 0, 50000);
+      ASSERT_TRUE(send_one(*ranks[0], 1, first).ok());
+      ASSERT_TRUE(!both || send_one(*ranks[1], 0, second).ok());
+      for (int i = 0; i < polls; ++i) {
+        ranks[0]->poll(at[0]);
+        if (i % 2 == 0 || polls > kPollsMax) ranks[1]->poll(at[1]);
+      }
+      ranks[0]->forget(1);
+      if (both) ranks[1]->forget(0);
+      EXPECT_TRUE(poll_until({{ranks[0].get(), &at[0]}, {ranks[1].get(), &at[1]}},
+                             [&] { return at[0].sent_count == 1; }))
+          << polls << " polls";
+      const auto last = Clock::now();
+      while (elapsed_ms(last) < 5) {
+        for (const int rank : {0, 1}) ranks[rank]->poll(at[rank]);
+      }
+    }
+  }
 }
 
 // Given messages whose on_sent was told, expect them to arrive although their sender closes before

@@ -38,6 +38,12 @@ class NetworkTransport : public Transport {
   // direction. Messages of ranks that were not recorded are strangers'. Once per rank. INVALID.
   virtual Status connect(uint32_t rank, const std::string& address) = 0;
 
+  // Connects to those ranks, each of which calls this for this one too, so that no connection is in
+  // the making when it returns: a peer that dies then is one most libraries cannot bear. Nobody
+  // sends meanwhile. Blocks up to the deadline. PEER_LOST and TIMEOUT: a clause about *missing, the
+  // first rank that was not reached.
+  virtual Status wire(std::span<const uint32_t> ranks, int64_t deadline_ns, uint32_t* missing) = 0;
+
   // "tcp on lo": for reports.
   virtual std::string description() const = 0;
 

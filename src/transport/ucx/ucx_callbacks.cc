@@ -36,10 +36,7 @@ void UcxTransport::deliver(UcxPeer& peer, std::span<const std::byte> message) no
     if (receiver_error_ == nullptr) receiver_error_ = std::current_exception();
   }
   ++peer.delivered;
-  if (peer.phase == UcxPeer::Phase::kKnown ||
-      peer.delivered - peer.credit.delivered >= kUcxCreditBatch) {
-    attend_later(peer);
-  }
+  if (peer.delivered - peer.credit.delivered >= kUcxCreditBatch) attend_later(peer);
 }
 
 ucs_status_t UcxTransport::on_credit(void* self, const void* header, size_t header_bytes, void*,
@@ -63,7 +60,11 @@ ucs_status_t UcxTransport::on_credit(void* self, const void* header, size_t head
 UcxPeer* UcxTransport::sender_of(const UcxHeader& header) {
   const bool ours =
       header.magic == kUcxMagic && header.token == token_ && header.from < peers_.size();
-  return ours ? peers_[header.from].get() : nullptr;  // null too where connect() was not called
+  UcxPeer* peer = ours ? peers_[header.from].get() : nullptr;  // null too without connect()
+  if (peer == nullptr || peer->heard) return peer;
+  peer->heard = true;
+  attend_later(*peer);  // an endpoint to open, or one that may be closed now
+  return peer;
 }
 
 void UcxTransport::on_send_done(void* request, ucs_status_t status, void* slot) noexcept {
@@ -86,9 +87,10 @@ void UcxTransport::on_credit_done(void* request, ucs_status_t status, void* peer
   sender.credit_in_flight = false;
   if (status != UCS_OK) {
     sender.transport->fail(sender, status);
-  } else if (sender.delivered - sender.credit.delivered >= kUcxCreditBatch) {
-    sender.transport->attend_later(sender);
+    return;
   }
+  sender.said = true;
+  sender.transport->attend_later(sender);  // more to acknowledge, or an endpoint to be closed
 }
 
 void UcxTransport::on_close_done(void* request, ucs_status_t, void* self) noexcept {

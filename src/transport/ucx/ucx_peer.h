@@ -54,6 +54,9 @@ struct UcxPeer {
     kFailed,     // UCX gave up; the loss is to be reported by the next poll
     kGone,       // reported, or forgotten
   };
+  // Both sides have heard a message of the other: none of UCX's own about this connection is under
+  // way any more.
+  bool wired() const { return said && heard; }
 
   UcxTransport* transport = nullptr;
   uint32_t rank = 0;
@@ -63,6 +66,10 @@ struct UcxPeer {
   std::string address;  // UCX's own, without the token
   ucp_ep_h endpoint = nullptr;
   ucs_status_t failure = UCS_OK;
+  bool said = false;     // a message of ours has left
+  bool heard = false;    // one of the peer's was here
+  bool broken = false;   // UCX has given the endpoint up
+  bool greeting = true;  // the first message to it is still to be sent: it says nothing
 
   // Ours to the peer. sent - acknowledged <= kSendsInFlightMax.
   UcxHeader header;

@@ -3,8 +3,10 @@
 // calls is in ucx_callbacks.cc.
 #include "transport/ucx/ucx_transport.h"
 
+#include <poll.h>
 #include <sys/random.h>
 
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cstring>
@@ -21,6 +23,7 @@ constexpr size_t kMessageBytesCeiling = 1 << 20;
 constexpr int kProgressRoundsMax = 32;  // per poll: a bounded batch, then the owner's other work
 constexpr int64_t kFlushNsMax = 250'000'000;
 constexpr int64_t kCloseNsMax = 250'000'000;
+constexpr int kWireWaitMs = 20;  // then the clock is looked at
 
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -36,6 +39,21 @@ std::string why_lost(const UcxPeer& peer) {
 Status lost(const UcxPeer& peer) {
   return peer_lost("rank " + std::to_string(peer.rank) + ": " + why_lost(peer));
 }
+
+// While ranks connect nobody speaks yet; but some may be lost.
+class Wiring final : public Receiver {
+ public:
+  void on_message(uint32_t, std::span<const std::byte>) override {}
+  void on_sent(uint64_t) override {}
+  void on_lost(uint32_t rank, Loss, std::string_view clause) override {
+    if (!why.empty()) return;
+    lost_rank = rank;
+    why = clause;
+  }
+
+  uint32_t lost_rank = 0;
+  std::string why;
+};
 
 }  // namespace
 
@@ -71,11 +89,23 @@ UcxTransport::UcxTransport(const NetworkOptions& options, std::unique_ptr<UcxWor
 
 UcxTransport::~UcxTransport() {
   flush_endpoints();
+  int64_t deadline_ns = now_ns() + kCloseNsMax;
+  while (!settled() && now_ns() < deadline_ns) ucp_worker_progress(worker_->get());
+  const bool left = !settled();
   for (const auto& peer : peers_) {
     if (peer != nullptr) close_endpoint(*peer);
   }
-  const int64_t deadline_ns = now_ns() + kCloseNsMax;
+  deadline_ns = now_ns() + kCloseNsMax;
   while (closing_count_ > 0 && now_ns() < deadline_ns) ucp_worker_progress(worker_->get());
+  // Destroying the worker would close what close_endpoint left alone.
+  if (left) UcxWorker::abandon(std::move(worker_));
+}
+
+// No endpoint is still in wire-up.
+bool UcxTransport::settled() const {
+  return std::all_of(peers_.begin(), peers_.end(), [](const auto& peer) {
+    return peer == nullptr || peer->endpoint == nullptr || peer->wired() || peer->broken;
+  });
 }
 
 // UCX answers some sends once it has copied them, before the kernel took them. A last message must
@@ -114,6 +144,34 @@ Status UcxTransport::connect(uint32_t rank, const std::string& address) {
   peer->credit.header = peer->header;
   peers_[rank] = std::move(peer);
   return {};
+}
+
+// Of two ranks the lower one opens the first endpoint, so that requests to connect never cross.
+Status UcxTransport::wire(std::span<const uint32_t> ranks, int64_t deadline_ns, uint32_t* missing) {
+  for (const uint32_t rank : ranks) {
+    if (rank >= peers_.size() || peers_[rank] == nullptr) {
+      return invalid("rank " + std::to_string(rank) + " is to be wired, but not connected");
+    }
+    if (rank_ < rank && peers_[rank]->phase == UcxPeer::Phase::kKnown) {
+      open_endpoint(*peers_[rank]);
+    }
+  }
+  Wiring receiver;
+  for (;;) {
+    const bool moved = poll(receiver);
+    *missing = receiver.lost_rank;
+    if (!receiver.why.empty()) return peer_lost(receiver.why);
+    const auto late = std::find_if(ranks.begin(), ranks.end(),
+                                   [this](uint32_t rank) { return !peers_[rank]->wired(); });
+    if (late == ranks.end()) return {};
+    *missing = *late;
+    if (now_ns() >= deadline_ns) {
+      return timed_out("UCX did not connect by the deadline: stopped, or still busy elsewhere");
+    }
+    if (moved || !arm()) continue;
+    pollfd readable = {worker_->wait_fd(), POLLIN, 0};
+    ::poll(&readable, 1, kWireWaitMs);
+  }
 }
 
 bool UcxTransport::writable(uint32_t to) const {
@@ -214,7 +272,6 @@ bool UcxTransport::attend(Receiver& receiver) {
     switch (peer.phase) {
       case UcxPeer::Phase::kKnown:
         open_endpoint(peer);  // it wrote to us first
-        attend_later(peer);
         break;
       case UcxPeer::Phase::kConnected:
         send_credit(peer);
@@ -253,10 +310,12 @@ void UcxTransport::open_endpoint(UcxPeer& peer) {
     return;
   }
   ++stats_.endpoints_opened;
+  send_credit(peer);
 }
 
+// Leaves alone what is still in wire-up: attended to again when it no longer is.
 void UcxTransport::close_endpoint(UcxPeer& peer) {
-  if (peer.endpoint == nullptr) return;
+  if (peer.endpoint == nullptr || !(peer.wired() || peer.broken)) return;
   ucp_request_param_t param = {};
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
@@ -269,6 +328,8 @@ void UcxTransport::close_endpoint(UcxPeer& peer) {
 }
 
 void UcxTransport::fail(UcxPeer& peer, ucs_status_t status) {
+  peer.broken = true;
+  if (peer.phase == UcxPeer::Phase::kGone && peer.endpoint != nullptr) attend_later(peer);
   if (peer.phase != UcxPeer::Phase::kConnected) return;
   peer.phase = UcxPeer::Phase::kFailed;
   peer.failure = status;
@@ -276,7 +337,9 @@ void UcxTransport::fail(UcxPeer& peer, ucs_status_t status) {
 }
 
 void UcxTransport::send_credit(UcxPeer& peer) {
-  if (peer.credit_in_flight || peer.delivered - peer.credit.delivered < kUcxCreditBatch) return;
+  const bool due = peer.greeting || peer.delivered - peer.credit.delivered >= kUcxCreditBatch;
+  if (peer.credit_in_flight || !due) return;
+  const bool greets = std::exchange(peer.greeting, false);
   peer.credit.delivered = peer.delivered;
   const ucp_request_param_t param = eager_param(on_credit_done, &peer);
   const ucs_status_ptr_t request = ucp_am_send_nbx(peer.endpoint, kUcxCreditId, &peer.credit,
@@ -286,7 +349,8 @@ void UcxTransport::send_credit(UcxPeer& peer) {
     return;
   }
   peer.credit_in_flight = request != nullptr;
-  ++stats_.credits_sent;
+  if (request == nullptr) peer.said = true;
+  if (!greets) ++stats_.credits_sent;
 }
 
 }  // namespace parallax

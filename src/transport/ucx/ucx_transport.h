@@ -17,6 +17,11 @@
 //   death. UCX reports a killed process, not a stopped one, nor a silent network: leases do that.
 // - A failed or forgotten endpoint is closed by force; UCX then completes what was in flight, and
 //   only then does on_sent say so.
+// - UCX 1.13 ends the process by an assertion, here or at the other end, when an endpoint is closed
+//   while the two still exchange how to reach each other (wire-up). So each side greets the other
+//   when it opens an endpoint, and one that is not wired yet is left to UCX, whatever becomes of
+//   its peer: it is closed once it is wired or broken. One that is neither when the transport goes
+//   stays with its worker until the process ends. Sends on it complete late, or never.
 #ifndef PARALLAX_TRANSPORT_UCX_UCX_TRANSPORT_H_
 #define PARALLAX_TRANSPORT_UCX_UCX_TRANSPORT_H_
 
@@ -35,7 +40,8 @@ namespace parallax {
 class UcxTransport final : public NetworkTransport {
  public:
   static Status create(const NetworkOptions& options, std::unique_ptr<NetworkTransport>* transport);
-  // Hands what was sent to the kernel, for at most kFlushNsMax, then closes by force.
+  // Hands what was sent to the kernel, for at most kFlushNsMax, then closes by force what is wired
+  // within kCloseNsMax.
   ~UcxTransport() override;
 
   std::string_view name() const override { return "ucx"; }
@@ -49,6 +55,7 @@ class UcxTransport final : public NetworkTransport {
 
   std::string address() const override;
   Status connect(uint32_t rank, const std::string& address) override;
+  Status wire(std::span<const uint32_t> ranks, int64_t deadline_ns, uint32_t* missing) override;
   std::string description() const override { return worker_->description(); }
   NetworkStats stats() const override { return stats_; }
 
@@ -82,6 +89,7 @@ class UcxTransport final : public NetworkTransport {
   void send_credit(UcxPeer& peer);
   bool deliver_completions(Receiver& receiver);
   void flush_endpoints();
+  bool settled() const;
 
   const uint32_t rank_;
   const uint64_t token_;

@@ -11,7 +11,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "base/environment.h"
 #include "transport/exposure.h"
@@ -161,6 +163,13 @@ Status UcxWorker::open_worker() {
 UcxWorker::~UcxWorker() {
   if (worker_ != nullptr) ucp_worker_destroy(worker_);
   if (context_ != nullptr) ucp_cleanup(context_);
+}
+
+void UcxWorker::abandon(std::unique_ptr<UcxWorker> worker) {
+  static std::mutex mutex;
+  static auto* abandoned = new std::vector<std::unique_ptr<UcxWorker>>;  // reachable to the end
+  const std::lock_guard lock(mutex);
+  abandoned->push_back(std::move(worker));
 }
 
 Status UcxWorker::on_active_message(unsigned id, ucp_am_recv_callback_t callback, void* argument) {

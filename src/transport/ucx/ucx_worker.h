@@ -28,6 +28,9 @@ class UcxWorker {
   const std::string& address() const { return address_; }
   const std::string& description() const { return description_; }
 
+  // Keeps a worker as it is until the process ends, unused: UCX would end the process on the way.
+  static void abandon(std::unique_ptr<UcxWorker> worker);
+
   Status on_active_message(unsigned id, ucp_am_recv_callback_t callback, void* argument);
 
  private:

@@ -159,5 +159,27 @@ TEST(WatchNeighbours, AreSymmetricConnectedAndFew) {
   });
 }
 
+// Given hosts of any number, expect a rank to be wired to ranks of other hosts alone, which are
+// wired to it too: to all of them in a small world, to few in a large one.
+TEST(Patterns, WiredPeersAreSymmetricAndBounded) {
+  for (const uint32_t hosts : {1U, 2U, 5U, 8U, 9U, 125U}) {
+    std::vector<std::string> names;
+    for (uint32_t rank = 0; rank < hosts * 8; ++rank) {
+      names.push_back("host" + std::to_string(rank / 8));
+    }
+    const HostMap map = map_hosts(names);
+    for (uint32_t rank = 0; rank < names.size(); rank += 3) {
+      const std::vector<uint32_t> peers = wired_peers(map, rank);
+      ASSERT_TRUE(names.size() > kWiredWorldMax || peers.size() == names.size() - 8);
+      ASSERT_LE(peers.size(), kWiredWorldMax);
+      for (const uint32_t peer : peers) {
+        ASSERT_NE(map.host_of[peer], map.host_of[rank]);
+        const std::vector<uint32_t> back = wired_peers(map, peer);
+        ASSERT_EQ(std::count(back.begin(), back.end(), rank), 1);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace parallax
