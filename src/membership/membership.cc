@@ -45,7 +45,16 @@ const Membership::Suspicion* Membership::ripe() const {
 
 void Membership::passed(int64_t now_ns) {
   const int64_t away_ns = now_ns - passed_ns_;
+  // The driver sleeps until the deadline at most. A little late it always is.
+  const int64_t late_ns = now_ns - std::max(passed_ns_, next_deadline_ns());
   passed_ns_ = now_ns;
+  const double fading =
+      std::min(1.0, static_cast<double>(away_ns) / (2.0 * static_cast<double>(lease_ns_)));
+  strain_ns_ -=
+      std::min(strain_ns_, static_cast<int64_t>(static_cast<double>(strain_ns_) * fading) + 1);
+  if (late_ns > lease_ns_ / kLatenessesPerLease) {
+    strain_ns_ = std::clamp(late_ns, strain_ns_, lease_ns_);
+  }
   for (Suspicion& suspicion : suspicions_) {
     suspicion.left_ns -= std::min(away_ns, suspicion_ns() / kSuspicionPasses + 1);
   }
@@ -58,7 +67,7 @@ uint32_t Membership::expired(int64_t now_ns) const {
   if (now_ns < due_ns_) return kNoNeighbour;
   for (const uint32_t rank : watched_) {
     const Watch& watch = watches_.at(rank);
-    if (!watch.dismissed && now_ns - watch.heard_ns >= lease_ns_) return rank;
+    if (!watch.dismissed && now_ns - watch.heard_ns >= lease_ns_ + strain_ns_) return rank;
   }
   return kNoNeighbour;
 }
@@ -86,8 +95,8 @@ int64_t Membership::earliest_ns() const {
   int64_t next_ns = kNever;
   for (const auto& [rank, watch] : watches_) {
     if (watch.dismissed) continue;
-    next_ns = std::min(
-        {next_ns, watch.heard_ns + lease_ns_, watch.sent_ns + lease_ns_ / kHeartbeatsPerLease});
+    next_ns = std::min({next_ns, watch.heard_ns + lease_ns_ + strain_ns_,
+                        watch.sent_ns + lease_ns_ / kHeartbeatsPerLease});
   }
   return next_ns;
 }

@@ -12,7 +12,9 @@
 //
 // A state machine without I/O: the engine tells it what was heard and sent, and asks what is due.
 // A rank that was itself held up (stopped, or starved of CPU) gives its neighbours that time before
-// it judges them, since their messages may be waiting unread. Engine's owner only.
+// it judges them, since their messages may be waiting unread. And what has lately held it up will
+// hold up others of its machine: it waits for them so much longer than the lease, up to twice as
+// long. Engine's owner only.
 #ifndef PARALLAX_MEMBERSHIP_MEMBERSHIP_H_
 #define PARALLAX_MEMBERSHIP_MEMBERSHIP_H_
 
@@ -64,9 +66,12 @@ class Membership {
   // Neighbours and whom this rank has talked to: who will see it leave.
   const std::vector<uint32_t>& watched() const { return watched_; }
   int64_t lease_ns() const { return lease_ns_; }
+  // The longest that a pass was late, forgotten in a few leases; at most a lease.
+  int64_t strain_ns() const { return strain_ns_; }
 
   static constexpr uint32_t kNoNeighbour = UINT32_MAX;
   static constexpr int64_t kHeartbeatsPerLease = 4;
+  static constexpr int64_t kLatenessesPerLease = 32;  // what is less counts as none
   // What a suspicion takes to be a loss: far longer than news take through all ranks.
   static constexpr int64_t kSuspicionNsMax = 150 * kNanosecondsPerMillisecond;
   // A suspicion ripens by this many passes at least, so that who was held up reads its messages
@@ -92,6 +97,7 @@ class Membership {
   std::unordered_map<uint32_t, Watch> watches_;
   std::vector<Suspicion> suspicions_;  // in order of time
   int64_t passed_ns_;
+  int64_t strain_ns_ = 0;
   // No deadline is earlier. Messages only put deadlines off, so a pass looks at every watch only
   // once this is reached, a few times in a lease, not with every message.
   int64_t due_ns_;

@@ -44,12 +44,14 @@ Status Table::reserve() {
   return {};
 }
 
-bool Table::initialize(uint64_t elements_max) {
+bool Table::initialize(uint64_t* elements_left) {
   const uint64_t width = row_elements();
   const uint64_t total = element_count(0);
   const uint64_t first = initialized_;
-  const uint64_t rows = std::max<uint64_t>(1, elements_max / width);
+  if (*elements_left == 0) return first == total;
+  const uint64_t rows = std::max<uint64_t>(1, *elements_left / width);
   initialized_ = std::min<uint64_t>(total, first + rows * width);
+  *elements_left -= std::min(*elements_left, initialized_ - first);
   with_sum_type(
       sum_, [&](auto tag) { initialize_as<typename decltype(tag)::type>(first, initialized_); });
   return initialized_ == total;

@@ -29,9 +29,9 @@ class Table {
   // Reserves the memory. LIMIT.
   Status reserve();
   const Arena& arena() const { return arena_; }
-  // Fills in initial values, about so many elements a call, so that leases are kept meanwhile. True
-  // when all are there.
-  [[nodiscard]] bool initialize(uint64_t elements_max);
+  // Fills in initial values: about so many elements, by which it lessens `elements_left`, so that
+  // leases are kept meanwhile. True when all are there.
+  [[nodiscard]] bool initialize(uint64_t* elements_left);
 
   // The commit pass: applies a reduced gradient, owned (sharded) or whole (mirrored).
   // with.updates is the table's own to fill in.

@@ -144,6 +144,13 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   // not taken for the culprit.
   bool speaking() const { return unsaid_ && !outbox_.idle() && clock_.now_ns() < words_end_ns_; }
 
+  // Of initial values in one pass, over all variables: some 5 ms with the page faults, so that a
+  // rank that shares its core keeps its leases too.
+  static constexpr uint64_t kFillElementsPerPass = 1 << 18;
+
+  // The longest that this rank was held up lately.
+  int64_t held_up_ns() const { return membership_.strain_ns(); }
+
   // Where sums are handed out, and as what.
   struct GivenNumbers {
     std::byte* values;

@@ -164,10 +164,10 @@ Status Engine::check_memory_max(const std::vector<Footprint>& footprints) const 
 
 // A piece of the initial values; true when all are filled in.
 bool Engine::fill_tables() {
-  constexpr uint64_t kElementsPerPass = 4 << 20;  // some 20 ms
+  uint64_t elements_left = kFillElementsPerPass;
   while (fill_cursor_ < runtimes_.size()) {
     Table* table = runtimes_[fill_cursor_]->table.get();
-    if (table == nullptr || table->initialize(kElementsPerPass)) {
+    if (table == nullptr || table->initialize(&elements_left)) {
       ++fill_cursor_;
     } else {
       busy_ = true;

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/log.h"
 #include "base/threads.h"
 
 namespace parallax {
@@ -86,7 +87,21 @@ bool Progress::pass() {
   const std::lock_guard baton(baton_);
   const FloatEnvironment environment;
   const Binding::Scope memory(binding_);
-  return engine_->run();
+  const bool moved = engine_->run();
+  warn_if_held_up();
+  return moved;
+}
+
+void Progress::warn_if_held_up() {
+  const int64_t lease_ns = engine_->options().lease_ns;
+  if (warned_ || engine_->held_up_ns() <= lease_ns / Membership::kHeartbeatsPerLease) return;
+  warned_ = true;
+  PARALLAX_LOG(kWarn, kMember,
+               "rank " + std::to_string(engine_->options().rank) + " was held up for " +
+                   std::to_string(engine_->held_up_ns() / kNanosecondsPerMillisecond) +
+                   " ms, with a lease of " + std::to_string(lease_ns / kNanosecondsPerMillisecond) +
+                   " ms; one that is held up for longer is taken for lost: raise lease_ms, or give "
+                   "the ranks more cores");
 }
 
 // Arms the transport and sleeps until it has something, wake() is called, or a timer is due.

@@ -92,12 +92,14 @@ class Progress {
   void block(int64_t deadline_ns, std::span<Request* const> requests);
   void wake_blocked();
   void let_speak();
+  void warn_if_held_up();
 
   Transport& transport_;
   const Clock& clock_;
   Binding& binding_;
   Engine* engine_ = nullptr;
   mutable std::mutex baton_;
+  bool warned_ = false;  // guarded by the baton
   int epoll_fd_ = -1;
   int wake_fd_ = -1;
   std::atomic<int> completion_fd_{-1};

@@ -70,8 +70,49 @@ TEST(Membership, TimeInWhichWeWereStoppedIsNotTheirSilence) {
   EXPECT_EQ(membership.expired(200 + 5 * kLease), kNobody) << "their messages may wait unread";
   pass_until(&membership, 200 + 5 * kLease, 6 * kLease - 1);
   EXPECT_EQ(membership.expired(6 * kLease - 1), kNobody);
-  pass_until(&membership, 6 * kLease, 6 * kLease + 200);
-  EXPECT_EQ(membership.expired(6 * kLease + 200), 3u) << "but not for ever";
+  pass_until(&membership, 6 * kLease, 8 * kLease);
+  EXPECT_EQ(membership.expired(8 * kLease), 3u) << "but not for ever";
+}
+
+// Given passes that are late again and again, expect a silent rank to be given as much more time,
+// at most a lease; and the lease alone again once passes are in time.
+TEST(Membership, AStarvedRankIsPatient) {
+  for (const int64_t late : {kLease / 5, kLease / 3, 2 * kLease}) {
+    Membership membership({3}, kLease, 0);
+    int64_t now = 0;
+    for (int i = 0; i < 50; ++i) {
+      now = std::max(now, membership.next_deadline_ns()) + late;
+      membership.passed(now);
+      membership.heard(3, now);
+      while (membership.heartbeat_due(now) != kNobody) membership.sent(3, now);
+    }
+    const int64_t patience = std::min(late, kLease);
+    EXPECT_GE(membership.strain_ns(), patience * 9 / 10) << late;
+    EXPECT_LE(membership.strain_ns(), kLease);
+    EXPECT_EQ(membership.expired(now + kLease + patience / 2), kNobody) << late;
+    EXPECT_EQ(membership.expired(now + kLease + patience), 3u) << late;
+    const int64_t quiet_until = now + 12 * kLease;
+    for (; now < quiet_until; now += 10) {
+      membership.passed(now);
+      membership.heard(3, now);
+      while (membership.heartbeat_due(now) != kNobody) membership.sent(3, now);
+    }
+    EXPECT_LE(membership.strain_ns(), kLease / 50);
+    EXPECT_EQ(membership.expired(now + kLease + kLease / 50), 3u);
+  }
+}
+
+// Given a machine that is never late by more than a timer is, expect a lease to be a lease.
+TEST(Membership, AQuietMachineKeepsToTheLease) {
+  Membership membership({3}, kLease, 0);
+  int64_t now = 0;
+  membership.heard(3, now);
+  while (membership.expired(now) == kNobody && now < 3 * kLease) {
+    now = std::max(now + 1, membership.next_deadline_ns() + kLease / 50);
+    membership.passed(now);
+    while (membership.heartbeat_due(now) != kNobody) membership.sent(3, now);
+  }
+  EXPECT_LE(now, kLease + kLease / 10);
 }
 
 // Given a broken connection, expect its rank to be lost after a moment, in which there are several

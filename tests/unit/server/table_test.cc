@@ -49,8 +49,10 @@ struct Tables {
   std::unique_ptr<Table> make(uint32_t rank, bool sharded) const {
     auto table = std::make_unique<Table>(variable, partition, rank, sharded);
     EXPECT_TRUE(table->reserve().ok());
-    while (!table->initialize(100)) {
-    }
+    uint64_t left = 0;
+    do {
+      left = 100;
+    } while (!table->initialize(&left));
     return table;
   }
   const Variable variable;

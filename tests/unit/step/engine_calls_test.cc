@@ -313,5 +313,31 @@ TEST_F(EngineCalls, AfterAbortEveryCallSaysWhy) {
   EXPECT_REFUSED(finish(engine().close(&request_)), PARALLAX_ABORTED, "out of coffee");
 }
 
+// Given many variables to fill, expect their initial values to be filled in by bounded pieces, with
+// a pass of the engine after each.
+TEST(EngineCommit, TablesAreFilledInPieces) {
+  constexpr uint64_t kRows = Engine::kFillElementsPerPass / 16;
+  constexpr int kVariables = 12;
+  EngineWorld world({});
+  for (int i = 0; i < kVariables; ++i) {
+    const std::string name = "v" + std::to_string(i);
+    parallax_variable_t variable = dense_variable(name.c_str(), kRows, 4, PARALLAX_RULE_SGD);
+    variable.init = PARALLAX_INIT_UNIFORM;
+    variable.init_high = 1;
+    uint32_t id = 0;
+    ASSERT_TRUE(world.engine(0).register_variable(variable, &id).ok());
+  }
+  Request* commit = nullptr;
+  ASSERT_TRUE(world.engine(0).commit(&commit).ok());
+  uint64_t passes = 0;
+  for (; !commit->done() && passes < 100; ++passes) {
+    EXPECT_TRUE(world.engine(0).run());
+    EXPECT_TRUE(commit->done() || world.engine(0).next_deadline_ns() == world.clock().now_ns());
+  }
+  ASSERT_TRUE(commit->status.ok());
+  EXPECT_GE(passes, kVariables * 4 / 16) << "of a quarter of a piece each";
+  EXPECT_LE(passes, kVariables);
+}
+
 }  // namespace
 }  // namespace parallax::testkit
