@@ -25,8 +25,8 @@ using std::chrono::milliseconds;
 
 constexpr const char* kDevice = "plx0";
 constexpr milliseconds kPatience{60000};
-constexpr int64_t kLeaseMs = 1500;
-constexpr int64_t kSlackMs = 6000;
+constexpr int64_t kLeaseMs = 4000;
+constexpr int64_t kSlackMs = 20000;
 constexpr int kExitPeerLost = 15;
 // Ethernet, IP and TCP with its timestamps.
 constexpr double kHeaderBytes = 14 + 20 + 32;

@@ -11,6 +11,8 @@
 //
 // Exit statuses: 0, 1 for wrong values, 2 for wrong usage, 10 - STATUS for a call that failed.
 
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -47,6 +49,7 @@ const char* const kUsage =
     "  --scale N      widens rows   --pace-ms N   sleeps in each step   --compute-threads N\n"
     "  --pipeline 0|1 asks for the next step's rows before this one has ended\n"
     "  --lease-ms N  --timeout-ms N\n"
+    "  --exit-at-once 0|1   the process ends with the first call that fails, without close\n"
     "  --die-at PHASE:STEP  --die-how kill|stop; PHASE meeting and connect are inside open\n";
 
 struct Failure {
@@ -443,6 +446,7 @@ int train(const Settings& settings) {
     fate.enter("close", step);
   } catch (const Failure& failure) {
     exit_status = fail(failure);
+    if (settings.number("exit-at-once") != 0) _exit(exit_status);
   } catch (const Wrong&) {
     exit_status = kExitWrong;
   }
