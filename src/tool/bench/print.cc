@@ -121,31 +121,32 @@ Status Printer::begin() {
 }
 
 // nccl-tests' columns, in its order, so that scripts which cut them go on working. The form that
-// the operation does not have is as narrow as its heads, and a line as wide as 100 columns allow.
+// the operation does not have is as narrow as its heads, so that a line fits 100 columns behind the
+// tag of `parallax run`.
 void Printer::print_table_head() const {
   const auto group = [this](const char* title, bool in_place) {
-    std::fprintf(out_, in_place == is_in_place(options_.operation) ? " %32s" : " %23s", title);
+    std::fprintf(out_, in_place == is_in_place(options_.operation) ? " %30s" : " %23s", title);
   };
   const auto heads = [this](const char* time, const char* bandwidth_1, const char* bandwidth_2,
                             const char* wrong) {
     for (const bool in_place : {false, true}) {
       const bool ours = in_place == is_in_place(options_.operation);
-      std::fprintf(out_, ours ? " %9s %7s %7s %6s" : " %4s %5s %5s %6s", time, bandwidth_1,
+      std::fprintf(out_, ours ? " %9s %6s %6s %6s" : " %4s %5s %5s %6s", time, bandwidth_1,
                    bandwidth_2, wrong);
     }
     std::fputs("\n", out_);
   };
-  std::fprintf(out_, "#%10s %10s %8s %5s %4s", "", "", "", "", "");
+  std::fprintf(out_, "#%9s %10s %8s %5s %4s", "", "", "", "", "");
   group("out-of-place", false);
   group("in-place", true);
-  std::fprintf(out_, "\n#%10s %10s %8s %5s %4s", "size", "count", "type", "redop", "root");
+  std::fprintf(out_, "\n#%9s %10s %8s %5s %4s", "size", "count", "type", "redop", "root");
   heads("time", "algbw", "busbw", "#wrong");
-  std::fprintf(out_, "#%10s %10s %8s %5s %4s", "(B)", "(elements)", "", "", "");
+  std::fprintf(out_, "#%9s %10s %8s %5s %4s", "(B)", "(elements)", "", "", "");
   heads("(us)", "GB/s", "GB/s", "");
 }
 
 void Printer::print_table_line(const Line& line) const {
-  std::fprintf(out_, " %10" PRIu64 " %10" PRIu64 " %8s %5s %4d", line.point.bytes, line.point.count,
+  std::fprintf(out_, " %9" PRIu64 " %10" PRIu64 " %8s %5s %4d", line.point.bytes, line.point.count,
                dtype_name_of_nccl(line.point.kind.dtype), reduction_name(line.point.kind.reduction),
                kNoRoot);
   constexpr const char* kNone = "N/A";
@@ -155,7 +156,7 @@ void Printer::print_table_line(const Line& line) const {
       std::fprintf(out_, " %4s %5s %5s %6s", kNone, kNone, kNone, kNone);
       continue;
     }
-    std::fprintf(out_, " %9.2f %7.3f %7.3f %6s",
+    std::fprintf(out_, " %9.2f %6.3f %6.3f %6s",
                  options_.processor_time ? line.cpu_us : line.time_us, line.algorithm_gb_s,
                  line.bus_gb_s, wrong.c_str());
   }
