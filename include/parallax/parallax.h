@@ -178,7 +178,10 @@ typedef struct parallax_options {
   /* What a host is. Ranks with one host name share memory if attaching proves it. NULL: the
    * machine's own name. At most PARALLAX_NAME_MAX bytes. */
   const char *host;
-  const char *transport;  /* between hosts: NULL or "ucx"; "shm" refuses ranks of other hosts */
+  const char *transport;  /* between hosts: "ucx"; "shm" refuses ranks of other hosts. NULL: as
+                           * "ucx", but where that is tcp beyond loopback open answers UNSUPPORTED:
+                           * strangers on that network could run code here, so every rank has to
+                           * say the word (docs/security.md) */
   const char *net_device; /* the interface UCX may use ("lo", "eth0"); NULL: lo if every rank's
                            * machine is the same, else UCX's own choice */
 
