@@ -57,6 +57,69 @@ bool decode(std::string_view body, Introduction* intro) {
   return true;
 }
 
+// Fixed parts of an introduction: to the length of the host's name, on to that of the job's, nonce.
+constexpr size_t kIntroHeadBytes = 4 + 2 + 4 + 4 + 2;
+constexpr size_t kIntroMiddleBytes = 1 + 4 + 4 + 2;
+
+// Whether an introduction of which `body` is there can have body_bytes in all.
+bool introduction_fits(size_t body_bytes, std::string_view body) {
+  ByteReader reader(body);
+  std::string_view skipped;
+  uint32_t magic = kMagic;
+  uint16_t protocol = kMeetingProtocol;
+  uint16_t host_bytes = 0;
+  uint16_t job_bytes = 0;
+  if (reader.number(&magic) && magic != kMagic) return false;
+  if (reader.number(&protocol) && protocol != kMeetingProtocol) return true;  // who knows
+  const bool host_told = reader.raw(2 * sizeof(uint32_t), &skipped) && reader.number(&host_bytes);
+  const bool job_told = reader.raw(host_bytes + kIntroMiddleBytes - sizeof job_bytes, &skipped) &&
+                        reader.number(&job_bytes);
+  if (host_bytes > PARALLAX_NAME_MAX || job_bytes > kJobNameBytesMax) return false;
+  const size_t least = kIntroHeadBytes + host_bytes + kIntroMiddleBytes + job_bytes + kNonceBytes;
+  const size_t most =
+      least + (host_told ? 0 : PARALLAX_NAME_MAX) + (job_told ? 0 : kJobNameBytesMax);
+  return body_bytes >= least && body_bytes <= most;
+}
+
+// As above, of a status with `tail_bytes` behind it.
+bool status_fits(size_t body_bytes, std::string_view body, size_t tail_bytes) {
+  ByteReader reader(body);
+  int32_t code = 0;
+  uint16_t sentence_bytes = 0;
+  const bool told = reader.number(&code) && reader.number(&sentence_bytes);
+  const size_t least = sizeof code + sizeof sentence_bytes + sentence_bytes + tail_bytes;
+  return body_bytes >= least && body_bytes <= least + (told ? 0 : kSentenceBytesMax);
+}
+
+// False where the length of a frame that is not whole yet is none of its kind: what it promises
+// would never come, and nobody waits for it.
+bool length_fits(std::string_view bytes) {
+  ByteReader reader(bytes);
+  uint32_t body_bytes = 0;
+  uint8_t kind = 0;
+  if (!reader.number(&body_bytes) || !reader.number(&kind)) return true;  // not told yet
+  const std::string_view body = bytes.substr(kFrameHeadBytes);
+  switch (static_cast<FrameKind>(kind)) {
+    case FrameKind::kHello:
+    case FrameKind::kChallenge:
+      return introduction_fits(body_bytes, body);
+    case FrameKind::kProof:
+      return body_bytes == kMacBytes;
+    case FrameKind::kWelcome:
+      return status_fits(body_bytes, body, kMacBytes);
+    case FrameKind::kRefusal:
+      return status_fits(body_bytes, body, 0);
+    default:
+      return false;
+  }
+}
+
+// As take_frame, of the frames of a handshake.
+Took take_plain(std::string_view bytes, Frame* frame, size_t* used) {
+  const Took took = take_frame(bytes, kHandshakeBodyBytesMax, frame, used);
+  return took == Took::kMore && !length_fits(bytes) ? Took::kBroken : took;
+}
+
 std::string says(const Introduction& who) { return rank_name(who.rank, who.host); }
 
 }  // namespace
@@ -105,16 +168,18 @@ Status Handshake::check_peer() const {
                                    ", " + says(self_) + " runs " + version_text(self_.version) +
                                    ": install one version on every host"};
   }
-  if (peer_.job != self_.job) {
-    return {PARALLAX_MISMATCH, says(peer_) + " is of job '" + peer_.job + "', " + says(self_) +
-                                   " of job '" + self_.job + "': two jobs met at one port"};
-  }
   if (peer_.secret != self_.secret) {
     const Introduction& with = peer_.secret ? peer_ : self_;
     const Introduction& without = peer_.secret ? self_ : peer_;
     return invalid(says(with) + " was given a secret, " + says(without) +
                    " was not: give every rank the same one (PARALLAX_SECRET_FILE or "
                    "PARALLAX_SECRET)");
+  }
+  if (peer_.job != self_.job) {
+    return {PARALLAX_MISMATCH, says(peer_) + " is of job '" + peer_.job + "', " + says(self_) +
+                                   " of job '" + self_.job +
+                                   "': two jobs met at one port; name each on all its ranks, as in "
+                                   "tcp:HOST:PORT#NAME"};
   }
   if (peer_.world != self_.world) {
     return {PARALLAX_MISMATCH, says(peer_) + " says world " + std::to_string(peer_.world) + ", " +
@@ -133,7 +198,7 @@ Handshake::Phase ClientHandshake::advance(std::string* in, std::string* out) {
   while (phase_ == Phase::kTalking) {
     Frame frame;
     size_t used = 0;
-    const Took took = take_frame(*in, kHandshakeBodyBytesMax, &frame, &used);
+    const Took took = take_plain(*in, &frame, &used);
     if (took == Took::kMore) break;
     if (took == Took::kBroken) return fail(io_error("what answers there is not libparallax"));
     if (frame.kind == FrameKind::kChallenge && challenge_.empty()) {
@@ -198,7 +263,7 @@ Handshake::Phase ServerHandshake::advance(std::string* in, std::string* out) {
   while (phase_ == Phase::kTalking) {
     Frame frame;
     size_t used = 0;
-    const Took took = take_frame(*in, kHandshakeBodyBytesMax, &frame, &used);
+    const Took took = take_plain(*in, &frame, &used);
     if (took == Took::kMore) break;
     if (took == Took::kFrame && frame.kind == FrameKind::kHello && hello_.empty()) {
       (void)on_hello(frame.body, out);

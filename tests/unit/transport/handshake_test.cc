@@ -229,27 +229,67 @@ TEST(Handshake, cut_at_each_byte) {
   }
 }
 
-// Given one flipped bit anywhere, expect nobody to come through. (In a length it may only make the
-// side wait for bytes that do not come.)
-TEST(Handshake, flipped_bits_at_each_byte) {
+std::string flip(std::string bytes, size_t bit) {
+  bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ 1 << bit % 8);
+  return bytes;
+}
+
+// Given one flipped bit anywhere, in a length too, expect nobody to come through, and each side to
+// say so with what it has: it waits for no bytes that do not come.
+TEST(Handshake, flipped_bits_fail_at_once) {
   const Session session = talk_as(introduce(3, 'c'), introduce(0, 's'));
   const std::string up = session.up.substr(0, session.up.size() - kSealedBytes);
-  for (size_t at = 0; at < up.size(); ++at) {
-    for (int bit = 0; bit < 8; ++bit) {
-      std::string bent = up;
-      bent[at] = static_cast<char>(bent[at] ^ 1 << bit);
-      std::string out;
-      const Phase phase = serve(bent, 's', &out);
-      EXPECT_TRUE(phase == Phase::kFailed || phase == Phase::kTalking) << at << " bit " << bit;
-    }
+  for (size_t bit = 0; bit < 8 * up.size(); ++bit) {
+    std::string out;
+    EXPECT_EQ(serve(flip(up, bit), 's', &out), Phase::kFailed) << bit / 8 << " bit " << bit % 8;
   }
-  for (size_t at = 0; at < session.down.size(); ++at) {
-    std::string bent = session.down;
-    bent[at] = static_cast<char>(bent[at] ^ 0x10);
+  for (size_t bit = 0; bit < 8 * session.down.size(); ++bit) {
     ClientHandshake client(introduce(3, 'c'), key_of("s"));
     std::string sent;
     client.start(&sent);
-    EXPECT_NE(client.advance(&bent, &sent), Phase::kDone) << at;
+    std::string bent = flip(session.down, bit);
+    EXPECT_EQ(client.advance(&bent, &sent), Phase::kFailed) << bit / 8 << " bit " << bit % 8;
+  }
+}
+
+// The same where nothing follows the frame: it is answered, or the side has failed.
+TEST(Handshake, a_frame_with_a_flipped_bit_is_answered_or_fails) {
+  const Session session = talk_as(introduce(3, 'c'), introduce(0, 's'));
+  const size_t proof_at = session.up.size() - kSealedBytes - kFrameHeadBytes - kMacBytes;
+  const std::string hello = session.up.substr(0, proof_at);
+  for (size_t bit = 0; bit < 8 * hello.size(); ++bit) {
+    std::string out;
+    const Phase phase = serve(flip(hello, bit), 's', &out);
+    EXPECT_TRUE(phase == Phase::kFailed || !out.empty()) << bit / 8 << " bit " << bit % 8;
+  }
+  Frame challenge;
+  size_t challenge_bytes = 0;
+  ASSERT_EQ(take_frame(session.down, kHandshakeBodyBytesMax, &challenge, &challenge_bytes),
+            Took::kFrame);
+  for (size_t bit = 0; bit < 8 * challenge_bytes; ++bit) {
+    ClientHandshake client(introduce(3, 'c'), key_of("s"));
+    std::string started, sent;
+    client.start(&started);
+    std::string bent = flip(session.down.substr(0, challenge_bytes), bit);
+    const Phase phase = client.advance(&bent, &sent);
+    EXPECT_TRUE(phase == Phase::kFailed || !sent.empty()) << bit / 8 << " bit " << bit % 8;
+  }
+}
+
+// A refusal, too, is no longer than it says.
+TEST(Handshake, a_refusal_with_a_flipped_bit_fails_at_once) {
+  const Session session = talk_as(introduce(3, 'c'), introduce(0, 's'), "mine", "yours");
+  Frame challenge;
+  size_t challenge_bytes = 0;
+  ASSERT_EQ(take_frame(session.down, kHandshakeBodyBytesMax, &challenge, &challenge_bytes),
+            Took::kFrame);
+  const std::string refusal = session.down.substr(challenge_bytes);
+  for (size_t bit = 0; bit < 8 * refusal.size(); ++bit) {
+    ClientHandshake client(introduce(3, 'c'), key_of("mine"));
+    std::string sent;
+    client.start(&sent);
+    std::string bent = session.down.substr(0, challenge_bytes) + flip(refusal, bit);
+    EXPECT_EQ(client.advance(&bent, &sent), Phase::kFailed) << bit / 8 << " bit " << bit % 8;
   }
 }
 
