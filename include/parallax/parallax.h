@@ -163,8 +163,8 @@ typedef struct parallax_options {
 
   /* How ranks meet (world > 1): exactly one of rendezvous, allgather and unique_id (below). */
   const char *rendezvous; /* "inproc:NAME": ranks are threads of this process.
-                           * "file:DIR": a directory that every rank can write; processes. It must
-                           * be empty or new for each job; rank 0 removes it at close.
+                           * "file:DIR": a directory that is new, or empty and writable for this
+                           * user or root alone; processes. It is removed once all have met.
                            * "tcp:HOST:PORT" ("tcp:[::1]:29500"): rank 0 listens there until all
                            * have met, the others come to it. Any address but loopback takes a
                            * secret, see secret_file. "#NAME" behind it names the job: ranks of a

@@ -30,8 +30,10 @@ def frame(kind, body):
     return struct.pack("<IB", len(body), kind) + body
 
 
-def introduction(rank, world, *, host=b"python", secret=False, lease_ms=5000, job=b"",
+def introduction(rank, world, *, host=b"python", secret=False, lease_ms=5000, job=None,
                  protocol=PROTOCOL, version=VERSION):
+    if job is None:
+        job = b"" if secret else f"session {os.getsid(0)} of user {os.geteuid()}".encode()
     return (MAGIC + struct.pack("<HII", protocol, version, rank) + text(host)
             + struct.pack("<BII", secret, world, lease_ms) + text(job) + os.urandom(32))
 

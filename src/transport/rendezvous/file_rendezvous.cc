@@ -64,7 +64,10 @@ Status FileRendezvous::create(const RendezvousOptions& options, const std::strin
       *rendezvous = std::move(made);
       return {};
     }
-    if (in_place) break;
+    if (in_place) {
+      if (made->claim_.valid()) made->leave(entered);
+      break;
+    }
   }
   if (!entered.ok()) return entered;
   return io_error("options.rendezvous: " + directory + " is removed again and again");
@@ -109,11 +112,13 @@ void FileRendezvous::settle() {
   if (!left_) part();
 }
 
-// This rank needs the meeting no more. What it had to say is written before its claim is let go.
+// This rank needs the meeting no more. What it had to say is written before its claim is let go;
+// what it holds open is closed before it is removed, or NFS would keep it under another name.
 void FileRendezvous::part() {
   end_.mark_gone(options_.rank);
-  end_.remove_if_last(options_.world);
   claim_.reset();
+  end_.close();
+  end_.remove_if_last(options_.world);
 }
 
 // Those that wait read the verdict at their next look, and leave in their turn.

@@ -2,9 +2,11 @@
 // What launchers' environments mean: see the header. Pure.
 #include "transport/rendezvous/launcher.h"
 
+#include <algorithm>
 #include <charconv>
 #include <initializer_list>
 
+#include "transport/codec.h"
 #include "transport/rendezvous/handshake.h"
 
 namespace parallax {
@@ -21,6 +23,7 @@ constexpr Names kOwnNames = {"PARALLAX_RANK", "PARALLAX_WORLD"};
 constexpr Names kTorchrunNames = {"RANK", "WORLD_SIZE"};
 constexpr Names kOpenMpiNames = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"};
 constexpr Names kSlurmNames = {"SLURM_PROCID"};
+constexpr Names kOpenMpiIds = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"};
 
 class Reader {
  public:
@@ -134,7 +137,7 @@ Status read_open_mpi(const Reader& reader, Launched* launched) {
         "PARALLAX_RENDEZVOUS, for all ranks (mpirun -x MASTER_ADDR=node1), or pass an allgather "
         "over MPI in options.allgather");
   }
-  const char* id = reader.first({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"});
+  const char* id = reader.first(kOpenMpiIds);
   return meet_at(reader, host, id == nullptr ? "" : "ompi-" + reader.text(id), launched);
 }
 
@@ -163,6 +166,26 @@ Status read_slurm(const Reader& reader, Launched* launched) {
 }
 
 }  // namespace
+
+std::string job_of_launcher(const Environment& environment) {
+  const Reader reader(environment);
+  std::string job;
+  if (reader.set("RANK") && reader.set("WORLD_SIZE") && reader.set("MASTER_PORT")) {
+    job = "master port " + reader.text("MASTER_PORT") + " of " + reader.text("MASTER_ADDR");
+  } else if (reader.first(kOpenMpiNames) != nullptr) {
+    const char* id = reader.first(kOpenMpiIds);
+    if (id != nullptr) job = "ompi-" + reader.text(id);
+  } else if (reader.first(kSlurmNames) != nullptr && reader.set("SLURM_JOB_ID")) {
+    job = "slurm-" + reader.text("SLURM_JOB_ID") + "." + reader.text("SLURM_STEP_ID");
+  }
+  std::replace_if(
+      job.begin(), job.end(),
+      [](char c) {
+        return !is_printable({&c, 1});
+      },
+      '?');
+  return job.substr(0, kJobNameBytesMax);
+}
 
 // FNV-1a.
 uint16_t port_of_job(std::string_view job) {

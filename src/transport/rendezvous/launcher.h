@@ -49,6 +49,10 @@ Status read_launcher(const Environment& environment, Launched* launched);
 Status apply_launcher(const Environment& environment, Launched* launched,
                       parallax_options_t* options);
 
+// What the launcher calls the job, the same on all its ranks; "" if no launcher is there, or it
+// does not say. At most kJobNameBytesMax bytes, printable.
+std::string job_of_launcher(const Environment& environment);
+
 // Of 20000 .. 29999, below the ports that the system gives out by itself.
 uint16_t port_of_job(std::string_view job);
 // "gpu003" of "gpu[003-006,009],cpu1".

@@ -21,6 +21,9 @@ class MeetingEnd {
   // `directory` outlives it.
   Status open(const MeetingDirectory& directory);
 
+  // No verdict is read or pronounced any more.
+  void close() { verdict_.reset(); }
+
   // OK while the meeting is not over.
   Status verdict() const;
   // An error. If there is one already, that stays. Best effort: who cannot write is lost to others.

@@ -39,7 +39,9 @@ Status Roll::admit(uint32_t rank, const std::string& host, uint32_t lease_ms, in
   if (seat.presence != Presence::kAbsent) {
     return invalid("rank " + std::to_string(rank) + " of host " + host +
                    " came to the meeting at " + where_ + ", where rank " + std::to_string(rank) +
-                   " of host " + seat.host + " is already: two ranks have one number");
+                   " of host " + seat.host +
+                   " is already: two ranks have one number, or another job is "
+                   "meeting there; name each job on all its ranks, as in tcp:HOST:PORT#NAME");
   }
   seat.presence = Presence::kHere;
   seat.host = host;

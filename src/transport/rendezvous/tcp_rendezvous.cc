@@ -2,10 +2,13 @@
 // Where rank 0 listens, by which key ranks know each other: see the header.
 #include "transport/rendezvous/tcp_rendezvous.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <thread>
 
 #include "transport/rendezvous/interface.h"
+#include "transport/rendezvous/launcher.h"
 #include "transport/rendezvous/secret.h"
 #include "transport/rendezvous/tcp_host.h"
 #include "transport/rendezvous/tcp_member.h"
@@ -47,6 +50,12 @@ Status listen_at(const TcpPlace& place, bool secret, UniqueFd* listener) {
 
 }  // namespace
 
+std::string unnamed_job(const Environment& environment) {
+  const std::string job = job_of_launcher(environment);
+  if (!job.empty()) return job;
+  return "session " + std::to_string(::getsid(0)) + " of user " + std::to_string(::geteuid());
+}
+
 Status make_tcp_rendezvous(const RendezvousOptions& options, std::string_view where,
                            const char* secret_file, const Environment& environment,
                            std::unique_ptr<Rendezvous>* rendezvous) {
@@ -55,7 +64,7 @@ Status make_tcp_rendezvous(const RendezvousOptions& options, std::string_view wh
   std::string secret;
   PARALLAX_RETURN_IF_ERROR(find_secret(secret_file, environment, &secret));
   TcpEntry entry{.where = place.text(),
-                 .job = place.job,
+                 .job = place.job.empty() && secret.empty() ? unnamed_job(environment) : place.job,
                  .secret = !secret.empty(),
                  .key = derive_key(secret, kJobKey)};
   wipe(&secret);

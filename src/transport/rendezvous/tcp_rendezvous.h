@@ -6,12 +6,18 @@
 #define PARALLAX_TRANSPORT_RENDEZVOUS_TCP_RENDEZVOUS_H_
 
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "transport/rendezvous/environment.h"
 #include "transport/rendezvous/rendezvous.h"
 
 namespace parallax {
+
+// What a job is called that neither its program nor a secret tells from others: what its ranks
+// share, and another job at the same port of loopback does not. The launcher's name for it, else
+// this user's session (a login, a terminal, a service).
+std::string unnamed_job(const Environment& environment);
 
 // `where` is what follows "tcp:". INVALID: what is wrong with it, or that it takes a secret. IO:
 // rank 0 cannot listen there.

@@ -162,6 +162,28 @@ TEST(Launcher, ports_and_node_lists) {
   EXPECT_EQ(first_of_node_list(""), "");
 }
 
+TEST(Launcher, names_of_jobs) {
+  using Variables = std::map<std::string, std::string>;
+  const std::pair<Variables, const char*> cases[] = {
+      {{}, ""},
+      {{{"MASTER_PORT", "1"}}, ""},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "29500"}},
+       "master port 29500 of a"},
+      {{{"OMPI_COMM_WORLD_RANK", "0"}, {"PMIX_NAMESPACE", "vm-1@1"}}, "ompi-vm-1@1"},
+      {{{"OMPI_COMM_WORLD_RANK", "0"}, {"SLURM_PROCID", "1"}}, ""},
+      {{{"SLURM_PROCID", "0"}, {"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "1"}}, "slurm-7.1"},
+      {{{"SLURM_JOB_ID", "7"}}, ""},
+      {{{"SLURM_PROCID", "0"}, {"SLURM_JOB_ID", "\033[2J"}}, "slurm-?[2J."},
+  };
+  for (const auto& [variables, job] : cases) {
+    const Environment environment = [&variables = variables](const char* name) {
+      const auto found = variables.find(name);
+      return found == variables.end() ? std::string() : found->second;
+    };
+    EXPECT_EQ(job_of_launcher(environment), job);
+  }
+}
+
 // Given options, expect the environment to count for "env" alone, and not against them.
 TEST(Launcher, options_and_environment) {
   const Environment environment = [](const char* name) {

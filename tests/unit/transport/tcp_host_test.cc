@@ -7,6 +7,7 @@
 #include <random>
 
 #include "transport/codec.h"
+#include "transport/rendezvous/tcp_rendezvous.h"
 #include "unit/transport/tcp_meeting.h"
 
 namespace parallax {
@@ -16,6 +17,13 @@ using tcp_meeting::connect_plainly;
 using tcp_meeting::host_of;
 using tcp_meeting::kClock;
 using tcp_meeting::TcpMeeting;
+
+// As of those that make_rendezvous makes.
+TcpEntry entry_of_all() {
+  TcpEntry entry;
+  entry.job = unnamed_job(process_variable);
+  return entry;
+}
 
 std::string garbage(std::mt19937* random) {
   switch ((*random)() % 5) {
@@ -95,7 +103,7 @@ TEST_F(TcpMeeting, who_has_begun_goes_last) {
   ASSERT_TRUE(make(0, 2, &zero).ok());
   const RendezvousOptions options{
       .rank = 1, .world = 2, .host = "h", .lease_ms = lease_ms_, .clock = &kClock};
-  const Introduction intro = introduce(options, TcpEntry());
+  const Introduction intro = introduce(options, entry_of_all());
   ClientHandshake begun(intro, Key());
   std::string hello;
   begun.start(&hello);
@@ -128,7 +136,7 @@ TEST_F(TcpMeeting, a_proof_that_ends_with_its_connection_is_no_member) {
   const pid_t zero = start_rank(0, 2, 1, &said);
   const RendezvousOptions options{
       .rank = 1, .world = 2, .host = host_of(1), .lease_ms = lease_ms_, .clock = &kClock};
-  ClientHandshake given_up(introduce(options, TcpEntry()), derive_key("", kJobKey));
+  ClientHandshake given_up(introduce(options, entry_of_all()), derive_key("", kJobKey));
   UniqueFd socket = connect_patiently();
   std::string in, out;
   given_up.start(&out);
@@ -145,7 +153,7 @@ TEST_F(TcpMeeting, a_proof_that_ends_with_its_connection_is_no_member) {
   std::unique_ptr<Rendezvous> again;
   ASSERT_TRUE(make(1, 2, &again).ok());
   std::vector<std::string> all;
-  const Status met = gather(*again, blob_of(1, 0), 20000, &all);
+  const Status met = gather(*again, blob_of(1, 0), tcp_meeting::kForeverMs, &all);
   EXPECT_TRUE(met.ok()) << met.message();
   await(said);
   again->settle();

@@ -26,6 +26,9 @@ namespace parallax::tcp_meeting {
 
 inline const SteadyClock kClock;
 
+// A lease or a deadline that no test waits for.
+inline constexpr uint32_t kForeverMs = 600000;
+
 inline int64_t in_ms(int64_t milliseconds) {
   return kClock.now_ns() + milliseconds * kNanosecondsPerMillisecond;
 }
@@ -89,7 +92,7 @@ class TcpMeeting : public ::testing::Test {
   static void attend(Rendezvous& mine, uint32_t rank, uint32_t world, int rounds) {
     for (int round = 0; round < rounds; ++round) {
       std::vector<std::string> all;
-      const Status status = gather(mine, blob_of(rank, round), 60000, &all);
+      const Status status = gather(mine, blob_of(rank, round), kForeverMs, &all);
       ASSERT_TRUE(status.ok()) << status.message();
       ASSERT_EQ(all.size(), world);
       for (uint32_t other = 0; other < world; ++other) {
@@ -119,7 +122,7 @@ class TcpMeeting : public ::testing::Test {
       std::vector<std::string> all;
       if (!make(rank, world, &rendezvous).ok()) ::_exit(1);
       for (int round = 0; round < rounds; ++round) {
-        if (!gather(*rendezvous, blob_of(rank, round), 60000, &all).ok()) ::_exit(2);
+        if (!gather(*rendezvous, blob_of(rank, round), kForeverMs, &all).ok()) ::_exit(2);
       }
       (void)!::write(ends[1], "x", 1);
       for (;;) ::pause();
@@ -154,7 +157,7 @@ class TcpMeeting : public ::testing::Test {
   uint16_t port_;
   std::string where_;
   std::string secret_file_;
-  uint32_t lease_ms_ = 5000;
+  uint32_t lease_ms_ = kForeverMs;
 };
 
 }  // namespace parallax::tcp_meeting
