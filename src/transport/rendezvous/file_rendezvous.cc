@@ -68,6 +68,8 @@ Status FileRendezvous::create(const RendezvousOptions& options, const std::strin
       if (made->claim_.valid()) made->leave(entered);
       break;
     }
+    // One that was stopped while the others met has its answer here.
+    if (made->claim_.valid()) PARALLAX_RETURN_IF_ERROR(made->verdict());
   }
   if (!entered.ok()) return entered;
   return io_error("options.rendezvous: " + directory + " is removed again and again");
