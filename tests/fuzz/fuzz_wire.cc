@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz: messages of a peer that sends anything, to the engine of rank 0 in a job of three ranks on
-// two hosts. The engine must not crash, and what it cannot use must end the job with a sentence.
+// Fuzz: one engine of a job of three ranks on two hosts, whose two peers send anything and take
+// what they like. The engine must not crash, nor fail a check of its own, and what it cannot use
+// must end the job with a sentence.
 //
-// The input: one byte of options, then messages of {length: 2 bytes, sections}. Header and sequence
-// are filled in, since an engine drops what has them wrong.
+// What honest peers would send is recorded once for each job, through steps, evaluations, moves of
+// variables and the close; an input says, message by message, what of it comes, comes changed,
+// comes again or stays out, what else comes, and whose messages are left lying. So a run is one
+// engine, without threads, descriptors or a clock, and goes deep in few bytes.
+//
+// The input: one byte that chooses the job, then operations (Player::operate).
+#include <array>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,132 +26,453 @@
 namespace parallax::testkit {
 namespace {
 
-// Small messages: what an engine lays out for its peers is by their size, and dear to clear.
+// Small messages: more of them, and cheap to lay out.
 constexpr size_t kMessageBytes = kMessageBytesMin;
+constexpr uint32_t kRanks = 3;
 
-class Nobody final : public Receiver {
- public:
-  void on_message(uint32_t, std::span<const std::byte>) override {}
-  void on_sent(uint64_t) override {}
-  void on_lost(uint32_t, Loss, std::string_view) override {}
+// ---- the job
+
+struct Choice {
+  explicit Choice(uint8_t bits) : bits(bits) {}
+  std::vector<uint32_t> hosts() const {
+    return (bits & 1) != 0 ? std::vector<uint32_t>{0, 0, 1} : std::vector<uint32_t>{0, 1, 1};
+  }
+  parallax_plan_mode_t plan_mode() const {
+    constexpr parallax_plan_mode_t kModes[] = {PARALLAX_PLAN_AUTO, PARALLAX_PLAN_HYBRID,
+                                               PARALLAX_PLAN_PS, PARALLAX_PLAN_AR};
+    return kModes[bits >> 1 & 3];
+  }
+  bool deterministic() const { return (bits & 8) != 0; }
+  // The rank whose engine it is.
+  uint32_t victim() const { return (bits >> 4 & 3) % kRanks; }
+
+  const uint8_t bits;
 };
 
+enum Variable : uint32_t { kEmbedding, kDense, kHeldRows, kHeld, kTied, kVariables };
+
 std::vector<parallax_variable_t> variables() {
-  return {sparse_variable("embedding", 20, 2, 6, PARALLAX_RULE_ADAGRAD),
-          dense_variable("dense", 10, 60, PARALLAX_RULE_SGD), sparse_variable("held_rows", 9, 1, 4),
-          dense_variable("held", 300, 1)};
+  std::vector<parallax_variable_t> all = {
+      sparse_variable("embedding", 20, 2, 20, PARALLAX_RULE_ADAGRAD),
+      dense_variable("dense", 10, 60, PARALLAX_RULE_SGD), sparse_variable("held_rows", 9, 1, 4),
+      dense_variable("held", 300, 1), sparse_variable("tied", 12, 2, 12, PARALLAX_RULE_MOMENTUM)};
+  all[kTied].accumulate = 1;
+  all[kTied].reduction = PARALLAX_MEAN_ROW;
+  return all;
 }
 
-// Rank 0 is in the midst of a step: a pull is under way, and perhaps its end.
-void begin_step(Engine& engine, bool end) {
-  static const std::vector<int64_t> ids = {1, 2, 3};
-  static std::vector<float> out(6);
-  uint64_t step = 0;
-  if (!engine.step_begin(&step).ok()) std::abort();
-  const parallax_slice_t slice = rows_slice(0, ids, out.data());
-  Request* request = nullptr;
-  if (!engine.pull(step, {&slice, 1}, &request).ok()) std::abort();
-  if (end && !engine.step_end(step, {}, &request).ok()) std::abort();
+// What every rank calls, phase by phase. The requests are left to the engine; every call of a rank
+// that is told nothing wrong by its peers is right.
+enum Phase : uint32_t {
+  kCommit,
+  kStep,
+  kBetween,    // rows are read, written and evaluated, and all meet
+  kStepDense,  // the tied variable is given whole: it moves two steps later
+  kStepPlain,
+  kStepMoved,
+  kBetweenMoved,
+  kStepAfter,
+  kClose,
+  kPhases
+};
+
+class Calls {
+ public:
+  explicit Calls(Engine& engine) : engine_(engine), rank_(engine.options().rank) {}
+
+  // False: the engine refused one.
+  bool start(uint32_t phase) {
+    requests.clear();
+    switch (phase) {
+      case kCommit:
+        return commit();
+      case kBetween:
+      case kBetweenMoved:
+        return between();
+      case kClose:
+        return keep(engine_.close(&request_));
+      default:
+        return step(phase == kStepDense);
+    }
+  }
+
+  std::vector<Request*> requests;
+
+ private:
+  bool keep(const Status& status) {
+    if (status.ok()) requests.push_back(request_);
+    return status.ok();
+  }
+  bool commit() {
+    for (const parallax_variable_t& variable : variables()) {
+      uint32_t id = 0;
+      if (!engine_.register_variable(variable, &id).ok()) std::abort();
+    }
+    return keep(engine_.commit(&request_));
+  }
+  bool between() {
+    static std::vector<int64_t> ids = {1, 19, 1, 5, -1, 0, 7, 11, 1, 2};
+    static std::vector<float> values(600);
+    const parallax_slice_t slices[] = {rows_slice(kEmbedding, ids, values.data()),
+                                       dense_slice(kDense, values.data())};
+    parallax_rows_t rows = {};
+    rows.size = sizeof rows;
+    rows.variable = rank_ == 0 ? kEmbedding : kTied;
+    rows.row_count = 12;
+    rows.values = rows.state[0] = values.data();
+    if (!keep(engine_.pull(0, slices, &request_)) ||
+        !keep(engine_.rows(rows, rank_ == 1, &request_))) {
+      return false;
+    }
+    return keep(engine_.barrier(&request_)) &&
+           keep(engine_.broadcast(bytes_.data(), bytes_.size(), 1, &request_));
+  }
+  bool step(bool dense) {
+    static std::vector<int64_t> ids = {1, 3, 3, 11, 0};
+    static std::vector<int64_t> held_ids = {0, 8};
+    static std::vector<float> values(600, 1), out(600);
+    uint64_t number = 0;
+    if (!engine_.step_begin(&number).ok()) return false;
+    const parallax_slice_t pulled[] = {rows_slice(kEmbedding, ids, out.data()),
+                                       dense_slice(kDense, out.data()),
+                                       rows_slice(kTied, ids, out.data())};
+    parallax_slice_t tied = rows_slice(kTied, ids, values.data());
+    parallax_slice_t part = tied;
+    part.more = 1;
+    if (dense) tied = dense_slice(kTied, values.data());
+    const parallax_slice_t pushed[] = {rows_slice(kEmbedding, ids, values.data()),
+                                       dense_slice(kDense, values.data()), tied};
+    const parallax_slice_t reduced[] = {rows_slice(kHeldRows, held_ids, values.data()),
+                                        dense_slice(kHeld, values.data())};
+    return keep(engine_.pull(number, pulled, &request_)) &&
+           keep(engine_.pull(number, {pulled, 1}, &request_)) &&
+           keep(engine_.push(number, {&part, 1}, &request_)) &&
+           keep(engine_.push(number, pushed, &request_)) &&
+           keep(engine_.reduce(number, reduced, &request_)) &&
+           keep(engine_.step_end(number, {}, &request_));
+  }
+
+  Engine& engine_;
+  const uint32_t rank_;
+  Request* request_ = nullptr;
+  std::array<std::byte, 40> bytes_ = {};
+};
+
+// ---- what honest peers send the victim
+
+struct Message {
+  uint32_t from = 0;
+  std::vector<std::byte> bytes;
+};
+using Recording = std::array<std::vector<Message>, kPhases>;
+
+Recording record(const Choice& choice) {
+  Recording recording;
+  EngineWorld world({.hosts = choice.hosts(),
+                     .plan_mode = choice.plan_mode(),
+                     .plan_after_steps = 1,
+                     .deterministic = choice.deterministic(),
+                     .message_bytes_max = kMessageBytes});
+  uint32_t phase = 0;
+  std::vector<Calls> calls;
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    calls.emplace_back(world.engine(rank));
+    world.transport(rank).tap([&, rank](uint32_t to, std::span<const Segment> segments) {
+      if (to != choice.victim()) return;
+      Message& message = recording[phase].emplace_back();
+      message.from = rank;
+      for (const Segment& segment : segments) {
+        const auto* bytes = static_cast<const std::byte*>(segment.data);
+        message.bytes.insert(message.bytes.end(), bytes, bytes + segment.bytes);
+      }
+    });
+  }
+  for (; phase < kPhases; ++phase) {
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      if (!calls[rank].start(phase)) std::abort();
+    }
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      if (!world.run_until_done(calls[rank].requests)) std::abort();
+      for (Request* request : calls[rank].requests) {
+        if (!request->status.ok() || !world.engine(rank).release(request).ok()) std::abort();
+      }
+    }
+    world.settle();
+  }
+  return recording;
 }
 
-// A step with everything in it.
-void play_step(Engine& engine) {
-  static const std::vector<int64_t> ids = {1, 3, 19};
-  static const std::vector<int64_t> held_ids = {0, 8};
-  static std::vector<float> values(600, 1);
-  uint64_t step = 0;
-  Request* request = nullptr;
-  if (!engine.step_begin(&step).ok()) std::abort();
-  const parallax_slice_t rows = rows_slice(0, ids, values.data());
-  const parallax_slice_t pushed[] = {rows, dense_slice(1, values.data())};
-  const parallax_slice_t reduced[] = {rows_slice(2, held_ids, values.data()),
-                                      dense_slice(3, values.data())};
-  if (!engine.pull(step, {&rows, 1}, &request).ok() || !engine.push(step, pushed, &request).ok() ||
-      !engine.reduce(step, reduced, &request).ok() || !engine.step_end(step, {}, &request).ok() ||
-      !engine.barrier(&request).ok()) {
+const Recording& recording_of(const Choice& choice) {
+  static std::map<uint8_t, Recording> made;
+  const auto found = made.find(choice.bits);
+  if (found != made.end()) return found->second;
+  return made.emplace(choice.bits, record(choice)).first->second;
+}
+
+// ---- the engine's side
+
+// A transport whose peers are the input: what is sent to them is gone, or, where they take nothing,
+// refused.
+class Wires final : public Transport {
+ public:
+  std::string_view name() const override { return "fuzz"; }
+  size_t message_bytes_max() const override { return kMessageBytes; }
+  bool writable(uint32_t to) const override { return !held[to] && !gone_[to]; }
+  Status send(uint32_t, std::span<const Segment>, uint64_t token) override {
+    sent_.push_back(token);
+    return {};
+  }
+  bool poll(Receiver& receiver) override {
+    const bool moved = !sent_.empty() || !arrived_.empty();
+    for (const uint64_t token : std::exchange(sent_, {})) receiver.on_sent(token);
+    for (const Message& message : std::exchange(arrived_, {})) {
+      if (gone_[message.from]) continue;
+      receiver.on_message(message.from, std::span(message.bytes).subspan(1));
+    }
+    return moved;
+  }
+  int wait_fd() const override { return -1; }
+  bool arm() override { return true; }
+  void forget(uint32_t rank) override { gone_[rank] = true; }
+
+  // A message of sections, which a header goes before: an engine drops what has that wrong.
+  void arrive(uint32_t from, std::span<const std::byte> sections, uint32_t section_count) {
+    const MessageHeader header{kWireMagic, 1, ++sequence_[from], section_count};
+    // In a block of its own, at an odd address: the sanitizers see who reads beyond, or aligned.
+    Message& message = arrived_.emplace_back(Message{from, {}});
+    message.bytes.resize(1 + sizeof header + sections.size());
+    std::memcpy(&message.bytes[1], &header, sizeof header);
+    if (sections.empty()) return;
+    std::memcpy(&message.bytes[1 + sizeof header], sections.data(), sections.size());
+  }
+
+  std::array<bool, kRanks> held = {};
+
+ private:
+  std::array<bool, kRanks> gone_ = {};
+  std::array<uint32_t, kRanks> sequence_ = {};
+  std::vector<uint64_t> sent_;
+  std::vector<Message> arrived_;
+};
+
+// ---- the input
+
+class Input {
+ public:
+  explicit Input(std::span<const uint8_t> bytes) : bytes_(bytes) {}
+  bool empty() const { return bytes_.empty(); }
+  uint8_t byte() {
+    if (bytes_.empty()) return 0;
+    const uint8_t first = bytes_[0];
+    bytes_ = bytes_.subspan(1);
+    return first;
+  }
+  uint32_t two() {
+    const uint32_t low = byte();
+    return low | uint32_t{byte()} << 8;
+  }
+  std::span<const std::byte> take(size_t count) {
+    const auto taken = bytes_.first(std::min(count, bytes_.size()));
+    bytes_ = bytes_.subspan(taken.size());
+    return std::as_bytes(taken);
+  }
+
+ private:
+  std::span<const uint8_t> bytes_;
+};
+
+class Player {
+ public:
+  Player(const Choice& choice, Input& input)
+      : recording_(recording_of(choice)),
+        input_(input),
+        victim_(choice.victim()),
+        compute_(false, 1),
+        engine_(options_of(choice), wires_, clock_, compute_),
+        calls_(engine_) {
+    if (!engine_.start().ok()) std::abort();
+  }
+  ~Player() { compute_.drain(); }
+
+  void play() {
+    going_ = calls_.start(kCommit);
+    run();
+    while (going_ && !input_.empty() && engine_.failure().ok()) {
+      operate();
+      run();
+    }
+    // What lies is taken in the end.
+    wires_.held = {};
+    run();
+    if (engine_.failure().ok()) return;
+    // It says something, and no check of our own fails by what a peer sends: the peer is named.
+    const std::string& sentence = engine_.failure().message();
+    if (sentence.empty() || sentence.find("check failed") != std::string::npos) {
+      std::fprintf(stderr, "%s\n", sentence.c_str());
+      std::abort();
+    }
+  }
+
+ private:
+  static EngineOptions options_of(const Choice& choice) {
+    std::vector<std::string> names;
+    for (const uint32_t host : choice.hosts()) names.push_back("host" + std::to_string(host));
+    return {.rank = choice.victim(),
+            .hosts = map_hosts(names),
+            .plan_mode = choice.plan_mode(),
+            .plan_after_steps = 1,
+            .deterministic = choice.deterministic()};
+  }
+
+  void operate() {
+    const uint8_t operation = input_.byte();
+    const uint32_t number = operation >> 3;
+    const uint32_t peer = (victim_ + 1 + number % (kRanks - 1)) % kRanks;
+    switch (operation & 7) {
+      case 0:  // so many messages come as they were recorded
+        for (uint32_t i = 0; i <= number && going_ && engine_.failure().ok(); ++i) {
+          deliver(next(), 0);
+          run();
+        }
+        return;
+      case 1:  // one comes changed
+        deliver(next(), 1 + number % 4);
+        return;
+      case 2: {  // sections as the input has them
+        const auto sections =
+            input_.take(std::min<size_t>(input_.two(), kMessageBytes - sizeof(MessageHeader)));
+        wires_.arrive(peer, sections, count(sections));
+        return;
+      }
+      case 3:  // a peer takes nothing from now on, or takes all again
+        wires_.held[peer] = (number & 2) == 0;
+        return;
+      case 4:  // one of those recorded up to now comes again, or too early
+        deliver(&any_message(), number % 4);
+        return;
+      case 5:
+        craft(peer);
+        return;
+      case 6:  // one never comes
+        next();
+        return;
+      default:  // two peers at once, before the engine looks
+        deliver(next(), 0);
+        deliver(next(), number % 4);
+        return;
+    }
+  }
+
+  // The next message recorded; its phase begins when those before are through. Null: none is left.
+  const Message* next() {
+    while (going_ && at_ == recording_[phase_].size()) {
+      run();
+      at_ = 0;
+      if (++phase_ == kPhases) {
+        --phase_;
+        going_ = false;
+        return nullptr;
+      }
+      going_ = calls_.start(phase_);
+      run();
+    }
+    return going_ ? &recording_[phase_][at_++] : nullptr;
+  }
+
+  const Message& any_message() {
+    size_t place = input_.two();
+    size_t total = 0;
+    for (uint32_t phase = 0; phase <= phase_; ++phase) total += recording_[phase].size();
+    place %= std::max<size_t>(total, 1);
+    for (const auto& phase : recording_) {
+      if (place < phase.size()) return phase[place];
+      place -= phase.size();
+    }
     std::abort();
   }
-}
 
-// Sections as they come, under a header that fits.
-std::vector<std::byte> message_of(std::span<const uint8_t> sections, uint32_t sequence) {
-  MessageHeader header{kWireMagic, 1, sequence, 0};
-  for (size_t at = 0; at + sizeof(SectionHeader) <= sections.size();) {
-    SectionHeader section;
-    std::memcpy(&section, &sections[at], sizeof section);
-    ++header.section_count;
-    at += sizeof section + section.payload_bytes;
+  void deliver(const Message* message, uint32_t edits) {
+    if (message == nullptr) return;
+    MessageHeader header;
+    std::memcpy(&header, message->bytes.data(), sizeof header);
+    edited_.assign(message->bytes.begin() + sizeof header, message->bytes.end());
+    for (uint32_t i = 0; i < edits && !edited_.empty(); ++i) {
+      const size_t at = input_.two() % edited_.size();
+      edited_[at] = std::byte{input_.byte()};
+    }
+    wires_.arrive(message->from, edited_, header.section_count);
   }
-  std::vector<std::byte> message(sizeof header + sections.size());
-  std::memcpy(message.data(), &header, sizeof header);
-  if (!sections.empty()) std::memcpy(&message[sizeof header], sections.data(), sections.size());
-  return message;
-}
 
-// The world that the first byte of an input chooses.
-EngineWorld make_world(uint8_t bits) {
-  const parallax_plan_mode_t modes[] = {PARALLAX_PLAN_HYBRID, PARALLAX_PLAN_PS, PARALLAX_PLAN_AR,
-                                        PARALLAX_PLAN_AUTO};
-  return EngineWorld(
-      {.hosts = (bits & 1) != 0 ? std::vector<uint32_t>{0, 0, 1} : std::vector<uint32_t>{0, 1, 1},
-       .plan_mode = modes[bits >> 1 & 3],
-       .deterministic = (bits & 8) != 0,
-       .message_bytes_max = kMessageBytes});
-}
-uint32_t stranger_of(uint8_t bits) { return (bits & 32) != 0 ? 1 : 2; }
-
-void run(std::span<const uint8_t> input) {
-  if (input.empty()) return;
-  const uint8_t bits = input[0];
-  input = input.subspan(1);
-  EngineWorld world = make_world(bits);
-  if (!world.commit(variables())[0].ok()) std::abort();
-  if ((bits & 64) != 0) {
-    play_step(world.engine(0));
-  } else {
-    begin_step(world.engine(0), (bits & 16) != 0);
+  // A section whose fields are near to what is right; its payload is numbers of one width.
+  void craft(uint32_t peer) {
+    SectionHeader header;
+    header.kind = static_cast<SectionKind>(input_.byte() % 24);
+    const uint8_t form = input_.byte();
+    header.encoding = static_cast<Encoding>(form & 7);
+    header.flags = form >> 3 & 3;
+    header.tag = input_.byte();
+    if (header.tag == UINT8_MAX) header.tag = UINT32_MAX;
+    header.part = input_.byte();
+    const uint8_t step = input_.byte();
+    header.step = (step & 128) != 0 ? step & 127 : engine_.step_committed() + step;
+    header.first = input_.byte();
+    header.count = input_.byte();
+    const uint8_t shape = input_.byte();
+    const size_t widths[] = {1, 4, 8, 32};
+    const size_t width = widths[shape & 3];
+    edited_.assign(sizeof header, std::byte{});
+    for (const std::byte number : input_.take(shape >> 2)) {
+      edited_.push_back(number);
+      edited_.resize(edited_.size() + width - 1);
+    }
+    header.payload_bytes = static_cast<uint32_t>(edited_.size() - sizeof header);
+    std::memcpy(edited_.data(), &header, sizeof header);
+    wires_.arrive(peer, edited_, 1);
   }
-  world.settle();
-  Transport& stranger = world.take_over(stranger_of(bits));
-  Nobody nobody;
-  for (uint32_t sequence = 1000; input.size() >= 2 && world.engine(0).failure().ok(); ++sequence) {
-    const size_t length =
-        std::min<size_t>({static_cast<size_t>(input[0] | input[1] << 8), input.size() - 2,
-                          kMessageBytes - sizeof(MessageHeader)});
-    const std::vector<std::byte> message = message_of(input.subspan(2, length), sequence);
-    input = input.subspan(2 + length);
-    const Segment segment{message.data(), message.size()};
-    if (stranger.writable(0) && !stranger.send(0, {&segment, 1}, 0).ok()) std::abort();
-    stranger.poll(nobody);
-    for (int i = 0; i < 4; ++i) world.engine(0).run();
+
+  static uint32_t count(std::span<const std::byte> sections) {
+    uint32_t found = 0;
+    for (size_t at = 0; at + sizeof(SectionHeader) <= sections.size(); ++found) {
+      SectionHeader section;
+      std::memcpy(&section, &sections[at], sizeof section);
+      at += sizeof section + section.payload_bytes;
+    }
+    return found;
   }
-  if (!world.engine(0).failure().ok() && world.engine(0).failure().message().empty()) std::abort();
+
+  void run() {
+    for (int i = 0; i < 16 && engine_.run(); ++i) {
+    }
+  }
+
+  const Recording& recording_;
+  Input& input_;
+  const uint32_t victim_;
+  ManualClock clock_;
+  Wires wires_;
+  LateCompute compute_;
+  Engine engine_;
+  Calls calls_;
+  uint32_t phase_ = 0;
+  size_t at_ = 0;
+  bool going_ = true;
+  std::vector<std::byte> edited_;
+};
+
+void play(std::span<const uint8_t> bytes) {
+  if (bytes.empty()) return;
+  Input input(bytes.subspan(1));
+  Player(Choice(bytes[0] & 63), input).play();
 }
 
-// Writes an input for each world: what the stranger's engine sends rank 0 in a step in earnest.
-void record(const std::string& folder) {
-  for (int bits = 0; bits < 128; ++bits) {
-    const auto choice = static_cast<uint8_t>(bits);
-    std::vector<uint8_t> input = {choice};
-    EngineWorld world = make_world(choice);
-    if (!world.commit(variables())[0].ok()) std::abort();
-    world.transport(stranger_of(choice)).tap([&](uint32_t to, std::span<const Segment> segments) {
-      if (to != 0) return;
-      std::vector<uint8_t> message;
-      for (const Segment& segment : segments) {
-        const auto* bytes = static_cast<const uint8_t*>(segment.data);
-        message.insert(message.end(), bytes, bytes + segment.bytes);
-      }
-      const size_t sections = message.size() - sizeof(MessageHeader);
-      input.push_back(static_cast<uint8_t>(sections & 0xff));
-      input.push_back(static_cast<uint8_t>(sections >> 8));
-      input.insert(input.end(), message.begin() + sizeof(MessageHeader), message.end());
-    });
-    for (uint32_t rank = 0; rank < world.size(); ++rank) play_step(world.engine(rank));
-    world.settle();
-    std::ofstream(folder + "/step_" + std::to_string(bits), std::ios::binary)
-        .write(reinterpret_cast<const char*>(input.data()),
-               static_cast<std::streamsize>(input.size()));
+// Writes an input for each job: all that was recorded, as it was.
+void write_corpus(const std::string& folder) {
+  for (uint8_t bits = 0; bits < 16 * kRanks; ++bits) {
+    size_t messages = 0;
+    for (const auto& phase : recording_of(Choice(bits))) messages += phase.size();
+    std::string input(1, static_cast<char>(bits));
+    input.append(messages / 32 + 1, static_cast<char>(31 << 3));
+    std::ofstream(folder + "/job_" + std::to_string(bits), std::ios::binary) << input;
   }
 }
 
@@ -150,15 +480,15 @@ void record(const std::string& folder) {
 }  // namespace parallax::testkit
 
 // PARALLAX_TEST_RECORD=FOLDER: write the first corpus there, and fuzz nothing. Made so:
-// tests/fuzz/corpus/wire/step_*.
+// tests/fuzz/corpus/wire/job_*.
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
   const char* folder = std::getenv("PARALLAX_TEST_RECORD");
   if (folder == nullptr) return 0;
-  parallax::testkit::record(folder);
+  parallax::testkit::write_corpus(folder);
   std::exit(0);
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
-  parallax::testkit::run({data, bytes});
+  parallax::testkit::play({data, bytes});
   return 0;
 }
