@@ -29,6 +29,7 @@ constexpr int kRenewalsPerLease = 5;
 constexpr int kEnterTriesMax = 5;
 constexpr int64_t kReadersPollMs = 10;
 constexpr int64_t kReadersPatienceMs = 4 * kPollMillisecondsMax;
+constexpr int64_t kOpenersPatienceMs = 5000;  // one that died there is waited for in vain
 
 uint64_t random_job() {
   uint64_t number = 0;
@@ -95,7 +96,7 @@ FileRendezvous::~FileRendezvous() {
   stop_renewing();
   if (!left_ || !timed_out_ || options_.rank != 0) return;
   // Who has not come by now will not find this meeting, but can hold one of its own.
-  await_readers();
+  await_readers(kReadersPatienceMs);
   (void)directory_.remove(is_meeting_file);
 }
 
@@ -124,8 +125,8 @@ void FileRendezvous::part() {
 }
 
 // Those that wait read the verdict at their next look, and leave in their turn.
-void FileRendezvous::await_readers() const {
-  for (int64_t waited_ms = 0; waited_ms < kReadersPatienceMs; waited_ms += kReadersPollMs) {
+void FileRendezvous::await_readers(int64_t patience_ms) const {
+  for (int64_t waited_ms = 0; waited_ms < patience_ms; waited_ms += kReadersPollMs) {
     bool waits = false;
     for (uint32_t rank = 0; rank < options_.world; ++rank) {
       waits = waits || (directory_.has(claim_name(rank)) && !end_.is_gone(rank));
@@ -346,7 +347,10 @@ std::string FileRendezvous::missing() const {
 
 Status FileRendezvous::finish() {
   settle();
-  return options_.rank == 0 ? directory_.remove(is_meeting_file) : Status();
+  if (options_.rank != 0) return {};
+  // Of a job that failed right after open some ranks may still be in it.
+  await_readers(kOpenersPatienceMs);
+  return directory_.remove(is_meeting_file);
 }
 
 }  // namespace parallax

@@ -64,7 +64,7 @@ class FileRendezvous final : public Rendezvous {
   void renew();
   void stop_renewing();
   void part();
-  void await_readers() const;
+  void await_readers(int64_t patience_ms) const;
   Status learn_job(int64_t deadline_ns);
   std::string blob_name(uint32_t rank) const;
   Status read_blob(uint32_t rank, std::string* blob, bool* found) const;

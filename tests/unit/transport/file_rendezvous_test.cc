@@ -237,6 +237,27 @@ TEST_F(FileMeeting, one_job_after_another) {
   });
 }
 
+// Given a job that fails as soon as rank 0 is through, expect the others to be through as well: the
+// directory stays as long as they read in it.
+TEST_F(FileMeeting, the_first_to_finish_leaves_no_rank_behind) {
+  constexpr uint32_t kWorld = 4;
+  std::barrier closed(kWorld);
+  in_threads(kWorld, [&](uint32_t rank) {
+    for (int job = 0; job < 30; ++job) {
+      std::unique_ptr<Rendezvous> mine;
+      Status status = make(rank, kWorld, &mine, kForeverMs);
+      EXPECT_TRUE(status.ok()) << status.message();
+      std::vector<std::string> all;
+      for (int round = 0; round < 2 && status.ok(); ++round) {
+        status = mine->allgather(bytes_of(blob_of(rank, round)), in_ms(kForeverMs), &all);
+        EXPECT_TRUE(status.ok()) << status.message();
+      }
+      EXPECT_TRUE(mine == nullptr || mine->finish().ok());
+      closed.arrive_and_wait();
+    }
+  });
+}
+
 // Given a directory that went while a rank waited there, expect it to say why the meeting ended.
 TEST_F(FileMeeting, a_reason_outlives_the_directory) {
   std::unique_ptr<Rendezvous> zero, one;
