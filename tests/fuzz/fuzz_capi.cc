@@ -21,31 +21,37 @@ constexpr int kCallsMax = 64;
 
 class Caller {
  public:
-  explicit Caller(FuzzedDataProvider& data) : data_(data) {}
+  explicit Caller(FuzzedDataProvider& data) : data_(data), right_(data.ConsumeBool()) {}
 
   ~Caller() { close(); }
 
   void run() {
+    if (right_) {
+      open();
+      add_variable();
+      add_variable();
+      commit();
+    }
     for (int call = 0; call < kCallsMax && data_.remaining_bytes() > 0; ++call) {
       (this->*kCalls[data_.ConsumeIntegralInRange<size_t>(0, kCalls.size() - 1)])();
     }
   }
 
  private:
-  // Mostly what is right; now and then anything.
+  // Mostly what is right; now and then anything, unless all calls of the run are to be about right:
+  // those go deeper.
   template <typename T>
   T number(T right, T most) {
-    return data_.ConsumeIntegralInRange<int>(0, 15) == 0 ? data_.ConsumeIntegral<T>()
-           : data_.ConsumeBool()                         ? right
+    return rarely()              ? data_.ConsumeIntegral<T>()
+           : data_.ConsumeBool() ? right
                                  : static_cast<T>(data_.ConsumeIntegralInRange<uint64_t>(0, most));
   }
   // Mostly zero or what is right, which most structs need to be taken.
   template <typename T>
   T real(T right) {
-    const int choice = data_.ConsumeIntegralInRange<int>(0, 15);
-    return choice == 0 ? data_.ConsumeFloatingPoint<T>() : choice < 8 ? T() : right;
+    return rarely() ? data_.ConsumeFloatingPoint<T>() : data_.ConsumeBool() ? T() : right;
   }
-  bool rarely() { return data_.ConsumeIntegralInRange<int>(0, 15) == 0; }
+  bool rarely() { return !right_ && data_.ConsumeIntegralInRange<int>(0, 15) == 0; }
   // A struct as callers of other versions have it, too: shorter, or with a tail.
   template <typename Struct>
   struct Sized {
@@ -99,7 +105,7 @@ class Caller {
     options.manual_progress = 1;  // no thread an iteration
     text_ = data_.ConsumeRandomLengthString(40);
     options.faults = data_.ConsumeIntegralInRange<int>(0, 7) == 0 ? text_.c_str() : "";
-    options.compute_threads = rarely() ? number<uint32_t>(257, 400) : 0;
+    options.compute_threads = rarely() ? 257 : 0;  // one too many; none, since threads are dear
     options.reserved = rarely() ? 1 : 0;
     set_size(&sized);
     parallax_job_t* job = nullptr;
@@ -127,7 +133,8 @@ class Caller {
     variable.tag = number<uint32_t>(0, 2);
     variable.reduction = number<uint32_t>(0, 3);
     variable.rule = number<uint32_t>(1, 6);
-    variable.rows_max = number<uint64_t>(4, kRowsMaxTaken);
+    // Also more than there are rows: ids may come more than once.
+    variable.rows_max = number<uint64_t>(data_.ConsumeBool() ? 4 : kRowsMaxTaken, kRowsMaxTaken);
     if (variable.rows_max > kRowsMaxTaken) variable.rows_max = 0;
     variable.init = number<uint32_t>(0, 1);
     variable.init_low = real<float>(-1);
@@ -161,17 +168,17 @@ class Caller {
     slice->size = sizeof *slice;
     if (rarely()) slice->size = data_.ConsumeIntegralInRange<size_t>(0, sizeof *slice);
     slice->variable = number<uint32_t>(0, 3);
-    slice->form = number<uint32_t>(0, 1);
+    slice->form = number<uint32_t>(data_.ConsumeBool() ? 1 : 0, 1);
     std::vector<int64_t>& ids = ids_[next_buffer_ % ids_.size()];
     std::vector<int32_t>& narrow = narrow_ids_[next_buffer_ % narrow_ids_.size()];
-    for (size_t i = 0; i < 8; ++i) {
-      ids[i] = rarely() ? -1 : number<int64_t>(1, 7);
+    for (size_t i = 0; i < kRowsMaxTaken; ++i) {
+      ids[i] = i >= 8 ? ids[i % 8] : rarely() ? -1 : number<int64_t>(0, 7);
       narrow[i] = static_cast<int32_t>(ids[i]);
     }
     const bool wide = data_.ConsumeBool();
     slice->ids = wide != rarely() ? ids.data() : nullptr;
     slice->ids_i32 = wide == rarely() ? narrow.data() : nullptr;
-    slice->row_count = number<uint64_t>(2, kRowsMaxTaken);
+    slice->row_count = number<uint64_t>(data_.ConsumeBool() ? 2 : 9, kRowsMaxTaken);
     if (slice->row_count > kRowsMaxTaken) slice->row_count = UINT64_MAX - slice->row_count;
     slice->as_dtype = number<uint32_t>(0, 7);
     slice->more = number<uint32_t>(0, 1);
@@ -189,6 +196,16 @@ class Caller {
          : which == 1 ? parallax_push(job_, step, slices.data(), count, &request)
                       : parallax_reduce(job_, step, slices.data(), count, &request),
          request);
+  }
+
+  // Between steps, by this rank alone; waited for.
+  void evaluate() {
+    parallax_slice_t slice = {};
+    fill(&slice);
+    parallax_request_t* request = nullptr;
+    const parallax_status_t status = parallax_pull(job_, 0, &slice, 1, &request);
+    keep(status, request);
+    if (status == PARALLAX_OK) check(parallax_wait(&request, 1, 50));
   }
 
   void step_end() {
@@ -235,6 +252,10 @@ class Caller {
   }
 
   void of_the_process() {
+    if (parallax_status_string(data_.ConsumeIntegral<int>()) == nullptr ||
+        parallax_version_string() == nullptr || parallax_version() == 0) {
+      std::abort();
+    }
     if (data_.ConsumeBool()) {
       static uint64_t lines;
       const auto count = [](void* context, int, const char*, const char* message) {
@@ -264,10 +285,19 @@ class Caller {
   }
 
   void wait() {
+    const int64_t timeout_ms = number<int64_t>(20, 50) % 50;
+    if (data_.ConsumeBool()) {
+      check(parallax_wait(requests_.data(), requests_.size(), timeout_ms));
+      return;
+    }
     parallax_request_t* request = any_request();
-    check(parallax_wait(&request, request == nullptr ? 0 : 1, number<int64_t>(20, 50) % 50));
+    check(parallax_wait(&request, request == nullptr ? 0 : 1, timeout_ms));
   }
-  void test() { check(parallax_request_test(any_request())); }
+  void test() {
+    parallax_request_t* request = any_request();
+    check(parallax_request_test(request));
+    if (parallax_request_error(request) == nullptr) std::abort();
+  }
   void cancel() {
     if (data_.ConsumeIntegralInRange<int>(0, 7) == 0) check(parallax_request_cancel(any_request()));
   }
@@ -311,14 +341,15 @@ class Caller {
   }
 
   using Call = void (Caller::*)();
-  static constexpr std::array<Call, 18> kCalls = {
-      &Caller::open,       &Caller::add_variable,  &Caller::add_variable, &Caller::commit,
-      &Caller::step_begin, &Caller::move_slices,   &Caller::move_slices,  &Caller::step_end,
-      &Caller::together,   &Caller::wait,          &Caller::test,         &Caller::cancel,
-      &Caller::release,    &Caller::results,       &Caller::look,         &Caller::end,
-      &Caller::move_rows,  &Caller::of_the_process};
+  static constexpr std::array<Call, 20> kCalls = {
+      &Caller::evaluate,     &Caller::evaluate, &Caller::open,       &Caller::add_variable,
+      &Caller::add_variable, &Caller::commit,   &Caller::step_begin, &Caller::move_slices,
+      &Caller::move_slices,  &Caller::step_end, &Caller::together,   &Caller::wait,
+      &Caller::test,         &Caller::cancel,   &Caller::release,    &Caller::results,
+      &Caller::look,         &Caller::end,      &Caller::move_rows,  &Caller::of_the_process};
 
   FuzzedDataProvider& data_;
+  const bool right_;
   parallax_job_t* job_ = nullptr;
   std::vector<parallax_request_t*> requests_;
   uint64_t step_ = 0;
