@@ -20,7 +20,8 @@
  *
  * Errors. Functions return a status; the sentence that goes with it names the thing and the
  * remedy: parallax_last_error() for the calling thread's last failed call, and
- * parallax_request_error() for a request. No call ends the host process, and none outlives its
+ * parallax_request_error() for a request. No call ends the host process (but UCX 1.13 can, where
+ * another process dies while the two connect, see docs/failure.md), and none outlives its
  * deadline: a wait that would answers PARALLAX_TIMEOUT and says what is missing. A job that has
  * failed (PEER_LOST, ABORTED, CANCELED, INTERNAL, MISMATCH of open or commit) answers every later
  * call that would communicate, and completes every pending request, with that failure; then it can
