@@ -331,7 +331,7 @@ TEST(EngineCommit, TablesAreFilledInPieces) {
   ASSERT_TRUE(world.engine(0).commit(&commit).ok());
   uint64_t passes = 0;
   for (; !commit->done() && passes < 100; ++passes) {
-    EXPECT_TRUE(world.engine(0).run());
+    world.engine(0).run();
     EXPECT_TRUE(commit->done() || world.engine(0).next_deadline_ns() == world.clock().now_ns());
   }
   ASSERT_TRUE(commit->status.ok());
