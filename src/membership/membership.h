@@ -49,6 +49,7 @@ class Membership {
   };
   // The oldest one whose moment has passed, or null. Ask after messages were read.
   const Suspicion* ripe() const;
+  bool suspects_any() const { return !suspicions_.empty(); }
   // In order of time; taken out where a broken connection means nothing any more.
   std::vector<Suspicion> take_suspicions() { return std::exchange(suspicions_, {}); }
 

@@ -385,6 +385,10 @@ void Engine::advance_close() {
   if (phase_ != Phase::kClosing || close_request_ == nullptr) return;
   for (const TreeKind kind : {TreeKind::kClose, TreeKind::kGone}) {
     TreeSync& tree = trees_[static_cast<size_t>(kind)];
+    // Nobody leaves before the root releases: whom it suspects until then has not left, but is
+    // lost.
+    const bool releases = kind == TreeKind::kClose && tree.is_root();
+    if (releases && membership_.suspects_any()) continue;
     if (!tree.take_complete()) continue;
     if (tree.is_root()) {
       send_tree_down(kind, {});

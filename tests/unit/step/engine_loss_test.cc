@@ -3,6 +3,7 @@
 // fails says why before its calls answer.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 
 #include "support/engine_world.h"
@@ -87,6 +88,26 @@ TEST(EngineBlame, WhoWasHeldUpReadsBeforeItJudges) {
   world.clock().advance(kLong * kMillisecond);
   world.engine(0).run();
   EXPECT_TRUE(names(world.engine(0).failure(), 3)) << world.engine(0).failure().message();
+}
+
+// Given ranks that came to close and went before rank 0 came, which nobody told to go, expect rank
+// 0 to close with a loss: it may have been the one that the others lost.
+TEST(EngineBlame, WhoGoesBeforeTheReleaseIsLost) {
+  EngineWorld world({.hosts = {0, 1, 2, 3}});
+  ASSERT_TRUE(world.commit({})[0].ok());
+  world.settle();
+  std::array<Request*, 4> closing = {};
+  for (const uint32_t rank : {1U, 2U, 3U}) {
+    ASSERT_TRUE(world.engine(rank).close(&closing[rank]).ok());
+  }
+  world.settle();
+  for (const uint32_t rank : {1U, 2U, 3U}) world.kill(rank);
+  ASSERT_TRUE(world.engine(0).close(&closing[0]).ok());
+  world.engine(0).run();
+  EXPECT_FALSE(closing[0]->done());
+  EXPECT_LT(run_alone(&world, kLong), kLong);
+  while (!closing[0]->done()) world.engine(0).run();
+  EXPECT_EQ(closing[0]->status.code(), PARALLAX_PEER_LOST) << closing[0]->status.message();
 }
 
 // Given peers without credits, expect the requests of a rank that fails to be pending until its
