@@ -321,15 +321,22 @@ TEST_F(Log, cannot_be_set_from_its_callback) {
   EXPECT_EQ(heard.again.code(), PARALLAX_STATE);
 }
 
+// A fork amid the start of the callback's thread leaves the child with a sanitizer's locks held.
+void await_thread() {
+  PARALLAX_LOG(kInfo, kInit, std::string("to have it called"));
+  log_flush(10000);
+}
+
 // Given a fork while a callback is set, expect the child to log to standard error.
 TEST_F(Log, survives_fork) {
   Heard heard;
   ASSERT_TRUE(log_set_callback(Heard::hear, &heard, LogLevel::kInfo).ok());
+  await_thread();
   const std::string text = standard_error_of(
       folder_ + "/stderr", [] { PARALLAX_LOG(kWarn, kInit, std::string("in the child")); });
   EXPECT_EQ(count(text, "in the child"), 1u) << text;
   ASSERT_TRUE(log_set_callback(nullptr, nullptr, LogLevel::kNone).ok());
-  EXPECT_TRUE(heard.lines.empty());
+  EXPECT_EQ(heard.lines.size(), 1u);
 }
 
 // Given the same, expect the child to be able to set a callback of its own.
@@ -339,6 +346,7 @@ TEST_F(Log, takes_a_callback_in_a_forked_child) {
 #endif
   Heard heard;
   ASSERT_TRUE(log_set_callback(Heard::hear, &heard, LogLevel::kInfo).ok());
+  await_thread();
   standard_error_of(folder_ + "/stderr", [] {
     Heard own;
     if (!log_set_callback(Heard::hear, &own, LogLevel::kInfo).ok()) _exit(1);
@@ -347,7 +355,7 @@ TEST_F(Log, takes_a_callback_in_a_forked_child) {
     if (own.lines.size() != 1) _exit(3);
   });
   ASSERT_TRUE(log_set_callback(nullptr, nullptr, LogLevel::kNone).ok());
-  EXPECT_TRUE(heard.lines.empty());
+  EXPECT_EQ(heard.lines.size(), 1u);
 }
 
 // Given many threads that log while callback and options change, expect every line to arrive
