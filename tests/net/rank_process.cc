@@ -13,6 +13,8 @@
 #include <filesystem>
 #include <thread>
 
+#include "net/ucx_leaks.h"
+
 namespace parallax::net {
 
 namespace {

@@ -16,6 +16,8 @@
 #include <string>
 #include <thread>
 
+#include "net/ucx_leaks.h"
+
 namespace program {
 
 inline long long clock_ms() {
