@@ -13,7 +13,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "net/ucx_leaks.h"
+#include "net/ucx_suppressions.h"
 
 namespace parallax::net {
 

@@ -16,7 +16,7 @@
 #include <string>
 #include <thread>
 
-#include "net/ucx_leaks.h"
+#include "net/ucx_suppressions.h"
 
 namespace program {
 
