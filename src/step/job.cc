@@ -28,7 +28,7 @@ namespace {
 
 constexpr uint32_t kTimeoutDefaultMs = 120000;
 constexpr uint32_t kPlanAfterStepsDefault = 8;
-constexpr int kVerdictPauses = 15;  // others may know more than a broken connection tells
+constexpr int64_t kVerdictNs = 150 * kNanosecondsPerMillisecond;  // for news of who is lost
 constexpr useconds_t kVerdictPauseUs = 10000;
 constexpr int64_t kFlushNs = 500 * kNanosecondsPerMillisecond;
 
@@ -137,14 +137,17 @@ Status Job::exchange(const Endpoint& mine, int64_t deadline_ns, std::vector<Endp
 
 // All ranks have come this far: one that does not answer `others` is lost, after four fifths of the
 // lease as in the rest of the meeting, so that all ranks hear of it within the lease. A rank that
-// gives up here hangs up on the others, so it says why first, and they ask before they judge.
-Status Job::reach(const std::function<Status(int64_t deadline_ns)>& others,
+// gives up here hangs up on the others, so it says why first, and they ask before they judge: for
+// `patience_ns` after silence, since who is silent may wait for another in its turn.
+Status Job::reach(const std::function<Status(int64_t deadline_ns)>& others, int64_t patience_ns,
                   int64_t deadline_ns) const {
   const int64_t lease_end_ns = clock_.now_ns() + lease_ns() / 5 * 4;
   Status reached = others(std::min(deadline_ns, lease_end_ns));
   if (reached.ok()) return reached;
+  if (reached.code() != PARALLAX_TIMEOUT) patience_ns = kVerdictNs;
+  const int64_t judge_ns = clock_.now_ns() + patience_ns;
   Status said = rendezvous_->verdict();
-  for (int i = 0; i < kVerdictPauses && said.ok(); ++i) {
+  while (said.ok() && clock_.now_ns() < judge_ns) {
     usleep(kVerdictPauseUs);
     said = rendezvous_->verdict();
   }
@@ -302,15 +305,15 @@ Status Job::connect(Endpoint mine, bool one_machine, int64_t deadline_ns) {
   if (shm != nullptr) {
     PARALLAX_RETURN_IF_ERROR(
         reach([&](int64_t end_ns) { return shm->connect_all(neighbours, mine.job, end_ns); },
-              deadline_ns));
+              kVerdictNs, deadline_ns));
     PARALLAX_LOG(kDebug, kShm,
                  "rank " + std::to_string(options_.rank) + " shares memory with " +
                      std::to_string(neighbours.size()) + " ranks of its host");
     parts.push_back({std::move(shm), local_ranks});
   }
   if (network != nullptr) {
-    PARALLAX_RETURN_IF_ERROR(
-        reach([&](int64_t end_ns) { return wire(*network, end_ns); }, deadline_ns));
+    PARALLAX_RETURN_IF_ERROR(reach([&](int64_t end_ns) { return wire(*network, end_ns); },
+                                   std::max(2 * kVerdictNs, lease_ns() / 5), deadline_ns));
     parts.push_back({std::move(network), remote_ranks});
   }
   std::unique_ptr<Router> router;
