@@ -58,6 +58,17 @@ TEST(Opener, a_thousand_jobs_leave_nothing) { expect_jobs_to_leave_nothing({0, 1
 
 TEST(Opener, a_thousand_jobs_of_one_host_leave_nothing) { expect_jobs_to_leave_nothing({0, 0}); }
 
+// Given three hosts of two ranks, expect each rank to be connected to those of the other hosts when
+// open returns, before anyone has sent anything.
+TEST(Opener, ranks_of_other_hosts_are_connected_inside_open) {
+  RankJob job(
+      {.host_of = {0, 0, 1, 1, 2, 2}, .arguments = {}, .net_namespaces = {}, .program = "opener"});
+  expect_all_well(job);
+  for (uint32_t rank = 0; rank < job.world(); ++rank) {
+    EXPECT_GE(std::stoi(job.rank(rank).line("connections ").value_or("-1")), 4) << "rank " << rank;
+  }
+}
+
 // Given processes that may open 64 descriptors, expect a job of two hosts with two ranks each to
 // train; given too few for UCX, expect LIMIT with the remedy on one rank and no crash on any.
 TEST(Opener, few_descriptors) {

@@ -49,6 +49,7 @@ RankProcess::RankProcess(std::vector<std::string> arguments, const std::string& 
   if (pid_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(ends[1], STDOUT_FILENO);
+    close_range(STDERR_FILENO + 1, ~0U, 0);  // UCX leaves some that outlive an exec
     execvp(pointers[0], pointers.data());
     _exit(127);
   }

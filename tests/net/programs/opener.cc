@@ -2,11 +2,13 @@
 // One rank's program: opens a job, trains a step and closes it, again and again, and says what
 // stays behind of descriptors and memory. Linked with libparallax.so alone.
 //
-// Lines: "descriptors N" and "resident N" (KiB), each after the warm-up and at the end; "refused
-// STATUS sentence"; "child N", the exit status of a forked child, which says "child refused". Exit
-// statuses: 0, 1 for wrong values, 2 for wrong usage, 3 for a call that failed.
+// Lines: "connections N", over IP when open returned; "descriptors N" and "resident N" (KiB), each
+// after the warm-up and at the end; "refused STATUS sentence"; "child N", the exit status of a
+// forked child, which says "child refused". Exit statuses: 0, 1 for wrong values, 2 for wrong
+// usage, 3 for a call that failed.
 
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <cstdio>
@@ -90,8 +92,21 @@ bool train(parallax::Job& job, const Place& place) {
   return ones[0] == -1 && ones[1] == -static_cast<float>(place.world);
 }
 
+int connections() {
+  constexpr int kDescriptorsMax = 1024;
+  int count = 0;
+  for (int descriptor = 0; descriptor < kDescriptorsMax; ++descriptor) {
+    sockaddr_storage peer = {};
+    socklen_t bytes = sizeof peer;
+    if (getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &bytes) != 0) continue;
+    if (peer.ss_family == AF_INET || peer.ss_family == AF_INET6) ++count;
+  }
+  return count;
+}
+
 bool whole_job(const program::Settings& settings, const Place& place, const std::string& suffix) {
   parallax::Job job = open_job(settings, place, suffix);
+  if (settings.number("times", 1) == 1) say("connections %d", connections());
   const bool right = train(job, place);
   job.close();
   return right;
