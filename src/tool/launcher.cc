@@ -15,9 +15,10 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/signal_block.h"
 #include "tool/guard.h"
 #include "tool/tool.h"
-#include "transport/rendezvous/meeting_witness.h"
+#include "transport/rendezvous/ended_ranks.h"
 #include "transport/shm/unique_fd.h"
 
 namespace parallax::tool {
@@ -90,6 +91,7 @@ struct Process {
   const ProcessPlan* plan = nullptr;
   pid_t pid = 0;  // 0: ended
   UniqueFd stdin_held;
+  size_t told_bytes = 0;  // of what is said there
   Stream out, err;
 };
 
@@ -118,7 +120,8 @@ class Launch {
   UniqueFd signals_;
   sigset_t old_mask_ = {};
   std::vector<Process> processes_;
-  std::vector<EndedRank> ended_;
+  UniqueFd ended_file_;
+  std::string ended_;  // a line for each rank that has
   int64_t tell_at_ns_ = kNever;
   size_t running_ = 0;
   int exit_status_ = 0;
@@ -181,6 +184,7 @@ Status Launch::start(const ProcessPlan& plan) {
   UniqueFd in, out, err;
   if (plan.hold_stdin) {
     PARALLAX_RETURN_IF_ERROR(make_pipe(&in, &process.stdin_held));
+    fcntl(process.stdin_held.get(), F_SETFL, O_NONBLOCK);
   } else {
     in = UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC));
   }
@@ -223,10 +227,13 @@ void Launch::on_end(Process* process, const siginfo_t& how) {
   --running_;
   const bool exited = how.si_code == CLD_EXITED;
   const int status = exited ? how.si_status : kExitSignalBase + how.si_status;
-  ended_.push_back({.rank = process->plan->rank,
-                    .host = process->plan->host,
-                    .how = (exited ? "exited with status " : "killed by signal ") +
-                           std::to_string(how.si_status)});
+  const std::string line =
+      ended_line({.rank = process->plan->rank,
+                  .host = process->plan->host,
+                  .how = (exited ? "exited with status " : "killed by signal ") +
+                         std::to_string(how.si_status)});
+  ended_ += line;
+  if (ended_file_.valid()) (void)write_all(ended_file_.get(), line);
   tell();
   if (status == 0 || ending_ || term_at_ns_ != kNever) return;
   exit_status_ = status;
@@ -281,13 +288,18 @@ void Launch::on_lost_output() {
   }
 }
 
-// Those that wait for a rank that has ended would wait until their deadline. They may come to wait
-// for it later, so it is told for as long as others run.
+// On other hosts, without waiting for a connection that takes nothing: those that wait there for a
+// rank that has ended would wait until their deadline.
 void Launch::tell() {
   tell_at_ns_ = kNever;
-  if (options_.meeting.empty() || ended_.empty() || running_ == 0) return;
-  for (const EndedRank& ended : ended_) tell_of_ended(options_.meeting, ended);
-  tell_at_ns_ = clock_.now_ns() + kTellNs;
+  const SignalBlock no_reader(SIGPIPE);
+  for (Process& process : processes_) {
+    if (!process.stdin_held.valid() || process.told_bytes == ended_.size()) continue;
+    const std::string_view rest = std::string_view(ended_).substr(process.told_bytes);
+    const ssize_t wrote = write(process.stdin_held.get(), rest.data(), rest.size());
+    if (wrote > 0) process.told_bytes += static_cast<size_t>(wrote);
+    if (process.told_bytes < ended_.size()) tell_at_ns_ = clock_.now_ns() + kTellNs;
+  }
 }
 
 void Launch::serve() {
@@ -332,6 +344,11 @@ void Launch::serve() {
 Status Launch::run(int* exit_status) {
   PARALLAX_RETURN_IF_ERROR(guard_.start(options_.remove_folder));
   PARALLAX_RETURN_IF_ERROR(catch_signals());
+  if (!options_.ended_file.empty()) {
+    ended_file_ = UniqueFd(open(options_.ended_file.c_str(),
+                                O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    if (!ended_file_.valid()) return io_error(options_.ended_file + ": " + std::strerror(errno));
+  }
   processes_.reserve(plans_.size());
   Status started;
   for (const ProcessPlan& plan : plans_) {

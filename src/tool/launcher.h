@@ -25,14 +25,16 @@ struct ProcessPlan {
   std::string host;
   std::vector<std::string> argv;
   std::vector<std::pair<std::string, std::string>> environment;  // over the launcher's own
-  bool hold_stdin = false;  // its standard input ends when the launcher does; else it is empty
+  // Its standard input ends when the launcher does, and says until then what the file of ranks that
+  // have ended does; else it is empty.
+  bool hold_stdin = false;
 };
 
 struct LaunchOptions {
   bool tag_output = true;
   int64_t grace_ms = 5000;
   std::string remove_folder;  // at the end, however it ends; "" for none
-  std::string meeting;  // the directory where ranks meet: who ended is told there; "" for none
+  std::string ended_file;     // made here; who ended is told there, see ended_ranks.h; "" for none
 };
 
 // *exit_status: 0, that of the first that failed (128 + its signal), 128 + the signal that ended

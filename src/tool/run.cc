@@ -123,6 +123,8 @@ Status place_ranks(const RunOptions& options, const std::vector<HostLine>& lines
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
+constexpr const char* kEndedRanks = "PARALLAX_ENDED_RANKS";
+
 Environment environment_of(const Place& place, size_t rank, size_t world,
                            const std::string& rendezvous, const std::string& master_address,
                            uint16_t master_port) {
@@ -158,7 +160,8 @@ Environment forwarded(const RunOptions& options) {
                        options.forwarded.end();
     bool setting = name.starts_with("UCX_");
     for (const SettingRow& row : setting_rows()) {
-      setting = setting || (name == setting_variable(row) && row.type != SettingType::kSecret);
+      setting = setting || (name == setting_variable(row) && row.type != SettingType::kSecret &&
+                            name != kEndedRanks);
     }
     if (equals != std::string::npos && (asked || setting)) {
       environment.emplace_back(name, entry.substr(equals + 1));
@@ -168,6 +171,7 @@ Environment forwarded(const RunOptions& options) {
 }
 
 // The remote side: the command in a session of its own, which is ended when the connection ends.
+// What the connection says before it ends is which ranks have.
 std::vector<std::string> over_ssh(const RunOptions& options, const Place& place,
                                   const Environment& environment) {
   std::vector<std::string> words = {"env"};
@@ -177,17 +181,19 @@ std::vector<std::string> over_ssh(const RunOptions& options, const Place& place,
   words.insert(words.end(), options.command.begin(), options.command.end());
   const auto grace_s = static_cast<int64_t>(std::ceil(options.grace_s));
   const std::string script =
-      "cd " + quoted(std::filesystem::current_path().string()) + " || exit 1; exec 3<&0; setsid " +
+      "cd " + quoted(std::filesystem::current_path().string()) +
+      " || exit 1; ended=$(mktemp) || exit 1; exec 3<&0; " + kEndedRanks + "=\"$ended\" setsid " +
       shell_line(words) +
-      " </dev/null 3<&- & child=$!; (cat <&3 >/dev/null 2>&1; kill -TERM -$child; sleep " +
+      " </dev/null 3<&- & child=$!; (cat <&3 >>\"$ended\"; kill -TERM -$child; sleep " +
       std::to_string(grace_s) +
       "; kill -KILL -$child) >/dev/null 2>&1 & watcher=$!; wait $child; status=$?; "
-      "kill -KILL -$child 2>/dev/null; kill $watcher 2>/dev/null; exit $status";
+      "kill -KILL -$child 2>/dev/null; kill $watcher 2>/dev/null; rm -f \"$ended\"; exit $status";
   return {"ssh", "-o", "BatchMode=yes", "--", place.host, "exec sh -c " + quoted(script)};
 }
 
 Status plan_processes(const RunOptions& options, const std::vector<Place>& places,
-                      const std::string& rendezvous, std::vector<ProcessPlan>* plans) {
+                      const std::string& rendezvous, const std::string& ended_file,
+                      std::vector<ProcessPlan>* plans) {
   const bool any_remote =
       std::any_of(places.begin(), places.end(), [](const Place& each) { return each.remote; });
   std::string master = "127.0.0.1";
@@ -207,15 +213,16 @@ Status plan_processes(const RunOptions& options, const std::vector<Place>& place
     } else {
       plan.argv = options.command;
       plan.environment = std::move(environment);
+      plan.environment.emplace_back(kEndedRanks, ended_file);
     }
     plans->push_back(std::move(plan));
   }
   return {};
 }
 
-// The meeting: what was asked for, else a folder of our own, which only this machine can reach.
+// The meeting: what was asked for; "" for our own folder, which only this machine can reach.
 Status choose_rendezvous(const RunOptions& options, const std::vector<Place>& places,
-                         std::string* rendezvous, std::string* folder) {
+                         std::string* rendezvous) {
   Settings settings;
   PARALLAX_RETURN_IF_ERROR(settings.load({.environment = process_environment()}));
   *rendezvous = options.rendezvous;
@@ -228,12 +235,14 @@ Status choose_rendezvous(const RunOptions& options, const std::vector<Place>& pl
                    "first host, with secret_file in every host's settings, or file:DIR with a new "
                    "directory on a file system that all hosts share");
   }
-  std::string path = (std::filesystem::temp_directory_path() / "parallax-run-XXXXXX").string();
-  if (!options.dry_run) {
-    if (mkdtemp(path.data()) == nullptr) return io_error(path + ": " + std::strerror(errno));
-    *folder = path;
-  }
-  *rendezvous = "file:" + path + "/meeting";
+  return {};
+}
+
+// Of this run alone, and of this user.
+Status make_folder(bool dry_run, std::string* folder) {
+  *folder = (std::filesystem::temp_directory_path() / "parallax-run-XXXXXX").string();
+  if (dry_run) return {};
+  if (mkdtemp(folder->data()) == nullptr) return io_error(*folder + ": " + std::strerror(errno));
   return {};
 }
 
@@ -258,12 +267,13 @@ int start(const RunOptions& options) {
   Status status;
   if (!options.hosts_file.empty()) status = read_hosts(options.hosts_file, &lines);
   if (status.ok()) status = place_ranks(options, lines, &places);
-  if (status.ok()) {
-    status = choose_rendezvous(options, places, &rendezvous, &launching.remove_folder);
-  }
-  constexpr std::string_view kFile = "file:";
-  if (rendezvous.starts_with(kFile)) launching.meeting = rendezvous.substr(kFile.size());
-  if (status.ok()) status = plan_processes(options, places, rendezvous, &plans);
+  if (status.ok()) status = choose_rendezvous(options, places, &rendezvous);
+  std::string& folder = launching.remove_folder;
+  if (status.ok()) status = make_folder(options.dry_run, &folder);
+  launching.ended_file = folder + "/ended";
+  if (rendezvous.empty()) rendezvous = "file:" + folder + "/meeting";
+  if (status.ok())
+    status = plan_processes(options, places, rendezvous, launching.ended_file, &plans);
   if (!status.ok()) return complain("run", status.message(), kExitUsage);
   if (options.dry_run) return print_plans(plans), kExitOk;
   int exit_status = kExitOk;

@@ -7,7 +7,8 @@ import subprocess
 import unittest
 
 import support
-from support import PARALLAX, alive, environment, marked_sleep, parallax, start, wait_until
+from support import (PARALLAX, alive, environment, free_port, marked_sleep, parallax, start,
+                     wait_until)
 
 FAKE_SSH = """#!/usr/bin/env python3
 # Runs the command on this machine as sshd would: through a shell in a session of its own, with an
@@ -18,7 +19,8 @@ with open(os.environ["FAKE_SSH_LOG"], "a") as log:
 if sys.argv[1:4] != ["-o", "BatchMode=yes", "--"]:
     sys.exit(255)
 remote = subprocess.Popen(["sh", "-c", sys.argv[5]], stdin=subprocess.PIPE, start_new_session=True,
-                          env={"PATH": os.environ["PATH"]})
+                          env={name: os.environ[name] for name in ("PATH", "TMPDIR")
+                               if name in os.environ})
 def relay():
     while data := os.read(0, 4096):
         os.write(remote.stdin.fileno(), data)
@@ -201,38 +203,64 @@ class Meetings(support.Case):
 
     PLACE = os.path.join(support.BIN, "parallax_tool_place")
 
-    def run_ranks(self, count, script, **variables):
-        return parallax("run", "-n", count, "--grace", 60, "--", "sh", "-c",
+    def run_ranks(self, count, script, *options, **variables):
+        return parallax("run", "-n", count, "--grace", 60, *options, "--", "sh", "-c",
                         "trap '' TERM; " + script, env=environment(PLACE=self.PLACE, **variables))
 
+    def each_way(self):
+        """Options and variables for each way to meet."""
+        yield (), {}
+        yield ("--rendezvous", f"tcp:127.0.0.1:{free_port()}"), {}
+        yield ("--rendezvous", f"tcp:127.0.0.1:{free_port()}"), {"PARALLAX_SECRET": "s" * 32}
+
+    def assert_told(self, said, rank, how, *by):
+        """Each of the ranks `by` says once that that rank has ended, and nothing of another."""
+        sentences = re.findall(r"^\[(.)\] open: rank (.) \(host [^)]*\) ended \((.*?)\) "
+                               r"before all ranks met (?:in|at) ", said.stderr, re.M)
+        self.assertEqual(sorted(sentences), [(str(r), str(rank), how) for r in by], said.stderr)
+
     def test_one_job_after_another(self):
-        said = parallax("run", "-n", 4, "--", self.PLACE, "silent", 30)
-        self.assertEqual(said.returncode, 0, said.stderr)
+        for way, variables in self.each_way():
+            said = parallax("run", "-n", 4, *way, "--", self.PLACE, "silent", 30,
+                            env=environment(**variables))
+            self.assertEqual(said.returncode, 0, said.stderr)
 
     def test_who_ended_before_it_came_is_told(self):
-        for rank in 0, 1:
-            for end, how in (("exit 0", "exited with status 0"), ("exit 7", "exited with status 7"),
-                             ("kill -KILL $$", "killed by signal 9")):
-                said = self.run_ranks(3, f'[ $RANK != {rank} ] || {end}; "$PLACE"')
-                sentences = re.findall(r"^\[(.)\] open: rank (.) \(host [^)]*\) ended \((.*?)\) "
-                                       r"before it came to the meeting in ", said.stderr, re.M)
-                self.assertEqual(sorted(sentences),
-                                 [(str(r), str(rank), how) for r in range(3) if r != rank],
-                                 said.stderr)
+        for way, variables in self.each_way():
+            for rank in 0, 1:
+                for end, how in (("exit 0", "exited with status 0"),
+                                 ("exit 7", "exited with status 7"),
+                                 ("kill -KILL $$", "killed by signal 9")):
+                    said = self.run_ranks(3, f'[ $RANK != {rank} ] || {end}; "$PLACE"', *way,
+                                          **variables)
+                    self.assert_told(said, rank, how, *(r for r in range(3) if r != rank))
+
+    def test_who_comes_late_names_who_ended_first(self):
+        for way, variables in self.each_way():
+            late = self.folder() + "/late"
+            said = self.run_ranks(
+                3, '[ $RANK != 1 ] || exit 7; '
+                f'[ $RANK != 0 ] || {{ "$PLACE"; touch {late}; exit 1; }}; '
+                f'until [ -e {late} ]; do sleep 0.05; done; sleep 0.3; "$PLACE"', *way, **variables)
+            self.assert_told(said, 1, "exited with status 7", 0, 2)
 
     def test_who_ended_after_one_job_is_told_in_the_next(self):
-        said = self.run_ranks(3, '"$PLACE" && { [ $RANK != 1 ] || exit 0; "$PLACE"; }')
-        told = r"open: rank 1 \(host [^)]*\) ended \(exited with status 0\)"
-        self.assertEqual(len(re.findall(told, said.stderr)), 2, said.stderr)
+        for way, variables in self.each_way():
+            said = self.run_ranks(3, '"$PLACE" && { [ $RANK != 1 ] || exit 0; "$PLACE"; }', *way,
+                                  **variables)
+            self.assert_told(said, 1, "exited with status 0", 0, 2)
 
     def test_fewer_ranks_may_meet(self):
-        said = self.run_ranks(3, '[ $RANK != 2 ] || exit 0; sleep 0.3; PARALLAX_WORLD=2 "$PLACE"')
-        self.assertEqual(said.returncode, 0, said.stderr)
+        for way, variables in self.each_way():
+            said = self.run_ranks(
+                3, '[ $RANK != 2 ] || exit 0; sleep 0.3; PARALLAX_WORLD=2 "$PLACE"', *way,
+                **variables)
+            self.assertEqual(said.returncode, 0, said.stderr)
 
     def test_who_does_not_meet_is_left_alone(self):
         said = self.run_ranks(2, '[ $RANK != 1 ] || exit 0; sleep 0.5; '
                                  'folder=${PARALLAX_RENDEZVOUS#file:}; ls -A "${folder%/*}"')
-        self.assertEqual((said.returncode, said.stdout), (0, ""), said.stderr)
+        self.assertEqual((said.returncode, said.stdout), (0, "[0] ended\n"), said.stderr)
 
 
 class Hosts(support.Case):
@@ -270,6 +298,21 @@ class Hosts(support.Case):
         self.assertEqual(said.returncode, 9, said.stderr)
         self.assertIn("rank 1 (host far2) ended with status 9", said.stderr)
         wait_until(lambda: not alive(word), "nothing is left there")
+
+    def test_who_ended_before_it_came_is_told_on_other_hosts(self):
+        hosts = self.write("far1\nlocalhost\nfar2\n")
+        way = f"tcp:127.0.0.1:{free_port()}"
+        temporary = self.folder()
+        for rank in range(3):
+            said = parallax("run", "--hosts", hosts, "--rendezvous", way, "--grace", 60, "--env",
+                            "TMPDIR", "--", "sh", "-c",
+                            f"trap '' TERM; [ $RANK != {rank} ] || exit 7; {Meetings.PLACE}",
+                            env=self.fake_ssh(TMPDIR=temporary))
+            told = re.findall(r"^\[(.)\] open: rank (.) \(host .*?\) ended \(exited with status "
+                              r"7\) before all ranks met at ", said.stderr, re.M)
+            self.assertEqual(sorted(told), [(str(r), str(rank)) for r in range(3) if r != rank],
+                             said.stderr)
+        self.assertEqual(os.listdir(temporary), [])
 
     def test_remote_ranks_end_with_the_launcher(self):
         sleep, word = marked_sleep(self)

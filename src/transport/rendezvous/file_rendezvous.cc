@@ -49,6 +49,7 @@ FileRendezvous::FileRendezvous(const RendezvousOptions& options)
     : options_(options),
       poll_ms_max_(std::clamp<int64_t>(options.lease_ms / kPollsPerLease, 1, kPollMillisecondsMax)),
       looked_ns_(options.clock->now_ns()),
+      ended_(options),
       sightings_(options.world),
       brought_(options.world) {}
 
@@ -267,6 +268,7 @@ Status FileRendezvous::look_around(int64_t deadline_ns, int64_t* speak_ns) {
   const int64_t now_ns = options_.clock->now_ns();
   const bool held_up = now_ns - looked_ns_ > lease_ns() / 2;  // judge nobody by that time
   looked_ns_ = now_ns;
+  ended_.look(now_ns);
   Status lost;
   uint32_t who = 0;
   for (uint32_t rank = 0; rank < options_.world && lost.ok(); ++rank) {
@@ -279,6 +281,9 @@ Status FileRendezvous::look_around(int64_t deadline_ns, int64_t* speak_ns) {
   if (!lost.ok() && !directory_.has(blob_name(who))) {  // else it is through, and needs us no more
     end_.pronounce(lost);
     end_.mark_gone(who);
+    for (const EndedRank& each : ended_.all()) {
+      if (!directory_.has(claim_name(each.rank))) end_.mark_gone(each.rank);
+    }
     const Status said = end_.verdict();  // of whoever was first
     return said.ok() ? lost : said;
   }
@@ -311,7 +316,10 @@ Status FileRendezvous::look_after(uint32_t rank, Status* lost) {
   if (claim.taken) sighting.host = claim.host;
   const std::string name = "rank " + std::to_string(rank) + " (host " + sighting.host + ")";
   const int64_t silent_ns = options_.clock->now_ns() - sighting.changed_ns;
-  if (claim.let_go) {
+  const EndedRank* const ended = ended_.find(rank);
+  if (ended != nullptr && (!claim.taken || claim.let_go)) {
+    *lost = ended_before_meeting(*ended, "in " + directory_.path());
+  } else if (claim.let_go) {
     *lost = peer_lost(name + " ended without a word while ranks met in " + directory_.path() +
                       ": it was killed or crashed, or the directory is an earlier job's");
   } else if (sighting.seen &&

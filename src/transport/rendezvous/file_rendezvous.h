@@ -26,6 +26,7 @@
 #include <mutex>
 #include <thread>
 
+#include "transport/rendezvous/ended_ranks.h"
 #include "transport/rendezvous/meeting_directory.h"
 #include "transport/rendezvous/meeting_end.h"
 #include "transport/rendezvous/rendezvous.h"
@@ -82,6 +83,7 @@ class FileRendezvous final : public Rendezvous {
   uint64_t job_ = 0;  // 0: not known yet
   uint64_t round_ = 0;
   int64_t looked_ns_;
+  EndedRanks ended_;
   std::vector<Sighting> sightings_;
   std::vector<bool> brought_;  // in the round under way
   bool timed_out_ = false;

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "transport/rendezvous/callback_rendezvous.h"
+#include "transport/rendezvous/ended_ranks.h"
 #include "transport/rendezvous/file_rendezvous.h"
 #include "transport/rendezvous/inproc_rendezvous.h"
 #include "transport/rendezvous/tcp_rendezvous.h"
@@ -50,7 +51,8 @@ Status make_rendezvous(const parallax_options_t& options, const std::string& hos
       .world = options.world == 0 ? 1 : options.world,
       .host = host,
       .lease_ms = options.lease_ms == 0 ? kLeaseMillisecondsDefault : options.lease_ms,
-      .clock = &clock};
+      .clock = &clock,
+      .ended_ranks = ended_ranks_file(process_variable, options.rank, options.world)};
   if (common.rank >= common.world) {
     return invalid("options.rank is " + std::to_string(common.rank) + ", but options.world is " +
                    std::to_string(common.world));

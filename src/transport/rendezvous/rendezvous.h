@@ -39,6 +39,7 @@ struct RendezvousOptions {
   std::string host;
   uint32_t lease_ms = kLeaseMillisecondsDefault;
   const Clock* clock = nullptr;  // outlives the rendezvous
+  std::string ended_ranks = {};  // a file, see ended_ranks.h; "" for none
 };
 
 class Rendezvous {

@@ -80,6 +80,12 @@ void Roll::hung_up(uint32_t rank) {
   gone(rank);
 }
 
+// Who came is known by its connection, and may be through with the meeting.
+void Roll::ended(const EndedRank& who) {
+  if (seats_[who.rank].presence != Presence::kAbsent) return;
+  broken(ended_before_meeting(who, "at " + where_));
+}
+
 void Roll::judge(int64_t now_ns) {
   for (uint32_t rank = 1; rank < seats_.size(); ++rank) {
     const Seat& seat = seats_[rank];

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "transport/rendezvous/ended_ranks.h"
 #include "transport/rendezvous/rendezvous.h"
 
 namespace parallax {
@@ -50,6 +51,8 @@ class Roll {
   void hung_up(uint32_t rank);
   // It needs the meeting no more, which is in order.
   void gone(uint32_t rank) { seats_[rank].presence = Presence::kGone; }
+  // As its launcher says.
+  void ended(const EndedRank& who);
   // The meeting cannot go on: rank 0's own trouble.
   void broken(const Status& why);
   // Those silent for too long are lost.

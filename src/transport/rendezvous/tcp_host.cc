@@ -49,6 +49,7 @@ TcpHost::TcpHost(const RendezvousOptions& options, TcpEntry entry, UniqueFd list
       entry_(std::move(entry)),
       descriptors_max_(descriptor_limit()),
       bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      ended_(options),
       listener_(std::move(listener)),
       roll_(options, entry_.where),
       looked_ns_(options.clock->now_ns()),

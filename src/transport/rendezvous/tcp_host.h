@@ -108,7 +108,8 @@ class TcpHost final : public Rendezvous {
   const RendezvousOptions options_;
   const TcpEntry entry_;
   const int64_t descriptors_max_;
-  UniqueFd bell_;  // wakes the thread
+  UniqueFd bell_;     // wakes the thread
+  EndedRanks ended_;  // the thread's
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -36,6 +36,7 @@ void TcpHost::serve() {
         due_ns = prepare(&fds);
       }
       sleep(&fds, due_ns);
+      ended_.look(options_.clock->now_ns());
       std::lock_guard lock(mutex_);
       if (!look()) return;
     }
@@ -51,7 +52,7 @@ void TcpHost::serve() {
 int64_t TcpHost::prepare(std::vector<pollfd>* fds) {
   fds->assign(1, {bell_.get(), POLLIN, 0});
   int64_t due_ns = std::min(stop_ns_, sign_due_ns_);
-  if (!settled_) due_ns = std::min(due_ns, roll_.judge_due_ns());
+  if (!settled_) due_ns = std::min({due_ns, roll_.judge_due_ns(), ended_.due_ns()});
   if (listener_.valid()) {
     const bool pausing = options_.clock->now_ns() < accept_again_ns_;
     if (pausing) due_ns = std::min(due_ns, accept_again_ns_);
@@ -86,7 +87,10 @@ bool TcpHost::look() {
   }
   for (const auto& connection : connections_) receive(*connection);
   if (listener_.valid()) accept_all();
-  if (!settled_) roll_.judge(now_ns);
+  if (!settled_) {
+    for (const EndedRank& each : ended_.all()) roll_.ended(each);
+    roll_.judge(now_ns);
+  }
   const bool sign = now_ns >= sign_due_ns_;
   if (sign) sign_due_ns_ = now_ns + lease_ns / kSignsPerLease;
   for (const auto& connection : connections_) {

@@ -34,6 +34,7 @@ TcpMember::TcpMember(const RendezvousOptions& options, TcpEntry entry, TcpPlace 
       entry_(std::move(entry)),
       place_(std::move(place)),
       bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      ended_(options),
       looked_ns_(options.clock->now_ns()) {}
 
 Status TcpMember::create(const RendezvousOptions& options, TcpEntry entry, TcpPlace place,

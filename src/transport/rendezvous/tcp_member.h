@@ -16,6 +16,7 @@
 #include <optional>
 #include <thread>
 
+#include "transport/rendezvous/ended_ranks.h"
 #include "transport/rendezvous/handshake.h"
 #include "transport/rendezvous/rendezvous.h"
 #include "transport/rendezvous/tcp_host.h"
@@ -64,13 +65,15 @@ class TcpMember final : public Rendezvous {
   void keep(int64_t now_ns);
   bool on_frame(const Frame& frame);
   bool on_blobs(std::string_view body);
+  void mind_rank_0();
   void again(const std::string& why);
   void end(Status why);
 
   const RendezvousOptions options_;
   const TcpEntry entry_;
   const TcpPlace place_;
-  UniqueFd bell_;  // wakes the thread
+  UniqueFd bell_;     // wakes the thread
+  EndedRanks ended_;  // the thread's
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -44,6 +44,7 @@ void TcpMember::run() {
         wake_ns = due_ns();
       }
       sleep(fd, sends, wake_ns);
+      ended_.look(options_.clock->now_ns());
       std::lock_guard lock(mutex_);
       if (!look()) return;
     }
@@ -65,7 +66,7 @@ Status TcpMember::find() {
 
 int64_t TcpMember::due_ns() const {
   if (phase_ == Phase::kOver) return stop_ns_;
-  if (phase_ != Phase::kJoined) return std::min(stop_ns_, try_ns_);
+  if (phase_ != Phase::kJoined) return std::min({stop_ns_, try_ns_, ended_.due_ns()});
   return std::min(stop_ns_, sign_due_ns_);
 }
 
@@ -86,6 +87,7 @@ bool TcpMember::look() {
     if (phase_ == Phase::kSeeking) seek(now_ns);
     if (phase_ == Phase::kConnecting) on_connected(now_ns);
     if (phase_ == Phase::kTalking) talk(now_ns);
+    if (phase_ != Phase::kJoined && phase_ != Phase::kOver) mind_rank_0();
   }
   if (phase_ == Phase::kJoined) keep(now_ns);
   looked_ns_ = now_ns;
@@ -221,6 +223,13 @@ bool TcpMember::on_blobs(std::string_view body) {
     if (!reader.text(&blobs_.back(), kEndpointBytesMax)) return false;
   }
   return reader.empty();
+}
+
+// Rank 0 tells of the others. Where it has ended itself, who ended first is named, as rank 0 may
+// have ended because of that rank.
+void TcpMember::mind_rank_0() {
+  if (ended_.find(0) == nullptr) return;
+  end(ended_before_meeting(ended_.all().front(), "at " + entry_.where));
 }
 
 // Another try, after a pause.
