@@ -36,11 +36,14 @@ void Membership::suspect(uint32_t rank, std::string_view why, int64_t now_ns) {
   suspicions_.push_back({rank, std::string(why), suspicion_ns()});
 }
 
-const Membership::Suspicion* Membership::ripe() const {
+bool Membership::take_ripe(Suspicion* ripe) {
   const auto found =
       std::find_if(suspicions_.begin(), suspicions_.end(),
                    [](const Suspicion& suspicion) { return suspicion.left_ns <= 0; });
-  return found == suspicions_.end() ? nullptr : &*found;
+  if (found == suspicions_.end()) return false;
+  *ripe = std::move(*found);
+  suspicions_.erase(found);
+  return true;
 }
 
 void Membership::passed(int64_t now_ns) {
@@ -60,6 +63,7 @@ void Membership::passed(int64_t now_ns) {
   }
   // Longer than the passes that heartbeats alone cause: we were held up, not they.
   if (away_ns <= lease_ns_ / 2) return;
+  lapsed_until_ns_ = now_ns + kLapseLeases * lease_ns_;
   for (auto& [rank, watch] : watches_) watch.heard_ns = std::min(now_ns, watch.heard_ns + away_ns);
 }
 

@@ -47,11 +47,9 @@ class Membership {
     std::string why;
     int64_t left_ns = 0;  // until it is a loss
   };
-  // The oldest one whose moment has passed, or null. Ask after messages were read.
-  const Suspicion* ripe() const;
-  bool suspects_any() const { return !suspicions_.empty(); }
-  // In order of time; taken out where a broken connection means nothing any more.
-  std::vector<Suspicion> take_suspicions() { return std::exchange(suspicions_, {}); }
+  // Takes the oldest one whose moment has passed; false if there is none. Ask after messages were
+  // read.
+  bool take_ripe(Suspicion* ripe);
 
   // Call on every pass of the engine, before messages are read.
   void passed(int64_t now_ns);
@@ -69,10 +67,13 @@ class Membership {
   int64_t lease_ns() const { return lease_ns_; }
   // The longest that a pass was late, forgotten in a few leases; at most a lease.
   int64_t strain_ns() const { return strain_ns_; }
+  // This rank was held up for so long, within the last leases, that others may have lost it.
+  bool lapsed() const { return passed_ns_ < lapsed_until_ns_; }
 
   static constexpr uint32_t kNoNeighbour = UINT32_MAX;
   static constexpr int64_t kHeartbeatsPerLease = 4;
   static constexpr int64_t kLatenessesPerLease = 32;  // what is less counts as none
+  static constexpr int64_t kLapseLeases = 4;          // as long as the others may take to be gone
   // What a suspicion takes to be a loss: far longer than news take through all ranks.
   static constexpr int64_t kSuspicionNsMax = 150 * kNanosecondsPerMillisecond;
   // A suspicion ripens by this many passes at least, so that who was held up reads its messages
@@ -99,6 +100,7 @@ class Membership {
   std::vector<Suspicion> suspicions_;  // in order of time
   int64_t passed_ns_;
   int64_t strain_ns_ = 0;
+  int64_t lapsed_until_ns_ = 0;
   // No deadline is earlier. Messages only put deadlines off, so a pass looks at every watch only
   // once this is reached, a few times in a lease, not with every message.
   int64_t due_ns_;

@@ -193,7 +193,7 @@ bool Engine::dispatch_control(uint32_t from, const Section& section) {
     case SectionKind::kHeartbeat:
       return true;
     case SectionKind::kLost:
-      if (!released_) fail(peer_lost(sentence()), SectionKind::kLost, section.header.tag);
+      if (!left_) fail(peer_lost(sentence()), SectionKind::kLost, section.header.tag);
       return true;
     case SectionKind::kAbort: {
       const auto code = static_cast<int32_t>(section.header.first);
@@ -306,18 +306,15 @@ std::string Engine::rank_names(std::span<const uint32_t> ranks) const {
 void Engine::check_leases(int64_t now_ns) {
   if (!failure_.ok() || phase_ == Phase::kClosed) return;
   uint32_t expired = membership_.expired(now_ns);
-  while (released_ && expired != Membership::kNoNeighbour) {
+  while (failure_.ok() && expired != Membership::kNoNeighbour) {
     transport_.forget(expired);
     outbox_.drop(expired);
-    on_gone(expired);
+    on_gone(expired, "silent for its lease of " +
+                         std::to_string(options_.lease_ns / kNanosecondsPerMillisecond) +
+                         " ms (process stopped, host down or network cut)");
     expired = membership_.expired(now_ns);
   }
-  if (expired != Membership::kNoNeighbour) {
-    lose(expired, "silent for its lease of " +
-                      std::to_string(options_.lease_ns / kNanosecondsPerMillisecond) +
-                      " ms (process stopped, host down or network cut)");
-    return;
-  }
+  if (!failure_.ok()) return;
   uint32_t due = membership_.heartbeat_due(now_ns);
   while (due != Membership::kNoNeighbour) {
     SectionHeader header;
@@ -329,31 +326,31 @@ void Engine::check_leases(int64_t now_ns) {
 
 void Engine::on_lost(uint32_t rank, Loss loss, std::string_view why) {
   outbox_.drop(rank);
-  if (released_) {
-    on_gone(rank);
-  } else if (loss == Loss::kBroken && columns_.world() > 2) {
+  if (loss == Loss::kBroken && columns_.world() > 2) {
     membership_.suspect(rank, why, clock_.now_ns());
   } else {
-    lose(rank, std::string(why));  // of two ranks nobody else can bring other news
+    on_gone(rank, std::string(why));  // of two ranks nobody else can bring other news
   }
 }
 
-// Everyone has come to close, and knows: whoever is gone has heard all it had to, so it counts as a
-// child's goodbye, or as the parent's answer to ours.
-void Engine::on_gone(uint32_t rank) {
+// A rank is gone, and nobody told why. Until this rank has said goodbye nobody may leave, so that
+// rank is lost. From then on it may have left in peace; where it is the parent, whose answer is
+// missing, that counts as the answer, unless the others may have lost this rank and gone for that.
+void Engine::on_gone(uint32_t rank, const std::string& why) {
+  const TreeSync& goodbye = trees_[static_cast<size_t>(TreeKind::kGone)];
+  if (!left_ && !goodbye.reported()) return lose(rank, why);
   membership_.dismiss(rank);
-  TreeSync& gone = trees_[static_cast<size_t>(TreeKind::kGone)];
-  if (gone.arrive(rank, gone.round())) return;
-  if (rank == gone.parent()) left_ = true;
+  if (left_ || rank != goodbye.parent()) return;
+  if (membership_.lapsed()) {
+    return lose(rank, why + "; this rank was held up before, and the others may have lost it");
+  }
+  left_ = true;
 }
 
 void Engine::check_suspicions() {
-  if (!failure_.ok() || phase_ == Phase::kClosed) return;
-  if (released_) {
-    for (const Membership::Suspicion& gone : membership_.take_suspicions()) on_gone(gone.rank);
-  } else if (const Membership::Suspicion* ripe = membership_.ripe()) {
-    lose(ripe->rank, ripe->why);
-  }
+  if (phase_ == Phase::kClosed) return;
+  Membership::Suspicion ripe;
+  while (failure_.ok() && membership_.take_ripe(&ripe)) on_gone(ripe.rank, ripe.why);
 }
 
 void Engine::lose(uint32_t rank, const std::string& why) {

@@ -245,7 +245,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   bool guarded(Body body);
   void check_leases(int64_t now_ns);
   void check_suspicions();
-  void on_gone(uint32_t rank);
+  void on_gone(uint32_t rank, const std::string& why);
   void lose(uint32_t rank, const std::string& why);
   void fail(Status failure, SectionKind notice, uint32_t culprit);
   void finish_unborrowed(const Status& status);
@@ -407,8 +407,8 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
     uint64_t rank = 0;
   };
   Leaving leaving_;
-  bool released_ = false;  // every rank has come to close: losses mean nothing any more
-  bool left_ = false;      // and every rank knows it: this one may go
+  bool released_ = false;  // every rank has come to close
+  bool left_ = false;      // and every rank knows it: this one may go, losses mean nothing any more
   CommitPhase commit_phase_ = CommitPhase::kIdle;
   Request* commit_request_ = nullptr;
   Request* close_request_ = nullptr;

@@ -380,15 +380,12 @@ void Engine::check_leaving() {
 }
 
 // Two rounds. The first releases: all have come to close. The second makes sure that all know of it
-// before the first one leaves, so that nobody takes a rank that has left for a lost one.
+// before the first one leaves: who has not said that it knows takes no rank that has left for a
+// lost one, and no lost one for a rank that has left.
 void Engine::advance_close() {
   if (phase_ != Phase::kClosing || close_request_ == nullptr) return;
   for (const TreeKind kind : {TreeKind::kClose, TreeKind::kGone}) {
     TreeSync& tree = trees_[static_cast<size_t>(kind)];
-    // Nobody leaves before the root releases: whom it suspects until then has not left, but is
-    // lost.
-    const bool releases = kind == TreeKind::kClose && tree.is_root();
-    if (releases && membership_.suspects_any()) continue;
     if (!tree.take_complete()) continue;
     if (tree.is_root()) {
       send_tree_down(kind, {});

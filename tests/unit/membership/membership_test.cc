@@ -124,27 +124,43 @@ TEST(Membership, ASuspicionRipens) {
   membership.suspect(5, "it broke", 0);
   EXPECT_LE(membership.next_deadline_ns(), kMoment);
   pass_until(&membership, 0, kMoment - kMoment / 100, kMoment / 100);
-  EXPECT_EQ(membership.ripe(), nullptr);
+  Membership::Suspicion ripe;
+  EXPECT_FALSE(membership.take_ripe(&ripe));
   pass_until(&membership, kMoment, kMoment + kMoment / 100, kMoment / 100);
-  ASSERT_NE(membership.ripe(), nullptr);
-  EXPECT_EQ(membership.ripe()->rank, 5u);
-  EXPECT_EQ(membership.ripe()->why, "it broke");
   EXPECT_LE(membership.next_deadline_ns(), kMoment + kMoment / 100);
+  ASSERT_TRUE(membership.take_ripe(&ripe));
+  EXPECT_EQ(ripe.rank, 5u);
+  EXPECT_EQ(ripe.why, "it broke");
   membership.heard(3, kLongLease);
   EXPECT_EQ(membership.expired(kLongLease), kNobody);
 }
 
 TEST(Membership, ASuspicionOutlivesOneLongPass) {
   Membership membership({3, 5}, 100 * kLease, 0);
+  Membership::Suspicion ripe;
   membership.suspect(5, "it broke", 0);
   for (int64_t pass = 1; pass < Membership::kSuspicionPasses; ++pass) {
     membership.passed(pass * 40 * kLease);
-    EXPECT_EQ(membership.ripe(), nullptr) << "pass " << pass;
+    EXPECT_FALSE(membership.take_ripe(&ripe)) << "pass " << pass;
   }
   membership.passed(Membership::kSuspicionPasses * 40 * kLease);
-  EXPECT_NE(membership.ripe(), nullptr);
-  EXPECT_EQ(membership.take_suspicions().size(), 1u);
-  EXPECT_EQ(membership.ripe(), nullptr);
+  EXPECT_TRUE(membership.take_ripe(&ripe));
+  EXPECT_FALSE(membership.take_ripe(&ripe)) << "it was taken";
+}
+
+// Given a rank that was held up for long, expect it to know for some leases that others may have
+// lost it; and none that passes as it should to think so.
+TEST(Membership, WhoWasHeldUpMayBeLost) {
+  Membership membership({3}, kLease, 0);
+  pass_until(&membership, 0, 3 * kLease, kBeat);
+  EXPECT_FALSE(membership.lapsed());
+  membership.passed(4 * kLease);
+  EXPECT_TRUE(membership.lapsed());
+  pass_until(&membership, 4 * kLease, (3 + Membership::kLapseLeases) * kLease);
+  EXPECT_TRUE(membership.lapsed());
+  pass_until(&membership, (3 + Membership::kLapseLeases) * kLease,
+             (4 + Membership::kLapseLeases) * kLease);
+  EXPECT_FALSE(membership.lapsed());
 }
 
 TEST(Membership, TheDeadlineIsNeverLate) {

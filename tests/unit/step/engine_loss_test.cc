@@ -3,8 +3,9 @@
 // fails says why before its calls answer.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "support/engine_world.h"
 #include "transport/wire.h"
@@ -14,6 +15,20 @@ namespace {
 
 constexpr int64_t kMillisecond = kNanosecondsPerMillisecond;
 constexpr int64_t kLong = 300;  // milliseconds: a suspicion is none any more
+
+// A job that has committed, without variables. `hosts` by rank.
+struct CommittedWorld : EngineWorld {
+  explicit CommittedWorld(std::vector<uint32_t> hosts) : EngineWorld({.hosts = std::move(hosts)}) {
+    EXPECT_TRUE(commit({})[0].ok());
+    settle();
+  }
+
+  Request* close(uint32_t rank) {
+    Request* request = nullptr;
+    EXPECT_TRUE(engine(rank).close(&request).ok());
+    return request;
+  }
+};
 
 bool names(const Status& status, uint32_t rank) {
   const std::string name = "rank " + std::to_string(rank) + " (host";
@@ -45,9 +60,7 @@ int64_t run_alone(EngineWorld* world, int64_t ms) {
 }
 
 TEST(EngineBlame, NewsOfAnotherWinOverABrokenConnection) {
-  EngineWorld world({.hosts = {0, 1, 2, 3}});
-  ASSERT_TRUE(world.commit({})[0].ok());
-  world.settle();
+  CommittedWorld world({0, 1, 2, 3});
   world.kill(1);
   run_alone(&world, 100);
   EXPECT_TRUE(world.engine(0).failure().ok()) << world.engine(0).failure().message();
@@ -57,18 +70,14 @@ TEST(EngineBlame, NewsOfAnotherWinOverABrokenConnection) {
 }
 
 TEST(EngineBlame, WithoutNewsABrokenConnectionIsALoss) {
-  EngineWorld world({.hosts = {0, 1, 2, 3}});
-  ASSERT_TRUE(world.commit({})[0].ok());
-  world.settle();
+  CommittedWorld world({0, 1, 2, 3});
   world.kill(2);
   EXPECT_LT(run_alone(&world, kLong), kLong);
   EXPECT_TRUE(names(world.engine(0).failure(), 2)) << world.engine(0).failure().message();
 }
 
 TEST(EngineBlame, OfTwoRanksTheOtherIsLostAtOnce) {
-  EngineWorld world({.hosts = {0, 1}});
-  ASSERT_TRUE(world.commit({})[0].ok());
-  world.settle();
+  CommittedWorld world({0, 1});
   world.kill(1);
   world.engine(0).run();
   EXPECT_TRUE(names(world.engine(0).failure(), 1)) << world.engine(0).failure().message();
@@ -76,9 +85,7 @@ TEST(EngineBlame, OfTwoRanksTheOtherIsLostAtOnce) {
 
 // Given a rank that was held up longer than any news take, expect it to read them first.
 TEST(EngineBlame, WhoWasHeldUpReadsBeforeItJudges) {
-  EngineWorld world({.hosts = {0, 1, 2, 3}});
-  ASSERT_TRUE(world.commit({})[0].ok());
-  world.settle();
+  CommittedWorld world({0, 1, 2, 3});
   world.kill(1);
   world.engine(0).run();
   world.clock().advance(kLong * kMillisecond);
@@ -90,32 +97,71 @@ TEST(EngineBlame, WhoWasHeldUpReadsBeforeItJudges) {
   EXPECT_TRUE(names(world.engine(0).failure(), 3)) << world.engine(0).failure().message();
 }
 
-// Given ranks that came to close and went before rank 0 came, which nobody told to go, expect rank
-// 0 to close with a loss: it may have been the one that the others lost.
-TEST(EngineBlame, WhoGoesBeforeTheReleaseIsLost) {
-  EngineWorld world({.hosts = {0, 1, 2, 3}});
-  ASSERT_TRUE(world.commit({})[0].ok());
-  world.settle();
-  std::array<Request*, 4> closing = {};
-  for (const uint32_t rank : {1U, 2U, 3U}) {
-    ASSERT_TRUE(world.engine(rank).close(&closing[rank]).ok());
+// Given ranks that came to close and went before rank 0 came or, when it released them, before they
+// said that they know, expect rank 0 to close with a loss: it may be the one that the others lost.
+TEST(EngineBlame, WhoGoesWithoutAGoodbyeIsLost) {
+  for (const bool releases_first : {false, true}) {
+    CommittedWorld world({0, 1, 2, 3});
+    for (const uint32_t rank : {1U, 2U, 3U}) world.close(rank);
+    world.settle();
+    for (const uint32_t rank : {1U, 2U, 3U}) world.kill(rank);
+    if (!releases_first) world.engine(0).run();
+    const Request* closing = world.close(0);
+    world.engine(0).kick();
+    EXPECT_FALSE(closing->done());
+    EXPECT_LT(run_alone(&world, kLong), kLong);
+    while (!closing->done()) world.engine(0).run();
+    EXPECT_EQ(closing->status.code(), PARALLAX_PEER_LOST) << closing->status.message();
   }
-  world.settle();
-  for (const uint32_t rank : {1U, 2U, 3U}) world.kill(rank);
-  ASSERT_TRUE(world.engine(0).close(&closing[0]).ok());
-  world.engine(0).run();
-  EXPECT_FALSE(closing[0]->done());
-  EXPECT_LT(run_alone(&world, kLong), kLong);
-  while (!closing[0]->done()) world.engine(0).run();
-  EXPECT_EQ(closing[0]->status.code(), PARALLAX_PEER_LOST) << closing[0]->status.message();
+}
+
+// Given a rank that has said goodbye and whose way to rank 0 ends without an answer, expect it to
+// close in peace; but with a loss if it was held up, since then the others may have lost it.
+TEST(EngineBlame, WhoWasHeldUpTakesNoEndForAGoodbye) {
+  for (const bool held_up : {false, true}) {
+    CommittedWorld world({0, 1});
+    const Request* closing = world.close(1);
+    world.close(0);
+    world.engine(1).run();
+    world.engine(0).run();  // releases
+    world.engine(1).run();  // says goodbye
+    EXPECT_FALSE(closing->done());
+    if (held_up) {
+      world.clock().advance(world.engine(1).options().lease_ns);
+      world.engine(1).run();
+    }
+    world.kill(0);
+    world.engine(1).run();
+    world.clock().advance(kLong * kMillisecond);
+    world.engine(1).run();
+    ASSERT_TRUE(closing->done());
+    EXPECT_EQ(closing->status.ok(), !held_up) << closing->status.message();
+    EXPECT_TRUE(!held_up || names(closing->status, 0)) << closing->status.message();
+  }
+}
+
+// Given a rank that has said goodbye, expect the news of a loss to reach it: somebody has not.
+TEST(EngineBlame, NewsCountUntilAllHaveSaidGoodbye) {
+  CommittedWorld world({0, 0, 1});
+  const Request* closing = world.close(1);
+  world.close(2);
+  world.engine(1).run();
+  world.engine(2).run();
+  world.close(0);
+  world.engine(0).run();  // releases
+  world.engine(1).run();  // says goodbye
+  send_notice(world.take_over(0), 1, 2);
+  world.engine(1).run();
+  world.clock().advance(kLong * kMillisecond);
+  world.engine(1).run();
+  ASSERT_TRUE(closing->done());
+  EXPECT_TRUE(names(closing->status, 2)) << closing->status.message();
 }
 
 // Given peers without credits, expect the requests of a rank that fails to be pending until its
 // reason has left.
 TEST(EngineBlame, TheReasonLeavesBeforeRequestsComplete) {
-  EngineWorld world({.hosts = {0, 0, 1}});
-  ASSERT_TRUE(world.commit({})[0].ok());
-  world.settle();
+  CommittedWorld world({0, 0, 1});
   Request* barrier = nullptr;
   ASSERT_TRUE(world.engine(0).barrier(&barrier).ok());
   world.settle();
@@ -137,9 +183,7 @@ TEST(EngineBlame, TheReasonLeavesBeforeRequestsComplete) {
 // Given a peer that never has credits again, expect the requests of a rank that fails to complete
 // all the same, and that it says when to look again.
 TEST(EngineBlame, AStoppedPeerHoldsNobody) {
-  EngineWorld world({.hosts = {0, 0, 1}});
-  ASSERT_TRUE(world.commit({})[0].ok());
-  world.settle();
+  CommittedWorld world({0, 0, 1});
   Request* barrier = nullptr;
   ASSERT_TRUE(world.engine(0).barrier(&barrier).ok());
   world.settle();
