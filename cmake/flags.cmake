@@ -100,10 +100,11 @@ elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
   target_compile_options(parallax_test_flags INTERFACE -O1)
 endif()
 
-# Headers that most sources include, compiled once a target where PARALLAX_PRECOMPILE is on. A
-# source still includes what it uses: the presets dev and fuzz build without.
-function(parallax_precompile target)
-  if(NOT PARALLAX_PRECOMPILE)
+# Where PARALLAX_QUICK_BUILD is on, headers that most sources include are compiled once a target,
+# and the sources of a folder as one: no two of them share a name. A source still includes what it
+# uses: the presets dev and fuzz compile each by itself.
+function(parallax_quick_build target)
+  if(NOT PARALLAX_QUICK_BUILD)
     return()
   endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
@@ -113,4 +114,13 @@ function(parallax_precompile target)
   target_precompile_headers(
     ${target} PRIVATE <algorithm> <array> <chrono> <cstring> <functional> <map> <memory> <mutex>
                       <span> <string> <thread> <vector> ${ARGN})
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  get_target_property(sources ${target} SOURCES)
+  foreach(source IN LISTS sources)
+    cmake_path(ABSOLUTE_PATH source OUTPUT_VARIABLE folder)
+    cmake_path(GET folder PARENT_PATH folder)
+    cmake_path(RELATIVE_PATH folder BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
+    string(MAKE_C_IDENTIFIER "${folder}" folder)
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder})
+  endforeach()
 endfunction()

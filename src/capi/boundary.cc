@@ -6,6 +6,7 @@
 
 #include "base/sentence.h"
 #include "base/text.h"
+#include "base/version.h"
 
 namespace parallax {
 
@@ -49,12 +50,9 @@ extern "C" {
 
 const char* parallax_last_error(void) { return parallax::last_error.c_str(); }
 
-const char* parallax_version_string(void) {
-#define PARALLAX_TEXT_OF(x) #x
-#define PARALLAX_TEXT(x) PARALLAX_TEXT_OF(x)
-  return PARALLAX_TEXT(PARALLAX_VERSION_MAJOR) "." PARALLAX_TEXT(
-      PARALLAX_VERSION_MINOR) "." PARALLAX_TEXT(PARALLAX_VERSION_PATCH);
-}
+const char* parallax_version_string(void) { return parallax::kVersionText; }
+
+uint32_t parallax_version(void) { return parallax::kVersion; }
 
 const char* parallax_status_string(int status) {
   switch (status) {

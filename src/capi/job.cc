@@ -179,8 +179,4 @@ parallax_status_t parallax_report(parallax_job_t* job, uint32_t report, char* bu
   });
 }
 
-uint32_t parallax_version(void) {
-  return PARALLAX_VERSION_MAJOR * 10000 + PARALLAX_VERSION_MINOR * 100 + PARALLAX_VERSION_PATCH;
-}
-
 }  // extern "C"

@@ -13,6 +13,7 @@
 
 #include "base/environment.h"
 #include "base/log.h"
+#include "base/version.h"
 #include "step/job_settings.h"
 #include "topology/topology.h"
 #include "transport/faulty/faulty_transport.h"
@@ -171,7 +172,7 @@ Status Job::wire(NetworkTransport& network, int64_t deadline_ns) const {
 // Rank 0's number makes the epoch, so that a message of another job is never taken for ours.
 Status Job::meet(int64_t deadline_ns) {
   Endpoint mine;
-  mine.version = parallax_version();
+  mine.version = kVersion;
   mine.rank = options_.rank;
   mine.job = random_number();
   mine.pid = getpid();
@@ -422,9 +423,9 @@ std::string Job::start_line() const {
   const size_t hosts = hosts_.ranks_of.size();
   const size_t local = hosts_.ranks_of[hosts_.host_of[options_.rank]].size();
   std::string line = "rank " + std::to_string(options_.rank) + " of " +
-                     std::to_string(hosts_.host_of.size()) + ": libparallax " +
-                     parallax_version_string() + ", host '" + host_ + "', " +
-                     std::to_string(hosts) + (hosts == 1 ? " host" : " hosts") + "; ";
+                     std::to_string(hosts_.host_of.size()) + ": libparallax " + kVersionText +
+                     ", host '" + host_ + "', " + std::to_string(hosts) +
+                     (hosts == 1 ? " host" : " hosts") + "; ";
   if (rendezvous_->hub() != nullptr || hosts_.host_of.size() == 1) {
     return line + "transport inproc: " +
            (hosts_.host_of.size() == 1 ? "one rank alone" : "the ranks are threads of one process");

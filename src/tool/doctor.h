@@ -13,6 +13,9 @@
 
 namespace parallax::tool {
 
+// For one connection to be made and answered.
+inline constexpr int64_t kProbeTimeoutMs = 2000;
+
 enum class Verdict { kOk, kWarn, kFail };
 const char* verdict_name(Verdict verdict);  // "OK", "WARN", "FAIL"
 

@@ -17,6 +17,7 @@
 #include "tool/doctor.h"
 #include "tool/machine.h"
 #include "tool/reach.h"
+#include "tool/tool.h"
 #include "topology/topology.h"
 #include "transport/exposure.h"
 #include "transport/shm/region.h"
@@ -34,9 +35,6 @@ constexpr uint64_t kFdsComfortable = 1024;
 constexpr uint64_t kPortsBase = 16;    // listeners, and the doctor's own
 constexpr uint64_t kPortsPerRank = 4;  // a connection each way, with some to spare
 constexpr uint64_t kPortsTriedMax = 64;
-constexpr int64_t kProbeTimeoutMs = 2000;
-
-std::string mebibytes(uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
 
 void check_memlock(const Settings& settings, Findings* findings) {
   rlimit bound = {};

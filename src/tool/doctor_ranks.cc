@@ -24,9 +24,8 @@ namespace parallax::tool {
 
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
-constexpr int64_t kProbeTimeoutMs = 2000;
 constexpr int64_t kAttachTimeoutMs = 5000;
 constexpr int64_t kClockAheadMaxMs = 500;
 constexpr size_t kAddressesMax = 32;  // a card holds as many

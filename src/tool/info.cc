@@ -78,8 +78,6 @@ std::string joined(const Json& list) {
   return text;
 }
 
-std::string mebibytes(uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
-
 std::string node_name(int32_t node) {
   return node == kNoNumaNode ? "NUMA node unknown" : "NUMA node " + std::to_string(node);
 }

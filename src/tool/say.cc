@@ -44,6 +44,8 @@ std::string failure_sentence(const CLI::App* app, const CLI::Error& error) {
 
 }  // namespace
 
+std::string mebibytes(uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+
 bool parse_command_line(CLI::App& app, int argc, char** argv, int* exit_status) {
   app.formatter(std::make_shared<Formatter>());
   app.failure_message(failure_sentence);

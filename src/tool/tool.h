@@ -7,6 +7,7 @@
 #ifndef PARALLAX_TOOL_TOOL_H_
 #define PARALLAX_TOOL_TOOL_H_
 
+#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -35,6 +36,8 @@ bool parse_command_line(CLI::App& app, int argc, char** argv, int* exit_status);
 // Rows of cells as columns; the last column is as long as it is.
 using Table = std::vector<std::vector<std::string>>;
 void print_table(const Table& table, std::FILE* out, const char* indent = "  ");
+
+std::string mebibytes(uint64_t bytes);  // "64 MiB"
 
 // "parallax run: SENTENCE" on standard error; returns `exit_status`.
 int complain(const char* subcommand, const std::string& sentence, int exit_status);

@@ -18,17 +18,17 @@ using parallax::Error;
 using parallax::Job;
 using parallax::sized;
 
-constexpr uint32_t kWorld = 2;
+constexpr uint32_t kBoth = 2;
 
 // Runs a body on each rank of a job of two, as threads, and fails with what it throws.
 template <typename Body>
 void as_ranks(const char* rendezvous, Body body) {
   std::vector<std::thread> ranks;
-  for (uint32_t rank = 0; rank < kWorld; ++rank) {
+  for (uint32_t rank = 0; rank < kBoth; ++rank) {
     ranks.emplace_back([&, rank] {
       auto options = sized<parallax_options_t>();
       options.rank = rank;
-      options.world = kWorld;
+      options.world = kBoth;
       options.rendezvous = rendezvous;
       options.timeout_ms = 30000;
       try {

@@ -19,12 +19,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int64_t kLeaseMs = 4000;
 constexpr int64_t kTimeoutMs = 60000;  // of the job: a rank that runs into it has failed the test
-constexpr int64_t kSlackMs = 20000;    // of a machine with other things to do
 constexpr milliseconds kReachPatience{30000};
 constexpr milliseconds kEndPatience{kLeaseMs + 2 * kSlackMs};
-constexpr int kExitPeerLost = 15;
 constexpr size_t kCasesAtOnce = 2;
 
 struct Phase {

@@ -24,10 +24,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr const char* kDevice = "plx0";
-constexpr milliseconds kPatience{60000};
-constexpr int64_t kLeaseMs = 4000;
-constexpr int64_t kSlackMs = 20000;
-constexpr int kExitPeerLost = 15;
+constexpr milliseconds kLinkPatience{60000};
 // Ethernet, IP and TCP with its timestamps.
 constexpr double kHeaderBytes = 14 + 20 + 32;
 
@@ -150,7 +147,7 @@ TEST_F(Netns, trains_and_counts) {
     RankJob job(
         options({"--plan", plan, "--deterministic", "1", "--scale", "64", "--steps", "12"}));
     job.start_all();
-    ASSERT_TRUE(job.wait_exit(kPatience)) << "still running";
+    ASSERT_TRUE(job.wait_exit(kLinkPatience)) << "still running";
     double library_bytes[2] = {};
     for (uint32_t rank = 0; rank < job.world(); ++rank) {
       ASSERT_EQ(job.rank(rank).exit(), 0) << "rank " << rank << ":\n" << job.rank(rank).tail();
@@ -183,7 +180,7 @@ TEST_F(Netns, tcp_beyond_loopback_takes_a_word) {
     if (rank != 1) more = {"--transport", "ucx"};
     job.start(rank, more);
   }
-  ASSERT_TRUE(job.wait_exit(kPatience)) << "still running";
+  ASSERT_TRUE(job.wait_exit(kLinkPatience)) << "still running";
   for (uint32_t rank = 0; rank < job.world(); ++rank) {
     const std::string said = job.rank(rank).line("status ").value_or("");
     const std::string who = "rank " + std::to_string(rank) + ":\n" + job.rank(rank).tail();
@@ -200,7 +197,8 @@ TEST_F(Netns, link_cut) {
   RankJob job(options({"--steps", "100000", "--pace-ms", "5", "--lease-ms",
                        std::to_string(kLeaseMs), "--timeout-ms", "60000"}));
   job.start_all();
-  ASSERT_TRUE(job.wait_until([&job] { return job.rank(0).said("phase push step 20"); }, kPatience));
+  ASSERT_TRUE(
+      job.wait_until([&job] { return job.rank(0).said("phase push step 20"); }, kLinkPatience));
   const int64_t cut_ms = monotonic_ms();
   hosts_->cut();
   EXPECT_TRUE(job.wait_exit(milliseconds(kLeaseMs + 2 * kSlackMs))) << "still running";

@@ -12,7 +12,7 @@
 namespace parallax::net {
 namespace {
 
-constexpr std::chrono::seconds kPatience{240};
+constexpr std::chrono::seconds kOpenPatience{240};
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kFreedIsKept = true;  // by the sanitizer, for a while
@@ -25,7 +25,7 @@ constexpr int kJobs = 1050;
 // Runs the opener on every rank, and expects each to end with 0.
 void expect_all_well(RankJob& job) {
   job.start_all();
-  EXPECT_TRUE(job.wait_exit(kPatience)) << "still running";
+  EXPECT_TRUE(job.wait_exit(kOpenPatience)) << "still running";
   for (uint32_t rank = 0; rank < job.world(); ++rank) {
     EXPECT_EQ(job.rank(rank).exit(), 0) << "rank " << rank << ":\n" << job.rank(rank).tail();
   }
@@ -81,7 +81,7 @@ TEST(Opener, few_descriptors) {
   RankJob few({.host_of = {0, 1}, .arguments = {}, .net_namespaces = {}, .program = "opener"});
   few.start(0);
   few.start(1, {"--descriptors", "24"});
-  EXPECT_TRUE(few.wait_exit(kPatience)) << "still running";
+  EXPECT_TRUE(few.wait_exit(kOpenPatience)) << "still running";
   EXPECT_EQ(few.rank(0).exit(), 3) << few.rank(0).tail();
   EXPECT_EQ(few.rank(1).exit(), 3) << few.rank(1).tail();
   EXPECT_NE(few.rank(1).tail().find("LIMIT: "), std::string::npos) << few.rank(1).tail();

@@ -20,6 +20,10 @@
 
 namespace parallax::net {
 
+inline constexpr int kExitPeerLost = 15;  // of net/programs/trainer
+inline constexpr int64_t kLeaseMs = 4000;
+inline constexpr int64_t kSlackMs = 20000;  // of a machine with other things to do
+
 class RankProcess {
  public:
   // arguments[0] is the program's name: "trainer".

@@ -13,7 +13,7 @@
 namespace parallax::net {
 namespace {
 
-constexpr std::chrono::seconds kPatience{60};
+constexpr std::chrono::seconds kTrainPatience{60};
 
 struct Shape {
   const char* name;
@@ -34,7 +34,7 @@ std::string train(const Shape& shape, std::vector<std::string> arguments) {
   SCOPED_TRACE(what);
   RankJob job({.host_of = shape.host_of, .arguments = std::move(arguments), .net_namespaces = {}});
   job.start_all();
-  EXPECT_TRUE(job.wait_exit(kPatience)) << "still running";
+  EXPECT_TRUE(job.wait_exit(kTrainPatience)) << "still running";
   std::set<std::string> checksums;
   for (uint32_t rank = 0; rank < job.world(); ++rank) {
     EXPECT_EQ(job.rank(rank).exit(), 0) << "rank " << rank << ":\n" << job.rank(rank).tail();

@@ -24,10 +24,6 @@ constexpr int64_t kStalledMs = 500;
 constexpr int kExitStuck = 3;        // waited in vain
 constexpr uint64_t kRunning = 1000;  // messages after which a flow counts as established
 
-int64_t elapsed_ms(Clock::time_point since) {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - since).count();
-}
-
 // One rank, met and connected.
 class Rank {
  public:

@@ -16,10 +16,6 @@ namespace {
 using conformance::Recorder;
 using Clock = std::chrono::steady_clock;
 
-int64_t elapsed_ms(Clock::time_point since) {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - since).count();
-}
-
 template <typename Done>
 bool poll_until(std::vector<std::pair<NetworkTransport*, Recorder*>> ranks, Done done,
                 int64_t patience_ms = 10000) {

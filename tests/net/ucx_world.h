@@ -6,12 +6,18 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
 #include <vector>
 
 #include "transport/module/loader.h"
 
 namespace parallax::net {
+
+inline int64_t elapsed_ms(std::chrono::steady_clock::time_point since) {
+  const auto elapsed = std::chrono::steady_clock::now() - since;
+  return std::chrono::duration_cast<std::chrono::milliseconds>(elapsed).count();
+}
 
 inline const ParallaxTransportModule* ucx_module() {
   const ParallaxTransportModule* module = nullptr;

@@ -2,6 +2,7 @@
 // The transport's contract, kept by the simulator and by the faulty decorator.
 #include <gtest/gtest.h>
 
+#include "sim/scenario.h"
 #include "transport/faulty/faulty_transport.h"
 #include "transport/sim/sim_world.h"
 #include "unit/transport/conformance.h"
@@ -9,8 +10,8 @@
 namespace parallax {
 namespace {
 
-constexpr int64_t kMicrosecond = 1000;
-constexpr int64_t kMillisecond = kNanosecondsPerMillisecond;
+using simtest::kMicrosecond;
+using simtest::kMillisecond;
 
 // ---- the transport's contract
 

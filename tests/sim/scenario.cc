@@ -9,9 +9,6 @@
 namespace parallax::simtest {
 namespace {
 
-constexpr int64_t kMicrosecond = 1000;
-constexpr int64_t kMillisecond = 1000 * kMicrosecond;
-
 void draw_hosts(SeededRandom& random, Scenario* scenario) {
   const uint32_t world = scenario->world;
   const auto hosts =

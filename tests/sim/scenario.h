@@ -16,6 +16,9 @@
 
 namespace parallax::simtest {
 
+inline constexpr int64_t kMicrosecond = 1000;
+inline constexpr int64_t kMillisecond = 1000 * kMicrosecond;
+
 // How gradients are drawn, and so how exactly a result can be told.
 enum class Numbers : uint8_t {
   kExact,     // small multiples of 2^-6: every order of summing gives the same bits

@@ -10,7 +10,6 @@
 namespace parallax::simtest {
 namespace {
 
-constexpr int64_t kMillisecond = kNanosecondsPerMillisecond;
 constexpr int64_t kHangLeases = 30;  // virtual time after which a job that still runs hangs
 constexpr int64_t kPlayNs = 400 * kMillisecond;  // more than any scenario takes undisturbed
 constexpr uint64_t kEventsMax = 30'000'000;

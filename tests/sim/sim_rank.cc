@@ -10,7 +10,7 @@ namespace parallax::simtest {
 namespace {
 
 constexpr int64_t kFlushNs = 50 * kNanosecondsPerMillisecond;  // last words after a failure
-constexpr size_t kErrorsMax = 4;
+constexpr size_t kErrorsOfARankMax = 4;
 
 std::string_view phase_of(Act act) {
   switch (act) {
@@ -62,7 +62,8 @@ SimRank::SimRank(SimWorld& world, const Scenario& scenario, Oracle& oracle, uint
 }
 
 void SimRank::error(const std::string& text) {
-  if (errors_.size() < kErrorsMax) errors_.push_back("rank " + std::to_string(rank_) + ": " + text);
+  if (errors_.size() < kErrorsOfARankMax)
+    errors_.push_back("rank " + std::to_string(rank_) + ": " + text);
 }
 
 std::string SimRank::describe() const {

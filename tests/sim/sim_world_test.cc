@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/chatter.h"
+#include "sim/scenario.h"
 #include "unit/transport/conformance.h"
 
 namespace parallax {
@@ -13,8 +14,8 @@ namespace {
 
 using simtest::Chatter;
 
-constexpr int64_t kMicrosecond = 1000;
-constexpr int64_t kMillisecond = kNanosecondsPerMillisecond;
+using simtest::kMicrosecond;
+using simtest::kMillisecond;
 
 // ---- a small crowd
 

@@ -15,7 +15,6 @@ constexpr uint32_t kHosts = 125;
 #endif
 constexpr uint32_t kRanksPerHost = 8;
 constexpr uint32_t kWorld = kHosts * kRanksPerHost;
-constexpr int64_t kMicrosecond = 1000;
 
 parallax_variable_t variable(uint64_t rows, uint64_t row_elements, uint64_t rows_max,
                              parallax_rule_t rule) {

@@ -26,10 +26,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int64_t kLeaseMs = 3000;
+constexpr int64_t kSoakLeaseMs = 3000;
 constexpr milliseconds kPatience{60000};
 constexpr uint32_t kWorldMax = 12;  // processes at once
-constexpr int kExitPeerLost = 15;
 constexpr int kSteps = 40;
 constexpr size_t kAbortedOneIn = 100;  // survivors of jobs of several hosts, at most
 
@@ -99,7 +98,7 @@ class Case {
   // Stopped for less than a lease: nobody is lost.
   void pause(Tally* tally) {
     strike(SIGSTOP);
-    std::this_thread::sleep_for(milliseconds(kLeaseMs / 4));
+    std::this_thread::sleep_for(milliseconds(kSoakLeaseMs / 4));
     job_.rank(victims_[0]).signal(SIGCONT);
     EXPECT_TRUE(job_.wait_exit(kPatience)) << describe() << "a rank hangs";
     ++tally->jobs;
@@ -117,8 +116,10 @@ class Case {
     RankJobOptions options;
     for (uint32_t rank = 0; rank < hosts_ * ranks; ++rank) options.host_of.push_back(rank / ranks);
     exits_ = random_.chance(50);
-    options.arguments = {"--steps",        std::to_string(kSteps),   "--pace-ms",    "3",
-                         "--lease-ms",     std::to_string(kLeaseMs), "--timeout-ms", "60000",
+    options.arguments = {"--steps",        std::to_string(kSteps),
+                         "--pace-ms",      "3",
+                         "--lease-ms",     std::to_string(kSoakLeaseMs),
+                         "--timeout-ms",   "60000",
                          "--exit-at-once", exits_ ? "1" : "0"};
     return options;
   }

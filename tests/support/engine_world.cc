@@ -205,6 +205,14 @@ parallax_variable_t sparse_variable(const char* name, uint64_t rows, uint64_t ro
   return variable;
 }
 
+parallax_step_end_options_t end_options(float learning_rate, float clip_norm) {
+  parallax_step_end_options_t options = {};
+  options.size = sizeof options;
+  options.learning_rate = learning_rate;
+  options.clip_norm = clip_norm;
+  return options;
+}
+
 parallax_slice_t dense_slice(uint32_t variable, float* values) {
   parallax_slice_t slice = {};
   slice.size = sizeof slice;

@@ -149,6 +149,7 @@ parallax_variable_t dense_variable(const char* name, uint64_t rows, uint64_t row
                                    parallax_rule_t rule = PARALLAX_RULE_NONE);
 parallax_variable_t sparse_variable(const char* name, uint64_t rows, uint64_t row_elements,
                                     uint64_t rows_max, parallax_rule_t rule = PARALLAX_RULE_NONE);
+parallax_step_end_options_t end_options(float learning_rate, float clip_norm = 0);
 parallax_slice_t dense_slice(uint32_t variable, float* values);
 parallax_slice_t rows_slice(uint32_t variable, const std::vector<int64_t>& ids, float* values);
 

@@ -18,11 +18,6 @@
 namespace parallax {
 
 namespace {
-// The clock is injected and a condition variable knows only real time: look at it this often.
-constexpr std::chrono::milliseconds kLookAtClock{5};
-// Those that were told why the meeting is over hang up by themselves; not waited for longer.
-constexpr int64_t kGoodbyeNs = 500 * kNanosecondsPerMillisecond;
-
 int64_t descriptor_limit() {
   rlimit limit{};
   const bool known = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur <= INT32_MAX;

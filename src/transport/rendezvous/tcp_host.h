@@ -16,6 +16,7 @@
 
 #include <poll.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -29,6 +30,10 @@
 
 namespace parallax {
 
+// The clock is injected and a condition variable knows only real time: look at it this often.
+inline constexpr std::chrono::milliseconds kLookAtClock{5};
+// Those that were told why the meeting is over hang up by themselves; not waited for longer.
+inline constexpr int64_t kGoodbyeNs = 500 * kNanosecondsPerMillisecond;
 inline constexpr size_t kStrangersMax = 256;
 inline constexpr size_t kStrangersScarce = 8;
 inline constexpr int64_t kDescriptorsSpare = 64;

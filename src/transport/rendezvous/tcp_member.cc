@@ -19,9 +19,6 @@
 namespace parallax {
 
 namespace {
-// The clock is injected and a condition variable knows only real time: look at it this often.
-constexpr std::chrono::milliseconds kLookAtClock{5};
-constexpr int64_t kGoodbyeNs = 500 * kNanosecondsPerMillisecond;
 constexpr uint32_t kAnswerMsMax = 1000;  // how long an answer of rank 0 is waited for
 
 int64_t answer_patience_ns(const RendezvousOptions& options) {

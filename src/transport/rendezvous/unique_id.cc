@@ -19,7 +19,7 @@ namespace parallax {
 
 namespace {
 
-constexpr uint32_t kMagic = 0x49584c50;  // "PLXI"
+constexpr uint32_t kIdMagic = 0x49584c50;  // "PLXI"
 constexpr uint16_t kFormat = 1;
 constexpr size_t kAddressBytes = 16;
 constexpr size_t kJobBytes = 16;
@@ -77,7 +77,7 @@ std::string address_bytes(const SocketAddress& address) {
 parallax_unique_id_t encode_unique_id(const UniqueId& id) {
   const std::string address = address_bytes(id.address);
   std::string out;
-  put_number(&out, kMagic);
+  put_number(&out, kIdMagic);
   put_number(&out, kFormat);
   put_number(&out, port_of(id.address));
   put_number(&out, static_cast<uint8_t>(address.size()));
@@ -105,7 +105,7 @@ Status decode_unique_id(const parallax_unique_id_t& bytes, UniqueId* id) {
   uint16_t port = 0;
   uint8_t used = 0;
   std::string_view address, job, key;
-  if (!reader.number(&magic) || magic != kMagic || !reader.number(&format) || format != kFormat ||
+  if (!reader.number(&magic) || magic != kIdMagic || !reader.number(&format) || format != kFormat ||
       !reader.number(&port) || !reader.number(&used) || !reader.raw(kAddressBytes, &address) ||
       !reader.raw(kJobBytes, &job) || !reader.raw(kKeyBytes, &key) ||
       !same_bytes(std::string_view(hmac(kCheckKey, body)).substr(0, kCheckBytes),

@@ -22,7 +22,7 @@ namespace {
 constexpr uint32_t kOfferMagic = 0x52464f50;   // "POFR"
 constexpr uint32_t kAnswerMagic = 0x534e4150;  // "PANS"
 constexpr int kWaitMillisecondsMax = 20;       // then the clock and the connects are looked at
-constexpr size_t kStrangersMax = 64;           // callers beyond one per peer; the oldest goes
+constexpr size_t kCallersToSpare = 64;         // callers beyond one per peer; the oldest goes
 
 // Same-machine structs, sent as they lie in memory.
 struct Offer {
@@ -187,7 +187,7 @@ Status Attacher::accept_callers() {
     const SocketNews news = accept_same_user(*options_.listener, &caller.socket, &caller.pid);
     if (news == SocketNews::kNoDescriptors) return no_descriptors(nullptr);
     if (news != SocketNews::kOk) return {};
-    if (callers_.size() >= pairs_.size() + kStrangersMax) callers_.erase(callers_.begin());
+    if (callers_.size() >= pairs_.size() + kCallersToSpare) callers_.erase(callers_.begin());
     callers_.push_back(std::move(caller));
   }
 }

@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint32_t kGroups = 3;
 
-void reserve(Arena* arena, RowMerge* merge, uint64_t rows_max, uint32_t width, bool values) {
+void reserve_merge(Arena* arena, RowMerge* merge, uint64_t rows_max, uint32_t width, bool values) {
   Arena measure;
   const RowMergeOptions options = {.rows_max = rows_max,
                                    .row_elements = width,
@@ -51,7 +51,7 @@ TEST(RowMerge, MergesDuplicatesAndGroups) {
     const auto group_of = [](uint32_t position) { return position * 7 % kGroups; };
     Arena arena;
     RowMerge merge;
-    reserve(&arena, &merge, rows_max, width, true);
+    reserve_merge(&arena, &merge, rows_max, width, true);
     for (int round = 0; round < 4; ++round) {
       std::vector<int64_t> ids(random.chance(10) ? rows_max : random.below(rows_max + 1));
       for (int64_t& id : ids)
@@ -96,7 +96,7 @@ TEST(RowMerge, IdsAloneGiveTheFirstOfEach) {
   const Partition partition(50, 2, true, 4, 0);
   Arena arena;
   RowMerge merge;
-  reserve(&arena, &merge, 6, 2, false);
+  reserve_merge(&arena, &merge, 6, 2, false);
   const std::vector<int64_t> ids = {7, 3, 7, 49, 3, 7};
   merge.merge(partition, slice_of(ids, {}), {}, [](uint32_t) { return 1u; });
   EXPECT_EQ(merge.item_count(), 3u);
@@ -110,7 +110,7 @@ TEST(RowMerge, NanSpreadsToItsRowAlone) {
   const Partition partition(9, 1, true, 2, 0);
   Arena arena;
   RowMerge merge;
-  reserve(&arena, &merge, 4, 1, true);
+  reserve_merge(&arena, &merge, 4, 1, true);
   const std::vector<int64_t> ids = {1, 2, 1, 2};
   const std::vector<float> values = {std::numeric_limits<float>::quiet_NaN(), 1, 2, 3};
   merge.merge(partition, slice_of(ids, values), {}, [](uint32_t) { return 0u; });
@@ -128,7 +128,7 @@ TEST(RowMerge, EveryRowTheSameAndEveryRowTwice) {
   const Partition partition(1000, 1, true, 2, 0);
   Arena arena;
   RowMerge merge;
-  reserve(&arena, &merge, 100, 1, true);
+  reserve_merge(&arena, &merge, 100, 1, true);
   std::vector<int64_t> ids(100, 5);
   const std::vector<float> values(100, 1.0f);
   merge.merge(partition, slice_of(ids, values), {}, [](uint32_t) { return 2u; });

@@ -20,7 +20,7 @@ Variable variable_of(uint64_t rows, uint64_t width, uint64_t rows_max) {
   return variable;
 }
 
-RowSlice slice_of(const std::vector<int64_t>& ids, const std::vector<float>& values) {
+RowSlice summand_of(const std::vector<int64_t>& ids, const std::vector<float>& values) {
   return {.ids = {.wide = ids.data()},
           .count = static_cast<uint32_t>(ids.size()),
           .values = {.rows = reinterpret_cast<const std::byte*>(values.data())}};
@@ -61,7 +61,7 @@ TEST(StepSum, SumsInTheOrderOfTheCallsUpToTheBound) {
           row.resize(width, 0.0f);
           for (uint64_t k = 0; k < width; ++k) row[k] += values[i * width + k];
         }
-        const RowSlice slice = slice_of(ids, values);
+        const RowSlice slice = summand_of(ids, values);
         const bool fits = after.size() <= rows_max;
         ASSERT_EQ(sum.fits(slice), fits) << seed;
         ASSERT_EQ(rows_of(sum, width), naive) << seed << ": looking changed something";

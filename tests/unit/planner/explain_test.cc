@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr TopologyFacts kFourByTwo = {.hosts = 4, .ranks = 8};
+constexpr TopologyFacts kExplained = {.hosts = 4, .ranks = 8};
 
 VariableFacts embedding(bool is_measured = true) {
   VariableFacts facts;
@@ -42,7 +42,7 @@ VariableFacts weights(bool managed) {
 }
 
 Json explained(const std::vector<VariableFacts>& facts, parallax_plan_mode_t mode, bool settled,
-               const TopologyFacts& topology = kFourByTwo) {
+               const TopologyFacts& topology = kExplained) {
   const Plan plan =
       settled ? settled_plan(facts, topology, mode) : initial_plan(facts, topology, mode);
   return Json::parse(explain_json(facts, topology, mode, plan, settled));
@@ -178,13 +178,13 @@ TEST(Explain, OneHostSaysThatNothingIsOnTheWire) {
 TEST(Explain, ThePlanGivenIsThePlanExplained) {
   const std::vector<VariableFacts> facts = {embedding()};
   const Plan plan = {{Placement::kMirrored, Method::kReduceRows}};
-  const Json json = Json::parse(explain_json(facts, kFourByTwo, PARALLAX_PLAN_AUTO, plan, true));
+  const Json json = Json::parse(explain_json(facts, kExplained, PARALLAX_PLAN_AUTO, plan, true));
   const Json& variable = json["variables"][0];
   EXPECT_EQ(variable["method"], "reduce_rows");
   EXPECT_EQ(variable["why"], "the plan in force; the figures now favour push_pull");
   const std::string why = way(variable, "push_pull")["why"];
   EXPECT_NE(why.find("; the plan in force stays"), std::string::npos) << why;
-  EXPECT_THROW(explain_json(facts, kFourByTwo, PARALLAX_PLAN_AUTO, Plan{}, true), InternalError);
+  EXPECT_THROW(explain_json(facts, kExplained, PARALLAX_PLAN_AUTO, Plan{}, true), InternalError);
 }
 
 TEST(Explain, NamesThatAreNotUtf8AreRepaired) {
@@ -200,8 +200,8 @@ TEST(Explain, NoVariables) {
 
 TEST(Explain, Table) {
   const std::vector<VariableFacts> facts = {embedding(), weights(true), embedding(false)};
-  const Plan plan = settled_plan(facts, kFourByTwo, PARALLAX_PLAN_AUTO);
-  const std::string table = explain_table(facts, kFourByTwo, PARALLAX_PLAN_AUTO, plan, true);
+  const Plan plan = settled_plan(facts, kExplained, PARALLAX_PLAN_AUTO);
+  const std::string table = explain_table(facts, kExplained, PARALLAX_PLAN_AUTO, plan, true);
   EXPECT_EQ(table.substr(0, table.find('\n')), "plan auto, settled; hosts 4, ranks 8");
   EXPECT_NE(table.find("embedding  sharded    push_pull             316680  fewest bytes"),
             std::string::npos)

@@ -69,7 +69,7 @@ class Counted {
   ~Counted() { counting = false; }
 };
 
-constexpr uint64_t kRows = 3000;
+constexpr uint64_t kVocabulary = 3000;
 constexpr uint64_t kRowElements = 6;
 constexpr uint64_t kRowsMax = 400;
 constexpr uint32_t kWarmUpSteps = 40;
@@ -77,19 +77,19 @@ constexpr uint32_t kCountedSteps = 60;
 enum : uint32_t { kEmbedding, kSoftmax, kWide, kBias, kHeldDense, kHeldRows, kManyFirst };
 constexpr uint32_t kManyBiases = 20;  // a push of more slices than a request first has room for
 
-std::vector<parallax_variable_t> variables() {
+std::vector<parallax_variable_t> every_form() {
   static const std::array<std::string, kManyBiases> names = [] {
     std::array<std::string, kManyBiases> made;
     for (uint32_t i = 0; i < kManyBiases; ++i) made[i] = "bias" + std::to_string(i);
     return made;
   }();
   std::vector<parallax_variable_t> all = {
-      sparse_variable("embedding", kRows, kRowElements, kRowsMax, PARALLAX_RULE_ADAGRAD),
-      sparse_variable("softmax", kRows, kRowElements, kRowsMax, PARALLAX_RULE_SGD),
+      sparse_variable("embedding", kVocabulary, kRowElements, kRowsMax, PARALLAX_RULE_ADAGRAD),
+      sparse_variable("softmax", kVocabulary, kRowElements, kRowsMax, PARALLAX_RULE_SGD),
       dense_variable("wide", 30, 900, PARALLAX_RULE_ADAGRAD),
       dense_variable("bias", 9, 1, PARALLAX_RULE_SGD),
       dense_variable("held_dense", 100, 7),
-      sparse_variable("held_rows", kRows, kRowElements, kRowsMax)};
+      sparse_variable("held_rows", kVocabulary, kRowElements, kRowsMax)};
   all[kEmbedding].dtype = PARALLAX_F64;
   all[kSoftmax].dtype = PARALLAX_BF16;
   all[kSoftmax].rule = PARALLAX_RULE_ADAM;
@@ -136,7 +136,7 @@ class SteadyState {
                 .deterministic = deterministic,
                 .seed = 17}),
         buffers_(world_.size()) {
-    for (const Status& status : world_.commit(variables())) EXPECT_TRUE(status.ok());
+    for (const Status& status : world_.commit(every_form())) EXPECT_TRUE(status.ok());
   }
 
   // Ids of every count: none, all that rows_max allows, anything between.
@@ -145,11 +145,11 @@ class SteadyState {
     for (auto& ids : mine->ids) {
       uint64_t count = random.chance(10) ? 0 : random.below(kRowsMax + 1);
       if (full || random.chance(10)) count = kRowsMax;
-      const uint64_t rows = random.chance(20) ? 10 : kRows;  // few: nearly all are duplicates
+      const uint64_t rows = random.chance(20) ? 10 : kVocabulary;  // few: nearly all are duplicates
       ids.clear();
       for (uint64_t i = 0; i < count; ++i) {
-        ids.push_back(
-            static_cast<int64_t>(full ? (i * 7 + random.below(7)) % kRows : random.below(rows)));
+        ids.push_back(static_cast<int64_t>(full ? (i * 7 + random.below(7)) % kVocabulary
+                                                : random.below(rows)));
       }
     }
   }

@@ -6,13 +6,10 @@
 #include <limits>
 
 #include "support/engine_world.h"
+#include "support/words.h"
 
 namespace parallax::testkit {
 namespace {
-
-bool has(const Status& status, const std::string& word) {
-  return status.message().find(word) != std::string::npos;
-}
 
 #define EXPECT_REFUSED(expression, status_code, word)                                  \
   do {                                                                                 \
@@ -20,14 +17,6 @@ bool has(const Status& status, const std::string& word) {
     EXPECT_EQ(refused_.code(), status_code) << refused_.message();                     \
     EXPECT_TRUE(has(refused_, word)) << "'" << word << "' in: " << refused_.message(); \
   } while (0)
-
-parallax_step_end_options_t end_options(float learning_rate, float clip_norm = 0) {
-  parallax_step_end_options_t options = {};
-  options.size = sizeof options;
-  options.learning_rate = learning_rate;
-  options.clip_norm = clip_norm;
-  return options;
-}
 
 // One rank, committed, with each kind of variable.
 class EngineCalls : public testing::Test {

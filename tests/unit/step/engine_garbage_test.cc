@@ -12,7 +12,7 @@
 namespace parallax::testkit {
 namespace {
 
-const std::vector<parallax_variable_t>& variables() {
+const std::vector<parallax_variable_t>& garbled_variables() {
   static const std::vector<parallax_variable_t> all = {
       sparse_variable("embedding", 20, 2, 6, PARALLAX_RULE_ADAGRAD),
       dense_variable("dense", 10, 60, PARALLAX_RULE_SGD), sparse_variable("held_rows", 9, 1, 4),
@@ -43,7 +43,7 @@ TEST(EngineGarbage, NoSectionHarms) {
                        .plan_mode = modes[random.below(3)],
                        .deterministic = random.chance(50),
                        .seed = seed});
-    ASSERT_TRUE(world.commit(variables())[0].ok());
+    ASSERT_TRUE(world.commit(garbled_variables())[0].ok());
     uint64_t step = 0;
     ASSERT_TRUE(world.engine(0).step_begin(&step).ok());
     const std::vector<int64_t> ids = {1, 2, 3};
@@ -88,7 +88,7 @@ TEST(EngineGarbage, ValuesComeAsTheirVariableIs) {
   for (const auto& [variable, encoding] :
        {std::pair{0u, Encoding::kDense}, {0u, Encoding::kBytes}, {1u, Encoding::kValues}}) {
     EngineWorld world({.hosts = {0, 1}, .plan_mode = PARALLAX_PLAN_PS});
-    ASSERT_TRUE(world.commit(variables())[0].ok());
+    ASSERT_TRUE(world.commit(garbled_variables())[0].ok());
     uint64_t step = 0;
     ASSERT_TRUE(world.engine(0).step_begin(&step).ok());
     std::vector<int64_t> ids(6);
@@ -116,7 +116,7 @@ TEST(EngineGarbage, ValuesComeAsTheirVariableIs) {
 
 TEST(EngineGarbage, OtherEpochsAndRepeatsAreDropped) {
   EngineWorld world({.hosts = {0, 1}});
-  ASSERT_TRUE(world.commit(variables())[0].ok());
+  ASSERT_TRUE(world.commit(garbled_variables())[0].ok());
   world.settle();
   Stranger stranger(world.take_over(1));
   SectionHeader abort;
@@ -177,7 +177,7 @@ TEST(EngineGarbage, AMalformedMessageNamesItsSender) {
 TEST(EngineGarbage, WordsOfAMemberAreNoOrdersToATerminal) {
   for (const SectionKind kind : {SectionKind::kLost, SectionKind::kAbort}) {
     EngineWorld world({.hosts = {0, 1}});
-    ASSERT_TRUE(world.commit(variables())[0].ok());
+    ASSERT_TRUE(world.commit(garbled_variables())[0].ok());
     world.settle();
     Stranger stranger(world.take_over(1));
     const std::string words = "rank 7 \x1b]0;owned\x07\x1b[2J went\naway";

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "support/engine_world.h"
+#include "support/words.h"
 
 namespace parallax {
 namespace {
@@ -16,10 +17,6 @@ namespace {
 using namespace testkit;
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
-
-bool has(const std::string& text, const std::string& word) {
-  return text.find(word) != std::string::npos;
-}
 
 void hear(void* context, int level, const char*, const char* message) {
   if (level == PARALLAX_LOG_WARN)

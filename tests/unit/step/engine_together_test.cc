@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "support/engine_world.h"
+#include "support/words.h"
 
 namespace parallax::testkit {
 namespace {
@@ -13,17 +14,6 @@ using Hosts = std::vector<uint32_t>;
 
 const Hosts kLayouts[] = {{0},          {0, 0},       {0, 1},          {0, 1, 0},
                           {0, 0, 1, 1}, {0, 1, 1, 1}, {0, 0, 0, 1, 2}, {0, 1, 2, 3, 4, 5, 6, 6, 6}};
-
-bool has(const Status& status, const std::string& word) {
-  return status.message().find(word) != std::string::npos;
-}
-
-parallax_step_end_options_t end_options(float learning_rate) {
-  parallax_step_end_options_t options = {};
-  options.size = sizeof options;
-  options.learning_rate = learning_rate;
-  return options;
-}
 
 WorldOptions world_of(const Hosts& hosts, uint64_t seed) {
   return {.hosts = hosts, .seed = seed, .slow_percent = seed % 2 == 0 ? 20u : 0u};

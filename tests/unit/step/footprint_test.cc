@@ -3,14 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include "support/words.h"
+
 namespace parallax {
 namespace {
 
-constexpr uint64_t kGiB = uint64_t{1} << 30;
+using testkit::has;
 
-bool has(const std::string& text, const std::string& word) {
-  return text.find(word) != std::string::npos;
-}
+constexpr uint64_t kGiB = uint64_t{1} << 30;
 
 TEST(Footprint, BytesAreShownWhole) {
   EXPECT_EQ(shown_bytes(0), "0 bytes");

@@ -14,7 +14,7 @@ using testkit::XmlMachine;
 using testkit::XmlWriter;
 using Numbers = std::vector<uint32_t>;
 
-Topology read(const XmlMachine& machine) {
+Topology read_without_devices(const XmlMachine& machine) {
   Topology topology;
   const Status status =
       discover({.hwloc_xml = XmlWriter::write(machine), .devices = false}, &topology);
@@ -23,14 +23,14 @@ Topology read(const XmlMachine& machine) {
 }
 
 // Two packages of 8 PUs.
-Topology two_sockets() { return read(testkit::eight_gpus(8)); }
+Topology two_sockets() { return read_without_devices(testkit::eight_gpus(8)); }
 
 // Two packages of two nodes of 4 PUs: NPS2, sub-NUMA clustering.
 Topology four_nodes() {
   XmlMachine machine;
   machine.nodes_per_package = 2;
   machine.pus_per_node = 4;
-  return read(machine);
+  return read_without_devices(machine);
 }
 
 // As mpirun, Slurm and taskset do.
@@ -114,7 +114,7 @@ TEST(BindingPlan, SharesAreEven) {
   for (uint32_t packages = 2; packages <= 5; ++packages) {
     XmlMachine xml;
     xml.packages = packages;
-    const Topology machine = read(xml);
+    const Topology machine = read_without_devices(xml);
     for (uint32_t world = 2; world <= 40; ++world) {
       std::vector<uint32_t> ranks_on(packages), nodes_of(world);
       uint32_t highest = 0;
@@ -140,19 +140,20 @@ TEST(BindingPlan, OneNodeLeavesNothingToDo) {
   XmlMachine xml;
   xml.packages = 1;
   for (const uint32_t world : {1u, 2u, 8u}) {
-    const BindingPlan plan = planned(read(xml), world - 1, world);
+    const BindingPlan plan = planned(read_without_devices(xml), world - 1, world);
     EXPECT_TRUE(plan.pus.empty());
     EXPECT_TRUE(plan.nodes.empty());
     EXPECT_EQ(plan.why, "the machine has one NUMA node");
   }
   xml.with_hbm = true;
-  EXPECT_EQ(planned(read(xml), 1, 2).why, "the machine has one NUMA node") << "HBM is no place";
+  EXPECT_EQ(planned(read_without_devices(xml), 1, 2).why, "the machine has one NUMA node")
+      << "HBM is no place";
 }
 
 TEST(BindingPlan, MemoryBesideOtherMemoryIsNoPlace) {
   XmlMachine xml;
   xml.with_hbm = true;
-  const Topology machine = read(xml);
+  const Topology machine = read_without_devices(xml);
   ASSERT_EQ(machine.numa_nodes.size(), 4u);
   EXPECT_EQ(nodes_of_all(machine, 4), (std::vector<Numbers>{{0}, {0}, {1}, {1}}));
 }
@@ -179,11 +180,11 @@ TEST(BindingPlan, RanksShareOutWhatTheCgroupAllows) {
   xml.nodes_per_package = 2;
   xml.pus_per_node = 4;
   xml.allowed = {0, 1, 2, 3, 4, 8, 9};
-  const Topology machine = read(xml);
+  const Topology machine = read_without_devices(xml);
   EXPECT_EQ(nodes_of_all(machine, 3), (std::vector<Numbers>{{0}, {1}, {2}}));
   EXPECT_EQ(planned(machine, 2, 3).pus, (Numbers{8, 9}));
   xml.allowed = {14, 15};
-  const BindingPlan only = planned(read(xml), 0, 2);
+  const BindingPlan only = planned(read_without_devices(xml), 0, 2);
   EXPECT_EQ(only.nodes, Numbers{3});
   EXPECT_EQ(only.pus, (Numbers{14, 15}));
   EXPECT_EQ(only.why, "this process may use PUs of node 3 alone");
