@@ -186,7 +186,8 @@ std::vector<std::string> over_ssh(const RunOptions& options, const Place& place,
       shell_line(words) +
       " </dev/null 3<&- & child=$!; (cat <&3 >>\"$ended\"; kill -TERM -$child; sleep " +
       std::to_string(grace_s) +
-      "; kill -KILL -$child) >/dev/null 2>&1 & watcher=$!; wait $child; status=$?; "
+      "; kill -KILL -$child; rm -f \"$ended\") >/dev/null 2>&1 & watcher=$!; wait $child; "
+      "status=$?; "
       "kill -KILL -$child 2>/dev/null; kill $watcher 2>/dev/null; rm -f \"$ended\"; exit $status";
   return {"ssh", "-o", "BatchMode=yes", "--", place.host, "exec sh -c " + quoted(script)};
 }

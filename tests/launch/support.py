@@ -14,7 +14,7 @@ import unittest
 
 sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "support"))
 
-from surroundings import clean_environment, free_port  # noqa: E402,F401
+from surroundings import clean_environment, free_port, mpirun  # noqa: E402,F401
 
 RANK = os.environ["PARALLAX_TEST_RANK"]  # the program of rank.c
 PATIENCE = 90  # seconds after which a wait has failed; nothing here takes as long

@@ -5,7 +5,7 @@ import os
 import socket
 import unittest
 
-from support import INVALID, LaunchTest, free_port
+from support import INVALID, RANK, LaunchTest, free_port, mpirun
 
 WORLD = 4
 
@@ -13,44 +13,39 @@ WORLD = 4
 class Mpirun(LaunchTest):
     """Debian's Open MPI, on this machine."""
 
-    MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "plm", "isolated",
-              "--mca", "btl", "self,vader"]
+    def mpirun(self, *arguments, **environment):
+        return self.start([*mpirun(self), *arguments], **environment)
 
     def test_ranks_meet(self):
-        job = self.start([*self.MPIRUN, "-n", str(WORLD), os.environ["PARALLAX_TEST_RANK"]])
+        job = self.mpirun("-n", str(WORLD), RANK)
         self.assertEqual(job.wait(), 0, job.text)
         for rank in range(WORLD):
             self.assertIn(f"ok rank {rank} of {WORLD} on 1 hosts", job.text)
 
     def test_asked_for_from_outside(self):
         """A program that says nothing of a meeting."""
-        job = self.start([*self.MPIRUN, "-n", "2", "-x", "PARALLAX_RENDEZVOUS",
-                          os.environ["PARALLAX_TEST_RANK"], "--rendezvous", ""],
-                         PARALLAX_RENDEZVOUS="env")
+        job = self.mpirun("-n", "2", "-x", "PARALLAX_RENDEZVOUS", RANK, "--rendezvous", "",
+                          PARALLAX_RENDEZVOUS="env")
         self.assertEqual(job.wait(), 0, job.text)
         self.assertIn("ok rank 1 of 2 ", job.text)
 
     def test_two_jobs_at_once(self):
-        jobs = [self.start([*self.MPIRUN, "-n", "2", os.environ["PARALLAX_TEST_RANK"]])
-                for _ in range(2)]
+        jobs = [self.mpirun("-n", "2", RANK) for _ in range(2)]
         for job in jobs:
             self.assertEqual(job.wait(), 0, job.text)
             self.assertIn("ok rank 1 of 2 ", job.text)
 
     def test_its_own_place_may_be_given(self):
-        job = self.start([*self.MPIRUN, "-n", "2", "-x", "PARALLAX_RENDEZVOUS",
-                          os.environ["PARALLAX_TEST_RANK"]],
-                         PARALLAX_RENDEZVOUS="file:" + self.folder + "/meet")
+        job = self.mpirun("-n", "2", "-x", "PARALLAX_RENDEZVOUS", RANK,
+                          PARALLAX_RENDEZVOUS="file:" + self.folder + "/meet")
         self.assertEqual(job.wait(), 0, job.text)
         self.assertIn("ok rank 1 of 2 ", job.text)
-
 
     @unittest.skipUnless(os.environ.get("PARALLAX_TEST_BESIDE_MPI"), "needs MPI (libopenmpi-dev)")
     def test_beside_mpi(self):
         """A program that calls MPI_Allreduce while a reduce of its job is pending."""
         for arguments, hosts in (([], 1), (["hosts"], WORLD)):
-            job = self.start([*self.MPIRUN, "-n", str(WORLD),
-                              os.environ["PARALLAX_TEST_BESIDE_MPI"], *arguments])
+            job = self.mpirun("-n", str(WORLD), os.environ["PARALLAX_TEST_BESIDE_MPI"], *arguments)
             self.assertEqual(job.wait(), 0, job.text)
             for rank in range(WORLD):
                 self.assertIn(f"ok rank {rank} of {WORLD} on {hosts} hosts beside MPI", job.text)

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests that start processes take from the machine: ports, and an environment that no launcher
-has marked."""
+"""What tests that start processes take from the machine: ports, an environment that no launcher has
+marked, and a launcher to themselves."""
 
 import os
+import shutil
 import socket
+import tempfile
 
 LAUNCHERS = ("PARALLAX_", "UCX_", "OMPI_", "PMIX_", "PRTE_", "SLURM_", "TORCHELASTIC_", "MASTER_")
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
@@ -33,3 +35,12 @@ def free_port():
                 continue
             return port
     raise AssertionError("no port is free")
+
+
+def mpirun(case):
+    """Open MPI's, on this machine. Each has a folder of its own, or one of this user's that ends
+    takes away what another is about to make its session's folder in."""
+    folder = tempfile.mkdtemp(prefix="parallax-mpi-")
+    case.addCleanup(shutil.rmtree, folder, True)
+    return ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "plm", "isolated", "--mca",
+            "btl", "self,vader", "--mca", "orte_tmpdir_base", folder]

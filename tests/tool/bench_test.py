@@ -179,9 +179,8 @@ class Bench(support.Case):
     def test_runs_under_mpirun(self):
         if not shutil.which("mpirun"):
             self.skipTest("needs mpirun (openmpi-bin)")
-        said = run("mpirun", "--allow-run-as-root", "--oversubscribe", "-n", 4, PARALLAX, "bench",
-                   "allreduce", "-b", 256, "-e", "1K", *QUICK,
-                   env=environment(HOME=self.folder()))
+        said = run(*support.mpirun(self), "-n", 4, PARALLAX, "bench", "allreduce", "-b", 256, "-e",
+                   "1K", *QUICK, env=environment(HOME=self.folder()))
         self.assertEqual(said.returncode, 0, said.stderr)
         self.assertIn("4 ranks", said.stdout)
         self.assertEqual([l["#wrong"] for l in table(said.stdout)], ["0", "0", "0"])

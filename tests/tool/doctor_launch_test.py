@@ -11,8 +11,6 @@ from doctor_case import DoctorCase, verdicts
 from support import PARALLAX, environment, start
 
 WORLD = 2
-MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "plm", "isolated", "--mca",
-          "btl", "self,vader"]
 
 
 def torchrun(rank, port):
@@ -151,12 +149,12 @@ class Mpirun(DoctorCase):
     def test_ranks_meet(self):
         if not shutil.which("mpirun"):
             self.skipTest("there is no mpirun (openmpi-bin)")
-        self.launched(*MPIRUN, "-n", WORLD)
+        self.launched(*support.mpirun(self), "-n", WORLD)
 
     def test_lines_have_their_rank(self):
         if not shutil.which("mpirun"):
             self.skipTest("there is no mpirun (openmpi-bin)")
-        said = support.run(*MPIRUN, "-n", WORLD, PARALLAX, "doctor", "-v")
+        said = support.run(*support.mpirun(self), "-n", WORLD, PARALLAX, "doctor", "-v")
         self.assertEqual(said.returncode, 0, said.stdout + said.stderr)
         for rank in range(WORLD):
             self.assertIn(f"[{rank}] OK    launcher: Open MPI started 2 ranks", said.stdout)

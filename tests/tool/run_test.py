@@ -267,8 +267,12 @@ class Hosts(support.Case):
     def fake_ssh(self, **variables):
         folder = os.path.dirname(self.write(FAKE_SSH, "ssh", 0o755))
         self.log = os.path.join(folder, "log")
+        self.temporary = self.folder()
         return environment(PATH=folder + ":" + os.environ["PATH"], FAKE_SSH_LOG=self.log,
-                           **variables)
+                           TMPDIR=self.temporary, **variables)
+
+    def assert_nothing_is_left(self):
+        wait_until(lambda: not os.listdir(self.temporary), "no file is left")
 
     def test_starts_ranks_over_ssh(self):
         hosts = self.write("far1: 2,3 # two GPUs\nlocalhost\nme@far2: 5\n")
@@ -298,31 +302,31 @@ class Hosts(support.Case):
         self.assertEqual(said.returncode, 9, said.stderr)
         self.assertIn("rank 1 (host far2) ended with status 9", said.stderr)
         wait_until(lambda: not alive(word), "nothing is left there")
+        self.assert_nothing_is_left()
 
     def test_who_ended_before_it_came_is_told_on_other_hosts(self):
         hosts = self.write("far1\nlocalhost\nfar2\n")
         way = f"tcp:127.0.0.1:{free_port()}"
-        temporary = self.folder()
         for rank in range(3):
-            said = parallax("run", "--hosts", hosts, "--rendezvous", way, "--grace", 60, "--env",
-                            "TMPDIR", "--", "sh", "-c",
-                            f"trap '' TERM; [ $RANK != {rank} ] || exit 7; {Meetings.PLACE}",
-                            env=self.fake_ssh(TMPDIR=temporary))
+            said = parallax("run", "--hosts", hosts, "--rendezvous", way, "--", "sh",
+                            "-c", f"[ $RANK = {rank} ] || {Meetings.PLACE}; exit 0",
+                            env=self.fake_ssh())
             told = re.findall(r"^\[(.)\] open: rank (.) \(host .*?\) ended \(exited with status "
-                              r"7\) before all ranks met at ", said.stderr, re.M)
+                              r"0\) before all ranks met at ", said.stderr, re.M)
             self.assertEqual(sorted(told), [(str(r), str(rank)) for r in range(3) if r != rank],
                              said.stderr)
-        self.assertEqual(os.listdir(temporary), [])
+            self.assert_nothing_is_left()
 
     def test_remote_ranks_end_with_the_launcher(self):
         sleep, word = marked_sleep(self)
         hosts = self.write("far1\nfar2\n")
-        process = start(PARALLAX, "run", "--hosts", hosts, "--rendezvous", "file:/x", "--", "sh",
-                        "-c", f"{sleep} & {sleep}", env=self.fake_ssh())
+        process = start(PARALLAX, "run", "--hosts", hosts, "--rendezvous", "file:/x", "--grace", 1,
+                        "--", "sh", "-c", f"{sleep} & {sleep}", env=self.fake_ssh())
         self.addCleanup(process.communicate)
         wait_until(lambda: len(alive(word)) == 4, "four processes are there")
         process.kill()
         wait_until(lambda: not alive(word), "nothing is left there")
+        self.assert_nothing_is_left()
 
     def test_dry_run_shows_and_starts_nothing(self):
         hosts = self.write("far1: 0\nlocalhost: 1\n")

@@ -14,7 +14,7 @@ import unittest
 
 sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "support"))
 
-from surroundings import clean_environment, free_port  # noqa: E402,F401
+from surroundings import clean_environment, free_port, mpirun  # noqa: E402,F401
 
 BIN = os.environ["TOOL_BIN_DIR"]
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
