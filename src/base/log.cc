@@ -11,11 +11,13 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstring>
 #include <ctime>
-#include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <set>
 #include <thread>
 
@@ -39,29 +41,32 @@ struct Line {
   std::string text;
 };
 
-std::string own_host() {
-  char name[65] = "";  // the kernel's longest is 64
-  if (gethostname(name, sizeof name - 1) != 0) return "localhost";
+using HostName = std::array<char, 65>;  // the kernel's longest is 64
+
+HostName own_host() {
+  HostName name = {};
+  if (gethostname(name.data(), name.size() - 1) != 0) return {"localhost"};
   return name;
 }
 
 // Everything that the log keeps. Never destroyed: other threads may log while the process exits.
+// It takes no heap for itself, so that a library that is unloaded leaves none behind.
 struct State {
   std::mutex mutex;  // a leaf: nothing is called with it but write(2)
   LogOptions options;
   int fd = STDERR_FILENO;
   std::string path;  // of fd, for the warning
-  std::string host = own_host();
+  HostName host = own_host();
   std::set<std::string> said;
 
   parallax_log_fn callback = nullptr;
   void* context = nullptr;
   LogLevel callback_level = LogLevel::kNone;  // kNone: as the options say
-  std::deque<Line> queue;
+  std::list<Line> queue;
   uint64_t dropped = 0;
   bool calling = false;
   bool stopping = false;
-  std::unique_ptr<std::condition_variable> changed = std::make_unique<std::condition_variable>();
+  std::condition_variable changed;
   std::thread::id caller;
 
   std::mutex setters;                   // held by log_set_callback; before mutex
@@ -77,16 +82,16 @@ void after_fork_in_child() {
   own.queue.clear();
   own.calling = false;
   own.caller = {};
-  // Both are the parent's; a condition that had a waiter there would block here.
+  // Both are the parent's; to destroy a condition that had a waiter there would block here.
   (void)own.thread.release();
-  (void)own.changed.release();
-  own.changed = std::make_unique<std::condition_variable>();
+  new (&own.changed) std::condition_variable;
   own.mutex.unlock();
 }
 
 State& state() {
   static State* const own = [] {
-    auto* made = new State;
+    alignas(State) static std::byte place[sizeof(State)];
+    auto* made = new (place) State;
     pthread_atfork([] { state().mutex.lock(); }, [] { state().mutex.unlock(); },
                    after_fork_in_child);
     return made;
@@ -123,7 +128,7 @@ size_t put_line(const State& own, LogLevel level, LogSubsystem subsystem, std::s
   strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &date);
   const int head =
       snprintf(out, kHeadBytesMax, "%s.%06ldZ %s:%d:%ld PARALLAX %s %s: ", when, now.tv_nsec / 1000,
-               own.host.c_str(), static_cast<int>(getpid()), static_cast<long>(syscall(SYS_gettid)),
+               own.host.data(), static_cast<int>(getpid()), static_cast<long>(syscall(SYS_gettid)),
                log_level_name(level), log_subsystem_name(subsystem));
   size_t bytes = std::min(static_cast<size_t>(head), kHeadBytesMax - 1);
   bytes += text.copy(out + bytes, kLogTextBytesMax);
@@ -161,14 +166,14 @@ void enqueue(State& own, LogLevel level, LogSubsystem subsystem, std::string_vie
     own.dropped = 0;
   }
   own.queue.push_back({level, subsystem, printable(text.substr(0, kLogTextBytesMax))});
-  own.changed->notify_all();
+  own.changed.notify_all();
 }
 
 void call_back(State& own) {
   std::unique_lock lock(own.mutex);
   own.caller = std::this_thread::get_id();
   while (true) {
-    own.changed->wait(lock, [&] { return own.stopping || !own.queue.empty(); });
+    own.changed.wait(lock, [&] { return own.stopping || !own.queue.empty(); });
     if (own.queue.empty()) return;  // stopping, and all is said
     const Line line = std::move(own.queue.front());
     own.queue.pop_front();
@@ -180,7 +185,7 @@ void call_back(State& own) {
              line.text.c_str());
     lock.lock();
     own.calling = false;
-    own.changed->notify_all();
+    own.changed.notify_all();
   }
 }
 
@@ -271,7 +276,7 @@ std::string log_file_name(std::string_view pattern) {
   for (size_t i = 0; i < pattern.size(); ++i) {
     const char next = pattern[i] == '%' && i + 1 < pattern.size() ? pattern[i + 1] : '\0';
     if (next == 'h') {
-      name += own_host();
+      name += own_host().data();
     } else if (next == 'p') {
       name += std::to_string(getpid());
     } else if (next == '%') {
@@ -305,7 +310,7 @@ Status log_set_callback(parallax_log_fn callback, void* context, LogLevel level)
     {
       const std::lock_guard lock(own.mutex);
       own.stopping = true;
-      own.changed->notify_all();
+      own.changed.notify_all();
     }
     own.thread->join();
     own.thread.reset();
@@ -331,8 +336,8 @@ void log_flush(int64_t timeout_ms) {
   State& own = state();
   std::unique_lock lock(own.mutex);
   if (own.callback == nullptr || own.caller == std::this_thread::get_id()) return;
-  own.changed->wait_for(lock, std::chrono::milliseconds(timeout_ms),
-                        [&] { return own.queue.empty() && !own.calling; });
+  own.changed.wait_for(lock, std::chrono::milliseconds(timeout_ms),
+                       [&] { return own.queue.empty() && !own.calling; });
 }
 
 }  // namespace parallax

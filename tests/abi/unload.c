@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The library leaves when it is closed, though a thread that called it lives on: nothing of it is
- * to run at that thread's end. Loaded by path (argv[1]), not linked.
+ * to run at that thread's end, and nothing stays behind on the heap. Loaded by path (argv[1]), not
+ * linked.
  */
 #include <dlfcn.h>
+#include <malloc.h>
 #include <pthread.h>
 
 #include "parallax/parallax.h"
@@ -13,6 +15,11 @@
 
 typedef parallax_status_t (*query_fn)(parallax_job_t *, parallax_job_info_t *);
 typedef const char *(*last_error_fn)(void);
+typedef parallax_status_t (*open_fn)(const parallax_options_t *, parallax_job_t **);
+typedef parallax_status_t (*close_fn)(parallax_job_t *);
+
+/* A sanitizer's own allocator answers no mallinfo2; it looks for leaks itself. */
+enum { kVisits = 24, kWarmUp = 8, kLeftBytesMax = 8192 };
 
 static void *library;
 static pthread_barrier_t called, closed;
@@ -46,8 +53,29 @@ static void *guest(void *unused) {
   return NULL;
 }
 
+/* A job of one rank in a library that comes and goes. */
+static void visit(const char *path) {
+  parallax_options_t options;
+  parallax_job_t *job = NULL;
+  open_fn open_job;
+  close_fn close_job;
+  void *found;
+  library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  found = symbol("parallax_open");
+  memcpy(&open_job, &found, sizeof open_job);
+  found = symbol("parallax_close");
+  memcpy(&close_job, &found, sizeof close_job);
+  memset(&options, 0, sizeof options);
+  options.size = sizeof options;
+  expect(open_job(&options, &job) == PARALLAX_OK, "a job");
+  expect(close_job(job) == PARALLAX_OK, "its end");
+  expect(dlclose(library) == 0, "dlclose");
+}
+
 int main(int argc, char **argv) {
   pthread_t thread;
+  size_t before = 0;
+  long left;
   if (argc != 2 || (library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL)) == NULL) {
     fprintf(stderr, "usage: unload LIBRARY: %s\n", argc == 2 ? dlerror() : "one argument");
     return 2;
@@ -61,5 +89,12 @@ int main(int argc, char **argv) {
   expect(dlopen(argv[1], RTLD_NOW | RTLD_NOLOAD) == NULL, "the library to be gone");
   pthread_barrier_wait(&closed);
   expect(pthread_join(thread, NULL) == 0, "the thread to end");
+  for (int i = 0; i < kVisits; i++) {
+    if (i == kWarmUp) before = mallinfo2().uordblks;
+    visit(argv[1]);
+  }
+  left = (long)(mallinfo2().uordblks - before);
+  expect(left < kLeftBytesMax, "nothing on the heap");
+  if (left >= kLeftBytesMax) fprintf(stderr, "%ld bytes\n", left);
   return failures == 0 ? 0 : 1;
 }

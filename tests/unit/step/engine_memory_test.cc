@@ -23,12 +23,12 @@ void hear(void* context, int level, const char*, const char* message) {
     static_cast<std::vector<std::string>*>(context)->push_back(message);
 }
 
-// Three ranks on two hosts, each machine of 64 MiB.
-WorldOptions small_machines(MemoryCheck check) {
+// Three ranks on two hosts, each machine of this size.
+WorldOptions machines_of(uint64_t bytes, MemoryCheck check) {
   WorldOptions options = {.hosts = {0, 0, 1}};
-  options.adjust = [check](uint32_t, EngineOptions* engine) {
+  options.adjust = [=](uint32_t, EngineOptions* engine) {
     engine->memory_check = check;
-    engine->machine = {.total_bytes = 64 * kMiB};
+    engine->machine = {.total_bytes = bytes};
   };
   return options;
 }
@@ -38,7 +38,7 @@ const parallax_variable_t kVariables[] = {
     sparse_variable("enormous", 1 << 20, 64, 16, PARALLAX_RULE_SGD)};
 
 TEST(EngineMemory, TooLittleIsRefusedWhereAskedFor) {
-  EngineWorld world(small_machines(MemoryCheck::kRefuse));
+  EngineWorld world(machines_of(64 * kMiB, MemoryCheck::kRefuse));
   for (const Status& status : world.commit(kVariables)) {
     EXPECT_EQ(status.code(), PARALLAX_LIMIT) << status.message();
     EXPECT_TRUE(has(status.message(), "'enormous' (85 MiB values and state") ||
@@ -53,9 +53,9 @@ TEST(EngineMemory, TooLittleIsRefusedWhereAskedFor) {
 TEST(EngineMemory, TooLittleIsSaidOtherwise) {
   std::vector<std::string> lines;
   ASSERT_TRUE(log_set_callback(hear, &lines, LogLevel::kWarn).ok());
-  EngineWorld world(small_machines(MemoryCheck::kWarn));
+  EngineWorld world(machines_of(64 * kMiB, MemoryCheck::kWarn));
   for (const Status& status : world.commit(kVariables)) EXPECT_TRUE(status.ok());
-  EngineWorld silent(small_machines(MemoryCheck::kOff));
+  EngineWorld silent(machines_of(64 * kMiB, MemoryCheck::kOff));
   for (const Status& status : silent.commit(kVariables)) EXPECT_TRUE(status.ok());
   log_flush(60000);
   ASSERT_TRUE(log_set_callback(nullptr, nullptr, LogLevel::kNone).ok());
@@ -66,12 +66,7 @@ TEST(EngineMemory, TooLittleIsSaidOtherwise) {
 }
 
 TEST(EngineMemory, WhatFitsIsNotSpokenOf) {
-  WorldOptions options = {.hosts = {0, 0, 1}};
-  options.adjust = [](uint32_t, EngineOptions* engine) {
-    engine->memory_check = MemoryCheck::kRefuse;
-    engine->machine = {.total_bytes = 4096 * kMiB};
-  };
-  EngineWorld world(options);
+  EngineWorld world(machines_of(4096 * kMiB, MemoryCheck::kRefuse));
   for (const Status& status : world.commit(kVariables))
     EXPECT_TRUE(status.ok()) << status.message();
 }
