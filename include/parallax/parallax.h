@@ -177,7 +177,7 @@ typedef struct parallax_options {
   void *allgather_context;
 
   /* What a host is. Ranks with one host name share memory if attaching proves it. NULL: the
-   * machine's own name. At most PARALLAX_NAME_MAX bytes. */
+   * machine's own name. At most PARALLAX_NAME_MAX bytes of UTF-8, no control characters. */
   const char *host;
   const char *transport;  /* between hosts: "ucx"; "shm" refuses ranks of other hosts. NULL: as
                            * "ucx", but where that is tcp beyond loopback open answers UNSUPPORTED:
@@ -361,7 +361,8 @@ typedef enum parallax_init {
 
 typedef struct parallax_variable {
   size_t size;
-  const char *name;      /* unique in the job, 1..PARALLAX_NAME_MAX bytes */
+  const char *name;      /* unique in the job, 1..PARALLAX_NAME_MAX bytes of UTF-8, no control
+                          * characters: it stands in tables and log lines */
   uint64_t rows;         /* 1..2^32-1 */
   uint64_t row_elements; /* 1..2^20; all rows: less than 2^48 bytes. With row ids a row travels in
                           * one message: at least 4096 elements of any dtype fit on every

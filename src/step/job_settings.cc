@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/environment.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "transport/rendezvous/interface.h"
 
 namespace parallax {
@@ -95,6 +96,10 @@ Status check_options(const parallax_options_t& options) {
       (options.host[0] == '\0' ||
        strnlen(options.host, PARALLAX_NAME_MAX + 1) > PARALLAX_NAME_MAX)) {
     return invalid("open: host must have 1.." + std::to_string(PARALLAX_NAME_MAX) + " bytes");
+  }
+  if (options.host != nullptr && printable(options.host) != options.host) {
+    return invalid("open: host '" + printable(options.host) +
+                   "' has control characters or is not UTF-8; give a name that prints on a line");
   }
   if (options.transport != nullptr && std::string(options.transport) != "ucx" &&
       std::string(options.transport) != "shm") {

@@ -9,6 +9,8 @@
 #include <limits>
 #include <sstream>
 
+#include "base/text.h"
+
 namespace parallax {
 
 namespace {
@@ -273,6 +275,11 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
                    std::to_string(PARALLAX_NAME_MAX) + " bytes");
   }
   const std::string name = "variable '" + std::string(in.name, length) + "'";
+  if (printable(in.name) != in.name) {
+    return invalid("variable '" + printable(in.name) +
+                   "': name has control characters or is not UTF-8; it stands in tables and log "
+                   "lines, so give one that prints on a line");
+  }
   if (in.dtype > PARALLAX_I64) {
     return unsupported(name + ": dtype is " + std::to_string(in.dtype) +
                        "; this version has PARALLAX_F32, F64, F16, BF16, I32 and I64");

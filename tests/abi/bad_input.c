@@ -44,11 +44,11 @@ static void open_refuses(void) {
   o = good;
   o.host = kHuge;
   PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "host");
-  o = good;
-  o.plan_mode = 99;
+  o.host = "a\nb";
+  PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "control characters");
+  o.host = NULL, o.plan_mode = 99;
   PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "plan_mode");
-  o = good;
-  o.deterministic = 2;
+  o.plan_mode = good.plan_mode, o.deterministic = 2;
   PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "deterministic");
   o.deterministic = 0, o.manual_progress = 2;
   PARALLAX_EXPECT_REFUSED(parallax_open(&o, &job), PARALLAX_INVALID, "manual_progress");

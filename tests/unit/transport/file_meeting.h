@@ -20,17 +20,14 @@
 
 #include "support/temporary_folder.h"
 #include "transport/rendezvous/rendezvous.h"
+#include "unit/transport/meeting.h"
 
 namespace parallax::file_meeting {
 
-inline const SteadyClock kClock;
-
-// A lease or a deadline that no test waits for.
-inline constexpr uint32_t kForeverMs = 600000;
-
-inline int64_t in_ms(int64_t milliseconds) {
-  return kClock.now_ns() + milliseconds * kNanosecondsPerMillisecond;
-}
+using meeting::has;
+using meeting::in_ms;
+using meeting::kClock;
+using meeting::kForeverMs;
 
 // Runs as fast as its hand is turned, so that no lease is too long to wait for.
 class TurnedClock final : public Clock {
@@ -51,10 +48,6 @@ inline std::string blob_of(uint32_t rank, int round) {
 
 inline std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
-}
-
-inline bool has(const Status& status, const std::string& text) {
-  return status.message().find(text) != std::string::npos;
 }
 
 inline parallax_options_t options_for(uint32_t rank, uint32_t world, const char* rendezvous) {
@@ -138,10 +131,7 @@ class FileMeeting : public ::testing::Test {
     return text.find("locked on") != std::string::npos;
   }
 
-  static void end(pid_t child) {
-    ::kill(child, SIGKILL);
-    ::waitpid(child, nullptr, 0);
-  }
+  static void end(pid_t child) { meeting::end(child); }
 
   const testkit::TemporaryFolder folder_;
   const std::string root_ = folder_.path();

@@ -21,21 +21,14 @@
 #include "transport/rendezvous/rendezvous.h"
 #include "transport/rendezvous/tcp_place.h"
 #include "transport/rendezvous/tcp_socket.h"
+#include "unit/transport/meeting.h"
 
 namespace parallax::tcp_meeting {
 
-inline const SteadyClock kClock;
-
-// A lease or a deadline that no test waits for.
-inline constexpr uint32_t kForeverMs = 600000;
-
-inline int64_t in_ms(int64_t milliseconds) {
-  return kClock.now_ns() + milliseconds * kNanosecondsPerMillisecond;
-}
-
-inline bool has(const Status& status, const std::string& text) {
-  return status.message().find(text) != std::string::npos;
-}
+using meeting::has;
+using meeting::in_ms;
+using meeting::kClock;
+using meeting::kForeverMs;
 
 inline std::string host_of(uint32_t rank) { return "host" + std::to_string(rank); }
 
@@ -149,10 +142,7 @@ class TcpMeeting : public ::testing::Test {
     ::close(said);
   }
 
-  static void end(pid_t child) {
-    ::kill(child, SIGKILL);
-    ::waitpid(child, nullptr, 0);
-  }
+  static void end(pid_t child) { meeting::end(child); }
 
   uint16_t port_;
   std::string where_;

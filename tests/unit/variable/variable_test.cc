@@ -45,6 +45,10 @@ TEST(MakeVariable, NamesEveryBadField) {
       {"name", [](auto* v) { v->name = nullptr; }},
       {"name", [](auto* v) { v->name = ""; }},
       {"name", [](auto* v) { v->name = too_long.c_str(); }},
+      {"'a b'", [](auto* v) { v->name = "a\nb"; }},
+      {"control characters", [](auto* v) { v->name = "a\tb"; }},
+      {"\\x1b[2J", [](auto* v) { v->name = "\x1b[2J"; }},
+      {"not UTF-8", [](auto* v) { v->name = "caf\xe9"; }},
       {"rows", [](auto* v) { v->rows = 0; }},
       {"rows", [](auto* v) { v->rows = uint64_t{1} << 32; }},
       {"row_elements", [](auto* v) { v->row_elements = 0; }},
@@ -172,6 +176,8 @@ TEST(MakeVariable, TakesTheBoundsThemselves) {
   EXPECT_TRUE(make_variable(description, &variable).ok());
   const std::string longest(PARALLAX_NAME_MAX, 'x');
   description.name = longest.c_str();
+  EXPECT_TRUE(make_variable(description, &variable).ok());
+  description.name = "couche \xc3\xa9l\xc3\xa9mentaire/0";  // UTF-8
   EXPECT_TRUE(make_variable(description, &variable).ok());
 }
 
