@@ -122,6 +122,10 @@ class Caller {
     Sized<parallax_variable_t> sized;
     parallax_variable_t& variable = sized.now;
     text_ = data_.ConsumeRandomLengthString(8);
+    if (text_.size() < 8) {  // most names have to be taken, or there is nothing to train
+      for (char& each : text_)
+        each = static_cast<char>('!' + static_cast<unsigned char>(each) % 90);
+    }
     variable.name = rarely() ? nullptr : text_.c_str();
     variable.rows = number<uint64_t>(8, 64);
     variable.row_elements = number<uint64_t>(2, 64);
