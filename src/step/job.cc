@@ -14,6 +14,7 @@
 #include "base/environment.h"
 #include "base/log.h"
 #include "base/version.h"
+#include "step/contact.h"
 #include "step/job_settings.h"
 #include "topology/topology.h"
 #include "transport/faulty/faulty_transport.h"
@@ -29,8 +30,6 @@ namespace {
 
 constexpr uint32_t kTimeoutDefaultMs = 120000;
 constexpr uint32_t kPlanAfterStepsDefault = 8;
-constexpr int64_t kVerdictNs = 150 * kNanosecondsPerMillisecond;  // for news of who is lost
-constexpr useconds_t kVerdictPauseUs = 10000;
 constexpr int64_t kFlushNs = 500 * kNanosecondsPerMillisecond;
 
 std::string host_name(const parallax_options_t& options) {
@@ -39,6 +38,8 @@ std::string host_name(const parallax_options_t& options) {
   if (gethostname(name, sizeof name - 1) != 0) return "localhost";
   return name;
 }
+
+void pause(int64_t ns) { std::this_thread::sleep_for(std::chrono::nanoseconds(ns)); }
 
 uint64_t random_number() {
   std::random_device source;
@@ -136,31 +137,6 @@ Status Job::exchange(const Endpoint& mine, int64_t deadline_ns, std::vector<Endp
   return {};
 }
 
-// All ranks have come this far: one that does not answer `others` is lost, after four fifths of the
-// lease as in the rest of the meeting, so that all ranks hear of it within the lease. A rank that
-// gives up here hangs up on the others, so it says why first, and they ask before they judge: for
-// `patience_ns` after silence, since who is silent may wait for another in its turn.
-Status Job::reach(const std::function<Status(int64_t deadline_ns)>& others, int64_t patience_ns,
-                  int64_t deadline_ns) const {
-  const int64_t lease_end_ns = clock_.now_ns() + lease_ns() / 5 * 4;
-  Status reached = others(std::min(deadline_ns, lease_end_ns));
-  if (reached.ok()) return reached;
-  if (reached.code() != PARALLAX_TIMEOUT) patience_ns = kVerdictNs;
-  const int64_t judge_ns = clock_.now_ns() + patience_ns;
-  Status said = rendezvous_->verdict();
-  while (said.ok() && clock_.now_ns() < judge_ns) {
-    usleep(kVerdictPauseUs);
-    said = rendezvous_->verdict();
-  }
-  if (!said.ok()) {
-    reached = said;
-  } else if (reached.code() == PARALLAX_TIMEOUT && lease_end_ns < deadline_ns) {
-    reached = peer_lost(reached.message());
-  }
-  rendezvous_->leave(reached);
-  return reached;
-}
-
 Status Job::wire(NetworkTransport& network, int64_t deadline_ns) const {
   uint32_t missing = 0;
   const Status wired = network.wire(wired_peers(hosts_, options_.rank), deadline_ns, &missing);
@@ -229,8 +205,7 @@ Status Job::inject_faults() {
   const Status parsed = parse_faults(given, static_cast<uint32_t>(hosts_.host_of.size()), &faults);
   if (!parsed.ok()) return invalid("open: " + parsed.message());
   if (faults.rules.empty()) return {};
-  const auto sleep = [](int64_t ns) { std::this_thread::sleep_for(std::chrono::nanoseconds(ns)); };
-  auto faulty = std::make_unique<FaultyTransport>(std::move(transport_), clock_, faults, +sleep);
+  auto faulty = std::make_unique<FaultyTransport>(std::move(transport_), clock_, faults, pause);
   faulty_ = faulty.get();
   transport_ = std::move(faulty);
   return {};
@@ -303,18 +278,19 @@ Status Job::connect(Endpoint mine, bool one_machine, int64_t deadline_ns) {
       remote_ranks.push_back(rank);
     }
   }
+  const ContactMeans means = {clock_, pause, *rendezvous_, lease_ns()};
   if (shm != nullptr) {
-    PARALLAX_RETURN_IF_ERROR(
-        reach([&](int64_t end_ns) { return shm->connect_all(neighbours, mine.job, end_ns); },
-              kVerdictNs, deadline_ns));
+    PARALLAX_RETURN_IF_ERROR(make_contact(
+        means, ContactRoad::kSharedMemory, deadline_ns,
+        [&](int64_t end_ns) { return shm->connect_all(neighbours, mine.job, end_ns); }));
     PARALLAX_LOG(kDebug, kShm,
                  "rank " + std::to_string(options_.rank) + " shares memory with " +
                      std::to_string(neighbours.size()) + " ranks of its host");
     parts.push_back({std::move(shm), local_ranks});
   }
   if (network != nullptr) {
-    PARALLAX_RETURN_IF_ERROR(reach([&](int64_t end_ns) { return wire(*network, end_ns); },
-                                   std::max(2 * kVerdictNs, lease_ns() / 5), deadline_ns));
+    PARALLAX_RETURN_IF_ERROR(make_contact(means, ContactRoad::kNetwork, deadline_ns,
+                                          [&](int64_t end_ns) { return wire(*network, end_ns); }));
     parts.push_back({std::move(network), remote_ranks});
   }
   std::unique_ptr<Router> router;

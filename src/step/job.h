@@ -75,8 +75,6 @@ class Job {
   Status exchange(const Endpoint& mine, int64_t deadline_ns, std::vector<Endpoint>* all);
   Status check_hosts(const std::vector<Endpoint>& all) const;
   Status connect(Endpoint mine, bool one_machine, int64_t deadline_ns);
-  Status reach(const std::function<Status(int64_t deadline_ns)>& others, int64_t patience_ns,
-               int64_t deadline_ns) const;
   Status wire(NetworkTransport& network, int64_t deadline_ns) const;
   Status inject_faults();
   Status start_engine();

@@ -100,8 +100,8 @@ void Progress::warn_if_held_up() {
                "rank " + std::to_string(engine_->options().rank) + " was held up for " +
                    std::to_string(engine_->held_up_ns() / kNanosecondsPerMillisecond) +
                    " ms, with a lease of " + std::to_string(lease_ns / kNanosecondsPerMillisecond) +
-                   " ms; one that is held up for longer is taken for lost: raise lease_ms, or give "
-                   "the ranks more cores");
+                   " ms; one that is held up for longer than its lease is taken for lost: raise "
+                   "lease_ms, or give the ranks more cores");
 }
 
 // Arms the transport and sleeps until it has something, wake() is called, or a timer is due.

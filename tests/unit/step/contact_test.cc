@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "step/contact.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "support/engine_world.h"
+
+namespace parallax::testkit {
+namespace {
+
+constexpr int64_t kOneMs = kNanosecondsPerMillisecond;
+constexpr int64_t kNoDeadline = INT64_MAX;
+
+// A meeting that says at some time who is lost.
+class TestMeeting final : public Rendezvous {
+ public:
+  explicit TestMeeting(const Clock& clock) : clock_(clock) {}
+  void say(int64_t at_ns, Status said) {
+    said_ = std::move(said);
+    at_ns_ = at_ns;
+  }
+  const Status& left() const { return left_; }
+
+  std::string_view name() const override { return "test"; }
+  Status allgather(std::span<const std::byte>, int64_t, std::vector<std::string>*) override {
+    return {};
+  }
+  void leave(const Status& why) override { left_ = why; }
+  Status verdict() override { return clock_.now_ns() < at_ns_ ? Status() : said_; }
+  void settle() override {}
+  Status finish() override { return {}; }
+
+ private:
+  const Clock& clock_;
+  Status said_, left_;
+  int64_t at_ns_ = kNever;
+};
+
+// One rank that gets in touch with others, which answer with `answer`, silent ones when time is up.
+struct OneRank {
+  explicit OneRank(int64_t lease_ms) : lease_ns(lease_ms * kOneMs) {}
+
+  Status contact(ContactRoad road, const Status& answer, int64_t deadline_ns = kNoDeadline) {
+    const ContactMeans means = {clock, [this](int64_t ns) { clock.advance(ns); }, meeting,
+                                lease_ns};
+    return make_contact(means, road, deadline_ns, [&](int64_t end_ns) {
+      if (answer.code() == PARALLAX_TIMEOUT) clock.advance(end_ns - clock.now_ns());
+      return answer;
+    });
+  }
+  int64_t now_ns() const { return clock.now_ns(); }
+
+  const int64_t lease_ns;
+  ManualClock clock;
+  TestMeeting meeting{clock};
+};
+
+const Status kSilent = timed_out("rank 2 (host b): it does not answer");
+const Status kBroken = io_error("rank 2 (host b): connection reset");
+const Status kNews = peer_lost("rank 1 (host a) did not answer");
+
+TEST(Contact, WhoAnswersIsReached) {
+  OneRank rank(1000);
+  EXPECT_TRUE(rank.contact(ContactRoad::kNetwork, {}).ok());
+  EXPECT_TRUE(rank.meeting.left().ok());
+}
+
+// Given a rank that is stopped, its host-mate that waits for it over shared memory, and a rank of
+// another host that waits for the host-mate, expect that one to hear of the stopped rank before it
+// judges the host-mate, though the host-mate began somewhat later.
+TEST(Contact, SilenceOverTheNetworkWaitsForWhoKnowsTheCause) {
+  for (const int64_t lease_ms : {50, 500, 4000, 60000}) {
+    OneRank mate(lease_ms);
+    EXPECT_EQ(mate.contact(ContactRoad::kSharedMemory, kSilent).code(), PARALLAX_PEER_LOST);
+    EXPECT_EQ(mate.meeting.left().code(), PARALLAX_PEER_LOST);
+
+    OneRank remote(lease_ms);
+    remote.meeting.say(mate.now_ns() + 100 * kOneMs, kNews);
+    const Status heard = remote.contact(ContactRoad::kNetwork, kSilent);
+    EXPECT_EQ(heard.message(), kNews.message()) << "lease " << lease_ms;
+    EXPECT_EQ(remote.meeting.left().message(), kNews.message());
+  }
+}
+
+// Given no news, expect a silent rank to be lost within the lease, or where that is short, soon.
+TEST(Contact, SilenceIsALoss) {
+  for (const ContactRoad road : {ContactRoad::kSharedMemory, ContactRoad::kNetwork}) {
+    for (const int64_t lease_ms : {50, 500, 4000, 60000}) {
+      OneRank rank(lease_ms);
+      const int64_t began_ns = rank.now_ns();
+      const Status lost = rank.contact(road, kSilent);
+      EXPECT_EQ(lost.code(), PARALLAX_PEER_LOST);
+      EXPECT_EQ(lost.message(), kSilent.message());
+      EXPECT_EQ(rank.meeting.left().code(), PARALLAX_PEER_LOST);
+      EXPECT_LE(rank.now_ns() - began_ns,
+                std::max(rank.lease_ns, rank.lease_ns * 4 / 5 + 300 * kOneMs));
+    }
+  }
+}
+
+// Given a job whose own time is up before that of the others, expect nobody to be called lost.
+TEST(Contact, ADeadlineIsNoLoss) {
+  OneRank rank(4000);
+  const Status late = rank.contact(ContactRoad::kNetwork, kSilent, rank.now_ns() + 1000 * kOneMs);
+  EXPECT_EQ(late.code(), PARALLAX_TIMEOUT);
+}
+
+// Given a broken connection, expect news to win over it, and not to be waited for as long as after
+// silence.
+TEST(Contact, ABrokenConnectionWaitsForNews) {
+  OneRank told(4000);
+  told.meeting.say(told.now_ns() + 100 * kOneMs, kNews);
+  EXPECT_EQ(told.contact(ContactRoad::kNetwork, kBroken).message(), kNews.message());
+
+  OneRank untold(4000);
+  const int64_t began_ns = untold.now_ns();
+  EXPECT_EQ(untold.contact(ContactRoad::kNetwork, kBroken).message(), kBroken.message());
+  EXPECT_LE(untold.now_ns() - began_ns, 200 * kOneMs);
+}
+
+}  // namespace
+}  // namespace parallax::testkit
