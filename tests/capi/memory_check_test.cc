@@ -11,15 +11,15 @@ namespace {
 
 using parallax::sized;
 
-struct Outcome {
+struct Committed {
   parallax_status_t status = PARALLAX_OK;
   std::string sentence;
   std::string log;
 };
 
 // Commits a table of 384 TiB, which no address space holds either.
-Outcome commit_too_much(const char* memory_check) {
-  Outcome outcome;
+Committed commit_too_much(const char* memory_check) {
+  Committed outcome;
   const auto keep = [](void* context, int, const char*, const char* line) {
     *static_cast<std::string*>(context) += line;
   };
@@ -55,18 +55,18 @@ bool has(const std::string& text, const std::string& word) {
 // Given each choice, expect the machine's memory to be held against it as it says; the system
 // refuses what was let pass.
 TEST(MemoryCheck, SaysOrRefusesOrNeither) {
-  const Outcome refused = commit_too_much("refuse");
+  const Committed refused = commit_too_much("refuse");
   EXPECT_EQ(refused.status, PARALLAX_LIMIT);
   EXPECT_TRUE(has(refused.sentence, "memory_check is refuse")) << refused.sentence;
   EXPECT_TRUE(has(refused.sentence, "'beyond'")) << refused.sentence;
 
   for (const char* warn : {"warn", static_cast<const char*>(nullptr)}) {
-    const Outcome said = commit_too_much(warn);
+    const Committed said = commit_too_much(warn);
     EXPECT_TRUE(has(said.sentence, "of address space")) << said.sentence;
     EXPECT_TRUE(has(said.log, "memory_check = off says no more of it")) << said.log;
   }
 
-  const Outcome silent = commit_too_much("off");
+  const Committed silent = commit_too_much("off");
   EXPECT_TRUE(has(silent.sentence, "of address space")) << silent.sentence;
   EXPECT_FALSE(has(silent.log, "memory_check")) << silent.log;
 }

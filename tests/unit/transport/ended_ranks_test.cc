@@ -8,12 +8,13 @@
 #include <fstream>
 #include <map>
 
+#include "support/real_time.h"
 #include "support/temporary_folder.h"
 
 namespace parallax {
 namespace {
 
-const SteadyClock kClock;
+using testkit::kClock;
 
 class EndedRanksTest : public ::testing::Test {
  protected:

@@ -11,7 +11,7 @@
 namespace parallax {
 namespace {
 
-std::span<const std::byte> bytes_of(const std::string& text) {
+std::span<const std::byte> bytes_in(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
@@ -34,7 +34,7 @@ Endpoint sample() {
 TEST(Endpoint, round_trip) {
   const Endpoint in = sample();
   Endpoint out;
-  const Status status = decode_endpoint(bytes_of(encode_endpoint(in)), &out);
+  const Status status = decode_endpoint(bytes_in(encode_endpoint(in)), &out);
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(out.version, in.version);
   EXPECT_EQ(out.rank, in.rank);
@@ -57,7 +57,7 @@ TEST(Endpoint, largest_fields_fit_and_larger_ones_are_a_bug) {
   const std::string blob = encode_endpoint(in);
   EXPECT_LE(blob.size(), kEndpointBytesMax);
   Endpoint out;
-  EXPECT_TRUE(decode_endpoint(bytes_of(blob), &out).ok());
+  EXPECT_TRUE(decode_endpoint(bytes_in(blob), &out).ok());
   in.ucx_address += 'u';
   EXPECT_THROW(encode_endpoint(in), InternalError);
 }
@@ -66,7 +66,7 @@ TEST(Endpoint, another_version_is_refused_by_name) {
   Endpoint in = sample();
   in.version = 20304;
   Endpoint out;
-  const Status status = decode_endpoint(bytes_of(encode_endpoint(in)), &out);
+  const Status status = decode_endpoint(bytes_in(encode_endpoint(in)), &out);
   EXPECT_EQ(status.code(), PARALLAX_MISMATCH);
   EXPECT_NE(status.message().find("rank 77 (host gpu03) runs libparallax 2.3.4"), std::string::npos)
       << status.message();
@@ -76,12 +76,12 @@ TEST(Endpoint, every_cut_and_every_tail_is_refused) {
   const std::string blob = encode_endpoint(sample());
   Endpoint out;
   for (size_t bytes = 0; bytes < blob.size(); ++bytes) {
-    const Status status = decode_endpoint(bytes_of(blob.substr(0, bytes)), &out);
+    const Status status = decode_endpoint(bytes_in(blob.substr(0, bytes)), &out);
     EXPECT_EQ(status.code(), PARALLAX_IO) << bytes;
     EXPECT_FALSE(status.message().empty());
   }
-  EXPECT_EQ(decode_endpoint(bytes_of(blob + '\0'), &out).code(), PARALLAX_IO);
-  EXPECT_EQ(decode_endpoint(bytes_of(std::string(5000, 'x')), &out).code(), PARALLAX_IO);
+  EXPECT_EQ(decode_endpoint(bytes_in(blob + '\0'), &out).code(), PARALLAX_IO);
+  EXPECT_EQ(decode_endpoint(bytes_in(std::string(5000, 'x')), &out).code(), PARALLAX_IO);
 }
 
 TEST(Endpoint, random_bytes_and_mutations_never_pass_as_more_than_they_are) {
@@ -99,7 +99,7 @@ TEST(Endpoint, random_bytes_and_mutations_never_pass_as_more_than_they_are) {
         blob[random() % blob.size()] = static_cast<char>(random());
       }
     }
-    const Status status = decode_endpoint(bytes_of(blob), &out);
+    const Status status = decode_endpoint(bytes_in(blob), &out);
     if (status.ok()) {
       EXPECT_EQ(encode_endpoint(out), blob) << "seed " << kSeed << ", round " << i;
     } else {

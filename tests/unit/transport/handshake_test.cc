@@ -8,11 +8,13 @@
 #include <random>
 #include <utility>
 
+#include "support/words.h"
 #include "transport/codec.h"
 
 namespace parallax {
 namespace {
 
+using testkit::has;
 using Phase = Handshake::Phase;
 
 Key key_of(const std::string& secret) { return derive_key(secret, "test"); }
@@ -28,10 +30,6 @@ Introduction introduce(uint32_t rank, char nonce) {
   intro.job = "job";
   intro.nonce = std::string(kNonceBytes, nonce);
   return intro;
-}
-
-bool has(const Status& status, const std::string& text) {
-  return status.message().find(text) != std::string::npos;
 }
 
 // What went over the wire in each direction, and how both sides ended.

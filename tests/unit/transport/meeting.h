@@ -6,25 +6,19 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include <string>
+#include <cstdint>
 
-#include "base/clock.h"
-#include "base/status.h"
+#include "support/real_time.h"
+#include "support/words.h"
 
 namespace parallax::meeting {
 
-inline const SteadyClock kClock;
+using testkit::has;
+using testkit::in_ms;
+using testkit::kClock;
 
 // A lease or a deadline that no test waits for.
 inline constexpr uint32_t kForeverMs = 600000;
-
-inline int64_t in_ms(int64_t milliseconds) {
-  return kClock.now_ns() + milliseconds * kNanosecondsPerMillisecond;
-}
-
-inline bool has(const Status& status, const std::string& text) {
-  return status.message().find(text) != std::string::npos;
-}
 
 inline void end(pid_t child) {
   ::kill(child, SIGKILL);

@@ -13,17 +13,15 @@
 #include <fstream>
 #include <random>
 
+#include "support/real_time.h"
 #include "transport/shm/shm_transport.h"
 #include "unit/transport/conformance.h"
 
 namespace parallax {
 namespace {
 
-const SteadyClock kClock;
-
-int64_t in_ms(int64_t milliseconds) {
-  return kClock.now_ns() + milliseconds * kNanosecondsPerMillisecond;
-}
+using testkit::in_ms;
+using testkit::kClock;
 
 // Rank 0 is this process, rank 1 a child that connects and then runs `life`, which does not return.
 class ShmProcess : public ::testing::Test {

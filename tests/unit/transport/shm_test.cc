@@ -7,16 +7,14 @@
 #include <deque>
 #include <thread>
 
+#include "support/real_time.h"
 #include "unit/transport/conformance.h"
 
 namespace parallax {
 namespace {
 
-const SteadyClock kClock;
-
-int64_t in_ms(int64_t milliseconds) {
-  return kClock.now_ns() + milliseconds * kNanosecondsPerMillisecond;
-}
+using testkit::in_ms;
+using testkit::kClock;
 
 Endpoint endpoint_of(const ShmTransport& transport, uint32_t rank) {
   Endpoint endpoint;
