@@ -94,7 +94,7 @@ class Eavesdropper : public ::testing::Test {
 };
 
 // `message` lives until it has arrived.
-void send_one(NetworkTransport& from, uint32_t to, const std::vector<std::byte>& message) {
+void send_whole(NetworkTransport& from, uint32_t to, const std::vector<std::byte>& message) {
   const Segment segment{message.data(), message.size()};
   ASSERT_TRUE(from.send(to, {&segment, 1}, 0).ok());
 }
@@ -130,7 +130,7 @@ TEST_F(Eavesdropper, one_message_tells_him_all_it_takes_to_be_a_rank) {
   ASSERT_TRUE(one->connect(2, two->address()).ok());
   Recorder at_one;
   const auto honest = conformance::make_message(0, 0, 100);
-  send_one(*zero, 1, honest);
+  send_whole(*zero, 1, honest);
   ASSERT_TRUE(arrives(*zero, *one, at_one, 0));
 
   // Magic, sender, token: see ucx_peer.h. The first is rank 0's.
@@ -143,7 +143,7 @@ TEST_F(Eavesdropper, one_message_tells_him_all_it_takes_to_be_a_rank) {
   const auto stranger = make_ucx(2, 3);
   ASSERT_TRUE(stranger->connect(1, address.substr(0, address.size() - kTokenBytes) + token).ok());
   const auto forged = conformance::make_message(2, 0, 100);
-  send_one(*stranger, 1, forged);
+  send_whole(*stranger, 1, forged);
   EXPECT_TRUE(arrives(*stranger, *one, at_one, 2));
   EXPECT_EQ(one->stats().strangers_dropped, 0u);
 }
