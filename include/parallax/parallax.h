@@ -237,7 +237,7 @@ PARALLAX_API parallax_status_t parallax_abort(parallax_job_t *job, const char *r
  * handle is gone (but in a forked child: STATE, and nothing is done). A step that was not ended is
  * dropped with its gradients. Requests that are pending then complete with ABORTED; those not
  * released may still be tested and released, nothing else. NULL is OK. PEER_LOST and TIMEOUT name
- * who did not come; a job that had failed answers with its failure. */
+ * who did not come, or was lost; a job that had failed answers with its failure. */
 PARALLAX_API parallax_status_t parallax_close(parallax_job_t *job);
 
 /* Where in a step a rank kept the others waiting: before its pulls, before its pushes and reduces,

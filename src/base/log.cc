@@ -50,7 +50,8 @@ HostName own_host() {
 }
 
 // Everything that the log keeps. Never destroyed: other threads may log while the process exits.
-// It takes no heap for itself, so that a library that is unloaded leaves none behind.
+// It takes no heap for itself, so that a library that is unloaded leaves little behind: names that
+// the options hold, and what was said once.
 struct State {
   std::mutex mutex;  // a leaf: nothing is called with it but write(2)
   LogOptions options;

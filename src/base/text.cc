@@ -20,10 +20,12 @@ size_t harmless(std::string_view text) {
     if (first == 0xc2 && second < 0xa0) return 0;  // the control characters beyond ASCII
     bytes = 2;
   } else if (first >= 0xe0 && first <= 0xef) {
-    if (first == 0xe0 && second < 0xa0) return 0;  // written longer than it is
+    if (first == 0xe0 && second < 0xa0) return 0;   // written longer than it is
+    if (first == 0xed && second >= 0xa0) return 0;  // half a pair of UTF-16
     bytes = 3;
   } else if (first >= 0xf0 && first <= 0xf4) {
     if (first == 0xf0 && second < 0x90) return 0;
+    if (first == 0xf4 && second >= 0x90) return 0;  // beyond U+10FFFF
     bytes = 4;
   }
   for (size_t i = 1; i < bytes; ++i) {

@@ -39,6 +39,10 @@ class TreeSync {
     arrived = 1;
     return true;
   }
+  bool has_arrived(uint32_t child) const {
+    const auto found = std::find(children_.begin(), children_.end(), child);
+    return found != children_.end() && arrived_[found - children_.begin()] != 0;
+  }
   bool any_arrived() const {
     return std::find(arrived_.begin(), arrived_.end(), 1) != arrived_.end();
   }

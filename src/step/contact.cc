@@ -26,8 +26,9 @@ Status make_contact(const ContactMeans& means, ContactRoad road, int64_t deadlin
   Status reached = others(std::min(deadline_ns, lease_end_ns));
   if (reached.ok()) return reached;
   const bool silent = reached.code() == PARALLAX_TIMEOUT;
-  const int64_t judge_ns =
-      means.clock.now_ns() + (silent ? patience_ns(road, means.lease_ns) : kVerdictNs);
+  int64_t judge_ns = means.clock.now_ns() + kVerdictNs;
+  if (silent) judge_ns += patience_ns(road, means.lease_ns) - kVerdictNs;
+  if (silent) judge_ns = std::min(judge_ns, deadline_ns);
   Status said = means.rendezvous.verdict();
   while (said.ok() && means.clock.now_ns() < judge_ns) {
     means.pause(kVerdictPauseNs);

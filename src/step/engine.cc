@@ -333,12 +333,13 @@ void Engine::on_lost(uint32_t rank, Loss loss, std::string_view why) {
   }
 }
 
-// A rank is gone, and nobody told why. Until this rank has said goodbye nobody may leave, so that
-// rank is lost. From then on it may have left in peace; where it is the parent, whose answer is
-// missing, that counts as the answer, unless the others may have lost this rank and gone for that.
+// A rank is gone, and nobody told why. Until this rank has said goodbye, or that one to this,
+// nobody may leave, so that rank is lost. From then on it may have left in peace; where it is the
+// parent, whose answer is missing, that counts as the answer, unless the others may have lost this
+// rank and gone for that.
 void Engine::on_gone(uint32_t rank, const std::string& why) {
   const TreeSync& goodbye = trees_[static_cast<size_t>(TreeKind::kGone)];
-  if (!left_ && !goodbye.reported()) return lose(rank, why);
+  if (!left_ && !goodbye.reported() && !goodbye.has_arrived(rank)) return lose(rank, why);
   membership_.dismiss(rank);
   if (left_ || rank != goodbye.parent()) return;
   if (membership_.lapsed()) {

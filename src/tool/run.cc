@@ -17,6 +17,7 @@
 #include "tool/hosts_file.h"
 #include "tool/launcher.h"
 #include "tool/tool.h"
+#include "transport/rendezvous/ended_ranks.h"
 #include "transport/shm/unique_fd.h"
 
 namespace parallax::tool {
@@ -123,8 +124,6 @@ Status place_ranks(const RunOptions& options, const std::vector<HostLine>& lines
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
-constexpr const char* kEndedRanks = "PARALLAX_ENDED_RANKS";
-
 Environment environment_of(const Place& place, size_t rank, size_t world,
                            const std::string& rendezvous, const std::string& master_address,
                            uint16_t master_port) {
@@ -161,7 +160,7 @@ Environment forwarded(const RunOptions& options) {
     bool setting = name.starts_with("UCX_");
     for (const SettingRow& row : setting_rows()) {
       setting = setting || (name == setting_variable(row) && row.type != SettingType::kSecret &&
-                            name != kEndedRanks);
+                            name != kEndedRanksVariable);
     }
     if (equals != std::string::npos && (asked || setting)) {
       environment.emplace_back(name, entry.substr(equals + 1));
@@ -171,7 +170,8 @@ Environment forwarded(const RunOptions& options) {
 }
 
 // The remote side: the command in a session of its own, which is ended when the connection ends.
-// What the connection says before it ends is which ranks have.
+// What the connection says before it ends is which ranks have; without a file to say it in (a full
+// disk) nobody hears of that, and nothing else changes.
 std::vector<std::string> over_ssh(const RunOptions& options, const Place& place,
                                   const Environment& environment) {
   std::vector<std::string> words = {"env"};
@@ -182,9 +182,10 @@ std::vector<std::string> over_ssh(const RunOptions& options, const Place& place,
   const auto grace_s = static_cast<int64_t>(std::ceil(options.grace_s));
   const std::string script =
       "cd " + quoted(std::filesystem::current_path().string()) +
-      " || exit 1; ended=$(mktemp) || exit 1; exec 3<&0; " + kEndedRanks + "=\"$ended\" setsid " +
-      shell_line(words) +
-      " </dev/null 3<&- & child=$!; (cat <&3 >>\"$ended\"; kill -TERM -$child; sleep " +
+      " || exit 1; ended=$(mktemp 2>/dev/null); exec 3<&0; " + kEndedRanksVariable +
+      "=\"$ended\" setsid " + shell_line(words) +
+      " </dev/null 3<&- & child=$!; (cat <&3 >>\"${ended:-/dev/null}\" || cat <&3 >/dev/null; kill "
+      "-TERM -$child; sleep " +
       std::to_string(grace_s) +
       "; kill -KILL -$child; rm -f \"$ended\") >/dev/null 2>&1 & watcher=$!; wait $child; "
       "status=$?; "
@@ -214,7 +215,7 @@ Status plan_processes(const RunOptions& options, const std::vector<Place>& place
     } else {
       plan.argv = options.command;
       plan.environment = std::move(environment);
-      plan.environment.emplace_back(kEndedRanks, ended_file);
+      plan.environment.emplace_back(kEndedRanksVariable, ended_file);
     }
     plans->push_back(std::move(plan));
   }

@@ -93,8 +93,11 @@ TEST(Opener, few_descriptors) {
 // expect both to train within a host; across hosts the children to be told that UCX does not fork,
 // and the parents to train.
 TEST(Opener, forked_children_have_jobs_of_their_own) {
-#ifdef __SANITIZE_THREAD__
+#if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "ThreadSanitizer allows a forked child no thread";
+#elif defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP()
+      << "a fork beside a thread that allocates leaves AddressSanitizer's allocator locked";
 #endif
   RankJob within(
       {.host_of = {0, 0}, .arguments = {"--fork", "1"}, .net_namespaces = {}, .program = "opener"});

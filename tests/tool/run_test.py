@@ -317,6 +317,18 @@ class Hosts(support.Case):
                              said.stderr)
             self.assert_nothing_is_left()
 
+    def test_without_a_file_to_tell_them_in_remote_ranks_go_on(self):
+        hosts = self.write("localhost\nfar1\n")
+        full = self.folder() + "/full"
+        os.symlink("/dev/full", full)
+        for mktemp in f"echo {full}", "exit 1":
+            env = self.fake_ssh()
+            self.write("#!/bin/sh\n" + mktemp + "\n", "mktemp", 0o755, os.path.dirname(self.log))
+            said = parallax("run", "--hosts", hosts, "--rendezvous", "file:/x", "--", "sh", "-c",
+                            "[ $RANK = 0 ] || { sleep 1; echo on; }", env=env)
+            self.assertEqual(said.returncode, 0, said.stderr)
+            self.assertEqual(tagged(said.stdout), {1: ["on"]})
+
     def test_remote_ranks_end_with_the_launcher(self):
         sleep, word = marked_sleep(self)
         hosts = self.write("far1\nfar2\n")

@@ -111,8 +111,8 @@ class Case(unittest.TestCase):
         self.addCleanup(shutil.rmtree, path, True)
         return path
 
-    def write(self, text, name="file", mode=0o644):
-        path = os.path.join(self.folder(), name)
+    def write(self, text, name="file", mode=0o644, folder=None):
+        path = os.path.join(folder or self.folder(), name)
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
         os.chmod(path, mode)

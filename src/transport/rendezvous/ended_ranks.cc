@@ -48,7 +48,7 @@ Status ended_before_meeting(const EndedRank& ended, const std::string& where) {
 std::string ended_ranks_file(const Environment& environment, uint32_t rank, uint32_t world) {
   const bool launched = environment("PARALLAX_RANK") == std::to_string(rank) &&
                         environment("PARALLAX_WORLD") == std::to_string(world);
-  return launched ? environment("PARALLAX_ENDED_RANKS") : std::string();
+  return launched ? environment(kEndedRanksVariable) : std::string();
 }
 
 EndedRanks::EndedRanks(const RendezvousOptions& options)
@@ -62,7 +62,8 @@ bool EndedRanks::open() {
   UniqueFd file(::open(file_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat about = {};
   if (!file.valid() || ::fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode) ||
-      (about.st_uid != ::geteuid() && about.st_uid != 0)) {
+      (about.st_uid != ::geteuid() && about.st_uid != 0) ||
+      (about.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return false;
   }
   fd_ = std::move(file);

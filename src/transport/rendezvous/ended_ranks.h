@@ -5,8 +5,8 @@
 //
 //   3 TAB gpu03 TAB killed by signal 9 LF     rank, host, how
 //
-// Nothing of it passes the network of the meeting, and only a file of this user or root is
-// believed. One thread; look() blocks on the file system at most.
+// Nothing of it passes the network of the meeting, and only a file that nobody but this user or
+// root can write is believed. One thread; look() blocks on the file system at most.
 #ifndef PARALLAX_TRANSPORT_RENDEZVOUS_ENDED_RANKS_H_
 #define PARALLAX_TRANSPORT_RENDEZVOUS_ENDED_RANKS_H_
 
@@ -23,6 +23,8 @@
 #include "transport/shm/unique_fd.h"
 
 namespace parallax {
+
+inline constexpr const char* kEndedRanksVariable = "PARALLAX_ENDED_RANKS";
 
 struct EndedRank {
   uint32_t rank = 0;

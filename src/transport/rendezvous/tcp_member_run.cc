@@ -225,8 +225,8 @@ bool TcpMember::on_blobs(std::string_view body) {
   return reader.empty();
 }
 
-// Rank 0 tells of the others. Where it has ended itself, who ended first is named, as rank 0 may
-// have ended because of that rank.
+// Rank 0 tells of the others. Where it has ended itself, who stands first in the file is named, as
+// rank 0 may have ended because of that rank.
 void TcpMember::mind_rank_0() {
   if (ended_.find(0) == nullptr) return;
   end(ended_before_meeting(ended_.all().front(), "at " + entry_.where));

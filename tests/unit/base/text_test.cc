@@ -34,6 +34,8 @@ TEST(Text, is_made_printable) {
        "\\xc0\\x9b\\xe0\\x82\\x9b\\xf0\\x80\\x82\\x9b"},
       {"cut \xe6\x9d", "cut \\xe6\\x9d"},
       {"\xff\xfe", "\\xff\\xfe"},
+      {"\xed\xa0\x80", "\\xed\\xa0\\x80"},           // half a pair of UTF-16
+      {"\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80"},  // beyond U+10FFFF
   };
   for (const Row& row : rows) {
     EXPECT_EQ(printable(row.given), row.expected);

@@ -140,6 +140,22 @@ TEST(EngineBlame, WhoWasHeldUpTakesNoEndForAGoodbye) {
   }
 }
 
+// Given rank 0 that was stopped after its release, and finds a goodbye and the end of who said it:
+// that one may have waited for the answer as long as its lease, and left in peace.
+TEST(EngineBlame, WhoHasSaidGoodbyeMayGo) {
+  CommittedWorld world({0, 1});
+  world.close(1);
+  const Request* closing = world.close(0);
+  world.engine(1).run();
+  world.engine(0).run();  // releases
+  world.engine(1).run();  // says goodbye
+  world.clock().advance(2 * world.engine(0).options().lease_ns);
+  world.kill(1);
+  world.engine(0).run();
+  ASSERT_TRUE(closing->done());
+  EXPECT_TRUE(closing->status.ok()) << closing->status.message();
+}
+
 // Given a rank that has said goodbye, expect the news of a loss to reach it: somebody has not.
 TEST(EngineBlame, NewsCountUntilAllHaveSaidGoodbye) {
   CommittedWorld world({0, 0, 1});

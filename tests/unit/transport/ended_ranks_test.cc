@@ -3,6 +3,7 @@
 #include "transport/rendezvous/ended_ranks.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -75,6 +76,26 @@ TEST_F(EndedRanksTest, FollowsNoLink) {
   const std::string target = folder_.path() + "/target";
   std::ofstream(target) << ended_line({.rank = 3, .host = "b", .how = "x"});
   ASSERT_EQ(::symlink(target.c_str(), file_.c_str()), 0);
+  EXPECT_TRUE(read().empty());
+}
+
+TEST_F(EndedRanksTest, IsWrittenByNobodyElse) {
+  add(ended_line({.rank = 3, .host = "b", .how = "x"}));
+  ASSERT_EQ(::chmod(file_.c_str(), 0622), 0);
+  EXPECT_TRUE(read().empty());
+  ASSERT_EQ(::chmod(file_.c_str(), 0600), 0);
+  EXPECT_EQ(read().size(), 1U);
+}
+
+TEST_F(EndedRanksTest, BelievesNoOtherUser) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  add(ended_line({.rank = 3, .host = "b", .how = "x"}));
+  ASSERT_EQ(::chown(file_.c_str(), 4711, 4711), 0);
+  EXPECT_TRUE(read().empty());
+}
+
+TEST_F(EndedRanksTest, WaitsForNoWriterOfAFifo) {
+  ASSERT_EQ(::mkfifo(file_.c_str(), 0600), 0);
   EXPECT_TRUE(read().empty());
 }
 
