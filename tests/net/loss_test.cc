@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 constexpr int64_t kTimeoutMs = 60000;  // of the job: a rank that runs into it has failed the test
 constexpr milliseconds kReachPatience{30000};
 constexpr milliseconds kEndPatience{kLeaseMs + 2 * kSlackMs};
-constexpr size_t kCasesAtOnce = 2;
+constexpr size_t kCasesAtOnce = 4;
 
 struct Phase {
   const char* name;
