@@ -156,18 +156,21 @@ void SimJob::judge_ending(uint32_t rank) {
 }
 
 // The last moment at which a loss may still go unnoticed: a lease after the last fault, and after
-// whatever held messages or ranks up; and what the news take.
+// whatever held messages or ranks up; and what the news take. A rank that was held up itself gives
+// the others time: of a lease at most half is left when that one is over.
 int64_t SimJob::deadline_ns() const {
   int64_t last_ns = 0;
   int64_t slack_ns = scenario_.lease_ns / 2;
+  int64_t patience_ns = 0;
   for (size_t i = 0; i < plan_.faults.size(); ++i) {
     const Fault& fault = plan_.faults[i];
     if (!world_.fault_felt(i)) continue;
     const int64_t held_ns = fault.duration_ns == kNever ? 0 : fault.duration_ns;
     last_ns = std::max(last_ns, world_.felt_at_ns(i));
     slack_ns += held_ns + 2 * fault.amount_ns;
+    if (held_ns > 0) patience_ns = scenario_.lease_ns / 2;
   }
-  return last_ns + scenario_.lease_ns + slack_ns;
+  return last_ns + scenario_.lease_ns + slack_ns + patience_ns;
 }
 
 void SimJob::judge_time(uint32_t rank) {
