@@ -186,6 +186,27 @@ TEST(SimWorld, wires_take_their_time) {
   EXPECT_TRUE(sim.network().deliverable(0));
 }
 
+// Given a rank that leaves behind messages which the receiver's port takes long to take in, expect
+// them before the end of the connection.
+TEST(SimWorld, the_end_of_a_connection_overtakes_nothing) {
+  SimOptions options;
+  options.world = 2;
+  options.host_of = {0, 1};
+  options.inter_host = {2000, 100, 0, 1e9, 0};
+  SimWorld sim(options);
+  std::vector<std::byte> bytes(50'000);
+  const Segment segment{bytes.data(), bytes.size()};
+  ASSERT_TRUE(sim.transport(0).send(1, {&segment, 1}, 1).ok());
+  sim.leave(0);
+  sim.run_until([] { return false; }, kMillisecond);
+  conformance::Recorder recorder;
+  recorder.check_pattern = false;
+  while (sim.transport(1).poll(recorder)) {
+  }
+  EXPECT_EQ(recorder.received[0], 1u);
+  EXPECT_TRUE(recorder.losses.contains(0));
+}
+
 // Given a rank charged with work, expect it to run again only after that.
 TEST(SimWorld, a_busy_rank_runs_later) {
   Crowd crowd({.world = 2});

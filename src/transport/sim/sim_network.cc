@@ -139,7 +139,8 @@ void SimNetwork::depart(SimLink& out, SimMessage* message, int64_t extra_ns) {
   message->depart_ns = start_ns;
   int64_t arrive_ns = start_ns + wire.latency_ns + extra_ns + spike_ns(out.from);
   if (wire.jitter_ns > 0) arrive_ns += random_.between(0, wire.jitter_ns);
-  const bool has_port = options_.incast && !same_host && message->kind == WireKind::kData;
+  // Nor does the end of a connection overtake what was sent on it.
+  const bool has_port = options_.incast && !same_host && message->kind != WireKind::kAck;
   if (!has_port) arrive_ns += wire_ns(wire, bytes);
   arrive_ns = std::max(arrive_ns, out.arrive_floor_ns);
   out.arrive_floor_ns = arrive_ns;
