@@ -276,7 +276,10 @@ int start(const RunOptions& options) {
   if (rendezvous.empty()) rendezvous = "file:" + folder + "/meeting";
   if (status.ok())
     status = plan_processes(options, places, rendezvous, launching.ended_file, &plans);
-  if (!status.ok()) return complain("run", status.message(), kExitUsage);
+  if (!status.ok()) {
+    rmdir(folder.c_str());  // nothing has been put there; it may not be there either
+    return complain("run", status.message(), kExitUsage);
+  }
   if (options.dry_run) return print_plans(plans), kExitOk;
   int exit_status = kExitOk;
   status = launch(plans, launching, &exit_status);
