@@ -54,7 +54,7 @@ std::string own_name() {
 }
 
 // A port that is free now; whoever takes it may still be late.
-uint16_t free_port() {
+Status find_port(uint16_t* port) {
   const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address = {};
   address.sin_family = AF_INET;
@@ -63,9 +63,10 @@ uint16_t free_port() {
   auto* const generic = reinterpret_cast<sockaddr*>(&address);
   if (!socket.valid() || bind(socket.get(), generic, bytes) != 0 ||
       getsockname(socket.get(), generic, &bytes) != 0) {
-    return 0;
+    return io_error(std::string("no free port on loopback: ") + std::strerror(errno));
   }
-  return ntohs(address.sin_port);
+  *port = ntohs(address.sin_port);
+  return {};
 }
 
 // 'text' for a POSIX shell.
@@ -193,16 +194,15 @@ std::vector<std::string> over_ssh(const RunOptions& options, const Place& place,
   return {"ssh", "-o", "BatchMode=yes", "--", place.host, "exec sh -c " + quoted(script)};
 }
 
-Status plan_processes(const RunOptions& options, const std::vector<Place>& places,
-                      const std::string& rendezvous, const std::string& ended_file,
-                      std::vector<ProcessPlan>* plans) {
+std::vector<ProcessPlan> plan_processes(const RunOptions& options, const std::vector<Place>& places,
+                                        const std::string& rendezvous,
+                                        const std::string& ended_file, uint16_t port) {
   const bool any_remote =
       std::any_of(places.begin(), places.end(), [](const Place& each) { return each.remote; });
   std::string master = "127.0.0.1";
   if (any_remote) master = places[0].remote ? places[0].host : own_name();
   master = master.substr(master.find('@') + 1);
-  const uint16_t port = free_port();
-  if (port == 0) return io_error(std::string("no free port on loopback: ") + std::strerror(errno));
+  std::vector<ProcessPlan> plans;
   for (size_t rank = 0; rank < places.size(); ++rank) {
     const Place& place = places[rank];
     ProcessPlan plan;
@@ -217,9 +217,9 @@ Status plan_processes(const RunOptions& options, const std::vector<Place>& place
       plan.environment = std::move(environment);
       plan.environment.emplace_back(kEndedRanksVariable, ended_file);
     }
-    plans->push_back(std::move(plan));
+    plans.push_back(std::move(plan));
   }
-  return {};
+  return plans;
 }
 
 // The meeting: what was asked for; "" for our own folder, which only this machine can reach.
@@ -261,8 +261,8 @@ void print_plans(const std::vector<ProcessPlan>& plans) {
 int start(const RunOptions& options) {
   std::vector<HostLine> lines;
   std::vector<Place> places;
-  std::vector<ProcessPlan> plans;
   std::string rendezvous;
+  uint16_t port = 0;  // for programs that meet by MASTER_PORT
   LaunchOptions launching;
   launching.tag_output = options.tag_output == "on";
   launching.grace_ms = static_cast<int64_t>(options.grace_s * kMillisecondsPerSecond);
@@ -270,16 +270,14 @@ int start(const RunOptions& options) {
   if (!options.hosts_file.empty()) status = read_hosts(options.hosts_file, &lines);
   if (status.ok()) status = place_ranks(options, lines, &places);
   if (status.ok()) status = choose_rendezvous(options, places, &rendezvous);
+  if (status.ok()) status = find_port(&port);
   std::string& folder = launching.remove_folder;
   if (status.ok()) status = make_folder(options.dry_run, &folder);
   launching.ended_file = folder + "/ended";
   if (rendezvous.empty()) rendezvous = "file:" + folder + "/meeting";
-  if (status.ok())
-    status = plan_processes(options, places, rendezvous, launching.ended_file, &plans);
-  if (!status.ok()) {
-    rmdir(folder.c_str());  // nothing has been put there; it may not be there either
-    return complain("run", status.message(), kExitUsage);
-  }
+  if (!status.ok()) return complain("run", status.message(), kExitUsage);
+  const std::vector<ProcessPlan> plans =
+      plan_processes(options, places, rendezvous, launching.ended_file, port);
   if (options.dry_run) return print_plans(plans), kExitOk;
   int exit_status = kExitOk;
   status = launch(plans, launching, &exit_status);
