@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/log.h"
 #include "sim/sim_compute.h"
 #include "step/engine.h"
+#include "support/heard_lines.h"
 #include "transport/sim/sim_world.h"
 
 namespace parallax::simtest {
@@ -145,7 +145,7 @@ class Trainer final : public Actor {
                      held_ = std::vector<float>(40);
 };
 
-// Two hosts of three and two ranks, and the lines that they logged.
+// Two hosts of three and two ranks.
 class LateRanks : public testing::Test {
  protected:
   void train(const std::vector<Thinks>& thinks, const FaultPlan& faults = {}) {
@@ -154,7 +154,6 @@ class LateRanks : public testing::Test {
     world_ = std::make_unique<SimWorld>(
         SimOptions{.world = 5, .host_of = hosts_.host_of, .adversarial = false});
     world_->set_faults(faults);
-    ASSERT_TRUE(log_set_callback(hear, &lines_, LogLevel::kWarn).ok());
     for (uint32_t rank = 0; rank < 5; ++rank) {
       ranks_.push_back(std::make_unique<Trainer>(*world_, hosts_, rank, thinks[rank]));
       world_->attach(rank, ranks_.back().get());
@@ -165,17 +164,11 @@ class LateRanks : public testing::Test {
                              [](const auto& rank) { return rank->over(); });
         },
         600'000 * kMs));
-    log_flush(60000);
-    ASSERT_TRUE(log_set_callback(nullptr, nullptr, LogLevel::kNone).ok());
-  }
-  static void hear(void* context, int, const char*, const char* message) {
-    static_cast<std::vector<std::string>*>(context)->push_back(message);
   }
 
   HostMap hosts_;
   std::unique_ptr<SimWorld> world_;
   std::vector<std::unique_ptr<Trainer>> ranks_;
-  std::vector<std::string> lines_;
 };
 
 // Given each rank in turn, of either host, leader or not, that thinks 200 ms longer before one of
@@ -188,7 +181,7 @@ TEST_F(LateRanks, ASlowProgramIsNamedOnEveryRank) {
        : phase == StepPhase::kPush ? thinks[slow].push
                                    : thinks[slow].step_end) += 200;
       ranks_.clear();
-      lines_.clear();
+      testkit::HeardLines heard;
       train(thinks);
       for (const auto& rank : ranks_) {
         const LateRank& late = rank->engine().late();
@@ -202,11 +195,12 @@ TEST_F(LateRanks, ASlowProgramIsNamedOnEveryRank) {
         EXPECT_EQ(stats["late"]["host"], slow < 3 ? "a" : "b");
         EXPECT_EQ(stats["late"]["phase"], step_phase_name(phase));
       }
-      ASSERT_EQ(lines_.size(), 1u);
-      EXPECT_EQ(lines_[0].find("rank " + std::to_string(slow) + " (host " + (slow < 3 ? "a" : "b") +
-                               ") is late: in 12 of the last 16 steps"),
-                0u)
-          << lines_[0];
+      ASSERT_EQ(heard.lines().size(), 1u);
+      EXPECT_EQ(
+          heard.lines()[0].find("rank " + std::to_string(slow) + " (host " +
+                                (slow < 3 ? "a" : "b") + ") is late: in 12 of the last 16 steps"),
+          0u)
+          << heard.lines()[0];
     }
   }
 }
@@ -220,21 +214,23 @@ TEST_F(LateRanks, ASlowMachineIsNamed) {
   slow.amount_ns = 50 * kMs;
   FaultPlan faults;
   faults.faults.push_back(slow);
+  testkit::HeardLines heard;
   train(std::vector<Thinks>(5), faults);
   for (const auto& rank : ranks_) {
     EXPECT_EQ(rank->engine().late().rank, 4u);
     EXPECT_GE(rank->engine().late().late_ms, 40u) << "a wake takes 50 ms more";
   }
-  EXPECT_EQ(lines_.size(), 1u);
+  EXPECT_EQ(heard.lines().size(), 1u);
 }
 
 TEST_F(LateRanks, NobodyIsNamedAmongEquals) {
+  testkit::HeardLines heard;
   train(std::vector<Thinks>(5));
   for (const auto& rank : ranks_) {
     EXPECT_EQ(rank->engine().late().steps, 0u);
     EXPECT_TRUE(nlohmann::json::parse(rank->engine().stats_json())["late"].is_null());
   }
-  EXPECT_TRUE(lines_.empty());
+  EXPECT_TRUE(heard.lines().empty());
 }
 
 }  // namespace
