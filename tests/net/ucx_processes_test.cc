@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "net/ucx_process.h"
+#include "support/real_time.h"
 #include "transport/transport.h"
 
 namespace parallax::net {
@@ -39,7 +40,7 @@ class UcxProcesses : public ::testing::Test {
   void expect_soon(Clock::time_point since) {
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - since);
     RecordProperty("heard_after_ms", static_cast<int>(took.count()));
-    EXPECT_LT(took, std::chrono::seconds(2));
+    EXPECT_LT(took, std::chrono::milliseconds(testkit::kPromptMs));
   }
   void expect_success() {
     for (auto& rank : ranks_) EXPECT_EQ(rank->wait_exit(), 0);
@@ -114,7 +115,7 @@ TEST_F(UcxProcesses, close_beside_a_stopped_receiver) {
   tell("then", "close");
   const std::string ms = expect_line(0, "closed in ");
   ASSERT_FALSE(ms.empty());
-  EXPECT_LT(std::stol(ms), 2000);
+  EXPECT_LT(std::stol(ms), testkit::kPromptMs);
   EXPECT_EQ(ranks_[0]->wait_exit(), 0);
 }
 

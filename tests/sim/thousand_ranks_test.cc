@@ -4,15 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "sim/sim_job.h"
+#include "support/sanitizers.h"
 
 namespace parallax::simtest {
 namespace {
 
-#ifdef __SANITIZE_THREAD__
-constexpr uint32_t kHosts = 16;  // it is one thread: there is nothing to see here but the time
-#else
-constexpr uint32_t kHosts = 125;
-#endif
+constexpr uint32_t kHosts = testkit::kThreadSanitizer ? 16 : 125;
 constexpr uint32_t kRanksPerHost = 8;
 constexpr uint32_t kWorld = kHosts * kRanksPerHost;
 

@@ -9,6 +9,9 @@ namespace parallax::testkit {
 
 inline const SteadyClock kClock;
 
+// Less than whatever would hang takes to give up, more than a machine busy with other things takes.
+inline constexpr int64_t kPromptMs = 20'000;
+
 inline int64_t in_ms(int64_t milliseconds) {
   return kClock.now_ns() + milliseconds * kNanosecondsPerMillisecond;
 }

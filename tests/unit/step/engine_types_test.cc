@@ -12,6 +12,7 @@
 #include <numeric>
 #include <string>
 
+#include "support/sanitizers.h"
 #include "support/script.h"
 #include "transport/shm/ring.h"
 
@@ -101,7 +102,7 @@ TEST_P(EngineTypes, AgreesWithTheNaiveProgram) {
                                    : 100 * (2u * GetParam().mode + GetParam().deterministic);
   for (const uint32_t dtype : kDtypes) {
     const Everything everything(dtype);
-    for (int round = 0; round < 2; ++round, ++seed) {
+    for (int round = 0; round < (kThreadSanitizer ? 1 : 2); ++round, ++seed) {
       ScriptOptions options;
       options.world.hosts = few_layouts()[seed % few_layouts().size()];
       options.world.plan_mode = GetParam().mode;
