@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -80,9 +81,14 @@ std::vector<std::string_view> tokenize(std::string_view text) {
 Source read_files(const std::vector<std::string>& paths) {
   Source source;
   for (const std::string& path : paths) {
+    std::error_code why;
+    if (std::filesystem::is_directory(path, why)) {
+      throw std::runtime_error("the corpus file '" + path + "' is a directory; name its files");
+    }
     std::ifstream file(path, std::ios::binary);
-    if (!file || std::filesystem::is_directory(path)) {
-      throw std::runtime_error("cannot read the corpus file '" + path + "'");
+    if (!file) {
+      throw std::runtime_error("cannot read the corpus file '" + path +
+                               "': " + std::strerror(errno));
     }
     const size_t start = source.text.size();
     source.text.append(std::istreambuf_iterator<char>(file), {});

@@ -53,9 +53,16 @@ def parse(arguments):
     parser.add_argument("--seed", type=int, default=1, help="of initial values and batches (1)")
     parser.add_argument("--out", default=os.path.join(ROOT, "bench", "out"),
                         help="folder for results.json, charts and logs (bench/out)")
+    parser.add_argument("--options-only", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--programs", default=os.path.join(ROOT, "build", "release", "bin"),
                         help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    for path in options.corpus or []:
+        try:
+            with open(path, "rb"):
+                pass
+        except OSError as error:
+            parser.error(f"--corpus {path}: {error.strerror}")
     if options.seed < 0:
         parser.error("--seed must be 0 or more")
     options.deterministic_steps = min(options.deterministic_steps, options.steps)
@@ -129,7 +136,8 @@ def print_results(results, options):
 
 def write_results(results, found, options, corpus, seconds):
     document = {
-        "options": {key: value for key, value in vars(options).items() if key != "programs"},
+        "options": {key: value for key, value in vars(options).items()
+                    if key not in ("programs", "options_only")},
         "machine": {"system": platform.platform(), "processors": os.cpu_count()},
         "corpus": corpus, "seconds": seconds, "checks": found.rows,
         "oracle": results["oracle"], "runs": results["runs"],
@@ -193,6 +201,8 @@ def main():
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGHUP, stop)
     options = parse(sys.argv[1:])
+    if options.options_only:
+        return 0
     try:
         return run(options)
     except (children.ChildError, netns.NetworkError, OSError) as error:

@@ -58,9 +58,14 @@ struct Engine::CommitReport {
       text = child.text;
       return;
     }
-    differ("plan_mode", plan_mode, child.plan_mode, child.rank);
-    differ("plan_after_steps", plan_after_steps, child.plan_after_steps, child.rank);
-    differ("deterministic", deterministic, child.deterministic, child.rank);
+    const auto mode = [](uint32_t number) {  // a peer's may be none
+      const bool known = number <= PARALLAX_PLAN_AR;
+      return known ? mode_name(static_cast<parallax_plan_mode_t>(number)) : std::to_string(number);
+    };
+    const auto number = [](uint32_t value) { return std::to_string(value); };
+    differ("plan_mode", plan_mode, child.plan_mode, child.rank, mode);
+    differ("plan_after_steps", plan_after_steps, child.plan_after_steps, child.rank, number);
+    differ("deterministic", deterministic, child.deterministic, child.rank, number);
     if (verdict == CommitVerdict::kAgree &&
         (child.verdict == CommitVerdict::kLookCloser || child.digest != digest)) {
       verdict = CommitVerdict::kLookCloser;
@@ -68,12 +73,13 @@ struct Engine::CommitReport {
   }
 
  private:
-  void differ(const char* option, uint32_t mine, uint32_t theirs, uint32_t their_rank) {
+  template <typename Shown>
+  void differ(const char* option, uint32_t mine, uint32_t theirs, uint32_t their_rank,
+              Shown shown) {
     if (mine == theirs || verdict == CommitVerdict::kDiffer) return;
     verdict = CommitVerdict::kDiffer;
     text = "option " + std::string(option) + ": rank " + std::to_string(rank) + " has " +
-           std::to_string(mine) + ", rank " + std::to_string(their_rank) + " has " +
-           std::to_string(theirs);
+           shown(mine) + ", rank " + std::to_string(their_rank) + " has " + shown(theirs);
   }
 };
 

@@ -91,7 +91,9 @@ Status Job::open(parallax_options_t options, std::unique_ptr<Job>* job) {
   std::unique_ptr<Settings> settings;
   PARALLAX_RETURN_IF_ERROR(take_settings(&options, &settings));
   Launched launched;  // holds strings of `options`
-  Status status = apply_launcher(process_variable, &launched, &options);
+  const SettingSource where = settings->value("rendezvous").source;
+  const bool outside = where == SettingSource::kEnvironment || where == SettingSource::kFile;
+  Status status = apply_launcher(process_variable, outside, &launched, &options);
   if (status.ok()) status = check_options(options);
   if (!status.ok()) return settings->explained(status);
   warn_if_left_alone(options);

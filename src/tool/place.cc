@@ -35,7 +35,7 @@ Status find_place(const GivenPlace& given, const Settings& settings, const Envir
   options.rank = given.rank.value_or(0);
   options.world = given.world.value_or(0);
   Launched launched;
-  Status status = apply_launcher(as_given, &launched, &options);
+  Status status = apply_launcher(as_given, false, &launched, &options);
   place->launcher = launched.launcher.empty() ? "no launcher" : launched.launcher;
   place->rank = launched.rank;
   place->world = launched.world;

@@ -29,6 +29,12 @@ class Mpirun(LaunchTest):
         self.assertEqual(job.wait(), 0, job.text)
         self.assertIn("ok rank 1 of 2 ", job.text)
 
+    def test_asked_for_from_outside_at_a_place_of_ones_own(self):
+        job = self.mpirun("-n", "2", "-x", "PARALLAX_RENDEZVOUS", RANK, "--rendezvous", "",
+                          PARALLAX_RENDEZVOUS="file:" + self.folder + "/meet")
+        self.assertEqual(job.wait(), 0, job.text)
+        self.assertIn("ok rank 1 of 2 ", job.text)
+
     def test_two_jobs_at_once(self):
         jobs = [self.mpirun("-n", "2", RANK) for _ in range(2)]
         for job in jobs:

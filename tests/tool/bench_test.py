@@ -65,8 +65,9 @@ class Bench(support.Case):
             whole = json.load(file)
         lines = whole["lines"]
         self.assertEqual(len(rows), len(lines))
-        self.assertEqual([{k: json.dumps(v).strip('"') for k, v in line.items()}
-                          for line in lines], from_csv)
+        self.assertEqual(lines, [{k: v if isinstance(line[k], str) else json.loads(v)
+                                  for k, v in row.items()}
+                                 for line, row in zip(lines, from_csv)])
         names = {"size": "size", "count": "count", "type": "type", "redop": "redop",
                  "method": "method", "#wrong": "wrong", "wire": "wire_bytes",
                  "local": "local_bytes", "rows": "rows", "distinct": "distinct_rows",

@@ -1,5 +1,6 @@
 """bench/run's driver: when it says that training learns, what it refuses, and what it prints."""
 
+import argparse
 import os
 import random
 import sys
@@ -49,6 +50,34 @@ class Learnt(support.Case):
     def test_a_loss_that_is_not_finite_fails(self):
         for positions in (6_400, 115_200):
             self.assertIs(checks.learnt(300, positions, 9.496, None, 7.0)[1], False)
+
+
+class Tolerance(support.Case):
+    def test_it_grows_with_the_readings_of_the_text(self):
+        for positions, words, tolerance in ((307_200, 1_200_000, 0.001), (307_200, 30_720, 0.001),
+                                            (307_200, 3_072, 0.01)):
+            self.assertAlmostEqual(checks.loss_tolerance(positions, words), tolerance)
+
+
+class SamePlan(support.Case):
+    def judged(self, steps=300, vocabulary=100_001, method="push_pull", settled=True):
+        def with_method(name):
+            return {"plan": {"settled": settled, "variables": [
+                {"name": "embedding", "tag": "SPARSE", "placement": "sharded", "method": name}]}}
+        found = checks.Checks()
+        options = argparse.Namespace(steps=steps, hosts=4, ranks_per_host=2)
+        checks.same_plan(found, {"auto_tags": with_method(method),
+                                 "runs": {"hybrid": with_method("push_pull")}},
+                         options, {"vocabulary": vocabulary})
+        return found.rows[0]["verdict"]
+
+    def test_tags_and_none_must_agree_where_there_is_something_to_agree_on(self):
+        self.assertEqual(self.judged(), "PASS")
+        self.assertEqual(self.judged(method="made_dense"), "FAIL")
+        self.assertEqual(self.judged(method="made_dense", vocabulary=40), "n/a")
+        self.assertEqual(self.judged(vocabulary=40), "PASS")
+        self.assertEqual(self.judged(settled=False), "FAIL")
+        self.assertEqual(self.judged(settled=False, steps=7), "n/a")
 
 
 class Training(support.Case):

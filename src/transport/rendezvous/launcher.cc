@@ -252,10 +252,19 @@ Status read_launcher(const Environment& given, Launched* launched) {
   return {};
 }
 
-Status apply_launcher(const Environment& environment, Launched* launched,
+Status apply_launcher(const Environment& environment, bool from_outside, Launched* launched,
                       parallax_options_t* options) {
-  if (options->rendezvous == nullptr || std::string_view(options->rendezvous) != "env") return {};
-  PARALLAX_RETURN_IF_ERROR(read_launcher(environment, launched));
+  if (options->rendezvous == nullptr) return {};
+  if (std::string_view(options->rendezvous) == "env") {
+    PARALLAX_RETURN_IF_ERROR(read_launcher(environment, launched));
+  } else {
+    if (!from_outside || options->rank != 0 || options->world != 0) return {};
+    const std::string where = options->rendezvous;
+    const Environment with_where = [&](const char* name) {
+      return std::string_view(name) == "PARALLAX_RENDEZVOUS" ? where : environment(name);
+    };
+    if (!read_launcher(with_where, launched).ok() || launched->world < 2) return {};
+  }
   if ((options->world != 0 && options->world != launched->world) ||
       (options->rank != 0 && options->rank != launched->rank)) {
     return invalid("options.rank and options.world are " + std::to_string(options->rank) + " and " +

@@ -44,9 +44,11 @@ bool is_launched(const Environment& environment);
 // launcher is there.
 Status read_launcher(const Environment& environment, Launched* launched);
 
-// Puts what the environment says into options whose rendezvous is "env"; leaves others alone. The
-// strings stay *launched's. INVALID also where options.rank or options.world say something else.
-Status apply_launcher(const Environment& environment, Launched* launched,
+// Puts what the environment says into options whose rendezvous is "env"; and rank and world of a
+// launcher that started several into options that name neither, and whose rendezvous is not the
+// program's (`from_outside`). Leaves others alone. The strings stay *launched's. INVALID also where
+// options.rank or options.world say something else.
+Status apply_launcher(const Environment& environment, bool from_outside, Launched* launched,
                       parallax_options_t* options);
 
 // What the launcher calls the job, the same on all its ranks; "" if no launcher is there, or it

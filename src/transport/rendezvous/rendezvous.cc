@@ -36,6 +36,12 @@ bool take_prefix(std::string_view* text, std::string_view prefix) {
   return true;
 }
 
+// One of the ways of options.rendezvous. What follows tcp: is judged by who takes it apart.
+bool is_rendezvous(std::string_view text) {
+  return take_prefix(&text, "tcp:") ||
+         ((take_prefix(&text, "inproc:") || take_prefix(&text, "file:")) && !text.empty());
+}
+
 template <typename T>
 Status make(Status status, std::unique_ptr<T> made, std::unique_ptr<Rendezvous>* rendezvous) {
   if (status.ok()) *rendezvous = std::move(made);
@@ -64,6 +70,10 @@ Status make_rendezvous(const parallax_options_t& options, const std::string& hos
         "of options.rendezvous, options.allgather and options.unique_id more than one is set: "
         "give one");
   }
+  if (options.rendezvous != nullptr && !is_rendezvous(options.rendezvous)) {
+    return invalid("options.rendezvous is '" + std::string(options.rendezvous) +
+                   "': give inproc:NAME, file:DIR, tcp:HOST:PORT or env");
+  }
   if (common.world == 1) {
     *rendezvous = std::make_unique<SoloRendezvous>();
     return {};
@@ -82,21 +92,18 @@ Status make_rendezvous(const parallax_options_t& options, const std::string& hos
                    "how ranks meet");
   }
   std::string_view where = options.rendezvous;
-  if (take_prefix(&where, "inproc:") && !where.empty()) {
+  if (take_prefix(&where, "inproc:")) {
     std::unique_ptr<InprocRendezvous> made;
     Status status = InprocRendezvous::create(common, std::string(where), &made);
     return make(std::move(status), std::move(made), rendezvous);
   }
-  if (take_prefix(&where, "file:") && !where.empty()) {
+  if (take_prefix(&where, "file:")) {
     std::unique_ptr<FileRendezvous> made;
     Status status = FileRendezvous::create(common, std::string(where), &made);
     return make(std::move(status), std::move(made), rendezvous);
   }
-  if (take_prefix(&where, "tcp:")) {
-    return make_tcp_rendezvous(common, where, options.secret_file, process_variable, rendezvous);
-  }
-  return invalid("options.rendezvous is '" + std::string(options.rendezvous) +
-                 "': give inproc:NAME, file:DIR, tcp:HOST:PORT or env");
+  take_prefix(&where, "tcp:");
+  return make_tcp_rendezvous(common, where, options.secret_file, process_variable, rendezvous);
 }
 
 }  // namespace parallax

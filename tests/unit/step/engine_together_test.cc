@@ -246,12 +246,15 @@ TEST(EngineCommit, AnotherOrderIsNamed) {
 TEST(EngineCommit, DifferentOptionsAreNamed) {
   struct Case {
     const char* name;
+    const char* value;
     std::function<void(EngineOptions*)> change;
   };
   const Case cases[] = {
-      {"plan_mode", [](EngineOptions* options) { options->plan_mode = PARALLAX_PLAN_AR; }},
-      {"plan_after_steps", [](EngineOptions* options) { options->plan_after_steps = 99; }},
-      {"deterministic", [](EngineOptions* options) { options->deterministic = true; }},
+      {"plan_mode", "has ar",
+       [](EngineOptions* options) { options->plan_mode = PARALLAX_PLAN_AR; }},
+      {"plan_after_steps", "has 99",
+       [](EngineOptions* options) { options->plan_after_steps = 99; }},
+      {"deterministic", "has 1", [](EngineOptions* options) { options->deterministic = true; }},
   };
   for (const Case& each : cases) {
     for (uint32_t other = 0; other < 5; ++other) {
@@ -262,7 +265,8 @@ TEST(EngineCommit, DifferentOptionsAreNamed) {
       EngineWorld world(options);
       for (const Status& status : world.commit({})) {
         ASSERT_EQ(status.code(), PARALLAX_MISMATCH) << status.message();
-        EXPECT_TRUE(has(status, each.name) && has(status, "rank " + std::to_string(other)))
+        EXPECT_TRUE(has(status, each.name) && has(status, "rank " + std::to_string(other)) &&
+                    has(status, each.value))
             << status.message();
       }
     }

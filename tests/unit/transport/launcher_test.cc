@@ -192,23 +192,52 @@ TEST(Launcher, options_and_environment) {
   };
   Launched launched;
   parallax_options_t options{};
-  ASSERT_TRUE(apply_launcher(environment, &launched, &options).ok());
+  ASSERT_TRUE(apply_launcher(environment, false, &launched, &options).ok());
   EXPECT_EQ(options.world, 0U) << "who asks for nothing is one rank alone";
   options.rendezvous = "env";
-  ASSERT_TRUE(apply_launcher(environment, &launched, &options).ok());
+  ASSERT_TRUE(apply_launcher(environment, false, &launched, &options).ok());
   EXPECT_EQ(options.rank, 2U);
   EXPECT_EQ(options.world, 4U);
   EXPECT_STREQ(options.rendezvous, "tcp:127.0.0.1:29500");
   EXPECT_STREQ(options.host, "b");
   options.rendezvous = "env";
   options.host = "mine";
-  ASSERT_TRUE(apply_launcher(environment, &launched, &options).ok()) << "the same numbers will do";
+  ASSERT_TRUE(apply_launcher(environment, false, &launched, &options).ok())
+      << "the same numbers will do";
   EXPECT_STREQ(options.host, "mine");
   options.rendezvous = "env";
   options.world = 5;
-  const Status status = apply_launcher(environment, &launched, &options);
+  const Status status = apply_launcher(environment, false, &launched, &options);
   EXPECT_EQ(status.code(), PARALLAX_INVALID);
   EXPECT_NE(status.message().find("rank 2 of 4"), std::string::npos) << status.message();
+}
+
+// Given a place to meet that is not the program's, expect the launcher to say who meets there.
+TEST(Launcher, where_from_outside_and_who_by_the_launcher) {
+  const Environment environment = [](const char* name) {
+    const std::string_view asked = name;
+    if (asked == "RANK") return "1";
+    return asked == "WORLD_SIZE" ? "3" : "";
+  };
+  constexpr const char* kWhere = "tcp:127.0.0.1:29500";
+  Launched launched;
+  parallax_options_t options{};
+  options.rendezvous = kWhere;
+  ASSERT_TRUE(apply_launcher(environment, false, &launched, &options).ok());
+  EXPECT_EQ(options.world, 0U) << "the program's own place is its own affair";
+  options.world = 2;
+  ASSERT_TRUE(apply_launcher(environment, true, &launched, &options).ok());
+  EXPECT_EQ(options.world, 2U) << "so is its own place among the ranks";
+  options.world = 0;
+  ASSERT_TRUE(apply_launcher(environment, true, &launched, &options).ok());
+  EXPECT_EQ(options.rank, 1U);
+  EXPECT_EQ(options.world, 3U);
+  EXPECT_STREQ(options.rendezvous, kWhere);
+  options = {};
+  options.rendezvous = kWhere;
+  const Environment nobody = [](const char*) { return ""; };
+  ASSERT_TRUE(apply_launcher(nobody, true, &launched, &options).ok());
+  EXPECT_EQ(options.world, 0U);
 }
 
 }  // namespace
