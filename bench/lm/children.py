@@ -24,8 +24,8 @@ class Progress:
 
     WIDTH = 28
 
-    def __init__(self, title, steps, now="starting"):
-        self.title, self.steps = title, max(steps, 1)
+    def __init__(self, title, steps, now="starting", loss="loss"):
+        self.title, self.steps, self.loss = title, max(steps, 1), loss
         self.start = time.monotonic()
         self.live = sys.stderr.isatty()
         self.quarter = 0
@@ -41,12 +41,12 @@ class Progress:
             filled = self.WIDTH * step // self.steps
             bar = "#" * filled + "." * (self.WIDTH - filled)
             rate = step / max(now - self.start, 1e-9)
-            self._write(f"\r  {self.title:<22} [{bar}] {step}/{self.steps}  loss {loss:6.3f}"
+            self._write(f"\r  {self.title:<22} [{bar}] {step}/{self.steps}  {self.loss} {loss:6.3f}"
                         f"  {rate:5.1f} steps/s ")
         elif step * 4 // self.steps > self.quarter or now - self.drawn > SAY_SECONDS:
             self.drawn = now
             self.quarter = step * 4 // self.steps
-            self._write(f"  {self.title:<22} step {step}/{self.steps}, loss {loss:.3f}, "
+            self._write(f"  {self.title:<22} step {step}/{self.steps}, {self.loss} {loss:.3f}, "
                         f"{now - self.start:.1f} s\n")
 
     def end(self, text):

@@ -99,7 +99,7 @@ class Bench:
             files.append(os.path.join(logs, f"rank-{rank}.log"))
             outs.append(out)
             labels.append(f"rank {rank} on h{host}")
-        progress = children.Progress(title, steps)
+        progress = children.Progress(title, steps, loss="rank 0's loss")
         try:
             children.run_all(title, commands, files, labels, self._seconds(steps), progress)
         finally:
