@@ -91,8 +91,7 @@ Status Job::open(parallax_options_t options, std::unique_ptr<Job>* job) {
   std::unique_ptr<Settings> settings;
   PARALLAX_RETURN_IF_ERROR(take_settings(&options, &settings));
   Launched launched;  // holds strings of `options`
-  const SettingSource where = settings->value("rendezvous").source;
-  const bool outside = where == SettingSource::kEnvironment || where == SettingSource::kFile;
+  const bool outside = settings->value("rendezvous").source == SettingSource::kEnvironment;
   Status status = apply_launcher(process_variable, outside, &launched, &options);
   if (status.ok()) status = check_options(options);
   if (!status.ok()) return settings->explained(status);

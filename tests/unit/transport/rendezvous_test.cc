@@ -112,6 +112,10 @@ TEST(Rendezvous, options_are_checked) {
     const Status status = make_rendezvous(options_for(0, 2, wrong), "h", kClock, &rendezvous);
     EXPECT_EQ(status.code(), PARALLAX_INVALID) << wrong;
   }
+  for (const char* wrong : {"inproc", "file:", "Env"}) {
+    const Status alone = make_rendezvous(options_for(0, 1, wrong), "h", kClock, &rendezvous);
+    EXPECT_EQ(alone.code(), PARALLAX_INVALID) << wrong << ", though nobody is to be met";
+  }
   EXPECT_EQ(make_rendezvous(options_for(0, 2, nullptr), "h", kClock, &rendezvous).code(),
             PARALLAX_INVALID);
   EXPECT_EQ(make_rendezvous(options_for(2, 2, "inproc:n"), "h", kClock, &rendezvous).code(),
