@@ -55,6 +55,17 @@ bool Broadcast::due_from(const Ready& ready) const {
   return !child && tree_parent(hosts_, 0, ready.rank) == rank_;
 }
 
+bool Broadcast::on_section(uint32_t from, const Section& section) {
+  switch (section.header.kind) {
+    case SectionKind::kBroadcastReady:
+      return on_ready(from, section);
+    case SectionKind::kBroadcastData:
+      return on_data(from, section);
+    default:
+      return false;
+  }
+}
+
 bool Broadcast::on_ready(uint32_t from, const Section& section) {
   Ready ready{from, section.header.tag, section.header.step, 0, section.header.part};
   if (section.payload.size() != sizeof ready.bytes || ready.root >= hosts_.host_of.size() ||

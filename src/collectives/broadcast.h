@@ -29,8 +29,8 @@ class Broadcast {
   bool finished() const;
   void finish();
 
-  [[nodiscard]] bool on_ready(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_data(uint32_t from, const Section& section);
+  // False: not what `from` may send now.
+  [[nodiscard]] bool on_section(uint32_t from, const Section& section);
 
   // Not empty: ranks disagree about this broadcast, and the job is to fail with this sentence.
   const std::string& mismatch() const { return mismatch_; }
@@ -45,6 +45,8 @@ class Broadcast {
   static constexpr uint8_t kToParent = 0;  // parts of kBroadcastReady, and of what answers it
   static constexpr uint8_t kToWitness = 1;
 
+  [[nodiscard]] bool on_ready(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_data(uint32_t from, const Section& section);
   void say_ready(uint32_t to, uint8_t part);
   bool due_from(const Ready& ready) const;
   [[nodiscard]] bool serve(const Ready& ready);

@@ -291,6 +291,21 @@ void GradientRoad::send_rows(Lane& lane) {
   --*lane.pending;
 }
 
+bool GradientRoad::on_section(uint32_t from, const Section& section) {
+  switch (section.header.kind) {
+    case SectionKind::kUpLocal:
+      return on_up_local(from, section);
+    case SectionKind::kUpHost:
+      return on_up_host(from, section);
+    case SectionKind::kDownHost:
+      return on_down_host(from, section);
+    case SectionKind::kDownLocal:
+      return on_down_local(from, section);
+    default:
+      return false;
+  }
+}
+
 bool GradientRoad::on_up_local(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
   if (!handles_ || columns_.host_of(from) != columns_.host()) return false;

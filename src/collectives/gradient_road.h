@@ -82,10 +82,7 @@ class GradientRoad {
                        uint32_t* pending);
 
   // Sections. `from` is any rank of the world; `section.header.step` belongs to an open lane.
-  [[nodiscard]] bool on_up_local(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_up_host(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_down_host(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_down_local(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_section(uint32_t from, const Section& section);
   // A local rank ended the step: what it did not contribute is absent.
   void end_local(uint32_t from, uint64_t step);
 
@@ -159,6 +156,10 @@ class GradientRoad {
   bool counts_once() const;
   void set_sources();
 
+  [[nodiscard]] bool on_up_local(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_up_host(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_down_host(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_down_local(uint32_t from, const Section& section);
   void lay_out(Arena& arena);
   void lay_out_handler(Arena& arena, Lane& lane);
   void lay_out_reducer(Arena& arena, Lane& lane);

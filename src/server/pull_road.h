@@ -89,10 +89,8 @@ class PullRoad {
   // The owner has committed `step`: pulls of step + 1 may be answered.
   void committed(uint64_t step);
 
-  [[nodiscard]] bool on_pull_local(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_pull_host(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_values_host(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_values_local(uint32_t from, const Section& section);
+  // False: not what `from` may send now. The tag, where it is a variable, is pulled in that step.
+  [[nodiscard]] bool on_section(uint32_t from, const Section& section);
 
   // Distinct rows this handler asked owners for, in the step so far.
   uint64_t pulled_rows(uint32_t variable, uint64_t step) const;
@@ -165,6 +163,10 @@ class PullRoad {
   static uint32_t slot_of(uint64_t step, uint32_t number) {
     return static_cast<uint32_t>((step & 1) * 2 + (number & 1));
   }
+  [[nodiscard]] bool on_pull_local(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_pull_host(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_values_host(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_values_local(uint32_t from, const Section& section);
   void send_local(uint64_t step, uint32_t number, Entry& entry);
   Round* open_round(uint64_t step, uint32_t number);
   [[nodiscard]] bool want(Entry& entry, Round& round, uint32_t source, const Section& section);

@@ -118,6 +118,21 @@ void PullRoad::set_table(uint32_t variable, const Table* table) {
   entry_of(variable)->table = table;
 }
 
+bool PullRoad::on_section(uint32_t from, const Section& section) {
+  switch (section.header.kind) {
+    case SectionKind::kPullLocal:
+      return on_pull_local(from, section);
+    case SectionKind::kPullHost:
+      return on_pull_host(from, section);
+    case SectionKind::kValuesHost:
+      return on_values_host(from, section);
+    case SectionKind::kValuesLocal:
+      return on_values_local(from, section);
+    default:
+      return false;
+  }
+}
+
 void PullRoad::open(uint64_t step) {
   std::fill(ended_[step & 1].begin(), ended_[step & 1].end(), uint8_t{0});
   // A round of step - 2 that is still open was begun by a rank that ended the step before.

@@ -149,6 +149,21 @@ void RowsRoad::ask_portion() {
   }
 }
 
+bool RowsRoad::on_section(uint32_t from, const Section& section) {
+  switch (section.header.kind) {
+    case SectionKind::kRowsAsk:
+      return on_ask(from, section);
+    case SectionKind::kRowsAnswer:
+      return on_answer(from, section);
+    case SectionKind::kRowsWrite:
+      return on_write(from, section);
+    case SectionKind::kRowsTaken:
+      return on_taken(from, section);
+    default:
+      return false;
+  }
+}
+
 bool RowsRoad::on_ask(uint32_t from, const Section& section) {
   AskPayload payload;
   const Table* table = tables_.table_of(section.header.tag);

@@ -68,10 +68,8 @@ class RowsRoad {
 
   // Sends what may be sent now; to be called whenever something happened.
   void advance();
-  [[nodiscard]] bool on_ask(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_answer(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_write(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_taken(uint32_t from, const Section& section);
+  // False: not what `from` may send now.
+  [[nodiscard]] bool on_section(uint32_t from, const Section& section);
   // Of the call under way.
   std::vector<uint32_t> missing_ranks() const { return waited_; }
   uint32_t variable() const { return call_.variable; }
@@ -101,6 +99,10 @@ class RowsRoad {
     bool refused = false;
   };
 
+  [[nodiscard]] bool on_ask(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_answer(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_write(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_taken(uint32_t from, const Section& section);
   void start(Doing doing, const RowsCall& call);
   // Of a write or a pull: rows that were not sent, or asked for, yet.
   bool rows_left() const { return doing_ != Doing::kRead && next_row_ < call_.row_count; }

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "step/commit_report.h"
+#include "transport/kinds.h"
 
 namespace parallax {
 
@@ -166,25 +167,39 @@ void Engine::on_message(uint32_t from, std::span<const std::byte> message) {
   }
 }
 
+// Each layer's sections, in the order of Layer. A handler returns false if the section is not what
+// this rank may be sent, now or from that rank.
+struct Engine::LayerRow {
+  Layer layer;
+  bool (Engine::*handle)(uint32_t from, const Section& section);
+};
+
+constexpr Engine::LayerRow Engine::kLayers[] = {
+    {Layer::kMembership, &Engine::on_membership}, {Layer::kTree, &Engine::on_tree},
+    {Layer::kBroadcast, &Engine::on_broadcast},   {Layer::kStep, &Engine::on_step_ended},
+    {Layer::kExchange, &Engine::on_exchange},     {Layer::kPull, &Engine::on_pull},
+    {Layer::kMigration, &Engine::on_migrate},     {Layer::kRowAccess, &Engine::on_rows},
+};
+
 void Engine::dispatch(uint32_t from, const Section& section) {
-  const SectionKind kind = section.header.kind;
-  bool fits;
-  if (kind >= SectionKind::kUpLocal) {
-    fits = phase_ != Phase::kOpen && dispatch_data(from, section);
-  } else {
-    fits = dispatch_control(from, section);
+  static_assert(std::size(kLayers) == kLayerCount);
+  const SectionHeader& header = section.header;
+  const LayerRow& row = kLayers[static_cast<size_t>(layer_of(header.kind))];
+  PARALLAX_CHECK(row.layer == layer_of(header.kind));
+  if (carries_variable(header.kind) && columns_.host_of(from) != columns_.host() &&
+      header.tag < runtimes_.size()) {
+    runtimes_[header.tag]->wire_received_bytes += sizeof header + header.payload_bytes;
   }
-  if (fits || !failure_.ok()) return;
-  fail(internal(rank_name(from) + " sent a message that does not fit (kind " +
-                std::to_string(static_cast<int>(kind)) + ", variable or tag " +
-                std::to_string(section.header.tag) + ", step " +
-                std::to_string(section.header.step) +
+  if ((this->*row.handle)(from, section) || !failure_.ok()) return;
+  fail(internal(rank_name(from) + " sent a message that does not fit (" + name_of(header.kind) +
+                ", variable or tag " + std::to_string(header.tag) + ", step " +
+                std::to_string(header.step) +
                 "); check that all ranks run the same "
                 "version"),
        SectionKind::kAbort, from);
 }
 
-bool Engine::dispatch_control(uint32_t from, const Section& section) {
+bool Engine::on_membership(uint32_t, const Section& section) {
   const auto sentence = [&section] {
     return std::string(reinterpret_cast<const char*>(section.payload.data()),
                        section.payload.size());
@@ -202,78 +217,48 @@ bool Engine::dispatch_control(uint32_t from, const Section& section) {
            SectionKind::kAbort, section.header.tag);
       return true;
     }
-    case SectionKind::kTreeUp:
-      return on_tree_up(from, section);
-    case SectionKind::kTreeDown:
-      return on_tree_down(from, section);
-    case SectionKind::kBroadcastReady:
-      return broadcast_.on_ready(from, section);
-    case SectionKind::kBroadcastData:
-      return broadcast_.on_data(from, section);
     default:
       return false;
   }
 }
 
-bool Engine::dispatch_data(uint32_t from, const Section& section) {
-  const SectionHeader& header = section.header;
-  if (columns_.host_of(from) != columns_.host() && header.tag < runtimes_.size()) {
-    runtimes_[header.tag]->wire_received_bytes += sizeof header + header.payload_bytes;
-  }
-  if (header.kind == SectionKind::kMigrate) return on_migrate(from, section);
-  if (header.kind >= SectionKind::kRowsAsk) return dispatch_rows(from, section);
-  // May come late where this rank had no part in the step's reductions and finished without it.
-  if (header.kind == SectionKind::kStepEnded && header.step <= finished_) return true;
-  // A rank is at most one step ahead: it starts step t + 1 when t is decided.
-  if (header.step <= finished_ || header.step > finished_ + 2) return false;
-  // Where a variable is mirrored in that step, nobody pulls it; what it was pulled from goes.
-  const bool of_pull =
-      header.kind >= SectionKind::kPullLocal && header.kind <= SectionKind::kValuesLocal;
-  if (of_pull && header.tag < runtimes_.size() &&
-      plan_at(*runtimes_[header.tag], header.step).placement != Placement::kSharded) {
-    return false;
-  }
-  switch (header.kind) {
-    case SectionKind::kStepEnded:
-      if (columns_.host_of(from) != columns_.host()) return false;
-      pull_road_.end_local(from, header.step);
-      for (const auto& runtime : runtimes_) {
-        road_at(*runtime, header.step).end_local(from, header.step);
-      }
-      return true;
-    case SectionKind::kPullLocal:
-      return pull_road_.on_pull_local(from, section);
-    case SectionKind::kPullHost:
-      return pull_road_.on_pull_host(from, section);
-    case SectionKind::kValuesHost:
-      return pull_road_.on_values_host(from, section);
-    case SectionKind::kValuesLocal:
-      return pull_road_.on_values_local(from, section);
-    default:
-      return dispatch_road(from, section);
-  }
+bool Engine::on_broadcast(uint32_t from, const Section& section) {
+  return broadcast_.on_section(from, section);
 }
 
-bool Engine::dispatch_road(uint32_t from, const Section& section) {
+// A rank is at most one step ahead: it starts step t + 1 when t is decided.
+bool Engine::is_open(uint64_t step) const {
+  return phase_ != Phase::kOpen && step > finished_ && step <= finished_ + 2;
+}
+
+// May come late, where this rank had no part in the step's reductions and finished without it.
+bool Engine::on_step_ended(uint32_t from, const Section& section) {
+  const uint64_t step = section.header.step;
+  if (phase_ != Phase::kOpen && step <= finished_) return true;
+  if (!is_open(step) || columns_.host_of(from) != columns_.host()) return false;
+  pull_road_.end_local(from, step);
+  for (const auto& runtime : runtimes_) road_at(*runtime, step).end_local(from, step);
+  return true;
+}
+
+bool Engine::on_exchange(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
-  if (header.tag >= runtimes_.size()) return false;
-  GradientRoad& road = road_at(*runtimes_[header.tag], header.step);
-  switch (header.kind) {
-    case SectionKind::kUpLocal:
-      return road.on_up_local(from, section);
-    case SectionKind::kUpHost:
-      return road.on_up_host(from, section);
-    case SectionKind::kDownHost:
-      return road.on_down_host(from, section);
-    case SectionKind::kDownLocal:
-      return road.on_down_local(from, section);
-    default:
-      return false;
-  }
+  return is_open(header.step) && header.tag < runtimes_.size() &&
+         road_at(*runtimes_[header.tag], header.step).on_section(from, section);
+}
+
+// Where a variable is mirrored in that step, nobody pulls it: what it was pulled from goes.
+bool Engine::on_pull(uint32_t from, const Section& section) {
+  const SectionHeader& header = section.header;
+  if (!is_open(header.step)) return false;
+  const bool sharded =
+      header.tag >= runtimes_.size() ||
+      plan_at(*runtimes_[header.tag], header.step).placement == Placement::kSharded;
+  return sharded && pull_road_.on_section(from, section);
 }
 
 void Engine::on_section_packed(uint32_t to, const SectionHeader& header, size_t bytes) {
-  if (header.kind < SectionKind::kUpLocal || columns_.host_of(to) == columns_.host()) return;
+  if (!carries_variable(header.kind) || columns_.host_of(to) == columns_.host()) return;
   if (header.tag < runtimes_.size()) runtimes_[header.tag]->wire_sent_bytes += bytes;
 }
 

@@ -237,9 +237,14 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   void on_section_packed(uint32_t to, const SectionHeader& header, size_t bytes) override;
   void on_message_packed(uint32_t to, size_t bytes) override;
   void dispatch(uint32_t from, const Section& section);
-  [[nodiscard]] bool dispatch_data(uint32_t from, const Section& section);
-  [[nodiscard]] bool dispatch_road(uint32_t from, const Section& section);
-  [[nodiscard]] bool dispatch_control(uint32_t from, const Section& section);
+  struct LayerRow;
+  static const LayerRow kLayers[];
+  [[nodiscard]] bool on_membership(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_broadcast(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_step_ended(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_exchange(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_pull(uint32_t from, const Section& section);
+  bool is_open(uint64_t step) const;
   void pass();
   template <typename Body>
   bool guarded(Body body);
@@ -268,6 +273,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   void advance_commit();
   void send_tree_up(TreeKind kind, std::span<const std::byte> payload);
   void send_tree_down(TreeKind kind, std::span<const std::byte> payload);
+  [[nodiscard]] bool on_tree(uint32_t from, const Section& section);
   [[nodiscard]] bool on_tree_up(uint32_t from, const Section& section);
   [[nodiscard]] bool on_tree_down(uint32_t from, const Section& section);
   [[nodiscard]] bool merge_tree_up(TreeKind kind, std::span<const std::byte> payload);
@@ -329,7 +335,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   bool rows_pending() const;
   void advance_rows();
   bool start_rows(Request& request);
-  [[nodiscard]] bool dispatch_rows(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_rows(uint32_t from, const Section& section);
 
   // engine_decision.cc: end of a step
   Step& step_state(uint64_t step) { return steps_[step & 1]; }

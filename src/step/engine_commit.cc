@@ -172,6 +172,11 @@ void Engine::send_tree_down(TreeKind kind, std::span<const std::byte> payload) {
   for (const uint32_t child : tree.children()) outbox_.send_bytes(child, header, payload);
 }
 
+bool Engine::on_tree(uint32_t from, const Section& section) {
+  return section.header.kind == SectionKind::kTreeUp ? on_tree_up(from, section)
+                                                     : on_tree_down(from, section);
+}
+
 bool Engine::on_tree_up(uint32_t from, const Section& section) {
   if (section.header.tag >= kTreeKinds) return false;
   const auto kind = static_cast<TreeKind>(section.header.tag);

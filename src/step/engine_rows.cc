@@ -163,17 +163,8 @@ void Engine::advance_rows() {
   }
 }
 
-bool Engine::dispatch_rows(uint32_t from, const Section& section) {
-  switch (section.header.kind) {
-    case SectionKind::kRowsAsk:
-      return rows_road_.on_ask(from, section);
-    case SectionKind::kRowsAnswer:
-      return rows_road_.on_answer(from, section);
-    case SectionKind::kRowsWrite:
-      return rows_road_.on_write(from, section);
-    default:
-      return rows_road_.on_taken(from, section);
-  }
+bool Engine::on_rows(uint32_t from, const Section& section) {
+  return phase_ != Phase::kOpen && rows_road_.on_section(from, section);
 }
 
 }  // namespace parallax

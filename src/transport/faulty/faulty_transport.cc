@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "transport/wire.h"
+#include "transport/kinds.h"
 
 namespace parallax {
 
@@ -19,11 +19,7 @@ bool is_about(std::span<const std::byte> message, uint32_t variable) {
   SectionReader reader(message);
   Section section;
   while (reader.next(&section)) {
-    const SectionKind kind = section.header.kind;
-    if (kind >= SectionKind::kUpLocal && kind != SectionKind::kStepEnded &&
-        section.header.tag == variable) {
-      return true;
-    }
+    if (carries_variable(section.header.kind) && section.header.tag == variable) return true;
   }
   return false;
 }
