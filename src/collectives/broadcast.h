@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Broadcast: bytes from a root to all, along the tree of that root. A rank tells its parent when it
 // has a buffer, and a parent streams to those children alone, out of its own buffer as it fills: no
-// byte is parked. One broadcast is under way per rank at a time, in the order of the calls.
-// So that ranks that disagree about the root are found out, whoever they take for their parent,
-// each also says what it knows to its parent in the tree of rank 0 (its witness), and waits for a
-// word back. Engine's owner only.
+// byte is buffered in between. One broadcast is under way per rank at a time, in the order of the
+// calls. So that ranks that disagree about the root are found out, whoever they take for their
+// parent, each also reports root and size to its parent in the tree of rank 0 (its second parent),
+// and waits for an answer. Engine's owner only.
 #ifndef PARALLAX_COLLECTIVES_BROADCAST_H_
 #define PARALLAX_COLLECTIVES_BROADCAST_H_
 
@@ -62,7 +62,7 @@ class Broadcast {
   std::byte* buffer_ = nullptr;
   uint64_t bytes_ = 0;
   uint64_t received_ = 0;
-  bool whole_ = false;  // all has been received, which takes a message even if it is nothing
+  bool whole_ = false;  // the last message has arrived; an empty broadcast sends one too
   std::vector<uint32_t> children_;        // of this broadcast
   std::vector<uint32_t> ready_children_;  // that have a buffer
   std::vector<Ready> early_;              // said ready before this rank joined

@@ -6,7 +6,7 @@
 // Design notes. A road has two lanes, for the steps of odd and even number. A rank is at most one
 // step ahead of another: step t + 1 cannot be decided before all have applied step t, so step t + 2
 // finds its lane free everywhere. State is sized at lay-out; nothing allocates afterwards.
-// Every handler of a section returns false when the section is not what this rank may be sent; the
+// on_section() returns false when the section is not what this rank may be sent; the
 // engine then fails the job and names the sender. Owned by the engine's owner; the only part that
 // runs elsewhere is the merge of a slice, as a job.
 #ifndef PARALLAX_COLLECTIVES_GRADIENT_ROAD_H_

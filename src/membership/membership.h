@@ -4,7 +4,7 @@
 // the lease, and where none is due a heartbeat is. It watches whom it has ever talked to as well: a
 // single silent link holds up a step as surely as a dead rank. The first loss ends the epoch; the
 // sentence that names it is flooded to all watched, so that every rank names the same culprit, and
-// none takes one that leaves because of it for another.
+// a rank that exits because of that loss is not itself reported as the cause.
 //
 // A connection that breaks is a suspicion only: who was at its other end may have ended because of
 // another loss, of which the news come by another way. They have a moment to come; then it is a

@@ -31,8 +31,8 @@
 
 namespace parallax {
 
-// One variable of a pull: rows `ids` into `values`, or, without ids, the whole dense variable; of
-// a push or a reduce the same, the other way.
+// One variable of a call. Of a pull: the rows `ids` are written to `values`, or, without ids, the
+// whole dense variable. Of a push or a reduce: they are read from there.
 struct PullSlice {
   uint32_t variable = 0;
   RowIds ids;
@@ -40,9 +40,8 @@ struct PullSlice {
   std::byte* values = nullptr;
   uint32_t dtype = PARALLAX_F32;  // of `values`
   bool every_row = false;         // a dense slice of a variable with ids
-  // push, reduce: it went into the rank's sum of the step, and more comes.
-  bool summed = false;
-  bool more = false;
+  bool summed = false;            // push, reduce: added to this rank's sum of the step already
+  bool more = false;  // push, reduce: another slice of the variable follows in this step
 };
 
 // What the values of a pull travel as: the dtype asked for where it is the smaller one, else the

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// RowsRoad: chunks of a managed variable, with its optimizer state, read from where they lie and
-// written there, between steps: for checkpoints and exports; and rows by their ids, for evaluation.
-// No rank but the caller takes part in the call; the owners answer.
+// RowsRoad: rows of a managed variable with their optimizer state, read and written at their owners
+// between steps: ranges for checkpoints and exports, ids for evaluation. Only the caller and the
+// owners take part.
 //
-//   read    asker -> owners: which rows          owners -> asker: positions and numbers, the end
-//   pull    the same, so many ids at a time
-//   write   asker -> holders: positions and numbers, the end          holders -> asker: taken, or
-//   not
+// - read. The asker tells each owner which rows; the owner answers with their positions, values and
+//   states, and then with an end.
+// - pull. The same by row ids, so many ids at a time.
+// - write. The asker sends positions, values and states to every rank that holds them, and then an
+//   end; each holder answers whether it wrote all of them or was in a step.
 //
-// A mirror is read at once. A rank has one call under way, and so one ask at each owner; an owner
-// serves every asker for itself, so many rows a portion, whatever the chunk: none waits for another
-// that takes nothing. Engine's owner only.
+// A mirror is read at once. A rank has one call under way, and so one ask at each owner. An owner
+// serves each asker by itself, a bounded portion of rows at a time: an asker that reads nothing
+// holds up no other. Engine's owner only.
 #ifndef PARALLAX_SERVER_ROWS_ROAD_H_
 #define PARALLAX_SERVER_ROWS_ROAD_H_
 

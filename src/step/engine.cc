@@ -167,7 +167,7 @@ void Engine::on_message(uint32_t from, std::span<const std::byte> message) {
   }
 }
 
-// Each layer's sections, in the order of Layer. A handler returns false if the section is not what
+// What takes each layer's sections, in the order of Layer. It returns false if one is not what
 // this rank may be sent, now or from that rank.
 struct Engine::LayerRow {
   Layer layer;

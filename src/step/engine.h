@@ -4,24 +4,21 @@
 // calls, it moves what can be moved and returns. Four drivers run this same code: threads or
 // objects over inproc, processes over shm and UCX, and the simulator.
 //
-// A step at one rank (t):
-//   pull, push, reduce      start once step t - 1 is decided: then every rank has applied t - 2,
-//   whose
-//                           lane step t takes over
-//   step_end                when all of t's pulls are answered and slices merged, kStepEnded goes
-//   to
-//                           the handlers of the host: what was not contributed is absent
-//   vote                    up the tree: this rank ended t, its part of every reduction is
-//   complete,
-//                           t - 1 is applied; with scalars, exact norms and row counts
-//   decision                down the tree: commit or discard, learning rate, scale, contributors,
-//   and
-//                           pieces of the settled plan
-//   apply                   once every replicated gradient of t is here too; then pulls of t + 1
-//   are
-//                           answered, and step_end's request is complete
-// A plan announced with the decision of t takes effect with step t + 2, at the boundary after t
-// + 1.
+// The life of step t at one rank:
+//
+// - pull, push, reduce. They start once step t - 1 is decided: by then every rank has applied
+//   t - 2, whose buffers step t takes over.
+// - step_end. When all pulls of t are answered and all slices coalesced, kStepEnded goes to the
+//   leaders of this host: a variable not pushed or reduced until then counts as absent.
+// - vote. This rank says up the tree that it has ended t, that its part of every reduction is
+//   complete and that t - 1 is applied; with its scalars, exact norms and row counts.
+// - decision. Rank 0 answers down the tree: commit or discard, learning rate, scale, contributors,
+//   and pieces of the settled plan.
+// - apply. Once every replicated gradient of t is here too, the update rules run; then pulls of
+//   t + 1 are answered, and the request of step_end is complete.
+//
+// A plan announced with the decision of t takes effect with step t + 2, at the boundary after
+// t + 1.
 //
 // One owner at a time calls everything here. Calls return a status at once when the call itself is
 // wrong; what happens later is the request's. Nothing blocks.
@@ -401,7 +398,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   PullRoad pull_road_;
   RowsRoad rows_road_;
   std::vector<TreeSync> trees_;              // by TreeKind
-  std::vector<uint32_t> received_sequence_;  // by peer, grown on contact
+  std::vector<uint32_t> received_sequence_;  // by rank: of its last message
 
   Phase phase_ = Phase::kOpen;
   Status failure_;

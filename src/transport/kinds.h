@@ -31,7 +31,7 @@ struct KindRow {
   const char* name;  // as errors have it
 };
 
-inline constexpr std::array kKinds = {
+inline constexpr std::array kKindRows = {
     KindRow{SectionKind::kHeartbeat, Layer::kMembership, "heartbeat"},
     KindRow{SectionKind::kLost, Layer::kMembership, "lost"},
     KindRow{SectionKind::kAbort, Layer::kMembership, "abort"},
@@ -59,9 +59,9 @@ namespace internal_kinds {
 
 // Every kind has its row, where its number says: kinds count from 1.
 constexpr bool in_place() {
-  if (kKinds.size() + 1 != static_cast<size_t>(SectionKind::kKindCount)) return false;
-  for (size_t i = 0; i < kKinds.size(); ++i) {
-    if (static_cast<size_t>(kKinds[i].kind) != i + 1) return false;
+  if (kKindRows.size() + 1 != static_cast<size_t>(SectionKind::kKindCount)) return false;
+  for (size_t i = 0; i < kKindRows.size(); ++i) {
+    if (static_cast<size_t>(kKindRows[i].kind) != i + 1) return false;
   }
   return true;
 }
@@ -70,7 +70,9 @@ static_assert(in_place(), "a section kind without its row, or a row out of place
 }  // namespace internal_kinds
 
 // Of a kind that SectionReader let pass, or one of ours.
-constexpr const KindRow& row_of(SectionKind kind) { return kKinds[static_cast<size_t>(kind) - 1]; }
+constexpr const KindRow& row_of(SectionKind kind) {
+  return kKindRows[static_cast<size_t>(kind) - 1];
+}
 constexpr Layer layer_of(SectionKind kind) { return row_of(kind).layer; }
 constexpr const char* name_of(SectionKind kind) { return row_of(kind).name; }
 

@@ -5,10 +5,10 @@
 // owner at a time. Nothing blocks, allocates or makes a syscall.
 //
 // Design notes
-//  - Positions count bytes since the beginning and never wrap; position mod data_bytes is the
-//  place.
-//    A record is an 8-byte head {bytes, kind} and the message, contiguous, rounded up to 8. What is
-//    left at the end of the ring and too short for a record is skipped by a pad record.
+//  - Positions count bytes since the beginning and never wrap; a position modulo data_bytes is an
+//    offset into the ring. A record is an 8-byte head {bytes, kind} and the message, contiguous,
+//    rounded up to 8. What is left at the end of the ring and too short for a record is skipped by
+//    a pad record.
 //  - The other process is not trusted: each end keeps its own position in private memory, reads the
 //    other's position and record heads once into a local, and checks them. A ring found corrupt
 //    stays corrupt.

@@ -16,12 +16,12 @@ TEST(Kinds, every_kind_is_found_by_its_number_and_bears_a_name_of_its_own) {
     EXPECT_EQ(row_of(kind).kind, kind) << int{i};
     EXPECT_TRUE(names.insert(name_of(kind)).second) << name_of(kind);
   }
-  EXPECT_EQ(names.size(), kKinds.size());
+  EXPECT_EQ(names.size(), kKindRows.size());
 }
 
 TEST(Kinds, every_layer_has_a_kind) {
   std::set<Layer> layers;
-  for (const KindRow& row : kKinds) layers.insert(row.layer);
+  for (const KindRow& row : kKindRows) layers.insert(row.layer);
   EXPECT_EQ(layers.size(), kLayerCount);
 }
 
@@ -30,7 +30,7 @@ TEST(Kinds, every_layer_has_a_kind) {
 TEST(Kinds, only_data_of_a_variable_carries_one) {
   const std::set<Layer> of_variables = {Layer::kExchange, Layer::kPull, Layer::kMigration,
                                         Layer::kRowAccess};
-  for (const KindRow& row : kKinds) {
+  for (const KindRow& row : kKindRows) {
     EXPECT_EQ(carries_variable(row.kind), of_variables.count(row.layer) == 1) << row.name;
   }
   EXPECT_FALSE(carries_variable(SectionKind::kStepEnded));
