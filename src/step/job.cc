@@ -19,6 +19,7 @@
 #include "topology/topology.h"
 #include "transport/faulty/faulty_transport.h"
 #include "transport/inproc/inproc_transport.h"
+#include "transport/kinds.h"
 #include "transport/module/module.h"
 #include "transport/rendezvous/launcher.h"
 #include "transport/router.h"
@@ -206,6 +207,7 @@ Status Job::inject_faults() {
   const Status parsed = parse_faults(given, static_cast<uint32_t>(hosts_.host_of.size()), &faults);
   if (!parsed.ok()) return invalid("open: " + parsed.message());
   if (faults.rules.empty()) return {};
+  faults.carries_data_of = carries_data_of;
   auto faulty = std::make_unique<FaultyTransport>(std::move(transport_), clock_, faults, pause);
   faulty_ = faulty.get();
   transport_ = std::move(faulty);

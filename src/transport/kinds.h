@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "transport/wire.h"
 
@@ -81,6 +82,16 @@ constexpr bool carries_variable(SectionKind kind) {
   const Layer layer = layer_of(kind);
   return layer == Layer::kExchange || layer == Layer::kPull || layer == Layer::kMigration ||
          layer == Layer::kRowAccess;
+}
+
+// True if a message carries data of this variable.
+inline bool carries_data_of(std::span<const std::byte> message, uint32_t variable) {
+  SectionReader reader(message);
+  Section section;
+  while (reader.next(&section)) {
+    if (carries_variable(section.header.kind) && section.header.tag == variable) return true;
+  }
+  return false;
 }
 
 }  // namespace parallax

@@ -9,6 +9,7 @@
 #define PARALLAX_TRANSPORT_FAULTY_FAULT_RULES_H_
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -44,6 +45,10 @@ struct FaultRule {
 struct FaultyOptions {
   uint64_t seed = 1;
   std::vector<FaultRule> rules;
+  // Tells whether a message carries data of a variable, of which a transport knows nothing. Not in
+  // the text of the rules: whoever makes the transport sets it. Null where no rule names a
+  // variable.
+  bool (*carries_data_of)(std::span<const std::byte> message, uint32_t variable) = nullptr;
 };
 
 // For a job of `world` ranks. INVALID names the rule and the part that is wrong, and says what may

@@ -6,32 +6,12 @@
 #include <utility>
 
 #include "base/check.h"
-#include "transport/kinds.h"
 
 namespace parallax {
 
 namespace {
 
 constexpr int64_t kNapNs = 200 * 1000;
-
-// True if a message of the engine carries data of this variable.
-bool is_about(std::span<const std::byte> message, uint32_t variable) {
-  SectionReader reader(message);
-  Section section;
-  while (reader.next(&section)) {
-    if (carries_variable(section.header.kind) && section.header.tag == variable) return true;
-  }
-  return false;
-}
-
-bool concerns(const FaultRule& rule, uint32_t peer, bool outgoing,
-              std::span<const std::byte> message) {
-  const bool both = rule.fault == InjectedFault::kSilence;
-  const Way way = both ? rule.way : Way::kOut;
-  return (rule.peer == kAnyPeer || rule.peer == peer) &&
-         (way == Way::kBoth || (way == Way::kOut) == outgoing) &&
-         (rule.variable == kAnyVariable || is_about(message, rule.variable));
-}
 
 std::span<const std::byte> bytes_of(std::span<const Segment> segments) {
   if (segments.empty()) return {};
@@ -46,9 +26,11 @@ FaultyTransport::FaultyTransport(std::unique_ptr<Transport> inner, const Clock& 
       clock_(clock),
       sleep_(sleep),
       opened_ns_(clock.now_ns()),
+      carries_data_of_(options.carries_data_of),
       random_(options.seed) {
   for (const FaultRule& what : options.rules) {
     Rule& rule = rules_.emplace_back();
+    PARALLAX_CHECK(what.variable == kAnyVariable || carries_data_of_ != nullptr);
     rule.what = what;
     if (what.at == 0) rule.since_ns = opened_ns_ + what.after_ns;
   }
@@ -83,6 +65,15 @@ bool FaultyTransport::silent(uint32_t peer, bool outgoing,
     return rule.what.fault == InjectedFault::kSilence && holds(rule) &&
            concerns(rule.what, peer, outgoing, message);
   });
+}
+
+bool FaultyTransport::concerns(const FaultRule& rule, uint32_t peer, bool outgoing,
+                               std::span<const std::byte> message) const {
+  const bool both = rule.fault == InjectedFault::kSilence;
+  const Way way = both ? rule.way : Way::kOut;
+  return (rule.peer == kAnyPeer || rule.peer == peer) &&
+         (way == Way::kBoth || (way == Way::kOut) == outgoing) &&
+         (rule.variable == kAnyVariable || carries_data_of_(message, rule.variable));
 }
 
 int64_t FaultyTransport::delay_of(uint32_t peer, std::span<const std::byte> message) {

@@ -77,6 +77,8 @@ class FaultyTransport final : public Transport, private Receiver {
   // Counts a message with the rules that concern it; true if a close is due to its connection.
   bool count(uint32_t peer, bool outgoing, std::span<const std::byte> message);
   bool holds(const Rule& rule) const;
+  bool concerns(const FaultRule& rule, uint32_t peer, bool outgoing,
+                std::span<const std::byte> message) const;
   bool silent(uint32_t peer, bool outgoing, std::span<const std::byte> message) const;
   int64_t delay_of(uint32_t peer, std::span<const std::byte> message);
   void stall();
@@ -91,6 +93,7 @@ class FaultyTransport final : public Transport, private Receiver {
   void (*const sleep_)(int64_t ns);
   const int64_t opened_ns_;
   std::vector<Rule> rules_;
+  bool (*const carries_data_of_)(std::span<const std::byte> message, uint32_t variable);
   SeededRandom random_;
   std::map<uint32_t, Peer> peers_;
   std::map<uint64_t, UnderWay> under_way_;  // by the token given to the inner transport

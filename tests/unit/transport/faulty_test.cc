@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/wire.h"
+#include "transport/kinds.h"
 
 namespace parallax {
 namespace {
@@ -148,6 +148,7 @@ class Faulty : public testing::Test, public Receiver {
     FaultyOptions options;
     const Status parsed = parse_faults(rules, kWorld, &options);
     ASSERT_TRUE(parsed.ok()) << parsed.message();
+    options.carries_data_of = carries_data_of;
     auto open = std::make_unique<OpenTransport>();
     inner_ = open.get();
     faulty_ = std::make_unique<FaultyTransport>(std::move(open), clock_, options, sleep);
