@@ -386,7 +386,17 @@ std::string Script::check_rank(const Played& step, uint32_t rank) {
   return "";
 }
 
-std::string Script::check_pull(const Pull& pull) const {
+void Script::add_to_digest(uint64_t bits) {
+  constexpr uint64_t kPrime = 0x100000001b3;
+  for (int shift = 0; shift < 64; shift += 8) digest_ = (digest_ ^ (bits >> shift & 0xff)) * kPrime;
+}
+
+std::string Script::compare(std::span<const double> got, std::span<const double> want) {
+  for (const double number : got) add_to_digest(std::bit_cast<uint64_t>(number));
+  return differ(got, want);
+}
+
+std::string Script::check_pull(const Pull& pull) {
   for (size_t i = 0; i < pull.slices.size(); ++i) {
     const uint32_t variable = pull.slices[i].variable;
     const uint64_t width = options_.variables[variable].row_elements;
@@ -399,7 +409,7 @@ std::string Script::check_pull(const Pull& pull) const {
       }
     }
     for (double& number : want) number = rounded(pull.values[i].dtype(), number);
-    const std::string wrong = differ(pull.values[i].all(), want);
+    const std::string wrong = compare(pull.values[i].all(), want);
     if (wrong.empty()) continue;
     return "pull of '" + std::string(options_.variables[variable].name) + "' as " +
            dtype_name(pull.values[i].dtype()) + ": " + wrong;
@@ -407,7 +417,7 @@ std::string Script::check_pull(const Pull& pull) const {
   return "";
 }
 
-std::string Script::check_reduce(const Played& step, const Call& reduce) const {
+std::string Script::check_reduce(const Played& step, const Call& reduce) {
   for (size_t i = 0; i < reduce.variables.size(); ++i) {
     const uint32_t variable = reduce.variables[i];
     const std::vector<Gift>& gifts = step.gifts[variable];
@@ -417,7 +427,7 @@ std::string Script::check_reduce(const Played& step, const Call& reduce) const {
     const std::string name = "reduce of '" + std::string(options_.variables[variable].name) +
                              "' as " + dtype_name(dtype) + ": ";
     if (reduce.slices[i].form == PARALLAX_FORM_DENSE) {
-      const std::string wrong = differ(reduce.values[i].all(), sum);
+      const std::string wrong = compare(reduce.values[i].all(), sum);
       if (!wrong.empty()) return name + wrong;
       continue;
     }
@@ -438,14 +448,16 @@ std::string Script::check_reduce(const Played& step, const Call& reduce) const {
       want.insert(want.end(), row, row + static_cast<ptrdiff_t>(width));
     }
     const std::string wrong =
-        differ(Numbers::read_all(dtype, got.values.data(), rows.size() * width), want);
+        compare(Numbers::read_all(dtype, got.values.data(), rows.size() * width), want);
     if (!wrong.empty()) return name + wrong;
     if (got.values.size() != want.size() * bytes_of_dtype(dtype)) return name + "more bytes";
   }
   return "";
 }
 
-std::string Script::check_info(const Played& step, const parallax_step_info_t& info) const {
+std::string Script::check_info(const Played& step, const parallax_step_info_t& info) {
+  add_to_digest(std::bit_cast<uint64_t>(info.gradient_norm));
+  add_to_digest(std::bit_cast<uint64_t>(info.clip_scale));
   if (info.size == sizeof info && info.step == step.number &&
       info.committed == (step.end.found_inf ? 0u : 1u) &&
       info.contributors == step.end.contributors && info.gradient_norm == naive_.gradient_norm() &&

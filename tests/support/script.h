@@ -37,6 +37,9 @@ class Script {
   // Every (placement, method) that some variable had, as "sharded push_pull".
   const std::set<std::string>& plans_seen() const { return plans_seen_; }
   EngineWorld& world() { return world_; }
+  // Of every number that was compared, in an order that no timing changes: of two versions that
+  // play the same job, the same if each bit is.
+  uint64_t digest() const { return digest_; }
 
  private:
   struct Pull {
@@ -87,13 +90,16 @@ class Script {
   std::string post_gifts(Played* step, uint32_t rank, bool pushes);
   std::string check(Played* step);
   std::string check_rank(const Played& step, uint32_t rank);
-  std::string check_pull(const Pull& pull) const;
+  // differ(), and the digest goes on.
+  std::string compare(std::span<const double> got, std::span<const double> want);
+  void add_to_digest(uint64_t bits);
+  std::string check_pull(const Pull& pull);
   // A gift, or what is left of it from row `first` on.
   void add_gift(Call* call, uint32_t variable, const Gift& gift, uint64_t first);
   void add_rows(Call* call, uint32_t variable, const Gift& gift, uint64_t first, uint64_t end);
   std::string post_parts(Played* step, uint32_t rank, uint32_t variable, uint64_t* first);
-  std::string check_reduce(const Played& step, const Call& reduce) const;
-  std::string check_info(const Played& step, const parallax_step_info_t& info) const;
+  std::string check_reduce(const Played& step, const Call& reduce);
+  std::string check_info(const Played& step, const parallax_step_info_t& info);
 
   const ScriptOptions options_;
   EngineWorld world_;
@@ -101,6 +107,7 @@ class Script {
   NaiveTraining naive_;
   std::deque<Played> steps_;
   std::set<std::string> plans_seen_;
+  uint64_t digest_ = 0xcbf29ce484222325;  // FNV-1a, 64 bits
 };
 
 // "" or where the first bits differ.

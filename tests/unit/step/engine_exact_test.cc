@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole jobs against the naive program: every placement and method, even and uneven hosts, moves
 // between placements, any order of arrival. A failure prints its seed; PARALLAX_SEED replays it.
+// What the jobs gave in version 0.1 is kept in engine_exact_bits.txt, so that the naive program and
+// the engine cannot change together; PARALLAX_RECORD=1 writes it anew.
 #include <gtest/gtest.h>
 
+#include <cinttypes>
 #include <cstdlib>
+#include <fstream>
+#include <map>
 #include <set>
 #include <string>
 
@@ -99,18 +104,57 @@ ScriptOptions draw(uint64_t seed, const Hosts& hosts, parallax_plan_mode_t mode)
   return options;
 }
 
+constexpr const char* kBitsFile = PARALLAX_SOURCE_DIR "/tests/unit/step/engine_exact_bits.txt";
+
+// Digests of a mode's jobs by "mode hosts seed", as version 0.1 gave them.
+std::map<std::string, std::string> recorded_bits() {
+  std::ifstream file(kBitsFile);
+  std::map<std::string, std::string> bits;
+  for (std::string line; std::getline(file, line);) {
+    const size_t end = line.rfind(' ');
+    if (end != std::string::npos && line[0] != '#')
+      bits[line.substr(0, end)] = line.substr(end + 1);
+  }
+  return bits;
+}
+
+std::string hex(uint64_t digest) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016" PRIx64, digest);
+  return text;
+}
+
+bool recording() { return std::getenv("PARALLAX_RECORD") != nullptr; }
+
 class EngineExact : public testing::TestWithParam<parallax_plan_mode_t> {};
 
 TEST_P(EngineExact, EveryLayoutAgreesWithTheNaiveSum) {
+  constexpr uint64_t kRounds = 4;
   uint64_t seed = seed_or(1000 * (1 + GetParam()));
+  const std::map<std::string, std::string> recorded = recorded_bits();
+  size_t compared = 0;
+  std::string record;
   std::set<std::string> seen;
   for (const Hosts& hosts : layouts()) {
-    for (int round = 0; round < (kThreadSanitizer ? 1 : 4); ++round, ++seed) {
-      Script script(draw(seed, hosts, GetParam()));
-      EXPECT_EQ(script.play(), "") << "hosts " << layout_name(hosts) << ": PARALLAX_SEED=" << seed;
+    for (uint64_t round = 0; round < (kThreadSanitizer ? 1 : kRounds); ++round) {
+      Script script(draw(seed + round, hosts, GetParam()));
+      EXPECT_EQ(script.play(), "")
+          << "hosts " << layout_name(hosts) << ": PARALLAX_SEED=" << seed + round;
       if (HasFailure()) return;
       seen.insert(script.plans_seen().begin(), script.plans_seen().end());
+      const std::string job =
+          mode_name(GetParam()) + " " + layout_name(hosts) + " " + std::to_string(seed + round);
+      record += job + " " + hex(script.digest()) + "\n";
+      const auto found = recorded.find(job);
+      if (found == recorded.end() || recording()) continue;
+      EXPECT_EQ(hex(script.digest()), found->second) << job << ": other bits than version 0.1 gave";
+      ++compared;
     }
+    seed += kRounds;
+  }
+  if (recording()) std::ofstream(kBitsFile, std::ios::app) << record;
+  if (std::getenv("PARALLAX_SEED") == nullptr && !recording()) {
+    EXPECT_EQ(compared, layouts().size() * (kThreadSanitizer ? 1 : kRounds));
   }
   // Without these the test would show less than it says.
   std::set<std::string> wanted = {"framework allreduce", "framework allgatherv",
