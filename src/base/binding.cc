@@ -70,7 +70,7 @@ void Binding::adopt(std::thread& thread, const char* name) {
     entry.error = send_to(handle, pus_);
     entry.pus = allowed_to(handle);
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   threads_.push_back(std::move(entry));
 }
 
@@ -84,7 +84,7 @@ void Binding::place_memory(void* base, size_t bytes) {
   const long failed =
       syscall(SYS_mbind, base, bytes, mode, mask.data(), mask.size() * kWordBits + 1, 0U);
   const std::string error = failed == 0 ? "" : refused("mbind", errno);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (failed == 0) {
     ++memory_.areas;
     memory_.bytes += bytes;
@@ -97,7 +97,7 @@ void Binding::place_memory(void* base, size_t bytes) {
 std::vector<Binding::Thread> Binding::threads() const {
   std::vector<Thread> threads;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     threads = threads_;
   }
   std::stable_sort(threads.begin(), threads.end(),
@@ -106,7 +106,7 @@ std::vector<Binding::Thread> Binding::threads() const {
 }
 
 Binding::Memory Binding::memory() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return memory_;
 }
 

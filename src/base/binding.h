@@ -12,11 +12,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace parallax {
 
@@ -70,9 +71,9 @@ class Binding {
 
   const std::vector<uint32_t> pus_ = {};
   const std::vector<uint32_t> nodes_ = {};
-  mutable std::mutex mutex_;
-  std::vector<Thread> threads_;  // guarded by mutex_, as below
-  Memory memory_;
+  mutable Mutex mutex_;
+  std::vector<Thread> threads_ PARALLAX_GUARDED_BY(mutex_);
+  Memory memory_ PARALLAX_GUARDED_BY(mutex_);
 };
 
 }  // namespace parallax

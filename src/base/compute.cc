@@ -35,7 +35,7 @@ Status ThreadCompute::start(unsigned threads) {
 
 ThreadCompute::~ThreadCompute() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   queued_.notify_all();
@@ -46,7 +46,7 @@ ThreadCompute::~ThreadCompute() {
 
 void ThreadCompute::submit(ComputeJob& job) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     append(queue_head_, queue_tail_, job);
     ++unfinished_;
   }
@@ -54,22 +54,22 @@ void ThreadCompute::submit(ComputeJob& job) {
 }
 
 ComputeJob* ThreadCompute::take_done() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ComputeJob* job = take(done_head_, done_tail_);
   if (job == nullptr && failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   return job;
 }
 
 void ThreadCompute::drain() {
-  std::unique_lock lock(mutex_);
-  idle_.wait(lock, [this] { return unfinished_ == 0; });
+  const MutexLock lock(mutex_);
+  while (unfinished_ > 0) idle_.wait(mutex_);
 }
 
 void ThreadCompute::work() {
   const FloatEnvironment environment;  // else that of the thread that made the pool
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    queued_.wait(lock, [this] { return stopping_ || queue_head_ != nullptr; });
+    while (!stopping_ && queue_head_ == nullptr) queued_.wait(mutex_);
     if (stopping_) return;
     ComputeJob* job = take(queue_head_, queue_tail_);
     lock.unlock();

@@ -6,15 +6,14 @@
 #ifndef PARALLAX_BASE_COMPUTE_H_
 #define PARALLAX_BASE_COMPUTE_H_
 
-#include <condition_variable>
 #include <cstddef>
 #include <exception>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 
 namespace parallax {
@@ -83,16 +82,16 @@ class ThreadCompute final : public Compute {
  private:
   void work();
 
-  std::mutex mutex_;
-  std::condition_variable queued_;
-  ComputeJob* queue_head_ = nullptr;  // guarded by mutex_, as all below
-  ComputeJob* queue_tail_ = nullptr;
-  ComputeJob* done_head_ = nullptr;
-  ComputeJob* done_tail_ = nullptr;
-  size_t unfinished_ = 0;  // queued or under way
-  std::exception_ptr failure_;
-  std::condition_variable idle_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar queued_;
+  CondVar idle_;
+  ComputeJob* queue_head_ PARALLAX_GUARDED_BY(mutex_) = nullptr;
+  ComputeJob* queue_tail_ PARALLAX_GUARDED_BY(mutex_) = nullptr;
+  ComputeJob* done_head_ PARALLAX_GUARDED_BY(mutex_) = nullptr;
+  ComputeJob* done_tail_ PARALLAX_GUARDED_BY(mutex_) = nullptr;
+  size_t unfinished_ PARALLAX_GUARDED_BY(mutex_) = 0;  // queued or under way
+  std::exception_ptr failure_ PARALLAX_GUARDED_BY(mutex_);
+  bool stopping_ PARALLAX_GUARDED_BY(mutex_) = false;
   const std::function<void()> wake_;
   const std::function<void(std::thread& thread)> started_;
   std::vector<std::thread> threads_;

@@ -10,17 +10,16 @@
 
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstring>
 #include <ctime>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <set>
 #include <thread>
 
+#include "base/mutex.h"
 #include "base/signal_block.h"
 #include "base/text.h"
 #include "base/threads.h"
@@ -53,48 +52,55 @@ HostName own_host() {
 // It takes no heap for itself, so that a library that is unloaded leaves little behind: names that
 // the options hold, and what was said once.
 struct State {
-  std::mutex mutex;  // a leaf: nothing is called with it but write(2)
-  LogOptions options;
-  int fd = STDERR_FILENO;
-  std::string path;  // of fd, for the warning
-  HostName host = own_host();
-  std::set<std::string> said;
+  const HostName host = own_host();
 
-  parallax_log_fn callback = nullptr;
-  void* context = nullptr;
-  LogLevel callback_level = LogLevel::kNone;  // kNone: as the options say
-  std::list<Line> queue;
-  uint64_t dropped = 0;
-  bool calling = false;
-  bool stopping = false;
-  std::condition_variable changed;
-  std::thread::id caller;
+  Mutex mutex;  // a leaf: nothing is called with it but write(2)
+  CondVar changed;
+  LogOptions options PARALLAX_GUARDED_BY(mutex);
+  int fd PARALLAX_GUARDED_BY(mutex) = STDERR_FILENO;
+  std::string path PARALLAX_GUARDED_BY(mutex);  // of fd, for the warning
+  std::set<std::string> said PARALLAX_GUARDED_BY(mutex);
 
-  std::mutex setters;                   // held by log_set_callback; before mutex
-  std::unique_ptr<std::thread> thread;  // guarded by setters
+  parallax_log_fn callback PARALLAX_GUARDED_BY(mutex) = nullptr;
+  void* context PARALLAX_GUARDED_BY(mutex) = nullptr;
+  // kNone: as the options say.
+  LogLevel callback_level PARALLAX_GUARDED_BY(mutex) = LogLevel::kNone;
+  std::list<Line> queue PARALLAX_GUARDED_BY(mutex);
+  uint64_t dropped PARALLAX_GUARDED_BY(mutex) = 0;
+  bool calling PARALLAX_GUARDED_BY(mutex) = false;
+  bool stopping PARALLAX_GUARDED_BY(mutex) = false;
+  std::thread::id caller PARALLAX_GUARDED_BY(mutex);
+
+  Mutex setters PARALLAX_ACQUIRED_BEFORE(mutex);  // held by log_set_callback
+  std::unique_ptr<std::thread> thread PARALLAX_GUARDED_BY(setters);
 };
 
 State& state();
 
+void before_fork() PARALLAX_ACQUIRE(state().mutex) { state().mutex.lock(); }
+void after_fork() PARALLAX_RELEASE(state().mutex) { state().mutex.unlock(); }
+
 // The child has none of our threads: what it logs goes to the descriptor.
-void after_fork_in_child() {
-  State& own = state();
+// Not analysed: no other thread is there to change what setters guards, so it is not taken.
+void forget_thread(State& own) PARALLAX_NO_THREAD_SAFETY_ANALYSIS {
   own.callback = nullptr;
   own.queue.clear();
   own.calling = false;
   own.caller = {};
   // Both are the parent's; to destroy a condition that had a waiter there would block here.
   (void)own.thread.release();
-  new (&own.changed) std::condition_variable;
-  own.mutex.unlock();
+  new (&own.changed) CondVar;
+}
+void after_fork_in_child() PARALLAX_RELEASE(state().mutex) {
+  forget_thread(state());
+  state().mutex.unlock();
 }
 
 State& state() {
   static State* const own = [] {
     alignas(State) static std::byte place[sizeof(State)];
     auto* made = new (place) State;
-    pthread_atfork([] { state().mutex.lock(); }, [] { state().mutex.unlock(); },
-                   after_fork_in_child);
+    pthread_atfork(before_fork, after_fork, after_fork_in_child);
     return made;
   }();
   return *own;
@@ -137,7 +143,8 @@ size_t put_line(const State& own, LogLevel level, LogSubsystem subsystem, std::s
   return bytes;
 }
 
-void write_line(State& own, LogLevel level, LogSubsystem subsystem, std::string_view text) {
+void write_line(State& own, LogLevel level, LogSubsystem subsystem, std::string_view text)
+    PARALLAX_REQUIRES(own.mutex) {
   char line[kHeadBytesMax + kLogTextBytesMax + 1];
   // One line is one record, and no terminal takes orders from it.
   const std::string plain = printable(text.substr(0, kLogTextBytesMax));
@@ -154,8 +161,8 @@ void write_line(State& own, LogLevel level, LogSubsystem subsystem, std::string_
   write_all(own.fd, line, bytes);
 }
 
-// With the mutex.
-void enqueue(State& own, LogLevel level, LogSubsystem subsystem, std::string_view text) {
+void enqueue(State& own, LogLevel level, LogSubsystem subsystem, std::string_view text)
+    PARALLAX_REQUIRES(own.mutex) {
   if (own.queue.size() >= kLogQueueMax) {
     ++own.dropped;
     return;
@@ -171,10 +178,10 @@ void enqueue(State& own, LogLevel level, LogSubsystem subsystem, std::string_vie
 }
 
 void call_back(State& own) {
-  std::unique_lock lock(own.mutex);
+  MutexLock lock(own.mutex);
   own.caller = std::this_thread::get_id();
   while (true) {
-    own.changed.wait(lock, [&] { return own.stopping || !own.queue.empty(); });
+    while (!own.stopping && own.queue.empty()) own.changed.wait(own.mutex);
     if (own.queue.empty()) return;  // stopping, and all is said
     const Line line = std::move(own.queue.front());
     own.queue.pop_front();
@@ -204,8 +211,7 @@ bool listed(const std::string& list, LogSubsystem subsystem) {
   return padded.find(name + ",") != std::string::npos || padded.find(",all,") != std::string::npos;
 }
 
-// With the mutex.
-void set_levels(const State& own) {
+void set_levels(const State& own) PARALLAX_REQUIRES(own.mutex) {
   const bool called = own.callback != nullptr && own.callback_level != LogLevel::kNone;
   const LogLevel level = called ? own.callback_level : own.options.level;
   const bool except = own.options.subsystems.starts_with('^');
@@ -215,8 +221,7 @@ void set_levels(const State& own) {
   }
 }
 
-// With the mutex.
-void open_file(State& own) {
+void open_file(State& own) PARALLAX_REQUIRES(own.mutex) {
   if (own.fd != STDERR_FILENO) close(own.fd);
   own.fd = STDERR_FILENO;
   own.path.clear();
@@ -243,7 +248,7 @@ const char* log_subsystem_name(LogSubsystem subsystem) {
 void log_write(LogLevel level, LogSubsystem subsystem, std::string_view text) noexcept {
   try {
     State& own = state();
-    const std::lock_guard lock(own.mutex);
+    const MutexLock lock(own.mutex);
     if (own.callback != nullptr) {
       enqueue(own, level, subsystem, text);
     } else {
@@ -257,7 +262,7 @@ void log_write_once(LogLevel level, LogSubsystem subsystem, const std::string& t
   if (!log_enabled(level, subsystem)) return;
   {
     State& own = state();
-    const std::lock_guard lock(own.mutex);
+    const MutexLock lock(own.mutex);
     if (own.said.size() >= kOnceMax || !own.said.insert(text).second) return;
   }
   log_write(level, subsystem, text);
@@ -265,7 +270,7 @@ void log_write_once(LogLevel level, LogSubsystem subsystem, const std::string& t
 
 void log_configure(const LogOptions& options) {
   State& own = state();
-  const std::lock_guard lock(own.mutex);
+  const MutexLock lock(own.mutex);
   const bool same_file = own.options.file == options.file;
   own.options = options;
   set_levels(own);
@@ -301,22 +306,22 @@ int open_log_file(const std::string& path) {
 Status log_set_callback(parallax_log_fn callback, void* context, LogLevel level) {
   State& own = state();
   {
-    const std::lock_guard lock(own.mutex);
+    const MutexLock lock(own.mutex);
     if (own.caller == std::this_thread::get_id()) {
       return bad_state("set_log_callback: called from the log callback; call it elsewhere");
     }
   }
-  const std::lock_guard setting(own.setters);
+  const MutexLock setting(own.setters);
   if (own.thread != nullptr) {
     {
-      const std::lock_guard lock(own.mutex);
+      const MutexLock lock(own.mutex);
       own.stopping = true;
       own.changed.notify_all();
     }
     own.thread->join();
     own.thread.reset();
   }
-  const std::lock_guard lock(own.mutex);
+  const MutexLock lock(own.mutex);
   own.stopping = false;
   own.caller = {};
   own.callback = nullptr;
@@ -335,10 +340,10 @@ Status log_set_callback(parallax_log_fn callback, void* context, LogLevel level)
 
 void log_flush(int64_t timeout_ms) {
   State& own = state();
-  std::unique_lock lock(own.mutex);
+  const MutexLock lock(own.mutex);
   if (own.callback == nullptr || own.caller == std::this_thread::get_id()) return;
-  own.changed.wait_for(lock, std::chrono::milliseconds(timeout_ms),
-                       [&] { return own.queue.empty() && !own.calling; });
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+  while ((!own.queue.empty() || own.calling) && own.changed.wait_until(own.mutex, until)) continue;
 }
 
 }  // namespace parallax

@@ -35,7 +35,12 @@ Status Progress::start(Engine& engine, bool manual) {
   epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
   wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   bool ready = epoll_fd_ >= 0 && wake_fd_ >= 0;
-  for (const int fd : {wake_fd_, transport_.wait_fd()}) {
+  int transport_fd = -1;
+  {
+    const MutexLock baton(baton_);
+    transport_fd = transport_.wait_fd();
+  }
+  for (const int fd : {wake_fd_, transport_fd}) {
     if (!ready || fd < 0) continue;
     epoll_event event = {};
     event.events = EPOLLIN;
@@ -62,7 +67,7 @@ Progress::~Progress() {
 void Progress::stop() {
   stopping_ = true;
   {
-    const std::lock_guard lock(waiters_mutex_);
+    const MutexLock lock(waiters_mutex_);
     waiters_changed_.notify_all();
   }
   wake();
@@ -73,9 +78,9 @@ void Progress::thread_main() {
   while (!stopping_) {
     {
       // A waiter drives the engine better than this thread: it is the one that needs it.
-      std::unique_lock lock(waiters_mutex_);
+      const MutexLock lock(waiters_mutex_);
       if (waiters_ > 0) wake();  // a wake-up read by this thread may have been the waiter's
-      waiters_changed_.wait(lock, [this] { return waiters_ == 0 || stopping_; });
+      while (waiters_ > 0 && !stopping_) waiters_changed_.wait(waiters_mutex_);
     }
     int idle_passes = 0;
     while (!stopping_ && idle_passes < kIdlePasses) idle_passes = pass() ? 0 : idle_passes + 1;
@@ -84,7 +89,7 @@ void Progress::thread_main() {
 }
 
 bool Progress::pass() {
-  const std::lock_guard baton(baton_);
+  const MutexLock baton(baton_);
   const FloatEnvironment environment;
   const Binding::Scope memory(binding_);
   const bool moved = engine_->run();
@@ -107,7 +112,7 @@ void Progress::warn_if_held_up() {
 // Arms the transport and sleeps until it has something, wake() is called, or a timer is due.
 void Progress::block(int64_t deadline_ns, std::span<Request* const> requests) {
   {
-    const std::lock_guard baton(baton_);
+    const MutexLock baton(baton_);
     // Completions hold the baton: one before this look is seen here, a later one wakes us.
     if (!requests.empty() && all_done(requests)) return;
     if (!transport_.arm()) return;
@@ -155,7 +160,7 @@ void Progress::on_completed() {
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t wrote = write(fd, &one, sizeof one);
   }
-  const std::lock_guard lock(waiters_mutex_);
+  const MutexLock lock(waiters_mutex_);
   ++completions_;
   if (driver_blocked_) wake();
   if (waiters_ > 1) waiters_changed_.notify_all();
@@ -172,7 +177,7 @@ int Progress::completion_fd() {
 
 bool Progress::wait(std::span<Request* const> requests, int64_t deadline_ns) {
   if (all_done(requests)) return true;
-  std::unique_lock lock(waiters_mutex_);
+  MutexLock lock(waiters_mutex_);
   ++waiters_;
   bool done = all_done(requests);
   while (!done && clock_.now_ns() < deadline_ns) {
@@ -180,8 +185,11 @@ bool Progress::wait(std::span<Request* const> requests, int64_t deadline_ns) {
       // Another waiter drives; it, or its leaving, wakes this one.
       const uint64_t seen = completions_;
       const int64_t left_ns = std::min(deadline_ns - clock_.now_ns(), kBlockMaxNs);
-      waiters_changed_.wait_for(lock, std::chrono::nanoseconds(left_ns),
-                                [&] { return completions_ != seen || !driving_; });
+      const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(left_ns);
+      while (completions_ == seen && driving_ &&
+             waiters_changed_.wait_until(waiters_mutex_, until)) {
+        continue;
+      }
       done = all_done(requests);
       continue;
     }

@@ -11,15 +11,14 @@
 #define PARALLAX_STEP_PROGRESS_H_
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <thread>
 
 #include "base/binding.h"
 #include "base/clock.h"
 #include "base/float_environment.h"
+#include "base/mutex.h"
 #include "step/engine.h"
 #include "transport/transport.h"
 
@@ -46,7 +45,7 @@ class Progress {
     bool speaking = false;
     Status status;
     {
-      const std::lock_guard baton(baton_);
+      const MutexLock baton(baton_);
       const FloatEnvironment environment;
       const Binding::Scope memory(binding_);
       status = body(*engine_);
@@ -62,7 +61,7 @@ class Progress {
   // The same for looking only.
   template <typename Body>
   auto look(Body body) const {
-    const std::lock_guard baton(baton_);
+    const MutexLock baton(baton_);
     return body(static_cast<const Engine&>(*engine_));
   }
 
@@ -70,7 +69,7 @@ class Progress {
   // made it another thread's to destroy.
   template <typename Body>
   Status settle(Body body) {
-    const std::lock_guard baton(baton_);
+    const MutexLock baton(baton_);
     return body(*engine_);
   }
 
@@ -79,7 +78,7 @@ class Progress {
   void drive_once();
 
   // The engine's `completed` hook: called with the baton held.
-  void on_completed();
+  void on_completed() PARALLAX_EXCLUDES(waiters_mutex_);
   // Wakes whoever is blocked; for compute threads that finished a job.
   void wake();
 
@@ -88,18 +87,19 @@ class Progress {
 
  private:
   void thread_main();
-  bool pass();
-  void block(int64_t deadline_ns, std::span<Request* const> requests);
+  bool pass() PARALLAX_EXCLUDES(baton_, waiters_mutex_);
+  void block(int64_t deadline_ns, std::span<Request* const> requests)
+      PARALLAX_EXCLUDES(baton_, waiters_mutex_);
   void wake_blocked();
-  void let_speak();
-  void warn_if_held_up();
+  void let_speak() PARALLAX_EXCLUDES(baton_, waiters_mutex_);
+  void warn_if_held_up() PARALLAX_REQUIRES(baton_);
 
-  Transport& transport_;
+  Transport& transport_ PARALLAX_GUARDED_BY(baton_);
   const Clock& clock_;
   Binding& binding_;
-  Engine* engine_ = nullptr;
-  mutable std::mutex baton_;
-  bool warned_ = false;  // guarded by the baton
+  mutable Mutex baton_ PARALLAX_ACQUIRED_BEFORE(waiters_mutex_);
+  Engine* engine_ PARALLAX_PT_GUARDED_BY(baton_) = nullptr;
+  bool warned_ PARALLAX_GUARDED_BY(baton_) = false;
   int epoll_fd_ = -1;
   int wake_fd_ = -1;
   std::atomic<int> completion_fd_{-1};
@@ -107,11 +107,12 @@ class Progress {
   std::atomic<bool> driver_blocked_{false};  // a waiter sleeps in the kernel
   std::atomic<bool> stopping_{false};
 
-  std::mutex waiters_mutex_;  // taken after the baton, never before
-  std::condition_variable waiters_changed_;
-  uint32_t waiters_ = 0;      // guarded by waiters_mutex_, as below
-  bool driving_ = false;      // a waiter drives the engine
-  uint64_t completions_ = 0;  // counts, so that a waiter that does not drive misses none
+  Mutex waiters_mutex_;
+  CondVar waiters_changed_;
+  uint32_t waiters_ PARALLAX_GUARDED_BY(waiters_mutex_) = 0;
+  bool driving_ PARALLAX_GUARDED_BY(waiters_mutex_) = false;  // a waiter drives the engine
+  // Counts, so that a waiter that does not drive misses none.
+  uint64_t completions_ PARALLAX_GUARDED_BY(waiters_mutex_) = 0;
   std::thread thread_;
 };
 

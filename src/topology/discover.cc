@@ -10,7 +10,6 @@
 #include <climits>
 #include <fstream>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <system_error>
 #include <tuple>
@@ -18,6 +17,7 @@
 
 #include "base/environment.h"
 #include "base/machine_memory.h"
+#include "base/mutex.h"
 #include "topology/devices.h"
 #include "topology/nics.h"
 #include "topology/topology.h"
@@ -191,8 +191,8 @@ Status load(const DiscoverOptions& options, Tree* loaded) {
 
 Status discover(const DiscoverOptions& options, Topology* topology) {
   // hwloc asks libudev, and libudev seeds a global of its own without a lock.
-  static std::mutex one_at_a_time;
-  const std::lock_guard<std::mutex> lock(one_at_a_time);
+  static Mutex one_at_a_time;
+  const MutexLock lock(one_at_a_time);
   *topology = {};
   drop_foreign_variables();  // HWLOC_PLUGINS_PATH names folders whose libraries hwloc loads
   const bool live = options.hwloc_xml.empty();

@@ -11,8 +11,8 @@ namespace parallax {
 namespace {
 
 struct Names {
-  std::mutex mutex;
-  std::map<std::string, std::weak_ptr<InprocHub>> hubs;  // guarded by mutex
+  Mutex mutex;  // taken before a meeting's own
+  std::map<std::string, std::weak_ptr<InprocHub>> hubs PARALLAX_GUARDED_BY(mutex);
 };
 
 // Never destroyed: a rank may outlive static destruction on a detached thread.
@@ -31,7 +31,7 @@ InprocHub::InprocHub(uint32_t world) : meeting_(world), phases_(world, Phase::kN
 Status InprocHub::join(const std::string& name, uint32_t rank, uint32_t world,
                        const std::string& host, std::shared_ptr<InprocHub>* hub) {
   Names& table = names();
-  std::lock_guard lock(table.mutex);
+  const MutexLock lock(table.mutex);
   std::erase_if(table.hubs, [](const auto& entry) { return entry.second.expired(); });
   std::shared_ptr<InprocHub> found = table.hubs[name].lock();
   if (!found || found->meeting().anyone_left()) {
@@ -52,7 +52,7 @@ Status InprocHub::join(const std::string& name, uint32_t rank, uint32_t world,
 }
 
 Status InprocHub::open(uint32_t rank) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   PARALLAX_CHECK(phases_[rank] == Phase::kNotYet);
   PARALLAX_RETURN_IF_ERROR(mailboxes_[rank]->open(world()));
   phases_[rank] = Phase::kOpen;
@@ -63,7 +63,7 @@ Status InprocHub::open(uint32_t rank) {
 }
 
 void InprocHub::close(uint32_t rank) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   phases_[rank] = Phase::kClosed;
   mailboxes_[rank]->close();
   for (uint32_t other = 0; other < world(); ++other) {

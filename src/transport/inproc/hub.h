@@ -15,10 +15,10 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "transport/inproc/mailbox.h"
 #include "transport/inproc/meeting.h"
@@ -48,8 +48,8 @@ class InprocHub {
 
   Meeting meeting_;
   std::vector<std::unique_ptr<Mailbox>> mailboxes_;
-  std::mutex mutex_;           // taken before a mailbox's own
-  std::vector<Phase> phases_;  // guarded by mutex_
+  Mutex mutex_;  // taken before a mailbox's own
+  std::vector<Phase> phases_ PARALLAX_GUARDED_BY(mutex_);
 };
 
 }  // namespace parallax

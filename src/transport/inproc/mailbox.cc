@@ -25,7 +25,7 @@ Mailbox::~Mailbox() {
 }
 
 Status Mailbox::open(uint32_t world) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   PARALLAX_CHECK(bell_ < 0 && !closed_);
   bell_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (bell_ < 0) {
@@ -38,7 +38,7 @@ Status Mailbox::open(uint32_t world) {
 }
 
 void Mailbox::close() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   closed_ = true;
   armed_ = false;
   if (bell_ >= 0) ::close(bell_);
@@ -46,7 +46,7 @@ void Mailbox::close() {
 }
 
 Lane* Mailbox::lane(uint32_t from) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto& lane : lanes_) {
     if (lane->from == from) return lane.get();
   }
@@ -78,7 +78,7 @@ bool Mailbox::fill(Lane* lane, std::span<const Segment> segments, size_t bytes) 
 }
 
 bool Mailbox::post(Lane* lane) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (closed_) return false;
   const auto slot = static_cast<uint32_t>(lane->posted % kSendsInFlightMax);
   arrivals_.push({.lane = lane, .slot = slot, .lost = 0});
@@ -88,14 +88,14 @@ bool Mailbox::post(Lane* lane) {
 }
 
 void Mailbox::post_loss(uint32_t rank) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (closed_) return;
   arrivals_.push({.lane = nullptr, .slot = 0, .lost = rank});
   ring_locked();
 }
 
 size_t Mailbox::take(std::span<Item> items) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   settle_locked();
   size_t count = 0;
   while (count < items.size() && !arrivals_.empty()) items[count++] = arrivals_.pop();
@@ -111,7 +111,7 @@ bool Mailbox::release(Lane* lane) {
 }
 
 bool Mailbox::arm() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   settle_locked();
   if (!arrivals_.empty()) return false;
   armed_ = true;
@@ -119,12 +119,12 @@ bool Mailbox::arm() {
 }
 
 void Mailbox::disarm() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   settle_locked();
 }
 
 void Mailbox::wake() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ring_locked();
 }
 

@@ -17,10 +17,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "transport/inproc/fifo.h"
 #include "transport/transport.h"
@@ -90,17 +90,19 @@ class Mailbox {
   int bell() const { return bell_; }
 
  private:
-  void ring_locked();
-  void settle_locked();
+  void ring_locked() PARALLAX_REQUIRES(mutex_);
+  void settle_locked() PARALLAX_REQUIRES(mutex_);
 
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Lane>> lanes_;  // guarded by mutex_; the lanes themselves are not
-  Fifo<Item> arrivals_;                       // guarded by mutex_
-  uint32_t world_ = 0;
-  bool closed_ = false;  // guarded by mutex_
-  bool armed_ = false;   // guarded by mutex_
-  bool rung_ = false;    // guarded by mutex_: the bell holds a count to be read
-  int bell_ = -1;        // eventfd
+  Mutex mutex_;
+  // Which lanes there are; the lanes themselves are their sender's and the receiver's.
+  std::vector<std::unique_ptr<Lane>> lanes_ PARALLAX_GUARDED_BY(mutex_);
+  Fifo<Item> arrivals_ PARALLAX_GUARDED_BY(mutex_);
+  uint32_t world_ PARALLAX_GUARDED_BY(mutex_) = 0;
+  bool closed_ PARALLAX_GUARDED_BY(mutex_) = false;
+  bool armed_ PARALLAX_GUARDED_BY(mutex_) = false;
+  bool rung_ PARALLAX_GUARDED_BY(mutex_) = false;  // the bell holds a count to be read
+  // An eventfd. Written by the receiver's owner with mutex_, and so read by it without.
+  int bell_ = -1;
 };
 
 }  // namespace parallax

@@ -16,7 +16,7 @@ constexpr std::chrono::milliseconds kLookAtClock{5};
 Meeting::Meeting(uint32_t world) : seats_(world) {}
 
 bool Meeting::enter(uint32_t rank, const std::string& host) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Seat& seat = seats_[rank];
   if (seat.presence != Presence::kAbsent) return false;
   seat.presence = Presence::kHere;
@@ -25,7 +25,7 @@ bool Meeting::enter(uint32_t rank, const std::string& host) {
 }
 
 void Meeting::leave(uint32_t rank, const Status& why) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Seat& seat = seats_[rank];
   if (seat.presence == Presence::kLeft) return;
   seat.presence = Presence::kLeft;
@@ -34,7 +34,7 @@ void Meeting::leave(uint32_t rank, const Status& why) {
 }
 
 Status Meeting::verdict() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (uint32_t rank = 0; rank < seats_.size(); ++rank) {
     if (!seats_[rank].why.ok()) return departed(rank, seats_[rank].host, seats_[rank].why);
   }
@@ -42,7 +42,7 @@ Status Meeting::verdict() const {
 }
 
 bool Meeting::anyone_left() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const Seat& seat : seats_) {
     if (seat.presence == Presence::kLeft) return true;
   }
@@ -51,7 +51,7 @@ bool Meeting::anyone_left() const {
 
 Status Meeting::exchange(uint32_t rank, std::string mine, const Clock& clock, int64_t deadline_ns,
                          std::vector<std::string>* all) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto world = static_cast<uint32_t>(seats_.size());
   const uint64_t number = seats_[rank].round++;
   Round& round = rounds_[number];  // a map's values stay where they are
@@ -73,7 +73,7 @@ Status Meeting::exchange(uint32_t rank, std::string mine, const Clock& clock, in
       speak_ns = now_ns + kSilenceNs;
       say_waiting("of this process's ranks", missing_locked(round), deadline_ns - now_ns);
     }
-    changed_.wait_for(lock, kLookAtClock);
+    changed_.wait_for(mutex_, kLookAtClock);
   }
   *all = round.blobs;
   if (++round.taken_count == world) rounds_.erase(number);

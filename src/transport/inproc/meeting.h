@@ -5,14 +5,13 @@
 #ifndef PARALLAX_TRANSPORT_INPROC_MEETING_H_
 #define PARALLAX_TRANSPORT_INPROC_MEETING_H_
 
-#include <condition_variable>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/status.h"
 
 namespace parallax {
@@ -48,13 +47,13 @@ class Meeting {
     uint32_t taken_count = 0;
   };
 
-  std::string missing_locked(const Round& round) const;
-  Status left_locked(const Round& round) const;
+  std::string missing_locked(const Round& round) const PARALLAX_REQUIRES(mutex_);
+  Status left_locked(const Round& round) const PARALLAX_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<Seat> seats_;           // guarded by mutex_
-  std::map<uint64_t, Round> rounds_;  // guarded by mutex_; at most two at a time
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::vector<Seat> seats_ PARALLAX_GUARDED_BY(mutex_);
+  std::map<uint64_t, Round> rounds_ PARALLAX_GUARDED_BY(mutex_);  // at most two at a time
 };
 
 }  // namespace parallax

@@ -83,7 +83,10 @@ Status FileRendezvous::enter(const std::string& directory) {
   const Status opened = end_.open(directory_);
   if (!opened.ok()) return {opened.code(), "options.rendezvous: cannot write " + opened.message()};
   PARALLAX_RETURN_IF_ERROR(take_claim(directory_, options_.rank, options_.host, &claim_));
-  PARALLAX_RETURN_IF_ERROR(write_alive());
+  {
+    const MutexLock lock(mutex_);
+    PARALLAX_RETURN_IF_ERROR(write_alive());
+  }
   if (options_.rank != 0) return {};
   job_ = random_job();
   std::array<char, 64> text;
@@ -163,8 +166,11 @@ Status FileRendezvous::write_alive() {
 void FileRendezvous::renew() {
   const std::chrono::milliseconds pace(
       std::max<uint32_t>(1, options_.lease_ms / kRenewalsPerLease));
-  std::unique_lock lock(mutex_);
-  while (!stop_.wait_for(lock, pace, [this] { return stopping_; })) {
+  const MutexLock lock(mutex_);
+  while (true) {
+    const auto next = std::chrono::steady_clock::now() + pace;
+    while (!stopping_ && stop_.wait_until(mutex_, next)) continue;
+    if (stopping_) return;
     (void)write_alive();  // if it fails, so will the caller's own files, and that is told
   }
 }
@@ -172,7 +178,7 @@ void FileRendezvous::renew() {
 void FileRendezvous::stop_renewing() {
   if (!renewer_.joinable()) return;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   stop_.notify_all();

@@ -22,10 +22,9 @@
 #ifndef PARALLAX_TRANSPORT_RENDEZVOUS_FILE_RENDEZVOUS_H_
 #define PARALLAX_TRANSPORT_RENDEZVOUS_FILE_RENDEZVOUS_H_
 
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 
+#include "base/mutex.h"
 #include "transport/rendezvous/ended_ranks.h"
 #include "transport/rendezvous/meeting_directory.h"
 #include "transport/rendezvous/meeting_end.h"
@@ -61,7 +60,7 @@ class FileRendezvous final : public Rendezvous {
 
   Status enter(const std::string& directory);
   Status check_directory() const;
-  Status write_alive();
+  Status write_alive() PARALLAX_REQUIRES(mutex_);
   void renew();
   void stop_renewing();
   void part();
@@ -90,10 +89,10 @@ class FileRendezvous final : public Rendezvous {
   bool settled_ = false;
   bool left_ = false;
 
-  std::mutex mutex_;
-  std::condition_variable stop_;
-  bool stopping_ = false;  // guarded by mutex_
-  uint64_t counter_ = 0;   // of the thread that renews; of the caller once that has ended
+  Mutex mutex_;
+  CondVar stop_;
+  bool stopping_ PARALLAX_GUARDED_BY(mutex_) = false;
+  uint64_t counter_ PARALLAX_GUARDED_BY(mutex_) = 0;
   std::thread renewer_;
 };
 

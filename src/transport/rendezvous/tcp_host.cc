@@ -66,7 +66,7 @@ TcpHost::~TcpHost() {
   if (!settled_) leave({});
   if (!server_.joinable()) return;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ns_ = std::min(stop_ns_, options_.clock->now_ns() + kGoodbyeNs);
   }
   wake();
@@ -80,8 +80,8 @@ void TcpHost::wake() const {
 
 Status TcpHost::allgather(std::span<const std::byte> mine, int64_t deadline_ns,
                           std::vector<std::string>* all) {
+  const MutexLock lock(mutex_);
   PARALLAX_CHECK(mine.size() <= kEndpointBytesMax && !settled_);
-  std::unique_lock lock(mutex_);
   const uint64_t round = round_++;
   PARALLAX_CHECK(roll_.bring(0, round, {reinterpret_cast<const char*>(mine.data()), mine.size()}));
   wake();
@@ -94,7 +94,7 @@ Status TcpHost::allgather(std::span<const std::byte> mine, int64_t deadline_ns,
       speak_ns = now_ns + kSilenceNs;
       say_waiting("at " + entry_.where, missing_locked(round), deadline_ns - now_ns);
     }
-    changed_.wait_for(lock, kLookAtClock);
+    changed_.wait_for(mutex_, kLookAtClock);
   }
   all->clear();
   for (uint32_t rank = 0; rank < options_.world; ++rank) all->push_back(roll_.blob(round, rank));
@@ -113,7 +113,7 @@ std::string TcpHost::missing_locked(uint64_t round) const {
 
 void TcpHost::leave(const Status& why) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (left_ || settled_) return;
     left_ = true;
     roll_.left(0, why);
@@ -122,14 +122,14 @@ void TcpHost::leave(const Status& why) {
 }
 
 Status TcpHost::verdict() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return left_ ? Status() : roll_.verdict();
 }
 
 // Those that have not hung up yet are served on: see the header.
 void TcpHost::settle() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (settled_) return;
     settled_ = true;
     stop_ns_ = options_.clock->now_ns() + options_.lease_ms * kNanosecondsPerMillisecond;

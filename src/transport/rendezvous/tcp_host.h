@@ -17,12 +17,11 @@
 #include <poll.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 
+#include "base/mutex.h"
 #include "transport/rendezvous/handshake.h"
 #include "transport/rendezvous/roll.h"
 #include "transport/rendezvous/tcp_place.h"
@@ -87,28 +86,28 @@ class TcpHost final : public Rendezvous {
 
   TcpHost(const RendezvousOptions& options, TcpEntry entry, UniqueFd listener);
 
-  std::string missing_locked(uint64_t round) const;
+  std::string missing_locked(uint64_t round) const PARALLAX_REQUIRES(mutex_);
   void wake() const;
 
-  // The thread's; all but serve() and sleep() under mutex_.
+  // The thread's.
   void serve();
   void sleep(std::vector<pollfd>* fds, int64_t due_ns) const;
-  int64_t prepare(std::vector<pollfd>* fds);
-  bool look();
-  void accept_all();
-  void make_room_for(const UniqueFd& socket);
-  bool make_room();
-  void receive(Connection& connection);
-  void on_handshake(Connection& connection, bool open);
-  void on_frames(Connection& connection);
-  bool on_frame(Connection& connection, const Frame& frame);
-  bool on_ask(Connection& connection, std::string_view body);
-  void fill(Connection& connection);
-  void fill_blobs(Connection& connection);
-  void send(Connection& connection);
-  void lose(Connection& connection);
-  void turn_away(Connection& connection, const std::string& why);
-  bool over() const;
+  int64_t prepare(std::vector<pollfd>* fds) PARALLAX_REQUIRES(mutex_);
+  bool look() PARALLAX_REQUIRES(mutex_);
+  void accept_all() PARALLAX_REQUIRES(mutex_);
+  void make_room_for(const UniqueFd& socket) PARALLAX_REQUIRES(mutex_);
+  bool make_room() PARALLAX_REQUIRES(mutex_);
+  void receive(Connection& connection) PARALLAX_REQUIRES(mutex_);
+  void on_handshake(Connection& connection, bool open) PARALLAX_REQUIRES(mutex_);
+  void on_frames(Connection& connection) PARALLAX_REQUIRES(mutex_);
+  bool on_frame(Connection& connection, const Frame& frame) PARALLAX_REQUIRES(mutex_);
+  bool on_ask(Connection& connection, std::string_view body) PARALLAX_REQUIRES(mutex_);
+  void fill(Connection& connection) PARALLAX_REQUIRES(mutex_);
+  void fill_blobs(Connection& connection) PARALLAX_REQUIRES(mutex_);
+  void send(Connection& connection) PARALLAX_REQUIRES(mutex_);
+  void lose(Connection& connection) PARALLAX_REQUIRES(mutex_);
+  void turn_away(Connection& connection, const std::string& why) PARALLAX_REQUIRES(mutex_);
+  bool over() const PARALLAX_REQUIRES(mutex_);
 
   const RendezvousOptions options_;
   const TcpEntry entry_;
@@ -116,20 +115,20 @@ class TcpHost final : public Rendezvous {
   UniqueFd bell_;     // wakes the thread
   EndedRanks ended_;  // the thread's
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  UniqueFd listener_;  // the rest is guarded by mutex_
-  Roll roll_;
-  std::vector<std::unique_ptr<Connection>> connections_;
-  int64_t looked_ns_ = 0;
-  int64_t sign_due_ns_ = 0;
-  int64_t accept_again_ns_ = 0;  // descriptors had run out
-  uint64_t turned_away_count_ = 0;
-  std::string turned_away_last_;
-  int64_t stop_ns_ = kNever;  // the thread ends then at the latest
-  uint64_t round_ = 0;        // the caller's next one
-  bool settled_ = false;
-  bool left_ = false;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  UniqueFd listener_ PARALLAX_GUARDED_BY(mutex_);
+  Roll roll_ PARALLAX_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Connection>> connections_ PARALLAX_GUARDED_BY(mutex_);
+  int64_t looked_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;
+  int64_t sign_due_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;
+  int64_t accept_again_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;  // descriptors had run out
+  uint64_t turned_away_count_ PARALLAX_GUARDED_BY(mutex_) = 0;
+  std::string turned_away_last_ PARALLAX_GUARDED_BY(mutex_);
+  int64_t stop_ns_ PARALLAX_GUARDED_BY(mutex_) = kNever;  // the thread ends then at the latest
+  uint64_t round_ PARALLAX_GUARDED_BY(mutex_) = 0;        // the caller's next one
+  bool settled_ PARALLAX_GUARDED_BY(mutex_) = false;
+  bool left_ PARALLAX_GUARDED_BY(mutex_) = false;
 
   std::thread server_;
 };

@@ -32,16 +32,16 @@ void TcpHost::serve() {
     for (;;) {
       int64_t due_ns = 0;
       {
-        std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         due_ns = prepare(&fds);
       }
       sleep(&fds, due_ns);
       ended_.look(options_.clock->now_ns());
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!look()) return;
     }
   } catch (const std::exception& error) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     connections_.clear();
     listener_.reset();
     roll_.broken(internal(std::string("the meeting's thread: ") + error.what()));
@@ -152,7 +152,7 @@ void TcpHost::accept_all() {
 // last ones are not for strangers: ranks need some to attach each other's memory.
 void TcpHost::make_room_for(const UniqueFd& socket) {
   const bool scarce = socket.get() + kDescriptorsSpare >= descriptors_max_;
-  const auto stranger_count = [this] {
+  const auto stranger_count = [this]() PARALLAX_REQUIRES(mutex_) {
     return static_cast<size_t>(
         std::count_if(connections_.begin(), connections_.end(),
                       [](const auto& each) { return each->stage != Stage::kMember; }));

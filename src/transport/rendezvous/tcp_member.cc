@@ -51,7 +51,7 @@ TcpMember::~TcpMember() {
   if (!settled_) leave({});
   if (!runner_.joinable()) return;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
     stop_ns_ = std::min(stop_ns_, options_.clock->now_ns() + kGoodbyeNs);
   }
@@ -64,13 +64,17 @@ void TcpMember::wake() const {
   (void)!::write(bell_.get(), &one, sizeof one);
 }
 
-bool TcpMember::wait_locked(std::unique_lock<std::mutex>* lock, int64_t deadline_ns,
-                            const std::function<bool()>& done) {
-  while (!done()) {
-    if (options_.clock->now_ns() >= deadline_ns) return false;
-    changed_.wait_for(*lock, kLookAtClock);
-  }
+// Sleeps a little; false at the deadline. In a loop over what is waited for.
+bool TcpMember::wait_locked(int64_t deadline_ns) {
+  if (options_.clock->now_ns() >= deadline_ns) return false;
+  changed_.wait_for(mutex_, kLookAtClock);
   return true;
+}
+
+bool TcpMember::met_locked() const { return blobs_.size() == options_.world; }
+
+bool TcpMember::over_locked() const {
+  return met_locked() || phase_ == Phase::kOver || !verdict_.ok();
 }
 
 void TcpMember::say_locked(FrameKind kind, std::string_view body) {
@@ -88,28 +92,27 @@ void TcpMember::bring_locked() {
 
 Status TcpMember::allgather(std::span<const std::byte> mine, int64_t deadline_ns,
                             std::vector<std::string>* all) {
+  const MutexLock lock(mutex_);
   PARALLAX_CHECK(mine.size() <= kEndpointBytesMax && !settled_);
-  std::unique_lock lock(mutex_);
   mine_.assign(reinterpret_cast<const char*>(mine.data()), mine.size());
   blobs_.clear();
   brought_ = false;
   if (phase_ == Phase::kJoined) bring_locked();
-  const auto whole = [this] { return blobs_.size() == options_.world; };
-  const auto over = [&] { return whole() || phase_ == Phase::kOver || !verdict_.ok(); };
-  bool met = false;
-  for (int64_t speak_ns = 0; !met && speak_ns < deadline_ns;) {
+  bool over = false;
+  for (int64_t speak_ns = 0; !over && speak_ns < deadline_ns;) {
     if (speak_ns != 0) {
-      ask_locked(&lock);
+      ask_locked();
       say_waiting("at " + entry_.where, missing_locked(), deadline_ns - speak_ns);
     }
     speak_ns = options_.clock->now_ns() + kSilenceNs;
-    met = wait_locked(&lock, std::min(speak_ns, deadline_ns), over);
+    while (!over_locked() && wait_locked(std::min(speak_ns, deadline_ns))) continue;
+    over = over_locked();
   }
-  if (!met) {
-    ask_locked(&lock);
+  if (!over) {
+    ask_locked();
     return verdict_.ok() ? missed_deadline("at " + entry_.where, missing_locked()) : verdict_;
   }
-  if (!whole()) return verdict_;
+  if (!met_locked()) return verdict_;
   *all = std::move(blobs_);
   blobs_.clear();
   ++round_;
@@ -118,14 +121,14 @@ Status TcpMember::allgather(std::span<const std::byte> mine, int64_t deadline_ns
 
 // Asks rank 0 why the meeting is over, if it is, and who is missing. Waits a fifth of the lease, or
 // a second, at most.
-void TcpMember::ask_locked(std::unique_lock<std::mutex>* lock) {
+void TcpMember::ask_locked() {
   if (phase_ != Phase::kJoined) return;
   std::string body;
   put_number(&body, round_);
   say_locked(FrameKind::kAsk, body);
   const uint64_t asked = ++asked_count_;
-  (void)wait_locked(lock, options_.clock->now_ns() + answer_patience_ns(options_),
-                    [&] { return answered_count_ >= asked || phase_ == Phase::kOver; });
+  const int64_t until_ns = options_.clock->now_ns() + answer_patience_ns(options_);
+  while (answered_count_ < asked && phase_ != Phase::kOver && wait_locked(until_ns)) continue;
 }
 
 std::string TcpMember::missing_locked() const {
@@ -137,26 +140,26 @@ std::string TcpMember::missing_locked() const {
 
 // Waits until rank 0 knows, so that whoever asks it later, having seen this rank go, learns why.
 void TcpMember::leave(const Status& why) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (left_ || settled_) return;
   left_ = true;
   if (phase_ != Phase::kJoined || !verdict_.ok()) return;
   std::string body;
   put_status(&body, why);
   say_locked(FrameKind::kLeave, body);
-  (void)wait_locked(&lock, options_.clock->now_ns() + answer_patience_ns(options_),
-                    [this] { return !verdict_.ok() || phase_ == Phase::kOver; });
+  const int64_t until_ns = options_.clock->now_ns() + answer_patience_ns(options_);
+  while (verdict_.ok() && phase_ != Phase::kOver && wait_locked(until_ns)) continue;
 }
 
 Status TcpMember::verdict() {
-  std::unique_lock lock(mutex_);
-  if (verdict_.ok() && !settled_) ask_locked(&lock);
+  const MutexLock lock(mutex_);
+  if (verdict_.ok() && !settled_) ask_locked();
   return left_ ? Status() : verdict_;
 }
 
 void TcpMember::settle() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (settled_) return;
     settled_ = true;
     stopping_ = true;

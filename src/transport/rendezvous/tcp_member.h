@@ -9,13 +9,11 @@
 #ifndef PARALLAX_TRANSPORT_RENDEZVOUS_TCP_MEMBER_H_
 #define PARALLAX_TRANSPORT_RENDEZVOUS_TCP_MEMBER_H_
 
-#include <condition_variable>
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 
+#include "base/mutex.h"
 #include "transport/rendezvous/ended_ranks.h"
 #include "transport/rendezvous/handshake.h"
 #include "transport/rendezvous/rendezvous.h"
@@ -46,28 +44,29 @@ class TcpMember final : public Rendezvous {
   TcpMember(const RendezvousOptions& options, TcpEntry entry, TcpPlace place);
 
   void wake() const;
-  void bring_locked();
-  void ask_locked(std::unique_lock<std::mutex>* lock);
-  bool wait_locked(std::unique_lock<std::mutex>* lock, int64_t deadline_ns,
-                   const std::function<bool()>& done);
-  std::string missing_locked() const;
-  void say_locked(FrameKind kind, std::string_view body);
+  void bring_locked() PARALLAX_REQUIRES(mutex_);
+  void ask_locked() PARALLAX_REQUIRES(mutex_);
+  bool wait_locked(int64_t deadline_ns) PARALLAX_REQUIRES(mutex_);
+  bool met_locked() const PARALLAX_REQUIRES(mutex_);
+  bool over_locked() const PARALLAX_REQUIRES(mutex_);
+  std::string missing_locked() const PARALLAX_REQUIRES(mutex_);
+  void say_locked(FrameKind kind, std::string_view body) PARALLAX_REQUIRES(mutex_);
 
-  // The thread's; all but run(), find() and sleep() under mutex_.
+  // The thread's.
   void run();
-  Status find();
+  Status find() PARALLAX_EXCLUDES(mutex_);
   void sleep(int fd, bool sends, int64_t due_ns) const;
-  int64_t due_ns() const;
-  bool look();
-  void seek(int64_t now_ns);
-  void on_connected(int64_t now_ns);
-  void talk(int64_t now_ns);
-  void keep(int64_t now_ns);
-  bool on_frame(const Frame& frame);
-  bool on_blobs(std::string_view body);
-  void mind_rank_0();
-  void again(const std::string& why);
-  void end(Status why);
+  int64_t due_ns() const PARALLAX_REQUIRES(mutex_);
+  bool look() PARALLAX_REQUIRES(mutex_);
+  void seek(int64_t now_ns) PARALLAX_REQUIRES(mutex_);
+  void on_connected(int64_t now_ns) PARALLAX_REQUIRES(mutex_);
+  void talk(int64_t now_ns) PARALLAX_REQUIRES(mutex_);
+  void keep(int64_t now_ns) PARALLAX_REQUIRES(mutex_);
+  bool on_frame(const Frame& frame) PARALLAX_REQUIRES(mutex_);
+  bool on_blobs(std::string_view body) PARALLAX_REQUIRES(mutex_);
+  void mind_rank_0() PARALLAX_REQUIRES(mutex_);
+  void again(const std::string& why) PARALLAX_REQUIRES(mutex_);
+  void end(Status why) PARALLAX_REQUIRES(mutex_);
 
   const RendezvousOptions options_;
   const TcpEntry entry_;
@@ -75,34 +74,35 @@ class TcpMember final : public Rendezvous {
   UniqueFd bell_;     // wakes the thread
   EndedRanks ended_;  // the thread's
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<SocketAddress> addresses_;  // the rest is guarded by mutex_
-  size_t address_ = 0;                    // the next to try
-  Phase phase_ = Phase::kSeeking;
-  UniqueFd socket_;
-  std::optional<ClientHandshake> handshake_;
-  std::optional<Channel> channel_;
-  std::string in_;
-  std::string out_;
-  int64_t try_ns_ = 0;    // seeking: when to try next; later: when to give this try up
-  int64_t pause_ns_ = 0;  // between tries
-  std::string last_try_;  // what it came to
-  int64_t looked_ns_ = 0;
-  int64_t heard_ns_ = 0;
-  int64_t sign_due_ns_ = 0;
-  Status verdict_;      // why the meeting is over
-  uint64_t round_ = 0;  // the caller's, and what has come of it
-  std::string mine_;
-  bool brought_ = true;  // mine_ is on its way
-  std::vector<std::string> blobs_;
-  uint64_t asked_count_ = 0;
-  uint64_t answered_count_ = 0;
-  std::string missing_;  // as rank 0 answered
-  bool settled_ = false;
-  bool left_ = false;
-  bool stopping_ = false;
-  int64_t stop_ns_ = kNever;
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<SocketAddress> addresses_ PARALLAX_GUARDED_BY(mutex_);
+  size_t address_ PARALLAX_GUARDED_BY(mutex_) = 0;  // the next to try
+  Phase phase_ PARALLAX_GUARDED_BY(mutex_) = Phase::kSeeking;
+  UniqueFd socket_ PARALLAX_GUARDED_BY(mutex_);
+  std::optional<ClientHandshake> handshake_ PARALLAX_GUARDED_BY(mutex_);
+  std::optional<Channel> channel_ PARALLAX_GUARDED_BY(mutex_);
+  std::string in_ PARALLAX_GUARDED_BY(mutex_);
+  std::string out_ PARALLAX_GUARDED_BY(mutex_);
+  // Seeking: when to try next; later: when to give this try up.
+  int64_t try_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;
+  int64_t pause_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;  // between tries
+  std::string last_try_ PARALLAX_GUARDED_BY(mutex_);  // what it came to
+  int64_t looked_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;
+  int64_t heard_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;
+  int64_t sign_due_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;
+  Status verdict_ PARALLAX_GUARDED_BY(mutex_);      // why the meeting is over
+  uint64_t round_ PARALLAX_GUARDED_BY(mutex_) = 0;  // the caller's, and what has come of it
+  std::string mine_ PARALLAX_GUARDED_BY(mutex_);
+  bool brought_ PARALLAX_GUARDED_BY(mutex_) = true;  // mine_ is on its way
+  std::vector<std::string> blobs_ PARALLAX_GUARDED_BY(mutex_);
+  uint64_t asked_count_ PARALLAX_GUARDED_BY(mutex_) = 0;
+  uint64_t answered_count_ PARALLAX_GUARDED_BY(mutex_) = 0;
+  std::string missing_ PARALLAX_GUARDED_BY(mutex_);  // as rank 0 answered
+  bool settled_ PARALLAX_GUARDED_BY(mutex_) = false;
+  bool left_ PARALLAX_GUARDED_BY(mutex_) = false;
+  bool stopping_ PARALLAX_GUARDED_BY(mutex_) = false;
+  int64_t stop_ns_ PARALLAX_GUARDED_BY(mutex_) = kNever;
 
   std::thread runner_;
 };

@@ -25,9 +25,14 @@ constexpr size_t kBytesPerPass = 4 * kSealedBodyBytesMax;
 void TcpMember::run() {
   try {
     for (;;) {
-      if (addresses_.empty() && phase_ == Phase::kSeeking) {  // this thread alone writes them
+      bool unknown = false;
+      {
+        const MutexLock lock(mutex_);
+        unknown = addresses_.empty() && phase_ == Phase::kSeeking;
+      }
+      if (unknown) {
         Status found = find();
-        std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (found.code() == PARALLAX_INVALID) {
           end(std::move(found));
         } else if (!found.ok()) {
@@ -38,18 +43,18 @@ void TcpMember::run() {
       bool sends = false;
       int64_t wake_ns = 0;
       {
-        std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         fd = socket_.get();
         sends = phase_ == Phase::kConnecting || !out_.empty();
         wake_ns = due_ns();
       }
       sleep(fd, sends, wake_ns);
       ended_.look(options_.clock->now_ns());
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!look()) return;
     }
   } catch (const std::exception& error) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     end(internal(std::string("the meeting's thread: ") + error.what()));
   }
 }
@@ -59,7 +64,7 @@ Status TcpMember::find() {
   std::vector<SocketAddress> addresses;
   PARALLAX_RETURN_IF_ERROR(resolve(place_, &addresses));
   PARALLAX_RETURN_IF_ERROR(check_trust(place_, addresses, entry_.secret));
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   addresses_ = std::move(addresses);
   return {};
 }

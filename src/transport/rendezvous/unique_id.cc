@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <mutex>
 
 #include "base/check.h"
+#include "base/mutex.h"
 #include "transport/codec.h"
 #include "transport/rendezvous/interface.h"
 #include "transport/rendezvous/tcp_socket.h"
@@ -32,8 +32,8 @@ struct Waiting {
   pid_t made_by = 0;
 };
 struct Listeners {
-  std::mutex mutex;
-  std::map<std::string, Waiting> by_job;  // guarded by mutex
+  Mutex mutex;
+  std::map<std::string, Waiting> by_job PARALLAX_GUARDED_BY(mutex);
 };
 
 // Never destroyed: a job may be opened by a thread that outlives static destruction.
@@ -132,7 +132,7 @@ Status make_unique_id(const std::string& device, parallax_unique_id_t* id) {
   std::copy(key.begin(), key.end(), made.key.bytes.begin());
   wipe(&key);
   Listeners& waiting = listeners();
-  std::lock_guard lock(waiting.mutex);
+  const MutexLock lock(waiting.mutex);
   if (waiting.by_job.size() >= kUniqueIdsWaitingMax) {
     return limit("unique_id: " + std::to_string(waiting.by_job.size()) +
                  " ids were made in this process and not opened as rank 0; make one for each job");
@@ -144,7 +144,7 @@ Status make_unique_id(const std::string& device, parallax_unique_id_t* id) {
 
 UniqueFd take_listener(const std::string& job) {
   Listeners& waiting = listeners();
-  std::lock_guard lock(waiting.mutex);
+  const MutexLock lock(waiting.mutex);
   const auto found = waiting.by_job.find(job);
   if (found == waiting.by_job.end()) return {};
   UniqueFd listener = std::move(found->second.listener);
@@ -154,7 +154,7 @@ UniqueFd take_listener(const std::string& job) {
 
 void drop_inherited_listener(const std::string& job) {
   Listeners& waiting = listeners();
-  std::lock_guard lock(waiting.mutex);
+  const MutexLock lock(waiting.mutex);
   const auto found = waiting.by_job.find(job);
   const bool inherited = found != waiting.by_job.end() && found->second.made_by != ::getpid();
   if (inherited) waiting.by_job.erase(found);

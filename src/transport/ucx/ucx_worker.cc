@@ -11,11 +11,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/environment.h"
+#include "base/mutex.h"
 #include "transport/exposure.h"
 #include "transport/shm/unique_fd.h"
 
@@ -166,9 +166,11 @@ UcxWorker::~UcxWorker() {
 }
 
 void UcxWorker::abandon(std::unique_ptr<UcxWorker> worker) {
-  static std::mutex mutex;
-  static auto* abandoned = new std::vector<std::unique_ptr<UcxWorker>>;  // reachable to the end
-  const std::lock_guard lock(mutex);
+  static Mutex mutex;
+  // Reachable to the end.
+  static auto* const abandoned PARALLAX_PT_GUARDED_BY(mutex) =
+      new std::vector<std::unique_ptr<UcxWorker>>;
+  const MutexLock lock(mutex);
   abandoned->push_back(std::move(worker));
 }
 
