@@ -35,7 +35,7 @@ endif()
 target_compile_options(parallax_flags INTERFACE -ffp-contract=off)
 
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-  target_compile_options(parallax_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wthread-safety>)
+  include(cmake/thread_safety.cmake)
 endif()
 
 if(PARALLAX_WERROR)
