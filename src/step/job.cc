@@ -231,6 +231,34 @@ Status Job::check_hosts(const std::vector<Endpoint>& all) const {
   return hosts_.ranks_of.size() > 1 ? check_exposure(all) : Status();
 }
 
+// The transport between hosts, on the device that was named or that is found.
+Status Job::make_network(bool one_machine, std::unique_ptr<NetworkTransport>* network) {
+  const ParallaxTransportModule* module = nullptr;
+  PARALLAX_RETURN_IF_ERROR(
+      load_ucx_module(settings_->value("module_dir").text, &module, &module_report_));
+  NetworkOptions network_options;
+  network_options.rank = options_.rank;
+  network_options.world = static_cast<uint32_t>(hosts_.host_of.size());
+  if (options_.net_device != nullptr) {
+    network_options.net_device = options_.net_device;
+    network_why_ = "net_device, from " + settings_->value("net_device").where;
+  } else if (one_machine) {
+    network_options.net_device = "lo";
+    network_why_ = "every rank is on this machine";
+  } else {
+    network_why_ = "the network library's own choice, as net_device is not set";
+  }
+  PARALLAX_RETURN_IF_ERROR(module->create(network_options, network));
+  const size_t address_bytes = (*network)->address().size();
+  if (address_bytes > kUcxAddressBytesMax) {
+    return limit("open: the address that UCX gives has " + std::to_string(address_bytes) +
+                 " bytes, at most " + std::to_string(kUcxAddressBytesMax) +
+                 " can be exchanged; name one interface by net_device, or fewer in UCX_TLS");
+  }
+  network_ = (*network)->description();
+  return {};
+}
+
 Status Job::connect(Endpoint mine, bool one_machine, int64_t deadline_ns) {
   const uint32_t world = static_cast<uint32_t>(hosts_.host_of.size());
   const uint32_t host = hosts_.host_of[options_.rank];
@@ -241,30 +269,8 @@ Status Job::connect(Endpoint mine, bool one_machine, int64_t deadline_ns) {
   }
   std::unique_ptr<NetworkTransport> network;
   if (hosts_.ranks_of.size() > 1) {
-    const ParallaxTransportModule* module = nullptr;
-    PARALLAX_RETURN_IF_ERROR(
-        load_ucx_module(settings_->value("module_dir").text, &module, &module_report_));
-    NetworkOptions network_options;
-    network_options.rank = options_.rank;
-    network_options.world = world;
-    if (options_.net_device != nullptr) {
-      network_options.net_device = options_.net_device;
-      network_why_ = "net_device, from " + settings_->value("net_device").where;
-    } else if (one_machine) {
-      network_options.net_device = "lo";
-      network_why_ = "every rank is on this machine";
-    } else {
-      network_why_ = "the network library's own choice, as net_device is not set";
-    }
-    PARALLAX_RETURN_IF_ERROR(module->create(network_options, &network));
+    PARALLAX_RETURN_IF_ERROR(make_network(one_machine, &network));
     mine.ucx_address = network->address();
-    if (mine.ucx_address.size() > kUcxAddressBytesMax) {
-      return limit("open: the address that UCX gives has " +
-                   std::to_string(mine.ucx_address.size()) + " bytes, at most " +
-                   std::to_string(kUcxAddressBytesMax) +
-                   " can be exchanged; name one interface by net_device, or fewer in UCX_TLS");
-    }
-    network_ = network->description();
   }
   std::vector<Endpoint> all;
   PARALLAX_RETURN_IF_ERROR(exchange(mine, deadline_ns, &all));

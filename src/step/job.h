@@ -75,6 +75,7 @@ class Job {
   Status exchange(const Endpoint& mine, int64_t deadline_ns, std::vector<Endpoint>* all);
   Status check_hosts(const std::vector<Endpoint>& all) const;
   Status connect(Endpoint mine, bool one_machine, int64_t deadline_ns);
+  Status make_network(bool one_machine, std::unique_ptr<NetworkTransport>* network);
   Status wire(NetworkTransport& network, int64_t deadline_ns) const;
   Status inject_faults();
   Status start_engine();

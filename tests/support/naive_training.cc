@@ -190,7 +190,37 @@ double NaiveTraining::norm(const std::vector<std::vector<double>>& sums,
   return std::sqrt(square);
 }
 
-// One row by the formulas of parallax.h. Powers by squaring, as there.
+// One element by Adam's formulas of parallax.h: those of rows where ids are declared. Powers by
+// squaring, as there.
+template <typename T>
+void NaiveTraining::update_by_adam(uint32_t variable, T g, T epsilon, Element<T>* element) const {
+  const parallax_variable_t& shape = variables_[variable];
+  const auto power = [](double base, uint64_t exponent) {
+    double result = 1;
+    for (; exponent > 0; exponent >>= 1, base *= base) result *= exponent % 2 == 1 ? base : 1.0;
+    return result;
+  };
+  const double beta1 = shape.beta1 == 0 ? 0.9 : std::max(shape.beta1, 0.0);
+  const double beta2 = shape.beta2 == 0 ? 0.999 : std::max(shape.beta2, 0.0);
+  const double correction1 = 1 - power(beta1, updates_[variable]);
+  const double root2 = std::sqrt(1 - power(beta2, updates_[variable]));
+  const T rest1 = static_cast<T>(1 - beta1);
+  const T rest2 = static_cast<T>(1 - beta2);
+  auto& [p, s, v] = *element;
+  if (shape.rows_max > 0) {
+    s += rest1 * (g - s);
+    v += rest2 * (g * g - v);
+    p -= static_cast<T>(static_cast<double>(rate_of_step_) * root2 / correction1) *
+         (s / (std::sqrt(v) + epsilon));
+  } else {
+    s = static_cast<T>(beta1) * s + rest1 * g;
+    v = static_cast<T>(beta2) * v + rest2 * (g * g);
+    p -= static_cast<T>(static_cast<double>(rate_of_step_) / correction1) *
+         (s / (std::sqrt(v) / static_cast<T>(root2) + epsilon));
+  }
+}
+
+// One row by the formulas of parallax.h.
 template <typename T>
 void NaiveTraining::update_row(uint32_t variable, uint64_t row, const double* sum, T scale,
                                T rate) {
@@ -198,11 +228,6 @@ void NaiveTraining::update_row(uint32_t variable, uint64_t row, const double* su
   const uint64_t width = shape.row_elements;
   const auto epsilon_or = [&](double other) {
     return static_cast<T>(shape.epsilon == 0 ? other : double{shape.epsilon});
-  };
-  const auto power = [](double base, uint64_t exponent) {
-    double result = 1;
-    for (; exponent > 0; exponent >>= 1, base *= base) result *= exponent % 2 == 1 ? base : 1.0;
-    return result;
   };
   double squares = 0;
   for (uint64_t column = 0; column < width; ++column) {
@@ -214,9 +239,10 @@ void NaiveTraining::update_row(uint32_t variable, uint64_t row, const double* su
   for (uint64_t column = 0; column < width; ++column) {
     const size_t at = row * width + column;
     const T g = static_cast<T>(sum[column]) * scale;
-    T p = static_cast<T>(values_[variable][at]);
-    T s = static_cast<T>(first_states_[variable][at]);
-    T v = static_cast<T>(second_states_[variable][at]);
+    Element<T> element = {static_cast<T>(values_[variable][at]),
+                          static_cast<T>(first_states_[variable][at]),
+                          static_cast<T>(second_states_[variable][at])};
+    auto& [p, s, v] = element;
     if (shape.rule == PARALLAX_RULE_SGD) {
       p -= rate * g;
     } else if (shape.rule == PARALLAX_RULE_ADAGRAD) {
@@ -232,23 +258,7 @@ void NaiveTraining::update_row(uint32_t variable, uint64_t row, const double* su
     } else if (shape.rule == PARALLAX_RULE_SUM) {
       p += g;
     } else {
-      const double beta1 = shape.beta1 == 0 ? 0.9 : std::max(shape.beta1, 0.0);
-      const double beta2 = shape.beta2 == 0 ? 0.999 : std::max(shape.beta2, 0.0);
-      const double correction1 = 1 - power(beta1, updates_[variable]);
-      const double root2 = std::sqrt(1 - power(beta2, updates_[variable]));
-      const T rest1 = static_cast<T>(1 - beta1);
-      const T rest2 = static_cast<T>(1 - beta2);
-      if (shape.rows_max > 0) {
-        s += rest1 * (g - s);
-        v += rest2 * (g * g - v);
-        p -= static_cast<T>(static_cast<double>(rate_of_step_) * root2 / correction1) *
-             (s / (std::sqrt(v) + epsilon_or(1e-8)));
-      } else {
-        s = static_cast<T>(beta1) * s + rest1 * g;
-        v = static_cast<T>(beta2) * v + rest2 * (g * g);
-        p -= static_cast<T>(static_cast<double>(rate_of_step_) / correction1) *
-             (s / (std::sqrt(v) / static_cast<T>(root2) + epsilon_or(1e-8)));
-      }
+      update_by_adam(variable, g, epsilon_or(1e-8), &element);
     }
     values_[variable][at] = p;
     first_states_[variable][at] = s;

@@ -65,6 +65,12 @@ class NaiveTraining {
   std::vector<double> fold_as(uint32_t variable, const std::vector<Gift>& gifts) const;
   template <typename T>
   void update_row(uint32_t variable, uint64_t row, const double* sum, T scale, T rate);
+  template <typename T>
+  struct Element {
+    T value, first_state, second_state;
+  };
+  template <typename T>
+  void update_by_adam(uint32_t variable, T g, T epsilon, Element<T>* element) const;
 
   std::vector<parallax_variable_t> variables_;
   std::vector<std::vector<uint32_t>> ranks_of_;

@@ -93,6 +93,40 @@ Part rows_part(const std::vector<uint32_t>& positions, const std::vector<float>&
 
 const float* floats(const std::byte* values) { return reinterpret_cast<const float*>(values); }
 
+// The sums of rows, one by one in the order that they are drawn in, and what they are the sums of.
+struct NaiveRows {
+  std::map<uint32_t, std::vector<float>> sums;
+  std::map<uint32_t, std::vector<double>> magnitudes;
+
+  void add(uint32_t position, const float* row) {
+    auto& sum = sums.try_emplace(position, kWidth, 0.0f).first->second;
+    auto& magnitude = magnitudes.try_emplace(position, kWidth, 0.0).first->second;
+    for (uint32_t column = 0; column < kWidth; ++column) {
+      sum[column] += row[column];
+      magnitude[column] += std::fabs(static_cast<double>(row[column]));
+    }
+  }
+};
+
+// A source's distinct rows, or none, in parts of any size.
+Source draw_rows(SeededRandom& random, NaiveRows* naive) {
+  Source source;
+  std::vector<uint32_t> all(kPositions);
+  for (uint32_t i = 0; i < kPositions; ++i) std::swap(all[i] = i, all[random.below(i + 1)]);
+  all.resize(random.chance(20) ? 0 : random.below(kPositions + 1));
+  for (size_t at = 0; at < all.size();) {
+    const size_t size = std::min<size_t>(all.size() - at, 1 + random.below(9));
+    const std::vector<uint32_t> positions(all.begin() + static_cast<ptrdiff_t>(at),
+                                          all.begin() + static_cast<ptrdiff_t>(at + size));
+    std::vector<float> values(size * kWidth);
+    for (float& value : values) value = draw_float(random);
+    for (size_t i = 0; i < size; ++i) naive->add(positions[i], &values[i * kWidth]);
+    source.parts.push_back(rows_part(positions, values));
+    at += size;
+  }
+  return source;
+}
+
 class RowFoldTest : public testing::TestWithParam<bool> {};
 
 TEST_P(RowFoldTest, AgreesWithTheNaiveSumInAnyOrderOfArrival) {
@@ -111,30 +145,8 @@ TEST_P(RowFoldTest, AgreesWithTheNaiveSumInAnyOrderOfArrival) {
     for (int step = 0; step < 3; ++step) {
       fold.clear();
       std::vector<Source> sources(count);
-      std::map<uint32_t, std::vector<float>> naive;
-      std::map<uint32_t, std::vector<double>> magnitude;
-      for (Source& source : sources) {
-        std::vector<uint32_t> all(kPositions);
-        for (uint32_t i = 0; i < kPositions; ++i) std::swap(all[i] = i, all[random.below(i + 1)]);
-        all.resize(random.chance(20) ? 0 : random.below(kPositions + 1));
-        for (size_t at = 0; at < all.size();) {
-          const size_t size = std::min<size_t>(all.size() - at, 1 + random.below(9));
-          const std::vector<uint32_t> positions(all.begin() + static_cast<ptrdiff_t>(at),
-                                                all.begin() + static_cast<ptrdiff_t>(at + size));
-          std::vector<float> values(size * kWidth);
-          for (float& value : values) value = draw_float(random);
-          for (size_t i = 0; i < size; ++i) {
-            auto& sum = naive.try_emplace(positions[i], kWidth, 0.0f).first->second;
-            auto& size_of = magnitude.try_emplace(positions[i], kWidth, 0.0).first->second;
-            for (uint32_t column = 0; column < kWidth; ++column) {
-              sum[column] += values[i * kWidth + column];
-              size_of[column] += std::fabs(static_cast<double>(values[i * kWidth + column]));
-            }
-          }
-          source.parts.push_back(rows_part(positions, values));
-          at += size;
-        }
-      }
+      NaiveRows naive;
+      for (Source& source : sources) source = draw_rows(random, &naive);
       deliver(
           random, sources,
           [&](uint32_t at, const Part& part) {
@@ -147,18 +159,18 @@ TEST_P(RowFoldTest, AgreesWithTheNaiveSumInAnyOrderOfArrival) {
                                          [](const Source& each) { return each.done; });
             EXPECT_EQ(fold.complete(), all);
           });
-      ASSERT_EQ(fold.row_count(), naive.size()) << "seed " << seed;
-      EXPECT_EQ(fold.contributed(), !naive.empty());
+      ASSERT_EQ(fold.row_count(), naive.sums.size()) << "seed " << seed;
+      EXPECT_EQ(fold.contributed(), !naive.sums.empty());
       for (uint32_t slot = 0; slot < fold.row_count(); ++slot) {
         const uint32_t position = fold.positions()[slot];
         for (uint32_t column = 0; column < kWidth; ++column) {
           const float got = floats(fold.row(slot))[column];
-          const float want = naive.at(position)[column];
+          const float want = naive.sums.at(position)[column];
           if (ordered) {
             ASSERT_TRUE(same_bits(got, want)) << "seed " << seed << ": " << got << ", " << want;
           } else {
             ASSERT_NEAR(static_cast<double>(got), static_cast<double>(want),
-                        1e-6 * magnitude.at(position)[column]);
+                        1e-6 * naive.magnitudes.at(position)[column]);
           }
         }
       }
@@ -262,6 +274,43 @@ TEST(RowFold, ASourceTakesNoRoomOfAnother) {
 
 // ---- dense
 
+// The sums of elements by range, as NaiveRows.
+struct NaiveElements {
+  explicit NaiveElements(std::span<const Range> ranges) {
+    for (const Range& range : ranges) sums.emplace_back(range.count, 0.0f);
+    for (const Range& range : ranges) magnitudes.emplace_back(range.count, 0.0);
+  }
+  void add(size_t range, uint64_t at, float value) {
+    any = true;
+    sums[range][at] += value;
+    magnitudes[range][at] += std::fabs(static_cast<double>(value));
+  }
+
+  std::vector<std::vector<float>> sums;
+  std::vector<std::vector<double>> magnitudes;
+  bool any = false;
+};
+
+// A source's elements, of all ranges, of some or of none, in parts of any size.
+Source draw_elements(SeededRandom& random, std::span<const Range> ranges, NaiveElements* naive) {
+  Source source;
+  if (random.chance(30)) return source;  // absent
+  for (size_t r = 0; r < ranges.size(); ++r) {
+    if (random.chance(10)) continue;  // one range only
+    for (uint64_t at = 0; at < ranges[r].count;) {
+      const uint64_t size = std::min(ranges[r].count - at, 256 * (1 + random.below(3)));
+      std::vector<float> values(size);
+      for (uint64_t i = 0; i < size; ++i) naive->add(r, at + i, values[i] = draw_float(random));
+      Part& part = source.parts.emplace_back();
+      part.first = ranges[r].first + at;
+      part.count = static_cast<uint32_t>(size);
+      part.payload.append(values.data(), size);
+      at += size;
+    }
+  }
+  return source;
+}
+
 class DenseFoldTest : public testing::TestWithParam<bool> {};
 
 TEST_P(DenseFoldTest, AgreesWithTheNaiveSumInAnyOrderOfArrival) {
@@ -278,32 +327,8 @@ TEST_P(DenseFoldTest, AgreesWithTheNaiveSumInAnyOrderOfArrival) {
     for (int step = 0; step < 3; ++step) {
       fold.clear();
       std::vector<Source> sources(count);
-      std::vector<std::vector<float>> naive;
-      std::vector<std::vector<double>> magnitude;
-      for (const Range& range : ranges) naive.emplace_back(range.count, 0.0f);
-      for (const Range& range : ranges) magnitude.emplace_back(range.count, 0.0);
-      bool any = false;
-      for (Source& source : sources) {
-        if (random.chance(30)) continue;  // absent
-        for (size_t r = 0; r < ranges.size(); ++r) {
-          if (random.chance(10)) continue;  // one range only
-          for (uint64_t at = 0; at < ranges[r].count;) {
-            const uint64_t size = std::min(ranges[r].count - at, 256 * (1 + random.below(3)));
-            std::vector<float> values(size);
-            for (uint64_t i = 0; i < size; ++i) {
-              values[i] = draw_float(random);
-              naive[r][at + i] += values[i];
-              magnitude[r][at + i] += std::fabs(static_cast<double>(values[i]));
-            }
-            Part& part = source.parts.emplace_back();
-            part.first = ranges[r].first + at;
-            part.count = static_cast<uint32_t>(size);
-            part.payload.append(values.data(), size);
-            at += size;
-            any = true;
-          }
-        }
-      }
+      NaiveElements naive(ranges);
+      for (Source& source : sources) source = draw_elements(random, ranges, &naive);
       deliver(
           random, sources,
           [&](uint32_t at, const Part& part) {
@@ -311,15 +336,15 @@ TEST_P(DenseFoldTest, AgreesWithTheNaiveSumInAnyOrderOfArrival) {
           },
           [&](uint32_t at) { fold.end(at); });
       ASSERT_TRUE(fold.complete());
-      ASSERT_EQ(fold.contributed(), any);
-      for (size_t r = 0; any && r < ranges.size(); ++r) {
+      ASSERT_EQ(fold.contributed(), naive.any);
+      for (size_t r = 0; naive.any && r < ranges.size(); ++r) {
         for (uint64_t i = 0; i < ranges[r].count; ++i) {
           const float got = floats(fold.range_values(r))[i];
           if (ordered) {
-            ASSERT_TRUE(same_bits(got, naive[r][i])) << "seed " << seed << " element " << i;
+            ASSERT_TRUE(same_bits(got, naive.sums[r][i])) << "seed " << seed << " element " << i;
           } else {
-            ASSERT_NEAR(static_cast<double>(got), static_cast<double>(naive[r][i]),
-                        1e-6 * magnitude[r][i]);
+            ASSERT_NEAR(static_cast<double>(got), static_cast<double>(naive.sums[r][i]),
+                        1e-6 * naive.magnitudes[r][i]);
           }
         }
       }
