@@ -58,7 +58,8 @@ def functions(code):
 ASIDE = re.compile(
     r"\b(PARALLAX_\w+|alignas|decltype|explicit|noexcept|requires|__attribute__)\s*\(")
 CLASS_HEAD = re.compile(r"(?:(?:template|typedef|static|const|constexpr|inline|mutable)\s+)*"
-                        r"(class|struct|union)\b\s*([\w:]*)\s*(?:final)?\s*(?::[^:].*)?", re.S)
+                        r"(class|struct|union)\b\s*(?:PARALLAX_[A-Z_]+ )?([\w:]*)\s*(?:final)?\s*"
+                        r"(?::[^:].*)?", re.S)
 ACCESS = re.compile(r"^\s*(?:(?:public|private|protected)\s*:(?!:)\s*)+")
 NO_MEMBER = re.compile(r"(using|typedef|friend|static_assert|extern)\b"
                        r"|(enum|class|struct|union)(\s+class)?\s+[\w:]+(\s*:\s*[\w:]+)?$")

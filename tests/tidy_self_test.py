@@ -87,6 +87,9 @@ BROKEN = [
     ("a nested struct of many members", "class",
      {"src/base/b.cc": OPENING + "class B {\n  struct C {\n" + "    std::map<int, int> d{};\n" * 26
       + "  };\n};\n"}),
+    ("an annotated class of many members", "class",
+     {"src/base/b.cc": OPENING + "class PARALLAX_SCOPED B {\n"
+      + "  int a PARALLAX_GUARDED_BY(b) = 0;\n" * 26 + "};\n"}),
     ("a class of many methods", "class",
      {"src/base/b.cc": OPENING + "struct B : A<int> {\n" + "  int a() const { return 1; }\n" * 41
       + "};\n"}),
