@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conformance cases of exchanges in which a peer sends what it should not. A section is refused
+// when this rank may not be sent it; then it has changed nothing that matters.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "support/sanitizers.h"
+#include "unit/collectives/exchange_conformance.h"
+
+namespace parallax::exchange_conformance {
+
+namespace {
+
+constexpr std::array<SectionKind, 4> kKinds = {SectionKind::kUpLocal, SectionKind::kUpHost,
+                                               SectionKind::kDownHost, SectionKind::kDownLocal};
+constexpr size_t kProbedMax = 60;  // sections of one world that are tried in false forms
+
+bool goes_up(SectionKind kind) {
+  return kind == SectionKind::kUpLocal || kind == SectionKind::kUpHost;
+}
+
+const char* say(SectionKind kind) {
+  switch (kind) {
+    case SectionKind::kUpLocal:
+      return "up_local";
+    case SectionKind::kUpHost:
+      return "up_host";
+    case SectionKind::kDownHost:
+      return "down_host";
+    default:
+      return "down_local";
+  }
+}
+
+struct Misfit {
+  const char* what;
+  Parcel parcel;
+};
+
+// What arrives in a step to which every rank contributes: the same for one setting.
+std::vector<Parcel> arrivals_of(const Candidate& candidate, const Setting& setting) {
+  ExchangeWorld world(candidate, setting);
+  const Gifts gifts = draw_gifts(setting, {}, world.random());
+  std::vector<Parcel> arrivals;
+  world.tap([&](const Parcel& parcel) { arrivals.push_back(parcel); });
+  run_step(world, 1, gifts);
+  return arrivals;
+}
+
+// Runs the step of arrivals_of() with `probe` before each of some arrivals, then expects its sum:
+// whatever the probe injected and saw refused must have done no harm.
+void run_probed(const Candidate& candidate, const Setting& setting, size_t arrival_count,
+                const std::function<void(ExchangeWorld&, const Parcel&, SeededRandom&)>& probe) {
+  ExchangeWorld world(candidate, setting);
+  const Gifts gifts = draw_gifts(setting, {}, world.random());
+  SeededRandom random(setting.seed + 1000);
+  world.tap([&](const Parcel& parcel) {
+    if (random.below(arrival_count) < kProbedMax) probe(world, parcel, random);
+  });
+  run_step(world, 1, gifts);
+  check_step(world, candidate, 1, gifts);
+}
+
+void expect_refused(ExchangeWorld& world, const Misfit& misfit) {
+  const Parcel& parcel = misfit.parcel;
+  EXPECT_FALSE(world.inject(parcel))
+      << misfit.what << ": rank " << parcel.to << " took a section of rank " << parcel.from << ", "
+      << say(parcel.header.kind) << ", first " << parcel.header.first << ", count "
+      << parcel.header.count << ", " << parcel.payload().size() << " bytes";
+}
+
+void add_wrong_sizes(const Parcel& honest, std::vector<Misfit>* misfits) {
+  const auto add = [&](const char* what, auto change) {
+    change(misfits->emplace_back(Misfit{what, honest}).parcel);
+  };
+  for (uint8_t encoding = 0; encoding <= static_cast<uint8_t>(Encoding::kValues); ++encoding) {
+    if (static_cast<Encoding>(encoding) == honest.header.encoding) continue;
+    add("another encoding",
+        [&](Parcel& parcel) { parcel.header.encoding = static_cast<Encoding>(encoding); });
+  }
+  add("one more than there is", [](Parcel& parcel) { ++parcel.header.count; });
+  add("all that a count can say", [](Parcel& parcel) { parcel.header.count = UINT32_MAX; });
+  add("a byte too long", [](Parcel& parcel) { parcel.bytes.push_back(std::byte{0}); });
+  add("a number too long", [](Parcel& parcel) { parcel.bytes.resize(parcel.bytes.size() + 4); });
+  if (honest.header.count == 0) return;
+  add("one less than there is", [](Parcel& parcel) { --parcel.header.count; });
+  add("a count of nothing", [](Parcel& parcel) { parcel.header.count = 0; });
+  add("a byte too short", [](Parcel& parcel) { parcel.bytes.pop_back(); });
+  add("no payload", [](Parcel& parcel) { parcel.bytes.resize(1); });
+  add("the first byte alone", [](Parcel& parcel) { parcel.bytes.resize(2); });
+}
+
+void add_wrong_ranges(const Candidate& candidate, const ExchangeWorld& world, const Parcel& honest,
+                      std::vector<Misfit>* misfits) {
+  if (honest.header.encoding != Encoding::kDense || honest.header.count == 0) return;
+  const uint64_t elements = world.partition().elements();
+  const auto add = [&](const char* what, uint64_t first) {
+    misfits->emplace_back(Misfit{what, honest}).parcel.header.first = first;
+  };
+  add("past the end by one element", elements - honest.header.count + 1);
+  add("from the end on", elements);
+  add("far beyond the end", UINT64_MAX);
+  add("where the end wraps", UINT64_MAX - honest.header.count + 1);
+  // What is on its way back is put where its sender says, within the variable.
+  if (!goes_up(honest.header.kind)) return;
+  add("off the grain", honest.header.first + 1);
+  if (candidate.pieces != Pieces::kOwner) return;
+  const Columns& columns = world.columns(honest.to);
+  for (uint32_t owner = 0; owner < world.size(); ++owner) {
+    const Range range = world.partition().range_of(owner);
+    const bool theirs = honest.header.kind == SectionKind::kUpHost
+                            ? owner != honest.to
+                            : columns.column_of(owner) != columns.column_of(honest.to);
+    if (theirs && range.count >= honest.header.count) add("another owner's range", range.first);
+  }
+}
+
+void add_wrong_positions(const Candidate& candidate, const ExchangeWorld& world,
+                         const Parcel& honest, SeededRandom& random, std::vector<Misfit>* misfits) {
+  if (honest.header.encoding != Encoding::kRows || honest.header.count == 0) return;
+  const Partition& partition = world.partition();
+  const uint64_t item = random.below(honest.header.count);
+  const auto add = [&](const char* what, uint64_t position) {
+    Parcel& parcel = misfits->emplace_back(Misfit{what, honest}).parcel;
+    const auto written = static_cast<uint32_t>(position);
+    std::memcpy(&parcel.payload()[item * sizeof written], &written, sizeof written);
+  };
+  add("the position after the last", partition.rows());
+  add("all that a position can say", UINT32_MAX);
+  if (!goes_up(honest.header.kind)) return;
+  const Columns& columns = world.columns(honest.to);
+  const bool to_owner =
+      honest.header.kind == SectionKind::kUpHost && candidate.pieces == Pieces::kOwner;
+  for (uint32_t position = 0; position < partition.rows(); ++position) {
+    const uint32_t owner =
+        candidate.made_dense ? partition.range_owner_of(position) : partition.owner_of(position);
+    const bool theirs =
+        to_owner ? owner != honest.to : columns.column_of(owner) != columns.column_of(honest.to);
+    if (theirs && random.chance(10)) add("another owner's position", position);
+  }
+}
+
+const Sweep kHostile = {.sums = {SumType::kF32, SumType::kF64}, .shape = 0, .thinned = 4};
+const Sweep kHostileSplit = {.sums = {SumType::kF32, SumType::kF64},
+                             .message_bytes_max = kSmallMessageBytes,
+                             .shape = 1,
+                             .thinned = 8};
+
+}  // namespace
+
+// Given sections with a wrong encoding, size, range or position, expect each refused, and the sum
+// of the others.
+void misfits_are_refused(const Candidate& candidate) {
+  uint64_t tried = 0;
+  const auto probe = [&](ExchangeWorld& world, const Parcel& honest, SeededRandom& random) {
+    std::vector<Misfit> misfits;
+    add_wrong_sizes(honest, &misfits);
+    add_wrong_ranges(candidate, world, honest, &misfits);
+    add_wrong_positions(candidate, world, honest, random, &misfits);
+    for (const Misfit& misfit : misfits) expect_refused(world, misfit);
+    tried += misfits.size();
+  };
+  for (const Sweep& sweep : {kHostile, kHostileSplit}) {
+    for_each_setting(candidate, sweep, [&](const Setting& setting) {
+      run_probed(candidate, setting, arrivals_of(candidate, setting).size(), probe);
+    });
+  }
+  EXPECT_GT(tried, 1000u);
+}
+
+// Given sections of ranks that never send their kind here, and of kinds that are never sent here,
+// expect each refused, and the sum of the others.
+void strangers_are_refused(const Candidate& candidate) {
+  uint64_t tried = 0;
+  for_each_setting(candidate, kHostile, [&](const Setting& setting) {
+    const std::vector<Parcel> arrivals = arrivals_of(candidate, setting);
+    std::map<std::pair<SectionKind, uint32_t>, std::set<uint32_t>> senders;
+    for (const Parcel& parcel : arrivals) {
+      senders[{parcel.header.kind, parcel.to}].insert(parcel.from);
+    }
+    run_probed(candidate, setting, arrivals.size(),
+               [&](ExchangeWorld& world, const Parcel& honest, SeededRandom&) {
+                 Misfit misfit = {"a stranger's", honest};
+                 Parcel& parcel = misfit.parcel;
+                 for (const SectionKind kind : kKinds) {
+                   parcel.header.kind = kind;
+                   for (uint32_t from = 0; from < world.size(); ++from) {
+                     const Columns& columns = world.columns(honest.to);
+                     const bool may_return =
+                         candidate.any_handler_returns && kind == SectionKind::kDownLocal &&
+                         columns.host_of(from) == columns.host() && columns.is_handler(from);
+                     if (from == honest.to || may_return || senders[{kind, honest.to}].count(from))
+                       continue;
+                     parcel.from = from;
+                     expect_refused(world, misfit);
+                     ++tried;
+                   }
+                 }
+               });
+  });
+  EXPECT_GT(tried, 100u);
+}
+
+// Given a last section once more, while the step is under way, and every section once it is
+// finished, and one more of each sender, expect each refused, and the sum as it was. (On the way
+// back a repeat is told from another's piece only when all pieces are here.)
+void nothing_follows_the_last(const Candidate& candidate) {
+  for_each_setting(candidate, kHostile, [&](const Setting& setting) {
+    ExchangeWorld world(candidate, setting);
+    const Gifts gifts = draw_gifts(setting, {.absent_percent = 20}, world.random());
+    std::vector<Parcel> arrivals;
+    SeededRandom random(setting.seed + 3000);
+    world.tap([&](const Parcel& parcel) {
+      if (!arrivals.empty()) {
+        const Parcel& earlier = arrivals[random.below(arrivals.size())];
+        const bool last = (earlier.header.flags & kSectionLast) != 0;
+        if (last && goes_up(earlier.header.kind)) expect_refused(world, {"a repeat", earlier});
+      }
+      arrivals.push_back(parcel);
+    });
+    run_step(world, 1, gifts);
+    for (const Parcel& parcel : arrivals) {
+      expect_refused(world, {"a repeat", parcel});
+      Misfit empty = {"one more without anything", parcel};
+      empty.parcel.header.count = 0;
+      empty.parcel.bytes.resize(1);
+      expect_refused(world, empty);
+      empty.what = "a second last one";
+      empty.parcel.header.flags = kSectionLast | kSectionGiven;
+      expect_refused(world, empty);
+    }
+    check_step(world, candidate, 1, gifts);
+  });
+}
+
+// Given a sender that goes on and on, expect it refused before it has given more than it may:
+// nothing is written beyond what was laid out.
+void too_much_is_refused(const Candidate& candidate) {
+  constexpr uint32_t kRepeatsMax = 2000;  // more sections than any sender's rows or blocks
+  for_each_setting(candidate, kHostile, [&](const Setting& setting) {
+    const std::vector<Parcel> arrivals = arrivals_of(candidate, setting);
+    for (const SectionKind kind : kKinds) {
+      const auto found = std::find_if(arrivals.begin(), arrivals.end(), [kind](const Parcel& each) {
+        // Elements on their way back are written over each other, which takes no room.
+        const bool counts = goes_up(kind) || each.header.encoding == Encoding::kRows;
+        return each.header.kind == kind && each.header.count > 0 && counts;
+      });
+      if (found == arrivals.end()) continue;
+      ExchangeWorld world(candidate, setting);
+      Parcel parcel = *found;
+      parcel.header.flags = 0;
+      uint32_t repeats = 0;
+      while (repeats < kRepeatsMax && world.inject(parcel)) ++repeats;
+      EXPECT_LT(repeats, kRepeatsMax) << say(kind) << " of rank " << parcel.from;
+      EXPECT_GT(repeats, 0u) << say(kind) << " of rank " << parcel.from;
+    }
+  });
+}
+
+// Given any bytes under any header among the sections of a step, expect no harm: it takes or
+// refuses them, names no rank that there is not, and goes on. For the sanitizers above all.
+void no_section_harms(const Candidate& candidate) {
+  const Sweep sweep = {.sums = {SumType::kF32, SumType::kF64}, .seeds = 2, .thinned = 4};
+  uint64_t refused = 0;
+  for_each_setting(candidate, sweep, [&](const Setting& setting) {
+    ExchangeWorld world(candidate, setting);
+    world.expect_anything();
+    SeededRandom random(setting.seed + 2000);
+    const uint64_t elements = world.partition().elements();
+    world.tap([&](const Parcel& honest) {
+      if (!random.chance(30)) return;
+      Parcel parcel = honest;
+      SectionHeader& header = parcel.header;
+      if (random.chance(30)) header.kind = kKinds[random.below(kKinds.size())];
+      if (random.chance(20)) header.encoding = static_cast<Encoding>(random.below(5));
+      if (random.chance(50)) header.flags = static_cast<uint8_t>(random.below(4));
+      if (random.chance(30)) parcel.from = static_cast<uint32_t>(random.below(world.size()));
+      if (random.chance(30)) header.first = random.below(elements + 2);
+      if (random.chance(20)) header.count = static_cast<uint32_t>(random.below(300));
+      if (random.chance(20)) parcel.bytes.resize(1 + random.below(parcel.bytes.size() + 8));
+      for (std::byte& byte : parcel.payload()) {
+        if (random.chance(5)) byte = static_cast<std::byte>(random.next());
+      }
+      header.payload_bytes = static_cast<uint32_t>(parcel.payload().size());
+      if (!world.inject(parcel)) ++refused;
+    });
+    run_step(world, 1, draw_gifts(setting, {.absent_percent = 20}, world.random()));
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      EXPECT_TRUE(world.given_back(rank, 1));
+      for (const uint32_t missed : world.exchange(rank).missing_ranks(1)) {
+        EXPECT_LT(missed, world.size());
+      }
+      EXPECT_LE(world.exchange(rank).whole(1).row_count, setting.shape.rows_max * world.size());
+    }
+  });
+  EXPECT_GT(refused, 100u);
+}
+
+}  // namespace parallax::exchange_conformance

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gifts, the naive sum, checks and drivers. See exchange_training.h.
+#include "unit/collectives/exchange_training.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "support/numbers.h"
+
+namespace parallax::exchange_conformance {
+
+namespace {
+
+constexpr uint32_t kPaddingPercent = 15;
+constexpr uint32_t kEveryRowPercent = 20;  // of the slices, where one may have every row
+constexpr uint64_t kNegativeZeroOneIn = 32;
+constexpr uint32_t kActionsMax = 1u << 22;  // of a test's driver: far beyond any
+
+double draw_number(const Draw& draw, SumType sum, SeededRandom& random) {
+  const bool floating = is_floating(dtype_of(sum));
+  const uint64_t drawn = random.next();
+  if (floating && drawn % kNegativeZeroOneIn == 0) return -0.0;
+  if (!draw.arbitrary) {
+    const double units = static_cast<double>((drawn >> 32) % 257) - 128;
+    return floating ? units / 64 : units;
+  }
+  const double any = std::ldexp(random.unit() * 2 - 1, static_cast<int>(random.between(-20, 20)));
+  return testkit::rounded(dtype_of(sum), any);
+}
+
+std::vector<double> draw_numbers(size_t count, const Draw& draw, SumType sum,
+                                 SeededRandom& random) {
+  std::vector<double> numbers(count);
+  for (double& number : numbers) number = draw_number(draw, sum, random);
+  return numbers;
+}
+
+testkit::NaiveTraining naive_of(const ExchangeWorld& world) {
+  const Setting& setting = world.setting();
+  parallax_variable_t variable = {};
+  variable.size = sizeof variable;
+  variable.name = "exchanged";
+  variable.rows = setting.shape.rows;
+  variable.row_elements = setting.shape.row_elements;
+  variable.rows_max = setting.shape.rows_max;
+  variable.dtype = dtype_of(setting.sum);
+  return {{variable}, world.hosts().ranks_of};
+}
+
+uint64_t rows_given(const std::vector<uint32_t>& givers) {
+  return givers.size() - static_cast<uint64_t>(std::count(givers.begin(), givers.end(), 0u));
+}
+
+// The rows of a naive sum where an exchange has them, each with its count if it has one.
+void fill_rows(const ExchangeWorld& world, const std::vector<double>& sum,
+               const std::vector<uint32_t>& givers, Expected* expected) {
+  const Setting& setting = world.setting();
+  const size_t width = setting.shape.row_elements;
+  const size_t road_width = setting.road_elements();
+  // An integer has no such value; nobody asks for one.
+  std::vector<double> values(setting.shape.rows * road_width, -0.0);
+  expected->givers.resize(givers.size());
+  for (uint64_t row = 0; row < givers.size(); ++row) {
+    const uint32_t position = world.partition().position_of(row);
+    expected->givers[position] = givers[row];
+    if (givers[row] == 0) continue;
+    for (size_t i = 0; i < width; ++i) {
+      const double number = sum[row * width + i];
+      values[position * road_width + i] = number;
+      const double mean = setting.counted ? number / givers[row] : number;
+      expected->square += mean * mean;
+    }
+    if (setting.counted) values[position * road_width + width] = givers[row];
+  }
+  expected->values = bytes_of(dtype_of(setting.sum), values);
+}
+
+}  // namespace
+
+Gift draw_gift(const Setting& setting, const Draw& draw, SeededRandom& random) {
+  const Shape& shape = setting.shape;
+  Gift gift;
+  gift.given = !random.chance(draw.absent_percent);
+  gift.dtype = draw.dtype == UINT32_MAX ? dtype_of(setting.sum) : draw.dtype;
+  if (!gift.given) return gift;
+  if (shape.rows_max == 0) {
+    gift.values = draw_numbers(shape.elements(), draw, setting.sum, random);
+    return gift;
+  }
+  if (random.chance(draw.empty_percent)) return gift;
+  gift.dense = shape.rows_max >= shape.rows && random.chance(kEveryRowPercent);
+  if (gift.dense) gift.dense_values = draw_numbers(shape.elements(), draw, setting.sum, random);
+  gift.ids.resize(1 + random.below(shape.rows_max));
+  for (int64_t& id : gift.ids) {
+    id = random.chance(kPaddingPercent) ? -1 : static_cast<int64_t>(random.below(shape.rows));
+  }
+  gift.values = draw_numbers(gift.ids.size() * shape.row_elements, draw, setting.sum, random);
+  return gift;
+}
+
+Gifts draw_gifts(const Setting& setting, const Draw& draw, SeededRandom& random) {
+  Gifts gifts;
+  for (uint32_t rank = 0; rank < setting.world(); ++rank) {
+    gifts.push_back(draw_gift(setting, draw, random));
+  }
+  return gifts;
+}
+
+Expected expected_sum(const ExchangeWorld& world, const Gifts& gifts) {
+  const Setting& setting = world.setting();
+  const testkit::NaiveTraining naive = naive_of(world);
+  const std::vector<double> sum = naive.fold(0, gifts);
+  Expected expected;
+  expected.given =
+      std::any_of(gifts.begin(), gifts.end(), [](const Gift& gift) { return gift.given; });
+  if (setting.shape.rows_max == 0) {
+    expected.contributed = expected.given;
+    expected.values = bytes_of(dtype_of(setting.sum), sum);
+    for (const double number : sum) expected.square += number * number;
+  } else {
+    const std::vector<uint32_t> givers = naive.ranks_of_rows(0, gifts);
+    expected.union_rows = rows_given(givers);
+    expected.contributed = expected.union_rows > 0;
+    for (const auto& ranks : world.hosts().ranks_of) {
+      Gifts of_host(gifts.size());
+      for (const uint32_t rank : ranks) of_host[rank] = gifts[rank];
+      expected.touched_rows += rows_given(naive.ranks_of_rows(0, of_host));
+    }
+    fill_rows(world, sum, givers, &expected);
+  }
+  if (!is_floating(dtype_of(setting.sum))) expected.square = 0;  // integers have no norm
+  return expected;
+}
+
+// ---- checks
+
+StepCheck::StepCheck(ExchangeWorld& world, const Candidate& candidate, uint64_t step,
+                     const Gifts& gifts, bool exact_norm)
+    : world_(world),
+      candidate_(candidate),
+      step_(step),
+      exact_norm_(exact_norm),
+      expected_(expected_sum(world, gifts)) {}
+
+size_t StepCheck::row_bytes() const {
+  return world_.setting().road_elements() * bytes_of_sum(world_.setting().sum);
+}
+
+void StepCheck::check_rank(uint32_t rank) {
+  SCOPED_TRACE("step " + std::to_string(step_) + ", rank " + std::to_string(rank));
+  ExchangeUnderTest& exchange = world_.exchange(rank);
+  EXPECT_TRUE(exchange.reduced(step_));
+  EXPECT_TRUE(exchange.delivered(step_));
+  EXPECT_FALSE(exchange.merging(step_));
+  EXPECT_TRUE(world_.given_back(rank, step_));
+  EXPECT_EQ(exchange.missing_ranks(step_), std::vector<uint32_t>());
+  exchange.add_squared_norm(step_, &square_);
+  const RoadCounts counts = exchange.counts(step_);
+  counts_.touched_rows += counts.touched_rows;
+  counts_.union_rows += counts.union_rows;
+  if (candidate_.delivers) check_whole(exchange.whole(step_));
+  if (candidate_.pieces != Pieces::kNone) check_owned(rank, exchange.owned(step_));
+}
+
+void StepCheck::check_whole(const ReducedGradient& whole) {
+  EXPECT_EQ(whole.given, expected_.given);
+  EXPECT_EQ(whole.contributed, expected_.contributed);
+  EXPECT_EQ(whole.counted, world_.setting().counted);
+  EXPECT_EQ(whole.rows, candidate_.rows && !candidate_.made_dense);
+  if (whole.rows) {
+    EXPECT_EQ(whole.row_count, expected_.union_rows);
+    check_rows(whole);
+    return;
+  }
+  EXPECT_EQ(whole.first, 0u);
+  EXPECT_EQ(whole.count, world_.partition().elements());
+  if (whole.contributed) check_elements(whole);
+}
+
+void StepCheck::check_owned(uint32_t rank, const ReducedGradient& owned) {
+  const Partition& partition = world_.partition();
+  const bool of_host = candidate_.pieces == Pieces::kHost;
+  if (candidate_.rows && !candidate_.made_dense) {
+    if (!of_host && partition.rows_owned(rank) == 0) {
+      EXPECT_FALSE(owned.contributed);
+      return;
+    }
+    // On a host with more ranks than another some have no piece.
+    if (of_host && !world_.columns(rank).is_handler()) return;
+    EXPECT_TRUE(owned.given == expected_.given || (of_host && owned.row_count == 0));
+    EXPECT_EQ(owned.contributed, owned.row_count > 0);
+    owned_rows_ += owned.row_count;
+    check_rows(owned);
+    for (uint32_t i = 0; i < owned.row_count && !of_host; ++i) {
+      EXPECT_EQ(partition.owner_of(owned.positions[i]), rank);
+    }
+    return;
+  }
+  const Range range = partition.range_of(rank);
+  if (range.count == 0) {
+    EXPECT_FALSE(owned.contributed);
+    return;
+  }
+  EXPECT_FALSE(owned.rows);
+  EXPECT_EQ(owned.given, expected_.given);
+  EXPECT_EQ((Range{owned.first, owned.count}), range);
+  if (candidate_.made_dense && !owned.contributed) {  // others may have got all the rows
+    EXPECT_EQ(rows_given(givers_in(range)), 0u);
+    return;
+  }
+  EXPECT_EQ(owned.contributed, expected_.contributed);
+  if (!owned.contributed) return;
+  owned_elements_ += owned.count;
+  check_elements(owned);
+}
+
+std::vector<uint32_t> StepCheck::givers_in(const Range& range) const {
+  const auto width = static_cast<ptrdiff_t>(world_.setting().road_elements());
+  const auto first = expected_.givers.begin() + static_cast<ptrdiff_t>(range.first) / width;
+  return {first, first + static_cast<ptrdiff_t>(range.count) / width};
+}
+
+void StepCheck::check_rows(const ReducedGradient& part) const {
+  std::vector<bool> seen(expected_.givers.size());
+  for (uint32_t i = 0; i < part.row_count; ++i) {
+    const uint32_t position = part.positions[i];
+    ASSERT_LT(position, seen.size());
+    EXPECT_FALSE(seen[position]) << "position " << position << " came twice";
+    seen[position] = true;
+    ASSERT_GT(expected_.givers[position], 0u) << "nobody gave position " << position;
+    ASSERT_EQ(std::memcmp(part.values + i * row_bytes(), &expected_.values[position * row_bytes()],
+                          row_bytes()),
+              0)
+        << "the sum of position " << position << ", given by " << expected_.givers[position]
+        << " ranks";
+  }
+}
+
+void StepCheck::check_elements(const ReducedGradient& part) const {
+  const SumType sum = world_.setting().sum;
+  const size_t bytes = bytes_of_sum(sum);
+  const std::byte* expected = &expected_.values[part.first * bytes];
+  if (std::memcmp(part.values, expected, part.count * bytes) == 0) return;
+  for (uint64_t i = 0; i < part.count; ++i) {
+    if (std::memcmp(part.values + i * bytes, expected + i * bytes, bytes) == 0) continue;
+    FAIL() << "element " << part.first + i << " is "
+           << testkit::Numbers::read(dtype_of(sum), part.values, i) << ", not "
+           << testkit::Numbers::read(dtype_of(sum), expected, i);
+  }
+}
+
+void StepCheck::check_totals() const {
+  SCOPED_TRACE("step " + std::to_string(step_));
+  if (exact_norm_ && !world_.setting().counted) {
+    EXPECT_EQ(square_.value(), expected_.square);
+  } else {
+    EXPECT_NEAR(square_.value(), expected_.square, 1e-9 * expected_.square);
+  }
+  EXPECT_EQ(counts_.touched_rows, expected_.touched_rows);
+  EXPECT_EQ(counts_.union_rows, expected_.union_rows);
+  if (candidate_.pieces == Pieces::kNone) return;
+  const bool rows = candidate_.rows && !candidate_.made_dense;
+  const uint64_t holders = candidate_.pieces == Pieces::kHost ? world_.hosts().ranks_of.size() : 1;
+  EXPECT_EQ(owned_rows_, rows ? holders * expected_.union_rows : 0);
+  const uint64_t elements = expected_.contributed ? world_.partition().elements() : 0;
+  EXPECT_TRUE(candidate_.made_dense || owned_elements_ == (rows ? 0 : elements));
+}
+
+// ---- drivers
+
+void run_step(ExchangeWorld& world, uint64_t step, const Gifts& gifts) {
+  std::vector<uint32_t> order(world.size());
+  for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+  for (size_t i = order.size(); i > 1; --i) {
+    std::swap(order[i - 1], order[world.random().below(i)]);
+  }
+  for (const uint32_t rank : order) {
+    world.contribute(rank, step, gifts[rank]);
+    world.wander(world.random().below(8));
+    if (world.random().chance(50)) world.end(rank, step);
+  }
+  for (const uint32_t rank : order) {
+    if (!world.end_told(rank, step)) world.end(rank, step);
+  }
+  world.run();
+}
+
+void check_step(ExchangeWorld& world, const Candidate& candidate, uint64_t step,
+                const Gifts& gifts) {
+  StepCheck check(world, candidate, step, gifts);
+  for (uint32_t rank = 0; rank < world.size(); ++rank) check.check_rank(rank);
+  check.check_totals();
+}
+
+namespace {
+
+// Where every rank is, in the bounds that a job's decisions set: step t + 1 is started once t is
+// decided, and t + 2 opened once t is over here; t is decided when it is over before, ended and
+// reduced everywhere.
+class Pipeline {
+ public:
+  Pipeline(ExchangeWorld& world, const Candidate& candidate,
+           const std::vector<Gifts>& gifts_by_step, bool exact_norm)
+      : world_(world), gifts_(gifts_by_step), ranks_(world.size()) {
+    for (uint64_t step = 1; step <= gifts_.size(); ++step) {
+      checks_.emplace_back(world, candidate, step, gifts_[step - 1], exact_norm);
+    }
+  }
+
+  bool done() const {
+    return std::all_of(ranks_.begin(), ranks_.end(),
+                       [this](const Rank& rank) { return rank.finished == gifts_.size(); });
+  }
+
+  void advance(uint32_t rank) {
+    Rank& each = ranks_[rank];
+    if (each.ended < gifts_.size() && decided_ >= each.ended) start(rank, each);
+    const uint64_t step = each.finished + 1;
+    if (decided_ < step || !world_.exchange(rank).delivered(step) ||
+        !world_.given_back(rank, step)) {
+      return;
+    }
+    checks_[step - 1].check_rank(rank);
+    each.finished = step;
+    world_.open(rank, step + 2);
+  }
+
+  void decide() {
+    const uint64_t step = decided_ + 1;
+    for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (ranks_[rank].finished + 1 < step || ranks_[rank].ended < step ||
+          !world_.end_told(rank, step) || !world_.exchange(rank).reduced(step)) {
+        return;
+      }
+    }
+    decided_ = step;
+  }
+
+  void check_totals() const {
+    for (const StepCheck& check : checks_) check.check_totals();
+  }
+
+ private:
+  struct Rank {
+    uint64_t contributed = 0;
+    uint64_t ended = 0;
+    uint64_t finished = 0;
+  };
+
+  void start(uint32_t rank, Rank& each) {
+    const uint64_t step = each.ended + 1;
+    if (step > each.finished + 2) return;
+    if (each.contributed < step) {
+      world_.contribute(rank, step, gifts_[step - 1][rank]);
+      each.contributed = step;
+    } else {
+      world_.end(rank, step);
+      each.ended = step;
+    }
+  }
+
+  ExchangeWorld& world_;
+  const std::vector<Gifts>& gifts_;
+  std::vector<StepCheck> checks_;
+  std::vector<Rank> ranks_;
+  uint64_t decided_ = 0;
+};
+
+}  // namespace
+
+void run_steps(ExchangeWorld& world, const Candidate& candidate,
+               const std::vector<Gifts>& gifts_by_step, bool exact_norm) {
+  Pipeline pipeline(world, candidate, gifts_by_step, exact_norm);
+  for (uint32_t actions = 0; !pipeline.done(); ++actions) {
+    ASSERT_LT(actions, kActionsMax) << "the steps do not come to an end";
+    world.wander(world.random().below(8));
+    pipeline.advance(static_cast<uint32_t>(world.random().below(world.size())));
+    pipeline.decide();
+    if (testing::Test::HasFailure()) return;
+  }
+  pipeline.check_totals();
+}
+
+}  // namespace parallax::exchange_conformance

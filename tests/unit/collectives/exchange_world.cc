@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+// The network and the ranks of a world of exchanges. See exchange_world.h.
+#include "unit/collectives/exchange_world.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+#include <type_traits>
+
+#include "base/check.h"
+
+namespace parallax::exchange_conformance {
+
+namespace {
+
+constexpr uint32_t kWorkPercent = 20;  // of the actions are a rank's, the others an arrival
+constexpr uint32_t kSlowPercent = 15;  // of the looks at a peer find no credit
+
+HostMap map_layout(const std::vector<uint32_t>& hosts) {
+  std::vector<std::string> names;
+  for (const uint32_t host : hosts) names.push_back("host" + std::to_string(host));
+  return map_hosts(names);
+}
+
+}  // namespace
+
+std::string Setting::say() const {
+  std::ostringstream text;
+  text << "hosts";
+  for (const uint32_t host : hosts) text << ' ' << host;
+  text << "; " << shape.rows << " x " << shape.row_elements << ", rows_max " << shape.rows_max
+       << "; " << dtype_name(dtype_of(sum)) << (ordered ? ", ordered" : "")
+       << (counted ? ", counted" : "") << "; messages of " << message_bytes_max << "; seed "
+       << seed;
+  return text.str();
+}
+
+std::vector<std::byte> bytes_of(uint32_t dtype, std::span<const double> values) {
+  return with_dtype(dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    std::vector<std::byte> bytes(values.size() * sizeof(T));
+    for (size_t i = 0; i < values.size(); ++i) {
+      T number;
+      if constexpr (std::is_same_v<T, Half>) {
+        number = to_half(static_cast<float>(values[i]));
+      } else if constexpr (std::is_same_v<T, BFloat>) {
+        number = to_bfloat(static_cast<float>(values[i]));
+      } else {
+        number = static_cast<T>(values[i]);
+      }
+      std::memcpy(&bytes[i * sizeof(T)], &number, sizeof number);
+    }
+    return bytes;
+  });
+}
+
+// A rank is its own transport: what it sends goes to the world's links.
+class ExchangeWorld::Rank final : public Transport, public Receiver, public OutboxObserver {
+ public:
+  Rank(ExchangeWorld& world, uint32_t rank, const Candidate& candidate)
+      : world_(world),
+        rank_(rank),
+        columns(world.hosts_, rank),
+        outbox(rank, *this, *this, *this),
+        in_flight_(world.size()) {
+    const Setting& setting = world.setting_;
+    PARALLAX_CHECK(outbox.start(0).ok());
+    exchange = candidate.make(columns, world.partition_, outbox, compute,
+                              {.variable = setting.variable,
+                               .rows_max = setting.shape.rows_max,
+                               .ordered = setting.ordered,
+                               .sum = setting.sum,
+                               .counted = setting.counted});
+    foretold_bytes = exchange->needed_bytes();
+    PARALLAX_CHECK(exchange->reserve().ok());
+    open(1);
+    open(2);
+  }
+
+  void open(uint64_t step) {
+    exchange->open(step);
+    opened_ = step;
+  }
+  // A rank may finish a step without the news that another has ended it.
+  bool over(uint64_t step) const { return step + 2 <= opened_; }
+
+  std::string_view name() const override { return "world of exchanges"; }
+  size_t message_bytes_max() const override { return world_.setting_.message_bytes_max; }
+  bool writable(uint32_t to) const override {
+    return in_flight_[to] < kSendsInFlightMax && !world_.random_.chance(kSlowPercent);
+  }
+  Status send(uint32_t to, std::span<const Segment> segments, uint64_t token) override {
+    PARALLAX_CHECK(segments.size() == 1);
+    const auto* data = static_cast<const std::byte*>(segments[0].data);
+    world_.on_message(rank_, to, {data, segments[0].bytes});
+    ++in_flight_[to];
+    sent_.push_back({to, token});
+    return {};
+  }
+  bool poll(Receiver&) override { return complete_sends(); }
+  int wait_fd() const override { return -1; }
+  bool arm() override { return true; }
+  void forget(uint32_t) override {}
+
+  void on_message(uint32_t from, std::span<const std::byte> message) override {
+    world_.on_message(from, rank_, message);  // of the rank to itself
+  }
+  void on_sent(uint64_t) override {}
+  void on_lost(uint32_t, Loss, std::string_view) override {}
+  void on_section_packed(uint32_t, const SectionHeader&, size_t) override {}
+  void on_message_packed(uint32_t, size_t) override {}
+
+  bool complete_sends() {
+    const bool any = !sent_.empty();
+    for (const auto& [to, token] : sent_) {
+      --in_flight_[to];
+      outbox.on_sent(token);
+    }
+    sent_.clear();
+    return any;
+  }
+
+  // What was contributed in a step, and how far its end is.
+  struct Contribution {
+    std::vector<int64_t> ids;
+    std::vector<std::byte> values, dense_values;
+    uint32_t pending = 0;
+    uint64_t ending = 0;  // the step whose end is still to be told
+    uint64_t told = 0;
+  };
+  Contribution& at(uint64_t step) { return contributions_[step & 1]; }
+
+  void tell_end(uint64_t step) {
+    Contribution& contribution = at(step);
+    if (contribution.ending != step || exchange->merging(step)) return;
+    contribution.ending = 0;
+    contribution.told = step;
+    Stream stream;
+    stream.header.kind = SectionKind::kStepEnded;
+    stream.header.step = step;
+    for (uint32_t column = 0; column < columns.count(); ++column) {
+      outbox.add(columns.handler(columns.host(), column), stream);
+    }
+  }
+
+ private:
+  ExchangeWorld& world_;
+  const uint32_t rank_;
+
+ public:
+  Columns columns;
+  InlineCompute compute;
+  Outbox outbox;
+  std::unique_ptr<ExchangeUnderTest> exchange;
+  size_t foretold_bytes = 0;
+
+ private:
+  std::vector<uint32_t> in_flight_;
+  std::vector<std::pair<uint32_t, uint64_t>> sent_;
+  std::array<Contribution, 2> contributions_;
+  uint64_t opened_ = 0;
+};
+
+ExchangeWorld::ExchangeWorld(const Candidate& candidate, const Setting& setting)
+    : setting_(setting),
+      random_(setting.seed),
+      hosts_(map_layout(setting.hosts)),
+      partition_(setting.shape.rows, setting.road_elements(), candidate.rows, setting.world(),
+                 setting.variable),
+      links_(size_t{setting.world()} * setting.world()) {
+  for (uint32_t rank = 0; rank < size(); ++rank) {
+    ranks_.push_back(std::make_unique<Rank>(*this, rank, candidate));
+  }
+}
+
+ExchangeWorld::~ExchangeWorld() = default;
+
+const Columns& ExchangeWorld::columns(uint32_t rank) const { return ranks_[rank]->columns; }
+ExchangeUnderTest& ExchangeWorld::exchange(uint32_t rank) { return *ranks_[rank]->exchange; }
+size_t ExchangeWorld::foretold_bytes(uint32_t rank) const { return ranks_[rank]->foretold_bytes; }
+
+void ExchangeWorld::open(uint32_t rank, uint64_t step) { ranks_[rank]->open(step); }
+
+void ExchangeWorld::contribute(uint32_t rank, uint64_t step, const Gift& gift) {
+  if (!gift.given) return;
+  Rank& giver = *ranks_[rank];
+  Rank::Contribution& kept = giver.at(step);
+  PARALLAX_CHECK(kept.pending == 0);
+  kept.ids = gift.ids;
+  kept.values = bytes_of(gift.dtype, gift.values);
+  kept.dense_values = bytes_of(gift.dtype, gift.dense_values);
+  if (setting_.shape.rows_max == 0) {
+    giver.exchange->contribute_dense(step, {kept.values.data(), gift.dtype}, &kept.pending);
+    return;
+  }
+  const RowSlice rows = {.ids = {.wide = kept.ids.data()},
+                         .count = static_cast<uint32_t>(kept.ids.size()),
+                         .values = {kept.values.data(), gift.dtype}};
+  if (!gift.dense) {
+    giver.exchange->contribute_rows(step, rows, {}, &kept.pending);
+    return;
+  }
+  const RowSlice every_row = {.ids = {},
+                              .count = static_cast<uint32_t>(setting_.shape.rows),
+                              .values = {kept.dense_values.data(), gift.dtype}};
+  giver.exchange->contribute_rows(step, every_row, rows, &kept.pending);
+}
+
+void ExchangeWorld::end(uint32_t rank, uint64_t step) { ranks_[rank]->at(step).ending = step; }
+
+bool ExchangeWorld::end_told(uint32_t rank, uint64_t step) const {
+  return ranks_[rank]->at(step).told == step;
+}
+
+bool ExchangeWorld::given_back(uint32_t rank, uint64_t step) const {
+  return ranks_[rank]->at(step).pending == 0;
+}
+
+// ---- the network
+
+void ExchangeWorld::on_message(uint32_t from, uint32_t to, std::span<const std::byte> message) {
+  SectionReader reader(message);
+  Section section;
+  while (reader.next(&section)) {
+    std::deque<Parcel>& waiting = link(from, to);
+    if (waiting.empty()) ready_.push_back(from * size() + to);
+    Parcel& parcel = waiting.emplace_back(Parcel{from, to, section.header});
+    parcel.bytes.insert(parcel.bytes.end(), section.payload.begin(), section.payload.end());
+  }
+  EXPECT_FALSE(reader.malformed());
+}
+
+bool ExchangeWorld::deliver_one() {
+  if (ready_.empty()) return false;
+  // From a place by chance on, the first that is not held.
+  const size_t start = random_.below(ready_.size());
+  for (size_t i = 0; i < ready_.size(); ++i) {
+    const size_t at = (start + i) % ready_.size();
+    std::deque<Parcel>& waiting = links_[ready_[at]];
+    if (held_ && held_(waiting.front())) continue;
+    const Parcel parcel = std::move(waiting.front());
+    waiting.pop_front();
+    if (waiting.empty()) {
+      ready_[at] = ready_.back();
+      ready_.pop_back();
+    }
+    arrive(parcel);
+    return true;
+  }
+  return false;
+}
+
+void ExchangeWorld::arrive(const Parcel& parcel) {
+  if (parcel.header.kind == SectionKind::kStepEnded) {
+    Rank& to = *ranks_[parcel.to];
+    if (!to.over(parcel.header.step)) to.exchange->end_local(parcel.from, parcel.header.step);
+    return;
+  }
+  if (tap_) tap_(parcel);
+  if (inject(parcel) || expect_anything_) return;
+  ADD_FAILURE() << "rank " << parcel.to << " refused a section of rank " << parcel.from << ", kind "
+                << static_cast<int>(parcel.header.kind) << ", step " << parcel.header.step
+                << ", first " << parcel.header.first << ", count " << parcel.header.count;
+}
+
+bool ExchangeWorld::inject(const Parcel& parcel) {
+  return ranks_[parcel.to]->exchange->on_section(parcel.from, parcel.section());
+}
+
+size_t ExchangeWorld::under_way_to(uint32_t rank) const {
+  size_t count = 0;
+  for (uint32_t from = 0; from < size(); ++from) count += links_[from * size() + rank].size();
+  return count;
+}
+
+// ---- the ranks
+
+// One look of a rank at what it has to do; false: nothing is left for it now.
+bool ExchangeWorld::work(uint32_t rank) {
+  Rank& each = *ranks_[rank];
+  bool moved = each.complete_sends();
+  while (ComputeJob* job = each.compute.take_done()) {
+    job->done(*job);
+    moved = true;
+  }
+  for (const uint64_t step : {each.at(0).ending, each.at(1).ending}) {
+    if (step != 0) each.tell_end(step);
+  }
+  moved |= each.outbox.pump();
+  return moved || !each.outbox.idle();
+}
+
+void ExchangeWorld::wander(uint64_t actions) {
+  for (uint64_t i = 0; i < actions; ++i) {
+    if (random_.chance(kWorkPercent) || !deliver_one()) {
+      work(static_cast<uint32_t>(random_.below(size())));
+    }
+  }
+}
+
+void ExchangeWorld::run() {
+  for (bool moved = true; moved;) {
+    moved = false;
+    while (deliver_one()) {
+      moved = true;
+      if (random_.chance(kWorkPercent)) work(static_cast<uint32_t>(random_.below(size())));
+    }
+    for (uint32_t rank = 0; rank < size(); ++rank) moved |= work(rank);
+  }
+}
+
+}  // namespace parallax::exchange_conformance
