@@ -85,7 +85,8 @@ void PullRoad::send_local(uint64_t step, uint32_t number, Entry& entry) {
 PullRoad::Round* PullRoad::open_round(uint64_t step, uint32_t number) {
   Round& round = rounds_[slot_of(step, number)];
   if (round.active && round.step == step && round.number == number) return &round;
-  if (round.active && !round.asked) return nullptr;  // a peer ran ahead of what the rounds allow
+  // Else a peer ran ahead of what the rounds allow.
+  if (round.active && (!round.asked || round.left > 0)) return nullptr;
   round.active = true;
   round.asked = false;
   round.step = step;
@@ -332,7 +333,8 @@ bool PullRoad::on_values_host(uint32_t from, const Section& section) {
   Round& round = rounds_[slot_of(header.step, header.part)];
   if (entry == nullptr || !entry->handled || !round.active || !round.asked ||
       round.step != header.step || static_cast<uint8_t>(round.number) != header.part ||
-      columns_.column_of(from) != columns_.my_column() || header.count > round.left) {
+      columns_.column_of(from) != columns_.my_column() || header.count == 0 ||
+      header.count > round.left) {
     return false;
   }
   Wanted& wanted = entry->wanted[slot_of(round.step, round.number)];
@@ -366,9 +368,7 @@ bool PullRoad::on_values_host(uint32_t from, const Section& section) {
       at > elements_max - elements) {
     return false;
   }
-  if (elements > 0) {
-    std::memcpy(&wanted.values[at * element_bytes], section.payload.data(), section.payload.size());
-  }
+  std::memcpy(&wanted.values[at * element_bytes], section.payload.data(), section.payload.size());
   round.left -= header.count;
   if (round.left == 0) answer_locals(round);
   return true;
