@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts: which ranks share a host, in the shapes that matter to who asks whom.
+#ifndef PARALLAX_TESTS_UNIT_SERVER_LAYOUTS_H_
+#define PARALLAX_TESTS_UNIT_SERVER_LAYOUTS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "topology/hosts.h"
+
+namespace parallax::testkit {
+
+inline HostMap host_map(const std::vector<uint32_t>& hosts) {
+  std::vector<std::string> names;
+  for (const uint32_t host : hosts) names.push_back("host" + std::to_string(host));
+  return map_hosts(names);
+}
+
+// One host, a host each, even, uneven, and in no order.
+inline const std::vector<std::vector<uint32_t>>& layouts() {
+  static const std::vector<std::vector<uint32_t>> all = {{0},
+                                                         {0, 0},
+                                                         {0, 1},
+                                                         {0, 0, 0},
+                                                         {0, 1, 2},
+                                                         {0, 0, 1, 1},
+                                                         {0, 1, 1, 1},
+                                                         {0, 0, 0, 1, 1},
+                                                         {0, 1, 0, 1},
+                                                         {0, 1, 2, 0, 1},
+                                                         {0, 0, 1, 1, 2},
+                                                         {0, 0, 0, 0, 0, 0, 0, 0},
+                                                         {0, 1, 2, 3, 4, 5, 6, 7},
+                                                         {0, 0, 1, 1, 2, 2, 3, 3},
+                                                         {0, 0, 0, 0, 0, 1, 1}};
+  return all;
+}
+
+}  // namespace parallax::testkit
+
+#endif  // PARALLAX_TESTS_UNIT_SERVER_LAYOUTS_H_

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+// PullJob: the pull roads of a whole job over a SectionNetwork, each driven as an engine drives it:
+// pulls one at a time and in order, then the end of the step; a step decided, then committed. The
+// oracle is a formula: every element of every variable at every version.
+#ifndef PARALLAX_TESTS_UNIT_SERVER_PULL_JOB_H_
+#define PARALLAX_TESTS_UNIT_SERVER_PULL_JOB_H_
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "server/pull_road.h"
+#include "server/table.h"
+#include "support/numbers.h"
+#include "unit/server/layouts.h"
+#include "unit/server/section_network.h"
+
+namespace parallax::testkit {
+
+inline Variable pulled_variable(uint64_t rows, uint64_t width, uint64_t rows_max, uint32_t dtype) {
+  Variable variable;
+  variable.name = "v";
+  variable.rows = rows;
+  variable.row_elements = width;
+  variable.rows_max = rows_max;
+  variable.dtype = dtype;
+  variable.rule = PARALLAX_RULE_SUM;
+  return variable;
+}
+
+// An integer that every dtype holds; neighbours in any direction differ.
+inline double value_at(uint32_t variable, uint64_t row, uint64_t column, uint64_t version) {
+  return static_cast<double>((row * 7 + column * 3 + version * 31 + variable * 101) % 251) + 1;
+}
+
+// What a rank wants of a variable, and where it goes.
+struct Wish {
+  Wish(uint32_t of, std::vector<int64_t> wide_ids, uint32_t as = PARALLAX_F32)
+      : variable(of), ids(std::move(wide_ids)), dtype(as) {}
+  static Wish whole(uint32_t of, uint32_t as = PARALLAX_F32) {
+    Wish wish(of, {}, as);
+    wish.every_row = true;
+    return wish;
+  }
+  uint32_t variable;
+  std::vector<int64_t> ids;
+  uint32_t dtype;
+  bool every_row = false;  // or the whole dense variable
+  bool narrow = false;     // ids of 32 bits
+  std::vector<int32_t> narrow_ids = {};
+  Numbers out = {PARALLAX_F32, 0};
+};
+
+struct Pull {
+  uint64_t step = 0;
+  bool ends = false;  // the end of the step, instead
+  std::vector<Wish> wishes = {};
+  bool started = false, done = false;
+};
+
+class PullJob {
+ public:
+  struct Rank {
+    Rank(const HostMap& hosts, uint32_t rank, Outbox& outbox)
+        : columns(hosts, rank), road(columns, outbox) {}
+    Columns columns;
+    PullRoad road;
+    std::vector<std::unique_ptr<Table>> tables;  // by variable
+    std::deque<Pull*> queue;
+    uint64_t decided = 0, finished = 0;
+    std::array<uint32_t, 2> rounds = {};  // by step parity
+  };
+
+  PullJob(const std::vector<uint32_t>& hosts, const std::vector<Variable>& variables, uint64_t seed)
+      : hosts_(host_map(hosts)), variables_(variables), network_(world_of(hosts), seed) {
+    for (uint32_t id = 0; id < variables_.size(); ++id) {
+      const Variable& each = variables_[id];
+      partitions_.emplace_back(each.rows, each.row_elements, each.ids_declared(), world(), id);
+    }
+    for (uint32_t rank = 0; rank < world(); ++rank) add_rank(rank);
+    network_.on_section([this](uint32_t to, uint32_t from, const Section& section) {
+      const bool fits = dispatch(to, from, section);
+      advance(to);
+      return fits;
+    });
+  }
+
+  uint32_t world() const { return static_cast<uint32_t>(hosts_.host_of.size()); }
+  SectionNetwork& network() { return network_; }
+  SeededRandom& random() { return network_.random(); }
+  PullRoad& road(uint32_t rank) { return ranks_[rank]->road; }
+  const Columns& columns(uint32_t rank) const { return ranks_[rank]->columns; }
+  const Partition& partition(uint32_t variable) const { return partitions_[variable]; }
+  const Variable& variable(uint32_t id) const { return variables_[id]; }
+
+  // Sees every section that is delivered.
+  std::function<void(uint32_t to, uint32_t from, const Section& section)> tap;
+
+  Pull& pull(uint32_t rank, uint64_t step, std::vector<Wish> wishes) {
+    Pull& posted = pulls_.emplace_back(Pull{.step = step, .wishes = std::move(wishes)});
+    for (Wish& wish : posted.wishes) lay_out(wish);
+    ranks_[rank]->queue.push_back(&posted);
+    advance(rank);
+    return posted;
+  }
+  void end(uint32_t rank, uint64_t step) {
+    ranks_[rank]->queue.push_back(&pulls_.emplace_back(Pull{.step = step, .ends = true}));
+    advance(rank);
+  }
+  void end_all(uint64_t step) {
+    for (uint32_t rank = 0; rank < world(); ++rank) end(rank, step);
+  }
+  // The rank knows that `step` is decided, and may start what is of the next.
+  void decide(uint32_t rank, uint64_t step) {
+    ranks_[rank]->decided = step;
+    advance(rank);
+  }
+  // It has applied the step, too: its rows are those of version `step`.
+  void commit(uint32_t rank, uint64_t step) {
+    Rank& mine = *ranks_[rank];
+    mine.decided = mine.finished = step;
+    fill_tables(rank, step);
+    mine.road.open(step + 2);
+    mine.road.committed(step);
+    advance(rank);
+  }
+  void commit_all(uint64_t step) {
+    for (uint32_t rank = 0; rank < world(); ++rank) commit(rank, step);
+  }
+
+  // Everything that was asked for, as of the step before.
+  void expect_values(const Pull& pull) const {
+    ASSERT_TRUE(pull.done);
+    for (const Wish& wish : pull.wishes) {
+      const Variable& of = variables_[wish.variable];
+      for (size_t i = 0; i < wish.out.size(); ++i) {
+        const size_t item = i / of.row_elements;
+        const int64_t row = wish.every_row ? static_cast<int64_t>(item) : wish.ids[item];
+        const double want = row == kPaddingId ? 0
+                                              : value_at(wish.variable, static_cast<uint64_t>(row),
+                                                         i % of.row_elements, pull.step - 1);
+        ASSERT_EQ(wish.out[i], want) << "variable " << wish.variable << ", row " << row;
+      }
+    }
+  }
+
+ private:
+  static uint32_t world_of(const std::vector<uint32_t>& hosts) {
+    return static_cast<uint32_t>(hosts.size());
+  }
+
+  void add_rank(uint32_t rank) {
+    Rank& made = *ranks_.emplace_back(std::make_unique<Rank>(hosts_, rank, network_.outbox(rank)));
+    for (uint32_t id = 0; id < variables_.size(); ++id) {
+      EXPECT_TRUE(made.road.add_variable(id, variables_[id], partitions_[id]).ok());
+      auto table = std::make_unique<Table>(variables_[id], partitions_[id], rank, true);
+      EXPECT_TRUE(table->reserve().ok());
+      made.road.set_table(id, table.get());
+      made.tables.push_back(std::move(table));
+    }
+    fill_tables(rank, 0);
+  }
+
+  void fill_tables(uint32_t rank, uint64_t version) {
+    for (uint32_t id = 0; id < variables_.size(); ++id) {
+      Table& table = *ranks_[rank]->tables[id];
+      const Partition& partition = partitions_[id];
+      const uint64_t width = partition.row_elements();
+      const uint64_t first = partition.ids_declared() ? 0 : partition.range_of(rank).first;
+      std::vector<double> values(table.array(0).size() / table.element_bytes());
+      for (uint64_t i = 0; i < values.size(); ++i) {
+        const uint64_t row = partition.ids_declared()
+                                 ? partition.row_of(partition.position_at(rank, i / width))
+                                 : (first + i) / width;
+        values[i] = value_at(id, row, (first + i) % width, version);
+      }
+      Numbers numbers(dtype_of(table.sum_type()), values);
+      if (!values.empty()) {
+        std::memcpy(table.array(0).data(), numbers.data(), table.array(0).size());
+      }
+    }
+  }
+
+  void lay_out(Wish& wish) const {
+    const Variable& of = variables_[wish.variable];
+    if (!of.ids_declared()) wish.every_row = true;
+    const uint64_t rows = wish.every_row ? of.rows : wish.ids.size();
+    wish.out = Numbers(wish.dtype, rows * of.row_elements, -1);
+    wish.narrow_ids.assign(wish.ids.begin(), wish.ids.end());
+  }
+
+  bool dispatch(uint32_t to, uint32_t from, const Section& section) {
+    if (tap) tap(to, from, section);
+    Rank& mine = *ranks_[to];
+    const uint64_t step = section.header.step;
+    if (section.header.kind == SectionKind::kStepEnded && step <= mine.finished) return true;
+    if (step <= mine.finished || step > mine.finished + 2) return false;
+    switch (section.header.kind) {
+      case SectionKind::kStepEnded:
+        mine.road.end_local(from, step);
+        return true;
+      case SectionKind::kPullLocal:
+        return mine.road.on_pull_local(from, section);
+      case SectionKind::kPullHost:
+        return mine.road.on_pull_host(from, section);
+      case SectionKind::kValuesHost:
+        return mine.road.on_values_host(from, section);
+      case SectionKind::kValuesLocal:
+        return mine.road.on_values_local(from, section);
+      default:
+        return false;
+    }
+  }
+
+  void advance(uint32_t rank) {
+    Rank& mine = *ranks_[rank];
+    while (!mine.queue.empty()) {
+      Pull& next = *mine.queue.front();
+      if (mine.decided + 1 < next.step) return;
+      if (next.ends) {
+        send_ended(rank, next.step);
+        mine.rounds[next.step & 1] = 0;
+      } else {
+        if (!next.started) start(rank, next);
+        if (!mine.road.finished() || mine.finished + 1 < next.step) return;
+        mine.road.finish();
+      }
+      next.done = true;
+      mine.queue.pop_front();
+    }
+  }
+
+  void start(uint32_t rank, Pull& pull) {
+    pull.started = true;
+    std::vector<PullSlice> slices;
+    for (Wish& wish : pull.wishes) {
+      PullSlice slice = {.variable = wish.variable,
+                         .ids = {},
+                         .count = static_cast<uint32_t>(wish.ids.size()),
+                         .values = static_cast<std::byte*>(wish.out.data()),
+                         .dtype = wish.dtype,
+                         .every_row = wish.every_row};
+      if (wish.every_row) {
+        slice.count = static_cast<uint32_t>(variables_[wish.variable].rows);
+      } else if (wish.narrow) {
+        slice.ids.narrow = wish.narrow_ids.data();
+      } else {
+        slice.ids.wide = wish.ids.data();
+      }
+      slices.push_back(slice);
+    }
+    Rank& mine = *ranks_[rank];
+    mine.road.start(pull.step, mine.rounds[pull.step & 1]++, slices);
+  }
+
+  void send_ended(uint32_t rank, uint64_t step) {
+    const Columns& columns = ranks_[rank]->columns;
+    Stream stream;
+    stream.header.kind = SectionKind::kStepEnded;
+    stream.header.step = step;
+    for (uint32_t column = 0; column < columns.count(); ++column) {
+      network_.outbox(rank).add(columns.handler(columns.host(), column), stream);
+    }
+  }
+
+  const HostMap hosts_;
+  const std::vector<Variable> variables_;
+  std::vector<Partition> partitions_;
+  SectionNetwork network_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::deque<Pull> pulls_;
+};
+
+}  // namespace parallax::testkit
+
+#endif  // PARALLAX_TESTS_UNIT_SERVER_PULL_JOB_H_

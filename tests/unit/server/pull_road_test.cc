@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pull's four hops over a network of sections: what each sends, waits for and gives out, in
+// the orders of arrival that are allowed. What is not allowed is in pull_road_asks_test.cc and
+// pull_road_values_test.cc.
+#include "server/pull_road.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "support/sanitizers.h"
+#include "unit/server/pull_job.h"
+
+namespace parallax::testkit {
+namespace {
+
+enum : uint32_t { kEmbedding, kFew, kLong, kCounts, kWide, kBias };
+
+// Rows of every kind: some of several messages, some fewer than the ranks; and dense ones.
+std::vector<Variable> every_form() {
+  return {pulled_variable(60, 3, 16, PARALLAX_F32),   pulled_variable(3, 1, 3, PARALLAX_F64),
+          pulled_variable(70, 40, 70, PARALLAX_BF16), pulled_variable(20, 2, 8, PARALLAX_I64),
+          pulled_variable(17, 100, 0, PARALLAX_F32),  pulled_variable(3, 1, 0, PARALLAX_F64)};
+}
+
+std::vector<int64_t> range_of_ids(int64_t first, int64_t count) {
+  std::vector<int64_t> ids(static_cast<size_t>(count));
+  std::iota(ids.begin(), ids.end(), first);
+  return ids;
+}
+
+// Counts what is delivered of a kind.
+struct Counts {
+  explicit Counts(PullJob& job, SectionKind kind) {
+    job.tap = [this, kind](uint32_t, uint32_t, const Section& section) {
+      if (section.header.kind != kind) return;
+      ++sections;
+      items += section.header.count;
+      sections_by_dtype[section.header.flags >> kSectionDtypeShift] += 1;
+    };
+  }
+  uint64_t sections = 0, items = 0;
+  std::array<uint64_t, 16> sections_by_dtype = {};
+};
+
+// ---- one job of any shape, by chance
+
+Wish random_wish(SeededRandom& random, const Variable& of, uint32_t id) {
+  const uint32_t floats[] = {PARALLAX_F32, PARALLAX_F64, PARALLAX_F16, PARALLAX_BF16};
+  const uint32_t dtype = is_floating(of.dtype) ? floats[random.below(4)] : of.dtype;
+  if (!of.ids_declared() || (of.rows_max >= of.rows && random.chance(20))) {
+    return Wish::whole(id, dtype);
+  }
+  Wish wish(id, {}, dtype);
+  const uint64_t rows = random.chance(50) ? std::min<uint64_t>(of.rows, 4) : of.rows;
+  for (uint64_t i = random.chance(20) ? of.rows_max : random.below(of.rows_max + 1); i > 0; --i) {
+    wish.ids.push_back(random.chance(10) ? kPaddingId : static_cast<int64_t>(random.below(rows)));
+  }
+  wish.narrow = random.chance(50) && !wish.ids.empty();
+  return wish;
+}
+
+class RandomPulls {
+ public:
+  RandomPulls(const std::vector<uint32_t>& hosts, uint64_t seed)
+      : job_(hosts, every_form(), seed), random_(job_.random().fork(1)) {}
+
+  PullJob& job() { return job_; }
+
+  void post_step(uint32_t rank, uint64_t step) {
+    for (uint64_t left = random_.below(4); left > 0; --left) {
+      std::vector<Wish> wishes;
+      for (uint32_t id = 0; id < every_form().size(); ++id) {
+        if (random_.chance(40)) wishes.push_back(random_wish(random_, job_.variable(id), id));
+      }
+      posted_.push_back(&job_.pull(rank, step, std::move(wishes)));
+      for (uint64_t moves = random_.below(20); moves > 0; --moves) job_.network().move();
+    }
+    job_.end(rank, step);
+  }
+
+  // Steps 1..last, with the commits of each among the pulls of the next.
+  void run(uint64_t last) {
+    std::vector<uint32_t> order(job_.world());
+    std::iota(order.begin(), order.end(), 0u);
+    for (uint64_t step = 1; step <= last; ++step) {
+      for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random_.below(i)]);
+      for (const uint32_t rank : order) {
+        if (random_.chance(50)) job_.decide(rank, step - 1);
+        if (random_.chance(30)) job_.commit(rank, step - 1);
+        post_step(rank, step);
+      }
+      for (const uint32_t rank : order) {
+        job_.commit(rank, step - 1);
+        for (uint64_t moves = random_.below(20); moves > 0; --moves) job_.network().move();
+      }
+      job_.network().settle();
+      ASSERT_TRUE(job_.network().refusals().empty()) << told(job_.network().refusals());
+      for (const Pull* pull : posted_) ASSERT_NO_FATAL_FAILURE(job_.expect_values(*pull));
+      posted_.clear();
+    }
+  }
+
+ private:
+  PullJob job_;
+  SeededRandom random_;
+  std::vector<Pull*> posted_;
+};
+
+// Given any layout, several variables in a pull, ids twice or padding, any dtypes, ranks that pull
+// more or less than others and start the next step before this one is applied everywhere: expect
+// the owners' rows as of the step before, for five steps, which use each slot twice and more.
+TEST(PullRoad, AnswersAreTheOwnersRows) {
+  for (size_t layout = 0; layout < layouts().size(); ++layout) {
+    for (uint64_t seed = 1; seed <= (kThreadSanitizer ? 1 : 6); ++seed) {
+      SCOPED_TRACE("layout " + std::to_string(layout) + ", seed " + std::to_string(seed));
+      RandomPulls pulls(layouts()[layout], seed);
+      ASSERT_NO_FATAL_FAILURE(pulls.run(5));
+    }
+  }
+}
+
+// ---- what a rank gets
+
+class PullRoadTest : public testing::Test {
+ protected:
+  void start(const std::vector<uint32_t>& hosts, uint64_t seed = 1) {
+    job_ = std::make_unique<PullJob>(hosts, every_form(), seed);
+  }
+  void settle() {
+    job_->network().settle();
+    ASSERT_TRUE(job_->network().refusals().empty()) << told(job_->network().refusals());
+  }
+  std::unique_ptr<PullJob> job_;
+};
+
+// Receive ids twice and three times, and padding: expect each row everywhere it was asked for, and
+// zeros for padding.
+TEST_F(PullRoadTest, DuplicatesAndPaddingAreFilledIn) {
+  for (const std::vector<uint32_t>& hosts : layouts()) {
+    start(hosts);
+    Wish wide(kEmbedding, {5, 59, 5, -1, 0, 0, -1, 5});
+    Wish narrow(kCounts, {-1, 19, 19, 0}, PARALLAX_I64);
+    narrow.narrow = true;
+    Wish padding(kFew, {-1, -1, -1}, PARALLAX_F64);
+    const Pull& pull = job_->pull(0, 1, {wide, narrow, padding});
+    job_->end_all(1);
+    settle();
+    job_->expect_values(pull);
+  }
+}
+
+// Receive a pull of nothing, or of no ids: expect it to be over once every handler of the host has
+// said so, and nobody to be asked.
+TEST_F(PullRoadTest, AnEmptyPullAsksNobodyAndTakesPart) {
+  for (const bool of_no_ids : {false, true}) {
+    start({0, 0, 1, 1});
+    const Counts asks(*job_, SectionKind::kPullHost);
+    std::vector<Wish> wishes;
+    if (of_no_ids) wishes.push_back({kEmbedding, {}});
+    const Pull& empty = job_->pull(0, 1, wishes);
+    settle();
+    EXPECT_FALSE(empty.done) << "rank 1 has not said that it wants nothing";
+    const Pull& other = job_->pull(1, 1, wishes);
+    settle();
+    EXPECT_TRUE(empty.done && other.done);
+    EXPECT_EQ(asks.sections, 0u);
+    EXPECT_EQ(job_->road(0).pulled_rows(kEmbedding, 1), 0u);
+  }
+}
+
+// Receive every row of a variable, and one of more rows than a message holds: expect all of it, in
+// messages of 4096 bytes.
+TEST_F(PullRoadTest, ManyRowsGoInSeveralMessages) {
+  start({0, 1});
+  const Counts values(*job_, SectionKind::kValuesHost);
+  const Pull& pull =
+      job_->pull(0, 1, {Wish::whole(kLong), Wish::whole(kWide), Wish::whole(kFew, PARALLAX_F64)});
+  job_->end_all(1);
+  settle();
+  job_->expect_values(pull);
+  // 70 rows of 160 bytes from two owners: two messages each at least; and so of the dense one.
+  EXPECT_GE(values.sections, 2u * 2 + 2 * 2 + 2);
+}
+
+// Receive the same rows from three ranks of a host: expect them to cross the wire once, and each
+// rank to have its own.
+TEST_F(PullRoadTest, RowsCrossOnceForAHost) {
+  start({0, 0, 0, 1, 1});
+  Counts asks(*job_, SectionKind::kPullHost);
+  const Pull& first = job_->pull(0, 1, {{kEmbedding, range_of_ids(0, 10)}});
+  const Pull& second = job_->pull(1, 1, {{kEmbedding, range_of_ids(5, 10)}});
+  const Pull& third = job_->pull(2, 1, {{kEmbedding, {14, 0, 14}}});
+  settle();
+  for (const Pull* pull : {&first, &second, &third}) job_->expect_values(*pull);
+  EXPECT_EQ(asks.items, 15u) << "the union of what the host asked for";
+  uint64_t counted = 0;
+  for (const uint32_t handler : {0u, 1u}) counted += job_->road(handler).pulled_rows(kEmbedding, 1);
+  EXPECT_EQ(counted, 15u);
+  EXPECT_EQ(job_->road(2).pulled_rows(kEmbedding, 1), 0u) << "no handler";
+  // The next pull of the step adds to it; the step after the next starts over.
+  job_->pull(0, 1, {{kEmbedding, {0}}});
+  job_->end_all(1);
+  settle();
+  for (const uint32_t handler : {0u, 1u}) counted += job_->road(handler).pulled_rows(kEmbedding, 1);
+  EXPECT_EQ(counted, 15u + 16u);
+  job_->commit_all(1);
+  for (const uint32_t handler : {0u, 1u}) EXPECT_EQ(job_->road(handler).pulled_rows(0, 3), 0u);
+}
+
+// Receive one variable in one dtype: expect it to travel as the smaller of that and the master's.
+// In several dtypes: expect the owners to be asked for the master's.
+TEST_F(PullRoadTest, ValuesTravelInTheSmallestTypeThatServesAll) {
+  struct Case {
+    std::vector<uint32_t> asked;
+    uint32_t wire;
+  };
+  const Case cases[] = {
+      {{PARALLAX_F16, PARALLAX_F16}, PARALLAX_F16}, {{PARALLAX_BF16, PARALLAX_BF16}, PARALLAX_BF16},
+      {{PARALLAX_F64, PARALLAX_F64}, PARALLAX_F32}, {{PARALLAX_F16, PARALLAX_BF16}, PARALLAX_F32},
+      {{PARALLAX_F32, PARALLAX_F16}, PARALLAX_F32}, {{PARALLAX_BF16, PARALLAX_F64}, PARALLAX_F32}};
+  for (const Case& each : cases) {
+    for (const uint32_t variable : {uint32_t{kEmbedding}, uint32_t{kWide}}) {
+      start({0, 0, 1, 1});
+      const Counts values(*job_, SectionKind::kValuesHost);
+      std::vector<const Pull*> pulls;
+      for (uint32_t rank = 0; rank < 2; ++rank) {
+        Wish wish(variable, range_of_ids(3 * rank, 12), each.asked[rank]);
+        if (variable == kWide) wish.ids.clear();
+        pulls.push_back(&job_->pull(rank, 1, {wish}));
+      }
+      settle();
+      for (const Pull* pull : pulls) job_->expect_values(*pull);
+      EXPECT_GT(values.sections, 0u);
+      EXPECT_EQ(values.sections_by_dtype[each.wire], values.sections);
+    }
+  }
+}
+
+// Receive a variable by one rank of the host and another by the other: expect neither to get what
+// the other wanted.
+TEST_F(PullRoadTest, EachRankGetsWhatItAskedFor) {
+  start({0, 0, 1});
+  const Counts values(*job_, SectionKind::kValuesLocal);
+  const Pull& rows = job_->pull(0, 1, {{kEmbedding, {1, 2, 3}}});
+  const Pull& dense = job_->pull(1, 1, {Wish::whole(kBias, PARALLAX_F64)});
+  settle();
+  job_->expect_values(rows);
+  job_->expect_values(dense);
+  EXPECT_EQ(values.items, 3u + 3u);
+}
+
+// ---- rounds
+
+// Receive the n-th pull of a rank (future): expect it not to be answered before every rank of the
+// host made its n-th or ended the step.
+TEST_F(PullRoadTest, ARoundWaitsForEveryRankOfTheHost) {
+  start({0, 0, 0, 1});
+  const Pull& first = job_->pull(0, 1, {{kEmbedding, {1}}});
+  const Pull& second = job_->pull(1, 1, {{kEmbedding, {2}}});
+  settle();
+  EXPECT_FALSE(first.done || second.done);
+  job_->end(2, 1);
+  settle();
+  EXPECT_TRUE(first.done && second.done) << "rank 2 ended the step without a pull";
+  const Pull& next = job_->pull(1, 1, {{kEmbedding, {3}}});
+  settle();
+  EXPECT_FALSE(next.done);
+  job_->end(0, 1);
+  settle();
+  job_->expect_values(next);
+  // The other host was never waited for.
+  EXPECT_EQ(job_->road(3).waiting(1).number, 0u);
+}
+
+// Given pulls that wait, expect the oldest of the step to be told, with who is there and who not.
+TEST_F(PullRoadTest, WhatIsMissingIsNamed) {
+  start({0, 0, 0, 1});
+  EXPECT_EQ(job_->road(0).waiting(1).number, 0u);
+  job_->pull(1, 1, {{kEmbedding, {1}}});
+  settle();
+  PullWait wait = job_->road(0).waiting(1);
+  EXPECT_EQ(wait.number, 1u);
+  EXPECT_EQ(wait.here, std::vector<uint32_t>{1});
+  EXPECT_EQ(wait.missing, (std::vector<uint32_t>{0, 2}));
+  EXPECT_EQ(job_->road(0).waiting(2).number, 0u) << "of another step";
+  job_->end(2, 1);
+  settle();
+  wait = job_->road(0).waiting(1);
+  EXPECT_EQ(wait.here, std::vector<uint32_t>{1});
+  EXPECT_EQ(wait.missing, std::vector<uint32_t>{0}) << "rank 2 ended the step";
+  // Rank 1 gets its first answer while rank 0's is held back, and is one ahead.
+  job_->pull(0, 1, {{kEmbedding, {1}}});
+  settle();
+  job_->pull(1, 1, {{kEmbedding, {1}}});
+  settle();
+  wait = job_->road(0).waiting(1);
+  EXPECT_EQ(wait.number, 2u);
+  EXPECT_EQ(wait.here, std::vector<uint32_t>{1});
+  EXPECT_EQ(wait.missing, std::vector<uint32_t>{0});
+}
+
+// Receive the pull of the round after this one, and those of the next step, while this round waits
+// for a slow rank: expect four rounds side by side, and each answered with its own.
+TEST_F(PullRoadTest, RanksRunAheadByARoundAndAStep) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    start({0, 0, 1, 1}, seed);
+    SectionNetwork& network = job_->network();
+    std::vector<const Pull*> pulls;
+    for (uint32_t round = 0; round < 4; ++round) {
+      for (uint32_t rank = 0; rank < 4; ++rank) {
+        const int64_t first = 4 * round + rank;
+        pulls.push_back(&job_->pull(rank, 1, {{kEmbedding, {first, first + 20, 50}}}));
+      }
+    }
+    network.hold(1, 0);  // what rank 1 wants of column 0 is late, what it wants of column 1 not
+    network.settle();
+    EXPECT_FALSE(pulls[1]->done);
+    network.release();
+    job_->end_all(1);
+    settle();
+    for (uint32_t rank = 0; rank < 4; ++rank) job_->decide(rank, 1);
+    job_->commit(0, 1);
+    for (uint32_t rank = 0; rank < 4; ++rank) {
+      for (uint32_t round = 0; round < 2; ++round) {
+        pulls.push_back(&job_->pull(rank, 2, {{kEmbedding, range_of_ids(round, 12)}}));
+      }
+    }
+    network.settle();
+    EXPECT_FALSE(pulls.back()->done);
+    job_->end_all(2);
+    for (uint32_t rank = 1; rank < 4; ++rank) job_->commit(rank, 1);
+    settle();
+    for (const Pull* pull : pulls) job_->expect_values(*pull);
+  }
+}
+
+// A rank's number travels in 8 bits: expect the 257th pull to be told from the first, also where
+// only the handler's number of it comes round.
+TEST_F(PullRoadTest, RoundsComeRoundAfter256) {
+  start({0, 0, 1});
+  for (uint32_t round = 0; round < 260; ++round) {
+    const int64_t id = round % 60;
+    std::vector<Wish> wishes = {{kEmbedding, {id}}};
+    if (round % 256 == 0) wishes.push_back(Wish::whole(kBias, PARALLAX_F64));
+    const Pull& first = job_->pull(0, 1, wishes);
+    const Pull& second = job_->pull(1, 1, {});
+    settle();
+    ASSERT_NO_FATAL_FAILURE(job_->expect_values(first)) << round;
+    ASSERT_TRUE(second.done);
+  }
+}
+
+// ---- steps
+
+// Receive asks of step t + 1 (future): expect the owner to hold them until it has committed t, and
+// to answer with what t made of the rows.
+TEST_F(PullRoadTest, AsksOfTheNextStepWaitForTheCommit) {
+  start({0, 1, 2});
+  const Counts values(*job_, SectionKind::kValuesHost);
+  job_->end_all(1);
+  settle();
+  for (uint32_t rank = 0; rank < 3; ++rank) job_->decide(rank, 1);
+  const Pull& rows = job_->pull(0, 2, {{kEmbedding, range_of_ids(0, 12)}});
+  const Pull& whole = job_->pull(1, 2, {Wish::whole(kWide)});
+  settle();
+  EXPECT_EQ(values.sections, 0u);
+  job_->commit(2, 1);
+  settle();
+  EXPECT_GT(values.sections, 0u) << "one owner has committed, and answers";
+  EXPECT_FALSE(rows.done || whole.done);
+  job_->commit(0, 1);
+  job_->commit(1, 1);
+  settle();
+  job_->expect_values(rows);
+  job_->expect_values(whole);
+}
+
+// Receive asks of a variable whose table is not here yet, and of one that goes meanwhile: expect
+// the first to be answered with the commit that brings the table, the other dropped.
+TEST_F(PullRoadTest, AsksWaitForTheirTable) {
+  start({0, 1});
+  PullRoad& owner = job_->road(1);
+  const Variable added = pulled_variable(8, 2, 4, PARALLAX_F32);
+  const Partition partition(8, 2, true, 2, 6);
+  Table table(added, partition, 1, true);
+  ASSERT_TRUE(table.reserve().ok());
+  for (const uint32_t id : {6u, 7u}) ASSERT_TRUE(owner.add_variable(id, added, partition).ok());
+  ASSERT_NE(owner.arena_of(6), nullptr);
+  EXPECT_EQ(owner.arena_of(6)->used_bytes(),
+            PullRoad::needed_bytes(job_->columns(1), added, partition));
+  const Counts values(*job_, SectionKind::kValuesHost);
+  for (const uint32_t id : {6u, 7u}) {
+    SectionHeader ask{.kind = SectionKind::kPullHost, .encoding = Encoding::kIds, .tag = id};
+    ask.step = 1;
+    ask.count = 2;
+    ASSERT_TRUE(owner.on_pull_host(0, OwnedSection(ask, as_payload<uint32_t>({1, 3})).view()));
+  }
+  job_->network().settle();
+  EXPECT_EQ(values.sections, 0u);
+  owner.remove_variable(7);
+  EXPECT_EQ(owner.arena_of(7), nullptr);
+  EXPECT_EQ(owner.pulled_rows(7, 1), 0u);
+  owner.set_table(6, &table);
+  owner.committed(1);
+  job_->network().settle();
+  EXPECT_EQ(values.items, 2u) << "to rank 0, which does not know the variable";
+}
+
+// Given four steps that use the same slots, expect of each only what it asked for: no row, rank,
+// dense wish or dtype of the step before the last.
+TEST_F(PullRoadTest, NothingLeaksIntoTheSlotsNextUse) {
+  start({0, 0, 1, 1});
+  for (uint64_t step = 1; step <= 6; ++step) {
+    const bool full = step <= 2;
+    Counts asks(*job_, SectionKind::kPullHost);
+    std::vector<const Pull*> pulls;
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      std::vector<Wish> wishes;
+      if (full) {
+        wishes = {{kEmbedding, range_of_ids(16 * rank, 16), PARALLAX_F16}, Wish::whole(kWide)};
+      } else if (rank == step % 2) {
+        wishes = {{kEmbedding, {7}}};
+      }
+      pulls.push_back(&job_->pull(rank, step, wishes));
+    }
+    settle();
+    if (!full) {
+      EXPECT_EQ(asks.items, 1u);
+      EXPECT_EQ(asks.sections, 1u);
+      EXPECT_EQ(asks.sections_by_dtype[PARALLAX_F32], 1u);
+    }
+    job_->end_all(step);
+    settle();
+    for (const Pull* pull : pulls) job_->expect_values(*pull);
+    job_->commit_all(step);
+  }
+}
+
+// Given a step that a rank ended without pulls, expect the like step after the next to wait for it
+// again.
+TEST_F(PullRoadTest, AnEndedStepEndsNoLaterOne) {
+  start({0, 0});
+  for (uint64_t step = 1; step <= 2; ++step) {
+    job_->end_all(step);
+    settle();
+    job_->commit_all(step);
+  }
+  const Pull& early = job_->pull(0, 3, {{kEmbedding, {1}}});
+  settle();
+  EXPECT_FALSE(early.done);
+  EXPECT_EQ(job_->road(0).waiting(3).missing, std::vector<uint32_t>{1});
+  job_->end(1, 3);
+  settle();
+  job_->expect_values(early);
+}
+
+// Given a rank with nothing under way, expect it to be neither active nor finished, and a second
+// pull beside one under way to fail the check.
+TEST_F(PullRoadTest, OnePullIsUnderWay) {
+  start({0});
+  PullRoad& road = job_->road(0);
+  EXPECT_FALSE(road.active() || road.finished());
+  road.start(1, 0, {});
+  EXPECT_TRUE(road.active());
+  EXPECT_FALSE(road.finished());
+  EXPECT_THROW(road.start(1, 1, {}), InternalError);
+  EXPECT_THROW(road.finish(), InternalError);
+  job_->network().settle();
+  ASSERT_TRUE(road.finished());
+  road.finish();
+  EXPECT_FALSE(road.active() || road.finished());
+}
+
+}  // namespace
+}  // namespace parallax::testkit
