@@ -77,7 +77,7 @@ class Bench:
         """Runs one job; returns the outcome of every rank, in order."""
         logs = self._logs(name)
         # Short, because sockets may lie in it.
-        meeting = tempfile.mkdtemp(prefix="parallax-")
+        rendezvous = tempfile.mkdtemp(prefix="parallax-")
         commands, files, outs, labels = [], [], [], []
         for rank in range(self.world):
             host = self.host_of(rank)
@@ -89,7 +89,7 @@ class Bench:
                        "--plan-after-steps", str(PLAN_AFTER_STEPS),
                        "--timeout-ms", str(TIMEOUT_MS), *extra]
             if self.world > 1:
-                command += ["--rendezvous", "file:" + os.path.join(meeting, "meet")]
+                command += ["--rendezvous", "file:" + os.path.join(rendezvous, "meet")]
             if self.hosts > 1:
                 command += ["--net-device", "eth0" if self.namespaces else "lo"]
             if self.namespaces:
@@ -103,7 +103,7 @@ class Bench:
         try:
             children.run_all(title, commands, files, labels, self._seconds(steps), progress)
         finally:
-            shutil.rmtree(meeting, ignore_errors=True)
+            shutil.rmtree(rendezvous, ignore_errors=True)
         progress.end("done")
         outcomes = []
         for out in outs:

@@ -134,7 +134,7 @@ typedef enum parallax_plan_mode {
   PARALLAX_PLAN_AR = 3       /* every managed variable mirrored, by its best replicated method */
 } parallax_plan_mode_t;
 
-/* Called by the meeting to exchange small blobs between all ranks, in the style of UCC: `send`
+/* Called by the rendezvous to exchange small blobs between all ranks, in the style of UCC: `send`
  * holds `bytes` bytes; on return `recv` holds world * bytes, rank by rank. Blocks. Returns 0, or
  * anything else for a failure. It is called on the thread that calls parallax_open. */
 typedef int (*parallax_allgather_fn)(void *context, const void *send, void *recv, size_t bytes);
@@ -171,7 +171,7 @@ typedef struct parallax_options {
                            * secret, see secret_file. "#NAME" behind it names the job: ranks of a
                            * job of another name are refused.
                            * "env": rank, world and rendezvous as a launcher's environment says
-                           * (PARALLAX_RANK..., torchrun, Open MPI, Slurm: docs/meeting.md); rank
+                           * (PARALLAX_RANK..., torchrun, Open MPI, Slurm: docs/rendezvous.md); rank
                            * and world here are 0, or the same. */
   parallax_allgather_fn allgather; /* the caller's own exchange; processes */
   void *allgather_context;

@@ -203,7 +203,7 @@ Status Settings::load_text(std::string_view text, const std::string& name) {
     const SettingRow* row = find_setting(given);
     if (row == nullptr) {
       warnings_.push_back(unknown(where + ": '" + given + "' is not a setting", given, false));
-    } else if ((row->places & kGivenInFile) == 0) {
+    } else if ((row->sources & kSetInFile) == 0) {
       keep_first(invalid(where + ": " + given +
                          " differs from rank to rank and cannot be given in a file: remove the "
                          "line, set " +
@@ -282,17 +282,18 @@ Status Settings::load(const SettingSources& sources) {
   return first;
 }
 
-// What the program gave for this row, if it gave anything. `placed`: it says which rank this is.
-bool Settings::coded(const SettingRow& row, const parallax_options_t& options, bool placed,
+// The value that the program set for this row, if it set one. `identified`: it says which rank this
+// is, so that rank 0 is a value and not an unset field.
+bool Settings::coded(const SettingRow& row, const parallax_options_t& options, bool identified,
                      SettingValue* value) {
-  const bool of_place =
+  const bool of_identity =
       row.number32 == &parallax_options_t::rank || row.number32 == &parallax_options_t::world;
   if (row.text != nullptr) {
     if (options.*row.text == nullptr) return false;
     value->text = options.*row.text;
   } else if (row.number32 != nullptr || row.number64 != nullptr) {
     value->number = row.number64 != nullptr ? options.*row.number64 : options.*row.number32;
-    if (of_place ? !placed : value->number == 0) return false;
+    if (of_identity ? !identified : value->number == 0) return false;
     value->text = std::to_string(value->number);
     if (row.type == SettingType::kChoice) {
       const std::vector<std::string> choices = split(row.choices, '|');
@@ -308,15 +309,16 @@ bool Settings::coded(const SettingRow& row, const parallax_options_t& options, b
 
 void Settings::apply(parallax_options_t* options) {
   // The environment may say which rank this is only where the program says nothing of it.
-  const bool placed = options->rank != 0 || options->world != 0 || options->allgather != nullptr;
+  const bool identified =
+      options->rank != 0 || options->world != 0 || options->allgather != nullptr;
   for (const SettingRow& row : setting_rows()) {
     SettingValue& value = at(row);
     SettingValue given;
-    if (coded(row, *options, placed, &given)) {
+    if (coded(row, *options, identified, &given)) {
       value = std::move(given);
       continue;
     }
-    // A meeting of the program's own is left to no setting.
+    // Where the program set allgather or unique_id, no setting may add another rendezvous.
     if (row.text == &parallax_options_t::rendezvous &&
         (options->allgather != nullptr || options->unique_id != nullptr)) {
       value = SettingValue();
@@ -363,7 +365,7 @@ std::string Settings::json() const {
                     {"wrong", value.wrong},
                     {"default", row.standard},
                     {"allowed", setting_allowed(row)},
-                    {"given_in", setting_places(row)},
+                    {"given_in", setting_sources(row)},
                     {"help", row.help}});
   }
   return list.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);

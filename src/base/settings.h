@@ -3,7 +3,7 @@
 // name, type, default, unit, range, help, where it may be given, and the field of
 // parallax_options_t that it fills. Parsing, docs/settings.md, `parallax info -c` and the settings
 // report come from that table. Nothing else of the library reads PARALLAX_* variables, but the
-// meeting: a launcher's names (launcher.h) and the secret, which is kept nowhere (secret.h).
+// rendezvous: a launcher's names (launcher.h) and the secret, which is kept nowhere (secret.h).
 //
 // Precedence: the program's own field, if it is not zero > environment (PARALLAX_NAME) > file >
 // default. The file is the one that PARALLAX_CONFIG_FILE names, else ~/.parallax.conf over
@@ -33,17 +33,17 @@ namespace parallax {
 enum class SettingType : uint8_t {
   kText,    // any text
   kSecret,  // any text, never shown
-  kChoice,  // one of `choices`; as a number: its place there
+  kChoice,  // one of `choices`; as a number: its index there
   kList,    // some of `choices`, separated by commas
   kNumber,  // min..max
   kBytes,   // min..max, with K, M, G or T for powers of 1024
   kSwitch   // 0 or 1; on/off, yes/no, true/false
 };
 
-// Where a setting may be given.
-inline constexpr uint32_t kGivenInCode = 1;
-inline constexpr uint32_t kGivenInEnvironment = 2;
-inline constexpr uint32_t kGivenInFile = 4;
+// Where a setting may be set: bits of SettingRow::sources.
+inline constexpr uint32_t kSetInCode = 1;
+inline constexpr uint32_t kSetInEnvironment = 2;
+inline constexpr uint32_t kSetInFile = 4;
 
 struct SettingRow {
   const char* name;  // "lease_ms"; its variable is PARALLAX_LEASE_MS
@@ -52,7 +52,7 @@ struct SettingRow {
   const char* unit;      // "ms", "bytes", ""
   uint64_t min = 0, max = 0;
   const char* choices = "";  // "auto|hybrid|ps|ar"
-  uint32_t places = 0;
+  uint32_t sources = 0;
   const char* help = "";
   // The field that it fills where the program left zero; at most one.
   uint32_t parallax_options_t::*number32 = nullptr;
@@ -64,7 +64,7 @@ std::span<const SettingRow> setting_rows();
 const SettingRow* find_setting(std::string_view name);  // null: no such
 std::string setting_variable(const SettingRow& row);    // "PARALLAX_LEASE_MS"
 std::string setting_allowed(const SettingRow& row);     // "a whole number, 50..4294967295"
-std::string setting_places(const SettingRow& row);      // "code, environment, file"
+std::string setting_sources(const SettingRow& row);     // "code, environment, file"
 std::string nearest_setting(std::string_view name);     // by edit distance; "" if none is near
 std::string settings_markdown();                        // the table of docs/settings.md
 
@@ -95,14 +95,14 @@ class Settings {
   // The text of one file. Pure; for load and for fuzzing. `name` is for sentences.
   Status load_text(std::string_view text, const std::string& name);
 
-  // Fills in what the program left zero, and notes what it did not. Texts point into this object,
-  // which must stay where it is as long as they are used.
+  // Fills in the options that the program left zero, and records those that it set. Texts point
+  // into this object, which must not move while they are used.
   void apply(parallax_options_t* options);
 
   const SettingValue& value(std::string_view name) const;  // of a name in the table
   const std::vector<std::string>& warnings() const { return warnings_; }
-  // A refusal with the places that the settings it names were given at, if not by the program: the
-  // user looks for a value where it stands. Other failures as they are.
+  // Adds to a refusal where the settings that it names were set, unless the program set them, so
+  // that the user knows which file or variable to change. Other failures are returned as they are.
   Status explained(const Status& failure) const;
   // What parallax_open takes its log from, and the value as shown (a secret is not).
   std::string shown(const SettingRow& row) const;
@@ -115,7 +115,7 @@ class Settings {
   Status load_file(const std::string& path, bool must_exist);
   Status load_files(const SettingSources& sources);
   Status load_environment(const std::vector<std::string>& environment);
-  static bool coded(const SettingRow& row, const parallax_options_t& options, bool placed,
+  static bool coded(const SettingRow& row, const parallax_options_t& options, bool identified,
                     SettingValue* value);
   SettingValue& at(const SettingRow& row);
 

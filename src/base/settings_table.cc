@@ -15,9 +15,9 @@ namespace {
 using Options = parallax_options_t;
 
 constexpr uint64_t kUint32Max = UINT32_MAX;
-constexpr uint32_t kEverywhere = kGivenInCode | kGivenInEnvironment | kGivenInFile;
-constexpr uint32_t kPerRank = kGivenInCode | kGivenInEnvironment;
-constexpr uint32_t kOutside = kGivenInEnvironment | kGivenInFile;
+constexpr uint32_t kEverywhere = kSetInCode | kSetInEnvironment | kSetInFile;
+constexpr uint32_t kPerRank = kSetInCode | kSetInEnvironment;
+constexpr uint32_t kOutside = kSetInEnvironment | kSetInFile;
 
 constexpr SettingRow kRows[] = {
     {.name = "rank",
@@ -25,7 +25,7 @@ constexpr SettingRow kRows[] = {
      .standard = "0",
      .unit = "",
      .max = PARALLAX_WORLD_MAX - 1,
-     .places = kPerRank,
+     .sources = kPerRank,
      .help = "This rank, 0..world-1. Used, with world, by a program that gives neither of them "
              "and no allgather.",
      .number32 = &Options::rank},
@@ -35,16 +35,16 @@ constexpr SettingRow kRows[] = {
      .unit = "",
      .min = 1,
      .max = PARALLAX_WORLD_MAX,
-     .places = kPerRank,
+     .sources = kPerRank,
      .help = "Number of ranks; see rank.",
      .number32 = &Options::world},
     {.name = "rendezvous",
      .type = SettingType::kText,
      .standard = "",
      .unit = "",
-     .places = kPerRank,
+     .sources = kPerRank,
      .help = "How ranks meet: tcp:HOST:PORT, env (as a launcher's environment says), file:DIR, a "
-             "directory that every rank can write, or inproc:NAME; see meeting.md. Unused where "
+             "directory that every rank can write, or inproc:NAME; see rendezvous.md. Unused where "
              "the program gives allgather or unique_id.",
      .text = &Options::rendezvous},
     {.name = "port",
@@ -53,32 +53,32 @@ constexpr SettingRow kRows[] = {
      .unit = "",
      .min = 1,
      .max = UINT16_MAX,
-     .places = kGivenInEnvironment,
+     .sources = kSetInEnvironment,
      .help = "Where rank 0 listens if rendezvous is env, in place of MASTER_PORT + 1."},
     {.name = "ended_ranks",
      .type = SettingType::kText,
      .standard = "",
      .unit = "",
-     .places = kGivenInEnvironment,
+     .sources = kSetInEnvironment,
      .help = "A file in which parallax run, which sets this, says which ranks have ended."},
     {.name = "secret_file",
      .type = SettingType::kText,
      .standard = "",
      .unit = "",
-     .places = kEverywhere,
-     .help = "A file of mode 0600 that holds what ranks know each other by when they meet by tcp.",
+     .sources = kEverywhere,
+     .help = "A file of mode 0600 with the secret by which ranks authenticate each other over tcp.",
      .text = &Options::secret_file},
     {.name = "secret",
      .type = SettingType::kSecret,
      .standard = "",
      .unit = "",
-     .places = kGivenInEnvironment,
-     .help = "That itself, where there is no secret_file."},
+     .sources = kSetInEnvironment,
+     .help = "The secret itself, where there is no secret_file."},
     {.name = "host",
      .type = SettingType::kText,
      .standard = "",
      .unit = "",
-     .places = kEverywhere,
+     .sources = kEverywhere,
      .help = "Name of this host: ranks of one name share memory. Not set: the machine's name.",
      .text = &Options::host},
     {.name = "transport",
@@ -86,7 +86,7 @@ constexpr SettingRow kRows[] = {
      .standard = "",
      .unit = "",
      .choices = "ucx|shm",
-     .places = kEverywhere,
+     .sources = kEverywhere,
      .help = "Between hosts: ucx; shm refuses ranks of other hosts. Not set: ucx, but not over tcp "
              "beyond loopback, which takes the word; see security.md.",
      .text = &Options::transport},
@@ -94,7 +94,7 @@ constexpr SettingRow kRows[] = {
      .type = SettingType::kText,
      .standard = "",
      .unit = "",
-     .places = kEverywhere,
+     .sources = kEverywhere,
      .help = "The interface between hosts (eth0, lo, mlx5_0:1). Not set: lo if every rank is on "
              "one machine, else UCX's own choice.",
      .text = &Options::net_device},
@@ -104,7 +104,7 @@ constexpr SettingRow kRows[] = {
      .unit = "ms",
      .min = 50,
      .max = kUint32Max,
-     .places = kEverywhere,
+     .sources = kEverywhere,
      .help = "A rank silent for longer is lost. The same on every rank.",
      .number32 = &Options::lease_ms},
     {.name = "timeout_ms",
@@ -113,7 +113,7 @@ constexpr SettingRow kRows[] = {
      .unit = "ms",
      .min = 1,
      .max = kUint32Max,
-     .places = kEverywhere,
+     .sources = kEverywhere,
      .help = "Deadline of open, commit and close, and of a wait that gives none.",
      .number32 = &Options::timeout_ms},
     {.name = "plan_mode",
@@ -121,7 +121,7 @@ constexpr SettingRow kRows[] = {
      .standard = "auto",
      .unit = "",
      .choices = "auto|hybrid|ps|ar",
-     .places = kEverywhere,
+     .sources = kEverywhere,
      .help = "Where managed variables lie: by measurement, by their form, all sharded, all "
              "mirrored. The same on every rank.",
      .number32 = &Options::plan_mode},
@@ -131,7 +131,7 @@ constexpr SettingRow kRows[] = {
      .unit = "steps",
      .min = 1,
      .max = kUint32Max,
-     .places = kEverywhere,
+     .sources = kEverywhere,
      .help = "Steps measured before auto and ar settle. The same on every rank.",
      .number32 = &Options::plan_after_steps},
     {.name = "deterministic",
@@ -139,7 +139,7 @@ constexpr SettingRow kRows[] = {
      .standard = "0",
      .unit = "",
      .max = 1,
-     .places = kEverywhere,
+     .sources = kEverywhere,
      .help = "1: the same bits at any timing, plan and method. The same on every rank.",
      .number32 = &Options::deterministic},
     {.name = "memory_max_bytes",
@@ -147,7 +147,7 @@ constexpr SettingRow kRows[] = {
      .standard = "0",
      .unit = "bytes",
      .max = UINT64_MAX,
-     .places = kEverywhere,
+     .sources = kEverywhere,
      .help = "Commit refuses to reserve more per rank; 0: no limit.",
      .number64 = &Options::memory_max_bytes},
     {.name = "memory_check",
@@ -155,7 +155,7 @@ constexpr SettingRow kRows[] = {
      .standard = "warn",
      .unit = "",
      .choices = "warn|refuse|off",
-     .places = kOutside,
+     .sources = kOutside,
      .help =
          "What commit does where the variables of a host's ranks may touch more memory than "
          "the machine or a control group has: says so in the log, refuses (LIMIT), or nothing."},
@@ -164,70 +164,70 @@ constexpr SettingRow kRows[] = {
      .standard = "0",
      .unit = "threads",
      .max = 256,
-     .places = kEverywhere,
+     .sources = kEverywhere,
      .help = "Threads for merges and updates beside the progress thread.",
      .number32 = &Options::compute_threads},
     {.name = "bind",
      .type = SettingType::kText,
      .standard = "auto",
      .unit = "",
-     .places = kOutside,
+     .sources = kOutside,
      .help = "Where the library's own threads run and its memory lies: auto (this rank's share of "
              "the NUMA nodes), none, node:N, or pus:LIST as pus:0-3,8; see topology.md."},
     {.name = "topology_xml",
      .type = SettingType::kText,
      .standard = "",
      .unit = "",
-     .places = kOutside,
+     .sources = kOutside,
      .help = "A file written by lstopo --of xml: the machine to report and to plan bind for, in "
              "place of this one. Nothing is bound then."},
     {.name = "faults",
      .type = SettingType::kText,
      .standard = "",
      .unit = "",
-     .places = kEverywhere,
+     .sources = kEverywhere,
      .help = "What this rank's transport is to do wrong on purpose: rules as in faults.md.",
      .text = &Options::faults},
     {.name = "module_dir",
      .type = SettingType::kText,
      .standard = "",
      .unit = "",
-     .places = kOutside,
+     .sources = kOutside,
      .help = "Folder of libparallax_ucx.so. Not set: beside libparallax.so, and in parallax/, "
              "../lib and ../lib/parallax from there."},
     {.name = "library",
      .type = SettingType::kText,
      .standard = "",
      .unit = "",
-     .places = kGivenInEnvironment,
+     .sources = kSetInEnvironment,
      .help = "The libparallax.so that the Python package loads; see python.md."},
     {.name = "debug",
      .type = SettingType::kChoice,
      .standard = "warn",
      .unit = "",
      .choices = "none|warn|info|debug|trace",
-     .places = kOutside,
+     .sources = kOutside,
      .help = "What is logged. info has one line at start that says transport, device and why."},
     {.name = "debug_subsys",
      .type = SettingType::kList,
      .standard = "all",
      .unit = "",
      .choices = "init|env|net|shm|plan|step|member|all",
-     .places = kOutside,
+     .sources = kOutside,
      .help = "The parts that log, separated by commas; ^ before the list excludes them instead. "
              "Warnings always pass."},
     {.name = "debug_file",
      .type = SettingType::kText,
      .standard = "",
      .unit = "",
-     .places = kOutside,
+     .sources = kOutside,
      .help = "Where the log goes: a path, in which %h is the host, %p the process and %% a "
              "percent sign. Not set: standard error."},
     {.name = "config_file",
      .type = SettingType::kText,
      .standard = "",
      .unit = "",
-     .places = kGivenInEnvironment,
+     .sources = kSetInEnvironment,
      .help = "The file of settings. Not set: ~/.parallax.conf over /etc/parallax.conf."},
 };
 
@@ -297,16 +297,16 @@ std::string setting_allowed(const SettingRow& row) {
   return "";
 }
 
-std::string setting_places(const SettingRow& row) {
-  std::string places;
+std::string setting_sources(const SettingRow& row) {
+  std::string sources;
   for (const auto& [bit, name] :
-       {std::pair{kGivenInCode, "code"}, std::pair{kGivenInEnvironment, "environment"},
-        std::pair{kGivenInFile, "file"}}) {
-    if ((row.places & bit) == 0) continue;
-    if (!places.empty()) places += ", ";
-    places += name;
+       {std::pair{kSetInCode, "code"}, std::pair{kSetInEnvironment, "environment"},
+        std::pair{kSetInFile, "file"}}) {
+    if ((row.sources & bit) == 0) continue;
+    if (!sources.empty()) sources += ", ";
+    sources += name;
   }
-  return places;
+  return sources;
 }
 
 std::string nearest_setting(std::string_view name) {
@@ -338,13 +338,13 @@ const char* setting_source_name(SettingSource source) {
 
 std::string settings_markdown() {
   std::string table =
-      "| name | variable | allowed | default | given in | |\n|---|---|---|---|---|---|\n";
+      "| name | variable | allowed | default | set in | |\n|---|---|---|---|---|---|\n";
   for (const SettingRow& row : kRows) {
     const std::string standard = *row.standard == '\0' ? "not set" : row.standard;
     table += "| `" + std::string(row.name) + "` | `" + setting_variable(row) + "` | " +
              setting_allowed(row) + " | " + standard +
              (*row.unit == '\0' || *row.standard == '\0' ? "" : std::string(" ") + row.unit) +
-             " | " + setting_places(row) + " | " + replaced(row.help, '|', "\\|") + " |\n";
+             " | " + setting_sources(row) + " | " + replaced(row.help, '|', "\\|") + " |\n";
   }
   return table;
 }

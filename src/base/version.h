@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The version of this code: the header's numbers, as the C ABI, the meeting and the log say it.
+// The version of this code: the header's numbers, as the C ABI, the rendezvous and the log say it.
 #ifndef PARALLAX_BASE_VERSION_H_
 #define PARALLAX_BASE_VERSION_H_
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Boundary: what every function of the C ABI does around its body: structs of any size are taken in
-// and given out, exceptions end here, and the sentence of a failure is kept for the calling thread.
+// Boundary: what every function of the C ABI does around its body: structs of any size are copied
+// in and out, exceptions are caught, and the message of a failure is kept for the calling thread.
 // Any thread; nothing blocks.
 #ifndef PARALLAX_CAPI_BOUNDARY_H_
 #define PARALLAX_CAPI_BOUNDARY_H_
@@ -22,11 +22,11 @@ struct parallax_job {
 
 namespace parallax {
 
-// Keeps the sentence of a failure and returns its code.
+// Keeps the message of a failure for parallax_last_error and returns its code.
 parallax_status_t report_status(const Status& status) noexcept;
 parallax_status_t report_exception(const char* call) noexcept;
 
-// Runs a body that returns a Status; nothing it throws passes.
+// Runs a body that returns a Status; no exception leaves it.
 template <typename Body>
 parallax_status_t guarded(const char* call, Body body) noexcept {
   try {
@@ -36,11 +36,11 @@ parallax_status_t guarded(const char* call, Body body) noexcept {
   }
 }
 
-// Before a field is read.
+// To be called before a field of the struct is read.
 template <typename Struct>
-Status check_place(const Struct* place, const char* what) {
-  if (place == nullptr) return invalid(std::string(what) + " is null");
-  if (reinterpret_cast<uintptr_t>(place) % alignof(Struct) == 0) return {};
+Status check_pointer(const Struct* pointer, const char* what) {
+  if (pointer == nullptr) return invalid(std::string(what) + " is null");
+  if (reinterpret_cast<uintptr_t>(pointer) % alignof(Struct) == 0) return {};
   return invalid(std::string(what) + " is not aligned to " + std::to_string(alignof(Struct)));
 }
 
@@ -57,7 +57,7 @@ Status check_size(size_t size, const char* what) {
 // in zeros. `what` names it: "open: options".
 template <typename Struct>
 Status take_struct(const Struct* in, const char* what, Struct* out) {
-  PARALLAX_RETURN_IF_ERROR(check_place(in, what));
+  PARALLAX_RETURN_IF_ERROR(check_pointer(in, what));
   const size_t size = in->size;
   PARALLAX_RETURN_IF_ERROR(check_size<Struct>(size, what));
   *out = Struct();
@@ -76,7 +76,7 @@ Status take_struct(const Struct* in, const char* what, Struct* out) {
 // Copies ours into a caller's struct of any size, as far as it goes.
 template <typename Struct>
 Status give_struct(const Struct& in, const char* what, Struct* out) {
-  PARALLAX_RETURN_IF_ERROR(check_place(out, what));
+  PARALLAX_RETURN_IF_ERROR(check_pointer(out, what));
   const size_t size = out->size;
   PARALLAX_RETURN_IF_ERROR(check_size<Struct>(size, what));
   std::memcpy(static_cast<void*>(out), &in, size < sizeof in ? size : sizeof in);

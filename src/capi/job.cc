@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kLogFlushMs = 1000;  // a close waits as long for the log's callback
 
-// Waits for a request of ours and gives its outcome.
+// Waits for a request that the library itself made, and returns its outcome.
 Status wait_for(Job& job, Request* request, const char* call) {
   const int64_t deadline_ns = job.clock().now_ns() + job.timeout_ns();
   if (!job.progress().wait({&request, 1}, deadline_ns)) {
@@ -98,7 +98,7 @@ parallax_status_t parallax_close(parallax_job_t* job) {
     PARALLAX_RETURN_IF_ERROR(parallax::check_job(job, "close"));
     const std::unique_ptr<parallax_job_t> closing(job);
     const Status status = closing->job->close();
-    // Requests not released yet keep what they stand in; the last one's release frees it.
+    // Requests not released yet keep the job alive; releasing the last one frees it.
     if (!closing->job->abandon()) [[maybe_unused]]
       parallax::Job* kept = closing->job.release();
     parallax::log_flush(parallax::kLogFlushMs);

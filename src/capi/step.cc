@@ -19,7 +19,7 @@ Status take_slices(const parallax_slice_t* in, size_t count, const char* call, S
   }
   if (count == 0) return {};
   const std::string what = std::string(call) + ": slices";  // so short that it allocates nothing
-  PARALLAX_RETURN_IF_ERROR(check_place(in, what.c_str()));
+  PARALLAX_RETURN_IF_ERROR(check_pointer(in, what.c_str()));
   const size_t stride = in->size;
   PARALLAX_RETURN_IF_ERROR(check_size<parallax_slice_t>(stride, what.c_str()));
   for (size_t i = 0; i < count; ++i) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contact: while ranks meet, each attaches the shared memory of its host-mates, and is connected
 // with other hosts; and who is at fault where that fails. All ranks have come this far: one that
-// does not answer is lost, after four fifths of the lease as in the rest of the meeting, so that
+// does not answer is lost, after four fifths of the lease as in the rest of the rendezvous, so that
 // all ranks hear of it within the lease. A rank that gives up here hangs up on the others, so it
 // says why first, and they ask before they judge.
 #ifndef PARALLAX_STEP_CONTACT_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Meeting, connecting, and leaving. See job.h.
+// Open: rendezvous, connecting, leaving. See job.h.
 #include "step/job.h"
 
 #include <unistd.h>
@@ -78,7 +78,7 @@ Status Job::check_process(const char* call) const {
 void warn_if_left_alone(const parallax_options_t& options) {
   if (options.world > 1 || options.rendezvous != nullptr) return;
   Launched launched;
-  // Where to meet may be missing: "env" will say so.
+  // The launcher's variables may lack an address: "env" reports that, here only the world counts.
   [[maybe_unused]] const Status read = read_launcher(process_variable, &launched);
   if (launched.world < 2) return;
   PARALLAX_LOG(kWarn, kInit,
@@ -129,11 +129,11 @@ Status Job::exchange(const Endpoint& mine, int64_t deadline_ns, std::vector<Endp
     const Status decoded = decode_endpoint(std::as_bytes(std::span(blobs[rank])), &(*all)[rank]);
     if (!decoded.ok()) {
       return {decoded.code(), "open: what rank " + std::to_string(rank) +
-                                  " brought to the meeting is wrong: " + decoded.message()};
+                                  " brought to the rendezvous is wrong: " + decoded.message()};
     }
     if ((*all)[rank].rank != rank) {
       return invalid("open: rank " + std::to_string((*all)[rank].rank) +
-                     " came to the meeting in the place of rank " + std::to_string(rank));
+                     " came to the rendezvous as rank " + std::to_string(rank));
     }
   }
   return {};
@@ -193,13 +193,13 @@ Status Job::meet(int64_t deadline_ns) {
     PARALLAX_RETURN_IF_ERROR(connect(mine, one_machine, deadline_ns));
   }
   PARALLAX_RETURN_IF_ERROR(inject_faults());
-  // Nobody speaks before everyone can be reached.
+  // No rank sends before every rank can receive.
   PARALLAX_RETURN_IF_ERROR(exchange(mine, deadline_ns, &all));
-  rendezvous_->settle();
+  rendezvous_->finish_bootstrap();
   return {};
 }
 
-// Rules that the caller or the environment gave make the transport misbehave.
+// Wraps the transport so that it misbehaves by the rules of options.faults.
 Status Job::inject_faults() {
   const char* given = options_.faults;
   if (given == nullptr) return {};
@@ -310,7 +310,7 @@ Status Job::connect(Endpoint mine, bool one_machine, int64_t deadline_ns) {
 
 Status Job::start_engine() {
   const uint32_t host = hosts_.host_of[options_.rank];
-  PARALLAX_RETURN_IF_ERROR(binding_.settle(hosts_.local_of[options_.rank],
+  PARALLAX_RETURN_IF_ERROR(binding_.decide(hosts_.local_of[options_.rank],
                                            static_cast<uint32_t>(hosts_.ranks_of[host].size())));
   PARALLAX_LOG(kDebug, kInit, "bind: " + binding_.report().dump());
   Binding& binding = binding_.binding();
@@ -346,7 +346,7 @@ Status Job::start_engine() {
   return progress_->start(*engine_, options_.manual_progress != 0);
 }
 
-// Lets what is queued, such as the notice of a failure, leave before the transport goes.
+// Sends what is queued, such as the notice of a failure, before the transport is destroyed.
 void Job::flush(int64_t deadline_ns) {
   while (clock_.now_ns() < deadline_ns) {
     progress_->drive_once();
@@ -387,7 +387,7 @@ Status Job::close() {
 
 bool Job::abandon() {
   bool empty = true;
-  const Status status = progress_->settle([&](Engine& engine) {
+  const Status status = progress_->with_engine([&](Engine& engine) {
     abandoned_ = true;
     empty = engine.outstanding_requests() == 0;
     return Status();
@@ -396,14 +396,14 @@ bool Job::abandon() {
 }
 
 Status Job::release(Request* request, bool* last) {
-  return progress_->settle([&](Engine& engine) {
+  return progress_->with_engine([&](Engine& engine) {
     const Status status = engine.release(request);
     *last = abandoned_ && engine.outstanding_requests() == 0;
     return status;
   });
 }
 
-// What was chosen, and why: one line for whoever wonders.
+// One line for the log: the transports that were chosen, and why.
 std::string Job::start_line() const {
   const size_t hosts = hosts_.ranks_of.size();
   const size_t local = hosts_.ranks_of[hosts_.host_of[options_.rank]].size();

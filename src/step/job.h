@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Job: one rank of a real job: the meeting, the transports it leads to, the engine, and what drives
-// it. Owned by the C ABI's handle. open() and close() block up to their deadlines; all else is
-// Progress's.
+// Job: one rank of a real job: the rendezvous, the transports it leads to, the engine, and what
+// drives it. Owned by the C ABI's handle. open() and close() block up to their deadlines; all else
+// is Progress's.
 //
-// The meeting has three rounds: who is where (hosts are then known), how to reach it, and that
+// The rendezvous has three rounds: who is where (hosts are then known), how to reach it, and that
 // everyone is connected. Ranks of one host attach shared memory; between hosts UCX carries.
 #ifndef PARALLAX_STEP_JOB_H_
 #define PARALLAX_STEP_JOB_H_
@@ -58,13 +58,14 @@ class Job {
   Status close();
   // A request of the library's own that was not waited out: released by close().
   void orphan(Request* request) { orphans_.push_back(request); }
-  // The handle is gone; the last request to be released takes the job along. True if none is left.
+  // The caller's handle was released; the last request to be released frees the job. True if none
+  // is left.
   bool abandon();
   // Releases one; true if the job is abandoned and that was its last.
   Status release(Request* request, bool* last);
   // Hosts, this machine, transports, as JSON. Asks the kernel: tens of milliseconds.
   std::string topology_report() const;
-  // Every setting of this job, with the place that its value came from.
+  // Every setting of this job, with the source of its value.
   std::string settings_report() const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Settings into a plan, the plan into a binding, and what came of it. See job_binding.h.
+// From settings to a plan, from the plan to a binding, and the report. See job_binding.h.
 #include "step/job_binding.h"
 
 #include "topology/pu_list.h"
@@ -33,11 +33,11 @@ Status JobBinding::prepare(const std::string& bind, const std::string& xml_path)
     return {};
   }
   decidable_ = true;
-  // What is wrong is told before others wait for this rank.
-  return settle(0, 1);
+  // Checked before the rendezvous: a wrong setting must fail before others wait for this rank.
+  return decide(0, 1);
 }
 
-Status JobBinding::settle(uint32_t local_rank, uint32_t local_world) {
+Status JobBinding::decide(uint32_t local_rank, uint32_t local_world) {
   request_.local_rank = local_rank;
   request_.local_world = local_world;
   if (decidable_ || request_.bind.mode == Bind::Mode::kNone) {

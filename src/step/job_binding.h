@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // JobBinding: what a job does with topology/binding_plan.h: the settings `bind` and `topology_xml`
-// are read and checked before the meeting, the binding is decided after it, when the rank's place
-// on its host is known, and the report says what came of it. Owned by the job; its opener calls
-// prepare() and settle(), any thread report().
+// are read and checked before the rendezvous; the binding is decided after it, when the rank's
+// number among those of its host is known; the report tells the outcome. Owned by the job; its
+// opener calls prepare() and decide(), any thread report().
 #ifndef PARALLAX_STEP_JOB_BINDING_H_
 #define PARALLAX_STEP_JOB_BINDING_H_
 
@@ -20,18 +20,18 @@ namespace parallax {
 
 class JobBinding {
  public:
-  // Both as the settings have them. With `xml_path` the machine is the one in that file, and
+  // Both are the texts of the settings. With `xml_path` the machine is the one in that file, and
   // nothing is bound. INVALID, IO: the message names setting, value and remedy. May block for tens
   // of milliseconds on a machine with several NUMA nodes.
   Status prepare(const std::string& bind, const std::string& xml_path);
-  // After the meeting, before the first thread starts.
-  Status settle(uint32_t local_rank, uint32_t local_world);
-  // From settle() on.
+  // After the rendezvous, before the first thread starts.
+  Status decide(uint32_t local_rank, uint32_t local_world);
+  // From decide() on.
   Binding& binding() const { return *binding_; }
 
   // The machine in full, live or from the file. Asks the kernel: tens of milliseconds.
   Status machine(Topology* topology) const;
-  // "binding" of the topology report.
+  // The key "binding" of the topology report.
   nlohmann::json report() const;
 
  private:

@@ -30,8 +30,8 @@ void use_log_settings(const Settings& settings) {
 
 namespace {
 
-// Half a place would be another place: rank 0 alone, or every rank as rank 0.
-Status check_place(const Settings& settings) {
+// Rank or world alone would be a wrong identity: rank 0 of a world of one, or every rank as rank 0.
+Status check_identity(const Settings& settings) {
   const SettingValue& rank = settings.value("rank");
   const SettingValue& world = settings.value("world");
   const bool ranked = rank.source == SettingSource::kEnvironment;
@@ -47,8 +47,8 @@ Status check_place(const Settings& settings) {
   return {};
 }
 
-// Ranks that share memory never open it, and would leave a misspelt name to the first job that
-// does.
+// Ranks that share memory never open net_device, so a misspelt name would go unnoticed until the
+// first job over several hosts.
 void check_device(const Settings& settings, const char* device) {
   if (device == nullptr || *device == '\0' || is_network_device(device)) return;
   log_write_once(LogLevel::kWarn, LogSubsystem::kEnv,
@@ -70,7 +70,7 @@ Status take_settings(parallax_options_t* options, std::unique_ptr<Settings>* set
                  "~/.parallax.conf are not taken");
   }
   loaded->apply(options);
-  PARALLAX_RETURN_IF_ERROR(check_place(*loaded));
+  PARALLAX_RETURN_IF_ERROR(check_identity(*loaded));
   check_device(*loaded, options->net_device);
   for (const SettingRow& row : setting_rows()) {
     const SettingValue& value = loaded->value(row.name);

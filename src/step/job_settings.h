@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Settings of a job: read when it opens, and given to the log and to the options. On the thread
-// that opens; reads files and the environment, which no other thread may change meanwhile.
+// Settings of a job: read when it opens, and passed to the log and to the options. Runs on the
+// thread that opens the job; reads files and the environment, which no other thread may change
+// meanwhile.
 #ifndef PARALLAX_STEP_JOB_SETTINGS_H_
 #define PARALLAX_STEP_JOB_SETTINGS_H_
 

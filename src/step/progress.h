@@ -68,7 +68,7 @@ class Progress {
   // With the baton, without a pass and without a look at this object afterwards: the body may have
   // made it another thread's to destroy.
   template <typename Body>
-  Status settle(Body body) {
+  Status with_engine(Body body) {
     const MutexLock baton(baton_);
     return body(*engine_);
   }

@@ -17,26 +17,27 @@ using bench::Group;
 using bench::Options;
 using bench::Point;
 
-// Where this rank is: as the options say, else as the environment does.
-parallax_options_t meeting_of(const Options& options) {
-  parallax_options_t meeting = {};
-  meeting.size = sizeof meeting;
-  meeting.rank = options.rank;
-  meeting.world = options.world;
-  meeting.timeout_ms = options.timeout_ms;
+// Rank, world and rendezvous as the options say, else as the environment does.
+parallax_options_t open_options_of(const Options& options) {
+  parallax_options_t open_options = {};
+  open_options.size = sizeof open_options;
+  open_options.rank = options.rank;
+  open_options.world = options.world;
+  open_options.timeout_ms = options.timeout_ms;
   if (!options.rendezvous.empty()) {
-    meeting.rendezvous = options.rendezvous.c_str();
+    open_options.rendezvous = options.rendezvous.c_str();
   } else if (options.world == 0 && is_launched(process_variable)) {
-    meeting.rendezvous = "env";
+    open_options.rendezvous = "env";
   }
-  return meeting;
+  return open_options;
 }
 
 int run_rank(const Options& options, const std::vector<Point>& points) {
-  Group group(meeting_of(options));
+  Group group(open_options_of(options));
   const bool prints = group.rank() == 0;
   bench::Printer printer(options, group.world(), group.hosts(), prints ? stdout : nullptr);
-  // What rank 0 has to say it says before the others may leave: their end is its end.
+  // Rank 0 prints before it lets the others leave: they end with an error too, and a launcher would
+  // then end rank 0.
   const auto give_up = [&](const std::string& sentence) {
     if (prints) complain("bench", sentence, kExitNo);
     group.close();

@@ -13,7 +13,7 @@ namespace parallax::tool {
 
 namespace {
 
-void print_json(const Findings& findings, const RankPlace& place) {
+void print_json(const Findings& findings, const RankIdentity& identity) {
   using Json = nlohmann::ordered_json;
   Json list = Json::array();
   for (const Finding& each : findings.list()) {
@@ -22,14 +22,14 @@ void print_json(const Findings& findings, const RankPlace& place) {
                     {"text", each.text},
                     {"remedy", each.remedy}});
   }
-  const Json whole = {{"rank", place.rank}, {"world", place.world}, {"findings", list}};
+  const Json whole = {{"rank", identity.rank}, {"world", identity.world}, {"findings", list}};
   std::printf("%s\n", whole.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
 }
 
-// Lines are told apart by the rank where the launcher does not do so.
-std::string tag_of(const RankPlace& place) {
-  const bool tagged = place.launcher.empty() || place.launcher == "parallax run";
-  return tagged || place.world == 1 ? "" : "[" + std::to_string(place.rank) + "] ";
+// Lines bear the rank where the launcher does not put it before them itself.
+std::string tag_of(const RankIdentity& identity) {
+  const bool tagged = identity.launcher.empty() || identity.launcher == "parallax run";
+  return tagged || identity.world == 1 ? "" : "[" + std::to_string(identity.rank) + "] ";
 }
 
 void print_text(const Findings& findings, const std::string& tag, bool all) {
@@ -40,22 +40,23 @@ void print_text(const Findings& findings, const std::string& tag, bool all) {
   }
 }
 
-// What the command line and the launcher say of the other ranks; false: they cannot be met.
-bool say_place(const Status& found, const RankPlace& place, Findings* findings) {
+// Reports what the command line and the launcher say of the other ranks; false: this rank cannot
+// meet them.
+bool say_identity(const Status& found, const RankIdentity& identity, Findings* findings) {
   if (!found.ok()) {
     findings->fail(
         "launcher",
-        found.message() + (place.world > 1 ? "; the other ranks were not looked for" : ""),
+        found.message() + (identity.world > 1 ? "; the other ranks were not looked for" : ""),
         "set it for every rank, or PARALLAX_RENDEZVOUS to where they can meet "
         "(tcp:HOST:PORT, file:DIR), or give --rank, --world and --rendezvous; --world 1 "
         "checks this machine alone");
-  } else if (!place.launcher.empty() && place.world == 1) {
-    findings->ok("launcher", place.launcher + " started this rank alone");
-  } else if (!place.launcher.empty()) {
-    findings->ok("launcher", place.launcher + " started " + std::to_string(place.world) +
-                                 " ranks, which meet at " + place.rendezvous);
+  } else if (!identity.launcher.empty() && identity.world == 1) {
+    findings->ok("launcher", identity.launcher + " started this rank alone");
+  } else if (!identity.launcher.empty()) {
+    findings->ok("launcher", identity.launcher + " started " + std::to_string(identity.world) +
+                                 " ranks, which meet at " + identity.rendezvous);
   }
-  return found.ok() && place.world > 1;
+  return found.ok() && identity.world > 1;
 }
 
 // The environment's and the files'; the default of each that is wrong.
@@ -89,7 +90,7 @@ const char* verdict_name(Verdict verdict) {
 }
 
 int doctor_main(int argc, char** argv) {
-  GivenPlace given;
+  IdentityFlags given;
   uint32_t timeout_ms = 30000;
   bool json = false, verbose = false;
   CLI::App app(
@@ -110,18 +111,18 @@ int doctor_main(int argc, char** argv) {
 
   Findings findings;
   const Settings settings = read_settings(&findings);
-  RankPlace place;
-  const Status found = find_place(given, settings, process_variable, &place);
-  if (!found.ok() && place.launcher.empty()) {
+  RankIdentity identity;
+  const Status found = find_identity(given, settings, process_variable, &identity);
+  if (!found.ok() && identity.launcher.empty()) {
     return complain("doctor", found.message(), kExitUsage);
   }
-  const bool together = say_place(found, place, &findings);
-  check_machine(settings, place.world, &findings);
-  if (together) check_ranks(place, timeout_ms, settings, &findings);
+  const bool together = say_identity(found, identity, &findings);
+  check_machine(settings, identity.world, &findings);
+  if (together) check_ranks(identity, timeout_ms, settings, &findings);
   if (json) {
-    print_json(findings, place);
+    print_json(findings, identity);
   } else {
-    print_text(findings, tag_of(place), verbose || place.rank == 0);
+    print_text(findings, tag_of(identity), verbose || identity.rank == 0);
   }
   return findings.any_fail() ? kExitNo : kExitOk;
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/settings.h"
-#include "tool/place.h"
+#include "tool/rank_identity.h"
 
 namespace parallax::tool {
 
@@ -54,7 +54,7 @@ class Findings {
 void check_machine(const Settings& settings, uint32_t world, Findings* findings);
 
 // With the other ranks, which do the same: blocks up to timeout_ms.
-void check_ranks(const RankPlace& place, uint32_t timeout_ms, const Settings& settings,
+void check_ranks(const RankIdentity& identity, uint32_t timeout_ms, const Settings& settings,
                  Findings* findings);
 
 }  // namespace parallax::tool

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks among the ranks of a job: they meet as a job does, tell each other what they are, try to
 // reach each other over TCP, attach shared memory, and at last open a real job over the same
-// meeting. Every rank makes the same rounds of the meeting, whatever it finds.
+// rendezvous. Every rank makes the same rounds of the rendezvous, whatever it finds.
 #include <unistd.h>
 
 #include <algorithm>
@@ -70,9 +70,9 @@ Status decode(const std::string& blob, Card* card) {
 
 class RankChecks {
  public:
-  RankChecks(const RankPlace& place, uint32_t timeout_ms, const Settings& settings,
+  RankChecks(const RankIdentity& identity, uint32_t timeout_ms, const Settings& settings,
              Findings* findings)
-      : place_(place), timeout_ms_(timeout_ms), settings_(settings), findings_(*findings) {}
+      : identity_(identity), timeout_ms_(timeout_ms), settings_(settings), findings_(*findings) {}
   void run();
 
  private:
@@ -94,7 +94,7 @@ class RankChecks {
   }
   static int allgather(void* context, const void* send, void* recv, size_t bytes);
 
-  const RankPlace& place_;
+  const RankIdentity& identity_;
   const uint32_t timeout_ms_;
   const Settings& settings_;
   Findings& findings_;
@@ -122,12 +122,12 @@ Status RankChecks::exchange() {
   return {};
 }
 
-// False: a rank was lost on the way. What is known of the ranks is then old.
+// False: a rank was lost during the round, and the cards may be out of date.
 bool RankChecks::exchange_again() {
   const Status met = exchange();
   if (met.ok()) return true;
   rendezvous_->leave(met);
-  findings_.fail("meeting", met.message(), "see what that rank said");
+  findings_.fail("rendezvous", met.message(), "see what that rank said");
   return false;
 }
 
@@ -221,24 +221,24 @@ void RankChecks::check_peer(uint32_t rank, int64_t until_ns) {
                  "or name the interface that joins them in PARALLAX_NET_DEVICE");
 }
 
-// One rank of each other host: the one at this rank's place, so that all pairs of hosts are tried
-// and no rank is asked by all.
+// One rank of each other host: the one with the local rank of this one, so that all pairs of hosts
+// are tried and no rank is asked by all.
 void RankChecks::check_reach() {
-  const uint32_t own_host = hosts_.host_of[place_.rank];
-  // The rounds that follow have the other half of what is left.
+  const uint32_t own_host = hosts_.host_of[identity_.rank];
+  // Half of the time left is kept for the rounds that follow.
   const int64_t until_ns = clock_.now_ns() + (deadline_ns_ - clock_.now_ns()) / 2;
   for (uint32_t host = 0; host < hosts_.ranks_of.size(); ++host) {
     const std::vector<uint32_t>& there = hosts_.ranks_of[host];
     if (host == own_host) continue;
-    check_peer(there[hosts_.local_of[place_.rank] % there.size()], until_ns);
+    check_peer(there[hosts_.local_of[identity_.rank] % there.size()], until_ns);
   }
 }
 
 // `made`: of this rank's own part. The cards of this host's ranks hold theirs.
 void RankChecks::check_shared_memory(const Status& made, ShmTransport* shm) {
   std::vector<Endpoint> neighbours;
-  for (const uint32_t rank : hosts_.ranks_of[hosts_.host_of[place_.rank]]) {
-    if (rank == place_.rank || cards_[rank].machine != own_.machine) continue;
+  for (const uint32_t rank : hosts_.ranks_of[hosts_.host_of[identity_.rank]]) {
+    if (rank == identity_.rank || cards_[rank].machine != own_.machine) continue;
     Endpoint endpoint;
     endpoint.rank = rank;
     endpoint.host = cards_[rank].host;
@@ -260,7 +260,7 @@ void RankChecks::check_shared_memory(const Status& made, ShmTransport* shm) {
   }
 }
 
-// In pieces that the meeting takes.
+// In pieces, since a round carries at most kEndpointBytesMax a rank.
 int RankChecks::allgather(void* context, const void* send, void* recv, size_t bytes) {
   auto* const self = static_cast<RankChecks*>(context);
   for (size_t at = 0; at < bytes; at += kEndpointBytesMax) {
@@ -283,8 +283,8 @@ Status RankChecks::open_job(std::string* transport) {
   };
   parallax_options_t options = {};
   options.size = sizeof options;
-  options.rank = place_.rank;
-  options.world = place_.world;
+  options.rank = identity_.rank;
+  options.world = identity_.world;
   options.host = own_.host.c_str();
   options.allgather = allgather;
   options.allgather_context = this;
@@ -301,7 +301,7 @@ Status RankChecks::open_job(std::string* transport) {
   std::string report(bytes, '\0');
   if (parallax_report(job, PARALLAX_REPORT_TOPOLOGY, report.data(), &bytes) == PARALLAX_OK) {
     const Json topology = Json::parse(report.c_str());
-    const size_t local = hosts_.ranks_of[hosts_.host_of[place_.rank]].size();
+    const size_t local = hosts_.ranks_of[hosts_.host_of[identity_.rank]].size();
     const std::string network = topology.at("network");
     if (local > 1) *transport = "shared memory";
     if (!network.empty()) *transport += (local > 1 ? " and " : "") + network;
@@ -316,21 +316,21 @@ void RankChecks::check_job() {
   if (status.ok()) {
     findings_.ok("job", "opened, passed a barrier and closed over " + transport);
     const Status finished = rendezvous_->finish();
-    if (!finished.ok()) findings_.warn("meeting", finished.message(), "remove it by hand");
+    if (!finished.ok()) findings_.warn("rendezvous", finished.message(), "remove it by hand");
   } else {
     findings_.fail("job", status.message(), "PARALLAX_DEBUG=info says what was chosen, and why");
   }
 }
 
 Status RankChecks::meet() {
-  parallax_options_t meeting = {};
-  meeting.size = sizeof meeting;
-  meeting.rank = place_.rank;
-  meeting.world = place_.world;
-  meeting.rendezvous = place_.rendezvous.empty() ? nullptr : place_.rendezvous.c_str();
+  parallax_options_t open_options = {};
+  open_options.size = sizeof open_options;
+  open_options.rank = identity_.rank;
+  open_options.world = identity_.world;
+  open_options.rendezvous = identity_.rendezvous.empty() ? nullptr : identity_.rendezvous.c_str();
   const std::string& secret_file = settings_.value("secret_file").text;
-  meeting.secret_file = secret_file.empty() ? nullptr : secret_file.c_str();
-  PARALLAX_RETURN_IF_ERROR(make_rendezvous(meeting, own_.host, clock_, &rendezvous_));
+  open_options.secret_file = secret_file.empty() ? nullptr : secret_file.c_str();
+  PARALLAX_RETURN_IF_ERROR(make_rendezvous(open_options, own_.host, clock_, &rendezvous_));
   const Status met = exchange();
   if (!met.ok()) rendezvous_->leave(met);
   return met;
@@ -346,8 +346,8 @@ void RankChecks::know_hosts() {
   hosts_ = map_hosts(names);
 }
 
-// Each rank listens and makes its memory, tells the others where, tries theirs, and stays until all
-// have tried. False: a rank was lost.
+// Each rank opens a listener and a shared memory segment, tells the others where they are, tries
+// those of the others, and keeps its own until all have tried. False: a rank was lost.
 bool RankChecks::check_among_all() {
   Listener listener;
   const Status listening = listener.start(listen_addresses());
@@ -357,7 +357,7 @@ bool RankChecks::check_among_all() {
   own_.endpoints = listener.endpoints();
   own_.secret = listener.secret();
   std::unique_ptr<ShmTransport> shm;
-  const Status made = ShmTransport::create({.rank = place_.rank, .clock = &clock_}, &shm);
+  const Status made = ShmTransport::create({.rank = identity_.rank, .clock = &clock_}, &shm);
   if (made.ok()) own_.shm_address = shm->address();
   if (!exchange_again()) return false;
   check_shared_memory(made, shm.get());
@@ -372,16 +372,16 @@ void RankChecks::run() {
   (void)gethostname(own_name, sizeof own_name - 1);
   own_.version = build_info().version;
   own_.git = build_info().git;
-  own_.host = place_.host.empty() ? own_name : place_.host;
+  own_.host = identity_.host.empty() ? own_name : identity_.host;
   own_.machine = shm_machine_id();
   const Status met = meet();
   if (!met.ok()) {
-    return findings_.fail("meeting", met.message(),
+    return findings_.fail("rendezvous", met.message(),
                           "start all ranks under one launcher, or with the same --world and "
                           "--rendezvous (of file: a directory that is new and that all of them "
                           "see); --world 1 checks this machine alone");
   }
-  findings_.ok("meeting", std::to_string(place_.world) + " ranks met");
+  findings_.ok("rendezvous", std::to_string(identity_.world) + " ranks met");
   know_hosts();
   check_versions();
   check_hosts();
@@ -396,14 +396,14 @@ void RankChecks::run() {
         "not tried, as checks of " + name(static_cast<uint32_t>(ill - cards_.begin())) + " failed",
         "see what that rank said");
   }
-  rendezvous_->settle();
+  rendezvous_->finish_bootstrap();
 }
 
 }  // namespace
 
-void check_ranks(const RankPlace& place, uint32_t timeout_ms, const Settings& settings,
+void check_ranks(const RankIdentity& identity, uint32_t timeout_ms, const Settings& settings,
                  Findings* findings) {
-  RankChecks(place, timeout_ms, settings, findings).run();
+  RankChecks(identity, timeout_ms, settings, findings).run();
 }
 
 }  // namespace parallax::tool

@@ -22,7 +22,7 @@ class Guard {
 
   // Forks: call it before there are threads or descriptors to be inherited. LIMIT.
   Status start(const std::string& remove_folder);
-  // From the launcher or, before it executes anything, from the leader of the group itself.
+  // Called by the launcher or, before it executes anything, by the leader of the group itself.
   void watch(pid_t group) const;
   void forget(pid_t group) const;
   // Waits until the guard has done its work.

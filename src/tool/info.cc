@@ -127,7 +127,7 @@ void print_settings(const Settings& settings, bool full) {
     print_table({{setting_variable(row)},
                  {"allowed: " + setting_allowed(row) +
                   "; default: " + (*row.standard == '\0' ? "not set" : row.standard)},
-                 {"given in: " + setting_places(row)},
+                 {"set in: " + setting_sources(row)},
                  {row.help},
                  {""}},
                 stdout, "      ");

@@ -91,7 +91,7 @@ struct Process {
   const ProcessPlan* plan = nullptr;
   pid_t pid = 0;  // 0: ended
   UniqueFd stdin_held;
-  size_t told_bytes = 0;  // of what is said there
+  size_t told_bytes = 0;  // of the lines of ended ranks, already written to its standard input
   Stream out, err;
 };
 
@@ -121,7 +121,7 @@ class Launch {
   sigset_t old_mask_ = {};
   std::vector<Process> processes_;
   UniqueFd ended_file_;
-  std::string ended_;  // a line for each rank that has
+  std::string ended_;  // a line for each rank that has ended ended
   int64_t tell_at_ns_ = kNever;
   size_t running_ = 0;
   int exit_status_ = 0;
@@ -245,7 +245,8 @@ void Launch::on_end(Process* process, const siginfo_t& how) {
   write_all(STDERR_FILENO, "parallax run: rank " + std::to_string(process->plan->rank) + " (host " +
                                process->plan->host + ") " + what +
                                (running_ > 0 ? "; ending the other ranks\n" : "\n"));
-  // They learn of the loss by themselves: what they have to say of it is worth more than haste.
+  // The other ranks learn of the loss by themselves and print an error that names it; killing them
+  // at once would cut that off.
   term_at_ns_ = clock_.now_ns() + kPartingNs;
 }
 
@@ -275,7 +276,8 @@ void Launch::on_signals() {
   if (children) on_children();
 }
 
-// The ranks go on: their work counts for more than what they print. The exit status says so.
+// The ranks go on: their work is worth more than what they print. The exit status tells that output
+// was lost.
 void Launch::on_lost_output() {
   for (const Process& process : processes_) {
     for (const Stream* stream : {&process.out, &process.err}) {
@@ -288,8 +290,8 @@ void Launch::on_lost_output() {
   }
 }
 
-// On other hosts, without waiting for a connection that takes nothing: those that wait there for a
-// rank that has ended would wait until their deadline.
+// Passes the lines on to remote hosts: ranks there that wait for one that has ended would otherwise
+// wait until their deadline. Never blocks on a connection that takes nothing.
 void Launch::tell() {
   tell_at_ns_ = kNever;
   const SignalBlock no_reader(SIGPIPE);

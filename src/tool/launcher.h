@@ -25,8 +25,8 @@ struct ProcessPlan {
   std::string host;
   std::vector<std::string> argv;
   std::vector<std::pair<std::string, std::string>> environment;  // over the launcher's own
-  // Its standard input ends when the launcher does, and says until then what the file of ranks that
-  // have ended does; else it is empty.
+  // True: its standard input carries the lines of ended_file as they are added, and ends when the
+  // launcher ends. False: it is empty.
   bool hold_stdin = false;
 };
 
@@ -34,11 +34,12 @@ struct LaunchOptions {
   bool tag_output = true;
   int64_t grace_ms = 5000;
   std::string remove_folder;  // at the end, however it ends; "" for none
-  std::string ended_file;     // made here; who ended is told there, see ended_ranks.h; "" for none
+  std::string ended_file;     // made here, lists the ranks that ended (ended_ranks.h); "" for none
 };
 
-// *exit_status: 0, that of the first that failed (128 + its signal), 128 + the signal that ended
-// the launch, or 1 if all went well but output could not be written. LIMIT, IO: nothing runs.
+// *exit_status: 0; the status of the first process that failed (128 + its signal); 128 + the signal
+// that ended the launch; or 1 if all went well but output could not be written. LIMIT, IO: nothing
+// runs.
 Status launch(std::span<const ProcessPlan> plans, const LaunchOptions& options, int* exit_status);
 
 }  // namespace parallax::tool

@@ -24,7 +24,7 @@ namespace {
 constexpr int kBacklog = 4096;  // the kernel's own bound, net.core.somaxconn, is the lower one
 constexpr int kAcceptsPerPass = 16;
 constexpr int64_t kAcceptPauseNs = 20 * kNanosecondsPerMillisecond;
-constexpr int64_t kPauseMsMin = 5;  // of a prober that was pushed out
+constexpr int64_t kPauseMsMin = 5;  // of a prober that was dropped
 constexpr int64_t kPauseMsMax = 200;
 constexpr int kTriesMax = 100;  // in kAnswerTimeoutMs, with such pauses; also where no clock moves
 
@@ -150,7 +150,7 @@ Status Listener::start(const std::vector<std::string>& addresses) {
   if (status.ok() && !stop_.valid())
     status = limit(std::string("eventfd: ") + std::strerror(errno));
   if (!status.ok()) {
-    sockets_.clear();  // nobody would answer there
+    sockets_.clear();  // without the thread nobody would answer
     endpoints_.clear();
     return status;
   }
@@ -202,7 +202,7 @@ void Listener::look() {
                 [&](Prober& prober) { return done_with(prober) || now_ns >= prober.deadline_ns; });
 }
 
-// Reads what it says, and answers it; true once the connection is of no more use.
+// Reads the secret and answers it; true once the connection can be closed.
 bool Listener::done_with(Prober& prober) const {
   const ssize_t count = recv(prober.socket.get(), prober.said.data() + prober.said_bytes,
                              prober.said.size() - prober.said_bytes, 0);
@@ -237,7 +237,7 @@ void Listener::accept_all(int listener) {
   }
 }
 
-// The oldest goes: of those that have said nothing, else of all.
+// Drops the oldest of those that have sent nothing, else the oldest of all.
 void Listener::make_room() {
   if (probers_.empty()) return;
   const auto silent = std::find_if(probers_.begin(), probers_.end(),

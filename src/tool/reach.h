@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reach: whether TCP from here to there works, and how far the clocks are apart. A Listener answers
-// the time to whoever says its secret, and nothing to anyone else. Used by `parallax doctor` alone.
+// Reach: whether TCP from this rank to another works, and how far apart their clocks are. A
+// Listener answers the time to a peer that knows its secret, and nothing to anyone else. Used by
+// `parallax doctor` alone.
 //
 // What strangers may cost: kProbersMax descriptors, 16 bytes of each, for kProberTimeoutMs at most.
-// When there are more, or descriptors run out, the oldest goes, first of those that have said
-// nothing; a prober that is pushed out comes again. The thread allocates nothing.
+// When more connect, or descriptors run out, the oldest is dropped, first of those that have sent
+// nothing; a prober that is dropped so tries again. The thread allocates nothing.
 #ifndef PARALLAX_TOOL_REACH_H_
 #define PARALLAX_TOOL_REACH_H_
 
@@ -52,7 +53,7 @@ class Listener {
   uint64_t secret() const { return secret_; }
 
  private:
-  // Whoever came, and what it has said so far.
+  // A connection, and what it has sent so far.
   struct Prober {
     UniqueFd socket;
     int64_t deadline_ns = 0;
@@ -61,7 +62,7 @@ class Listener {
   };
 
   Status listen_at(const std::string& address);
-  // The thread's.
+  // Run by the thread.
   void serve();
   void sleep();
   void look();
@@ -85,8 +86,8 @@ struct Probe {
   int64_t clock_ahead_ns = 0;  // of the peer's wall clock; right to half the round trip
 };
 
-// Connects within connect_ms, and asks; where that is answered by hanging up, as a crowded Listener
-// does, it comes again. Once TCP has connected, the other side may take kAnswerTimeoutMs. IO: why
+// Connects within connect_ms, and asks; if the other side hangs up, as a crowded Listener does, it
+// connects again. Once TCP has connected, the other side may take kAnswerTimeoutMs. IO: why
 // it cannot be reached ("no route to host", "refused", "no answer after 2000 ms"). Nothing goes on
 // after until_ns, of SteadyClock.
 inline constexpr int64_t kAnswerTimeoutMs = 10'000;

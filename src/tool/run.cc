@@ -39,8 +39,8 @@ struct RunOptions {
   std::vector<std::string> command;
 };
 
-// A rank's place, before its environment.
-struct Place {
+// Where a rank runs, from which its environment follows.
+struct RankPlacement {
   std::string host;  // for PARALLAX_HOST; "" leaves it to the machine's name
   const HostLine* line = nullptr;
   uint32_t local_rank = 0, local_world = 0;
@@ -53,7 +53,7 @@ std::string own_name() {
   return name;
 }
 
-// A port that is free now; whoever takes it may still be late.
+// A port that is free now; another process may take it before rank 0 does.
 Status find_port(uint16_t* port) {
   const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address = {};
@@ -86,12 +86,12 @@ std::string shell_line(const std::vector<std::string>& words) {
 }
 
 Status place_ranks(const RunOptions& options, const std::vector<HostLine>& lines,
-                   std::vector<Place>* places) {
+                   std::vector<RankPlacement>* placements) {
   uint32_t slots = 0;
   for (const HostLine& line : lines) slots += line.ranks();
   if (!lines.empty() && options.ranks > slots) {
     return invalid("-n " + std::to_string(options.ranks) + ", but " + options.hosts_file +
-                   " has places for " + std::to_string(slots) + ": add hosts or GPUs to it");
+                   " has room for " + std::to_string(slots) + ": add hosts or GPUs to it");
   }
   const uint32_t world = options.ranks != 0 ? options.ranks : slots;
   if (world == 0) return invalid("say how many ranks: -n N, or --hosts FILE");
@@ -99,21 +99,21 @@ Status place_ranks(const RunOptions& options, const std::vector<HostLine>& lines
     return invalid("-n " + std::to_string(world) + ": at most " + std::to_string(kRanksMax));
   }
   for (const HostLine& line : lines) {
-    const uint32_t left = world - static_cast<uint32_t>(places->size());
+    const uint32_t left = world - static_cast<uint32_t>(placements->size());
     const uint32_t here = std::min(left, line.ranks());
     for (uint32_t local = 0; local < here; ++local) {
-      places->push_back({.host = line.name,
-                         .line = &line,
-                         .local_rank = local,
-                         .local_world = here,
-                         .remote = !is_this_machine(line.name)});
+      placements->push_back({.host = line.name,
+                             .line = &line,
+                             .local_rank = local,
+                             .local_world = here,
+                             .remote = !is_this_machine(line.name)});
     }
   }
   if (!lines.empty()) return {};
   const uint32_t per_host = options.ranks_per_host != 0 ? options.ranks_per_host : world;
   for (uint32_t rank = 0; rank < world; ++rank) {
     const uint32_t first = rank - rank % per_host;
-    places->push_back(
+    placements->push_back(
         {.host = options.ranks_per_host != 0 ? "host" + std::to_string(rank / per_host) : "",
          .line = nullptr,
          .local_rank = rank - first,
@@ -125,23 +125,23 @@ Status place_ranks(const RunOptions& options, const std::vector<HostLine>& lines
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
-Environment environment_of(const Place& place, size_t rank, size_t world,
+Environment environment_of(const RankPlacement& placement, size_t rank, size_t world,
                            const std::string& rendezvous, const std::string& master_address,
                            uint16_t master_port) {
   Environment environment = {{"RANK", std::to_string(rank)},
                              {"WORLD_SIZE", std::to_string(world)},
-                             {"LOCAL_RANK", std::to_string(place.local_rank)},
-                             {"LOCAL_WORLD_SIZE", std::to_string(place.local_world)},
+                             {"LOCAL_RANK", std::to_string(placement.local_rank)},
+                             {"LOCAL_WORLD_SIZE", std::to_string(placement.local_world)},
                              {"MASTER_ADDR", master_address},
                              {"MASTER_PORT", std::to_string(master_port)},
                              {"PARALLAX_RANK", std::to_string(rank)},
                              {"PARALLAX_WORLD", std::to_string(world)},
                              {"PARALLAX_RENDEZVOUS", rendezvous},
                              {"PYTHONUNBUFFERED", "1"}};
-  if (!place.host.empty()) environment.emplace_back("PARALLAX_HOST", place.host);
-  if (place.line != nullptr && !place.line->gpus.empty()) {
+  if (!placement.host.empty()) environment.emplace_back("PARALLAX_HOST", placement.host);
+  if (placement.line != nullptr && !placement.line->gpus.empty()) {
     std::string gpus;
-    for (const uint32_t gpu : place.line->gpus) {
+    for (const uint32_t gpu : placement.line->gpus) {
       gpus += (gpus.empty() ? "" : ",") + std::to_string(gpu);
     }
     environment.emplace_back("CUDA_VISIBLE_DEVICES", gpus);
@@ -171,9 +171,9 @@ Environment forwarded(const RunOptions& options) {
 }
 
 // The remote side: the command in a session of its own, which is ended when the connection ends.
-// What the connection says before it ends is which ranks have; without a file to say it in (a full
-// disk) nobody hears of that, and nothing else changes.
-std::vector<std::string> over_ssh(const RunOptions& options, const Place& place,
+// Until then its lines name the ranks that have ended. Without a file to write them to (a full
+// disk) the ranks there do not hear of that, and nothing else changes.
+std::vector<std::string> over_ssh(const RunOptions& options, const RankPlacement& placement,
                                   const Environment& environment) {
   std::vector<std::string> words = {"env"};
   for (const Environment& each : {forwarded(options), environment}) {
@@ -191,27 +191,29 @@ std::vector<std::string> over_ssh(const RunOptions& options, const Place& place,
       "; kill -KILL -$child; rm -f \"$ended\") >/dev/null 2>&1 & watcher=$!; wait $child; "
       "status=$?; "
       "kill -KILL -$child 2>/dev/null; kill $watcher 2>/dev/null; rm -f \"$ended\"; exit $status";
-  return {"ssh", "-o", "BatchMode=yes", "--", place.host, "exec sh -c " + quoted(script)};
+  return {"ssh", "-o", "BatchMode=yes", "--", placement.host, "exec sh -c " + quoted(script)};
 }
 
-std::vector<ProcessPlan> plan_processes(const RunOptions& options, const std::vector<Place>& places,
+std::vector<ProcessPlan> plan_processes(const RunOptions& options,
+                                        const std::vector<RankPlacement>& placements,
                                         const std::string& rendezvous,
                                         const std::string& ended_file, uint16_t port) {
-  const bool any_remote =
-      std::any_of(places.begin(), places.end(), [](const Place& each) { return each.remote; });
+  const bool any_remote = std::any_of(placements.begin(), placements.end(),
+                                      [](const RankPlacement& each) { return each.remote; });
   std::string master = "127.0.0.1";
-  if (any_remote) master = places[0].remote ? places[0].host : own_name();
+  if (any_remote) master = placements[0].remote ? placements[0].host : own_name();
   master = master.substr(master.find('@') + 1);
   std::vector<ProcessPlan> plans;
-  for (size_t rank = 0; rank < places.size(); ++rank) {
-    const Place& place = places[rank];
+  for (size_t rank = 0; rank < placements.size(); ++rank) {
+    const RankPlacement& placement = placements[rank];
     ProcessPlan plan;
     plan.rank = static_cast<uint32_t>(rank);
-    plan.host = place.host.empty() ? own_name() : place.host;
-    Environment environment = environment_of(place, rank, places.size(), rendezvous, master, port);
-    plan.hold_stdin = place.remote;
-    if (place.remote) {
-      plan.argv = over_ssh(options, place, environment);
+    plan.host = placement.host.empty() ? own_name() : placement.host;
+    Environment environment =
+        environment_of(placement, rank, placements.size(), rendezvous, master, port);
+    plan.hold_stdin = placement.remote;
+    if (placement.remote) {
+      plan.argv = over_ssh(options, placement, environment);
     } else {
       plan.argv = options.command;
       plan.environment = std::move(environment);
@@ -222,17 +224,18 @@ std::vector<ProcessPlan> plan_processes(const RunOptions& options, const std::ve
   return plans;
 }
 
-// The meeting: what was asked for; "" for our own folder, which only this machine can reach.
-Status choose_rendezvous(const RunOptions& options, const std::vector<Place>& places,
+// The rendezvous that was asked for; "" for a folder of this run, which only this machine can
+// reach.
+Status choose_rendezvous(const RunOptions& options, const std::vector<RankPlacement>& placements,
                          std::string* rendezvous) {
   Settings settings;
   PARALLAX_RETURN_IF_ERROR(settings.load({.environment = process_environment()}));
   *rendezvous = options.rendezvous;
   if (rendezvous->empty()) *rendezvous = settings.value("rendezvous").text;
   if (!rendezvous->empty()) return {};
-  for (const Place& place : places) {
-    if (!place.remote) continue;
-    return invalid("ranks on other machines (" + place.host +
+  for (const RankPlacement& placement : placements) {
+    if (!placement.remote) continue;
+    return invalid("ranks on other machines (" + placement.host +
                    ") cannot see a folder of this one: give --rendezvous tcp:HOST:PORT of the "
                    "first host, with secret_file in every host's settings, or file:DIR with a new "
                    "directory on a file system that all hosts share");
@@ -260,7 +263,7 @@ void print_plans(const std::vector<ProcessPlan>& plans) {
 
 int start(const RunOptions& options) {
   std::vector<HostLine> lines;
-  std::vector<Place> places;
+  std::vector<RankPlacement> placements;
   std::string rendezvous;
   uint16_t port = 0;  // for programs that meet by MASTER_PORT
   LaunchOptions launching;
@@ -268,16 +271,16 @@ int start(const RunOptions& options) {
   launching.grace_ms = static_cast<int64_t>(options.grace_s * kMillisecondsPerSecond);
   Status status;
   if (!options.hosts_file.empty()) status = read_hosts(options.hosts_file, &lines);
-  if (status.ok()) status = place_ranks(options, lines, &places);
-  if (status.ok()) status = choose_rendezvous(options, places, &rendezvous);
+  if (status.ok()) status = place_ranks(options, lines, &placements);
+  if (status.ok()) status = choose_rendezvous(options, placements, &rendezvous);
   if (status.ok()) status = find_port(&port);
   std::string& folder = launching.remove_folder;
   if (status.ok()) status = make_folder(options.dry_run, &folder);
   launching.ended_file = folder + "/ended";
-  if (rendezvous.empty()) rendezvous = "file:" + folder + "/meeting";
+  if (rendezvous.empty()) rendezvous = "file:" + folder + "/rendezvous";
   if (!status.ok()) return complain("run", status.message(), kExitUsage);
   const std::vector<ProcessPlan> plans =
-      plan_processes(options, places, rendezvous, launching.ended_file, port);
+      plan_processes(options, placements, rendezvous, launching.ended_file, port);
   if (options.dry_run) return print_plans(plans), kExitOk;
   int exit_status = kExitOk;
   status = launch(plans, launching, &exit_status);
@@ -292,7 +295,8 @@ int run_main(int argc, char** argv) {
       "Starts COMMAND as the ranks of one job, tags their output, and ends all when one fails. "
       "The exit status is that of the first rank that failed.",
       "parallax run");
-  app.add_option("-n,--ranks", options.ranks, "number of ranks; with --hosts: all its places");
+  app.add_option("-n,--ranks", options.ranks,
+                 "number of ranks; with --hosts: all that it has room for");
   auto* const emulated = app.add_option("--ranks-per-host", options.ranks_per_host,
                                         "emulate hosts of K ranks each on this machine");
   app.add_option("--hosts", options.hosts_file, "a file of lines `host: gpu,gpu`, a rank per GPU")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hosts: which ranks share a host, from the host name that each rank told at the meeting. Pure
+// Hosts: which ranks share a host, from the host name that each rank told at the rendezvous. Pure
 // values; any thread; nothing blocks. What a host *is* was settled before: the name may be the
 // caller's, and shared memory is proved by attaching, never by the name.
 #ifndef PARALLAX_TOPOLOGY_HOSTS_H_

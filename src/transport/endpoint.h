@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Endpoint: what one rank tells the others at the meeting so that they can reach it. A plain value;
-// serialised into the blobs that the rendezvous exchanges. Sizes are capped before trust.
+// Endpoint: what one rank tells the others at the rendezvous so that they can reach it. A plain
+// value; serialised into the blobs that the rendezvous exchanges. Sizes are capped before trust.
 #ifndef PARALLAX_TRANSPORT_ENDPOINT_H_
 #define PARALLAX_TRANSPORT_ENDPOINT_H_
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exposure: whether a rank's UCX would listen where strangers may reach it, and whether its user
 // said that it may. UCX over tcp neither authenticates nor encrypts (docs/security.md), so beyond
-// loopback it takes a word: transport "ucx". Every rank tells the others at the meeting, and all
+// loopback it takes a word: transport "ucx". Every rank tells the others at the rendezvous, and all
 // decide alike. Pure, but for is_rdma_device, which asks the kernel; any thread.
 #ifndef PARALLAX_TRANSPORT_EXPOSURE_H_
 #define PARALLAX_TRANSPORT_EXPOSURE_H_

@@ -25,7 +25,7 @@ class Router::Filter final : public Receiver {
   void on_message(uint32_t from, std::span<const std::byte> message) override {
     if (routed_here(from)) receiver_.on_message(from, message);
   }
-  void on_sent(uint64_t token) override { receiver_.on_sent(token); }
+  void on_sent(uint64_t cookie) override { receiver_.on_sent(cookie); }
   void on_lost(uint32_t rank, Loss loss, std::string_view why) override {
     if (routed_here(rank)) receiver_.on_lost(rank, loss, why);
   }
@@ -107,9 +107,9 @@ bool Router::writable(uint32_t to) const {
   return transport != nullptr && transport->writable(to);
 }
 
-Status Router::send(uint32_t to, std::span<const Segment> segments, uint64_t token) {
+Status Router::send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) {
   PARALLAX_CHECK(route(to) != nullptr);
-  return parts_[part_of_[to]].transport->send(to, segments, token);
+  return parts_[part_of_[to]].transport->send(to, segments, cookie);
 }
 
 bool Router::poll(Receiver& receiver) {

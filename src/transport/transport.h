@@ -43,9 +43,9 @@ class Receiver {
   // One whole message, contiguous, valid during the call only: sum it where it lies, or copy it.
   // May call send() on the transport. The bytes are a peer's: check before use. Unaligned.
   virtual void on_message(uint32_t from, std::span<const std::byte> message) = 0;
-  // The send with this token no longer needs its segments; it says nothing about room for the next.
-  // May call send() on the transport.
-  virtual void on_sent(uint64_t token) = 0;
+  // The send with this cookie no longer needs its segments; it says nothing about room for the
+  // next. May call send() on the transport.
+  virtual void on_sent(uint64_t cookie) = 0;
   // `why` is one clause, such as "connection reset" or "process 4711 exited".
   virtual void on_lost(uint32_t rank, Loss loss, std::string_view why) = 0;
 
@@ -68,10 +68,10 @@ class Transport {
   // readable, or arm() says false, and the next poll() returns true.
   virtual bool writable(uint32_t to) const = 0;
 
-  // Sends one message; only while writable(to). `token` comes back through on_sent, possibly from
+  // Sends one message; only while writable(to). `cookie` comes back through on_sent, possibly from
   // within this call's next poll, never from within this call. An error means the peer is lost (it
   // will be reported by on_lost) and completes nothing. Connects on first use.
-  virtual Status send(uint32_t to, std::span<const Segment> segments, uint64_t token) = 0;
+  virtual Status send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) = 0;
 
   // Delivers what is there, without blocking: messages, completions, losses. A bounded batch.
   // Returns true if anything was delivered or moved.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The wire format: a message is a header and sections that follow each other without padding. A
 // section says what it is by itself, so that whatever is due to a peer travels in one message.
-// Host byte order: every rank proves at the meeting that it runs the same version and byte order.
-// The bytes are a peer's: SectionReader checks every length before it hands out a section, and the
-// receiver of a section checks `tag`, `first` and `count` against what it owns.
+// Host byte order: every rank proves at the rendezvous that it runs the same version and byte
+// order. The bytes are a peer's: SectionReader checks every length before it hands out a section,
+// and the receiver of a section checks `tag`, `first` and `count` against what it owns.
 #ifndef PARALLAX_TRANSPORT_WIRE_H_
 #define PARALLAX_TRANSPORT_WIRE_H_
 

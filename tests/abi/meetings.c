@@ -11,7 +11,7 @@ static int gather_nothing(void *context, const void *send, void *recv, size_t by
   return 1;
 }
 
-static void meetings(void) {
+static void rendezvous(void) {
   const parallax_options_t good = {.size = sizeof good, .rank = 1, .world = 2};
   parallax_unique_id_t id = {{0}};
   parallax_options_t o = good;
@@ -54,6 +54,6 @@ static void meetings(void) {
 }
 
 int main(void) {
-  meetings();
+  rendezvous();
   return parallax_expect_end();
 }

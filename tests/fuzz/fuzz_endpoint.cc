@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz: what another rank brings to a meeting. Whatever is taken must be written back as it was.
+// Fuzz: what another rank brings to a rendezvous. Whatever is taken must be written back as it was.
 #include <cstdint>
 #include <cstdlib>
 #include <span>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz: bytes of strangers at either side of the tcp meeting, and what users write about it.
+// Fuzz: bytes of strangers at either side of the tcp rendezvous, and what users write about it.
 // Without the key nobody is believed, whatever the bytes; what is read is what would be written.
 #include <cstdint>
 #include <cstdlib>
@@ -9,7 +9,7 @@
 #include "transport/rendezvous/frame.h"
 #include "transport/rendezvous/handshake.h"
 #include "transport/rendezvous/launcher.h"
-#include "transport/rendezvous/tcp_place.h"
+#include "transport/rendezvous/tcp_address.h"
 #include "transport/rendezvous/unique_id.h"
 
 namespace {
@@ -66,12 +66,12 @@ void open_sealed(std::string_view bytes) {
 }
 
 void read_texts(std::string_view text) {
-  parallax::TcpPlace place;
-  if (parallax::parse_tcp_place(text, &place).ok()) {
-    if (place.host.empty() || place.port == 0) std::abort();
-    parallax::TcpPlace again;
-    if (!parallax::parse_tcp_place(place.text(), &again).ok() || again.host != place.host ||
-        again.port != place.port) {
+  parallax::TcpAddress tcp_address;
+  if (parallax::parse_tcp_address(text, &tcp_address).ok()) {
+    if (tcp_address.host.empty() || tcp_address.port == 0) std::abort();
+    parallax::TcpAddress again;
+    if (!parallax::parse_tcp_address(tcp_address.text(), &again).ok() ||
+        again.host != tcp_address.host || again.port != tcp_address.port) {
       std::abort();
     }
   }

@@ -197,7 +197,7 @@ Recording record(const Choice& choice) {
         if (!request->status.ok() || !world.engine(rank).release(request).ok()) std::abort();
       }
     }
-    world.settle();
+    world.finish_bootstrap();
   }
   return recording;
 }
@@ -218,13 +218,13 @@ class Wires final : public Transport {
   std::string_view name() const override { return "fuzz"; }
   size_t message_bytes_max() const override { return kMessageBytes; }
   bool writable(uint32_t to) const override { return !held[to] && !gone_[to]; }
-  Status send(uint32_t, std::span<const Segment>, uint64_t token) override {
-    sent_.push_back(token);
+  Status send(uint32_t, std::span<const Segment>, uint64_t cookie) override {
+    sent_.push_back(cookie);
     return {};
   }
   bool poll(Receiver& receiver) override {
     const bool moved = !sent_.empty() || !arrived_.empty();
-    for (const uint64_t token : std::exchange(sent_, {})) receiver.on_sent(token);
+    for (const uint64_t cookie : std::exchange(sent_, {})) receiver.on_sent(cookie);
     for (const Message& message : std::exchange(arrived_, {})) {
       if (gone_[message.from]) continue;
       receiver.on_message(message.from, std::span(message.bytes).subspan(1));

@@ -23,13 +23,13 @@ class Mpirun(LaunchTest):
             self.assertIn(f"ok rank {rank} of {WORLD} on 1 hosts", job.text)
 
     def test_asked_for_from_outside(self):
-        """A program that says nothing of a meeting."""
+        """A program that says nothing of a rendezvous."""
         job = self.mpirun("-n", "2", "-x", "PARALLAX_RENDEZVOUS", RANK, "--rendezvous", "",
                           PARALLAX_RENDEZVOUS="env")
         self.assertEqual(job.wait(), 0, job.text)
         self.assertIn("ok rank 1 of 2 ", job.text)
 
-    def test_asked_for_from_outside_at_a_place_of_ones_own(self):
+    def test_asked_for_from_outside_at_a_rendezvous_of_ones_own(self):
         job = self.mpirun("-n", "2", "-x", "PARALLAX_RENDEZVOUS", RANK, "--rendezvous", "",
                           PARALLAX_RENDEZVOUS="file:" + self.folder + "/meet")
         self.assertEqual(job.wait(), 0, job.text)
@@ -41,7 +41,7 @@ class Mpirun(LaunchTest):
             self.assertEqual(job.wait(), 0, job.text)
             self.assertIn("ok rank 1 of 2 ", job.text)
 
-    def test_its_own_place_may_be_given(self):
+    def test_its_own_rendezvous_may_be_given(self):
         job = self.mpirun("-n", "2", "-x", "PARALLAX_RENDEZVOUS", RANK,
                           PARALLAX_RENDEZVOUS="file:" + self.folder + "/meet")
         self.assertEqual(job.wait(), 0, job.text)
@@ -108,10 +108,10 @@ class Environments(LaunchTest):
         rank = self.start_rank(PARALLAX_RANK=0, PARALLAX_WORLD=1)
         self.assert_all_ok([rank])
 
-    def test_half_a_place(self):
-        for place in ({"PARALLAX_RANK": 0}, {"PARALLAX_RANK": 1}, {"PARALLAX_WORLD": 2}):
-            with self.subTest(**place):
-                self.assert_ends(self.start_rank(**place), INVALID, "PARALLAX_RANK",
+    def test_half_an_identity(self):
+        for identity in ({"PARALLAX_RANK": 0}, {"PARALLAX_RANK": 1}, {"PARALLAX_WORLD": 2}):
+            with self.subTest(**identity):
+                self.assert_ends(self.start_rank(**identity), INVALID, "PARALLAX_RANK",
                                  "PARALLAX_WORLD", "set both, or neither")
 
     def test_no_launcher(self):
@@ -125,7 +125,7 @@ class Environments(LaunchTest):
 
 
 class Plain(LaunchTest):
-    """Processes that were told rank, world and place by their caller."""
+    """Processes that were told rank, world and rendezvous by their caller."""
 
     def start_all(self, *arguments):
         return [self.start_rank("--rank", rank, "--world", WORLD, *arguments)
@@ -139,7 +139,7 @@ class Plain(LaunchTest):
                                           "--secret-file", self.secret_file()))
 
     def test_every_address_with_a_secret(self):
-        """A meeting that other machines could reach, which takes a secret."""
+        """A rendezvous that other machines could reach, which takes a secret."""
         self.assert_all_ok(self.start_all("--rendezvous", f"tcp:0.0.0.0:{free_port()}",
                                           "--secret-file", self.secret_file()))
 

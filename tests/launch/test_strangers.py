@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strangers at the meeting's port, in processes: 10,000 of them, with garbage or silent, while
-ranks come and meet. Nobody is starved, nothing grows, values are right, and the port is gone
+"""Strangers at the port of the rendezvous, in processes: 10,000 of them, with garbage or silent,
+while ranks come and meet. Nobody is starved, nothing grows, values are right, and the port is gone
 afterwards."""
 
 import collections
@@ -12,7 +12,7 @@ import struct
 import time
 import unittest
 
-import meeting
+import wire
 from support import PATIENCE, RANK, LaunchTest, free_port
 
 STRANGERS = 10000
@@ -27,11 +27,11 @@ def garbage(source):
         lambda: b"",
         lambda: b"GET / HTTP/1.1\r\nHost: rank0\r\n\r\n",
         lambda: b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + source.randbytes(500),
-        lambda: struct.pack("<IB", 2048, meeting.HELLO),
-        lambda: struct.pack("<IB", 0xffffffff, meeting.HELLO) + source.randbytes(100),
-        lambda: meeting.frame(meeting.HELLO, meeting.introduction(1, 3)[:-1]),
-        lambda: meeting.frame(meeting.HELLO, meeting.introduction(1, 3, secret=True)),
-        lambda: meeting.frame(meeting.PROOF, source.randbytes(32)),
+        lambda: struct.pack("<IB", 2048, wire.HELLO),
+        lambda: struct.pack("<IB", 0xffffffff, wire.HELLO) + source.randbytes(100),
+        lambda: wire.frame(wire.HELLO, wire.introduction(1, 3)[:-1]),
+        lambda: wire.frame(wire.HELLO, wire.introduction(1, 3, secret=True)),
+        lambda: wire.frame(wire.PROOF, source.randbytes(32)),
         lambda: source.randbytes(source.randrange(4000)),
     ))()
 

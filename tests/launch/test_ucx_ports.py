@@ -57,9 +57,10 @@ class UcxPorts(LaunchTest):
         return ranks
 
     def ports_of(self, rank):
-        """UCX's alone: the meeting's may still be on its way out."""
-        meeting = int(rank.command[rank.command.index("--rendezvous") + 1].rpartition(":")[2])
-        return [(host, port) for host, port in listeners(rank.pid) if port != meeting]
+        """UCX's alone: that of the rendezvous may still be on its way out."""
+        address = rank.command[rank.command.index("--rendezvous") + 1]
+        rendezvous_port = int(address.rpartition(":")[2])
+        return [(host, port) for host, port in listeners(rank.pid) if port != rendezvous_port]
 
     def test_one_port_a_rank_on_loopback(self):
         ranks = self.start_job()

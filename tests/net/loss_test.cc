@@ -29,9 +29,15 @@ struct Phase {
   const char* at;
 };
 const Phase kPhases[] = {
-    {"meeting", "meeting:0"},   {"connect", "connect:0"}, {"commit", "commit:0"},
-    {"pull", "pull:4"},         {"push", "push:4"},       {"reduce", "reduce:4"},
-    {"step_end", "step_end:4"}, {"wait", "wait:4"},       {"close", "close:6"},
+    {"rendezvous", "rendezvous:0"},
+    {"connect", "connect:0"},
+    {"commit", "commit:0"},
+    {"pull", "pull:4"},
+    {"push", "push:4"},
+    {"reduce", "reduce:4"},
+    {"step_end", "step_end:4"},
+    {"wait", "wait:4"},
+    {"close", "close:6"},
 };
 struct Role {
   const char* name;
@@ -46,7 +52,7 @@ class Case {
   Case(const Phase& phase, const Role& role, bool stop)
       : phase_(phase), role_(role), stop_(stop), job_(options()) {
     // Who dies while ranks meet is there before the others: it would else be through too soon.
-    const bool early = std::string(phase.name) == "meeting";
+    const bool early = std::string(phase.name) == "rendezvous";
     job_.start(role.rank, {"--die-at", phase.at, "--die-how", stop ? "stop" : "kill"});
     const auto gone = [this] { return !victim().running() || victim().stopped(); };
     if (early) {
@@ -100,10 +106,10 @@ class Case {
   }
 
   void judge() {
-    // Survivors of a meeting may come later than the death: they count from their own start.
+    // Survivors of a rendezvous may come later than the death: they count from their own start.
     const int64_t died_ms =
         std::max<int64_t>(std::stoll(victim().line("clock ").value_or("0")),
-                          std::string(phase_.name) == "meeting" ? started_ms_ : 0);
+                          std::string(phase_.name) == "rendezvous" ? started_ms_ : 0);
     for (uint32_t rank = 0; rank < job_.world(); ++rank) {
       if (rank == role_.rank) continue;
       const RankProcess& survivor = job_.rank(rank);

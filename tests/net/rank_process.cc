@@ -132,7 +132,7 @@ void RankJob::start(uint32_t rank, const std::vector<std::string>& more) {
   }
   std::vector<std::string> arguments = {options_.program,
                                         "--rendezvous",
-                                        "file:" + folder_.path() + "/meeting",
+                                        "file:" + folder_.path() + "/rendezvous",
                                         "--rank",
                                         std::to_string(rank),
                                         "--hosts",

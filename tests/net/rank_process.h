@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // RankProcess: one rank as a process that runs a program of net/programs, in a network namespace if
-// one is named; and RankJob: all ranks of one job with their meeting place. What they
+// one is named; and RankJob: all ranks of one job with their rendezvous. What they
 // write is kept as lines. A process dies with its object, and with the thread that made it. Every
 // wait has a bound. Tests only, one thread per job.
 #ifndef PARALLAX_TESTS_NET_RANK_PROCESS_H_

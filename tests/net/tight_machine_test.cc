@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Machines that are short of something: /dev/shm of one page or full, a meeting place on a full
+// Machines that are short of something: /dev/shm of one page or full, a rendezvous on a full
 // disk, no port. In namespaces of their own, so as root; elsewhere the tests skip themselves and
 // say why.
 #include <gtest/gtest.h>
@@ -43,7 +43,8 @@ class TightMachine : public ::testing::Test {
 constexpr char kThreeRanks[] =
     "dir=$(mktemp -d); pids=; "
     "for r in 0 1 2; do "
-    "\"$OPENER\" --rendezvous file:$dir/meeting --rank $r --hosts 0,0,1 & pids=\"$pids $!\"; done; "
+    "\"$OPENER\" --rendezvous file:$dir/rendezvous --rank $r --hosts 0,0,1 & pids=\"$pids $!\"; "
+    "done; "
     "failed=0; for p in $pids; do wait $p || failed=1; done; rm -rf $dir; [ $failed = 0 ]";
 
 // Given /dev/shm of one page, filled to the last byte, expect a job within and between hosts to
@@ -58,7 +59,7 @@ TEST_F(TightMachine, trains_without_dev_shm) {
       << said;
 }
 
-// Given a meeting place on a full disk, expect IO with the path and the system's reason, on a rank
+// Given a rendezvous on a full disk, expect IO with the path and the system's reason, on a rank
 // that comes first and at once.
 TEST_F(TightMachine, a_full_disk_is_told) {
   std::string said;

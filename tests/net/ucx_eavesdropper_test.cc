@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an eavesdropper of UCX over tcp can do, as docs/security.md says it: the token of a rank
+// What an eavesdropper of UCX over tcp can do, as docs/security.md says it: the key of a rank
 // stands in clear in every message to it, and who has it is believed to be any rank.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ namespace {
 
 using conformance::Recorder;
 
-constexpr size_t kTokenBytes = 8;
+constexpr size_t kUcxKeyBytes = 8;
 constexpr int kPatienceMs = 60000;
 
 // The tcp ports at which this process listens.
@@ -133,15 +133,15 @@ TEST_F(Eavesdropper, one_message_tells_him_all_it_takes_to_be_a_rank) {
   send_whole(*zero, 1, honest);
   ASSERT_TRUE(arrives(*zero, *one, at_one, 0));
 
-  // Magic, sender, token: see ucx_peer.h. The first is rank 0's.
+  // Magic, sender, key: see ucx_peer.h. The first is rank 0's.
   const std::string packets = heard();
   const size_t header = packets.find(std::string("plxu") + std::string(4, '\0'));
   ASSERT_NE(header, std::string::npos) << "it is not in clear";
-  const std::string token = packets.substr(header + 8, kTokenBytes);
-  EXPECT_EQ(token, address.substr(address.size() - kTokenBytes));
+  const std::string key = packets.substr(header + 8, kUcxKeyBytes);
+  EXPECT_EQ(key, address.substr(address.size() - kUcxKeyBytes));
 
   const auto stranger = make_ucx(2, 3);
-  ASSERT_TRUE(stranger->connect(1, address.substr(0, address.size() - kTokenBytes) + token).ok());
+  ASSERT_TRUE(stranger->connect(1, address.substr(0, address.size() - kUcxKeyBytes) + key).ok());
   const auto forged = conformance::make_message(2, 0, 100);
   send_whole(*stranger, 1, forged);
   EXPECT_TRUE(arrives(*stranger, *one, at_one, 2));

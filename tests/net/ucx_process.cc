@@ -35,7 +35,7 @@ using Clock = std::chrono::steady_clock;
 
 }  // namespace
 
-Process::Process(const MeetingFolder& folder, const ProcessOptions& options) {
+Process::Process(const RendezvousFolder& folder, const ProcessOptions& options) {
   int ends[2];
   EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
   std::vector<std::string> environment;

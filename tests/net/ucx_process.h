@@ -19,7 +19,7 @@ namespace parallax::net {
 
 inline constexpr std::chrono::seconds kProcessPatience{60};
 
-using MeetingFolder = testkit::TemporaryFolder;
+using RendezvousFolder = testkit::TemporaryFolder;
 
 struct ProcessOptions {
   std::string role;
@@ -29,7 +29,7 @@ struct ProcessOptions {
 
 class Process {
  public:
-  Process(const MeetingFolder& folder, const ProcessOptions& options);
+  Process(const RendezvousFolder& folder, const ProcessOptions& options);
   ~Process();  // kills it
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;

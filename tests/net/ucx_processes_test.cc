@@ -46,7 +46,7 @@ class UcxProcesses : public ::testing::Test {
     for (auto& rank : ranks_) EXPECT_EQ(rank->wait_exit(), 0);
   }
 
-  MeetingFolder folder_;
+  RendezvousFolder folder_;
   std::vector<std::unique_ptr<Process>> ranks_;
 };
 

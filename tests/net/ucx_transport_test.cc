@@ -29,9 +29,9 @@ bool poll_until(std::vector<std::pair<NetworkTransport*, Recorder*>> ranks, Done
 }
 
 Status send_one(NetworkTransport& from, uint32_t to, const std::vector<std::byte>& message,
-                uint64_t token = 0) {
+                uint64_t cookie = 0) {
   const Segment segment{message.data(), message.size()};
-  return from.send(to, {&segment, 1}, token);
+  return from.send(to, {&segment, 1}, cookie);
 }
 
 std::unique_ptr<NetworkTransport> make(uint32_t rank, uint32_t world, size_t message_bytes_max) {
@@ -88,7 +88,7 @@ void expect_dropped(NetworkTransport& stranger, const std::string& address, size
 }
 
 // Given a sender that was not given the address by its owner but found the port, expect no message.
-TEST(UcxTransport, drops_a_wrong_token) {
+TEST(UcxTransport, drops_a_wrong_key) {
   auto stranger = make(1, 2, 0);
   expect_dropped(*stranger, "12345678", 100);
 }

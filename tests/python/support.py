@@ -20,7 +20,7 @@ except ImportError:
 TIMEOUT = 60  # seconds after which a wait has failed; nothing here takes as long
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-_meetings = itertools.count()
+_rendezvous_numbers = itertools.count()
 
 needs_numpy = unittest.skipIf(numpy is None, "NumPy is missing (python3-numpy)")
 
@@ -31,11 +31,11 @@ def run_ranks(world, body, **options):
     import parallax
 
     results, failures = [None] * world, []
-    meeting = f"inproc:python-{os.getpid()}-{next(_meetings)}"
+    rendezvous = f"inproc:python-{os.getpid()}-{next(_rendezvous_numbers)}"
 
     def run(rank):
         try:
-            with parallax.open(rank=rank, world=world, rendezvous=meeting,
+            with parallax.open(rank=rank, world=world, rendezvous=rendezvous,
                                **{"timeout": TIMEOUT, **options}) as job:
                 results[rank] = body(job)
         except BaseException as failure:

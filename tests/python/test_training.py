@@ -148,7 +148,7 @@ class Steps(unittest.TestCase):
 
         self.assertEqual(run_ranks(3, body), [(10, b"abc")] * 3)
 
-    def test_meeting_by_allgather(self):
+    def test_rendezvous_by_allgather(self):
         world, barrier, blobs = 2, threading.Barrier(2), {}
 
         def exchange(rank):

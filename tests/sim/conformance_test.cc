@@ -41,8 +41,8 @@ class Borrowed final : public Transport {
   std::string_view name() const override { return inner_.name(); }
   size_t message_bytes_max() const override { return inner_.message_bytes_max(); }
   bool writable(uint32_t to) const override { return inner_.writable(to); }
-  Status send(uint32_t to, std::span<const Segment> segments, uint64_t token) override {
-    return inner_.send(to, segments, token);
+  Status send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) override {
+    return inner_.send(to, segments, cookie);
   }
   bool poll(Receiver& receiver) override { return inner_.poll(receiver); }
   int wait_fd() const override { return inner_.wait_fd(); }

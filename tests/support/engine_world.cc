@@ -23,11 +23,11 @@ SlowTransport::SlowTransport(std::unique_ptr<Transport> inner, uint32_t world,
       random_(seed),
       slow_(world) {}
 
-Status SlowTransport::send(uint32_t to, std::span<const Segment> segments, uint64_t token) {
+Status SlowTransport::send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) {
   PARALLAX_CHECK(writable(to));
   if (tap_) tap_(to, segments);
   inside_transport = true;
-  Status status = inner_->send(to, segments, token);
+  Status status = inner_->send(to, segments, cookie);
   inside_transport = false;
   return status;
 }

@@ -44,7 +44,7 @@ class SlowTransport final : public Transport {
   std::string_view name() const override { return inner_->name(); }
   size_t message_bytes_max() const override { return message_bytes_max_; }
   bool writable(uint32_t to) const override { return slow_[to] == 0 && inner_->writable(to); }
-  Status send(uint32_t to, std::span<const Segment> segments, uint64_t token) override;
+  Status send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) override;
   bool poll(Receiver& receiver) override;
   int wait_fd() const override { return inner_->wait_fd(); }
   bool arm() override { return inner_->arm(); }

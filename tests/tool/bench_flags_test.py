@@ -196,7 +196,7 @@ class FullDisks(support.Case):
 
 class Launchers(support.Case):
     """What launchers put into the environment of the processes that they start; nothing else is
-    said of the meeting."""
+    said of the rendezvous."""
 
     def assert_ranks_meet(self, environment_of):
         said = say(self, *(support.start(PARALLAX, "bench", "allreduce", "-b", 64, *QUICK,

@@ -40,9 +40,9 @@ class DoctorCase(support.Case):
         for word in words:
             self.assertIn(word, " ".join(matching[0]))
 
-    def start_ranks(self, *plans, meeting=None, timeout_ms=20000):
+    def start_ranks(self, *plans, rendezvous=None, timeout_ms=20000):
         """Each plan: {tool, prefix, preexec_fn, variables}. The processes, by rank."""
-        meeting = "file:" + (meeting or os.path.join(self.folder(), "meeting"))
+        rendezvous = "file:" + (rendezvous or os.path.join(self.folder(), "rendezvous"))
         processes = []
         for rank, plan in enumerate(plans):
             env = environment(PARALLAX_HOST=f"host{rank}", **plan.get("variables", {})) \
@@ -50,7 +50,7 @@ class DoctorCase(support.Case):
                 else environment(**plan["variables"])
             processes.append(start(
                 *plan.get("prefix", ()), plan.get("tool", PARALLAX), "doctor", "--json", "--rank",
-                rank, "--world", plan.get("world", len(plans)), "--rendezvous", meeting,
+                rank, "--world", plan.get("world", len(plans)), "--rendezvous", rendezvous,
                 "--timeout-ms", timeout_ms, env=env, preexec_fn=plan.get("preexec_fn")))
             self.addCleanup(support.end, processes[-1])
         return processes

@@ -34,7 +34,7 @@ class Environments(DoctorCase):
         for status, each in found:
             self.assertEqual(status, 0, each)
             self.expect(each, "launcher", "OK", f"{launcher} started {WORLD} ranks")
-            self.expect(each, "meeting", "OK", f"{WORLD} ranks met")
+            self.expect(each, "rendezvous", "OK", f"{WORLD} ranks met")
             self.expect(each, "job", "OK", "opened, passed a barrier and closed")
 
     def test_torchrun_on_one_host(self):
@@ -70,17 +70,17 @@ class Environments(DoctorCase):
         self.together(self.doctors(lambda rank: {
             **torchrun(rank, port), "PARALLAX_RENDEZVOUS": "env"}), "torchrun")
 
-    def test_another_place_on_the_command_line(self):
-        meeting = "file:" + os.path.join(self.folder(), "meeting")
-        found = self.doctors(lambda rank: torchrun(rank, 1), "--rendezvous", meeting)
+    def test_another_rendezvous_on_the_command_line(self):
+        rendezvous = "file:" + os.path.join(self.folder(), "rendezvous")
+        found = self.doctors(lambda rank: torchrun(rank, 1), "--rendezvous", rendezvous)
         self.together(found, "torchrun")
-        self.expect(found[0][1], "launcher", "OK", meeting)
+        self.expect(found[0][1], "launcher", "OK", rendezvous)
 
     def test_the_command_line_counts_before_a_launcher(self):
         [(status, found), _] = self.doctors(lambda rank: torchrun(rank, 1), "--world", "1")
         self.assertEqual(status, 0)
         self.assertNotIn("launcher", found)
-        self.assertNotIn("meeting", found)
+        self.assertNotIn("rendezvous", found)
 
     def test_one_that_contradicts_the_command_line(self):
         for status, found in self.doctors(lambda rank: torchrun(rank, 1), "--world", "3",
@@ -107,7 +107,7 @@ class Environments(DoctorCase):
                 self.expect(found, "launcher", "FAIL", said, "for every rank",
                             "PARALLAX_RENDEZVOUS", "tcp:HOST:PORT")
                 self.expect(found, "descriptors", "OK")
-                self.assertNotIn("meeting", found)
+                self.assertNotIn("rendezvous", found)
 
     def test_one_rank_of_a_launcher(self):
         process = start(PARALLAX, "doctor", "--json", env=environment(RANK=0, WORLD_SIZE=1))
@@ -117,7 +117,7 @@ class Environments(DoctorCase):
         self.expect(found, "launcher", "OK", "torchrun started this rank alone")
 
     def test_a_secret_of_a_file_of_settings(self):
-        """A meeting that other machines could reach takes the secret, wherever that is set."""
+        """A rendezvous that other machines could reach takes the secret, wherever that is set."""
         port = support.free_port()
         secret = self.write("0123456789abcdef0123456789abcdef\n", "secret", 0o600)
         config = self.write(f"secret_file = {secret}\n")

@@ -1,5 +1,6 @@
 """parallax doctor: each finding is provoked by breaking what it looks at. With a rank that is lost
-or held in the middle of a meeting: doctor_meeting_test.py; launchers: doctor_launch_test.py."""
+or held in the middle of a rendezvous: doctor_rendezvous_test.py; launchers:
+doctor_launch_test.py."""
 
 import os
 import shutil
@@ -37,7 +38,7 @@ class Machine(DoctorCase):
         self.assertRegex(said.stdout, r"(?m)^OK    memfd: .+$")
         self.assertRegex(said.stdout, r"(?m)^FAIL  ucx: .*no such file.* -> correct or unset .+$")
 
-    def test_a_lone_setting_of_a_meeting(self):
+    def test_a_lone_setting_of_a_rendezvous(self):
         self.expect(self.doctor(PARALLAX_RENDEZVOUS="env"), "launcher", "FAIL",
                     "the environment is that of no launcher", "--world 1")
 
@@ -169,7 +170,7 @@ class Ranks(DoctorCase):
         same = {"variables": {"PARALLAX_HOST": "a"}}
         for status, found in self.ranks(same, same, {}, {}):
             self.assertEqual(status, 0, found)
-            for check in ("meeting", "versions", "hosts", "reach", "clock skew", "job"):
+            for check in ("rendezvous", "versions", "hosts", "reach", "clock skew", "job"):
                 self.expect(found, check, "OK")
 
     def test_under_run(self):
@@ -182,7 +183,7 @@ class Ranks(DoctorCase):
     def test_who_does_not_come(self):
         [(status, found)] = self.ranks({"world": 2}, timeout_ms=300)
         self.assertEqual(status, 1)
-        self.expect(found, "meeting", "FAIL", "rank 1", "same --world and --rendezvous",
+        self.expect(found, "rendezvous", "FAIL", "rank 1", "same --world and --rendezvous",
                     "--world 1 checks this machine alone")
 
     def test_versions_that_differ(self):

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * To be preloaded: the process stops before it moves a file to a name that ends with FAKE_HOLD,
- * such as the meeting's blob.1.0, says so by making FAKE_HOLD_FOLDER/held, and goes on once there
- * is FAKE_HOLD_FOLDER/go. So a test is where it wants to be in the middle of a meeting.
+ * such as blob.1.0 of the rendezvous, says so by making FAKE_HOLD_FOLDER/held, and goes on once
+ * there is FAKE_HOLD_FOLDER/go. So a test is where it wants to be in the middle of a rendezvous.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -119,13 +119,13 @@ class Info(support.Case):
 class Open(support.Case):
     """What a program that sets nothing gets from its environment."""
 
-    def place(self, *arguments, prefix=(), **variables):
-        return run(*prefix, os.path.join(support.BIN, "parallax_tool_place"), *arguments,
+    def identity(self, *arguments, prefix=(), **variables):
+        return run(*prefix, os.path.join(support.BIN, "parallax_tool_identity"), *arguments,
                    env=environment(**variables))
 
     def test_reports_where_each_value_came_from(self):
         conf = self.write("compute_threads = 1\nhost = alpha\n")
-        said = self.place(PARALLAX_CONFIG_FILE=conf, PARALLAX_LEASE_MS="700",
+        said = self.identity(PARALLAX_CONFIG_FILE=conf, PARALLAX_LEASE_MS="700",
                           PARALLAX_HOST="beta")
         self.assertEqual(said.returncode, 0, said.stderr)
         line = [l for l in said.stdout.splitlines() if l.startswith("settings ")][0]
@@ -138,41 +138,41 @@ class Open(support.Case):
         self.assertEqual(rows["timeout_ms"]["source"], "default")
 
     def test_refuses_a_wrong_value_by_name(self):
-        said = self.place(PARALLAX_PLAN_MODE="quick")
+        said = self.identity(PARALLAX_PLAN_MODE="quick")
         self.assertEqual(said.returncode, 1)
         self.assertIn("open: environment PARALLAX_PLAN_MODE: plan_mode is 'quick'; it must be one "
                       "of auto, hybrid, ps, ar", said.stderr)
 
     def test_warns_of_an_unknown_name_once(self):
-        said = self.place("quiet", "3", PARALLAX_LEASE_SM="700")
+        said = self.identity("quiet", "3", PARALLAX_LEASE_SM="700")
         self.assertEqual(said.returncode, 0, said.stderr)
         self.assertEqual(said.stderr.count("PARALLAX_LEASE_SM is not a setting"), 1, said.stderr)
         self.assertIn("did you mean PARALLAX_LEASE_MS?", said.stderr)
 
     def test_warns_of_a_device_that_is_not_there(self):
-        said = self.place("quiet", "2", PARALLAX_NET_DEVICE="no-such0")
+        said = self.identity("quiet", "2", PARALLAX_NET_DEVICE="no-such0")
         self.assertEqual(said.returncode, 0, said.stderr)
         words = ("net_device is 'no-such0', from environment PARALLAX_NET_DEVICE: this machine "
                  "has no such interface")
         self.assertEqual(said.stderr.count(words), 1, said.stderr)
-        self.assertEqual(self.place("quiet", "2", PARALLAX_NET_DEVICE="lo").stderr, "")
+        self.assertEqual(self.identity("quiet", "2", PARALLAX_NET_DEVICE="lo").stderr, "")
 
     def test_says_nothing_by_default_and_one_line_on_request(self):
-        self.assertEqual(self.place().stderr, "")
-        said = self.place(PARALLAX_DEBUG="info", PARALLAX_DEBUG_SUBSYS="init")
+        self.assertEqual(self.identity().stderr, "")
+        said = self.identity(PARALLAX_DEBUG="info", PARALLAX_DEBUG_SUBSYS="init")
         self.assertEqual(len(said.stderr.splitlines()), 1, said.stderr)
         self.assertIn("PARALLAX INFO INIT: rank 0 of 1: libparallax", said.stderr)
         self.assertIn("transport inproc: one rank alone", said.stderr)
 
     def test_calls_back_instead_of_writing(self):
-        said = self.place("log")
+        said = self.identity("log")
         self.assertEqual(said.returncode, 0, said.stderr)
         self.assertEqual(said.stderr, "")
         self.assertIn("log 2 INIT rank 0 of 1: libparallax", said.stdout)
 
     def test_logs_to_a_file_by_pattern(self):
         folder = self.folder()
-        said = self.place(PARALLAX_DEBUG="info", PARALLAX_DEBUG_FILE=folder + "/%h.%p.log")
+        said = self.identity(PARALLAX_DEBUG="info", PARALLAX_DEBUG_FILE=folder + "/%h.%p.log")
         self.assertEqual(said.stderr, "")
         names = os.listdir(folder)
         self.assertEqual(len(names), 1)
@@ -183,7 +183,7 @@ class Open(support.Case):
     def test_survives_a_full_disk(self):
         if not os.path.exists("/dev/full"):
             self.skipTest("this machine has no /dev/full")
-        said = self.place(PARALLAX_DEBUG="info", PARALLAX_DEBUG_FILE="/dev/full")
+        said = self.identity(PARALLAX_DEBUG="info", PARALLAX_DEBUG_FILE="/dev/full")
         self.assertEqual(said.returncode, 0, said.stderr)
         self.assertEqual(said.stderr.count("No space left on device"), 1, said.stderr)
         self.assertIn("INFO INIT: rank 0 of 1", said.stderr)
@@ -191,19 +191,20 @@ class Open(support.Case):
 
     def test_survives_a_read_only_folder(self):
         prefix, folder = support.read_only_folder(self)
-        said = self.place(prefix=prefix, PARALLAX_DEBUG="info", PARALLAX_DEBUG_FILE=folder + "/log")
+        said = self.identity(prefix=prefix, PARALLAX_DEBUG="info",
+                             PARALLAX_DEBUG_FILE=folder + "/log")
         self.assertEqual(said.returncode, 0, said.stderr)
         self.assertEqual(said.stderr.count(f"debug_file {folder}/log: Read-only file system; the "
                                            "log goes to standard error"), 1, said.stderr)
         self.assertIn("INFO INIT: rank 0 of 1", said.stderr)
 
     def test_knows_rules_for_faults(self):
-        said = self.place(PARALLAX_FAULTS="wobble")
+        said = self.identity(PARALLAX_FAULTS="wobble")
         self.assertEqual(said.returncode, 1)
         self.assertIn("wobble", said.stderr)
         self.assertIn("faults is set by environment PARALLAX_FAULTS", said.stderr)
         conf = self.write("faults = wobble\n")
-        said = self.place(PARALLAX_CONFIG_FILE=conf)
+        said = self.identity(PARALLAX_CONFIG_FILE=conf)
         self.assertEqual(said.returncode, 1)
         self.assertIn(f"faults is set by {conf} line 1", said.stderr)
 

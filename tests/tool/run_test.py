@@ -46,7 +46,7 @@ class Run(support.Case):
         self.addCleanup(process.kill)
         return process
 
-    def test_tells_each_rank_its_place(self):
+    def test_tells_each_rank_its_identity(self):
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
                  "PARALLAX_RANK", "PARALLAX_WORLD", "PARALLAX_HOST")
         said = parallax("run", "-n", 3, "--ranks-per-host", 2, "--", "sh", "-c",
@@ -64,16 +64,16 @@ class Run(support.Case):
 
     def test_starts_a_job_that_says_nothing_of_itself(self):
         said = parallax("run", "-n", 4, "--ranks-per-host", 2, "--",
-                        os.path.join(support.BIN, "parallax_tool_place"))
+                        os.path.join(support.BIN, "parallax_tool_identity"))
         self.assertEqual(said.returncode, 0, said.stderr)
-        places = {r: [l for l in lines if l.startswith("place")]
+        identities = {r: [l for l in lines if l.startswith("identity")]
                   for r, lines in tagged(said.stdout).items()}
-        self.assertEqual(places, {0: ["place 0 4 0 0"], 1: ["place 1 4 0 1"],
-                                  2: ["place 2 4 1 0"], 3: ["place 3 4 1 1"]})
+        self.assertEqual(identities, {0: ["identity 0 4 0 0"], 1: ["identity 1 4 0 1"],
+                                  2: ["identity 2 4 1 0"], 3: ["identity 3 4 1 1"]})
 
     def test_the_log_says_device_and_why(self):
         said = parallax("run", "-n", 2, "--ranks-per-host", 1, "--",
-                        os.path.join(support.BIN, "parallax_tool_place"),
+                        os.path.join(support.BIN, "parallax_tool_identity"),
                         env=environment(PARALLAX_DEBUG="info", PARALLAX_DEBUG_SUBSYS="init"))
         self.assertEqual(said.returncode, 0, said.stderr)
         self.assertRegex(said.stderr, r"\[1\] .*rank 1 of 2: .* between hosts: tcp on lo "
@@ -174,7 +174,7 @@ class Run(support.Case):
                 (("-n", 2, "./train"), "'./train' is no option of run; put the command after --"),
                 (("--", "true"), "say how many ranks"),
                 (("-n", 5000, "--", "true"), "at most 4096"),
-                (("-n", 4, "--hosts", hosts, "--", "true"), "has places for 3"),
+                (("-n", 4, "--hosts", hosts, "--", "true"), "has room for 3"),
                 (("--hosts", "/no/such/file", "--", "true"), "No such file"),
                 (("--hosts", hosts, "--", "true"), "--rendezvous tcp:HOST:PORT"),
                 (("-n", "two", "--", "true"), "two"),
@@ -198,14 +198,15 @@ class Run(support.Case):
             self.assertIn(words, said.stderr, text)
 
 
-class Meetings(support.Case):
+class Rendezvous(support.Case):
     """Ranks that end before they meet are told to those that wait; nobody else is disturbed."""
 
-    PLACE = os.path.join(support.BIN, "parallax_tool_place")
+    IDENTITY = os.path.join(support.BIN, "parallax_tool_identity")
 
     def run_ranks(self, count, script, *options, **variables):
         return parallax("run", "-n", count, "--grace", 60, *options, "--", "sh", "-c",
-                        "trap '' TERM; " + script, env=environment(PLACE=self.PLACE, **variables))
+                        "trap '' TERM; " + script,
+                        env=environment(IDENTITY=self.IDENTITY, **variables))
 
     def each_way(self):
         """Options and variables for each way to meet."""
@@ -221,7 +222,7 @@ class Meetings(support.Case):
 
     def test_one_job_after_another(self):
         for way, variables in self.each_way():
-            said = parallax("run", "-n", 4, *way, "--", self.PLACE, "silent", 30,
+            said = parallax("run", "-n", 4, *way, "--", self.IDENTITY, "silent", 30,
                             env=environment(**variables))
             self.assertEqual(said.returncode, 0, said.stderr)
 
@@ -231,7 +232,7 @@ class Meetings(support.Case):
                 for end, how in (("exit 0", "exited with status 0"),
                                  ("exit 7", "exited with status 7"),
                                  ("kill -KILL $$", "killed by signal 9")):
-                    said = self.run_ranks(3, f'[ $RANK != {rank} ] || {end}; "$PLACE"', *way,
+                    said = self.run_ranks(3, f'[ $RANK != {rank} ] || {end}; "$IDENTITY"', *way,
                                           **variables)
                     self.assert_told(said, rank, how, *(r for r in range(3) if r != rank))
 
@@ -240,20 +241,21 @@ class Meetings(support.Case):
             late = self.folder() + "/late"
             said = self.run_ranks(
                 3, '[ $RANK != 1 ] || exit 7; '
-                f'[ $RANK != 0 ] || {{ "$PLACE"; touch {late}; exit 1; }}; '
-                f'until [ -e {late} ]; do sleep 0.05; done; sleep 0.3; "$PLACE"', *way, **variables)
+                f'[ $RANK != 0 ] || {{ "$IDENTITY"; touch {late}; exit 1; }}; '
+                f'until [ -e {late} ]; do sleep 0.05; done; sleep 0.3; "$IDENTITY"', *way,
+                **variables)
             self.assert_told(said, 1, "exited with status 7", 0, 2)
 
     def test_who_ended_after_one_job_is_told_in_the_next(self):
         for way, variables in self.each_way():
-            said = self.run_ranks(3, '"$PLACE" && { [ $RANK != 1 ] || exit 0; "$PLACE"; }', *way,
-                                  **variables)
+            said = self.run_ranks(3, '"$IDENTITY" && { [ $RANK != 1 ] || exit 0; "$IDENTITY"; }',
+                                  *way, **variables)
             self.assert_told(said, 1, "exited with status 0", 0, 2)
 
     def test_fewer_ranks_may_meet(self):
         for way, variables in self.each_way():
             said = self.run_ranks(
-                3, '[ $RANK != 2 ] || exit 0; sleep 0.3; PARALLAX_WORLD=2 "$PLACE"', *way,
+                3, '[ $RANK != 2 ] || exit 0; sleep 0.3; PARALLAX_WORLD=2 "$IDENTITY"', *way,
                 **variables)
             self.assertEqual(said.returncode, 0, said.stderr)
 
@@ -309,7 +311,7 @@ class Hosts(support.Case):
         way = f"tcp:127.0.0.1:{free_port()}"
         for rank in range(3):
             said = parallax("run", "--hosts", hosts, "--rendezvous", way, "--", "sh",
-                            "-c", f"[ $RANK = {rank} ] || {Meetings.PLACE}; exit 0",
+                            "-c", f"[ $RANK = {rank} ] || {Rendezvous.IDENTITY}; exit 0",
                             env=self.fake_ssh())
             told = re.findall(r"^\[(.)\] open: rank (.) \(host .*?\) ended \(exited with status "
                               r"0\) before all ranks met at ", said.stderr, re.M)

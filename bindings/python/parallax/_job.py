@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs: meeting, registering, beginning steps, leaving."""
+"""Jobs: opening, registering, beginning steps, leaving."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Job {
 };
 
 // The ranks of this run, met once; they exchange figures, and the jobs that are measured meet
-// through it, so that any way of meeting serves for any number of jobs.
+// through it, so that any rendezvous serves for any number of jobs.
 class Group {
  public:
   explicit Group(const parallax_options_t& options);

@@ -36,7 +36,7 @@ double processor_us() {
 }
 
 // The plan by form stays for as long as any run lasts.
-constexpr uint32_t kNeverSettle = uint32_t{1} << 30;
+constexpr uint32_t kNeverSettled = uint32_t{1} << 30;
 // Whole numbers up to here are exact in float, which is what half and bfloat16 are summed in, too.
 constexpr double kExactMax = 1 << 24;
 constexpr uint32_t kStepsToSettle = 4;
@@ -86,7 +86,7 @@ class Run {
   Line measured() {
     prepare();
     for (uint32_t i = 0; i < options_.warmups; ++i) step(false);
-    settle();
+    run_until_settled();
     job_.barrier();
     const Figures before = figures();
     for (uint32_t i = 0; i < options_.iterations; ++i) {
@@ -111,7 +111,7 @@ class Run {
 
   parallax_options_t job_options() const {
     parallax_options_t options = group_.job_options();
-    options.plan_after_steps = settles() ? kStepsToSettle : kNeverSettle;
+    options.plan_after_steps = settles() ? kStepsToSettle : kNeverSettled;
     if (options_.operation == Operation::kPushPull) options.plan_mode = options_.plan;
     return options;
   }
@@ -324,7 +324,7 @@ class Run {
 
   // reduce_rows cannot be pinned: the planner has to find it the cheapest for these rows. Within
   // one host there is nothing to choose.
-  void settle() {
+  void run_until_settled() {
     if (!settles()) return;
     for (uint32_t i = 0; i < kStepsUntilSettled; ++i) step(false);
     job_.barrier();  // no rank ends the job while another is in a step

@@ -106,7 +106,7 @@ bool FaultyTransport::writable(uint32_t to) const {
   return peer.held_sends.size() + peer.under_way < kSendsInFlightMax;
 }
 
-Status FaultyTransport::send(uint32_t to, std::span<const Segment> segments, uint64_t token) {
+Status FaultyTransport::send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) {
   PARALLAX_CHECK(writable(to));
   PARALLAX_CHECK(segments.size() <= kSegmentsMax);
   Peer& peer = peers_[to];
@@ -120,26 +120,26 @@ Status FaultyTransport::send(uint32_t to, std::span<const Segment> segments, uin
   delayed_count_ += delay_ns > 0 ? 1 : 0;
   silenced_count_ += quiet ? 1 : 0;
   if (delay_ns == 0 && !quiet && peer.held_sends.empty()) {
-    return pass_on(to, peer, segments, token);
+    return pass_on(to, peer, segments, cookie);
   }
   HeldSend held;
   std::copy(segments.begin(), segments.end(), held.segments.begin());
   held.segment_count = static_cast<uint32_t>(segments.size());
   held.first = first;
-  held.token = token;
+  held.cookie = cookie;
   held.due_ns = clock_.now_ns() + delay_ns;
   peer.held_sends.push_back(held);
   return {};
 }
 
 Status FaultyTransport::pass_on(uint32_t to, Peer& peer, std::span<const Segment> segments,
-                                uint64_t token) {
-  const uint64_t inner_token = next_token_++;
-  under_way_[inner_token] = {to, token};
+                                uint64_t cookie) {
+  const uint64_t inner_cookie = next_cookie_++;
+  under_way_[inner_cookie] = {to, cookie};
   ++peer.under_way;
-  Status status = inner_->send(to, segments, inner_token);
+  Status status = inner_->send(to, segments, inner_cookie);
   if (!status.ok()) {
-    under_way_.erase(inner_token);
+    under_way_.erase(inner_cookie);
     --peer.under_way;
   }
   return status;
@@ -150,7 +150,7 @@ void FaultyTransport::close(uint32_t rank, Peer& peer) {
   ++closed_count_;
   inner_->forget(rank);
   peer.closed = true;
-  for (const HeldSend& held : peer.held_sends) completed_.push_back(held.token);
+  for (const HeldSend& held : peer.held_sends) completed_.push_back(held.cookie);
   peer.held_sends.clear();
   peer.held_messages.clear();
   lost_.push_back(rank);
@@ -164,8 +164,8 @@ bool FaultyTransport::release_sends(uint32_t rank, Peer& peer) {
     peer.held_sends.pop_front();
     moved = true;
     // A failed send completes nothing, but its caller was told that this one was accepted.
-    if (!pass_on(rank, peer, {held.segments.data(), held.segment_count}, held.token).ok()) {
-      completed_.push_back(held.token);
+    if (!pass_on(rank, peer, {held.segments.data(), held.segment_count}, held.cookie).ok()) {
+      completed_.push_back(held.cookie);
     }
   }
   return moved;
@@ -193,9 +193,9 @@ bool FaultyTransport::poll(Receiver& receiver) {
     moved |= release_sends(rank, peers_[rank]);
     moved |= release_messages(rank, peers_[rank], receiver);
   }
-  for (const uint64_t token : std::exchange(completed_, {})) {
+  for (const uint64_t cookie : std::exchange(completed_, {})) {
     moved = true;
-    receiver.on_sent(token);
+    receiver.on_sent(cookie);
   }
   for (const uint32_t rank : std::exchange(lost_, {})) {
     moved = true;
@@ -221,20 +221,20 @@ void FaultyTransport::on_message(uint32_t from, std::span<const std::byte> messa
   receiver_->on_message(from, message);
 }
 
-void FaultyTransport::on_sent(uint64_t token) {
-  const auto found = under_way_.find(token);
+void FaultyTransport::on_sent(uint64_t cookie) {
+  const auto found = under_way_.find(cookie);
   PARALLAX_CHECK(found != under_way_.end());
   const UnderWay sent = found->second;
   under_way_.erase(found);
   --peers_[sent.peer].under_way;
-  receiver_->on_sent(sent.token);
+  receiver_->on_sent(sent.cookie);
 }
 
 void FaultyTransport::on_lost(uint32_t rank, Loss loss, std::string_view why) {
   Peer& peer = peers_[rank];
   if (peer.closed) return;
   peer.closed = true;
-  for (const HeldSend& held : peer.held_sends) completed_.push_back(held.token);
+  for (const HeldSend& held : peer.held_sends) completed_.push_back(held.cookie);
   peer.held_sends.clear();
   peer.held_messages.clear();
   receiver_->on_lost(rank, loss, why);
@@ -260,7 +260,7 @@ void FaultyTransport::forget(uint32_t rank) {
   std::erase(lost_, rank);
   if (peer.closed) return;
   peer.closed = true;
-  for (const HeldSend& held : peer.held_sends) completed_.push_back(held.token);
+  for (const HeldSend& held : peer.held_sends) completed_.push_back(held.cookie);
   peer.held_sends.clear();
   peer.held_messages.clear();
   inner_->forget(rank);

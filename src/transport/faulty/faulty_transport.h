@@ -33,7 +33,7 @@ class FaultyTransport final : public Transport, private Receiver {
   std::string_view name() const override { return inner_->name(); }
   size_t message_bytes_max() const override { return inner_->message_bytes_max(); }
   bool writable(uint32_t to) const override;
-  Status send(uint32_t to, std::span<const Segment> segments, uint64_t token) override;
+  Status send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) override;
   bool poll(Receiver& receiver) override;
   int wait_fd() const override { return inner_->wait_fd(); }
   bool arm() override;
@@ -50,7 +50,7 @@ class FaultyTransport final : public Transport, private Receiver {
     std::array<Segment, kSegmentsMax> segments{};
     uint32_t segment_count = 0;
     std::span<const std::byte> first;  // of it, which names what the message is about
-    uint64_t token = 0;
+    uint64_t cookie = 0;
     int64_t due_ns = 0;
   };
   struct Peer {
@@ -67,11 +67,11 @@ class FaultyTransport final : public Transport, private Receiver {
   };
   struct UnderWay {
     uint32_t peer = 0;
-    uint64_t token = 0;  // the caller's
+    uint64_t cookie = 0;  // the caller's
   };
 
   void on_message(uint32_t from, std::span<const std::byte> message) override;
-  void on_sent(uint64_t token) override;
+  void on_sent(uint64_t cookie) override;
   void on_lost(uint32_t rank, Loss loss, std::string_view why) override;
 
   // Counts a message with the rules that concern it; true if a close is due to its connection.
@@ -84,7 +84,7 @@ class FaultyTransport final : public Transport, private Receiver {
   void stall();
   bool release_sends(uint32_t rank, Peer& peer);
   bool release_messages(uint32_t rank, Peer& peer, Receiver& receiver);
-  Status pass_on(uint32_t to, Peer& peer, std::span<const Segment> segments, uint64_t token);
+  Status pass_on(uint32_t to, Peer& peer, std::span<const Segment> segments, uint64_t cookie);
   void close(uint32_t rank, Peer& peer);
   bool anything_due() const;
 
@@ -96,11 +96,11 @@ class FaultyTransport final : public Transport, private Receiver {
   bool (*const carries_data_of_)(std::span<const std::byte> message, uint32_t variable);
   SeededRandom random_;
   std::map<uint32_t, Peer> peers_;
-  std::map<uint64_t, UnderWay> under_way_;  // by the token given to the inner transport
-  std::vector<uint64_t> completed_;         // tokens of sends that a loss ended, for the next poll
+  std::map<uint64_t, UnderWay> under_way_;  // by the cookie given to the inner transport
+  std::vector<uint64_t> completed_;         // cookies of sends that a loss ended, for the next poll
   std::vector<uint32_t> lost_;              // peers to report in the next poll
   Receiver* receiver_ = nullptr;            // during poll
-  uint64_t next_token_ = 1;
+  uint64_t next_cookie_ = 1;
   std::atomic<uint64_t> delayed_count_ = 0;
   std::atomic<uint64_t> silenced_count_ = 0;
   std::atomic<uint64_t> closed_count_ = 0;

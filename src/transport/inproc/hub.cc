@@ -11,7 +11,7 @@ namespace parallax {
 namespace {
 
 struct Names {
-  Mutex mutex;  // taken before a meeting's own
+  Mutex mutex;  // taken before a rendezvous's own
   std::map<std::string, std::weak_ptr<InprocHub>> hubs PARALLAX_GUARDED_BY(mutex);
 };
 
@@ -23,7 +23,7 @@ Names& names() {
 
 }  // namespace
 
-InprocHub::InprocHub(uint32_t world) : meeting_(world), phases_(world, Phase::kNotYet) {
+InprocHub::InprocHub(uint32_t world) : rendezvous_(world), phases_(world, Phase::kNotYet) {
   mailboxes_.reserve(world);
   for (uint32_t rank = 0; rank < world; ++rank) mailboxes_.push_back(std::make_unique<Mailbox>());
 }
@@ -34,7 +34,7 @@ Status InprocHub::join(const std::string& name, uint32_t rank, uint32_t world,
   const MutexLock lock(table.mutex);
   std::erase_if(table.hubs, [](const auto& entry) { return entry.second.expired(); });
   std::shared_ptr<InprocHub> found = table.hubs[name].lock();
-  if (!found || found->meeting().anyone_left()) {
+  if (!found || found->rendezvous().anyone_left()) {
     found = std::make_shared<InprocHub>(world);
     table.hubs[name] = found;
   }
@@ -43,7 +43,7 @@ Status InprocHub::join(const std::string& name, uint32_t rank, uint32_t world,
                                    std::to_string(world) + ", others at inproc:" + name + " say " +
                                    std::to_string(found->world())};
   }
-  if (!found->meeting().enter(rank, host)) {
+  if (!found->rendezvous().enter(rank, host)) {
     return invalid("rank " + std::to_string(rank) + " is at inproc:" + name +
                    " already: give every rank its own number, or the job its own name");
   }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // InprocHub: where the ranks of one job that are threads, or objects, of one process find each
-// other: the meeting (an allgather) and one mailbox per rank.
+// other: the rendezvous (an allgather) and one mailbox per rank.
 //
 // Owners: shared by its ranks (their rendezvous and their transports) by shared_ptr, because they
 // end in any order and the mailbox of a closed rank must outlive the senders that still hold lanes
-// of it. Threads: any thread, for its own rank. Only Meeting::exchange blocks.
+// of it. Threads: any thread, for its own rank. Only HubRendezvous::exchange blocks.
 //
 // By name: join() looks a hub up in a process-wide table, the only global state of the transports,
 // since ranks of "inproc:NAME" share nothing but the name. The table holds weak references under a
@@ -20,8 +20,8 @@
 
 #include "base/mutex.h"
 #include "base/status.h"
+#include "transport/inproc/hub_rendezvous.h"
 #include "transport/inproc/mailbox.h"
-#include "transport/inproc/meeting.h"
 
 namespace parallax {
 
@@ -29,13 +29,14 @@ class InprocHub {
  public:
   explicit InprocHub(uint32_t world);
 
-  // Enters the meeting of the hub called `name` as `rank`. The caller leaves it by meeting().leave.
-  // MISMATCH: the others said another world. INVALID: this rank is there already.
+  // Enters the rendezvous of the hub called `name` as `rank`. The caller leaves it by
+  // rendezvous().leave. MISMATCH: the others said another world. INVALID: this rank is there
+  // already.
   static Status join(const std::string& name, uint32_t rank, uint32_t world,
                      const std::string& host, std::shared_ptr<InprocHub>* hub);
 
   uint32_t world() const { return static_cast<uint32_t>(mailboxes_.size()); }
-  Meeting& meeting() { return meeting_; }
+  HubRendezvous& rendezvous() { return rendezvous_; }
   Mailbox& mailbox(uint32_t rank) { return *mailboxes_[rank]; }
 
   // Opens a rank's mailbox; losses that happened before are posted into it. Once per rank.
@@ -46,7 +47,7 @@ class InprocHub {
  private:
   enum class Phase { kNotYet, kOpen, kClosed };
 
-  Meeting meeting_;
+  HubRendezvous rendezvous_;
   std::vector<std::unique_ptr<Mailbox>> mailboxes_;
   Mutex mutex_;  // taken before a mailbox's own
   std::vector<Phase> phases_ PARALLAX_GUARDED_BY(mutex_);

@@ -40,7 +40,7 @@ bool InprocTransport::writable(uint32_t to) const {
   return false;
 }
 
-Status InprocTransport::send(uint32_t to, std::span<const Segment> segments, uint64_t token) {
+Status InprocTransport::send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) {
   PARALLAX_CHECK(writable(to));
   PARALLAX_CHECK(segments.size() <= kSegmentsMax);
   size_t bytes = 0;
@@ -58,7 +58,7 @@ Status InprocTransport::send(uint32_t to, std::span<const Segment> segments, uin
     return peer_lost("rank " + std::to_string(to) + " has closed its transport");
   }
   ++peer.uncompleted;
-  completions_.push({.to = to, .token = token});
+  completions_.push({.to = to, .cookie = cookie});
   return {};
 }
 
@@ -78,7 +78,7 @@ bool InprocTransport::deliver_completions(Receiver& receiver) {
   for (size_t i = 0; i < count; ++i) {
     const Completion done = completions_.pop();
     --peers_[done.to].uncompleted;
-    receiver.on_sent(done.token);
+    receiver.on_sent(done.cookie);
   }
   return count > 0;
 }

@@ -27,7 +27,7 @@ class InprocTransport final : public Transport {
   std::string_view name() const override { return "inproc"; }
   size_t message_bytes_max() const override { return kInprocMessageBytesMax; }
   bool writable(uint32_t to) const override;
-  Status send(uint32_t to, std::span<const Segment> segments, uint64_t token) override;
+  Status send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) override;
   bool poll(Receiver& receiver) override;
   int wait_fd() const override { return mailbox_.bell(); }
   bool arm() override;
@@ -45,7 +45,7 @@ class InprocTransport final : public Transport {
   };
   struct Completion {
     uint32_t to = 0;
-    uint64_t token = 0;
+    uint64_t cookie = 0;
   };
 
   InprocTransport(std::shared_ptr<InprocHub> hub, uint32_t rank);

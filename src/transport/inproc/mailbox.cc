@@ -96,7 +96,7 @@ void Mailbox::post_loss(uint32_t rank) {
 
 size_t Mailbox::take(std::span<Item> items) {
   const MutexLock lock(mutex_);
-  settle_locked();
+  disarm_locked();
   size_t count = 0;
   while (count < items.size() && !arrivals_.empty()) items[count++] = arrivals_.pop();
   return count;
@@ -112,7 +112,7 @@ bool Mailbox::release(Lane* lane) {
 
 bool Mailbox::arm() {
   const MutexLock lock(mutex_);
-  settle_locked();
+  disarm_locked();
   if (!arrivals_.empty()) return false;
   armed_ = true;
   return true;
@@ -120,7 +120,7 @@ bool Mailbox::arm() {
 
 void Mailbox::disarm() {
   const MutexLock lock(mutex_);
-  settle_locked();
+  disarm_locked();
 }
 
 void Mailbox::wake() {
@@ -137,7 +137,7 @@ void Mailbox::ring_locked() {
   [[maybe_unused]] const ssize_t written = ::write(bell_, &one, sizeof one);
 }
 
-void Mailbox::settle_locked() {
+void Mailbox::disarm_locked() {
   armed_ = false;
   if (!rung_) return;
   rung_ = false;

@@ -91,7 +91,7 @@ class Mailbox {
 
  private:
   void ring_locked() PARALLAX_REQUIRES(mutex_);
-  void settle_locked() PARALLAX_REQUIRES(mutex_);
+  void disarm_locked() PARALLAX_REQUIRES(mutex_);
 
   Mutex mutex_;
   // Which lanes there are; the lanes themselves are their sender's and the receiver's.

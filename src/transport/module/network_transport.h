@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NetworkTransport: a Transport between hosts that lives in a module of its own. Its ranks find
-// each other by addresses, which the meeting carries. Threads and blocking as in transport.h; the
-// methods added here belong to the owner too, and none of them waits for a peer.
+// each other by addresses, which the rendezvous carries. Threads and blocking as in transport.h;
+// the methods added here belong to the owner too, and none of them waits for a peer.
 #ifndef PARALLAX_TRANSPORT_MODULE_NETWORK_TRANSPORT_H_
 #define PARALLAX_TRANSPORT_MODULE_NETWORK_TRANSPORT_H_
 
@@ -31,7 +31,7 @@ struct NetworkStats {
 class NetworkTransport : public Transport {
  public:
   // What the other ranks need to reach this one: opaque bytes, fixed for its life. It also proves
-  // to this rank that a sender was given it, so it is for the meeting alone, never for a log.
+  // to this rank that a sender was given it, so it is for the rendezvous alone, never for a log.
   virtual std::string address() const = 0;
 
   // Records how to reach `rank`; the connection itself is made by the first message in either

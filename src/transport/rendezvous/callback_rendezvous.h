@@ -20,7 +20,7 @@ class CallbackRendezvous final : public Rendezvous {
                    std::vector<std::string>* all) override;
   void leave(const Status&) override {}
   Status verdict() override { return {}; }
-  void settle() override {}
+  void finish_bootstrap() override {}
   Status finish() override { return {}; }
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the meeting needs of cryptography: HMAC-SHA256 and a constant-time compare, both OpenSSL's,
-// and random bytes of the kernel's. Keys are wiped when they go. Any thread; nothing blocks, but
-// random bytes do until the machine has gathered entropy after its start.
+// What the rendezvous needs of cryptography: HMAC-SHA256 and a constant-time compare, both
+// OpenSSL's, and random bytes of the kernel's. Keys are wiped when they go. Any thread; nothing
+// blocks, but random bytes do until the machine has gathered entropy after its start.
 #ifndef PARALLAX_TRANSPORT_RENDEZVOUS_CRYPTO_H_
 #define PARALLAX_TRANSPORT_RENDEZVOUS_CRYPTO_H_
 
@@ -39,7 +39,7 @@ inline std::string hmac(const Key& key, std::string_view first, std::string_view
 // A key for one purpose, which `label` names, from another key or from a secret of any length.
 Key derive_key(std::string_view from, std::string_view label, std::string_view context = {});
 
-// Takes as long wherever they differ.
+// In constant time: how long it takes does not tell where they differ.
 bool same_bytes(std::string_view one, std::string_view other);
 
 // 1 to 256 bytes.

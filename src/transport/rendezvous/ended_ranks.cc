@@ -40,7 +40,7 @@ std::string ended_line(const EndedRank& ended) {
   return std::to_string(ended.rank) + "\t" + ended.host + "\t" + ended.how + "\n";
 }
 
-Status ended_before_meeting(const EndedRank& ended, const std::string& where) {
+Status ended_before_rendezvous(const EndedRank& ended, const std::string& where) {
   return peer_lost(rank_name(ended.rank, ended.host) + " ended (" + ended.how +
                    ") before all ranks met " + where);
 }

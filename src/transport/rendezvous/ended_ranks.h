@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// EndedRanks: a launcher's word for ranks that can say nothing any more. `parallax run` adds a line
-// for each rank that ends to a file that PARALLAX_ENDED_RANKS names to the others; on other hosts
-// what holds the connection writes it. Ranks that wait for one that never comes hear of it there.
+// EndedRanks: which ranks have ended, as their launcher reports. A process that ends before it
+// joins the rendezvous cannot say so itself, and the others would wait for it until their deadline.
+// `parallax run` appends a line for each rank that ends to a file that PARALLAX_ENDED_RANKS names
+// to all; on a remote host the process that holds the connection to the launcher writes that file.
 //
 //   3 TAB gpu03 TAB killed by signal 9 LF     rank, host, how
 //
-// Nothing of it passes the network of the meeting, and only a file that nobody but this user or
-// root can write is believed. One thread; look() blocks on the file system at most.
+// None of this travels over the rendezvous, and only a file that nobody but this user or root can
+// write is believed. One thread; look() blocks on the file system at most.
 #ifndef PARALLAX_TRANSPORT_RENDEZVOUS_ENDED_RANKS_H_
 #define PARALLAX_TRANSPORT_RENDEZVOUS_ENDED_RANKS_H_
 
@@ -34,23 +35,24 @@ struct EndedRank {
 
 std::string ended_line(const EndedRank& ended);
 
-// What those answer that wait for it `where` ("at 127.0.0.1:29500", "in /tmp/meeting"): PEER_LOST.
-Status ended_before_meeting(const EndedRank& ended, const std::string& where);
+// PEER_LOST: what ranks report that wait for the ended rank. `where` is "at 127.0.0.1:29500" or
+// "in /tmp/rendezvous".
+Status ended_before_rendezvous(const EndedRank& ended, const std::string& where);
 
-// The file that speaks of this job's ranks; "" if there is none, or where the program gives its
-// ranks other numbers than the launcher did.
+// The file that lists this job's ended ranks; "" if there is none, or where the program numbers its
+// ranks otherwise than the launcher, since the file's numbers would then name the wrong ranks.
 std::string ended_ranks_file(const Environment& environment, uint32_t rank, uint32_t world);
 
 class EndedRanks {
  public:
   explicit EndedRanks(const RendezvousOptions& options);
 
-  // Reads what was added since, if it is time to.
+  // Reads what was appended since the last call, if due_ns() has come.
   void look(int64_t now_ns);
   int64_t due_ns() const { return due_ns_; }
-  // The others of this job that have ended, in that order.
+  // The other ranks of this job that have ended, in the order in which they did.
   const std::vector<EndedRank>& all() const { return all_; }
-  // Null: it has not, as far as is known.
+  // Null: not known to have ended.
   const EndedRank* find(uint32_t rank) const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Environment: where the meeting's settings and a launcher's names are looked up. Given to those
-// that read it, so that tests need not change the process's own.
+// Environment: a function that looks up the variables of rendezvous and of launchers. It is passed
+// to whoever reads them, so that tests need not change the process's own environment.
 #ifndef PARALLAX_TRANSPORT_RENDEZVOUS_ENVIRONMENT_H_
 #define PARALLAX_TRANSPORT_RENDEZVOUS_ENVIRONMENT_H_
 

@@ -16,8 +16,8 @@
 #include "base/check.h"
 #include "base/threads.h"
 #include "transport/endpoint.h"
-#include "transport/rendezvous/meeting_claim.h"
 #include "transport/rendezvous/rank_list.h"
+#include "transport/rendezvous/rendezvous_claim.h"
 
 namespace parallax {
 
@@ -29,7 +29,7 @@ constexpr int kRenewalsPerLease = 5;
 constexpr int kEnterTriesMax = 5;
 constexpr int64_t kReadersPollMs = 10;
 constexpr int64_t kReadersPatienceMs = 4 * kPollMillisecondsMax;
-constexpr int64_t kOpenersPatienceMs = 5000;  // one that died there is waited for in vain
+constexpr int64_t kOpenersPatienceMs = 5000;  // a rank that died in open never marks itself done
 
 uint64_t random_job() {
   uint64_t number = 0;
@@ -50,10 +50,11 @@ FileRendezvous::FileRendezvous(const RendezvousOptions& options)
       poll_ms_max_(std::clamp<int64_t>(options.lease_ms / kPollsPerLease, 1, kPollMillisecondsMax)),
       looked_ns_(options.clock->now_ns()),
       ended_(options),
-      sightings_(options.world),
+      keepalives_(options.world),
       brought_(options.world) {}
 
-// Again if the directory went meanwhile: those of the meeting before have just removed it.
+// Tries again if the directory was removed while this rank entered it: the last rank of an earlier
+// job in the same directory has just done so.
 Status FileRendezvous::create(const RendezvousOptions& options, const std::string& directory,
                               std::unique_ptr<FileRendezvous>* rendezvous) {
   Status entered;
@@ -70,7 +71,8 @@ Status FileRendezvous::create(const RendezvousOptions& options, const std::strin
       if (made->claim_.valid()) made->leave(entered);
       break;
     }
-    // One that was stopped while the others met has its answer here.
+    // The directory is gone, but the verdict is still open: a rank that was stopped while the
+    // others met learns here why they gave up.
     if (made->claim_.valid()) PARALLAX_RETURN_IF_ERROR(made->verdict());
   }
   if (!entered.ok()) return entered;
@@ -78,14 +80,14 @@ Status FileRendezvous::create(const RendezvousOptions& options, const std::strin
 }
 
 Status FileRendezvous::enter(const std::string& directory) {
-  PARALLAX_RETURN_IF_ERROR(MeetingDirectory::open(directory, &directory_));
+  PARALLAX_RETURN_IF_ERROR(RendezvousDirectory::open(directory, &directory_));
   PARALLAX_RETURN_IF_ERROR(check_directory());
   const Status opened = end_.open(directory_);
   if (!opened.ok()) return {opened.code(), "options.rendezvous: cannot write " + opened.message()};
   PARALLAX_RETURN_IF_ERROR(take_claim(directory_, options_.rank, options_.host, &claim_));
   {
     const MutexLock lock(mutex_);
-    PARALLAX_RETURN_IF_ERROR(write_alive());
+    PARALLAX_RETURN_IF_ERROR(write_keepalive());
   }
   if (options_.rank != 0) return {};
   job_ = random_job();
@@ -99,41 +101,44 @@ FileRendezvous::~FileRendezvous() {
   if (claim_.valid()) leave({});
   stop_renewing();
   if (!left_ || !timed_out_ || options_.rank != 0) return;
-  // Who has not come by now will not find this meeting, but can hold one of its own.
+  // A rank that has not come by now finds no directory, and waits for rank 0 in a new one instead
+  // of reading a verdict of a job that has ended.
   await_readers(kReadersPatienceMs);
-  (void)directory_.remove(is_meeting_file);
+  (void)directory_.remove(is_rendezvous_file);
 }
 
 void FileRendezvous::leave(const Status& why) {
-  if (left_ || settled_) return;
+  if (left_ || bootstrapped_) return;
   left_ = true;
   stop_renewing();
   end_.pronounce(departed(options_.rank, options_.host, why));
-  part();
+  release_claim();
 }
 
-void FileRendezvous::settle() {
-  if (settled_) return;
-  settled_ = true;
+void FileRendezvous::finish_bootstrap() {
+  if (bootstrapped_) return;
+  bootstrapped_ = true;
   stop_renewing();
-  if (!left_) part();
+  if (!left_) release_claim();
 }
 
-// This rank needs the meeting no more. What it had to say is written before its claim is let go;
-// what it holds open is closed before it is removed, or NFS would keep it under another name.
-void FileRendezvous::part() {
-  end_.mark_gone(options_.rank);
+// This rank no longer needs the rendezvous. Whatever it wrote was written before its claim is
+// released, since the others take a released claim for a rank that ended. Its open files are closed
+// before the directory is removed, or NFS would keep them there under another name.
+void FileRendezvous::release_claim() {
+  end_.mark_done(options_.rank);
   claim_.reset();
   end_.close();
   end_.remove_if_last(options_.world);
 }
 
-// Those that wait read the verdict at their next look, and leave in their turn.
+// Ranks that still wait read the verdict when they next poll, and then leave and mark themselves
+// done.
 void FileRendezvous::await_readers(int64_t patience_ms) const {
   for (int64_t waited_ms = 0; waited_ms < patience_ms; waited_ms += kReadersPollMs) {
     bool waits = false;
     for (uint32_t rank = 0; rank < options_.world; ++rank) {
-      waits = waits || (directory_.has(claim_name(rank)) && !end_.is_gone(rank));
+      waits = waits || (directory_.has(claim_name(rank)) && !end_.is_done(rank));
     }
     if (!waits) return;
     pause(kReadersPollMs);
@@ -145,7 +150,7 @@ Status FileRendezvous::check_directory() const {
   const Status listed = directory_.list(&names);
   if (!listed.ok()) return {listed.code(), "options.rendezvous: " + listed.message()};
   for (const std::string& name : names) {
-    if (!is_meeting_file(name)) {
+    if (!is_rendezvous_file(name)) {
       return invalid("options.rendezvous: " + directory_.path() + " holds '" + name +
                      "', which is no rank's: give a new or empty directory");
     }
@@ -158,8 +163,8 @@ Status FileRendezvous::check_directory() const {
   return {};
 }
 
-Status FileRendezvous::write_alive() {
-  return directory_.replace("alive." + std::to_string(options_.rank),
+Status FileRendezvous::write_keepalive() {
+  return directory_.replace("keepalive." + std::to_string(options_.rank),
                             std::to_string(++counter_) + " " + options_.host + "\n");
 }
 
@@ -171,7 +176,7 @@ void FileRendezvous::renew() {
     const auto next = std::chrono::steady_clock::now() + pace;
     while (!stopping_ && stop_.wait_until(mutex_, next)) continue;
     if (stopping_) return;
-    (void)write_alive();  // if it fails, so will the caller's own files, and that is told
+    (void)write_keepalive();  // if this fails, the caller's own writes fail too and report it
   }
 }
 
@@ -187,7 +192,7 @@ void FileRendezvous::stop_renewing() {
 
 Status FileRendezvous::allgather(std::span<const std::byte> mine, int64_t deadline_ns,
                                  std::vector<std::string>* all) {
-  PARALLAX_CHECK(mine.size() <= kEndpointBytesMax && !settled_);
+  PARALLAX_CHECK(mine.size() <= kEndpointBytesMax && !bootstrapped_);
   std::fill(brought_.begin(), brought_.end(), false);
   PARALLAX_RETURN_IF_ERROR(still_on());
   if (job_ == 0) PARALLAX_RETURN_IF_ERROR(learn_job(deadline_ns));
@@ -222,7 +227,8 @@ std::string FileRendezvous::blob_name(uint32_t rank) const {
   return "blob." + std::to_string(round_) + "." + std::to_string(rank);
 }
 
-// Waits for rank 0's number, without which a blob of an earlier job could be taken for one of this.
+// Waits for the job's number from rank 0: without it a blob that an earlier job left behind could
+// be taken for one of this job.
 Status FileRendezvous::learn_job(int64_t deadline_ns) {
   int64_t speak_ns = options_.clock->now_ns() + kSilenceNs;
   for (int64_t wait_ms = 1;; wait_ms = std::min(2 * wait_ms, poll_ms_max_)) {
@@ -267,30 +273,32 @@ Status FileRendezvous::read_blob(uint32_t rank, std::string* blob, bool* found) 
   return {};
 }
 
-// What ends the wait for those that have not brought their blobs. First a look at each of them,
-// then at the verdict, then at the blob again: what a rank wrote before it let its claim go is
-// there.
+// Checks whether this rank should stop waiting for the ranks whose blobs are missing. The order is
+// each missing rank's claim and keepalive, then the verdict, then its blob once more: a rank writes
+// its blob and the verdict before it releases its claim, so one that was released with neither is
+// lost.
 Status FileRendezvous::look_around(int64_t deadline_ns, int64_t* speak_ns) {
   const int64_t now_ns = options_.clock->now_ns();
-  const bool held_up = now_ns - looked_ns_ > lease_ns() / 2;  // judge nobody by that time
+  // This rank was itself stopped or starved: the silence it sees may be its own.
+  const bool held_up = now_ns - looked_ns_ > lease_ns() / 2;
   looked_ns_ = now_ns;
   ended_.look(now_ns);
   Status lost;
   uint32_t who = 0;
   for (uint32_t rank = 0; rank < options_.world && lost.ok(); ++rank) {
     if (rank == options_.rank || brought_[rank]) continue;
-    if (held_up) sightings_[rank].changed_ns = now_ns;
+    if (held_up) keepalives_[rank].changed_ns = now_ns;
     PARALLAX_RETURN_IF_ERROR(look_after(rank, &lost));
     who = rank;
   }
   PARALLAX_RETURN_IF_ERROR(still_on());
-  if (!lost.ok() && !directory_.has(blob_name(who))) {  // else it is through, and needs us no more
+  if (!lost.ok() && !directory_.has(blob_name(who))) {  // else it is through: no loss
     end_.pronounce(lost);
-    end_.mark_gone(who);
+    end_.mark_done(who);
     for (const EndedRank& each : ended_.all()) {
-      if (!directory_.has(claim_name(each.rank))) end_.mark_gone(each.rank);
+      if (!directory_.has(claim_name(each.rank))) end_.mark_done(each.rank);
     }
-    const Status said = end_.verdict();  // of whoever was first
+    const Status said = end_.verdict();  // another rank may have written one first
     return said.ok() ? lost : said;
   }
   if (now_ns >= deadline_ns) {
@@ -304,33 +312,34 @@ Status FileRendezvous::look_around(int64_t deadline_ns, int64_t* speak_ns) {
   return {};
 }
 
-// Reads a rank's sign of life and its claim. *lost: why it is, if it is.
+// Reads a rank's keepalive and its claim. *lost says why the rank counts as lost, and stays OK if
+// it does not.
 Status FileRendezvous::look_after(uint32_t rank, Status* lost) {
-  Sighting& sighting = sightings_[rank];
+  PeerKeepalive& keepalive = keepalives_[rank];
   std::string text;
   bool there = false;
-  PARALLAX_RETURN_IF_ERROR(directory_.read("alive." + std::to_string(rank), &text, &there));
+  PARALLAX_RETURN_IF_ERROR(directory_.read("keepalive." + std::to_string(rank), &text, &there));
   uint64_t counter = 0;
   if (there && std::sscanf(text.c_str(), "%" SCNu64, &counter) == 1 &&
-      (!sighting.seen || sighting.counter != counter)) {
-    sighting.seen = true;
-    sighting.counter = counter;
-    sighting.changed_ns = options_.clock->now_ns();
+      (!keepalive.seen || keepalive.counter != counter)) {
+    keepalive.seen = true;
+    keepalive.counter = counter;
+    keepalive.changed_ns = options_.clock->now_ns();
   }
   Claim claim;
   PARALLAX_RETURN_IF_ERROR(look_at_claim(directory_, rank, &claim));
-  if (claim.taken) sighting.host = claim.host;
-  const std::string name = "rank " + std::to_string(rank) + " (host " + sighting.host + ")";
-  const int64_t silent_ns = options_.clock->now_ns() - sighting.changed_ns;
+  if (claim.taken) keepalive.host = claim.host;
+  const std::string name = "rank " + std::to_string(rank) + " (host " + keepalive.host + ")";
+  const int64_t silent_ns = options_.clock->now_ns() - keepalive.changed_ns;
   const EndedRank* const ended = ended_.find(rank);
   if (ended != nullptr && (!claim.taken || claim.let_go)) {
-    *lost = ended_before_meeting(*ended, "in " + directory_.path());
+    *lost = ended_before_rendezvous(*ended, "in " + directory_.path());
   } else if (claim.let_go) {
     *lost = peer_lost(name + " ended without a word while ranks met in " + directory_.path() +
                       ": it was killed or crashed, or the directory is an earlier job's");
-  } else if (sighting.seen &&
+  } else if (keepalive.seen &&
              silent_ns >= lease_ns() / kRenewalsPerLease * (kRenewalsPerLease - 1)) {
-    *lost = peer_lost(name + " gave no sign of life for " +
+    *lost = peer_lost(name + " sent no keepalive for " +
                       std::to_string(silent_ns / kNanosecondsPerMillisecond) +
                       " ms while ranks met in " + directory_.path() +
                       ": it has ended or is stopped, or the directory is an earlier job's");
@@ -338,13 +347,13 @@ Status FileRendezvous::look_after(uint32_t rank, Status* lost) {
   return {};
 }
 
-Status FileRendezvous::verdict() { return left_ || settled_ ? Status() : end_.verdict(); }
+Status FileRendezvous::verdict() { return left_ || bootstrapped_ ? Status() : end_.verdict(); }
 
-// OK while the meeting goes on.
+// OK while the rendezvous goes on.
 Status FileRendezvous::still_on() const {
   PARALLAX_RETURN_IF_ERROR(end_.verdict());
   if (directory_.has(claim_name(options_.rank))) return {};
-  return peer_lost("the meeting is over: " + directory_.path() +
+  return peer_lost("the rendezvous is over: " + directory_.path() +
                    " was removed before all ranks had met");
 }
 
@@ -353,18 +362,18 @@ std::string FileRendezvous::missing() const {
   std::vector<uint32_t> late;
   for (uint32_t rank = 0; rank < options_.world; ++rank) {
     if (rank == options_.rank || brought_[rank]) continue;
-    if (job_ == 0 && rank != 0 && sightings_[rank].seen) continue;  // waits for rank 0 as we do
-    (sightings_[rank].seen ? late : absent).push_back(rank);
+    if (job_ == 0 && rank != 0 && keepalives_[rank].seen) continue;  // it waits for rank 0 too
+    (keepalives_[rank].seen ? late : absent).push_back(rank);
   }
   return describe_missing(absent, late);
 }
 
 Status FileRendezvous::finish() {
-  settle();
+  finish_bootstrap();
   if (options_.rank != 0) return {};
-  // Of a job that failed right after open some ranks may still be in it.
+  // If the job failed right after open, some ranks may still be opening.
   await_readers(kOpenersPatienceMs);
-  return directory_.remove(is_meeting_file);
+  return directory_.remove(is_rendezvous_file);
 }
 
 }  // namespace parallax

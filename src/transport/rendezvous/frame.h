@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames of the tcp meeting, and the Channel that authenticates them once a handshake is done.
+// Frames of the tcp rendezvous, and the Channel that authenticates them once a handshake is done.
 // Pure: bytes in, bytes out.
 //
 //   plain frame (handshake only)   u32 body bytes, u8 kind, body
 //   sealed frame                   the same, then HMAC-SHA256(key of this direction,
 //                                  u64 number of the frame, u32, u8, body)
 //
-// A sealed frame is believed only in its place: a repeat, a gap, a change, or a frame of the other
-// direction or of another session breaks the channel. Nothing is encrypted. Lengths are capped
-// before a byte is kept.
+// A sealed frame is accepted only as the next one of its direction and session: a repeat, a gap, a
+// change, or a frame of the other direction or of another session breaks the channel. Nothing is
+// encrypted. Lengths are capped before a byte is kept.
 #ifndef PARALLAX_TRANSPORT_RENDEZVOUS_FRAME_H_
 #define PARALLAX_TRANSPORT_RENDEZVOUS_FRAME_H_
 
@@ -29,14 +29,14 @@ enum class FrameKind : uint8_t {
   kWelcome = 4,
   kRefusal = 5,
   // Sealed; to rank 0 ("up"), from it ("down"):
-  kAlive = 16,    // both: a sign of life
-  kBring = 17,    // up: u64 round, then the blob
-  kBlobs = 18,    // down: u64 round, u32 first rank, u32 count, then each blob as a text
-  kLeave = 19,    // up: a status, the reason
-  kVerdict = 20,  // down: a status; why the meeting is over
-  kAsk = 21,      // up: u64 round; asks for
-  kAnswer = 22,   // down: the verdict, and as a text who is missing in that round
-  kBye = 23,      // up: this rank needs the meeting no more
+  kKeepalive = 16,  // both
+  kBring = 17,      // up: u64 round, then the blob
+  kBlobs = 18,      // down: u64 round, u32 first rank, u32 count, then each blob as a text
+  kLeave = 19,      // up: a status, the reason
+  kVerdict = 20,    // down: a status; why the rendezvous is over
+  kAsk = 21,        // up: u64 round; asks for
+  kAnswer = 22,     // down: the verdict, and as a text who is missing in that round
+  kBye = 23,        // up: this rank no longer needs the rendezvous
 };
 
 inline constexpr size_t kFrameHeadBytes = 5;
@@ -52,7 +52,7 @@ struct Frame {
 enum class Took { kFrame, kMore, kBroken };
 
 void put_frame(std::string* out, FrameKind kind, std::string_view body);
-// Takes the first frame of `bytes`; *used says how many bytes it had. kBroken: its length is past
+// Takes the first frame of `bytes`; *used is its length. kBroken: its body is longer than
 // `body_bytes_max`.
 Took take_frame(std::string_view bytes, size_t body_bytes_max, Frame* frame, size_t* used);
 

@@ -14,12 +14,13 @@ namespace parallax {
 namespace {
 
 constexpr uint32_t kMagic = 0x4d584c50;  // "PLXM"
-constexpr std::string_view kClientProof = "parallax meeting 1: proof of a client";
-constexpr std::string_view kServerProof = "parallax meeting 1: proof of rank 0";
-constexpr std::string_view kUpKey = "parallax meeting 1: frames to rank 0";
-constexpr std::string_view kDownKey = "parallax meeting 1: frames from rank 0";
+constexpr std::string_view kClientProof = "parallax rendezvous 1: proof of a client";
+constexpr std::string_view kServerProof = "parallax rendezvous 1: proof of rank 0";
+constexpr std::string_view kUpKey = "parallax rendezvous 1: frames to rank 0";
+constexpr std::string_view kDownKey = "parallax rendezvous 1: frames from rank 0";
 
-// Up to the host it is the same in every protocol, so that another one can be refused by name.
+// The fields up to the host are the same in every protocol version, so that a rank of another
+// version can be refused by name.
 std::string encode(const Introduction& intro) {
   std::string out;
   put_number(&out, kMagic);
@@ -35,7 +36,7 @@ std::string encode(const Introduction& intro) {
   return out;
 }
 
-// False: not from libparallax. Of another protocol only the constant part is read.
+// False: not from libparallax. Of another protocol version only the constant fields are read.
 bool decode(std::string_view body, Introduction* intro) {
   ByteReader reader(body);
   uint32_t magic = 0;
@@ -46,7 +47,7 @@ bool decode(std::string_view body, Introduction* intro) {
       !reader.text(&intro->host, PARALLAX_NAME_MAX) || !is_printable(intro->host)) {
     return false;
   }
-  if (intro->protocol != kMeetingProtocol) return true;
+  if (intro->protocol != kRendezvousProtocol) return true;
   if (!reader.number(&secret) || secret > 1 || !reader.number(&intro->world) ||
       !reader.number(&intro->lease_ms) || !reader.text(&intro->job, kJobNameBytesMax) ||
       !is_printable(intro->job) || !reader.raw(kNonceBytes, &nonce) || !reader.empty()) {
@@ -57,7 +58,8 @@ bool decode(std::string_view body, Introduction* intro) {
   return true;
 }
 
-// Fixed parts of an introduction: to the length of the host's name, on to that of the job's, nonce.
+// An introduction's fixed bytes up to and with the length of the host's name, and from there up to
+// and with that of the job's.
 constexpr size_t kIntroHeadBytes = 4 + 2 + 4 + 4 + 2;
 constexpr size_t kIntroMiddleBytes = 1 + 4 + 4 + 2;
 
@@ -66,11 +68,11 @@ bool introduction_fits(size_t body_bytes, std::string_view body) {
   ByteReader reader(body);
   std::string_view skipped;
   uint32_t magic = kMagic;
-  uint16_t protocol = kMeetingProtocol;
+  uint16_t protocol = kRendezvousProtocol;
   uint16_t host_bytes = 0;
   uint16_t job_bytes = 0;
   if (reader.number(&magic) && magic != kMagic) return false;
-  if (reader.number(&protocol) && protocol != kMeetingProtocol) return true;  // who knows
+  if (reader.number(&protocol) && protocol != kRendezvousProtocol) return true;  // unknown to us
   const bool host_told = reader.raw(2 * sizeof(uint32_t), &skipped) && reader.number(&host_bytes);
   const bool job_told = reader.raw(host_bytes + kIntroMiddleBytes - sizeof job_bytes, &skipped) &&
                         reader.number(&job_bytes);
@@ -91,13 +93,13 @@ bool status_fits(size_t body_bytes, std::string_view body, size_t tail_bytes) {
   return body_bytes >= least && body_bytes <= least + (told ? 0 : kSentenceBytesMax);
 }
 
-// False where the length of a frame that is not whole yet is none of its kind: what it promises
-// would never come, and nobody waits for it.
+// False if a frame of this kind cannot have the length that its head announces. The rest of such a
+// frame would never come, and a stranger's connection would be held until its deadline.
 bool length_fits(std::string_view bytes) {
   ByteReader reader(bytes);
   uint32_t body_bytes = 0;
   uint8_t kind = 0;
-  if (!reader.number(&body_bytes) || !reader.number(&kind)) return true;  // not told yet
+  if (!reader.number(&body_bytes) || !reader.number(&kind)) return true;  // not whole yet
   const std::string_view body = bytes.substr(kFrameHeadBytes);
   switch (static_cast<FrameKind>(kind)) {
     case FrameKind::kHello:
@@ -161,7 +163,8 @@ Handshake::Phase Handshake::fail(Status status) {
   return phase_ = Phase::kFailed;
 }
 
-// What both sides must agree on; in words that fit either side's user.
+// What both sides must agree on. The sentences name both ranks, since either side's user may read
+// them.
 Status Handshake::check_peer() const {
   if (peer_.protocol != self_.protocol || peer_.version != self_.version) {
     return {PARALLAX_MISMATCH, says(peer_) + " runs libparallax " + version_text(peer_.version) +
@@ -243,7 +246,8 @@ Handshake::Phase ClientHandshake::on_welcome(std::string_view body) {
   return phase_ = Phase::kDone;
 }
 
-// Nothing proves who says this. It ends this rank's attempt, as closing the connection would.
+// A refusal is not authenticated. It can do no more than end this rank's attempt, which closing the
+// connection would do as well.
 Handshake::Phase ClientHandshake::on_refusal(std::string_view body) {
   Status said;
   if (!take_status(&body, &said) || !body.empty() ||
@@ -290,7 +294,7 @@ Handshake::Phase ServerHandshake::on_hello(std::string_view body, std::string* o
   const Status agreed = check_peer();
   if (!agreed.ok()) return refuse(agreed, out);
   if (peer_.rank == 0 || peer_.rank >= self_.world) {
-    return refuse(invalid(says(peer_) + " came to the meeting of " + says(self_) +
+    return refuse(invalid(says(peer_) + " came to the rendezvous of " + says(self_) +
                           ": two ranks have one number, or it is past the world of " +
                           std::to_string(self_.world)),
                   out);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handshake of the tcp meeting: mutual challenge and response by HMAC-SHA256. Two state
+// The handshake of the tcp rendezvous: mutual challenge and response by HMAC-SHA256. Two state
 // machines without I/O or clock: bytes in, bytes out, a nonce injected. One thread each.
 //
 //   rank r                                rank 0
@@ -8,7 +8,7 @@
 //   PROOF      HMAC(client key, HELLO CHALLENGE) ->
 //                                   <-    WELCOME    status, HMAC(server key, HELLO CHALLENGE PROOF
 //                                                    status)
-//   or, before it knows whom it speaks with, rank 0 says REFUSAL: status, sentence.
+//   or, before the peer is authenticated, rank 0 answers REFUSAL: status, sentence.
 //
 // HELLO and CHALLENGE hold protocol, version, rank, host, whether there is a secret, world, lease
 // and job, so the proofs cover all of that and both nonces: a session that is replayed, reflected
@@ -17,8 +17,8 @@
 // Without a secret the job's key is known to all, and the proofs show only that nothing was
 // garbled.
 //
-// The client proves itself first: a stranger that connects to rank 0 learns nothing that it could
-// test guesses of the secret on.
+// The client proves itself first, so that a stranger who connects to rank 0 gets no value against
+// which guesses of the secret could be tested offline.
 #ifndef PARALLAX_TRANSPORT_RENDEZVOUS_HANDSHAKE_H_
 #define PARALLAX_TRANSPORT_RENDEZVOUS_HANDSHAKE_H_
 
@@ -32,13 +32,13 @@
 
 namespace parallax {
 
-inline constexpr uint16_t kMeetingProtocol = 1;
+inline constexpr uint16_t kRendezvousProtocol = 1;
 inline constexpr size_t kNonceBytes = 32;
 inline constexpr size_t kJobNameBytesMax = 64;
 
 // What a rank says of itself.
 struct Introduction {
-  uint16_t protocol = kMeetingProtocol;
+  uint16_t protocol = kRendezvousProtocol;
   uint32_t version = 0;
   uint32_t rank = 0;
   std::string host;
@@ -52,11 +52,12 @@ struct Introduction {
 // "rank 3 (host b)".
 std::string rank_name(uint32_t rank, const std::string& host);
 
-// Statuses in frames. Reading fails for a code that is no failure of ours, and for control bytes.
+// A status within a frame. Reading fails for a code that this library does not have, and for
+// control bytes, since the sentence reaches a terminal.
 void put_status(std::string* out, const Status& status);
 bool take_status(std::string_view* bytes, Status* status);
 
-// What both sides do with bytes. Bytes past the handshake are left for the Channel.
+// What the two sides share. Bytes that follow the handshake are left for the Channel.
 class Handshake {
  public:
   enum class Phase { kTalking, kProven, kDone, kFailed };
@@ -104,10 +105,10 @@ class ServerHandshake : public Handshake {
  public:
   ServerHandshake(Introduction self, const Key& job_key) : Handshake(std::move(self), job_key) {}
 
-  // kProven: the peer knows the key; welcome() has the last word. kFailed: status() is for the log,
-  // and *out holds what the peer is told, if it made itself understood.
+  // kProven: the peer knows the key, and welcome() decides. kFailed: status() is for the log, and
+  // *out holds what the peer is told, if its HELLO could be read.
   Phase advance(std::string* in, std::string* out);
-  // With an error: it is refused after all, and told so.
+  // An error refuses the peer after all, and tells it why under the key.
   Phase welcome(const Status& status, std::string* out);
   Channel channel() const;
 

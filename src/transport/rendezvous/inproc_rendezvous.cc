@@ -18,7 +18,7 @@ Status InprocRendezvous::create(const RendezvousOptions& options, const std::str
 Status InprocRendezvous::allgather(std::span<const std::byte> mine, int64_t deadline_ns,
                                    std::vector<std::string>* all) {
   PARALLAX_CHECK(mine.size() <= kEndpointBytesMax);
-  return hub_->meeting().exchange(
+  return hub_->rendezvous().exchange(
       options_.rank, std::string(reinterpret_cast<const char*>(mine.data()), mine.size()),
       *options_.clock, deadline_ns, all);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // InprocRendezvous: ranks that are threads of this process meet by a name ("inproc:NAME"). Holds
-// this rank's seat in the hub's meeting until it is destroyed, which is when the name is free for
-// the next job. allgather blocks; one thread per rank.
+// this rank's seat in the hub's rendezvous until it is destroyed; the name is then free for the
+// next job. allgather blocks; one thread per rank.
 #ifndef PARALLAX_TRANSPORT_RENDEZVOUS_INPROC_RENDEZVOUS_H_
 #define PARALLAX_TRANSPORT_RENDEZVOUS_INPROC_RENDEZVOUS_H_
 
@@ -14,14 +14,14 @@ class InprocRendezvous final : public Rendezvous {
  public:
   static Status create(const RendezvousOptions& options, const std::string& name,
                        std::unique_ptr<InprocRendezvous>* rendezvous);
-  ~InprocRendezvous() override { hub_->meeting().leave(options_.rank, {}); }
+  ~InprocRendezvous() override { hub_->rendezvous().leave(options_.rank, {}); }
 
   std::string_view name() const override { return "inproc"; }
   Status allgather(std::span<const std::byte> mine, int64_t deadline_ns,
                    std::vector<std::string>* all) override;
-  void leave(const Status& why) override { hub_->meeting().leave(options_.rank, why); }
-  Status verdict() override { return hub_->meeting().verdict(); }
-  void settle() override {}
+  void leave(const Status& why) override { hub_->rendezvous().leave(options_.rank, why); }
+  Status verdict() override { return hub_->rendezvous().verdict(); }
+  void finish_bootstrap() override {}
   Status finish() override { return {}; }
   std::shared_ptr<InprocHub> hub() const override { return hub_; }
 

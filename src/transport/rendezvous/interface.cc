@@ -24,7 +24,7 @@ struct Candidate {
   SocketAddress address;
 };
 
-// Addresses of a link alone need a scope, which another machine cannot know.
+// Link-local addresses need a scope, which another machine cannot know.
 bool is_link_local(const SocketAddress& address) {
   if (address.storage.ss_family == AF_INET) {
     sockaddr_in four;
@@ -56,8 +56,8 @@ Status list_addresses(std::vector<Candidate>* candidates) {
   return {};
 }
 
-// A datagram socket that is connected, to an address for documentation (RFC 5737), has the address
-// of its route; nothing is sent.
+// Connecting a datagram socket sends nothing, but makes the kernel choose the route and with it the
+// local address. The peer is an address reserved for documentation (RFC 5737).
 bool route_address(SocketAddress* address) {
   const SocketAddress far = make_address(std::string("\xc0\x00\x02\x01", 4), 9);
   const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));

@@ -18,7 +18,7 @@ constexpr uint32_t kJobPortCount = 10000;
 
 using Names = std::initializer_list<const char*>;
 
-// By one of which each launcher is known.
+// A launcher is recognised by any one of its variables.
 constexpr Names kOwnNames = {"PARALLAX_RANK", "PARALLAX_WORLD"};
 constexpr Names kTorchrunNames = {"RANK", "WORLD_SIZE"};
 constexpr Names kOpenMpiNames = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"};
@@ -86,7 +86,7 @@ class Reader {
   const Environment& environment_;
 };
 
-// tcp:HOST:PORT#JOB, the job's name shortened to what a meeting takes.
+// tcp:HOST:PORT#JOB, with the job's name cut to kJobNameBytesMax.
 Status meet_at(const Reader& reader, std::string host, const std::string& job, Launched* launched) {
   uint32_t port = 0;
   PARALLAX_RETURN_IF_ERROR(reader.port(job, &port));
@@ -219,7 +219,7 @@ bool is_launched(const Environment& environment) {
 }
 
 Status read_launcher(const Environment& given, Launched* launched) {
-  // PARALLAX_RENDEZVOUS=env only asks for what follows.
+  // PARALLAX_RENDEZVOUS=env is the request to read the launcher's variables, and no address.
   const Environment environment = [&given](const char* name) {
     const std::string value = given(name);
     const bool asks = std::string_view(name) == "PARALLAX_RENDEZVOUS" && value == "env";

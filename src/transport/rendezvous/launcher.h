@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rendezvous "env": rank, world and meeting place as a launcher's environment says. Pure: the
+// Rendezvous "env": rank, world and rendezvous as a launcher's environment says. Pure: the
 // environment is given.
 //
 // In this order, since one launcher may start another and the inner one's names count:
@@ -12,8 +12,8 @@
 //               SLURM_NNODES; MASTER_ADDR, or the first of SLURM_STEP_NODELIST or
 //               SLURM_JOB_NODELIST, or SLURM_LAUNCH_NODE_IPADDR; SLURM_JOB_ID, SLURM_STEP_ID
 //
-// For all: PARALLAX_RENDEZVOUS says where to meet in place of what follows from the names, and
-// PARALLAX_HOST what this host is called. The port is PARALLAX_PORT; else MASTER_PORT + 1, since
+// For all launchers PARALLAX_RENDEZVOUS overrides the address that follows from these variables,
+// and PARALLAX_HOST the name of this host. The port is PARALLAX_PORT; else MASTER_PORT + 1, since
 // torch's own store has MASTER_PORT; else one from the job's id, the same on all ranks
 // (port_of_job). Ranks of one node meet on loopback.
 #ifndef PARALLAX_TRANSPORT_RENDEZVOUS_LAUNCHER_H_
@@ -44,15 +44,15 @@ bool is_launched(const Environment& environment);
 // launcher is there.
 Status read_launcher(const Environment& environment, Launched* launched);
 
-// Puts what the environment says into options whose rendezvous is "env"; and rank and world of a
-// launcher that started several into options that name neither, and whose rendezvous is not the
-// program's (`from_outside`). Leaves others alone. The strings stay *launched's. INVALID also where
-// options.rank or options.world say something else.
+// Fills in options whose rendezvous is "env" from the environment. Also fills in rank and world,
+// from a launcher that started several ranks, where the program set neither and the rendezvous was
+// set outside the program (`from_outside`). Leaves all other options alone. The strings belong to
+// *launched. INVALID also where options.rank or options.world contradict the launcher.
 Status apply_launcher(const Environment& environment, bool from_outside, Launched* launched,
                       parallax_options_t* options);
 
-// What the launcher calls the job, the same on all its ranks; "" if no launcher is there, or it
-// does not say. At most kJobNameBytesMax bytes, printable.
+// The launcher's name for the job, the same on all its ranks; "" if there is no launcher, or it
+// names none. At most kJobNameBytesMax bytes, printable.
 std::string job_of_launcher(const Environment& environment);
 
 // Of 20000 .. 29999, below the ports that the system gives out by itself.

@@ -34,13 +34,13 @@ std::string describe_missing(std::span<const uint32_t> absent, std::span<const u
 
 void say_waiting(const std::string& where, const std::string& missing, int64_t left_ns) {
   PARALLAX_LOG(kWarn, kInit,
-               "still waiting in the meeting " + where + ", for " +
+               "still waiting in the rendezvous " + where + ", for " +
                    std::to_string(left_ns / (1000 * kNanosecondsPerMillisecond)) +
                    " s more: " + missing);
 }
 
 Status missed_deadline(const std::string& where, const std::string& missing) {
-  return timed_out("the meeting " + where + " passed its deadline: " + missing +
+  return timed_out("the rendezvous " + where + " passed its deadline: " + missing +
                    "; see what is printed there, or allow more in timeout_ms");
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// make_rendezvous: from the options of parallax_open to one of the means. Blocks on the file system
-// at most.
+// make_rendezvous: which kind of rendezvous the options of parallax_open ask for. Blocks on the
+// file system at most.
 #include "transport/rendezvous/rendezvous.h"
 
 #include <string_view>
@@ -26,7 +26,7 @@ class SoloRendezvous final : public Rendezvous {
   }
   void leave(const Status&) override {}
   Status verdict() override { return {}; }
-  void settle() override {}
+  void finish_bootstrap() override {}
   Status finish() override { return {}; }
 };
 
@@ -36,7 +36,8 @@ bool take_prefix(std::string_view* text, std::string_view prefix) {
   return true;
 }
 
-// One of the ways of options.rendezvous. What follows tcp: is judged by who takes it apart.
+// Whether options.rendezvous begins like one of its forms. What follows tcp: is checked where it is
+// parsed (tcp_address.h).
 bool is_rendezvous(std::string_view text) {
   return take_prefix(&text, "tcp:") ||
          ((take_prefix(&text, "inproc:") || take_prefix(&text, "file:")) && !text.empty());

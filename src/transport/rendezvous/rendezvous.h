@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rendezvous: how the ranks of a job meet: an allgather of small blobs, in numbered rounds (first
-// endpoints, then "I am connected to all"). Owned by the driver of one rank; one thread calls it.
+// Rendezvous: how the ranks of a job find each other: an allgather of small blobs, in numbered
+// rounds (first endpoints, then "I am connected to all"). Owned by the driver of one rank; one
+// thread calls it.
 //
-// allgather() blocks up to its deadline. A rank that announced itself and then shows no sign of
-// life for lease_ms is PEER_LOST, named with its host, where the means can tell (all but the
-// callback); one that never came is TIMEOUT. From its making to settle(), a rank shows its own
-// signs of life.
+// allgather() blocks up to its deadline. A rank that came and then sends no keepalive for lease_ms
+// is PEER_LOST, named with its host, where the kind of rendezvous can tell (file and tcp). A rank
+// that never came is TIMEOUT. Each rank sends keepalives from make_rendezvous to
+// finish_bootstrap().
 //
-// A rank that gives up says why by leave(), and the others then repeat its sentence: whoever broke
-// the meeting is named by all, though each may see another rank go first. Destroying it before
-// settle() is leaving without a reason.
+// A rank that gives up says why by leave(), and the others report the same sentence, so that all
+// ranks report the same culprit, even if each saw a different peer disconnect first. Destroying a
+// rendezvous before finish_bootstrap() is leaving without a reason.
 //
-//   make_rendezvous -> allgather, allgather... -> settle -> (the job runs) -> finish
+//   make_rendezvous -> allgather, allgather... -> finish_bootstrap -> (the job runs) -> finish
 #ifndef PARALLAX_TRANSPORT_RENDEZVOUS_RENDEZVOUS_H_
 #define PARALLAX_TRANSPORT_RENDEZVOUS_RENDEZVOUS_H_
 
@@ -58,16 +59,17 @@ class Rendezvous {
   // others would see break. The first call counts; no allgather follows.
   virtual void leave(const Status& why) = 0;
 
-  // What those say that wait for a rank that left (rank_list.h: departed), or OK if none did. Where
-  // the means cannot tell: OK. Waits for rank 0's answer over tcp, a fifth of the lease at most.
+  // The error that all ranks report because one of them left (rank_list.h: departed); OK if none
+  // left, or where the kind of rendezvous cannot tell. Over tcp it waits for rank 0's answer, a
+  // fifth of the lease at most.
   virtual Status verdict() = 0;
 
-  // The meeting is over: no further allgather; signs of life end (the engine's leases take over).
-  virtual void settle() = 0;
+  // The rendezvous is over: no further allgather; keepalives end (the engine's leases take over).
+  virtual void finish_bootstrap() = 0;
 
-  // At the job's end: rank 0 removes what the meeting left behind. Only once every rank is known to
-  // be through its last allgather (all have said goodbye, or the job has failed): one that is not
-  // answers PEER_LOST.
+  // At the job's end: rank 0 removes what the rendezvous left behind. To be called only once every
+  // rank is known to be through its last allgather (all have said goodbye, or the job has failed):
+  // a rank that is still in one reports PEER_LOST.
   virtual Status finish() = 0;
 
   // Where these ranks meet if they are threads of one process (InprocTransport is made of it);
@@ -75,9 +77,9 @@ class Rendezvous {
   virtual std::shared_ptr<InprocHub> hub() const { return nullptr; }
 };
 
-// By options.rendezvous (but "env": see launcher.h), options.allgather or options.unique_id; with
-// world <= 1 by none. `host` is the resolved name of this host. INVALID names the option; IO names
-// the directory or the address.
+// Chosen by options.rendezvous ("env" was replaced before: see launcher.h), options.allgather or
+// options.unique_id; a world of one rank needs none of them. `host` is the resolved name of this
+// host. INVALID names the option; IO names the directory or the address.
 Status make_rendezvous(const parallax_options_t& options, const std::string& host,
                        const Clock& clock, std::unique_ptr<Rendezvous>* rendezvous);
 

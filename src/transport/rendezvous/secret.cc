@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading the secret: see the header. No sentence ever holds a byte of it.
+// Reading the secret: see the header. No message ever holds a byte of it.
 #include "transport/rendezvous/secret.h"
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@ namespace parallax {
 namespace {
 
 Status read_secret(const std::string& path, std::string* secret) {
-  // Not blocked by a pipe that nobody writes.
+  // O_NONBLOCK: a pipe that nobody writes must not block open().
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat facts {};
   if (!file.valid() || ::fstat(file.get(), &facts) != 0) {

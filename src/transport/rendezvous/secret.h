@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The job's secret, by which ranks know each other at a tcp meeting: from a file that only its
+// The job's secret, by which ranks know each other at a tcp rendezvous: from a file that only its
 // owner can read, or from the environment; never from the command line. Blocks on the file system.
 #ifndef PARALLAX_TRANSPORT_RENDEZVOUS_SECRET_H_
 #define PARALLAX_TRANSPORT_RENDEZVOUS_SECRET_H_
@@ -16,8 +16,8 @@ inline constexpr size_t kSecretBytesMax = 4096;
 
 // From `file` (options.secret_file), else the file that PARALLAX_SECRET_FILE names, else
 // PARALLAX_SECRET; *secret is "" if there is none. Blanks and line ends after it do not count.
-// INVALID: the file can be read by others (names the chmod), is another user's, or its secret is
-// too short; both variables are set. IO: it cannot be read.
+// INVALID: the file can be read by others (the message has the chmod) or belongs to another user,
+// the secret is too short, or both variables are set. IO: the file cannot be read.
 Status find_secret(const char* file, const Environment& environment, std::string* secret);
 
 }  // namespace parallax

@@ -46,15 +46,15 @@ TcpHost::TcpHost(const RendezvousOptions& options, TcpEntry entry, UniqueFd list
       bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       ended_(options),
       listener_(std::move(listener)),
-      roll_(options, entry_.where),
+      roster_(options, entry_.where),
       looked_ns_(options.clock->now_ns()),
-      sign_due_ns_(looked_ns_) {}
+      keepalive_due_ns_(looked_ns_) {}
 
 Status TcpHost::create(const RendezvousOptions& options, TcpEntry entry, UniqueFd listener,
                        std::unique_ptr<Rendezvous>* rendezvous) {
   std::unique_ptr<TcpHost> made(new TcpHost(options, std::move(entry), std::move(listener)));
   if (!made->bell_.valid()) {
-    return limit(std::string("open: no descriptor for the meeting: ") + std::strerror(errno) +
+    return limit(std::string("open: no descriptor for the rendezvous: ") + std::strerror(errno) +
                  "; raise ulimit -n");
   }
   PARALLAX_RETURN_IF_ERROR(start_thread(&made->server_, [raw = made.get()] { raw->serve(); }));
@@ -63,7 +63,7 @@ Status TcpHost::create(const RendezvousOptions& options, TcpEntry entry, UniqueF
 }
 
 TcpHost::~TcpHost() {
-  if (!settled_) leave({});
+  if (!bootstrapped_) leave({});
   if (!server_.joinable()) return;
   {
     const MutexLock lock(mutex_);
@@ -81,13 +81,14 @@ void TcpHost::wake() const {
 Status TcpHost::allgather(std::span<const std::byte> mine, int64_t deadline_ns,
                           std::vector<std::string>* all) {
   const MutexLock lock(mutex_);
-  PARALLAX_CHECK(mine.size() <= kEndpointBytesMax && !settled_);
+  PARALLAX_CHECK(mine.size() <= kEndpointBytesMax && !bootstrapped_);
   const uint64_t round = round_++;
-  PARALLAX_CHECK(roll_.bring(0, round, {reinterpret_cast<const char*>(mine.data()), mine.size()}));
+  PARALLAX_CHECK(
+      roster_.bring(0, round, {reinterpret_cast<const char*>(mine.data()), mine.size()}));
   wake();
   int64_t speak_ns = options_.clock->now_ns() + kSilenceNs;
-  while (!roll_.complete(round)) {
-    if (!roll_.verdict().ok()) return roll_.verdict();
+  while (!roster_.complete(round)) {
+    if (!roster_.verdict().ok()) return roster_.verdict();
     const int64_t now_ns = options_.clock->now_ns();
     if (now_ns >= deadline_ns) return missed_deadline("at " + entry_.where, missing_locked(round));
     if (now_ns >= speak_ns) {
@@ -97,12 +98,12 @@ Status TcpHost::allgather(std::span<const std::byte> mine, int64_t deadline_ns,
     changed_.wait_for(mutex_, kLookAtClock);
   }
   all->clear();
-  for (uint32_t rank = 0; rank < options_.world; ++rank) all->push_back(roll_.blob(round, rank));
+  for (uint32_t rank = 0; rank < options_.world; ++rank) all->push_back(roster_.blob(round, rank));
   return {};
 }
 
 std::string TcpHost::missing_locked(uint64_t round) const {
-  std::string missing = roll_.missing(round);
+  std::string missing = roster_.missing(round);
   if (turned_away_count_ > 0) {
     missing += "; " + std::to_string(turned_away_count_) +
                (turned_away_count_ == 1 ? " connection was" : " connections were") +
@@ -114,31 +115,31 @@ std::string TcpHost::missing_locked(uint64_t round) const {
 void TcpHost::leave(const Status& why) {
   {
     const MutexLock lock(mutex_);
-    if (left_ || settled_) return;
+    if (left_ || bootstrapped_) return;
     left_ = true;
-    roll_.left(0, why);
+    roster_.left(0, why);
   }
   wake();
 }
 
 Status TcpHost::verdict() {
   const MutexLock lock(mutex_);
-  return left_ ? Status() : roll_.verdict();
+  return left_ ? Status() : roster_.verdict();
 }
 
-// Those that have not hung up yet are served on: see the header.
-void TcpHost::settle() {
+// The thread goes on serving ranks that have not hung up yet: see the header.
+void TcpHost::finish_bootstrap() {
   {
     const MutexLock lock(mutex_);
-    if (settled_) return;
-    settled_ = true;
+    if (bootstrapped_) return;
+    bootstrapped_ = true;
     stop_ns_ = options_.clock->now_ns() + options_.lease_ms * kNanosecondsPerMillisecond;
   }
   wake();
 }
 
 Status TcpHost::finish() {
-  settle();
+  finish_bootstrap();
   return {};
 }
 

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// TcpHost: rank 0's side of a tcp meeting: it listens, hosts the exchange for all ranks, and takes
-// part in it itself. READ roll.h (what it knows) and handshake.h (whom it believes) with it.
+// TcpHost: rank 0's side of a tcp rendezvous: it listens, hosts the exchange for all ranks, and
+// takes part in it itself. READ roster.h (what it knows) and handshake.h (whom it believes) with
+// it.
 //
-// A thread of its own serves the sockets from create() until the last rank has gone: the listener
-// goes at settle(); the ranks are served on until they have hung up, or a lease has passed, since
-// what they still wait for may be in our buffers. State is shared with the caller under mutex_;
-// nobody blocks while holding it: sockets are non-blocking. One thread calls.
+// A thread of its own serves the sockets from create() until the last rank has hung up. The
+// listener is closed at finish_bootstrap(); the ranks are served until they have hung up, or a
+// lease has passed, since blobs that they still wait for may be in this rank's buffers. State is
+// shared with the caller under mutex_; nobody blocks while holding it: sockets are non-blocking.
+// One thread calls.
 //
-// What strangers may cost: kStrangersMax descriptors and kHandshakeBodyBytesMax bytes each, for
-// kIntroductionNs at most. When there are more, the oldest goes, first of those that have said
-// nothing; a rank that is pushed out tries again. Where fewer than kDescriptorsSpare descriptors
-// are left, kStrangersScarce stay.
+// What strangers may cost: kStrangersMax descriptors, each with kHandshakeBodyBytesMax bytes, for
+// kIntroductionNs at most. When more connect, the oldest is dropped, first of those that have sent
+// nothing; a rank that is dropped so tries again. Where fewer than kDescriptorsSpare descriptors
+// are left, only kStrangersScarce strangers are kept.
 #ifndef PARALLAX_TRANSPORT_RENDEZVOUS_TCP_HOST_H_
 #define PARALLAX_TRANSPORT_RENDEZVOUS_TCP_HOST_H_
 
@@ -23,27 +25,28 @@
 
 #include "base/mutex.h"
 #include "transport/rendezvous/handshake.h"
-#include "transport/rendezvous/roll.h"
-#include "transport/rendezvous/tcp_place.h"
+#include "transport/rendezvous/roster.h"
+#include "transport/rendezvous/tcp_address.h"
 #include "transport/shm/unique_fd.h"
 
 namespace parallax {
 
-// The clock is injected and a condition variable knows only real time: look at it this often.
+// The clock is injected, but a condition variable waits by real time: so the clock is read this
+// often.
 inline constexpr std::chrono::milliseconds kLookAtClock{5};
-// Those that were told why the meeting is over hang up by themselves; not waited for longer.
+// How long ranks that were told the verdict have to hang up by themselves.
 inline constexpr int64_t kGoodbyeNs = 500 * kNanosecondsPerMillisecond;
 inline constexpr size_t kStrangersMax = 256;
 inline constexpr size_t kStrangersScarce = 8;
 inline constexpr int64_t kDescriptorsSpare = 64;
 inline constexpr int64_t kIntroductionNs = 5000 * kNanosecondsPerMillisecond;
 
-// What a job's key is derived from the secret by.
-inline constexpr std::string_view kJobKey = "parallax meeting 1: key of a job";
+// The label under which a job's key is derived from the secret.
+inline constexpr std::string_view kJobKey = "parallax rendezvous 1: key of a job";
 
-// How a tcp meeting is entered, on either side.
+// What either side needs to enter a tcp rendezvous.
 struct TcpEntry {
-  std::string where;  // "127.0.0.1:29500", for sentences
+  std::string where;  // "127.0.0.1:29500", for messages
   std::string job;
   bool secret = false;
   Key key;
@@ -63,7 +66,7 @@ class TcpHost final : public Rendezvous {
                    std::vector<std::string>* all) override;
   void leave(const Status& why) override;
   Status verdict() override;
-  void settle() override;
+  void finish_bootstrap() override;
   Status finish() override;
 
  private:
@@ -78,9 +81,9 @@ class TcpHost final : public Rendezvous {
     uint32_t rank = 0;
     std::string in;
     std::string out;
-    uint64_t round = 0;  // what it is sent next: of this round,
-    uint32_t next = 0;   // from this rank on
-    bool told = false;   // the verdict
+    uint64_t round = 0;  // the round whose blobs it is sent next,
+    uint32_t next = 0;   // from this rank's blob on
+    bool told = false;   // it was sent the verdict
     bool shut = false;
   };
 
@@ -113,21 +116,21 @@ class TcpHost final : public Rendezvous {
   const TcpEntry entry_;
   const int64_t descriptors_max_;
   UniqueFd bell_;     // wakes the thread
-  EndedRanks ended_;  // the thread's
+  EndedRanks ended_;  // used by the thread alone
 
   mutable Mutex mutex_;
   CondVar changed_;
   UniqueFd listener_ PARALLAX_GUARDED_BY(mutex_);
-  Roll roll_ PARALLAX_GUARDED_BY(mutex_);
+  Roster roster_ PARALLAX_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Connection>> connections_ PARALLAX_GUARDED_BY(mutex_);
   int64_t looked_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;
-  int64_t sign_due_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;
+  int64_t keepalive_due_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;
   int64_t accept_again_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;  // descriptors had run out
   uint64_t turned_away_count_ PARALLAX_GUARDED_BY(mutex_) = 0;
   std::string turned_away_last_ PARALLAX_GUARDED_BY(mutex_);
   int64_t stop_ns_ PARALLAX_GUARDED_BY(mutex_) = kNever;  // the thread ends then at the latest
   uint64_t round_ PARALLAX_GUARDED_BY(mutex_) = 0;        // the caller's next one
-  bool settled_ PARALLAX_GUARDED_BY(mutex_) = false;
+  bool bootstrapped_ PARALLAX_GUARDED_BY(mutex_) = false;
   bool left_ PARALLAX_GUARDED_BY(mutex_) = false;
 
   std::thread server_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TcpHost, the thread's side: one pass reads what came, judges who is silent, and sends what is
-// due. See tcp_host.h. Every byte is a stranger's until its handshake is done, and a peer's after
-// it.
+// TcpHost, the thread's side: one pass reads what has arrived, finds out who is silent, and sends
+// what is due. See tcp_host.h. All bytes of a connection are a stranger's until its handshake is
+// done, and those of a rank, still to be checked, after it.
 #include <algorithm>
 
 #include "base/log.h"
@@ -20,12 +20,12 @@ constexpr size_t kMemberBytesPerPass = kSealedBodyBytesMax;
 constexpr size_t kOutBytes = 64 * 1024;  // what is kept ready for one rank
 constexpr size_t kBlobsBytesMax = 32 * 1024;
 constexpr int64_t kAcceptPauseNs = 20 * kNanosecondsPerMillisecond;
-constexpr uint64_t kLinesMax = 5;  // about those turned away, in one meeting
+constexpr uint64_t kLinesMax = 5;  // log lines about strangers, in one rendezvous
 static_assert(kBlobsBytesMax + kEndpointBytesMax + 64 <= kSealedBodyBytesMax);
 
 }  // namespace
 
-// Nothing passes out of the thread: no memory, or a failed check, ends the meeting.
+// No exception leaves the thread: lack of memory, or a failed check, ends the rendezvous.
 void TcpHost::serve() {
   try {
     std::vector<pollfd> fds;
@@ -44,15 +44,15 @@ void TcpHost::serve() {
     const MutexLock lock(mutex_);
     connections_.clear();
     listener_.reset();
-    roll_.broken(internal(std::string("the meeting's thread: ") + error.what()));
+    roster_.broken(internal(std::string("the thread of the rendezvous: ") + error.what()));
   }
 }
 
-// Descriptors to wait for, and when to look even if nothing happens.
+// Fills in the descriptors to wait for; returns when to look even if none becomes ready.
 int64_t TcpHost::prepare(std::vector<pollfd>* fds) {
   fds->assign(1, {bell_.get(), POLLIN, 0});
-  int64_t due_ns = std::min(stop_ns_, sign_due_ns_);
-  if (!settled_) due_ns = std::min({due_ns, roll_.judge_due_ns(), ended_.due_ns()});
+  int64_t due_ns = std::min(stop_ns_, keepalive_due_ns_);
+  if (!bootstrapped_) due_ns = std::min({due_ns, roster_.judge_due_ns(), ended_.due_ns()});
   if (listener_.valid()) {
     const bool pausing = options_.clock->now_ns() < accept_again_ns_;
     if (pausing) due_ns = std::min(due_ns, accept_again_ns_);
@@ -79,23 +79,25 @@ void TcpHost::sleep(std::vector<pollfd>* fds, int64_t due_ns) const {
 bool TcpHost::look() {
   const int64_t now_ns = options_.clock->now_ns();
   const int64_t lease_ns = options_.lease_ms * kNanosecondsPerMillisecond;
-  if (now_ns - looked_ns_ > lease_ns / 2) roll_.forgive(now_ns);
+  // This rank was itself stopped or starved: no rank is to be lost for that.
+  // This rank was itself stopped or starved: no rank is to be lost for that.
+  if (now_ns - looked_ns_ > lease_ns / 2) roster_.forgive(now_ns);
   looked_ns_ = now_ns;
-  if (settled_) {
+  if (bootstrapped_) {
     listener_.reset();
     std::erase_if(connections_, [](const auto& each) { return each->stage != Stage::kMember; });
   }
   for (const auto& connection : connections_) receive(*connection);
   if (listener_.valid()) accept_all();
-  if (!settled_) {
-    for (const EndedRank& each : ended_.all()) roll_.ended(each);
-    roll_.judge(now_ns);
+  if (!bootstrapped_) {
+    for (const EndedRank& each : ended_.all()) roster_.ended(each);
+    roster_.judge(now_ns);
   }
-  const bool sign = now_ns >= sign_due_ns_;
-  if (sign) sign_due_ns_ = now_ns + lease_ns / kSignsPerLease;
+  const bool keepalive_due = now_ns >= keepalive_due_ns_;
+  if (keepalive_due) keepalive_due_ns_ = now_ns + lease_ns / kKeepalivesPerLease;
   for (const auto& connection : connections_) {
     if (connection->stage == Stage::kMember) {
-      if (sign) connection->channel->seal(FrameKind::kAlive, {}, &connection->out);
+      if (keepalive_due) connection->channel->seal(FrameKind::kKeepalive, {}, &connection->out);
       fill(*connection);
     } else if (connection->stage == Stage::kStranger && now_ns >= connection->deadline_ns) {
       turn_away(*connection, "it did not say in time who it is");
@@ -125,11 +127,11 @@ void TcpHost::accept_all() {
     if (accepted == Accepted::kNone) return;
     if (accepted != Accepted::kOne) {
       if (accepted == Accepted::kNoDescriptor && !make_room() &&
-          roll_.here_count() < options_.world) {
-        roll_.broken(
+          roster_.here_count() < options_.world) {
+        roster_.broken(
             limit("rank 0 needs a file descriptor for every rank while they meet, and has "
                   "none left with " +
-                  std::to_string(roll_.here_count()) + " of " + std::to_string(options_.world) +
+                  std::to_string(roster_.here_count()) + " of " + std::to_string(options_.world) +
                   " here; raise ulimit -n"));
       }
       accept_again_ns_ = options_.clock->now_ns() + kAcceptPauseNs;
@@ -148,8 +150,8 @@ void TcpHost::accept_all() {
   }
 }
 
-// The system gives the lowest number that is free, so a socket's own tells how many are taken. The
-// last ones are not for strangers: ranks need some to attach each other's memory.
+// The kernel gives the lowest free descriptor, so the number of a new socket tells how many are
+// taken. Strangers do not get the last ones: ranks need some to attach each other's memory.
 void TcpHost::make_room_for(const UniqueFd& socket) {
   const bool scarce = socket.get() + kDescriptorsSpare >= descriptors_max_;
   const auto stranger_count = [this]() PARALLAX_REQUIRES(mutex_) {
@@ -163,7 +165,8 @@ void TcpHost::make_room_for(const UniqueFd& socket) {
   }
 }
 
-// Who is closed goes, else the oldest stranger: of those that have said nothing, else of all.
+// Drops the connections that are closed; else the oldest that is closing or has sent no HELLO; else
+// the oldest stranger. False: all are members.
 bool TcpHost::make_room() {
   if (std::erase_if(connections_, [](const auto& each) { return each->stage == Stage::kClosed; }) >
       0) {
@@ -201,7 +204,9 @@ void TcpHost::receive(Connection& connection) {
   connection.stage = Stage::kClosed;
 }
 
-// Whose proof comes with its end has given up waiting, and comes again: it is no member yet.
+// A peer whose proof arrives together with the end of its connection has given up waiting and will
+// connect again. It must not become a member, or the end of this connection would count as its
+// loss.
 void TcpHost::on_handshake(Connection& connection, bool open) {
   ServerHandshake& handshake = connection.handshake;
   Handshake::Phase phase = handshake.advance(&connection.in, &connection.out);
@@ -209,7 +214,7 @@ void TcpHost::on_handshake(Connection& connection, bool open) {
   if (phase == Handshake::Phase::kProven) {
     const Introduction& peer = handshake.peer();
     const Status admitted =
-        roll_.admit(peer.rank, peer.host, peer.lease_ms, options_.clock->now_ns());
+        roster_.admit(peer.rank, peer.host, peer.lease_ms, options_.clock->now_ns());
     phase = handshake.welcome(admitted, &connection.out);
   }
   if (phase == Handshake::Phase::kFailed) turn_away(connection, handshake.status().message());
@@ -219,12 +224,12 @@ void TcpHost::on_handshake(Connection& connection, bool open) {
   connection.rank = handshake.peer().rank;
 }
 
-// What it is told still goes out; then it has until its deadline to hang up.
+// What the peer is told is still sent; it then has until its deadline to hang up.
 void TcpHost::turn_away(Connection& connection, const std::string& why) {
   turned_away_last_ = connection.from + ": " + why;
   if (++turned_away_count_ <= kLinesMax) {
     PARALLAX_LOG(kWarn, kInit,
-                 "the meeting at " + entry_.where + " turned away " + turned_away_last_ +
+                 "the rendezvous at " + entry_.where + " turned away " + turned_away_last_ +
                      (turned_away_count_ == kLinesMax ? " (others will not be shown)" : ""));
   }
   connection.stage = connection.out.empty() ? Stage::kClosed : Stage::kClosing;
@@ -238,7 +243,7 @@ void TcpHost::on_frames(Connection& connection) {
     size_t used = 0;
     took = connection.channel->open(std::string_view(connection.in).substr(at), &frame, &used);
     if (took != Took::kFrame) break;
-    roll_.heard(connection.rank, options_.clock->now_ns());
+    roster_.heard(connection.rank, options_.clock->now_ns());
     if (!on_frame(connection, frame)) took = Took::kBroken;
     if (took == Took::kBroken) break;
     at += used;
@@ -250,27 +255,27 @@ void TcpHost::on_frames(Connection& connection) {
   }
 }
 
-// False: it fits nothing.
+// False: no member sends such a frame.
 bool TcpHost::on_frame(Connection& connection, const Frame& frame) {
   std::string_view body = frame.body;
   Status why;
   switch (frame.kind) {
-    case FrameKind::kAlive:
+    case FrameKind::kKeepalive:
       return body.empty();
     case FrameKind::kBring: {
       ByteReader reader(body);
       uint64_t round = 0;
       return reader.number(&round) && body.size() - sizeof round <= kEndpointBytesMax &&
-             roll_.bring(connection.rank, round, body.substr(sizeof round));
+             roster_.bring(connection.rank, round, body.substr(sizeof round));
     }
     case FrameKind::kLeave:
       if (!take_status(&body, &why) || !body.empty()) return false;
-      roll_.left(connection.rank, why);
+      roster_.left(connection.rank, why);
       return true;
     case FrameKind::kAsk:
       return on_ask(connection, body);
     case FrameKind::kBye:
-      roll_.gone(connection.rank);
+      roster_.done(connection.rank);
       return body.empty();
     default:
       return false;
@@ -281,31 +286,32 @@ bool TcpHost::on_ask(Connection& connection, std::string_view body) {
   ByteReader reader(body);
   uint64_t round = 0;
   if (!reader.number(&round) || !reader.empty()) return false;
-  if (connection.out.size() > 2 * kOutBytes) return false;  // it asks on and does not listen
+  if (connection.out.size() > 2 * kOutBytes) return false;  // it asks, but does not read answers
   std::string answer;
-  put_status(&answer, roll_.verdict());
-  put_text(&answer, roll_.missing(round), kSentenceBytesMax);
+  put_status(&answer, roster_.verdict());
+  put_text(&answer, roster_.missing(round), kSentenceBytesMax);
   connection.channel->seal(FrameKind::kAnswer, answer, &connection.out);
   return true;
 }
 
-// A member is gone without a word, or says what fits nothing.
+// A member hung up without kBye, or sent what no member sends.
 void TcpHost::lose(Connection& connection) {
-  if (!settled_) roll_.hung_up(connection.rank);
+  if (!bootstrapped_) roster_.hung_up(connection.rank);
 }
 
 void TcpHost::fill(Connection& connection) {
   fill_blobs(connection);
-  if (connection.told || settled_ || roll_.verdict().ok()) return;
+  if (connection.told || bootstrapped_ || roster_.verdict().ok()) return;
   connection.told = true;
   std::string body;
-  put_status(&body, roll_.verdict());
+  put_status(&body, roster_.verdict());
   connection.channel->seal(FrameKind::kVerdict, body, &connection.out);
 }
 
-// Of every round that is whole, all blobs in pieces, no more at a time than the socket may take.
+// Sends all blobs of every round that is complete, piece by piece, so that a peer that does not
+// read costs kOutBytes and not all blobs of the world.
 void TcpHost::fill_blobs(Connection& connection) {
-  while (roll_.complete(connection.round) && connection.out.size() < kOutBytes) {
+  while (roster_.complete(connection.round) && connection.out.size() < kOutBytes) {
     std::string body;
     put_number(&body, connection.round);
     put_number(&body, connection.next);
@@ -313,7 +319,7 @@ void TcpHost::fill_blobs(Connection& connection) {
     put_number(&body, uint32_t{0});
     uint32_t count = 0;
     while (connection.next < options_.world && body.size() < kBlobsBytesMax) {
-      put_text(&body, roll_.blob(connection.round, connection.next++), kEndpointBytesMax);
+      put_text(&body, roster_.blob(connection.round, connection.next++), kEndpointBytesMax);
       ++count;
     }
     std::string number;

@@ -14,41 +14,42 @@
 #include "transport/codec.h"
 #include "transport/endpoint.h"
 #include "transport/rendezvous/rank_list.h"
-#include "transport/rendezvous/roll.h"
+#include "transport/rendezvous/roster.h"
 
 namespace parallax {
 
 namespace {
-constexpr uint32_t kAnswerMsMax = 1000;  // how long an answer of rank 0 is waited for
+constexpr uint32_t kAnswerMsMax = 1000;  // the longest wait for an answer of rank 0
 
 int64_t answer_patience_ns(const RendezvousOptions& options) {
-  return std::min(options.lease_ms / kSignsPerLease, kAnswerMsMax) * kNanosecondsPerMillisecond;
+  return std::min(options.lease_ms / kKeepalivesPerLease, kAnswerMsMax) *
+         kNanosecondsPerMillisecond;
 }
 }  // namespace
 
-TcpMember::TcpMember(const RendezvousOptions& options, TcpEntry entry, TcpPlace place)
+TcpMember::TcpMember(const RendezvousOptions& options, TcpEntry entry, TcpAddress tcp_address)
     : options_(options),
       entry_(std::move(entry)),
-      place_(std::move(place)),
+      tcp_address_(std::move(tcp_address)),
       bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       ended_(options),
       looked_ns_(options.clock->now_ns()) {}
 
-Status TcpMember::create(const RendezvousOptions& options, TcpEntry entry, TcpPlace place,
+Status TcpMember::create(const RendezvousOptions& options, TcpEntry entry, TcpAddress tcp_address,
                          std::unique_ptr<Rendezvous>* rendezvous) {
-  std::unique_ptr<TcpMember> made(new TcpMember(options, std::move(entry), std::move(place)));
+  std::unique_ptr<TcpMember> made(new TcpMember(options, std::move(entry), std::move(tcp_address)));
   if (!made->bell_.valid()) {
-    return limit(std::string("open: no descriptor for the meeting: ") + std::strerror(errno) +
+    return limit(std::string("open: no descriptor for the rendezvous: ") + std::strerror(errno) +
                  "; raise ulimit -n");
   }
-  if (is_numeric(made->place_)) PARALLAX_RETURN_IF_ERROR(made->find());
+  if (is_numeric(made->tcp_address_)) PARALLAX_RETURN_IF_ERROR(made->find());
   PARALLAX_RETURN_IF_ERROR(start_thread(&made->runner_, [raw = made.get()] { raw->run(); }));
   *rendezvous = std::move(made);
   return {};
 }
 
 TcpMember::~TcpMember() {
-  if (!settled_) leave({});
+  if (!bootstrapped_) leave({});
   if (!runner_.joinable()) return;
   {
     const MutexLock lock(mutex_);
@@ -93,7 +94,7 @@ void TcpMember::bring_locked() {
 Status TcpMember::allgather(std::span<const std::byte> mine, int64_t deadline_ns,
                             std::vector<std::string>* all) {
   const MutexLock lock(mutex_);
-  PARALLAX_CHECK(mine.size() <= kEndpointBytesMax && !settled_);
+  PARALLAX_CHECK(mine.size() <= kEndpointBytesMax && !bootstrapped_);
   mine_.assign(reinterpret_cast<const char*>(mine.data()), mine.size());
   blobs_.clear();
   brought_ = false;
@@ -119,8 +120,8 @@ Status TcpMember::allgather(std::span<const std::byte> mine, int64_t deadline_ns
   return {};
 }
 
-// Asks rank 0 why the meeting is over, if it is, and who is missing. Waits a fifth of the lease, or
-// a second, at most.
+// Asks rank 0 why the rendezvous is over, if it is, and who is missing. Waits a fifth of the lease,
+// or a second, at most.
 void TcpMember::ask_locked() {
   if (phase_ != Phase::kJoined) return;
   std::string body;
@@ -138,10 +139,11 @@ std::string TcpMember::missing_locked() const {
   return "rank 0 never came" + (last_try_.empty() ? std::string() : " (" + last_try_ + ")");
 }
 
-// Waits until rank 0 knows, so that whoever asks it later, having seen this rank go, learns why.
+// Waits until rank 0 has the reason, so that a rank that sees this one disconnect and then asks
+// rank 0 learns why.
 void TcpMember::leave(const Status& why) {
   const MutexLock lock(mutex_);
-  if (left_ || settled_) return;
+  if (left_ || bootstrapped_) return;
   left_ = true;
   if (phase_ != Phase::kJoined || !verdict_.ok()) return;
   std::string body;
@@ -153,15 +155,15 @@ void TcpMember::leave(const Status& why) {
 
 Status TcpMember::verdict() {
   const MutexLock lock(mutex_);
-  if (verdict_.ok() && !settled_) ask_locked();
+  if (verdict_.ok() && !bootstrapped_) ask_locked();
   return left_ ? Status() : verdict_;
 }
 
-void TcpMember::settle() {
+void TcpMember::finish_bootstrap() {
   {
     const MutexLock lock(mutex_);
-    if (settled_) return;
-    settled_ = true;
+    if (bootstrapped_) return;
+    bootstrapped_ = true;
     stopping_ = true;
     stop_ns_ = options_.clock->now_ns() + kGoodbyeNs;
     if (phase_ == Phase::kJoined) say_locked(FrameKind::kBye, {});
@@ -171,7 +173,7 @@ void TcpMember::settle() {
 }
 
 Status TcpMember::finish() {
-  settle();
+  finish_bootstrap();
   return {};
 }
 

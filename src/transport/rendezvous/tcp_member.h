@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// TcpMember: the side of every rank but 0 in a tcp meeting. A thread of its own, from create() to
-// settle(), finds rank 0 (trying again while nobody listens there), proves itself, and then keeps
-// the signs of life going both ways. State is shared with the caller under mutex_; nobody blocks
-// while holding it. One thread calls.
+// TcpMember: the side of every rank but 0 in a tcp rendezvous. A thread of its own, from create()
+// to finish_bootstrap(), finds rank 0 (trying again while nobody listens there), proves itself, and
+// then keeps the keepalives going both ways. State is shared with the caller under mutex_; nobody
+// blocks while holding it. One thread calls.
 //
-// A host's name is looked up by the thread, and settle() and the destructor wait for the thread:
-// they may wait as long as the system's resolver takes. Addresses in numbers are never looked up.
+// A host's name is looked up by the thread, and finish_bootstrap() and the destructor wait for the
+// thread: they may wait as long as the system's resolver takes. Numeric addresses are never looked
+// up.
 #ifndef PARALLAX_TRANSPORT_RENDEZVOUS_TCP_MEMBER_H_
 #define PARALLAX_TRANSPORT_RENDEZVOUS_TCP_MEMBER_H_
 
@@ -17,16 +18,16 @@
 #include "transport/rendezvous/ended_ranks.h"
 #include "transport/rendezvous/handshake.h"
 #include "transport/rendezvous/rendezvous.h"
+#include "transport/rendezvous/tcp_address.h"
 #include "transport/rendezvous/tcp_host.h"
-#include "transport/rendezvous/tcp_place.h"
 #include "transport/shm/unique_fd.h"
 
 namespace parallax {
 
 class TcpMember final : public Rendezvous {
  public:
-  // INVALID: the address is in numbers, not loopback, and there is no secret.
-  static Status create(const RendezvousOptions& options, TcpEntry entry, TcpPlace place,
+  // INVALID: the address is numeric and not loopback, and there is no secret.
+  static Status create(const RendezvousOptions& options, TcpEntry entry, TcpAddress tcp_address,
                        std::unique_ptr<Rendezvous>* rendezvous);
   ~TcpMember() override;
 
@@ -35,13 +36,13 @@ class TcpMember final : public Rendezvous {
                    std::vector<std::string>* all) override;
   void leave(const Status& why) override;
   Status verdict() override;
-  void settle() override;
+  void finish_bootstrap() override;
   Status finish() override;
 
  private:
   enum class Phase { kSeeking, kConnecting, kTalking, kJoined, kOver };
 
-  TcpMember(const RendezvousOptions& options, TcpEntry entry, TcpPlace place);
+  TcpMember(const RendezvousOptions& options, TcpEntry entry, TcpAddress tcp_address);
 
   void wake() const;
   void bring_locked() PARALLAX_REQUIRES(mutex_);
@@ -70,9 +71,9 @@ class TcpMember final : public Rendezvous {
 
   const RendezvousOptions options_;
   const TcpEntry entry_;
-  const TcpPlace place_;
+  const TcpAddress tcp_address_;
   UniqueFd bell_;     // wakes the thread
-  EndedRanks ended_;  // the thread's
+  EndedRanks ended_;  // used by the thread alone
 
   Mutex mutex_;
   CondVar changed_;
@@ -90,8 +91,8 @@ class TcpMember final : public Rendezvous {
   std::string last_try_ PARALLAX_GUARDED_BY(mutex_);  // what it came to
   int64_t looked_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;
   int64_t heard_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;
-  int64_t sign_due_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;
-  Status verdict_ PARALLAX_GUARDED_BY(mutex_);      // why the meeting is over
+  int64_t keepalive_due_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;
+  Status verdict_ PARALLAX_GUARDED_BY(mutex_);      // why the rendezvous is over
   uint64_t round_ PARALLAX_GUARDED_BY(mutex_) = 0;  // the caller's, and what has come of it
   std::string mine_ PARALLAX_GUARDED_BY(mutex_);
   bool brought_ PARALLAX_GUARDED_BY(mutex_) = true;  // mine_ is on its way
@@ -99,7 +100,7 @@ class TcpMember final : public Rendezvous {
   uint64_t asked_count_ PARALLAX_GUARDED_BY(mutex_) = 0;
   uint64_t answered_count_ PARALLAX_GUARDED_BY(mutex_) = 0;
   std::string missing_ PARALLAX_GUARDED_BY(mutex_);  // as rank 0 answered
-  bool settled_ PARALLAX_GUARDED_BY(mutex_) = false;
+  bool bootstrapped_ PARALLAX_GUARDED_BY(mutex_) = false;
   bool left_ PARALLAX_GUARDED_BY(mutex_) = false;
   bool stopping_ PARALLAX_GUARDED_BY(mutex_) = false;
   int64_t stop_ns_ PARALLAX_GUARDED_BY(mutex_) = kNever;

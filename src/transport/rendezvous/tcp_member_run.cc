@@ -8,7 +8,7 @@
 
 #include "transport/codec.h"
 #include "transport/endpoint.h"
-#include "transport/rendezvous/roll.h"
+#include "transport/rendezvous/roster.h"
 #include "transport/rendezvous/tcp_member.h"
 #include "transport/rendezvous/tcp_socket.h"
 
@@ -21,7 +21,7 @@ constexpr int64_t kConnectNs = 5000 * kNanosecondsPerMillisecond;
 constexpr size_t kBytesPerPass = 4 * kSealedBodyBytesMax;
 }  // namespace
 
-// Nothing passes out of the thread: no memory, or a failed check, ends the meeting.
+// No exception leaves the thread: lack of memory, or a failed check, ends the rendezvous.
 void TcpMember::run() {
   try {
     for (;;) {
@@ -55,15 +55,15 @@ void TcpMember::run() {
     }
   } catch (const std::exception& error) {
     const MutexLock lock(mutex_);
-    end(internal(std::string("the meeting's thread: ") + error.what()));
+    end(internal(std::string("the thread of the rendezvous: ") + error.what()));
   }
 }
 
-// Where rank 0 is, by its name or number.
+// Resolves rank 0's address, outside the lock: a resolver may block for long.
 Status TcpMember::find() {
   std::vector<SocketAddress> addresses;
-  PARALLAX_RETURN_IF_ERROR(resolve(place_, &addresses));
-  PARALLAX_RETURN_IF_ERROR(check_trust(place_, addresses, entry_.secret));
+  PARALLAX_RETURN_IF_ERROR(resolve(tcp_address_, &addresses));
+  PARALLAX_RETURN_IF_ERROR(check_trust(tcp_address_, addresses, entry_.secret));
   const MutexLock lock(mutex_);
   addresses_ = std::move(addresses);
   return {};
@@ -72,7 +72,7 @@ Status TcpMember::find() {
 int64_t TcpMember::due_ns() const {
   if (phase_ == Phase::kOver) return stop_ns_;
   if (phase_ != Phase::kJoined) return std::min({stop_ns_, try_ns_, ended_.due_ns()});
-  return std::min(stop_ns_, sign_due_ns_);
+  return std::min(stop_ns_, keepalive_due_ns_);
 }
 
 void TcpMember::sleep(int fd, bool sends, int64_t due_ns) const {
@@ -140,7 +140,7 @@ void TcpMember::talk(int64_t now_ns) {
     return;
   }
   if (!tcp_send(socket_, &out_) || !open) {
-    // Also where too many others came at once: another try will do.
+    // Rank 0 also hangs up where too many came at once, so this rank tries again.
     again("rank 0, or what listens at " + entry_.where + ", hung up before it knew this rank");
     return;
   }
@@ -150,7 +150,7 @@ void TcpMember::talk(int64_t now_ns) {
   }
   channel_ = handshake_->channel();
   phase_ = Phase::kJoined;
-  heard_ns_ = sign_due_ns_ = looked_ns_ = now_ns;
+  heard_ns_ = keepalive_due_ns_ = looked_ns_ = now_ns;
   if (!brought_) bring_locked();
 }
 
@@ -181,19 +181,19 @@ void TcpMember::keep(int64_t now_ns) {
     end(silent(0, host.host, silence_ns, entry_.where));
   }
   if (phase_ != Phase::kJoined) return;
-  if (now_ns >= sign_due_ns_) {
-    channel_->seal(FrameKind::kAlive, {}, &out_);
-    sign_due_ns_ = now_ns + lease_ns / kSignsPerLease;
+  if (now_ns >= keepalive_due_ns_) {
+    channel_->seal(FrameKind::kKeepalive, {}, &out_);
+    keepalive_due_ns_ = now_ns + lease_ns / kKeepalivesPerLease;
   }
   if (!tcp_send(socket_, &out_)) end(hung_up(0, host.host, entry_.where));
 }
 
-// False: it fits nothing.
+// False: rank 0 sends no such frame.
 bool TcpMember::on_frame(const Frame& frame) {
   std::string_view body = frame.body;
   Status said;
   switch (frame.kind) {
-    case FrameKind::kAlive:
+    case FrameKind::kKeepalive:
       return body.empty();
     case FrameKind::kBlobs:
       return on_blobs(body);
@@ -230,14 +230,14 @@ bool TcpMember::on_blobs(std::string_view body) {
   return reader.empty();
 }
 
-// Rank 0 tells of the others. Where it has ended itself, who stands first in the file is named, as
-// rank 0 may have ended because of that rank.
+// While this rank has no connection, only the launcher can tell it that rank 0 has ended. It then
+// names the rank that ended first, since rank 0 may have ended because of it.
 void TcpMember::mind_rank_0() {
   if (ended_.find(0) == nullptr) return;
-  end(ended_before_meeting(ended_.all().front(), "at " + entry_.where));
+  end(ended_before_rendezvous(ended_.all().front(), "at " + entry_.where));
 }
 
-// Another try, after a pause.
+// Connects again after a pause.
 void TcpMember::again(const std::string& why) {
   last_try_ = why;
   phase_ = Phase::kSeeking;
@@ -249,11 +249,12 @@ void TcpMember::again(const std::string& why) {
   try_ns_ = options_.clock->now_ns() + pause_ns_;
 }
 
-// What concerns this rank alone says so; the rest are sentences that all ranks share.
+// INVALID and IO concern this rank alone, and the sentence says so; others are sentences that all
+// ranks report alike.
 void TcpMember::end(Status why) {
   if (why.code() == PARALLAX_INVALID || why.code() == PARALLAX_IO) {
     why = Status(why.code(), "rank " + std::to_string(options_.rank) +
-                                 " cannot join the meeting at " + entry_.where + ": " +
+                                 " cannot join the rendezvous at " + entry_.where + ": " +
                                  why.message());
   }
   if (verdict_.ok()) verdict_ = std::move(why);

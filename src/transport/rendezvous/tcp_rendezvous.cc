@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where rank 0 listens, by which key ranks know each other: see the header.
+// Where rank 0 listens, and the key by which ranks authenticate each other: see the header.
 #include "transport/rendezvous/tcp_rendezvous.h"
 
 #include <unistd.h>
@@ -19,8 +19,8 @@ namespace parallax {
 
 namespace {
 
-// A port of the system's choosing may be another socket's for a moment: that of a rank that was
-// here before rank 0, and met itself (tcp_connected).
+// A port of the ephemeral range may be taken for a moment by a rank that tried to connect before
+// rank 0 listened, and connected to itself (tcp_connected).
 constexpr int kListenTriesMax = 10;
 constexpr std::chrono::milliseconds kListenPause{20};
 
@@ -34,16 +34,18 @@ Status listen_patiently(const SocketAddress& address, UniqueFd* listener) {
   return listening;
 }
 
-// At a number: there and nowhere else. At a name: where it leads; but a machine's own name often
-// leads to loopback on that machine, where the others could not come. So with a secret rank 0
-// listens at every address it has, if the name leads to loopback and is not localhost.
-Status listen_at(const TcpPlace& place, bool secret, UniqueFd* listener) {
+// A numeric address is used as it is. A name is resolved; but a machine's own name often resolves
+// to loopback on that machine (Debian writes it so into /etc/hosts), where other machines cannot
+// connect. So if a name other than localhost resolves to loopback and there is a secret, rank 0
+// listens on all of its addresses.
+Status listen_at(const TcpAddress& tcp_address, bool secret, UniqueFd* listener) {
   std::vector<SocketAddress> addresses;
-  PARALLAX_RETURN_IF_ERROR(resolve(place, &addresses));
-  PARALLAX_RETURN_IF_ERROR(check_trust(place, addresses, secret));
+  PARALLAX_RETURN_IF_ERROR(resolve(tcp_address, &addresses));
+  PARALLAX_RETURN_IF_ERROR(check_trust(tcp_address, addresses, secret));
   SocketAddress address = addresses[0];
-  if (secret && is_loopback(address) && !is_numeric(place) && place.host != "localhost") {
-    address = any_address(address.storage.ss_family, place.port);
+  if (secret && is_loopback(address) && !is_numeric(tcp_address) &&
+      tcp_address.host != "localhost") {
+    address = any_address(address.storage.ss_family, tcp_address.port);
   }
   return listen_patiently(address, listener);
 }
@@ -59,20 +61,21 @@ std::string unnamed_job(const Environment& environment) {
 Status make_tcp_rendezvous(const RendezvousOptions& options, std::string_view where,
                            const char* secret_file, const Environment& environment,
                            std::unique_ptr<Rendezvous>* rendezvous) {
-  TcpPlace place;
-  PARALLAX_RETURN_IF_ERROR(parse_tcp_place(where, &place));
+  TcpAddress tcp_address;
+  PARALLAX_RETURN_IF_ERROR(parse_tcp_address(where, &tcp_address));
   std::string secret;
   PARALLAX_RETURN_IF_ERROR(find_secret(secret_file, environment, &secret));
-  TcpEntry entry{.where = place.text(),
-                 .job = place.job.empty() && secret.empty() ? unnamed_job(environment) : place.job,
-                 .secret = !secret.empty(),
-                 .key = derive_key(secret, kJobKey)};
+  TcpEntry entry{
+      .where = tcp_address.text(),
+      .job = tcp_address.job.empty() && secret.empty() ? unnamed_job(environment) : tcp_address.job,
+      .secret = !secret.empty(),
+      .key = derive_key(secret, kJobKey)};
   wipe(&secret);
   if (options.rank != 0) {
-    return TcpMember::create(options, std::move(entry), std::move(place), rendezvous);
+    return TcpMember::create(options, std::move(entry), std::move(tcp_address), rendezvous);
   }
   UniqueFd listener;
-  PARALLAX_RETURN_IF_ERROR(listen_at(place, entry.secret, &listener));
+  PARALLAX_RETURN_IF_ERROR(listen_at(tcp_address, entry.secret, &listener));
   return TcpHost::create(options, std::move(entry), std::move(listener), rendezvous);
 }
 
@@ -85,9 +88,9 @@ Status make_unique_id_rendezvous(const RendezvousOptions& options, const paralla
       .where = where, .job = read.job, .secret = true, .key = derive_key(read.key.view(), kJobKey)};
   if (options.rank != 0) {
     drop_inherited_listener(read.job);
-    TcpPlace place;
-    PARALLAX_RETURN_IF_ERROR(parse_tcp_place(where, &place));
-    return TcpMember::create(options, std::move(entry), std::move(place), rendezvous);
+    TcpAddress tcp_address;
+    PARALLAX_RETURN_IF_ERROR(parse_tcp_address(where, &tcp_address));
+    return TcpMember::create(options, std::move(entry), std::move(tcp_address), rendezvous);
   }
   UniqueFd listener = take_listener(read.job);
   if (!listener.valid()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tcp meeting's door: "tcp:HOST:PORT[#JOB]" or a unique id, to TcpHost on rank 0 and to
+// Makes a tcp rendezvous from "tcp:HOST:PORT[#JOB]" or from a unique id: a TcpHost on rank 0, a
 // TcpMember on the others. Blocks on the resolver for names, and for a moment while a port is still
 // taken.
 #ifndef PARALLAX_TRANSPORT_RENDEZVOUS_TCP_RENDEZVOUS_H_
@@ -14,13 +14,13 @@
 
 namespace parallax {
 
-// What a job is called that neither its program nor a secret tells from others: what its ranks
-// share, and another job at the same port of loopback does not. The launcher's name for it, else
-// this user's session (a login, a terminal, a service).
+// The name of a job to which the program gave neither a name nor a secret. It must be the same for
+// all of its ranks and differ from that of another job at the same loopback port: the launcher's
+// name for the job, else this user's session (a login, a terminal, a service).
 std::string unnamed_job(const Environment& environment);
 
-// `where` is what follows "tcp:". INVALID: what is wrong with it, or that it takes a secret. IO:
-// rank 0 cannot listen there.
+// `where` is what follows "tcp:". INVALID: it cannot be parsed, or needs a secret. IO: rank 0
+// cannot listen there.
 Status make_tcp_rendezvous(const RendezvousOptions& options, std::string_view where,
                            const char* secret_file, const Environment& environment,
                            std::unique_ptr<Rendezvous>* rendezvous);

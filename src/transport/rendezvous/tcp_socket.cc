@@ -32,7 +32,7 @@ void set_option(const UniqueFd& socket, int level, int name, int value) {
 Status tcp_listen(const SocketAddress& address, UniqueFd* listener) {
   UniqueFd made(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!made.valid()) {
-    return limit(std::string("options.rendezvous: no socket for the meeting: ") +
+    return limit(std::string("options.rendezvous: no socket for the rendezvous: ") +
                  std::strerror(errno) + "; raise ulimit -n");
   }
   set_option(made, SOL_SOCKET, SO_REUSEADDR, 1);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Non-blocking tcp sockets for the meeting. No call blocks. Any thread, one at a time per socket.
+// Non-blocking tcp sockets for the rendezvous. No call blocks. Any thread, one at a time per
+// socket.
 #ifndef PARALLAX_TRANSPORT_RENDEZVOUS_TCP_SOCKET_H_
 #define PARALLAX_TRANSPORT_RENDEZVOUS_TCP_SOCKET_H_
 
@@ -7,7 +8,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "transport/rendezvous/tcp_place.h"
+#include "transport/rendezvous/tcp_address.h"
 #include "transport/shm/unique_fd.h"
 
 namespace parallax {
@@ -20,16 +21,18 @@ Status tcp_name(const UniqueFd& socket, SocketAddress* address);
 enum class Accepted { kOne, kNone, kNoDescriptor, kNoMemory };
 Accepted tcp_accept(const UniqueFd& listener, UniqueFd* socket, SocketAddress* from);
 
-// Begins to connect; the socket is writable once that is decided. errno's number, or 0.
+// Begins to connect; the socket becomes writable when that has succeeded or failed. errno's number,
+// or 0.
 int tcp_connect(const SocketAddress& address, UniqueFd* socket);
-// 0: connected; else errno's number. A socket that met itself, which happens where a port of the
-// system's choosing has no listener, counts as refused.
+// 0: connected; else errno's number. A socket may connect to itself: a port of the ephemeral range
+// without a listener can be the very one that the kernel chose for this socket. That counts as
+// refused.
 int tcp_connected(const UniqueFd& socket);
 
 // Both return false when the connection is at its end or broken.
 // Appends what has arrived, up to `bytes_max`.
 bool tcp_receive(const UniqueFd& socket, size_t bytes_max, std::string* in);
-// Sends what goes off the front of *out.
+// Sends as much as the socket takes and removes it from the front of *out.
 bool tcp_send(const UniqueFd& socket, std::string* out);
 
 }  // namespace parallax

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The unique id, NCCL's way: 128 bytes that one process makes and the caller carries to the others.
-// It holds where rank 0 listens, a random name of the job and a random key, so that whoever has it
-// can join, and nobody else.
+// It holds where rank 0 listens, a random job name and a random key, so that whoever has the id can
+// join, and nobody else.
 //
 //   u32 magic, u16 1, u16 port, u8 address bytes (4 or 16), 16 address, 16 job, 32 key,
 //   zeros, and in the last 8 bytes the start of an HMAC over all before, against garbling
@@ -17,7 +17,7 @@
 #include "base/status.h"
 #include "parallax/parallax.h"
 #include "transport/rendezvous/crypto.h"
-#include "transport/rendezvous/tcp_place.h"
+#include "transport/rendezvous/tcp_address.h"
 #include "transport/shm/unique_fd.h"
 
 namespace parallax {
@@ -39,7 +39,8 @@ Status decode_unique_id(const parallax_unique_id_t& bytes, UniqueId* id);
 Status make_unique_id(const std::string& device, parallax_unique_id_t* id);
 // The listener that waits for this job; invalid if none does.
 UniqueFd take_listener(const std::string& job);
-// Who was forked after the id was made, and is not rank 0, holds the port open: no longer.
+// Closes the listener in a process that was forked after the id was made and is not rank 0: its
+// copy would keep the port open.
 void drop_inherited_listener(const std::string& job);
 
 }  // namespace parallax

@@ -275,7 +275,7 @@ Status Attacher::no_descriptors(const Pair* pair) const {
                         " ran out of file descriptors while attaching shared memory";
   if (pair != nullptr) message += " to " + name_of(*pair->peer);
   return limit(message + " (limit " + std::to_string(allowed.rlim_cur) +
-               "; about 4 per rank of the host are needed while meeting, 3 afterwards): raise "
+               "; about 4 per rank of the host are needed while they meet, 3 afterwards): raise "
                "ulimit -n");
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attacher: the handshake, during the meeting, by which the ranks of one host come to share memory.
-// Every rank makes, for each peer, the ring of its messages to that peer, and hands it over with
-// its bell (an eventfd) on a connection to the peer's abstract socket; the peer maps it and
+// Attacher: the handshake, during the rendezvous, by which the ranks of one host come to share
+// memory. Every rank makes, for each peer, the ring of its messages to that peer, and hands it over
+// with its bell (an eventfd) on a connection to the peer's abstract socket; the peer maps it and
 // answers. A pair is attached when both directions are. That both can map one memory is the proof
 // that they are on one host.
 //

@@ -118,7 +118,7 @@ void ShmTransport::ring_bell(const Peer& peer) {
 
 bool ShmTransport::writable(uint32_t to) const {
   const Peer* peer = find(to);
-  if (peer == nullptr || peer->gone || peer->dead || peer->token_count == kSendsInFlightMax) {
+  if (peer == nullptr || peer->gone || peer->dead || peer->cookie_count == kSendsInFlightMax) {
     return false;
   }
   if (peer->out.has_room()) return true;
@@ -126,7 +126,7 @@ bool ShmTransport::writable(uint32_t to) const {
   return false;
 }
 
-Status ShmTransport::send(uint32_t to, std::span<const Segment> segments, uint64_t token) {
+Status ShmTransport::send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) {
   PARALLAX_CHECK(writable(to));
   PARALLAX_CHECK(segments.size() <= kSegmentsMax);
   size_t bytes = 0;
@@ -134,7 +134,7 @@ Status ShmTransport::send(uint32_t to, std::span<const Segment> segments, uint64
   PARALLAX_CHECK(bytes <= kShmMessageBytesMax);
   Peer* peer = find(to);
   if (peer->out.write(segments, bytes)) ring_bell(*peer);
-  peer->tokens[peer->token_count++] = token;
+  peer->cookies[peer->cookie_count++] = cookie;
   ++completions_pending_;
   return {};
 }
@@ -159,14 +159,14 @@ bool ShmTransport::poll(Receiver& receiver) {
 
 bool ShmTransport::deliver_completions(Receiver& receiver) {
   if (completions_pending_ == 0) return false;
-  std::array<uint64_t, kSendsInFlightMax> tokens;
+  std::array<uint64_t, kSendsInFlightMax> cookies;
   for (const auto& peer : peers_) {
     // Taken out first: a callback that sends adds new ones, which wait for the next poll.
-    const uint32_t count = std::exchange(peer->token_count, 0);
+    const uint32_t count = std::exchange(peer->cookie_count, 0);
     if (count == 0) continue;
-    tokens = peer->tokens;
+    cookies = peer->cookies;
     completions_pending_ -= count;
-    for (uint32_t i = 0; i < count; ++i) receiver.on_sent(tokens[i]);
+    for (uint32_t i = 0; i < count; ++i) receiver.on_sent(cookies[i]);
   }
   return true;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // ShmTransport: messages between the ranks of one host through memory they share: one ring per
-// direction and peer (ring.h), attached during the meeting (attach.h). A send copies the segments
-// into the ring and completes at the sender's next poll; a receiver sees the message where it lies
-// in the ring. Owned by the rank's engine. Threads as in transport.h. connect_all blocks, nothing
-// else.
+// direction and peer (ring.h), attached during the rendezvous (attach.h). A send copies the
+// segments into the ring and completes at the sender's next poll; a receiver sees the message where
+// it lies in the ring. Owned by the rank's engine. Threads as in transport.h. connect_all blocks,
+// nothing else.
 //
 // Sleep and death. wait_fd() is an epoll descriptor over this rank's bell (an eventfd that peers
 // write when they see it asleep) and one descriptor per peer that tells its process's end: a pidfd,
@@ -61,7 +61,7 @@ class ShmTransport final : public Transport {
   std::string_view name() const override { return "shm"; }
   size_t message_bytes_max() const override { return kShmMessageBytesMax; }
   bool writable(uint32_t to) const override;
-  Status send(uint32_t to, std::span<const Segment> segments, uint64_t token) override;
+  Status send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) override;
   bool poll(Receiver& receiver) override;
   int wait_fd() const override { return epoll_.get(); }
   bool arm() override;
@@ -80,8 +80,8 @@ class ShmTransport final : public Transport {
     ShmLink link;
     mutable RingProducer out;  // writable() refreshes its view
     RingConsumer in;
-    std::array<uint64_t, kSendsInFlightMax> tokens;  // sends to complete at the next poll
-    uint32_t token_count = 0;
+    std::array<uint64_t, kSendsInFlightMax> cookies;  // sends to complete at the next poll
+    uint32_t cookie_count = 0;
     bool gone = false;             // lost and reported, or forgotten
     bool dead = false;             // its process has ended; not yet reported
     mutable bool blocked = false;  // writable() was false for want of room

@@ -27,7 +27,7 @@ struct SimMessage {
   SimMessage* next_pending = nullptr;  // in its link's list of sends that are not complete
   uint32_t from = 0;
   uint32_t to = 0;
-  uint64_t token = 0;
+  uint64_t cookie = 0;
   int64_t depart_ns = 0;
   std::array<Segment, kSegmentsMax> segments{};  // the sender's memory, to check that it was left
   uint32_t segment_count = 0;

@@ -71,7 +71,7 @@ bool SimNetwork::writable(uint32_t from, uint32_t to) const {
 }
 
 Status SimNetwork::send(uint32_t from, uint32_t to, std::span<const Segment> segments,
-                        uint64_t token) {
+                        uint64_t cookie) {
   PARALLAX_CHECK(writable(from, to));
   PARALLAX_CHECK(segments.size() <= kSegmentsMax);
   if (processes_[from].gone) return {};  // killed in the middle of this run: nobody hears it
@@ -84,7 +84,7 @@ Status SimNetwork::send(uint32_t from, uint32_t to, std::span<const Segment> seg
   SimMessage* message = pool_.take(bytes);
   message->from = from;
   message->to = to;
-  message->token = token;
+  message->cookie = cookie;
   message->offset = options_.adversarial ? random_.below(kPayloadOffsetMax) : 0;
   message->segment_count = static_cast<uint32_t>(segments.size());
   std::byte* payload = message->payload().data();
@@ -187,7 +187,7 @@ void SimNetwork::deliver(SimMessage* message) {
         SimLink& out = link(message->from, message->to);
         unlink_pending(out, message);
         push_item(message->from,
-                  {.kind = ItemKind::kSent, .peer = message->to, .token = message->token});
+                  {.kind = ItemKind::kSent, .peer = message->to, .cookie = message->cookie});
       }
       pool_.release_if_unused(message);
       break;
@@ -237,7 +237,7 @@ bool SimNetwork::poll(uint32_t rank, Receiver& receiver) {
         break;
       case ItemKind::kSent:
         --link(rank, item.peer).in_flight;
-        receiver.on_sent(item.token);
+        receiver.on_sent(item.cookie);
         break;
       case ItemKind::kLost: {
         SimLink& out = link(rank, item.peer);

@@ -48,7 +48,7 @@ class SimNetwork {
 
   // The transport of one rank.
   bool writable(uint32_t from, uint32_t to) const;
-  Status send(uint32_t from, uint32_t to, std::span<const Segment> segments, uint64_t token);
+  Status send(uint32_t from, uint32_t to, std::span<const Segment> segments, uint64_t cookie);
   bool poll(uint32_t rank, Receiver& receiver);
   void forget(uint32_t rank, uint32_t peer);
   bool deliverable(uint32_t rank) const { return !inbox_[rank].empty(); }
@@ -94,7 +94,7 @@ class SimNetwork {
   struct Item {
     ItemKind kind = ItemKind::kMessage;
     uint32_t peer = 0;
-    uint64_t token = 0;
+    uint64_t cookie = 0;
     SimMessage* message = nullptr;
     const char* why = "";
     Loss loss = Loss::kBroken;

@@ -103,7 +103,7 @@ void SimNetwork::complete_pending(SimLink& out) {
     SimMessage* next = message->next_pending;
     message->next_pending = nullptr;
     message->pending = false;
-    push_item(out.from, {.kind = ItemKind::kSent, .peer = out.to, .token = message->token});
+    push_item(out.from, {.kind = ItemKind::kSent, .peer = out.to, .cookie = message->cookie});
     pool_.release_if_unused(message);
     message = next;
   }

@@ -19,8 +19,8 @@ class SimTransport final : public Transport {
   std::string_view name() const override { return "sim"; }
   size_t message_bytes_max() const override { return message_bytes_max_; }
   bool writable(uint32_t to) const override { return network_.writable(rank_, to); }
-  Status send(uint32_t to, std::span<const Segment> segments, uint64_t token) override {
-    return network_.send(rank_, to, segments, token);
+  Status send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) override {
+    return network_.send(rank_, to, segments, cookie);
   }
   bool poll(Receiver& receiver) override { return network_.poll(rank_, receiver); }
   int wait_fd() const override { return -1; }

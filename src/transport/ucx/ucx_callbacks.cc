@@ -58,8 +58,7 @@ ucs_status_t UcxTransport::on_credit(void* self, const void* header, size_t head
 }
 
 UcxPeer* UcxTransport::sender_of(const UcxHeader& header) {
-  const bool ours =
-      header.magic == kUcxMagic && header.token == token_ && header.from < peers_.size();
+  const bool ours = header.magic == kUcxMagic && header.key == key_ && header.from < peers_.size();
   UcxPeer* peer = ours ? peers_[header.from].get() : nullptr;  // null too without connect()
   if (peer == nullptr || peer->heard) return peer;
   peer->heard = true;
@@ -78,7 +77,7 @@ void UcxTransport::on_send_done(void* request, ucs_status_t status, void* slot) 
 void UcxTransport::complete(UcxSlot& slot) {
   UcxPeer& peer = *slot.peer;
   peer.free_slots |= 1u << (&slot - peer.slots->data());
-  completions_.push({&peer, slot.token});  // has room: uncompleted sends are bounded per endpoint
+  completions_.push({&peer, slot.cookie});  // has room: uncompleted sends are bounded per endpoint
 }
 
 void UcxTransport::on_credit_done(void* request, ucs_status_t status, void* peer) noexcept {

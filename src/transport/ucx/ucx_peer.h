@@ -22,12 +22,12 @@ struct UcxPeer;
 inline constexpr uint32_t kUcxMagic = 0x75786c70;  // "plxu"
 
 // The header of every active message of ours. UCX's ports take anyone, so a message counts only if
-// it repeats the token that its receiver put into its address: strangers, and ranks of an earlier
+// it repeats the key that its receiver put into its address: strangers, and ranks of an earlier
 // job that still send to a port taken over by this one, do not know it.
 struct UcxHeader {
   uint32_t magic = kUcxMagic;
   uint32_t from = 0;
-  uint64_t token = 0;
+  uint64_t key = 0;
 };
 static_assert(sizeof(UcxHeader) == 16);
 
@@ -43,7 +43,7 @@ static_assert(sizeof(UcxCreditHeader) == 24);
 // One send whose segments UCX may still read.
 struct UcxSlot {
   UcxPeer* peer = nullptr;
-  uint64_t token = 0;
+  uint64_t cookie = 0;
   std::array<ucp_dt_iov_t, kSegmentsMax> iov = {};
 };
 
@@ -63,7 +63,7 @@ struct UcxPeer {
   Phase phase = Phase::kKnown;
   bool needs_attention = false;  // in the transport's list
   UcxPeer* next_attention = nullptr;
-  std::string address;  // UCX's own, without the token
+  std::string address;  // UCX's own, without the key
   ucp_ep_h endpoint = nullptr;
   ucs_status_t failure = UCS_OK;
   bool said = false;     // a message of ours has left

@@ -65,13 +65,13 @@ Status UcxTransport::create(const NetworkOptions& options,
     return invalid("message_bytes_max must be " + std::to_string(kMessageBytesMin) + ".." +
                    std::to_string(kMessageBytesCeiling));
   }
-  uint64_t token = 0;
-  if (getrandom(&token, sizeof token, 0) != sizeof token) {
+  uint64_t key = 0;
+  if (getrandom(&key, sizeof key, 0) != sizeof key) {
     return io_error("the kernel gave no random bytes");
   }
   std::unique_ptr<UcxWorker> worker;
   PARALLAX_RETURN_IF_ERROR(UcxWorker::create(options, &worker));
-  std::unique_ptr<UcxTransport> made(new UcxTransport(options, std::move(worker), token));
+  std::unique_ptr<UcxTransport> made(new UcxTransport(options, std::move(worker), key));
   PARALLAX_RETURN_IF_ERROR(made->worker_->on_active_message(kUcxDataId, on_data, made.get()));
   PARALLAX_RETURN_IF_ERROR(made->worker_->on_active_message(kUcxCreditId, on_credit, made.get()));
   *transport = std::move(made);
@@ -79,9 +79,9 @@ Status UcxTransport::create(const NetworkOptions& options,
 }
 
 UcxTransport::UcxTransport(const NetworkOptions& options, std::unique_ptr<UcxWorker> worker,
-                           uint64_t token)
+                           uint64_t key)
     : rank_(options.rank),
-      token_(token),
+      key_(key),
       message_bytes_max_(options.message_bytes_max == 0 ? kUcxMessageBytesDefault
                                                         : options.message_bytes_max),
       worker_(std::move(worker)),
@@ -123,7 +123,7 @@ void UcxTransport::flush_endpoints() {
 
 std::string UcxTransport::address() const {
   std::string address = worker_->address();
-  address.append(reinterpret_cast<const char*>(&token_), sizeof token_);
+  address.append(reinterpret_cast<const char*>(&key_), sizeof key_);
   return address;
 }
 
@@ -131,16 +131,16 @@ Status UcxTransport::connect(uint32_t rank, const std::string& address) {
   if (rank >= peers_.size() || rank == rank_ || peers_[rank] != nullptr) {
     return invalid("rank " + std::to_string(rank) + " cannot be connected, or is already");
   }
-  if (address.size() <= sizeof token_) {
+  if (address.size() <= sizeof key_) {
     return invalid("the UCX address of rank " + std::to_string(rank) + " is too short");
   }
   auto peer = std::make_unique<UcxPeer>();
-  const size_t address_bytes = address.size() - sizeof token_;
+  const size_t address_bytes = address.size() - sizeof key_;
   peer->transport = this;
   peer->rank = rank;
   peer->address = address.substr(0, address_bytes);
   peer->header.from = rank_;
-  std::memcpy(&peer->header.token, address.data() + address_bytes, sizeof peer->header.token);
+  std::memcpy(&peer->header.key, address.data() + address_bytes, sizeof peer->header.key);
   peer->credit.header = peer->header;
   peers_[rank] = std::move(peer);
   return {};
@@ -182,7 +182,7 @@ bool UcxTransport::writable(uint32_t to) const {
 }
 
 // Cost: no allocation of ours. Up to 8 KB UCX copies; above, the kernel reads the segments.
-Status UcxTransport::send(uint32_t to, std::span<const Segment> segments, uint64_t token) {
+Status UcxTransport::send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) {
   PARALLAX_CHECK(writable(to));
   PARALLAX_CHECK(segments.size() <= kSegmentsMax);
   UcxPeer& peer = *peers_[to];
@@ -199,7 +199,7 @@ Status UcxTransport::send(uint32_t to, std::span<const Segment> segments, uint64
     bytes += segment.bytes;
   }
   PARALLAX_CHECK(bytes <= message_bytes_max_);
-  slot.token = token;
+  slot.cookie = cookie;
 
   ucp_request_param_t param = eager_param(on_send_done, &slot);
   param.datatype = pieces > 1 ? ucp_dt_make_iov() : ucp_dt_make_contig(1);
@@ -239,7 +239,7 @@ bool UcxTransport::deliver_completions(Receiver& receiver) {
   for (size_t i = 0; i < count; ++i) {
     const Completion completion = completions_.pop();
     --completion.peer->uncompleted;
-    receiver.on_sent(completion.token);
+    receiver.on_sent(completion.cookie);
   }
   return count > 0;
 }

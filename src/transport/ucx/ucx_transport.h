@@ -47,7 +47,7 @@ class UcxTransport final : public NetworkTransport {
   std::string_view name() const override { return "ucx"; }
   size_t message_bytes_max() const override { return message_bytes_max_; }
   bool writable(uint32_t to) const override;
-  Status send(uint32_t to, std::span<const Segment> segments, uint64_t token) override;
+  Status send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) override;
   bool poll(Receiver& receiver) override;
   int wait_fd() const override { return worker_->wait_fd(); }
   bool arm() override;
@@ -62,10 +62,10 @@ class UcxTransport final : public NetworkTransport {
  private:
   struct Completion {
     UcxPeer* peer = nullptr;
-    uint64_t token = 0;
+    uint64_t cookie = 0;
   };
 
-  UcxTransport(const NetworkOptions& options, std::unique_ptr<UcxWorker> worker, uint64_t token);
+  UcxTransport(const NetworkOptions& options, std::unique_ptr<UcxWorker> worker, uint64_t key);
 
   // Called by UCX.
   static ucs_status_t on_data(void* self, const void* header, size_t header_bytes, void* data,
@@ -92,7 +92,7 @@ class UcxTransport final : public NetworkTransport {
   bool settled() const;
 
   const uint32_t rank_;
-  const uint64_t token_;
+  const uint64_t key_;
   const size_t message_bytes_max_;
   std::unique_ptr<UcxWorker> worker_;
   std::vector<std::unique_ptr<UcxPeer>> peers_;  // by rank; null where connect() was not called

@@ -69,13 +69,14 @@ class Fate {
     const std::string here = std::string(phase) + ":" + std::to_string(step);
     if (at_ == here && watched_round() < 0) meet();
   }
-  // The meeting and the connecting are inside parallax_open: a thread sees by the files of the
+  // The rendezvous and the connecting are inside parallax_open: a thread sees by the files of the
   // rendezvous how far this rank has got.
-  void watch_meeting(const std::string& rendezvous, uint64_t rank) const {
+  void watch_rendezvous(const std::string& rendezvous, uint64_t rank) const {
     const int round = watched_round();
     if (round < 0) return;
     const std::string folder = rendezvous.substr(rendezvous.find(':') + 1);
-    const std::string file = folder + (round == 0 ? "/alive." : "/blob.1.") + std::to_string(rank);
+    const std::string file =
+        folder + (round == 0 ? "/keepalive." : "/blob.1.") + std::to_string(rank);
     std::thread([this, folder, file] {
       bool began = false;
       while (access(file.c_str(), F_OK) != 0) {
@@ -90,7 +91,7 @@ class Fate {
 
  private:
   int watched_round() const {
-    return at_.starts_with("meeting:") ? 0 : at_.starts_with("connect:") ? 1 : -1;
+    return at_.starts_with("rendezvous:") ? 0 : at_.starts_with("connect:") ? 1 : -1;
   }
   void meet() const {
     say("clock %lld", clock_ms());

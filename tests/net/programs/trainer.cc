@@ -2,7 +2,7 @@
 // One rank of a small deterministic training, over the C ABI as a framework would use it. It checks
 // every value it gets against the oracle of training.h and says what it does, line by line:
 //
-//   phase NAME step N        on entering a phase: meeting, register, commit, pull, push, reduce,
+//   phase NAME step N        on entering a phase: rendezvous, register, commit, pull, push, reduce,
 //                            step_end, wait (for the step's end), evaluate, close
 //   clock MS                 monotonic milliseconds, before it dies on purpose and before a status
 //   status STATUS: sentence  the call that failed; the exit status is then 10 - STATUS
@@ -50,7 +50,7 @@ const char* const kUsage =
     "  --pipeline 0|1 asks for the next step's rows before this one has ended\n"
     "  --lease-ms N  --timeout-ms N\n"
     "  --exit-at-once 0|1   the process ends with the first call that fails, without close\n"
-    "  --die-at PHASE:STEP  --die-how kill|stop; PHASE meeting and connect are inside open\n";
+    "  --die-at PHASE:STEP  --die-how kill|stop; PHASE rendezvous and connect are inside open\n";
 
 struct Failure {
   parallax_status_t status;
@@ -438,8 +438,8 @@ int train(const Settings& settings) {
   int exit_status = 0;
   uint64_t step = 0;
   try {
-    fate.watch_meeting(settings.text("rendezvous"), settings.number("rank"));
-    fate.enter("meeting", 0);
+    fate.watch_rendezvous(settings.text("rendezvous"), settings.number("rank"));
+    fate.enter("rendezvous", 0);
     check(open_job(settings, oracle.config(), &job));
     Trainer(settings, fate, &oracle).run(job);
     step = settings.number("steps", 12);

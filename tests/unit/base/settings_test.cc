@@ -183,7 +183,7 @@ TEST(Settings, warn_of_unknown_names) {
 int no_exchange(void*, const void*, void*, size_t) { return 1; }
 
 // Given a rank in the environment, expect it only where the program says nothing of its place.
-TEST(Settings, place_a_rank_only_where_the_program_does_not) {
+TEST(Settings, identify_a_rank_only_where_the_program_does_not) {
   const std::vector<std::string> environment = {"PARALLAX_RANK=2", "PARALLAX_WORLD=4",
                                                 "PARALLAX_RENDEZVOUS=file:/d"};
   Settings taken;
@@ -230,11 +230,11 @@ TEST(Settings, have_a_sound_table) {
   for (const SettingRow& row : setting_rows()) {
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
     EXPECT_EQ(find_setting(row.name), &row);
-    EXPECT_NE(row.places, 0u) << row.name;
+    EXPECT_NE(row.sources, 0u) << row.name;
     EXPECT_GT(std::string(row.help).size(), 10u) << row.name;
     const int fields =
         (row.number32 != nullptr) + (row.number64 != nullptr) + (row.text != nullptr);
-    EXPECT_EQ(fields, (row.places & kGivenInCode) != 0 ? 1 : 0) << row.name;
+    EXPECT_EQ(fields, (row.sources & kSetInCode) != 0 ? 1 : 0) << row.name;
   }
   EXPECT_EQ(find_setting("no_such"), nullptr);
   const Settings settings;

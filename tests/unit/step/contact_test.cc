@@ -17,10 +17,10 @@ namespace {
 constexpr int64_t kOneMs = kNanosecondsPerMillisecond;
 constexpr int64_t kNoDeadline = INT64_MAX;
 
-// A meeting that says at some time who is lost.
-class TestMeeting final : public Rendezvous {
+// A rendezvous that says at some time who is lost.
+class TestRendezvous final : public Rendezvous {
  public:
-  explicit TestMeeting(const Clock& clock) : clock_(clock) {}
+  explicit TestRendezvous(const Clock& clock) : clock_(clock) {}
   void say(int64_t at_ns, Status said) {
     said_ = std::move(said);
     at_ns_ = at_ns;
@@ -33,7 +33,7 @@ class TestMeeting final : public Rendezvous {
   }
   void leave(const Status& why) override { left_ = why; }
   Status verdict() override { return clock_.now_ns() < at_ns_ ? Status() : said_; }
-  void settle() override {}
+  void finish_bootstrap() override {}
   Status finish() override { return {}; }
 
  private:
@@ -47,7 +47,7 @@ struct OneRank {
   explicit OneRank(int64_t lease_ms) : lease_ns(lease_ms * kOneMs) {}
 
   Status contact(ContactRoad road, const Status& answer, int64_t deadline_ns = kNoDeadline) {
-    const ContactMeans means = {clock, [this](int64_t ns) { clock.advance(ns); }, meeting,
+    const ContactMeans means = {clock, [this](int64_t ns) { clock.advance(ns); }, rendezvous,
                                 lease_ns};
     return make_contact(means, road, deadline_ns, [&](int64_t end_ns) {
       if (answer.code() == PARALLAX_TIMEOUT) clock.advance(end_ns - clock.now_ns());
@@ -58,7 +58,7 @@ struct OneRank {
 
   const int64_t lease_ns;
   ManualClock clock;
-  TestMeeting meeting{clock};
+  TestRendezvous rendezvous{clock};
 };
 
 const Status kSilent = timed_out("rank 2 (host b): it does not answer");
@@ -68,7 +68,7 @@ const Status kNews = peer_lost("rank 1 (host a) did not answer");
 TEST(Contact, WhoAnswersIsReached) {
   OneRank rank(1000);
   EXPECT_TRUE(rank.contact(ContactRoad::kNetwork, {}).ok());
-  EXPECT_TRUE(rank.meeting.left().ok());
+  EXPECT_TRUE(rank.rendezvous.left().ok());
 }
 
 // Given a rank that is stopped, its host-mate that waits for it over shared memory, and a rank of
@@ -78,13 +78,13 @@ TEST(Contact, SilenceOverTheNetworkWaitsForWhoKnowsTheCause) {
   for (const int64_t lease_ms : {50, 500, 4000, 60000}) {
     OneRank mate(lease_ms);
     EXPECT_EQ(mate.contact(ContactRoad::kSharedMemory, kSilent).code(), PARALLAX_PEER_LOST);
-    EXPECT_EQ(mate.meeting.left().code(), PARALLAX_PEER_LOST);
+    EXPECT_EQ(mate.rendezvous.left().code(), PARALLAX_PEER_LOST);
 
     OneRank remote(lease_ms);
-    remote.meeting.say(mate.now_ns() + 100 * kOneMs, kNews);
+    remote.rendezvous.say(mate.now_ns() + 100 * kOneMs, kNews);
     const Status heard = remote.contact(ContactRoad::kNetwork, kSilent);
     EXPECT_EQ(heard.message(), kNews.message()) << "lease " << lease_ms;
-    EXPECT_EQ(remote.meeting.left().message(), kNews.message());
+    EXPECT_EQ(remote.rendezvous.left().message(), kNews.message());
   }
 }
 
@@ -97,7 +97,7 @@ TEST(Contact, SilenceIsALoss) {
       const Status lost = rank.contact(road, kSilent);
       EXPECT_EQ(lost.code(), PARALLAX_PEER_LOST);
       EXPECT_EQ(lost.message(), kSilent.message());
-      EXPECT_EQ(rank.meeting.left().code(), PARALLAX_PEER_LOST);
+      EXPECT_EQ(rank.rendezvous.left().code(), PARALLAX_PEER_LOST);
       EXPECT_LE(rank.now_ns() - began_ns,
                 std::max(rank.lease_ns, rank.lease_ns * 4 / 5 + 300 * kOneMs));
     }
@@ -119,7 +119,7 @@ TEST(Contact, ADeadlineIsNoLoss) {
 // silence.
 TEST(Contact, ABrokenConnectionWaitsForNews) {
   OneRank told(4000);
-  told.meeting.say(told.now_ns() + 100 * kOneMs, kNews);
+  told.rendezvous.say(told.now_ns() + 100 * kOneMs, kNews);
   EXPECT_EQ(told.contact(ContactRoad::kNetwork, kBroken).message(), kNews.message());
 
   OneRank untold(4000);

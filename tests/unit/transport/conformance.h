@@ -79,7 +79,7 @@ inline size_t mixed_bytes(uint64_t sequence, size_t max) {
   }
 }
 
-// Checks what arrives: from each rank, messages 0, 1, 2... with their pattern; each token once.
+// Checks what arrives: from each rank, messages 0, 1, 2... with their pattern; each cookie once.
 class Recorder final : public Receiver {
  public:
   void on_message(uint32_t from, std::span<const std::byte> message) override {
@@ -90,10 +90,10 @@ class Recorder final : public Receiver {
     ++received[from];
     if (message_hook) message_hook(from, message);
   }
-  void on_sent(uint64_t token) override {
-    EXPECT_EQ(++sent[token], 1u) << "token " << token << " completed twice";
+  void on_sent(uint64_t cookie) override {
+    EXPECT_EQ(++sent[cookie], 1u) << "cookie " << cookie << " completed twice";
     ++sent_count;
-    if (sent_hook) sent_hook(token);
+    if (sent_hook) sent_hook(cookie);
   }
   void on_lost(uint32_t rank, Loss, std::string_view why) override {
     EXPECT_FALSE(why.empty());
@@ -176,23 +176,23 @@ class Stage {
   }
 
   // Sends the next pattern message; the buffer lives until the stage ends.
-  void send(uint32_t from, uint32_t to, uint64_t sequence, size_t bytes, uint64_t token) {
+  void send(uint32_t from, uint32_t to, uint64_t sequence, size_t bytes, uint64_t cookie) {
     auto& kept = kept_.emplace_back(make_message(from, sequence, bytes));
     const Segment segment{kept.data(), kept.size()};
-    const Status status = at(from).send(to, {&segment, 1}, token);
+    const Status status = at(from).send(to, {&segment, 1}, cookie);
     EXPECT_TRUE(status.ok()) << status.message();
   }
 
   // One message each way; so the pair is connected.
   void greet(uint32_t a, uint32_t b) {
-    const uint64_t token = UINT64_MAX - greetings_++;
-    send(a, b, recorders[b].received[a], 16, token);
-    send(b, a, recorders[a].received[b], 16, token);
+    const uint64_t cookie = UINT64_MAX - greetings_++;
+    send(a, b, recorders[b].received[a], 16, cookie);
+    send(b, a, recorders[a].received[b], 16, cookie);
     const auto before_a = recorders[a].received[b];
     const auto before_b = recorders[b].received[a];
     ASSERT_TRUE(until([&] {
       return recorders[a].received[b] > before_a && recorders[b].received[a] > before_b &&
-             recorders[a].sent.count(token) == 1 && recorders[b].sent.count(token) == 1;
+             recorders[a].sent.count(cookie) == 1 && recorders[b].sent.count(cookie) == 1;
     }));
   }
 

@@ -44,7 +44,7 @@ TEST_F(EndedRanksTest, ReadsWhatIsAddedInItsOrder) {
   ASSERT_EQ(read().size(), 2U);
   EXPECT_EQ(ranks_.find(0), &ranks_.all()[1]);
   EXPECT_EQ(ranks_.find(2), nullptr);
-  const Status said = ended_before_meeting(ranks_.all()[0], "at X");
+  const Status said = ended_before_rendezvous(ranks_.all()[0], "at X");
   EXPECT_EQ(said.code(), PARALLAX_PEER_LOST);
   EXPECT_EQ(said.message(), "rank 3 (host b) ended (killed by signal 9) before all ranks met at X");
 }

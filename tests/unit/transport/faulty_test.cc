@@ -110,13 +110,13 @@ class OpenTransport final : public Transport {
   std::string_view name() const override { return "open"; }
   size_t message_bytes_max() const override { return kMessageBytesMin; }
   bool writable(uint32_t) const override { return true; }
-  Status send(uint32_t to, std::span<const Segment>, uint64_t token) override {
+  Status send(uint32_t to, std::span<const Segment>, uint64_t cookie) override {
     sent.push_back(to);
-    tokens.push_back(token);
+    cookies.push_back(cookie);
     return {};
   }
   bool poll(Receiver& receiver) override {
-    for (const uint64_t token : std::exchange(tokens, {})) receiver.on_sent(token);
+    for (const uint64_t cookie : std::exchange(cookies, {})) receiver.on_sent(cookie);
     for (auto& [from, bytes] : std::exchange(arriving, {})) receiver.on_message(from, bytes);
     return false;
   }
@@ -125,7 +125,7 @@ class OpenTransport final : public Transport {
   void forget(uint32_t) override {}
 
   std::vector<uint32_t> sent;
-  std::vector<uint64_t> tokens;
+  std::vector<uint64_t> cookies;
   std::vector<std::pair<uint32_t, std::vector<std::byte>>> arriving;
 };
 

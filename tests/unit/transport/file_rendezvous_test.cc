@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Meetings in a directory: rounds, the missing, the lost, the double, the stale.
+// Rendezvous in a directory: rounds, the missing, the lost, the double, the stale.
 #include "transport/rendezvous/file_rendezvous.h"
 
 #include <atomic>
@@ -7,36 +7,36 @@
 #include <filesystem>
 #include <fstream>
 
-#include "transport/rendezvous/meeting_claim.h"
-#include "unit/transport/file_meeting.h"
+#include "transport/rendezvous/rendezvous_claim.h"
+#include "unit/transport/file_rendezvous_kit.h"
 
 namespace parallax {
 namespace {
 
-using file_meeting::blob_of;
-using file_meeting::bytes_of;
-using file_meeting::FileMeeting;
-using file_meeting::has;
-using file_meeting::in_ms;
-using file_meeting::in_threads;
-using file_meeting::kClock;
-using file_meeting::kForeverMs;
-using file_meeting::meet;
-using file_meeting::options_for;
-using file_meeting::TurnedClock;
+using file_rendezvous_kit::blob_of;
+using file_rendezvous_kit::bytes_of;
+using file_rendezvous_kit::FileRendezvousTest;
+using file_rendezvous_kit::has;
+using file_rendezvous_kit::in_ms;
+using file_rendezvous_kit::in_threads;
+using file_rendezvous_kit::kClock;
+using file_rendezvous_kit::kForeverMs;
+using file_rendezvous_kit::meet;
+using file_rendezvous_kit::options_for;
+using file_rendezvous_kit::TurnedClock;
 
-TEST_F(FileMeeting, rounds_and_the_directory_goes) {
+TEST_F(FileRendezvousTest, rounds_and_the_directory_goes) {
   meet(6, 3, [&](uint32_t rank) { return options_for(rank, 6, where_.c_str()); });
   EXPECT_FALSE(std::filesystem::exists(directory_));
 }
 
-TEST_F(FileMeeting, an_empty_directory_will_do) {
+TEST_F(FileRendezvousTest, an_empty_directory_will_do) {
   std::filesystem::create_directory(directory_);
   meet(2, 1, [&](uint32_t rank) { return options_for(rank, 2, where_.c_str()); });
 }
 
 // Given ranks that pause between rounds for longer than the lease, expect nobody to be called lost.
-TEST_F(FileMeeting, slow_between_rounds_is_not_lost) {
+TEST_F(FileRendezvousTest, slow_between_rounds_is_not_lost) {
   constexpr uint32_t kLeaseMs = 5000;
   in_threads(3, [&](uint32_t rank) {
     std::unique_ptr<Rendezvous> rendezvous;
@@ -50,11 +50,11 @@ TEST_F(FileMeeting, slow_between_rounds_is_not_lost) {
           rendezvous->allgather(bytes_of(blob_of(rank, round)), in_ms(600000), &all);
       ASSERT_TRUE(status.ok()) << status.message();
     }
-    rendezvous->settle();
+    rendezvous->finish_bootstrap();
   });
 }
 
-TEST_F(FileMeeting, names_the_missing) {
+TEST_F(FileRendezvousTest, names_the_missing) {
   std::unique_ptr<Rendezvous> zero;
   std::unique_ptr<Rendezvous> two;
   ASSERT_TRUE(make(0, 4, &zero).ok());
@@ -66,7 +66,7 @@ TEST_F(FileMeeting, names_the_missing) {
   EXPECT_TRUE(has(status, directory_));
 }
 
-TEST_F(FileMeeting, without_rank_0_the_others_name_it) {
+TEST_F(FileRendezvousTest, without_rank_0_the_others_name_it) {
   std::unique_ptr<Rendezvous> one;
   ASSERT_TRUE(make(1, 2, &one).ok());
   std::vector<std::string> all;
@@ -77,7 +77,7 @@ TEST_F(FileMeeting, without_rank_0_the_others_name_it) {
 
 // Given a rank that is killed, before its first round or between rounds, as rank 0 or as another,
 // expect it to be lost long before its lease has passed.
-TEST_F(FileMeeting, killed_ranks_are_lost_at_once) {
+TEST_F(FileRendezvousTest, killed_ranks_are_lost_at_once) {
   for (const int rounds : {0, 1}) {
     for (const uint32_t victim : {0u, 1u}) {
       const pid_t child = start_rank(victim, 2, rounds);
@@ -106,7 +106,7 @@ TEST_F(FileMeeting, killed_ranks_are_lost_at_once) {
 }
 
 // Given a rank that is stopped, expect it to be lost once its lease has passed.
-TEST_F(FileMeeting, stopped_ranks_are_lost_by_their_lease) {
+TEST_F(FileRendezvousTest, stopped_ranks_are_lost_by_their_lease) {
   for (const int rounds : {0, 1}) {
     for (const uint32_t victim : {0u, 1u}) {
       const pid_t child = start_rank(victim, 2, rounds);
@@ -134,7 +134,7 @@ TEST_F(FileMeeting, stopped_ranks_are_lost_by_their_lease) {
       turning.join();
       EXPECT_EQ(status.code(), PARALLAX_PEER_LOST) << status.message();
       EXPECT_TRUE(
-          has(status, "rank " + std::to_string(victim) + " (host host0) gave no sign of life for "))
+          has(status, "rank " + std::to_string(victim) + " (host host0) sent no keepalive for "))
           << status.message();
       end(child);
       mine.reset();
@@ -143,7 +143,7 @@ TEST_F(FileMeeting, stopped_ranks_are_lost_by_their_lease) {
   }
 }
 
-TEST_F(FileMeeting, a_rank_that_gives_up_is_told_at_once) {
+TEST_F(FileRendezvousTest, a_rank_that_gives_up_is_told_at_once) {
   for (const uint32_t quitter : {0u, 1u}) {
     std::unique_ptr<Rendezvous> mine;
     std::unique_ptr<Rendezvous> other;
@@ -159,9 +159,10 @@ TEST_F(FileMeeting, a_rank_that_gives_up_is_told_at_once) {
   }
 }
 
-// Given a rank that leaves with a reason, expect the others to name its culprit, or it and its
-// reason, whatever the means; those that left for that in turn change nothing.
-class LeavingWithAReason : public FileMeeting {
+// Given a rank that leaves with a reason, expect the others to report the culprit that it names, or
+// else this rank and its reason, over every kind of rendezvous; ranks that then leave in their turn
+// change nothing.
+class LeavingWithAReason : public FileRendezvousTest {
  protected:
   void expect_said(const char* where, const Status& why, parallax_status_t code,
                    const std::string& sentence) {
@@ -198,7 +199,7 @@ TEST_F(LeavingWithAReason, all_name_the_culprit) {
   }
 }
 
-TEST_F(FileMeeting, a_reason_that_nobody_wrote_is_none) {
+TEST_F(FileRendezvousTest, a_reason_that_nobody_wrote_is_none) {
   std::unique_ptr<Rendezvous> mine;
   ASSERT_TRUE(make(0, 2, &mine).ok());
   std::ofstream verdict(directory_ + "/verdict", std::ios::app);
@@ -216,7 +217,7 @@ TEST_F(FileMeeting, a_reason_that_nobody_wrote_is_none) {
 
 // Given ranks that open one job after another in one directory, as under `parallax run`, expect
 // none to meet what the job before has left.
-TEST_F(FileMeeting, one_job_after_another) {
+TEST_F(FileRendezvousTest, one_job_after_another) {
   constexpr uint32_t kWorld = 4;
   std::barrier closed(kWorld);
   in_threads(kWorld, [&](uint32_t rank) {
@@ -229,7 +230,7 @@ TEST_F(FileMeeting, one_job_after_another) {
         status = mine->allgather(bytes_of(blob_of(rank, round)), in_ms(kForeverMs), &all);
         ASSERT_TRUE(status.ok()) << status.message();
       }
-      mine->settle();
+      mine->finish_bootstrap();
       closed.arrive_and_wait();
       if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(job % 3));
       EXPECT_TRUE(mine->finish().ok());
@@ -239,7 +240,7 @@ TEST_F(FileMeeting, one_job_after_another) {
 
 // Given a job that fails as soon as rank 0 is through, expect the others to be through as well: the
 // directory stays as long as they read in it.
-TEST_F(FileMeeting, the_first_to_finish_leaves_no_rank_behind) {
+TEST_F(FileRendezvousTest, the_first_to_finish_leaves_no_rank_behind) {
   constexpr uint32_t kWorld = 4;
   std::barrier closed(kWorld);
   in_threads(kWorld, [&](uint32_t rank) {
@@ -258,8 +259,8 @@ TEST_F(FileMeeting, the_first_to_finish_leaves_no_rank_behind) {
   });
 }
 
-// Given a directory that went while a rank waited there, expect it to say why the meeting ended.
-TEST_F(FileMeeting, a_reason_outlives_the_directory) {
+// Given a directory that went while a rank waited there, expect it to say why the rendezvous ended.
+TEST_F(FileRendezvousTest, a_reason_outlives_the_directory) {
   std::unique_ptr<Rendezvous> zero, one;
   ASSERT_TRUE(make(0, 3, &zero).ok());
   ASSERT_TRUE(make(1, 3, &one).ok());
@@ -271,9 +272,9 @@ TEST_F(FileMeeting, a_reason_outlives_the_directory) {
   EXPECT_EQ(status.message(), "rank 2 (host b) is lost: process 4711 exited");
 }
 
-// Given ranks that come when the meeting has failed and all that were there have gone, rank 0 too,
-// expect them to hear why, and the last to take the directory away.
-TEST_F(FileMeeting, who_comes_late_hears_why) {
+// Given ranks that come when the rendezvous has failed and all that were there have gone, rank 0
+// too, expect them to hear why, and the last to take the directory away.
+TEST_F(FileRendezvousTest, who_comes_late_hears_why) {
   const std::string reason = "rank 3 (host b) is lost: process 4711 exited";
   for (const uint32_t first : {0u, 1u}) {
     std::unique_ptr<Rendezvous> mine;
@@ -293,7 +294,7 @@ TEST_F(FileMeeting, who_comes_late_hears_why) {
   }
 }
 
-TEST_F(FileMeeting, at_its_deadline_rank_0_takes_the_directory_away) {
+TEST_F(FileRendezvousTest, at_its_deadline_rank_0_takes_the_directory_away) {
   std::unique_ptr<Rendezvous> zero, one;
   ASSERT_TRUE(make(0, 3, &zero).ok());
   ASSERT_TRUE(make(1, 3, &one).ok());
@@ -308,7 +309,7 @@ TEST_F(FileMeeting, at_its_deadline_rank_0_takes_the_directory_away) {
 
 // Given many ranks of which one is killed while some wait and others have yet to come, expect all
 // to say one sentence, which names it, and the directory to go.
-TEST_F(FileMeeting, all_name_who_was_killed) {
+TEST_F(FileRendezvousTest, all_name_who_was_killed) {
   constexpr uint32_t kWorld = 24;
   constexpr uint32_t kVictim = 7;
   const pid_t child = start_rank(kVictim, kWorld, 0);
@@ -348,7 +349,7 @@ TEST_F(FileMeeting, all_name_who_was_killed) {
   EXPECT_FALSE(std::filesystem::exists(directory_));
 }
 
-TEST_F(FileMeeting, one_number_twice_is_refused) {
+TEST_F(FileRendezvousTest, one_number_twice_is_refused) {
   std::unique_ptr<Rendezvous> first;
   std::unique_ptr<Rendezvous> second;
   for (const uint32_t rank : {1u, 0u}) {
@@ -360,7 +361,7 @@ TEST_F(FileMeeting, one_number_twice_is_refused) {
 }
 
 // Given a directory left by a job that crashed, expect each rank of the next to be told.
-TEST_F(FileMeeting, a_stale_directory_is_refused) {
+TEST_F(FileRendezvousTest, a_stale_directory_is_refused) {
   end(start_rank(0, 2, 0));
   std::unique_ptr<Rendezvous> mine;
   Status status = make(0, 2, &mine);
@@ -373,7 +374,7 @@ TEST_F(FileMeeting, a_stale_directory_is_refused) {
   EXPECT_TRUE(has(status, "earlier job")) << status.message();
 }
 
-TEST_F(FileMeeting, blobs_of_another_job_are_not_believed) {
+TEST_F(FileRendezvousTest, blobs_of_another_job_are_not_believed) {
   std::unique_ptr<Rendezvous> mine;
   ASSERT_TRUE(make(0, 2, &mine).ok());
   std::ofstream(directory_ + "/blob.0.1") << "12345678 of yesterday";
@@ -383,7 +384,7 @@ TEST_F(FileMeeting, blobs_of_another_job_are_not_believed) {
   EXPECT_TRUE(has(status, "another job")) << status.message();
 }
 
-TEST_F(FileMeeting, worlds_must_agree) {
+TEST_F(FileRendezvousTest, worlds_must_agree) {
   std::unique_ptr<Rendezvous> zero;
   std::unique_ptr<Rendezvous> one;
   ASSERT_TRUE(make(0, 2, &zero).ok());
@@ -392,7 +393,7 @@ TEST_F(FileMeeting, worlds_must_agree) {
   EXPECT_EQ(one->allgather(bytes_of("x"), in_ms(kForeverMs), &all).code(), PARALLAX_MISMATCH);
 }
 
-TEST_F(FileMeeting, foreign_files_are_left_alone) {
+TEST_F(FileRendezvousTest, foreign_files_are_left_alone) {
   std::filesystem::create_directory(directory_);
   std::ofstream(directory_ + "/thesis.tex") << "years of work";
   std::unique_ptr<Rendezvous> mine;
@@ -402,7 +403,7 @@ TEST_F(FileMeeting, foreign_files_are_left_alone) {
   EXPECT_TRUE(std::filesystem::exists(directory_ + "/thesis.tex"));
 }
 
-TEST_F(FileMeeting, an_unwritable_directory_is_named) {
+TEST_F(FileRendezvousTest, an_unwritable_directory_is_named) {
   std::unique_ptr<Rendezvous> mine;
   where_ = "file:/proc/parallax";  // unwritable for root, too
   Status status = make(0, 2, &mine);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handshake of the tcp meeting and the frames after it, without I/O: what an honest pair
+// The handshake of the tcp rendezvous and the frames after it, without I/O: what an honest pair
 // learns, and what strangers, replays, reflections, cuts and flipped bits come to.
 #include "transport/rendezvous/handshake.h"
 
@@ -346,7 +346,7 @@ TEST(Handshake, a_refusal_is_no_way_to_say_anything_else) {
 class Sealed : public ::testing::Test {
  protected:
   Sealed() : near_(key_of("up"), key_of("down")), far_(key_of("down"), key_of("up")) {
-    near_.seal(FrameKind::kAlive, "", &first_);
+    near_.seal(FrameKind::kKeepalive, "", &first_);
     near_.seal(FrameKind::kBring, "a blob", &second_);
   }
 

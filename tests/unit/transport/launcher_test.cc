@@ -83,7 +83,7 @@ TEST(Launcher, each_is_understood) {
        "tcp:[fd00::1]:29501"},
       {"torchrun, port given", with(kTorchrun, {{"PARALLAX_PORT", "4000"}}), 3, 8, "tcp:a:4000"},
       {"torchrun inside Slurm", with(kSlurm, kTorchrun), 3, 8, "tcp:a:29501"},
-      {"torchrun, place given", with(kTorchrun, {{"PARALLAX_RENDEZVOUS", "file:/x"}}), 3, 8,
+      {"torchrun, rendezvous set", with(kTorchrun, {{"PARALLAX_RENDEZVOUS", "file:/x"}}), 3, 8,
        "file:/x"},
       {"Open MPI, asked for", with(kOpenMpi, {{"PARALLAX_RENDEZVOUS", "env"}}), 1, 2,
        "tcp:127.0.0.1:" + ompi},
@@ -212,7 +212,7 @@ TEST(Launcher, options_and_environment) {
   EXPECT_NE(status.message().find("rank 2 of 4"), std::string::npos) << status.message();
 }
 
-// Given a place to meet that is not the program's, expect the launcher to say who meets there.
+// Given a rendezvous that the program did not set, expect rank and world from the launcher.
 TEST(Launcher, where_from_outside_and_who_by_the_launcher) {
   const Environment environment = [](const char* name) {
     const std::string_view asked = name;
@@ -224,10 +224,10 @@ TEST(Launcher, where_from_outside_and_who_by_the_launcher) {
   parallax_options_t options{};
   options.rendezvous = kWhere;
   ASSERT_TRUE(apply_launcher(environment, false, &launched, &options).ok());
-  EXPECT_EQ(options.world, 0U) << "the program's own place is its own affair";
+  EXPECT_EQ(options.world, 0U) << "a rendezvous that the program set is its own affair";
   options.world = 2;
   ASSERT_TRUE(apply_launcher(environment, true, &launched, &options).ok());
-  EXPECT_EQ(options.world, 2U) << "so is its own place among the ranks";
+  EXPECT_EQ(options.world, 2U) << "so are rank and world that it set";
   options.world = 0;
   ASSERT_TRUE(apply_launcher(environment, true, &launched, &options).ok());
   EXPECT_EQ(options.rank, 1U);

@@ -11,19 +11,19 @@
 
 #include "base/log.h"
 #include "transport/rendezvous/rank_list.h"
-#include "unit/transport/file_meeting.h"
-#include "unit/transport/tcp_meeting.h"
+#include "unit/transport/file_rendezvous_kit.h"
+#include "unit/transport/tcp_rendezvous_kit.h"
 
 namespace parallax {
 namespace {
 
-using file_meeting::bytes_of;
-using file_meeting::has;
-using file_meeting::in_ms;
-using file_meeting::kClock;
-using file_meeting::kForeverMs;
-using file_meeting::meet;
-using file_meeting::options_for;
+using file_rendezvous_kit::bytes_of;
+using file_rendezvous_kit::has;
+using file_rendezvous_kit::in_ms;
+using file_rendezvous_kit::kClock;
+using file_rendezvous_kit::kForeverMs;
+using file_rendezvous_kit::meet;
+using file_rendezvous_kit::options_for;
 
 // An allgather as a caller's would be, between threads.
 struct CallerExchange {
@@ -162,7 +162,7 @@ TEST(Rendezvous, who_waits_says_for_whom_every_10_s) {
   struct Lines {
     std::atomic<int> count = 0;
     static void hear(void* context, int, const char*, const char* text) {
-      if (std::strstr(text, "still waiting in the meeting") == nullptr) return;
+      if (std::strstr(text, "still waiting in the rendezvous") == nullptr) return;
       EXPECT_NE(std::strstr(text, "never came"), nullptr) << text;
       ++static_cast<Lines*>(context)->count;
     }
@@ -171,20 +171,20 @@ TEST(Rendezvous, who_waits_says_for_whom_every_10_s) {
   ASSERT_TRUE(log_set_callback(Lines::hear, &lines, LogLevel::kWarn).ok());
   const testkit::TemporaryFolder folder;
   const std::string file = "file:" + folder.path() + "/job";
-  const std::string tcp = "tcp:127.0.0.1:" + std::to_string(tcp_meeting::free_port());
+  const std::string tcp = "tcp:127.0.0.1:" + std::to_string(tcp_rendezvous_kit::free_port());
   struct Case {
     std::string where;
     uint32_t rank;
   };
   for (const Case& one : {Case{"inproc:alone", 0}, Case{file, 0}, Case{tcp, 0}, Case{tcp, 1}}) {
     lines.count = 0;
-    file_meeting::TurnedClock clock;
+    file_rendezvous_kit::TurnedClock clock;
     std::unique_ptr<Rendezvous> mine;
     ASSERT_TRUE(
         make_rendezvous(options_for(one.rank, 2, one.where.c_str()), "h", clock, &mine).ok());
     std::thread turning([&] {
       for (int i = 1; i <= 3; ++i) {
-        // Again, if the meeting looked at the clock for the first time only after it was turned.
+        // Again, if the rendezvous looked at the clock for the first time only after it was turned.
         for (int waited_ms = 0; lines.count < i; ++waited_ms) {
           if (waited_ms % 500 == 0) clock.turn(11000 * kNanosecondsPerMillisecond);
           std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -200,7 +200,8 @@ TEST_F(ShmProcess, a_forked_grandchild_does_not_hide_the_death) {
   ::close(pipe_fds[1]);
 }
 
-// Given a child forked after the meeting that destroys its copy, expect the peers to see nothing.
+// Given a child forked after the rendezvous that destroys its copy, expect the peers to see
+// nothing.
 TEST_F(ShmProcess, a_forked_copy_says_nothing_when_destroyed) {
   start(echo_for_ever);
   const pid_t copy = ::fork();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strangers at rank 0's port: garbage, silence, floods. None of it ends or starves the meeting.
+// Strangers at rank 0's port: garbage, silence, floods. None of it ends or starves the rendezvous.
 #include "transport/rendezvous/tcp_host.h"
 
 #include <cerrno>
@@ -8,17 +8,17 @@
 
 #include "transport/codec.h"
 #include "transport/rendezvous/tcp_rendezvous.h"
-#include "unit/transport/tcp_meeting.h"
+#include "unit/transport/tcp_rendezvous_kit.h"
 
 namespace parallax {
 namespace {
 
-using tcp_meeting::connect_plainly;
-using tcp_meeting::host_of;
-using tcp_meeting::kClock;
-using tcp_meeting::TcpMeeting;
+using tcp_rendezvous_kit::connect_plainly;
+using tcp_rendezvous_kit::host_of;
+using tcp_rendezvous_kit::kClock;
+using tcp_rendezvous_kit::TcpRendezvousTest;
 
-// As of those that make_rendezvous makes.
+// The entry that make_rendezvous would make.
 TcpEntry entry_of_all() {
   TcpEntry entry;
   entry.job = unnamed_job(process_variable);
@@ -55,7 +55,7 @@ bool hangs_up(const UniqueFd& stranger) {
 }
 
 // Given 10,000 strangers, of which up to 300 stay, expect the ranks that come among them to meet.
-TEST_F(TcpMeeting, ten_thousand_strangers_starve_nobody) {
+TEST_F(TcpRendezvousTest, ten_thousand_strangers_starve_nobody) {
   constexpr int kStrangers = 10000;
   constexpr size_t kStay = 300;
   constexpr uint32_t kWorld = 5;
@@ -81,9 +81,9 @@ TEST_F(TcpMeeting, ten_thousand_strangers_starve_nobody) {
   for (auto& rank : ranks) rank.join();
 }
 
-// Given more silent strangers than there is room for, expect the oldest to go at once, and those
-// that are left, and one that says a byte and no more, to go when their time is over.
-TEST_F(TcpMeeting, silent_strangers_go) {
+// Given more silent strangers than there is room for, expect the oldest to be dropped at once, and
+// the others, with one that sends a byte and no more, when their time is over.
+TEST_F(TcpRendezvousTest, silent_strangers_go) {
   std::unique_ptr<Rendezvous> zero;
   ASSERT_TRUE(make(0, 2, &zero).ok());
   std::vector<UniqueFd> strangers;
@@ -96,9 +96,9 @@ TEST_F(TcpMeeting, silent_strangers_go) {
   rank_0.join();
 }
 
-// Given a rank that stops in the middle of its introduction, expect it to be pushed out after those
-// that have said nothing.
-TEST_F(TcpMeeting, who_has_begun_goes_last) {
+// Given a rank that stops in the middle of its introduction, expect it to be dropped only after
+// strangers that have sent nothing.
+TEST_F(TcpRendezvousTest, who_has_begun_goes_last) {
   std::unique_ptr<Rendezvous> zero;
   ASSERT_TRUE(make(0, 2, &zero).ok());
   const RendezvousOptions options{
@@ -131,7 +131,7 @@ std::string receive_frame(const UniqueFd& socket) {
 
 // Given a rank 0 that was frozen while one proved itself, gave up and hung up, expect that one to
 // be welcome when it comes again.
-TEST_F(TcpMeeting, a_proof_that_ends_with_its_connection_is_no_member) {
+TEST_F(TcpRendezvousTest, a_proof_that_ends_with_its_connection_is_no_member) {
   int said = -1;
   const pid_t zero = start_rank(0, 2, 1, &said);
   const RendezvousOptions options{
@@ -153,10 +153,10 @@ TEST_F(TcpMeeting, a_proof_that_ends_with_its_connection_is_no_member) {
   std::unique_ptr<Rendezvous> again;
   ASSERT_TRUE(make(1, 2, &again).ok());
   std::vector<std::string> all;
-  const Status met = gather(*again, blob_of(1, 0), tcp_meeting::kForeverMs, &all);
+  const Status met = gather(*again, blob_of(1, 0), tcp_rendezvous_kit::kForeverMs, &all);
   EXPECT_TRUE(met.ok()) << met.message();
   await(said);
-  again->settle();
+  again->finish_bootstrap();
   end(zero);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tcp meeting over loopback: rounds, the missing, the lost, the double, the secret, unique ids.
+// The tcp rendezvous over loopback: rounds, the missing, the lost, the double, the secret, unique
+// ids.
 #include "transport/rendezvous/tcp_rendezvous.h"
 
 #include <sys/stat.h>
@@ -13,29 +14,29 @@
 #include "transport/rendezvous/interface.h"
 #include "transport/rendezvous/secret.h"
 #include "transport/rendezvous/unique_id.h"
-#include "unit/transport/tcp_meeting.h"
+#include "unit/transport/tcp_rendezvous_kit.h"
 
 namespace parallax {
 namespace {
 
-using tcp_meeting::has;
-using tcp_meeting::in_ms;
-using tcp_meeting::kClock;
-using tcp_meeting::kForeverMs;
-using tcp_meeting::TcpMeeting;
+using tcp_rendezvous_kit::has;
+using tcp_rendezvous_kit::in_ms;
+using tcp_rendezvous_kit::kClock;
+using tcp_rendezvous_kit::kForeverMs;
+using tcp_rendezvous_kit::TcpRendezvousTest;
 
 const std::string kNothing;
 std::string no_environment(const char*) { return kNothing; }
 
-TEST_F(TcpMeeting, rounds) { meet(9, 4); }
+TEST_F(TcpRendezvousTest, rounds) { meet(9, 4); }
 
-TEST_F(TcpMeeting, many_ranks) { meet(60, 2); }
+TEST_F(TcpRendezvousTest, many_ranks) { meet(60, 2); }
 
-TEST_F(TcpMeeting, the_port_again) {
+TEST_F(TcpRendezvousTest, the_port_again) {
   for (int job = 0; job < 10; ++job) meet(3, 1);
 }
 
-TEST_F(TcpMeeting, over_ipv6) {
+TEST_F(TcpRendezvousTest, over_ipv6) {
   where_ = "tcp:[::1]:" + std::to_string(port_);
   UniqueFd probe;
   if (!tcp_listen(make_address(std::string(15, '\0') + '\1', port_), &probe).ok()) {
@@ -45,12 +46,12 @@ TEST_F(TcpMeeting, over_ipv6) {
   meet(3, 2);
 }
 
-TEST_F(TcpMeeting, at_a_name) {
+TEST_F(TcpRendezvousTest, at_a_name) {
   where_ = "tcp:localhost:" + std::to_string(port_) + "#a job";
   meet(3, 2);
 }
 
-TEST_F(TcpMeeting, places_are_checked) {
+TEST_F(TcpRendezvousTest, addresses_are_checked) {
   struct Case {
     const char* where;
     const char* sentence;
@@ -76,7 +77,7 @@ TEST_F(TcpMeeting, places_are_checked) {
 }
 
 // Given an address that other machines reach, expect both sides to refuse it without a secret.
-TEST_F(TcpMeeting, elsewhere_takes_a_secret) {
+TEST_F(TcpRendezvousTest, elsewhere_takes_a_secret) {
   for (const char* where :
        {"tcp:10.1.2.3:29500", "tcp:0.0.0.0:29500", "tcp:[::]:29500", "tcp:[fd00::1]:29500"}) {
     for (const uint32_t rank : {0u, 1u}) {
@@ -90,7 +91,7 @@ TEST_F(TcpMeeting, elsewhere_takes_a_secret) {
   }
 }
 
-TEST_F(TcpMeeting, a_port_that_is_taken_is_named) {
+TEST_F(TcpRendezvousTest, a_port_that_is_taken_is_named) {
   UniqueFd other;
   ASSERT_TRUE(tcp_listen(make_address(std::string("\x7f\0\0\1", 4), port_), &other).ok());
   std::unique_ptr<Rendezvous> rendezvous;
@@ -99,7 +100,7 @@ TEST_F(TcpMeeting, a_port_that_is_taken_is_named) {
   EXPECT_TRUE(has(status, where_.substr(4))) << status.message();
 }
 
-TEST_F(TcpMeeting, names_the_missing_on_all_ranks) {
+TEST_F(TcpRendezvousTest, names_the_missing_on_all_ranks) {
   std::unique_ptr<Rendezvous> zero, two;
   ASSERT_TRUE(make(0, 4, &zero).ok());
   ASSERT_TRUE(make(2, 4, &two).ok());
@@ -112,7 +113,7 @@ TEST_F(TcpMeeting, names_the_missing_on_all_ranks) {
   EXPECT_TRUE(has(status, "ranks 1 and 3 never came")) << status.message();
 }
 
-TEST_F(TcpMeeting, without_rank_0_the_others_name_it) {
+TEST_F(TcpRendezvousTest, without_rank_0_the_others_name_it) {
   std::unique_ptr<Rendezvous> one;
   ASSERT_TRUE(make(1, 2, &one).ok());
   std::vector<std::string> all;
@@ -122,7 +123,7 @@ TEST_F(TcpMeeting, without_rank_0_the_others_name_it) {
   EXPECT_TRUE(has(status, "refused")) << status.message();
 }
 
-TEST_F(TcpMeeting, one_number_twice_and_other_worlds_are_refused_and_the_rest_meet) {
+TEST_F(TcpRendezvousTest, one_number_twice_and_other_worlds_are_refused_and_the_rest_meet) {
   std::unique_ptr<Rendezvous> zero, one, again, other;
   ASSERT_TRUE(make(0, 2, &zero).ok());
   ASSERT_TRUE(make(1, 3, &other).ok());
@@ -140,17 +141,17 @@ TEST_F(TcpMeeting, one_number_twice_and_other_worlds_are_refused_and_the_rest_me
     EXPECT_EQ(refused.code(), PARALLAX_INVALID);
     EXPECT_TRUE(has(refused, "two ranks have one number")) << refused.message();
     EXPECT_TRUE(gather(*one, "b", kForeverMs, &got).ok());
-    one->settle();
+    one->finish_bootstrap();
   });
   EXPECT_TRUE(gather(*zero, "a", kForeverMs, &all).ok());
   status = gather(*zero, "a", kForeverMs, &all);
   EXPECT_TRUE(status.ok()) << status.message();
-  zero->settle();
+  zero->finish_bootstrap();
   rank_1.join();
 }
 
 // What ranks come to when one of them, in a process of its own, ends between rounds.
-class Lost : public TcpMeeting {
+class Lost : public TcpRendezvousTest {
  protected:
   void expect_lost(uint32_t victim, int signal, const std::string& what) {
     constexpr uint32_t kWorld = 4;
@@ -193,11 +194,11 @@ TEST_F(Lost, who_is_killed_is_lost_at_once_and_all_say_one_sentence) {
 TEST_F(Lost, who_is_stopped_is_lost_by_its_lease) {
   lease_ms_ = 8000;
   for (const uint32_t victim : {0u, 2u}) {
-    expect_lost(victim, SIGSTOP, "gave no sign of life for 6400 ms");
+    expect_lost(victim, SIGSTOP, "sent no keepalive for 6400 ms");
   }
 }
 
-TEST_F(TcpMeeting, slow_between_rounds_is_not_lost) {
+TEST_F(TcpRendezvousTest, slow_between_rounds_is_not_lost) {
   lease_ms_ = 5000;
   std::vector<std::thread> threads;
   for (uint32_t rank = 0; rank < 3; ++rank) {
@@ -212,7 +213,7 @@ TEST_F(TcpMeeting, slow_between_rounds_is_not_lost) {
         const Status status = gather(*mine, blob_of(rank, round), kForeverMs, &all);
         ASSERT_TRUE(status.ok()) << status.message();
       }
-      mine->settle();
+      mine->finish_bootstrap();
     });
   }
   for (auto& thread : threads) thread.join();
@@ -220,7 +221,7 @@ TEST_F(TcpMeeting, slow_between_rounds_is_not_lost) {
 
 // Given a rank that leaves with a reason, expect the others to name its culprit, or it and its
 // reason, and to hear of it by verdict().
-TEST_F(TcpMeeting, who_leaves_says_why_and_all_repeat_it) {
+TEST_F(TcpRendezvousTest, who_leaves_says_why_and_all_repeat_it) {
   const std::string lost = "rank 7 (host b) is lost: process 4711 exited";
   for (const uint32_t quitter : {0u, 2u}) {
     for (const bool culprit : {true, false}) {
@@ -258,7 +259,7 @@ TEST_F(TcpMeeting, who_leaves_says_why_and_all_repeat_it) {
 
 // Given a rank of another job at the port, of another session as jobs of other terminals and
 // services are, expect it to be refused with the remedy, and the rest to meet; by a name it joins.
-TEST_F(TcpMeeting, jobs_without_a_name_are_told_apart) {
+TEST_F(TcpRendezvousTest, jobs_without_a_name_are_told_apart) {
   for (const bool named : {false, true}) {
     if (named) where_ += "#one job";
     int ends[2];
@@ -291,15 +292,15 @@ TEST_F(TcpMeeting, jobs_without_a_name_are_told_apart) {
       EXPECT_NE(said.find("tcp:HOST:PORT#NAME"), std::string::npos) << said;
       ASSERT_TRUE(make(1, 2, &one).ok());
       EXPECT_TRUE(gather(*one, "x", kForeverMs, &again).ok());
-      one->settle();
+      one->finish_bootstrap();
     }
     rank_0.join();
-    zero->settle();
+    zero->finish_bootstrap();
     ::waitpid(other, nullptr, 0);
   }
 }
 
-class Secrets : public TcpMeeting {
+class Secrets : public TcpRendezvousTest {
  protected:
   std::string file(const std::string& name, const std::string& secret, mode_t mode = 0600) {
     const std::string path = folder_.write(name, secret);
@@ -380,7 +381,7 @@ TEST_F(Secrets, sources_and_modes) {
   EXPECT_TRUE(has(find_secret(nullptr, both, &secret), "both set"));
 }
 
-class UniqueIds : public TcpMeeting {
+class UniqueIds : public TcpRendezvousTest {
  protected:
   static Status join(uint32_t rank, uint32_t world, const parallax_unique_id_t& id,
                      std::unique_ptr<Rendezvous>* rendezvous) {
@@ -389,7 +390,7 @@ class UniqueIds : public TcpMeeting {
     options.rank = rank;
     options.world = world;
     options.unique_id = &id;
-    return make_rendezvous(options, tcp_meeting::host_of(rank), kClock, rendezvous);
+    return make_rendezvous(options, tcp_rendezvous_kit::host_of(rank), kClock, rendezvous);
   }
 };
 
@@ -408,7 +409,7 @@ TEST_F(UniqueIds, who_has_the_id_meets) {
         const Status status = gather(*mine, std::to_string(rank), kForeverMs, &all);
         ASSERT_TRUE(status.ok()) << status.message();
         EXPECT_EQ(all, (std::vector<std::string>{"0", "1", "2"}));
-        mine->settle();
+        mine->finish_bootstrap();
       });
     }
     for (auto& thread : threads) thread.join();

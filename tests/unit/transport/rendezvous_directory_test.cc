@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A directory that somebody else made, or put something into: nothing is followed, nothing waits,
 // and what is wrong is told.
-#include "transport/rendezvous/meeting_directory.h"
+#include "transport/rendezvous/rendezvous_directory.h"
 
 #include <sys/stat.h>
 
@@ -9,20 +9,20 @@
 #include <fstream>
 #include <sstream>
 
-#include "unit/transport/file_meeting.h"
+#include "unit/transport/file_rendezvous_kit.h"
 
 namespace parallax {
 namespace {
 
-using file_meeting::bytes_of;
-using file_meeting::FileMeeting;
-using file_meeting::has;
-using file_meeting::in_ms;
-using file_meeting::in_threads;
+using file_rendezvous_kit::bytes_of;
+using file_rendezvous_kit::FileRendezvousTest;
+using file_rendezvous_kit::has;
+using file_rendezvous_kit::in_ms;
+using file_rendezvous_kit::in_threads;
 
 constexpr const char* kPrecious = "years of work";
 
-class SharedDirectory : public FileMeeting {
+class SharedDirectory : public FileRendezvousTest {
  protected:
   void SetUp() override { make_directory(0700); }
 
@@ -52,7 +52,7 @@ class SharedDirectory : public FileMeeting {
 
 // Given links where ranks write, expect them to write beside what the links lead to.
 TEST_F(SharedDirectory, links_are_not_written_through) {
-  for (const char* name : {"tmp.alive.0", "tmp.job", "tmp.blob.0.0", "tmp.alive.1"}) {
+  for (const char* name : {"tmp.keepalive.0", "tmp.job", "tmp.blob.0.0", "tmp.keepalive.1"}) {
     link(name);
   }
   in_threads(2, [&](uint32_t rank) {
@@ -61,13 +61,13 @@ TEST_F(SharedDirectory, links_are_not_written_through) {
     std::vector<std::string> all;
     const Status status = mine->allgather(bytes_of("x"), in_ms(60000), &all);
     EXPECT_TRUE(status.ok()) << status.message();
-    mine->settle();
+    mine->finish_bootstrap();
   });
   expect_untouched();
 }
 
 TEST_F(SharedDirectory, links_are_not_read_through) {
-  for (const char* name : {"claim.1", "job", "alive.0"}) {
+  for (const char* name : {"claim.1", "job", "keepalive.0"}) {
     make_directory(0700);
     link(name);
     const Status status = wait_as(1);
@@ -79,11 +79,11 @@ TEST_F(SharedDirectory, links_are_not_read_through) {
 
 // Given a pipe that nobody writes, or reads, expect no rank to wait for its other end.
 TEST_F(SharedDirectory, pipes_hold_nobody_up) {
-  for (const char* name : {"job", "blob.0.1", "alive.1", "alive.0", "claim.0"}) {
+  for (const char* name : {"job", "blob.0.1", "keepalive.1", "keepalive.0", "claim.0"}) {
     make_directory(0700);
     const std::string pipe = directory_ + "/" + name;
     ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-    const bool rank_1 = std::string(name) == "job" || std::string(name) == "alive.0";
+    const bool rank_1 = std::string(name) == "job" || std::string(name) == "keepalive.0";
     const Status status = wait_as(rank_1 ? 1 : 0);
     EXPECT_EQ(status.code(), PARALLAX_IO) << name;
     EXPECT_TRUE(has(status, pipe + " is no plain file")) << status.message();
@@ -91,7 +91,7 @@ TEST_F(SharedDirectory, pipes_hold_nobody_up) {
 }
 
 TEST_F(SharedDirectory, no_more_is_read_than_a_rank_writes) {
-  std::ofstream(directory_ + "/job") << std::string(kMeetingFileBytesMax, 'x');
+  std::ofstream(directory_ + "/job") << std::string(kRendezvousFileBytesMax, 'x');
   const Status status = wait_as(1);
   EXPECT_EQ(status.code(), PARALLAX_IO);
   EXPECT_TRUE(has(status, "too large")) << status.message();
@@ -140,12 +140,13 @@ TEST_F(SharedDirectory, swapped_while_ranks_meet_is_harmless) {
   for (const uint32_t rank : {0u, 1u}) ASSERT_TRUE(make(rank, 2, &ranks[rank]).ok());
   std::filesystem::rename(directory_, root_ + "/moved");
   make_directory(0777);
-  for (const char* name : {"job", "alive.0", "tmp.alive.0", "blob.0.0", "blob.0.1"}) link(name);
+  for (const char* name : {"job", "keepalive.0", "tmp.keepalive.0", "blob.0.0", "blob.0.1"})
+    link(name);
   in_threads(2, [&](uint32_t rank) {
     std::vector<std::string> all;
     const Status status = ranks[rank]->allgather(bytes_of("x"), in_ms(60000), &all);
     EXPECT_TRUE(status.ok()) << status.message();
-    ranks[rank]->settle();
+    ranks[rank]->finish_bootstrap();
   });
   EXPECT_TRUE(ranks[0]->finish().ok());
   expect_untouched();

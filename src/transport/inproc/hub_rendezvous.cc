@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Meeting: see the header for owners, threads and what blocks.
-#include "transport/inproc/meeting.h"
+// HubRendezvous: see the header for owners, threads and what blocks.
+#include "transport/inproc/hub_rendezvous.h"
 
 #include <chrono>
 
@@ -9,13 +9,14 @@
 namespace parallax {
 
 namespace {
-// The clock is injected and a condition variable knows only real time: look at it this often.
+// The clock is injected, but a condition variable waits by real time: so the clock is read this
+// often.
 constexpr std::chrono::milliseconds kLookAtClock{5};
 }  // namespace
 
-Meeting::Meeting(uint32_t world) : seats_(world) {}
+HubRendezvous::HubRendezvous(uint32_t world) : seats_(world) {}
 
-bool Meeting::enter(uint32_t rank, const std::string& host) {
+bool HubRendezvous::enter(uint32_t rank, const std::string& host) {
   const MutexLock lock(mutex_);
   Seat& seat = seats_[rank];
   if (seat.presence != Presence::kAbsent) return false;
@@ -24,7 +25,7 @@ bool Meeting::enter(uint32_t rank, const std::string& host) {
   return true;
 }
 
-void Meeting::leave(uint32_t rank, const Status& why) {
+void HubRendezvous::leave(uint32_t rank, const Status& why) {
   const MutexLock lock(mutex_);
   Seat& seat = seats_[rank];
   if (seat.presence == Presence::kLeft) return;
@@ -33,7 +34,7 @@ void Meeting::leave(uint32_t rank, const Status& why) {
   changed_.notify_all();
 }
 
-Status Meeting::verdict() const {
+Status HubRendezvous::verdict() const {
   const MutexLock lock(mutex_);
   for (uint32_t rank = 0; rank < seats_.size(); ++rank) {
     if (!seats_[rank].why.ok()) return departed(rank, seats_[rank].host, seats_[rank].why);
@@ -41,7 +42,7 @@ Status Meeting::verdict() const {
   return {};
 }
 
-bool Meeting::anyone_left() const {
+bool HubRendezvous::anyone_left() const {
   const MutexLock lock(mutex_);
   for (const Seat& seat : seats_) {
     if (seat.presence == Presence::kLeft) return true;
@@ -49,12 +50,12 @@ bool Meeting::anyone_left() const {
   return false;
 }
 
-Status Meeting::exchange(uint32_t rank, std::string mine, const Clock& clock, int64_t deadline_ns,
-                         std::vector<std::string>* all) {
+Status HubRendezvous::exchange(uint32_t rank, std::string mine, const Clock& clock,
+                               int64_t deadline_ns, std::vector<std::string>* all) {
   const MutexLock lock(mutex_);
   const auto world = static_cast<uint32_t>(seats_.size());
   const uint64_t number = seats_[rank].round++;
-  Round& round = rounds_[number];  // a map's values stay where they are
+  Round& round = rounds_[number];  // stays valid while others insert: a map's nodes do not move
   if (round.blobs.empty()) {
     round.blobs.resize(world);
     round.brought.resize(world);
@@ -67,7 +68,7 @@ Status Meeting::exchange(uint32_t rank, std::string mine, const Clock& clock, in
     PARALLAX_RETURN_IF_ERROR(left_locked(round));
     const int64_t now_ns = clock.now_ns();
     if (now_ns >= deadline_ns) {
-      return timed_out("the meeting's deadline passed: " + missing_locked(round));
+      return timed_out("the rendezvous passed its deadline: " + missing_locked(round));
     }
     if (now_ns >= speak_ns) {
       speak_ns = now_ns + kSilenceNs;
@@ -80,7 +81,7 @@ Status Meeting::exchange(uint32_t rank, std::string mine, const Clock& clock, in
   return {};
 }
 
-Status Meeting::left_locked(const Round& round) const {
+Status HubRendezvous::left_locked(const Round& round) const {
   for (uint32_t rank = 0; rank < seats_.size(); ++rank) {
     if (!round.brought[rank] && seats_[rank].presence == Presence::kLeft) {
       return departed(rank, seats_[rank].host, seats_[rank].why);
@@ -89,7 +90,7 @@ Status Meeting::left_locked(const Round& round) const {
   return {};
 }
 
-std::string Meeting::missing_locked(const Round& round) const {
+std::string HubRendezvous::missing_locked(const Round& round) const {
   std::vector<uint32_t> absent;
   std::vector<uint32_t> late;
   for (uint32_t rank = 0; rank < seats_.size(); ++rank) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of meetings share: ranks as threads, and as processes in a directory. Tests only.
-#ifndef PARALLAX_TESTS_UNIT_TRANSPORT_FILE_MEETING_H_
-#define PARALLAX_TESTS_UNIT_TRANSPORT_FILE_MEETING_H_
+// What tests of rendezvous share: ranks as threads, and as processes in a directory. Tests only.
+#ifndef PARALLAX_TESTS_UNIT_TRANSPORT_FILE_RENDEZVOUS_KIT_H_
+#define PARALLAX_TESTS_UNIT_TRANSPORT_FILE_RENDEZVOUS_KIT_H_
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -20,14 +20,14 @@
 
 #include "support/temporary_folder.h"
 #include "transport/rendezvous/rendezvous.h"
-#include "unit/transport/meeting.h"
+#include "unit/transport/rendezvous_kit.h"
 
-namespace parallax::file_meeting {
+namespace parallax::file_rendezvous_kit {
 
-using meeting::has;
-using meeting::in_ms;
-using meeting::kClock;
-using meeting::kForeverMs;
+using rendezvous_kit::has;
+using rendezvous_kit::in_ms;
+using rendezvous_kit::kClock;
+using rendezvous_kit::kForeverMs;
 
 // Runs as fast as its hand is turned, so that no lease is too long to wait for.
 class TurnedClock final : public Clock {
@@ -85,13 +85,13 @@ inline void meet(uint32_t world, int rounds,
         EXPECT_EQ(all[other], blob_of(other, round));
       }
     }
-    rendezvous->settle();
+    rendezvous->finish_bootstrap();
     all_are_through.arrive_and_wait();  // as close does
     EXPECT_TRUE(rendezvous->finish().ok());
   });
 }
 
-class FileMeeting : public ::testing::Test {
+class FileRendezvousTest : public ::testing::Test {
  protected:
   Status make(uint32_t rank, uint32_t world, std::unique_ptr<Rendezvous>* rendezvous,
               uint32_t lease_ms = kForeverMs) {
@@ -131,7 +131,7 @@ class FileMeeting : public ::testing::Test {
     return text.find("locked on") != std::string::npos;
   }
 
-  static void end(pid_t child) { meeting::end(child); }
+  static void end(pid_t child) { rendezvous_kit::end(child); }
 
   const testkit::TemporaryFolder folder_;
   const std::string root_ = folder_.path();
@@ -139,6 +139,6 @@ class FileMeeting : public ::testing::Test {
   std::string where_ = "file:" + directory_;
 };
 
-}  // namespace parallax::file_meeting
+}  // namespace parallax::file_rendezvous_kit
 
-#endif  // PARALLAX_TESTS_UNIT_TRANSPORT_FILE_MEETING_H_
+#endif  // PARALLAX_TESTS_UNIT_TRANSPORT_FILE_RENDEZVOUS_KIT_H_

@@ -1,5 +1,5 @@
-"""parallax doctor in the middle of a meeting: ranks that are lost there, and strangers at the port
-at which the ranks try each other. A rank is held where the test wants it (hold.c)."""
+"""parallax doctor in the middle of a rendezvous: ranks that are lost there, and strangers at the
+port at which the ranks try each other. A rank is held where the test wants it (hold.c)."""
 
 import json
 import os
@@ -31,18 +31,18 @@ def garbage(source):
 
 
 class Held(DoctorCase):
-    """Rank 1 stops before it gives a card to the meeting."""
+    """Rank 1 stops before it gives a card to the rendezvous."""
 
     def start_held(self, card):
-        """(The ranks, the meeting's folder), once rank 0 waits for that card of rank 1."""
+        """(The ranks, the folder of the rendezvous), once rank 0 waits for that card of rank 1."""
         self.gate = self.folder()
-        meeting = os.path.join(self.folder(), "meeting")
+        rendezvous = os.path.join(self.folder(), "rendezvous")
         held = {"variables": {"LD_PRELOAD": HOLD, "FAKE_HOLD": card + ".1",
                               "FAKE_HOLD_FOLDER": self.gate}}
-        ranks = self.start_ranks({}, held, meeting=meeting, timeout_ms=60000)
-        for path in (os.path.join(self.gate, "held"), os.path.join(meeting, card + ".0")):
+        ranks = self.start_ranks({}, held, rendezvous=rendezvous, timeout_ms=60000)
+        for path in (os.path.join(self.gate, "held"), os.path.join(rendezvous, card + ".0")):
             support.wait_until(lambda path=path: os.path.exists(path), path)
-        return ranks, meeting
+        return ranks, rendezvous
 
     def let_go(self):
         with open(os.path.join(self.gate, "go"), "w", encoding="ascii"):
@@ -57,7 +57,7 @@ class Held(DoctorCase):
         fails = [(check, text, remedy) for check, all_ in found.items()
                  for verdict, text, remedy in all_ if verdict == "FAIL"]
         self.assertEqual(len(fails), 1, "what follows from the loss is no finding")
-        self.assertEqual(fails[0][0], "meeting")
+        self.assertEqual(fails[0][0], "rendezvous")
         self.assertIn("rank 1 (host host1) ended without a word", fails[0][1])
         self.assertEqual(fails[0][2], "see what that rank said")
         self.assertNotIn("job", found)
@@ -69,22 +69,23 @@ class Held(DoctorCase):
     def test_a_rank_lost_while_ranks_try_each_other(self):
         self.expect(self.lost(THIRD), "reach", "OK", "rank 1 (host host1)")
 
-    def test_what_the_meeting_left_cannot_be_removed(self):
-        """Somebody has put a file into the meeting's folder, which is not for the ranks to take."""
-        ranks, meeting = self.start_held(THIRD)
-        theirs = os.path.join(meeting, "somebody's notes")
+    def test_what_the_rendezvous_left_cannot_be_removed(self):
+        """Somebody put a file into the folder of the rendezvous, which the ranks leave alone."""
+        ranks, rendezvous = self.start_held(THIRD)
+        theirs = os.path.join(rendezvous, "somebody's notes")
         with open(theirs, "w", encoding="ascii") as file:
             file.write("keep")
         self.let_go()
         first, second = self.findings(ranks)
         self.assertEqual((first[0], second[0]), (0, 0), (first, second))
-        self.expect(first[1], "meeting", "WARN", "cannot remove " + meeting, "remove it by hand")
-        self.assertNotIn("WARN", [verdict for verdict, _, _ in second[1]["meeting"]])
+        self.expect(first[1], "rendezvous", "WARN", "cannot remove " + rendezvous,
+                    "remove it by hand")
+        self.assertNotIn("WARN", [verdict for verdict, _, _ in second[1]["rendezvous"]])
         self.assertTrue(os.path.exists(theirs))
 
-    def port_of(self, meeting, rank):
-        """Where a rank listens, as its card in the meeting's folder says behind the job's id."""
-        with open(os.path.join(meeting, f"{SECOND}.{rank}"), "rb") as file:
+    def port_of(self, rendezvous, rank):
+        """Where a rank listens, as its card in that folder says behind the job's id."""
+        with open(os.path.join(rendezvous, f"{SECOND}.{rank}"), "rb") as file:
             [[address, port]] = json.loads(file.read()[8:])["endpoints"]
         self.assertEqual(address, "127.0.0.1")
         return port
@@ -94,8 +95,8 @@ class Held(DoctorCase):
         ones that stay."""
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-        ranks, meeting = self.start_held(SECOND)
-        port = self.port_of(meeting, 0)
+        ranks, rendezvous = self.start_held(SECOND)
+        port = self.port_of(rendezvous, 0)
         enough, stop = threading.Event(), threading.Event()
         came = []
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Claims and their locks: see the header.
-#include "transport/rendezvous/meeting_claim.h"
+#include "transport/rendezvous/rendezvous_claim.h"
 
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -43,7 +43,8 @@ std::string boot_id() {
   return boot;
 }
 
-// Where a lock of this file is seen; "" if that cannot be told.
+// Identifies boot and file system, within which alone a lock on this file can be seen; "" if that
+// cannot be told.
 std::string scope_of(const UniqueFd& file) {
   static const std::string boot = boot_id();
   struct stat facts {};
@@ -55,7 +56,7 @@ std::string scope_of(const UniqueFd& file) {
 
 std::string claim_name(uint32_t rank) { return "claim." + std::to_string(rank); }
 
-Status take_claim(const MeetingDirectory& directory, uint32_t rank, const std::string& host,
+Status take_claim(const RendezvousDirectory& directory, uint32_t rank, const std::string& host,
                   UniqueFd* held) {
   const std::string name = claim_name(rank);
   bool exists = false;
@@ -76,7 +77,7 @@ Status take_claim(const MeetingDirectory& directory, uint32_t rank, const std::s
                  "every job a new or empty directory");
 }
 
-Status look_at_claim(const MeetingDirectory& directory, uint32_t rank, Claim* claim) {
+Status look_at_claim(const RendezvousDirectory& directory, uint32_t rank, Claim* claim) {
   *claim = {};
   UniqueFd file;
   std::string text;

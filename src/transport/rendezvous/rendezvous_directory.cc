@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MeetingDirectory: see the header. What lies there is input: kind, size and owner are checked.
-#include "transport/rendezvous/meeting_directory.h"
+// RendezvousDirectory: see the header. What lies there is input: kind, size and owner are checked.
+#include "transport/rendezvous/rendezvous_directory.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -36,14 +36,14 @@ Status failed(const std::string& path, int failure) {
 
 }  // namespace
 
-Status MeetingDirectory::open(const std::string& path, MeetingDirectory* directory) {
+Status RendezvousDirectory::open(const std::string& path, RendezvousDirectory* directory) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return io_error("options.rendezvous: cannot make " + path + ": " + std::strerror(errno));
   }
   return open_existing(path, directory);
 }
 
-Status MeetingDirectory::open_existing(const std::string& path, MeetingDirectory* directory) {
+Status RendezvousDirectory::open_existing(const std::string& path, RendezvousDirectory* directory) {
   directory->path_ = path;
   std::string& own = directory->path_;
   while (own.size() > 1 && own.back() == '/') own.pop_back();  // O_NOFOLLOW would follow it
@@ -58,7 +58,7 @@ Status MeetingDirectory::open_existing(const std::string& path, MeetingDirectory
   return {opened.code(), "options.rendezvous: " + opened.message()};
 }
 
-Status MeetingDirectory::check_owner() const {
+Status RendezvousDirectory::check_owner() const {
   struct stat facts {};
   if (::fstat(directory_.get(), &facts) != 0) {
     return io_error("options.rendezvous: " + path_ + ": " + std::strerror(errno));
@@ -74,7 +74,7 @@ Status MeetingDirectory::check_owner() const {
       " a new directory, which is made with mode 0700");
 }
 
-Status MeetingDirectory::list(std::vector<std::string>* names) const {
+Status RendezvousDirectory::list(std::vector<std::string>* names) const {
   const int again = ::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (again < 0) return failed(path_, errno);
   DIR* stream = ::fdopendir(again);  // and with it the descriptor
@@ -91,14 +91,14 @@ Status MeetingDirectory::list(std::vector<std::string>* names) const {
   return {};
 }
 
-bool MeetingDirectory::has(const std::string& name) const {
+bool RendezvousDirectory::has(const std::string& name) const {
   struct stat facts {};
   return ::fstatat(directory_.get(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) == 0 ||
          errno != ENOENT;
 }
 
 // 0, or why not: an errno or kNotPlain.
-int MeetingDirectory::open_file(const std::string& name, int flags, UniqueFd* file) const {
+int RendezvousDirectory::open_file(const std::string& name, int flags, UniqueFd* file) const {
   file->reset(::openat(directory_.get(), name.c_str(),
                        flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600));
   if (!file->valid()) return errno == ELOOP || errno == ENXIO ? kNotPlain : errno;
@@ -107,8 +107,8 @@ int MeetingDirectory::open_file(const std::string& name, int flags, UniqueFd* fi
   return S_ISREG(facts.st_mode) ? 0 : kNotPlain;
 }
 
-int MeetingDirectory::read_all(const UniqueFd& file, std::string* content) {
-  std::array<char, kMeetingFileBytesMax> buffer;
+int RendezvousDirectory::read_all(const UniqueFd& file, std::string* content) {
+  std::array<char, kRendezvousFileBytesMax> buffer;
   content->clear();
   while (content->size() < buffer.size()) {
     const ssize_t bytes = ::pread(file.get(), buffer.data(), buffer.size() - content->size(),
@@ -120,8 +120,8 @@ int MeetingDirectory::read_all(const UniqueFd& file, std::string* content) {
   return EFBIG;
 }
 
-Status MeetingDirectory::read(const std::string& name, std::string* content, bool* there,
-                              UniqueFd* file) const {
+Status RendezvousDirectory::read(const std::string& name, std::string* content, bool* there,
+                                 UniqueFd* file) const {
   content->clear();
   int failure = open_file(name, O_RDONLY, file);
   if (failure == 0) failure = read_all(*file, content);
@@ -131,24 +131,24 @@ Status MeetingDirectory::read(const std::string& name, std::string* content, boo
   return *there || absent ? Status() : failed(path_of(name), failure);
 }
 
-Status MeetingDirectory::read(const std::string& name, std::string* content, bool* there) const {
+Status RendezvousDirectory::read(const std::string& name, std::string* content, bool* there) const {
   UniqueFd file;
   return read(name, content, there, &file);
 }
 
-Status MeetingDirectory::create(const std::string& name, UniqueFd* file, bool* exists) const {
+Status RendezvousDirectory::create(const std::string& name, UniqueFd* file, bool* exists) const {
   const int failure = open_file(name, O_WRONLY | O_CREAT | O_EXCL, file);
   *exists = failure == EEXIST;
   return failure == 0 ? Status() : failed(path_of(name), failure);
 }
 
-Status MeetingDirectory::open_shared(const std::string& name, UniqueFd* file) const {
+Status RendezvousDirectory::open_shared(const std::string& name, UniqueFd* file) const {
   const int failure = open_file(name, O_RDWR | O_APPEND | O_CREAT, file);
   return failure == 0 ? Status() : failed(path_of(name), failure);
 }
 
-Status MeetingDirectory::write(const UniqueFd& file, const std::string& name,
-                               const std::string& content) const {
+Status RendezvousDirectory::write(const UniqueFd& file, const std::string& name,
+                                  const std::string& content) const {
   size_t done = 0;
   while (done < content.size()) {
     const ssize_t bytes = ::write(file.get(), content.data() + done, content.size() - done);
@@ -159,7 +159,7 @@ Status MeetingDirectory::write(const UniqueFd& file, const std::string& name,
   return {};
 }
 
-Status MeetingDirectory::replace(const std::string& name, const std::string& content) const {
+Status RendezvousDirectory::replace(const std::string& name, const std::string& content) const {
   const std::string temporary = "tmp." + name;
   bool exists = false;
   UniqueFd file;
@@ -175,14 +175,14 @@ Status MeetingDirectory::replace(const std::string& name, const std::string& con
   return {};
 }
 
-bool MeetingDirectory::is_in_place() const {
+bool RendezvousDirectory::is_in_place() const {
   struct stat here {};
   struct stat there {};
   return ::fstat(directory_.get(), &here) == 0 && ::lstat(path_.c_str(), &there) == 0 &&
          here.st_dev == there.st_dev && here.st_ino == there.st_ino;
 }
 
-Status MeetingDirectory::remove(const std::function<bool(const std::string&)>& is_ours) const {
+Status RendezvousDirectory::remove(const std::function<bool(const std::string&)>& is_ours) const {
   for (int tries = 0; tries < kRemoveTriesMax; ++tries) {
     if (tries > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::vector<std::string> names;

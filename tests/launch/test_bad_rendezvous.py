@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meetings that go wrong: who is absent, slow, dead, double, of another version or without the
+"""Rendezvous that go wrong: who is absent, slow, dead, double, of another version or without the
 secret is named by every rank, in one sentence, and the others meet where they can."""
 
 import os
@@ -9,8 +9,8 @@ import struct
 import time
 import unittest
 
-import meeting
-from meeting import Impostor, Member
+import wire
+from wire import Impostor, Member
 from support import (INVALID, IO, MISMATCH, PATIENCE, PEER_LOST, TIMEOUT, LaunchTest, free_port)
 
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -21,7 +21,7 @@ LEASE_MS = 3000
 SILENCE_MS = LEASE_MS * 4 // 5
 
 
-class MeetingTest(LaunchTest):
+class RendezvousTest(LaunchTest):
     """Ranks that are told a port of 127.0.0.1."""
 
     def setUp(self):
@@ -48,7 +48,7 @@ class MeetingTest(LaunchTest):
                 return
 
 
-class Absent(MeetingTest):
+class Absent(RendezvousTest):
     def test_rank_0_never_comes(self):
         rank = self.start_at(1, 2, "--timeout-ms", 300)
         self.assert_ends(rank, TIMEOUT, "rank 0 never came",
@@ -56,7 +56,7 @@ class Absent(MeetingTest):
 
     def test_others_never_come(self):
         zero, two = self.start_at(0, 4), self.start_at(2, 4, "--timeout-ms", 2000)
-        late = (f"the meeting at 127.0.0.1:{self.port} passed its deadline: ranks 1 and 3 never "
+        late = (f"the rendezvous at 127.0.0.1:{self.port} passed its deadline: ranks 1 and 3 never "
                 "came; see what is printed there, or allow more in timeout_ms")
         self.assertEqual(self.assert_ends(two, TIMEOUT), late)
         self.assert_ends(zero, PEER_LOST, "rank 2 (host h2) gave up before all ranks had met: "
@@ -96,8 +96,8 @@ class Absent(MeetingTest):
         self.assert_ends(rank, TIMEOUT, "rank 0 never came")
 
 
-class Lost(MeetingTest):
-    """Ranks 0, 1 and 2 have come, rank 3 (this test) holds the meeting open."""
+class Lost(RendezvousTest):
+    """Ranks 0, 1 and 2 have come, rank 3 (this test) holds the rendezvous open."""
 
     def lose(self, victim, number):
         ranks = [self.start_at(rank, 4, "--lease-ms", LEASE_MS) for rank in range(3)]
@@ -110,7 +110,7 @@ class Lost(MeetingTest):
         self.assertEqual(len(sentences), 1, sentences)
         sentence = sentences.pop()
         if victim != 0:
-            self.assertEqual(meeting.status_of(member.hear(meeting.VERDICT))[:2],
+            self.assertEqual(wire.status_of(member.hear(wire.VERDICT))[:2],
                              (PEER_LOST, sentence))
         return sentence
 
@@ -121,10 +121,10 @@ class Lost(MeetingTest):
         self.assertIn("its connection closed", self.lose(0, signal.SIGKILL))
 
     def test_stopped(self):
-        self.assertIn(f"gave no sign of life for {SILENCE_MS} ms", self.lose(1, signal.SIGSTOP))
+        self.assertIn(f"sent no keepalive for {SILENCE_MS} ms", self.lose(1, signal.SIGSTOP))
 
     def test_stopped_rank_0(self):
-        self.assertIn(f"gave no sign of life for {SILENCE_MS} ms", self.lose(0, signal.SIGSTOP))
+        self.assertIn(f"sent no keepalive for {SILENCE_MS} ms", self.lose(0, signal.SIGSTOP))
 
     def test_a_member_that_falls_silent(self):
         ranks = [self.start_at(rank, 3, "--lease-ms", LEASE_MS) for rank in range(2)]
@@ -132,16 +132,16 @@ class Lost(MeetingTest):
         self.await_all_but(member, "rank 2 came but has not got this far")
         for rank in ranks:
             self.assert_ends(rank, PEER_LOST,
-                             f"rank 2 (host mute) gave no sign of life for {SILENCE_MS} ms")
+                             f"rank 2 (host mute) sent no keepalive for {SILENCE_MS} ms")
         self.assertIn("rank 2 (host mute)",
-                      meeting.status_of(member.hear(meeting.VERDICT))[1])
+                      wire.status_of(member.hear(wire.VERDICT))[1])
 
     def test_a_member_that_leaves_says_why_and_all_repeat_it(self):
         ranks = [self.start_at(rank, 3) for rank in range(2)]
         member = self.join(2, 3)
         self.await_all_but(member, "rank 2 came but has not got this far")
         why = b"no descriptors are left"
-        member.say(meeting.LEAVE, struct.pack("<i", -9) + meeting.text(why))
+        member.say(wire.LEAVE, struct.pack("<i", -9) + wire.text(why))
         sentences = {self.assert_ends(rank, PEER_LOST, why.decode()) for rank in ranks}
         self.assertEqual(sentences, {"rank 2 (host python) gave up before all ranks had met: "
                                      "no descriptors are left"})
@@ -158,14 +158,14 @@ class Lost(MeetingTest):
         ranks = [self.start_at(rank, 3) for rank in range(2)]
         member = self.join(2, 3)
         self.await_all_but(member, "rank 2 came but has not got this far")
-        bent = bytearray(member.sealed(meeting.BRING, struct.pack("<Q", 0) + b"blob"))
+        bent = bytearray(member.sealed(wire.BRING, struct.pack("<Q", 0) + b"blob"))
         bent[-40] ^= 1
         member.send(bytes(bent))
         for rank in ranks:
             self.assert_ends(rank, PEER_LOST, "rank 2 (host python)")
 
 
-class Disagree(MeetingTest):
+class Disagree(RendezvousTest):
     def test_worlds(self):
         other = self.start_at(1, 3)
         ranks = [self.start_at(rank, 2) for rank in range(1)]
@@ -180,7 +180,7 @@ class Disagree(MeetingTest):
         double = self.start_at(2, 3)
         self.assert_ends(double, INVALID, "where rank 2 of host python is already",
                          "two ranks have one number")
-        member.say(meeting.LEAVE, struct.pack("<i", 0) + meeting.text(b""))
+        member.say(wire.LEAVE, struct.pack("<i", 0) + wire.text(b""))
         for rank in ranks:
             self.assert_ends(rank, PEER_LOST, "rank 2 (host python) gave up")
 
@@ -207,8 +207,8 @@ class Disagree(MeetingTest):
             member = Member(self.port, 1, 2, **said)
             self.addCleanup(member.close)
             kind, body = member.greet()
-            self.assertEqual(kind, meeting.REFUSAL)
-            code, sentence, _ = meeting.status_of(body)
+            self.assertEqual(kind, wire.REFUSAL)
+            code, sentence, _ = wire.status_of(body)
             self.assertEqual(code, MISMATCH)
             self.assertIn("install one version on every host", sentence)
             self.assertIn("rank 1 (host python) runs libparallax "
@@ -222,12 +222,12 @@ class Disagree(MeetingTest):
         rank = self.start_at(1, 2, port=zero.port)
         zero.accept()
         zero.frame()
-        zero.send(meeting.frame(meeting.CHALLENGE, meeting.introduction(0, 2, version=20304)))
+        zero.send(wire.frame(wire.CHALLENGE, wire.introduction(0, 2, version=20304)))
         self.assert_ends(rank, MISMATCH, "rank 0 (host python) runs libparallax 2.3.4",
                          "rank 1 (host h1) runs 0.1.0")
 
 
-class Secrets(MeetingTest):
+class Secrets(RendezvousTest):
     def test_wrong_and_missing_secrets_are_told_and_the_others_meet(self):
         right, wrong = self.secret_file(), self.secret_file("f" * 32, "wrong")
         ranks = [self.start_at(0, 3, "--secret-file", right)]
@@ -262,11 +262,11 @@ class Secrets(MeetingTest):
             rank = self.start_at(1, 2, "--secret-file", self.secret_file(), port=zero.port)
             zero.accept()
             zero.frame()
-            zero.send(meeting.frame(meeting.CHALLENGE, meeting.introduction(0, 2, secret=True)))
+            zero.send(wire.frame(wire.CHALLENGE, wire.introduction(0, 2, secret=True)))
             kind, proof = zero.frame()
-            self.assertEqual(kind, meeting.PROOF)
-            welcome = struct.pack("<i", 0) + meeting.text(b"")
-            zero.send(meeting.frame(meeting.WELCOME, welcome + (answer or proof)))
+            self.assertEqual(kind, wire.PROOF)
+            welcome = struct.pack("<i", 0) + wire.text(b"")
+            zero.send(wire.frame(wire.WELCOME, welcome + (answer or proof)))
             self.assert_ends(rank, INVALID, "does not know the secret")
 
     def test_an_impostor_that_takes_the_secret_away_is_not_followed(self):
@@ -275,7 +275,7 @@ class Secrets(MeetingTest):
         rank = self.start_at(1, 2, "--secret-file", self.secret_file(), port=zero.port)
         zero.accept()
         zero.frame()
-        zero.send(meeting.frame(meeting.CHALLENGE, meeting.introduction(0, 2, secret=False)))
+        zero.send(wire.frame(wire.CHALLENGE, wire.introduction(0, 2, secret=False)))
         self.assert_ends(rank, INVALID, "rank 1 (host h1) was given a secret",
                          "rank 0 (host python) was not")
 
@@ -287,28 +287,28 @@ class Secrets(MeetingTest):
         replay = Member(self.port, 2, 3, secret=b"unknown")
         self.addCleanup(replay.close)
         replay.send(honest.sent)
-        self.assertEqual(replay.frame()[0], meeting.CHALLENGE)
+        self.assertEqual(replay.frame()[0], wire.CHALLENGE)
         kind, body = replay.frame()
-        self.assertEqual(kind, meeting.REFUSAL)
-        self.assertIn("wrong secret", meeting.status_of(body)[1])
+        self.assertEqual(kind, wire.REFUSAL)
+        self.assertIn("wrong secret", wire.status_of(body)[1])
         self.assertTrue(replay.hangs_up())
         # Rank 0's own words, sent back to it as a rank's.
         mirror = Member(self.port, 1, 3, secret=b"unknown")
         self.addCleanup(mirror.close)
         mirror.hello = honest.challenge[:10] + struct.pack("<I", 1) + honest.challenge[14:]
-        self.assertEqual(mirror.greet()[0], meeting.CHALLENGE)
-        mirror.send(meeting.frame(meeting.PROOF, honest.welcome[-32:]))
-        self.assertEqual(mirror.frame()[0], meeting.REFUSAL)
+        self.assertEqual(mirror.greet()[0], wire.CHALLENGE)
+        mirror.send(wire.frame(wire.PROOF, honest.welcome[-32:]))
+        self.assertEqual(mirror.frame()[0], wire.REFUSAL)
         # A proof of one session in another.
         swap = Member(self.port, 1, 3, secret=b"unknown")
         self.addCleanup(swap.close)
-        self.assertEqual(swap.greet()[0], meeting.CHALLENGE)
-        swap.send(meeting.frame(meeting.PROOF, honest.proof))
-        self.assertEqual(swap.frame()[0], meeting.REFUSAL)
+        self.assertEqual(swap.greet()[0], wire.CHALLENGE)
+        swap.send(wire.frame(wire.PROOF, honest.proof))
+        self.assertEqual(swap.frame()[0], wire.REFUSAL)
         # A sealed frame a second time ends the member that it came from, and no other.
         ranks.append(self.start_at(1, 3, "--secret-file", secret))
         self.await_all_but(honest, "rank 2 came but has not got this far")
-        seal = honest.sealed(meeting.ALIVE)
+        seal = honest.sealed(wire.KEEPALIVE)
         honest.send(seal + seal)
         for rank in ranks:
             self.assert_ends(rank, PEER_LOST, "rank 2 (host python)")

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of the tcp meeting share: a free port, ranks as threads and as processes, and a
+// What tests of the tcp rendezvous share: a free port, ranks as threads and as processes, and a
 // stranger's plain socket. Tests only.
-#ifndef PARALLAX_TESTS_UNIT_TRANSPORT_TCP_MEETING_H_
-#define PARALLAX_TESTS_UNIT_TRANSPORT_TCP_MEETING_H_
+#ifndef PARALLAX_TESTS_UNIT_TRANSPORT_TCP_RENDEZVOUS_KIT_H_
+#define PARALLAX_TESTS_UNIT_TRANSPORT_TCP_RENDEZVOUS_KIT_H_
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -19,16 +19,16 @@
 #include <vector>
 
 #include "transport/rendezvous/rendezvous.h"
-#include "transport/rendezvous/tcp_place.h"
+#include "transport/rendezvous/tcp_address.h"
 #include "transport/rendezvous/tcp_socket.h"
-#include "unit/transport/meeting.h"
+#include "unit/transport/rendezvous_kit.h"
 
-namespace parallax::tcp_meeting {
+namespace parallax::tcp_rendezvous_kit {
 
-using meeting::has;
-using meeting::in_ms;
-using meeting::kClock;
-using meeting::kForeverMs;
+using rendezvous_kit::has;
+using rendezvous_kit::in_ms;
+using rendezvous_kit::kClock;
+using rendezvous_kit::kForeverMs;
 
 inline std::string host_of(uint32_t rank) { return "host" + std::to_string(rank); }
 
@@ -50,9 +50,9 @@ inline UniqueFd connect_plainly(uint16_t port) {
   return socket;
 }
 
-class TcpMeeting : public ::testing::Test {
+class TcpRendezvousTest : public ::testing::Test {
  protected:
-  TcpMeeting() : port_(free_port()), where_("tcp:127.0.0.1:" + std::to_string(port_)) {}
+  TcpRendezvousTest() : port_(free_port()), where_("tcp:127.0.0.1:" + std::to_string(port_)) {}
 
   Status make(uint32_t rank, uint32_t world, std::unique_ptr<Rendezvous>* rendezvous) {
     parallax_options_t options{};
@@ -74,7 +74,7 @@ class TcpMeeting : public ::testing::Test {
     return rendezvous.allgather(std::as_bytes(std::span(blob)), in_ms(patience_ms), all);
   }
 
-  // One rank's meeting from its first round to its last.
+  // One rank's rendezvous from its first round to its last.
   void attend(uint32_t rank, uint32_t world, int rounds) {
     std::unique_ptr<Rendezvous> rendezvous;
     const Status status = make(rank, world, &rendezvous);
@@ -92,7 +92,7 @@ class TcpMeeting : public ::testing::Test {
         EXPECT_EQ(all[other], blob_of(other, round));
       }
     }
-    mine.settle();
+    mine.finish_bootstrap();
     EXPECT_TRUE(mine.finish().ok());
   }
 
@@ -142,7 +142,7 @@ class TcpMeeting : public ::testing::Test {
     ::close(said);
   }
 
-  static void end(pid_t child) { meeting::end(child); }
+  static void end(pid_t child) { rendezvous_kit::end(child); }
 
   uint16_t port_;
   std::string where_;
@@ -150,6 +150,6 @@ class TcpMeeting : public ::testing::Test {
   uint32_t lease_ms_ = kForeverMs;
 };
 
-}  // namespace parallax::tcp_meeting
+}  // namespace parallax::tcp_rendezvous_kit
 
-#endif  // PARALLAX_TESTS_UNIT_TRANSPORT_TCP_MEETING_H_
+#endif  // PARALLAX_TESTS_UNIT_TRANSPORT_TCP_RENDEZVOUS_KIT_H_

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Meeting: the allgather of ranks that are threads of one process, in numbered rounds. Owned by the
-// hub. Any thread may call; exchange() blocks until the round is whole, a rank leaves, or the
-// deadline passes.
-#ifndef PARALLAX_TRANSPORT_INPROC_MEETING_H_
-#define PARALLAX_TRANSPORT_INPROC_MEETING_H_
+// HubRendezvous: the allgather of ranks that are threads of one process, in numbered rounds. Owned
+// by the hub. Any thread may call; exchange() blocks until the round is whole, a rank leaves, or
+// the deadline passes.
+#ifndef PARALLAX_TRANSPORT_INPROC_HUB_RENDEZVOUS_H_
+#define PARALLAX_TRANSPORT_INPROC_HUB_RENDEZVOUS_H_
 
 #include <cstdint>
 #include <map>
@@ -16,19 +16,19 @@
 
 namespace parallax {
 
-class Meeting {
+class HubRendezvous {
  public:
-  explicit Meeting(uint32_t world);
+  explicit HubRendezvous(uint32_t world);
 
-  // False: this rank is here already, or was.
+  // False: a rank of this number is or was here.
   bool enter(uint32_t rank, const std::string& host);
-  // `why` is OK when it left in order, or gave no reason; the first call counts.
+  // `why` is OK if the rank left in order, or gave no reason; the first call counts.
   void leave(uint32_t rank, const Status& why);
   bool anyone_left() const;
-  // Of the first rank that left with a reason.
+  // The error of the lowest rank that left with a reason; OK if none did.
   Status verdict() const;
 
-  // Every rank brings `mine` and takes all. Rounds are counted per rank.
+  // Every rank brings `mine` and gets all. Each rank counts its own calls, which number the rounds.
   Status exchange(uint32_t rank, std::string mine, const Clock& clock, int64_t deadline_ns,
                   std::vector<std::string>* all);
 
@@ -37,8 +37,8 @@ class Meeting {
   struct Seat {
     Presence presence = Presence::kAbsent;
     std::string host;
-    Status why;          // it left
-    uint64_t round = 0;  // the next one
+    Status why;          // why it left
+    uint64_t round = 0;  // its next one
   };
   struct Round {
     std::vector<std::string> blobs;
@@ -58,4 +58,4 @@ class Meeting {
 
 }  // namespace parallax
 
-#endif  // PARALLAX_TRANSPORT_INPROC_MEETING_H_
+#endif  // PARALLAX_TRANSPORT_INPROC_HUB_RENDEZVOUS_H_

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tcp meeting's wire, written a second time from docs/meeting.md: what a stranger, an impostor,
-a recorder or a rank of another version would send."""
+"""The wire of the tcp rendezvous, written a second time from docs/rendezvous.md: what a stranger,
+an impostor, a recorder or a rank of another version would send."""
 
 import hashlib
 import hmac
@@ -9,7 +9,7 @@ import socket
 import struct
 
 HELLO, CHALLENGE, PROOF, WELCOME, REFUSAL = 1, 2, 3, 4, 5
-ALIVE, BRING, BLOBS, LEAVE, VERDICT, ASK, ANSWER, BYE = 16, 17, 18, 19, 20, 21, 22, 23
+KEEPALIVE, BRING, BLOBS, LEAVE, VERDICT, ASK, ANSWER, BYE = 16, 17, 18, 19, 20, 21, 22, 23
 MAGIC, PROTOCOL, VERSION = b"PLXM", 1, 100  # version 0.1.0
 PATIENCE = 60
 
@@ -19,7 +19,7 @@ def mac(key, *parts):
 
 
 def derive(key, label, context=b""):
-    return mac(key, b"parallax meeting 1: " + label + b"\0", context)
+    return mac(key, b"parallax rendezvous 1: " + label + b"\0", context)
 
 
 def text(value):

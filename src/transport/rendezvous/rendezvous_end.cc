@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verdict and departures of a meeting in a directory: see the header.
-#include "transport/rendezvous/meeting_end.h"
+// Verdict and departures of a rendezvous in a directory: see the header.
+#include "transport/rendezvous/rendezvous_end.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -15,9 +15,10 @@ namespace {
 constexpr const char* kVerdict = "verdict";
 constexpr size_t kSentenceMax = 1024;
 
-std::string gone_name(uint32_t rank) { return "gone." + std::to_string(rank); }
+std::string done_name(uint32_t rank) { return "done." + std::to_string(rank); }
 
-// The first line that a rank of ours would have written; OK if there is none.
+// The first line in the form that ranks write; OK if there is none. Other lines are skipped: the
+// file is input.
 Status first_verdict(const std::string& text) {
   size_t at = 0;
   for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', at)) {
@@ -37,29 +38,30 @@ Status first_verdict(const std::string& text) {
 
 }  // namespace
 
-bool is_meeting_file(const std::string& name) {
-  for (const char* prefix : {"claim.", "alive.", "blob.", "gone.", "tmp."}) {
+bool is_rendezvous_file(const std::string& name) {
+  for (const char* prefix : {"claim.", "keepalive.", "blob.", "done.", "tmp."}) {
     if (name.starts_with(prefix)) return true;
   }
   return name == "job" || name == kVerdict;
 }
 
-Status MeetingEnd::open(const MeetingDirectory& directory) {
+Status RendezvousEnd::open(const RendezvousDirectory& directory) {
   directory_ = &directory;
   return directory.open_shared(kVerdict, &verdict_);
 }
 
-// By its name first: over NFS what was opened before shows only what was known then.
-Status MeetingEnd::verdict() const {
+// The file is read by its name first: over NFS the descriptor that was opened earlier may show only
+// what was there then.
+Status RendezvousEnd::verdict() const {
   std::string text;
   bool there = false;
   UniqueFd file;
   const Status read = directory_->read(kVerdict, &text, &there, &file);
-  if (!read.ok() || !there) (void)MeetingDirectory::read_all(verdict_, &text);
+  if (!read.ok() || !there) (void)RendezvousDirectory::read_all(verdict_, &text);
   return first_verdict(text);
 }
 
-void MeetingEnd::pronounce(const Status& why) const {
+void RendezvousEnd::pronounce(const Status& why) const {
   if (!verdict().ok()) return;
   std::string line = std::to_string(why.code()) + " " + why.message().substr(0, kSentenceMax);
   std::replace_if(
@@ -68,22 +70,22 @@ void MeetingEnd::pronounce(const Status& why) const {
         return !is_printable({&c, 1});
       },
       ' ');
-  (void)directory_->write(verdict_, kVerdict, line + "\n");  // at once, so lines stay whole
+  (void)directory_->write(verdict_, kVerdict, line + "\n");  // one write: lines stay whole
 }
 
-void MeetingEnd::mark_gone(uint32_t rank) const {
+void RendezvousEnd::mark_done(uint32_t rank) const {
   bool exists = false;
   UniqueFd file;
-  (void)directory_->create(gone_name(rank), &file, &exists);
+  (void)directory_->create(done_name(rank), &file, &exists);
 }
 
-bool MeetingEnd::is_gone(uint32_t rank) const { return directory_->has(gone_name(rank)); }
+bool RendezvousEnd::is_done(uint32_t rank) const { return directory_->has(done_name(rank)); }
 
-void MeetingEnd::remove_if_last(uint32_t world) const {
+void RendezvousEnd::remove_if_last(uint32_t world) const {
   for (uint32_t rank = 0; rank < world; ++rank) {
-    if (!is_gone(rank)) return;
+    if (!is_done(rank)) return;
   }
-  (void)directory_->remove(is_meeting_file);
+  (void)directory_->remove(is_rendezvous_file);
 }
 
 }  // namespace parallax

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parsing, naming and judging addresses: see the header.
-#include "transport/rendezvous/tcp_place.h"
+#include "transport/rendezvous/tcp_address.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -18,14 +18,14 @@ namespace {
 
 constexpr size_t kHostBytesMax = 255;
 
-int look_up(const TcpPlace& place, int flags, std::vector<SocketAddress>* addresses) {
+int look_up(const TcpAddress& tcp_address, int flags, std::vector<SocketAddress>* addresses) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV | flags;
   addrinfo* found = nullptr;
-  const int failure =
-      ::getaddrinfo(place.host.c_str(), std::to_string(place.port).c_str(), &hints, &found);
+  const int failure = ::getaddrinfo(tcp_address.host.c_str(),
+                                    std::to_string(tcp_address.port).c_str(), &hints, &found);
   if (failure != 0) return failure;
   addresses->clear();
   for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
@@ -104,18 +104,19 @@ SocketAddress any_address(int family, uint16_t port) {
                       port);
 }
 
-std::string TcpPlace::text() const {
+std::string TcpAddress::text() const {
   const bool six = host.find(':') != std::string::npos;
   return (six ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
-Status parse_tcp_place(std::string_view where, TcpPlace* place) {
+Status parse_tcp_address(std::string_view where, TcpAddress* tcp_address) {
   const std::string_view whole = where;
   const size_t hash = where.find('#');
   if (hash != std::string_view::npos) {
-    place->job.assign(where.substr(hash + 1));
+    tcp_address->job.assign(where.substr(hash + 1));
     where = where.substr(0, hash);
-    if (place->job.empty() || place->job.size() > kJobNameBytesMax || !is_printable(place->job)) {
+    if (tcp_address->job.empty() || tcp_address->job.size() > kJobNameBytesMax ||
+        !is_printable(tcp_address->job)) {
       return wrong(whole, "what follows # names the job in 1 to " +
                               std::to_string(kJobNameBytesMax) + " printable bytes");
     }
@@ -145,29 +146,31 @@ Status parse_tcp_place(std::string_view where, TcpPlace* place) {
                  "with port 0 the system would choose one that the other ranks cannot "
                  "know; give a port from 1 to 65535, or use parallax_unique_id");
   }
-  place->host.assign(host);
-  place->port = static_cast<uint16_t>(number);
+  tcp_address->host.assign(host);
+  tcp_address->port = static_cast<uint16_t>(number);
   return {};
 }
 
-bool is_numeric(const TcpPlace& place) {
+bool is_numeric(const TcpAddress& tcp_address) {
   std::vector<SocketAddress> ignored;
-  return look_up(place, AI_NUMERICHOST, &ignored) == 0;
+  return look_up(tcp_address, AI_NUMERICHOST, &ignored) == 0;
 }
 
-Status resolve(const TcpPlace& place, std::vector<SocketAddress>* addresses) {
-  const int failure = look_up(place, 0, addresses);
+Status resolve(const TcpAddress& tcp_address, std::vector<SocketAddress>* addresses) {
+  const int failure = look_up(tcp_address, 0, addresses);
   if (failure == 0) return {};
-  return io_error("options.rendezvous: cannot resolve host '" + place.host +
+  return io_error("options.rendezvous: cannot resolve host '" + tcp_address.host +
                   "': " + ::gai_strerror(failure));
 }
 
-Status check_trust(const TcpPlace& place, std::span<const SocketAddress> addresses, bool secret) {
+Status check_trust(const TcpAddress& tcp_address, std::span<const SocketAddress> addresses,
+                   bool secret) {
   if (secret) return {};
   for (const SocketAddress& address : addresses) {
     if (is_loopback(address)) continue;
     return invalid(
-        "the meeting at " + place.text() + " is open to other machines (" + to_text(address) +
+        "the rendezvous at " + tcp_address.text() + " is open to other machines (" +
+        to_text(address) +
         "), and there is no secret: whoever reaches the port could join. Give every rank the same "
         "one, in a file of mode 0600 that PARALLAX_SECRET_FILE or options.secret_file names (made "
         "by: openssl rand -hex 32), or in PARALLAX_SECRET; or meet at 127.0.0.1");

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meeting from Python: an address, a unique id, a launcher's environment; and what is refused."""
+"""Rendezvous from Python: an address, a unique id, a launcher's environment; what is refused."""
 
 import os
 import tempfile
@@ -38,7 +38,7 @@ except parallax.ParallaxError as failure:
 """
 
 
-class Meeting(unittest.TestCase):
+class Rendezvous(unittest.TestCase):
     def test_who_waits_for_long_says_for_whom(self):
         with tempfile.TemporaryDirectory() as folder:
             gone = f"tcp:127.0.0.1:{free_port()}"
@@ -50,7 +50,7 @@ class Meeting(unittest.TestCase):
                 with self.subTest(missing=missing):
                     _, out, error = finish(process)
                     self.assertEqual(out, "TIMEOUT\n", error)
-                    self.assertRegex(error, "still waiting in the meeting .*, for [01] s more: "
+                    self.assertRegex(error, "still waiting in the rendezvous .*, for [01] s more: "
                                      + missing)
 
     def meet(self, arguments_of, environment_of=lambda rank: {}, world=3):

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A rank that says nothing of itself: everything comes from the environment. Prints its place, the
- * settings as the library reports them, and, given an argument, the log lines that it is called
+ * A rank that says nothing of itself: everything comes from the environment. Prints its identity,
+ * the settings as the library reports them, and, given an argument, the log lines that it is called
  * back with.
  */
 #include <parallax/parallax.h>
@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
   }
   if (parallax_open(&options, &job) != PARALLAX_OK) return fail("open");
   if (parallax_query(job, &info) != PARALLAX_OK) return fail("query");
-  printf("place %u %u %u %u\n", info.rank, info.world, info.host, info.local_rank);
+  printf("identity %u %u %u %u\n", info.rank, info.world, info.host, info.local_rank);
   (void)parallax_report(job, PARALLAX_REPORT_SETTINGS, NULL, &bytes);
   report = malloc(bytes);
   if (report == NULL) return 3;

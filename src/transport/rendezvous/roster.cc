@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who came, brought, left and fell silent: see the header. Pure.
-#include "transport/rendezvous/roll.h"
+#include "transport/rendezvous/roster.h"
 
 #include <algorithm>
 
@@ -10,13 +10,13 @@
 namespace parallax {
 
 int64_t silence_max_ns(uint32_t lease_ms, uint32_t peer_lease_ms) {
-  return std::max(lease_ms, peer_lease_ms) * kNanosecondsPerMillisecond / kSignsPerLease *
-         (kSignsPerLease - 1);
+  return std::max(lease_ms, peer_lease_ms) * kNanosecondsPerMillisecond / kKeepalivesPerLease *
+         (kKeepalivesPerLease - 1);
 }
 
 Status silent(uint32_t rank, const std::string& host, int64_t silence_ns,
               const std::string& where) {
-  return peer_lost(rank_name(rank, host) + " gave no sign of life for " +
+  return peer_lost(rank_name(rank, host) + " sent no keepalive for " +
                    std::to_string(silence_ns / kNanosecondsPerMillisecond) +
                    " ms while ranks met at " + where +
                    ": it is stopped, its host is down or the network is cut");
@@ -27,21 +27,21 @@ Status hung_up(uint32_t rank, const std::string& host, const std::string& where)
                    ": its connection closed");
 }
 
-Roll::Roll(const RendezvousOptions& options, std::string where)
+Roster::Roster(const RendezvousOptions& options, std::string where)
     : options_(options), where_(std::move(where)), seats_(options.world) {
   seats_[0].presence = Presence::kHere;
   seats_[0].host = options.host;
 }
 
-Status Roll::admit(uint32_t rank, const std::string& host, uint32_t lease_ms, int64_t now_ns) {
+Status Roster::admit(uint32_t rank, const std::string& host, uint32_t lease_ms, int64_t now_ns) {
   Seat& seat = seats_[rank];
   if (!verdict_.ok()) return verdict_;
   if (seat.presence != Presence::kAbsent) {
     return invalid("rank " + std::to_string(rank) + " of host " + host +
-                   " came to the meeting at " + where_ + ", where rank " + std::to_string(rank) +
+                   " came to the rendezvous at " + where_ + ", where rank " + std::to_string(rank) +
                    " of host " + seat.host +
-                   " is already: two ranks have one number, or another job is "
-                   "meeting there; name each job on all its ranks, as in tcp:HOST:PORT#NAME");
+                   " is already: two ranks have one number, or another job meets "
+                   "there; name each job on all its ranks, as in tcp:HOST:PORT#NAME");
   }
   seat.presence = Presence::kHere;
   seat.host = host;
@@ -50,11 +50,11 @@ Status Roll::admit(uint32_t rank, const std::string& host, uint32_t lease_ms, in
   return {};
 }
 
-void Roll::forgive(int64_t now_ns) {
+void Roster::forgive(int64_t now_ns) {
   for (Seat& seat : seats_) seat.heard_ns = now_ns;
 }
 
-bool Roll::bring(uint32_t rank, uint64_t round, std::string_view blob) {
+bool Roster::bring(uint32_t rank, uint64_t round, std::string_view blob) {
   Seat& seat = seats_[rank];
   if (round != seat.round || round > complete_count_) return false;
   seat.blobs[round % 2].assign(blob);
@@ -65,37 +65,37 @@ bool Roll::bring(uint32_t rank, uint64_t round, std::string_view blob) {
   return true;
 }
 
-void Roll::broken(const Status& why) {
+void Roster::broken(const Status& why) {
   if (verdict_.ok()) verdict_ = why;
 }
 
-void Roll::left(uint32_t rank, const Status& why) {
+void Roster::left(uint32_t rank, const Status& why) {
   broken(departed(rank, seats_[rank].host, why));
-  gone(rank);
+  done(rank);
 }
 
-void Roll::hung_up(uint32_t rank) {
+void Roster::hung_up(uint32_t rank) {
   if (seats_[rank].presence != Presence::kHere) return;
   broken(parallax::hung_up(rank, seats_[rank].host, where_));
-  gone(rank);
+  done(rank);
 }
 
-// Who came is known by its connection, and may be through with the meeting.
-void Roll::ended(const EndedRank& who) {
+// A rank that came is judged by its connection: its process may end once it is through.
+void Roster::ended(const EndedRank& who) {
   if (seats_[who.rank].presence != Presence::kAbsent) return;
-  broken(ended_before_meeting(who, "at " + where_));
+  broken(ended_before_rendezvous(who, "at " + where_));
 }
 
-void Roll::judge(int64_t now_ns) {
+void Roster::judge(int64_t now_ns) {
   for (uint32_t rank = 1; rank < seats_.size(); ++rank) {
     const Seat& seat = seats_[rank];
     if (seat.presence != Presence::kHere || now_ns - seat.heard_ns < seat.silence_max_ns) continue;
     broken(silent(rank, seat.host, seat.silence_max_ns, where_));
-    gone(rank);
+    done(rank);
   }
 }
 
-int64_t Roll::judge_due_ns() const {
+int64_t Roster::judge_due_ns() const {
   int64_t due_ns = kNever;
   for (uint32_t rank = 1; rank < seats_.size(); ++rank) {
     const Seat& seat = seats_[rank];
@@ -106,7 +106,7 @@ int64_t Roll::judge_due_ns() const {
   return due_ns;
 }
 
-std::string Roll::missing(uint64_t round) const {
+std::string Roster::missing(uint64_t round) const {
   std::vector<uint32_t> absent;
   std::vector<uint32_t> late;
   for (uint32_t rank = 0; rank < seats_.size(); ++rank) {
@@ -116,7 +116,7 @@ std::string Roll::missing(uint64_t round) const {
   return describe_missing(absent, late);
 }
 
-uint32_t Roll::here_count() const {
+uint32_t Roster::here_count() const {
   return static_cast<uint32_t>(std::count_if(seats_.begin(), seats_.end(), [](const Seat& seat) {
     return seat.presence == Presence::kHere;
   }));

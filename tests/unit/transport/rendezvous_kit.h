@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of every kind of meeting share. Tests only.
-#ifndef PARALLAX_TESTS_UNIT_TRANSPORT_MEETING_H_
-#define PARALLAX_TESTS_UNIT_TRANSPORT_MEETING_H_
+// What tests of every kind of rendezvous share. Tests only.
+#ifndef PARALLAX_TESTS_UNIT_TRANSPORT_RENDEZVOUS_KIT_H_
+#define PARALLAX_TESTS_UNIT_TRANSPORT_RENDEZVOUS_KIT_H_
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -11,7 +11,7 @@
 #include "support/real_time.h"
 #include "support/words.h"
 
-namespace parallax::meeting {
+namespace parallax::rendezvous_kit {
 
 using testkit::has;
 using testkit::in_ms;
@@ -25,6 +25,6 @@ inline void end(pid_t child) {
   ::waitpid(child, nullptr, 0);
 }
 
-}  // namespace parallax::meeting
+}  // namespace parallax::rendezvous_kit
 
-#endif  // PARALLAX_TESTS_UNIT_TRANSPORT_MEETING_H_
+#endif  // PARALLAX_TESTS_UNIT_TRANSPORT_RENDEZVOUS_KIT_H_
