@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "aggregate/fold.h"
+#include "aggregate/accumulator.h"
+#include "aggregate/row_coalescer.h"
 #include "aggregate/row_kernels.h"
-#include "aggregate/row_merge.h"
 #include "base/arena.h"
 #include "base/number.h"
 #include "server/update_rules.h"
@@ -136,31 +136,32 @@ void row_sum(benchmark::State& state, uint32_t dtype) {
 }
 
 // One source's part of a step's dense sum, as the engine takes it, message by message.
-// A source gives its part once: so many sources before a fold starts over with the first.
-constexpr uint32_t kFoldSources = 4096;
+// A source gives its part once: so many sources before an accumulator starts over with the first.
+constexpr uint32_t kSources = 4096;
 
-void dense_fold(benchmark::State& state) {
+void dense_accumulate(benchmark::State& state) {
   constexpr uint32_t kMessageElements = 2048;
   const auto bytes = static_cast<size_t>(state.range(0));
   const auto elements = static_cast<uint32_t>(bytes / sizeof(float));
   const std::vector<std::byte> values = some_values(PARALLAX_F32, elements);
   const Range ranges[] = {{0, elements}};
   Arena arena;
-  DenseFold fold;
-  reserve(&arena, [&](Arena& from) { fold.lay_out(from, ranges, {.sources = kFoldSources}); });
+  DenseAccumulator accumulator;
+  reserve(&arena, [&](Arena& from) { accumulator.lay_out(from, ranges, {.sources = kSources}); });
   const auto add = [&](uint32_t source) {
     for (uint32_t first = 0; first < elements; first += kMessageElements) {
       const uint32_t count = std::min(kMessageElements, elements - first);
-      if (!fold.add(source, first, count,
-                    std::span(values).subspan(first * sizeof(float), count * sizeof(float)))) {
-        state.SkipWithError("the fold refused a part");
+      if (!accumulator.add(
+              source, first, count,
+              std::span(values).subspan(first * sizeof(float), count * sizeof(float)))) {
+        state.SkipWithError("the accumulator refused a part");
       }
     }
   };
-  uint32_t next = kFoldSources;
+  uint32_t next = kSources;
   measure(state, bytes, [&] {
-    if (next == kFoldSources) {
-      fold.clear();
+    if (next == kSources) {
+      accumulator.clear();
       add(0);
       next = 1;
     }
@@ -168,60 +169,61 @@ void dense_fold(benchmark::State& state) {
   });
 }
 
-// A slice's rows, ids drawn by Zipf's law: duplicates merged, all grouped by owner.
-void row_merge(benchmark::State& state) {
+// A slice's rows, ids drawn by Zipf's law: duplicates coalesced, all grouped by owner.
+void row_coalescer(benchmark::State& state) {
   const Shape shape(state, PARALLAX_F32);
   const uint64_t table_rows = shape.rows * kTableRowsPerRow;
   const auto width = static_cast<uint32_t>(shape.width);
   const Partition partition(table_rows, width, true, kWorld, 0);
   const auto ids = tool::bench::draw_ids(table_rows, kSkew, kSeed, 0, shape.rows);
   const std::vector<std::byte> values = some_values(PARALLAX_F32, shape.rows * width);
-  const RowMergeOptions options = {.rows_max = shape.rows,
-                                   .row_elements = width,
-                                   .groups = kWorld,
-                                   .merged_max = shape.rows / 2};
+  const RowCoalescerOptions options = {.rows_max = shape.rows,
+                                       .row_elements = width,
+                                       .groups = kWorld,
+                                       .coalesced_max = shape.rows / 2};
   Arena arena;
-  RowMerge merge;
-  reserve(&arena, [&](Arena& from) { merge.lay_out(from, options); });
+  RowCoalescer coalescer;
+  reserve(&arena, [&](Arena& from) { coalescer.lay_out(from, options); });
   const RowSlice slice = {.ids = {.wide = ids.data()},
                           .count = static_cast<uint32_t>(shape.rows),
                           .values = {.rows = values.data()}};
   measure(state, shape.bytes, [&] {
-    merge.merge(partition, slice, {},
-                [&](uint32_t position) { return partition.owner_of(position); });
-    benchmark::DoNotOptimize(merge.item_count());
+    coalescer.coalesce(partition, slice, {},
+                       [&](uint32_t row_key) { return partition.owner_of(row_key); });
+    benchmark::DoNotOptimize(coalescer.item_count());
   });
   state.counters["distinct"] =
-      static_cast<double>(merge.item_count()) / static_cast<double>(shape.rows);
+      static_cast<double>(coalescer.item_count()) / static_cast<double>(shape.rows);
 }
 
-// A message of rows with positions, added where each has its sum: the owner's half of a push.
+// A message of rows with row keys, added where each has its sum: the owner's half of a push.
 void scatter_add(benchmark::State& state) {
   const Shape shape(state, PARALLAX_F32);
   const auto rows = static_cast<uint32_t>(shape.rows);
   const Partition partition(shape.rows * kTableRowsPerRow, shape.width, true, kWorld, 0);
   std::vector<std::byte> message(shape.rows * sizeof(uint32_t));
   for (uint32_t row = 0; row < rows; ++row) {
-    const uint32_t position = partition.position_of(row);
-    std::memcpy(message.data() + row * sizeof position, &position, sizeof position);
+    const uint32_t row_key = partition.row_key_of(row);
+    std::memcpy(message.data() + row * sizeof row_key, &row_key, sizeof row_key);
   }
   const std::vector<std::byte> values = some_values(PARALLAX_F32, shape.rows * shape.width);
   message.insert(message.end(), values.begin(), values.end());
   Arena arena;
-  RowFold fold;
+  RowAccumulator accumulator;
   reserve(&arena, [&](Arena& from) {
-    fold.lay_out(from, {.sources = kFoldSources,
-                        .rows_max = shape.rows,
-                        .source_rows_max = shape.rows,
-                        .row_elements = static_cast<uint32_t>(shape.width)});
+    accumulator.lay_out(from, {.sources = kSources,
+                               .rows_max = shape.rows,
+                               .source_rows_max = shape.rows,
+                               .row_elements = static_cast<uint32_t>(shape.width)});
   });
   const auto add = [&](uint32_t source) {
-    if (!fold.add(source, rows, message)) state.SkipWithError("the fold refused the rows");
+    if (!accumulator.add(source, rows, message))
+      state.SkipWithError("the accumulator refused the rows");
   };
-  uint32_t next = kFoldSources;
+  uint32_t next = kSources;
   measure(state, shape.bytes, [&] {
-    if (next == kFoldSources) {
-      fold.clear();
+    if (next == kSources) {
+      accumulator.clear();
       add(0);
       next = 1;
     }
@@ -255,7 +257,7 @@ void update(benchmark::State& state, uint32_t rule) {
   });
 }
 
-// Each id's position and owner. Bytes are those of the ids.
+// Each id's row key and owner. Bytes are those of the ids.
 void hash_to_owner(benchmark::State& state) {
   const uint64_t count = static_cast<uint64_t>(state.range(0)) / sizeof(int64_t);
   const Partition partition(count * kTableRowsPerRow, 1, true, kWorld, 0);
@@ -263,7 +265,7 @@ void hash_to_owner(benchmark::State& state) {
   std::vector<uint32_t> counts(kWorld);
   measure(state, count * sizeof(int64_t), [&] {
     for (const int64_t id : ids) {
-      ++counts[partition.owner_of(partition.position_of(static_cast<uint64_t>(id)))];
+      ++counts[partition.owner_of(partition.row_key_of(static_cast<uint64_t>(id)))];
     }
     benchmark::DoNotOptimize(counts.data());
   });
@@ -283,14 +285,14 @@ void by_width_and_bytes(benchmark::internal::Benchmark* benchmark) {
 
 void add_all() {
   by_bytes(benchmark::RegisterBenchmark("memcpy", memcpy_alone));
-  by_bytes(benchmark::RegisterBenchmark("dense_fold", dense_fold));
+  by_bytes(benchmark::RegisterBenchmark("dense_accumulate", dense_accumulate));
   for (const uint32_t dtype :
        {PARALLAX_F32, PARALLAX_F64, PARALLAX_F16, PARALLAX_BF16, PARALLAX_I32, PARALLAX_I64}) {
     const std::string name = std::string("row_sum_") + dtype_name(dtype);
     by_width_and_bytes(benchmark::RegisterBenchmark(
         name.c_str(), [dtype](benchmark::State& state) { row_sum(state, dtype); }));
   }
-  by_width_and_bytes(benchmark::RegisterBenchmark("row_merge", row_merge));
+  by_width_and_bytes(benchmark::RegisterBenchmark("row_coalescer", row_coalescer));
   by_width_and_bytes(benchmark::RegisterBenchmark("scatter_add", scatter_add));
   for (const RuleTraits& each : kRules) {
     if (each.rule == PARALLAX_RULE_NONE) continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RowIndex: position -> slot, open addressing over a fixed table of at least twice the bound, so a
+// RowIndex: row key -> slot, open addressing over a fixed table of at least twice the bound, so a
 // probe is short and nothing is ever allocated. Cleared by counting up a stamp. The table is sized
 // at commit; find_or_insert of a new key past the bound says so instead of growing.
 #ifndef PARALLAX_AGGREGATE_ROW_INDEX_H_
@@ -36,26 +36,26 @@ class RowIndex {
 
   uint32_t size() const { return size_; }
 
-  uint32_t find(uint32_t position) const {
-    for (uint32_t at = hash(position);; ++at) {
+  uint32_t find(uint32_t row_key) const {
+    for (uint32_t at = hash(row_key);; ++at) {
       const Entry& entry = entries_[at & mask_];
       if (entry.stamp != stamp_) return kNoSlot;
-      if (entry.position == position) return entry.slot;
+      if (entry.row_key == row_key) return entry.slot;
     }
   }
 
-  // The slot of a position; a new one gets slot size(). kNoSlot when the bound is reached.
-  uint32_t find_or_insert(uint32_t position, bool* inserted) {
-    for (uint32_t at = hash(position);; ++at) {
+  // The slot of a row key; a new one gets slot size(). kNoSlot when the bound is reached.
+  uint32_t find_or_insert(uint32_t row_key, bool* inserted) {
+    for (uint32_t at = hash(row_key);; ++at) {
       Entry& entry = entries_[at & mask_];
-      if (entry.stamp == stamp_ && entry.position == position) {
+      if (entry.stamp == stamp_ && entry.row_key == row_key) {
         *inserted = false;
         return entry.slot;
       }
       if (entry.stamp != stamp_) {
         *inserted = true;
         if (size_ == slots_max_) return kNoSlot;
-        entry = {stamp_, position, size_};
+        entry = {stamp_, row_key, size_};
         return size_++;
       }
     }
@@ -64,12 +64,12 @@ class RowIndex {
  private:
   struct Entry {
     uint32_t stamp = 0;
-    uint32_t position = 0;
+    uint32_t row_key = 0;
     uint32_t slot = 0;
   };
 
   // Fibonacci hashing (Knuth 6.4): the top bits of a product.
-  uint32_t hash(uint32_t position) const { return position * 2654435769u >> shift_; }
+  uint32_t hash(uint32_t row_key) const { return row_key * 2654435769u >> shift_; }
 
   std::span<Entry> entries_;
   uint32_t mask_ = 0;

@@ -14,7 +14,8 @@
 
 namespace parallax {
 
-// accumulator[i] = +0 + source[i]: the first addend of a fold. Differs from a copy for -0 only.
+// accumulator[i] = +0 + source[i]: the first addend of an accumulator. Differs from a copy for -0
+// only.
 template <typename In, typename Sum = sum_of_t<In>>
 inline void start_sum(Sum* __restrict accumulator, const std::byte* __restrict source,
                       size_t count) {

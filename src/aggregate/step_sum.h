@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepSum: what one rank gave of a variable in several calls of a step (micro-batches), copied and
-// added up in the order of the calls, by the kernels of RowMerge: as if all had come in one slice.
-// Rows lie in the order in which they came first. Reserved at commit; adding allocates nothing.
-// Engine's owner only.
+// added up in the order of the calls, by the kernels of RowCoalescer: as if all had come in one
+// slice. Rows lie in the order in which they came first. Reserved at commit; adding allocates
+// nothing. Engine's owner only.
 #ifndef PARALLAX_AGGREGATE_STEP_SUM_H_
 #define PARALLAX_AGGREGATE_STEP_SUM_H_
 
 #include <cstdint>
 #include <span>
 
+#include "aggregate/row_coalescer.h"
 #include "aggregate/row_index.h"
-#include "aggregate/row_merge.h"
 #include "base/arena.h"
 #include "base/status.h"
 #include "variable/variable.h"

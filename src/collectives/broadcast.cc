@@ -20,14 +20,14 @@ void Broadcast::start(uint32_t root, std::byte* buffer, uint64_t bytes) {
   parent_ = tree_parent(hosts_, root, rank_);
   children_ = tree_children(hosts_, root, rank_);
   ready_children_.clear();
-  witness_ = tree_parent(hosts_, 0, rank_);
-  if (witness_ == parent_) witness_ = kNoRank;
-  witnessed_ = witness_ == kNoRank;
+  second_parent_ = tree_parent(hosts_, 0, rank_);
+  if (second_parent_ == parent_) second_parent_ = kNoRank;
+  second_parent_answered_ = second_parent_ == kNoRank;
   unheard_ = tree_children(hosts_, 0, rank_);
   std::erase_if(unheard_,
                 [&](uint32_t child) { return tree_parent(hosts_, root, child) == rank_; });
   if (parent_ != kNoRank) say_ready(parent_, kToParent);
-  if (witness_ != kNoRank) say_ready(witness_, kToWitness);
+  if (second_parent_ != kNoRank) say_ready(second_parent_, kToSecondParent);
   const std::vector<Ready> early = std::move(early_);
   early_.clear();
   for (const Ready& ready : early) {
@@ -48,7 +48,7 @@ void Broadcast::say_ready(uint32_t to, uint8_t part) {
   outbox_.send_bytes(to, header, std::as_bytes(std::span(&bytes_, 1)));
 }
 
-// Whether a rank that has this root takes this one for its parent, or its witness.
+// Whether a rank that has this root takes this one for its parent, or its second parent.
 bool Broadcast::due_from(const Ready& ready) const {
   const bool child = tree_parent(hosts_, ready.root, ready.rank) == rank_;
   if (ready.part == kToParent) return child;
@@ -69,7 +69,7 @@ bool Broadcast::on_section(uint32_t from, const Section& section) {
 bool Broadcast::on_ready(uint32_t from, const Section& section) {
   Ready ready{from, section.header.tag, section.header.step, 0, section.header.part};
   if (section.payload.size() != sizeof ready.bytes || ready.root >= hosts_.host_of.size() ||
-      ready.part > kToWitness || !due_from(ready)) {
+      ready.part > kToSecondParent || !due_from(ready)) {
     return false;
   }
   const auto same_rank = [from](const Ready& other) { return other.rank == from; };
@@ -102,11 +102,11 @@ bool Broadcast::serve(const Ready& ready) {
                 ", " + side(ready.rank, ready.root, ready.bytes);
     return true;
   }
-  if (ready.part == kToWitness) {
+  if (ready.part == kToSecondParent) {
     if (std::erase(unheard_, ready.rank) == 0) return false;
     SectionHeader header;
     header.kind = SectionKind::kBroadcastData;
-    header.part = kToWitness;
+    header.part = kToSecondParent;
     header.step = sequence_;
     outbox_.send_bytes(ready.rank, header, {});
     return true;
@@ -116,28 +116,29 @@ bool Broadcast::serve(const Ready& ready) {
     return false;
   }
   ready_children_.push_back(ready.rank);
-  if (received_ > 0 || whole_) stream_to(ready.rank, 0, received_);
+  if (received_ > 0 || whole_) send_to(ready.rank, 0, received_);
   return true;
 }
 
-void Broadcast::stream_to(uint32_t child, uint64_t first, uint64_t count) {
-  Stream stream;
-  stream.header.kind = SectionKind::kBroadcastData;
-  stream.header.tag = root_;
-  stream.header.step = sequence_;
-  stream.header.first = first;
-  stream.bytes = buffer_ + first;
-  stream.count = count;
-  stream.pending = &pending_;
+void Broadcast::send_to(uint32_t child, uint64_t first, uint64_t count) {
+  Send send;
+  send.header.kind = SectionKind::kBroadcastData;
+  send.header.tag = root_;
+  send.header.step = sequence_;
+  send.header.first = first;
+  send.bytes = buffer_ + first;
+  send.count = count;
+  send.pending = &pending_;
   ++pending_;
-  outbox_.add(child, stream);
+  outbox_.add(child, send);
 }
 
 bool Broadcast::on_data(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
-  if (header.part == kToWitness) {
-    if (!active_ || witnessed_ || from != witness_ || header.step != sequence_) return false;
-    witnessed_ = true;
+  if (header.part == kToSecondParent) {
+    if (!active_ || second_parent_answered_ || from != second_parent_ || header.step != sequence_)
+      return false;
+    second_parent_answered_ = true;
     return true;
   }
   if (!active_ || whole_ || from != parent_ || header.step != sequence_ ||
@@ -148,13 +149,13 @@ bool Broadcast::on_data(uint32_t from, const Section& section) {
   if (header.count > 0) std::memcpy(buffer_ + received_, section.payload.data(), header.count);
   received_ += header.count;
   whole_ = received_ == bytes_;
-  for (const uint32_t child : ready_children_) stream_to(child, header.first, header.count);
+  for (const uint32_t child : ready_children_) send_to(child, header.first, header.count);
   return true;
 }
 
 bool Broadcast::finished() const {
   return active_ && whole_ && pending_ == 0 && ready_children_.size() == children_.size() &&
-         witnessed_ && unheard_.empty();
+         second_parent_answered_ && unheard_.empty();
 }
 
 void Broadcast::finish() {
@@ -171,7 +172,7 @@ std::vector<uint32_t> Broadcast::missing_ranks() const {
     }
   }
   if (!whole_ && parent_ != kNoRank) missing.push_back(parent_);
-  if (!witnessed_) missing.push_back(witness_);
+  if (!second_parent_answered_) missing.push_back(second_parent_);
   missing.insert(missing.end(), unheard_.begin(), unheard_.end());
   return missing;
 }

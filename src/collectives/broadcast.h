@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Broadcast: bytes from a root to all, along the tree of that root. A rank tells its parent when it
-// has a buffer, and a parent streams to those children alone, out of its own buffer as it fills: no
+// has a buffer, and a parent sends to those children alone, out of its own buffer as it fills: no
 // byte is buffered in between. One broadcast is under way per rank at a time, in the order of the
 // calls. So that ranks that disagree about the root are found out, whoever they take for their
 // parent, each also reports root and size to its parent in the tree of rank 0 (its second parent),
@@ -43,14 +43,14 @@ class Broadcast {
     uint8_t part;
   };
   static constexpr uint8_t kToParent = 0;  // parts of kBroadcastReady, and of what answers it
-  static constexpr uint8_t kToWitness = 1;
+  static constexpr uint8_t kToSecondParent = 1;
 
   [[nodiscard]] bool on_ready(uint32_t from, const Section& section);
   [[nodiscard]] bool on_data(uint32_t from, const Section& section);
   void say_ready(uint32_t to, uint8_t part);
   bool due_from(const Ready& ready) const;
   [[nodiscard]] bool serve(const Ready& ready);
-  void stream_to(uint32_t child, uint64_t first, uint64_t count);
+  void send_to(uint32_t child, uint64_t first, uint64_t count);
 
   const HostMap& hosts_;
   const uint32_t rank_;
@@ -66,9 +66,9 @@ class Broadcast {
   std::vector<uint32_t> children_;        // of this broadcast
   std::vector<uint32_t> ready_children_;  // that have a buffer
   std::vector<Ready> early_;              // said ready before this rank joined
-  uint32_t witness_ = kNoRank;            // parent in the tree of rank 0, unless it is parent_
-  bool witnessed_ = false;
-  std::vector<uint32_t> unheard_;  // ranks that this one is the witness of, still to be heard
+  uint32_t second_parent_ = kNoRank;      // parent in the tree of rank 0, unless it is parent_
+  bool second_parent_answered_ = false;
+  std::vector<uint32_t> unheard_;  // ranks that this one is the second parent of, still to be heard
   uint32_t pending_ = 0;
   std::string mismatch_;
 };

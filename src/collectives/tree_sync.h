@@ -15,7 +15,13 @@
 
 namespace parallax {
 
-enum class TreeKind : uint32_t { kCommit = 0, kVote = 1, kBarrier = 2, kClose = 3, kGone = 4 };
+enum class TreeKind : uint32_t {
+  kCommit = 0,
+  kVote = 1,
+  kBarrier = 2,
+  kClose = 3,
+  kCloseConfirm = 4
+};
 inline constexpr uint32_t kTreeKinds = 5;
 
 class TreeSync {

@@ -76,9 +76,9 @@ void Table::initialize_as(uint64_t first, uint64_t end) {
     return;
   }
   for (uint64_t here = first / width; here * width < end; ++here) {
-    const uint32_t position =
-        sharded_ ? partition_.position_at(rank_, here) : static_cast<uint32_t>(here);
-    const uint64_t row = partition_.row_of(position);
+    const uint32_t row_key =
+        sharded_ ? partition_.row_key_at(rank_, here) : static_cast<uint32_t>(here);
+    const uint64_t row = partition_.row_of(row_key);
     for (uint64_t column = 0; column < width; ++column) {
       values[here * width + column] = static_cast<T>(initial_value(variable_, row, column));
     }
@@ -86,9 +86,9 @@ void Table::initialize_as(uint64_t first, uint64_t end) {
 }
 
 void Table::apply(const ReducedGradient& gradient, const UpdateArguments& with) {
-  if (!gradient.given && !gradient.contributed) return;
+  if (!gradient.contributed && !gradient.has_values) return;
   ++updates_;
-  if (!gradient.contributed) return;
+  if (!gradient.has_values) return;
   UpdateArguments counted = with;
   counted.updates = updates_;
   counted.sparse = partition_.ids_declared();
@@ -102,8 +102,8 @@ template <typename T, typename Rule>
 void Table::apply_as(const ReducedGradient& gradient, double scale, const Rule& rule) {
   const bool ids = partition_.ids_declared();
   const uint64_t width = row_elements();
-  const uint64_t given_width = width + (gradient.counted ? 1 : 0);
-  const T* given = reinterpret_cast<const T*>(gradient.values);
+  const uint64_t gradient_width = width + (gradient.counted ? 1 : 0);
+  const T* gradients = reinterpret_cast<const T*>(gradient.values);
   T* arrays[1 + kStatesMax];
   for (uint32_t array = 0; array <= kStatesMax; ++array) {
     arrays[array] = reinterpret_cast<T*>(arrays_[array].data());
@@ -119,19 +119,19 @@ void Table::apply_as(const ReducedGradient& gradient, double scale, const Rule& 
   };
   if (gradient.rows) {
     for (uint32_t i = 0; i < gradient.row_count; ++i) {
-      const uint64_t row = row_of(gradient.positions[i]);
-      apply_row(row * width, row * state_width, given + i * given_width, width);
+      const uint64_t row = row_of(gradient.row_keys[i]);
+      apply_row(row * width, row * state_width, gradients + i * gradient_width, width);
     }
     return;
   }
   if (!ids) {
     const uint64_t at = gradient.first - first_element_;
-    apply_row(at, at, given, gradient.count);
+    apply_row(at, at, gradients, gradient.count);
     return;
   }
   // Rows made dense: those that nobody gave are left alone.
-  for (uint64_t row = 0; row * given_width < gradient.count; ++row) {
-    const T* values = given + row * given_width;
+  for (uint64_t row = 0; row * gradient_width < gradient.count; ++row) {
+    const T* values = gradients + row * gradient_width;
     if (!is_no_row(values)) apply_row(row * width, row * state_width, values, width);
   }
 }
@@ -139,7 +139,7 @@ void Table::apply_as(const ReducedGradient& gradient, double scale, const Rule& 
 uint64_t Table::place_of(uint32_t array, uint32_t owner, uint64_t at) const {
   if (!partition_.ids_declared()) return partition_.range_of(owner).first + at;
   const uint64_t width = array_width(array);
-  return partition_.position_at(owner, at / width) * width + at % width;
+  return partition_.row_key_at(owner, at / width) * width + at % width;
 }
 
 bool Table::place_part(uint32_t array, uint32_t owner, uint64_t first,
@@ -178,12 +178,12 @@ bool Table::write_section(const Section& section) {
   }
   const std::byte* values = payload.data() + header.count * sizeof(uint32_t);
   for (uint32_t i = 0; i < header.count; ++i, values += row_bytes) {
-    uint32_t position;
-    std::memcpy(&position, payload.data() + i * sizeof position, sizeof position);
-    if (position >= partition_.rows() || (sharded_ && partition_.owner_of(position) != rank_)) {
+    uint32_t row_key;
+    std::memcpy(&row_key, payload.data() + i * sizeof row_key, sizeof row_key);
+    if (row_key >= partition_.rows() || (sharded_ && partition_.owner_of(row_key) != rank_)) {
       return false;
     }
-    std::memcpy(&arrays_[header.part][row_of(position) * row_bytes], values, row_bytes);
+    std::memcpy(&arrays_[header.part][row_of(row_key) * row_bytes], values, row_bytes);
   }
   return true;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Table: the values and the optimizer state of one managed variable that this rank holds: its part
-// of a sharded one, or all of a mirrored one. Rows of a variable with ids lie by position
+// of a sharded one, or all of a mirrored one. Rows of a variable with ids lie by row key
 // (mirrored) or by local row (sharded); a dense variable's elements lie as they are. All of it is
 // of the variable's sum type (number.h): a variable of f16 or bf16 has a float master. Owned by the
 // engine's owner, except while an update runs as a job.
@@ -13,7 +13,7 @@
 
 #include "base/arena.h"
 #include "base/number.h"
-#include "collectives/gradient_road.h"
+#include "collectives/gradient_exchange.h"
 #include "server/update_rules.h"
 #include "variable/partition.h"
 #include "variable/variable.h"
@@ -41,10 +41,10 @@ class Table {
   uint64_t updates() const { return updates_; }
   void set_updates(uint64_t updates) { updates_ = updates; }
 
-  // Values; with ids: where a position's row lies here.
-  const std::byte* row(uint32_t position) const { return row_at(0, row_of(position)); }
-  uint64_t row_of(uint32_t position) const {
-    return sharded_ ? partition_.local_row(position) : position;
+  // Values; with ids: where a row key's row lies here.
+  const std::byte* row(uint32_t row_key) const { return row_at(0, row_of(row_key)); }
+  uint64_t row_of(uint32_t row_key) const {
+    return sharded_ ? partition_.local_row(row_key) : row_key;
   }
   // Dense: element `at` of the flattened variable; sharded: must lie in the range owned.
   const std::byte* element(uint64_t at) const { return element_at(0, at); }

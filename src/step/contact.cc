@@ -14,20 +14,20 @@ constexpr int64_t kVerdictPauseNs = 10 * kNanosecondsPerMillisecond;
 
 // Over the network longer: who is silent there may wait for a host-mate in its turn, and says so
 // when that one's time is up.
-int64_t patience_ns(ContactRoad road, int64_t lease_ns) {
-  return road == ContactRoad::kNetwork ? std::max(2 * kVerdictNs, lease_ns / 5) : kVerdictNs;
+int64_t patience_ns(ContactWay exchange, int64_t lease_ns) {
+  return exchange == ContactWay::kNetwork ? std::max(2 * kVerdictNs, lease_ns / 5) : kVerdictNs;
 }
 
 }  // namespace
 
-Status make_contact(const ContactMeans& means, ContactRoad road, int64_t deadline_ns,
+Status make_contact(const ContactMeans& means, ContactWay exchange, int64_t deadline_ns,
                     const std::function<Status(int64_t deadline_ns)>& others) {
   const int64_t lease_end_ns = means.clock.now_ns() + means.lease_ns / 5 * 4;
   Status reached = others(std::min(deadline_ns, lease_end_ns));
   if (reached.ok()) return reached;
   const bool silent = reached.code() == PARALLAX_TIMEOUT;
   int64_t judge_ns = means.clock.now_ns() + kVerdictNs;
-  if (silent) judge_ns += patience_ns(road, means.lease_ns) - kVerdictNs;
+  if (silent) judge_ns += patience_ns(exchange, means.lease_ns) - kVerdictNs;
   if (silent) judge_ns = std::min(judge_ns, deadline_ns);
   Status said = means.rendezvous.verdict();
   while (said.ok() && means.clock.now_ns() < judge_ns) {

@@ -16,7 +16,7 @@
 
 namespace parallax {
 
-enum class ContactRoad : uint8_t { kSharedMemory, kNetwork };
+enum class ContactWay : uint8_t { kSharedMemory, kNetwork };
 
 // The job's, all of them.
 struct ContactMeans {
@@ -26,9 +26,9 @@ struct ContactMeans {
   int64_t lease_ns = 0;
 };
 
-// Calls `others`, which gets in touch with the ranks at the other ends of this road until a
+// Calls `others`, which gets in touch with the ranks at the other ends of this exchange until a
 // deadline. What it says, or what others say who is lost; any error is also left at the rendezvous.
-Status make_contact(const ContactMeans& means, ContactRoad road, int64_t deadline_ns,
+Status make_contact(const ContactMeans& means, ContactWay exchange, int64_t deadline_ns,
                     const std::function<Status(int64_t deadline_ns)>& others);
 
 }  // namespace parallax

@@ -25,8 +25,8 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
       membership_(watch_neighbours(options_.hosts, options_.rank), options_.lease_ns,
                   clock.now_ns()),
       broadcast_(options_.hosts, options_.rank, outbox_),
-      pull_road_(columns_, outbox_),
-      rows_road_(columns_, outbox_, *this),
+      pull_exchange_(columns_, outbox_),
+      row_access_(columns_, outbox_, *this),
       trees_(kTreeKinds, TreeSync(options_.hosts, options_.rank)),
       received_sequence_(columns_.world()) {}
 
@@ -208,7 +208,7 @@ bool Engine::on_membership(uint32_t, const Section& section) {
     case SectionKind::kHeartbeat:
       return true;
     case SectionKind::kLost:
-      if (!left_) fail(peer_lost(sentence()), SectionKind::kLost, section.header.tag);
+      if (!close_confirmed_) fail(peer_lost(sentence()), SectionKind::kLost, section.header.tag);
       return true;
     case SectionKind::kAbort: {
       const auto code = static_cast<int32_t>(section.header.first);
@@ -236,15 +236,15 @@ bool Engine::on_step_ended(uint32_t from, const Section& section) {
   const uint64_t step = section.header.step;
   if (phase_ != Phase::kOpen && step <= finished_) return true;
   if (!is_open(step) || columns_.host_of(from) != columns_.host()) return false;
-  pull_road_.end_local(from, step);
-  for (const auto& runtime : runtimes_) road_at(*runtime, step).end_local(from, step);
+  pull_exchange_.end_local(from, step);
+  for (const auto& runtime : runtimes_) exchange_at(*runtime, step).end_local(from, step);
   return true;
 }
 
 bool Engine::on_exchange(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
   return is_open(header.step) && header.tag < runtimes_.size() &&
-         road_at(*runtimes_[header.tag], header.step).on_section(from, section);
+         exchange_at(*runtimes_[header.tag], header.step).on_section(from, section);
 }
 
 // Where a variable is mirrored in that step, nobody pulls it: what it was pulled from goes.
@@ -254,7 +254,7 @@ bool Engine::on_pull(uint32_t from, const Section& section) {
   const bool sharded =
       header.tag >= runtimes_.size() ||
       plan_at(*runtimes_[header.tag], header.step).placement == Placement::kSharded;
-  return sharded && pull_road_.on_section(from, section);
+  return sharded && pull_exchange_.on_section(from, section);
 }
 
 void Engine::on_section_packed(uint32_t to, const SectionHeader& header, size_t bytes) {
@@ -294,9 +294,9 @@ void Engine::check_leases(int64_t now_ns) {
   while (failure_.ok() && expired != Membership::kNoNeighbour) {
     transport_.forget(expired);
     outbox_.drop(expired);
-    on_gone(expired, "silent for its lease of " +
-                         std::to_string(options_.lease_ns / kNanosecondsPerMillisecond) +
-                         " ms (process stopped, host down or network cut)");
+    on_peer_gone(expired, "silent for its lease of " +
+                              std::to_string(options_.lease_ns / kNanosecondsPerMillisecond) +
+                              " ms (process stopped, host down or network cut)");
     expired = membership_.expired(now_ns);
   }
   if (!failure_.ok()) return;
@@ -314,7 +314,7 @@ void Engine::on_lost(uint32_t rank, Loss loss, std::string_view why) {
   if (loss == Loss::kBroken && columns_.world() > 2) {
     membership_.suspect(rank, why, clock_.now_ns());
   } else {
-    on_gone(rank, std::string(why));  // of two ranks nobody else can bring other news
+    on_peer_gone(rank, std::string(why));  // of two ranks nobody else can bring other news
   }
 }
 
@@ -322,21 +322,22 @@ void Engine::on_lost(uint32_t rank, Loss loss, std::string_view why) {
 // nobody may leave, so that rank is lost. From then on it may have left in peace; where it is the
 // parent, whose answer is missing, that counts as the answer, unless the others may have lost this
 // rank and gone for that.
-void Engine::on_gone(uint32_t rank, const std::string& why) {
-  const TreeSync& goodbye = trees_[static_cast<size_t>(TreeKind::kGone)];
-  if (!left_ && !goodbye.reported() && !goodbye.has_arrived(rank)) return lose(rank, why);
+void Engine::on_peer_gone(uint32_t rank, const std::string& why) {
+  const TreeSync& goodbye = trees_[static_cast<size_t>(TreeKind::kCloseConfirm)];
+  if (!close_confirmed_ && !goodbye.reported() && !goodbye.has_arrived(rank))
+    return lose(rank, why);
   membership_.dismiss(rank);
-  if (left_ || rank != goodbye.parent()) return;
+  if (close_confirmed_ || rank != goodbye.parent()) return;
   if (membership_.lapsed()) {
     return lose(rank, why + "; this rank was held up before, and the others may have lost it");
   }
-  left_ = true;
+  close_confirmed_ = true;
 }
 
 void Engine::check_suspicions() {
   if (phase_ == Phase::kClosed) return;
   Membership::Suspicion ripe;
-  while (failure_.ok() && membership_.take_ripe(&ripe)) on_gone(ripe.rank, ripe.why);
+  while (failure_.ok() && membership_.take_ripe(&ripe)) on_peer_gone(ripe.rank, ripe.why);
 }
 
 void Engine::lose(uint32_t rank, const std::string& why) {

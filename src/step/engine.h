@@ -40,12 +40,12 @@
 #include "base/machine_memory.h"
 #include "base/status.h"
 #include "collectives/broadcast.h"
-#include "collectives/gradient_road.h"
+#include "collectives/gradient_exchange.h"
 #include "collectives/tree_sync.h"
 #include "membership/membership.h"
 #include "planner/plan.h"
-#include "server/pull_road.h"
-#include "server/rows_road.h"
+#include "server/pull_exchange.h"
+#include "server/row_access.h"
 #include "server/table.h"
 #include "step/footprint.h"
 #include "step/pace.h"
@@ -149,7 +149,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   int64_t held_up_ns() const { return membership_.strain_ns(); }
 
   // Where sums are handed out, and as what.
-  struct GivenNumbers {
+  struct ResultFormat {
     std::byte* values;
     uint32_t dtype;
     SumType sum;
@@ -171,21 +171,21 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   // A variable at work.
   struct Runtime {
     Runtime(const Partition& values, const Partition& gradients)
-        : partition(values), road_partition(gradients) {}
+        : partition(values), gradient_partition(gradients) {}
     const Variable* variable = nullptr;
     Partition partition;
-    Partition road_partition;  // of its gradients, whose rows may carry a count
+    Partition gradient_partition;  // of its gradients, whose rows may carry a count
     VariablePlan plan;
-    std::unique_ptr<GradientRoad> road;
+    std::unique_ptr<GradientExchange> exchange;
     std::unique_ptr<Table> table;  // managed only
     // A change of plan under way: from change_step on the next ones hold.
     uint64_t change_step = 0;  // 0: none
     VariablePlan next_plan;
-    std::unique_ptr<GradientRoad> next_road;
+    std::unique_ptr<GradientExchange> next_exchange;
     std::unique_ptr<Table> next_table;
-    std::unique_ptr<GradientRoad> old_road;  // may still be sending: kept one more step
-    uint64_t migrate_left = 0;               // elements still to arrive here
-    uint32_t migrate_pending = 0;            // streams still to be packed
+    std::unique_ptr<GradientExchange> old_exchange;  // may still be sending: kept one more step
+    uint64_t migrate_left = 0;                       // elements still to arrive here
+    uint32_t migrate_pending = 0;                    // sends still to be packed
     // The commit pass.
     ComputeJob apply_job;
     ReducedGradient gradient;
@@ -196,18 +196,18 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
     uint32_t measured_steps = 0;
     VariableFacts facts;
     uint64_t wire_sent_bytes = 0, wire_received_bytes = 0;
-    // Several calls of a step (accumulate), by lane; null if the variable does not take them.
+    // Several calls of a step (accumulate), by buffer; null if the variable does not take them.
     std::array<std::unique_ptr<StepSum>, 2> sums;
   };
 
   // What this rank gave of a variable in a step.
-  enum class Given : uint8_t { kNothing, kAll, kPart };
+  enum class Contributed : uint8_t { kNothing, kAll, kPart };
 
   struct Step {
     uint64_t step = 0;                      // 0: unused
-    std::vector<Given> contributed;         // by variable: what this rank pushed or reduced
+    std::vector<Contributed> contributed;   // by variable: what this rank pushed or reduced
     uint32_t parts_left = 0;                // variables of which more was announced
-    uint32_t sums_pending = 0;              // streams that read what step_end sent of them
+    uint32_t sums_pending = 0;              // sends that read what step_end sent of them
     uint32_t dense_variable = kNoVariable;  // the first with row ids that this rank gave whole
     uint32_t unstarted = 0;                 // pulls, pushes and reduces posted, not started
     uint32_t pulls_left = 0;
@@ -219,7 +219,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
     bool applying = false;
     bool migrating = false;
     uint32_t applies_left = 0;
-    uint32_t merged_cursor = 0, reduced_cursor = 0, delivered_cursor = 0;
+    uint32_t coalesced_cursor = 0, reduced_cursor = 0, delivered_cursor = 0;
     Decision decision;
   };
 
@@ -229,7 +229,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
 
   // engine.cc: the pass, messages, loss
   void on_message(uint32_t from, std::span<const std::byte> message) override;
-  void on_sent(uint64_t token) override { outbox_.on_sent(token); }
+  void on_sent(uint64_t cookie) override { outbox_.on_sent(cookie); }
   void on_lost(uint32_t rank, Loss loss, std::string_view why) override;
   void on_section_packed(uint32_t to, const SectionHeader& header, size_t bytes) override;
   void on_message_packed(uint32_t to, size_t bytes) override;
@@ -247,7 +247,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   bool guarded(Body body);
   void check_leases(int64_t now_ns);
   void check_suspicions();
-  void on_gone(uint32_t rank, const std::string& why);
+  void on_peer_gone(uint32_t rank, const std::string& why);
   void lose(uint32_t rank, const std::string& why);
   void fail(Status failure, SectionKind notice, uint32_t culprit);
   void finish_unborrowed(const Status& status);
@@ -260,7 +260,8 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   Status reserve_runtimes();
   Status reserve_runtime(uint32_t id);
   Footprint footprint(const Runtime& runtime) const;
-  std::unique_ptr<GradientRoad> make_road(const Runtime& runtime, uint32_t variable, Method method);
+  std::unique_ptr<GradientExchange> make_exchange(const Runtime& runtime, uint32_t variable,
+                                                  Method method);
   Status check_row_bytes(const Variable& variable) const;
   Status check_memory() const;
   Status check_memory_max(const std::vector<Footprint>& footprints) const;
@@ -293,7 +294,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   bool tied(const parallax_slice_t& a, const parallax_slice_t& b) const;
   static Status check_ids(const parallax_slice_t& slice, const Variable& variable);
   uint32_t slice_dtype(const parallax_slice_t& slice) const;
-  PullSlice taken(const parallax_slice_t& slice) const;
+  PullSlice slice_of(const parallax_slice_t& slice) const;
   void advance_requests();
   void advance_pulls();
   bool any_sharded(uint64_t step) const;
@@ -316,7 +317,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   void give_dense(const Runtime& runtime, const ReducedGradient& whole, const PullSlice& slice);
   void give_every_row(const Runtime& runtime, const ReducedGradient& whole, const PullSlice& slice);
   void give_row(const Runtime& runtime, const ReducedGradient& whole, const std::byte* row,
-                const GivenNumbers& to);
+                const ResultFormat& to);
   uint64_t most_rows(const Variable& variable) const;
   void reserve_rows(const Variable& variable, uint32_t dtype, RowsResult* rows);
   void copy_rows(const Runtime& runtime, const ReducedGradient& whole, uint32_t dtype,
@@ -337,16 +338,16 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   // engine_decision.cc: end of a step
   Step& step_state(uint64_t step) { return steps_[step & 1]; }
   const Step& step_state(uint64_t step) const { return steps_[step & 1]; }
-  GradientRoad& road_at(Runtime& runtime, uint64_t step) {
-    return *(runtime.change_step != 0 && step >= runtime.change_step ? runtime.next_road
-                                                                     : runtime.road);
+  GradientExchange& exchange_at(Runtime& runtime, uint64_t step) {
+    return *(runtime.change_step != 0 && step >= runtime.change_step ? runtime.next_exchange
+                                                                     : runtime.exchange);
   }
   const VariablePlan& plan_at(const Runtime& runtime, uint64_t step) const {
     return runtime.change_step != 0 && step >= runtime.change_step ? runtime.next_plan
                                                                    : runtime.plan;
   }
   void advance_step_end();
-  bool all_merged(Step& step);
+  bool all_coalesced(Step& step);
   bool all_reduced(Step& step);
   bool all_delivered(Step& step);
   void send_ended(Step& step);
@@ -369,7 +370,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   Status begin_change(Runtime& runtime, const VariablePlan& plan, uint64_t effective_step);
   Status lay_out_change(Runtime& runtime, const VariablePlan& plan, uint64_t effective_step);
   void migrate(Runtime& runtime);
-  void send_part(Runtime& runtime, Stream stream);
+  void send_part(Runtime& runtime, Send send);
   bool migrated(Step& step);
   void switch_over(Runtime& runtime);
   [[nodiscard]] bool on_migrate(uint32_t from, const Section& section);
@@ -395,8 +396,8 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   Outbox outbox_;
   Membership membership_;
   Broadcast broadcast_;
-  PullRoad pull_road_;
-  RowsRoad rows_road_;
+  PullExchange pull_exchange_;
+  RowAccess row_access_;
   std::vector<TreeSync> trees_;              // by TreeKind
   std::vector<uint32_t> received_sequence_;  // by rank: of its last message
 
@@ -410,8 +411,9 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
     uint64_t rank = 0;
   };
   Leaving leaving_;
-  bool released_ = false;  // every rank has come to close
-  bool left_ = false;      // and every rank knows it: this one may go, losses mean nothing any more
+  bool all_closing_ = false;  // every rank has come to close
+  bool close_confirmed_ =
+      false;  // and every rank knows it: this one may go, losses mean nothing any more
   CommitPhase commit_phase_ = CommitPhase::kIdle;
   Request* commit_request_ = nullptr;
   Request* close_request_ = nullptr;

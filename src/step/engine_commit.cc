@@ -254,11 +254,11 @@ bool Engine::answer_tree(TreeKind kind, std::span<const std::byte> payload) {
       return payload.empty();
     }
     case TreeKind::kClose:
-      released_ = true;
-      trees_[static_cast<size_t>(TreeKind::kGone)].join();
+      all_closing_ = true;
+      trees_[static_cast<size_t>(TreeKind::kCloseConfirm)].join();
       return payload.empty();
-    case TreeKind::kGone:
-      left_ = true;
+    case TreeKind::kCloseConfirm:
+      close_confirmed_ = true;
       return payload.empty();
   }
   return false;
@@ -362,7 +362,7 @@ Status Engine::close(Request** request) {
 // A rank that closes will not take part in what others still wait for: they learn it at once, not
 // by their deadlines. Seen where the two meet in the tree.
 void Engine::check_leaving() {
-  if (released_) return;
+  if (all_closing_) return;
   const TreeSync& commits = trees_[static_cast<size_t>(TreeKind::kCommit)];
   const TreeSync& votes = trees_[static_cast<size_t>(TreeKind::kVote)];
   const bool closing = phase_ == Phase::kClosing;
@@ -389,7 +389,7 @@ void Engine::check_leaving() {
 // lost one, and no lost one for a rank that has left.
 void Engine::advance_close() {
   if (phase_ != Phase::kClosing || close_request_ == nullptr) return;
-  for (const TreeKind kind : {TreeKind::kClose, TreeKind::kGone}) {
+  for (const TreeKind kind : {TreeKind::kClose, TreeKind::kCloseConfirm}) {
     TreeSync& tree = trees_[static_cast<size_t>(kind)];
     if (!tree.take_complete()) continue;
     if (tree.is_root()) {
@@ -401,7 +401,7 @@ void Engine::advance_close() {
       send_tree_up(kind, {});
     }
   }
-  if (!left_ || !outbox_.idle()) return;
+  if (!close_confirmed_ || !outbox_.idle()) return;
   phase_ = Phase::kClosed;
   finish_request(std::exchange(close_request_, nullptr), {});
 }

@@ -48,21 +48,21 @@ Status Engine::check_finite(const PullSlice& slice, const char* call) const {
 Status Engine::check_contribution(const parallax_slice_t& slice, uint64_t step, bool push) {
   const char* call = push ? "push" : "reduce";
   const Variable& variable = variables_[slice.variable];
-  const Given given = step_state(step).contributed[slice.variable];
+  const Contributed earlier = step_state(step).contributed[slice.variable];
   if (variable.managed() != push) {
     return invalid(std::string(call) + ": variable '" + variable.name + "' is " +
                    (push ? "framework-held (no update rule); use reduce"
                          : "managed (it has an update rule); use push"));
   }
-  if (given == Given::kAll) {
+  if (earlier == Contributed::kAll) {
     return invalid(std::string(call) + ": variable '" + variable.name + "' was given in step " +
                    std::to_string(step) +
                    " already; for several calls register it with accumulate = 1, and set more = 1 "
                    "in all slices but the last");
   }
-  const PullSlice rows = taken(slice);
+  const PullSlice rows = slice_of(slice);
   PARALLAX_RETURN_IF_ERROR(check_finite(rows, call));
-  if (given == Given::kPart && variable.ids_declared() &&
+  if (earlier == Contributed::kPart && variable.ids_declared() &&
       !runtimes_[slice.variable]->sums[step & 1]->fits(rows_of(rows))) {
     return limit(std::string(call) + ": variable '" + variable.name + "': the slices of step " +
                  std::to_string(step) +
@@ -98,9 +98,9 @@ Status Engine::post_contribution(RequestKind kind, uint64_t step,
     if (slice.form == PARALLAX_FORM_DENSE && variables_[slice.variable].ids_declared()) {
       state.dense_variable = std::min(state.dense_variable, slice.variable);
     }
-    PullSlice& given = posted.slices.emplace_back(taken(slice));
-    given.more = slice.more != 0;
-    given.summed = add_to_sum(given, state);
+    PullSlice& posted_slice = posted.slices.emplace_back(slice_of(slice));
+    posted_slice.more = slice.more != 0;
+    posted_slice.summed = add_to_sum(posted_slice, state);
   }
   ++state.unstarted;
   active_.push_back(&posted);
@@ -120,7 +120,7 @@ Status Engine::reserve_results(std::span<const parallax_slice_t> slices, Request
       rows.values.clear();
       posted->slice_done[i] = slices[i].more != 0 ? 1 : 0;  // the last one gets the aggregate
       if (slices[i].more != 0) continue;
-      reserve_rows(variables_[slices[i].variable], taken(slices[i]).dtype, &rows);
+      reserve_rows(variables_[slices[i].variable], slice_of(slices[i]).dtype, &rows);
     }
   } catch (const std::bad_alloc&) {
     for (RowsResult& rows : posted->rows) rows = {};  // room for the sentence, and for others
@@ -135,12 +135,12 @@ Status Engine::reserve_results(std::span<const parallax_slice_t> slices, Request
 
 // Notes that a slice was given, and adds it to the step's sum if it is one of several.
 bool Engine::add_to_sum(const PullSlice& slice, Step& state) {
-  Given& given = state.contributed[slice.variable];
+  Contributed& contributed = state.contributed[slice.variable];
   StepSum* sum = runtimes_[slice.variable]->sums[state.step & 1].get();
-  const bool first = given == Given::kNothing;
-  if (given == Given::kPart) --state.parts_left;
+  const bool first = contributed == Contributed::kNothing;
+  if (contributed == Contributed::kPart) --state.parts_left;
   if (slice.more) ++state.parts_left;
-  given = slice.more ? Given::kPart : Given::kAll;
+  contributed = slice.more ? Contributed::kPart : Contributed::kAll;
   if (sum == nullptr || (first && !slice.more)) return false;
   if (first) sum->clear(state.step);
   if (sum->step() != state.step) return false;  // the second form of a slice that came at once
@@ -155,11 +155,11 @@ bool Engine::add_to_sum(const PullSlice& slice, Step& state) {
 void Engine::contribute_sum(uint32_t variable, uint64_t step, uint32_t* pending) {
   Runtime& runtime = *runtimes_[variable];
   const StepSum& sum = *runtime.sums[step & 1];
-  GradientRoad& road = road_at(runtime, step);
+  GradientExchange& exchange = exchange_at(runtime, step);
   if (variables_[variable].ids_declared()) {
-    road.contribute_rows(step, sum.rows(), {}, pending);
+    exchange.contribute_rows(step, sum.rows(), {}, pending);
   } else {
-    road.contribute_dense(step, sum.dense(), pending);
+    exchange.contribute_dense(step, sum.dense(), pending);
   }
 }
 
@@ -168,8 +168,8 @@ void Engine::contribute_parts(Step& state) {
   if (state.parts_left == 0) return;
   state.parts_left = 0;
   for (uint32_t variable = 0; variable < runtimes_.size(); ++variable) {
-    if (state.contributed[variable] != Given::kPart) continue;
-    state.contributed[variable] = Given::kAll;
+    if (state.contributed[variable] != Contributed::kPart) continue;
+    state.contributed[variable] = Contributed::kAll;
     contribute_sum(variable, state.step, &state.sums_pending);
   }
 }
@@ -179,7 +179,7 @@ void Engine::start_contribution(Request& request) {
   --step_state(request.step).unstarted;
   for (const PullSlice& slice : request.slices) {
     if (slice.more) continue;
-    GradientRoad& road = road_at(*runtimes_[slice.variable], request.step);
+    GradientExchange& exchange = exchange_at(*runtimes_[slice.variable], request.step);
     const auto other =
         std::find_if(request.slices.begin(), request.slices.end(), [&slice](const PullSlice& each) {
           return each.variable == slice.variable && &each != &slice;
@@ -189,11 +189,11 @@ void Engine::start_contribution(Request& request) {
     if (slice.summed) {
       contribute_sum(slice.variable, request.step, &request.pending);
     } else if (!variables_[slice.variable].ids_declared()) {
-      road.contribute_dense(request.step, {slice.values, slice.dtype}, &request.pending);
+      exchange.contribute_dense(request.step, {slice.values, slice.dtype}, &request.pending);
     } else {
-      road.contribute_rows(request.step, rows_of(slice),
-                           other == request.slices.end() ? RowSlice() : rows_of(*other),
-                           &request.pending);
+      exchange.contribute_rows(request.step, rows_of(slice),
+                               other == request.slices.end() ? RowSlice() : rows_of(*other),
+                               &request.pending);
     }
   }
 }

@@ -19,7 +19,7 @@ void Engine::advance_step_end() {
     const bool all_here = step.unstarted == 0 && step.pulls_left == 0 && decided_ + 1 >= t;
     if (step.ended_sent || !all_here) continue;
     contribute_parts(step);
-    if (all_merged(step)) send_ended(step);
+    if (all_coalesced(step)) send_ended(step);
   }
   if (ended_ <= finished_) return;
   Step& step = step_state(finished_ + 1);
@@ -46,17 +46,17 @@ void Engine::advance_step_end() {
 
 // The cursors only move on, so that a step's checks cost one look at each variable in all.
 
-bool Engine::all_merged(Step& step) {
-  while (step.merged_cursor < runtimes_.size() &&
-         !road_at(*runtimes_[step.merged_cursor], step.step).merging(step.step)) {
-    ++step.merged_cursor;
+bool Engine::all_coalesced(Step& step) {
+  while (step.coalesced_cursor < runtimes_.size() &&
+         !exchange_at(*runtimes_[step.coalesced_cursor], step.step).coalescing(step.step)) {
+    ++step.coalesced_cursor;
   }
-  return step.merged_cursor == runtimes_.size();
+  return step.coalesced_cursor == runtimes_.size();
 }
 
 bool Engine::all_reduced(Step& step) {
   while (step.reduced_cursor < runtimes_.size() &&
-         road_at(*runtimes_[step.reduced_cursor], step.step).reduced(step.step)) {
+         exchange_at(*runtimes_[step.reduced_cursor], step.step).reduced(step.step)) {
     ++step.reduced_cursor;
   }
   return step.reduced_cursor == runtimes_.size();
@@ -64,7 +64,7 @@ bool Engine::all_reduced(Step& step) {
 
 bool Engine::all_delivered(Step& step) {
   while (step.delivered_cursor < runtimes_.size() &&
-         road_at(*runtimes_[step.delivered_cursor], step.step).delivered(step.step)) {
+         exchange_at(*runtimes_[step.delivered_cursor], step.step).delivered(step.step)) {
     ++step.delivered_cursor;
   }
   return step.delivered_cursor == runtimes_.size();
@@ -72,12 +72,12 @@ bool Engine::all_delivered(Step& step) {
 
 void Engine::send_ended(Step& step) {
   step.ended_sent = true;
-  Stream stream;
-  stream.header.kind = SectionKind::kStepEnded;
-  stream.header.step = step.step;
-  stream.header.tag = UINT32_MAX;  // of no variable in particular
+  Send send;
+  send.header.kind = SectionKind::kStepEnded;
+  send.header.step = step.step;
+  send.header.tag = UINT32_MAX;  // of no variable in particular
   for (uint32_t column = 0; column < columns_.count(); ++column) {
-    outbox_.add(columns_.handler(columns_.host(), column), stream);
+    outbox_.add(columns_.leader(columns_.host(), column), send);
   }
 }
 
@@ -95,7 +95,7 @@ void Engine::fill_vote(const Step& step, Vote* vote) {
       const uint32_t kind =
           runtime->variable->counts_ranks() ? uint32_t{PARALLAX_SUM} : runtime->variable->reduction;
       vote->norm_kinds |= 1u << kind;
-      road_at(*runtime, step.step).add_squared_norm(step.step, &vote->norms[kind]);
+      exchange_at(*runtime, step.step).add_squared_norm(step.step, &vote->norms[kind]);
     }
   }
   const uint32_t dense = step.dense_variable;
@@ -159,9 +159,10 @@ void Engine::apply(Step& step) {
     Runtime& runtime = *each;
     const Variable& variable = *runtime.variable;
     if (!variable.managed()) continue;
-    const GradientRoad& road = road_at(runtime, step.step);
-    runtime.gradient = runtime.table->sharded() ? road.owned(step.step) : road.whole(step.step);
-    if (!runtime.gradient.contributed && !runtime.gradient.given) continue;
+    const GradientExchange& exchange = exchange_at(runtime, step.step);
+    runtime.gradient =
+        runtime.table->sharded() ? exchange.owned(step.step) : exchange.whole(step.step);
+    if (!runtime.gradient.has_values && !runtime.gradient.contributed) continue;
     const double mean = variable.counts_ranks() ? 1.0 : factors[variable.reduction];
     runtime.arguments = {.rule = variable.rule,
                          .learning_rate = step.decision.learning_rate,
@@ -222,10 +223,10 @@ void Engine::applied(Step& step) {
   if (migrated(step) && returned(step)) finish_step(step);
 }
 
-// The end of this step frees roads, or tables and what pulls of them lie in.
+// The end of this step frees exchanges, or tables and what pulls of them lie in.
 bool Engine::frees_memory(const Step& step) const {
   return std::any_of(runtimes_.begin(), runtimes_.end(), [&step](const auto& runtime) {
-    return runtime->old_road != nullptr || runtime->change_step == step.step + 1;
+    return runtime->old_exchange != nullptr || runtime->change_step == step.step + 1;
   });
 }
 
@@ -245,7 +246,7 @@ bool Engine::returned(const Step& step) const {
 void Engine::finish_step(Step& step) {
   bool plan_changed = false;
   for (const auto& runtime : runtimes_) {
-    runtime->old_road.reset();  // all of it was sent: see returned()
+    runtime->old_exchange.reset();  // all of it was sent: see returned()
     if (runtime->change_step == step.step + 1) {
       switch_over(*runtime);
       plan_changed = true;
@@ -256,11 +257,11 @@ void Engine::finish_step(Step& step) {
       kTrace, kStep,
       rank_name(options_.rank) + ": step " + std::to_string(finished_) + " is decided and applied");
   for (const auto& runtime : runtimes_) {
-    road_at(*runtime, finished_ + 2).open(finished_ + 2);
+    exchange_at(*runtime, finished_ + 2).open(finished_ + 2);
   }
   own_time_.open(finished_ + 1, clock_.now_ns());
-  pull_road_.open(finished_ + 2);
-  pull_road_.committed(finished_);
+  pull_exchange_.open(finished_ + 2);
+  pull_exchange_.applied(finished_);
   const Decision& decision = step.decision;
   Request& end = *std::exchange(step.end, nullptr);
   end.info = {.size = sizeof end.info,

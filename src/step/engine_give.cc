@@ -11,7 +11,7 @@ namespace {
 
 // Sums times a factor, in their own type, then rounded to what the caller asked for.
 void give_numbers(const std::byte* sums, uint64_t count, double factor,
-                  const Engine::GivenNumbers& to) {
+                  const Engine::ResultFormat& to) {
   const Convert convert = converter(dtype_of(to.sum), to.dtype);
   const size_t bytes = bytes_of_dtype(to.dtype);
   if (factor == 1) {
@@ -42,9 +42,9 @@ void Engine::finish_reduce_slices(Request& request) {
     if (request.slice_done[i] != 0) continue;
     const PullSlice& slice = request.slices[i];
     const Runtime& runtime = *runtimes_[slice.variable];
-    const GradientRoad& road = road_at(*runtimes_[slice.variable], request.step);
-    if (request.pending != 0 || !road.delivered(request.step)) continue;
-    const ReducedGradient whole = road.whole(request.step);
+    const GradientExchange& exchange = exchange_at(*runtimes_[slice.variable], request.step);
+    if (request.pending != 0 || !exchange.delivered(request.step)) continue;
+    const ReducedGradient whole = exchange.whole(request.step);
     request.slice_done[i] = 1;
     if (slice.every_row) {
       give_every_row(runtime, whole, slice);
@@ -74,11 +74,12 @@ void Engine::give_every_row(const Runtime& runtime, const ReducedGradient& whole
                             const PullSlice& slice) {
   const Variable& variable = *runtime.variable;
   const uint64_t count = whole.rows ? whole.row_count : variable.rows;
-  const size_t road_row_bytes = variable.road_elements() * bytes_of_sum(variable.sum_type());
+  const size_t gradient_row_bytes =
+      variable.gradient_elements() * bytes_of_sum(variable.sum_type());
   for (uint64_t i = 0; i < count; ++i) {
-    const uint32_t position = whole.rows ? whole.positions[i] : static_cast<uint32_t>(i);
-    give_row(runtime, whole, whole.values + i * road_row_bytes,
-             {.values = slice.values + runtime.partition.row_of(position) * variable.row_elements *
+    const uint32_t row_key = whole.rows ? whole.row_keys[i] : static_cast<uint32_t>(i);
+    give_row(runtime, whole, whole.values + i * gradient_row_bytes,
+             {.values = slice.values + runtime.partition.row_of(row_key) * variable.row_elements *
                                            bytes_of_dtype(slice.dtype),
               .dtype = slice.dtype,
               .sum = variable.sum_type()});
@@ -87,7 +88,7 @@ void Engine::give_every_row(const Runtime& runtime, const ReducedGradient& whole
 
 // One reduced row, divided by what its reduction says.
 void Engine::give_row(const Runtime& runtime, const ReducedGradient& whole, const std::byte* row,
-                      const GivenNumbers& to) {
+                      const ResultFormat& to) {
   const Variable& variable = *runtime.variable;
   double factor = held_factor(variable);
   if (whole.counted) {
@@ -118,20 +119,20 @@ void Engine::copy_rows(const Runtime& runtime, const ReducedGradient& whole, uin
   const Variable& variable = *runtime.variable;
   out->ids.clear();
   out->values.clear();
-  if (!whole.contributed) return;
+  if (!whole.has_values) return;
   std::vector<std::pair<int64_t, uint64_t>>& rows = sorted_rows_;  // id, row of whole.values
   rows.clear();
   // At once for any step, so that steps of other unions allocate nothing.
   reserve_rows(variable, dtype, out);
-  const uint64_t width = variable.road_elements();
+  const uint64_t width = variable.gradient_elements();
   with_sum_type(variable.sum_type(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     const T* values = reinterpret_cast<const T*>(whole.values);
     const uint64_t count = whole.rows ? whole.row_count : variable.rows;
     for (uint64_t i = 0; i < count; ++i) {
       if (!whole.rows && is_no_row(values + i * width)) continue;
-      const uint32_t position = whole.rows ? whole.positions[i] : static_cast<uint32_t>(i);
-      rows.emplace_back(static_cast<int64_t>(runtime.partition.row_of(position)), i);
+      const uint32_t row_key = whole.rows ? whole.row_keys[i] : static_cast<uint32_t>(i);
+      rows.emplace_back(static_cast<int64_t>(runtime.partition.row_of(row_key)), i);
     }
     std::sort(rows.begin(), rows.end());
     const size_t row_bytes = variable.row_elements * bytes_of_dtype(dtype);

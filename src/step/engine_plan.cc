@@ -23,9 +23,9 @@ void Engine::count_rows(uint64_t step, Vote* vote) {
   vote->counts_size = std::min(kCountsPerVote, total - vote->counts_first);
   for (uint32_t i = 0; i < vote->counts_size; ++i) {
     const uint32_t variable = ids_variables_[vote->counts_first + i];
-    const RoadCounts counts = road_at(*runtimes_[variable], step).counts(step);
+    const ExchangeCounts counts = exchange_at(*runtimes_[variable], step).counts(step);
     vote->counts[i] = {counts.touched_rows, counts.union_rows,
-                       pull_road_.pulled_rows(variable, step)};
+                       pull_exchange_.pulled_rows(variable, step)};
   }
 }
 
@@ -35,9 +35,9 @@ void Engine::measure(const Vote& vote) {
     const uint32_t index = vote.counts_first + i;
     if (index >= ids_variables_.size()) return;
     Runtime& runtime = *runtimes_[ids_variables_[index]];
-    if (vote.counts[i].united == 0) continue;  // not trained in this step: it says nothing
+    if (vote.counts[i].union_rows == 0) continue;  // not trained in this step: it says nothing
     runtime.touched_sum += static_cast<double>(vote.counts[i].touched);
-    runtime.union_sum += static_cast<double>(vote.counts[i].united);
+    runtime.union_sum += static_cast<double>(vote.counts[i].union_rows);
     runtime.pulled_sum += static_cast<double>(vote.counts[i].pulled);
     ++runtime.measured_steps;
   }
@@ -83,21 +83,21 @@ bool Engine::fits_memory(const Runtime& runtime, const VariablePlan& plan) {
   if (options_.memory_max_bytes == 0 || plan == runtime.plan) return true;
   uint64_t bytes = 0;
   for (const auto& each : runtimes_) {
-    bytes += each->road->arena().reserved_bytes();
-    if (each->next_road != nullptr) bytes += each->next_road->arena().reserved_bytes();
+    bytes += each->exchange->arena().reserved_bytes();
+    if (each->next_exchange != nullptr) bytes += each->next_exchange->arena().reserved_bytes();
     if (each->next_table != nullptr) bytes += each->next_table->needed_bytes();
     if (each->table != nullptr) bytes += each->table->needed_bytes();
     if (each->table != nullptr && each->table->sharded()) {
-      bytes += PullRoad::needed_bytes(columns_, *each->variable, each->partition);
+      bytes += PullExchange::needed_bytes(columns_, *each->variable, each->partition);
     }
   }
   const uint32_t variable = static_cast<uint32_t>(runtime.variable - variables_.data());
-  bytes += make_road(runtime, variable, plan.method)->needed_bytes();
+  bytes += make_exchange(runtime, variable, plan.method)->needed_bytes();
   if (plan.placement != runtime.plan.placement) {
     const bool sharded = plan.placement == Placement::kSharded;
     bytes += Table(*runtime.variable, runtime.partition, options_.rank, sharded).needed_bytes();
     if (sharded) {
-      bytes += PullRoad::needed_bytes(columns_, *runtime.variable, runtime.partition);
+      bytes += PullExchange::needed_bytes(columns_, *runtime.variable, runtime.partition);
     }
   }
   return bytes <= options_.memory_max_bytes;
@@ -169,8 +169,8 @@ Status Engine::lay_out_change(Runtime& runtime, const VariablePlan& plan, uint64
   }
   const uint32_t variable = static_cast<uint32_t>(runtime.variable - variables_.data());
   runtime.next_plan = plan;
-  runtime.next_road = make_road(runtime, variable, plan.method);
-  PARALLAX_RETURN_IF_ERROR(runtime.next_road->reserve());
+  runtime.next_exchange = make_exchange(runtime, variable, plan.method);
+  PARALLAX_RETURN_IF_ERROR(runtime.next_exchange->reserve());
   runtime.change_step = effective_step;
   if (plan.placement == runtime.plan.placement) return {};
   const bool sharded = plan.placement == Placement::kSharded;
@@ -178,7 +178,7 @@ Status Engine::lay_out_change(Runtime& runtime, const VariablePlan& plan, uint64
       std::make_unique<Table>(*runtime.variable, runtime.partition, options_.rank, sharded);
   PARALLAX_RETURN_IF_ERROR(runtime.next_table->reserve());
   if (sharded) {
-    return pull_road_.add_variable(variable, *runtime.variable, runtime.partition);
+    return pull_exchange_.add_variable(variable, *runtime.variable, runtime.partition);
   }
   // Of every other owner the numbers of every array, and one section that counts its updates.
   runtime.migrate_left = 0;
@@ -205,33 +205,33 @@ void Engine::migrate(Runtime& runtime) {
   }
   if (from.array(0).empty()) return;
   to.set_updates(from.updates());
-  Stream stream;
-  stream.header.kind = SectionKind::kMigrate;
-  stream.header.encoding = Encoding::kDense;
-  stream.header.tag = variable;
-  stream.header.step = runtime.change_step;
-  stream.format.element_bytes = stream.format.source_bytes =
+  Send send;
+  send.header.kind = SectionKind::kMigrate;
+  send.header.encoding = Encoding::kDense;
+  send.header.tag = variable;
+  send.header.step = runtime.change_step;
+  send.format.element_bytes = send.format.source_bytes =
       static_cast<uint32_t>(from.element_bytes());
   for (uint32_t array = 0; array < from.array_count(); ++array) {
-    stream.header.part = static_cast<uint8_t>(array);
-    stream.dense = from.array(array).data();
-    stream.count = from.array(array).size() / from.element_bytes();
+    send.header.part = static_cast<uint8_t>(array);
+    send.dense = from.array(array).data();
+    send.count = from.array(array).size() / from.element_bytes();
     PARALLAX_CHECK(to.place_part(array, options_.rank, 0, from.array(array)));
-    send_part(runtime, stream);
+    send_part(runtime, send);
   }
-  stream.header.encoding = Encoding::kBytes;
-  stream.header.part = static_cast<uint8_t>(from.array_count());
-  stream.header.first = from.updates();
-  stream.count = 0;
-  send_part(runtime, stream);
+  send.header.encoding = Encoding::kBytes;
+  send.header.part = static_cast<uint8_t>(from.array_count());
+  send.header.first = from.updates();
+  send.count = 0;
+  send_part(runtime, send);
 }
 
-void Engine::send_part(Runtime& runtime, Stream stream) {
-  stream.pending = &runtime.migrate_pending;
+void Engine::send_part(Runtime& runtime, Send send) {
+  send.pending = &runtime.migrate_pending;
   for (uint32_t rank = 0; rank < columns_.world(); ++rank) {
     if (rank == options_.rank) continue;
     ++runtime.migrate_pending;
-    outbox_.add(rank, stream);
+    outbox_.add(rank, send);
   }
 }
 
@@ -274,15 +274,15 @@ void Engine::switch_over(Runtime& runtime) {
                    method_name(runtime.next_plan.method) + " with step " +
                    std::to_string(runtime.change_step));
   runtime.plan = runtime.next_plan;
-  runtime.old_road = std::move(runtime.road);
-  runtime.road = std::move(runtime.next_road);
+  runtime.old_exchange = std::move(runtime.exchange);
+  runtime.exchange = std::move(runtime.next_exchange);
   runtime.change_step = 0;
   if (runtime.next_table == nullptr) return;
   runtime.table = std::move(runtime.next_table);
   if (runtime.table->sharded()) {
-    pull_road_.set_table(variable, runtime.table.get());
+    pull_exchange_.set_table(variable, runtime.table.get());
   } else {
-    pull_road_.remove_variable(variable);
+    pull_exchange_.remove_variable(variable);
   }
 }
 

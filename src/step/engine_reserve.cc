@@ -7,25 +7,26 @@
 
 namespace parallax {
 
-std::unique_ptr<GradientRoad> Engine::make_road(const Runtime& runtime, uint32_t variable,
-                                                Method method) {
-  // Every host folds for itself what is gathered: in one order, else replicas would drift apart.
+std::unique_ptr<GradientExchange> Engine::make_exchange(const Runtime& runtime, uint32_t variable,
+                                                        Method method) {
+  // Every host accumulators for itself what is gathered: in one order, else replicas would drift
+  // apart.
   const bool ordered = options_.deterministic || method == Method::kAllgatherv;
-  return std::make_unique<GradientRoad>(
-      columns_, runtime.road_partition, outbox_, compute_,
-      GradientRoadOptions{.variable = variable,
-                          .method = method,
-                          .rows_max = runtime.variable->rows_max,
-                          .ordered = ordered,
-                          .sum = runtime.variable->sum_type(),
-                          .counted = runtime.variable->counts_ranks()});
+  return std::make_unique<GradientExchange>(
+      columns_, runtime.gradient_partition, outbox_, compute_,
+      GradientExchangeOptions{.variable = variable,
+                              .method = method,
+                              .rows_max = runtime.variable->rows_max,
+                              .ordered = ordered,
+                              .sum = runtime.variable->sum_type(),
+                              .counted = runtime.variable->counts_ranks()});
 }
 
 // A row with its headers travels in one message.
 Status Engine::check_row_bytes(const Variable& variable) const {
   if (!variable.ids_declared()) return {};
   const uint64_t bytes = sizeof(MessageHeader) + sizeof(SectionHeader) + sizeof(uint32_t) +
-                         variable.road_elements() * bytes_of_sum(variable.sum_type());
+                         variable.gradient_elements() * bytes_of_sum(variable.sum_type());
   const uint64_t most = transport_.message_bytes_max();
   if (bytes <= most) return {};
   return limit("commit: variable '" + variable.name + "': a row of " +
@@ -44,7 +45,7 @@ Status Engine::build_runtimes() {
       return Partition(variable.rows, row_elements, variable.ids_declared(), columns_.world(), id);
     };
     auto runtime = std::make_unique<Runtime>(partition_of(variable.row_elements),
-                                             partition_of(variable.road_elements()));
+                                             partition_of(variable.gradient_elements()));
     runtime->variable = &variable;
     runtime->engine = this;
     runtime->facts = {.name = variable.name,
@@ -66,7 +67,7 @@ Status Engine::build_runtimes() {
   for (uint32_t id = 0; id < runtimes_.size(); ++id) {
     Runtime& runtime = *runtimes_[id];
     runtime.plan = plan[id];
-    runtime.road = make_road(runtime, id, runtime.plan.method);
+    runtime.exchange = make_exchange(runtime, id, runtime.plan.method);
     if (runtime.variable->managed()) {
       runtime.table = std::make_unique<Table>(*runtime.variable, runtime.partition, options_.rank,
                                               runtime.plan.placement == Placement::kSharded);
@@ -88,33 +89,33 @@ Status Engine::reserve_runtimes() {
                 smaller_remedy(wanted) + ", or raise ulimit -v"};
   }
   for (Step& step : steps_) step.contributed.resize(runtimes_.size());
-  const size_t streams_per_variable = columns_.host_count() + columns_.locals().size() + 4;
-  outbox_.reserve_streams(4 * streams_per_variable * std::max<size_t>(4, runtimes_.size()));
+  const size_t sends_per_variable = columns_.host_count() + columns_.locals().size() + 4;
+  outbox_.reserve_sends(4 * sends_per_variable * std::max<size_t>(4, runtimes_.size()));
   return {};
 }
 
 Status Engine::reserve_runtime(uint32_t id) {
   Runtime& runtime = *runtimes_[id];
-  PARALLAX_RETURN_IF_ERROR(runtime.road->reserve());
-  runtime.road->open(1);
-  runtime.road->open(2);
+  PARALLAX_RETURN_IF_ERROR(runtime.exchange->reserve());
+  runtime.exchange->open(1);
+  runtime.exchange->open(2);
   for (const std::unique_ptr<StepSum>& sum : runtime.sums) {
     if (sum != nullptr) PARALLAX_RETURN_IF_ERROR(sum->reserve());
   }
   if (runtime.table == nullptr) return {};
   PARALLAX_RETURN_IF_ERROR(runtime.table->reserve());
   if (!runtime.table->sharded()) return {};
-  PARALLAX_RETURN_IF_ERROR(pull_road_.add_variable(id, *runtime.variable, runtime.partition));
-  pull_road_.set_table(id, runtime.table.get());
+  PARALLAX_RETURN_IF_ERROR(pull_exchange_.add_variable(id, *runtime.variable, runtime.partition));
+  pull_exchange_.set_table(id, runtime.table.get());
   return {};
 }
 
 Footprint Engine::footprint(const Runtime& runtime) const {
   Footprint footprint = {.name = runtime.variable->name,
                          .ids_declared = runtime.variable->ids_declared()};
-  // Measuring lays a road out anew: not one that lies somewhere.
-  const size_t reserved = runtime.road->arena().reserved_bytes();
-  footprint.buffer_bytes = reserved > 0 ? reserved : runtime.road->needed_bytes();
+  // Measuring lays an exchange out anew: not one that lies somewhere.
+  const size_t reserved = runtime.exchange->arena().reserved_bytes();
+  footprint.buffer_bytes = reserved > 0 ? reserved : runtime.exchange->needed_bytes();
   for (const std::unique_ptr<StepSum>& sum : runtime.sums) {
     if (sum != nullptr) footprint.buffer_bytes += sum->needed_bytes();
   }
@@ -122,7 +123,7 @@ Footprint Engine::footprint(const Runtime& runtime) const {
   footprint.table_bytes = runtime.table->needed_bytes();
   if (runtime.table->sharded()) {
     footprint.buffer_bytes +=
-        PullRoad::needed_bytes(columns_, *runtime.variable, runtime.partition);
+        PullExchange::needed_bytes(columns_, *runtime.variable, runtime.partition);
   }
   return footprint;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading and writing rows with their state, between steps. See engine.h and server/rows_road.h.
+// Reading and writing rows with their state, between steps. See engine.h and server/row_access.h.
 #include <algorithm>
 
 #include "base/check.h"
@@ -88,7 +88,7 @@ Status Engine::evaluate(std::span<const parallax_slice_t> slices, Request** requ
   PARALLAX_RETURN_IF_ERROR(check_pull(slices));
   PARALLAX_RETURN_IF_ERROR(check_between_steps("pull, step 0 (an evaluation)"));
   PARALLAX_RETURN_IF_ERROR(new_request(RequestKind::kEvaluate, finished_, request));
-  for (const parallax_slice_t& slice : slices) (*request)->slices.push_back(taken(slice));
+  for (const parallax_slice_t& slice : slices) (*request)->slices.push_back(slice_of(slice));
   active_.push_back(*request);
   return {};
 }
@@ -119,9 +119,9 @@ bool Engine::start_rows(Request& request) {
   if (request.kind == RequestKind::kRows) {
     if (request.started) return false;
     if (request.rows_write) {
-      rows_road_.start_write(request.rows_call, &request.pending);
+      row_access_.start_write(request.rows_call, &request.pending);
     } else {
-      rows_road_.start_read(request.rows_call);
+      row_access_.start_read(request.rows_call);
     }
     return true;
   }
@@ -132,10 +132,10 @@ bool Engine::start_rows(Request& request) {
     if (!runtime.table->sharded()) {
       read_mirror(runtime, slice);
     } else if (!ids) {
-      rows_road_.start_read(call_of(slice, runtime.variable->rows));
+      row_access_.start_read(call_of(slice, runtime.variable->rows));
       return true;
     } else if (slice.count > 0) {
-      rows_road_.start_pull(call_of(slice, slice.count));
+      row_access_.start_pull(call_of(slice, slice.count));
       return true;
     }
   }
@@ -144,15 +144,15 @@ bool Engine::start_rows(Request& request) {
 
 // One at a time, in order of the calls.
 void Engine::advance_rows() {
-  rows_road_.advance();
+  row_access_.advance();
   for (;;) {
     const auto found = std::find_if(active_.begin(), active_.end(), is_of_rows);
     if (found == active_.end()) return;
     Request& first = **found;
     Status status;
     if (first.started) {
-      if (!rows_road_.finished() || first.pending != 0) return;
-      status = rows_road_.finish();
+      if (!row_access_.finished() || first.pending != 0) return;
+      status = row_access_.finish();
     }
     if (start_rows(first)) {
       first.started = true;
@@ -164,7 +164,7 @@ void Engine::advance_rows() {
 }
 
 bool Engine::on_rows(uint32_t from, const Section& section) {
-  return phase_ != Phase::kOpen && rows_road_.on_section(from, section);
+  return phase_ != Phase::kOpen && row_access_.on_section(from, section);
 }
 
 }  // namespace parallax

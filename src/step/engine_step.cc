@@ -194,7 +194,7 @@ uint32_t Engine::slice_dtype(const parallax_slice_t& slice) const {
   return slice.as_dtype == 0 ? variables_[slice.variable].dtype : slice.as_dtype - 1;
 }
 
-PullSlice Engine::taken(const parallax_slice_t& slice) const {
+PullSlice Engine::slice_of(const parallax_slice_t& slice) const {
   const Variable& variable = variables_[slice.variable];
   const bool every_row = slice.form == PARALLAX_FORM_DENSE && variable.ids_declared();
   PullSlice copy = {.variable = slice.variable,
@@ -227,8 +227,8 @@ Status Engine::step_begin(uint64_t* step) {
   }
   ++begun_;
   Step& state = step_state(begun_);
-  std::vector<Given> contributed = std::move(state.contributed);
-  std::fill(contributed.begin(), contributed.end(), Given::kNothing);
+  std::vector<Contributed> contributed = std::move(state.contributed);
+  std::fill(contributed.begin(), contributed.end(), Contributed::kNothing);
   state = Step();
   state.contributed = std::move(contributed);
   state.step = begun_;
@@ -263,7 +263,7 @@ Status Engine::pull(uint64_t step, std::span<const parallax_slice_t> slices, Req
   PARALLAX_RETURN_IF_ERROR(check_pull(slices));
   PARALLAX_RETURN_IF_ERROR(new_request(RequestKind::kPull, step, request));
   for (const parallax_slice_t& slice : slices) {
-    (*request)->slices.push_back(taken(slice));
+    (*request)->slices.push_back(slice_of(slice));
   }
   Step& state = step_state(step);
   ++state.pulls_left;
@@ -290,9 +290,9 @@ Status Engine::step_end(uint64_t step, const parallax_step_end_options_t& option
   if (!std::isfinite(options.clip_norm) || options.clip_norm < 0) {
     return invalid("step_end: clip_norm must be finite and not negative; 0 means no clipping");
   }
-  const std::vector<Given>& contributed = step_state(step).contributed;
+  const std::vector<Contributed>& contributed = step_state(step).contributed;
   const auto given = std::find_if(contributed.begin(), contributed.end(),
-                                  [](Given each) { return each != Given::kNothing; });
+                                  [](Contributed each) { return each != Contributed::kNothing; });
   if (options.absent != 0 && given != contributed.end()) {
     return invalid("step_end: absent is 1, but variable '" +
                    variables_[static_cast<size_t>(given - contributed.begin())].name +
@@ -313,7 +313,7 @@ Status Engine::step_end(uint64_t step, const parallax_step_end_options_t& option
 
 // ---- starting and completing
 
-// Pulls go one at a time, in order: a handler matches them by their number in the step.
+// Pulls go one at a time, in order: a leader matches them by their number in the step.
 void Engine::advance_pulls() {
   while (!pulls_.empty()) {
     Request& pull = *pulls_.front();
@@ -330,12 +330,12 @@ void Engine::advance_pulls() {
       }
       // A round takes part for its number alone even where it has nothing to ask for.
       if (!sharded_slices_.empty() || any_sharded(pull.step)) {
-        pull_road_.start(pull.step, state.pull_rounds++, sharded_slices_);
+        pull_exchange_.start(pull.step, state.pull_rounds++, sharded_slices_);
       }
     }
-    if (pull_road_.active() && !pull_road_.finished()) return;
+    if (pull_exchange_.active() && !pull_exchange_.finished()) return;
     if (finished_ + 1 < pull.step) return;
-    if (pull_road_.active()) pull_road_.finish();
+    if (pull_exchange_.active()) pull_exchange_.finish();
     for (const PullSlice& slice : pull.slices) {
       const Runtime& runtime = *runtimes_[slice.variable];
       if (runtime.plan.placement == Placement::kMirrored) read_mirror(runtime, slice);
@@ -368,8 +368,8 @@ void Engine::read_mirror(const Runtime& runtime, const PullSlice& slice) {
       std::memset(out, 0, width * bytes);
       continue;
     }
-    const uint32_t position = runtime.partition.position_of(static_cast<uint64_t>(id));
-    convert_or_copy(convert, table.row(position), out, width, bytes);
+    const uint32_t row_key = runtime.partition.row_key_of(static_cast<uint64_t>(id));
+    convert_or_copy(convert, table.row(row_key), out, width, bytes);
   }
 }
 

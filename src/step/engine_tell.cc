@@ -15,15 +15,15 @@ std::string Engine::plan_json() const {
   return explain_json(all_facts(), topology_facts(), options_.plan_mode, plan(), settled_);
 }
 
-// All that a variable's roads, sums, tables and pulls lie in; two of each while it moves.
+// All that a variable's exchanges, sums, tables and pulls lie in; two of each while it moves.
 Engine::MemoryUse Engine::memory_use(const Runtime& runtime) const {
   MemoryUse use;
   const auto add = [&use](const Arena& arena) {
     use.reserved_bytes += arena.reserved_bytes();
     use.touched_bytes += arena.touched_bytes();
   };
-  for (const auto* road : {&runtime.road, &runtime.next_road, &runtime.old_road}) {
-    if (*road != nullptr) add((*road)->arena());
+  for (const auto* exchange : {&runtime.exchange, &runtime.next_exchange, &runtime.old_exchange}) {
+    if (*exchange != nullptr) add((*exchange)->arena());
   }
   for (const auto* table : {&runtime.table, &runtime.next_table}) {
     if (*table != nullptr) add((*table)->arena());
@@ -32,7 +32,7 @@ Engine::MemoryUse Engine::memory_use(const Runtime& runtime) const {
     if (sum != nullptr) add(sum->arena());
   }
   const auto variable = static_cast<uint32_t>(runtime.variable - variables_.data());
-  if (const Arena* pulls = pull_road_.arena_of(variable)) add(*pulls);
+  if (const Arena* pulls = pull_exchange_.arena_of(variable)) add(*pulls);
   return use;
 }
 
@@ -110,15 +110,15 @@ std::string Engine::describe_missing(const Request& request) const {
       return "commit waits for " + tree_missing(TreeKind::kCommit, "commit");
     case RequestKind::kClose:
       return "close waits for " +
-             tree_missing(released_ ? TreeKind::kGone : TreeKind::kClose, "close");
+             tree_missing(all_closing_ ? TreeKind::kCloseConfirm : TreeKind::kClose, "close");
     case RequestKind::kBarrier:
       return "barrier waits for " + tree_missing(TreeKind::kBarrier, "call barrier");
     case RequestKind::kBroadcast:
       return "broadcast waits for " + waiting_for(broadcast_.missing_ranks(), "to call broadcast");
     case RequestKind::kRows:
     case RequestKind::kEvaluate:
-      return "the rows of variable '" + variables_[rows_road_.variable()].name + "' wait for " +
-             waiting_for(rows_road_.missing_ranks(), "to answer");
+      return "the rows of variable '" + variables_[row_access_.variable()].name + "' wait for " +
+             waiting_for(row_access_.missing_ranks(), "to answer");
     default:
       return describe_step_missing(request);
   }
@@ -132,7 +132,7 @@ std::string Engine::describe_step_missing(const Request& request) const {
   }
   // Ranks of a host pull together: one that pulls once more than another waits, and whoever waits
   // for a reduce of it waits for the pull that the other does not make.
-  const PullWait pull = pull_road_.waiting(request.step);
+  const PullWait pull = pull_exchange_.waiting(request.step);
   const std::string number = "pull " + std::to_string(pull.number);
   const std::string missing = waiting_for(pull.missing, "to pull once more or end the step");
   if (request.kind == RequestKind::kPull) {
@@ -154,12 +154,13 @@ std::string Engine::describe_step_missing(const Request& request) const {
     pulls = "; " + pulls;
   }
   const auto missing_of = [&](const Runtime& runtime, bool* complete) {
-    const GradientRoad& road = runtime.change_step != 0 && request.step >= runtime.change_step
-                                   ? *runtime.next_road
-                                   : *runtime.road;
-    *complete = road.reduced(request.step) && road.delivered(request.step);
-    return *complete ? std::string()
-                     : waiting_for(road.missing_ranks(request.step), "to give it or end the step");
+    const GradientExchange& exchange =
+        runtime.change_step != 0 && request.step >= runtime.change_step ? *runtime.next_exchange
+                                                                        : *runtime.exchange;
+    *complete = exchange.reduced(request.step) && exchange.delivered(request.step);
+    return *complete
+               ? std::string()
+               : waiting_for(exchange.missing_ranks(request.step), "to give it or end the step");
   };
   // A reduce waits for its own variables, a step_end for all. Where the sum of a small variable is
   // made by others, this rank knows of those only who have not ended the step.

@@ -290,7 +290,7 @@ Status Job::connect(Endpoint mine, bool one_machine, int64_t deadline_ns) {
   const ContactMeans means = {clock_, pause, *rendezvous_, lease_ns()};
   if (shm != nullptr) {
     PARALLAX_RETURN_IF_ERROR(make_contact(
-        means, ContactRoad::kSharedMemory, deadline_ns,
+        means, ContactWay::kSharedMemory, deadline_ns,
         [&](int64_t end_ns) { return shm->connect_all(neighbours, mine.job, end_ns); }));
     PARALLAX_LOG(kDebug, kShm,
                  "rank " + std::to_string(options_.rank) + " shares memory with " +
@@ -298,7 +298,7 @@ Status Job::connect(Endpoint mine, bool one_machine, int64_t deadline_ns) {
     parts.push_back({std::move(shm), local_ranks});
   }
   if (network != nullptr) {
-    PARALLAX_RETURN_IF_ERROR(make_contact(means, ContactRoad::kNetwork, deadline_ns,
+    PARALLAX_RETURN_IF_ERROR(make_contact(means, ContactWay::kNetwork, deadline_ns,
                                           [&](int64_t end_ns) { return wire(*network, end_ns); }));
     parts.push_back({std::move(network), remote_ranks});
   }

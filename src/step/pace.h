@@ -29,24 +29,24 @@ class OwnTime {
   using Times = std::array<int64_t, kStepPhases>;  // ns
 
   // A step begins here; it may come before the one before it was decided.
-  void begin(uint64_t step) { lane(step) = {}; }
+  void begin(uint64_t step) { buffer(step) = {}; }
   // The step before this one is over: what was called before now was not waited for.
   void open(uint64_t step, int64_t now_ns) {
-    lane(step) = {};
+    buffer(step) = {};
     since_ns_ = now_ns;
   }
   // A request completed: from now on the program has what it waited for.
   void completed(int64_t now_ns) { since_ns_ = now_ns; }
   void called(uint64_t step, StepPhase phase, int64_t now_ns) {
-    lane(step)[static_cast<size_t>(phase)] += now_ns - since_ns_;
+    buffer(step)[static_cast<size_t>(phase)] += now_ns - since_ns_;
     since_ns_ = now_ns;
   }
-  const Times& of(uint64_t step) const { return lanes_[step & 1]; }
+  const Times& of(uint64_t step) const { return step_times_[step & 1]; }
 
  private:
-  Times& lane(uint64_t step) { return lanes_[step & 1]; }
+  Times& buffer(uint64_t step) { return step_times_[step & 1]; }
 
-  std::array<Times, 2> lanes_ = {};
+  std::array<Times, 2> step_times_ = {};
   int64_t since_ns_ = 0;
 };
 

@@ -45,7 +45,7 @@ class Progress {
     bool speaking = false;
     Status status;
     {
-      const MutexLock baton(baton_);
+      const MutexLock baton(engine_mutex_);
       const FloatEnvironment environment;
       const Binding::Scope memory(binding_);
       status = body(*engine_);
@@ -61,7 +61,7 @@ class Progress {
   // The same for looking only.
   template <typename Body>
   auto look(Body body) const {
-    const MutexLock baton(baton_);
+    const MutexLock baton(engine_mutex_);
     return body(static_cast<const Engine&>(*engine_));
   }
 
@@ -69,7 +69,7 @@ class Progress {
   // made it another thread's to destroy.
   template <typename Body>
   Status with_engine(Body body) {
-    const MutexLock baton(baton_);
+    const MutexLock baton(engine_mutex_);
     return body(*engine_);
   }
 
@@ -87,19 +87,19 @@ class Progress {
 
  private:
   void thread_main();
-  bool pass() PARALLAX_EXCLUDES(baton_, waiters_mutex_);
+  bool pass() PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
   void block(int64_t deadline_ns, std::span<Request* const> requests)
-      PARALLAX_EXCLUDES(baton_, waiters_mutex_);
+      PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
   void wake_blocked();
-  void let_speak() PARALLAX_EXCLUDES(baton_, waiters_mutex_);
-  void warn_if_held_up() PARALLAX_REQUIRES(baton_);
+  void let_speak() PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
+  void warn_if_held_up() PARALLAX_REQUIRES(engine_mutex_);
 
-  Transport& transport_ PARALLAX_GUARDED_BY(baton_);
+  Transport& transport_ PARALLAX_GUARDED_BY(engine_mutex_);
   const Clock& clock_;
   Binding& binding_;
-  mutable Mutex baton_ PARALLAX_ACQUIRED_BEFORE(waiters_mutex_);
-  Engine* engine_ PARALLAX_PT_GUARDED_BY(baton_) = nullptr;
-  bool warned_ PARALLAX_GUARDED_BY(baton_) = false;
+  mutable Mutex engine_mutex_ PARALLAX_ACQUIRED_BEFORE(waiters_mutex_);
+  Engine* engine_ PARALLAX_PT_GUARDED_BY(engine_mutex_) = nullptr;
+  bool warned_ PARALLAX_GUARDED_BY(engine_mutex_) = false;
   int epoll_fd_ = -1;
   int wake_fd_ = -1;
   std::atomic<int> completion_fd_{-1};

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "server/pull_road.h"
-#include "server/rows_road.h"
+#include "server/pull_exchange.h"
+#include "server/row_access.h"
 
 namespace parallax {
 
@@ -39,7 +39,7 @@ struct Request {
   uint64_t step = 0;
   Status status;  // final once done()
   bool started = false;
-  uint32_t pending = 0;             // jobs and streams that borrow the caller's buffers
+  uint32_t pending = 0;             // jobs and sends that borrow the caller's buffers
   std::vector<PullSlice> slices;    // pull, push, reduce
   std::vector<RowsResult> rows;     // reduce: by slice
   std::vector<uint8_t> slice_done;  // reduce

@@ -34,7 +34,7 @@ struct WireEntry {
   uint32_t variable;
   uint8_t placement, method;
   uint16_t reserved;
-  float touched, united, pulled;
+  float touched, union_rows, pulled;
 };
 
 static_assert(sizeof(VoteHead) + kReductionKinds * sizeof(ExactSum) +
@@ -97,7 +97,7 @@ void Vote::merge(const Vote& from) {
   if (from.counts_first != counts_first || from.counts_size != counts_size) return;
   for (uint32_t i = 0; i < counts_size; ++i) {
     counts[i].touched += from.counts[i].touched;
-    counts[i].united += from.counts[i].united;
+    counts[i].union_rows += from.counts[i].union_rows;
     counts[i].pulled += from.counts[i].pulled;
   }
 }
@@ -188,7 +188,7 @@ bool decode_decision(std::span<const std::byte> in, Decision* decision) {
         wire.variable,
         {static_cast<Placement>(wire.placement), static_cast<Method>(wire.method)},
         wire.touched,
-        wire.united,
+        wire.union_rows,
         wire.pulled};
   }
   return reader.empty();

@@ -25,9 +25,9 @@ inline constexpr uint32_t kReductionKinds = 3;
 inline constexpr uint32_t kNoVariable = UINT32_MAX;
 
 struct RowCounts {
-  uint64_t touched = 0;  // merged rows, summed over hosts
-  uint64_t united = 0;   // distinct rows over all hosts
-  uint64_t pulled = 0;   // distinct pulled rows, summed over hosts
+  uint64_t touched = 0;     // merged rows, summed over hosts
+  uint64_t union_rows = 0;  // distinct rows over all hosts
+  uint64_t pulled = 0;      // distinct pulled rows, summed over hosts
 };
 
 // What every rank must say alike, with one rank that said it.

@@ -3,10 +3,10 @@
 // world size 1..64.
 //
 // Columns. Each host offers its first `columns` ranks (the least number of ranks on any host) as
-// handlers; every owner belongs to column local_index % columns. What is owned in column c is
-// summed on each host by its handler of column c and leaves the host from there: every handler does
-// its share, there is no leader, and a handler talks to one rank per column piece and host. On the
-// way back an owner sends to the handlers of its column, and they pass on to the ranks of their
+// leaders; every owner belongs to column local_index % columns. What is owned in column c is
+// summed on each host by its leader of column c and leaves the host from there: every leader does
+// its share, there is no leader, and a leader talks to one rank per column piece and host. On the
+// way back an owner sends to the leaders of its column, and they pass on to the ranks of their
 // host.
 //
 // Tree. Control (votes, decisions, barriers) and broadcasts travel along a tree: the ranks of a
@@ -57,10 +57,10 @@ class Columns {
 
   uint32_t count() const { return columns_; }
   uint32_t column_of(uint32_t owner) const { return hosts_.local_of[owner] % columns_; }
-  uint32_t handler(uint32_t host, uint32_t column) const { return hosts_.ranks_of[host][column]; }
-  bool is_handler() const { return local() < columns_; }
-  bool is_handler(uint32_t rank) const { return hosts_.local_of[rank] < columns_; }
-  // The column this rank handles; only if is_handler().
+  uint32_t leader(uint32_t host, uint32_t column) const { return hosts_.ranks_of[host][column]; }
+  bool is_leader() const { return local() < columns_; }
+  bool is_leader(uint32_t rank) const { return hosts_.local_of[rank] < columns_; }
+  // The column this rank handles; only if is_leader().
   uint32_t my_column() const { return local(); }
   // Owners of a column, ascending, and an owner's place among them.
   const std::vector<uint32_t>& owners(uint32_t column) const { return owners_[column]; }

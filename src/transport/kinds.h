@@ -40,10 +40,10 @@ inline constexpr std::array kKindRows = {
     KindRow{SectionKind::kTreeDown, Layer::kTree, "tree_down"},
     KindRow{SectionKind::kBroadcastReady, Layer::kBroadcast, "broadcast_ready"},
     KindRow{SectionKind::kBroadcastData, Layer::kBroadcast, "broadcast_data"},
-    KindRow{SectionKind::kUpLocal, Layer::kExchange, "up_local"},
-    KindRow{SectionKind::kUpHost, Layer::kExchange, "up_host"},
-    KindRow{SectionKind::kDownHost, Layer::kExchange, "down_host"},
-    KindRow{SectionKind::kDownLocal, Layer::kExchange, "down_local"},
+    KindRow{SectionKind::kLocalReduce, Layer::kExchange, "local_reduce"},
+    KindRow{SectionKind::kHostReduce, Layer::kExchange, "host_reduce"},
+    KindRow{SectionKind::kHostGather, Layer::kExchange, "host_gather"},
+    KindRow{SectionKind::kLocalBroadcast, Layer::kExchange, "local_broadcast"},
     KindRow{SectionKind::kStepEnded, Layer::kStep, "step_ended"},
     KindRow{SectionKind::kPullLocal, Layer::kPull, "pull_local"},
     KindRow{SectionKind::kPullHost, Layer::kPull, "pull_host"},
@@ -53,7 +53,7 @@ inline constexpr std::array kKindRows = {
     KindRow{SectionKind::kRowsAsk, Layer::kRowAccess, "rows_ask"},
     KindRow{SectionKind::kRowsAnswer, Layer::kRowAccess, "rows_answer"},
     KindRow{SectionKind::kRowsWrite, Layer::kRowAccess, "rows_write"},
-    KindRow{SectionKind::kRowsTaken, Layer::kRowAccess, "rows_taken"},
+    KindRow{SectionKind::kRowsWritten, Layer::kRowAccess, "rows_written"},
 };
 
 namespace internal_kinds {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packing of streams into messages. See outbox.h.
+// Packing of sends into messages. See outbox.h.
 #include "transport/outbox.h"
 
 #include <algorithm>
@@ -13,14 +13,15 @@ Outbox::Outbox(uint32_t self, Transport& transport, Receiver& loopback, OutboxOb
 
 Status Outbox::start(uint32_t epoch) {
   epoch_ = epoch;
-  const size_t chunk_bytes = transport_.message_bytes_max();
-  PARALLAX_CHECK(chunk_bytes >= kMessageBytesMin);
-  PARALLAX_RETURN_IF_ERROR(arena_.reserve(kChunkCount * Arena::bytes_for<std::byte>(chunk_bytes)));
-  for (uint32_t i = 0; i < kChunkCount; ++i) {
-    chunks_.push_back({arena_.take<std::byte>(chunk_bytes)});
-    free_chunks_.push_back(kChunkCount - 1 - i);
+  const size_t buffer_bytes = transport_.message_bytes_max();
+  PARALLAX_CHECK(buffer_bytes >= kMessageBytesMin);
+  PARALLAX_RETURN_IF_ERROR(
+      arena_.reserve(kBufferCount * Arena::bytes_for<std::byte>(buffer_bytes)));
+  for (uint32_t i = 0; i < kBufferCount; ++i) {
+    buffers_.push_back({arena_.take<std::byte>(buffer_bytes)});
+    free_buffers_.push_back(kBufferCount - 1 - i);
   }
-  reserve_streams(kStreamsReserved);
+  reserve_sends(kSendsReserved);
   for (uint32_t i = 0; i < kBlobsReserved; ++i) {
     blobs_.emplace_back().reserve(kControlBytesMax);
     free_blobs_.push_back(i);
@@ -29,34 +30,34 @@ Status Outbox::start(uint32_t epoch) {
   return {};
 }
 
-void Outbox::reserve_streams(size_t count) {
-  while (streams_.size() < count) {
-    streams_.emplace_back();
-    streams_.back().next = free_streams_;
-    free_streams_ = &streams_.back();
+void Outbox::reserve_sends(size_t count) {
+  while (sends_.size() < count) {
+    sends_.emplace_back();
+    sends_.back().next = free_sends_;
+    free_sends_ = &sends_.back();
   }
 }
 
-Stream* Outbox::new_stream() {
-  if (free_streams_ == nullptr) {
+Send* Outbox::new_send() {
+  if (free_sends_ == nullptr) {
     ++growth_count_;
-    reserve_streams(streams_.size() + kStreamsReserved);
+    reserve_sends(sends_.size() + kSendsReserved);
   }
-  Stream* stream = free_streams_;
-  free_streams_ = stream->next;
-  ++queued_streams_;
-  return stream;
+  Send* send = free_sends_;
+  free_sends_ = send->next;
+  ++queued_sends_;
+  return send;
 }
 
-void Outbox::release(Stream* stream) {
-  if (stream->pending != nullptr) {
-    PARALLAX_CHECK(*stream->pending > 0);
-    --*stream->pending;
+void Outbox::release(Send* send) {
+  if (send->pending != nullptr) {
+    PARALLAX_CHECK(*send->pending > 0);
+    --*send->pending;
   }
-  if (stream->blob != UINT32_MAX) free_blobs_.push_back(stream->blob);
-  stream->next = free_streams_;
-  free_streams_ = stream;
-  --queued_streams_;
+  if (send->blob != UINT32_MAX) free_blobs_.push_back(send->blob);
+  send->next = free_sends_;
+  free_sends_ = send;
+  --queued_sends_;
 }
 
 Outbox::Peer& Outbox::peer(uint32_t rank) {
@@ -70,20 +71,20 @@ Outbox::Peer& Outbox::peer(uint32_t rank) {
   return *slot;
 }
 
-void Outbox::append(Peer& peer, Queue& queue, Stream* stream) {
-  stream->next = nullptr;
-  (queue.tail == nullptr ? queue.head : queue.tail->next) = stream;
-  queue.tail = stream;
+void Outbox::append(Peer& peer, Queue& queue, Send* send) {
+  send->next = nullptr;
+  (queue.tail == nullptr ? queue.head : queue.tail->next) = send;
+  queue.tail = send;
   if (!peer.ready) {
     peer.ready = true;
     ready_.push_back(&peer);
   }
 }
 
-void Outbox::add(uint32_t to, const Stream& stream) {
+void Outbox::add(uint32_t to, const Send& send) {
   Peer& to_peer = peer(to);
-  Stream* queued = new_stream();
-  *queued = stream;
+  Send* queued = new_send();
+  *queued = send;
   if (to_peer.dropped || data_dropped_) {
     release(queued);
   } else {
@@ -96,23 +97,23 @@ void Outbox::send_bytes(uint32_t to, const SectionHeader& header,
   PARALLAX_CHECK(payload.size() <= kControlBytesMax);
   Peer& to_peer = peer(to);
   if (to_peer.dropped) return;
-  Stream* stream = new_stream();
-  *stream = Stream{};
-  stream->header = header;
-  stream->header.encoding = Encoding::kBytes;
-  stream->count = payload.size();
+  Send* send = new_send();
+  *send = Send{};
+  send->header = header;
+  send->header.encoding = Encoding::kBytes;
+  send->count = payload.size();
   if (!payload.empty()) {
     if (free_blobs_.empty()) {
       ++growth_count_;
       free_blobs_.push_back(static_cast<uint32_t>(blobs_.size()));
       blobs_.emplace_back().reserve(kControlBytesMax);
     }
-    stream->blob = free_blobs_.back();
+    send->blob = free_blobs_.back();
     free_blobs_.pop_back();
-    blobs_[stream->blob].assign(payload.begin(), payload.end());
-    stream->bytes = blobs_[stream->blob].data();
+    blobs_[send->blob].assign(payload.begin(), payload.end());
+    send->bytes = blobs_[send->blob].data();
   }
-  append(to_peer, to_peer.control, stream);
+  append(to_peer, to_peer.control, send);
 }
 
 bool Outbox::has_queued(uint32_t rank) const {
@@ -132,9 +133,9 @@ std::vector<uint32_t> Outbox::peers_with_data() const {
 
 void Outbox::drop_queue(Queue& queue) {
   while (queue.head != nullptr) {
-    Stream* stream = queue.head;
-    queue.head = stream->next;
-    release(stream);
+    Send* send = queue.head;
+    queue.head = send->next;
+    release(send);
   }
   queue.tail = nullptr;
 }
@@ -151,7 +152,7 @@ void Outbox::drop_data() {
   for (auto& [rank, each] : peers_) drop_queue(each->data);
 }
 
-void Outbox::on_sent(uint64_t token) { free_chunks_.push_back(static_cast<uint32_t>(token)); }
+void Outbox::on_sent(uint64_t cookie) { free_buffers_.push_back(static_cast<uint32_t>(cookie)); }
 
 bool Outbox::pump() {
   bool moved = false;
@@ -196,54 +197,54 @@ void Outbox::collect_ready() {
 // One message for one peer.
 bool Outbox::pump_peer(Peer& to) {
   if (to.control.head == nullptr && to.data.head == nullptr) return false;
-  // The last chunks are for control and for this rank itself: slow peers must not silence us to the
-  // others.
+  // The last buffers are for control and for this rank itself: slow peers must not silence us to
+  // the others.
   const bool data_only = to.control.head == nullptr && to.rank != self_;
-  if (free_chunks_.size() <= (data_only ? kChunksKept : 0)) return false;
+  if (free_buffers_.size() <= (data_only ? kBuffersKept : 0)) return false;
   if ((to.rank != self_ && !transport_.writable(to.rank))) return false;
-  const uint32_t index = free_chunks_.back();
-  free_chunks_.pop_back();
-  Chunk& chunk = chunks_[index];
-  chunk.used = sizeof(MessageHeader);
-  chunk.section_count = 0;
-  if (fill(to, to.control, chunk)) fill(to, to.data, chunk);
-  PARALLAX_CHECK(chunk.section_count > 0);
-  const MessageHeader header{kWireMagic, epoch_, ++to.sequence, chunk.section_count};
-  std::memcpy(chunk.bytes.data(), &header, sizeof header);
-  observer_.on_message_packed(to.rank, chunk.used);
+  const uint32_t index = free_buffers_.back();
+  free_buffers_.pop_back();
+  SendBuffer& buffer = buffers_[index];
+  buffer.used = sizeof(MessageHeader);
+  buffer.section_count = 0;
+  if (fill(to, to.control, buffer)) fill(to, to.data, buffer);
+  PARALLAX_CHECK(buffer.section_count > 0);
+  const MessageHeader header{kWireMagic, epoch_, ++to.sequence, buffer.section_count};
+  std::memcpy(buffer.bytes.data(), &header, sizeof header);
+  observer_.on_message_packed(to.rank, buffer.used);
   if (to.rank == self_) {
-    free_chunks_.push_back(index);  // nothing takes one before the message is read
-    loopback_.on_message(self_, chunk.bytes.first(chunk.used));
+    free_buffers_.push_back(index);  // nothing takes one before the message is read
+    loopback_.on_message(self_, buffer.bytes.first(buffer.used));
     return true;
   }
-  const Segment segment{chunk.bytes.data(), chunk.used};
+  const Segment segment{buffer.bytes.data(), buffer.used};
   if (!transport_.send(to.rank, {&segment, 1}, index).ok()) {
-    free_chunks_.push_back(index);  // lost: the transport reports it at its next poll
+    free_buffers_.push_back(index);  // lost: the transport reports it at its next poll
     drop(to.rank);
   }
   return true;
 }
 
-// Packs streams of a queue until the chunk is full; true if the queue is empty.
-bool Outbox::fill(Peer& to, Queue& queue, Chunk& chunk) {
+// Packs sends of a queue until the buffer is full; true if the queue is empty.
+bool Outbox::fill(Peer& to, Queue& queue, SendBuffer& buffer) {
   while (queue.head != nullptr) {
-    Stream* stream = queue.head;
-    if (!pack(to.rank, *stream, chunk)) return false;
-    queue.head = stream->next;
+    Send* send = queue.head;
+    if (!pack(to.rank, *send, buffer)) return false;
+    queue.head = send->next;
     if (queue.head == nullptr) queue.tail = nullptr;
-    release(stream);
+    release(send);
   }
   return true;
 }
 
-uint64_t Outbox::items_that_fit(const Stream& stream, size_t room) const {
-  const size_t row_bytes = stream.row_bytes();
-  switch (stream.header.encoding) {
+uint64_t Outbox::items_that_fit(const Send& send, size_t room) const {
+  const size_t row_bytes = send.row_bytes();
+  switch (send.header.encoding) {
     case Encoding::kBytes:
       return room;
     case Encoding::kDense: {
-      const uint64_t fit = room / stream.format.element_bytes;
-      const uint64_t left = stream.count - stream.packed;
+      const uint64_t fit = room / send.format.element_bytes;
+      const uint64_t left = send.count - send.packed;
       return fit >= left ? left : fit / kDenseGrain * kDenseGrain;
     }
     case Encoding::kRows:
@@ -256,29 +257,29 @@ uint64_t Outbox::items_that_fit(const Stream& stream, size_t room) const {
   return 0;
 }
 
-// Writes one section of the stream; true if that was its last.
-bool Outbox::pack(uint32_t to, Stream& stream, Chunk& chunk) {
-  const size_t room = chunk.bytes.size() - chunk.used;
+// Writes one section of the send; true if that was its last.
+bool Outbox::pack(uint32_t to, Send& send, SendBuffer& buffer) {
+  const size_t room = buffer.bytes.size() - buffer.used;
   if (room < sizeof(SectionHeader)) return false;
-  const uint64_t left = stream.count - stream.packed;
-  const uint64_t fit = std::min(left, items_that_fit(stream, room - sizeof(SectionHeader)));
-  const bool whole = stream.blob != UINT32_MAX;  // control is never cut
+  const uint64_t left = send.count - send.packed;
+  const uint64_t fit = std::min(left, items_that_fit(send, room - sizeof(SectionHeader)));
+  const bool whole = send.blob != UINT32_MAX;  // control is never cut
   if (left > 0 && (fit == 0 || (whole && fit < left))) {
-    PARALLAX_CHECK(chunk.section_count > 0);  // else it would never fit
+    PARALLAX_CHECK(buffer.section_count > 0);  // else it would never fit
     return false;
   }
-  SectionHeader header = stream.header;
-  header.first += stream.packed;
+  SectionHeader header = send.header;
+  header.first += send.packed;
   header.count = static_cast<uint32_t>(fit);
   const bool finished = fit == left;
   if (!finished) header.flags &= kSectionKeptFlags;
-  const size_t row_bytes = stream.row_bytes();
+  const size_t row_bytes = send.row_bytes();
   switch (header.encoding) {
     case Encoding::kBytes:
       header.payload_bytes = header.count;
       break;
     case Encoding::kDense:
-      header.payload_bytes = header.count * stream.format.element_bytes;
+      header.payload_bytes = header.count * send.format.element_bytes;
       break;
     case Encoding::kIds:
       header.payload_bytes = header.count * static_cast<uint32_t>(sizeof(uint32_t));
@@ -290,43 +291,43 @@ bool Outbox::pack(uint32_t to, Stream& stream, Chunk& chunk) {
       header.payload_bytes = static_cast<uint32_t>(fit * row_bytes);
       break;
   }
-  std::byte* out = chunk.bytes.data() + chunk.used;
+  std::byte* out = buffer.bytes.data() + buffer.used;
   std::memcpy(out, &header, sizeof header);
-  write_payload(stream, fit, out + sizeof header);
-  stream.packed += fit;
-  chunk.used += sizeof header + header.payload_bytes;
-  ++chunk.section_count;
+  write_payload(send, fit, out + sizeof header);
+  send.packed += fit;
+  buffer.used += sizeof header + header.payload_bytes;
+  ++buffer.section_count;
   observer_.on_section_packed(to, header, sizeof header + header.payload_bytes);
   return finished;
 }
 
-void Outbox::write_payload(const Stream& stream, uint64_t count, std::byte* out) const {
+void Outbox::write_payload(const Send& send, uint64_t count, std::byte* out) const {
   if (count == 0) return;
-  if (stream.header.encoding == Encoding::kBytes) {
-    std::memcpy(out, stream.bytes + stream.packed, count);
+  if (send.header.encoding == Encoding::kBytes) {
+    std::memcpy(out, send.bytes + send.packed, count);
     return;
   }
-  const WireFormat& format = stream.format;
-  if (stream.header.encoding == Encoding::kDense) {
-    convert_or_copy(format.convert, stream.dense + stream.packed * format.source_bytes, out, count,
+  const WireFormat& format = send.format;
+  if (send.header.encoding == Encoding::kDense) {
+    convert_or_copy(format.convert, send.dense + send.packed * format.source_bytes, out, count,
                     format.element_bytes);
     return;
   }
-  const RowSource& rows = stream.rows;
+  const RowSource& rows = send.rows;
   const auto slot_of = [&](uint64_t item) {
     return rows.order == nullptr ? static_cast<uint32_t>(item) : rows.order[item];
   };
-  if (rows.positions != nullptr) {
-    std::memcpy(out, rows.positions + stream.packed, count * sizeof(uint32_t));
+  if (rows.row_keys != nullptr) {
+    std::memcpy(out, rows.row_keys + send.packed, count * sizeof(uint32_t));
     out += count * sizeof(uint32_t);
   }
   if (rows.values == nullptr) return;
-  const size_t row_bytes = stream.row_bytes();
+  const size_t row_bytes = send.row_bytes();
   const size_t source_row_bytes = size_t{format.source_bytes} * rows.row_elements;
   for (uint64_t i = 0; i < count; ++i, out += row_bytes) {
-    const size_t slot = slot_of(stream.packed + i);
-    if (rows.merged != nullptr && (slot & kMergedSlot) != 0) {
-      std::memcpy(out, rows.merged + (slot & ~size_t{kMergedSlot}) * row_bytes, row_bytes);
+    const size_t slot = slot_of(send.packed + i);
+    if (rows.coalesced != nullptr && (slot & kCoalescedSlot) != 0) {
+      std::memcpy(out, rows.coalesced + (slot & ~size_t{kCoalescedSlot}) * row_bytes, row_bytes);
       continue;
     }
     convert_or_copy(format.convert, rows.values + slot * source_row_bytes, out, rows.row_elements,

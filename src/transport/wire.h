@@ -24,8 +24,8 @@ struct MessageHeader {
 };
 static_assert(sizeof(MessageHeader) == 16);
 
-// What a section carries. Road of a gradient: kUpLocal, kUpHost, kDownHost, kDownLocal. Of a pull:
-// kPullLocal, kPullHost, kValuesHost, kValuesLocal.
+// What a section carries. Exchange of a gradient: kLocalReduce, kHostReduce, kHostGather,
+// kLocalBroadcast. Of a pull: kPullLocal, kPullHost, kValuesHost, kValuesLocal.
 enum class SectionKind : uint8_t {
   kHeartbeat = 1,
   kLost = 2,    // a rank is lost: tag = rank, payload = sentence
@@ -34,10 +34,10 @@ enum class SectionKind : uint8_t {
   kTreeDown = 5,
   kBroadcastReady = 6,  // tag = root, step = sequence, payload = byte count
   kBroadcastData = 7,
-  kUpLocal = 8,
-  kUpHost = 9,
-  kDownHost = 10,
-  kDownLocal = 11,
+  kLocalReduce = 8,
+  kHostReduce = 9,
+  kHostGather = 10,
+  kLocalBroadcast = 11,
   kStepEnded = 12,  // a local rank ended `step`: what it has not sent counts as absent
   kPullLocal = 13,
   kPullHost = 14,
@@ -46,10 +46,10 @@ enum class SectionKind : uint8_t {
   kMigrate = 17,
   // Rows with their state, read and written between steps: step = number of the sender's call (of
   // the asker's, in answers), part = array of the table.
-  kRowsAsk = 18,     // payload = which rows
-  kRowsAnswer = 19,  // kSectionLast: first = the variable's updates
-  kRowsWrite = 20,   // the same
-  kRowsTaken = 21,   // first = 1: this rank was in a step, and left out rows
+  kRowsAsk = 18,      // payload = which rows
+  kRowsAnswer = 19,   // kSectionLast: first = the variable's updates
+  kRowsWrite = 20,    // the same
+  kRowsWritten = 21,  // first = 1: this rank was in a step, and left out rows
   kKindCount = 22,
 };
 
@@ -57,19 +57,19 @@ enum class SectionKind : uint8_t {
 enum class Encoding : uint8_t {
   kBytes = 0,   // `count` bytes
   kDense = 1,   // `count` numbers from element `first` on
-  kRows = 2,    // `count` uint32 positions, then count x row_elements numbers
-  kIds = 3,     // `count` uint32 positions
+  kRows = 2,    // `count` uint32 row keys, then count x row_elements numbers
+  kIds = 3,     // `count` uint32 row keys
   kValues = 4,  // count x row_elements numbers, for items first..first+count of a list
 };
 // The type of numbers is known on both sides: a gradient's is its variable's sum type; of a pull
 // the header's flags tell it.
 
-// Dense sections start and end at multiples of this many elements of their stream, or at its end.
+// Dense sections start and end at multiples of this many elements of their send, or at its end.
 inline constexpr uint64_t kDenseGrain = 256;
 
-inline constexpr uint8_t kSectionLast = 1;   // nothing follows for (kind, step, tag) of this sender
-inline constexpr uint8_t kSectionGiven = 2;  // with kSectionLast: somebody gave a slice of it, even
-                                             // one without rows
+inline constexpr uint8_t kSectionLast = 1;  // nothing follows for (kind, step, tag) of this sender
+inline constexpr uint8_t kSectionContributed = 2;  // with kSectionLast: somebody gave a slice of
+                                                   // it, even one without rows
 // Of pulls, on every section: the parallax_dtype_t of the values, in these bits.
 inline constexpr uint8_t kSectionDtypeShift = 4;
 inline constexpr uint8_t kSectionKeptFlags = 0xf0;

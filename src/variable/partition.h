@@ -2,10 +2,10 @@
 // Partition: who owns what of a variable. Pure arithmetic, a function of shapes and the world
 // alone, so every rank computes it alike and no table of it exists.
 //
-// Rows (ids declared): a row id is mapped to a position by a bijection of 0..rows-1 that looks
-// random; position p belongs to rank p % world as its local row p / world. Neighbouring ids, which
+// Rows (ids declared): a row id is mapped to a row key by a bijection of 0..rows-1 that looks
+// random; row key p belongs to rank p % world as its local row p / world. Neighbouring ids, which
 // frequency-sorted vocabularies make alike in load, are thereby spread evenly, exactly balanced in
-// number, and found without a lookup. On the wire rows go by position.
+// number, and found without a lookup. On the wire rows go by row key.
 //
 // Elements (dense): the flattened variable is cut into blocks of kBlockElements, the blocks into
 // `world` contiguous ranges; which rank gets the first one rotates with the variable's number, so
@@ -34,7 +34,7 @@ class RowPermutation {
     inverse_b_ = inverse(kB);
   }
 
-  uint64_t position(uint64_t row) const {
+  uint64_t row_key(uint64_t row) const {
     do {
       row ^= row >> shift_;
       row = (row * kA) & mask_;
@@ -45,15 +45,15 @@ class RowPermutation {
     return row;
   }
 
-  uint64_t row(uint64_t position) const {
+  uint64_t row(uint64_t row_key) const {
     do {
-      position ^= position >> shift_;
-      position = (position * inverse_b_) & mask_;
-      position ^= position >> shift_;
-      position = (position * inverse_a_) & mask_;
-      position ^= position >> shift_;
-    } while (position >= size_);
-    return position;
+      row_key ^= row_key >> shift_;
+      row_key = (row_key * inverse_b_) & mask_;
+      row_key ^= row_key >> shift_;
+      row_key = (row_key * inverse_a_) & mask_;
+      row_key ^= row_key >> shift_;
+    } while (row_key >= size_);
+    return row_key;
   }
 
  private:
@@ -91,20 +91,20 @@ class Partition {
         ids_declared_(ids_declared) {}
 
   // Rows.
-  uint32_t position_of(uint64_t row) const {
-    return static_cast<uint32_t>(permutation_.position(row));
+  uint32_t row_key_of(uint64_t row) const {
+    return static_cast<uint32_t>(permutation_.row_key(row));
   }
-  uint64_t row_of(uint32_t position) const { return permutation_.row(position); }
-  uint32_t owner_of(uint32_t position) const { return position % world_; }
-  uint64_t local_row(uint32_t position) const { return position / world_; }
-  uint32_t position_at(uint32_t owner, uint64_t local_row) const {
+  uint64_t row_of(uint32_t row_key) const { return permutation_.row(row_key); }
+  uint32_t owner_of(uint32_t row_key) const { return row_key % world_; }
+  uint64_t local_row(uint32_t row_key) const { return row_key / world_; }
+  uint32_t row_key_at(uint32_t owner, uint64_t local_row) const {
     return static_cast<uint32_t>(local_row * world_ + owner);
   }
   uint64_t rows_owned(uint32_t owner) const {
     return owner >= rows_ ? 0 : (rows_ - owner + world_ - 1) / world_;
   }
 
-  // Elements. A variable with ids, made dense, is cut at rows of its positions instead of blocks,
+  // Elements. A variable with ids, made dense, is cut at rows of its row keys instead of blocks,
   // so that no row has two owners.
   Range range_of(uint32_t owner) const {
     if (ids_declared_) {
@@ -120,9 +120,9 @@ class Partition {
     return {first, end - first};
   }
 
-  // Whose range holds the row at a position, where ids are declared.
-  uint32_t range_owner_of(uint32_t position) const {
-    return static_cast<uint32_t>(((uint64_t{position} + 1) * world_ - 1) / rows_);
+  // Whose range holds the row at a row key, where ids are declared.
+  uint32_t range_owner_of(uint32_t row_key) const {
+    return static_cast<uint32_t>(((uint64_t{row_key} + 1) * world_ - 1) / rows_);
   }
 
   uint64_t rows() const { return rows_; }

@@ -42,7 +42,7 @@ struct Variable {
   SumType sum_type() const { return sum_type_of(dtype); }
   bool counts_ranks() const { return reduction == PARALLAX_MEAN_ROW; }
   // Of a row of its gradient on the way.
-  uint64_t road_elements() const { return row_elements + (counts_ranks() ? 1 : 0); }
+  uint64_t gradient_elements() const { return row_elements + (counts_ranks() ? 1 : 0); }
   uint64_t elements() const { return rows * row_elements; }
 };
 

@@ -77,7 +77,7 @@ void Oracle::add_contribution(const Contribution& contribution, uint32_t variabl
   }
 }
 
-Reduced Oracle::fold(uint64_t step, uint32_t variable) const {
+Reduced Oracle::sum_of(uint64_t step, uint32_t variable) const {
   const uint64_t elements = scenario_.elements(variable);
   Reduced total;
   total.sum.assign(elements, 0.0f);
@@ -88,11 +88,12 @@ Reduced Oracle::fold(uint64_t step, uint32_t variable) const {
     host.sum.assign(elements, 0.0f);
     for (const uint32_t rank : ranks) {
       const Contribution contribution = scenario_.contribution(step, rank, variable);
-      if (contribution.given) add_contribution(contribution, variable, &host, &magnitude, &terms);
+      if (contribution.contributed)
+        add_contribution(contribution, variable, &host, &magnitude, &terms);
     }
     for (uint64_t at = 0; at < elements; ++at) total.sum[at] += host.sum[at];
     total.rows.insert(total.rows.end(), host.rows.begin(), host.rows.end());
-    total.given |= host.given;
+    total.contributed |= host.contributed;
   }
   std::sort(total.rows.begin(), total.rows.end());
   total.rows.erase(std::unique(total.rows.begin(), total.rows.end()), total.rows.end());
@@ -107,7 +108,7 @@ Reduced Oracle::fold(uint64_t step, uint32_t variable) const {
 const Reduced& Oracle::reduced(uint64_t step, uint32_t variable) {
   const auto found = reduced_.find({step, variable});
   if (found != reduced_.end()) return found->second;
-  return reduced_[{step, variable}] = fold(step, variable);
+  return reduced_[{step, variable}] = sum_of(step, variable);
 }
 
 double Oracle::mean_factor(uint32_t reduction, uint32_t contributors) const {

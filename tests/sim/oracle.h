@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Oracle: the same training by one process that sums every gradient once, over plain dense arrays.
-// It shares no arithmetic with the library. For deterministic runs it folds in the documented order
+// It shares no arithmetic with the library. For deterministic runs it sums in the documented order
 // (parallax.h: ranks of a host in order, then hosts in order, from +0) and its results are exact to
 // the bit; for others it carries a bound of the rounding error beside each value. One thread.
 #ifndef PARALLAX_TESTS_SIM_ORACLE_H_
@@ -20,7 +20,7 @@ struct Reduced {
   std::vector<float> sum;
   std::vector<double> bound;
   std::vector<int64_t> rows;  // ascending; variables with ids
-  bool given = false;
+  bool contributed = false;
 };
 
 struct StepOutcome {
@@ -54,7 +54,7 @@ class Oracle {
     std::vector<double> bound;
   };
 
-  Reduced fold(uint64_t step, uint32_t variable) const;
+  Reduced sum_of(uint64_t step, uint32_t variable) const;
   void add_contribution(const Contribution& contribution, uint32_t variable, Reduced* host,
                         std::vector<double>* magnitude, std::vector<uint32_t>* terms) const;
   double norm(uint64_t step, uint32_t contributors);

@@ -165,8 +165,8 @@ Contribution Scenario::contribution(uint64_t step, uint32_t rank, uint32_t varia
   SeededRandom random = this->random(2, step, uint64_t{rank} * 1000 + variable);
   // Where reduces are waited for in the step, all ranks must give them: two ranks that each wait
   // for what the other will not give are their programs' mistake.
-  contribution.given = random.chance(85) || (waits_in_step && !managed(variable));
-  if (!contribution.given) return contribution;
+  contribution.contributed = random.chance(85) || (waits_in_step && !managed(variable));
+  if (!contribution.contributed) return contribution;
   const parallax_variable_t& shape = variables[variable];
   uint64_t count = shape.rows;
   if (ids(variable)) {

@@ -27,7 +27,7 @@ enum class Numbers : uint8_t {
 };
 
 struct Contribution {
-  bool given = false;
+  bool contributed = false;
   std::vector<int64_t> ids;   // variables with ids
   std::vector<float> values;  // by id, or dense
 };

@@ -153,7 +153,7 @@ void SimRank::write_step(uint64_t step, SeededRandom& random) {
       for (size_t i = group; i < order.size(); i += groups) {
         const uint32_t variable = order[i];
         if (scenario_.managed(variable) == managed &&
-            scenario_.contribution(step, rank_, variable).given) {
+            scenario_.contribution(step, rank_, variable).contributed) {
           op.list.push_back(variable);
         }
       }

@@ -75,25 +75,26 @@ NaiveTraining::NaiveTraining(std::vector<parallax_variable_t> variables,
 }
 
 template <typename T>
-std::vector<double> NaiveTraining::fold_as(uint32_t variable,
-                                           const std::vector<Gift>& gifts) const {
+std::vector<double> NaiveTraining::sum_as(uint32_t variable,
+                                          const std::vector<Contribution>& contributions) const {
   const parallax_variable_t& shape = variables_[variable];
   const uint64_t width = shape.row_elements;
   std::vector<T> sum(shape.rows * width, T{0});
   for (const auto& ranks : ranks_of_) {
     std::vector<T> host(sum.size(), T{0});
     for (const uint32_t rank : ranks) {
-      const Gift& gift = gifts[rank];
-      if (!gift.given) continue;
+      const Contribution& contribution = contributions[rank];
+      if (!contribution.contributed) continue;
       std::vector<T> own(sum.size(), T{0});
-      const std::vector<double>& dense = shape.rows_max == 0 ? gift.values : gift.dense_values;
+      const std::vector<double>& dense =
+          shape.rows_max == 0 ? contribution.values : contribution.dense_values;
       for (size_t at = 0; at < dense.size(); ++at)
         own[at] = add(own[at], static_cast<T>(dense[at]));
-      for (size_t i = 0; i < gift.ids.size(); ++i) {
-        if (gift.ids[i] < 0) continue;
+      for (size_t i = 0; i < contribution.ids.size(); ++i) {
+        if (contribution.ids[i] < 0) continue;
         for (uint64_t column = 0; column < width; ++column) {
-          T& to = own[static_cast<uint64_t>(gift.ids[i]) * width + column];
-          to = add(to, static_cast<T>(gift.values[i * width + column]));
+          T& to = own[static_cast<uint64_t>(contribution.ids[i]) * width + column];
+          to = add(to, static_cast<T>(contribution.values[i * width + column]));
         }
       }
       for (size_t at = 0; at < sum.size(); ++at) host[at] = add(host[at], own[at]);
@@ -103,26 +104,27 @@ std::vector<double> NaiveTraining::fold_as(uint32_t variable,
   return {sum.begin(), sum.end()};
 }
 
-std::vector<double> NaiveTraining::fold(uint32_t variable, const std::vector<Gift>& gifts) const {
+std::vector<double> NaiveTraining::sum_of(uint32_t variable,
+                                          const std::vector<Contribution>& contributions) const {
   switch (variables_[variable].dtype) {
     case PARALLAX_F64:
-      return fold_as<double>(variable, gifts);
+      return sum_as<double>(variable, contributions);
     case PARALLAX_I32:
-      return fold_as<int32_t>(variable, gifts);
+      return sum_as<int32_t>(variable, contributions);
     case PARALLAX_I64:
-      return fold_as<int64_t>(variable, gifts);
+      return sum_as<int64_t>(variable, contributions);
     default:
-      return fold_as<float>(variable, gifts);
+      return sum_as<float>(variable, contributions);
   }
 }
 
-std::vector<uint32_t> NaiveTraining::ranks_of_rows(uint32_t variable,
-                                                   const std::vector<Gift>& gifts) const {
+std::vector<uint32_t> NaiveTraining::ranks_of_rows(
+    uint32_t variable, const std::vector<Contribution>& contributions) const {
   std::vector<uint32_t> ranks(variables_[variable].rows, 0);
-  for (const Gift& gift : gifts) {
-    if (!gift.given) continue;
-    const bool every_row = gift.dense || variables_[variable].rows_max == 0;
-    const std::set<int64_t> rows(gift.ids.begin(), gift.ids.end());
+  for (const Contribution& contribution : contributions) {
+    if (!contribution.contributed) continue;
+    const bool every_row = contribution.dense || variables_[variable].rows_max == 0;
+    const std::set<int64_t> rows(contribution.ids.begin(), contribution.ids.end());
     for (uint64_t row = 0; row < ranks.size(); ++row) {
       ranks[row] += every_row || rows.count(static_cast<int64_t>(row)) != 0 ? 1 : 0;
     }
@@ -131,11 +133,11 @@ std::vector<uint32_t> NaiveTraining::ranks_of_rows(uint32_t variable,
 }
 
 std::vector<double> NaiveTraining::reduced(uint32_t variable,
-                                           const std::vector<Gift>& gifts) const {
+                                           const std::vector<Contribution>& contributions) const {
   const parallax_variable_t& shape = variables_[variable];
-  std::vector<double> sum = fold(variable, gifts);
+  std::vector<double> sum = sum_of(variable, contributions);
   if (shape.reduction == PARALLAX_SUM) return sum;
-  const std::vector<uint32_t> ranks = ranks_of_rows(variable, gifts);
+  const std::vector<uint32_t> ranks = ranks_of_rows(variable, contributions);
   for (size_t at = 0; at < sum.size(); ++at) {
     const uint32_t count = ranks[at / shape.row_elements];
     const double factor =
@@ -155,7 +157,7 @@ double NaiveTraining::mean_factor(uint32_t reduction, uint32_t contributors) con
 // Runs of 256 in double (of doubles: single squares, exactly), runs of one kind of reduction
 // exactly, one rounding for each kind. Means of rows count as sums of what they are.
 double NaiveTraining::norm(const std::vector<std::vector<double>>& sums,
-                           const std::vector<std::vector<Gift>>& gifts,
+                           const std::vector<std::vector<Contribution>>& contributions,
                            uint32_t contributors) const {
   constexpr uint64_t kRun = 256;
   Wide exact[4] = {};
@@ -164,7 +166,7 @@ double NaiveTraining::norm(const std::vector<std::vector<double>>& sums,
     if (!managed(variable) || is_integer(shape.dtype)) continue;
     const bool row_mean = shape.reduction == PARALLAX_MEAN_ROW;
     Wide& kind = exact[row_mean ? uint32_t{PARALLAX_SUM} : shape.reduction];
-    const std::vector<uint32_t> ranks = ranks_of_rows(variable, gifts[variable]);
+    const std::vector<uint32_t> ranks = ranks_of_rows(variable, contributions[variable]);
     const std::vector<double>& sum = sums[variable];
     const uint64_t stride = shape.rows_max > 0 ? shape.row_elements : sum.size();
     for (uint64_t at = 0; at < sum.size();) {
@@ -266,12 +268,13 @@ void NaiveTraining::update_row(uint32_t variable, uint64_t row, const double* su
   }
 }
 
-void NaiveTraining::commit(const std::vector<std::vector<Gift>>& gifts, const StepEnd& end) {
+void NaiveTraining::commit(const std::vector<std::vector<Contribution>>& contributions,
+                           const StepEnd& end) {
   std::vector<std::vector<double>> sums;
   for (uint32_t variable = 0; variable < variables_.size(); ++variable) {
-    sums.push_back(fold(variable, gifts[variable]));
+    sums.push_back(sum_of(variable, contributions[variable]));
   }
-  gradient_norm_ = end.clip_norm > 0 ? norm(sums, gifts, end.contributors) : 0;
+  gradient_norm_ = end.clip_norm > 0 ? norm(sums, contributions, end.contributors) : 0;
   clip_scale_ = 1;
   rate_of_step_ = end.learning_rate;
   if (end.clip_norm > 0) {
@@ -280,8 +283,8 @@ void NaiveTraining::commit(const std::vector<std::vector<Gift>>& gifts, const St
   if (end.found_inf) return;
   for (uint32_t variable = 0; variable < variables_.size(); ++variable) {
     const parallax_variable_t& shape = variables_[variable];
-    const auto given = [](const Gift& gift) { return gift.given; };
-    const std::vector<Gift>& mine = gifts[variable];
+    const auto given = [](const Contribution& contribution) { return contribution.contributed; };
+    const std::vector<Contribution>& mine = contributions[variable];
     if (!managed(variable) || std::none_of(mine.begin(), mine.end(), given)) continue;
     ++updates_[variable];
     const std::vector<uint32_t> ranks = ranks_of_rows(variable, mine);

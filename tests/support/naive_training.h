@@ -16,8 +16,8 @@
 namespace parallax::testkit {
 
 // What one rank gives for one variable in one step.
-struct Gift {
-  bool given = false;
+struct Contribution {
+  bool contributed = false;
   bool dense = false;        // of a variable with ids: every row, before those of ids
   bool rows = true;          // of a variable with ids: those of ids
   std::vector<int64_t> ids;  // with ids: one per row of values; -1 is padding
@@ -42,15 +42,18 @@ class NaiveTraining {
   NaiveTraining(std::vector<parallax_variable_t> variables,
                 std::vector<std::vector<uint32_t>> ranks_of);
 
-  // The sum of one variable's gifts (by rank), and the rows that anybody gave, with the number of
-  // ranks that did.
-  std::vector<double> fold(uint32_t variable, const std::vector<Gift>& gifts) const;
-  std::vector<uint32_t> ranks_of_rows(uint32_t variable, const std::vector<Gift>& gifts) const;
+  // The sum of one variable's contributions (by rank), and the rows that anybody gave, with the
+  // number of ranks that did.
+  std::vector<double> sum_of(uint32_t variable,
+                             const std::vector<Contribution>& contributions) const;
+  std::vector<uint32_t> ranks_of_rows(uint32_t variable,
+                                      const std::vector<Contribution>& contributions) const;
   // What a reduce gives back: the sum, or the mean where it is that of the world or of the row.
-  std::vector<double> reduced(uint32_t variable, const std::vector<Gift>& gifts) const;
+  std::vector<double> reduced(uint32_t variable,
+                              const std::vector<Contribution>& contributions) const;
 
-  // Ends a step; gifts[variable][rank].
-  void commit(const std::vector<std::vector<Gift>>& gifts, const StepEnd& end);
+  // Ends a step; contributions[variable][rank].
+  void commit(const std::vector<std::vector<Contribution>>& contributions, const StepEnd& end);
   const std::vector<double>& value(uint32_t variable) const { return values_[variable]; }
   // Of the last commit.
   double gradient_norm() const { return gradient_norm_; }
@@ -60,9 +63,11 @@ class NaiveTraining {
   bool managed(uint32_t variable) const { return variables_[variable].rule != PARALLAX_RULE_NONE; }
   double mean_factor(uint32_t reduction, uint32_t contributors) const;
   double norm(const std::vector<std::vector<double>>& sums,
-              const std::vector<std::vector<Gift>>& gifts, uint32_t contributors) const;
+              const std::vector<std::vector<Contribution>>& contributions,
+              uint32_t contributors) const;
   template <typename T>
-  std::vector<double> fold_as(uint32_t variable, const std::vector<Gift>& gifts) const;
+  std::vector<double> sum_as(uint32_t variable,
+                             const std::vector<Contribution>& contributions) const;
   template <typename T>
   void update_row(uint32_t variable, uint64_t row, const double* sum, T scale, T rate);
   template <typename T>

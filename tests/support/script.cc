@@ -81,33 +81,33 @@ std::vector<int64_t> Script::draw_ids(uint32_t variable, uint64_t count) {
   return row_ids;
 }
 
-void Script::draw_gifts(Played* step) {
-  step->gifts.assign(options_.variables.size(), std::vector<Gift>(world_.size()));
+void Script::draw_contributions(Played* step) {
+  step->contributions.assign(options_.variables.size(), std::vector<Contribution>(world_.size()));
   for (uint32_t variable = 0; variable < options_.variables.size(); ++variable) {
     const parallax_variable_t& shape = options_.variables[variable];
     for (uint32_t rank = 0; rank < world_.size(); ++rank) {
-      Gift& gift = step->gifts[variable][rank];
+      Contribution& contribution = step->contributions[variable][rank];
       if (step->ranks[rank].absent || random_.chance(15)) continue;
-      gift.given = true;
+      contribution.contributed = true;
       uint64_t rows = shape.rows;
       if (ids(variable)) {
         rows = random_.chance(10)
                    ? 0
                    : random_.below(shape.rows_max * options_.density_percent / 100 + 1);
-        gift.ids = draw_ids(variable, rows);
+        contribution.ids = draw_ids(variable, rows);
       }
       const uint32_t dtype = draw_dtype(variable);
-      gift.dtype = dtype;
+      contribution.dtype = dtype;
       if (ids(variable) && shape.rows_max >= shape.rows && random_.chance(options_.tied_percent)) {
-        gift.dense = true;
-        gift.rows = random_.chance(50);
-        if (!gift.rows) gift.ids.clear();
-        rows = gift.ids.size();
-        gift.dense_values.resize(shape.rows * shape.row_elements);
-        for (double& value : gift.dense_values) value = number(dtype);
+        contribution.dense = true;
+        contribution.rows = random_.chance(50);
+        if (!contribution.rows) contribution.ids.clear();
+        rows = contribution.ids.size();
+        contribution.dense_values.resize(shape.rows * shape.row_elements);
+        for (double& value : contribution.dense_values) value = number(dtype);
       }
-      gift.values.resize(rows * shape.row_elements);
-      for (double& value : gift.values) value = number(dtype);
+      contribution.values.resize(rows * shape.row_elements);
+      for (double& value : contribution.values) value = number(dtype);
     }
   }
 }
@@ -129,7 +129,7 @@ std::string Script::play() {
       for (RankStep& rank : step.ranks) rank.absent = random_.chance(12);
     }
     for (const RankStep& rank : step.ranks) step.end.contributors += rank.absent ? 0 : 1;
-    draw_gifts(&step);
+    draw_contributions(&step);
     std::string wrong = post(&step, last);
     while (wrong.empty() && steps_.size() > (options_.pipelined && !last ? 1 : 0)) {
       wrong = check(&steps_.front());
@@ -171,8 +171,8 @@ std::string Script::post_rank(Played* step, uint32_t rank, bool read_all) {
   if (number != step->number) return "step_begin gave another number";
   RankStep& mine = step->ranks[rank];
   std::string wrong;
-  const bool gifts_first = random_.chance(30);
-  if (gifts_first) wrong = post_gifts(step, rank, true);
+  const bool contributions_first = random_.chance(30);
+  if (contributions_first) wrong = post_contributions(step, rank, true);
   if (read_all && wrong.empty()) wrong = post_read_all(step, rank);
   for (uint64_t i = read_all ? 0 : random_.below(4); i > 0 && wrong.empty(); --i) {
     Pull& pull = mine.pulls.emplace_back();
@@ -184,8 +184,8 @@ std::string Script::post_rank(Played* step, uint32_t rank, bool read_all) {
     }
     wrong = post_pull(step, rank, &pull);
   }
-  if (!gifts_first && wrong.empty()) wrong = post_gifts(step, rank, true);
-  if (wrong.empty()) wrong = post_gifts(step, rank, false);
+  if (!contributions_first && wrong.empty()) wrong = post_contributions(step, rank, true);
+  if (wrong.empty()) wrong = post_contributions(step, rank, false);
   if (!wrong.empty()) return wrong;
   parallax_step_end_options_t options = {};
   options.size = sizeof options;
@@ -255,10 +255,10 @@ std::string Script::post_read_all(Played* step, uint32_t rank) {
 }
 
 // All pushes, or all reduces, in one call or several.
-std::string Script::post_gifts(Played* step, uint32_t rank, bool pushes) {
+std::string Script::post_contributions(Played* step, uint32_t rank, bool pushes) {
   std::vector<std::vector<uint32_t>> calls(1);
   for (uint32_t variable = 0; variable < options_.variables.size(); ++variable) {
-    if (managed(variable) != pushes || !step->gifts[variable][rank].given) continue;
+    if (managed(variable) != pushes || !step->contributions[variable][rank].contributed) continue;
     if (!calls.back().empty() && random_.chance(40)) calls.emplace_back();
     calls.back().push_back(variable);
   }
@@ -266,15 +266,17 @@ std::string Script::post_gifts(Played* step, uint32_t rank, bool pushes) {
     RankStep& mine = step->ranks[rank];
     Call& call = (pushes ? mine.pushes : mine.reduces).emplace_back();
     for (const uint32_t variable : variables) {
-      const Gift& gift = step->gifts[variable][rank];
+      const Contribution& contribution = step->contributions[variable][rank];
       uint64_t first = 0;
-      if (options_.variables[variable].accumulate != 0 && !gift.dense && random_.chance(60)) {
+      if (options_.variables[variable].accumulate != 0 && !contribution.dense &&
+          random_.chance(60)) {
         const std::string wrong = post_parts(step, rank, variable, &first);
         if (!wrong.empty()) return wrong;
         // Some leave the last one to step_end.
-        if (pushes && ids(variable) && first == gift.ids.size() && random_.chance(50)) continue;
+        if (pushes && ids(variable) && first == contribution.ids.size() && random_.chance(50))
+          continue;
       }
-      add_gift(&call, variable, gift, first);
+      add_contribution(&call, variable, contribution, first);
     }
     if (call.slices.empty()) {
       (pushes ? mine.pushes : mine.reduces).pop_back();
@@ -289,18 +291,18 @@ std::string Script::post_gifts(Played* step, uint32_t rank, bool pushes) {
   return "";
 }
 
-// The first rows of a gift, in calls of their own; before a dense one, zeros.
+// The first rows of a contribution, in calls of their own; before a dense one, zeros.
 std::string Script::post_parts(Played* step, uint32_t rank, uint32_t variable, uint64_t* first) {
-  const Gift& gift = step->gifts[variable][rank];
+  const Contribution& contribution = step->contributions[variable][rank];
   for (uint64_t i = 1 + random_.below(3); i > 0; --i) {
     Call& part = step->ranks[rank].parts.emplace_back();
     if (ids(variable)) {
-      const uint64_t end = *first + random_.below(gift.ids.size() - *first + 1);
-      add_rows(&part, variable, gift, *first, end);
+      const uint64_t end = *first + random_.below(contribution.ids.size() - *first + 1);
+      add_rows(&part, variable, contribution, *first, end);
       *first = end;
     } else {
-      Numbers& zeros = part.values.emplace_back(gift.dtype, gift.values.size());
-      part.slices.push_back(slice_of(variable, gift.ids, &part.narrow_ids, &zeros));
+      Numbers& zeros = part.values.emplace_back(contribution.dtype, contribution.values.size());
+      part.slices.push_back(slice_of(variable, contribution.ids, &part.narrow_ids, &zeros));
     }
     part.slices.back().more = 1;
     Engine& engine = world_.engine(rank);
@@ -313,29 +315,33 @@ std::string Script::post_parts(Played* step, uint32_t rank, uint32_t variable, u
   return "";
 }
 
-void Script::add_rows(Call* call, uint32_t variable, const Gift& gift, uint64_t first,
-                      uint64_t end) {
+void Script::add_rows(Call* call, uint32_t variable, const Contribution& contribution,
+                      uint64_t first, uint64_t end) {
   const uint64_t width = options_.variables[variable].row_elements;
-  const auto begin = gift.ids.begin();
+  const auto begin = contribution.ids.begin();
   call->variables.push_back(variable);
   call->ids.emplace_back(begin + static_cast<ptrdiff_t>(first),
                          begin + static_cast<ptrdiff_t>(end));
   Numbers& values = call->values.emplace_back(
-      gift.dtype, std::span(gift.values).subspan(first * width, (end - first) * width));
+      contribution.dtype,
+      std::span(contribution.values).subspan(first * width, (end - first) * width));
   call->slices.push_back(slice_of(variable, call->ids.back(), &call->narrow_ids, &values));
 }
 
-void Script::add_gift(Call* call, uint32_t variable, const Gift& gift, uint64_t first) {
+void Script::add_contribution(Call* call, uint32_t variable, const Contribution& contribution,
+                              uint64_t first) {
   const auto add_dense = [&](std::span<const double> numbers) {
     call->variables.push_back(variable);
-    Numbers& values = call->values.emplace_back(gift.dtype, numbers);
-    call->slices.push_back(slice_of(variable, gift.ids, &call->narrow_ids, &values, true));
+    Numbers& values = call->values.emplace_back(contribution.dtype, numbers);
+    call->slices.push_back(slice_of(variable, contribution.ids, &call->narrow_ids, &values, true));
   };
-  if (!ids(variable)) return add_dense(gift.values);
+  if (!ids(variable)) return add_dense(contribution.values);
   const bool rows_first = random_.chance(50);
-  if (gift.rows && rows_first) add_rows(call, variable, gift, first, gift.ids.size());
-  if (gift.dense) add_dense(gift.dense_values);
-  if (gift.rows && !rows_first) add_rows(call, variable, gift, first, gift.ids.size());
+  if (contribution.rows && rows_first)
+    add_rows(call, variable, contribution, first, contribution.ids.size());
+  if (contribution.dense) add_dense(contribution.dense_values);
+  if (contribution.rows && !rows_first)
+    add_rows(call, variable, contribution, first, contribution.ids.size());
 }
 
 // ---- checks
@@ -359,7 +365,7 @@ std::string Script::check(Played* step) {
              ": " + wrong;
     }
   }
-  naive_.commit(step->gifts, step->end);
+  naive_.commit(step->contributions, step->end);
   for (uint32_t rank = 0; rank < world_.size(); ++rank) {
     const std::string wrong = check_info(*step, step->ranks[rank].end->info);
     if (!wrong.empty()) return wrong;
@@ -420,9 +426,9 @@ std::string Script::check_pull(const Pull& pull) {
 std::string Script::check_reduce(const Played& step, const Call& reduce) {
   for (size_t i = 0; i < reduce.variables.size(); ++i) {
     const uint32_t variable = reduce.variables[i];
-    const std::vector<Gift>& gifts = step.gifts[variable];
+    const std::vector<Contribution>& contributions = step.contributions[variable];
     const uint32_t dtype = reduce.values[i].dtype();
-    std::vector<double> sum = naive_.reduced(variable, gifts);
+    std::vector<double> sum = naive_.reduced(variable, contributions);
     for (double& number : sum) number = rounded(dtype, number);
     const std::string name = "reduce of '" + std::string(options_.variables[variable].name) +
                              "' as " + dtype_name(dtype) + ": ";
@@ -432,7 +438,7 @@ std::string Script::check_reduce(const Played& step, const Call& reduce) {
       continue;
     }
     const RowsResult& got = reduce.request->rows[i];
-    const std::vector<uint32_t> ranks = naive_.ranks_of_rows(variable, gifts);
+    const std::vector<uint32_t> ranks = naive_.ranks_of_rows(variable, contributions);
     std::vector<int64_t> rows;
     for (size_t row = 0; row < ranks.size(); ++row) {
       if (ranks[row] > 0) rows.push_back(static_cast<int64_t>(row));

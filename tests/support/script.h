@@ -23,7 +23,7 @@ struct ScriptOptions {
   std::vector<parallax_variable_t> variables;
   uint32_t steps = 6;
   bool exact_numbers = true;      // else any number: deterministic worlds only
-  uint32_t tied_percent = 0;      // of gifts of variables whose slices may hold every row
+  uint32_t tied_percent = 0;      // of contributions of variables whose slices may hold every row
   bool clip = true;               // else no step has a clip norm
   bool pipelined = false;         // a step is posted while the one before ends
   uint32_t density_percent = 40;  // of rows_max that a slice has at most
@@ -69,7 +69,7 @@ class Script {
     uint64_t number = 0;
     StepEnd end;
     std::vector<RankStep> ranks;
-    std::vector<std::vector<Gift>> gifts;  // [variable][rank]
+    std::vector<std::vector<Contribution>> contributions;  // [variable][rank]
   };
 
   bool managed(uint32_t variable) const;
@@ -80,23 +80,25 @@ class Script {
   parallax_slice_t slice_of(uint32_t variable, const std::vector<int64_t>& row_ids,
                             std::deque<std::vector<int32_t>>* narrow, Numbers* values,
                             bool dense = false);
-  void draw_gifts(Played* step);
+  void draw_contributions(Played* step);
   std::vector<int64_t> draw_ids(uint32_t variable, uint64_t count);
   std::string post(Played* step, bool read_all);
   std::string post_rank(Played* step, uint32_t rank, bool read_all);
   std::string post_pull(Played* step, uint32_t rank, Pull* pull);
   void add_pull_slice(Pull* pull, uint32_t variable, uint32_t dtype, std::vector<int64_t> row_ids);
   std::string post_read_all(Played* step, uint32_t rank);
-  std::string post_gifts(Played* step, uint32_t rank, bool pushes);
+  std::string post_contributions(Played* step, uint32_t rank, bool pushes);
   std::string check(Played* step);
   std::string check_rank(const Played& step, uint32_t rank);
   // differ(), and the digest goes on.
   std::string compare(std::span<const double> got, std::span<const double> want);
   void add_to_digest(uint64_t bits);
   std::string check_pull(const Pull& pull);
-  // A gift, or what is left of it from row `first` on.
-  void add_gift(Call* call, uint32_t variable, const Gift& gift, uint64_t first);
-  void add_rows(Call* call, uint32_t variable, const Gift& gift, uint64_t first, uint64_t end);
+  // A contribution, or what is left of it from row `first` on.
+  void add_contribution(Call* call, uint32_t variable, const Contribution& contribution,
+                        uint64_t first);
+  void add_rows(Call* call, uint32_t variable, const Contribution& contribution, uint64_t first,
+                uint64_t end);
   std::string post_parts(Played* step, uint32_t rank, uint32_t variable, uint64_t* first);
   std::string check_reduce(const Played& step, const Call& reduce);
   std::string check_info(const Played& step, const parallax_step_info_t& info);

@@ -258,7 +258,7 @@ class Kernels(support.Case):
         by_width = [f"width:{width}" for width in (1, 8, 64, 256)]
         names = ([f"row_sum_{t}" for t in ("f32", "f64", "f16", "bf16", "i32", "i64")] +
                  [f"update_{r}" for r in ("SGD", "ADAGRAD", "ADAM", "MOMENTUM", "ROWWISE_ADAGRAD",
-                                          "SUM")] + ["row_merge", "scatter_add"])
+                                          "SUM")] + ["row_coalescer", "scatter_add"])
         expected = {name: by_width for name in names}
         expected.update({name: ["bytes:16384"] for name in ("memcpy", "dense_fold",
                                                             "hash_to_owner")})

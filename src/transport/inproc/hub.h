@@ -3,7 +3,7 @@
 // other: the rendezvous (an allgather) and one mailbox per rank.
 //
 // Owners: shared by its ranks (their rendezvous and their transports) by shared_ptr, because they
-// end in any order and the mailbox of a closed rank must outlive the senders that still hold lanes
+// end in any order and the mailbox of a closed rank must outlive the senders that still hold queues
 // of it. Threads: any thread, for its own rank. Only HubRendezvous::exchange blocks.
 //
 // By name: join() looks a hub up in a process-wide table, the only global state of the transports,

@@ -32,7 +32,7 @@ bool InprocTransport::writable(uint32_t to) const {
   PARALLAX_CHECK(to < peers_.size());
   const Peer& peer = peers_[to];
   if (to == rank_ || peer.gone || peer.uncompleted == kSendsInFlightMax) return false;
-  if (peer.lane == nullptr || peer.lane->has_room()) return true;
+  if (peer.queue == nullptr || peer.queue->has_room()) return true;
   if (!peer.blocked) {
     peer.blocked = true;
     blocked_.push_back(to);
@@ -48,13 +48,13 @@ Status InprocTransport::send(uint32_t to, std::span<const Segment> segments, uin
   PARALLAX_CHECK(bytes <= kInprocMessageBytesMax);
   Peer& peer = peers_[to];
   Mailbox& mailbox = hub_->mailbox(to);
-  if (peer.lane == nullptr) {
-    peer.lane = mailbox.lane(rank_);
+  if (peer.queue == nullptr) {
+    peer.queue = mailbox.queue(rank_);
     completions_.reserve(++connected_count_ * kSendsInFlightMax);
     ++growth_count_;
   }
-  if (Mailbox::fill(peer.lane, segments, bytes)) ++growth_count_;
-  if (!mailbox.post(peer.lane)) {
+  if (Mailbox::fill(peer.queue, segments, bytes)) ++growth_count_;
+  if (!mailbox.post(peer.queue)) {
     return peer_lost("rank " + std::to_string(to) + " has closed its transport");
   }
   ++peer.uncompleted;
@@ -84,25 +84,25 @@ bool InprocTransport::deliver_completions(Receiver& receiver) {
 }
 
 void InprocTransport::deliver(const Mailbox::Item& item, Receiver& receiver) {
-  if (item.lane == nullptr) {
+  if (item.queue == nullptr) {
     Peer& peer = peers_[item.lost];
     if (peer.gone) return;
     peer.gone = true;
     receiver.on_lost(item.lost, Loss::kBroken, "it closed its transport");
     return;
   }
-  const uint32_t from = item.lane->from;
+  const uint32_t from = item.queue->from;
   if (!peers_[from].gone) {
-    const Lane::Slot& slot = item.lane->slots[item.slot];
+    const SenderQueue::Slot& slot = item.queue->slots[item.slot];
     receiver.on_message(from, {slot.buffer.get() + kInprocViewOffsetBytes, slot.bytes});
   }
-  if (Mailbox::release(item.lane)) hub_->mailbox(from).wake();
+  if (Mailbox::release(item.queue)) hub_->mailbox(from).wake();
 }
 
 bool InprocTransport::unblock() {
   return std::erase_if(blocked_, [this](uint32_t rank) {
            const Peer& peer = peers_[rank];
-           if (!peer.gone && !peer.lane->has_room()) return false;
+           if (!peer.gone && !peer.queue->has_room()) return false;
            peer.blocked = false;
            return true;
          }) > 0;
@@ -113,8 +113,8 @@ bool InprocTransport::arm() {
   // Armed first, then the flags, then the look: a receiver that sees a flag finds the bell armed.
   for (const uint32_t rank : blocked_) {
     const Peer& peer = peers_[rank];
-    if (!peer.gone) peer.lane->sender_waits.store(true, std::memory_order_seq_cst);
-    if (peer.gone || peer.lane->has_room()) {
+    if (!peer.gone) peer.queue->sender_waits.store(true, std::memory_order_seq_cst);
+    if (peer.gone || peer.queue->has_room()) {
       mailbox_.disarm();
       return false;
     }

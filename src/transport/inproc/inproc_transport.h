@@ -38,7 +38,7 @@ class InprocTransport final : public Transport {
 
  private:
   struct Peer {
-    Lane* lane = nullptr;          // to the peer; null until the first send
+    SenderQueue* queue = nullptr;  // to the peer; null until the first send
     uint32_t uncompleted = 0;      // sends whose on_sent is still to come
     bool gone = false;             // lost and reported, or forgotten
     mutable bool blocked = false;  // writable() was false for want of room

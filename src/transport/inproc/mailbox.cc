@@ -33,7 +33,7 @@ Status Mailbox::open(uint32_t world) {
                  "; raise ulimit -n");
   }
   world_ = world;
-  arrivals_.reserve(lanes_.size() * kSendsInFlightMax + world);  // every rank may be lost once
+  arrivals_.reserve(queues_.size() * kSendsInFlightMax + world);  // every rank may be lost once
   return {};
 }
 
@@ -45,27 +45,27 @@ void Mailbox::close() {
   bell_ = -1;
 }
 
-Lane* Mailbox::lane(uint32_t from) {
+SenderQueue* Mailbox::queue(uint32_t from) {
   const MutexLock lock(mutex_);
-  for (auto& lane : lanes_) {
-    if (lane->from == from) return lane.get();
+  for (auto& queue : queues_) {
+    if (queue->from == from) return queue.get();
   }
-  lanes_.push_back(std::make_unique<Lane>(from));
-  arrivals_.reserve(lanes_.size() * kSendsInFlightMax + world_);
-  return lanes_.back().get();
+  queues_.push_back(std::make_unique<SenderQueue>(from));
+  arrivals_.reserve(queues_.size() * kSendsInFlightMax + world_);
+  return queues_.back().get();
 }
 
-bool Mailbox::fill(Lane* lane, std::span<const Segment> segments, size_t bytes) {
-  Lane::Slot& slot = lane->slots[lane->posted % kSendsInFlightMax];
-  // Slots follow the largest message seen on this lane, so that growth ends kSendsInFlightMax
+bool Mailbox::fill(SenderQueue* queue, std::span<const Segment> segments, size_t bytes) {
+  SenderQueue::Slot& slot = queue->slots[queue->posted % kSendsInFlightMax];
+  // Slots follow the largest message seen on this queue, so that growth ends kSendsInFlightMax
   // messages after the largest one, whatever slot later large ones fall on.
   const size_t wanted = std::min(std::bit_ceil(bytes), kInprocMessageBytesMax);
-  lane->slot_bytes = std::max({lane->slot_bytes, wanted, kSlotBytesMin});
+  queue->slot_bytes = std::max({queue->slot_bytes, wanted, kSlotBytesMin});
   bool grew = false;
-  if (slot.capacity_bytes < lane->slot_bytes) {
+  if (slot.capacity_bytes < queue->slot_bytes) {
     slot.buffer =
-        std::make_unique_for_overwrite<std::byte[]>(lane->slot_bytes + kInprocViewOffsetBytes);
-    slot.capacity_bytes = lane->slot_bytes;
+        std::make_unique_for_overwrite<std::byte[]>(queue->slot_bytes + kInprocViewOffsetBytes);
+    slot.capacity_bytes = queue->slot_bytes;
     grew = true;
   }
   std::byte* to = slot.buffer.get() + kInprocViewOffsetBytes;
@@ -77,12 +77,12 @@ bool Mailbox::fill(Lane* lane, std::span<const Segment> segments, size_t bytes) 
   return grew;
 }
 
-bool Mailbox::post(Lane* lane) {
+bool Mailbox::post(SenderQueue* queue) {
   const MutexLock lock(mutex_);
   if (closed_) return false;
-  const auto slot = static_cast<uint32_t>(lane->posted % kSendsInFlightMax);
-  arrivals_.push({.lane = lane, .slot = slot, .lost = 0});
-  ++lane->posted;
+  const auto slot = static_cast<uint32_t>(queue->posted % kSendsInFlightMax);
+  arrivals_.push({.queue = queue, .slot = slot, .lost = 0});
+  ++queue->posted;
   ring_locked();
   return true;
 }
@@ -90,7 +90,7 @@ bool Mailbox::post(Lane* lane) {
 void Mailbox::post_loss(uint32_t rank) {
   const MutexLock lock(mutex_);
   if (closed_) return;
-  arrivals_.push({.lane = nullptr, .slot = 0, .lost = rank});
+  arrivals_.push({.queue = nullptr, .slot = 0, .lost = rank});
   ring_locked();
 }
 
@@ -102,12 +102,12 @@ size_t Mailbox::take(std::span<Item> items) {
   return count;
 }
 
-bool Mailbox::release(Lane* lane) {
+bool Mailbox::release(SenderQueue* queue) {
   // Store, then look at the flag; the sender raises the flag, then looks at the counter. Both
   // sequentially consistent, so that at least one of the two sees the other.
-  lane->released.fetch_add(1, std::memory_order_seq_cst);
-  return lane->sender_waits.load(std::memory_order_seq_cst) &&
-         lane->sender_waits.exchange(false, std::memory_order_seq_cst);
+  queue->released.fetch_add(1, std::memory_order_seq_cst);
+  return queue->sender_waits.load(std::memory_order_seq_cst) &&
+         queue->sender_waits.exchange(false, std::memory_order_seq_cst);
 }
 
 bool Mailbox::arm() {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mailbox: where one rank of this process receives. A lane per sender holds kSendsInFlightMax
+// Mailbox: where one rank of this process receives. A queue per sender holds kSendsInFlightMax
 // message buffers that are reused; a common queue keeps the order of arrival. Owned by the hub.
 //
 // Threads: the receiver's owner calls open, take, release, arm, close; the sender's owner calls
-// lane, fill and post on its own lane; any thread calls wake and post_loss. mutex_ guards the queue
-// and the bell; it is held for a few stores, never while a message is copied or delivered. No two
-// mailboxes are locked at once. Nothing blocks otherwise.
+// queue, fill and post on its own queue; any thread calls wake and post_loss. mutex_ guards the
+// queue and the bell; it is held for a few stores, never while a message is copied or delivered. No
+// two mailboxes are locked at once. Nothing blocks otherwise.
 //
 // A slot's bytes belong to the sender until post(), then to the receiver until release(): the two
-// counters of the lane carry that over.
+// counters of the queue carry that over.
 #ifndef PARALLAX_TRANSPORT_INPROC_MAILBOX_H_
 #define PARALLAX_TRANSPORT_INPROC_MAILBOX_H_
 
@@ -33,14 +33,14 @@ inline constexpr size_t kInprocMessageBytesMax = 64 * 1024 + 512;  // a chunk an
 // it were aligned (transport.h promises nothing).
 inline constexpr size_t kInprocViewOffsetBytes = 1;
 
-struct Lane {
+struct SenderQueue {
   struct Slot {
     std::unique_ptr<std::byte[]> buffer;
     size_t capacity_bytes = 0;
     size_t bytes = 0;
   };
 
-  explicit Lane(uint32_t sender) : from(sender) {}
+  explicit SenderQueue(uint32_t sender) : from(sender) {}
 
   const uint32_t from;
   std::array<Slot, kSendsInFlightMax> slots;
@@ -57,7 +57,7 @@ struct Lane {
 class Mailbox {
  public:
   struct Item {
-    Lane* lane = nullptr;  // null: rank `lost` has closed its transport
+    SenderQueue* queue = nullptr;  // null: rank `lost` has closed its transport
     uint32_t slot = 0;
     uint32_t lost = 0;
   };
@@ -70,19 +70,19 @@ class Mailbox {
   Status open(uint32_t world);
   void close();  // frees the bell; posts are refused from here on
 
-  // The lane from `from`, made at first use.
-  Lane* lane(uint32_t from);
+  // The queue from `from`, made at first use.
+  SenderQueue* queue(uint32_t from);
 
-  // Copies the segments into the lane's next slot. Returns true if a buffer had to grow.
-  static bool fill(Lane* lane, std::span<const Segment> segments, size_t bytes);
+  // Copies the segments into the queue's next slot. Returns true if a buffer had to grow.
+  static bool fill(SenderQueue* queue, std::span<const Segment> segments, size_t bytes);
   // Hands the filled slot over. False: the receiver has closed, nothing was posted.
-  bool post(Lane* lane);
+  bool post(SenderQueue* queue);
   void post_loss(uint32_t rank);
 
   // Takes up to items.size() arrivals and ends an arm().
   size_t take(std::span<Item> items);
   // Gives a slot back. True: its sender sleeps for want of room and must be woken.
-  static bool release(Lane* lane);
+  static bool release(SenderQueue* queue);
 
   bool arm();  // false: there are arrivals
   void disarm();
@@ -94,8 +94,8 @@ class Mailbox {
   void disarm_locked() PARALLAX_REQUIRES(mutex_);
 
   Mutex mutex_;
-  // Which lanes there are; the lanes themselves are their sender's and the receiver's.
-  std::vector<std::unique_ptr<Lane>> lanes_ PARALLAX_GUARDED_BY(mutex_);
+  // Which queues there are; the queues themselves are their sender's and the receiver's.
+  std::vector<std::unique_ptr<SenderQueue>> queues_ PARALLAX_GUARDED_BY(mutex_);
   Fifo<Item> arrivals_ PARALLAX_GUARDED_BY(mutex_);
   uint32_t world_ PARALLAX_GUARDED_BY(mutex_) = 0;
   bool closed_ PARALLAX_GUARDED_BY(mutex_) = false;

@@ -227,7 +227,7 @@ class Trainer {
     std::vector<uint32_t> variables;
     std::vector<parallax_slice_t> slices;
     for (uint32_t i = 0; i < specs_.size(); ++i) {
-      if (specs_[i].managed() != managed || !(*mine)[i].given) continue;
+      if (specs_[i].managed() != managed || !(*mine)[i].contributed) continue;
       variables.push_back(i);
       slices.push_back(slice_of(i, (*mine)[i].ids, (*mine)[i].values.data()));
     }

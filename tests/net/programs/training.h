@@ -79,7 +79,7 @@ class Bits {
 
 // What a rank brings for one variable in one step.
 struct Slice {
-  bool given = false;
+  bool contributed = false;
   std::vector<int64_t> ids;    // with duplicates
   std::vector<int64_t> pulls;  // a superset of ids
   std::vector<float> values;
@@ -101,7 +101,7 @@ inline Slice make_slice(const Config& config, const Spec& spec, uint32_t variabl
   Bits bits(config.seed, variable, rank, step);
   Slice slice;
   const bool left_out = bits.next() % 11 == 0;  // nobody must push everything
-  slice.given = !is_absent(config, rank, step) && !left_out;
+  slice.contributed = !is_absent(config, rank, step) && !left_out;
   uint64_t count = spec.rows;
   if (spec.ids()) {
     count = bits.next() % (spec.rows_max + 1);
@@ -143,7 +143,7 @@ inline Sum reduce(const Config& config, const Spec& spec, uint32_t variable, uin
     for (uint32_t rank = 0; rank < config.world(); ++rank) {
       if (config.host_of[rank] != host) continue;
       const Slice slice = make_slice(config, spec, variable, rank, step);
-      if (!slice.given) continue;
+      if (!slice.contributed) continue;
       Sum merged(spec);
       const uint64_t count = spec.ids() ? slice.ids.size() : spec.rows;
       for (uint64_t i = 0; i < count; ++i) {

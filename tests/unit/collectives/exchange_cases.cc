@@ -44,12 +44,13 @@ Setting setting_of(const Candidate& candidate, const Sweep& sweep,
           .seed = turn};
 }
 
-// One step of all ranks with the gifts that `draw` makes.
+// One step of all ranks with the contributions that `draw` makes.
 void one_step_each(const Candidate& candidate, const Sweep& sweep, const Draw& draw) {
   for_each_setting(candidate, sweep, [&](const Setting& setting) {
     ExchangeWorld world(candidate, setting);
-    const std::vector<Gifts> gifts = {draw_gifts(setting, draw, world.random())};
-    run_steps(world, candidate, gifts, !draw.arbitrary);
+    const std::vector<Contributions> contributions = {
+        draw_contributions(setting, draw, world.random())};
+    run_steps(world, candidate, contributions, !draw.arbitrary);
   });
 }
 
@@ -91,10 +92,11 @@ void for_each_setting(const Candidate& candidate, const Sweep& sweep, const Body
 
 // ---- what is given
 
-// Given slices of every rank, expect their sum at its owners, and where it is delivered everywhere.
+// Contributed slices of every rank, expect their sum at its owners, and where it is delivered
+// everywhere.
 void everyone_contributes(const Candidate& candidate) { one_step_each(candidate, {}, {}); }
 
-// Given numbers of every sum type, expect sums of that type.
+// Contributed numbers of every sum type, expect sums of that type.
 void sums_in_every_type(const Candidate& candidate) {
   std::vector<SumType> sums = kFloats;
   if (candidate.integers) sums.insert(sums.end(), {SumType::kI32, SumType::kI64});
@@ -103,22 +105,22 @@ void sums_in_every_type(const Candidate& candidate) {
   }
 }
 
-// Given floats whose sum depends on the order, expect the ranks of a host summed in local order,
-// then the hosts in order, at any timing.
+// Contributed floats whose sum depends on the order, expect the ranks of a host summed in local
+// order, then the hosts in order, at any timing.
 void ordered_sums_keep_their_order(const Candidate& candidate) {
   one_step_each(candidate, {.sums = kFloats, .ordered = {true}},
                 {.arbitrary = true, .absent_percent = 10, .empty_percent = 5});
 }
 
-// Given slices of 16-bit floats, expect them summed as the floats that they are.
+// Contributed slices of 16-bit floats, expect them summed as the floats that they are.
 void narrow_slices_are_widened(const Candidate& candidate) {
   for (const uint32_t dtype : {uint32_t{PARALLAX_F16}, uint32_t{PARALLAX_BF16}}) {
     one_step_each(candidate, {.thinned = 6}, {.dtype = dtype});
   }
 }
 
-// Given a variable whose rows end in a count, expect the ranks that gave each row in it, however
-// often one gave it.
+// Contributed a variable whose rows end in a count, expect the ranks that gave each row in it,
+// however often one gave it.
 void rows_count_their_ranks(const Candidate& candidate) {
   if (!candidate.rows) GTEST_SKIP() << "slices have no rows";
   one_step_each(candidate, {.sums = kFloats, .all_counted = true, .thinned = 2},
@@ -127,18 +129,19 @@ void rows_count_their_ranks(const Candidate& candidate) {
 
 // ---- what is not given
 
-// Given ranks that end the step without a slice, and slices without rows, expect the others' sum.
+// Contributed ranks that end the step without a slice, and slices without rows, expect the others'
+// sum.
 void the_absent_count_as_nothing(const Candidate& candidate) {
   one_step_each(candidate, {.thinned = 2}, {.absent_percent = 50, .empty_percent = 30});
 }
 
-// Given no slice at all, expect the end of the step, and that nothing was given.
+// Contributed no slice at all, expect the end of the step, and that nothing was given.
 void nobody_contributes(const Candidate& candidate) {
   one_step_each(candidate, {.thinned = 3}, {.absent_percent = 100});
 }
 
-// Given nothing but slices without rows, expect that they count as given, and that nothing is to be
-// applied.
+// Contributed nothing but slices without rows, expect that they count as given, and that nothing is
+// to be applied.
 void slices_without_rows_are_given(const Candidate& candidate) {
   if (!candidate.rows) GTEST_SKIP() << "slices have no rows";
   one_step_each(candidate, {.thinned = 3}, {.absent_percent = 30, .empty_percent = 100});
@@ -146,23 +149,23 @@ void slices_without_rows_are_given(const Candidate& candidate) {
 
 // ---- steps after each other
 
-// Given steps in which now these and now those contribute, two of them in flight, expect of each
-// its own.
+// Contributed steps in which now these and now those contribute, two of them in flight, expect of
+// each its own.
 void steps_do_not_leak(const Candidate& candidate) {
   constexpr uint32_t kAbsentPercents[] = {0, 100, 60, 0, 30};
   for_each_setting(candidate, {.thinned = 4}, [&](const Setting& setting) {
     ExchangeWorld world(candidate, setting);
-    std::vector<Gifts> gifts;
+    std::vector<Contributions> contributions;
     for (const uint32_t absent : kAbsentPercents) {
-      gifts.push_back(
-          draw_gifts(setting, {.absent_percent = absent, .empty_percent = 20}, world.random()));
+      contributions.push_back(draw_contributions(
+          setting, {.absent_percent = absent, .empty_percent = 20}, world.random()));
     }
-    run_steps(world, candidate, gifts);
+    run_steps(world, candidate, contributions);
   });
 }
 
-// Given messages that hold a part of a slice, expect its sections to be summed as one, those of
-// elements cut at whole grains.
+// Contributed messages that hold a part of a slice, expect its sections to be summed as one, those
+// of elements cut at whole grains.
 void small_messages_split_sections(const Candidate& candidate) {
   uint32_t split = 0;
   const Sweep sweep = {
@@ -174,7 +177,7 @@ void small_messages_split_sections(const Candidate& candidate) {
       const bool dense = header.encoding == Encoding::kDense;
       // Elements for several owners of a column have one last section among them.
       const bool whole = (header.flags & kSectionLast) != 0 || header.count == 0 ||
-                         (dense && header.kind == SectionKind::kUpLocal);
+                         (dense && header.kind == SectionKind::kLocalReduce);
       split += whole ? 0 : 1;
       if (!dense || candidate.rows) return;
       const uint64_t end = header.first + header.count;
@@ -182,24 +185,24 @@ void small_messages_split_sections(const Candidate& candidate) {
       EXPECT_TRUE(end % kDenseGrain == 0 || end == world.partition().elements()) << end;
     });
     run_steps(world, candidate,
-              {draw_gifts(setting, {}, world.random()),
-               draw_gifts(setting, {.absent_percent = 30}, world.random())});
+              {draw_contributions(setting, {}, world.random()),
+               draw_contributions(setting, {.absent_percent = 30}, world.random())});
   });
   EXPECT_GT(split, 0u);
 }
 
 // ---- early and late
 
-// Given a rank that contributes after all others have ended, expect nothing reduced where its part
-// is missed, then all.
+// Contributed a rank that contributes after all others have ended, expect nothing reduced where its
+// part is missed, then all.
 void the_last_to_contribute_is_waited_for(const Candidate& candidate) {
   for_each_setting(candidate, {.shape = 0, .thinned = 2}, [&](const Setting& setting) {
     ExchangeWorld world(candidate, setting);
-    const Gifts gifts = draw_gifts(setting, {}, world.random());
+    const Contributions contributions = draw_contributions(setting, {}, world.random());
     const auto last = static_cast<uint32_t>(world.random().below(world.size()));
     for (uint32_t rank = 0; rank < world.size(); ++rank) {
       if (rank == last) continue;
-      world.contribute(rank, 1, gifts[rank]);
+      world.contribute(rank, 1, contributions[rank]);
       world.end(rank, 1);
     }
     world.run();
@@ -207,10 +210,10 @@ void the_last_to_contribute_is_waited_for(const Candidate& candidate) {
       EXPECT_FALSE(candidate.pieces == Pieces::kOwner && world.exchange(rank).reduced(1));
       EXPECT_FALSE(candidate.delivers && world.exchange(rank).delivered(1));
     }
-    world.contribute(last, 1, gifts[last]);
+    world.contribute(last, 1, contributions[last]);
     world.end(last, 1);
     world.run();
-    check_step(world, candidate, 1, gifts);
+    check_step(world, candidate, 1, contributions);
   });
 }
 
@@ -248,16 +251,17 @@ void expect_named(ExchangeWorld& world, uint32_t late) {
 
 }  // namespace
 
-// Given a rank none of whose sections arrive, expect no other to be delivered, and all that is
-// missed to lead to it; given its sections in the end, expect the sum.
+// Contributed a rank none of whose sections arrive, expect no other to be delivered, and all that
+// is missed to lead to it; given its sections in the end, expect the sum.
 void a_late_sender_is_named(const Candidate& candidate) {
   const Sweep sweep = {.shape = 0, .world_min = 2, .thinned = 2};
   for_each_setting(candidate, sweep, [&](const Setting& setting) {
     ExchangeWorld world(candidate, setting);
-    const Gifts gifts = draw_gifts(setting, {.absent_percent = 10}, world.random());
+    const Contributions contributions =
+        draw_contributions(setting, {.absent_percent = 10}, world.random());
     const auto late = static_cast<uint32_t>(world.random().below(world.size()));
     world.hold([late](const Parcel& parcel) { return parcel.from == late && parcel.to != late; });
-    run_step(world, 1, gifts);
+    run_step(world, 1, contributions);
     for (uint32_t rank = 0; rank < world.size(); ++rank) {
       if (rank == late) continue;
       SCOPED_TRACE("rank " + std::to_string(rank) + ", late " + std::to_string(late));
@@ -267,21 +271,22 @@ void a_late_sender_is_named(const Candidate& candidate) {
     expect_named(world, late);
     world.hold(nullptr);
     world.run();
-    check_step(world, candidate, 1, gifts);
+    check_step(world, candidate, 1, contributions);
   });
 }
 
-// Given a rank to which the way back is slow, and others that are a whole step ahead of it, expect
-// both steps' sums.
+// Contributed a rank to which the way back is slow, and others that are a whole step ahead of it,
+// expect both steps' sums.
 void the_next_step_may_come_early(const Candidate& candidate) {
   for_each_setting(candidate, {.world_min = 2, .thinned = 2}, [&](const Setting& setting) {
     ExchangeWorld world(candidate, setting);
-    const Gifts first = draw_gifts(setting, {.absent_percent = 20}, world.random());
-    const Gifts second = draw_gifts(setting, {.absent_percent = 20}, world.random());
+    const Contributions first = draw_contributions(setting, {.absent_percent = 20}, world.random());
+    const Contributions second =
+        draw_contributions(setting, {.absent_percent = 20}, world.random());
     const auto behind = static_cast<uint32_t>(world.random().below(world.size()));
     world.hold([behind](const Parcel& parcel) {
-      const bool back = parcel.header.kind == SectionKind::kDownHost ||
-                        parcel.header.kind == SectionKind::kDownLocal;
+      const bool back = parcel.header.kind == SectionKind::kHostGather ||
+                        parcel.header.kind == SectionKind::kLocalBroadcast;
       return parcel.to == behind && parcel.from != behind && back;
     });
     run_step(world, 1, first);
@@ -305,7 +310,8 @@ void the_next_step_may_come_early(const Candidate& candidate) {
 
 // ---- memory
 
-// Given a variable, expect the memory that was foretold, reserved and laid out to be the same.
+// Contributed a variable, expect the memory that was foretold, reserved and laid out to be the
+// same.
 void memory_is_as_foretold(const Candidate& candidate) {
   size_t most = 0;
   for_each_setting(candidate, {.thinned = 4}, [&](const Setting& setting) {

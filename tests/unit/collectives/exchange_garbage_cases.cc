@@ -15,24 +15,25 @@ namespace parallax::exchange_conformance {
 
 namespace {
 
-constexpr std::array<SectionKind, 4> kKinds = {SectionKind::kUpLocal, SectionKind::kUpHost,
-                                               SectionKind::kDownHost, SectionKind::kDownLocal};
+constexpr std::array<SectionKind, 4> kKinds = {SectionKind::kLocalReduce, SectionKind::kHostReduce,
+                                               SectionKind::kHostGather,
+                                               SectionKind::kLocalBroadcast};
 constexpr size_t kProbedMax = 60;  // sections of one world that are tried in false forms
 
 bool goes_up(SectionKind kind) {
-  return kind == SectionKind::kUpLocal || kind == SectionKind::kUpHost;
+  return kind == SectionKind::kLocalReduce || kind == SectionKind::kHostReduce;
 }
 
 const char* say(SectionKind kind) {
   switch (kind) {
-    case SectionKind::kUpLocal:
-      return "up_local";
-    case SectionKind::kUpHost:
-      return "up_host";
-    case SectionKind::kDownHost:
-      return "down_host";
+    case SectionKind::kLocalReduce:
+      return "local_reduce";
+    case SectionKind::kHostReduce:
+      return "host_reduce";
+    case SectionKind::kHostGather:
+      return "host_gather";
     default:
-      return "down_local";
+      return "local_broadcast";
   }
 }
 
@@ -44,10 +45,10 @@ struct Misfit {
 // What arrives in a step to which every rank contributes: the same for one setting.
 std::vector<Parcel> arrivals_of(const Candidate& candidate, const Setting& setting) {
   ExchangeWorld world(candidate, setting);
-  const Gifts gifts = draw_gifts(setting, {}, world.random());
+  const Contributions contributions = draw_contributions(setting, {}, world.random());
   std::vector<Parcel> arrivals;
   world.tap([&](const Parcel& parcel) { arrivals.push_back(parcel); });
-  run_step(world, 1, gifts);
+  run_step(world, 1, contributions);
   return arrivals;
 }
 
@@ -56,13 +57,13 @@ std::vector<Parcel> arrivals_of(const Candidate& candidate, const Setting& setti
 void run_probed(const Candidate& candidate, const Setting& setting, size_t arrival_count,
                 const std::function<void(ExchangeWorld&, const Parcel&, SeededRandom&)>& probe) {
   ExchangeWorld world(candidate, setting);
-  const Gifts gifts = draw_gifts(setting, {}, world.random());
+  const Contributions contributions = draw_contributions(setting, {}, world.random());
   SeededRandom random(setting.seed + 1000);
   world.tap([&](const Parcel& parcel) {
     if (random.below(arrival_count) < kProbedMax) probe(world, parcel, random);
   });
-  run_step(world, 1, gifts);
-  check_step(world, candidate, 1, gifts);
+  run_step(world, 1, contributions);
+  check_step(world, candidate, 1, contributions);
 }
 
 void expect_refused(ExchangeWorld& world, const Misfit& misfit) {
@@ -112,7 +113,7 @@ void add_wrong_ranges(const Candidate& candidate, const ExchangeWorld& world, co
   const Columns& columns = world.columns(honest.to);
   for (uint32_t owner = 0; owner < world.size(); ++owner) {
     const Range range = world.partition().range_of(owner);
-    const bool theirs = honest.header.kind == SectionKind::kUpHost
+    const bool theirs = honest.header.kind == SectionKind::kHostReduce
                             ? owner != honest.to
                             : columns.column_of(owner) != columns.column_of(honest.to);
     if (theirs && range.count >= honest.header.count) add("another owner's range", range.first);
@@ -124,23 +125,23 @@ void add_wrong_positions(const Candidate& candidate, const ExchangeWorld& world,
   if (honest.header.encoding != Encoding::kRows || honest.header.count == 0) return;
   const Partition& partition = world.partition();
   const uint64_t item = random.below(honest.header.count);
-  const auto add = [&](const char* what, uint64_t position) {
+  const auto add = [&](const char* what, uint64_t row_key) {
     Parcel& parcel = misfits->emplace_back(Misfit{what, honest}).parcel;
-    const auto written = static_cast<uint32_t>(position);
+    const auto written = static_cast<uint32_t>(row_key);
     std::memcpy(&parcel.payload()[item * sizeof written], &written, sizeof written);
   };
-  add("the position after the last", partition.rows());
-  add("all that a position can say", UINT32_MAX);
+  add("the row_key after the last", partition.rows());
+  add("all that a row_key can say", UINT32_MAX);
   if (!goes_up(honest.header.kind)) return;
   const Columns& columns = world.columns(honest.to);
   const bool to_owner =
-      honest.header.kind == SectionKind::kUpHost && candidate.pieces == Pieces::kOwner;
-  for (uint32_t position = 0; position < partition.rows(); ++position) {
+      honest.header.kind == SectionKind::kHostReduce && candidate.pieces == Pieces::kOwner;
+  for (uint32_t row_key = 0; row_key < partition.rows(); ++row_key) {
     const uint32_t owner =
-        candidate.made_dense ? partition.range_owner_of(position) : partition.owner_of(position);
+        candidate.made_dense ? partition.range_owner_of(row_key) : partition.owner_of(row_key);
     const bool theirs =
         to_owner ? owner != honest.to : columns.column_of(owner) != columns.column_of(honest.to);
-    if (theirs && random.chance(10)) add("another owner's position", position);
+    if (theirs && random.chance(10)) add("another owner's row_key", row_key);
   }
 }
 
@@ -152,8 +153,8 @@ const Sweep kHostileSplit = {.sums = {SumType::kF32, SumType::kF64},
 
 }  // namespace
 
-// Given sections with a wrong encoding, size, range or position, expect each refused, and the sum
-// of the others.
+// Contributed sections with a wrong encoding, size, range or row key, expect each refused, and the
+// sum of the others.
 void misfits_are_refused(const Candidate& candidate) {
   uint64_t tried = 0;
   const auto probe = [&](ExchangeWorld& world, const Parcel& honest, SeededRandom& random) {
@@ -172,8 +173,8 @@ void misfits_are_refused(const Candidate& candidate) {
   EXPECT_GT(tried, 1000u);
 }
 
-// Given sections of ranks that never send their kind here, and of kinds that are never sent here,
-// expect each refused, and the sum of the others.
+// Contributed sections of ranks that never send their kind here, and of kinds that are never sent
+// here, expect each refused, and the sum of the others.
 void strangers_are_refused(const Candidate& candidate) {
   uint64_t tried = 0;
   for_each_setting(candidate, kHostile, [&](const Setting& setting) {
@@ -191,8 +192,8 @@ void strangers_are_refused(const Candidate& candidate) {
                    for (uint32_t from = 0; from < world.size(); ++from) {
                      const Columns& columns = world.columns(honest.to);
                      const bool may_return =
-                         candidate.any_handler_returns && kind == SectionKind::kDownLocal &&
-                         columns.host_of(from) == columns.host() && columns.is_handler(from);
+                         candidate.any_handler_returns && kind == SectionKind::kLocalBroadcast &&
+                         columns.host_of(from) == columns.host() && columns.is_leader(from);
                      if (from == honest.to || may_return || senders[{kind, honest.to}].count(from))
                        continue;
                      parcel.from = from;
@@ -205,13 +206,14 @@ void strangers_are_refused(const Candidate& candidate) {
   EXPECT_GT(tried, 100u);
 }
 
-// Given a last section once more, while the step is under way, and every section once it is
+// Contributed a last section once more, while the step is under way, and every section once it is
 // finished, and one more of each sender, expect each refused, and the sum as it was. (On the way
 // back a repeat is told from another's piece only when all pieces are here.)
 void nothing_follows_the_last(const Candidate& candidate) {
   for_each_setting(candidate, kHostile, [&](const Setting& setting) {
     ExchangeWorld world(candidate, setting);
-    const Gifts gifts = draw_gifts(setting, {.absent_percent = 20}, world.random());
+    const Contributions contributions =
+        draw_contributions(setting, {.absent_percent = 20}, world.random());
     std::vector<Parcel> arrivals;
     SeededRandom random(setting.seed + 3000);
     world.tap([&](const Parcel& parcel) {
@@ -222,7 +224,7 @@ void nothing_follows_the_last(const Candidate& candidate) {
       }
       arrivals.push_back(parcel);
     });
-    run_step(world, 1, gifts);
+    run_step(world, 1, contributions);
     for (const Parcel& parcel : arrivals) {
       expect_refused(world, {"a repeat", parcel});
       Misfit empty = {"one more without anything", parcel};
@@ -230,14 +232,14 @@ void nothing_follows_the_last(const Candidate& candidate) {
       empty.parcel.bytes.resize(1);
       expect_refused(world, empty);
       empty.what = "a second last one";
-      empty.parcel.header.flags = kSectionLast | kSectionGiven;
+      empty.parcel.header.flags = kSectionLast | kSectionContributed;
       expect_refused(world, empty);
     }
-    check_step(world, candidate, 1, gifts);
+    check_step(world, candidate, 1, contributions);
   });
 }
 
-// Given a sender that goes on and on, expect it refused before it has given more than it may:
+// Contributed a sender that goes on and on, expect it refused before it has given more than it may:
 // nothing is written beyond what was laid out.
 void too_much_is_refused(const Candidate& candidate) {
   constexpr uint32_t kRepeatsMax = 2000;  // more sections than any sender's rows or blocks
@@ -261,7 +263,7 @@ void too_much_is_refused(const Candidate& candidate) {
   });
 }
 
-// Given any bytes under any header among the sections of a step, expect no harm: it takes or
+// Contributed any bytes under any header among the sections of a step, expect no harm: it takes or
 // refuses them, names no rank that there is not, and goes on. For the sanitizers above all.
 void no_section_harms(const Candidate& candidate) {
   const Sweep sweep = {.sums = {SumType::kF32, SumType::kF64}, .seeds = 2, .thinned = 4};
@@ -288,7 +290,7 @@ void no_section_harms(const Candidate& candidate) {
       header.payload_bytes = static_cast<uint32_t>(parcel.payload().size());
       if (!world.inject(parcel)) ++refused;
     });
-    run_step(world, 1, draw_gifts(setting, {.absent_percent = 20}, world.random()));
+    run_step(world, 1, draw_contributions(setting, {.absent_percent = 20}, world.random()));
     for (uint32_t rank = 0; rank < world.size(); ++rank) {
       EXPECT_TRUE(world.given_back(rank, 1));
       for (const uint32_t missed : world.exchange(rank).missing_ranks(1)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gifts, the naive sum, checks and drivers. See exchange_training.h.
+// Contributions, the naive sum, checks and drivers. See exchange_training.h.
 #include "unit/collectives/exchange_training.h"
 
 #include <gtest/gtest.h>
@@ -59,74 +59,77 @@ void fill_rows(const ExchangeWorld& world, const std::vector<double>& sum,
                const std::vector<uint32_t>& givers, Expected* expected) {
   const Setting& setting = world.setting();
   const size_t width = setting.shape.row_elements;
-  const size_t road_width = setting.road_elements();
+  const size_t road_width = setting.gradient_elements();
   // An integer has no such value; nobody asks for one.
   std::vector<double> values(setting.shape.rows * road_width, -0.0);
   expected->givers.resize(givers.size());
   for (uint64_t row = 0; row < givers.size(); ++row) {
-    const uint32_t position = world.partition().position_of(row);
-    expected->givers[position] = givers[row];
+    const uint32_t row_key = world.partition().row_key_of(row);
+    expected->givers[row_key] = givers[row];
     if (givers[row] == 0) continue;
     for (size_t i = 0; i < width; ++i) {
       const double number = sum[row * width + i];
-      values[position * road_width + i] = number;
+      values[row_key * road_width + i] = number;
       const double mean = setting.counted ? number / givers[row] : number;
       expected->square += mean * mean;
     }
-    if (setting.counted) values[position * road_width + width] = givers[row];
+    if (setting.counted) values[row_key * road_width + width] = givers[row];
   }
   expected->values = bytes_of(dtype_of(setting.sum), values);
 }
 
 }  // namespace
 
-Gift draw_gift(const Setting& setting, const Draw& draw, SeededRandom& random) {
+Contribution draw_gift(const Setting& setting, const Draw& draw, SeededRandom& random) {
   const Shape& shape = setting.shape;
-  Gift gift;
-  gift.given = !random.chance(draw.absent_percent);
-  gift.dtype = draw.dtype == UINT32_MAX ? dtype_of(setting.sum) : draw.dtype;
-  if (!gift.given) return gift;
+  Contribution contribution;
+  contribution.contributed = !random.chance(draw.absent_percent);
+  contribution.dtype = draw.dtype == UINT32_MAX ? dtype_of(setting.sum) : draw.dtype;
+  if (!contribution.contributed) return contribution;
   if (shape.rows_max == 0) {
-    gift.values = draw_numbers(shape.elements(), draw, setting.sum, random);
-    return gift;
+    contribution.values = draw_numbers(shape.elements(), draw, setting.sum, random);
+    return contribution;
   }
-  if (random.chance(draw.empty_percent)) return gift;
-  gift.dense = shape.rows_max >= shape.rows && random.chance(kEveryRowPercent);
-  if (gift.dense) gift.dense_values = draw_numbers(shape.elements(), draw, setting.sum, random);
-  gift.ids.resize(1 + random.below(shape.rows_max));
-  for (int64_t& id : gift.ids) {
+  if (random.chance(draw.empty_percent)) return contribution;
+  contribution.dense = shape.rows_max >= shape.rows && random.chance(kEveryRowPercent);
+  if (contribution.dense)
+    contribution.dense_values = draw_numbers(shape.elements(), draw, setting.sum, random);
+  contribution.ids.resize(1 + random.below(shape.rows_max));
+  for (int64_t& id : contribution.ids) {
     id = random.chance(kPaddingPercent) ? -1 : static_cast<int64_t>(random.below(shape.rows));
   }
-  gift.values = draw_numbers(gift.ids.size() * shape.row_elements, draw, setting.sum, random);
-  return gift;
+  contribution.values =
+      draw_numbers(contribution.ids.size() * shape.row_elements, draw, setting.sum, random);
+  return contribution;
 }
 
-Gifts draw_gifts(const Setting& setting, const Draw& draw, SeededRandom& random) {
-  Gifts gifts;
+Contributions draw_contributions(const Setting& setting, const Draw& draw, SeededRandom& random) {
+  Contributions contributions;
   for (uint32_t rank = 0; rank < setting.world(); ++rank) {
-    gifts.push_back(draw_gift(setting, draw, random));
+    contributions.push_back(draw_gift(setting, draw, random));
   }
-  return gifts;
+  return contributions;
 }
 
-Expected expected_sum(const ExchangeWorld& world, const Gifts& gifts) {
+Expected expected_sum(const ExchangeWorld& world, const Contributions& contributions) {
   const Setting& setting = world.setting();
   const testkit::NaiveTraining naive = naive_of(world);
-  const std::vector<double> sum = naive.fold(0, gifts);
+  const std::vector<double> sum = naive.accumulator(0, contributions);
   Expected expected;
-  expected.given =
-      std::any_of(gifts.begin(), gifts.end(), [](const Gift& gift) { return gift.given; });
+  expected.contributed =
+      std::any_of(contributions.begin(), contributions.end(),
+                  [](const Contribution& contribution) { return contribution.contributed; });
   if (setting.shape.rows_max == 0) {
-    expected.contributed = expected.given;
+    expected.contributed = expected.contributed;
     expected.values = bytes_of(dtype_of(setting.sum), sum);
     for (const double number : sum) expected.square += number * number;
   } else {
-    const std::vector<uint32_t> givers = naive.ranks_of_rows(0, gifts);
+    const std::vector<uint32_t> givers = naive.ranks_of_rows(0, contributions);
     expected.union_rows = rows_given(givers);
     expected.contributed = expected.union_rows > 0;
     for (const auto& ranks : world.hosts().ranks_of) {
-      Gifts of_host(gifts.size());
-      for (const uint32_t rank : ranks) of_host[rank] = gifts[rank];
+      Contributions of_host(contributions.size());
+      for (const uint32_t rank : ranks) of_host[rank] = contributions[rank];
       expected.touched_rows += rows_given(naive.ranks_of_rows(0, of_host));
     }
     fill_rows(world, sum, givers, &expected);
@@ -138,15 +141,15 @@ Expected expected_sum(const ExchangeWorld& world, const Gifts& gifts) {
 // ---- checks
 
 StepCheck::StepCheck(ExchangeWorld& world, const Candidate& candidate, uint64_t step,
-                     const Gifts& gifts, bool exact_norm)
+                     const Contributions& contributions, bool exact_norm)
     : world_(world),
       candidate_(candidate),
       step_(step),
       exact_norm_(exact_norm),
-      expected_(expected_sum(world, gifts)) {}
+      expected_(expected_sum(world, contributions)) {}
 
 size_t StepCheck::row_bytes() const {
-  return world_.setting().road_elements() * bytes_of_sum(world_.setting().sum);
+  return world_.setting().gradient_elements() * bytes_of_sum(world_.setting().sum);
 }
 
 void StepCheck::check_rank(uint32_t rank) {
@@ -154,11 +157,11 @@ void StepCheck::check_rank(uint32_t rank) {
   ExchangeUnderTest& exchange = world_.exchange(rank);
   EXPECT_TRUE(exchange.reduced(step_));
   EXPECT_TRUE(exchange.delivered(step_));
-  EXPECT_FALSE(exchange.merging(step_));
+  EXPECT_FALSE(exchange.coalescing(step_));
   EXPECT_TRUE(world_.given_back(rank, step_));
   EXPECT_EQ(exchange.missing_ranks(step_), std::vector<uint32_t>());
   exchange.add_squared_norm(step_, &square_);
-  const RoadCounts counts = exchange.counts(step_);
+  const ExchangeCounts counts = exchange.counts(step_);
   counts_.touched_rows += counts.touched_rows;
   counts_.union_rows += counts.union_rows;
   if (candidate_.delivers) check_whole(exchange.whole(step_));
@@ -166,8 +169,8 @@ void StepCheck::check_rank(uint32_t rank) {
 }
 
 void StepCheck::check_whole(const ReducedGradient& whole) {
-  EXPECT_EQ(whole.given, expected_.given);
   EXPECT_EQ(whole.contributed, expected_.contributed);
+  EXPECT_EQ(whole.has_values, expected_.contributed);
   EXPECT_EQ(whole.counted, world_.setting().counted);
   EXPECT_EQ(whole.rows, candidate_.rows && !candidate_.made_dense);
   if (whole.rows) {
@@ -177,7 +180,7 @@ void StepCheck::check_whole(const ReducedGradient& whole) {
   }
   EXPECT_EQ(whole.first, 0u);
   EXPECT_EQ(whole.count, world_.partition().elements());
-  if (whole.contributed) check_elements(whole);
+  if (whole.has_values) check_elements(whole);
 }
 
 void StepCheck::check_owned(uint32_t rank, const ReducedGradient& owned) {
@@ -185,40 +188,40 @@ void StepCheck::check_owned(uint32_t rank, const ReducedGradient& owned) {
   const bool of_host = candidate_.pieces == Pieces::kHost;
   if (candidate_.rows && !candidate_.made_dense) {
     if (!of_host && partition.rows_owned(rank) == 0) {
-      EXPECT_FALSE(owned.contributed);
+      EXPECT_FALSE(owned.has_values);
       return;
     }
     // On a host with more ranks than another some have no piece.
-    if (of_host && !world_.columns(rank).is_handler()) return;
-    EXPECT_TRUE(owned.given == expected_.given || (of_host && owned.row_count == 0));
-    EXPECT_EQ(owned.contributed, owned.row_count > 0);
+    if (of_host && !world_.columns(rank).is_leader()) return;
+    EXPECT_TRUE(owned.contributed == expected_.contributed || (of_host && owned.row_count == 0));
+    EXPECT_EQ(owned.has_values, owned.row_count > 0);
     owned_rows_ += owned.row_count;
     check_rows(owned);
     for (uint32_t i = 0; i < owned.row_count && !of_host; ++i) {
-      EXPECT_EQ(partition.owner_of(owned.positions[i]), rank);
+      EXPECT_EQ(partition.owner_of(owned.row_keys[i]), rank);
     }
     return;
   }
   const Range range = partition.range_of(rank);
   if (range.count == 0) {
-    EXPECT_FALSE(owned.contributed);
+    EXPECT_FALSE(owned.has_values);
     return;
   }
   EXPECT_FALSE(owned.rows);
-  EXPECT_EQ(owned.given, expected_.given);
+  EXPECT_EQ(owned.contributed, expected_.contributed);
   EXPECT_EQ((Range{owned.first, owned.count}), range);
-  if (candidate_.made_dense && !owned.contributed) {  // others may have got all the rows
+  if (candidate_.made_dense && !owned.has_values) {  // others may have got all the rows
     EXPECT_EQ(rows_given(givers_in(range)), 0u);
     return;
   }
-  EXPECT_EQ(owned.contributed, expected_.contributed);
-  if (!owned.contributed) return;
+  EXPECT_EQ(owned.has_values, expected_.contributed);
+  if (!owned.has_values) return;
   owned_elements_ += owned.count;
   check_elements(owned);
 }
 
 std::vector<uint32_t> StepCheck::givers_in(const Range& range) const {
-  const auto width = static_cast<ptrdiff_t>(world_.setting().road_elements());
+  const auto width = static_cast<ptrdiff_t>(world_.setting().gradient_elements());
   const auto first = expected_.givers.begin() + static_cast<ptrdiff_t>(range.first) / width;
   return {first, first + static_cast<ptrdiff_t>(range.count) / width};
 }
@@ -226,15 +229,15 @@ std::vector<uint32_t> StepCheck::givers_in(const Range& range) const {
 void StepCheck::check_rows(const ReducedGradient& part) const {
   std::vector<bool> seen(expected_.givers.size());
   for (uint32_t i = 0; i < part.row_count; ++i) {
-    const uint32_t position = part.positions[i];
-    ASSERT_LT(position, seen.size());
-    EXPECT_FALSE(seen[position]) << "position " << position << " came twice";
-    seen[position] = true;
-    ASSERT_GT(expected_.givers[position], 0u) << "nobody gave position " << position;
-    ASSERT_EQ(std::memcmp(part.values + i * row_bytes(), &expected_.values[position * row_bytes()],
+    const uint32_t row_key = part.row_keys[i];
+    ASSERT_LT(row_key, seen.size());
+    EXPECT_FALSE(seen[row_key]) << "row_key " << row_key << " came twice";
+    seen[row_key] = true;
+    ASSERT_GT(expected_.givers[row_key], 0u) << "nobody gave row_key " << row_key;
+    ASSERT_EQ(std::memcmp(part.values + i * row_bytes(), &expected_.values[row_key * row_bytes()],
                           row_bytes()),
               0)
-        << "the sum of position " << position << ", given by " << expected_.givers[position]
+        << "the sum of row_key " << row_key << ", given by " << expected_.givers[row_key]
         << " ranks";
   }
 }
@@ -271,14 +274,14 @@ void StepCheck::check_totals() const {
 
 // ---- drivers
 
-void run_step(ExchangeWorld& world, uint64_t step, const Gifts& gifts) {
+void run_step(ExchangeWorld& world, uint64_t step, const Contributions& contributions) {
   std::vector<uint32_t> order(world.size());
   for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
   for (size_t i = order.size(); i > 1; --i) {
     std::swap(order[i - 1], order[world.random().below(i)]);
   }
   for (const uint32_t rank : order) {
-    world.contribute(rank, step, gifts[rank]);
+    world.contribute(rank, step, contributions[rank]);
     world.wander(world.random().below(8));
     if (world.random().chance(50)) world.end(rank, step);
   }
@@ -289,8 +292,8 @@ void run_step(ExchangeWorld& world, uint64_t step, const Gifts& gifts) {
 }
 
 void check_step(ExchangeWorld& world, const Candidate& candidate, uint64_t step,
-                const Gifts& gifts) {
-  StepCheck check(world, candidate, step, gifts);
+                const Contributions& contributions) {
+  StepCheck check(world, candidate, step, contributions);
   for (uint32_t rank = 0; rank < world.size(); ++rank) check.check_rank(rank);
   check.check_totals();
 }
@@ -303,7 +306,7 @@ namespace {
 class Pipeline {
  public:
   Pipeline(ExchangeWorld& world, const Candidate& candidate,
-           const std::vector<Gifts>& gifts_by_step, bool exact_norm)
+           const std::vector<Contributions>& gifts_by_step, bool exact_norm)
       : world_(world), gifts_(gifts_by_step), ranks_(world.size()) {
     for (uint64_t step = 1; step <= gifts_.size(); ++step) {
       checks_.emplace_back(world, candidate, step, gifts_[step - 1], exact_norm);
@@ -363,7 +366,7 @@ class Pipeline {
   }
 
   ExchangeWorld& world_;
-  const std::vector<Gifts>& gifts_;
+  const std::vector<Contributions>& gifts_;
   std::vector<StepCheck> checks_;
   std::vector<Rank> ranks_;
   uint64_t decided_ = 0;
@@ -372,7 +375,7 @@ class Pipeline {
 }  // namespace
 
 void run_steps(ExchangeWorld& world, const Candidate& candidate,
-               const std::vector<Gifts>& gifts_by_step, bool exact_norm) {
+               const std::vector<Contributions>& gifts_by_step, bool exact_norm) {
   Pipeline pipeline(world, candidate, gifts_by_step, exact_norm);
   for (uint32_t actions = 0; !pipeline.done(); ++actions) {
     ASSERT_LT(actions, kActionsMax) << "the steps do not come to an end";

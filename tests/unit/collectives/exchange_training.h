@@ -19,31 +19,31 @@ struct Draw {
   uint32_t dtype = UINT32_MAX;  // of the slices; else the sum type's own
 };
 
-using Gifts = std::vector<Gift>;  // by rank
+using Contributions = std::vector<Contribution>;  // by rank
 
 // Unless `arbitrary`, all numbers are small multiples of 1/64: any order of adding gives one sum.
-Gift draw_gift(const Setting& setting, const Draw& draw, SeededRandom& random);
-Gifts draw_gifts(const Setting& setting, const Draw& draw, SeededRandom& random);
+Contribution draw_gift(const Setting& setting, const Draw& draw, SeededRandom& random);
+Contributions draw_contributions(const Setting& setting, const Draw& draw, SeededRandom& random);
 
-// What one step's gifts add up to.
+// What one step's contributions add up to.
 struct Expected {
-  bool given = false;
   bool contributed = false;
-  std::vector<std::byte> values;  // by position (dense: by element), of the sum type; in a row that
+  bool has_values = false;
+  std::vector<std::byte> values;  // by row key (dense: by element), of the sum type; in a row that
                                   // nobody gave, what stands for none
-  std::vector<uint32_t> givers;   // by position: ranks that gave the row; dense: empty
+  std::vector<uint32_t> givers;   // by row key: ranks that gave the row; dense: empty
   uint64_t touched_rows = 0;      // distinct rows of each host, added up
   uint64_t union_rows = 0;
   double square = 0;  // of the norm
 };
 
-Expected expected_sum(const ExchangeWorld& world, const Gifts& gifts);
+Expected expected_sum(const ExchangeWorld& world, const Contributions& contributions);
 
 // Compares what the ranks of a world have of one step with what they must have.
 class StepCheck {
  public:
-  StepCheck(ExchangeWorld& world, const Candidate& candidate, uint64_t step, const Gifts& gifts,
-            bool exact_norm = true);
+  StepCheck(ExchangeWorld& world, const Candidate& candidate, uint64_t step,
+            const Contributions& contributions, bool exact_norm = true);
   // Once the rank is delivered, and all are reduced.
   void check_rank(uint32_t rank);
   // After every rank was checked.
@@ -63,19 +63,19 @@ class StepCheck {
   const bool exact_norm_;
   const Expected expected_;
   ExactSum square_;
-  RoadCounts counts_;
+  ExchangeCounts counts_;
   uint64_t owned_rows_ = 0;
   uint64_t owned_elements_ = 0;
 };
 
 // Step `step` of all ranks, in any order, until nothing moves; then checked. The step stays open.
-void run_step(ExchangeWorld& world, uint64_t step, const Gifts& gifts);
+void run_step(ExchangeWorld& world, uint64_t step, const Contributions& contributions);
 void check_step(ExchangeWorld& world, const Candidate& candidate, uint64_t step,
-                const Gifts& gifts);
+                const Contributions& contributions);
 
 // Steps 1, 2, ...: each rank as far ahead as the step's decision allows, two of them in flight.
 void run_steps(ExchangeWorld& world, const Candidate& candidate,
-               const std::vector<Gifts>& gifts_by_step, bool exact_norm = true);
+               const std::vector<Contributions>& gifts_by_step, bool exact_norm = true);
 
 }  // namespace parallax::exchange_conformance
 

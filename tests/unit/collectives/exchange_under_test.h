@@ -9,12 +9,12 @@
 #include <memory>
 #include <vector>
 
-#include "aggregate/row_merge.h"
+#include "aggregate/row_coalescer.h"
 #include "base/compute.h"
 #include "base/exact_sum.h"
 #include "base/number.h"
 #include "base/status.h"
-#include "collectives/gradient_road.h"  // ReducedGradient, RoadCounts
+#include "collectives/gradient_exchange.h"  // ReducedGradient, ExchangeCounts
 #include "topology/patterns.h"
 #include "transport/outbox.h"
 #include "variable/partition.h"
@@ -36,7 +36,7 @@ class ExchangeUnderTest {
   virtual void contribute_dense(uint64_t step, const RowValues& values, uint32_t* pending) = 0;
   virtual void contribute_rows(uint64_t step, const RowSlice& first, const RowSlice& more,
                                uint32_t* pending) = 0;
-  virtual bool merging(uint64_t step) const = 0;
+  virtual bool coalescing(uint64_t step) const = 0;
   virtual void end_local(uint32_t from, uint64_t step) = 0;
   // False: the section is not what this rank may be sent.
   [[nodiscard]] virtual bool on_section(uint32_t from, const Section& section) = 0;
@@ -47,7 +47,7 @@ class ExchangeUnderTest {
   virtual ReducedGradient owned(uint64_t step) const = 0;
   virtual ReducedGradient whole(uint64_t step) const = 0;
   virtual void add_squared_norm(uint64_t step, ExactSum* sum) const = 0;
-  virtual RoadCounts counts(uint64_t step) const = 0;
+  virtual ExchangeCounts counts(uint64_t step) const = 0;
 };
 
 struct ExchangeSettings {
@@ -90,7 +90,7 @@ struct Candidate {
   // Where it can be asked for; null: everywhere.
   bool (*applies)(const Shape& shape, uint32_t hosts, bool ordered) = nullptr;
   bool rare = false;  // it applies to few layouts: none is left out, each has more seeds
-  // A rank may get the way back's local sections from any handler of its host, whether or not that
+  // A rank may get the way back's local sections from any leader of its host, whether or not that
   // one has something to hand on.
   bool any_handler_returns = false;
 };

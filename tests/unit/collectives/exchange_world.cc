@@ -134,14 +134,14 @@ class ExchangeWorld::Rank final : public Transport, public Receiver, public Outb
 
   void tell_end(uint64_t step) {
     Contribution& contribution = at(step);
-    if (contribution.ending != step || exchange->merging(step)) return;
+    if (contribution.ending != step || exchange->coalescing(step)) return;
     contribution.ending = 0;
     contribution.told = step;
-    Stream stream;
-    stream.header.kind = SectionKind::kStepEnded;
-    stream.header.step = step;
+    Send send;
+    send.header.kind = SectionKind::kStepEnded;
+    send.header.step = step;
     for (uint32_t column = 0; column < columns.count(); ++column) {
-      outbox.add(columns.handler(columns.host(), column), stream);
+      outbox.add(columns.leader(columns.host(), column), send);
     }
   }
 
@@ -167,7 +167,7 @@ ExchangeWorld::ExchangeWorld(const Candidate& candidate, const Setting& setting)
     : setting_(setting),
       random_(setting.seed),
       hosts_(map_layout(setting.hosts)),
-      partition_(setting.shape.rows, setting.road_elements(), candidate.rows, setting.world(),
+      partition_(setting.shape.rows, setting.gradient_elements(), candidate.rows, setting.world(),
                  setting.variable),
       links_(size_t{setting.world()} * setting.world()) {
   for (uint32_t rank = 0; rank < size(); ++rank) {
@@ -183,28 +183,28 @@ size_t ExchangeWorld::foretold_bytes(uint32_t rank) const { return ranks_[rank]-
 
 void ExchangeWorld::open(uint32_t rank, uint64_t step) { ranks_[rank]->open(step); }
 
-void ExchangeWorld::contribute(uint32_t rank, uint64_t step, const Gift& gift) {
-  if (!gift.given) return;
+void ExchangeWorld::contribute(uint32_t rank, uint64_t step, const Contribution& contribution) {
+  if (!contribution.contributed) return;
   Rank& giver = *ranks_[rank];
   Rank::Contribution& kept = giver.at(step);
   PARALLAX_CHECK(kept.pending == 0);
-  kept.ids = gift.ids;
-  kept.values = bytes_of(gift.dtype, gift.values);
-  kept.dense_values = bytes_of(gift.dtype, gift.dense_values);
+  kept.ids = contribution.ids;
+  kept.values = bytes_of(contribution.dtype, contribution.values);
+  kept.dense_values = bytes_of(contribution.dtype, contribution.dense_values);
   if (setting_.shape.rows_max == 0) {
-    giver.exchange->contribute_dense(step, {kept.values.data(), gift.dtype}, &kept.pending);
+    giver.exchange->contribute_dense(step, {kept.values.data(), contribution.dtype}, &kept.pending);
     return;
   }
   const RowSlice rows = {.ids = {.wide = kept.ids.data()},
                          .count = static_cast<uint32_t>(kept.ids.size()),
-                         .values = {kept.values.data(), gift.dtype}};
-  if (!gift.dense) {
+                         .values = {kept.values.data(), contribution.dtype}};
+  if (!contribution.dense) {
     giver.exchange->contribute_rows(step, rows, {}, &kept.pending);
     return;
   }
   const RowSlice every_row = {.ids = {},
                               .count = static_cast<uint32_t>(setting_.shape.rows),
-                              .values = {kept.dense_values.data(), gift.dtype}};
+                              .values = {kept.dense_values.data(), contribution.dtype}};
   giver.exchange->contribute_rows(step, every_row, rows, &kept.pending);
 }
 

@@ -22,7 +22,7 @@
 
 namespace parallax::exchange_conformance {
 
-using testkit::Gift;
+using testkit::Contribution;
 
 struct Setting {
   std::vector<uint32_t> hosts = {0};  // by rank: any number that tells hosts apart
@@ -35,7 +35,7 @@ struct Setting {
   uint64_t seed = 1;
 
   uint32_t world() const { return static_cast<uint32_t>(hosts.size()); }
-  uint64_t road_elements() const { return shape.row_elements + (counted ? 1 : 0); }
+  uint64_t gradient_elements() const { return shape.row_elements + (counted ? 1 : 0); }
   std::string say() const;
 };
 
@@ -75,9 +75,9 @@ class ExchangeWorld {
 
   // Its step before the last is over.
   void open(uint32_t rank, uint64_t step);
-  // The gift is copied. Nothing where it is not given.
-  void contribute(uint32_t rank, uint64_t step, const Gift& gift);
-  // Tells the handlers of its host once its slice is merged.
+  // The contribution is copied. Nothing where it is not given.
+  void contribute(uint32_t rank, uint64_t step, const Contribution& contribution);
+  // Tells the leaders of its host once its slice is coalesced.
   void end(uint32_t rank, uint64_t step);
   bool end_told(uint32_t rank, uint64_t step) const;
   // The rank's buffers are its own again.

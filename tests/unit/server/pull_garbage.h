@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PullRoadGarbage: pull roads to which a test hands sections of its own making, in the name of any
-// rank.
+// PullRoadGarbage: pull exchanges to which a test hands sections of its own making, in the name of
+// any rank.
 #ifndef PARALLAX_TESTS_UNIT_SERVER_PULL_GARBAGE_H_
 #define PARALLAX_TESTS_UNIT_SERVER_PULL_GARBAGE_H_
 
@@ -33,7 +33,8 @@ inline uint8_t flags_of(uint32_t dtype) {
   return static_cast<uint8_t>(dtype << kSectionDtypeShift);
 }
 
-// Given two columns: hosts {0, 1, 2} and {3, 4}, owners {0, 2, 3} and {1, 4}; rank 2 handles none.
+// Contributed two columns: hosts {0, 1, 2} and {3, 4}, owners {0, 2, 3} and {1, 4}; rank 2 handles
+// none.
 class PullRoadGarbage : public testing::Test {
  protected:
   PullRoadGarbage() { begin(); }
@@ -41,9 +42,9 @@ class PullRoadGarbage : public testing::Test {
   // A job in which nothing was sent.
   void begin() { job_ = std::make_unique<PullJob>(hosts_, variables(), 1); }
 
-  PullRoad& road(uint32_t rank) { return job_->road(rank); }
+  PullExchange& exchange(uint32_t rank) { return job_->exchange(rank); }
 
-  // A section of `count` positions.
+  // A section of `count` row keys.
   static SectionHeader ids_header(SectionKind kind, uint32_t count) {
     SectionHeader header{.kind = kind, .encoding = Encoding::kIds, .tag = kRows};
     header.step = 1;
@@ -55,11 +56,11 @@ class PullRoadGarbage : public testing::Test {
     header.encoding = Encoding::kValues;
     return header;
   }
-  // Positions that an owner owns, or that a column does.
+  // Row keys that an owner owns, or that a column does.
   std::vector<uint32_t> owned_by(uint32_t owner, uint32_t count) const {
-    std::vector<uint32_t> positions;
-    for (uint32_t i = 0; i < count; ++i) positions.push_back(owner + job_->world() * i);
-    return positions;
+    std::vector<uint32_t> row_keys;
+    for (uint32_t i = 0; i < count; ++i) row_keys.push_back(owner + job_->world() * i);
+    return row_keys;
   }
 
   bool receive(uint32_t to, uint32_t from, const SectionHeader& header,
@@ -67,18 +68,18 @@ class PullRoadGarbage : public testing::Test {
     const OwnedSection section(header, payload);
     switch (header.kind) {
       case SectionKind::kPullLocal:
-        return road(to).on_pull_local(from, section.view());
+        return exchange(to).on_pull_local(from, section.view());
       case SectionKind::kPullHost:
-        return road(to).on_pull_host(from, section.view());
+        return exchange(to).on_pull_host(from, section.view());
       case SectionKind::kValuesHost:
-        return road(to).on_values_host(from, section.view());
+        return exchange(to).on_values_host(from, section.view());
       default:
-        return road(to).on_values_local(from, section.view());
+        return exchange(to).on_values_local(from, section.view());
     }
   }
   bool receive_ids(uint32_t to, uint32_t from, const SectionHeader& header,
-                   const std::vector<uint32_t>& positions) {
-    return receive(to, from, header, as_payload(positions));
+                   const std::vector<uint32_t>& row_keys) {
+    return receive(to, from, header, as_payload(row_keys));
   }
   bool receive_bytes(uint32_t to, uint32_t from, const SectionHeader& header, size_t bytes) {
     return receive(to, from, header, std::vector<std::byte>(bytes));
@@ -94,10 +95,10 @@ class PullRoadGarbage : public testing::Test {
   // rows of rank 0, two of rank 3.
   void ask() {
     begin();
-    std::vector<uint32_t> positions = owned_by(0, 4);
+    std::vector<uint32_t> row_keys = owned_by(0, 4);
     const std::vector<uint32_t> more = owned_by(3, 2);
-    positions.insert(positions.end(), more.begin(), more.end());
-    ASSERT_TRUE(receive_ids(0, 0, ids_header(SectionKind::kPullLocal, 6), positions));
+    row_keys.insert(row_keys.end(), more.begin(), more.end());
+    ASSERT_TRUE(receive_ids(0, 0, ids_header(SectionKind::kPullLocal, 6), row_keys));
     for (const uint32_t local : {0u, 1u, 2u}) {
       ASSERT_TRUE(receive(0, local, end_header(), {}));
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// PullJob: the pull roads of a whole job over a SectionNetwork, each driven as an engine drives it:
-// pulls one at a time and in order, then the end of the step; a step decided, then committed. The
-// oracle is a formula: every element of every variable at every version.
+// PullJob: the pull exchanges of a whole job over a SectionNetwork, each driven as an engine drives
+// it: pulls one at a time and in order, then the end of the step; a step decided, then committed.
+// The oracle is a formula: every element of every variable at every version.
 #ifndef PARALLAX_TESTS_UNIT_SERVER_PULL_JOB_H_
 #define PARALLAX_TESTS_UNIT_SERVER_PULL_JOB_H_
 
@@ -14,7 +14,7 @@
 #include <memory>
 #include <vector>
 
-#include "server/pull_road.h"
+#include "server/pull_exchange.h"
 #include "server/table.h"
 #include "support/numbers.h"
 #include "unit/server/layouts.h"
@@ -67,9 +67,9 @@ class PullJob {
  public:
   struct Rank {
     Rank(const HostMap& hosts, uint32_t rank, Outbox& outbox)
-        : columns(hosts, rank), road(columns, outbox) {}
+        : columns(hosts, rank), exchange(columns, outbox) {}
     Columns columns;
-    PullRoad road;
+    PullExchange exchange;
     std::vector<std::unique_ptr<Table>> tables;  // by variable
     std::deque<Pull*> queue;
     uint64_t decided = 0, finished = 0;
@@ -93,7 +93,7 @@ class PullJob {
   uint32_t world() const { return static_cast<uint32_t>(hosts_.host_of.size()); }
   SectionNetwork& network() { return network_; }
   SeededRandom& random() { return network_.random(); }
-  PullRoad& road(uint32_t rank) { return ranks_[rank]->road; }
+  PullExchange& exchange(uint32_t rank) { return ranks_[rank]->exchange; }
   const Columns& columns(uint32_t rank) const { return ranks_[rank]->columns; }
   const Partition& partition(uint32_t variable) const { return partitions_[variable]; }
   const Variable& variable(uint32_t id) const { return variables_[id]; }
@@ -125,8 +125,8 @@ class PullJob {
     Rank& mine = *ranks_[rank];
     mine.decided = mine.finished = step;
     fill_tables(rank, step);
-    mine.road.open(step + 2);
-    mine.road.committed(step);
+    mine.exchange.open(step + 2);
+    mine.exchange.applied(step);
     advance(rank);
   }
   void commit_all(uint64_t step) {
@@ -157,10 +157,10 @@ class PullJob {
   void add_rank(uint32_t rank) {
     Rank& made = *ranks_.emplace_back(std::make_unique<Rank>(hosts_, rank, network_.outbox(rank)));
     for (uint32_t id = 0; id < variables_.size(); ++id) {
-      EXPECT_TRUE(made.road.add_variable(id, variables_[id], partitions_[id]).ok());
+      EXPECT_TRUE(made.exchange.add_variable(id, variables_[id], partitions_[id]).ok());
       auto table = std::make_unique<Table>(variables_[id], partitions_[id], rank, true);
       EXPECT_TRUE(table->reserve().ok());
-      made.road.set_table(id, table.get());
+      made.exchange.set_table(id, table.get());
       made.tables.push_back(std::move(table));
     }
     fill_tables(rank, 0);
@@ -175,7 +175,7 @@ class PullJob {
       std::vector<double> values(table.array(0).size() / table.element_bytes());
       for (uint64_t i = 0; i < values.size(); ++i) {
         const uint64_t row = partition.ids_declared()
-                                 ? partition.row_of(partition.position_at(rank, i / width))
+                                 ? partition.row_of(partition.row_key_at(rank, i / width))
                                  : (first + i) / width;
         values[i] = value_at(id, row, (first + i) % width, version);
       }
@@ -202,16 +202,16 @@ class PullJob {
     if (step <= mine.finished || step > mine.finished + 2) return false;
     switch (section.header.kind) {
       case SectionKind::kStepEnded:
-        mine.road.end_local(from, step);
+        mine.exchange.end_local(from, step);
         return true;
       case SectionKind::kPullLocal:
-        return mine.road.on_pull_local(from, section);
+        return mine.exchange.on_pull_local(from, section);
       case SectionKind::kPullHost:
-        return mine.road.on_pull_host(from, section);
+        return mine.exchange.on_pull_host(from, section);
       case SectionKind::kValuesHost:
-        return mine.road.on_values_host(from, section);
+        return mine.exchange.on_values_host(from, section);
       case SectionKind::kValuesLocal:
-        return mine.road.on_values_local(from, section);
+        return mine.exchange.on_values_local(from, section);
       default:
         return false;
     }
@@ -227,8 +227,8 @@ class PullJob {
         mine.rounds[next.step & 1] = 0;
       } else {
         if (!next.started) start(rank, next);
-        if (!mine.road.finished() || mine.finished + 1 < next.step) return;
-        mine.road.finish();
+        if (!mine.exchange.finished() || mine.finished + 1 < next.step) return;
+        mine.exchange.finish();
       }
       next.done = true;
       mine.queue.pop_front();
@@ -255,16 +255,16 @@ class PullJob {
       slices.push_back(slice);
     }
     Rank& mine = *ranks_[rank];
-    mine.road.start(pull.step, mine.rounds[pull.step & 1]++, slices);
+    mine.exchange.start(pull.step, mine.rounds[pull.step & 1]++, slices);
   }
 
   void send_ended(uint32_t rank, uint64_t step) {
     const Columns& columns = ranks_[rank]->columns;
-    Stream stream;
-    stream.header.kind = SectionKind::kStepEnded;
-    stream.header.step = step;
+    Send send;
+    send.header.kind = SectionKind::kStepEnded;
+    send.header.step = step;
     for (uint32_t column = 0; column < columns.count(); ++column) {
-      network_.outbox(rank).add(columns.handler(columns.host(), column), stream);
+      network_.outbox(rank).add(columns.leader(columns.host(), column), send);
     }
   }
 

@@ -49,7 +49,7 @@ std::span<const std::byte> as_payload(const std::vector<T>& numbers) {
 class SectionNetwork {
  public:
   // Takes a section that came to `to`; false refuses it.
-  using Handler = std::function<bool(uint32_t to, uint32_t from, const Section& section)>;
+  using Leader = std::function<bool(uint32_t to, uint32_t from, const Section& section)>;
   struct Refusal {
     uint32_t to, from;
     SectionHeader header;
@@ -63,8 +63,8 @@ class SectionNetwork {
     }
   }
 
-  void on_section(Handler handler) { handler_ = std::move(handler); }
-  // Told when streams of a rank were packed, so that what they borrowed may be used again.
+  void on_section(Leader leader) { handler_ = std::move(leader); }
+  // Told when sends of a rank were packed, so that what they borrowed may be used again.
   void on_packed(std::function<void(uint32_t rank)> packed) { packed_ = std::move(packed); }
   Outbox& outbox(uint32_t rank) { return ports_[rank]->outbox; }
   SeededRandom& random() { return random_; }
@@ -104,7 +104,7 @@ class SectionNetwork {
     }
   }
 
-  // A handler that refuses ends a job; a test looks here.
+  // A leader that refuses ends a job; a test looks here.
   const std::vector<Refusal>& refusals() const { return refusals_; }
   size_t delivered() const { return delivered_; }
 
@@ -190,7 +190,7 @@ class SectionNetwork {
 
   const uint32_t world_;
   SeededRandom random_;
-  Handler handler_;
+  Leader handler_;
   std::function<void(uint32_t)> packed_;
   std::vector<Way> ways_;  // by sender and receiver
   std::vector<std::unique_ptr<Port>> ports_;

@@ -79,10 +79,10 @@ TEST(Table, InitialValuesFollowTheRow) {
           ASSERT_EQ(*floats_at(tables.mirrors[0]->element(at)), want);
           continue;
         }
-        const uint32_t position = tables.partition.position_of(row);
-        const uint32_t owner = tables.partition.owner_of(position);
-        ASSERT_EQ(floats_at(tables.shards[owner]->row(position))[at % shape.width], want);
-        ASSERT_EQ(floats_at(tables.mirrors[world - 1]->row(position))[at % shape.width], want);
+        const uint32_t row_key = tables.partition.row_key_of(row);
+        const uint32_t owner = tables.partition.owner_of(row_key);
+        ASSERT_EQ(floats_at(tables.shards[owner]->row(row_key))[at % shape.width], want);
+        ASSERT_EQ(floats_at(tables.mirrors[world - 1]->row(row_key))[at % shape.width], want);
       }
       for (auto& shard : tables.shards) {
         for (const float state : floats(shard->array(1))) ASSERT_EQ(state, 0.25f);
@@ -136,20 +136,20 @@ TEST(Table, RulesFollowTheirFormulas) {
     Table& table = *tables.shards[0];
     std::vector<float> values(values_of(table).begin(), values_of(table).end());
     std::vector<float> states(values.size(), 0.25f);
-    const std::vector<uint32_t> positions = {3, 8, 0};
+    const std::vector<uint32_t> row_keys = {3, 8, 0};
     for (int step = 0; step < 50; ++step) {
       std::vector<float> gradient(6);
       for (float& g : gradient) g = static_cast<float>(random.unit() - 0.5);
       const auto scale = static_cast<float>(random.unit());
       ReducedGradient reduced;
-      reduced.contributed = true;
+      reduced.has_values = true;
       reduced.rows = true;
       reduced.row_count = 3;
-      reduced.positions = positions.data();
+      reduced.row_keys = row_keys.data();
       reduced.values = reinterpret_cast<const std::byte*>(gradient.data());
       table.apply(reduced, {.rule = rule, .learning_rate = 0.3f, .scale = scale, .epsilon = 1e-10});
       for (size_t i = 0; i < 6; ++i) {
-        const size_t at = positions[i / 2] * 2 + i % 2;
+        const size_t at = row_keys[i / 2] * 2 + i % 2;
         const float g = gradient[i] * scale;
         if (rule == PARALLAX_RULE_SGD) {
           values[at] -= 0.3f * g;
@@ -172,7 +172,7 @@ TEST(Table, RowsMadeDenseThatNobodyGaveAreLeftAlone) {
   const std::vector<float> before(values_of(table).begin(), values_of(table).end());
   const std::vector<float> gradient = {kNoRow, kNoRow, 1, 2, kNoRow, kNoRow, 0, 0};
   ReducedGradient reduced;
-  reduced.contributed = true;
+  reduced.has_values = true;
   reduced.values = reinterpret_cast<const std::byte*>(gradient.data());
   reduced.count = 8;
   // A norm of NaN: what was touched is lost, as in the framework, what was not is not.

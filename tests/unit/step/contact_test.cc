@@ -46,10 +46,10 @@ class TestRendezvous final : public Rendezvous {
 struct OneRank {
   explicit OneRank(int64_t lease_ms) : lease_ns(lease_ms * kOneMs) {}
 
-  Status contact(ContactRoad road, const Status& answer, int64_t deadline_ns = kNoDeadline) {
+  Status contact(ContactWay exchange, const Status& answer, int64_t deadline_ns = kNoDeadline) {
     const ContactMeans means = {clock, [this](int64_t ns) { clock.advance(ns); }, rendezvous,
                                 lease_ns};
-    return make_contact(means, road, deadline_ns, [&](int64_t end_ns) {
+    return make_contact(means, exchange, deadline_ns, [&](int64_t end_ns) {
       if (answer.code() == PARALLAX_TIMEOUT) clock.advance(end_ns - clock.now_ns());
       return answer;
     });
@@ -67,34 +67,35 @@ const Status kNews = peer_lost("rank 1 (host a) did not answer");
 
 TEST(Contact, WhoAnswersIsReached) {
   OneRank rank(1000);
-  EXPECT_TRUE(rank.contact(ContactRoad::kNetwork, {}).ok());
+  EXPECT_TRUE(rank.contact(ContactWay::kNetwork, {}).ok());
   EXPECT_TRUE(rank.rendezvous.left().ok());
 }
 
-// Given a rank that is stopped, its host-mate that waits for it over shared memory, and a rank of
-// another host that waits for the host-mate, expect that one to hear of the stopped rank before it
-// judges the host-mate, though the host-mate began somewhat later.
+// Contributed a rank that is stopped, its host-mate that waits for it over shared memory, and a
+// rank of another host that waits for the host-mate, expect that one to hear of the stopped rank
+// before it judges the host-mate, though the host-mate began somewhat later.
 TEST(Contact, SilenceOverTheNetworkWaitsForWhoKnowsTheCause) {
   for (const int64_t lease_ms : {50, 500, 4000, 60000}) {
     OneRank mate(lease_ms);
-    EXPECT_EQ(mate.contact(ContactRoad::kSharedMemory, kSilent).code(), PARALLAX_PEER_LOST);
+    EXPECT_EQ(mate.contact(ContactWay::kSharedMemory, kSilent).code(), PARALLAX_PEER_LOST);
     EXPECT_EQ(mate.rendezvous.left().code(), PARALLAX_PEER_LOST);
 
     OneRank remote(lease_ms);
     remote.rendezvous.say(mate.now_ns() + 100 * kOneMs, kNews);
-    const Status heard = remote.contact(ContactRoad::kNetwork, kSilent);
+    const Status heard = remote.contact(ContactWay::kNetwork, kSilent);
     EXPECT_EQ(heard.message(), kNews.message()) << "lease " << lease_ms;
     EXPECT_EQ(remote.rendezvous.left().message(), kNews.message());
   }
 }
 
-// Given no news, expect a silent rank to be lost within the lease, or where that is short, soon.
+// Contributed no news, expect a silent rank to be lost within the lease, or where that is short,
+// soon.
 TEST(Contact, SilenceIsALoss) {
-  for (const ContactRoad road : {ContactRoad::kSharedMemory, ContactRoad::kNetwork}) {
+  for (const ContactWay exchange : {ContactWay::kSharedMemory, ContactWay::kNetwork}) {
     for (const int64_t lease_ms : {50, 500, 4000, 60000}) {
       OneRank rank(lease_ms);
       const int64_t began_ns = rank.now_ns();
-      const Status lost = rank.contact(road, kSilent);
+      const Status lost = rank.contact(exchange, kSilent);
       EXPECT_EQ(lost.code(), PARALLAX_PEER_LOST);
       EXPECT_EQ(lost.message(), kSilent.message());
       EXPECT_EQ(rank.rendezvous.left().code(), PARALLAX_PEER_LOST);
@@ -104,27 +105,27 @@ TEST(Contact, SilenceIsALoss) {
   }
 }
 
-// Given a job whose own time is up before that of the others, expect nobody to be
+// Contributed a job whose own time is up before that of the others, expect nobody to be
 // called lost, and no wait beyond it.
 TEST(Contact, ADeadlineIsNoLoss) {
   for (const int64_t lease_ms : {4000, 60000}) {
     OneRank rank(lease_ms);
     const int64_t deadline_ns = rank.now_ns() + 1000 * kOneMs;
-    EXPECT_EQ(rank.contact(ContactRoad::kNetwork, kSilent, deadline_ns).code(), PARALLAX_TIMEOUT);
+    EXPECT_EQ(rank.contact(ContactWay::kNetwork, kSilent, deadline_ns).code(), PARALLAX_TIMEOUT);
     EXPECT_EQ(rank.now_ns(), deadline_ns);
   }
 }
 
-// Given a broken connection, expect news to win over it, and not to be waited for as long as after
-// silence.
+// Contributed a broken connection, expect news to win over it, and not to be waited for as long as
+// after silence.
 TEST(Contact, ABrokenConnectionWaitsForNews) {
   OneRank told(4000);
   told.rendezvous.say(told.now_ns() + 100 * kOneMs, kNews);
-  EXPECT_EQ(told.contact(ContactRoad::kNetwork, kBroken).message(), kNews.message());
+  EXPECT_EQ(told.contact(ContactWay::kNetwork, kBroken).message(), kNews.message());
 
   OneRank untold(4000);
   const int64_t began_ns = untold.now_ns();
-  EXPECT_EQ(untold.contact(ContactRoad::kNetwork, kBroken).message(), kBroken.message());
+  EXPECT_EQ(untold.contact(ContactWay::kNetwork, kBroken).message(), kBroken.message());
   EXPECT_LE(untold.now_ns() - began_ns, 200 * kOneMs);
 }
 

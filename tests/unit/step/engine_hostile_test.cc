@@ -170,10 +170,10 @@ TEST(EngineHostile, PullsAreAskedForAndTakenAfterTheMove) {
   SectionHeader header = header_of(SectionKind::kPullHost, 0, 2);
   header.encoding = Encoding::kIds;
   header.part = 7;
-  std::vector<uint32_t> positions;
-  for (uint64_t row = 0; row < 500; ++row) positions.push_back(partition.position_at(0, row));
-  header.count = static_cast<uint32_t>(positions.size());
-  ask_and_take_later(header, std::as_bytes(std::span(positions)));
+  std::vector<uint32_t> row_keys;
+  for (uint64_t row = 0; row < 500; ++row) row_keys.push_back(partition.row_key_at(0, row));
+  header.count = static_cast<uint32_t>(row_keys.size());
+  ask_and_take_later(header, std::as_bytes(std::span(row_keys)));
 }
 
 // ---- plans
@@ -267,10 +267,10 @@ TEST(EngineHostile, RowsBeyondTheBoundNameTheirSender) {
     const Partition partition(100, 2, true, 2, 0);
     std::vector<std::byte> payload(12 * (sizeof(uint32_t) + 2 * sizeof(float)));
     for (uint32_t i = 0; i < 12; ++i) {
-      const uint32_t position = partition.position_at(0, 20 + i);
-      std::memcpy(&payload[i * sizeof position], &position, sizeof position);
+      const uint32_t row_key = partition.row_key_at(0, 20 + i);
+      std::memcpy(&payload[i * sizeof row_key], &row_key, sizeof row_key);
     }
-    SectionHeader header = header_of(SectionKind::kUpLocal, 0, 1);
+    SectionHeader header = header_of(SectionKind::kLocalReduce, 0, 1);
     header.encoding = Encoding::kRows;
     header.count = 12;
     stranger.send_one(0, header, payload);
@@ -278,7 +278,7 @@ TEST(EngineHostile, RowsBeyondTheBoundNameTheirSender) {
     ASSERT_TRUE(world.engine(0).step_begin(&step).ok());
     std::vector<int64_t> ids;
     for (uint32_t i = 0; i < 6; ++i) {
-      ids.push_back(static_cast<int64_t>(partition.row_of(partition.position_at(0, i))));
+      ids.push_back(static_cast<int64_t>(partition.row_of(partition.row_key_at(0, i))));
     }
     std::vector<float> values(12);
     const parallax_slice_t slice = rows_slice(0, ids, values.data());
@@ -303,7 +303,7 @@ TEST(EngineHostile, BlocksBeyondTheBoundNameTheirSender) {
     const Partition partition(3000, 1, false, 3, 0);
     const Range range = partition.range_of(0);
     ASSERT_GT(range.count, 0u);
-    SectionHeader header = header_of(SectionKind::kUpLocal, 0, 1);
+    SectionHeader header = header_of(SectionKind::kLocalReduce, 0, 1);
     header.encoding = Encoding::kDense;
     header.first = range.first;
     header.count = static_cast<uint32_t>(range.count);
@@ -384,7 +384,7 @@ TEST(EngineHostile, NoAskWaitsForAnother) {
     const Partition partition(kRows, 2, true, 3, 0);
     std::vector<int64_t> ids;
     for (uint64_t i = 0; i < 1000; ++i) {
-      ids.push_back(static_cast<int64_t>(partition.row_of(partition.position_at(0, i))));
+      ids.push_back(static_cast<int64_t>(partition.row_of(partition.row_key_at(0, i))));
     }
     std::vector<float> values(2 * ids.size(), -1.0f);
     const parallax_slice_t slice = rows_slice(0, ids, values.data());

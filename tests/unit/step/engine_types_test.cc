@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every dtype with every rule, reduction and pin, deterministic and not, against the naive program,
-// bit for bit: so HYBRID, AR and PS train one model. Pulls and gifts in any dtype, ids of both
-// widths, padding, micro-batches, and, for tied variables, dense slices beside rows. A failure
+// bit for bit: so HYBRID, AR and PS train one model. Pulls and contributions in any dtype, ids of
+// both widths, padding, micro-batches, and, for tied variables, dense slices beside rows. A failure
 // prints its seed.
 #include <gtest/gtest.h>
 

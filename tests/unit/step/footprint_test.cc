@@ -20,8 +20,8 @@ TEST(Footprint, BytesAreShownWhole) {
   EXPECT_EQ(shown_bytes(UINT64_MAX), "16383 PiB");
 }
 
-// Given two ranks whose variables fit, then one byte more, expect silence, then a sentence that
-// names host, machine and variables, the largest first.
+// Contributed two ranks whose variables fit, then one byte more, expect silence, then a sentence
+// that names host, machine and variables, the largest first.
 TEST(Footprint, AShortageNamesTheLargest) {
   std::vector<Footprint> variables = {{.name = "small", .table_bytes = kGiB},
                                       {.name = "tiny", .buffer_bytes = 100},

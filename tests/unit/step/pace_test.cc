@@ -96,7 +96,8 @@ TEST(LateWindow, WhoCatchesUpIsForgotten) {
   EXPECT_EQ(window.late().steps, 0u);
 }
 
-// Given a rank that is slow throughout, each phase by itself not by much, expect it to be named.
+// Contributed a rank that is slow throughout, each phase by itself not by much, expect it to be
+// named.
 TEST(LateWindow, PhasesAddUp) {
   LateWindow window;
   PaceVote times;

@@ -41,7 +41,7 @@ TEST(Vote, MergesWhatRanksSay) {
   EXPECT_EQ(total.norms[0].value(), 0.1 * 3);
   EXPECT_EQ(total.norms[1].value(), 0.1 * 1 + 0.1 * 4);
   EXPECT_EQ(total.counts[1].touched, 10u);
-  EXPECT_EQ(total.counts[1].united, 20u);
+  EXPECT_EQ(total.counts[1].union_rows, 20u);
   EXPECT_EQ(total.counts[1].pulled, 30u);
   EXPECT_EQ(total.counts[0].touched, 0u);
 }

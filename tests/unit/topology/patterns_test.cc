@@ -43,7 +43,7 @@ void for_every_layout(const std::function<void(const HostMap&)>& check) {
   }
 }
 
-TEST(Columns, EveryOwnerIsInOneColumnWithAHandlerOnEveryHost) {
+TEST(Columns, EveryOwnerIsInOneColumnWithALeaderOnEveryHost) {
   for_every_layout([](const HostMap& map) {
     const auto world = static_cast<uint32_t>(map.host_of.size());
     const Columns first(map, 0);
@@ -61,16 +61,16 @@ TEST(Columns, EveryOwnerIsInOneColumnWithAHandlerOnEveryHost) {
         ASSERT_TRUE(i == 0 || first.owners(column)[i - 1] < owner);
       }
       for (uint32_t host = 0; host < first.host_count(); ++host) {
-        const uint32_t handler = first.handler(host, column);
-        ASSERT_EQ(map.host_of[handler], host);
-        ASSERT_TRUE(first.is_handler(handler));
-        ASSERT_EQ(Columns(map, handler).my_column(), column);
+        const uint32_t leader = first.leader(host, column);
+        ASSERT_EQ(map.host_of[leader], host);
+        ASSERT_TRUE(first.is_leader(leader));
+        ASSERT_EQ(Columns(map, leader).my_column(), column);
       }
     }
     for (const uint32_t times : seen) ASSERT_EQ(times, 1u);
     for (uint32_t rank = 0; rank < world; ++rank) {
       const Columns mine(map, rank);
-      ASSERT_EQ(mine.is_handler(), first.is_handler(rank));
+      ASSERT_EQ(mine.is_leader(), first.is_leader(rank));
       ASSERT_EQ(mine.locals()[mine.local()], rank);
     }
   });

@@ -167,7 +167,7 @@ class Faulty : public testing::Test, public Receiver {
   void on_lost(uint32_t rank, Loss, std::string_view) override { lost_.push_back(rank); }
 
   const std::vector<std::byte> control_ = message_about(SectionKind::kTreeUp, 2);
-  const std::vector<std::byte> two_ = message_about(SectionKind::kUpHost, 2);
+  const std::vector<std::byte> two_ = message_about(SectionKind::kHostReduce, 2);
   const std::vector<std::byte> three_ = message_about(SectionKind::kPullHost, 3);
   SteppedClock clock_;
   OpenTransport* inner_ = nullptr;

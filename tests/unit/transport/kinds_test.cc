@@ -35,7 +35,7 @@ TEST(Kinds, only_data_of_a_variable_carries_one) {
   }
   EXPECT_FALSE(carries_variable(SectionKind::kStepEnded));
   EXPECT_FALSE(carries_variable(SectionKind::kTreeUp));
-  EXPECT_TRUE(carries_variable(SectionKind::kRowsTaken));
+  EXPECT_TRUE(carries_variable(SectionKind::kRowsWritten));
 }
 
 }  // namespace

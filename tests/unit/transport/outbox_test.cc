@@ -24,7 +24,7 @@ constexpr uint32_t kSelf = 0;
 
 struct Sent {
   uint32_t to;
-  uint64_t token;
+  uint64_t cookie;
   std::vector<std::byte> bytes;
 };
 
@@ -36,10 +36,10 @@ class RecordingTransport final : public Transport {
     const auto found = credits.find(to);
     return found == credits.end() || found->second > 0;
   }
-  Status send(uint32_t to, std::span<const Segment> segments, uint64_t token) override {
+  Status send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) override {
     PARALLAX_CHECK(writable(to));
     if (to == lost) return peer_lost("gone");
-    Sent& message = sent.emplace_back(Sent{to, token, {}});
+    Sent& message = sent.emplace_back(Sent{to, cookie, {}});
     for (const Segment& segment : segments) {
       const auto* data = static_cast<const std::byte*>(segment.data);
       message.bytes.insert(message.bytes.end(), data, data + segment.bytes);
@@ -86,7 +86,7 @@ class OutboxTest : public testing::Test, public Receiver, public OutboxObserver 
       send_number(kSelf, 1000 + reply_);
     }
   }
-  void on_sent(uint64_t token) override { outbox_.on_sent(token); }
+  void on_sent(uint64_t cookie) override { outbox_.on_sent(cookie); }
   void on_lost(uint32_t, Loss, std::string_view) override {}
   void on_section_packed(uint32_t, const SectionHeader&, size_t bytes) override {
     section_bytes_ += bytes;
@@ -102,24 +102,24 @@ class OutboxTest : public testing::Test, public Receiver, public OutboxObserver 
     header.step = number;
     outbox_.send_bytes(to, header, std::as_bytes(std::span(&number, 1)));
   }
-  Stream dense_stream(const std::vector<float>& values, uint64_t first, uint32_t tag) {
-    Stream stream;
-    stream.header.kind = SectionKind::kUpHost;
-    stream.header.encoding = Encoding::kDense;
-    stream.header.flags = kSectionLast;
-    stream.header.tag = tag;
-    stream.header.first = first;
-    stream.dense = reinterpret_cast<const std::byte*>(values.data());
-    stream.count = values.size();
-    stream.pending = &pending_;
+  Send dense_send(const std::vector<float>& values, uint64_t first, uint32_t tag) {
+    Send send;
+    send.header.kind = SectionKind::kHostReduce;
+    send.header.encoding = Encoding::kDense;
+    send.header.flags = kSectionLast;
+    send.header.tag = tag;
+    send.header.first = first;
+    send.dense = reinterpret_cast<const std::byte*>(values.data());
+    send.count = values.size();
+    send.pending = &pending_;
     ++pending_;
-    return stream;
+    return send;
   }
   // Sends complete at once; sections in the order sent.
   std::vector<Got> flush(uint32_t to) {
     std::vector<Got> all;
     while (outbox_.pump()) {
-      for (const Sent& message : transport_.sent) outbox_.on_sent(message.token);
+      for (const Sent& message : transport_.sent) outbox_.on_sent(message.cookie);
       for (const Sent& message : transport_.sent) {
         if (message.to != to) continue;
         for (Got& got : sections_of(message.to, message.bytes)) all.push_back(std::move(got));
@@ -145,11 +145,11 @@ std::vector<T> values_of(std::span<const std::byte> bytes) {
   return values;
 }
 
-TEST_F(OutboxTest, DenseStreamsAreCutAtTheGrain) {
+TEST_F(OutboxTest, DenseSendsAreCutAtTheGrain) {
   for (const size_t count : {0, 1, 255, 256, 257, 1000, 1012, 1013, 5000}) {
     std::vector<float> values(count);
     for (size_t i = 0; i < count; ++i) values[i] = static_cast<float>(i);
-    outbox_.add(3, dense_stream(values, 512, 9));
+    outbox_.add(3, dense_send(values, 512, 9));
     const std::vector<Got> sections = flush(3);
     ASSERT_FALSE(sections.empty()) << "nothing is a section too: it says that it was the last";
     uint64_t at = 0;
@@ -174,48 +174,48 @@ const std::byte* bytes_of(const std::vector<float>& values) {
   return reinterpret_cast<const std::byte*>(values.data());
 }
 
-// Given rows in the caller's buffer and merged ones, expect each with its position, whole.
-TEST_F(OutboxTest, RowsGoWithPositionsAndFromWhereTheyLie) {
+// Given rows in the caller's buffer and coalesced ones, expect each with its row key, whole.
+TEST_F(OutboxTest, RowsGoWithKeysAndFromWhereTheyLie) {
   for (const uint32_t width : {1u, 3u, 300u, 900u}) {
     constexpr uint32_t kCount = 40;
-    std::vector<uint32_t> positions(kCount), order(kCount);
-    std::vector<float> values(kCount * width), merged(kCount * width);
+    std::vector<uint32_t> row_keys(kCount), order(kCount);
+    std::vector<float> values(kCount * width), coalesced(kCount * width);
     for (uint32_t i = 0; i < kCount; ++i) {
-      positions[i] = 1000 + i;
-      order[i] = (kCount - 1 - i) | (i % 3 == 0 ? kMergedSlot : 0);
+      row_keys[i] = 1000 + i;
+      order[i] = (kCount - 1 - i) | (i % 3 == 0 ? kCoalescedSlot : 0);
     }
     for (size_t i = 0; i < values.size(); ++i) {
       values[i] = static_cast<float>(i);
-      merged[i] = -static_cast<float>(i) - 1;
+      coalesced[i] = -static_cast<float>(i) - 1;
     }
     for (const Encoding encoding : {Encoding::kRows, Encoding::kValues, Encoding::kIds}) {
-      Stream stream;
-      stream.header.kind = SectionKind::kUpHost;
-      stream.header.encoding = encoding;
-      stream.rows = {.positions = encoding == Encoding::kValues ? nullptr : positions.data(),
-                     .values = encoding == Encoding::kIds ? nullptr : bytes_of(values),
-                     .merged = bytes_of(merged),
-                     .order = order.data(),
-                     .row_elements = width};
-      stream.count = kCount;
-      outbox_.add(1, stream);
+      Send send;
+      send.header.kind = SectionKind::kHostReduce;
+      send.header.encoding = encoding;
+      send.rows = {.row_keys = encoding == Encoding::kValues ? nullptr : row_keys.data(),
+                   .values = encoding == Encoding::kIds ? nullptr : bytes_of(values),
+                   .coalesced = bytes_of(coalesced),
+                   .order = order.data(),
+                   .row_elements = width};
+      send.count = kCount;
+      outbox_.add(1, send);
       uint32_t item = 0;
       for (const Got& got : flush(1)) {
         ASSERT_EQ(got.header.first, item);
         std::span<const std::byte> payload = got.payload;
-        std::vector<uint32_t> got_positions;
+        std::vector<uint32_t> got_row_keys;
         if (encoding != Encoding::kValues) {
-          got_positions = values_of<uint32_t>(payload.first(got.header.count * 4));
+          got_row_keys = values_of<uint32_t>(payload.first(got.header.count * 4));
           payload = payload.subspan(got.header.count * 4);
         }
         const auto rows = values_of<float>(payload);
         ASSERT_EQ(rows.size(), encoding == Encoding::kIds ? 0 : got.header.count * width);
         for (uint32_t i = 0; i < got.header.count; ++i, ++item) {
-          ASSERT_TRUE(got_positions.empty() || got_positions[i] == positions[item]);
-          const uint32_t slot = order[item] & ~kMergedSlot;
-          const bool is_merged = (order[item] & kMergedSlot) != 0;
+          ASSERT_TRUE(got_row_keys.empty() || got_row_keys[i] == row_keys[item]);
+          const uint32_t slot = order[item] & ~kCoalescedSlot;
+          const bool is_coalesced = (order[item] & kCoalescedSlot) != 0;
           for (uint32_t c = 0; c < width && !rows.empty(); ++c) {
-            ASSERT_EQ(rows[i * width + c], (is_merged ? merged : values)[slot * width + c]);
+            ASSERT_EQ(rows[i * width + c], (is_coalesced ? coalesced : values)[slot * width + c]);
           }
         }
       }
@@ -227,12 +227,12 @@ TEST_F(OutboxTest, RowsGoWithPositionsAndFromWhereTheyLie) {
 TEST_F(OutboxTest, BytesOfAnyLength) {
   std::vector<std::byte> bytes(10000);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7);
-  Stream stream;
-  stream.header.kind = SectionKind::kBroadcastData;
-  stream.header.first = 5;
-  stream.bytes = bytes.data();
-  stream.count = bytes.size();
-  outbox_.add(1, stream);
+  Send send;
+  send.header.kind = SectionKind::kBroadcastData;
+  send.header.first = 5;
+  send.bytes = bytes.data();
+  send.count = bytes.size();
+  outbox_.add(1, send);
   size_t at = 0;
   for (const Got& got : flush(1)) {
     EXPECT_EQ(got.header.first, 5 + at);
@@ -243,9 +243,9 @@ TEST_F(OutboxTest, BytesOfAnyLength) {
   EXPECT_EQ(at, bytes.size());
 }
 
-TEST_F(OutboxTest, SmallStreamsOfOnePeerShareAMessage) {
+TEST_F(OutboxTest, SmallSendsToOnePeerShareAMessage) {
   const std::vector<float> values(10, 1.0f);
-  for (uint32_t tag = 0; tag < 20; ++tag) outbox_.add(2, dense_stream(values, 0, tag));
+  for (uint32_t tag = 0; tag < 20; ++tag) outbox_.add(2, dense_send(values, 0, tag));
   send_number(2, 5);
   ASSERT_TRUE(outbox_.pump());
   ASSERT_EQ(transport_.sent.size(), 1u);
@@ -266,7 +266,7 @@ TEST_F(OutboxTest, SmallStreamsOfOnePeerShareAMessage) {
 TEST_F(OutboxTest, NothingWithoutCreditsAndControlAheadOfWhatWaits) {
   transport_.credits[4] = 0;
   const std::vector<float> values(3000, 1.0f);
-  outbox_.add(4, dense_stream(values, 0, 1));
+  outbox_.add(4, dense_send(values, 0, 1));
   EXPECT_FALSE(outbox_.pump());
   EXPECT_TRUE(outbox_.has_queued(4));
   EXPECT_FALSE(outbox_.idle());
@@ -280,21 +280,21 @@ TEST_F(OutboxTest, NothingWithoutCreditsAndControlAheadOfWhatWaits) {
   EXPECT_TRUE(outbox_.pump());
   EXPECT_EQ(pending_, 0u);
   const auto second = sections_of(4, transport_.sent[1].bytes);
-  EXPECT_EQ(second[0].header.kind, SectionKind::kTreeUp) << "ahead of the rest of a stream";
+  EXPECT_EQ(second[0].header.kind, SectionKind::kTreeUp) << "ahead of the rest of a send";
   for (size_t i = 0; i < transport_.sent.size(); ++i) {
     MessageHeader header;
     std::memcpy(&header, transport_.sent[i].bytes.data(), sizeof header);
     EXPECT_EQ(header.sequence, i + 1);
   }
   EXPECT_FALSE(outbox_.idle()) << "sends have not completed";
-  for (const Sent& message : transport_.sent) outbox_.on_sent(message.token);
+  for (const Sent& message : transport_.sent) outbox_.on_sent(message.cookie);
   EXPECT_TRUE(outbox_.idle());
 }
 
 TEST_F(OutboxTest, ValuesAreReadAsLateAsPossible) {
   transport_.credits[1] = 0;
   std::vector<float> values(4, 1.0f);
-  outbox_.add(1, dense_stream(values, 0, 0));
+  outbox_.add(1, dense_send(values, 0, 0));
   EXPECT_FALSE(outbox_.pump());
   values[2] = 9;
   transport_.credits[1] = 1;
@@ -305,23 +305,23 @@ TEST_F(OutboxTest, ValuesAreReadAsLateAsPossible) {
 TEST_F(OutboxTest, ASlowPeerDoesNotHoldUpTheOthers) {
   transport_.credits[1] = 0;
   const std::vector<float> values(100000, 1.0f);
-  outbox_.add(1, dense_stream(values, 0, 0));
-  outbox_.add(2, dense_stream(values, 0, 0));
+  outbox_.add(1, dense_send(values, 0, 0));
+  outbox_.add(2, dense_send(values, 0, 0));
   size_t elements = 0;
   for (const Got& got : flush(2)) elements += got.header.count;
   EXPECT_EQ(elements, values.size());
   EXPECT_EQ(pending_, 1u);
 }
 
-TEST_F(OutboxTest, ChunksInFlightAreBounded) {
+TEST_F(OutboxTest, SendBuffersInFlightAreBounded) {
   const std::vector<float> values(1000000, 1.0f);
-  outbox_.add(1, dense_stream(values, 0, 0));
+  outbox_.add(1, dense_send(values, 0, 0));
   while (outbox_.pump()) {
   }
   const size_t in_flight = transport_.sent.size();
   EXPECT_LE(in_flight, 64u);
   EXPECT_GT(in_flight, 0u);
-  outbox_.on_sent(transport_.sent[0].token);
+  outbox_.on_sent(transport_.sent[0].cookie);
   EXPECT_TRUE(outbox_.pump());
   EXPECT_EQ(transport_.sent.size(), in_flight + 1) << "one came back, one goes";
 }
@@ -340,12 +340,12 @@ TEST_F(OutboxTest, LoopbackIsDeliveredAtOnceAndMayAnswerItself) {
 TEST_F(OutboxTest, DroppedPeersGetNothingMore) {
   transport_.credits[5] = 0;
   const std::vector<float> values(3000, 1.0f);
-  outbox_.add(5, dense_stream(values, 0, 0));
+  outbox_.add(5, dense_send(values, 0, 0));
   send_number(5, 1);
   outbox_.drop(5);
   EXPECT_EQ(pending_, 0u) << "given back";
   EXPECT_FALSE(outbox_.has_queued(5));
-  outbox_.add(5, dense_stream(values, 0, 0));
+  outbox_.add(5, dense_send(values, 0, 0));
   send_number(5, 2);
   EXPECT_EQ(pending_, 0u);
   transport_.credits[5] = 10;
@@ -356,18 +356,18 @@ TEST_F(OutboxTest, DroppedPeersGetNothingMore) {
 TEST_F(OutboxTest, ARefusedSendDropsThePeer) {
   transport_.lost = 6;
   const std::vector<float> values(3000, 1.0f);
-  outbox_.add(6, dense_stream(values, 0, 0));
+  outbox_.add(6, dense_send(values, 0, 0));
   outbox_.pump();
   EXPECT_EQ(pending_, 0u);
-  EXPECT_TRUE(outbox_.idle()) << "its chunk is free again";
+  EXPECT_TRUE(outbox_.idle()) << "its buffer is free again";
 }
 
 TEST_F(OutboxTest, AfterDropDataControlStillGoes) {
   transport_.credits[1] = 0;
   const std::vector<float> values(3000, 1.0f);
-  outbox_.add(1, dense_stream(values, 0, 0));
+  outbox_.add(1, dense_send(values, 0, 0));
   outbox_.drop_data();
-  outbox_.add(2, dense_stream(values, 0, 0));
+  outbox_.add(2, dense_send(values, 0, 0));
   EXPECT_EQ(pending_, 0u);
   send_number(1, 8);
   transport_.credits[1] = 5;
@@ -383,7 +383,7 @@ TEST_F(OutboxTest, ControlIsNeverCut) {
   const std::vector<float> values(200, 1.0f);
   for (int i = 0; i < 5; ++i) {
     outbox_.send_bytes(1, header, blob);
-    outbox_.add(1, dense_stream(values, 0, 0));
+    outbox_.add(1, dense_send(values, 0, 0));
   }
   size_t blobs = 0;
   for (const Got& got : flush(1)) {
@@ -396,41 +396,41 @@ TEST_F(OutboxTest, ControlIsNeverCut) {
                InternalError);
 }
 
-// Given random streams of every encoding to several peers with few credits, expect every item once
-// and in order, and the streams of a peer in the order of their adding.
-TEST_F(OutboxTest, RandomStreamsArriveWholeAndInOrder) {
+// Given random sends of every encoding to several peers with few credits, expect every item once
+// and in order, and the sends of a peer in the order of their adding.
+TEST_F(OutboxTest, RandomSendsArriveWholeAndInOrder) {
   SeededRandom random(4);
   std::vector<float> values(5000);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
-  std::map<uint32_t, std::vector<uint64_t>> counts;  // by peer: of each stream, in order
-  std::map<uint32_t, uint32_t> at_stream;
+  std::map<uint32_t, std::vector<uint64_t>> counts;  // by peer: of each send, in order
+  std::map<uint32_t, uint32_t> at_send;
   std::map<uint32_t, uint64_t> at_item;
   size_t delivered = 0;
   const auto take = [&](const Sent& message) {
     EXPECT_LE(message.bytes.size(), kMessageBytes);
     for (const Got& got : sections_of(message.to, message.bytes)) {
-      uint32_t& stream = at_stream[message.to];
-      EXPECT_EQ(got.header.tag, stream);
+      uint32_t& send = at_send[message.to];
+      EXPECT_EQ(got.header.tag, send);
       EXPECT_EQ(got.header.first, at_item[message.to]);
       at_item[message.to] += got.header.count;
       ++delivered;
       if ((got.header.flags & kSectionLast) == 0) continue;
-      EXPECT_EQ(at_item[message.to], counts[message.to][stream]);
-      ++stream;
+      EXPECT_EQ(at_item[message.to], counts[message.to][send]);
+      ++send;
       at_item[message.to] = 0;
     }
-    outbox_.on_sent(message.token);
+    outbox_.on_sent(message.cookie);
   };
   for (int round = 0; round < 3000; ++round) {
     const auto to = static_cast<uint32_t>(1 + random.below(4));
-    Stream stream = dense_stream(values, 0, static_cast<uint32_t>(counts[to].size()));
-    stream.count = random.chance(60) ? random.below(40) : random.below(2500);
-    counts[to].push_back(stream.count);
+    Send send = dense_send(values, 0, static_cast<uint32_t>(counts[to].size()));
+    send.count = random.chance(60) ? random.below(40) : random.below(2500);
+    counts[to].push_back(send.count);
     if (random.chance(50)) {
-      stream.header.encoding = Encoding::kValues;
-      stream.rows = {.values = bytes_of(values), .row_elements = 2};
+      send.header.encoding = Encoding::kValues;
+      send.rows = {.values = bytes_of(values), .row_elements = 2};
     }
-    outbox_.add(to, stream);
+    outbox_.add(to, send);
     for (uint32_t peer = 1; peer <= 4; ++peer)
       transport_.credits[peer] = static_cast<int>(random.below(4));
     outbox_.pump();
@@ -442,28 +442,28 @@ TEST_F(OutboxTest, RandomStreamsArriveWholeAndInOrder) {
     for (const Sent& message : transport_.sent) take(message);
     transport_.sent.clear();
   }
-  for (const auto& [to, streams] : counts) EXPECT_EQ(at_stream[to], streams.size());
+  for (const auto& [to, sends] : counts) EXPECT_EQ(at_send[to], sends.size());
   EXPECT_EQ(pending_, 0u);
   EXPECT_GT(delivered, 3000u);
 }
 
 TEST_F(OutboxTest, SteadyStateDoesNotGrow) {
   const std::vector<float> values(300, 1.0f);
-  outbox_.reserve_streams(40);
+  outbox_.reserve_sends(40);
   for (int step = 0; step < 50; ++step) {
     for (uint32_t peer = 1; peer <= 4; ++peer) {
-      for (uint32_t tag = 0; tag < 9; ++tag) outbox_.add(peer, dense_stream(values, 0, tag));
+      for (uint32_t tag = 0; tag < 9; ++tag) outbox_.add(peer, dense_send(values, 0, tag));
       send_number(peer, 1);
     }
     flush(1);
   }
   EXPECT_EQ(outbox_.growth_count(), 0u);
-  for (uint32_t tag = 0; tag < 200; ++tag) outbox_.add(1, dense_stream(values, 0, tag));
+  for (uint32_t tag = 0; tag < 200; ++tag) outbox_.add(1, dense_send(values, 0, tag));
   EXPECT_GT(outbox_.growth_count(), 0u) << "growth is counted";
 }
 
 // Given a loopback message whose reading fails, expect what is due to others to leave at the next
-// pump, and no chunk to be lost.
+// pump, and no buffer to be lost.
 TEST_F(OutboxTest, a_failure_on_loopback_holds_nothing_back) {
   throws_ = true;
   for (const uint32_t to : {1u, kSelf, 2u, 3u}) send_number(to, to);
@@ -473,7 +473,7 @@ TEST_F(OutboxTest, a_failure_on_loopback_holds_nothing_back) {
   std::vector<uint32_t> reached;
   for (const Sent& message : transport_.sent) {
     reached.push_back(message.to);
-    outbox_.on_sent(message.token);
+    outbox_.on_sent(message.cookie);
   }
   std::sort(reached.begin(), reached.end());
   EXPECT_EQ(reached, (std::vector<uint32_t>{1, 2, 3}));

@@ -102,7 +102,7 @@ TEST_F(Ring, wakes_the_producer_when_any_message_fits) {
   EXPECT_TRUE(woken);
 }
 
-TEST_F(Ring, refuses_positions_out_of_range) {
+TEST_F(Ring, refuses_row_keys_out_of_range) {
   for (const uint64_t tail : {uint64_t{4}, uint64_t{kRingBytesMin + 8}, ~uint64_t{7}}) {
     header_.tail = tail;
     RingConsumer consumer(&header_, data_.data(), data_.size());

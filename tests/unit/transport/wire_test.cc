@@ -17,7 +17,7 @@ std::vector<std::byte> message_with(uint32_t sections, uint32_t payload_bytes) {
   std::memcpy(bytes.data(), &header, sizeof header);
   for (uint32_t i = 0; i < sections; ++i) {
     SectionHeader section;
-    section.kind = SectionKind::kUpHost;
+    section.kind = SectionKind::kHostReduce;
     section.count = payload_bytes;
     section.payload_bytes = payload_bytes;
     const size_t at = bytes.size();

@@ -26,11 +26,11 @@ TEST(RowPermutation, IsABijectionWithAnExactInverse) {
     const RowPermutation permutation(size);
     std::vector<bool> taken(size);
     for (uint64_t row = 0; row < size; ++row) {
-      const uint64_t position = permutation.position(row);
-      ASSERT_LT(position, size);
-      ASSERT_FALSE(taken[position]) << "size " << size << ", row " << row;
-      taken[position] = true;
-      ASSERT_EQ(permutation.row(position), row) << "size " << size;
+      const uint64_t row_key = permutation.row_key(row);
+      ASSERT_LT(row_key, size);
+      ASSERT_FALSE(taken[row_key]) << "size " << size << ", row " << row;
+      taken[row_key] = true;
+      ASSERT_EQ(permutation.row(row_key), row) << "size " << size;
     }
   }
 }
@@ -38,9 +38,9 @@ TEST(RowPermutation, IsABijectionWithAnExactInverse) {
 TEST(RowPermutation, InvertsNearTheLargestSize) {
   const RowPermutation permutation(UINT32_MAX);
   for (uint64_t row = UINT32_MAX - 1000; row < UINT32_MAX; ++row) {
-    const uint64_t position = permutation.position(row);
-    ASSERT_LT(position, UINT32_MAX);
-    ASSERT_EQ(permutation.row(position), row);
+    const uint64_t row_key = permutation.row_key(row);
+    ASSERT_LT(row_key, UINT32_MAX);
+    ASSERT_EQ(permutation.row(row_key), row);
   }
 }
 
@@ -49,7 +49,7 @@ TEST(RowPermutation, SpreadsNeighbours) {
   constexpr uint32_t kWorld = 8;
   const Partition partition(793470, 64, true, kWorld, 0);
   std::vector<uint32_t> owned(kWorld);
-  for (uint64_t row = 0; row < 8000; ++row) ++owned[partition.owner_of(partition.position_of(row))];
+  for (uint64_t row = 0; row < 8000; ++row) ++owned[partition.owner_of(partition.row_key_of(row))];
   EXPECT_GT(*std::min_element(owned.begin(), owned.end()), 800u);
   EXPECT_LT(*std::max_element(owned.begin(), owned.end()), 1200u);
 }
@@ -60,12 +60,12 @@ TEST(Partition, RowsHaveOneOwnerEachAndOwnersAreBalanced) {
       const Partition partition(rows, 3, true, world, 5);
       std::vector<uint64_t> owned(world);
       for (uint64_t row = 0; row < rows; ++row) {
-        const uint32_t position = partition.position_of(row);
-        const uint32_t owner = partition.owner_of(position);
+        const uint32_t row_key = partition.row_key_of(row);
+        const uint32_t owner = partition.owner_of(row_key);
         ASSERT_LT(owner, world);
-        ASSERT_EQ(partition.row_of(position), row);
-        ASSERT_LT(partition.local_row(position), partition.rows_owned(owner));
-        ASSERT_EQ(partition.position_at(owner, partition.local_row(position)), position);
+        ASSERT_EQ(partition.row_of(row_key), row);
+        ASSERT_LT(partition.local_row(row_key), partition.rows_owned(owner));
+        ASSERT_EQ(partition.row_key_at(owner, partition.local_row(row_key)), row_key);
         ++owned[owner];
       }
       for (uint32_t owner = 0; owner < world; ++owner) {
@@ -136,12 +136,12 @@ TEST(Partition, RangeOwnerAgreesWithRanges) {
   for (const uint64_t rows : {1u, 2u, 5u, 63u, 64u, 65u, 1000u}) {
     for (uint32_t world = 1; world <= 70; ++world) {
       const Partition partition(rows, 4, true, world, 0);
-      for (uint32_t position = 0; position < rows; ++position) {
-        const uint32_t owner = partition.range_owner_of(position);
+      for (uint32_t row_key = 0; row_key < rows; ++row_key) {
+        const uint32_t owner = partition.range_owner_of(row_key);
         ASSERT_LT(owner, world);
         const Range range = partition.range_of(owner);
-        ASSERT_GE(position * 4u, range.first) << rows << " rows, world " << world;
-        ASSERT_LE(position * 4u + 4, range.end());
+        ASSERT_GE(row_key * 4u, range.first) << rows << " rows, world " << world;
+        ASSERT_LE(row_key * 4u + 4, range.end());
       }
     }
   }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// RowsRoad: rows of a managed variable with their optimizer state, read and written at their owners
-// between steps: ranges for checkpoints and exports, ids for evaluation. Only the caller and the
-// owners take part.
+// RowAccess: rows of a managed variable with their optimizer state, read and written at their
+// owners between steps: ranges for checkpoints and exports, ids for evaluation. Only the caller and
+// the owners take part.
 //
-// - read. The asker tells each owner which rows; the owner answers with their positions, values and
+// - read. The asker tells each owner which rows; the owner answers with their row keys, values and
 //   states, and then with an end.
 // - pull. The same by row ids, so many ids at a time.
-// - write. The asker sends positions, values and states to every rank that holds them, and then an
+// - write. The asker sends row keys, values and states to every rank that holds them, and then an
 //   end; each holder answers whether it wrote all of them or was in a step.
 //
 // A mirror is read at once. A rank has one call under way, and so one ask at each owner. An owner
 // serves each asker by itself, a bounded portion of rows at a time: an asker that reads nothing
 // holds up no other. Engine's owner only.
-#ifndef PARALLAX_SERVER_ROWS_ROAD_H_
-#define PARALLAX_SERVER_ROWS_ROAD_H_
+#ifndef PARALLAX_SERVER_ROW_ACCESS_H_
+#define PARALLAX_SERVER_ROW_ACCESS_H_
 
 #include <array>
 #include <cstdint>
@@ -52,10 +52,10 @@ class HeldTables {
   ~HeldTables() = default;
 };
 
-class RowsRoad {
+class RowAccess {
  public:
-  // All references outlive the road.
-  RowsRoad(const Columns& columns, Outbox& outbox, HeldTables& tables)
+  // All references outlive the exchange.
+  RowAccess(const Columns& columns, Outbox& outbox, HeldTables& tables)
       : columns_(columns), outbox_(outbox), tables_(tables), writes_(columns.world()) {}
 
   // Checked before: the rows exist, the parts are the table's. *pending counts what borrows the
@@ -84,13 +84,13 @@ class RowsRoad {
     uint64_t step = 0;    // as of its commit
     uint64_t first_row = 0;
     uint64_t row_count = 0;
-    uint32_t arrays = 0;              // bit i: array i
-    std::vector<uint32_t> positions;  // pull
+    uint32_t arrays = 0;             // bit i: array i
+    std::vector<uint32_t> row_keys;  // pull
     // How far it was served, and the portion under way.
     uint64_t served_rows = 0;
     bool served = false;    // all of it is queued
-    uint32_t borrowed = 0;  // streams that read the table, and the lists below
-    std::vector<uint32_t> serve_positions = {}, serve_order = {};
+    uint32_t borrowed = 0;  // sends that read the table, and the lists below
+    std::vector<uint32_t> serve_row_keys = {}, serve_order = {};
   };
 
   // The last write of a rank, as its holder here saw it: a step that begins or ends between two
@@ -103,22 +103,22 @@ class RowsRoad {
   [[nodiscard]] bool on_ask(uint32_t from, const Section& section);
   [[nodiscard]] bool on_answer(uint32_t from, const Section& section);
   [[nodiscard]] bool on_write(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_taken(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_written(uint32_t from, const Section& section);
   void start(Doing doing, const RowsCall& call);
   // Of a write or a pull: rows that were not sent, or asked for, yet.
   bool rows_left() const { return doing_ != Doing::kRead && next_row_ < call_.row_count; }
-  void group_positions(const Table& table);
+  void group_row_keys(const Table& table);
   void ask_portion();
-  Stream new_stream(SectionKind kind, uint32_t variable, uint64_t number, uint32_t array) const;
+  Send new_send(SectionKind kind, uint32_t variable, uint64_t number, uint32_t array) const;
   void serve(Ask& ask);
   void serve_rows(Ask& ask, const Table& table);
   void send_served(Ask& ask, const Table& table);
   void serve_elements(Ask& ask, const Table& table);
   void write_portion();
   void write_elements();
-  void send_to_holders(const Table& table, Stream stream, uint32_t owner);
+  void send_to_holders(const Table& table, Send send, uint32_t owner);
   [[nodiscard]] bool take_rows(uint32_t from, const Table& table, const Section& section);
-  [[nodiscard]] bool place_row(uint32_t from, const Table& table, uint32_t position, uint64_t* row);
+  [[nodiscard]] bool place_row(uint32_t from, const Table& table, uint32_t row_key, uint64_t* row);
   void place(const Table& table, uint32_t array, uint64_t at, std::span<const std::byte> numbers);
   [[nodiscard]] bool take_elements(const Table& table, const Section& section);
   void answered(uint32_t from);
@@ -137,17 +137,17 @@ class RowsRoad {
   uint32_t answers_left_ = 0;
   uint64_t numbers_left_ = 0;
   std::vector<uint32_t> waited_, refused_;
-  // Of the portion under way: positions, the rows of the call they are, both by holder, and where a
+  // Of the portion under way: row keys, the rows of the call they are, both by holder, and where a
   // holder's begin; in a pull, where its answer has come to.
-  std::vector<uint32_t> positions_, items_, grouped_, offsets_, taken_;
+  std::vector<uint32_t> row_keys_, items_, grouped_, offsets_, taken_;
   std::vector<uint32_t> portion_rows_;  // pull: rows of the caller's buffer
   std::vector<std::byte> ask_bytes_;
 
   // owner
   std::vector<HeldWrite> writes_;  // by writer
-  std::list<Ask> asks_;            // one of an asker; streams read them where they lie
+  std::list<Ask> asks_;            // one of an asker; sends read them where they lie
 };
 
 }  // namespace parallax
 
-#endif  // PARALLAX_SERVER_ROWS_ROAD_H_
+#endif  // PARALLAX_SERVER_ROW_ACCESS_H_

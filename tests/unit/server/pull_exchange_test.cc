@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pull's four hops over a network of sections: what each sends, waits for and gives out, in
+// The pull's four legs over a network of sections: what each sends, waits for and gives out, in
 // the orders of arrival that are allowed. What is not allowed is in pull_road_asks_test.cc and
 // pull_road_values_test.cc.
-#include "server/pull_road.h"
+#include "server/pull_exchange.h"
 
 #include <gtest/gtest.h>
 
@@ -108,10 +108,11 @@ class RandomPulls {
   std::vector<Pull*> posted_;
 };
 
-// Given any layout, several variables in a pull, ids twice or padding, any dtypes, ranks that pull
-// more or less than others and start the next step before this one is applied everywhere: expect
-// the owners' rows as of the step before, for five steps, which use each slot twice and more.
-TEST(PullRoad, AnswersAreTheOwnersRows) {
+// Contributed any layout, several variables in a pull, ids twice or padding, any dtypes, ranks that
+// pull more or less than others and start the next step before this one is applied everywhere:
+// expect the owners' rows as of the step before, for five steps, which use each slot twice and
+// more.
+TEST(PullExchange, AnswersAreTheOwnersRows) {
   for (size_t layout = 0; layout < layouts().size(); ++layout) {
     for (uint64_t seed = 1; seed <= (kThreadSanitizer ? 1 : 6); ++seed) {
       SCOPED_TRACE("layout " + std::to_string(layout) + ", seed " + std::to_string(seed));
@@ -151,7 +152,7 @@ TEST_F(PullRoadTest, DuplicatesAndPaddingAreFilledIn) {
   }
 }
 
-// Receive a pull of nothing, or of no ids: expect it to be over once every handler of the host has
+// Receive a pull of nothing, or of no ids: expect it to be over once every leader of the host has
 // said so, and nobody to be asked.
 TEST_F(PullRoadTest, AnEmptyPullAsksNobodyAndTakesPart) {
   for (const bool of_no_ids : {false, true}) {
@@ -166,7 +167,7 @@ TEST_F(PullRoadTest, AnEmptyPullAsksNobodyAndTakesPart) {
     settle();
     EXPECT_TRUE(empty.done && other.done);
     EXPECT_EQ(asks.sections, 0u);
-    EXPECT_EQ(job_->road(0).pulled_rows(kEmbedding, 1), 0u);
+    EXPECT_EQ(job_->exchange(0).pulled_rows(kEmbedding, 1), 0u);
   }
 }
 
@@ -196,17 +197,19 @@ TEST_F(PullRoadTest, RowsCrossOnceForAHost) {
   for (const Pull* pull : {&first, &second, &third}) job_->expect_values(*pull);
   EXPECT_EQ(asks.items, 15u) << "the union of what the host asked for";
   uint64_t counted = 0;
-  for (const uint32_t handler : {0u, 1u}) counted += job_->road(handler).pulled_rows(kEmbedding, 1);
+  for (const uint32_t leader : {0u, 1u})
+    counted += job_->exchange(leader).pulled_rows(kEmbedding, 1);
   EXPECT_EQ(counted, 15u);
-  EXPECT_EQ(job_->road(2).pulled_rows(kEmbedding, 1), 0u) << "no handler";
+  EXPECT_EQ(job_->exchange(2).pulled_rows(kEmbedding, 1), 0u) << "no leader";
   // The next pull of the step adds to it; the step after the next starts over.
   job_->pull(0, 1, {{kEmbedding, {0}}});
   job_->end_all(1);
   settle();
-  for (const uint32_t handler : {0u, 1u}) counted += job_->road(handler).pulled_rows(kEmbedding, 1);
+  for (const uint32_t leader : {0u, 1u})
+    counted += job_->exchange(leader).pulled_rows(kEmbedding, 1);
   EXPECT_EQ(counted, 15u + 16u);
   job_->commit_all(1);
-  for (const uint32_t handler : {0u, 1u}) EXPECT_EQ(job_->road(handler).pulled_rows(0, 3), 0u);
+  for (const uint32_t leader : {0u, 1u}) EXPECT_EQ(job_->exchange(leader).pulled_rows(0, 3), 0u);
 }
 
 // Receive one variable in one dtype: expect it to travel as the smaller of that and the master's.
@@ -271,23 +274,24 @@ TEST_F(PullRoadTest, ARoundWaitsForEveryRankOfTheHost) {
   settle();
   job_->expect_values(next);
   // The other host was never waited for.
-  EXPECT_EQ(job_->road(3).waiting(1).number, 0u);
+  EXPECT_EQ(job_->exchange(3).waiting(1).number, 0u);
 }
 
-// Given pulls that wait, expect the oldest of the step to be told, with who is there and who not.
+// Contributed pulls that wait, expect the oldest of the step to be told, with who is there and who
+// not.
 TEST_F(PullRoadTest, WhatIsMissingIsNamed) {
   start({0, 0, 0, 1});
-  EXPECT_EQ(job_->road(0).waiting(1).number, 0u);
+  EXPECT_EQ(job_->exchange(0).waiting(1).number, 0u);
   job_->pull(1, 1, {{kEmbedding, {1}}});
   settle();
-  PullWait wait = job_->road(0).waiting(1);
+  PullWait wait = job_->exchange(0).waiting(1);
   EXPECT_EQ(wait.number, 1u);
   EXPECT_EQ(wait.here, std::vector<uint32_t>{1});
   EXPECT_EQ(wait.missing, (std::vector<uint32_t>{0, 2}));
-  EXPECT_EQ(job_->road(0).waiting(2).number, 0u) << "of another step";
+  EXPECT_EQ(job_->exchange(0).waiting(2).number, 0u) << "of another step";
   job_->end(2, 1);
   settle();
-  wait = job_->road(0).waiting(1);
+  wait = job_->exchange(0).waiting(1);
   EXPECT_EQ(wait.here, std::vector<uint32_t>{1});
   EXPECT_EQ(wait.missing, std::vector<uint32_t>{0}) << "rank 2 ended the step";
   // Rank 1 gets its first answer while rank 0's is held back, and is one ahead.
@@ -295,7 +299,7 @@ TEST_F(PullRoadTest, WhatIsMissingIsNamed) {
   settle();
   job_->pull(1, 1, {{kEmbedding, {1}}});
   settle();
-  wait = job_->road(0).waiting(1);
+  wait = job_->exchange(0).waiting(1);
   EXPECT_EQ(wait.number, 2u);
   EXPECT_EQ(wait.here, std::vector<uint32_t>{1});
   EXPECT_EQ(wait.missing, std::vector<uint32_t>{0});
@@ -338,7 +342,7 @@ TEST_F(PullRoadTest, RanksRunAheadByARoundAndAStep) {
 }
 
 // A rank's number travels in 8 bits: expect the 257th pull to be told from the first, also where
-// only the handler's number of it comes round.
+// only the leader's number of it comes round.
 TEST_F(PullRoadTest, RoundsComeRoundAfter256) {
   start({0, 0, 1});
   for (uint32_t round = 0; round < 260; ++round) {
@@ -382,7 +386,7 @@ TEST_F(PullRoadTest, AsksOfTheNextStepWaitForTheCommit) {
 // the first to be answered with the commit that brings the table, the other dropped.
 TEST_F(PullRoadTest, AsksWaitForTheirTable) {
   start({0, 1});
-  PullRoad& owner = job_->road(1);
+  PullExchange& owner = job_->exchange(1);
   const Variable added = pulled_variable(8, 2, 4, PARALLAX_F32);
   const Partition partition(8, 2, true, 2, 6);
   Table table(added, partition, 1, true);
@@ -390,7 +394,7 @@ TEST_F(PullRoadTest, AsksWaitForTheirTable) {
   for (const uint32_t id : {6u, 7u}) ASSERT_TRUE(owner.add_variable(id, added, partition).ok());
   ASSERT_NE(owner.arena_of(6), nullptr);
   EXPECT_EQ(owner.arena_of(6)->used_bytes(),
-            PullRoad::needed_bytes(job_->columns(1), added, partition));
+            PullExchange::needed_bytes(job_->columns(1), added, partition));
   const Counts values(*job_, SectionKind::kValuesHost);
   for (const uint32_t id : {6u, 7u}) {
     SectionHeader ask{.kind = SectionKind::kPullHost, .encoding = Encoding::kIds, .tag = id};
@@ -409,8 +413,8 @@ TEST_F(PullRoadTest, AsksWaitForTheirTable) {
   EXPECT_EQ(values.items, 2u) << "to rank 0, which does not know the variable";
 }
 
-// Given four steps that use the same slots, expect of each only what it asked for: no row, rank,
-// dense wish or dtype of the step before the last.
+// Contributed four steps that use the same slots, expect of each only what it asked for: no row,
+// rank, dense wish or dtype of the step before the last.
 TEST_F(PullRoadTest, NothingLeaksIntoTheSlotsNextUse) {
   start({0, 0, 1, 1});
   for (uint64_t step = 1; step <= 6; ++step) {
@@ -439,8 +443,8 @@ TEST_F(PullRoadTest, NothingLeaksIntoTheSlotsNextUse) {
   }
 }
 
-// Given a step that a rank ended without pulls, expect the like step after the next to wait for it
-// again.
+// Contributed a step that a rank ended without pulls, expect the like step after the next to wait
+// for it again.
 TEST_F(PullRoadTest, AnEndedStepEndsNoLaterOne) {
   start({0, 0});
   for (uint64_t step = 1; step <= 2; ++step) {
@@ -451,27 +455,27 @@ TEST_F(PullRoadTest, AnEndedStepEndsNoLaterOne) {
   const Pull& early = job_->pull(0, 3, {{kEmbedding, {1}}});
   settle();
   EXPECT_FALSE(early.done);
-  EXPECT_EQ(job_->road(0).waiting(3).missing, std::vector<uint32_t>{1});
+  EXPECT_EQ(job_->exchange(0).waiting(3).missing, std::vector<uint32_t>{1});
   job_->end(1, 3);
   settle();
   job_->expect_values(early);
 }
 
-// Given a rank with nothing under way, expect it to be neither active nor finished, and a second
-// pull beside one under way to fail the check.
+// Contributed a rank with nothing under way, expect it to be neither active nor finished, and a
+// second pull beside one under way to fail the check.
 TEST_F(PullRoadTest, OnePullIsUnderWay) {
   start({0});
-  PullRoad& road = job_->road(0);
-  EXPECT_FALSE(road.active() || road.finished());
-  road.start(1, 0, {});
-  EXPECT_TRUE(road.active());
-  EXPECT_FALSE(road.finished());
-  EXPECT_THROW(road.start(1, 1, {}), InternalError);
-  EXPECT_THROW(road.finish(), InternalError);
+  PullExchange& exchange = job_->exchange(0);
+  EXPECT_FALSE(exchange.active() || exchange.finished());
+  exchange.start(1, 0, {});
+  EXPECT_TRUE(exchange.active());
+  EXPECT_FALSE(exchange.finished());
+  EXPECT_THROW(exchange.start(1, 1, {}), InternalError);
+  EXPECT_THROW(exchange.finish(), InternalError);
   job_->network().settle();
-  ASSERT_TRUE(road.finished());
-  road.finish();
-  EXPECT_FALSE(road.active() || road.finished());
+  ASSERT_TRUE(exchange.finished());
+  exchange.finish();
+  EXPECT_FALSE(exchange.active() || exchange.finished());
 }
 
 }  // namespace

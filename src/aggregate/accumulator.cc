@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Folding of rows and dense slices. See fold.h.
-#include "aggregate/fold.h"
+// Accumulating of rows and dense slices. See accumulator.h.
+#include "aggregate/accumulator.h"
 
 #include <algorithm>
 #include <numeric>
@@ -17,20 +17,20 @@ void fill_no_row(SumType sum, std::byte* values, size_t count) {
   });
 }
 
-void Parking::lay_out(Arena& arena, uint32_t sources, size_t bytes_max) {
+void ReorderBuffer::lay_out(Arena& arena, uint32_t sources, size_t bytes_max) {
   bytes_ = arena.take<std::byte>(bytes_max);
   heads_ = arena.take<uint64_t>(sources);
   tails_ = arena.take<uint64_t>(sources);
 }
 
-void Parking::clear() {
+void ReorderBuffer::clear() {
   used_ = 0;
   std::fill(heads_.begin(), heads_.end(), kEnd);
   std::fill(tails_.begin(), tails_.end(), kEnd);
 }
 
-bool Parking::park(uint32_t source, uint64_t first, uint32_t count,
-                   std::span<const std::byte> payload) {
+bool ReorderBuffer::hold(uint32_t source, uint64_t first, uint32_t count,
+                         std::span<const std::byte> payload) {
   const size_t bytes = bytes_for_part(payload.size());
   if (bytes > bytes_.size() - used_) return false;
   const uint64_t at = used_;
@@ -49,88 +49,88 @@ bool Parking::park(uint32_t source, uint64_t first, uint32_t count,
   return true;
 }
 
-void FoldSources::lay_out(Arena& arena, std::vector<uint64_t> most, bool ordered) {
+void AccumulatorSources::lay_out(Arena& arena, std::vector<uint64_t> most, bool ordered) {
   most_ = std::move(most);
   left_ = arena.take<uint64_t>(most_.size());
   ended_ = arena.take<uint8_t>(most_.size());
   ordered_ = ordered;
 }
 
-void FoldSources::clear() {
+void AccumulatorSources::clear() {
   std::copy(most_.begin(), most_.end(), left_.begin());
   std::fill(ended_.begin(), ended_.end(), uint8_t{0});
   ended_count_ = 0;
   turn_ = 0;
 }
 
-bool FoldSources::end(uint32_t source) {
+bool AccumulatorSources::end(uint32_t source) {
   if (ended_[source] != 0) return false;
   ended_[source] = 1;
   ++ended_count_;
   return true;
 }
 
-bool FoldSources::advance() {
+bool AccumulatorSources::advance() {
   if (!ordered_ || turn_ == ended_.size() || ended_[turn_] == 0) return false;
   return ++turn_ < ended_.size();
 }
 
 // ---- rows
 
-void RowFold::lay_out(Arena& arena, const RowFoldOptions& options) {
+void RowAccumulator::lay_out(Arena& arena, const RowAccumulatorOptions& options) {
   options_ = options;
   row_bytes_ = size_t{bytes_of_sum(options.sum)} * options.row_elements;
   std::vector<uint64_t> most = options.rows_max_of;
   if (most.empty()) most.assign(options.sources, options.source_rows_max);
   PARALLAX_CHECK(most.size() == options.sources);
-  // All but the first may be parked.
-  const uint64_t parked_rows =
+  // All but the first may be held back.
+  const uint64_t held_rows =
       options.ordered ? std::accumulate(most.begin() + 1, most.end(), uint64_t{0}) : 0;
   sources_.lay_out(arena, std::move(most), options.ordered);
   index_.lay_out(arena, options.rows_max);
-  positions_ = arena.take<uint32_t>(options.rows_max);
+  row_keys_ = arena.take<uint32_t>(options.rows_max);
   values_ = arena.take<std::byte>(options.rows_max * row_bytes_);
   // One part per message; a message carries one row at least.
-  const size_t part_bytes = Parking::bytes_for_part(sizeof(uint32_t) + row_bytes_);
-  parking_.lay_out(arena, options.sources, parked_rows * part_bytes);
+  const size_t part_bytes = ReorderBuffer::bytes_for_part(sizeof(uint32_t) + row_bytes_);
+  reorder_.lay_out(arena, options.sources, held_rows * part_bytes);
 }
 
-void RowFold::clear() {
+void RowAccumulator::clear() {
   sources_.clear();
   index_.clear();
-  parking_.clear();
+  reorder_.clear();
 }
 
-bool RowFold::add(uint32_t source, uint32_t count, std::span<const std::byte> payload) {
+bool RowAccumulator::add(uint32_t source, uint32_t count, std::span<const std::byte> payload) {
   if (payload.size() != count * (sizeof(uint32_t) + row_bytes_) || !sources_.known(source))
     return false;
   if (sources_.ended(source)) return false;
   if (count == 0) return true;
   if (!sources_.spend(source, count)) return false;
   if (sources_.admits(source)) return sum(count, payload);
-  return parking_.park(source, 0, count, payload);
+  return reorder_.hold(source, 0, count, payload);
 }
 
-bool RowFold::sum(uint32_t count, std::span<const std::byte> payload) {
+bool RowAccumulator::sum(uint32_t count, std::span<const std::byte> payload) {
   return with_sum_type(
       options_.sum, [&](auto tag) { return sum_as<typename decltype(tag)::type>(count, payload); });
 }
 
 template <typename T>
-bool RowFold::sum_as(uint32_t count, std::span<const std::byte> payload) {
-  const std::byte* positions = payload.data();
-  const std::byte* values = positions + sizeof(uint32_t) * count;
+bool RowAccumulator::sum_as(uint32_t count, std::span<const std::byte> payload) {
+  const std::byte* row_keys = payload.data();
+  const std::byte* values = row_keys + sizeof(uint32_t) * count;
   const size_t elements = options_.row_elements;
   for (uint32_t i = 0; i < count; ++i) {
-    uint32_t position;
-    std::memcpy(&position, positions + i * sizeof position, sizeof position);
+    uint32_t row_key;
+    std::memcpy(&row_key, row_keys + i * sizeof row_key, sizeof row_key);
     bool inserted;
-    const uint32_t slot = index_.find_or_insert(position, &inserted);
+    const uint32_t slot = index_.find_or_insert(row_key, &inserted);
     if (slot == kNoSlot) return false;
     T* row = reinterpret_cast<T*>(values_.data()) + slot * elements;
     const std::byte* addend = values + i * elements * sizeof(T);
     if (inserted) {
-      positions_[slot] = position;
+      row_keys_[slot] = row_key;
       start_sum<T>(row, addend, elements);
     } else {
       add_to_sum<T>(row, addend, elements);
@@ -139,10 +139,10 @@ bool RowFold::sum_as(uint32_t count, std::span<const std::byte> payload) {
   return true;
 }
 
-void RowFold::end(uint32_t source) {
+void RowAccumulator::end(uint32_t source) {
   if (!sources_.end(source)) return;
   while (sources_.advance()) {
-    parking_.drain(sources_.turn(), [this](const Parking::Part& part) {
+    reorder_.drain(sources_.turn(), [this](const ReorderBuffer::Part& part) {
       PARALLAX_CHECK(sum(part.count, part.payload));
     });
   }
@@ -150,8 +150,8 @@ void RowFold::end(uint32_t source) {
 
 // ---- dense
 
-void DenseFold::lay_out(Arena& arena, std::span<const Range> ranges,
-                        const DenseFoldOptions& options) {
+void DenseAccumulator::lay_out(Arena& arena, std::span<const Range> ranges,
+                               const DenseAccumulatorOptions& options) {
   options_ = options;
   element_bytes_ = bytes_of_sum(options.sum);
   ranges_.assign(ranges.begin(), ranges.end());
@@ -169,19 +169,19 @@ void DenseFold::lay_out(Arena& arena, std::span<const Range> ranges,
   sources_.lay_out(arena, std::vector<uint64_t>(options.sources, blocks), options.ordered);
   values_ = arena.take<std::byte>(elements * element_bytes_);
   touched_ = arena.take<uint8_t>(blocks);
-  const uint64_t parked_blocks = options.ordered ? (options.sources - 1) * blocks : 0;
-  parking_.lay_out(arena, options.sources,
-                   parked_blocks * Parking::bytes_for_part(kBlockElements * element_bytes_));
+  const uint64_t held_blocks = options.ordered ? (options.sources - 1) * blocks : 0;
+  reorder_.lay_out(arena, options.sources,
+                   held_blocks * ReorderBuffer::bytes_for_part(kBlockElements * element_bytes_));
 }
 
-void DenseFold::clear() {
+void DenseAccumulator::clear() {
   sources_.clear();
-  parking_.clear();
+  reorder_.clear();
   std::fill(touched_.begin(), touched_.end(), uint8_t{0});
   contributed_ = false;
 }
 
-size_t DenseFold::find_range(uint64_t first, uint32_t count) const {
+size_t DenseAccumulator::find_range(uint64_t first, uint32_t count) const {
   const auto after =
       std::upper_bound(ranges_.begin(), ranges_.end(), first,
                        [](uint64_t element, const Range& range) { return element < range.first; });
@@ -194,20 +194,21 @@ size_t DenseFold::find_range(uint64_t first, uint32_t count) const {
   return inside && whole_blocks ? static_cast<size_t>(after - 1 - ranges_.begin()) : ranges_.size();
 }
 
-bool DenseFold::add(uint32_t source, uint64_t first, uint32_t count,
-                    std::span<const std::byte> payload) {
+bool DenseAccumulator::add(uint32_t source, uint64_t first, uint32_t count,
+                           std::span<const std::byte> payload) {
   if (payload.size() != count * element_bytes_ || !sources_.known(source)) return false;
   if (sources_.ended(source)) return false;
   if (count == 0) return true;
   const size_t at = find_range(first, count);
   const uint64_t blocks = (count + kBlockElements - 1) / kBlockElements;
   if (at == ranges_.size() || !sources_.spend(source, blocks)) return false;
-  if (!sources_.admits(source)) return parking_.park(source, first, count, payload);
+  if (!sources_.admits(source)) return reorder_.hold(source, first, count, payload);
   sum(at, first, count, payload);
   return true;
 }
 
-void DenseFold::sum(size_t at, uint64_t first, uint32_t count, std::span<const std::byte> payload) {
+void DenseAccumulator::sum(size_t at, uint64_t first, uint32_t count,
+                           std::span<const std::byte> payload) {
   contributed_ = true;
   with_sum_type(options_.sum, [&](auto tag) {
     sum_as<typename decltype(tag)::type>(at, first - ranges_[at].first, count, payload.data());
@@ -215,7 +216,8 @@ void DenseFold::sum(size_t at, uint64_t first, uint32_t count, std::span<const s
 }
 
 template <typename T>
-void DenseFold::sum_as(size_t range, uint64_t offset, uint32_t count, const std::byte* addend) {
+void DenseAccumulator::sum_as(size_t range, uint64_t offset, uint32_t count,
+                              const std::byte* addend) {
   T* values = reinterpret_cast<T*>(values_.data()) + offsets_[range] + offset;
   uint8_t* touched = &touched_[blocks_[range] + offset / kBlockElements];
   for (uint64_t done = 0; done < count; done += kBlockElements, ++touched) {
@@ -233,10 +235,10 @@ void DenseFold::sum_as(size_t range, uint64_t offset, uint32_t count, const std:
   }
 }
 
-void DenseFold::end(uint32_t source) {
+void DenseAccumulator::end(uint32_t source) {
   if (!sources_.end(source)) return;
   while (sources_.advance()) {
-    parking_.drain(sources_.turn(), [this](const Parking::Part& part) {
+    reorder_.drain(sources_.turn(), [this](const ReorderBuffer::Part& part) {
       sum(find_range(part.first, part.count), part.first, part.count, part.payload);
     });
   }

@@ -9,7 +9,7 @@
 namespace parallax::testkit::pull_garbage {
 namespace {
 
-// ---- owner -> handler
+// ---- owner -> leader
 
 TEST_F(PullRoadGarbage, ReceiveValuesThatDoNotFit) {
   const SectionHeader fits = values_header(SectionKind::kValuesHost, 2);
@@ -63,7 +63,7 @@ TEST_F(PullRoadGarbage, ReceiveValuesThatNobodyWaitsFor) {
   EXPECT_TRUE(receive_bytes(0, 0, values_header(SectionKind::kValuesHost, 4), 4 * kRowBytes));
   EXPECT_FALSE(receive_bytes(0, 3, values, 2 * kRowBytes)) << "again, when all of it is there";
   EXPECT_FALSE(receive_bytes(0, 3, nothing, 0)) << "it would be answered twice";
-  road(0).open(3);
+  exchange(0).open(3);
   EXPECT_FALSE(receive_bytes(0, 3, values, 2 * kRowBytes)) << "of a step that is over";
 }
 
@@ -97,7 +97,7 @@ TEST_F(PullRoadGarbage, ReceiveElementsThatDoNotFit) {
   EXPECT_TRUE(receive_bytes(0, sender, fits, 1024)) << "what all of these began with";
 }
 
-// ---- handler -> rank
+// ---- leader -> rank
 
 // Rank 1 wants three rows of column 0 and two of column 1, and a dense variable.
 class PullRoadGarbageLocal : public PullRoadGarbage {
@@ -105,8 +105,8 @@ class PullRoadGarbageLocal : public PullRoadGarbage {
   void pull() {
     begin();
     Wish rows(kRows, {});
-    for (const uint32_t position : {0u, 5u, 10u, 1u, 6u}) {
-      rows.ids.push_back(static_cast<int64_t>(job_->partition(kRows).row_of(position)));
+    for (const uint32_t row_key : {0u, 5u, 10u, 1u, 6u}) {
+      rows.ids.push_back(static_cast<int64_t>(job_->partition(kRows).row_of(row_key)));
     }
     pull_ = &job_->pull(1, 1, {rows, Wish::whole(kDense)});
   }
@@ -179,7 +179,7 @@ TEST_F(PullRoadGarbageLocal, ReceiveElementsThatDoNotFit) {
   EXPECT_TRUE(receive_bytes(1, 0, fits, 1200)) << "what all of these began with";
 }
 
-// Receive all of a pull: expect its end from each handler once, and nothing more.
+// Receive all of a pull: expect its end from each leader once, and nothing more.
 TEST_F(PullRoadGarbageLocal, ReceiveMoreThanAllOfIt) {
   EXPECT_FALSE(receive(1, 0, over(), {})) << "no pull is under way";
   pull();
@@ -189,13 +189,13 @@ TEST_F(PullRoadGarbageLocal, ReceiveMoreThanAllOfIt) {
   EXPECT_FALSE(receive_bytes(1, 1, values_header(SectionKind::kValuesLocal, 2), 2 * kRowBytes));
   EXPECT_TRUE(receive_bytes(1, 0, dense_header(1700), 1700 * sizeof(float)));
   EXPECT_FALSE(receive_bytes(1, 0, dense_header(1), sizeof(float)));
-  EXPECT_FALSE(road(1).finished());
+  EXPECT_FALSE(exchange(1).finished());
   EXPECT_TRUE(receive(1, 0, over(), {}));
-  EXPECT_FALSE(road(1).finished()) << "handler 1 has not said so";
+  EXPECT_FALSE(exchange(1).finished()) << "leader 1 has not said so";
   EXPECT_TRUE(receive(1, 1, over(), {}));
-  EXPECT_TRUE(road(1).finished());
+  EXPECT_TRUE(exchange(1).finished());
   EXPECT_FALSE(receive(1, 1, over(), {}));
-  road(1).finish();
+  exchange(1).finish();
   EXPECT_FALSE(receive(1, 1, over(), {}));
 }
 
@@ -215,8 +215,8 @@ SectionHeader draw_header(SeededRandom& random) {
   return header;
 }
 
-// Given a pull under way, receive anything from anybody: expect what cannot be used to be refused,
-// and no memory touched but the road's own; the rest is the sanitizers'.
+// Contributed a pull under way, receive anything from anybody: expect what cannot be used to be
+// refused, and no memory touched but the exchange's own; the rest is the sanitizers'.
 TEST_F(PullRoadGarbageLocal, NoSectionHarms) {
   uint32_t refused = 0, taken = 0;
   for (uint64_t seed = 1; seed <= (kThreadSanitizer ? 50 : 400); ++seed) {

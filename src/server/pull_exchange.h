@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// PullRoad: the values of sharded variables on their way from their owners. The pulls of a host's
-// ranks are merged per column by its handler, so that a row crosses the wire once per host:
+// PullExchange: the values of sharded variables on their way from their owners. The pulls of a
+// host's ranks are coalesced per column by its leader, so that a row crosses the wire once per
+// host:
 //
-//   rank -> handler: distinct positions     handler -> owner: their union
-//   owner -> handler: the rows' values      handler -> rank: those it asked for
+//   rank -> leader: distinct row keys     leader -> owner: their union
+//   owner -> leader: the rows' values      leader -> rank: those it asked for
 //
-// Rounds. A rank has one pull under way at a time, its n-th of a step; the handler answers round
+// Rounds. A rank has one pull under way at a time, its n-th of a step; the leader answers round
 // (step, n) when every rank of its host has sent its n-th or ended the step. Owners answer as of
 // the commit of step - 1, and hold back what comes earlier.
 //
-// Memory is bounded by rows_max. A handler can see at most four rounds at once: (t, n), (t, n + 1)
+// Memory is bounded by rows_max. A leader can see at most four rounds at once: (t, n), (t, n + 1)
 // of ranks that differ by one, and the like of t + 1 for a rank that has ended t. An owner holds
-// one list per host and variable, since a handler asks again only when it was answered. Sections
+// one list per host and variable, since a leader asks again only when it was answered. Sections
 // that do not fit return false; the engine names their sender. Engine's owner only.
-#ifndef PARALLAX_SERVER_PULL_ROAD_H_
-#define PARALLAX_SERVER_PULL_ROAD_H_
+#ifndef PARALLAX_SERVER_PULL_EXCHANGE_H_
+#define PARALLAX_SERVER_PULL_EXCHANGE_H_
 
 #include <array>
 #include <cstdint>
@@ -22,7 +23,7 @@
 #include <span>
 #include <vector>
 
-#include "aggregate/row_merge.h"
+#include "aggregate/row_coalescer.h"
 #include "base/arena.h"
 #include "server/table.h"
 #include "topology/patterns.h"
@@ -56,12 +57,12 @@ struct PullWait {
   std::vector<uint32_t> here = {}, missing = {};
 };
 
-class PullRoad {
+class PullExchange {
  public:
-  PullRoad(const Columns& columns, Outbox& outbox);
-  ~PullRoad();
-  PullRoad(const PullRoad&) = delete;
-  PullRoad& operator=(const PullRoad&) = delete;
+  PullExchange(const Columns& columns, Outbox& outbox);
+  ~PullExchange();
+  PullExchange(const PullExchange&) = delete;
+  PullExchange& operator=(const PullExchange&) = delete;
 
   // Makes a variable pullable; its table is set once values lie here. LIMIT.
   Status add_variable(uint32_t id, const Variable& variable, const Partition& partition);
@@ -74,38 +75,38 @@ class PullRoad {
 
   // Source. Starts this rank's n-th pull of `step`; at most one under way, of distinct variables.
   void start(uint64_t step, uint32_t round, std::span<const PullSlice> slices);
-  // The pull under way has all its values, duplicates included, and every handler of the host is
+  // The pull under way has all its values, duplicates included, and every leader of the host is
   // done with its round, even if it had nothing to ask it: so that no rank runs ahead of another by
   // more than one round.
   bool finished() const { return active_ && slices_left_ == 0 && answers_left_ == 0; }
   void finish();  // makes room for the next
   bool active() const { return active_; }
 
-  // A rank of this host ended a step: its rounds of that step are over. At a new step the lane of
+  // A rank of this host ended a step: its rounds of that step are over. At a new step the buffer of
   // the step before the last is taken over.
   void end_local(uint32_t from, uint64_t step);
   void open(uint64_t step);
-  // The owner has committed `step`: pulls of step + 1 may be answered.
-  void committed(uint64_t step);
+  // The owner has applied `step`: pulls of step + 1 may be answered.
+  void applied(uint64_t step);
 
   // False: not what `from` may send now. The tag, where it is a variable, is pulled in that step.
   [[nodiscard]] bool on_section(uint32_t from, const Section& section);
 
-  // Distinct rows this handler asked owners for, in the step so far.
+  // Distinct rows this leader asked owners for, in the step so far.
   uint64_t pulled_rows(uint32_t variable, uint64_t step) const;
-  // The oldest round of a step that this handler cannot answer yet.
+  // The oldest round of a step that this leader cannot answer yet.
   PullWait waiting(uint64_t step) const;
 
  private:
   static constexpr uint32_t kRounds = 4;  // [step parity][round parity]
 
-  // A handler's view of one variable in one round.
+  // A leader's view of one variable in one round.
   struct Wanted {
     RowIndex index;
-    std::span<uint32_t> positions;  // slot -> position; then item -> position
-    std::span<uint32_t> items;      // item (grouped by owner) -> slot
+    std::span<uint32_t> row_keys;  // slot -> row key; then item -> row key
+    std::span<uint32_t> items;     // item (grouped by owner) -> slot
     std::span<uint32_t> item_of_slot;
-    std::span<uint32_t> grouped;             // item -> position
+    std::span<uint32_t> grouped;             // item -> row key
     std::span<uint32_t> offsets;             // of each owner of the column, in items
     std::vector<std::span<uint32_t>> lists;  // per local rank: slots, then items
     std::vector<uint32_t> list_counts;
@@ -142,11 +143,11 @@ class PullRoad {
     Arena arena;
     bool handled = false;  // this rank handles a column with an owner of it
     // source
-    RowMerge merge;
+    RowCoalescer coalescer;
     PullSlice slice;
     uint32_t slice_dtype = 0;  // what its values travel as
     uint64_t left = 0;
-    // handler
+    // leader
     std::array<Wanted, kRounds> wanted;
     std::array<uint64_t, 2> pulled = {};
     std::vector<uint32_t> owners;  // active ones of my column
@@ -183,17 +184,17 @@ class PullRoad {
   std::vector<std::unique_ptr<Entry>> entries_;  // by variable; null: not sharded
   std::array<Round, kRounds> rounds_;
   std::array<std::vector<uint8_t>, 2> ended_;  // [step parity][local rank]
-  uint64_t committed_ = 0;
+  uint64_t applied_ = 0;
   // source
   bool active_ = false;
   uint64_t active_step_ = 0;
   uint32_t active_round_ = 0;
   uint64_t slices_left_ = 0;
-  uint32_t answers_left_ = 0;  // handlers that have not said that the round is over
+  uint32_t answers_left_ = 0;  // leaders that have not said that the round is over
   std::vector<uint32_t> active_variables_;
   std::vector<std::pair<uint32_t, uint32_t>> waiting_;  // (variable, host) held back
 };
 
 }  // namespace parallax
 
-#endif  // PARALLAX_SERVER_PULL_ROAD_H_
+#endif  // PARALLAX_SERVER_PULL_EXCHANGE_H_

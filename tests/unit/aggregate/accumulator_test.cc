@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Folds against a naive sum: any chunks, any order of arrival, absent sources, -0, NaN, garbage.
-#include "aggregate/fold.h"
+// Accumulates against a naive sum: any chunks, any order of arrival, absent sources, -0, NaN,
+// garbage.
+#include "aggregate/accumulator.h"
 
 #include <gtest/gtest.h>
 
@@ -15,12 +16,12 @@
 namespace parallax {
 namespace {
 
-template <typename Fold, typename... Options>
-void reserve(Arena* arena, Fold* fold, const Options&... options) {
+template <typename Accumulator, typename... Options>
+void reserve(Arena* arena, Accumulator* accumulator, const Options&... options) {
   Arena measure;
-  fold->lay_out(measure, options...);
+  accumulator->lay_out(measure, options...);
   ASSERT_TRUE(arena->reserve(measure.used_bytes()).ok());
-  fold->lay_out(*arena, options...);
+  accumulator->lay_out(*arena, options...);
 }
 
 // Payloads lie one byte off, as in messages.
@@ -81,12 +82,12 @@ void deliver(SeededRandom& random, std::vector<Source>& sources, Send send, End 
 // ---- rows
 
 constexpr uint32_t kWidth = 3;
-constexpr uint32_t kPositions = 40;
+constexpr uint32_t kRowKeys = 40;
 
-Part rows_part(const std::vector<uint32_t>& positions, const std::vector<float>& values) {
+Part rows_part(const std::vector<uint32_t>& row_keys, const std::vector<float>& values) {
   Part part;
-  part.count = static_cast<uint32_t>(positions.size());
-  part.payload.append(positions.data(), positions.size());
+  part.count = static_cast<uint32_t>(row_keys.size());
+  part.payload.append(row_keys.data(), row_keys.size());
   part.payload.append(values.data(), values.size());
   return part;
 }
@@ -98,9 +99,9 @@ struct NaiveRows {
   std::map<uint32_t, std::vector<float>> sums;
   std::map<uint32_t, std::vector<double>> magnitudes;
 
-  void add(uint32_t position, const float* row) {
-    auto& sum = sums.try_emplace(position, kWidth, 0.0f).first->second;
-    auto& magnitude = magnitudes.try_emplace(position, kWidth, 0.0).first->second;
+  void add(uint32_t row_key, const float* row) {
+    auto& sum = sums.try_emplace(row_key, kWidth, 0.0f).first->second;
+    auto& magnitude = magnitudes.try_emplace(row_key, kWidth, 0.0).first->second;
     for (uint32_t column = 0; column < kWidth; ++column) {
       sum[column] += row[column];
       magnitude[column] += std::fabs(static_cast<double>(row[column]));
@@ -111,66 +112,66 @@ struct NaiveRows {
 // A source's distinct rows, or none, in parts of any size.
 Source draw_rows(SeededRandom& random, NaiveRows* naive) {
   Source source;
-  std::vector<uint32_t> all(kPositions);
-  for (uint32_t i = 0; i < kPositions; ++i) std::swap(all[i] = i, all[random.below(i + 1)]);
-  all.resize(random.chance(20) ? 0 : random.below(kPositions + 1));
+  std::vector<uint32_t> all(kRowKeys);
+  for (uint32_t i = 0; i < kRowKeys; ++i) std::swap(all[i] = i, all[random.below(i + 1)]);
+  all.resize(random.chance(20) ? 0 : random.below(kRowKeys + 1));
   for (size_t at = 0; at < all.size();) {
     const size_t size = std::min<size_t>(all.size() - at, 1 + random.below(9));
-    const std::vector<uint32_t> positions(all.begin() + static_cast<ptrdiff_t>(at),
-                                          all.begin() + static_cast<ptrdiff_t>(at + size));
+    const std::vector<uint32_t> row_keys(all.begin() + static_cast<ptrdiff_t>(at),
+                                         all.begin() + static_cast<ptrdiff_t>(at + size));
     std::vector<float> values(size * kWidth);
     for (float& value : values) value = draw_float(random);
-    for (size_t i = 0; i < size; ++i) naive->add(positions[i], &values[i * kWidth]);
-    source.parts.push_back(rows_part(positions, values));
+    for (size_t i = 0; i < size; ++i) naive->add(row_keys[i], &values[i * kWidth]);
+    source.parts.push_back(rows_part(row_keys, values));
     at += size;
   }
   return source;
 }
 
-class RowFoldTest : public testing::TestWithParam<bool> {};
+class RowAccumulatorTest : public testing::TestWithParam<bool> {};
 
-TEST_P(RowFoldTest, AgreesWithTheNaiveSumInAnyOrderOfArrival) {
+TEST_P(RowAccumulatorTest, AgreesWithTheNaiveSumInAnyOrderOfArrival) {
   const bool ordered = GetParam();
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     SeededRandom random(seed);
     const auto count = static_cast<uint32_t>(random.between(1, 7));
     Arena arena;
-    RowFold fold;
-    reserve(&arena, &fold,
-            RowFoldOptions{.sources = count,
-                           .rows_max = kPositions,
-                           .source_rows_max = kPositions,
-                           .row_elements = kWidth,
-                           .ordered = ordered});
+    RowAccumulator accumulator;
+    reserve(&arena, &accumulator,
+            RowAccumulatorOptions{.sources = count,
+                                  .rows_max = kRowKeys,
+                                  .source_rows_max = kRowKeys,
+                                  .row_elements = kWidth,
+                                  .ordered = ordered});
     for (int step = 0; step < 3; ++step) {
-      fold.clear();
+      accumulator.clear();
       std::vector<Source> sources(count);
       NaiveRows naive;
       for (Source& source : sources) source = draw_rows(random, &naive);
       deliver(
           random, sources,
           [&](uint32_t at, const Part& part) {
-            return fold.add(at, part.count, part.payload.span());
+            return accumulator.add(at, part.count, part.payload.span());
           },
           [&](uint32_t at) {
-            fold.end(at);
-            EXPECT_TRUE(fold.ended(at));
+            accumulator.end(at);
+            EXPECT_TRUE(accumulator.ended(at));
             const bool all = std::all_of(sources.begin(), sources.end(),
                                          [](const Source& each) { return each.done; });
-            EXPECT_EQ(fold.complete(), all);
+            EXPECT_EQ(accumulator.complete(), all);
           });
-      ASSERT_EQ(fold.row_count(), naive.sums.size()) << "seed " << seed;
-      EXPECT_EQ(fold.contributed(), !naive.sums.empty());
-      for (uint32_t slot = 0; slot < fold.row_count(); ++slot) {
-        const uint32_t position = fold.positions()[slot];
+      ASSERT_EQ(accumulator.row_count(), naive.sums.size()) << "seed " << seed;
+      EXPECT_EQ(accumulator.contributed(), !naive.sums.empty());
+      for (uint32_t slot = 0; slot < accumulator.row_count(); ++slot) {
+        const uint32_t row_key = accumulator.row_keys()[slot];
         for (uint32_t column = 0; column < kWidth; ++column) {
-          const float got = floats(fold.row(slot))[column];
-          const float want = naive.sums.at(position)[column];
+          const float got = floats(accumulator.row(slot))[column];
+          const float want = naive.sums.at(row_key)[column];
           if (ordered) {
             ASSERT_TRUE(same_bits(got, want)) << "seed " << seed << ": " << got << ", " << want;
           } else {
             ASSERT_NEAR(static_cast<double>(got), static_cast<double>(want),
-                        1e-6 * naive.magnitudes.at(position)[column]);
+                        1e-6 * naive.magnitudes.at(row_key)[column]);
           }
         }
       }
@@ -178,96 +179,98 @@ TEST_P(RowFoldTest, AgreesWithTheNaiveSumInAnyOrderOfArrival) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, RowFoldTest, testing::Bool());
+INSTANTIATE_TEST_SUITE_P(Both, RowAccumulatorTest, testing::Bool());
 
-TEST(RowFold, StartsFromPlusZeroAndKeepsNan) {
+TEST(RowAccumulator, StartsFromPlusZeroAndKeepsNan) {
   Arena arena;
-  RowFold fold;
-  reserve(&arena, &fold,
-          RowFoldOptions{.sources = 1, .rows_max = 2, .source_rows_max = 2, .row_elements = 1});
-  fold.clear();
+  RowAccumulator accumulator;
+  reserve(
+      &arena, &accumulator,
+      RowAccumulatorOptions{.sources = 1, .rows_max = 2, .source_rows_max = 2, .row_elements = 1});
+  accumulator.clear();
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Part part = rows_part({5, 6}, {-0.0f, nan});
-  ASSERT_TRUE(fold.add(0, 2, part.payload.span()));
-  EXPECT_TRUE(same_bits(*floats(fold.row(0)), 0.0f)) << "+0 + -0 is +0";
-  EXPECT_TRUE(std::isnan(*floats(fold.row(1))));
+  ASSERT_TRUE(accumulator.add(0, 2, part.payload.span()));
+  EXPECT_TRUE(same_bits(*floats(accumulator.row(0)), 0.0f)) << "+0 + -0 is +0";
+  EXPECT_TRUE(std::isnan(*floats(accumulator.row(1))));
 }
 
-TEST(RowFold, RefusesWhatDoesNotFit) {
+TEST(RowAccumulator, RefusesWhatDoesNotFit) {
   for (const bool ordered : {false, true}) {
     Arena arena;
-    RowFold fold;
-    reserve(&arena, &fold,
-            RowFoldOptions{.sources = 2,
-                           .rows_max = 3,
-                           .source_rows_max = 2,
-                           .row_elements = 2,
-                           .ordered = ordered});
-    fold.clear();
+    RowAccumulator accumulator;
+    reserve(&arena, &accumulator,
+            RowAccumulatorOptions{.sources = 2,
+                                  .rows_max = 3,
+                                  .source_rows_max = 2,
+                                  .row_elements = 2,
+                                  .ordered = ordered});
+    accumulator.clear();
     const Part two = rows_part({1, 2}, {1, 2, 3, 4});
     const std::span<const std::byte> bytes = two.payload.span();
-    EXPECT_FALSE(fold.add(2, 2, bytes)) << "no such source";
-    EXPECT_FALSE(fold.add(UINT32_MAX, 2, bytes));
-    EXPECT_FALSE(fold.add(0, 1, bytes)) << "another count";
-    EXPECT_FALSE(fold.add(0, 3, bytes));
-    EXPECT_FALSE(fold.add(0, 2, bytes.first(bytes.size() - 1)));
-    EXPECT_FALSE(fold.add(0, 0, bytes));
-    EXPECT_FALSE(fold.add(0, UINT32_MAX, bytes));
-    EXPECT_TRUE(fold.add(0, 0, {})) << "nothing is legal";
-    EXPECT_TRUE(fold.add(0, 2, bytes));
+    EXPECT_FALSE(accumulator.add(2, 2, bytes)) << "no such source";
+    EXPECT_FALSE(accumulator.add(UINT32_MAX, 2, bytes));
+    EXPECT_FALSE(accumulator.add(0, 1, bytes)) << "another count";
+    EXPECT_FALSE(accumulator.add(0, 3, bytes));
+    EXPECT_FALSE(accumulator.add(0, 2, bytes.first(bytes.size() - 1)));
+    EXPECT_FALSE(accumulator.add(0, 0, bytes));
+    EXPECT_FALSE(accumulator.add(0, UINT32_MAX, bytes));
+    EXPECT_TRUE(accumulator.add(0, 0, {})) << "nothing is legal";
+    EXPECT_TRUE(accumulator.add(0, 2, bytes));
     const Part other = rows_part({3, 4}, {1, 2, 3, 4});
-    EXPECT_FALSE(fold.add(0, 2, other.payload.span())) << "more rows than all sources may have";
-    fold.end(0);
-    fold.end(0);
-    EXPECT_FALSE(fold.add(0, 2, bytes)) << "after the end";
-    EXPECT_FALSE(fold.complete());
-    fold.end(1);
-    EXPECT_TRUE(fold.complete());
+    EXPECT_FALSE(accumulator.add(0, 2, other.payload.span()))
+        << "more rows than all sources may have";
+    accumulator.end(0);
+    accumulator.end(0);
+    EXPECT_FALSE(accumulator.add(0, 2, bytes)) << "after the end";
+    EXPECT_FALSE(accumulator.complete());
+    accumulator.end(1);
+    EXPECT_TRUE(accumulator.complete());
   }
 }
 
-TEST(RowFold, ParksNoMoreThanItsBound) {
+TEST(RowAccumulator, HoldsNoMoreThanItsBound) {
   Arena arena;
-  RowFold fold;
+  RowAccumulator accumulator;
   reserve(
-      &arena, &fold,
-      RowFoldOptions{
+      &arena, &accumulator,
+      RowAccumulatorOptions{
           .sources = 2, .rows_max = 8, .source_rows_max = 4, .row_elements = 2, .ordered = true});
-  fold.clear();
+  accumulator.clear();
   const Part one = rows_part({1}, {1, 2});
-  int parked = 0;
-  while (parked < 100 && fold.add(1, 1, one.payload.span())) ++parked;
-  EXPECT_EQ(parked, 4) << "one source's rows, in messages of one row each";
+  int held back = 0;
+  while (held back < 100 && accumulator.add(1, 1, one.payload.span())) ++held back;
+  EXPECT_EQ(held back, 4) << "one source's rows, in messages of one row each";
 }
 
-// Whoever gives more than it may is refused then and there, parked or not: those after it have
+// Whoever gives more than it may is refused then and there, held back or not: those after it have
 // room.
-TEST(RowFold, ASourceTakesNoRoomOfAnother) {
+TEST(RowAccumulator, ASourceTakesNoRoomOfAnother) {
   for (const bool ordered : {false, true}) {
     Arena arena;
-    RowFold fold;
-    reserve(&arena, &fold,
-            RowFoldOptions{.sources = 3,
-                           .rows_max = 5,
-                           .rows_max_of = {2, 1, 2},
-                           .row_elements = 1,
-                           .ordered = ordered});
+    RowAccumulator accumulator;
+    reserve(&arena, &accumulator,
+            RowAccumulatorOptions{.sources = 3,
+                                  .rows_max = 5,
+                                  .rows_max_of = {2, 1, 2},
+                                  .row_elements = 1,
+                                  .ordered = ordered});
     for (int step = 0; step < 2; ++step) {
-      fold.clear();
+      accumulator.clear();
       const Part three = rows_part({5, 6, 7}, {1, 2, 3});
       const Part two = rows_part({8, 9}, {1, 2});
       const Part others = rows_part({3, 4}, {1, 2});
       const Part one = rows_part({1}, {1});
-      EXPECT_FALSE(fold.add(2, 3, three.payload.span()));
-      EXPECT_FALSE(fold.add(1, 2, two.payload.span()));
-      EXPECT_TRUE(fold.add(1, 1, one.payload.span()));
-      EXPECT_FALSE(fold.add(1, 1, one.payload.span())) << "also the same row again";
-      EXPECT_TRUE(fold.add(2, 2, two.payload.span()));
-      EXPECT_FALSE(fold.add(0, 3, three.payload.span()));
-      EXPECT_TRUE(fold.add(0, 2, others.payload.span()));
-      for (uint32_t source = 0; source < 3; ++source) fold.end(source);
-      EXPECT_TRUE(fold.complete());
-      EXPECT_EQ(fold.row_count(), 5u);
+      EXPECT_FALSE(accumulator.add(2, 3, three.payload.span()));
+      EXPECT_FALSE(accumulator.add(1, 2, two.payload.span()));
+      EXPECT_TRUE(accumulator.add(1, 1, one.payload.span()));
+      EXPECT_FALSE(accumulator.add(1, 1, one.payload.span())) << "also the same row again";
+      EXPECT_TRUE(accumulator.add(2, 2, two.payload.span()));
+      EXPECT_FALSE(accumulator.add(0, 3, three.payload.span()));
+      EXPECT_TRUE(accumulator.add(0, 2, others.payload.span()));
+      for (uint32_t source = 0; source < 3; ++source) accumulator.end(source);
+      EXPECT_TRUE(accumulator.complete());
+      EXPECT_EQ(accumulator.row_count(), 5u);
     }
   }
 }
@@ -311,9 +314,9 @@ Source draw_elements(SeededRandom& random, std::span<const Range> ranges, NaiveE
   return source;
 }
 
-class DenseFoldTest : public testing::TestWithParam<bool> {};
+class DenseAccumulatorTest : public testing::TestWithParam<bool> {};
 
-TEST_P(DenseFoldTest, AgreesWithTheNaiveSumInAnyOrderOfArrival) {
+TEST_P(DenseAccumulatorTest, AgreesWithTheNaiveSumInAnyOrderOfArrival) {
   const bool ordered = GetParam();
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SeededRandom random(seed);
@@ -321,25 +324,25 @@ TEST_P(DenseFoldTest, AgreesWithTheNaiveSumInAnyOrderOfArrival) {
     const std::vector<Range> ranges = {{512, 256 * random.below(4) + 1 + random.below(256)},
                                        {4096, 256 * (1 + random.below(3))}};
     Arena arena;
-    DenseFold fold;
-    reserve(&arena, &fold, std::span<const Range>(ranges),
-            DenseFoldOptions{.sources = count, .ordered = ordered});
+    DenseAccumulator accumulator;
+    reserve(&arena, &accumulator, std::span<const Range>(ranges),
+            DenseAccumulatorOptions{.sources = count, .ordered = ordered});
     for (int step = 0; step < 3; ++step) {
-      fold.clear();
+      accumulator.clear();
       std::vector<Source> sources(count);
       NaiveElements naive(ranges);
       for (Source& source : sources) source = draw_elements(random, ranges, &naive);
       deliver(
           random, sources,
           [&](uint32_t at, const Part& part) {
-            return fold.add(at, part.first, part.count, part.payload.span());
+            return accumulator.add(at, part.first, part.count, part.payload.span());
           },
-          [&](uint32_t at) { fold.end(at); });
-      ASSERT_TRUE(fold.complete());
-      ASSERT_EQ(fold.contributed(), naive.any);
+          [&](uint32_t at) { accumulator.end(at); });
+      ASSERT_TRUE(accumulator.complete());
+      ASSERT_EQ(accumulator.contributed(), naive.any);
       for (size_t r = 0; naive.any && r < ranges.size(); ++r) {
         for (uint64_t i = 0; i < ranges[r].count; ++i) {
-          const float got = floats(fold.range_values(r))[i];
+          const float got = floats(accumulator.range_values(r))[i];
           if (ordered) {
             ASSERT_TRUE(same_bits(got, naive.sums[r][i])) << "seed " << seed << " element " << i;
           } else {
@@ -352,22 +355,22 @@ TEST_P(DenseFoldTest, AgreesWithTheNaiveSumInAnyOrderOfArrival) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, DenseFoldTest, testing::Bool());
+INSTANTIATE_TEST_SUITE_P(Both, DenseAccumulatorTest, testing::Bool());
 
-TEST(DenseFold, RefusesWhatDoesNotFit) {
+TEST(DenseAccumulator, RefusesWhatDoesNotFit) {
   for (const bool ordered : {false, true}) {
-    for (const uint32_t source : {0u, 1u}) {  // 1 is parked where ordered
+    for (const uint32_t source : {0u, 1u}) {  // 1 is held back where ordered
       Arena arena;
-      DenseFold fold;
+      DenseAccumulator accumulator;
       const std::vector<Range> ranges = {{256, 300}, {1024, 256}};
-      reserve(&arena, &fold, std::span<const Range>(ranges),
-              DenseFoldOptions{.sources = 2, .ordered = ordered});
-      fold.clear();
+      reserve(&arena, &accumulator, std::span<const Range>(ranges),
+              DenseAccumulatorOptions{.sources = 2, .ordered = ordered});
+      accumulator.clear();
       const std::vector<float> values(1024, 1.0f);
       const auto add = [&](uint64_t first, uint32_t count) {
         Payload payload;
         payload.append(values.data(), count);
-        return fold.add(source, first, count, payload.span());
+        return accumulator.add(source, first, count, payload.span());
       };
       EXPECT_FALSE(add(0, 256)) << "before the ranges";
       EXPECT_FALSE(add(768, 256)) << "between them";
@@ -378,27 +381,27 @@ TEST(DenseFold, RefusesWhatDoesNotFit) {
       EXPECT_FALSE(add(257, 256)) << "not at a block";
       EXPECT_FALSE(add(256, 255)) << "not a whole block, not the range's end";
       EXPECT_FALSE(add(256, 299));
-      EXPECT_FALSE(fold.contributed()) << "nothing of it was summed";
+      EXPECT_FALSE(accumulator.contributed()) << "nothing of it was summed";
       EXPECT_TRUE(add(512, 44));
       EXPECT_TRUE(add(256, 256));
       EXPECT_TRUE(add(1024, 256));
       Payload short_one;
       short_one.append(values.data(), 255);
-      EXPECT_FALSE(fold.add(source, 1024, 256, short_one.span()));
-      EXPECT_FALSE(fold.add(2, 1024, 255, short_one.span())) << "no such source";
-      fold.end(source);
+      EXPECT_FALSE(accumulator.add(source, 1024, 256, short_one.span()));
+      EXPECT_FALSE(accumulator.add(2, 1024, 255, short_one.span())) << "no such source";
+      accumulator.end(source);
       EXPECT_FALSE(add(1024, 256)) << "after the end";
     }
   }
 }
 
-TEST(DenseFold, RowsMadeDenseStayTold) {
+TEST(DenseAccumulator, RowsMadeDenseStayTold) {
   Arena arena;
-  DenseFold fold;
+  DenseAccumulator accumulator;
   const std::vector<Range> ranges = {{0, 600}};
-  reserve(&arena, &fold, std::span<const Range>(ranges),
-          DenseFoldOptions{.sources = 2, .ordered = true, .made_dense = true});
-  fold.clear();
+  reserve(&arena, &accumulator, std::span<const Range>(ranges),
+          DenseAccumulatorOptions{.sources = 2, .ordered = true, .made_dense = true});
+  accumulator.clear();
   std::vector<float> first(600, kNoRow);
   std::vector<float> second(256, kNoRow);
   first[0] = 1;
@@ -407,13 +410,13 @@ TEST(DenseFold, RowsMadeDenseStayTold) {
   first[9] = 0.0f;
   Payload payload;
   payload.append(first.data(), 512);
-  ASSERT_TRUE(fold.add(0, 0, 512, payload.span()));
-  fold.end(0);
+  ASSERT_TRUE(accumulator.add(0, 0, 512, payload.span()));
+  accumulator.end(0);
   Payload more;
   more.append(second.data(), 256);
-  ASSERT_TRUE(fold.add(1, 0, 256, more.span()));
-  fold.end(1);
-  const float* values = floats(fold.range_values(0));
+  ASSERT_TRUE(accumulator.add(1, 0, 256, more.span()));
+  accumulator.end(1);
+  const float* values = floats(accumulator.range_values(0));
   EXPECT_FALSE(is_no_row(&values[0]));
   EXPECT_EQ(values[0], 0);
   EXPECT_EQ(values[7], 2);

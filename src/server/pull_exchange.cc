@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pull's four hops. See pull_road.h. Layout is in pull_road_layout.cc.
-#include "server/pull_road.h"
+// The pull's four legs. See pull_exchange.h. Layout is in pull_exchange_layout.cc.
+#include "server/pull_exchange.h"
 
 #include <algorithm>
 
@@ -15,22 +15,22 @@ constexpr uint32_t kNoVariable = UINT32_MAX;  // the section that ends a rank's 
 uint8_t dtype_flags(uint32_t dtype) { return static_cast<uint8_t>(dtype << kSectionDtypeShift); }
 uint32_t dtype_of(const SectionHeader& header) { return header.flags >> kSectionDtypeShift; }
 
-Stream pull_stream(SectionKind kind, Encoding encoding, uint32_t variable, uint64_t step,
-                   uint32_t number) {
-  Stream stream;
-  stream.header.kind = kind;
-  stream.header.encoding = encoding;
-  stream.header.tag = variable;
-  stream.header.step = step;
-  stream.header.part = static_cast<uint8_t>(number);
-  return stream;
+Send pull_send(SectionKind kind, Encoding encoding, uint32_t variable, uint64_t step,
+               uint32_t number) {
+  Send send;
+  send.header.kind = kind;
+  send.header.encoding = encoding;
+  send.header.tag = variable;
+  send.header.step = step;
+  send.header.part = static_cast<uint8_t>(number);
+  return send;
 }
 
 }  // namespace
 
-// ---- hop 1: what this rank wants, to the handlers of its host
+// ---- leg 1: what this rank wants, to the leaders of its host
 
-void PullRoad::start(uint64_t step, uint32_t number, std::span<const PullSlice> slices) {
+void PullExchange::start(uint64_t step, uint32_t number, std::span<const PullSlice> slices) {
   PARALLAX_CHECK(!active_);
   active_ = true;
   active_step_ = step;
@@ -44,10 +44,10 @@ void PullRoad::start(uint64_t step, uint32_t number, std::span<const PullSlice> 
     entry.slice_dtype = wire_dtype(slice.dtype, entry.master);
     active_variables_.push_back(slice.variable);
     if (entry.partition->ids_declared()) {
-      entry.merge.merge(*entry.partition, {slice.ids, slice.count, {}}, {}, [&](uint32_t position) {
-        return columns_.column_of(entry.partition->owner_of(position));
-      });
-      entry.left = entry.merge.item_count();
+      entry.coalescer.coalesce(
+          *entry.partition, {slice.ids, slice.count, {}}, {},
+          [&](uint32_t row_key) { return columns_.column_of(entry.partition->owner_of(row_key)); });
+      entry.left = entry.coalescer.item_count();
     } else {
       entry.left = entry.partition->elements();
     }
@@ -55,22 +55,22 @@ void PullRoad::start(uint64_t step, uint32_t number, std::span<const PullSlice> 
     send_local(step, number, entry);
   }
   for (uint32_t column = 0; column < columns_.count(); ++column) {
-    Stream end = pull_stream(SectionKind::kPullLocal, Encoding::kBytes, kNoVariable, step, number);
+    Send end = pull_send(SectionKind::kPullLocal, Encoding::kBytes, kNoVariable, step, number);
     end.header.flags = kSectionLast;
-    outbox_.add(columns_.handler(columns_.host(), column), end);
+    outbox_.add(columns_.leader(columns_.host(), column), end);
   }
 }
 
-void PullRoad::send_local(uint64_t step, uint32_t number, Entry& entry) {
+void PullExchange::send_local(uint64_t step, uint32_t number, Entry& entry) {
   for (uint32_t column = 0; column < columns_.count(); ++column) {
     const bool rows = entry.partition->ids_declared();
-    Stream stream = pull_stream(SectionKind::kPullLocal, rows ? Encoding::kIds : Encoding::kBytes,
-                                entry.variable, step, number);
-    stream.header.flags = dtype_flags(entry.slice_dtype);
+    Send send = pull_send(SectionKind::kPullLocal, rows ? Encoding::kIds : Encoding::kBytes,
+                          entry.variable, step, number);
+    send.header.flags = dtype_flags(entry.slice_dtype);
     if (rows) {
-      stream.count = entry.merge.group_count(column);
-      stream.rows.positions = entry.merge.positions() + entry.merge.group_first(column);
-      if (stream.count == 0) continue;
+      send.count = entry.coalescer.group_count(column);
+      send.rows.row_keys = entry.coalescer.row_keys() + entry.coalescer.group_first(column);
+      if (send.count == 0) continue;
     } else {
       const std::vector<uint32_t>& owners = columns_.owners(column);
       if (std::none_of(owners.begin(), owners.end(),
@@ -78,28 +78,13 @@ void PullRoad::send_local(uint64_t step, uint32_t number, Entry& entry) {
         continue;
       }
     }
-    outbox_.add(columns_.handler(columns_.host(), column), stream);
+    outbox_.add(columns_.leader(columns_.host(), column), send);
   }
 }
 
-PullRoad::Round* PullRoad::open_round(uint64_t step, uint32_t number) {
-  Round& round = rounds_[slot_of(step, number)];
-  if (round.active && round.step == step && round.number == number) return &round;
-  // Else a peer ran ahead of what the rounds allow.
-  if (round.active && (!round.asked || round.left > 0)) return nullptr;
-  round.active = true;
-  round.asked = false;
-  round.step = step;
-  round.number = number;
-  round.left = 0;
-  std::fill(round.here.begin(), round.here.end(), uint8_t{0});
-  round.variables.clear();
-  return &round;
-}
-
-bool PullRoad::on_pull_local(uint32_t from, const Section& section) {
+bool PullExchange::on_pull_local(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
-  if (!columns_.is_handler() || columns_.host_of(from) != columns_.host()) return false;
+  if (!columns_.is_leader() || columns_.host_of(from) != columns_.host()) return false;
   Round* round = open_round(header.step, header.part);
   if (round == nullptr || round->asked) return false;
   const uint32_t source = columns_.local_of(from);
@@ -115,8 +100,8 @@ bool PullRoad::on_pull_local(uint32_t from, const Section& section) {
 
 // Ranks of a host may want one variable in different dtypes: it is then fetched as the master has
 // it.
-bool PullRoad::want_dtype(const Entry& entry, Wanted& wanted, uint32_t source, uint32_t dtype,
-                          bool first) {
+bool PullExchange::want_dtype(const Entry& entry, Wanted& wanted, uint32_t source, uint32_t dtype,
+                              bool first) {
   const uint32_t master = parallax::dtype_of(entry.master);
   if (dtype > PARALLAX_I64 || !convertible(master, dtype) ||
       bytes_of_dtype(dtype) > bytes_of_dtype(master)) {
@@ -127,7 +112,7 @@ bool PullRoad::want_dtype(const Entry& entry, Wanted& wanted, uint32_t source, u
   return true;
 }
 
-bool PullRoad::want(Entry& entry, Round& round, uint32_t source, const Section& section) {
+bool PullExchange::want(Entry& entry, Round& round, uint32_t source, const Section& section) {
   Wanted& wanted = entry.wanted[slot_of(round.step, round.number)];
   const bool first_use = std::find(round.variables.begin(), round.variables.end(),
                                    entry.variable) == round.variables.end();
@@ -148,23 +133,23 @@ bool PullRoad::want(Entry& entry, Round& round, uint32_t source, const Section& 
     return false;
   }
   for (uint32_t i = 0; i < count; ++i) {
-    uint32_t position;
-    std::memcpy(&position, section.payload.data() + i * sizeof position, sizeof position);
-    if (position >= entry.partition->rows() ||
-        columns_.column_of(entry.partition->owner_of(position)) != columns_.my_column()) {
+    uint32_t row_key;
+    std::memcpy(&row_key, section.payload.data() + i * sizeof row_key, sizeof row_key);
+    if (row_key >= entry.partition->rows() ||
+        columns_.column_of(entry.partition->owner_of(row_key)) != columns_.my_column()) {
       return false;
     }
     bool inserted;
-    const uint32_t slot = wanted.index.find_or_insert(position, &inserted);
+    const uint32_t slot = wanted.index.find_or_insert(row_key, &inserted);
     if (slot == kNoSlot) return false;
-    if (inserted) wanted.positions[slot] = position;
+    if (inserted) wanted.row_keys[slot] = row_key;
     wanted.lists[source][wanted.list_counts[source]++] = slot;
   }
   return true;
 }
 
-void PullRoad::end_local(uint32_t from, uint64_t step) {
-  if (!columns_.is_handler()) return;
+void PullExchange::end_local(uint32_t from, uint64_t step) {
+  if (!columns_.is_leader()) return;
   ended_[step & 1][columns_.local_of(from)] = 1;
   for (uint32_t parity = 0; parity < 2; ++parity) {
     Round& round = rounds_[slot_of(step, parity)];
@@ -172,9 +157,9 @@ void PullRoad::end_local(uint32_t from, uint64_t step) {
   }
 }
 
-// ---- hop 2: what the host wants, to the owners of the column
+// ---- leg 2: what the host wants, to the owners of the column
 
-void PullRoad::ask_if_complete(Round& round) {
+void PullExchange::ask_if_complete(Round& round) {
   if (round.asked) return;
   for (size_t local = 0; local < round.here.size(); ++local) {
     if (round.here[local] == 0 && ended_[round.step & 1][local] == 0) return;
@@ -191,19 +176,19 @@ void PullRoad::ask_if_complete(Round& round) {
   if (round.left == 0) answer_locals(round);
 }
 
-void PullRoad::ask_rows(Round& round, Entry& entry) {
+void PullExchange::ask_rows(Round& round, Entry& entry) {
   Wanted& wanted = entry.wanted[slot_of(round.step, round.number)];
   const std::vector<uint32_t>& owners = columns_.owners(columns_.my_column());
   const uint32_t count = wanted.index.size();
   group_items(
       count, static_cast<uint32_t>(owners.size()),
       [&](uint32_t slot) {
-        return columns_.slot_in_column(entry.partition->owner_of(wanted.positions[slot]));
+        return columns_.slot_in_column(entry.partition->owner_of(wanted.row_keys[slot]));
       },
       wanted.offsets, wanted.items);
   for (uint32_t item = 0; item < count; ++item) {
     wanted.item_of_slot[wanted.items[item]] = item;
-    wanted.grouped[item] = wanted.positions[wanted.items[item]];
+    wanted.grouped[item] = wanted.row_keys[wanted.items[item]];
   }
   for (size_t local = 0; local < wanted.lists.size(); ++local) {
     for (uint32_t i = 0; i < wanted.list_counts[local]; ++i) {
@@ -212,34 +197,34 @@ void PullRoad::ask_rows(Round& round, Entry& entry) {
   }
   for (size_t i = 0; i < owners.size(); ++i) {
     const uint32_t first = wanted.offsets[i];
-    Stream stream = pull_stream(SectionKind::kPullHost, Encoding::kIds, entry.variable, round.step,
-                                round.number);
-    stream.count = wanted.offsets[i + 1] - first;
-    if (stream.count == 0) continue;
-    stream.header.flags = dtype_flags(wanted.dtype);
-    stream.rows.positions = &wanted.grouped[first];
-    outbox_.add(owners[i], stream);
+    Send send =
+        pull_send(SectionKind::kPullHost, Encoding::kIds, entry.variable, round.step, round.number);
+    send.count = wanted.offsets[i + 1] - first;
+    if (send.count == 0) continue;
+    send.header.flags = dtype_flags(wanted.dtype);
+    send.rows.row_keys = &wanted.grouped[first];
+    outbox_.add(owners[i], send);
   }
   round.left += count;
   entry.pulled[round.step & 1] += count;
 }
 
-void PullRoad::ask_dense(Round& round, Entry& entry) {
+void PullExchange::ask_dense(Round& round, Entry& entry) {
   for (const uint32_t owner : entry.owners) {
-    Stream stream = pull_stream(SectionKind::kPullHost, Encoding::kBytes, entry.variable,
-                                round.step, round.number);
-    stream.header.flags = dtype_flags(entry.wanted[slot_of(round.step, round.number)].dtype);
-    outbox_.add(owner, stream);
+    Send send = pull_send(SectionKind::kPullHost, Encoding::kBytes, entry.variable, round.step,
+                          round.number);
+    send.header.flags = dtype_flags(entry.wanted[slot_of(round.step, round.number)].dtype);
+    outbox_.add(owner, send);
     round.left += entry.partition->range_of(owner).count;
   }
 }
 
-bool PullRoad::on_pull_host(uint32_t from, const Section& section) {
+bool PullExchange::on_pull_host(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
   Entry* entry = entry_of(header.tag);
   const uint32_t host = columns_.host_of(from);
   if (entry == nullptr || entry->asked.empty() ||
-      from != columns_.handler(host, columns_.column_of(columns_.rank()))) {
+      from != columns_.leader(host, columns_.column_of(columns_.rank()))) {
     return false;
   }
   Asked& asked = entry->asked[host];
@@ -260,19 +245,19 @@ bool PullRoad::on_pull_host(uint32_t from, const Section& section) {
       return false;
     }
     for (uint32_t i = 0; i < header.count; ++i) {
-      uint32_t position;
-      std::memcpy(&position, section.payload.data() + i * sizeof position, sizeof position);
-      if (position >= entry->partition->rows() ||
-          entry->partition->owner_of(position) != columns_.rank()) {
+      uint32_t row_key;
+      std::memcpy(&row_key, section.payload.data() + i * sizeof row_key, sizeof row_key);
+      if (row_key >= entry->partition->rows() ||
+          entry->partition->owner_of(row_key) != columns_.rank()) {
         return false;
       }
-      asked.rows[asked.count + i] = static_cast<uint32_t>(entry->partition->local_row(position));
+      asked.rows[asked.count + i] = static_cast<uint32_t>(entry->partition->local_row(row_key));
     }
     asked.count += header.count;
   } else {
     asked.dense = true;
   }
-  if (committed_ + 1 >= header.step && entry->table != nullptr) {
+  if (applied_ + 1 >= header.step && entry->table != nullptr) {
     answer(*entry, host);
   } else if (!asked.waiting) {
     asked.waiting = true;
@@ -281,37 +266,37 @@ bool PullRoad::on_pull_host(uint32_t from, const Section& section) {
   return true;
 }
 
-// ---- hop 3: the values, to the handler
+// ---- leg 3: the values, to the leader
 
-void PullRoad::answer(Entry& entry, uint32_t host) {
+void PullExchange::answer(Entry& entry, uint32_t host) {
   Asked& asked = entry.asked[host];
-  const uint32_t handler = columns_.handler(host, columns_.column_of(columns_.rank()));
-  Stream stream = pull_stream(SectionKind::kValuesHost, Encoding::kValues, entry.variable,
-                              asked.step, asked.number);
-  stream.header.flags = dtype_flags(asked.dtype);
-  stream.format = {.element_bytes = bytes_of_dtype(asked.dtype),
-                   .source_bytes = bytes_of_sum(entry.master),
-                   .convert = converter(parallax::dtype_of(entry.master), asked.dtype)};
-  stream.rows.row_elements = static_cast<uint32_t>(entry.partition->row_elements());
+  const uint32_t leader = columns_.leader(host, columns_.column_of(columns_.rank()));
+  Send send = pull_send(SectionKind::kValuesHost, Encoding::kValues, entry.variable, asked.step,
+                        asked.number);
+  send.header.flags = dtype_flags(asked.dtype);
+  send.format = {.element_bytes = bytes_of_dtype(asked.dtype),
+                 .source_bytes = bytes_of_sum(entry.master),
+                 .convert = converter(parallax::dtype_of(entry.master), asked.dtype)};
+  send.rows.row_elements = static_cast<uint32_t>(entry.partition->row_elements());
   if (asked.dense) {
     const Range range = entry.partition->range_of(columns_.rank());
-    stream.header.encoding = Encoding::kDense;
-    stream.header.first = range.first;
-    stream.dense = entry.table->element(range.first);
-    stream.count = range.count;
+    send.header.encoding = Encoding::kDense;
+    send.header.first = range.first;
+    send.dense = entry.table->element(range.first);
+    send.count = range.count;
     asked.dense = false;
   } else {
-    stream.header.first = asked.answered;
-    stream.rows.order = &asked.rows[asked.answered];
-    stream.rows.values = entry.table->array(0).data();
-    stream.count = asked.count - asked.answered;
+    send.header.first = asked.answered;
+    send.rows.order = &asked.rows[asked.answered];
+    send.rows.values = entry.table->array(0).data();
+    send.count = asked.count - asked.answered;
     asked.answered = asked.count;
   }
-  outbox_.add(handler, stream);
+  outbox_.add(leader, send);
 }
 
-void PullRoad::committed(uint64_t step) {
-  committed_ = step;
+void PullExchange::applied(uint64_t step) {
+  applied_ = step;
   size_t kept = 0;
   for (size_t i = 0; i < waiting_.size(); ++i) {
     const auto [variable, host] = waiting_[i];
@@ -327,7 +312,7 @@ void PullRoad::committed(uint64_t step) {
   waiting_.resize(kept);
 }
 
-bool PullRoad::on_values_host(uint32_t from, const Section& section) {
+bool PullExchange::on_values_host(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
   Entry* entry = entry_of(header.tag);
   Round& round = rounds_[slot_of(header.step, header.part)];
@@ -374,9 +359,9 @@ bool PullRoad::on_values_host(uint32_t from, const Section& section) {
   return true;
 }
 
-// ---- hop 4: to each rank of the host what it wanted
+// ---- leg 4: to each rank of the host what it wanted
 
-void PullRoad::answer_locals(Round& round) {
+void PullExchange::answer_locals(Round& round) {
   for (const uint32_t variable : round.variables) {
     Entry& entry = *entry_of(variable);
     Wanted& wanted = entry.wanted[slot_of(round.step, round.number)];
@@ -387,53 +372,53 @@ void PullRoad::answer_locals(Round& round) {
         continue;
       }
       if (wanted.list_counts[source] == 0) continue;
-      Stream stream = pull_stream(SectionKind::kValuesLocal, Encoding::kValues, variable,
-                                  round.step, round.number);
-      stream.header.flags = dtype_flags(wanted.dtypes[source]);
-      stream.format = {.element_bytes = bytes_of_dtype(wanted.dtypes[source]),
-                       .source_bytes = bytes_of_dtype(wanted.dtype),
-                       .convert = converter(wanted.dtype, wanted.dtypes[source])};
-      stream.rows.row_elements = static_cast<uint32_t>(entry.partition->row_elements());
-      stream.rows.values = wanted.values.data();
-      stream.rows.order = wanted.lists[source].data();
-      stream.count = wanted.list_counts[source];
-      outbox_.add(local, stream);
+      Send send = pull_send(SectionKind::kValuesLocal, Encoding::kValues, variable, round.step,
+                            round.number);
+      send.header.flags = dtype_flags(wanted.dtypes[source]);
+      send.format = {.element_bytes = bytes_of_dtype(wanted.dtypes[source]),
+                     .source_bytes = bytes_of_dtype(wanted.dtype),
+                     .convert = converter(wanted.dtype, wanted.dtypes[source])};
+      send.rows.row_elements = static_cast<uint32_t>(entry.partition->row_elements());
+      send.rows.values = wanted.values.data();
+      send.rows.order = wanted.lists[source].data();
+      send.count = wanted.list_counts[source];
+      outbox_.add(local, send);
     }
   }
   for (const uint32_t local : columns_.locals()) {
     if (round.here[columns_.local_of(local)] == 0) continue;  // it ended the step without a pull
-    Stream end = pull_stream(SectionKind::kValuesLocal, Encoding::kBytes, kNoVariable, round.step,
-                             round.number);
+    Send end = pull_send(SectionKind::kValuesLocal, Encoding::kBytes, kNoVariable, round.step,
+                         round.number);
     end.header.flags = kSectionLast;
     outbox_.add(local, end);
   }
 }
 
-void PullRoad::answer_local_dense(Round& round, Entry& entry, uint32_t local) {
+void PullExchange::answer_local_dense(Round& round, Entry& entry, uint32_t local) {
   const Wanted& wanted = entry.wanted[slot_of(round.step, round.number)];
   const uint32_t dtype = wanted.dtypes[columns_.local_of(local)];
   const std::byte* values = wanted.values.data();
   for (const uint32_t owner : entry.owners) {
     const Range range = entry.partition->range_of(owner);
-    Stream stream = pull_stream(SectionKind::kValuesLocal, Encoding::kDense, entry.variable,
-                                round.step, round.number);
-    stream.header.flags = dtype_flags(dtype);
-    stream.header.first = range.first;
-    stream.format = {.element_bytes = bytes_of_dtype(dtype),
-                     .source_bytes = bytes_of_dtype(wanted.dtype),
-                     .convert = converter(wanted.dtype, dtype)};
-    stream.dense = values;
-    stream.count = range.count;
-    outbox_.add(local, stream);
-    values += range.count * stream.format.source_bytes;
+    Send send = pull_send(SectionKind::kValuesLocal, Encoding::kDense, entry.variable, round.step,
+                          round.number);
+    send.header.flags = dtype_flags(dtype);
+    send.header.first = range.first;
+    send.format = {.element_bytes = bytes_of_dtype(dtype),
+                   .source_bytes = bytes_of_dtype(wanted.dtype),
+                   .convert = converter(wanted.dtype, dtype)};
+    send.dense = values;
+    send.count = range.count;
+    outbox_.add(local, send);
+    values += range.count * send.format.source_bytes;
   }
 }
 
-bool PullRoad::on_values_local(uint32_t from, const Section& section) {
+bool PullExchange::on_values_local(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
   if (!active_ || header.step != active_step_ ||
       header.part != static_cast<uint8_t>(active_round_) ||
-      columns_.host_of(from) != columns_.host() || !columns_.is_handler(from)) {
+      columns_.host_of(from) != columns_.host() || !columns_.is_leader(from)) {
     return false;
   }
   if (header.tag == kNoVariable) {
@@ -460,12 +445,13 @@ bool PullRoad::on_values_local(uint32_t from, const Section& section) {
   } else {
     const uint32_t column = columns_.local_of(from);
     if (header.encoding != Encoding::kValues || !entry->partition->ids_declared() ||
-        header.first > entry->merge.group_count(column) ||
-        header.count > entry->merge.group_count(column) - header.first ||
+        header.first > entry->coalescer.group_count(column) ||
+        header.count > entry->coalescer.group_count(column) - header.first ||
         section.payload.size() != wire_bytes * width * header.count) {
       return false;
     }
-    const uint32_t* rows = entry->merge.order() + entry->merge.group_first(column) + header.first;
+    const uint32_t* rows =
+        entry->coalescer.order() + entry->coalescer.group_first(column) + header.first;
     for (uint32_t i = 0; i < header.count; ++i) {
       convert_or_copy(convert, section.payload.data() + i * width * wire_bytes,
                       slice.values + rows[i] * width * out_bytes, width, out_bytes);
@@ -476,12 +462,12 @@ bool PullRoad::on_values_local(uint32_t from, const Section& section) {
   return true;
 }
 
-void PullRoad::finish() {
+void PullExchange::finish() {
   PARALLAX_CHECK(finished());
   for (const uint32_t variable : active_variables_) {
     const Entry& entry = *entry_of(variable);
     const PullSlice& slice = entry.slice;
-    if (!entry.partition->ids_declared() || entry.merge.item_count() == slice.count) continue;
+    if (!entry.partition->ids_declared() || entry.coalescer.item_count() == slice.count) continue;
     const size_t row_bytes = entry.partition->row_elements() * bytes_of_dtype(slice.dtype);
     for (uint32_t i = 0; i < slice.count; ++i) {
       const int64_t id = slice.ids.at(i);
@@ -490,7 +476,7 @@ void PullRoad::finish() {
         std::memset(row, 0, row_bytes);
         continue;
       }
-      const uint32_t first = entry.merge.first_item_of(*entry.partition, id);
+      const uint32_t first = entry.coalescer.first_item_of(*entry.partition, id);
       if (first != i) std::memcpy(row, slice.values + first * row_bytes, row_bytes);
     }
   }

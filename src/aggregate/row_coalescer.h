@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// RowMerge: a slice's rows, duplicates merged, permuted to positions and grouped by where they go:
-// the first thing that happens to sparse rows, in a rank, before anything is sent. Rows without a
-// duplicate are not copied; they are sent out of the caller's buffer. merge() may run as a job on
-// the compute pool: nothing else touches the object until it has returned.
-#ifndef PARALLAX_AGGREGATE_ROW_MERGE_H_
-#define PARALLAX_AGGREGATE_ROW_MERGE_H_
+// RowCoalescer: a slice's rows, duplicates coalesced, permuted to row keys and grouped by where
+// they go: the first thing that happens to sparse rows, in a rank, before anything is sent. Rows
+// without a duplicate are not copied; they are sent out of the caller's buffer. coalesce() may run
+// as a job on the compute pool: nothing else touches the object until it has returned.
+#ifndef PARALLAX_AGGREGATE_ROW_COALESCER_H_
+#define PARALLAX_AGGREGATE_ROW_COALESCER_H_
 
 #include <cstdint>
 #include <span>
@@ -53,65 +53,66 @@ struct RowSlice {
   RowValues values;
 };
 
-struct RowMergeOptions {
+struct RowCoalescerOptions {
   uint64_t rows_max = 0;
   uint32_t row_elements = 1;  // of the caller's rows
   uint32_t groups = 1;
-  uint64_t merged_max = 0;  // rows that are summed of several; 0: values are not merged, ids alone
+  uint64_t coalesced_max =
+      0;  // rows that are summed of several; 0: values are not coalesced, ids alone
   SumType sum = SumType::kF32;
-  bool counted = false;  // merged rows end in one element more, a 1
+  bool counted = false;  // coalesced rows end in one element more, a 1
 };
 
-class RowMerge {
+class RowCoalescer {
  public:
-  void lay_out(Arena& arena, const RowMergeOptions& options) {
+  void lay_out(Arena& arena, const RowCoalescerOptions& options) {
     options_ = options;
     const uint64_t rows_max = options.rows_max;
-    merged_elements_ = options.row_elements + (options.counted ? 1 : 0);
+    coalesced_elements_ = options.row_elements + (options.counted ? 1 : 0);
     index_.lay_out(arena, rows_max);
     slots_ = arena.take<uint32_t>(rows_max);
-    unique_positions_ = arena.take<uint32_t>(rows_max);
+    unique_row_keys_ = arena.take<uint32_t>(rows_max);
     items_ = arena.take<uint32_t>(rows_max);
-    positions_ = arena.take<uint32_t>(rows_max);
+    row_keys_ = arena.take<uint32_t>(rows_max);
     order_ = arena.take<uint32_t>(rows_max);
     offsets_ = arena.take<uint32_t>(options.groups + 1);
-    merged_ =
-        arena.take<std::byte>(options.merged_max * merged_elements_ * bytes_of_sum(options.sum));
+    coalesced_ = arena.take<std::byte>(options.coalesced_max * coalesced_elements_ *
+                                       bytes_of_sum(options.sum));
   }
 
   // Ids in 0..rows-1 or padding, and count <= rows_max, checked before. `more`: rows to be added to
   // those of `first`, which then has every row, in the same dtype.
   template <typename GroupOf>
-  void merge(const Partition& partition, const RowSlice& first, const RowSlice& more,
-             GroupOf group_of_position) {
+  void coalesce(const Partition& partition, const RowSlice& first, const RowSlice& more,
+                GroupOf group_of_row_key) {
     index_.clear();
-    merged_count_ = 0;
+    coalesced_count_ = 0;
     first_values_ = first.values.rows;
     insert(partition, first);
     if (more.count > 0) insert(partition, more);
     group_items(
         index_.size(), options_.groups,
-        [&](uint32_t unique) { return group_of_position(unique_positions_[unique]); }, offsets_,
+        [&](uint32_t unique) { return group_of_row_key(unique_row_keys_[unique]); }, offsets_,
         items_);
     for (uint32_t item = 0; item < index_.size(); ++item) {
-      positions_[item] = unique_positions_[items_[item]];
+      row_keys_[item] = unique_row_keys_[items_[item]];
       order_[item] = slots_[items_[item]];
     }
   }
 
   // The first row of the slice that has this id; for ids alone.
   uint32_t first_item_of(const Partition& partition, int64_t id) const {
-    return slots_[index_.find(partition.position_of(static_cast<uint64_t>(id)))];
+    return slots_[index_.find(partition.row_key_of(static_cast<uint64_t>(id)))];
   }
 
   // Items: distinct rows, grouped.
   uint32_t item_count() const { return index_.size(); }
   uint32_t group_first(uint32_t group) const { return offsets_[group]; }
   uint32_t group_count(uint32_t group) const { return offsets_[group + 1] - offsets_[group]; }
-  const uint32_t* positions() const { return positions_.data(); }
-  // Where an item's values lie: a row of the caller's buffer, or one of merged().
+  const uint32_t* row_keys() const { return row_keys_.data(); }
+  // Where an item's values lie: a row of the caller's buffer, or one of coalesced().
   const uint32_t* order() const { return order_.data(); }
-  const std::byte* merged() const { return merged_.data(); }
+  const std::byte* coalesced() const { return coalesced_.data(); }
 
  private:
   struct EveryRow {
@@ -148,11 +149,11 @@ class RowMerge {
                  const std::byte* values) {
     for (uint32_t i = 0; i < count; ++i) {
       if (ids[i] == kPaddingId) continue;
-      const uint32_t position = partition.position_of(static_cast<uint64_t>(ids[i]));
+      const uint32_t row_key = partition.row_key_of(static_cast<uint64_t>(ids[i]));
       bool inserted;
-      const uint32_t unique = index_.find_or_insert(position, &inserted);
+      const uint32_t unique = index_.find_or_insert(row_key, &inserted);
       if (inserted) {
-        unique_positions_[unique] = position;
+        unique_row_keys_[unique] = row_key;
         slots_[unique] = i;
       } else if (values != nullptr) {
         add_duplicate<In, Sum>(unique, values, i);
@@ -164,30 +165,30 @@ class RowMerge {
   void add_duplicate(uint32_t unique, const std::byte* values, size_t i) {
     const size_t elements = options_.row_elements;
     const size_t row_bytes = elements * sizeof(In);
-    auto* merged = reinterpret_cast<Sum*>(merged_.data());
+    auto* coalesced = reinterpret_cast<Sum*>(coalesced_.data());
     uint32_t& slot = slots_[unique];
-    if ((slot & kMergedSlot) == 0) {
-      Sum* row = merged + merged_count_ * merged_elements_;
+    if ((slot & kCoalescedSlot) == 0) {
+      Sum* row = coalesced + coalesced_count_ * coalesced_elements_;
       start_sum<In, Sum>(row, first_values_ + slot * row_bytes, elements);
       if (options_.counted) row[elements] = Sum{1};
-      slot = kMergedSlot | merged_count_++;
+      slot = kCoalescedSlot | coalesced_count_++;
     }
-    add_to_sum<In, Sum>(merged + (slot & ~kMergedSlot) * merged_elements_, values + i * row_bytes,
-                        elements);
+    add_to_sum<In, Sum>(coalesced + (slot & ~kCoalescedSlot) * coalesced_elements_,
+                        values + i * row_bytes, elements);
   }
 
-  RowMergeOptions options_;
-  size_t merged_elements_ = 1;
-  uint32_t merged_count_ = 0;
+  RowCoalescerOptions options_;
+  size_t coalesced_elements_ = 1;
+  uint32_t coalesced_count_ = 0;
   const std::byte* first_values_ = nullptr;
   RowIndex index_;
-  std::span<uint32_t> slots_;             // unique -> slot
-  std::span<uint32_t> unique_positions_;  // unique -> position
-  std::span<uint32_t> items_;             // item -> unique
-  std::span<uint32_t> positions_, order_, offsets_;
-  std::span<std::byte> merged_;
+  std::span<uint32_t> slots_;            // unique -> slot
+  std::span<uint32_t> unique_row_keys_;  // unique -> row key
+  std::span<uint32_t> items_;            // item -> unique
+  std::span<uint32_t> row_keys_, order_, offsets_;
+  std::span<std::byte> coalesced_;
 };
 
 }  // namespace parallax
 
-#endif  // PARALLAX_AGGREGATE_ROW_MERGE_H_
+#endif  // PARALLAX_AGGREGATE_ROW_COALESCER_H_

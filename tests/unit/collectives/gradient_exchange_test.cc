@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GradientRoad, by each row of the table of algorithms, against the conformance suite.
-#include "collectives/gradient_road.h"
+// GradientExchange, by each row of the table of algorithms, against the conformance suite.
+#include "collectives/gradient_exchange.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ namespace {
 class RoadUnderTest final : public ExchangeUnderTest {
  public:
   RoadUnderTest(const Columns& columns, const Partition& partition, Outbox& outbox,
-                Compute& compute, const GradientRoadOptions& options)
+                Compute& compute, const GradientExchangeOptions& options)
       : road_(columns, partition, outbox, compute, options) {}
 
   const Algorithm& algorithm() const { return road_.algorithm(); }
@@ -29,18 +29,18 @@ class RoadUnderTest final : public ExchangeUnderTest {
                        uint32_t* pending) override {
     road_.contribute_rows(step, first, more, pending);
   }
-  bool merging(uint64_t step) const override { return road_.merging(step); }
+  bool coalescing(uint64_t step) const override { return road_.coalescing(step); }
   void end_local(uint32_t from, uint64_t step) override { road_.end_local(from, step); }
   bool on_section(uint32_t from, const Section& section) override {
     switch (section.header.kind) {
-      case SectionKind::kUpLocal:
-        return road_.on_up_local(from, section);
-      case SectionKind::kUpHost:
-        return road_.on_up_host(from, section);
-      case SectionKind::kDownHost:
-        return road_.on_down_host(from, section);
-      case SectionKind::kDownLocal:
-        return road_.on_down_local(from, section);
+      case SectionKind::kLocalReduce:
+        return road_.on_local_reduce(from, section);
+      case SectionKind::kHostReduce:
+        return road_.on_host_reduce(from, section);
+      case SectionKind::kHostGather:
+        return road_.on_host_gather(from, section);
+      case SectionKind::kLocalBroadcast:
+        return road_.on_local_broadcast(from, section);
       default:
         return false;
     }
@@ -55,25 +55,26 @@ class RoadUnderTest final : public ExchangeUnderTest {
   void add_squared_norm(uint64_t step, ExactSum* sum) const override {
     road_.add_squared_norm(step, sum);
   }
-  RoadCounts counts(uint64_t step) const override { return road_.counts(step); }
+  ExchangeCounts counts(uint64_t step) const override { return road_.counts(step); }
 
  private:
-  GradientRoad road_;
+  GradientExchange road_;
 };
 
-// A road of this method; by the row of this name, whatever else the method has.
+// An exchange of this method; by the row of this name, whatever else the method has.
 Factory road_of(Method method, std::string algorithm) {
   return [method, algorithm](const Columns& columns, const Partition& partition, Outbox& outbox,
                              Compute& compute, const ExchangeSettings& settings) {
-    auto road = std::make_unique<RoadUnderTest>(columns, partition, outbox, compute,
-                                                GradientRoadOptions{.variable = settings.variable,
-                                                                    .method = method,
-                                                                    .rows_max = settings.rows_max,
-                                                                    .ordered = settings.ordered,
-                                                                    .sum = settings.sum,
-                                                                    .counted = settings.counted});
-    EXPECT_EQ(road->algorithm().name, algorithm);
-    return road;
+    auto exchange =
+        std::make_unique<RoadUnderTest>(columns, partition, outbox, compute,
+                                        GradientExchangeOptions{.variable = settings.variable,
+                                                                .method = method,
+                                                                .rows_max = settings.rows_max,
+                                                                .ordered = settings.ordered,
+                                                                .sum = settings.sum,
+                                                                .counted = settings.counted});
+    EXPECT_EQ(exchange->algorithm().name, algorithm);
+    return exchange;
   };
 }
 

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Folds: the sum of what several sources send for one variable in one step, taken as it arrives.
-// The same two classes serve at both levels: ranks of a host, then hosts.
+// Accumulates: the sum of what several sources send for one variable in one step, taken as it
+// arrives. The same two classes serve at both levels: ranks of a host, then hosts.
 //
-// By default parts are added in the order of their arrival. An `ordered` fold adds source 0 first,
-// then 1, 2, ...; what comes early is parked (a copy) until its turn, so the sum is bit for bit the
-// same at any timing. Every accumulator starts at +0; adding what a source does not have is then
-// the same as adding zeros (+0 + x is never -0), which makes rows, dense slices and absent ranks
-// agree.
+// By default parts are added in the order of their arrival. An `ordered` accumulator adds source 0
+// first, then 1, 2, ...; what comes early is held back (a copy) until its turn, so the sum is bit
+// for bit the same at any timing. Every accumulator starts at +0; adding what a source does not
+// have is then the same as adding zeros (+0 + x is never -0), which makes rows, dense slices and
+// absent ranks agree.
 //
-// Positions, counts and bytes come from peers: add() returns false, having changed nothing that
+// Row keys, counts and bytes come from peers: add() returns false, having changed nothing that
 // matters, when they do not fit. What each source may give is counted on its arrival, so that one
 // that gives too much is named, never one that comes after it. Owned by the engine's owner; nothing
 // allocates after lay_out.
-#ifndef PARALLAX_AGGREGATE_FOLD_H_
-#define PARALLAX_AGGREGATE_FOLD_H_
+#ifndef PARALLAX_AGGREGATE_ACCUMULATOR_H_
+#define PARALLAX_AGGREGATE_ACCUMULATOR_H_
 
 #include <bit>
 #include <cstddef>
@@ -49,7 +49,7 @@ bool is_no_row(const Integer*) {
 void fill_no_row(SumType sum, std::byte* values, size_t count);
 
 // Parts that wait for their turn, one list per source in a bump buffer of fixed size.
-class Parking {
+class ReorderBuffer {
  public:
   struct Part {
     uint64_t first;
@@ -60,7 +60,7 @@ class Parking {
   void lay_out(Arena& arena, uint32_t sources, size_t bytes_max);
   void clear();
   // False when the bound is passed.
-  bool park(uint32_t source, uint64_t first, uint32_t count, std::span<const std::byte> payload);
+  bool hold(uint32_t source, uint64_t first, uint32_t count, std::span<const std::byte> payload);
   // Calls visit(part) for each part of a source in order of arrival.
   template <typename Visit>
   void drain(uint32_t source, Visit visit) {
@@ -89,8 +89,8 @@ class Parking {
   std::span<uint64_t> heads_, tails_;
 };
 
-// What both folds share: who has ended, whose turn it is, what each may still give.
-class FoldSources {
+// What both accumulators share: who has ended, whose turn it is, what each may still give.
+class AccumulatorSources {
  public:
   // `most`: rows or blocks of each source.
   void lay_out(Arena& arena, std::vector<uint64_t> most, bool ordered);
@@ -121,7 +121,7 @@ class FoldSources {
   bool ordered_ = false;
 };
 
-struct RowFoldOptions {
+struct RowAccumulatorOptions {
   uint32_t sources = 1;
   uint64_t rows_max = 0;                   // distinct rows in all
   uint64_t source_rows_max = 0;            // rows of one source
@@ -131,12 +131,12 @@ struct RowFoldOptions {
   SumType sum = SumType::kF32;
 };
 
-class RowFold {
+class RowAccumulator {
  public:
-  void lay_out(Arena& arena, const RowFoldOptions& options);
+  void lay_out(Arena& arena, const RowAccumulatorOptions& options);
   void clear();
 
-  // `count` rows: payload is count uint32 positions, then count x row_elements numbers of
+  // `count` rows: payload is count uint32 row keys, then count x row_elements numbers of
   // the sum type.
   [[nodiscard]] bool add(uint32_t source, uint32_t count, std::span<const std::byte> payload);
   // The source has nothing more to give.
@@ -147,7 +147,7 @@ class RowFold {
 
   // Once complete: distinct rows in order of first arrival.
   uint32_t row_count() const { return index_.size(); }
-  const uint32_t* positions() const { return positions_.data(); }
+  const uint32_t* row_keys() const { return row_keys_.data(); }
   const std::byte* values() const { return values_.data(); }
   const std::byte* row(uint32_t slot) const { return &values_[slot * row_bytes_]; }
 
@@ -156,27 +156,27 @@ class RowFold {
   template <typename T>
   [[nodiscard]] bool sum_as(uint32_t count, std::span<const std::byte> payload);
 
-  RowFoldOptions options_;
+  RowAccumulatorOptions options_;
   size_t row_bytes_ = 0;
-  FoldSources sources_;
+  AccumulatorSources sources_;
   RowIndex index_;
-  Parking parking_;
-  std::span<uint32_t> positions_;
+  ReorderBuffer reorder_;
+  std::span<uint32_t> row_keys_;
   std::span<std::byte> values_;
 };
 
-struct DenseFoldOptions {
+struct DenseAccumulatorOptions {
   uint32_t sources = 1;
   bool ordered = false;
   bool made_dense = false;  // parts hold rows, with kNoRow where there is none
   SumType sum = SumType::kF32;
 };
 
-class DenseFold {
+class DenseAccumulator {
  public:
   // `ranges` (of the flattened variable, disjoint, each starting at a multiple of kBlockElements):
-  // what this fold covers.
-  void lay_out(Arena& arena, std::span<const Range> ranges, const DenseFoldOptions& options);
+  // what this accumulator covers.
+  void lay_out(Arena& arena, std::span<const Range> ranges, const DenseAccumulatorOptions& options);
   void clear();
 
   // `count` numbers of the sum type from element `first` on, within one of the ranges, in whole
@@ -201,18 +201,18 @@ class DenseFold {
   // Index of the range that holds [first, first + count), or ranges_.size().
   size_t find_range(uint64_t first, uint32_t count) const;
 
-  FoldSources sources_;
-  Parking parking_;
+  AccumulatorSources sources_;
+  ReorderBuffer reorder_;
   std::vector<Range> ranges_;      // ascending
   std::vector<uint64_t> offsets_;  // of each range in values_
   std::vector<uint64_t> blocks_;   // of each range in touched_
   std::span<std::byte> values_;
   std::span<uint8_t> touched_;
-  DenseFoldOptions options_;
+  DenseAccumulatorOptions options_;
   size_t element_bytes_ = sizeof(float);
   bool contributed_ = false;
 };
 
 }  // namespace parallax
 
-#endif  // PARALLAX_AGGREGATE_FOLD_H_
+#endif  // PARALLAX_AGGREGATE_ACCUMULATOR_H_

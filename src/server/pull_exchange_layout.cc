@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which variables can be pulled, and the memory that it takes. See pull_road.h.
+// Which variables can be pulled, and the memory that it takes. See pull_exchange.h.
 #include <algorithm>
 
 #include "base/check.h"
-#include "server/pull_road.h"
+#include "server/pull_exchange.h"
 
 namespace parallax {
 
-PullRoad::PullRoad(const Columns& columns, Outbox& outbox) : columns_(columns), outbox_(outbox) {
+PullExchange::PullExchange(const Columns& columns, Outbox& outbox)
+    : columns_(columns), outbox_(outbox) {
   for (Round& round : rounds_) {
     round.here.resize(columns.locals().size());
     round.variables.reserve(PARALLAX_SLICES_MAX);
@@ -16,35 +17,35 @@ PullRoad::PullRoad(const Columns& columns, Outbox& outbox) : columns_(columns), 
   active_variables_.reserve(PARALLAX_SLICES_MAX);
 }
 
-PullRoad::~PullRoad() = default;
+PullExchange::~PullExchange() = default;
 
-bool PullRoad::active_owner(const Partition& partition, uint32_t owner) {
+bool PullExchange::active_owner(const Partition& partition, uint32_t owner) {
   return partition.ids_declared() ? partition.rows_owned(owner) > 0
                                   : partition.range_of(owner).count > 0;
 }
 
-PullRoad::Entry* PullRoad::entry_of(uint32_t variable) {
+PullExchange::Entry* PullExchange::entry_of(uint32_t variable) {
   return variable < entries_.size() ? entries_[variable].get() : nullptr;
 }
 
-const PullRoad::Entry* PullRoad::entry_of(uint32_t variable) const {
+const PullExchange::Entry* PullExchange::entry_of(uint32_t variable) const {
   return variable < entries_.size() ? entries_[variable].get() : nullptr;
 }
 
-void PullRoad::lay_out(Arena& arena, const Columns& columns, const Variable& variable,
-                       const Partition& partition, Entry& entry) {
+void PullExchange::lay_out(Arena& arena, const Columns& columns, const Variable& variable,
+                           const Partition& partition, Entry& entry) {
   const uint64_t rows_max = variable.rows_max;
   entry.master = variable.sum_type();
   const bool rows = partition.ids_declared();
   const uint32_t width = static_cast<uint32_t>(partition.row_elements());
   if (rows) {
-    entry.merge.lay_out(arena,
-                        {.rows_max = rows_max, .row_elements = width, .groups = columns.count()});
+    entry.coalescer.lay_out(
+        arena, {.rows_max = rows_max, .row_elements = width, .groups = columns.count()});
   }
   entry.owners.clear();
   uint64_t column_rows = 0;
   uint64_t column_elements = 0;
-  if (columns.is_handler()) {
+  if (columns.is_leader()) {
     for (const uint32_t owner : columns.owners(columns.my_column())) {
       if (!active_owner(partition, owner)) continue;
       entry.owners.push_back(owner);
@@ -68,7 +69,7 @@ void PullRoad::lay_out(Arena& arena, const Columns& columns, const Variable& var
                                           bytes_of_sum(entry.master));
     if (!rows) continue;
     wanted.index.lay_out(arena, wanted_max);
-    wanted.positions = arena.take<uint32_t>(wanted_max);
+    wanted.row_keys = arena.take<uint32_t>(wanted_max);
     wanted.items = arena.take<uint32_t>(wanted_max);
     wanted.item_of_slot = arena.take<uint32_t>(wanted_max);
     wanted.grouped = arena.take<uint32_t>(wanted_max);
@@ -85,15 +86,16 @@ void PullRoad::lay_out(Arena& arena, const Columns& columns, const Variable& var
   }
 }
 
-size_t PullRoad::needed_bytes(const Columns& columns, const Variable& variable,
-                              const Partition& partition) {
+size_t PullExchange::needed_bytes(const Columns& columns, const Variable& variable,
+                                  const Partition& partition) {
   Arena measure;
   Entry entry;
   lay_out(measure, columns, variable, partition, entry);
   return measure.used_bytes();
 }
 
-Status PullRoad::add_variable(uint32_t id, const Variable& variable, const Partition& partition) {
+Status PullExchange::add_variable(uint32_t id, const Variable& variable,
+                                  const Partition& partition) {
   if (id >= entries_.size()) entries_.resize(id + 1);
   auto entry = std::make_unique<Entry>();
   entry->variable = id;
@@ -105,20 +107,35 @@ Status PullRoad::add_variable(uint32_t id, const Variable& variable, const Parti
   return {};
 }
 
-void PullRoad::remove_variable(uint32_t variable) {
+void PullExchange::remove_variable(uint32_t variable) {
   if (variable < entries_.size()) entries_[variable].reset();
 }
 
-const Arena* PullRoad::arena_of(uint32_t variable) const {
+const Arena* PullExchange::arena_of(uint32_t variable) const {
   const Entry* entry = entry_of(variable);
   return entry == nullptr ? nullptr : &entry->arena;
 }
 
-void PullRoad::set_table(uint32_t variable, const Table* table) {
+void PullExchange::set_table(uint32_t variable, const Table* table) {
   entry_of(variable)->table = table;
 }
 
-bool PullRoad::on_section(uint32_t from, const Section& section) {
+PullExchange::Round* PullExchange::open_round(uint64_t step, uint32_t number) {
+  Round& round = rounds_[slot_of(step, number)];
+  if (round.active && round.step == step && round.number == number) return &round;
+  // Else a peer ran ahead of what the rounds allow.
+  if (round.active && (!round.asked || round.left > 0)) return nullptr;
+  round.active = true;
+  round.asked = false;
+  round.step = step;
+  round.number = number;
+  round.left = 0;
+  std::fill(round.here.begin(), round.here.end(), uint8_t{0});
+  round.variables.clear();
+  return &round;
+}
+
+bool PullExchange::on_section(uint32_t from, const Section& section) {
   switch (section.header.kind) {
     case SectionKind::kPullLocal:
       return on_pull_local(from, section);
@@ -133,7 +150,7 @@ bool PullRoad::on_section(uint32_t from, const Section& section) {
   }
 }
 
-void PullRoad::open(uint64_t step) {
+void PullExchange::open(uint64_t step) {
   std::fill(ended_[step & 1].begin(), ended_[step & 1].end(), uint8_t{0});
   // A round of step - 2 that is still open was begun by a rank that ended the step before.
   for (uint32_t number = 0; number < 2; ++number) rounds_[slot_of(step, number)].active = false;
@@ -142,12 +159,12 @@ void PullRoad::open(uint64_t step) {
   }
 }
 
-uint64_t PullRoad::pulled_rows(uint32_t variable, uint64_t step) const {
+uint64_t PullExchange::pulled_rows(uint32_t variable, uint64_t step) const {
   const Entry* entry = entry_of(variable);
   return entry == nullptr ? 0 : entry->pulled[step & 1];
 }
 
-PullWait PullRoad::waiting(uint64_t step) const {
+PullWait PullExchange::waiting(uint64_t step) const {
   PullWait oldest;
   for (const Round& round : rounds_) {
     if (!round.active || round.asked || round.step != step) continue;

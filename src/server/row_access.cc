@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two calls, hop by hop. See rows_road.h.
-#include "server/rows_road.h"
+// The two calls, leg by leg. See row_access.h.
+#include "server/row_access.h"
 
 #include <algorithm>
 
-#include "aggregate/row_merge.h"
+#include "aggregate/row_coalescer.h"
 #include "base/check.h"
 
 namespace parallax {
@@ -18,7 +18,7 @@ constexpr uint64_t kNoUpdates = UINT64_MAX;
 struct AskPayload {
   uint64_t step, first_row, row_count;
   uint32_t arrays;
-  uint32_t listed;  // positions that follow, in place of the range
+  uint32_t listed;  // row keys that follow, in place of the range
 };
 static_assert(sizeof(AskPayload) + kPortionIds * sizeof(uint32_t) <= Outbox::kControlBytesMax);
 
@@ -31,22 +31,22 @@ Range elements_within(const Range& owned, uint64_t first, uint64_t end) {
 
 }  // namespace
 
-Stream RowsRoad::new_stream(SectionKind kind, uint32_t variable, uint64_t number,
-                            uint32_t array) const {
-  Stream stream;
-  stream.header.kind = kind;
-  stream.header.tag = variable;
-  stream.header.step = number;
-  stream.header.part = static_cast<uint8_t>(array);
-  return stream;
+Send RowAccess::new_send(SectionKind kind, uint32_t variable, uint64_t number,
+                         uint32_t array) const {
+  Send send;
+  send.header.kind = kind;
+  send.header.tag = variable;
+  send.header.step = number;
+  send.header.part = static_cast<uint8_t>(array);
+  return send;
 }
 
-void RowsRoad::answered(uint32_t from) {
+void RowAccess::answered(uint32_t from) {
   --answers_left_;
   std::erase(waited_, from);
 }
 
-Status RowsRoad::finish() {
+Status RowAccess::finish() {
   PARALLAX_CHECK(finished());
   active_ = false;
   if (refused_.empty()) return {};
@@ -59,7 +59,7 @@ Status RowsRoad::finish() {
                    "barrier on every rank before a write and after it, and write these again");
 }
 
-void RowsRoad::start(Doing doing, const RowsCall& call) {
+void RowAccess::start(Doing doing, const RowsCall& call) {
   PARALLAX_CHECK(!active_);
   active_ = true;
   doing_ = doing;
@@ -71,23 +71,23 @@ void RowsRoad::start(Doing doing, const RowsCall& call) {
   waited_.clear();
 }
 
-// The positions of a portion by holder; a mirror is one for all.
-void RowsRoad::group_positions(const Table& table) {
-  const auto count = static_cast<uint32_t>(positions_.size());
+// The row keys of a portion by holder; a mirror is one for all.
+void RowAccess::group_row_keys(const Table& table) {
+  const auto count = static_cast<uint32_t>(row_keys_.size());
   const uint32_t groups = table.sharded() ? columns_.world() : 1;
   items_.resize(count);
   grouped_.resize(count);
   offsets_.resize(groups + 1);
   group_items(
       count, groups,
-      [&](uint32_t i) { return table.sharded() ? table.partition().owner_of(positions_[i]) : 0; },
+      [&](uint32_t i) { return table.sharded() ? table.partition().owner_of(row_keys_[i]) : 0; },
       offsets_, items_);
-  for (uint32_t item = 0; item < count; ++item) grouped_[item] = positions_[items_[item]];
+  for (uint32_t item = 0; item < count; ++item) grouped_[item] = row_keys_[items_[item]];
 }
 
 // ---- read, pull
 
-void RowsRoad::start_read(const RowsCall& call) {
+void RowAccess::start_read(const RowsCall& call) {
   start(Doing::kRead, call);
   const Table& table = *tables_.table_of(call.variable);
   numbers_left_ = 0;
@@ -103,39 +103,39 @@ void RowsRoad::start_read(const RowsCall& call) {
     }
   }
   answers_left_ = static_cast<uint32_t>(waited_.size());
-  const Stream stream = new_stream(SectionKind::kRowsAsk, call.variable, number_, 0);
+  const Send send = new_send(SectionKind::kRowsAsk, call.variable, number_, 0);
   for (const uint32_t owner : waited_) {
-    outbox_.send_bytes(owner, stream.header, std::as_bytes(std::span(&ask, 1)));
+    outbox_.send_bytes(owner, send.header, std::as_bytes(std::span(&ask, 1)));
   }
 }
 
-void RowsRoad::start_pull(const RowsCall& call) {
+void RowAccess::start_pull(const RowsCall& call) {
   PARALLAX_CHECK(tables_.table_of(call.variable)->sharded());
   start(Doing::kPull, call);
   advance();
 }
 
 // The next ids, from their owners; padding is filled in here.
-void RowsRoad::ask_portion() {
+void RowAccess::ask_portion() {
   const Table& table = *tables_.table_of(call_.variable);
   const uint64_t width = table.row_elements();
   const size_t row_bytes = width * bytes_of_dtype(call_.dtype);
-  positions_.clear();
+  row_keys_.clear();
   portion_rows_.clear();
-  for (; next_row_ < call_.row_count && positions_.size() < kPortionIds; ++next_row_) {
+  for (; next_row_ < call_.row_count && row_keys_.size() < kPortionIds; ++next_row_) {
     const int64_t id = call_.ids.at(next_row_);
     if (id == kPaddingId) {
       std::memset(call_.parts[0] + next_row_ * row_bytes, 0, row_bytes);
       continue;
     }
-    positions_.push_back(table.partition().position_of(static_cast<uint64_t>(id)));
+    row_keys_.push_back(table.partition().row_key_of(static_cast<uint64_t>(id)));
     portion_rows_.push_back(static_cast<uint32_t>(next_row_));
   }
-  group_positions(table);
+  group_row_keys(table);
   taken_.assign(offsets_.begin(), offsets_.end());
-  numbers_left_ = positions_.size() * width;
+  numbers_left_ = row_keys_.size() * width;
   ++number_;
-  const Stream stream = new_stream(SectionKind::kRowsAsk, call_.variable, number_, 0);
+  const Send send = new_send(SectionKind::kRowsAsk, call_.variable, number_, 0);
   for (uint32_t owner = 0; owner < columns_.world(); ++owner) {
     const uint32_t listed = offsets_[owner + 1] - offsets_[owner];
     if (listed == 0) continue;
@@ -145,11 +145,11 @@ void RowsRoad::ask_portion() {
     std::memcpy(&ask_bytes_[sizeof ask], &grouped_[offsets_[owner]], listed * sizeof(uint32_t));
     waited_.push_back(owner);
     ++answers_left_;
-    outbox_.send_bytes(owner, stream.header, ask_bytes_);
+    outbox_.send_bytes(owner, send.header, ask_bytes_);
   }
 }
 
-bool RowsRoad::on_section(uint32_t from, const Section& section) {
+bool RowAccess::on_section(uint32_t from, const Section& section) {
   switch (section.header.kind) {
     case SectionKind::kRowsAsk:
       return on_ask(from, section);
@@ -157,14 +157,14 @@ bool RowsRoad::on_section(uint32_t from, const Section& section) {
       return on_answer(from, section);
     case SectionKind::kRowsWrite:
       return on_write(from, section);
-    case SectionKind::kRowsTaken:
-      return on_taken(from, section);
+    case SectionKind::kRowsWritten:
+      return on_written(from, section);
     default:
       return false;
   }
 }
 
-bool RowsRoad::on_ask(uint32_t from, const Section& section) {
+bool RowAccess::on_ask(uint32_t from, const Section& section) {
   AskPayload payload;
   const Table* table = tables_.table_of(section.header.tag);
   if (table == nullptr || section.payload.size() < sizeof payload) return false;
@@ -181,13 +181,13 @@ bool RowsRoad::on_ask(uint32_t from, const Section& section) {
       section.payload.size() != sizeof payload + payload.listed * sizeof(uint32_t)) {
     return false;
   }
-  std::vector<uint32_t> positions(payload.listed);
+  std::vector<uint32_t> row_keys(payload.listed);
   if (by_list) {
-    std::memcpy(positions.data(), &section.payload[sizeof payload],
-                positions.size() * sizeof(uint32_t));
+    std::memcpy(row_keys.data(), &section.payload[sizeof payload],
+                row_keys.size() * sizeof(uint32_t));
   }
-  for (const uint32_t position : positions) {
-    if (position >= rows || partition.owner_of(position) != columns_.rank()) return false;
+  for (const uint32_t row_key : row_keys) {
+    if (row_key >= rows || partition.owner_of(row_key) != columns_.rank()) return false;
   }
   // It asks again only when it was answered.
   std::erase_if(asks_, [](const Ask& ask) { return ask.served && ask.borrowed == 0; });
@@ -201,14 +201,14 @@ bool RowsRoad::on_ask(uint32_t from, const Section& section) {
                    .first_row = payload.first_row,
                    .row_count = payload.row_count,
                    .arrays = payload.arrays,
-                   .positions = std::move(positions)});
+                   .row_keys = std::move(row_keys)});
   advance();
   return true;
 }
 
 // Each ask as of the commit it was made after: the asker ends no step meanwhile, so no later one
 // can be applied here.
-void RowsRoad::advance() {
+void RowAccess::advance() {
   for (Ask& ask : asks_) {
     while (!ask.served && ask.borrowed == 0 && ask.step <= tables_.step_finished()) serve(ask);
   }
@@ -218,7 +218,7 @@ void RowsRoad::advance() {
   while (doing_ == Doing::kWrite && rows_left() && *pending_ == 0) write_portion();
 }
 
-void RowsRoad::serve(Ask& ask) {
+void RowAccess::serve(Ask& ask) {
   const Table& table = *tables_.table_of(ask.variable);
   if (table.partition().ids_declared()) {
     serve_rows(ask, table);
@@ -226,50 +226,50 @@ void RowsRoad::serve(Ask& ask) {
     serve_elements(ask, table);
   }
   if (ask.served_rows < ask.row_count) return;
-  Stream end = new_stream(SectionKind::kRowsAnswer, ask.variable, ask.number, 0);
+  Send end = new_send(SectionKind::kRowsAnswer, ask.variable, ask.number, 0);
   end.header.flags = kSectionLast;
   end.header.first = table.updates();
   outbox_.add(ask.from, end);
   ask.served = true;
 }
 
-void RowsRoad::serve_rows(Ask& ask, const Table& table) {
+void RowAccess::serve_rows(Ask& ask, const Table& table) {
   const Partition& partition = table.partition();
-  ask.serve_positions.clear();
+  ask.serve_row_keys.clear();
   ask.serve_order.clear();
-  for (const uint32_t position : ask.positions) {
-    ask.serve_positions.push_back(position);
-    ask.serve_order.push_back(static_cast<uint32_t>(table.row_of(position)));
+  for (const uint32_t row_key : ask.row_keys) {
+    ask.serve_row_keys.push_back(row_key);
+    ask.serve_order.push_back(static_cast<uint32_t>(table.row_of(row_key)));
   }
-  if (!ask.positions.empty()) ask.served_rows = ask.row_count;
-  while (ask.served_rows < ask.row_count && ask.serve_positions.size() < kPortionRows) {
-    const uint32_t position = partition.position_of(ask.first_row + ask.served_rows++);
-    if (table.sharded() && partition.owner_of(position) != columns_.rank()) continue;
-    ask.serve_positions.push_back(position);
-    ask.serve_order.push_back(static_cast<uint32_t>(table.row_of(position)));
+  if (!ask.row_keys.empty()) ask.served_rows = ask.row_count;
+  while (ask.served_rows < ask.row_count && ask.serve_row_keys.size() < kPortionRows) {
+    const uint32_t row_key = partition.row_key_of(ask.first_row + ask.served_rows++);
+    if (table.sharded() && partition.owner_of(row_key) != columns_.rank()) continue;
+    ask.serve_row_keys.push_back(row_key);
+    ask.serve_order.push_back(static_cast<uint32_t>(table.row_of(row_key)));
   }
   send_served(ask, table);
 }
 
-void RowsRoad::send_served(Ask& ask, const Table& table) {
+void RowAccess::send_served(Ask& ask, const Table& table) {
   for (uint32_t array = 0; array < table.array_count(); ++array) {
-    if ((ask.arrays >> array & 1) == 0 || ask.serve_positions.empty()) continue;
-    Stream stream = new_stream(SectionKind::kRowsAnswer, ask.variable, ask.number, array);
-    stream.header.encoding = Encoding::kRows;
-    stream.format.element_bytes = stream.format.source_bytes =
+    if ((ask.arrays >> array & 1) == 0 || ask.serve_row_keys.empty()) continue;
+    Send send = new_send(SectionKind::kRowsAnswer, ask.variable, ask.number, array);
+    send.header.encoding = Encoding::kRows;
+    send.format.element_bytes = send.format.source_bytes =
         static_cast<uint32_t>(table.element_bytes());
-    stream.rows = {.positions = ask.serve_positions.data(),
-                   .values = table.array(array).data(),
-                   .order = ask.serve_order.data(),
-                   .row_elements = static_cast<uint32_t>(table.array_width(array))};
-    stream.count = ask.serve_positions.size();
-    stream.pending = &ask.borrowed;
+    send.rows = {.row_keys = ask.serve_row_keys.data(),
+                 .values = table.array(array).data(),
+                 .order = ask.serve_order.data(),
+                 .row_elements = static_cast<uint32_t>(table.array_width(array))};
+    send.count = ask.serve_row_keys.size();
+    send.pending = &ask.borrowed;
     ++ask.borrowed;
-    outbox_.add(ask.from, stream);
+    outbox_.add(ask.from, send);
   }
 }
 
-void RowsRoad::serve_elements(Ask& ask, const Table& table) {
+void RowAccess::serve_elements(Ask& ask, const Table& table) {
   const uint64_t width = table.row_elements();
   const Range owned = table.sharded() ? table.partition().range_of(columns_.rank())
                                       : Range{0, table.partition().elements()};
@@ -278,20 +278,20 @@ void RowsRoad::serve_elements(Ask& ask, const Table& table) {
   ask.served_rows = ask.row_count;
   for (uint32_t array = 0; array < table.array_count(); ++array) {
     if ((ask.arrays >> array & 1) == 0 || range.count == 0) continue;
-    Stream stream = new_stream(SectionKind::kRowsAnswer, ask.variable, ask.number, array);
-    stream.header.encoding = Encoding::kDense;
-    stream.header.first = range.first;
-    stream.format.element_bytes = stream.format.source_bytes =
+    Send send = new_send(SectionKind::kRowsAnswer, ask.variable, ask.number, array);
+    send.header.encoding = Encoding::kDense;
+    send.header.first = range.first;
+    send.format.element_bytes = send.format.source_bytes =
         static_cast<uint32_t>(table.element_bytes());
-    stream.dense = table.element_at(array, range.first);
-    stream.count = range.count;
-    stream.pending = &ask.borrowed;
+    send.dense = table.element_at(array, range.first);
+    send.count = range.count;
+    send.pending = &ask.borrowed;
     ++ask.borrowed;
-    outbox_.add(ask.from, stream);
+    outbox_.add(ask.from, send);
   }
 }
 
-bool RowsRoad::on_answer(uint32_t from, const Section& section) {
+bool RowAccess::on_answer(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
   if (!active_ || doing_ == Doing::kWrite || header.tag != call_.variable ||
       header.step != number_ || std::find(waited_.begin(), waited_.end(), from) == waited_.end()) {
@@ -309,8 +309,8 @@ bool RowsRoad::on_answer(uint32_t from, const Section& section) {
 }
 
 // Numbers of an array that came, `at` of them into the caller's buffer.
-void RowsRoad::place(const Table& table, uint32_t array, uint64_t at,
-                     std::span<const std::byte> numbers) {
+void RowAccess::place(const Table& table, uint32_t array, uint64_t at,
+                      std::span<const std::byte> numbers) {
   const size_t master_bytes = table.element_bytes();
   const uint32_t master = dtype_of(table.sum_type());
   const uint32_t dtype = array == 0 ? call_.dtype : master;
@@ -319,23 +319,23 @@ void RowsRoad::place(const Table& table, uint32_t array, uint64_t at,
                   numbers.size() / master_bytes, bytes);
 }
 
-// The row of the caller's buffer that `from` answers with this position; false if it was not asked.
-bool RowsRoad::place_row(uint32_t from, const Table& table, uint32_t position, uint64_t* row) {
+// The row of the caller's buffer that `from` answers with this row key; false if it was not asked.
+bool RowAccess::place_row(uint32_t from, const Table& table, uint32_t row_key, uint64_t* row) {
   const Partition& partition = table.partition();
   if (doing_ == Doing::kPull) {
     const uint32_t next = taken_[from]++;
-    if (next >= offsets_[from + 1] || grouped_[next] != position) return false;
+    if (next >= offsets_[from + 1] || grouped_[next] != row_key) return false;
     *row = portion_rows_[items_[next]];
     return true;
   }
-  if (position >= partition.rows() || (table.sharded() && partition.owner_of(position) != from)) {
+  if (row_key >= partition.rows() || (table.sharded() && partition.owner_of(row_key) != from)) {
     return false;
   }
-  *row = partition.row_of(position) - call_.first_row;
+  *row = partition.row_of(row_key) - call_.first_row;
   return *row < call_.row_count;
 }
 
-bool RowsRoad::take_rows(uint32_t from, const Table& table, const Section& section) {
+bool RowAccess::take_rows(uint32_t from, const Table& table, const Section& section) {
   const uint64_t width = table.array_width(section.header.part);
   const size_t row_bytes = width * table.element_bytes();
   const uint32_t count = section.header.count;
@@ -345,17 +345,17 @@ bool RowsRoad::take_rows(uint32_t from, const Table& table, const Section& secti
   }
   std::span<const std::byte> values = section.payload.subspan(count * sizeof(uint32_t));
   for (uint32_t i = 0; i < count; ++i, values = values.subspan(row_bytes)) {
-    uint32_t position;
+    uint32_t row_key;
     uint64_t row;
-    std::memcpy(&position, section.payload.data() + i * sizeof position, sizeof position);
-    if (!place_row(from, table, position, &row)) return false;
+    std::memcpy(&row_key, section.payload.data() + i * sizeof row_key, sizeof row_key);
+    if (!place_row(from, table, row_key, &row)) return false;
     place(table, section.header.part, row * width, values.first(row_bytes));
   }
   numbers_left_ -= count * width;
   return true;
 }
 
-bool RowsRoad::take_elements(const Table& table, const Section& section) {
+bool RowAccess::take_elements(const Table& table, const Section& section) {
   const SectionHeader& header = section.header;
   const uint64_t at = header.first - call_.first_row * table.row_elements();
   const uint64_t all = call_.row_count * table.row_elements();
@@ -371,7 +371,7 @@ bool RowsRoad::take_elements(const Table& table, const Section& section) {
 
 // ---- write
 
-void RowsRoad::start_write(const RowsCall& call, uint32_t* pending) {
+void RowAccess::start_write(const RowsCall& call, uint32_t* pending) {
   start(Doing::kWrite, call);
   const Table& table = *tables_.table_of(call.variable);
   pending_ = pending;
@@ -387,49 +387,49 @@ void RowsRoad::start_write(const RowsCall& call, uint32_t* pending) {
 }
 
 // To the owner, or to everyone where the variable is mirrored.
-void RowsRoad::send_to_holders(const Table& table, Stream stream, uint32_t owner) {
-  stream.pending = pending_;
+void RowAccess::send_to_holders(const Table& table, Send send, uint32_t owner) {
+  send.pending = pending_;
   for (const uint32_t holder : waited_) {
     if (table.sharded() && holder != owner) continue;
     ++*pending_;
-    outbox_.add(holder, stream);
+    outbox_.add(holder, send);
   }
 }
 
-void RowsRoad::write_portion() {
+void RowAccess::write_portion() {
   const Table& table = *tables_.table_of(call_.variable);
   const auto count = std::min(kPortionRows, call_.row_count - next_row_);
   const uint32_t groups = table.sharded() ? columns_.world() : 1;
-  positions_.resize(count);
+  row_keys_.resize(count);
   for (uint64_t i = 0; i < count; ++i) {
-    positions_[i] = table.partition().position_of(call_.first_row + next_row_ + i);
+    row_keys_[i] = table.partition().row_key_of(call_.first_row + next_row_ + i);
   }
-  group_positions(table);
+  group_row_keys(table);
   for (uint32_t array = 0; array < table.array_count(); ++array) {
     if (call_.parts[array] == nullptr) continue;
     const uint64_t width = table.array_width(array);
     for (uint32_t group = 0; group < groups; ++group) {
-      Stream stream = new_stream(SectionKind::kRowsWrite, call_.variable, number_, array);
-      stream.header.encoding = Encoding::kRows;
-      stream.format.element_bytes = stream.format.source_bytes =
+      Send send = new_send(SectionKind::kRowsWrite, call_.variable, number_, array);
+      send.header.encoding = Encoding::kRows;
+      send.format.element_bytes = send.format.source_bytes =
           static_cast<uint32_t>(table.element_bytes());
-      stream.rows = {.positions = &grouped_[offsets_[group]],
-                     .values = call_.parts[array] + next_row_ * width * table.element_bytes(),
-                     .order = &items_[offsets_[group]],
-                     .row_elements = static_cast<uint32_t>(width)};
-      stream.count = offsets_[group + 1] - offsets_[group];
-      if (stream.count > 0) send_to_holders(table, stream, group);
+      send.rows = {.row_keys = &grouped_[offsets_[group]],
+                   .values = call_.parts[array] + next_row_ * width * table.element_bytes(),
+                   .order = &items_[offsets_[group]],
+                   .row_elements = static_cast<uint32_t>(width)};
+      send.count = offsets_[group + 1] - offsets_[group];
+      if (send.count > 0) send_to_holders(table, send, group);
     }
   }
   next_row_ += count;
   if (next_row_ < call_.row_count) return;
-  Stream end = new_stream(SectionKind::kRowsWrite, call_.variable, number_, 0);
+  Send end = new_send(SectionKind::kRowsWrite, call_.variable, number_, 0);
   end.header.flags = kSectionLast;
   end.header.first = call_.updates == nullptr ? kNoUpdates : *call_.updates;
   for (const uint32_t holder : waited_) outbox_.add(holder, end);
 }
 
-void RowsRoad::write_elements() {
+void RowAccess::write_elements() {
   const Table& table = *tables_.table_of(call_.variable);
   const uint64_t first = call_.first_row * table.row_elements();
   const uint64_t end = first + call_.row_count * table.row_elements();
@@ -439,25 +439,25 @@ void RowsRoad::write_elements() {
         end);
     for (uint32_t array = 0; array < table.array_count(); ++array) {
       if (call_.parts[array] == nullptr || range.count == 0) continue;
-      Stream stream = new_stream(SectionKind::kRowsWrite, call_.variable, number_, array);
-      stream.header.encoding = Encoding::kDense;
-      stream.header.first = range.first;
-      stream.format.element_bytes = stream.format.source_bytes =
+      Send send = new_send(SectionKind::kRowsWrite, call_.variable, number_, array);
+      send.header.encoding = Encoding::kDense;
+      send.header.first = range.first;
+      send.format.element_bytes = send.format.source_bytes =
           static_cast<uint32_t>(table.element_bytes());
-      stream.dense = call_.parts[array] + (range.first - first) * table.element_bytes();
-      stream.count = range.count;
-      stream.pending = pending_;
+      send.dense = call_.parts[array] + (range.first - first) * table.element_bytes();
+      send.count = range.count;
+      send.pending = pending_;
       ++*pending_;
-      outbox_.add(holder, stream);
+      outbox_.add(holder, send);
     }
-    Stream last = new_stream(SectionKind::kRowsWrite, call_.variable, number_, 0);
+    Send last = new_send(SectionKind::kRowsWrite, call_.variable, number_, 0);
     last.header.flags = kSectionLast;
     last.header.first = call_.updates == nullptr ? kNoUpdates : *call_.updates;
     outbox_.add(holder, last);
   }
 }
 
-bool RowsRoad::on_write(uint32_t from, const Section& section) {
+bool RowAccess::on_write(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
   Table* table = tables_.table_of(header.tag);
   if (table == nullptr) return false;
@@ -468,7 +468,7 @@ bool RowsRoad::on_write(uint32_t from, const Section& section) {
   if ((header.flags & kSectionLast) != 0) {
     if (!refused && header.first != kNoUpdates) table->set_updates(header.first);
     SectionHeader taken = header;
-    taken.kind = SectionKind::kRowsTaken;
+    taken.kind = SectionKind::kRowsWritten;
     taken.first = refused ? 1 : 0;
     taken.flags = 0;
     outbox_.send_bytes(from, taken, {});
@@ -478,7 +478,7 @@ bool RowsRoad::on_write(uint32_t from, const Section& section) {
   return refused || table->write_section(section);
 }
 
-bool RowsRoad::on_taken(uint32_t from, const Section& section) {
+bool RowAccess::on_written(uint32_t from, const Section& section) {
   if (!active_ || doing_ != Doing::kWrite || section.header.step != number_ ||
       std::find(waited_.begin(), waited_.end(), from) == waited_.end()) {
     return false;

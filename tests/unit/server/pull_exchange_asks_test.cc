@@ -8,15 +8,15 @@
 namespace parallax::testkit::pull_garbage {
 namespace {
 
-// ---- rank -> handler
+// ---- rank -> leader
 
 TEST_F(PullRoadGarbage, ReceiveAPullOfOtherSenders) {
   const SectionHeader header = ids_header(SectionKind::kPullLocal, 2);
-  const std::vector<uint32_t> positions = owned_by(0, 2);
-  for (const uint32_t local : {0u, 1u, 2u}) EXPECT_TRUE(receive_ids(0, local, header, positions));
+  const std::vector<uint32_t> row_keys = owned_by(0, 2);
+  for (const uint32_t local : {0u, 1u, 2u}) EXPECT_TRUE(receive_ids(0, local, header, row_keys));
   for (const uint32_t stranger : {3u, 4u}) {
     begin();
-    EXPECT_FALSE(receive_ids(0, stranger, header, positions)) << "of another host";
+    EXPECT_FALSE(receive_ids(0, stranger, header, row_keys)) << "of another host";
     EXPECT_FALSE(receive(0, stranger, end_header(), {}));
   }
   EXPECT_FALSE(receive_ids(2, 1, header, owned_by(2, 2))) << "rank 2 handles no column";
@@ -25,9 +25,9 @@ TEST_F(PullRoadGarbage, ReceiveAPullOfOtherSenders) {
 
 TEST_F(PullRoadGarbage, ReceiveAPullOfRowsThatDoesNotFit) {
   const SectionHeader fits = ids_header(SectionKind::kPullLocal, 2);
-  const auto refused = [&](SectionHeader header, const std::vector<uint32_t>& positions) {
+  const auto refused = [&](SectionHeader header, const std::vector<uint32_t>& row_keys) {
     begin();
-    EXPECT_FALSE(receive_ids(0, 1, header, positions));
+    EXPECT_FALSE(receive_ids(0, 1, header, row_keys));
   };
   for (const Encoding encoding :
        {Encoding::kBytes, Encoding::kDense, Encoding::kRows, Encoding::kValues}) {
@@ -143,12 +143,12 @@ TEST_F(PullRoadGarbage, ReceiveAPullThatIsTooFarAhead) {
   EXPECT_TRUE(receive(0, 1, end_header(2), {}));
 }
 
-// ---- handler -> owner
+// ---- leader -> owner
 
 TEST_F(PullRoadGarbage, ReceiveAnAskOfOtherSenders) {
   const SectionHeader header = ids_header(SectionKind::kPullHost, 2);
-  for (const uint32_t handler : {0u, 3u}) {
-    EXPECT_TRUE(receive_ids(0, handler, header, owned_by(0, 2)));
+  for (const uint32_t leader : {0u, 3u}) {
+    EXPECT_TRUE(receive_ids(0, leader, header, owned_by(0, 2)));
   }
   for (const uint32_t stranger : {1u, 2u, 4u}) {
     begin();
@@ -162,9 +162,9 @@ TEST_F(PullRoadGarbage, ReceiveAnAskOfOtherSenders) {
 
 TEST_F(PullRoadGarbage, ReceiveAnAskThatDoesNotFit) {
   const SectionHeader fits = ids_header(SectionKind::kPullHost, 2);
-  const auto refused = [&](SectionHeader header, const std::vector<uint32_t>& positions) {
+  const auto refused = [&](SectionHeader header, const std::vector<uint32_t>& row_keys) {
     begin();
-    EXPECT_FALSE(receive_ids(0, 3, header, positions));
+    EXPECT_FALSE(receive_ids(0, 3, header, row_keys));
   };
   for (const Encoding encoding :
        {Encoding::kBytes, Encoding::kDense, Encoding::kRows, Encoding::kValues}) {
@@ -217,7 +217,7 @@ TEST_F(PullRoadGarbage, ReceiveAListThatSkipsOrRepeats) {
   header.part = 1;
   EXPECT_FALSE(next(0)) << "another round, while this one waits";
   EXPECT_FALSE(next(6));
-  road(0).committed(1);
+  exchange(0).committed(1);
   EXPECT_TRUE(next(0)) << "the list before was answered";
 }
 
