@@ -25,15 +25,15 @@
  * deadline: a wait that would answers PARALLAX_TIMEOUT and says what is missing. A job that has
  * failed (PEER_LOST, ABORTED, CANCELED, INTERNAL, MISMATCH of open or commit) answers every later
  * call that would communicate, and completes every pending request, with that failure; then it can
- * be asked, and closed. A call that fails sets the handle it would have given to NULL. Beside what
- * a function lists, any call answers INVALID for a null pointer, a misaligned struct and a wrong
- * size, STATE in a forked child, and LIMIT where memory or the PARALLAX_REQUESTS_MAX requests of a
- * job run out.
+ * be queried, and closed. A call that fails sets the handle it would have returned to NULL. Beside
+ * the statuses that a function lists, any call answers INVALID for a null pointer, a misaligned
+ * struct and a wrong size, STATE in a forked child, and LIMIT where memory or the
+ * PARALLAX_REQUESTS_MAX requests of a job run out.
  *
  * Ownership. Buffers handed in a slice are borrowed until the request completes. Row results live
  * until their request is released. Requests belong to the caller until parallax_request_release.
  *
- * Since. All of it is since version 0.1.0, the first; what is added later will say so beside it.
+ * Since. All of it is since version 0.1.0, the first; later additions will say so beside them.
  */
 /* Laid out by hand, so that comments stand in columns: */
 /* clang-format off */
@@ -88,12 +88,12 @@ PARALLAX_API uint32_t parallax_version(void);
 
 /* ---- Log ---------------------------------------------------------------------------------- */
 
-/* Lines for whoever looks for the reason of something; errors are statuses and are not logged. What
- * is logged is set by PARALLAX_DEBUG, PARALLAX_DEBUG_SUBSYS and PARALLAX_DEBUG_FILE (docs/
+/* Lines that help to find the reason of something; errors are statuses and are not logged. Which
+ * lines are logged is set by PARALLAX_DEBUG, PARALLAX_DEBUG_SUBSYS and PARALLAX_DEBUG_FILE (docs/
  * settings.md), read by parallax_open; warnings on standard error by default. */
 typedef enum parallax_log_level {
   PARALLAX_LOG_NONE = 0,
-  PARALLAX_LOG_WARN = 1,  /* something is wrong, and work goes on */
+  PARALLAX_LOG_WARN = 1,  /* something is wrong, but the job goes on */
   PARALLAX_LOG_INFO = 2,  /* a few lines per job: transport, device, plan, and why */
   PARALLAX_LOG_DEBUG = 3, /* what was tried */
   PARALLAX_LOG_TRACE = 4  /* step by step */
@@ -104,12 +104,12 @@ typedef enum parallax_log_level {
 typedef void (*parallax_log_fn)(void *context, int level, const char *subsystem,
                                 const char *message);
 
-/* From now on the process's lines go to `callback`, not to standard error or a file; NULL gives
- * them back. `level`: the most that it wants (parallax_log_level_t); 0: as PARALLAX_DEBUG says. It
- * is called by a thread of the library's own, one line after the other, and under no lock; it must
- * not call this function. When it is slow, lines are dropped and their number is said. When this
- * returns, the callback before will not be called again, so that its context may be freed. INVALID
- * for a level, STATE from within a callback. */
+/* From now on the process's lines go to `callback`, not to standard error or a file; NULL undoes
+ * that. `level`: the most detailed level wanted (parallax_log_level_t); 0: as PARALLAX_DEBUG says.
+ * It is called by a thread of the library's own, one line after the other, and under no lock; it
+ * must not call this function. When it is slow, lines are dropped and their number is logged. When
+ * this returns, the previous callback will not be called again, so that its context may be freed.
+ * INVALID for a level, STATE from within a callback. */
 PARALLAX_API parallax_status_t parallax_set_log_callback(parallax_log_fn callback, void *context,
                                                          uint32_t level);
 
@@ -128,7 +128,7 @@ typedef struct parallax_request parallax_request_t;
 /* A pin on the placement of managed variables. AUTO measures and plans. All pins train the same
  * model; they differ in what crosses the wire. */
 typedef enum parallax_plan_mode {
-  PARALLAX_PLAN_AUTO = 0,    /* by form at first, from measured sparsity once settled */
+  PARALLAX_PLAN_AUTO = 0,    /* by form at first, later once by measured sparsity */
   PARALLAX_PLAN_HYBRID = 1,  /* variables with declared row ids sharded, the others mirrored */
   PARALLAX_PLAN_PS = 2,      /* every managed variable sharded (parameter server) */
   PARALLAX_PLAN_AR = 3       /* every managed variable mirrored, by its best replicated method */
@@ -153,8 +153,8 @@ typedef struct parallax_unique_id_bytes {
  * loopback. Does not block. INVALID names the device; LIMIT; IO. Any thread. */
 PARALLAX_API parallax_status_t parallax_unique_id(parallax_unique_id_t *id);
 
-/* What is zero here is taken from the environment (PARALLAX_LEASE_MS for lease_ms, ...), then from
- * a file, then from the default that is named below: docs/settings.md. The program's own value
+/* A field that is zero is taken from the environment (PARALLAX_LEASE_MS for lease_ms, ...), then
+ * from a file, then from the default that is named below: docs/settings.md. The program's own value
  * always wins. PARALLAX_RANK and PARALLAX_WORLD are used only if rank, world and allgather are all
  * zero. */
 typedef struct parallax_options {
@@ -167,13 +167,13 @@ typedef struct parallax_options {
                            * "file:DIR": a directory that is new, or empty and writable for this
                            * user or root alone; processes. It is removed once all have met.
                            * "tcp:HOST:PORT" ("tcp:[::1]:29500"): rank 0 listens there until all
-                           * have met, the others come to it. Any address but loopback takes a
-                           * secret, see secret_file. "#NAME" behind it names the job: ranks of a
-                           * job of another name are refused.
+                           * have met, the others connect to it. Any address but loopback
+                           * requires a secret, see secret_file. "#NAME" behind it names the
+                           * job: ranks of a job of another name are refused.
                            * "env": rank, world and rendezvous as a launcher's environment says
-                           * (PARALLAX_RANK..., torchrun, Open MPI, Slurm: docs/rendezvous.md); rank
-                           * and world here are 0, or the same. */
-  parallax_allgather_fn allgather; /* the caller's own exchange; processes */
+                           * (PARALLAX_RANK..., torchrun, Open MPI, Slurm: docs/rendezvous.md);
+                           * rank and world here are 0, or the same. */
+  parallax_allgather_fn allgather; /* the caller's own allgather; processes */
   void *allgather_context;
 
   /* What a host is. Ranks with one host name share memory if attaching proves it. NULL: the
@@ -182,7 +182,7 @@ typedef struct parallax_options {
   const char *transport;  /* between hosts: "ucx"; "shm" refuses ranks of other hosts. NULL: as
                            * "ucx", but where that is tcp beyond loopback open answers UNSUPPORTED:
                            * strangers on that network could run code here, so every rank has to
-                           * say the word (docs/security.md) */
+                           * declare it trusted by "ucx" (docs/security.md) */
   const char *net_device; /* the interface UCX may use ("lo", "eth0"); NULL: lo if every rank's
                            * machine is the same, else UCX's own choice */
 
@@ -190,27 +190,29 @@ typedef struct parallax_options {
   uint32_t timeout_ms;    /* deadline of open, commit and close, and of a wait that gives none.
                            * 0: 120000 */
   uint32_t plan_mode;     /* parallax_plan_mode_t; the same on every rank */
-  uint32_t plan_after_steps; /* steps measured before AUTO and AR settle. 0: 8 */
+  uint32_t plan_after_steps; /* steps measured before AUTO and AR plan by them. 0: 8 */
   uint32_t deterministic; /* 1: for given slices and a given map of ranks to hosts, bit for bit the
                            * same results at any timing, plan and method (ranks of a host in order,
-                           * then hosts, from +0, without FMA). Price: parts that arrive early are
-                           * parked, which costs a copy and memory, no bytes on the wire */
-  uint32_t compute_threads; /* threads for merges and updates beside the progress thread. 0: none */
+                           * then hosts, from +0, without FMA). Price: contributions that arrive
+                           * early are held back, which costs a copy and memory, no bytes on the
+                           * wire */
+  uint32_t compute_threads; /* threads that coalesce slices and apply updates, beside the
+                             * progress thread. 0: none */
   uint32_t manual_progress; /* 1: no progress thread; the caller drives parallax_progress at least
                              * every third of lease_ms, or waits */
   uint32_t reserved;         /* 0 */
   uint64_t memory_max_bytes; /* refuse at commit to reserve more per rank than this. 0: no limit.
-                              * The rows that a reduce gives back, which are its request's, are not
+                              * The rows that a reduce returns, which are its request's, are not
                               * counted */
   const char *faults; /* what this rank's transport is to do wrong on purpose, to test a program
                        * against it: rules as in docs/faults.md, such as
                        * "seed=7; delay:peer=3,percent=20,ms=50; close:at=200". NULL: the
-                       * environment's PARALLAX_FAULTS; "": none whatever that says */
-  const parallax_unique_id_t *unique_id; /* how ranks meet, in place of rendezvous: what
-                                          * parallax_unique_id gave in rank 0's process. Read during
+                       * environment's PARALLAX_FAULTS; "": none, whatever PARALLAX_FAULTS is */
+  const parallax_unique_id_t *unique_id; /* how ranks meet, in place of rendezvous: the id
+                                          * from parallax_unique_id in rank 0's process. Read during
                                           * open only */
-  const char *secret_file; /* of "tcp:": a file of mode 0600 that holds what the ranks know each
-                            * other by, 16 bytes or more, the same for all. NULL: the file that
+  const char *secret_file; /* of "tcp:": a file of mode 0600 that holds the ranks' secret, 16
+                            * bytes or more, the same for all. NULL: the file that
                             * PARALLAX_SECRET_FILE names, else the value of PARALLAX_SECRET */
 } parallax_options_t;
 
@@ -224,8 +226,8 @@ PARALLAX_API parallax_status_t parallax_open(const parallax_options_t *options,
 /* Collective: checks that all ranks registered the same variables, places them, fills in initial
  * values. After it the plan exists and no more can be registered. Blocks up to timeout_ms.
  * MISMATCH names the first variable, the field and two ranks that differ, on every rank. Memory is
- * reserved, and costs nothing until touched: where the ranks of a host may come to touch more than
- * the machine or a control group has, a warning in the log names the largest variables, or LIMIT
+ * reserved, and costs nothing until touched: where the ranks of a host may touch more than the
+ * machine or a control group has, a warning in the log names the largest variables, or LIMIT
  * where the setting memory_check (PARALLAX_MEMORY_CHECK) is refuse. */
 PARALLAX_API parallax_status_t parallax_commit(parallax_job_t *job);
 
@@ -237,7 +239,8 @@ PARALLAX_API parallax_status_t parallax_abort(parallax_job_t *job, const char *r
  * handle is gone (but in a forked child: STATE, and nothing is done). A step that was not ended is
  * dropped with its gradients. Requests that are pending then complete with ABORTED; those not
  * released may still be tested and released, nothing else. NULL is OK. PEER_LOST and TIMEOUT name
- * who did not come, or was lost; a job that had failed answers with its failure. */
+ * the ranks that did not call close, or were lost; a job that had failed answers with its
+ * failure. */
 PARALLAX_API parallax_status_t parallax_close(parallax_job_t *job);
 
 /* Where in a step a rank kept the others waiting: before its pulls, before its pushes and reduces,
@@ -262,11 +265,12 @@ typedef struct parallax_job_info {
                                      * the 8 bytes (an eventfd); owned by the job */
   uint32_t reserved;                /* 0 */
   /* The rank that the others wait for, the same on every rank: in late_steps of the last 16 steps,
-   * 12 or more, it took longest before its calls, by more than 10 ms and an eighth of the step. Its
-   * program's own time is measured on each rank, from when it had what it waited for to its next
-   * call; of a rank with manual_progress only what follows its passes. Logged once by rank 0. */
-  uint32_t late_phase; /* parallax_phase_t: before which call most of it was; NONE: nobody is late,
-                        * and what follows is 0 */
+   * 12 or more, it took longest before its calls, by more than 10 ms and an eighth of the step.
+   * Each rank measures its program's own time, from when the result it waited for was there to its
+   * next call; with manual_progress only the time after a pass of progress. Logged once by
+   * rank 0. */
+  uint32_t late_phase; /* parallax_phase_t: before which call most of it was; NONE: no rank is late,
+                        * and the next fields are 0 */
   uint32_t late_rank;
   uint32_t late_ms;    /* a step, in the middle, more than the mean of the others */
   uint32_t late_steps;
@@ -280,13 +284,13 @@ PARALLAX_API parallax_status_t parallax_progress(parallax_job_t *job);
 
 /* ---- Variables ---------------------------------------------------------------------------- */
 
-/* What a variable's slices hold, and what they are summed and kept in. */
+/* The element type of a variable's slices, and the type they are summed and kept in. */
 typedef enum parallax_dtype {
   PARALLAX_F32 = 0,  /* IEEE binary32; summed in float */
   PARALLAX_F64 = 1,  /* IEEE binary64; summed in double */
-  PARALLAX_F16 = 2,  /* IEEE binary16. Gradients are widened where they enter and summed in float;
-                      * a managed variable keeps its value and state in float (a float master, so
-                      * that small updates are not lost); what leaves is rounded once, to nearest
+  PARALLAX_F16 = 2,  /* IEEE binary16. Gradients are widened in the rank and summed in float; a
+                      * managed variable keeps its value and state in float (a float master, so
+                      * that small updates are not lost); results are rounded once, to nearest
                       * even */
   PARALLAX_BF16 = 3, /* the upper half of a binary32; as F16 */
   PARALLAX_I32 = 4,  /* two's complement; sums wrap */
@@ -304,7 +308,7 @@ typedef enum parallax_reduction {
   PARALLAX_SUM = 0,
   PARALLAX_MEAN_WORLD = 1,       /* sum / world */
   PARALLAX_MEAN_CONTRIBUTORS = 2, /* sum / ranks that were not absent in the step; managed only */
-  PARALLAX_MEAN_ROW = 3          /* each row's sum / ranks that gave that row in the step
+  PARALLAX_MEAN_ROW = 3          /* each row's sum / ranks that contributed the row in the step
                                   * (TensorFlow's and Parallax's average_sparse); needs row ids.
                                   * Every row carries its count, one element more on the wire */
 } parallax_reduction_t;
@@ -312,15 +316,15 @@ typedef enum parallax_reduction {
 /* Update rules, applied where the value lives, element by element in the order written, without
  * FMA. T is the type the variable is kept in: double for F64, float for F32, F16 and BF16. g is the
  * reduced gradient, multiplied once by scale = T(mean factor * clip factor), computed in double.
- * lr, epsilon, momentum, beta and 1 - beta are rounded to T once. Row-lazy: rows that no rank gave
- * in a step keep value and state; a variable without row ids is updated whole when any rank gave
- * it, else left alone.
+ * lr, epsilon, momentum, beta and 1 - beta are rounded to T once. Row-lazy: rows that no rank
+ * contributed in a step keep value and state; a variable without row ids is updated whole when any
+ * rank contributed to it, else left alone.
  *
  *   SGD              p -= lr * g                                  (torch.optim.SGD, no momentum)
  *   ADAGRAD          s += g * g;  p -= lr * g / (sqrt(s) + epsilon)
  *                    (torch.optim.Adagrad with lr_decay = 0, weight_decay = 0)
- *   ADAM             t counts the committed steps in which any rank gave the variable a slice, if
- *                    only one without rows; b1t = 1 - beta1^t, b2t = 1 - beta2^t, in double
+ *   ADAM             t counts the committed steps in which any rank pushed a slice of the variable,
+ *                    even one without rows; b1t = 1 - beta1^t, b2t = 1 - beta2^t, in double
  *     with row ids   m += (1 - beta1) * (g - m);  v += (1 - beta2) * (g * g - v);
  *                    p -= T(lr * sqrt(b2t) / b1t) * (m / (sqrt(v) + epsilon))
  *                    (torch.optim.SparseAdam: lazy)
@@ -366,7 +370,7 @@ typedef struct parallax_variable {
   uint64_t rows;         /* 1..2^32-1 */
   uint64_t row_elements; /* 1..2^20; all rows: less than 2^48 bytes. With row ids a row travels in
                           * one message: at least 4096 elements of any dtype fit on every
-                          * transport; commit answers LIMIT with the bytes for what does not */
+                          * transport; commit answers LIMIT with the bytes of a row that does not */
   uint32_t dtype;        /* parallax_dtype_t */
   uint32_t tag;          /* parallax_tag_t */
   uint32_t reduction;    /* parallax_reduction_t */
@@ -376,10 +380,10 @@ typedef struct parallax_variable {
   uint64_t init_seed;
   uint32_t init;               /* parallax_init_t; managed variables only */
   float init_low, init_high;   /* finite, low <= high; CONSTANT: low alone, high is 0 or the same */
-  /* What the rule takes; of another rule it must be 0. */
+  /* Parameters of the rule; those of other rules must be 0. */
   float epsilon;                   /* 0: the default of the rule's framework, 1e-10 for ADAGRAD,
                                     * 1e-8 for ADAM and ROWWISE_ADAGRAD; or PARALLAX_ZERO */
-  float initial_accumulator_value; /* ADAGRAD, ROWWISE_ADAGRAD: s at first */
+  float initial_accumulator_value; /* ADAGRAD, ROWWISE_ADAGRAD: initial s */
   uint32_t nesterov;               /* MOMENTUM: 1 for Nesterov's; momentum must be > 0 */
   double beta1, beta2;             /* ADAM, in (0, 1), or PARALLAX_ZERO; 0: 0.9 and 0.999 */
   double momentum;                 /* MOMENTUM, >= 0 */
@@ -419,7 +423,7 @@ typedef struct parallax_slice {
   uint64_t row_count; /* <= rows_max, padding counted; 0 is legal */
   void *values;       /* push: gradients, only read. pull: destination. reduce, dense: gradient in,
                        * aggregate out. reduce, rows: gradients, only read. Aligned to an element */
-  uint32_t as_dtype;  /* what `values` holds, and the rows that a reduce gives back: 0 for the
+  uint32_t as_dtype;  /* the type of `values`, and of the rows that a reduce returns: 0 for the
                        * variable's dtype, or PARALLAX_AS(a floating dtype) for a floating variable.
                        * Pulled values are converted before they cross the wire where that makes
                        * them smaller; F32 of an F16 or BF16 variable is its master, unrounded */
@@ -427,15 +431,15 @@ typedef struct parallax_slice {
                        * this step. The gradients are copied and added to this rank's sum, in the
                        * order of the calls, as if all had come in one slice; rows_max then bounds
                        * their distinct rows too (LIMIT, and nothing is added). The last, with 0,
-                       * sends the sum; step_end does for a rank that gave no last one. Only the
-                       * last slice of a reduce gives back an aggregate */
+                       * sends the sum; step_end does for a rank without a last one. Only the
+                       * last slice of a reduce returns an aggregate */
   const int32_t *ids_i32; /* row ids as 32-bit numbers; then ids must be NULL */
 } parallax_slice_t;
 
-/* Begins the next step and gives its number: 1, 2, 3, ... on every rank. A step may begin once
- * step_end of the one before was called; that request may still be pending, but the one before it
- * must be complete; STATE otherwise, before commit, and while a read or write of rows is pending.
- * Does not block. */
+/* Begins the next step and sets *step to its number: 1, 2, 3, ... on every rank. A step may begin
+ * once step_end of the one before was called; that request may still be pending, but step_end of
+ * the step before that must be complete; STATE otherwise, before commit, and while a read or write
+ * of rows is pending. Does not block. */
 PARALLAX_API parallax_status_t parallax_step_begin(parallax_job_t *job, uint64_t *step);
 
 /* Asks for values of managed variables as of the commit of step - 1. `slices` is copied; its
@@ -453,11 +457,11 @@ PARALLAX_API parallax_status_t parallax_pull(parallax_job_t *job, uint64_t step,
                                              parallax_request_t **request);
 
 /* Stages gradients of managed variables for `step`: nothing is applied before step_end's decision.
- * At most one push per variable, rank and step, unless it has accumulate; what is not pushed by
+ * At most one push per variable, rank and step, unless it has accumulate; a variable not pushed by
  * step_end counts as absent.
  * The request completes when the buffers may be reused. Errors as of pull; INVALID too for a second
  * push of a variable, for one that is framework-held, and for a number that is not finite where
- * refuse_nonfinite says so. */
+ * refuse_nonfinite is 1. */
 PARALLAX_API parallax_status_t parallax_push(parallax_job_t *job, uint64_t step,
                                              const parallax_slice_t *slices, size_t count,
                                              parallax_request_t **request);
@@ -465,8 +469,8 @@ PARALLAX_API parallax_status_t parallax_push(parallax_job_t *job, uint64_t step,
 /* Reduces gradients of framework-held variables over all ranks. The request completes when the
  * aggregate is there: dense in place; rows through parallax_request_rows. At most one per variable,
  * rank and step, unless it has accumulate; a rank that did not call it by its step_end contributes
- * zeros: so one that waits for a reduce before its step_end waits for every rank's reduce of that
- * variable or step_end.
+ * zeros: so a rank that waits for a reduce before its step_end waits until every rank has called
+ * reduce for that variable, or step_end.
  * Errors as of push; managed variables are INVALID here: push them. */
 PARALLAX_API parallax_status_t parallax_reduce(parallax_job_t *job, uint64_t step,
                                                const parallax_slice_t *slices, size_t count,
@@ -480,7 +484,7 @@ typedef struct parallax_step_end_options {
                         * gradients of managed variables after reduction
                         * (torch.nn.utils.clip_grad_norm_); 0: no clipping. Same on every rank */
   uint32_t found_inf;  /* 1: every rank discards this step (mixed-precision overflow) */
-  uint32_t absent;     /* 1: this rank had no batch and gave nothing; it is not a contributor */
+  uint32_t absent;     /* 1: this rank had no batch and contributed nothing; no contributor */
 } parallax_step_end_options_t;
 
 /* Ends the step: one decision, then committed or discarded everywhere alike. Does not block; the
@@ -506,8 +510,8 @@ typedef struct parallax_step_info {
 /* ---- Rows with their optimizer state ------------------------------------------------------ */
 
 /* Rows first_row .. first_row + row_count - 1 of a managed variable, in the type it is kept in:
- * double for F64, float for F32, F16 and BF16, else the dtype itself. NULL: that part is not asked
- * for, or left as it is. Buffers are borrowed until the request completes.
+ * double for F64, float for F32, F16 and BF16, else the dtype itself. NULL: that array is not read,
+ * or not written. Buffers are borrowed until the request completes.
  *   state[0]   ADAGRAD s, ADAM m, MOMENTUM b: row_count x row_elements;
  *              ROWWISE_ADAGRAD s: row_count
  *   state[1]   ADAM v: row_count x row_elements
@@ -532,8 +536,8 @@ PARALLAX_API parallax_status_t parallax_read(parallax_job_t *job, const parallax
 
 /* Writes rows, wherever they lie, on every rank that holds them. Any rank may write, several at
  * once if their rows differ. No rank may be in a step: call parallax_barrier on every rank before
- * the first write and after the last; a rank that is in one while the rows come leaves out some or
- * all of them, and the request fails with STATE and its number. */
+ * the first write and after the last; a rank that is in a step when the rows arrive leaves out some
+ * or all of them, and the request fails with STATE and that rank's number. */
 PARALLAX_API parallax_status_t parallax_write(parallax_job_t *job, const parallax_rows_t *rows,
                                               parallax_request_t **request);
 
@@ -553,15 +557,15 @@ PARALLAX_API parallax_status_t parallax_broadcast(parallax_job_t *job, void *buf
 #define PARALLAX_WAIT_DEFAULT (-1) /* the job's timeout_ms */
 
 /* Waits until all `count` requests are complete or timeout_ms passed. OK when all completed OK;
- * else the first failed one's status; TIMEOUT leaves the requests pending and names what is
- * missing. A request with another waiter is STATE. */
+ * else the first failed one's status; TIMEOUT leaves the requests pending and names the ranks or
+ * calls that are missing. A request with another waiter is STATE. */
 PARALLAX_API parallax_status_t parallax_wait(parallax_request_t *const *requests, size_t count,
                                              int64_t timeout_ms);
 
 /* PENDING, or the request's final status. Never blocks. */
 PARALLAX_API parallax_status_t parallax_request_test(parallax_request_t *request);
 
-/* Asks to cancel. What other ranks wait for cannot be taken back: cancelling a pending request
+/* Asks to cancel. Other ranks may wait for the request's data, so cancelling a pending request
  * aborts the step, and with it the job, on every rank, with a sentence that says so; a complete
  * one is left alone. Completion is the answer: wait for the request as usual. */
 PARALLAX_API parallax_status_t parallax_request_cancel(parallax_request_t *request);

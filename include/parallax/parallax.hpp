@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RAII over parallax.h, and nothing besides: what a call does, which threads may call and how long
-// buffers are borrowed is said there. C++17. Failures are thrown as parallax::Error.
+// RAII over parallax.h, and nothing else: what a call does, which threads may call and how long
+// buffers are borrowed is stated there. C++17. Failures are thrown as parallax::Error.
 //
 //   auto options = parallax::sized<parallax_options_t>();
 //   parallax::Job job(options);
@@ -10,7 +10,7 @@
 //   job.pull(step, {slice}).wait();
 //
 // Lifetimes. A Request that outlives its Job's close may only be tested and destroyed. Both are
-// movable, not copyable; a moved-from one only takes a new value or is destroyed.
+// movable, not copyable; a moved-from object may only be assigned or destroyed.
 #ifndef PARALLAX_PARALLAX_HPP_
 #define PARALLAX_PARALLAX_HPP_
 
@@ -38,7 +38,7 @@ class Error : public std::runtime_error {
   parallax_status_t status_;
 };
 
-// Throws what the calling thread's last call answered, unless it is OK.
+// Throws the error of the calling thread's last call, unless status is OK.
 inline void check(parallax_status_t status) {
   if (status != PARALLAX_OK) throw Error(status, parallax_last_error());
 }
@@ -71,8 +71,8 @@ class Request {
     return *this;
   }
 
-  // Waits up to the job's timeout_ms, because the buffers are borrowed; what is still pending then
-  // is cancelled, which aborts the job, and waited for once more.
+  // Waits up to the job's timeout_ms, because the buffers are borrowed; a request still pending
+  // then is cancelled, which aborts the job, and waited for once more.
   ~Request() { release(); }
 
   void wait(int64_t timeout_ms = PARALLAX_WAIT_DEFAULT) {
@@ -136,7 +136,7 @@ class Job {
     return *this;
   }
 
-  // Closes as close() does, but says nothing of failures.
+  // Closes as close() does, but ignores failures.
   ~Job() { parallax_close(job_); }
 
   uint32_t register_variable(const parallax_variable_t& variable) {
@@ -219,7 +219,7 @@ class Job {
   void abort(const char* reason) { check(parallax_abort(job_, reason)); }
 
   // Waits for all ranks; the job is gone whether or not this throws. A job that had failed throws
-  // its failure here too: where that was caught before, leave the closing to the destructor.
+  // its failure here too: where it was caught before, leave the closing to the destructor.
   void close() { check(parallax_close(std::exchange(job_, nullptr))); }
 
   parallax_job_t* get() const noexcept { return job_; }

@@ -72,7 +72,7 @@ def train(job, steps):
                              rows_max=share * BAG, init=EMBEDDING_INIT, **adagrad)
     linear = job.register("linear", rows=TOPICS, row_elements=WIDTH, tag="dense",
                           init=LINEAR_INIT, **adagrad)
-    loss_sum = job.register("loss", rows=1, tag="dense")  # no rule: reduced, and given back
+    loss_sum = job.register("loss", rows=1, tag="dense")  # no rule: reduced, and returned
     job.commit()
 
     losses = []

@@ -193,7 +193,7 @@ _REQUEST = c_void_p
 _REQUEST_OUT = POINTER(c_void_p)
 _SLICE_CALL: List[Any] = [_JOB, c_uint64, POINTER(SliceStruct), c_size_t, _REQUEST_OUT]
 
-# The functions: what they give back, and their arguments.
+# The functions: their result and their arguments.
 FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "parallax_status_string": (c_char_p, [c_int]),
     "parallax_last_error": (c_char_p, []),

@@ -38,7 +38,7 @@ _TOLD_MAX = 64  # sentences of failures that close() does not repeat
 
 
 class Answer(NamedTuple):
-    """What a C call answered, with its sentence."""
+    """The status of a C call, with its sentence."""
 
     status: int
     message: str
@@ -220,7 +220,7 @@ class Core:
 
     def close(self, abort_reason: Optional[str] = None) -> Answer:
         """Closes once: waits for the calls that run, then for the other ranks. Frees everything.
-        OK where the job's failure was told before."""
+        OK where the job's failure was raised before."""
         if self.foreign:
             return Answer(Status.OK, "")
         with self._lock:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs: opening, registering, beginning steps, leaving."""
+"""Jobs: opening, registering, beginning steps, closing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _coefficient(name: str, value: Any, used: bool) -> Any:
 
 
 class JobInfo(NamedTuple):
-    """Where this rank stands."""
+    """This rank, its host and its last steps."""
 
     rank: int
     world: int
@@ -99,7 +99,7 @@ class Job:
         name: unique in the job, up to 127 bytes.
         rows, row_elements: its shape.
         dtype: "f32", "f64", "f16", "bf16", "i32", "i64", or "float32" and so on; a NumPy dtype or
-            a PyTorch one will do.
+            a PyTorch one is accepted.
         tag: "dense", "sparse" or "auto", the default: sparse if rows_max is given.
         rows_max: the most rows in one slice; required for "sparse". Bounds all staging memory.
         rule: "sgd", "adagrad", "adam", "momentum", "rowwise_adagrad" or "sum": managed, the
@@ -152,11 +152,11 @@ class Job:
 
         learning_rate, clip_norm: the same on every rank, else the step is discarded everywhere
             with Mismatch. clip_norm 0: no clipping.
-        absent: this rank has no batch and gives nothing; it is no contributor.
+        absent: this rank has no batch and contributes nothing; it is no contributor.
 
         A step may begin once the one before was ended; InvalidState otherwise.
         """
-        # What is no number is refused before the step begins.
+        # Arguments that are no numbers are refused before the step begins.
         _core.struct_of("step", StepEndOptions, {"learning_rate": learning_rate,
                                                  "clip_norm": clip_norm})
         number = ctypes.c_uint64()
@@ -167,7 +167,7 @@ class Job:
              dtype: Any = None) -> Request["NDArray[Any]"]:
         """An evaluation: values of a managed variable as of the last commit, asked for by this rank
         alone, between steps. Arguments and result as in Step.pull. InvalidState while a step of
-        this rank is not over; no step begins before it is complete."""
+        this rank is not over; no step begins before the pull is complete."""
         return Step(self, 0, 0.0, 0.0, False).pull(variable, ids, out=out, dtype=dtype)
 
     def read(self, variable: Variable, first_row: int = 0, row_count: Optional[int] = None, *,
@@ -176,7 +176,8 @@ class Job:
         checkpoints, in chunks as large as you like. This rank alone, between steps.
 
         row_count: None is all from first_row on. state=False: values alone.
-        wait() gives StoredRows: float32 arrays for f16 and bf16 variables, which are kept so.
+        wait() gives StoredRows: float32 arrays for f16 and bf16 variables, which are kept in
+        float32.
         """
         return read(self, variable, first_row, row_count, state)
 
@@ -200,7 +201,7 @@ class Job:
         return Request(self, handle, lambda _: buffer)
 
     def info(self) -> JobInfo:
-        """Where this rank stands. Never blocks on a peer."""
+        """This rank, its host and its last steps. Never blocks on a peer."""
         info = JobInfoStruct()
         _core.check(self._core.call(LIB.parallax_query, ctypes.byref(info)))
         fields = {name: getattr(info, name) for name in JobInfo._fields}
@@ -234,9 +235,9 @@ class Job:
     def close(self) -> None:
         """Waits for all ranks to close, up to the job's timeout, and frees everything, whatever it
         raises. Requests that are pending fail with Aborted; results at hand stay valid. Closing
-        again, and closing in a forked child, does nothing. PeerLost and Timeout name who did not
-        come. A failure of the job that an earlier call raised, and an abort by this rank, is not
-        raised again."""
+        again, and closing in a forked child, does nothing. PeerLost and Timeout name the ranks
+        that did not close. A failure of the job that an earlier call raised, and an abort by this
+        rank, is not raised again."""
         _core.check(self._core.close())
 
     def __enter__(self) -> "Job":
@@ -246,7 +247,7 @@ class Job:
                  traceback: Optional[TracebackType]) -> None:
         if kind is None:
             self.close()
-        else:  # what close answers is less than the exception that goes on
+        else:  # the exception that goes on says more than a failure of close
             said = f"{kind.__name__}: {error}" if str(error) else kind.__name__
             self._core.close(f"rank {self.rank} left by {said}")
 
@@ -283,7 +284,7 @@ class _Exchange:
 
 
 def unique_id() -> bytes:
-    """Makes an id by which the ranks of one job find and know each other; give it to open() as
+    """Makes an id by which the ranks of one job find and know each other; pass it to open() as
     unique_id on every rank.
 
     To be called in the process of rank 0, once for each job; carry the bytes to the others by a
@@ -311,7 +312,7 @@ def open(*, rank: int = 0, world: int = 0, rendezvous: Optional[str] = None,
          plan_mode: Union[str, PlanMode, None] = None, plan_after_steps: int = 0,
          deterministic: bool = False, memory_max_bytes: int = 0, compute_threads: int = 0,
          manual_progress: bool = False, faults: Optional[str] = None) -> Job:
-    """Meets the other ranks and gives the job, when all are connected.
+    """Meets the other ranks and returns the job, when all are connected.
 
     rank, world: this rank's number and how many there are; by default what
         PARALLAX_RANK and PARALLAX_WORLD say (parallax run sets them), else one rank alone; with
@@ -319,17 +320,17 @@ def open(*, rank: int = 0, world: int = 0, rendezvous: Optional[str] = None,
     rendezvous: "file:DIR", a directory that is new, or empty and closed to other users;
         "tcp:HOST:PORT", where rank 0 listens; "env", as the launcher's environment says (torchrun,
         mpirun, srun, parallax run); "inproc:NAME" when ranks are threads of this process.
-    unique_id: instead of rendezvous, what parallax.unique_id() gave in the process of rank 0.
+    unique_id: instead of rendezvous, the result of parallax.unique_id() in rank 0's process.
     secret_file: of "tcp:", needed beyond loopback: a file of mode 0600 with the ranks' secret.
-    allgather: instead of rendezvous, the caller's own exchange: a function from this rank's bytes
+    allgather: instead of rendezvous, the caller's own allgather: a function from this rank's bytes
         to the list of all ranks' bytes, such as mpi4py's comm.allgather. Called on this thread.
     host: what a host is; None is the machine's name. transport, net_device: between hosts;
         over tcp beyond loopback transport must be "ucx" (docs/security.md).
     lease: seconds after which a silent rank is lost, the same on every rank; None is 5.
     timeout: seconds for open, commit, close, and a wait that gives none; None is 120.
-    plan_mode: "auto", "hybrid", "ps" or "ar"; plan_after_steps: steps measured before it settles.
+    plan_mode: "auto", "hybrid", "ps" or "ar"; plan_after_steps: steps measured for it.
     deterministic: the same bits at any timing and plan, for a given map of ranks to hosts.
-    memory_max_bytes: commit refuses to reserve more. compute_threads: for merges and updates.
+    memory_max_bytes: commit refuses to reserve more. compute_threads: for coalescing and updates.
     manual_progress: no progress thread; call Job.progress() every third of the lease, or wait.
     faults: what this rank's transport is to do wrong, to test a program with; see parallax.h.
 
@@ -380,5 +381,5 @@ def library_version() -> str:
 
 
 def library_path() -> str:
-    """Where it was loaded from; its bare name if the loader found it."""
+    """The path of the libparallax that is loaded; its bare name if the loader found it."""
     return LIBRARY_PATH

@@ -22,12 +22,13 @@ _process = 0  # the one that set it
 def set_log_callback(callback: Optional[LogCallback],
                      level: Union[str, LogLevel, None] = None) -> None:
     """Hands the process's log lines to callback(level, subsystem, message), not to standard error
-    or a file; None gives them back.
+    or a file; None undoes that.
 
-    level: the most that it wants, "warn", "info", "debug" or "trace". None: as PARALLAX_DEBUG says.
+    level: the most detailed one wanted, "warn", "info", "debug" or "trace". None: as
+        PARALLAX_DEBUG says.
 
     Called by a thread of the library's own, one line after the other. What the callback raises is
-    printed and passed over. When this returns, the callback before will not be called again.
+    printed and passed over. When this returns, the previous callback will not be called again.
     InvalidState from within a callback.
     """
     global _held, _process

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests: calls that complete later, and what they give."""
+"""Requests: calls that complete later, and their results."""
 
 from __future__ import annotations
 

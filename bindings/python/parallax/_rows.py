@@ -28,7 +28,7 @@ class StoredRows(NamedTuple):
     state: what the update rule keeps, in the order of parallax.h: (n, row_elements) each, or (n, 1)
         for rowwise_adagrad; empty where it keeps nothing or was not read. None in place of an array
         leaves what is there.
-    updates: steps in which any rank gave the variable a gradient; one number for the whole of it.
+    updates: steps in which any rank pushed a gradient of the variable; one number for all rows.
         None was not read, and leaves what is there.
     """
 
