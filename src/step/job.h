@@ -102,7 +102,7 @@ class Job {
   std::unique_ptr<Compute> compute_;
   std::unique_ptr<Engine> engine_;
   std::vector<Request*> orphans_;  // of the thread that calls commit
-  bool abandoned_ = false;         // guarded by the baton
+  bool abandoned_ = false;         // guarded by the engine mutex
 };
 
 }  // namespace parallax

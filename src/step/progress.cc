@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The baton, the progress thread and waiting. See progress.h.
+// The engine mutex, the progress thread and waiting. See progress.h.
 #include "step/progress.h"
 
 #include <sys/epoll.h>
@@ -37,7 +37,7 @@ Status Progress::start(Engine& engine, bool manual) {
   bool ready = epoll_fd_ >= 0 && wake_fd_ >= 0;
   int transport_fd = -1;
   {
-    const MutexLock baton(engine_mutex_);
+    const MutexLock lock(engine_mutex_);
     transport_fd = transport_.wait_fd();
   }
   for (const int fd : {wake_fd_, transport_fd}) {
@@ -89,7 +89,7 @@ void Progress::thread_main() {
 }
 
 bool Progress::pass() {
-  const MutexLock baton(engine_mutex_);
+  const MutexLock lock(engine_mutex_);
   const FloatEnvironment environment;
   const Binding::Scope memory(binding_);
   const bool moved = engine_->run();
@@ -112,8 +112,8 @@ void Progress::warn_if_held_up() {
 // Arms the transport and sleeps until it has something, wake() is called, or a timer is due.
 void Progress::block(int64_t deadline_ns, std::span<Request* const> requests) {
   {
-    const MutexLock baton(engine_mutex_);
-    // Completions hold the baton: one before this look is seen here, a later one wakes us.
+    const MutexLock lock(engine_mutex_);
+    // Completions hold the engine mutex: one before this look is seen here, a later one wakes us.
     if (!requests.empty() && all_done(requests)) return;
     if (!transport_.arm()) return;
     if (!requests.empty()) driver_blocked_ = true;

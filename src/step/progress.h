@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Progress: who drives a real rank's engine. The engine has one owner at a time and no locks of its
-// own; ownership is the baton, a mutex. A caller takes it to post something, a waiter to drive the
-// engine itself until its requests are done, so that no thread hand-over lies on a small message's
-// path; the progress thread has it in all other times, and keeps the leases alive. Nobody holds the
-// baton while blocked in the kernel.
+// own; ownership is the engine mutex, a mutex. A caller takes it to post something, a waiter to
+// drive the engine itself until its requests are done, so that no thread hand-over lies on a small
+// message's path; the progress thread has it in all other times, and keeps the leases alive. Nobody
+// holds the engine mutex while blocked in the kernel.
 //
 // Threads: everything here may be called from any thread, except start and stop (the job's opener
 // and closer). wait() blocks up to its deadline, call() as long as one pass of the engine takes.
@@ -37,15 +37,16 @@ class Progress {
   Status start(Engine& engine, bool manual);
   void stop();
 
-  // Runs `body` with the baton, then lets the engine start what was posted. Where the job has just
-  // failed, waits until the others were told why, or Engine::kLastWordsNs: the caller may exit.
+  // Runs `body` with the engine mutex, then lets the engine start what was posted. Where the job
+  // has just failed, waits until the others were told why, or Engine::kLastWordsNs: the caller may
+  // exit.
   template <typename Body>
   Status call(Body body) {
     bool unfinished = false;
     bool speaking = false;
     Status status;
     {
-      const MutexLock baton(engine_mutex_);
+      const MutexLock lock(engine_mutex_);
       const FloatEnvironment environment;
       const Binding::Scope memory(binding_);
       status = body(*engine_);
@@ -61,15 +62,15 @@ class Progress {
   // The same for looking only.
   template <typename Body>
   auto look(Body body) const {
-    const MutexLock baton(engine_mutex_);
+    const MutexLock lock(engine_mutex_);
     return body(static_cast<const Engine&>(*engine_));
   }
 
-  // With the baton, without a pass and without a look at this object afterwards: the body may have
-  // made it another thread's to destroy.
+  // With the engine mutex, without a pass and without a look at this object afterwards: the body
+  // may have made it another thread's to destroy.
   template <typename Body>
   Status with_engine(Body body) {
-    const MutexLock baton(engine_mutex_);
+    const MutexLock lock(engine_mutex_);
     return body(*engine_);
   }
 
@@ -77,7 +78,7 @@ class Progress {
   bool wait(std::span<Request* const> requests, int64_t deadline_ns);
   void drive_once();
 
-  // The engine's `completed` hook: called with the baton held.
+  // The engine's `completed` hook: called with the engine mutex held.
   void on_completed() PARALLAX_EXCLUDES(waiters_mutex_);
   // Wakes whoever is blocked; for compute threads that finished a job.
   void wake();

@@ -59,7 +59,7 @@ struct Request {
   uint64_t bytes = 0;
   // The C ABI's: the job it belongs to, and whether a thread waits for it.
   void* owner = nullptr;
-  bool free = true;  // in the pool; guarded by the baton
+  bool free = true;  // in the pool; guarded by the engine mutex
   std::atomic<bool> waited{false};
 
   bool done() const { return done_.load(std::memory_order_acquire); }
