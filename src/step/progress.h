@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Progress: who drives a real rank's engine. The engine has one owner at a time and no locks of its
-// own; ownership is the engine mutex, a mutex. A caller takes it to post something, a waiter to
+// own; its owner is who holds the engine mutex. A caller takes it to post something, a waiter to
 // drive the engine itself until its requests are done, so that no thread hand-over lies on a small
-// message's path; the progress thread has it in all other times, and keeps the leases alive. Nobody
+// message's path; the progress thread has it at all other times, and keeps the leases alive. Nobody
 // holds the engine mutex while blocked in the kernel.
 //
 // Threads: everything here may be called from any thread, except start and stop (the job's opener
