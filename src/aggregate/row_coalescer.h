@@ -12,7 +12,7 @@
 #include "aggregate/row_index.h"
 #include "aggregate/row_kernels.h"
 #include "base/arena.h"
-#include "transport/outbox.h"
+#include "message/outbox.h"
 #include "variable/partition.h"
 
 namespace parallax {

@@ -12,9 +12,9 @@
 #include <string>
 
 #include "base/status.h"
+#include "engine/request.h"
+#include "job/job.h"
 #include "parallax/parallax.h"
-#include "step/job.h"
-#include "step/request.h"
 
 struct parallax_job {
   std::unique_ptr<parallax::Job> job;

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/settings.h"
 #include "capi/boundary.h"
-#include "transport/rendezvous/unique_id.h"
+#include "rendezvous/unique_id.h"
 
 namespace parallax {
 

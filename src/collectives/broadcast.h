@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "topology/patterns.h"
-#include "transport/outbox.h"
+#include "message/outbox.h"
+#include "world/patterns.h"
 
 namespace parallax {
 

@@ -24,9 +24,9 @@
 #include "base/compute.h"
 #include "base/exact_sum.h"
 #include "collectives/algorithms.h"
-#include "topology/patterns.h"
-#include "transport/outbox.h"
+#include "message/outbox.h"
 #include "variable/partition.h"
+#include "world/patterns.h"
 
 namespace parallax {
 

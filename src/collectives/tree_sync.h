@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "topology/patterns.h"
+#include "world/patterns.h"
 
 namespace parallax {
 

@@ -25,10 +25,10 @@
 
 #include "aggregate/row_coalescer.h"
 #include "base/arena.h"
+#include "message/outbox.h"
 #include "server/table.h"
-#include "topology/patterns.h"
-#include "transport/outbox.h"
 #include "variable/partition.h"
+#include "world/patterns.h"
 
 namespace parallax {
 

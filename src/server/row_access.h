@@ -21,9 +21,9 @@
 #include <vector>
 
 #include "base/status.h"
+#include "message/outbox.h"
 #include "server/table.h"
-#include "topology/patterns.h"
-#include "transport/outbox.h"
+#include "world/patterns.h"
 
 namespace parallax {
 

@@ -2,12 +2,12 @@
 // parallax bench: times operations of the C ABI among ranks and checks what they give. It uses
 // parallax.h alone for what it measures.
 #include "base/environment.h"
+#include "rendezvous/launcher.h"
 #include "tool/bench/job.h"
 #include "tool/bench/measure.h"
 #include "tool/bench/options.h"
 #include "tool/bench/print.h"
 #include "tool/tool.h"
-#include "transport/rendezvous/launcher.h"
 
 namespace parallax::tool {
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/environment.h"
-#include "step/job_settings.h"
+#include "job/job_settings.h"
 #include "tool/tool.h"
 
 namespace parallax::tool {

@@ -10,15 +10,15 @@
 
 #include "base/clock.h"
 #include "parallax/parallax.h"
+#include "rendezvous/rendezvous.h"
 #include "tool/doctor.h"
 #include "tool/machine.h"
 #include "tool/reach.h"
 #include "tool/tool.h"
-#include "topology/hosts.h"
 #include "transport/endpoint.h"
 #include "transport/exposure.h"
-#include "transport/rendezvous/rendezvous.h"
 #include "transport/shm/shm_transport.h"
+#include "world/host_map.h"
 
 namespace parallax::tool {
 

@@ -16,10 +16,10 @@
 
 #include "base/clock.h"
 #include "base/signal_block.h"
+#include "base/unique_fd.h"
+#include "rendezvous/ended_ranks.h"
 #include "tool/guard.h"
 #include "tool/tool.h"
-#include "transport/rendezvous/ended_ranks.h"
-#include "transport/shm/unique_fd.h"
 
 namespace parallax::tool {
 

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "transport/rendezvous/launcher.h"
+#include "rendezvous/launcher.h"
 
 namespace parallax::tool {
 

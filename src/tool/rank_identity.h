@@ -11,7 +11,7 @@
 
 #include "base/settings.h"
 #include "base/status.h"
-#include "transport/rendezvous/environment.h"
+#include "rendezvous/environment.h"
 
 namespace parallax::tool {
 

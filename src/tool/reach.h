@@ -20,7 +20,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "transport/shm/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace parallax::tool {
 

@@ -14,11 +14,11 @@
 
 #include "base/environment.h"
 #include "base/settings.h"
+#include "base/unique_fd.h"
+#include "rendezvous/ended_ranks.h"
 #include "tool/hosts_file.h"
 #include "tool/launcher.h"
 #include "tool/tool.h"
-#include "transport/rendezvous/ended_ranks.h"
-#include "transport/shm/unique_fd.h"
 
 namespace parallax::tool {
 

@@ -5,8 +5,8 @@
 #include "transport/endpoint.h"
 
 #include "base/check.h"
+#include "base/codec.h"
 #include "parallax/parallax.h"
-#include "transport/codec.h"
 
 namespace parallax {
 namespace {

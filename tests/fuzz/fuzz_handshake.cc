@@ -6,11 +6,11 @@
 #include <cstring>
 #include <string>
 
-#include "transport/rendezvous/frame.h"
-#include "transport/rendezvous/handshake.h"
-#include "transport/rendezvous/launcher.h"
-#include "transport/rendezvous/tcp_address.h"
-#include "transport/rendezvous/unique_id.h"
+#include "rendezvous/frame.h"
+#include "rendezvous/handshake.h"
+#include "rendezvous/launcher.h"
+#include "rendezvous/tcp_address.h"
+#include "rendezvous/unique_id.h"
 
 namespace {
 

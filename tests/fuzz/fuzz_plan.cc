@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "step/vote.h"
+#include "group/vote.h"
 #include "variable/variable.h"
 
 namespace {

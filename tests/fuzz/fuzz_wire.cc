@@ -20,8 +20,8 @@
 #include <string>
 #include <vector>
 
+#include "message/wire.h"
 #include "support/engine_world.h"
-#include "transport/wire.h"
 
 namespace parallax::testkit {
 namespace {

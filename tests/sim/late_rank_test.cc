@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/engine.h"
 #include "sim/sim_compute.h"
-#include "step/engine.h"
 #include "support/heard_lines.h"
 #include "transport/sim/sim_world.h"
 

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "base/seeded_random.h"
 #include "parallax/parallax.h"
-#include "topology/hosts.h"
-#include "transport/sim/seeded_random.h"
 #include "transport/sim/sim_options.h"
+#include "world/host_map.h"
 
 namespace parallax::simtest {
 

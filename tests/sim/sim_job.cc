@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "transport/wire.h"
+#include "message/wire.h"
 
 namespace parallax::simtest {
 namespace {

@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "engine/engine.h"
 #include "sim/oracle.h"
 #include "sim/scenario.h"
 #include "sim/sim_compute.h"
-#include "step/engine.h"
 #include "transport/sim/sim_world.h"
 
 namespace parallax::simtest {

@@ -18,8 +18,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/seeded_random.h"
 #include "net/rank_process.h"
-#include "transport/sim/seeded_random.h"
 
 namespace parallax::net {
 namespace {

@@ -15,10 +15,10 @@
 
 #include "base/clock.h"
 #include "base/compute.h"
-#include "step/engine.h"
-#include "topology/hosts.h"
+#include "base/seeded_random.h"
+#include "engine/engine.h"
 #include "transport/inproc/inproc_transport.h"
-#include "transport/sim/seeded_random.h"
+#include "world/host_map.h"
 
 namespace parallax::testkit {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/check.h"
+#include "message/wire.h"
 #include "transport/transport.h"
-#include "transport/wire.h"
 
 namespace parallax::testkit {
 

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/seeded_random.h"
 #include "transport/faulty/fault_rules.h"
-#include "transport/sim/seeded_random.h"
 #include "transport/transport.h"
 
 namespace parallax {

@@ -4,7 +4,7 @@
 
 #include <chrono>
 
-#include "transport/rendezvous/rank_list.h"
+#include "base/rank_list.h"
 
 namespace parallax {
 

@@ -9,8 +9,8 @@
 #include <cstddef>
 
 #include "base/status.h"
+#include "base/unique_fd.h"
 #include "transport/shm/ring.h"
-#include "transport/shm/unique_fd.h"
 
 namespace parallax {
 

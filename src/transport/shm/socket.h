@@ -13,7 +13,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "transport/shm/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace parallax {
 

@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "base/check.h"
-#include "transport/sim/seeded_random.h"
+#include "base/seeded_random.h"
 
 namespace parallax {
 namespace {

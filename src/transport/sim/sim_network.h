@@ -17,9 +17,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/seeded_random.h"
 #include "base/status.h"
 #include "transport/sim/event_queue.h"
-#include "transport/sim/seeded_random.h"
 #include "transport/sim/sim_message.h"
 #include "transport/sim/sim_options.h"
 #include "transport/transport.h"

@@ -16,8 +16,8 @@
 
 #include "base/environment.h"
 #include "base/mutex.h"
+#include "base/unique_fd.h"
 #include "transport/exposure.h"
-#include "transport/shm/unique_fd.h"
 
 namespace parallax {
 namespace {

@@ -11,7 +11,7 @@
 #include <limits>
 #include <map>
 
-#include "transport/sim/seeded_random.h"
+#include "base/seeded_random.h"
 
 namespace parallax {
 namespace {

@@ -9,7 +9,7 @@
 #include <map>
 #include <vector>
 
-#include "transport/sim/seeded_random.h"
+#include "base/seeded_random.h"
 
 namespace parallax {
 namespace {

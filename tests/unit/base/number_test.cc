@@ -10,7 +10,7 @@
 #include <cmath>
 #include <vector>
 
-#include "transport/sim/seeded_random.h"
+#include "base/seeded_random.h"
 
 namespace parallax {
 namespace {

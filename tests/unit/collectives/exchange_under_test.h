@@ -15,9 +15,9 @@
 #include "base/number.h"
 #include "base/status.h"
 #include "collectives/gradient_exchange.h"  // ReducedGradient, ExchangeCounts
-#include "topology/patterns.h"
-#include "transport/outbox.h"
+#include "message/outbox.h"
 #include "variable/partition.h"
+#include "world/patterns.h"
 
 namespace parallax::exchange_conformance {
 

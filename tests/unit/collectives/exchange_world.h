@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
+#include "base/seeded_random.h"
 #include "support/naive_training.h"
-#include "topology/hosts.h"
-#include "transport/sim/seeded_random.h"
 #include "unit/collectives/exchange_under_test.h"
+#include "world/host_map.h"
 
 namespace parallax::exchange_conformance {
 

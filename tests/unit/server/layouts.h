@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "topology/hosts.h"
+#include "world/host_map.h"
 
 namespace parallax::testkit {
 

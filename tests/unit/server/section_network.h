@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "base/check.h"
-#include "transport/outbox.h"
-#include "transport/sim/seeded_random.h"
-#include "transport/wire.h"
+#include "base/seeded_random.h"
+#include "message/outbox.h"
+#include "message/wire.h"
 
 namespace parallax::testkit {
 

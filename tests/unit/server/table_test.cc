@@ -13,7 +13,7 @@
 #include <numeric>
 #include <vector>
 
-#include "transport/sim/seeded_random.h"
+#include "base/seeded_random.h"
 
 namespace parallax {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/kinds.h"
+#include "message/kinds.h"
 
 namespace parallax {
 namespace {

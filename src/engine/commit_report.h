@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// CommitReport: what ranks compare at commit, merged up the tree. A plain value with an encoding.
+#ifndef PARALLAX_ENGINE_COMMIT_REPORT_H_
+#define PARALLAX_ENGINE_COMMIT_REPORT_H_
+
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+
+#include "engine/engine.h"
+
+namespace parallax {
+
+enum class CommitVerdict : uint32_t { kAgree = 0, kDiffer = 1, kLookCloser = 2 };
+
+struct Engine::CommitReport {
+  static constexpr size_t kTextMax = 1024;
+
+  uint64_t digest = 0;  // of the registry
+  uint32_t rank = 0;
+  uint32_t plan_mode = 0;
+  uint32_t plan_after_steps = 0;
+  uint32_t deterministic = 0;
+  CommitVerdict verdict = CommitVerdict::kAgree;
+  std::string text;  // kDiffer: the sentence
+
+  std::string encode() const {
+    std::string out;
+    const uint32_t numbers[] = {rank, plan_mode, plan_after_steps, deterministic,
+                                static_cast<uint32_t>(verdict)};
+    out.append(reinterpret_cast<const char*>(&digest), sizeof digest);
+    out.append(reinterpret_cast<const char*>(numbers), sizeof numbers);
+    out += text.substr(0, kTextMax);
+    return out;
+  }
+
+  bool decode(std::span<const std::byte> in) {
+    uint32_t numbers[5];
+    if (in.size() < sizeof digest + sizeof numbers) return false;
+    std::memcpy(&digest, in.data(), sizeof digest);
+    std::memcpy(numbers, in.data() + sizeof digest, sizeof numbers);
+    rank = numbers[0];
+    plan_mode = numbers[1];
+    plan_after_steps = numbers[2];
+    deterministic = numbers[3];
+    verdict = static_cast<CommitVerdict>(numbers[4]);
+    const auto rest = in.subspan(sizeof digest + sizeof numbers);
+    text.assign(reinterpret_cast<const char*>(rest.data()), rest.size());
+    return verdict <= CommitVerdict::kLookCloser && text.size() <= kTextMax;
+  }
+
+  // Takes in what a child found, and how the child differs from this rank.
+  void merge(const CommitReport& child) {
+    if (verdict == CommitVerdict::kDiffer) return;
+    if (child.verdict == CommitVerdict::kDiffer) {
+      verdict = child.verdict;
+      text = child.text;
+      return;
+    }
+    const auto mode = [](uint32_t number) {  // a peer's may be none
+      const bool known = number <= PARALLAX_PLAN_AR;
+      return known ? mode_name(static_cast<parallax_plan_mode_t>(number)) : std::to_string(number);
+    };
+    const auto number = [](uint32_t value) { return std::to_string(value); };
+    differ("plan_mode", plan_mode, child.plan_mode, child.rank, mode);
+    differ("plan_after_steps", plan_after_steps, child.plan_after_steps, child.rank, number);
+    differ("deterministic", deterministic, child.deterministic, child.rank, number);
+    if (verdict == CommitVerdict::kAgree &&
+        (child.verdict == CommitVerdict::kLookCloser || child.digest != digest)) {
+      verdict = CommitVerdict::kLookCloser;
+    }
+  }
+
+ private:
+  template <typename Shown>
+  void differ(const char* option, uint32_t mine, uint32_t theirs, uint32_t their_rank,
+              Shown shown) {
+    if (mine == theirs || verdict == CommitVerdict::kDiffer) return;
+    verdict = CommitVerdict::kDiffer;
+    text = "option " + std::string(option) + ": rank " + std::to_string(rank) + " has " +
+           shown(mine) + ", rank " + std::to_string(their_rank) + " has " + shown(theirs);
+  }
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_ENGINE_COMMIT_REPORT_H_

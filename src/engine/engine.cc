@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine's pass: messages in, state machines on, messages out; and what happens when a rank is
+// lost. See engine.h.
+#include "engine/engine.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "engine/commit_report.h"
+#include "message/kinds.h"
+
+namespace parallax {
+
+Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, Compute& compute,
+               std::function<void()> completed)
+    : options_(std::move(options)),
+      transport_(transport),
+      clock_(clock),
+      compute_(compute),
+      completed_(std::move(completed)),
+      columns_(options_.hosts, options_.rank),
+      outbox_(options_.rank, transport, *this, *this),
+      membership_(watch_neighbours(options_.hosts, options_.rank), options_.lease_ns,
+                  clock.now_ns()),
+      broadcast_(options_.hosts, options_.rank, outbox_),
+      pull_exchange_(columns_, outbox_),
+      row_access_(columns_, outbox_, *this),
+      trees_(kTreeKinds, TreeSync(options_.hosts, options_.rank)),
+      received_sequence_(columns_.world()) {}
+
+Engine::~Engine() = default;
+
+Status Engine::start() {
+  active_.reserve(PARALLAX_REQUESTS_MAX);
+  pulls_.reserve(PARALLAX_REQUESTS_MAX);
+  free_requests_.reserve(PARALLAX_REQUESTS_MAX);
+  sharded_slices_.reserve(PARALLAX_SLICES_MAX);
+  return outbox_.start(options_.epoch);
+}
+
+// ---- the pass
+
+// No exception leaves the engine: a failed check of our own, or no memory, ends the job.
+template <typename Body>
+bool Engine::guarded(Body body) {
+  try {
+    try {
+      return body();
+    } catch (const std::bad_alloc&) {
+      fail(limit("out of memory in the engine; lower rows_max or give the machine more memory"),
+           SectionKind::kAbort, options_.rank);
+    } catch (const std::exception& error) {
+      fail(internal(error.what()), SectionKind::kAbort, options_.rank);
+    }
+  } catch (...) {  // no memory even to say so: short enough not to need any
+    if (failure_.ok()) failure_ = Status(PARALLAX_LIMIT, "out of memory");
+  }
+  return true;
+}
+
+bool Engine::run() {
+  return guarded([this] {
+    busy_ = false;
+    const int64_t now_ns = clock_.now_ns();
+    membership_.passed(now_ns);
+    const bool moved = transport_.poll(*this);
+    pass();
+    check_suspicions();
+    check_leases(now_ns);
+    pass();
+    return moved || busy_;
+  });
+}
+
+void Engine::kick() {
+  guarded([this] {
+    pass();
+    return true;
+  });
+}
+
+// Until nothing moves: a loop, since messages to this rank itself come back at once. The bound only
+// keeps one pass from taking long; what is left is done by the next.
+void Engine::pass() {
+  constexpr int kRoundsMax = 64;
+  for (int i = 0; i < kRoundsMax; ++i) {
+    bool moved = false;
+    advance();
+    while (ComputeJob* job = compute_.take_done()) {  // those done inline were submitted just now
+      job->done(*job);
+      moved = true;
+    }
+    moved |= outbox_.pump();
+    if (!moved) return;
+  }
+}
+
+void Engine::advance() {
+  if (!failure_.ok()) {
+    if (speaking()) return;
+    unsaid_ = false;
+    finish_unborrowed(failure_);
+    // What is still pending borrows its caller's buffers for a job under way: wait for that alone.
+    for (size_t i = active_.size(); i-- > 0;) {
+      if (active_[i]->pending == 0) {
+        Request* request = active_[i];
+        active_.erase(active_.begin() + static_cast<ptrdiff_t>(i));
+        finish_request(request, failure_);
+      }
+    }
+    return;
+  }
+  if (phase_ == Phase::kClosed) return;
+  check_leaving();
+  if (!failure_.ok()) return;
+  advance_commit();
+  if (phase_ == Phase::kOpen) return;
+  advance_pulls();
+  advance_requests();
+  advance_step_end();
+  advance_rows();
+  advance_barrier();
+  advance_broadcast();
+  advance_close();
+}
+
+int64_t Engine::next_deadline_ns() const {
+  if (phase_ == Phase::kClosed) return kNever;
+  if (!failure_.ok()) return unsaid_ ? words_end_ns_ : kNever;
+  if (busy_) return clock_.now_ns();
+  return membership_.next_deadline_ns();
+}
+
+// ---- messages
+
+void Engine::on_message(uint32_t from, std::span<const std::byte> message) {
+  if (!failure_.ok() || phase_ == Phase::kClosed) return;
+  SectionReader reader(message);
+  if (from >= columns_.world() ||
+      (!reader.malformed() && reader.header().epoch != options_.epoch)) {
+    ++dropped_messages_;  // of another job or generation: none of ours
+    return;
+  }
+  if (from != options_.rank) membership_.heard(from, clock_.now_ns());
+  Traffic& traffic = columns_.host_of(from) == columns_.host() ? local_ : wire_;
+  if (from != options_.rank) {
+    traffic.received_bytes += message.size();
+    ++traffic.received_messages;
+  }
+  if (!reader.malformed()) {
+    // By difference, since the count wraps after 2^32 messages.
+    const uint32_t ahead = reader.header().sequence - received_sequence_[from];
+    if (static_cast<int32_t>(ahead) <= 0) {
+      ++dropped_messages_;  // a repeat
+      return;
+    }
+    received_sequence_[from] = reader.header().sequence;
+  }
+  Section section;
+  while (failure_.ok() && reader.next(&section)) dispatch(from, section);
+  if (failure_.ok() && reader.malformed()) {
+    fail(internal(rank_name(from) + " sent a malformed message; check that all ranks run the same "
+                                    "version and that no stranger reaches the job's ports"),
+         SectionKind::kAbort, from);
+  }
+}
+
+// What takes each layer's sections, in the order of Layer. It returns false if one is not what
+// this rank may be sent, now or from that rank.
+struct Engine::LayerRow {
+  Layer layer;
+  bool (Engine::*handle)(uint32_t from, const Section& section);
+};
+
+constexpr Engine::LayerRow Engine::kLayers[] = {
+    {Layer::kMembership, &Engine::on_membership}, {Layer::kTree, &Engine::on_tree},
+    {Layer::kBroadcast, &Engine::on_broadcast},   {Layer::kStep, &Engine::on_step_ended},
+    {Layer::kExchange, &Engine::on_exchange},     {Layer::kPull, &Engine::on_pull},
+    {Layer::kMigration, &Engine::on_migrate},     {Layer::kRowAccess, &Engine::on_rows},
+};
+
+void Engine::dispatch(uint32_t from, const Section& section) {
+  static_assert(std::size(kLayers) == kLayerCount);
+  const SectionHeader& header = section.header;
+  const LayerRow& row = kLayers[static_cast<size_t>(layer_of(header.kind))];
+  PARALLAX_CHECK(row.layer == layer_of(header.kind));
+  if (carries_variable(header.kind) && columns_.host_of(from) != columns_.host() &&
+      header.tag < runtimes_.size()) {
+    runtimes_[header.tag]->wire_received_bytes += sizeof header + header.payload_bytes;
+  }
+  if ((this->*row.handle)(from, section) || !failure_.ok()) return;
+  fail(internal(rank_name(from) + " sent a message that does not fit (" + name_of(header.kind) +
+                ", variable or tag " + std::to_string(header.tag) + ", step " +
+                std::to_string(header.step) +
+                "); check that all ranks run the same "
+                "version"),
+       SectionKind::kAbort, from);
+}
+
+bool Engine::on_membership(uint32_t, const Section& section) {
+  const auto sentence = [&section] {
+    return std::string(reinterpret_cast<const char*>(section.payload.data()),
+                       section.payload.size());
+  };
+  switch (section.header.kind) {
+    case SectionKind::kHeartbeat:
+      return true;
+    case SectionKind::kLost:
+      if (!close_confirmed_) fail(peer_lost(sentence()), SectionKind::kLost, section.header.tag);
+      return true;
+    case SectionKind::kAbort: {
+      const auto code = static_cast<int32_t>(section.header.first);
+      const bool known = code <= PARALLAX_INVALID && code >= PARALLAX_INTERNAL;
+      fail({known ? static_cast<parallax_status_t>(code) : PARALLAX_ABORTED, sentence()},
+           SectionKind::kAbort, section.header.tag);
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+bool Engine::on_broadcast(uint32_t from, const Section& section) {
+  return broadcast_.on_section(from, section);
+}
+
+// A rank is at most one step ahead: it starts step t + 1 when t is decided.
+bool Engine::is_open(uint64_t step) const {
+  return phase_ != Phase::kOpen && step > finished_ && step <= finished_ + 2;
+}
+
+// May come late, where this rank had no part in the step's reductions and finished without it.
+bool Engine::on_step_ended(uint32_t from, const Section& section) {
+  const uint64_t step = section.header.step;
+  if (phase_ != Phase::kOpen && step <= finished_) return true;
+  if (!is_open(step) || columns_.host_of(from) != columns_.host()) return false;
+  pull_exchange_.end_local(from, step);
+  for (const auto& runtime : runtimes_) exchange_at(*runtime, step).end_local(from, step);
+  return true;
+}
+
+bool Engine::on_exchange(uint32_t from, const Section& section) {
+  const SectionHeader& header = section.header;
+  return is_open(header.step) && header.tag < runtimes_.size() &&
+         exchange_at(*runtimes_[header.tag], header.step).on_section(from, section);
+}
+
+// Where a variable is mirrored in that step, nobody pulls it: what it was pulled from goes.
+bool Engine::on_pull(uint32_t from, const Section& section) {
+  const SectionHeader& header = section.header;
+  if (!is_open(header.step)) return false;
+  const bool sharded =
+      header.tag >= runtimes_.size() ||
+      plan_at(*runtimes_[header.tag], header.step).placement == Placement::kSharded;
+  return sharded && pull_exchange_.on_section(from, section);
+}
+
+void Engine::on_section_packed(uint32_t to, const SectionHeader& header, size_t bytes) {
+  if (!carries_variable(header.kind) || columns_.host_of(to) == columns_.host()) return;
+  if (header.tag < runtimes_.size()) runtimes_[header.tag]->wire_sent_bytes += bytes;
+}
+
+void Engine::on_message_packed(uint32_t to, size_t bytes) {
+  if (to == options_.rank) return;
+  membership_.sent(to, clock_.now_ns());
+  Traffic& traffic = columns_.host_of(to) == columns_.host() ? local_ : wire_;
+  traffic.sent_bytes += bytes;
+  ++traffic.sent_messages;
+}
+
+// ---- life and loss
+
+std::string Engine::rank_name(uint32_t rank) const {
+  if (rank >= columns_.world()) return "rank " + std::to_string(rank);
+  return "rank " + std::to_string(rank) + " (host " + columns_.map().names[columns_.host_of(rank)] +
+         ")";
+}
+
+std::string Engine::rank_names(std::span<const uint32_t> ranks) const {
+  constexpr size_t kNamed = 4;
+  std::string names;
+  for (size_t i = 0; i < ranks.size() && i < kNamed; ++i) {
+    names += (i == 0 ? "" : ", ") + rank_name(ranks[i]);
+  }
+  if (ranks.size() > kNamed) names += " and " + std::to_string(ranks.size() - kNamed) + " more";
+  return names;
+}
+
+void Engine::check_leases(int64_t now_ns) {
+  if (!failure_.ok() || phase_ == Phase::kClosed) return;
+  uint32_t expired = membership_.expired(now_ns);
+  while (failure_.ok() && expired != Membership::kNoNeighbour) {
+    transport_.forget(expired);
+    outbox_.drop(expired);
+    on_peer_gone(expired, "silent for its lease of " +
+                              std::to_string(options_.lease_ns / kNanosecondsPerMillisecond) +
+                              " ms (process stopped, host down or network cut)");
+    expired = membership_.expired(now_ns);
+  }
+  if (!failure_.ok()) return;
+  uint32_t due = membership_.heartbeat_due(now_ns);
+  while (due != Membership::kNoNeighbour) {
+    SectionHeader header;
+    if (!outbox_.has_queued(due)) outbox_.send_bytes(due, header, {});
+    membership_.sent(due, now_ns);  // queued: what credits hold back is no reason to queue more
+    due = membership_.heartbeat_due(now_ns);
+  }
+}
+
+void Engine::on_lost(uint32_t rank, Loss loss, std::string_view why) {
+  outbox_.drop(rank);
+  if (loss == Loss::kBroken && columns_.world() > 2) {
+    membership_.suspect(rank, why, clock_.now_ns());
+  } else {
+    on_peer_gone(rank, std::string(why));  // of two ranks nobody else can bring other news
+  }
+}
+
+// A rank is gone, and nobody told why. Until this rank has said goodbye, or that one to this,
+// nobody may leave, so that rank is lost. From then on it may have left in peace; where it is the
+// parent, whose answer is missing, that counts as the answer, unless the others may have lost this
+// rank and gone for that.
+void Engine::on_peer_gone(uint32_t rank, const std::string& why) {
+  const TreeSync& goodbye = trees_[static_cast<size_t>(TreeKind::kCloseConfirm)];
+  if (!close_confirmed_ && !goodbye.reported() && !goodbye.has_arrived(rank))
+    return lose(rank, why);
+  membership_.dismiss(rank);
+  if (close_confirmed_ || rank != goodbye.parent()) return;
+  if (membership_.lapsed()) {
+    return lose(rank, why + "; this rank was held up before, and the others may have lost it");
+  }
+  close_confirmed_ = true;
+}
+
+void Engine::check_suspicions() {
+  if (phase_ == Phase::kClosed) return;
+  Membership::Suspicion ripe;
+  while (failure_.ok() && membership_.take_ripe(&ripe)) on_peer_gone(ripe.rank, ripe.why);
+}
+
+void Engine::lose(uint32_t rank, const std::string& why) {
+  if (!failure_.ok()) return;
+  fail(peer_lost(rank_name(rank) + " is lost: " + why + "; seen by " + rank_name(options_.rank)),
+       SectionKind::kLost, rank);
+}
+
+namespace {
+
+// What to do about a job that ended so.
+const char* remedy_of(parallax_status_t code) {
+  if (code == PARALLAX_PEER_LOST) {
+    return ". Close the job; open a new one with the ranks that are left";
+  }
+  if (code == PARALLAX_MISMATCH) return ". Close the job; open it alike on every rank";
+  return ". Close the job";
+}
+
+}  // namespace
+
+// The first failure ends the epoch here and, by the notice, everywhere.
+void Engine::fail(Status failure, SectionKind notice, uint32_t culprit) {
+  if (!failure_.ok() || phase_ == Phase::kClosed) return;
+  constexpr size_t kSentenceMax = 512;
+  // It may be a peer's, and goes on to every rank's log and parallax_request_error.
+  const std::string sentence = printable(failure.message().substr(0, kSentenceMax));
+  const bool mine = culprit == options_.rank && notice == SectionKind::kLost;
+  failure_ = Status(failure.code(), sentence + (mine ? " (this rank)" : "") +
+                                        "; last step committed here: " + std::to_string(finished_) +
+                                        remedy_of(failure.code()));
+  PARALLAX_LOG(kInfo, kMember, rank_name(options_.rank) + ": " + failure_.message());
+  outbox_.drop_data();
+  if (notice == SectionKind::kLost && culprit != options_.rank && culprit < columns_.world()) {
+    outbox_.drop(culprit);
+    transport_.forget(culprit);
+  }
+  SectionHeader header;
+  header.kind = notice;
+  header.tag = culprit;
+  header.first = static_cast<uint32_t>(failure.code());
+  for (const uint32_t watched : membership_.watched()) {
+    outbox_.send_bytes(watched, header, std::as_bytes(std::span(sentence)));
+  }
+  unsaid_ = true;
+  words_end_ns_ = clock_.now_ns() + std::min(kLastWordsNs, options_.lease_ns / 4);
+}
+
+// All but those of active_, whose buffers a job may still be reading.
+void Engine::finish_unborrowed(const Status& status) {
+  for (Request** request : {&commit_request_, &close_request_}) {
+    if (*request != nullptr) finish_request(*request, status);
+    *request = nullptr;
+  }
+  for (Request* request : pulls_) finish_request(request, status);
+  pulls_.clear();
+  for (Step& step : steps_) {
+    if (step.end != nullptr) finish_request(step.end, status);
+    step.end = nullptr;
+  }
+}
+
+void Engine::complete_all() {
+  phase_ = Phase::kClosed;
+  outbox_.drop_data();  // it would read buffers that are the caller's again
+  const Status closed(PARALLAX_ABORTED, "the job was closed while this request was pending");
+  finish_unborrowed(closed);
+  for (Request* request : active_) finish_request(request, closed);
+  active_.clear();
+}
+
+void Engine::abort(const std::string& reason) {
+  fail({PARALLAX_ABORTED, rank_name(options_.rank) + " aborted the job: " +
+                              (reason.empty() ? std::string("no reason given") : reason)},
+       SectionKind::kAbort, options_.rank);
+}
+
+void Engine::cancel(Request& request) {
+  if (request.done()) return;
+  fail({PARALLAX_CANCELED, rank_name(options_.rank) + " cancelled a request of step " +
+                               std::to_string(request.step) + " that other ranks take part in"},
+       SectionKind::kAbort, options_.rank);
+}
+
+}  // namespace parallax

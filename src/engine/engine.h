@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine: one rank of a job. READ FIRST: everything above the transport meets here. It is a state
+// machine without I/O, threads or a clock of its own: fed with messages, finished jobs, timers and
+// calls, it moves what can be moved and returns. Four drivers run this same code: threads or
+// objects over inproc, processes over shm and UCX, and the simulator.
+//
+// The life of step t at one rank:
+//
+// - pull, push, reduce. They start once step t - 1 is decided: by then every rank has applied
+//   t - 2, whose buffers step t takes over.
+// - step_end. When all pulls of t are answered and all slices coalesced, kStepEnded goes to the
+//   leaders of this host: a variable not pushed or reduced until then counts as absent.
+// - vote. This rank says up the tree that it has ended t, that its part of every reduction is
+//   complete and that t - 1 is applied; with its scalars, exact norms and row counts.
+// - decision. Rank 0 answers down the tree: commit or discard, learning rate, scale, contributors,
+//   and pieces of the settled plan.
+// - apply. Once every replicated gradient of t is here too, the update rules run; then pulls of
+//   t + 1 are answered, and the request of step_end is complete.
+//
+// A plan announced with the decision of t takes effect with step t + 2, at the boundary after
+// t + 1.
+//
+// One owner at a time calls everything here. Calls return a status at once when the call itself is
+// wrong; what happens later is the request's. Nothing blocks.
+#ifndef PARALLAX_ENGINE_ENGINE_H_
+#define PARALLAX_ENGINE_ENGINE_H_
+
+#include <array>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "aggregate/step_sum.h"
+#include "base/clock.h"
+#include "base/compute.h"
+#include "base/exact_sum.h"
+#include "base/machine_memory.h"
+#include "base/status.h"
+#include "collectives/broadcast.h"
+#include "collectives/gradient_exchange.h"
+#include "collectives/tree_sync.h"
+#include "engine/footprint.h"
+#include "engine/request.h"
+#include "group/pace.h"
+#include "group/vote.h"
+#include "membership/membership.h"
+#include "message/outbox.h"
+#include "planner/plan.h"
+#include "server/pull_exchange.h"
+#include "server/row_access.h"
+#include "server/table.h"
+#include "transport/transport.h"
+#include "variable/variable.h"
+#include "world/patterns.h"
+
+namespace parallax {
+
+struct EngineOptions {
+  uint32_t rank = 0;
+  HostMap hosts;
+  uint32_t epoch = 1;  // the same on all ranks of a job
+  int64_t lease_ns = 5000 * kNanosecondsPerMillisecond;
+  parallax_plan_mode_t plan_mode = PARALLAX_PLAN_AUTO;
+  uint32_t plan_after_steps = 8;
+  bool deterministic = false;
+  uint64_t memory_max_bytes = 0;  // 0: no limit
+  MemoryCheck memory_check = MemoryCheck::kOff;
+  MachineMemory machine = {};  // that the check compares with
+};
+
+// Traffic of one class of peers, in whole messages as handed to the transport.
+struct Traffic {
+  uint64_t sent_bytes = 0, received_bytes = 0, sent_messages = 0, received_messages = 0;
+};
+
+class Engine final : private Receiver, private OutboxObserver, private HeldTables {
+ public:
+  // All references outlive the engine. `completed` is called, on the owner, after a request is
+  // done.
+  Engine(EngineOptions options, Transport& transport, const Clock& clock, Compute& compute,
+         std::function<void()> completed = {});
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  Status start();  // reserves memory; before anything else
+
+  // One pass: reads what is there, moves what can be moved, sends what credits allow. True if it
+  // did anything. Throws nothing: a failed check of our own fails the job with INTERNAL.
+  bool run();
+  // The same without reading messages: starts what a call posted. The transport stays armed.
+  void kick();
+  // When run() must be called again at the latest.
+  int64_t next_deadline_ns() const;
+
+  // Calls. On OK *request belongs to the caller until release().
+  Status register_variable(const parallax_variable_t& description, uint32_t* id);
+  Status commit(Request** request);
+  Status step_begin(uint64_t* step);
+  Status pull(uint64_t step, std::span<const parallax_slice_t> slices, Request** request);
+  Status push(uint64_t step, std::span<const parallax_slice_t> slices, Request** request);
+  Status reduce(uint64_t step, std::span<const parallax_slice_t> slices, Request** request);
+  Status step_end(uint64_t step, const parallax_step_end_options_t& options, Request** request);
+  Status rows(const parallax_rows_t& rows, bool write, Request** request);  // read, or write
+  Status barrier(Request** request);
+  Status broadcast(std::byte* buffer, uint64_t bytes, uint32_t root, Request** request);
+  Status close(Request** request);
+  void abort(const std::string& reason);
+  void cancel(Request& request);
+  Status release(Request* request);  // STATE while pending
+
+  // The job is over: what is still pending completes with ABORTED.
+  void complete_all();
+
+  // What a pending request waits for: the sentence of its timeout.
+  std::string describe_missing(const Request& request) const;
+
+  // Queries.
+  const Status& failure() const { return failure_; }
+  uint64_t step() const { return begun_; }
+  uint64_t step_committed() const { return finished_; }
+  bool committed() const { return phase_ == Phase::kRunning || phase_ == Phase::kClosing; }
+  uint32_t variable_count() const { return static_cast<uint32_t>(variables_.size()); }
+  const Columns& columns() const { return columns_; }
+  const EngineOptions& options() const { return options_; }
+  const LateRank& late() const { return late_; }  // as of the last decision
+  Plan plan() const;
+  bool plan_settled() const { return settled_; }
+  std::string plan_json() const;
+  std::string stats_json() const;
+  // Times that anything had to grow after commit; 0 in steady state.
+  uint64_t growth_count() const { return growth_count_ + outbox_.growth_count(); }
+  uint32_t outstanding_requests() const { return outstanding_requests_; }
+  // Nothing is left to send; asked before the transport is torn down.
+  bool flushed() const { return outbox_.idle(); }
+  // The job has failed, and its reason is still on its way to the others: until it is gone, for at
+  // most kLastWordsNs, requests stay pending, so that a program that ends with its first error is
+  // not taken for the culprit.
+  bool speaking() const { return unsaid_ && !outbox_.idle() && clock_.now_ns() < words_end_ns_; }
+
+  // Of initial values in one pass, over all variables: some 5 ms with the page faults, so that a
+  // rank that shares its core keeps its leases too.
+  static constexpr uint64_t kFillElementsPerPass = 1 << 18;
+
+  // The longest that this rank was held up lately.
+  int64_t held_up_ns() const { return membership_.strain_ns(); }
+
+  // Where sums are handed out, and as what.
+  struct ResultFormat {
+    std::byte* values;
+    uint32_t dtype;
+    SumType sum;
+  };
+
+ private:
+  enum class Phase : uint8_t { kOpen, kCommitting, kRunning, kClosing, kClosed };
+  // What a commit is busy with: initial values, comparing digests, and, if they differ, finding out
+  // where.
+  enum class CommitPhase : uint8_t {
+    kIdle,
+    kFill,
+    kCompare,
+    kDetailSize,
+    kDetailBlob,
+    kDetailReport
+  };
+
+  // A variable at work.
+  struct Runtime {
+    Runtime(const Partition& values, const Partition& gradients)
+        : partition(values), gradient_partition(gradients) {}
+    const Variable* variable = nullptr;
+    Partition partition;
+    Partition gradient_partition;  // of its gradients, whose rows may carry a count
+    VariablePlan plan;
+    std::unique_ptr<GradientExchange> exchange;
+    std::unique_ptr<Table> table;  // managed only
+    // A change of plan under way: from change_step on the next ones hold.
+    uint64_t change_step = 0;  // 0: none
+    VariablePlan next_plan;
+    std::unique_ptr<GradientExchange> next_exchange;
+    std::unique_ptr<Table> next_table;
+    std::unique_ptr<GradientExchange> old_exchange;  // may still be sending: kept one more step
+    uint64_t migrate_left = 0;                       // elements still to arrive here
+    uint32_t migrate_pending = 0;                    // sends still to be packed
+    // The commit pass.
+    ComputeJob apply_job;
+    ReducedGradient gradient;
+    UpdateArguments arguments;
+    Engine* engine = nullptr;
+    // Measured.
+    double touched_sum = 0, union_sum = 0, pulled_sum = 0;  // root, while measuring
+    uint32_t measured_steps = 0;
+    VariableFacts facts;
+    uint64_t wire_sent_bytes = 0, wire_received_bytes = 0;
+    // Several calls of a step (accumulate), by buffer; null if the variable does not take them.
+    std::array<std::unique_ptr<StepSum>, 2> sums;
+  };
+
+  // What this rank gave of a variable in a step.
+  enum class Contributed : uint8_t { kNothing, kAll, kPart };
+
+  struct Step {
+    uint64_t step = 0;                      // 0: unused
+    std::vector<Contributed> contributed;   // by variable: what this rank pushed or reduced
+    uint32_t parts_left = 0;                // variables of which more was announced
+    uint32_t sums_pending = 0;              // sends that read what step_end sent of them
+    uint32_t dense_variable = kNoVariable;  // the first with row ids that this rank gave whole
+    uint32_t unstarted = 0;                 // pulls, pushes and reduces posted, not started
+    uint32_t pulls_left = 0;
+    uint32_t pull_rounds = 0;
+    Request* end = nullptr;
+    bool ended_sent = false;
+    bool voted = false;
+    bool decided = false;
+    bool applying = false;
+    bool migrating = false;
+    uint32_t applies_left = 0;
+    uint32_t coalesced_cursor = 0, reduced_cursor = 0, delivered_cursor = 0;
+    Decision decision;
+  };
+
+  // Longer than a busy peer takes to give credits, or a quarter of a lease: a stopped one must not
+  // hold us.
+  static constexpr int64_t kLastWordsNs = 200 * kNanosecondsPerMillisecond;
+
+  // engine.cc: the pass, messages, loss
+  void on_message(uint32_t from, std::span<const std::byte> message) override;
+  void on_sent(uint64_t cookie) override { outbox_.on_sent(cookie); }
+  void on_lost(uint32_t rank, Loss loss, std::string_view why) override;
+  void on_section_packed(uint32_t to, const SectionHeader& header, size_t bytes) override;
+  void on_message_packed(uint32_t to, size_t bytes) override;
+  void dispatch(uint32_t from, const Section& section);
+  struct LayerRow;
+  static const LayerRow kLayers[];
+  [[nodiscard]] bool on_membership(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_broadcast(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_step_ended(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_exchange(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_pull(uint32_t from, const Section& section);
+  bool is_open(uint64_t step) const;
+  void pass();
+  template <typename Body>
+  bool guarded(Body body);
+  void check_leases(int64_t now_ns);
+  void check_suspicions();
+  void on_peer_gone(uint32_t rank, const std::string& why);
+  void lose(uint32_t rank, const std::string& why);
+  void fail(Status failure, SectionKind notice, uint32_t culprit);
+  void finish_unborrowed(const Status& status);
+  void advance();
+  std::string rank_name(uint32_t rank) const;
+  std::string rank_names(std::span<const uint32_t> ranks) const;
+
+  // engine_reserve.cc: what commit reserves
+  Status build_runtimes();
+  Status reserve_runtimes();
+  Status reserve_runtime(uint32_t id);
+  Footprint footprint(const Runtime& runtime) const;
+  std::unique_ptr<GradientExchange> make_exchange(const Runtime& runtime, uint32_t variable,
+                                                  Method method);
+  Status check_row_bytes(const Variable& variable) const;
+  Status check_memory() const;
+  Status check_memory_max(const std::vector<Footprint>& footprints) const;
+  bool fill_tables();
+
+  // engine_commit.cc: registration, commit, goodbye
+  void advance_commit();
+  void send_tree_up(TreeKind kind, std::span<const std::byte> payload);
+  void send_tree_down(TreeKind kind, std::span<const std::byte> payload);
+  [[nodiscard]] bool on_tree(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_tree_up(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_tree_down(uint32_t from, const Section& section);
+  [[nodiscard]] bool merge_tree_up(TreeKind kind, std::span<const std::byte> payload);
+  [[nodiscard]] bool answer_tree(TreeKind kind, std::span<const std::byte> payload);
+  void on_commit_answer(std::span<const std::byte> payload);
+  void advance_barrier();
+  void advance_broadcast();
+  void advance_close();
+  void check_leaving();
+
+  // engine_step.cc: calls of a step and what they start
+  Status new_request(RequestKind kind, uint64_t step, Request** request);
+  void take_back(Request* request);
+  void finish_request(Request* request, Status status);
+  Status check_running(const char* call) const;
+  Status check_step(uint64_t step, const char* call) const;
+  Status check_slices(std::span<const parallax_slice_t> slices, const char* call) const;
+  Status check_slice(const parallax_slice_t& slice) const;
+  Status check_pull(std::span<const parallax_slice_t> slices) const;
+  bool tied(const parallax_slice_t& a, const parallax_slice_t& b) const;
+  static Status check_ids(const parallax_slice_t& slice, const Variable& variable);
+  uint32_t slice_dtype(const parallax_slice_t& slice) const;
+  PullSlice slice_of(const parallax_slice_t& slice) const;
+  void advance_requests();
+  void advance_pulls();
+  bool any_sharded(uint64_t step) const;
+  void read_mirror(const Runtime& runtime, const PullSlice& slice);
+
+  // engine_contribute.cc: pushes and reduces
+  Status check_finite(const PullSlice& slice, const char* call) const;
+  Status check_contribution(const parallax_slice_t& slice, uint64_t step, bool push);
+  Status post_contribution(RequestKind kind, uint64_t step,
+                           std::span<const parallax_slice_t> slices, Request** request);
+  Status reserve_results(std::span<const parallax_slice_t> slices, Request* posted);
+  bool add_to_sum(const PullSlice& slice, Step& state);
+  void contribute_sum(uint32_t variable, uint64_t step, uint32_t* pending);
+  void contribute_parts(Step& state);
+  void start_contribution(Request& request);
+
+  // engine_give.cc: what a reduce gives back
+  void finish_reduce_slices(Request& request);
+  double held_factor(const Variable& variable) const;
+  void give_dense(const Runtime& runtime, const ReducedGradient& whole, const PullSlice& slice);
+  void give_every_row(const Runtime& runtime, const ReducedGradient& whole, const PullSlice& slice);
+  void give_row(const Runtime& runtime, const ReducedGradient& whole, const std::byte* row,
+                const ResultFormat& to);
+  uint64_t most_rows(const Variable& variable) const;
+  void reserve_rows(const Variable& variable, uint32_t dtype, RowsResult* rows);
+  void copy_rows(const Runtime& runtime, const ReducedGradient& whole, uint32_t dtype,
+                 RowsResult* out);
+
+  // engine_rows.cc: rows with their state, between steps
+  Table* table_of(uint32_t variable) override;
+  uint64_t step_finished() const override { return finished_; }
+  bool in_step() const override { return begun_ > finished_; }
+  Status check_rows(const parallax_rows_t& rows, RowsCall* call);
+  Status check_between_steps(const char* call) const;
+  Status evaluate(std::span<const parallax_slice_t> slices, Request** request);
+  bool rows_pending() const;
+  void advance_rows();
+  bool start_rows(Request& request);
+  [[nodiscard]] bool on_rows(uint32_t from, const Section& section);
+
+  // engine_decision.cc: end of a step
+  Step& step_state(uint64_t step) { return steps_[step & 1]; }
+  const Step& step_state(uint64_t step) const { return steps_[step & 1]; }
+  GradientExchange& exchange_at(Runtime& runtime, uint64_t step) {
+    return *(runtime.change_step != 0 && step >= runtime.change_step ? runtime.next_exchange
+                                                                     : runtime.exchange);
+  }
+  const VariablePlan& plan_at(const Runtime& runtime, uint64_t step) const {
+    return runtime.change_step != 0 && step >= runtime.change_step ? runtime.next_plan
+                                                                   : runtime.plan;
+  }
+  void advance_step_end();
+  bool all_coalesced(Step& step);
+  bool all_reduced(Step& step);
+  bool all_delivered(Step& step);
+  void send_ended(Step& step);
+  void fill_vote(const Step& step, Vote* vote);
+  void decide();
+  void on_decision(const Decision& decision);
+  void apply(Step& step);
+  void applied(Step& step);
+  bool frees_memory(const Step& step) const;
+  bool returned(const Step& step) const;
+  void finish_step(Step& step);
+
+  // engine_plan.cc: measuring, planning, moving
+  void count_rows(uint64_t step, Vote* vote);
+  void measure(const Vote& vote);
+  void add_plan_entries(Decision* decision);
+  uint32_t choose_dense(uint32_t variable);
+  Status make_dense(uint32_t variable, uint64_t effective_step);
+  bool fits_memory(const Runtime& runtime, const VariablePlan& plan);
+  Status begin_change(Runtime& runtime, const VariablePlan& plan, uint64_t effective_step);
+  Status lay_out_change(Runtime& runtime, const VariablePlan& plan, uint64_t effective_step);
+  void migrate(Runtime& runtime);
+  void send_part(Runtime& runtime, Send send);
+  bool migrated(Step& step);
+  void switch_over(Runtime& runtime);
+  [[nodiscard]] bool on_migrate(uint32_t from, const Section& section);
+  TopologyFacts topology_facts() const;
+  std::vector<VariableFacts> all_facts() const;
+
+  // engine_tell.cc: reports
+  struct MemoryUse {
+    uint64_t reserved_bytes = 0, touched_bytes = 0;
+  };
+  MemoryUse memory_use(const Runtime& runtime) const;
+  void say_late(const LateRank& late) const;
+  std::string waiting_for(std::vector<uint32_t> ranks, const std::string& what) const;
+  std::string tree_missing(TreeKind kind, const std::string& call) const;
+  std::string describe_step_missing(const Request& request) const;
+
+  const EngineOptions options_;
+  Transport& transport_;
+  const Clock& clock_;
+  Compute& compute_;
+  std::function<void()> completed_;
+  const Columns columns_;
+  Outbox outbox_;
+  Membership membership_;
+  Broadcast broadcast_;
+  PullExchange pull_exchange_;
+  RowAccess row_access_;
+  std::vector<TreeSync> trees_;              // by TreeKind
+  std::vector<uint32_t> received_sequence_;  // by rank: of its last message
+
+  Phase phase_ = Phase::kOpen;
+  Status failure_;
+  bool unsaid_ = false;       // its reason is on its way, and requests wait for that
+  int64_t words_end_ns_ = 0;  // until then at most
+  // Of the ranks below in the tree that close: the one that ended fewest steps.
+  struct Leaving {
+    uint64_t ended = UINT64_MAX;
+    uint64_t rank = 0;
+  };
+  Leaving leaving_;
+  bool all_closing_ = false;  // every rank has come to close
+  bool close_confirmed_ =
+      false;  // and every rank knows it: this one may go, losses mean nothing any more
+  CommitPhase commit_phase_ = CommitPhase::kIdle;
+  Request* commit_request_ = nullptr;
+  Request* close_request_ = nullptr;
+  size_t fill_cursor_ = 0;
+  bool busy_ = false;  // this pass stopped short of what there is to do
+  struct CommitReport;
+  CommitReport my_report() const;
+  std::vector<CommitReport> reports_;  // of the children, in a commit
+  uint64_t detail_bytes_ = 0;
+  std::string detail_;  // the registry of rank 0; then what differs here
+
+  std::vector<Variable> variables_;  // fixed from commit on
+  std::vector<std::unique_ptr<Runtime>> runtimes_;
+  std::vector<uint32_t> ids_variables_;  // those that declared row ids
+  std::array<Step, 2> steps_;
+  uint64_t begun_ = 0;     // last step begun
+  uint64_t ended_ = 0;     // last step whose step_end was called
+  uint64_t decided_ = 0;   // last step decided
+  uint64_t finished_ = 0;  // last step applied or discarded here
+  Vote vote_;              // of the round under way: what came from below
+  OwnTime own_time_;
+  LateRank late_;
+  LateWindow late_window_;       // root
+  int64_t root_decided_ns_ = 0;  // root: when it decided last
+  bool settled_ = false;
+  Plan settled_plan_;             // root, until announced
+  uint32_t announce_cursor_ = 0;  // root: next of ids_variables_ to announce
+  bool announcing_ = false;
+
+  std::deque<Request> request_storage_;
+  std::vector<Request*> free_requests_;
+  std::vector<Request*> active_;  // pushes and reduces, barriers, broadcasts: in order of calls
+  std::vector<Request*> pulls_;   // in order of calls; the first is under way
+  std::vector<PullSlice> sharded_slices_;
+  std::vector<std::pair<int64_t, uint64_t>> sorted_rows_;
+  uint32_t outstanding_requests_ = 0;
+
+  Traffic wire_, local_;
+  uint64_t dropped_messages_ = 0;
+  uint64_t growth_count_ = 0;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_ENGINE_ENGINE_H_

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pushes and reduces: what a rank gives in a step, by one call or by several. See engine.h.
+#include <algorithm>
+#include <cmath>
+#include <new>
+
+#include "engine/engine.h"
+
+namespace parallax {
+
+namespace {
+
+RowSlice rows_of(const PullSlice& slice) {
+  return {slice.ids, slice.count, {slice.values, slice.dtype}};
+}
+
+}  // namespace
+
+// Where the variable refuses them, no infinity and no NaN comes in.
+Status Engine::check_finite(const PullSlice& slice, const char* call) const {
+  const Variable& variable = variables_[slice.variable];
+  if (!variable.refuse_nonfinite) return {};
+  const bool rows = variable.ids_declared();
+  const uint64_t row_count = rows ? slice.count : variable.rows;
+  const uint64_t width = variable.row_elements;
+  const uint64_t wrong = with_dtype(slice.dtype, [&](auto tag) {
+    using In = typename decltype(tag)::type;
+    for (uint64_t row = 0; row < row_count; ++row) {
+      if (rows && slice.ids.at(row) == kPaddingId) continue;
+      for (uint64_t i = row * width; i < (row + 1) * width; ++i) {
+        const auto value = static_cast<double>(load<In>(slice.values + i * sizeof(In)));
+        if (!std::isfinite(value)) return i;
+      }
+    }
+    return row_count * width;
+  });
+  if (wrong == row_count * width) return {};
+  const uint64_t row = wrong / width;
+  const bool by_id = rows && !slice.every_row;
+  return invalid(std::string(call) + ": variable '" + variable.name + "', row " +
+                 std::to_string(row) +
+                 (by_id ? " of the slice (id " + std::to_string(slice.ids.at(row)) + ")" : "") +
+                 ", column " + std::to_string(wrong % width) +
+                 ": the gradient is infinite or NaN, which the variable refuses "
+                 "(refuse_nonfinite); nothing was given");
+}
+
+Status Engine::check_contribution(const parallax_slice_t& slice, uint64_t step, bool push) {
+  const char* call = push ? "push" : "reduce";
+  const Variable& variable = variables_[slice.variable];
+  const Contributed earlier = step_state(step).contributed[slice.variable];
+  if (variable.managed() != push) {
+    return invalid(std::string(call) + ": variable '" + variable.name + "' is " +
+                   (push ? "framework-held (no update rule); use reduce"
+                         : "managed (it has an update rule); use push"));
+  }
+  if (earlier == Contributed::kAll) {
+    return invalid(std::string(call) + ": variable '" + variable.name + "' was given in step " +
+                   std::to_string(step) +
+                   " already; for several calls register it with accumulate = 1, and set more = 1 "
+                   "in all slices but the last");
+  }
+  const PullSlice rows = slice_of(slice);
+  PARALLAX_RETURN_IF_ERROR(check_finite(rows, call));
+  if (earlier == Contributed::kPart && variable.ids_declared() &&
+      !runtimes_[slice.variable]->sums[step & 1]->fits(rows_of(rows))) {
+    return limit(std::string(call) + ": variable '" + variable.name + "': the slices of step " +
+                 std::to_string(step) +
+                 " have more than rows_max = " + std::to_string(variable.rows_max) +
+                 " distinct rows together; nothing of this call was added; register a larger "
+                 "rows_max");
+  }
+  return {};
+}
+
+Status Engine::post_contribution(RequestKind kind, uint64_t step,
+                                 std::span<const parallax_slice_t> slices, Request** request) {
+  const bool push = kind == RequestKind::kPush;
+  const char* call = push ? "push" : "reduce";
+  PARALLAX_RETURN_IF_ERROR(check_step(step, call));
+  PARALLAX_RETURN_IF_ERROR(check_slices(slices, call));
+  for (const parallax_slice_t& slice : slices) {
+    PARALLAX_RETURN_IF_ERROR(check_contribution(slice, step, push));
+  }
+  PARALLAX_RETURN_IF_ERROR(new_request(kind, step, request));
+  Request& posted = **request;
+  if (!push) {
+    // Before anything is noted: what cannot be given back must not count as given.
+    const Status room = reserve_results(slices, &posted);
+    if (!room.ok()) {
+      take_back(&posted);
+      *request = nullptr;
+      return room;
+    }
+  }
+  Step& state = step_state(step);
+  for (const parallax_slice_t& slice : slices) {
+    if (slice.form == PARALLAX_FORM_DENSE && variables_[slice.variable].ids_declared()) {
+      state.dense_variable = std::min(state.dense_variable, slice.variable);
+    }
+    PullSlice& posted_slice = posted.slices.emplace_back(slice_of(slice));
+    posted_slice.more = slice.more != 0;
+    posted_slice.summed = add_to_sum(posted_slice, state);
+  }
+  ++state.unstarted;
+  active_.push_back(&posted);
+  own_time_.called(step, StepPhase::kPush, clock_.now_ns());
+  return {};
+}
+
+// Room for what a reduce gives back.
+Status Engine::reserve_results(std::span<const parallax_slice_t> slices, Request* posted) {
+  size_t i = 0;
+  try {
+    posted->rows.resize(std::max(posted->rows.size(), slices.size()));
+    posted->slice_done.resize(slices.size());
+    for (; i < slices.size(); ++i) {
+      RowsResult& rows = posted->rows[i];
+      rows.ids.clear();
+      rows.values.clear();
+      posted->slice_done[i] = slices[i].more != 0 ? 1 : 0;  // the last one gets the aggregate
+      if (slices[i].more != 0) continue;
+      reserve_rows(variables_[slices[i].variable], slice_of(slices[i]).dtype, &rows);
+    }
+  } catch (const std::bad_alloc&) {
+    for (RowsResult& rows : posted->rows) rows = {};  // room for the sentence, and for others
+    const Variable& variable = variables_[slices[i].variable];
+    return limit("reduce: variable '" + variable.name + "': no memory for the rows of " +
+                 std::to_string(columns_.world()) + " ranks, up to " +
+                 std::to_string(most_rows(variable)) +
+                 "; nothing was given; register a smaller rows_max");
+  }
+  return {};
+}
+
+// Notes that a slice was given, and adds it to the step's sum if it is one of several.
+bool Engine::add_to_sum(const PullSlice& slice, Step& state) {
+  Contributed& contributed = state.contributed[slice.variable];
+  StepSum* sum = runtimes_[slice.variable]->sums[state.step & 1].get();
+  const bool first = contributed == Contributed::kNothing;
+  if (contributed == Contributed::kPart) --state.parts_left;
+  if (slice.more) ++state.parts_left;
+  contributed = slice.more ? Contributed::kPart : Contributed::kAll;
+  if (sum == nullptr || (first && !slice.more)) return false;
+  if (first) sum->clear(state.step);
+  if (sum->step() != state.step) return false;  // the second form of a slice that came at once
+  if (variables_[slice.variable].ids_declared()) {
+    sum->add_rows(rows_of(slice));
+  } else {
+    sum->add_dense({slice.values, slice.dtype});
+  }
+  return true;
+}
+
+void Engine::contribute_sum(uint32_t variable, uint64_t step, uint32_t* pending) {
+  Runtime& runtime = *runtimes_[variable];
+  const StepSum& sum = *runtime.sums[step & 1];
+  GradientExchange& exchange = exchange_at(runtime, step);
+  if (variables_[variable].ids_declared()) {
+    exchange.contribute_rows(step, sum.rows(), {}, pending);
+  } else {
+    exchange.contribute_dense(step, sum.dense(), pending);
+  }
+}
+
+// The step ends here: what was announced to have more has none.
+void Engine::contribute_parts(Step& state) {
+  if (state.parts_left == 0) return;
+  state.parts_left = 0;
+  for (uint32_t variable = 0; variable < runtimes_.size(); ++variable) {
+    if (state.contributed[variable] != Contributed::kPart) continue;
+    state.contributed[variable] = Contributed::kAll;
+    contribute_sum(variable, state.step, &state.sums_pending);
+  }
+}
+
+void Engine::start_contribution(Request& request) {
+  request.started = true;
+  --step_state(request.step).unstarted;
+  for (const PullSlice& slice : request.slices) {
+    if (slice.more) continue;
+    GradientExchange& exchange = exchange_at(*runtimes_[slice.variable], request.step);
+    const auto other =
+        std::find_if(request.slices.begin(), request.slices.end(), [&slice](const PullSlice& each) {
+          return each.variable == slice.variable && &each != &slice;
+        });
+    // Of two forms in one call the dense one speaks for both.
+    if (other != request.slices.end() && !slice.every_row) continue;
+    if (slice.summed) {
+      contribute_sum(slice.variable, request.step, &request.pending);
+    } else if (!variables_[slice.variable].ids_declared()) {
+      exchange.contribute_dense(request.step, {slice.values, slice.dtype}, &request.pending);
+    } else {
+      exchange.contribute_rows(request.step, rows_of(slice),
+                               other == request.slices.end() ? RowSlice() : rows_of(*other),
+                               &request.pending);
+    }
+  }
+}
+
+}  // namespace parallax

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a reduce gives back. See engine.h.
+#include <algorithm>
+#include <array>
+
+#include "engine/engine.h"
+
+namespace parallax {
+
+namespace {
+
+// Sums times a factor, in their own type, then rounded to what the caller asked for.
+void give_numbers(const std::byte* sums, uint64_t count, double factor,
+                  const Engine::ResultFormat& to) {
+  const Convert convert = converter(dtype_of(to.sum), to.dtype);
+  const size_t bytes = bytes_of_dtype(to.dtype);
+  if (factor == 1) {
+    convert_or_copy(convert, sums, to.values, count, bytes);
+    return;
+  }
+  with_sum_type(to.sum, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (std::is_floating_point_v<T>) {
+      constexpr uint64_t kPiece = 256;
+      std::array<T, kPiece> scaled;
+      const T* from = reinterpret_cast<const T*>(sums);
+      const T scale = static_cast<T>(factor);
+      for (uint64_t at = 0; at < count; at += kPiece) {
+        const uint64_t piece = std::min(kPiece, count - at);
+        for (uint64_t i = 0; i < piece; ++i) scaled[i] = from[at + i] * scale;
+        convert_or_copy(convert, reinterpret_cast<const std::byte*>(scaled.data()),
+                        to.values + at * bytes, piece, bytes);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void Engine::finish_reduce_slices(Request& request) {
+  for (size_t i = 0; i < request.slices.size(); ++i) {
+    if (request.slice_done[i] != 0) continue;
+    const PullSlice& slice = request.slices[i];
+    const Runtime& runtime = *runtimes_[slice.variable];
+    const GradientExchange& exchange = exchange_at(*runtimes_[slice.variable], request.step);
+    if (request.pending != 0 || !exchange.delivered(request.step)) continue;
+    const ReducedGradient whole = exchange.whole(request.step);
+    request.slice_done[i] = 1;
+    if (slice.every_row) {
+      give_every_row(runtime, whole, slice);
+    } else if (!runtime.variable->ids_declared()) {
+      give_dense(runtime, whole, slice);
+    } else {
+      copy_rows(runtime, whole, slice.dtype, &request.rows[i]);
+    }
+  }
+}
+
+// What a framework-held sum is multiplied by, once, in the type it was summed in.
+double Engine::held_factor(const Variable& variable) const {
+  return variable.reduction == PARALLAX_MEAN_WORLD ? 1.0 / columns_.world() : 1.0;
+}
+
+// The aggregate into the caller's buffer; zeros where no rank gave anything.
+void Engine::give_dense(const Runtime& runtime, const ReducedGradient& whole,
+                        const PullSlice& slice) {
+  const Variable& variable = *runtime.variable;
+  give_numbers(whole.values, variable.elements(), held_factor(variable),
+               {.values = slice.values, .dtype = slice.dtype, .sum = variable.sum_type()});
+}
+
+// The aggregate of every row in place; all are there, since this rank gave them.
+void Engine::give_every_row(const Runtime& runtime, const ReducedGradient& whole,
+                            const PullSlice& slice) {
+  const Variable& variable = *runtime.variable;
+  const uint64_t count = whole.rows ? whole.row_count : variable.rows;
+  const size_t gradient_row_bytes =
+      variable.gradient_elements() * bytes_of_sum(variable.sum_type());
+  for (uint64_t i = 0; i < count; ++i) {
+    const uint32_t row_key = whole.rows ? whole.row_keys[i] : static_cast<uint32_t>(i);
+    give_row(runtime, whole, whole.values + i * gradient_row_bytes,
+             {.values = slice.values + runtime.partition.row_of(row_key) * variable.row_elements *
+                                           bytes_of_dtype(slice.dtype),
+              .dtype = slice.dtype,
+              .sum = variable.sum_type()});
+  }
+}
+
+// One reduced row, divided by what its reduction says.
+void Engine::give_row(const Runtime& runtime, const ReducedGradient& whole, const std::byte* row,
+                      const ResultFormat& to) {
+  const Variable& variable = *runtime.variable;
+  double factor = held_factor(variable);
+  if (whole.counted) {
+    with_sum_type(to.sum, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      factor = 1.0 / static_cast<double>(reinterpret_cast<const T*>(row)[variable.row_elements]);
+    });
+  }
+  give_numbers(row, variable.row_elements, factor, to);
+}
+
+uint64_t Engine::most_rows(const Variable& variable) const {
+  return std::min(variable.rows, variable.rows_max * columns_.world());
+}
+
+// Room for the most that a union can be, so that later steps allocate nothing.
+void Engine::reserve_rows(const Variable& variable, uint32_t dtype, RowsResult* rows) {
+  if (!variable.ids_declared()) return;
+  const uint64_t most = most_rows(variable);
+  rows->ids.reserve(most);
+  rows->values.reserve(most * variable.row_elements * bytes_of_dtype(dtype));
+  sorted_rows_.reserve(most);
+}
+
+// The union by ascending id.
+void Engine::copy_rows(const Runtime& runtime, const ReducedGradient& whole, uint32_t dtype,
+                       RowsResult* out) {
+  const Variable& variable = *runtime.variable;
+  out->ids.clear();
+  out->values.clear();
+  if (!whole.has_values) return;
+  std::vector<std::pair<int64_t, uint64_t>>& rows = sorted_rows_;  // id, row of whole.values
+  rows.clear();
+  // At once for any step, so that steps of other unions allocate nothing.
+  reserve_rows(variable, dtype, out);
+  const uint64_t width = variable.gradient_elements();
+  with_sum_type(variable.sum_type(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const T* values = reinterpret_cast<const T*>(whole.values);
+    const uint64_t count = whole.rows ? whole.row_count : variable.rows;
+    for (uint64_t i = 0; i < count; ++i) {
+      if (!whole.rows && is_no_row(values + i * width)) continue;
+      const uint32_t row_key = whole.rows ? whole.row_keys[i] : static_cast<uint32_t>(i);
+      rows.emplace_back(static_cast<int64_t>(runtime.partition.row_of(row_key)), i);
+    }
+    std::sort(rows.begin(), rows.end());
+    const size_t row_bytes = variable.row_elements * bytes_of_dtype(dtype);
+    out->values.resize(rows.size() * row_bytes);
+    std::byte* to = out->values.data();
+    for (const auto& [id, row] : rows) {
+      out->ids.push_back(id);
+      give_row(runtime, whole, reinterpret_cast<const std::byte*>(values + row * width),
+               {.values = to, .dtype = dtype, .sum = variable.sum_type()});
+      to += row_bytes;
+    }
+  });
+}
+
+}  // namespace parallax

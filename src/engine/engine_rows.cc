@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading and writing rows with their state, between steps. See engine.h and server/row_access.h.
+#include <algorithm>
+
+#include "base/check.h"
+#include "engine/engine.h"
+
+namespace parallax {
+
+namespace {
+
+Status check_aligned(const void* buffer, const char* name, const Table& table) {
+  if (reinterpret_cast<uintptr_t>(buffer) % table.element_bytes() == 0) return {};
+  return invalid(std::string(name) + " is not aligned to " + std::to_string(table.element_bytes()) +
+                 " bytes");
+}
+
+}  // namespace
+
+Table* Engine::table_of(uint32_t variable) {
+  return variable < runtimes_.size() ? runtimes_[variable]->table.get() : nullptr;
+}
+
+Status Engine::check_rows(const parallax_rows_t& rows, RowsCall* call) {
+  if (rows.reserved != 0) {
+    return unsupported("reserved is " + std::to_string(rows.reserved) +
+                       "; this version knows 0 alone: set the whole struct to zero first");
+  }
+  if (rows.variable >= variables_.size()) {
+    return invalid("variable is " + std::to_string(rows.variable) + ", the job has " +
+                   std::to_string(variables_.size()));
+  }
+  const Variable& variable = variables_[rows.variable];
+  const std::string name = "variable '" + variable.name + "': ";
+  if (!variable.managed()) {
+    return invalid(name + "it is framework-held (no update rule): its value is the caller's");
+  }
+  if (rows.first_row >= variable.rows || rows.row_count > variable.rows - rows.first_row ||
+      rows.row_count == 0) {
+    return invalid(name + "rows " + std::to_string(rows.first_row) + ".. +" +
+                   std::to_string(rows.row_count) + ", it has " + std::to_string(variable.rows) +
+                   "; give at least one row, and none beyond the last");
+  }
+  const Table& table = *runtimes_[rows.variable]->table;
+  *call = {.variable = rows.variable,
+           .first_row = rows.first_row,
+           .row_count = rows.row_count,
+           .parts = {static_cast<std::byte*>(rows.values)},
+           .dtype = dtype_of(variable.sum_type()),
+           .updates = rows.updates};
+  Status aligned = check_aligned(rows.values, "values", table);
+  for (uint32_t i = 0; i < kStatesMax && aligned.ok(); ++i) {
+    if (rows.state[i] == nullptr) continue;
+    const std::string state = "state[" + std::to_string(i) + "]";
+    if (i + 1 >= table.array_count()) {
+      return invalid(name + state + " is given, but rule " + variable.traits().name + " keeps " +
+                     std::to_string(table.array_count() - 1) + " of them; set it to NULL");
+    }
+    call->parts[i + 1] = static_cast<std::byte*>(rows.state[i]);
+    aligned = check_aligned(rows.state[i], state.c_str(), table);
+  }
+  return aligned.ok() ? aligned : Status(aligned.code(), name + aligned.message());
+}
+
+Status Engine::check_between_steps(const char* call) const {
+  if (begun_ == finished_) return {};
+  return bad_state(std::string(call) + ": step " + std::to_string(begun_) +
+                   " is not over; wait for its step_end request first");
+}
+
+Status Engine::rows(const parallax_rows_t& rows, bool write, Request** request) {
+  const std::string name = write ? "write" : "read";
+  PARALLAX_RETURN_IF_ERROR(check_running(name.c_str()));
+  RowsCall call;
+  const Status fits = check_rows(rows, &call);
+  if (!fits.ok()) return {fits.code(), name + ": " + fits.message()};
+  PARALLAX_RETURN_IF_ERROR(check_between_steps(name.c_str()));
+  PARALLAX_RETURN_IF_ERROR(new_request(RequestKind::kRows, finished_, request));
+  (*request)->rows_call = call;
+  (*request)->rows_write = write;
+  active_.push_back(*request);
+  return {};
+}
+
+// A pull between steps, by this rank alone.
+Status Engine::evaluate(std::span<const parallax_slice_t> slices, Request** request) {
+  PARALLAX_RETURN_IF_ERROR(check_running("pull"));
+  PARALLAX_RETURN_IF_ERROR(check_pull(slices));
+  PARALLAX_RETURN_IF_ERROR(check_between_steps("pull, step 0 (an evaluation)"));
+  PARALLAX_RETURN_IF_ERROR(new_request(RequestKind::kEvaluate, finished_, request));
+  for (const parallax_slice_t& slice : slices) (*request)->slices.push_back(slice_of(slice));
+  active_.push_back(*request);
+  return {};
+}
+
+namespace {
+
+bool is_of_rows(const Request* request) {
+  return request->kind == RequestKind::kRows || request->kind == RequestKind::kEvaluate;
+}
+
+// What is asked of the owners for a slice of an evaluation.
+RowsCall call_of(const PullSlice& slice, uint64_t rows) {
+  RowsCall call = {
+      .variable = slice.variable, .parts = {slice.values}, .dtype = slice.dtype, .ids = slice.ids};
+  const bool by_id = slice.ids.wide != nullptr || slice.ids.narrow != nullptr;
+  call.row_count = by_id ? slice.count : rows;
+  return call;
+}
+
+}  // namespace
+
+bool Engine::rows_pending() const {
+  return std::any_of(active_.begin(), active_.end(), is_of_rows);
+}
+
+// Starts what a request asks for next. True if something is on its way.
+bool Engine::start_rows(Request& request) {
+  if (request.kind == RequestKind::kRows) {
+    if (request.started) return false;
+    if (request.rows_write) {
+      row_access_.start_write(request.rows_call, &request.pending);
+    } else {
+      row_access_.start_read(request.rows_call);
+    }
+    return true;
+  }
+  while (request.slices_done < request.slices.size()) {
+    const PullSlice& slice = request.slices[request.slices_done++];
+    const Runtime& runtime = *runtimes_[slice.variable];
+    const bool ids = runtime.variable->ids_declared() && !slice.every_row;
+    if (!runtime.table->sharded()) {
+      read_mirror(runtime, slice);
+    } else if (!ids) {
+      row_access_.start_read(call_of(slice, runtime.variable->rows));
+      return true;
+    } else if (slice.count > 0) {
+      row_access_.start_pull(call_of(slice, slice.count));
+      return true;
+    }
+  }
+  return false;
+}
+
+// One at a time, in order of the calls.
+void Engine::advance_rows() {
+  row_access_.advance();
+  for (;;) {
+    const auto found = std::find_if(active_.begin(), active_.end(), is_of_rows);
+    if (found == active_.end()) return;
+    Request& first = **found;
+    Status status;
+    if (first.started) {
+      if (!row_access_.finished() || first.pending != 0) return;
+      status = row_access_.finish();
+    }
+    if (start_rows(first)) {
+      first.started = true;
+      continue;
+    }
+    active_.erase(found);
+    finish_request(&first, std::move(status));
+  }
+}
+
+bool Engine::on_rows(uint32_t from, const Section& section) {
+  return phase_ != Phase::kOpen && row_access_.on_section(from, section);
+}
+
+}  // namespace parallax

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Request: one call of the caller that completes later, exactly once. Pooled by the engine, so that
+// a step allocates none. The engine's owner alone touches it until done() is true; from then on it
+// is the caller's, until released.
+#ifndef PARALLAX_ENGINE_REQUEST_H_
+#define PARALLAX_ENGINE_REQUEST_H_
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "server/pull_exchange.h"
+#include "server/row_access.h"
+
+namespace parallax {
+
+enum class RequestKind : uint8_t {
+  kCommit,
+  kPull,
+  kPush,
+  kReduce,
+  kStepEnd,
+  kBarrier,
+  kBroadcast,
+  kRows,      // read or write
+  kEvaluate,  // a pull between steps
+  kClose
+};
+
+// The union of rows that a reduce gives back; ids ascending.
+struct RowsResult {
+  std::vector<int64_t> ids;
+  std::vector<std::byte> values;  // of the dtype that the slice asked for
+};
+
+struct Request {
+  RequestKind kind = RequestKind::kBarrier;
+  uint64_t step = 0;
+  Status status;  // final once done()
+  bool started = false;
+  uint32_t pending = 0;             // jobs and sends that borrow the caller's buffers
+  std::vector<PullSlice> slices;    // pull, push, reduce
+  std::vector<RowsResult> rows;     // reduce: by slice
+  std::vector<uint8_t> slice_done;  // reduce
+  // step_end
+  float learning_rate = 0;
+  float clip_norm = 0;
+  bool found_inf = false;
+  bool absent = false;
+  parallax_step_info_t info = {};
+  // read, write
+  RowsCall rows_call;
+  bool rows_write = false;
+  uint32_t slices_done = 0;  // evaluation
+  // broadcast
+  uint32_t root = 0;
+  std::byte* buffer = nullptr;
+  uint64_t bytes = 0;
+  // The C ABI's: the job it belongs to, and whether a thread waits for it.
+  void* owner = nullptr;
+  bool free = true;  // in the pool; guarded by the engine mutex
+  std::atomic<bool> waited{false};
+
+  bool done() const { return done_.load(std::memory_order_acquire); }
+  void complete(Status final_status) {
+    status = std::move(final_status);
+    done_.store(true, std::memory_order_release);
+  }
+  void reset(RequestKind new_kind, uint64_t new_step) {
+    kind = new_kind;
+    step = new_step;
+    status = Status();
+    started = false;
+    pending = 0;
+    slices_done = 0;
+    free = false;
+    slices.clear();
+    slice_done.clear();
+    info = {};
+    done_.store(false, std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<bool> done_{false};
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_ENGINE_REQUEST_H_

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// Merging and encoding of votes and decisions. See vote.h.
+#include "group/vote.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace parallax {
+
+namespace {
+
+struct VoteHead {
+  uint32_t contributors, found_inf, disagree, norm_kinds, counts_first, counts_size;
+  uint32_t dense_variable, reserved;
+  StepScalars scalars, other;
+  std::array<uint32_t, kStepPhases> longest_us;
+  uint32_t longest_rank;
+  std::array<uint64_t, kStepPhases> sum_us;
+};
+
+struct DecisionHead {
+  uint32_t outcome, contributors;
+  float learning_rate;
+  uint32_t settled, entry_count, dense_variable;
+  double gradient_norm, clip_scale;
+  StepScalars first, second;
+  uint32_t late_rank, late_phase, late_ms, late_steps;
+};
+static_assert(sizeof(VoteHead) == 96 && sizeof(DecisionHead) == 80, "no padding");
+
+struct WireEntry {
+  uint32_t variable;
+  uint8_t placement, method;
+  uint16_t reserved;
+  float touched, union_rows, pulled;
+};
+
+static_assert(sizeof(VoteHead) + kReductionKinds * sizeof(ExactSum) +
+                  kCountsPerVote * sizeof(RowCounts) <=
+              kVoteBytesMax);
+static_assert(sizeof(DecisionHead) + kEntriesPerDecision * sizeof(WireEntry) <= kVoteBytesMax);
+
+class Writer {
+ public:
+  explicit Writer(std::span<std::byte> out) : out_(out) {}
+  template <typename T>
+  void put(const T& value) {
+    PARALLAX_CHECK(sizeof value <= out_.size() - used_);
+    std::memcpy(out_.data() + used_, &value, sizeof value);
+    used_ += sizeof value;
+  }
+  size_t used() const { return used_; }
+
+ private:
+  std::span<std::byte> out_;
+  size_t used_ = 0;
+};
+
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> in) : in_(in) {}
+  template <typename T>
+  bool take(T* value) {
+    if (in_.size() < sizeof *value) return false;
+    std::memcpy(value, in_.data(), sizeof *value);
+    in_ = in_.subspan(sizeof *value);
+    return true;
+  }
+  bool empty() const { return in_.empty(); }
+
+ private:
+  std::span<const std::byte> in_;
+};
+
+}  // namespace
+
+void Vote::merge(const Vote& from) {
+  if (!any) {
+    *this = from;
+    any = true;
+    return;
+  }
+  contributors += from.contributors;
+  found_inf += from.found_inf;
+  if (!disagree && (from.disagree || !scalars.same_as(from.scalars))) {
+    disagree = true;
+    other = scalars.same_as(from.scalars) ? from.other : from.scalars;
+  }
+  for (uint32_t kind = 0; kind < kReductionKinds; ++kind) {
+    if ((from.norm_kinds >> kind & 1) != 0) norms[kind].add(from.norms[kind]);
+  }
+  norm_kinds |= from.norm_kinds;
+  dense_variable = std::min(dense_variable, from.dense_variable);
+  pace.merge(from.pace);
+  if (from.counts_first != counts_first || from.counts_size != counts_size) return;
+  for (uint32_t i = 0; i < counts_size; ++i) {
+    counts[i].touched += from.counts[i].touched;
+    counts[i].union_rows += from.counts[i].union_rows;
+    counts[i].pulled += from.counts[i].pulled;
+  }
+}
+
+size_t encode_vote(const Vote& vote, std::span<std::byte, kVoteBytesMax> out) {
+  Writer writer(out);
+  writer.put(VoteHead{vote.contributors, vote.found_inf, vote.disagree, vote.norm_kinds,
+                      vote.counts_first, vote.counts_size, vote.dense_variable, 0, vote.scalars,
+                      vote.other, vote.pace.longest_us, vote.pace.rank, vote.pace.sum_us});
+  for (uint32_t kind = 0; kind < kReductionKinds; ++kind) {
+    if ((vote.norm_kinds >> kind & 1) != 0) writer.put(vote.norms[kind]);
+  }
+  for (uint32_t i = 0; i < vote.counts_size; ++i) writer.put(vote.counts[i]);
+  return writer.used();
+}
+
+bool decode_vote(std::span<const std::byte> in, Vote* vote) {
+  Reader reader(in);
+  VoteHead head;
+  if (!reader.take(&head) || head.norm_kinds >> kReductionKinds != 0 ||
+      head.counts_size > kCountsPerVote) {
+    return false;
+  }
+  vote->clear();
+  vote->any = true;
+  vote->contributors = head.contributors;
+  vote->found_inf = head.found_inf;
+  vote->disagree = head.disagree != 0;
+  vote->scalars = head.scalars;
+  vote->other = head.other;
+  vote->norm_kinds = head.norm_kinds;
+  vote->counts_first = head.counts_first;
+  vote->counts_size = head.counts_size;
+  vote->dense_variable = head.dense_variable;
+  vote->pace = {head.longest_us, head.longest_rank, head.sum_us};
+  for (uint32_t kind = 0; kind < kReductionKinds; ++kind) {
+    if ((head.norm_kinds >> kind & 1) != 0 && !reader.take(&vote->norms[kind])) return false;
+  }
+  for (uint32_t i = 0; i < head.counts_size; ++i) {
+    if (!reader.take(&vote->counts[i])) return false;
+  }
+  return reader.empty();
+}
+
+size_t encode_decision(const Decision& decision, std::span<std::byte, kVoteBytesMax> out) {
+  Writer writer(out);
+  writer.put(DecisionHead{
+      static_cast<uint32_t>(decision.outcome), decision.contributors, decision.learning_rate,
+      decision.settled, decision.entry_count, decision.dense_variable, decision.gradient_norm,
+      decision.clip_scale, decision.first, decision.second, decision.late.rank,
+      static_cast<uint32_t>(decision.late.phase), decision.late.late_ms, decision.late.steps});
+  for (uint32_t i = 0; i < decision.entry_count; ++i) {
+    const PlanEntry& entry = decision.entries[i];
+    writer.put(WireEntry{entry.variable, static_cast<uint8_t>(entry.plan.placement),
+                         static_cast<uint8_t>(entry.plan.method), 0, entry.touched_rows_per_host,
+                         entry.union_rows, entry.pulled_rows_per_host});
+  }
+  return writer.used();
+}
+
+bool decode_decision(std::span<const std::byte> in, Decision* decision) {
+  Reader reader(in);
+  DecisionHead head;
+  if (!reader.take(&head) || head.outcome > static_cast<uint32_t>(Outcome::kMismatch) ||
+      head.entry_count > kEntriesPerDecision || head.late_phase >= kStepPhases) {
+    return false;
+  }
+  *decision = {};
+  decision->outcome = static_cast<Outcome>(head.outcome);
+  decision->contributors = head.contributors;
+  decision->learning_rate = head.learning_rate;
+  decision->gradient_norm = head.gradient_norm;
+  decision->clip_scale = head.clip_scale;
+  decision->first = head.first;
+  decision->second = head.second;
+  decision->late = {head.late_rank, static_cast<StepPhase>(head.late_phase), head.late_ms,
+                    head.late_steps};
+  decision->settled = head.settled != 0;
+  decision->dense_variable = head.dense_variable;
+  decision->entry_count = head.entry_count;
+  for (uint32_t i = 0; i < head.entry_count; ++i) {
+    WireEntry wire;
+    if (!reader.take(&wire) || wire.placement > static_cast<uint8_t>(Placement::kSharded) ||
+        wire.method > static_cast<uint8_t>(Method::kPushPull)) {
+      return false;
+    }
+    decision->entries[i] = {
+        wire.variable,
+        {static_cast<Placement>(wire.placement), static_cast<Method>(wire.method)},
+        wire.touched,
+        wire.union_rows,
+        wire.pulled};
+  }
+  return reader.empty();
+}
+
+}  // namespace parallax

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Getting in touch with the others, news first. See contact.h.
+#include "job/contact.h"
+
+#include <algorithm>
+
+namespace parallax {
+
+namespace {
+
+constexpr int64_t kVerdictNs =
+    150 * kNanosecondsPerMillisecond;  // after a broken connection, for news of who is lost
+constexpr int64_t kVerdictPauseNs = 10 * kNanosecondsPerMillisecond;
+
+// Over the network longer: who is silent there may wait for a host-mate in its turn, and says so
+// when that one's time is up.
+int64_t patience_ns(ContactWay exchange, int64_t lease_ns) {
+  return exchange == ContactWay::kNetwork ? std::max(2 * kVerdictNs, lease_ns / 5) : kVerdictNs;
+}
+
+}  // namespace
+
+Status make_contact(const ContactMeans& means, ContactWay exchange, int64_t deadline_ns,
+                    const std::function<Status(int64_t deadline_ns)>& others) {
+  const int64_t lease_end_ns = means.clock.now_ns() + means.lease_ns / 5 * 4;
+  Status reached = others(std::min(deadline_ns, lease_end_ns));
+  if (reached.ok()) return reached;
+  const bool silent = reached.code() == PARALLAX_TIMEOUT;
+  int64_t judge_ns = means.clock.now_ns() + kVerdictNs;
+  if (silent) judge_ns += patience_ns(exchange, means.lease_ns) - kVerdictNs;
+  if (silent) judge_ns = std::min(judge_ns, deadline_ns);
+  Status said = means.rendezvous.verdict();
+  while (said.ok() && means.clock.now_ns() < judge_ns) {
+    means.pause(kVerdictPauseNs);
+    said = means.rendezvous.verdict();
+  }
+  if (!said.ok()) {
+    reached = said;
+  } else if (silent && lease_end_ns < deadline_ns) {
+    reached = peer_lost(reached.message());
+  }
+  means.rendezvous.leave(reached);
+  return reached;
+}
+
+}  // namespace parallax

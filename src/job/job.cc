@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: Apache-2.0
+// Open: rendezvous, connecting, leaving. See job.h.
+#include "job/job.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+#include "base/environment.h"
+#include "base/log.h"
+#include "base/version.h"
+#include "job/contact.h"
+#include "job/job_settings.h"
+#include "message/kinds.h"
+#include "rendezvous/launcher.h"
+#include "topology/topology.h"
+#include "transport/faulty/faulty_transport.h"
+#include "transport/inproc/inproc_transport.h"
+#include "transport/module/module.h"
+#include "transport/router.h"
+#include "transport/shm/shm_transport.h"
+
+namespace parallax {
+
+namespace {
+
+constexpr uint32_t kTimeoutDefaultMs = 120000;
+constexpr uint32_t kPlanAfterStepsDefault = 8;
+constexpr int64_t kFlushNs = 500 * kNanosecondsPerMillisecond;
+
+std::string host_name(const parallax_options_t& options) {
+  if (options.host != nullptr) return options.host;
+  char name[PARALLAX_NAME_MAX + 1] = "";
+  if (gethostname(name, sizeof name - 1) != 0) return "localhost";
+  return name;
+}
+
+void pause(int64_t ns) { std::this_thread::sleep_for(std::chrono::nanoseconds(ns)); }
+
+uint64_t random_number() {
+  std::random_device source;
+  return static_cast<uint64_t>(source()) << 32 | source();
+}
+
+}  // namespace
+
+Job::Job(const parallax_options_t& options, std::unique_ptr<Settings> settings)
+    : settings_(std::move(settings)),
+      options_(options),
+      host_(host_name(options)),
+      timeout_ns_((options.timeout_ms == 0 ? kTimeoutDefaultMs : options.timeout_ms) *
+                  kNanosecondsPerMillisecond) {}
+
+// The order matters: the thread that drives goes first, then what it drove; the transport before
+// the engine, whose memory it may be sending.
+Job::~Job() {
+  if (progress_ != nullptr) progress_->stop();
+  compute_.reset();
+  transport_.reset();
+  engine_.reset();
+  progress_.reset();
+}
+
+Status Job::check_process(const char* call) const {
+  if (!mark_.in_child()) return {};
+  return bad_state(std::string(call) + ": the job belongs to process " +
+                   std::to_string(mark_.process()) + "; process " + std::to_string(getpid()) +
+                   ", forked from it, must leave it alone and may open a job of its own");
+}
+
+// A rank that a launcher started beside others, and that was not told to meet them, would train a
+// model of its own.
+void warn_if_left_alone(const parallax_options_t& options) {
+  if (options.world > 1 || options.rendezvous != nullptr) return;
+  Launched launched;
+  // The launcher's variables may lack an address: "env" reports that, here only the world counts.
+  [[maybe_unused]] const Status read = read_launcher(process_variable, &launched);
+  if (launched.world < 2) return;
+  PARALLAX_LOG(kWarn, kInit,
+               "open: one rank alone, though " + launched.launcher + " started " +
+                   std::to_string(launched.world) +
+                   "; to train together set options.rendezvous to \"env\", or the variable "
+                   "PARALLAX_RENDEZVOUS=env");
+}
+
+Status Job::open(parallax_options_t options, std::unique_ptr<Job>* job) {
+  std::unique_ptr<Settings> settings;
+  PARALLAX_RETURN_IF_ERROR(take_settings(&options, &settings));
+  Launched launched;  // holds strings of `options`
+  const bool outside = settings->value("rendezvous").source == SettingSource::kEnvironment;
+  Status status = apply_launcher(process_variable, outside, &launched, &options);
+  if (status.ok()) status = check_options(options);
+  if (!status.ok()) return settings->explained(status);
+  warn_if_left_alone(options);
+  std::unique_ptr<Job> opened(new Job(options, std::move(settings)));
+  status = opened->begin();
+  if (!status.ok()) return opened->settings_->explained(status);
+  *job = std::move(opened);
+  return {};
+}
+
+Status Job::begin() {
+  PARALLAX_RETURN_IF_ERROR(
+      binding_.prepare(settings_->value("bind").text, settings_->value("topology_xml").text));
+  const int64_t deadline_ns = clock_.now_ns() + timeout_ns_;
+  PARALLAX_RETURN_IF_ERROR(make_rendezvous(options_, host_, clock_, &rendezvous_));
+  const Status met = meet(deadline_ns);
+  if (!met.ok()) {
+    rendezvous_->leave(met);
+    return met;
+  }
+  PARALLAX_RETURN_IF_ERROR(start_engine());
+  PARALLAX_LOG(kInfo, kInit, start_line());
+  return {};
+}
+
+Status Job::exchange(const Endpoint& mine, int64_t deadline_ns, std::vector<Endpoint>* all) {
+  const std::string blob = encode_endpoint(mine);
+  std::vector<std::string> blobs;
+  PARALLAX_RETURN_IF_ERROR(
+      rendezvous_->allgather(std::as_bytes(std::span(blob)), deadline_ns, &blobs));
+  all->assign(blobs.size(), {});
+  for (uint32_t rank = 0; rank < blobs.size(); ++rank) {
+    const Status decoded = decode_endpoint(std::as_bytes(std::span(blobs[rank])), &(*all)[rank]);
+    if (!decoded.ok()) {
+      return {decoded.code(), "open: what rank " + std::to_string(rank) +
+                                  " brought to the rendezvous is wrong: " + decoded.message()};
+    }
+    if ((*all)[rank].rank != rank) {
+      return invalid("open: rank " + std::to_string((*all)[rank].rank) +
+                     " came to the rendezvous as rank " + std::to_string(rank));
+    }
+  }
+  return {};
+}
+
+Status Job::wire(NetworkTransport& network, int64_t deadline_ns) const {
+  uint32_t missing = 0;
+  const Status wired = network.wire(wired_peers(hosts_, options_.rank), deadline_ns, &missing);
+  if (wired.ok()) return wired;
+  return {wired.code(), "rank " + std::to_string(missing) + " (host " +
+                            hosts_.names[hosts_.host_of[missing]] + "): " + wired.message()};
+}
+
+// Rank 0's number makes the epoch, so that a message of another job is never taken for ours.
+Status Job::meet(int64_t deadline_ns) {
+  Endpoint mine;
+  mine.version = kVersion;
+  mine.rank = options_.rank;
+  mine.job = random_number();
+  mine.pid = getpid();
+  mine.lease_ms = static_cast<uint32_t>(lease_ns() / kNanosecondsPerMillisecond);
+  mine.host = host_;
+  mine.machine = shm_machine_id();
+  const std::string device = options_.net_device == nullptr ? "" : options_.net_device;
+  mine.reach = reach_of({.net_device = device,
+                         .is_rdma = is_rdma_device(device),
+                         .ucx_transports = process_variable("UCX_TLS"),
+                         .ucx_net_devices = process_variable("UCX_NET_DEVICES")});
+  mine.says_ucx = options_.transport != nullptr && std::string(options_.transport) == "ucx";
+  std::vector<Endpoint> all;
+  PARALLAX_RETURN_IF_ERROR(exchange(mine, deadline_ns, &all));
+  std::vector<std::string> names;
+  for (const Endpoint& endpoint : all) {
+    names.push_back(endpoint.host);
+    if (endpoint.lease_ms == all[0].lease_ms) continue;
+    return {PARALLAX_MISMATCH,
+            "open: option lease_ms: rank 0 has " + std::to_string(all[0].lease_ms) + ", rank " +
+                std::to_string(endpoint.rank) + " has " + std::to_string(endpoint.lease_ms)};
+  }
+  hosts_ = map_hosts(names);
+  mine.job = all[0].job;
+  epoch_ = static_cast<uint32_t>(mine.job ^ mine.job >> 32) | 1;
+  if (const std::shared_ptr<InprocHub> hub = rendezvous_->hub()) {
+    std::unique_ptr<InprocTransport> inproc;
+    PARALLAX_RETURN_IF_ERROR(InprocTransport::create(hub, options_.rank, &inproc));
+    transport_ = std::move(inproc);
+  } else if (all.size() == 1) {
+    std::unique_ptr<InprocTransport> alone;
+    const auto hub_of_one = std::make_shared<InprocHub>(1);
+    PARALLAX_RETURN_IF_ERROR(InprocTransport::create(hub_of_one, 0, &alone));
+    transport_ = std::move(alone);
+  } else {
+    PARALLAX_RETURN_IF_ERROR(check_hosts(all));
+    const bool one_machine = std::all_of(all.begin(), all.end(), [&](const Endpoint& endpoint) {
+      return endpoint.machine == all[0].machine;
+    });
+    PARALLAX_RETURN_IF_ERROR(connect(mine, one_machine, deadline_ns));
+  }
+  PARALLAX_RETURN_IF_ERROR(inject_faults());
+  // No rank sends before every rank can receive.
+  PARALLAX_RETURN_IF_ERROR(exchange(mine, deadline_ns, &all));
+  rendezvous_->finish_bootstrap();
+  return {};
+}
+
+// Wraps the transport so that it misbehaves by the rules of options.faults.
+Status Job::inject_faults() {
+  const char* given = options_.faults;
+  if (given == nullptr) return {};
+  FaultyOptions faults;
+  const Status parsed = parse_faults(given, static_cast<uint32_t>(hosts_.host_of.size()), &faults);
+  if (!parsed.ok()) return invalid("open: " + parsed.message());
+  if (faults.rules.empty()) return {};
+  faults.carries_data_of = carries_data_of;
+  auto faulty = std::make_unique<FaultyTransport>(std::move(transport_), clock_, faults, pause);
+  faulty_ = faulty.get();
+  transport_ = std::move(faulty);
+  return {};
+}
+
+Status Job::check_hosts(const std::vector<Endpoint>& all) const {
+  for (const Endpoint& endpoint : all) {
+    const Endpoint& first = all[hosts_.ranks_of[hosts_.host_of[endpoint.rank]][0]];
+    if (endpoint.machine == first.machine) continue;
+    return invalid("open: ranks " + std::to_string(first.rank) + " and " +
+                   std::to_string(endpoint.rank) + " both say host '" + endpoint.host +
+                   "' but cannot share memory (another machine, container or network namespace); "
+                   "give them different host options");
+  }
+  if (options_.transport != nullptr && std::string(options_.transport) == "shm" &&
+      hosts_.ranks_of.size() > 1) {
+    return invalid("open: transport is \"shm\", but the ranks are on " +
+                   std::to_string(hosts_.ranks_of.size()) + " hosts; use \"ucx\"");
+  }
+  return hosts_.ranks_of.size() > 1 ? check_exposure(all) : Status();
+}
+
+// The transport between hosts, on the device that was named or that is found.
+Status Job::make_network(bool one_machine, std::unique_ptr<NetworkTransport>* network) {
+  const ParallaxTransportModule* module = nullptr;
+  PARALLAX_RETURN_IF_ERROR(
+      load_ucx_module(settings_->value("module_dir").text, &module, &module_report_));
+  NetworkOptions network_options;
+  network_options.rank = options_.rank;
+  network_options.world = static_cast<uint32_t>(hosts_.host_of.size());
+  if (options_.net_device != nullptr) {
+    network_options.net_device = options_.net_device;
+    network_why_ = "net_device, from " + settings_->value("net_device").where;
+  } else if (one_machine) {
+    network_options.net_device = "lo";
+    network_why_ = "every rank is on this machine";
+  } else {
+    network_why_ = "the network library's own choice, as net_device is not set";
+  }
+  PARALLAX_RETURN_IF_ERROR(module->create(network_options, network));
+  const size_t address_bytes = (*network)->address().size();
+  if (address_bytes > kUcxAddressBytesMax) {
+    return limit("open: the address that UCX gives has " + std::to_string(address_bytes) +
+                 " bytes, at most " + std::to_string(kUcxAddressBytesMax) +
+                 " can be exchanged; name one interface by net_device, or fewer in UCX_TLS");
+  }
+  network_ = (*network)->description();
+  return {};
+}
+
+Status Job::connect(Endpoint mine, bool one_machine, int64_t deadline_ns) {
+  const uint32_t world = static_cast<uint32_t>(hosts_.host_of.size());
+  const uint32_t host = hosts_.host_of[options_.rank];
+  std::unique_ptr<ShmTransport> shm;
+  if (hosts_.ranks_of[host].size() > 1) {
+    PARALLAX_RETURN_IF_ERROR(ShmTransport::create({.rank = options_.rank, .clock = &clock_}, &shm));
+    mine.shm_address = shm->address();
+  }
+  std::unique_ptr<NetworkTransport> network;
+  if (hosts_.ranks_of.size() > 1) {
+    PARALLAX_RETURN_IF_ERROR(make_network(one_machine, &network));
+    mine.ucx_address = network->address();
+  }
+  std::vector<Endpoint> all;
+  PARALLAX_RETURN_IF_ERROR(exchange(mine, deadline_ns, &all));
+  std::vector<Router::Part> parts;
+  std::vector<Endpoint> neighbours;
+  std::vector<uint32_t> local_ranks, remote_ranks;
+  for (uint32_t rank = 0; rank < world; ++rank) {
+    if (rank == options_.rank) continue;
+    if (hosts_.host_of[rank] == host) {
+      neighbours.push_back(all[rank]);
+      local_ranks.push_back(rank);
+    } else {
+      PARALLAX_RETURN_IF_ERROR(network->connect(rank, all[rank].ucx_address));
+      remote_ranks.push_back(rank);
+    }
+  }
+  const ContactMeans means = {clock_, pause, *rendezvous_, lease_ns()};
+  if (shm != nullptr) {
+    PARALLAX_RETURN_IF_ERROR(make_contact(
+        means, ContactWay::kSharedMemory, deadline_ns,
+        [&](int64_t end_ns) { return shm->connect_all(neighbours, mine.job, end_ns); }));
+    PARALLAX_LOG(kDebug, kShm,
+                 "rank " + std::to_string(options_.rank) + " shares memory with " +
+                     std::to_string(neighbours.size()) + " ranks of its host");
+    parts.push_back({std::move(shm), local_ranks});
+  }
+  if (network != nullptr) {
+    PARALLAX_RETURN_IF_ERROR(make_contact(means, ContactWay::kNetwork, deadline_ns,
+                                          [&](int64_t end_ns) { return wire(*network, end_ns); }));
+    parts.push_back({std::move(network), remote_ranks});
+  }
+  std::unique_ptr<Router> router;
+  PARALLAX_RETURN_IF_ERROR(Router::create(world, std::move(parts), &router));
+  transport_ = std::move(router);
+  return {};
+}
+
+Status Job::start_engine() {
+  const uint32_t host = hosts_.host_of[options_.rank];
+  PARALLAX_RETURN_IF_ERROR(binding_.decide(hosts_.local_of[options_.rank],
+                                           static_cast<uint32_t>(hosts_.ranks_of[host].size())));
+  PARALLAX_LOG(kDebug, kInit, "bind: " + binding_.report().dump());
+  Binding& binding = binding_.binding();
+  const Binding::Scope memory(binding);
+  progress_ = std::make_unique<Progress>(*transport_, clock_, binding);
+  if (options_.compute_threads > 0) {
+    auto pool = std::make_unique<ThreadCompute>(
+        [this] { progress_->wake(); },
+        [&binding](std::thread& thread) { binding.adopt(thread, "parallax-comp"); });
+    PARALLAX_RETURN_IF_ERROR(pool->start(options_.compute_threads));
+    compute_ = std::move(pool);
+  } else {
+    compute_ = std::make_unique<InlineCompute>();
+  }
+  engine_ = std::make_unique<Engine>(
+      EngineOptions{
+          .rank = options_.rank,
+          .hosts = hosts_,
+          .epoch = epoch_,
+          .lease_ns = lease_ns(),
+          .plan_mode = static_cast<parallax_plan_mode_t>(options_.plan_mode),
+          .plan_after_steps =
+              options_.plan_after_steps == 0 ? kPlanAfterStepsDefault : options_.plan_after_steps,
+          .deterministic = options_.deterministic != 0,
+          .memory_max_bytes = options_.memory_max_bytes,
+          .memory_check = static_cast<MemoryCheck>(settings_->value("memory_check").number),
+          .machine = machine_memory()},
+      *transport_, clock_, *compute_, [this] { progress_->on_completed(); });
+  PARALLAX_RETURN_IF_ERROR(engine_->start());
+  if (hosts_.local_of[options_.rank] == 0) {
+    warn_of_short_lease(hosts_.ranks_of[host].size(), lease_ns());
+  }
+  return progress_->start(*engine_, options_.manual_progress != 0);
+}
+
+// Sends what is queued, such as the notice of a failure, before the transport is destroyed.
+void Job::flush(int64_t deadline_ns) {
+  while (clock_.now_ns() < deadline_ns) {
+    progress_->drive_once();
+    if (progress_->look([](const Engine& engine) { return engine.flushed(); })) return;
+    usleep(200);
+  }
+}
+
+Status Job::close() {
+  const int64_t deadline_ns = clock_.now_ns() + timeout_ns_;
+  Request* request = nullptr;
+  Status status = progress_->call([&](Engine& engine) { return engine.close(&request); });
+  if (status.ok() && !progress_->wait({&request, 1}, deadline_ns)) {
+    const std::string missing =
+        progress_->look([&](const Engine& engine) { return engine.describe_missing(*request); });
+    status = timed_out("close: after " + std::to_string(timeout_ns_ / kNanosecondsPerMillisecond) +
+                       " ms " + missing + "; this rank leaves, and the others lose it");
+  } else if (status.ok()) {
+    status = request->status;
+  }
+  flush(std::min(deadline_ns, clock_.now_ns() + kFlushNs));
+  progress_->stop();
+  compute_->drain();
+  const Status completed = progress_->call([](Engine& engine) {
+    engine.complete_all();
+    return Status();
+  });
+  if (status.ok()) status = completed;
+  if (request != nullptr) orphan(request);
+  for (Request* own : orphans_) {
+    bool last = false;
+    const Status released = release(own, &last);
+    if (status.ok()) status = released;
+  }
+  const Status finished = rendezvous_->finish();
+  return status.ok() ? finished : status;
+}
+
+bool Job::abandon() {
+  bool empty = true;
+  const Status status = progress_->with_engine([&](Engine& engine) {
+    abandoned_ = true;
+    empty = engine.outstanding_requests() == 0;
+    return Status();
+  });
+  return status.ok() && empty;
+}
+
+Status Job::release(Request* request, bool* last) {
+  return progress_->with_engine([&](Engine& engine) {
+    const Status status = engine.release(request);
+    *last = abandoned_ && engine.outstanding_requests() == 0;
+    return status;
+  });
+}
+
+// One line for the log: the transports that were chosen, and why.
+std::string Job::start_line() const {
+  const size_t hosts = hosts_.ranks_of.size();
+  const size_t local = hosts_.ranks_of[hosts_.host_of[options_.rank]].size();
+  std::string line = "rank " + std::to_string(options_.rank) + " of " +
+                     std::to_string(hosts_.host_of.size()) + ": libparallax " + kVersionText +
+                     ", host '" + host_ + "', " + std::to_string(hosts) +
+                     (hosts == 1 ? " host" : " hosts") + "; ";
+  if (rendezvous_->hub() != nullptr || hosts_.host_of.size() == 1) {
+    return line + "transport inproc: " +
+           (hosts_.host_of.size() == 1 ? "one rank alone" : "the ranks are threads of one process");
+  }
+  if (local > 1) {
+    line += "transport shm to the " + std::to_string(local - 1) + " of this host" +
+            (hosts > 1 ? ", " : "");
+  }
+  if (hosts > 1) {
+    line += module_report_.library + " between hosts: " + network_ + " (" + network_why_ + ")";
+  }
+  return line;
+}
+
+std::string Job::settings_report() const { return R"({"settings":)" + settings_->json() + "}"; }
+
+std::string Job::topology_report() const {
+  nlohmann::json hosts = nlohmann::json::array();
+  for (size_t i = 0; i < hosts_.names.size(); ++i) {
+    hosts.push_back({{"name", hosts_.names[i]}, {"ranks", hosts_.ranks_of[i]}});
+  }
+  Topology topology;
+  const Status found = binding_.machine(&topology);
+  nlohmann::json report = {{"hosts", hosts},
+                           {"machine", nlohmann::json::parse(topology_json(topology))},
+                           {"binding", binding_.report()},
+                           {"transport", transport_->name()},
+                           {"network", network_},
+                           {"module",
+                            {{"path", module_report_.path},
+                             {"library", module_report_.library},
+                             {"environment", module_report_.environment},
+                             {"tried", module_report_.tried}}}};
+  if (faulty_ != nullptr) {
+    report["faults"] = {{"delayed", faulty_->delayed_count()},
+                        {"silenced", faulty_->silenced_count()},
+                        {"stalled", faulty_->stalled_count()},
+                        {"closed", faulty_->closed_count()}};
+  }
+  if (!found.ok()) report["machine_error"] = found.message();
+  return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace parallax

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Job: one rank of a real job: the rendezvous, the transports it leads to, the engine, and what
+// drives it. Owned by the C ABI's handle. open() and close() block up to their deadlines; all else
+// is Progress's.
+//
+// The rendezvous has three rounds: who is where (hosts are then known), how to reach it, and that
+// everyone is connected. Ranks of one host attach shared memory; between hosts UCX carries.
+#ifndef PARALLAX_JOB_JOB_H_
+#define PARALLAX_JOB_JOB_H_
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/compute.h"
+#include "base/fork_mark.h"
+#include "base/settings.h"
+#include "engine/engine.h"
+#include "job/job_binding.h"
+#include "job/progress.h"
+#include "rendezvous/rendezvous.h"
+#include "transport/endpoint.h"
+#include "transport/module/loader.h"
+#include "transport/transport.h"
+#include "world/host_map.h"
+
+namespace parallax {
+
+class FaultyTransport;
+class NetworkTransport;
+class ShmTransport;
+
+class Job {
+ public:
+  // `options` has its full size. What it leaves zero is taken from the settings; its values are
+  // checked here.
+  static Status open(parallax_options_t options, std::unique_ptr<Job>* job);
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  // STATE in a forked child: its copy has none of the threads, and shares sockets with its parent.
+  Status check_process(const char* call) const;
+  Progress& progress() { return *progress_; }
+  const Progress& progress() const { return *progress_; }
+  int64_t timeout_ns() const { return timeout_ns_; }
+  const Clock& clock() const { return clock_; }
+  int64_t lease_ns() const {
+    const uint32_t lease_ms =
+        options_.lease_ms == 0 ? kLeaseMillisecondsDefault : options_.lease_ms;
+    return lease_ms * kNanosecondsPerMillisecond;
+  }
+
+  // Waits for every rank to close. Afterwards the job may only release requests and be destroyed.
+  Status close();
+  // A request of the library's own that was not waited out: released by close().
+  void orphan(Request* request) { orphans_.push_back(request); }
+  // The caller's handle was released; the last request to be released frees the job. True if none
+  // is left.
+  bool abandon();
+  // Releases one; true if the job is abandoned and that was its last.
+  Status release(Request* request, bool* last);
+  // Hosts, this machine, transports, as JSON. Asks the kernel: tens of milliseconds.
+  std::string topology_report() const;
+  // Every setting of this job, with the source of its value.
+  std::string settings_report() const;
+
+ private:
+  Job(const parallax_options_t& options, std::unique_ptr<Settings> settings);
+
+  Status begin();
+  Status meet(int64_t deadline_ns);
+  Status exchange(const Endpoint& mine, int64_t deadline_ns, std::vector<Endpoint>* all);
+  Status check_hosts(const std::vector<Endpoint>& all) const;
+  Status connect(Endpoint mine, bool one_machine, int64_t deadline_ns);
+  Status make_network(bool one_machine, std::unique_ptr<NetworkTransport>* network);
+  Status wire(NetworkTransport& network, int64_t deadline_ns) const;
+  Status inject_faults();
+  Status start_engine();
+  void flush(int64_t deadline_ns);
+  std::string start_line() const;
+
+  const std::unique_ptr<Settings> settings_;  // holds strings of options_
+  const parallax_options_t options_;          // the program's strings are not used after open()
+  const std::string host_;
+  const int64_t timeout_ns_;
+  const SteadyClock clock_;
+  const ForkMark mark_;  // of the process that opened the job
+  std::unique_ptr<Rendezvous> rendezvous_;
+  HostMap hosts_;
+  uint32_t epoch_ = 1;
+  ModuleReport module_report_;
+  std::string network_;      // description of the network transport
+  std::string network_why_;  // why this device
+  std::unique_ptr<Transport> transport_;
+  FaultyTransport* faulty_ = nullptr;  // transport_, if it is one
+  JobBinding binding_;                 // its binding outlives the threads below
+  std::unique_ptr<Progress> progress_;
+  std::unique_ptr<Compute> compute_;
+  std::unique_ptr<Engine> engine_;
+  std::vector<Request*> orphans_;  // of the thread that calls commit
+  bool abandoned_ = false;         // guarded by the engine mutex
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_JOB_JOB_H_

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// From settings to a plan, from the plan to a binding, and the report. See job_binding.h.
+#include "job/job_binding.h"
+
+#include "topology/pu_list.h"
+
+namespace parallax {
+
+Status JobBinding::prepare(const std::string& bind, const std::string& xml_path) {
+  bind_text_ = bind.empty() ? "auto" : bind;
+  xml_path_ = xml_path;
+  const Status parsed = parse_bind(bind, &request_.bind);
+  if (!parsed.ok()) return {parsed.code(), "open: " + parsed.message()};
+  if (xml_path_.empty()) {
+    if (request_.bind.mode == Bind::Mode::kNone) return {};
+    if (request_.bind.mode == Bind::Mode::kAuto && one_numa_node()) {
+      plan_.why = "the machine has one NUMA node";
+      return {};
+    }
+  } else {
+    const Status read = read_topology_xml(xml_path_, &xml_);
+    if (!read.ok()) return {read.code(), "open: " + read.message()};
+  }
+  const Status found = discover({.hwloc_xml = xml_, .devices = false}, &topology_);
+  if (!found.ok()) {
+    if (!xml_path_.empty()) {
+      return {found.code(), "open: topology_xml is '" + xml_path_ + "': " + found.message()};
+    }
+    if (request_.bind.mode != Bind::Mode::kAuto) {
+      return {found.code(), "open: bind is '" + bind_text_ + "': " + found.message()};
+    }
+    plan_.why = found.message();
+    return {};
+  }
+  decidable_ = true;
+  // Checked before the rendezvous: a wrong setting must fail before others wait for this rank.
+  return decide(0, 1);
+}
+
+Status JobBinding::decide(uint32_t local_rank, uint32_t local_world) {
+  request_.local_rank = local_rank;
+  request_.local_world = local_world;
+  if (decidable_ || request_.bind.mode == Bind::Mode::kNone) {
+    const Status placed = plan_binding(topology_, request_, &plan_);
+    if (!placed.ok()) return {placed.code(), "open: " + placed.message()};
+  }
+  binding_ = xml_path_.empty() ? std::make_unique<Binding>(plan_.pus, plan_.nodes)
+                               : std::make_unique<Binding>();
+  return {};
+}
+
+Status JobBinding::machine(Topology* topology) const {
+  return discover({.hwloc_xml = xml_}, topology);
+}
+
+nlohmann::json JobBinding::report() const {
+  nlohmann::json threads = nlohmann::json::array();
+  for (const Binding::Thread& thread : binding_->threads()) {
+    threads.push_back({{"name", thread.name}, {"pus", pu_list_text(thread.pus)}});
+    if (!thread.error.empty()) threads.back()["error"] = thread.error;
+  }
+  const Binding::Memory memory = binding_->memory();
+  nlohmann::json placed = {{"areas", memory.areas}, {"bytes", memory.bytes}};
+  if (memory.refused > 0) {
+    placed["refused"] = memory.refused;
+    placed["error"] = memory.error;
+  }
+  return {{"bind", bind_text_},
+          {"topology", xml_path_.empty() ? "this machine" : xml_path_},
+          {"local_rank", request_.local_rank},
+          {"local_world", request_.local_world},
+          {"pus", pu_list_text(plan_.pus)},
+          {"nodes", plan_.nodes},
+          {"why", plan_.why},
+          {"bound", xml_path_.empty() && !plan_.pus.empty()},
+          {"threads", threads},
+          {"memory", placed}};
+}
+
+}  // namespace parallax

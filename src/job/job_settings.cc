@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// How settings reach the options and the log of a job. See job_settings.h.
+#include "job/job_settings.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/environment.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "rendezvous/interface.h"
+
+namespace parallax {
+
+namespace {
+constexpr uint32_t kLeaseMinMs = 50;
+}  // namespace
+
+void use_log_settings(const Settings& settings) {
+  log_configure({.level = static_cast<LogLevel>(settings.value("debug").number),
+                 .subsystems = settings.value("debug_subsys").text,
+                 .file = settings.value("debug_file").text});
+  for (const std::string& warning : settings.warnings()) {
+    log_write_once(LogLevel::kWarn, LogSubsystem::kEnv, warning);
+  }
+}
+
+namespace {
+
+// Rank or world alone would be a wrong identity: rank 0 of a world of one, or every rank as rank 0.
+Status check_identity(const Settings& settings) {
+  const SettingValue& rank = settings.value("rank");
+  const SettingValue& world = settings.value("world");
+  const bool ranked = rank.source == SettingSource::kEnvironment;
+  const bool counted = world.source == SettingSource::kEnvironment && world.number > 1;
+  if (ranked && world.source == SettingSource::kDefault) {
+    return invalid("open: PARALLAX_RANK is " + rank.text +
+                   ", but PARALLAX_WORLD is not set; set both, or neither");
+  }
+  if (counted && rank.source == SettingSource::kDefault) {
+    return invalid("open: PARALLAX_WORLD is " + world.text +
+                   ", but PARALLAX_RANK is not set; set both, or neither");
+  }
+  return {};
+}
+
+// Ranks that share memory never open net_device, so a misspelt name would go unnoticed until the
+// first job over several hosts.
+void check_device(const Settings& settings, const char* device) {
+  if (device == nullptr || *device == '\0' || is_network_device(device)) return;
+  log_write_once(LogLevel::kWarn, LogSubsystem::kEnv,
+                 std::string("net_device is '") + device + "', from " +
+                     settings.value("net_device").where +
+                     ": this machine has no such interface and no such RDMA device");
+}
+
+}  // namespace
+
+Status take_settings(parallax_options_t* options, std::unique_ptr<Settings>* settings) {
+  auto loaded = std::make_unique<Settings>();
+  const Status status = loaded->load({.environment = process_environment()});
+  if (!status.ok()) return {status.code(), "open: " + status.message()};
+  use_log_settings(*loaded);
+  if (caller_is_distrusted()) {
+    PARALLAX_LOG(kInfo, kEnv,
+                 "this program has rights that its caller may lack: the environment and "
+                 "~/.parallax.conf are not taken");
+  }
+  loaded->apply(options);
+  PARALLAX_RETURN_IF_ERROR(check_identity(*loaded));
+  check_device(*loaded, options->net_device);
+  for (const SettingRow& row : setting_rows()) {
+    const SettingValue& value = loaded->value(row.name);
+    if (value.source == SettingSource::kDefault) continue;
+    PARALLAX_LOG(kInfo, kEnv,
+                 std::string(row.name) + " = " + loaded->shown(row) + ", from " + value.where);
+  }
+  *settings = std::move(loaded);
+  return {};
+}
+
+Status check_options(const parallax_options_t& options) {
+  const uint32_t world = std::max(1u, options.world);
+  if (world > PARALLAX_WORLD_MAX) {
+    return invalid("open: world is " + std::to_string(world) + "; at most " +
+                   std::to_string(PARALLAX_WORLD_MAX) + " ranks");
+  }
+  if (options.rank >= world) {
+    return invalid("open: rank is " + std::to_string(options.rank) + ", world is " +
+                   std::to_string(world) + "; ranks are 0..world-1");
+  }
+  if (options.host != nullptr &&
+      (options.host[0] == '\0' ||
+       strnlen(options.host, PARALLAX_NAME_MAX + 1) > PARALLAX_NAME_MAX)) {
+    return invalid("open: host must have 1.." + std::to_string(PARALLAX_NAME_MAX) + " bytes");
+  }
+  if (options.host != nullptr && printable(options.host) != options.host) {
+    return invalid("open: host '" + printable(options.host) +
+                   "' has control characters or is not UTF-8; give a name that prints on a line");
+  }
+  if (options.transport != nullptr && std::string(options.transport) != "ucx" &&
+      std::string(options.transport) != "shm") {
+    return invalid("open: transport is '" + std::string(options.transport).substr(0, 32) +
+                   "'; it must be \"ucx\" or \"shm\"");
+  }
+  if (options.lease_ms != 0 && options.lease_ms < kLeaseMinMs) {
+    return invalid("open: lease_ms is " + std::to_string(options.lease_ms) +
+                   "; below 50 ms ordinary scheduling looks like death");
+  }
+  if (options.plan_mode > PARALLAX_PLAN_AR) {
+    return invalid("open: plan_mode is " + std::to_string(options.plan_mode) +
+                   "; it must be PARALLAX_PLAN_AUTO, _HYBRID, _PS or _AR");
+  }
+  if (options.deterministic > 1 || options.manual_progress > 1) {
+    return invalid("open: deterministic and manual_progress must be 0 or 1");
+  }
+  if (options.reserved != 0) {
+    return unsupported("open: reserved is " + std::to_string(options.reserved) +
+                       "; this version knows 0 alone: set the whole struct to zero first");
+  }
+  constexpr uint32_t kComputeThreadsMax = 256;
+  if (options.compute_threads > kComputeThreadsMax) {
+    return invalid("open: compute_threads is " + std::to_string(options.compute_threads) +
+                   "; at most 256");
+  }
+  return {};
+}
+
+void warn_of_short_lease(size_t ranks, int64_t lease_ns) {
+  constexpr int64_t kLeaseSharedNs = 2000 * kNanosecondsPerMillisecond;
+  const size_t cores = std::thread::hardware_concurrency();
+  if (cores == 0 || ranks <= cores || lease_ns >= kLeaseSharedNs) return;
+  log_write_once(LogLevel::kWarn, LogSubsystem::kInit,
+                 "open: " + std::to_string(ranks) + " ranks of this host share " +
+                     std::to_string(cores) + " cores with a lease of " +
+                     std::to_string(lease_ns / kNanosecondsPerMillisecond) +
+                     " ms: one that waits for a core that long is taken for lost; raise lease_ms");
+}
+
+}  // namespace parallax

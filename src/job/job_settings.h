@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Settings of a job: read when it opens, and passed to the log and to the options. Runs on the
+// thread that opens the job; reads files and the environment, which no other thread may change
+// meanwhile.
+#ifndef PARALLAX_JOB_JOB_SETTINGS_H_
+#define PARALLAX_JOB_JOB_SETTINGS_H_
+
+#include <memory>
+
+#include "base/settings.h"
+
+namespace parallax {
+
+// The log as the settings have it; their warnings are logged, each once in a process.
+void use_log_settings(const Settings& settings);
+
+// Fills in what *options leaves zero. Its strings may then point into **settings. INVALID, IO.
+Status take_settings(parallax_options_t* options, std::unique_ptr<Settings>* settings);
+
+// INVALID, UNSUPPORTED.
+Status check_options(const parallax_options_t& options);
+
+// Once in a process, where ranks of a host outnumber its cores and the lease is short.
+void warn_of_short_lease(size_t ranks, int64_t lease_ns);
+
+}  // namespace parallax
+
+#endif  // PARALLAX_JOB_JOB_SETTINGS_H_

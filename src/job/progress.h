@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Progress: who drives a real rank's engine. The engine has one owner at a time and no locks of its
+// own; its owner is who holds the engine mutex. A caller takes it to post something, a waiter to
+// drive the engine itself until its requests are done, so that no thread hand-over lies on a small
+// message's path; the progress thread has it at all other times, and keeps the leases alive. Nobody
+// holds the engine mutex while blocked in the kernel.
+//
+// Threads: everything here may be called from any thread, except start and stop (the job's opener
+// and closer). wait() blocks up to its deadline, call() as long as one pass of the engine takes.
+#ifndef PARALLAX_JOB_PROGRESS_H_
+#define PARALLAX_JOB_PROGRESS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <thread>
+
+#include "base/binding.h"
+#include "base/clock.h"
+#include "base/float_environment.h"
+#include "base/mutex.h"
+#include "engine/engine.h"
+#include "transport/transport.h"
+
+namespace parallax {
+
+class Progress {
+ public:
+  // `binding` says where the thread runs, and where arenas lie that the engine reserves.
+  Progress(Transport& transport, const Clock& clock, Binding& binding)
+      : transport_(transport), clock_(clock), binding_(binding) {}
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // `manual`: no thread; waiters and drive_once alone move the engine. LIMIT: no descriptor left.
+  Status start(Engine& engine, bool manual);
+  void stop();
+
+  // Runs `body` with the engine mutex, then lets the engine start what was posted. Where the job
+  // has just failed, waits until the others were told why, or Engine::kLastWordsNs: the caller may
+  // exit.
+  template <typename Body>
+  Status call(Body body) {
+    bool unfinished = false;
+    bool speaking = false;
+    Status status;
+    {
+      const MutexLock lock(engine_mutex_);
+      const FloatEnvironment environment;
+      const Binding::Scope memory(binding_);
+      status = body(*engine_);
+      engine_->kick();
+      unfinished = !engine_->flushed();
+      speaking = engine_->speaking();
+    }
+    // What credits held back needs the engine's next pass.
+    if (unfinished) wake_blocked();
+    if (speaking) let_speak();
+    return status;
+  }
+  // The same for looking only.
+  template <typename Body>
+  auto look(Body body) const {
+    const MutexLock lock(engine_mutex_);
+    return body(static_cast<const Engine&>(*engine_));
+  }
+
+  // With the engine mutex, without a pass and without a look at this object afterwards: the body
+  // may have made it another thread's to destroy.
+  template <typename Body>
+  Status with_engine(Body body) {
+    const MutexLock lock(engine_mutex_);
+    return body(*engine_);
+  }
+
+  // True once all are done; false at the deadline.
+  bool wait(std::span<Request* const> requests, int64_t deadline_ns);
+  void drive_once();
+
+  // The engine's `completed` hook: called with the engine mutex held.
+  void on_completed() PARALLAX_EXCLUDES(waiters_mutex_);
+  // Wakes whoever is blocked; for compute threads that finished a job.
+  void wake();
+
+  // Readable after a request completed, from the first call on. -1: none to be had.
+  int completion_fd();
+
+ private:
+  void thread_main();
+  bool pass() PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
+  void block(int64_t deadline_ns, std::span<Request* const> requests)
+      PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
+  void wake_blocked();
+  void let_speak() PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
+  void warn_if_held_up() PARALLAX_REQUIRES(engine_mutex_);
+
+  Transport& transport_ PARALLAX_GUARDED_BY(engine_mutex_);
+  const Clock& clock_;
+  Binding& binding_;
+  mutable Mutex engine_mutex_ PARALLAX_ACQUIRED_BEFORE(waiters_mutex_);
+  Engine* engine_ PARALLAX_PT_GUARDED_BY(engine_mutex_) = nullptr;
+  bool warned_ PARALLAX_GUARDED_BY(engine_mutex_) = false;
+  int epoll_fd_ = -1;
+  int wake_fd_ = -1;
+  std::atomic<int> completion_fd_{-1};
+  std::atomic<int> blocked_{0};              // threads in the kernel, to be woken
+  std::atomic<bool> driver_blocked_{false};  // a waiter sleeps in the kernel
+  std::atomic<bool> stopping_{false};
+
+  Mutex waiters_mutex_;
+  CondVar waiters_changed_;
+  uint32_t waiters_ PARALLAX_GUARDED_BY(waiters_mutex_) = 0;
+  bool driving_ PARALLAX_GUARDED_BY(waiters_mutex_) = false;  // a waiter drives the engine
+  // Counts, so that a waiter that does not drive misses none.
+  uint64_t completions_ PARALLAX_GUARDED_BY(waiters_mutex_) = 0;
+  std::thread thread_;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_JOB_PROGRESS_H_

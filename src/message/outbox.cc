@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packing of sends into messages. See outbox.h.
+#include "message/outbox.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace parallax {
+
+Outbox::Outbox(uint32_t self, Transport& transport, Receiver& loopback, OutboxObserver& observer)
+    : self_(self), transport_(transport), loopback_(loopback), observer_(observer) {}
+
+Status Outbox::start(uint32_t epoch) {
+  epoch_ = epoch;
+  const size_t buffer_bytes = transport_.message_bytes_max();
+  PARALLAX_CHECK(buffer_bytes >= kMessageBytesMin);
+  PARALLAX_RETURN_IF_ERROR(
+      arena_.reserve(kBufferCount * Arena::bytes_for<std::byte>(buffer_bytes)));
+  for (uint32_t i = 0; i < kBufferCount; ++i) {
+    buffers_.push_back({arena_.take<std::byte>(buffer_bytes)});
+    free_buffers_.push_back(kBufferCount - 1 - i);
+  }
+  reserve_sends(kSendsReserved);
+  for (uint32_t i = 0; i < kBlobsReserved; ++i) {
+    blobs_.emplace_back().reserve(kControlBytesMax);
+    free_blobs_.push_back(i);
+  }
+  growth_count_ = 0;
+  return {};
+}
+
+void Outbox::reserve_sends(size_t count) {
+  while (sends_.size() < count) {
+    sends_.emplace_back();
+    sends_.back().next = free_sends_;
+    free_sends_ = &sends_.back();
+  }
+}
+
+Send* Outbox::new_send() {
+  if (free_sends_ == nullptr) {
+    ++growth_count_;
+    reserve_sends(sends_.size() + kSendsReserved);
+  }
+  Send* send = free_sends_;
+  free_sends_ = send->next;
+  ++queued_sends_;
+  return send;
+}
+
+void Outbox::release(Send* send) {
+  if (send->pending != nullptr) {
+    PARALLAX_CHECK(*send->pending > 0);
+    --*send->pending;
+  }
+  if (send->blob != UINT32_MAX) free_blobs_.push_back(send->blob);
+  send->next = free_sends_;
+  free_sends_ = send;
+  --queued_sends_;
+}
+
+Outbox::Peer& Outbox::peer(uint32_t rank) {
+  const auto found = peers_.find(rank);
+  if (found != peers_.end()) return *found->second;
+  auto made = std::make_unique<Peer>();  // before its place: a failure leaves no hole
+  made->rank = rank;
+  std::unique_ptr<Peer>& slot = peers_[rank] = std::move(made);
+  ready_.reserve(peers_.size());
+  ready_next_.reserve(peers_.size());
+  return *slot;
+}
+
+void Outbox::append(Peer& peer, Queue& queue, Send* send) {
+  send->next = nullptr;
+  (queue.tail == nullptr ? queue.head : queue.tail->next) = send;
+  queue.tail = send;
+  if (!peer.ready) {
+    peer.ready = true;
+    ready_.push_back(&peer);
+  }
+}
+
+void Outbox::add(uint32_t to, const Send& send) {
+  Peer& to_peer = peer(to);
+  Send* queued = new_send();
+  *queued = send;
+  if (to_peer.dropped || data_dropped_) {
+    release(queued);
+  } else {
+    append(to_peer, to_peer.data, queued);
+  }
+}
+
+void Outbox::send_bytes(uint32_t to, const SectionHeader& header,
+                        std::span<const std::byte> payload) {
+  PARALLAX_CHECK(payload.size() <= kControlBytesMax);
+  Peer& to_peer = peer(to);
+  if (to_peer.dropped) return;
+  Send* send = new_send();
+  *send = Send{};
+  send->header = header;
+  send->header.encoding = Encoding::kBytes;
+  send->count = payload.size();
+  if (!payload.empty()) {
+    if (free_blobs_.empty()) {
+      ++growth_count_;
+      free_blobs_.push_back(static_cast<uint32_t>(blobs_.size()));
+      blobs_.emplace_back().reserve(kControlBytesMax);
+    }
+    send->blob = free_blobs_.back();
+    free_blobs_.pop_back();
+    blobs_[send->blob].assign(payload.begin(), payload.end());
+    send->bytes = blobs_[send->blob].data();
+  }
+  append(to_peer, to_peer.control, send);
+}
+
+bool Outbox::has_queued(uint32_t rank) const {
+  const auto found = peers_.find(rank);
+  return found != peers_.end() &&
+         (found->second->control.head != nullptr || found->second->data.head != nullptr);
+}
+
+std::vector<uint32_t> Outbox::peers_with_data() const {
+  std::vector<uint32_t> ranks;
+  for (const auto& [rank, each] : peers_) {
+    if (each->data.head != nullptr) ranks.push_back(rank);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+void Outbox::drop_queue(Queue& queue) {
+  while (queue.head != nullptr) {
+    Send* send = queue.head;
+    queue.head = send->next;
+    release(send);
+  }
+  queue.tail = nullptr;
+}
+
+void Outbox::drop(uint32_t rank) {
+  Peer& dropped = peer(rank);
+  dropped.dropped = true;
+  drop_queue(dropped.control);
+  drop_queue(dropped.data);
+}
+
+void Outbox::drop_data() {
+  data_dropped_ = true;
+  for (auto& [rank, each] : peers_) drop_queue(each->data);
+}
+
+void Outbox::on_sent(uint64_t cookie) { free_buffers_.push_back(static_cast<uint32_t>(cookie)); }
+
+bool Outbox::pump() {
+  bool moved = false;
+  try {
+    while (pump_once()) moved = true;
+  } catch (...) {
+    // A failed check in what a loopback message led to: the notice of it must still reach everyone.
+    collect_ready();
+    throw;
+  }
+  return moved;
+}
+
+// One message for each peer that is due one.
+bool Outbox::pump_once() {
+  bool moved = false;
+  std::swap(ready_, ready_next_);
+  ready_.clear();
+  // By index: a loopback message may add a peer, which makes room in both lists.
+  for (size_t i = 0; i < ready_next_.size(); ++i) {
+    Peer* each = ready_next_[i];
+    each->ready = false;
+    if (pump_peer(*each)) moved = true;
+    if (!each->ready && (each->control.head != nullptr || each->data.head != nullptr)) {
+      each->ready = true;
+      ready_.push_back(each);
+    }
+  }
+  ready_next_.clear();
+  return moved;
+}
+
+void Outbox::collect_ready() {
+  ready_.clear();
+  ready_next_.clear();
+  for (auto& [rank, each] : peers_) {
+    each->ready = each->control.head != nullptr || each->data.head != nullptr;
+    if (each->ready) ready_.push_back(each.get());
+  }
+}
+
+// One message for one peer.
+bool Outbox::pump_peer(Peer& to) {
+  if (to.control.head == nullptr && to.data.head == nullptr) return false;
+  // The last buffers are for control and for this rank itself: slow peers must not silence us to
+  // the others.
+  const bool data_only = to.control.head == nullptr && to.rank != self_;
+  if (free_buffers_.size() <= (data_only ? kBuffersKept : 0)) return false;
+  if ((to.rank != self_ && !transport_.writable(to.rank))) return false;
+  const uint32_t index = free_buffers_.back();
+  free_buffers_.pop_back();
+  SendBuffer& buffer = buffers_[index];
+  buffer.used = sizeof(MessageHeader);
+  buffer.section_count = 0;
+  if (fill(to, to.control, buffer)) fill(to, to.data, buffer);
+  PARALLAX_CHECK(buffer.section_count > 0);
+  const MessageHeader header{kWireMagic, epoch_, ++to.sequence, buffer.section_count};
+  std::memcpy(buffer.bytes.data(), &header, sizeof header);
+  observer_.on_message_packed(to.rank, buffer.used);
+  if (to.rank == self_) {
+    free_buffers_.push_back(index);  // nothing takes one before the message is read
+    loopback_.on_message(self_, buffer.bytes.first(buffer.used));
+    return true;
+  }
+  const Segment segment{buffer.bytes.data(), buffer.used};
+  if (!transport_.send(to.rank, {&segment, 1}, index).ok()) {
+    free_buffers_.push_back(index);  // lost: the transport reports it at its next poll
+    drop(to.rank);
+  }
+  return true;
+}
+
+// Packs sends of a queue until the buffer is full; true if the queue is empty.
+bool Outbox::fill(Peer& to, Queue& queue, SendBuffer& buffer) {
+  while (queue.head != nullptr) {
+    Send* send = queue.head;
+    if (!pack(to.rank, *send, buffer)) return false;
+    queue.head = send->next;
+    if (queue.head == nullptr) queue.tail = nullptr;
+    release(send);
+  }
+  return true;
+}
+
+uint64_t Outbox::items_that_fit(const Send& send, size_t room) const {
+  const size_t row_bytes = send.row_bytes();
+  switch (send.header.encoding) {
+    case Encoding::kBytes:
+      return room;
+    case Encoding::kDense: {
+      const uint64_t fit = room / send.format.element_bytes;
+      const uint64_t left = send.count - send.packed;
+      return fit >= left ? left : fit / kDenseGrain * kDenseGrain;
+    }
+    case Encoding::kRows:
+      return room / (sizeof(uint32_t) + row_bytes);
+    case Encoding::kIds:
+      return room / sizeof(uint32_t);
+    case Encoding::kValues:
+      return room / row_bytes;
+  }
+  return 0;
+}
+
+// Writes one section of the send; true if that was its last.
+bool Outbox::pack(uint32_t to, Send& send, SendBuffer& buffer) {
+  const size_t room = buffer.bytes.size() - buffer.used;
+  if (room < sizeof(SectionHeader)) return false;
+  const uint64_t left = send.count - send.packed;
+  const uint64_t fit = std::min(left, items_that_fit(send, room - sizeof(SectionHeader)));
+  const bool whole = send.blob != UINT32_MAX;  // control is never cut
+  if (left > 0 && (fit == 0 || (whole && fit < left))) {
+    PARALLAX_CHECK(buffer.section_count > 0);  // else it would never fit
+    return false;
+  }
+  SectionHeader header = send.header;
+  header.first += send.packed;
+  header.count = static_cast<uint32_t>(fit);
+  const bool finished = fit == left;
+  if (!finished) header.flags &= kSectionKeptFlags;
+  const size_t row_bytes = send.row_bytes();
+  switch (header.encoding) {
+    case Encoding::kBytes:
+      header.payload_bytes = header.count;
+      break;
+    case Encoding::kDense:
+      header.payload_bytes = header.count * send.format.element_bytes;
+      break;
+    case Encoding::kIds:
+      header.payload_bytes = header.count * static_cast<uint32_t>(sizeof(uint32_t));
+      break;
+    case Encoding::kRows:
+      header.payload_bytes = static_cast<uint32_t>(fit * (sizeof(uint32_t) + row_bytes));
+      break;
+    case Encoding::kValues:
+      header.payload_bytes = static_cast<uint32_t>(fit * row_bytes);
+      break;
+  }
+  std::byte* out = buffer.bytes.data() + buffer.used;
+  std::memcpy(out, &header, sizeof header);
+  write_payload(send, fit, out + sizeof header);
+  send.packed += fit;
+  buffer.used += sizeof header + header.payload_bytes;
+  ++buffer.section_count;
+  observer_.on_section_packed(to, header, sizeof header + header.payload_bytes);
+  return finished;
+}
+
+void Outbox::write_payload(const Send& send, uint64_t count, std::byte* out) const {
+  if (count == 0) return;
+  if (send.header.encoding == Encoding::kBytes) {
+    std::memcpy(out, send.bytes + send.packed, count);
+    return;
+  }
+  const WireFormat& format = send.format;
+  if (send.header.encoding == Encoding::kDense) {
+    convert_or_copy(format.convert, send.dense + send.packed * format.source_bytes, out, count,
+                    format.element_bytes);
+    return;
+  }
+  const RowSource& rows = send.rows;
+  const auto slot_of = [&](uint64_t item) {
+    return rows.order == nullptr ? static_cast<uint32_t>(item) : rows.order[item];
+  };
+  if (rows.row_keys != nullptr) {
+    std::memcpy(out, rows.row_keys + send.packed, count * sizeof(uint32_t));
+    out += count * sizeof(uint32_t);
+  }
+  if (rows.values == nullptr) return;
+  const size_t row_bytes = send.row_bytes();
+  const size_t source_row_bytes = size_t{format.source_bytes} * rows.row_elements;
+  for (uint64_t i = 0; i < count; ++i, out += row_bytes) {
+    const size_t slot = slot_of(send.packed + i);
+    if (rows.coalesced != nullptr && (slot & kCoalescedSlot) != 0) {
+      std::memcpy(out, rows.coalesced + (slot & ~size_t{kCoalescedSlot}) * row_bytes, row_bytes);
+      continue;
+    }
+    convert_or_copy(format.convert, rows.values + slot * source_row_bytes, out, rows.row_elements,
+                    format.element_bytes);
+    if (rows.suffix != nullptr) {
+      std::memcpy(out + row_bytes - format.element_bytes, rows.suffix, format.element_bytes);
+    }
+  }
+}
+
+}  // namespace parallax

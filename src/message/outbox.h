@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Outbox: what this rank owes its peers, as sends that are packed into messages only once a peer
+// has a credit and a buffer is free. So what is due to one peer travels in as few messages as it
+// fits, memory is bounded whatever a slow peer does, and a send's values are read as late as
+// possible. Sends to this rank itself take the same exchange and are delivered at once.
+//
+// A send borrows its source until it is packed; it then decrements *pending, which the state
+// machine that owns the source watches. Sends to one peer are packed in the order of their
+// adding, except that control (send_bytes) goes ahead of data. Owned and called by the engine's
+// owner alone.
+#ifndef PARALLAX_MESSAGE_OUTBOX_H_
+#define PARALLAX_MESSAGE_OUTBOX_H_
+
+#include <deque>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/arena.h"
+#include "base/number.h"
+#include "message/wire.h"
+#include "transport/transport.h"
+
+namespace parallax {
+
+// An item's slot with this bit set is found in `coalesced`, not in `values`.
+inline constexpr uint32_t kCoalescedSlot = 0x80000000u;
+
+// How numbers in memory become numbers on the wire while they are packed.
+struct WireFormat {
+  uint32_t element_bytes = sizeof(float);  // on the wire
+  uint32_t source_bytes = sizeof(float);   // of an element in memory
+  Convert convert = nullptr;               // null: as they are
+};
+
+// Rows scattered in memory. Item i of a send is at row_keys[i] of its variable, and its row is
+// row `slot` of values, with slot = order[i], or i where there is no order.
+struct RowSource {
+  const uint32_t* row_keys = nullptr;    // null: a send of values alone
+  const std::byte* values = nullptr;     // null: a send of row keys alone
+  const std::byte* coalesced = nullptr;  // rows of the slots that have kCoalescedSlot set, as on
+                                         // the wire
+  const uint32_t* order = nullptr;
+  uint32_t row_elements = 0;          // of `values`
+  const std::byte* suffix = nullptr;  // one element more that ends every row of `values`, as on the
+                                      // wire; rows of `coalesced` have it already
+};
+
+struct Send {
+  SectionHeader header;  // kind, encoding, part, tag, step; flags for the last section; `first` of
+                         // the first item (dense: element)
+  WireFormat format;
+  RowSource rows;
+  const std::byte* dense = nullptr;  // element 0 of the send
+  const std::byte* bytes = nullptr;
+  uint64_t count = 0;  // items, elements or bytes in all
+  uint64_t packed = 0;
+  uint32_t* pending = nullptr;  // decremented once packed; may be null
+  Send* next = nullptr;
+  uint32_t blob = UINT32_MAX;  // owns this blob (send_bytes)
+
+  // Of one item's values on the wire.
+  size_t row_bytes() const {
+    return size_t{format.element_bytes} * (rows.row_elements + (rows.suffix != nullptr ? 1 : 0));
+  }
+};
+
+// Sees what is packed, for the counters. Implemented by the engine.
+class OutboxObserver {
+ public:
+  virtual void on_section_packed(uint32_t to, const SectionHeader& header, size_t bytes) = 0;
+  virtual void on_message_packed(uint32_t to, size_t bytes) = 0;
+
+ protected:
+  ~OutboxObserver() = default;
+};
+
+class Outbox {
+ public:
+  // `loopback` gets the messages to `self`. All must outlive the outbox.
+  Outbox(uint32_t self, Transport& transport, Receiver& loopback, OutboxObserver& observer);
+
+  // Reserves the buffers. LIMIT.
+  Status start(uint32_t epoch);
+
+  // Queues a send; a copy is kept, its sources are borrowed. Dropped at once (with its pending
+  // count decremented) when the peer was dropped.
+  void add(uint32_t to, const Send& send);
+
+  // Queues a small control section, copied, ahead of data. payload <= kControlBytesMax.
+  void send_bytes(uint32_t to, const SectionHeader& header, std::span<const std::byte> payload);
+
+  // Packs and sends what credits allow. Returns true if anything moved.
+  bool pump();
+
+  // A send of ours is complete (cookie from Receiver::on_sent).
+  void on_sent(uint64_t cookie);
+
+  // Forgets what is due to a lost peer.
+  void drop(uint32_t peer);
+  // Forgets all data sends, and later ones as they come (the job failed); control still goes out.
+  void drop_data();
+
+  bool idle() const { return queued_sends_ == 0 && free_buffers_.size() == kBufferCount; }
+  bool has_queued(uint32_t peer) const;
+  // Those that data is queued for, ascending. None: no send borrows anything, and any memory that
+  // one might read may go.
+  std::vector<uint32_t> peers_with_data() const;
+  uint64_t growth_count() const { return growth_count_; }
+  // Makes room for this many sends at once, so that a step allocates nothing.
+  void reserve_sends(size_t count);
+
+  static constexpr size_t kControlBytesMax = 3584;
+
+ private:
+  static constexpr size_t kBufferCount = 64;
+  static constexpr size_t kBuffersKept = 8;
+  static constexpr size_t kSendsReserved = 64;
+  static constexpr size_t kBlobsReserved = 16;
+
+  struct Queue {
+    Send* head = nullptr;
+    Send* tail = nullptr;
+  };
+  struct Peer {
+    uint32_t rank = 0;
+    Queue control, data;
+    uint32_t sequence = 0;
+    bool ready = false;  // in ready_
+    bool dropped = false;
+  };
+  struct SendBuffer {
+    std::span<std::byte> bytes;
+    size_t used = 0;
+    uint32_t section_count = 0;
+  };
+
+  Peer& peer(uint32_t rank);
+  Send* new_send();
+  void release(Send* send);
+  void append(Peer& peer, Queue& queue, Send* send);
+  void drop_queue(Queue& queue);
+  bool pump_once();
+  void collect_ready();
+  bool pump_peer(Peer& peer);
+  bool fill(Peer& peer, Queue& queue, SendBuffer& buffer);
+  bool pack(uint32_t to, Send& send, SendBuffer& buffer);
+  uint64_t items_that_fit(const Send& send, size_t room) const;
+  void write_payload(const Send& send, uint64_t count, std::byte* out) const;
+
+  const uint32_t self_;
+  Transport& transport_;
+  Receiver& loopback_;
+  OutboxObserver& observer_;
+  uint32_t epoch_ = 0;
+  Arena arena_;
+  std::vector<SendBuffer> buffers_;
+  std::vector<uint32_t> free_buffers_;
+  std::unordered_map<uint32_t, std::unique_ptr<Peer>> peers_;  // those it has talked to
+  std::vector<Peer*> ready_, ready_next_;
+  std::deque<Send> sends_;
+  Send* free_sends_ = nullptr;
+  std::deque<std::vector<std::byte>> blobs_;
+  std::vector<uint32_t> free_blobs_;
+  size_t queued_sends_ = 0;
+  bool data_dropped_ = false;
+  uint64_t growth_count_ = 0;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_MESSAGE_OUTBOX_H_

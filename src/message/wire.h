@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// The wire format: a message is a header and sections that follow each other without padding. A
+// section says what it is by itself, so that whatever is due to a peer travels in one message.
+// Host byte order: every rank proves at the rendezvous that it runs the same version and byte
+// order. The bytes are a peer's: SectionReader checks every length before it hands out a section,
+// and the receiver of a section checks `tag`, `first` and `count` against what it owns.
+#ifndef PARALLAX_MESSAGE_WIRE_H_
+#define PARALLAX_MESSAGE_WIRE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+namespace parallax {
+
+inline constexpr uint32_t kWireMagic = 0x31786c70;  // "plx1"
+
+struct MessageHeader {
+  uint32_t magic = kWireMagic;
+  uint32_t epoch = 0;     // job and membership generation; another epoch's message is dropped
+  uint32_t sequence = 0;  // counts the messages from one peer; a repeat is dropped
+  uint32_t section_count = 0;
+};
+static_assert(sizeof(MessageHeader) == 16);
+
+// What a section carries. Exchange of a gradient: kLocalReduce, kHostReduce, kHostGather,
+// kLocalBroadcast. Of a pull: kPullLocal, kPullHost, kValuesHost, kValuesLocal.
+enum class SectionKind : uint8_t {
+  kHeartbeat = 1,
+  kLost = 2,    // a rank is lost: tag = rank, payload = sentence
+  kAbort = 3,   // the job is aborted: tag = rank that did it, first = status, payload = sentence
+  kTreeUp = 4,  // tag = TreeKind, step = sequence
+  kTreeDown = 5,
+  kBroadcastReady = 6,  // tag = root, step = sequence, payload = byte count
+  kBroadcastData = 7,
+  kLocalReduce = 8,
+  kHostReduce = 9,
+  kHostGather = 10,
+  kLocalBroadcast = 11,
+  kStepEnded = 12,  // a local rank ended `step`: what it has not sent counts as absent
+  kPullLocal = 13,
+  kPullHost = 14,
+  kValuesHost = 15,
+  kValuesLocal = 16,
+  kMigrate = 17,
+  // Rows with their state, read and written between steps: step = number of the sender's call (of
+  // the asker's, in answers), part = array of the table.
+  kRowsAsk = 18,      // payload = which rows
+  kRowsAnswer = 19,   // kSectionLast: first = the variable's updates
+  kRowsWrite = 20,    // the same
+  kRowsWritten = 21,  // first = 1: this rank was in a step, and left out rows
+  kKindCount = 22,
+};
+
+// How the payload is laid out.
+enum class Encoding : uint8_t {
+  kBytes = 0,   // `count` bytes
+  kDense = 1,   // `count` numbers from element `first` on
+  kRows = 2,    // `count` uint32 row keys, then count x row_elements numbers
+  kIds = 3,     // `count` uint32 row keys
+  kValues = 4,  // count x row_elements numbers, for items first..first+count of a list
+};
+// The type of numbers is known on both sides: a gradient's is its variable's sum type; of a pull
+// the header's flags tell it.
+
+// Dense sections start and end at multiples of this many elements of their send, or at its end.
+inline constexpr uint64_t kDenseGrain = 256;
+
+inline constexpr uint8_t kSectionLast = 1;  // nothing follows for (kind, step, tag) of this sender
+inline constexpr uint8_t kSectionContributed = 2;  // with kSectionLast: somebody gave a slice of
+                                                   // it, even one without rows
+// Of pulls, on every section: the parallax_dtype_t of the values, in these bits.
+inline constexpr uint8_t kSectionDtypeShift = 4;
+inline constexpr uint8_t kSectionKeptFlags = 0xf0;
+
+struct SectionHeader {
+  SectionKind kind = SectionKind::kHeartbeat;
+  Encoding encoding = Encoding::kBytes;
+  uint8_t flags = 0;
+  uint8_t part = 0;    // a small number that the kind defines
+  uint32_t tag = 0;    // which: a variable, a rank, a tree round
+  uint64_t step = 0;   // of which step or sequence
+  uint64_t first = 0;  // element or item
+  uint32_t count = 0;
+  uint32_t payload_bytes = 0;
+};
+static_assert(sizeof(SectionHeader) == 32);
+
+struct Section {
+  SectionHeader header;
+  std::span<const std::byte> payload;  // unaligned; valid as long as the message
+};
+
+// Walks the sections of a message. next() returns false at the end; malformed() then tells whether
+// it ended because a length was wrong.
+class SectionReader {
+ public:
+  explicit SectionReader(std::span<const std::byte> message) : rest_(message) {
+    malformed_ = rest_.size() < sizeof header_;
+    if (malformed_) return;
+    std::memcpy(&header_, rest_.data(), sizeof header_);
+    rest_ = rest_.subspan(sizeof header_);
+    malformed_ = header_.magic != kWireMagic;
+    left_ = header_.section_count;
+  }
+
+  const MessageHeader& header() const { return header_; }
+  bool malformed() const { return malformed_; }
+
+  bool next(Section* section) {
+    if (malformed_ || left_ == 0) {
+      malformed_ = malformed_ || !rest_.empty();
+      return false;
+    }
+    --left_;
+    malformed_ = rest_.size() < sizeof section->header;
+    if (malformed_) return false;
+    std::memcpy(&section->header, rest_.data(), sizeof section->header);
+    rest_ = rest_.subspan(sizeof section->header);
+    const SectionHeader& header = section->header;
+    malformed_ = header.payload_bytes > rest_.size() || header.kind == SectionKind{0} ||
+                 header.kind >= SectionKind::kKindCount || header.encoding > Encoding::kValues;
+    if (malformed_) return false;
+    section->payload = rest_.first(header.payload_bytes);
+    rest_ = rest_.subspan(header.payload_bytes);
+    return true;
+  }
+
+ private:
+  std::span<const std::byte> rest_;
+  MessageHeader header_;
+  uint32_t left_ = 0;
+  bool malformed_ = false;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_MESSAGE_WIRE_H_

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the rendezvous needs of cryptography: HMAC-SHA256 and a constant-time compare, both
+// OpenSSL's, and random bytes of the kernel's. Keys are wiped when they go. Any thread; nothing
+// blocks, but random bytes do until the machine has gathered entropy after its start.
+#ifndef PARALLAX_RENDEZVOUS_CRYPTO_H_
+#define PARALLAX_RENDEZVOUS_CRYPTO_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace parallax {
+
+inline constexpr size_t kKeyBytes = 32;
+inline constexpr size_t kMacBytes = 32;
+
+struct Key {
+  Key() = default;
+  Key(const Key&) = default;
+  Key& operator=(const Key&) = default;
+  ~Key();
+
+  std::string_view view() const {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+
+  std::array<unsigned char, kKeyBytes> bytes{};
+};
+
+// HMAC-SHA256 (RFC 2104) of the parts, one after the other. Throws InternalError should OpenSSL
+// fail.
+std::string hmac(std::string_view key, std::string_view first, std::string_view second = {});
+inline std::string hmac(const Key& key, std::string_view first, std::string_view second = {}) {
+  return hmac(key.view(), first, second);
+}
+
+// A key for one purpose, which `label` names, from another key or from a secret of any length.
+Key derive_key(std::string_view from, std::string_view label, std::string_view context = {});
+
+// In constant time: how long it takes does not tell where they differ.
+bool same_bytes(std::string_view one, std::string_view other);
+
+// 1 to 256 bytes.
+std::string random_bytes(size_t count);
+
+// Overwrites a secret that is not needed any more.
+void wipe(std::string* secret);
+
+}  // namespace parallax
+
+#endif  // PARALLAX_RENDEZVOUS_CRYPTO_H_

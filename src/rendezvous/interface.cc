@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Choosing an address of this machine: see the header.
+#include "rendezvous/interface.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <set>
+
+#include "base/unique_fd.h"
+#include "rendezvous/tcp_socket.h"
+
+namespace parallax {
+
+namespace {
+
+struct Candidate {
+  std::string device;
+  SocketAddress address;
+};
+
+// Link-local addresses need a scope, which another machine cannot know.
+bool is_link_local(const SocketAddress& address) {
+  if (address.storage.ss_family == AF_INET) {
+    sockaddr_in four;
+    std::memcpy(&four, &address.storage, sizeof four);
+    return ntohl(four.sin_addr.s_addr) >> 16 == 0xa9fe;  // 169.254/16
+  }
+  sockaddr_in6 six;
+  std::memcpy(&six, &address.storage, sizeof six);
+  return IN6_IS_ADDR_LINKLOCAL(&six.sin6_addr);
+}
+
+// Of every interface that is up; IPv4 first.
+Status list_addresses(std::vector<Candidate>* candidates) {
+  ifaddrs* raw = nullptr;
+  if (::getifaddrs(&raw) != 0) return io_error(std::string("getifaddrs: ") + std::strerror(errno));
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> list(raw, ::freeifaddrs);
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* each = list.get(); each != nullptr; each = each->ifa_next) {
+      if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != family ||
+          (each->ifa_flags & IFF_UP) == 0) {
+        continue;
+      }
+      Candidate candidate{.device = each->ifa_name, .address = {}};
+      candidate.address.bytes = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+      std::memcpy(&candidate.address.storage, each->ifa_addr, candidate.address.bytes);
+      if (!is_link_local(candidate.address)) candidates->push_back(candidate);
+    }
+  }
+  return {};
+}
+
+// Connecting a datagram socket sends nothing, but makes the kernel choose the route and with it the
+// local address. The peer is an address reserved for documentation (RFC 5737).
+bool route_address(SocketAddress* address) {
+  const SocketAddress far = make_address(std::string("\xc0\x00\x02\x01", 4), 9);
+  const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  return socket.valid() &&
+         ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&far.storage), far.bytes) == 0 &&
+         tcp_name(socket, address).ok();
+}
+
+void set_port_0(SocketAddress* address) {
+  sockaddr_in four;  // the port lies at the same place in both families
+  std::memcpy(&four, &address->storage, sizeof four);
+  four.sin_port = 0;
+  std::memcpy(&address->storage, &four, sizeof four);
+}
+
+}  // namespace
+
+Status choose_address(const std::string& device, SocketAddress* address) {
+  std::vector<Candidate> candidates;
+  PARALLAX_RETURN_IF_ERROR(list_addresses(&candidates));
+  if (device.empty()) {
+    if (route_address(address) && !is_link_local(*address)) {
+      set_port_0(address);
+      return {};
+    }
+    *address = make_address(std::string("\x7f\x00\x00\x01", 4), 0);
+    for (const Candidate& candidate : candidates) {
+      if (is_loopback(candidate.address)) continue;
+      *address = candidate.address;
+      break;
+    }
+    return {};
+  }
+  std::set<std::string> names;
+  for (const Candidate& candidate : candidates) {
+    names.insert(candidate.device);
+    if (candidate.device != device) continue;
+    *address = candidate.address;
+    return {};
+  }
+  std::string known;
+  for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;
+  return invalid("net_device is '" + device +
+                 "', which is no interface of this machine that is up and has an address; there "
+                 "are: " +
+                 known);
+}
+
+bool is_network_device(const std::string& device) {
+  if (::if_nametoindex(device.c_str()) != 0) return true;
+  const std::string name = device.substr(0, device.find(':'));
+  return !name.empty() && name.find('/') == std::string::npos &&
+         ::access(("/sys/class/infiniband/" + name).c_str(), F_OK) == 0;
+}
+
+}  // namespace parallax

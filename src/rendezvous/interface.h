@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which address of this machine the other ranks are given to connect to. Asks the kernel; sends
+// nothing. Any thread.
+#ifndef PARALLAX_RENDEZVOUS_INTERFACE_H_
+#define PARALLAX_RENDEZVOUS_INTERFACE_H_
+
+#include <string>
+
+#include "rendezvous/tcp_address.h"
+
+namespace parallax {
+
+// The address, with port 0, of the interface called `device` (IPv4 before IPv6). With "": the
+// address from which the default route goes out, else that of any interface that is up, else
+// loopback. INVALID: the device does not exist, is down or has no address; the message lists those
+// that have one.
+Status choose_address(const std::string& device, SocketAddress* address);
+
+// Whether `device` is an interface of this machine, or an RDMA device as "mlx5_0:1".
+bool is_network_device(const std::string& device);
+
+}  // namespace parallax
+
+#endif  // PARALLAX_RENDEZVOUS_INTERFACE_H_

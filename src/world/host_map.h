@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hosts: which ranks share a host, from the host name that each rank told at the rendezvous. Pure
+// values; any thread; nothing blocks. What a host *is* was settled before: the name may be the
+// caller's, and shared memory is proved by attaching, never by the name.
+#ifndef PARALLAX_WORLD_HOST_MAP_H_
+#define PARALLAX_WORLD_HOST_MAP_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace parallax {
+
+// Hosts are numbered by the lowest rank on them, so every rank derives the same numbers.
+struct HostMap {
+  std::vector<std::string> names;               // by host
+  std::vector<uint32_t> host_of;                // by rank
+  std::vector<std::vector<uint32_t>> ranks_of;  // by host: its ranks, ascending; never empty
+  std::vector<uint32_t> local_of;               // by rank: its place in ranks_of[host]
+
+  bool operator==(const HostMap&) const = default;
+};
+
+// `host_names` by rank. Equal names are one host, the empty name included.
+HostMap map_hosts(std::span<const std::string> host_names);
+
+}  // namespace parallax
+
+#endif  // PARALLAX_WORLD_HOST_MAP_H_

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole jobs against the naive program: every placement and method, even and uneven hosts, moves
+// between placements, any order of arrival. A failure prints its seed; PARALLAX_SEED replays it.
+// What the jobs gave in version 0.1 is kept in engine_exact_bits.txt, so that the naive program and
+// the engine cannot change together; PARALLAX_RECORD=1 writes it anew.
+#include <gtest/gtest.h>
+
+#include <cinttypes>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+
+#include "support/sanitizers.h"
+#include "support/script.h"
+
+namespace parallax::testkit {
+namespace {
+
+using Hosts = std::vector<uint32_t>;
+
+const std::vector<Hosts>& layouts() {
+  static const std::vector<Hosts> all = {
+      {0},
+      {0, 0},
+      {0, 1},
+      {0, 0, 0},
+      {0, 1, 0},              // interleaved and uneven
+      {0, 0, 1, 1},           // even
+      {0, 1, 2, 3},           // one rank each
+      {0, 0, 0, 1},           // three and one
+      {0, 1, 1, 1, 1},        // one and four
+      {0, 1, 2, 0, 1, 2},     // interleaved
+      {0, 0, 0, 1, 1, 2},     // three, two, one
+      {0, 0, 0, 0, 0, 0, 0},  // one host
+      {0, 0, 1, 1, 2, 2, 3, 3},
+      {0, 1, 2, 3, 4, 5, 6, 7, 8},        // a host each: a tree of hosts
+      {0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 3},  // uneven, beyond the tree's bound
+      {2, 2, 2, 2, 0, 0, 0, 1, 1},
+  };
+  return all;
+}
+
+std::string layout_name(const Hosts& hosts) {
+  std::string name;
+  for (const uint32_t host : hosts) name += std::to_string(host);
+  return name;
+}
+
+// One of everything: dense and sparse, managed and held, both rules, all reductions.
+std::vector<parallax_variable_t> everything() {
+  parallax_variable_t embedding = sparse_variable("embedding", 60, 5, 25, PARALLAX_RULE_ADAGRAD);
+  embedding.init = PARALLAX_INIT_UNIFORM;
+  embedding.init_low = -1;
+  embedding.init_high = 2;
+  embedding.init_seed = 11;
+  embedding.initial_accumulator_value = 0.1f;
+  embedding.reduction = PARALLAX_MEAN_CONTRIBUTORS;
+  parallax_variable_t full = sparse_variable("full", 12, 3, 30, PARALLAX_RULE_SGD);
+  full.init_low = 0.5f;
+  full.reduction = PARALLAX_MEAN_WORLD;
+  parallax_variable_t rare = sparse_variable("rare", 500, 2, 3, PARALLAX_RULE_ADAGRAD);
+  rare.tag = PARALLAX_AUTO;
+  parallax_variable_t wide = dense_variable("wide", 3, 600, PARALLAX_RULE_ADAGRAD);
+  wide.init = PARALLAX_INIT_UNIFORM;
+  wide.init_high = 1;
+  parallax_variable_t bias = dense_variable("bias", 7, 1, PARALLAX_RULE_SGD);
+  bias.reduction = PARALLAX_MEAN_CONTRIBUTORS;
+  return {embedding,
+          full,
+          dense_variable("held", 40, 20),
+          rare,
+          sparse_variable("held_rows", 30, 4, 40),
+          wide,
+          bias,
+          sparse_variable("held_one", 1, 1, 1),
+          sparse_variable("held_full", 8, 1, 60),
+          sparse_variable("mean_full", 8, 1, 60, PARALLAX_RULE_ADAGRAD),
+          dense_variable("one", 1, 1, PARALLAX_RULE_SGD)};
+}
+
+uint64_t seed_or(uint64_t seed) {
+  const char* given = std::getenv("PARALLAX_SEED");
+  return given == nullptr ? seed : std::strtoull(given, nullptr, 10);
+}
+
+// Draws the circumstances; what is under test is given.
+ScriptOptions draw(uint64_t seed, const Hosts& hosts, parallax_plan_mode_t mode) {
+  SeededRandom random(seed);
+  ScriptOptions options;
+  options.world.hosts = hosts;
+  options.world.plan_mode = mode;
+  options.world.seed = seed;
+  options.world.plan_after_steps = static_cast<uint32_t>(random.between(1, 3));
+  options.world.deterministic = random.chance(50);
+  options.exact_numbers = !options.world.deterministic || random.chance(30);
+  options.world.message_bytes_max = random.chance(50) ? 4096 : kInprocMessageBytesMax;
+  options.world.slow_percent = random.chance(50) ? 15 : 0;
+  options.world.late_jobs = random.chance(50);
+  options.pipelined = random.chance(60);
+  options.density_percent = random.chance(50) ? 100 : 15;
+  options.variables = everything();
+  return options;
+}
+
+constexpr const char* kBitsFile = PARALLAX_SOURCE_DIR "/tests/unit/engine/engine_exact_bits.txt";
+
+// Digests of a mode's jobs by "mode hosts seed", as version 0.1 gave them.
+std::map<std::string, std::string> recorded_bits() {
+  std::ifstream file(kBitsFile);
+  std::map<std::string, std::string> bits;
+  for (std::string line; std::getline(file, line);) {
+    const size_t end = line.rfind(' ');
+    if (end != std::string::npos && line[0] != '#')
+      bits[line.substr(0, end)] = line.substr(end + 1);
+  }
+  return bits;
+}
+
+std::string hex(uint64_t digest) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016" PRIx64, digest);
+  return text;
+}
+
+bool recording() { return std::getenv("PARALLAX_RECORD") != nullptr; }
+
+class EngineExact : public testing::TestWithParam<parallax_plan_mode_t> {};
+
+TEST_P(EngineExact, EveryLayoutAgreesWithTheNaiveSum) {
+  constexpr uint64_t kRounds = 4;
+  uint64_t seed = seed_or(1000 * (1 + GetParam()));
+  const std::map<std::string, std::string> recorded = recorded_bits();
+  size_t compared = 0;
+  std::string record;
+  std::set<std::string> seen;
+  for (const Hosts& hosts : layouts()) {
+    for (uint64_t round = 0; round < (kThreadSanitizer ? 1 : kRounds); ++round) {
+      Script script(draw(seed + round, hosts, GetParam()));
+      EXPECT_EQ(script.play(), "")
+          << "hosts " << layout_name(hosts) << ": PARALLAX_SEED=" << seed + round;
+      if (HasFailure()) return;
+      seen.insert(script.plans_seen().begin(), script.plans_seen().end());
+      const std::string job =
+          mode_name(GetParam()) + " " + layout_name(hosts) + " " + std::to_string(seed + round);
+      record += job + " " + hex(script.digest()) + "\n";
+      const auto found = recorded.find(job);
+      if (found == recorded.end() || recording()) continue;
+      EXPECT_EQ(hex(script.digest()), found->second) << job << ": other bits than version 0.1 gave";
+      ++compared;
+    }
+    seed += kRounds;
+  }
+  if (recording()) std::ofstream(kBitsFile, std::ios::app) << record;
+  if (std::getenv("PARALLAX_SEED") == nullptr && !recording()) {
+    EXPECT_EQ(compared, layouts().size() * (kThreadSanitizer ? 1 : kRounds));
+  }
+  // Without these the test would show less than it says.
+  std::set<std::string> wanted = {"framework allreduce", "framework allgatherv",
+                                  "framework reduce_rows", "framework made_dense"};
+  if (GetParam() != PARALLAX_PLAN_AR) wanted.insert("sharded push_pull");
+  if (GetParam() == PARALLAX_PLAN_AR || GetParam() == PARALLAX_PLAN_AUTO) {
+    wanted.insert({"mirrored allreduce", "mirrored reduce_rows", "mirrored made_dense"});
+  }
+  for (const std::string& plan : wanted) EXPECT_EQ(seen.count(plan), 1u) << plan << " never held";
+}
+
+// For ThreadSanitizer: what a job owns until it is handed back.
+TEST(EngineExactThreads, JobsOnOtherThreads) {
+  uint64_t seed = seed_or(9000);
+  for (const Hosts& hosts : {Hosts{0}, Hosts{0, 0}, Hosts{0, 0, 1, 1}, Hosts{0, 1, 1}}) {
+    const auto mode = static_cast<parallax_plan_mode_t>(seed % 4);
+    ScriptOptions options = draw(seed, hosts, mode);
+    options.world.compute_threads = 2;
+    Script script(options);
+    EXPECT_EQ(script.play(), "") << "hosts " << layout_name(hosts) << ": PARALLAX_SEED=" << seed;
+    ++seed;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Pins, EngineExact,
+                         testing::Values(PARALLAX_PLAN_AUTO, PARALLAX_PLAN_HYBRID, PARALLAX_PLAN_PS,
+                                         PARALLAX_PLAN_AR),
+                         [](const auto& info) { return mode_name(info.param); });
+
+}  // namespace
+}  // namespace parallax::testkit
