@@ -52,7 +52,7 @@ void Oracle::add_contribution(const Contribution& contribution, uint32_t variabl
     (*magnitude)[at] += std::fabs(static_cast<double>(value));
     ++(*terms)[at];
   };
-  host->given = true;
+  host->contributed = true;
   if (!scenario_.ids(variable)) {
     for (uint64_t at = 0; at < contribution.values.size(); ++at) {
       host->sum[at] += contribution.values[at];

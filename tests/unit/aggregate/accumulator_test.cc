@@ -238,9 +238,9 @@ TEST(RowAccumulator, HoldsNoMoreThanItsBound) {
           .sources = 2, .rows_max = 8, .source_rows_max = 4, .row_elements = 2, .ordered = true});
   accumulator.clear();
   const Part one = rows_part({1}, {1, 2});
-  int held back = 0;
-  while (held back < 100 && accumulator.add(1, 1, one.payload.span())) ++held back;
-  EXPECT_EQ(held back, 4) << "one source's rows, in messages of one row each";
+  int held = 0;
+  while (held < 100 && accumulator.add(1, 1, one.payload.span())) ++held;
+  EXPECT_EQ(held, 4) << "one source's rows, in messages of one row each";
 }
 
 // Whoever gives more than it may is refused then and there, held back or not: those after it have

@@ -114,7 +114,7 @@ Contributions draw_contributions(const Setting& setting, const Draw& draw, Seede
 Expected expected_sum(const ExchangeWorld& world, const Contributions& contributions) {
   const Setting& setting = world.setting();
   const testkit::NaiveTraining naive = naive_of(world);
-  const std::vector<double> sum = naive.accumulator(0, contributions);
+  const std::vector<double> sum = naive.sum_of(0, contributions);
   Expected expected;
   expected.contributed =
       std::any_of(contributions.begin(), contributions.end(),

@@ -13,56 +13,45 @@ class RoadUnderTest final : public ExchangeUnderTest {
  public:
   RoadUnderTest(const Columns& columns, const Partition& partition, Outbox& outbox,
                 Compute& compute, const GradientExchangeOptions& options)
-      : road_(columns, partition, outbox, compute, options) {}
+      : exchange_(columns, partition, outbox, compute, options) {}
 
-  const Algorithm& algorithm() const { return road_.algorithm(); }
+  const Algorithm& algorithm() const { return exchange_.algorithm(); }
 
-  size_t needed_bytes() override { return road_.needed_bytes(); }
-  Status reserve() override { return road_.reserve(); }
-  size_t reserved_bytes() const override { return road_.arena().reserved_bytes(); }
-  size_t used_bytes() const override { return road_.arena().used_bytes(); }
-  void open(uint64_t step) override { road_.open(step); }
+  size_t needed_bytes() override { return exchange_.needed_bytes(); }
+  Status reserve() override { return exchange_.reserve(); }
+  size_t reserved_bytes() const override { return exchange_.arena().reserved_bytes(); }
+  size_t used_bytes() const override { return exchange_.arena().used_bytes(); }
+  void open(uint64_t step) override { exchange_.open(step); }
   void contribute_dense(uint64_t step, const RowValues& values, uint32_t* pending) override {
-    road_.contribute_dense(step, values, pending);
+    exchange_.contribute_dense(step, values, pending);
   }
   void contribute_rows(uint64_t step, const RowSlice& first, const RowSlice& more,
                        uint32_t* pending) override {
-    road_.contribute_rows(step, first, more, pending);
+    exchange_.contribute_rows(step, first, more, pending);
   }
-  bool coalescing(uint64_t step) const override { return road_.coalescing(step); }
-  void end_local(uint32_t from, uint64_t step) override { road_.end_local(from, step); }
+  bool coalescing(uint64_t step) const override { return exchange_.coalescing(step); }
+  void end_local(uint32_t from, uint64_t step) override { exchange_.end_local(from, step); }
   bool on_section(uint32_t from, const Section& section) override {
-    switch (section.header.kind) {
-      case SectionKind::kLocalReduce:
-        return road_.on_local_reduce(from, section);
-      case SectionKind::kHostReduce:
-        return road_.on_host_reduce(from, section);
-      case SectionKind::kHostGather:
-        return road_.on_host_gather(from, section);
-      case SectionKind::kLocalBroadcast:
-        return road_.on_local_broadcast(from, section);
-      default:
-        return false;
-    }
+    return exchange_.on_section(from, section);
   }
-  bool reduced(uint64_t step) const override { return road_.reduced(step); }
-  bool delivered(uint64_t step) const override { return road_.delivered(step); }
+  bool reduced(uint64_t step) const override { return exchange_.reduced(step); }
+  bool delivered(uint64_t step) const override { return exchange_.delivered(step); }
   std::vector<uint32_t> missing_ranks(uint64_t step) const override {
-    return road_.missing_ranks(step);
+    return exchange_.missing_ranks(step);
   }
-  ReducedGradient owned(uint64_t step) const override { return road_.owned(step); }
-  ReducedGradient whole(uint64_t step) const override { return road_.whole(step); }
+  ReducedGradient owned(uint64_t step) const override { return exchange_.owned(step); }
+  ReducedGradient whole(uint64_t step) const override { return exchange_.whole(step); }
   void add_squared_norm(uint64_t step, ExactSum* sum) const override {
-    road_.add_squared_norm(step, sum);
+    exchange_.add_squared_norm(step, sum);
   }
-  ExchangeCounts counts(uint64_t step) const override { return road_.counts(step); }
+  ExchangeCounts counts(uint64_t step) const override { return exchange_.counts(step); }
 
  private:
-  GradientExchange road_;
+  GradientExchange exchange_;
 };
 
 // An exchange of this method; by the row of this name, whatever else the method has.
-Factory road_of(Method method, std::string algorithm) {
+Factory exchange_of(Method method, std::string algorithm) {
   return [method, algorithm](const Columns& columns, const Partition& partition, Outbox& outbox,
                              Compute& compute, const ExchangeSettings& settings) {
     auto exchange =
@@ -89,7 +78,7 @@ const std::vector<Shape> kElementShapes = {{1281, 3}, {61, 37}, {103, 10}, {7, 3
 const std::vector<Shape> kRowShapes = {{64, 3, 24}, {37, 100, 30}, {5, 2, 12}};
 
 Candidate allreduce_direct() {
-  return {.make = road_of(Method::kAllreduce, "allreduce_direct"),
+  return {.make = exchange_of(Method::kAllreduce, "allreduce_direct"),
           .shapes = kElementShapes,
           .applies = [](const Shape& shape, uint32_t hosts, bool ordered) {
             return !goes_by_tree(shape, hosts, ordered);
@@ -97,7 +86,7 @@ Candidate allreduce_direct() {
 }
 
 Candidate allreduce_tree() {
-  return {.make = road_of(Method::kAllreduce, "allreduce_tree"),
+  return {.make = exchange_of(Method::kAllreduce, "allreduce_tree"),
           .pieces = Pieces::kNone,
           .shapes = {{1000, 1}, {1024, 1}, {7, 3}},
           .applies = goes_by_tree,
@@ -106,18 +95,19 @@ Candidate allreduce_tree() {
 }
 
 Candidate allgatherv() {
-  return {.make = road_of(Method::kAllgatherv, "allgatherv"),
+  return {.make = exchange_of(Method::kAllgatherv, "allgatherv"),
           .rows = true,
           .pieces = Pieces::kHost,
           .shapes = kRowShapes};
 }
 
 Candidate reduce_rows() {
-  return {.make = road_of(Method::kReduceRows, "reduce_rows"), .rows = true, .shapes = kRowShapes};
+  return {
+      .make = exchange_of(Method::kReduceRows, "reduce_rows"), .rows = true, .shapes = kRowShapes};
 }
 
 Candidate made_dense() {
-  return {.make = road_of(Method::kMadeDense, "made_dense"),
+  return {.make = exchange_of(Method::kMadeDense, "made_dense"),
           .rows = true,
           .made_dense = true,
           .integers = false,
@@ -125,15 +115,16 @@ Candidate made_dense() {
 }
 
 Candidate push_pull_rows() {
-  return {.make = road_of(Method::kPushPull, "push_pull"),
+  return {.make = exchange_of(Method::kPushPull, "push_pull"),
           .rows = true,
           .delivers = false,
           .shapes = kRowShapes};
 }
 
 Candidate push_pull_elements() {
-  return {
-      .make = road_of(Method::kPushPull, "push_pull"), .delivers = false, .shapes = kElementShapes};
+  return {.make = exchange_of(Method::kPushPull, "push_pull"),
+          .delivers = false,
+          .shapes = kElementShapes};
 }
 
 CONFORM_EXCHANGE(allreduce_direct, allreduce_direct)

@@ -217,7 +217,7 @@ TEST_F(PullRoadGarbage, ReceiveAListThatSkipsOrRepeats) {
   header.part = 1;
   EXPECT_FALSE(next(0)) << "another round, while this one waits";
   EXPECT_FALSE(next(6));
-  exchange(0).committed(1);
+  exchange(0).applied(1);
   EXPECT_TRUE(next(0)) << "the list before was answered";
 }
 

@@ -400,7 +400,7 @@ TEST_F(PullRoadTest, AsksWaitForTheirTable) {
     SectionHeader ask{.kind = SectionKind::kPullHost, .encoding = Encoding::kIds, .tag = id};
     ask.step = 1;
     ask.count = 2;
-    ASSERT_TRUE(owner.on_pull_host(0, OwnedSection(ask, as_payload<uint32_t>({1, 3})).view()));
+    ASSERT_TRUE(owner.on_section(0, OwnedSection(ask, as_payload<uint32_t>({1, 3})).view()));
   }
   job_->network().settle();
   EXPECT_EQ(values.sections, 0u);
@@ -408,7 +408,7 @@ TEST_F(PullRoadTest, AsksWaitForTheirTable) {
   EXPECT_EQ(owner.arena_of(7), nullptr);
   EXPECT_EQ(owner.pulled_rows(7, 1), 0u);
   owner.set_table(6, &table);
-  owner.committed(1);
+  owner.applied(1);
   job_->network().settle();
   EXPECT_EQ(values.items, 2u) << "to rank 0, which does not know the variable";
 }

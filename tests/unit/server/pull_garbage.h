@@ -66,16 +66,7 @@ class PullRoadGarbage : public testing::Test {
   bool receive(uint32_t to, uint32_t from, const SectionHeader& header,
                std::span<const std::byte> payload) {
     const OwnedSection section(header, payload);
-    switch (header.kind) {
-      case SectionKind::kPullLocal:
-        return exchange(to).on_pull_local(from, section.view());
-      case SectionKind::kPullHost:
-        return exchange(to).on_pull_host(from, section.view());
-      case SectionKind::kValuesHost:
-        return exchange(to).on_values_host(from, section.view());
-      default:
-        return exchange(to).on_values_local(from, section.view());
-    }
+    return exchange(to).on_section(from, section.view());
   }
   bool receive_ids(uint32_t to, uint32_t from, const SectionHeader& header,
                    const std::vector<uint32_t>& row_keys) {

@@ -200,21 +200,11 @@ class PullJob {
     const uint64_t step = section.header.step;
     if (section.header.kind == SectionKind::kStepEnded && step <= mine.finished) return true;
     if (step <= mine.finished || step > mine.finished + 2) return false;
-    switch (section.header.kind) {
-      case SectionKind::kStepEnded:
-        mine.exchange.end_local(from, step);
-        return true;
-      case SectionKind::kPullLocal:
-        return mine.exchange.on_pull_local(from, section);
-      case SectionKind::kPullHost:
-        return mine.exchange.on_pull_host(from, section);
-      case SectionKind::kValuesHost:
-        return mine.exchange.on_values_host(from, section);
-      case SectionKind::kValuesLocal:
-        return mine.exchange.on_values_local(from, section);
-      default:
-        return false;
+    if (section.header.kind != SectionKind::kStepEnded) {
+      return mine.exchange.on_section(from, section);
     }
+    mine.exchange.end_local(from, step);
+    return true;
   }
 
   void advance(uint32_t rank) {
