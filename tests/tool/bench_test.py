@@ -260,7 +260,7 @@ class Kernels(support.Case):
                  [f"update_{r}" for r in ("SGD", "ADAGRAD", "ADAM", "MOMENTUM", "ROWWISE_ADAGRAD",
                                           "SUM")] + ["row_coalescer", "scatter_add"])
         expected = {name: by_width for name in names}
-        expected.update({name: ["bytes:16384"] for name in ("memcpy", "dense_fold",
+        expected.update({name: ["bytes:16384"] for name in ("memcpy", "dense_accumulate",
                                                             "hash_to_owner")})
         self.assertEqual(found, expected)
 

@@ -121,30 +121,30 @@ TEST(CondVar, PassesTurns) {
   EXPECT_EQ(turn, kTurns);
 }
 
+// Given threads that all wait, when one call wakes them, expect each to go on, alone.
 TEST(CondVar, NotifyAllWakesEveryWaiter) {
-  constexpr int kWaiters = 4;
-  Mutex mutex;
-  CondVar changed;
+  constexpr int kWaiters = 8;
+  Room room;
   int waiting = 0;
   bool go = false;
   std::vector<std::thread> waiters;
   for (int i = 0; i < kWaiters; ++i) {
     waiters.emplace_back([&] {
-      const MutexLock lock(mutex);
+      const MutexLock lock(room.mutex);
       ++waiting;
-      while (!go) changed.wait(mutex);
-      --waiting;
+      while (!go) room.changed.wait(room.mutex);
+      for (int visit = 0; visit < 100; ++visit) room.visit();
     });
   }
-  // When all wait, expect one call to end all waits.
   for (bool all = false; !all; std::this_thread::yield()) {
-    const MutexLock lock(mutex);
+    const MutexLock lock(room.mutex);
     all = waiting == kWaiters;
     if (all) go = true;
   }
-  changed.notify_all();
+  room.changed.notify_all();
   for (std::thread& waiter : waiters) waiter.join();
-  EXPECT_EQ(waiting, 0);
+  const MutexLock lock(room.mutex);
+  EXPECT_EQ(room.visits, 100 * kWaiters);
 }
 
 TEST(CondVar, HoldsAgainAfterAWait) {
@@ -174,16 +174,15 @@ TEST(CondVar, IsTrueBeforeTheTimeHasPassed) {
   Mutex mutex;
   CondVar changed;
   bool said = false;
+  MutexLock lock(mutex);  // before there is anyone to notify
   std::thread other([&] {
-    const MutexLock lock(mutex);
+    const MutexLock speaking(mutex);
     said = true;
     changed.notify_one();
   });
-  {
-    const MutexLock lock(mutex);
-    while (!said) EXPECT_TRUE(changed.wait_for(mutex, std::chrono::hours(1)));
-    EXPECT_TRUE(said);
-  }
+  while (!said) EXPECT_TRUE(changed.wait_for(mutex, std::chrono::hours(1)));
+  EXPECT_TRUE(said);
+  lock.unlock();
   other.join();
 }
 

@@ -68,17 +68,23 @@ std::vector<std::vector<uint32_t>> layouts_of(uint32_t world) {
 void for_each_setting(const Candidate& candidate, const Sweep& sweep, const Body& body) {
   const bool brief = testkit::kThreadSanitizer;
   const uint32_t seeds = (brief ? 1 : sweep.seeds) * (candidate.rare ? kSeedsOfRare : 1);
-  const uint32_t thinned = candidate.rare ? 1 : sweep.thinned * (brief ? 4 : 1);
+  const uint32_t thinned = sweep.thinned * (brief ? 4 : 1);
   uint64_t turn = 0;
   uint64_t asked = 0;
+  uint64_t layouts = 0;
+  const uint64_t orders = sweep.ordered.size();
   for (uint32_t world = sweep.world_min; world <= kWorldMax; ++world) {
     for (const std::vector<uint32_t>& layout : layouts_of(world)) {
-      for (uint64_t i = 0; i < seeds * sweep.ordered.size(); ++i) {
-        const bool ordered = sweep.ordered[i % sweep.ordered.size()];
+      ++layouts;
+      for (uint64_t i = 0; i < seeds * orders; ++i) {
+        const bool ordered = sweep.ordered[i % orders];
         const Setting setting = setting_of(candidate, sweep, layout, ordered, ++turn);
         const uint32_t hosts = 1 + *std::max_element(layout.begin(), layout.end());
         if (candidate.applies && !candidate.applies(setting.shape, hosts, ordered)) continue;
-        if (world > kWorldThinned && SeededRandom(turn).below(thinned) != 0) continue;
+        if (world > kWorldThinned && !candidate.rare) {
+          const bool other_order = SeededRandom(layouts).below(orders) != i % orders;
+          if (other_order || SeededRandom(turn).below(thinned) != 0) continue;
+        }
         ++asked;
         SCOPED_TRACE(setting.say());
         body(setting);
@@ -132,7 +138,7 @@ void rows_count_their_ranks(const Candidate& candidate) {
 // Contributed ranks that end the step without a slice, and slices without rows, expect the others'
 // sum.
 void the_absent_count_as_nothing(const Candidate& candidate) {
-  one_step_each(candidate, {.thinned = 2}, {.absent_percent = 50, .empty_percent = 30});
+  one_step_each(candidate, {}, {.absent_percent = 50, .empty_percent = 30});
 }
 
 // Contributed no slice at all, expect the end of the step, and that nothing was given.

@@ -28,8 +28,8 @@ inline constexpr size_t kSmallMessageBytes = kMessageBytesMin;
 // By rank its host, each way once: all on one host, a host each, even, uneven, interleaved.
 std::vector<std::vector<uint32_t>> layouts_of(uint32_t world);
 
-// The settings of a case, for every layout to which the candidate applies. Shapes, kinds of order
-// and of counting alternate with the layouts.
+// The settings of a case, for every layout to which the candidate applies. Shapes, sum types and
+// counting alternate; worlds above 8 take one order of adding for each layout, smaller ones both.
 struct Sweep {
   std::vector<SumType> sums = {SumType::kF32};
   std::vector<bool> ordered = {false, true};

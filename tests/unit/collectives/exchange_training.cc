@@ -120,13 +120,13 @@ Expected expected_sum(const ExchangeWorld& world, const Contributions& contribut
       std::any_of(contributions.begin(), contributions.end(),
                   [](const Contribution& contribution) { return contribution.contributed; });
   if (setting.shape.rows_max == 0) {
-    expected.contributed = expected.contributed;
+    expected.has_values = expected.contributed;
     expected.values = bytes_of(dtype_of(setting.sum), sum);
     for (const double number : sum) expected.square += number * number;
   } else {
     const std::vector<uint32_t> givers = naive.ranks_of_rows(0, contributions);
     expected.union_rows = rows_given(givers);
-    expected.contributed = expected.union_rows > 0;
+    expected.has_values = expected.union_rows > 0;
     for (const auto& ranks : world.hosts().ranks_of) {
       Contributions of_host(contributions.size());
       for (const uint32_t rank : ranks) of_host[rank] = contributions[rank];
@@ -170,7 +170,7 @@ void StepCheck::check_rank(uint32_t rank) {
 
 void StepCheck::check_whole(const ReducedGradient& whole) {
   EXPECT_EQ(whole.contributed, expected_.contributed);
-  EXPECT_EQ(whole.has_values, expected_.contributed);
+  EXPECT_EQ(whole.has_values, expected_.has_values);
   EXPECT_EQ(whole.counted, world_.setting().counted);
   EXPECT_EQ(whole.rows, candidate_.rows && !candidate_.made_dense);
   if (whole.rows) {
@@ -214,7 +214,7 @@ void StepCheck::check_owned(uint32_t rank, const ReducedGradient& owned) {
     EXPECT_EQ(rows_given(givers_in(range)), 0u);
     return;
   }
-  EXPECT_EQ(owned.has_values, expected_.contributed);
+  EXPECT_EQ(owned.has_values, expected_.has_values);
   if (!owned.has_values) return;
   owned_elements_ += owned.count;
   check_elements(owned);
@@ -268,7 +268,7 @@ void StepCheck::check_totals() const {
   const bool rows = candidate_.rows && !candidate_.made_dense;
   const uint64_t holders = candidate_.pieces == Pieces::kHost ? world_.hosts().ranks_of.size() : 1;
   EXPECT_EQ(owned_rows_, rows ? holders * expected_.union_rows : 0);
-  const uint64_t elements = expected_.contributed ? world_.partition().elements() : 0;
+  const uint64_t elements = expected_.has_values ? world_.partition().elements() : 0;
   EXPECT_TRUE(candidate_.made_dense || owned_elements_ == (rows ? 0 : elements));
 }
 

@@ -1,12 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
+// Who drives an engine: a caller by hand, the progress thread, or whoever waits; and who is woken
+// by what. Sleeps that nobody ends last a second each (kBlockMaxNs), so what must wake somebody is
+// done so often that the test would not end in its time if it did not.
 #include "job/progress.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "support/engine_world.h"
 #include "support/heard_lines.h"
+#include "support/real_time.h"
 #include "support/words.h"
 
 namespace parallax::testkit {
@@ -47,6 +61,292 @@ TEST_F(ProgressOfOne, IsWarnedOnceOfBeingHeldUpForAQuarterOfTheLease) {
   EXPECT_TRUE(has(heard_.lines()[0], "raise lease_ms, or give the ranks more cores"));
   held_up(300 * kMs);
   EXPECT_EQ(heard_.lines().size(), 1u);
+}
+
+// Two ranks over inproc, each driven by its own Progress, on the real clock.
+class TwoRanks {
+ public:
+  explicit TwoRanks(bool manual_0, bool manual_1 = false) : hosts_(map_hosts(names())) {
+    for (uint32_t rank = 0; rank < 2; ++rank) ranks_[rank] = std::make_unique<Rank>(*this, rank);
+    EXPECT_TRUE(ranks_[0]->progress.start(ranks_[0]->engine, manual_0).ok());
+    EXPECT_TRUE(ranks_[1]->progress.start(ranks_[1]->engine, manual_1).ok());
+  }
+  ~TwoRanks() {
+    for (const auto& rank : ranks_) rank->progress.stop();
+  }
+  TwoRanks(const TwoRanks&) = delete;
+  TwoRanks& operator=(const TwoRanks&) = delete;
+
+  Progress& progress(uint32_t rank) { return ranks_[rank]->progress; }
+
+  // What a call of the engine gives, posted as the C ABI does.
+  template <typename Call>
+  Request* post(uint32_t rank, Call call) {
+    Request* request = nullptr;
+    const Status status =
+        progress(rank).call([&](Engine& engine) { return call(engine, &request); });
+    EXPECT_TRUE(status.ok()) << status.message();
+    return request;
+  }
+  Request* commit(uint32_t rank) {
+    return post(rank, [](Engine& engine, Request** out) { return engine.commit(out); });
+  }
+  Request* barrier(uint32_t rank) {
+    return post(rank, [](Engine& engine, Request** out) { return engine.barrier(out); });
+  }
+  // From rank 1.
+  Request* broadcast(uint32_t rank, uint64_t* number) {
+    return post(rank, [&](Engine& engine, Request** out) {
+      return engine.broadcast(reinterpret_cast<std::byte*>(number), sizeof *number, 1, out);
+    });
+  }
+  Status release(uint32_t rank, Request* request) {
+    return progress(rank).call([&](Engine& engine) { return engine.release(request); });
+  }
+  std::string missing(uint32_t rank, const Request& request) {
+    return progress(rank).look(
+        [&](const Engine& engine) { return engine.describe_missing(request); });
+  }
+  bool wait(uint32_t rank, Request* request, int64_t timeout_ms = kPromptMs) {
+    return progress(rank).wait({&request, 1}, in_ms(timeout_ms));
+  }
+  void expect_done(uint32_t rank, Request* request) {
+    ASSERT_TRUE(wait(rank, request));
+    EXPECT_TRUE(request->status.ok()) << request->status.message();
+    EXPECT_TRUE(release(rank, request).ok());
+  }
+  void commit_both() {
+    Request* const zero = commit(0);
+    Request* const one = commit(1);
+    while (!zero->done() || !one->done()) {
+      progress(0).drive_once();
+      progress(1).drive_once();
+    }
+    expect_done(0, zero);
+    expect_done(1, one);
+  }
+
+ private:
+  static constexpr int64_t kForeverNs = 600'000 * kMs;  // a lease that no test waits for
+
+  struct Rank {
+    Rank(const TwoRanks& world, uint32_t rank)
+        : transport(transport_of(world, rank)),
+          progress(*transport, kClock, binding),
+          engine({.rank = rank, .hosts = world.hosts_, .lease_ns = kForeverNs}, *transport, kClock,
+                 compute, [this] { progress.on_completed(); }) {
+      EXPECT_TRUE(engine.start().ok());
+    }
+    std::unique_ptr<InprocTransport> transport;
+    Binding binding;
+    InlineCompute compute;
+    Progress progress;
+    Engine engine;
+  };
+
+  static std::vector<std::string> names() { return {"a", "b"}; }
+  static std::unique_ptr<InprocTransport> transport_of(const TwoRanks& world, uint32_t rank) {
+    std::unique_ptr<InprocTransport> transport;
+    EXPECT_TRUE(InprocTransport::create(world.hub_, rank, &transport).ok());
+    return transport;
+  }
+
+  const HostMap hosts_;
+  const std::shared_ptr<InprocHub> hub_ = std::make_shared<InprocHub>(2);
+  std::array<std::unique_ptr<Rank>, 2> ranks_;
+};
+
+// Contributed no threads, expect a call to move what it can at once, and the rest once somebody
+// drives.
+TEST(Progress, ByHandNothingMovesUnlessItIsDriven) {
+  TwoRanks ranks(true, true);
+  Request* const zero = ranks.commit(0);
+  Request* const one = ranks.commit(1);
+  EXPECT_FALSE(zero->done());
+  EXPECT_FALSE(one->done()) << "its report is on its way, and rank 0 does not look";
+  ranks.progress(1).drive_once();
+  EXPECT_FALSE(one->done());
+  ranks.progress(0).drive_once();
+  EXPECT_TRUE(zero->done()) << "the root has every report";
+  EXPECT_FALSE(one->done());
+  ranks.progress(1).drive_once();
+  EXPECT_TRUE(one->done());
+  ranks.expect_done(0, zero);
+  ranks.expect_done(1, one);
+}
+
+// Contributed nobody who waits, expect the progress threads to bring requests to their end.
+TEST(Progress, TheThreadDrivesWhereNobodyWaits) {
+  TwoRanks ranks(false);
+  for (int round = 0; round < 20; ++round) {
+    Request* const zero = round == 0 ? ranks.commit(0) : ranks.barrier(0);
+    Request* const one = round == 0 ? ranks.commit(1) : ranks.barrier(1);
+    const int64_t end_ns = in_ms(kPromptMs);
+    while ((!zero->done() || !one->done()) && kClock.now_ns() < end_ns) std::this_thread::yield();
+    ranks.expect_done(0, zero);
+    ranks.expect_done(1, one);
+  }
+}
+
+// Contributed a rank without a thread, expect whoever waits to drive it, each after the other.
+TEST(Progress, WhoWaitsDrives) {
+  TwoRanks ranks(true);
+  Request* const zero = ranks.commit(0);
+  Request* const one = ranks.commit(1);
+  ranks.expect_done(0, zero);
+  ranks.expect_done(1, one);
+  std::array<std::thread, 4> threads;
+  std::atomic<int> done = 0;
+  std::array<Request*, 4> mine, others;
+  for (Request*& request : mine) request = ranks.barrier(0);
+  for (size_t i = 0; i < threads.size(); ++i) {
+    threads[i] = std::thread([&, i] { done += ranks.wait(0, mine[i]) ? 1 : 0; });
+  }
+  for (Request*& request : others) {
+    request = ranks.barrier(1);
+    EXPECT_TRUE(ranks.wait(1, request));
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(done, 4);
+  for (Request* request : mine) ranks.expect_done(0, request);
+  for (Request* request : others) ranks.expect_done(1, request);
+}
+
+// Contributed a peer that does not come, expect a wait to end at its deadline with the request
+// pending: its missing peer can be told, it cannot be released, and a later wait sees its end.
+TEST(Progress, AWaitEndsAtItsDeadlineAndTheRequestGoesOn) {
+  for (const bool manual : {false, true}) {
+    TwoRanks ranks(manual);
+    ranks.commit_both();
+    Request* const request = ranks.barrier(0);
+    for (const int64_t timeout_ms : {-1, 0, 5}) {
+      EXPECT_FALSE(ranks.wait(0, request, timeout_ms));
+      EXPECT_FALSE(request->done());
+    }
+    EXPECT_TRUE(has(ranks.missing(0, *request), "rank 1 (host b)")) << ranks.missing(0, *request);
+    EXPECT_EQ(ranks.release(0, request).code(), PARALLAX_STATE);
+    Request* const other = ranks.barrier(1);
+    ranks.expect_done(0, request);
+    ranks.expect_done(1, other);
+  }
+}
+
+// Contributed several requests, expect a wait for all to see the last, and a wait for none to be
+// over.
+TEST(Progress, AWaitIsForAllOfItsRequests) {
+  TwoRanks ranks(true);
+  ranks.commit_both();
+  EXPECT_TRUE(ranks.progress(0).wait({}, 0));
+  uint64_t number = 0, sent = 77;
+  const std::array<Request*, 2> both = {ranks.barrier(0), ranks.broadcast(0, &number)};
+  std::array<Request*, 2> others = {ranks.barrier(1), nullptr};
+  EXPECT_TRUE(ranks.wait(0, both[0]));
+  EXPECT_FALSE(ranks.progress(0).wait(both, in_ms(5))) << "the broadcast is missing";
+  EXPECT_FALSE(both[1]->done());
+  EXPECT_EQ(number, 0u);
+  others[1] = ranks.broadcast(1, &sent);
+  EXPECT_TRUE(ranks.progress(0).wait(both, in_ms(kPromptMs)));
+  EXPECT_EQ(number, sent);
+  for (Request* request : both) ranks.expect_done(0, request);
+  for (Request* request : others) ranks.expect_done(1, request);
+}
+
+// Contributed a thread that drives while it waits for what comes last, expect the other waiters of
+// the rank to be woken by each of their own.
+TEST(Progress, WhoDoesNotDriveIsWokenByWhoDoes) {
+  constexpr int kRounds = 200;
+  TwoRanks ranks(true);
+  ranks.commit_both();
+  uint64_t number = 0, sent = 5;
+  Request* const last = ranks.broadcast(0, &number);
+  std::thread driver([&] { EXPECT_TRUE(ranks.wait(0, last, 10 * kPromptMs)); });
+  std::atomic<int> begun = 0;
+  std::thread peer([&] {
+    for (int round = 0; round < kRounds; ++round) {
+      while (begun <= round) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // rank 0 waits by then, mostly
+      ranks.expect_done(1, ranks.barrier(1));
+    }
+  });
+  for (int round = 0; round < kRounds; ++round) {
+    Request* const zero = ranks.barrier(0);
+    ++begun;
+    ranks.expect_done(0, zero);
+  }
+  peer.join();
+  EXPECT_FALSE(last->done());
+  ranks.expect_done(1, ranks.broadcast(1, &sent));
+  driver.join();
+  EXPECT_EQ(number, sent);
+  ranks.expect_done(0, last);
+}
+
+// Contributed a waiter asleep with nothing to come, expect a call of another thread that ends its
+// request to wake it, with the status that ends it.
+TEST(Progress, ACallOfAnotherThreadWakesWhoWaits) {
+  constexpr int kRounds = 150;
+  for (int round = 0; round < kRounds; ++round) {
+    TwoRanks ranks(round % 2 == 0);
+    ranks.commit_both();
+    Request* const request = ranks.barrier(0);
+    std::atomic<bool> waits = false;
+    std::thread waiter([&] {
+      waits = true;
+      EXPECT_TRUE(ranks.wait(0, request, 10 * kPromptMs));
+    });
+    while (!waits) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // to where it sleeps, most often
+    const bool cancel = round % 3 == 0;
+    const Status ended = ranks.progress(0).call([&](Engine& engine) {
+      cancel ? engine.cancel(*request) : engine.complete_all();
+      return Status();
+    });
+    EXPECT_TRUE(ended.ok());
+    waiter.join();
+    EXPECT_EQ(request->status.code(), cancel ? PARALLAX_CANCELED : PARALLAX_ABORTED);
+    EXPECT_TRUE(ranks.release(0, request).ok());
+  }
+}
+
+// Contributed the descriptor of completions, expect it to be readable from a completion until it is
+// read.
+TEST(Progress, ADescriptorTellsOfCompletions) {
+  TwoRanks ranks(true, true);
+  ranks.commit_both();
+  const int fd = ranks.progress(0).completion_fd();
+  ASSERT_GE(fd, 0);
+  EXPECT_EQ(ranks.progress(0).completion_fd(), fd);
+  const auto readable = [fd] {
+    pollfd entry = {.fd = fd, .events = POLLIN, .revents = 0};
+    return poll(&entry, 1, 0) == 1;
+  };
+  Request* const zero = ranks.barrier(0);
+  Request* const one = ranks.barrier(1);
+  EXPECT_FALSE(readable());
+  ranks.progress(0).drive_once();
+  EXPECT_TRUE(zero->done());
+  EXPECT_TRUE(readable());
+  uint64_t count = 0;
+  EXPECT_EQ(read(fd, &count, sizeof count), static_cast<ssize_t>(sizeof count));
+  EXPECT_EQ(count, 1u);
+  EXPECT_FALSE(readable());
+  ranks.expect_done(1, one);
+  ranks.expect_done(0, zero);
+}
+
+// Contributed a process that may open nothing more, expect a sentence with the remedy.
+TEST(Progress, WithoutDescriptorsItSaysSo) {
+  EngineWorld world(WorldOptions{});
+  Binding binding;
+  Progress progress(world.transport(0), world.clock(), binding);
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const Status status = progress.start(world.engine(0), true);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(status.code(), PARALLAX_LIMIT);
+  EXPECT_TRUE(has(status, "raise ulimit -n")) << status.message();
 }
 
 }  // namespace

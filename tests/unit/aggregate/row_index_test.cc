@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// The index of rows against a map of the standard library.
+#include "aggregate/row_index.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "base/seeded_random.h"
+
+namespace parallax {
+namespace {
+
+// An index of so many slots, laid out in an arena of the size that it measured.
+struct LaidOut {
+  explicit LaidOut(uint64_t slots_max) {
+    index.lay_out(arena, slots_max);
+    EXPECT_TRUE(arena.reserve(arena.used_bytes()).ok());
+    index.lay_out(arena, slots_max);
+    EXPECT_EQ(arena.used_bytes(), arena.reserved_bytes());
+  }
+  Arena arena;
+  RowIndex index;
+};
+
+// Given row keys near and far, many of them twice, expect the slots that a map counts up to, and
+// in the next round none of this one's.
+TEST(RowIndex, SlotsAreCountedUpAsAMapDoes) {
+  constexpr uint64_t kSlots = 300;
+  LaidOut laid_out(kSlots);
+  RowIndex& index = laid_out.index;
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    SeededRandom random(seed);
+    const uint64_t span = uint64_t{1} << random.between(1, 32);
+    std::map<uint32_t, uint32_t> naive;
+    for (int i = 0; i < 1000 && naive.size() < kSlots; ++i) {
+      const auto row_key = static_cast<uint32_t>(random.below(span));
+      const auto known = naive.find(row_key);
+      ASSERT_EQ(index.find(row_key), known == naive.end() ? kNoSlot : known->second);
+      bool inserted = false;
+      const uint32_t slot = index.find_or_insert(row_key, &inserted);
+      ASSERT_EQ(inserted, known == naive.end());
+      ASSERT_EQ(slot, naive.try_emplace(row_key, naive.size()).first->second);
+      ASSERT_EQ(index.size(), naive.size());
+    }
+    for (const auto& [row_key, slot] : naive) ASSERT_EQ(index.find(row_key), slot);
+    index.clear();
+    EXPECT_EQ(index.size(), 0u);
+    for (const auto& [row_key, slot] : naive) ASSERT_EQ(index.find(row_key), kNoSlot);
+  }
+}
+
+// Given as many row keys as there is room for, expect the next one to be refused, and nothing that
+// is there to be lost.
+TEST(RowIndex, OneMoreThanTheBoundIsRefused) {
+  for (const uint64_t slots_max : {0u, 1u, 7u, 8u, 9u, 64u}) {
+    SCOPED_TRACE(slots_max);
+    LaidOut laid_out(slots_max);
+    RowIndex& index = laid_out.index;
+    bool inserted = false;
+    for (uint32_t i = 0; i < slots_max; ++i) {
+      ASSERT_EQ(index.find_or_insert(UINT32_MAX - i, &inserted), i);
+      ASSERT_TRUE(inserted);
+    }
+    for (int again = 0; again < 2; ++again) {
+      EXPECT_EQ(index.find_or_insert(5, &inserted), kNoSlot);
+      EXPECT_EQ(index.find(5), kNoSlot);
+      EXPECT_EQ(index.size(), slots_max);
+    }
+    for (uint32_t i = 0; i < slots_max; ++i) {
+      ASSERT_EQ(index.find_or_insert(UINT32_MAX - i, &inserted), i);
+      ASSERT_FALSE(inserted);
+    }
+  }
+}
+
+// Given row keys that all begin their search at one place, expect each to be found.
+TEST(RowIndex, PositionsThatCollideAreToldApart) {
+  constexpr uint32_t kSlots = 16;
+  constexpr uint32_t kStride = 1u << 31;  // an odd multiplier moves its top bit alone
+  LaidOut laid_out(kSlots);
+  RowIndex& index = laid_out.index;
+  for (uint32_t i = 0; i < kSlots; ++i) {
+    bool inserted = false;
+    ASSERT_EQ(index.find_or_insert(i / 2 + i % 2 * kStride, &inserted), i);
+    ASSERT_TRUE(inserted);
+  }
+  for (uint32_t i = 0; i < kSlots; ++i) EXPECT_EQ(index.find(i / 2 + i % 2 * kStride), i);
+}
+
+}  // namespace
+}  // namespace parallax

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inner loops of sums, for every dtype, from sources that lie askew, against one addition at a
+// time; and squared norms against an exact sum term by term.
+#include "aggregate/row_kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "base/seeded_random.h"
+
+namespace parallax {
+namespace {
+
+constexpr size_t kCounts[] = {0, 1, 3, 8, 65, 1000};
+
+template <typename In>
+class RowKernels : public testing::Test {
+ protected:
+  using Sum = sum_of_t<In>;
+
+  static In draw(SeededRandom& random) {
+    const auto number = static_cast<float>(random.between(-4096, 4096)) / 64.0f;
+    if constexpr (std::is_same_v<In, Half>) {
+      return to_half(number);
+    } else if constexpr (std::is_same_v<In, BFloat>) {
+      return to_bfloat(number);
+    } else if constexpr (std::is_integral_v<In>) {
+      return static_cast<In>(random.next());  // large ones too: sums wrap
+    } else {
+      return static_cast<In>(number);
+    }
+  }
+  // `count` numbers, one byte off their alignment.
+  static std::vector<std::byte> askew(SeededRandom& random, size_t count) {
+    std::vector<std::byte> bytes(count * sizeof(In) + 1);
+    for (size_t i = 0; i < count; ++i) {
+      const In number = draw(random);
+      std::memcpy(bytes.data() + 1 + i * sizeof(In), &number, sizeof number);
+    }
+    return bytes;
+  }
+  // a + b, one at a time; integers as their bits add.
+  static Sum naive_plus(Sum a, Sum b) {
+    if constexpr (std::is_integral_v<Sum>) {
+      return static_cast<Sum>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+    } else {
+      const volatile Sum sum = a + b;
+      return sum;
+    }
+  }
+};
+
+using Types = testing::Types<float, double, Half, BFloat, int32_t, int64_t>;
+TYPED_TEST_SUITE(RowKernels, Types);
+
+// Given three sources, expect the sum that adding them one after the other to zero gives, bit for
+// bit, and nothing written behind the last element.
+TYPED_TEST(RowKernels, SumsAreThoseOfOneAdditionAtATime) {
+  using Sum = sum_of_t<TypeParam>;
+  SeededRandom random(11);
+  for (const size_t count : kCounts) {
+    const Sum kept = 77;
+    std::vector<Sum> sum(count + 1, kept), naive(count, Sum{0});
+    for (int source = 0; source < 3; ++source) {
+      const std::vector<std::byte> bytes = this->askew(random, count);
+      if (source == 0) start_sum<TypeParam>(sum.data(), bytes.data() + 1, count);
+      if (source > 0) add_to_sum<TypeParam>(sum.data(), bytes.data() + 1, count);
+      for (size_t i = 0; i < count; ++i) {
+        naive[i] =
+            this->naive_plus(naive[i], load<TypeParam>(bytes.data() + 1 + i * sizeof(TypeParam)));
+      }
+    }
+    for (size_t i = 0; i < count; ++i) {
+      ASSERT_EQ(std::memcmp(&sum[i], &naive[i], sizeof(Sum)), 0) << "element " << i << ", seed 11";
+    }
+    EXPECT_EQ(sum[count], kept);
+  }
+}
+
+// Given -0 and what is no number, expect an accumulator's first addend to be added to +0, not
+// copied.
+TEST(RowKernelsOf, AFoldBeginsAtPlusZero) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float source[] = {-0.0f, NAN, -infinity};
+  float sum[3];
+  start_sum<float>(sum, reinterpret_cast<const std::byte*>(source), 3);
+  EXPECT_EQ(std::bit_cast<uint32_t>(sum[0]), 0u);
+  EXPECT_TRUE(std::isnan(sum[1]));
+  EXPECT_EQ(sum[2], -infinity);
+}
+
+// Given floats, expect the sum of their squares, which are exact in double, over the divisor's.
+TEST(RowKernelsOf, SquaresOfFloats) {
+  SeededRandom random(12);
+  for (const size_t count : kCounts) {
+    std::vector<float> values(count);
+    for (float& value : values) value = static_cast<float>(random.between(-900, 900));
+    int64_t squares = 0;  // of whole numbers: no order can matter
+    for (const float value : values) squares += static_cast<int64_t>(value * value);
+    for (const double divisor : {1.0, 2.0, 8.0}) {
+      ExactSum sum;
+      add_squares(values.data(), count, divisor, &sum);
+      EXPECT_EQ(sum.value(), static_cast<double>(squares) / (divisor * divisor)) << count;
+    }
+  }
+}
+
+// Given doubles whose squares differ by 2^120, expect none to be lost: two halves of half a last
+// bit and a one are together more than half of it.
+TEST(RowKernelsOf, SquaresOfDoublesAreExact) {
+  const double values[] = {0x1p60, -1, 0x1p33, -0x1p33};
+  ExactSum sum, divided;
+  add_squares(values, 4, 1, &sum);
+  EXPECT_EQ(sum.value(), 0x1p120 + 0x1p68);
+  double rounded = 0;
+  for (const double value : values) rounded += value * value;
+  EXPECT_EQ(rounded, 0x1p120) << "which a sum of doubles does not see";
+  add_squares(values, 4, 2, &divided);
+  EXPECT_EQ(divided.value(), 0x1p118 + 0x1p66);
+  // The last bit of the first square is 2^-104, which tells more than a half from a half.
+  const double near[] = {1 + 0x1p-52, 0x1p-27, 0x1p-27};
+  ExactSum over;
+  add_squares(near, 3, 1, &over);
+  EXPECT_EQ(over.value(), 1 + 0x1p-51 + 0x1p-52);
+}
+
+// Given what is no number among them, expect the norm to be none either.
+TEST(RowKernelsOf, SquaresOfNonsense) {
+  const float floats[] = {1, NAN, 2};
+  const double doubles[] = {1, std::numeric_limits<double>::infinity(), 2};
+  ExactSum nan, infinite;
+  add_squares(floats, 3, 1, &nan);
+  add_squares(doubles, 3, 1, &infinite);
+  EXPECT_TRUE(std::isnan(nan.value()));
+  EXPECT_TRUE(std::isinf(infinite.value()));
+}
+
+}  // namespace
+}  // namespace parallax
