@@ -143,6 +143,18 @@ TEST_F(PullRoadGarbage, ReceiveAPullThatIsTooFarAhead) {
   EXPECT_TRUE(receive(0, 1, end_header(2), {}));
 }
 
+// Receive a pull of step 3 where a round of step 1 (past) was left open: expect room, and nothing
+// to be told of the old one.
+TEST_F(PullRoadGarbage, ReceiveAPullWhereAnOldRoundIsOpen) {
+  EXPECT_TRUE(receive(0, 1, end_header(), {}));
+  EXPECT_EQ(exchange(0).waiting(1).number, 1u);
+  exchange(0).open(3);
+  EXPECT_EQ(exchange(0).waiting(1).number, 0u);
+  SectionHeader header = end_header();
+  header.step = 3;
+  EXPECT_TRUE(receive(0, 1, header, {}));
+}
+
 // ---- leader -> owner
 
 TEST_F(PullRoadGarbage, ReceiveAnAskOfOtherSenders) {

@@ -63,6 +63,7 @@ TEST_F(PullRoadGarbage, ReceiveValuesThatNobodyWaitsFor) {
   EXPECT_TRUE(receive_bytes(0, 0, values_header(SectionKind::kValuesHost, 4), 4 * kRowBytes));
   EXPECT_FALSE(receive_bytes(0, 3, values, 2 * kRowBytes)) << "again, when all of it is there";
   EXPECT_FALSE(receive_bytes(0, 3, nothing, 0)) << "it would be answered twice";
+  ASSERT_NO_FATAL_FAILURE(ask());
   exchange(0).open(3);
   EXPECT_FALSE(receive_bytes(0, 3, values, 2 * kRowBytes)) << "of a step that is over";
 }

@@ -14,7 +14,6 @@
 
 #include "unit/server/pull_job.h"
 
-// In a namespace of its own, for its short names.
 namespace parallax::testkit::pull_garbage {
 
 enum : uint32_t { kRows, kDense, kFew, kIntegers };

@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: Apache-2.0
+// Asks, answers and writes of peers that break the rules: what does not fit is refused, whatever it
+// is that does not.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "server/row_access.h"
+#include "support/sanitizers.h"
+#include "unit/server/rows_job.h"
+
+namespace parallax::testkit::rows_garbage {
+namespace {
+
+enum : uint32_t { kRows, kDense, kMirror };
+constexpr uint64_t kRowCount = 90;
+constexpr uint64_t kWidth = 3;
+constexpr size_t kRowBytes = kWidth * sizeof(float);
+constexpr size_t kItemBytes = sizeof(uint32_t) + kRowBytes;  // a row key and its row
+
+// What kRowsAsk carries.
+struct AskBytes {
+  uint64_t step = 0, first_row = 0, row_count = 0;
+  uint32_t arrays = 1, listed = 0;
+};
+
+class RowsRoadGarbage : public testing::Test {
+ protected:
+  RowsRoadGarbage() { begin(); }
+
+  // Three hosts of a rank each; row key p is rank p % 3's. Both states beside the value.
+  void begin() {
+    const std::vector<Placed> placed = {
+        {managed_variable(kRowCount, kWidth, true, PARALLAX_RULE_ADAM)},
+        {managed_variable(13, 100, false, PARALLAX_RULE_ADAM)},
+        {managed_variable(kRowCount, kWidth, true, PARALLAX_RULE_SGD), false}};
+    job_ = std::make_unique<RowsJob>(std::vector<uint32_t>{0, 1, 2}, placed, 1);
+  }
+
+  static SectionHeader header_of(SectionKind kind, uint32_t tag = kRows, uint64_t number = 1) {
+    SectionHeader header{.kind = kind, .tag = tag};
+    header.step = number;
+    return header;
+  }
+  static SectionHeader rows_header(SectionKind kind, uint32_t count, uint32_t tag = kRows) {
+    SectionHeader header = header_of(kind, tag);
+    header.encoding = Encoding::kRows;
+    header.count = count;
+    return header;
+  }
+  static SectionHeader last_header(SectionKind kind, uint32_t tag = kRows) {
+    SectionHeader header = header_of(kind, tag);
+    header.flags = kSectionLast;
+    return header;
+  }
+  // Row keys, and zeros for their rows.
+  static std::vector<std::byte> rows_payload(const std::vector<uint32_t>& row_keys) {
+    std::vector<std::byte> payload(row_keys.size() * kItemBytes);
+    const auto bytes = as_payload(row_keys);
+    std::copy(bytes.begin(), bytes.end(), payload.begin());
+    return payload;
+  }
+  static std::vector<std::byte> ask_payload(const AskBytes& ask,
+                                            const std::vector<uint32_t>& row_keys) {
+    const auto head = std::as_bytes(std::span(&ask, 1));
+    const auto bytes = as_payload(row_keys);
+    std::vector<std::byte> payload(head.begin(), head.end());
+    payload.insert(payload.end(), bytes.begin(), bytes.end());
+    return payload;
+  }
+  // What a rank owns of kRows, from its `first` row on.
+  static std::vector<uint32_t> owned_by(uint32_t rank, uint32_t first, uint32_t count) {
+    std::vector<uint32_t> row_keys;
+    for (uint32_t i = first; i < first + count; ++i) row_keys.push_back(rank + 3 * i);
+    return row_keys;
+  }
+
+  bool receive(uint32_t to, uint32_t from, const SectionHeader& header,
+               std::span<const std::byte> payload) {
+    const OwnedSection section(header, payload);
+    RowAccess& exchange = job_->exchange(to);
+    return exchange.on_section(from, section.view());
+  }
+  bool receive_ask(const AskBytes& ask, const std::vector<uint32_t>& row_keys = {},
+                   uint32_t tag = kRows) {
+    return receive(0, 1, header_of(SectionKind::kRowsAsk, tag), ask_payload(ask, row_keys));
+  }
+  bool receive_bytes(uint32_t from, const SectionHeader& header, size_t bytes) {
+    return receive(0, from, header, std::vector<std::byte>(bytes));
+  }
+  Range range_of(uint32_t owner) const { return job_->partition(kDense).range_of(owner); }
+
+  std::unique_ptr<RowsJob> job_;
+};
+
+// ---- ask
+
+TEST_F(RowsRoadGarbage, ReceiveAnAskThatDoesNotFit) {
+  const AskBytes fits = {.row_count = 10};
+  for (const uint64_t first : {kRowCount + 1, UINT64_MAX, UINT64_MAX - 9, kRowCount - 9}) {
+    EXPECT_FALSE(receive_ask({.first_row = first, .row_count = 10})) << first;
+  }
+  EXPECT_FALSE(receive_ask({.row_count = kRowCount + 1}));
+  EXPECT_FALSE(receive_ask({.first_row = 1, .row_count = UINT64_MAX}));
+  for (const uint32_t arrays : {8u, 9u, UINT32_MAX}) {  // it has three
+    EXPECT_FALSE(receive_ask({.row_count = 10, .arrays = arrays}));
+  }
+  EXPECT_FALSE(receive_ask({.row_count = 10, .arrays = 2}, {}, kMirror)) << "it has one";
+  for (const uint32_t unknown : {3u, 99u, UINT32_MAX}) {
+    EXPECT_FALSE(receive_ask(fits, {}, unknown));
+  }
+  const SectionHeader header = header_of(SectionKind::kRowsAsk);
+  for (const size_t bytes : {size_t{0}, sizeof fits - 1}) {
+    EXPECT_FALSE(receive_bytes(1, header, bytes));
+  }
+  EXPECT_FALSE(receive_ask(fits, {0})) << "a row_key of no list";
+  EXPECT_TRUE(receive_ask(fits)) << "what all of these began with";
+}
+
+TEST_F(RowsRoadGarbage, ReceiveAListThatDoesNotFit) {
+  const AskBytes fits = {.row_count = 2, .listed = 2};
+  EXPECT_FALSE(receive_ask(fits, {0})) << "too short";
+  EXPECT_FALSE(receive_ask(fits, {0, 3, 6})) << "too long";
+  EXPECT_FALSE(receive_ask(fits, {0, 1})) << "rank 1's";
+  EXPECT_FALSE(receive_ask(fits, {0, kRowCount}));
+  EXPECT_FALSE(receive_ask(fits, {UINT32_MAX, 0}));
+  EXPECT_FALSE(receive_ask({.row_count = 3, .listed = 2}, {0, 3}));
+  EXPECT_FALSE(receive_ask({.first_row = 1, .row_count = 2, .listed = 2}, {0, 3}));
+  EXPECT_FALSE(receive_ask(fits, {0, 3}, kDense)) << "it has no rows by id";
+  EXPECT_FALSE(receive_ask({.row_count = 513, .listed = 513}, std::vector<uint32_t>(513)));
+  EXPECT_FALSE(receive_ask({.row_count = UINT32_MAX, .listed = UINT32_MAX}, {0, 3}));
+  EXPECT_TRUE(receive_ask(fits, {0, 3})) << "what all of these began with";
+}
+
+// Receive an ask while another of that rank is served: expect it refused, that of others not, and
+// the next one taken.
+TEST_F(RowsRoadGarbage, ReceiveAnAskBeforeTheAnswer) {
+  const AskBytes whole = {.row_count = kRowCount};
+  EXPECT_TRUE(receive_ask(whole));
+  EXPECT_FALSE(receive_ask(whole));
+  EXPECT_TRUE(receive(0, 2, header_of(SectionKind::kRowsAsk), ask_payload(whole, {})));
+  job_->network().settle();
+  EXPECT_TRUE(receive_ask(whole));
+  begin();
+  EXPECT_TRUE(receive_ask({.step = 1, .row_count = 1})) << "of a commit to come";
+  EXPECT_FALSE(receive_ask({.row_count = 1}));
+  job_->network().settle();
+  EXPECT_FALSE(receive_ask({.row_count = 1})) << "still";
+}
+
+// ---- answer
+
+// Rank 0 reads the values, and the second state, of rows 20 to 69.
+class RowsRoadGarbageAnswer : public RowsRoadGarbage {
+ protected:
+  static constexpr uint64_t kFirst = 20, kCount = 50;
+
+  void read(uint32_t variable = kRows) {
+    begin();
+    const uint64_t first = variable == kRows ? kFirst : 2;
+    job_->read(0, variable, first, variable == kRows ? kCount : 8, 5);
+    asked_.clear();
+    for (uint64_t row = kFirst; row < kFirst + kCount; ++row) {
+      const uint32_t row_key = job_->partition(kRows).row_key_of(row);
+      if (job_->partition(kRows).owner_of(row_key) == 1) asked_.push_back(row_key);
+    }
+  }
+  // Rank 0 pulls three rows of rank 1, the second of them twice; and one of rank 2.
+  void pull() {
+    begin();
+    const Partition& partition = job_->partition(kRows);
+    std::vector<int64_t> ids;
+    for (const uint32_t row_key : {1u, 4u, 4u, 7u, 2u}) {
+      ids.push_back(static_cast<int64_t>(partition.row_of(row_key)));
+    }
+    job_->pull(0, kRows, ids);
+  }
+  bool receive_rows(uint32_t from, const SectionHeader& header,
+                    const std::vector<uint32_t>& row_keys) {
+    return receive(0, from, header, rows_payload(row_keys));
+  }
+  std::vector<uint32_t> asked_;  // of rank 1
+};
+
+TEST_F(RowsRoadGarbageAnswer, ReceiveRowsThatDoNotFit) {
+  read();
+  ASSERT_GE(asked_.size(), 3u);
+  const std::vector<uint32_t> two = {asked_[0], asked_[1]};
+  const SectionHeader fits = rows_header(SectionKind::kRowsAnswer, 2);
+  const auto refused_with = [&](const std::function<void(SectionHeader*)>& change) {
+    SectionHeader header = fits;
+    change(&header);
+    read();
+    EXPECT_FALSE(receive_rows(1, header, two));
+  };
+  for (const Encoding encoding :
+       {Encoding::kBytes, Encoding::kDense, Encoding::kIds, Encoding::kValues}) {
+    refused_with([&](SectionHeader* header) { header->encoding = encoding; });
+  }
+  for (const uint32_t count : {0u, 1u, 3u, UINT32_MAX}) {
+    refused_with([&](SectionHeader* header) { header->count = count; });
+  }
+  refused_with([](SectionHeader* header) { header->tag = kDense; });
+  refused_with([](SectionHeader* header) { header->tag = 99; });
+  refused_with([](SectionHeader* header) { header->step = 0; });  // of the call before
+  refused_with([](SectionHeader* header) { header->step = 2; });  // of the next
+  refused_with([](SectionHeader* header) { header->part = 1; });  // not asked for
+  refused_with([](SectionHeader* header) { header->part = 3; });  // there is none
+  refused_with([](SectionHeader* header) { header->part = 255; });
+  const auto refused = [&](uint32_t from, const std::vector<uint32_t>& row_keys) {
+    read();
+    EXPECT_FALSE(receive_rows(from, rows_header(SectionKind::kRowsAnswer, 2), row_keys));
+  };
+  refused(2, two);                         // another's
+  refused(1, {asked_[0], kRowCount + 1});  // beyond
+  refused(1, {UINT32_MAX, asked_[0]});
+  for (const uint64_t row : {uint64_t{0}, kFirst - 1, kFirst + kCount, kRowCount - 1}) {
+    const uint32_t row_key = job_->partition(kRows).row_key_of(row);
+    read();
+    EXPECT_FALSE(receive_rows(row_key % 3, rows_header(SectionKind::kRowsAnswer, 1), {row_key}))
+        << "row " << row << " was not asked for";
+  }
+  read();
+  EXPECT_TRUE(receive_rows(1, fits, two)) << "what all of these began with";
+}
+
+TEST_F(RowsRoadGarbageAnswer, ReceiveElementsThatDoNotFit) {
+  // Rows 2 to 9 are elements 200 to 999.
+  SectionHeader fits = header_of(SectionKind::kRowsAnswer, kDense);
+  fits.encoding = Encoding::kDense;
+  fits.count = 100;
+  fits.first = 300;
+  const auto refused_with = [&](const std::function<void(SectionHeader*)>& change, size_t bytes) {
+    SectionHeader header = fits;
+    change(&header);
+    read(kDense);
+    EXPECT_FALSE(receive_bytes(1, header, bytes));
+  };
+  for (const uint64_t first : {uint64_t{0}, uint64_t{199}, uint64_t{901}, UINT64_MAX}) {
+    refused_with([&](SectionHeader* header) { header->first = first; }, 400);
+  }
+  refused_with([](SectionHeader* header) { header->count = 801; }, 801 * 4);
+  refused_with([](SectionHeader* header) { header->count = UINT32_MAX; }, 400);
+  refused_with([](SectionHeader* header) { header->encoding = Encoding::kRows; }, 400);
+  refused_with([](SectionHeader* header) { header->encoding = Encoding::kBytes; }, 400);
+  for (const size_t bytes : {size_t{0}, size_t{399}, size_t{401}}) {
+    refused_with([](SectionHeader*) {}, bytes);
+  }
+  read(kDense);
+  EXPECT_TRUE(receive_bytes(1, fits, 400)) << "what all of these began with";
+}
+
+// Receive the end of an answer: expect it once of each owner, and the last of them only with all
+// that was asked for.
+TEST_F(RowsRoadGarbageAnswer, ReceiveTheEndTooEarlyOrTwice) {
+  const SectionHeader last = last_header(SectionKind::kRowsAnswer);
+  EXPECT_FALSE(receive_bytes(1, last, 0)) << "no call is under way";
+  read();
+  SectionHeader counted = last;
+  counted.count = 1;
+  EXPECT_FALSE(receive_bytes(1, counted, 4)) << "with rows";
+  read();
+  EXPECT_TRUE(receive_bytes(1, last, 0));
+  EXPECT_FALSE(receive_bytes(1, last, 0)) << "again";
+  EXPECT_FALSE(receive_rows(1, rows_header(SectionKind::kRowsAnswer, 1), {asked_[0]}))
+      << "after it";
+  EXPECT_TRUE(receive_bytes(2, last, 0));
+  EXPECT_FALSE(receive_bytes(0, last, 0)) << "and no row came";
+}
+
+// Receive answers to the call before (past): expect them refused, whatever this one is.
+TEST_F(RowsRoadGarbageAnswer, ReceiveAnswersToAnEarlierCall) {
+  read();
+  job_->network().settle();
+  const SectionHeader late = rows_header(SectionKind::kRowsAnswer, 1);
+  EXPECT_FALSE(receive_rows(1, late, {asked_[0]})) << "over";
+  EXPECT_FALSE(receive_bytes(1, last_header(SectionKind::kRowsAnswer), 0));
+  job_->read(0, kRows, kFirst, kCount);
+  EXPECT_FALSE(receive_rows(1, late, {asked_[0]}));
+  EXPECT_FALSE(receive_bytes(1, last_header(SectionKind::kRowsAnswer), 0));
+  job_->network().settle();
+  job_->write(0, kRows, 0, 1, 1, 1);
+  SectionHeader header = late;
+  header.step = 3;
+  EXPECT_FALSE(receive_rows(1, header, {asked_[0]})) << "an answer to a write";
+}
+
+TEST_F(RowsRoadGarbageAnswer, ReceivePulledRowsInAnotherOrder) {
+  SectionHeader one = rows_header(SectionKind::kRowsAnswer, 1);
+  one.step = 2;  // each portion of a pull has a number
+  SectionHeader three = one;
+  three.count = 3;
+  pull();
+  EXPECT_FALSE(receive_rows(1, rows_header(SectionKind::kRowsAnswer, 1), {1}));
+  pull();
+  EXPECT_FALSE(receive_rows(1, three, {1, 7, 4}));
+  pull();
+  EXPECT_FALSE(receive_rows(1, one, {10})) << "not asked for";
+  pull();
+  EXPECT_FALSE(receive_rows(1, one, {2})) << "of rank 2";
+  pull();
+  SectionHeader state = one;
+  state.part = 1;
+  EXPECT_FALSE(receive_rows(1, state, {1})) << "a pull is of values";
+  pull();
+  EXPECT_FALSE(receive_rows(0, one, {1})) << "rank 0 was not asked";
+  pull();
+  EXPECT_TRUE(receive_rows(1, three, {1, 4, 4}));
+  EXPECT_TRUE(receive_rows(1, one, {7}));
+  EXPECT_FALSE(receive_rows(1, one, {7})) << "more than was asked for";
+}
+
+// ---- write, taken
+
+TEST_F(RowsRoadGarbage, ReceiveAWriteThatDoesNotFit) {
+  const SectionHeader fits = rows_header(SectionKind::kRowsWrite, 2);
+  const auto refused_with = [&](const std::function<void(SectionHeader*)>& change) {
+    SectionHeader header = fits;
+    change(&header);
+    EXPECT_FALSE(receive(0, 1, header, rows_payload({0, 3})));
+  };
+  for (const Encoding encoding :
+       {Encoding::kBytes, Encoding::kDense, Encoding::kIds, Encoding::kValues}) {
+    refused_with([&](SectionHeader* header) { header->encoding = encoding; });
+  }
+  for (const uint32_t count : {0u, 1u, 3u, UINT32_MAX}) {
+    refused_with([&](SectionHeader* header) { header->count = count; });
+  }
+  refused_with([](SectionHeader* header) { header->tag = 3; });
+  refused_with([](SectionHeader* header) { header->tag = UINT32_MAX; });
+  refused_with([](SectionHeader* header) { header->tag = kDense; });
+  refused_with([](SectionHeader* header) { header->part = 3; });
+  refused_with([](SectionHeader* header) { header->part = 255; });
+  EXPECT_FALSE(receive(0, 1, fits, rows_payload({0, 1}))) << "rank 1's";
+  EXPECT_FALSE(receive(0, 1, fits, rows_payload({0, kRowCount})));
+  EXPECT_FALSE(
+      receive(0, 1, rows_header(SectionKind::kRowsWrite, 1, kMirror), rows_payload({kRowCount})));
+  EXPECT_TRUE(receive(0, 1, rows_header(SectionKind::kRowsWrite, 1, kMirror), rows_payload({1})));
+  EXPECT_TRUE(receive(0, 1, fits, rows_payload({0, 3}))) << "what all of these began with";
+}
+
+TEST_F(RowsRoadGarbage, ReceiveElementsToWriteThatDoNotFit) {
+  SectionHeader fits = header_of(SectionKind::kRowsWrite, kDense);
+  fits.encoding = Encoding::kDense;
+  fits.first = range_of(0).first;
+  fits.count = 100;
+  ASSERT_GE(range_of(0).count, 100u);
+  const auto refused_with = [&](const std::function<void(SectionHeader*)>& change, size_t bytes) {
+    SectionHeader header = fits;
+    change(&header);
+    EXPECT_FALSE(receive_bytes(1, header, bytes));
+  };
+  refused_with([](SectionHeader* header) { --header->first; }, 400);  // another's, by one element
+  refused_with([&](SectionHeader* header) { header->first = range_of(0).end() - 99; }, 400);
+  refused_with([](SectionHeader* header) { header->first = 1300; }, 400);
+  refused_with([](SectionHeader* header) { header->encoding = Encoding::kRows; }, 400);
+  for (const size_t bytes : {size_t{0}, size_t{399}, size_t{401}}) {
+    refused_with([](SectionHeader*) {}, bytes);
+  }
+  EXPECT_TRUE(receive_bytes(1, fits, 400)) << "what all of these began with";
+}
+
+TEST_F(RowsRoadGarbage, ReceiveTakenThatNobodyWaitsFor) {
+  const SectionHeader taken = header_of(SectionKind::kRowsWritten);
+  EXPECT_FALSE(receive(0, 1, taken, {})) << "no call is under way";
+  job_->read(0, kRows, 0, 10);
+  EXPECT_FALSE(receive(0, 1, taken, {})) << "a read";
+  begin();
+  job_->write(0, kDense, 12, 1, 1, 1);
+  for (const uint64_t number : {uint64_t{0}, uint64_t{2}, UINT64_MAX}) {
+    SectionHeader other = taken;
+    other.step = number;
+    EXPECT_FALSE(receive(0, 1, other, {}));
+  }
+  EXPECT_TRUE(receive(0, 1, taken, {}));
+  EXPECT_FALSE(receive(0, 1, taken, {})) << "again";
+}
+
+// ---- anything
+
+// Contributed a read or a write under way, receive anything from anybody: expect what cannot be
+// used to be refused, and no memory touched but the exchange's own; the rest is the sanitizers'.
+TEST_F(RowsRoadGarbage, NoSectionHarms) {
+  uint32_t refused = 0, taken = 0;
+  for (uint64_t seed = 1; seed <= (kThreadSanitizer ? 50 : 400); ++seed) {
+    SeededRandom random(seed);
+    begin();
+    const auto variable = static_cast<uint32_t>(random.below(3));
+    if (random.chance(50)) {
+      job_->read(0, variable, 2, 8);
+    } else {
+      job_->write(0, variable, 2, 8, kAllArrays, 1);
+    }
+    for (uint32_t i = 0; i < 30; ++i) {
+      SectionHeader header = header_of(static_cast<SectionKind>(random.between(18, 21)),
+                                       static_cast<uint32_t>(random.below(4)), 1);
+      header.encoding = static_cast<Encoding>(random.below(5));
+      header.flags = random.chance(10) ? kSectionLast : 0;
+      header.part = static_cast<uint8_t>(random.chance(90) ? random.below(4) : random.next());
+      header.step = random.chance(90) ? 1 : random.next();
+      header.first = random.chance(80) ? random.below(1400) : random.next();
+      header.count = static_cast<uint32_t>(random.chance(95) ? random.below(12) : random.next());
+      const size_t sizes[] = {header.count * size_t{4}, header.count * kItemBytes,
+                              sizeof(AskBytes) + 4 * random.below(4), 4 * random.below(99)};
+      std::vector<uint32_t> words(std::min(sizes[random.below(4)], 12 * kItemBytes) / 4);
+      for (uint32_t& word : words) {
+        word = static_cast<uint32_t>(random.chance(30) ? 0 : random.below(kRowCount + 2));
+      }
+      const auto from = static_cast<uint32_t>(random.below(3));
+      ++(receive(0, from, header, as_payload(words)) ? taken : refused);
+      if (random.chance(20)) job_->network().move();
+    }
+  }
+  EXPECT_GT(refused, 1000u);
+  EXPECT_GT(taken, 100u);
+}
+
+}  // namespace
+}  // namespace parallax::testkit::rows_garbage
