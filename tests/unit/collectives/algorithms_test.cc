@@ -19,7 +19,7 @@ std::string chosen(Method method, const ExchangeShape& shape) {
   return algorithm_for(method, shape).name;
 }
 
-// Contributed every method, world and order, and elements around the bound, expect an algorithm of
+// Given every method, world and order, and elements around the bound, expect an algorithm of
 // that method, and the tree exactly where a small unordered sum crosses many hosts.
 TEST(Algorithms, EveryShapeHasOne) {
   for (const Method method : kMethods) {
@@ -39,7 +39,7 @@ TEST(Algorithms, EveryShapeHasOne) {
   }
 }
 
-// Contributed the names of methods, expect what crosses the wire and who gets it back to be as
+// Given the names of methods, expect what crosses the wire and who gets it back to be as
 // plans say.
 TEST(Algorithms, FormAndWayBackAreTheMethods) {
   for (const Algorithm& algorithm : kAlgorithms) {
@@ -54,7 +54,7 @@ TEST(Algorithms, FormAndWayBackAreTheMethods) {
   }
 }
 
-// Contributed the table, expect every row to have a name of its own and to be taken for some shape.
+// Given the table, expect every row to have a name of its own and to be taken for some shape.
 TEST(Algorithms, EveryRowIsReached) {
   std::set<std::string> names, taken;
   for (const Algorithm& algorithm : kAlgorithms) {

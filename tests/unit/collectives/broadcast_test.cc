@@ -92,7 +92,7 @@ std::vector<std::string> draw_hosts(SeededRandom& random) {
   return names;
 }
 
-// Contributed broadcasts from any roots, of nothing up to many messages, that ranks join in any
+// Given broadcasts from any roots, of nothing up to many messages, that ranks join in any
 // order, expect the root's bytes everywhere, and each link of the tree to carry them once.
 TEST(Broadcast, EveryRankGetsTheRootsBytes) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
@@ -135,7 +135,7 @@ TEST(Broadcast, EveryRankGetsTheRootsBytes) {
   }
 }
 
-// Contributed a rank that has not joined, expect no byte to be sent to it, those that wait for it
+// Given a rank that has not joined, expect no byte to be sent to it, those that wait for it
 // to say so, and the others to have theirs.
 TEST(Broadcast, WhoHasNoBufferIsWaitedFor) {
   World world({"a", "b", "c"});
@@ -156,7 +156,7 @@ TEST(Broadcast, WhoHasNoBufferIsWaitedFor) {
   EXPECT_EQ(buffers[2], buffers[0]);
 }
 
-// Contributed a rank that says another size, or another root, expect one that hears it to name
+// Given a rank that says another size, or another root, expect one that hears it to name
 // both.
 TEST(Broadcast, WhoDisagreesIsNamed) {
   for (const bool root_differs : {false, true}) {
@@ -184,7 +184,7 @@ SectionHeader header_of(SectionKind kind, uint64_t sequence) {
   return header;
 }
 
-// Contributed what no honest rank says of itself, expect it to be refused, and the broadcast to go
+// Given what no honest rank says of itself, expect it to be refused, and the broadcast to go
 // on as if it had not come.
 TEST(Broadcast, GarbageFromBelowIsRefused) {
   World world({"a", "b", "c"});

@@ -98,11 +98,11 @@ void for_each_setting(const Candidate& candidate, const Sweep& sweep, const Body
 
 // ---- what is given
 
-// Contributed slices of every rank, expect their sum at its owners, and where it is delivered
+// Given slices of every rank, expect their sum at its owners, and where it is delivered
 // everywhere.
 void everyone_contributes(const Candidate& candidate) { one_step_each(candidate, {}, {}); }
 
-// Contributed numbers of every sum type, expect sums of that type.
+// Given numbers of every sum type, expect sums of that type.
 void sums_in_every_type(const Candidate& candidate) {
   std::vector<SumType> sums = kFloats;
   if (candidate.integers) sums.insert(sums.end(), {SumType::kI32, SumType::kI64});
@@ -111,21 +111,21 @@ void sums_in_every_type(const Candidate& candidate) {
   }
 }
 
-// Contributed floats whose sum depends on the order, expect the ranks of a host summed in local
+// Given floats whose sum depends on the order, expect the ranks of a host summed in local
 // order, then the hosts in order, at any timing.
 void ordered_sums_keep_their_order(const Candidate& candidate) {
   one_step_each(candidate, {.sums = kFloats, .ordered = {true}},
                 {.arbitrary = true, .absent_percent = 10, .empty_percent = 5});
 }
 
-// Contributed slices of 16-bit floats, expect them summed as the floats that they are.
+// Given slices of 16-bit floats, expect them summed as the floats that they are.
 void narrow_slices_are_widened(const Candidate& candidate) {
   for (const uint32_t dtype : {uint32_t{PARALLAX_F16}, uint32_t{PARALLAX_BF16}}) {
     one_step_each(candidate, {.thinned = 6}, {.dtype = dtype});
   }
 }
 
-// Contributed a variable whose rows end in a count, expect the ranks that gave each row in it,
+// Given a variable whose rows end in a count, expect the ranks that gave each row in it,
 // however often one gave it.
 void rows_count_their_ranks(const Candidate& candidate) {
   if (!candidate.rows) GTEST_SKIP() << "slices have no rows";
@@ -135,18 +135,18 @@ void rows_count_their_ranks(const Candidate& candidate) {
 
 // ---- what is not given
 
-// Contributed ranks that end the step without a slice, and slices without rows, expect the others'
+// Given ranks that end the step without a slice, and slices without rows, expect the others'
 // sum.
 void the_absent_count_as_nothing(const Candidate& candidate) {
   one_step_each(candidate, {}, {.absent_percent = 50, .empty_percent = 30});
 }
 
-// Contributed no slice at all, expect the end of the step, and that nothing was given.
+// Given no slice at all, expect the end of the step, and that nothing was given.
 void nobody_contributes(const Candidate& candidate) {
   one_step_each(candidate, {.thinned = 3}, {.absent_percent = 100});
 }
 
-// Contributed nothing but slices without rows, expect that they count as given, and that nothing is
+// Given nothing but slices without rows, expect that they count as given, and that nothing is
 // to be applied.
 void slices_without_rows_are_given(const Candidate& candidate) {
   if (!candidate.rows) GTEST_SKIP() << "slices have no rows";
@@ -155,7 +155,7 @@ void slices_without_rows_are_given(const Candidate& candidate) {
 
 // ---- steps after each other
 
-// Contributed steps in which now these and now those contribute, two of them in flight, expect of
+// Given steps in which now these and now those contribute, two of them in flight, expect of
 // each its own.
 void steps_do_not_leak(const Candidate& candidate) {
   constexpr uint32_t kAbsentPercents[] = {0, 100, 60, 0, 30};
@@ -170,7 +170,7 @@ void steps_do_not_leak(const Candidate& candidate) {
   });
 }
 
-// Contributed messages that hold a part of a slice, expect its sections to be summed as one, those
+// Given messages that hold a part of a slice, expect its sections to be summed as one, those
 // of elements cut at whole grains.
 void small_messages_split_sections(const Candidate& candidate) {
   uint32_t split = 0;
@@ -199,7 +199,7 @@ void small_messages_split_sections(const Candidate& candidate) {
 
 // ---- early and late
 
-// Contributed a rank that contributes after all others have ended, expect nothing reduced where its
+// Given a rank that contributes after all others have ended, expect nothing reduced where its
 // part is missed, then all.
 void the_last_to_contribute_is_waited_for(const Candidate& candidate) {
   for_each_setting(candidate, {.shape = 0, .thinned = 2}, [&](const Setting& setting) {
@@ -257,7 +257,7 @@ void expect_named(ExchangeWorld& world, uint32_t late) {
 
 }  // namespace
 
-// Contributed a rank none of whose sections arrive, expect no other to be delivered, and all that
+// Given a rank none of whose sections arrive, expect no other to be delivered, and all that
 // is missed to lead to it; given its sections in the end, expect the sum.
 void a_late_sender_is_named(const Candidate& candidate) {
   const Sweep sweep = {.shape = 0, .world_min = 2, .thinned = 2};
@@ -281,7 +281,7 @@ void a_late_sender_is_named(const Candidate& candidate) {
   });
 }
 
-// Contributed a rank to which the way back is slow, and others that are a whole step ahead of it,
+// Given a rank to which the way back is slow, and others that are a whole step ahead of it,
 // expect both steps' sums.
 void the_next_step_may_come_early(const Candidate& candidate) {
   for_each_setting(candidate, {.world_min = 2, .thinned = 2}, [&](const Setting& setting) {
@@ -316,7 +316,7 @@ void the_next_step_may_come_early(const Candidate& candidate) {
 
 // ---- memory
 
-// Contributed a variable, expect the memory that was foretold, reserved and laid out to be the
+// Given a variable, expect the memory that was foretold, reserved and laid out to be the
 // same.
 void memory_is_as_foretold(const Candidate& candidate) {
   size_t most = 0;

@@ -153,7 +153,7 @@ const Sweep kHostileSplit = {.sums = {SumType::kF32, SumType::kF64},
 
 }  // namespace
 
-// Contributed sections with a wrong encoding, size, range or row key, expect each refused, and the
+// Given sections with a wrong encoding, size, range or row key, expect each refused, and the
 // sum of the others.
 void misfits_are_refused(const Candidate& candidate) {
   uint64_t tried = 0;
@@ -173,7 +173,7 @@ void misfits_are_refused(const Candidate& candidate) {
   EXPECT_GT(tried, 1000u);
 }
 
-// Contributed sections of ranks that never send their kind here, and of kinds that are never sent
+// Given sections of ranks that never send their kind here, and of kinds that are never sent
 // here, expect each refused, and the sum of the others.
 void strangers_are_refused(const Candidate& candidate) {
   uint64_t tried = 0;
@@ -206,7 +206,7 @@ void strangers_are_refused(const Candidate& candidate) {
   EXPECT_GT(tried, 100u);
 }
 
-// Contributed a last section once more, while the step is under way, and every section once it is
+// Given a last section once more, while the step is under way, and every section once it is
 // finished, and one more of each sender, expect each refused, and the sum as it was. (On the way
 // back a repeat is told from another's piece only when all pieces are here.)
 void nothing_follows_the_last(const Candidate& candidate) {
@@ -239,7 +239,7 @@ void nothing_follows_the_last(const Candidate& candidate) {
   });
 }
 
-// Contributed a sender that goes on and on, expect it refused before it has given more than it may:
+// Given a sender that goes on and on, expect it refused before it has given more than it may:
 // nothing is written beyond what was laid out.
 void too_much_is_refused(const Candidate& candidate) {
   constexpr uint32_t kRepeatsMax = 2000;  // more sections than any sender's rows or blocks
@@ -263,7 +263,7 @@ void too_much_is_refused(const Candidate& candidate) {
   });
 }
 
-// Contributed any bytes under any header among the sections of a step, expect no harm: it takes or
+// Given any bytes under any header among the sections of a step, expect no harm: it takes or
 // refuses them, names no rank that there is not, and goes on. For the sanitizers above all.
 void no_section_harms(const Candidate& candidate) {
   const Sweep sweep = {.sums = {SumType::kF32, SumType::kF64}, .seeds = 2, .thinned = 4};

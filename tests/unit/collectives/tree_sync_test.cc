@@ -88,7 +88,7 @@ class Rounds {
   uint64_t finished_ = 0;  // rounds
 };
 
-// Contributed worlds of up to 64 ranks on any hosts, expect round after round to end, each once all
+// Given worlds of up to 64 ranks on any hosts, expect round after round to end, each once all
 // ranks have joined it, also where a child reports for the next one before its parent joins.
 TEST(TreeSync, NobodyIsAnsweredBeforeTheLastJoins) {
   for (uint32_t world = 1; world <= 64; ++world) {
@@ -103,7 +103,7 @@ TEST(TreeSync, NobodyIsAnsweredBeforeTheLastJoins) {
   }
 }
 
-// Contributed a rank with children, expect reports of others and of other rounds to be refused, and
+// Given a rank with children, expect reports of others and of other rounds to be refused, and
 // to change nothing.
 TEST(TreeSync, WhatDoesNotBelongToTheRoundIsRefused) {
   const HostMap hosts = map_hosts(std::vector<std::string>{"a", "a", "b", "b"});

@@ -244,7 +244,7 @@ TEST_P(Allocation, ASteadyStepAllocatesNothing) {
   EXPECT_EQ(job.engine(0).growth_count(), grown);
 }
 
-// Contributed a reduce that finds no memory for what it has to give back, expect LIMIT with the
+// Given a reduce that finds no memory for what it has to give back, expect LIMIT with the
 // remedy, no request, and the variable still to be given in that step.
 TEST(AllocationRefused, AReduceWithoutRoomIsNotGiven) {
   if (!PARALLAX_TEST_COUNTS_MALLOC) GTEST_SKIP() << "a sanitizer owns malloc: run the dev preset";

@@ -302,7 +302,7 @@ TEST_F(EngineCalls, AfterAbortEveryCallSaysWhy) {
   EXPECT_REFUSED(finish(engine().close(&request_)), PARALLAX_ABORTED, "out of coffee");
 }
 
-// Contributed many variables to fill, expect their initial values to be filled in by bounded
+// Given many variables to fill, expect their initial values to be filled in by bounded
 // pieces, with a pass of the engine after each.
 TEST(EngineCommit, TablesAreFilledInPieces) {
   constexpr uint64_t kRows = Engine::kFillElementsPerPass / 16;

@@ -173,7 +173,7 @@ TEST(EngineGarbage, AMalformedMessageNamesItsSender) {
   EXPECT_NE(world.engine(0).failure().message().find("malformed"), std::string::npos);
 }
 
-// Contributed a member whose last words would drive a terminal, expect to read them, escaped.
+// Given a member whose last words would drive a terminal, expect to read them, escaped.
 TEST(EngineGarbage, WordsOfAMemberAreNoOrdersToATerminal) {
   for (const SectionKind kind : {SectionKind::kLost, SectionKind::kAbort}) {
     EngineWorld world({.hosts = {0, 1}});

@@ -83,7 +83,7 @@ TEST(EngineBlame, OfTwoRanksTheOtherIsLostAtOnce) {
   EXPECT_TRUE(names(world.engine(0).failure(), 1)) << world.engine(0).failure().message();
 }
 
-// Contributed a rank that was held up longer than any news take, expect it to read them first.
+// Given a rank that was held up longer than any news take, expect it to read them first.
 TEST(EngineBlame, WhoWasHeldUpReadsBeforeItJudges) {
   CommittedWorld world({0, 1, 2, 3});
   world.kill(1);
@@ -97,7 +97,7 @@ TEST(EngineBlame, WhoWasHeldUpReadsBeforeItJudges) {
   EXPECT_TRUE(names(world.engine(0).failure(), 3)) << world.engine(0).failure().message();
 }
 
-// Contributed ranks that came to close and went before rank 0 came or, when it released them,
+// Given ranks that came to close and went before rank 0 came or, when it released them,
 // before they said that they know, expect rank 0 to close with a loss: it may be the one that the
 // others lost.
 TEST(EngineBlame, WhoGoesWithoutAGoodbyeIsLost) {
@@ -116,7 +116,7 @@ TEST(EngineBlame, WhoGoesWithoutAGoodbyeIsLost) {
   }
 }
 
-// Contributed a rank that has said goodbye and whose way to rank 0 ends without an answer, expect
+// Given a rank that has said goodbye and whose way to rank 0 ends without an answer, expect
 // it to close in peace; but with a loss if it was held up, since then the others may have lost it.
 TEST(EngineBlame, WhoWasHeldUpTakesNoEndForAGoodbye) {
   for (const bool held_up : {false, true}) {
@@ -141,7 +141,7 @@ TEST(EngineBlame, WhoWasHeldUpTakesNoEndForAGoodbye) {
   }
 }
 
-// Contributed rank 0 that was stopped after its release, and finds a goodbye and the end of who
+// Given rank 0 that was stopped after its release, and finds a goodbye and the end of who
 // said it: that one may have waited for the answer as long as its lease, and left in peace.
 TEST(EngineBlame, WhoHasSaidGoodbyeMayGo) {
   CommittedWorld world({0, 1});
@@ -157,7 +157,7 @@ TEST(EngineBlame, WhoHasSaidGoodbyeMayGo) {
   EXPECT_TRUE(closing->status.ok()) << closing->status.message();
 }
 
-// Contributed a rank that has said goodbye, expect the news of a loss to reach it: somebody has
+// Given a rank that has said goodbye, expect the news of a loss to reach it: somebody has
 // not.
 TEST(EngineBlame, NewsCountUntilAllHaveSaidGoodbye) {
   CommittedWorld world({0, 0, 1});
@@ -176,7 +176,7 @@ TEST(EngineBlame, NewsCountUntilAllHaveSaidGoodbye) {
   EXPECT_TRUE(names(closing->status, 2)) << closing->status.message();
 }
 
-// Contributed peers without credits, expect the requests of a rank that fails to be pending until
+// Given peers without credits, expect the requests of a rank that fails to be pending until
 // its reason has left.
 TEST(EngineBlame, TheReasonLeavesBeforeRequestsComplete) {
   CommittedWorld world({0, 0, 1});
@@ -198,7 +198,7 @@ TEST(EngineBlame, TheReasonLeavesBeforeRequestsComplete) {
   }
 }
 
-// Contributed a peer that never has credits again, expect the requests of a rank that fails to
+// Given a peer that never has credits again, expect the requests of a rank that fails to
 // complete all the same, and that it says when to look again.
 TEST(EngineBlame, AStoppedPeerHoldsNobody) {
   CommittedWorld world({0, 0, 1});

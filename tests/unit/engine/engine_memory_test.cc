@@ -71,7 +71,7 @@ TEST(EngineMemory, WhatFitsIsNotSpokenOf) {
     EXPECT_TRUE(status.ok()) << status.message();
 }
 
-// Contributed more than any address space holds, expect the table to be named, its size, and what
+// Given more than any address space holds, expect the table to be named, its size, and what
 // makes it smaller: of a table that is not rows_max.
 TEST(EngineMemory, AReservationThatFailsNamesTheVariable) {
   EngineWorld world({.hosts = {0}});
@@ -92,7 +92,7 @@ nlohmann::json memory_of(Engine& engine, size_t variable) {
   return nlohmann::json::parse(engine.stats_json())["variables"][variable];
 }
 
-// Contributed a table that starts at zero, expect its memory to be reserved and hardly touched, and
+// Given a table that starts at zero, expect its memory to be reserved and hardly touched, and
 // more of it once rows were trained.
 TEST(EngineMemory, TheReportTellsReservedFromTouched) {
   EngineWorld world({.hosts = {0}});

@@ -152,7 +152,7 @@ TEST_F(EnginePull, HundredsOfPullsInOneStep) {
   }
 }
 
-// Contributed a pull of step 2 posted while step 1 ends, expect it to see step 1, once.
+// Given a pull of step 2 posted while step 1 ends, expect it to see step 1, once.
 TEST_F(EnginePull, OfTheNextStepSeesThisOne) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     start({0, 0, 1, 1}, seed, 30);
@@ -209,7 +209,7 @@ TEST_F(EnginePull, DenseVariablesAreShardedUnderPs) {
   }
 }
 
-// Contributed a rank that pulls once more than its neighbour, while the neighbour waits for what it
+// Given a rank that pulls once more than its neighbour, while the neighbour waits for what it
 // gives after that pull, expect both waits to name the pull that nobody makes.
 TEST_F(EnginePull, AWaitNamesThePullThatIsMissing) {
   world_ = std::make_unique<EngineWorld>(WorldOptions{.hosts = {0, 0}});

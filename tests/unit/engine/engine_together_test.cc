@@ -70,7 +70,7 @@ TEST(EngineBroadcast, FromEveryRootOfEverySize) {
   }
 }
 
-// Contributed broadcasts from changing roots, of no bytes too, posted all at once, with one rank
+// Given broadcasts from changing roots, of no bytes too, posted all at once, with one rank
 // late.
 TEST(EngineBroadcast, ManyPostedAtOnceWithALateRank) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {

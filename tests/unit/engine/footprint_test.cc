@@ -20,7 +20,7 @@ TEST(Footprint, BytesAreShownWhole) {
   EXPECT_EQ(shown_bytes(UINT64_MAX), "16383 PiB");
 }
 
-// Contributed two ranks whose variables fit, then one byte more, expect silence, then a sentence
+// Given two ranks whose variables fit, then one byte more, expect silence, then a sentence
 // that names host, machine and variables, the largest first.
 TEST(Footprint, AShortageNamesTheLargest) {
   std::vector<Footprint> variables = {{.name = "small", .table_bytes = kGiB},

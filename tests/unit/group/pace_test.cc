@@ -96,7 +96,7 @@ TEST(LateWindow, WhoCatchesUpIsForgotten) {
   EXPECT_EQ(window.late().steps, 0u);
 }
 
-// Contributed a rank that is slow throughout, each phase by itself not by much, expect it to be
+// Given a rank that is slow throughout, each phase by itself not by much, expect it to be
 // named.
 TEST(LateWindow, PhasesAddUp) {
   LateWindow window;

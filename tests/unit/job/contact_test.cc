@@ -71,7 +71,7 @@ TEST(Contact, WhoAnswersIsReached) {
   EXPECT_TRUE(rank.rendezvous.left().ok());
 }
 
-// Contributed a rank that is stopped, its host-mate that waits for it over shared memory, and a
+// Given a rank that is stopped, its host-mate that waits for it over shared memory, and a
 // rank of another host that waits for the host-mate, expect that one to hear of the stopped rank
 // before it judges the host-mate, though the host-mate began somewhat later.
 TEST(Contact, SilenceOverTheNetworkWaitsForWhoKnowsTheCause) {
@@ -88,7 +88,7 @@ TEST(Contact, SilenceOverTheNetworkWaitsForWhoKnowsTheCause) {
   }
 }
 
-// Contributed no news, expect a silent rank to be lost within the lease, or where that is short,
+// Given no news, expect a silent rank to be lost within the lease, or where that is short,
 // soon.
 TEST(Contact, SilenceIsALoss) {
   for (const ContactWay exchange : {ContactWay::kSharedMemory, ContactWay::kNetwork}) {
@@ -105,7 +105,7 @@ TEST(Contact, SilenceIsALoss) {
   }
 }
 
-// Contributed a job whose own time is up before that of the others, expect nobody to be
+// Given a job whose own time is up before that of the others, expect nobody to be
 // called lost, and no wait beyond it.
 TEST(Contact, ADeadlineIsNoLoss) {
   for (const int64_t lease_ms : {4000, 60000}) {
@@ -116,7 +116,7 @@ TEST(Contact, ADeadlineIsNoLoss) {
   }
 }
 
-// Contributed a broken connection, expect news to win over it, and not to be waited for as long as
+// Given a broken connection, expect news to win over it, and not to be waited for as long as
 // after silence.
 TEST(Contact, ABrokenConnectionWaitsForNews) {
   OneRank told(4000);

@@ -36,7 +36,7 @@ class JobBindingTest : public testing::Test {
   const std::string path_ = folder_.write("machine.xml", XmlWriter::write(XmlMachine{}));
 };
 
-// Contributed one to four ranks, expect the nodes to be shared out in order, and nothing to be
+// Given one to four ranks, expect the nodes to be shared out in order, and nothing to be
 // bound on a machine that is not this one.
 TEST_F(JobBindingTest, RanksShareOutTheNodes) {
   struct Case {
@@ -64,7 +64,7 @@ TEST_F(JobBindingTest, RanksShareOutTheNodes) {
   }
 }
 
-// Contributed a choice of the user's, expect it whichever rank asks, and its reason.
+// Given a choice of the user's, expect it whichever rank asks, and its reason.
 TEST_F(JobBindingTest, WhatIsAskedForIsGiven) {
   for (const auto& [asked, pus] : {std::pair{"node:1", "2-3"}, std::pair{"pus:0,2-3", "0,2-3"},
                                    std::pair{"pus:1", "1"}, std::pair{"none", ""}}) {
@@ -78,7 +78,7 @@ TEST_F(JobBindingTest, WhatIsAskedForIsGiven) {
   }
 }
 
-// Contributed what this machine cannot give, expect it to be refused before anybody is met.
+// Given what this machine cannot give, expect it to be refused before anybody is met.
 TEST_F(JobBindingTest, WhatIsWrongIsToldBeforeTheMeeting) {
   for (const auto& [asked, says] :
        {std::pair{"node:2", "no such NUMA node"}, std::pair{"pus:4", "no PU 4"},
@@ -99,7 +99,7 @@ TEST_F(JobBindingTest, WhatIsWrongIsToldBeforeTheMeeting) {
   }
 }
 
-// Contributed the file, expect the machine in full to be the file's, and not this one.
+// Given the file, expect the machine in full to be the file's, and not this one.
 TEST_F(JobBindingTest, TheMachineIsTheFiles) {
   JobBinding binding;
   ASSERT_TRUE(binding.prepare("none", path_).ok());
@@ -109,7 +109,7 @@ TEST_F(JobBindingTest, TheMachineIsTheFiles) {
   EXPECT_EQ(json::parse(topology_json(topology))["numa_nodes"].size(), 2u);
 }
 
-// Contributed `none` on this machine, expect a binding that binds nothing, without a look at it.
+// Given `none` on this machine, expect a binding that binds nothing, without a look at it.
 TEST_F(JobBindingTest, NoneOnThisMachine) {
   JobBinding binding;
   ASSERT_TRUE(binding.prepare("none", "").ok());

@@ -46,7 +46,7 @@ struct Taken {
   Status status;
 };
 
-// Contributed a setting by file, environment and program, expect the program's to hold, else the
+// Given a setting by file, environment and program, expect the program's to hold, else the
 // environment's, else the file's; and texts to live as long as the settings.
 TEST(JobSettings, FillInWhatTheProgramLeftZero) {
   const testkit::TemporaryFolder folder;
@@ -70,7 +70,7 @@ TEST(JobSettings, FillInWhatTheProgramLeftZero) {
   EXPECT_TRUE(check_options(taken.options).ok());
 }
 
-// Contributed half of a rank's place, expect the missing half to be named: it would be another
+// Given half of a rank's place, expect the missing half to be named: it would be another
 // place.
 TEST(JobSettings, HalfAPlaceIsRefused) {
   {
@@ -96,7 +96,7 @@ TEST(JobSettings, HalfAPlaceIsRefused) {
   EXPECT_TRUE(Taken().status.ok()) << "a world of one needs no rank";
 }
 
-// Contributed values that cannot be taken, expect the place, and the options as the program gave
+// Given values that cannot be taken, expect the place, and the options as the program gave
 // them.
 TEST(JobSettings, WrongValuesNameTheirPlace) {
   const Variable lease("PARALLAX_LEASE_MS", "two");
@@ -111,16 +111,25 @@ TEST(JobSettings, WrongValuesNameTheirPlace) {
   EXPECT_EQ(taken.options.timeout_ms, 7u);
 }
 
-// Contributed names that nobody knows, expect the job to open and a warning to say them.
+// Another number each time: what is warned of is said once in a process.
+std::string fresh_number() {
+  static int count = 0;
+  return std::to_string(++count);
+}
+
+// Given names that nobody knows, expect the job to open and a warning to say them.
 TEST(JobSettings, UnknownNamesAreWarnedOf) {
   HeardLines heard;
-  const Variable misspelt("PARALLAX_LEASE_M", "100");
-  const Variable device("PARALLAX_NET_DEVICE", "no such device");
+  const std::string none = "none" + fresh_number();
+  const std::string misspelt_name = "PARALLAX_LEASE_MS" + fresh_number();
+  const Variable misspelt(misspelt_name.c_str(), "100");
+  const Variable device("PARALLAX_NET_DEVICE", none);
   EXPECT_TRUE(Taken().status.ok());
   std::string all;
   for (const std::string& line : heard.lines()) all += line + "\n";
-  EXPECT_TRUE(has(all, "PARALLAX_LEASE_MS")) << all;
-  EXPECT_TRUE(has(all, "net_device is 'no such device', from environment PARALLAX_NET_DEVICE"))
+  EXPECT_TRUE(has(all, misspelt_name)) << all;
+  EXPECT_TRUE(has(all, "PARALLAX_LEASE_MS?")) << all;
+  EXPECT_TRUE(has(all, "net_device is '" + none + "', from environment PARALLAX_NET_DEVICE"))
       << all;
 }
 
@@ -130,7 +139,7 @@ parallax_status_t checked(const std::function<void(parallax_options_t*)>& change
   return check_options(options).code();
 }
 
-// Contributed each number on either side of its bound, expect this side alone to be taken.
+// Given each number on either side of its bound, expect this side alone to be taken.
 TEST(JobSettings, NumbersUpToTheirBounds) {
   struct Bound {
     uint32_t parallax_options_t::*field;
@@ -165,7 +174,7 @@ TEST(JobSettings, NumbersUpToTheirBounds) {
             PARALLAX_UNSUPPORTED);
 }
 
-// Contributed texts of every kind, expect names that print on a line, and transports that there
+// Given texts of every kind, expect names that print on a line, and transports that there
 // are.
 TEST(JobSettings, TextsThatAreTaken) {
   const auto host = [](const std::string& text) {
@@ -186,7 +195,7 @@ TEST(JobSettings, TextsThatAreTaken) {
   }
 }
 
-// Contributed more ranks than cores, expect a warning of a lease below two seconds, and of no
+// Given more ranks than cores, expect a warning of a lease below two seconds, and of no
 // other.
 TEST(JobSettings, AShortLeaseOnSharedCoresIsWarnedOf) {
   constexpr int64_t kMs = kNanosecondsPerMillisecond;
@@ -196,9 +205,10 @@ TEST(JobSettings, AShortLeaseOnSharedCoresIsWarnedOf) {
   warn_of_short_lease(cores, 1999 * kMs);
   warn_of_short_lease(cores + 1, 2000 * kMs);
   EXPECT_TRUE(heard.lines().empty()) << heard.lines()[0];
-  warn_of_short_lease(cores + 1, 1999 * kMs);
+  const size_t ranks = cores + std::stoul(fresh_number());
+  warn_of_short_lease(ranks, 1999 * kMs);
   ASSERT_EQ(heard.lines().size(), 1u);
-  EXPECT_TRUE(has(heard.lines()[0], std::to_string(cores + 1) + " ranks of this host share"))
+  EXPECT_TRUE(has(heard.lines()[0], std::to_string(ranks) + " ranks of this host share"))
       << heard.lines()[0];
   EXPECT_TRUE(has(heard.lines()[0], "1999 ms")) << heard.lines()[0];
 }

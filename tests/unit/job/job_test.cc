@@ -108,7 +108,7 @@ std::vector<float> train(Job& job, float gradient) {
   return values;
 }
 
-// Contributed one rank, expect a job without a rendezvous and without a network, and every deadline
+// Given one rank, expect a job without a rendezvous and without a network, and every deadline
 // and lease that was not named to be the documented one.
 TEST(Job, OneRankNeedsNoNetwork) {
   parallax_options_t options = {};
@@ -132,7 +132,7 @@ TEST(Job, OneRankNeedsNoNetwork) {
   EXPECT_TRUE(job->abandon()) << "no request is left";
 }
 
-// Contributed ranks as threads on hosts of two, expect each to know the others' places, a step to
+// Given ranks as threads on hosts of two, expect each to know the others' places, a step to
 // apply the sum of what they gave, and all to part in order; and the name to be free for the next
 // job.
 TEST(Job, RanksMeetTrainAndPart) {
@@ -163,7 +163,7 @@ TEST(Job, RanksMeetTrainAndPart) {
   }
 }
 
-// Contributed options that must be the same and are not, expect both ranks to be told which, and
+// Given options that must be the same and are not, expect both ranks to be told which, and
 // whose.
 TEST(Job, OptionsThatDifferAreNamed) {
   std::array<Status, 2> statuses;
@@ -194,7 +194,7 @@ TEST(Job, OptionsThatDifferAreNamed) {
   }
 }
 
-// Contributed a rank of another world, expect it to be refused with both numbers, and the first to
+// Given a rank of another world, expect it to be refused with both numbers, and the first to
 // say at its deadline whom it waited for.
 TEST(Job, WhoIsOfAnotherWorldIsRefusedAndWhoNeverComesIsNamed) {
   std::unique_ptr<Rendezvous> first;
@@ -286,7 +286,7 @@ TEST_F(MetBy, Garbage) {
   }
 }
 
-// Contributed processes that meet in a directory, expect one host's name on two machines to be
+// Given processes that meet in a directory, expect one host's name on two machines to be
 // refused, and shared memory to be refused between two hosts.
 TEST_F(MetBy, HostsThatCannotShareMemory) {
   const testkit::TemporaryFolder folder;
@@ -313,7 +313,7 @@ TEST_F(MetBy, HostsThatCannotShareMemory) {
       << status.message();
 }
 
-// Contributed a thread that waits for a barrier that nobody else joins, expect close to end its
+// Given a thread that waits for a barrier that nobody else joins, expect close to end its
 // wait, and the request to keep the job until it is released.
 TEST(Job, CloseEndsAnothersWait) {
   in_threads(2, [](uint32_t rank) {
@@ -341,7 +341,7 @@ TEST(Job, CloseEndsAnothersWait) {
   });
 }
 
-// Contributed a rank that stays, expect close to end at its deadline, to say who stays, and that
+// Given a rank that stays, expect close to end at its deadline, to say who stays, and that
 // rank to hear who left.
 TEST(Job, CloseEndsAtItsDeadline) {
   std::array<std::unique_ptr<Job>, 2> jobs;
@@ -363,7 +363,7 @@ TEST(Job, CloseEndsAtItsDeadline) {
   EXPECT_TRUE(has(left, "rank 0")) << left.message();
 }
 
-// Contributed faults that are no rules, expect the option to be named; with rules, the transport to
+// Given faults that are no rules, expect the option to be named; with rules, the transport to
 // be the one that breaks.
 TEST(Job, FaultsAreThisRanksTransport) {
   parallax_options_t options = {};

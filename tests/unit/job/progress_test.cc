@@ -156,7 +156,7 @@ class TwoRanks {
   std::array<std::unique_ptr<Rank>, 2> ranks_;
 };
 
-// Contributed no threads, expect a call to move what it can at once, and the rest once somebody
+// Given no threads, expect a call to move what it can at once, and the rest once somebody
 // drives.
 TEST(Progress, ByHandNothingMovesUnlessItIsDriven) {
   TwoRanks ranks(true, true);
@@ -175,7 +175,7 @@ TEST(Progress, ByHandNothingMovesUnlessItIsDriven) {
   ranks.expect_done(1, one);
 }
 
-// Contributed nobody who waits, expect the progress threads to bring requests to their end.
+// Given nobody who waits, expect the progress threads to bring requests to their end.
 TEST(Progress, TheThreadDrivesWhereNobodyWaits) {
   TwoRanks ranks(false);
   for (int round = 0; round < 20; ++round) {
@@ -188,7 +188,7 @@ TEST(Progress, TheThreadDrivesWhereNobodyWaits) {
   }
 }
 
-// Contributed a rank without a thread, expect whoever waits to drive it, each after the other.
+// Given a rank without a thread, expect whoever waits to drive it, each after the other.
 TEST(Progress, WhoWaitsDrives) {
   TwoRanks ranks(true);
   Request* const zero = ranks.commit(0);
@@ -212,7 +212,7 @@ TEST(Progress, WhoWaitsDrives) {
   for (Request* request : others) ranks.expect_done(1, request);
 }
 
-// Contributed a peer that does not come, expect a wait to end at its deadline with the request
+// Given a peer that does not come, expect a wait to end at its deadline with the request
 // pending: its missing peer can be told, it cannot be released, and a later wait sees its end.
 TEST(Progress, AWaitEndsAtItsDeadlineAndTheRequestGoesOn) {
   for (const bool manual : {false, true}) {
@@ -231,7 +231,7 @@ TEST(Progress, AWaitEndsAtItsDeadlineAndTheRequestGoesOn) {
   }
 }
 
-// Contributed several requests, expect a wait for all to see the last, and a wait for none to be
+// Given several requests, expect a wait for all to see the last, and a wait for none to be
 // over.
 TEST(Progress, AWaitIsForAllOfItsRequests) {
   TwoRanks ranks(true);
@@ -251,7 +251,7 @@ TEST(Progress, AWaitIsForAllOfItsRequests) {
   for (Request* request : others) ranks.expect_done(1, request);
 }
 
-// Contributed a thread that drives while it waits for what comes last, expect the other waiters of
+// Given a thread that drives while it waits for what comes last, expect the other waiters of
 // the rank to be woken by each of their own.
 TEST(Progress, WhoDoesNotDriveIsWokenByWhoDoes) {
   constexpr int kRounds = 200;
@@ -281,7 +281,7 @@ TEST(Progress, WhoDoesNotDriveIsWokenByWhoDoes) {
   ranks.expect_done(0, last);
 }
 
-// Contributed a waiter asleep with nothing to come, expect a call of another thread that ends its
+// Given a waiter asleep with nothing to come, expect a call of another thread that ends its
 // request to wake it, with the status that ends it.
 TEST(Progress, ACallOfAnotherThreadWakesWhoWaits) {
   constexpr int kRounds = 150;
@@ -308,7 +308,7 @@ TEST(Progress, ACallOfAnotherThreadWakesWhoWaits) {
   }
 }
 
-// Contributed the descriptor of completions, expect it to be readable from a completion until it is
+// Given the descriptor of completions, expect it to be readable from a completion until it is
 // read.
 TEST(Progress, ADescriptorTellsOfCompletions) {
   TwoRanks ranks(true, true);
@@ -334,7 +334,7 @@ TEST(Progress, ADescriptorTellsOfCompletions) {
   ranks.expect_done(0, zero);
 }
 
-// Contributed a process that may open nothing more, expect a sentence with the remedy.
+// Given a process that may open nothing more, expect a sentence with the remedy.
 TEST(Progress, WithoutDescriptorsItSaysSo) {
   EngineWorld world(WorldOptions{});
   Binding binding;

@@ -108,7 +108,7 @@ class RandomPulls {
   std::vector<Pull*> posted_;
 };
 
-// Contributed any layout, several variables in a pull, ids twice or padding, any dtypes, ranks that
+// Given any layout, several variables in a pull, ids twice or padding, any dtypes, ranks that
 // pull more or less than others and start the next step before this one is applied everywhere:
 // expect the owners' rows as of the step before, for five steps, which use each slot twice and
 // more.
@@ -277,7 +277,7 @@ TEST_F(PullRoadTest, ARoundWaitsForEveryRankOfTheHost) {
   EXPECT_EQ(job_->exchange(3).waiting(1).number, 0u);
 }
 
-// Contributed pulls that wait, expect the oldest of the step to be told, with who is there and who
+// Given pulls that wait, expect the oldest of the step to be told, with who is there and who
 // not.
 TEST_F(PullRoadTest, WhatIsMissingIsNamed) {
   start({0, 0, 0, 1});
@@ -413,7 +413,7 @@ TEST_F(PullRoadTest, AsksWaitForTheirTable) {
   EXPECT_EQ(values.items, 2u) << "to rank 0, which does not know the variable";
 }
 
-// Contributed four steps that use the same slots, expect of each only what it asked for: no row,
+// Given four steps that use the same slots, expect of each only what it asked for: no row,
 // rank, dense wish or dtype of the step before the last.
 TEST_F(PullRoadTest, NothingLeaksIntoTheSlotsNextUse) {
   start({0, 0, 1, 1});
@@ -445,7 +445,7 @@ TEST_F(PullRoadTest, NothingLeaksIntoTheSlotsNextUse) {
   }
 }
 
-// Contributed a step that a rank ended without pulls, expect the like step after the next to wait
+// Given a step that a rank ended without pulls, expect the like step after the next to wait
 // for it again.
 TEST_F(PullRoadTest, AnEndedStepEndsNoLaterOne) {
   start({0, 0});
@@ -463,7 +463,7 @@ TEST_F(PullRoadTest, AnEndedStepEndsNoLaterOne) {
   job_->expect_values(early);
 }
 
-// Contributed a rank with nothing under way, expect it to be neither active nor finished, and a
+// Given a rank with nothing under way, expect it to be neither active nor finished, and a
 // second pull beside one under way to fail the check.
 TEST_F(PullRoadTest, OnePullIsUnderWay) {
   start({0});

@@ -216,7 +216,7 @@ SectionHeader draw_header(SeededRandom& random) {
   return header;
 }
 
-// Contributed a pull under way, receive anything from anybody: expect what cannot be used to be
+// Given a pull under way, receive anything from anybody: expect what cannot be used to be
 // refused, and no memory touched but the exchange's own; the rest is the sanitizers'.
 TEST_F(PullRoadGarbageLocal, NoSectionHarms) {
   uint32_t refused = 0, taken = 0;

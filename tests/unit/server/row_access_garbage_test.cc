@@ -379,7 +379,7 @@ TEST_F(RowsRoadGarbage, ReceiveTakenThatNobodyWaitsFor) {
 
 // ---- anything
 
-// Contributed a read or a write under way, receive anything from anybody: expect what cannot be
+// Given a read or a write under way, receive anything from anybody: expect what cannot be
 // used to be refused, and no memory touched but the exchange's own; the rest is the sanitizers'.
 TEST_F(RowsRoadGarbage, NoSectionHarms) {
   uint32_t refused = 0, taken = 0;

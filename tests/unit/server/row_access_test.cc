@@ -119,7 +119,7 @@ class RandomRows {
   SeededRandom random_;
 };
 
-// Contributed any layout, sharded and mirrored variables of every form and all ranks at once,
+// Given any layout, sharded and mirrored variables of every form and all ranks at once,
 // expect the tables to hold what was written, and every read and pull to give out just that.
 TEST(RowAccess, WhatIsWrittenIsReadBack) {
   for (size_t layout = 0; layout < layouts().size(); ++layout) {
@@ -231,7 +231,7 @@ TEST_F(RowsRoadTest, AReadAfterAWriteSeesIt) {
   }
 }
 
-// Contributed fewer rows than ranks, expect those that hold none of them not to be waited for.
+// Given fewer rows than ranks, expect those that hold none of them not to be waited for.
 TEST_F(RowsRoadTest, OwnersOfNothingAreNotAsked) {
   start({0, 1, 2, 3, 4});
   count(SectionKind::kRowsAsk);
@@ -284,7 +284,7 @@ TEST_F(RowsRoadTest, AMirrorIsNotPulled) {
 
 // ---- who waits for whom
 
-// Contributed an owner that is held back, expect it alone to be missing; the variable is told, too.
+// Given an owner that is held back, expect it alone to be missing; the variable is told, too.
 TEST_F(RowsRoadTest, WhatIsMissingIsNamed) {
   start({0, 1, 2});
   job_->network().hold(1);
@@ -306,7 +306,7 @@ TEST_F(RowsRoadTest, WhatIsMissingIsNamed) {
   EXPECT_EQ(job_->exchange(0).variable(), uint32_t{kAdam});
 }
 
-// Contributed an asker that takes nothing, expect the others to be served all the same.
+// Given an asker that takes nothing, expect the others to be served all the same.
 TEST_F(RowsRoadTest, NoAskWaitsForAnother) {
   start({0, 1, 2});
   job_->write(0, kLong, 0, kLongRows, kAllArrays, 4);

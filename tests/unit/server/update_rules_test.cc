@@ -32,7 +32,7 @@ struct Row {
   }
 };
 
-// Contributed a row of 1 and 2 with gradients of 3 and -4, expect what the formulas say on paper.
+// Given a row of 1 and 2 with gradients of 3 and -4, expect what the formulas say on paper.
 TEST(UpdateRules, OneStepByHand) {
   const auto after = [](UpdateArguments with, float scale, std::vector<float> state0) {
     Row<float> row = {{1, 2}, std::move(state0), {0, 0}, {3, -4}};
@@ -157,7 +157,7 @@ void expect_the_formulas(uint32_t rule, uint64_t seed) {
   }
 }
 
-// Contributed rows of any width and 20 steps, expect values and states that agree bit for bit:
+// Given rows of any width and 20 steps, expect values and states that agree bit for bit:
 // owner, mirror and a naive program must.
 TEST(UpdateRules, AgreeWithTheFormulasBitForBit) {
   for (const uint32_t rule : kRules) {
@@ -170,7 +170,7 @@ TEST(UpdateRules, AgreeWithTheFormulasBitForBit) {
   }
 }
 
-// Contributed integers, expect SUM whatever rule is named, without a scale, and to wrap.
+// Given integers, expect SUM whatever rule is named, without a scale, and to wrap.
 TEST(UpdateRules, IntegersAreSummed) {
   constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
   for (const uint32_t rule : kRules) {
@@ -180,7 +180,7 @@ TEST(UpdateRules, IntegersAreSummed) {
   }
 }
 
-// Contributed a row without elements, or gradients that are none, expect nothing to be written
+// Given a row without elements, or gradients that are none, expect nothing to be written
 // elsewhere and what is NaN to stay NaN.
 TEST(UpdateRules, EdgesOfARow) {
   for (const uint32_t rule : kRules) {
@@ -198,7 +198,7 @@ TEST(UpdateRules, EdgesOfARow) {
   }
 }
 
-// Contributed powers that double holds, expect them; the others as near as squaring comes.
+// Given powers that double holds, expect them; the others as near as squaring comes.
 TEST(UpdateRules, PowerBySquaring) {
   EXPECT_EQ(power(0.3, 0), 1);
   EXPECT_EQ(power(0.3, 1), 0.3);
