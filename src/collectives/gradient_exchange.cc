@@ -10,8 +10,7 @@
 namespace parallax {
 
 GradientExchange::GradientExchange(const Columns& columns, const Partition& partition,
-                                   Outbox& outbox, Compute& compute,
-                                   const GradientExchangeOptions& options)
+                                   Outbox& outbox, Compute& compute, const ExchangeOptions& options)
     : columns_(columns),
       partition_(partition),
       outbox_(outbox),
@@ -232,8 +231,16 @@ WireFormat GradientExchange::entry_format(uint32_t dtype) const {
           .convert = converter(dtype, dtype_of(sum_))};
 }
 
-void GradientExchange::contribute_dense(uint64_t step, const RowValues& values, uint32_t* pending) {
-  StepBuffer& step_buffer = this->step_buffer(step);
+void GradientExchange::contribute(uint64_t step, const Contribution& slice, uint32_t* pending) {
+  if (rows_form_) {
+    contribute_rows(step_buffer(step), slice, pending);
+  } else {
+    contribute_elements(step_buffer(step), slice.elements, pending);
+  }
+}
+
+void GradientExchange::contribute_elements(StepBuffer& step_buffer, const RowValues& values,
+                                           uint32_t* pending) {
   const WireFormat format = entry_format(values.dtype);
   for (const uint32_t column : active_columns_) {
     const std::vector<uint32_t>& owners = active_owners_[column];
@@ -252,16 +259,15 @@ void GradientExchange::contribute_dense(uint64_t step, const RowValues& values, 
   }
 }
 
-void GradientExchange::contribute_rows(uint64_t step, const RowSlice& first, const RowSlice& more,
+void GradientExchange::contribute_rows(StepBuffer& step_buffer, const Contribution& slice,
                                        uint32_t* pending) {
-  StepBuffer& step_buffer = this->step_buffer(step);
-  step_buffer.first = first;
-  step_buffer.more = more;
+  step_buffer.first = slice.rows;
+  step_buffer.more = slice.more;
   step_buffer.pending = pending;
   step_buffer.coalescing = true;
   ++*pending;  // the job's own
   step_buffer.job.context = &step_buffer;
-  step_buffer.job.cost_bytes = (first.count + more.count) * row_bytes_;
+  step_buffer.job.cost_bytes = (slice.rows.count + slice.more.count) * row_bytes_;
   step_buffer.job.run = [](ComputeJob& job) {
     StepBuffer& coalescing = *static_cast<StepBuffer*>(job.context);
     const GradientExchange& exchange = *coalescing.exchange;
@@ -329,12 +335,12 @@ bool GradientExchange::on_local_reduce(uint32_t from, const Section& section) {
   }
   if ((header.flags & kSectionLast) != 0) {
     step_buffer.contributed |= (header.flags & kSectionContributed) != 0;
-    end_local(from, header.step);
+    end(from, header.step);
   }
   return true;
 }
 
-void GradientExchange::end_local(uint32_t from, uint64_t step) {
+void GradientExchange::end(uint32_t from, uint64_t step) {
   if (!leads_) return;
   StepBuffer& step_buffer = this->step_buffer(step);
   const uint32_t source = columns_.local_of(from);

@@ -22,90 +22,34 @@
 #include "aggregate/row_coalescer.h"
 #include "base/arena.h"
 #include "base/compute.h"
-#include "base/exact_sum.h"
 #include "collectives/algorithms.h"
+#include "collectives/exchange.h"
 #include "message/outbox.h"
 #include "variable/partition.h"
 #include "world/patterns.h"
 
 namespace parallax {
 
-struct GradientExchangeOptions {
-  uint32_t variable = 0;
-  Method method = Method::kAllreduce;
-  uint64_t rows_max = 0;        // rows in one slice; 0 for dense
-  bool ordered = false;         // deterministic accumulators
-  SumType sum = SumType::kF32;  // what the exchange carries; slices are converted where they enter
-  // With ids: every row ends in one element more, which counts the ranks that gave the row. The
-  // partition's row_elements has it.
-  bool counted = false;
-};
-
-// The reduced gradient of a step buffer as this rank sees it, for applying or handing out.
-struct ReducedGradient {
-  bool contributed = false;  // some rank gave a slice, if only one without rows
-  bool has_values = false;   // false: no rank gave values, and nothing is to be applied
-  bool rows = false;
-  bool counted = false;  // rows end in the count of ranks that gave them
-  // rows: row_count row keys and their values. dense: elements [first, first + count).
-  uint32_t row_count = 0;
-  const uint32_t* row_keys = nullptr;
-  const std::byte* values = nullptr;  // of the sum type
-  uint64_t first = 0;
-  uint64_t count = 0;
-};
-
-// What the planner wants to know, of this rank's part, per step.
-struct ExchangeCounts {
-  uint64_t touched_rows = 0;  // coalesced rows this leader sent on
-  uint64_t union_rows = 0;    // distinct rows of all hosts, counted once
-};
-
-class GradientExchange {
+class GradientExchange final : public Exchange {
  public:
   // All references outlive the exchange.
   GradientExchange(const Columns& columns, const Partition& partition, Outbox& outbox,
-                   Compute& compute, const GradientExchangeOptions& options);
+                   Compute& compute, const ExchangeOptions& options);
   GradientExchange(const GradientExchange&) = delete;
   GradientExchange& operator=(const GradientExchange&) = delete;
 
-  // Reserves the step buffers' memory. LIMIT.
-  Status reserve();
-  const Arena& arena() const { return arena_; }
-  size_t needed_bytes();  // what reserve() would reserve
-  // Gives a step buffer to a step; its last step must be over everywhere.
-  void open(uint64_t step);
-
-  // This rank's slice. Buffers are borrowed until *pending is back where it was before the call.
-  void contribute_dense(uint64_t step, const RowValues& values, uint32_t* pending);
-  // `more`: rows beside a `first` that has every row (see RowCoalescer).
-  void contribute_rows(uint64_t step, const RowSlice& first, const RowSlice& more,
-                       uint32_t* pending);
-
-  // Sections. `from` is any rank of the world; `section.header.step` belongs to an open step
-  // buffer.
-  [[nodiscard]] bool on_section(uint32_t from, const Section& section);
-  // A local rank ended the step: what it did not contribute is absent.
-  void end_local(uint32_t from, uint64_t step);
-
-  // A slice of this rank is still being coalesced by a job.
-  bool coalescing(uint64_t step) const { return step_buffer(step).coalescing; }
-  // This rank's part of the reduction is complete (true where it has none).
-  bool reduced(uint64_t step) const;
-  // Everything this rank gets back is here.
-  bool delivered(uint64_t step) const;
-  // Hosts or ranks not yet heard of in a step buffer that is not complete, for the error of a
-  // timeout.
-  std::vector<uint32_t> missing_ranks(uint64_t step) const;
-
-  // Once reduced: adds the squared norm of this rank's part.
-  void add_squared_norm(uint64_t step, ExactSum* sum) const;
-  ExchangeCounts counts(uint64_t step) const;
-
-  // Once reduced, at an owner of a sharded variable: what it owns.
-  ReducedGradient owned(uint64_t step) const;
-  // Once delivered: the whole.
-  ReducedGradient whole(uint64_t step) const;
+  Status reserve() override;
+  size_t needed_bytes() override;
+  const Arena& arena() const override { return arena_; }
+  void open(uint64_t step) override;
+  void contribute(uint64_t step, const Contribution& slice, uint32_t* pending) override;
+  void end(uint32_t from, uint64_t step) override;
+  [[nodiscard]] bool on_section(uint32_t from, const Section& section) override;
+  ExchangeState state(uint64_t step) const override;
+  std::vector<uint32_t> missing(uint64_t step) const override;
+  ReducedGradient owned(uint64_t step) const override;
+  ReducedGradient whole(uint64_t step) const override;
+  ExchangeCounts counts(uint64_t step) const override;
 
   const Algorithm& algorithm() const { return algorithm_; }
 
@@ -157,6 +101,10 @@ class GradientExchange {
   Range range_of(uint32_t owner) const;
   bool active(uint32_t owner) const;
   bool counts_once() const;
+  bool reduced(const StepBuffer& step_buffer) const;
+  ReducedGradient result() const;
+  void contribute_elements(StepBuffer& step_buffer, const RowValues& values, uint32_t* pending);
+  void contribute_rows(StepBuffer& step_buffer, const Contribution& slice, uint32_t* pending);
   void set_sources();
 
   [[nodiscard]] bool on_local_reduce(uint32_t from, const Section& section);
@@ -186,7 +134,7 @@ class GradientExchange {
   const Partition& partition_;
   Outbox& outbox_;
   Compute& compute_;
-  const GradientExchangeOptions options_;
+  const ExchangeOptions options_;
   const Algorithm& algorithm_;
   const bool rows_form_;   // slices carry ids
   const bool dense_wire_;  // elements cross the wire

@@ -159,17 +159,19 @@ void GradientExchange::forward_piece(StepBuffer& step_buffer, const SectionHeade
 
 // ---- what came of it
 
-bool GradientExchange::reduced(uint64_t step) const {
+bool GradientExchange::reduced(const StepBuffer& step_buffer) const {
   if (!reduces_) return true;
-  const StepBuffer& step_buffer = this->step_buffer(step);
   return dense_wire_ ? step_buffer.host_dense.complete() : step_buffer.host_rows.complete();
 }
 
-bool GradientExchange::delivered(uint64_t step) const {
-  return step_buffer(step).pieces == pieces_expected_;
+ExchangeState GradientExchange::state(uint64_t step) const {
+  const StepBuffer& step_buffer = this->step_buffer(step);
+  return {.contributed = !step_buffer.coalescing,
+          .reduced = reduced(step_buffer),
+          .delivered = step_buffer.pieces == pieces_expected_};
 }
 
-std::vector<uint32_t> GradientExchange::missing_ranks(uint64_t step) const {
+std::vector<uint32_t> GradientExchange::missing(uint64_t step) const {
   const StepBuffer& step_buffer = this->step_buffer(step);
   std::vector<uint32_t> missing;
   if (leads_) {
@@ -197,57 +199,31 @@ bool GradientExchange::counts_once() const {
   return algorithm_.up == ReduceTo::kOwner || columns_.rank() == tree_root_;
 }
 
-// The runs of the norm: of a variable with ids the rows, of any other the flattened elements, each
-// cut at kBlockElements; so they are the same under every method.
-void GradientExchange::add_squared_norm(uint64_t step, ExactSum* sum) const {
-  if (!counts_once()) return;  // integers have no norm
-  const ReducedGradient part = owned(step);
-  if (!part.has_values) return;
-  with_sum_type(sum_, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    if constexpr (std::is_floating_point_v<T>) {
-      const T* values = reinterpret_cast<const T*>(part.values);
-      const uint64_t row_elements = partition_.row_elements();
-      const uint64_t stride = rows_form_ ? row_elements : part.count;
-      const uint64_t total = part.rows ? part.row_count * row_elements : part.count;
-      for (uint64_t row = 0; row < total; row += stride) {
-        if (rows_form_ && !part.rows && is_no_row(values + row)) continue;
-        const uint64_t run_elements = rows_form_ ? slice_elements() : stride;
-        const double ranks = options_.counted ? static_cast<double>(values[row + run_elements]) : 1;
-        for (uint64_t at = 0; at < run_elements; at += kBlockElements) {
-          add_squares(values + row + at, std::min(kBlockElements, run_elements - at), ranks, sum);
-        }
-      }
-    }
-  });
-}
-
 ExchangeCounts GradientExchange::counts(uint64_t step) const {
-  const StepBuffer& step_buffer = this->step_buffer(step);
   ExchangeCounts counts;
   if (!rows_form_) return counts;
-  if (leads_) counts.touched_rows = step_buffer.local_rows.row_count();
-  if (!counts_once()) return counts;
-  if (!dense_wire_) {
-    counts.union_rows = step_buffer.host_rows.row_count();
-  } else if (step_buffer.host_dense.contributed()) {
-    const ReducedGradient part = owned(step);
-    with_sum_type(sum_, [&](auto tag) {
-      const auto* values = reinterpret_cast<const typename decltype(tag)::type*>(part.values);
-      for (uint64_t at = 0; at < part.count; at += partition_.row_elements()) {
-        counts.union_rows += is_no_row(values + at) ? 0 : 1;
-      }
-    });
-  }
+  if (leads_) counts.touched_rows = step_buffer(step).local_rows.row_count();
+  counts.union_rows = union_rows(owned(step));
   return counts;
+}
+
+// What every result of this exchange has in common.
+ReducedGradient GradientExchange::result() const {
+  ReducedGradient result;
+  result.counted = options_.counted;
+  result.rows = !dense_wire_;
+  result.sum = sum_;
+  result.by_rows = rows_form_;
+  result.row_elements = partition_.row_elements();
+  return result;
 }
 
 ReducedGradient GradientExchange::owned(uint64_t step) const {
   const StepBuffer& step_buffer = this->step_buffer(step);
-  ReducedGradient part;
-  if (!reduces_) return part;
+  if (!reduces_) return {};
+  ReducedGradient part = result();
   part.contributed = step_buffer.contributed;
-  part.counted = options_.counted;
+  part.counts_once = counts_once();
   if (dense_wire_) {
     part.has_values = step_buffer.host_dense.contributed();
     part.first = step_buffer.host_dense.ranges()[0].first;
@@ -255,7 +231,6 @@ ReducedGradient GradientExchange::owned(uint64_t step) const {
     part.values = step_buffer.host_dense.range_values(0);
     return part;
   }
-  part.rows = true;
   part.has_values = step_buffer.host_rows.contributed();
   part.row_count = step_buffer.host_rows.row_count();
   part.row_keys = step_buffer.host_rows.row_keys();
@@ -265,15 +240,13 @@ ReducedGradient GradientExchange::owned(uint64_t step) const {
 
 ReducedGradient GradientExchange::whole(uint64_t step) const {
   const StepBuffer& step_buffer = this->step_buffer(step);
-  ReducedGradient all;
+  ReducedGradient all = result();
   all.contributed = step_buffer.contributed;
-  all.counted = options_.counted;
   all.has_values = step_buffer.gathered_any;
   all.values = step_buffer.gathered.data();
   if (dense_wire_) {
     all.count = partition_.elements();
   } else {
-    all.rows = true;
     all.row_count = step_buffer.gathered_rows;
     all.row_keys = step_buffer.gathered_row_keys.data();
   }

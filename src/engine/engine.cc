@@ -237,7 +237,7 @@ bool Engine::on_step_ended(uint32_t from, const Section& section) {
   if (phase_ != Phase::kOpen && step <= finished_) return true;
   if (!is_open(step) || columns_.host_of(from) != columns_.host()) return false;
   pull_exchange_.end_local(from, step);
-  for (const auto& runtime : runtimes_) exchange_at(*runtime, step).end_local(from, step);
+  for (const auto& runtime : runtimes_) exchange_at(*runtime, step).end(from, step);
   return true;
 }
 

@@ -40,7 +40,7 @@
 #include "base/machine_memory.h"
 #include "base/status.h"
 #include "collectives/broadcast.h"
-#include "collectives/gradient_exchange.h"
+#include "collectives/exchange.h"
 #include "collectives/tree_sync.h"
 #include "engine/footprint.h"
 #include "engine/request.h"
@@ -176,16 +176,16 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
     Partition partition;
     Partition gradient_partition;  // of its gradients, whose rows may carry a count
     VariablePlan plan;
-    std::unique_ptr<GradientExchange> exchange;
+    std::unique_ptr<Exchange> exchange;
     std::unique_ptr<Table> table;  // managed only
     // A change of plan under way: from change_step on the next ones hold.
     uint64_t change_step = 0;  // 0: none
     VariablePlan next_plan;
-    std::unique_ptr<GradientExchange> next_exchange;
+    std::unique_ptr<Exchange> next_exchange;
     std::unique_ptr<Table> next_table;
-    std::unique_ptr<GradientExchange> old_exchange;  // may still be sending: kept one more step
-    uint64_t migrate_left = 0;                       // elements still to arrive here
-    uint32_t migrate_pending = 0;                    // sends still to be packed
+    std::unique_ptr<Exchange> old_exchange;  // may still be sending: kept one more step
+    uint64_t migrate_left = 0;               // elements still to arrive here
+    uint32_t migrate_pending = 0;            // sends still to be packed
     // The commit pass.
     ComputeJob apply_job;
     ReducedGradient gradient;
@@ -219,7 +219,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
     bool applying = false;
     bool migrating = false;
     uint32_t applies_left = 0;
-    uint32_t coalesced_cursor = 0, reduced_cursor = 0, delivered_cursor = 0;
+    uint32_t contributed_cursor = 0, reduced_cursor = 0, delivered_cursor = 0;
     Decision decision;
   };
 
@@ -260,8 +260,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   Status reserve_runtimes();
   Status reserve_runtime(uint32_t id);
   Footprint footprint(const Runtime& runtime) const;
-  std::unique_ptr<GradientExchange> make_exchange(const Runtime& runtime, uint32_t variable,
-                                                  Method method);
+  std::unique_ptr<Exchange> new_exchange(const Runtime& runtime, uint32_t variable, Method method);
   Status check_row_bytes(const Variable& variable) const;
   Status check_memory() const;
   Status check_memory_max(const std::vector<Footprint>& footprints) const;
@@ -338,7 +337,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   // engine_decision.cc: end of a step
   Step& step_state(uint64_t step) { return steps_[step & 1]; }
   const Step& step_state(uint64_t step) const { return steps_[step & 1]; }
-  GradientExchange& exchange_at(Runtime& runtime, uint64_t step) {
+  Exchange& exchange_at(Runtime& runtime, uint64_t step) {
     return *(runtime.change_step != 0 && step >= runtime.change_step ? runtime.next_exchange
                                                                      : runtime.exchange);
   }
@@ -347,7 +346,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
                                                                    : runtime.plan;
   }
   void advance_step_end();
-  bool all_coalesced(Step& step);
+  bool all_contributed(Step& step);
   bool all_reduced(Step& step);
   bool all_delivered(Step& step);
   void send_ended(Step& step);

@@ -155,12 +155,13 @@ bool Engine::add_to_sum(const PullSlice& slice, Step& state) {
 void Engine::contribute_sum(uint32_t variable, uint64_t step, uint32_t* pending) {
   Runtime& runtime = *runtimes_[variable];
   const StepSum& sum = *runtime.sums[step & 1];
-  GradientExchange& exchange = exchange_at(runtime, step);
+  Contribution slice;
   if (variables_[variable].ids_declared()) {
-    exchange.contribute_rows(step, sum.rows(), {}, pending);
+    slice.rows = sum.rows();
   } else {
-    exchange.contribute_dense(step, sum.dense(), pending);
+    slice.elements = sum.dense();
   }
+  exchange_at(runtime, step).contribute(step, slice, pending);
 }
 
 // The step ends here: what was announced to have more has none.
@@ -179,7 +180,6 @@ void Engine::start_contribution(Request& request) {
   --step_state(request.step).unstarted;
   for (const PullSlice& slice : request.slices) {
     if (slice.more) continue;
-    GradientExchange& exchange = exchange_at(*runtimes_[slice.variable], request.step);
     const auto other =
         std::find_if(request.slices.begin(), request.slices.end(), [&slice](const PullSlice& each) {
           return each.variable == slice.variable && &each != &slice;
@@ -188,13 +188,17 @@ void Engine::start_contribution(Request& request) {
     if (other != request.slices.end() && !slice.every_row) continue;
     if (slice.summed) {
       contribute_sum(slice.variable, request.step, &request.pending);
-    } else if (!variables_[slice.variable].ids_declared()) {
-      exchange.contribute_dense(request.step, {slice.values, slice.dtype}, &request.pending);
-    } else {
-      exchange.contribute_rows(request.step, rows_of(slice),
-                               other == request.slices.end() ? RowSlice() : rows_of(*other),
-                               &request.pending);
+      continue;
     }
+    Contribution contribution;
+    if (!variables_[slice.variable].ids_declared()) {
+      contribution.elements = {slice.values, slice.dtype};
+    } else {
+      contribution.rows = rows_of(slice);
+      if (other != request.slices.end()) contribution.more = rows_of(*other);
+    }
+    exchange_at(*runtimes_[slice.variable], request.step)
+        .contribute(request.step, contribution, &request.pending);
   }
 }
 

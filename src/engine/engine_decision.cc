@@ -19,7 +19,7 @@ void Engine::advance_step_end() {
     const bool all_here = step.unstarted == 0 && step.pulls_left == 0 && decided_ + 1 >= t;
     if (step.ended_sent || !all_here) continue;
     contribute_parts(step);
-    if (all_coalesced(step)) send_ended(step);
+    if (all_contributed(step)) send_ended(step);
   }
   if (ended_ <= finished_) return;
   Step& step = step_state(finished_ + 1);
@@ -46,17 +46,17 @@ void Engine::advance_step_end() {
 
 // The cursors only move on, so that a step's checks cost one look at each variable in all.
 
-bool Engine::all_coalesced(Step& step) {
-  while (step.coalesced_cursor < runtimes_.size() &&
-         !exchange_at(*runtimes_[step.coalesced_cursor], step.step).coalescing(step.step)) {
-    ++step.coalesced_cursor;
+bool Engine::all_contributed(Step& step) {
+  while (step.contributed_cursor < runtimes_.size() &&
+         exchange_at(*runtimes_[step.contributed_cursor], step.step).state(step.step).contributed) {
+    ++step.contributed_cursor;
   }
-  return step.coalesced_cursor == runtimes_.size();
+  return step.contributed_cursor == runtimes_.size();
 }
 
 bool Engine::all_reduced(Step& step) {
   while (step.reduced_cursor < runtimes_.size() &&
-         exchange_at(*runtimes_[step.reduced_cursor], step.step).reduced(step.step)) {
+         exchange_at(*runtimes_[step.reduced_cursor], step.step).state(step.step).reduced) {
     ++step.reduced_cursor;
   }
   return step.reduced_cursor == runtimes_.size();
@@ -64,7 +64,7 @@ bool Engine::all_reduced(Step& step) {
 
 bool Engine::all_delivered(Step& step) {
   while (step.delivered_cursor < runtimes_.size() &&
-         exchange_at(*runtimes_[step.delivered_cursor], step.step).delivered(step.step)) {
+         exchange_at(*runtimes_[step.delivered_cursor], step.step).state(step.step).delivered) {
     ++step.delivered_cursor;
   }
   return step.delivered_cursor == runtimes_.size();
@@ -95,7 +95,7 @@ void Engine::fill_vote(const Step& step, Vote* vote) {
       const uint32_t kind =
           runtime->variable->counts_ranks() ? uint32_t{PARALLAX_SUM} : runtime->variable->reduction;
       vote->norm_kinds |= 1u << kind;
-      exchange_at(*runtime, step.step).add_squared_norm(step.step, &vote->norms[kind]);
+      add_squared_norm(exchange_at(*runtime, step.step).owned(step.step), &vote->norms[kind]);
     }
   }
   const uint32_t dense = step.dense_variable;
@@ -159,7 +159,7 @@ void Engine::apply(Step& step) {
     Runtime& runtime = *each;
     const Variable& variable = *runtime.variable;
     if (!variable.managed()) continue;
-    const GradientExchange& exchange = exchange_at(runtime, step.step);
+    const Exchange& exchange = exchange_at(runtime, step.step);
     runtime.gradient =
         runtime.table->sharded() ? exchange.owned(step.step) : exchange.whole(step.step);
     if (!runtime.gradient.has_values && !runtime.gradient.contributed) continue;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "aggregate/accumulator.h"
 #include "engine/engine.h"
 
 namespace parallax {
@@ -42,8 +43,8 @@ void Engine::finish_reduce_slices(Request& request) {
     if (request.slice_done[i] != 0) continue;
     const PullSlice& slice = request.slices[i];
     const Runtime& runtime = *runtimes_[slice.variable];
-    const GradientExchange& exchange = exchange_at(*runtimes_[slice.variable], request.step);
-    if (request.pending != 0 || !exchange.delivered(request.step)) continue;
+    const Exchange& exchange = exchange_at(*runtimes_[slice.variable], request.step);
+    if (request.pending != 0 || !exchange.state(request.step).delivered) continue;
     const ReducedGradient whole = exchange.whole(request.step);
     request.slice_done[i] = 1;
     if (slice.every_row) {

@@ -92,7 +92,7 @@ bool Engine::fits_memory(const Runtime& runtime, const VariablePlan& plan) {
     }
   }
   const uint32_t variable = static_cast<uint32_t>(runtime.variable - variables_.data());
-  bytes += make_exchange(runtime, variable, plan.method)->needed_bytes();
+  bytes += new_exchange(runtime, variable, plan.method)->needed_bytes();
   if (plan.placement != runtime.plan.placement) {
     const bool sharded = plan.placement == Placement::kSharded;
     bytes += Table(*runtime.variable, runtime.partition, options_.rank, sharded).needed_bytes();
@@ -169,7 +169,7 @@ Status Engine::lay_out_change(Runtime& runtime, const VariablePlan& plan, uint64
   }
   const uint32_t variable = static_cast<uint32_t>(runtime.variable - variables_.data());
   runtime.next_plan = plan;
-  runtime.next_exchange = make_exchange(runtime, variable, plan.method);
+  runtime.next_exchange = new_exchange(runtime, variable, plan.method);
   PARALLAX_RETURN_IF_ERROR(runtime.next_exchange->reserve());
   runtime.change_step = effective_step;
   if (plan.placement == runtime.plan.placement) return {};

@@ -7,19 +7,18 @@
 
 namespace parallax {
 
-std::unique_ptr<GradientExchange> Engine::make_exchange(const Runtime& runtime, uint32_t variable,
-                                                        Method method) {
-  // Every host accumulators for itself what is gathered: in one order, else replicas would drift
-  // apart.
+std::unique_ptr<Exchange> Engine::new_exchange(const Runtime& runtime, uint32_t variable,
+                                               Method method) {
+  // Of an allgatherv every host sums for itself what it gathers: in one order, or mirrors would
+  // drift apart.
   const bool ordered = options_.deterministic || method == Method::kAllgatherv;
-  return std::make_unique<GradientExchange>(
-      columns_, runtime.gradient_partition, outbox_, compute_,
-      GradientExchangeOptions{.variable = variable,
-                              .method = method,
-                              .rows_max = runtime.variable->rows_max,
-                              .ordered = ordered,
-                              .sum = runtime.variable->sum_type(),
-                              .counted = runtime.variable->counts_ranks()});
+  return make_exchange(columns_, runtime.gradient_partition, outbox_, compute_,
+                       {.variable = variable,
+                        .method = method,
+                        .rows_max = runtime.variable->rows_max,
+                        .ordered = ordered,
+                        .sum = runtime.variable->sum_type(),
+                        .counted = runtime.variable->counts_ranks()});
 }
 
 // A row with its headers travels in one message.
@@ -67,7 +66,7 @@ Status Engine::build_runtimes() {
   for (uint32_t id = 0; id < runtimes_.size(); ++id) {
     Runtime& runtime = *runtimes_[id];
     runtime.plan = plan[id];
-    runtime.exchange = make_exchange(runtime, id, runtime.plan.method);
+    runtime.exchange = new_exchange(runtime, id, runtime.plan.method);
     if (runtime.variable->managed()) {
       runtime.table = std::make_unique<Table>(*runtime.variable, runtime.partition, options_.rank,
                                               runtime.plan.placement == Placement::kSharded);

@@ -154,13 +154,13 @@ std::string Engine::describe_step_missing(const Request& request) const {
     pulls = "; " + pulls;
   }
   const auto missing_of = [&](const Runtime& runtime, bool* complete) {
-    const GradientExchange& exchange =
-        runtime.change_step != 0 && request.step >= runtime.change_step ? *runtime.next_exchange
-                                                                        : *runtime.exchange;
-    *complete = exchange.reduced(request.step) && exchange.delivered(request.step);
-    return *complete
-               ? std::string()
-               : waiting_for(exchange.missing_ranks(request.step), "to give it or end the step");
+    const Exchange& exchange = runtime.change_step != 0 && request.step >= runtime.change_step
+                                   ? *runtime.next_exchange
+                                   : *runtime.exchange;
+    const ExchangeState state_there = exchange.state(request.step);
+    *complete = state_there.reduced && state_there.delivered;
+    return *complete ? std::string()
+                     : waiting_for(exchange.missing(request.step), "to give it or end the step");
   };
   // A reduce waits for its own variables, a step_end for all. Where the sum of a small variable is
   // made by others, this rank knows of those only who have not ended the step.

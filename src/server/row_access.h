@@ -20,6 +20,7 @@
 #include <list>
 #include <vector>
 
+#include "aggregate/row_coalescer.h"
 #include "base/status.h"
 #include "message/outbox.h"
 #include "server/table.h"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "aggregate/accumulator.h"
 #include "base/check.h"
 
 namespace parallax {

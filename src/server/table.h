@@ -11,9 +11,10 @@
 #include <cstdint>
 #include <span>
 
+#include "aggregate/reduced_gradient.h"
 #include "base/arena.h"
 #include "base/number.h"
-#include "collectives/gradient_exchange.h"
+#include "message/wire.h"
 #include "server/update_rules.h"
 #include "variable/partition.h"
 #include "variable/variable.h"

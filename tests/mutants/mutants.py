@@ -87,10 +87,12 @@ MUTANTS = [
     Mutant("norm_counted_twice",
            "the norm that clips counts every gradient twice",
            "src/engine/engine_decision.cc",
-           "exchange_at(*runtime, step.step).add_squared_norm(step.step, &vote->norms[kind]);",
-           "GradientExchange& twice = exchange_at(*runtime, step.step);\n"
-           "    twice.add_squared_norm(step.step, &vote->norms[kind]);\n"
-           "    twice.add_squared_norm(step.step, &vote->norms[kind]);"),
+           "add_squared_norm(exchange_at(*runtime, step.step).owned(step.step), "
+           "&vote->norms[kind]);",
+           "const ReducedGradient twice =\n"
+           "        exchange_at(*runtime, step.step).owned(step.step);\n"
+           "    add_squared_norm(twice, &vote->norms[kind]);\n"
+           "    add_squared_norm(twice, &vote->norms[kind]);"),
     Mutant("absent_contributes",
            "a rank without a batch counts as a contributor",
            "src/engine/engine_decision.cc",

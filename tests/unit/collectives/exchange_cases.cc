@@ -213,8 +213,8 @@ void the_last_to_contribute_is_waited_for(const Candidate& candidate) {
     }
     world.run();
     for (uint32_t rank = 0; rank < world.size(); ++rank) {
-      EXPECT_FALSE(candidate.pieces == Pieces::kOwner && world.exchange(rank).reduced(1));
-      EXPECT_FALSE(candidate.delivers && world.exchange(rank).delivered(1));
+      EXPECT_FALSE(candidate.pieces == Pieces::kOwner && world.exchange(rank).state(1).reduced);
+      EXPECT_FALSE(candidate.delivers && world.exchange(rank).state(1).delivered);
     }
     world.contribute(last, 1, contributions[last]);
     world.end(last, 1);
@@ -230,7 +230,7 @@ namespace {
 void expect_named(ExchangeWorld& world, uint32_t late) {
   std::vector<std::vector<uint32_t>> missing;
   for (uint32_t rank = 0; rank < world.size(); ++rank) {
-    missing.push_back(world.exchange(rank).missing_ranks(1));
+    missing.push_back(world.exchange(rank).missing(1));
   }
   std::vector<bool> leads(world.size());
   leads[late] = true;
@@ -241,14 +241,14 @@ void expect_named(ExchangeWorld& world, uint32_t late) {
     }
   }
   bool named = false;
-  bool all_reduced = true;  // then only the way back is held, of which missing_ranks() says nothing
+  bool all_reduced = true;  // then only the way back is held, of which missing() says nothing
   for (uint32_t rank = 0; rank < world.size(); ++rank) {
     for (const uint32_t missed : missing[rank]) {
       named |= missed == late;
       EXPECT_TRUE(leads[missed]) << "rank " << rank << " misses rank " << missed
                                  << ", which does not wait for rank " << late;
     }
-    const bool reduced = world.exchange(rank).reduced(1);
+    const bool reduced = world.exchange(rank).state(1).reduced;
     EXPECT_TRUE(reduced || !missing[rank].empty()) << "rank " << rank << " misses nobody";
     all_reduced &= reduced;
   }
@@ -271,8 +271,8 @@ void a_late_sender_is_named(const Candidate& candidate) {
     for (uint32_t rank = 0; rank < world.size(); ++rank) {
       if (rank == late) continue;
       SCOPED_TRACE("rank " + std::to_string(rank) + ", late " + std::to_string(late));
-      EXPECT_FALSE(candidate.pieces == Pieces::kOwner && world.exchange(rank).reduced(1));
-      EXPECT_FALSE(candidate.delivers && world.exchange(rank).delivered(1));
+      EXPECT_FALSE(candidate.pieces == Pieces::kOwner && world.exchange(rank).state(1).reduced);
+      EXPECT_FALSE(candidate.delivers && world.exchange(rank).state(1).delivered);
     }
     expect_named(world, late);
     world.hold(nullptr);
@@ -296,9 +296,9 @@ void the_next_step_may_come_early(const Candidate& candidate) {
       return parcel.to == behind && parcel.from != behind && back;
     });
     run_step(world, 1, first);
-    EXPECT_FALSE(world.under_way_to(behind) > 0 && world.exchange(behind).delivered(1));
+    EXPECT_FALSE(world.under_way_to(behind) > 0 && world.exchange(behind).state(1).delivered);
     for (uint32_t rank = 0; rank < world.size(); ++rank) {
-      ASSERT_TRUE(world.exchange(rank).reduced(1));
+      ASSERT_TRUE(world.exchange(rank).state(1).reduced);
       if (rank == behind) continue;
       world.contribute(rank, 2, second[rank]);
       world.end(rank, 2);
@@ -323,8 +323,8 @@ void memory_is_as_foretold(const Candidate& candidate) {
   for_each_setting(candidate, {.thinned = 4}, [&](const Setting& setting) {
     ExchangeWorld world(candidate, setting);
     for (uint32_t rank = 0; rank < world.size(); ++rank) {
-      EXPECT_EQ(world.exchange(rank).used_bytes(), world.foretold_bytes(rank));
-      EXPECT_GE(world.exchange(rank).reserved_bytes(), world.foretold_bytes(rank));
+      EXPECT_EQ(world.exchange(rank).arena().used_bytes(), world.foretold_bytes(rank));
+      EXPECT_GE(world.exchange(rank).arena().reserved_bytes(), world.foretold_bytes(rank));
       most = std::max(most, world.foretold_bytes(rank));
     }
   });

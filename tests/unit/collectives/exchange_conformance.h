@@ -5,7 +5,7 @@
 //
 //   CONFORM_EXCHANGE(reduce_rows, reduce_rows)
 //
-// where the second makes a Candidate (exchange_under_test.h). The oracle is the naive sum of one
+// where the second makes a Candidate (exchange_candidate.h). The oracle is the naive sum of one
 // process, bit for bit (exchange_training.h); ranks and network are an ExchangeWorld. A failure
 // prints the layout, the variable and the seed. Tests only; one thread.
 #ifndef PARALLAX_TESTS_UNIT_COLLECTIVES_EXCHANGE_CONFORMANCE_H_
@@ -16,8 +16,8 @@
 #include <functional>
 #include <vector>
 
+#include "unit/collectives/exchange_candidate.h"
 #include "unit/collectives/exchange_training.h"
-#include "unit/collectives/exchange_under_test.h"
 #include "unit/collectives/exchange_world.h"
 
 namespace parallax::exchange_conformance {

@@ -293,7 +293,7 @@ void no_section_harms(const Candidate& candidate) {
     run_step(world, 1, draw_contributions(setting, {.absent_percent = 20}, world.random()));
     for (uint32_t rank = 0; rank < world.size(); ++rank) {
       EXPECT_TRUE(world.given_back(rank, 1));
-      for (const uint32_t missed : world.exchange(rank).missing_ranks(1)) {
+      for (const uint32_t missed : world.exchange(rank).missing(1)) {
         EXPECT_LT(missed, world.size());
       }
       EXPECT_LE(world.exchange(rank).whole(1).row_count, setting.shape.rows_max * world.size());

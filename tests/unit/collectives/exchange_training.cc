@@ -154,13 +154,13 @@ size_t StepCheck::row_bytes() const {
 
 void StepCheck::check_rank(uint32_t rank) {
   SCOPED_TRACE("step " + std::to_string(step_) + ", rank " + std::to_string(rank));
-  ExchangeUnderTest& exchange = world_.exchange(rank);
-  EXPECT_TRUE(exchange.reduced(step_));
-  EXPECT_TRUE(exchange.delivered(step_));
-  EXPECT_FALSE(exchange.coalescing(step_));
+  Exchange& exchange = world_.exchange(rank);
+  EXPECT_TRUE(exchange.state(step_).contributed);
+  EXPECT_TRUE(exchange.state(step_).reduced);
+  EXPECT_TRUE(exchange.state(step_).delivered);
   EXPECT_TRUE(world_.given_back(rank, step_));
-  EXPECT_EQ(exchange.missing_ranks(step_), std::vector<uint32_t>());
-  exchange.add_squared_norm(step_, &square_);
+  EXPECT_EQ(exchange.missing(step_), std::vector<uint32_t>());
+  add_squared_norm(exchange.owned(step_), &square_);
   const ExchangeCounts counts = exchange.counts(step_);
   counts_.touched_rows += counts.touched_rows;
   counts_.union_rows += counts.union_rows;
@@ -322,7 +322,7 @@ class Pipeline {
     Rank& each = ranks_[rank];
     if (each.ended < gifts_.size() && decided_ >= each.ended) start(rank, each);
     const uint64_t step = each.finished + 1;
-    if (decided_ < step || !world_.exchange(rank).delivered(step) ||
+    if (decided_ < step || !world_.exchange(rank).state(step).delivered ||
         !world_.given_back(rank, step)) {
       return;
     }
@@ -335,7 +335,7 @@ class Pipeline {
     const uint64_t step = decided_ + 1;
     for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
       if (ranks_[rank].finished + 1 < step || ranks_[rank].ended < step ||
-          !world_.end_told(rank, step) || !world_.exchange(rank).reduced(step)) {
+          !world_.end_told(rank, step) || !world_.exchange(rank).state(step).reduced) {
         return;
       }
     }

@@ -134,7 +134,7 @@ class ExchangeWorld::Rank final : public Transport, public Receiver, public Outb
 
   void tell_end(uint64_t step) {
     Contribution& contribution = at(step);
-    if (contribution.ending != step || exchange->coalescing(step)) return;
+    if (contribution.ending != step || !exchange->state(step).contributed) return;
     contribution.ending = 0;
     contribution.told = step;
     Send send;
@@ -153,7 +153,7 @@ class ExchangeWorld::Rank final : public Transport, public Receiver, public Outb
   Columns columns;
   InlineCompute compute;
   Outbox outbox;
-  std::unique_ptr<ExchangeUnderTest> exchange;
+  std::unique_ptr<Exchange> exchange;
   size_t foretold_bytes = 0;
 
  private:
@@ -178,7 +178,7 @@ ExchangeWorld::ExchangeWorld(const Candidate& candidate, const Setting& setting)
 ExchangeWorld::~ExchangeWorld() = default;
 
 const Columns& ExchangeWorld::columns(uint32_t rank) const { return ranks_[rank]->columns; }
-ExchangeUnderTest& ExchangeWorld::exchange(uint32_t rank) { return *ranks_[rank]->exchange; }
+Exchange& ExchangeWorld::exchange(uint32_t rank) { return *ranks_[rank]->exchange; }
 size_t ExchangeWorld::foretold_bytes(uint32_t rank) const { return ranks_[rank]->foretold_bytes; }
 
 void ExchangeWorld::open(uint32_t rank, uint64_t step) { ranks_[rank]->open(step); }
@@ -192,20 +192,21 @@ void ExchangeWorld::contribute(uint32_t rank, uint64_t step, const Contribution&
   kept.values = bytes_of(contribution.dtype, contribution.values);
   kept.dense_values = bytes_of(contribution.dtype, contribution.dense_values);
   if (setting_.shape.rows_max == 0) {
-    giver.exchange->contribute_dense(step, {kept.values.data(), contribution.dtype}, &kept.pending);
+    giver.exchange->contribute(step, {.elements = {kept.values.data(), contribution.dtype}},
+                               &kept.pending);
     return;
   }
   const RowSlice rows = {.ids = {.wide = kept.ids.data()},
                          .count = static_cast<uint32_t>(kept.ids.size()),
                          .values = {kept.values.data(), contribution.dtype}};
   if (!contribution.dense) {
-    giver.exchange->contribute_rows(step, rows, {}, &kept.pending);
+    giver.exchange->contribute(step, {.rows = rows}, &kept.pending);
     return;
   }
   const RowSlice every_row = {.ids = {},
                               .count = static_cast<uint32_t>(setting_.shape.rows),
                               .values = {kept.dense_values.data(), contribution.dtype}};
-  giver.exchange->contribute_rows(step, every_row, rows, &kept.pending);
+  giver.exchange->contribute(step, {.rows = every_row, .more = rows}, &kept.pending);
 }
 
 void ExchangeWorld::end(uint32_t rank, uint64_t step) { ranks_[rank]->at(step).ending = step; }
@@ -255,7 +256,7 @@ bool ExchangeWorld::deliver_one() {
 void ExchangeWorld::arrive(const Parcel& parcel) {
   if (parcel.header.kind == SectionKind::kStepEnded) {
     Rank& to = *ranks_[parcel.to];
-    if (!to.over(parcel.header.step)) to.exchange->end_local(parcel.from, parcel.header.step);
+    if (!to.over(parcel.header.step)) to.exchange->end(parcel.from, parcel.header.step);
     return;
   }
   if (tap_) tap_(parcel);

@@ -17,7 +17,7 @@
 
 #include "base/seeded_random.h"
 #include "support/naive_training.h"
-#include "unit/collectives/exchange_under_test.h"
+#include "unit/collectives/exchange_candidate.h"
 #include "world/host_map.h"
 
 namespace parallax::exchange_conformance {
@@ -68,7 +68,7 @@ class ExchangeWorld {
   const HostMap& hosts() const { return hosts_; }
   const Partition& partition() const { return partition_; }
   const Columns& columns(uint32_t rank) const;
-  ExchangeUnderTest& exchange(uint32_t rank);
+  Exchange& exchange(uint32_t rank);
   // What its exchange said, before, that it would reserve.
   size_t foretold_bytes(uint32_t rank) const;
   SeededRandom& random() { return random_; }

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exchange: what one variable's gradient does in a step, as everything above sees it: ranks
+// contribute slices, sections travel, and in the end each rank has the part of the sum that it owns
+// and, where the method gives it back, the whole. Engine, votes, tables and results know nothing
+// else of how a gradient travels.
+//
+// A step at one exchange: open -> contribute (or not) and end, in any order with sections of other
+// ranks -> state says reduced, then delivered -> owned and whole are read. Two steps are open at a
+// time, t and t + 1: a rank is at most one ahead of another, since step t + 1 cannot be decided
+// before all have applied step t. Step t + 2 takes over the memory of step t.
+//
+// Memory is reserved once; a step allocates nothing. Everything here is called by the engine's
+// owner, none of it blocks, and messages go by the outbox that the exchange was made with.
+#ifndef PARALLAX_COLLECTIVES_EXCHANGE_H_
+#define PARALLAX_COLLECTIVES_EXCHANGE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "aggregate/reduced_gradient.h"
+#include "aggregate/row_coalescer.h"
+#include "base/arena.h"
+#include "base/compute.h"
+#include "base/number.h"
+#include "base/status.h"
+#include "message/outbox.h"
+#include "planner/plan.h"
+#include "variable/partition.h"
+#include "world/patterns.h"
+
+namespace parallax {
+
+struct ExchangeOptions {
+  uint32_t variable = 0;
+  Method method = Method::kAllreduce;
+  uint64_t rows_max = 0;        // rows in one slice; 0 for dense
+  bool ordered = false;         // sums in a fixed order of ranks and hosts
+  SumType sum = SumType::kF32;  // what travels; slices are converted where they enter
+  // With ids: every row ends in one element more, which counts the ranks that gave the row. The
+  // partition's row_elements has it.
+  bool counted = false;
+};
+
+// One rank's slice. Of a variable without ids: the elements, all of them. With ids: rows, and
+// beside rows that are every row of the variable in order (no ids), `more` rows by id.
+struct Contribution {
+  RowValues elements = {};
+  RowSlice rows = {}, more = {};
+};
+
+struct ExchangeState {
+  bool contributed = false;  // what this rank contributed is read, and may be sent: no job has it
+  bool reduced = false;      // this rank's part of the sum is complete (also where it has none)
+  bool delivered = false;    // all that this rank gets back is here
+};
+
+// What the planner wants to know of a step.
+struct ExchangeCounts {
+  uint64_t touched_rows = 0;  // distinct rows that this rank's host contributed, as far as this
+                              // rank leads them
+  uint64_t union_rows = 0;    // distinct rows of all hosts, each counted by one rank
+};
+
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+
+  // Reserves the memory of two steps, of needed_bytes(). LIMIT.
+  virtual Status reserve() = 0;
+  virtual size_t needed_bytes() = 0;  // before reserve()
+  virtual const Arena& arena() const = 0;
+
+  // Gives the buffers of step - 2, which must be over everywhere, to `step`.
+  virtual void open(uint64_t step) = 0;
+  // This rank's slice, at most once a step. Buffers are borrowed until *pending is back where it
+  // was before the call.
+  virtual void contribute(uint64_t step, const Contribution& slice, uint32_t* pending) = 0;
+  // A rank of this host, or this one, ended the step: what it did not contribute is absent.
+  virtual void end(uint32_t from, uint64_t step) = 0;
+  // `from` is any rank of the world, the step is open. False: not what that rank may send now.
+  [[nodiscard]] virtual bool on_section(uint32_t from, const Section& section) = 0;
+
+  virtual ExchangeState state(uint64_t step) const = 0;
+  // Ranks not yet heard of in a step that is not complete, for the sentence of a timeout.
+  virtual std::vector<uint32_t> missing(uint64_t step) const = 0;
+  // Once reduced: this rank's part.
+  virtual ReducedGradient owned(uint64_t step) const = 0;
+  // Once delivered: all of it.
+  virtual ReducedGradient whole(uint64_t step) const = 0;
+  // Once reduced.
+  virtual ExchangeCounts counts(uint64_t step) const = 0;
+};
+
+// All references outlive the exchange.
+std::unique_ptr<Exchange> make_exchange(const Columns& columns, const Partition& partition,
+                                        Outbox& outbox, Compute& compute,
+                                        const ExchangeOptions& options);
+
+}  // namespace parallax
+
+#endif  // PARALLAX_COLLECTIVES_EXCHANGE_H_

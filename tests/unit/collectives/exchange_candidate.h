@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// A candidate of the conformance suite of exchanges: who makes the exchange, and what it takes and
+// gives back. Tests only.
+#ifndef PARALLAX_TESTS_UNIT_COLLECTIVES_EXCHANGE_CANDIDATE_H_
+#define PARALLAX_TESTS_UNIT_COLLECTIVES_EXCHANGE_CANDIDATE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "aggregate/row_coalescer.h"
+#include "base/compute.h"
+#include "base/exact_sum.h"
+#include "base/number.h"
+#include "base/status.h"
+#include "collectives/exchange.h"
+#include "message/outbox.h"
+#include "variable/partition.h"
+#include "world/patterns.h"
+
+namespace parallax::exchange_conformance {
+
+// All references outlive the exchange.
+using Factory = std::function<std::unique_ptr<Exchange>(
+    const Columns& columns, const Partition& partition, Outbox& outbox, Compute& compute,
+    const ExchangeOptions& options)>;
+
+struct Shape {
+  uint64_t rows = 1;
+  uint64_t row_elements = 1;
+  uint64_t rows_max = 0;  // 0: dense
+  uint64_t elements() const { return rows * row_elements; }
+};
+
+// What owned() tells once all is reduced.
+enum class Pieces : uint8_t {
+  kOwner,  // each owner its part of the sum
+  kHost,   // the ranks of every host together all of it
+  kNone,   // nothing that the suite could ask for
+};
+
+struct Candidate {
+  Factory make;
+  bool rows = false;        // slices carry ids
+  bool made_dense = false;  // rows cross the wire as elements and come back as such
+  bool delivers = true;     // every rank gets the whole back
+  bool integers = true;
+  Pieces pieces = Pieces::kOwner;
+  // The first gives something to own to every one of 16 ranks, as far as this kind of exchange does
+  // so; the second splits into several sections in messages of 4096 bytes.
+  std::vector<Shape> shapes = {};
+  // Where it can be asked for; null: everywhere.
+  bool (*applies)(const Shape& shape, uint32_t hosts, bool ordered) = nullptr;
+  bool rare = false;  // it applies to few layouts: none is left out, each has more seeds
+  // A rank may get the way back's local sections from any leader of its host, whether or not that
+  // one has something to hand on.
+  bool any_handler_returns = false;
+};
+
+}  // namespace parallax::exchange_conformance
+
+#endif  // PARALLAX_TESTS_UNIT_COLLECTIVES_EXCHANGE_CANDIDATE_H_
