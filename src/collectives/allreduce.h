@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Builders of dense algorithms, one file each: pure functions from the shape of a job to the
+// schedule of one rank. Each is proved for every world of 1 to 64 ranks and uneven hosts by
+// tests/unit/collectives/allreduce_test.cc.
+#ifndef PARALLAX_COLLECTIVES_ALLREDUCE_H_
+#define PARALLAX_COLLECTIVES_ALLREDUCE_H_
+
+#include "collectives/schedule.h"
+
+namespace parallax {
+
+struct AllreduceShape {
+  const Columns& columns;      // whose rank() the schedule is for
+  const Partition& partition;  // its ranges say who owns which elements
+  uint32_t variable = 0;       // spreads roots over the ranks
+  // Sums add the ranks of a host in order, then hosts in order.
+  bool ordered = false;
+  // Every rank gets the total back; else the owners alone have it.
+  bool returned = true;
+};
+
+// Reduce-scatter to the owners, then allgather, summed inside each host first: every rank sends
+// each range to the leader of its owner's column, leaders send what they summed to the owner, and
+// on the way back the owner to the leaders of its column on all hosts and these to their host. With
+// one host leader and owner are one rank, and each range travels once each way.
+Schedule allreduce_direct(const AllreduceShape& shape);
+
+// Everything up a tree of hosts to one root, and down again. log(hosts) hops of latency, and the
+// root's links carry all: for few elements and many hosts.
+Schedule allreduce_tree(const AllreduceShape& shape);
+
+// A ring over all ranks, hosts after one another: each range goes once round to be summed and once
+// round to be handed out (Patarasuk and Yuan, 2009). Each link carries 2 (P - 1) / P of the
+// elements, whatever P, in 2 (P - 1) steps: for many elements. The order of adding follows the
+// ring, so `ordered` cannot be asked for.
+Schedule allreduce_ring(const AllreduceShape& shape);
+
+}  // namespace parallax
+
+#endif  // PARALLAX_COLLECTIVES_ALLREDUCE_H_

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every builder for every world of 1 to 64 ranks and several layouts, run on symbols: each rank
+// ends with each contribution exactly once, and the owners have what they say.
+#include "collectives/allreduce.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/seeded_random.h"
+#include "support/sanitizers.h"
+#include "unit/collectives/symbolic_run.h"
+
+namespace parallax::schedules {
+namespace {
+
+struct Builder {
+  const char* name;
+  Schedule (*build)(const AllreduceShape& shape);
+  bool ordered;  // it can keep an order
+};
+
+// As test listings show it.
+std::ostream& operator<<(std::ostream& out, const Builder& builder) { return out << builder.name; }
+
+constexpr Builder kBuilders[] = {
+    {"direct", allreduce_direct, true},
+    {"tree", allreduce_tree, false},
+    {"ring", allreduce_ring, false},
+};
+
+HostMap map_of(const std::vector<uint32_t>& host_of) {
+  HostMap map;
+  map.host_of = host_of;
+  for (uint32_t rank = 0; rank < host_of.size(); ++rank) {
+    if (host_of[rank] >= map.ranks_of.size()) map.ranks_of.resize(host_of[rank] + 1);
+    map.local_of.push_back(static_cast<uint32_t>(map.ranks_of[host_of[rank]].size()));
+    map.ranks_of[host_of[rank]].push_back(rank);
+  }
+  for (size_t host = 0; host < map.ranks_of.size(); ++host) {
+    map.names.push_back("h" + std::to_string(host));
+  }
+  return map;
+}
+
+// One host; a host each; eight and three to a host; interleaved; one host of many beside singles.
+std::vector<std::vector<uint32_t>> layouts(uint32_t world) {
+  std::vector<std::vector<uint32_t>> all(6, std::vector<uint32_t>(world));
+  for (uint32_t rank = 0; rank < world; ++rank) {
+    all[1][rank] = rank;
+    all[2][rank] = rank / 8;
+    all[3][rank] = rank / 3;
+    all[4][rank] = rank % ((world + 3) / 4);
+    all[5][rank] = rank < world / 2 ? 0 : rank - world / 2 + (world > 1 ? 1 : 0);
+  }
+  return all;
+}
+
+bool skipped(uint32_t world) { return testkit::kThreadSanitizer && world > 12 && world != 64; }
+
+// A world of schedules that has been run.
+struct Proof {
+  Proof(const Builder& builder, const HostMap& hosts, uint64_t elements, bool ordered,
+        bool returned, std::vector<double> numbers)
+      : partition(elements, 1, false, static_cast<uint32_t>(hosts.host_of.size()), 3) {
+    std::vector<Schedule> schedules;
+    for (uint32_t rank = 0; rank < hosts.host_of.size(); ++rank) {
+      const Columns columns(hosts, rank);
+      schedules.push_back(builder.build({.columns = columns,
+                                         .partition = partition,
+                                         .variable = 3,
+                                         .ordered = ordered,
+                                         .returned = returned}));
+      owned.push_back(schedules.back().owned);
+    }
+    run = std::make_unique<SymbolicRun>(std::move(schedules), elements, std::move(numbers));
+    wrong = run->run();
+  }
+
+  Partition partition;
+  std::vector<Range> owned;
+  std::unique_ptr<SymbolicRun> run;
+  std::string wrong;
+};
+
+void expect_each_once(const Value* value, uint32_t world, const std::string& what) {
+  ASSERT_NE(value, nullptr) << what;
+  EXPECT_EQ(value->times, std::vector<uint8_t>(world, 1)) << what;
+}
+
+void prove(const Builder& builder, const std::vector<uint32_t>& layout, uint64_t elements,
+           bool ordered, bool returned) {
+  const auto world = static_cast<uint32_t>(layout.size());
+  SCOPED_TRACE(std::string(builder.name) + ", world " + std::to_string(world) + ", " +
+               std::to_string(elements) + " elements" + (ordered ? ", ordered" : "") +
+               (returned ? "" : ", kept by the owners"));
+  const HostMap hosts = map_of(layout);
+  const Proof proof(builder, hosts, elements, ordered, returned, std::vector<double>(world, 1));
+  ASSERT_EQ(proof.wrong, "");
+  uint64_t owned = 0;
+  for (uint32_t rank = 0; rank < world; ++rank) {
+    const Range& range = proof.owned[rank];
+    owned += range.count;
+    for (const uint64_t start : proof.run->starts()) {
+      const std::string what =
+          "rank " + std::to_string(rank) + ", element " + std::to_string(start);
+      if (returned) {
+        expect_each_once(proof.run->result(rank, start), world, what);
+      } else {
+        EXPECT_EQ(proof.run->result(rank, start), nullptr) << what;
+      }
+      if (start >= range.first && start < range.end()) {
+        expect_each_once(proof.run->total(rank, start), world, what + ", owned");
+      }
+    }
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_EQ(owned, elements);
+}
+
+class Allreduce : public testing::TestWithParam<Builder> {};
+
+// Given every world and layout, a variable with a range for each rank, one with fewer blocks than
+// ranks and one of an element, expect each contribution once, everywhere or at the owners.
+TEST_P(Allreduce, EveryRankEndsWithEachContributionOnce) {
+  for (uint32_t world = 1; world <= 64; ++world) {
+    if (skipped(world)) continue;
+    for (const std::vector<uint32_t>& layout : layouts(world)) {
+      for (const uint64_t elements : {uint64_t{1}, uint64_t{700}, 256 * uint64_t{world} + 17}) {
+        const bool returned = (world + elements) % 3 != 0;
+        prove(GetParam(), layout, elements, false, returned);
+        if (GetParam().ordered) prove(GetParam(), layout, elements, true, returned);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+// Given numbers whose sum depends on the order, expect that of ranks in a host, then of hosts.
+TEST_P(Allreduce, OrderedSumsKeepTheirOrder) {
+  if (!GetParam().ordered) GTEST_SKIP() << "it follows another order";
+  SeededRandom random(7);
+  for (const uint32_t world : {1u, 2u, 5u, 8u, 13u, 24u}) {
+    for (const std::vector<uint32_t>& layout : layouts(world)) {
+      const HostMap hosts = map_of(layout);
+      std::vector<double> numbers(world);
+      for (double& number : numbers) number = random.unit() - 0.5;
+      double naive = 0;
+      for (const std::vector<uint32_t>& ranks : hosts.ranks_of) {
+        double of_host = 0;
+        for (const uint32_t rank : ranks) of_host += numbers[rank];
+        naive += of_host;
+      }
+      const Proof proof(GetParam(), hosts, 3000, true, true, numbers);
+      ASSERT_EQ(proof.wrong, "");
+      for (uint32_t rank = 0; rank < world; ++rank) {
+        for (const uint64_t start : proof.run->starts()) {
+          const double got = proof.run->result(rank, start)->number;
+          ASSERT_EQ(std::bit_cast<uint64_t>(got), std::bit_cast<uint64_t>(naive))
+              << "world " << world << ", rank " << rank << ", element " << start;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Builders, Allreduce, testing::ValuesIn(kBuilders),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// Given one host, expect nothing to be sent that a rank could keep: each range goes once to its
+// owner from everybody else, and once back.
+TEST(AllreduceDirect, OneHostHasNoSecondLeg) {
+  for (const uint32_t world : {1u, 2u, 4u, 7u}) {
+    const Proof proof(kBuilders[0], map_of(std::vector<uint32_t>(world, 0)), 4096, false, true,
+                      std::vector<double>(world, 1));
+    ASSERT_EQ(proof.wrong, "");
+    EXPECT_EQ(proof.run->messages(), uint64_t{2} * world * (world - 1));
+  }
+}
+
+// Given a ring, expect each range to take one hop fewer than there are ranks, twice.
+TEST(AllreduceRing, EachRangeGoesRoundTwice) {
+  for (const uint32_t world : {2u, 3u, 9u}) {
+    const Proof proof(kBuilders[2], map_of(std::vector<uint32_t>(world, 0)), 256 * world, false,
+                      true, std::vector<double>(world, 1));
+    ASSERT_EQ(proof.wrong, "");
+    EXPECT_EQ(proof.run->messages(), uint64_t{2} * world * (world - 1));
+  }
+}
+
+}  // namespace
+}  // namespace parallax::schedules
