@@ -13,21 +13,36 @@ namespace parallax {
 struct RuleTraits {
   uint32_t rule;
   const char* name;
-  uint32_t element_states;  // arrays of the value's shape
-  uint32_t row_states;      // arrays of one number a row
-  double epsilon;           // where the caller gives 0; 0: the rule has none
-  bool integers;            // applies to integer dtypes
+  uint32_t element_states = 0;  // arrays of the value's shape
+  uint32_t row_states = 0;      // arrays of one number a row
+  double epsilon = 0;           // where the caller gives 0; 0: the rule has none
+  bool keeps_squares = false;   // sums of squares, which begin at initial_accumulator_value
+  bool has_betas = false;
+  bool has_momentum = false;
+  bool integers = false;  // applies to integer dtypes
 };
 
 // By parallax_rule_t.
 inline constexpr RuleTraits kRules[] = {
-    {PARALLAX_RULE_NONE, "NONE", 0, 0, 0, true},
-    {PARALLAX_RULE_SGD, "SGD", 0, 0, 0, false},
-    {PARALLAX_RULE_ADAGRAD, "ADAGRAD", 1, 0, 1e-10, false},
-    {PARALLAX_RULE_ADAM, "ADAM", 2, 0, 1e-8, false},
-    {PARALLAX_RULE_MOMENTUM, "MOMENTUM", 1, 0, 0, false},
-    {PARALLAX_RULE_ROWWISE_ADAGRAD, "ROWWISE_ADAGRAD", 0, 1, 1e-8, false},
-    {PARALLAX_RULE_SUM, "SUM", 0, 0, 0, true},
+    {.rule = PARALLAX_RULE_NONE, .name = "NONE", .integers = true},
+    {.rule = PARALLAX_RULE_SGD, .name = "SGD"},
+    {.rule = PARALLAX_RULE_ADAGRAD,
+     .name = "ADAGRAD",
+     .element_states = 1,
+     .epsilon = 1e-10,
+     .keeps_squares = true},
+    {.rule = PARALLAX_RULE_ADAM,
+     .name = "ADAM",
+     .element_states = 2,
+     .epsilon = 1e-8,
+     .has_betas = true},
+    {.rule = PARALLAX_RULE_MOMENTUM, .name = "MOMENTUM", .element_states = 1, .has_momentum = true},
+    {.rule = PARALLAX_RULE_ROWWISE_ADAGRAD,
+     .name = "ROWWISE_ADAGRAD",
+     .row_states = 1,
+     .epsilon = 1e-8,
+     .keeps_squares = true},
+    {.rule = PARALLAX_RULE_SUM, .name = "SUM", .integers = true},
 };
 inline constexpr uint32_t kRuleCount = sizeof kRules / sizeof kRules[0];
 inline constexpr uint32_t kStatesMax = 2;

@@ -98,10 +98,6 @@ Status check_integer(const parallax_variable_t& in, const std::string& name) {
   return {};
 }
 
-bool keeps_squares(uint32_t rule) {
-  return rule == PARALLAX_RULE_ADAGRAD || rule == PARALLAX_RULE_ROWWISE_ADAGRAD;
-}
-
 // A number of a rule.
 struct Coefficient {
   const char* name;
@@ -112,14 +108,13 @@ struct Coefficient {
 };
 
 Status check_coefficients(const parallax_variable_t& in, const std::string& name) {
-  const bool adam = in.rule == PARALLAX_RULE_ADAM;
   const RuleTraits& rule = kRules[in.rule];
   const Coefficient all[] = {
       {"epsilon", in.epsilon, rule.epsilon > 0, true},
-      {"initial_accumulator_value", in.initial_accumulator_value, keeps_squares(in.rule), false},
-      {"beta1", in.beta1, adam, true, 1},
-      {"beta2", in.beta2, adam, true, 1},
-      {"momentum", in.momentum, in.rule == PARALLAX_RULE_MOMENTUM, false}};
+      {"initial_accumulator_value", in.initial_accumulator_value, rule.keeps_squares, false},
+      {"beta1", in.beta1, rule.has_betas, true, 1},
+      {"beta2", in.beta2, rule.has_betas, true, 1},
+      {"momentum", in.momentum, rule.has_momentum, false}};
   for (const Coefficient& each : all) {
     std::ostringstream lead;
     lead << name << ": " << each.name << " is " << each.value;

@@ -59,7 +59,7 @@ class StoredRows(unittest.TestCase):
                     self.assertEqual(saved[0].values.dtype, np.float32)
                     self.assertEqual(saved[0].updates, 4)
                     widths = [2 - by_row for by_row in
-                              _tables.RULE_STATES.get(_tables.Rule[rule.upper()], ())]
+                              _tables.RULES[_tables.Rule[rule.upper()]].states]
                     self.assertEqual([part.shape[1] for part in saved[0].state], widths)
 
                     def restore(job, rule=rule, dtype=dtype):

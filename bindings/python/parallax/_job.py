@@ -19,7 +19,8 @@ from ._library import LIB, LIBRARY_PATH
 from ._request import Request
 from ._rows import StoredRows, read, write
 from ._step import Step
-from ._tables import Phase, PlanMode, Reduction, Report, Rule, Status, Tag, dtype_of, member_of
+from ._tables import (RULES, Phase, PlanMode, Reduction, Report, Rule, Status, Tag, dtype_of,
+                      member_of)
 from ._variable import Constant, Uniform, Variable
 
 if TYPE_CHECKING:
@@ -122,15 +123,16 @@ class Job:
                                   "or parallax.Uniform")
         element = dtype_of(dtype)
         named_rule = member_of(Rule, rule, "register: rule")
-        adam = named_rule == Rule.ADAM
-        divides = named_rule in (Rule.ADAM, Rule.ADAGRAD, Rule.ROWWISE_ADAGRAD)
+        traits = RULES[named_rule]
         struct = _core.struct_of("register", VariableStruct, dict(
             init.fields(), name=name, rows=rows, row_elements=row_elements, dtype=element.value,
             tag=member_of(Tag, tag, "register: tag"),
             reduction=member_of(Reduction, reduction, "register: reduction"),
-            rule=named_rule, rows_max=rows_max, epsilon=_coefficient("epsilon", epsilon, divides),
+            rule=named_rule, rows_max=rows_max,
+            epsilon=_coefficient("epsilon", epsilon, traits.has_epsilon),
             initial_accumulator_value=initial_accumulator_value,
-            beta1=_coefficient("beta1", beta1, adam), beta2=_coefficient("beta2", beta2, adam),
+            beta1=_coefficient("beta1", beta1, traits.has_betas),
+            beta2=_coefficient("beta2", beta2, traits.has_betas),
             momentum=momentum, nesterov=nesterov, refuse_nonfinite=refuse_nonfinite,
             accumulate=accumulate))
         number = ctypes.c_uint32()

@@ -12,7 +12,7 @@ from ._errors import InvalidArgument
 from ._library import LIB
 from ._numpy import empty
 from ._request import Request
-from ._tables import KEPT_IN, RULE_STATES, DType
+from ._tables import KEPT_IN, RULES, DType
 from ._variable import Variable
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _kept_in(variable: Variable) -> DType:
 
 def _state_widths(variable: Variable) -> List[int]:
     return [1 if by_row else variable.row_elements
-            for by_row in RULE_STATES.get(variable.rule, ())]
+            for by_row in RULES[variable.rule].states]
 
 
 def _check(job: "Job", variable: Any, call: str) -> None:

@@ -153,13 +153,23 @@ DTYPES: Tuple[DType, ...] = (
 # What a managed variable is kept in, by the dtype that it has; others are kept as they are.
 KEPT_IN = {"f16": DTYPES[0], "bf16": DTYPES[0]}
 
-# What a rule keeps beside the values, array by array: True, one number for each row; False, one for
-# each element.
-RULE_STATES: Dict[Rule, Tuple[bool, ...]] = {
-    Rule.ADAGRAD: (False,),
-    Rule.ADAM: (False, False),
-    Rule.MOMENTUM: (False,),
-    Rule.ROWWISE_ADAGRAD: (True,),
+class RuleTraits(NamedTuple):
+    """What an update rule keeps and asks for."""
+
+    # Beside the values, array by array: True, one number for each row; False, one for each element.
+    states: Tuple[bool, ...] = ()
+    has_epsilon: bool = False
+    has_betas: bool = False
+
+
+RULES: Dict[Rule, RuleTraits] = {
+    Rule.NONE: RuleTraits(),
+    Rule.SGD: RuleTraits(),
+    Rule.ADAGRAD: RuleTraits(states=(False,), has_epsilon=True),
+    Rule.ADAM: RuleTraits(states=(False, False), has_epsilon=True, has_betas=True),
+    Rule.MOMENTUM: RuleTraits(states=(False,)),
+    Rule.ROWWISE_ADAGRAD: RuleTraits(states=(True,), has_epsilon=True),
+    Rule.SUM: RuleTraits(),
 }
 
 # What row ids are where the library gives them.
