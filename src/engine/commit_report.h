@@ -58,7 +58,7 @@ struct Engine::CommitReport {
       text = child.text;
       return;
     }
-    const auto mode = [](uint32_t number) {  // a peer's may be none
+    const auto mode = [](uint32_t number) {  // a peer's number may be of no mode
       const bool known = number <= PARALLAX_PLAN_AR;
       return known ? mode_name(static_cast<parallax_plan_mode_t>(number)) : std::to_string(number);
     };

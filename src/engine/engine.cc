@@ -33,6 +33,7 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
 Engine::~Engine() = default;
 
 Status Engine::start() {
+  // At their bounds, so that no call of a step grows them.
   active_.reserve(PARALLAX_REQUESTS_MAX);
   pulls_.reserve(PARALLAX_REQUESTS_MAX);
   free_requests_.reserve(PARALLAX_REQUESTS_MAX);
@@ -64,9 +65,12 @@ bool Engine::run() {
   return guarded([this] {
     busy_ = false;
     const int64_t now_ns = clock_.now_ns();
+    // Before messages are read: time that this rank lost itself is not held against its peers.
     membership_.passed(now_ns);
     const bool moved = transport_.poll(*this);
     pass();
+    // After messages were read, since they renew leases and may name who is lost. The second pass
+    // sends what the checks queued.
     check_suspicions();
     check_leases(now_ns);
     pass();
@@ -99,10 +103,12 @@ void Engine::pass() {
 
 void Engine::advance() {
   if (!failure_.ok()) {
+    // The notice goes out before requests complete: the program may end with its first error.
     if (speaking()) return;
     unsaid_ = false;
     finish_unborrowed(failure_);
-    // What is still pending borrows its caller's buffers for a job under way: wait for that alone.
+    // Where something is still pending, a compute job or a send uses the caller's buffers: only
+    // those requests wait on.
     for (size_t i = active_.size(); i-- > 0;) {
       if (active_[i]->pending == 0) {
         Request* request = active_[i];
@@ -113,6 +119,7 @@ void Engine::advance() {
     return;
   }
   if (phase_ == Phase::kClosed) return;
+  // Before the commit and the steps: nothing may start that waits for a rank that has left.
   check_leaving();
   if (!failure_.ok()) return;
   advance_commit();
@@ -129,6 +136,7 @@ void Engine::advance() {
 int64_t Engine::next_deadline_ns() const {
   if (phase_ == Phase::kClosed) return kNever;
   if (!failure_.ok()) return unsaid_ ? words_end_ns_ : kNever;
+  // Initial values are filled in piece by piece: the next piece is due at once.
   if (busy_) return clock_.now_ns();
   return membership_.next_deadline_ns();
 }
@@ -143,6 +151,7 @@ void Engine::on_message(uint32_t from, std::span<const std::byte> message) {
     ++dropped_messages_;  // of another job or generation: none of ours
     return;
   }
+  // Whatever the message holds, its sender lives.
   if (from != options_.rank) membership_.heard(from, clock_.now_ns());
   Traffic& traffic = columns_.host_of(from) == columns_.host() ? local_ : wire_;
   if (from != options_.rank) {
@@ -186,6 +195,7 @@ void Engine::dispatch(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
   const LayerRow& row = kLayers[static_cast<size_t>(layer_of(header.kind))];
   PARALLAX_CHECK(row.layer == layer_of(header.kind));
+  // Counted before the section is checked: its tag may be of no variable.
   if (carries_variable(header.kind) && columns_.host_of(from) != columns_.host() &&
       header.tag < runtimes_.size()) {
     runtimes_[header.tag]->wire_received_bytes += sizeof header + header.payload_bytes;
@@ -211,6 +221,7 @@ bool Engine::on_membership(uint32_t, const Section& section) {
       if (!close_confirmed_) fail(peer_lost(sentence()), SectionKind::kLost, section.header.tag);
       return true;
     case SectionKind::kAbort: {
+      // The status is a peer's number: what this version does not know becomes ABORTED.
       const auto code = static_cast<int32_t>(section.header.first);
       const bool known = code <= PARALLAX_INVALID && code >= PARALLAX_INTERNAL;
       fail({known ? static_cast<parallax_status_t>(code) : PARALLAX_ABORTED, sentence()},
@@ -226,16 +237,19 @@ bool Engine::on_broadcast(uint32_t from, const Section& section) {
   return broadcast_.on_section(from, section);
 }
 
-// A rank is at most one step ahead: it starts step t + 1 when t is decided.
+// The two steps that have buffers. A peer is at most one step ahead: it starts step t + 1 when t is
+// decided, which takes this rank's vote on t, and so step t - 1 finished here.
 bool Engine::is_open(uint64_t step) const {
   return phase_ != Phase::kOpen && step > finished_ && step <= finished_ + 2;
 }
 
-// May come late, where this rank had no part in the step's reductions and finished without it.
+// May come after this rank has finished the step, if none of the step's reductions passed through
+// it.
 bool Engine::on_step_ended(uint32_t from, const Section& section) {
   const uint64_t step = section.header.step;
   if (phase_ != Phase::kOpen && step <= finished_) return true;
   if (!is_open(step) || columns_.host_of(from) != columns_.host()) return false;
+  // For every variable: what the rank has not contributed to is complete without it.
   pull_exchange_.end_local(from, step);
   for (const auto& runtime : runtimes_) exchange_at(*runtime, step).end(from, step);
   return true;
@@ -247,7 +261,8 @@ bool Engine::on_exchange(uint32_t from, const Section& section) {
          exchange_at(*runtimes_[header.tag], header.step).on_section(from, section);
 }
 
-// Where a variable is mirrored in that step, nobody pulls it: what it was pulled from goes.
+// A variable that is mirrored in that step is not pulled: its pull buffers are freed when it
+// becomes so. A tag beyond the variables ends a rank's pull.
 bool Engine::on_pull(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
   if (!is_open(header.step)) return false;
@@ -292,6 +307,7 @@ void Engine::check_leases(int64_t now_ns) {
   if (!failure_.ok() || phase_ == Phase::kClosed) return;
   uint32_t expired = membership_.expired(now_ns);
   while (failure_.ok() && expired != Membership::kNoNeighbour) {
+    // So that the transport does not report the same loss again.
     transport_.forget(expired);
     outbox_.drop(expired);
     on_peer_gone(expired, "silent for its lease of " +
@@ -318,10 +334,11 @@ void Engine::on_lost(uint32_t rank, Loss loss, std::string_view why) {
   }
 }
 
-// A rank is gone, and nobody told why. Until this rank has said goodbye, or that one to this,
-// nobody may leave, so that rank is lost. From then on it may have left in peace; where it is the
-// parent, whose answer is missing, that counts as the answer, unless the others may have lost this
-// rank and gone for that.
+// A rank has ended or fallen silent, and no notice said why. Until this rank has said goodbye, or
+// that rank has said it to this one, nobody may leave: so the rank is lost. After that it may
+// simply have left. If it is this rank's parent in the tree, whose answer to the goodbye is still
+// missing, its leaving counts as the answer, unless this rank was held up for so long that the
+// others may have lost it, and left for that.
 void Engine::on_peer_gone(uint32_t rank, const std::string& why) {
   const TreeSync& goodbye = trees_[static_cast<size_t>(TreeKind::kCloseConfirm)];
   if (!close_confirmed_ && !goodbye.reported() && !goodbye.has_arrived(rank))
@@ -370,8 +387,10 @@ void Engine::fail(Status failure, SectionKind notice, uint32_t culprit) {
                                         "; last step committed here: " + std::to_string(finished_) +
                                         remedy_of(failure.code()));
   PARALLAX_LOG(kInfo, kMember, rank_name(options_.rank) + ": " + failure_.message());
+  // Frees what data sends borrow, and leaves send buffers and credits to the notice.
   outbox_.drop_data();
   if (notice == SectionKind::kLost && culprit != options_.rank && culprit < columns_.world()) {
+    // A lost rank takes nothing any more, and requests wait until all that is queued has left.
     outbox_.drop(culprit);
     transport_.forget(culprit);
   }
@@ -386,7 +405,7 @@ void Engine::fail(Status failure, SectionKind notice, uint32_t culprit) {
   words_end_ns_ = clock_.now_ns() + std::min(kLastWordsNs, options_.lease_ns / 4);
 }
 
-// All but those of active_, whose buffers a job may still be reading.
+// Completes all requests but those of active_, whose buffers a compute job may still be reading.
 void Engine::finish_unborrowed(const Status& status) {
   for (Request** request : {&commit_request_, &close_request_}) {
     if (*request != nullptr) finish_request(*request, status);

@@ -10,10 +10,10 @@
 //   t - 2, whose buffers step t takes over.
 // - step_end. When all pulls of t are answered and all slices coalesced, kStepEnded goes to the
 //   leaders of this host: a variable not pushed or reduced until then counts as absent.
-// - vote. This rank says up the tree that it has ended t, that its part of every reduction is
+// - vote. This rank says up the tree that it has ended t, that its share of every reduction is
 //   complete and that t - 1 is applied; with its scalars, exact norms and row counts.
 // - decision. Rank 0 answers down the tree: commit or discard, learning rate, scale, contributors,
-//   and pieces of the settled plan.
+//   and pieces of the plan that was chosen from measured rows.
 // - apply. Once every replicated gradient of t is here too, the update rules run; then pulls of
 //   t + 1 are answered, and the request of step_end is complete.
 //
@@ -136,19 +136,19 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   uint32_t outstanding_requests() const { return outstanding_requests_; }
   // Nothing is left to send; asked before the transport is torn down.
   bool flushed() const { return outbox_.idle(); }
-  // The job has failed, and its reason is still on its way to the others: until it is gone, for at
-  // most kLastWordsNs, requests stay pending, so that a program that ends with its first error is
-  // not taken for the culprit.
+  // The job has failed, and the notice of it is still on its way to the others. Until it has left,
+  // for at most kLastWordsNs, requests stay pending, so that a program that ends with its first
+  // error is not taken for the culprit.
   bool speaking() const { return unsaid_ && !outbox_.idle() && clock_.now_ns() < words_end_ns_; }
 
-  // Of initial values in one pass, over all variables: some 5 ms with the page faults, so that a
-  // rank that shares its core keeps its leases too.
+  // Elements of initial values that one pass fills in, over all variables: some 5 ms with the page
+  // faults, so that a rank that shares its core keeps its leases too.
   static constexpr uint64_t kFillElementsPerPass = 1 << 18;
 
   // The longest that this rank was held up lately.
   int64_t held_up_ns() const { return membership_.strain_ns(); }
 
-  // Where sums are handed out, and as what.
+  // Where a reduced sum is written, as which dtype, and the type that it was summed in.
   struct ResultFormat {
     std::byte* values;
     uint32_t dtype;
@@ -178,7 +178,8 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
     VariablePlan plan;
     std::unique_ptr<Exchange> exchange;
     std::unique_ptr<Table> table;  // managed only
-    // A change of plan under way: from change_step on the next ones hold.
+    // A change of plan under way: from change_step on, next_plan, next_exchange and next_table are
+    // in force.
     uint64_t change_step = 0;  // 0: none
     VariablePlan next_plan;
     std::unique_ptr<Exchange> next_exchange;
@@ -186,7 +187,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
     std::unique_ptr<Exchange> old_exchange;  // may still be sending: kept one more step
     uint64_t migrate_left = 0;               // elements still to arrive here
     uint32_t migrate_pending = 0;            // sends still to be packed
-    // The commit pass.
+    // Applying a step, as a compute job.
     ComputeJob apply_job;
     ReducedGradient gradient;
     UpdateArguments arguments;
@@ -196,19 +197,19 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
     uint32_t measured_steps = 0;
     VariableFacts facts;
     uint64_t wire_sent_bytes = 0, wire_received_bytes = 0;
-    // Several calls of a step (accumulate), by buffer; null if the variable does not take them.
+    // Step sums of a variable that takes micro-batches (accumulate), by step parity; else null.
     std::array<std::unique_ptr<StepSum>, 2> sums;
   };
 
-  // What this rank gave of a variable in a step.
+  // What this rank contributed of a variable in a step.
   enum class Contributed : uint8_t { kNothing, kAll, kPart };
 
   struct Step {
     uint64_t step = 0;                      // 0: unused
     std::vector<Contributed> contributed;   // by variable: what this rank pushed or reduced
-    uint32_t parts_left = 0;                // variables of which more was announced
-    uint32_t sums_pending = 0;              // sends that read what step_end sent of them
-    uint32_t dense_variable = kNoVariable;  // the first with row ids that this rank gave whole
+    uint32_t parts_left = 0;                // variables whose last slice said `more`
+    uint32_t sums_pending = 0;              // sends that read step sums contributed by step_end
+    uint32_t dense_variable = kNoVariable;  // the first with row ids that got a dense slice here
     uint32_t unstarted = 0;                 // pulls, pushes and reduces posted, not started
     uint32_t pulls_left = 0;
     uint32_t pull_rounds = 0;
@@ -223,8 +224,8 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
     Decision decision;
   };
 
-  // Longer than a busy peer takes to give credits, or a quarter of a lease: a stopped one must not
-  // hold us.
+  // How long requests of a failed job stay pending so that its notice gets out: longer than a busy
+  // peer takes to return a credit; at most a quarter of a lease, since a stopped peer returns none.
   static constexpr int64_t kLastWordsNs = 200 * kNanosecondsPerMillisecond;
 
   // engine.cc: the pass, messages, loss
@@ -402,7 +403,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
 
   Phase phase_ = Phase::kOpen;
   Status failure_;
-  bool unsaid_ = false;       // its reason is on its way, and requests wait for that
+  bool unsaid_ = false;       // the notice of failure_ is on its way, and requests wait for it
   int64_t words_end_ns_ = 0;  // until then at most
   // Of the ranks below in the tree that close: the one that ended fewest steps.
   struct Leaving {
@@ -411,13 +412,13 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   };
   Leaving leaving_;
   bool all_closing_ = false;  // every rank has come to close
-  bool close_confirmed_ =
-      false;  // and every rank knows it: this one may go, losses mean nothing any more
+  // Every rank knows that, too: this one may leave, and a peer that ends is no loss any more.
+  bool close_confirmed_ = false;
   CommitPhase commit_phase_ = CommitPhase::kIdle;
   Request* commit_request_ = nullptr;
   Request* close_request_ = nullptr;
   size_t fill_cursor_ = 0;
-  bool busy_ = false;  // this pass stopped short of what there is to do
+  bool busy_ = false;  // this run has filled in its share of initial values
   struct CommitReport;
   CommitReport my_report() const;
   std::vector<CommitReport> reports_;  // of the children, in a commit
@@ -444,7 +445,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
 
   std::deque<Request> request_storage_;
   std::vector<Request*> free_requests_;
-  std::vector<Request*> active_;  // pushes and reduces, barriers, broadcasts: in order of calls
+  std::vector<Request*> active_;  // all but commit, pulls, step_end, close; in order
   std::vector<Request*> pulls_;   // in order of calls; the first is under way
   std::vector<PullSlice> sharded_slices_;
   std::vector<std::pair<int64_t, uint64_t>> sorted_rows_;

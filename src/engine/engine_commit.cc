@@ -82,9 +82,12 @@ Engine::CommitReport Engine::my_report() const {
   return report;
 }
 
+// Ranks first compare digests, up the tree. If these differ, rank 0 broadcasts its registry, first
+// the size and then the bytes, and a second round reports what differs from it.
 void Engine::advance_commit() {
   if (phase_ != Phase::kCommitting) return;
   if (commit_phase_ == CommitPhase::kFill) {
+    // busy_: this run has filled its piece. One run advances many times, and must keep the leases.
     if (busy_ || !fill_tables()) return;
     commit_phase_ = CommitPhase::kCompare;
     trees_[static_cast<size_t>(TreeKind::kCommit)].join();
@@ -92,6 +95,7 @@ void Engine::advance_commit() {
   if (commit_phase_ == CommitPhase::kDetailSize && broadcast_.finished()) {
     broadcast_.finish();
     constexpr uint64_t kRegistryBytesMax = 16 << 20;
+    // The size is a peer's number: bounded before it is allocated.
     if (detail_bytes_ > kRegistryBytesMax) {
       fail(internal("commit: rank 0 announces a registry of " + std::to_string(detail_bytes_) +
                     " bytes"),
@@ -205,10 +209,12 @@ bool Engine::merge_tree_up(TreeKind kind, std::span<const std::byte> payload) {
 bool Engine::on_tree_down(uint32_t from, const Section& section) {
   if (section.header.tag >= kTreeKinds) return false;
   const TreeSync& tree = trees_[section.header.tag];
+  // Nobody is answered who has not reported: the answer takes all reports.
   if (from != tree.parent() || section.header.step != tree.round() || !tree.reported()) {
     return false;
   }
   const auto kind = static_cast<TreeKind>(section.header.tag);
+  // Passed on first: answer_tree() moves the tree to its next round.
   send_tree_down(kind, section.payload);
   return answer_tree(kind, section.payload);
 }
@@ -222,7 +228,8 @@ bool Engine::answer_tree(TreeKind kind, std::span<const std::byte> payload) {
     case TreeKind::kVote: {
       Decision decision;
       if (!decode_decision(payload, &decision)) return false;
-      // A plan that fits no such variable would move what is not there, or to where it has no room.
+      // The decision is a peer's. A plan that does not fit its variable would move values that are
+      // not there, or into memory that was not reserved.
       const auto has_ids = [this](uint32_t variable) {
         return variable < runtimes_.size() && runtimes_[variable]->variable->ids_declared();
       };
@@ -237,6 +244,8 @@ bool Engine::answer_tree(TreeKind kind, std::span<const std::byte> payload) {
         const Runtime& runtime = *runtimes_[entry.variable];
         const std::vector<VariablePlan> plans = fitting_plans(runtime.facts);
         fits = std::find(plans.begin(), plans.end(), entry.plan) != plans.end() &&
+               // An entry of a variable that was made dense meanwhile is passed over when it is
+               // applied.
                (runtime.change_step == 0 || runtime.facts.given_dense);
       }
       if (!fits) return false;
@@ -247,6 +256,7 @@ bool Engine::answer_tree(TreeKind kind, std::span<const std::byte> payload) {
       const auto found = std::find_if(active_.begin(), active_.end(), [](const Request* each) {
         return each->kind == RequestKind::kBarrier;
       });
+      // This rank joined because of a barrier in active_, and is answered once.
       PARALLAX_CHECK(found != active_.end());
       Request* barrier = *found;
       active_.erase(found);
@@ -255,6 +265,7 @@ bool Engine::answer_tree(TreeKind kind, std::span<const std::byte> payload) {
     }
     case TreeKind::kClose:
       all_closing_ = true;
+      // The second round needs no call of the program: see advance_close().
       trees_[static_cast<size_t>(TreeKind::kCloseConfirm)].join();
       return payload.empty();
     case TreeKind::kCloseConfirm:
@@ -341,6 +352,7 @@ Status Engine::close(Request** request) {
   Request* closing = nullptr;
   PARALLAX_RETURN_IF_ERROR(new_request(RequestKind::kClose, 0, &closing));
   *request = closing;
+  // A failed job has nobody to say goodbye to.
   if (!failure_.ok()) {
     phase_ = Phase::kClosed;
     finish_request(closing, failure_);
@@ -359,8 +371,9 @@ Status Engine::close(Request** request) {
   return {};
 }
 
-// A rank that closes will not take part in what others still wait for: they learn it at once, not
-// by their deadlines. Seen where the two meet in the tree.
+// A rank that closes takes part in nothing more. If others wait for it in a commit or a step, the
+// job fails at once, not at their deadlines. The rank of the tree sees it at which a report of
+// theirs meets its goodbye.
 void Engine::check_leaving() {
   if (all_closing_) return;
   const TreeSync& commits = trees_[static_cast<size_t>(TreeKind::kCommit)];
@@ -384,9 +397,9 @@ void Engine::check_leaving() {
        SectionKind::kAbort, leaver);
 }
 
-// Two rounds. The first releases: all have come to close. The second makes sure that all know of it
-// before the first one leaves: who has not said that it knows takes no rank that has left for a
-// lost one, and no lost one for a rank that has left.
+// Two rounds of the tree. After the first, every rank has come to close. The second makes sure that
+// every rank knows that before any of them leaves: as long as a rank does not, it would take one
+// that has left for a lost one, or a lost one for one that has left.
 void Engine::advance_close() {
   if (phase_ != Phase::kClosing || close_request_ == nullptr) return;
   for (const TreeKind kind : {TreeKind::kClose, TreeKind::kCloseConfirm}) {
@@ -401,6 +414,7 @@ void Engine::advance_close() {
       send_tree_up(kind, {});
     }
   }
+  // What is still unsent may be the answer that a child waits for.
   if (!close_confirmed_ || !outbox_.idle()) return;
   phase_ = Phase::kClosed;
   finish_request(std::exchange(close_request_, nullptr), {});

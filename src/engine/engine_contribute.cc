@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pushes and reduces: what a rank gives in a step, by one call or by several. See engine.h.
+// Pushes and reduces: what a rank contributes in a step, by one call or by several. See engine.h.
 #include <algorithm>
 #include <cmath>
 #include <new>
@@ -16,7 +16,8 @@ RowSlice rows_of(const PullSlice& slice) {
 
 }  // namespace
 
-// Where the variable refuses them, no infinity and no NaN comes in.
+// Refuses infinities and NaN where the variable says so (refuse_nonfinite), before anything of the
+// slice is used: once summed, nobody could tell whose they were.
 Status Engine::check_finite(const PullSlice& slice, const char* call) const {
   const Variable& variable = variables_[slice.variable];
   if (!variable.refuse_nonfinite) return {};
@@ -62,6 +63,7 @@ Status Engine::check_contribution(const parallax_slice_t& slice, uint64_t step, 
   }
   const PullSlice rows = slice_of(slice);
   PARALLAX_RETURN_IF_ERROR(check_finite(rows, call));
+  // The first slice of a step always fits; a later one may bring rows that are new.
   if (earlier == Contributed::kPart && variable.ids_declared() &&
       !runtimes_[slice.variable]->sums[step & 1]->fits(rows_of(rows))) {
     return limit(std::string(call) + ": variable '" + variable.name + "': the slices of step " +
@@ -79,13 +81,14 @@ Status Engine::post_contribution(RequestKind kind, uint64_t step,
   const char* call = push ? "push" : "reduce";
   PARALLAX_RETURN_IF_ERROR(check_step(step, call));
   PARALLAX_RETURN_IF_ERROR(check_slices(slices, call));
+  // All slices are checked before the first is noted: a refused call has contributed nothing.
   for (const parallax_slice_t& slice : slices) {
     PARALLAX_RETURN_IF_ERROR(check_contribution(slice, step, push));
   }
   PARALLAX_RETURN_IF_ERROR(new_request(kind, step, request));
   Request& posted = **request;
   if (!push) {
-    // Before anything is noted: what cannot be given back must not count as given.
+    // Before anything is noted: if there is no room for the result, nothing was contributed.
     const Status room = reserve_results(slices, &posted);
     if (!room.ok()) {
       take_back(&posted);
@@ -96,6 +99,7 @@ Status Engine::post_contribution(RequestKind kind, uint64_t step,
   Step& state = step_state(step);
   for (const parallax_slice_t& slice : slices) {
     if (slice.form == PARALLAX_FORM_DENSE && variables_[slice.variable].ids_declared()) {
+      // The lowest, as votes take the lowest of all ranks: one variable changes at a time.
       state.dense_variable = std::min(state.dense_variable, slice.variable);
     }
     PullSlice& posted_slice = posted.slices.emplace_back(slice_of(slice));
@@ -123,7 +127,7 @@ Status Engine::reserve_results(std::span<const parallax_slice_t> slices, Request
       reserve_rows(variables_[slices[i].variable], slice_of(slices[i]).dtype, &rows);
     }
   } catch (const std::bad_alloc&) {
-    for (RowsResult& rows : posted->rows) rows = {};  // room for the sentence, and for others
+    for (RowsResult& rows : posted->rows) rows = {};  // frees memory: the sentence needs some
     const Variable& variable = variables_[slices[i].variable];
     return limit("reduce: variable '" + variable.name + "': no memory for the rows of " +
                  std::to_string(columns_.world()) + " ranks, up to " +
@@ -133,7 +137,8 @@ Status Engine::reserve_results(std::span<const parallax_slice_t> slices, Request
   return {};
 }
 
-// Notes that a slice was given, and adds it to the step's sum if it is one of several.
+// Notes that a slice was contributed, and adds it to the step sum if it is one of several, at once:
+// the caller's buffer is free when the call's request is done. True if it is in the step sum.
 bool Engine::add_to_sum(const PullSlice& slice, Step& state) {
   Contributed& contributed = state.contributed[slice.variable];
   StepSum* sum = runtimes_[slice.variable]->sums[state.step & 1].get();
@@ -143,7 +148,7 @@ bool Engine::add_to_sum(const PullSlice& slice, Step& state) {
   contributed = slice.more ? Contributed::kPart : Contributed::kAll;
   if (sum == nullptr || (first && !slice.more)) return false;
   if (first) sum->clear(state.step);
-  if (sum->step() != state.step) return false;  // the second form of a slice that came at once
+  if (sum->step() != state.step) return false;  // the other form of a slice that needed no step sum
   if (variables_[slice.variable].ids_declared()) {
     sum->add_rows(rows_of(slice));
   } else {
@@ -164,7 +169,7 @@ void Engine::contribute_sum(uint32_t variable, uint64_t step, uint32_t* pending)
   exchange_at(runtime, step).contribute(step, slice, pending);
 }
 
-// The step ends here: what was announced to have more has none.
+// The step ends: a variable whose last slice said `more` gets none, and its step sum goes out.
 void Engine::contribute_parts(Step& state) {
   if (state.parts_left == 0) return;
   state.parts_left = 0;
@@ -179,12 +184,13 @@ void Engine::start_contribution(Request& request) {
   request.started = true;
   --step_state(request.step).unstarted;
   for (const PullSlice& slice : request.slices) {
+    // It is in the step sum, which goes out with the last micro-batch.
     if (slice.more) continue;
     const auto other =
         std::find_if(request.slices.begin(), request.slices.end(), [&slice](const PullSlice& each) {
           return each.variable == slice.variable && &each != &slice;
         });
-    // Of two forms in one call the dense one speaks for both.
+    // Of a dense slice and one of rows in one call, the dense one contributes both.
     if (other != request.slices.end() && !slice.every_row) continue;
     if (slice.summed) {
       contribute_sum(slice.variable, request.step, &request.pending);

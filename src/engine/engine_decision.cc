@@ -14,13 +14,16 @@
 namespace parallax {
 
 void Engine::advance_step_end() {
+  // Two steps may be ending at a time: the next one may end while this one is being decided.
   for (uint64_t t = finished_ + 1; t <= std::min(ended_, finished_ + 2); ++t) {
     Step& step = step_state(t);
+    // kStepEnded tells the leaders that no slice and no pull of this rank is still to come.
     const bool all_here = step.unstarted == 0 && step.pulls_left == 0 && decided_ + 1 >= t;
     if (step.ended_sent || !all_here) continue;
     contribute_parts(step);
     if (all_contributed(step)) send_ended(step);
   }
+  // Votes go in order: a vote on t says that t - 1 is applied here.
   if (ended_ <= finished_) return;
   Step& step = step_state(finished_ + 1);
   TreeSync& tree = trees_[static_cast<size_t>(TreeKind::kVote)];
@@ -44,7 +47,8 @@ void Engine::advance_step_end() {
   if (step.applying && step.applies_left == 0) applied(step);
 }
 
-// The cursors only move on, so that a step's checks cost one look at each variable in all.
+// A cursor stands at the first variable that is not ready and only moves on, so that all checks of
+// a step together look at each variable about once.
 
 bool Engine::all_contributed(Step& step) {
   while (step.contributed_cursor < runtimes_.size() &&
@@ -77,6 +81,7 @@ void Engine::send_ended(Step& step) {
   send.header.step = step.step;
   send.header.tag = UINT32_MAX;  // of no variable in particular
   for (uint32_t column = 0; column < columns_.count(); ++column) {
+    // As data: control would overtake the slices that it speaks of.
     outbox_.add(columns_.leader(columns_.host(), column), send);
   }
 }
@@ -88,10 +93,12 @@ void Engine::fill_vote(const Step& step, Vote* vote) {
   vote->found_inf = end.found_inf ? 1 : 0;
   vote->scalars = {std::bit_cast<uint32_t>(end.learning_rate),
                    std::bit_cast<uint32_t>(end.clip_norm), options_.rank};
+  // One exact sum for each reduction: only the root knows the contributors to divide by.
   if (end.clip_norm > 0) {
     for (const auto& runtime : runtimes_) {
       if (!runtime->variable->managed()) continue;
-      // Rows that are divided by their own counts have their mean already.
+      // Rows that are divided by their own count of ranks are means already: nothing more divides
+      // them, as of a sum.
       const uint32_t kind =
           runtime->variable->counts_ranks() ? uint32_t{PARALLAX_SUM} : runtime->variable->reduction;
       vote->norm_kinds |= 1u << kind;
@@ -104,7 +111,8 @@ void Engine::fill_vote(const Step& step, Vote* vote) {
   count_rows(step.step, vote);
 }
 
-// The root's: everything that ends the step, computed once, sent to all.
+// The root's: everything that ends the step, computed once and sent to all, so that no two ranks
+// can come to another scale, rate or plan.
 void Engine::decide() {
   Decision decision;
   decision.contributors = vote_.contributors;
@@ -138,6 +146,7 @@ void Engine::decide() {
   std::array<std::byte, kVoteBytesMax> bytes;
   const auto encoded = std::span(bytes).first(encode_decision(decision, bytes));
   send_tree_down(TreeKind::kVote, encoded);
+  // The root takes its own decision by the same way, through the same checks.
   PARALLAX_CHECK(answer_tree(TreeKind::kVote, encoded));
 }
 
@@ -152,6 +161,7 @@ void Engine::on_decision(const Decision& decision) {
 
 void Engine::apply(Step& step) {
   step.applying = true;
+  // A discarded step goes on to applied() too: its plan entries hold, its buffers are handed on.
   if (step.decision.outcome != Outcome::kCommit) return;
   const double contributors = std::max(1u, step.decision.contributors);
   const double factors[kReductionKinds] = {1.0, 1.0 / columns_.world(), 1.0 / contributors};
@@ -163,6 +173,7 @@ void Engine::apply(Step& step) {
     runtime.gradient =
         runtime.table->sharded() ? exchange.owned(step.step) : exchange.whole(step.step);
     if (!runtime.gradient.has_values && !runtime.gradient.contributed) continue;
+    // Rows that count their ranks are divided one by one, in the table.
     const double mean = variable.counts_ranks() ? 1.0 : factors[variable.reduction];
     runtime.arguments = {.rule = variable.rule,
                          .learning_rate = step.decision.learning_rate,
@@ -182,6 +193,7 @@ void Engine::apply(Step& step) {
       applying.table->apply(applying.gradient, applying.arguments);
     };
     runtime.apply_job.done = [](ComputeJob& job) {
+      // Steps are applied one at a time: this is of the oldest that is not finished.
       Engine& engine = *static_cast<Runtime*>(job.context)->engine;
       --engine.step_state(engine.finished_ + 1).applies_left;
     };
@@ -190,8 +202,8 @@ void Engine::apply(Step& step) {
   }
 }
 
-// The commit pass is over: new plans are laid out, variables that change place with the next step
-// are moved, then the step is finished.
+// The updates have run. New plans are laid out, variables whose placement changes with the next
+// step are moved, then the step is finished.
 void Engine::applied(Step& step) {
   if (!step.migrating) {
     step.migrating = true;
@@ -205,6 +217,8 @@ void Engine::applied(Step& step) {
       runtime.facts.union_rows = entry.union_rows;
       runtime.facts.pulled_rows_per_host = entry.pulled_rows_per_host;
       if (entry.plan == runtime.plan || runtime.facts.given_dense) continue;
+      // Step + 2 is the first that no rank can have begun to send for: that takes the next
+      // decision.
       const Status begun = begin_change(runtime, entry.plan, step.step + 2);
       if (!begun.ok()) {
         fail(begun, SectionKind::kAbort, options_.rank);
@@ -223,17 +237,17 @@ void Engine::applied(Step& step) {
   if (migrated(step) && returned(step)) finish_step(step);
 }
 
-// The end of this step frees exchanges, or tables and what pulls of them lie in.
+// True if finishing this step frees an exchange, or a table and the buffers for pulls of it.
 bool Engine::frees_memory(const Step& step) const {
   return std::any_of(runtimes_.begin(), runtimes_.end(), [&step](const auto& runtime) {
     return runtime->old_exchange != nullptr || runtime->change_step == step.step + 1;
   });
 }
 
-// Nothing is still to be sent that reads what the end of the step hands on to step + 2, or frees.
-// Of peers that keep to the protocol all was taken before the step was decided, save what other
-// variables have under way; one that takes nothing, and goes on all the same, is waited for, until
-// the deadline.
+// True if no send is left that reads memory which the end of the step hands on to step + 2, or
+// frees. Peers that keep to the protocol took all of it before the step was decided, except what
+// other variables have under way. One that takes nothing, and goes on all the same, is waited for,
+// until the deadline of the request.
 bool Engine::returned(const Step& step) const {
   if (step.sums_pending != 0) return false;
   for (const Request* request : active_) {
@@ -257,10 +271,12 @@ void Engine::finish_step(Step& step) {
       kTrace, kStep,
       rank_name(options_.rank) + ": step " + std::to_string(finished_) + " is decided and applied");
   for (const auto& runtime : runtimes_) {
+    // Early enough: peers send for that step once the next one is decided, which takes our vote.
     exchange_at(*runtime, finished_ + 2).open(finished_ + 2);
   }
   own_time_.open(finished_ + 1, clock_.now_ns());
   pull_exchange_.open(finished_ + 2);
+  // After the switch of tables: it answers pulls that were held back, out of the new ones.
   pull_exchange_.applied(finished_);
   const Decision& decision = step.decision;
   Request& end = *std::exchange(step.end, nullptr);

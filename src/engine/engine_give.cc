@@ -10,7 +10,8 @@ namespace parallax {
 
 namespace {
 
-// Sums times a factor, in their own type, then rounded to what the caller asked for.
+// Writes sums times a factor: multiplied in the type they were summed in, then rounded once to what
+// the caller asked for.
 void give_numbers(const std::byte* sums, uint64_t count, double factor,
                   const Engine::ResultFormat& to) {
   const Convert convert = converter(dtype_of(to.sum), to.dtype);
@@ -22,6 +23,7 @@ void give_numbers(const std::byte* sums, uint64_t count, double factor,
   with_sum_type(to.sum, [&](auto tag) {
     using T = typename decltype(tag)::type;
     if constexpr (std::is_floating_point_v<T>) {
+      // In pieces on the stack: no buffer as large as the variable, and no allocation.
       constexpr uint64_t kPiece = 256;
       std::array<T, kPiece> scaled;
       const T* from = reinterpret_cast<const T*>(sums);
@@ -44,6 +46,7 @@ void Engine::finish_reduce_slices(Request& request) {
     const PullSlice& slice = request.slices[i];
     const Runtime& runtime = *runtimes_[slice.variable];
     const Exchange& exchange = exchange_at(*runtimes_[slice.variable], request.step);
+    // The result goes where the slice came from, which this rank's sends may still be reading.
     if (request.pending != 0 || !exchange.state(request.step).delivered) continue;
     const ReducedGradient whole = exchange.whole(request.step);
     request.slice_done[i] = 1;
@@ -62,7 +65,7 @@ double Engine::held_factor(const Variable& variable) const {
   return variable.reduction == PARALLAX_MEAN_WORLD ? 1.0 / columns_.world() : 1.0;
 }
 
-// The aggregate into the caller's buffer; zeros where no rank gave anything.
+// The sum into the caller's buffer.
 void Engine::give_dense(const Runtime& runtime, const ReducedGradient& whole,
                         const PullSlice& slice) {
   const Variable& variable = *runtime.variable;
@@ -70,7 +73,8 @@ void Engine::give_dense(const Runtime& runtime, const ReducedGradient& whole,
                {.values = slice.values, .dtype = slice.dtype, .sum = variable.sum_type()});
 }
 
-// The aggregate of every row in place; all are there, since this rank gave them.
+// Every row of the sum, at its place in the caller's buffer. All of them are there, since this rank
+// contributed all.
 void Engine::give_every_row(const Runtime& runtime, const ReducedGradient& whole,
                             const PullSlice& slice) {
   const Variable& variable = *runtime.variable;
@@ -123,7 +127,7 @@ void Engine::copy_rows(const Runtime& runtime, const ReducedGradient& whole, uin
   if (!whole.has_values) return;
   std::vector<std::pair<int64_t, uint64_t>>& rows = sorted_rows_;  // id, row of whole.values
   rows.clear();
-  // At once for any step, so that steps of other unions allocate nothing.
+  // For the largest union at once, so that later steps with larger ones allocate nothing.
   reserve_rows(variable, dtype, out);
   const uint64_t width = variable.gradient_elements();
   with_sum_type(variable.sum_type(), [&](auto tag) {
@@ -131,6 +135,7 @@ void Engine::copy_rows(const Runtime& runtime, const ReducedGradient& whole, uin
     const T* values = reinterpret_cast<const T*>(whole.values);
     const uint64_t count = whole.rows ? whole.row_count : variable.rows;
     for (uint64_t i = 0; i < count; ++i) {
+      // Rows made dense: those that nobody contributed are not of the union.
       if (!whole.rows && is_no_row(values + i * width)) continue;
       const uint32_t row_key = whole.rows ? whole.row_keys[i] : static_cast<uint32_t>(i);
       rows.emplace_back(static_cast<int64_t>(runtime.partition.row_of(row_key)), i);

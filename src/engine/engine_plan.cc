@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measuring while running, the settled plan, and moving variables to where it wants them. See
+// Measuring while running, choosing a plan from it, and moving variables to where it puts them. See
 // engine.h.
 #include <algorithm>
 
@@ -14,7 +14,8 @@ TopologyFacts Engine::topology_facts() const { return {columns_.host_count(), co
 
 // ---- measuring
 
-// Which variables a step's votes count: those with ids, in windows that take turns.
+// Which variables a step's votes count: those with ids, in windows that take turns, the same at
+// every rank since votes are added up.
 void Engine::count_rows(uint64_t step, Vote* vote) {
   const uint32_t total = static_cast<uint32_t>(ids_variables_.size());
   if (settled_ || total == 0) return;
@@ -41,7 +42,8 @@ void Engine::measure(const Vote& vote) {
     runtime.pulled_sum += static_cast<double>(vote.counts[i].pulled);
     ++runtime.measured_steps;
   }
-  // Settled once the most measured one has its steps; the others have had as many chances.
+  // The plan is made once the most measured variable has its steps: the others have had as many
+  // chances.
   uint32_t measured_steps = ids_variables_.empty() ? options_.plan_after_steps : 0;
   for (const uint32_t variable : ids_variables_) {
     measured_steps = std::max(measured_steps, runtimes_[variable]->measured_steps);
@@ -50,6 +52,7 @@ void Engine::measure(const Vote& vote) {
       ids_variables_.empty() ? 0
                              : static_cast<uint32_t>(ids_variables_.size() - 1) / kCountsPerVote;
   if (measured_steps < options_.plan_after_steps) return;
+  // Only after the last window, so that all windows have had equally many turns.
   if (vote.counts_first / kCountsPerVote != last_window) return;
   const double hosts = columns_.host_count();
   for (const uint32_t variable : ids_variables_) {
@@ -61,13 +64,15 @@ void Engine::measure(const Vote& vote) {
     facts.touched_rows_per_host = runtime.touched_sum / steps / hosts;
     facts.union_rows = runtime.union_sum / steps;
     facts.pulled_rows_per_host = runtime.pulled_sum / steps / hosts;
-    // A mirror is read without a message; were it sharded, what is touched would have been pulled.
+    // Pulls of a mirror are no messages, and not counted. Sharded, it would be pulled about as it
+    // is touched.
     if (runtime.plan.placement == Placement::kMirrored) {
       facts.pulled_rows_per_host = facts.touched_rows_per_host;
     }
   }
   settled_plan_ = settled_plan(all_facts(), topology_facts(), options_.plan_mode);
   for (const uint32_t variable : ids_variables_) {
+    // Such a variable stays where it is.
     if (runtimes_[variable]->facts.given_dense ||
         !fits_memory(*runtimes_[variable], settled_plan_[variable])) {
       settled_plan_[variable] = runtimes_[variable]->plan;
@@ -77,7 +82,7 @@ void Engine::measure(const Vote& vote) {
 }
 
 // Whether this rank may reserve what a new plan of a variable takes, beside all that there is.
-// Ranks are given the same limit; one that has less than the root fails the job by name in
+// Every rank should have the same limit; one that has less than the root fails the job by name in
 // begin_change.
 bool Engine::fits_memory(const Runtime& runtime, const VariablePlan& plan) {
   if (options_.memory_max_bytes == 0 || plan == runtime.plan) return true;
@@ -92,6 +97,7 @@ bool Engine::fits_memory(const Runtime& runtime, const VariablePlan& plan) {
     }
   }
   const uint32_t variable = static_cast<uint32_t>(runtime.variable - variables_.data());
+  // It is never reserved: only its size is asked.
   bytes += new_exchange(runtime, variable, plan.method)->needed_bytes();
   if (plan.placement != runtime.plan.placement) {
     const bool sharded = plan.placement == Placement::kSharded;
@@ -112,6 +118,7 @@ void Engine::add_plan_entries(Decision* decision) {
         variable, settled_plan_[variable], static_cast<float>(facts.touched_rows_per_host),
         static_cast<float>(facts.union_rows), static_cast<float>(facts.pulled_rows_per_host)};
   }
+  // A plan with more entries than a decision holds is announced by several.
   decision->settled = announce_cursor_ == ids_variables_.size();
 }
 
@@ -180,7 +187,8 @@ Status Engine::lay_out_change(Runtime& runtime, const VariablePlan& plan, uint64
   if (sharded) {
     return pull_exchange_.add_variable(variable, *runtime.variable, runtime.partition);
   }
-  // Of every other owner the numbers of every array, and one section that counts its updates.
+  // From every other owner come the elements of every array, and one section with its count of
+  // updates.
   runtime.migrate_left = 0;
   for (uint32_t owner = 0; owner < columns_.world(); ++owner) {
     if (owner == options_.rank || runtime.table->owned_elements(owner, 0) == 0) continue;
@@ -192,8 +200,8 @@ Status Engine::lay_out_change(Runtime& runtime, const VariablePlan& plan, uint64
   return {};
 }
 
-// Sharded to mirrored: every owner sends its part to every rank. Mirrored to sharded: every owner
-// has its part in its mirror.
+// Sharded to mirrored: every owner sends its shard to every rank. Mirrored to sharded: every owner
+// has its shard in its mirror.
 void Engine::migrate(Runtime& runtime) {
   if (runtime.next_table == nullptr) return;
   const uint32_t variable = static_cast<uint32_t>(runtime.variable - variables_.data());
@@ -203,6 +211,7 @@ void Engine::migrate(Runtime& runtime) {
     to.take_own_part(from);
     return;
   }
+  // This rank owns nothing of it.
   if (from.array(0).empty()) return;
   to.set_updates(from.updates());
   Send send;
@@ -219,6 +228,7 @@ void Engine::migrate(Runtime& runtime) {
     PARALLAX_CHECK(to.place_part(array, options_.rank, 0, from.array(array)));
     send_part(runtime, send);
   }
+  // The count of updates, which Adam's formula needs: one more section, under the next part.
   send.header.encoding = Encoding::kBytes;
   send.header.part = static_cast<uint8_t>(from.array_count());
   send.header.first = from.updates();
@@ -227,6 +237,7 @@ void Engine::migrate(Runtime& runtime) {
 }
 
 void Engine::send_part(Runtime& runtime, Send send) {
+  // migrated() waits for it: the sends read a table that the switch frees.
   send.pending = &runtime.migrate_pending;
   for (uint32_t rank = 0; rank < columns_.world(); ++rank) {
     if (rank == options_.rank) continue;
@@ -249,6 +260,7 @@ bool Engine::on_migrate(uint32_t from, const Section& section) {
     --runtime.migrate_left;
     return header.encoding == Encoding::kBytes && header.count == 0;
   }
+  // migrate_left bounds how much comes; place_part() checks that it is the sender's to say.
   if (header.part > to.array_count() || header.encoding != Encoding::kDense ||
       header.count > runtime.migrate_left ||
       section.payload.size() != header.count * to.element_bytes() ||
@@ -274,6 +286,7 @@ void Engine::switch_over(Runtime& runtime) {
                    method_name(runtime.next_plan.method) + " with step " +
                    std::to_string(runtime.change_step));
   runtime.plan = runtime.next_plan;
+  // Kept until the next step is finished: sends may still read it.
   runtime.old_exchange = std::move(runtime.exchange);
   runtime.exchange = std::move(runtime.next_exchange);
   runtime.change_step = 0;

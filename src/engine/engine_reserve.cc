@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What commit reserves for the variables, within the bounds given. See engine.h.
+// What commit reserves for the variables, within the limits of the options. See engine.h.
 #include <algorithm>
 
 #include "base/log.h"
@@ -9,7 +9,7 @@ namespace parallax {
 
 std::unique_ptr<Exchange> Engine::new_exchange(const Runtime& runtime, uint32_t variable,
                                                Method method) {
-  // Of an allgatherv every host sums for itself what it gathers: in one order, or mirrors would
+  // With allgatherv every host sums the gathered rows by itself: in one order, else replicas would
   // drift apart.
   const bool ordered = options_.deterministic || method == Method::kAllgatherv;
   return make_exchange(columns_, runtime.gradient_partition, outbox_, compute_,
@@ -21,7 +21,7 @@ std::unique_ptr<Exchange> Engine::new_exchange(const Runtime& runtime, uint32_t 
                         .counted = runtime.variable->counts_ranks()});
 }
 
-// A row with its headers travels in one message.
+// A row is never cut: with its headers it must fit one message.
 Status Engine::check_row_bytes(const Variable& variable) const {
   if (!variable.ids_declared()) return {};
   const uint64_t bytes = sizeof(MessageHeader) + sizeof(SectionHeader) + sizeof(uint32_t) +
@@ -43,6 +43,7 @@ Status Engine::build_runtimes() {
     const auto partition_of = [&](uint64_t row_elements) {
       return Partition(variable.rows, row_elements, variable.ids_declared(), columns_.world(), id);
     };
+    // Two partitions: a row of a gradient may end in a count of ranks, a row of the value never.
     auto runtime = std::make_unique<Runtime>(partition_of(variable.row_elements),
                                              partition_of(variable.gradient_elements()));
     runtime->variable = &variable;
@@ -72,6 +73,7 @@ Status Engine::build_runtimes() {
                                               runtime.plan.placement == Placement::kSharded);
     }
   }
+  // Before the first reservation, so that a refusal can name the sizes of all variables.
   PARALLAX_RETURN_IF_ERROR(check_memory());
   return reserve_runtimes();
 }
@@ -89,6 +91,7 @@ Status Engine::reserve_runtimes() {
   }
   for (Step& step : steps_) step.contributed.resize(runtimes_.size());
   const size_t sends_per_variable = columns_.host_count() + columns_.locals().size() + 4;
+  // An estimate of what the legs of a step queue; more is counted as growth.
   outbox_.reserve_sends(4 * sends_per_variable * std::max<size_t>(4, runtimes_.size()));
   return {};
 }
@@ -96,6 +99,7 @@ Status Engine::reserve_runtimes() {
 Status Engine::reserve_runtime(uint32_t id) {
   Runtime& runtime = *runtimes_[id];
   PARALLAX_RETURN_IF_ERROR(runtime.exchange->reserve());
+  // Later steps are opened by finish_step, two ahead.
   runtime.exchange->open(1);
   runtime.exchange->open(2);
   for (const std::unique_ptr<StepSum>& sum : runtime.sums) {
@@ -112,7 +116,7 @@ Status Engine::reserve_runtime(uint32_t id) {
 Footprint Engine::footprint(const Runtime& runtime) const {
   Footprint footprint = {.name = runtime.variable->name,
                          .ids_declared = runtime.variable->ids_declared()};
-  // Measuring lays an exchange out anew: not one that lies somewhere.
+  // needed_bytes() lays the exchange out anew, which would lose one that is reserved.
   const size_t reserved = runtime.exchange->arena().reserved_bytes();
   footprint.buffer_bytes = reserved > 0 ? reserved : runtime.exchange->needed_bytes();
   for (const std::unique_ptr<StepSum>& sum : runtime.sums) {
@@ -127,7 +131,7 @@ Footprint Engine::footprint(const Runtime& runtime) const {
   return footprint;
 }
 
-// Shards are even, so that every rank of a host reckons for all of them.
+// Shards are of even size, so each rank of a host knows what all of its ranks take.
 Status Engine::check_memory() const {
   if (options_.memory_max_bytes == 0 && options_.memory_check == MemoryCheck::kOff) return {};
   std::vector<Footprint> footprints;

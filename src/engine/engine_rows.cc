@@ -63,6 +63,7 @@ Status Engine::check_rows(const parallax_rows_t& rows, RowsCall* call) {
 }
 
 Status Engine::check_between_steps(const char* call) const {
+  // Within a step its updates may be applied at some owners and not at others.
   if (begun_ == finished_) return {};
   return bad_state(std::string(call) + ": step " + std::to_string(begun_) +
                    " is not over; wait for its step_end request first");
@@ -99,7 +100,7 @@ bool is_of_rows(const Request* request) {
   return request->kind == RequestKind::kRows || request->kind == RequestKind::kEvaluate;
 }
 
-// What is asked of the owners for a slice of an evaluation.
+// What is asked of the owners for a slice of an evaluation: its ids, or all rows.
 RowsCall call_of(const PullSlice& slice, uint64_t rows) {
   RowsCall call = {
       .variable = slice.variable, .parts = {slice.values}, .dtype = slice.dtype, .ids = slice.ids};
@@ -114,7 +115,8 @@ bool Engine::rows_pending() const {
   return std::any_of(active_.begin(), active_.end(), is_of_rows);
 }
 
-// Starts what a request asks for next. True if something is on its way.
+// Starts what a request asks for next. True if something is on its way; the mirrored slices of an
+// evaluation are read at once, on the way to the next sharded one.
 bool Engine::start_rows(Request& request) {
   if (request.kind == RequestKind::kRows) {
     if (request.started) return false;
@@ -151,6 +153,7 @@ void Engine::advance_rows() {
     Request& first = **found;
     Status status;
     if (first.started) {
+      // Sends of a write may still read the caller's buffers.
       if (!row_access_.finished() || first.pending != 0) return;
       status = row_access_.finish();
     }

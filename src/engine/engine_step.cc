@@ -12,6 +12,7 @@ namespace parallax {
 // ---- requests
 
 Status Engine::new_request(RequestKind kind, uint64_t step, Request** request) {
+  // A program that holds all requests must still be able to close the job.
   if (outstanding_requests_ >= PARALLAX_REQUESTS_MAX && kind != RequestKind::kClose) {
     return limit("more than " + std::to_string(PARALLAX_REQUESTS_MAX) +
                  " requests are not released; wait for some and release them");
@@ -19,6 +20,7 @@ Status Engine::new_request(RequestKind kind, uint64_t step, Request** request) {
   if (free_requests_.empty()) {
     constexpr size_t kSlicesReserved = 16;
     if (request_storage_.size() > kSlicesReserved) ++growth_count_;
+    // In a deque, whose elements stay where they are: callers hold pointers to them.
     Request& grown = request_storage_.emplace_back();
     grown.slices.reserve(kSlicesReserved);
     grown.slice_done.reserve(kSlicesReserved);
@@ -91,6 +93,7 @@ Status Engine::check_slices(std::span<const parallax_slice_t> slices, const char
                                       : std::string()) +
                                ": " + fits.message()};
     }
+    // Quadratic, and without memory: a step allocates nothing.
     for (size_t j = 0; j < i; ++j) {
       if (slices[j].variable == slices[i].variable && !tied(slices[j], slices[i])) {
         return invalid(std::string(call) + ": variable '" + variables_[slices[i].variable].name +
@@ -103,14 +106,14 @@ Status Engine::check_slices(std::span<const parallax_slice_t> slices, const char
   return {};
 }
 
-// A dense slice and one of rows may go together.
+// A dense slice and one of rows of one variable may come in the same call.
 bool Engine::tied(const parallax_slice_t& a, const parallax_slice_t& b) const {
   return variables_[a.variable].ids_declared() && a.form != b.form && a.more == b.more &&
          slice_dtype(a) == slice_dtype(b);
 }
 
-// What is wrong with a slice, without its name: that is put together for failures alone, since a
-// step allocates nothing.
+// What is wrong with a slice. check_slices adds the call and the variable's name, to failures
+// alone: a step allocates nothing.
 Status Engine::check_slice(const parallax_slice_t& slice) const {
   if (slice.variable >= variables_.size()) {
     return invalid("variable is " + std::to_string(slice.variable) + ", the job has " +
@@ -176,6 +179,7 @@ Status Engine::check_ids(const parallax_slice_t& slice, const Variable& variable
   }
   const auto first_wrong = [&variable](const auto* ids, uint64_t count) {
     for (uint64_t i = 0; i < count; ++i) {
+      // A negative id becomes a huge number: one comparison finds both.
       const bool known = static_cast<uint64_t>(int64_t{ids[i]}) < variable.rows;
       if (!known && ids[i] != kPaddingId) return i;
     }
@@ -227,6 +231,7 @@ Status Engine::step_begin(uint64_t* step) {
   }
   ++begun_;
   Step& state = step_state(begun_);
+  // Keeps its memory across the reset: a step allocates nothing.
   std::vector<Contributed> contributed = std::move(state.contributed);
   std::fill(contributed.begin(), contributed.end(), Contributed::kNothing);
   state = Step();
@@ -313,10 +318,11 @@ Status Engine::step_end(uint64_t step, const parallax_step_end_options_t& option
 
 // ---- starting and completing
 
-// Pulls go one at a time, in order: a leader matches them by their number in the step.
+// Pulls go one at a time, in order: a leader matches those of its host by their number in the step.
 void Engine::advance_pulls() {
   while (!pulls_.empty()) {
     Request& pull = *pulls_.front();
+    // Until the step before is decided, the buffers may still be those of step - 2.
     if (decided_ + 1 < pull.step) return;
     Step& state = step_state(pull.step);
     if (!pull.started) {
@@ -328,13 +334,16 @@ void Engine::advance_pulls() {
           sharded_slices_.push_back(slice);
         }
       }
-      // A round takes part for its number alone even where it has nothing to ask for.
+      // With nothing to ask for, too, as long as any variable is sharded: the leaders count the
+      // rounds of each rank, and a round waits for every rank of the host.
       if (!sharded_slices_.empty() || any_sharded(pull.step)) {
         pull_exchange_.start(pull.step, state.pull_rounds++, sharded_slices_);
       }
     }
     if (pull_exchange_.active() && !pull_exchange_.finished()) return;
+    // Mirrors are as of the step before only once that one is applied here.
     if (finished_ + 1 < pull.step) return;
+    // Fills in padding and duplicates, which did not travel.
     if (pull_exchange_.active()) pull_exchange_.finish();
     for (const PullSlice& slice : pull.slices) {
       const Runtime& runtime = *runtimes_[slice.variable];
@@ -384,6 +393,7 @@ void Engine::advance_requests() {
       if (request->started && request->kind == RequestKind::kReduce) {
         finish_reduce_slices(*request);
       }
+      // Only a reduce has entries in slice_done: a push is done once nothing borrows its buffers.
       finished = request->started && request->pending == 0 &&
                  std::find(request->slice_done.begin(), request->slice_done.end(), 0) ==
                      request->slice_done.end();

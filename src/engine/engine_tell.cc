@@ -15,7 +15,7 @@ std::string Engine::plan_json() const {
   return explain_json(all_facts(), topology_facts(), options_.plan_mode, plan(), settled_);
 }
 
-// All that a variable's exchanges, sums, tables and pulls lie in; two of each while it moves.
+// All memory of a variable: its exchanges, step sums, tables and pulls; two of each while it moves.
 Engine::MemoryUse Engine::memory_use(const Runtime& runtime) const {
   MemoryUse use;
   const auto add = [&use](const Arena& arena) {

@@ -10,7 +10,7 @@ namespace parallax {
 
 namespace {
 
-// Sums of what may be registered pass 2^64.
+// Saturating: the sum of what may be registered can pass 2^64.
 uint64_t add(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
 uint64_t times(uint64_t a, uint64_t b) { return b != 0 && a > UINT64_MAX / b ? UINT64_MAX : a * b; }
 
