@@ -36,6 +36,7 @@ uint64_t PaceVote::longest_total_us() const {
 void PaceVote::merge(const PaceVote& other) {
   const uint64_t total_us = longest_total_us();
   const uint64_t other_us = other.longest_total_us();
+  // Of equals the lower rank, so that no order of merging changes the outcome.
   if (other_us > total_us || (other_us == total_us && other.rank < rank)) {
     longest_us = other.longest_us;
     rank = other.rank;
@@ -52,7 +53,7 @@ void LateWindow::add(const PaceVote& times, uint32_t world, int64_t step_ns) {
   StepPhase phase = StepPhase::kPull;
   for (size_t i = 0; i < kStepPhases; ++i) {
     const uint64_t longest_us = times.longest_us[i];
-    if (times.sum_us[i] < longest_us) return;  // peers' numbers may say anything
+    if (times.sum_us[i] < longest_us) return;  // a peer's numbers may be anything
     const uint64_t others_us = (times.sum_us[i] - longest_us) / (world - 1);
     const int64_t more_us = static_cast<int64_t>(longest_us) -
                             static_cast<int64_t>(std::min<uint64_t>(others_us, UINT32_MAX));
@@ -61,6 +62,7 @@ void LateWindow::add(const PaceVote& times, uint32_t world, int64_t step_ns) {
     most_us = more_us;
     phase = static_cast<StepPhase>(i);
   }
+  // The step still takes its place in the window, as one in which nobody was late.
   if (late_us * kNanosecondsPerMicrosecond <= std::max(kLateNsMin, step_ns / kLatePartOfStep))
     return;
   latest = {times.rank, phase, static_cast<uint32_t>(std::min<int64_t>(late_us, UINT32_MAX))};
@@ -78,6 +80,7 @@ LateRank LateWindow::late() const {
       late_us[steps++] = each.late_us;
       ++phases[static_cast<size_t>(each.phase)];
     }
+    // More than half of the window, so at most one rank comes past this.
     if (steps < kLateStepsMin) continue;
     const auto middle = late_us.begin() + steps / 2;
     std::nth_element(late_us.begin(), middle, late_us.begin() + steps);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pace: which rank the others wait for. Each rank measures its own time of a step: how long its
 // program took, since the last thing it had to wait for came, before it pulled, pushed or ended the
-// step. What others make a rank wait for is no part of it, and no two clocks are compared, so that
-// ranks of all hosts can be: votes carry the longest and the sum to the root, and the root holds
-// the longest against the mean of the others, over a window of steps.
+// step. What others make a rank wait for is not counted, and no two clocks are compared, so ranks
+// of different hosts can be compared: votes carry the longest time and the sum of all to the root,
+// which holds the longest against the mean of the others, over a window of steps.
 //
 // A rank that the job waits for is told from one that happened to be last: it must be the latest by
 // kLateNsMin and an eighth of the step in kLateStepsMin of the last kWindowSteps steps. Pure; one
@@ -66,8 +66,8 @@ struct PaceVote {
 // The rank that the others wait for.
 struct LateRank {
   uint32_t rank = 0;
-  StepPhase phase = StepPhase::kPull;  // before what most of it was, in most of those steps
-  uint32_t late_ms = 0;                // than the mean of the others, in the middle of those steps
+  StepPhase phase = StepPhase::kPull;  // before this call most of it was, in most of those steps
+  uint32_t late_ms = 0;                // behind the mean of the others: the median of those steps
   uint32_t steps = 0;                  // of the last kWindowSteps; 0: there is none
   bool operator==(const LateRank&) const = default;
 };
@@ -80,7 +80,7 @@ class LateWindow {
   static constexpr int64_t kLatePartOfStep = 8;
   static constexpr int64_t kSayAgainNs = 60'000 * kNanosecondsPerMillisecond;
 
-  // A step's times, and how long it took. A rank that the world does not have is nobody.
+  // A step's times, and how long it took. A rank beyond the world counts as none.
   void add(const PaceVote& times, uint32_t world, int64_t step_ns);
   LateRank late() const;
   // True if this is worth a line in the log: another rank or phase than the line before said, and

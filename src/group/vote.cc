@@ -11,6 +11,7 @@ namespace parallax {
 
 namespace {
 
+// Both heads travel as they lie in memory: ranks prove equal byte order at the rendezvous.
 struct VoteHead {
   uint32_t contributors, found_inf, disagree, norm_kinds, counts_first, counts_size;
   uint32_t dense_variable, reserved;
@@ -84,16 +85,19 @@ void Vote::merge(const Vote& from) {
   }
   contributors += from.contributors;
   found_inf += from.found_inf;
+  // One pair that disagrees is enough for the error: it names two ranks and what each said.
   if (!disagree && (from.disagree || !scalars.same_as(from.scalars))) {
     disagree = true;
     other = scalars.same_as(from.scalars) ? from.other : from.scalars;
   }
   for (uint32_t kind = 0; kind < kReductionKinds; ++kind) {
+    // Exact, so that the order in which votes come changes no bit.
     if ((from.norm_kinds >> kind & 1) != 0) norms[kind].add(from.norms[kind]);
   }
   norm_kinds |= from.norm_kinds;
   dense_variable = std::min(dense_variable, from.dense_variable);
   pace.merge(from.pace);
+  // All ranks count the same variables in a step; a vote that does not is left out.
   if (from.counts_first != counts_first || from.counts_size != counts_size) return;
   for (uint32_t i = 0; i < counts_size; ++i) {
     counts[i].touched += from.counts[i].touched;
@@ -108,6 +112,7 @@ size_t encode_vote(const Vote& vote, std::span<std::byte, kVoteBytesMax> out) {
                       vote.counts_first, vote.counts_size, vote.dense_variable, 0, vote.scalars,
                       vote.other, vote.pace.longest_us, vote.pace.rank, vote.pace.sum_us});
   for (uint32_t kind = 0; kind < kReductionKinds; ++kind) {
+    // Those in use alone: an exact sum is large, and most steps have one kind or none.
     if ((vote.norm_kinds >> kind & 1) != 0) writer.put(vote.norms[kind]);
   }
   for (uint32_t i = 0; i < vote.counts_size; ++i) writer.put(vote.counts[i]);
@@ -117,6 +122,7 @@ size_t encode_vote(const Vote& vote, std::span<std::byte, kVoteBytesMax> out) {
 bool decode_vote(std::span<const std::byte> in, Vote* vote) {
   Reader reader(in);
   VoteHead head;
+  // counts_size bounds the reads below; norm_kinds says which sums follow.
   if (!reader.take(&head) || head.norm_kinds >> kReductionKinds != 0 ||
       head.counts_size > kCountsPerVote) {
     return false;
@@ -161,6 +167,7 @@ size_t encode_decision(const Decision& decision, std::span<std::byte, kVoteBytes
 bool decode_decision(std::span<const std::byte> in, Decision* decision) {
   Reader reader(in);
   DecisionHead head;
+  // What becomes an enum or a bound is checked first.
   if (!reader.take(&head) || head.outcome > static_cast<uint32_t>(Outcome::kMismatch) ||
       head.entry_count > kEntriesPerDecision || head.late_phase >= kStepPhases) {
     return false;

@@ -25,7 +25,7 @@ inline constexpr uint32_t kReductionKinds = 3;
 inline constexpr uint32_t kNoVariable = UINT32_MAX;
 
 struct RowCounts {
-  uint64_t touched = 0;     // merged rows, summed over hosts
+  uint64_t touched = 0;     // coalesced rows, summed over hosts
   uint64_t union_rows = 0;  // distinct rows over all hosts
   uint64_t pulled = 0;      // distinct pulled rows, summed over hosts
 };
@@ -47,9 +47,10 @@ struct Vote {
   StepScalars scalars;
   bool disagree = false;
   StepScalars other;
-  uint32_t norm_kinds = 0;                           // bit k: norms[k] is used
-  std::array<ExactSum, kReductionKinds> norms = {};  // squared norms by parallax_reduction_t, means
-                                                     // of rows with the sums
+  uint32_t norm_kinds = 0;  // bit k: norms[k] is used
+  // Squared norms by parallax_reduction_t; of rows that are divided by their own counts with the
+  // sums.
+  std::array<ExactSum, kReductionKinds> norms = {};
   uint32_t dense_variable = kNoVariable;  // the first with row ids that got a dense slice
   PaceVote pace;
   uint32_t counts_first = 0;  // among the variables with ids
@@ -78,7 +79,7 @@ struct Decision {
   double clip_scale = 1;
   StepScalars first, second;  // kMismatch: who said what
   LateRank late;
-  bool settled = false;                   // the entries end here
+  bool settled = false;                   // with these entries the plan is complete
   uint32_t dense_variable = kNoVariable;  // has row ids, got a dense slice: dense from now on
   uint32_t entry_count = 0;
   std::array<PlanEntry, kEntriesPerDecision> entries = {};

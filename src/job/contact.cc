@@ -8,12 +8,12 @@ namespace parallax {
 
 namespace {
 
-constexpr int64_t kVerdictNs =
-    150 * kNanosecondsPerMillisecond;  // after a broken connection, for news of who is lost
+// After a broken connection, for news of who is lost.
+constexpr int64_t kVerdictNs = 150 * kNanosecondsPerMillisecond;
 constexpr int64_t kVerdictPauseNs = 10 * kNanosecondsPerMillisecond;
 
-// Over the network longer: who is silent there may wait for a host-mate in its turn, and says so
-// when that one's time is up.
+// Longer over the network: a rank that is silent there may itself be waiting for a rank of its
+// host, and reports that one when its own time is up.
 int64_t patience_ns(ContactWay exchange, int64_t lease_ns) {
   return exchange == ContactWay::kNetwork ? std::max(2 * kVerdictNs, lease_ns / 5) : kVerdictNs;
 }
@@ -22,10 +22,13 @@ int64_t patience_ns(ContactWay exchange, int64_t lease_ns) {
 
 Status make_contact(const ContactMeans& means, ContactWay exchange, int64_t deadline_ns,
                     const std::function<Status(int64_t deadline_ns)>& others) {
+  // Four fifths, so that all ranks hear of a silent one within the lease.
   const int64_t lease_end_ns = means.clock.now_ns() + means.lease_ns / 5 * 4;
   Status reached = others(std::min(deadline_ns, lease_end_ns));
   if (reached.ok()) return reached;
   const bool silent = reached.code() == PARALLAX_TIMEOUT;
+  // A rank that hung up may have had a reason, which it left at the rendezvous: that is asked for
+  // before the rank is blamed.
   int64_t judge_ns = means.clock.now_ns() + kVerdictNs;
   if (silent) judge_ns += patience_ns(exchange, means.lease_ns) - kVerdictNs;
   if (silent) judge_ns = std::min(judge_ns, deadline_ns);

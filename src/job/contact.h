@@ -26,8 +26,8 @@ struct ContactMeans {
   int64_t lease_ns = 0;
 };
 
-// Calls `others`, which gets in touch with the ranks at the other ends of this exchange until a
-// deadline. What it says, or what others say who is lost; any error is also left at the rendezvous.
+// Calls `others`, which gets in touch with the ranks that are reached this way, until a deadline.
+// Returns what it says, or what the rendezvous says of who is lost; any error is also left there.
 Status make_contact(const ContactMeans& means, ContactWay exchange, int64_t deadline_ns,
                     const std::function<Status(int64_t deadline_ns)>& others);
 

@@ -168,6 +168,7 @@ Status Job::meet(int64_t deadline_ns) {
   std::vector<std::string> names;
   for (const Endpoint& endpoint : all) {
     names.push_back(endpoint.host);
+    // A heartbeat comes by its sender's lease and is judged by its receiver's.
     if (endpoint.lease_ms == all[0].lease_ms) continue;
     return {PARALLAX_MISMATCH,
             "open: option lease_ms: rank 0 has " + std::to_string(all[0].lease_ms) + ", rank " +
@@ -175,6 +176,7 @@ Status Job::meet(int64_t deadline_ns) {
   }
   hosts_ = map_hosts(names);
   mine.job = all[0].job;
+  // Odd, and so never 0.
   epoch_ = static_cast<uint32_t>(mine.job ^ mine.job >> 32) | 1;
   if (const std::shared_ptr<InprocHub> hub = rendezvous_->hub()) {
     std::unique_ptr<InprocTransport> inproc;
@@ -192,6 +194,7 @@ Status Job::meet(int64_t deadline_ns) {
     });
     PARALLAX_RETURN_IF_ERROR(connect(mine, one_machine, deadline_ns));
   }
+  // Last, so that rules count messages of the job alone, not those of connecting.
   PARALLAX_RETURN_IF_ERROR(inject_faults());
   // No rank sends before every rank can receive.
   PARALLAX_RETURN_IF_ERROR(exchange(mine, deadline_ns, &all));
@@ -249,6 +252,7 @@ Status Job::make_network(bool one_machine, std::unique_ptr<NetworkTransport>* ne
     network_why_ = "the network library's own choice, as net_device is not set";
   }
   PARALLAX_RETURN_IF_ERROR(module->create(network_options, network));
+  // Peers refuse a longer one: better said here, with what shortens it.
   const size_t address_bytes = (*network)->address().size();
   if (address_bytes > kUcxAddressBytesMax) {
     return limit("open: the address that UCX gives has " + std::to_string(address_bytes) +
@@ -287,6 +291,8 @@ Status Job::connect(Endpoint mine, bool one_machine, int64_t deadline_ns) {
       remote_ranks.push_back(rank);
     }
   }
+  // Shared memory first: meanwhile this rank is silent on the network, which make_contact() expects
+  // of a rank that waits for its own host.
   const ContactMeans means = {clock_, pause, *rendezvous_, lease_ns()};
   if (shm != nullptr) {
     PARALLAX_RETURN_IF_ERROR(make_contact(
@@ -314,6 +320,7 @@ Status Job::start_engine() {
                                            static_cast<uint32_t>(hosts_.ranks_of[host].size())));
   PARALLAX_LOG(kDebug, kInit, "bind: " + binding_.report().dump());
   Binding& binding = binding_.binding();
+  // Arenas that are reserved in this scope lie on the rank's NUMA nodes.
   const Binding::Scope memory(binding);
   progress_ = std::make_unique<Progress>(*transport_, clock_, binding);
   if (options_.compute_threads > 0) {
@@ -367,6 +374,8 @@ Status Job::close() {
   } else if (status.ok()) {
     status = request->status;
   }
+  // The last words, then the progress thread, then compute jobs: these may be reading callers'
+  // buffers, which complete_all() gives back.
   flush(std::min(deadline_ns, clock_.now_ns() + kFlushNs));
   progress_->stop();
   compute_->drain();
@@ -388,6 +397,7 @@ Status Job::close() {
 bool Job::abandon() {
   bool empty = true;
   const Status status = progress_->with_engine([&](Engine& engine) {
+    // Under the engine mutex, as in release(): of the two exactly one sees the last request go.
     abandoned_ = true;
     empty = engine.outstanding_requests() == 0;
     return Status();

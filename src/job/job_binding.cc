@@ -29,6 +29,7 @@ Status JobBinding::prepare(const std::string& bind, const std::string& xml_path)
     if (request_.bind.mode != Bind::Mode::kAuto) {
       return {found.code(), "open: bind is '" + bind_text_ + "': " + found.message()};
     }
+    // With bind = auto a machine that hwloc cannot read is no error: nothing is bound.
     plan_.why = found.message();
     return {};
   }

@@ -67,6 +67,7 @@ Progress::~Progress() {
 void Progress::stop() {
   stopping_ = true;
   {
+    // With the mutex: a thread between its look at stopping_ and its wait would miss it.
     const MutexLock lock(waiters_mutex_);
     waiters_changed_.notify_all();
   }
@@ -90,6 +91,7 @@ void Progress::thread_main() {
 
 bool Progress::pass() {
   const MutexLock lock(engine_mutex_);
+  // The caller's thread may round otherwise, and sums must not depend on who drives.
   const FloatEnvironment environment;
   const Binding::Scope memory(binding_);
   const bool moved = engine_->run();
@@ -118,6 +120,7 @@ void Progress::block(int64_t deadline_ns, std::span<Request* const> requests) {
     if (!transport_.arm()) return;
     if (!requests.empty()) driver_blocked_ = true;
     deadline_ns = std::min(deadline_ns, engine_->next_deadline_ns());
+    // Before the mutex is free: who posts next sees that there is a thread to wake.
     ++blocked_;
   }
   const int64_t left_ns = std::clamp<int64_t>(deadline_ns - clock_.now_ns(), 0, kBlockMaxNs);
@@ -128,6 +131,7 @@ void Progress::block(int64_t deadline_ns, std::span<Request* const> requests) {
   --blocked_;
   if (!requests.empty()) driver_blocked_ = false;
   for (int i = 0; i < count; ++i) {
+    // The transport's descriptor is read by its own next poll.
     if (events[i].data.fd != wake_fd_) continue;
     uint64_t ignored;
     [[maybe_unused]] const ssize_t got = read(wake_fd_, &ignored, sizeof ignored);
@@ -162,7 +166,9 @@ void Progress::on_completed() {
   }
   const MutexLock lock(waiters_mutex_);
   ++completions_;
+  // A waiter that drives sees completions of its own passes; asleep, it must be woken.
   if (driver_blocked_) wake();
+  // One of them drives, and does not wait for this.
   if (waiters_ > 1) waiters_changed_.notify_all();
 }
 
@@ -170,6 +176,7 @@ int Progress::completion_fd() {
   if (completion_fd_ < 0) {
     int none = -1;
     const int made = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    // Two threads may be making it at once: the first one's stays.
     if (made >= 0 && !completion_fd_.compare_exchange_strong(none, made)) close(made);
   }
   return completion_fd_;
@@ -206,6 +213,7 @@ bool Progress::wait(std::span<Request* const> requests, int64_t deadline_ns) {
     driving_ = false;
   }
   const bool last = --waiters_ == 0;
+  // For the next waiter, which has to drive now, and for the progress thread.
   waiters_changed_.notify_all();
   lock.unlock();
   // The progress thread may sleep on an arming that this thread's passes have used up.
