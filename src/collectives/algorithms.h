@@ -27,7 +27,7 @@ enum class ReturnTo : uint8_t { kNobody, kEveryHost, kOwnHost, kTree };
 struct ExchangeShape {
   uint64_t elements = 0;
   uint32_t hosts = 1;
-  bool ordered = false;  // accumulators in the order of hosts are asked for
+  bool ordered = false;  // hosts must be summed in their order
 };
 
 struct Algorithm {
@@ -40,8 +40,8 @@ struct Algorithm {
   bool (*applies)(const ExchangeShape& shape);
 };
 
-// Up to one message of this size, and beyond this many hosts, a tree's log(hosts) legs of four
-// messages beat an owner that takes in and gives out one message per host.
+// Up to so many elements, which fit one message, and from so many hosts on, a tree's log(hosts)
+// rounds of four messages beat an owner that takes in and sends out one message per host.
 inline constexpr uint64_t kTreeElementsMax = 1024;
 inline constexpr uint32_t kTreeHostsMin = 9;
 

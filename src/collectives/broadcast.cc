@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A broadcast along its root's tree: who is ready, what is streamed to whom. See broadcast.h.
+// A broadcast along its root's tree: who is ready, and what is sent to whom. See broadcast.h.
 #include "collectives/broadcast.h"
 
 #include <algorithm>
@@ -24,10 +24,13 @@ void Broadcast::start(uint32_t root, std::byte* buffer, uint64_t bytes) {
   if (second_parent_ == parent_) second_parent_ = kNoRank;
   second_parent_answered_ = second_parent_ == kNoRank;
   unheard_ = tree_children(hosts_, 0, rank_);
+  // Of its children in the tree of rank 0, those that are also children in this broadcast report as
+  // such.
   std::erase_if(unheard_,
                 [&](uint32_t child) { return tree_parent(hosts_, root, child) == rank_; });
   if (parent_ != kNoRank) say_ready(parent_, kToParent);
   if (second_parent_ != kNoRank) say_ready(second_parent_, kToSecondParent);
+  // Reports that came before this rank joined; those of later broadcasts wait on.
   const std::vector<Ready> early = std::move(early_);
   early_.clear();
   for (const Ready& ready : early) {
@@ -48,7 +51,8 @@ void Broadcast::say_ready(uint32_t to, uint8_t part) {
   outbox_.send_bytes(to, header, std::as_bytes(std::span(&bytes_, 1)));
 }
 
-// Whether a rank that has this root takes this one for its parent, or its second parent.
+// Whether a rank with this root has this one as its parent, or as its second parent: only then may
+// it report here. Its root need not be ours: that is what is to be found out.
 bool Broadcast::due_from(const Ready& ready) const {
   const bool child = tree_parent(hosts_, ready.root, ready.rank) == rank_;
   if (ready.part == kToParent) return child;
@@ -75,15 +79,16 @@ bool Broadcast::on_ready(uint32_t from, const Section& section) {
   const auto same_rank = [from](const Ready& other) { return other.rank == from; };
   std::memcpy(&ready.bytes, section.payload.data(), sizeof ready.bytes);
   if (ready.sequence < sequence_ || (ready.sequence == sequence_ && !active_)) {
-    // All that had to be heard of it was heard: this one took part in another.
+    // Every report due in that broadcast came before it finished here: this one is of another
+    // broadcast, so the ranks disagree.
     mismatch_ = "broadcast " + std::to_string(ready.sequence) + ": rank " + std::to_string(from) +
                 " has root " + std::to_string(ready.root) + " and " + std::to_string(ready.bytes) +
                 " bytes, unlike rank " + std::to_string(rank_) + ", where it is complete";
   } else if (ready.sequence == sequence_) {
     return serve(ready);
   } else if (ready.sequence > sequence_ && std::none_of(early_.begin(), early_.end(), same_rank)) {
-    // By more than one, where this rank was on no path of the broadcasts between. A rank that is
-    // ready waits for its answer, so each has one entry at most.
+    // It may be ahead by more than one broadcast, if this rank had nothing to send it in those
+    // between. A rank that is ready waits for its answer, so each has one entry at most.
     early_.push_back(ready);
   } else {
     return false;
@@ -91,7 +96,7 @@ bool Broadcast::on_ready(uint32_t from, const Section& section) {
   return true;
 }
 
-// False: it has said so before.
+// False: the rank has reported before.
 bool Broadcast::serve(const Ready& ready) {
   if (ready.root != root_ || ready.bytes != bytes_) {
     const auto side = [](uint32_t rank, uint32_t root, uint64_t bytes) {
@@ -116,6 +121,7 @@ bool Broadcast::serve(const Ready& ready) {
     return false;
   }
   ready_children_.push_back(ready.rank);
+  // What came before the child was ready; the rest is passed on as it comes.
   if (received_ > 0 || whole_) send_to(ready.rank, 0, received_);
   return true;
 }
@@ -141,6 +147,7 @@ bool Broadcast::on_data(uint32_t from, const Section& section) {
     second_parent_answered_ = true;
     return true;
   }
+  // Messages of a peer come in order: all but the next bytes of this broadcast are refused.
   if (!active_ || whole_ || from != parent_ || header.step != sequence_ ||
       header.first != received_ || section.payload.size() != header.count ||
       header.count > bytes_ - received_) {
@@ -149,6 +156,7 @@ bool Broadcast::on_data(uint32_t from, const Section& section) {
   if (header.count > 0) std::memcpy(buffer_ + received_, section.payload.data(), header.count);
   received_ += header.count;
   whole_ = received_ == bytes_;
+  // Out of the caller's buffer, which is borrowed until all children have taken it.
   for (const uint32_t child : ready_children_) send_to(child, header.first, header.count);
   return true;
 }

@@ -42,7 +42,7 @@ class Broadcast {
     uint64_t sequence, bytes;
     uint8_t part;
   };
-  static constexpr uint8_t kToParent = 0;  // parts of kBroadcastReady, and of what answers it
+  static constexpr uint8_t kToParent = 0;  // header.part of kBroadcastReady, and of its answer
   static constexpr uint8_t kToSecondParent = 1;
 
   [[nodiscard]] bool on_ready(uint32_t from, const Section& section);
@@ -65,7 +65,7 @@ class Broadcast {
   bool whole_ = false;  // the last message has arrived; an empty broadcast sends one too
   std::vector<uint32_t> children_;        // of this broadcast
   std::vector<uint32_t> ready_children_;  // that have a buffer
-  std::vector<Ready> early_;              // said ready before this rank joined
+  std::vector<Ready> early_;              // reported before this rank joined
   uint32_t second_parent_ = kNoRank;      // parent in the tree of rank 0, unless it is parent_
   bool second_parent_answered_ = false;
   std::vector<uint32_t> unheard_;  // ranks that this one is the second parent of, still to be heard

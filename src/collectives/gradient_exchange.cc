@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exchange up: memory, a rank's slice to its leaders, a host's sum to the reducers. The way
+// A gradient's way up: memory, a rank's slice to its leaders, a host's sum to the reducers. The way
 // back is in gradient_exchange_return.cc. See gradient_exchange.h.
 #include "collectives/gradient_exchange.h"
 
@@ -55,8 +55,8 @@ GradientExchange::GradientExchange(const Columns& columns, const Partition& part
   }
 }
 
-// Whose sums this rank sums, in the order of hosts: every host's leader of its column; in a tree
-// its own and its children's.
+// The ranks whose sums this rank sums, in the order of hosts: every host's leader of its column; in
+// a tree itself and its children.
 void GradientExchange::set_sources() {
   if (!reduces_) return;
   const uint32_t column = columns_.column_of(columns_.rank());
@@ -103,8 +103,8 @@ Status GradientExchange::reserve() {
 void GradientExchange::lay_out(Arena& arena) {
   const uint64_t elements = partition_.elements();
   const uint64_t rows_in_world = std::min(partition_.rows(), options_.rows_max * columns_.world());
-  // A slice of rows has a duplicate for each coalesced one; where a slice can have every row, more
-  // rows can come beside it.
+  // Each coalesced row is the sum of two rows or more, so half of rows_max is room enough; where a
+  // slice can have every row, rows can come beside it for each.
   const uint64_t rows_max = options_.rows_max;
   const uint64_t coalesced_max = rows_max >= partition_.rows() ? partition_.rows() : rows_max / 2;
   for (StepBuffer& step_buffer : step_buffers_) {
@@ -224,7 +224,7 @@ Send GradientExchange::new_send(SectionKind kind, Encoding encoding,
 
 // ---- leg 1: this rank's slice to the leaders of its host
 
-// How the numbers of a slice of this rank enter the exchange.
+// How the elements of a slice are converted on their way into the exchange.
 WireFormat GradientExchange::entry_format(uint32_t dtype) const {
   return {.element_bytes = bytes_of_sum(sum_),
           .source_bytes = bytes_of_dtype(dtype),
@@ -265,7 +265,7 @@ void GradientExchange::contribute_rows(StepBuffer& step_buffer, const Contributi
   step_buffer.more = slice.more;
   step_buffer.pending = pending;
   step_buffer.coalescing = true;
-  ++*pending;  // the job's own
+  ++*pending;  // of the compute job
   step_buffer.job.context = &step_buffer;
   step_buffer.job.cost_bytes = (slice.rows.count + slice.more.count) * row_bytes_;
   step_buffer.job.run = [](ComputeJob& job) {
@@ -402,7 +402,7 @@ void GradientExchange::forward_rows_to_owners(StepBuffer& step_buffer) {
   }
 }
 
-// The rows of the host's sum written among rows that are none, range by range.
+// The host's rows as elements, range by range: rows that nobody contributed hold kNoRow.
 void GradientExchange::scatter(StepBuffer& step_buffer) {
   fill_no_row(sum_, step_buffer.scattered.data(), step_buffer.scattered.size() / element_bytes_);
   const uint64_t row_elements = partition_.row_elements();

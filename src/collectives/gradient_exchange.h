@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // GradientExchange: one variable's gradient on its way, by one method: coalesced in the rank,
 // summed over the ranks of a host at the column's leader, summed over the hosts at the reducer (the
-// owner, or the leader where every host coalesces for itself), and, for replicated methods, back to
+// owner, or the leader where every host sums for itself), and, for replicated methods, back to
 // every rank.
 //
 // Design notes. An exchange has two step buffers, for the steps of odd and even number. A rank is
 // at most one step ahead of another: step t + 1 cannot be decided before all have applied step t,
 // so step t + 2 finds its step buffer free everywhere. State is sized at lay-out; nothing allocates
 // afterwards. on_section() returns false when the section is not what this rank may be sent; the
-// engine then fails the job and names the sender. Owned by the engine's owner; the only part that
-// runs elsewhere is the coalescer of a slice, as a job.
+// engine then fails the job and names the sender. Owned by the engine's owner; the only work that
+// runs elsewhere is coalescing a slice, as a compute job.
 #ifndef PARALLAX_COLLECTIVES_GRADIENT_EXCHANGE_H_
 #define PARALLAX_COLLECTIVES_GRADIENT_EXCHANGE_H_
 
@@ -91,7 +91,7 @@ class GradientExchange final : public Exchange {
   uint32_t column_of_row_key(uint32_t row_key) const {
     return columns_.column_of(wire_owner(row_key));
   }
-  // Of the rows that the caller gives.
+  // Of the caller's rows, which carry no count.
   uint32_t slice_elements() const {
     return static_cast<uint32_t>(partition_.row_elements()) - (options_.counted ? 1 : 0);
   }
@@ -147,7 +147,7 @@ class GradientExchange final : public Exchange {
   std::vector<uint32_t> active_columns_;
   bool leads_ = false;             // this rank is the leader of an active column
   bool reduces_ = false;           // this rank sums over hosts
-  std::vector<uint32_t> sources_;  // of the sum over hosts, by their place in its order
+  std::vector<uint32_t> sources_;  // of the sum over hosts, in its order
   uint32_t tree_root_ = 0;
   uint32_t tree_parent_ = kNoRank;
   uint32_t pieces_expected_ = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exchange back: the sum to every host and rank, and what came of it. See gradient_exchange.h.
+// A gradient's way back: the sum to every host and rank, and what is known of it. See
+// gradient_exchange.h.
 #include <algorithm>
 
 #include "base/check.h"
@@ -157,7 +158,7 @@ void GradientExchange::forward_piece(StepBuffer& step_buffer, const SectionHeade
   for (size_t child = 1; child < sources_.size(); ++child) outbox_.add(sources_[child], send);
 }
 
-// ---- what came of it
+// ---- results
 
 bool GradientExchange::reduced(const StepBuffer& step_buffer) const {
   if (!reduces_) return true;

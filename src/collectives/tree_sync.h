@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TreeSync: one kind of meeting of all ranks along the tree of rank 0: everyone reports up, the
-// root answers down. Barriers, commit checks, step votes and the goodbye are all this, with
+// TreeSync: one kind of synchronization of all ranks along the tree of rank 0: everyone reports up,
+// the root answers down. Barriers, commit checks, step votes and the goodbye are all this, with
 // payloads that the engine merges. One round of a kind is under way at a time; a child may already
 // report for the next round, since it has its answer while we have not joined the next. Pure
 // bookkeeping.
@@ -55,7 +55,7 @@ class TreeSync {
   // This rank joins the round.
   void join() { joined_ = true; }
   bool joined() const { return joined_; }
-  // Everyone below reported and this rank joined, for the first time it is asked.
+  // True once in a round: when every child has reported and this rank has joined.
   bool take_complete() {
     if (!joined_ || reported_) return false;
     if (std::find(arrived_.begin(), arrived_.end(), 0) != arrived_.end()) return false;

@@ -63,9 +63,11 @@ void Outbox::release(Send* send) {
 Outbox::Peer& Outbox::peer(uint32_t rank) {
   const auto found = peers_.find(rank);
   if (found != peers_.end()) return *found->second;
-  auto made = std::make_unique<Peer>();  // before its place: a failure leaves no hole
+  // Made before the map has an entry for it: no memory then leaves no null behind.
+  auto made = std::make_unique<Peer>();
   made->rank = rank;
   std::unique_ptr<Peer>& slot = peers_[rank] = std::move(made);
+  // Every peer fits both lists, so that append() allocates nothing.
   ready_.reserve(peers_.size());
   ready_next_.reserve(peers_.size());
   return *slot;
@@ -85,6 +87,7 @@ void Outbox::add(uint32_t to, const Send& send) {
   Peer& to_peer = peer(to);
   Send* queued = new_send();
   *queued = send;
+  // Released and not ignored: whoever watches *pending would wait for it.
   if (to_peer.dropped || data_dropped_) {
     release(queued);
   } else {
@@ -110,6 +113,7 @@ void Outbox::send_bytes(uint32_t to, const SectionHeader& header,
     }
     send->blob = free_blobs_.back();
     free_blobs_.pop_back();
+    // Copied: the payload is the caller's only during the call, and packing may come late.
     blobs_[send->blob].assign(payload.begin(), payload.end());
     send->bytes = blobs_[send->blob].data();
   }
@@ -159,14 +163,15 @@ bool Outbox::pump() {
   try {
     while (pump_once()) moved = true;
   } catch (...) {
-    // A failed check in what a loopback message led to: the notice of it must still reach everyone.
+    // A failed check in what a loopback message led to. The notice of it must still reach every
+    // peer, but this turn has taken them out of the list.
     collect_ready();
     throw;
   }
   return moved;
 }
 
-// One message for each peer that is due one.
+// One message for each peer that is due one, so that none waits for another's backlog.
 bool Outbox::pump_once() {
   bool moved = false;
   std::swap(ready_, ready_next_);
@@ -197,8 +202,8 @@ void Outbox::collect_ready() {
 // One message for one peer.
 bool Outbox::pump_peer(Peer& to) {
   if (to.control.head == nullptr && to.data.head == nullptr) return false;
-  // The last buffers are for control and for this rank itself: slow peers must not silence us to
-  // the others.
+  // The last buffers are for control and for this rank itself: peers that take nothing must not
+  // keep us from telling the others anything.
   const bool data_only = to.control.head == nullptr && to.rank != self_;
   if (free_buffers_.size() <= (data_only ? kBuffersKept : 0)) return false;
   if ((to.rank != self_ && !transport_.writable(to.rank))) return false;
@@ -207,13 +212,15 @@ bool Outbox::pump_peer(Peer& to) {
   SendBuffer& buffer = buffers_[index];
   buffer.used = sizeof(MessageHeader);
   buffer.section_count = 0;
+  // Control first; data only behind all of it.
   if (fill(to, to.control, buffer)) fill(to, to.data, buffer);
+  // An empty buffer takes at least one section of any send.
   PARALLAX_CHECK(buffer.section_count > 0);
   const MessageHeader header{kWireMagic, epoch_, ++to.sequence, buffer.section_count};
   std::memcpy(buffer.bytes.data(), &header, sizeof header);
   observer_.on_message_packed(to.rank, buffer.used);
   if (to.rank == self_) {
-    free_buffers_.push_back(index);  // nothing takes one before the message is read
+    free_buffers_.push_back(index);  // nothing packs while it is being read
     loopback_.on_message(self_, buffer.bytes.first(buffer.used));
     return true;
   }
@@ -244,6 +251,7 @@ uint64_t Outbox::items_that_fit(const Send& send, size_t room) const {
       return room;
     case Encoding::kDense: {
       const uint64_t fit = room / send.format.element_bytes;
+      // Whole blocks but for the end: DenseAccumulator takes no others.
       const uint64_t left = send.count - send.packed;
       return fit >= left ? left : fit / kDenseGrain * kDenseGrain;
     }
@@ -264,6 +272,7 @@ bool Outbox::pack(uint32_t to, Send& send, SendBuffer& buffer) {
   const uint64_t left = send.count - send.packed;
   const uint64_t fit = std::min(left, items_that_fit(send, room - sizeof(SectionHeader)));
   const bool whole = send.blob != UINT32_MAX;  // control is never cut
+  // A send without items is a section too: its flags are what it has to say.
   if (left > 0 && (fit == 0 || (whole && fit < left))) {
     PARALLAX_CHECK(buffer.section_count > 0);  // else it would never fit
     return false;
@@ -272,6 +281,7 @@ bool Outbox::pack(uint32_t to, Send& send, SendBuffer& buffer) {
   header.first += send.packed;
   header.count = static_cast<uint32_t>(fit);
   const bool finished = fit == left;
+  // Last and contributed are said by the last section alone, a pull's dtype by every one.
   if (!finished) header.flags &= kSectionKeptFlags;
   const size_t row_bytes = send.row_bytes();
   switch (header.encoding) {
@@ -309,6 +319,7 @@ void Outbox::write_payload(const Send& send, uint64_t count, std::byte* out) con
   }
   const WireFormat& format = send.format;
   if (send.header.encoding == Encoding::kDense) {
+    // Converted while copied: a value is read once on its way out.
     convert_or_copy(format.convert, send.dense + send.packed * format.source_bytes, out, count,
                     format.element_bytes);
     return;

@@ -2,7 +2,7 @@
 // Outbox: what this rank owes its peers, as sends that are packed into messages only once a peer
 // has a credit and a buffer is free. So what is due to one peer travels in as few messages as it
 // fits, memory is bounded whatever a slow peer does, and a send's values are read as late as
-// possible. Sends to this rank itself take the same exchange and are delivered at once.
+// possible. Sends to this rank itself take the same way and are delivered at once.
 //
 // A send borrows its source until it is packed; it then decrements *pending, which the state
 // machine that owns the source watches. Sends to one peer are packed in the order of their
@@ -34,8 +34,8 @@ struct WireFormat {
   Convert convert = nullptr;               // null: as they are
 };
 
-// Rows scattered in memory. Item i of a send is at row_keys[i] of its variable, and its row is
-// row `slot` of values, with slot = order[i], or i where there is no order.
+// Rows scattered in memory. Item i of a send has the row key row_keys[i], and its row is row `slot`
+// of values, with slot = order[i], or i where there is no order.
 struct RowSource {
   const uint32_t* row_keys = nullptr;    // null: a send of values alone
   const std::byte* values = nullptr;     // null: a send of row keys alone
@@ -94,7 +94,7 @@ class Outbox {
   // Packs and sends what credits allow. Returns true if anything moved.
   bool pump();
 
-  // A send of ours is complete (cookie from Receiver::on_sent).
+  // A message has left, and its send buffer is free (cookie from Receiver::on_sent).
   void on_sent(uint64_t cookie);
 
   // Forgets what is due to a lost peer.
@@ -105,7 +105,7 @@ class Outbox {
   bool idle() const { return queued_sends_ == 0 && free_buffers_.size() == kBufferCount; }
   bool has_queued(uint32_t peer) const;
   // Those that data is queued for, ascending. None: no send borrows anything, and any memory that
-  // one might read may go.
+  // one might read may be freed.
   std::vector<uint32_t> peers_with_data() const;
   uint64_t growth_count() const { return growth_count_; }
   // Makes room for this many sends at once, so that a step allocates nothing.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hosts: which ranks share a host, from the host name that each rank told at the rendezvous. Pure
-// values; any thread; nothing blocks. What a host *is* was settled before: the name may be the
+// values; any thread; nothing blocks. What a host *is* was decided before: the name may be the
 // caller's, and shared memory is proved by attaching, never by the name.
 #ifndef PARALLAX_WORLD_HOST_MAP_H_
 #define PARALLAX_WORLD_HOST_MAP_H_
@@ -17,7 +17,7 @@ struct HostMap {
   std::vector<std::string> names;               // by host
   std::vector<uint32_t> host_of;                // by rank
   std::vector<std::vector<uint32_t>> ranks_of;  // by host: its ranks, ascending; never empty
-  std::vector<uint32_t> local_of;               // by rank: its place in ranks_of[host]
+  std::vector<uint32_t> local_of;               // its index in ranks_of[host]
 
   bool operator==(const HostMap&) const = default;
 };

@@ -3,11 +3,10 @@
 // world size 1..64.
 //
 // Columns. Each host offers its first `columns` ranks (the least number of ranks on any host) as
-// leaders; every owner belongs to column local_index % columns. What is owned in column c is
-// summed on each host by its leader of column c and leaves the host from there: every leader does
-// its share, there is no leader, and a leader talks to one rank per column piece and host. On the
-// way back an owner sends to the leaders of its column, and they pass on to the ranks of their
-// host.
+// leaders; every owner belongs to column local_index % columns. What is owned in column c is summed
+// on each host by its leader of column c and leaves the host from there: every leader does its
+// share, and no single rank carries a host's traffic. On the way back an owner sends to the leaders
+// of its column, and they pass on to the ranks of their host.
 //
 // Tree. Control (votes, decisions, barriers) and broadcasts travel along a tree: the ranks of a
 // host under its first rank, those under each other with kTreeArity children. Any rank can be the
@@ -60,9 +59,9 @@ class Columns {
   uint32_t leader(uint32_t host, uint32_t column) const { return hosts_.ranks_of[host][column]; }
   bool is_leader() const { return local() < columns_; }
   bool is_leader(uint32_t rank) const { return hosts_.local_of[rank] < columns_; }
-  // The column this rank handles; only if is_leader().
+  // The column that this rank leads; only if is_leader().
   uint32_t my_column() const { return local(); }
-  // Owners of a column, ascending, and an owner's place among them.
+  // Owners of a column, ascending, and an owner's index among them.
   const std::vector<uint32_t>& owners(uint32_t column) const { return owners_[column]; }
   uint32_t slot_in_column(uint32_t owner) const { return slot_in_column_[owner]; }
 
@@ -74,8 +73,8 @@ class Columns {
   std::vector<uint32_t> slot_in_column_;
 };
 
-// The tree of hosts under `root_host`: places count from it, and place p hangs under (p - 1) /
-// arity.
+// The tree of hosts under `root_host`: hosts count from it, and the p-th hangs under the ((p - 1) /
+// kTreeArity)-th.
 inline uint32_t host_tree_parent(uint32_t host_count, uint32_t root_host, uint32_t host) {
   const uint32_t place = (host + host_count - root_host) % host_count;
   return ((place - 1) / kTreeArity + root_host) % host_count;  // not asked of the root
