@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accumulating of rows and dense slices. See accumulator.h.
+// Summing of rows and dense slices. See accumulator.h.
 #include "aggregate/accumulator.h"
 
 #include <algorithm>
@@ -38,6 +38,7 @@ bool ReorderBuffer::hold(uint32_t source, uint64_t first, uint32_t count,
   Node& node = *reinterpret_cast<Node*>(bytes_.data() + at);
   node = {first, kEnd, count, static_cast<uint32_t>(payload.size())};
   if (!payload.empty()) {
+    // Copied: a message is there only while it is being delivered.
     std::memcpy(bytes_.data() + at + sizeof(Node), payload.data(), payload.size());
   }
   if (heads_[source] == kEnd) {
@@ -90,7 +91,8 @@ void RowAccumulator::lay_out(Arena& arena, const RowAccumulatorOptions& options)
   index_.lay_out(arena, options.rows_max);
   row_keys_ = arena.take<uint32_t>(options.rows_max);
   values_ = arena.take<std::byte>(options.rows_max * row_bytes_);
-  // One part per message; a message carries one row at least.
+  // Each message held back is a part of its own, and a message has one row at least: room for the
+  // worst case.
   const size_t part_bytes = ReorderBuffer::bytes_for_part(sizeof(uint32_t) + row_bytes_);
   reorder_.lay_out(arena, options.sources, held_rows * part_bytes);
 }
@@ -106,6 +108,7 @@ bool RowAccumulator::add(uint32_t source, uint32_t count, std::span<const std::b
     return false;
   if (sources_.ended(source)) return false;
   if (count == 0) return true;
+  // On arrival, though it may be held back: see the header.
   if (!sources_.spend(source, count)) return false;
   if (sources_.admits(source)) return sum(count, payload);
   return reorder_.hold(source, 0, count, payload);
@@ -123,9 +126,11 @@ bool RowAccumulator::sum_as(uint32_t count, std::span<const std::byte> payload) 
   const size_t elements = options_.row_elements;
   for (uint32_t i = 0; i < count; ++i) {
     uint32_t row_key;
+    // By memcpy: messages promise no alignment.
     std::memcpy(&row_key, row_keys + i * sizeof row_key, sizeof row_key);
     bool inserted;
     const uint32_t slot = index_.find_or_insert(row_key, &inserted);
+    // More distinct rows than the ranks registered for.
     if (slot == kNoSlot) return false;
     T* row = reinterpret_cast<T*>(values_.data()) + slot * elements;
     const std::byte* addend = values + i * elements * sizeof(T);
@@ -141,8 +146,11 @@ bool RowAccumulator::sum_as(uint32_t count, std::span<const std::byte> payload) 
 
 void RowAccumulator::end(uint32_t source) {
   if (!sources_.end(source)) return;
+  // The next in turn may have ended long ago, or not yet: what it sent so far is added now, what it
+  // sends from now on as it comes.
   while (sources_.advance()) {
     reorder_.drain(sources_.turn(), [this](const ReorderBuffer::Part& part) {
+      // Checked when it came: it must fit.
       PARALLAX_CHECK(sum(part.count, part.payload));
     });
   }
@@ -162,6 +170,7 @@ void DenseAccumulator::lay_out(Arena& arena, std::span<const Range> ranges,
   for (const Range& range : ranges_) {
     offsets_.push_back(elements);
     blocks_.push_back(blocks);
+    // Each range begins a block of its own, so that a block is touched as a whole or not at all.
     const uint64_t range_blocks = (range.count + kBlockElements - 1) / kBlockElements;
     blocks += range_blocks;
     elements += range_blocks * kBlockElements;
@@ -169,6 +178,7 @@ void DenseAccumulator::lay_out(Arena& arena, std::span<const Range> ranges,
   sources_.lay_out(arena, std::vector<uint64_t>(options.sources, blocks), options.ordered);
   values_ = arena.take<std::byte>(elements * element_bytes_);
   touched_ = arena.take<uint8_t>(blocks);
+  // Source 0 is never held back.
   const uint64_t held_blocks = options.ordered ? (options.sources - 1) * blocks : 0;
   reorder_.lay_out(arena, options.sources,
                    held_blocks * ReorderBuffer::bytes_for_part(kBlockElements * element_bytes_));
@@ -189,6 +199,7 @@ size_t DenseAccumulator::find_range(uint64_t first, uint32_t count) const {
   const Range& range = *(after - 1);
   const uint64_t offset = first - range.first;
   const bool inside = offset < range.count && count <= range.count - offset;
+  // Half a block would leave the other half unwritten behind a flag that says it is there.
   const bool whole_blocks = offset % kBlockElements == 0 &&
                             (count % kBlockElements == 0 || offset + count == range.count);
   return inside && whole_blocks ? static_cast<size_t>(after - 1 - ranges_.begin()) : ranges_.size();
@@ -222,9 +233,10 @@ void DenseAccumulator::sum_as(size_t range, uint64_t offset, uint32_t count,
   uint8_t* touched = &touched_[blocks_[range] + offset / kBlockElements];
   for (uint64_t done = 0; done < count; done += kBlockElements, ++touched) {
     const size_t elements = std::min<uint64_t>(kBlockElements, count - done);
+    // The first addend is written, not added: no pass is needed to clear the sums of a step.
     if (*touched == 0) {
       *touched = 1;
-      if (options_.made_dense) {  // as it is: kNoRow must stay, and sums of rows are never -0
+      if (options_.made_dense) {  // as it is: kNoRow must stay, and no sum of rows is -0
         std::memcpy(values + done, addend + done * sizeof(T), elements * sizeof(T));
       } else {
         start_sum<T>(values + done, addend + done * sizeof(T), elements);
@@ -242,6 +254,7 @@ void DenseAccumulator::end(uint32_t source) {
       sum(find_range(part.first, part.count), part.first, part.count, part.payload);
     });
   }
+  // What nobody sent is filled in only now: mostly that is nothing.
   if (!complete() || !contributed_) return;
   for (size_t block = 0; block < touched_.size(); ++block) {
     if (touched_[block] != 0) continue;

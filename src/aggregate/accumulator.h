@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accumulates: the sum of what several sources send for one variable in one step, taken as it
+// Accumulators: the sum of what several sources send for one variable in one step, added as it
 // arrives. The same two classes serve at both levels: ranks of a host, then hosts.
 //
-// By default parts are added in the order of their arrival. An `ordered` accumulator adds source 0
-// first, then 1, 2, ...; what comes early is held back (a copy) until its turn, so the sum is bit
-// for bit the same at any timing. Every accumulator starts at +0; adding what a source does not
-// have is then the same as adding zeros (+0 + x is never -0), which makes rows, dense slices and
-// absent ranks agree.
+// By default contributions are added in the order of their arrival. An `ordered` accumulator adds
+// source 0 first, then 1, 2, ...; what comes early is held back (a copy) until its turn, so the sum
+// is bit for bit the same at any timing. Every sum starts at +0; adding what a source does not have
+// is then the same as adding zeros (+0 + x is never -0), which makes rows, dense slices and absent
+// ranks agree.
 //
 // Row keys, counts and bytes come from peers: add() returns false, having changed nothing that
-// matters, when they do not fit. What each source may give is counted on its arrival, so that one
-// that gives too much is named, never one that comes after it. Owned by the engine's owner; nothing
+// matters, when they do not fit. What each source may send is counted on its arrival, so that one
+// that sends too much is named, never one that comes after it. Owned by the engine's owner; nothing
 // allocates after lay_out.
 #ifndef PARALLAX_AGGREGATE_ACCUMULATOR_H_
 #define PARALLAX_AGGREGATE_ACCUMULATOR_H_
@@ -28,10 +28,10 @@
 
 namespace parallax {
 
-// What stands in each element of a row that nobody gave, where rows are made dense for the wire. A
-// sum of rows that were given starts from +0 and so is never -0; adding -0 changes nothing. A row
-// that was given and adds up to zero thereby stays told from one that was not given. Integers have
-// no such value: the planner never makes their rows dense.
+// What stands in each element of a row that nobody contributed, where rows are made dense for the
+// wire. A sum of contributed rows starts from +0 and so is never -0; adding -0 changes nothing. So
+// a row whose contributions add up to zero is still told from one without any. Integers have no
+// such value: the planner never makes their rows dense.
 template <typename T>
 inline constexpr T kNoRowOf = static_cast<T>(-0.0);
 inline constexpr float kNoRow = kNoRowOf<float>;
@@ -45,10 +45,11 @@ template <typename Integer>
 bool is_no_row(const Integer*) {
   return false;
 }
-// Writes `count` elements of rows that nobody gave.
+// Writes `count` elements of rows that nobody contributed.
 void fill_no_row(SumType sum, std::byte* values, size_t count);
 
-// Parts that wait for their turn, one list per source in a bump buffer of fixed size.
+// Contributions that came before their source's turn, one list per source, in a bump buffer of
+// fixed size.
 class ReorderBuffer {
  public:
   struct Part {
@@ -89,7 +90,7 @@ class ReorderBuffer {
   std::span<uint64_t> heads_, tails_;
 };
 
-// What both accumulators share: who has ended, whose turn it is, what each may still give.
+// What both accumulators share: who has ended, whose turn it is, what each may still send.
 class AccumulatorSources {
  public:
   // `most`: rows or blocks of each source.
@@ -100,7 +101,7 @@ class AccumulatorSources {
   bool known(uint32_t source) const { return source < ended_.size(); }
   bool ended(uint32_t source) const { return ended_[source] != 0; }
   bool complete() const { return ended_count_ == ended_.size(); }
-  // Counts rows or blocks of a source; false if it gave more than it may.
+  // Counts rows or blocks of a source; false if it sent more than it may.
   [[nodiscard]] bool spend(uint32_t source, uint64_t units) {
     if (units > left_[source]) return false;
     left_[source] -= units;
@@ -136,10 +137,10 @@ class RowAccumulator {
   void lay_out(Arena& arena, const RowAccumulatorOptions& options);
   void clear();
 
-  // `count` rows: payload is count uint32 row keys, then count x row_elements numbers of
-  // the sum type.
+  // `count` rows: payload is count uint32 row keys, then count x row_elements numbers of the sum
+  // type.
   [[nodiscard]] bool add(uint32_t source, uint32_t count, std::span<const std::byte> payload);
-  // The source has nothing more to give.
+  // The source sends nothing more.
   void end(uint32_t source);
   bool ended(uint32_t source) const { return sources_.ended(source); }
   bool complete() const { return sources_.complete(); }
@@ -168,7 +169,7 @@ class RowAccumulator {
 struct DenseAccumulatorOptions {
   uint32_t sources = 1;
   bool ordered = false;
-  bool made_dense = false;  // parts hold rows, with kNoRow where there is none
+  bool made_dense = false;  // elements are of rows, and kNoRow where there is none
   SumType sum = SumType::kF32;
 };
 
@@ -188,7 +189,8 @@ class DenseAccumulator {
   bool complete() const { return sources_.complete(); }
   bool contributed() const { return contributed_; }
 
-  // Once complete: element 0 of range i. Blocks nobody sent are zero.
+  // Once complete: element 0 of range i. Blocks that nobody sent are zero, or hold kNoRow where
+  // rows are made dense.
   const std::byte* range_values(size_t i) const {
     return values_.data() + offsets_[i] * element_bytes_;
   }

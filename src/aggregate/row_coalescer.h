@@ -25,6 +25,7 @@ void group_items(uint32_t count, uint32_t groups, GroupOf group_of, std::span<ui
   for (uint32_t g = 0; g <= groups; ++g) offsets[g] = 0;
   for (uint32_t i = 0; i < count; ++i) ++offsets[group_of(i) + 1];
   for (uint32_t g = 0; g < groups; ++g) offsets[g + 1] += offsets[g];
+  // Moves each offset on to where the next group begins; the last loop moves them back.
   for (uint32_t i = 0; i < count; ++i) order[offsets[group_of(i)]++] = i;
   for (uint32_t g = groups; g > 0; --g) offsets[g] = offsets[g - 1];
   offsets[0] = 0;
@@ -57,8 +58,8 @@ struct RowCoalescerOptions {
   uint64_t rows_max = 0;
   uint32_t row_elements = 1;  // of the caller's rows
   uint32_t groups = 1;
-  uint64_t coalesced_max =
-      0;  // rows that are summed of several; 0: values are not coalesced, ids alone
+  // Rows that are the sum of several; 0: ids alone are coalesced, no values.
+  uint64_t coalesced_max = 0;
   SumType sum = SumType::kF32;
   bool counted = false;  // coalesced rows end in one element more, a 1
 };
@@ -80,13 +81,14 @@ class RowCoalescer {
                                        bytes_of_sum(options.sum));
   }
 
-  // Ids in 0..rows-1 or padding, and count <= rows_max, checked before. `more`: rows to be added to
-  // those of `first`, which then has every row, in the same dtype.
+  // Checked before: ids are in 0..rows-1 or padding, and count <= rows_max. `more`: rows to be
+  // added to those of `first`, which then has every row, in the same dtype.
   template <typename GroupOf>
   void coalesce(const Partition& partition, const RowSlice& first, const RowSlice& more,
                 GroupOf group_of_row_key) {
     index_.clear();
     coalesced_count_ = 0;
+    // Where there are two slices, `first` has every row: the first of any id lies in it.
     first_values_ = first.values.rows;
     insert(partition, first);
     if (more.count > 0) insert(partition, more);
@@ -96,6 +98,7 @@ class RowCoalescer {
         items_);
     for (uint32_t item = 0; item < index_.size(); ++item) {
       row_keys_[item] = unique_row_keys_[items_[item]];
+      // Last, since a slot changes when its row gets a duplicate.
       order_[item] = slots_[items_[item]];
     }
   }
@@ -129,7 +132,8 @@ class RowCoalescer {
     }
   }
 
-  // Once per slice: what it holds, and what that is summed in.
+  // Finds the two types once per slice: what it holds, and what that is summed in. Integers are
+  // never converted.
   template <typename Ids>
   void insert(const Partition& partition, const Ids& ids, uint32_t count, const RowValues& values) {
     with_dtype(values.dtype, [&](auto in) {
@@ -167,9 +171,12 @@ class RowCoalescer {
     const size_t row_bytes = elements * sizeof(In);
     auto* coalesced = reinterpret_cast<Sum*>(coalesced_.data());
     uint32_t& slot = slots_[unique];
+    // The first duplicate: until here the row would have been sent out of the caller's buffer, from
+    // now on its sum is, which begins with it.
     if ((slot & kCoalescedSlot) == 0) {
       Sum* row = coalesced + coalesced_count_ * coalesced_elements_;
       start_sum<In, Sum>(row, first_values_ + slot * row_bytes, elements);
+      // One rank, however many of its rows are summed.
       if (options_.counted) row[elements] = Sum{1};
       slot = kCoalescedSlot | coalesced_count_++;
     }
@@ -182,7 +189,7 @@ class RowCoalescer {
   uint32_t coalesced_count_ = 0;
   const std::byte* first_values_ = nullptr;
   RowIndex index_;
-  std::span<uint32_t> slots_;            // unique -> slot
+  std::span<uint32_t> slots_;            // unique -> row of the slice, or of coalesced_
   std::span<uint32_t> unique_row_keys_;  // unique -> row key
   std::span<uint32_t> items_;            // item -> unique
   std::span<uint32_t> row_keys_, order_, offsets_;

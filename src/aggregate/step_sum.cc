@@ -56,6 +56,7 @@ void StepSum::clear(uint64_t step) {
 
 bool StepSum::fits(const RowSlice& slice) {
   const uint32_t before = index_.size();
+  // Most slices fit even if all their rows are new: then nothing is looked up.
   if (before + uint64_t{slice.count} <= rows_max_) return true;
   bool all = true;
   for (uint32_t i = 0; i < slice.count && all; ++i) {
@@ -65,7 +66,7 @@ bool StepSum::fits(const RowSlice& slice) {
     all = index_.find_or_insert(static_cast<uint32_t>(id), &inserted) != kNoSlot;
   }
   if (index_.size() == before) return all;
-  index_.clear();  // counted alone: back to what is here
+  index_.clear();  // only counted: the index goes back to the rows that are here
   for (uint32_t slot = 0; slot < before; ++slot) {
     bool inserted;
     index_.find_or_insert(static_cast<uint32_t>(ids_[slot]), &inserted);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepSum: what one rank gave of a variable in several calls of a step (micro-batches), copied and
-// added up in the order of the calls, by the kernels of RowCoalescer: as if all had come in one
-// slice. Rows lie in the order in which they came first. Reserved at commit; adding allocates
-// nothing. Engine's owner only.
+// StepSum: what one rank contributed of a variable in several calls of a step (micro-batches),
+// copied and added up in the order of the calls, by the kernels of RowCoalescer: as if all had come
+// in one slice. Rows lie in the order in which they came first. Reserved at commit; adding
+// allocates nothing. Engine's owner only.
 #ifndef PARALLAX_AGGREGATE_STEP_SUM_H_
 #define PARALLAX_AGGREGATE_STEP_SUM_H_
 

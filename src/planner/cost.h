@@ -25,7 +25,7 @@
 
 namespace parallax::cost {
 
-inline constexpr double kRowIdBytes = 4;  // a position of src/variable/partition.h on the wire
+inline constexpr double kRowIdBytes = 4;  // a row key on the wire (src/variable/partition.h)
 
 // N of the formulas: hosts, or ranks when there is one host. Then nothing crosses a wire, and the
 // formulas count what ranks read of each other through shared memory.

@@ -27,7 +27,7 @@ enum class Placement : uint8_t {
 
 enum class Method : uint8_t {
   kAllreduce,   // dense, replicated
-  kAllgatherv,  // sparse, replicated: every host gets every host's merged rows
+  kAllgatherv,  // sparse, replicated: every host gets every host's coalesced rows
   kReduceRows,  // sparse, replicated: hashed row reduce-scatter, then allgather of the union
   kMadeDense,   // sparse, replicated: rows scattered into a dense AllReduce
   kPushPull,    // sharded, either form
@@ -45,7 +45,7 @@ struct VariablePlan {
 using Plan = std::vector<VariablePlan>;  // by variable id
 
 // What is known of a variable. The measured figures are averages per step; they matter for slices
-// with row ids only, dense costs follow from the shape. Rows are distinct rows, after merging.
+// with row ids only, dense costs follow from the shape. Rows are distinct rows, once coalesced.
 struct VariableFacts {
   std::string name;
   uint64_t rows = 0;
@@ -58,7 +58,7 @@ struct VariableFacts {
   bool integer = false;          // rows cannot be made dense: integers have no -0 for "no row"
   bool measured = false;         // the three below mean something
   // "Per host" is per rank when there is one host: see counted_parties() in cost.h.
-  double touched_rows_per_host = 0;  // s: merged rows a host has gradients for
+  double touched_rows_per_host = 0;  // s: distinct rows a host has gradients for
   double union_rows = 0;             // u: distinct rows over all hosts
   double pulled_rows_per_host = 0;   // t: distinct rows a host pulls
 };
@@ -95,7 +95,7 @@ struct Alternative {
 std::vector<Alternative> alternatives(const VariableFacts& facts, const TopologyFacts& topology,
                                       parallax_plan_mode_t mode);
 
-// The same around a plan that is given: an initial one (settled = false), or one that was received.
+// The same for a plan that the caller has: an initial one (settled = false), or one it received.
 struct Choice {
   VariablePlan plan;
   bool settled = true;

@@ -98,8 +98,8 @@ bool PullExchange::on_pull_local(uint32_t from, const Section& section) {
   return entry != nullptr && entry->handled && want(*entry, *round, source, section);
 }
 
-// Ranks of a host may want one variable in different dtypes: it is then fetched as the master has
-// it.
+// Ranks of a host may want one variable in different dtypes: it is then fetched in the master's
+// type, and converted for each.
 bool PullExchange::want_dtype(const Entry& entry, Wanted& wanted, uint32_t source, uint32_t dtype,
                               bool first) {
   const uint32_t master = parallax::dtype_of(entry.master);
@@ -142,6 +142,7 @@ bool PullExchange::want(Entry& entry, Round& round, uint32_t source, const Secti
     bool inserted;
     const uint32_t slot = wanted.index.find_or_insert(row_key, &inserted);
     if (slot == kNoSlot) return false;
+    // A row that several ranks of the host want is asked for once.
     if (inserted) wanted.row_keys[slot] = row_key;
     wanted.lists[source][wanted.list_counts[source]++] = slot;
   }
@@ -180,6 +181,7 @@ void PullExchange::ask_rows(Round& round, Entry& entry) {
   Wanted& wanted = entry.wanted[slot_of(round.step, round.number)];
   const std::vector<uint32_t>& owners = columns_.owners(columns_.my_column());
   const uint32_t count = wanted.index.size();
+  // By owner, so that what one owner answers lies together.
   group_items(
       count, static_cast<uint32_t>(owners.size()),
       [&](uint32_t slot) {
@@ -228,8 +230,10 @@ bool PullExchange::on_pull_host(uint32_t from, const Section& section) {
     return false;
   }
   Asked& asked = entry->asked[host];
-  // A list begins with its item 0: its number alone comes round after 256 pulls of a step.
+  // A list begins with its item 0. Its number alone does not tell: of it 8 bits travel, which come
+  // again after 256 pulls of a step.
   if (header.first == 0 || asked.step != header.step || asked.number != header.part) {
+    // A leader asks again only once it was answered.
     if (asked.waiting || asked.answered != asked.count) return false;
     asked = {.rows = asked.rows, .step = header.step, .number = header.part};
     asked.dtype = dtype_of(header);
@@ -257,6 +261,7 @@ bool PullExchange::on_pull_host(uint32_t from, const Section& section) {
   } else {
     asked.dense = true;
   }
+  // Else rows would be older than the pull's step, or the shard has not moved here yet.
   if (applied_ + 1 >= header.step && entry->table != nullptr) {
     answer(*entry, host);
   } else if (!asked.waiting) {
@@ -339,7 +344,7 @@ bool PullExchange::on_values_host(uint32_t from, const Section& section) {
     elements = header.count * width;
   } else {
     const Range range = entry->partition->range_of(from);
-    const uint64_t into = header.first - range.first;  // past all of it where it lies before
+    const uint64_t into = header.first - range.first;  // wraps to a huge number if it lies before
     if (into > range.count || header.count > range.count - into) return false;
     for (const uint32_t owner : entry->owners) {
       if (owner == from) break;
@@ -467,6 +472,7 @@ void PullExchange::finish() {
   for (const uint32_t variable : active_variables_) {
     const Entry& entry = *entry_of(variable);
     const PullSlice& slice = entry.slice;
+    // Duplicates and padding did not travel: copied from the id's first row, or zeroed.
     if (!entry.partition->ids_declared() || entry.coalescer.item_count() == slice.count) continue;
     const size_t row_bytes = entry.partition->row_elements() * bytes_of_dtype(slice.dtype);
     for (uint32_t i = 0; i < slice.count; ++i) {

@@ -4,11 +4,11 @@
 // host:
 //
 //   rank -> leader: distinct row keys     leader -> owner: their union
-//   owner -> leader: the rows' values      leader -> rank: those it asked for
+//   owner -> leader: the rows' values     leader -> rank: those it asked for
 //
 // Rounds. A rank has one pull under way at a time, its n-th of a step; the leader answers round
 // (step, n) when every rank of its host has sent its n-th or ended the step. Owners answer as of
-// the commit of step - 1, and hold back what comes earlier.
+// step - 1 applied, and hold back the answer to what is asked earlier.
 //
 // Memory is bounded by rows_max. A leader can see at most four rounds at once: (t, n), (t, n + 1)
 // of ranks that differ by one, and the like of t + 1 for a rank that has ended t. An owner holds
@@ -70,7 +70,7 @@ class PullExchange {
   static size_t needed_bytes(const Columns& columns, const Variable& variable,
                              const Partition& partition);
   const Arena* arena_of(uint32_t variable) const;  // null: not sharded
-  // The owner's part; null while there is none.
+  // The shard that this rank holds; null while it holds none.
   void set_table(uint32_t variable, const Table* table);
 
   // Source. Starts this rank's n-th pull of `step`; at most one under way, of distinct variables.
@@ -89,7 +89,8 @@ class PullExchange {
   // The owner has applied `step`: pulls of step + 1 may be answered.
   void applied(uint64_t step);
 
-  // False: not what `from` may send now. The tag, where it is a variable, is pulled in that step.
+  // False: not what `from` may send now. The caller has checked that a tag which is a variable is
+  // sharded in that step.
   [[nodiscard]] bool on_section(uint32_t from, const Section& section);
 
   // Distinct rows this leader asked owners for, in the step so far.
@@ -100,7 +101,7 @@ class PullExchange {
  private:
   static constexpr uint32_t kRounds = 4;  // [step parity][round parity]
 
-  // A leader's view of one variable in one round.
+  // What a leader's host wants of one variable in one round.
   struct Wanted {
     RowIndex index;
     std::span<uint32_t> row_keys;  // slot -> row key; then item -> row key
@@ -112,7 +113,7 @@ class PullExchange {
     std::vector<uint32_t> list_counts;
     std::vector<uint8_t> dense;   // per local rank: wants the dense variable
     std::vector<uint8_t> dtypes;  // per local rank: what it wants the values as
-    uint32_t dtype = 0;           // what the owners are asked for: that of all, or the master's
+    uint32_t dtype = 0;           // what the owners are asked for: the ranks' own, or the master's
     std::span<std::byte> values;  // by item; dense: the column's elements
   };
   struct Round {
@@ -124,7 +125,7 @@ class PullExchange {
     uint64_t left = 0;          // items and elements still to come
     std::vector<uint32_t> variables;
   };
-  // An owner's list of one host.
+  // What one host asks an owner for, of one variable.
   struct Asked {
     std::span<uint32_t> rows;
     uint64_t step = 0;
@@ -141,7 +142,7 @@ class PullExchange {
     const Table* table = nullptr;
     SumType master = SumType::kF32;
     Arena arena;
-    bool handled = false;  // this rank handles a column with an owner of it
+    bool handled = false;  // this rank leads a column that has an owner of it
     // source
     RowCoalescer coalescer;
     PullSlice slice;

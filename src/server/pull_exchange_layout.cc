@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which variables can be pulled, and the memory that it takes. See pull_exchange.h.
+// Which variables can be pulled, the memory for it, and the rounds. See pull_exchange.h.
 #include <algorithm>
 
 #include "base/check.h"
@@ -58,7 +58,9 @@ void PullExchange::lay_out(Arena& arena, const Columns& columns, const Variable&
   }
   entry.handled = !entry.owners.empty();
   const size_t locals = columns.locals().size();
+  // Distinct rows of the column, or fewer if the host's ranks cannot ask for as many.
   const uint64_t wanted_max = std::min(column_rows, rows_max * locals);
+  // One for each round that can be open at a time: see the header.
   for (Wanted& wanted : entry.wanted) {
     wanted.dense.assign(locals, 0);
     wanted.dtypes.assign(locals, 0);
@@ -103,6 +105,7 @@ Status PullExchange::add_variable(uint32_t id, const Variable& variable,
   PARALLAX_RETURN_IF_ERROR(entry->arena.reserve(needed_bytes(columns_, variable, partition)));
   lay_out(entry->arena, columns_, variable, partition, *entry);
   entries_[id] = std::move(entry);
+  // At most one ask of a host and variable waits.
   waiting_.reserve(entries_.size() * columns_.host_count());
   return {};
 }
@@ -123,7 +126,7 @@ void PullExchange::set_table(uint32_t variable, const Table* table) {
 PullExchange::Round* PullExchange::open_round(uint64_t step, uint32_t number) {
   Round& round = rounds_[slot_of(step, number)];
   if (round.active && round.step == step && round.number == number) return &round;
-  // Else a peer ran ahead of what the rounds allow.
+  // A round still open in this slot: a peer ran further ahead than rounds can be told apart.
   if (round.active && (!round.asked || round.left > 0)) return nullptr;
   round.active = true;
   round.asked = false;
@@ -168,6 +171,7 @@ PullWait PullExchange::waiting(uint64_t step) const {
   PullWait oldest;
   for (const Round& round : rounds_) {
     if (!round.active || round.asked || round.step != step) continue;
+    // The oldest: later rounds wait for the same ranks, or for those that wait in it.
     if (oldest.number != 0 && oldest.number <= round.number + 1) continue;
     oldest = {.number = round.number + 1, .here = {}, .missing = {}};
     for (const uint32_t local : columns_.locals()) {

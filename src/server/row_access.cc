@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two calls, leg by leg. See row_access.h.
+// Reads, pulls and writes, message by message. See row_access.h.
 #include "server/row_access.h"
 
 #include <algorithm>
@@ -11,6 +11,7 @@ namespace parallax {
 
 namespace {
 
+// So many at a time, that one call holds up neither other askers nor other sends.
 constexpr uint64_t kPortionRows = 1024;
 constexpr uint64_t kPortionIds = 512;
 constexpr uint64_t kNoUpdates = UINT64_MAX;
@@ -18,11 +19,11 @@ constexpr uint64_t kNoUpdates = UINT64_MAX;
 struct AskPayload {
   uint64_t step, first_row, row_count;
   uint32_t arrays;
-  uint32_t listed;  // row keys that follow, in place of the range
+  uint32_t listed;  // row keys that follow, instead of the range
 };
 static_assert(sizeof(AskPayload) + kPortionIds * sizeof(uint32_t) <= Outbox::kControlBytesMax);
 
-// The part of `owned` that lies in the elements of a chunk.
+// What of `owned` lies in the elements [first, end).
 Range elements_within(const Range& owned, uint64_t first, uint64_t end) {
   const uint64_t from = std::max(owned.first, first);
   const uint64_t to = std::min(owned.end(), end);
@@ -71,7 +72,7 @@ void RowAccess::start(Doing doing, const RowsCall& call) {
   waited_.clear();
 }
 
-// The row keys of a portion by holder; a mirror is one for all.
+// Groups the row keys of a portion by holder; of a mirror, which all hold, as one.
 void RowAccess::group_row_keys(const Table& table) {
   const auto count = static_cast<uint32_t>(row_keys_.size());
   const uint32_t groups = table.sharded() ? columns_.world() : 1;
@@ -177,6 +178,7 @@ bool RowAccess::on_ask(uint32_t from, const Section& section) {
       by_list ? partition.ids_declared() && payload.listed <= kPortionIds &&
                     payload.row_count == payload.listed && payload.first_row == 0
               : payload.first_row <= rows && payload.row_count <= rows - payload.first_row;
+  // The counts are a peer's: they bound the reads and the reservation below.
   if (!fits || payload.arrays >> table->array_count() != 0 ||
       section.payload.size() != sizeof payload + payload.listed * sizeof(uint32_t)) {
     return false;
@@ -189,7 +191,7 @@ bool RowAccess::on_ask(uint32_t from, const Section& section) {
   for (const uint32_t row_key : row_keys) {
     if (row_key >= rows || partition.owner_of(row_key) != columns_.rank()) return false;
   }
-  // It asks again only when it was answered.
+  // A rank asks again only once it was answered: one ask of each bounds the memory.
   std::erase_if(asks_, [](const Ask& ask) { return ask.served && ask.borrowed == 0; });
   if (std::any_of(asks_.begin(), asks_.end(), [&](const Ask& ask) { return ask.from == from; })) {
     return false;
@@ -206,8 +208,8 @@ bool RowAccess::on_ask(uint32_t from, const Section& section) {
   return true;
 }
 
-// Each ask as of the commit it was made after: the asker ends no step meanwhile, so no later one
-// can be applied here.
+// Each ask is served as of the step that its asker last finished. The asker ends no step meanwhile,
+// so no later step can be applied here.
 void RowAccess::advance() {
   for (Ask& ask : asks_) {
     while (!ask.served && ask.borrowed == 0 && ask.step <= tables_.step_finished()) serve(ask);
@@ -308,7 +310,7 @@ bool RowAccess::on_answer(uint32_t from, const Section& section) {
                                             : take_elements(table, section);
 }
 
-// Numbers of an array that came, `at` of them into the caller's buffer.
+// Elements of an array that came, to element `at` of the caller's buffer.
 void RowAccess::place(const Table& table, uint32_t array, uint64_t at,
                       std::span<const std::byte> numbers) {
   const size_t master_bytes = table.element_bytes();
@@ -319,7 +321,8 @@ void RowAccess::place(const Table& table, uint32_t array, uint64_t at,
                   numbers.size() / master_bytes, bytes);
 }
 
-// The row of the caller's buffer that `from` answers with this row key; false if it was not asked.
+// The row of the caller's buffer that `from` answers with this row key; false if it was not asked
+// for. A list is answered in its order, so the next row key is known.
 bool RowAccess::place_row(uint32_t from, const Table& table, uint32_t row_key, uint64_t* row) {
   const Partition& partition = table.partition();
   if (doing_ == Doing::kPull) {
@@ -357,6 +360,7 @@ bool RowAccess::take_rows(uint32_t from, const Table& table, const Section& sect
 
 bool RowAccess::take_elements(const Table& table, const Section& section) {
   const SectionHeader& header = section.header;
+  // Wraps to a huge number if it lies before the first row.
   const uint64_t at = header.first - call_.first_row * table.row_elements();
   const uint64_t all = call_.row_count * table.row_elements();
   if (table.partition().ids_declared() || header.encoding != Encoding::kDense || at > all ||
@@ -463,6 +467,7 @@ bool RowAccess::on_write(uint32_t from, const Section& section) {
   if (table == nullptr) return false;
   HeldWrite& write = writes_[from];
   if (write.number != header.step) write = {.number = header.step, .refused = false};
+  // Refused once, refused to its end: see HeldWrite.
   write.refused |= tables_.in_step();
   const bool refused = write.refused;
   if ((header.flags & kSectionLast) != 0) {

@@ -28,8 +28,8 @@
 
 namespace parallax {
 
-// Which rows, and the caller's buffers, by array of the table, of the sum type but for the values
-// of a read or a pull, which may be of another dtype. null: not asked.
+// Which rows, and the caller's buffers, one for each array of the table; null: not asked. They are
+// of the sum type, but the values of a read or a pull may be of another dtype.
 struct RowsCall {
   uint32_t variable = 0;
   uint64_t first_row = 0;
@@ -37,7 +37,7 @@ struct RowsCall {
   std::array<std::byte*, 1 + kStatesMax> parts = {};
   uint32_t dtype = PARALLAX_F32;  // of parts[0]
   uint64_t* updates = nullptr;
-  RowIds ids = {};  // pull: row_count of them, in place of first_row
+  RowIds ids = {};  // pull: row_count of them, instead of first_row
 };
 
 // The tables of a rank. Implemented by the engine.
@@ -55,12 +55,12 @@ class HeldTables {
 
 class RowAccess {
  public:
-  // All references outlive the exchange.
+  // All references outlive this object.
   RowAccess(const Columns& columns, Outbox& outbox, HeldTables& tables)
       : columns_(columns), outbox_(outbox), tables_(tables), writes_(columns.world()) {}
 
-  // Checked before: the rows exist, the parts are the table's. *pending counts what borrows the
-  // caller's buffers. At most one call under way.
+  // Checked before: the rows exist, and the buffers are for arrays that the table has. *pending
+  // counts what borrows the caller's buffers. At most one call under way.
   void start_read(const RowsCall& call);
   void start_write(const RowsCall& call, uint32_t* pending);
   void start_pull(const RowsCall& call);
@@ -94,8 +94,8 @@ class RowAccess {
     std::vector<uint32_t> serve_row_keys = {}, serve_order = {};
   };
 
-  // The last write of a rank, as its holder here saw it: a step that begins or ends between two
-  // portions must not let one of them be left out unsaid.
+  // The last write of a rank, as this rank saw it, if it holds such rows: a step that begins or
+  // ends between two portions must not let one of them be left out unsaid.
   struct HeldWrite {
     uint64_t number = 0;
     bool refused = false;
@@ -138,8 +138,8 @@ class RowAccess {
   uint32_t answers_left_ = 0;
   uint64_t numbers_left_ = 0;
   std::vector<uint32_t> waited_, refused_;
-  // Of the portion under way: row keys, the rows of the call they are, both by holder, and where a
-  // holder's begin; in a pull, where its answer has come to.
+  // Of the portion under way: row keys, then by holder the rows of the call that they are, their
+  // row keys, and where each holder's begin; in a pull, how far its answer has come.
   std::vector<uint32_t> row_keys_, items_, grouped_, offsets_, taken_;
   std::vector<uint32_t> portion_rows_;  // pull: rows of the caller's buffer
   std::vector<std::byte> ask_bytes_;

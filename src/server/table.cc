@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Initial values and the commit pass of a table. See table.h.
+// Initial values and updates of a table, and elements that come from elsewhere. See table.h.
 #include "server/table.h"
 
 #include <algorithm>
@@ -50,6 +50,7 @@ bool Table::initialize(uint64_t* elements_left) {
   const uint64_t total = element_count(0);
   const uint64_t first = initialized_;
   if (*elements_left == 0) return first == total;
+  // Whole rows, since a state may have one element per row.
   const uint64_t rows = std::max<uint64_t>(1, *elements_left / width);
   initialized_ = std::min<uint64_t>(total, first + rows * width);
   *elements_left -= std::min(*elements_left, initialized_ - first);
@@ -67,6 +68,7 @@ void Table::initialize_as(uint64_t first, uint64_t end) {
     std::fill(state + first / divisor, state + end / divisor,
               static_cast<T>(variable_.initial_accumulator_value));
   }
+  // Fresh pages are zero already; untouched, they cost no memory.
   if (variable_.init == PARALLAX_INIT_CONSTANT && variable_.init_low == 0) return;
   T* values = reinterpret_cast<T*>(arrays_[0].data());
   if (!partition_.ids_declared()) {
@@ -79,6 +81,7 @@ void Table::initialize_as(uint64_t first, uint64_t end) {
   for (uint64_t here = first / width; here * width < end; ++here) {
     const uint32_t row_key =
         sharded_ ? partition_.row_key_at(rank_, here) : static_cast<uint32_t>(here);
+    // By row id, not by where the row lies: placement must not change a value.
     const uint64_t row = partition_.row_of(row_key);
     for (uint64_t column = 0; column < width; ++column) {
       values[here * width + column] = static_cast<T>(initial_value(variable_, row, column));
@@ -88,6 +91,7 @@ void Table::initialize_as(uint64_t first, uint64_t end) {
 
 void Table::apply(const ReducedGradient& gradient, const UpdateArguments& with) {
   if (!gradient.contributed && !gradient.has_values) return;
+  // Also without values: some rank contributed, and Adam counts the step.
   ++updates_;
   if (!gradient.has_values) return;
   UpdateArguments counted = with;
@@ -110,6 +114,7 @@ void Table::apply_as(const ReducedGradient& gradient, double scale, const Rule& 
     arrays[array] = reinterpret_cast<T*>(arrays_[array].data());
   }
   const uint64_t state_width = array_count_ > 1 ? array_width(1) : 0;
+  // Rounded once to the type of the values, like every figure of a rule.
   const T whole_scale = static_cast<T>(scale);
   // `row` counts rows of the table here, or, without ids, is 0 with `at` elements skipped.
   const auto apply_row = [&](uint64_t at, uint64_t state_at, const T* values, uint64_t count) {
@@ -130,7 +135,7 @@ void Table::apply_as(const ReducedGradient& gradient, double scale, const Rule& 
     apply_row(at, at, gradients, gradient.count);
     return;
   }
-  // Rows made dense: those that nobody gave are left alone.
+  // Rows made dense: those that nobody contributed are left alone.
   for (uint64_t row = 0; row * gradient_width < gradient.count; ++row) {
     const T* values = gradients + row * gradient_width;
     if (!is_no_row(values)) apply_row(row * width, row * state_width, values, width);
@@ -147,8 +152,10 @@ bool Table::place_part(uint32_t array, uint32_t owner, uint64_t first,
                        std::span<const std::byte> part) {
   const uint64_t count = part.size() / element_bytes_;
   const uint64_t owned = owned_elements(owner, array);
+  // A peer's numbers, so no sum that could wrap.
   if (first > owned || count > owned - first) return false;
   for (uint64_t done = 0; done < count;) {
+    // Rows that lie together in a shard lie apart in a mirror.
     const uint64_t run = std::min(count - done, run_at(array, first + done));
     std::memcpy(&arrays_[array][place_of(array, owner, first + done) * element_bytes_],
                 &part[done * element_bytes_], run * element_bytes_);
@@ -163,6 +170,7 @@ bool Table::write_section(const Section& section) {
   const std::span<const std::byte> payload = section.payload;
   if (!partition_.ids_declared()) {
     const Range here = sharded_ ? partition_.range_of(rank_) : Range{0, partition_.elements()};
+    // Wraps to a huge number if it lies before.
     const uint64_t at = header.first - here.first;
     if (header.encoding != Encoding::kDense || at > here.count || header.count > here.count - at ||
         payload.size() != header.count * element_bytes_) {
@@ -181,6 +189,7 @@ bool Table::write_section(const Section& section) {
   for (uint32_t i = 0; i < header.count; ++i, values += row_bytes) {
     uint32_t row_key;
     std::memcpy(&row_key, payload.data() + i * sizeof row_key, sizeof row_key);
+    // Rows before it are written by then: the job fails as a whole.
     if (row_key >= partition_.rows() || (sharded_ && partition_.owner_of(row_key) != rank_)) {
       return false;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Table: the values and the optimizer state of one managed variable that this rank holds: its part
+// Table: the values and the optimizer state of one managed variable that this rank holds: its shard
 // of a sharded one, or all of a mirrored one. Rows of a variable with ids lie by row key
 // (mirrored) or by local row (sharded); a dense variable's elements lie as they are. All of it is
 // of the variable's sum type (number.h): a variable of f16 or bf16 has a float master. Owned by the
@@ -34,11 +34,11 @@ class Table {
   // leases are kept meanwhile. True when all are there.
   [[nodiscard]] bool initialize(uint64_t* elements_left);
 
-  // The commit pass: applies a reduced gradient, owned (sharded) or whole (mirrored).
-  // with.updates is the table's own to fill in.
+  // Applies a step's reduced gradient: owned (sharded) or whole (mirrored). with.updates is the
+  // table's own to fill in.
   void apply(const ReducedGradient& gradient, const UpdateArguments& with);
-  // Committed steps in which some rank gave a gradient, as far as this rank is told: every rank
-  // that holds a part is.
+  // Committed steps in which some rank contributed, as far as this rank is told: every rank that
+  // holds rows of the variable is.
   uint64_t updates() const { return updates_; }
   void set_updates(uint64_t updates) { updates_ = updates; }
 
@@ -52,7 +52,7 @@ class Table {
 
   // The arrays: 0 is the value, those after it the rule's state.
   uint32_t array_count() const { return array_count_; }
-  // Numbers for each row.
+  // Elements of the array for each row.
   uint64_t array_width(uint32_t array) const {
     return array > traits_.element_states ? 1 : row_elements();
   }
@@ -68,22 +68,22 @@ class Table {
   size_t element_bytes() const { return element_bytes_; }
   uint64_t row_elements() const { return partition_.row_elements(); }
   const Partition& partition() const { return partition_; }
-  // Numbers of an array that lie at an owner of a sharded table.
+  // Elements of an array that an owner of a sharded table holds.
   uint64_t owned_elements(uint32_t owner, uint32_t array) const;
 
-  // For moving between placements. Mirrored: puts an owner's part of an array, from its element
-  // `first` on, in its place; false if it does not fit.
+  // For moving between placements. Mirrored: copies a piece of an owner's shard, from its element
+  // `first` on, to where it belongs here; false if it does not fit.
   [[nodiscard]] bool place_part(uint32_t array, uint32_t owner, uint64_t first,
                                 std::span<const std::byte> part);
-  // Numbers from the wire, into rows or elements that lie here; false if they do not fit. The
-  // section's part is the array.
+  // Elements from the wire, into rows that lie here; false if they do not fit. The section's `part`
+  // is the number of the array.
   [[nodiscard]] bool write_section(const Section& section);
-  // Sharded: takes this rank's part out of a mirror.
+  // Sharded: copies this rank's shard out of a mirror.
   void take_own_part(const Table& mirror);
 
  private:
   uint64_t element_count(uint32_t array) const;
-  // Where element `at` of an owner's part lies in a mirror.
+  // Where element `at` of an owner's shard lies in a mirror.
   uint64_t place_of(uint32_t array, uint32_t owner, uint64_t at) const;
   // How many elements from there on lie next to each other in a mirror too.
   uint64_t run_at(uint32_t array, uint64_t at) const {

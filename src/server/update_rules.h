@@ -14,7 +14,8 @@
 
 namespace parallax {
 
-// Everything a commit hands to a rule; in double, rounded once to the type of the value.
+// Everything that applying a step hands to a rule; in double, rounded once to the type of the
+// value.
 struct UpdateArguments {
   uint32_t rule = PARALLAX_RULE_SGD;
   double learning_rate = 0;
@@ -37,7 +38,7 @@ inline double power(double base, uint64_t exponent) {
   return result;
 }
 
-// One row's parts. What a rule does not keep is null.
+// One row: its value, state and gradient. What a rule does not keep is null.
 template <typename T>
 struct RowParts {
   T* __restrict value;
@@ -56,7 +57,7 @@ class SgdRule {
   }
 
  private:
-  // Parameters, since GCC forgets __restrict of members.
+  // As parameters, since GCC forgets __restrict of members.
   void update(T* __restrict value, const T* __restrict gradient, size_t count, T scale) const {
     const T rate = rate_;
     for (size_t i = 0; i < count; ++i) value[i] -= rate * (gradient[i] * scale);
