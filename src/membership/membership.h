@@ -7,8 +7,8 @@
 // a rank that exits because of that loss is not itself reported as the cause.
 //
 // A connection that breaks is a suspicion only: who was at its other end may have ended because of
-// another loss, of which the news come by another way. They have a moment to come; then it is a
-// loss. An expired lease, and what a transport calls dead, is one at once.
+// another loss, and the notice of that comes from another rank. It has a moment to come; then the
+// suspicion is a loss. An expired lease, and what a transport calls dead, is one at once.
 //
 // A state machine without I/O: the engine tells it what was heard and sent, and asks what is due.
 // A rank that was itself held up (stopped, or starved of CPU) gives its neighbours that time before
@@ -58,7 +58,7 @@ class Membership {
   uint32_t expired(int64_t now_ns) const;
   // A watched rank to which a heartbeat is due, or kNoNeighbour; ask until there is none.
   uint32_t heartbeat_due(int64_t now_ns);
-  // Nothing is due before; at it, perhaps not yet either.
+  // Nothing is due before. Something may still not be due at it, since messages put deadlines off.
   int64_t next_deadline_ns() const;
 
   const std::vector<uint32_t>& neighbours() const { return neighbours_; }
@@ -73,10 +73,10 @@ class Membership {
   static constexpr uint32_t kNoNeighbour = UINT32_MAX;
   static constexpr int64_t kHeartbeatsPerLease = 4;
   static constexpr int64_t kLatenessesPerLease = 32;  // what is less counts as none
-  static constexpr int64_t kLapseLeases = 4;          // as long as the others may take to be gone
-  // What a suspicion takes to be a loss: far longer than news take through all ranks.
+  static constexpr int64_t kLapseLeases = 4;          // as long as the others may take to leave
+  // How long until a suspicion is a loss: far longer than a notice takes through all ranks.
   static constexpr int64_t kSuspicionNsMax = 150 * kNanosecondsPerMillisecond;
-  // A suspicion ripens by this many passes at least, so that who was held up reads its messages
+  // A suspicion takes this many passes at least, so that a rank that was held up reads its messages
   // first.
   static constexpr int64_t kSuspicionPasses = 4;
 

@@ -22,7 +22,7 @@ class Router final : public Transport {
     std::vector<uint32_t> ranks;  // routed to it
   };
 
-  // Every rank but the own one may be in at most one part. INVALID, LIMIT (no descriptor left).
+  // Each rank but this one is in one part at most. INVALID, LIMIT (no descriptor left).
   static Status create(uint32_t world, std::vector<Part> parts, std::unique_ptr<Router>* router);
   ~Router() override;
 

@@ -27,7 +27,7 @@
 
 namespace parallax {
 
-inline constexpr size_t kInprocMessageBytesMax = 64 * 1024 + 512;  // a chunk and its header
+inline constexpr size_t kInprocMessageBytesMax = 64 * 1024 + 512;  // 64 KiB and room for headers
 
 // Messages start at odd addresses, so that UBSan finds in the unit suite whoever reads a view as if
 // it were aligned (transport.h promises nothing).

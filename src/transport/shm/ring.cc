@@ -28,6 +28,8 @@ RingProducer::RingProducer(RingHeader* shared, std::byte* data, size_t data_byte
     : shared_(shared), data_(data), data_bytes_(data_bytes) {}
 
 void RingProducer::refresh_head(std::memory_order order) {
+  // The consumer writes it: it may only move on, by whole records, up to what was published. Else
+  // the room reckoned from it would let this end overwrite messages that are not read yet.
   const uint64_t head = shared_->head.load(order);
   if (head < head_seen_ || head > tail_ || head % 8 != 0) {
     corrupt_ = true;
@@ -39,6 +41,7 @@ void RingProducer::refresh_head(std::memory_order order) {
 bool RingProducer::room_seen() const {
   const uint64_t free_bytes = data_bytes_ - (tail_ - head_seen_);
   const uint64_t to_end = data_bytes_ - tail_ % data_bytes_;
+  // A message lies in one piece, so what is left at the end may have to be skipped first.
   const uint64_t pad = to_end < kRingRecordBytesMax ? to_end : 0;
   return free_bytes >= pad + kRingRecordBytesMax;
 }
@@ -46,11 +49,13 @@ bool RingProducer::room_seen() const {
 bool RingProducer::has_room() {
   if (corrupt_) return false;
   if (room_seen()) return true;
+  // The consumer's cache line is touched only when what was last seen of it is not enough.
   refresh_head(std::memory_order_acquire);
   return !corrupt_ && room_seen();
 }
 
 bool RingProducer::sleep_until_room() {
+  // The flag before the look: see the design notes on wake-ups.
   shared_->producer_waits.store(1, std::memory_order_seq_cst);
   refresh_head(std::memory_order_seq_cst);
   return !corrupt_ && !room_seen();
@@ -61,6 +66,7 @@ bool RingProducer::write(std::span<const Segment> segments, size_t bytes) {
   const uint64_t record_bytes = round_up_8(kRingRecordHeadBytes + bytes);
   const uint64_t to_end = data_bytes_ - tail_ % data_bytes_;
   if (to_end < record_bytes) {
+    // Positions are multiples of 8, so the head of a pad always fits.
     const RecordHead pad{.bytes = static_cast<uint32_t>(to_end - kRingRecordHeadBytes),
                          .kind = kPad};
     std::memcpy(data_ + tail_ % data_bytes_, &pad, sizeof pad);
@@ -75,7 +81,9 @@ bool RingProducer::write(std::span<const Segment> segments, size_t bytes) {
     to += segment.bytes;
   }
   tail_ += record_bytes;
+  // A pad is published with the message behind it, never alone.
   shared_->tail.store(tail_, std::memory_order_seq_cst);
+  // A plain load first: the exchange, which takes the line from the consumer, only when it sleeps.
   return shared_->consumer_sleeps.load(std::memory_order_seq_cst) != 0 &&
          shared_->consumer_sleeps.exchange(0, std::memory_order_seq_cst) != 0;
 }
@@ -95,12 +103,14 @@ RingConsumer::Next RingConsumer::next(std::span<const std::byte>* message) {
       if (padded) return corrupt("a pad in its ring has no message after it");
       const uint64_t tail = shared_->tail.load(std::memory_order_acquire);
       if (tail == head_) return Next::kEmpty;
+      // A peer's number, which bounds all reads below.
       if (tail < head_ || tail - head_ > data_bytes_ || tail % 8 != 0) {
         return corrupt("its ring's position is out of range");
       }
       tail_seen_ = tail;
     }
     const std::byte* at = data_ + head_ % data_bytes_;
+    // Read once into a local: the producer could change it between the check and the use.
     RecordHead record;
     std::memcpy(&record, at, sizeof record);
     const uint64_t record_bytes = round_up_8(kRingRecordHeadBytes + uint64_t{record.bytes});
@@ -125,6 +135,7 @@ RingConsumer::Next RingConsumer::next(std::span<const std::byte>* message) {
 bool RingConsumer::release() {
   head_ += record_bytes_;
   record_bytes_ = 0;
+  // From here on the producer may overwrite the message.
   shared_->head.store(head_, std::memory_order_seq_cst);
   if (shared_->producer_waits.load(std::memory_order_seq_cst) == 0) return false;
   // Not for every message: only once any message fits, which an empty ring always allows.
@@ -134,6 +145,7 @@ bool RingConsumer::release() {
 }
 
 bool RingConsumer::sleep_until_message() {
+  // The flag before the look, as in sleep_until_room().
   shared_->consumer_sleeps.store(1, std::memory_order_seq_cst);
   return corruption_ == nullptr && head_ == tail_seen_ &&
          shared_->tail.load(std::memory_order_seq_cst) == head_;

@@ -30,7 +30,7 @@
 
 namespace parallax {
 
-inline constexpr size_t kShmMessageBytesMax = 64 * 1024 + 512;  // a chunk and its header
+inline constexpr size_t kShmMessageBytesMax = 64 * 1024 + 512;  // 64 KiB and room for headers
 inline constexpr size_t kRingRecordHeadBytes = 8;
 inline constexpr size_t kRingRecordBytesMax = kShmMessageBytesMax + kRingRecordHeadBytes;
 inline constexpr size_t kRingBytesMin = 256 * 1024;  // room for two largest records, wherever it is

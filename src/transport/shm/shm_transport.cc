@@ -26,6 +26,7 @@ constexpr int kEventsMax = 16;
 
 std::string shm_machine_id() {
   std::string boot_id;
+  // The boot tells machines apart, the network namespace who can reach the abstract socket.
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
   std::array<char, 64> net{};
   const ssize_t bytes = ::readlink("/proc/self/ns/net", net.data(), net.size());
@@ -68,6 +69,7 @@ ShmTransport::ShmTransport(const ShmOptions& options, UniqueFd epoll, UniqueFd b
 ShmTransport::~ShmTransport() {
   if (::getpid() != owner_pid_) return;  // a forked child's copy: the rank lives on in the parent
   for (const auto& peer : peers_) {
+    // What was sent lies in the rings, which live on in the peers' mappings.
     peer->link.out.header()->closed.store(1, std::memory_order_seq_cst);
     ring_bell(*peer);
   }
@@ -122,6 +124,7 @@ bool ShmTransport::writable(uint32_t to) const {
     return false;
   }
   if (peer->out.has_room()) return true;
+  // From now on poll() looks for room, and arm() asks the peer to ring the bell for it.
   peer->blocked = true;
   return false;
 }
@@ -134,6 +137,7 @@ Status ShmTransport::send(uint32_t to, std::span<const Segment> segments, uint64
   PARALLAX_CHECK(bytes <= kShmMessageBytesMax);
   Peer* peer = find(to);
   if (peer->out.write(segments, bytes)) ring_bell(*peer);
+  // Copied into the ring, so complete; told by the next poll, never from within this call.
   peer->cookies[peer->cookie_count++] = cookie;
   ++completions_pending_;
   return {};
@@ -149,6 +153,7 @@ bool ShmTransport::poll(Receiver& receiver) {
   bool moved = deliver_completions(receiver);
   for (const auto& peer : peers_) {
     if (peer->gone) continue;
+    // Tells the peer that this rank still runs: see peer_activity().
     peer->link.out.header()->producer_polls.store(polls_, std::memory_order_relaxed);
     moved |= deliver_messages(peer.get(), receiver);
     moved |= unblock(peer.get());
@@ -199,6 +204,7 @@ bool ShmTransport::deliver_messages(Peer* peer, Receiver& receiver) {
     moved = true;
     receiver.on_message(peer->link.rank, message);
     if (peer->gone) return true;  // forgotten from inside the callback
+    // Only after the callback: it sums the message where it lies.
     if (peer->in.release()) ring_bell(*peer);
   }
   return moved;
@@ -235,6 +241,7 @@ void ShmTransport::look_at_descriptors() {
       [[maybe_unused]] const ssize_t got = ::read(bell_.get(), &rings, sizeof rings);
       continue;
     }
+    // Its process has ended. Reported once its ring is empty: see deliver_messages().
     Peer* peer = peers_[events[i].data.u32].get();
     peer->dead = true;
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer->link.watch.get(), nullptr);
@@ -250,6 +257,7 @@ void ShmTransport::stay_awake() {
 }
 
 bool ShmTransport::asleep_is_safe(Peer* peer) {
+  // Each raises its flag and then looks, so that what comes after the look rings the bell.
   const bool message = !peer->in.sleep_until_message();
   const bool room = peer->blocked && !peer->out.sleep_until_room();
   return !message && !room && !peer->dead && !peer->out.corrupt() &&
@@ -257,10 +265,12 @@ bool ShmTransport::asleep_is_safe(Peer* peer) {
 }
 
 bool ShmTransport::arm() {
+  // No bell tells of them.
   if (completions_pending_ > 0) return false;
   armed_ = true;
   for (const auto& peer : peers_) {
     if (peer->gone || asleep_is_safe(peer.get())) continue;
+    // There is something to do. A flag left up would cost a peer a bell for nothing.
     stay_awake();
     return false;
   }
