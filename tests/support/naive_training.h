@@ -15,7 +15,7 @@
 
 namespace parallax::testkit {
 
-// What one rank gives for one variable in one step.
+// What one rank contributes to one variable in one step.
 struct Contribution {
   bool contributed = false;
   bool dense = false;        // of a variable with ids: every row, before those of ids

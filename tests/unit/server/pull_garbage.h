@@ -32,8 +32,7 @@ inline uint8_t flags_of(uint32_t dtype) {
   return static_cast<uint8_t>(dtype << kSectionDtypeShift);
 }
 
-// Given two columns: hosts {0, 1, 2} and {3, 4}, owners {0, 2, 3} and {1, 4}; rank 2 handles
-// none.
+// Given two columns: hosts {0, 1, 2} and {3, 4}, owners {0, 2, 3} and {1, 4}; rank 2 leads none.
 class PullRoadGarbage : public testing::Test {
  protected:
   PullRoadGarbage() { begin(); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // PullJob: the pull exchanges of a whole job over a SectionNetwork, each driven as an engine drives
-// it: pulls one at a time and in order, then the end of the step; a step decided, then committed.
+// it: pulls one at a time and in order, then the end of the step; a step is decided, then applied.
 // The oracle is a formula: every element of every variable at every version.
 #ifndef PARALLAX_TESTS_UNIT_SERVER_PULL_JOB_H_
 #define PARALLAX_TESTS_UNIT_SERVER_PULL_JOB_H_

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// RowsJob: the rows exchanges of a whole job over a SectionNetwork, each driven as an engine drives
-// it: one call at a time and in order. The oracle is the whole of every array as plain numbers,
-// which a write changes at once.
+// RowsJob: the row access of a whole job over a SectionNetwork, driven at each rank as an engine
+// drives it: one call at a time and in order. The oracle is the whole of every array as plain
+// numbers, which a write changes at once.
 #ifndef PARALLAX_TESTS_UNIT_SERVER_ROWS_JOB_H_
 #define PARALLAX_TESTS_UNIT_SERVER_ROWS_JOB_H_
 

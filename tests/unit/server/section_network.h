@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// SectionNetwork: an outbox a rank, and a network between them in one thread, without engines. What
-// an outbox packs is taken apart again, and its sections are handed on one by one: which pair of
-// ranks moves next is drawn from a seed, and only the order between two ranks is kept. A sender can
-// be held back, and sections of nobody's making put in.
+// SectionNetwork: an outbox for each rank, and a network between them in one thread, without
+// engines. What an outbox packs is taken apart again, and its sections are handed on one by one:
+// which pair of ranks moves next is drawn from a seed, and only the order between two ranks is
+// kept. A sender can be held back, and sections put in that no outbox packed.
 #ifndef PARALLAX_TESTS_UNIT_SERVER_SECTION_NETWORK_H_
 #define PARALLAX_TESTS_UNIT_SERVER_SECTION_NETWORK_H_
 
