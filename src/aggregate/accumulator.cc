@@ -196,6 +196,7 @@ size_t DenseAccumulator::find_range(uint64_t first, uint32_t count) const {
       std::upper_bound(ranges_.begin(), ranges_.end(), first,
                        [](uint64_t element, const Range& range) { return element < range.first; });
   if (after == ranges_.begin()) return ranges_.size();
+  // The last range that begins at or before `first`; a subtraction, so that nothing can wrap.
   const Range& range = *(after - 1);
   const uint64_t offset = first - range.first;
   const bool inside = offset < range.count && count <= range.count - offset;

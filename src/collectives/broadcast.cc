@@ -153,6 +153,7 @@ bool Broadcast::on_data(uint32_t from, const Section& section) {
       header.count > bytes_ - received_) {
     return false;
   }
+  // An empty broadcast may have no buffer.
   if (header.count > 0) std::memcpy(buffer_ + received_, section.payload.data(), header.count);
   received_ += header.count;
   whole_ = received_ == bytes_;

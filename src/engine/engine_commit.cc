@@ -115,6 +115,7 @@ void Engine::advance_commit() {
   TreeSync& tree = trees_[static_cast<size_t>(TreeKind::kCommit)];
   if (!tree.take_complete()) return;
   CommitReport report = my_report();
+  // Kept until now, since merging compares them with this rank's own.
   for (const CommitReport& child : reports_) report.merge(child);
   reports_.clear();
   const std::string encoded = report.encode();
@@ -148,6 +149,7 @@ void Engine::on_commit_answer(std::span<const std::byte> payload) {
       return;
     case CommitVerdict::kLookCloser: {
       if (columns_.rank() == 0) detail_ = encode_registry(variables_);
+      // Members, since a broadcast borrows its buffer.
       detail_bytes_ = detail_.size();
       commit_phase_ = CommitPhase::kDetailSize;
       broadcast_.start(0, reinterpret_cast<std::byte*>(&detail_bytes_), sizeof detail_bytes_);
@@ -193,6 +195,7 @@ bool Engine::merge_tree_up(TreeKind kind, std::span<const std::byte> payload) {
   if (kind == TreeKind::kVote) {
     Vote vote;
     if (!decode_vote(payload, &vote)) return false;
+    // Added up as they come; this rank's own joins in advance_step_end().
     vote_.merge(vote);
     return true;
   }
@@ -200,6 +203,7 @@ bool Engine::merge_tree_up(TreeKind kind, std::span<const std::byte> payload) {
     Leaving leaving;
     if (payload.size() != sizeof leaving) return false;
     std::memcpy(&leaving, payload.data(), sizeof leaving);
+    // Others may wait for the one that ended fewest steps.
     if (leaving.ended < leaving_.ended) leaving_ = leaving;
     return true;
   }
@@ -375,6 +379,7 @@ Status Engine::close(Request** request) {
 // job fails at once, not at their deadlines. The rank of the tree sees it at which a report of
 // theirs meets its goodbye.
 void Engine::check_leaving() {
+  // Every rank has come to close, so nobody waits for another's step.
   if (all_closing_) return;
   const TreeSync& commits = trees_[static_cast<size_t>(TreeKind::kCommit)];
   const TreeSync& votes = trees_[static_cast<size_t>(TreeKind::kVote)];

@@ -97,8 +97,8 @@ void Engine::fill_vote(const Step& step, Vote* vote) {
   if (end.clip_norm > 0) {
     for (const auto& runtime : runtimes_) {
       if (!runtime->variable->managed()) continue;
-      // Rows that are divided by their own count of ranks are means already: nothing more divides
-      // them, as of a sum.
+      // Rows that are divided by their own count of ranks are means already: like a sum, they are
+      // divided by nothing more.
       const uint32_t kind =
           runtime->variable->counts_ranks() ? uint32_t{PARALLAX_SUM} : runtime->variable->reduction;
       vote->norm_kinds |= 1u << kind;
@@ -193,7 +193,7 @@ void Engine::apply(Step& step) {
       applying.table->apply(applying.gradient, applying.arguments);
     };
     runtime.apply_job.done = [](ComputeJob& job) {
-      // Steps are applied one at a time: this is of the oldest that is not finished.
+      // Steps are applied one at a time: this job is of the oldest one that is not finished.
       Engine& engine = *static_cast<Runtime*>(job.context)->engine;
       --engine.step_state(engine.finished_ + 1).applies_left;
     };

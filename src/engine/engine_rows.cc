@@ -35,6 +35,7 @@ Status Engine::check_rows(const parallax_rows_t& rows, RowsCall* call) {
   if (!variable.managed()) {
     return invalid(name + "it is framework-held (no update rule): its value is the caller's");
   }
+  // The caller's numbers, so no sum that could wrap.
   if (rows.first_row >= variable.rows || rows.row_count > variable.rows - rows.first_row ||
       rows.row_count == 0) {
     return invalid(name + "rows " + std::to_string(rows.first_row) + ".. +" +
@@ -146,6 +147,7 @@ bool Engine::start_rows(Request& request) {
 
 // One at a time, in order of the calls.
 void Engine::advance_rows() {
+  // Without a call of our own, too: other ranks ask this one.
   row_access_.advance();
   for (;;) {
     const auto found = std::find_if(active_.begin(), active_.end(), is_of_rows);

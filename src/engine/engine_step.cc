@@ -36,6 +36,7 @@ Status Engine::new_request(RequestKind kind, uint64_t step, Request** request) {
 void Engine::finish_request(Request* request, Status status) {
   PARALLAX_CHECK(!request->done());
   request->complete(std::move(status));
+  // From here on the request is its caller's.
   own_time_.completed(clock_.now_ns());
   if (completed_) completed_();
 }
@@ -58,6 +59,7 @@ void Engine::take_back(Request* request) {
 // ---- checks
 
 Status Engine::check_running(const char* call) const {
+  // Every call of a failed job says what failed it.
   if (!failure_.ok()) return failure_;
   if (phase_ == Phase::kRunning) return {};
   if (phase_ == Phase::kCommitting) {
@@ -130,6 +132,7 @@ Status Engine::check_slice(const parallax_slice_t& slice) const {
         "form is ROWS, but the variable declared no row ids; set rows_max at registration, or use "
         "PARALLAX_FORM_DENSE");
   }
+  // It travels as rows, in buffers that rows_max sized.
   if (!rows && variable.ids_declared() && variable.rows_max < variable.rows) {
     return limit("form is DENSE, which gives all " + std::to_string(variable.rows) +
                  " rows of a variable with row ids, and rows_max is " +
@@ -177,6 +180,7 @@ Status Engine::check_ids(const parallax_slice_t& slice, const Variable& variable
     return invalid(std::string(wide ? "ids" : "ids_i32") + " is not aligned to " +
                    std::to_string(alignment) + " bytes");
   }
+  // Once, here: everything behind takes ids as checked.
   const auto first_wrong = [&variable](const auto* ids, uint64_t count) {
     for (uint64_t i = 0; i < count; ++i) {
       // A negative id becomes a huge number: one comparison finds both.
@@ -224,6 +228,7 @@ Status Engine::step_begin(uint64_t* step) {
         "step_begin: a read or write of rows is pending; wait for it, since it is as of the last "
         "commit");
   }
+  // There are two step buffers: a third step would need that of the oldest.
   if (begun_ >= finished_ + 2) {
     return bad_state("step_begin: steps " + std::to_string(begun_ - 1) + " and " +
                      std::to_string(begun_) +
@@ -401,6 +406,7 @@ void Engine::advance_requests() {
     if (finished) {
       finish_request(request, {});
     } else {
+      // In order of calls, as barriers and broadcasts go one at a time.
       active_[kept++] = request;
     }
   }

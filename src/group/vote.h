@@ -85,6 +85,7 @@ struct Decision {
   std::array<PlanEntry, kEntriesPerDecision> entries = {};
 };
 
+// Votes and decisions are control, which is never cut: Outbox::kControlBytesMax.
 inline constexpr size_t kVoteBytesMax = 3584;
 
 // Returns the bytes used of `out`.

@@ -111,6 +111,7 @@ Status Job::begin() {
   PARALLAX_RETURN_IF_ERROR(make_rendezvous(options_, host_, clock_, &rendezvous_));
   const Status met = meet(deadline_ns);
   if (!met.ok()) {
+    // So that the others hear why, and do not wait until their deadlines.
     rendezvous_->leave(met);
     return met;
   }
@@ -219,6 +220,7 @@ Status Job::inject_faults() {
 
 Status Job::check_hosts(const std::vector<Endpoint>& all) const {
   for (const Endpoint& endpoint : all) {
+    // One name makes them one host for the engine, whether or not they can share memory.
     const Endpoint& first = all[hosts_.ranks_of[hosts_.host_of[endpoint.rank]][0]];
     if (endpoint.machine == first.machine) continue;
     return invalid("open: ranks " + std::to_string(first.rank) + " and " +
@@ -287,6 +289,7 @@ Status Job::connect(Endpoint mine, bool one_machine, int64_t deadline_ns) {
       neighbours.push_back(all[rank]);
       local_ranks.push_back(rank);
     } else {
+      // Only the address: wire() or the first message makes the connection.
       PARALLAX_RETURN_IF_ERROR(network->connect(rank, all[rank].ucx_address));
       remote_ranks.push_back(rank);
     }
@@ -322,6 +325,7 @@ Status Job::start_engine() {
   Binding& binding = binding_.binding();
   // Arenas that are reserved in this scope lie on the rank's NUMA nodes.
   const Binding::Scope memory(binding);
+  // First, since compute threads wake it.
   progress_ = std::make_unique<Progress>(*transport_, clock_, binding);
   if (options_.compute_threads > 0) {
     auto pool = std::make_unique<ThreadCompute>(
@@ -350,6 +354,7 @@ Status Job::start_engine() {
   if (hosts_.local_of[options_.rank] == 0) {
     warn_of_short_lease(hosts_.ranks_of[host].size(), lease_ns());
   }
+  // Last: from here on a thread of its own may drive the engine.
   return progress_->start(*engine_, options_.manual_progress != 0);
 }
 

@@ -26,6 +26,7 @@ Status Outbox::start(uint32_t epoch) {
     blobs_.emplace_back().reserve(kControlBytesMax);
     free_blobs_.push_back(i);
   }
+  // What start() makes is no growth.
   growth_count_ = 0;
   return {};
 }
@@ -146,6 +147,7 @@ void Outbox::drop_queue(Queue& queue) {
 
 void Outbox::drop(uint32_t rank) {
   Peer& dropped = peer(rank);
+  // For good: what is added later is released at once.
   dropped.dropped = true;
   drop_queue(dropped.control);
   drop_queue(dropped.data);

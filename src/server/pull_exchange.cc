@@ -54,6 +54,7 @@ void PullExchange::start(uint64_t step, uint32_t number, std::span<const PullSli
     if (entry.left > 0) ++slices_left_;
     send_local(step, number, entry);
   }
+  // To every leader, asked for something or not: its round waits for each rank of the host.
   for (uint32_t column = 0; column < columns_.count(); ++column) {
     Send end = pull_send(SectionKind::kPullLocal, Encoding::kBytes, kNoVariable, step, number);
     end.header.flags = kSectionLast;
@@ -174,6 +175,7 @@ void PullExchange::ask_if_complete(Round& round) {
       ask_dense(round, entry);
     }
   }
+  // Nothing to fetch: the ranks' rounds end at once.
   if (round.left == 0) answer_locals(round);
 }
 
@@ -321,6 +323,7 @@ bool PullExchange::on_values_host(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
   Entry* entry = entry_of(header.tag);
   Round& round = rounds_[slot_of(header.step, header.part)];
+  // No empty section: once nothing is left, it would answer the ranks a second time.
   if (entry == nullptr || !entry->handled || !round.active || !round.asked ||
       round.step != header.step || static_cast<uint8_t>(round.number) != header.part ||
       columns_.column_of(from) != columns_.my_column() || header.count == 0 ||

@@ -83,6 +83,7 @@ void PullExchange::lay_out(Arena& arena, const Columns& columns, const Variable&
   if (!rows) return;
   const uint64_t owned = partition.rows_owned(columns.rank());
   for (uint32_t host = 0; host < columns.host_count(); ++host) {
+    // A host asks for each row once, whoever of its ranks wants it.
     const uint64_t asked_max = rows_max * columns.map().ranks_of[host].size();
     entry.asked[host].rows = arena.take<uint32_t>(std::min(owned, asked_max));
   }
@@ -90,6 +91,7 @@ void PullExchange::lay_out(Arena& arena, const Columns& columns, const Variable&
 
 size_t PullExchange::needed_bytes(const Columns& columns, const Variable& variable,
                                   const Partition& partition) {
+  // In an arena that only measures.
   Arena measure;
   Entry entry;
   lay_out(measure, columns, variable, partition, entry);
@@ -125,6 +127,7 @@ void PullExchange::set_table(uint32_t variable, const Table* table) {
 
 PullExchange::Round* PullExchange::open_round(uint64_t step, uint32_t number) {
   Round& round = rounds_[slot_of(step, number)];
+  // The slot has the parity of step and number alone: the numbers in full tell whose it is.
   if (round.active && round.step == step && round.number == number) return &round;
   // A round still open in this slot: a peer ran further ahead than rounds can be told apart.
   if (round.active && (!round.asked || round.left > 0)) return nullptr;

@@ -466,6 +466,7 @@ bool RowAccess::on_write(uint32_t from, const Section& section) {
   Table* table = tables_.table_of(header.tag);
   if (table == nullptr) return false;
   HeldWrite& write = writes_[from];
+  // A new call of that rank: nothing of it was refused yet.
   if (write.number != header.step) write = {.number = header.step, .refused = false};
   // Refused once, refused to its end: see HeldWrite.
   write.refused |= tables_.in_step();

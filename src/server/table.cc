@@ -116,7 +116,7 @@ void Table::apply_as(const ReducedGradient& gradient, double scale, const Rule& 
   const uint64_t state_width = array_count_ > 1 ? array_width(1) : 0;
   // Rounded once to the type of the values, like every figure of a rule.
   const T whole_scale = static_cast<T>(scale);
-  // `row` counts rows of the table here, or, without ids, is 0 with `at` elements skipped.
+  // `at` and `state_at` are the first elements of value and state. Without ids all is one row.
   const auto apply_row = [&](uint64_t at, uint64_t state_at, const T* values, uint64_t count) {
     const double ranks = gradient.counted ? static_cast<double>(values[width]) : 1;
     rule.apply(RowParts<T>{arrays[0] + at, arrays[1] == nullptr ? nullptr : arrays[1] + state_at,
