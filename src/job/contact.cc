@@ -14,13 +14,13 @@ constexpr int64_t kVerdictPauseNs = 10 * kNanosecondsPerMillisecond;
 
 // Longer over the network: a rank that is silent there may itself be waiting for a rank of its
 // host, and reports that one when its own time is up.
-int64_t patience_ns(ContactWay exchange, int64_t lease_ns) {
-  return exchange == ContactWay::kNetwork ? std::max(2 * kVerdictNs, lease_ns / 5) : kVerdictNs;
+int64_t patience_ns(ContactWay way, int64_t lease_ns) {
+  return way == ContactWay::kNetwork ? std::max(2 * kVerdictNs, lease_ns / 5) : kVerdictNs;
 }
 
 }  // namespace
 
-Status make_contact(const ContactMeans& means, ContactWay exchange, int64_t deadline_ns,
+Status make_contact(const ContactMeans& means, ContactWay way, int64_t deadline_ns,
                     const std::function<Status(int64_t deadline_ns)>& others) {
   // Four fifths, so that all ranks hear of a silent one within the lease.
   const int64_t lease_end_ns = means.clock.now_ns() + means.lease_ns / 5 * 4;
@@ -30,7 +30,7 @@ Status make_contact(const ContactMeans& means, ContactWay exchange, int64_t dead
   // A rank that hung up may have had a reason, which it left at the rendezvous: that is asked for
   // before the rank is blamed.
   int64_t judge_ns = means.clock.now_ns() + kVerdictNs;
-  if (silent) judge_ns += patience_ns(exchange, means.lease_ns) - kVerdictNs;
+  if (silent) judge_ns += patience_ns(way, means.lease_ns) - kVerdictNs;
   if (silent) judge_ns = std::min(judge_ns, deadline_ns);
   Status said = means.rendezvous.verdict();
   while (said.ok() && means.clock.now_ns() < judge_ns) {

@@ -28,7 +28,7 @@ struct ContactMeans {
 
 // Calls `others`, which gets in touch with the ranks that are reached this way, until a deadline.
 // Returns what it says, or what the rendezvous says of who is lost; any error is also left there.
-Status make_contact(const ContactMeans& means, ContactWay exchange, int64_t deadline_ns,
+Status make_contact(const ContactMeans& means, ContactWay way, int64_t deadline_ns,
                     const std::function<Status(int64_t deadline_ns)>& others);
 
 }  // namespace parallax

@@ -10,7 +10,7 @@ namespace {
 
 // ---- rank -> leader
 
-TEST_F(PullRoadGarbage, ReceiveAPullOfOtherSenders) {
+TEST_F(PullGarbage, ReceiveAPullOfOtherSenders) {
   const SectionHeader header = ids_header(SectionKind::kPullLocal, 2);
   const std::vector<uint32_t> row_keys = owned_by(0, 2);
   for (const uint32_t local : {0u, 1u, 2u}) EXPECT_TRUE(receive_ids(0, local, header, row_keys));
@@ -23,7 +23,7 @@ TEST_F(PullRoadGarbage, ReceiveAPullOfOtherSenders) {
   EXPECT_FALSE(receive(2, 1, end_header(), {}));
 }
 
-TEST_F(PullRoadGarbage, ReceiveAPullOfRowsThatDoesNotFit) {
+TEST_F(PullGarbage, ReceiveAPullOfRowsThatDoesNotFit) {
   const SectionHeader fits = ids_header(SectionKind::kPullLocal, 2);
   const auto refused = [&](SectionHeader header, const std::vector<uint32_t>& row_keys) {
     begin();
@@ -57,7 +57,7 @@ TEST_F(PullRoadGarbage, ReceiveAPullOfRowsThatDoesNotFit) {
   EXPECT_TRUE(receive_ids(0, 1, fits, owned_by(0, 2))) << "what all of these began with";
 }
 
-TEST_F(PullRoadGarbage, ReceiveAPullInADtypeThatDoesNotServe) {
+TEST_F(PullGarbage, ReceiveAPullInADtypeThatDoesNotServe) {
   struct Case {
     uint32_t variable, dtype;
     bool fits;
@@ -85,7 +85,7 @@ TEST_F(PullRoadGarbage, ReceiveAPullInADtypeThatDoesNotServe) {
   }
 }
 
-TEST_F(PullRoadGarbage, ReceiveAPullOfADenseVariableAsRows) {
+TEST_F(PullGarbage, ReceiveAPullOfADenseVariableAsRows) {
   SectionHeader header{.kind = SectionKind::kPullLocal, .tag = kDense};
   header.step = 1;
   EXPECT_TRUE(receive(0, 1, header, {}));
@@ -98,7 +98,7 @@ TEST_F(PullRoadGarbage, ReceiveAPullOfADenseVariableAsRows) {
 }
 
 // Column 1 owns row 1 of the two of this variable; on the other host likewise.
-TEST_F(PullRoadGarbage, ReceiveAPullOfAVariableOfAnotherColumn) {
+TEST_F(PullGarbage, ReceiveAPullOfAVariableOfAnotherColumn) {
   begin();
   const std::vector<Variable> few = {pulled_variable(1, 1, 1, PARALLAX_F32)};
   job_ = std::make_unique<PullJob>(hosts_, few, 1);
@@ -108,7 +108,7 @@ TEST_F(PullRoadGarbage, ReceiveAPullOfAVariableOfAnotherColumn) {
 }
 
 // Receive the end of a pull (past): expect nothing more of it to be taken.
-TEST_F(PullRoadGarbage, ReceiveMoreOfAPullThatIsOver) {
+TEST_F(PullGarbage, ReceiveMoreOfAPullThatIsOver) {
   EXPECT_TRUE(receive(0, 1, end_header(), {}));
   EXPECT_FALSE(receive(0, 1, end_header(), {})) << "a second end";
   EXPECT_FALSE(receive_ids(0, 1, ids_header(SectionKind::kPullLocal, 1), {0}));
@@ -122,7 +122,7 @@ TEST_F(PullRoadGarbage, ReceiveMoreOfAPullThatIsOver) {
 
 // Receive a pull two rounds or two steps ahead (future): expect it to find no room while the round
 // whose slot it takes waits, and room in the next.
-TEST_F(PullRoadGarbage, ReceiveAPullThatIsTooFarAhead) {
+TEST_F(PullGarbage, ReceiveAPullThatIsTooFarAhead) {
   EXPECT_TRUE(receive(0, 1, end_header(0), {}));
   EXPECT_TRUE(receive(0, 1, end_header(1), {}));
   EXPECT_FALSE(receive(0, 1, end_header(2), {}));
@@ -145,7 +145,7 @@ TEST_F(PullRoadGarbage, ReceiveAPullThatIsTooFarAhead) {
 
 // Receive a pull of step 3 where a round of step 1 (past) was left open: expect room, and nothing
 // to be told of the old one.
-TEST_F(PullRoadGarbage, ReceiveAPullWhereAnOldRoundIsOpen) {
+TEST_F(PullGarbage, ReceiveAPullWhereAnOldRoundIsOpen) {
   EXPECT_TRUE(receive(0, 1, end_header(), {}));
   EXPECT_EQ(exchange(0).waiting(1).number, 1u);
   exchange(0).open(3);
@@ -157,7 +157,7 @@ TEST_F(PullRoadGarbage, ReceiveAPullWhereAnOldRoundIsOpen) {
 
 // ---- leader -> owner
 
-TEST_F(PullRoadGarbage, ReceiveAnAskOfOtherSenders) {
+TEST_F(PullGarbage, ReceiveAnAskOfOtherSenders) {
   const SectionHeader header = ids_header(SectionKind::kPullHost, 2);
   for (const uint32_t leader : {0u, 3u}) {
     EXPECT_TRUE(receive_ids(0, leader, header, owned_by(0, 2)));
@@ -172,7 +172,7 @@ TEST_F(PullRoadGarbage, ReceiveAnAskOfOtherSenders) {
   EXPECT_FALSE(receive_ids(2, 4, header, owned_by(2, 2)));
 }
 
-TEST_F(PullRoadGarbage, ReceiveAnAskThatDoesNotFit) {
+TEST_F(PullGarbage, ReceiveAnAskThatDoesNotFit) {
   const SectionHeader fits = ids_header(SectionKind::kPullHost, 2);
   const auto refused = [&](SectionHeader header, const std::vector<uint32_t>& row_keys) {
     begin();
@@ -213,7 +213,7 @@ TEST_F(PullRoadGarbage, ReceiveAnAskThatDoesNotFit) {
 }
 
 // Receive a list in parts: expect each to go on where the last ended, in the step and the round.
-TEST_F(PullRoadGarbage, ReceiveAListThatSkipsOrRepeats) {
+TEST_F(PullGarbage, ReceiveAListThatSkipsOrRepeats) {
   SectionHeader header = ids_header(SectionKind::kPullHost, 2);
   header.step = 2;  // not to be answered yet
   const auto next = [&](uint64_t first) {

@@ -124,7 +124,7 @@ TEST(PullExchange, AnswersAreTheOwnersRows) {
 
 // ---- what a rank gets
 
-class PullRoadTest : public testing::Test {
+class PullTest : public testing::Test {
  protected:
   void start(const std::vector<uint32_t>& hosts, uint64_t seed = 1) {
     job_ = std::make_unique<PullJob>(hosts, every_form(), seed);
@@ -138,7 +138,7 @@ class PullRoadTest : public testing::Test {
 
 // Receive ids twice and three times, and padding: expect each row everywhere it was asked for, and
 // zeros for padding.
-TEST_F(PullRoadTest, DuplicatesAndPaddingAreFilledIn) {
+TEST_F(PullTest, DuplicatesAndPaddingAreFilledIn) {
   for (const std::vector<uint32_t>& hosts : layouts()) {
     start(hosts);
     Wish wide(kEmbedding, {5, 59, 5, -1, 0, 0, -1, 5});
@@ -154,7 +154,7 @@ TEST_F(PullRoadTest, DuplicatesAndPaddingAreFilledIn) {
 
 // Receive a pull of nothing, or of no ids: expect it to be over once every leader of the host has
 // said so, and nobody to be asked.
-TEST_F(PullRoadTest, AnEmptyPullAsksNobodyAndTakesPart) {
+TEST_F(PullTest, AnEmptyPullAsksNobodyAndTakesPart) {
   for (const bool of_no_ids : {false, true}) {
     start({0, 0, 1, 1});
     const Counts asks(*job_, SectionKind::kPullHost);
@@ -173,7 +173,7 @@ TEST_F(PullRoadTest, AnEmptyPullAsksNobodyAndTakesPart) {
 
 // Receive every row of a variable, and one of more rows than a message holds: expect all of it, in
 // messages of 4096 bytes.
-TEST_F(PullRoadTest, ManyRowsGoInSeveralMessages) {
+TEST_F(PullTest, ManyRowsGoInSeveralMessages) {
   start({0, 1});
   const Counts values(*job_, SectionKind::kValuesHost);
   const Pull& pull =
@@ -187,7 +187,7 @@ TEST_F(PullRoadTest, ManyRowsGoInSeveralMessages) {
 
 // Receive the same rows from three ranks of a host: expect them to cross the wire once, and each
 // rank to have its own.
-TEST_F(PullRoadTest, RowsCrossOnceForAHost) {
+TEST_F(PullTest, RowsCrossOnceForAHost) {
   start({0, 0, 0, 1, 1});
   Counts asks(*job_, SectionKind::kPullHost);
   const Pull& first = job_->pull(0, 1, {{kEmbedding, range_of_ids(0, 10)}});
@@ -214,7 +214,7 @@ TEST_F(PullRoadTest, RowsCrossOnceForAHost) {
 
 // Receive one variable in one dtype: expect it to travel as the smaller of that and the master's.
 // In several dtypes: expect the owners to be asked for the master's.
-TEST_F(PullRoadTest, ValuesTravelInTheSmallestTypeThatServesAll) {
+TEST_F(PullTest, ValuesTravelInTheSmallestTypeThatServesAll) {
   struct Case {
     std::vector<uint32_t> asked;
     uint32_t wire;
@@ -243,7 +243,7 @@ TEST_F(PullRoadTest, ValuesTravelInTheSmallestTypeThatServesAll) {
 
 // Receive a variable by one rank of the host and another by the other: expect neither to get what
 // the other wanted.
-TEST_F(PullRoadTest, EachRankGetsWhatItAskedFor) {
+TEST_F(PullTest, EachRankGetsWhatItAskedFor) {
   start({0, 0, 1});
   const Counts values(*job_, SectionKind::kValuesLocal);
   const Pull& rows = job_->pull(0, 1, {{kEmbedding, {1, 2, 3}}});
@@ -258,7 +258,7 @@ TEST_F(PullRoadTest, EachRankGetsWhatItAskedFor) {
 
 // Receive the n-th pull of a rank (future): expect it not to be answered before every rank of the
 // host made its n-th or ended the step.
-TEST_F(PullRoadTest, ARoundWaitsForEveryRankOfTheHost) {
+TEST_F(PullTest, ARoundWaitsForEveryRankOfTheHost) {
   start({0, 0, 0, 1});
   const Pull& first = job_->pull(0, 1, {{kEmbedding, {1}}});
   const Pull& second = job_->pull(1, 1, {{kEmbedding, {2}}});
@@ -279,7 +279,7 @@ TEST_F(PullRoadTest, ARoundWaitsForEveryRankOfTheHost) {
 
 // Given pulls that wait, expect the oldest of the step to be told, with who is there and who
 // not.
-TEST_F(PullRoadTest, WhatIsMissingIsNamed) {
+TEST_F(PullTest, WhatIsMissingIsNamed) {
   start({0, 0, 0, 1});
   EXPECT_EQ(job_->exchange(0).waiting(1).number, 0u);
   job_->pull(1, 1, {{kEmbedding, {1}}});
@@ -307,7 +307,7 @@ TEST_F(PullRoadTest, WhatIsMissingIsNamed) {
 
 // Receive the pull of the round after this one, and those of the next step, while this round waits
 // for a slow rank: expect four rounds side by side, and each answered with its own.
-TEST_F(PullRoadTest, RanksRunAheadByARoundAndAStep) {
+TEST_F(PullTest, RanksRunAheadByARoundAndAStep) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     start({0, 0, 1, 1}, seed);
@@ -343,7 +343,7 @@ TEST_F(PullRoadTest, RanksRunAheadByARoundAndAStep) {
 
 // The number of a round travels in 8 bits: expect the 257th list of an owner to be told from the
 // first, also where none of that variable came between.
-TEST_F(PullRoadTest, RoundsComeRoundAfter256) {
+TEST_F(PullTest, RoundsComeRoundAfter256) {
   start({0, 0, 1});
   for (uint32_t round = 0; round < 260; ++round) {
     const int64_t id = round % 60;
@@ -361,7 +361,7 @@ TEST_F(PullRoadTest, RoundsComeRoundAfter256) {
 
 // Receive asks of step t + 1 (future): expect the owner to hold them until it has committed t, and
 // to answer with what t made of the rows.
-TEST_F(PullRoadTest, AsksOfTheNextStepWaitForTheCommit) {
+TEST_F(PullTest, AsksOfTheNextStepWaitForTheCommit) {
   start({0, 1, 2});
   const Counts values(*job_, SectionKind::kValuesHost);
   job_->end_all(1);
@@ -384,7 +384,7 @@ TEST_F(PullRoadTest, AsksOfTheNextStepWaitForTheCommit) {
 
 // Receive asks of a variable whose table is not here yet, and of one that goes meanwhile: expect
 // the first to be answered with the commit that brings the table, the other dropped.
-TEST_F(PullRoadTest, AsksWaitForTheirTable) {
+TEST_F(PullTest, AsksWaitForTheirTable) {
   start({0, 1});
   PullExchange& owner = job_->exchange(1);
   const Variable added = pulled_variable(8, 2, 4, PARALLAX_F32);
@@ -415,7 +415,7 @@ TEST_F(PullRoadTest, AsksWaitForTheirTable) {
 
 // Given four steps that use the same slots, expect of each only what it asked for: no row,
 // rank, dense wish or dtype of the step before the last.
-TEST_F(PullRoadTest, NothingLeaksIntoTheSlotsNextUse) {
+TEST_F(PullTest, NothingLeaksIntoTheSlotsNextUse) {
   start({0, 0, 1, 1});
   for (uint64_t step = 1; step <= 6; ++step) {
     const bool full = step <= 2;
@@ -447,7 +447,7 @@ TEST_F(PullRoadTest, NothingLeaksIntoTheSlotsNextUse) {
 
 // Given a step that a rank ended without pulls, expect the like step after the next to wait
 // for it again.
-TEST_F(PullRoadTest, AnEndedStepEndsNoLaterOne) {
+TEST_F(PullTest, AnEndedStepEndsNoLaterOne) {
   start({0, 0});
   for (uint64_t step = 1; step <= 2; ++step) {
     job_->end_all(step);
@@ -465,7 +465,7 @@ TEST_F(PullRoadTest, AnEndedStepEndsNoLaterOne) {
 
 // Given a rank with nothing under way, expect it to be neither active nor finished, and a
 // second pull beside one under way to fail the check.
-TEST_F(PullRoadTest, OnePullIsUnderWay) {
+TEST_F(PullTest, OnePullIsUnderWay) {
   start({0});
   PullExchange& exchange = job_->exchange(0);
   EXPECT_FALSE(exchange.active() || exchange.finished());

@@ -11,7 +11,7 @@ namespace {
 
 // ---- owner -> leader
 
-TEST_F(PullRoadGarbage, ReceiveValuesThatDoNotFit) {
+TEST_F(PullGarbage, ReceiveValuesThatDoNotFit) {
   const SectionHeader fits = values_header(SectionKind::kValuesHost, 2);
   const auto refused = [&](uint32_t from, const SectionHeader& header, size_t bytes) {
     ASSERT_NO_FATAL_FAILURE(ask());
@@ -52,7 +52,7 @@ TEST_F(PullRoadGarbage, ReceiveValuesThatDoNotFit) {
 
 // Receive values before the round is asked for (future), or when it is over (past): expect them
 // refused, those without a row too.
-TEST_F(PullRoadGarbage, ReceiveValuesThatNobodyWaitsFor) {
+TEST_F(PullGarbage, ReceiveValuesThatNobodyWaitsFor) {
   const SectionHeader values = values_header(SectionKind::kValuesHost, 2);
   const SectionHeader nothing = values_header(SectionKind::kValuesHost, 0);
   EXPECT_FALSE(receive_bytes(0, 3, values, 2 * kRowBytes)) << "no round";
@@ -68,7 +68,7 @@ TEST_F(PullRoadGarbage, ReceiveValuesThatNobodyWaitsFor) {
   EXPECT_FALSE(receive_bytes(0, 3, values, 2 * kRowBytes)) << "of a step that is over";
 }
 
-TEST_F(PullRoadGarbage, ReceiveElementsThatDoNotFit) {
+TEST_F(PullGarbage, ReceiveElementsThatDoNotFit) {
   SectionHeader fits{.kind = SectionKind::kValuesHost, .encoding = Encoding::kDense, .tag = kDense};
   fits.step = 1;
   fits.count = 256;
@@ -101,7 +101,7 @@ TEST_F(PullRoadGarbage, ReceiveElementsThatDoNotFit) {
 // ---- leader -> rank
 
 // Rank 1 wants three rows of column 0 and two of column 1, and a dense variable.
-class PullRoadGarbageLocal : public PullRoadGarbage {
+class PullGarbageLocal : public PullGarbage {
  protected:
   void pull() {
     begin();
@@ -125,7 +125,7 @@ class PullRoadGarbageLocal : public PullRoadGarbage {
   Pull* pull_ = nullptr;
 };
 
-TEST_F(PullRoadGarbageLocal, ReceiveRowsThatDoNotFit) {
+TEST_F(PullGarbageLocal, ReceiveRowsThatDoNotFit) {
   const SectionHeader fits = values_header(SectionKind::kValuesLocal, 3);
   const auto refused = [&](uint32_t from, const SectionHeader& header, size_t bytes) {
     pull();
@@ -160,7 +160,7 @@ TEST_F(PullRoadGarbageLocal, ReceiveRowsThatDoNotFit) {
   EXPECT_TRUE(receive_bytes(1, 0, fits, 3 * kRowBytes)) << "what all of these began with";
 }
 
-TEST_F(PullRoadGarbageLocal, ReceiveElementsThatDoNotFit) {
+TEST_F(PullGarbageLocal, ReceiveElementsThatDoNotFit) {
   const SectionHeader fits = dense_header(300);
   const auto refused_with = [&](const std::function<void(SectionHeader*)>& change, size_t bytes) {
     SectionHeader header = fits;
@@ -181,7 +181,7 @@ TEST_F(PullRoadGarbageLocal, ReceiveElementsThatDoNotFit) {
 }
 
 // Receive all of a pull: expect its end from each leader once, and nothing more.
-TEST_F(PullRoadGarbageLocal, ReceiveMoreThanAllOfIt) {
+TEST_F(PullGarbageLocal, ReceiveMoreThanAllOfIt) {
   EXPECT_FALSE(receive(1, 0, over(), {})) << "no pull is under way";
   pull();
   for (const uint32_t stranger : {2u, 3u, 4u}) EXPECT_FALSE(receive(1, stranger, over(), {}));
@@ -218,7 +218,7 @@ SectionHeader draw_header(SeededRandom& random) {
 
 // Given a pull under way, receive anything from anybody: expect what cannot be used to be
 // refused, and no memory touched but the exchange's own; the rest is the sanitizers'.
-TEST_F(PullRoadGarbageLocal, NoSectionHarms) {
+TEST_F(PullGarbageLocal, NoSectionHarms) {
   uint32_t refused = 0, taken = 0;
   for (uint64_t seed = 1; seed <= (kThreadSanitizer ? 50 : 400); ++seed) {
     SeededRandom random(seed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PullRoadGarbage: pull exchanges to which a test hands sections of its own making, in the name of
+// PullGarbage: pull exchanges to which a test hands sections of its own making, in the name of
 // any rank.
 #ifndef PARALLAX_TESTS_UNIT_SERVER_PULL_GARBAGE_H_
 #define PARALLAX_TESTS_UNIT_SERVER_PULL_GARBAGE_H_
@@ -33,9 +33,9 @@ inline uint8_t flags_of(uint32_t dtype) {
 }
 
 // Given two columns: hosts {0, 1, 2} and {3, 4}, owners {0, 2, 3} and {1, 4}; rank 2 leads none.
-class PullRoadGarbage : public testing::Test {
+class PullGarbage : public testing::Test {
  protected:
-  PullRoadGarbage() { begin(); }
+  PullGarbage() { begin(); }
 
   // A job in which nothing was sent.
   void begin() { job_ = std::make_unique<PullJob>(hosts_, variables(), 1); }

@@ -25,9 +25,9 @@ struct AskBytes {
   uint32_t arrays = 1, listed = 0;
 };
 
-class RowsRoadGarbage : public testing::Test {
+class RowAccessGarbage : public testing::Test {
  protected:
-  RowsRoadGarbage() { begin(); }
+  RowAccessGarbage() { begin(); }
 
   // Three hosts of a rank each; row key p is rank p % 3's. Both states beside the value.
   void begin() {
@@ -96,7 +96,7 @@ class RowsRoadGarbage : public testing::Test {
 
 // ---- ask
 
-TEST_F(RowsRoadGarbage, ReceiveAnAskThatDoesNotFit) {
+TEST_F(RowAccessGarbage, ReceiveAnAskThatDoesNotFit) {
   const AskBytes fits = {.row_count = 10};
   for (const uint64_t first : {kRowCount + 1, UINT64_MAX, UINT64_MAX - 9, kRowCount - 9}) {
     EXPECT_FALSE(receive_ask({.first_row = first, .row_count = 10})) << first;
@@ -118,7 +118,7 @@ TEST_F(RowsRoadGarbage, ReceiveAnAskThatDoesNotFit) {
   EXPECT_TRUE(receive_ask(fits)) << "what all of these began with";
 }
 
-TEST_F(RowsRoadGarbage, ReceiveAListThatDoesNotFit) {
+TEST_F(RowAccessGarbage, ReceiveAListThatDoesNotFit) {
   const AskBytes fits = {.row_count = 2, .listed = 2};
   EXPECT_FALSE(receive_ask(fits, {0})) << "too short";
   EXPECT_FALSE(receive_ask(fits, {0, 3, 6})) << "too long";
@@ -135,7 +135,7 @@ TEST_F(RowsRoadGarbage, ReceiveAListThatDoesNotFit) {
 
 // Receive an ask while another of that rank is served: expect it refused, that of others not, and
 // the next one taken.
-TEST_F(RowsRoadGarbage, ReceiveAnAskBeforeTheAnswer) {
+TEST_F(RowAccessGarbage, ReceiveAnAskBeforeTheAnswer) {
   const AskBytes whole = {.row_count = kRowCount};
   EXPECT_TRUE(receive_ask(whole));
   EXPECT_FALSE(receive_ask(whole));
@@ -152,7 +152,7 @@ TEST_F(RowsRoadGarbage, ReceiveAnAskBeforeTheAnswer) {
 // ---- answer
 
 // Rank 0 reads the values, and the second state, of rows 20 to 69.
-class RowsRoadGarbageAnswer : public RowsRoadGarbage {
+class RowAccessGarbageAnswer : public RowAccessGarbage {
  protected:
   static constexpr uint64_t kFirst = 20, kCount = 50;
 
@@ -183,7 +183,7 @@ class RowsRoadGarbageAnswer : public RowsRoadGarbage {
   std::vector<uint32_t> asked_;  // of rank 1
 };
 
-TEST_F(RowsRoadGarbageAnswer, ReceiveRowsThatDoNotFit) {
+TEST_F(RowAccessGarbageAnswer, ReceiveRowsThatDoNotFit) {
   read();
   ASSERT_GE(asked_.size(), 3u);
   const std::vector<uint32_t> two = {asked_[0], asked_[1]};
@@ -225,7 +225,7 @@ TEST_F(RowsRoadGarbageAnswer, ReceiveRowsThatDoNotFit) {
   EXPECT_TRUE(receive_rows(1, fits, two)) << "what all of these began with";
 }
 
-TEST_F(RowsRoadGarbageAnswer, ReceiveElementsThatDoNotFit) {
+TEST_F(RowAccessGarbageAnswer, ReceiveElementsThatDoNotFit) {
   // Rows 2 to 9 are elements 200 to 999.
   SectionHeader fits = header_of(SectionKind::kRowsAnswer, kDense);
   fits.encoding = Encoding::kDense;
@@ -253,7 +253,7 @@ TEST_F(RowsRoadGarbageAnswer, ReceiveElementsThatDoNotFit) {
 
 // Receive the end of an answer: expect it once of each owner, and the last of them only with all
 // that was asked for.
-TEST_F(RowsRoadGarbageAnswer, ReceiveTheEndTooEarlyOrTwice) {
+TEST_F(RowAccessGarbageAnswer, ReceiveTheEndTooEarlyOrTwice) {
   const SectionHeader last = last_header(SectionKind::kRowsAnswer);
   EXPECT_FALSE(receive_bytes(1, last, 0)) << "no call is under way";
   read();
@@ -270,7 +270,7 @@ TEST_F(RowsRoadGarbageAnswer, ReceiveTheEndTooEarlyOrTwice) {
 }
 
 // Receive answers to the call before (past): expect them refused, whatever this one is.
-TEST_F(RowsRoadGarbageAnswer, ReceiveAnswersToAnEarlierCall) {
+TEST_F(RowAccessGarbageAnswer, ReceiveAnswersToAnEarlierCall) {
   read();
   job_->network().settle();
   const SectionHeader late = rows_header(SectionKind::kRowsAnswer, 1);
@@ -286,7 +286,7 @@ TEST_F(RowsRoadGarbageAnswer, ReceiveAnswersToAnEarlierCall) {
   EXPECT_FALSE(receive_rows(1, header, {asked_[0]})) << "an answer to a write";
 }
 
-TEST_F(RowsRoadGarbageAnswer, ReceivePulledRowsInAnotherOrder) {
+TEST_F(RowAccessGarbageAnswer, ReceivePulledRowsInAnotherOrder) {
   SectionHeader one = rows_header(SectionKind::kRowsAnswer, 1);
   one.step = 2;  // each portion of a pull has a number
   SectionHeader three = one;
@@ -313,7 +313,7 @@ TEST_F(RowsRoadGarbageAnswer, ReceivePulledRowsInAnotherOrder) {
 
 // ---- write, taken
 
-TEST_F(RowsRoadGarbage, ReceiveAWriteThatDoesNotFit) {
+TEST_F(RowAccessGarbage, ReceiveAWriteThatDoesNotFit) {
   const SectionHeader fits = rows_header(SectionKind::kRowsWrite, 2);
   const auto refused_with = [&](const std::function<void(SectionHeader*)>& change) {
     SectionHeader header = fits;
@@ -340,7 +340,7 @@ TEST_F(RowsRoadGarbage, ReceiveAWriteThatDoesNotFit) {
   EXPECT_TRUE(receive(0, 1, fits, rows_payload({0, 3}))) << "what all of these began with";
 }
 
-TEST_F(RowsRoadGarbage, ReceiveElementsToWriteThatDoNotFit) {
+TEST_F(RowAccessGarbage, ReceiveElementsToWriteThatDoNotFit) {
   SectionHeader fits = header_of(SectionKind::kRowsWrite, kDense);
   fits.encoding = Encoding::kDense;
   fits.first = range_of(0).first;
@@ -361,7 +361,7 @@ TEST_F(RowsRoadGarbage, ReceiveElementsToWriteThatDoNotFit) {
   EXPECT_TRUE(receive_bytes(1, fits, 400)) << "what all of these began with";
 }
 
-TEST_F(RowsRoadGarbage, ReceiveTakenThatNobodyWaitsFor) {
+TEST_F(RowAccessGarbage, ReceiveTakenThatNobodyWaitsFor) {
   const SectionHeader taken = header_of(SectionKind::kRowsWritten);
   EXPECT_FALSE(receive(0, 1, taken, {})) << "no call is under way";
   job_->read(0, kRows, 0, 10);
@@ -381,7 +381,7 @@ TEST_F(RowsRoadGarbage, ReceiveTakenThatNobodyWaitsFor) {
 
 // Given a read or a write under way, receive anything from anybody: expect what cannot be
 // used to be refused, and no memory touched but the exchange's own; the rest is the sanitizers'.
-TEST_F(RowsRoadGarbage, NoSectionHarms) {
+TEST_F(RowAccessGarbage, NoSectionHarms) {
   uint32_t refused = 0, taken = 0;
   for (uint64_t seed = 1; seed <= (kThreadSanitizer ? 50 : 400); ++seed) {
     SeededRandom random(seed);

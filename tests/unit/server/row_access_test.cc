@@ -30,7 +30,7 @@ const std::vector<Placed>& every_form() {
   return all;
 }
 
-class RowsRoadTest : public testing::Test {
+class RowAccessTest : public testing::Test {
  protected:
   void start(const std::vector<uint32_t>& hosts, uint64_t seed = 1) {
     job_ = std::make_unique<RowsJob>(hosts, every_form(), seed);
@@ -134,7 +134,7 @@ TEST(RowAccess, WhatIsWrittenIsReadBack) {
 // ---- read and write
 
 // Receive a read of some arrays: expect the others not to travel, nor their buffers to be touched.
-TEST_F(RowsRoadTest, OnlyTheArraysAskedForTravel) {
+TEST_F(RowAccessTest, OnlyTheArraysAskedForTravel) {
   for (const uint32_t variable : {uint32_t{kAdam}, uint32_t{kDense}, uint32_t{kMirror}}) {
     for (const uint32_t arrays : {0u, 1u, 2u, 4u, 5u, 7u}) {
       start({0, 1, 1});
@@ -153,7 +153,7 @@ TEST_F(RowsRoadTest, OnlyTheArraysAskedForTravel) {
 }
 
 // Receive a write of some arrays, without the count of updates: expect the others to stay.
-TEST_F(RowsRoadTest, OnlyTheArraysGivenAreWritten) {
+TEST_F(RowAccessTest, OnlyTheArraysGivenAreWritten) {
   start({0, 1, 0});
   for (const uint32_t variable : {uint32_t{kAdam}, uint32_t{kDense}, uint32_t{kMirroredDense}}) {
     job_->write(0, variable, 0, 7, kAllArrays, 5);
@@ -169,7 +169,7 @@ TEST_F(RowsRoadTest, OnlyTheArraysGivenAreWritten) {
   job_->expect_tables();
 }
 
-TEST_F(RowsRoadTest, ACallWithoutUpdatesLeavesThem) {
+TEST_F(RowAccessTest, ACallWithoutUpdatesLeavesThem) {
   start({0, 1});
   job_->table(0, kAdam).set_updates(41);
   job_->table(1, kAdam).set_updates(41);
@@ -189,7 +189,7 @@ TEST_F(RowsRoadTest, ACallWithoutUpdatesLeavesThem) {
 
 // Receive a write of 2,500 rows: expect it to go in portions, each when the one before is out of
 // the caller's buffer, and a read of it to come back whole.
-TEST_F(RowsRoadTest, ManyRowsGoInPortions) {
+TEST_F(RowAccessTest, ManyRowsGoInPortions) {
   start({0, 1, 2});
   job_->network().hold(0);
   RowsRequest& write = job_->write(0, kLong, 0, kLongRows, kAllArrays, 9);
@@ -214,7 +214,7 @@ TEST_F(RowsRoadTest, ManyRowsGoInPortions) {
 
 // Receive a write and a read of one rank: expect the read to see the write. And that of another
 // rank, once the write is over.
-TEST_F(RowsRoadTest, AReadAfterAWriteSeesIt) {
+TEST_F(RowAccessTest, AReadAfterAWriteSeesIt) {
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     start({0, 0, 1, 2}, seed);
@@ -232,7 +232,7 @@ TEST_F(RowsRoadTest, AReadAfterAWriteSeesIt) {
 }
 
 // Given fewer rows than ranks, expect those that hold none of them not to be waited for.
-TEST_F(RowsRoadTest, OwnersOfNothingAreNotAsked) {
+TEST_F(RowAccessTest, OwnersOfNothingAreNotAsked) {
   start({0, 1, 2, 3, 4});
   count(SectionKind::kRowsAsk);
   const RowsRequest& read = job_->read(4, kFew, 0, 3);
@@ -243,7 +243,7 @@ TEST_F(RowsRoadTest, OwnersOfNothingAreNotAsked) {
 }
 
 // Receive a read of a mirror: expect the rank to ask itself alone.
-TEST_F(RowsRoadTest, AMirrorIsReadAtOnce) {
+TEST_F(RowAccessTest, AMirrorIsReadAtOnce) {
   start({0, 1, 2});
   job_->write(2, kMirror, 0, 50, kAllArrays, 3);
   settle();
@@ -258,7 +258,7 @@ TEST_F(RowsRoadTest, AMirrorIsReadAtOnce) {
 // ---- pull
 
 // Receive ids twice, padding, more of them than a portion and than rows: expect all, in any dtype.
-TEST_F(RowsRoadTest, PulledRowsComeInTheirOrder) {
+TEST_F(RowAccessTest, PulledRowsComeInTheirOrder) {
   start({0, 0, 1});
   job_->write(0, kAdam, 0, 90, 1, 11);
   settle();
@@ -277,7 +277,7 @@ TEST_F(RowsRoadTest, PulledRowsComeInTheirOrder) {
   job_->expect_contents(padding);
 }
 
-TEST_F(RowsRoadTest, AMirrorIsNotPulled) {
+TEST_F(RowAccessTest, AMirrorIsNotPulled) {
   start({0, 1});
   EXPECT_THROW(job_->pull(0, kMirror, {1}), InternalError);
 }
@@ -285,7 +285,7 @@ TEST_F(RowsRoadTest, AMirrorIsNotPulled) {
 // ---- who waits for whom
 
 // Given an owner that is held back, expect it alone to be missing; the variable is told, too.
-TEST_F(RowsRoadTest, WhatIsMissingIsNamed) {
+TEST_F(RowAccessTest, WhatIsMissingIsNamed) {
   start({0, 1, 2});
   job_->network().hold(1);
   const RowsRequest& read = job_->read(0, kRowwise, 0, 40);
@@ -307,7 +307,7 @@ TEST_F(RowsRoadTest, WhatIsMissingIsNamed) {
 }
 
 // Given an asker that takes nothing, expect the others to be served all the same.
-TEST_F(RowsRoadTest, NoAskWaitsForAnother) {
+TEST_F(RowAccessTest, NoAskWaitsForAnother) {
   start({0, 1, 2});
   job_->write(0, kLong, 0, kLongRows, kAllArrays, 4);
   settle();
@@ -326,7 +326,7 @@ TEST_F(RowsRoadTest, NoAskWaitsForAnother) {
 
 // Receive an ask as of a commit that this owner has not come to (future): expect it to wait for
 // that one, and an ask as of an earlier one not to.
-TEST_F(RowsRoadTest, AnAskWaitsForItsCommit) {
+TEST_F(RowAccessTest, AnAskWaitsForItsCommit) {
   start({0, 1, 2});
   job_->rank(0).finished = 5;
   job_->rank(1).finished = 4;
@@ -353,7 +353,7 @@ TEST_F(RowsRoadTest, AnAskWaitsForItsCommit) {
 
 // Receive rows in a step, whether it is over before the last of them or begun after the first:
 // expect STATE that names the rank, the rows left out, and the next write whole.
-TEST_F(RowsRoadTest, AWriteThatMeetsAStepIsRefused) {
+TEST_F(RowAccessTest, AWriteThatMeetsAStepIsRefused) {
   for (const bool at_the_start : {true, false}) {
     start({0, 1, 2});
     job_->network().hold(0, 2);  // its owner sees nothing of it at first
@@ -385,7 +385,7 @@ TEST_F(RowsRoadTest, AWriteThatMeetsAStepIsRefused) {
 
 // Receive two writes in a step, one of them refused before: expect each writer to be told for
 // itself, with every rank that refused.
-TEST_F(RowsRoadTest, EachWriterIsToldForItself) {
+TEST_F(RowAccessTest, EachWriterIsToldForItself) {
   start({0, 1, 2});
   job_->rank(1).stepping = job_->rank(2).stepping = true;
   const RowsRequest& refused = job_->write(0, kMirror, 0, 50, kAllArrays, 4);

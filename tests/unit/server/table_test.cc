@@ -13,6 +13,7 @@
 #include <numeric>
 #include <vector>
 
+#include "aggregate/accumulator.h"
 #include "base/seeded_random.h"
 
 namespace parallax {
