@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, Optional, Tuple, Type
 
-from ._tables import Status
+from ._status import Status
 
 # The words of the library's sentences: "rank 3 (host b)", "variable 'embedding'", "step 42".
 _RANK = re.compile(r"\brank (\d+)(?: \(host ([^)]*)\))?")

@@ -11,23 +11,8 @@ from __future__ import annotations
 import enum
 from typing import Any, Dict, NamedTuple, Tuple, Type, TypeVar
 
-
-class Status(enum.IntEnum):
-    """What a call answered; ParallaxError.status holds one."""
-
-    OK = 0
-    PENDING = 1
-    INVALID = -1
-    UNSUPPORTED = -2
-    STATE = -3
-    TIMEOUT = -4
-    PEER_LOST = -5
-    CANCELED = -6
-    ABORTED = -7
-    MISMATCH = -8
-    LIMIT = -9
-    IO = -10
-    INTERNAL = -11
+from ._errors import InvalidArgument
+from ._status import Status
 
 
 class PlanMode(enum.IntEnum):
@@ -206,7 +191,7 @@ def member_of(members: Type[_Member], given: Any, what: str) -> _Member:
         if given in list(members):
             return members(given)
     choices = ", ".join(repr(member.name.lower()) for member in members)
-    raise _invalid(f"{what} is {given!r}; it must be one of {choices}")
+    raise InvalidArgument(f"{what} is {given!r}; it must be one of {choices}")
 
 
 def as_dtype_of(dtype: DType) -> int:
@@ -223,15 +208,9 @@ def dtype_of(given: Any) -> DType:
         if name in (dtype.name, dtype.long_name):
             return dtype
     choices = ", ".join(repr(dtype.name) for dtype in DTYPES)
-    raise _invalid(f"register: dtype is {given!r}; it must be one of {choices}")
+    raise InvalidArgument(f"register: dtype is {given!r}; it must be one of {choices}")
 
 
 def _name_of_type(given: Any) -> str:
     name = getattr(given, "__name__", None) or getattr(given, "name", None) or str(given)
     return str(name).rpartition(".")[2]  # torch.float32 has no name but its text
-
-
-def _invalid(sentence: str) -> Exception:
-    from ._errors import InvalidArgument  # which needs Status of this module
-
-    return InvalidArgument(sentence)
