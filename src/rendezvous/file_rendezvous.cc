@@ -205,21 +205,34 @@ Status FileRendezvous::allgather(std::span<const std::byte> mine, int64_t deadli
     return written;
   }
   all->assign(options_.world, {});
-  uint32_t missing_count = options_.world;
   int64_t speak_ns = options_.clock->now_ns() + kSilenceNs;
   for (int64_t wait_ms = 1;; wait_ms = std::min(2 * wait_ms, poll_ms_max_)) {
-    for (uint32_t rank = 0; rank < options_.world; ++rank) {
-      if (brought_[rank]) continue;
-      bool found = false;
-      PARALLAX_RETURN_IF_ERROR(read_blob(rank, &(*all)[rank], &found));
-      brought_[rank] = found;
-      if (found) --missing_count;
+    bool whole = false;
+    PARALLAX_RETURN_IF_ERROR(read_blobs(all, &whole));
+    if (whole) break;
+    const Status on = look_around(deadline_ns, &speak_ns);
+    if (!on.ok()) {
+      // A quicker rank may have read all of them meanwhile, and left for what they say: then this
+      // rank is to learn it from them too, not that the other has gone.
+      if (timed_out_ || !read_blobs(all, &whole).ok() || !whole) return on;
+      break;
     }
-    if (missing_count == 0) break;
-    PARALLAX_RETURN_IF_ERROR(look_around(deadline_ns, &speak_ns));
     pause(wait_ms);
   }
   ++round_;
+  return {};
+}
+
+// Those of this round that are there and were not read yet; *whole: none is missing now.
+Status FileRendezvous::read_blobs(std::vector<std::string>* all, bool* whole) {
+  *whole = true;
+  for (uint32_t rank = 0; rank < options_.world; ++rank) {
+    if (brought_[rank]) continue;
+    bool found = false;
+    PARALLAX_RETURN_IF_ERROR(read_blob(rank, &(*all)[rank], &found));
+    brought_[rank] = found;
+    *whole &= found;
+  }
   return {};
 }
 

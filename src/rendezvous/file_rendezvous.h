@@ -69,6 +69,7 @@ class FileRendezvous final : public Rendezvous {
   void await_readers(int64_t patience_ms) const;
   Status learn_job(int64_t deadline_ns);
   std::string blob_name(uint32_t rank) const;
+  Status read_blobs(std::vector<std::string>* all, bool* whole);
   Status read_blob(uint32_t rank, std::string* blob, bool* found) const;
   Status look_around(int64_t deadline_ns, int64_t* speak_ns);
   Status look_after(uint32_t rank, Status* lost);

@@ -197,7 +197,7 @@ Recording record(const Choice& choice) {
         if (!request->status.ok() || !world.engine(rank).release(request).ok()) std::abort();
       }
     }
-    world.finish_bootstrap();
+    world.settle();
   }
   return recording;
 }

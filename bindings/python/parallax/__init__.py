@@ -27,8 +27,9 @@ from ._job import Job, JobInfo, library_path, library_version, open, unique_id
 from ._log import set_log_callback
 from ._request import Request, Rows, StepInfo, wait_all
 from ._rows import StoredRows
+from ._status import Status
 from ._step import Step
-from ._tables import DType, LogLevel, Phase, PlanMode, Reduction, Report, Rule, Status, Tag
+from ._tables import DType, LogLevel, Phase, PlanMode, Reduction, Report, Rule, Tag
 from ._variable import Constant, Uniform, Variable
 from ._version import __version__
 

@@ -31,7 +31,7 @@ from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Seque
 from . import _abi
 from ._errors import ForkedJob, InvalidArgument, InvalidState, error_of
 from ._library import LIB, last_error
-from ._tables import Status
+from ._status import Status
 
 _SHORT_WAIT_MS = 200  # the main thread waits this long on its own before it asks for help
 _TOLD_MAX = 64  # sentences of failures that close() does not repeat

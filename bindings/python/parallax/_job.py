@@ -18,9 +18,9 @@ from ._errors import InvalidArgument, ParallaxError
 from ._library import LIB, LIBRARY_PATH
 from ._request import Request
 from ._rows import StoredRows, read, write
+from ._status import Status
 from ._step import Step
-from ._tables import (RULES, Phase, PlanMode, Reduction, Report, Rule, Status, Tag, dtype_of,
-                      member_of)
+from ._tables import RULES, Phase, PlanMode, Reduction, Report, Rule, Tag, dtype_of, member_of
 from ._variable import Constant, Uniform, Variable
 
 if TYPE_CHECKING:

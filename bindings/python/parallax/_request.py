@@ -13,7 +13,8 @@ from ._abi import StepInfoStruct
 from ._errors import InvalidArgument
 from ._library import LIB
 from ._numpy import view
-from ._tables import INT64, DType, Status
+from ._status import Status
+from ._tables import INT64, DType
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
