@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "parallax/parallax.hpp"
+#include "support/environment_variable.h"
 #include "support/temporary_folder.h"
 #include "support/xml_machine.h"
 
@@ -24,24 +25,11 @@ using nlohmann::json;
 using parallax::Error;
 using parallax::Job;
 using parallax::sized;
+using parallax::testkit::EnvironmentVariable;
 using parallax::testkit::XmlMachine;
 using parallax::testkit::XmlWriter;
 
 constexpr uint32_t kComputeThreads = 2;
-
-// A variable of the environment for as long as it lives.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    EXPECT_EQ(setenv(name, value.c_str(), 1), 0);
-  }
-  ~Variable() { unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-};
 
 std::string line_of(const std::string& path, const std::string& start) {
   std::ifstream file(path);
@@ -121,7 +109,7 @@ class File {
 
 TEST(BindingOfAJob, ThreadsOfTheLibraryRunWhereAsked) {
   const std::string before = allowed_here(), pu = last_pu();
-  const Variable bind("PARALLAX_BIND", "pus:" + pu);
+  const EnvironmentVariable bind("PARALLAX_BIND", "pus:" + pu);
   Job job(alone());
   EXPECT_EQ(allowed_of("parallax-prog"), std::vector<std::string>{pu});
   EXPECT_EQ(allowed_of("parallax-comp"), std::vector<std::string>(kComputeThreads, pu));
@@ -138,7 +126,7 @@ TEST(BindingOfAJob, ThreadsOfTheLibraryRunWhereAsked) {
 }
 
 TEST(BindingOfAJob, NoneBindsNothing) {
-  const Variable bind("PARALLAX_BIND", "none");
+  const EnvironmentVariable bind("PARALLAX_BIND", "none");
   Job job(alone());
   train(job);
   EXPECT_EQ(allowed_of("parallax-prog"), std::vector<std::string>{allowed_here()});
@@ -182,7 +170,7 @@ void for_ranks(uint32_t world, Body body) {
 
 // One rank reserves within its own calls, several when they hear from each other.
 TEST(BindingOfAJob, MemoryGoesToTheNodeAskedFor) {
-  const Variable bind("PARALLAX_BIND", "node:0");
+  const EnvironmentVariable bind("PARALLAX_BIND", "node:0");
   for (const uint32_t world : {1u, 2u}) {
     SCOPED_TRACE(world);
     for_ranks(world, [](uint32_t, Job& job) {
@@ -198,7 +186,7 @@ TEST(BindingOfAJob, MemoryGoesToTheNodeAskedFor) {
 // A table of which every step touches every row starts sharded and is mirrored once measured: its
 // new place is reserved in the middle of a step, by whichever thread drives then.
 TEST(BindingOfAJob, APlanChangeReservesOnTheNodeToo) {
-  const Variable bind("PARALLAX_BIND", "node:0"), plan("PARALLAX_PLAN_AFTER_STEPS", "2");
+  const EnvironmentVariable bind("PARALLAX_BIND", "node:0"), plan("PARALLAX_PLAN_AFTER_STEPS", "2");
   constexpr uint32_t kRows = 64, kWidth = 4, kSteps = 12;
   for_ranks(2, [](uint32_t, Job& job) {
     auto variable = sized<parallax_variable_t>();
@@ -236,7 +224,7 @@ TEST(BindingOfAJob, APlanChangeReservesOnTheNodeToo) {
 }
 
 TEST(BindingOfAJob, WithoutThreadsThereIsNoneToBind) {
-  const Variable bind("PARALLAX_BIND", "node:0");
+  const EnvironmentVariable bind("PARALLAX_BIND", "node:0");
   auto options = sized<parallax_options_t>();
   options.manual_progress = 1;
   Job job(options);
@@ -247,7 +235,7 @@ TEST(BindingOfAJob, WithoutThreadsThereIsNoneToBind) {
 // Ranks as threads of one process are the ranks of one host.
 TEST(BindingOfAJob, RanksShareOutAMachineFromAFile) {
   const File file(XmlWriter::write(parallax::testkit::eight_gpus()));
-  const Variable xml("PARALLAX_TOPOLOGY_XML", file.path());
+  const EnvironmentVariable xml("PARALLAX_TOPOLOGY_XML", file.path());
   constexpr uint32_t kWorld = 3;
   std::vector<json> reports(kWorld);
   for_ranks(kWorld, [&](uint32_t rank, Job& job) {
@@ -278,7 +266,7 @@ XmlMachine one_package() {
 
 TEST(BindingOfAJob, OnOneNodeThereIsNothingToDo) {
   const File file(XmlWriter::write(one_package()));
-  const Variable xml("PARALLAX_TOPOLOGY_XML", file.path());
+  const EnvironmentVariable xml("PARALLAX_TOPOLOGY_XML", file.path());
   Job job(alone());
   const json report = report_of(job);
   EXPECT_EQ(report["binding"]["why"], "the machine has one NUMA node");
@@ -288,14 +276,14 @@ TEST(BindingOfAJob, OnOneNodeThereIsNothingToDo) {
 
 TEST(BindingOfAJob, WrongSettingsAreRefused) {
   const File file(XmlWriter::write(parallax::testkit::eight_gpus()));
-  const Variable xml("PARALLAX_TOPOLOGY_XML", file.path());
+  const EnvironmentVariable xml("PARALLAX_TOPOLOGY_XML", file.path());
   for (const auto& [value, says] :
        {std::pair{"node:2",
                   "bind is 'node:2': the machine has no such NUMA node, it has nodes 0-1"},
         std::pair{"pus:8", "bind is 'pus:8': the machine has no PU 8, it has 0-7"},
         std::pair{"pus:", "bind is 'pus:'; after pus: stands a list of PUs such as 0-3,8"},
         std::pair{"cpu0", "bind is 'cpu0'; it must be auto, none, node:N"}}) {
-    const Variable bind("PARALLAX_BIND", value);
+    const EnvironmentVariable bind("PARALLAX_BIND", value);
     EXPECT_NE(refusal().find(says), std::string::npos) << value << ": " << refusal();
     EXPECT_NE(refusal().find("bind is set by environment PARALLAX_BIND"), std::string::npos);
   }
@@ -309,14 +297,14 @@ TEST(BindingOfAJob, WrongFilesAreRefused) {
         std::pair{empty.path(), "it is empty"}, std::pair{std::string("/tmp"), "it is not a file"},
         std::pair{std::string("/dev/zero"), "it is not a file"},
         std::pair{std::string("/tmp/no/such"), "no such file"}}) {
-    const Variable xml("PARALLAX_TOPOLOGY_XML", path);
+    const EnvironmentVariable xml("PARALLAX_TOPOLOGY_XML", path);
     const std::string message = refusal();
     EXPECT_NE(message.find("topology_xml is '" + path + "': "), std::string::npos) << message;
     EXPECT_NE(message.find(says), std::string::npos) << message;
   }
   if (geteuid() != 0) {
     ASSERT_EQ(chmod(garbage.path().c_str(), 0), 0);
-    const Variable xml("PARALLAX_TOPOLOGY_XML", garbage.path());
+    const EnvironmentVariable xml("PARALLAX_TOPOLOGY_XML", garbage.path());
     EXPECT_NE(refusal().find("Permission denied"), std::string::npos) << refusal();
   }
 }

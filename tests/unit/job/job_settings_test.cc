@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "support/environment_variable.h"
 #include "support/heard_lines.h"
 #include "support/temporary_folder.h"
 #include "support/words.h"
@@ -19,22 +20,9 @@
 namespace parallax {
 namespace {
 
+using testkit::EnvironmentVariable;
 using testkit::has;
 using testkit::HeardLines;
-
-// A variable of the environment for as long as it lives.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    EXPECT_EQ(setenv(name, value.c_str(), 1), 0);
-  }
-  ~Variable() { unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-};
 
 // The options of a program that gave these, as the environment of the test completes them.
 struct Taken {
@@ -50,11 +38,12 @@ struct Taken {
 // environment's, else the file's; and texts to live as long as the settings.
 TEST(JobSettings, FillInWhatTheProgramLeftZero) {
   const testkit::TemporaryFolder folder;
-  const Variable file("PARALLAX_CONFIG_FILE",
-                      folder.write("conf", "lease_ms = 101\ntimeout_ms = 201\nhost = of_file\n"));
-  const Variable lease("PARALLAX_LEASE_MS", "102");
-  const Variable mode("PARALLAX_PLAN_MODE", "ps");
-  const Variable memory("PARALLAX_MEMORY_MAX_BYTES", "1G");
+  const EnvironmentVariable file(
+      "PARALLAX_CONFIG_FILE",
+      folder.write("conf", "lease_ms = 101\ntimeout_ms = 201\nhost = of_file\n"));
+  const EnvironmentVariable lease("PARALLAX_LEASE_MS", "102");
+  const EnvironmentVariable mode("PARALLAX_PLAN_MODE", "ps");
+  const EnvironmentVariable memory("PARALLAX_MEMORY_MAX_BYTES", "1G");
   parallax_options_t given = {};
   given.plan_mode = PARALLAX_PLAN_AR;
   const Taken taken(given);
@@ -74,32 +63,32 @@ TEST(JobSettings, FillInWhatTheProgramLeftZero) {
 // place.
 TEST(JobSettings, HalfAPlaceIsRefused) {
   {
-    const Variable rank("PARALLAX_RANK", "2");
+    const EnvironmentVariable rank("PARALLAX_RANK", "2");
     const Status status = Taken().status;
     EXPECT_EQ(status.code(), PARALLAX_INVALID);
     EXPECT_TRUE(has(status, "PARALLAX_RANK is 2, but PARALLAX_WORLD is not set"))
         << status.message();
-    const Variable world("PARALLAX_WORLD", "4");
+    const EnvironmentVariable world("PARALLAX_WORLD", "4");
     const Taken whole;
     ASSERT_TRUE(whole.status.ok()) << whole.status.message();
     EXPECT_EQ(whole.options.rank, 2u);
     EXPECT_EQ(whole.options.world, 4u);
   }
   {
-    const Variable world("PARALLAX_WORLD", "4");
+    const EnvironmentVariable world("PARALLAX_WORLD", "4");
     const Status status = Taken().status;
     EXPECT_EQ(status.code(), PARALLAX_INVALID);
     EXPECT_TRUE(has(status, "PARALLAX_WORLD is 4, but PARALLAX_RANK is not set"))
         << status.message();
   }
-  const Variable world("PARALLAX_WORLD", "1");
+  const EnvironmentVariable world("PARALLAX_WORLD", "1");
   EXPECT_TRUE(Taken().status.ok()) << "a world of one needs no rank";
 }
 
 // Given values that cannot be taken, expect the place, and the options as the program gave
 // them.
 TEST(JobSettings, WrongValuesNameTheirPlace) {
-  const Variable lease("PARALLAX_LEASE_MS", "two");
+  const EnvironmentVariable lease("PARALLAX_LEASE_MS", "two");
   parallax_options_t given = {};
   given.timeout_ms = 7;
   const Taken taken(given);
@@ -122,8 +111,8 @@ TEST(JobSettings, UnknownNamesAreWarnedOf) {
   HeardLines heard;
   const std::string none = "none" + fresh_number();
   const std::string misspelt_name = "PARALLAX_LEASE_MS" + fresh_number();
-  const Variable misspelt(misspelt_name.c_str(), "100");
-  const Variable device("PARALLAX_NET_DEVICE", none);
+  const EnvironmentVariable misspelt(misspelt_name.c_str(), "100");
+  const EnvironmentVariable device("PARALLAX_NET_DEVICE", none);
   EXPECT_TRUE(Taken().status.ok());
   std::string all;
   for (const std::string& line : heard.lines()) all += line + "\n";
