@@ -6,6 +6,8 @@
 #include <barrier>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <utility>
 
 #include "rendezvous/rendezvous_claim.h"
 #include "unit/rendezvous/file_rendezvous_kit.h"
@@ -52,6 +54,41 @@ TEST_F(FileRendezvousTest, slow_between_rounds_is_not_lost) {
     }
     rendezvous->finish_bootstrap();
   });
+}
+
+// Acts when it is looked at for the second time since a file is there.
+class ActingClock final : public Clock {
+ public:
+  ActingClock(std::string file, std::function<void()> act)
+      : file_(std::move(file)), act_(std::move(act)) {}
+  int64_t now_ns() const override {
+    if (act_ != nullptr && std::filesystem::exists(file_) && ++looks_ == 2) {
+      std::exchange(act_, nullptr)();
+    }
+    return kClock.now_ns();
+  }
+
+ private:
+  const std::string file_;
+  mutable std::function<void()> act_;
+  mutable int looks_ = 0;
+};
+
+// Given a rank that brings the last blob, reads all and leaves for what they say, between two looks
+// of another, expect the other to have them all too, not that the first is gone.
+TEST_F(FileRendezvousTest, who_left_has_brought_its_blob) {
+  std::unique_ptr<Rendezvous> zero, one;
+  ASSERT_TRUE(make(0, 2, &zero).ok());
+  const ActingClock clock(directory_ + "/blob.0.1", [&zero] {
+    std::vector<std::string> all;
+    EXPECT_TRUE(zero->allgather(bytes_of("0"), in_ms(kForeverMs), &all).ok());
+    zero->leave(unsupported("what they brought does not do"));
+  });
+  ASSERT_TRUE(make_rendezvous(options_for(1, 2, where_.c_str()), "host0", clock, &one).ok());
+  std::vector<std::string> all;
+  const Status status = one->allgather(bytes_of("1"), in_ms(kForeverMs), &all);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(all, (std::vector<std::string>{"0", "1"}));
 }
 
 TEST_F(FileRendezvousTest, names_the_missing) {
