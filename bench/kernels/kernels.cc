@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "aggregate/accumulator.h"
+#include "aggregate/dense_accumulator.h"
 #include "aggregate/row_coalescer.h"
 #include "aggregate/row_kernels.h"
 #include "base/arena.h"
@@ -135,26 +136,24 @@ void row_sum(benchmark::State& state, uint32_t dtype) {
   });
 }
 
-// One source's part of a step's dense sum, as the engine takes it, message by message.
-// A source gives its part once: so many sources before an accumulator starts over with the first.
+// A source comes once: so many of them before an accumulator starts over with the first.
 constexpr uint32_t kSources = 4096;
 
+// One addend of a step's dense sum, as the engine takes it, message by message.
+
 void dense_accumulate(benchmark::State& state) {
-  constexpr uint32_t kMessageElements = 2048;
+  constexpr uint64_t kMessageElements = 2048;
   const auto bytes = static_cast<size_t>(state.range(0));
-  const auto elements = static_cast<uint32_t>(bytes / sizeof(float));
+  const uint64_t elements = bytes / sizeof(float);
   const std::vector<std::byte> values = some_values(PARALLAX_F32, elements);
-  const Range ranges[] = {{0, elements}};
   Arena arena;
   DenseAccumulator accumulator;
-  reserve(&arena, [&](Arena& from) { accumulator.lay_out(from, ranges, {.sources = kSources}); });
-  const auto add = [&](uint32_t source) {
-    for (uint32_t first = 0; first < elements; first += kMessageElements) {
-      const uint32_t count = std::min(kMessageElements, elements - first);
-      if (!accumulator.add(
-              source, first, count,
-              std::span(values).subspan(first * sizeof(float), count * sizeof(float)))) {
-        state.SkipWithError("the accumulator refused a part");
+  reserve(&arena, [&](Arena& from) { accumulator.lay_out(from, elements, {.addends = kSources}); });
+  const auto add = [&](uint32_t addend) {
+    for (uint64_t first = 0; first < elements; first += kMessageElements) {
+      const uint64_t count = std::min(kMessageElements, elements - first);
+      if (!accumulator.add(addend, count, {values.data() + first * sizeof(float), PARALLAX_F32})) {
+        state.SkipWithError("the accumulator refused a piece");
       }
     }
   };

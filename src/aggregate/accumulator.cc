@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Summing of rows and dense slices. See accumulator.h.
+// Summing of rows. See accumulator.h.
 #include "aggregate/accumulator.h"
 
 #include <algorithm>
@@ -29,14 +29,13 @@ void ReorderBuffer::clear() {
   std::fill(tails_.begin(), tails_.end(), kEnd);
 }
 
-bool ReorderBuffer::hold(uint32_t source, uint64_t first, uint32_t count,
-                         std::span<const std::byte> payload) {
+bool ReorderBuffer::hold(uint32_t source, uint32_t count, std::span<const std::byte> payload) {
   const size_t bytes = bytes_for_part(payload.size());
   if (bytes > bytes_.size() - used_) return false;
   const uint64_t at = used_;
   used_ += bytes;
   Node& node = *reinterpret_cast<Node*>(bytes_.data() + at);
-  node = {first, kEnd, count, static_cast<uint32_t>(payload.size())};
+  node = {kEnd, count, static_cast<uint32_t>(payload.size())};
   if (!payload.empty()) {
     // Copied: a message is there only while it is being delivered.
     std::memcpy(bytes_.data() + at + sizeof(Node), payload.data(), payload.size());
@@ -111,7 +110,7 @@ bool RowAccumulator::add(uint32_t source, uint32_t count, std::span<const std::b
   // On arrival, though it may be held back: see the header.
   if (!sources_.spend(source, count)) return false;
   if (sources_.admits(source)) return sum(count, payload);
-  return reorder_.hold(source, 0, count, payload);
+  return reorder_.hold(source, count, payload);
 }
 
 bool RowAccumulator::sum(uint32_t count, std::span<const std::byte> payload) {
@@ -153,118 +152,6 @@ void RowAccumulator::end(uint32_t source) {
       // Checked when it came: it must fit.
       PARALLAX_CHECK(sum(part.count, part.payload));
     });
-  }
-}
-
-// ---- dense
-
-void DenseAccumulator::lay_out(Arena& arena, std::span<const Range> ranges,
-                               const DenseAccumulatorOptions& options) {
-  options_ = options;
-  element_bytes_ = bytes_of_sum(options.sum);
-  ranges_.assign(ranges.begin(), ranges.end());
-  offsets_.clear();
-  blocks_.clear();
-  uint64_t elements = 0;
-  uint64_t blocks = 0;
-  for (const Range& range : ranges_) {
-    offsets_.push_back(elements);
-    blocks_.push_back(blocks);
-    // Each range begins a block of its own, so that a block is touched as a whole or not at all.
-    const uint64_t range_blocks = (range.count + kBlockElements - 1) / kBlockElements;
-    blocks += range_blocks;
-    elements += range_blocks * kBlockElements;
-  }
-  sources_.lay_out(arena, std::vector<uint64_t>(options.sources, blocks), options.ordered);
-  values_ = arena.take<std::byte>(elements * element_bytes_);
-  touched_ = arena.take<uint8_t>(blocks);
-  // Source 0 is never held back.
-  const uint64_t held_blocks = options.ordered ? (options.sources - 1) * blocks : 0;
-  reorder_.lay_out(arena, options.sources,
-                   held_blocks * ReorderBuffer::bytes_for_part(kBlockElements * element_bytes_));
-}
-
-void DenseAccumulator::clear() {
-  sources_.clear();
-  reorder_.clear();
-  std::fill(touched_.begin(), touched_.end(), uint8_t{0});
-  contributed_ = false;
-}
-
-size_t DenseAccumulator::find_range(uint64_t first, uint32_t count) const {
-  const auto after =
-      std::upper_bound(ranges_.begin(), ranges_.end(), first,
-                       [](uint64_t element, const Range& range) { return element < range.first; });
-  if (after == ranges_.begin()) return ranges_.size();
-  // The last range that begins at or before `first`; a subtraction, so that nothing can wrap.
-  const Range& range = *(after - 1);
-  const uint64_t offset = first - range.first;
-  const bool inside = offset < range.count && count <= range.count - offset;
-  // Half a block would leave the other half unwritten behind a flag that says it is there.
-  const bool whole_blocks = offset % kBlockElements == 0 &&
-                            (count % kBlockElements == 0 || offset + count == range.count);
-  return inside && whole_blocks ? static_cast<size_t>(after - 1 - ranges_.begin()) : ranges_.size();
-}
-
-bool DenseAccumulator::add(uint32_t source, uint64_t first, uint32_t count,
-                           std::span<const std::byte> payload) {
-  if (payload.size() != count * element_bytes_ || !sources_.known(source)) return false;
-  if (sources_.ended(source)) return false;
-  if (count == 0) return true;
-  const size_t at = find_range(first, count);
-  const uint64_t blocks = (count + kBlockElements - 1) / kBlockElements;
-  if (at == ranges_.size() || !sources_.spend(source, blocks)) return false;
-  if (!sources_.admits(source)) return reorder_.hold(source, first, count, payload);
-  sum(at, first, count, payload);
-  return true;
-}
-
-void DenseAccumulator::sum(size_t at, uint64_t first, uint32_t count,
-                           std::span<const std::byte> payload) {
-  contributed_ = true;
-  with_sum_type(options_.sum, [&](auto tag) {
-    sum_as<typename decltype(tag)::type>(at, first - ranges_[at].first, count, payload.data());
-  });
-}
-
-template <typename T>
-void DenseAccumulator::sum_as(size_t range, uint64_t offset, uint32_t count,
-                              const std::byte* addend) {
-  T* values = reinterpret_cast<T*>(values_.data()) + offsets_[range] + offset;
-  uint8_t* touched = &touched_[blocks_[range] + offset / kBlockElements];
-  for (uint64_t done = 0; done < count; done += kBlockElements, ++touched) {
-    const size_t elements = std::min<uint64_t>(kBlockElements, count - done);
-    // The first addend is written, not added: no pass is needed to clear the sums of a step.
-    if (*touched == 0) {
-      *touched = 1;
-      if (options_.made_dense) {  // as it is: kNoRow must stay, and no sum of rows is -0
-        std::memcpy(values + done, addend + done * sizeof(T), elements * sizeof(T));
-      } else {
-        start_sum<T>(values + done, addend + done * sizeof(T), elements);
-      }
-    } else {
-      add_to_sum<T>(values + done, addend + done * sizeof(T), elements);
-    }
-  }
-}
-
-void DenseAccumulator::end(uint32_t source) {
-  if (!sources_.end(source)) return;
-  while (sources_.advance()) {
-    reorder_.drain(sources_.turn(), [this](const ReorderBuffer::Part& part) {
-      sum(find_range(part.first, part.count), part.first, part.count, part.payload);
-    });
-  }
-  // What nobody sent is filled in only now: mostly that is nothing.
-  if (!complete() || !contributed_) return;
-  for (size_t block = 0; block < touched_.size(); ++block) {
-    if (touched_[block] != 0) continue;
-    std::byte* values = &values_[block * kBlockElements * element_bytes_];
-    if (options_.made_dense) {
-      fill_no_row(options_.sum, values, kBlockElements);
-    } else {
-      std::memset(values, 0, kBlockElements * element_bytes_);
-    }
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accumulators: the sum of what several sources send for one variable in one step, added as it
-// arrives. The same two classes serve at both levels: ranks of a host, then hosts.
+// RowAccumulator: the sum of the rows that several sources send for one variable in one step, added
+// as they arrive. It serves at both levels: ranks of a host, then hosts. (Elements without rows:
+// dense_accumulator.h.)
 //
 // By default contributions are added in the order of their arrival. An `ordered` accumulator adds
 // source 0 first, then 1, 2, ...; what comes early is held back (a copy) until its turn, so the sum
@@ -53,7 +54,6 @@ void fill_no_row(SumType sum, std::byte* values, size_t count);
 class ReorderBuffer {
  public:
   struct Part {
-    uint64_t first;
     uint32_t count;
     std::span<const std::byte> payload;
   };
@@ -61,13 +61,13 @@ class ReorderBuffer {
   void lay_out(Arena& arena, uint32_t sources, size_t bytes_max);
   void clear();
   // False when the bound is passed.
-  bool hold(uint32_t source, uint64_t first, uint32_t count, std::span<const std::byte> payload);
+  bool hold(uint32_t source, uint32_t count, std::span<const std::byte> payload);
   // Calls visit(part) for each part of a source in order of arrival.
   template <typename Visit>
   void drain(uint32_t source, Visit visit) {
     for (uint64_t at = heads_[source]; at != kEnd;) {
       const Node& node = *reinterpret_cast<const Node*>(bytes_.data() + at);
-      visit(Part{node.first, node.count, bytes_.subspan(at + sizeof(Node), node.payload_bytes)});
+      visit(Part{node.count, bytes_.subspan(at + sizeof(Node), node.payload_bytes)});
       at = node.next;
     }
     heads_[source] = tails_[source] = kEnd;
@@ -79,7 +79,6 @@ class ReorderBuffer {
  private:
   static constexpr uint64_t kEnd = UINT64_MAX;
   struct Node {
-    uint64_t first;
     uint64_t next;
     uint32_t count;
     uint32_t payload_bytes;
@@ -90,10 +89,10 @@ class ReorderBuffer {
   std::span<uint64_t> heads_, tails_;
 };
 
-// What both accumulators share: who has ended, whose turn it is, what each may still send.
+// Who has ended, whose turn it is, what each may still send.
 class AccumulatorSources {
  public:
-  // `most`: rows or blocks of each source.
+  // `most`: rows of each source.
   void lay_out(Arena& arena, std::vector<uint64_t> most, bool ordered);
   void clear();
   bool ordered() const { return ordered_; }
@@ -101,10 +100,10 @@ class AccumulatorSources {
   bool known(uint32_t source) const { return source < ended_.size(); }
   bool ended(uint32_t source) const { return ended_[source] != 0; }
   bool complete() const { return ended_count_ == ended_.size(); }
-  // Counts rows or blocks of a source; false if it sent more than it may.
-  [[nodiscard]] bool spend(uint32_t source, uint64_t units) {
-    if (units > left_[source]) return false;
-    left_[source] -= units;
+  // Counts rows of a source; false if it sent more than it may.
+  [[nodiscard]] bool spend(uint32_t source, uint64_t rows) {
+    if (rows > left_[source]) return false;
+    left_[source] -= rows;
     return true;
   }
   // True if the source had not ended before.
@@ -164,55 +163,6 @@ class RowAccumulator {
   ReorderBuffer reorder_;
   std::span<uint32_t> row_keys_;
   std::span<std::byte> values_;
-};
-
-struct DenseAccumulatorOptions {
-  uint32_t sources = 1;
-  bool ordered = false;
-  bool made_dense = false;  // elements are of rows, and kNoRow where there is none
-  SumType sum = SumType::kF32;
-};
-
-class DenseAccumulator {
- public:
-  // `ranges` (of the flattened variable, disjoint, each starting at a multiple of kBlockElements):
-  // what this accumulator covers.
-  void lay_out(Arena& arena, std::span<const Range> ranges, const DenseAccumulatorOptions& options);
-  void clear();
-
-  // `count` numbers of the sum type from element `first` on, within one of the ranges, in whole
-  // blocks.
-  [[nodiscard]] bool add(uint32_t source, uint64_t first, uint32_t count,
-                         std::span<const std::byte> payload);
-  void end(uint32_t source);
-  bool ended(uint32_t source) const { return sources_.ended(source); }
-  bool complete() const { return sources_.complete(); }
-  bool contributed() const { return contributed_; }
-
-  // Once complete: element 0 of range i. Blocks that nobody sent are zero, or hold kNoRow where
-  // rows are made dense.
-  const std::byte* range_values(size_t i) const {
-    return values_.data() + offsets_[i] * element_bytes_;
-  }
-  std::span<const Range> ranges() const { return ranges_; }
-
- private:
-  void sum(size_t range, uint64_t first, uint32_t count, std::span<const std::byte> payload);
-  template <typename T>
-  void sum_as(size_t range, uint64_t offset, uint32_t count, const std::byte* addend);
-  // Index of the range that holds [first, first + count), or ranges_.size().
-  size_t find_range(uint64_t first, uint32_t count) const;
-
-  AccumulatorSources sources_;
-  ReorderBuffer reorder_;
-  std::vector<Range> ranges_;      // ascending
-  std::vector<uint64_t> offsets_;  // of each range in values_
-  std::vector<uint64_t> blocks_;   // of each range in touched_
-  std::span<std::byte> values_;
-  std::span<uint8_t> touched_;
-  DenseAccumulatorOptions options_;
-  size_t element_bytes_ = sizeof(float);
-  bool contributed_ = false;
 };
 
 }  // namespace parallax

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "base/exact_sum.h"
 #include "base/number.h"
@@ -31,6 +32,30 @@ inline void add_to_sum(Sum* __restrict accumulator, const std::byte* __restrict 
   for (size_t i = 0; i < count; ++i) {
     accumulator[i] = plus(accumulator[i], static_cast<Sum>(load<In>(source + i * sizeof(In))));
   }
+}
+
+// accumulator[i] = (+0 + a[i]) + b[i]: the first two addends at once.
+template <typename Sum>
+inline void start_sum_of_two(Sum* __restrict accumulator, const std::byte* __restrict a,
+                             const std::byte* __restrict b, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    const Sum first = plus(Sum{0}, load<Sum>(a + i * sizeof(Sum)));
+    accumulator[i] = plus(first, load<Sum>(b + i * sizeof(Sum)));
+  }
+}
+
+// Calls body(TypeTag<In>{}, TypeTag<Sum>{}) for an addend of `dtype` and what it is summed in,
+// where the one converts to the other.
+template <typename Body>
+void with_addend_types(uint32_t dtype, SumType sum, Body body) {
+  with_dtype(dtype, [&](auto in) {
+    with_sum_type(sum, [&](auto to) {
+      using In = typename decltype(in)::type;
+      using Sum = typename decltype(to)::type;
+      constexpr bool kFloats = !std::is_integral_v<In> && !std::is_integral_v<Sum>;
+      if constexpr (kFloats || std::is_same_v<In, Sum>) body(in, to);
+    });
+  });
 }
 
 // Adds the squared norm of a run to `sum`, divided by `divisor` squared. Floats: in double, in

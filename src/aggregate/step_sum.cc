@@ -9,23 +9,6 @@
 
 namespace parallax {
 
-namespace {
-
-// Calls body<In, Sum>() for what a slice holds and what it is summed in.
-template <typename Body>
-void with_types(uint32_t dtype, SumType sum, Body body) {
-  with_dtype(dtype, [&](auto in) {
-    with_sum_type(sum, [&](auto to) {
-      using In = typename decltype(in)::type;
-      using Sum = typename decltype(to)::type;
-      constexpr bool kFloats = !std::is_integral_v<In> && !std::is_integral_v<Sum>;
-      if constexpr (kFloats || std::is_same_v<In, Sum>) body(in, to);
-    });
-  });
-}
-
-}  // namespace
-
 StepSum::StepSum(const Variable& variable)
     : row_elements_(variable.row_elements),
       rows_max_(std::min(variable.rows, variable.rows_max)),
@@ -75,7 +58,7 @@ bool StepSum::fits(const RowSlice& slice) {
 }
 
 void StepSum::add_rows(const RowSlice& slice) {
-  with_types(slice.values.dtype, sum_, [&](auto in, auto to) {
+  with_addend_types(slice.values.dtype, sum_, [&](auto in, auto to) {
     using In = typename decltype(in)::type;
     using Sum = typename decltype(to)::type;
     Sum* sums = reinterpret_cast<Sum*>(values_.data());
@@ -102,7 +85,7 @@ RowSlice StepSum::rows() const {
 }
 
 void StepSum::add_dense(const RowValues& values) {
-  with_types(values.dtype, sum_, [&](auto in, auto to) {
+  with_addend_types(values.dtype, sum_, [&](auto in, auto to) {
     using In = typename decltype(in)::type;
     using Sum = typename decltype(to)::type;
     Sum* sums = reinterpret_cast<Sum*>(values_.data());

@@ -17,6 +17,9 @@ struct AllreduceShape {
   bool ordered = false;
   // Every rank gets the total back; else the owners alone have it.
   bool returned = true;
+  // Hosts contribute, not ranks: the input of a column's leader is its host's sum of what that
+  // column's owners own, and the other ranks have none.
+  bool of_hosts = false;
 };
 
 // Reduce-scatter to the owners, then allgather, summed inside each host first: every rank sends

@@ -30,16 +30,27 @@ class DirectBuilder {
     const uint32_t column = columns_.column_of(owner);
     const uint32_t leader = columns_.leader(columns_.host(), column);
     const bool owns = columns_.rank() == owner;
-    // Without an order the owner adds its own host's ranks to the total at once.
-    const uint8_t host_sum = owns && !two_sums() ? kTotal : kHostSum;
     if (columns_.rank() == leader) {
-      sum_host(range, host_sum);
-      if (!owns) add({.kind = OpKind::kSend, .from = kHostSum, .peer = owner, .range = range});
-    } else {
-      add({.kind = OpKind::kSend, .from = kInput, .peer = leader, .range = range});
+      lead(owner, range);
+    } else if (!shape_.of_hosts) {
+      add({.kind = OpKind::kSend, .peer = leader, .ends_with_step = true, .range = range});
     }
     if (owns) sum_hosts(range, column, columns_.rank() == leader);
     if (shape_.returned) give_back(owner, range, column);
+  }
+
+  // What this host adds to an owner's range, and on its way to the owner.
+  void lead(uint32_t owner, const Range& range) {
+    const bool owns = columns_.rank() == owner;
+    // A host of one has nothing to sum, nor one whose sum is the input.
+    const bool alone = columns_.locals().size() == 1 || shape_.of_hosts;
+    if (owns) {
+      // Without an order the owner adds its own host's ranks to the total at once.
+      if (!alone) sum_host(range, two_sums() ? kHostSum : kTotal);
+      return;
+    }
+    if (!alone) sum_host(range, kHostSum);
+    add({.kind = OpKind::kSend, .from = alone ? kInput : kHostSum, .peer = owner, .range = range});
   }
 
   // Ordered sums add a host's ranks among themselves before the hosts.
@@ -47,28 +58,37 @@ class DirectBuilder {
 
   void sum_host(const Range& range, uint8_t to) {
     for (const uint32_t local : columns_.locals()) {
-      const uint32_t turn = columns_.local_of(local);
-      if (local == columns_.rank()) {
-        add({.kind = OpKind::kAdd, .from = kInput, .to = to, .turn = turn, .range = range});
-      } else {
-        add({.kind = OpKind::kReceiveSum, .to = to, .peer = local, .turn = turn, .range = range});
+      Op op = {.kind = OpKind::kAdd, .to = to, .turn = columns_.local_of(local), .range = range};
+      if (local != columns_.rank()) {
+        op.kind = OpKind::kReceiveSum;
+        op.peer = local;
+        op.ends_with_step = true;
       }
+      add(op);
     }
   }
 
   void sum_hosts(const Range& range, uint32_t column, bool leads) {
     schedule_.owned = range;
     schedule_.owned_sum = kTotal;
+    const bool alone = columns_.locals().size() == 1 || shape_.of_hosts;
     // Where its own host's ranks are in the total already, the other hosts come behind them.
-    const bool behind = leads && !two_sums();
+    const bool behind = leads && !alone && !two_sums();
     uint32_t turn = behind ? static_cast<uint32_t>(columns_.locals().size()) : 0;
     for (uint32_t host = 0; host < columns_.host_count(); ++host) {
       const uint32_t from = columns_.leader(host, column);
-      const uint8_t to = kTotal;
       if (from != columns_.rank()) {
-        add({.kind = OpKind::kReceiveSum, .to = to, .peer = from, .turn = turn++, .range = range});
+        add({.kind = OpKind::kReceiveSum,
+             .to = kTotal,
+             .peer = from,
+             .turn = turn++,
+             .range = range});
       } else if (!behind) {
-        add({.kind = OpKind::kAdd, .from = kHostSum, .to = to, .turn = turn++, .range = range});
+        add({.kind = OpKind::kAdd,
+             .from = alone ? kInput : kHostSum,
+             .to = kTotal,
+             .turn = turn++,
+             .range = range});
       }
     }
   }

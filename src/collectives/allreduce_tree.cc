@@ -24,17 +24,19 @@ Schedule allreduce_tree(const AllreduceShape& shape) {
     add({.kind = OpKind::kReceiveCopy, .stage = kGatherStage, .peer = from, .range = all});
   };
   if (columns.rank() != leader) {
-    send(kInput, kReduceStage, leader);
+    add({.kind = OpKind::kSend, .peer = leader, .ends_with_step = true, .range = all});
     receive_result(leader);
     return schedule;
   }
   uint32_t next = 0;
   for (const uint32_t local : columns.locals()) {
-    if (local == leader) {
-      add({.kind = OpKind::kAdd, .to = 0, .turn = next++, .range = all});
-    } else {
-      add({.kind = OpKind::kReceiveSum, .to = 0, .peer = local, .turn = next++, .range = all});
+    Op op = {.kind = OpKind::kAdd, .to = 0, .turn = next++, .range = all};
+    if (local != leader) {
+      op.kind = OpKind::kReceiveSum;
+      op.peer = local;
+      op.ends_with_step = true;
     }
+    add(op);
   }
   std::vector<uint32_t> below;
   for (const uint32_t host : host_tree_children(hosts, root_host, columns.host())) {

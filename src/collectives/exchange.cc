@@ -2,14 +2,30 @@
 // Which class carries which method. See exchange.h.
 #include "collectives/exchange.h"
 
-#include "collectives/gradient_exchange.h"
+#include "collectives/algorithms.h"
+#include "collectives/dense_exchange.h"
+#include "collectives/made_dense.h"
+#include "collectives/row_exchange.h"
 
 namespace parallax {
 
 std::unique_ptr<Exchange> make_exchange(const Columns& columns, const Partition& partition,
                                         Outbox& outbox, Compute& compute,
                                         const ExchangeOptions& options) {
-  return std::make_unique<GradientExchange>(columns, partition, outbox, compute, options);
+  if (!partition.ids_declared()) {
+    const DenseAlgorithm& algorithm =
+        dense_algorithm_for({.elements = partition.elements(),
+                             .hosts = columns.host_count(),
+                             .ranks = columns.world(),
+                             .ordered = options.ordered,
+                             .returned = options.method != Method::kPushPull});
+    return std::make_unique<DenseExchange>(columns, partition, outbox, options, algorithm);
+  }
+  if (options.method == Method::kMadeDense) {
+    return std::make_unique<MadeDense>(columns, partition, outbox, compute, options);
+  }
+  return std::make_unique<RowExchange>(columns, partition, outbox, compute, options,
+                                       row_algorithm_for(options.method));
 }
 
 }  // namespace parallax

@@ -43,17 +43,34 @@ struct ExchangeOptions {
   bool counted = false;
 };
 
+struct Destination {
+  std::byte* values = nullptr;  // null: none
+  uint32_t dtype = PARALLAX_F32;
+};
+
 // One rank's slice. Of a variable without ids: the elements, all of them. With ids: rows, and
 // beside rows that are every row of the variable in order (no ids), `more` rows by id.
 struct Contribution {
   RowValues elements = {};
   RowSlice rows = {}, more = {};
+  // The elements stay as they are until the step is delivered here, whatever *pending says.
+  bool lasting = false;
+  // Where the caller wants the whole, which may be where the elements are: written, if at all, once
+  // what it replaces was read. whole() tells where the whole is; there, if the dtype is the sum's.
+  Destination result = {};
 };
 
 struct ExchangeState {
   bool contributed = false;  // what this rank contributed is read, and may be sent: no job has it
   bool reduced = false;      // this rank's part of the sum is complete (also where it has none)
   bool delivered = false;    // all that this rank gets back is here
+};
+
+// Ranks that a step which is not complete waits for here, ascending.
+struct MissingRanks {
+  std::vector<uint32_t> to_give = {};    // what this rank sums is not all here
+  std::vector<uint32_t> to_return = {};  // else, whose sums are not
+  bool empty() const { return to_give.empty() && to_return.empty(); }
 };
 
 // What the planner wants to know of a step.
@@ -77,14 +94,15 @@ class Exchange {
   // This rank's slice, at most once a step. Buffers are borrowed until *pending is back where it
   // was before the call.
   virtual void contribute(uint64_t step, const Contribution& slice, uint32_t* pending) = 0;
-  // A rank of this host, or this one, ended the step: what it did not contribute is absent.
+  // A rank of this host, or this one, ended the step: what it did not contribute is absent. Told to
+  // the leaders of its host and to itself.
   virtual void end(uint32_t from, uint64_t step) = 0;
   // `from` is any rank of the world, the step is open. False: not what that rank may send now.
   [[nodiscard]] virtual bool on_section(uint32_t from, const Section& section) = 0;
 
   virtual ExchangeState state(uint64_t step) const = 0;
-  // Ranks not yet heard of in a step that is not complete, for the sentence of a timeout.
-  virtual std::vector<uint32_t> missing(uint64_t step) const = 0;
+  // For the sentence of a timeout.
+  virtual MissingRanks missing(uint64_t step) const = 0;
   // Once reduced: this rank's part.
   virtual ReducedGradient owned(uint64_t step) const = 0;
   // Once delivered: all of it.

@@ -9,8 +9,10 @@
 // operation may run, element by element, as soon as what it reads is complete. So a range can leave
 // while the next one still arrives, and no operation names another.
 //
-// Between two ranks an element is sent at most once in a stage: sender, stage and element tell a
-// receiver which operation a message belongs to.
+// Each sum, and the result, is cut into ranges: two operations that read or write one place cover
+// the same range of it, or ranges without an element in common. Between two ranks an element is
+// sent at most once in a stage: sender, stage and element tell a receiver which operation a message
+// belongs to.
 #ifndef PARALLAX_COLLECTIVES_SCHEDULE_H_
 #define PARALLAX_COLLECTIVES_SCHEDULE_H_
 
@@ -46,9 +48,13 @@ struct Op {
   uint8_t to = kResult;   // kReceiveSum, kAdd: a sum
   uint8_t stage = kReduceStage;
   uint32_t peer = kNoRank;  // kSend, kReceiveSum, kReceiveCopy
-  // kReceiveSum, kAdd: the place of these addends in the sum's order, from 0. Ordered sums add in
-  // this order; others as it comes.
+  // kReceiveSum, kAdd: the place of these addends in the sum's order, counted from 0 in each range.
+  // Ordered sums add in this order; others as it comes.
   uint32_t turn = 0;
+  // kSend of kInput, and the kReceiveSum of it: between ranks of one host, to the leader of a
+  // column. Where the sender contributes nothing, no message says so: the end of its step does,
+  // which every leader of its host hears of.
+  bool ends_with_step = false;
   Range range;
 };
 

@@ -307,7 +307,8 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
                            std::span<const parallax_slice_t> slices, Request** request);
   Status reserve_results(std::span<const parallax_slice_t> slices, Request* posted);
   bool add_to_sum(const PullSlice& slice, Step& state);
-  void contribute_sum(uint32_t variable, uint64_t step, uint32_t* pending);
+  void contribute_sum(uint32_t variable, uint64_t step, const Destination& result,
+                      uint32_t* pending);
   void contribute_parts(Step& state);
   void start_contribution(Request& request);
 

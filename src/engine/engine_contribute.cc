@@ -157,14 +157,16 @@ bool Engine::add_to_sum(const PullSlice& slice, Step& state) {
   return true;
 }
 
-void Engine::contribute_sum(uint32_t variable, uint64_t step, uint32_t* pending) {
+void Engine::contribute_sum(uint32_t variable, uint64_t step, const Destination& result,
+                            uint32_t* pending) {
   Runtime& runtime = *runtimes_[variable];
   const StepSum& sum = *runtime.sums[step & 1];
   Contribution slice;
   if (variables_[variable].ids_declared()) {
     slice.rows = sum.rows();
   } else {
-    slice.elements = sum.dense();
+    // A step sum is not written again before the step after the next.
+    slice = {.elements = sum.dense(), .lasting = true, .result = result};
   }
   exchange_at(runtime, step).contribute(step, slice, pending);
 }
@@ -176,7 +178,7 @@ void Engine::contribute_parts(Step& state) {
   for (uint32_t variable = 0; variable < runtimes_.size(); ++variable) {
     if (state.contributed[variable] != Contributed::kPart) continue;
     state.contributed[variable] = Contributed::kAll;
-    contribute_sum(variable, state.step, &state.sums_pending);
+    contribute_sum(variable, state.step, {}, &state.sums_pending);
   }
 }
 
@@ -193,12 +195,17 @@ void Engine::start_contribution(Request& request) {
     // Of a dense slice and one of rows in one call, the dense one contributes both.
     if (other != request.slices.end() && !slice.every_row) continue;
     if (slice.summed) {
-      contribute_sum(slice.variable, request.step, &request.pending);
+      Destination result;
+      if (request.kind == RequestKind::kReduce) result = {slice.values, slice.dtype};
+      contribute_sum(slice.variable, request.step, result, &request.pending);
       continue;
     }
     Contribution contribution;
     if (!variables_[slice.variable].ids_declared()) {
       contribution.elements = {slice.values, slice.dtype};
+      // The caller's until the aggregate is there, which takes its place.
+      contribution.lasting = request.kind == RequestKind::kReduce;
+      if (contribution.lasting) contribution.result = {slice.values, slice.dtype};
     } else {
       contribution.rows = rows_of(slice);
       if (other != request.slices.end()) contribution.more = rows_of(*other);

@@ -84,6 +84,8 @@ void Engine::send_ended(Step& step) {
     // As data: control would overtake the slices that it speaks of.
     outbox_.add(columns_.leader(columns_.host(), column), send);
   }
+  // Its exchanges ask for it too, leader or not.
+  if (!columns_.is_leader()) outbox_.add(options_.rank, send);
 }
 
 void Engine::fill_vote(const Step& step, Vote* vote) {

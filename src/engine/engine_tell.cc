@@ -153,33 +153,36 @@ std::string Engine::describe_step_missing(const Request& request) const {
     }
     pulls = "; " + pulls;
   }
-  const auto missing_of = [&](const Runtime& runtime, bool* complete) {
+  const auto missing_of = [&](const Runtime& runtime) {
     const Exchange& exchange = runtime.change_step != 0 && request.step >= runtime.change_step
                                    ? *runtime.next_exchange
                                    : *runtime.exchange;
-    const ExchangeState state_there = exchange.state(request.step);
-    *complete = state_there.reduced && state_there.delivered;
-    return *complete ? std::string()
-                     : waiting_for(exchange.missing(request.step), "to give it or end the step");
+    return exchange.missing(request.step);
   };
-  // A reduce waits for its own variables, a step_end for all. Where the sum of a small variable is
-  // made by others, this rank knows of those only who have not ended the step.
-  bool complete = false;
-  std::string variable;
+  // A reduce waits for its own variables, a step_end for all. Of what others sum, this rank knows
+  // only whose sum it waits for, and from other variables perhaps who keeps them waiting.
+  std::string variable, of_others;
+  const auto look_at = [&](const Runtime& runtime) {
+    const MissingRanks ranks = missing_of(runtime);
+    if (variable.empty() && !ranks.empty()) {
+      variable = "variable '" + runtime.variable->name + "': ";
+      of_others = waiting_for(ranks.to_return, "to sum it");
+    }
+    return waiting_for(ranks.to_give, "to give it or end the step");
+  };
   for (const PullSlice& slice : request.slices) {
     const Runtime& runtime = *runtimes_[slice.variable];
-    const std::string text = missing_of(runtime, &complete);
-    if (complete) continue;
-    variable = "variable '" + runtime.variable->name + "'";
-    if (!text.empty()) return step + " waits for " + variable + ": " + text + pulls;
-    variable += ", summed elsewhere: ";
+    const std::string text = look_at(runtime);
+    if (text.empty()) continue;
+    return step + " waits for variable '" + runtime.variable->name + "': " + text + pulls;
   }
   for (const auto& runtime : runtimes_) {
-    const std::string text = missing_of(*runtime, &complete);
+    const std::string text = look_at(*runtime);
     if (text.empty()) continue;
-    if (variable.empty()) variable = "variable '" + runtime->variable->name + "': ";
-    return step + " waits for " + variable + text + pulls;
+    return step + " waits for " + variable + (of_others.empty() ? "" : of_others + ", ") + text +
+           pulls;
   }
+  if (!of_others.empty()) return step + " waits for " + variable + of_others + pulls;
   return step + " waits for " + tree_missing(TreeKind::kVote, "end the step") + pulls;
 }
 

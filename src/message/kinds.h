@@ -55,6 +55,8 @@ inline constexpr std::array kKindRows = {
     KindRow{SectionKind::kRowsAnswer, Layer::kRowAccess, "rows_answer"},
     KindRow{SectionKind::kRowsWrite, Layer::kRowAccess, "rows_write"},
     KindRow{SectionKind::kRowsWritten, Layer::kRowAccess, "rows_written"},
+    KindRow{SectionKind::kDenseReduce, Layer::kExchange, "dense_reduce"},
+    KindRow{SectionKind::kDenseGather, Layer::kExchange, "dense_gather"},
 };
 
 namespace internal_kinds {

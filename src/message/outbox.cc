@@ -18,7 +18,7 @@ Status Outbox::start(uint32_t epoch) {
   PARALLAX_RETURN_IF_ERROR(
       arena_.reserve(kBufferCount * Arena::bytes_for<std::byte>(buffer_bytes)));
   for (uint32_t i = 0; i < kBufferCount; ++i) {
-    buffers_.push_back({arena_.take<std::byte>(buffer_bytes)});
+    buffers_.emplace_back().bytes = arena_.take<std::byte>(buffer_bytes);
     free_buffers_.push_back(kBufferCount - 1 - i);
   }
   reserve_sends(kSendsReserved);
@@ -55,6 +55,7 @@ void Outbox::release(Send* send) {
     PARALLAX_CHECK(*send->pending > 0);
     --*send->pending;
   }
+  if (send->handle != nullptr) *send->handle = nullptr;
   if (send->blob != UINT32_MAX) free_blobs_.push_back(send->blob);
   send->next = free_sends_;
   free_sends_ = send;
@@ -88,6 +89,7 @@ void Outbox::add(uint32_t to, const Send& send) {
   Peer& to_peer = peer(to);
   Send* queued = new_send();
   *queued = send;
+  if (queued->handle != nullptr) *queued->handle = queued;
   // Released and not ignored: whoever watches *pending would wait for it.
   if (to_peer.dropped || data_dropped_) {
     release(queued);
@@ -212,22 +214,23 @@ bool Outbox::pump_peer(Peer& to) {
   const uint32_t index = free_buffers_.back();
   free_buffers_.pop_back();
   SendBuffer& buffer = buffers_[index];
-  buffer.used = sizeof(MessageHeader);
-  buffer.section_count = 0;
+  buffer.used = buffer.message_bytes = sizeof(MessageHeader);
+  buffer.run_first = buffer.section_count = buffer.segment_count = 0;
   // Control first; data only behind all of it.
   if (fill(to, to.control, buffer)) fill(to, to.data, buffer);
   // An empty buffer takes at least one section of any send.
   PARALLAX_CHECK(buffer.section_count > 0);
   const MessageHeader header{kWireMagic, epoch_, ++to.sequence, buffer.section_count};
   std::memcpy(buffer.bytes.data(), &header, sizeof header);
-  observer_.on_message_packed(to.rank, buffer.used);
+  close_run(buffer);
+  observer_.on_message_packed(to.rank, buffer.message_bytes);
   if (to.rank == self_) {
     free_buffers_.push_back(index);  // nothing packs while it is being read
     loopback_.on_message(self_, buffer.bytes.first(buffer.used));
     return true;
   }
-  const Segment segment{buffer.bytes.data(), buffer.used};
-  if (!transport_.send(to.rank, {&segment, 1}, index).ok()) {
+  const std::span<const Segment> segments(buffer.segments.data(), buffer.segment_count);
+  if (!transport_.send(to.rank, segments, index).ok()) {
     free_buffers_.push_back(index);  // lost: the transport reports it at its next poll
     drop(to.rank);
   }
@@ -253,7 +256,7 @@ uint64_t Outbox::items_that_fit(const Send& send, size_t room) const {
       return room;
     case Encoding::kDense: {
       const uint64_t fit = room / send.format.element_bytes;
-      // Whole blocks but for the end: DenseAccumulator takes no others.
+      // Whole grains but for the end, for the kernels' sake.
       const uint64_t left = send.count - send.packed;
       return fit >= left ? left : fit / kDenseGrain * kDenseGrain;
     }
@@ -269,7 +272,7 @@ uint64_t Outbox::items_that_fit(const Send& send, size_t room) const {
 
 // Writes one section of the send; true if that was its last.
 bool Outbox::pack(uint32_t to, Send& send, SendBuffer& buffer) {
-  const size_t room = buffer.bytes.size() - buffer.used;
+  const size_t room = buffer.bytes.size() - buffer.message_bytes;
   if (room < sizeof(SectionHeader)) return false;
   const uint64_t left = send.count - send.packed;
   const uint64_t fit = std::min(left, items_that_fit(send, room - sizeof(SectionHeader)));
@@ -305,12 +308,39 @@ bool Outbox::pack(uint32_t to, Send& send, SendBuffer& buffer) {
   }
   std::byte* out = buffer.bytes.data() + buffer.used;
   std::memcpy(out, &header, sizeof header);
-  write_payload(send, fit, out + sizeof header);
+  buffer.used += sizeof header;
+  if (sends_in_place(to, send, header.payload_bytes, buffer)) {
+    close_run(buffer);
+    const std::byte* from = send.dense + send.packed * send.format.source_bytes;
+    buffer.segments[buffer.segment_count++] = {from, header.payload_bytes};
+  } else {
+    write_payload(send, fit, out + sizeof header);
+    buffer.used += header.payload_bytes;
+  }
+  buffer.message_bytes += sizeof header + header.payload_bytes;
   send.packed += fit;
-  buffer.used += sizeof header + header.payload_bytes;
   ++buffer.section_count;
   observer_.on_section_packed(to, header, sizeof header + header.payload_bytes);
   return finished;
+}
+
+// The release of a send follows its packing, so the transport must have read it by then; as
+// messages leave before anything else runs, it has where it copies.
+bool Outbox::sends_in_place(uint32_t to, const Send& send, size_t payload_bytes,
+                            const SendBuffer& buffer) const {
+  // The run before it, the payload, and what may follow.
+  constexpr uint32_t kSegmentsTaken = 3;
+  return send.header.encoding == Encoding::kDense && send.format.convert == nullptr &&
+         payload_bytes >= kInPlaceBytesMin && to != self_ &&
+         buffer.segment_count + kSegmentsTaken <= kSegmentsMax && transport_.copies_sends(to);
+}
+
+// What was packed since the last segment becomes one.
+void Outbox::close_run(SendBuffer& buffer) {
+  if (buffer.used == buffer.run_first) return;
+  buffer.segments[buffer.segment_count++] = {buffer.bytes.data() + buffer.run_first,
+                                             buffer.used - buffer.run_first};
+  buffer.run_first = buffer.used;
 }
 
 void Outbox::write_payload(const Send& send, uint64_t count, std::byte* out) const {

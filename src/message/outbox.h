@@ -2,7 +2,8 @@
 // Outbox: what this rank owes its peers, as sends that are packed into messages only once a peer
 // has a credit and a buffer is free. So what is due to one peer travels in as few messages as it
 // fits, memory is bounded whatever a slow peer does, and a send's values are read as late as
-// possible. Sends to this rank itself take the same way and are delivered at once.
+// possible. Elements are not copied here where the transport reads them before it returns. Sends to
+// this rank itself take the same way and are delivered at once.
 //
 // A send borrows its source until it is packed; it then decrements *pending, which the state
 // machine that owns the source watches. Sends to one peer are packed in the order of their
@@ -11,6 +12,7 @@
 #ifndef PARALLAX_MESSAGE_OUTBOX_H_
 #define PARALLAX_MESSAGE_OUTBOX_H_
 
+#include <array>
 #include <deque>
 #include <memory>
 #include <span>
@@ -57,6 +59,8 @@ struct Send {
   uint64_t count = 0;  // items, elements or bytes in all
   uint64_t packed = 0;
   uint32_t* pending = nullptr;  // decremented once packed; may be null
+  Send** handle = nullptr;      // where the outbox notes the queued send until it is packed, for
+                                // extend(); may be null
   Send* next = nullptr;
   uint32_t blob = UINT32_MAX;  // owns this blob (send_bytes)
 
@@ -88,6 +92,9 @@ class Outbox {
   // count decremented) when the peer was dropped.
   void add(uint32_t to, const Send& send);
 
+  // As many more elements, which follow those of a dense send that is queued still.
+  static void extend(Send* queued, uint64_t count) { queued->count += count; }
+
   // Queues a small control section, copied, ahead of data. payload <= kControlBytesMax.
   void send_bytes(uint32_t to, const SectionHeader& header, std::span<const std::byte> payload);
 
@@ -112,6 +119,9 @@ class Outbox {
   void reserve_sends(size_t count);
 
   static constexpr size_t kControlBytesMax = 3584;
+  // From so many bytes on elements go out from where they lie, where the transport copies sends:
+  // below, a segment of its own costs as much as it spares.
+  static constexpr size_t kInPlaceBytesMin = 1024;
 
  private:
   static constexpr size_t kBufferCount = 64;
@@ -130,10 +140,16 @@ class Outbox {
     bool ready = false;  // in ready_
     bool dropped = false;
   };
+  // A message while it is packed: headers and small payloads in `bytes`, and between them payloads
+  // that are sent from where they lie.
   struct SendBuffer {
     std::span<std::byte> bytes;
-    size_t used = 0;
+    size_t used = 0;       // of bytes
+    size_t run_first = 0;  // of those, the first that is in no segment yet
+    size_t message_bytes = 0;
     uint32_t section_count = 0;
+    uint32_t segment_count = 0;
+    std::array<Segment, kSegmentsMax> segments = {};
   };
 
   Peer& peer(uint32_t rank);
@@ -147,6 +163,9 @@ class Outbox {
   bool fill(Peer& peer, Queue& queue, SendBuffer& buffer);
   bool pack(uint32_t to, Send& send, SendBuffer& buffer);
   uint64_t items_that_fit(const Send& send, size_t room) const;
+  bool sends_in_place(uint32_t to, const Send& send, size_t payload_bytes,
+                      const SendBuffer& buffer) const;
+  static void close_run(SendBuffer& buffer);
   void write_payload(const Send& send, uint64_t count, std::byte* out) const;
 
   const uint32_t self_;

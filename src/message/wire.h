@@ -14,7 +14,7 @@
 
 namespace parallax {
 
-inline constexpr uint32_t kWireMagic = 0x31786c70;  // "plx1"
+inline constexpr uint32_t kWireMagic = 0x32786c70;  // "plx2"
 
 struct MessageHeader {
   uint32_t magic = kWireMagic;
@@ -50,7 +50,11 @@ enum class SectionKind : uint8_t {
   kRowsAnswer = 19,   // kSectionLast: first = the variable's updates
   kRowsWrite = 20,    // the same
   kRowsWritten = 21,  // first = 1: this rank was in a step, and left out rows
-  kKindCount = 22,
+  // Elements of a gradient, by the stage of their schedule (collectives/schedule.h). Without any,
+  // and kSectionLast: the sender has none of the range that begins at `first`.
+  kDenseReduce = 22,
+  kDenseGather = 23,
+  kKindCount = 24,
 };
 
 // How the payload is laid out.

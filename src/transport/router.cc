@@ -112,6 +112,11 @@ Status Router::send(uint32_t to, std::span<const Segment> segments, uint64_t coo
   return parts_[part_of_[to]].transport->send(to, segments, cookie);
 }
 
+bool Router::copies_sends(uint32_t to) const {
+  const Transport* part = route(to);
+  return part != nullptr && part->copies_sends(to);
+}
+
 bool Router::poll(Receiver& receiver) {
   bool moved = false;
   for (size_t i = 0; i < parts_.size(); ++i) {

@@ -31,6 +31,7 @@ class Router final : public Transport {
   size_t message_bytes_max() const override { return message_bytes_max_; }
   bool writable(uint32_t to) const override;
   Status send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) override;
+  bool copies_sends(uint32_t to) const override;
   bool poll(Receiver& receiver) override;
   // -1 if there is no part, or one is never waited for.
   int wait_fd() const override { return wait_fd_; }

@@ -73,6 +73,10 @@ class Transport {
   // will be reported by on_lost) and completes nothing. Connects on first use.
   virtual Status send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) = 0;
 
+  // True: send() to this peer has read the segments when it returns, so they need not stay until
+  // the send completes.
+  virtual bool copies_sends(uint32_t /*to*/) const { return false; }
+
   // Delivers what is there, without blocking: messages, completions, losses. A bounded batch.
   // Returns true if anything was delivered or moved.
   virtual bool poll(Receiver& receiver) = 0;

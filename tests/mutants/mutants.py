@@ -44,11 +44,10 @@ MUTANTS = [
            "(uint64_t{row_key} * world_) / rows_"),
     Mutant("lost_local_part",
            "the second rank of a host is left out of the host's sum of rows",
-           "src/collectives/gradient_exchange.cc",
-           "if (!step_buffer.local_rows.add(source, header.count, section.payload)) return false;",
-           "if (source != 1 &&\n"
-           "        !step_buffer.local_rows.add(source, header.count, section.payload)) {\n"
-           "      return false;\n    }"),
+           "src/collectives/host_rows.cc",
+           "if (!buffer.sum.add(source, header.count, section.payload)) return false;",
+           "if (source != 1 && !buffer.sum.add(source, header.count, section.payload)) {\n"
+           "    return false;\n  }"),
     Mutant("sum_order_ignored",
            "deterministic sums take parts as they arrive",
            "src/aggregate/accumulator.h",

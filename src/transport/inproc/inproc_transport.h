@@ -28,6 +28,7 @@ class InprocTransport final : public Transport {
   size_t message_bytes_max() const override { return kInprocMessageBytesMax; }
   bool writable(uint32_t to) const override;
   Status send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) override;
+  bool copies_sends(uint32_t) const override { return true; }  // into the mailbox
   bool poll(Receiver& receiver) override;
   int wait_fd() const override { return mailbox_.bell(); }
   bool arm() override;

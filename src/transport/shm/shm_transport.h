@@ -62,6 +62,7 @@ class ShmTransport final : public Transport {
   size_t message_bytes_max() const override { return kShmMessageBytesMax; }
   bool writable(uint32_t to) const override;
   Status send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) override;
+  bool copies_sends(uint32_t) const override { return true; }  // into the ring
   bool poll(Receiver& receiver) override;
   int wait_fd() const override { return epoll_.get(); }
   bool arm() override;

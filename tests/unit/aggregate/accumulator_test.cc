@@ -12,6 +12,7 @@
 #include <map>
 
 #include "base/seeded_random.h"
+#include "unit/aggregate/drawn_numbers.h"
 
 namespace parallax {
 namespace {
@@ -38,20 +39,8 @@ class Payload {
   std::vector<std::byte> bytes_ = std::vector<std::byte>(1);
 };
 
-float draw_float(SeededRandom& random) {
-  if (random.chance(5)) return -0.0f;
-  if (random.chance(2)) return 0.0f;
-  return std::ldexp(static_cast<float>(random.unit() * 2 - 1),
-                    static_cast<int>(random.between(-20, 20)));
-}
-
-bool same_bits(float a, float b) {
-  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
-}
-
 // What every source gives, as it is sent: parts in order, then the end.
 struct Part {
-  uint64_t first = 0;
   uint32_t count = 0;
   Payload payload;
 };
@@ -273,157 +262,6 @@ TEST(RowAccumulator, ASourceTakesNoRoomOfAnother) {
       EXPECT_EQ(accumulator.row_count(), 5u);
     }
   }
-}
-
-// ---- dense
-
-// The sums of elements by range, as NaiveRows.
-struct NaiveElements {
-  explicit NaiveElements(std::span<const Range> ranges) {
-    for (const Range& range : ranges) sums.emplace_back(range.count, 0.0f);
-    for (const Range& range : ranges) magnitudes.emplace_back(range.count, 0.0);
-  }
-  void add(size_t range, uint64_t at, float value) {
-    any = true;
-    sums[range][at] += value;
-    magnitudes[range][at] += std::fabs(static_cast<double>(value));
-  }
-
-  std::vector<std::vector<float>> sums;
-  std::vector<std::vector<double>> magnitudes;
-  bool any = false;
-};
-
-// A source's elements, of all ranges, of some or of none, in parts of any size.
-Source draw_elements(SeededRandom& random, std::span<const Range> ranges, NaiveElements* naive) {
-  Source source;
-  if (random.chance(30)) return source;  // absent
-  for (size_t r = 0; r < ranges.size(); ++r) {
-    if (random.chance(10)) continue;  // one range only
-    for (uint64_t at = 0; at < ranges[r].count;) {
-      const uint64_t size = std::min(ranges[r].count - at, 256 * (1 + random.below(3)));
-      std::vector<float> values(size);
-      for (uint64_t i = 0; i < size; ++i) naive->add(r, at + i, values[i] = draw_float(random));
-      Part& part = source.parts.emplace_back();
-      part.first = ranges[r].first + at;
-      part.count = static_cast<uint32_t>(size);
-      part.payload.append(values.data(), size);
-      at += size;
-    }
-  }
-  return source;
-}
-
-class DenseAccumulatorTest : public testing::TestWithParam<bool> {};
-
-TEST_P(DenseAccumulatorTest, AgreesWithTheNaiveSumInAnyOrderOfArrival) {
-  const bool ordered = GetParam();
-  for (uint64_t seed = 1; seed <= 200; ++seed) {
-    SeededRandom random(seed);
-    const auto count = static_cast<uint32_t>(random.between(1, 6));
-    const std::vector<Range> ranges = {{512, 256 * random.below(4) + 1 + random.below(256)},
-                                       {4096, 256 * (1 + random.below(3))}};
-    Arena arena;
-    DenseAccumulator accumulator;
-    reserve(&arena, &accumulator, std::span<const Range>(ranges),
-            DenseAccumulatorOptions{.sources = count, .ordered = ordered});
-    for (int step = 0; step < 3; ++step) {
-      accumulator.clear();
-      std::vector<Source> sources(count);
-      NaiveElements naive(ranges);
-      for (Source& source : sources) source = draw_elements(random, ranges, &naive);
-      deliver(
-          random, sources,
-          [&](uint32_t at, const Part& part) {
-            return accumulator.add(at, part.first, part.count, part.payload.span());
-          },
-          [&](uint32_t at) { accumulator.end(at); });
-      ASSERT_TRUE(accumulator.complete());
-      ASSERT_EQ(accumulator.contributed(), naive.any);
-      for (size_t r = 0; naive.any && r < ranges.size(); ++r) {
-        for (uint64_t i = 0; i < ranges[r].count; ++i) {
-          const float got = floats(accumulator.range_values(r))[i];
-          if (ordered) {
-            ASSERT_TRUE(same_bits(got, naive.sums[r][i])) << "seed " << seed << " element " << i;
-          } else {
-            ASSERT_NEAR(static_cast<double>(got), static_cast<double>(naive.sums[r][i]),
-                        1e-6 * naive.magnitudes[r][i]);
-          }
-        }
-      }
-    }
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Both, DenseAccumulatorTest, testing::Bool());
-
-TEST(DenseAccumulator, RefusesWhatDoesNotFit) {
-  for (const bool ordered : {false, true}) {
-    for (const uint32_t source : {0u, 1u}) {  // 1 is held back where ordered
-      Arena arena;
-      DenseAccumulator accumulator;
-      const std::vector<Range> ranges = {{256, 300}, {1024, 256}};
-      reserve(&arena, &accumulator, std::span<const Range>(ranges),
-              DenseAccumulatorOptions{.sources = 2, .ordered = ordered});
-      accumulator.clear();
-      const std::vector<float> values(1024, 1.0f);
-      const auto add = [&](uint64_t first, uint32_t count) {
-        Payload payload;
-        payload.append(values.data(), count);
-        return accumulator.add(source, first, count, payload.span());
-      };
-      EXPECT_FALSE(add(0, 256)) << "before the ranges";
-      EXPECT_FALSE(add(768, 256)) << "between them";
-      EXPECT_FALSE(add(1280, 1)) << "behind them";
-      EXPECT_FALSE(add(UINT64_MAX, 256));
-      EXPECT_FALSE(add(256, 301)) << "beyond the range's end";
-      EXPECT_FALSE(add(512, 256));
-      EXPECT_FALSE(add(257, 256)) << "not at a block";
-      EXPECT_FALSE(add(256, 255)) << "not a whole block, not the range's end";
-      EXPECT_FALSE(add(256, 299));
-      EXPECT_FALSE(accumulator.contributed()) << "nothing of it was summed";
-      EXPECT_TRUE(add(512, 44));
-      EXPECT_TRUE(add(256, 256));
-      EXPECT_TRUE(add(1024, 256));
-      Payload short_one;
-      short_one.append(values.data(), 255);
-      EXPECT_FALSE(accumulator.add(source, 1024, 256, short_one.span()));
-      EXPECT_FALSE(accumulator.add(2, 1024, 255, short_one.span())) << "no such source";
-      accumulator.end(source);
-      EXPECT_FALSE(add(1024, 256)) << "after the end";
-    }
-  }
-}
-
-TEST(DenseAccumulator, RowsMadeDenseStayTold) {
-  Arena arena;
-  DenseAccumulator accumulator;
-  const std::vector<Range> ranges = {{0, 600}};
-  reserve(&arena, &accumulator, std::span<const Range>(ranges),
-          DenseAccumulatorOptions{.sources = 2, .ordered = true, .made_dense = true});
-  accumulator.clear();
-  std::vector<float> first(600, kNoRow);
-  std::vector<float> second(256, kNoRow);
-  first[0] = 1;
-  second[0] = -1;  // a row that was given and adds up to zero
-  second[7] = 2;
-  first[9] = 0.0f;
-  Payload payload;
-  payload.append(first.data(), 512);
-  ASSERT_TRUE(accumulator.add(0, 0, 512, payload.span()));
-  accumulator.end(0);
-  Payload more;
-  more.append(second.data(), 256);
-  ASSERT_TRUE(accumulator.add(1, 0, 256, more.span()));
-  accumulator.end(1);
-  const float* values = floats(accumulator.range_values(0));
-  EXPECT_FALSE(is_no_row(&values[0]));
-  EXPECT_EQ(values[0], 0);
-  EXPECT_EQ(values[7], 2);
-  EXPECT_FALSE(is_no_row(&values[9]));
-  EXPECT_TRUE(is_no_row(&values[1]));
-  EXPECT_TRUE(is_no_row(&values[300]));
-  EXPECT_TRUE(is_no_row(&values[599])) << "a block that nobody sent";
 }
 
 }  // namespace

@@ -172,6 +172,42 @@ TEST_P(Allreduce, OrderedSumsKeepTheirOrder) {
 INSTANTIATE_TEST_SUITE_P(Builders, Allreduce, testing::ValuesIn(kBuilders),
                          [](const auto& info) { return std::string(info.param.name); });
 
+// Given hosts that contribute through the leaders of their columns, expect of each host the leader
+// of the owner's column, once, at every rank and at the owner.
+TEST(AllreduceDirect, HostsContributeOnce) {
+  for (const uint32_t world : {1u, 2u, 5u, 8u, 24u}) {
+    for (const std::vector<uint32_t>& layout : layouts(world)) {
+      const HostMap hosts = map_of(layout);
+      const Partition partition(3000, 2, true, world, 3);
+      std::vector<Schedule> schedules;
+      for (uint32_t rank = 0; rank < world; ++rank) {
+        const Columns columns(hosts, rank);
+        schedules.push_back(allreduce_direct({.columns = columns,
+                                              .partition = partition,
+                                              .variable = 3,
+                                              .ordered = world % 2 == 0,
+                                              .of_hosts = true}));
+        for (const Op& op : schedules.back().ops) EXPECT_FALSE(op.ends_with_step);
+      }
+      SymbolicRun run(std::move(schedules), partition.elements(), std::vector<double>(world, 1));
+      ASSERT_EQ(run.run(), "") << "world " << world;
+      const Columns columns(hosts, 0);
+      for (uint32_t owner = 0; owner < world; ++owner) {
+        std::vector<uint8_t> leaders(world);
+        for (uint32_t host = 0; host < columns.host_count(); ++host) {
+          leaders[columns.leader(host, columns.column_of(owner))] = 1;
+        }
+        const uint64_t element = partition.range_of(owner).first;
+        for (uint32_t rank = 0; rank < world; ++rank) {
+          ASSERT_NE(run.result(rank, element), nullptr);
+          EXPECT_EQ(run.result(rank, element)->times, leaders) << "owner " << owner;
+        }
+        EXPECT_EQ(run.total(owner, element)->times, leaders);
+      }
+    }
+  }
+}
+
 // Given one host, expect nothing to be sent that a rank could keep: each range goes once to its
 // owner from everybody else, and once back.
 TEST(AllreduceDirect, OneHostHasNoSecondLeg) {

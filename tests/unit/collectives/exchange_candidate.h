@@ -52,11 +52,16 @@ struct Candidate {
   std::vector<Shape> shapes = {};
   // Where it can be asked for; null: everywhere.
   bool (*applies)(const Shape& shape, uint32_t hosts, bool ordered) = nullptr;
-  bool rare = false;  // it applies to few layouts: none is left out, each has more seeds
-  // A rank may get the way back's local sections from any leader of its host, whether or not that
-  // one has something to hand on.
-  bool any_handler_returns = false;
+  // A rank gets elements of its column's owners alone, and on the way back from theirs.
+  bool by_columns = true;
 };
+
+// Of elements: a range for each of 16 ranks; several sections; fewer blocks than ranks; less than a
+// block.
+inline const std::vector<Shape> kElementShapes = {{1281, 3}, {61, 37}, {103, 10}, {7, 3}};
+// Of rows: a row for each of 16 ranks; several sections; fewer rows than ranks, and a slice may
+// have every one.
+inline const std::vector<Shape> kRowShapes = {{64, 3, 24}, {37, 100, 30}, {5, 2, 12}};
 
 }  // namespace parallax::exchange_conformance
 

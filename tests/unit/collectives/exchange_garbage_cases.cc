@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "message/kinds.h"
 #include "support/sanitizers.h"
 #include "unit/collectives/exchange_conformance.h"
 
@@ -15,27 +16,22 @@ namespace parallax::exchange_conformance {
 
 namespace {
 
-constexpr std::array<SectionKind, 4> kKinds = {SectionKind::kLocalReduce, SectionKind::kHostReduce,
-                                               SectionKind::kHostGather,
-                                               SectionKind::kLocalBroadcast};
+constexpr std::array kKinds = {SectionKind::kLocalReduce, SectionKind::kHostReduce,
+                               SectionKind::kHostGather,  SectionKind::kLocalBroadcast,
+                               SectionKind::kDenseReduce, SectionKind::kDenseGather};
 constexpr size_t kProbedMax = 60;  // sections of one world that are tried in false forms
 
 bool goes_up(SectionKind kind) {
-  return kind == SectionKind::kLocalReduce || kind == SectionKind::kHostReduce;
+  return kind == SectionKind::kLocalReduce || kind == SectionKind::kHostReduce ||
+         kind == SectionKind::kDenseReduce;
 }
 
-const char* say(SectionKind kind) {
-  switch (kind) {
-    case SectionKind::kLocalReduce:
-      return "local_reduce";
-    case SectionKind::kHostReduce:
-      return "host_reduce";
-    case SectionKind::kHostGather:
-      return "host_gather";
-    default:
-      return "local_broadcast";
-  }
+// Rows on their way up may be more than one section of any rows; all else comes in order, once.
+bool in_order(const SectionHeader& header) {
+  return header.encoding == Encoding::kDense || !goes_up(header.kind);
 }
+
+const char* say(SectionKind kind) { return name_of(kind); }
 
 struct Misfit {
   const char* what;
@@ -106,16 +102,14 @@ void add_wrong_ranges(const Candidate& candidate, const ExchangeWorld& world, co
   add("from the end on", elements);
   add("far beyond the end", UINT64_MAX);
   add("where the end wraps", UINT64_MAX - honest.header.count + 1);
-  // What is on its way back is put where its sender says, within the variable.
-  if (!goes_up(honest.header.kind)) return;
-  add("off the grain", honest.header.first + 1);
-  if (candidate.pieces != Pieces::kOwner) return;
+  add("an element on", honest.header.first + 1);
+  if (honest.header.first > 0) add("an element back", honest.header.first - 1);
+  if (candidate.pieces != Pieces::kOwner || !candidate.by_columns) return;
   const Columns& columns = world.columns(honest.to);
   for (uint32_t owner = 0; owner < world.size(); ++owner) {
     const Range range = world.partition().range_of(owner);
-    const bool theirs = honest.header.kind == SectionKind::kHostReduce
-                            ? owner != honest.to
-                            : columns.column_of(owner) != columns.column_of(honest.to);
+    const uint32_t end = goes_up(honest.header.kind) ? honest.to : honest.from;
+    const bool theirs = columns.column_of(owner) != columns.column_of(end);
     if (theirs && range.count >= honest.header.count) add("another owner's range", range.first);
   }
 }
@@ -132,15 +126,19 @@ void add_wrong_positions(const Candidate& candidate, const ExchangeWorld& world,
   };
   add("the row_key after the last", partition.rows());
   add("all that a row_key can say", UINT32_MAX);
-  if (!goes_up(honest.header.kind)) return;
   const Columns& columns = world.columns(honest.to);
-  const bool to_owner =
-      honest.header.kind == SectionKind::kHostReduce && candidate.pieces == Pieces::kOwner;
+  const bool of_owner = candidate.pieces == Pieces::kOwner;
   for (uint32_t row_key = 0; row_key < partition.rows(); ++row_key) {
     const uint32_t owner =
         candidate.made_dense ? partition.range_owner_of(row_key) : partition.owner_of(row_key);
-    const bool theirs =
-        to_owner ? owner != honest.to : columns.column_of(owner) != columns.column_of(honest.to);
+    const uint32_t column = columns.column_of(owner);
+    bool theirs = column != columns.column_of(honest.to);
+    if (!goes_up(honest.header.kind)) {
+      // The piece that it is of: an owner's, or a column's.
+      theirs = (of_owner ? owner : column) != honest.header.first >> 32;
+    } else if (honest.header.kind == SectionKind::kHostReduce && of_owner) {
+      theirs = owner != honest.to;
+    }
     if (theirs && random.chance(10)) add("another owner's row_key", row_key);
   }
 }
@@ -190,12 +188,7 @@ void strangers_are_refused(const Candidate& candidate) {
                  for (const SectionKind kind : kKinds) {
                    parcel.header.kind = kind;
                    for (uint32_t from = 0; from < world.size(); ++from) {
-                     const Columns& columns = world.columns(honest.to);
-                     const bool may_return =
-                         candidate.any_handler_returns && kind == SectionKind::kLocalBroadcast &&
-                         columns.host_of(from) == columns.host() && columns.is_leader(from);
-                     if (from == honest.to || may_return || senders[{kind, honest.to}].count(from))
-                       continue;
+                     if (from == honest.to || senders[{kind, honest.to}].count(from)) continue;
                      parcel.from = from;
                      expect_refused(world, misfit);
                      ++tried;
@@ -206,9 +199,9 @@ void strangers_are_refused(const Candidate& candidate) {
   EXPECT_GT(tried, 100u);
 }
 
-// Given a last section once more, while the step is under way, and every section once it is
-// finished, and one more of each sender, expect each refused, and the sum as it was. (On the way
-// back a repeat is told from another's piece only when all pieces are here.)
+// Given a section once more, while the step is under way (of rows on their way up, the last one),
+// and every section once it is finished, and one more of each sender, expect each refused, and the
+// sum as it was.
 void nothing_follows_the_last(const Candidate& candidate) {
   for_each_setting(candidate, kHostile, [&](const Setting& setting) {
     ExchangeWorld world(candidate, setting);
@@ -220,7 +213,7 @@ void nothing_follows_the_last(const Candidate& candidate) {
       if (!arrivals.empty()) {
         const Parcel& earlier = arrivals[random.below(arrivals.size())];
         const bool last = (earlier.header.flags & kSectionLast) != 0;
-        if (last && goes_up(earlier.header.kind)) expect_refused(world, {"a repeat", earlier});
+        if (last || in_order(earlier.header)) expect_refused(world, {"a repeat", earlier});
       }
       arrivals.push_back(parcel);
     });
@@ -247,9 +240,7 @@ void too_much_is_refused(const Candidate& candidate) {
     const std::vector<Parcel> arrivals = arrivals_of(candidate, setting);
     for (const SectionKind kind : kKinds) {
       const auto found = std::find_if(arrivals.begin(), arrivals.end(), [kind](const Parcel& each) {
-        // Elements on their way back are written over each other, which takes no room.
-        const bool counts = goes_up(kind) || each.header.encoding == Encoding::kRows;
-        return each.header.kind == kind && each.header.count > 0 && counts;
+        return each.header.kind == kind && each.header.count > 0;
       });
       if (found == arrivals.end()) continue;
       ExchangeWorld world(candidate, setting);
@@ -293,8 +284,9 @@ void no_section_harms(const Candidate& candidate) {
     run_step(world, 1, draw_contributions(setting, {.absent_percent = 20}, world.random()));
     for (uint32_t rank = 0; rank < world.size(); ++rank) {
       EXPECT_TRUE(world.given_back(rank, 1));
-      for (const uint32_t missed : world.exchange(rank).missing(1)) {
-        EXPECT_LT(missed, world.size());
+      const MissingRanks missing = world.exchange(rank).missing(1);
+      for (const auto& ranks : {missing.to_give, missing.to_return}) {
+        for (const uint32_t missed : ranks) EXPECT_LT(missed, world.size());
       }
       EXPECT_LE(world.exchange(rank).whole(1).row_count, setting.shape.rows_max * world.size());
     }

@@ -92,13 +92,17 @@ class ExchangeWorld::Rank final : public Transport, public Receiver, public Outb
     return in_flight_[to] < kSendsInFlightMax && !world_.random_.chance(kSlowPercent);
   }
   Status send(uint32_t to, std::span<const Segment> segments, uint64_t token) override {
-    PARALLAX_CHECK(segments.size() == 1);
-    const auto* data = static_cast<const std::byte*>(segments[0].data);
-    world_.on_message(rank_, to, {data, segments[0].bytes});
+    std::vector<std::byte> message;
+    for (const Segment& segment : segments) {
+      const auto* data = static_cast<const std::byte*>(segment.data);
+      message.insert(message.end(), data, data + segment.bytes);
+    }
+    world_.on_message(rank_, to, message);
     ++in_flight_[to];
     sent_.push_back({to, token});
     return {};
   }
+  bool copies_sends(uint32_t) const override { return world_.setting_.seed % 2 == 0; }
   bool poll(Receiver&) override { return complete_sends(); }
   int wait_fd() const override { return -1; }
   bool arm() override { return true; }
@@ -143,6 +147,7 @@ class ExchangeWorld::Rank final : public Transport, public Receiver, public Outb
     for (uint32_t column = 0; column < columns.count(); ++column) {
       outbox.add(columns.leader(columns.host(), column), send);
     }
+    if (!columns.is_leader()) outbox.add(rank_, send);
   }
 
  private:
@@ -165,6 +170,7 @@ class ExchangeWorld::Rank final : public Transport, public Receiver, public Outb
 
 ExchangeWorld::ExchangeWorld(const Candidate& candidate, const Setting& setting)
     : setting_(setting),
+      delivers_(candidate.delivers),
       random_(setting.seed),
       hosts_(map_layout(setting.hosts)),
       partition_(setting.shape.rows, setting.gradient_elements(), candidate.rows, setting.world(),
@@ -192,8 +198,12 @@ void ExchangeWorld::contribute(uint32_t rank, uint64_t step, const Contribution&
   kept.values = bytes_of(contribution.dtype, contribution.values);
   kept.dense_values = bytes_of(contribution.dtype, contribution.dense_values);
   if (setting_.shape.rows_max == 0) {
-    giver.exchange->contribute(step, {.elements = {kept.values.data(), contribution.dtype}},
-                               &kept.pending);
+    parallax::Contribution slice;
+    slice.elements = {kept.values.data(), contribution.dtype};
+    // Who wants the sum in place of its slice leaves that as it is until then.
+    slice.lasting = delivers_ && random_.chance(50);
+    if (slice.lasting) slice.result = {kept.values.data(), contribution.dtype};
+    giver.exchange->contribute(step, slice, &kept.pending);
     return;
   }
   const RowSlice rows = {.ids = {.wide = kept.ids.data()},

@@ -109,6 +109,7 @@ class ExchangeWorld {
   std::deque<Parcel>& link(uint32_t from, uint32_t to) { return links_[from * size() + to]; }
 
   const Setting setting_;
+  const bool delivers_;
   SeededRandom random_;
   HostMap hosts_;
   Partition partition_;

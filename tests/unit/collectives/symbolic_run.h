@@ -23,6 +23,7 @@ namespace parallax::schedules {
 struct Value {
   std::vector<uint8_t> times;
   double number = 0;
+  bool ends_with_step = false;  // as its sender's operation says
 };
 
 class SymbolicRun {
@@ -98,6 +99,7 @@ class SymbolicRun {
   void prepare(uint32_t rank) {
     Rank& state = ranks_.emplace_back();
     const Schedule& schedule = schedules_[rank];
+    check_places(rank, schedule);
     state.sums.assign(schedule.sum_count, std::vector<Sum>(starts_.size()));
     state.result.resize(starts_.size());
     for (const Op& op : schedule.ops) {
@@ -119,6 +121,31 @@ class SymbolicRun {
           wrong_.push_back("rank " + std::to_string(rank) + ": a turn that nobody takes");
         }
       }
+    }
+  }
+
+  // What reads or writes one place covers the same range of it, or has no element in common.
+  void check_places(uint32_t rank, const Schedule& schedule) {
+    std::map<std::pair<uint8_t, uint64_t>, uint64_t> ends;  // of ranges, by place and first
+    const auto touch = [&](const Op& op, uint8_t place) {
+      const auto [at, fresh] = ends.try_emplace({place, op.range.first}, op.range.end());
+      if (!fresh && at->second != op.range.end()) wrong_.push_back(say(rank, op) + ": cut anew");
+    };
+    for (const Op& op : schedule.ops) {
+      const bool adds = op.kind == OpKind::kReceiveSum || op.kind == OpKind::kAdd;
+      if (op.kind != OpKind::kSend) touch(op, adds ? op.to : kResult);
+      const bool receives = op.kind == OpKind::kReceiveSum || op.kind == OpKind::kReceiveCopy;
+      if (!receives && op.from != kInput) touch(op, op.from);
+    }
+    uint64_t end = 0;
+    uint8_t place = 0;
+    for (const auto& [at, range_end] : ends) {
+      if (at.first == place && at.second < end) {
+        wrong_.push_back("rank " + std::to_string(rank) + ": ranges overlap at element " +
+                         std::to_string(at.second));
+      }
+      place = at.first;
+      end = range_end;
     }
   }
 
@@ -149,6 +176,9 @@ class SymbolicRun {
       if (found == under_way_.end()) return false;
       value = std::move(found->second);
       under_way_.erase(found);
+      if (value.ends_with_step != op.ends_with_step) {
+        wrong_.push_back(say(rank, op) + ": its sender sees its end otherwise");
+      }
     } else {
       const Value* from = source(rank, op.from, task.atom);
       if (from == nullptr) return false;
@@ -160,6 +190,10 @@ class SymbolicRun {
         if (op.peer == rank || !sent_.insert({rank, op.peer, op.stage, task.atom}).second) {
           wrong_.push_back(say(rank, op) + ": to itself, or twice");
         }
+        if (op.ends_with_step && op.from != kInput) {
+          wrong_.push_back(say(rank, op) + ": a sum does not end with the step");
+        }
+        value.ends_with_step = op.ends_with_step;
         under_way_[{rank, op.peer, op.stage, task.atom}] = std::move(value);
         return true;
       case OpKind::kReceiveSum:

@@ -303,7 +303,7 @@ TEST(EngineHostile, BlocksBeyondTheBoundNameTheirSender) {
     const Partition partition(3000, 1, false, 3, 0);
     const Range range = partition.range_of(0);
     ASSERT_GT(range.count, 0u);
-    SectionHeader header = header_of(SectionKind::kLocalReduce, 0, 1);
+    SectionHeader header = header_of(SectionKind::kDenseReduce, 0, 1);
     header.encoding = Encoding::kDense;
     header.first = range.first;
     header.count = static_cast<uint32_t>(range.count);

@@ -236,7 +236,7 @@ TEST_F(EnginePull, AWaitNamesThePullThatIsMissing) {
       "rank 0 (host host0) to give it or end the step; "
       "pull 2 of rank 0 (host host0) waits for this rank to pull once more or end the step";
   EXPECT_EQ(world_->engine(1).describe_missing(*held),
-            "step 1 waits for variable 'held', summed elsewhere: " + why);
+            "step 1 waits for variable 'held': rank 0 (host host0) to sum it, " + why);
   EXPECT_EQ(world_->engine(1).describe_missing(*summed),
             "step 1 waits for variable 'wide': " + why);
   // A step_end that comes behind such a pull waits for the pull too.

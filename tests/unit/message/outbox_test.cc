@@ -26,6 +26,7 @@ struct Sent {
   uint32_t to;
   uint64_t cookie;
   std::vector<std::byte> bytes;
+  std::vector<const std::byte*> from;  // of its segments
 };
 
 class RecordingTransport final : public Transport {
@@ -39,10 +40,11 @@ class RecordingTransport final : public Transport {
   Status send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) override {
     PARALLAX_CHECK(writable(to));
     if (to == lost) return peer_lost("gone");
-    Sent& message = sent.emplace_back(Sent{to, cookie, {}});
+    Sent& message = sent.emplace_back(Sent{to, cookie, {}, {}});
     for (const Segment& segment : segments) {
       const auto* data = static_cast<const std::byte*>(segment.data);
       message.bytes.insert(message.bytes.end(), data, data + segment.bytes);
+      message.from.push_back(data);
     }
     if (credits.count(to) > 0) --credits[to];
     return {};
@@ -51,7 +53,9 @@ class RecordingTransport final : public Transport {
   int wait_fd() const override { return -1; }
   bool arm() override { return true; }
   void forget(uint32_t) override {}
+  bool copies_sends(uint32_t) const override { return copies; }
 
+  bool copies = false;
   std::map<uint32_t, int> credits;  // peers not named have any number
   uint32_t lost = UINT32_MAX;
   std::vector<Sent> sent;
@@ -412,6 +416,11 @@ TEST_F(OutboxTest, RandomSendsArriveWholeAndInOrder) {
       uint32_t& send = at_send[message.to];
       EXPECT_EQ(got.header.tag, send);
       EXPECT_EQ(got.header.first, at_item[message.to]);
+      const auto items = values_of<float>(got.payload);
+      const uint64_t first = got.header.first * items.size() / std::max(got.header.count, 1u);
+      for (size_t i = 0; i < items.size(); ++i) {
+        ASSERT_EQ(items[i], static_cast<float>(first + i));
+      }
       at_item[message.to] += got.header.count;
       ++delivered;
       if ((got.header.flags & kSectionLast) == 0) continue;
@@ -431,6 +440,7 @@ TEST_F(OutboxTest, RandomSendsArriveWholeAndInOrder) {
       send.rows = {.values = bytes_of(values), .row_elements = 2};
     }
     outbox_.add(to, send);
+    transport_.copies = random.chance(50);
     for (uint32_t peer = 1; peer <= 4; ++peer)
       transport_.credits[peer] = static_cast<int>(random.below(4));
     outbox_.pump();
@@ -445,6 +455,74 @@ TEST_F(OutboxTest, RandomSendsArriveWholeAndInOrder) {
   for (const auto& [to, sends] : counts) EXPECT_EQ(at_send[to], sends.size());
   EXPECT_EQ(pending_, 0u);
   EXPECT_GT(delivered, 3000u);
+}
+
+// Given a transport that copies sends, expect elements in messages to come from where they lie, but
+// few ones, converted ones and those to this rank itself; and each message as it is without.
+TEST_F(OutboxTest, ElementsLeaveFromWhereTheyLie) {
+  transport_.copies = true;
+  std::vector<float> values(600);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  const std::vector<float> few(20, 3.0f);
+  const auto lies_in = [](const std::byte* at, const std::vector<float>& where) {
+    return at >= bytes_of(where) && at < bytes_of(where) + where.size() * sizeof(float);
+  };
+  Send converted = dense_send(values, 0, 3);
+  converted.format = {.source_bytes = sizeof(float),
+                      .convert = converter(PARALLAX_F32, PARALLAX_F64)};
+  converted.format.element_bytes = sizeof(double);
+  outbox_.add(2, dense_send(few, 0, 1));
+  outbox_.add(2, dense_send(values, 0, 2));
+  outbox_.add(2, converted);
+  outbox_.add(kSelf, dense_send(values, 0, 4));
+  uint32_t in_place = 0;
+  std::vector<Got> all;
+  while (outbox_.pump()) {
+    for (const Sent& message : transport_.sent) {
+      EXPECT_LE(message.bytes.size(), kMessageBytes);
+      for (const std::byte* from : message.from) in_place += lies_in(from, values) ? 1 : 0;
+      for (const std::byte* from : message.from) EXPECT_FALSE(lies_in(from, few));
+      for (Got& got : sections_of(2, message.bytes)) all.push_back(std::move(got));
+      outbox_.on_sent(message.cookie);
+    }
+    transport_.sent.clear();
+  }
+  EXPECT_EQ(in_place, 1u) << "600 elements fit the first message";
+  ASSERT_GE(all.size(), 3u);
+  EXPECT_EQ(values_of<float>(all[0].payload), few);
+  EXPECT_EQ(values_of<float>(all[1].payload), values);
+  EXPECT_EQ(all[2].header.tag, 3u);
+  EXPECT_EQ(values_of<double>(all[2].payload)[1], 1.0);
+  ASSERT_EQ(looped_.size(), 1u);
+  EXPECT_EQ(values_of<float>(looped_[0].payload), values);
+  EXPECT_EQ(pending_, 0u);
+}
+
+// Given a send that is queued, expect elements behind it to go with it, and its handle to be null
+// from when it is packed or dropped.
+TEST_F(OutboxTest, AQueuedSendGrows) {
+  std::vector<float> values(500);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  Send* queued = nullptr;
+  Send send = dense_send(values, 0, 1);
+  send.count = 100;
+  send.handle = &queued;
+  outbox_.add(2, send);
+  ASSERT_NE(queued, nullptr);
+  Outbox::extend(queued, 400);
+  const std::vector<Got> sections = flush(2);
+  EXPECT_EQ(queued, nullptr);
+  ASSERT_EQ(sections.size(), 1u);
+  EXPECT_EQ(values_of<float>(sections[0].payload), values);
+  ++pending_;
+  outbox_.add(2, send);
+  ASSERT_NE(queued, nullptr);
+  outbox_.drop(2);
+  EXPECT_EQ(queued, nullptr);
+  ++pending_;
+  outbox_.add(2, send);
+  EXPECT_EQ(queued, nullptr) << "dropped at once";
+  EXPECT_EQ(pending_, 0u);
 }
 
 TEST_F(OutboxTest, SteadyStateDoesNotGrow) {

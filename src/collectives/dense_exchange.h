@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// DenseExchange: runs the schedule of a dense algorithm, one of algorithms.h, for one variable. It
+// knows nothing of which algorithm it is.
+//
+// Design notes. Elements move in pieces, as messages bring them: what a piece completes is sent on,
+// added or copied at once, so sums, sends and receives of one range overlap. Every operation goes
+// through its range front to back, and a peer sends in order, so one number tells how far each is;
+// a piece that is not the next of its operation is refused, and the engine names its sender.
+//
+// Bytes are added where they arrive, and sends read them where they lie: the caller's slice, a sum,
+// the result. The result is the caller's buffer where a contribution names one, else memory of the
+// exchange. A range of the result is written once this rank's share of it was read (Contribution).
+#ifndef PARALLAX_COLLECTIVES_DENSE_EXCHANGE_H_
+#define PARALLAX_COLLECTIVES_DENSE_EXCHANGE_H_
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "aggregate/dense_accumulator.h"
+#include "base/arena.h"
+#include "collectives/algorithms.h"
+#include "collectives/exchange.h"
+#include "collectives/schedule.h"
+#include "message/outbox.h"
+#include "variable/partition.h"
+#include "world/patterns.h"
+
+namespace parallax {
+
+class DenseExchange final : public Exchange {
+ public:
+  // All references outlive the exchange. `of_hosts`: see AllreduceShape; elements are then rows
+  // made dense, and a leader's slice is what its column owns alone, range after range.
+  DenseExchange(const Columns& columns, const Partition& partition, Outbox& outbox,
+                const ExchangeOptions& options, const DenseAlgorithm& algorithm,
+                bool of_hosts = false);
+  DenseExchange(const DenseExchange&) = delete;
+  DenseExchange& operator=(const DenseExchange&) = delete;
+
+  // In an arena of the caller's, instead of reserve().
+  void lay_out(Arena& arena);
+
+  Status reserve() override;
+  size_t needed_bytes() override;
+  const Arena& arena() const override { return arena_; }
+  void open(uint64_t step) override;
+  void contribute(uint64_t step, const Contribution& slice, uint32_t* pending) override;
+  // This rank's input is nothing. `contributed`: somebody gave a slice without rows.
+  void contribute_nothing(uint64_t step, bool contributed);
+  void end(uint32_t from, uint64_t step) override;
+  [[nodiscard]] bool on_section(uint32_t from, const Section& section) override;
+  ExchangeState state(uint64_t step) const override;
+  MissingRanks missing(uint64_t step) const override;
+  ReducedGradient owned(uint64_t step) const override;
+  ReducedGradient whole(uint64_t step) const override;
+  ExchangeCounts counts(uint64_t step) const override;
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  // A range of a sum or of the result: what is written there, and who reads it.
+  struct Cell {
+    uint8_t place = kResult;
+    Range range;
+    uint32_t addends = 0;           // of a sum
+    std::vector<uint32_t> readers;  // operations
+    uint32_t replaces = kNone;      // of the result: the send that reads the same input
+  };
+  // Which cells an operation reads and writes.
+  struct Wire {
+    uint32_t from = kNone;
+    uint32_t to = kNone;
+    uint64_t input = 0;  // of kInput: its first element in the slice
+  };
+  struct OpState {
+    uint64_t done = 0;       // receives: elements that came
+    Send* queued = nullptr;  // sends: what is not packed yet
+    bool nothing = false;    // it brings nothing
+  };
+  struct StepBuffer {
+    uint64_t step = 0;
+    RowValues input;
+    uint32_t* pending = nullptr;  // of the contribution
+    std::byte* result = nullptr;  // in use: own_result or the caller's
+    bool placed = false;          // it is the caller's
+    std::span<std::byte> own_result;
+    std::vector<DenseAccumulator> sums;  // of the cells that are sums
+    std::span<uint64_t> done;            // by cell: elements, from its first, that are complete
+    std::span<OpState> ops;
+    uint32_t results_left = 0;  // cells of the result that are not whole
+    bool ended = false;         // this rank contributed, or will not
+    bool contributed = false;   // as far as this rank was told
+    bool has_values = false;    // some of the result has values
+  };
+
+  void wire_up();
+  void make_cells(std::span<const uint32_t> in_order);
+  uint32_t find_cell(uint8_t place, uint64_t first) const;
+  uint32_t find_receive(uint32_t from, uint8_t stage, uint64_t element) const;
+  StepBuffer& step_buffer(uint64_t step) { return step_buffers_[step & 1]; }
+  const StepBuffer& step_buffer(uint64_t step) const { return step_buffers_[step & 1]; }
+  bool is_sum(uint32_t cell) const { return cell < sum_cells_; }
+  bool take(StepBuffer& buffer, uint32_t op, const Section& section);
+  void leave_out(StepBuffer& buffer, uint32_t op);
+  void sum_moved(StepBuffer& buffer, uint32_t cell);
+  void read(StepBuffer& buffer, uint32_t op, uint64_t at, uint64_t count);
+  void write_result(StepBuffer& buffer, uint32_t cell, uint64_t count, const std::byte* values);
+  void finish_result(StepBuffer& buffer, uint32_t cell);
+  void send(StepBuffer& buffer, uint32_t op, uint64_t at, uint64_t count, const std::byte* values);
+  const std::byte* values_of(const StepBuffer& buffer, uint32_t cell) const;
+  bool reduced(const StepBuffer& buffer) const;
+  ReducedGradient of_elements() const;
+
+  const Columns& columns_;
+  const Partition& partition_;
+  Outbox& outbox_;
+  const ExchangeOptions options_;
+  const bool made_dense_;
+  const size_t element_bytes_;  // of the sum type
+  const Schedule schedule_;
+  std::vector<Cell> cells_;  // sums first
+  uint32_t sum_cells_ = 0;
+  std::vector<Wire> wires_;         // by operation
+  std::vector<uint32_t> inputs_;    // operations that read the slice
+  std::vector<uint32_t> receives_;  // by sender, stage and element
+  uint32_t owned_cell_ = kNone;
+  Arena arena_;
+  std::array<StepBuffer, 2> step_buffers_;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_COLLECTIVES_DENSE_EXCHANGE_H_

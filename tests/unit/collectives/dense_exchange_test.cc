@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every dense algorithm, run by DenseExchange, against the conformance suite of exchanges.
+#include "collectives/dense_exchange.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <string>
+
+#include "base/check.h"
+#include "collectives/algorithms.h"
+#include "unit/collectives/exchange_conformance.h"
+
+namespace parallax::exchange_conformance {
+namespace {
+
+// An exchange by this row of the table, whether or not the library would choose it here.
+Factory dense_exchange_by(const char* name, Method method = Method::kAllreduce) {
+  const DenseAlgorithm* found =
+      std::find_if(std::begin(kDenseAlgorithms), std::end(kDenseAlgorithms),
+                   [name](const DenseAlgorithm& each) { return each.name == std::string(name); });
+  PARALLAX_CHECK(found != std::end(kDenseAlgorithms));
+  return [found, method](const Columns& columns, const Partition& partition, Outbox& outbox,
+                         Compute&, ExchangeOptions options) {
+    options.method = method;
+    return std::make_unique<DenseExchange>(columns, partition, outbox, options, *found);
+  };
+}
+
+bool unordered(const Shape&, uint32_t, bool ordered) { return !ordered; }
+
+Candidate allreduce_direct() {
+  return {.make = dense_exchange_by("direct"), .shapes = kElementShapes};
+}
+
+Candidate allreduce_tree() {
+  return {.make = dense_exchange_by("tree"),
+          .pieces = Pieces::kNone,
+          .shapes = {{1000, 1}, {1024, 1}, {7, 3}},
+          .applies = unordered};
+}
+
+Candidate push_pull_elements() {
+  return {.make = dense_exchange_by("direct", Method::kPushPull),
+          .delivers = false,
+          .shapes = kElementShapes};
+}
+
+CONFORM_EXCHANGE(allreduce_direct, allreduce_direct)
+CONFORM_EXCHANGE(allreduce_tree, allreduce_tree)
+CONFORM_EXCHANGE(push_pull_elements, push_pull_elements)
+
+// Given buffers of the sum's type in which all of a dense variable is wanted, expect it there, and
+// elsewhere where the buffers are of another type or there is none.
+TEST(DenseExchange, puts_the_whole_where_it_is_wanted) {
+  for (const std::vector<uint32_t>& hosts : layouts_of(4)) {
+    const Setting setting = {.hosts = hosts, .shape = {1281, 3}};
+    ExchangeWorld world(allreduce_direct(), setting);
+    std::vector<std::vector<float>> buffers;
+    std::vector<uint32_t> pending(world.size());
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      buffers.emplace_back(setting.shape.elements(), static_cast<float>(rank + 1));
+    }
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      auto* values = reinterpret_cast<std::byte*>(buffers[rank].data());
+      const uint32_t wanted = rank == 1 ? uint32_t{PARALLAX_F64} : uint32_t{PARALLAX_F32};
+      world.exchange(rank).contribute(1,
+                                      {.elements = {values, PARALLAX_F32},
+                                       .lasting = true,
+                                       .result = {rank == 2 ? nullptr : values, wanted}},
+                                      &pending[rank]);
+      world.end(rank, 1);
+    }
+    world.run();
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      ASSERT_TRUE(world.exchange(rank).state(1).delivered);
+      const ReducedGradient whole = world.exchange(rank).whole(1);
+      const auto* values = reinterpret_cast<const float*>(whole.values);
+      EXPECT_EQ(values == buffers[rank].data(), rank == 0 || rank == 3) << setting.say();
+      for (uint64_t i = 0; i < setting.shape.elements(); ++i) ASSERT_EQ(values[i], 10) << i;
+      EXPECT_EQ(pending[rank], 0u);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace parallax::exchange_conformance

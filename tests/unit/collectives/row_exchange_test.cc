@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every algorithm of rows, run by RowExchange, against the conformance suite of exchanges.
+#include "collectives/row_exchange.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "unit/collectives/exchange_conformance.h"
+
+namespace parallax::exchange_conformance {
+namespace {
+
+Factory exchange_of(Method method) {
+  return [method](const Columns& columns, const Partition& partition, Outbox& outbox,
+                  Compute& compute, ExchangeOptions options) {
+    options.method = method;
+    return std::make_unique<RowExchange>(columns, partition, outbox, compute, options,
+                                         row_algorithm_for(method));
+  };
+}
+
+Candidate allgatherv() {
+  return {.make = exchange_of(Method::kAllgatherv),
+          .rows = true,
+          .pieces = Pieces::kHost,
+          .shapes = kRowShapes};
+}
+
+Candidate reduce_rows() {
+  return {.make = exchange_of(Method::kReduceRows), .rows = true, .shapes = kRowShapes};
+}
+
+Candidate push_pull_rows() {
+  return {.make = exchange_of(Method::kPushPull),
+          .rows = true,
+          .delivers = false,
+          .shapes = kRowShapes};
+}
+
+CONFORM_EXCHANGE(allgatherv, allgatherv)
+CONFORM_EXCHANGE(reduce_rows, reduce_rows)
+CONFORM_EXCHANGE(push_pull_rows, push_pull_rows)
+
+}  // namespace
+}  // namespace parallax::exchange_conformance
