@@ -33,9 +33,9 @@ void expect_copies_at_most(uint32_t ranks, double copies_max) {
   }
 }
 
-TEST(Copies, of_a_dense_byte_between_two_ranks) { expect_copies_at_most(2, 5.51); }
+TEST(Copies, of_a_dense_byte_between_two_ranks) { expect_copies_at_most(2, 2.01); }
 
-TEST(Copies, of_a_dense_byte_among_four_ranks) { expect_copies_at_most(4, 5.76); }
+TEST(Copies, of_a_dense_byte_among_four_ranks) { expect_copies_at_most(4, 2.51); }
 
 }  // namespace
 }  // namespace parallax::net
