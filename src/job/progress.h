@@ -101,6 +101,7 @@ class Progress {
   mutable Mutex engine_mutex_ PARALLAX_ACQUIRED_BEFORE(waiters_mutex_);
   Engine* engine_ PARALLAX_PT_GUARDED_BY(engine_mutex_) = nullptr;
   bool warned_ PARALLAX_GUARDED_BY(engine_mutex_) = false;
+  int64_t spin_ns_ = 0;  // a waiter looks so long before it blocks
   int epoll_fd_ = -1;
   int wake_fd_ = -1;
   std::atomic<int> completion_fd_{-1};
