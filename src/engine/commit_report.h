@@ -8,13 +8,13 @@
 #include <span>
 #include <string>
 
-#include "engine/engine.h"
+#include "planner/plan.h"
 
 namespace parallax {
 
 enum class CommitVerdict : uint32_t { kAgree = 0, kDiffer = 1, kLookCloser = 2 };
 
-struct Engine::CommitReport {
+struct CommitReport {
   static constexpr size_t kTextMax = 1024;
 
   uint64_t digest = 0;  // of the registry

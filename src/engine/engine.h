@@ -58,6 +58,8 @@
 
 namespace parallax {
 
+struct CommitReport;
+
 struct EngineOptions {
   uint32_t rank = 0;
   HostMap hosts;
@@ -420,7 +422,6 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   Request* close_request_ = nullptr;
   size_t fill_cursor_ = 0;
   bool busy_ = false;  // this run has filled in its share of initial values
-  struct CommitReport;
   CommitReport my_report() const;
   std::vector<CommitReport> reports_;  // of the children, in a commit
   uint64_t detail_bytes_ = 0;

@@ -68,7 +68,7 @@ Status Engine::commit(Request** request) {
   return {};
 }
 
-Engine::CommitReport Engine::my_report() const {
+CommitReport Engine::my_report() const {
   CommitReport report;
   report.digest = digest_of(encode_registry(variables_));
   report.rank = options_.rank;

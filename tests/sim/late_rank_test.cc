@@ -153,7 +153,7 @@ class LateRanks : public testing::Test {
     hosts_ = map_hosts(names);
     world_ = std::make_unique<SimWorld>(
         SimOptions{.world = 5, .host_of = hosts_.host_of, .adversarial = false});
-    world_->set_faults(faults);
+    world_->faults().set_plan(faults);
     for (uint32_t rank = 0; rank < 5; ++rank) {
       ranks_.push_back(std::make_unique<Trainer>(*world_, hosts_, rank, thinks[rank]));
       world_->attach(rank, ranks_.back().get());

@@ -38,10 +38,10 @@ SimJob::SimJob(Scenario scenario, FaultPlan plan)
       plan_(std::move(plan)),
       world_(sim_options(scenario_)),
       oracle_(scenario_) {
-  world_.set_faults(plan_);
-  world_.set_disguise(disguise);
+  world_.faults().set_plan(plan_);
+  world_.faults().set_disguise(disguise);
   for (uint32_t rank = 0; rank < scenario_.world; ++rank) {
-    world_.set_phase(rank, kPhases.front());
+    world_.faults().set_phase(rank, kPhases.front());
     ranks_.push_back(std::make_unique<SimRank>(world_, scenario_, oracle_, rank));
     world_.attach(rank, ranks_.back().get());
   }
@@ -66,7 +66,7 @@ SimVerdict SimJob::run() {
   const bool in_time = world_.run_until(ended, kPlayNs + kHangLeases * scenario_.lease_ns);
   judge(in_time);
   verdict_.description = scenario_.describe() + " " + plan_.describe();
-  verdict_.counts = world_.fault_counts();
+  verdict_.counts = world_.faults().counts();
   verdict_.trace_hash = world_.trace_hash();
   verdict_.events = world_.events_count();
   verdict_.messages = world_.network().messages_count();
@@ -104,13 +104,13 @@ void SimJob::judge(bool ended) {
 
 bool SimJob::felt(FaultKind kind) const {
   for (size_t i = 0; i < plan_.faults.size(); ++i) {
-    if (plan_.faults[i].kind == kind && world_.fault_felt(i)) return true;
+    if (plan_.faults[i].kind == kind && world_.faults().felt(i)) return true;
   }
   return false;
 }
 
 bool SimJob::allowed(parallax_status_t code) const {
-  const bool lost = world_.first_felt_ns(true) != kNever;
+  const bool lost = world_.faults().first_felt_ns(true) != kNever;
   if (code == PARALLAX_PEER_LOST) return lost;
   if (code == PARALLAX_ABORTED) return scenario_.abort_rank != UINT32_MAX;
   if (code == PARALLAX_CANCELED) return scenario_.cancel_rank != UINT32_MAX;
@@ -128,7 +128,7 @@ bool SimJob::names_culprit(uint32_t of, const std::string& message) const {
   };
   for (size_t i = 0; i < plan_.faults.size(); ++i) {
     const Fault& fault = plan_.faults[i];
-    if (!world_.fault_felt(i) || !is_fatal(fault.kind)) continue;
+    if (!world_.faults().felt(i) || !is_fatal(fault.kind)) continue;
     const bool of_one = fault.kind == FaultKind::kKill || fault.kind == FaultKind::kPowerOff ||
                         fault.kind == FaultKind::kFreeze;
     if (of_one && names(fault.rank)) return true;
@@ -164,9 +164,9 @@ int64_t SimJob::deadline_ns() const {
   int64_t patience_ns = 0;
   for (size_t i = 0; i < plan_.faults.size(); ++i) {
     const Fault& fault = plan_.faults[i];
-    if (!world_.fault_felt(i)) continue;
+    if (!world_.faults().felt(i)) continue;
     const int64_t held_ns = fault.duration_ns == kNever ? 0 : fault.duration_ns;
-    last_ns = std::max(last_ns, world_.felt_at_ns(i));
+    last_ns = std::max(last_ns, world_.faults().felt_at_ns(i));
     slack_ns += held_ns + 2 * fault.amount_ns;
     if (held_ns > 0) patience_ns = scenario_.lease_ns / 2;
   }
@@ -174,7 +174,7 @@ int64_t SimJob::deadline_ns() const {
 }
 
 void SimJob::judge_time(uint32_t rank) {
-  if (world_.first_felt_ns(true) == kNever) return;
+  if (world_.faults().first_felt_ns(true) == kNever) return;
   const int64_t failed_ns = ranks_[rank]->failed_ns();
   if (failed_ns <= deadline_ns() || verdict_.errors.size() >= kErrorsMax) return;
   verdict_.errors.push_back("rank " + std::to_string(rank) + " was told only at " +

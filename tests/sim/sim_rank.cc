@@ -226,7 +226,7 @@ bool SimRank::pending(RequestKind kind, uint64_t step) const {
 // True if the op is done with.
 bool SimRank::play(const Op& op) {
   const std::string_view phase = phase_of(op.act);
-  if (!phase.empty()) world_.set_phase(rank_, phase);
+  if (!phase.empty()) world_.faults().set_phase(rank_, phase);
   switch (op.act) {
     case Act::kThink:
       resume_ns_ = world_.now_ns() + static_cast<int64_t>(op.number);

@@ -36,7 +36,7 @@ class Crowd {
       chatters.push_back(
           std::make_unique<Chatter>(world, rank, options.world, options.period_ns, options.rounds));
       chatters.back()->message_bytes = options.message_bytes;
-      world.set_phase(rank, "chat");
+      world.faults().set_phase(rank, "chat");
     }
   }
 
@@ -90,7 +90,7 @@ TEST(SimWorld, one_seed_is_one_run) {
     faults.horizon_ns = 10 * kMillisecond;
     faults.operations = 100;
     faults.phases = {"chat"};
-    crowd.world.set_faults(FaultPlan::generate(faults));
+    crowd.world.faults().set_plan(FaultPlan::generate(faults));
     crowd.start();
     crowd.run_for(50 * kMillisecond);
     traces.push_back(crowd.world.trace_hash());
@@ -254,11 +254,11 @@ std::unique_ptr<Crowd> strike(const Strike& what, int64_t run_ns = 40 * kMillise
   }
   FaultPlan plan;
   plan.faults.push_back(fault);
-  crowd->world.set_faults(plan);
+  crowd->world.faults().set_plan(plan);
   crowd->start();
   crowd->run_for(run_ns);
-  EXPECT_EQ(crowd->world.fault_counts().of(what.kind, "chat"), 1u);
-  EXPECT_NE(crowd->world.first_felt_ns(is_fatal(what.kind)), kNever);
+  EXPECT_EQ(crowd->world.faults().counts().of(what.kind, "chat"), 1u);
+  EXPECT_NE(crowd->world.faults().first_felt_ns(is_fatal(what.kind)), kNever);
   return crowd;
 }
 
@@ -370,7 +370,7 @@ TEST(SimFaults, a_replay_is_the_last_message_once_more) {
   fault.at = kMillisecond;
   FaultPlan plan;
   plan.faults.push_back(fault);
-  crowd.world.set_faults(plan);
+  crowd.world.faults().set_plan(plan);
   const uint64_t word = 7;
   const Segment segment{&word, sizeof word};
   ASSERT_TRUE(crowd.world.transport(0).send(1, {&segment, 1}, 1).ok());
@@ -397,20 +397,20 @@ TEST(SimFaults, strikes_at_an_operation_or_a_phase) {
     fault.phase = "push";
     FaultPlan plan;
     plan.faults.push_back(fault);
-    crowd.world.set_faults(plan);
+    crowd.world.faults().set_plan(plan);
     crowd.start();
     for (int i = 0; i < 2; ++i) {
       crowd.run_for(kMillisecond);
-      crowd.world.set_phase(1, "push");
+      crowd.world.faults().set_phase(1, "push");
       crowd.run_for(kMillisecond);
-      crowd.world.set_phase(1, "pull");
+      crowd.world.faults().set_phase(1, "pull");
     }
     EXPECT_TRUE(crowd.world.gone(1));
     if (trigger == FaultTrigger::kAtOperation) {
       EXPECT_EQ(crowd.at(1).accepted, 30u);
     } else {
-      EXPECT_EQ(crowd.world.fault_counts().of(FaultKind::kPowerOff, "pull"), 0u);
-      EXPECT_EQ(crowd.world.fault_counts().of(FaultKind::kPowerOff, "push"), 1u);
+      EXPECT_EQ(crowd.world.faults().counts().of(FaultKind::kPowerOff, "pull"), 0u);
+      EXPECT_EQ(crowd.world.faults().counts().of(FaultKind::kPowerOff, "push"), 1u);
     }
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // FaultPlan: what goes wrong in one simulated run, drawn from a seed, and FaultCounts: what of it
-// was felt, by kind and phase. Plain values; nothing here acts, SimWorld does.
+// was felt, by kind and phase. Plain values; nothing here acts, FaultInjector does.
 #ifndef PARALLAX_TRANSPORT_SIM_FAULT_PLAN_H_
 #define PARALLAX_TRANSPORT_SIM_FAULT_PLAN_H_
 
@@ -69,7 +69,7 @@ struct FaultPlanOptions {
   int64_t lease_ns = 0;
   int64_t horizon_ns = 0;           // about how long a run without faults takes
   int64_t operations = 0;           // about how many messages one rank sends in it
-  std::vector<std::string> phases;  // labels that SimWorld::set_phase will be given
+  std::vector<std::string> phases;  // labels that set_phase will be given
   uint32_t faults_max = 3;
   // The first fault of a plan goes through all kinds and phases in turn, by this number; the rest
   // are drawn. UINT64_MAX: all are drawn.

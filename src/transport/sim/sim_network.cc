@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The life of a simulated message: send, port, wire, port, inbox, consumption, acknowledgement,
-// completion. What goes wrong on the way is in sim_network_faults.cc.
+// completion. A silence holds messages back in order, as a reliable protocol over a silent wire
+// does; resets end connections; processes vanish.
 #include "transport/sim/sim_network.h"
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 
 namespace parallax {
 namespace {
 
-constexpr size_t kSampleBytesMax = 256;
-constexpr uint64_t kSampleEvery = 37;
 constexpr int kConsumedMessagePoison = 0xa5;
 constexpr size_t kAckBytes = 32;  // on the wire
 
@@ -22,51 +22,18 @@ SimNetwork::SimNetwork(const SimOptions& options, EventQueue& queue, SimMachines
     : options_(options),
       queue_(queue),
       machines_(machines),
+      host_of_(options.host_of.empty() ? std::vector<uint32_t>(options.world) : options.host_of),
       random_(SeededRandom(options.seed).fork(1)),
-      host_of_(options.host_of) {
-  if (host_of_.empty()) host_of_.assign(options.world, 0);
+      connections_(options.world),
+      ports_(options, host_of_),
+      interference_(queue, machines, random_, host_of_),
+      inbox_(options.world) {
   PARALLAX_CHECK(host_of_.size() == options.world);
-  const uint32_t hosts = *std::max_element(host_of_.begin(), host_of_.end()) + 1;
-  inbox_.resize(options.world);
-  processes_.resize(options.world);
-  spikes_.resize(options.world);
-  rank_tx_free_ns_.assign(options.world, 0);
-  host_tx_free_ns_.assign(hosts, 0);
-  host_rx_free_ns_.assign(hosts, 0);
-}
-
-const SimNetwork::SimLink* SimNetwork::find(uint32_t from, uint32_t to) const {
-  const auto found = link_index_.find(key(from, to));
-  return found == link_index_.end() ? nullptr : &links_[found->second];
-}
-
-SimNetwork::SimLink& SimNetwork::link(uint32_t from, uint32_t to) {
-  const auto [found, is_new] =
-      link_index_.try_emplace(key(from, to), static_cast<uint32_t>(links_.size()));
-  if (is_new) {
-    links_.emplace_back();
-    links_.back().from = from;
-    links_.back().to = to;
-    processes_[from].peers.push_back(to);
-  }
-  return links_[found->second];
-}
-
-const LinkModel& SimNetwork::model(uint32_t from, uint32_t to) const {
-  return host_of(from) == host_of(to) ? options_.intra_host : options_.inter_host;
-}
-
-int64_t SimNetwork::wire_ns(const LinkModel& model, size_t bytes) const {
-  return static_cast<int64_t>(static_cast<double>(bytes) * 1e9 / model.bytes_per_second);
-}
-
-int64_t& SimNetwork::tx_port(uint32_t from, uint32_t to) {
-  return host_of(from) == host_of(to) ? rank_tx_free_ns_[from] : host_tx_free_ns_[host_of(from)];
 }
 
 bool SimNetwork::writable(uint32_t from, uint32_t to) const {
   if (to >= options_.world) return false;
-  const SimLink* out = find(from, to);
+  const SimLink* out = connections_.find(from, to);
   return out == nullptr || (!out->closed && out->in_flight < kSendsInFlightMax);
 }
 
@@ -74,7 +41,7 @@ Status SimNetwork::send(uint32_t from, uint32_t to, std::span<const Segment> seg
                         uint64_t cookie) {
   PARALLAX_CHECK(writable(from, to));
   PARALLAX_CHECK(segments.size() <= kSegmentsMax);
-  if (processes_[from].gone) return {};  // killed in the middle of this run: nobody hears it
+  if (process(from).gone) return {};  // killed in the middle of this run: nobody hears it
   SimLink& out = link(from, to);
   if (out.broken) return peer_lost("the simulated connection is down");
   size_t bytes = 0;
@@ -93,55 +60,40 @@ Status SimNetwork::send(uint32_t from, uint32_t to, std::span<const Segment> seg
     if (segments[i].bytes > 0) std::memcpy(payload, segments[i].data, segments[i].bytes);
     payload += segments[i].bytes;
   }
-  message->pending = true;
-  (out.pending_tail == nullptr ? out.pending_head : out.pending_tail->next_pending) = message;
-  out.pending_tail = message;
-  ++out.in_flight;
-
-  ++messages_count_;
-  bytes_count_ += bytes;
-  if (host_of(from) != host_of(to)) inter_host_bytes_count_ += bytes;
-  if (messages_count_ % kSampleEvery == 1) keep_sample(message->payload());
-  machines_.charge_ns(from, model(from, to).overhead_ns);
+  out.add_pending(message);
+  seen_.sent(message->payload());
+  machines_.charge_ns(from, ports_.model(from, to).overhead_ns);
   transmit(out, message);
   machines_.on_send(from);
   return {};
 }
 
-void SimNetwork::keep_sample(std::span<const std::byte> payload) {
-  const size_t bytes = std::min(payload.size(), kSampleBytesMax);
-  sample_.assign(payload.begin(), payload.begin() + static_cast<ptrdiff_t>(bytes));
-}
-
 // Behind what a silence holds back, or on its way.
 void SimNetwork::transmit(SimLink& out, SimMessage* message, int64_t extra_ns) {
   message->on_wire = true;
-  const int fault = silenced_by(out);
+  const int fault = interference_.silencing(out);
   if (fault == kNoFault && out.held.empty()) {
     depart(out, message, extra_ns);
     return;
   }
-  if (out.held.empty()) held_links_.push_back(link_index_.at(key(out.from, out.to)));
+  if (out.held.empty()) held_links_.push_back(&out);
   out.held.push_back(message);
   if (fault != kNoFault) machines_.on_fault_felt(fault, out.from);
 }
 
 void SimNetwork::depart(SimLink& out, SimMessage* message, int64_t extra_ns) {
-  const LinkModel& wire = model(out.from, out.to);
+  const LinkModel& wire = ports_.model(out.from, out.to);
   const size_t bytes = message->kind == WireKind::kData ? message->bytes : kAckBytes;
-  const bool same_host = host_of(out.from) == host_of(out.to);
   int64_t start_ns = machines_.local_now_ns(out.from);
-  if (message->kind == WireKind::kData) {  // acknowledgements slip in between
-    int64_t& port_free_ns = tx_port(out.from, out.to);
-    start_ns = std::max(start_ns, port_free_ns);
-    port_free_ns = start_ns + wire.gap_ns + wire_ns(wire, bytes);
-  }
+  // Acknowledgements slip in between.
+  if (message->kind == WireKind::kData) start_ns = ports_.send(out.from, out.to, bytes, start_ns);
   message->depart_ns = start_ns;
-  int64_t arrive_ns = start_ns + wire.latency_ns + extra_ns + spike_ns(out.from);
+  int64_t arrive_ns = start_ns + wire.latency_ns + extra_ns + interference_.spike_ns(out.from);
   if (wire.jitter_ns > 0) arrive_ns += random_.between(0, wire.jitter_ns);
   // Nor does the end of a connection overtake what was sent on it.
-  const bool has_port = options_.incast && !same_host && message->kind != WireKind::kAck;
-  if (!has_port) arrive_ns += wire_ns(wire, bytes);
+  const bool has_port =
+      options_.incast && !ports_.same_host(out.from, out.to) && message->kind != WireKind::kAck;
+  if (!has_port) arrive_ns += SimPorts::wire_ns(wire, bytes);
   arrive_ns = std::max(arrive_ns, out.arrive_floor_ns);
   out.arrive_floor_ns = arrive_ns;
   if (has_port) {
@@ -152,17 +104,12 @@ void SimNetwork::depart(SimLink& out, SimMessage* message, int64_t extra_ns) {
   }
 }
 
-// At the receiving host's port, which takes in one message at a time.
+// At the receiving host's port.
 void SimNetwork::arrive(SimMessage* message) {
-  const LinkModel& wire = model(message->from, message->to);
-  int64_t& port_free_ns = host_rx_free_ns_[host_of(message->to)];
-  int64_t taking_ns = wire_ns(wire, message->bytes);
-  if (port_free_ns > queue_.now_ns()) {
-    taking_ns += static_cast<int64_t>(static_cast<double>(taking_ns) * options_.incast_penalty);
-  }
-  port_free_ns = std::max(port_free_ns, queue_.now_ns()) + taking_ns;
+  const int64_t taken_ns =
+      ports_.take_in(message->from, message->to, message->bytes, queue_.now_ns());
   SimLink& in = link(message->from, message->to);
-  in.deliver_floor_ns = std::max(in.deliver_floor_ns, port_free_ns);
+  in.deliver_floor_ns = std::max(in.deliver_floor_ns, taken_ns);
   queue_.push(in.deliver_floor_ns, SimEventKind::kDeliver, message->to, message);
 }
 
@@ -172,8 +119,8 @@ void SimNetwork::deliver(SimMessage* message) {
   switch (message->kind) {
     case WireKind::kStray:
     case WireKind::kData:
-      if (processes_[to].gone) {
-        if (from_rank && processes_[to].seen) reset(to, message->from, "connection refused", 0);
+      if (process(to).gone) {
+        if (from_rank && process(to).seen) reset(to, message->from, "connection refused", 0);
         drop(message);
       } else if (message->dropped || (from_rank && link(to, message->from).broken)) {
         drop(message);
@@ -184,8 +131,7 @@ void SimNetwork::deliver(SimMessage* message) {
     case WireKind::kAck: {  // from and to are still those of the data
       message->on_wire = false;
       if (message->pending) {
-        SimLink& out = link(message->from, message->to);
-        unlink_pending(out, message);
+        link(message->from, message->to).remove_pending(message);
         push_item(message->from,
                   {.kind = ItemKind::kSent, .peer = message->to, .cookie = message->cookie});
       }
@@ -205,24 +151,9 @@ void SimNetwork::drop(SimMessage* message) {
 }
 
 void SimNetwork::push_item(uint32_t rank, const Item& item) {
-  if (processes_[rank].gone) return;
+  if (process(rank).gone) return;
   inbox_[rank].push_back(item);
   machines_.on_deliverable(rank);
-}
-
-// Completions come in order, so this is the head of the list, except behind messages that were
-// dropped: those complete when the connection ends.
-void SimNetwork::unlink_pending(SimLink& out, SimMessage* message) {
-  SimMessage** place = &out.pending_head;
-  SimMessage* before = nullptr;
-  while (*place != message) {
-    before = *place;
-    place = &before->next_pending;
-  }
-  *place = message->next_pending;
-  if (out.pending_tail == message) out.pending_tail = before;
-  message->next_pending = nullptr;
-  message->pending = false;
 }
 
 bool SimNetwork::poll(uint32_t rank, Receiver& receiver) {
@@ -258,11 +189,9 @@ void SimNetwork::hand_over(uint32_t rank, SimMessage* message, Receiver& receive
     return;
   }
   check_borrow(message);
-  if (message->kind == WireKind::kData) machines_.charge_ns(rank, model(from, rank).overhead_ns);
-  const auto kept = remembered_.find(rank);
-  if (kept != remembered_.end() && message->kind == WireKind::kData) {
-    kept->second.from = from;
-    kept->second.bytes.assign(message->payload().begin(), message->payload().end());
+  if (message->kind == WireKind::kData) {
+    machines_.charge_ns(rank, ports_.model(from, rank).overhead_ns);
+    seen_.consumed(rank, from, message->payload());
   }
   receiver.on_message(from, message->payload());
   if (options_.adversarial && message->bytes > 0) {
@@ -273,7 +202,7 @@ void SimNetwork::hand_over(uint32_t rank, SimMessage* message, Receiver& receive
     return;
   }
   message->kind = WireKind::kAck;
-  if (processes_[rank].gone) {
+  if (process(rank).gone) {
     drop(message);
   } else {
     transmit(link(rank, from), message);
@@ -283,7 +212,7 @@ void SimNetwork::hand_over(uint32_t rank, SimMessage* message, Receiver& receive
 // The sender promised to leave its segments alone until completion. A sender that is gone, or was
 // told of the completion, may have freed them.
 void SimNetwork::check_borrow(SimMessage* message) {
-  if (!options_.adversarial || !message->pending || processes_[message->from].gone) return;
+  if (!options_.adversarial || !message->pending || process(message->from).gone) return;
   const std::byte* payload = message->payload().data();
   for (uint32_t i = 0; i < message->segment_count; ++i) {
     const Segment& segment = message->segments[i];
@@ -292,6 +221,131 @@ void SimNetwork::check_borrow(SimMessage* message) {
     }
     payload += segment.bytes;
   }
+}
+
+// What a silence that is over held back goes on its way.
+void SimNetwork::heal() {
+  interference_.forget_past();
+  std::vector<SimLink*> still_held;
+  for (SimLink* out : std::exchange(held_links_, {})) {
+    if (interference_.silencing(*out) != kNoFault) {
+      still_held.push_back(out);
+      continue;
+    }
+    for (SimMessage* message : std::exchange(out->held, {})) {
+      // A kernel still sends what a dead process left in its socket; a machine without power not.
+      if (process(out->from).gone && !process(out->from).seen) {
+        drop(message);
+      } else {
+        depart(*out, message, 0);
+      }
+    }
+  }
+  held_links_.insert(held_links_.end(), still_held.begin(), still_held.end());
+}
+
+// ---- ends of connections and processes
+
+// One side of a connection ends: its sends complete and its rank is told, in either order.
+void SimNetwork::break_side(uint32_t rank, uint32_t peer, Loss loss, const char* why) {
+  SimLink& out = link(rank, peer);
+  if (out.broken) return;
+  out.broken = true;
+  const bool told_first = options_.adversarial && random_.chance(50);
+  if (!told_first) complete_pending(out);
+  push_item(rank, {.kind = ItemKind::kLost, .peer = peer, .why = why, .loss = loss});
+  if (told_first) complete_pending(out);
+}
+
+void SimNetwork::complete_pending(SimLink& out) {
+  for (SimMessage* message = out.pending_head; message != nullptr;) {
+    SimMessage* next = message->next_pending;
+    message->next_pending = nullptr;
+    message->pending = false;
+    push_item(out.from, {.kind = ItemKind::kSent, .peer = out.to, .cookie = message->cookie});
+    pool_.release_if_unused(message);
+    message = next;
+  }
+  out.pending_head = nullptr;
+  out.pending_tail = nullptr;
+}
+
+void SimNetwork::reset(uint32_t from, uint32_t to, const char* why, int64_t extra_ns) {
+  SimMessage* message = pool_.take(0);
+  message->kind = WireKind::kReset;
+  message->from = from;
+  message->to = to;
+  message->why = why;
+  // Of a process of its own host a rank knows that it ended.
+  const bool seen = process(from).gone && ports_.same_host(from, to);
+  message->loss = seen ? Loss::kDead : Loss::kBroken;
+  transmit(link(from, to), message, extra_ns);
+}
+
+void SimNetwork::close_connection(uint32_t a, uint32_t b) {
+  break_side(a, b, Loss::kBroken, "connection reset");
+  break_side(b, a, Loss::kBroken, "connection reset");
+}
+
+void SimNetwork::forget(uint32_t rank, uint32_t peer) {
+  const bool tells_peer = connections_.connected(rank, peer);
+  SimLink& out = link(rank, peer);
+  if (out.closed) return;
+  out.closed = true;
+  out.broken = true;
+  if (options_.adversarial && random_.chance(50)) {
+    for (SimMessage* message = out.pending_head; message != nullptr;
+         message = message->next_pending) {
+      message->dropped = true;
+    }
+  }
+  complete_pending(out);
+  if (tells_peer) reset(rank, peer, "connection closed by peer", 0);
+}
+
+void SimNetwork::kill(uint32_t rank, int64_t seen_after_ns) {
+  process(rank).gone = true;
+  process(rank).seen = seen_after_ns != kNever;
+  drop_inbox(rank);
+  for (const uint32_t peer : process(rank).peers) {
+    for (SimMessage* message = link(rank, peer).pending_head; message != nullptr;
+         message = message->next_pending) {
+      if (message->depart_ns > queue_.now_ns()) message->dropped = true;
+    }
+  }
+  if (seen_after_ns != kNever) reset_all(rank, "connection reset", seen_after_ns);
+}
+
+void SimNetwork::leave(uint32_t rank) {
+  process(rank).gone = true;
+  process(rank).seen = true;
+  drop_inbox(rank);
+  reset_all(rank, "connection closed by peer", 0);
+}
+
+void SimNetwork::drop_inbox(uint32_t rank) {
+  for (const Item& item : inbox_[rank]) {
+    if (item.message != nullptr) drop(item.message);
+  }
+  inbox_[rank].clear();
+}
+
+void SimNetwork::reset_all(uint32_t from, const char* why, int64_t extra_ns) {
+  // By index: a reset may make the link back and so add peers.
+  const std::vector<uint32_t>& peers = process(from).peers;
+  for (size_t i = 0; i < peers.size(); ++i) {
+    if (!link(from, peers[i]).broken) reset(from, peers[i], why, extra_ns);
+  }
+}
+
+void SimNetwork::inject(uint32_t from, uint32_t to, std::span<const std::byte> bytes) {
+  SimMessage* message = pool_.take(bytes.size());
+  message->kind = WireKind::kStray;
+  message->from = from;
+  message->to = to;
+  message->on_wire = true;
+  if (!bytes.empty()) std::memcpy(message->payload().data(), bytes.data(), bytes.size());
+  queue_.push(queue_.now_ns(), SimEventKind::kDeliver, to, message);
 }
 
 }  // namespace parallax

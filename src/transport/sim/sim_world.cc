@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simulator's loop: which rank runs when. What faults do is in sim_world_faults.cc.
+// The simulator's loop: which rank runs when.
 #include "transport/sim/sim_world.h"
 
 #include <algorithm>
@@ -36,9 +36,11 @@ class SimTransport final : public Transport {
 }  // namespace
 
 SimWorld::SimWorld(SimOptions options)
-    : options_(std::move(options)), clock_(queue_), network_(options_, queue_, *this) {
-  ranks_.resize(options_.world);
-}
+    : options_(std::move(options)),
+      clock_(queue_),
+      network_(options_, queue_, *this),
+      faults_(queue_, network_, *this, options_.world),
+      ranks_(options_.world) {}
 
 SimWorld::~SimWorld() = default;
 
@@ -87,9 +89,9 @@ void SimWorld::wake(uint32_t rank, int64_t at_ns) {
   Rank& r = ranks_[rank];
   if (r.actor == nullptr || r.gone || r.stopped || at_ns == kNever) return;
   at_ns = std::max({at_ns, r.busy_until_ns, queue_.now_ns()});
-  if (r.slow_until_ns > queue_.now_ns()) {
-    at_ns += r.slow_by_ns;
-    on_fault_felt(r.slow_fault, rank);
+  if (r.slow.until_ns > queue_.now_ns()) {
+    at_ns += r.slow.by_ns;
+    on_fault_felt(r.slow.fault, rank);
   }
   if (at_ns >= r.run_at_ns) return;
   r.run_at_ns = at_ns;
@@ -125,6 +127,21 @@ bool SimWorld::run(uint32_t rank) {
   return true;
 }
 
+void SimWorld::stop(uint32_t rank, int64_t until_ns) {
+  Rank& r = ranks_[rank];
+  r.stopped = true;
+  r.run_at_ns = kNever;
+  r.stopped_until_ns = std::max(r.stopped_until_ns, until_ns);
+  if (until_ns != kNever) queue_.push(r.stopped_until_ns, SimEventKind::kResume, rank);
+}
+
+void SimWorld::resume(uint32_t rank) {
+  Rank& r = ranks_[rank];
+  if (!r.stopped || r.stopped_until_ns > queue_.now_ns()) return;
+  r.stopped = false;
+  poke(rank);
+}
+
 void SimWorld::trace(const SimEvent& event) {
   const auto mix = [this](uint64_t value) {
     trace_hash_ = SeededRandom(trace_hash_ ^ value).next();
@@ -152,16 +169,11 @@ bool SimWorld::handle(const SimEvent& event) {
       network_.heal();
       return false;
     case SimEventKind::kFault:
-      apply_fault(plan_.faults[event.subject], static_cast<int>(event.subject));
+      faults_.strike(event.subject);
       return false;
-    case SimEventKind::kResume: {
-      Rank& r = ranks_[event.subject];
-      if (r.stopped && r.stopped_until_ns <= queue_.now_ns()) {
-        r.stopped = false;
-        poke(event.subject);
-      }
+    case SimEventKind::kResume:
+      resume(event.subject);
       return false;
-    }
   }
   return false;
 }

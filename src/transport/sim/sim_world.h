@@ -12,15 +12,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
-#include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "transport/sim/event_queue.h"
-#include "transport/sim/fault_plan.h"
+#include "transport/sim/fault_injector.h"
 #include "transport/sim/sim_network.h"
 #include "transport/sim/sim_options.h"
 #include "transport/transport.h"
@@ -37,7 +33,7 @@ class Actor {
   ~Actor() = default;
 };
 
-class SimWorld final : private SimMachines {
+class SimWorld final : private SimMachines, private FaultTargets {
  public:
   explicit SimWorld(SimOptions options);
   ~SimWorld();
@@ -63,22 +59,11 @@ class SimWorld final : private SimMachines {
   // reached, false. `done` is asked after each run of an actor.
   bool run_until(const std::function<bool()>& done, int64_t limit_ns);
 
-  // What a rank is doing: faults are triggered by it and counted under it.
-  void set_phase(uint32_t rank, std::string_view phase);
-  void set_faults(FaultPlan plan);
-  // What makes a message look as if it were of another job (FaultKind::kOtherJob).
-  void set_disguise(std::function<void(std::span<std::byte>)> disguise) {
-    disguise_ = std::move(disguise);
-  }
-  void apply(const Fault& fault);  // now
-  const FaultCounts& fault_counts() const { return counts_; }
-  bool fault_felt(size_t fault) const { return felt_[fault]; }
-  int64_t felt_at_ns(size_t fault) const { return felt_at_ns_[fault]; }
-  // When the first fault of that kind was felt, or kNever: faults that were drawn but never met
-  // anything to disturb do not count.
-  int64_t first_felt_ns(bool fatal) const;
+  FaultInjector& faults() { return faults_; }
+  const FaultInjector& faults() const { return faults_; }
 
-  bool gone(uint32_t rank) const { return ranks_[rank].gone; }  // killed, or left
+  // Killed, or left.
+  bool gone(uint32_t rank) const override { return ranks_[rank].gone; }
   bool stopped(uint32_t rank) const { return ranks_[rank].stopped; }
   bool stopped_for_good(uint32_t rank) const {
     return ranks_[rank].stopped && ranks_[rank].stopped_until_ns == kNever;
@@ -95,12 +80,8 @@ class SimWorld final : private SimMachines {
     std::unique_ptr<Transport> transport;
     int64_t run_at_ns = kNever;  // of the run event that counts; others are stale
     int64_t busy_until_ns = 0;
-    int64_t slow_until_ns = 0;
-    int64_t slow_by_ns = 0;
-    int slow_fault = kNoFault;
+    SlowSpell slow;
     int64_t stopped_until_ns = 0;
-    int64_t operations = 0;
-    std::string phase;
     bool poked = false;
     bool gone = false;
     bool stopped = false;
@@ -109,33 +90,24 @@ class SimWorld final : private SimMachines {
   int64_t local_now_ns(uint32_t rank) const override;
   void charge_ns(uint32_t rank, int64_t ns) override;
   void on_deliverable(uint32_t rank) override;
-  void on_send(uint32_t rank) override;
-  void on_fault_felt(int fault, uint32_t rank) override;
+  void on_send(uint32_t rank) override { faults_.on_send(rank); }
+  void on_fault_felt(int fault, uint32_t rank) override { faults_.on_felt(fault, rank); }
+  void end(uint32_t rank) override { ranks_[rank].gone = true; }
+  void stop(uint32_t rank, int64_t until_ns) override;
+  void slow_down(uint32_t rank, const SlowSpell& spell) override { ranks_[rank].slow = spell; }
 
   void wake(uint32_t rank, int64_t at_ns);
   bool run(uint32_t rank);
   bool handle(const SimEvent& event);
+  void resume(uint32_t rank);
   void trace(const SimEvent& event);
-  void apply_fault(const Fault& fault, int index);
-  void silence(const Fault& fault, int index, bool both_ways);
-  void strike_later(int index);
-  void stop(const Fault& fault, int index);
-  void stray(const Fault& fault);
-  void replay(const Fault& fault, int index);
-  uint32_t peer_of(const Fault& fault) const;
-  int64_t until_ns(const Fault& fault) const;
 
   SimOptions options_;
   EventQueue queue_;
   SimClock clock_;
   SimNetwork network_;
+  FaultInjector faults_;
   std::vector<Rank> ranks_;
-  FaultPlan plan_;
-  std::vector<int64_t> phase_entries_;  // by fault of the plan
-  std::vector<bool> felt_;
-  std::vector<int64_t> felt_at_ns_;
-  FaultCounts counts_;
-  std::function<void(std::span<std::byte>)> disguise_;
   uint64_t events_count_ = 0;
   uint64_t runs_count_ = 0;
   uint64_t trace_hash_ = 0;

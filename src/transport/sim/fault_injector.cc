@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults of the simulator: when they strike and what they do to ranks; the wires' part is in
-// sim_network_faults.cc.
-#include <algorithm>
-#include <utility>
+// When faults strike, and what each kind does.
+#include "transport/sim/fault_injector.h"
 
-#include "base/check.h"
-#include "transport/sim/sim_world.h"
+#include <algorithm>
+
+#include "base/seeded_random.h"
 
 namespace parallax {
 namespace {
@@ -13,32 +12,31 @@ namespace {
 constexpr size_t kStrayBytesMax = 512;
 constexpr int64_t kStrikeLaterNs = 20'000;
 
+bool sends_again(FaultKind kind) {
+  return kind == FaultKind::kReplay || kind == FaultKind::kOtherJob;
+}
+
 }  // namespace
 
-void SimWorld::set_faults(FaultPlan plan) {
+void FaultInjector::set_plan(FaultPlan plan) {
   plan_ = std::move(plan);
-  phase_entries_.assign(plan_.faults.size(), 0);
-  felt_.assign(plan_.faults.size(), false);
-  felt_at_ns_.assign(plan_.faults.size(), kNever);
+  progress_.assign(plan_.faults.size(), {});
   for (size_t i = 0; i < plan_.faults.size(); ++i) {
     const Fault& fault = plan_.faults[i];
-    if (fault.kind == FaultKind::kReplay || fault.kind == FaultKind::kOtherJob) {
-      network_.remember(fault.rank);
-    }
+    if (sends_again(fault.kind)) network_.seen().remember(fault.rank);
     if (fault.trigger == FaultTrigger::kAtTime) {
       queue_.push(fault.at, SimEventKind::kFault, static_cast<uint32_t>(i));
     }
   }
 }
 
-void SimWorld::set_phase(uint32_t rank, std::string_view phase) {
-  Rank& r = ranks_[rank];
-  if (r.phase == phase) return;
-  r.phase = phase;
+void FaultInjector::set_phase(uint32_t rank, std::string_view phase) {
+  if (ranks_[rank].phase == phase) return;
+  ranks_[rank].phase = phase;
   for (size_t i = 0; i < plan_.faults.size(); ++i) {
     const Fault& fault = plan_.faults[i];
     if (fault.trigger != FaultTrigger::kAtPhase || fault.rank != rank || fault.phase != phase ||
-        ++phase_entries_[i] != fault.at) {
+        ++progress_[i].phase_entries != fault.at) {
       continue;
     }
     queue_.push(queue_.now_ns() + fault.after_ns, SimEventKind::kFault, static_cast<uint32_t>(i));
@@ -46,7 +44,7 @@ void SimWorld::set_phase(uint32_t rank, std::string_view phase) {
 }
 
 // An event, not a call: the send that counts is still on the stack.
-void SimWorld::on_send(uint32_t rank) {
+void FaultInjector::on_send(uint32_t rank) {
   const int64_t operation = ++ranks_[rank].operations;
   for (size_t i = 0; i < plan_.faults.size(); ++i) {
     const Fault& fault = plan_.faults[i];
@@ -57,75 +55,76 @@ void SimWorld::on_send(uint32_t rank) {
   }
 }
 
-void SimWorld::on_fault_felt(int fault, uint32_t rank) {
-  if (fault < 0) return;
+void FaultInjector::on_felt(int fault, uint32_t rank) {
+  if (fault < 0 || felt(static_cast<size_t>(fault))) return;
   const auto index = static_cast<size_t>(fault);
-  if (felt_[index]) return;
-  felt_[index] = true;
-  felt_at_ns_[index] = queue_.now_ns();
+  progress_[index].felt_at_ns = queue_.now_ns();
   counts_.add(plan_.faults[index].kind, ranks_[rank].phase);
 }
 
-int64_t SimWorld::first_felt_ns(bool fatal) const {
+int64_t FaultInjector::first_felt_ns(bool fatal) const {
   int64_t first_ns = kNever;
   for (size_t i = 0; i < plan_.faults.size(); ++i) {
-    if (is_fatal(plan_.faults[i].kind) == fatal) first_ns = std::min(first_ns, felt_at_ns_[i]);
+    if (is_fatal(plan_.faults[i].kind) == fatal) first_ns = std::min(first_ns, felt_at_ns(i));
   }
   return first_ns;
 }
 
-void SimWorld::apply(const Fault& fault) {
+void FaultInjector::strike_now(const Fault& fault) {
   plan_.faults.push_back(fault);
-  phase_entries_.push_back(0);
-  felt_.push_back(false);
-  felt_at_ns_.push_back(kNever);
-  network_.remember(fault.rank);
-  const Fault now = fault;  // apply_fault may not see the vector move
-  apply_fault(now, static_cast<int>(plan_.faults.size()) - 1);
+  progress_.emplace_back();
+  if (sends_again(fault.kind)) network_.seen().remember(fault.rank);
+  strike(static_cast<uint32_t>(plan_.faults.size()) - 1);
 }
 
-int64_t SimWorld::until_ns(const Fault& fault) const {
+void FaultInjector::strike(uint32_t fault) { apply(plan_.faults[fault], static_cast<int>(fault)); }
+
+int64_t FaultInjector::until_ns(const Fault& fault) const {
   return fault.duration_ns == kNever ? kNever : queue_.now_ns() + fault.duration_ns;
 }
 
 // The peer that was drawn, if the two talk; else one that the rank does talk to.
-uint32_t SimWorld::peer_of(const Fault& fault) const {
-  if (network_.connected(fault.rank, fault.peer)) return fault.peer;
-  return network_.nth_peer(fault.rank, fault.peer_choice);
+uint32_t FaultInjector::peer_of(const Fault& fault) {
+  const SimConnections& connections = network_.connections();
+  if (connections.connected(fault.rank, fault.peer)) return fault.peer;
+  return connections.nth_peer(fault.rank, fault.peer_choice);
 }
 
 // The rank has talked to nobody yet: as soon as it may have.
-void SimWorld::strike_later(int index) {
+void FaultInjector::strike_later(int index) {
   const int64_t again_ns = queue_.now_ns() + kStrikeLaterNs + queue_.now_ns() / 4;
   queue_.push(again_ns, SimEventKind::kFault, static_cast<uint32_t>(index));
 }
 
-void SimWorld::silence(const Fault& fault, int index, bool both_ways) {
+void FaultInjector::silence(const Fault& fault, int index, bool both_ways) {
   const uint32_t peer = peer_of(fault);
   if (peer == fault.rank) {
     strike_later(index);
     return;
   }
-  network_.silence(fault.rank, peer, until_ns(fault), index);
-  if (both_ways) network_.silence(peer, fault.rank, until_ns(fault), index);
-}
-
-void SimWorld::stop(const Fault& fault, int index) {
-  Rank& r = ranks_[fault.rank];
-  on_fault_felt(index, fault.rank);
-  r.stopped = true;
-  r.run_at_ns = kNever;
-  r.stopped_until_ns = std::max(r.stopped_until_ns, until_ns(fault));
-  if (fault.duration_ns != kNever) {
-    queue_.push(r.stopped_until_ns, SimEventKind::kResume, fault.rank);
+  Interference& interference = network_.interference();
+  SimConnections& connections = network_.connections();
+  interference.silence(connections.link(fault.rank, peer), until_ns(fault), index);
+  if (both_ways) {
+    interference.silence(connections.link(peer, fault.rank), until_ns(fault), index);
   }
 }
 
+void FaultInjector::close(const Fault& fault, int index) {
+  const uint32_t peer = peer_of(fault);
+  if (peer == fault.rank) {
+    strike_later(index);
+    return;
+  }
+  on_felt(index, fault.rank);
+  network_.close_connection(fault.rank, peer);
+}
+
 // Random bytes, or the head of a real message cut short.
-void SimWorld::stray(const Fault& fault) {
+void FaultInjector::stray(const Fault& fault) {
   SeededRandom random(fault.seed);
   std::vector<std::byte> bytes;
-  const auto sample = network_.sample();
+  const auto sample = network_.seen().sample();
   if (sample.size() > 1 && random.chance(50)) {
     const auto kept = static_cast<ptrdiff_t>(random.below(sample.size()));
     bytes.assign(sample.begin(), sample.begin() + kept);
@@ -136,24 +135,23 @@ void SimWorld::stray(const Fault& fault) {
   network_.inject(fault.peer, fault.rank, bytes);
 }
 
-void SimWorld::replay(const Fault& fault, int index) {
-  SimNetwork::Remembered again = network_.remembered(fault.rank);
+void FaultInjector::replay(const Fault& fault, int index) {
+  SeenMessages::Remembered again = network_.seen().remembered(fault.rank);
   const bool disguised = fault.kind == FaultKind::kOtherJob;
   if (again.bytes.empty() || (disguised && !disguise_)) {
     strike_later(index);
     return;
   }
-  on_fault_felt(index, fault.rank);
+  on_felt(index, fault.rank);
   if (disguised) disguise_(again.bytes);
   network_.inject(again.from, fault.rank, again.bytes);
 }
 
-void SimWorld::apply_fault(const Fault& fault, int index) {
-  Rank& r = ranks_[fault.rank];
-  if (r.gone) return;
+void FaultInjector::apply(const Fault& fault, int index) {
+  if (targets_.gone(fault.rank)) return;
   switch (fault.kind) {
     case FaultKind::kDelay:
-      network_.delay_from(fault.rank, fault.amount_ns, until_ns(fault), index);
+      network_.interference().delay_from(fault.rank, fault.amount_ns, until_ns(fault), index);
       break;
     case FaultKind::kSilenceOneWay:
     case FaultKind::kCutOneWay:
@@ -165,35 +163,27 @@ void SimWorld::apply_fault(const Fault& fault, int index) {
       break;
     case FaultKind::kPartition:
     case FaultKind::kSplit:
-      network_.partition(fault.side_of_host, until_ns(fault), index);
+      network_.interference().partition(fault.side_of_host, until_ns(fault), index);
       break;
-    case FaultKind::kClose: {
-      const uint32_t peer = peer_of(fault);
-      if (peer == fault.rank) {
-        strike_later(index);
-        break;
-      }
-      on_fault_felt(index, fault.rank);
-      network_.close_connection(fault.rank, peer);
+    case FaultKind::kClose:
+      close(fault, index);
       break;
-    }
     case FaultKind::kKill:
     case FaultKind::kPowerOff:
-      on_fault_felt(index, fault.rank);
-      r.gone = true;
+      on_felt(index, fault.rank);
+      targets_.end(fault.rank);
       network_.kill(fault.rank, fault.kind == FaultKind::kKill ? fault.amount_ns : kNever);
       break;
     case FaultKind::kStop:
     case FaultKind::kFreeze:
-      stop(fault, index);
+      on_felt(index, fault.rank);
+      targets_.stop(fault.rank, until_ns(fault));
       break;
     case FaultKind::kSlow:
-      r.slow_until_ns = until_ns(fault);
-      r.slow_by_ns = fault.amount_ns;
-      r.slow_fault = index;
+      targets_.slow_down(fault.rank, {until_ns(fault), fault.amount_ns, index});
       break;
     case FaultKind::kStray:
-      on_fault_felt(index, fault.rank);
+      on_felt(index, fault.rank);
       stray(fault);
       break;
     case FaultKind::kReplay:

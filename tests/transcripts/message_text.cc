@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading messages by the library's own decoders. See message_text.h.
+#include "transcripts/message_text.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <cstring>
+
+#include "collectives/tree_sync.h"
+#include "engine/commit_report.h"
+#include "group/vote.h"
+#include "message/kinds.h"
+
+namespace parallax::transcripts {
+namespace {
+
+constexpr size_t kNumbersShown = 8;  // more are only counted
+
+std::string text_of(uint64_t number) { return std::to_string(number); }
+
+std::string text_of(double number) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", number);
+  return text;
+}
+
+std::string text_of_bits(uint32_t float_bits) { return text_of(std::bit_cast<float>(float_bits)); }
+
+std::string span_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// The bytes of a payload lie anywhere.
+template <typename T>
+std::vector<T> read(std::span<const std::byte> bytes) {
+  std::vector<T> numbers(bytes.size() / sizeof(T));
+  if (!numbers.empty()) std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(T));
+  return numbers;
+}
+
+std::string range_text(const char* what, const SectionHeader& header) {
+  if (header.count == 0) return std::string(" no ") + what;
+  return std::string(" ") + what + " " + text_of(header.first) + ".." +
+         text_of(header.first + header.count - 1);
+}
+
+std::string few(std::span<const float> numbers) {
+  const bool some = !numbers.empty() && numbers.size() <= kNumbersShown;
+  return some ? ": " + numbers_text(numbers) : "";
+}
+
+const char* tree_name(uint32_t kind) {
+  switch (static_cast<TreeKind>(kind)) {
+    case TreeKind::kCommit:
+      return "commit";
+    case TreeKind::kVote:
+      return "vote";
+    case TreeKind::kBarrier:
+      return "barrier";
+    case TreeKind::kClose:
+      return "close";
+    case TreeKind::kCloseConfirm:
+      return "close_confirm";
+  }
+  return "of no kind";
+}
+
+std::string commit_report(std::span<const std::byte> payload) {
+  CommitReport report;
+  if (!report.decode(payload)) return "cannot be read";
+  char text[80];
+  // Half of the digest tells registries apart as well.
+  std::snprintf(text, sizeof text, "registry %08x, ",
+                static_cast<unsigned>(report.digest & 0xffffffff));
+  switch (report.verdict) {
+    case CommitVerdict::kAgree:
+      return text + std::string("agree");
+    case CommitVerdict::kLookCloser:
+      return text + std::string("registries differ, look closer");
+    case CommitVerdict::kDiffer:
+      return text + std::string("differ: ") + report.text;
+  }
+  return text;
+}
+
+std::string scalars_text(const StepScalars& scalars) {
+  std::string text = "rate " + text_of_bits(scalars.learning_rate_bits);
+  if (scalars.clip_norm_bits != 0) text += ", clip " + text_of_bits(scalars.clip_norm_bits);
+  return text;
+}
+
+std::string who_said(const StepScalars& scalars) {
+  return "rank " + text_of(uint64_t{scalars.rank}) + " says " + scalars_text(scalars);
+}
+
+}  // namespace
+
+std::string numbers_text(std::span<const float> numbers) {
+  std::string text;
+  for (const float number : numbers) text += (text.empty() ? "" : " ") + text_of(number);
+  return text;
+}
+
+const char* status_name(int status) {
+  constexpr const char* kNames[] = {"OK",       "INVALID",   "UNSUPPORTED", "STATE",
+                                    "TIMEOUT",  "PEER_LOST", "CANCELED",    "ABORTED",
+                                    "MISMATCH", "LIMIT",     "IO",          "INTERNAL"};
+  const bool known = status <= PARALLAX_OK && status >= PARALLAX_INTERNAL;
+  return known ? kNames[-status] : "of no name";
+}
+
+std::string plan_text(const VariablePlan& plan) {
+  return placement_name(plan.placement) + " " + method_name(plan.method);
+}
+
+std::string MessageText::name(uint32_t variable) const {
+  return variable < variables_.size() ? variables_[variable].name : "no variable";
+}
+
+MessageText::Lines MessageText::lines(std::span<const std::byte> message) const {
+  Lines lines;
+  SectionReader reader(message);
+  Section section;
+  while (reader.next(&section)) {
+    if (section.header.kind == SectionKind::kHeartbeat) {
+      ++lines.heartbeats;
+    } else {
+      lines.sections.push_back(line(section));
+    }
+  }
+  if (reader.malformed()) lines.sections.push_back("malformed");
+  return lines;
+}
+
+std::string MessageText::line(const Section& section) const {
+  const SectionHeader& header = section.header;
+  const std::string kind = name_of(header.kind);
+  switch (layer_of(header.kind)) {
+    case Layer::kMembership:
+      return kind + " " + membership(section);
+    case Layer::kTree:
+      return kind + " " + tree(section);
+    case Layer::kBroadcast: {
+      const std::string which =
+          kind + " " + text_of(header.step) + " of rank " + text_of(uint64_t{header.tag});
+      if (header.kind == SectionKind::kBroadcastData) return which + range_text("bytes", header);
+      const auto bytes = read<uint64_t>(section.payload);
+      return which + ": " + text_of(bytes.empty() ? 0 : bytes.front()) + " bytes";
+    }
+    case Layer::kStep:
+      return kind + " step " + text_of(header.step);
+    default:
+      return kind + " " + data(section);
+  }
+}
+
+std::string MessageText::membership(const Section& section) const {
+  const SectionHeader& header = section.header;
+  std::string text = "rank " + text_of(uint64_t{header.tag});
+  if (header.kind == SectionKind::kAbort) {
+    text += std::string(" ") + status_name(static_cast<int32_t>(header.first));
+  }
+  return text + ": " + span_text(section.payload);
+}
+
+std::string MessageText::tree(const Section& section) const {
+  const SectionHeader& header = section.header;
+  const std::string round = std::string(tree_name(header.tag)) + " " + text_of(header.step);
+  const bool up = header.kind == SectionKind::kTreeUp;
+  switch (static_cast<TreeKind>(header.tag)) {
+    case TreeKind::kCommit:
+      return round + ": " + commit_report(section.payload);
+    case TreeKind::kVote:
+      return round + ": " + (up ? vote(section.payload) : decision(section.payload));
+    case TreeKind::kClose: {
+      const auto leaving = read<uint64_t>(section.payload);
+      if (!up || leaving.size() != 2) return round;
+      return round + ": rank " + text_of(leaving[1]) + " has ended " + text_of(leaving[0]) +
+             " steps";
+    }
+    default:
+      return round;
+  }
+}
+
+std::string MessageText::vote(std::span<const std::byte> payload) const {
+  Vote vote;
+  if (!decode_vote(payload, &vote)) return "cannot be read";
+  std::string text = text_of(uint64_t{vote.contributors}) + " contributors, ";
+  text += vote.disagree ? who_said(vote.scalars) + ", " + who_said(vote.other)
+                        : scalars_text(vote.scalars);
+  if (vote.found_inf > 0) text += ", found_inf on " + text_of(uint64_t{vote.found_inf});
+  for (uint32_t kind = 0; kind < kReductionKinds; ++kind) {
+    if ((vote.norm_kinds >> kind & 1) == 0) continue;
+    text += ", squares " + text_of(vote.norms[kind].value());
+  }
+  for (uint32_t i = 0; i < vote.counts_size; ++i) {
+    const RowCounts& counts = vote.counts[i];
+    text += ", rows: " + text_of(counts.touched) + " touched, " + text_of(counts.union_rows) +
+            " distinct, " + text_of(counts.pulled) + " pulled";
+  }
+  return text;
+}
+
+std::string MessageText::decision(std::span<const std::byte> payload) const {
+  Decision decision;
+  if (!decode_decision(payload, &decision)) return "cannot be read";
+  if (decision.outcome == Outcome::kMismatch) {
+    return "mismatch: " + who_said(decision.first) + ", " + who_said(decision.second);
+  }
+  std::string text = decision.outcome == Outcome::kCommit ? "commit" : "discard";
+  text += ", " + text_of(uint64_t{decision.contributors}) + " contributors, rate " +
+          text_of(decision.learning_rate);
+  if (decision.gradient_norm != 0) text += ", norm " + text_of(decision.gradient_norm);
+  if (decision.clip_scale != 1) text += ", scale " + text_of(decision.clip_scale);
+  for (uint32_t i = 0; i < decision.entry_count; ++i) {
+    const PlanEntry& entry = decision.entries[i];
+    text += ", " + name(entry.variable) + " becomes " + plan_text(entry.plan);
+  }
+  if (decision.settled) text += ", plan settled";
+  return text;
+}
+
+std::string MessageText::data(const Section& section) const {
+  const SectionHeader& header = section.header;
+  std::string text;
+  if (header.tag != kNoVariable) text = name(header.tag) + " ";
+  const Layer layer = layer_of(header.kind);
+  text += (layer == Layer::kRowAccess ? "call " : "step ") + text_of(header.step);
+  if (layer == Layer::kPull) text += " pull " + text_of(uint64_t{header.part} + 1);
+  if (layer == Layer::kMigration && header.encoding == Encoding::kBytes) {
+    return text + " updates " + text_of(header.first);
+  }
+  if (layer == Layer::kMigration) text += " array " + text_of(uint64_t{header.part});
+  switch (header.encoding) {
+    case Encoding::kBytes:
+      if (header.count > 0) text += range_text("bytes", header);
+      break;
+    case Encoding::kDense:
+      text += range_text("elements", header) + few(read<float>(section.payload));
+      break;
+    case Encoding::kRows:
+    case Encoding::kIds:
+      text += rows(section);
+      break;
+    case Encoding::kValues:
+      text += range_text("items", header) + few(read<float>(section.payload));
+      break;
+  }
+  const bool contributed = (header.flags & kSectionContributed) != 0;
+  if ((header.flags & kSectionLast) != 0) text += contributed ? " (last, contributed)" : " (last)";
+  return text;
+}
+
+// " rows 3 7: 1 1, 2 2"; of row keys alone " rows 3 7".
+std::string MessageText::rows(const Section& section) const {
+  const SectionHeader& header = section.header;
+  const size_t keys_bytes = sizeof(uint32_t) * header.count;
+  if (header.count == 0 || section.payload.size() < keys_bytes) return " no rows";
+  std::string text = " rows";
+  for (const uint32_t row_key : read<uint32_t>(section.payload.first(keys_bytes))) {
+    const bool known = header.tag < variables_.size();
+    text += " " + text_of(known ? variables_[header.tag].partition.row_of(row_key) : row_key);
+  }
+  const auto numbers = read<float>(section.payload.subspan(keys_bytes));
+  const size_t width = numbers.size() / header.count;
+  if (width == 0 || numbers.size() > kNumbersShown) return text;
+  for (uint32_t i = 0; i < header.count; ++i) {
+    text += (i == 0 ? ": " : ", ") + numbers_text({&numbers[i * width], width});
+  }
+  return text;
+}
+
+}  // namespace parallax::transcripts
