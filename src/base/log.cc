@@ -87,9 +87,14 @@ void forget_thread(State& own) PARALLAX_NO_THREAD_SAFETY_ANALYSIS {
   own.queue.clear();
   own.calling = false;
   own.caller = {};
-  // Both are the parent's; to destroy a condition that had a waiter there would block here.
+  own.stopping = false;
+  // These are the parent's; to destroy a condition that had a waiter there would block here.
   (void)own.thread.release();
   new (&own.changed) CondVar;
+  // Anew as well: a thread of the parent may hold it, for as long as a callback takes, and the
+  // thread that would give it back is not here. A fork does not wait for it, nor could it: it may
+  // come from that very callback.
+  new (&own.setters) Mutex;
 }
 void after_fork_in_child() PARALLAX_RELEASE(state().mutex) {
   forget_thread(state());

@@ -15,7 +15,8 @@
 // text is not even made. A line to a descriptor is one write under a leaf lock; a line for the
 // callback is queued, and the log's own thread calls it, so that it never runs under a lock of
 // ours, not even under that of the engine. The queue is bounded; lines beyond it are counted, and
-// the next line says so. A child after fork logs to the descriptor.
+// the next line says so. A child after fork logs to the descriptor, and may set a callback of its
+// own, whatever a thread of its parent was doing to the parent's.
 #ifndef PARALLAX_BASE_LOG_H_
 #define PARALLAX_BASE_LOG_H_
 

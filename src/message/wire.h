@@ -39,10 +39,13 @@ enum class SectionKind : uint8_t {
   kHostGather = 10,
   kLocalBroadcast = 11,
   kStepEnded = 12,  // a local rank ended `step`: what it has not sent counts as absent
+  // Of a pull: part = its round. What a rank wants: first = item of its list.
   kPullLocal = 13,
+  // What its host wants: first = how many items the leader asked this owner for in the step before
+  // these; of a dense variable, how often. kSectionLast: the list ends.
   kPullHost = 14,
-  kValuesHost = 15,
-  kValuesLocal = 16,
+  kValuesHost = 15,   // kValues: first = item of the list
+  kValuesLocal = 16,  // the same
   kMigrate = 17,
   // Rows with their state, read and written between steps: step = number of the sender's call (of
   // the asker's, in answers), part = array of the table.

@@ -9,20 +9,21 @@
 // - write. The asker sends row keys, values and states to every rank that holds them, and then an
 //   end; each holder answers whether it wrote all of them or was in a step.
 //
-// A mirror is read at once. A rank has one call under way, and so one ask at each owner. An owner
-// serves each asker by itself, a bounded portion of rows at a time: an asker that reads nothing
-// holds up no other. Engine's owner only.
+// A mirror is read at once. A rank has one call under way, and so one ask at each owner (RowAsks).
+// Of an answer a rank takes what it asked of that owner and is due next, once; of a write what it
+// holds, all of a section or nothing. Engine's owner only.
 #ifndef PARALLAX_SERVER_ROW_ACCESS_H_
 #define PARALLAX_SERVER_ROW_ACCESS_H_
 
 #include <array>
 #include <cstdint>
-#include <list>
 #include <vector>
 
 #include "aggregate/row_coalescer.h"
 #include "base/status.h"
 #include "message/outbox.h"
+#include "server/answer_progress.h"
+#include "server/row_asks.h"
 #include "server/table.h"
 #include "world/patterns.h"
 
@@ -40,24 +41,15 @@ struct RowsCall {
   RowIds ids = {};  // pull: row_count of them, instead of first_row
 };
 
-// The tables of a rank. Implemented by the engine.
-class HeldTables {
- public:
-  // Null: no managed variable of that number.
-  virtual Table* table_of(uint32_t variable) = 0;
-  // The last step applied here, and whether a later one was begun.
-  virtual uint64_t step_finished() const = 0;
-  virtual bool in_step() const = 0;
-
- protected:
-  ~HeldTables() = default;
-};
-
 class RowAccess {
  public:
   // All references outlive this object.
   RowAccess(const Columns& columns, Outbox& outbox, HeldTables& tables)
-      : columns_(columns), outbox_(outbox), tables_(tables), writes_(columns.world()) {}
+      : columns_(columns),
+        outbox_(outbox),
+        tables_(tables),
+        writes_(columns.world()),
+        asks_(columns, outbox, tables) {}
 
   // Checked before: the rows exist, and the buffers are for arrays that the table has. *pending
   // counts what borrows the caller's buffers. At most one call under way.
@@ -78,30 +70,16 @@ class RowAccess {
 
  private:
   enum class Doing : uint8_t { kRead, kWrite, kPull };
-  struct Ask {
-    uint32_t from = 0;
-    uint32_t variable = 0;
-    uint64_t number = 0;  // of the asker's calls
-    uint64_t step = 0;    // as of its commit
-    uint64_t first_row = 0;
-    uint64_t row_count = 0;
-    uint32_t arrays = 0;             // bit i: array i
-    std::vector<uint32_t> row_keys;  // pull
-    // How far it was served, and the portion under way.
-    uint64_t served_rows = 0;
-    bool served = false;    // all of it is queued
-    uint32_t borrowed = 0;  // sends that read the table, and the lists below
-    std::vector<uint32_t> serve_row_keys = {}, serve_order = {};
-  };
-
   // The last write of a rank, as this rank saw it, if it holds such rows: a step that begins or
   // ends between two portions must not let one of them be left out unsaid.
   struct HeldWrite {
     uint64_t number = 0;
     bool refused = false;
+    bool ended = false;  // its end has come, and was acknowledged
   };
+  // Of each array of a table.
+  using Answer = std::array<AnswerProgress, 1 + kStatesMax>;
 
-  [[nodiscard]] bool on_ask(uint32_t from, const Section& section);
   [[nodiscard]] bool on_answer(uint32_t from, const Section& section);
   [[nodiscard]] bool on_write(uint32_t from, const Section& section);
   [[nodiscard]] bool on_written(uint32_t from, const Section& section);
@@ -110,18 +88,16 @@ class RowAccess {
   bool rows_left() const { return doing_ != Doing::kRead && next_row_ < call_.row_count; }
   void group_row_keys(const Table& table);
   void ask_portion();
-  Send new_send(SectionKind kind, uint32_t variable, uint64_t number, uint32_t array) const;
-  void serve(Ask& ask);
-  void serve_rows(Ask& ask, const Table& table);
-  void send_served(Ask& ask, const Table& table);
-  void serve_elements(Ask& ask, const Table& table);
+  void expect_answer(uint32_t from, uint64_t due);
+  bool answered_all(uint32_t from, const Table& table) const;
   void write_portion();
   void write_elements();
   void send_to_holders(const Table& table, Send send, uint32_t owner);
   [[nodiscard]] bool take_rows(uint32_t from, const Table& table, const Section& section);
-  [[nodiscard]] bool place_row(uint32_t from, const Table& table, uint32_t row_key, uint64_t* row);
+  [[nodiscard]] bool place_row(uint32_t from, const Table& table, uint32_t array, uint32_t row_key,
+                               uint64_t* row);
   void place(const Table& table, uint32_t array, uint64_t at, std::span<const std::byte> numbers);
-  [[nodiscard]] bool take_elements(const Table& table, const Section& section);
+  [[nodiscard]] bool take_elements(uint32_t from, const Table& table, const Section& section);
   void answered(uint32_t from);
 
   const Columns& columns_;
@@ -138,15 +114,16 @@ class RowAccess {
   uint32_t answers_left_ = 0;
   uint64_t numbers_left_ = 0;
   std::vector<uint32_t> waited_, refused_;
+  std::vector<Answer> answers_;  // by owner: elements of its range, rows of the call or of its list
   // Of the portion under way: row keys, then by holder the rows of the call that they are, their
-  // row keys, and where each holder's begin; in a pull, how far its answer has come.
-  std::vector<uint32_t> row_keys_, items_, grouped_, offsets_, taken_;
+  // row keys, and where each holder's begin.
+  std::vector<uint32_t> row_keys_, items_, grouped_, offsets_;
   std::vector<uint32_t> portion_rows_;  // pull: rows of the caller's buffer
   std::vector<std::byte> ask_bytes_;
 
   // owner
   std::vector<HeldWrite> writes_;  // by writer
-  std::list<Ask> asks_;            // one of an asker; sends read them where they lie
+  RowAsks asks_;
 };
 
 }  // namespace parallax

@@ -185,15 +185,22 @@ bool Table::write_section(const Section& section) {
       payload.size() != header.count * (sizeof(uint32_t) + row_bytes)) {
     return false;
   }
-  const std::byte* values = payload.data() + header.count * sizeof(uint32_t);
-  for (uint32_t i = 0; i < header.count; ++i, values += row_bytes) {
+  const auto row_key_at = [&](uint32_t i) {
     uint32_t row_key;
     std::memcpy(&row_key, payload.data() + i * sizeof row_key, sizeof row_key);
-    // Rows before it are written by then: the job fails as a whole.
+    return row_key;
+  };
+  // All of them before the first is written: what is refused leaves the table as it was, for those
+  // who read what is left of a job that failed.
+  for (uint32_t i = 0; i < header.count; ++i) {
+    const uint32_t row_key = row_key_at(i);
     if (row_key >= partition_.rows() || (sharded_ && partition_.owner_of(row_key) != rank_)) {
       return false;
     }
-    std::memcpy(&arrays_[header.part][row_of(row_key) * row_bytes], values, row_bytes);
+  }
+  const std::byte* values = payload.data() + header.count * sizeof(uint32_t);
+  for (uint32_t i = 0; i < header.count; ++i, values += row_bytes) {
+    std::memcpy(&arrays_[header.part][row_of(row_key_at(i)) * row_bytes], values, row_bytes);
   }
   return true;
 }

@@ -75,8 +75,8 @@ class Table {
   // `first` on, to where it belongs here; false if it does not fit.
   [[nodiscard]] bool place_part(uint32_t array, uint32_t owner, uint64_t first,
                                 std::span<const std::byte> part);
-  // Elements from the wire, into rows that lie here; false if they do not fit. The section's `part`
-  // is the number of the array.
+  // Elements from the wire, into rows that lie here; false if they do not fit, and then nothing was
+  // written. The section's `part` is the number of an array that there is.
   [[nodiscard]] bool write_section(const Section& section);
   // Sharded: copies this rank's shard out of a mirror.
   void take_own_part(const Table& mirror);

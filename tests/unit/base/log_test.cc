@@ -6,9 +6,11 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
@@ -262,11 +264,21 @@ struct Heard {
   Status again;
   bool held = false;
 
+  void await_call() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return !lines.empty(); });
+  }
+  void release() {
+    const std::lock_guard lock(mutex);
+    held = false;
+    changed.notify_all();
+  }
   static void hear(void* context, int level, const char* subsystem, const char* message) {
     auto* self = static_cast<Heard*>(context);
     std::unique_lock lock(self->mutex);
     self->lines.push_back(std::to_string(level) + " " + subsystem + " " + message);
     self->threads.push_back(std::this_thread::get_id());
+    self->changed.notify_all();
     self->changed.wait(lock, [&] { return !self->held; });
   }
   static void hear_and_set(void* context, int, const char*, const char*) {
@@ -298,11 +310,7 @@ TEST_F(Log, does_not_wait_for_a_slow_callback) {
   ASSERT_TRUE(log_set_callback(Heard::hear, &heard, LogLevel::kInfo).ok());
   const size_t lines = kLogQueueMax + 100;
   for (size_t i = 0; i < lines; ++i) PARALLAX_LOG(kInfo, kInit, std::to_string(i));
-  {
-    const std::lock_guard lock(heard.mutex);
-    heard.held = false;
-    heard.changed.notify_all();
-  }
+  heard.release();
   log_flush(10000);
   PARALLAX_LOG(kInfo, kInit, std::string("after"));
   ASSERT_TRUE(log_set_callback(nullptr, nullptr, LogLevel::kNone).ok());
@@ -355,6 +363,51 @@ TEST_F(Log, takes_a_callback_in_a_forked_child) {
     if (own.lines.size() != 1) _exit(3);
   });
   ASSERT_TRUE(log_set_callback(nullptr, nullptr, LogLevel::kNone).ok());
+  EXPECT_EQ(heard.lines.size(), 1u);
+}
+
+// Waits until a thread of this process sleeps in the kernel.
+void await_sleep(pid_t thread) {
+  const std::string path = "/proc/self/task/" + std::to_string(thread) + "/stat";
+  // "PID (NAME) STATE ...": the name may hold anything.
+  const auto sleeps = [&path] {
+    const std::string stat = read_all(path);
+    const size_t name_end = stat.rfind(')');
+    return name_end != std::string::npos && stat.substr(name_end + 2, 1) == "S";
+  };
+  while (!sleeps()) std::this_thread::yield();
+}
+
+// Given a fork while another thread sets a callback, and waits for the call of the one before to
+// return, expect the child to be able to set one of its own.
+TEST_F(Log, takes_a_callback_in_a_child_forked_while_one_is_set) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer allows no new threads after a fork with threads";
+#endif
+  constexpr unsigned kPatienceSeconds = 30;  // then the child is stuck
+  Heard heard;
+  heard.held = true;
+  ASSERT_TRUE(log_set_callback(Heard::hear, &heard, LogLevel::kInfo).ok());
+  PARALLAX_LOG(kInfo, kInit, std::string("to have it called"));
+  std::atomic<pid_t> setter = 0;
+  std::thread setting([&setter] {
+    setter = static_cast<pid_t>(syscall(SYS_gettid));
+    // Sleeps nowhere but for the call that is held: nobody else holds a lock of the log by then.
+    EXPECT_TRUE(log_set_callback(nullptr, nullptr, LogLevel::kNone).ok());
+  });
+  heard.await_call();
+  while (setter == 0) std::this_thread::yield();
+  await_sleep(setter);
+  standard_error_of(folder_ + "/stderr", [] {
+    alarm(kPatienceSeconds);
+    Heard own;
+    if (!log_set_callback(Heard::hear, &own, LogLevel::kInfo).ok()) _exit(1);
+    PARALLAX_LOG(kInfo, kInit, std::string("called"));
+    if (!log_set_callback(nullptr, nullptr, LogLevel::kNone).ok()) _exit(2);
+    if (own.lines.size() != 1) _exit(3);
+  });
+  heard.release();
+  setting.join();
   EXPECT_EQ(heard.lines.size(), 1u);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pull's four legs over a network of sections: what each sends, waits for and gives out, in
-// the orders of arrival that are allowed. What is not allowed is in pull_road_asks_test.cc and
-// pull_road_values_test.cc.
+// the orders of arrival that are allowed. What is not allowed is in pull_leader_test.cc,
+// pull_owner_test.cc and pull_source_test.cc.
 #include "server/pull_exchange.h"
 
 #include <gtest/gtest.h>
@@ -382,8 +382,9 @@ TEST_F(PullTest, AsksOfTheNextStepWaitForTheCommit) {
   job_->expect_values(whole);
 }
 
-// Receive asks of a variable whose table is not here yet, and of one that goes meanwhile: expect
-// the first to be answered with the commit that brings the table, the other dropped.
+// Receive asks of a variable whose table is not here yet, of one that goes meanwhile, and of one
+// that goes and comes again: expect the first to be answered with the commit that brings the table,
+// the others dropped.
 TEST_F(PullTest, AsksWaitForTheirTable) {
   start({0, 1});
   PullExchange& owner = job_->exchange(1);
@@ -391,12 +392,14 @@ TEST_F(PullTest, AsksWaitForTheirTable) {
   const Partition partition(8, 2, true, 2, 6);
   Table table(added, partition, 1, true);
   ASSERT_TRUE(table.reserve().ok());
-  for (const uint32_t id : {6u, 7u}) ASSERT_TRUE(owner.add_variable(id, added, partition).ok());
+  for (const uint32_t id : {6u, 7u, 8u}) {
+    ASSERT_TRUE(owner.add_variable(id, added, partition).ok());
+  }
   ASSERT_NE(owner.arena_of(6), nullptr);
   EXPECT_EQ(owner.arena_of(6)->used_bytes(),
             PullExchange::needed_bytes(job_->columns(1), added, partition));
   const Counts values(*job_, SectionKind::kValuesHost);
-  for (const uint32_t id : {6u, 7u}) {
+  for (const uint32_t id : {6u, 7u, 8u}) {
     SectionHeader ask{.kind = SectionKind::kPullHost, .encoding = Encoding::kIds, .tag = id};
     ask.step = 1;
     ask.count = 2;
@@ -407,10 +410,13 @@ TEST_F(PullTest, AsksWaitForTheirTable) {
   owner.remove_variable(7);
   EXPECT_EQ(owner.arena_of(7), nullptr);
   EXPECT_EQ(owner.pulled_rows(7, 1), 0u);
+  ASSERT_TRUE(owner.add_variable(8, added, partition).ok());
   owner.set_table(6, &table);
+  owner.set_table(8, &table);
   owner.applied(1);
   job_->network().settle();
   EXPECT_EQ(values.items, 2u) << "to rank 0, which does not know the variable";
+  EXPECT_EQ(values.sections, 1u);
 }
 
 // Given four steps that use the same slots, expect of each only what it asked for: no row,

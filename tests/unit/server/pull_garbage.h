@@ -54,6 +54,11 @@ class PullGarbage : public testing::Test {
     header.encoding = Encoding::kValues;
     return header;
   }
+  // The piece that begins at item `first`.
+  static SectionHeader following(SectionHeader header, uint64_t first) {
+    header.first = first;
+    return header;
+  }
   // Row keys that an owner owns, or that a column does.
   std::vector<uint32_t> owned_by(uint32_t owner, uint32_t count) const {
     std::vector<uint32_t> row_keys;
@@ -105,6 +110,31 @@ class PullGarbage : public testing::Test {
 
   const std::vector<uint32_t> hosts_ = {0, 0, 0, 1, 1};
   std::unique_ptr<PullJob> job_;
+};
+
+// Rank 1 wants three rows of column 0 and two of column 1, and a dense variable.
+class PullGarbageLocal : public PullGarbage {
+ protected:
+  void pull() {
+    begin();
+    Wish rows(kRows, {});
+    for (const uint32_t row_key : {0u, 5u, 10u, 1u, 6u}) {
+      rows.ids.push_back(static_cast<int64_t>(job_->partition(kRows).row_of(row_key)));
+    }
+    pull_ = &job_->pull(1, 1, {rows, Wish::whole(kDense)});
+  }
+  SectionHeader dense_header(uint32_t count) const {
+    SectionHeader header = values_header(SectionKind::kValuesLocal, count);
+    header.encoding = Encoding::kDense;
+    header.tag = kDense;
+    return header;
+  }
+  SectionHeader over() const {
+    SectionHeader header = end_header();
+    header.kind = SectionKind::kValuesLocal;
+    return header;
+  }
+  Pull* pull_ = nullptr;
 };
 
 }  // namespace parallax::testkit::pull_garbage

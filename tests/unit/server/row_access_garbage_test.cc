@@ -1,153 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks, answers and writes of peers that break the rules: what does not fit is refused, whatever it
-// is that does not.
+// Answers and writes of peers that break the rules: what does not fit is refused, whatever it is
+// that does not.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <numeric>
-
-#include "server/row_access.h"
 #include "support/sanitizers.h"
-#include "unit/server/rows_job.h"
+#include "unit/server/rows_garbage.h"
 
 namespace parallax::testkit::rows_garbage {
 namespace {
-
-enum : uint32_t { kRows, kDense, kMirror };
-constexpr uint64_t kRowCount = 90;
-constexpr uint64_t kWidth = 3;
-constexpr size_t kRowBytes = kWidth * sizeof(float);
-constexpr size_t kItemBytes = sizeof(uint32_t) + kRowBytes;  // a row key and its row
-
-// What kRowsAsk carries.
-struct AskBytes {
-  uint64_t step = 0, first_row = 0, row_count = 0;
-  uint32_t arrays = 1, listed = 0;
-};
-
-class RowAccessGarbage : public testing::Test {
- protected:
-  RowAccessGarbage() { begin(); }
-
-  // Three hosts of a rank each; row key p is rank p % 3's. Both states beside the value.
-  void begin() {
-    const std::vector<Placed> placed = {
-        {managed_variable(kRowCount, kWidth, true, PARALLAX_RULE_ADAM)},
-        {managed_variable(13, 100, false, PARALLAX_RULE_ADAM)},
-        {managed_variable(kRowCount, kWidth, true, PARALLAX_RULE_SGD), false}};
-    job_ = std::make_unique<RowsJob>(std::vector<uint32_t>{0, 1, 2}, placed, 1);
-  }
-
-  static SectionHeader header_of(SectionKind kind, uint32_t tag = kRows, uint64_t number = 1) {
-    SectionHeader header{.kind = kind, .tag = tag};
-    header.step = number;
-    return header;
-  }
-  static SectionHeader rows_header(SectionKind kind, uint32_t count, uint32_t tag = kRows) {
-    SectionHeader header = header_of(kind, tag);
-    header.encoding = Encoding::kRows;
-    header.count = count;
-    return header;
-  }
-  static SectionHeader last_header(SectionKind kind, uint32_t tag = kRows) {
-    SectionHeader header = header_of(kind, tag);
-    header.flags = kSectionLast;
-    return header;
-  }
-  // Row keys, and zeros for their rows.
-  static std::vector<std::byte> rows_payload(const std::vector<uint32_t>& row_keys) {
-    std::vector<std::byte> payload(row_keys.size() * kItemBytes);
-    const auto bytes = as_payload(row_keys);
-    std::copy(bytes.begin(), bytes.end(), payload.begin());
-    return payload;
-  }
-  static std::vector<std::byte> ask_payload(const AskBytes& ask,
-                                            const std::vector<uint32_t>& row_keys) {
-    const auto head = std::as_bytes(std::span(&ask, 1));
-    const auto bytes = as_payload(row_keys);
-    std::vector<std::byte> payload(head.begin(), head.end());
-    payload.insert(payload.end(), bytes.begin(), bytes.end());
-    return payload;
-  }
-  // What a rank owns of kRows, from its `first` row on.
-  static std::vector<uint32_t> owned_by(uint32_t rank, uint32_t first, uint32_t count) {
-    std::vector<uint32_t> row_keys;
-    for (uint32_t i = first; i < first + count; ++i) row_keys.push_back(rank + 3 * i);
-    return row_keys;
-  }
-
-  bool receive(uint32_t to, uint32_t from, const SectionHeader& header,
-               std::span<const std::byte> payload) {
-    const OwnedSection section(header, payload);
-    RowAccess& exchange = job_->exchange(to);
-    return exchange.on_section(from, section.view());
-  }
-  bool receive_ask(const AskBytes& ask, const std::vector<uint32_t>& row_keys = {},
-                   uint32_t tag = kRows) {
-    return receive(0, 1, header_of(SectionKind::kRowsAsk, tag), ask_payload(ask, row_keys));
-  }
-  bool receive_bytes(uint32_t from, const SectionHeader& header, size_t bytes) {
-    return receive(0, from, header, std::vector<std::byte>(bytes));
-  }
-  Range range_of(uint32_t owner) const { return job_->partition(kDense).range_of(owner); }
-
-  std::unique_ptr<RowsJob> job_;
-};
-
-// ---- ask
-
-TEST_F(RowAccessGarbage, ReceiveAnAskThatDoesNotFit) {
-  const AskBytes fits = {.row_count = 10};
-  for (const uint64_t first : {kRowCount + 1, UINT64_MAX, UINT64_MAX - 9, kRowCount - 9}) {
-    EXPECT_FALSE(receive_ask({.first_row = first, .row_count = 10})) << first;
-  }
-  EXPECT_FALSE(receive_ask({.row_count = kRowCount + 1}));
-  EXPECT_FALSE(receive_ask({.first_row = 1, .row_count = UINT64_MAX}));
-  for (const uint32_t arrays : {8u, 9u, UINT32_MAX}) {  // it has three
-    EXPECT_FALSE(receive_ask({.row_count = 10, .arrays = arrays}));
-  }
-  EXPECT_FALSE(receive_ask({.row_count = 10, .arrays = 2}, {}, kMirror)) << "it has one";
-  for (const uint32_t unknown : {3u, 99u, UINT32_MAX}) {
-    EXPECT_FALSE(receive_ask(fits, {}, unknown));
-  }
-  const SectionHeader header = header_of(SectionKind::kRowsAsk);
-  for (const size_t bytes : {size_t{0}, sizeof fits - 1}) {
-    EXPECT_FALSE(receive_bytes(1, header, bytes));
-  }
-  EXPECT_FALSE(receive_ask(fits, {0})) << "a row_key of no list";
-  EXPECT_TRUE(receive_ask(fits)) << "what all of these began with";
-}
-
-TEST_F(RowAccessGarbage, ReceiveAListThatDoesNotFit) {
-  const AskBytes fits = {.row_count = 2, .listed = 2};
-  EXPECT_FALSE(receive_ask(fits, {0})) << "too short";
-  EXPECT_FALSE(receive_ask(fits, {0, 3, 6})) << "too long";
-  EXPECT_FALSE(receive_ask(fits, {0, 1})) << "rank 1's";
-  EXPECT_FALSE(receive_ask(fits, {0, kRowCount}));
-  EXPECT_FALSE(receive_ask(fits, {UINT32_MAX, 0}));
-  EXPECT_FALSE(receive_ask({.row_count = 3, .listed = 2}, {0, 3}));
-  EXPECT_FALSE(receive_ask({.first_row = 1, .row_count = 2, .listed = 2}, {0, 3}));
-  EXPECT_FALSE(receive_ask(fits, {0, 3}, kDense)) << "it has no rows by id";
-  EXPECT_FALSE(receive_ask({.row_count = 513, .listed = 513}, std::vector<uint32_t>(513)));
-  EXPECT_FALSE(receive_ask({.row_count = UINT32_MAX, .listed = UINT32_MAX}, {0, 3}));
-  EXPECT_TRUE(receive_ask(fits, {0, 3})) << "what all of these began with";
-}
-
-// Receive an ask while another of that rank is served: expect it refused, that of others not, and
-// the next one taken.
-TEST_F(RowAccessGarbage, ReceiveAnAskBeforeTheAnswer) {
-  const AskBytes whole = {.row_count = kRowCount};
-  EXPECT_TRUE(receive_ask(whole));
-  EXPECT_FALSE(receive_ask(whole));
-  EXPECT_TRUE(receive(0, 2, header_of(SectionKind::kRowsAsk), ask_payload(whole, {})));
-  job_->network().settle();
-  EXPECT_TRUE(receive_ask(whole));
-  begin();
-  EXPECT_TRUE(receive_ask({.step = 1, .row_count = 1})) << "of a commit to come";
-  EXPECT_FALSE(receive_ask({.row_count = 1}));
-  job_->network().settle();
-  EXPECT_FALSE(receive_ask({.row_count = 1})) << "still";
-}
 
 // ---- answer
 
@@ -225,30 +85,83 @@ TEST_F(RowAccessGarbageAnswer, ReceiveRowsThatDoNotFit) {
   EXPECT_TRUE(receive_rows(1, fits, two)) << "what all of these began with";
 }
 
+// Receive rows in pieces: expect those of each array in their order, once.
+TEST_F(RowAccessGarbageAnswer, ReceiveRowsAgain) {
+  read();
+  ASSERT_GE(asked_.size(), 5u);
+  const SectionHeader two = rows_header(SectionKind::kRowsAnswer, 2);
+  SectionHeader state = two;
+  state.part = 2;
+  EXPECT_TRUE(receive_rows(1, two, {asked_[0], asked_[1]}));
+  EXPECT_FALSE(receive_rows(1, two, {asked_[0], asked_[1]})) << "again";
+  EXPECT_FALSE(receive_rows(1, two, {asked_[1], asked_[2]})) << "in part again";
+  EXPECT_TRUE(receive_rows(1, state, {asked_[0], asked_[1]})) << "of another array";
+  EXPECT_TRUE(receive_rows(1, two, {asked_[2], asked_[3]}));
+  EXPECT_FALSE(receive_rows(1, rows_header(SectionKind::kRowsAnswer, 0), {})) << "none";
+  read();
+  EXPECT_FALSE(receive_rows(1, two, {asked_[0], asked_[0]})) << "twice in a section";
+  read();
+  EXPECT_FALSE(receive_rows(1, two, {asked_[1], asked_[0]})) << "backwards";
+}
+
+// Rows 2 to 9 are elements 200 to 999. Rank 2 has the first of them, then rank 0; rank 1 none.
 TEST_F(RowAccessGarbageAnswer, ReceiveElementsThatDoNotFit) {
-  // Rows 2 to 9 are elements 200 to 999.
+  ASSERT_EQ(range_of(2), (Range{0, 512}));
+  ASSERT_EQ(range_of(0), (Range{512, 512}));
   SectionHeader fits = header_of(SectionKind::kRowsAnswer, kDense);
   fits.encoding = Encoding::kDense;
   fits.count = 100;
-  fits.first = 300;
+  fits.first = 200;
   const auto refused_with = [&](const std::function<void(SectionHeader*)>& change, size_t bytes) {
     SectionHeader header = fits;
     change(&header);
     read(kDense);
-    EXPECT_FALSE(receive_bytes(1, header, bytes));
+    EXPECT_FALSE(receive_bytes(2, header, bytes));
   };
-  for (const uint64_t first : {uint64_t{0}, uint64_t{199}, uint64_t{901}, UINT64_MAX}) {
+  for (const uint64_t first :
+       {uint64_t{0}, uint64_t{199}, uint64_t{201}, uint64_t{512}, uint64_t{901}, UINT64_MAX}) {
     refused_with([&](SectionHeader* header) { header->first = first; }, 400);
   }
-  refused_with([](SectionHeader* header) { header->count = 801; }, 801 * 4);
+  refused_with([](SectionHeader* header) { header->count = 0; }, 0);
+  refused_with([](SectionHeader* header) { header->count = 313; }, 313 * 4);  // rank 0's, by one
   refused_with([](SectionHeader* header) { header->count = UINT32_MAX; }, 400);
   refused_with([](SectionHeader* header) { header->encoding = Encoding::kRows; }, 400);
   refused_with([](SectionHeader* header) { header->encoding = Encoding::kBytes; }, 400);
   for (const size_t bytes : {size_t{0}, size_t{399}, size_t{401}}) {
     refused_with([](SectionHeader*) {}, bytes);
   }
+  for (const uint32_t other : {0u, 1u}) {
+    read(kDense);
+    EXPECT_FALSE(receive_bytes(other, fits, 400)) << "they are rank 2's";
+  }
   read(kDense);
-  EXPECT_TRUE(receive_bytes(1, fits, 400)) << "what all of these began with";
+  EXPECT_TRUE(receive_bytes(2, fits, 400)) << "what all of these began with";
+}
+
+// Receive elements in pieces: expect those of each array in their order, once, and the end only
+// behind the last of them.
+TEST_F(RowAccessGarbageAnswer, ReceiveElementsAgain) {
+  SectionHeader piece = header_of(SectionKind::kRowsAnswer, kDense);
+  piece.encoding = Encoding::kDense;
+  const SectionHeader last = last_header(SectionKind::kRowsAnswer, kDense);
+  const auto next = [&](uint8_t part, uint64_t first, uint32_t count) {
+    piece.part = part;
+    piece.first = first;
+    piece.count = count;
+    return receive_bytes(2, piece, count * sizeof(float));
+  };
+  read(kDense);
+  EXPECT_TRUE(next(0, 200, 100));
+  EXPECT_FALSE(next(0, 200, 100)) << "again";
+  EXPECT_FALSE(next(0, 299, 100)) << "in part again";
+  EXPECT_FALSE(next(0, 301, 100)) << "one was left out";
+  EXPECT_TRUE(next(2, 200, 312)) << "of another array";
+  EXPECT_FALSE(receive_bytes(2, last, 0)) << "there is more of the values";
+  EXPECT_TRUE(next(0, 300, 212));
+  EXPECT_FALSE(next(0, 512, 1)) << "all of it came";
+  EXPECT_FALSE(receive_bytes(2, last, 4)) << "with a payload";
+  EXPECT_TRUE(receive_bytes(2, last, 0));
+  EXPECT_TRUE(receive_bytes(1, last, 0)) << "rank 1 has none of these rows";
 }
 
 // Receive the end of an answer: expect it once of each owner, and the last of them only with all
@@ -305,6 +218,16 @@ TEST_F(RowAccessGarbageAnswer, ReceivePulledRowsInAnotherOrder) {
   EXPECT_FALSE(receive_rows(1, state, {1})) << "a pull is of values";
   pull();
   EXPECT_FALSE(receive_rows(0, one, {1})) << "rank 0 was not asked";
+  SectionHeader last = one;
+  last.encoding = Encoding::kBytes;
+  last.flags = kSectionLast;
+  last.count = 0;
+  pull();
+  EXPECT_TRUE(receive_rows(1, three, {1, 4, 4}));
+  EXPECT_FALSE(receive_bytes(1, last, 0)) << "one is missing";
+  pull();
+  EXPECT_TRUE(receive_rows(1, one, {1}));
+  EXPECT_FALSE(receive_rows(1, one, {1})) << "again";
   pull();
   EXPECT_TRUE(receive_rows(1, three, {1, 4, 4}));
   EXPECT_TRUE(receive_rows(1, one, {7}));
@@ -361,6 +284,34 @@ TEST_F(RowAccessGarbage, ReceiveElementsToWriteThatDoNotFit) {
   EXPECT_TRUE(receive_bytes(1, fits, 400)) << "what all of these began with";
 }
 
+// Receive a section of which one row does not fit: expect none of it to be written.
+TEST_F(RowAccessGarbage, ReceiveAWriteOfWhichSomeFits) {
+  const std::vector<float> ones(2 * kWidth, 1);
+  std::vector<std::byte> payload = rows_payload({0, 1});
+  std::copy_n(as_payload(ones).data(), 2 * kRowBytes, &payload[2 * sizeof(uint32_t)]);
+  EXPECT_FALSE(receive(0, 1, rows_header(SectionKind::kRowsWrite, 2), payload)) << "rank 1's";
+  job_->expect_tables();
+}
+
+// Receive the end of a write: expect nothing more of that call, and the next one to be taken.
+TEST_F(RowAccessGarbage, ReceiveMoreOfAWriteThatIsOver) {
+  const SectionHeader row = rows_header(SectionKind::kRowsWrite, 1);
+  const SectionHeader last = last_header(SectionKind::kRowsWrite);
+  SectionHeader counted = last;
+  counted.count = 1;
+  EXPECT_FALSE(receive_bytes(1, counted, 0));
+  EXPECT_FALSE(receive_bytes(1, last, 4)) << "with a payload";
+  EXPECT_TRUE(receive(0, 1, row, rows_payload({0})));
+  EXPECT_TRUE(receive_bytes(1, last, 0));
+  EXPECT_FALSE(receive_bytes(1, last, 0)) << "it would be acknowledged twice";
+  EXPECT_FALSE(receive(0, 1, row, rows_payload({0})));
+  EXPECT_TRUE(receive_bytes(2, last, 0)) << "another rank's";
+  SectionHeader next = row;
+  next.step = 2;
+  EXPECT_TRUE(receive(0, 1, next, rows_payload({0})));
+  EXPECT_FALSE(receive(0, 1, row, rows_payload({0}))) << "of the call before";
+}
+
 TEST_F(RowAccessGarbage, ReceiveTakenThatNobodyWaitsFor) {
   const SectionHeader taken = header_of(SectionKind::kRowsWritten);
   EXPECT_FALSE(receive(0, 1, taken, {})) << "no call is under way";
@@ -373,8 +324,20 @@ TEST_F(RowAccessGarbage, ReceiveTakenThatNobodyWaitsFor) {
     other.step = number;
     EXPECT_FALSE(receive(0, 1, other, {}));
   }
-  EXPECT_TRUE(receive(0, 1, taken, {}));
-  EXPECT_FALSE(receive(0, 1, taken, {})) << "again";
+  EXPECT_FALSE(receive(0, 1, taken, {})) << "of another variable";
+  SectionHeader dense = taken;
+  dense.tag = kDense;
+  EXPECT_TRUE(receive(0, 1, dense, {}));
+  EXPECT_FALSE(receive(0, 1, dense, {})) << "again";
+}
+
+// Receive the acknowledgement of a write of which rows are still to be sent: expect it refused.
+TEST_F(RowAccessGarbage, ReceiveTakenTooEarly) {
+  const std::vector<Placed> placed = {{managed_variable(2500, kWidth, true, PARALLAX_RULE_SGD)}};
+  job_ = std::make_unique<RowsJob>(std::vector<uint32_t>{0, 1, 2}, placed, 1);
+  job_->network().hold(0);
+  job_->write(0, kRows, 0, 2500, 1, 1);
+  EXPECT_FALSE(receive(0, 1, header_of(SectionKind::kRowsWritten), {}));
 }
 
 // ---- anything
@@ -408,6 +371,17 @@ TEST_F(RowAccessGarbage, NoSectionHarms) {
         word = static_cast<uint32_t>(random.chance(30) ? 0 : random.below(kRowCount + 2));
       }
       const auto from = static_cast<uint32_t>(random.below(3));
+      if (random.chance(50)) {
+        // One that might be due: rows to write of rank 0, or an answer with rows of its sender.
+        const bool write = random.chance(50);
+        const auto count = static_cast<uint32_t>(random.between(1, 3));
+        header = rows_header(write ? SectionKind::kRowsWrite : SectionKind::kRowsAnswer, count,
+                             write ? kRows : variable);
+        words.assign(count * kItemBytes / 4, 0);
+        for (uint32_t& word : words) {
+          word = static_cast<uint32_t>((write ? 0 : from) + 3 * random.below(30));
+        }
+      }
       ++(receive(0, from, header, as_payload(words)) ? taken : refused);
       if (random.chance(20)) job_->network().move();
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows with their state over a network of sections: read, written, pulled by id, by several ranks
-// at once and in any order of arrival. What is not allowed is in rows_road_garbage_test.cc.
+// at once and in any order of arrival. What is not allowed is in row_access_garbage_test.cc.
 #include "server/row_access.h"
 
 #include <gtest/gtest.h>

@@ -9,6 +9,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -164,6 +165,33 @@ TEST(Table, RulesFollowTheirFormulas) {
     ReducedGradient nothing;
     table.apply(nothing, {.rule = rule, .learning_rate = 9});
     ASSERT_TRUE(std::equal(values.begin(), values.end(), values_of(table).begin()));
+  }
+}
+
+// Receive rows of which the last does not lie here: expect the first not to be written either.
+TEST(Table, ARefusedSectionWritesNothing) {
+  const Tables tables(variable_of(30, 2, true, PARALLAX_RULE_SGD), 3);
+  const std::vector<float> ones(4, 1);
+  for (const bool sharded : {true, false}) {
+    Table& table = sharded ? *tables.shards[0] : *tables.mirrors[0];
+    const std::vector<float> before(values_of(table).begin(), values_of(table).end());
+    SectionHeader header{.kind = SectionKind::kRowsWrite, .encoding = Encoding::kRows};
+    header.count = 2;
+    const auto write = [&](uint32_t first, uint32_t second) {
+      std::vector<std::byte> payload(2 * sizeof(uint32_t) + sizeof(float) * ones.size());
+      std::memcpy(&payload[0], &first, sizeof first);
+      std::memcpy(&payload[4], &second, sizeof second);
+      std::memcpy(&payload[8], ones.data(), sizeof(float) * ones.size());
+      return table.write_section({header, payload});
+    };
+    EXPECT_FALSE(write(0, 30)) << "beyond the variable";
+    if (sharded) {
+      EXPECT_FALSE(write(0, 1)) << "rank 1's";
+    }
+    EXPECT_TRUE(std::equal(before.begin(), before.end(), values_of(table).begin()));
+    EXPECT_TRUE(write(0, 3));
+    EXPECT_EQ(floats_at(table.row(0))[1], 1);
+    EXPECT_EQ(floats_at(table.row(3))[0], 1);
   }
 }
 

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// What hosts ask an owner for, and its answers. See pull_owner.h.
+#include "server/pull_owner.h"
+
+#include "server/pull_sections.h"
+
+namespace parallax {
+
+bool PullOwner::on_pull_host(uint32_t from, const Section& section) {
+  const SectionHeader& header = section.header;
+  PulledVariable* variable = variables_.find(header.tag);
+  const uint32_t host = columns_.host_of(from);
+  // The leader of this rank's column speaks for its host, and nobody else.
+  if (variable == nullptr || variable->asked.empty() ||
+      from != columns_.leader(host, columns_.column_of(columns_.rank()))) {
+    return false;
+  }
+  Asked& asked = variable->asked[host];
+  if (!asked.open && !begin_list(*variable, asked, header)) return false;
+  if (header.step != asked.step || header.part != asked.number ||
+      pull_dtype(header) != asked.dtype || header.first != asked.position.in(header.step)) {
+    return false;
+  }
+  const bool last = (header.flags & kSectionLast) != 0;
+  if (variable->by_rows()) {
+    if (!list_rows(*variable, asked, section)) return false;
+  } else {
+    if (!is_bare(section) || !last) return false;
+    asked.dense = true;
+  }
+  asked.position.advance(header.step, variable->by_rows() ? header.count : 1);
+  asked.open = !last;
+  // Else rows would be older than the pull's step, or the shard has not moved here yet.
+  if (applied_ + 1 >= header.step && variable->table != nullptr) {
+    answer(*variable, host);
+  } else if (!asked.waiting) {
+    asked.waiting = true;
+    waiting_.emplace_back(variable->id, host);
+  }
+  return true;
+}
+
+bool PullOwner::begin_list(const PulledVariable& variable, Asked& asked,
+                           const SectionHeader& header) {
+  // A leader asks again only once it was answered, and goes from step to step like its ranks. Were
+  // it let ahead, the list would change under the answer that is still packed from it.
+  if (asked.waiting || asked.answered != asked.count || header.step < asked.step ||
+      !may_travel_as(pull_dtype(header), variable.master)) {
+    return false;
+  }
+  asked.step = header.step;
+  asked.number = header.part;
+  asked.dtype = pull_dtype(header);
+  asked.count = 0;
+  asked.answered = 0;
+  return true;
+}
+
+bool PullOwner::list_rows(const PulledVariable& variable, Asked& asked, const Section& section) {
+  const uint32_t count = section.header.count;
+  if (!is_row_keys(section) || count > asked.rows.size() - asked.count) return false;
+  const Partition& partition = variable.partition;
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t row_key = row_key_at(section, i);
+    if (row_key >= partition.rows() || partition.owner_of(row_key) != columns_.rank()) return false;
+    asked.rows[asked.count + i] = static_cast<uint32_t>(partition.local_row(row_key));
+  }
+  asked.count += count;
+  return true;
+}
+
+void PullOwner::answer(PulledVariable& variable, uint32_t host) {
+  Asked& asked = variable.asked[host];
+  const uint32_t leader = columns_.leader(host, columns_.column_of(columns_.rank()));
+  Send send =
+      pull_send(SectionKind::kValuesHost, Encoding::kValues, variable.id, asked.step, asked.number);
+  send.header.flags = pull_flags(asked.dtype);
+  send.format = {.element_bytes = bytes_of_dtype(asked.dtype),
+                 .source_bytes = bytes_of_sum(variable.master),
+                 .convert = converter(dtype_of(variable.master), asked.dtype)};
+  send.rows.row_elements = static_cast<uint32_t>(variable.partition.row_elements());
+  // Packed straight out of the table, as late as may be: the next update needs the vote of ranks
+  // that still wait for these values, so they stay as they are until they are packed.
+  if (asked.dense) {
+    const Range range = variable.partition.range_of(columns_.rank());
+    send.header.encoding = Encoding::kDense;
+    send.header.first = range.first;
+    send.dense = variable.table->element(range.first);
+    send.count = range.count;
+    asked.dense = false;
+  } else {
+    // A piece of a list is answered when it comes, so that the first values leave early.
+    send.header.first = asked.answered;
+    send.rows.order = &asked.rows[asked.answered];
+    send.rows.values = variable.table->array(0).data();
+    send.count = asked.count - asked.answered;
+    asked.answered = asked.count;
+  }
+  outbox_.add(leader, send);
+}
+
+void PullOwner::applied(uint64_t step) {
+  applied_ = step;
+  size_t kept = 0;
+  for (size_t i = 0; i < waiting_.size(); ++i) {
+    const auto [number, host] = waiting_[i];
+    PulledVariable* variable = variables_.find(number);
+    // Mirrored since, or mirrored and sharded again: the list went with its memory.
+    if (variable == nullptr || !variable->asked[host].waiting) continue;
+    if (variable->asked[host].step <= step + 1 && variable->table != nullptr) {
+      variable->asked[host].waiting = false;
+      answer(*variable, host);
+    } else {
+      waiting_[kept++] = waiting_[i];
+    }
+  }
+  waiting_.resize(kept);
+}
+
+}  // namespace parallax

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// PullOwner: what the leaders of this rank's column ask it for, each for its host, and the answers.
+// An answer is as of the step before the pull's applied here; what is asked earlier waits for that.
+// A list is answered piece by piece, and the next one begins only when it was answered: so one list
+// per host bounds the memory. Part of PullExchange.
+#ifndef PARALLAX_SERVER_PULL_OWNER_H_
+#define PARALLAX_SERVER_PULL_OWNER_H_
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "message/outbox.h"
+#include "server/pulled_variable.h"
+#include "world/patterns.h"
+
+namespace parallax {
+
+class PullOwner {
+ public:
+  // All outlive this object.
+  PullOwner(const Columns& columns, Outbox& outbox, const PulledVariables& variables)
+      : columns_(columns), outbox_(outbox), variables_(variables) {}
+
+  // Makes room for what may wait of so many variables.
+  void reserve(size_t variables) {
+    // At most one list of a host and variable waits.
+    waiting_.reserve(variables * columns_.host_count());
+  }
+  // As PullExchange has it.
+  void applied(uint64_t step);
+
+  [[nodiscard]] bool on_pull_host(uint32_t from, const Section& section);
+
+ private:
+  using Asked = PulledVariable::Asked;
+
+  [[nodiscard]] bool begin_list(const PulledVariable& variable, Asked& asked,
+                                const SectionHeader& header);
+  [[nodiscard]] bool list_rows(const PulledVariable& variable, Asked& asked,
+                               const Section& section);
+  void answer(PulledVariable& variable, uint32_t host);
+
+  const Columns& columns_;
+  Outbox& outbox_;
+  const PulledVariables& variables_;
+  uint64_t applied_ = 0;
+  std::vector<std::pair<uint32_t, uint32_t>> waiting_;  // (variable, host) held back
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_SERVER_PULL_OWNER_H_

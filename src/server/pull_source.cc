@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank's own pull: what it wants, and what it is given. See pull_source.h.
+#include "server/pull_source.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "server/pull_sections.h"
+
+namespace parallax {
+
+PullSource::PullSource(const Columns& columns, Outbox& outbox, const PulledVariables& variables)
+    : columns_(columns), outbox_(outbox), variables_(variables), answer_ended_(columns.count()) {
+  active_variables_.reserve(PARALLAX_SLICES_MAX);
+}
+
+void PullSource::start(uint64_t step, uint32_t number, std::span<const PullSlice> slices) {
+  PARALLAX_CHECK(!active_);
+  active_ = true;
+  active_step_ = step;
+  active_round_ = number;
+  answers_left_ = columns_.count();
+  std::fill(answer_ended_.begin(), answer_ended_.end(), uint8_t{0});
+  active_variables_.clear();
+  for (const PullSlice& slice : slices) {
+    PulledVariable& variable = *variables_.find(slice.variable);
+    variable.slice = slice;
+    variable.slice_dtype = wire_dtype(slice.dtype, variable.master);
+    active_variables_.push_back(slice.variable);
+    if (variable.by_rows()) {
+      variable.coalescer.coalesce(variable.partition, {slice.ids, slice.count, {}}, {},
+                                  [&](uint32_t row_key) {
+                                    return columns_.column_of(variable.partition.owner_of(row_key));
+                                  });
+    }
+    variable.expect_answers();
+    send_local(step, number, variable);
+  }
+  // To every leader, asked for something or not: its round waits for each rank of the host.
+  for (uint32_t column = 0; column < columns_.count(); ++column) {
+    Send end =
+        pull_send(SectionKind::kPullLocal, Encoding::kBytes, kNoPulledVariable, step, number);
+    end.header.flags = kSectionLast;
+    outbox_.add(columns_.leader(columns_.host(), column), end);
+  }
+}
+
+void PullSource::send_local(uint64_t step, uint32_t number, PulledVariable& variable) {
+  for (uint32_t column = 0; column < columns_.count(); ++column) {
+    const bool rows = variable.by_rows();
+    Send send = pull_send(SectionKind::kPullLocal, rows ? Encoding::kIds : Encoding::kBytes,
+                          variable.id, step, number);
+    send.header.flags = pull_flags(variable.slice_dtype);
+    if (rows) {
+      send.count = variable.coalescer.group_count(column);
+      send.rows.row_keys = variable.coalescer.row_keys() + variable.coalescer.group_first(column);
+      if (send.count == 0) continue;
+    } else if (!variable.has_owner_in(column)) {
+      // Its leader has no buffer for the variable, and would take this for a misfit.
+      continue;
+    }
+    outbox_.add(columns_.leader(columns_.host(), column), send);
+  }
+}
+
+bool PullSource::on_values_local(uint32_t from, const Section& section) {
+  const SectionHeader& header = section.header;
+  if (!active_ || header.step != active_step_ ||
+      header.part != static_cast<uint8_t>(active_round_) ||
+      columns_.host_of(from) != columns_.host() || !columns_.is_leader(from)) {
+    return false;
+  }
+  const uint32_t column = columns_.local_of(from);
+  if (answer_ended_[column] != 0) return false;
+  if (header.tag == kNoPulledVariable) return end_answer(column, section);
+  // Of a variable that is not of this pull no answer is due, but what an earlier one was given.
+  PulledVariable* variable = variables_.find(header.tag);
+  if (variable == nullptr || pull_dtype(header) != variable->slice_dtype) return false;
+  return variable->by_rows() ? take_rows(*variable, column, section)
+                             : take_elements(*variable, column, section);
+}
+
+bool PullSource::take_rows(PulledVariable& variable, uint32_t column, const Section& section) {
+  const SectionHeader& header = section.header;
+  const PullSlice& slice = variable.slice;
+  const uint64_t width = variable.partition.row_elements();
+  const size_t wire_bytes = width * bytes_of_dtype(variable.slice_dtype);
+  const size_t out_bytes = bytes_of_dtype(slice.dtype);
+  if (header.encoding != Encoding::kValues || section.payload.size() != wire_bytes * header.count ||
+      !variable.answers[column].take(header.first, header.count)) {
+    return false;
+  }
+  const Convert convert = converter(variable.slice_dtype, slice.dtype);
+  // The list was sent in this order; its row keys need not come back.
+  const uint32_t* rows =
+      variable.coalescer.order() + variable.coalescer.group_first(column) + header.first;
+  for (uint32_t i = 0; i < header.count; ++i) {
+    convert_or_copy(convert, section.payload.data() + i * wire_bytes,
+                    slice.values + rows[i] * width * out_bytes, width, out_bytes);
+  }
+  return true;
+}
+
+bool PullSource::take_elements(PulledVariable& variable, uint32_t column, const Section& section) {
+  const SectionHeader& header = section.header;
+  const PullSlice& slice = variable.slice;
+  AnswerProgress& answer = variable.answers[column];
+  const size_t out_bytes = bytes_of_dtype(slice.dtype);
+  const Range next = variable.elements_of_column(column, answer.came);
+  if (header.encoding != Encoding::kDense || header.first != next.first ||
+      header.count > next.count ||
+      section.payload.size() != header.count * size_t{bytes_of_dtype(variable.slice_dtype)} ||
+      !answer.take(answer.came, header.count)) {
+    return false;
+  }
+  convert_or_copy(converter(variable.slice_dtype, slice.dtype), section.payload.data(),
+                  slice.values + header.first * out_bytes, header.count, out_bytes);
+  return true;
+}
+
+// Comes behind the values, so that all of them are here: the caller's buffers are given back with
+// the last of these.
+bool PullSource::end_answer(uint32_t column, const Section& section) {
+  if (!is_bare(section)) return false;
+  for (const uint32_t variable : active_variables_) {
+    if (!variables_.find(variable)->answers[column].complete()) return false;
+  }
+  answer_ended_[column] = 1;
+  --answers_left_;
+  return true;
+}
+
+void PullSource::finish() {
+  PARALLAX_CHECK(finished());
+  for (const uint32_t each : active_variables_) {
+    const PulledVariable& variable = *variables_.find(each);
+    const PullSlice& slice = variable.slice;
+    // Duplicates and padding did not travel: copied from the id's first row, or zeroed.
+    if (!variable.by_rows() || variable.coalescer.item_count() == slice.count) continue;
+    const size_t row_bytes = variable.partition.row_elements() * bytes_of_dtype(slice.dtype);
+    for (uint32_t i = 0; i < slice.count; ++i) {
+      const int64_t id = slice.ids.at(i);
+      std::byte* const row = slice.values + i * row_bytes;
+      if (id == kPaddingId) {
+        std::memset(row, 0, row_bytes);
+        continue;
+      }
+      const uint32_t first = variable.coalescer.first_item_of(variable.partition, id);
+      if (first != i) std::memcpy(row, slice.values + first * row_bytes, row_bytes);
+    }
+  }
+  active_ = false;
+}
+
+}  // namespace parallax

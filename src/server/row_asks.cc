@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// Asks checked, kept and served. See row_asks.h.
+#include "server/row_asks.h"
+
+#include <algorithm>
+
+namespace parallax {
+
+Range held_elements(const Table& table, uint32_t rank, uint64_t first_row, uint64_t row_count) {
+  const Partition& partition = table.partition();
+  const uint64_t width = table.row_elements();
+  // A mirror is whole wherever it lies.
+  const Range held = table.sharded() ? partition.range_of(rank) : Range{0, partition.elements()};
+  const uint64_t first = std::max(held.first, first_row * width);
+  const uint64_t end = std::min(held.end(), (first_row + row_count) * width);
+  return {first, end > first ? end - first : 0};
+}
+
+bool RowAsks::on_ask(uint32_t from, const Section& section) {
+  RowsAskPayload payload;
+  const Table* table = tables_.table_of(section.header.tag);
+  if (table == nullptr || section.header.encoding != Encoding::kBytes ||
+      section.payload.size() < sizeof payload) {
+    return false;
+  }
+  std::memcpy(&payload, section.payload.data(), sizeof payload);
+  const Partition& partition = table->partition();
+  const uint64_t rows = partition.rows();
+  // A list may name a row more than once, and so be longer than the variable.
+  const bool by_list = payload.listed > 0;
+  const bool fits =
+      by_list ? partition.ids_declared() && payload.listed <= kListedRowsMax &&
+                    payload.row_count == payload.listed && payload.first_row == 0
+              : payload.first_row <= rows && payload.row_count <= rows - payload.first_row;
+  // The counts are a peer's: they bound the reads and the reservation below.
+  if (!fits || payload.arrays >> table->array_count() != 0 ||
+      section.payload.size() != sizeof payload + payload.listed * sizeof(uint32_t)) {
+    return false;
+  }
+  std::vector<uint32_t> row_keys(payload.listed);
+  if (by_list) {
+    std::memcpy(row_keys.data(), &section.payload[sizeof payload],
+                row_keys.size() * sizeof(uint32_t));
+  }
+  for (const uint32_t row_key : row_keys) {
+    if (row_key >= rows || partition.owner_of(row_key) != columns_.rank()) return false;
+  }
+  // Each call of a rank has a later number: one that came before would be answered a second time,
+  // and this rank blamed for it.
+  if (section.header.step <= last_[from]) return false;
+  // A rank asks again only once it was answered: one ask of each bounds the memory.
+  forget_served();
+  if (std::any_of(asks_.begin(), asks_.end(), [&](const Ask& ask) { return ask.from == from; })) {
+    return false;
+  }
+  last_[from] = section.header.step;
+  asks_.push_back({.from = from,
+                   .variable = section.header.tag,
+                   .number = section.header.step,
+                   .step = payload.step,
+                   .first_row = payload.first_row,
+                   .row_count = payload.row_count,
+                   .arrays = payload.arrays,
+                   .row_keys = std::move(row_keys)});
+  advance();
+  return true;
+}
+
+void RowAsks::forget_served() {
+  std::erase_if(asks_, [](const Ask& ask) { return ask.served && ask.borrowed == 0; });
+}
+
+// Each ask is served as of the step that its asker last finished. The asker ends no step meanwhile,
+// so no later step can be applied here.
+void RowAsks::advance() {
+  for (Ask& ask : asks_) {
+    // The next portion only once the last one is packed: its lists are read until then.
+    while (!ask.served && ask.borrowed == 0 && ask.step <= tables_.step_finished()) serve(ask);
+  }
+  forget_served();
+}
+
+void RowAsks::serve(Ask& ask) {
+  const Table& table = *tables_.table_of(ask.variable);
+  if (table.partition().ids_declared()) {
+    serve_rows(ask, table);
+  } else {
+    serve_elements(ask, table);
+  }
+  if (ask.served_rows < ask.row_count) return;
+  Send end = rows_send(SectionKind::kRowsAnswer, ask.variable, ask.number, 0);
+  end.header.flags = kSectionLast;
+  end.header.first = table.updates();
+  outbox_.add(ask.from, end);
+  ask.served = true;
+}
+
+void RowAsks::serve_rows(Ask& ask, const Table& table) {
+  const Partition& partition = table.partition();
+  ask.serve_row_keys.clear();
+  ask.serve_order.clear();
+  for (const uint32_t row_key : ask.row_keys) {
+    ask.serve_row_keys.push_back(row_key);
+    ask.serve_order.push_back(static_cast<uint32_t>(table.row_of(row_key)));
+  }
+  // A list is no longer than a portion.
+  if (!ask.row_keys.empty()) ask.served_rows = ask.row_count;
+  // In the order of the rows: the asker knows a row that comes twice by it. Every owner goes
+  // through the whole range, since which of it is its own is known row by row.
+  while (ask.served_rows < ask.row_count && ask.serve_row_keys.size() < kPortionRows) {
+    const uint32_t row_key = partition.row_key_of(ask.first_row + ask.served_rows++);
+    if (table.sharded() && partition.owner_of(row_key) != columns_.rank()) continue;
+    ask.serve_row_keys.push_back(row_key);
+    ask.serve_order.push_back(static_cast<uint32_t>(table.row_of(row_key)));
+  }
+  send_served(ask, table);
+}
+
+void RowAsks::send_served(Ask& ask, const Table& table) {
+  for (uint32_t array = 0; array < table.array_count(); ++array) {
+    if ((ask.arrays >> array & 1) == 0 || ask.serve_row_keys.empty()) continue;
+    Send send = rows_send(SectionKind::kRowsAnswer, ask.variable, ask.number, array);
+    send.header.encoding = Encoding::kRows;
+    send.format.element_bytes = send.format.source_bytes =
+        static_cast<uint32_t>(table.element_bytes());
+    send.rows = {.row_keys = ask.serve_row_keys.data(),
+                 .values = table.array(array).data(),
+                 .order = ask.serve_order.data(),
+                 .row_elements = static_cast<uint32_t>(table.array_width(array))};
+    send.count = ask.serve_row_keys.size();
+    send.pending = &ask.borrowed;
+    ++ask.borrowed;
+    outbox_.add(ask.from, send);
+  }
+}
+
+void RowAsks::serve_elements(Ask& ask, const Table& table) {
+  const Range range = held_elements(table, columns_.rank(), ask.first_row, ask.row_count);
+  // At once: they lie together, so that one send for each array borrows all of them, and keeps
+  // nothing but a place in the table.
+  ask.served_rows = ask.row_count;
+  for (uint32_t array = 0; array < table.array_count(); ++array) {
+    if ((ask.arrays >> array & 1) == 0 || range.count == 0) continue;
+    Send send = rows_send(SectionKind::kRowsAnswer, ask.variable, ask.number, array);
+    send.header.encoding = Encoding::kDense;
+    send.header.first = range.first;
+    send.format.element_bytes = send.format.source_bytes =
+        static_cast<uint32_t>(table.element_bytes());
+    send.dense = table.element_at(array, range.first);
+    send.count = range.count;
+    send.pending = &ask.borrowed;
+    ++ask.borrowed;
+    outbox_.add(ask.from, send);
+  }
+}
+
+}  // namespace parallax

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+// A leader and peers that break the rules, on both sides of it: what does not fit is refused,
+// whatever it is that does not. What it does for peers that keep them: pull_exchange_test.cc.
+#include "server/pull_leader.h"
+
+#include <gtest/gtest.h>
+
+#include "unit/server/pull_garbage.h"
+
+namespace parallax::testkit::pull_garbage {
+namespace {
+
+// ---- rank -> leader
+
+TEST_F(PullGarbage, ReceiveAPullOfOtherSenders) {
+  const SectionHeader header = ids_header(SectionKind::kPullLocal, 2);
+  const std::vector<uint32_t> row_keys = owned_by(0, 2);
+  for (const uint32_t local : {0u, 1u, 2u}) EXPECT_TRUE(receive_ids(0, local, header, row_keys));
+  for (const uint32_t stranger : {3u, 4u}) {
+    begin();
+    EXPECT_FALSE(receive_ids(0, stranger, header, row_keys)) << "of another host";
+    EXPECT_FALSE(receive(0, stranger, end_header(), {}));
+  }
+  EXPECT_FALSE(receive_ids(2, 1, header, owned_by(2, 2))) << "rank 2 handles no column";
+  EXPECT_FALSE(receive(2, 1, end_header(), {}));
+}
+
+TEST_F(PullGarbage, ReceiveAPullOfRowsThatDoesNotFit) {
+  const SectionHeader fits = ids_header(SectionKind::kPullLocal, 2);
+  const auto refused = [&](SectionHeader header, const std::vector<uint32_t>& row_keys) {
+    begin();
+    EXPECT_FALSE(receive_ids(0, 1, header, row_keys));
+  };
+  for (const Encoding encoding :
+       {Encoding::kBytes, Encoding::kDense, Encoding::kRows, Encoding::kValues}) {
+    SectionHeader header = fits;
+    header.encoding = encoding;
+    refused(header, owned_by(0, 2));
+  }
+  refused(fits, owned_by(0, 1));  // the payload is too short, too long
+  refused(fits, owned_by(0, 3));
+  for (const uint32_t count : {0u, 1u, 3u, 1u << 30, UINT32_MAX}) {
+    refused(ids_header(SectionKind::kPullLocal, count), owned_by(0, 2));
+  }
+  refused(fits, {0, kRowCount});  // beyond the variable
+  refused(fits, {UINT32_MAX, 0});
+  refused(fits, {0, 1});  // rank 1 owns it, of the other column
+  // More than rows_max, at once or in parts. Column 0 has more rows than that.
+  refused(ids_header(SectionKind::kPullLocal, kRowsMax + 1), owned_by(0, kRowsMax + 1));
+  begin();
+  EXPECT_TRUE(receive_ids(0, 1, ids_header(SectionKind::kPullLocal, 10), owned_by(0, 10)));
+  EXPECT_FALSE(
+      receive_ids(0, 1, following(ids_header(SectionKind::kPullLocal, 7), 10), owned_by(3, 7)));
+  for (const uint32_t unknown : {4u, 99u, UINT32_MAX - 1}) {
+    SectionHeader header = fits;
+    header.tag = unknown;
+    refused(header, owned_by(0, 2));
+  }
+  begin();
+  EXPECT_TRUE(receive_ids(0, 1, fits, owned_by(0, 2))) << "what all of these began with";
+}
+
+// Receive a list in pieces: expect each to go on where the last ended, in its dtype; and the lists
+// of other ranks not to be touched by it.
+TEST_F(PullGarbage, ReceiveAPieceOfAPullAgain) {
+  const SectionHeader piece = ids_header(SectionKind::kPullLocal, 2);
+  EXPECT_FALSE(receive_ids(0, 1, ids_header(SectionKind::kPullLocal, 0), {})) << "nothing";
+  EXPECT_TRUE(receive_ids(0, 1, piece, owned_by(0, 2)));
+  EXPECT_FALSE(receive_ids(0, 1, piece, owned_by(0, 2))) << "again";
+  EXPECT_FALSE(receive_ids(0, 1, following(piece, 1), owned_by(3, 2))) << "in part again";
+  EXPECT_FALSE(receive_ids(0, 1, following(piece, 3), owned_by(3, 2))) << "one was left out";
+  SectionHeader other = following(piece, 2);
+  other.flags = flags_of(PARALLAX_F16);
+  EXPECT_FALSE(receive_ids(0, 1, other, owned_by(3, 2))) << "in another dtype";
+  EXPECT_TRUE(receive_ids(0, 2, piece, owned_by(0, 2)));
+  EXPECT_TRUE(receive_ids(0, 1, following(piece, 2), owned_by(3, 2)));
+}
+
+TEST_F(PullGarbage, ReceiveAPullInADtypeThatDoesNotServe) {
+  struct Case {
+    uint32_t variable, dtype;
+    bool fits;
+  };
+  for (const Case& each : {Case{kRows, PARALLAX_F32, true},
+                           {kRows, PARALLAX_F16, true},
+                           {kRows, PARALLAX_BF16, true},
+                           {kRows, PARALLAX_F64, false},
+                           {kRows, PARALLAX_I32, false},
+                           {kRows, PARALLAX_I64, false},
+                           {kRows, PARALLAX_I64 + 1, false},
+                           {kRows, 15, false},
+                           {kIntegers, PARALLAX_I32, true},
+                           {kIntegers, PARALLAX_F32, false},
+                           {kIntegers, PARALLAX_F16, false},
+                           {kIntegers, PARALLAX_I64, false}}) {
+    begin();
+    SectionHeader header = ids_header(SectionKind::kPullLocal, 1);
+    header.tag = each.variable;
+    header.flags = flags_of(each.dtype);
+    EXPECT_EQ(receive_ids(0, 1, header, {0}), each.fits) << each.variable << " as " << each.dtype;
+    begin();
+    header.kind = SectionKind::kPullHost;
+    EXPECT_EQ(receive_ids(0, 3, header, {0}), each.fits) << each.variable << " as " << each.dtype;
+  }
+}
+
+TEST_F(PullGarbage, ReceiveAPullOfADenseVariableAsRows) {
+  SectionHeader header{.kind = SectionKind::kPullLocal, .tag = kDense};
+  header.step = 1;
+  EXPECT_TRUE(receive(0, 1, header, {}));
+  for (const Encoding encoding :
+       {Encoding::kDense, Encoding::kRows, Encoding::kIds, Encoding::kValues}) {
+    begin();
+    header.encoding = encoding;
+    EXPECT_FALSE(receive(0, 1, header, {}));
+  }
+}
+
+TEST_F(PullGarbage, ReceiveAPullOfADenseVariableTwiceOrWithMore) {
+  SectionHeader header{.kind = SectionKind::kPullLocal, .tag = kDense};
+  header.step = 1;
+  EXPECT_FALSE(receive_bytes(0, 1, header, 4)) << "with a payload";
+  SectionHeader counted = header;
+  counted.count = 1;
+  EXPECT_FALSE(receive(0, 1, counted, {}));
+  EXPECT_TRUE(receive(0, 1, header, {}));
+  EXPECT_FALSE(receive(0, 1, header, {})) << "again";
+  EXPECT_TRUE(receive(0, 2, header, {})) << "of another rank";
+}
+
+// Column 1 owns row 1 of the two of this variable; on the other host likewise.
+TEST_F(PullGarbage, ReceiveAPullOfAVariableOfAnotherColumn) {
+  begin();
+  const std::vector<Variable> few = {pulled_variable(1, 1, 1, PARALLAX_F32)};
+  job_ = std::make_unique<PullJob>(hosts_, few, 1);
+  EXPECT_TRUE(receive_ids(0, 2, ids_header(SectionKind::kPullLocal, 1), {0}));
+  EXPECT_FALSE(receive_ids(1, 2, ids_header(SectionKind::kPullLocal, 0), {}));
+  EXPECT_FALSE(receive_ids(1, 2, ids_header(SectionKind::kPullLocal, 1), {0}));
+}
+
+// Receive the end of a pull (past): expect nothing more of it to be taken.
+TEST_F(PullGarbage, ReceiveMoreOfAPullThatIsOver) {
+  EXPECT_TRUE(receive(0, 1, end_header(), {}));
+  EXPECT_FALSE(receive(0, 1, end_header(), {})) << "a second end";
+  EXPECT_FALSE(receive_ids(0, 1, ids_header(SectionKind::kPullLocal, 1), {0}));
+  EXPECT_TRUE(receive_ids(0, 2, ids_header(SectionKind::kPullLocal, 1), {0})) << "of another rank";
+  ask();
+  for (const uint32_t local : {0u, 1u, 2u}) {
+    EXPECT_FALSE(receive(0, local, end_header(), {})) << "the round was asked for";
+    EXPECT_FALSE(receive_ids(0, local, ids_header(SectionKind::kPullLocal, 1), {0}));
+  }
+}
+
+TEST_F(PullGarbage, ReceiveAnEndWithMore) {
+  EXPECT_FALSE(receive_bytes(0, 1, end_header(), 4)) << "with a payload";
+  for (const Encoding encoding : {Encoding::kIds, Encoding::kValues}) {
+    SectionHeader header = end_header();
+    header.encoding = encoding;
+    EXPECT_FALSE(receive(0, 1, header, {}));
+  }
+  SectionHeader counted = end_header();
+  counted.count = 1;
+  EXPECT_FALSE(receive(0, 1, counted, {}));
+  EXPECT_TRUE(receive(0, 1, end_header(), {}));
+}
+
+// Receive a pull of a step that its rank has ended (past): expect it refused, that of the next not.
+TEST_F(PullGarbage, ReceiveAPullBehindTheEndOfItsStep) {
+  exchange(0).end_local(1, 1);
+  EXPECT_FALSE(receive_ids(0, 1, ids_header(SectionKind::kPullLocal, 1), {0}));
+  EXPECT_FALSE(receive(0, 1, end_header(), {}));
+  EXPECT_TRUE(receive(0, 2, end_header(), {})) << "of another rank";
+  SectionHeader next = end_header();
+  next.step = 2;
+  EXPECT_TRUE(receive(0, 1, next, {}));
+}
+
+// Receive a pull two rounds or two steps ahead (future): expect it to find no room while the round
+// whose slot it takes waits, and room in the next.
+TEST_F(PullGarbage, ReceiveAPullThatIsTooFarAhead) {
+  EXPECT_TRUE(receive(0, 1, end_header(0), {}));
+  EXPECT_TRUE(receive(0, 1, end_header(1), {}));
+  EXPECT_FALSE(receive(0, 1, end_header(2), {}));
+  EXPECT_FALSE(receive(0, 1, end_header(3), {}));
+  SectionHeader header = end_header();
+  header.step = 2;
+  EXPECT_TRUE(receive(0, 1, header, {}));
+  header.step = 3;
+  EXPECT_FALSE(receive(0, 1, header, {}));
+  // The round was asked for, and its values are to come: its owners would be blamed for them.
+  ASSERT_NO_FATAL_FAILURE(ask());
+  EXPECT_TRUE(receive(0, 1, end_header(1), {}));
+  EXPECT_FALSE(receive(0, 1, end_header(2), {}));
+  SectionHeader values = values_header(SectionKind::kValuesHost, 2);
+  EXPECT_TRUE(receive_bytes(0, 3, values, 2 * kRowBytes));
+  values.count = 4;
+  EXPECT_TRUE(receive_bytes(0, 0, values, 4 * kRowBytes));
+  EXPECT_TRUE(receive(0, 1, end_header(2), {}));
+}
+
+// Receive a pull of step 3 where a round of step 1 (past) was left open: expect room, and nothing
+// to be told of the old one.
+TEST_F(PullGarbage, ReceiveAPullWhereAnOldRoundIsOpen) {
+  EXPECT_TRUE(receive(0, 1, end_header(), {}));
+  EXPECT_EQ(exchange(0).waiting(1).number, 1u);
+  exchange(0).open(3);
+  EXPECT_EQ(exchange(0).waiting(1).number, 0u);
+  SectionHeader header = end_header();
+  header.step = 3;
+  EXPECT_TRUE(receive(0, 1, header, {}));
+}
+
+// ---- owner -> leader
+
+TEST_F(PullGarbage, ReceiveValuesThatDoNotFit) {
+  const SectionHeader fits = values_header(SectionKind::kValuesHost, 2);
+  const auto refused = [&](uint32_t from, const SectionHeader& header, size_t bytes) {
+    ASSERT_NO_FATAL_FAILURE(ask());
+    EXPECT_FALSE(receive_bytes(0, from, header, bytes)) << "of rank " << from;
+  };
+  const auto refused_with = [&](const std::function<void(SectionHeader*)>& change) {
+    SectionHeader header = fits;
+    change(&header);
+    refused(3, header, header.count * kRowBytes);
+  };
+  for (const uint32_t stranger : {1u, 4u}) refused(stranger, fits, 2 * kRowBytes);
+  refused(2, fits, 2 * kRowBytes);  // an owner of the column that was asked for nothing
+  for (const Encoding encoding :
+       {Encoding::kBytes, Encoding::kDense, Encoding::kRows, Encoding::kIds}) {
+    refused_with([&](SectionHeader* header) { header->encoding = encoding; });
+  }
+  for (const size_t bytes : {size_t{0}, kRowBytes, 2 * kRowBytes - 1, 2 * kRowBytes + 1}) {
+    refused(3, fits, bytes);
+  }
+  refused_with([](SectionHeader* header) { header->count = 3; });  // it was asked for two
+  refused_with([](SectionHeader* header) { header->first = 1; });
+  refused_with([](SectionHeader* header) { header->first = UINT64_MAX; });
+  refused_with([](SectionHeader* header) { header->first = uint64_t{1} << 32; });
+  refused_with([](SectionHeader* header) { header->flags = flags_of(PARALLAX_F16); });
+  refused_with([](SectionHeader* header) { header->step = 2; });
+  refused_with([](SectionHeader* header) { header->step = 3; });  // of the same slot
+  refused_with([](SectionHeader* header) { header->part = 1; });
+  refused_with([](SectionHeader* header) { header->part = 2; });
+  refused_with([](SectionHeader* header) { header->tag = kDense; });
+  refused_with([](SectionHeader* header) { header->tag = kIntegers; });
+  refused_with([](SectionHeader* header) { header->tag = 99; });
+  SectionHeader huge = fits;
+  huge.count = UINT32_MAX;
+  refused(3, huge, 2 * kRowBytes);
+  ASSERT_NO_FATAL_FAILURE(ask());
+  EXPECT_TRUE(receive_bytes(0, 3, fits, 2 * kRowBytes)) << "what all of these began with";
+}
+
+// Receive values before the round is asked for (future), or when it is over (past): expect them
+// refused, those without a row too.
+TEST_F(PullGarbage, ReceiveValuesThatNobodyWaitsFor) {
+  const SectionHeader values = values_header(SectionKind::kValuesHost, 2);
+  const SectionHeader nothing = values_header(SectionKind::kValuesHost, 0);
+  EXPECT_FALSE(receive_bytes(0, 3, values, 2 * kRowBytes)) << "no round";
+  EXPECT_TRUE(receive_ids(0, 0, ids_header(SectionKind::kPullLocal, 2), {3, 8}));
+  EXPECT_FALSE(receive_bytes(0, 3, values, 2 * kRowBytes)) << "not asked for yet";
+  ASSERT_NO_FATAL_FAILURE(ask());
+  EXPECT_TRUE(receive_bytes(0, 3, values, 2 * kRowBytes));
+  EXPECT_TRUE(receive_bytes(0, 0, values_header(SectionKind::kValuesHost, 4), 4 * kRowBytes));
+  EXPECT_FALSE(receive_bytes(0, 3, values, 2 * kRowBytes)) << "again, when all of it is there";
+  EXPECT_FALSE(receive_bytes(0, 3, nothing, 0)) << "it would be answered twice";
+  ASSERT_NO_FATAL_FAILURE(ask());
+  exchange(0).open(3);
+  EXPECT_FALSE(receive_bytes(0, 3, values, 2 * kRowBytes)) << "of a step that is over";
+}
+
+// Receive an answer in pieces: expect each to go on where the last ended. What another owner still
+// owes is no room for a piece that comes again.
+TEST_F(PullGarbage, ReceiveAPieceOfTheValuesAgain) {
+  ASSERT_NO_FATAL_FAILURE(ask());
+  const SectionHeader piece = values_header(SectionKind::kValuesHost, 2);
+  EXPECT_TRUE(receive_bytes(0, 0, piece, 2 * kRowBytes));
+  EXPECT_FALSE(receive_bytes(0, 0, piece, 2 * kRowBytes)) << "again";
+  const SectionHeader one = values_header(SectionKind::kValuesHost, 1);
+  EXPECT_FALSE(receive_bytes(0, 0, following(one, 1), kRowBytes)) << "in part again";
+  EXPECT_FALSE(receive_bytes(0, 0, following(one, 3), kRowBytes)) << "one was left out";
+  EXPECT_TRUE(receive_bytes(0, 0, following(piece, 2), 2 * kRowBytes));
+  EXPECT_FALSE(receive_bytes(0, 0, following(piece, 2), 2 * kRowBytes)) << "all of it came";
+  EXPECT_TRUE(receive_bytes(0, 3, piece, 2 * kRowBytes)) << "the other owner's";
+}
+
+// Receive values of a variable that this round does not want, but the one before in its slot did:
+// expect them refused, whether that one got its own or not.
+TEST_F(PullGarbage, ReceiveValuesOfAnEarlierRoundsVariable) {
+  for (const bool answered : {true, false}) {
+    ASSERT_NO_FATAL_FAILURE(ask());
+    SectionHeader values = values_header(SectionKind::kValuesHost, 2);
+    if (answered) {
+      EXPECT_TRUE(receive_bytes(0, 3, values, 2 * kRowBytes));
+      SectionHeader four = values;
+      four.count = 4;
+      EXPECT_TRUE(receive_bytes(0, 0, four, 4 * kRowBytes));
+    }
+    exchange(0).open(3);
+    SectionHeader wish = ids_header(SectionKind::kPullLocal, 2);
+    SectionHeader end = end_header();
+    wish.tag = kIntegers;
+    wish.flags = flags_of(PARALLAX_I32);
+    wish.step = end.step = values.step = 3;
+    ASSERT_TRUE(receive_ids(0, 0, wish, {3, 8}));
+    for (const uint32_t local : {0u, 1u, 2u}) ASSERT_TRUE(receive(0, local, end, {}));
+    EXPECT_FALSE(receive_bytes(0, 3, values, 2 * kRowBytes)) << answered;
+    values.tag = kIntegers;
+    values.flags = flags_of(PARALLAX_I32);
+    EXPECT_TRUE(receive_bytes(0, 3, values, 2 * kRowBytes));
+  }
+}
+
+TEST_F(PullGarbage, ReceiveAPieceOfTheElementsAgain) {
+  ASSERT_NO_FATAL_FAILURE(ask_dense());
+  for (const uint32_t owner : {0u, 2u, 3u}) {
+    ASSERT_GE(range_of(owner).count, 256u);
+    SectionHeader piece{
+        .kind = SectionKind::kValuesHost, .encoding = Encoding::kDense, .tag = kDense};
+    piece.step = 1;
+    piece.count = 100;
+    piece.first = range_of(owner).first;
+    EXPECT_TRUE(receive_bytes(0, owner, piece, 400));
+    EXPECT_FALSE(receive_bytes(0, owner, piece, 400)) << "again";
+    EXPECT_FALSE(receive_bytes(0, owner, following(piece, piece.first + 101), 400)) << "a gap";
+    EXPECT_TRUE(receive_bytes(0, owner, following(piece, piece.first + 100), 400));
+  }
+}
+
+TEST_F(PullGarbage, ReceiveElementsThatDoNotFit) {
+  SectionHeader fits{.kind = SectionKind::kValuesHost, .encoding = Encoding::kDense, .tag = kDense};
+  fits.step = 1;
+  fits.count = 256;
+  begin();
+  uint32_t sender = 3;
+  if (range_of(sender).count < 256) sender = 0;
+  fits.first = range_of(sender).first;
+  ASSERT_GE(range_of(sender).count, 256u);
+  const auto refused_with = [&](const std::function<void(SectionHeader*)>& change) {
+    SectionHeader header = fits;
+    change(&header);
+    ASSERT_NO_FATAL_FAILURE(ask_dense());
+    EXPECT_FALSE(receive_bytes(0, sender, header, header.count * sizeof(float)));
+  };
+  refused_with([](SectionHeader* header) { header->encoding = Encoding::kValues; });
+  refused_with([](SectionHeader* header) { header->first = 1700; });
+  refused_with([](SectionHeader* header) { header->first = UINT64_MAX; });
+  refused_with([](SectionHeader* header) { --header->first; });  // another's, by one element
+  refused_with([&](SectionHeader* header) { header->first += range_of(sender).count; });
+  refused_with([&](SectionHeader* header) { header->count += 512; });
+  refused_with([](SectionHeader* header) { header->flags = flags_of(PARALLAX_BF16); });
+  for (const size_t bytes : {size_t{0}, size_t{1023}, size_t{1025}}) {
+    ASSERT_NO_FATAL_FAILURE(ask_dense());
+    EXPECT_FALSE(receive_bytes(0, sender, fits, bytes));
+  }
+  ASSERT_NO_FATAL_FAILURE(ask_dense());
+  EXPECT_TRUE(receive_bytes(0, sender, fits, 1024)) << "what all of these began with";
+}
+
+}  // namespace
+}  // namespace parallax::testkit::pull_garbage

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// An owner and leaders that break the rules: what does not fit is refused, whatever it is that does
+// not. What it does for leaders that keep them: pull_exchange_test.cc.
+#include "server/pull_owner.h"
+
+#include <gtest/gtest.h>
+
+#include "unit/server/pull_garbage.h"
+
+namespace parallax::testkit::pull_garbage {
+namespace {
+
+TEST_F(PullGarbage, ReceiveAnAskOfOtherSenders) {
+  const SectionHeader header = ids_header(SectionKind::kPullHost, 2);
+  for (const uint32_t leader : {0u, 3u}) {
+    EXPECT_TRUE(receive_ids(0, leader, header, owned_by(0, 2)));
+  }
+  for (const uint32_t stranger : {1u, 2u, 4u}) {
+    begin();
+    EXPECT_FALSE(receive_ids(0, stranger, header, owned_by(0, 2))) << stranger;
+  }
+  // Rank 2 handles nothing, but owns rows of column 0.
+  begin();
+  EXPECT_TRUE(receive_ids(2, 3, header, owned_by(2, 2)));
+  EXPECT_FALSE(receive_ids(2, 4, header, owned_by(2, 2)));
+}
+
+TEST_F(PullGarbage, ReceiveAnAskThatDoesNotFit) {
+  const SectionHeader fits = ids_header(SectionKind::kPullHost, 2);
+  const auto refused = [&](SectionHeader header, const std::vector<uint32_t>& row_keys) {
+    begin();
+    EXPECT_FALSE(receive_ids(0, 3, header, row_keys));
+  };
+  for (const Encoding encoding :
+       {Encoding::kBytes, Encoding::kDense, Encoding::kRows, Encoding::kValues}) {
+    SectionHeader header = fits;
+    header.encoding = encoding;
+    refused(header, owned_by(0, 2));
+  }
+  refused(fits, owned_by(0, 1));
+  refused(fits, owned_by(0, 3));
+  for (const uint32_t count : {0u, 1u, 3u, 1u << 30, UINT32_MAX}) {
+    refused(ids_header(SectionKind::kPullHost, count), owned_by(0, 2));
+  }
+  refused(fits, {0, kRowCount});
+  refused(fits, {UINT32_MAX, 0});
+  refused(fits, {0, 3});  // rank 3's, of the same column
+  // Rank 0 owns 12 rows: a list of more names one twice.
+  std::vector<uint32_t> twice = owned_by(0, 12);
+  twice.push_back(0);
+  refused(ids_header(SectionKind::kPullHost, 13), twice);
+  for (const uint64_t first : {uint64_t{1}, uint64_t{2}, UINT64_MAX}) {  // a list begins at 0
+    SectionHeader header = fits;
+    header.first = first;
+    refused(header, owned_by(0, 2));
+  }
+  for (const uint32_t unknown : {4u, 99u, UINT32_MAX}) {
+    SectionHeader header = fits;
+    header.tag = unknown;
+    refused(header, owned_by(0, 2));
+  }
+  begin();
+  EXPECT_FALSE(receive_ids(3, 3, {.kind = SectionKind::kPullHost, .tag = kFew}, {}))
+      << "rank 3 owns nothing of it";
+  EXPECT_TRUE(receive_ids(0, 3, fits, owned_by(0, 2))) << "what all of these began with";
+}
+
+// Receive a list in parts: expect each to go on where the last ended, in the step, the round and
+// the dtype; and the next list where it ends.
+TEST_F(PullGarbage, ReceiveAListThatSkipsOrRepeats) {
+  SectionHeader header = ids_header(SectionKind::kPullHost, 2);
+  header.step = 2;  // not to be answered yet
+  const auto next = [&](uint64_t first, uint8_t flags = 0) {
+    header.flags = flags;
+    return receive_ids(0, 3, following(header, first), owned_by(0, 2));
+  };
+  EXPECT_TRUE(next(0));
+  EXPECT_TRUE(next(2));
+  EXPECT_FALSE(next(2)) << "again";
+  EXPECT_FALSE(next(6)) << "beyond";
+  EXPECT_FALSE(next(0)) << "another list, while this one goes on";
+  EXPECT_FALSE(next(4, flags_of(PARALLAX_F16)));
+  header.part = 1;
+  EXPECT_FALSE(next(4)) << "another round, while this one goes on";
+  header.part = 0;
+  EXPECT_TRUE(next(4, kSectionLast));
+  EXPECT_FALSE(next(6)) << "it was the last";
+  header.part = 1;
+  EXPECT_FALSE(next(6)) << "another list, while this one waits";
+  exchange(0).applied(1);
+  EXPECT_FALSE(next(0)) << "what was asked for in this step before";
+  EXPECT_TRUE(next(6)) << "the list before was answered";
+  EXPECT_TRUE(next(8, kSectionLast));
+}
+
+// Receive a list once more when it was answered: expect it refused, also where only its round's
+// number comes again; and none of a step that is behind.
+TEST_F(PullGarbage, ReceiveAListOnceMore) {
+  SectionHeader header = ids_header(SectionKind::kPullHost, 2);
+  header.flags = kSectionLast;
+  EXPECT_TRUE(receive_ids(0, 3, header, owned_by(0, 2)));
+  EXPECT_FALSE(receive_ids(0, 3, header, owned_by(0, 2)));
+  EXPECT_TRUE(receive_ids(0, 0, header, owned_by(0, 2))) << "of the other host";
+  header = following(header, 2);
+  EXPECT_TRUE(receive_ids(0, 3, header, owned_by(0, 2))) << "256 rounds later";
+  exchange(0).applied(1);
+  SectionHeader later = following(header, 0);
+  later.step = 2;
+  EXPECT_TRUE(receive_ids(0, 3, later, owned_by(0, 2)));
+  EXPECT_FALSE(receive_ids(0, 3, following(header, 4), owned_by(0, 2))) << "of the step before";
+  EXPECT_FALSE(receive_ids(0, 3, following(header, 0), owned_by(0, 2)));
+}
+
+// Receive an ask for a dense variable: expect nothing to come with it, and it to come once.
+TEST_F(PullGarbage, ReceiveAnAskForADenseVariableThatDoesNotFit) {
+  SectionHeader fits{.kind = SectionKind::kPullHost, .flags = kSectionLast, .tag = kDense};
+  fits.step = 1;
+  for (const Encoding encoding :
+       {Encoding::kDense, Encoding::kRows, Encoding::kIds, Encoding::kValues}) {
+    SectionHeader header = fits;
+    header.encoding = encoding;
+    EXPECT_FALSE(receive(0, 3, header, {}));
+  }
+  EXPECT_FALSE(receive_bytes(0, 3, fits, 1)) << "with a payload";
+  SectionHeader counted = fits;
+  counted.count = 1;
+  EXPECT_FALSE(receive(0, 3, counted, {}));
+  SectionHeader part = fits;
+  part.flags = 0;
+  EXPECT_FALSE(receive(0, 3, part, {})) << "it has no parts";
+  for (const uint64_t first : {uint64_t{1}, UINT64_MAX}) {
+    EXPECT_FALSE(receive(0, 3, following(fits, first), {}));
+  }
+  EXPECT_FALSE(receive(0, 4, fits, {})) << "rank 4 leads no column of it";
+  EXPECT_TRUE(receive(0, 3, fits, {})) << "what all of these began with";
+  EXPECT_FALSE(receive(0, 3, fits, {})) << "again";
+  EXPECT_TRUE(receive(0, 3, following(fits, 1), {})) << "the next round's";
+}
+
+}  // namespace
+}  // namespace parallax::testkit::pull_garbage
