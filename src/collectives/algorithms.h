@@ -44,6 +44,11 @@ struct DenseAlgorithm {
 inline constexpr uint64_t kTreeElementsMax = 1024;
 inline constexpr uint32_t kTreeHostsMin = 9;
 
+// From so many hosts on, if each rank's range is some messages long, so that the hops of a ring
+// overlap: then a host takes in from one other at a time, and not from all at once.
+inline constexpr uint32_t kRingHostsMin = 16;
+inline constexpr uint64_t kRingRangeMin = 64 * 1024;
+
 inline constexpr DenseAlgorithm kDenseAlgorithms[] = {
     {"tree", "summed up and handed down a tree of hosts",
      [](const DenseShape& shape) {
@@ -51,6 +56,12 @@ inline constexpr DenseAlgorithm kDenseAlgorithms[] = {
               !shape.ordered && shape.returned && !shape.of_hosts;
      },
      allreduce_tree},
+    {"ring", "once round all ranks to be summed, once round to be handed out",
+     [](const DenseShape& shape) {
+       return shape.elements / shape.ranks >= kRingRangeMin && shape.hosts >= kRingHostsMin &&
+              !shape.ordered && shape.returned && !shape.of_hosts;
+     },
+     allreduce_ring},
     {"direct", "reduce-scatter to the owners, then allgather",
      [](const DenseShape&) { return true; }, allreduce_direct},
 };

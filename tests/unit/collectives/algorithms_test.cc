@@ -14,11 +14,12 @@ namespace {
 
 std::string chosen(const DenseShape& shape) { return dense_algorithm_for(shape).name; }
 
-// Given every world and order, and elements around the bound, expect the tree exactly where a
-// small unordered sum of ranks crosses many hosts and comes back.
+// Given every world and order, and elements around the bounds, expect the tree exactly where a
+// small unordered sum of ranks crosses many hosts and comes back, and the ring where a large one
+// does.
 TEST(Algorithms, EveryShapeHasOne) {
   for (uint32_t hosts = 1; hosts <= 64; ++hosts) {
-    for (const uint64_t elements : {0u, 1u, 1023u, 1024u, 1025u, 1u << 20}) {
+    for (const uint64_t elements : {0u, 1u, 1023u, 1024u, 1025u, 1u << 20, 1u << 22}) {
       for (const bool ordered : {false, true}) {
         for (const bool returned : {false, true}) {
           for (const bool of_hosts : {false, true}) {
@@ -30,6 +31,10 @@ TEST(Algorithms, EveryShapeHasOne) {
                                       .of_hosts = of_hosts};
             const bool tree = elements <= 1024 && hosts > 8 && !ordered && returned && !of_hosts;
             ASSERT_EQ(chosen(shape) == "tree", tree)
+                << elements << " elements, " << hosts << " hosts";
+            const bool ring =
+                elements / (2 * hosts) >= 65536 && hosts > 15 && !ordered && returned && !of_hosts;
+            ASSERT_EQ(chosen(shape) == "ring", ring)
                 << elements << " elements, " << hosts << " hosts";
           }
         }

@@ -42,6 +42,13 @@ Candidate allreduce_tree() {
           .applies = unordered};
 }
 
+Candidate allreduce_ring() {
+  return {.make = dense_exchange_by("ring"),
+          .shapes = kElementShapes,
+          .applies = unordered,
+          .by_columns = false};
+}
+
 Candidate push_pull_elements() {
   return {.make = dense_exchange_by("direct", Method::kPushPull),
           .delivers = false,
@@ -50,6 +57,7 @@ Candidate push_pull_elements() {
 
 CONFORM_EXCHANGE(allreduce_direct, allreduce_direct)
 CONFORM_EXCHANGE(allreduce_tree, allreduce_tree)
+CONFORM_EXCHANGE(allreduce_ring, allreduce_ring)
 CONFORM_EXCHANGE(push_pull_elements, push_pull_elements)
 
 // Given buffers of the sum's type in which all of a dense variable is wanted, expect it there, and
