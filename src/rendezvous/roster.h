@@ -66,6 +66,7 @@ class Roster {
   // "ranks 1 and 3 never came; rank 2 came but has not got this far"
   std::string missing(uint64_t round) const;
   uint32_t here_count() const;
+  uint32_t world() const { return options_.world; }
 
  private:
   enum class Presence { kAbsent, kHere, kDone };

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// MemberRound: receive blobs (the next ones, others, cut short), answers (asked for, or not):
+// expect what an honest rank 0 sends to be taken, and nothing else.
+#include "rendezvous/member_round.h"
+
+#include <gtest/gtest.h>
+
+#include "base/codec.h"
+
+namespace parallax {
+namespace {
+
+std::string blobs(uint64_t round, uint32_t first, const std::vector<std::string>& all) {
+  std::string body;
+  put_number(&body, round);
+  put_number(&body, first);
+  put_number(&body, static_cast<uint32_t>(all.size()));
+  for (const std::string& each : all) put_text(&body, each, UINT16_MAX);
+  return body;
+}
+
+TEST(MemberRound, rounds) {
+  MemberRound round(3);
+  EXPECT_FALSE(round.to_bring());
+  for (uint64_t number = 0; number < 3; ++number) {
+    round.begin("mine");
+    EXPECT_TRUE(round.to_bring());
+    std::string expected;
+    put_number(&expected, number);
+    EXPECT_EQ(round.bring(), expected + "mine");
+    EXPECT_FALSE(round.to_bring());
+    EXPECT_TRUE(round.take_blobs(blobs(number, 0, {"a", ""})));
+    EXPECT_FALSE(round.met());
+    EXPECT_TRUE(round.take_blobs(blobs(number, 2, {"c"})));
+    EXPECT_TRUE(round.met());
+    EXPECT_EQ(round.finish(), (std::vector<std::string>{"a", "", "c"}));
+    EXPECT_FALSE(round.met());
+  }
+}
+
+TEST(MemberRound, blobs_out_of_turn_are_refused) {
+  const std::string wrong[] = {blobs(1, 0, {"a"}),                     // of another round
+                               blobs(0, 1, {"b"}),                     // not the next
+                               blobs(0, 0, {"a", "b", "c", "d"}),      // more than there are ranks
+                               blobs(0, 0, {"a"}) + "x",               // bytes left over
+                               blobs(0, 0, {std::string(4097, 'x')}),  // too long
+                               blobs(0, 0, {"a"}).substr(0, 18),
+                               "x",
+                               ""};  // cut short
+  for (const std::string& body : wrong) {
+    MemberRound round(3);
+    round.begin("mine");
+    EXPECT_FALSE(round.take_blobs(body)) << body.size();
+  }
+}
+
+TEST(MemberRound, answers) {
+  MemberRound round(3);
+  std::string rest;
+  put_text(&rest, "rank 1 never came", 100);
+  EXPECT_TRUE(round.answered());
+  EXPECT_FALSE(round.take_answer(rest)) << "nobody asked";
+  EXPECT_EQ(round.ask(), std::string(8, '\0'));
+  EXPECT_FALSE(round.answered());
+  EXPECT_TRUE(round.take_answer(rest));
+  EXPECT_TRUE(round.answered());
+  EXPECT_EQ(round.missing(), "rank 1 never came");
+  (void)round.ask();
+  EXPECT_FALSE(round.take_answer(rest.substr(0, 5)));
+  std::string bell;
+  put_text(&bell, "\a", 100);
+  EXPECT_FALSE(round.take_answer(bell));
+}
+
+}  // namespace
+}  // namespace parallax
