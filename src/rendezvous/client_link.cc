@@ -23,10 +23,10 @@ Status ClientLink::advance(int64_t now_ns) {
 
 void ClientLink::seek(int64_t now_ns) {
   if (now_ns < try_ns_ || addresses_.empty()) return;
-  const SocketAddress& address = addresses_[address_++ % addresses_.size()];
-  const int failure = tcp_connect(address, &stream_.socket);
+  address_ = addresses_[tries_count_++ % addresses_.size()];
+  const int failure = tcp_connect(address_, &stream_.socket);
   if (failure != 0) {
-    again("connecting to " + to_text(address) + ": " + std::strerror(failure));
+    again("connecting to " + to_text(address_) + ": " + std::strerror(failure));
     return;
   }
   phase_ = Phase::kConnecting;
@@ -45,7 +45,7 @@ void ClientLink::on_connected(int64_t now_ns) {
     return;
   }
   phase_ = Phase::kTalking;
-  handshake_.emplace(introduce(options_, entry_), entry_.key);
+  handshake_.emplace(introduce(options_, entry_), entry_.key, server_rank_);
   handshake_->start(&stream_.out);
   try_ns_ = now_ns + kIntroductionNs;
 }

@@ -23,9 +23,9 @@ class ClientLink {
  public:
   enum class Phase { kSeeking, kConnecting, kTalking, kJoined, kOver };
 
-  // Both outlive it.
-  ClientLink(const RendezvousOptions& options, const TcpEntry& entry)
-      : options_(options), entry_(entry) {}
+  // To the port of rank `server_rank`. `options` and `entry` outlive it.
+  ClientLink(const RendezvousOptions& options, const TcpEntry& entry, uint32_t server_rank = 0)
+      : options_(options), entry_(entry), server_rank_(server_rank) {}
 
   Phase phase() const { return phase_; }
   bool joined() const { return phase_ == Phase::kJoined; }
@@ -35,7 +35,8 @@ class ClientLink {
   void aim(std::vector<SocketAddress> addresses) { addresses_ = std::move(addresses); }
   // What the last try came to; "" if there was none.
   const std::string& last_try() const { return last_try_; }
-  // Who answered; once joined.
+  // Where and who answered; once joined.
+  const SocketAddress& address() const { return address_; }
   const Introduction& peer() const { return handshake_->peer(); }
   FrameStream& stream() { return stream_; }
   const FrameStream& stream() const { return stream_; }
@@ -57,8 +58,10 @@ class ClientLink {
 
   const RendezvousOptions& options_;
   const TcpEntry& entry_;
+  const uint32_t server_rank_;
   std::vector<SocketAddress> addresses_;
-  size_t address_ = 0;  // the next to try
+  size_t tries_count_ = 0;
+  SocketAddress address_;  // tried last
   Phase phase_ = Phase::kSeeking;
   FrameStream stream_;
   std::optional<ClientHandshake> handshake_;

@@ -4,7 +4,7 @@
 
 #include "base/codec.h"
 #include "rendezvous/frame.h"
-#include "transport/endpoint.h"
+#include "rendezvous/roster_frames.h"
 
 namespace parallax {
 
@@ -22,19 +22,30 @@ std::string MemberRound::bring() {
 }
 
 bool MemberRound::take_blobs(std::string_view body) {
-  ByteReader reader(body);
-  uint64_t round = 0;
-  uint32_t first = 0;
-  uint32_t count = 0;
-  if (!reader.number(&round) || !reader.number(&first) || !reader.number(&count) ||
-      round != round_ || first != blobs_.size() || count > world_ - first) {
+  BlobPiece piece;
+  if (to_bring() || !decode(body, &piece) || piece.round != round_ ||
+      piece.first != blobs_.size() || piece.blobs.size() > world_ - piece.first) {
     return false;
   }
-  for (uint32_t i = 0; i < count; ++i) {
-    blobs_.emplace_back();
-    if (!reader.text(&blobs_.back(), kEndpointBytesMax)) return false;
+  for (std::string& blob : piece.blobs) blobs_.push_back(std::move(blob));
+  return true;
+}
+
+bool MemberRound::take_complete(std::string_view body) {
+  CompleteRound complete;
+  if (!decode(body, &complete) || complete.round != complete_count_ || complete_count_ > round_ ||
+      to_bring()) {
+    return false;
   }
-  return reader.empty();
+  ++complete_count_;
+  if (!complete.empty) return true;
+  if (complete.round != round_ || !at_first()) return false;
+  blobs_.assign(world_, {});
+  return true;
+}
+
+std::string MemberRound::fetch() const {
+  return encode(FetchRequest{round_, static_cast<uint32_t>(blobs_.size())});
 }
 
 std::vector<std::string> MemberRound::finish() {

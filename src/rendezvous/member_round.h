@@ -3,7 +3,10 @@
 // come, and what rank 0 answered of who is missing. Reads and writes the bodies of frames, whose
 // every length is checked. Pure. One thread, or under its owner's lock.
 //
-//   begin -> bring -> take_blobs... -> finish -> begin ...
+// Blobs come from the rank's parent in the tree or, where it is told so (fetch), from rank 0. That
+// a round is complete rank 0 says itself, before or after the blobs come.
+//
+//   begin -> bring -> take_complete, take_blobs... -> finish -> begin ...
 #ifndef PARALLAX_RENDEZVOUS_MEMBER_ROUND_H_
 #define PARALLAX_RENDEZVOUS_MEMBER_ROUND_H_
 
@@ -24,10 +27,18 @@ class MemberRound {
   bool to_bring() const { return !brought_; }
   // The body of kBring.
   std::string bring();
-  // Of kBlobs. False: they are not the next ones of this round, which no honest rank 0 sends.
+  // Of kBlobs. False: they are not the next ones of this round, which no honest rank sends.
   bool take_blobs(std::string_view body);
+  // Of kComplete. False: it is not about the next round of which rank 0 has to tell.
+  bool take_complete(std::string_view body);
+  // Whether the next blobs to come are the round's first.
+  bool at_first() const { return blobs_.empty(); }
   // Whether all blobs are there.
   bool met() const { return blobs_.size() == world_; }
+  // Whether they are on their way: every rank has brought its own.
+  bool awaits_blobs() const { return complete_count_ > round_ && !met(); }
+  // The body of kFetch: for those that are not there yet.
+  std::string fetch() const;
   // All of them; the round is over.
   std::vector<std::string> finish();
 
@@ -42,6 +53,7 @@ class MemberRound {
  private:
   const uint32_t world_;
   uint64_t round_ = 0;
+  uint64_t complete_count_ = 0;  // rounds that rank 0 said are complete
   std::string mine_;
   bool brought_ = true;
   std::vector<std::string> blobs_;

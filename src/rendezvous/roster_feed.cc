@@ -2,42 +2,68 @@
 // What a member is sent: see the header.
 #include "rendezvous/roster_feed.h"
 
-#include "base/codec.h"
 #include "rendezvous/handshake.h"
-#include "transport/endpoint.h"
+#include "world/patterns.h"
 
 namespace parallax {
 
-namespace {
-constexpr size_t kBlobsBytesMax = 32 * 1024;
-static_assert(kBlobsBytesMax + kEndpointBytesMax + 64 <= kSealedBodyBytesMax);
-}  // namespace
+RosterFeed::RosterFeed(uint32_t rank)
+    : rank_(rank), parent_(radix_parent(rank)), fed_(parent_ == 0), parent_told_(parent_ == 0) {}
 
-void RosterFeed::put_blobs(const Roster& roster, Channel* channel, std::string* out) {
+// A parent that reached rank 0 by loopback is on rank 0's machine: who comes from elsewhere finds
+// it where it found rank 0.
+void RosterFeed::put_parent(const Roster& roster, const SocketAddress& from, Channel* channel,
+                            std::string* out) {
+  const SocketAddress* port = parent_told_ ? nullptr : roster.children_port(parent_);
+  if (port == nullptr) return;
+  parent_told_ = true;
+  ParentAddress parent{.rank = parent_, .address = {}, .port = port_of(*port)};
+  if (parent.port != 0 && (is_loopback(from) || !is_loopback(*port))) {
+    parent.address = address_bytes(*port);
+  }
+  channel->seal(FrameKind::kParent, encode(parent), out);
+}
+
+void RosterFeed::put_rounds(const Roster& roster, Channel* channel, std::string* out) {
   while (roster.complete(round_) && out->size() < kFeedBytes) {
-    std::string body;
-    put_number(&body, round_);
-    put_number(&body, next_);
-    const size_t count_at = body.size();
-    put_number(&body, uint32_t{0});
-    uint32_t count = 0;
-    while (next_ < roster.world() && body.size() < kBlobsBytesMax) {
-      put_text(&body, roster.blob(round_, next_++), kEndpointBytesMax);
-      ++count;
+    const bool empty = roster.empty(round_);
+    if (!complete_told_) {
+      channel->seal(FrameKind::kComplete, encode(CompleteRound{round_, empty}), out);
     }
-    std::string number;
-    put_number(&number, count);
-    body.replace(count_at, number.size(), number);
-    channel->seal(FrameKind::kBlobs, body, out);
-    if (next_ < roster.world()) continue;
+    complete_told_ = true;
+    if (fed_ && !empty) put_piece(roster, channel, out);
+    if (fed_ && !empty && next_ < roster.world()) continue;
+    complete_told_ = false;
     next_ = 0;
     ++round_;
   }
 }
 
+void RosterFeed::put_piece(const Roster& roster, Channel* channel, std::string* out) {
+  BlobPiece piece{.round = round_, .first = next_, .blobs = {}};
+  size_t bytes = 0;
+  while (next_ < roster.world() && bytes < kBlobPieceBytes) {
+    piece.blobs.push_back(roster.blob(round_, next_++));
+    bytes += sizeof(uint16_t) + piece.blobs.back().size();
+  }
+  channel->seal(FrameKind::kBlobs, encode(piece), out);
+}
+
+bool RosterFeed::fetch(const Roster& roster, const FetchRequest& request) {
+  if (fed_ || request.round + 1 != round_ || request.first >= roster.world() ||
+      roster.has_brought(rank_, round_) || roster.empty(request.round)) {
+    return false;
+  }
+  fed_ = true;
+  complete_told_ = true;
+  round_ = request.round;
+  next_ = request.first;
+  return true;
+}
+
 void RosterFeed::put_verdict(const Roster& roster, Channel* channel, std::string* out) {
-  if (told_ || roster.verdict().ok()) return;
-  told_ = true;
+  if (verdict_told_ || roster.verdict().ok()) return;
+  verdict_told_ = true;
   std::string body;
   put_status(&body, roster.verdict());
   channel->seal(FrameKind::kVerdict, body, out);

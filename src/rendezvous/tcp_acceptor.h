@@ -25,6 +25,7 @@ namespace parallax {
 inline constexpr size_t kStrangersMax = 256;
 inline constexpr size_t kStrangersScarce = 8;
 inline constexpr int64_t kDescriptorsSpare = 64;
+inline constexpr int kAcceptsPerPass = 64;
 
 class TcpAcceptor {
  public:
@@ -46,6 +47,7 @@ class TcpAcceptor {
   void drop_all();
 
   std::vector<std::unique_ptr<ServerLink>>& links() { return links_; }
+  const std::vector<std::unique_ptr<ServerLink>>& links() const { return links_; }
   bool has_members() const;
   // What to wait for; returns until when.
   int64_t waits(int64_t now_ns, std::vector<pollfd>* fds) const;

@@ -13,11 +13,7 @@
 namespace parallax {
 
 namespace {
-
-constexpr int kAcceptsPerPass = 64;
-
 using Stage = ServerLink::Stage;
-
 }  // namespace
 
 TcpHost::TcpHost(const RendezvousOptions& options, TcpEntry entry, UniqueFd listener)
@@ -26,9 +22,10 @@ TcpHost::TcpHost(const RendezvousOptions& options, TcpEntry entry, UniqueFd list
       ended_(options),
       acceptor_(options_, entry_, entry_.where, std::move(listener)),
       roster_(options, entry_.where),
-      feeds_(options.world),
       looked_ns_(options.clock->now_ns()),
-      keepalive_due_ns_(looked_ns_) {}
+      keepalive_due_ns_(looked_ns_) {
+  for (uint32_t rank = 0; rank < options.world; ++rank) feeds_.emplace_back(rank);
+}
 
 Status TcpHost::create(const RendezvousOptions& options, TcpEntry entry, UniqueFd listener,
                        std::unique_ptr<Rendezvous>* rendezvous) {
@@ -225,9 +222,18 @@ void TcpHost::on_frames(ServerLink& link) {
 bool TcpHost::on_frame(ServerLink& link, const Frame& frame) {
   std::string_view body = frame.body;
   Status why;
+  FetchRequest request;
   switch (frame.kind) {
     case FrameKind::kKeepalive:
       return body.empty();
+    case FrameKind::kListen: {
+      ByteReader reader(body);
+      uint16_t port = 0;
+      return reader.number(&port) && reader.empty() &&
+             roster_.listens(link.rank(), make_address(address_bytes(link.from()), port));
+    }
+    case FrameKind::kFetch:
+      return decode(body, &request) && feeds_[link.rank()].fetch(roster_, request);
     case FrameKind::kBring: {
       ByteReader reader(body);
       uint64_t round = 0;
@@ -270,7 +276,8 @@ void TcpHost::fill(ServerLink& link, bool keepalive_due) {
   FrameStream& stream = link.stream();
   RosterFeed& feed = feeds_[link.rank()];
   if (keepalive_due) stream.seal(FrameKind::kKeepalive, {});
-  feed.put_blobs(roster_, &*stream.channel, &stream.out);
+  feed.put_parent(roster_, link.from(), &*stream.channel, &stream.out);
+  feed.put_rounds(roster_, &*stream.channel, &stream.out);
   if (!bootstrapped_) feed.put_verdict(roster_, &*stream.channel, &stream.out);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // TcpHost: rank 0's side of a tcp rendezvous: it listens, hosts the exchange for all ranks, and
-// takes part in it itself. READ roster.h (what it knows), tcp_acceptor.h (whom it listens to) and
-// handshake.h (whom it believes) with it.
+// takes part in it itself. READ roster.h (what it knows), tcp_acceptor.h (whom it listens to),
+// handshake.h (whom it believes) and roster_feed.h (what it sends to whom) with it.
 //
 // A thread of its own serves the sockets from create() until the last rank has hung up. The
 // listener is closed at finish_bootstrap(); the ranks are served until they have hung up, or a

@@ -5,10 +5,12 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/codec.h"
 #include "base/rank_list.h"
 #include "base/threads.h"
 #include "rendezvous/roster.h"
 #include "transport/endpoint.h"
+#include "world/patterns.h"
 
 namespace parallax {
 
@@ -22,6 +24,11 @@ int64_t answer_patience_ns(const RendezvousOptions& options) {
          kNanosecondsPerMillisecond;
 }
 
+// How long a rank waits for its parent's next blobs before it fetches them from rank 0.
+int64_t relay_patience_ns(const RendezvousOptions& options) {
+  return options.lease_ms * kNanosecondsPerMillisecond / kKeepalivesPerLease;
+}
+
 }  // namespace
 
 TcpMember::TcpMember(const RendezvousOptions& options, TcpEntry entry, TcpAddress tcp_address)
@@ -31,6 +38,8 @@ TcpMember::TcpMember(const RendezvousOptions& options, TcpEntry entry, TcpAddres
       ended_(options),
       link_(options_, entry_),
       round_(options.world),
+      relay_(options_, entry_),
+      fetches_(radix_parent(options.rank) == 0),
       looked_ns_(options.clock->now_ns()) {}
 
 Status TcpMember::create(const RendezvousOptions& options, TcpEntry entry, TcpAddress tcp_address,
@@ -62,7 +71,11 @@ bool TcpMember::wait_locked(int64_t deadline_ns) {
   return true;
 }
 
-bool TcpMember::over_locked() const { return round_.met() || link_.over() || !verdict_.ok(); }
+// A verdict does not end a round to which all have brought their blobs: who left, or was lost,
+// after that is no loss to those who still wait for the blobs to come down the tree.
+bool TcpMember::over_locked() const {
+  return round_.met() || link_.over() || (!verdict_.ok() && !round_.awaits_blobs());
+}
 
 void TcpMember::say_locked(FrameKind kind, std::string_view body) {
   link_.stream().seal(kind, body);
@@ -201,7 +214,10 @@ int64_t TcpMember::prepare(std::vector<pollfd>* fds) {
   link_.waits(fds);
   if (link_.over()) return stop_ns_;
   if (!link_.joined()) return std::min({stop_ns_, link_.due_ns(), ended_.due_ns()});
-  return std::min(stop_ns_, keepalive_due_ns_);
+  const bool patient = round_.awaits_blobs() && !fetches_;
+  const int64_t fetch_ns = patient ? blobs_ns_ + relay_patience_ns(options_) : kNever;
+  return std::min(
+      {stop_ns_, keepalive_due_ns_, fetch_ns, relay_.waits(options_.clock->now_ns(), fds)});
 }
 
 // One pass; false when the thread's work is done.
@@ -209,10 +225,11 @@ bool TcpMember::look() {
   const int64_t now_ns = options_.clock->now_ns();
   if (!stopping_ && !link_.joined() && !link_.over()) join(now_ns);
   if (link_.joined()) keep(now_ns);
+  if (link_.joined()) relay(now_ns);
   looked_ns_ = now_ns;
   changed_.notify_all();
   if (!stopping_) return true;
-  const bool said = !link_.joined() || link_.stream().out.empty();
+  const bool said = !link_.joined() || (link_.stream().out.empty() && relay_.flushed());
   if (said) link_.stream().close();
   return !said && now_ns < stop_ns_;
 }
@@ -222,17 +239,37 @@ void TcpMember::join(int64_t now_ns) {
   if (!refused.ok()) end(refused);
   if (link_.joined()) {
     heard_ns_ = keepalive_due_ns_ = looked_ns_ = now_ns;
+    offer_children_a_port();
     if (round_.to_bring()) say_locked(FrameKind::kBring, round_.bring());
   } else if (!link_.over()) {
     mind_rank_0();
   }
 }
 
+// At the address by which this rank reached rank 0: other ranks are thought to reach it there too.
+// A rank that reached it by loopback, though by a name that other machines know rank 0 by, is on
+// rank 0's machine, and listens at all addresses as rank 0 does.
+void TcpMember::offer_children_a_port() {
+  SocketAddress mine;
+  if (!relay_.has_children()) return;
+  uint16_t port = 0;
+  if (tcp_name(link_.stream().socket, &mine).ok()) {
+    const bool wide = entry_.secret && is_loopback(mine) && !is_numeric(tcp_address_) &&
+                      tcp_address_.host != "localhost";
+    port = relay_.listen(wide ? any_address(mine.storage.ss_family, 0)
+                              : make_address(address_bytes(mine), 0));
+  }
+  std::string body;
+  put_number(&body, port);
+  say_locked(FrameKind::kListen, body);
+}
+
 void TcpMember::keep(int64_t now_ns) {
   const Introduction& host = link_.peer();
   FrameStream& stream = link_.stream();
   const int64_t lease_ns = options_.lease_ms * kNanosecondsPerMillisecond;
-  if (now_ns - looked_ns_ > lease_ns / 2) heard_ns_ = now_ns;  // this rank was held up itself
+  // This rank was held up itself.
+  if (now_ns - looked_ns_ > lease_ns / 2) heard_ns_ = blobs_ns_ = now_ns;
   const bool open = stream.receive(kBytesPerPass);
   const int64_t silence_ns = silence_max_ns(options_.lease_ms, host.lease_ms);
   if (!on_frames(now_ns)) {
@@ -273,7 +310,12 @@ bool TcpMember::on_frame(const Frame& frame) {
     case FrameKind::kKeepalive:
       return body.empty();
     case FrameKind::kBlobs:
-      return round_.take_blobs(body);
+      return on_blobs(body);
+    case FrameKind::kParent:
+      return relay_.on_parent(body, link_.address());
+    case FrameKind::kComplete:
+      if (!round_.awaits_blobs()) blobs_ns_ = options_.clock->now_ns();
+      return round_.take_complete(body);
     case FrameKind::kVerdict:
       if (!take_status(&body, &said) || said.ok() || !body.empty()) return false;
       if (verdict_.ok()) verdict_ = said;
@@ -285,6 +327,26 @@ bool TcpMember::on_frame(const Frame& frame) {
     default:
       return false;
   }
+}
+
+// False: they are not the next ones.
+bool TcpMember::on_blobs(std::string_view body) {
+  const bool first = round_.at_first();
+  if (!round_.take_blobs(body)) return false;
+  blobs_ns_ = options_.clock->now_ns();
+  relay_.pass_on(body, first);
+  return true;
+}
+
+// Passes blobs on from the parent to the children; fetches what does not come from the parent.
+void TcpMember::relay(int64_t now_ns) {
+  relay_.advance(
+      now_ns, [this](std::string_view body) PARALLAX_REQUIRES(mutex_) { return on_blobs(body); });
+  const bool patient = now_ns - blobs_ns_ < relay_patience_ns(options_);
+  if (fetches_ || !round_.awaits_blobs() || (relay_.has_parent() && patient)) return;
+  fetches_ = true;
+  relay_.drop_parent();
+  say_locked(FrameKind::kFetch, round_.fetch());
 }
 
 // While this rank has no connection, only the launcher can tell it that rank 0 has ended. It then
@@ -304,6 +366,7 @@ void TcpMember::end(Status why) {
   }
   if (verdict_.ok()) verdict_ = std::move(why);
   link_.close();
+  relay_.close();
 }
 
 }  // namespace parallax

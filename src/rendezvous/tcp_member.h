@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // TcpMember: the side of every rank but 0 in a tcp rendezvous. A thread of its own, from create()
 // to finish_bootstrap(), finds rank 0 (trying again while nobody listens there), proves itself, and
-// then keeps the keepalives going both ways. READ client_link.h (how it joins) and member_round.h
-// (what it exchanges) with it. State is shared with the caller under mutex_; nobody blocks while
-// holding it. One thread calls.
+// then keeps the keepalives going both ways. READ client_link.h (how it joins), member_round.h
+// (what it exchanges) and roster_relay.h (how blobs come to it and go on from it) with it. State is
+// shared with the caller under mutex_; nobody blocks while holding it. One thread calls.
 //
 // A host's name is looked up by the thread, and finish_bootstrap() and the destructor wait for the
 // thread: they may wait as long as the system's resolver takes. Numeric addresses are never looked
@@ -19,6 +19,7 @@
 #include "rendezvous/ended_ranks.h"
 #include "rendezvous/member_round.h"
 #include "rendezvous/rendezvous.h"
+#include "rendezvous/roster_relay.h"
 #include "rendezvous/tcp_entry.h"
 #include "rendezvous/wake_poll.h"
 
@@ -55,9 +56,12 @@ class TcpMember final : public Rendezvous {
   int64_t prepare(std::vector<pollfd>* fds) PARALLAX_REQUIRES(mutex_);
   bool look() PARALLAX_REQUIRES(mutex_);
   void join(int64_t now_ns) PARALLAX_REQUIRES(mutex_);
+  void offer_children_a_port() PARALLAX_REQUIRES(mutex_);
   void keep(int64_t now_ns) PARALLAX_REQUIRES(mutex_);
   bool on_frames(int64_t now_ns) PARALLAX_REQUIRES(mutex_);
   bool on_frame(const Frame& frame) PARALLAX_REQUIRES(mutex_);
+  bool on_blobs(std::string_view body) PARALLAX_REQUIRES(mutex_);
+  void relay(int64_t now_ns) PARALLAX_REQUIRES(mutex_);
   void mind_rank_0() PARALLAX_REQUIRES(mutex_);
   void end(Status why) PARALLAX_REQUIRES(mutex_);
 
@@ -71,6 +75,9 @@ class TcpMember final : public Rendezvous {
   CondVar changed_;
   ClientLink link_ PARALLAX_GUARDED_BY(mutex_);    // to rank 0
   MemberRound round_ PARALLAX_GUARDED_BY(mutex_);  // the caller's, and what has come of it
+  RosterRelay relay_ PARALLAX_GUARDED_BY(mutex_);
+  int64_t blobs_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;  // when blobs came, or could have begun to
+  bool fetches_ PARALLAX_GUARDED_BY(mutex_) = false;  // them from rank 0
   int64_t looked_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;
   int64_t heard_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;
   int64_t keepalive_due_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;
