@@ -42,6 +42,11 @@ std::string host_name(const parallax_options_t& options) {
 
 void pause(int64_t ns) { std::this_thread::sleep_for(std::chrono::nanoseconds(ns)); }
 
+Status brought_wrong(uint32_t rank, const Status& why) {
+  return {why.code(), "open: what rank " + std::to_string(rank) +
+                          " brought to the rendezvous is wrong: " + why.message()};
+}
+
 uint64_t random_number() {
   std::random_device source;
   return static_cast<uint64_t>(source()) << 32 | source();
@@ -128,16 +133,32 @@ Status Job::exchange(const Endpoint& mine, int64_t deadline_ns, std::vector<Endp
   all->assign(blobs.size(), {});
   for (uint32_t rank = 0; rank < blobs.size(); ++rank) {
     const Status decoded = decode_endpoint(std::as_bytes(std::span(blobs[rank])), &(*all)[rank]);
-    if (!decoded.ok()) {
-      return {decoded.code(), "open: what rank " + std::to_string(rank) +
-                                  " brought to the rendezvous is wrong: " + decoded.message()};
-    }
+    if (!decoded.ok()) return brought_wrong(rank, decoded);
     if ((*all)[rank].rank != rank) {
       return invalid("open: rank " + std::to_string((*all)[rank].rank) +
                      " came to the rendezvous as rank " + std::to_string(rank));
     }
   }
   return {};
+}
+
+// Adds them to what is known of each rank.
+Status Job::exchange_addresses(const Endpoint& mine, int64_t deadline_ns,
+                               std::vector<Endpoint>* all) {
+  const std::string blob = encode_addresses(mine);
+  std::vector<std::string> blobs;
+  PARALLAX_RETURN_IF_ERROR(
+      rendezvous_->allgather(std::as_bytes(std::span(blob)), deadline_ns, &blobs));
+  for (uint32_t rank = 0; rank < blobs.size(); ++rank) {
+    const Status decoded = decode_addresses(std::as_bytes(std::span(blobs[rank])), &(*all)[rank]);
+    if (!decoded.ok()) return brought_wrong(rank, decoded);
+  }
+  return {};
+}
+
+Status Job::await_all(int64_t deadline_ns) {
+  std::vector<std::string> nothing;
+  return rendezvous_->allgather({}, deadline_ns, &nothing);
 }
 
 Status Job::wire(NetworkTransport& network, int64_t deadline_ns) const {
@@ -190,15 +211,12 @@ Status Job::meet(int64_t deadline_ns) {
     transport_ = std::move(alone);
   } else {
     PARALLAX_RETURN_IF_ERROR(check_hosts(all));
-    const bool one_machine = std::all_of(all.begin(), all.end(), [&](const Endpoint& endpoint) {
-      return endpoint.machine == all[0].machine;
-    });
-    PARALLAX_RETURN_IF_ERROR(connect(mine, one_machine, deadline_ns));
+    PARALLAX_RETURN_IF_ERROR(connect(mine, std::move(all), deadline_ns));
   }
   // Last, so that rules count messages of the job alone, not those of connecting.
   PARALLAX_RETURN_IF_ERROR(inject_faults());
   // No rank sends before every rank can receive.
-  PARALLAX_RETURN_IF_ERROR(exchange(mine, deadline_ns, &all));
+  PARALLAX_RETURN_IF_ERROR(await_all(deadline_ns));
   rendezvous_->finish_bootstrap();
   return {};
 }
@@ -265,7 +283,10 @@ Status Job::make_network(bool one_machine, std::unique_ptr<NetworkTransport>* ne
   return {};
 }
 
-Status Job::connect(Endpoint mine, bool one_machine, int64_t deadline_ns) {
+Status Job::connect(Endpoint mine, std::vector<Endpoint> all, int64_t deadline_ns) {
+  const bool one_machine = std::all_of(all.begin(), all.end(), [&](const Endpoint& endpoint) {
+    return endpoint.machine == all[0].machine;
+  });
   const uint32_t world = static_cast<uint32_t>(hosts_.host_of.size());
   const uint32_t host = hosts_.host_of[options_.rank];
   std::unique_ptr<ShmTransport> shm;
@@ -278,8 +299,7 @@ Status Job::connect(Endpoint mine, bool one_machine, int64_t deadline_ns) {
     PARALLAX_RETURN_IF_ERROR(make_network(one_machine, &network));
     mine.ucx_address = network->address();
   }
-  std::vector<Endpoint> all;
-  PARALLAX_RETURN_IF_ERROR(exchange(mine, deadline_ns, &all));
+  PARALLAX_RETURN_IF_ERROR(exchange_addresses(mine, deadline_ns, &all));
   std::vector<Router::Part> parts;
   std::vector<Endpoint> neighbours;
   std::vector<uint32_t> local_ranks, remote_ranks;

@@ -3,8 +3,9 @@
 // drives it. Owned by the C ABI's handle. open() and close() block up to their deadlines; all else
 // is Progress's.
 //
-// The rendezvous has three rounds: who is where (hosts are then known), how to reach it, and that
-// everyone is connected. Ranks of one host attach shared memory; between hosts UCX carries.
+// The rendezvous has three rounds: who is where (hosts are then known), how to reach it (its
+// addresses alone), and that everyone is connected (nothing). Ranks of one host attach shared
+// memory; between hosts UCX carries.
 #ifndef PARALLAX_JOB_JOB_H_
 #define PARALLAX_JOB_JOB_H_
 
@@ -74,8 +75,10 @@ class Job {
   Status begin();
   Status meet(int64_t deadline_ns);
   Status exchange(const Endpoint& mine, int64_t deadline_ns, std::vector<Endpoint>* all);
+  Status exchange_addresses(const Endpoint& mine, int64_t deadline_ns, std::vector<Endpoint>* all);
+  Status await_all(int64_t deadline_ns);
   Status check_hosts(const std::vector<Endpoint>& all) const;
-  Status connect(Endpoint mine, bool one_machine, int64_t deadline_ns);
+  Status connect(Endpoint mine, std::vector<Endpoint> all, int64_t deadline_ns);
   Status make_network(bool one_machine, std::unique_ptr<NetworkTransport>* network);
   Status wire(NetworkTransport& network, int64_t deadline_ns) const;
   Status inject_faults();

@@ -31,12 +31,16 @@ enum class FrameKind : uint8_t {
   // Sealed; to rank 0 ("up"), from it ("down"):
   kKeepalive = 16,  // both
   kBring = 17,      // up: u64 round, then the blob
-  kBlobs = 18,      // down: u64 round, u32 first rank, u32 count, then each blob as a text
+  kBlobs = 18,      // down, or from a parent to a child: a BlobPiece (roster_frames.h)
   kLeave = 19,      // up: a status, the reason
   kVerdict = 20,    // down: a status; why the rendezvous is over
   kAsk = 21,        // up: u64 round; asks for
   kAnswer = 22,     // down: the verdict, and as a text who is missing in that round
   kBye = 23,        // up: this rank no longer needs the rendezvous
+  kListen = 24,     // up: u16 port at which its children reach this rank; 0: they cannot
+  kParent = 25,     // down: a ParentAddress
+  kComplete = 26,   // down: a CompleteRound
+  kFetch = 27,      // up: a FetchRequest
 };
 
 inline constexpr size_t kFrameHeadBytes = 5;

@@ -211,16 +211,21 @@ Handshake::Phase ClientHandshake::advance(std::string* in, std::string* out) {
     } else if (frame.kind == FrameKind::kRefusal) {
       (void)on_refusal(frame.body);
     } else {
-      return fail(io_error("what answers there is not rank 0 of libparallax"));
+      return fail_as_stranger();
     }
     in->erase(0, used);
   }
   return phase_;
 }
 
+Handshake::Phase ClientHandshake::fail_as_stranger() {
+  return fail(io_error("what answers there is not rank " + std::to_string(server_rank_) +
+                       " of libparallax"));
+}
+
 Handshake::Phase ClientHandshake::on_challenge(std::string_view body, std::string* out) {
-  if (!decode(body, &peer_) || peer_.rank != 0) {
-    return fail(io_error("what answers there is not rank 0 of libparallax"));
+  if (!decode(body, &peer_) || peer_.rank != server_rank_) {
+    return fail_as_stranger();
   }
   const Status agreed = check_peer();
   if (!agreed.ok()) return fail(agreed);
@@ -234,7 +239,7 @@ Handshake::Phase ClientHandshake::on_welcome(std::string_view body) {
   std::string_view rest = body;
   Status said;
   if (!take_status(&rest, &said) || rest.size() != kMacBytes) {
-    return fail(io_error("rank 0's welcome is garbled"));
+    return fail(io_error("rank " + std::to_string(server_rank_) + "'s welcome is garbled"));
   }
   const std::string_view signed_part = body.substr(0, body.size() - kMacBytes);
   const std::string expected =
@@ -252,7 +257,7 @@ Handshake::Phase ClientHandshake::on_refusal(std::string_view body) {
   Status said;
   if (!take_status(&body, &said) || !body.empty() ||
       (said.code() != PARALLAX_INVALID && said.code() != PARALLAX_MISMATCH)) {
-    return fail(io_error("what answers there is not rank 0 of libparallax"));
+    return fail_as_stranger();
   }
   return fail(said);
 }

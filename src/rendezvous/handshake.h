@@ -2,7 +2,7 @@
 // The handshake of the tcp rendezvous: mutual challenge and response by HMAC-SHA256. Two state
 // machines without I/O or clock: bytes in, bytes out, a nonce injected. One thread each.
 //
-//   rank r                                rank 0
+//   rank r                                rank 0, or the rank that passes rosters on to r
 //   HELLO      who I am, nonce      ->
 //                                   <-    CHALLENGE  who I am, nonce
 //   PROOF      HMAC(client key, HELLO CHALLENGE) ->
@@ -87,7 +87,9 @@ class Handshake {
 
 class ClientHandshake : public Handshake {
  public:
-  ClientHandshake(Introduction self, const Key& job_key) : Handshake(std::move(self), job_key) {}
+  // `server_rank` is whom it comes to; another's answer is not believed.
+  ClientHandshake(Introduction self, const Key& job_key, uint32_t server_rank = 0)
+      : Handshake(std::move(self), job_key), server_rank_(server_rank) {}
 
   void start(std::string* out);
   // Takes whole frames off the front of *in. kDone: welcomed. kFailed: status() says why, in words
@@ -99,6 +101,9 @@ class ClientHandshake : public Handshake {
   Phase on_challenge(std::string_view body, std::string* out);
   Phase on_welcome(std::string_view body);
   Phase on_refusal(std::string_view body);
+  Phase fail_as_stranger();
+
+  const uint32_t server_rank_;
 };
 
 class ServerHandshake : public Handshake {

@@ -58,11 +58,28 @@ bool Roster::bring(uint32_t rank, uint64_t round, std::string_view blob) {
   Seat& seat = seats_[rank];
   if (round != seat.round || round > complete_count_) return false;
   seat.blobs[round % 2].assign(blob);
+  if (!seat.children_port) seat.children_port.emplace();
   ++seat.round;
   if (++brought_count_[round % 2] < seats_.size()) return true;
   brought_count_[round % 2] = 0;
   ++complete_count_;
   return true;
+}
+
+bool Roster::empty(uint64_t round) const {
+  return std::all_of(seats_.begin(), seats_.end(),
+                     [&](const Seat& seat) { return seat.blobs[round % 2].empty(); });
+}
+
+bool Roster::listens(uint32_t rank, const SocketAddress& at) {
+  if (seats_[rank].children_port) return false;
+  seats_[rank].children_port = at;
+  return true;
+}
+
+const SocketAddress* Roster::children_port(uint32_t rank) const {
+  const auto& port = seats_[rank].children_port;
+  return port ? &*port : nullptr;
 }
 
 void Roster::broken(const Status& why) {

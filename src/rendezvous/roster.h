@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "base/status.h"
 #include "rendezvous/ended_ranks.h"
 #include "rendezvous/rendezvous.h"
+#include "rendezvous/tcp_address.h"
 
 namespace parallax {
 
@@ -46,6 +48,14 @@ class Roster {
   const std::string& blob(uint64_t round, uint32_t rank) const {
     return seats_[rank].blobs[round % 2];
   }
+  bool has_brought(uint32_t rank, uint64_t round) const { return seats_[rank].round > round; }
+  // Whether nobody brought anything to a round that is complete: then it is a barrier.
+  bool empty(uint64_t round) const;
+
+  // Where the rank's children in the tree reach it; port 0: nowhere. False: it has said so before.
+  bool listens(uint32_t rank, const SocketAddress& at);
+  // Null: not known yet. A rank that brought a blob and did not say has port 0.
+  const SocketAddress* children_port(uint32_t rank) const;
 
   // The rank gave up because of `why`; OK: without a reason.
   void left(uint32_t rank, const Status& why);
@@ -66,6 +76,7 @@ class Roster {
   // "ranks 1 and 3 never came; rank 2 came but has not got this far"
   std::string missing(uint64_t round) const;
   uint32_t here_count() const;
+  uint32_t world() const { return options_.world; }
 
  private:
   enum class Presence { kAbsent, kHere, kDone };
@@ -76,6 +87,7 @@ class Roster {
     int64_t silence_max_ns = 0;
     uint64_t round = 0;  // its next one
     std::array<std::string, 2> blobs;
+    std::optional<SocketAddress> children_port;
   };
 
   const RendezvousOptions options_;

@@ -78,6 +78,17 @@ uint16_t port_of(const SocketAddress& address) {
   return ntohs(four.sin_port);
 }
 
+std::string address_bytes(const SocketAddress& address) {
+  if (address.storage.ss_family == AF_INET) {
+    sockaddr_in four;
+    std::memcpy(&four, &address.storage, sizeof four);
+    return {reinterpret_cast<const char*>(&four.sin_addr), sizeof four.sin_addr};
+  }
+  sockaddr_in6 six;
+  std::memcpy(&six, &address.storage, sizeof six);
+  return {reinterpret_cast<const char*>(&six.sin6_addr), sizeof six.sin6_addr};
+}
+
 SocketAddress make_address(std::string_view bytes, uint16_t port) {
   SocketAddress address;
   if (bytes.size() == sizeof(in_addr)) {

@@ -26,6 +26,8 @@ struct SocketAddress {
 std::string to_text(const SocketAddress& address);
 bool is_loopback(const SocketAddress& address);
 uint16_t port_of(const SocketAddress& address);
+// The address without its port, in network order: 4 bytes (IPv4) or 16 (IPv6).
+std::string address_bytes(const SocketAddress& address);
 // Of 4 (IPv4) or 16 (IPv6) bytes in network order.
 SocketAddress make_address(std::string_view bytes, uint16_t port);
 // Every address of this machine, IPv4 or IPv6 as `family` says.

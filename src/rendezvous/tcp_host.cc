@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// TcpHost, the caller's side: see the header. tcp_host_serve.cc is the thread's.
+// Rank 0's side: first the caller's part, then the thread's. See the header.
 #include "rendezvous/tcp_host.h"
 
-#include <sys/eventfd.h>
-#include <sys/resource.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <chrono>
-#include <cstring>
 
 #include "base/check.h"
+#include "base/codec.h"
 #include "base/rank_list.h"
 #include "base/threads.h"
 #include "transport/endpoint.h"
@@ -18,45 +13,24 @@
 namespace parallax {
 
 namespace {
-int64_t descriptor_limit() {
-  rlimit limit{};
-  const bool known = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur <= INT32_MAX;
-  return known ? static_cast<int64_t>(limit.rlim_cur) : INT32_MAX;
-}
+using Stage = ServerLink::Stage;
 }  // namespace
-
-Introduction introduce(const RendezvousOptions& options, const TcpEntry& entry) {
-  Introduction intro;
-  intro.version =
-      PARALLAX_VERSION_MAJOR * 10000 + PARALLAX_VERSION_MINOR * 100 + PARALLAX_VERSION_PATCH;
-  intro.rank = options.rank;
-  intro.host = options.host;
-  intro.secret = entry.secret;
-  intro.world = options.world;
-  intro.lease_ms = options.lease_ms;
-  intro.job = entry.job;
-  intro.nonce = random_bytes(kNonceBytes);
-  return intro;
-}
 
 TcpHost::TcpHost(const RendezvousOptions& options, TcpEntry entry, UniqueFd listener)
     : options_(options),
       entry_(std::move(entry)),
-      descriptors_max_(descriptor_limit()),
-      bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       ended_(options),
-      listener_(std::move(listener)),
+      acceptor_(options_, entry_, entry_.where, std::move(listener)),
       roster_(options, entry_.where),
       looked_ns_(options.clock->now_ns()),
-      keepalive_due_ns_(looked_ns_) {}
+      keepalive_due_ns_(looked_ns_) {
+  for (uint32_t rank = 0; rank < options.world; ++rank) feeds_.emplace_back(rank);
+}
 
 Status TcpHost::create(const RendezvousOptions& options, TcpEntry entry, UniqueFd listener,
                        std::unique_ptr<Rendezvous>* rendezvous) {
   std::unique_ptr<TcpHost> made(new TcpHost(options, std::move(entry), std::move(listener)));
-  if (!made->bell_.valid()) {
-    return limit(std::string("open: no descriptor for the rendezvous: ") + std::strerror(errno) +
-                 "; raise ulimit -n");
-  }
+  PARALLAX_RETURN_IF_ERROR(made->poll_.made());
   PARALLAX_RETURN_IF_ERROR(start_thread(&made->server_, [raw = made.get()] { raw->serve(); }));
   *rendezvous = std::move(made);
   return {};
@@ -69,13 +43,8 @@ TcpHost::~TcpHost() {
     const MutexLock lock(mutex_);
     stop_ns_ = std::min(stop_ns_, options_.clock->now_ns() + kGoodbyeNs);
   }
-  wake();
+  poll_.wake();
   server_.join();
-}
-
-void TcpHost::wake() const {
-  const uint64_t one = 1;
-  (void)!::write(bell_.get(), &one, sizeof one);
 }
 
 Status TcpHost::allgather(std::span<const std::byte> mine, int64_t deadline_ns,
@@ -85,7 +54,7 @@ Status TcpHost::allgather(std::span<const std::byte> mine, int64_t deadline_ns,
   const uint64_t round = round_++;
   PARALLAX_CHECK(
       roster_.bring(0, round, {reinterpret_cast<const char*>(mine.data()), mine.size()}));
-  wake();
+  poll_.wake();
   int64_t speak_ns = options_.clock->now_ns() + kSilenceNs;
   while (!roster_.complete(round)) {
     if (!roster_.verdict().ok()) return roster_.verdict();
@@ -103,13 +72,7 @@ Status TcpHost::allgather(std::span<const std::byte> mine, int64_t deadline_ns,
 }
 
 std::string TcpHost::missing_locked(uint64_t round) const {
-  std::string missing = roster_.missing(round);
-  if (turned_away_count_ > 0) {
-    missing += "; " + std::to_string(turned_away_count_) +
-               (turned_away_count_ == 1 ? " connection was" : " connections were") +
-               " turned away, the last from " + turned_away_last_;
-  }
-  return missing;
+  return roster_.missing(round) + acceptor_.turned_away();
 }
 
 void TcpHost::leave(const Status& why) {
@@ -119,7 +82,7 @@ void TcpHost::leave(const Status& why) {
     left_ = true;
     roster_.left(0, why);
   }
-  wake();
+  poll_.wake();
 }
 
 Status TcpHost::verdict() {
@@ -135,12 +98,193 @@ void TcpHost::finish_bootstrap() {
     bootstrapped_ = true;
     stop_ns_ = options_.clock->now_ns() + options_.lease_ms * kNanosecondsPerMillisecond;
   }
-  wake();
+  poll_.wake();
 }
 
 Status TcpHost::finish() {
   finish_bootstrap();
   return {};
+}
+
+// No exception leaves the thread: lack of memory, or a failed check, ends the rendezvous.
+void TcpHost::serve() {
+  try {
+    std::vector<pollfd> fds;
+    for (;;) {
+      int64_t due_ns = 0;
+      {
+        const MutexLock lock(mutex_);
+        due_ns = prepare(&fds);
+      }
+      poll_.sleep(&fds, *options_.clock, due_ns);
+      ended_.look(options_.clock->now_ns());
+      const MutexLock lock(mutex_);
+      if (!look()) return;
+    }
+  } catch (const std::exception& error) {
+    const MutexLock lock(mutex_);
+    acceptor_.drop_all();
+    roster_.broken(internal(std::string("the thread of the rendezvous: ") + error.what()));
+  }
+}
+
+// Fills in the descriptors to wait for; returns when to look even if none becomes ready.
+int64_t TcpHost::prepare(std::vector<pollfd>* fds) {
+  fds->clear();
+  const int64_t due_ns =
+      std::min({stop_ns_, keepalive_due_ns_, acceptor_.waits(options_.clock->now_ns(), fds)});
+  return bootstrapped_ ? due_ns : std::min({due_ns, roster_.judge_due_ns(), ended_.due_ns()});
+}
+
+// One pass; false when the thread's work is done.
+bool TcpHost::look() {
+  const int64_t now_ns = options_.clock->now_ns();
+  const int64_t lease_ns = options_.lease_ms * kNanosecondsPerMillisecond;
+  // This rank was itself stopped or starved: no rank is to be lost for that.
+  if (now_ns - looked_ns_ > lease_ns / 2) roster_.forgive(now_ns);
+  looked_ns_ = now_ns;
+  if (bootstrapped_) {
+    acceptor_.stop_listening();
+    for (const auto& link : acceptor_.links()) {
+      if (link->stage() != Stage::kMember) link->close();
+    }
+    acceptor_.sweep();
+  }
+  for (const auto& link : acceptor_.links()) receive(*link);
+  accept_all(now_ns);
+  if (!bootstrapped_) {
+    for (const EndedRank& each : ended_.all()) roster_.ended(each);
+    roster_.judge(now_ns);
+  }
+  const bool keepalive_due = now_ns >= keepalive_due_ns_;
+  if (keepalive_due) keepalive_due_ns_ = now_ns + lease_ns / kKeepalivesPerLease;
+  acceptor_.expire(now_ns);
+  for (const auto& link : acceptor_.links()) {
+    if (link->stage() == Stage::kMember) fill(*link, keepalive_due);
+    send(*link);
+  }
+  acceptor_.sweep();
+  changed_.notify_all();
+  return !over();
+}
+
+bool TcpHost::over() const {
+  if (options_.clock->now_ns() >= stop_ns_) return true;
+  return stop_ns_ != kNever && !acceptor_.has_members();
+}
+
+void TcpHost::accept_all(int64_t now_ns) {
+  for (int i = 0; i < kAcceptsPerPass; ++i) {
+    const Accepted accepted = acceptor_.accept(now_ns);
+    if (accepted == Accepted::kOne) {
+      receive(*acceptor_.links().back());
+      continue;
+    }
+    if (accepted == Accepted::kNoDescriptor && roster_.here_count() < options_.world) {
+      roster_.broken(
+          limit("rank 0 needs a file descriptor for every rank while they meet, and has "
+                "none left with " +
+                std::to_string(roster_.here_count()) + " of " + std::to_string(options_.world) +
+                " here; raise ulimit -n"));
+    }
+    return;
+  }
+}
+
+void TcpHost::receive(ServerLink& link) {
+  const auto admit = [this](const Introduction& peer) PARALLAX_REQUIRES(mutex_) {
+    return roster_.admit(peer.rank, peer.host, peer.lease_ms, options_.clock->now_ns());
+  };
+  const bool open = acceptor_.receive(link, admit);
+  if (link.stage() == Stage::kMember) on_frames(link);
+  if (open) return;
+  if (link.stage() == Stage::kMember) lose(link);
+  link.close();
+}
+
+void TcpHost::on_frames(ServerLink& link) {
+  Took took = Took::kFrame;
+  while (took == Took::kFrame) {
+    Frame frame;
+    took = link.stream().take(&frame);
+    if (took != Took::kFrame) break;
+    roster_.heard(link.rank(), options_.clock->now_ns());
+    if (!on_frame(link, frame)) took = Took::kBroken;
+  }
+  link.stream().drop_taken();
+  if (took == Took::kBroken) {
+    lose(link);
+    link.close();
+  }
+}
+
+// False: no member sends such a frame.
+bool TcpHost::on_frame(ServerLink& link, const Frame& frame) {
+  std::string_view body = frame.body;
+  Status why;
+  FetchRequest request;
+  switch (frame.kind) {
+    case FrameKind::kKeepalive:
+      return body.empty();
+    case FrameKind::kListen: {
+      ByteReader reader(body);
+      uint16_t port = 0;
+      return reader.number(&port) && reader.empty() &&
+             roster_.listens(link.rank(), make_address(address_bytes(link.from()), port));
+    }
+    case FrameKind::kFetch:
+      return decode(body, &request) && feeds_[link.rank()].fetch(roster_, request);
+    case FrameKind::kBring: {
+      ByteReader reader(body);
+      uint64_t round = 0;
+      return reader.number(&round) && body.size() - sizeof round <= kEndpointBytesMax &&
+             roster_.bring(link.rank(), round, body.substr(sizeof round));
+    }
+    case FrameKind::kLeave:
+      if (!take_status(&body, &why) || !body.empty()) return false;
+      roster_.left(link.rank(), why);
+      return true;
+    case FrameKind::kAsk:
+      return on_ask(link, body);
+    case FrameKind::kBye:
+      roster_.done(link.rank());
+      return body.empty();
+    default:
+      return false;
+  }
+}
+
+bool TcpHost::on_ask(ServerLink& link, std::string_view body) {
+  ByteReader reader(body);
+  uint64_t round = 0;
+  if (!reader.number(&round) || !reader.empty()) return false;
+  // It asks, but does not read answers.
+  if (link.stream().out.size() > 2 * kFeedBytes) return false;
+  std::string answer;
+  put_status(&answer, roster_.verdict());
+  put_text(&answer, roster_.missing(round), kSentenceBytesMax);
+  link.stream().seal(FrameKind::kAnswer, answer);
+  return true;
+}
+
+// A member hung up without kBye, or sent what no member sends.
+void TcpHost::lose(ServerLink& link) {
+  if (!bootstrapped_) roster_.hung_up(link.rank());
+}
+
+void TcpHost::fill(ServerLink& link, bool keepalive_due) {
+  FrameStream& stream = link.stream();
+  RosterFeed& feed = feeds_[link.rank()];
+  if (keepalive_due) stream.seal(FrameKind::kKeepalive, {});
+  feed.put_parent(roster_, link.from(), &*stream.channel, &stream.out);
+  feed.put_rounds(roster_, &*stream.channel, &stream.out);
+  if (!bootstrapped_) feed.put_verdict(roster_, &*stream.channel, &stream.out);
+}
+
+void TcpHost::send(ServerLink& link) {
+  if (link.send()) return;
+  if (link.stage() == Stage::kMember) lose(link);
+  link.close();
 }
 
 }  // namespace parallax

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // TcpMember: the side of every rank but 0 in a tcp rendezvous. A thread of its own, from create()
 // to finish_bootstrap(), finds rank 0 (trying again while nobody listens there), proves itself, and
-// then keeps the keepalives going both ways. State is shared with the caller under mutex_; nobody
-// blocks while holding it. One thread calls.
+// then keeps the keepalives going both ways. READ client_link.h (how it joins), member_round.h
+// (what it exchanges) and roster_relay.h (how blobs come to it and go on from it) with it. State is
+// shared with the caller under mutex_; nobody blocks while holding it. One thread calls.
 //
 // A host's name is looked up by the thread, and finish_bootstrap() and the destructor wait for the
 // thread: they may wait as long as the system's resolver takes. Numeric addresses are never looked
@@ -11,16 +12,16 @@
 #define PARALLAX_RENDEZVOUS_TCP_MEMBER_H_
 
 #include <memory>
-#include <optional>
 #include <thread>
 
 #include "base/mutex.h"
-#include "base/unique_fd.h"
+#include "rendezvous/client_link.h"
 #include "rendezvous/ended_ranks.h"
-#include "rendezvous/handshake.h"
+#include "rendezvous/member_round.h"
 #include "rendezvous/rendezvous.h"
-#include "rendezvous/tcp_address.h"
-#include "rendezvous/tcp_host.h"
+#include "rendezvous/roster_relay.h"
+#include "rendezvous/tcp_entry.h"
+#include "rendezvous/wake_poll.h"
 
 namespace parallax {
 
@@ -40,66 +41,47 @@ class TcpMember final : public Rendezvous {
   Status finish() override;
 
  private:
-  enum class Phase { kSeeking, kConnecting, kTalking, kJoined, kOver };
-
   TcpMember(const RendezvousOptions& options, TcpEntry entry, TcpAddress tcp_address);
 
-  void wake() const;
-  void bring_locked() PARALLAX_REQUIRES(mutex_);
   void ask_locked() PARALLAX_REQUIRES(mutex_);
   bool wait_locked(int64_t deadline_ns) PARALLAX_REQUIRES(mutex_);
-  bool met_locked() const PARALLAX_REQUIRES(mutex_);
   bool over_locked() const PARALLAX_REQUIRES(mutex_);
   std::string missing_locked() const PARALLAX_REQUIRES(mutex_);
   void say_locked(FrameKind kind, std::string_view body) PARALLAX_REQUIRES(mutex_);
 
   // The thread's.
   void run();
+  void look_up() PARALLAX_EXCLUDES(mutex_);
   Status find() PARALLAX_EXCLUDES(mutex_);
-  void sleep(int fd, bool sends, int64_t due_ns) const;
-  int64_t due_ns() const PARALLAX_REQUIRES(mutex_);
+  int64_t prepare(std::vector<pollfd>* fds) PARALLAX_REQUIRES(mutex_);
   bool look() PARALLAX_REQUIRES(mutex_);
-  void seek(int64_t now_ns) PARALLAX_REQUIRES(mutex_);
-  void on_connected(int64_t now_ns) PARALLAX_REQUIRES(mutex_);
-  void talk(int64_t now_ns) PARALLAX_REQUIRES(mutex_);
+  void join(int64_t now_ns) PARALLAX_REQUIRES(mutex_);
+  void offer_children_a_port() PARALLAX_REQUIRES(mutex_);
   void keep(int64_t now_ns) PARALLAX_REQUIRES(mutex_);
+  bool on_frames(int64_t now_ns) PARALLAX_REQUIRES(mutex_);
   bool on_frame(const Frame& frame) PARALLAX_REQUIRES(mutex_);
   bool on_blobs(std::string_view body) PARALLAX_REQUIRES(mutex_);
+  void relay(int64_t now_ns) PARALLAX_REQUIRES(mutex_);
   void mind_rank_0() PARALLAX_REQUIRES(mutex_);
-  void again(const std::string& why) PARALLAX_REQUIRES(mutex_);
   void end(Status why) PARALLAX_REQUIRES(mutex_);
 
   const RendezvousOptions options_;
   const TcpEntry entry_;
   const TcpAddress tcp_address_;
-  UniqueFd bell_;     // wakes the thread
+  WakePoll poll_;
   EndedRanks ended_;  // used by the thread alone
 
   Mutex mutex_;
   CondVar changed_;
-  std::vector<SocketAddress> addresses_ PARALLAX_GUARDED_BY(mutex_);
-  size_t address_ PARALLAX_GUARDED_BY(mutex_) = 0;  // the next to try
-  Phase phase_ PARALLAX_GUARDED_BY(mutex_) = Phase::kSeeking;
-  UniqueFd socket_ PARALLAX_GUARDED_BY(mutex_);
-  std::optional<ClientHandshake> handshake_ PARALLAX_GUARDED_BY(mutex_);
-  std::optional<Channel> channel_ PARALLAX_GUARDED_BY(mutex_);
-  std::string in_ PARALLAX_GUARDED_BY(mutex_);
-  std::string out_ PARALLAX_GUARDED_BY(mutex_);
-  // Seeking: when to try next; later: when to give this try up.
-  int64_t try_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;
-  int64_t pause_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;  // between tries
-  std::string last_try_ PARALLAX_GUARDED_BY(mutex_);  // what it came to
+  ClientLink link_ PARALLAX_GUARDED_BY(mutex_);    // to rank 0
+  MemberRound round_ PARALLAX_GUARDED_BY(mutex_);  // the caller's, and what has come of it
+  RosterRelay relay_ PARALLAX_GUARDED_BY(mutex_);
+  int64_t blobs_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;  // when blobs came, or could have begun to
+  bool fetches_ PARALLAX_GUARDED_BY(mutex_) = false;  // them from rank 0
   int64_t looked_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;
   int64_t heard_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;
   int64_t keepalive_due_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;
-  Status verdict_ PARALLAX_GUARDED_BY(mutex_);      // why the rendezvous is over
-  uint64_t round_ PARALLAX_GUARDED_BY(mutex_) = 0;  // the caller's, and what has come of it
-  std::string mine_ PARALLAX_GUARDED_BY(mutex_);
-  bool brought_ PARALLAX_GUARDED_BY(mutex_) = true;  // mine_ is on its way
-  std::vector<std::string> blobs_ PARALLAX_GUARDED_BY(mutex_);
-  uint64_t asked_count_ PARALLAX_GUARDED_BY(mutex_) = 0;
-  uint64_t answered_count_ PARALLAX_GUARDED_BY(mutex_) = 0;
-  std::string missing_ PARALLAX_GUARDED_BY(mutex_);  // as rank 0 answered
+  Status verdict_ PARALLAX_GUARDED_BY(mutex_);  // why the rendezvous is over
   bool bootstrapped_ PARALLAX_GUARDED_BY(mutex_) = false;
   bool left_ PARALLAX_GUARDED_BY(mutex_) = false;
   bool stopping_ PARALLAX_GUARDED_BY(mutex_) = false;

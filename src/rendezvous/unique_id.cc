@@ -61,17 +61,6 @@ std::string from_hex(std::string_view hex) {
   return bytes;
 }
 
-std::string address_bytes(const SocketAddress& address) {
-  if (address.storage.ss_family == AF_INET) {
-    sockaddr_in four;
-    std::memcpy(&four, &address.storage, sizeof four);
-    return {reinterpret_cast<const char*>(&four.sin_addr), sizeof four.sin_addr};
-  }
-  sockaddr_in6 six;
-  std::memcpy(&six, &address.storage, sizeof six);
-  return {reinterpret_cast<const char*>(&six.sin6_addr), sizeof six.sin6_addr};
-}
-
 }  // namespace
 
 parallax_unique_id_t encode_unique_id(const UniqueId& id) {

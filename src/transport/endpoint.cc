@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Endpoint on the wire: little-endian, strings prefixed by a 16-bit length. The prefix {magic,
 // version, rank, host} never changes, so that a rank of another version can be refused by name.
+// Addresses come after it, of a rank whose version is known by then.
 // Pure functions; nothing blocks. The blob is another rank's: everything is checked before use.
 #include "transport/endpoint.h"
 
@@ -11,7 +12,8 @@
 namespace parallax {
 namespace {
 
-constexpr uint32_t kMagic = 0x45584c50;  // "PLXE"
+constexpr uint32_t kMagic = 0x45584c50;         // "PLXE"
+constexpr uint32_t kAddressMagic = 0x41584c50;  // "PLXA"
 constexpr uint32_t kVersion =
     PARALLAX_VERSION_MAJOR * 10000 + PARALLAX_VERSION_MINOR * 100 + PARALLAX_VERSION_PATCH;
 constexpr size_t kMachineBytesMax = 127;
@@ -42,8 +44,6 @@ std::string encode_endpoint(const Endpoint& endpoint) {
   put_number(&out, static_cast<uint8_t>(endpoint.reach));
   put_number(&out, static_cast<uint8_t>(endpoint.says_ucx));
   put_text(&out, endpoint.machine, kMachineBytesMax);
-  put_text(&out, endpoint.shm_address, kShmAddressBytesMax);
-  put_text(&out, endpoint.ucx_address, kUcxAddressBytesMax);
   PARALLAX_CHECK(out.size() <= kEndpointBytesMax);
   return out;
 }
@@ -68,15 +68,43 @@ Status decode_endpoint(std::span<const std::byte> blob, Endpoint* endpoint) {
   uint8_t reach = 0, says_ucx = 0;
   if (!reader.number(&read.job) || !reader.number(&read.pid) || !reader.number(&read.lease_ms) ||
       !reader.number(&reach) || reach > static_cast<uint8_t>(NetworkReach::kOpen) ||
-      !reader.number(&says_ucx) || says_ucx > 1 || !reader.text(&read.machine, kMachineBytesMax) ||
-      !reader.text(&read.shm_address, kShmAddressBytesMax) ||
-      !reader.text(&read.ucx_address, kUcxAddressBytesMax)) {
+      !reader.number(&says_ucx) || says_ucx > 1 || !reader.text(&read.machine, kMachineBytesMax)) {
     return garbage("cut short or a length out of range");
   }
   if (!reader.empty()) return garbage("bytes left over");
   read.reach = static_cast<NetworkReach>(reach);
   read.says_ucx = says_ucx == 1;
   *endpoint = std::move(read);
+  return {};
+}
+
+std::string encode_addresses(const Endpoint& endpoint) {
+  std::string out;
+  put_number(&out, kAddressMagic);
+  put_number(&out, endpoint.rank);
+  put_text(&out, endpoint.shm_address, kShmAddressBytesMax);
+  put_text(&out, endpoint.ucx_address, kUcxAddressBytesMax);
+  PARALLAX_CHECK(out.size() <= kEndpointBytesMax);
+  return out;
+}
+
+Status decode_addresses(std::span<const std::byte> blob, Endpoint* endpoint) {
+  if (blob.size() > kEndpointBytesMax) return garbage("too long");
+  ByteReader reader({reinterpret_cast<const char*>(blob.data()), blob.size()});
+  uint32_t magic = 0, rank = 0;
+  std::string shm_address, ucx_address;
+  if (!reader.number(&magic) || magic != kAddressMagic) return garbage("not its addresses");
+  if (!reader.number(&rank) || !reader.text(&shm_address, kShmAddressBytesMax) ||
+      !reader.text(&ucx_address, kUcxAddressBytesMax)) {
+    return garbage("cut short or a length out of range");
+  }
+  if (!reader.empty()) return garbage("bytes left over");
+  if (rank != endpoint->rank) {
+    return invalid("the addresses of rank " + std::to_string(rank) + " stand where those of rank " +
+                   std::to_string(endpoint->rank) + " belong");
+  }
+  endpoint->shm_address = std::move(shm_address);
+  endpoint->ucx_address = std::move(ucx_address);
   return {};
 }
 

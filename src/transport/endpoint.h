@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Endpoint: what one rank tells the others at the rendezvous so that they can reach it. A plain
-// value; serialised into the blobs that the rendezvous exchanges. Sizes are capped before trust.
+// value; serialised into the two blobs that each rank brings: first who and where it is, then, once
+// it knows by whom it is to be reached, its addresses. Sizes are capped before trust.
 #ifndef PARALLAX_TRANSPORT_ENDPOINT_H_
 #define PARALLAX_TRANSPORT_ENDPOINT_H_
 
@@ -35,8 +36,13 @@ struct Endpoint {
 // 0.1.0 of 100.
 std::string version_text(uint32_t version);
 
+// All but the addresses.
 std::string encode_endpoint(const Endpoint& endpoint);
 Status decode_endpoint(std::span<const std::byte> blob, Endpoint* endpoint);
+// The rank and its addresses. Those are added to an endpoint that was decoded before; INVALID: it
+// is another rank's.
+std::string encode_addresses(const Endpoint& endpoint);
+Status decode_addresses(std::span<const std::byte> blob, Endpoint* endpoint);
 
 }  // namespace parallax
 

@@ -119,6 +119,27 @@ inline std::vector<uint32_t> tree_children(const HostMap& hosts, uint32_t root, 
   return children;
 }
 
+// The tree of ranks under rank 0 before hosts are known, by radix: rank r hangs under r with its
+// lowest digit that is not 0 made 0, as 83 under 80 and 80 under 64 for radix 8 (0123, 0120, 0100).
+// So ranks that a launcher started next to each other, on one host as a rule, hang together.
+inline constexpr uint32_t kRadix = 8;
+
+inline uint32_t radix_parent(uint32_t rank) {
+  uint64_t stride = 1;
+  while (rank != 0 && rank % (stride * kRadix) == 0) stride *= kRadix;
+  return rank - static_cast<uint32_t>(rank % (stride * kRadix));  // not asked of rank 0
+}
+
+inline std::vector<uint32_t> radix_children(uint32_t world, uint32_t rank) {
+  std::vector<uint32_t> children;
+  for (uint64_t stride = 1; stride < world && rank % (stride * kRadix) == 0; stride *= kRadix) {
+    for (uint64_t digit = 1; digit < kRadix && rank + digit * stride < world; ++digit) {
+      children.push_back(static_cast<uint32_t>(rank + digit * stride));
+    }
+  }
+  return children;
+}
+
 // The ranks that `rank` watches, and that watch it: those of its host, those of like local index on
 // the hosts at distance 1, 2, 4, ... both ways round, and its neighbours in the tree of rank 0.
 // Symmetric, connected, and about 2 log2(hosts) in number beyond the host.

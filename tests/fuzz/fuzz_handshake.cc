@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz: bytes of strangers at either side of the tcp rendezvous, and what users write about it.
-// Without the key nobody is believed, whatever the bytes; what is read is what would be written.
+// Fuzz: bytes of strangers at either side of the tcp rendezvous, frames of ranks that know the key,
+// and what users write about it. Without the key nobody is believed, whatever the bytes; what is
+// read is what would be written.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -9,6 +10,10 @@
 #include "rendezvous/frame.h"
 #include "rendezvous/handshake.h"
 #include "rendezvous/launcher.h"
+#include "rendezvous/member_round.h"
+#include "rendezvous/roster.h"
+#include "rendezvous/roster_feed.h"
+#include "rendezvous/roster_frames.h"
 #include "rendezvous/tcp_address.h"
 #include "rendezvous/unique_id.h"
 
@@ -85,6 +90,56 @@ void read_texts(std::string_view text) {
   }
 }
 
+template <typename T>
+void read_as(std::string_view body) {
+  T read;
+  if (parallax::decode(body, &read) && parallax::encode(read) != body) std::abort();
+}
+
+void read_frames(std::string_view body) {
+  read_as<parallax::BlobPiece>(body);
+  read_as<parallax::ParentAddress>(body);
+  read_as<parallax::CompleteRound>(body);
+  read_as<parallax::FetchRequest>(body);
+}
+
+// What rank 0 and a parent send to a rank, each frame a kind, a length and that many bytes: the
+// round never has more blobs than there are ranks.
+void speak_to_member(std::string_view bytes) {
+  constexpr uint32_t kWorld = 4;
+  parallax::MemberRound round(kWorld);
+  round.begin("mine");
+  (void)round.bring();
+  while (bytes.size() >= 2) {
+    const auto kind = static_cast<unsigned char>(bytes[0]) % 3;
+    const std::string_view body = bytes.substr(2, static_cast<unsigned char>(bytes[1]));
+    bytes.remove_prefix(2 + body.size());
+    const bool taken = kind == 0   ? round.take_blobs(body)
+                       : kind == 1 ? round.take_complete(body)
+                                   : round.take_answer(body);
+    if (!taken) return;
+    if (!round.met()) continue;
+    if (round.finish().size() != kWorld) std::abort();
+    round.begin("mine");
+    (void)round.bring();
+  }
+}
+
+// What a member asks of rank 0 when a round is complete: only what there is, is sent.
+void fetch(std::string_view body) {
+  const parallax::RendezvousOptions options = {.rank = 0, .world = 12, .host = "h"};
+  parallax::Roster roster(options, "here");
+  parallax::RosterFeed feed(9);
+  parallax::Channel channel(key_of("up"), key_of("down"));
+  std::string out;
+  for (uint32_t rank = 0; rank < options.world; ++rank) (void)roster.bring(rank, 0, "blob");
+  feed.put_rounds(roster, &channel, &out);
+  parallax::FetchRequest request;
+  if (!parallax::decode(body, &request) || !feed.fetch(roster, request)) return;
+  if (request.round != 0 || request.first >= options.world) std::abort();
+  feed.put_rounds(roster, &channel, &out);
+}
+
 void read_id(std::string_view bytes) {
   parallax_unique_id_t id = {};
   std::memcpy(id.bytes, bytes.data(), std::min(bytes.size(), sizeof id.bytes));
@@ -99,7 +154,7 @@ void read_id(std::string_view bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   if (bytes == 0) return 0;
   const std::string rest(reinterpret_cast<const char*>(data) + 1, bytes - 1);
-  switch (data[0] % 6) {
+  switch (data[0] % 9) {
     case 0:
       speak_to_server(rest, false);
       break;
@@ -114,6 +169,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
       break;
     case 4:
       read_texts(rest);
+      break;
+    case 6:
+      read_frames(rest);
+      break;
+    case 7:
+      speak_to_member(rest);
+      break;
+    case 8:
+      fetch(rest);
       break;
     default:
       read_id(rest);

@@ -16,7 +16,7 @@ import wire
 from support import PATIENCE, RANK, LaunchTest, free_port
 
 STRANGERS = 10000
-STRANGERS_KEPT = 256  # kStrangersMax of tcp_host.h: what rank 0 keeps at once
+STRANGERS_KEPT = 256  # kStrangersMax of tcp_acceptor.h: what rank 0 keeps at once
 OPEN_AT_ONCE = 400  # more than that, within this process's own limit
 RESIDENT_KIB = 32 * 1024  # what 256 strangers may cost, with room: 2 KiB each and their state
 

@@ -109,6 +109,19 @@ TEST(Handshake, byte_by_byte_is_the_same) {
   EXPECT_EQ(serve(session.up, 's', &out, 1), Phase::kProven);
 }
 
+// Given a rank that comes to another than rank 0, expect that one to be believed, and no other.
+TEST(Handshake, who_answers_is_whom_the_client_came_to) {
+  for (const uint32_t answers : {8u, 0u, 9u}) {
+    const Session session = talk(ClientHandshake(introduce(3, 'c'), key_of("s"), 8),
+                                 ServerHandshake(introduce(answers, 's'), key_of("s")));
+    EXPECT_EQ(session.client == Phase::kDone, answers == 8) << session.client_status.message();
+    if (answers == 8) continue;
+    EXPECT_EQ(session.client, Phase::kFailed);
+    EXPECT_TRUE(has(session.client_status, "not rank 8 of libparallax"));
+    EXPECT_NE(session.server, Phase::kDone);
+  }
+}
+
 TEST(Handshake, a_wrong_secret_is_told_to_both) {
   const Session session = talk_as(introduce(3, 'c'), introduce(0, 's'), "mine", "yours");
   EXPECT_EQ(session.client, Phase::kFailed);

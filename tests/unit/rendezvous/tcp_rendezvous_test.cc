@@ -30,7 +30,8 @@ std::string no_environment(const char*) { return kNothing; }
 
 TEST_F(TcpRendezvousTest, rounds) { meet(9, 4); }
 
-TEST_F(TcpRendezvousTest, many_ranks) { meet(60, 2); }
+// Blobs come to most of them from another rank than rank 0, on two levels.
+TEST_F(TcpRendezvousTest, many_ranks) { meet(75, 3); }
 
 TEST_F(TcpRendezvousTest, the_port_again) {
   for (int job = 0; job < 10; ++job) meet(3, 1);
@@ -153,18 +154,17 @@ TEST_F(TcpRendezvousTest, one_number_twice_and_other_worlds_are_refused_and_the_
 // What ranks come to when one of them, in a process of its own, ends between rounds.
 class Lost : public TcpRendezvousTest {
  protected:
-  void expect_lost(uint32_t victim, int signal, const std::string& what) {
-    constexpr uint32_t kWorld = 4;
+  void expect_lost(uint32_t victim, int signal, const std::string& what, uint32_t world = 4) {
     int said = -1;
-    const pid_t child = start_rank(victim, kWorld, 1, &said);
-    std::vector<Status> ends(kWorld);
+    const pid_t child = start_rank(victim, world, 1, &said);
+    std::vector<Status> ends(world);
     std::vector<std::thread> threads;
-    for (uint32_t rank = 0; rank < kWorld; ++rank) {
+    for (uint32_t rank = 0; rank < world; ++rank) {
       if (rank == victim) continue;
       threads.emplace_back([&, rank] {
         std::unique_ptr<Rendezvous> mine;
         std::vector<std::string> all;
-        ASSERT_TRUE(make(rank, kWorld, &mine).ok());
+        ASSERT_TRUE(make(rank, world, &mine).ok());
         ASSERT_TRUE(gather(*mine, blob_of(rank, 0), kForeverMs, &all).ok());
         ends[rank] = gather(*mine, "x", kForeverMs, &all);
         mine->leave(ends[rank]);
@@ -177,7 +177,7 @@ class Lost : public TcpRendezvousTest {
     EXPECT_TRUE(sentence.starts_with("rank " + std::to_string(victim) + " (host host" +
                                      std::to_string(victim) + ") " + what))
         << sentence;
-    for (uint32_t rank = 0; rank < kWorld; ++rank) {
+    for (uint32_t rank = 0; rank < world; ++rank) {
       if (rank == victim) continue;
       EXPECT_EQ(ends[rank].code(), PARALLAX_PEER_LOST) << ends[rank].message();
       EXPECT_EQ(ends[rank].message(), sentence);
@@ -188,6 +188,11 @@ class Lost : public TcpRendezvousTest {
 
 TEST_F(Lost, who_is_killed_is_lost_at_once_and_all_say_one_sentence) {
   for (const uint32_t victim : {0u, 2u}) expect_lost(victim, SIGKILL, "ended while ranks met");
+}
+
+// Rank 8 passes blobs on to ranks 9 to 11; rank 9 gets its own from it.
+TEST_F(Lost, in_the_tree_too_it_is_rank_0_that_judges) {
+  for (const uint32_t victim : {8u, 9u}) expect_lost(victim, SIGKILL, "ended while ranks met", 12);
 }
 
 // The lease is one that the living keep on a machine with much else to do.

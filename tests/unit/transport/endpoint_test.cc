@@ -44,8 +44,29 @@ TEST(Endpoint, round_trip) {
   EXPECT_EQ(out.says_ucx, in.says_ucx);
   EXPECT_EQ(out.host, in.host);
   EXPECT_EQ(out.machine, in.machine);
+  EXPECT_EQ(out.shm_address, "");
+  EXPECT_EQ(out.ucx_address, "");
+  ASSERT_TRUE(decode_addresses(bytes_in(encode_addresses(in)), &out).ok());
+  EXPECT_EQ(out.host, in.host);
   EXPECT_EQ(out.shm_address, in.shm_address);
   EXPECT_EQ(out.ucx_address, in.ucx_address);
+}
+
+// What goes to every rank goes once: neither blob holds what the other has.
+TEST(Endpoint, addresses_are_in_one_blob_alone) {
+  const Endpoint in = sample();
+  EXPECT_EQ(encode_endpoint(in).find(in.shm_address), std::string::npos);
+  EXPECT_EQ(encode_endpoint(in).find(in.ucx_address), std::string::npos);
+  EXPECT_EQ(encode_addresses(in).find(in.host), std::string::npos);
+  EXPECT_EQ(encode_addresses(in).find(in.machine), std::string::npos);
+}
+
+TEST(Endpoint, addresses_of_another_rank_are_refused) {
+  Endpoint other = sample();
+  other.rank = 78;
+  const Status status = decode_addresses(bytes_in(encode_addresses(sample())), &other);
+  EXPECT_EQ(status.code(), PARALLAX_INVALID);
+  EXPECT_EQ(status.message(), "the addresses of rank 77 stand where those of rank 78 belong");
 }
 
 TEST(Endpoint, largest_fields_fit_and_larger_ones_are_a_bug) {
@@ -54,11 +75,13 @@ TEST(Endpoint, largest_fields_fit_and_larger_ones_are_a_bug) {
   in.machine.assign(127, 'm');
   in.shm_address.assign(107, 's');
   in.ucx_address.assign(3072, 'u');
-  const std::string blob = encode_endpoint(in);
-  EXPECT_LE(blob.size(), kEndpointBytesMax);
   Endpoint out;
-  EXPECT_TRUE(decode_endpoint(bytes_in(blob), &out).ok());
+  EXPECT_TRUE(decode_endpoint(bytes_in(encode_endpoint(in)), &out).ok());
+  EXPECT_TRUE(decode_addresses(bytes_in(encode_addresses(in)), &out).ok());
+  EXPECT_EQ(out.ucx_address, in.ucx_address);
   in.ucx_address += 'u';
+  EXPECT_THROW(encode_addresses(in), InternalError);
+  in.host += 'h';
   EXPECT_THROW(encode_endpoint(in), InternalError);
 }
 
@@ -82,6 +105,19 @@ TEST(Endpoint, every_cut_and_every_tail_is_refused) {
   }
   EXPECT_EQ(decode_endpoint(bytes_in(blob + '\0'), &out).code(), PARALLAX_IO);
   EXPECT_EQ(decode_endpoint(bytes_in(std::string(5000, 'x')), &out).code(), PARALLAX_IO);
+}
+
+TEST(Endpoint, every_cut_and_every_tail_of_addresses_is_refused) {
+  const std::string blob = encode_addresses(sample());
+  Endpoint out;
+  out.rank = sample().rank;
+  for (size_t bytes = 0; bytes < blob.size(); ++bytes) {
+    const Status status = decode_addresses(bytes_in(blob.substr(0, bytes)), &out);
+    EXPECT_EQ(status.code(), PARALLAX_IO) << bytes;
+  }
+  EXPECT_EQ(decode_addresses(bytes_in(blob + '\0'), &out).code(), PARALLAX_IO);
+  EXPECT_EQ(decode_addresses(bytes_in(std::string(5000, 'x')), &out).code(), PARALLAX_IO);
+  EXPECT_EQ(out.shm_address, "") << "nothing was taken";
 }
 
 TEST(Endpoint, random_bytes_and_mutations_never_pass_as_more_than_they_are) {

@@ -181,5 +181,34 @@ TEST(Patterns, WiredPeersAreSymmetricAndBounded) {
   }
 }
 
+// Every rank hangs under a lower one, on the way to rank 0, as its parent's child and no other's.
+TEST(RadixTree, every_world_is_one_tree) {
+  for (uint32_t world = 1; world <= 600; world += world < 70 ? 1 : 53) {
+    std::vector<uint32_t> parent_of(world, kNoRank);
+    for (uint32_t rank = 0; rank < world; ++rank) {
+      for (const uint32_t child : radix_children(world, rank)) {
+        ASSERT_LT(child, world);
+        ASSERT_GT(child, rank);
+        ASSERT_EQ(parent_of[child], kNoRank) << child << " of " << world;
+        parent_of[child] = rank;
+      }
+    }
+    for (uint32_t rank = 1; rank < world; ++rank) {
+      ASSERT_EQ(radix_parent(rank), parent_of[rank]) << rank << " of " << world;
+    }
+  }
+}
+
+TEST(RadixTree, nobody_has_many_children) {
+  EXPECT_EQ(radix_children(8, 0).size(), 7u);
+  EXPECT_EQ(radix_children(64, 0).size(), 14u);
+  EXPECT_EQ(radix_children(256, 0).size(), 17u);
+  EXPECT_EQ(radix_children(4096, 0).size(), 28u);
+  EXPECT_EQ(radix_children(16, 8), (std::vector<uint32_t>{9, 10, 11, 12, 13, 14, 15}));
+  EXPECT_EQ(radix_parent(83), 80u);
+  EXPECT_EQ(radix_parent(80), 64u);
+  EXPECT_EQ(radix_parent(64), 0u);
+}
+
 }  // namespace
 }  // namespace parallax

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bodies of the frames by which the blobs of a round reach all ranks of a tcp rendezvous. Rank
+// 0 sends them to its children in the tree of ranks (radix_children), and each member passes them
+// on to its own. Who gets none from its parent fetches them from rank 0 itself.
+//
+// decode() returns false for what encode() does not write; every length is checked. Pure.
+#ifndef PARALLAX_RENDEZVOUS_ROSTER_FRAMES_H_
+#define PARALLAX_RENDEZVOUS_ROSTER_FRAMES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace parallax {
+
+// kBlobs: those of some ranks, in order. u64 round, u32 first rank, u32 count, then each as a text.
+struct BlobPiece {
+  uint64_t round = 0;
+  uint32_t first = 0;
+  std::vector<std::string> blobs;
+};
+// As many blobs as make a body longer than this end a piece.
+inline constexpr size_t kBlobPieceBytes = 32 * 1024;
+
+// kParent: where a rank finds its parent in the tree. u32 rank, u8 bytes of the address, address,
+// u16 port.
+struct ParentAddress {
+  uint32_t rank = 0;
+  std::string address;  // of 4 or 16 bytes; none: the one where this rank reached rank 0
+  uint16_t port = 0;    // 0: it takes no children
+};
+
+// kComplete: every rank has brought its blob. u64 round, u8 whether all blobs are empty.
+struct CompleteRound {
+  uint64_t round = 0;
+  bool empty = false;  // then none are sent
+};
+
+// kFetch: the blobs of this round are wanted from rank 0 itself. u64 round, u32 first rank.
+struct FetchRequest {
+  uint64_t round = 0;
+  uint32_t first = 0;
+};
+
+std::string encode(const BlobPiece& piece);
+std::string encode(const ParentAddress& parent);
+std::string encode(const CompleteRound& complete);
+std::string encode(const FetchRequest& request);
+bool decode(std::string_view body, BlobPiece* piece);
+bool decode(std::string_view body, ParentAddress* parent);
+bool decode(std::string_view body, CompleteRound* complete);
+bool decode(std::string_view body, FetchRequest* request);
+
+}  // namespace parallax
+
+#endif  // PARALLAX_RENDEZVOUS_ROSTER_FRAMES_H_

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The frames of rosters: what is encoded comes back, and every cut and tail is refused.
+#include "rendezvous/roster_frames.h"
+
+#include <gtest/gtest.h>
+
+#include "base/codec.h"
+
+namespace parallax {
+namespace {
+
+template <typename T>
+void expect_only(const std::string& body) {
+  T read;
+  EXPECT_TRUE(decode(body, &read));
+  EXPECT_EQ(encode(read), body);
+  for (size_t bytes = 0; bytes < body.size(); ++bytes) {
+    T cut;
+    EXPECT_FALSE(decode(std::string_view(body).substr(0, bytes), &cut)) << bytes;
+  }
+  T longer;
+  EXPECT_FALSE(decode(body + '\0', &longer));
+}
+
+TEST(RosterFrames, what_is_encoded_comes_back_and_nothing_else) {
+  expect_only<BlobPiece>(encode(BlobPiece{7, 3, {"a", "", std::string(4096, 'x')}}));
+  expect_only<ParentAddress>(encode(ParentAddress{8, std::string(4, '\x7f'), 4711}));
+  expect_only<ParentAddress>(encode(ParentAddress{8, std::string(16, '\1'), 4711}));
+  expect_only<ParentAddress>(encode(ParentAddress{8, "", 0}));
+  expect_only<CompleteRound>(encode(CompleteRound{1ULL << 40, true}));
+  expect_only<FetchRequest>(encode(FetchRequest{1ULL << 40, 3}));
+}
+
+TEST(RosterFrames, lengths_and_ranges) {
+  BlobPiece piece;
+  std::string body = encode(BlobPiece{0, 0, {}});
+  body[12] = 1;
+  put_text(&body, std::string(4097, 'x'), UINT16_MAX);
+  EXPECT_FALSE(decode(body, &piece)) << "a blob longer than any";
+  std::string many = encode(BlobPiece{0, 0, {}});
+  many.replace(12, 4, "\xff\xff\xff\xff");
+  EXPECT_FALSE(decode(many, &piece)) << "more than there are";
+  ParentAddress parent;
+  EXPECT_FALSE(decode(encode(ParentAddress{8, "12345", 1}), &parent));
+  CompleteRound complete;
+  EXPECT_FALSE(decode(std::string(8, '\0') + '\2', &complete));
+}
+
+}  // namespace
+}  // namespace parallax
