@@ -19,8 +19,11 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
       transport_(transport),
       clock_(clock),
       compute_(compute),
-      completed_(std::move(completed)),
       columns_(options_.hosts, options_.rank),
+      requests_([this, completed = std::move(completed)] {
+        own_time_.completed(clock_.now_ns());
+        if (completed) completed();
+      }),
       outbox_(options_.rank, transport, *this, *this),
       membership_(watch_neighbours(options_.hosts, options_.rank), options_.lease_ns,
                   clock.now_ns()),
@@ -36,7 +39,7 @@ Status Engine::start() {
   // At their bounds, so that no call of a step grows them.
   active_.reserve(PARALLAX_REQUESTS_MAX);
   pulls_.reserve(PARALLAX_REQUESTS_MAX);
-  free_requests_.reserve(PARALLAX_REQUESTS_MAX);
+  requests_.reserve();
   sharded_slices_.reserve(PARALLAX_SLICES_MAX);
   return outbox_.start(options_.epoch);
 }
@@ -113,7 +116,7 @@ void Engine::advance() {
       if (active_[i]->pending == 0) {
         Request* request = active_[i];
         active_.erase(active_.begin() + static_cast<ptrdiff_t>(i));
-        finish_request(request, failure_);
+        requests_.finish(request, failure_);
       }
     }
     return;
@@ -408,13 +411,13 @@ void Engine::fail(Status failure, SectionKind notice, uint32_t culprit) {
 // Completes all requests but those of active_, whose buffers a compute job may still be reading.
 void Engine::finish_unborrowed(const Status& status) {
   for (Request** request : {&commit_request_, &close_request_}) {
-    if (*request != nullptr) finish_request(*request, status);
+    if (*request != nullptr) requests_.finish(*request, status);
     *request = nullptr;
   }
-  for (Request* request : pulls_) finish_request(request, status);
+  for (Request* request : pulls_) requests_.finish(request, status);
   pulls_.clear();
   for (Step& step : steps_) {
-    if (step.end != nullptr) finish_request(step.end, status);
+    if (step.end != nullptr) requests_.finish(step.end, status);
     step.end = nullptr;
   }
 }
@@ -424,7 +427,7 @@ void Engine::complete_all() {
   outbox_.drop_data();  // it would read buffers that are the caller's again
   const Status closed(PARALLAX_ABORTED, "the job was closed while this request was pending");
   finish_unborrowed(closed);
-  for (Request* request : active_) finish_request(request, closed);
+  for (Request* request : active_) requests_.finish(request, closed);
   active_.clear();
 }
 

@@ -26,7 +26,6 @@
 #define PARALLAX_ENGINE_ENGINE_H_
 
 #include <array>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -44,6 +43,7 @@
 #include "collectives/tree_sync.h"
 #include "engine/footprint.h"
 #include "engine/request.h"
+#include "engine/request_pool.h"
 #include "group/pace.h"
 #include "group/vote.h"
 #include "membership/membership.h"
@@ -110,7 +110,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   Status close(Request** request);
   void abort(const std::string& reason);
   void cancel(Request& request);
-  Status release(Request* request);  // STATE while pending
+  Status release(Request* request) { return requests_.release(request); }  // STATE while pending
 
   // The job is over: what is still pending completes with ABORTED.
   void complete_all();
@@ -132,8 +132,8 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   std::string plan_json() const;
   std::string stats_json() const;
   // Times that anything had to grow after commit; 0 in steady state.
-  uint64_t growth_count() const { return growth_count_ + outbox_.growth_count(); }
-  uint32_t outstanding_requests() const { return outstanding_requests_; }
+  uint64_t growth_count() const { return requests_.growth_count() + outbox_.growth_count(); }
+  uint32_t outstanding_requests() const { return requests_.outstanding(); }
   // Nothing is left to send; asked before the transport is torn down.
   bool flushed() const { return outbox_.idle(); }
   // The job has failed, and the notice of it is still on its way to the others. Until it has left,
@@ -283,9 +283,6 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   void check_leaving();
 
   // engine_step.cc: calls of a step and what they start
-  Status new_request(RequestKind kind, uint64_t step, Request** request);
-  void take_back(Request* request);
-  void finish_request(Request* request, Status status);
   Status check_running(const char* call) const;
   Status check_step(uint64_t step, const char* call) const;
   Status check_slices(std::span<const parallax_slice_t> slices, const char* call) const;
@@ -391,8 +388,8 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   Transport& transport_;
   const Clock& clock_;
   Compute& compute_;
-  std::function<void()> completed_;
   const Columns columns_;
+  RequestPool requests_;
   Outbox outbox_;
   Membership membership_;
   Broadcast broadcast_;
@@ -443,17 +440,13 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   uint32_t announce_cursor_ = 0;  // root: next of ids_variables_ to announce
   bool announcing_ = false;
 
-  std::deque<Request> request_storage_;
-  std::vector<Request*> free_requests_;
   std::vector<Request*> active_;  // all but commit, pulls, step_end, close; in order
   std::vector<Request*> pulls_;   // in order of calls; the first is under way
   std::vector<PullSlice> sharded_slices_;
   std::vector<std::pair<int64_t, uint64_t>> sorted_rows_;
-  uint32_t outstanding_requests_ = 0;
 
   Traffic wire_, local_;
   uint64_t dropped_messages_ = 0;
-  uint64_t growth_count_ = 0;
 };
 
 }  // namespace parallax

@@ -55,7 +55,7 @@ Status Engine::commit(Request** request) {
   if (!failure_.ok()) return failure_;
   if (phase_ != Phase::kOpen)
     return bad_state("commit: it was called already; a job is committed once");
-  PARALLAX_RETURN_IF_ERROR(new_request(RequestKind::kCommit, 0, request));
+  PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kCommit, 0, request));
   const Status built = build_runtimes();
   phase_ = Phase::kCommitting;
   commit_request_ = *request;
@@ -141,7 +141,7 @@ void Engine::on_commit_answer(std::span<const std::byte> payload) {
       }
       phase_ = Phase::kRunning;
       commit_phase_ = CommitPhase::kIdle;
-      finish_request(std::exchange(commit_request_, nullptr), {});
+      requests_.finish(std::exchange(commit_request_, nullptr), {});
       return;
     case CommitVerdict::kDiffer:
       fail({PARALLAX_MISMATCH, "commit: ranks disagree: " + verdict.text}, SectionKind::kAbort,
@@ -264,7 +264,7 @@ bool Engine::answer_tree(TreeKind kind, std::span<const std::byte> payload) {
       PARALLAX_CHECK(found != active_.end());
       Request* barrier = *found;
       active_.erase(found);
-      finish_request(barrier, {});
+      requests_.finish(barrier, {});
       return payload.empty();
     }
     case TreeKind::kClose:
@@ -283,7 +283,7 @@ bool Engine::answer_tree(TreeKind kind, std::span<const std::byte> payload) {
 
 Status Engine::barrier(Request** request) {
   PARALLAX_RETURN_IF_ERROR(check_running("barrier"));
-  PARALLAX_RETURN_IF_ERROR(new_request(RequestKind::kBarrier, 0, request));
+  PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kBarrier, 0, request));
   active_.push_back(*request);
   return {};
 }
@@ -315,7 +315,7 @@ Status Engine::broadcast(std::byte* buffer, uint64_t bytes, uint32_t root, Reque
   }
   if (bytes > kBroadcastBytesMax) return invalid("broadcast: more than 2^40 bytes; cut it up");
   if (buffer == nullptr && bytes > 0) return invalid("broadcast: buffer is null");
-  PARALLAX_RETURN_IF_ERROR(new_request(RequestKind::kBroadcast, 0, request));
+  PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kBroadcast, 0, request));
   (*request)->root = root;
   (*request)->buffer = buffer;
   (*request)->bytes = bytes;
@@ -344,7 +344,7 @@ void Engine::advance_broadcast() {
     if (mismatched() || !broadcast_.finished()) return;
     broadcast_.finish();
     active_.erase(next);
-    finish_request(request, {});
+    requests_.finish(request, {});
     next = first();
   }
 }
@@ -354,18 +354,18 @@ Status Engine::close(Request** request) {
     return bad_state("close: it was called already");
   }
   Request* closing = nullptr;
-  PARALLAX_RETURN_IF_ERROR(new_request(RequestKind::kClose, 0, &closing));
+  PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kClose, 0, &closing));
   *request = closing;
   // A failed job has nobody to say goodbye to.
   if (!failure_.ok()) {
     phase_ = Phase::kClosed;
-    finish_request(closing, failure_);
+    requests_.finish(closing, failure_);
     return {};
   }
   if (phase_ == Phase::kCommitting) {
     abort("close was called before every rank had committed");
     phase_ = Phase::kClosed;
-    finish_request(closing, failure_);
+    requests_.finish(closing, failure_);
     return {};
   }
   phase_ = Phase::kClosing;
@@ -422,7 +422,7 @@ void Engine::advance_close() {
   // What is still unsent may be the answer that a child waits for.
   if (!close_confirmed_ || !outbox_.idle()) return;
   phase_ = Phase::kClosed;
-  finish_request(std::exchange(close_request_, nullptr), {});
+  requests_.finish(std::exchange(close_request_, nullptr), {});
 }
 
 }  // namespace parallax

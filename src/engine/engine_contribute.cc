@@ -85,13 +85,13 @@ Status Engine::post_contribution(RequestKind kind, uint64_t step,
   for (const parallax_slice_t& slice : slices) {
     PARALLAX_RETURN_IF_ERROR(check_contribution(slice, step, push));
   }
-  PARALLAX_RETURN_IF_ERROR(new_request(kind, step, request));
+  PARALLAX_RETURN_IF_ERROR(requests_.take(kind, step, request));
   Request& posted = **request;
   if (!push) {
     // Before anything is noted: if there is no room for the result, nothing was contributed.
     const Status room = reserve_results(slices, &posted);
     if (!room.ok()) {
-      take_back(&posted);
+      requests_.take_back(&posted);
       *request = nullptr;
       return room;
     }

@@ -289,7 +289,7 @@ void Engine::finish_step(Step& step) {
               .plan_changed = plan_changed ? 1u : 0u,
               .reserved = 0};
   if (decision.outcome != Outcome::kMismatch) {
-    finish_request(&end, {});
+    requests_.finish(&end, {});
     return;
   }
   const auto said = [](const StepScalars& scalars) {
@@ -299,9 +299,9 @@ void Engine::finish_step(Step& step) {
          << " and clip_norm " << std::bit_cast<float>(scalars.clip_norm_bits);
     return text.str();
   };
-  finish_request(&end, {PARALLAX_MISMATCH, "step_end: step " + std::to_string(step.step) +
-                                               " was discarded: " + said(decision.first) + ", " +
-                                               said(decision.second)});
+  requests_.finish(&end, {PARALLAX_MISMATCH, "step_end: step " + std::to_string(step.step) +
+                                                 " was discarded: " + said(decision.first) + ", " +
+                                                 said(decision.second)});
 }
 
 }  // namespace parallax

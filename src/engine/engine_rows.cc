@@ -77,7 +77,7 @@ Status Engine::rows(const parallax_rows_t& rows, bool write, Request** request) 
   const Status fits = check_rows(rows, &call);
   if (!fits.ok()) return {fits.code(), name + ": " + fits.message()};
   PARALLAX_RETURN_IF_ERROR(check_between_steps(name.c_str()));
-  PARALLAX_RETURN_IF_ERROR(new_request(RequestKind::kRows, finished_, request));
+  PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kRows, finished_, request));
   (*request)->rows_call = call;
   (*request)->rows_write = write;
   active_.push_back(*request);
@@ -89,7 +89,7 @@ Status Engine::evaluate(std::span<const parallax_slice_t> slices, Request** requ
   PARALLAX_RETURN_IF_ERROR(check_running("pull"));
   PARALLAX_RETURN_IF_ERROR(check_pull(slices));
   PARALLAX_RETURN_IF_ERROR(check_between_steps("pull, step 0 (an evaluation)"));
-  PARALLAX_RETURN_IF_ERROR(new_request(RequestKind::kEvaluate, finished_, request));
+  PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kEvaluate, finished_, request));
   for (const parallax_slice_t& slice : slices) (*request)->slices.push_back(slice_of(slice));
   active_.push_back(*request);
   return {};
@@ -164,7 +164,7 @@ void Engine::advance_rows() {
       continue;
     }
     active_.erase(found);
-    finish_request(&first, std::move(status));
+    requests_.finish(&first, std::move(status));
   }
 }
 

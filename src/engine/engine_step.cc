@@ -4,57 +4,9 @@
 #include <cmath>
 #include <numeric>
 
-#include "base/check.h"
 #include "engine/engine.h"
 
 namespace parallax {
-
-// ---- requests
-
-Status Engine::new_request(RequestKind kind, uint64_t step, Request** request) {
-  // A program that holds all requests must still be able to close the job.
-  if (outstanding_requests_ >= PARALLAX_REQUESTS_MAX && kind != RequestKind::kClose) {
-    return limit("more than " + std::to_string(PARALLAX_REQUESTS_MAX) +
-                 " requests are not released; wait for some and release them");
-  }
-  if (free_requests_.empty()) {
-    constexpr size_t kSlicesReserved = 16;
-    if (request_storage_.size() > kSlicesReserved) ++growth_count_;
-    // In a deque, whose elements stay where they are: callers hold pointers to them.
-    Request& grown = request_storage_.emplace_back();
-    grown.slices.reserve(kSlicesReserved);
-    grown.slice_done.reserve(kSlicesReserved);
-    free_requests_.push_back(&grown);
-  }
-  *request = free_requests_.back();
-  free_requests_.pop_back();
-  ++outstanding_requests_;
-  (*request)->reset(kind, step);
-  return {};
-}
-
-void Engine::finish_request(Request* request, Status status) {
-  PARALLAX_CHECK(!request->done());
-  request->complete(std::move(status));
-  // From here on the request is its caller's.
-  own_time_.completed(clock_.now_ns());
-  if (completed_) completed_();
-}
-
-Status Engine::release(Request* request) {
-  if (!request->done()) {
-    return bad_state("release: the request is pending; wait for it, or cancel it and wait");
-  }
-  if (request->free) return bad_state("release: the request was released already");
-  take_back(request);
-  return {};
-}
-
-void Engine::take_back(Request* request) {
-  request->free = true;
-  --outstanding_requests_;
-  free_requests_.push_back(request);
-}
 
 // ---- checks
 
@@ -271,7 +223,7 @@ Status Engine::pull(uint64_t step, std::span<const parallax_slice_t> slices, Req
   if (step == 0) return evaluate(slices, request);
   PARALLAX_RETURN_IF_ERROR(check_step(step, "pull"));
   PARALLAX_RETURN_IF_ERROR(check_pull(slices));
-  PARALLAX_RETURN_IF_ERROR(new_request(RequestKind::kPull, step, request));
+  PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kPull, step, request));
   for (const parallax_slice_t& slice : slices) {
     (*request)->slices.push_back(slice_of(slice));
   }
@@ -309,7 +261,7 @@ Status Engine::step_end(uint64_t step, const parallax_step_end_options_t& option
                    "' was given in step " + std::to_string(step) +
                    "; a rank without a batch gives none");
   }
-  PARALLAX_RETURN_IF_ERROR(new_request(RequestKind::kStepEnd, step, request));
+  PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kStepEnd, step, request));
   Request& end = **request;
   end.learning_rate = options.learning_rate;
   end.clip_norm = options.clip_norm;
@@ -356,7 +308,7 @@ void Engine::advance_pulls() {
     }
     --state.pulls_left;
     pulls_.erase(pulls_.begin());
-    finish_request(&pull, {});
+    requests_.finish(&pull, {});
   }
 }
 
@@ -404,7 +356,7 @@ void Engine::advance_requests() {
                      request->slice_done.end();
     }
     if (finished) {
-      finish_request(request, {});
+      requests_.finish(request, {});
     } else {
       // In order of calls, as barriers and broadcasts go one at a time.
       active_[kept++] = request;
