@@ -240,17 +240,13 @@ bool Engine::on_broadcast(uint32_t from, const Section& section) {
   return broadcast_.on_section(from, section);
 }
 
-// The two steps that have buffers. A peer is at most one step ahead: it starts step t + 1 when t is
-// decided, which takes this rank's vote on t, and so step t - 1 finished here.
-bool Engine::is_open(uint64_t step) const {
-  return phase_ != Phase::kOpen && step > finished_ && step <= finished_ + 2;
-}
+bool Engine::is_open(uint64_t step) const { return phase_ != Phase::kOpen && window_.admits(step); }
 
 // May come after this rank has finished the step, if none of the step's reductions passed through
 // it.
 bool Engine::on_step_ended(uint32_t from, const Section& section) {
   const uint64_t step = section.header.step;
-  if (phase_ != Phase::kOpen && step <= finished_) return true;
+  if (phase_ != Phase::kOpen && window_.is_over(step)) return true;
   if (!is_open(step) || columns_.host_of(from) != columns_.host()) return false;
   // For every variable: what the rank has not contributed to is complete without it.
   pull_exchange_.end_local(from, step);
@@ -386,9 +382,9 @@ void Engine::fail(Status failure, SectionKind notice, uint32_t culprit) {
   // It may be a peer's, and goes on to every rank's log and parallax_request_error.
   const std::string sentence = printable(failure.message().substr(0, kSentenceMax));
   const bool mine = culprit == options_.rank && notice == SectionKind::kLost;
-  failure_ = Status(failure.code(), sentence + (mine ? " (this rank)" : "") +
-                                        "; last step committed here: " + std::to_string(finished_) +
-                                        remedy_of(failure.code()));
+  failure_ = Status(failure.code(),
+                    sentence + (mine ? " (this rank)" : "") + "; last step committed here: " +
+                        std::to_string(window_.finished()) + remedy_of(failure.code()));
   PARALLAX_LOG(kInfo, kMember, rank_name(options_.rank) + ": " + failure_.message());
   // Frees what data sends borrow, and leaves send buffers and credits to the notice.
   outbox_.drop_data();

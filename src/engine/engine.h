@@ -45,6 +45,7 @@
 #include "engine/request.h"
 #include "engine/request_pool.h"
 #include "group/pace.h"
+#include "group/step_window.h"
 #include "group/vote.h"
 #include "membership/membership.h"
 #include "message/outbox.h"
@@ -120,8 +121,8 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
 
   // Queries.
   const Status& failure() const { return failure_; }
-  uint64_t step() const { return begun_; }
-  uint64_t step_committed() const { return finished_; }
+  uint64_t step() const { return window_.begun(); }
+  uint64_t step_committed() const { return window_.finished(); }
   bool committed() const { return phase_ == Phase::kRunning || phase_ == Phase::kClosing; }
   uint32_t variable_count() const { return static_cast<uint32_t>(variables_.size()); }
   const Columns& columns() const { return columns_; }
@@ -322,8 +323,8 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
 
   // engine_rows.cc: rows with their state, between steps
   Table* table_of(uint32_t variable) override;
-  uint64_t step_finished() const override { return finished_; }
-  bool in_step() const override { return begun_ > finished_; }
+  uint64_t step_finished() const override { return window_.finished(); }
+  bool in_step() const override { return !window_.between_steps(); }
   Status check_rows(const parallax_rows_t& rows, RowsCall* call);
   Status check_between_steps(const char* call) const;
   Status evaluate(std::span<const parallax_slice_t> slices, Request** request);
@@ -333,8 +334,8 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   [[nodiscard]] bool on_rows(uint32_t from, const Section& section);
 
   // engine_decision.cc: end of a step
-  Step& step_state(uint64_t step) { return steps_[step & 1]; }
-  const Step& step_state(uint64_t step) const { return steps_[step & 1]; }
+  Step& step_state(uint64_t step) { return steps_[StepWindow::slot(step)]; }
+  const Step& step_state(uint64_t step) const { return steps_[StepWindow::slot(step)]; }
   Exchange& exchange_at(Runtime& runtime, uint64_t step) {
     return *(runtime.change_step != 0 && step >= runtime.change_step ? runtime.next_exchange
                                                                      : runtime.exchange);
@@ -425,12 +426,9 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   std::vector<Variable> variables_;  // fixed from commit on
   std::vector<std::unique_ptr<Runtime>> runtimes_;
   std::vector<uint32_t> ids_variables_;  // those that declared row ids
-  std::array<Step, 2> steps_;
-  uint64_t begun_ = 0;     // last step begun
-  uint64_t ended_ = 0;     // last step whose step_end was called
-  uint64_t decided_ = 0;   // last step decided
-  uint64_t finished_ = 0;  // last step applied or discarded here
-  Vote vote_;              // of the round under way: what came from below
+  StepWindow window_;
+  std::array<Step, StepWindow::kDepth> steps_;
+  Vote vote_;  // of the round under way: what came from below
   OwnTime own_time_;
   LateRank late_;
   LateWindow late_window_;       // root

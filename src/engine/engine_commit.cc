@@ -370,7 +370,7 @@ Status Engine::close(Request** request) {
   }
   phase_ = Phase::kClosing;
   close_request_ = closing;
-  if (ended_ < leaving_.ended) leaving_ = {ended_, options_.rank};
+  if (window_.ended() < leaving_.ended) leaving_ = {window_.ended(), options_.rank};
   trees_[static_cast<size_t>(TreeKind::kClose)].join();
   return {};
 }
@@ -388,12 +388,12 @@ void Engine::check_leaving() {
   std::string what;
   if (closing && commits.any_arrived()) {
     what = "before its commit";
-  } else if (closing && votes.any_arrived() && ended_ < votes.round()) {
+  } else if (closing && votes.any_arrived() && window_.ended() < votes.round()) {
     what = "before ending step " + std::to_string(votes.round());
   } else if (!closing && leaving_.ended != UINT64_MAX) {
     leaver = static_cast<uint32_t>(leaving_.rank);
     if (phase_ == Phase::kCommitting) what = "before its commit";
-    if (ended_ > leaving_.ended && finished_ < ended_) {
+    if (window_.ended() > leaving_.ended && window_.is_ending(window_.ended())) {
       what = "before ending step " + std::to_string(leaving_.ended + 1);
     }
   }

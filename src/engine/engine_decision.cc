@@ -15,17 +15,16 @@ namespace parallax {
 
 void Engine::advance_step_end() {
   // Two steps may be ending at a time: the next one may end while this one is being decided.
-  for (uint64_t t = finished_ + 1; t <= std::min(ended_, finished_ + 2); ++t) {
+  for (uint64_t t = window_.next_to_vote(); window_.is_ending(t); ++t) {
     Step& step = step_state(t);
     // kStepEnded tells the leaders that no slice and no pull of this rank is still to come.
-    const bool all_here = step.unstarted == 0 && step.pulls_left == 0 && decided_ + 1 >= t;
+    const bool all_here = step.unstarted == 0 && step.pulls_left == 0 && window_.may_start(t);
     if (step.ended_sent || !all_here) continue;
     contribute_parts(step);
     if (all_contributed(step)) send_ended(step);
   }
-  // Votes go in order: a vote on t says that t - 1 is applied here.
-  if (ended_ <= finished_) return;
-  Step& step = step_state(finished_ + 1);
+  if (!window_.is_ending(window_.next_to_vote())) return;
+  Step& step = step_state(window_.next_to_vote());
   TreeSync& tree = trees_[static_cast<size_t>(TreeKind::kVote)];
   if (step.ended_sent && !step.voted && all_reduced(step)) {
     step.voted = true;
@@ -151,12 +150,12 @@ void Engine::decide() {
 }
 
 void Engine::on_decision(const Decision& decision) {
-  Step& step = step_state(finished_ + 1);
-  PARALLAX_CHECK(step.step == finished_ + 1 && step.voted && !step.decided);
+  Step& step = step_state(window_.next_to_vote());
+  PARALLAX_CHECK(step.step == window_.next_to_vote() && step.voted && !step.decided);
   step.decided = true;
   step.decision = decision;
   if (decision.late.rank < columns_.world()) late_ = decision.late;
-  decided_ = step.step;
+  window_.decide();
 }
 
 void Engine::apply(Step& step) {
@@ -195,7 +194,7 @@ void Engine::apply(Step& step) {
     runtime.apply_job.done = [](ComputeJob& job) {
       // Steps are applied one at a time: this job is of the oldest one that is not finished.
       Engine& engine = *static_cast<Runtime*>(job.context)->engine;
-      --engine.step_state(engine.finished_ + 1).applies_left;
+      --engine.step_state(engine.window_.next_to_vote()).applies_left;
     };
     ++step.applies_left;
     compute_.submit(runtime.apply_job);
@@ -266,18 +265,18 @@ void Engine::finish_step(Step& step) {
       plan_changed = true;
     }
   }
-  finished_ = step.step;
+  window_.finish();
   PARALLAX_LOG(
       kTrace, kStep,
-      rank_name(options_.rank) + ": step " + std::to_string(finished_) + " is decided and applied");
+      rank_name(options_.rank) + ": step " + std::to_string(step.step) + " is decided and applied");
   for (const auto& runtime : runtimes_) {
     // Early enough: peers send for that step once the next one is decided, which takes our vote.
-    exchange_at(*runtime, finished_ + 2).open(finished_ + 2);
+    exchange_at(*runtime, window_.opens()).open(window_.opens());
   }
-  own_time_.open(finished_ + 1, clock_.now_ns());
-  pull_exchange_.open(finished_ + 2);
+  own_time_.open(window_.next_to_vote(), clock_.now_ns());
+  pull_exchange_.open(window_.opens());
   // After the switch of tables: it answers pulls that were held back, out of the new ones.
-  pull_exchange_.applied(finished_);
+  pull_exchange_.applied(window_.finished());
   const Decision& decision = step.decision;
   Request& end = *std::exchange(step.end, nullptr);
   end.info = {.size = sizeof end.info,

@@ -25,10 +25,11 @@ Status Engine::check_running(const char* call) const {
 
 Status Engine::check_step(uint64_t step, const char* call) const {
   PARALLAX_RETURN_IF_ERROR(check_running(call));
-  if (step == begun_ && step > ended_) return {};
+  if (window_.takes_calls(step)) return {};
   const std::string name = std::string(call) + ": step " + std::to_string(step);
-  if (step == 0 || step > begun_) {
-    return bad_state(name + " has not begun; the last one begun is " + std::to_string(begun_));
+  if (!window_.has_begun(step)) {
+    return bad_state(name + " has not begun; the last one begun is " +
+                     std::to_string(window_.begun()));
   }
   return bad_state(name + " has ended; begin the next one");
 }
@@ -171,8 +172,8 @@ PullSlice Engine::slice_of(const parallax_slice_t& slice) const {
 
 Status Engine::step_begin(uint64_t* step) {
   PARALLAX_RETURN_IF_ERROR(check_running("step_begin"));
-  if (begun_ > ended_) {
-    return bad_state("step_begin: step " + std::to_string(begun_) +
+  if (window_.in_calls()) {
+    return bad_state("step_begin: step " + std::to_string(window_.begun()) +
                      " has not ended; call step_end first");
   }
   if (rows_pending()) {
@@ -180,22 +181,20 @@ Status Engine::step_begin(uint64_t* step) {
         "step_begin: a read or write of rows is pending; wait for it, since it is as of the last "
         "commit");
   }
-  // There are two step buffers: a third step would need that of the oldest.
-  if (begun_ >= finished_ + 2) {
-    return bad_state("step_begin: steps " + std::to_string(begun_ - 1) + " and " +
-                     std::to_string(begun_) +
+  if (!window_.has_room()) {
+    return bad_state("step_begin: steps " + std::to_string(window_.begun() - 1) + " and " +
+                     std::to_string(window_.begun()) +
                      " are still ending; wait for the older step_end request first");
   }
-  ++begun_;
-  Step& state = step_state(begun_);
+  *step = window_.begin();
+  Step& state = step_state(*step);
   // Keeps its memory across the reset: a step allocates nothing.
   std::vector<Contributed> contributed = std::move(state.contributed);
   std::fill(contributed.begin(), contributed.end(), Contributed::kNothing);
   state = Step();
   state.contributed = std::move(contributed);
-  state.step = begun_;
-  own_time_.begin(begun_);
-  *step = begun_;
+  state.step = *step;
+  own_time_.begin(*step);
   return {};
 }
 
@@ -268,7 +267,7 @@ Status Engine::step_end(uint64_t step, const parallax_step_end_options_t& option
   end.found_inf = options.found_inf != 0;
   end.absent = options.absent != 0;
   step_state(step).end = &end;
-  ended_ = step;
+  window_.end(step);
   own_time_.called(step, StepPhase::kStepEnd, clock_.now_ns());
   return {};
 }
@@ -279,8 +278,7 @@ Status Engine::step_end(uint64_t step, const parallax_step_end_options_t& option
 void Engine::advance_pulls() {
   while (!pulls_.empty()) {
     Request& pull = *pulls_.front();
-    // Until the step before is decided, the buffers may still be those of step - 2.
-    if (decided_ + 1 < pull.step) return;
+    if (!window_.may_start(pull.step)) return;
     Step& state = step_state(pull.step);
     if (!pull.started) {
       pull.started = true;
@@ -299,7 +297,7 @@ void Engine::advance_pulls() {
     }
     if (pull_exchange_.active() && !pull_exchange_.finished()) return;
     // Mirrors are as of the step before only once that one is applied here.
-    if (finished_ + 1 < pull.step) return;
+    if (!window_.is_current(pull.step)) return;
     // Fills in padding and duplicates, which did not travel.
     if (pull_exchange_.active()) pull_exchange_.finish();
     for (const PullSlice& slice : pull.slices) {
@@ -346,7 +344,7 @@ void Engine::advance_requests() {
     Request* request = active_[i];
     bool finished = false;
     if (request->kind == RequestKind::kPush || request->kind == RequestKind::kReduce) {
-      if (!request->started && decided_ + 1 >= request->step) start_contribution(*request);
+      if (!request->started && window_.may_start(request->step)) start_contribution(*request);
       if (request->started && request->kind == RequestKind::kReduce) {
         finish_reduce_slices(*request);
       }

@@ -69,7 +69,7 @@ std::string Engine::stats_json() const {
   }
   nlohmann::json stats = {
       {"rank", options_.rank},
-      {"steps_committed", finished_},
+      {"steps_committed", window_.finished()},
       {"transport", transport_.name()},
       {"wire", traffic(wire_)},
       {"local", traffic(local_)},
@@ -126,7 +126,7 @@ std::string Engine::describe_missing(const Request& request) const {
 
 std::string Engine::describe_step_missing(const Request& request) const {
   const std::string step = "step " + std::to_string(request.step);
-  if (decided_ + 1 < request.step) {
+  if (!window_.may_start(request.step)) {
     return step + " waits for the decision of step " + std::to_string(request.step - 1) + ": " +
            tree_missing(TreeKind::kVote, "end that step");
   }
@@ -139,7 +139,7 @@ std::string Engine::describe_step_missing(const Request& request) const {
     if (missing.empty()) return "pull of " + step + " waits for its owners";
     return number + " of " + step + " waits for " + missing;
   }
-  if (decided_ >= request.step) {
+  if (window_.is_decided(request.step)) {
     const std::string text = waiting_for(outbox_.peers_with_data(), "to take what is due to it");
     if (!text.empty()) return step + " is decided, and waits for " + text;
   }
