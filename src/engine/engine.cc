@@ -8,7 +8,6 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "engine/commit_report.h"
 #include "message/kinds.h"
 
 namespace parallax {
@@ -30,7 +29,13 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
       broadcast_(options_.hosts, options_.rank, outbox_),
       pull_exchange_(columns_, outbox_),
       row_access_(columns_, outbox_, *this),
-      trees_(kTreeKinds, TreeSync(options_.hosts, options_.rank)),
+      trees_(options_.hosts, options_.rank, outbox_),
+      commit_protocol_({.rank = options_.rank,
+                        .plan_mode = static_cast<uint32_t>(options_.plan_mode),
+                        .plan_after_steps = options_.plan_after_steps,
+                        .deterministic = options_.deterministic ? 1u : 0u},
+                       variables_, trees_, broadcast_),
+      goodbye_(options_.rank, trees_),
       received_sequence_(columns_.world()) {}
 
 Engine::~Engine() = default;
@@ -221,7 +226,8 @@ bool Engine::on_membership(uint32_t, const Section& section) {
     case SectionKind::kHeartbeat:
       return true;
     case SectionKind::kLost:
-      if (!close_confirmed_) fail(peer_lost(sentence()), SectionKind::kLost, section.header.tag);
+      if (!goodbye_.confirmed())
+        fail(peer_lost(sentence()), SectionKind::kLost, section.header.tag);
       return true;
     case SectionKind::kAbort: {
       // The status is a peer's number: what this version does not know becomes ABORTED.
@@ -333,21 +339,17 @@ void Engine::on_lost(uint32_t rank, Loss loss, std::string_view why) {
   }
 }
 
-// A rank has ended or fallen silent, and no notice said why. Until this rank has said goodbye, or
-// that rank has said it to this one, nobody may leave: so the rank is lost. After that it may
-// simply have left. If it is this rank's parent in the tree, whose answer to the goodbye is still
-// missing, its leaving counts as the answer, unless this rank was held up for so long that the
+// A rank has ended or fallen silent, and no notice said why. Its leaving counts as the answer to
+// the goodbye that this rank still waits for, unless this rank was held up for so long that the
 // others may have lost it, and left for that.
 void Engine::on_peer_gone(uint32_t rank, const std::string& why) {
-  const TreeSync& goodbye = trees_[static_cast<size_t>(TreeKind::kCloseConfirm)];
-  if (!close_confirmed_ && !goodbye.reported() && !goodbye.has_arrived(rank))
-    return lose(rank, why);
+  if (!goodbye_.may_have_left(rank)) return lose(rank, why);
   membership_.dismiss(rank);
-  if (close_confirmed_ || rank != goodbye.parent()) return;
+  if (!goodbye_.waits_for(rank)) return;
   if (membership_.lapsed()) {
     return lose(rank, why + "; this rank was held up before, and the others may have lost it");
   }
-  close_confirmed_ = true;
+  goodbye_.take_leaving_as_answer();
 }
 
 void Engine::check_suspicions() {

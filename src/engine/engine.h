@@ -40,12 +40,15 @@
 #include "base/status.h"
 #include "collectives/broadcast.h"
 #include "collectives/exchange.h"
-#include "collectives/tree_sync.h"
+#include "engine/commit_protocol.h"
 #include "engine/footprint.h"
+#include "engine/goodbye.h"
+#include "engine/job_failure.h"
 #include "engine/request.h"
 #include "engine/request_pool.h"
 #include "group/pace.h"
 #include "group/step_window.h"
+#include "group/trees.h"
 #include "group/vote.h"
 #include "membership/membership.h"
 #include "message/outbox.h"
@@ -158,16 +161,6 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
 
  private:
   enum class Phase : uint8_t { kOpen, kCommitting, kRunning, kClosing, kClosed };
-  // What a commit is busy with: initial values, comparing digests, and, if they differ, finding out
-  // where.
-  enum class CommitPhase : uint8_t {
-    kIdle,
-    kFill,
-    kCompare,
-    kDetailSize,
-    kDetailBlob,
-    kDetailReport
-  };
 
   // A variable at work.
   struct Runtime {
@@ -270,14 +263,10 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
 
   // engine_commit.cc: registration, commit, goodbye
   void advance_commit();
-  void send_tree_up(TreeKind kind, std::span<const std::byte> payload);
-  void send_tree_down(TreeKind kind, std::span<const std::byte> payload);
+  void take_commit(const JobFailure& failure);
   [[nodiscard]] bool on_tree(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_tree_up(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_tree_down(uint32_t from, const Section& section);
-  [[nodiscard]] bool merge_tree_up(TreeKind kind, std::span<const std::byte> payload);
-  [[nodiscard]] bool answer_tree(TreeKind kind, std::span<const std::byte> payload);
-  void on_commit_answer(std::span<const std::byte> payload);
+  [[nodiscard]] bool merge_report(TreeKind kind, std::span<const std::byte> payload);
+  [[nodiscard]] bool on_answer(TreeKind kind, std::span<const std::byte> payload);
   void advance_barrier();
   void advance_broadcast();
   void advance_close();
@@ -350,7 +339,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   bool all_delivered(Step& step);
   void send_ended(Step& step);
   void fill_vote(const Step& step, Vote* vote);
-  void decide();
+  Decision decide();
   void on_decision(const Decision& decision);
   void apply(Step& step);
   void applied(Step& step);
@@ -396,32 +385,19 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   Broadcast broadcast_;
   PullExchange pull_exchange_;
   RowAccess row_access_;
-  std::vector<TreeSync> trees_;              // by TreeKind
+  Trees trees_;
+  CommitProtocol commit_protocol_;
+  Goodbye goodbye_;
   std::vector<uint32_t> received_sequence_;  // by rank: of its last message
 
   Phase phase_ = Phase::kOpen;
   Status failure_;
   bool unsaid_ = false;       // the notice of failure_ is on its way, and requests wait for it
   int64_t words_end_ns_ = 0;  // until then at most
-  // Of the ranks below in the tree that close: the one that ended fewest steps.
-  struct Leaving {
-    uint64_t ended = UINT64_MAX;
-    uint64_t rank = 0;
-  };
-  Leaving leaving_;
-  bool all_closing_ = false;  // every rank has come to close
-  // Every rank knows that, too: this one may leave, and a peer that ends is no loss any more.
-  bool close_confirmed_ = false;
-  CommitPhase commit_phase_ = CommitPhase::kIdle;
   Request* commit_request_ = nullptr;
   Request* close_request_ = nullptr;
   size_t fill_cursor_ = 0;
   bool busy_ = false;  // this run has filled in its share of initial values
-  struct CommitReport;
-  CommitReport my_report() const;
-  std::vector<CommitReport> reports_;  // of the children, in a commit
-  uint64_t detail_bytes_ = 0;
-  std::string detail_;  // the registry of rank 0; then what differs here
 
   std::vector<Variable> variables_;  // fixed from commit on
   std::vector<std::unique_ptr<Runtime>> runtimes_;

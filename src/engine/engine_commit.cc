@@ -2,31 +2,12 @@
 // Registration, commit, barriers, broadcasts and the goodbye: what all ranks do together outside of
 // steps. See engine.h.
 #include <algorithm>
-#include <cstring>
 
 #include "base/check.h"
-#include "engine/commit_report.h"
 #include "engine/engine.h"
 #include "planner/choice.h"
 
 namespace parallax {
-
-namespace {
-
-// FNV-1a, to tell equal registries from different ones; what differs is then looked up in full.
-uint64_t digest_of(const std::string& bytes) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char byte : bytes) {
-    hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
-  }
-  return hash;
-}
-
-std::span<const std::byte> bytes_of(const std::string& text) {
-  return std::as_bytes(std::span(text));
-}
-
-}  // namespace
 
 Status Engine::register_variable(const parallax_variable_t& description, uint32_t* id) {
   if (!failure_.ok()) return failure_;
@@ -59,175 +40,61 @@ Status Engine::commit(Request** request) {
   const Status built = build_runtimes();
   phase_ = Phase::kCommitting;
   commit_request_ = *request;
-  if (!built.ok()) {
-    // The other ranks are told, so that none waits for this one.
-    fail(built, SectionKind::kAbort, options_.rank);
-    return {};
-  }
-  commit_phase_ = CommitPhase::kFill;
+  // The other ranks are told, so that none waits for this one.
+  if (!built.ok()) fail(built, SectionKind::kAbort, options_.rank);
   return {};
 }
 
-Engine::CommitReport Engine::my_report() const {
-  CommitReport report;
-  report.digest = digest_of(encode_registry(variables_));
-  report.rank = options_.rank;
-  report.plan_mode = options_.plan_mode;
-  report.plan_after_steps = options_.plan_after_steps;
-  report.deterministic = options_.deterministic ? 1 : 0;
-  if (commit_phase_ == CommitPhase::kDetailReport && !detail_.empty()) {
-    report.verdict = CommitVerdict::kDiffer;
-    report.text = detail_;
-  }
-  return report;
-}
-
-// Ranks first compare digests, up the tree. If these differ, rank 0 broadcasts its registry, first
-// the size and then the bytes, and a second round reports what differs from it.
 void Engine::advance_commit() {
   if (phase_ != Phase::kCommitting) return;
-  if (commit_phase_ == CommitPhase::kFill) {
+  if (!commit_protocol_.started()) {
     // busy_: this run has filled its piece. One run advances many times, and must keep the leases.
     if (busy_ || !fill_tables()) return;
-    commit_phase_ = CommitPhase::kCompare;
-    trees_[static_cast<size_t>(TreeKind::kCommit)].join();
+    commit_protocol_.start();
   }
-  if (commit_phase_ == CommitPhase::kDetailSize && broadcast_.finished()) {
-    broadcast_.finish();
-    constexpr uint64_t kRegistryBytesMax = 16 << 20;
-    // The size is a peer's number: bounded before it is allocated.
-    if (detail_bytes_ > kRegistryBytesMax) {
-      fail(internal("commit: rank 0 announces a registry of " + std::to_string(detail_bytes_) +
-                    " bytes"),
-           SectionKind::kAbort, 0);
-      return;
-    }
-    detail_.resize(detail_bytes_);
-    commit_phase_ = CommitPhase::kDetailBlob;
-    broadcast_.start(0, reinterpret_cast<std::byte*>(detail_.data()), detail_bytes_);
-  }
-  if (commit_phase_ == CommitPhase::kDetailBlob && broadcast_.finished()) {
-    broadcast_.finish();
-    detail_ = compare_registries(detail_, variables_, options_.rank);
-    commit_phase_ = CommitPhase::kDetailReport;
-    trees_[static_cast<size_t>(TreeKind::kCommit)].join();
-  }
-  TreeSync& tree = trees_[static_cast<size_t>(TreeKind::kCommit)];
-  if (!tree.take_complete()) return;
-  CommitReport report = my_report();
-  // Kept until now, since merging compares them with this rank's own.
-  for (const CommitReport& child : reports_) report.merge(child);
-  reports_.clear();
-  const std::string encoded = report.encode();
-  if (!tree.is_root()) {
-    send_tree_up(TreeKind::kCommit, bytes_of(encoded));
-    return;
-  }
-  send_tree_down(TreeKind::kCommit, bytes_of(encoded));
-  PARALLAX_CHECK(answer_tree(TreeKind::kCommit, bytes_of(encoded)));
+  take_commit(commit_protocol_.advance());
 }
 
-void Engine::on_commit_answer(std::span<const std::byte> payload) {
-  CommitReport verdict;
-  if (phase_ != Phase::kCommitting || !verdict.decode(payload)) {
-    fail(internal("commit: the answer of rank 0 cannot be read"), SectionKind::kAbort, 0);
-    return;
-  }
-  switch (verdict.verdict) {
-    case CommitVerdict::kAgree:
-      if (commit_phase_ == CommitPhase::kDetailReport) {
-        fail(internal("commit: digests differ but registries do not"), SectionKind::kAbort, 0);
-        return;
-      }
-      phase_ = Phase::kRunning;
-      commit_phase_ = CommitPhase::kIdle;
-      requests_.finish(std::exchange(commit_request_, nullptr), {});
-      return;
-    case CommitVerdict::kDiffer:
-      fail({PARALLAX_MISMATCH, "commit: ranks disagree: " + verdict.text}, SectionKind::kAbort,
-           options_.rank);
-      return;
-    case CommitVerdict::kLookCloser: {
-      if (columns_.rank() == 0) detail_ = encode_registry(variables_);
-      // Members, since a broadcast borrows its buffer.
-      detail_bytes_ = detail_.size();
-      commit_phase_ = CommitPhase::kDetailSize;
-      broadcast_.start(0, reinterpret_cast<std::byte*>(&detail_bytes_), sizeof detail_bytes_);
-      return;
-    }
-  }
+void Engine::take_commit(const JobFailure& failure) {
+  if (!failure.status.ok()) return fail(failure.status, SectionKind::kAbort, failure.culprit);
+  if (phase_ != Phase::kCommitting || !commit_protocol_.agreed()) return;
+  phase_ = Phase::kRunning;
+  requests_.finish(std::exchange(commit_request_, nullptr), {});
 }
 
 // ---- the tree
 
-void Engine::send_tree_up(TreeKind kind, std::span<const std::byte> payload) {
-  const TreeSync& tree = trees_[static_cast<size_t>(kind)];
-  SectionHeader header;
-  header.kind = SectionKind::kTreeUp;
-  header.tag = static_cast<uint32_t>(kind);
-  header.step = tree.round();
-  outbox_.send_bytes(tree.parent(), header, payload);
-}
-
-void Engine::send_tree_down(TreeKind kind, std::span<const std::byte> payload) {
-  const TreeSync& tree = trees_[static_cast<size_t>(kind)];
-  SectionHeader header;
-  header.kind = SectionKind::kTreeDown;
-  header.tag = static_cast<uint32_t>(kind);
-  header.step = tree.round();
-  for (const uint32_t child : tree.children()) outbox_.send_bytes(child, header, payload);
-}
-
 bool Engine::on_tree(uint32_t from, const Section& section) {
-  return section.header.kind == SectionKind::kTreeUp ? on_tree_up(from, section)
-                                                     : on_tree_down(from, section);
-}
-
-bool Engine::on_tree_up(uint32_t from, const Section& section) {
-  if (section.header.tag >= kTreeKinds) return false;
   const auto kind = static_cast<TreeKind>(section.header.tag);
-  TreeSync& tree = trees_[section.header.tag];
-  return tree.arrive(from, section.header.step) && merge_tree_up(kind, section.payload);
+  return section.header.kind == SectionKind::kTreeUp
+             ? trees_.take_report(from, section) && merge_report(kind, section.payload)
+             : trees_.take_answer(from, section) && on_answer(kind, section.payload);
 }
 
-bool Engine::merge_tree_up(TreeKind kind, std::span<const std::byte> payload) {
-  if (kind == TreeKind::kCommit) return reports_.emplace_back().decode(payload);
-  if (kind == TreeKind::kVote) {
-    Vote vote;
-    if (!decode_vote(payload, &vote)) return false;
-    // Added up as they come; this rank's own joins in advance_step_end().
-    vote_.merge(vote);
-    return true;
-  }
-  if (kind == TreeKind::kClose) {
-    Leaving leaving;
-    if (payload.size() != sizeof leaving) return false;
-    std::memcpy(&leaving, payload.data(), sizeof leaving);
-    // Others may wait for the one that ended fewest steps.
-    if (leaving.ended < leaving_.ended) leaving_ = leaving;
-    return true;
-  }
-  return payload.empty();
-}
-
-bool Engine::on_tree_down(uint32_t from, const Section& section) {
-  if (section.header.tag >= kTreeKinds) return false;
-  const TreeSync& tree = trees_[section.header.tag];
-  // Nobody is answered who has not reported: the answer takes all reports.
-  if (from != tree.parent() || section.header.step != tree.round() || !tree.reported()) {
-    return false;
-  }
-  const auto kind = static_cast<TreeKind>(section.header.tag);
-  // Passed on first: answer_tree() moves the tree to its next round.
-  send_tree_down(kind, section.payload);
-  return answer_tree(kind, section.payload);
-}
-
-bool Engine::answer_tree(TreeKind kind, std::span<const std::byte> payload) {
-  trees_[static_cast<size_t>(kind)].answered();
+bool Engine::merge_report(TreeKind kind, std::span<const std::byte> payload) {
   switch (kind) {
     case TreeKind::kCommit:
-      on_commit_answer(payload);
+      return commit_protocol_.merge_report(payload);
+    case TreeKind::kVote: {
+      Vote vote;
+      if (!decode_vote(payload, &vote)) return false;
+      // Added up as they come; this rank's own joins in advance_step_end().
+      vote_.merge(vote);
+      return true;
+    }
+    case TreeKind::kBarrier:
+      return payload.empty();
+    case TreeKind::kClose:
+    case TreeKind::kCloseConfirm:
+      return goodbye_.merge_report(kind, payload);
+  }
+  return false;
+}
+
+bool Engine::on_answer(TreeKind kind, std::span<const std::byte> payload) {
+  switch (kind) {
+    case TreeKind::kCommit:
+      take_commit(commit_protocol_.on_answer(payload));
       return true;
     case TreeKind::kVote: {
       Decision decision;
@@ -268,13 +135,8 @@ bool Engine::answer_tree(TreeKind kind, std::span<const std::byte> payload) {
       return payload.empty();
     }
     case TreeKind::kClose:
-      all_closing_ = true;
-      // The second round needs no call of the program: see advance_close().
-      trees_[static_cast<size_t>(TreeKind::kCloseConfirm)].join();
-      return payload.empty();
     case TreeKind::kCloseConfirm:
-      close_confirmed_ = true;
-      return payload.empty();
+      return goodbye_.on_answer(kind, payload);
   }
   return false;
 }
@@ -289,7 +151,7 @@ Status Engine::barrier(Request** request) {
 }
 
 void Engine::advance_barrier() {
-  TreeSync& tree = trees_[static_cast<size_t>(TreeKind::kBarrier)];
+  TreeSync& tree = trees_[TreeKind::kBarrier];
   if (!tree.joined()) {
     const bool called = std::any_of(active_.begin(), active_.end(), [](const Request* each) {
       return each->kind == RequestKind::kBarrier;
@@ -298,12 +160,7 @@ void Engine::advance_barrier() {
     tree.join();
   }
   if (!tree.take_complete()) return;
-  if (tree.is_root()) {
-    send_tree_down(TreeKind::kBarrier, {});
-    PARALLAX_CHECK(answer_tree(TreeKind::kBarrier, {}));
-  } else {
-    send_tree_up(TreeKind::kBarrier, {});
-  }
+  if (trees_.pass_on(TreeKind::kBarrier, {})) PARALLAX_CHECK(on_answer(TreeKind::kBarrier, {}));
 }
 
 Status Engine::broadcast(std::byte* buffer, uint64_t bytes, uint32_t root, Request** request) {
@@ -370,57 +227,25 @@ Status Engine::close(Request** request) {
   }
   phase_ = Phase::kClosing;
   close_request_ = closing;
-  if (window_.ended() < leaving_.ended) leaving_ = {window_.ended(), options_.rank};
-  trees_[static_cast<size_t>(TreeKind::kClose)].join();
+  goodbye_.start(window_.ended());
   return {};
 }
 
-// A rank that closes takes part in nothing more. If others wait for it in a commit or a step, the
-// job fails at once, not at their deadlines. The rank of the tree sees it at which a report of
-// theirs meets its goodbye.
+// If others wait in a commit or a step for a rank that closes, the job fails at once, not at their
+// deadlines.
 void Engine::check_leaving() {
-  // Every rank has come to close, so nobody waits for another's step.
-  if (all_closing_) return;
-  const TreeSync& commits = trees_[static_cast<size_t>(TreeKind::kCommit)];
-  const TreeSync& votes = trees_[static_cast<size_t>(TreeKind::kVote)];
-  const bool closing = phase_ == Phase::kClosing;
-  uint32_t leaver = options_.rank;
-  std::string what;
-  if (closing && commits.any_arrived()) {
-    what = "before its commit";
-  } else if (closing && votes.any_arrived() && window_.ended() < votes.round()) {
-    what = "before ending step " + std::to_string(votes.round());
-  } else if (!closing && leaving_.ended != UINT64_MAX) {
-    leaver = static_cast<uint32_t>(leaving_.rank);
-    if (phase_ == Phase::kCommitting) what = "before its commit";
-    if (window_.ended() > leaving_.ended && window_.is_ending(window_.ended())) {
-      what = "before ending step " + std::to_string(leaving_.ended + 1);
-    }
-  }
-  if (what.empty()) return;
-  fail(peer_lost(rank_name(leaver) + " closed the job " + what + ", which other ranks wait for"),
-       SectionKind::kAbort, leaver);
+  const Goodbye::Leaver leaver = goodbye_.missed(phase_ == Phase::kCommitting, window_);
+  if (leaver.before.empty()) return;
+  fail(peer_lost(rank_name(leaver.rank) + " closed the job " + leaver.before +
+                 ", which other ranks wait for"),
+       SectionKind::kAbort, leaver.rank);
 }
 
-// Two rounds of the tree. After the first, every rank has come to close. The second makes sure that
-// every rank knows that before any of them leaves: as long as a rank does not, it would take one
-// that has left for a lost one, or a lost one for one that has left.
 void Engine::advance_close() {
   if (phase_ != Phase::kClosing || close_request_ == nullptr) return;
-  for (const TreeKind kind : {TreeKind::kClose, TreeKind::kCloseConfirm}) {
-    TreeSync& tree = trees_[static_cast<size_t>(kind)];
-    if (!tree.take_complete()) continue;
-    if (tree.is_root()) {
-      send_tree_down(kind, {});
-      PARALLAX_CHECK(answer_tree(kind, {}));
-    } else if (kind == TreeKind::kClose) {
-      send_tree_up(kind, std::as_bytes(std::span(&leaving_, 1)));
-    } else {
-      send_tree_up(kind, {});
-    }
-  }
+  goodbye_.advance();
   // What is still unsent may be the answer that a child waits for.
-  if (!close_confirmed_ || !outbox_.idle()) return;
+  if (!goodbye_.confirmed() || !outbox_.idle()) return;
   phase_ = Phase::kClosed;
   requests_.finish(std::exchange(close_request_, nullptr), {});
 }

@@ -25,7 +25,7 @@ void Engine::advance_step_end() {
   }
   if (!window_.is_ending(window_.next_to_vote())) return;
   Step& step = step_state(window_.next_to_vote());
-  TreeSync& tree = trees_[static_cast<size_t>(TreeKind::kVote)];
+  TreeSync& tree = trees_[TreeKind::kVote];
   if (step.ended_sent && !step.voted && all_reduced(step)) {
     step.voted = true;
     Vote vote;
@@ -34,12 +34,14 @@ void Engine::advance_step_end() {
     tree.join();
   }
   if (tree.take_complete()) {
-    if (tree.is_root()) {
-      decide();
-    } else {
-      std::array<std::byte, kVoteBytesMax> bytes;
-      send_tree_up(TreeKind::kVote, std::span(bytes).first(encode_vote(vote_, bytes)));
-      vote_.clear();
+    std::array<std::byte, kVoteBytesMax> bytes;
+    const size_t used =
+        tree.is_root() ? encode_decision(decide(), bytes) : encode_vote(vote_, bytes);
+    vote_.clear();
+    const auto payload = std::span(bytes).first(used);
+    // The root takes its own decision by the same way, through the same checks.
+    if (trees_.pass_on(TreeKind::kVote, payload)) {
+      PARALLAX_CHECK(on_answer(TreeKind::kVote, payload));
     }
   }
   if (step.decided && !step.applying && all_delivered(step)) apply(step);
@@ -112,7 +114,7 @@ void Engine::fill_vote(const Step& step, Vote* vote) {
 
 // The root's: everything that ends the step, computed once and sent to all, so that no two ranks
 // can come to another scale, rate or plan.
-void Engine::decide() {
+Decision Engine::decide() {
   Decision decision;
   decision.contributors = vote_.contributors;
   decision.learning_rate = std::bit_cast<float>(vote_.scalars.learning_rate_bits);
@@ -140,13 +142,8 @@ void Engine::decide() {
   decision.late = late_window_.late();
   if (late_window_.news(decision.late, now_ns)) say_late(decision.late);
   decision.dense_variable = choose_dense(vote_.dense_variable);
-  vote_.clear();
   add_plan_entries(&decision);
-  std::array<std::byte, kVoteBytesMax> bytes;
-  const auto encoded = std::span(bytes).first(encode_decision(decision, bytes));
-  send_tree_down(TreeKind::kVote, encoded);
-  // The root takes its own decision by the same way, through the same checks.
-  PARALLAX_CHECK(answer_tree(TreeKind::kVote, encoded));
+  return decision;
 }
 
 void Engine::on_decision(const Decision& decision) {

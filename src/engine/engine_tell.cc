@@ -98,7 +98,7 @@ std::string Engine::waiting_for(std::vector<uint32_t> ranks, const std::string& 
 }
 
 std::string Engine::tree_missing(TreeKind kind, const std::string& call) const {
-  const TreeSync& sync = trees_[static_cast<size_t>(kind)];
+  const TreeSync& sync = trees_[kind];
   const std::string text =
       waiting_for(sync.missing_children(), "to " + call + ", or one that it waits for");
   return text.empty() && !sync.is_root() ? rank_name(sync.parent()) + " to answer" : text;
@@ -110,7 +110,8 @@ std::string Engine::describe_missing(const Request& request) const {
       return "commit waits for " + tree_missing(TreeKind::kCommit, "commit");
     case RequestKind::kClose:
       return "close waits for " +
-             tree_missing(all_closing_ ? TreeKind::kCloseConfirm : TreeKind::kClose, "close");
+             tree_missing(goodbye_.all_closing() ? TreeKind::kCloseConfirm : TreeKind::kClose,
+                          "close");
     case RequestKind::kBarrier:
       return "barrier waits for " + tree_missing(TreeKind::kBarrier, "call barrier");
     case RequestKind::kBroadcast:
