@@ -18,17 +18,25 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
       transport_(transport),
       clock_(clock),
       compute_(compute),
-      columns_(options_.hosts, options_.rank),
       requests_([this, completed = std::move(completed)] {
         own_time_.completed(clock_.now_ns());
         if (completed) completed();
       }),
       outbox_(options_.rank, transport, *this, *this),
+      group_(options_.hosts, options_.rank,
+             {.plan_mode = options_.plan_mode,
+              .deterministic = options_.deterministic,
+              .memory_max_bytes = options_.memory_max_bytes,
+              .memory_check = options_.memory_check,
+              .machine = options_.machine},
+             outbox_, compute_),
+      migration_(group_, outbox_),
+      plan_control_(group_, migration_,
+                    {.mode = options_.plan_mode, .after_steps = options_.plan_after_steps}),
       membership_(watch_neighbours(options_.hosts, options_.rank), options_.lease_ns,
                   clock.now_ns()),
       broadcast_(options_.hosts, options_.rank, outbox_),
-      pull_exchange_(columns_, outbox_),
-      row_access_(columns_, outbox_, *this),
+      row_access_(group_.columns(), outbox_, *this),
       trees_(options_.hosts, options_.rank, outbox_),
       commit_protocol_({.rank = options_.rank,
                         .plan_mode = static_cast<uint32_t>(options_.plan_mode),
@@ -36,7 +44,7 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
                         .deterministic = options_.deterministic ? 1u : 0u},
                        variables_, trees_, broadcast_),
       goodbye_(options_.rank, trees_),
-      received_sequence_(columns_.world()) {}
+      received_sequence_(group_.columns().world()) {}
 
 Engine::~Engine() = default;
 
@@ -154,14 +162,14 @@ int64_t Engine::next_deadline_ns() const {
 void Engine::on_message(uint32_t from, std::span<const std::byte> message) {
   if (!failure_.ok() || phase_ == Phase::kClosed) return;
   SectionReader reader(message);
-  if (from >= columns_.world() ||
+  if (from >= group_.columns().world() ||
       (!reader.malformed() && reader.header().epoch != options_.epoch)) {
     ++dropped_messages_;  // of another job or generation: none of ours
     return;
   }
   // Whatever the message holds, its sender lives.
   if (from != options_.rank) membership_.heard(from, clock_.now_ns());
-  Traffic& traffic = columns_.host_of(from) == columns_.host() ? local_ : wire_;
+  Traffic& traffic = group_.columns().host_of(from) == group_.columns().host() ? local_ : wire_;
   if (from != options_.rank) {
     traffic.received_bytes += message.size();
     ++traffic.received_messages;
@@ -178,8 +186,9 @@ void Engine::on_message(uint32_t from, std::span<const std::byte> message) {
   Section section;
   while (failure_.ok() && reader.next(&section)) dispatch(from, section);
   if (failure_.ok() && reader.malformed()) {
-    fail(internal(rank_name(from) + " sent a malformed message; check that all ranks run the same "
-                                    "version and that no stranger reaches the job's ports"),
+    fail(internal(rank_name(options_.hosts, from) +
+                  " sent a malformed message; check that all ranks run the same "
+                  "version and that no stranger reaches the job's ports"),
          SectionKind::kAbort, from);
   }
 }
@@ -204,14 +213,14 @@ void Engine::dispatch(uint32_t from, const Section& section) {
   const LayerRow& row = kLayers[static_cast<size_t>(layer_of(header.kind))];
   PARALLAX_CHECK(row.layer == layer_of(header.kind));
   // Counted before the section is checked: its tag may be of no variable.
-  if (carries_variable(header.kind) && columns_.host_of(from) != columns_.host() &&
-      header.tag < runtimes_.size()) {
-    runtimes_[header.tag]->wire_received_bytes += sizeof header + header.payload_bytes;
+  if (carries_variable(header.kind) && group_.columns().host_of(from) != group_.columns().host() &&
+      header.tag < group_.size()) {
+    group_.runtime(header.tag).wire_received_bytes += sizeof header + header.payload_bytes;
   }
   if ((this->*row.handle)(from, section) || !failure_.ok()) return;
-  fail(internal(rank_name(from) + " sent a message that does not fit (" + name_of(header.kind) +
-                ", variable or tag " + std::to_string(header.tag) + ", step " +
-                std::to_string(header.step) +
+  fail(internal(rank_name(options_.hosts, from) + " sent a message that does not fit (" +
+                name_of(header.kind) + ", variable or tag " + std::to_string(header.tag) +
+                ", step " + std::to_string(header.step) +
                 "); check that all ranks run the same "
                 "version"),
        SectionKind::kAbort, from);
@@ -253,17 +262,17 @@ bool Engine::is_open(uint64_t step) const { return phase_ != Phase::kOpen && win
 bool Engine::on_step_ended(uint32_t from, const Section& section) {
   const uint64_t step = section.header.step;
   if (phase_ != Phase::kOpen && window_.is_over(step)) return true;
-  if (!is_open(step) || columns_.host_of(from) != columns_.host()) return false;
+  if (!is_open(step) || group_.columns().host_of(from) != group_.columns().host()) return false;
   // For every variable: what the rank has not contributed to is complete without it.
-  pull_exchange_.end_local(from, step);
-  for (const auto& runtime : runtimes_) exchange_at(*runtime, step).end(from, step);
+  group_.pulls().end_local(from, step);
+  for (const auto& runtime : group_.runtimes()) runtime->exchange_at(step).end(from, step);
   return true;
 }
 
 bool Engine::on_exchange(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
-  return is_open(header.step) && header.tag < runtimes_.size() &&
-         exchange_at(*runtimes_[header.tag], header.step).on_section(from, section);
+  return is_open(header.step) && header.tag < group_.size() &&
+         group_.runtime(header.tag).exchange_at(header.step).on_section(from, section);
 }
 
 // A variable that is mirrored in that step is not pulled: its pull buffers are freed when it
@@ -272,41 +281,29 @@ bool Engine::on_pull(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
   if (!is_open(header.step)) return false;
   const bool sharded =
-      header.tag >= runtimes_.size() ||
-      plan_at(*runtimes_[header.tag], header.step).placement == Placement::kSharded;
-  return sharded && pull_exchange_.on_section(from, section);
+      header.tag >= group_.size() || group_.runtime(header.tag).sharded_at(header.step);
+  return sharded && group_.pulls().on_section(from, section);
+}
+
+bool Engine::on_migrate(uint32_t from, const Section& section) {
+  return migration_.on_section(from, section);
 }
 
 void Engine::on_section_packed(uint32_t to, const SectionHeader& header, size_t bytes) {
-  if (!carries_variable(header.kind) || columns_.host_of(to) == columns_.host()) return;
-  if (header.tag < runtimes_.size()) runtimes_[header.tag]->wire_sent_bytes += bytes;
+  if (!carries_variable(header.kind) || group_.columns().host_of(to) == group_.columns().host())
+    return;
+  if (header.tag < group_.size()) group_.runtime(header.tag).wire_sent_bytes += bytes;
 }
 
 void Engine::on_message_packed(uint32_t to, size_t bytes) {
   if (to == options_.rank) return;
   membership_.sent(to, clock_.now_ns());
-  Traffic& traffic = columns_.host_of(to) == columns_.host() ? local_ : wire_;
+  Traffic& traffic = group_.columns().host_of(to) == group_.columns().host() ? local_ : wire_;
   traffic.sent_bytes += bytes;
   ++traffic.sent_messages;
 }
 
 // ---- life and loss
-
-std::string Engine::rank_name(uint32_t rank) const {
-  if (rank >= columns_.world()) return "rank " + std::to_string(rank);
-  return "rank " + std::to_string(rank) + " (host " + columns_.map().names[columns_.host_of(rank)] +
-         ")";
-}
-
-std::string Engine::rank_names(std::span<const uint32_t> ranks) const {
-  constexpr size_t kNamed = 4;
-  std::string names;
-  for (size_t i = 0; i < ranks.size() && i < kNamed; ++i) {
-    names += (i == 0 ? "" : ", ") + rank_name(ranks[i]);
-  }
-  if (ranks.size() > kNamed) names += " and " + std::to_string(ranks.size() - kNamed) + " more";
-  return names;
-}
 
 void Engine::check_leases(int64_t now_ns) {
   if (!failure_.ok() || phase_ == Phase::kClosed) return;
@@ -332,7 +329,7 @@ void Engine::check_leases(int64_t now_ns) {
 
 void Engine::on_lost(uint32_t rank, Loss loss, std::string_view why) {
   outbox_.drop(rank);
-  if (loss == Loss::kBroken && columns_.world() > 2) {
+  if (loss == Loss::kBroken && group_.columns().world() > 2) {
     membership_.suspect(rank, why, clock_.now_ns());
   } else {
     on_peer_gone(rank, std::string(why));  // of two ranks nobody else can bring other news
@@ -360,7 +357,8 @@ void Engine::check_suspicions() {
 
 void Engine::lose(uint32_t rank, const std::string& why) {
   if (!failure_.ok()) return;
-  fail(peer_lost(rank_name(rank) + " is lost: " + why + "; seen by " + rank_name(options_.rank)),
+  fail(peer_lost(rank_name(options_.hosts, rank) + " is lost: " + why + "; seen by " +
+                 rank_name(options_.hosts, options_.rank)),
        SectionKind::kLost, rank);
 }
 
@@ -387,10 +385,12 @@ void Engine::fail(Status failure, SectionKind notice, uint32_t culprit) {
   failure_ = Status(failure.code(),
                     sentence + (mine ? " (this rank)" : "") + "; last step committed here: " +
                         std::to_string(window_.finished()) + remedy_of(failure.code()));
-  PARALLAX_LOG(kInfo, kMember, rank_name(options_.rank) + ": " + failure_.message());
+  PARALLAX_LOG(kInfo, kMember,
+               rank_name(options_.hosts, options_.rank) + ": " + failure_.message());
   // Frees what data sends borrow, and leaves send buffers and credits to the notice.
   outbox_.drop_data();
-  if (notice == SectionKind::kLost && culprit != options_.rank && culprit < columns_.world()) {
+  if (notice == SectionKind::kLost && culprit != options_.rank &&
+      culprit < group_.columns().world()) {
     // A lost rank takes nothing any more, and requests wait until all that is queued has left.
     outbox_.drop(culprit);
     transport_.forget(culprit);
@@ -430,15 +430,16 @@ void Engine::complete_all() {
 }
 
 void Engine::abort(const std::string& reason) {
-  fail({PARALLAX_ABORTED, rank_name(options_.rank) + " aborted the job: " +
+  fail({PARALLAX_ABORTED, rank_name(options_.hosts, options_.rank) + " aborted the job: " +
                               (reason.empty() ? std::string("no reason given") : reason)},
        SectionKind::kAbort, options_.rank);
 }
 
 void Engine::cancel(Request& request) {
   if (request.done()) return;
-  fail({PARALLAX_CANCELED, rank_name(options_.rank) + " cancelled a request of step " +
-                               std::to_string(request.step) + " that other ranks take part in"},
+  fail({PARALLAX_CANCELED, rank_name(options_.hosts, options_.rank) +
+                               " cancelled a request of step " + std::to_string(request.step) +
+                               " that other ranks take part in"},
        SectionKind::kAbort, options_.rank);
 }
 

@@ -32,30 +32,28 @@
 #include <string>
 #include <vector>
 
-#include "aggregate/step_sum.h"
 #include "base/clock.h"
 #include "base/compute.h"
 #include "base/exact_sum.h"
 #include "base/machine_memory.h"
 #include "base/status.h"
 #include "collectives/broadcast.h"
-#include "collectives/exchange.h"
 #include "engine/commit_protocol.h"
-#include "engine/footprint.h"
 #include "engine/goodbye.h"
 #include "engine/job_failure.h"
 #include "engine/request.h"
 #include "engine/request_pool.h"
+#include "group/group.h"
+#include "group/migration.h"
 #include "group/pace.h"
+#include "group/plan_control.h"
 #include "group/step_window.h"
 #include "group/trees.h"
 #include "group/vote.h"
 #include "membership/membership.h"
 #include "message/outbox.h"
 #include "planner/plan.h"
-#include "server/pull_exchange.h"
 #include "server/row_access.h"
-#include "server/table.h"
 #include "transport/transport.h"
 #include "variable/variable.h"
 #include "world/patterns.h"
@@ -128,11 +126,11 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   uint64_t step_committed() const { return window_.finished(); }
   bool committed() const { return phase_ == Phase::kRunning || phase_ == Phase::kClosing; }
   uint32_t variable_count() const { return static_cast<uint32_t>(variables_.size()); }
-  const Columns& columns() const { return columns_; }
+  const Columns& columns() const { return group_.columns(); }
   const EngineOptions& options() const { return options_; }
   const LateRank& late() const { return late_; }  // as of the last decision
-  Plan plan() const;
-  bool plan_settled() const { return settled_; }
+  Plan plan() const { return group_.plan(); }
+  bool plan_settled() const { return plan_control_.settled(); }
   std::string plan_json() const;
   std::string stats_json() const;
   // Times that anything had to grow after commit; 0 in steady state.
@@ -144,10 +142,6 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   // for at most kLastWordsNs, requests stay pending, so that a program that ends with its first
   // error is not taken for the culprit.
   bool speaking() const { return unsaid_ && !outbox_.idle() && clock_.now_ns() < words_end_ns_; }
-
-  // Elements of initial values that one pass fills in, over all variables: some 5 ms with the page
-  // faults, so that a rank that shares its core keeps its leases too.
-  static constexpr uint64_t kFillElementsPerPass = 1 << 18;
 
   // The longest that this rank was held up lately.
   int64_t held_up_ns() const { return membership_.strain_ns(); }
@@ -162,38 +156,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
  private:
   enum class Phase : uint8_t { kOpen, kCommitting, kRunning, kClosing, kClosed };
 
-  // A variable at work.
-  struct Runtime {
-    Runtime(const Partition& values, const Partition& gradients)
-        : partition(values), gradient_partition(gradients) {}
-    const Variable* variable = nullptr;
-    Partition partition;
-    Partition gradient_partition;  // of its gradients, whose rows may carry a count
-    VariablePlan plan;
-    std::unique_ptr<Exchange> exchange;
-    std::unique_ptr<Table> table;  // managed only
-    // A change of plan under way: from change_step on, next_plan, next_exchange and next_table are
-    // in force.
-    uint64_t change_step = 0;  // 0: none
-    VariablePlan next_plan;
-    std::unique_ptr<Exchange> next_exchange;
-    std::unique_ptr<Table> next_table;
-    std::unique_ptr<Exchange> old_exchange;  // may still be sending: kept one more step
-    uint64_t migrate_left = 0;               // elements still to arrive here
-    uint32_t migrate_pending = 0;            // sends still to be packed
-    // Applying a step, as a compute job.
-    ComputeJob apply_job;
-    ReducedGradient gradient;
-    UpdateArguments arguments;
-    Engine* engine = nullptr;
-    // Measured.
-    double touched_sum = 0, union_sum = 0, pulled_sum = 0;  // root, while measuring
-    uint32_t measured_steps = 0;
-    VariableFacts facts;
-    uint64_t wire_sent_bytes = 0, wire_received_bytes = 0;
-    // Step sums of a variable that takes micro-batches (accumulate), by step parity; else null.
-    std::array<std::unique_ptr<StepSum>, 2> sums;
-  };
+  using Runtime = VariableRuntime;
 
   // What this rank contributed of a variable in a step.
   enum class Contributed : uint8_t { kNothing, kAll, kPart };
@@ -236,6 +199,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   [[nodiscard]] bool on_step_ended(uint32_t from, const Section& section);
   [[nodiscard]] bool on_exchange(uint32_t from, const Section& section);
   [[nodiscard]] bool on_pull(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_migrate(uint32_t from, const Section& section);
   bool is_open(uint64_t step) const;
   void pass();
   template <typename Body>
@@ -247,22 +211,10 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   void fail(Status failure, SectionKind notice, uint32_t culprit);
   void finish_unborrowed(const Status& status);
   void advance();
-  std::string rank_name(uint32_t rank) const;
-  std::string rank_names(std::span<const uint32_t> ranks) const;
-
-  // engine_reserve.cc: what commit reserves
-  Status build_runtimes();
-  Status reserve_runtimes();
-  Status reserve_runtime(uint32_t id);
-  Footprint footprint(const Runtime& runtime) const;
-  std::unique_ptr<Exchange> new_exchange(const Runtime& runtime, uint32_t variable, Method method);
-  Status check_row_bytes(const Variable& variable) const;
-  Status check_memory() const;
-  Status check_memory_max(const std::vector<Footprint>& footprints) const;
-  bool fill_tables();
 
   // engine_commit.cc: registration, commit, goodbye
   void advance_commit();
+  Status build_group();
   void take_commit(const JobFailure& failure);
   [[nodiscard]] bool on_tree(uint32_t from, const Section& section);
   [[nodiscard]] bool merge_report(TreeKind kind, std::span<const std::byte> payload);
@@ -284,7 +236,6 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   PullSlice slice_of(const parallax_slice_t& slice) const;
   void advance_requests();
   void advance_pulls();
-  bool any_sharded(uint64_t step) const;
   void read_mirror(const Runtime& runtime, const PullSlice& slice);
 
   // engine_contribute.cc: pushes and reduces
@@ -325,14 +276,6 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   // engine_decision.cc: end of a step
   Step& step_state(uint64_t step) { return steps_[StepWindow::slot(step)]; }
   const Step& step_state(uint64_t step) const { return steps_[StepWindow::slot(step)]; }
-  Exchange& exchange_at(Runtime& runtime, uint64_t step) {
-    return *(runtime.change_step != 0 && step >= runtime.change_step ? runtime.next_exchange
-                                                                     : runtime.exchange);
-  }
-  const VariablePlan& plan_at(const Runtime& runtime, uint64_t step) const {
-    return runtime.change_step != 0 && step >= runtime.change_step ? runtime.next_plan
-                                                                   : runtime.plan;
-  }
   void advance_step_end();
   bool all_contributed(Step& step);
   bool all_reduced(Step& step);
@@ -343,32 +286,10 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   void on_decision(const Decision& decision);
   void apply(Step& step);
   void applied(Step& step);
-  bool frees_memory(const Step& step) const;
   bool returned(const Step& step) const;
   void finish_step(Step& step);
 
-  // engine_plan.cc: measuring, planning, moving
-  void count_rows(uint64_t step, Vote* vote);
-  void measure(const Vote& vote);
-  void add_plan_entries(Decision* decision);
-  uint32_t choose_dense(uint32_t variable);
-  Status make_dense(uint32_t variable, uint64_t effective_step);
-  bool fits_memory(const Runtime& runtime, const VariablePlan& plan);
-  Status begin_change(Runtime& runtime, const VariablePlan& plan, uint64_t effective_step);
-  Status lay_out_change(Runtime& runtime, const VariablePlan& plan, uint64_t effective_step);
-  void migrate(Runtime& runtime);
-  void send_part(Runtime& runtime, Send send);
-  bool migrated(Step& step);
-  void switch_over(Runtime& runtime);
-  [[nodiscard]] bool on_migrate(uint32_t from, const Section& section);
-  TopologyFacts topology_facts() const;
-  std::vector<VariableFacts> all_facts() const;
-
   // engine_tell.cc: reports
-  struct MemoryUse {
-    uint64_t reserved_bytes = 0, touched_bytes = 0;
-  };
-  MemoryUse memory_use(const Runtime& runtime) const;
   void say_late(const LateRank& late) const;
   std::string waiting_for(std::vector<uint32_t> ranks, const std::string& what) const;
   std::string tree_missing(TreeKind kind, const std::string& call) const;
@@ -378,12 +299,13 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   Transport& transport_;
   const Clock& clock_;
   Compute& compute_;
-  const Columns columns_;
   RequestPool requests_;
   Outbox outbox_;
+  Group group_;
+  Migration migration_;
+  PlanControl plan_control_;
   Membership membership_;
   Broadcast broadcast_;
-  PullExchange pull_exchange_;
   RowAccess row_access_;
   Trees trees_;
   CommitProtocol commit_protocol_;
@@ -396,12 +318,9 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   int64_t words_end_ns_ = 0;  // until then at most
   Request* commit_request_ = nullptr;
   Request* close_request_ = nullptr;
-  size_t fill_cursor_ = 0;
   bool busy_ = false;  // this run has filled in its share of initial values
 
   std::vector<Variable> variables_;  // fixed from commit on
-  std::vector<std::unique_ptr<Runtime>> runtimes_;
-  std::vector<uint32_t> ids_variables_;  // those that declared row ids
   StepWindow window_;
   std::array<Step, StepWindow::kDepth> steps_;
   Vote vote_;  // of the round under way: what came from below
@@ -409,10 +328,6 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   LateRank late_;
   LateWindow late_window_;       // root
   int64_t root_decided_ns_ = 0;  // root: when it decided last
-  bool settled_ = false;
-  Plan settled_plan_;             // root, until announced
-  uint32_t announce_cursor_ = 0;  // root: next of ids_variables_ to announce
-  bool announcing_ = false;
 
   std::vector<Request*> active_;  // all but commit, pulls, step_end, close; in order
   std::vector<Request*> pulls_;   // in order of calls; the first is under way

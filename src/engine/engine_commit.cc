@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 #include "engine/engine.h"
-#include "planner/choice.h"
 
 namespace parallax {
 
@@ -32,12 +31,30 @@ Status Engine::register_variable(const parallax_variable_t& description, uint32_
 
 // ---- commit
 
+namespace {
+
+// A row is never cut: with its headers it must fit one message.
+Status check_row_bytes(const Variable& variable, const Transport& transport) {
+  if (!variable.ids_declared()) return {};
+  const uint64_t bytes = sizeof(MessageHeader) + sizeof(SectionHeader) + sizeof(uint32_t) +
+                         variable.gradient_elements() * bytes_of_sum(variable.sum_type());
+  const uint64_t most = transport.message_bytes_max();
+  if (bytes <= most) return {};
+  return limit("commit: variable '" + variable.name + "': a row of " +
+               std::to_string(variable.row_elements) + " elements takes a message of " +
+               std::to_string(bytes) + " bytes, and transport " + std::string(transport.name()) +
+               " carries " + std::to_string(most) +
+               "; register it as DENSE, or cut its rows into narrower ones");
+}
+
+}  // namespace
+
 Status Engine::commit(Request** request) {
   if (!failure_.ok()) return failure_;
   if (phase_ != Phase::kOpen)
     return bad_state("commit: it was called already; a job is committed once");
   PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kCommit, 0, request));
-  const Status built = build_runtimes();
+  const Status built = build_group();
   phase_ = Phase::kCommitting;
   commit_request_ = *request;
   // The other ranks are told, so that none waits for this one.
@@ -45,11 +62,22 @@ Status Engine::commit(Request** request) {
   return {};
 }
 
+Status Engine::build_group() {
+  for (const Variable& variable : variables_) {
+    PARALLAX_RETURN_IF_ERROR(check_row_bytes(variable, transport_));
+  }
+  PARALLAX_RETURN_IF_ERROR(group_.build(variables_));
+  for (Step& step : steps_) step.contributed.resize(group_.size());
+  return {};
+}
+
 void Engine::advance_commit() {
   if (phase_ != Phase::kCommitting) return;
   if (!commit_protocol_.started()) {
     // busy_: this run has filled its piece. One run advances many times, and must keep the leases.
-    if (busy_ || !fill_tables()) return;
+    if (busy_) return;
+    busy_ = !group_.fill();
+    if (busy_) return;
     commit_protocol_.start();
   }
   take_commit(commit_protocol_.advance());
@@ -98,28 +126,7 @@ bool Engine::on_answer(TreeKind kind, std::span<const std::byte> payload) {
       return true;
     case TreeKind::kVote: {
       Decision decision;
-      if (!decode_decision(payload, &decision)) return false;
-      // The decision is a peer's. A plan that does not fit its variable would move values that are
-      // not there, or into memory that was not reserved.
-      const auto has_ids = [this](uint32_t variable) {
-        return variable < runtimes_.size() && runtimes_[variable]->variable->ids_declared();
-      };
-      const uint32_t dense = decision.dense_variable;
-      bool fits = dense == kNoVariable || (has_ids(dense) && decision.entry_count == 0 &&
-                                           runtimes_[dense]->change_step == 0);
-      for (uint32_t i = 0; fits && i < decision.entry_count; ++i) {
-        const PlanEntry& entry = decision.entries[i];
-        fits = has_ids(entry.variable) && entry.touched_rows_per_host >= 0 &&
-               entry.union_rows >= 0 && entry.pulled_rows_per_host >= 0;
-        if (!fits) break;
-        const Runtime& runtime = *runtimes_[entry.variable];
-        const std::vector<VariablePlan> plans = fitting_plans(runtime.facts);
-        fits = std::find(plans.begin(), plans.end(), entry.plan) != plans.end() &&
-               // An entry of a variable that was made dense meanwhile is passed over when it is
-               // applied.
-               (runtime.change_step == 0 || runtime.facts.given_dense);
-      }
-      if (!fits) return false;
+      if (!decode_decision(payload, &decision) || !plan_control_.fits(decision)) return false;
       on_decision(decision);
       return true;
     }
@@ -166,9 +173,9 @@ void Engine::advance_barrier() {
 Status Engine::broadcast(std::byte* buffer, uint64_t bytes, uint32_t root, Request** request) {
   PARALLAX_RETURN_IF_ERROR(check_running("broadcast"));
   constexpr uint64_t kBroadcastBytesMax = 1ull << 40;
-  if (root >= columns_.world()) {
+  if (root >= group_.columns().world()) {
     return invalid("broadcast: root is " + std::to_string(root) + ", the job has " +
-                   std::to_string(columns_.world()) + " ranks");
+                   std::to_string(group_.columns().world()) + " ranks");
   }
   if (bytes > kBroadcastBytesMax) return invalid("broadcast: more than 2^40 bytes; cut it up");
   if (buffer == nullptr && bytes > 0) return invalid("broadcast: buffer is null");
@@ -236,7 +243,7 @@ Status Engine::close(Request** request) {
 void Engine::check_leaving() {
   const Goodbye::Leaver leaver = goodbye_.missed(phase_ == Phase::kCommitting, window_);
   if (leaver.before.empty()) return;
-  fail(peer_lost(rank_name(leaver.rank) + " closed the job " + leaver.before +
+  fail(peer_lost(rank_name(options_.hosts, leaver.rank) + " closed the job " + leaver.before +
                  ", which other ranks wait for"),
        SectionKind::kAbort, leaver.rank);
 }

@@ -65,7 +65,7 @@ Status Engine::check_contribution(const parallax_slice_t& slice, uint64_t step, 
   PARALLAX_RETURN_IF_ERROR(check_finite(rows, call));
   // The first slice of a step always fits; a later one may bring rows that are new.
   if (earlier == Contributed::kPart && variable.ids_declared() &&
-      !runtimes_[slice.variable]->sums[step & 1]->fits(rows_of(rows))) {
+      !group_.runtime(slice.variable).sums[step & 1]->fits(rows_of(rows))) {
     return limit(std::string(call) + ": variable '" + variable.name + "': the slices of step " +
                  std::to_string(step) +
                  " have more than rows_max = " + std::to_string(variable.rows_max) +
@@ -130,7 +130,7 @@ Status Engine::reserve_results(std::span<const parallax_slice_t> slices, Request
     for (RowsResult& rows : posted->rows) rows = {};  // frees memory: the sentence needs some
     const Variable& variable = variables_[slices[i].variable];
     return limit("reduce: variable '" + variable.name + "': no memory for the rows of " +
-                 std::to_string(columns_.world()) + " ranks, up to " +
+                 std::to_string(group_.columns().world()) + " ranks, up to " +
                  std::to_string(most_rows(variable)) +
                  "; nothing was given; register a smaller rows_max");
   }
@@ -141,7 +141,7 @@ Status Engine::reserve_results(std::span<const parallax_slice_t> slices, Request
 // the caller's buffer is free when the call's request is done. True if it is in the step sum.
 bool Engine::add_to_sum(const PullSlice& slice, Step& state) {
   Contributed& contributed = state.contributed[slice.variable];
-  StepSum* sum = runtimes_[slice.variable]->sums[state.step & 1].get();
+  StepSum* sum = group_.runtime(slice.variable).sums[state.step & 1].get();
   const bool first = contributed == Contributed::kNothing;
   if (contributed == Contributed::kPart) --state.parts_left;
   if (slice.more) ++state.parts_left;
@@ -158,7 +158,7 @@ bool Engine::add_to_sum(const PullSlice& slice, Step& state) {
 }
 
 void Engine::contribute_sum(uint32_t variable, uint64_t step, uint32_t* pending) {
-  Runtime& runtime = *runtimes_[variable];
+  Runtime& runtime = group_.runtime(variable);
   const StepSum& sum = *runtime.sums[step & 1];
   Contribution slice;
   if (variables_[variable].ids_declared()) {
@@ -166,14 +166,14 @@ void Engine::contribute_sum(uint32_t variable, uint64_t step, uint32_t* pending)
   } else {
     slice.elements = sum.dense();
   }
-  exchange_at(runtime, step).contribute(step, slice, pending);
+  runtime.exchange_at(step).contribute(step, slice, pending);
 }
 
 // The step ends: a variable whose last slice said `more` gets none, and its step sum goes out.
 void Engine::contribute_parts(Step& state) {
   if (state.parts_left == 0) return;
   state.parts_left = 0;
-  for (uint32_t variable = 0; variable < runtimes_.size(); ++variable) {
+  for (uint32_t variable = 0; variable < group_.size(); ++variable) {
     if (state.contributed[variable] != Contributed::kPart) continue;
     state.contributed[variable] = Contributed::kAll;
     contribute_sum(variable, state.step, &state.sums_pending);
@@ -203,7 +203,8 @@ void Engine::start_contribution(Request& request) {
       contribution.rows = rows_of(slice);
       if (other != request.slices.end()) contribution.more = rows_of(*other);
     }
-    exchange_at(*runtimes_[slice.variable], request.step)
+    group_.runtime(slice.variable)
+        .exchange_at(request.step)
         .contribute(request.step, contribution, &request.pending);
   }
 }

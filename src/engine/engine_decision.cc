@@ -52,27 +52,28 @@ void Engine::advance_step_end() {
 // a step together look at each variable about once.
 
 bool Engine::all_contributed(Step& step) {
-  while (step.contributed_cursor < runtimes_.size() &&
-         exchange_at(*runtimes_[step.contributed_cursor], step.step).state(step.step).contributed) {
+  while (
+      step.contributed_cursor < group_.size() &&
+      group_.runtime(step.contributed_cursor).exchange_at(step.step).state(step.step).contributed) {
     ++step.contributed_cursor;
   }
-  return step.contributed_cursor == runtimes_.size();
+  return step.contributed_cursor == group_.size();
 }
 
 bool Engine::all_reduced(Step& step) {
-  while (step.reduced_cursor < runtimes_.size() &&
-         exchange_at(*runtimes_[step.reduced_cursor], step.step).state(step.step).reduced) {
+  while (step.reduced_cursor < group_.size() &&
+         group_.runtime(step.reduced_cursor).exchange_at(step.step).state(step.step).reduced) {
     ++step.reduced_cursor;
   }
-  return step.reduced_cursor == runtimes_.size();
+  return step.reduced_cursor == group_.size();
 }
 
 bool Engine::all_delivered(Step& step) {
-  while (step.delivered_cursor < runtimes_.size() &&
-         exchange_at(*runtimes_[step.delivered_cursor], step.step).state(step.step).delivered) {
+  while (step.delivered_cursor < group_.size() &&
+         group_.runtime(step.delivered_cursor).exchange_at(step.step).state(step.step).delivered) {
     ++step.delivered_cursor;
   }
-  return step.delivered_cursor == runtimes_.size();
+  return step.delivered_cursor == group_.size();
 }
 
 void Engine::send_ended(Step& step) {
@@ -81,9 +82,9 @@ void Engine::send_ended(Step& step) {
   send.header.kind = SectionKind::kStepEnded;
   send.header.step = step.step;
   send.header.tag = UINT32_MAX;  // of no variable in particular
-  for (uint32_t column = 0; column < columns_.count(); ++column) {
+  for (uint32_t column = 0; column < group_.columns().count(); ++column) {
     // As data: control would overtake the slices that it speaks of.
-    outbox_.add(columns_.leader(columns_.host(), column), send);
+    outbox_.add(group_.columns().leader(group_.columns().host(), column), send);
   }
 }
 
@@ -96,20 +97,21 @@ void Engine::fill_vote(const Step& step, Vote* vote) {
                    std::bit_cast<uint32_t>(end.clip_norm), options_.rank};
   // One exact sum for each reduction: only the root knows the contributors to divide by.
   if (end.clip_norm > 0) {
-    for (const auto& runtime : runtimes_) {
+    for (const auto& runtime : group_.runtimes()) {
       if (!runtime->variable->managed()) continue;
       // Rows that are divided by their own count of ranks are means already: like a sum, they are
       // divided by nothing more.
       const uint32_t kind =
           runtime->variable->counts_ranks() ? uint32_t{PARALLAX_SUM} : runtime->variable->reduction;
       vote->norm_kinds |= 1u << kind;
-      add_squared_norm(exchange_at(*runtime, step.step).owned(step.step), &vote->norms[kind]);
+      add_squared_norm(runtime->exchange_at(step.step).owned(step.step), &vote->norms[kind]);
     }
   }
   const uint32_t dense = step.dense_variable;
-  if (dense != kNoVariable && !runtimes_[dense]->facts.given_dense) vote->dense_variable = dense;
+  if (dense != kNoVariable && !group_.runtime(dense).facts.given_dense)
+    vote->dense_variable = dense;
   vote->pace = PaceVote::of(options_.rank, own_time_.of(step.step));
-  count_rows(step.step, vote);
+  plan_control_.count_rows(step.step, vote);
 }
 
 // The root's: everything that ends the step, computed once and sent to all, so that no two ranks
@@ -121,7 +123,8 @@ Decision Engine::decide() {
   const float clip_norm = std::bit_cast<float>(vote_.scalars.clip_norm_bits);
   if (clip_norm > 0) {
     const double contributors = std::max(1u, vote_.contributors);
-    const double factors[kReductionKinds] = {1.0, 1.0 / columns_.world(), 1.0 / contributors};
+    const double factors[kReductionKinds] = {1.0, 1.0 / group_.columns().world(),
+                                             1.0 / contributors};
     double square = 0;
     for (uint32_t kind = 0; kind < kReductionKinds; ++kind) {
       square += factors[kind] * factors[kind] * vote_.norms[kind].value();
@@ -136,13 +139,12 @@ Decision Engine::decide() {
     decision.first = vote_.scalars;
     decision.second = vote_.other;
   }
-  measure(vote_);
+  plan_control_.decide(vote_, &decision);
   const int64_t now_ns = clock_.now_ns();
-  late_window_.add(vote_.pace, columns_.world(), now_ns - std::exchange(root_decided_ns_, now_ns));
+  late_window_.add(vote_.pace, group_.columns().world(),
+                   now_ns - std::exchange(root_decided_ns_, now_ns));
   decision.late = late_window_.late();
   if (late_window_.news(decision.late, now_ns)) say_late(decision.late);
-  decision.dense_variable = choose_dense(vote_.dense_variable);
-  add_plan_entries(&decision);
   return decision;
 }
 
@@ -151,7 +153,7 @@ void Engine::on_decision(const Decision& decision) {
   PARALLAX_CHECK(step.step == window_.next_to_vote() && step.voted && !step.decided);
   step.decided = true;
   step.decision = decision;
-  if (decision.late.rank < columns_.world()) late_ = decision.late;
+  if (decision.late.rank < group_.columns().world()) late_ = decision.late;
   window_.decide();
 }
 
@@ -160,12 +162,12 @@ void Engine::apply(Step& step) {
   // A discarded step goes on to applied() too: its plan entries hold, its buffers are handed on.
   if (step.decision.outcome != Outcome::kCommit) return;
   const double contributors = std::max(1u, step.decision.contributors);
-  const double factors[kReductionKinds] = {1.0, 1.0 / columns_.world(), 1.0 / contributors};
-  for (const auto& each : runtimes_) {
+  const double factors[kReductionKinds] = {1.0, 1.0 / group_.columns().world(), 1.0 / contributors};
+  for (const auto& each : group_.runtimes()) {
     Runtime& runtime = *each;
     const Variable& variable = *runtime.variable;
     if (!variable.managed()) continue;
-    const Exchange& exchange = exchange_at(runtime, step.step);
+    const Exchange& exchange = runtime.exchange_at(step.step);
     runtime.gradient =
         runtime.table->sharded() ? exchange.owned(step.step) : exchange.whole(step.step);
     if (!runtime.gradient.has_values && !runtime.gradient.contributed) continue;
@@ -180,6 +182,7 @@ void Engine::apply(Step& step) {
                          .momentum = variable.momentum,
                          .nesterov = variable.nesterov};
     const ReducedGradient& gradient = runtime.gradient;
+    runtime.applies_left = &step.applies_left;
     runtime.apply_job.context = &runtime;
     runtime.apply_job.cost_bytes =
         runtime.table->element_bytes() *
@@ -189,9 +192,7 @@ void Engine::apply(Step& step) {
       applying.table->apply(applying.gradient, applying.arguments);
     };
     runtime.apply_job.done = [](ComputeJob& job) {
-      // Steps are applied one at a time: this job is of the oldest one that is not finished.
-      Engine& engine = *static_cast<Runtime*>(job.context)->engine;
-      --engine.step_state(engine.window_.next_to_vote()).applies_left;
+      --*static_cast<Runtime*>(job.context)->applies_left;
     };
     ++step.applies_left;
     compute_.submit(runtime.apply_job);
@@ -203,41 +204,11 @@ void Engine::apply(Step& step) {
 void Engine::applied(Step& step) {
   if (!step.migrating) {
     step.migrating = true;
-    settled_ = settled_ || step.decision.settled;
-    for (uint32_t i = 0; i < step.decision.entry_count; ++i) {
-      const PlanEntry& entry = step.decision.entries[i];
-      PARALLAX_CHECK(entry.variable < runtimes_.size());
-      Runtime& runtime = *runtimes_[entry.variable];
-      runtime.facts.measured = entry.union_rows > 0;
-      runtime.facts.touched_rows_per_host = entry.touched_rows_per_host;
-      runtime.facts.union_rows = entry.union_rows;
-      runtime.facts.pulled_rows_per_host = entry.pulled_rows_per_host;
-      if (entry.plan == runtime.plan || runtime.facts.given_dense) continue;
-      // Step + 2 is the first that no rank can have begun to send for: that takes the next
-      // decision.
-      const Status begun = begin_change(runtime, entry.plan, step.step + 2);
-      if (!begun.ok()) {
-        fail(begun, SectionKind::kAbort, options_.rank);
-        return;
-      }
-    }
-    const Status dense = make_dense(step.decision.dense_variable, step.step + 2);
-    if (!dense.ok()) {
-      fail(dense, SectionKind::kAbort, options_.rank);
-      return;
-    }
-    for (const auto& runtime : runtimes_) {
-      if (runtime->change_step == step.step + 1) migrate(*runtime);
-    }
+    const Status taken = plan_control_.take(step.decision, step.step);
+    if (!taken.ok()) return fail(taken, SectionKind::kAbort, options_.rank);
+    migration_.move(step.step + 1);
   }
-  if (migrated(step) && returned(step)) finish_step(step);
-}
-
-// True if finishing this step frees an exchange, or a table and the buffers for pulls of it.
-bool Engine::frees_memory(const Step& step) const {
-  return std::any_of(runtimes_.begin(), runtimes_.end(), [&step](const auto& runtime) {
-    return runtime->old_exchange != nullptr || runtime->change_step == step.step + 1;
-  });
+  if (migration_.moved(step.step + 1) && returned(step)) finish_step(step);
 }
 
 // True if no send is left that reads memory which the end of the step hands on to step + 2, or
@@ -250,30 +221,24 @@ bool Engine::returned(const Step& step) const {
     const bool gave = request->kind == RequestKind::kPush || request->kind == RequestKind::kReduce;
     if (gave && request->step == step.step && request->pending != 0) return false;
   }
-  return !frees_memory(step) || outbox_.peers_with_data().empty();
+  return !migration_.frees_memory(step.step + 1) || outbox_.peers_with_data().empty();
 }
 
 void Engine::finish_step(Step& step) {
-  bool plan_changed = false;
-  for (const auto& runtime : runtimes_) {
-    runtime->old_exchange.reset();  // all of it was sent: see returned()
-    if (runtime->change_step == step.step + 1) {
-      switch_over(*runtime);
-      plan_changed = true;
-    }
-  }
+  // All that the exchanges of an older plan had to send was sent: see returned().
+  const bool plan_changed = migration_.switch_over(step.step + 1);
   window_.finish();
-  PARALLAX_LOG(
-      kTrace, kStep,
-      rank_name(options_.rank) + ": step " + std::to_string(step.step) + " is decided and applied");
-  for (const auto& runtime : runtimes_) {
+  PARALLAX_LOG(kTrace, kStep,
+               rank_name(options_.hosts, options_.rank) + ": step " + std::to_string(step.step) +
+                   " is decided and applied");
+  for (const auto& runtime : group_.runtimes()) {
     // Early enough: peers send for that step once the next one is decided, which takes our vote.
-    exchange_at(*runtime, window_.opens()).open(window_.opens());
+    runtime->exchange_at(window_.opens()).open(window_.opens());
   }
   own_time_.open(window_.next_to_vote(), clock_.now_ns());
-  pull_exchange_.open(window_.opens());
+  group_.pulls().open(window_.opens());
   // After the switch of tables: it answers pulls that were held back, out of the new ones.
-  pull_exchange_.applied(window_.finished());
+  group_.pulls().applied(window_.finished());
   const Decision& decision = step.decision;
   Request& end = *std::exchange(step.end, nullptr);
   end.info = {.size = sizeof end.info,

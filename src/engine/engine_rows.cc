@@ -18,7 +18,7 @@ Status check_aligned(const void* buffer, const char* name, const Table& table) {
 }  // namespace
 
 Table* Engine::table_of(uint32_t variable) {
-  return variable < runtimes_.size() ? runtimes_[variable]->table.get() : nullptr;
+  return variable < group_.size() ? group_.runtime(variable).table.get() : nullptr;
 }
 
 Status Engine::check_rows(const parallax_rows_t& rows, RowsCall* call) {
@@ -42,7 +42,7 @@ Status Engine::check_rows(const parallax_rows_t& rows, RowsCall* call) {
                    std::to_string(rows.row_count) + ", it has " + std::to_string(variable.rows) +
                    "; give at least one row, and none beyond the last");
   }
-  const Table& table = *runtimes_[rows.variable]->table;
+  const Table& table = *group_.runtime(rows.variable).table;
   *call = {.variable = rows.variable,
            .first_row = rows.first_row,
            .row_count = rows.row_count,
@@ -130,7 +130,7 @@ bool Engine::start_rows(Request& request) {
   }
   while (request.slices_done < request.slices.size()) {
     const PullSlice& slice = request.slices[request.slices_done++];
-    const Runtime& runtime = *runtimes_[slice.variable];
+    const Runtime& runtime = group_.runtime(slice.variable);
     const bool ids = runtime.variable->ids_declared() && !slice.every_row;
     if (!runtime.table->sharded()) {
       read_mirror(runtime, slice);

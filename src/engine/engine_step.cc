@@ -285,35 +285,29 @@ void Engine::advance_pulls() {
       --state.unstarted;
       sharded_slices_.clear();
       for (const PullSlice& slice : pull.slices) {
-        if (plan_at(*runtimes_[slice.variable], pull.step).placement == Placement::kSharded) {
+        if (group_.runtime(slice.variable).sharded_at(pull.step)) {
           sharded_slices_.push_back(slice);
         }
       }
       // With nothing to ask for, too, as long as any variable is sharded: the leaders count the
       // rounds of each rank, and a round waits for every rank of the host.
-      if (!sharded_slices_.empty() || any_sharded(pull.step)) {
-        pull_exchange_.start(pull.step, state.pull_rounds++, sharded_slices_);
+      if (!sharded_slices_.empty() || group_.any_sharded(pull.step)) {
+        group_.pulls().start(pull.step, state.pull_rounds++, sharded_slices_);
       }
     }
-    if (pull_exchange_.active() && !pull_exchange_.finished()) return;
+    if (group_.pulls().active() && !group_.pulls().finished()) return;
     // Mirrors are as of the step before only once that one is applied here.
     if (!window_.is_current(pull.step)) return;
     // Fills in padding and duplicates, which did not travel.
-    if (pull_exchange_.active()) pull_exchange_.finish();
+    if (group_.pulls().active()) group_.pulls().finish();
     for (const PullSlice& slice : pull.slices) {
-      const Runtime& runtime = *runtimes_[slice.variable];
+      const Runtime& runtime = group_.runtime(slice.variable);
       if (runtime.plan.placement == Placement::kMirrored) read_mirror(runtime, slice);
     }
     --state.pulls_left;
     pulls_.erase(pulls_.begin());
     requests_.finish(&pull, {});
   }
-}
-
-bool Engine::any_sharded(uint64_t step) const {
-  return std::any_of(runtimes_.begin(), runtimes_.end(), [&](const auto& runtime) {
-    return plan_at(*runtime, step).placement == Placement::kSharded;
-  });
 }
 
 void Engine::read_mirror(const Runtime& runtime, const PullSlice& slice) {

@@ -12,34 +12,14 @@ namespace parallax {
 // ---- reports
 
 std::string Engine::plan_json() const {
-  return explain_json(all_facts(), topology_facts(), options_.plan_mode, plan(), settled_);
-}
-
-// All memory of a variable: its exchanges, step sums, tables and pulls; two of each while it moves.
-Engine::MemoryUse Engine::memory_use(const Runtime& runtime) const {
-  MemoryUse use;
-  const auto add = [&use](const Arena& arena) {
-    use.reserved_bytes += arena.reserved_bytes();
-    use.touched_bytes += arena.touched_bytes();
-  };
-  for (const auto* exchange : {&runtime.exchange, &runtime.next_exchange, &runtime.old_exchange}) {
-    if (*exchange != nullptr) add((*exchange)->arena());
-  }
-  for (const auto* table : {&runtime.table, &runtime.next_table}) {
-    if (*table != nullptr) add((*table)->arena());
-  }
-  for (const std::unique_ptr<StepSum>& sum : runtime.sums) {
-    if (sum != nullptr) add(sum->arena());
-  }
-  const auto variable = static_cast<uint32_t>(runtime.variable - variables_.data());
-  if (const Arena* pulls = pull_exchange_.arena_of(variable)) add(*pulls);
-  return use;
+  return explain_json(group_.facts(), group_.topology(), options_.plan_mode, plan(),
+                      plan_settled());
 }
 
 // The root's: in the log, once.
 void Engine::say_late(const LateRank& late) const {
   PARALLAX_LOG(kWarn, kStep,
-               rank_name(late.rank) + " is late: in " + std::to_string(late.steps) +
+               rank_name(options_.hosts, late.rank) + " is late: in " + std::to_string(late.steps) +
                    " of the last " + std::to_string(LateWindow::kWindowSteps) +
                    " steps the others waited for it, " + std::to_string(late.late_ms) +
                    " ms a step, most of it before its " + step_phase_name(late.phase) +
@@ -56,9 +36,9 @@ std::string Engine::stats_json() const {
                           {"received_messages", of.received_messages}};
   };
   nlohmann::json variables = nlohmann::json::array();
-  MemoryUse all;
-  for (const auto& runtime : runtimes_) {
-    const MemoryUse memory = memory_use(*runtime);
+  Group::MemoryUse all;
+  for (const auto& runtime : group_.runtimes()) {
+    const Group::MemoryUse memory = group_.memory_use(*runtime);
     all.reserved_bytes += memory.reserved_bytes;
     all.touched_bytes += memory.touched_bytes;
     variables.push_back({{"name", runtime->variable->name},
@@ -80,7 +60,7 @@ std::string Engine::stats_json() const {
       {"growth_count", growth_count()}};
   if (late_.steps > 0) {
     stats["late"] = {{"rank", late_.rank},
-                     {"host", columns_.map().names[columns_.host_of(late_.rank)]},
+                     {"host", group_.columns().map().names[group_.columns().host_of(late_.rank)]},
                      {"phase", step_phase_name(late_.phase)},
                      {"ms", late_.late_ms},
                      {"steps", late_.steps}};
@@ -94,14 +74,15 @@ std::string Engine::stats_json() const {
 std::string Engine::waiting_for(std::vector<uint32_t> ranks, const std::string& what) const {
   if (ranks.empty()) return "";
   std::erase(ranks, options_.rank);
-  return (ranks.empty() ? "this rank" : rank_names(ranks)) + " " + what;
+  return (ranks.empty() ? "this rank" : rank_names(options_.hosts, ranks)) + " " + what;
 }
 
 std::string Engine::tree_missing(TreeKind kind, const std::string& call) const {
   const TreeSync& sync = trees_[kind];
   const std::string text =
       waiting_for(sync.missing_children(), "to " + call + ", or one that it waits for");
-  return text.empty() && !sync.is_root() ? rank_name(sync.parent()) + " to answer" : text;
+  return text.empty() && !sync.is_root() ? rank_name(options_.hosts, sync.parent()) + " to answer"
+                                         : text;
 }
 
 std::string Engine::describe_missing(const Request& request) const {
@@ -133,7 +114,7 @@ std::string Engine::describe_step_missing(const Request& request) const {
   }
   // Ranks of a host pull together: one that pulls once more than another waits, and whoever waits
   // for a reduce of it waits for the pull that the other does not make.
-  const PullWait pull = pull_exchange_.waiting(request.step);
+  const PullWait pull = group_.pulls().waiting(request.step);
   const std::string number = "pull " + std::to_string(pull.number);
   const std::string missing = waiting_for(pull.missing, "to pull once more or end the step");
   if (request.kind == RequestKind::kPull) {
@@ -155,9 +136,7 @@ std::string Engine::describe_step_missing(const Request& request) const {
     pulls = "; " + pulls;
   }
   const auto missing_of = [&](const Runtime& runtime, bool* complete) {
-    const Exchange& exchange = runtime.change_step != 0 && request.step >= runtime.change_step
-                                   ? *runtime.next_exchange
-                                   : *runtime.exchange;
+    const Exchange& exchange = runtime.exchange_at(request.step);
     const ExchangeState state_there = exchange.state(request.step);
     *complete = state_there.reduced && state_there.delivered;
     return *complete ? std::string()
@@ -168,14 +147,14 @@ std::string Engine::describe_step_missing(const Request& request) const {
   bool complete = false;
   std::string variable;
   for (const PullSlice& slice : request.slices) {
-    const Runtime& runtime = *runtimes_[slice.variable];
+    const Runtime& runtime = group_.runtime(slice.variable);
     const std::string text = missing_of(runtime, &complete);
     if (complete) continue;
     variable = "variable '" + runtime.variable->name + "'";
     if (!text.empty()) return step + " waits for " + variable + ": " + text + pulls;
     variable += ", summed elsewhere: ";
   }
-  for (const auto& runtime : runtimes_) {
+  for (const auto& runtime : group_.runtimes()) {
     const std::string text = missing_of(*runtime, &complete);
     if (text.empty()) continue;
     if (variable.empty()) variable = "variable '" + runtime->variable->name + "': ";

@@ -67,8 +67,8 @@ MUTANTS = [
     Mutant("missing_absent_marker",
            "the last column never hears that a rank ended its step",
            "src/engine/engine_decision.cc",
-           "for (uint32_t column = 0; column < columns_.count(); ++column) {",
-           "for (uint32_t column = 0; column + 1 < columns_.count(); ++column) {"),
+           "for (uint32_t column = 0; column < group_.columns().count(); ++column) {",
+           "for (uint32_t column = 0; column + 1 < group_.columns().count(); ++column) {"),
     Mutant("early_vote",
            "a rank votes before its part of the reductions is complete",
            "src/engine/engine_decision.cc",
@@ -87,10 +87,10 @@ MUTANTS = [
     Mutant("norm_counted_twice",
            "the norm that clips counts every gradient twice",
            "src/engine/engine_decision.cc",
-           "add_squared_norm(exchange_at(*runtime, step.step).owned(step.step), "
+           "add_squared_norm(runtime->exchange_at(step.step).owned(step.step), "
            "&vote->norms[kind]);",
            "const ReducedGradient twice =\n"
-           "        exchange_at(*runtime, step.step).owned(step.step);\n"
+           "        runtime->exchange_at(step.step).owned(step.step);\n"
            "    add_squared_norm(twice, &vote->norms[kind]);\n"
            "    add_squared_norm(twice, &vote->norms[kind]);"),
     Mutant("absent_contributes",
@@ -105,7 +105,7 @@ MUTANTS = [
            "start_sum<In, Sum>(coalesced + (slot & ~kCoalescedSlot) * coalesced_elements_,"),
     Mutant("state_left_behind",
            "a variable that becomes mirrored leaves its optimizer state at the owners",
-           "src/engine/engine_plan.cc",
+           "src/group/migration.cc",
            "!to.place_part(header.part, from, header.first, section.payload)) {",
            "!(header.part > 0 ||\n"
            "        to.place_part(header.part, from, header.first, section.payload))) {"),
