@@ -19,7 +19,7 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
       clock_(clock),
       compute_(compute),
       requests_([this, completed = std::move(completed)] {
-        own_time_.completed(clock_.now_ns());
+        pipeline_.own_time().completed(clock_.now_ns());
         if (completed) completed();
       }),
       outbox_(options_.rank, transport, *this, *this),
@@ -38,6 +38,7 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
       broadcast_(options_.hosts, options_.rank, outbox_),
       row_access_(group_.columns(), outbox_, *this),
       trees_(options_.hosts, options_.rank, outbox_),
+      pipeline_({group_, plan_control_, migration_, trees_, outbox_, compute_, clock_}),
       commit_protocol_({.rank = options_.rank,
                         .plan_mode = static_cast<uint32_t>(options_.plan_mode),
                         .plan_after_steps = options_.plan_after_steps,
@@ -255,13 +256,15 @@ bool Engine::on_broadcast(uint32_t from, const Section& section) {
   return broadcast_.on_section(from, section);
 }
 
-bool Engine::is_open(uint64_t step) const { return phase_ != Phase::kOpen && window_.admits(step); }
+bool Engine::is_open(uint64_t step) const {
+  return phase_ != Phase::kOpen && pipeline_.window().admits(step);
+}
 
 // May come after this rank has finished the step, if none of the step's reductions passed through
 // it.
 bool Engine::on_step_ended(uint32_t from, const Section& section) {
   const uint64_t step = section.header.step;
-  if (phase_ != Phase::kOpen && window_.is_over(step)) return true;
+  if (phase_ != Phase::kOpen && pipeline_.window().is_over(step)) return true;
   if (!is_open(step) || group_.columns().host_of(from) != group_.columns().host()) return false;
   // For every variable: what the rank has not contributed to is complete without it.
   group_.pulls().end_local(from, step);
@@ -384,7 +387,7 @@ void Engine::fail(Status failure, SectionKind notice, uint32_t culprit) {
   const bool mine = culprit == options_.rank && notice == SectionKind::kLost;
   failure_ = Status(failure.code(),
                     sentence + (mine ? " (this rank)" : "") + "; last step committed here: " +
-                        std::to_string(window_.finished()) + remedy_of(failure.code()));
+                        std::to_string(pipeline_.window().finished()) + remedy_of(failure.code()));
   PARALLAX_LOG(kInfo, kMember,
                rank_name(options_.hosts, options_.rank) + ": " + failure_.message());
   // Frees what data sends borrow, and leaves send buffers and credits to the notice.
@@ -414,9 +417,9 @@ void Engine::finish_unborrowed(const Status& status) {
   }
   for (Request* request : pulls_) requests_.finish(request, status);
   pulls_.clear();
-  for (Step& step : steps_) {
-    if (step.end != nullptr) requests_.finish(step.end, status);
-    step.end = nullptr;
+  for (Request*& end : step_ends_) {
+    if (end != nullptr) requests_.finish(end, status);
+    end = nullptr;
   }
 }
 

@@ -34,7 +34,6 @@
 
 #include "base/clock.h"
 #include "base/compute.h"
-#include "base/exact_sum.h"
 #include "base/machine_memory.h"
 #include "base/status.h"
 #include "collectives/broadcast.h"
@@ -45,11 +44,9 @@
 #include "engine/request_pool.h"
 #include "group/group.h"
 #include "group/migration.h"
-#include "group/pace.h"
 #include "group/plan_control.h"
-#include "group/step_window.h"
+#include "group/step_pipeline.h"
 #include "group/trees.h"
-#include "group/vote.h"
 #include "membership/membership.h"
 #include "message/outbox.h"
 #include "planner/plan.h"
@@ -122,13 +119,13 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
 
   // Queries.
   const Status& failure() const { return failure_; }
-  uint64_t step() const { return window_.begun(); }
-  uint64_t step_committed() const { return window_.finished(); }
+  uint64_t step() const { return pipeline_.window().begun(); }
+  uint64_t step_committed() const { return pipeline_.window().finished(); }
   bool committed() const { return phase_ == Phase::kRunning || phase_ == Phase::kClosing; }
   uint32_t variable_count() const { return static_cast<uint32_t>(variables_.size()); }
   const Columns& columns() const { return group_.columns(); }
   const EngineOptions& options() const { return options_; }
-  const LateRank& late() const { return late_; }  // as of the last decision
+  const LateRank& late() const { return pipeline_.late(); }  // as of the last decision
   Plan plan() const { return group_.plan(); }
   bool plan_settled() const { return plan_control_.settled(); }
   std::string plan_json() const;
@@ -157,29 +154,6 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   enum class Phase : uint8_t { kOpen, kCommitting, kRunning, kClosing, kClosed };
 
   using Runtime = VariableRuntime;
-
-  // What this rank contributed of a variable in a step.
-  enum class Contributed : uint8_t { kNothing, kAll, kPart };
-
-  struct Step {
-    uint64_t step = 0;                      // 0: unused
-    std::vector<Contributed> contributed;   // by variable: what this rank pushed or reduced
-    uint32_t parts_left = 0;                // variables whose last slice said `more`
-    uint32_t sums_pending = 0;              // sends that read step sums contributed by step_end
-    uint32_t dense_variable = kNoVariable;  // the first with row ids that got a dense slice here
-    uint32_t unstarted = 0;                 // pulls, pushes and reduces posted, not started
-    uint32_t pulls_left = 0;
-    uint32_t pull_rounds = 0;
-    Request* end = nullptr;
-    bool ended_sent = false;
-    bool voted = false;
-    bool decided = false;
-    bool applying = false;
-    bool migrating = false;
-    uint32_t applies_left = 0;
-    uint32_t contributed_cursor = 0, reduced_cursor = 0, delivered_cursor = 0;
-    Decision decision;
-  };
 
   // How long requests of a failed job stay pending so that its notice gets out: longer than a busy
   // peer takes to return a credit; at most a quarter of a lease, since a stopped peer returns none.
@@ -244,9 +218,9 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   Status post_contribution(RequestKind kind, uint64_t step,
                            std::span<const parallax_slice_t> slices, Request** request);
   Status reserve_results(std::span<const parallax_slice_t> slices, Request* posted);
-  bool add_to_sum(const PullSlice& slice, Step& state);
+  bool add_to_sum(const PullSlice& slice, StepState& state);
   void contribute_sum(uint32_t variable, uint64_t step, uint32_t* pending);
-  void contribute_parts(Step& state);
+  void contribute_parts(StepState& state);
   void start_contribution(Request& request);
 
   // engine_give.cc: what a reduce gives back
@@ -263,8 +237,8 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
 
   // engine_rows.cc: rows with their state, between steps
   Table* table_of(uint32_t variable) override;
-  uint64_t step_finished() const override { return window_.finished(); }
-  bool in_step() const override { return !window_.between_steps(); }
+  uint64_t step_finished() const override { return pipeline_.window().finished(); }
+  bool in_step() const override { return !pipeline_.window().between_steps(); }
   Status check_rows(const parallax_rows_t& rows, RowsCall* call);
   Status check_between_steps(const char* call) const;
   Status evaluate(std::span<const parallax_slice_t> slices, Request** request);
@@ -274,23 +248,10 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   [[nodiscard]] bool on_rows(uint32_t from, const Section& section);
 
   // engine_decision.cc: end of a step
-  Step& step_state(uint64_t step) { return steps_[StepWindow::slot(step)]; }
-  const Step& step_state(uint64_t step) const { return steps_[StepWindow::slot(step)]; }
   void advance_step_end();
-  bool all_contributed(Step& step);
-  bool all_reduced(Step& step);
-  bool all_delivered(Step& step);
-  void send_ended(Step& step);
-  void fill_vote(const Step& step, Vote* vote);
-  Decision decide();
-  void on_decision(const Decision& decision);
-  void apply(Step& step);
-  void applied(Step& step);
-  bool returned(const Step& step) const;
-  void finish_step(Step& step);
+  void finish_step_end(const StepPipeline::Finished& finished);
 
   // engine_tell.cc: reports
-  void say_late(const LateRank& late) const;
   std::string waiting_for(std::vector<uint32_t> ranks, const std::string& what) const;
   std::string tree_missing(TreeKind kind, const std::string& call) const;
   std::string describe_step_missing(const Request& request) const;
@@ -308,6 +269,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   Broadcast broadcast_;
   RowAccess row_access_;
   Trees trees_;
+  StepPipeline pipeline_;
   CommitProtocol commit_protocol_;
   Goodbye goodbye_;
   std::vector<uint32_t> received_sequence_;  // by rank: of its last message
@@ -320,15 +282,8 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   Request* close_request_ = nullptr;
   bool busy_ = false;  // this run has filled in its share of initial values
 
-  std::vector<Variable> variables_;  // fixed from commit on
-  StepWindow window_;
-  std::array<Step, StepWindow::kDepth> steps_;
-  Vote vote_;  // of the round under way: what came from below
-  OwnTime own_time_;
-  LateRank late_;
-  LateWindow late_window_;       // root
-  int64_t root_decided_ns_ = 0;  // root: when it decided last
-
+  std::vector<Variable> variables_;                          // fixed from commit on
+  std::array<Request*, StepWindow::kDepth> step_ends_ = {};  // by slot of the step
   std::vector<Request*> active_;  // all but commit, pulls, step_end, close; in order
   std::vector<Request*> pulls_;   // in order of calls; the first is under way
   std::vector<PullSlice> sharded_slices_;

@@ -67,7 +67,7 @@ Status Engine::build_group() {
     PARALLAX_RETURN_IF_ERROR(check_row_bytes(variable, transport_));
   }
   PARALLAX_RETURN_IF_ERROR(group_.build(variables_));
-  for (Step& step : steps_) step.contributed.resize(group_.size());
+  pipeline_.reserve();
   return {};
 }
 
@@ -103,13 +103,8 @@ bool Engine::merge_report(TreeKind kind, std::span<const std::byte> payload) {
   switch (kind) {
     case TreeKind::kCommit:
       return commit_protocol_.merge_report(payload);
-    case TreeKind::kVote: {
-      Vote vote;
-      if (!decode_vote(payload, &vote)) return false;
-      // Added up as they come; this rank's own joins in advance_step_end().
-      vote_.merge(vote);
-      return true;
-    }
+    case TreeKind::kVote:
+      return pipeline_.merge_vote(payload);
     case TreeKind::kBarrier:
       return payload.empty();
     case TreeKind::kClose:
@@ -124,12 +119,8 @@ bool Engine::on_answer(TreeKind kind, std::span<const std::byte> payload) {
     case TreeKind::kCommit:
       take_commit(commit_protocol_.on_answer(payload));
       return true;
-    case TreeKind::kVote: {
-      Decision decision;
-      if (!decode_decision(payload, &decision) || !plan_control_.fits(decision)) return false;
-      on_decision(decision);
-      return true;
-    }
+    case TreeKind::kVote:
+      return pipeline_.take_decision(payload);
     case TreeKind::kBarrier: {
       const auto found = std::find_if(active_.begin(), active_.end(), [](const Request* each) {
         return each->kind == RequestKind::kBarrier;
@@ -234,14 +225,14 @@ Status Engine::close(Request** request) {
   }
   phase_ = Phase::kClosing;
   close_request_ = closing;
-  goodbye_.start(window_.ended());
+  goodbye_.start(pipeline_.window().ended());
   return {};
 }
 
 // If others wait in a commit or a step for a rank that closes, the job fails at once, not at their
 // deadlines.
 void Engine::check_leaving() {
-  const Goodbye::Leaver leaver = goodbye_.missed(phase_ == Phase::kCommitting, window_);
+  const Goodbye::Leaver leaver = goodbye_.missed(phase_ == Phase::kCommitting, pipeline_.window());
   if (leaver.before.empty()) return;
   fail(peer_lost(rank_name(options_.hosts, leaver.rank) + " closed the job " + leaver.before +
                  ", which other ranks wait for"),

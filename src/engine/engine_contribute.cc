@@ -49,7 +49,7 @@ Status Engine::check_finite(const PullSlice& slice, const char* call) const {
 Status Engine::check_contribution(const parallax_slice_t& slice, uint64_t step, bool push) {
   const char* call = push ? "push" : "reduce";
   const Variable& variable = variables_[slice.variable];
-  const Contributed earlier = step_state(step).contributed[slice.variable];
+  const Contributed earlier = pipeline_.state(step).contributed[slice.variable];
   if (variable.managed() != push) {
     return invalid(std::string(call) + ": variable '" + variable.name + "' is " +
                    (push ? "framework-held (no update rule); use reduce"
@@ -96,7 +96,7 @@ Status Engine::post_contribution(RequestKind kind, uint64_t step,
       return room;
     }
   }
-  Step& state = step_state(step);
+  StepState& state = pipeline_.state(step);
   for (const parallax_slice_t& slice : slices) {
     if (slice.form == PARALLAX_FORM_DENSE && variables_[slice.variable].ids_declared()) {
       // The lowest, as votes take the lowest of all ranks: one variable changes at a time.
@@ -107,8 +107,9 @@ Status Engine::post_contribution(RequestKind kind, uint64_t step,
     posted_slice.summed = add_to_sum(posted_slice, state);
   }
   ++state.unstarted;
+  ++state.contributions_open;
   active_.push_back(&posted);
-  own_time_.called(step, StepPhase::kPush, clock_.now_ns());
+  pipeline_.own_time().called(step, StepPhase::kPush, clock_.now_ns());
   return {};
 }
 
@@ -139,7 +140,7 @@ Status Engine::reserve_results(std::span<const parallax_slice_t> slices, Request
 
 // Notes that a slice was contributed, and adds it to the step sum if it is one of several, at once:
 // the caller's buffer is free when the call's request is done. True if it is in the step sum.
-bool Engine::add_to_sum(const PullSlice& slice, Step& state) {
+bool Engine::add_to_sum(const PullSlice& slice, StepState& state) {
   Contributed& contributed = state.contributed[slice.variable];
   StepSum* sum = group_.runtime(slice.variable).sums[state.step & 1].get();
   const bool first = contributed == Contributed::kNothing;
@@ -170,7 +171,7 @@ void Engine::contribute_sum(uint32_t variable, uint64_t step, uint32_t* pending)
 }
 
 // The step ends: a variable whose last slice said `more` gets none, and its step sum goes out.
-void Engine::contribute_parts(Step& state) {
+void Engine::contribute_parts(StepState& state) {
   if (state.parts_left == 0) return;
   state.parts_left = 0;
   for (uint32_t variable = 0; variable < group_.size(); ++variable) {
@@ -182,7 +183,7 @@ void Engine::contribute_parts(Step& state) {
 
 void Engine::start_contribution(Request& request) {
   request.started = true;
-  --step_state(request.step).unstarted;
+  --pipeline_.state(request.step).unstarted;
   for (const PullSlice& slice : request.slices) {
     // It is in the step sum, which goes out with the last micro-batch.
     if (slice.more) continue;

@@ -65,8 +65,8 @@ Status Engine::check_rows(const parallax_rows_t& rows, RowsCall* call) {
 
 Status Engine::check_between_steps(const char* call) const {
   // Within a step its updates may be applied at some owners and not at others.
-  if (window_.between_steps()) return {};
-  return bad_state(std::string(call) + ": step " + std::to_string(window_.begun()) +
+  if (pipeline_.window().between_steps()) return {};
+  return bad_state(std::string(call) + ": step " + std::to_string(pipeline_.window().begun()) +
                    " is not over; wait for its step_end request first");
 }
 
@@ -77,7 +77,8 @@ Status Engine::rows(const parallax_rows_t& rows, bool write, Request** request) 
   const Status fits = check_rows(rows, &call);
   if (!fits.ok()) return {fits.code(), name + ": " + fits.message()};
   PARALLAX_RETURN_IF_ERROR(check_between_steps(name.c_str()));
-  PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kRows, window_.finished(), request));
+  PARALLAX_RETURN_IF_ERROR(
+      requests_.take(RequestKind::kRows, pipeline_.window().finished(), request));
   (*request)->rows_call = call;
   (*request)->rows_write = write;
   active_.push_back(*request);
@@ -89,7 +90,8 @@ Status Engine::evaluate(std::span<const parallax_slice_t> slices, Request** requ
   PARALLAX_RETURN_IF_ERROR(check_running("pull"));
   PARALLAX_RETURN_IF_ERROR(check_pull(slices));
   PARALLAX_RETURN_IF_ERROR(check_between_steps("pull, step 0 (an evaluation)"));
-  PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kEvaluate, window_.finished(), request));
+  PARALLAX_RETURN_IF_ERROR(
+      requests_.take(RequestKind::kEvaluate, pipeline_.window().finished(), request));
   for (const parallax_slice_t& slice : slices) (*request)->slices.push_back(slice_of(slice));
   active_.push_back(*request);
   return {};

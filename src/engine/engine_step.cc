@@ -25,11 +25,11 @@ Status Engine::check_running(const char* call) const {
 
 Status Engine::check_step(uint64_t step, const char* call) const {
   PARALLAX_RETURN_IF_ERROR(check_running(call));
-  if (window_.takes_calls(step)) return {};
+  if (pipeline_.window().takes_calls(step)) return {};
   const std::string name = std::string(call) + ": step " + std::to_string(step);
-  if (!window_.has_begun(step)) {
+  if (!pipeline_.window().has_begun(step)) {
     return bad_state(name + " has not begun; the last one begun is " +
-                     std::to_string(window_.begun()));
+                     std::to_string(pipeline_.window().begun()));
   }
   return bad_state(name + " has ended; begin the next one");
 }
@@ -172,8 +172,8 @@ PullSlice Engine::slice_of(const parallax_slice_t& slice) const {
 
 Status Engine::step_begin(uint64_t* step) {
   PARALLAX_RETURN_IF_ERROR(check_running("step_begin"));
-  if (window_.in_calls()) {
-    return bad_state("step_begin: step " + std::to_string(window_.begun()) +
+  if (pipeline_.window().in_calls()) {
+    return bad_state("step_begin: step " + std::to_string(pipeline_.window().begun()) +
                      " has not ended; call step_end first");
   }
   if (rows_pending()) {
@@ -181,20 +181,12 @@ Status Engine::step_begin(uint64_t* step) {
         "step_begin: a read or write of rows is pending; wait for it, since it is as of the last "
         "commit");
   }
-  if (!window_.has_room()) {
-    return bad_state("step_begin: steps " + std::to_string(window_.begun() - 1) + " and " +
-                     std::to_string(window_.begun()) +
+  if (!pipeline_.window().has_room()) {
+    return bad_state("step_begin: steps " + std::to_string(pipeline_.window().begun() - 1) +
+                     " and " + std::to_string(pipeline_.window().begun()) +
                      " are still ending; wait for the older step_end request first");
   }
-  *step = window_.begin();
-  Step& state = step_state(*step);
-  // Keeps its memory across the reset: a step allocates nothing.
-  std::vector<Contributed> contributed = std::move(state.contributed);
-  std::fill(contributed.begin(), contributed.end(), Contributed::kNothing);
-  state = Step();
-  state.contributed = std::move(contributed);
-  state.step = *step;
-  own_time_.begin(*step);
+  *step = pipeline_.begin();
   return {};
 }
 
@@ -226,11 +218,11 @@ Status Engine::pull(uint64_t step, std::span<const parallax_slice_t> slices, Req
   for (const parallax_slice_t& slice : slices) {
     (*request)->slices.push_back(slice_of(slice));
   }
-  Step& state = step_state(step);
+  StepState& state = pipeline_.state(step);
   ++state.pulls_left;
   ++state.unstarted;
   pulls_.push_back(*request);
-  own_time_.called(step, StepPhase::kPull, clock_.now_ns());
+  pipeline_.own_time().called(step, StepPhase::kPull, clock_.now_ns());
   return {};
 }
 
@@ -251,7 +243,7 @@ Status Engine::step_end(uint64_t step, const parallax_step_end_options_t& option
   if (!std::isfinite(options.clip_norm) || options.clip_norm < 0) {
     return invalid("step_end: clip_norm must be finite and not negative; 0 means no clipping");
   }
-  const std::vector<Contributed>& contributed = step_state(step).contributed;
+  const std::vector<Contributed>& contributed = pipeline_.state(step).contributed;
   const auto given = std::find_if(contributed.begin(), contributed.end(),
                                   [](Contributed each) { return each != Contributed::kNothing; });
   if (options.absent != 0 && given != contributed.end()) {
@@ -261,14 +253,12 @@ Status Engine::step_end(uint64_t step, const parallax_step_end_options_t& option
                    "; a rank without a batch gives none");
   }
   PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kStepEnd, step, request));
-  Request& end = **request;
-  end.learning_rate = options.learning_rate;
-  end.clip_norm = options.clip_norm;
-  end.found_inf = options.found_inf != 0;
-  end.absent = options.absent != 0;
-  step_state(step).end = &end;
-  window_.end(step);
-  own_time_.called(step, StepPhase::kStepEnd, clock_.now_ns());
+  step_ends_[StepWindow::slot(step)] = *request;
+  pipeline_.end(step, {.learning_rate = options.learning_rate,
+                       .clip_norm = options.clip_norm,
+                       .found_inf = options.found_inf != 0,
+                       .absent = options.absent != 0});
+  pipeline_.own_time().called(step, StepPhase::kStepEnd, clock_.now_ns());
   return {};
 }
 
@@ -278,8 +268,8 @@ Status Engine::step_end(uint64_t step, const parallax_step_end_options_t& option
 void Engine::advance_pulls() {
   while (!pulls_.empty()) {
     Request& pull = *pulls_.front();
-    if (!window_.may_start(pull.step)) return;
-    Step& state = step_state(pull.step);
+    if (!pipeline_.window().may_start(pull.step)) return;
+    StepState& state = pipeline_.state(pull.step);
     if (!pull.started) {
       pull.started = true;
       --state.unstarted;
@@ -297,7 +287,7 @@ void Engine::advance_pulls() {
     }
     if (group_.pulls().active() && !group_.pulls().finished()) return;
     // Mirrors are as of the step before only once that one is applied here.
-    if (!window_.is_current(pull.step)) return;
+    if (!pipeline_.window().is_current(pull.step)) return;
     // Fills in padding and duplicates, which did not travel.
     if (group_.pulls().active()) group_.pulls().finish();
     for (const PullSlice& slice : pull.slices) {
@@ -338,7 +328,8 @@ void Engine::advance_requests() {
     Request* request = active_[i];
     bool finished = false;
     if (request->kind == RequestKind::kPush || request->kind == RequestKind::kReduce) {
-      if (!request->started && window_.may_start(request->step)) start_contribution(*request);
+      if (!request->started && pipeline_.window().may_start(request->step))
+        start_contribution(*request);
       if (request->started && request->kind == RequestKind::kReduce) {
         finish_reduce_slices(*request);
       }
@@ -348,6 +339,7 @@ void Engine::advance_requests() {
                      request->slice_done.end();
     }
     if (finished) {
+      --pipeline_.state(request->step).contributions_open;
       requests_.finish(request, {});
     } else {
       // In order of calls, as barriers and broadcasts go one at a time.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/log.h"
 #include "engine/engine.h"
 #include "planner/explain.h"
 
@@ -14,18 +13,6 @@ namespace parallax {
 std::string Engine::plan_json() const {
   return explain_json(group_.facts(), group_.topology(), options_.plan_mode, plan(),
                       plan_settled());
-}
-
-// The root's: in the log, once.
-void Engine::say_late(const LateRank& late) const {
-  PARALLAX_LOG(kWarn, kStep,
-               rank_name(options_.hosts, late.rank) + " is late: in " + std::to_string(late.steps) +
-                   " of the last " + std::to_string(LateWindow::kWindowSteps) +
-                   " steps the others waited for it, " + std::to_string(late.late_ms) +
-                   " ms a step, most of it before its " + step_phase_name(late.phase) +
-                   (late.phase == StepPhase::kPush ? " or reduce" : "") +
-                   "; its own program takes so long, not the network: look at its input, and for "
-                   "a busy or slow machine");
 }
 
 std::string Engine::stats_json() const {
@@ -49,7 +36,7 @@ std::string Engine::stats_json() const {
   }
   nlohmann::json stats = {
       {"rank", options_.rank},
-      {"steps_committed", window_.finished()},
+      {"steps_committed", pipeline_.window().finished()},
       {"transport", transport_.name()},
       {"wire", traffic(wire_)},
       {"local", traffic(local_)},
@@ -58,12 +45,13 @@ std::string Engine::stats_json() const {
       {"late", nullptr},
       {"dropped_messages", dropped_messages_},
       {"growth_count", growth_count()}};
-  if (late_.steps > 0) {
-    stats["late"] = {{"rank", late_.rank},
-                     {"host", group_.columns().map().names[group_.columns().host_of(late_.rank)]},
-                     {"phase", step_phase_name(late_.phase)},
-                     {"ms", late_.late_ms},
-                     {"steps", late_.steps}};
+  if (pipeline_.late().steps > 0) {
+    stats["late"] = {
+        {"rank", pipeline_.late().rank},
+        {"host", group_.columns().map().names[group_.columns().host_of(pipeline_.late().rank)]},
+        {"phase", step_phase_name(pipeline_.late().phase)},
+        {"ms", pipeline_.late().late_ms},
+        {"steps", pipeline_.late().steps}};
   }
   return stats.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -108,7 +96,7 @@ std::string Engine::describe_missing(const Request& request) const {
 
 std::string Engine::describe_step_missing(const Request& request) const {
   const std::string step = "step " + std::to_string(request.step);
-  if (!window_.may_start(request.step)) {
+  if (!pipeline_.window().may_start(request.step)) {
     return step + " waits for the decision of step " + std::to_string(request.step - 1) + ": " +
            tree_missing(TreeKind::kVote, "end that step");
   }
@@ -121,14 +109,14 @@ std::string Engine::describe_step_missing(const Request& request) const {
     if (missing.empty()) return "pull of " + step + " waits for its owners";
     return number + " of " + step + " waits for " + missing;
   }
-  if (window_.is_decided(request.step)) {
+  if (pipeline_.window().is_decided(request.step)) {
     const std::string text = waiting_for(outbox_.peers_with_data(), "to take what is due to it");
     if (!text.empty()) return step + " is decided, and waits for " + text;
   }
   std::string pulls;
   if (!missing.empty()) {
     pulls = number + " of " + waiting_for(pull.here, "waits for ") + missing;
-    const Step& state = step_state(request.step);
+    const StepState& state = pipeline_.state(request.step);
     const bool ours = state.step == request.step && state.pulls_left > 0;
     if (request.kind == RequestKind::kStepEnd && ours) {
       return step + " does not end before its pulls are answered: " + pulls;
