@@ -42,6 +42,7 @@
 #include "engine/job_failure.h"
 #include "engine/request.h"
 #include "engine/request_pool.h"
+#include "engine/slice_checks.h"
 #include "group/group.h"
 #include "group/migration.h"
 #include "group/plan_control.h"
@@ -201,19 +202,11 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   // engine_step.cc: calls of a step and what they start
   Status check_running(const char* call) const;
   Status check_step(uint64_t step, const char* call) const;
-  Status check_slices(std::span<const parallax_slice_t> slices, const char* call) const;
-  Status check_slice(const parallax_slice_t& slice) const;
-  Status check_pull(std::span<const parallax_slice_t> slices) const;
-  bool tied(const parallax_slice_t& a, const parallax_slice_t& b) const;
-  static Status check_ids(const parallax_slice_t& slice, const Variable& variable);
-  uint32_t slice_dtype(const parallax_slice_t& slice) const;
-  PullSlice slice_of(const parallax_slice_t& slice) const;
   void advance_requests();
   void advance_pulls();
   void read_mirror(const Runtime& runtime, const PullSlice& slice);
 
   // engine_contribute.cc: pushes and reduces
-  Status check_finite(const PullSlice& slice, const char* call) const;
   Status check_contribution(const parallax_slice_t& slice, uint64_t step, bool push);
   Status post_contribution(RequestKind kind, uint64_t step,
                            std::span<const parallax_slice_t> slices, Request** request);
@@ -260,6 +253,8 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   Transport& transport_;
   const Clock& clock_;
   Compute& compute_;
+  std::vector<Variable> variables_;  // fixed from commit on
+  const SliceChecks slice_checks_{variables_};
   RequestPool requests_;
   Outbox outbox_;
   Group group_;
@@ -282,7 +277,6 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   Request* close_request_ = nullptr;
   bool busy_ = false;  // this run has filled in its share of initial values
 
-  std::vector<Variable> variables_;                          // fixed from commit on
   std::array<Request*, StepWindow::kDepth> step_ends_ = {};  // by slot of the step
   std::vector<Request*> active_;  // all but commit, pulls, step_end, close; in order
   std::vector<Request*> pulls_;   // in order of calls; the first is under way

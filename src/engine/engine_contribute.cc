@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pushes and reduces: what a rank contributes in a step, by one call or by several. See engine.h.
 #include <algorithm>
-#include <cmath>
 #include <new>
 
 #include "engine/engine.h"
@@ -15,36 +14,6 @@ RowSlice rows_of(const PullSlice& slice) {
 }
 
 }  // namespace
-
-// Refuses infinities and NaN where the variable says so (refuse_nonfinite), before anything of the
-// slice is used: once summed, nobody could tell whose they were.
-Status Engine::check_finite(const PullSlice& slice, const char* call) const {
-  const Variable& variable = variables_[slice.variable];
-  if (!variable.refuse_nonfinite) return {};
-  const bool rows = variable.ids_declared();
-  const uint64_t row_count = rows ? slice.count : variable.rows;
-  const uint64_t width = variable.row_elements;
-  const uint64_t wrong = with_dtype(slice.dtype, [&](auto tag) {
-    using In = typename decltype(tag)::type;
-    for (uint64_t row = 0; row < row_count; ++row) {
-      if (rows && slice.ids.at(row) == kPaddingId) continue;
-      for (uint64_t i = row * width; i < (row + 1) * width; ++i) {
-        const auto value = static_cast<double>(load<In>(slice.values + i * sizeof(In)));
-        if (!std::isfinite(value)) return i;
-      }
-    }
-    return row_count * width;
-  });
-  if (wrong == row_count * width) return {};
-  const uint64_t row = wrong / width;
-  const bool by_id = rows && !slice.every_row;
-  return invalid(std::string(call) + ": variable '" + variable.name + "', row " +
-                 std::to_string(row) +
-                 (by_id ? " of the slice (id " + std::to_string(slice.ids.at(row)) + ")" : "") +
-                 ", column " + std::to_string(wrong % width) +
-                 ": the gradient is infinite or NaN, which the variable refuses "
-                 "(refuse_nonfinite); nothing was given");
-}
 
 Status Engine::check_contribution(const parallax_slice_t& slice, uint64_t step, bool push) {
   const char* call = push ? "push" : "reduce";
@@ -61,8 +30,8 @@ Status Engine::check_contribution(const parallax_slice_t& slice, uint64_t step, 
                    " already; for several calls register it with accumulate = 1, and set more = 1 "
                    "in all slices but the last");
   }
-  const PullSlice rows = slice_of(slice);
-  PARALLAX_RETURN_IF_ERROR(check_finite(rows, call));
+  const PullSlice rows = slice_checks_.slice_of(slice);
+  PARALLAX_RETURN_IF_ERROR(slice_checks_.check_finite(rows, call));
   // The first slice of a step always fits; a later one may bring rows that are new.
   if (earlier == Contributed::kPart && variable.ids_declared() &&
       !group_.runtime(slice.variable).sums[step & 1]->fits(rows_of(rows))) {
@@ -80,7 +49,7 @@ Status Engine::post_contribution(RequestKind kind, uint64_t step,
   const bool push = kind == RequestKind::kPush;
   const char* call = push ? "push" : "reduce";
   PARALLAX_RETURN_IF_ERROR(check_step(step, call));
-  PARALLAX_RETURN_IF_ERROR(check_slices(slices, call));
+  PARALLAX_RETURN_IF_ERROR(slice_checks_.check(slices, call));
   // All slices are checked before the first is noted: a refused call has contributed nothing.
   for (const parallax_slice_t& slice : slices) {
     PARALLAX_RETURN_IF_ERROR(check_contribution(slice, step, push));
@@ -102,7 +71,7 @@ Status Engine::post_contribution(RequestKind kind, uint64_t step,
       // The lowest, as votes take the lowest of all ranks: one variable changes at a time.
       state.dense_variable = std::min(state.dense_variable, slice.variable);
     }
-    PullSlice& posted_slice = posted.slices.emplace_back(slice_of(slice));
+    PullSlice& posted_slice = posted.slices.emplace_back(slice_checks_.slice_of(slice));
     posted_slice.more = slice.more != 0;
     posted_slice.summed = add_to_sum(posted_slice, state);
   }
@@ -125,7 +94,7 @@ Status Engine::reserve_results(std::span<const parallax_slice_t> slices, Request
       rows.values.clear();
       posted->slice_done[i] = slices[i].more != 0 ? 1 : 0;  // the last one gets the aggregate
       if (slices[i].more != 0) continue;
-      reserve_rows(variables_[slices[i].variable], slice_of(slices[i]).dtype, &rows);
+      reserve_rows(variables_[slices[i].variable], slice_checks_.slice_of(slices[i]).dtype, &rows);
     }
   } catch (const std::bad_alloc&) {
     for (RowsResult& rows : posted->rows) rows = {};  // frees memory: the sentence needs some

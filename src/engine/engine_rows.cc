@@ -88,11 +88,12 @@ Status Engine::rows(const parallax_rows_t& rows, bool write, Request** request) 
 // A pull between steps, by this rank alone.
 Status Engine::evaluate(std::span<const parallax_slice_t> slices, Request** request) {
   PARALLAX_RETURN_IF_ERROR(check_running("pull"));
-  PARALLAX_RETURN_IF_ERROR(check_pull(slices));
+  PARALLAX_RETURN_IF_ERROR(slice_checks_.check_pull(slices));
   PARALLAX_RETURN_IF_ERROR(check_between_steps("pull, step 0 (an evaluation)"));
   PARALLAX_RETURN_IF_ERROR(
       requests_.take(RequestKind::kEvaluate, pipeline_.window().finished(), request));
-  for (const parallax_slice_t& slice : slices) (*request)->slices.push_back(slice_of(slice));
+  for (const parallax_slice_t& slice : slices)
+    (*request)->slices.push_back(slice_checks_.slice_of(slice));
   active_.push_back(*request);
   return {};
 }

@@ -34,140 +34,6 @@ Status Engine::check_step(uint64_t step, const char* call) const {
   return bad_state(name + " has ended; begin the next one");
 }
 
-Status Engine::check_slices(std::span<const parallax_slice_t> slices, const char* call) const {
-  if (slices.size() > PARALLAX_SLICES_MAX) {
-    return invalid(std::string(call) + ": " + std::to_string(slices.size()) + " slices; at most " +
-                   std::to_string(PARALLAX_SLICES_MAX) + " in one call");
-  }
-  for (size_t i = 0; i < slices.size(); ++i) {
-    const Status fits = check_slice(slices[i]);
-    if (!fits.ok()) {
-      const bool known = slices[i].variable < variables_.size();
-      return {fits.code(), std::string(call) + ", slice " + std::to_string(i) +
-                               (known ? " (variable '" + variables_[slices[i].variable].name + "')"
-                                      : std::string()) +
-                               ": " + fits.message()};
-    }
-    // Quadratic, and without memory: a step allocates nothing.
-    for (size_t j = 0; j < i; ++j) {
-      if (slices[j].variable == slices[i].variable && !tied(slices[j], slices[i])) {
-        return invalid(std::string(call) + ": variable '" + variables_[slices[i].variable].name +
-                       "' is in slices " + std::to_string(j) + " and " + std::to_string(i) +
-                       "; give each variable one slice, or, if it declared row ids, one of each "
-                       "form with the same as_dtype and more");
-      }
-    }
-  }
-  return {};
-}
-
-// A dense slice and one of rows of one variable may come in the same call.
-bool Engine::tied(const parallax_slice_t& a, const parallax_slice_t& b) const {
-  return variables_[a.variable].ids_declared() && a.form != b.form && a.more == b.more &&
-         slice_dtype(a) == slice_dtype(b);
-}
-
-// What is wrong with a slice. check_slices adds the call and the variable's name, to failures
-// alone: a step allocates nothing.
-Status Engine::check_slice(const parallax_slice_t& slice) const {
-  if (slice.variable >= variables_.size()) {
-    return invalid("variable is " + std::to_string(slice.variable) + ", the job has " +
-                   std::to_string(variables_.size()));
-  }
-  const Variable& variable = variables_[slice.variable];
-  if (slice.form > PARALLAX_FORM_ROWS) {
-    return invalid("form is " + std::to_string(slice.form) +
-                   "; it must be PARALLAX_FORM_DENSE or PARALLAX_FORM_ROWS");
-  }
-  const bool rows = slice.form == PARALLAX_FORM_ROWS;
-  if (rows && !variable.ids_declared()) {
-    return invalid(
-        "form is ROWS, but the variable declared no row ids; set rows_max at registration, or use "
-        "PARALLAX_FORM_DENSE");
-  }
-  // It travels as rows, in buffers that rows_max sized.
-  if (!rows && variable.ids_declared() && variable.rows_max < variable.rows) {
-    return limit("form is DENSE, which gives all " + std::to_string(variable.rows) +
-                 " rows of a variable with row ids, and rows_max is " +
-                 std::to_string(variable.rows_max) + "; register rows_max >= rows");
-  }
-  if (slice.as_dtype > PARALLAX_AS(PARALLAX_I64) ||
-      !convertible(dtype_of(variable.sum_type()), slice_dtype(slice))) {
-    return invalid("as_dtype is " + std::to_string(slice.as_dtype) + "; for a variable of " +
-                   dtype_name(variable.dtype) + " it must be 0" +
-                   (is_floating(variable.dtype) ? " or PARALLAX_AS of F32, F64, F16 or BF16" : ""));
-  }
-  if (slice.more > 1 || (slice.more == 1 && !variable.accumulate)) {
-    return invalid("more is " + std::to_string(slice.more) +
-                   (variable.accumulate ? "; it must be 0 or 1"
-                                        : ", but the variable takes one slice a step; register it "
-                                          "with accumulate = 1"));
-  }
-  const uint32_t element_bytes = bytes_of_dtype(slice_dtype(slice));
-  if (reinterpret_cast<uintptr_t>(slice.values) % element_bytes != 0) {
-    return invalid("values is not aligned to " + std::to_string(element_bytes) + " bytes");
-  }
-  if (!rows) return slice.values != nullptr ? Status() : invalid("values is null");
-  if (slice.row_count > variable.rows_max) {
-    return limit("row_count is " + std::to_string(slice.row_count) + ", rows_max " +
-                 std::to_string(variable.rows_max) + "; register a larger rows_max");
-  }
-  if (slice.row_count == 0) return {};
-  return check_ids(slice, variable);
-}
-
-Status Engine::check_ids(const parallax_slice_t& slice, const Variable& variable) {
-  const bool none = slice.ids == nullptr && slice.ids_i32 == nullptr;
-  if (none || slice.values == nullptr) {
-    return invalid(std::string(none ? "ids" : "values") + " is null with " +
-                   std::to_string(slice.row_count) + " rows");
-  }
-  if (slice.ids != nullptr && slice.ids_i32 != nullptr) {
-    return invalid("ids and ids_i32 are both given; one of them must be null");
-  }
-  const bool wide = slice.ids != nullptr;
-  const auto address =
-      reinterpret_cast<uintptr_t>(wide ? static_cast<const void*>(slice.ids) : slice.ids_i32);
-  const size_t alignment = wide ? alignof(int64_t) : alignof(int32_t);
-  if (address % alignment != 0) {
-    return invalid(std::string(wide ? "ids" : "ids_i32") + " is not aligned to " +
-                   std::to_string(alignment) + " bytes");
-  }
-  // Once, here: everything behind takes ids as checked.
-  const auto first_wrong = [&variable](const auto* ids, uint64_t count) {
-    for (uint64_t i = 0; i < count; ++i) {
-      // A negative id becomes a huge number: one comparison finds both.
-      const bool known = static_cast<uint64_t>(int64_t{ids[i]}) < variable.rows;
-      if (!known && ids[i] != kPaddingId) return i;
-    }
-    return count;
-  };
-  const uint64_t wrong =
-      wide ? first_wrong(slice.ids, slice.row_count) : first_wrong(slice.ids_i32, slice.row_count);
-  if (wrong == slice.row_count) return {};
-  const RowIds ids = {slice.ids, slice.ids_i32};
-  return invalid(std::string(wide ? "ids[" : "ids_i32[") + std::to_string(wrong) + "] is " +
-                 std::to_string(ids.at(wrong)) + ", the variable has rows 0.." +
-                 std::to_string(variable.rows - 1) + " (-1 is padding); nothing was applied");
-}
-
-uint32_t Engine::slice_dtype(const parallax_slice_t& slice) const {
-  return slice.as_dtype == 0 ? variables_[slice.variable].dtype : slice.as_dtype - 1;
-}
-
-PullSlice Engine::slice_of(const parallax_slice_t& slice) const {
-  const Variable& variable = variables_[slice.variable];
-  const bool every_row = slice.form == PARALLAX_FORM_DENSE && variable.ids_declared();
-  PullSlice copy = {.variable = slice.variable,
-                    .ids = {},
-                    .count = static_cast<uint32_t>(every_row ? variable.rows : slice.row_count),
-                    .values = static_cast<std::byte*>(slice.values),
-                    .dtype = slice_dtype(slice),
-                    .every_row = every_row};
-  if (slice.form == PARALLAX_FORM_ROWS) copy.ids = {slice.ids, slice.ids_i32};
-  return copy;
-}
-
 // ---- calls
 
 Status Engine::step_begin(uint64_t* step) {
@@ -190,33 +56,13 @@ Status Engine::step_begin(uint64_t* step) {
   return {};
 }
 
-Status Engine::check_pull(std::span<const parallax_slice_t> slices) const {
-  PARALLAX_RETURN_IF_ERROR(check_slices(slices, "pull"));
-  for (const parallax_slice_t& slice : slices) {
-    const std::string& name = variables_[slice.variable].name;
-    if (std::count_if(slices.begin(), slices.end(), [&](const parallax_slice_t& each) {
-          return each.variable == slice.variable;
-        }) > 1) {
-      return invalid("pull: variable '" + name + "' is in two slices; pull it by two calls");
-    }
-    if (!variables_[slice.variable].managed()) {
-      return invalid("pull: variable '" + name +
-                     "' is framework-held (no update rule): its value is the caller's");
-    }
-    if (slice.more != 0) {
-      return invalid("pull: variable '" + name + "': more is of push and reduce; set it to 0");
-    }
-  }
-  return {};
-}
-
 Status Engine::pull(uint64_t step, std::span<const parallax_slice_t> slices, Request** request) {
   if (step == 0) return evaluate(slices, request);
   PARALLAX_RETURN_IF_ERROR(check_step(step, "pull"));
-  PARALLAX_RETURN_IF_ERROR(check_pull(slices));
+  PARALLAX_RETURN_IF_ERROR(slice_checks_.check_pull(slices));
   PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kPull, step, request));
   for (const parallax_slice_t& slice : slices) {
-    (*request)->slices.push_back(slice_of(slice));
+    (*request)->slices.push_back(slice_checks_.slice_of(slice));
   }
   StepState& state = pipeline_.state(step);
   ++state.pulls_left;
