@@ -36,9 +36,11 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
       membership_(watch_neighbours(options_.hosts, options_.rank), options_.lease_ns,
                   clock.now_ns()),
       broadcast_(options_.hosts, options_.rank, outbox_),
-      row_access_(group_.columns(), outbox_, *this),
       trees_(options_.hosts, options_.rank, outbox_),
       pipeline_({group_, plan_control_, migration_, trees_, outbox_, compute_, clock_}),
+      pull_calls_(group_, pipeline_, requests_),
+      row_calls_(group_, pipeline_.window(), outbox_, requests_),
+      collective_calls_(group_.columns().world(), trees_, broadcast_, requests_),
       commit_protocol_({.rank = options_.rank,
                         .plan_mode = static_cast<uint32_t>(options_.plan_mode),
                         .plan_after_steps = options_.plan_after_steps,
@@ -51,10 +53,9 @@ Engine::~Engine() = default;
 
 Status Engine::start() {
   // At their bounds, so that no call of a step grows them.
-  active_.reserve(PARALLAX_REQUESTS_MAX);
-  pulls_.reserve(PARALLAX_REQUESTS_MAX);
+  contributions_.reserve(PARALLAX_REQUESTS_MAX);
+  pull_calls_.reserve();
   requests_.reserve();
-  sharded_slices_.reserve(PARALLAX_SLICES_MAX);
   return outbox_.start(options_.epoch);
 }
 
@@ -126,13 +127,12 @@ void Engine::advance() {
     finish_unborrowed(failure_);
     // Where something is still pending, a compute job or a send uses the caller's buffers: only
     // those requests wait on.
-    for (size_t i = active_.size(); i-- > 0;) {
-      if (active_[i]->pending == 0) {
-        Request* request = active_[i];
-        active_.erase(active_.begin() + static_cast<ptrdiff_t>(i));
-        requests_.finish(request, failure_);
-      }
-    }
+    row_calls_.queue().finish_unborrowed(failure_);
+    std::erase_if(contributions_, [this](Request* request) {
+      if (request->pending != 0) return false;
+      requests_.finish(request, failure_);
+      return true;
+    });
     return;
   }
   if (phase_ == Phase::kClosed) return;
@@ -141,12 +141,13 @@ void Engine::advance() {
   if (!failure_.ok()) return;
   advance_commit();
   if (phase_ == Phase::kOpen) return;
-  advance_pulls();
-  advance_requests();
+  pull_calls_.advance();
+  advance_contributions();
   advance_step_end();
-  advance_rows();
-  advance_barrier();
-  advance_broadcast();
+  row_calls_.advance();
+  collective_calls_.advance_barrier();
+  const Status broadcasts = collective_calls_.advance_broadcast();
+  if (!broadcasts.ok()) fail(broadcasts, SectionKind::kAbort, options_.rank);
   advance_close();
 }
 
@@ -292,6 +293,10 @@ bool Engine::on_migrate(uint32_t from, const Section& section) {
   return migration_.on_section(from, section);
 }
 
+bool Engine::on_rows(uint32_t from, const Section& section) {
+  return phase_ != Phase::kOpen && row_calls_.on_section(from, section);
+}
+
 void Engine::on_section_packed(uint32_t to, const SectionHeader& header, size_t bytes) {
   if (!carries_variable(header.kind) || group_.columns().host_of(to) == group_.columns().host())
     return;
@@ -409,14 +414,14 @@ void Engine::fail(Status failure, SectionKind notice, uint32_t culprit) {
   words_end_ns_ = clock_.now_ns() + std::min(kLastWordsNs, options_.lease_ns / 4);
 }
 
-// Completes all requests but those of active_, whose buffers a compute job may still be reading.
+// Completes all requests whose buffers no compute job may still be reading.
 void Engine::finish_unborrowed(const Status& status) {
   for (Request** request : {&commit_request_, &close_request_}) {
     if (*request != nullptr) requests_.finish(*request, status);
     *request = nullptr;
   }
-  for (Request* request : pulls_) requests_.finish(request, status);
-  pulls_.clear();
+  collective_calls_.finish_all(status);
+  pull_calls_.queue().finish_all(status);
   for (Request*& end : step_ends_) {
     if (end != nullptr) requests_.finish(end, status);
     end = nullptr;
@@ -428,8 +433,9 @@ void Engine::complete_all() {
   outbox_.drop_data();  // it would read buffers that are the caller's again
   const Status closed(PARALLAX_ABORTED, "the job was closed while this request was pending");
   finish_unborrowed(closed);
-  for (Request* request : active_) requests_.finish(request, closed);
-  active_.clear();
+  row_calls_.queue().finish_all(closed);
+  for (Request* request : contributions_) requests_.finish(request, closed);
+  contributions_.clear();
 }
 
 void Engine::abort(const std::string& reason) {

@@ -37,11 +37,14 @@
 #include "base/machine_memory.h"
 #include "base/status.h"
 #include "collectives/broadcast.h"
+#include "engine/collective_calls.h"
 #include "engine/commit_protocol.h"
 #include "engine/goodbye.h"
 #include "engine/job_failure.h"
+#include "engine/pull_calls.h"
 #include "engine/request.h"
 #include "engine/request_pool.h"
+#include "engine/row_calls.h"
 #include "engine/slice_checks.h"
 #include "group/group.h"
 #include "group/migration.h"
@@ -51,7 +54,6 @@
 #include "membership/membership.h"
 #include "message/outbox.h"
 #include "planner/plan.h"
-#include "server/row_access.h"
 #include "transport/transport.h"
 #include "variable/variable.h"
 #include "world/patterns.h"
@@ -76,7 +78,7 @@ struct Traffic {
   uint64_t sent_bytes = 0, received_bytes = 0, sent_messages = 0, received_messages = 0;
 };
 
-class Engine final : private Receiver, private OutboxObserver, private HeldTables {
+class Engine final : private Receiver, private OutboxObserver {
  public:
   // All references outlive the engine. `completed` is called, on the owner, after a request is
   // done.
@@ -175,6 +177,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   [[nodiscard]] bool on_exchange(uint32_t from, const Section& section);
   [[nodiscard]] bool on_pull(uint32_t from, const Section& section);
   [[nodiscard]] bool on_migrate(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_rows(uint32_t from, const Section& section);
   bool is_open(uint64_t step) const;
   void pass();
   template <typename Body>
@@ -194,17 +197,14 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   [[nodiscard]] bool on_tree(uint32_t from, const Section& section);
   [[nodiscard]] bool merge_report(TreeKind kind, std::span<const std::byte> payload);
   [[nodiscard]] bool on_answer(TreeKind kind, std::span<const std::byte> payload);
-  void advance_barrier();
-  void advance_broadcast();
   void advance_close();
   void check_leaving();
 
   // engine_step.cc: calls of a step and what they start
   Status check_running(const char* call) const;
   Status check_step(uint64_t step, const char* call) const;
-  void advance_requests();
-  void advance_pulls();
-  void read_mirror(const Runtime& runtime, const PullSlice& slice);
+  Status evaluate(std::span<const parallax_slice_t> slices, Request** request);
+  void advance_contributions();
 
   // engine_contribute.cc: pushes and reduces
   Status check_contribution(const parallax_slice_t& slice, uint64_t step, bool push);
@@ -228,18 +228,6 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   void copy_rows(const Runtime& runtime, const ReducedGradient& whole, uint32_t dtype,
                  RowsResult* out);
 
-  // engine_rows.cc: rows with their state, between steps
-  Table* table_of(uint32_t variable) override;
-  uint64_t step_finished() const override { return pipeline_.window().finished(); }
-  bool in_step() const override { return !pipeline_.window().between_steps(); }
-  Status check_rows(const parallax_rows_t& rows, RowsCall* call);
-  Status check_between_steps(const char* call) const;
-  Status evaluate(std::span<const parallax_slice_t> slices, Request** request);
-  bool rows_pending() const;
-  void advance_rows();
-  bool start_rows(Request& request);
-  [[nodiscard]] bool on_rows(uint32_t from, const Section& section);
-
   // engine_decision.cc: end of a step
   void advance_step_end();
   void finish_step_end(const StepPipeline::Finished& finished);
@@ -262,9 +250,11 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   PlanControl plan_control_;
   Membership membership_;
   Broadcast broadcast_;
-  RowAccess row_access_;
   Trees trees_;
   StepPipeline pipeline_;
+  PullCalls pull_calls_;
+  RowCalls row_calls_;
+  CollectiveCalls collective_calls_;
   CommitProtocol commit_protocol_;
   Goodbye goodbye_;
   std::vector<uint32_t> received_sequence_;  // by rank: of its last message
@@ -278,9 +268,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   bool busy_ = false;  // this run has filled in its share of initial values
 
   std::array<Request*, StepWindow::kDepth> step_ends_ = {};  // by slot of the step
-  std::vector<Request*> active_;  // all but commit, pulls, step_end, close; in order
-  std::vector<Request*> pulls_;   // in order of calls; the first is under way
-  std::vector<PullSlice> sharded_slices_;
+  std::vector<Request*> contributions_;                      // pushes and reduces
   std::vector<std::pair<int64_t, uint64_t>> sorted_rows_;
 
   Traffic wire_, local_;

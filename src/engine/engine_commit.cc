@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Registration, commit, barriers, broadcasts and the goodbye: what all ranks do together outside of
 // steps. See engine.h.
-#include <algorithm>
-
 #include "base/check.h"
 #include "engine/engine.h"
 
@@ -121,17 +119,8 @@ bool Engine::on_answer(TreeKind kind, std::span<const std::byte> payload) {
       return true;
     case TreeKind::kVote:
       return pipeline_.take_decision(payload);
-    case TreeKind::kBarrier: {
-      const auto found = std::find_if(active_.begin(), active_.end(), [](const Request* each) {
-        return each->kind == RequestKind::kBarrier;
-      });
-      // This rank joined because of a barrier in active_, and is answered once.
-      PARALLAX_CHECK(found != active_.end());
-      Request* barrier = *found;
-      active_.erase(found);
-      requests_.finish(barrier, {});
-      return payload.empty();
-    }
+    case TreeKind::kBarrier:
+      return collective_calls_.on_barrier_answer(payload);
     case TreeKind::kClose:
     case TreeKind::kCloseConfirm:
       return goodbye_.on_answer(kind, payload);
@@ -143,65 +132,12 @@ bool Engine::on_answer(TreeKind kind, std::span<const std::byte> payload) {
 
 Status Engine::barrier(Request** request) {
   PARALLAX_RETURN_IF_ERROR(check_running("barrier"));
-  PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kBarrier, 0, request));
-  active_.push_back(*request);
-  return {};
-}
-
-void Engine::advance_barrier() {
-  TreeSync& tree = trees_[TreeKind::kBarrier];
-  if (!tree.joined()) {
-    const bool called = std::any_of(active_.begin(), active_.end(), [](const Request* each) {
-      return each->kind == RequestKind::kBarrier;
-    });
-    if (!called) return;
-    tree.join();
-  }
-  if (!tree.take_complete()) return;
-  if (trees_.pass_on(TreeKind::kBarrier, {})) PARALLAX_CHECK(on_answer(TreeKind::kBarrier, {}));
+  return collective_calls_.barrier(request);
 }
 
 Status Engine::broadcast(std::byte* buffer, uint64_t bytes, uint32_t root, Request** request) {
   PARALLAX_RETURN_IF_ERROR(check_running("broadcast"));
-  constexpr uint64_t kBroadcastBytesMax = 1ull << 40;
-  if (root >= group_.columns().world()) {
-    return invalid("broadcast: root is " + std::to_string(root) + ", the job has " +
-                   std::to_string(group_.columns().world()) + " ranks");
-  }
-  if (bytes > kBroadcastBytesMax) return invalid("broadcast: more than 2^40 bytes; cut it up");
-  if (buffer == nullptr && bytes > 0) return invalid("broadcast: buffer is null");
-  PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kBroadcast, 0, request));
-  (*request)->root = root;
-  (*request)->buffer = buffer;
-  (*request)->bytes = bytes;
-  active_.push_back(*request);
-  return {};
-}
-
-void Engine::advance_broadcast() {
-  const auto mismatched = [this] {
-    if (broadcast_.mismatch().empty()) return false;
-    fail({PARALLAX_MISMATCH, broadcast_.mismatch()}, SectionKind::kAbort, options_.rank);
-    return true;
-  };
-  if (mismatched()) return;  // also of one that is complete here
-  const auto first = [this] {
-    return std::find_if(active_.begin(), active_.end(),
-                        [](const Request* each) { return each->kind == RequestKind::kBroadcast; });
-  };
-  auto next = first();
-  while (next != active_.end()) {
-    Request* request = *next;
-    if (!request->started) {
-      request->started = true;
-      broadcast_.start(request->root, request->buffer, request->bytes);
-    }
-    if (mismatched() || !broadcast_.finished()) return;
-    broadcast_.finish();
-    active_.erase(next);
-    requests_.finish(request, {});
-    next = first();
-  }
+  return collective_calls_.broadcast(buffer, bytes, root, request);
 }
 
 Status Engine::close(Request** request) {

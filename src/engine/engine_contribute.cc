@@ -77,7 +77,7 @@ Status Engine::post_contribution(RequestKind kind, uint64_t step,
   }
   ++state.unstarted;
   ++state.contributions_open;
-  active_.push_back(&posted);
+  contributions_.push_back(&posted);
   pipeline_.own_time().called(step, StepPhase::kPush, clock_.now_ns());
   return {};
 }

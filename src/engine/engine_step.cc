@@ -42,7 +42,7 @@ Status Engine::step_begin(uint64_t* step) {
     return bad_state("step_begin: step " + std::to_string(pipeline_.window().begun()) +
                      " has not ended; call step_end first");
   }
-  if (rows_pending()) {
+  if (row_calls_.pending()) {
     return bad_state(
         "step_begin: a read or write of rows is pending; wait for it, since it is as of the last "
         "commit");
@@ -64,12 +64,21 @@ Status Engine::pull(uint64_t step, std::span<const parallax_slice_t> slices, Req
   for (const parallax_slice_t& slice : slices) {
     (*request)->slices.push_back(slice_checks_.slice_of(slice));
   }
-  StepState& state = pipeline_.state(step);
-  ++state.pulls_left;
-  ++state.unstarted;
-  pulls_.push_back(*request);
+  pull_calls_.post(*request);
   pipeline_.own_time().called(step, StepPhase::kPull, clock_.now_ns());
   return {};
+}
+
+// A pull between steps, by this rank alone.
+Status Engine::evaluate(std::span<const parallax_slice_t> slices, Request** request) {
+  PARALLAX_RETURN_IF_ERROR(check_running("pull"));
+  PARALLAX_RETURN_IF_ERROR(slice_checks_.check_pull(slices));
+  return row_calls_.evaluate(slices, slice_checks_, request);
+}
+
+Status Engine::rows(const parallax_rows_t& rows, bool write, Request** request) {
+  PARALLAX_RETURN_IF_ERROR(check_running(write ? "write" : "read"));
+  return row_calls_.post(rows, write, request);
 }
 
 Status Engine::push(uint64_t step, std::span<const parallax_slice_t> slices, Request** request) {
@@ -110,89 +119,27 @@ Status Engine::step_end(uint64_t step, const parallax_step_end_options_t& option
 
 // ---- starting and completing
 
-// Pulls go one at a time, in order: a leader matches those of its host by their number in the step.
-void Engine::advance_pulls() {
-  while (!pulls_.empty()) {
-    Request& pull = *pulls_.front();
-    if (!pipeline_.window().may_start(pull.step)) return;
-    StepState& state = pipeline_.state(pull.step);
-    if (!pull.started) {
-      pull.started = true;
-      --state.unstarted;
-      sharded_slices_.clear();
-      for (const PullSlice& slice : pull.slices) {
-        if (group_.runtime(slice.variable).sharded_at(pull.step)) {
-          sharded_slices_.push_back(slice);
-        }
-      }
-      // With nothing to ask for, too, as long as any variable is sharded: the leaders count the
-      // rounds of each rank, and a round waits for every rank of the host.
-      if (!sharded_slices_.empty() || group_.any_sharded(pull.step)) {
-        group_.pulls().start(pull.step, state.pull_rounds++, sharded_slices_);
-      }
-    }
-    if (group_.pulls().active() && !group_.pulls().finished()) return;
-    // Mirrors are as of the step before only once that one is applied here.
-    if (!pipeline_.window().is_current(pull.step)) return;
-    // Fills in padding and duplicates, which did not travel.
-    if (group_.pulls().active()) group_.pulls().finish();
-    for (const PullSlice& slice : pull.slices) {
-      const Runtime& runtime = group_.runtime(slice.variable);
-      if (runtime.plan.placement == Placement::kMirrored) read_mirror(runtime, slice);
-    }
-    --state.pulls_left;
-    pulls_.erase(pulls_.begin());
-    requests_.finish(&pull, {});
-  }
-}
-
-void Engine::read_mirror(const Runtime& runtime, const PullSlice& slice) {
-  const Table& table = *runtime.table;
-  const size_t bytes = bytes_of_dtype(slice.dtype);
-  const Convert convert = converter(dtype_of(runtime.variable->sum_type()), slice.dtype);
-  if (!runtime.variable->ids_declared()) {
-    convert_or_copy(convert, table.element(0), slice.values, runtime.variable->elements(), bytes);
-    return;
-  }
-  const uint64_t width = table.row_elements();
-  for (uint32_t i = 0; i < slice.count; ++i) {
-    std::byte* out = slice.values + i * width * bytes;
-    const int64_t id = slice.ids.at(i);
-    if (id == kPaddingId) {
-      std::memset(out, 0, width * bytes);
-      continue;
-    }
-    const uint32_t row_key = runtime.partition.row_key_of(static_cast<uint64_t>(id));
-    convert_or_copy(convert, table.row(row_key), out, width, bytes);
-  }
-}
-
-void Engine::advance_requests() {
+void Engine::advance_contributions() {
   size_t kept = 0;
-  const size_t count = active_.size();
+  const size_t count = contributions_.size();
   for (size_t i = 0; i < count; ++i) {
-    Request* request = active_[i];
-    bool finished = false;
-    if (request->kind == RequestKind::kPush || request->kind == RequestKind::kReduce) {
-      if (!request->started && pipeline_.window().may_start(request->step))
-        start_contribution(*request);
-      if (request->started && request->kind == RequestKind::kReduce) {
-        finish_reduce_slices(*request);
-      }
-      // Only a reduce has entries in slice_done: a push is done once nothing borrows its buffers.
-      finished = request->started && request->pending == 0 &&
-                 std::find(request->slice_done.begin(), request->slice_done.end(), 0) ==
-                     request->slice_done.end();
+    Request* request = contributions_[i];
+    if (!request->started && pipeline_.window().may_start(request->step)) {
+      start_contribution(*request);
     }
+    if (request->started && request->kind == RequestKind::kReduce) finish_reduce_slices(*request);
+    // Only a reduce has entries in slice_done: a push is done once nothing borrows its buffers.
+    const bool finished = request->started && request->pending == 0 &&
+                          std::find(request->slice_done.begin(), request->slice_done.end(), 0) ==
+                              request->slice_done.end();
     if (finished) {
       --pipeline_.state(request->step).contributions_open;
       requests_.finish(request, {});
     } else {
-      // In order of calls, as barriers and broadcasts go one at a time.
-      active_[kept++] = request;
+      contributions_[kept++] = request;
     }
   }
-  active_.resize(kept);
+  contributions_.resize(kept);
 }
 
 }  // namespace parallax

@@ -87,8 +87,8 @@ std::string Engine::describe_missing(const Request& request) const {
       return "broadcast waits for " + waiting_for(broadcast_.missing_ranks(), "to call broadcast");
     case RequestKind::kRows:
     case RequestKind::kEvaluate:
-      return "the rows of variable '" + variables_[row_access_.variable()].name + "' wait for " +
-             waiting_for(row_access_.missing_ranks(), "to answer");
+      return "the rows of variable '" + variables_[row_calls_.variable()].name + "' wait for " +
+             waiting_for(row_calls_.missing_ranks(), "to answer");
     default:
       return describe_step_missing(request);
   }

@@ -61,7 +61,7 @@ MUTANTS = [
            "if (applied_ + 2 >= header.step && entry->table != nullptr) {"),
     Mutant("stale_mirror",
            "a mirror is read before the step before was applied to it",
-           "src/engine/engine_step.cc",
+           "src/engine/pull_calls.cc",
            "if (!pipeline_.window().is_current(pull.step)) return;",
            "if (!pipeline_.window().may_start(pull.step)) return;"),
     Mutant("missing_absent_marker",
