@@ -20,6 +20,13 @@
 // A plan announced with the decision of t takes effect with step t + 2, at the boundary after
 // t + 1.
 //
+// Its parts: requests (RequestPool), what slices may be (SliceChecks), pulls, calls of rows and
+// what all ranks call together (PullCalls, RowCalls, CollectiveCalls), the variables at work
+// (Group), how a step ends (StepPipeline, StepWindow), which plan they follow (PlanControl,
+// Migration), how a job begins and ends (CommitProtocol, Goodbye). None of them knows the engine:
+// it takes the calls, hands each section to its part (kLayers), moves all parts on in every pass,
+// and ends the job with the first failure. Pushes and reduces are still its own.
+//
 // One owner at a time calls everything here. Calls return a status at once when the call itself is
 // wrong; what happens later is the request's. Nothing blocks.
 #ifndef PARALLAX_ENGINE_ENGINE_H_

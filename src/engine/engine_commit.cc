@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registration, commit, barriers, broadcasts and the goodbye: what all ranks do together outside of
-// steps. See engine.h.
-#include "base/check.h"
+// What all ranks do together outside of steps: registration, commit and close, and whom reports and
+// answers of the tree are for. See engine.h.
+#include <utility>
+
 #include "engine/engine.h"
 
 namespace parallax {

@@ -2,7 +2,6 @@
 // The calls of a step, and how what they ask for is started and completed. See engine.h.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "engine/engine.h"
 

@@ -5,6 +5,7 @@
 #define PARALLAX_ENGINE_REQUEST_QUEUE_H_
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
