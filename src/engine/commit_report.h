@@ -14,21 +14,26 @@ namespace parallax {
 
 enum class CommitVerdict : uint32_t { kAgree = 0, kDiffer = 1, kLookCloser = 2 };
 
-struct CommitReport {
-  static constexpr size_t kTextMax = 1024;
-
-  uint64_t digest = 0;  // of the registry
+// Which rank speaks, and the options that all must have alike.
+struct CommitTerms {
   uint32_t rank = 0;
   uint32_t plan_mode = 0;
   uint32_t plan_after_steps = 0;
   uint32_t deterministic = 0;
+};
+
+struct CommitReport {
+  static constexpr size_t kTextMax = 1024;
+
+  uint64_t digest = 0;  // of the registry
+  CommitTerms terms;
   CommitVerdict verdict = CommitVerdict::kAgree;
   std::string text;  // kDiffer: the sentence
 
   std::string encode() const {
     std::string out;
-    const uint32_t numbers[] = {rank, plan_mode, plan_after_steps, deterministic,
-                                static_cast<uint32_t>(verdict)};
+    const uint32_t numbers[] = {terms.rank, terms.plan_mode, terms.plan_after_steps,
+                                terms.deterministic, static_cast<uint32_t>(verdict)};
     out.append(reinterpret_cast<const char*>(&digest), sizeof digest);
     out.append(reinterpret_cast<const char*>(numbers), sizeof numbers);
     out += text.substr(0, kTextMax);
@@ -40,10 +45,10 @@ struct CommitReport {
     if (in.size() < sizeof digest + sizeof numbers) return false;
     std::memcpy(&digest, in.data(), sizeof digest);
     std::memcpy(numbers, in.data() + sizeof digest, sizeof numbers);
-    rank = numbers[0];
-    plan_mode = numbers[1];
-    plan_after_steps = numbers[2];
-    deterministic = numbers[3];
+    terms = {.rank = numbers[0],
+             .plan_mode = numbers[1],
+             .plan_after_steps = numbers[2],
+             .deterministic = numbers[3]};
     verdict = static_cast<CommitVerdict>(numbers[4]);
     const auto rest = in.subspan(sizeof digest + sizeof numbers);
     text.assign(reinterpret_cast<const char*>(rest.data()), rest.size());
@@ -63,9 +68,10 @@ struct CommitReport {
       return known ? mode_name(static_cast<parallax_plan_mode_t>(number)) : std::to_string(number);
     };
     const auto number = [](uint32_t value) { return std::to_string(value); };
-    differ("plan_mode", plan_mode, child.plan_mode, child.rank, mode);
-    differ("plan_after_steps", plan_after_steps, child.plan_after_steps, child.rank, number);
-    differ("deterministic", deterministic, child.deterministic, child.rank, number);
+    const CommitTerms& its = child.terms;
+    differ("plan_mode", terms.plan_mode, its.plan_mode, its.rank, mode);
+    differ("plan_after_steps", terms.plan_after_steps, its.plan_after_steps, its.rank, number);
+    differ("deterministic", terms.deterministic, its.deterministic, its.rank, number);
     if (verdict == CommitVerdict::kAgree &&
         (child.verdict == CommitVerdict::kLookCloser || child.digest != digest)) {
       verdict = CommitVerdict::kLookCloser;
@@ -78,7 +84,7 @@ struct CommitReport {
               Shown shown) {
     if (mine == theirs || verdict == CommitVerdict::kDiffer) return;
     verdict = CommitVerdict::kDiffer;
-    text = "option " + std::string(option) + ": rank " + std::to_string(rank) + " has " +
+    text = "option " + std::string(option) + ": rank " + std::to_string(terms.rank) + " has " +
            shown(mine) + ", rank " + std::to_string(their_rank) + " has " + shown(theirs);
   }
 };

@@ -8,7 +8,6 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "engine/commit_report.h"
 #include "message/kinds.h"
 
 namespace parallax {
@@ -19,25 +18,44 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
       transport_(transport),
       clock_(clock),
       compute_(compute),
-      completed_(std::move(completed)),
-      columns_(options_.hosts, options_.rank),
+      requests_([this, completed = std::move(completed)] {
+        pipeline_.own_time().completed(clock_.now_ns());
+        if (completed) completed();
+      }),
       outbox_(options_.rank, transport, *this, *this),
+      group_(options_.hosts, options_.rank,
+             {.plan_mode = options_.plan_mode,
+              .deterministic = options_.deterministic,
+              .memory_max_bytes = options_.memory_max_bytes,
+              .memory_check = options_.memory_check,
+              .machine = options_.machine},
+             outbox_, compute_),
+      migration_(group_, outbox_),
+      plan_control_(group_, migration_,
+                    {.mode = options_.plan_mode, .after_steps = options_.plan_after_steps}),
       membership_(watch_neighbours(options_.hosts, options_.rank), options_.lease_ns,
                   clock.now_ns()),
       broadcast_(options_.hosts, options_.rank, outbox_),
-      pull_exchange_(columns_, outbox_),
-      row_access_(columns_, outbox_, *this),
-      trees_(kTreeKinds, TreeSync(options_.hosts, options_.rank)),
-      received_sequence_(columns_.world()) {}
+      trees_(options_.hosts, options_.rank, outbox_),
+      pipeline_({group_, plan_control_, migration_, trees_, outbox_, compute_, clock_}),
+      pull_calls_(group_, pipeline_, requests_),
+      row_calls_(group_, pipeline_.window(), outbox_, requests_),
+      collective_calls_(group_.columns().world(), trees_, broadcast_, requests_),
+      commit_protocol_({.rank = options_.rank,
+                        .plan_mode = static_cast<uint32_t>(options_.plan_mode),
+                        .plan_after_steps = options_.plan_after_steps,
+                        .deterministic = options_.deterministic ? 1u : 0u},
+                       variables_, trees_, broadcast_),
+      goodbye_(options_.rank, trees_),
+      received_sequence_(group_.columns().world()) {}
 
 Engine::~Engine() = default;
 
 Status Engine::start() {
   // At their bounds, so that no call of a step grows them.
-  active_.reserve(PARALLAX_REQUESTS_MAX);
-  pulls_.reserve(PARALLAX_REQUESTS_MAX);
-  free_requests_.reserve(PARALLAX_REQUESTS_MAX);
-  sharded_slices_.reserve(PARALLAX_SLICES_MAX);
+  contributions_.reserve(PARALLAX_REQUESTS_MAX);
+  pull_calls_.reserve();
+  requests_.reserve();
   return outbox_.start(options_.epoch);
 }
 
@@ -109,13 +127,12 @@ void Engine::advance() {
     finish_unborrowed(failure_);
     // Where something is still pending, a compute job or a send uses the caller's buffers: only
     // those requests wait on.
-    for (size_t i = active_.size(); i-- > 0;) {
-      if (active_[i]->pending == 0) {
-        Request* request = active_[i];
-        active_.erase(active_.begin() + static_cast<ptrdiff_t>(i));
-        finish_request(request, failure_);
-      }
-    }
+    row_calls_.queue().finish_unborrowed(failure_);
+    std::erase_if(contributions_, [this](Request* request) {
+      if (request->pending != 0) return false;
+      requests_.finish(request, failure_);
+      return true;
+    });
     return;
   }
   if (phase_ == Phase::kClosed) return;
@@ -124,12 +141,13 @@ void Engine::advance() {
   if (!failure_.ok()) return;
   advance_commit();
   if (phase_ == Phase::kOpen) return;
-  advance_pulls();
-  advance_requests();
+  pull_calls_.advance();
+  advance_contributions();
   advance_step_end();
-  advance_rows();
-  advance_barrier();
-  advance_broadcast();
+  row_calls_.advance();
+  collective_calls_.advance_barrier();
+  const Status broadcasts = collective_calls_.advance_broadcast();
+  if (!broadcasts.ok()) fail(broadcasts, SectionKind::kAbort, options_.rank);
   advance_close();
 }
 
@@ -146,14 +164,14 @@ int64_t Engine::next_deadline_ns() const {
 void Engine::on_message(uint32_t from, std::span<const std::byte> message) {
   if (!failure_.ok() || phase_ == Phase::kClosed) return;
   SectionReader reader(message);
-  if (from >= columns_.world() ||
+  if (from >= group_.columns().world() ||
       (!reader.malformed() && reader.header().epoch != options_.epoch)) {
     ++dropped_messages_;  // of another job or generation: none of ours
     return;
   }
   // Whatever the message holds, its sender lives.
   if (from != options_.rank) membership_.heard(from, clock_.now_ns());
-  Traffic& traffic = columns_.host_of(from) == columns_.host() ? local_ : wire_;
+  Traffic& traffic = group_.columns().host_of(from) == group_.columns().host() ? local_ : wire_;
   if (from != options_.rank) {
     traffic.received_bytes += message.size();
     ++traffic.received_messages;
@@ -170,8 +188,9 @@ void Engine::on_message(uint32_t from, std::span<const std::byte> message) {
   Section section;
   while (failure_.ok() && reader.next(&section)) dispatch(from, section);
   if (failure_.ok() && reader.malformed()) {
-    fail(internal(rank_name(from) + " sent a malformed message; check that all ranks run the same "
-                                    "version and that no stranger reaches the job's ports"),
+    fail(internal(rank_name(options_.hosts, from) +
+                  " sent a malformed message; check that all ranks run the same "
+                  "version and that no stranger reaches the job's ports"),
          SectionKind::kAbort, from);
   }
 }
@@ -196,14 +215,14 @@ void Engine::dispatch(uint32_t from, const Section& section) {
   const LayerRow& row = kLayers[static_cast<size_t>(layer_of(header.kind))];
   PARALLAX_CHECK(row.layer == layer_of(header.kind));
   // Counted before the section is checked: its tag may be of no variable.
-  if (carries_variable(header.kind) && columns_.host_of(from) != columns_.host() &&
-      header.tag < runtimes_.size()) {
-    runtimes_[header.tag]->wire_received_bytes += sizeof header + header.payload_bytes;
+  if (carries_variable(header.kind) && group_.columns().host_of(from) != group_.columns().host() &&
+      header.tag < group_.size()) {
+    group_.runtime(header.tag).wire_received_bytes += sizeof header + header.payload_bytes;
   }
   if ((this->*row.handle)(from, section) || !failure_.ok()) return;
-  fail(internal(rank_name(from) + " sent a message that does not fit (" + name_of(header.kind) +
-                ", variable or tag " + std::to_string(header.tag) + ", step " +
-                std::to_string(header.step) +
+  fail(internal(rank_name(options_.hosts, from) + " sent a message that does not fit (" +
+                name_of(header.kind) + ", variable or tag " + std::to_string(header.tag) +
+                ", step " + std::to_string(header.step) +
                 "); check that all ranks run the same "
                 "version"),
        SectionKind::kAbort, from);
@@ -218,7 +237,8 @@ bool Engine::on_membership(uint32_t, const Section& section) {
     case SectionKind::kHeartbeat:
       return true;
     case SectionKind::kLost:
-      if (!close_confirmed_) fail(peer_lost(sentence()), SectionKind::kLost, section.header.tag);
+      if (!goodbye_.confirmed())
+        fail(peer_lost(sentence()), SectionKind::kLost, section.header.tag);
       return true;
     case SectionKind::kAbort: {
       // The status is a peer's number: what this version does not know becomes ABORTED.
@@ -237,28 +257,26 @@ bool Engine::on_broadcast(uint32_t from, const Section& section) {
   return broadcast_.on_section(from, section);
 }
 
-// The two steps that have buffers. A peer is at most one step ahead: it starts step t + 1 when t is
-// decided, which takes this rank's vote on t, and so step t - 1 finished here.
 bool Engine::is_open(uint64_t step) const {
-  return phase_ != Phase::kOpen && step > finished_ && step <= finished_ + 2;
+  return phase_ != Phase::kOpen && pipeline_.window().admits(step);
 }
 
 // May come after this rank has finished the step, if none of the step's reductions passed through
 // it.
 bool Engine::on_step_ended(uint32_t from, const Section& section) {
   const uint64_t step = section.header.step;
-  if (phase_ != Phase::kOpen && step <= finished_) return true;
-  if (!is_open(step) || columns_.host_of(from) != columns_.host()) return false;
+  if (phase_ != Phase::kOpen && pipeline_.window().is_over(step)) return true;
+  if (!is_open(step) || group_.columns().host_of(from) != group_.columns().host()) return false;
   // For every variable: what the rank has not contributed to is complete without it.
-  pull_exchange_.end_local(from, step);
-  for (const auto& runtime : runtimes_) exchange_at(*runtime, step).end(from, step);
+  group_.pulls().end_local(from, step);
+  for (const auto& runtime : group_.runtimes()) runtime->exchange_at(step).end(from, step);
   return true;
 }
 
 bool Engine::on_exchange(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
-  return is_open(header.step) && header.tag < runtimes_.size() &&
-         exchange_at(*runtimes_[header.tag], header.step).on_section(from, section);
+  return is_open(header.step) && header.tag < group_.size() &&
+         group_.runtime(header.tag).exchange_at(header.step).on_section(from, section);
 }
 
 // A variable that is mirrored in that step is not pulled: its pull buffers are freed when it
@@ -267,41 +285,33 @@ bool Engine::on_pull(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
   if (!is_open(header.step)) return false;
   const bool sharded =
-      header.tag >= runtimes_.size() ||
-      plan_at(*runtimes_[header.tag], header.step).placement == Placement::kSharded;
-  return sharded && pull_exchange_.on_section(from, section);
+      header.tag >= group_.size() || group_.runtime(header.tag).sharded_at(header.step);
+  return sharded && group_.pulls().on_section(from, section);
+}
+
+bool Engine::on_migrate(uint32_t from, const Section& section) {
+  return migration_.on_section(from, section);
+}
+
+bool Engine::on_rows(uint32_t from, const Section& section) {
+  return phase_ != Phase::kOpen && row_calls_.on_section(from, section);
 }
 
 void Engine::on_section_packed(uint32_t to, const SectionHeader& header, size_t bytes) {
-  if (!carries_variable(header.kind) || columns_.host_of(to) == columns_.host()) return;
-  if (header.tag < runtimes_.size()) runtimes_[header.tag]->wire_sent_bytes += bytes;
+  if (!carries_variable(header.kind) || group_.columns().host_of(to) == group_.columns().host())
+    return;
+  if (header.tag < group_.size()) group_.runtime(header.tag).wire_sent_bytes += bytes;
 }
 
 void Engine::on_message_packed(uint32_t to, size_t bytes) {
   if (to == options_.rank) return;
   membership_.sent(to, clock_.now_ns());
-  Traffic& traffic = columns_.host_of(to) == columns_.host() ? local_ : wire_;
+  Traffic& traffic = group_.columns().host_of(to) == group_.columns().host() ? local_ : wire_;
   traffic.sent_bytes += bytes;
   ++traffic.sent_messages;
 }
 
 // ---- life and loss
-
-std::string Engine::rank_name(uint32_t rank) const {
-  if (rank >= columns_.world()) return "rank " + std::to_string(rank);
-  return "rank " + std::to_string(rank) + " (host " + columns_.map().names[columns_.host_of(rank)] +
-         ")";
-}
-
-std::string Engine::rank_names(std::span<const uint32_t> ranks) const {
-  constexpr size_t kNamed = 4;
-  std::string names;
-  for (size_t i = 0; i < ranks.size() && i < kNamed; ++i) {
-    names += (i == 0 ? "" : ", ") + rank_name(ranks[i]);
-  }
-  if (ranks.size() > kNamed) names += " and " + std::to_string(ranks.size() - kNamed) + " more";
-  return names;
-}
 
 void Engine::check_leases(int64_t now_ns) {
   if (!failure_.ok() || phase_ == Phase::kClosed) return;
@@ -327,28 +337,24 @@ void Engine::check_leases(int64_t now_ns) {
 
 void Engine::on_lost(uint32_t rank, Loss loss, std::string_view why) {
   outbox_.drop(rank);
-  if (loss == Loss::kBroken && columns_.world() > 2) {
+  if (loss == Loss::kBroken && group_.columns().world() > 2) {
     membership_.suspect(rank, why, clock_.now_ns());
   } else {
     on_peer_gone(rank, std::string(why));  // of two ranks nobody else can bring other news
   }
 }
 
-// A rank has ended or fallen silent, and no notice said why. Until this rank has said goodbye, or
-// that rank has said it to this one, nobody may leave: so the rank is lost. After that it may
-// simply have left. If it is this rank's parent in the tree, whose answer to the goodbye is still
-// missing, its leaving counts as the answer, unless this rank was held up for so long that the
+// A rank has ended or fallen silent, and no notice said why. Its leaving counts as the answer to
+// the goodbye that this rank still waits for, unless this rank was held up for so long that the
 // others may have lost it, and left for that.
 void Engine::on_peer_gone(uint32_t rank, const std::string& why) {
-  const TreeSync& goodbye = trees_[static_cast<size_t>(TreeKind::kCloseConfirm)];
-  if (!close_confirmed_ && !goodbye.reported() && !goodbye.has_arrived(rank))
-    return lose(rank, why);
+  if (!goodbye_.may_have_left(rank)) return lose(rank, why);
   membership_.dismiss(rank);
-  if (close_confirmed_ || rank != goodbye.parent()) return;
+  if (!goodbye_.waits_for(rank)) return;
   if (membership_.lapsed()) {
     return lose(rank, why + "; this rank was held up before, and the others may have lost it");
   }
-  close_confirmed_ = true;
+  goodbye_.take_leaving_as_answer();
 }
 
 void Engine::check_suspicions() {
@@ -359,7 +365,8 @@ void Engine::check_suspicions() {
 
 void Engine::lose(uint32_t rank, const std::string& why) {
   if (!failure_.ok()) return;
-  fail(peer_lost(rank_name(rank) + " is lost: " + why + "; seen by " + rank_name(options_.rank)),
+  fail(peer_lost(rank_name(options_.hosts, rank) + " is lost: " + why + "; seen by " +
+                 rank_name(options_.hosts, options_.rank)),
        SectionKind::kLost, rank);
 }
 
@@ -383,13 +390,15 @@ void Engine::fail(Status failure, SectionKind notice, uint32_t culprit) {
   // It may be a peer's, and goes on to every rank's log and parallax_request_error.
   const std::string sentence = printable(failure.message().substr(0, kSentenceMax));
   const bool mine = culprit == options_.rank && notice == SectionKind::kLost;
-  failure_ = Status(failure.code(), sentence + (mine ? " (this rank)" : "") +
-                                        "; last step committed here: " + std::to_string(finished_) +
-                                        remedy_of(failure.code()));
-  PARALLAX_LOG(kInfo, kMember, rank_name(options_.rank) + ": " + failure_.message());
+  failure_ = Status(failure.code(),
+                    sentence + (mine ? " (this rank)" : "") + "; last step committed here: " +
+                        std::to_string(pipeline_.window().finished()) + remedy_of(failure.code()));
+  PARALLAX_LOG(kInfo, kMember,
+               rank_name(options_.hosts, options_.rank) + ": " + failure_.message());
   // Frees what data sends borrow, and leaves send buffers and credits to the notice.
   outbox_.drop_data();
-  if (notice == SectionKind::kLost && culprit != options_.rank && culprit < columns_.world()) {
+  if (notice == SectionKind::kLost && culprit != options_.rank &&
+      culprit < group_.columns().world()) {
     // A lost rank takes nothing any more, and requests wait until all that is queued has left.
     outbox_.drop(culprit);
     transport_.forget(culprit);
@@ -405,17 +414,17 @@ void Engine::fail(Status failure, SectionKind notice, uint32_t culprit) {
   words_end_ns_ = clock_.now_ns() + std::min(kLastWordsNs, options_.lease_ns / 4);
 }
 
-// Completes all requests but those of active_, whose buffers a compute job may still be reading.
+// Completes all requests whose buffers no compute job may still be reading.
 void Engine::finish_unborrowed(const Status& status) {
   for (Request** request : {&commit_request_, &close_request_}) {
-    if (*request != nullptr) finish_request(*request, status);
+    if (*request != nullptr) requests_.finish(*request, status);
     *request = nullptr;
   }
-  for (Request* request : pulls_) finish_request(request, status);
-  pulls_.clear();
-  for (Step& step : steps_) {
-    if (step.end != nullptr) finish_request(step.end, status);
-    step.end = nullptr;
+  collective_calls_.finish_all(status);
+  pull_calls_.queue().finish_all(status);
+  for (Request*& end : step_ends_) {
+    if (end != nullptr) requests_.finish(end, status);
+    end = nullptr;
   }
 }
 
@@ -424,20 +433,22 @@ void Engine::complete_all() {
   outbox_.drop_data();  // it would read buffers that are the caller's again
   const Status closed(PARALLAX_ABORTED, "the job was closed while this request was pending");
   finish_unborrowed(closed);
-  for (Request* request : active_) finish_request(request, closed);
-  active_.clear();
+  row_calls_.queue().finish_all(closed);
+  for (Request* request : contributions_) requests_.finish(request, closed);
+  contributions_.clear();
 }
 
 void Engine::abort(const std::string& reason) {
-  fail({PARALLAX_ABORTED, rank_name(options_.rank) + " aborted the job: " +
+  fail({PARALLAX_ABORTED, rank_name(options_.hosts, options_.rank) + " aborted the job: " +
                               (reason.empty() ? std::string("no reason given") : reason)},
        SectionKind::kAbort, options_.rank);
 }
 
 void Engine::cancel(Request& request) {
   if (request.done()) return;
-  fail({PARALLAX_CANCELED, rank_name(options_.rank) + " cancelled a request of step " +
-                               std::to_string(request.step) + " that other ranks take part in"},
+  fail({PARALLAX_CANCELED, rank_name(options_.hosts, options_.rank) +
+                               " cancelled a request of step " + std::to_string(request.step) +
+                               " that other ranks take part in"},
        SectionKind::kAbort, options_.rank);
 }
 

@@ -20,45 +20,52 @@
 // A plan announced with the decision of t takes effect with step t + 2, at the boundary after
 // t + 1.
 //
+// Its parts: requests (RequestPool), what slices may be (SliceChecks), pulls, calls of rows and
+// what all ranks call together (PullCalls, RowCalls, CollectiveCalls), the variables at work
+// (Group), how a step ends (StepPipeline, StepWindow), which plan they follow (PlanControl,
+// Migration), how a job begins and ends (CommitProtocol, Goodbye). None of them knows the engine:
+// it takes the calls, hands each section to its part (kLayers), moves all parts on in every pass,
+// and ends the job with the first failure. Pushes and reduces are still its own.
+//
 // One owner at a time calls everything here. Calls return a status at once when the call itself is
 // wrong; what happens later is the request's. Nothing blocks.
 #ifndef PARALLAX_ENGINE_ENGINE_H_
 #define PARALLAX_ENGINE_ENGINE_H_
 
 #include <array>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "aggregate/step_sum.h"
 #include "base/clock.h"
 #include "base/compute.h"
-#include "base/exact_sum.h"
 #include "base/machine_memory.h"
 #include "base/status.h"
 #include "collectives/broadcast.h"
-#include "collectives/exchange.h"
-#include "collectives/tree_sync.h"
-#include "engine/footprint.h"
+#include "engine/collective_calls.h"
+#include "engine/commit_protocol.h"
+#include "engine/goodbye.h"
+#include "engine/job_failure.h"
+#include "engine/pull_calls.h"
 #include "engine/request.h"
-#include "group/pace.h"
-#include "group/vote.h"
+#include "engine/request_pool.h"
+#include "engine/row_calls.h"
+#include "engine/slice_checks.h"
+#include "group/group.h"
+#include "group/migration.h"
+#include "group/plan_control.h"
+#include "group/step_pipeline.h"
+#include "group/trees.h"
 #include "membership/membership.h"
 #include "message/outbox.h"
 #include "planner/plan.h"
-#include "server/pull_exchange.h"
-#include "server/row_access.h"
-#include "server/table.h"
 #include "transport/transport.h"
 #include "variable/variable.h"
 #include "world/patterns.h"
 
 namespace parallax {
-
-struct CommitReport;
 
 struct EngineOptions {
   uint32_t rank = 0;
@@ -78,7 +85,7 @@ struct Traffic {
   uint64_t sent_bytes = 0, received_bytes = 0, sent_messages = 0, received_messages = 0;
 };
 
-class Engine final : private Receiver, private OutboxObserver, private HeldTables {
+class Engine final : private Receiver, private OutboxObserver {
  public:
   // All references outlive the engine. `completed` is called, on the owner, after a request is
   // done.
@@ -112,7 +119,7 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   Status close(Request** request);
   void abort(const std::string& reason);
   void cancel(Request& request);
-  Status release(Request* request);  // STATE while pending
+  Status release(Request* request) { return requests_.release(request); }  // STATE while pending
 
   // The job is over: what is still pending completes with ABORTED.
   void complete_all();
@@ -122,30 +129,26 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
 
   // Queries.
   const Status& failure() const { return failure_; }
-  uint64_t step() const { return begun_; }
-  uint64_t step_committed() const { return finished_; }
+  uint64_t step() const { return pipeline_.window().begun(); }
+  uint64_t step_committed() const { return pipeline_.window().finished(); }
   bool committed() const { return phase_ == Phase::kRunning || phase_ == Phase::kClosing; }
   uint32_t variable_count() const { return static_cast<uint32_t>(variables_.size()); }
-  const Columns& columns() const { return columns_; }
+  const Columns& columns() const { return group_.columns(); }
   const EngineOptions& options() const { return options_; }
-  const LateRank& late() const { return late_; }  // as of the last decision
-  Plan plan() const;
-  bool plan_settled() const { return settled_; }
+  const LateRank& late() const { return pipeline_.late(); }  // as of the last decision
+  Plan plan() const { return group_.plan(); }
+  bool plan_settled() const { return plan_control_.settled(); }
   std::string plan_json() const;
   std::string stats_json() const;
   // Times that anything had to grow after commit; 0 in steady state.
-  uint64_t growth_count() const { return growth_count_ + outbox_.growth_count(); }
-  uint32_t outstanding_requests() const { return outstanding_requests_; }
+  uint64_t growth_count() const { return requests_.growth_count() + outbox_.growth_count(); }
+  uint32_t outstanding_requests() const { return requests_.outstanding(); }
   // Nothing is left to send; asked before the transport is torn down.
   bool flushed() const { return outbox_.idle(); }
   // The job has failed, and the notice of it is still on its way to the others. Until it has left,
   // for at most kLastWordsNs, requests stay pending, so that a program that ends with its first
   // error is not taken for the culprit.
   bool speaking() const { return unsaid_ && !outbox_.idle() && clock_.now_ns() < words_end_ns_; }
-
-  // Elements of initial values that one pass fills in, over all variables: some 5 ms with the page
-  // faults, so that a rank that shares its core keeps its leases too.
-  static constexpr uint64_t kFillElementsPerPass = 1 << 18;
 
   // The longest that this rank was held up lately.
   int64_t held_up_ns() const { return membership_.strain_ns(); }
@@ -159,72 +162,8 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
 
  private:
   enum class Phase : uint8_t { kOpen, kCommitting, kRunning, kClosing, kClosed };
-  // What a commit is busy with: initial values, comparing digests, and, if they differ, finding out
-  // where.
-  enum class CommitPhase : uint8_t {
-    kIdle,
-    kFill,
-    kCompare,
-    kDetailSize,
-    kDetailBlob,
-    kDetailReport
-  };
 
-  // A variable at work.
-  struct Runtime {
-    Runtime(const Partition& values, const Partition& gradients)
-        : partition(values), gradient_partition(gradients) {}
-    const Variable* variable = nullptr;
-    Partition partition;
-    Partition gradient_partition;  // of its gradients, whose rows may carry a count
-    VariablePlan plan;
-    std::unique_ptr<Exchange> exchange;
-    std::unique_ptr<Table> table;  // managed only
-    // A change of plan under way: from change_step on, next_plan, next_exchange and next_table are
-    // in force.
-    uint64_t change_step = 0;  // 0: none
-    VariablePlan next_plan;
-    std::unique_ptr<Exchange> next_exchange;
-    std::unique_ptr<Table> next_table;
-    std::unique_ptr<Exchange> old_exchange;  // may still be sending: kept one more step
-    uint64_t migrate_left = 0;               // elements still to arrive here
-    uint32_t migrate_pending = 0;            // sends still to be packed
-    // Applying a step, as a compute job.
-    ComputeJob apply_job;
-    ReducedGradient gradient;
-    UpdateArguments arguments;
-    Engine* engine = nullptr;
-    // Measured.
-    double touched_sum = 0, union_sum = 0, pulled_sum = 0;  // root, while measuring
-    uint32_t measured_steps = 0;
-    VariableFacts facts;
-    uint64_t wire_sent_bytes = 0, wire_received_bytes = 0;
-    // Step sums of a variable that takes micro-batches (accumulate), by step parity; else null.
-    std::array<std::unique_ptr<StepSum>, 2> sums;
-  };
-
-  // What this rank contributed of a variable in a step.
-  enum class Contributed : uint8_t { kNothing, kAll, kPart };
-
-  struct Step {
-    uint64_t step = 0;                      // 0: unused
-    std::vector<Contributed> contributed;   // by variable: what this rank pushed or reduced
-    uint32_t parts_left = 0;                // variables whose last slice said `more`
-    uint32_t sums_pending = 0;              // sends that read step sums contributed by step_end
-    uint32_t dense_variable = kNoVariable;  // the first with row ids that got a dense slice here
-    uint32_t unstarted = 0;                 // pulls, pushes and reduces posted, not started
-    uint32_t pulls_left = 0;
-    uint32_t pull_rounds = 0;
-    Request* end = nullptr;
-    bool ended_sent = false;
-    bool voted = false;
-    bool decided = false;
-    bool applying = false;
-    bool migrating = false;
-    uint32_t applies_left = 0;
-    uint32_t contributed_cursor = 0, reduced_cursor = 0, delivered_cursor = 0;
-    Decision decision;
-  };
+  using Runtime = VariableRuntime;
 
   // How long requests of a failed job stay pending so that its notice gets out: longer than a busy
   // peer takes to return a credit; at most a quarter of a lease, since a stopped peer returns none.
@@ -244,6 +183,8 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   [[nodiscard]] bool on_step_ended(uint32_t from, const Section& section);
   [[nodiscard]] bool on_exchange(uint32_t from, const Section& section);
   [[nodiscard]] bool on_pull(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_migrate(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_rows(uint32_t from, const Section& section);
   bool is_open(uint64_t step) const;
   void pass();
   template <typename Body>
@@ -255,63 +196,32 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   void fail(Status failure, SectionKind notice, uint32_t culprit);
   void finish_unborrowed(const Status& status);
   void advance();
-  std::string rank_name(uint32_t rank) const;
-  std::string rank_names(std::span<const uint32_t> ranks) const;
-
-  // engine_reserve.cc: what commit reserves
-  Status build_runtimes();
-  Status reserve_runtimes();
-  Status reserve_runtime(uint32_t id);
-  Footprint footprint(const Runtime& runtime) const;
-  std::unique_ptr<Exchange> new_exchange(const Runtime& runtime, uint32_t variable, Method method);
-  Status check_row_bytes(const Variable& variable) const;
-  Status check_memory() const;
-  Status check_memory_max(const std::vector<Footprint>& footprints) const;
-  bool fill_tables();
 
   // engine_commit.cc: registration, commit, goodbye
   void advance_commit();
-  void send_tree_up(TreeKind kind, std::span<const std::byte> payload);
-  void send_tree_down(TreeKind kind, std::span<const std::byte> payload);
+  Status build_group();
+  void take_commit(const JobFailure& failure);
   [[nodiscard]] bool on_tree(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_tree_up(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_tree_down(uint32_t from, const Section& section);
-  [[nodiscard]] bool merge_tree_up(TreeKind kind, std::span<const std::byte> payload);
-  [[nodiscard]] bool answer_tree(TreeKind kind, std::span<const std::byte> payload);
-  void on_commit_answer(std::span<const std::byte> payload);
-  void advance_barrier();
-  void advance_broadcast();
+  [[nodiscard]] bool merge_report(TreeKind kind, std::span<const std::byte> payload);
+  [[nodiscard]] bool on_answer(TreeKind kind, std::span<const std::byte> payload);
   void advance_close();
   void check_leaving();
 
   // engine_step.cc: calls of a step and what they start
-  Status new_request(RequestKind kind, uint64_t step, Request** request);
-  void take_back(Request* request);
-  void finish_request(Request* request, Status status);
   Status check_running(const char* call) const;
   Status check_step(uint64_t step, const char* call) const;
-  Status check_slices(std::span<const parallax_slice_t> slices, const char* call) const;
-  Status check_slice(const parallax_slice_t& slice) const;
-  Status check_pull(std::span<const parallax_slice_t> slices) const;
-  bool tied(const parallax_slice_t& a, const parallax_slice_t& b) const;
-  static Status check_ids(const parallax_slice_t& slice, const Variable& variable);
-  uint32_t slice_dtype(const parallax_slice_t& slice) const;
-  PullSlice slice_of(const parallax_slice_t& slice) const;
-  void advance_requests();
-  void advance_pulls();
-  bool any_sharded(uint64_t step) const;
-  void read_mirror(const Runtime& runtime, const PullSlice& slice);
+  Status evaluate(std::span<const parallax_slice_t> slices, Request** request);
+  void advance_contributions();
 
   // engine_contribute.cc: pushes and reduces
-  Status check_finite(const PullSlice& slice, const char* call) const;
   Status check_contribution(const parallax_slice_t& slice, uint64_t step, bool push);
   Status post_contribution(RequestKind kind, uint64_t step,
                            std::span<const parallax_slice_t> slices, Request** request);
   Status reserve_results(std::span<const parallax_slice_t> slices, Request* posted);
-  bool add_to_sum(const PullSlice& slice, Step& state);
+  bool add_to_sum(const PullSlice& slice, StepState& state);
   void contribute_sum(uint32_t variable, uint64_t step, const Destination& result,
                       uint32_t* pending);
-  void contribute_parts(Step& state);
+  void contribute_parts(StepState& state);
   void start_contribution(Request& request);
 
   // engine_give.cc: what a reduce gives back
@@ -326,66 +236,11 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   void copy_rows(const Runtime& runtime, const ReducedGradient& whole, uint32_t dtype,
                  RowsResult* out);
 
-  // engine_rows.cc: rows with their state, between steps
-  Table* table_of(uint32_t variable) override;
-  uint64_t step_finished() const override { return finished_; }
-  bool in_step() const override { return begun_ > finished_; }
-  Status check_rows(const parallax_rows_t& rows, RowsCall* call);
-  Status check_between_steps(const char* call) const;
-  Status evaluate(std::span<const parallax_slice_t> slices, Request** request);
-  bool rows_pending() const;
-  void advance_rows();
-  bool start_rows(Request& request);
-  [[nodiscard]] bool on_rows(uint32_t from, const Section& section);
-
   // engine_decision.cc: end of a step
-  Step& step_state(uint64_t step) { return steps_[step & 1]; }
-  const Step& step_state(uint64_t step) const { return steps_[step & 1]; }
-  Exchange& exchange_at(Runtime& runtime, uint64_t step) {
-    return *(runtime.change_step != 0 && step >= runtime.change_step ? runtime.next_exchange
-                                                                     : runtime.exchange);
-  }
-  const VariablePlan& plan_at(const Runtime& runtime, uint64_t step) const {
-    return runtime.change_step != 0 && step >= runtime.change_step ? runtime.next_plan
-                                                                   : runtime.plan;
-  }
   void advance_step_end();
-  bool all_contributed(Step& step);
-  bool all_reduced(Step& step);
-  bool all_delivered(Step& step);
-  void send_ended(Step& step);
-  void fill_vote(const Step& step, Vote* vote);
-  void decide();
-  void on_decision(const Decision& decision);
-  void apply(Step& step);
-  void applied(Step& step);
-  bool frees_memory(const Step& step) const;
-  bool returned(const Step& step) const;
-  void finish_step(Step& step);
-
-  // engine_plan.cc: measuring, planning, moving
-  void count_rows(uint64_t step, Vote* vote);
-  void measure(const Vote& vote);
-  void add_plan_entries(Decision* decision);
-  uint32_t choose_dense(uint32_t variable);
-  Status make_dense(uint32_t variable, uint64_t effective_step);
-  bool fits_memory(const Runtime& runtime, const VariablePlan& plan);
-  Status begin_change(Runtime& runtime, const VariablePlan& plan, uint64_t effective_step);
-  Status lay_out_change(Runtime& runtime, const VariablePlan& plan, uint64_t effective_step);
-  void migrate(Runtime& runtime);
-  void send_part(Runtime& runtime, Send send);
-  bool migrated(Step& step);
-  void switch_over(Runtime& runtime);
-  [[nodiscard]] bool on_migrate(uint32_t from, const Section& section);
-  TopologyFacts topology_facts() const;
-  std::vector<VariableFacts> all_facts() const;
+  void finish_step_end(const StepPipeline::Finished& finished);
 
   // engine_tell.cc: reports
-  struct MemoryUse {
-    uint64_t reserved_bytes = 0, touched_bytes = 0;
-  };
-  MemoryUse memory_use(const Runtime& runtime) const;
-  void say_late(const LateRank& late) const;
   std::string waiting_for(std::vector<uint32_t> ranks, const std::string& what) const;
   std::string tree_missing(TreeKind kind, const std::string& call) const;
   std::string describe_step_missing(const Request& request) const;
@@ -394,68 +249,38 @@ class Engine final : private Receiver, private OutboxObserver, private HeldTable
   Transport& transport_;
   const Clock& clock_;
   Compute& compute_;
-  std::function<void()> completed_;
-  const Columns columns_;
+  std::vector<Variable> variables_;  // fixed from commit on
+  const SliceChecks slice_checks_{variables_};
+  RequestPool requests_;
   Outbox outbox_;
+  Group group_;
+  Migration migration_;
+  PlanControl plan_control_;
   Membership membership_;
   Broadcast broadcast_;
-  PullExchange pull_exchange_;
-  RowAccess row_access_;
-  std::vector<TreeSync> trees_;              // by TreeKind
+  Trees trees_;
+  StepPipeline pipeline_;
+  PullCalls pull_calls_;
+  RowCalls row_calls_;
+  CollectiveCalls collective_calls_;
+  CommitProtocol commit_protocol_;
+  Goodbye goodbye_;
   std::vector<uint32_t> received_sequence_;  // by rank: of its last message
 
   Phase phase_ = Phase::kOpen;
   Status failure_;
   bool unsaid_ = false;       // the notice of failure_ is on its way, and requests wait for it
   int64_t words_end_ns_ = 0;  // until then at most
-  // Of the ranks below in the tree that close: the one that ended fewest steps.
-  struct Leaving {
-    uint64_t ended = UINT64_MAX;
-    uint64_t rank = 0;
-  };
-  Leaving leaving_;
-  bool all_closing_ = false;  // every rank has come to close
-  // Every rank knows that, too: this one may leave, and a peer that ends is no loss any more.
-  bool close_confirmed_ = false;
-  CommitPhase commit_phase_ = CommitPhase::kIdle;
   Request* commit_request_ = nullptr;
   Request* close_request_ = nullptr;
-  size_t fill_cursor_ = 0;
   bool busy_ = false;  // this run has filled in its share of initial values
-  CommitReport my_report() const;
-  std::vector<CommitReport> reports_;  // of the children, in a commit
-  uint64_t detail_bytes_ = 0;
-  std::string detail_;  // the registry of rank 0; then what differs here
 
-  std::vector<Variable> variables_;  // fixed from commit on
-  std::vector<std::unique_ptr<Runtime>> runtimes_;
-  std::vector<uint32_t> ids_variables_;  // those that declared row ids
-  std::array<Step, 2> steps_;
-  uint64_t begun_ = 0;     // last step begun
-  uint64_t ended_ = 0;     // last step whose step_end was called
-  uint64_t decided_ = 0;   // last step decided
-  uint64_t finished_ = 0;  // last step applied or discarded here
-  Vote vote_;              // of the round under way: what came from below
-  OwnTime own_time_;
-  LateRank late_;
-  LateWindow late_window_;       // root
-  int64_t root_decided_ns_ = 0;  // root: when it decided last
-  bool settled_ = false;
-  Plan settled_plan_;             // root, until announced
-  uint32_t announce_cursor_ = 0;  // root: next of ids_variables_ to announce
-  bool announcing_ = false;
-
-  std::deque<Request> request_storage_;
-  std::vector<Request*> free_requests_;
-  std::vector<Request*> active_;  // all but commit, pulls, step_end, close; in order
-  std::vector<Request*> pulls_;   // in order of calls; the first is under way
-  std::vector<PullSlice> sharded_slices_;
+  std::array<Request*, StepWindow::kDepth> step_ends_ = {};  // by slot of the step
+  std::vector<Request*> contributions_;                      // pushes and reduces
   std::vector<std::pair<int64_t, uint64_t>> sorted_rows_;
-  uint32_t outstanding_requests_ = 0;
 
   Traffic wire_, local_;
   uint64_t dropped_messages_ = 0;
-  uint64_t growth_count_ = 0;
 };
 
 }  // namespace parallax

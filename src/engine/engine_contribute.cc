@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pushes and reduces: what a rank contributes in a step, by one call or by several. See engine.h.
 #include <algorithm>
-#include <cmath>
 #include <new>
 
 #include "engine/engine.h"
@@ -16,40 +15,10 @@ RowSlice rows_of(const PullSlice& slice) {
 
 }  // namespace
 
-// Refuses infinities and NaN where the variable says so (refuse_nonfinite), before anything of the
-// slice is used: once summed, nobody could tell whose they were.
-Status Engine::check_finite(const PullSlice& slice, const char* call) const {
-  const Variable& variable = variables_[slice.variable];
-  if (!variable.refuse_nonfinite) return {};
-  const bool rows = variable.ids_declared();
-  const uint64_t row_count = rows ? slice.count : variable.rows;
-  const uint64_t width = variable.row_elements;
-  const uint64_t wrong = with_dtype(slice.dtype, [&](auto tag) {
-    using In = typename decltype(tag)::type;
-    for (uint64_t row = 0; row < row_count; ++row) {
-      if (rows && slice.ids.at(row) == kPaddingId) continue;
-      for (uint64_t i = row * width; i < (row + 1) * width; ++i) {
-        const auto value = static_cast<double>(load<In>(slice.values + i * sizeof(In)));
-        if (!std::isfinite(value)) return i;
-      }
-    }
-    return row_count * width;
-  });
-  if (wrong == row_count * width) return {};
-  const uint64_t row = wrong / width;
-  const bool by_id = rows && !slice.every_row;
-  return invalid(std::string(call) + ": variable '" + variable.name + "', row " +
-                 std::to_string(row) +
-                 (by_id ? " of the slice (id " + std::to_string(slice.ids.at(row)) + ")" : "") +
-                 ", column " + std::to_string(wrong % width) +
-                 ": the gradient is infinite or NaN, which the variable refuses "
-                 "(refuse_nonfinite); nothing was given");
-}
-
 Status Engine::check_contribution(const parallax_slice_t& slice, uint64_t step, bool push) {
   const char* call = push ? "push" : "reduce";
   const Variable& variable = variables_[slice.variable];
-  const Contributed earlier = step_state(step).contributed[slice.variable];
+  const Contributed earlier = pipeline_.state(step).contributed[slice.variable];
   if (variable.managed() != push) {
     return invalid(std::string(call) + ": variable '" + variable.name + "' is " +
                    (push ? "framework-held (no update rule); use reduce"
@@ -61,11 +30,11 @@ Status Engine::check_contribution(const parallax_slice_t& slice, uint64_t step, 
                    " already; for several calls register it with accumulate = 1, and set more = 1 "
                    "in all slices but the last");
   }
-  const PullSlice rows = slice_of(slice);
-  PARALLAX_RETURN_IF_ERROR(check_finite(rows, call));
+  const PullSlice rows = slice_checks_.slice_of(slice);
+  PARALLAX_RETURN_IF_ERROR(slice_checks_.check_finite(rows, call));
   // The first slice of a step always fits; a later one may bring rows that are new.
   if (earlier == Contributed::kPart && variable.ids_declared() &&
-      !runtimes_[slice.variable]->sums[step & 1]->fits(rows_of(rows))) {
+      !group_.runtime(slice.variable).sums[step & 1]->fits(rows_of(rows))) {
     return limit(std::string(call) + ": variable '" + variable.name + "': the slices of step " +
                  std::to_string(step) +
                  " have more than rows_max = " + std::to_string(variable.rows_max) +
@@ -80,35 +49,36 @@ Status Engine::post_contribution(RequestKind kind, uint64_t step,
   const bool push = kind == RequestKind::kPush;
   const char* call = push ? "push" : "reduce";
   PARALLAX_RETURN_IF_ERROR(check_step(step, call));
-  PARALLAX_RETURN_IF_ERROR(check_slices(slices, call));
+  PARALLAX_RETURN_IF_ERROR(slice_checks_.check(slices, call));
   // All slices are checked before the first is noted: a refused call has contributed nothing.
   for (const parallax_slice_t& slice : slices) {
     PARALLAX_RETURN_IF_ERROR(check_contribution(slice, step, push));
   }
-  PARALLAX_RETURN_IF_ERROR(new_request(kind, step, request));
+  PARALLAX_RETURN_IF_ERROR(requests_.take(kind, step, request));
   Request& posted = **request;
   if (!push) {
     // Before anything is noted: if there is no room for the result, nothing was contributed.
     const Status room = reserve_results(slices, &posted);
     if (!room.ok()) {
-      take_back(&posted);
+      requests_.take_back(&posted);
       *request = nullptr;
       return room;
     }
   }
-  Step& state = step_state(step);
+  StepState& state = pipeline_.state(step);
   for (const parallax_slice_t& slice : slices) {
     if (slice.form == PARALLAX_FORM_DENSE && variables_[slice.variable].ids_declared()) {
       // The lowest, as votes take the lowest of all ranks: one variable changes at a time.
       state.dense_variable = std::min(state.dense_variable, slice.variable);
     }
-    PullSlice& posted_slice = posted.slices.emplace_back(slice_of(slice));
+    PullSlice& posted_slice = posted.slices.emplace_back(slice_checks_.slice_of(slice));
     posted_slice.more = slice.more != 0;
     posted_slice.summed = add_to_sum(posted_slice, state);
   }
   ++state.unstarted;
-  active_.push_back(&posted);
-  own_time_.called(step, StepPhase::kPush, clock_.now_ns());
+  ++state.contributions_open;
+  contributions_.push_back(&posted);
+  pipeline_.own_time().called(step, StepPhase::kPush, clock_.now_ns());
   return {};
 }
 
@@ -124,13 +94,13 @@ Status Engine::reserve_results(std::span<const parallax_slice_t> slices, Request
       rows.values.clear();
       posted->slice_done[i] = slices[i].more != 0 ? 1 : 0;  // the last one gets the aggregate
       if (slices[i].more != 0) continue;
-      reserve_rows(variables_[slices[i].variable], slice_of(slices[i]).dtype, &rows);
+      reserve_rows(variables_[slices[i].variable], slice_checks_.slice_of(slices[i]).dtype, &rows);
     }
   } catch (const std::bad_alloc&) {
     for (RowsResult& rows : posted->rows) rows = {};  // frees memory: the sentence needs some
     const Variable& variable = variables_[slices[i].variable];
     return limit("reduce: variable '" + variable.name + "': no memory for the rows of " +
-                 std::to_string(columns_.world()) + " ranks, up to " +
+                 std::to_string(group_.columns().world()) + " ranks, up to " +
                  std::to_string(most_rows(variable)) +
                  "; nothing was given; register a smaller rows_max");
   }
@@ -139,9 +109,9 @@ Status Engine::reserve_results(std::span<const parallax_slice_t> slices, Request
 
 // Notes that a slice was contributed, and adds it to the step sum if it is one of several, at once:
 // the caller's buffer is free when the call's request is done. True if it is in the step sum.
-bool Engine::add_to_sum(const PullSlice& slice, Step& state) {
+bool Engine::add_to_sum(const PullSlice& slice, StepState& state) {
   Contributed& contributed = state.contributed[slice.variable];
-  StepSum* sum = runtimes_[slice.variable]->sums[state.step & 1].get();
+  StepSum* sum = group_.runtime(slice.variable).sums[state.step & 1].get();
   const bool first = contributed == Contributed::kNothing;
   if (contributed == Contributed::kPart) --state.parts_left;
   if (slice.more) ++state.parts_left;
@@ -159,7 +129,7 @@ bool Engine::add_to_sum(const PullSlice& slice, Step& state) {
 
 void Engine::contribute_sum(uint32_t variable, uint64_t step, const Destination& result,
                             uint32_t* pending) {
-  Runtime& runtime = *runtimes_[variable];
+  Runtime& runtime = group_.runtime(variable);
   const StepSum& sum = *runtime.sums[step & 1];
   Contribution slice;
   if (variables_[variable].ids_declared()) {
@@ -168,14 +138,14 @@ void Engine::contribute_sum(uint32_t variable, uint64_t step, const Destination&
     // A step sum is not written again before the step after the next.
     slice = {.elements = sum.dense(), .lasting = true, .result = result};
   }
-  exchange_at(runtime, step).contribute(step, slice, pending);
+  runtime.exchange_at(step).contribute(step, slice, pending);
 }
 
 // The step ends: a variable whose last slice said `more` gets none, and its step sum goes out.
-void Engine::contribute_parts(Step& state) {
+void Engine::contribute_parts(StepState& state) {
   if (state.parts_left == 0) return;
   state.parts_left = 0;
-  for (uint32_t variable = 0; variable < runtimes_.size(); ++variable) {
+  for (uint32_t variable = 0; variable < group_.size(); ++variable) {
     if (state.contributed[variable] != Contributed::kPart) continue;
     state.contributed[variable] = Contributed::kAll;
     contribute_sum(variable, state.step, {}, &state.sums_pending);
@@ -184,7 +154,7 @@ void Engine::contribute_parts(Step& state) {
 
 void Engine::start_contribution(Request& request) {
   request.started = true;
-  --step_state(request.step).unstarted;
+  --pipeline_.state(request.step).unstarted;
   for (const PullSlice& slice : request.slices) {
     // It is in the step sum, which goes out with the last micro-batch.
     if (slice.more) continue;
@@ -210,7 +180,8 @@ void Engine::start_contribution(Request& request) {
       contribution.rows = rows_of(slice);
       if (other != request.slices.end()) contribution.more = rows_of(*other);
     }
-    exchange_at(*runtimes_[slice.variable], request.step)
+    group_.runtime(slice.variable)
+        .exchange_at(request.step)
         .contribute(request.step, contribution, &request.pending);
   }
 }

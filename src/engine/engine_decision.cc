@@ -1,309 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a step: ended, voted, decided, applied. See engine.h.
-#include <algorithm>
+// The request of step_end, from the last slice of the step on. See engine.h and
+// group/step_pipeline.h.
 #include <bit>
-#include <cmath>
 #include <iomanip>
 #include <limits>
 #include <sstream>
 
-#include "base/check.h"
-#include "base/log.h"
 #include "engine/engine.h"
 
 namespace parallax {
 
+namespace {
+
+std::string said(const StepScalars& scalars) {
+  std::ostringstream text;  // all digits that tell floats apart
+  text << std::setprecision(std::numeric_limits<float>::max_digits10) << "rank " << scalars.rank
+       << " has learning_rate " << std::bit_cast<float>(scalars.learning_rate_bits)
+       << " and clip_norm " << std::bit_cast<float>(scalars.clip_norm_bits);
+  return text.str();
+}
+
+}  // namespace
+
 void Engine::advance_step_end() {
-  // Two steps may be ending at a time: the next one may end while this one is being decided.
-  for (uint64_t t = finished_ + 1; t <= std::min(ended_, finished_ + 2); ++t) {
-    Step& step = step_state(t);
-    // kStepEnded tells the leaders that no slice and no pull of this rank is still to come.
-    const bool all_here = step.unstarted == 0 && step.pulls_left == 0 && decided_ + 1 >= t;
-    if (step.ended_sent || !all_here) continue;
-    contribute_parts(step);
-    if (all_contributed(step)) send_ended(step);
+  const StepWindow& window = pipeline_.window();
+  for (uint64_t step = window.next_to_vote(); window.is_ending(step); ++step) {
+    if (!pipeline_.may_say_ended(step)) continue;
+    contribute_parts(pipeline_.state(step));
+    pipeline_.say_ended(step);
   }
-  // Votes go in order: a vote on t says that t - 1 is applied here.
-  if (ended_ <= finished_) return;
-  Step& step = step_state(finished_ + 1);
-  TreeSync& tree = trees_[static_cast<size_t>(TreeKind::kVote)];
-  if (step.ended_sent && !step.voted && all_reduced(step)) {
-    step.voted = true;
-    Vote vote;
-    fill_vote(step, &vote);
-    vote_.merge(vote);
-    tree.join();
-  }
-  if (tree.take_complete()) {
-    if (tree.is_root()) {
-      decide();
-    } else {
-      std::array<std::byte, kVoteBytesMax> bytes;
-      send_tree_up(TreeKind::kVote, std::span(bytes).first(encode_vote(vote_, bytes)));
-      vote_.clear();
-    }
-  }
-  if (step.decided && !step.applying && all_delivered(step)) apply(step);
-  if (step.applying && step.applies_left == 0) applied(step);
+  StepPipeline::Finished finished;
+  const Status status = pipeline_.advance(&finished);
+  if (!status.ok()) return fail(status, SectionKind::kAbort, options_.rank);
+  if (finished.step != 0) finish_step_end(finished);
 }
 
-// A cursor stands at the first variable that is not ready and only moves on, so that all checks of
-// a step together look at each variable about once.
-
-bool Engine::all_contributed(Step& step) {
-  while (step.contributed_cursor < runtimes_.size() &&
-         exchange_at(*runtimes_[step.contributed_cursor], step.step).state(step.step).contributed) {
-    ++step.contributed_cursor;
-  }
-  return step.contributed_cursor == runtimes_.size();
-}
-
-bool Engine::all_reduced(Step& step) {
-  while (step.reduced_cursor < runtimes_.size() &&
-         exchange_at(*runtimes_[step.reduced_cursor], step.step).state(step.step).reduced) {
-    ++step.reduced_cursor;
-  }
-  return step.reduced_cursor == runtimes_.size();
-}
-
-bool Engine::all_delivered(Step& step) {
-  while (step.delivered_cursor < runtimes_.size() &&
-         exchange_at(*runtimes_[step.delivered_cursor], step.step).state(step.step).delivered) {
-    ++step.delivered_cursor;
-  }
-  return step.delivered_cursor == runtimes_.size();
-}
-
-void Engine::send_ended(Step& step) {
-  step.ended_sent = true;
-  Send send;
-  send.header.kind = SectionKind::kStepEnded;
-  send.header.step = step.step;
-  send.header.tag = UINT32_MAX;  // of no variable in particular
-  for (uint32_t column = 0; column < columns_.count(); ++column) {
-    // As data: control would overtake the slices that it speaks of.
-    outbox_.add(columns_.leader(columns_.host(), column), send);
-  }
-  // Its exchanges ask for it too, leader or not.
-  if (!columns_.is_leader()) outbox_.add(options_.rank, send);
-}
-
-void Engine::fill_vote(const Step& step, Vote* vote) {
-  const Request& end = *step.end;
-  vote->any = true;
-  vote->contributors = end.absent ? 0 : 1;
-  vote->found_inf = end.found_inf ? 1 : 0;
-  vote->scalars = {std::bit_cast<uint32_t>(end.learning_rate),
-                   std::bit_cast<uint32_t>(end.clip_norm), options_.rank};
-  // One exact sum for each reduction: only the root knows the contributors to divide by.
-  if (end.clip_norm > 0) {
-    for (const auto& runtime : runtimes_) {
-      if (!runtime->variable->managed()) continue;
-      // Rows that are divided by their own count of ranks are means already: like a sum, they are
-      // divided by nothing more.
-      const uint32_t kind =
-          runtime->variable->counts_ranks() ? uint32_t{PARALLAX_SUM} : runtime->variable->reduction;
-      vote->norm_kinds |= 1u << kind;
-      add_squared_norm(exchange_at(*runtime, step.step).owned(step.step), &vote->norms[kind]);
-    }
-  }
-  const uint32_t dense = step.dense_variable;
-  if (dense != kNoVariable && !runtimes_[dense]->facts.given_dense) vote->dense_variable = dense;
-  vote->pace = PaceVote::of(options_.rank, own_time_.of(step.step));
-  count_rows(step.step, vote);
-}
-
-// The root's: everything that ends the step, computed once and sent to all, so that no two ranks
-// can come to another scale, rate or plan.
-void Engine::decide() {
-  Decision decision;
-  decision.contributors = vote_.contributors;
-  decision.learning_rate = std::bit_cast<float>(vote_.scalars.learning_rate_bits);
-  const float clip_norm = std::bit_cast<float>(vote_.scalars.clip_norm_bits);
-  if (clip_norm > 0) {
-    const double contributors = std::max(1u, vote_.contributors);
-    const double factors[kReductionKinds] = {1.0, 1.0 / columns_.world(), 1.0 / contributors};
-    double square = 0;
-    for (uint32_t kind = 0; kind < kReductionKinds; ++kind) {
-      square += factors[kind] * factors[kind] * vote_.norms[kind].value();
-    }
-    decision.gradient_norm = std::sqrt(square);
-    const double scale = clip_norm / (decision.gradient_norm + 1e-6);
-    decision.clip_scale = scale > 1 ? 1 : scale;  // NaN stays NaN, as in PyTorch
-  }
-  decision.outcome = vote_.found_inf > 0 ? Outcome::kDiscard : Outcome::kCommit;
-  if (vote_.disagree) {
-    decision.outcome = Outcome::kMismatch;
-    decision.first = vote_.scalars;
-    decision.second = vote_.other;
-  }
-  measure(vote_);
-  const int64_t now_ns = clock_.now_ns();
-  late_window_.add(vote_.pace, columns_.world(), now_ns - std::exchange(root_decided_ns_, now_ns));
-  decision.late = late_window_.late();
-  if (late_window_.news(decision.late, now_ns)) say_late(decision.late);
-  decision.dense_variable = choose_dense(vote_.dense_variable);
-  vote_.clear();
-  add_plan_entries(&decision);
-  std::array<std::byte, kVoteBytesMax> bytes;
-  const auto encoded = std::span(bytes).first(encode_decision(decision, bytes));
-  send_tree_down(TreeKind::kVote, encoded);
-  // The root takes its own decision by the same way, through the same checks.
-  PARALLAX_CHECK(answer_tree(TreeKind::kVote, encoded));
-}
-
-void Engine::on_decision(const Decision& decision) {
-  Step& step = step_state(finished_ + 1);
-  PARALLAX_CHECK(step.step == finished_ + 1 && step.voted && !step.decided);
-  step.decided = true;
-  step.decision = decision;
-  if (decision.late.rank < columns_.world()) late_ = decision.late;
-  decided_ = step.step;
-}
-
-void Engine::apply(Step& step) {
-  step.applying = true;
-  // A discarded step goes on to applied() too: its plan entries hold, its buffers are handed on.
-  if (step.decision.outcome != Outcome::kCommit) return;
-  const double contributors = std::max(1u, step.decision.contributors);
-  const double factors[kReductionKinds] = {1.0, 1.0 / columns_.world(), 1.0 / contributors};
-  for (const auto& each : runtimes_) {
-    Runtime& runtime = *each;
-    const Variable& variable = *runtime.variable;
-    if (!variable.managed()) continue;
-    const Exchange& exchange = exchange_at(runtime, step.step);
-    runtime.gradient =
-        runtime.table->sharded() ? exchange.owned(step.step) : exchange.whole(step.step);
-    if (!runtime.gradient.has_values && !runtime.gradient.contributed) continue;
-    // Rows that count their ranks are divided one by one, in the table.
-    const double mean = variable.counts_ranks() ? 1.0 : factors[variable.reduction];
-    runtime.arguments = {.rule = variable.rule,
-                         .learning_rate = step.decision.learning_rate,
-                         .scale = mean * step.decision.clip_scale,
-                         .epsilon = variable.epsilon,
-                         .beta1 = variable.beta1,
-                         .beta2 = variable.beta2,
-                         .momentum = variable.momentum,
-                         .nesterov = variable.nesterov};
-    const ReducedGradient& gradient = runtime.gradient;
-    runtime.apply_job.context = &runtime;
-    runtime.apply_job.cost_bytes =
-        runtime.table->element_bytes() *
-        (gradient.rows ? gradient.row_count * variable.row_elements : gradient.count);
-    runtime.apply_job.run = [](ComputeJob& job) {
-      Runtime& applying = *static_cast<Runtime*>(job.context);
-      applying.table->apply(applying.gradient, applying.arguments);
-    };
-    runtime.apply_job.done = [](ComputeJob& job) {
-      // Steps are applied one at a time: this job is of the oldest one that is not finished.
-      Engine& engine = *static_cast<Runtime*>(job.context)->engine;
-      --engine.step_state(engine.finished_ + 1).applies_left;
-    };
-    ++step.applies_left;
-    compute_.submit(runtime.apply_job);
-  }
-}
-
-// The updates have run. New plans are laid out, variables whose placement changes with the next
-// step are moved, then the step is finished.
-void Engine::applied(Step& step) {
-  if (!step.migrating) {
-    step.migrating = true;
-    settled_ = settled_ || step.decision.settled;
-    for (uint32_t i = 0; i < step.decision.entry_count; ++i) {
-      const PlanEntry& entry = step.decision.entries[i];
-      PARALLAX_CHECK(entry.variable < runtimes_.size());
-      Runtime& runtime = *runtimes_[entry.variable];
-      runtime.facts.measured = entry.union_rows > 0;
-      runtime.facts.touched_rows_per_host = entry.touched_rows_per_host;
-      runtime.facts.union_rows = entry.union_rows;
-      runtime.facts.pulled_rows_per_host = entry.pulled_rows_per_host;
-      if (entry.plan == runtime.plan || runtime.facts.given_dense) continue;
-      // Step + 2 is the first that no rank can have begun to send for: that takes the next
-      // decision.
-      const Status begun = begin_change(runtime, entry.plan, step.step + 2);
-      if (!begun.ok()) {
-        fail(begun, SectionKind::kAbort, options_.rank);
-        return;
-      }
-    }
-    const Status dense = make_dense(step.decision.dense_variable, step.step + 2);
-    if (!dense.ok()) {
-      fail(dense, SectionKind::kAbort, options_.rank);
-      return;
-    }
-    for (const auto& runtime : runtimes_) {
-      if (runtime->change_step == step.step + 1) migrate(*runtime);
-    }
-  }
-  if (migrated(step) && returned(step)) finish_step(step);
-}
-
-// True if finishing this step frees an exchange, or a table and the buffers for pulls of it.
-bool Engine::frees_memory(const Step& step) const {
-  return std::any_of(runtimes_.begin(), runtimes_.end(), [&step](const auto& runtime) {
-    return runtime->old_exchange != nullptr || runtime->change_step == step.step + 1;
-  });
-}
-
-// True if no send is left that reads memory which the end of the step hands on to step + 2, or
-// frees. Peers that keep to the protocol took all of it before the step was decided, except what
-// other variables have under way. One that takes nothing, and goes on all the same, is waited for,
-// until the deadline of the request.
-bool Engine::returned(const Step& step) const {
-  if (step.sums_pending != 0) return false;
-  for (const Request* request : active_) {
-    const bool gave = request->kind == RequestKind::kPush || request->kind == RequestKind::kReduce;
-    if (gave && request->step == step.step && request->pending != 0) return false;
-  }
-  return !frees_memory(step) || outbox_.peers_with_data().empty();
-}
-
-void Engine::finish_step(Step& step) {
-  bool plan_changed = false;
-  for (const auto& runtime : runtimes_) {
-    runtime->old_exchange.reset();  // all of it was sent: see returned()
-    if (runtime->change_step == step.step + 1) {
-      switch_over(*runtime);
-      plan_changed = true;
-    }
-  }
-  finished_ = step.step;
-  PARALLAX_LOG(
-      kTrace, kStep,
-      rank_name(options_.rank) + ": step " + std::to_string(finished_) + " is decided and applied");
-  for (const auto& runtime : runtimes_) {
-    // Early enough: peers send for that step once the next one is decided, which takes our vote.
-    exchange_at(*runtime, finished_ + 2).open(finished_ + 2);
-  }
-  own_time_.open(finished_ + 1, clock_.now_ns());
-  pull_exchange_.open(finished_ + 2);
-  // After the switch of tables: it answers pulls that were held back, out of the new ones.
-  pull_exchange_.applied(finished_);
-  const Decision& decision = step.decision;
-  Request& end = *std::exchange(step.end, nullptr);
-  end.info = {.size = sizeof end.info,
-              .step = step.step,
-              .committed = decision.outcome == Outcome::kCommit ? 1u : 0u,
-              .contributors = decision.contributors,
-              .gradient_norm = decision.gradient_norm,
-              .clip_scale = decision.clip_scale,
-              .plan_changed = plan_changed ? 1u : 0u,
-              .reserved = 0};
-  if (decision.outcome != Outcome::kMismatch) {
-    finish_request(&end, {});
-    return;
-  }
-  const auto said = [](const StepScalars& scalars) {
-    std::ostringstream text;  // all digits that tell floats apart
-    text << std::setprecision(std::numeric_limits<float>::max_digits10) << "rank " << scalars.rank
-         << " has learning_rate " << std::bit_cast<float>(scalars.learning_rate_bits)
-         << " and clip_norm " << std::bit_cast<float>(scalars.clip_norm_bits);
-    return text.str();
-  };
-  finish_request(&end, {PARALLAX_MISMATCH, "step_end: step " + std::to_string(step.step) +
-                                               " was discarded: " + said(decision.first) + ", " +
-                                               said(decision.second)});
+void Engine::finish_step_end(const StepPipeline::Finished& finished) {
+  const Decision& decision = pipeline_.state(finished.step).decision;
+  Request* end = std::exchange(step_ends_[StepWindow::slot(finished.step)], nullptr);
+  end->info = {.size = sizeof end->info,
+               .step = finished.step,
+               .committed = decision.outcome == Outcome::kCommit ? 1u : 0u,
+               .contributors = decision.contributors,
+               .gradient_norm = decision.gradient_norm,
+               .clip_scale = decision.clip_scale,
+               .plan_changed = finished.plan_changed ? 1u : 0u,
+               .reserved = 0};
+  if (decision.outcome != Outcome::kMismatch) return requests_.finish(end, {});
+  requests_.finish(end, {PARALLAX_MISMATCH, "step_end: step " + std::to_string(finished.step) +
+                                                " was discarded: " + said(decision.first) + ", " +
+                                                said(decision.second)});
 }
 
 }  // namespace parallax

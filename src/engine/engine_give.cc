@@ -44,8 +44,8 @@ void Engine::finish_reduce_slices(Request& request) {
   for (size_t i = 0; i < request.slices.size(); ++i) {
     if (request.slice_done[i] != 0) continue;
     const PullSlice& slice = request.slices[i];
-    const Runtime& runtime = *runtimes_[slice.variable];
-    const Exchange& exchange = exchange_at(*runtimes_[slice.variable], request.step);
+    const Runtime& runtime = group_.runtime(slice.variable);
+    const Exchange& exchange = group_.runtime(slice.variable).exchange_at(request.step);
     // The result goes where the slice came from, which this rank's sends may still be reading.
     if (request.pending != 0 || !exchange.state(request.step).delivered) continue;
     const ReducedGradient whole = exchange.whole(request.step);
@@ -62,7 +62,7 @@ void Engine::finish_reduce_slices(Request& request) {
 
 // What a framework-held sum is multiplied by, once, in the type it was summed in.
 double Engine::held_factor(const Variable& variable) const {
-  return variable.reduction == PARALLAX_MEAN_WORLD ? 1.0 / columns_.world() : 1.0;
+  return variable.reduction == PARALLAX_MEAN_WORLD ? 1.0 / group_.columns().world() : 1.0;
 }
 
 // The sum into the caller's buffer, where the exchange may have put it already.
@@ -107,7 +107,7 @@ void Engine::give_row(const Runtime& runtime, const ReducedGradient& whole, cons
 }
 
 uint64_t Engine::most_rows(const Variable& variable) const {
-  return std::min(variable.rows, variable.rows_max * columns_.world());
+  return std::min(variable.rows, variable.rows_max * group_.columns().world());
 }
 
 // Room for the most that a union can be, so that later steps allocate nothing.

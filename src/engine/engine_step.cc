@@ -2,59 +2,10 @@
 // The calls of a step, and how what they ask for is started and completed. See engine.h.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
-#include "base/check.h"
 #include "engine/engine.h"
 
 namespace parallax {
-
-// ---- requests
-
-Status Engine::new_request(RequestKind kind, uint64_t step, Request** request) {
-  // A program that holds all requests must still be able to close the job.
-  if (outstanding_requests_ >= PARALLAX_REQUESTS_MAX && kind != RequestKind::kClose) {
-    return limit("more than " + std::to_string(PARALLAX_REQUESTS_MAX) +
-                 " requests are not released; wait for some and release them");
-  }
-  if (free_requests_.empty()) {
-    constexpr size_t kSlicesReserved = 16;
-    if (request_storage_.size() > kSlicesReserved) ++growth_count_;
-    // In a deque, whose elements stay where they are: callers hold pointers to them.
-    Request& grown = request_storage_.emplace_back();
-    grown.slices.reserve(kSlicesReserved);
-    grown.slice_done.reserve(kSlicesReserved);
-    free_requests_.push_back(&grown);
-  }
-  *request = free_requests_.back();
-  free_requests_.pop_back();
-  ++outstanding_requests_;
-  (*request)->reset(kind, step);
-  return {};
-}
-
-void Engine::finish_request(Request* request, Status status) {
-  PARALLAX_CHECK(!request->done());
-  request->complete(std::move(status));
-  // From here on the request is its caller's.
-  own_time_.completed(clock_.now_ns());
-  if (completed_) completed_();
-}
-
-Status Engine::release(Request* request) {
-  if (!request->done()) {
-    return bad_state("release: the request is pending; wait for it, or cancel it and wait");
-  }
-  if (request->free) return bad_state("release: the request was released already");
-  take_back(request);
-  return {};
-}
-
-void Engine::take_back(Request* request) {
-  request->free = true;
-  --outstanding_requests_;
-  free_requests_.push_back(request);
-}
 
 // ---- checks
 
@@ -73,214 +24,60 @@ Status Engine::check_running(const char* call) const {
 
 Status Engine::check_step(uint64_t step, const char* call) const {
   PARALLAX_RETURN_IF_ERROR(check_running(call));
-  if (step == begun_ && step > ended_) return {};
+  if (pipeline_.window().takes_calls(step)) return {};
   const std::string name = std::string(call) + ": step " + std::to_string(step);
-  if (step == 0 || step > begun_) {
-    return bad_state(name + " has not begun; the last one begun is " + std::to_string(begun_));
+  if (!pipeline_.window().has_begun(step)) {
+    return bad_state(name + " has not begun; the last one begun is " +
+                     std::to_string(pipeline_.window().begun()));
   }
   return bad_state(name + " has ended; begin the next one");
-}
-
-Status Engine::check_slices(std::span<const parallax_slice_t> slices, const char* call) const {
-  if (slices.size() > PARALLAX_SLICES_MAX) {
-    return invalid(std::string(call) + ": " + std::to_string(slices.size()) + " slices; at most " +
-                   std::to_string(PARALLAX_SLICES_MAX) + " in one call");
-  }
-  for (size_t i = 0; i < slices.size(); ++i) {
-    const Status fits = check_slice(slices[i]);
-    if (!fits.ok()) {
-      const bool known = slices[i].variable < variables_.size();
-      return {fits.code(), std::string(call) + ", slice " + std::to_string(i) +
-                               (known ? " (variable '" + variables_[slices[i].variable].name + "')"
-                                      : std::string()) +
-                               ": " + fits.message()};
-    }
-    // Quadratic, and without memory: a step allocates nothing.
-    for (size_t j = 0; j < i; ++j) {
-      if (slices[j].variable == slices[i].variable && !tied(slices[j], slices[i])) {
-        return invalid(std::string(call) + ": variable '" + variables_[slices[i].variable].name +
-                       "' is in slices " + std::to_string(j) + " and " + std::to_string(i) +
-                       "; give each variable one slice, or, if it declared row ids, one of each "
-                       "form with the same as_dtype and more");
-      }
-    }
-  }
-  return {};
-}
-
-// A dense slice and one of rows of one variable may come in the same call.
-bool Engine::tied(const parallax_slice_t& a, const parallax_slice_t& b) const {
-  return variables_[a.variable].ids_declared() && a.form != b.form && a.more == b.more &&
-         slice_dtype(a) == slice_dtype(b);
-}
-
-// What is wrong with a slice. check_slices adds the call and the variable's name, to failures
-// alone: a step allocates nothing.
-Status Engine::check_slice(const parallax_slice_t& slice) const {
-  if (slice.variable >= variables_.size()) {
-    return invalid("variable is " + std::to_string(slice.variable) + ", the job has " +
-                   std::to_string(variables_.size()));
-  }
-  const Variable& variable = variables_[slice.variable];
-  if (slice.form > PARALLAX_FORM_ROWS) {
-    return invalid("form is " + std::to_string(slice.form) +
-                   "; it must be PARALLAX_FORM_DENSE or PARALLAX_FORM_ROWS");
-  }
-  const bool rows = slice.form == PARALLAX_FORM_ROWS;
-  if (rows && !variable.ids_declared()) {
-    return invalid(
-        "form is ROWS, but the variable declared no row ids; set rows_max at registration, or use "
-        "PARALLAX_FORM_DENSE");
-  }
-  // It travels as rows, in buffers that rows_max sized.
-  if (!rows && variable.ids_declared() && variable.rows_max < variable.rows) {
-    return limit("form is DENSE, which gives all " + std::to_string(variable.rows) +
-                 " rows of a variable with row ids, and rows_max is " +
-                 std::to_string(variable.rows_max) + "; register rows_max >= rows");
-  }
-  if (slice.as_dtype > PARALLAX_AS(PARALLAX_I64) ||
-      !convertible(dtype_of(variable.sum_type()), slice_dtype(slice))) {
-    return invalid("as_dtype is " + std::to_string(slice.as_dtype) + "; for a variable of " +
-                   dtype_name(variable.dtype) + " it must be 0" +
-                   (is_floating(variable.dtype) ? " or PARALLAX_AS of F32, F64, F16 or BF16" : ""));
-  }
-  if (slice.more > 1 || (slice.more == 1 && !variable.accumulate)) {
-    return invalid("more is " + std::to_string(slice.more) +
-                   (variable.accumulate ? "; it must be 0 or 1"
-                                        : ", but the variable takes one slice a step; register it "
-                                          "with accumulate = 1"));
-  }
-  const uint32_t element_bytes = bytes_of_dtype(slice_dtype(slice));
-  if (reinterpret_cast<uintptr_t>(slice.values) % element_bytes != 0) {
-    return invalid("values is not aligned to " + std::to_string(element_bytes) + " bytes");
-  }
-  if (!rows) return slice.values != nullptr ? Status() : invalid("values is null");
-  if (slice.row_count > variable.rows_max) {
-    return limit("row_count is " + std::to_string(slice.row_count) + ", rows_max " +
-                 std::to_string(variable.rows_max) + "; register a larger rows_max");
-  }
-  if (slice.row_count == 0) return {};
-  return check_ids(slice, variable);
-}
-
-Status Engine::check_ids(const parallax_slice_t& slice, const Variable& variable) {
-  const bool none = slice.ids == nullptr && slice.ids_i32 == nullptr;
-  if (none || slice.values == nullptr) {
-    return invalid(std::string(none ? "ids" : "values") + " is null with " +
-                   std::to_string(slice.row_count) + " rows");
-  }
-  if (slice.ids != nullptr && slice.ids_i32 != nullptr) {
-    return invalid("ids and ids_i32 are both given; one of them must be null");
-  }
-  const bool wide = slice.ids != nullptr;
-  const auto address =
-      reinterpret_cast<uintptr_t>(wide ? static_cast<const void*>(slice.ids) : slice.ids_i32);
-  const size_t alignment = wide ? alignof(int64_t) : alignof(int32_t);
-  if (address % alignment != 0) {
-    return invalid(std::string(wide ? "ids" : "ids_i32") + " is not aligned to " +
-                   std::to_string(alignment) + " bytes");
-  }
-  // Once, here: everything behind takes ids as checked.
-  const auto first_wrong = [&variable](const auto* ids, uint64_t count) {
-    for (uint64_t i = 0; i < count; ++i) {
-      // A negative id becomes a huge number: one comparison finds both.
-      const bool known = static_cast<uint64_t>(int64_t{ids[i]}) < variable.rows;
-      if (!known && ids[i] != kPaddingId) return i;
-    }
-    return count;
-  };
-  const uint64_t wrong =
-      wide ? first_wrong(slice.ids, slice.row_count) : first_wrong(slice.ids_i32, slice.row_count);
-  if (wrong == slice.row_count) return {};
-  const RowIds ids = {slice.ids, slice.ids_i32};
-  return invalid(std::string(wide ? "ids[" : "ids_i32[") + std::to_string(wrong) + "] is " +
-                 std::to_string(ids.at(wrong)) + ", the variable has rows 0.." +
-                 std::to_string(variable.rows - 1) + " (-1 is padding); nothing was applied");
-}
-
-uint32_t Engine::slice_dtype(const parallax_slice_t& slice) const {
-  return slice.as_dtype == 0 ? variables_[slice.variable].dtype : slice.as_dtype - 1;
-}
-
-PullSlice Engine::slice_of(const parallax_slice_t& slice) const {
-  const Variable& variable = variables_[slice.variable];
-  const bool every_row = slice.form == PARALLAX_FORM_DENSE && variable.ids_declared();
-  PullSlice copy = {.variable = slice.variable,
-                    .ids = {},
-                    .count = static_cast<uint32_t>(every_row ? variable.rows : slice.row_count),
-                    .values = static_cast<std::byte*>(slice.values),
-                    .dtype = slice_dtype(slice),
-                    .every_row = every_row};
-  if (slice.form == PARALLAX_FORM_ROWS) copy.ids = {slice.ids, slice.ids_i32};
-  return copy;
 }
 
 // ---- calls
 
 Status Engine::step_begin(uint64_t* step) {
   PARALLAX_RETURN_IF_ERROR(check_running("step_begin"));
-  if (begun_ > ended_) {
-    return bad_state("step_begin: step " + std::to_string(begun_) +
+  if (pipeline_.window().in_calls()) {
+    return bad_state("step_begin: step " + std::to_string(pipeline_.window().begun()) +
                      " has not ended; call step_end first");
   }
-  if (rows_pending()) {
+  if (row_calls_.pending()) {
     return bad_state(
         "step_begin: a read or write of rows is pending; wait for it, since it is as of the last "
         "commit");
   }
-  // There are two step buffers: a third step would need that of the oldest.
-  if (begun_ >= finished_ + 2) {
-    return bad_state("step_begin: steps " + std::to_string(begun_ - 1) + " and " +
-                     std::to_string(begun_) +
+  if (!pipeline_.window().has_room()) {
+    return bad_state("step_begin: steps " + std::to_string(pipeline_.window().begun() - 1) +
+                     " and " + std::to_string(pipeline_.window().begun()) +
                      " are still ending; wait for the older step_end request first");
   }
-  ++begun_;
-  Step& state = step_state(begun_);
-  // Keeps its memory across the reset: a step allocates nothing.
-  std::vector<Contributed> contributed = std::move(state.contributed);
-  std::fill(contributed.begin(), contributed.end(), Contributed::kNothing);
-  state = Step();
-  state.contributed = std::move(contributed);
-  state.step = begun_;
-  own_time_.begin(begun_);
-  *step = begun_;
-  return {};
-}
-
-Status Engine::check_pull(std::span<const parallax_slice_t> slices) const {
-  PARALLAX_RETURN_IF_ERROR(check_slices(slices, "pull"));
-  for (const parallax_slice_t& slice : slices) {
-    const std::string& name = variables_[slice.variable].name;
-    if (std::count_if(slices.begin(), slices.end(), [&](const parallax_slice_t& each) {
-          return each.variable == slice.variable;
-        }) > 1) {
-      return invalid("pull: variable '" + name + "' is in two slices; pull it by two calls");
-    }
-    if (!variables_[slice.variable].managed()) {
-      return invalid("pull: variable '" + name +
-                     "' is framework-held (no update rule): its value is the caller's");
-    }
-    if (slice.more != 0) {
-      return invalid("pull: variable '" + name + "': more is of push and reduce; set it to 0");
-    }
-  }
+  *step = pipeline_.begin();
   return {};
 }
 
 Status Engine::pull(uint64_t step, std::span<const parallax_slice_t> slices, Request** request) {
   if (step == 0) return evaluate(slices, request);
   PARALLAX_RETURN_IF_ERROR(check_step(step, "pull"));
-  PARALLAX_RETURN_IF_ERROR(check_pull(slices));
-  PARALLAX_RETURN_IF_ERROR(new_request(RequestKind::kPull, step, request));
+  PARALLAX_RETURN_IF_ERROR(slice_checks_.check_pull(slices));
+  PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kPull, step, request));
   for (const parallax_slice_t& slice : slices) {
-    (*request)->slices.push_back(slice_of(slice));
+    (*request)->slices.push_back(slice_checks_.slice_of(slice));
   }
-  Step& state = step_state(step);
-  ++state.pulls_left;
-  ++state.unstarted;
-  pulls_.push_back(*request);
-  own_time_.called(step, StepPhase::kPull, clock_.now_ns());
+  pull_calls_.post(*request);
+  pipeline_.own_time().called(step, StepPhase::kPull, clock_.now_ns());
   return {};
+}
+
+// A pull between steps, by this rank alone.
+Status Engine::evaluate(std::span<const parallax_slice_t> slices, Request** request) {
+  PARALLAX_RETURN_IF_ERROR(check_running("pull"));
+  PARALLAX_RETURN_IF_ERROR(slice_checks_.check_pull(slices));
+  return row_calls_.evaluate(slices, slice_checks_, request);
+}
+
+Status Engine::rows(const parallax_rows_t& rows, bool write, Request** request) {
+  PARALLAX_RETURN_IF_ERROR(check_running(write ? "write" : "read"));
+  return row_calls_.post(rows, write, request);
 }
 
 Status Engine::push(uint64_t step, std::span<const parallax_slice_t> slices, Request** request) {
@@ -300,7 +97,7 @@ Status Engine::step_end(uint64_t step, const parallax_step_end_options_t& option
   if (!std::isfinite(options.clip_norm) || options.clip_norm < 0) {
     return invalid("step_end: clip_norm must be finite and not negative; 0 means no clipping");
   }
-  const std::vector<Contributed>& contributed = step_state(step).contributed;
+  const std::vector<Contributed>& contributed = pipeline_.state(step).contributed;
   const auto given = std::find_if(contributed.begin(), contributed.end(),
                                   [](Contributed each) { return each != Contributed::kNothing; });
   if (options.absent != 0 && given != contributed.end()) {
@@ -309,108 +106,39 @@ Status Engine::step_end(uint64_t step, const parallax_step_end_options_t& option
                    "' was given in step " + std::to_string(step) +
                    "; a rank without a batch gives none");
   }
-  PARALLAX_RETURN_IF_ERROR(new_request(RequestKind::kStepEnd, step, request));
-  Request& end = **request;
-  end.learning_rate = options.learning_rate;
-  end.clip_norm = options.clip_norm;
-  end.found_inf = options.found_inf != 0;
-  end.absent = options.absent != 0;
-  step_state(step).end = &end;
-  ended_ = step;
-  own_time_.called(step, StepPhase::kStepEnd, clock_.now_ns());
+  PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kStepEnd, step, request));
+  step_ends_[StepWindow::slot(step)] = *request;
+  pipeline_.end(step, {.learning_rate = options.learning_rate,
+                       .clip_norm = options.clip_norm,
+                       .found_inf = options.found_inf != 0,
+                       .absent = options.absent != 0});
+  pipeline_.own_time().called(step, StepPhase::kStepEnd, clock_.now_ns());
   return {};
 }
 
 // ---- starting and completing
 
-// Pulls go one at a time, in order: a leader matches those of its host by their number in the step.
-void Engine::advance_pulls() {
-  while (!pulls_.empty()) {
-    Request& pull = *pulls_.front();
-    // Until the step before is decided, the buffers may still be those of step - 2.
-    if (decided_ + 1 < pull.step) return;
-    Step& state = step_state(pull.step);
-    if (!pull.started) {
-      pull.started = true;
-      --state.unstarted;
-      sharded_slices_.clear();
-      for (const PullSlice& slice : pull.slices) {
-        if (plan_at(*runtimes_[slice.variable], pull.step).placement == Placement::kSharded) {
-          sharded_slices_.push_back(slice);
-        }
-      }
-      // With nothing to ask for, too, as long as any variable is sharded: the leaders count the
-      // rounds of each rank, and a round waits for every rank of the host.
-      if (!sharded_slices_.empty() || any_sharded(pull.step)) {
-        pull_exchange_.start(pull.step, state.pull_rounds++, sharded_slices_);
-      }
-    }
-    if (pull_exchange_.active() && !pull_exchange_.finished()) return;
-    // Mirrors are as of the step before only once that one is applied here.
-    if (finished_ + 1 < pull.step) return;
-    // Fills in padding and duplicates, which did not travel.
-    if (pull_exchange_.active()) pull_exchange_.finish();
-    for (const PullSlice& slice : pull.slices) {
-      const Runtime& runtime = *runtimes_[slice.variable];
-      if (runtime.plan.placement == Placement::kMirrored) read_mirror(runtime, slice);
-    }
-    --state.pulls_left;
-    pulls_.erase(pulls_.begin());
-    finish_request(&pull, {});
-  }
-}
-
-bool Engine::any_sharded(uint64_t step) const {
-  return std::any_of(runtimes_.begin(), runtimes_.end(), [&](const auto& runtime) {
-    return plan_at(*runtime, step).placement == Placement::kSharded;
-  });
-}
-
-void Engine::read_mirror(const Runtime& runtime, const PullSlice& slice) {
-  const Table& table = *runtime.table;
-  const size_t bytes = bytes_of_dtype(slice.dtype);
-  const Convert convert = converter(dtype_of(runtime.variable->sum_type()), slice.dtype);
-  if (!runtime.variable->ids_declared()) {
-    convert_or_copy(convert, table.element(0), slice.values, runtime.variable->elements(), bytes);
-    return;
-  }
-  const uint64_t width = table.row_elements();
-  for (uint32_t i = 0; i < slice.count; ++i) {
-    std::byte* out = slice.values + i * width * bytes;
-    const int64_t id = slice.ids.at(i);
-    if (id == kPaddingId) {
-      std::memset(out, 0, width * bytes);
-      continue;
-    }
-    const uint32_t row_key = runtime.partition.row_key_of(static_cast<uint64_t>(id));
-    convert_or_copy(convert, table.row(row_key), out, width, bytes);
-  }
-}
-
-void Engine::advance_requests() {
+void Engine::advance_contributions() {
   size_t kept = 0;
-  const size_t count = active_.size();
+  const size_t count = contributions_.size();
   for (size_t i = 0; i < count; ++i) {
-    Request* request = active_[i];
-    bool finished = false;
-    if (request->kind == RequestKind::kPush || request->kind == RequestKind::kReduce) {
-      if (!request->started && decided_ + 1 >= request->step) start_contribution(*request);
-      if (request->started && request->kind == RequestKind::kReduce) {
-        finish_reduce_slices(*request);
-      }
-      // Only a reduce has entries in slice_done: a push is done once nothing borrows its buffers.
-      finished = request->started && request->pending == 0 &&
-                 std::find(request->slice_done.begin(), request->slice_done.end(), 0) ==
-                     request->slice_done.end();
+    Request* request = contributions_[i];
+    if (!request->started && pipeline_.window().may_start(request->step)) {
+      start_contribution(*request);
     }
+    if (request->started && request->kind == RequestKind::kReduce) finish_reduce_slices(*request);
+    // Only a reduce has entries in slice_done: a push is done once nothing borrows its buffers.
+    const bool finished = request->started && request->pending == 0 &&
+                          std::find(request->slice_done.begin(), request->slice_done.end(), 0) ==
+                              request->slice_done.end();
     if (finished) {
-      finish_request(request, {});
+      --pipeline_.state(request->step).contributions_open;
+      requests_.finish(request, {});
     } else {
-      // In order of calls, as barriers and broadcasts go one at a time.
-      active_[kept++] = request;
+      contributions_[kept++] = request;
     }
   }
-  active_.resize(kept);
+  contributions_.resize(kept);
 }
 
 }  // namespace parallax

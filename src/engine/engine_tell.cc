@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/log.h"
 #include "engine/engine.h"
 #include "planner/explain.h"
 
@@ -12,40 +11,8 @@ namespace parallax {
 // ---- reports
 
 std::string Engine::plan_json() const {
-  return explain_json(all_facts(), topology_facts(), options_.plan_mode, plan(), settled_);
-}
-
-// All memory of a variable: its exchanges, step sums, tables and pulls; two of each while it moves.
-Engine::MemoryUse Engine::memory_use(const Runtime& runtime) const {
-  MemoryUse use;
-  const auto add = [&use](const Arena& arena) {
-    use.reserved_bytes += arena.reserved_bytes();
-    use.touched_bytes += arena.touched_bytes();
-  };
-  for (const auto* exchange : {&runtime.exchange, &runtime.next_exchange, &runtime.old_exchange}) {
-    if (*exchange != nullptr) add((*exchange)->arena());
-  }
-  for (const auto* table : {&runtime.table, &runtime.next_table}) {
-    if (*table != nullptr) add((*table)->arena());
-  }
-  for (const std::unique_ptr<StepSum>& sum : runtime.sums) {
-    if (sum != nullptr) add(sum->arena());
-  }
-  const auto variable = static_cast<uint32_t>(runtime.variable - variables_.data());
-  if (const Arena* pulls = pull_exchange_.arena_of(variable)) add(*pulls);
-  return use;
-}
-
-// The root's: in the log, once.
-void Engine::say_late(const LateRank& late) const {
-  PARALLAX_LOG(kWarn, kStep,
-               rank_name(late.rank) + " is late: in " + std::to_string(late.steps) +
-                   " of the last " + std::to_string(LateWindow::kWindowSteps) +
-                   " steps the others waited for it, " + std::to_string(late.late_ms) +
-                   " ms a step, most of it before its " + step_phase_name(late.phase) +
-                   (late.phase == StepPhase::kPush ? " or reduce" : "") +
-                   "; its own program takes so long, not the network: look at its input, and for "
-                   "a busy or slow machine");
+  return explain_json(group_.facts(), group_.topology(), options_.plan_mode, plan(),
+                      plan_settled());
 }
 
 std::string Engine::stats_json() const {
@@ -56,9 +23,9 @@ std::string Engine::stats_json() const {
                           {"received_messages", of.received_messages}};
   };
   nlohmann::json variables = nlohmann::json::array();
-  MemoryUse all;
-  for (const auto& runtime : runtimes_) {
-    const MemoryUse memory = memory_use(*runtime);
+  Group::MemoryUse all;
+  for (const auto& runtime : group_.runtimes()) {
+    const Group::MemoryUse memory = group_.memory_use(*runtime);
     all.reserved_bytes += memory.reserved_bytes;
     all.touched_bytes += memory.touched_bytes;
     variables.push_back({{"name", runtime->variable->name},
@@ -69,7 +36,7 @@ std::string Engine::stats_json() const {
   }
   nlohmann::json stats = {
       {"rank", options_.rank},
-      {"steps_committed", finished_},
+      {"steps_committed", pipeline_.window().finished()},
       {"transport", transport_.name()},
       {"wire", traffic(wire_)},
       {"local", traffic(local_)},
@@ -78,12 +45,13 @@ std::string Engine::stats_json() const {
       {"late", nullptr},
       {"dropped_messages", dropped_messages_},
       {"growth_count", growth_count()}};
-  if (late_.steps > 0) {
-    stats["late"] = {{"rank", late_.rank},
-                     {"host", columns_.map().names[columns_.host_of(late_.rank)]},
-                     {"phase", step_phase_name(late_.phase)},
-                     {"ms", late_.late_ms},
-                     {"steps", late_.steps}};
+  if (pipeline_.late().steps > 0) {
+    stats["late"] = {
+        {"rank", pipeline_.late().rank},
+        {"host", group_.columns().map().names[group_.columns().host_of(pipeline_.late().rank)]},
+        {"phase", step_phase_name(pipeline_.late().phase)},
+        {"ms", pipeline_.late().late_ms},
+        {"steps", pipeline_.late().steps}};
   }
   return stats.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -94,14 +62,15 @@ std::string Engine::stats_json() const {
 std::string Engine::waiting_for(std::vector<uint32_t> ranks, const std::string& what) const {
   if (ranks.empty()) return "";
   std::erase(ranks, options_.rank);
-  return (ranks.empty() ? "this rank" : rank_names(ranks)) + " " + what;
+  return (ranks.empty() ? "this rank" : rank_names(options_.hosts, ranks)) + " " + what;
 }
 
 std::string Engine::tree_missing(TreeKind kind, const std::string& call) const {
-  const TreeSync& sync = trees_[static_cast<size_t>(kind)];
+  const TreeSync& sync = trees_[kind];
   const std::string text =
       waiting_for(sync.missing_children(), "to " + call + ", or one that it waits for");
-  return text.empty() && !sync.is_root() ? rank_name(sync.parent()) + " to answer" : text;
+  return text.empty() && !sync.is_root() ? rank_name(options_.hosts, sync.parent()) + " to answer"
+                                         : text;
 }
 
 std::string Engine::describe_missing(const Request& request) const {
@@ -110,15 +79,16 @@ std::string Engine::describe_missing(const Request& request) const {
       return "commit waits for " + tree_missing(TreeKind::kCommit, "commit");
     case RequestKind::kClose:
       return "close waits for " +
-             tree_missing(all_closing_ ? TreeKind::kCloseConfirm : TreeKind::kClose, "close");
+             tree_missing(goodbye_.all_closing() ? TreeKind::kCloseConfirm : TreeKind::kClose,
+                          "close");
     case RequestKind::kBarrier:
       return "barrier waits for " + tree_missing(TreeKind::kBarrier, "call barrier");
     case RequestKind::kBroadcast:
       return "broadcast waits for " + waiting_for(broadcast_.missing_ranks(), "to call broadcast");
     case RequestKind::kRows:
     case RequestKind::kEvaluate:
-      return "the rows of variable '" + variables_[row_access_.variable()].name + "' wait for " +
-             waiting_for(row_access_.missing_ranks(), "to answer");
+      return "the rows of variable '" + variables_[row_calls_.variable()].name + "' wait for " +
+             waiting_for(row_calls_.missing_ranks(), "to answer");
     default:
       return describe_step_missing(request);
   }
@@ -126,44 +96,38 @@ std::string Engine::describe_missing(const Request& request) const {
 
 std::string Engine::describe_step_missing(const Request& request) const {
   const std::string step = "step " + std::to_string(request.step);
-  if (decided_ + 1 < request.step) {
+  if (!pipeline_.window().may_start(request.step)) {
     return step + " waits for the decision of step " + std::to_string(request.step - 1) + ": " +
            tree_missing(TreeKind::kVote, "end that step");
   }
   // Ranks of a host pull together: one that pulls once more than another waits, and whoever waits
   // for a reduce of it waits for the pull that the other does not make.
-  const PullWait pull = pull_exchange_.waiting(request.step);
+  const PullWait pull = group_.pulls().waiting(request.step);
   const std::string number = "pull " + std::to_string(pull.number);
   const std::string missing = waiting_for(pull.missing, "to pull once more or end the step");
   if (request.kind == RequestKind::kPull) {
     if (missing.empty()) return "pull of " + step + " waits for its owners";
     return number + " of " + step + " waits for " + missing;
   }
-  if (decided_ >= request.step) {
+  if (pipeline_.window().is_decided(request.step)) {
     const std::string text = waiting_for(outbox_.peers_with_data(), "to take what is due to it");
     if (!text.empty()) return step + " is decided, and waits for " + text;
   }
   std::string pulls;
   if (!missing.empty()) {
     pulls = number + " of " + waiting_for(pull.here, "waits for ") + missing;
-    const Step& state = step_state(request.step);
+    const StepState& state = pipeline_.state(request.step);
     const bool ours = state.step == request.step && state.pulls_left > 0;
     if (request.kind == RequestKind::kStepEnd && ours) {
       return step + " does not end before its pulls are answered: " + pulls;
     }
     pulls = "; " + pulls;
   }
-  const auto missing_of = [&](const Runtime& runtime) {
-    const Exchange& exchange = runtime.change_step != 0 && request.step >= runtime.change_step
-                                   ? *runtime.next_exchange
-                                   : *runtime.exchange;
-    return exchange.missing(request.step);
-  };
   // A reduce waits for its own variables, a step_end for all. Of what others sum, this rank knows
   // only whose sum it waits for, and from other variables perhaps who keeps them waiting.
   std::string variable, of_others;
   const auto look_at = [&](const Runtime& runtime) {
-    const MissingRanks ranks = missing_of(runtime);
+    const MissingRanks ranks = runtime.exchange_at(request.step).missing(request.step);
     if (variable.empty() && !ranks.empty()) {
       variable = "variable '" + runtime.variable->name + "': ";
       of_others = waiting_for(ranks.to_return, "to sum it");
@@ -171,12 +135,12 @@ std::string Engine::describe_step_missing(const Request& request) const {
     return waiting_for(ranks.to_give, "to give it or end the step");
   };
   for (const PullSlice& slice : request.slices) {
-    const Runtime& runtime = *runtimes_[slice.variable];
+    const Runtime& runtime = group_.runtime(slice.variable);
     const std::string text = look_at(runtime);
     if (text.empty()) continue;
     return step + " waits for variable '" + runtime.variable->name + "': " + text + pulls;
   }
-  for (const auto& runtime : runtimes_) {
+  for (const auto& runtime : group_.runtimes()) {
     const std::string text = look_at(*runtime);
     if (text.empty()) continue;
     return step + " waits for " + variable + (of_others.empty() ? "" : of_others + ", ") + text +

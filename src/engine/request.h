@@ -43,12 +43,7 @@ struct Request {
   std::vector<PullSlice> slices;    // pull, push, reduce
   std::vector<RowsResult> rows;     // reduce: by slice
   std::vector<uint8_t> slice_done;  // reduce
-  // step_end
-  float learning_rate = 0;
-  float clip_norm = 0;
-  bool found_inf = false;
-  bool absent = false;
-  parallax_step_info_t info = {};
+  parallax_step_info_t info = {};   // step_end
   // read, write
   RowsCall rows_call;
   bool rows_write = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbering of hosts by first appearance. Pure; any thread; nothing blocks.
+// Numbering of hosts by first appearance, and the names of ranks. Pure; any thread; nothing blocks.
 #include "world/host_map.h"
 
 #include <unordered_map>
@@ -25,6 +25,22 @@ HostMap map_hosts(std::span<const std::string> host_names) {
     ranks.push_back(rank);
   }
   return map;
+}
+
+std::string rank_name(const HostMap& hosts, uint32_t rank) {
+  const std::string name = "rank " + std::to_string(rank);
+  if (rank >= hosts.host_of.size()) return name;
+  return name + " (host " + hosts.names[hosts.host_of[rank]] + ")";
+}
+
+std::string rank_names(const HostMap& hosts, std::span<const uint32_t> ranks) {
+  constexpr size_t kNamed = 4;
+  std::string names;
+  for (size_t i = 0; i < ranks.size() && i < kNamed; ++i) {
+    names += (i == 0 ? "" : ", ") + rank_name(hosts, ranks[i]);
+  }
+  if (ranks.size() > kNamed) names += " and " + std::to_string(ranks.size() - kNamed) + " more";
+  return names;
 }
 
 }  // namespace parallax

@@ -25,6 +25,11 @@ struct HostMap {
 // `host_names` by rank. Equal names are one host, the empty name included.
 HostMap map_hosts(std::span<const std::string> host_names);
 
+// As sentences name ranks: "rank 3 (host gpu1)", and of several "rank 3 (host gpu1), rank 4 (host
+// gpu2) and 7 more".
+std::string rank_name(const HostMap& hosts, uint32_t rank);
+std::string rank_names(const HostMap& hosts, std::span<const uint32_t> ranks);
+
 }  // namespace parallax
 
 #endif  // PARALLAX_WORLD_HOST_MAP_H_

@@ -1,80 +1,106 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks compare at commit: its encoding, and how reports are merged up the tree.
 #include "engine/commit_report.h"
 
 #include <gtest/gtest.h>
 
-#include <string>
-
 namespace parallax {
 namespace {
+
+CommitReport report_of(uint32_t rank) {
+  CommitReport report;
+  report.digest = 7;
+  report.terms = {
+      .rank = rank, .plan_mode = PARALLAX_PLAN_PS, .plan_after_steps = 8, .deterministic = 0};
+  return report;
+}
 
 std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
 
-TEST(CommitReport, IsReadAsItWasWritten) {
-  CommitReport report;
-  report.digest = 0x123456789abcdef0;
-  report.rank = 3;
-  report.plan_mode = PARALLAX_PLAN_PS;
-  report.plan_after_steps = 5;
-  report.deterministic = 1;
+TEST(CommitReport, ReadsBackWhatItWrote) {
+  CommitReport report = report_of(3);
   report.verdict = CommitVerdict::kDiffer;
-  report.text = "a sentence";
+  report.text = "variable 'x'";
   CommitReport read;
   ASSERT_TRUE(read.decode(bytes_of(report.encode())));
-  EXPECT_EQ(read.digest, report.digest);
-  EXPECT_EQ(read.rank, 3u);
-  EXPECT_EQ(read.plan_mode, static_cast<uint32_t>(PARALLAX_PLAN_PS));
-  EXPECT_EQ(read.plan_after_steps, 5u);
-  EXPECT_EQ(read.deterministic, 1u);
+  EXPECT_EQ(read.digest, 7u);
+  EXPECT_EQ(read.terms.rank, 3u);
+  EXPECT_EQ(read.terms.plan_mode, static_cast<uint32_t>(PARALLAX_PLAN_PS));
+  EXPECT_EQ(read.terms.plan_after_steps, 8u);
+  EXPECT_EQ(read.terms.deterministic, 0u);
   EXPECT_EQ(read.verdict, CommitVerdict::kDiffer);
-  EXPECT_EQ(read.text, "a sentence");
+  EXPECT_EQ(read.text, "variable 'x'");
 }
 
-// The bytes are a peer's.
-TEST(CommitReport, RefusesWhatIsNone) {
-  CommitReport report;
-  report.text.assign(CommitReport::kTextMax + 1, 'x');
-  const std::string encoded = report.encode();
+TEST(CommitReport, RefusesWhatIsTooShortTooLongOrOfNoVerdict) {
+  const std::string whole = report_of(0).encode();
+  for (size_t size = 0; size < whole.size(); ++size) {
+    CommitReport read;
+    EXPECT_FALSE(read.decode(bytes_of(whole.substr(0, size)))) << size << " bytes";
+  }
   CommitReport read;
-  ASSERT_TRUE(read.decode(bytes_of(encoded))) << "the text is cut";
-  EXPECT_FALSE(read.decode(bytes_of(encoded + "x")));
-  EXPECT_FALSE(read.decode(bytes_of(encoded.substr(0, 27))));
-  report.verdict = static_cast<CommitVerdict>(3);
-  EXPECT_FALSE(read.decode(bytes_of(report.encode())));
+  EXPECT_TRUE(read.decode(bytes_of(whole + std::string(CommitReport::kTextMax, 'a'))));
+  EXPECT_FALSE(read.decode(bytes_of(whole + std::string(CommitReport::kTextMax + 1, 'a'))));
+  std::string other = whole;
+  other[other.size() - 4] = 3;  // the verdict's number, beyond the last
+  EXPECT_FALSE(read.decode(bytes_of(other)));
 }
 
-TEST(CommitReport, OtherDigestsAskForACloserLook) {
-  CommitReport mine, child, grandchild;
-  child.digest = mine.digest;
-  mine.merge(child);
-  EXPECT_EQ(mine.verdict, CommitVerdict::kAgree);
-  grandchild.digest = mine.digest + 1;
-  child.merge(grandchild);
-  EXPECT_EQ(child.verdict, CommitVerdict::kLookCloser);
-  mine.merge(child);  // whose own digest is the same
-  EXPECT_EQ(mine.verdict, CommitVerdict::kLookCloser);
+TEST(CommitReport, EqualReportsAgree) {
+  CommitReport report = report_of(0);
+  report.merge(report_of(1));
+  EXPECT_EQ(report.verdict, CommitVerdict::kAgree);
 }
 
-// Given two options that differ, and digests, expect the sentence of the first, on the way up too.
-TEST(CommitReport, AnOptionThatDiffersIsNamedOnce) {
-  CommitReport root, mine, child;
-  mine.rank = 2;
-  child.rank = 3;
-  child.digest = mine.digest + 1;
-  child.plan_mode = PARALLAX_PLAN_AR;
-  child.deterministic = 1;
-  mine.merge(child);
-  EXPECT_EQ(mine.verdict, CommitVerdict::kDiffer);
-  EXPECT_EQ(mine.text, "option plan_mode: rank 2 has auto, rank 3 has ar");
-  root.plan_after_steps = 7;
-  root.merge(mine);
-  EXPECT_EQ(root.text, mine.text);
-  child.rank = 1;
-  root.merge(child);
-  EXPECT_EQ(root.text, mine.text);
+TEST(CommitReport, AnotherDigestAsksForACloserLook) {
+  CommitReport report = report_of(0);
+  CommitReport child = report_of(1);
+  child.digest = 8;
+  report.merge(child);
+  EXPECT_EQ(report.verdict, CommitVerdict::kLookCloser);
+  // So does one whose own children differ.
+  CommitReport above = report_of(4);
+  child = report_of(5);
+  child.verdict = CommitVerdict::kLookCloser;
+  above.merge(child);
+  EXPECT_EQ(above.verdict, CommitVerdict::kLookCloser);
+}
+
+TEST(CommitReport, NamesTheOptionThatDiffersAndBothRanks) {
+  CommitReport report = report_of(0);
+  CommitReport child = report_of(2);
+  child.terms.plan_mode = PARALLAX_PLAN_AR;
+  child.digest = 8;  // an option says more than a digest
+  report.merge(child);
+  EXPECT_EQ(report.verdict, CommitVerdict::kDiffer);
+  EXPECT_EQ(report.text, "option plan_mode: rank 0 has ps, rank 2 has ar");
+  // A later child changes nothing.
+  CommitReport later = report_of(3);
+  later.terms.deterministic = 1;
+  report.merge(later);
+  EXPECT_EQ(report.text, "option plan_mode: rank 0 has ps, rank 2 has ar");
+
+  CommitReport other = report_of(0);
+  child = report_of(1);
+  child.terms.plan_after_steps = 9;
+  other.merge(child);
+  EXPECT_EQ(other.text, "option plan_after_steps: rank 0 has 8, rank 1 has 9");
+  other = report_of(0);
+  child = report_of(1);
+  child.terms.plan_mode = 77;  // a peer's number, of no mode
+  other.merge(child);
+  EXPECT_EQ(other.text, "option plan_mode: rank 0 has ps, rank 1 has 77");
+}
+
+TEST(CommitReport, TakesOverWhatAChildFound) {
+  CommitReport report = report_of(0);
+  CommitReport child = report_of(1);
+  child.verdict = CommitVerdict::kDiffer;
+  child.text = "variable 'x', field rows: rank 0 has 5, rank 3 has 6";
+  report.merge(child);
+  EXPECT_EQ(report.verdict, CommitVerdict::kDiffer);
+  EXPECT_EQ(report.text, child.text);
 }
 
 }  // namespace

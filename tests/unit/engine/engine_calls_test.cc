@@ -305,7 +305,7 @@ TEST_F(EngineCalls, AfterAbortEveryCallSaysWhy) {
 // Given many variables to fill, expect their initial values to be filled in by bounded
 // pieces, with a pass of the engine after each.
 TEST(EngineCommit, TablesAreFilledInPieces) {
-  constexpr uint64_t kRows = Engine::kFillElementsPerPass / 16;
+  constexpr uint64_t kRows = Group::kFillElements / 16;
   constexpr int kVariables = 12;
   EngineWorld world({});
   for (int i = 0; i < kVariables; ++i) {

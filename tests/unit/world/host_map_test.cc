@@ -82,5 +82,16 @@ TEST(Hosts, TablesAgreeForEveryWorldSize) {
   }
 }
 
+TEST(Hosts, RanksAreNamedWithTheirHost) {
+  const HostMap map = map_hosts(Names{"a", "b", "a", "b", "a", "c"});
+  EXPECT_EQ(rank_name(map, 1), "rank 1 (host b)");
+  EXPECT_EQ(rank_name(map, 6), "rank 6") << "of no rank of the job: a peer's number";
+  EXPECT_EQ(rank_names(map, Ranks{}), "");
+  EXPECT_EQ(rank_names(map, Ranks{5}), "rank 5 (host c)");
+  EXPECT_EQ(rank_names(map, Ranks{0, 1}), "rank 0 (host a), rank 1 (host b)");
+  EXPECT_EQ(rank_names(map, Ranks{0, 1, 2, 3, 4, 5}),
+            "rank 0 (host a), rank 1 (host b), rank 2 (host a), rank 3 (host b) and 2 more");
+}
+
 }  // namespace
 }  // namespace parallax

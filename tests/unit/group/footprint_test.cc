@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/footprint.h"
+#include "group/footprint.h"
 
 #include <gtest/gtest.h>
 

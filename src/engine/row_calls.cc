@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading and writing rows with their state, between steps. See engine.h and server/row_access.h.
-#include <algorithm>
+// Checking, starting and completing calls of rows. See row_calls.h.
+#include "engine/row_calls.h"
 
-#include "base/check.h"
-#include "engine/engine.h"
+#include "group/mirror.h"
 
 namespace parallax {
 
@@ -17,20 +16,21 @@ Status check_aligned(const void* buffer, const char* name, const Table& table) {
 
 }  // namespace
 
-Table* Engine::table_of(uint32_t variable) {
-  return variable < runtimes_.size() ? runtimes_[variable]->table.get() : nullptr;
+Table* RowCalls::table_of(uint32_t variable) {
+  return variable < group_.size() ? group_.runtime(variable).table.get() : nullptr;
 }
 
-Status Engine::check_rows(const parallax_rows_t& rows, RowsCall* call) {
+Status RowCalls::check(const parallax_rows_t& rows, RowsCall* call) const {
   if (rows.reserved != 0) {
     return unsupported("reserved is " + std::to_string(rows.reserved) +
                        "; this version knows 0 alone: set the whole struct to zero first");
   }
-  if (rows.variable >= variables_.size()) {
+  if (rows.variable >= group_.size()) {
     return invalid("variable is " + std::to_string(rows.variable) + ", the job has " +
-                   std::to_string(variables_.size()));
+                   std::to_string(group_.size()));
   }
-  const Variable& variable = variables_[rows.variable];
+  const VariableRuntime& runtime = group_.runtime(rows.variable);
+  const Variable& variable = *runtime.variable;
   const std::string name = "variable '" + variable.name + "': ";
   if (!variable.managed()) {
     return invalid(name + "it is framework-held (no update rule): its value is the caller's");
@@ -42,7 +42,7 @@ Status Engine::check_rows(const parallax_rows_t& rows, RowsCall* call) {
                    std::to_string(rows.row_count) + ", it has " + std::to_string(variable.rows) +
                    "; give at least one row, and none beyond the last");
   }
-  const Table& table = *runtimes_[rows.variable]->table;
+  const Table& table = *runtime.table;
   *call = {.variable = rows.variable,
            .first_row = rows.first_row,
            .row_count = rows.row_count,
@@ -63,43 +63,37 @@ Status Engine::check_rows(const parallax_rows_t& rows, RowsCall* call) {
   return aligned.ok() ? aligned : Status(aligned.code(), name + aligned.message());
 }
 
-Status Engine::check_between_steps(const char* call) const {
+Status RowCalls::check_between_steps(const char* call) const {
   // Within a step its updates may be applied at some owners and not at others.
-  if (begun_ == finished_) return {};
-  return bad_state(std::string(call) + ": step " + std::to_string(begun_) +
+  if (window_.between_steps()) return {};
+  return bad_state(std::string(call) + ": step " + std::to_string(window_.begun()) +
                    " is not over; wait for its step_end request first");
 }
 
-Status Engine::rows(const parallax_rows_t& rows, bool write, Request** request) {
+Status RowCalls::post(const parallax_rows_t& rows, bool write, Request** request) {
   const std::string name = write ? "write" : "read";
-  PARALLAX_RETURN_IF_ERROR(check_running(name.c_str()));
   RowsCall call;
-  const Status fits = check_rows(rows, &call);
+  const Status fits = check(rows, &call);
   if (!fits.ok()) return {fits.code(), name + ": " + fits.message()};
   PARALLAX_RETURN_IF_ERROR(check_between_steps(name.c_str()));
-  PARALLAX_RETURN_IF_ERROR(new_request(RequestKind::kRows, finished_, request));
+  PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kRows, window_.finished(), request));
   (*request)->rows_call = call;
   (*request)->rows_write = write;
-  active_.push_back(*request);
+  queue_.push(*request);
   return {};
 }
 
 // A pull between steps, by this rank alone.
-Status Engine::evaluate(std::span<const parallax_slice_t> slices, Request** request) {
-  PARALLAX_RETURN_IF_ERROR(check_running("pull"));
-  PARALLAX_RETURN_IF_ERROR(check_pull(slices));
+Status RowCalls::evaluate(std::span<const parallax_slice_t> slices, const SliceChecks& checks,
+                          Request** request) {
   PARALLAX_RETURN_IF_ERROR(check_between_steps("pull, step 0 (an evaluation)"));
-  PARALLAX_RETURN_IF_ERROR(new_request(RequestKind::kEvaluate, finished_, request));
-  for (const parallax_slice_t& slice : slices) (*request)->slices.push_back(slice_of(slice));
-  active_.push_back(*request);
+  PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kEvaluate, window_.finished(), request));
+  for (const parallax_slice_t& slice : slices) (*request)->slices.push_back(checks.slice_of(slice));
+  queue_.push(*request);
   return {};
 }
 
 namespace {
-
-bool is_of_rows(const Request* request) {
-  return request->kind == RequestKind::kRows || request->kind == RequestKind::kEvaluate;
-}
 
 // What is asked of the owners for a slice of an evaluation: its ids, or all rows.
 RowsCall call_of(const PullSlice& slice, uint64_t rows) {
@@ -112,64 +106,52 @@ RowsCall call_of(const PullSlice& slice, uint64_t rows) {
 
 }  // namespace
 
-bool Engine::rows_pending() const {
-  return std::any_of(active_.begin(), active_.end(), is_of_rows);
-}
-
 // Starts what a request asks for next. True if something is on its way; the mirrored slices of an
 // evaluation are read at once, on the way to the next sharded one.
-bool Engine::start_rows(Request& request) {
+bool RowCalls::start_next(Request& request) {
   if (request.kind == RequestKind::kRows) {
     if (request.started) return false;
     if (request.rows_write) {
-      row_access_.start_write(request.rows_call, &request.pending);
+      access_.start_write(request.rows_call, &request.pending);
     } else {
-      row_access_.start_read(request.rows_call);
+      access_.start_read(request.rows_call);
     }
     return true;
   }
   while (request.slices_done < request.slices.size()) {
     const PullSlice& slice = request.slices[request.slices_done++];
-    const Runtime& runtime = *runtimes_[slice.variable];
+    const VariableRuntime& runtime = group_.runtime(slice.variable);
     const bool ids = runtime.variable->ids_declared() && !slice.every_row;
     if (!runtime.table->sharded()) {
       read_mirror(runtime, slice);
     } else if (!ids) {
-      row_access_.start_read(call_of(slice, runtime.variable->rows));
+      access_.start_read(call_of(slice, runtime.variable->rows));
       return true;
     } else if (slice.count > 0) {
-      row_access_.start_pull(call_of(slice, slice.count));
+      access_.start_pull(call_of(slice, slice.count));
       return true;
     }
   }
   return false;
 }
 
-// One at a time, in order of the calls.
-void Engine::advance_rows() {
+void RowCalls::advance() {
   // Without a call of our own, too: other ranks ask this one.
-  row_access_.advance();
-  for (;;) {
-    const auto found = std::find_if(active_.begin(), active_.end(), is_of_rows);
-    if (found == active_.end()) return;
-    Request& first = **found;
+  access_.advance();
+  while (!queue_.empty()) {
+    Request& first = queue_.front();
     Status status;
     if (first.started) {
       // Sends of a write may still read the caller's buffers.
-      if (!row_access_.finished() || first.pending != 0) return;
-      status = row_access_.finish();
+      if (!access_.finished() || first.pending != 0) return;
+      status = access_.finish();
     }
-    if (start_rows(first)) {
+    if (start_next(first)) {
       first.started = true;
-      continue;
+    } else {
+      queue_.finish_front(std::move(status));
     }
-    active_.erase(found);
-    finish_request(&first, std::move(status));
   }
-}
-
-bool Engine::on_rows(uint32_t from, const Section& section) {
-  return phase_ != Phase::kOpen && row_access_.on_section(from, section);
 }
 
 }  // namespace parallax

@@ -1,19 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// What commit reserves for the variables, within the limits of the options. See engine.h.
+// What a group reserves for its variables, within the limits of the options. See group.h.
+#include "group/group.h"
+
 #include <algorithm>
 
 #include "base/log.h"
-#include "engine/engine.h"
 
 namespace parallax {
 
-std::unique_ptr<Exchange> Engine::new_exchange(const Runtime& runtime, uint32_t variable,
-                                               Method method) {
+Group::Group(const HostMap& hosts, uint32_t rank, GroupOptions options, Outbox& outbox,
+             Compute& compute)
+    : options_(std::move(options)),
+      columns_(hosts, rank),
+      outbox_(outbox),
+      compute_(compute),
+      pulls_(columns_, outbox) {}
+
+std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Method method) const {
   // With allgatherv every host sums the gathered rows by itself: in one order, else replicas would
   // drift apart.
   const bool ordered = options_.deterministic || method == Method::kAllgatherv;
   return make_exchange(columns_, runtime.gradient_partition, outbox_, compute_,
-                       {.variable = variable,
+                       {.variable = runtime.id,
                         .method = method,
                         .rows_max = runtime.variable->rows_max,
                         .ordered = ordered,
@@ -21,33 +29,10 @@ std::unique_ptr<Exchange> Engine::new_exchange(const Runtime& runtime, uint32_t 
                         .counted = runtime.variable->counts_ranks()});
 }
 
-// A row is never cut: with its headers it must fit one message.
-Status Engine::check_row_bytes(const Variable& variable) const {
-  if (!variable.ids_declared()) return {};
-  const uint64_t bytes = sizeof(MessageHeader) + sizeof(SectionHeader) + sizeof(uint32_t) +
-                         variable.gradient_elements() * bytes_of_sum(variable.sum_type());
-  const uint64_t most = transport_.message_bytes_max();
-  if (bytes <= most) return {};
-  return limit("commit: variable '" + variable.name + "': a row of " +
-               std::to_string(variable.row_elements) + " elements takes a message of " +
-               std::to_string(bytes) + " bytes, and transport " + std::string(transport_.name()) +
-               " carries " + std::to_string(most) +
-               "; register it as DENSE, or cut its rows into narrower ones");
-}
-
-Status Engine::build_runtimes() {
-  std::vector<VariableFacts> facts;
-  for (const Variable& variable : variables_) {
-    const uint32_t id = static_cast<uint32_t>(runtimes_.size());
-    PARALLAX_RETURN_IF_ERROR(check_row_bytes(variable));
-    const auto partition_of = [&](uint64_t row_elements) {
-      return Partition(variable.rows, row_elements, variable.ids_declared(), columns_.world(), id);
-    };
-    // Two partitions: a row of a gradient may end in a count of ranks, a row of the value never.
-    auto runtime = std::make_unique<Runtime>(partition_of(variable.row_elements),
-                                             partition_of(variable.gradient_elements()));
-    runtime->variable = &variable;
-    runtime->engine = this;
+Status Group::build(const std::vector<Variable>& variables) {
+  for (const Variable& variable : variables) {
+    const uint32_t id = size();
+    auto runtime = std::make_unique<VariableRuntime>(id, variable, columns_.world());
     runtime->facts = {.name = variable.name,
                       .rows = variable.rows,
                       .row_elements = variable.row_elements,
@@ -59,47 +44,44 @@ Status Engine::build_runtimes() {
     for (std::unique_ptr<StepSum>& sum : runtime->sums) {
       if (variable.accumulate) sum = std::make_unique<StepSum>(variable);
     }
-    if (variable.ids_declared()) ids_variables_.push_back(id);
-    facts.push_back(runtime->facts);
+    if (variable.ids_declared()) with_ids_.push_back(id);
     runtimes_.push_back(std::move(runtime));
   }
-  const Plan plan = initial_plan(facts, topology_facts(), options_.plan_mode);
-  for (uint32_t id = 0; id < runtimes_.size(); ++id) {
-    Runtime& runtime = *runtimes_[id];
-    runtime.plan = plan[id];
-    runtime.exchange = new_exchange(runtime, id, runtime.plan.method);
+  const Plan plan = initial_plan(facts(), topology(), options_.plan_mode);
+  for (const auto& each : runtimes_) {
+    VariableRuntime& runtime = *each;
+    runtime.plan = plan[runtime.id];
+    runtime.exchange = new_exchange(runtime, runtime.plan.method);
     if (runtime.variable->managed()) {
-      runtime.table = std::make_unique<Table>(*runtime.variable, runtime.partition, options_.rank,
+      runtime.table = std::make_unique<Table>(*runtime.variable, runtime.partition, columns_.rank(),
                                               runtime.plan.placement == Placement::kSharded);
     }
   }
   // Before the first reservation, so that a refusal can name the sizes of all variables.
   PARALLAX_RETURN_IF_ERROR(check_memory());
-  return reserve_runtimes();
+  return reserve();
 }
 
-Status Engine::reserve_runtimes() {
-  for (uint32_t id = 0; id < runtimes_.size(); ++id) {
-    const Status reserved = reserve_runtime(id);
+Status Group::reserve() {
+  for (const auto& runtime : runtimes_) {
+    const Status reserved = reserve(*runtime);
     if (reserved.ok()) continue;
-    const Footprint wanted = footprint(*runtimes_[id]);
-    return {reserved.code(),
-            "commit: variable '" + wanted.name + "' of " + rank_name(options_.rank) + ": " +
-                reserved.message() + "; it takes " + shown_bytes(wanted.table_bytes) +
-                " for values and state and " + shown_bytes(wanted.buffer_bytes) + " for buffers; " +
-                smaller_remedy(wanted) + ", or raise ulimit -v"};
+    const Footprint wanted = footprint(*runtime);
+    return {reserved.code(), "commit: variable '" + wanted.name + "' of " + name() + ": " +
+                                 reserved.message() + "; it takes " +
+                                 shown_bytes(wanted.table_bytes) + " for values and state and " +
+                                 shown_bytes(wanted.buffer_bytes) + " for buffers; " +
+                                 smaller_remedy(wanted) + ", or raise ulimit -v"};
   }
-  for (Step& step : steps_) step.contributed.resize(runtimes_.size());
   const size_t sends_per_variable = columns_.host_count() + columns_.locals().size() + 4;
   // An estimate of what the legs of a step queue; more is counted as growth.
   outbox_.reserve_sends(4 * sends_per_variable * std::max<size_t>(4, runtimes_.size()));
   return {};
 }
 
-Status Engine::reserve_runtime(uint32_t id) {
-  Runtime& runtime = *runtimes_[id];
+Status Group::reserve(VariableRuntime& runtime) {
   PARALLAX_RETURN_IF_ERROR(runtime.exchange->reserve());
-  // Later steps are opened by finish_step, two ahead.
+  // Later steps are opened when a step is finished, two ahead.
   runtime.exchange->open(1);
   runtime.exchange->open(2);
   for (const std::unique_ptr<StepSum>& sum : runtime.sums) {
@@ -108,12 +90,12 @@ Status Engine::reserve_runtime(uint32_t id) {
   if (runtime.table == nullptr) return {};
   PARALLAX_RETURN_IF_ERROR(runtime.table->reserve());
   if (!runtime.table->sharded()) return {};
-  PARALLAX_RETURN_IF_ERROR(pull_exchange_.add_variable(id, *runtime.variable, runtime.partition));
-  pull_exchange_.set_table(id, runtime.table.get());
+  PARALLAX_RETURN_IF_ERROR(pulls_.add_variable(runtime.id, *runtime.variable, runtime.partition));
+  pulls_.set_table(runtime.id, runtime.table.get());
   return {};
 }
 
-Footprint Engine::footprint(const Runtime& runtime) const {
+Footprint Group::footprint(const VariableRuntime& runtime) const {
   Footprint footprint = {.name = runtime.variable->name,
                          .ids_declared = runtime.variable->ids_declared()};
   // needed_bytes() lays the exchange out anew, which would lose one that is reserved.
@@ -132,7 +114,7 @@ Footprint Engine::footprint(const Runtime& runtime) const {
 }
 
 // Shards are of even size, so each rank of a host knows what all of its ranks take.
-Status Engine::check_memory() const {
+Status Group::check_memory() const {
   if (options_.memory_max_bytes == 0 && options_.memory_check == MemoryCheck::kOff) return {};
   std::vector<Footprint> footprints;
   footprints.reserve(runtimes_.size());
@@ -152,13 +134,13 @@ Status Engine::check_memory() const {
   return {};
 }
 
-Status Engine::check_memory_max(const std::vector<Footprint>& footprints) const {
+Status Group::check_memory_max(const std::vector<Footprint>& footprints) const {
   const uint64_t total = total_bytes(footprints);
   if (options_.memory_max_bytes == 0 || total <= options_.memory_max_bytes) return {};
   const Footprint& largest = *std::max_element(
       footprints.begin(), footprints.end(),
       [](const Footprint& a, const Footprint& b) { return a.bytes() < b.bytes(); });
-  return limit("commit: " + rank_name(options_.rank) + " would reserve " + std::to_string(total) +
+  return limit("commit: " + name() + " would reserve " + std::to_string(total) +
                " bytes, memory_max_bytes is " + std::to_string(options_.memory_max_bytes) +
                "; variable '" + largest.name + "' takes " + std::to_string(largest.bytes()) +
                " of them (" + std::to_string(largest.table_bytes) + " for values and state, " +
@@ -166,19 +148,76 @@ Status Engine::check_memory_max(const std::vector<Footprint>& footprints) const 
                ", or raise memory_max_bytes");
 }
 
-// A piece of the initial values; true when all are filled in.
-bool Engine::fill_tables() {
-  uint64_t elements_left = kFillElementsPerPass;
+bool Group::fill() {
+  uint64_t elements_left = kFillElements;
   while (fill_cursor_ < runtimes_.size()) {
     Table* table = runtimes_[fill_cursor_]->table.get();
-    if (table == nullptr || table->initialize(&elements_left)) {
-      ++fill_cursor_;
-    } else {
-      busy_ = true;
-      return false;
-    }
+    if (table != nullptr && !table->initialize(&elements_left)) return false;
+    ++fill_cursor_;
   }
   return true;
+}
+
+bool Group::any_sharded(uint64_t step) const {
+  return std::any_of(runtimes_.begin(), runtimes_.end(),
+                     [step](const auto& runtime) { return runtime->sharded_at(step); });
+}
+
+std::vector<VariableFacts> Group::facts() const {
+  std::vector<VariableFacts> facts;
+  for (const auto& runtime : runtimes_) facts.push_back(runtime->facts);
+  return facts;
+}
+
+Plan Group::plan() const {
+  Plan plan;
+  for (const auto& runtime : runtimes_) plan.push_back(runtime->plan);
+  return plan;
+}
+
+bool Group::fits_memory(const VariableRuntime& runtime, const VariablePlan& plan) const {
+  if (options_.memory_max_bytes == 0 || plan == runtime.plan) return true;
+  uint64_t bytes = 0;
+  for (const auto& each : runtimes_) {
+    bytes += each->exchange->arena().reserved_bytes();
+    const VariableRuntime::Change& change = each->change;
+    if (change.exchange != nullptr) bytes += change.exchange->arena().reserved_bytes();
+    if (change.table != nullptr) bytes += change.table->needed_bytes();
+    if (each->table != nullptr) bytes += each->table->needed_bytes();
+    if (each->table != nullptr && each->table->sharded()) {
+      bytes += PullExchange::needed_bytes(columns_, *each->variable, each->partition);
+    }
+  }
+  // It is never reserved: only its size is asked.
+  bytes += new_exchange(runtime, plan.method)->needed_bytes();
+  if (plan.placement != runtime.plan.placement) {
+    const bool sharded = plan.placement == Placement::kSharded;
+    bytes += Table(*runtime.variable, runtime.partition, columns_.rank(), sharded).needed_bytes();
+    if (sharded) {
+      bytes += PullExchange::needed_bytes(columns_, *runtime.variable, runtime.partition);
+    }
+  }
+  return bytes <= options_.memory_max_bytes;
+}
+
+Group::MemoryUse Group::memory_use(const VariableRuntime& runtime) const {
+  MemoryUse use;
+  const auto add = [&use](const Arena& arena) {
+    use.reserved_bytes += arena.reserved_bytes();
+    use.touched_bytes += arena.touched_bytes();
+  };
+  for (const auto* exchange :
+       {&runtime.exchange, &runtime.change.exchange, &runtime.old_exchange}) {
+    if (*exchange != nullptr) add((*exchange)->arena());
+  }
+  for (const auto* table : {&runtime.table, &runtime.change.table}) {
+    if (*table != nullptr) add((*table)->arena());
+  }
+  for (const std::unique_ptr<StepSum>& sum : runtime.sums) {
+    if (sum != nullptr) add(sum->arena());
+  }
+  if (const Arena* arena = pulls_.arena_of(runtime.id)) add(*arena);
+  return use;
 }
 
 }  // namespace parallax

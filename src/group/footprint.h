@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Footprint: what a variable may come to touch of a rank's memory, and the sentences about it: that
 // it is more than the machine has, or than may be reserved. Pure; plain values.
-#ifndef PARALLAX_ENGINE_FOOTPRINT_H_
-#define PARALLAX_ENGINE_FOOTPRINT_H_
+#ifndef PARALLAX_GROUP_FOOTPRINT_H_
+#define PARALLAX_GROUP_FOOTPRINT_H_
 
 #include <cstdint>
 #include <span>
@@ -43,4 +43,4 @@ std::string memory_shortage(const std::vector<Footprint>& variables, uint32_t ra
 
 }  // namespace parallax
 
-#endif  // PARALLAX_ENGINE_FOOTPRINT_H_
+#endif  // PARALLAX_GROUP_FOOTPRINT_H_

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums and sentences of memory. See footprint.h.
-#include "engine/footprint.h"
+#include "group/footprint.h"
 
 #include <algorithm>
 #include <array>

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starting and completing barriers and broadcasts. See collective_calls.h.
+#include "engine/collective_calls.h"
+
+#include "base/check.h"
+
+namespace parallax {
+
+Status CollectiveCalls::barrier(Request** request) {
+  PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kBarrier, 0, request));
+  barriers_.push(*request);
+  return {};
+}
+
+void CollectiveCalls::advance_barrier() {
+  TreeSync& tree = trees_[TreeKind::kBarrier];
+  if (!tree.joined()) {
+    if (barriers_.empty()) return;
+    tree.join();
+  }
+  if (!tree.take_complete()) return;
+  if (trees_.pass_on(TreeKind::kBarrier, {})) PARALLAX_CHECK(on_barrier_answer({}));
+}
+
+bool CollectiveCalls::on_barrier_answer(std::span<const std::byte> payload) {
+  // This rank joined because of a barrier, and is answered once.
+  PARALLAX_CHECK(!barriers_.empty());
+  barriers_.finish_front({});
+  return payload.empty();
+}
+
+Status CollectiveCalls::broadcast(std::byte* buffer, uint64_t bytes, uint32_t root,
+                                  Request** request) {
+  constexpr uint64_t kBroadcastBytesMax = 1ull << 40;
+  if (root >= world_) {
+    return invalid("broadcast: root is " + std::to_string(root) + ", the job has " +
+                   std::to_string(world_) + " ranks");
+  }
+  if (bytes > kBroadcastBytesMax) return invalid("broadcast: more than 2^40 bytes; cut it up");
+  if (buffer == nullptr && bytes > 0) return invalid("broadcast: buffer is null");
+  PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kBroadcast, 0, request));
+  (*request)->root = root;
+  (*request)->buffer = buffer;
+  (*request)->bytes = bytes;
+  broadcasts_.push(*request);
+  return {};
+}
+
+Status CollectiveCalls::advance_broadcast() {
+  const auto mismatch = [this] {
+    return exchange_.mismatch().empty() ? Status()
+                                        : Status(PARALLAX_MISMATCH, exchange_.mismatch());
+  };
+  PARALLAX_RETURN_IF_ERROR(mismatch());  // also of one that is complete here
+  while (!broadcasts_.empty()) {
+    Request& first = broadcasts_.front();
+    if (!first.started) {
+      first.started = true;
+      exchange_.start(first.root, first.buffer, first.bytes);
+    }
+    PARALLAX_RETURN_IF_ERROR(mismatch());
+    if (!exchange_.finished()) return {};
+    exchange_.finish();
+    broadcasts_.finish_front({});
+  }
+  return {};
+}
+
+void CollectiveCalls::finish_all(const Status& status) {
+  barriers_.finish_all(status);
+  broadcasts_.finish_all(status);
+}
+
+}  // namespace parallax

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// CollectiveCalls: barriers and broadcasts, which all ranks call alike and outside of any step's
+// order. One barrier and one broadcast is under way at a time, in the order of the calls. Engine's
+// owner only; nothing blocks.
+#ifndef PARALLAX_ENGINE_COLLECTIVE_CALLS_H_
+#define PARALLAX_ENGINE_COLLECTIVE_CALLS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "collectives/broadcast.h"
+#include "engine/request_queue.h"
+#include "group/trees.h"
+
+namespace parallax {
+
+class CollectiveCalls {
+ public:
+  // All outlive this.
+  CollectiveCalls(uint32_t world, Trees& trees, Broadcast& broadcast, RequestPool& requests)
+      : world_(world),
+        trees_(trees),
+        exchange_(broadcast),
+        requests_(requests),
+        barriers_(requests),
+        broadcasts_(requests) {}
+
+  Status barrier(Request** request);
+  // INVALID.
+  Status broadcast(std::byte* buffer, uint64_t bytes, uint32_t root, Request** request);
+
+  // Moves on what can be moved. Not OK: ranks disagree about a broadcast, and the job fails.
+  void advance_barrier();
+  Status advance_broadcast();
+  // The answer of TreeKind::kBarrier; false: not a payload of it.
+  [[nodiscard]] bool on_barrier_answer(std::span<const std::byte> payload);
+
+  // The job is over.
+  void finish_all(const Status& status);
+
+ private:
+  const uint32_t world_;
+  Trees& trees_;
+  Broadcast& exchange_;
+  RequestPool& requests_;
+  RequestQueue barriers_;
+  RequestQueue broadcasts_;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_ENGINE_COLLECTIVE_CALLS_H_

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// The phases of a commit. See commit_protocol.h.
+#include "engine/commit_protocol.h"
+
+namespace parallax {
+
+namespace {
+
+// FNV-1a, to tell equal registries from different ones; what differs is then looked up in full.
+uint64_t digest_of(const std::string& bytes) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char byte : bytes) {
+    hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+  }
+  return hash;
+}
+
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+}  // namespace
+
+void CommitProtocol::start() {
+  phase_ = Phase::kCompare;
+  trees_[TreeKind::kCommit].join();
+}
+
+CommitReport CommitProtocol::my_report() const {
+  CommitReport report;
+  report.digest = digest_of(encode_registry(registry_));
+  report.terms = terms_;
+  if (phase_ == Phase::kDetailReport && !detail_.empty()) {
+    report.verdict = CommitVerdict::kDiffer;
+    report.text = detail_;
+  }
+  return report;
+}
+
+JobFailure CommitProtocol::advance() {
+  JobFailure failure = advance_detail();
+  if (!failure.status.ok() || !trees_[TreeKind::kCommit].take_complete()) return failure;
+  CommitReport report = my_report();
+  // Kept until now, since merging compares them with this rank's own.
+  for (const CommitReport& child : reports_) report.merge(child);
+  reports_.clear();
+  const std::string encoded = report.encode();
+  if (!trees_.pass_on(TreeKind::kCommit, bytes_of(encoded))) return {};
+  return on_answer(bytes_of(encoded));
+}
+
+JobFailure CommitProtocol::advance_detail() {
+  if (phase_ == Phase::kDetailSize && broadcast_.finished()) {
+    broadcast_.finish();
+    constexpr uint64_t kRegistryBytesMax = 16 << 20;
+    // The size is a peer's number: bounded before it is allocated.
+    if (detail_bytes_ > kRegistryBytesMax) {
+      return {.status = internal("commit: rank 0 announces a registry of " +
+                                 std::to_string(detail_bytes_) + " bytes"),
+              .culprit = 0};
+    }
+    detail_.resize(detail_bytes_);
+    phase_ = Phase::kDetailBlob;
+    broadcast_.start(0, reinterpret_cast<std::byte*>(detail_.data()), detail_bytes_);
+  }
+  if (phase_ == Phase::kDetailBlob && broadcast_.finished()) {
+    broadcast_.finish();
+    detail_ = compare_registries(detail_, registry_, terms_.rank);
+    phase_ = Phase::kDetailReport;
+    trees_[TreeKind::kCommit].join();
+  }
+  return {};
+}
+
+bool CommitProtocol::merge_report(std::span<const std::byte> payload) {
+  return reports_.emplace_back().decode(payload);
+}
+
+JobFailure CommitProtocol::on_answer(std::span<const std::byte> payload) {
+  CommitReport verdict;
+  if (!verdict.decode(payload)) {
+    return {.status = internal("commit: the answer of rank 0 cannot be read"), .culprit = 0};
+  }
+  switch (verdict.verdict) {
+    case CommitVerdict::kAgree:
+      if (phase_ == Phase::kDetailReport) {
+        return {.status = internal("commit: digests differ but registries do not"), .culprit = 0};
+      }
+      phase_ = Phase::kAgreed;
+      return {};
+    case CommitVerdict::kDiffer:
+      return {.status = {PARALLAX_MISMATCH, "commit: ranks disagree: " + verdict.text},
+              .culprit = terms_.rank};
+    case CommitVerdict::kLookCloser:
+      if (terms_.rank == 0) detail_ = encode_registry(registry_);
+      // Members, since a broadcast borrows its buffer.
+      detail_bytes_ = detail_.size();
+      phase_ = Phase::kDetailSize;
+      broadcast_.start(0, reinterpret_cast<std::byte*>(&detail_bytes_), sizeof detail_bytes_);
+      return {};
+  }
+  return {};
+}
+
+}  // namespace parallax

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// PullCalls: the pulls of steps, one at a time and in the order of the calls: a leader matches
+// those of its host by their number in the step. What is sharded goes by PullExchange; mirrors are
+// read here. Engine's owner only; nothing blocks.
+#ifndef PARALLAX_ENGINE_PULL_CALLS_H_
+#define PARALLAX_ENGINE_PULL_CALLS_H_
+
+#include <vector>
+
+#include "engine/request_queue.h"
+#include "group/group.h"
+#include "group/step_pipeline.h"
+
+namespace parallax {
+
+class PullCalls {
+ public:
+  // All outlive this.
+  PullCalls(Group& group, StepPipeline& pipeline, RequestPool& requests)
+      : group_(group), pipeline_(pipeline), queue_(requests) {}
+
+  // At its bounds, so that no call of a step grows anything.
+  void reserve();
+  // A pull of a step that takes calls, with its slices.
+  void post(Request* request);
+  // Moves on what can be moved.
+  void advance();
+  RequestQueue& queue() { return queue_; }  // for the end of the job
+
+ private:
+  void start(Request& pull);
+
+  Group& group_;
+  StepPipeline& pipeline_;
+  RequestQueue queue_;
+  std::vector<PullSlice> sharded_slices_;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_ENGINE_PULL_CALLS_H_

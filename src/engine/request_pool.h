@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// RequestPool: the requests of a job. It hands out those that a call makes, completes them, and
+// takes them back when their caller releases them, so that a step allocates none. Requests stay
+// where they are, since callers hold pointers to them, and their memory is the pool's to its end.
+// Called by the engine's owner alone; nothing blocks.
+#ifndef PARALLAX_ENGINE_REQUEST_POOL_H_
+#define PARALLAX_ENGINE_REQUEST_POOL_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/request.h"
+
+namespace parallax {
+
+class RequestPool {
+ public:
+  // `completed` is called after each request that is done.
+  explicit RequestPool(std::function<void()> completed) : completed_(std::move(completed)) {}
+
+  // Makes room for as many as there may be, so that no call of a step grows the pool's own list.
+  void reserve() { free_.reserve(PARALLAX_REQUESTS_MAX); }
+
+  // A pending request. LIMIT when PARALLAX_REQUESTS_MAX are not released; kClose always gets one,
+  // since a program that holds all requests must still be able to close the job.
+  Status take(RequestKind kind, uint64_t step, Request** request);
+
+  // Completes a pending request. From then on it is its caller's.
+  void finish(Request* request, Status status);
+
+  // STATE while pending, and when it was released already.
+  Status release(Request* request);
+
+  // Takes back one that never reached its caller.
+  void take_back(Request* request);
+
+  uint32_t outstanding() const { return outstanding_; }  // not released
+  // Times that the pool had to grow beyond what any program needs to begin with.
+  uint64_t growth_count() const { return growth_count_; }
+
+ private:
+  static constexpr size_t kUncounted = 16;  // requests that are no growth yet
+  static constexpr size_t kSlicesReserved = 16;
+
+  std::function<void()> completed_;
+  std::deque<Request> storage_;
+  std::vector<Request*> free_;
+  uint32_t outstanding_ = 0;
+  uint64_t growth_count_ = 0;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_ENGINE_REQUEST_POOL_H_

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// RowCalls: the calls between steps that ask or tell single ranks for rows: reads and writes of
+// rows with their state, and evaluations, which are pulls by this rank alone. One at a time, in the
+// order of the calls. How rows travel is RowAccess's. Engine's owner only; nothing blocks.
+#ifndef PARALLAX_ENGINE_ROW_CALLS_H_
+#define PARALLAX_ENGINE_ROW_CALLS_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/request_pool.h"
+#include "engine/request_queue.h"
+#include "engine/slice_checks.h"
+#include "group/group.h"
+#include "group/step_window.h"
+#include "server/row_access.h"
+
+namespace parallax {
+
+class RowCalls final : private HeldTables {
+ public:
+  // All outlive this; the group is built before the first call.
+  RowCalls(Group& group, const StepWindow& window, Outbox& outbox, RequestPool& requests)
+      : group_(group),
+        window_(window),
+        requests_(requests),
+        access_(group.columns(), outbox, *this),
+        queue_(requests) {}
+
+  // Read, or write. INVALID, STATE, LIMIT.
+  Status post(const parallax_rows_t& rows, bool write, Request** request);
+  // Slices of a pull that were checked.
+  Status evaluate(std::span<const parallax_slice_t> slices, const SliceChecks& checks,
+                  Request** request);
+
+  bool pending() const { return !queue_.empty(); }
+  // Moves on what can be moved, of other ranks' calls too.
+  void advance();
+  // False: not what `from` may send now.
+  [[nodiscard]] bool on_section(uint32_t from, const Section& section) {
+    return access_.on_section(from, section);
+  }
+  RequestQueue& queue() { return queue_; }  // for the end of the job
+
+  // What the call under way waits for.
+  uint32_t variable() const { return access_.variable(); }
+  std::vector<uint32_t> missing_ranks() const { return access_.missing_ranks(); }
+
+ private:
+  Table* table_of(uint32_t variable) override;
+  uint64_t step_finished() const override { return window_.finished(); }
+  bool in_step() const override { return !window_.between_steps(); }
+
+  Status check(const parallax_rows_t& rows, RowsCall* call) const;
+  Status check_between_steps(const char* call) const;
+  bool start_next(Request& request);
+
+  Group& group_;
+  const StepWindow& window_;
+  RequestPool& requests_;
+  RowAccess access_;
+  RequestQueue queue_;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_ENGINE_ROW_CALLS_H_

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// What may be wrong with slices. See slice_checks.h.
+#include "engine/slice_checks.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace parallax {
+
+Status SliceChecks::check(std::span<const parallax_slice_t> slices, const char* call) const {
+  if (slices.size() > PARALLAX_SLICES_MAX) {
+    return invalid(std::string(call) + ": " + std::to_string(slices.size()) + " slices; at most " +
+                   std::to_string(PARALLAX_SLICES_MAX) + " in one call");
+  }
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const Status fits = check_one(slices[i]);
+    if (!fits.ok()) {
+      const bool known = slices[i].variable < registry_.size();
+      return {fits.code(), std::string(call) + ", slice " + std::to_string(i) +
+                               (known ? " (variable '" + registry_[slices[i].variable].name + "')"
+                                      : std::string()) +
+                               ": " + fits.message()};
+    }
+    // Quadratic, and without memory: a step allocates nothing.
+    for (size_t j = 0; j < i; ++j) {
+      if (slices[j].variable == slices[i].variable && !tied(slices[j], slices[i])) {
+        return invalid(std::string(call) + ": variable '" + registry_[slices[i].variable].name +
+                       "' is in slices " + std::to_string(j) + " and " + std::to_string(i) +
+                       "; give each variable one slice, or, if it declared row ids, one of each "
+                       "form with the same as_dtype and more");
+      }
+    }
+  }
+  return {};
+}
+
+Status SliceChecks::check_pull(std::span<const parallax_slice_t> slices) const {
+  PARALLAX_RETURN_IF_ERROR(check(slices, "pull"));
+  for (const parallax_slice_t& slice : slices) {
+    const std::string& name = registry_[slice.variable].name;
+    if (std::count_if(slices.begin(), slices.end(), [&](const parallax_slice_t& each) {
+          return each.variable == slice.variable;
+        }) > 1) {
+      return invalid("pull: variable '" + name + "' is in two slices; pull it by two calls");
+    }
+    if (!registry_[slice.variable].managed()) {
+      return invalid("pull: variable '" + name +
+                     "' is framework-held (no update rule): its value is the caller's");
+    }
+    if (slice.more != 0) {
+      return invalid("pull: variable '" + name + "': more is of push and reduce; set it to 0");
+    }
+  }
+  return {};
+}
+
+// Refuses infinities and NaN where the variable says so (refuse_nonfinite), before anything of the
+// slice is used: once summed, nobody could tell whose they were.
+Status SliceChecks::check_finite(const PullSlice& slice, const char* call) const {
+  const Variable& variable = registry_[slice.variable];
+  if (!variable.refuse_nonfinite) return {};
+  const bool rows = variable.ids_declared();
+  const uint64_t row_count = rows ? slice.count : variable.rows;
+  const uint64_t width = variable.row_elements;
+  const uint64_t wrong = with_dtype(slice.dtype, [&](auto tag) {
+    using In = typename decltype(tag)::type;
+    for (uint64_t row = 0; row < row_count; ++row) {
+      if (rows && slice.ids.at(row) == kPaddingId) continue;
+      for (uint64_t i = row * width; i < (row + 1) * width; ++i) {
+        const auto value = static_cast<double>(load<In>(slice.values + i * sizeof(In)));
+        if (!std::isfinite(value)) return i;
+      }
+    }
+    return row_count * width;
+  });
+  if (wrong == row_count * width) return {};
+  const uint64_t row = wrong / width;
+  const bool by_id = rows && !slice.every_row;
+  return invalid(std::string(call) + ": variable '" + variable.name + "', row " +
+                 std::to_string(row) +
+                 (by_id ? " of the slice (id " + std::to_string(slice.ids.at(row)) + ")" : "") +
+                 ", column " + std::to_string(wrong % width) +
+                 ": the gradient is infinite or NaN, which the variable refuses "
+                 "(refuse_nonfinite); nothing was given");
+}
+
+// A dense slice and one of rows of one variable may come in the same call.
+bool SliceChecks::tied(const parallax_slice_t& a, const parallax_slice_t& b) const {
+  return registry_[a.variable].ids_declared() && a.form != b.form && a.more == b.more &&
+         dtype_of_slice(a) == dtype_of_slice(b);
+}
+
+// What is wrong with a slice. check() adds the call and the variable's name, to failures
+// alone: a step allocates nothing.
+Status SliceChecks::check_one(const parallax_slice_t& slice) const {
+  if (slice.variable >= registry_.size()) {
+    return invalid("variable is " + std::to_string(slice.variable) + ", the job has " +
+                   std::to_string(registry_.size()));
+  }
+  const Variable& variable = registry_[slice.variable];
+  if (slice.form > PARALLAX_FORM_ROWS) {
+    return invalid("form is " + std::to_string(slice.form) +
+                   "; it must be PARALLAX_FORM_DENSE or PARALLAX_FORM_ROWS");
+  }
+  const bool rows = slice.form == PARALLAX_FORM_ROWS;
+  if (rows && !variable.ids_declared()) {
+    return invalid(
+        "form is ROWS, but the variable declared no row ids; set rows_max at registration, or use "
+        "PARALLAX_FORM_DENSE");
+  }
+  // It travels as rows, in buffers that rows_max sized.
+  if (!rows && variable.ids_declared() && variable.rows_max < variable.rows) {
+    return limit("form is DENSE, which gives all " + std::to_string(variable.rows) +
+                 " rows of a variable with row ids, and rows_max is " +
+                 std::to_string(variable.rows_max) + "; register rows_max >= rows");
+  }
+  if (slice.as_dtype > PARALLAX_AS(PARALLAX_I64) ||
+      !convertible(dtype_of(variable.sum_type()), dtype_of_slice(slice))) {
+    return invalid("as_dtype is " + std::to_string(slice.as_dtype) + "; for a variable of " +
+                   dtype_name(variable.dtype) + " it must be 0" +
+                   (is_floating(variable.dtype) ? " or PARALLAX_AS of F32, F64, F16 or BF16" : ""));
+  }
+  if (slice.more > 1 || (slice.more == 1 && !variable.accumulate)) {
+    return invalid("more is " + std::to_string(slice.more) +
+                   (variable.accumulate ? "; it must be 0 or 1"
+                                        : ", but the variable takes one slice a step; register it "
+                                          "with accumulate = 1"));
+  }
+  const uint32_t element_bytes = bytes_of_dtype(dtype_of_slice(slice));
+  if (reinterpret_cast<uintptr_t>(slice.values) % element_bytes != 0) {
+    return invalid("values is not aligned to " + std::to_string(element_bytes) + " bytes");
+  }
+  if (!rows) return slice.values != nullptr ? Status() : invalid("values is null");
+  if (slice.row_count > variable.rows_max) {
+    return limit("row_count is " + std::to_string(slice.row_count) + ", rows_max " +
+                 std::to_string(variable.rows_max) + "; register a larger rows_max");
+  }
+  if (slice.row_count == 0) return {};
+  return check_ids(slice, variable);
+}
+
+Status SliceChecks::check_ids(const parallax_slice_t& slice, const Variable& variable) {
+  const bool none = slice.ids == nullptr && slice.ids_i32 == nullptr;
+  if (none || slice.values == nullptr) {
+    return invalid(std::string(none ? "ids" : "values") + " is null with " +
+                   std::to_string(slice.row_count) + " rows");
+  }
+  if (slice.ids != nullptr && slice.ids_i32 != nullptr) {
+    return invalid("ids and ids_i32 are both given; one of them must be null");
+  }
+  const bool wide = slice.ids != nullptr;
+  const auto address =
+      reinterpret_cast<uintptr_t>(wide ? static_cast<const void*>(slice.ids) : slice.ids_i32);
+  const size_t alignment = wide ? alignof(int64_t) : alignof(int32_t);
+  if (address % alignment != 0) {
+    return invalid(std::string(wide ? "ids" : "ids_i32") + " is not aligned to " +
+                   std::to_string(alignment) + " bytes");
+  }
+  // Once, here: everything behind takes ids as checked.
+  const auto first_wrong = [&variable](const auto* ids, uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) {
+      // A negative id becomes a huge number: one comparison finds both.
+      const bool known = static_cast<uint64_t>(int64_t{ids[i]}) < variable.rows;
+      if (!known && ids[i] != kPaddingId) return i;
+    }
+    return count;
+  };
+  const uint64_t wrong =
+      wide ? first_wrong(slice.ids, slice.row_count) : first_wrong(slice.ids_i32, slice.row_count);
+  if (wrong == slice.row_count) return {};
+  const RowIds ids = {slice.ids, slice.ids_i32};
+  return invalid(std::string(wide ? "ids[" : "ids_i32[") + std::to_string(wrong) + "] is " +
+                 std::to_string(ids.at(wrong)) + ", the variable has rows 0.." +
+                 std::to_string(variable.rows - 1) + " (-1 is padding); nothing was applied");
+}
+
+uint32_t SliceChecks::dtype_of_slice(const parallax_slice_t& slice) const {
+  return slice.as_dtype == 0 ? registry_[slice.variable].dtype : slice.as_dtype - 1;
+}
+
+PullSlice SliceChecks::slice_of(const parallax_slice_t& slice) const {
+  const Variable& variable = registry_[slice.variable];
+  const bool every_row = slice.form == PARALLAX_FORM_DENSE && variable.ids_declared();
+  PullSlice copy = {.variable = slice.variable,
+                    .ids = {},
+                    .count = static_cast<uint32_t>(every_row ? variable.rows : slice.row_count),
+                    .values = static_cast<std::byte*>(slice.values),
+                    .dtype = dtype_of_slice(slice),
+                    .every_row = every_row};
+  if (slice.form == PARALLAX_FORM_ROWS) copy.ids = {slice.ids, slice.ids_i32};
+  return copy;
+}
+
+}  // namespace parallax

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Group: the ranks that hold a set of variables together, as one of them sees it: the view (which
+// ranks on which hosts, who owns what) with the variables at work in it. Everything here is made
+// from the view alone, so that another view is another group. Which steps there are, who votes and
+// what is decided is not known here.
+//
+// build() lays all variables out and reserves their memory; fill() makes their initial values.
+// Engine's owner only; nothing blocks.
+#ifndef PARALLAX_GROUP_GROUP_H_
+#define PARALLAX_GROUP_GROUP_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/compute.h"
+#include "base/machine_memory.h"
+#include "base/status.h"
+#include "group/footprint.h"
+#include "group/variable_runtime.h"
+#include "message/outbox.h"
+#include "planner/plan.h"
+#include "server/pull_exchange.h"
+#include "world/patterns.h"
+
+namespace parallax {
+
+struct GroupOptions {
+  parallax_plan_mode_t plan_mode = PARALLAX_PLAN_AUTO;
+  bool deterministic = false;
+  uint64_t memory_max_bytes = 0;  // 0: no limit
+  MemoryCheck memory_check = MemoryCheck::kOff;
+  MachineMemory machine = {};  // that the check compares with
+};
+
+class Group {
+ public:
+  // Elements of initial values that one call fills in, over all variables: some 5 ms with the page
+  // faults, so that a rank that shares its core keeps its leases too.
+  static constexpr uint64_t kFillElements = 1 << 18;
+
+  // Outbox and compute pool outlive the group.
+  Group(const HostMap& hosts, uint32_t rank, GroupOptions options, Outbox& outbox,
+        Compute& compute);
+
+  const Columns& columns() const { return columns_; }
+  std::string name() const { return rank_name(columns_.map(), columns_.rank()); }  // this rank's
+  uint64_t memory_max_bytes() const { return options_.memory_max_bytes; }
+  PullExchange& pulls() { return pulls_; }
+  const PullExchange& pulls() const { return pulls_; }
+
+  // Lays out the variables by the initial plan, and reserves what they take. Once; the variables
+  // outlive the group. LIMIT.
+  Status build(const std::vector<Variable>& variables);
+  // A piece of the initial values; true when all are filled in.
+  bool fill();
+
+  // By variable, once built.
+  const std::vector<std::unique_ptr<VariableRuntime>>& runtimes() const { return runtimes_; }
+  VariableRuntime& runtime(uint32_t variable) const { return *runtimes_[variable]; }
+  uint32_t size() const { return static_cast<uint32_t>(runtimes_.size()); }
+  // Those that declared row ids, ascending.
+  const std::vector<uint32_t>& with_ids() const { return with_ids_; }
+  bool any_sharded(uint64_t step) const;
+
+  // What the planner knows and chose.
+  TopologyFacts topology() const { return {columns_.host_count(), columns_.world()}; }
+  std::vector<VariableFacts> facts() const;
+  Plan plan() const;
+
+  std::unique_ptr<Exchange> new_exchange(const VariableRuntime& runtime, Method method) const;
+  // Whether this rank may reserve what a new plan of a variable takes, beside all that there is.
+  bool fits_memory(const VariableRuntime& runtime, const VariablePlan& plan) const;
+
+  struct MemoryUse {
+    uint64_t reserved_bytes = 0, touched_bytes = 0;
+  };
+  // All memory of a variable: its exchanges, step sums, tables and pulls; two of each while it
+  // moves.
+  MemoryUse memory_use(const VariableRuntime& runtime) const;
+
+ private:
+  Status reserve();
+  Status reserve(VariableRuntime& runtime);
+  Footprint footprint(const VariableRuntime& runtime) const;
+  Status check_memory() const;
+  Status check_memory_max(const std::vector<Footprint>& footprints) const;
+
+  const GroupOptions options_;
+  const Columns columns_;
+  Outbox& outbox_;
+  Compute& compute_;
+  PullExchange pulls_;
+  std::vector<std::unique_ptr<VariableRuntime>> runtimes_;
+  std::vector<uint32_t> with_ids_;
+  uint32_t fill_cursor_ = 0;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_GROUP_GROUP_H_

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measuring while running, and choosing a plan from it. See plan_control.h.
+#include "group/plan_control.h"
+
+#include <algorithm>
+
+#include "planner/choice.h"
+
+namespace parallax {
+
+// Which variables a step's votes count: those with ids, in windows that take turns, the same at
+// every rank since votes are added up.
+void PlanControl::count_rows(uint64_t step, Vote* vote) const {
+  const auto total = static_cast<uint32_t>(group_.with_ids().size());
+  if (settled_ || total == 0) return;
+  const uint32_t windows = (total + kCountsPerVote - 1) / kCountsPerVote;
+  vote->counts_first = static_cast<uint32_t>((step - 1) % windows) * kCountsPerVote;
+  vote->counts_size = std::min(kCountsPerVote, total - vote->counts_first);
+  for (uint32_t i = 0; i < vote->counts_size; ++i) {
+    const uint32_t variable = group_.with_ids()[vote->counts_first + i];
+    const ExchangeCounts counts = group_.runtime(variable).exchange_at(step).counts(step);
+    vote->counts[i] = {counts.touched_rows, counts.union_rows,
+                       group_.pulls().pulled_rows(variable, step)};
+  }
+}
+
+void PlanControl::decide(const Vote& votes, Decision* decision) {
+  measure(votes);
+  decision->dense_variable = choose_dense(votes.dense_variable);
+  add_entries(decision);
+}
+
+void PlanControl::measure(const Vote& votes) {
+  if (settled_ || announcing_) return;
+  measured_.resize(group_.with_ids().size());
+  for (uint32_t i = 0; i < votes.counts_size; ++i) {
+    const uint32_t place = votes.counts_first + i;
+    if (place >= measured_.size()) return;
+    if (votes.counts[i].union_rows == 0) continue;  // not trained in this step: it says nothing
+    Measured& measured = measured_[place];
+    measured.touched += static_cast<double>(votes.counts[i].touched);
+    measured.union_rows += static_cast<double>(votes.counts[i].union_rows);
+    measured.pulled += static_cast<double>(votes.counts[i].pulled);
+    ++measured.steps;
+  }
+  if (measured_enough(votes)) settle();
+}
+
+// Once the most measured variable has its steps: the others have had as many chances.
+bool PlanControl::measured_enough(const Vote& votes) const {
+  uint32_t steps = measured_.empty() ? options_.after_steps : 0;
+  for (const Measured& measured : measured_) steps = std::max(steps, measured.steps);
+  if (steps < options_.after_steps) return false;
+  // Only after the last window, so that all windows have had equally many turns.
+  const uint32_t last_window =
+      measured_.empty() ? 0 : static_cast<uint32_t>(measured_.size() - 1) / kCountsPerVote;
+  return votes.counts_first / kCountsPerVote == last_window;
+}
+
+void PlanControl::settle() {
+  const double hosts = group_.columns().host_count();
+  for (size_t place = 0; place < measured_.size(); ++place) {
+    const Measured& measured = measured_[place];
+    if (measured.steps == 0) continue;  // never trained: it stays where it is
+    VariableRuntime& runtime = group_.runtime(group_.with_ids()[place]);
+    const double steps = measured.steps;
+    VariableFacts& facts = runtime.facts;
+    facts.measured = true;
+    facts.touched_rows_per_host = measured.touched / steps / hosts;
+    facts.union_rows = measured.union_rows / steps;
+    facts.pulled_rows_per_host = measured.pulled / steps / hosts;
+    // Pulls of a mirror are no messages, and not counted. Sharded, it would be pulled about as it
+    // is touched.
+    if (runtime.plan.placement == Placement::kMirrored) {
+      facts.pulled_rows_per_host = facts.touched_rows_per_host;
+    }
+  }
+  settled_plan_ = settled_plan(group_.facts(), group_.topology(), options_.mode);
+  for (const uint32_t variable : group_.with_ids()) {
+    const VariableRuntime& runtime = group_.runtime(variable);
+    // Such a variable stays where it is.
+    if (runtime.facts.given_dense || !group_.fits_memory(runtime, settled_plan_[variable])) {
+      settled_plan_[variable] = runtime.plan;
+    }
+  }
+  announcing_ = true;
+}
+
+void PlanControl::add_entries(Decision* decision) {
+  if (!announcing_ || settled_) return;
+  const std::vector<uint32_t>& variables = group_.with_ids();
+  while (announce_cursor_ < variables.size() && decision->entry_count < kEntriesPerDecision) {
+    const uint32_t variable = variables[announce_cursor_++];
+    const VariableFacts& facts = group_.runtime(variable).facts;
+    decision->entries[decision->entry_count++] = {
+        variable, settled_plan_[variable], static_cast<float>(facts.touched_rows_per_host),
+        static_cast<float>(facts.union_rows), static_cast<float>(facts.pulled_rows_per_host)};
+  }
+  // A plan with more entries than a decision holds is announced by several.
+  decision->settled = announce_cursor_ == variables.size();
+}
+
+// Whether a variable with row ids that got a dense slice becomes dense now. Not while it is moving,
+// nor in the decision that may announce its settled plan: it is asked again with the next dense
+// slice.
+uint32_t PlanControl::choose_dense(uint32_t variable) const {
+  if (variable >= group_.size() || (announcing_ && !settled_)) return kNoVariable;
+  const VariableRuntime& runtime = group_.runtime(variable);
+  if (!runtime.variable->ids_declared() || runtime.change.step != 0 || runtime.facts.given_dense) {
+    return kNoVariable;
+  }
+  VariableFacts facts = runtime.facts;
+  facts.given_dense = true;
+  const VariablePlan plan = settled_choice(facts, group_.topology(), options_.mode);
+  return group_.fits_memory(runtime, plan) ? variable : kNoVariable;
+}
+
+bool PlanControl::fits(const Decision& decision) const {
+  const auto has_ids = [this](uint32_t variable) {
+    return variable < group_.size() && group_.runtime(variable).variable->ids_declared();
+  };
+  const uint32_t dense = decision.dense_variable;
+  if (dense != kNoVariable &&
+      (!has_ids(dense) || decision.entry_count != 0 || group_.runtime(dense).change.step != 0)) {
+    return false;
+  }
+  for (uint32_t i = 0; i < decision.entry_count; ++i) {
+    const PlanEntry& entry = decision.entries[i];
+    const bool numbers = entry.touched_rows_per_host >= 0 && entry.union_rows >= 0 &&
+                         entry.pulled_rows_per_host >= 0;
+    if (!has_ids(entry.variable) || !numbers) return false;
+    const VariableRuntime& runtime = group_.runtime(entry.variable);
+    const std::vector<VariablePlan> plans = fitting_plans(runtime.facts);
+    if (std::find(plans.begin(), plans.end(), entry.plan) == plans.end()) return false;
+    // An entry of a variable that was made dense meanwhile is passed over when it is taken.
+    if (runtime.change.step != 0 && !runtime.facts.given_dense) return false;
+  }
+  return true;
+}
+
+Status PlanControl::take(const Decision& decision, uint64_t step) {
+  settled_ = settled_ || decision.settled;
+  for (uint32_t i = 0; i < decision.entry_count; ++i) {
+    const PlanEntry& entry = decision.entries[i];
+    VariableRuntime& runtime = group_.runtime(entry.variable);
+    runtime.facts.measured = entry.union_rows > 0;
+    runtime.facts.touched_rows_per_host = entry.touched_rows_per_host;
+    runtime.facts.union_rows = entry.union_rows;
+    runtime.facts.pulled_rows_per_host = entry.pulled_rows_per_host;
+    if (entry.plan == runtime.plan || runtime.facts.given_dense) continue;
+    PARALLAX_RETURN_IF_ERROR(migration_.begin(runtime, entry.plan, step + 2));
+  }
+  if (decision.dense_variable == kNoVariable) return {};
+  VariableRuntime& runtime = group_.runtime(decision.dense_variable);
+  runtime.facts.given_dense = true;
+  const VariablePlan plan = settled_choice(runtime.facts, group_.topology(), options_.mode);
+  return plan == runtime.plan ? Status() : migration_.begin(runtime, plan, step + 2);
+}
+
+}  // namespace parallax

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// StepPipeline: the end of a step at one rank of a group. Once all that was called for the step has
+// started and its pulls are answered, the leaders of the host are told that nothing follows
+// (ended); once this rank's part of every reduction is complete it votes; the root makes one
+// decision of all votes; and once every gradient of the step is here, the update rules run,
+// variables move, and the step is finished: its buffers are those of the step two after it.
+//
+// Two steps may be ending at a time: the next one may end while this one is being decided. Votes
+// and decisions travel along the tree (TreeKind::kVote). What was called is whoever's that started
+// it: here are only the counts of it (StepState). Engine's owner only; nothing blocks.
+#ifndef PARALLAX_GROUP_STEP_PIPELINE_H_
+#define PARALLAX_GROUP_STEP_PIPELINE_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/compute.h"
+#include "base/status.h"
+#include "group/group.h"
+#include "group/migration.h"
+#include "group/pace.h"
+#include "group/plan_control.h"
+#include "group/step_window.h"
+#include "group/trees.h"
+#include "group/vote.h"
+
+namespace parallax {
+
+// What this rank contributed of a variable in a step.
+enum class Contributed : uint8_t { kNothing, kAll, kPart };
+
+// What the caller says with step_end.
+struct StepEnd {
+  float learning_rate = 0;
+  float clip_norm = 0;
+  bool found_inf = false;
+  bool absent = false;
+};
+
+struct StepState {
+  uint64_t step = 0;  // 0: unused
+  // Of what was called; kept by who starts it.
+  std::vector<Contributed> contributed;   // by variable: what this rank pushed or reduced
+  uint32_t parts_left = 0;                // variables whose last slice said `more`
+  uint32_t sums_pending = 0;              // sends that read step sums contributed by step_end
+  uint32_t dense_variable = kNoVariable;  // the first with row ids that got a dense slice here
+  uint32_t unstarted = 0;                 // pulls, pushes and reduces posted, not started
+  uint32_t pulls_left = 0;
+  uint32_t pull_rounds = 0;
+  uint32_t contributions_open = 0;  // pushes and reduces posted, not completed
+  // Of how it ends; the pipeline's.
+  StepEnd end;
+  bool ended_sent = false;
+  bool voted = false;
+  bool decided = false;
+  bool applying = false;
+  bool migrating = false;
+  uint32_t applies_left = 0;
+  uint32_t contributed_cursor = 0, reduced_cursor = 0, delivered_cursor = 0;
+  Decision decision;
+};
+
+class StepPipeline {
+ public:
+  struct Parts {
+    Group& group;
+    PlanControl& plan_control;
+    Migration& migration;
+    Trees& trees;
+    Outbox& outbox;
+    Compute& compute;
+    const Clock& clock;
+  };
+
+  // A step that was finished just now. Its state stays as it is until the step two after it begins.
+  struct Finished {
+    uint64_t step = 0;  // 0: none was
+    bool plan_changed = false;
+  };
+
+  // All parts outlive this.
+  explicit StepPipeline(const Parts& parts) : parts_(parts) {}
+
+  // Makes room by variable, once the group is built.
+  void reserve();
+
+  const StepWindow& window() const { return window_; }
+  StepState& state(uint64_t step) { return states_[StepWindow::slot(step)]; }
+  const StepState& state(uint64_t step) const { return states_[StepWindow::slot(step)]; }
+  OwnTime& own_time() { return own_time_; }
+  const LateRank& late() const { return late_; }  // as of the last decision
+
+  // The caller begins the next step, and ends the one that it is in. See StepWindow.
+  uint64_t begin();
+  void end(uint64_t step, const StepEnd& end);
+
+  // The step is ending, all that was called for it has started, and nobody was told yet.
+  bool may_say_ended(uint64_t step) const;
+  // Tells the leaders of this host, once all that this rank contributed is read, that no slice and
+  // no pull of it is still to come. To be called until may_say_ended() is false.
+  void say_ended(uint64_t step);
+
+  // Moves on what can be moved. Not OK: the job fails with it.
+  Status advance(Finished* finished);
+  // A child's vote, and the root's decision. False: not what this rank may be sent.
+  [[nodiscard]] bool merge_vote(std::span<const std::byte> payload);
+  [[nodiscard]] bool take_decision(std::span<const std::byte> payload);
+
+ private:
+  bool all(StepState& step, uint32_t StepState::*cursor, bool ExchangeState::*ready) const;
+  bool contributed(StepState& step) const {
+    return all(step, &StepState::contributed_cursor, &ExchangeState::contributed);
+  }
+  bool reduced(StepState& step) const {
+    return all(step, &StepState::reduced_cursor, &ExchangeState::reduced);
+  }
+  bool delivered(StepState& step) const {
+    return all(step, &StepState::delivered_cursor, &ExchangeState::delivered);
+  }
+  void vote(StepState& step);
+  void fill_vote(const StepState& step, Vote* vote) const;
+  void pass_votes_on();
+  Decision decide();
+  void say_late(const LateRank& late) const;
+  void apply(StepState& step);
+  void submit_apply(StepState& step, VariableRuntime& runtime, double mean);
+  bool returned(const StepState& step) const;
+  Finished finish(StepState& step);
+
+  const Parts parts_;
+  StepWindow window_;
+  std::array<StepState, StepWindow::kDepth> states_;
+  Vote vote_;  // of the round under way: what came from below
+  OwnTime own_time_;
+  LateRank late_;
+  // The root's.
+  LateWindow late_window_;
+  int64_t decided_ns_ = 0;  // when it decided last
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_GROUP_STEP_PIPELINE_H_

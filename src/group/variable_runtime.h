@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// VariableRuntime: a variable at work in a group: who owns what of it, the exchange of its
+// gradients, its table, and a change of plan under way. A plain value that the group owns and the
+// parts of a step fill in; it stays where it is. Engine's owner only, but for what a job of the
+// compute pool has.
+#ifndef PARALLAX_GROUP_VARIABLE_RUNTIME_H_
+#define PARALLAX_GROUP_VARIABLE_RUNTIME_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "aggregate/step_sum.h"
+#include "base/compute.h"
+#include "collectives/exchange.h"
+#include "planner/plan.h"
+#include "server/table.h"
+#include "variable/partition.h"
+#include "variable/variable.h"
+
+namespace parallax {
+
+struct VariableRuntime {
+  // A change of plan under way: from `step` on, what is here is in force.
+  struct Change {
+    uint64_t step = 0;  // 0: none
+    VariablePlan plan;
+    std::unique_ptr<Exchange> exchange;
+    std::unique_ptr<Table> table;     // null: the placement stays
+    uint64_t elements_to_come = 0;    // and one for each owner's count of updates
+    uint32_t sends_to_be_packed = 0;  // that read the table it comes from
+  };
+
+  // The registered variable outlives this. Two partitions: a row of a gradient may end in a count
+  // of ranks, a row of the value never.
+  VariableRuntime(uint32_t number, const Variable& registered, uint32_t world)
+      : id(number),
+        variable(&registered),
+        partition(registered.rows, registered.row_elements, registered.ids_declared(), world,
+                  number),
+        gradient_partition(registered.rows, registered.gradient_elements(),
+                           registered.ids_declared(), world, number) {}
+
+  // In force in a step.
+  bool changed_at(uint64_t step) const { return change.step != 0 && step >= change.step; }
+  Exchange& exchange_at(uint64_t step) const {
+    return changed_at(step) ? *change.exchange : *exchange;
+  }
+  const VariablePlan& plan_at(uint64_t step) const { return changed_at(step) ? change.plan : plan; }
+  bool sharded_at(uint64_t step) const { return plan_at(step).placement == Placement::kSharded; }
+
+  const uint32_t id;
+  const Variable* const variable;
+  const Partition partition;           // of its values
+  const Partition gradient_partition;  // of its gradients
+  VariablePlan plan;
+  VariableFacts facts;
+  std::unique_ptr<Exchange> exchange;
+  std::unique_ptr<Table> table;  // managed only
+  Change change;
+  std::unique_ptr<Exchange> old_exchange;  // may still be sending: kept one more step
+  // Step sums of a variable that takes micro-batches (accumulate), by step parity; else null.
+  std::array<std::unique_ptr<StepSum>, 2> sums;
+  // Applying a step, as a compute job.
+  ComputeJob apply_job;
+  ReducedGradient gradient;
+  UpdateArguments arguments;
+  uint32_t* applies_left = nullptr;  // of that step
+  uint64_t wire_sent_bytes = 0, wire_received_bytes = 0;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_GROUP_VARIABLE_RUNTIME_H_

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pulls of sharded variables and mirrors over a network of sections, without engines.
+#include "engine/pull_calls.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "unit/engine/calls_world.h"
+#include "unit/server/layouts.h"
+
+namespace parallax::testkit {
+namespace {
+
+Request* pull(CallsWorld& world, uint32_t rank, uint64_t step, const std::vector<int64_t>& ids,
+              float* values) {
+  Request* request = nullptr;
+  EXPECT_TRUE(world[rank].requests.take(RequestKind::kPull, step, &request).ok());
+  request->slices.push_back({.variable = CallsWorld::kRows,
+                             .ids = {ids.data(), nullptr},
+                             .count = static_cast<uint32_t>(ids.size()),
+                             .values = reinterpret_cast<std::byte*>(values)});
+  world[rank].pulls.post(request);
+  return request;
+}
+
+TEST(PullCalls, BringRowsOfAllOwnersWithDuplicatesAndPadding) {
+  for (const auto& hosts : layouts()) {
+    CallsWorld world(hosts);
+    const std::vector<int64_t> ids = {3, -1, 39, 3, 0};
+    std::vector<std::vector<float>> values(world.size(), std::vector<float>(10, 77.0f));
+    std::vector<Request*> requests;
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      world[rank].pipeline.begin();
+      requests.push_back(pull(world, rank, 1, ids, values[rank].data()));
+      EXPECT_EQ(world[rank].pipeline.state(1).unstarted, 1u);
+      EXPECT_EQ(world[rank].pipeline.state(1).pulls_left, 1u);
+    }
+    world.settle();
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      ASSERT_TRUE(requests[rank]->done()) << "rank " << rank;
+      EXPECT_EQ(world[rank].pipeline.state(1).unstarted, 0u);
+      EXPECT_EQ(world[rank].pipeline.state(1).pulls_left, 0u);
+      for (size_t i = 0; i < ids.size(); ++i) {
+        const std::vector<float> expected =
+            ids[i] < 0 ? std::vector<float>(2) : world.row(static_cast<uint64_t>(ids[i]));
+        EXPECT_EQ(std::vector<float>(&values[rank][2 * i], &values[rank][2 * i] + 2), expected);
+      }
+    }
+  }
+}
+
+TEST(PullCalls, APullOfAMirrorAloneCountsAsARoundToo) {
+  CallsWorld world({0, 0});
+  std::vector<float> values(6);
+  for (uint32_t rank = 0; rank < 2; ++rank) world[rank].pipeline.begin();
+  Request* request = nullptr;
+  ASSERT_TRUE(world[0].requests.take(RequestKind::kPull, 1, &request).ok());
+  request->slices.push_back({.variable = CallsWorld::kDense,
+                             .ids = {},
+                             .values = reinterpret_cast<std::byte*>(values.data())});
+  world[0].pulls.post(request);
+  world.settle();
+  EXPECT_FALSE(request->done()) << "the other rank of the host has not pulled";
+  EXPECT_EQ(world[0].pipeline.state(1).pull_rounds, 1u);
+  std::vector<float> other(2);
+  Request* of_other = pull(world, 1, 1, {7}, other.data());
+  world.settle();
+  EXPECT_TRUE(request->done() && of_other->done());
+  EXPECT_NE(values[5], 0.0f);
+}
+
+TEST(PullCalls, WaitUntilTheStepBeforeIsDecided) {
+  CallsWorld world({0, 1});
+  std::vector<float> values(2);
+  world[0].pipeline.begin();
+  world[0].pipeline.end(1, {.learning_rate = 1});
+  world[0].pipeline.begin();
+  Request* request = pull(world, 0, 2, {1}, values.data());
+  world.settle();
+  EXPECT_FALSE(request->started);
+  EXPECT_EQ(world[0].pipeline.state(2).unstarted, 1u);
+  world[0].pulls.queue().finish_all(invalid("over"));
+  EXPECT_TRUE(request->done());
+}
+
+}  // namespace
+}  // namespace parallax::testkit

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// What slices are refused for, without a job. engine_calls_test.cc has the same by calls.
+#include "engine/slice_checks.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <vector>
+
+#include "support/words.h"
+
+namespace parallax::testkit {
+namespace {
+
+class SliceChecksTest : public testing::Test {
+ protected:
+  enum : uint32_t { kDense, kRows, kHeld, kParts };
+
+  SliceChecksTest() {
+    for (const char* name : {"dense", "rows", "held", "parts"}) {
+      Variable& variable = registry_.emplace_back();
+      variable.name = name;
+      variable.rows = 10;
+      variable.row_elements = 2;
+      variable.rule = PARALLAX_RULE_SGD;
+    }
+    registry_[kRows].rows_max = 10;
+    registry_[kHeld].rule = PARALLAX_RULE_NONE;
+    registry_[kParts].rows_max = 3;
+    registry_[kParts].accumulate = true;
+  }
+
+  parallax_slice_t dense(uint32_t variable) {
+    parallax_slice_t slice = {};
+    slice.variable = variable;
+    slice.form = PARALLAX_FORM_DENSE;
+    slice.values = values_;
+    return slice;
+  }
+  parallax_slice_t rows(uint32_t variable, uint32_t count = 2) {
+    parallax_slice_t slice = dense(variable);
+    slice.form = PARALLAX_FORM_ROWS;
+    slice.ids = ids_;
+    slice.row_count = count;
+    return slice;
+  }
+  Status check(const parallax_slice_t& slice) { return checks_.check({&slice, 1}, "push"); }
+
+  std::vector<Variable> registry_;
+  SliceChecks checks_{registry_};
+  float values_[20] = {};
+  int64_t ids_[4] = {1, 9, -1, 0};
+};
+
+TEST_F(SliceChecksTest, TakesWhatFits) {
+  EXPECT_TRUE(check(dense(kDense)).ok());
+  EXPECT_TRUE(check(rows(kRows, 4)).ok()) << "-1 is padding";
+  EXPECT_TRUE(check(dense(kRows)).ok()) << "all rows, of which there is room for all";
+  const parallax_slice_t both[] = {dense(kRows), rows(kRows)};
+  EXPECT_TRUE(checks_.check(both, "push").ok()) << "one of each form";
+  EXPECT_TRUE(checks_.check({}, "push").ok());
+}
+
+TEST_F(SliceChecksTest, NamesTheCallTheSliceAndTheVariable) {
+  const parallax_slice_t slices[] = {dense(kDense), rows(kParts, 4)};
+  const Status refused = checks_.check(slices, "reduce");
+  EXPECT_EQ(refused.code(), PARALLAX_LIMIT);
+  EXPECT_EQ(refused.message(),
+            "reduce, slice 1 (variable 'parts'): row_count is 4, rows_max 3; register a larger "
+            "rows_max");
+}
+
+TEST_F(SliceChecksTest, RefusesEachFieldThatIsWrong) {
+  const auto expect = [this](const parallax_slice_t& slice, const char* word) {
+    const Status refused = check(slice);
+    EXPECT_FALSE(refused.ok()) << word;
+    EXPECT_TRUE(has(refused, word)) << refused.message();
+  };
+  expect(dense(4), "variable is 4, the job has 4");
+  parallax_slice_t slice = dense(kDense);
+  slice.form = 7;
+  expect(slice, "form is 7");
+  expect(rows(kDense), "declared no row ids");
+  expect(dense(kParts), "form is DENSE");
+  slice = dense(kDense);
+  slice.as_dtype = PARALLAX_AS(PARALLAX_I64);
+  expect(slice, "as_dtype is");
+  slice = dense(kDense);
+  slice.more = 1;
+  expect(slice, "more is 1");
+  slice = dense(kDense);
+  slice.values = nullptr;
+  expect(slice, "values is null");
+  slice.values = reinterpret_cast<std::byte*>(values_) + 1;
+  expect(slice, "not aligned");
+  slice = rows(kRows);
+  slice.ids = nullptr;
+  expect(slice, "ids is null");
+  ids_[1] = 10;
+  expect(rows(kRows), "ids[1] is 10");
+  ids_[1] = -2;
+  expect(rows(kRows), "ids[1] is -2");
+}
+
+TEST_F(SliceChecksTest, RefusesAVariableInTwoSlices) {
+  const parallax_slice_t twice[] = {dense(kDense), dense(kHeld), dense(kDense)};
+  const Status refused = checks_.check(twice, "push");
+  EXPECT_EQ(refused.code(), PARALLAX_INVALID);
+  EXPECT_TRUE(has(refused, "variable 'dense' is in slices 0 and 2")) << refused.message();
+}
+
+TEST_F(SliceChecksTest, APullAsksForManagedVariablesOnce) {
+  const parallax_slice_t held[] = {dense(kHeld)};
+  EXPECT_TRUE(has(checks_.check_pull(held), "framework-held"));
+  const parallax_slice_t both[] = {dense(kRows), rows(kRows)};
+  EXPECT_TRUE(has(checks_.check_pull(both), "pull it by two calls"));
+  parallax_slice_t more[] = {rows(kParts)};
+  EXPECT_TRUE(checks_.check_pull(more).ok());
+  more[0].more = 1;
+  EXPECT_TRUE(has(checks_.check_pull(more), "more is of push and reduce"));
+}
+
+TEST_F(SliceChecksTest, InfinitiesAreRefusedWhereTheVariableSaysSo) {
+  values_[3] = std::numeric_limits<float>::infinity();
+  const PullSlice slice = checks_.slice_of(rows(kRows));
+  EXPECT_TRUE(checks_.check_finite(slice, "push").ok());
+  registry_[kRows].refuse_nonfinite = true;
+  const Status refused = checks_.check_finite(slice, "push");
+  EXPECT_EQ(refused.code(), PARALLAX_INVALID);
+  EXPECT_TRUE(has(refused, "variable 'rows', row 1 of the slice (id 9), column 1"))
+      << refused.message();
+  ids_[1] = -1;
+  EXPECT_TRUE(checks_.check_finite(slice, "push").ok()) << "padding has no values";
+}
+
+TEST_F(SliceChecksTest, FillsInWhatASliceLeavesOut) {
+  PullSlice slice = checks_.slice_of(rows(kRows));
+  EXPECT_EQ(slice.variable, kRows);
+  EXPECT_EQ(slice.count, 2u);
+  EXPECT_EQ(slice.dtype, uint32_t{PARALLAX_F32});
+  EXPECT_EQ(slice.ids.at(1), 9);
+  EXPECT_FALSE(slice.every_row);
+  slice = checks_.slice_of(dense(kRows));
+  EXPECT_TRUE(slice.every_row);
+  EXPECT_EQ(slice.count, 10u);
+  parallax_slice_t half = dense(kDense);
+  half.as_dtype = PARALLAX_AS(PARALLAX_F16);
+  EXPECT_EQ(checks_.slice_of(half).dtype, uint32_t{PARALLAX_F16});
+}
+
+}  // namespace
+}  // namespace parallax::testkit

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// Variables that move between placements over a network of sections: values, state and the count of
+// updates arrive whole, nothing is freed too early, and what is not due is refused.
+#include "group/migration.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "support/words.h"
+#include "unit/group/group_world.h"
+
+namespace parallax::testkit {
+namespace {
+
+// A row with its state, where it lies at a rank.
+std::vector<float> row_of(const VariableRuntime& runtime, uint64_t row) {
+  const Table& table = *runtime.table;
+  const uint64_t here = table.row_of(runtime.partition.row_key_of(row));
+  std::vector<float> numbers;
+  for (uint32_t array = 0; array < table.array_count(); ++array) {
+    const uint64_t width = table.array_width(array);
+    const size_t before = numbers.size();
+    numbers.resize(before + width);
+    std::memcpy(&numbers[before], table.row_at(array, here), width * sizeof(float));
+  }
+  return numbers;
+}
+
+uint32_t owner_of(const VariableRuntime& runtime, uint64_t row) {
+  return runtime.partition.owner_of(runtime.partition.row_key_of(row));
+}
+
+class MigrationTest : public testing::Test {
+ protected:
+  static constexpr uint64_t kRows = 300;  // several messages each
+  static constexpr uint64_t kUpdates = 7;
+
+  void SetUp() override {
+    ASSERT_TRUE(world_.build().ok());
+    world_.fill();
+    for (uint32_t rank = 0; rank < world_.size(); ++rank) at(rank).table->set_updates(kUpdates);
+    for (uint64_t row = 0; row < kRows; ++row) {
+      rows_.push_back(row_of(at(owner_of(at(0), row)), row));
+    }
+  }
+  VariableRuntime& at(uint32_t rank) { return world_[rank].group.runtime(0); }
+  Migration& migration(uint32_t rank) { return world_[rank].migration; }
+  void begin(const VariablePlan& plan, uint64_t step) {
+    for (uint32_t rank = 0; rank < world_.size(); ++rank) {
+      const Status begun = migration(rank).begin(at(rank), plan, step);
+      ASSERT_TRUE(begun.ok()) << begun.message();
+    }
+  }
+
+  GroupWorld world_{{0, 0, 1}, {managed("rows", kRows, 4, PARALLAX_RULE_ADAM)}};
+  std::vector<std::vector<float>> rows_;  // at the start
+};
+
+TEST_F(MigrationTest, EveryMirrorHasEveryOwnersRowsStateAndUpdates) {
+  begin(kMirroredPlan, 3);
+  for (uint32_t rank = 0; rank < world_.size(); ++rank) {
+    EXPECT_TRUE(migration(rank).moved(2)) << "nothing changes with step 2";
+    EXPECT_FALSE(migration(rank).moved(3));
+    migration(rank).move(2);
+    EXPECT_EQ(at(rank).change.sends_to_be_packed, 0u);
+    migration(rank).move(3);
+    EXPECT_FALSE(migration(rank).moved(3));
+  }
+  world_.network().settle();
+  EXPECT_TRUE(world_.network().refusals().empty()) << told(world_.network().refusals());
+  for (uint32_t rank = 0; rank < world_.size(); ++rank) {
+    EXPECT_TRUE(migration(rank).moved(3));
+    EXPECT_EQ(at(rank).plan, kShardedPlan) << "until it is switched over";
+    EXPECT_TRUE(migration(rank).switch_over(3));
+    EXPECT_EQ(at(rank).plan, kMirroredPlan);
+    EXPECT_FALSE(at(rank).table->sharded());
+    EXPECT_EQ(at(rank).table->updates(), kUpdates);
+    EXPECT_EQ(world_[rank].group.pulls().arena_of(0), nullptr) << "a mirror is not pulled";
+    for (uint64_t row = 0; row < kRows; ++row) {
+      ASSERT_EQ(row_of(at(rank), row), rows_[row]) << "rank " << rank << ", row " << row;
+    }
+  }
+}
+
+TEST_F(MigrationTest, AndBackItIsALocalCopy) {
+  begin(kMirroredPlan, 3);
+  for (uint32_t rank = 0; rank < world_.size(); ++rank) migration(rank).move(3);
+  world_.network().settle();
+  for (uint32_t rank = 0; rank < world_.size(); ++rank) migration(rank).switch_over(3);
+  for (uint32_t rank = 0; rank < world_.size(); ++rank) migration(rank).switch_over(4);
+  begin(kShardedPlan, 6);
+  const size_t delivered = world_.network().delivered();
+  for (uint32_t rank = 0; rank < world_.size(); ++rank) {
+    migration(rank).move(6);
+    EXPECT_TRUE(migration(rank).moved(6));
+    EXPECT_TRUE(migration(rank).switch_over(6));
+    EXPECT_TRUE(at(rank).table->sharded());
+    EXPECT_EQ(at(rank).table->updates(), kUpdates);
+    EXPECT_NE(world_[rank].group.pulls().arena_of(0), nullptr);
+  }
+  world_.network().settle();
+  EXPECT_EQ(world_.network().delivered(), delivered) << "nothing travels";
+  for (uint64_t row = 0; row < kRows; ++row) {
+    ASSERT_EQ(row_of(at(owner_of(at(0), row)), row), rows_[row]) << "row " << row;
+  }
+}
+
+// The exchange that a switch leaves may still be sending: it stays until the next one.
+TEST_F(MigrationTest, TheOldExchangeIsKeptOneMoreStep) {
+  EXPECT_FALSE(migration(0).frees_memory(3));
+  EXPECT_FALSE(migration(0).switch_over(3)) << "nothing changes";
+  begin(kMirroredPlan, 3);
+  EXPECT_FALSE(migration(0).frees_memory(2));
+  EXPECT_TRUE(migration(0).frees_memory(3));
+  const Exchange* before = at(0).exchange.get();
+  for (uint32_t rank = 0; rank < world_.size(); ++rank) migration(rank).move(3);
+  world_.network().settle();
+  EXPECT_TRUE(migration(0).switch_over(3));
+  EXPECT_EQ(at(0).old_exchange.get(), before);
+  EXPECT_TRUE(migration(0).frees_memory(4));
+  EXPECT_FALSE(migration(0).switch_over(4));
+  EXPECT_EQ(at(0).old_exchange, nullptr);
+  EXPECT_FALSE(migration(0).frees_memory(5));
+}
+
+TEST_F(MigrationTest, RefusesWhatIsNotDue) {
+  const std::vector<std::byte> bytes(2 * sizeof(float));
+  SectionHeader header;
+  header.kind = SectionKind::kMigrate;
+  header.encoding = Encoding::kDense;
+  header.step = 3;
+  header.count = 2;
+  const auto refused = [&](const SectionHeader& as, uint32_t from) {
+    return !migration(0).on_section(from, {as, bytes});
+  };
+  EXPECT_TRUE(refused(header, 1)) << "no change is under way";
+  begin(kMirroredPlan, 3);
+  SectionHeader other = header;
+  other.tag = 1;
+  EXPECT_TRUE(refused(other, 1)) << "of no variable";
+  other = header;
+  other.step = 4;
+  EXPECT_TRUE(refused(other, 1)) << "of another change";
+  other = header;
+  other.part = 9;
+  EXPECT_TRUE(refused(other, 1)) << "of an array that the rule does not keep";
+  other = header;
+  other.first = 2 * kRows;
+  EXPECT_TRUE(refused(other, 1)) << "beyond the owner's shard";
+  other = header;
+  other.count = 3;
+  EXPECT_TRUE(refused(other, 1)) << "more numbers than it brings";
+  EXPECT_FALSE(refused(header, 1));
+}
+
+TEST(Migration, APlanThatDoesNotFitNamesVariableRankAndRemedy) {
+  const std::vector<Variable> variables = {managed("rows", 1 << 16, 4)};
+  GroupWorld unlimited({0, 1, 2, 3}, variables);
+  ASSERT_TRUE(unlimited.build().ok());
+  const Group& group = unlimited[0].group;
+  const uint64_t most = 2 * group.memory_use(group.runtime(0)).reserved_bytes;
+  GroupWorld world({0, 1, 2, 3}, variables, {.memory_max_bytes = most});
+  ASSERT_TRUE(world.build().ok());
+  const Status refused = world[2].migration.begin(world[2].group.runtime(0), kMirroredPlan, 3);
+  EXPECT_EQ(refused.code(), PARALLAX_LIMIT);
+  EXPECT_TRUE(has(refused, "plan: moving variable 'rows' of rank 2")) << refused.message();
+  EXPECT_TRUE(has(refused, std::to_string(most))) << refused.message();
+  EXPECT_TRUE(has(refused, "or pin the plan")) << refused.message();
+}
+
+}  // namespace
+}  // namespace parallax::testkit

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps of whole groups over a network of sections, without engines or requests: what is voted,
+// decided and applied, when a step may end, and which decisions are refused.
+#include "group/step_pipeline.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "unit/group/group_world.h"
+
+namespace parallax::testkit {
+namespace {
+
+class StoppedClock final : public Clock {
+ public:
+  int64_t now_ns() const override { return 1; }
+};
+
+// Every rank holds one managed variable of kElements numbers, 0 at the start, with rule SGD.
+class StepWorld {
+ public:
+  static constexpr uint64_t kElements = 6;
+
+  struct Rank {
+    Rank(const HostMap& hosts, uint32_t rank, Outbox& outbox, const Clock& clock)
+        : group(hosts, rank, {}, outbox, compute),
+          migration(group, outbox),
+          plan_control(group, migration, {}),
+          trees(hosts, rank, outbox),
+          pipeline({group, plan_control, migration, trees, outbox, compute, clock}) {}
+    InlineCompute compute;
+    Group group;
+    Migration migration;
+    PlanControl plan_control;
+    Trees trees;
+    StepPipeline pipeline;
+    std::vector<uint64_t> finished;
+    std::vector<float> gradient = std::vector<float>(kElements);
+    uint32_t pending = 0;
+  };
+
+  explicit StepWorld(const std::vector<uint32_t>& hosts)
+      : hosts_(host_map(hosts)),
+        variables_{managed("dense", kElements / 2)},
+        network_(static_cast<uint32_t>(hosts.size()), hosts.size()) {
+    variables_[0].init = PARALLAX_INIT_CONSTANT;
+    variables_[0].init_low = variables_[0].init_high = 0;
+    for (uint32_t rank = 0; rank < hosts.size(); ++rank) {
+      Rank& added =
+          *ranks_.emplace_back(std::make_unique<Rank>(hosts_, rank, network_.outbox(rank), clock_));
+      EXPECT_TRUE(added.group.build(variables_).ok());
+      EXPECT_TRUE(added.group.fill());
+      added.pipeline.reserve();
+    }
+    network_.on_section([this](uint32_t to, uint32_t from, const Section& section) {
+      const bool fits = take(*ranks_[to], from, section);
+      advance(*ranks_[to]);
+      return fits;
+    });
+    network_.on_packed([this](uint32_t rank) { advance(*ranks_[rank]); });
+  }
+
+  uint32_t size() const { return static_cast<uint32_t>(ranks_.size()); }
+  Rank& operator[](uint32_t rank) { return *ranks_[rank]; }
+  SectionNetwork& network() { return network_; }
+
+  void contribute(uint32_t rank, uint64_t step, float number) {
+    Rank& at = *ranks_[rank];
+    std::fill(at.gradient.begin(), at.gradient.end(), number);
+    Contribution slice;
+    slice.elements = {reinterpret_cast<std::byte*>(at.gradient.data()), PARALLAX_F32};
+    at.group.runtime(0).exchange_at(step).contribute(step, slice, &at.pending);
+  }
+  void end(uint32_t rank, uint64_t step, const StepEnd& end) {
+    ranks_[rank]->pipeline.end(step, end);
+    advance(*ranks_[rank]);
+  }
+  // A step in which rank r contributes r + 1, unless it is absent.
+  void step(const std::function<void(uint32_t rank, StepEnd* end)>& adjust = {}) {
+    for (uint32_t rank = 0; rank < size(); ++rank) {
+      const uint64_t step = ranks_[rank]->pipeline.begin();
+      StepEnd with = {.learning_rate = 1};
+      if (adjust) adjust(rank, &with);
+      if (!with.absent) contribute(rank, step, static_cast<float>(rank + 1));
+      end(rank, step, with);
+    }
+    settle();
+  }
+  void settle() {
+    network_.settle();
+    for (const auto& rank : ranks_) advance(*rank);
+    network_.settle();
+    EXPECT_TRUE(network_.refusals().empty()) << told(network_.refusals());
+  }
+  float value(uint32_t rank) {
+    float value = 0;
+    std::memcpy(&value, ranks_[rank]->group.runtime(0).table->element(kElements - 1), sizeof value);
+    return value;
+  }
+  const Decision& decision(uint32_t rank, uint64_t step) {
+    return ranks_[rank]->pipeline.state(step).decision;
+  }
+
+ private:
+  static void advance(Rank& rank) {
+    for (int round = 0; round < 2; ++round) {
+      const StepWindow& window = rank.pipeline.window();
+      for (uint64_t step = window.next_to_vote(); window.is_ending(step); ++step) {
+        if (rank.pipeline.may_say_ended(step)) rank.pipeline.say_ended(step);
+      }
+      StepPipeline::Finished finished;
+      const Status status = rank.pipeline.advance(&finished);
+      EXPECT_TRUE(status.ok()) << status.message();
+      if (finished.step != 0) rank.finished.push_back(finished.step);
+      while (ComputeJob* job = rank.compute.take_done()) job->done(*job);
+    }
+  }
+
+  static bool take(Rank& rank, uint32_t from, const Section& section) {
+    const SectionHeader& header = section.header;
+    switch (header.kind) {
+      case SectionKind::kTreeUp:
+        return rank.trees.take_report(from, section) && rank.pipeline.merge_vote(section.payload);
+      case SectionKind::kTreeDown:
+        return rank.trees.take_answer(from, section) &&
+               rank.pipeline.take_decision(section.payload);
+      case SectionKind::kStepEnded:
+        if (rank.pipeline.window().is_over(header.step)) return true;
+        for (const auto& runtime : rank.group.runtimes()) {
+          runtime->exchange_at(header.step).end(from, header.step);
+        }
+        return true;
+      default:
+        return rank.pipeline.window().admits(header.step) &&
+               rank.group.runtime(header.tag).exchange_at(header.step).on_section(from, section);
+    }
+  }
+
+  const HostMap hosts_;
+  const StoppedClock clock_;
+  std::vector<Variable> variables_;
+  SectionNetwork network_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+};
+
+float sum_of(uint32_t world) { return static_cast<float>(world * (world + 1) / 2); }
+
+TEST(StepPipeline, EveryRankAppliesTheSumOfAll) {
+  for (const auto& hosts : layouts()) {
+    StepWorld world(hosts);
+    for (uint64_t step = 1; step <= 4; ++step) {
+      world.step();
+      for (uint32_t rank = 0; rank < world.size(); ++rank) {
+        ASSERT_EQ(world[rank].finished.size(), step) << "rank " << rank;
+        EXPECT_EQ(world[rank].finished.back(), step);
+        EXPECT_EQ(world.value(rank), -static_cast<float>(step) * sum_of(world.size()));
+        EXPECT_EQ(world.decision(rank, step).outcome, Outcome::kCommit);
+        EXPECT_EQ(world.decision(rank, step).contributors, world.size());
+        EXPECT_TRUE(world[rank].pipeline.window().between_steps());
+      }
+    }
+  }
+}
+
+TEST(StepPipeline, OneRankWithInfinitiesDiscardsTheStep) {
+  StepWorld world({0, 0, 1});
+  world.step([](uint32_t rank, StepEnd* end) { end->found_inf = rank == 2; });
+  for (uint32_t rank = 0; rank < world.size(); ++rank) {
+    EXPECT_EQ(world[rank].finished, std::vector<uint64_t>{1});
+    EXPECT_EQ(world.decision(rank, 1).outcome, Outcome::kDiscard);
+    EXPECT_EQ(world.value(rank), 0.0f);
+  }
+}
+
+TEST(StepPipeline, RanksThatDisagreeDiscardTheStepAndAreNamed) {
+  StepWorld world({0, 0, 1});
+  world.step([](uint32_t rank, StepEnd* end) { end->learning_rate = rank == 2 ? 2.0f : 1.0f; });
+  for (uint32_t rank = 0; rank < world.size(); ++rank) {
+    const Decision& decision = world.decision(rank, 1);
+    EXPECT_EQ(decision.outcome, Outcome::kMismatch);
+    EXPECT_TRUE((decision.first.rank == 2) != (decision.second.rank == 2));
+    EXPECT_EQ(world.value(rank), 0.0f);
+  }
+}
+
+TEST(StepPipeline, AbsentRanksDoNotContribute) {
+  StepWorld world({0, 1, 1});
+  world.step([](uint32_t rank, StepEnd* end) { end->absent = rank == 1; });
+  for (uint32_t rank = 0; rank < world.size(); ++rank) {
+    EXPECT_EQ(world.decision(rank, 1).contributors, 2u);
+    EXPECT_EQ(world.value(rank), -4.0f);
+  }
+}
+
+TEST(StepPipeline, TheNormOfTheSumClips) {
+  StepWorld world({0, 1});
+  world.step([](uint32_t, StepEnd* end) { end->clip_norm = 1; });
+  const double norm = 3 * std::sqrt(static_cast<double>(StepWorld::kElements));
+  for (uint32_t rank = 0; rank < world.size(); ++rank) {
+    EXPECT_NEAR(world.decision(rank, 1).gradient_norm, norm, 1e-9);
+    EXPECT_NEAR(world.value(rank), -3 / norm, 1e-5);
+  }
+}
+
+// Given a rank that is one step behind: the others end the next step, and nobody decides it.
+TEST(StepPipeline, TwoStepsMayBeEndingAtATime) {
+  StepWorld world({0, 0, 1});
+  for (uint32_t rank = 1; rank < world.size(); ++rank) {
+    for (uint64_t step = 1; step <= 2; ++step) {
+      ASSERT_EQ(world[rank].pipeline.begin(), step);
+      world.end(rank, step, {.learning_rate = 1, .absent = true});
+    }
+    EXPECT_FALSE(world[rank].pipeline.may_say_ended(2)) << "step 1 is not decided";
+  }
+  world.settle();
+  for (uint32_t rank = 0; rank < world.size(); ++rank) {
+    EXPECT_EQ(world[rank].pipeline.window().decided(), 0u);
+  }
+  for (uint64_t step = 1; step <= 2; ++step) {
+    world[0].pipeline.begin();
+    world.end(0, step, {.learning_rate = 1, .absent = true});
+    world.settle();
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      EXPECT_EQ(world[rank].pipeline.window().finished(), step) << "rank " << rank;
+    }
+  }
+}
+
+TEST(StepPipeline, AStepEndsOnceAllThatWasCalledHasStarted) {
+  StepWorld world({0});
+  StepPipeline& pipeline = world[0].pipeline;
+  EXPECT_FALSE(pipeline.may_say_ended(1)) << "it has not begun";
+  pipeline.begin();
+  EXPECT_FALSE(pipeline.may_say_ended(1)) << "it has not ended";
+  pipeline.state(1).unstarted = 1;
+  pipeline.state(1).pulls_left = 1;
+  world.end(0, 1, {.learning_rate = 1});
+  EXPECT_FALSE(pipeline.may_say_ended(1));
+  pipeline.state(1).unstarted = 0;
+  EXPECT_FALSE(pipeline.may_say_ended(1)) << "a pull is not answered";
+  pipeline.state(1).pulls_left = 0;
+  EXPECT_TRUE(pipeline.may_say_ended(1));
+  world.settle();
+  EXPECT_EQ(world[0].finished, std::vector<uint64_t>{1});
+  EXPECT_FALSE(pipeline.may_say_ended(1)) << "it is over";
+}
+
+// Memory that a send of the step may read is not handed on before the send is packed.
+TEST(StepPipeline, AStepIsFinishedOnceWhatItLentIsBack) {
+  for (const bool sums : {false, true}) {
+    StepWorld world({0, 1});
+    StepState& state = world[1].pipeline.state(1);
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      world[rank].pipeline.begin();
+      world.end(rank, 1, {.learning_rate = 1, .absent = true});
+    }
+    uint32_t& lent = sums ? state.sums_pending : state.contributions_open;
+    lent = 1;
+    world.settle();
+    EXPECT_EQ(world[0].pipeline.window().finished(), 1u);
+    EXPECT_EQ(world[1].pipeline.window().decided(), 1u);
+    EXPECT_EQ(world[1].pipeline.window().finished(), 0u);
+    lent = 0;
+    world.settle();
+    EXPECT_EQ(world[1].pipeline.window().finished(), 1u);
+  }
+}
+
+TEST(StepPipeline, BeginForgetsTheStepWhoseStateItTakesOver) {
+  StepWorld world({0});
+  StepPipeline& pipeline = world[0].pipeline;
+  for (uint64_t step = 1; step <= 3; ++step) {
+    ASSERT_EQ(pipeline.begin(), step);
+    StepState& state = pipeline.state(step);
+    EXPECT_EQ(state.step, step);
+    EXPECT_EQ(state.contributed, std::vector<Contributed>{Contributed::kNothing});
+    EXPECT_EQ(state.dense_variable, kNoVariable);
+    EXPECT_FALSE(state.voted);
+    state.contributed[0] = Contributed::kAll;
+    world.contribute(0, step, 1);
+    world.end(0, step, {.learning_rate = 1});
+    world.settle();
+    ASSERT_EQ(pipeline.window().finished(), step);
+  }
+}
+
+TEST(StepPipeline, RefusesVotesAndDecisionsThatCannotBeReadOrDoNotFit) {
+  StepWorld world({0, 1});
+  const std::byte bytes[5] = {};
+  EXPECT_FALSE(world[0].pipeline.merge_vote(bytes));
+  EXPECT_FALSE(world[1].pipeline.take_decision(bytes));
+  world[1].pipeline.begin();
+  world.end(1, 1, {.learning_rate = 1, .absent = true});
+  Decision decision;
+  decision.dense_variable = 0;  // which has no row ids
+  std::array<std::byte, kVoteBytesMax> encoded;
+  const size_t used = encode_decision(decision, encoded);
+  EXPECT_FALSE(world[1].pipeline.take_decision(std::span(encoded).first(used)));
+  EXPECT_EQ(world[1].pipeline.window().decided(), 0u);
+}
+
+}  // namespace
+}  // namespace parallax::testkit
