@@ -73,9 +73,6 @@ Status Group::reserve() {
                                  shown_bytes(wanted.buffer_bytes) + " for buffers; " +
                                  smaller_remedy(wanted) + ", or raise ulimit -v"};
   }
-  const size_t sends_per_variable = columns_.host_count() + columns_.locals().size() + 4;
-  // An estimate of what the legs of a step queue; more is counted as growth.
-  outbox_.reserve_sends(4 * sends_per_variable * std::max<size_t>(4, runtimes_.size()));
   return {};
 }
 

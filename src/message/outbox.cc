@@ -42,7 +42,7 @@ void Outbox::reserve_sends(size_t count) {
 Send* Outbox::new_send() {
   if (free_sends_ == nullptr) {
     ++growth_count_;
-    reserve_sends(sends_.size() + kSendsReserved);
+    reserve_sends(2 * sends_.size());
   }
   Send* send = free_sends_;
   free_sends_ = send->next;

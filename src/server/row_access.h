@@ -17,6 +17,7 @@
 
 #include <array>
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "aggregate/row_coalescer.h"
@@ -45,11 +46,7 @@ class RowAccess {
  public:
   // All references outlive this object.
   RowAccess(const Columns& columns, Outbox& outbox, HeldTables& tables)
-      : columns_(columns),
-        outbox_(outbox),
-        tables_(tables),
-        writes_(columns.world()),
-        asks_(columns, outbox, tables) {}
+      : columns_(columns), outbox_(outbox), tables_(tables), asks_(columns, outbox, tables) {}
 
   // Checked before: the rows exist, and the buffers are for arrays that the table has. *pending
   // counts what borrows the caller's buffers. At most one call under way.
@@ -122,7 +119,7 @@ class RowAccess {
   std::vector<std::byte> ask_bytes_;
 
   // owner
-  std::vector<HeldWrite> writes_;  // by writer
+  std::unordered_map<uint32_t, HeldWrite> writes_;  // by writer
   RowAsks asks_;
 };
 

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <list>
+#include <unordered_map>
 #include <vector>
 
 #include "message/outbox.h"
@@ -61,7 +62,7 @@ class RowAsks {
  public:
   // All outlive this object.
   RowAsks(const Columns& columns, Outbox& outbox, HeldTables& tables)
-      : columns_(columns), outbox_(outbox), tables_(tables), last_(columns.world()) {}
+      : columns_(columns), outbox_(outbox), tables_(tables) {}
 
   // A kRowsAsk. False: not what `from` may ask now.
   [[nodiscard]] bool on_ask(uint32_t from, const Section& section);
@@ -94,8 +95,8 @@ class RowAsks {
   const Columns& columns_;
   Outbox& outbox_;
   HeldTables& tables_;
-  std::vector<uint64_t> last_;  // by asker: the number of its last ask
-  std::list<Ask> asks_;         // one of an asker; sends read them where they lie
+  std::unordered_map<uint32_t, uint64_t> last_;  // by asker: the number of its last ask
+  std::list<Ask> asks_;                          // one of an asker; sends read them where they lie
 };
 
 }  // namespace parallax

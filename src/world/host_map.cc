@@ -2,28 +2,57 @@
 // Numbering of hosts by first appearance, and the names of ranks. Pure; any thread; nothing blocks.
 #include "world/host_map.h"
 
+#include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 namespace parallax {
 
+namespace {
+
+void set_columns(HostMap* map) {
+  map->column_count = UINT32_MAX;
+  for (const std::vector<uint32_t>& ranks : map->ranks_of) {
+    map->column_count = std::min(map->column_count, static_cast<uint32_t>(ranks.size()));
+  }
+  if (map->ranks_of.empty()) map->column_count = 0;
+  std::vector<std::vector<uint32_t>> owners(map->column_count);
+  std::vector<uint32_t> slots(map->host_of.size());
+  for (uint32_t owner = 0; owner < slots.size(); ++owner) {
+    std::vector<uint32_t>& column = owners[map->local_of[owner] % map->column_count];
+    slots[owner] = static_cast<uint32_t>(column.size());
+    column.push_back(owner);
+  }
+  map->owners_of_column = std::move(owners);
+  map->slot_in_column = std::move(slots);
+}
+
+}  // namespace
+
 HostMap map_hosts(std::span<const std::string> host_names) {
-  HostMap map;
-  map.host_of.reserve(host_names.size());
-  map.local_of.reserve(host_names.size());
+  std::vector<std::string> names;
+  std::vector<uint32_t> host_of, local_of;
+  std::vector<std::vector<uint32_t>> ranks_of;
   std::unordered_map<std::string, uint32_t> host_by_name;
   for (uint32_t rank = 0; rank < host_names.size(); ++rank) {
     const std::string& name = host_names[rank];
-    const auto next = static_cast<uint32_t>(map.names.size());
+    const auto next = static_cast<uint32_t>(names.size());
     const auto [entry, is_new] = host_by_name.emplace(name, next);
     if (is_new) {
-      map.names.push_back(name);
-      map.ranks_of.emplace_back();
+      names.push_back(name);
+      ranks_of.emplace_back();
     }
-    std::vector<uint32_t>& ranks = map.ranks_of[entry->second];
-    map.host_of.push_back(entry->second);
-    map.local_of.push_back(static_cast<uint32_t>(ranks.size()));
+    std::vector<uint32_t>& ranks = ranks_of[entry->second];
+    host_of.push_back(entry->second);
+    local_of.push_back(static_cast<uint32_t>(ranks.size()));
     ranks.push_back(rank);
   }
+  HostMap map;
+  map.names = std::move(names);
+  map.host_of = std::move(host_of);
+  map.ranks_of = std::move(ranks_of);
+  map.local_of = std::move(local_of);
+  set_columns(&map);
   return map;
 }
 

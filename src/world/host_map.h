@@ -10,14 +10,22 @@
 #include <string>
 #include <vector>
 
+#include "base/shared_array.h"
+
 namespace parallax {
 
 // Hosts are numbered by the lowest rank on them, so every rank derives the same numbers.
+// Copies share their arrays.
 struct HostMap {
-  std::vector<std::string> names;               // by host
-  std::vector<uint32_t> host_of;                // by rank
-  std::vector<std::vector<uint32_t>> ranks_of;  // by host: its ranks, ascending; never empty
-  std::vector<uint32_t> local_of;               // its index in ranks_of[host]
+  SharedArray<std::string> names;               // by host
+  SharedArray<uint32_t> host_of;                // by rank
+  SharedArray<std::vector<uint32_t>> ranks_of;  // by host: its ranks, ascending; never empty
+  SharedArray<uint32_t> local_of;               // its index in ranks_of[host]
+  // Columns (world/patterns.h): the least number of ranks on any host; owners ascending, by column,
+  // and an owner's index among them, by rank.
+  uint32_t column_count = 0;
+  SharedArray<std::vector<uint32_t>> owners_of_column;
+  SharedArray<uint32_t> slot_in_column;
 
   bool operator==(const HostMap&) const = default;
 };

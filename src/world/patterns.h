@@ -30,19 +30,7 @@ inline constexpr uint32_t kNoRank = UINT32_MAX;
 
 class Columns {
  public:
-  Columns(const HostMap& hosts, uint32_t rank) : hosts_(hosts), rank_(rank) {
-    columns_ = UINT32_MAX;
-    for (const auto& ranks : hosts.ranks_of) {
-      columns_ = std::min(columns_, static_cast<uint32_t>(ranks.size()));
-    }
-    slot_in_column_.resize(world());
-    owners_.resize(columns_);
-    for (uint32_t owner = 0; owner < world(); ++owner) {
-      std::vector<uint32_t>& column = owners_[column_of(owner)];
-      slot_in_column_[owner] = static_cast<uint32_t>(column.size());
-      column.push_back(owner);
-    }
-  }
+  Columns(const HostMap& hosts, uint32_t rank) : hosts_(hosts), rank_(rank) {}
 
   uint32_t rank() const { return rank_; }
   uint32_t world() const { return static_cast<uint32_t>(hosts_.host_of.size()); }
@@ -54,23 +42,22 @@ class Columns {
   const std::vector<uint32_t>& locals() const { return hosts_.ranks_of[host()]; }
   const HostMap& map() const { return hosts_; }
 
-  uint32_t count() const { return columns_; }
-  uint32_t column_of(uint32_t owner) const { return hosts_.local_of[owner] % columns_; }
+  uint32_t count() const { return hosts_.column_count; }
+  uint32_t column_of(uint32_t owner) const { return hosts_.local_of[owner] % count(); }
   uint32_t leader(uint32_t host, uint32_t column) const { return hosts_.ranks_of[host][column]; }
-  bool is_leader() const { return local() < columns_; }
-  bool is_leader(uint32_t rank) const { return hosts_.local_of[rank] < columns_; }
+  bool is_leader() const { return local() < count(); }
+  bool is_leader(uint32_t rank) const { return hosts_.local_of[rank] < count(); }
   // The column that this rank leads; only if is_leader().
   uint32_t my_column() const { return local(); }
   // Owners of a column, ascending, and an owner's index among them.
-  const std::vector<uint32_t>& owners(uint32_t column) const { return owners_[column]; }
-  uint32_t slot_in_column(uint32_t owner) const { return slot_in_column_[owner]; }
+  const std::vector<uint32_t>& owners(uint32_t column) const {
+    return hosts_.owners_of_column[column];
+  }
+  uint32_t slot_in_column(uint32_t owner) const { return hosts_.slot_in_column[owner]; }
 
  private:
   const HostMap& hosts_;
   const uint32_t rank_;
-  uint32_t columns_;
-  std::vector<std::vector<uint32_t>> owners_;
-  std::vector<uint32_t> slot_in_column_;
 };
 
 // The tree of hosts under `root_host`: hosts count from it, and the p-th hangs under the ((p - 1) /

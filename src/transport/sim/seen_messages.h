@@ -27,6 +27,7 @@ class SeenMessages {
   std::span<const std::byte> sample() const { return sample_; }
 
   void sent(std::span<const std::byte> message) {
+    sent_bytes_ += message.size();
     if (sent_count_++ % kSampleEvery != 0) return;
     const size_t bytes = std::min(message.size(), kSampleBytesMax);
     sample_.assign(message.begin(), message.begin() + static_cast<ptrdiff_t>(bytes));
@@ -38,12 +39,14 @@ class SeenMessages {
     kept->second.bytes.assign(message.begin(), message.end());
   }
   uint64_t sent_count() const { return sent_count_; }
+  uint64_t sent_bytes() const { return sent_bytes_; }
 
  private:
   static constexpr size_t kSampleBytesMax = 256;
   static constexpr uint64_t kSampleEvery = 37;
 
   uint64_t sent_count_ = 0;
+  uint64_t sent_bytes_ = 0;
   std::vector<std::byte> sample_;
   std::map<uint32_t, Remembered> remembered_;
 };

@@ -35,17 +35,9 @@ constexpr Builder kBuilders[] = {
 };
 
 HostMap map_of(const std::vector<uint32_t>& host_of) {
-  HostMap map;
-  map.host_of = host_of;
-  for (uint32_t rank = 0; rank < host_of.size(); ++rank) {
-    if (host_of[rank] >= map.ranks_of.size()) map.ranks_of.resize(host_of[rank] + 1);
-    map.local_of.push_back(static_cast<uint32_t>(map.ranks_of[host_of[rank]].size()));
-    map.ranks_of[host_of[rank]].push_back(rank);
-  }
-  for (size_t host = 0; host < map.ranks_of.size(); ++host) {
-    map.names.push_back("h" + std::to_string(host));
-  }
-  return map;
+  std::vector<std::string> names;
+  for (const uint32_t host : host_of) names.push_back("h" + std::to_string(host));
+  return map_hosts(names);
 }
 
 // One host; a host each; eight and three to a host; interleaved; one host of many beside singles.
