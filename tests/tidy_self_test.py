@@ -74,6 +74,8 @@ BROKEN = [
     ("a test that is not there", "evidence",
      {"docs/security.md": "safe: `Suite.case`, `Other.test_case`\n",
       "tests/b.py": "class Suite:\n    def case(self):\n        pass\n"}),
+    ("a recipe's file that is not there", "evidence",
+     {"docs/CONTRIBUTING.md": "a row in `src/base/b.cc`, a class in `src/base/NAME.cc`\n"}),
     ("a picture that is not its text", "pictures",
      {**drawn("a", "title: A\nlayer pure base: b\n"), "docs/pictures/a.svg": "<svg/>\n"}),
     ("a text that nobody drew", "pictures",
