@@ -3,6 +3,8 @@
 import os
 import tempfile
 
+from tidy_pictures import draw
+
 CLEAN = {
     "src/base/a.h": "// SPDX-License-Identifier: Apache-2.0\n"
                     "// A: a thing that is here to be clean.\n"
@@ -17,6 +19,11 @@ def guarded(name, code):
     """A header's text; `name` is its path in capitals."""
     guard = f"PARALLAX_{name}_H_"
     return OPENING + f"#ifndef {guard}\n#define {guard}\n\n{code}\n#endif  // {guard}\n"
+
+
+def drawn(name, text):
+    """A picture and its text."""
+    return {f"docs/pictures/{name}.txt": text, f"docs/pictures/{name}.svg": draw(text)}
 
 
 # (what it shows, rule, {path: text})
@@ -67,6 +74,19 @@ BROKEN = [
     ("a test that is not there", "evidence",
      {"docs/security.md": "safe: `Suite.case`, `Other.test_case`\n",
       "tests/b.py": "class Suite:\n    def case(self):\n        pass\n"}),
+    ("a recipe's file that is not there", "evidence",
+     {"docs/CONTRIBUTING.md": "a row in `src/base/b.cc`, a class in `src/base/NAME.cc`\n"}),
+    ("a picture that is not its text", "pictures",
+     {**drawn("a", "title: A\nlayer pure base: b\n"), "docs/pictures/a.svg": "<svg/>\n"}),
+    ("a text that nobody drew", "pictures",
+     {"docs/pictures/a.txt": "title: A\nlayer pure base: b\n"}),
+    ("a picture without a text", "pictures", {"docs/pictures/a.svg": "<svg/>\n"}),
+    ("a text that does not fit", "pictures",
+     {"docs/pictures/a.txt": "title: A\nlayer pure base: " + "long " * 60 + "\n"}),
+    ("two things in one place", "pictures",
+     {"docs/pictures/a.txt": "title: A\ngroup g: a, b\nhost a > b: c\n+ at b: d\n"}),
+    ("a layer that the picture lacks", "pictures",
+     drawn("layers", "title: A\nlayer pure base: b\n")),
     ("no license", "opening",
      {"src/base/b.cc": "// A file that is here to break a rule.\nint a;\n"}),
     ("no first paragraph", "opening",
@@ -112,6 +132,7 @@ CLASS_AT_ITS_BOUND = (
     + "  std::map<int, std::vector<int>> d_ PARALLAX_GUARDED_BY(mutex_) = {{1, {2, 3}}, {4, {}}};\n"
       * 22 + "};\n")
 ALLOWED = [
+    ("a picture and its text", "pictures", drawn("a", "title: A\nlayer pure base: b\n")),
     ("two short functions", "function",
      {"src/base/b.cc": OPENING + ("int f(int x) {\n" + "  x++;\n" * 50 + "  return x;\n}\n") * 2}),
     ("a class at its bound", "class", {"src/base/b.cc": OPENING + CLASS_AT_ITS_BOUND}),
