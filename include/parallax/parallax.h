@@ -467,10 +467,11 @@ PARALLAX_API parallax_status_t parallax_push(parallax_job_t *job, uint64_t step,
                                              parallax_request_t **request);
 
 /* Reduces gradients of framework-held variables over all ranks. The request completes when the
- * aggregate is there: dense in place; rows through parallax_request_rows. At most one per variable,
- * rank and step, unless it has accumulate; a rank that did not call it by its step_end contributes
- * zeros: so a rank that waits for a reduce before its step_end waits until every rank has called
- * reduce for that variable, or step_end.
+ * aggregate is there: dense in place, as it arrives, so that what the buffer holds is unspecified
+ * while the request is pending and if it fails; rows through parallax_request_rows. At most one per
+ * variable, rank and step, unless it has accumulate; a rank that did not call it by its step_end
+ * contributes zeros: so a rank that waits for a reduce before its step_end waits until every rank
+ * has called reduce for that variable, or step_end.
  * Errors as of push; managed variables are INVALID here: push them. */
 PARALLAX_API parallax_status_t parallax_reduce(parallax_job_t *job, uint64_t step,
                                                const parallax_slice_t *slices, size_t count,

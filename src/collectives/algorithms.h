@@ -3,8 +3,8 @@
 // names of the methods.
 //
 // Elements (dense_exchange.h): an algorithm is a builder of schedules, proved by
-// tests/unit/collectives/allreduce_test.cc. The first row that applies is taken. All move about the
-// same bytes: they differ in messages and in latency. To add one is a builder and a row.
+// tests/unit/collectives/allreduce_test.cc. The first row that applies is taken. To add one is a
+// builder and a row.
 //
 // Rows (row_exchange.h): ways differ in two legs.
 //   leg 1  every rank -> the leader of the column, inside the host        (all of them)

@@ -7,9 +7,10 @@ namespace parallax {
 Schedule allreduce_tree(const AllreduceShape& shape) {
   const Columns& columns = shape.columns;
   const Range all = {0, shape.partition.elements()};
-  const uint32_t turn = shape.variable % columns.world();
-  const uint32_t column = columns.column_of(turn);
-  const uint32_t root_host = columns.host_of(turn);
+  // Roots are spread over the ranks.
+  const uint32_t spread = shape.variable % columns.world();
+  const uint32_t column = columns.column_of(spread);
+  const uint32_t root_host = columns.host_of(spread);
   const uint32_t root = columns.leader(root_host, column);
   const uint32_t leader = columns.leader(columns.host(), column);
   const uint32_t hosts = columns.host_count();

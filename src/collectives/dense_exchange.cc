@@ -50,7 +50,7 @@ DenseExchange::DenseExchange(const Columns& columns, const Partition& partition,
 
 void DenseExchange::wire_up() {
   const std::vector<Op>& ops = schedule_.ops;
-  wires_.resize(ops.size());
+  op_cells_.resize(ops.size());
   std::vector<uint32_t> in_order(ops.size());  // by element
   std::iota(in_order.begin(), in_order.end(), 0U);
   std::stable_sort(in_order.begin(), in_order.end(), [&ops](uint32_t a, uint32_t b) {
@@ -60,24 +60,25 @@ void DenseExchange::wire_up() {
   uint64_t input = 0;
   for (const uint32_t i : in_order) {
     const Op& op = ops[i];
-    Wire& wire = wires_[i];
-    if (op.kind != OpKind::kSend) wire.to = find_cell(target_of(op), op.range.first);
+    OpCells& cells = op_cells_[i];
+    if (op.kind != OpKind::kSend) cells.to = find_cell(target_of(op), op.range.first);
     if (receives(op)) {
       receives_.push_back(i);
     } else if (op.from == kInput) {
       inputs_.push_back(i);
-      wire.input = made_dense_ ? input : op.range.first;
+      cells.input = made_dense_ ? input : op.range.first;
       input += op.range.count;
     } else {
-      wire.from = find_cell(op.from, op.range.first);
-      PARALLAX_CHECK(wire.from != kNone && cells_[wire.from].range == op.range);
-      cells_[wire.from].readers.push_back(i);
+      cells.from = find_cell(op.from, op.range.first);
+      PARALLAX_CHECK(cells.from != kNone && cells_[cells.from].range == op.range);
+      cells_[cells.from].readers.push_back(i);
     }
-    PARALLAX_CHECK(wire.to == kNone || cells_[wire.to].range == op.range);
+    PARALLAX_CHECK(cells.to == kNone || cells_[cells.to].range == op.range);
   }
-  for (const uint32_t i : inputs_) {
+  for (uint32_t i = 0; i < ops.size(); ++i) {
+    if (ops[i].kind != OpKind::kSend || ops[i].stage != kReduceStage) continue;
     const uint32_t result = find_cell(kResult, ops[i].range.first);
-    if (ops[i].kind == OpKind::kSend && result != kNone) cells_[result].replaces = i;
+    if (result != kNone) cells_[result].given_by = i;
   }
   std::sort(receives_.begin(), receives_.end(), [&ops](uint32_t a, uint32_t b) {
     return std::tie(ops[a].peer, ops[a].stage, ops[a].range.first) <
@@ -189,9 +190,7 @@ void DenseExchange::contribute(uint64_t step, const Contribution& slice, uint32_
   buffer.input = slice.elements;
   buffer.pending = pending;
   const Destination& to = slice.result;
-  // Nothing of the result can be here before this rank has contributed, unless a peer lies.
-  const bool untouched = buffer.results_left == cells_.size() - sum_cells_ && !buffer.has_values;
-  if (to.values != nullptr && to.dtype == dtype_of(options_.sum) && untouched) {
+  if (to.values != nullptr && to.dtype == dtype_of(options_.sum)) {
     buffer.result = to.values;
     buffer.placed = true;
   }
@@ -205,14 +204,15 @@ void DenseExchange::contribute(uint64_t step, const Contribution& slice, uint32_
   for (const uint32_t i : inputs_) {
     const Op& op = schedule_.ops[i];
     if (op.kind != OpKind::kAdd) continue;
-    DenseAccumulator& sum = buffer.sums[wires_[i].to];
-    const RowValues values = {slice.elements.rows + wires_[i].input * bytes, slice.elements.dtype};
+    DenseAccumulator& sum = buffer.sums[op_cells_[i].to];
+    const RowValues values = {slice.elements.rows + op_cells_[i].input * bytes,
+                              slice.elements.dtype};
     if (slice.lasting) {
       sum.lend(op.turn, values);
     } else {
       PARALLAX_CHECK(sum.add(op.turn, op.range.count, values));
     }
-    sum_moved(buffer, wires_[i].to);
+    sum_moved(buffer, op_cells_[i].to);
   }
 }
 
@@ -251,39 +251,49 @@ bool DenseExchange::on_section(uint32_t from, const Section& section) {
   const uint32_t op = find_receive(from, reduce ? kReduceStage : kGatherStage, header.first);
   if (op == kNone || header.encoding != Encoding::kDense) return false;
   StepBuffer& buffer = step_buffer(header.step);
-  if (!take(buffer, op, section)) return false;
+  if (!fits(buffer, op, section)) return false;
+  // First: what follows from the section tells it on.
   buffer.contributed |= header.count > 0 || (header.flags & kSectionContributed) != 0;
+  take(buffer, op, section);
   return true;
 }
 
-bool DenseExchange::take(StepBuffer& buffer, uint32_t i, const Section& section) {
+bool DenseExchange::fits(const StepBuffer& buffer, uint32_t i, const Section& section) const {
   const SectionHeader& header = section.header;
   const Op& op = schedule_.ops[i];
-  OpState& state = buffer.ops[i];
+  const OpState& state = buffer.ops[i];
   // The next of it, and no more than there is.
   if (state.nothing || header.first != op.range.first + state.done) return false;
   if (header.count > op.range.count - state.done) return false;
   if (section.payload.size() != header.count * element_bytes_) return false;
-  if (header.count == 0) {
-    if (state.done > 0 || (header.flags & kSectionLast) == 0) return false;
+  const bool last = (header.flags & kSectionLast) != 0;
+  if ((header.count == 0) != last || (last && state.done > 0)) return false;
+  const uint32_t given_by = cells_[op_cells_[i].to].given_by;
+  if (op.kind == OpKind::kReceiveSum || given_by == kNone) return true;
+  const OpState& given = buffer.ops[given_by];
+  if (given.nothing) return true;
+  // As far as this rank's share has left; a sum to which it gave some is not nothing.
+  const uint64_t waiting = given.queued == nullptr ? 0 : given.queued->count - given.queued->packed;
+  return header.count > 0 && state.done + header.count <= given.done - waiting;
+}
+
+void DenseExchange::take(StepBuffer& buffer, uint32_t i, const Section& section) {
+  const uint64_t count = section.header.count;
+  if (count == 0) {
     leave_out(buffer, i);
-    return true;
+    return;
   }
-  const uint32_t to = wires_[i].to;
+  const Op& op = schedule_.ops[i];
+  const uint32_t to = op_cells_[i].to;
+  buffer.ops[i].done += count;
   if (op.kind == OpKind::kReceiveCopy) {
-    // Where this rank's share of these elements is still to be sent, no rank can have their sum.
-    const uint32_t replaces = cells_[to].replaces;
-    const Send* queued = replaces == kNone ? nullptr : buffer.ops[replaces].queued;
-    if (queued != nullptr && state.done + header.count > queued->packed) return false;
-    state.done += header.count;
-    write_result(buffer, to, header.count, section.payload.data());
-    return true;
+    write_result(buffer, to, count, section.payload.data());
+    return;
   }
-  const RowValues values = {section.payload.data(), dtype_of(options_.sum)};
-  if (!buffer.sums[to].add(op.turn, header.count, values)) return false;
-  state.done += header.count;
+  // It has as many left: fits() counts the same elements.
+  PARALLAX_CHECK(
+      buffer.sums[to].add(op.turn, count, {section.payload.data(), dtype_of(options_.sum)}));
   sum_moved(buffer, to);
-  return true;
 }
 
 // The operation brings nothing.
@@ -293,12 +303,12 @@ void DenseExchange::leave_out(StepBuffer& buffer, uint32_t i) {
   switch (op.kind) {
     case OpKind::kReceiveSum:
     case OpKind::kAdd:
-      buffer.sums[wires_[i].to].leave_out(op.turn);
-      sum_moved(buffer, wires_[i].to);
+      buffer.sums[op_cells_[i].to].leave_out(op.turn);
+      sum_moved(buffer, op_cells_[i].to);
       return;
     case OpKind::kReceiveCopy:
     case OpKind::kCopy: {
-      const uint32_t cell = wires_[i].to;
+      const uint32_t cell = op_cells_[i].to;
       const Range& range = cells_[cell].range;
       // Of rows made dense one range may have got none while others did.
       if (made_dense_) {
@@ -350,24 +360,24 @@ void DenseExchange::sum_moved(StepBuffer& buffer, uint32_t cell) {
 // Runs an operation of this rank on `count` elements, from `at` of its range on.
 void DenseExchange::read(StepBuffer& buffer, uint32_t i, uint64_t at, uint64_t count) {
   const Op& op = schedule_.ops[i];
-  const Wire& wire = wires_[i];
+  const OpCells& cells = op_cells_[i];
   if (op.from == kInput) {
     PARALLAX_CHECK(op.kind == OpKind::kSend);
     const size_t bytes = bytes_of_dtype(buffer.input.dtype);
-    send(buffer, i, at, count, buffer.input.rows + (wire.input + at) * bytes);
+    send(buffer, i, at, count, buffer.input.rows + (cells.input + at) * bytes);
     return;
   }
-  const std::byte* values = values_of(buffer, wire.from) + at * element_bytes_;
+  const std::byte* values = values_of(buffer, cells.from) + at * element_bytes_;
   switch (op.kind) {
     case OpKind::kSend:
       send(buffer, i, at, count, values);
       return;
     case OpKind::kAdd:
-      PARALLAX_CHECK(buffer.sums[wire.to].add(op.turn, count, {values, dtype_of(options_.sum)}));
-      sum_moved(buffer, wire.to);
+      PARALLAX_CHECK(buffer.sums[cells.to].add(op.turn, count, {values, dtype_of(options_.sum)}));
+      sum_moved(buffer, cells.to);
       return;
     case OpKind::kCopy:
-      write_result(buffer, wire.to, count, values);
+      write_result(buffer, cells.to, count, values);
       return;
     case OpKind::kReceiveSum:
     case OpKind::kReceiveCopy:
@@ -396,6 +406,7 @@ void DenseExchange::send(StepBuffer& buffer, uint32_t i, uint64_t at, uint64_t c
                          const std::byte* values) {
   const Op& op = schedule_.ops[i];
   OpState& state = buffer.ops[i];
+  state.done += count;
   if (state.queued != nullptr) {
     // Behind what waits already: so much the fewer messages.
     Outbox::extend(state.queued, count);

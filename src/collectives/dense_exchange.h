@@ -9,7 +9,8 @@
 //
 // Bytes are added where they arrive, and sends read them where they lie: the caller's slice, a sum,
 // the result. The result is the caller's buffer where a contribution names one, else memory of the
-// exchange. A range of the result is written once this rank's share of it was read (Contribution).
+// exchange. A range of the result is taken only once this rank has sent its share of it: before, no
+// rank can have the sum, and what the result replaces may still be read.
 #ifndef PARALLAX_COLLECTIVES_DENSE_EXCHANGE_H_
 #define PARALLAX_COLLECTIVES_DENSE_EXCHANGE_H_
 
@@ -66,16 +67,16 @@ class DenseExchange final : public Exchange {
     Range range;
     uint32_t addends = 0;           // of a sum
     std::vector<uint32_t> readers;  // operations
-    uint32_t replaces = kNone;      // of the result: the send that reads the same input
+    uint32_t given_by = kNone;      // of the result: the send without which no rank has this sum
   };
   // Which cells an operation reads and writes.
-  struct Wire {
+  struct OpCells {
     uint32_t from = kNone;
     uint32_t to = kNone;
     uint64_t input = 0;  // of kInput: its first element in the slice
   };
   struct OpState {
-    uint64_t done = 0;       // receives: elements that came
+    uint64_t done = 0;       // receives: elements that came; sends: that were queued
     Send* queued = nullptr;  // sends: what is not packed yet
     bool nothing = false;    // it brings nothing
   };
@@ -102,7 +103,8 @@ class DenseExchange final : public Exchange {
   StepBuffer& step_buffer(uint64_t step) { return step_buffers_[step & 1]; }
   const StepBuffer& step_buffer(uint64_t step) const { return step_buffers_[step & 1]; }
   bool is_sum(uint32_t cell) const { return cell < sum_cells_; }
-  bool take(StepBuffer& buffer, uint32_t op, const Section& section);
+  [[nodiscard]] bool fits(const StepBuffer& buffer, uint32_t op, const Section& section) const;
+  void take(StepBuffer& buffer, uint32_t op, const Section& section);
   void leave_out(StepBuffer& buffer, uint32_t op);
   void sum_moved(StepBuffer& buffer, uint32_t cell);
   void read(StepBuffer& buffer, uint32_t op, uint64_t at, uint64_t count);
@@ -122,7 +124,7 @@ class DenseExchange final : public Exchange {
   const Schedule schedule_;
   std::vector<Cell> cells_;  // sums first
   uint32_t sum_cells_ = 0;
-  std::vector<Wire> wires_;         // by operation
+  std::vector<OpCells> op_cells_;   // by operation
   std::vector<uint32_t> inputs_;    // operations that read the slice
   std::vector<uint32_t> receives_;  // by sender, stage and element
   uint32_t owned_cell_ = kNone;

@@ -55,7 +55,8 @@ void Outbox::release(Send* send) {
     PARALLAX_CHECK(*send->pending > 0);
     --*send->pending;
   }
-  if (send->handle != nullptr) *send->handle = nullptr;
+  // A later step may have its own there by now.
+  if (send->handle != nullptr && *send->handle == send) *send->handle = nullptr;
   if (send->blob != UINT32_MAX) free_blobs_.push_back(send->blob);
   send->next = free_sends_;
   free_sends_ = send;

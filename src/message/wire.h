@@ -24,8 +24,9 @@ struct MessageHeader {
 };
 static_assert(sizeof(MessageHeader) == 16);
 
-// What a section carries. Exchange of a gradient: kLocalReduce, kHostReduce, kHostGather,
-// kLocalBroadcast. Of a pull: kPullLocal, kPullHost, kValuesHost, kValuesLocal.
+// What a section carries. Of a gradient's rows: kLocalReduce, kHostReduce, kHostGather,
+// kLocalBroadcast; of its elements: kDenseReduce, kDenseGather. Of a pull: kPullLocal, kPullHost,
+// kValuesHost, kValuesLocal.
 enum class SectionKind : uint8_t {
   kHeartbeat = 1,
   kLost = 2,    // a rank is lost: tag = rank, payload = sentence

@@ -93,5 +93,79 @@ TEST(DenseExchange, puts_the_whole_where_it_is_wanted) {
   }
 }
 
+// A world of reduces in place.
+class Reduces {
+ public:
+  Reduces(const Candidate& candidate, const Setting& setting)
+      : world(candidate, setting),
+        pending(world.size()),
+        values_(world.size(), std::vector<float>(setting.shape.elements(), 1.0f)) {}
+
+  void reduce(uint32_t rank) {
+    auto* values = reinterpret_cast<std::byte*>(values_[rank].data());
+    world.exchange(rank).contribute(
+        1, {.elements = {values, PARALLAX_F32}, .lasting = true, .result = {values, PARALLAX_F32}},
+        &pending[rank]);
+    world.end(rank, 1);
+  }
+
+  ExchangeWorld world;
+  std::vector<uint32_t> pending;
+
+ private:
+  std::vector<std::vector<float>> values_;
+};
+
+// Given sums that come before this rank has given its share, or before that has left, expect each
+// refused: it would be written over what is still to be read.
+TEST(DenseExchange, takes_no_sum_before_it_has_given_its_share) {
+  for (const Candidate& candidate : {allreduce_direct(), allreduce_tree(), allreduce_ring()}) {
+    for (const std::vector<uint32_t>& hosts : layouts_of(5)) {
+      const Setting setting = {.hosts = hosts, .shape = {1281, 3}};
+      std::vector<Parcel> sums;
+      Reduces honest(candidate, setting);
+      honest.world.tap([&sums](const Parcel& parcel) {
+        if (parcel.header.kind == SectionKind::kDenseGather) sums.push_back(parcel);
+      });
+      for (uint32_t rank = 0; rank < 5; ++rank) honest.reduce(rank);
+      honest.world.run();
+      ASSERT_FALSE(sums.empty());
+      Reduces early(candidate, setting);
+      for (const Parcel& sum : sums) EXPECT_FALSE(early.world.inject(sum)) << setting.say();
+      for (uint32_t rank = 0; rank < 5; ++rank) early.reduce(rank);
+      for (const Parcel& sum : sums) EXPECT_FALSE(early.world.inject(sum)) << setting.say();
+      early.world.run();
+      for (uint32_t rank = 0; rank < 5; ++rank) {
+        EXPECT_TRUE(early.world.exchange(rank).state(1).delivered);
+      }
+    }
+  }
+}
+
+// Given a leader that passes on a sum out of the caller's buffer, expect the buffer to be borrowed
+// until all of it has left.
+TEST(DenseExchange, passes_on_out_of_the_callers_buffer) {
+  // Rank 2 owns all there is, and rank 0 leads the host of ranks 0 and 1.
+  const Setting setting = {.hosts = {0, 0, 1}, .shape = {100, 2}};
+  Reduces reduces(allreduce_direct(), setting);
+  ASSERT_EQ(reduces.world.partition().range_of(2).count, 200u);
+  std::vector<Parcel> sums;
+  reduces.world.hold([&sums](const Parcel& parcel) {
+    const bool back = parcel.header.kind == SectionKind::kDenseGather && parcel.to == 0;
+    if (back && sums.empty()) sums.push_back(parcel);
+    return back;
+  });
+  for (uint32_t rank = 0; rank < 3; ++rank) reduces.reduce(rank);
+  reduces.world.run();
+  ASSERT_EQ(sums.size(), 1u);
+  EXPECT_EQ(reduces.pending[0], 0u);
+  ASSERT_TRUE(reduces.world.inject(sums[0]));
+  EXPECT_TRUE(reduces.world.exchange(0).state(1).delivered);
+  EXPECT_EQ(reduces.pending[0], 1u) << "rank 1 has not got it yet";
+  reduces.world.run();
+  EXPECT_EQ(reduces.pending[0], 0u);
+  EXPECT_TRUE(reduces.world.exchange(1).state(1).delivered);
+}
+
 }  // namespace
 }  // namespace parallax::exchange_conformance

@@ -152,6 +152,22 @@ void slices_without_rows_are_given(const Candidate& candidate) {
   one_step_each(candidate, {.thinned = 3}, {.absent_percent = 30, .empty_percent = 100});
 }
 
+// Given one rank alone that gives a slice, without rows, of a variable with fewer rows than ranks,
+// expect every rank to know that it was given, in whatever order its news arrives.
+void one_slice_without_rows_is_known(const Candidate& candidate) {
+  if (!candidate.rows) GTEST_SKIP() << "slices have no rows";
+  const Sweep sweep = {.seeds = 3, .shape = 2, .world_min = 6};
+  for_each_setting(candidate, sweep, [&](const Setting& setting) {
+    ExchangeWorld world(candidate, setting);
+    Contributions contributions(world.size());
+    Contribution& only = contributions[world.random().below(world.size())];
+    only.contributed = true;
+    only.dtype = dtype_of(setting.sum);
+    run_step(world, 1, contributions);
+    check_step(world, candidate, 1, contributions);
+  });
+}
+
 // ---- steps after each other
 
 // Given steps in which now these and now those contribute, two of them in flight, expect of

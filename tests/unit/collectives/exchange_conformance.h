@@ -52,6 +52,7 @@ void rows_count_their_ranks(const Candidate& candidate);
 void the_absent_count_as_nothing(const Candidate& candidate);
 void nobody_contributes(const Candidate& candidate);
 void slices_without_rows_are_given(const Candidate& candidate);
+void one_slice_without_rows_is_known(const Candidate& candidate);
 void steps_do_not_leak(const Candidate& candidate);
 void small_messages_split_sections(const Candidate& candidate);
 void the_last_to_contribute_is_waited_for(const Candidate& candidate);
@@ -82,6 +83,7 @@ void no_section_harms(const Candidate& candidate);
   PARALLAX_CONFORM_EXCHANGE_CASE(name, the_absent_count_as_nothing, make_candidate)          \
   PARALLAX_CONFORM_EXCHANGE_CASE(name, nobody_contributes, make_candidate)                   \
   PARALLAX_CONFORM_EXCHANGE_CASE(name, slices_without_rows_are_given, make_candidate)        \
+  PARALLAX_CONFORM_EXCHANGE_CASE(name, one_slice_without_rows_is_known, make_candidate)      \
   PARALLAX_CONFORM_EXCHANGE_CASE(name, steps_do_not_leak, make_candidate)                    \
   PARALLAX_CONFORM_EXCHANGE_CASE(name, small_messages_split_sections, make_candidate)        \
   PARALLAX_CONFORM_EXCHANGE_CASE(name, the_last_to_contribute_is_waited_for, make_candidate) \

@@ -103,6 +103,7 @@ class ExchangeWorld {
   class Rank;
 
   void on_message(uint32_t from, uint32_t to, std::span<const std::byte> message);
+  void on_own_message(uint32_t rank, std::span<const std::byte> message);
   bool work(uint32_t rank);
   bool deliver_one();
   void arrive(const Parcel& parcel);

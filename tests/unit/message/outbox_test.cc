@@ -5,149 +5,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "base/check.h"
 #include "base/seeded_random.h"
 #include "message/wire.h"
+#include "unit/message/outbox_fixture.h"
 
-namespace parallax {
+namespace parallax::outbox_tests {
 namespace {
-
-constexpr size_t kMessageBytes = 4096;
-constexpr size_t kRoomBytes = kMessageBytes - sizeof(MessageHeader);
-constexpr uint32_t kSelf = 0;
-
-struct Sent {
-  uint32_t to;
-  uint64_t cookie;
-  std::vector<std::byte> bytes;
-  std::vector<const std::byte*> from;  // of its segments
-};
-
-class RecordingTransport final : public Transport {
- public:
-  std::string_view name() const override { return "recording"; }
-  size_t message_bytes_max() const override { return kMessageBytes; }
-  bool writable(uint32_t to) const override {
-    const auto found = credits.find(to);
-    return found == credits.end() || found->second > 0;
-  }
-  Status send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) override {
-    PARALLAX_CHECK(writable(to));
-    if (to == lost) return peer_lost("gone");
-    Sent& message = sent.emplace_back(Sent{to, cookie, {}, {}});
-    for (const Segment& segment : segments) {
-      const auto* data = static_cast<const std::byte*>(segment.data);
-      message.bytes.insert(message.bytes.end(), data, data + segment.bytes);
-      message.from.push_back(data);
-    }
-    if (credits.count(to) > 0) --credits[to];
-    return {};
-  }
-  bool poll(Receiver&) override { return false; }
-  int wait_fd() const override { return -1; }
-  bool arm() override { return true; }
-  void forget(uint32_t) override {}
-  bool copies_sends(uint32_t) const override { return copies; }
-
-  bool copies = false;
-  std::map<uint32_t, int> credits;  // peers not named have any number
-  uint32_t lost = UINT32_MAX;
-  std::vector<Sent> sent;
-};
-
-struct Got {
-  uint32_t from;
-  SectionHeader header;
-  std::vector<std::byte> payload;
-};
-
-std::vector<Got> sections_of(uint32_t from, std::span<const std::byte> message) {
-  std::vector<Got> got;
-  SectionReader reader(message);
-  Section section;
-  while (reader.next(&section)) {
-    got.push_back({from, section.header, {section.payload.begin(), section.payload.end()}});
-  }
-  EXPECT_FALSE(reader.malformed());
-  return got;
-}
-
-class OutboxTest : public testing::Test, public Receiver, public OutboxObserver {
- protected:
-  void SetUp() override { ASSERT_TRUE(outbox_.start(77).ok()); }
-
-  void on_message(uint32_t from, std::span<const std::byte> message) override {
-    for (Got& got : sections_of(from, message)) looped_.push_back(std::move(got));
-    if (throws_) throw std::runtime_error("a check failed");
-    if (reply_ > 0) {
-      --reply_;
-      send_number(kSelf, 1000 + reply_);
-    }
-  }
-  void on_sent(uint64_t cookie) override { outbox_.on_sent(cookie); }
-  void on_lost(uint32_t, Loss, std::string_view) override {}
-  void on_section_packed(uint32_t, const SectionHeader&, size_t bytes) override {
-    section_bytes_ += bytes;
-  }
-  void on_message_packed(uint32_t, size_t bytes) override {
-    message_bytes_ += bytes;
-    ++messages_;
-  }
-
-  void send_number(uint32_t to, uint64_t number) {
-    SectionHeader header;
-    header.kind = SectionKind::kTreeUp;
-    header.step = number;
-    outbox_.send_bytes(to, header, std::as_bytes(std::span(&number, 1)));
-  }
-  Send dense_send(const std::vector<float>& values, uint64_t first, uint32_t tag) {
-    Send send;
-    send.header.kind = SectionKind::kHostReduce;
-    send.header.encoding = Encoding::kDense;
-    send.header.flags = kSectionLast;
-    send.header.tag = tag;
-    send.header.first = first;
-    send.dense = reinterpret_cast<const std::byte*>(values.data());
-    send.count = values.size();
-    send.pending = &pending_;
-    ++pending_;
-    return send;
-  }
-  // Sends complete at once; sections in the order sent.
-  std::vector<Got> flush(uint32_t to) {
-    std::vector<Got> all;
-    while (outbox_.pump()) {
-      for (const Sent& message : transport_.sent) outbox_.on_sent(message.cookie);
-      for (const Sent& message : transport_.sent) {
-        if (message.to != to) continue;
-        for (Got& got : sections_of(message.to, message.bytes)) all.push_back(std::move(got));
-      }
-      transport_.sent.clear();
-    }
-    return all;
-  }
-
-  RecordingTransport transport_;
-  Outbox outbox_{kSelf, transport_, *this, *this};
-  std::vector<Got> looped_;
-  bool throws_ = false;
-  uint64_t reply_ = 0;
-  uint32_t pending_ = 0;
-  size_t section_bytes_ = 0, message_bytes_ = 0, messages_ = 0;
-};
-
-template <typename T>
-std::vector<T> values_of(std::span<const std::byte> bytes) {
-  std::vector<T> values(bytes.size() / sizeof(T));
-  if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
-  return values;
-}
 
 TEST_F(OutboxTest, DenseSendsAreCutAtTheGrain) {
   for (const size_t count : {0, 1, 255, 256, 257, 1000, 1012, 1013, 5000}) {
@@ -172,10 +40,6 @@ TEST_F(OutboxTest, DenseSendsAreCutAtTheGrain) {
     EXPECT_EQ(pending_, 0u);
     EXPECT_TRUE(outbox_.idle());
   }
-}
-
-const std::byte* bytes_of(const std::vector<float>& values) {
-  return reinterpret_cast<const std::byte*>(values.data());
 }
 
 // Given rows in the caller's buffer and coalesced ones, expect each with its row key, whole.
@@ -457,74 +321,6 @@ TEST_F(OutboxTest, RandomSendsArriveWholeAndInOrder) {
   EXPECT_GT(delivered, 3000u);
 }
 
-// Given a transport that copies sends, expect elements in messages to come from where they lie, but
-// few ones, converted ones and those to this rank itself; and each message as it is without.
-TEST_F(OutboxTest, ElementsLeaveFromWhereTheyLie) {
-  transport_.copies = true;
-  std::vector<float> values(600);
-  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
-  const std::vector<float> few(20, 3.0f);
-  const auto lies_in = [](const std::byte* at, const std::vector<float>& where) {
-    return at >= bytes_of(where) && at < bytes_of(where) + where.size() * sizeof(float);
-  };
-  Send converted = dense_send(values, 0, 3);
-  converted.format = {.source_bytes = sizeof(float),
-                      .convert = converter(PARALLAX_F32, PARALLAX_F64)};
-  converted.format.element_bytes = sizeof(double);
-  outbox_.add(2, dense_send(few, 0, 1));
-  outbox_.add(2, dense_send(values, 0, 2));
-  outbox_.add(2, converted);
-  outbox_.add(kSelf, dense_send(values, 0, 4));
-  uint32_t in_place = 0;
-  std::vector<Got> all;
-  while (outbox_.pump()) {
-    for (const Sent& message : transport_.sent) {
-      EXPECT_LE(message.bytes.size(), kMessageBytes);
-      for (const std::byte* from : message.from) in_place += lies_in(from, values) ? 1 : 0;
-      for (const std::byte* from : message.from) EXPECT_FALSE(lies_in(from, few));
-      for (Got& got : sections_of(2, message.bytes)) all.push_back(std::move(got));
-      outbox_.on_sent(message.cookie);
-    }
-    transport_.sent.clear();
-  }
-  EXPECT_EQ(in_place, 1u) << "600 elements fit the first message";
-  ASSERT_GE(all.size(), 3u);
-  EXPECT_EQ(values_of<float>(all[0].payload), few);
-  EXPECT_EQ(values_of<float>(all[1].payload), values);
-  EXPECT_EQ(all[2].header.tag, 3u);
-  EXPECT_EQ(values_of<double>(all[2].payload)[1], 1.0);
-  ASSERT_EQ(looped_.size(), 1u);
-  EXPECT_EQ(values_of<float>(looped_[0].payload), values);
-  EXPECT_EQ(pending_, 0u);
-}
-
-// Given a send that is queued, expect elements behind it to go with it, and its handle to be null
-// from when it is packed or dropped.
-TEST_F(OutboxTest, AQueuedSendGrows) {
-  std::vector<float> values(500);
-  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
-  Send* queued = nullptr;
-  Send send = dense_send(values, 0, 1);
-  send.count = 100;
-  send.handle = &queued;
-  outbox_.add(2, send);
-  ASSERT_NE(queued, nullptr);
-  Outbox::extend(queued, 400);
-  const std::vector<Got> sections = flush(2);
-  EXPECT_EQ(queued, nullptr);
-  ASSERT_EQ(sections.size(), 1u);
-  EXPECT_EQ(values_of<float>(sections[0].payload), values);
-  ++pending_;
-  outbox_.add(2, send);
-  ASSERT_NE(queued, nullptr);
-  outbox_.drop(2);
-  EXPECT_EQ(queued, nullptr);
-  ++pending_;
-  outbox_.add(2, send);
-  EXPECT_EQ(queued, nullptr) << "dropped at once";
-  EXPECT_EQ(pending_, 0u);
-}
-
 TEST_F(OutboxTest, SteadyStateDoesNotGrow) {
   const std::vector<float> values(300, 1.0f);
   outbox_.reserve_sends(40);
@@ -559,4 +355,4 @@ TEST_F(OutboxTest, a_failure_on_loopback_holds_nothing_back) {
 }
 
 }  // namespace
-}  // namespace parallax
+}  // namespace parallax::outbox_tests
