@@ -39,6 +39,7 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
       trees_(options_.hosts, options_.rank, outbox_),
       pipeline_({group_, plan_control_, migration_, trees_, outbox_, compute_, clock_}),
       pull_calls_(group_, pipeline_, requests_),
+      contribution_calls_(group_, pipeline_, slice_checks_, requests_),
       row_calls_(group_, pipeline_.window(), outbox_, requests_),
       collective_calls_(group_.columns().world(), trees_, broadcast_, requests_),
       commit_protocol_({.rank = options_.rank,
@@ -53,7 +54,7 @@ Engine::~Engine() = default;
 
 Status Engine::start() {
   // At their bounds, so that no call of a step grows them.
-  contributions_.reserve(PARALLAX_REQUESTS_MAX);
+  contribution_calls_.reserve();
   pull_calls_.reserve();
   requests_.reserve();
   return outbox_.start(options_.epoch);
@@ -128,11 +129,7 @@ void Engine::advance() {
     // Where something is still pending, a compute job or a send uses the caller's buffers: only
     // those requests wait on.
     row_calls_.queue().finish_unborrowed(failure_);
-    std::erase_if(contributions_, [this](Request* request) {
-      if (request->pending != 0) return false;
-      requests_.finish(request, failure_);
-      return true;
-    });
+    contribution_calls_.queue().finish_unborrowed(failure_);
     return;
   }
   if (phase_ == Phase::kClosed) return;
@@ -142,7 +139,7 @@ void Engine::advance() {
   advance_commit();
   if (phase_ == Phase::kOpen) return;
   pull_calls_.advance();
-  advance_contributions();
+  contribution_calls_.advance();
   advance_step_end();
   row_calls_.advance();
   collective_calls_.advance_barrier();
@@ -434,8 +431,7 @@ void Engine::complete_all() {
   const Status closed(PARALLAX_ABORTED, "the job was closed while this request was pending");
   finish_unborrowed(closed);
   row_calls_.queue().finish_all(closed);
-  for (Request* request : contributions_) requests_.finish(request, closed);
-  contributions_.clear();
+  contribution_calls_.queue().finish_all(closed);
 }
 
 void Engine::abort(const std::string& reason) {

@@ -20,12 +20,12 @@
 // A plan announced with the decision of t takes effect with step t + 2, at the boundary after
 // t + 1.
 //
-// Its parts: requests (RequestPool), what slices may be (SliceChecks), pulls, calls of rows and
-// what all ranks call together (PullCalls, RowCalls, CollectiveCalls), the variables at work
-// (Group), how a step ends (StepPipeline, StepWindow), which plan they follow (PlanControl,
-// Migration), how a job begins and ends (CommitProtocol, Goodbye). None of them knows the engine:
-// it takes the calls, hands each section to its part (kLayers), moves all parts on in every pass,
-// and ends the job with the first failure. Pushes and reduces are still its own.
+// Its parts: requests (RequestPool), what slices may be (SliceChecks), pulls, pushes and reduces,
+// calls of rows and what all ranks call together (PullCalls, ContributionCalls, RowCalls,
+// CollectiveCalls), the variables at work (Group), how a step ends (StepPipeline, StepWindow),
+// which plan they follow (PlanControl, Migration), how a job begins and ends (CommitProtocol,
+// Goodbye). None of them knows the engine: it takes the calls, hands each section to its part
+// (kLayers), moves all parts on in every pass, and ends the job with the first failure.
 //
 // One owner at a time calls everything here. Calls return a status at once when the call itself is
 // wrong; what happens later is the request's. Nothing blocks.
@@ -46,6 +46,7 @@
 #include "collectives/broadcast.h"
 #include "engine/collective_calls.h"
 #include "engine/commit_protocol.h"
+#include "engine/contribution_calls.h"
 #include "engine/goodbye.h"
 #include "engine/job_failure.h"
 #include "engine/pull_calls.h"
@@ -153,13 +154,6 @@ class Engine final : private Receiver, private OutboxObserver {
   // The longest that this rank was held up lately.
   int64_t held_up_ns() const { return membership_.strain_ns(); }
 
-  // Where a reduced sum is written, as which dtype, and the type that it was summed in.
-  struct ResultFormat {
-    std::byte* values;
-    uint32_t dtype;
-    SumType sum;
-  };
-
  private:
   enum class Phase : uint8_t { kOpen, kCommitting, kRunning, kClosing, kClosed };
 
@@ -207,34 +201,12 @@ class Engine final : private Receiver, private OutboxObserver {
   void advance_close();
   void check_leaving();
 
-  // engine_step.cc: calls of a step and what they start
+  // engine_step.cc: calls of a step
   Status check_running(const char* call) const;
   Status check_step(uint64_t step, const char* call) const;
   Status evaluate(std::span<const parallax_slice_t> slices, Request** request);
-  void advance_contributions();
-
-  // engine_contribute.cc: pushes and reduces
-  Status check_contribution(const parallax_slice_t& slice, uint64_t step, bool push);
-  Status post_contribution(RequestKind kind, uint64_t step,
-                           std::span<const parallax_slice_t> slices, Request** request);
-  Status reserve_results(std::span<const parallax_slice_t> slices, Request* posted);
-  bool add_to_sum(const PullSlice& slice, StepState& state);
-  void contribute_sum(uint32_t variable, uint64_t step, const Destination& result,
-                      uint32_t* pending);
-  void contribute_parts(StepState& state);
-  void start_contribution(Request& request);
-
-  // engine_give.cc: what a reduce gives back
-  void finish_reduce_slices(Request& request);
-  double held_factor(const Variable& variable) const;
-  void give_dense(const Runtime& runtime, const ReducedGradient& whole, const PullSlice& slice);
-  void give_every_row(const Runtime& runtime, const ReducedGradient& whole, const PullSlice& slice);
-  void give_row(const Runtime& runtime, const ReducedGradient& whole, const std::byte* row,
-                const ResultFormat& to);
-  uint64_t most_rows(const Variable& variable) const;
-  void reserve_rows(const Variable& variable, uint32_t dtype, RowsResult* rows);
-  void copy_rows(const Runtime& runtime, const ReducedGradient& whole, uint32_t dtype,
-                 RowsResult* out);
+  Status contribute(RequestKind kind, uint64_t step, std::span<const parallax_slice_t> slices,
+                    Request** request);
 
   // engine_decision.cc: end of a step
   void advance_step_end();
@@ -261,6 +233,7 @@ class Engine final : private Receiver, private OutboxObserver {
   Trees trees_;
   StepPipeline pipeline_;
   PullCalls pull_calls_;
+  ContributionCalls contribution_calls_;
   RowCalls row_calls_;
   CollectiveCalls collective_calls_;
   CommitProtocol commit_protocol_;
@@ -276,8 +249,6 @@ class Engine final : private Receiver, private OutboxObserver {
   bool busy_ = false;  // this run has filled in its share of initial values
 
   std::array<Request*, StepWindow::kDepth> step_ends_ = {};  // by slot of the step
-  std::vector<Request*> contributions_;                      // pushes and reduces
-  std::vector<std::pair<int64_t, uint64_t>> sorted_rows_;
 
   Traffic wire_, local_;
   uint64_t dropped_messages_ = 0;
