@@ -18,11 +18,15 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
       transport_(transport),
       clock_(clock),
       compute_(compute),
+      membership_(watch_neighbours(options_.hosts, options_.rank), options_.lease_ns,
+                  clock.now_ns()),
+      traffic_({.rank = options_.rank, .epoch = options_.epoch}, options_.hosts, clock,
+               membership_),
       requests_([this, completed = std::move(completed)] {
         pipeline_.own_time().completed(clock_.now_ns());
         if (completed) completed();
       }),
-      outbox_(options_.rank, transport, *this, *this),
+      outbox_(options_.rank, transport, *this, traffic_),
       group_(options_.hosts, options_.rank,
              {.plan_mode = options_.plan_mode,
               .deterministic = options_.deterministic,
@@ -33,8 +37,6 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
       migration_(group_, outbox_),
       plan_control_(group_, migration_,
                     {.mode = options_.plan_mode, .after_steps = options_.plan_after_steps}),
-      membership_(watch_neighbours(options_.hosts, options_.rank), options_.lease_ns,
-                  clock.now_ns()),
       broadcast_(options_.hosts, options_.rank, outbox_),
       trees_(options_.hosts, options_.rank, outbox_),
       pipeline_({group_, plan_control_, migration_, trees_, outbox_, compute_, clock_}),
@@ -47,8 +49,7 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
                         .plan_after_steps = options_.plan_after_steps,
                         .deterministic = options_.deterministic ? 1u : 0u},
                        variables_, trees_, broadcast_),
-      goodbye_(options_.rank, trees_),
-      received_sequence_(group_.columns().world()) {}
+      goodbye_(options_.rank, trees_) {}
 
 Engine::~Engine() = default;
 
@@ -161,27 +162,7 @@ int64_t Engine::next_deadline_ns() const {
 void Engine::on_message(uint32_t from, std::span<const std::byte> message) {
   if (!failure_.ok() || phase_ == Phase::kClosed) return;
   SectionReader reader(message);
-  if (from >= group_.columns().world() ||
-      (!reader.malformed() && reader.header().epoch != options_.epoch)) {
-    ++dropped_messages_;  // of another job or generation: none of ours
-    return;
-  }
-  // Whatever the message holds, its sender lives.
-  if (from != options_.rank) membership_.heard(from, clock_.now_ns());
-  Traffic& traffic = group_.columns().host_of(from) == group_.columns().host() ? local_ : wire_;
-  if (from != options_.rank) {
-    traffic.received_bytes += message.size();
-    ++traffic.received_messages;
-  }
-  if (!reader.malformed()) {
-    // By difference, since the count wraps after 2^32 messages.
-    const uint32_t ahead = reader.header().sequence - received_sequence_[from];
-    if (static_cast<int32_t>(ahead) <= 0) {
-      ++dropped_messages_;  // a repeat
-      return;
-    }
-    received_sequence_[from] = reader.header().sequence;
-  }
+  if (!traffic_.take(from, reader, message.size())) return;
   Section section;
   while (failure_.ok() && reader.next(&section)) dispatch(from, section);
   if (failure_.ok() && reader.malformed()) {
@@ -211,11 +192,7 @@ void Engine::dispatch(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
   const LayerRow& row = kLayers[static_cast<size_t>(layer_of(header.kind))];
   PARALLAX_CHECK(row.layer == layer_of(header.kind));
-  // Counted before the section is checked: its tag may be of no variable.
-  if (carries_variable(header.kind) && group_.columns().host_of(from) != group_.columns().host() &&
-      header.tag < group_.size()) {
-    group_.runtime(header.tag).wire_received_bytes += sizeof header + header.payload_bytes;
-  }
+  traffic_.take_section(from, header);
   if ((this->*row.handle)(from, section) || !failure_.ok()) return;
   fail(internal(rank_name(options_.hosts, from) + " sent a message that does not fit (" +
                 name_of(header.kind) + ", variable or tag " + std::to_string(header.tag) +
@@ -294,18 +271,21 @@ bool Engine::on_rows(uint32_t from, const Section& section) {
   return phase_ != Phase::kOpen && row_calls_.on_section(from, section);
 }
 
-void Engine::on_section_packed(uint32_t to, const SectionHeader& header, size_t bytes) {
-  if (!carries_variable(header.kind) || group_.columns().host_of(to) == group_.columns().host())
-    return;
-  if (header.tag < group_.size()) group_.runtime(header.tag).wire_sent_bytes += bytes;
-}
+// ---- reports
 
-void Engine::on_message_packed(uint32_t to, size_t bytes) {
-  if (to == options_.rank) return;
-  membership_.sent(to, clock_.now_ns());
-  Traffic& traffic = group_.columns().host_of(to) == group_.columns().host() ? local_ : wire_;
-  traffic.sent_bytes += bytes;
-  ++traffic.sent_messages;
+Reports Engine::reports() const {
+  return Reports({.plan_mode = options_.plan_mode,
+                  .transport = transport_.name(),
+                  .group = group_,
+                  .plan_control = plan_control_,
+                  .pipeline = pipeline_,
+                  .trees = trees_,
+                  .broadcast = broadcast_,
+                  .goodbye = goodbye_,
+                  .row_calls = row_calls_,
+                  .requests = requests_,
+                  .outbox = outbox_,
+                  .traffic = traffic_});
 }
 
 // ---- life and loss

@@ -24,8 +24,9 @@
 // calls of rows and what all ranks call together (PullCalls, ContributionCalls, RowCalls,
 // CollectiveCalls), the variables at work (Group), how a step ends (StepPipeline, StepWindow),
 // which plan they follow (PlanControl, Migration), how a job begins and ends (CommitProtocol,
-// Goodbye). None of them knows the engine: it takes the calls, hands each section to its part
-// (kLayers), moves all parts on in every pass, and ends the job with the first failure.
+// Goodbye), what passes between ranks (PeerTraffic), what is told of all that (Reports). None of
+// them knows the engine: it takes the calls, hands each section to its part (kLayers), moves all
+// parts on in every pass, and ends the job with the first failure.
 //
 // One owner at a time calls everything here. Calls return a status at once when the call itself is
 // wrong; what happens later is the request's. Nothing blocks.
@@ -49,7 +50,9 @@
 #include "engine/contribution_calls.h"
 #include "engine/goodbye.h"
 #include "engine/job_failure.h"
+#include "engine/peer_traffic.h"
 #include "engine/pull_calls.h"
+#include "engine/reports.h"
 #include "engine/request.h"
 #include "engine/request_pool.h"
 #include "engine/row_calls.h"
@@ -81,12 +84,7 @@ struct EngineOptions {
   MachineMemory machine = {};  // that the check compares with
 };
 
-// Traffic of one class of peers, in whole messages as handed to the transport.
-struct Traffic {
-  uint64_t sent_bytes = 0, received_bytes = 0, sent_messages = 0, received_messages = 0;
-};
-
-class Engine final : private Receiver, private OutboxObserver {
+class Engine final : private Receiver {
  public:
   // All references outlive the engine. `completed` is called, on the owner, after a request is
   // done.
@@ -125,9 +123,6 @@ class Engine final : private Receiver, private OutboxObserver {
   // The job is over: what is still pending completes with ABORTED.
   void complete_all();
 
-  // What a pending request waits for: the sentence of its timeout.
-  std::string describe_missing(const Request& request) const;
-
   // Queries.
   const Status& failure() const { return failure_; }
   uint64_t step() const { return pipeline_.window().begun(); }
@@ -139,10 +134,7 @@ class Engine final : private Receiver, private OutboxObserver {
   const LateRank& late() const { return pipeline_.late(); }  // as of the last decision
   Plan plan() const { return group_.plan(); }
   bool plan_settled() const { return plan_control_.settled(); }
-  std::string plan_json() const;
-  std::string stats_json() const;
-  // Times that anything had to grow after commit; 0 in steady state.
-  uint64_t growth_count() const { return requests_.growth_count() + outbox_.growth_count(); }
+  Reports reports() const;  // a view, which this outlives
   uint32_t outstanding_requests() const { return requests_.outstanding(); }
   // Nothing is left to send; asked before the transport is torn down.
   bool flushed() const { return outbox_.idle(); }
@@ -167,8 +159,6 @@ class Engine final : private Receiver, private OutboxObserver {
   void on_message(uint32_t from, std::span<const std::byte> message) override;
   void on_sent(uint64_t cookie) override { outbox_.on_sent(cookie); }
   void on_lost(uint32_t rank, Loss loss, std::string_view why) override;
-  void on_section_packed(uint32_t to, const SectionHeader& header, size_t bytes) override;
-  void on_message_packed(uint32_t to, size_t bytes) override;
   void dispatch(uint32_t from, const Section& section);
   struct LayerRow;
   static const LayerRow kLayers[];
@@ -212,23 +202,19 @@ class Engine final : private Receiver, private OutboxObserver {
   void advance_step_end();
   void finish_step_end(const StepPipeline::Finished& finished);
 
-  // engine_tell.cc: reports
-  std::string waiting_for(std::vector<uint32_t> ranks, const std::string& what) const;
-  std::string tree_missing(TreeKind kind, const std::string& call) const;
-  std::string describe_step_missing(const Request& request) const;
-
   const EngineOptions options_;
   Transport& transport_;
   const Clock& clock_;
   Compute& compute_;
   std::vector<Variable> variables_;  // fixed from commit on
   const SliceChecks slice_checks_{variables_};
+  Membership membership_;
+  PeerTraffic traffic_;
   RequestPool requests_;
   Outbox outbox_;
   Group group_;
   Migration migration_;
   PlanControl plan_control_;
-  Membership membership_;
   Broadcast broadcast_;
   Trees trees_;
   StepPipeline pipeline_;
@@ -238,7 +224,6 @@ class Engine final : private Receiver, private OutboxObserver {
   CollectiveCalls collective_calls_;
   CommitProtocol commit_protocol_;
   Goodbye goodbye_;
-  std::vector<uint32_t> received_sequence_;  // by rank: of its last message
 
   Phase phase_ = Phase::kOpen;
   Status failure_;
@@ -249,9 +234,6 @@ class Engine final : private Receiver, private OutboxObserver {
   bool busy_ = false;  // this run has filled in its share of initial values
 
   std::array<Request*, StepWindow::kDepth> step_ends_ = {};  // by slot of the step
-
-  Traffic wire_, local_;
-  uint64_t dropped_messages_ = 0;
 };
 
 }  // namespace parallax

@@ -65,6 +65,7 @@ Status Engine::build_group() {
   for (const Variable& variable : variables_) {
     PARALLAX_RETURN_IF_ERROR(check_row_bytes(variable, transport_));
   }
+  traffic_.reserve(variable_count());
   PARALLAX_RETURN_IF_ERROR(group_.build(variables_));
   pipeline_.reserve();
   return {};
