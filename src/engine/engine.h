@@ -24,9 +24,10 @@
 // calls of rows and what all ranks call together (PullCalls, ContributionCalls, RowCalls,
 // CollectiveCalls), the variables at work (Group), how a step ends (StepPipeline, StepWindow),
 // which plan they follow (PlanControl, Migration), how a job begins and ends (CommitProtocol,
-// Goodbye), what passes between ranks (PeerTraffic), what is told of all that (Reports). None of
-// them knows the engine: it takes the calls, hands each section to its part (kLayers), moves all
-// parts on in every pass, and ends the job with the first failure.
+// Goodbye), who is lost and how that ends it (LossWatch, FirstFailure), what passes between ranks
+// (PeerTraffic), what is told of all that (Reports). None of them knows the engine: it takes the
+// calls, hands each section to its part (kLayers), moves all parts on in every pass, and ends the
+// job with the first failure.
 //
 // One owner at a time calls everything here. Calls return a status at once when the call itself is
 // wrong; what happens later is the request's. Nothing blocks.
@@ -48,8 +49,10 @@
 #include "engine/collective_calls.h"
 #include "engine/commit_protocol.h"
 #include "engine/contribution_calls.h"
+#include "engine/first_failure.h"
 #include "engine/goodbye.h"
 #include "engine/job_failure.h"
+#include "engine/loss_watch.h"
 #include "engine/peer_traffic.h"
 #include "engine/pull_calls.h"
 #include "engine/reports.h"
@@ -124,7 +127,7 @@ class Engine final : private Receiver {
   void complete_all();
 
   // Queries.
-  const Status& failure() const { return failure_; }
+  const Status& failure() const { return failure_.status(); }
   uint64_t step() const { return pipeline_.window().begun(); }
   uint64_t step_committed() const { return pipeline_.window().finished(); }
   bool committed() const { return phase_ == Phase::kRunning || phase_ == Phase::kClosing; }
@@ -138,10 +141,9 @@ class Engine final : private Receiver {
   uint32_t outstanding_requests() const { return requests_.outstanding(); }
   // Nothing is left to send; asked before the transport is torn down.
   bool flushed() const { return outbox_.idle(); }
-  // The job has failed, and the notice of it is still on its way to the others. Until it has left,
-  // for at most kLastWordsNs, requests stay pending, so that a program that ends with its first
-  // error is not taken for the culprit.
-  bool speaking() const { return unsaid_ && !outbox_.idle() && clock_.now_ns() < words_end_ns_; }
+  // The job has failed, and the notice of it is still on its way to the others: requests stay
+  // pending until it has left, for at most FirstFailure::kLastWordsNs.
+  bool speaking() const { return failure_.speaking(); }
 
   // The longest that this rank was held up lately.
   int64_t held_up_ns() const { return membership_.strain_ns(); }
@@ -149,16 +151,12 @@ class Engine final : private Receiver {
  private:
   enum class Phase : uint8_t { kOpen, kCommitting, kRunning, kClosing, kClosed };
 
-  using Runtime = VariableRuntime;
-
-  // How long requests of a failed job stay pending so that its notice gets out: longer than a busy
-  // peer takes to return a credit; at most a quarter of a lease, since a stopped peer returns none.
-  static constexpr int64_t kLastWordsNs = 200 * kNanosecondsPerMillisecond;
-
-  // engine.cc: the pass, messages, loss
+  // engine.cc: the pass, messages, the end of the job
   void on_message(uint32_t from, std::span<const std::byte> message) override;
   void on_sent(uint64_t cookie) override { outbox_.on_sent(cookie); }
-  void on_lost(uint32_t rank, Loss loss, std::string_view why) override;
+  void on_lost(uint32_t rank, Loss loss, std::string_view why) override {
+    loss_watch_.on_lost(rank, loss, why);
+  }
   void dispatch(uint32_t from, const Section& section);
   struct LayerRow;
   static const LayerRow kLayers[];
@@ -173,11 +171,7 @@ class Engine final : private Receiver {
   void pass();
   template <typename Body>
   bool guarded(Body body);
-  void check_leases(int64_t now_ns);
-  void check_suspicions();
-  void on_peer_gone(uint32_t rank, const std::string& why);
-  void lose(uint32_t rank, const std::string& why);
-  void fail(Status failure, SectionKind notice, uint32_t culprit);
+  void end();
   void finish_unborrowed(const Status& status);
   void advance();
 
@@ -224,11 +218,10 @@ class Engine final : private Receiver {
   CollectiveCalls collective_calls_;
   CommitProtocol commit_protocol_;
   Goodbye goodbye_;
+  FirstFailure failure_;
+  LossWatch loss_watch_;
 
   Phase phase_ = Phase::kOpen;
-  Status failure_;
-  bool unsaid_ = false;       // the notice of failure_ is on its way, and requests wait for it
-  int64_t words_end_ns_ = 0;  // until then at most
   Request* commit_request_ = nullptr;
   Request* close_request_ = nullptr;
   bool busy_ = false;  // this run has filled in its share of initial values

@@ -31,7 +31,7 @@ void Engine::advance_step_end() {
   }
   StepPipeline::Finished finished;
   const Status status = pipeline_.advance(&finished);
-  if (!status.ok()) return fail(status, SectionKind::kAbort, options_.rank);
+  if (!status.ok()) return failure_.abort(status);
   if (finished.step != 0) finish_step_end(finished);
 }
 

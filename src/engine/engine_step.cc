@@ -11,7 +11,7 @@ namespace parallax {
 
 Status Engine::check_running(const char* call) const {
   // Every call of a failed job says what failed it.
-  if (!failure_.ok()) return failure_;
+  if (!failure_.status().ok()) return failure_.status();
   if (phase_ == Phase::kRunning) return {};
   if (phase_ == Phase::kCommitting) {
     return bad_state(std::string(call) +
