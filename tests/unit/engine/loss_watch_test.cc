@@ -90,8 +90,8 @@ TEST(LossWatch, NoticesOfPeersEndTheJob) {
   EXPECT_EQ(unknown.failure.status().code(), PARALLAX_ABORTED) << "a status of another version";
 }
 
-// Given that this rank has said goodbye to its parent, expect that the parent's end is its answer,
-// once; unless this rank was held up.
+// Given that all ranks close, and this one knows it, expect neither a notice nor an end to be a
+// loss.
 TEST(LossWatch, WhoHasLeftIsNotLost) {
   LossWorld world(2);
   world.goodbye.take_leaving_as_answer();  // every rank is closing, and knows it
