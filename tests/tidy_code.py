@@ -115,7 +115,8 @@ def counted(text, name):
         return 0, 0
     declared = plain.split("=")[0]
     if "()" in declared and not POINTER_TO_FUNCTION.match(ACCESS.sub("", text)):
-        method = re.search(r"(~?\w+) ?\(\)", declared)[1]
+        # A conversion, such as `operator const T&()`, has no name before the brackets.
+        method = (re.search(r"(~?\w+) ?\(\)", declared) or ["", "operator"])[1]
         special = method[0] == "~" or method in (name.split("::")[-1], "operator_of")
         return 0, int(not special and not re.search(r"= (delete|default)$", plain))
     if re.match(r"(inline )?static (inline )?(const|constexpr)\b", declared):

@@ -19,8 +19,9 @@ Status wait_for(Job& job, Request* request, const char* call) {
     job.orphan(request);
     return timed_out(std::string(call) + ": after " +
                      std::to_string(job.timeout_ns() / kNanosecondsPerMillisecond) + " ms " +
-                     job.progress().look(
-                         [&](const Engine& engine) { return engine.describe_missing(*request); }));
+                     job.progress().look([&](const Engine& engine) {
+                       return engine.reports().describe_missing(*request);
+                     }));
   }
   const Status status = request->status;
   const Status released =
@@ -152,10 +153,12 @@ parallax_status_t parallax_report(parallax_job_t* job, uint32_t report, char* bu
     std::string text;
     switch (report) {
       case PARALLAX_REPORT_PLAN:
-        text = job->job->progress().look([](const Engine& engine) { return engine.plan_json(); });
+        text = job->job->progress().look(
+            [](const Engine& engine) { return engine.reports().plan_json(); });
         break;
       case PARALLAX_REPORT_STATS:
-        text = job->job->progress().look([](const Engine& engine) { return engine.stats_json(); });
+        text = job->job->progress().look(
+            [](const Engine& engine) { return engine.reports().stats_json(); });
         break;
       case PARALLAX_REPORT_TOPOLOGY:
         text = job->job->topology_report();

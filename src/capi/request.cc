@@ -63,7 +63,7 @@ Status wait_all(parallax_request_t* const* requests, size_t count, int64_t timeo
       if (request->done()) continue;
       return timed_out("wait: after " + std::to_string(wait_ns / kNanosecondsPerMillisecond) +
                        " ms " + job.progress().look([&](const Engine& engine) {
-                         return engine.describe_missing(*request);
+                         return engine.reports().describe_missing(*request);
                        }));
     }
   }

@@ -3,11 +3,7 @@
 // lost. See engine.h.
 #include "engine/engine.h"
 
-#include <algorithm>
-
 #include "base/check.h"
-#include "base/log.h"
-#include "base/text.h"
 #include "message/kinds.h"
 
 namespace parallax {
@@ -18,11 +14,15 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
       transport_(transport),
       clock_(clock),
       compute_(compute),
+      membership_(watch_neighbours(options_.hosts, options_.rank), options_.lease_ns,
+                  clock.now_ns()),
+      traffic_({.rank = options_.rank, .epoch = options_.epoch}, options_.hosts, clock,
+               membership_),
       requests_([this, completed = std::move(completed)] {
         pipeline_.own_time().completed(clock_.now_ns());
         if (completed) completed();
       }),
-      outbox_(options_.rank, transport, *this, *this),
+      outbox_(options_.rank, transport, *this, traffic_),
       group_(options_.hosts, options_.rank,
              {.plan_mode = options_.plan_mode,
               .deterministic = options_.deterministic,
@@ -33,12 +33,11 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
       migration_(group_, outbox_),
       plan_control_(group_, migration_,
                     {.mode = options_.plan_mode, .after_steps = options_.plan_after_steps}),
-      membership_(watch_neighbours(options_.hosts, options_.rank), options_.lease_ns,
-                  clock.now_ns()),
       broadcast_(options_.hosts, options_.rank, outbox_),
       trees_(options_.hosts, options_.rank, outbox_),
       pipeline_({group_, plan_control_, migration_, trees_, outbox_, compute_, clock_}),
       pull_calls_(group_, pipeline_, requests_),
+      contribution_calls_(group_, pipeline_, slice_checks_, requests_),
       row_calls_(group_, pipeline_.window(), outbox_, requests_),
       collective_calls_(group_.columns().world(), trees_, broadcast_, requests_),
       commit_protocol_({.rank = options_.rank,
@@ -47,13 +46,25 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
                         .deterministic = options_.deterministic ? 1u : 0u},
                        variables_, trees_, broadcast_),
       goodbye_(options_.rank, trees_),
-      received_sequence_(group_.columns().world()) {}
+      failure_({.columns = group_.columns(),
+                .clock = clock,
+                .window = pipeline_.window(),
+                .membership = membership_,
+                .transport = transport,
+                .outbox = outbox_}),
+      loss_watch_({.world = group_.columns().world(),
+                   .clock = clock,
+                   .membership = membership_,
+                   .goodbye = goodbye_,
+                   .failure = failure_,
+                   .transport = transport,
+                   .outbox = outbox_}) {}
 
 Engine::~Engine() = default;
 
 Status Engine::start() {
   // At their bounds, so that no call of a step grows them.
-  contributions_.reserve(PARALLAX_REQUESTS_MAX);
+  contribution_calls_.reserve();
   pull_calls_.reserve();
   requests_.reserve();
   return outbox_.start(options_.epoch);
@@ -68,13 +79,13 @@ bool Engine::guarded(Body body) {
     try {
       return body();
     } catch (const std::bad_alloc&) {
-      fail(limit("out of memory in the engine; lower rows_max or give the machine more memory"),
-           SectionKind::kAbort, options_.rank);
+      failure_.abort(
+          limit("out of memory in the engine; lower rows_max or give the machine more memory"));
     } catch (const std::exception& error) {
-      fail(internal(error.what()), SectionKind::kAbort, options_.rank);
+      failure_.abort(internal(error.what()));
     }
-  } catch (...) {  // no memory even to say so: short enough not to need any
-    if (failure_.ok()) failure_ = Status(PARALLAX_LIMIT, "out of memory");
+  } catch (...) {
+    failure_.give_up();
   }
   return true;
 }
@@ -87,11 +98,8 @@ bool Engine::run() {
     membership_.passed(now_ns);
     const bool moved = transport_.poll(*this);
     pass();
-    // After messages were read, since they renew leases and may name who is lost. The second pass
-    // sends what the checks queued.
-    check_suspicions();
-    check_leases(now_ns);
-    pass();
+    loss_watch_.check(now_ns);
+    pass();  // sends what the checks queued
     return moved || busy_;
   });
 }
@@ -120,40 +128,36 @@ void Engine::pass() {
 }
 
 void Engine::advance() {
-  if (!failure_.ok()) {
+  const Status& failure = failure_.status();
+  if (!failure.ok()) {
     // The notice goes out before requests complete: the program may end with its first error.
-    if (speaking()) return;
-    unsaid_ = false;
-    finish_unborrowed(failure_);
+    if (failure_.speaking()) return;
+    failure_.said();
+    finish_unborrowed(failure);
     // Where something is still pending, a compute job or a send uses the caller's buffers: only
     // those requests wait on.
-    row_calls_.queue().finish_unborrowed(failure_);
-    std::erase_if(contributions_, [this](Request* request) {
-      if (request->pending != 0) return false;
-      requests_.finish(request, failure_);
-      return true;
-    });
+    row_calls_.queue().finish_unborrowed(failure);
+    contribution_calls_.queue().finish_unborrowed(failure);
     return;
   }
   if (phase_ == Phase::kClosed) return;
   // Before the commit and the steps: nothing may start that waits for a rank that has left.
   check_leaving();
-  if (!failure_.ok()) return;
+  if (!failure.ok()) return;
   advance_commit();
   if (phase_ == Phase::kOpen) return;
   pull_calls_.advance();
-  advance_contributions();
+  contribution_calls_.advance();
   advance_step_end();
   row_calls_.advance();
   collective_calls_.advance_barrier();
   const Status broadcasts = collective_calls_.advance_broadcast();
-  if (!broadcasts.ok()) fail(broadcasts, SectionKind::kAbort, options_.rank);
+  if (!broadcasts.ok()) failure_.abort(broadcasts);
   advance_close();
 }
 
 int64_t Engine::next_deadline_ns() const {
-  if (phase_ == Phase::kClosed) return kNever;
-  if (!failure_.ok()) return unsaid_ ? words_end_ns_ : kNever;
+  if (!failure_.job_goes_on()) return failure_.next_deadline_ns();
   // Initial values are filled in piece by piece: the next piece is due at once.
   if (busy_) return clock_.now_ns();
   return membership_.next_deadline_ns();
@@ -162,36 +166,16 @@ int64_t Engine::next_deadline_ns() const {
 // ---- messages
 
 void Engine::on_message(uint32_t from, std::span<const std::byte> message) {
-  if (!failure_.ok() || phase_ == Phase::kClosed) return;
+  if (!failure_.job_goes_on()) return;
   SectionReader reader(message);
-  if (from >= group_.columns().world() ||
-      (!reader.malformed() && reader.header().epoch != options_.epoch)) {
-    ++dropped_messages_;  // of another job or generation: none of ours
-    return;
-  }
-  // Whatever the message holds, its sender lives.
-  if (from != options_.rank) membership_.heard(from, clock_.now_ns());
-  Traffic& traffic = group_.columns().host_of(from) == group_.columns().host() ? local_ : wire_;
-  if (from != options_.rank) {
-    traffic.received_bytes += message.size();
-    ++traffic.received_messages;
-  }
-  if (!reader.malformed()) {
-    // By difference, since the count wraps after 2^32 messages.
-    const uint32_t ahead = reader.header().sequence - received_sequence_[from];
-    if (static_cast<int32_t>(ahead) <= 0) {
-      ++dropped_messages_;  // a repeat
-      return;
-    }
-    received_sequence_[from] = reader.header().sequence;
-  }
+  if (!traffic_.take(from, reader, message.size())) return;
   Section section;
-  while (failure_.ok() && reader.next(&section)) dispatch(from, section);
-  if (failure_.ok() && reader.malformed()) {
-    fail(internal(rank_name(options_.hosts, from) +
-                  " sent a malformed message; check that all ranks run the same "
-                  "version and that no stranger reaches the job's ports"),
-         SectionKind::kAbort, from);
+  while (failure_.status().ok() && reader.next(&section)) dispatch(from, section);
+  if (failure_.status().ok() && reader.malformed()) {
+    failure_.fail(internal(rank_name(options_.hosts, from) +
+                           " sent a malformed message; check that all ranks run the same "
+                           "version and that no stranger reaches the job's ports"),
+                  SectionKind::kAbort, from);
   }
 }
 
@@ -214,43 +198,18 @@ void Engine::dispatch(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
   const LayerRow& row = kLayers[static_cast<size_t>(layer_of(header.kind))];
   PARALLAX_CHECK(row.layer == layer_of(header.kind));
-  // Counted before the section is checked: its tag may be of no variable.
-  if (carries_variable(header.kind) && group_.columns().host_of(from) != group_.columns().host() &&
-      header.tag < group_.size()) {
-    group_.runtime(header.tag).wire_received_bytes += sizeof header + header.payload_bytes;
-  }
-  if ((this->*row.handle)(from, section) || !failure_.ok()) return;
-  fail(internal(rank_name(options_.hosts, from) + " sent a message that does not fit (" +
-                name_of(header.kind) + ", variable or tag " + std::to_string(header.tag) +
-                ", step " + std::to_string(header.step) +
-                "); check that all ranks run the same "
-                "version"),
-       SectionKind::kAbort, from);
+  traffic_.take_section(from, header);
+  if ((this->*row.handle)(from, section) || !failure_.status().ok()) return;
+  failure_.fail(internal(rank_name(options_.hosts, from) + " sent a message that does not fit (" +
+                         name_of(header.kind) + ", variable or tag " + std::to_string(header.tag) +
+                         ", step " + std::to_string(header.step) +
+                         "); check that all ranks run the same "
+                         "version"),
+                SectionKind::kAbort, from);
 }
 
 bool Engine::on_membership(uint32_t, const Section& section) {
-  const auto sentence = [&section] {
-    return std::string(reinterpret_cast<const char*>(section.payload.data()),
-                       section.payload.size());
-  };
-  switch (section.header.kind) {
-    case SectionKind::kHeartbeat:
-      return true;
-    case SectionKind::kLost:
-      if (!goodbye_.confirmed())
-        fail(peer_lost(sentence()), SectionKind::kLost, section.header.tag);
-      return true;
-    case SectionKind::kAbort: {
-      // The status is a peer's number: what this version does not know becomes ABORTED.
-      const auto code = static_cast<int32_t>(section.header.first);
-      const bool known = code <= PARALLAX_INVALID && code >= PARALLAX_INTERNAL;
-      fail({known ? static_cast<parallax_status_t>(code) : PARALLAX_ABORTED, sentence()},
-           SectionKind::kAbort, section.header.tag);
-      return true;
-    }
-    default:
-      return false;
-  }
+  return loss_watch_.on_section(section);
 }
 
 bool Engine::on_broadcast(uint32_t from, const Section& section) {
@@ -297,122 +256,24 @@ bool Engine::on_rows(uint32_t from, const Section& section) {
   return phase_ != Phase::kOpen && row_calls_.on_section(from, section);
 }
 
-void Engine::on_section_packed(uint32_t to, const SectionHeader& header, size_t bytes) {
-  if (!carries_variable(header.kind) || group_.columns().host_of(to) == group_.columns().host())
-    return;
-  if (header.tag < group_.size()) group_.runtime(header.tag).wire_sent_bytes += bytes;
+// ---- reports
+
+Reports Engine::reports() const {
+  return Reports({.plan_mode = options_.plan_mode,
+                  .transport = transport_.name(),
+                  .group = group_,
+                  .plan_control = plan_control_,
+                  .pipeline = pipeline_,
+                  .trees = trees_,
+                  .broadcast = broadcast_,
+                  .goodbye = goodbye_,
+                  .row_calls = row_calls_,
+                  .requests = requests_,
+                  .outbox = outbox_,
+                  .traffic = traffic_});
 }
 
-void Engine::on_message_packed(uint32_t to, size_t bytes) {
-  if (to == options_.rank) return;
-  membership_.sent(to, clock_.now_ns());
-  Traffic& traffic = group_.columns().host_of(to) == group_.columns().host() ? local_ : wire_;
-  traffic.sent_bytes += bytes;
-  ++traffic.sent_messages;
-}
-
-// ---- life and loss
-
-void Engine::check_leases(int64_t now_ns) {
-  if (!failure_.ok() || phase_ == Phase::kClosed) return;
-  uint32_t expired = membership_.expired(now_ns);
-  while (failure_.ok() && expired != Membership::kNoNeighbour) {
-    // So that the transport does not report the same loss again.
-    transport_.forget(expired);
-    outbox_.drop(expired);
-    on_peer_gone(expired, "silent for its lease of " +
-                              std::to_string(options_.lease_ns / kNanosecondsPerMillisecond) +
-                              " ms (process stopped, host down or network cut)");
-    expired = membership_.expired(now_ns);
-  }
-  if (!failure_.ok()) return;
-  uint32_t due = membership_.heartbeat_due(now_ns);
-  while (due != Membership::kNoNeighbour) {
-    SectionHeader header;
-    if (!outbox_.has_queued(due)) outbox_.send_bytes(due, header, {});
-    membership_.sent(due, now_ns);  // queued: what credits hold back is no reason to queue more
-    due = membership_.heartbeat_due(now_ns);
-  }
-}
-
-void Engine::on_lost(uint32_t rank, Loss loss, std::string_view why) {
-  outbox_.drop(rank);
-  if (loss == Loss::kBroken && group_.columns().world() > 2) {
-    membership_.suspect(rank, why, clock_.now_ns());
-  } else {
-    on_peer_gone(rank, std::string(why));  // of two ranks nobody else can bring other news
-  }
-}
-
-// A rank has ended or fallen silent, and no notice said why. Its leaving counts as the answer to
-// the goodbye that this rank still waits for, unless this rank was held up for so long that the
-// others may have lost it, and left for that.
-void Engine::on_peer_gone(uint32_t rank, const std::string& why) {
-  if (!goodbye_.may_have_left(rank)) return lose(rank, why);
-  membership_.dismiss(rank);
-  if (!goodbye_.waits_for(rank)) return;
-  if (membership_.lapsed()) {
-    return lose(rank, why + "; this rank was held up before, and the others may have lost it");
-  }
-  goodbye_.take_leaving_as_answer();
-}
-
-void Engine::check_suspicions() {
-  if (phase_ == Phase::kClosed) return;
-  Membership::Suspicion ripe;
-  while (failure_.ok() && membership_.take_ripe(&ripe)) on_peer_gone(ripe.rank, ripe.why);
-}
-
-void Engine::lose(uint32_t rank, const std::string& why) {
-  if (!failure_.ok()) return;
-  fail(peer_lost(rank_name(options_.hosts, rank) + " is lost: " + why + "; seen by " +
-                 rank_name(options_.hosts, options_.rank)),
-       SectionKind::kLost, rank);
-}
-
-namespace {
-
-// What to do about a job that ended so.
-const char* remedy_of(parallax_status_t code) {
-  if (code == PARALLAX_PEER_LOST) {
-    return ". Close the job; open a new one with the ranks that are left";
-  }
-  if (code == PARALLAX_MISMATCH) return ". Close the job; open it alike on every rank";
-  return ". Close the job";
-}
-
-}  // namespace
-
-// The first failure ends the epoch here and, by the notice, everywhere.
-void Engine::fail(Status failure, SectionKind notice, uint32_t culprit) {
-  if (!failure_.ok() || phase_ == Phase::kClosed) return;
-  constexpr size_t kSentenceMax = 512;
-  // It may be a peer's, and goes on to every rank's log and parallax_request_error.
-  const std::string sentence = printable(failure.message().substr(0, kSentenceMax));
-  const bool mine = culprit == options_.rank && notice == SectionKind::kLost;
-  failure_ = Status(failure.code(),
-                    sentence + (mine ? " (this rank)" : "") + "; last step committed here: " +
-                        std::to_string(pipeline_.window().finished()) + remedy_of(failure.code()));
-  PARALLAX_LOG(kInfo, kMember,
-               rank_name(options_.hosts, options_.rank) + ": " + failure_.message());
-  // Frees what data sends borrow, and leaves send buffers and credits to the notice.
-  outbox_.drop_data();
-  if (notice == SectionKind::kLost && culprit != options_.rank &&
-      culprit < group_.columns().world()) {
-    // A lost rank takes nothing any more, and requests wait until all that is queued has left.
-    outbox_.drop(culprit);
-    transport_.forget(culprit);
-  }
-  SectionHeader header;
-  header.kind = notice;
-  header.tag = culprit;
-  header.first = static_cast<uint32_t>(failure.code());
-  for (const uint32_t watched : membership_.watched()) {
-    outbox_.send_bytes(watched, header, std::as_bytes(std::span(sentence)));
-  }
-  unsaid_ = true;
-  words_end_ns_ = clock_.now_ns() + std::min(kLastWordsNs, options_.lease_ns / 4);
-}
+// ---- the end of a job
 
 // Completes all requests whose buffers no compute job may still be reading.
 void Engine::finish_unborrowed(const Status& status) {
@@ -428,28 +289,31 @@ void Engine::finish_unborrowed(const Status& status) {
   }
 }
 
-void Engine::complete_all() {
+void Engine::end() {
   phase_ = Phase::kClosed;
+  failure_.close();
+}
+
+void Engine::complete_all() {
+  end();
   outbox_.drop_data();  // it would read buffers that are the caller's again
   const Status closed(PARALLAX_ABORTED, "the job was closed while this request was pending");
   finish_unborrowed(closed);
   row_calls_.queue().finish_all(closed);
-  for (Request* request : contributions_) requests_.finish(request, closed);
-  contributions_.clear();
+  contribution_calls_.queue().finish_all(closed);
 }
 
 void Engine::abort(const std::string& reason) {
-  fail({PARALLAX_ABORTED, rank_name(options_.hosts, options_.rank) + " aborted the job: " +
-                              (reason.empty() ? std::string("no reason given") : reason)},
-       SectionKind::kAbort, options_.rank);
+  failure_.abort(
+      {PARALLAX_ABORTED, rank_name(options_.hosts, options_.rank) + " aborted the job: " +
+                             (reason.empty() ? std::string("no reason given") : reason)});
 }
 
 void Engine::cancel(Request& request) {
   if (request.done()) return;
-  fail({PARALLAX_CANCELED, rank_name(options_.hosts, options_.rank) +
-                               " cancelled a request of step " + std::to_string(request.step) +
-                               " that other ranks take part in"},
-       SectionKind::kAbort, options_.rank);
+  failure_.abort({PARALLAX_CANCELED,
+                  rank_name(options_.hosts, options_.rank) + " cancelled a request of step " +
+                      std::to_string(request.step) + " that other ranks take part in"});
 }
 
 }  // namespace parallax

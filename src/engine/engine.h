@@ -20,12 +20,14 @@
 // A plan announced with the decision of t takes effect with step t + 2, at the boundary after
 // t + 1.
 //
-// Its parts: requests (RequestPool), what slices may be (SliceChecks), pulls, calls of rows and
-// what all ranks call together (PullCalls, RowCalls, CollectiveCalls), the variables at work
-// (Group), how a step ends (StepPipeline, StepWindow), which plan they follow (PlanControl,
-// Migration), how a job begins and ends (CommitProtocol, Goodbye). None of them knows the engine:
-// it takes the calls, hands each section to its part (kLayers), moves all parts on in every pass,
-// and ends the job with the first failure. Pushes and reduces are still its own.
+// Its parts: requests (RequestPool), what slices may be (SliceChecks), pulls, pushes and reduces,
+// calls of rows and what all ranks call together (PullCalls, ContributionCalls, RowCalls,
+// CollectiveCalls), the variables at work (Group), how a step ends (StepPipeline, StepWindow),
+// which plan they follow (PlanControl, Migration), how a job begins and ends (CommitProtocol,
+// Goodbye), who is lost and how that ends it (LossWatch, FirstFailure), what passes between ranks
+// (PeerTraffic), what is told of all that (Reports). None of them knows the engine: it takes the
+// calls, hands each section to its part (kLayers), moves all parts on in every pass, and ends the
+// job with the first failure.
 //
 // One owner at a time calls everything here. Calls return a status at once when the call itself is
 // wrong; what happens later is the request's. Nothing blocks.
@@ -46,9 +48,14 @@
 #include "collectives/broadcast.h"
 #include "engine/collective_calls.h"
 #include "engine/commit_protocol.h"
+#include "engine/contribution_calls.h"
+#include "engine/first_failure.h"
 #include "engine/goodbye.h"
 #include "engine/job_failure.h"
+#include "engine/loss_watch.h"
+#include "engine/peer_traffic.h"
 #include "engine/pull_calls.h"
+#include "engine/reports.h"
 #include "engine/request.h"
 #include "engine/request_pool.h"
 #include "engine/row_calls.h"
@@ -80,12 +87,7 @@ struct EngineOptions {
   MachineMemory machine = {};  // that the check compares with
 };
 
-// Traffic of one class of peers, in whole messages as handed to the transport.
-struct Traffic {
-  uint64_t sent_bytes = 0, received_bytes = 0, sent_messages = 0, received_messages = 0;
-};
-
-class Engine final : private Receiver, private OutboxObserver {
+class Engine final : private Receiver {
  public:
   // All references outlive the engine. `completed` is called, on the owner, after a request is
   // done.
@@ -124,11 +126,8 @@ class Engine final : private Receiver, private OutboxObserver {
   // The job is over: what is still pending completes with ABORTED.
   void complete_all();
 
-  // What a pending request waits for: the sentence of its timeout.
-  std::string describe_missing(const Request& request) const;
-
   // Queries.
-  const Status& failure() const { return failure_; }
+  const Status& failure() const { return failure_.status(); }
   uint64_t step() const { return pipeline_.window().begun(); }
   uint64_t step_committed() const { return pipeline_.window().finished(); }
   bool committed() const { return phase_ == Phase::kRunning || phase_ == Phase::kClosing; }
@@ -138,43 +137,26 @@ class Engine final : private Receiver, private OutboxObserver {
   const LateRank& late() const { return pipeline_.late(); }  // as of the last decision
   Plan plan() const { return group_.plan(); }
   bool plan_settled() const { return plan_control_.settled(); }
-  std::string plan_json() const;
-  std::string stats_json() const;
-  // Times that anything had to grow after commit; 0 in steady state.
-  uint64_t growth_count() const { return requests_.growth_count() + outbox_.growth_count(); }
+  Reports reports() const;  // a view, which this outlives
   uint32_t outstanding_requests() const { return requests_.outstanding(); }
   // Nothing is left to send; asked before the transport is torn down.
   bool flushed() const { return outbox_.idle(); }
-  // The job has failed, and the notice of it is still on its way to the others. Until it has left,
-  // for at most kLastWordsNs, requests stay pending, so that a program that ends with its first
-  // error is not taken for the culprit.
-  bool speaking() const { return unsaid_ && !outbox_.idle() && clock_.now_ns() < words_end_ns_; }
+  // The job has failed, and the notice of it is still on its way to the others: requests stay
+  // pending until it has left, for at most FirstFailure::kLastWordsNs.
+  bool speaking() const { return failure_.speaking(); }
 
   // The longest that this rank was held up lately.
   int64_t held_up_ns() const { return membership_.strain_ns(); }
 
-  // Where a reduced sum is written, as which dtype, and the type that it was summed in.
-  struct ResultFormat {
-    std::byte* values;
-    uint32_t dtype;
-    SumType sum;
-  };
-
  private:
   enum class Phase : uint8_t { kOpen, kCommitting, kRunning, kClosing, kClosed };
 
-  using Runtime = VariableRuntime;
-
-  // How long requests of a failed job stay pending so that its notice gets out: longer than a busy
-  // peer takes to return a credit; at most a quarter of a lease, since a stopped peer returns none.
-  static constexpr int64_t kLastWordsNs = 200 * kNanosecondsPerMillisecond;
-
-  // engine.cc: the pass, messages, loss
+  // engine.cc: the pass, messages, the end of the job
   void on_message(uint32_t from, std::span<const std::byte> message) override;
   void on_sent(uint64_t cookie) override { outbox_.on_sent(cookie); }
-  void on_lost(uint32_t rank, Loss loss, std::string_view why) override;
-  void on_section_packed(uint32_t to, const SectionHeader& header, size_t bytes) override;
-  void on_message_packed(uint32_t to, size_t bytes) override;
+  void on_lost(uint32_t rank, Loss loss, std::string_view why) override {
+    loss_watch_.on_lost(rank, loss, why);
+  }
   void dispatch(uint32_t from, const Section& section);
   struct LayerRow;
   static const LayerRow kLayers[];
@@ -189,11 +171,7 @@ class Engine final : private Receiver, private OutboxObserver {
   void pass();
   template <typename Body>
   bool guarded(Body body);
-  void check_leases(int64_t now_ns);
-  void check_suspicions();
-  void on_peer_gone(uint32_t rank, const std::string& why);
-  void lose(uint32_t rank, const std::string& why);
-  void fail(Status failure, SectionKind notice, uint32_t culprit);
+  void end();
   void finish_unborrowed(const Status& status);
   void advance();
 
@@ -207,43 +185,16 @@ class Engine final : private Receiver, private OutboxObserver {
   void advance_close();
   void check_leaving();
 
-  // engine_step.cc: calls of a step and what they start
+  // engine_step.cc: calls of a step
   Status check_running(const char* call) const;
   Status check_step(uint64_t step, const char* call) const;
   Status evaluate(std::span<const parallax_slice_t> slices, Request** request);
-  void advance_contributions();
-
-  // engine_contribute.cc: pushes and reduces
-  Status check_contribution(const parallax_slice_t& slice, uint64_t step, bool push);
-  Status post_contribution(RequestKind kind, uint64_t step,
-                           std::span<const parallax_slice_t> slices, Request** request);
-  Status reserve_results(std::span<const parallax_slice_t> slices, Request* posted);
-  bool add_to_sum(const PullSlice& slice, StepState& state);
-  void contribute_sum(uint32_t variable, uint64_t step, const Destination& result,
-                      uint32_t* pending);
-  void contribute_parts(StepState& state);
-  void start_contribution(Request& request);
-
-  // engine_give.cc: what a reduce gives back
-  void finish_reduce_slices(Request& request);
-  double held_factor(const Variable& variable) const;
-  void give_dense(const Runtime& runtime, const ReducedGradient& whole, const PullSlice& slice);
-  void give_every_row(const Runtime& runtime, const ReducedGradient& whole, const PullSlice& slice);
-  void give_row(const Runtime& runtime, const ReducedGradient& whole, const std::byte* row,
-                const ResultFormat& to);
-  uint64_t most_rows(const Variable& variable) const;
-  void reserve_rows(const Variable& variable, uint32_t dtype, RowsResult* rows);
-  void copy_rows(const Runtime& runtime, const ReducedGradient& whole, uint32_t dtype,
-                 RowsResult* out);
+  Status contribute(RequestKind kind, uint64_t step, std::span<const parallax_slice_t> slices,
+                    Request** request);
 
   // engine_decision.cc: end of a step
   void advance_step_end();
   void finish_step_end(const StepPipeline::Finished& finished);
-
-  // engine_tell.cc: reports
-  std::string waiting_for(std::vector<uint32_t> ranks, const std::string& what) const;
-  std::string tree_missing(TreeKind kind, const std::string& call) const;
-  std::string describe_step_missing(const Request& request) const;
 
   const EngineOptions options_;
   Transport& transport_;
@@ -251,36 +202,31 @@ class Engine final : private Receiver, private OutboxObserver {
   Compute& compute_;
   std::vector<Variable> variables_;  // fixed from commit on
   const SliceChecks slice_checks_{variables_};
+  Membership membership_;
+  PeerTraffic traffic_;
   RequestPool requests_;
   Outbox outbox_;
   Group group_;
   Migration migration_;
   PlanControl plan_control_;
-  Membership membership_;
   Broadcast broadcast_;
   Trees trees_;
   StepPipeline pipeline_;
   PullCalls pull_calls_;
+  ContributionCalls contribution_calls_;
   RowCalls row_calls_;
   CollectiveCalls collective_calls_;
   CommitProtocol commit_protocol_;
   Goodbye goodbye_;
-  std::vector<uint32_t> received_sequence_;  // by rank: of its last message
+  FirstFailure failure_;
+  LossWatch loss_watch_;
 
   Phase phase_ = Phase::kOpen;
-  Status failure_;
-  bool unsaid_ = false;       // the notice of failure_ is on its way, and requests wait for it
-  int64_t words_end_ns_ = 0;  // until then at most
   Request* commit_request_ = nullptr;
   Request* close_request_ = nullptr;
   bool busy_ = false;  // this run has filled in its share of initial values
 
   std::array<Request*, StepWindow::kDepth> step_ends_ = {};  // by slot of the step
-  std::vector<Request*> contributions_;                      // pushes and reduces
-  std::vector<std::pair<int64_t, uint64_t>> sorted_rows_;
-
-  Traffic wire_, local_;
-  uint64_t dropped_messages_ = 0;
 };
 
 }  // namespace parallax

@@ -8,7 +8,7 @@
 namespace parallax {
 
 Status Engine::register_variable(const parallax_variable_t& description, uint32_t* id) {
-  if (!failure_.ok()) return failure_;
+  if (!failure_.status().ok()) return failure_.status();
   if (phase_ != Phase::kOpen) {
     return bad_state("register: commit was called; register every variable before it");
   }
@@ -49,7 +49,7 @@ Status check_row_bytes(const Variable& variable, const Transport& transport) {
 }  // namespace
 
 Status Engine::commit(Request** request) {
-  if (!failure_.ok()) return failure_;
+  if (!failure_.status().ok()) return failure_.status();
   if (phase_ != Phase::kOpen)
     return bad_state("commit: it was called already; a job is committed once");
   PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kCommit, 0, request));
@@ -57,7 +57,7 @@ Status Engine::commit(Request** request) {
   phase_ = Phase::kCommitting;
   commit_request_ = *request;
   // The other ranks are told, so that none waits for this one.
-  if (!built.ok()) fail(built, SectionKind::kAbort, options_.rank);
+  if (!built.ok()) failure_.abort(built);
   return {};
 }
 
@@ -65,6 +65,7 @@ Status Engine::build_group() {
   for (const Variable& variable : variables_) {
     PARALLAX_RETURN_IF_ERROR(check_row_bytes(variable, transport_));
   }
+  traffic_.reserve(variable_count());
   PARALLAX_RETURN_IF_ERROR(group_.build(variables_));
   pipeline_.reserve();
   return {};
@@ -83,7 +84,9 @@ void Engine::advance_commit() {
 }
 
 void Engine::take_commit(const JobFailure& failure) {
-  if (!failure.status.ok()) return fail(failure.status, SectionKind::kAbort, failure.culprit);
+  if (!failure.status.ok()) {
+    return failure_.fail(failure.status, SectionKind::kAbort, failure.culprit);
+  }
   if (phase_ != Phase::kCommitting || !commit_protocol_.agreed()) return;
   phase_ = Phase::kRunning;
   requests_.finish(std::exchange(commit_request_, nullptr), {});
@@ -149,15 +152,15 @@ Status Engine::close(Request** request) {
   PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kClose, 0, &closing));
   *request = closing;
   // A failed job has nobody to say goodbye to.
-  if (!failure_.ok()) {
-    phase_ = Phase::kClosed;
-    requests_.finish(closing, failure_);
+  if (!failure_.status().ok()) {
+    end();
+    requests_.finish(closing, failure_.status());
     return {};
   }
   if (phase_ == Phase::kCommitting) {
     abort("close was called before every rank had committed");
-    phase_ = Phase::kClosed;
-    requests_.finish(closing, failure_);
+    end();
+    requests_.finish(closing, failure_.status());
     return {};
   }
   phase_ = Phase::kClosing;
@@ -171,9 +174,9 @@ Status Engine::close(Request** request) {
 void Engine::check_leaving() {
   const Goodbye::Leaver leaver = goodbye_.missed(phase_ == Phase::kCommitting, pipeline_.window());
   if (leaver.before.empty()) return;
-  fail(peer_lost(rank_name(options_.hosts, leaver.rank) + " closed the job " + leaver.before +
-                 ", which other ranks wait for"),
-       SectionKind::kAbort, leaver.rank);
+  failure_.fail(peer_lost(rank_name(options_.hosts, leaver.rank) + " closed the job " +
+                          leaver.before + ", which other ranks wait for"),
+                SectionKind::kAbort, leaver.rank);
 }
 
 void Engine::advance_close() {
@@ -181,7 +184,7 @@ void Engine::advance_close() {
   goodbye_.advance();
   // What is still unsent may be the answer that a child waits for.
   if (!goodbye_.confirmed() || !outbox_.idle()) return;
-  phase_ = Phase::kClosed;
+  end();
   requests_.finish(std::exchange(close_request_, nullptr), {});
 }
 

@@ -26,12 +26,12 @@ void Engine::advance_step_end() {
   const StepWindow& window = pipeline_.window();
   for (uint64_t step = window.next_to_vote(); window.is_ending(step); ++step) {
     if (!pipeline_.may_say_ended(step)) continue;
-    contribute_parts(pipeline_.state(step));
+    contribution_calls_.end(step);
     pipeline_.say_ended(step);
   }
   StepPipeline::Finished finished;
   const Status status = pipeline_.advance(&finished);
-  if (!status.ok()) return fail(status, SectionKind::kAbort, options_.rank);
+  if (!status.ok()) return failure_.abort(status);
   if (finished.step != 0) finish_step_end(finished);
 }
 

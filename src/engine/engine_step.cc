@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of a step, and how what they ask for is started and completed. See engine.h.
+// The calls of a step. See engine.h.
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +11,7 @@ namespace parallax {
 
 Status Engine::check_running(const char* call) const {
   // Every call of a failed job says what failed it.
-  if (!failure_.ok()) return failure_;
+  if (!failure_.status().ok()) return failure_.status();
   if (phase_ == Phase::kRunning) return {};
   if (phase_ == Phase::kCommitting) {
     return bad_state(std::string(call) +
@@ -81,11 +81,19 @@ Status Engine::rows(const parallax_rows_t& rows, bool write, Request** request) 
 }
 
 Status Engine::push(uint64_t step, std::span<const parallax_slice_t> slices, Request** request) {
-  return post_contribution(RequestKind::kPush, step, slices, request);
+  return contribute(RequestKind::kPush, step, slices, request);
 }
 
 Status Engine::reduce(uint64_t step, std::span<const parallax_slice_t> slices, Request** request) {
-  return post_contribution(RequestKind::kReduce, step, slices, request);
+  return contribute(RequestKind::kReduce, step, slices, request);
+}
+
+Status Engine::contribute(RequestKind kind, uint64_t step, std::span<const parallax_slice_t> slices,
+                          Request** request) {
+  PARALLAX_RETURN_IF_ERROR(check_step(step, kind == RequestKind::kPush ? "push" : "reduce"));
+  PARALLAX_RETURN_IF_ERROR(contribution_calls_.post(kind, step, slices, request));
+  pipeline_.own_time().called(step, StepPhase::kPush, clock_.now_ns());
+  return {};
 }
 
 Status Engine::step_end(uint64_t step, const parallax_step_end_options_t& options,
@@ -114,31 +122,6 @@ Status Engine::step_end(uint64_t step, const parallax_step_end_options_t& option
                        .absent = options.absent != 0});
   pipeline_.own_time().called(step, StepPhase::kStepEnd, clock_.now_ns());
   return {};
-}
-
-// ---- starting and completing
-
-void Engine::advance_contributions() {
-  size_t kept = 0;
-  const size_t count = contributions_.size();
-  for (size_t i = 0; i < count; ++i) {
-    Request* request = contributions_[i];
-    if (!request->started && pipeline_.window().may_start(request->step)) {
-      start_contribution(*request);
-    }
-    if (request->started && request->kind == RequestKind::kReduce) finish_reduce_slices(*request);
-    // Only a reduce has entries in slice_done: a push is done once nothing borrows its buffers.
-    const bool finished = request->started && request->pending == 0 &&
-                          std::find(request->slice_done.begin(), request->slice_done.end(), 0) ==
-                              request->slice_done.end();
-    if (finished) {
-      --pipeline_.state(request->step).contributions_open;
-      requests_.finish(request, {});
-    } else {
-      contributions_[kept++] = request;
-    }
-  }
-  contributions_.resize(kept);
 }
 
 }  // namespace parallax

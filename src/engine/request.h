@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "group/results.h"
 #include "server/pull_exchange.h"
 #include "server/row_access.h"
 
@@ -26,12 +27,6 @@ enum class RequestKind : uint8_t {
   kRows,      // read or write
   kEvaluate,  // a pull between steps
   kClose
-};
-
-// The union of rows that a reduce gives back; ids ascending.
-struct RowsResult {
-  std::vector<int64_t> ids;
-  std::vector<std::byte> values;  // of the dtype that the slice asked for
 };
 
 struct Request {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// RequestQueue: pending requests of one kind in the order of their calls, of which the first is
-// under way. Engine's owner only.
+// RequestQueue: pending requests of one kind in the order of their calls. Those of which the first
+// alone is under way are completed by finish_front, those that all are by finish_those. Engine's
+// owner only.
 #ifndef PARALLAX_ENGINE_REQUEST_QUEUE_H_
 #define PARALLAX_ENGINE_REQUEST_QUEUE_H_
 
@@ -29,24 +30,30 @@ class RequestQueue {
     pool_.finish(first, std::move(status));
   }
 
-  // The job is over. Completes those whose buffers no compute job and no send reads any more.
-  void finish_unborrowed(const Status& status) { finish(status, false); }
-  void finish_all(const Status& status) { finish(status, true); }
-
- private:
-  void finish(const Status& status, bool borrowed_too) {
-    size_t kept = 0;
-    for (size_t i = 0; i < requests_.size(); ++i) {
+  // Asks done(request) of each, once and in order, and completes those for which it is true.
+  template <typename Done>
+  void finish_those(Done done, const Status& status = {}) {
+    for (size_t i = 0; i < requests_.size();) {
       Request* request = requests_[i];
-      if (borrowed_too || request->pending == 0) {
-        pool_.finish(request, status);
-      } else {
-        requests_[kept++] = request;
+      if (!done(*request)) {
+        ++i;
+        continue;
       }
+      // One by one, so that each is completed once whatever done() throws.
+      requests_.erase(requests_.begin() + static_cast<std::ptrdiff_t>(i));
+      pool_.finish(request, status);
     }
-    requests_.resize(kept);
   }
 
+  // The job is over. Completes those whose buffers no compute job and no send reads any more.
+  void finish_unborrowed(const Status& status) {
+    finish_those([](const Request& request) { return request.pending == 0; }, status);
+  }
+  void finish_all(const Status& status) {
+    finish_those([](const Request&) { return true; }, status);
+  }
+
+ private:
   RequestPool& pool_;
   std::vector<Request*> requests_;
 };

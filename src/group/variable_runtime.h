@@ -66,7 +66,6 @@ struct VariableRuntime {
   ReducedGradient gradient;
   UpdateArguments arguments;
   uint32_t* applies_left = nullptr;  // of that step
-  uint64_t wire_sent_bytes = 0, wire_received_bytes = 0;
 };
 
 }  // namespace parallax

@@ -392,8 +392,8 @@ Status Job::close() {
   Request* request = nullptr;
   Status status = progress_->call([&](Engine& engine) { return engine.close(&request); });
   if (status.ok() && !progress_->wait({&request, 1}, deadline_ns)) {
-    const std::string missing =
-        progress_->look([&](const Engine& engine) { return engine.describe_missing(*request); });
+    const std::string missing = progress_->look(
+        [&](const Engine& engine) { return engine.reports().describe_missing(*request); });
     status = timed_out("close: after " + std::to_string(timeout_ns_ / kNanosecondsPerMillisecond) +
                        " ms " + missing + "; this rank leaves, and the others lose it");
   } else if (status.ok()) {

@@ -38,8 +38,8 @@ class Progress {
   void stop();
 
   // Runs `body` with the engine mutex, then lets the engine start what was posted. Where the job
-  // has just failed, waits until the others were told why, or Engine::kLastWordsNs: the caller may
-  // exit.
+  // has just failed, waits until the others were told why, or FirstFailure::kLastWordsNs: the
+  // caller may exit.
   template <typename Body>
   Status call(Body body) {
     bool unfinished = false;

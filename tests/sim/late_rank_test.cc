@@ -190,7 +190,7 @@ TEST_F(LateRanks, ASlowProgramIsNamedOnEveryRank) {
         EXPECT_EQ(late.steps, LateWindow::kWindowSteps);
         EXPECT_GE(late.late_ms, 195u);
         EXPECT_LE(late.late_ms, 210u);
-        const auto stats = nlohmann::json::parse(rank->engine().stats_json());
+        const auto stats = nlohmann::json::parse(rank->engine().reports().stats_json());
         EXPECT_EQ(stats["late"]["rank"], slow);
         EXPECT_EQ(stats["late"]["host"], slow < 3 ? "a" : "b");
         EXPECT_EQ(stats["late"]["phase"], step_phase_name(phase));
@@ -228,7 +228,7 @@ TEST_F(LateRanks, NobodyIsNamedAmongEquals) {
   train(std::vector<Thinks>(5));
   for (const auto& rank : ranks_) {
     EXPECT_EQ(rank->engine().late().steps, 0u);
-    EXPECT_TRUE(nlohmann::json::parse(rank->engine().stats_json())["late"].is_null());
+    EXPECT_TRUE(nlohmann::json::parse(rank->engine().reports().stats_json())["late"].is_null());
   }
   EXPECT_TRUE(heard.lines().empty());
 }

@@ -79,7 +79,8 @@ std::string SimRank::describe() const {
             std::to_string(static_cast<int>(script_[next_].what)) + ")";
   }
   for (const Call& call : calls_) {
-    if (!call.request->done()) text += "; waits: " + engine_->describe_missing(*call.request);
+    if (!call.request->done())
+      text += "; waits: " + engine_->reports().describe_missing(*call.request);
   }
   return text;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// CallsWorld: pulls and calls of rows of a whole job over a SectionNetwork, without engines. Every
-// rank has one sharded variable with row ids, `rows`, and one dense mirror; no gradient travels.
+// CallsWorld: the calls of steps and of rows of a whole job over a SectionNetwork, without engines.
+// Every rank has one sharded variable with row ids, `rows`, one dense mirror, and framework-held
+// ones, dense and with row ids. Nothing is voted on: a step ends, and is not decided.
 #ifndef PARALLAX_TESTS_UNIT_ENGINE_CALLS_WORLD_H_
 #define PARALLAX_TESTS_UNIT_ENGINE_CALLS_WORLD_H_
 
@@ -9,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/contribution_calls.h"
 #include "engine/pull_calls.h"
 #include "engine/row_calls.h"
 #include "message/kinds.h"
@@ -20,6 +22,9 @@ class CallsWorld {
  public:
   static constexpr uint32_t kRows = 0;
   static constexpr uint32_t kDense = 1;
+  static constexpr uint32_t kHeld = 2;
+  static constexpr uint32_t kHeldRows = 3;
+  static constexpr uint32_t kEveryRow = 4;  // may be given whole
   static constexpr uint64_t kRowCount = 40;
 
   class StoppedClock final : public Clock {
@@ -27,13 +32,15 @@ class CallsWorld {
     int64_t now_ns() const override { return 1; }
   };
   struct Rank {
-    Rank(const HostMap& hosts, uint32_t rank, Outbox& outbox, const Clock& clock)
+    Rank(const HostMap& hosts, uint32_t rank, Outbox& outbox, const Clock& clock,
+         const SliceChecks& checks)
         : group(hosts, rank, {}, outbox, compute),
           migration(group, outbox),
           plan_control(group, migration, {}),
           trees(hosts, rank, outbox),
           pipeline({group, plan_control, migration, trees, outbox, compute, clock}),
           pulls(group, pipeline, requests),
+          contributions(group, pipeline, checks, requests),
           rows(group, pipeline.window(), outbox, requests) {}
     InlineCompute compute;
     RequestPool requests{{}};
@@ -43,26 +50,27 @@ class CallsWorld {
     Trees trees;
     StepPipeline pipeline;
     PullCalls pulls;
+    ContributionCalls contributions;
     RowCalls rows;
   };
 
   explicit CallsWorld(const std::vector<uint32_t>& hosts)
       : hosts_(host_map(hosts)),
         variables_{managed("rows", kRowCount, 5, PARALLAX_RULE_ADAGRAD), managed("dense", 3),
-                   held("held", 3)},
+                   accumulating(held("held", 3)), accumulating(held("held rows", 9, 4)),
+                   held("every row", 9, 9)},
         network_(static_cast<uint32_t>(hosts.size()), hosts.size()) {
     for (uint32_t rank = 0; rank < hosts.size(); ++rank) {
-      Rank& added =
-          *ranks_.emplace_back(std::make_unique<Rank>(hosts_, rank, network_.outbox(rank), clock_));
+      Rank& added = *ranks_.emplace_back(
+          std::make_unique<Rank>(hosts_, rank, network_.outbox(rank), clock_, checks_));
       EXPECT_TRUE(added.group.build(variables_).ok());
       EXPECT_TRUE(added.group.fill());
       added.pipeline.reserve();
       added.pulls.reserve();
+      added.contributions.reserve();
     }
     network_.on_section([this](uint32_t to, uint32_t from, const Section& section) {
-      const bool of_rows = layer_of(section.header.kind) == Layer::kRowAccess;
-      const bool fits = of_rows ? ranks_[to]->rows.on_section(from, section)
-                                : ranks_[to]->group.pulls().on_section(from, section);
+      const bool fits = take(*ranks_[to], from, section);
       advance(to);
       return fits;
     });
@@ -72,6 +80,7 @@ class CallsWorld {
   uint32_t size() const { return static_cast<uint32_t>(ranks_.size()); }
   Rank& operator[](uint32_t rank) { return *ranks_[rank]; }
   const SliceChecks& checks() const { return checks_; }
+  SectionNetwork& network() { return network_; }
   void settle() {
     for (uint32_t rank = 0; rank < size(); ++rank) advance(rank);
     network_.settle();
@@ -88,9 +97,46 @@ class CallsWorld {
   }
 
  private:
-  void advance(uint32_t rank) {
-    ranks_[rank]->pulls.advance();
-    ranks_[rank]->rows.advance();
+  static Variable accumulating(Variable variable) {
+    variable.accumulate = true;
+    return variable;
+  }
+
+  static bool take(Rank& rank, uint32_t from, const Section& section) {
+    const SectionHeader& header = section.header;
+    switch (layer_of(header.kind)) {
+      case Layer::kRowAccess:
+        return rank.rows.on_section(from, section);
+      case Layer::kPull:
+        return rank.group.pulls().on_section(from, section);
+      case Layer::kExchange:
+        return rank.group.runtime(header.tag).exchange_at(header.step).on_section(from, section);
+      case Layer::kStep:
+        rank.group.pulls().end_local(from, header.step);
+        for (const auto& runtime : rank.group.runtimes()) {
+          runtime->exchange_at(header.step).end(from, header.step);
+        }
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  // Twice: a job that ran may let go of what a call waits for.
+  void advance(uint32_t number) {
+    Rank& rank = *ranks_[number];
+    for (int round = 0; round < 2; ++round) {
+      rank.pulls.advance();
+      rank.contributions.advance();
+      const StepWindow& window = rank.pipeline.window();
+      for (uint64_t step = window.next_to_vote(); window.is_ending(step); ++step) {
+        if (!rank.pipeline.may_say_ended(step)) continue;
+        rank.contributions.end(step);
+        rank.pipeline.say_ended(step);
+      }
+      rank.rows.advance();
+      while (ComputeJob* job = rank.compute.take_done()) job->done(*job);
+    }
   }
 
   const HostMap hosts_;

@@ -236,12 +236,12 @@ TEST_P(Allocation, ASteadyStepAllocatesNothing) {
   uint64_t first = 0;
   for (uint32_t i = 0; i < kWarmUpSteps; ++i) first += job.step(i % 2 == 0);
   EXPECT_GT(first, 0u) << "the counter counts";
-  const uint64_t grown = job.engine(0).growth_count();
+  const uint64_t grown = job.engine(0).reports().growth_count();
   for (uint32_t i = 0; i < kCountedSteps; ++i) {
     ASSERT_EQ(job.step(false), 0u) << "in step " << i << " after the warm-up";
     if (HasFailure()) return;
   }
-  EXPECT_EQ(job.engine(0).growth_count(), grown);
+  EXPECT_EQ(job.engine(0).reports().growth_count(), grown);
 }
 
 // Given a reduce that finds no memory for what it has to give back, expect LIMIT with the

@@ -43,7 +43,8 @@ class EngineCalls : public testing::Test {
   }
   Status finish(Status posted) {
     if (!posted.ok()) return posted;
-    EXPECT_TRUE(world_.run_until_done({&request_, 1})) << engine().describe_missing(*request_);
+    EXPECT_TRUE(world_.run_until_done({&request_, 1}))
+        << engine().reports().describe_missing(*request_);
     const Status status = request_->status;
     EXPECT_TRUE(engine().release(request_).ok());
     return status;
@@ -129,8 +130,10 @@ TEST_F(EngineCalls, TwoStepsMayEndAThirdMayNotBegin) {
   world.settle();
   EXPECT_REFUSED(world.engine(0).step_begin(&step), PARALLAX_STATE, "still ending");
   EXPECT_FALSE(ends[0]->done()) << "rank 1 has not come";
-  EXPECT_TRUE(has(Status(PARALLAX_TIMEOUT, world.engine(0).describe_missing(*ends[0])), "rank 1"));
-  EXPECT_TRUE(has(Status(PARALLAX_TIMEOUT, world.engine(0).describe_missing(*ends[0])), "host1"));
+  EXPECT_TRUE(has(Status(PARALLAX_TIMEOUT, world.engine(0).reports().describe_missing(*ends[0])),
+                  "rank 1"));
+  EXPECT_TRUE(
+      has(Status(PARALLAX_TIMEOUT, world.engine(0).reports().describe_missing(*ends[0])), "host1"));
 }
 
 TEST_F(EngineCalls, SlicesAreChecked) {

@@ -133,8 +133,9 @@ TEST(EngineGarbage, OtherEpochsAndRepeatsAreDropped) {
   stranger.send(0);
   world.engine(0).run();
   EXPECT_TRUE(world.engine(0).failure().ok());
-  EXPECT_NE(world.engine(0).stats_json().find("\"dropped_messages\":2"), std::string::npos)
-      << world.engine(0).stats_json();
+  EXPECT_NE(world.engine(0).reports().stats_json().find("\"dropped_messages\":2"),
+            std::string::npos)
+      << world.engine(0).reports().stats_json();
   stranger.header = {.epoch = 1, .sequence = 500};
   stranger.begin();
   stranger.add(abort, {});
@@ -154,7 +155,8 @@ TEST(EngineGarbage, SequenceNumbersComeRound) {
     stranger.begin();
     stranger.send(0);
     world.engine(0).run();
-    EXPECT_NE(world.engine(0).stats_json().find("\"dropped_messages\":0"), std::string::npos)
+    EXPECT_NE(world.engine(0).reports().stats_json().find("\"dropped_messages\":0"),
+              std::string::npos)
         << "at " << sequence;
   }
 }

@@ -89,7 +89,7 @@ TEST(EngineMemory, AReservationThatFailsNamesTheVariable) {
 }
 
 nlohmann::json memory_of(Engine& engine, size_t variable) {
-  return nlohmann::json::parse(engine.stats_json())["variables"][variable];
+  return nlohmann::json::parse(engine.reports().stats_json())["variables"][variable];
 }
 
 // Given a table that starts at zero, expect its memory to be reserved and hardly touched, and
@@ -122,7 +122,7 @@ TEST(EngineMemory, TheReportTellsReservedFromTouched) {
   const nlohmann::json after = memory_of(engine, 1);
   EXPECT_EQ(after["memory_reserved_bytes"], reserved);
   EXPECT_GE(after["memory_touched_bytes"].get<uint64_t>(), touched + 8 * 4096);
-  EXPECT_EQ(nlohmann::json::parse(engine.stats_json())["memory"]["touched_bytes"],
+  EXPECT_EQ(nlohmann::json::parse(engine.reports().stats_json())["memory"]["touched_bytes"],
             after["memory_touched_bytes"].get<uint64_t>() +
                 memory_of(engine, 0)["memory_touched_bytes"].get<uint64_t>());
 }

@@ -258,7 +258,8 @@ TEST(EngineTied, BothFormsAreSummedAndItIsDenseFromThenOn) {
     EXPECT_EQ(world.engine(1).plan()[0].method, sharded ? Method::kPushPull : Method::kMadeDense);
     EXPECT_EQ(world.engine(0).plan(), world.engine(1).plan());
     if (!sharded) {
-      EXPECT_NE(world.engine(1).plan_json().find("dense from then on"), std::string::npos);
+      EXPECT_NE(world.engine(1).reports().plan_json().find("dense from then on"),
+                std::string::npos);
     }
   }
 }

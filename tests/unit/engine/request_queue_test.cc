@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
 #include <vector>
 
 namespace parallax {
@@ -44,6 +45,27 @@ TEST_F(RequestQueueTest, WhatIsBorrowedIsCompletedOnceItIsBack) {
   queue_.finish_all(invalid("over"));
   EXPECT_TRUE(requests[1]->done());
   EXPECT_TRUE(queue_.empty());
+}
+
+// Given a question that throws, expect that what was completed before it is completed once, and the
+// rest is still pending.
+TEST_F(RequestQueueTest, ThoseThatAreDoneAreCompletedOnce) {
+  std::vector<Request*> requests = {push(), push(), push(), push()};
+  const auto throws_at_the_third = [&](const Request& request) {
+    if (&request == requests[2]) throw std::runtime_error("no");
+    return &request != requests[0];
+  };
+  EXPECT_THROW(queue_.finish_those(throws_at_the_third), std::runtime_error);
+  EXPECT_TRUE(requests[1]->done() && requests[1]->status.ok());
+  size_t asked = 0;
+  queue_.finish_those([&](const Request& request) {
+    EXPECT_NE(&request, requests[1]);
+    ++asked;
+    return &request == requests[3];
+  });
+  EXPECT_EQ(asked, 3u);
+  EXPECT_FALSE(requests[0]->done() || requests[2]->done());
+  EXPECT_TRUE(requests[3]->done());
 }
 
 }  // namespace

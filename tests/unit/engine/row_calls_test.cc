@@ -108,8 +108,8 @@ TEST(RowCalls, RefuseRowsThatAreNotThere) {
     EXPECT_TRUE(has(refused, std::string("write: "))) << refused.message();
     EXPECT_TRUE(has(refused, word)) << refused.message();
   };
-  expect(rows_of(3, 0, 1, values), "variable is 3, the job has 3");
-  expect(rows_of(2, 0, 1, values), "framework-held");
+  expect(rows_of(5, 0, 1, values), "variable is 5, the job has 5");
+  expect(rows_of(CallsWorld::kHeld, 0, 1, values), "framework-held");
   expect(rows_of(CallsWorld::kRows, CallsWorld::kRowCount, 1, values), "none beyond the last");
   expect(rows_of(CallsWorld::kRows, 39, 2, values), "none beyond the last");
   expect(rows_of(CallsWorld::kRows, 0, 0, values), "at least one row");

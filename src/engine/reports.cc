@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine tells of itself: reports, and what a timeout waits for. See engine.h.
+// Plan and counts as JSON, and the sentences of timeouts. See reports.h.
+#include "engine/reports.h"
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "engine/engine.h"
 #include "planner/explain.h"
 
 namespace parallax {
 
 // ---- reports
 
-std::string Engine::plan_json() const {
-  return explain_json(group_.facts(), group_.topology(), options_.plan_mode, plan(),
-                      plan_settled());
+std::string Reports::plan_json() const {
+  return explain_json(parts_.group.facts(), parts_.group.topology(), parts_.plan_mode,
+                      parts_.group.plan(), parts_.plan_control.settled());
 }
 
-std::string Engine::stats_json() const {
+std::string Reports::stats_json() const {
   const auto traffic = [](const Traffic& of) {
     return nlohmann::json{{"sent_bytes", of.sent_bytes},
                           {"received_bytes", of.received_bytes},
@@ -24,34 +25,36 @@ std::string Engine::stats_json() const {
   };
   nlohmann::json variables = nlohmann::json::array();
   Group::MemoryUse all;
-  for (const auto& runtime : group_.runtimes()) {
-    const Group::MemoryUse memory = group_.memory_use(*runtime);
+  for (const auto& runtime : parts_.group.runtimes()) {
+    const Group::MemoryUse memory = parts_.group.memory_use(*runtime);
+    const VariableTraffic& wire = parts_.traffic.variable(runtime->id);
     all.reserved_bytes += memory.reserved_bytes;
     all.touched_bytes += memory.touched_bytes;
     variables.push_back({{"name", runtime->variable->name},
-                         {"wire_sent_bytes", runtime->wire_sent_bytes},
-                         {"wire_received_bytes", runtime->wire_received_bytes},
+                         {"wire_sent_bytes", wire.sent_bytes},
+                         {"wire_received_bytes", wire.received_bytes},
                          {"memory_reserved_bytes", memory.reserved_bytes},
                          {"memory_touched_bytes", memory.touched_bytes}});
   }
   nlohmann::json stats = {
-      {"rank", options_.rank},
-      {"steps_committed", pipeline_.window().finished()},
-      {"transport", transport_.name()},
-      {"wire", traffic(wire_)},
-      {"local", traffic(local_)},
+      {"rank", parts_.group.columns().rank()},
+      {"steps_committed", parts_.pipeline.window().finished()},
+      {"transport", parts_.transport},
+      {"wire", traffic(parts_.traffic.wire())},
+      {"local", traffic(parts_.traffic.local())},
       {"variables", variables},
       {"memory", {{"reserved_bytes", all.reserved_bytes}, {"touched_bytes", all.touched_bytes}}},
       {"late", nullptr},
-      {"dropped_messages", dropped_messages_},
+      {"dropped_messages", parts_.traffic.dropped_messages()},
       {"growth_count", growth_count()}};
-  if (pipeline_.late().steps > 0) {
-    stats["late"] = {
-        {"rank", pipeline_.late().rank},
-        {"host", group_.columns().map().names[group_.columns().host_of(pipeline_.late().rank)]},
-        {"phase", step_phase_name(pipeline_.late().phase)},
-        {"ms", pipeline_.late().late_ms},
-        {"steps", pipeline_.late().steps}};
+  const LateRank& late = parts_.pipeline.late();
+  if (late.steps > 0) {
+    const Columns& columns = parts_.group.columns();
+    stats["late"] = {{"rank", late.rank},
+                     {"host", columns.map().names[columns.host_of(late.rank)]},
+                     {"phase", step_phase_name(late.phase)},
+                     {"ms", late.late_ms},
+                     {"steps", late.steps}};
   }
   return stats.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -59,74 +62,85 @@ std::string Engine::stats_json() const {
 // ---- what a timeout is waiting for
 
 // The others first: what this rank still owes is told only where nobody else owes anything.
-std::string Engine::waiting_for(std::vector<uint32_t> ranks, const std::string& what) const {
+std::string Reports::waiting_for(std::vector<uint32_t> ranks, const std::string& what) const {
   if (ranks.empty()) return "";
-  std::erase(ranks, options_.rank);
-  return (ranks.empty() ? "this rank" : rank_names(options_.hosts, ranks)) + " " + what;
+  std::erase(ranks, parts_.group.columns().rank());
+  return (ranks.empty() ? "this rank" : rank_names(parts_.group.columns().map(), ranks)) + " " +
+         what;
 }
 
-std::string Engine::tree_missing(TreeKind kind, const std::string& call) const {
-  const TreeSync& sync = trees_[kind];
+std::string Reports::tree_missing(TreeKind kind, const std::string& call) const {
+  const TreeSync& sync = parts_.trees[kind];
   const std::string text =
       waiting_for(sync.missing_children(), "to " + call + ", or one that it waits for");
-  return text.empty() && !sync.is_root() ? rank_name(options_.hosts, sync.parent()) + " to answer"
-                                         : text;
+  return text.empty() && !sync.is_root()
+             ? rank_name(parts_.group.columns().map(), sync.parent()) + " to answer"
+             : text;
 }
 
-std::string Engine::describe_missing(const Request& request) const {
+std::string Reports::describe_missing(const Request& request) const {
   switch (request.kind) {
     case RequestKind::kCommit:
       return "commit waits for " + tree_missing(TreeKind::kCommit, "commit");
     case RequestKind::kClose:
       return "close waits for " +
-             tree_missing(goodbye_.all_closing() ? TreeKind::kCloseConfirm : TreeKind::kClose,
+             tree_missing(parts_.goodbye.all_closing() ? TreeKind::kCloseConfirm : TreeKind::kClose,
                           "close");
     case RequestKind::kBarrier:
       return "barrier waits for " + tree_missing(TreeKind::kBarrier, "call barrier");
     case RequestKind::kBroadcast:
-      return "broadcast waits for " + waiting_for(broadcast_.missing_ranks(), "to call broadcast");
+      return "broadcast waits for " +
+             waiting_for(parts_.broadcast.missing_ranks(), "to call broadcast");
     case RequestKind::kRows:
     case RequestKind::kEvaluate:
-      return "the rows of variable '" + variables_[row_calls_.variable()].name + "' wait for " +
-             waiting_for(row_calls_.missing_ranks(), "to answer");
+      return "the rows of variable '" +
+             parts_.group.runtime(parts_.row_calls.variable()).variable->name + "' wait for " +
+             waiting_for(parts_.row_calls.missing_ranks(), "to answer");
     default:
       return describe_step_missing(request);
   }
 }
 
-std::string Engine::describe_step_missing(const Request& request) const {
+std::string Reports::describe_step_missing(const Request& request) const {
   const std::string step = "step " + std::to_string(request.step);
-  if (!pipeline_.window().may_start(request.step)) {
+  if (!parts_.pipeline.window().may_start(request.step)) {
     return step + " waits for the decision of step " + std::to_string(request.step - 1) + ": " +
            tree_missing(TreeKind::kVote, "end that step");
   }
   // Ranks of a host pull together: one that pulls once more than another waits, and whoever waits
   // for a reduce of it waits for the pull that the other does not make.
-  const PullWait pull = group_.pulls().waiting(request.step);
+  const PullWait pull = parts_.group.pulls().waiting(request.step);
   const std::string number = "pull " + std::to_string(pull.number);
   const std::string missing = waiting_for(pull.missing, "to pull once more or end the step");
   if (request.kind == RequestKind::kPull) {
     if (missing.empty()) return "pull of " + step + " waits for its owners";
     return number + " of " + step + " waits for " + missing;
   }
-  if (pipeline_.window().is_decided(request.step)) {
-    const std::string text = waiting_for(outbox_.peers_with_data(), "to take what is due to it");
+  if (parts_.pipeline.window().is_decided(request.step)) {
+    const std::string text =
+        waiting_for(parts_.outbox.peers_with_data(), "to take what is due to it");
     if (!text.empty()) return step + " is decided, and waits for " + text;
   }
   std::string pulls;
   if (!missing.empty()) {
     pulls = number + " of " + waiting_for(pull.here, "waits for ") + missing;
-    const StepState& state = pipeline_.state(request.step);
+    const StepState& state = parts_.pipeline.state(request.step);
     const bool ours = state.step == request.step && state.pulls_left > 0;
     if (request.kind == RequestKind::kStepEnd && ours) {
       return step + " does not end before its pulls are answered: " + pulls;
     }
     pulls = "; " + pulls;
   }
+  return describe_sum_missing(request, pulls);
+}
+
+// What sums keep a push, a reduce or a step_end waiting; `pulls` is the end of the sentence.
+std::string Reports::describe_sum_missing(const Request& request, const std::string& pulls) const {
+  const std::string step = "step " + std::to_string(request.step);
   // A reduce waits for its own variables, a step_end for all. Of what others sum, this rank knows
   // only whose sum it waits for, and from other variables perhaps who keeps them waiting.
   std::string variable, of_others;
-  const auto look_at = [&](const Runtime& runtime) {
+  const auto look_at = [&](const VariableRuntime& runtime) {
     const MissingRanks ranks = runtime.exchange_at(request.step).missing(request.step);
     if (variable.empty() && !ranks.empty()) {
       variable = "variable '" + runtime.variable->name + "': ";
@@ -135,12 +149,12 @@ std::string Engine::describe_step_missing(const Request& request) const {
     return waiting_for(ranks.to_give, "to give it or end the step");
   };
   for (const PullSlice& slice : request.slices) {
-    const Runtime& runtime = group_.runtime(slice.variable);
+    const VariableRuntime& runtime = parts_.group.runtime(slice.variable);
     const std::string text = look_at(runtime);
     if (text.empty()) continue;
     return step + " waits for variable '" + runtime.variable->name + "': " + text + pulls;
   }
-  for (const auto& runtime : group_.runtimes()) {
+  for (const auto& runtime : parts_.group.runtimes()) {
     const std::string text = look_at(*runtime);
     if (text.empty()) continue;
     return step + " waits for " + variable + (of_others.empty() ? "" : of_others + ", ") + text +

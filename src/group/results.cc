@@ -1,19 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a reduce gives back. See engine.h.
+// What a reduce hands back. See results.h.
+#include "group/results.h"
+
 #include <algorithm>
 #include <array>
+#include <type_traits>
 
 #include "aggregate/accumulator.h"
-#include "engine/engine.h"
 
 namespace parallax {
 
-namespace {
+uint64_t Results::most_rows(const Variable& variable) const {
+  return std::min(variable.rows, variable.rows_max * world_);
+}
+
+void Results::reserve(const Variable& variable, uint32_t dtype, RowsResult* rows) {
+  if (!variable.ids_declared()) return;
+  const uint64_t most = most_rows(variable);
+  rows->ids.reserve(most);
+  rows->values.reserve(most * variable.row_elements * bytes_of_dtype(dtype));
+  sorted_.reserve(most);
+}
+
+void Results::give(const VariableRuntime& runtime, const ReducedGradient& whole,
+                   const PullSlice& slice, RowsResult* rows) {
+  if (slice.every_row) {
+    give_every_row(runtime, whole, slice);
+  } else if (!runtime.variable->ids_declared()) {
+    give_dense(*runtime.variable, whole, slice);
+  } else {
+    give_union(runtime, whole, slice.dtype, rows);
+  }
+}
 
 // Writes sums times a factor: multiplied in the type they were summed in, then rounded once to what
 // the caller asked for.
-void give_numbers(const std::byte* sums, uint64_t count, double factor,
-                  const Engine::ResultFormat& to) {
+void Results::give_numbers(const std::byte* sums, uint64_t count, double factor, const Format& to) {
   const Convert convert = converter(dtype_of(to.sum), to.dtype);
   const size_t bytes = bytes_of_dtype(to.dtype);
   if (factor == 1) {
@@ -38,53 +60,30 @@ void give_numbers(const std::byte* sums, uint64_t count, double factor,
   });
 }
 
-}  // namespace
-
-void Engine::finish_reduce_slices(Request& request) {
-  for (size_t i = 0; i < request.slices.size(); ++i) {
-    if (request.slice_done[i] != 0) continue;
-    const PullSlice& slice = request.slices[i];
-    const Runtime& runtime = group_.runtime(slice.variable);
-    const Exchange& exchange = group_.runtime(slice.variable).exchange_at(request.step);
-    // The result goes where the slice came from, which this rank's sends may still be reading.
-    if (request.pending != 0 || !exchange.state(request.step).delivered) continue;
-    const ReducedGradient whole = exchange.whole(request.step);
-    request.slice_done[i] = 1;
-    if (slice.every_row) {
-      give_every_row(runtime, whole, slice);
-    } else if (!runtime.variable->ids_declared()) {
-      give_dense(runtime, whole, slice);
-    } else {
-      copy_rows(runtime, whole, slice.dtype, &request.rows[i]);
-    }
-  }
-}
-
 // What a framework-held sum is multiplied by, once, in the type it was summed in.
-double Engine::held_factor(const Variable& variable) const {
-  return variable.reduction == PARALLAX_MEAN_WORLD ? 1.0 / group_.columns().world() : 1.0;
+double Results::factor(const Variable& variable) const {
+  return variable.reduction == PARALLAX_MEAN_WORLD ? 1.0 / world_ : 1.0;
 }
 
 // The sum into the caller's buffer, where the exchange may have put it already.
-void Engine::give_dense(const Runtime& runtime, const ReducedGradient& whole,
-                        const PullSlice& slice) {
-  const Variable& variable = *runtime.variable;
-  if (whole.values == slice.values && held_factor(variable) == 1) return;
-  give_numbers(whole.values, variable.elements(), held_factor(variable),
+void Results::give_dense(const Variable& variable, const ReducedGradient& whole,
+                         const PullSlice& slice) const {
+  if (whole.values == slice.values && factor(variable) == 1) return;
+  give_numbers(whole.values, variable.elements(), factor(variable),
                {.values = slice.values, .dtype = slice.dtype, .sum = variable.sum_type()});
 }
 
 // Every row of the sum, at its place in the caller's buffer. All of them are there, since this rank
 // contributed all.
-void Engine::give_every_row(const Runtime& runtime, const ReducedGradient& whole,
-                            const PullSlice& slice) {
+void Results::give_every_row(const VariableRuntime& runtime, const ReducedGradient& whole,
+                             const PullSlice& slice) const {
   const Variable& variable = *runtime.variable;
   const uint64_t count = whole.rows ? whole.row_count : variable.rows;
   const size_t gradient_row_bytes =
       variable.gradient_elements() * bytes_of_sum(variable.sum_type());
   for (uint64_t i = 0; i < count; ++i) {
     const uint32_t row_key = whole.rows ? whole.row_keys[i] : static_cast<uint32_t>(i);
-    give_row(runtime, whole, whole.values + i * gradient_row_bytes,
+    give_row(variable, whole, whole.values + i * gradient_row_bytes,
              {.values = slice.values + runtime.partition.row_of(row_key) * variable.row_elements *
                                            bytes_of_dtype(slice.dtype),
               .dtype = slice.dtype,
@@ -93,43 +92,28 @@ void Engine::give_every_row(const Runtime& runtime, const ReducedGradient& whole
 }
 
 // One reduced row, divided by what its reduction says.
-void Engine::give_row(const Runtime& runtime, const ReducedGradient& whole, const std::byte* row,
-                      const ResultFormat& to) {
-  const Variable& variable = *runtime.variable;
-  double factor = held_factor(variable);
+void Results::give_row(const Variable& variable, const ReducedGradient& whole, const std::byte* row,
+                       const Format& to) const {
+  double scale = factor(variable);
   if (whole.counted) {
     with_sum_type(to.sum, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      factor = 1.0 / static_cast<double>(reinterpret_cast<const T*>(row)[variable.row_elements]);
+      scale = 1.0 / static_cast<double>(reinterpret_cast<const T*>(row)[variable.row_elements]);
     });
   }
-  give_numbers(row, variable.row_elements, factor, to);
-}
-
-uint64_t Engine::most_rows(const Variable& variable) const {
-  return std::min(variable.rows, variable.rows_max * group_.columns().world());
-}
-
-// Room for the most that a union can be, so that later steps allocate nothing.
-void Engine::reserve_rows(const Variable& variable, uint32_t dtype, RowsResult* rows) {
-  if (!variable.ids_declared()) return;
-  const uint64_t most = most_rows(variable);
-  rows->ids.reserve(most);
-  rows->values.reserve(most * variable.row_elements * bytes_of_dtype(dtype));
-  sorted_rows_.reserve(most);
+  give_numbers(row, variable.row_elements, scale, to);
 }
 
 // The union by ascending id.
-void Engine::copy_rows(const Runtime& runtime, const ReducedGradient& whole, uint32_t dtype,
-                       RowsResult* out) {
+void Results::give_union(const VariableRuntime& runtime, const ReducedGradient& whole,
+                         uint32_t dtype, RowsResult* out) {
   const Variable& variable = *runtime.variable;
   out->ids.clear();
   out->values.clear();
   if (!whole.has_values) return;
-  std::vector<std::pair<int64_t, uint64_t>>& rows = sorted_rows_;  // id, row of whole.values
-  rows.clear();
+  sorted_.clear();
   // For the largest union at once, so that later steps with larger ones allocate nothing.
-  reserve_rows(variable, dtype, out);
+  reserve(variable, dtype, out);
   const uint64_t width = variable.gradient_elements();
   with_sum_type(variable.sum_type(), [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -139,15 +123,15 @@ void Engine::copy_rows(const Runtime& runtime, const ReducedGradient& whole, uin
       // Rows made dense: those that nobody contributed are not of the union.
       if (!whole.rows && is_no_row(values + i * width)) continue;
       const uint32_t row_key = whole.rows ? whole.row_keys[i] : static_cast<uint32_t>(i);
-      rows.emplace_back(static_cast<int64_t>(runtime.partition.row_of(row_key)), i);
+      sorted_.emplace_back(static_cast<int64_t>(runtime.partition.row_of(row_key)), i);
     }
-    std::sort(rows.begin(), rows.end());
+    std::sort(sorted_.begin(), sorted_.end());
     const size_t row_bytes = variable.row_elements * bytes_of_dtype(dtype);
-    out->values.resize(rows.size() * row_bytes);
+    out->values.resize(sorted_.size() * row_bytes);
     std::byte* to = out->values.data();
-    for (const auto& [id, row] : rows) {
+    for (const auto& [id, row] : sorted_) {
       out->ids.push_back(id);
-      give_row(runtime, whole, reinterpret_cast<const std::byte*>(values + row * width),
+      give_row(variable, whole, reinterpret_cast<const std::byte*>(values + row * width),
                {.values = to, .dtype = dtype, .sum = variable.sum_type()});
       to += row_bytes;
     }

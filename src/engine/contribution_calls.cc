@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checking, starting and answering pushes and reduces. See contribution_calls.h.
+#include "engine/contribution_calls.h"
+
+#include <algorithm>
+#include <new>
+#include <string>
+
+namespace parallax {
+
+namespace {
+
+RowSlice rows_of(const PullSlice& slice) {
+  return {slice.ids, slice.count, {slice.values, slice.dtype}};
+}
+
+}  // namespace
+
+// ---- the call
+
+Status ContributionCalls::check(const parallax_slice_t& slice, uint64_t step, bool push) const {
+  const char* call = push ? "push" : "reduce";
+  const VariableRuntime& runtime = group_.runtime(slice.variable);
+  const Variable& variable = *runtime.variable;
+  const Contributed earlier = pipeline_.state(step).contributed[slice.variable];
+  if (variable.managed() != push) {
+    return invalid(std::string(call) + ": variable '" + variable.name + "' is " +
+                   (push ? "framework-held (no update rule); use reduce"
+                         : "managed (it has an update rule); use push"));
+  }
+  if (earlier == Contributed::kAll) {
+    return invalid(std::string(call) + ": variable '" + variable.name + "' was given in step " +
+                   std::to_string(step) +
+                   " already; for several calls register it with accumulate = 1, and set more = 1 "
+                   "in all slices but the last");
+  }
+  const PullSlice rows = checks_.slice_of(slice);
+  PARALLAX_RETURN_IF_ERROR(checks_.check_finite(rows, call));
+  // The first slice of a step always fits; a later one may bring rows that are new.
+  if (earlier == Contributed::kPart && variable.ids_declared() &&
+      !runtime.sums[step & 1]->fits(rows_of(rows))) {
+    return limit(std::string(call) + ": variable '" + variable.name + "': the slices of step " +
+                 std::to_string(step) +
+                 " have more than rows_max = " + std::to_string(variable.rows_max) +
+                 " distinct rows together; nothing of this call was added; register a larger "
+                 "rows_max");
+  }
+  return {};
+}
+
+Status ContributionCalls::post(RequestKind kind, uint64_t step,
+                               std::span<const parallax_slice_t> slices, Request** request) {
+  const bool push = kind == RequestKind::kPush;
+  PARALLAX_RETURN_IF_ERROR(checks_.check(slices, push ? "push" : "reduce"));
+  // All slices are checked before the first is noted: a refused call has contributed nothing.
+  for (const parallax_slice_t& slice : slices) {
+    PARALLAX_RETURN_IF_ERROR(check(slice, step, push));
+  }
+  PARALLAX_RETURN_IF_ERROR(requests_.take(kind, step, request));
+  Request& posted = **request;
+  if (!push) {
+    // Before anything is noted: if there is no room for the result, nothing was contributed.
+    const Status room = reserve_results(slices, &posted);
+    if (!room.ok()) {
+      requests_.take_back(&posted);
+      *request = nullptr;
+      return room;
+    }
+  }
+  StepState& state = pipeline_.state(step);
+  for (const parallax_slice_t& slice : slices) {
+    PullSlice& posted_slice = posted.slices.emplace_back(checks_.slice_of(slice));
+    if (posted_slice.every_row) {
+      // The lowest, as votes take the lowest of all ranks: one variable changes at a time.
+      state.dense_variable = std::min(state.dense_variable, slice.variable);
+    }
+    posted_slice.more = slice.more != 0;
+    posted_slice.summed = add_to_sum(posted_slice, state);
+  }
+  ++state.unstarted;
+  ++state.contributions_open;
+  queue_.push(&posted);
+  return {};
+}
+
+// Room for what a reduce gives back.
+Status ContributionCalls::reserve_results(std::span<const parallax_slice_t> slices,
+                                          Request* posted) {
+  size_t i = 0;
+  try {
+    posted->rows.resize(std::max(posted->rows.size(), slices.size()));
+    posted->slice_done.resize(slices.size());
+    for (; i < slices.size(); ++i) {
+      RowsResult& rows = posted->rows[i];
+      rows.ids.clear();
+      rows.values.clear();
+      posted->slice_done[i] = slices[i].more != 0 ? 1 : 0;  // the last one gets the aggregate
+      if (slices[i].more != 0) continue;
+      results_.reserve(*group_.runtime(slices[i].variable).variable,
+                       checks_.slice_of(slices[i]).dtype, &rows);
+    }
+  } catch (const std::bad_alloc&) {
+    for (RowsResult& rows : posted->rows) rows = {};  // frees memory: the sentence needs some
+    const Variable& variable = *group_.runtime(slices[i].variable).variable;
+    return limit("reduce: variable '" + variable.name + "': no memory for the rows of " +
+                 std::to_string(group_.columns().world()) + " ranks, up to " +
+                 std::to_string(results_.most_rows(variable)) +
+                 "; nothing was given; register a smaller rows_max");
+  }
+  return {};
+}
+
+// Notes that a slice was contributed, and adds it to the step sum if it is one of several, at once:
+// the caller's buffer is free when the call's request is done. True if it is in the step sum.
+bool ContributionCalls::add_to_sum(const PullSlice& slice, StepState& state) {
+  Contributed& contributed = state.contributed[slice.variable];
+  const VariableRuntime& runtime = group_.runtime(slice.variable);
+  StepSum* sum = runtime.sums[state.step & 1].get();
+  const bool first = contributed == Contributed::kNothing;
+  if (contributed == Contributed::kPart) --state.parts_left;
+  if (slice.more) ++state.parts_left;
+  contributed = slice.more ? Contributed::kPart : Contributed::kAll;
+  if (sum == nullptr || (first && !slice.more)) return false;
+  if (first) sum->clear(state.step);
+  if (sum->step() != state.step) return false;  // the other form of a slice that needed no step sum
+  if (runtime.variable->ids_declared()) {
+    sum->add_rows(rows_of(slice));
+  } else {
+    sum->add_dense({slice.values, slice.dtype});
+  }
+  return true;
+}
+
+// ---- contributing
+
+void ContributionCalls::advance() {
+  queue_.finish_those([this](Request& request) {
+    if (!request.started && pipeline_.window().may_start(request.step)) start(request);
+    if (request.started && request.kind == RequestKind::kReduce) hand_back(request);
+    // Only a reduce has entries in slice_done: a push is done once nothing borrows its buffers.
+    const bool finished = request.started && request.pending == 0 &&
+                          std::find(request.slice_done.begin(), request.slice_done.end(), 0) ==
+                              request.slice_done.end();
+    if (finished) --pipeline_.state(request.step).contributions_open;
+    return finished;
+  });
+}
+
+void ContributionCalls::start(Request& request) {
+  request.started = true;
+  --pipeline_.state(request.step).unstarted;
+  for (const PullSlice& slice : request.slices) {
+    // With `more` it is in the step sum, which goes out with the last micro-batch.
+    if (!slice.more) contribute(request, slice, &request.pending);
+  }
+}
+
+void ContributionCalls::contribute(const Request& request, const PullSlice& slice,
+                                   uint32_t* pending) {
+  const auto other =
+      std::find_if(request.slices.begin(), request.slices.end(), [&slice](const PullSlice& each) {
+        return each.variable == slice.variable && &each != &slice;
+      });
+  // Of a dense slice and one of rows in one call, the dense one contributes both.
+  if (other != request.slices.end() && !slice.every_row) return;
+  const bool reduce = request.kind == RequestKind::kReduce;
+  const Destination result = reduce ? Destination{slice.values, slice.dtype} : Destination();
+  if (slice.summed) return contribute_sum(slice.variable, request.step, result, pending);
+  const VariableRuntime& runtime = group_.runtime(slice.variable);
+  Contribution contribution;
+  if (!runtime.variable->ids_declared()) {
+    // Lasting: of a reduce it is the caller's until the aggregate is there, which takes its place.
+    contribution = {.elements = {slice.values, slice.dtype}, .lasting = reduce, .result = result};
+  } else {
+    contribution.rows = rows_of(slice);
+    if (other != request.slices.end()) contribution.more = rows_of(*other);
+  }
+  runtime.exchange_at(request.step).contribute(request.step, contribution, pending);
+}
+
+void ContributionCalls::contribute_sum(uint32_t variable, uint64_t step, const Destination& result,
+                                       uint32_t* pending) {
+  const VariableRuntime& runtime = group_.runtime(variable);
+  const StepSum& sum = *runtime.sums[step & 1];
+  Contribution contribution;
+  if (runtime.variable->ids_declared()) {
+    contribution.rows = sum.rows();
+  } else {
+    // A step sum is not written again before the step after the next.
+    contribution = {.elements = sum.dense(), .lasting = true, .result = result};
+  }
+  runtime.exchange_at(step).contribute(step, contribution, pending);
+}
+
+void ContributionCalls::end(uint64_t step) {
+  StepState& state = pipeline_.state(step);
+  if (state.parts_left == 0) return;
+  state.parts_left = 0;
+  for (uint32_t variable = 0; variable < group_.size(); ++variable) {
+    if (state.contributed[variable] != Contributed::kPart) continue;
+    state.contributed[variable] = Contributed::kAll;
+    contribute_sum(variable, step, {}, &state.sums_pending);
+  }
+}
+
+// ---- handing back
+
+void ContributionCalls::hand_back(Request& reduce) {
+  // The result goes where the slice came from, which this rank's sends may still be reading.
+  if (reduce.pending != 0) return;
+  for (size_t i = 0; i < reduce.slices.size(); ++i) {
+    if (reduce.slice_done[i] != 0) continue;
+    const PullSlice& slice = reduce.slices[i];
+    const VariableRuntime& runtime = group_.runtime(slice.variable);
+    const Exchange& exchange = runtime.exchange_at(reduce.step);
+    if (!exchange.state(reduce.step).delivered) continue;
+    reduce.slice_done[i] = 1;
+    results_.give(runtime, exchange.whole(reduce.step), slice, &reduce.rows[i]);
+  }
+}
+
+}  // namespace parallax

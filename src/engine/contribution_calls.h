@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// ContributionCalls: the pushes and reduces of steps: what this rank contributes of a variable, by
+// one slice or by several (micro-batches), and what a reduce hands back of it. All that were called
+// are under way at once. How a slice travels is the exchange's.
+//
+// A call of several is added to the variable's step sum when it is made; with the last one, or when
+// the step ends without it, that sum is contributed. Engine's owner only; nothing blocks.
+#ifndef PARALLAX_ENGINE_CONTRIBUTION_CALLS_H_
+#define PARALLAX_ENGINE_CONTRIBUTION_CALLS_H_
+
+#include <cstdint>
+#include <span>
+
+#include "engine/request_pool.h"
+#include "engine/request_queue.h"
+#include "engine/slice_checks.h"
+#include "group/group.h"
+#include "group/results.h"
+#include "group/step_pipeline.h"
+
+namespace parallax {
+
+class ContributionCalls {
+ public:
+  // All outlive this; the group is built before the first call.
+  ContributionCalls(Group& group, StepPipeline& pipeline, const SliceChecks& checks,
+                    RequestPool& requests)
+      : group_(group),
+        pipeline_(pipeline),
+        checks_(checks),
+        requests_(requests),
+        results_(group.columns().world()),
+        queue_(requests) {}
+
+  // At its bounds, so that no call of a step grows anything.
+  void reserve() { queue_.reserve(); }
+  // kPush or kReduce of a step that takes calls. A call that is refused has contributed nothing.
+  // INVALID, LIMIT.
+  Status post(RequestKind kind, uint64_t step, std::span<const parallax_slice_t> slices,
+              Request** request);
+  // Moves on what can be moved.
+  void advance();
+  // The step ends: what came in several calls without a last one goes out as it is. Once
+  // StepPipeline::may_say_ended; more often does no harm.
+  void end(uint64_t step);
+  RequestQueue& queue() { return queue_; }  // for the end of the job
+
+ private:
+  Status check(const parallax_slice_t& slice, uint64_t step, bool push) const;
+  Status reserve_results(std::span<const parallax_slice_t> slices, Request* posted);
+  bool add_to_sum(const PullSlice& slice, StepState& state);
+  void start(Request& request);
+  void contribute(const Request& request, const PullSlice& slice, uint32_t* pending);
+  void contribute_sum(uint32_t variable, uint64_t step, const Destination& result,
+                      uint32_t* pending);
+  void hand_back(Request& reduce);
+
+  Group& group_;
+  StepPipeline& pipeline_;
+  const SliceChecks& checks_;
+  RequestPool& requests_;
+  Results results_;
+  RequestQueue queue_;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_ENGINE_CONTRIBUTION_CALLS_H_

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reports: what a rank tells of itself to whoever asks: its plan and its counts as JSON, and what a
+// pending request waits for. It reads the parts that it is made of and changes nothing. A view,
+// made where it is needed. Engine's owner only.
+#ifndef PARALLAX_ENGINE_REPORTS_H_
+#define PARALLAX_ENGINE_REPORTS_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/broadcast.h"
+#include "engine/goodbye.h"
+#include "engine/peer_traffic.h"
+#include "engine/request_pool.h"
+#include "engine/row_calls.h"
+#include "group/group.h"
+#include "group/plan_control.h"
+#include "group/step_pipeline.h"
+#include "group/trees.h"
+#include "message/outbox.h"
+
+namespace parallax {
+
+class Reports {
+ public:
+  struct Parts {
+    parallax_plan_mode_t plan_mode;
+    std::string_view transport;  // its name
+    const Group& group;
+    const PlanControl& plan_control;
+    const StepPipeline& pipeline;
+    const Trees& trees;
+    const Broadcast& broadcast;
+    const Goodbye& goodbye;
+    const RowCalls& row_calls;
+    const RequestPool& requests;
+    const Outbox& outbox;
+    const PeerTraffic& traffic;
+  };
+
+  // All parts outlive this.
+  explicit Reports(const Parts& parts) : parts_(parts) {}
+
+  std::string plan_json() const;
+  std::string stats_json() const;
+  // What a pending request waits for: the sentence of its timeout.
+  std::string describe_missing(const Request& request) const;
+
+  // Times that anything had to grow after commit; 0 in steady state.
+  uint64_t growth_count() const {
+    return parts_.requests.growth_count() + parts_.outbox.growth_count();
+  }
+
+ private:
+  std::string waiting_for(std::vector<uint32_t> ranks, const std::string& what) const;
+  std::string tree_missing(TreeKind kind, const std::string& call) const;
+  std::string describe_step_missing(const Request& request) const;
+  std::string describe_sum_missing(const Request& request, const std::string& pulls) const;
+
+  const Parts parts_;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_ENGINE_REPORTS_H_

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Results: what a reduce hands back to its caller: a framework-held sum, divided as the variable's
+// reduction says, in the form and the dtype of the caller's slice. Sums are multiplied in the type
+// that they were summed in, then rounded once. How a sum came here is the exchange's business.
+//
+// Once there was room for the rows of a variable, handing them back allocates nothing. Engine's
+// owner only; nothing blocks.
+#ifndef PARALLAX_GROUP_RESULTS_H_
+#define PARALLAX_GROUP_RESULTS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "aggregate/reduced_gradient.h"
+#include "group/variable_runtime.h"
+#include "server/pull_exchange.h"
+
+namespace parallax {
+
+// The union of rows that a reduce gives back; ids ascending.
+struct RowsResult {
+  std::vector<int64_t> ids;
+  std::vector<std::byte> values;  // of the dtype that the slice asked for
+};
+
+class Results {
+ public:
+  explicit Results(uint32_t world) : world_(world) {}
+
+  // Rows that the union of all ranks' slices can have at most.
+  uint64_t most_rows(const Variable& variable) const;
+  // Room for the most that a union can be, so that later steps allocate nothing; for nothing if the
+  // variable has no row ids. Throws std::bad_alloc.
+  void reserve(const Variable& variable, uint32_t dtype, RowsResult* rows);
+
+  // What came of the slice of a reduce: all of the sum (Exchange::whole) into the slice's buffer,
+  // where the exchange may have put it already; of a slice of rows their union into *rows.
+  void give(const VariableRuntime& runtime, const ReducedGradient& whole, const PullSlice& slice,
+            RowsResult* rows);
+
+ private:
+  // Where a sum is written, as which dtype, and the type that it was summed in.
+  struct Format {
+    std::byte* values;
+    uint32_t dtype;
+    SumType sum;
+  };
+
+  static void give_numbers(const std::byte* sums, uint64_t count, double factor, const Format& to);
+  double factor(const Variable& variable) const;
+  void give_dense(const Variable& variable, const ReducedGradient& whole,
+                  const PullSlice& slice) const;
+  void give_every_row(const VariableRuntime& runtime, const ReducedGradient& whole,
+                      const PullSlice& slice) const;
+  void give_row(const Variable& variable, const ReducedGradient& whole, const std::byte* row,
+                const Format& to) const;
+  void give_union(const VariableRuntime& runtime, const ReducedGradient& whole, uint32_t dtype,
+                  RowsResult* out);
+
+  const uint32_t world_;
+  std::vector<std::pair<int64_t, uint64_t>> sorted_;  // id, row of the sum's values
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_GROUP_RESULTS_H_
