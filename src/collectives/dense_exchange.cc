@@ -315,7 +315,7 @@ void DenseExchange::leave_out(StepBuffer& buffer, uint32_t i) {
         fill_no_row(options_.sum, buffer.result + range.first * element_bytes_, range.count);
       }
       buffer.done[cell] = range.count;
-      finish_result(buffer, cell);
+      --buffer.results_left;
       for (const uint32_t reader : cells_[cell].readers) leave_out(buffer, reader);
       return;
     }
@@ -393,13 +393,8 @@ void DenseExchange::write_result(StepBuffer& buffer, uint32_t cell, uint64_t cou
   std::memcpy(buffer.result + (range.first + at) * element_bytes_, values, count * element_bytes_);
   buffer.done[cell] = at + count;
   buffer.has_values = true;
-  if (buffer.done[cell] == range.count) finish_result(buffer, cell);
+  if (buffer.done[cell] == range.count) --buffer.results_left;
   for (const uint32_t reader : cells_[cell].readers) read(buffer, reader, at, count);
-}
-
-void DenseExchange::finish_result(StepBuffer& buffer, uint32_t cell) {
-  PARALLAX_CHECK(buffer.done[cell] == cells_[cell].range.count);
-  --buffer.results_left;
 }
 
 void DenseExchange::send(StepBuffer& buffer, uint32_t i, uint64_t at, uint64_t count,

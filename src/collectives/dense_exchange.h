@@ -109,7 +109,6 @@ class DenseExchange final : public Exchange {
   void sum_moved(StepBuffer& buffer, uint32_t cell);
   void read(StepBuffer& buffer, uint32_t op, uint64_t at, uint64_t count);
   void write_result(StepBuffer& buffer, uint32_t cell, uint64_t count, const std::byte* values);
-  void finish_result(StepBuffer& buffer, uint32_t cell);
   void send(StepBuffer& buffer, uint32_t op, uint64_t at, uint64_t count, const std::byte* values);
   const std::byte* values_of(const StepBuffer& buffer, uint32_t cell) const;
   bool reduced(const StepBuffer& buffer) const;
