@@ -2,9 +2,8 @@
 // The bodies of the frames by which the blobs of a round reach all ranks of a tcp rendezvous. Rank
 // 0 sends them to its children in the tree of ranks (radix_children), and each member passes them
 // on to its own. What a member sends its children, only that member vouches for; but each rank
-// hears from rank 0 itself, over its own connection, the digest of all blobs, and believes none that
-// do not fit it. Who gets none from its parent that do fetches them
-// from rank 0.
+// hears from rank 0 itself, over its own connection, the digest of all blobs, and believes none
+// that do not fit it. Who gets none from its parent that do fetches them from rank 0.
 //
 // decode() returns false for what encode() does not write; every length is checked. Pure.
 #ifndef PARALLAX_RENDEZVOUS_ROSTER_FRAMES_H_
