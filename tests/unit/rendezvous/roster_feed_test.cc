@@ -100,10 +100,12 @@ TEST_F(RosterFeedTest, who_does_not_read_costs_a_bounded_amount) {
   for (int i = 0; i < 3; ++i) feed_.put_rounds(roster_, &channel_, &out_);
   EXPECT_GE(out_.size(), kFeedBytes);
   EXPECT_LE(out_.size(), 2 * kFeedBytes);
+  EXPECT_TRUE(feed_.lags(roster_)) << "there is more to put once these are gone";
   while (!out_.empty()) {
     EXPECT_GT(take(&member), 0);
     feed_.put_rounds(roster_, &channel_, &out_);
   }
+  EXPECT_FALSE(feed_.lags(roster_));
   EXPECT_TRUE(member.met());
 }
 
