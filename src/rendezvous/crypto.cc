@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// HMAC, compare and random bytes: see the header. The only file that includes OpenSSL.
+// HMAC, digest, compare and random bytes: see the header. The only file that includes OpenSSL.
 #include "rendezvous/crypto.h"
 
 #include <openssl/crypto.h>
@@ -34,6 +34,16 @@ std::string hmac(std::string_view key, std::string_view first, std::string_view 
                                    reinterpret_cast<unsigned char*>(mac.data()), &bytes);
   PARALLAX_CHECK(made != nullptr && bytes == kMacBytes);
   return mac;
+}
+
+std::string sha256(std::string_view bytes) {
+  std::string digest(kDigestBytes, '\0');
+  unsigned int count = 0;
+  const int made =
+      EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(digest.data()),
+                 &count, EVP_sha256(), nullptr);
+  PARALLAX_CHECK(made == 1 && count == kDigestBytes);
+  return digest;
 }
 
 Key derive_key(std::string_view from, std::string_view label, std::string_view context) {

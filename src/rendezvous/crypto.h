@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the rendezvous needs of cryptography: HMAC-SHA256 and a constant-time compare, both
+// What the rendezvous needs of cryptography: HMAC-SHA256, SHA-256 and a constant-time compare, all
 // OpenSSL's, and random bytes of the kernel's. Keys are wiped when they go. Any thread; nothing
 // blocks, but random bytes do until the machine has gathered entropy after its start.
 #ifndef PARALLAX_RENDEZVOUS_CRYPTO_H_
@@ -15,6 +15,7 @@ namespace parallax {
 
 inline constexpr size_t kKeyBytes = 32;
 inline constexpr size_t kMacBytes = 32;
+inline constexpr size_t kDigestBytes = 32;
 
 struct Key {
   Key() = default;
@@ -35,6 +36,9 @@ std::string hmac(std::string_view key, std::string_view first, std::string_view 
 inline std::string hmac(const Key& key, std::string_view first, std::string_view second = {}) {
   return hmac(key.view(), first, second);
 }
+
+// SHA-256. Throws InternalError should OpenSSL fail.
+std::string sha256(std::string_view bytes);
 
 // A key for one purpose, which `label` names, from another key or from a secret of any length.
 Key derive_key(std::string_view from, std::string_view label, std::string_view context = {});

@@ -32,7 +32,7 @@
 
 namespace parallax {
 
-inline constexpr uint16_t kRendezvousProtocol = 1;
+inline constexpr uint16_t kRendezvousProtocol = 2;
 inline constexpr size_t kNonceBytes = 32;
 inline constexpr size_t kJobNameBytesMax = 64;
 

@@ -11,6 +11,7 @@ namespace parallax {
 void MemberRound::begin(std::string_view mine) {
   mine_.assign(mine);
   blobs_.clear();
+  digest_.reset();
   brought_ = false;
 }
 
@@ -33,23 +34,45 @@ bool MemberRound::take_blobs(std::string_view body) {
 
 bool MemberRound::take_complete(std::string_view body) {
   CompleteRound complete;
-  if (!decode(body, &complete) || complete.round != complete_count_ || complete_count_ > round_ ||
-      to_bring()) {
-    return false;
-  }
-  ++complete_count_;
-  if (!complete.empty) return true;
-  if (complete.round != round_ || !at_first()) return false;
-  blobs_.assign(world_, {});
+  if (to_bring() || !decode(body, &complete) || complete.round != round_ || digest_) return false;
+  digest_ = std::move(complete.digest);
   return true;
 }
 
-std::string MemberRound::fetch() const {
-  return encode(FetchRequest{round_, static_cast<uint32_t>(blobs_.size())});
+bool MemberRound::check() {
+  if (!awaits_blobs()) return true;
+  const bool barrier = digest_->empty();
+  const bool all = blobs_.size() == world_;
+  if (!all && !barrier) return true;
+  const auto at = [this](uint32_t rank) -> const std::string& { return blobs_[rank]; };
+  const bool good = barrier ? blobs_.empty() : digest_of(world_, at) == *digest_;
+  if (!good) blobs_.clear();
+  if (barrier) blobs_.assign(world_, {});
+  met_ = good || barrier;
+  return good;
+}
+
+std::vector<std::string> MemberRound::pieces() const {
+  std::vector<std::string> bodies;
+  if (digest_->empty()) return bodies;
+  const auto at = [this](uint32_t rank) -> const std::string& { return blobs_[rank]; };
+  for (uint32_t next = 0; next < world_;) {
+    const BlobPiece piece = piece_from(next, round_, world_, at);
+    next += static_cast<uint32_t>(piece.blobs.size());
+    bodies.push_back(encode(piece));
+  }
+  return bodies;
+}
+
+std::string MemberRound::fetch() {
+  blobs_.clear();
+  return encode(FetchRequest{round_});
 }
 
 std::vector<std::string> MemberRound::finish() {
   ++round_;
+  met_ = false;
+  digest_.reset();
   std::vector<std::string> all;
   all.swap(blobs_);
   return all;

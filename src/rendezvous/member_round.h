@@ -4,13 +4,15 @@
 // every length is checked. Pure. One thread, or under its owner's lock.
 //
 // Blobs come from the rank's parent in the tree or, where it is told so (fetch), from rank 0. That
-// a round is complete rank 0 says itself, before or after the blobs come.
+// a round is complete rank 0 says itself, before or after the blobs come, with their digest: a
+// parent is not believed in anything, and a round is met only by blobs of that digest.
 //
-//   begin -> bring -> take_complete, take_blobs... -> finish -> begin ...
+//   begin -> bring -> take_complete, take_blobs..., each with check -> finish -> begin ...
 #ifndef PARALLAX_RENDEZVOUS_MEMBER_ROUND_H_
 #define PARALLAX_RENDEZVOUS_MEMBER_ROUND_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,16 +31,19 @@ class MemberRound {
   std::string bring();
   // Of kBlobs. False: they are not the next ones of this round, which no honest rank sends.
   bool take_blobs(std::string_view body);
-  // Of kComplete. False: it is not about the next round of which rank 0 has to tell.
+  // Of kComplete. False: it is not about this round, or was said before.
   bool take_complete(std::string_view body);
-  // Whether the next blobs to come are the round's first.
-  bool at_first() const { return blobs_.empty(); }
-  // Whether all blobs are there.
-  bool met() const { return blobs_.size() == world_; }
+  // Compares what has come with what rank 0 said. False: some of it is not what the ranks brought,
+  // and all is forgotten.
+  bool check();
+  // Whether all blobs are there, and are what the ranks brought.
+  bool met() const { return met_; }
   // Whether they are on their way: every rank has brought its own.
-  bool awaits_blobs() const { return complete_count_ > round_ && !met(); }
-  // The body of kFetch: for those that are not there yet.
-  std::string fetch() const;
+  bool awaits_blobs() const { return digest_ && !met(); }
+  // Of a round that is met: the bodies of kBlobs for this rank's children; none if all are empty.
+  std::vector<std::string> pieces() const;
+  // The body of kFetch: for all of them. What has come of them is forgotten.
+  std::string fetch();
   // All of them; the round is over.
   std::vector<std::string> finish();
 
@@ -53,10 +58,11 @@ class MemberRound {
  private:
   const uint32_t world_;
   uint64_t round_ = 0;
-  uint64_t complete_count_ = 0;  // rounds that rank 0 said are complete
   std::string mine_;
   bool brought_ = true;
   std::vector<std::string> blobs_;
+  std::optional<std::string> digest_;  // once rank 0 said that the round is complete
+  bool met_ = false;
   uint64_t asked_count_ = 0;
   uint64_t answered_count_ = 0;
   std::string missing_;

@@ -6,6 +6,7 @@
 
 #include "base/rank_list.h"
 #include "rendezvous/handshake.h"
+#include "rendezvous/roster_frames.h"
 
 namespace parallax {
 
@@ -62,13 +63,10 @@ bool Roster::bring(uint32_t rank, uint64_t round, std::string_view blob) {
   ++seat.round;
   if (++brought_count_[round % 2] < seats_.size()) return true;
   brought_count_[round % 2] = 0;
+  digests_[round % 2] = digest_of(
+      world(), [&](uint32_t each) -> const std::string& { return this->blob(round, each); });
   ++complete_count_;
   return true;
-}
-
-bool Roster::empty(uint64_t round) const {
-  return std::all_of(seats_.begin(), seats_.end(),
-                     [&](const Seat& seat) { return seat.blobs[round % 2].empty(); });
 }
 
 bool Roster::listens(uint32_t rank, const SocketAddress& at) {

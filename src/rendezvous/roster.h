@@ -49,8 +49,8 @@ class Roster {
     return seats_[rank].blobs[round % 2];
   }
   bool has_brought(uint32_t rank, uint64_t round) const { return seats_[rank].round > round; }
-  // Whether nobody brought anything to a round that is complete: then it is a barrier.
-  bool empty(uint64_t round) const;
+  // Of a round that is complete (digest_of); "": nobody brought anything to it, it is a barrier.
+  const std::string& digest(uint64_t round) const { return digests_[round % 2]; }
 
   // Where the rank's children in the tree reach it; port 0: nowhere. False: it has said so before.
   bool listens(uint32_t rank, const SocketAddress& at);
@@ -95,6 +95,7 @@ class Roster {
   std::vector<Seat> seats_;
   std::array<uint32_t, 2> brought_count_{};
   uint64_t complete_count_ = 0;
+  std::array<std::string, 2> digests_;
   Status verdict_;
 };
 

@@ -26,9 +26,10 @@ void RosterFeed::put_parent(const Roster& roster, const SocketAddress& from, Cha
 
 void RosterFeed::put_rounds(const Roster& roster, Channel* channel, std::string* out) {
   while (roster.complete(round_) && out->size() < kFeedBytes) {
-    const bool empty = roster.empty(round_);
+    const bool empty = roster.digest(round_).empty();
     if (!complete_told_) {
-      channel->seal(FrameKind::kComplete, encode(CompleteRound{round_, empty}), out);
+      channel->seal(FrameKind::kComplete, encode(CompleteRound{round_, roster.digest(round_)}),
+                    out);
     }
     complete_told_ = true;
     if (fed_ && !empty) put_piece(roster, channel, out);
@@ -40,24 +41,22 @@ void RosterFeed::put_rounds(const Roster& roster, Channel* channel, std::string*
 }
 
 void RosterFeed::put_piece(const Roster& roster, Channel* channel, std::string* out) {
-  BlobPiece piece{.round = round_, .first = next_, .blobs = {}};
-  size_t bytes = 0;
-  while (next_ < roster.world() && bytes < kBlobPieceBytes) {
-    piece.blobs.push_back(roster.blob(round_, next_++));
-    bytes += sizeof(uint16_t) + piece.blobs.back().size();
-  }
+  const BlobPiece piece =
+      piece_from(next_, round_, roster.world(),
+                 [&](uint32_t rank) -> const std::string& { return roster.blob(round_, rank); });
+  next_ += static_cast<uint32_t>(piece.blobs.size());
   channel->seal(FrameKind::kBlobs, encode(piece), out);
 }
 
 bool RosterFeed::fetch(const Roster& roster, const FetchRequest& request) {
-  if (fed_ || request.round + 1 != round_ || request.first >= roster.world() ||
-      roster.has_brought(rank_, round_) || roster.empty(request.round)) {
+  if (fed_ || request.round + 1 != round_ || roster.has_brought(rank_, round_) ||
+      roster.digest(request.round).empty()) {
     return false;
   }
   fed_ = true;
   complete_told_ = true;
   round_ = request.round;
-  next_ = request.first;
+  next_ = 0;
   return true;
 }
 

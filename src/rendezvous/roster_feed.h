@@ -30,6 +30,8 @@ class RosterFeed {
   // Piece by piece, so that a member that does not read costs kFeedBytes and not all blobs of the
   // world.
   void put_rounds(const Roster& roster, Channel* channel, std::string* out);
+  // Whether put_rounds() has more to put.
+  bool lags(const Roster& roster) const { return roster.complete(round_); }
   // Once, if there is one.
   void put_verdict(const Roster& roster, Channel* channel, std::string* out);
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bodies of the frames by which the blobs of a round reach all ranks of a tcp rendezvous. Rank
 // 0 sends them to its children in the tree of ranks (radix_children), and each member passes them
-// on to its own. Who gets none from its parent fetches them from rank 0 itself.
+// on to its own. What a member sends its children, only that member vouches for; but each rank
+// hears from rank 0 itself, over its own connection, the digest of all blobs, and believes none
+// that do not fit it. Who gets none from its parent that do fetches them from rank 0.
 //
 // decode() returns false for what encode() does not write; every length is checked. Pure.
 #ifndef PARALLAX_RENDEZVOUS_ROSTER_FRAMES_H_
@@ -9,13 +11,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace parallax {
 
-// kBlobs: those of some ranks, in order. u64 round, u32 first rank, u32 count, then each as a text.
+// kBlobs: those of some ranks, one at least, in order. u64 round, u32 first rank, u32 count, then
+// each as a text.
 struct BlobPiece {
   uint64_t round = 0;
   uint32_t first = 0;
@@ -32,17 +36,24 @@ struct ParentAddress {
   uint16_t port = 0;    // 0: it takes no children
 };
 
-// kComplete: every rank has brought its blob. u64 round, u8 whether all blobs are empty.
+// kComplete: every rank has brought its blob. u64 round, u8 bytes of the digest, digest.
 struct CompleteRound {
   uint64_t round = 0;
-  bool empty = false;  // then none are sent
+  std::string digest;  // of 32 bytes; none: all blobs are empty, and none are sent
 };
 
-// kFetch: the blobs of this round are wanted from rank 0 itself. u64 round, u32 first rank.
+// kFetch: the blobs of this round, all of them, are wanted from rank 0 itself. u64 round.
 struct FetchRequest {
   uint64_t round = 0;
-  uint32_t first = 0;
 };
+
+// The blob of a rank.
+using BlobAt = std::function<const std::string&(uint32_t rank)>;
+
+// The piece whose first blob is that of rank `first`.
+BlobPiece piece_from(uint32_t first, uint64_t round, uint32_t world, const BlobAt& blob);
+// SHA-256 of all blobs as texts, one after the other; "" if all are empty.
+std::string digest_of(uint32_t world, const BlobAt& blob);
 
 std::string encode(const BlobPiece& piece);
 std::string encode(const ParentAddress& parent);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/log.h"
 #include "rendezvous/roster_feed.h"
 #include "rendezvous/roster_frames.h"
 #include "world/patterns.h"
@@ -19,7 +20,10 @@ using Stage = ServerLink::Stage;
 }  // namespace
 
 RosterRelay::RosterRelay(const RendezvousOptions& options, const TcpEntry& entry)
-    : options_(options), entry_(entry), children_(radix_children(options.world, options.rank)) {}
+    : options_(options),
+      entry_(entry),
+      children_(radix_children(options.world, options.rank)),
+      parent_name_("rank " + std::to_string(radix_parent(options.rank))) {}
 
 uint16_t RosterRelay::listen(const SocketAddress& address) {
   UniqueFd listener;
@@ -39,19 +43,28 @@ bool RosterRelay::on_parent(std::string_view body, const SocketAddress& rank_0) 
   parent_told_ = true;
   const SocketAddress at =
       make_address(parent.address.empty() ? address_bytes(rank_0) : parent.address, parent.port);
+  parent_name_ += " at " + to_text(at);
   if (parent.port == 0 || (!entry_.secret && !is_loopback(at))) return true;
   parent_.emplace(options_, entry_, parent.rank);
   parent_->aim({at});
   return true;
 }
 
-void RosterRelay::pass_on(std::string_view body, bool first) {
+// Once: there is no other parent after it.
+void RosterRelay::distrust_parent() {
+  if (!parent_) return;
+  PARALLAX_LOG(kWarn, kInit,
+               "what " + parent_name_ + " passed on to rank " + std::to_string(options_.rank) +
+                   " while ranks met at " + entry_.where +
+                   " is not what the ranks brought: it is not believed any more, and rank 0 is "
+                   "asked instead");
+  drop_parent();
+}
+
+void RosterRelay::pass_on(std::vector<std::string> bodies) {
   if (!acceptor_) return;
-  if (first) {
-    bodies_.clear();
-    passed_count_.clear();
-  }
-  bodies_.emplace_back(body);
+  bodies_ = std::move(bodies);
+  passed_count_.clear();
 }
 
 void RosterRelay::advance(int64_t now_ns, const TakeBlobs& take) {
@@ -74,7 +87,11 @@ void RosterRelay::hear(int64_t now_ns, const TakeBlobs& take) {
     if (!parent_ || !parent_->joined()) return;
   }
   const bool open = parent_->stream().receive(kParentBytesPerPass);
-  if (!take_frames(take) || !open) drop_parent();
+  if (!take_frames(take)) {
+    distrust_parent();
+  } else if (!open) {
+    drop_parent();
+  }
 }
 
 // False: a parent sends no such frames.
@@ -112,15 +129,25 @@ void RosterRelay::receive(ServerLink& link) {
   if (!open || speaks) link.close();
 }
 
+// Until there is nothing left, or the socket takes no more and says when it does.
 void RosterRelay::send(ServerLink& link) {
-  if (link.stage() == Stage::kMember) {
-    FrameStream& stream = link.stream();
-    size_t& passed_count = passed_count_[link.rank()];
-    while (passed_count < bodies_.size() && stream.out.size() < kFeedBytes) {
-      stream.seal(FrameKind::kBlobs, bodies_[passed_count++]);
+  FrameStream& stream = link.stream();
+  bool more = true;
+  while (more) {
+    more = false;
+    if (link.stage() == Stage::kMember) {
+      size_t& passed_count = passed_count_[link.rank()];
+      while (passed_count < bodies_.size() && stream.out.size() < kFeedBytes) {
+        stream.seal(FrameKind::kBlobs, bodies_[passed_count++]);
+      }
+      more = passed_count < bodies_.size();
     }
+    if (!link.send()) {
+      link.close();
+      return;
+    }
+    more = more && stream.out.empty();
   }
-  if (!link.send()) link.close();
 }
 
 bool RosterRelay::flushed() const {

@@ -2,6 +2,7 @@
 // RosterRelay: a member's place in the tree of ranks down which the blobs of a tcp rendezvous
 // spread: its connection to its parent, the port at which its children connect, and what it passes
 // on to them, of one round at a time: when the next one is complete, every rank has all of this.
+// The owner checks what comes, and has nothing passed on that it has not checked.
 // Parent and child prove to each other who they are as rank 0 and a member do.
 //
 // Nobody is lost because of these connections: rank 0 alone judges, by its own to each rank. Where
@@ -26,7 +27,7 @@ namespace parallax {
 
 class RosterRelay {
  public:
-  // The body of a kBlobs; false: it is not what comes next.
+  // The body of a kBlobs; false: it is not what comes next, or not true.
   using TakeBlobs = std::function<bool(std::string_view body)>;
 
   // Both outlive it.
@@ -40,9 +41,13 @@ class RosterRelay {
   // Whether blobs may come from the parent.
   bool has_parent() const { return parent_.has_value(); }
   void drop_parent() { parent_.reset(); }
+  // As drop_parent, and says who it was in the log: it sent what is not true.
+  void distrust_parent();
+  // "rank 8 at 10.0.0.2:4711"
+  const std::string& parent_name() const { return parent_name_; }
 
-  // Blobs for the children; `first`: of a new round.
-  void pass_on(std::string_view body, bool first);
+  // The blobs of a round for the children: the bodies of kBlobs.
+  void pass_on(std::vector<std::string> bodies);
   // One pass: hears the parent, accepts children, sends what is due to them.
   void advance(int64_t now_ns, const TakeBlobs& take);
   // Whether the children that are here were sent all there is for them.
@@ -62,6 +67,7 @@ class RosterRelay {
   const TcpEntry& entry_;
   const std::vector<uint32_t> children_;
   bool parent_told_ = false;
+  std::string parent_name_;
   std::optional<ClientLink> parent_;
   std::optional<TcpAcceptor> acceptor_;
   std::vector<std::string> bodies_;          // of one round

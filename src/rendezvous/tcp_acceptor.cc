@@ -60,8 +60,8 @@ void TcpAcceptor::make_room_for(const UniqueFd& socket) {
       return each->stage() != Stage::kMember;
     }));
   };
-  while (links_.size() >= options_.world + kStrangersMax ||
-         (scarce && stranger_count() > kStrangersScarce)) {
+  const size_t strangers_max = scarce ? kStrangersScarce + 1 : kStrangersMax;
+  while (stranger_count() >= strangers_max) {
     if (!make_room()) return;
   }
 }

@@ -119,7 +119,9 @@ void TcpHost::serve() {
       poll_.sleep(&fds, *options_.clock, due_ns);
       ended_.look(options_.clock->now_ns());
       const MutexLock lock(mutex_);
-      if (!look()) return;
+      if (look()) continue;
+      acceptor_.drop_all();
+      return;
     }
   } catch (const std::exception& error) {
     const MutexLock lock(mutex_);
@@ -160,8 +162,9 @@ bool TcpHost::look() {
   if (keepalive_due) keepalive_due_ns_ = now_ns + lease_ns / kKeepalivesPerLease;
   acceptor_.expire(now_ns);
   for (const auto& link : acceptor_.links()) {
-    if (link->stage() == Stage::kMember) fill(*link, keepalive_due);
-    send(*link);
+    const bool keepalive = keepalive_due && link->stage() == Stage::kMember;
+    if (keepalive) link->stream().seal(FrameKind::kKeepalive, {});
+    feed(*link);
   }
   acceptor_.sweep();
   changed_.notify_all();
@@ -272,10 +275,20 @@ void TcpHost::lose(ServerLink& link) {
   if (!bootstrapped_) roster_.hung_up(link.rank());
 }
 
-void TcpHost::fill(ServerLink& link, bool keepalive_due) {
+// Until there is nothing left, or the socket takes no more and says when it does.
+void TcpHost::feed(ServerLink& link) {
+  bool more = true;
+  while (more) {
+    if (link.stage() == Stage::kMember) fill(link);
+    send(link);
+    more = link.stage() == Stage::kMember && link.stream().out.empty() &&
+           feeds_[link.rank()].lags(roster_);
+  }
+}
+
+void TcpHost::fill(ServerLink& link) {
   FrameStream& stream = link.stream();
   RosterFeed& feed = feeds_[link.rank()];
-  if (keepalive_due) stream.seal(FrameKind::kKeepalive, {});
   feed.put_parent(roster_, link.from(), &*stream.channel, &stream.out);
   feed.put_rounds(roster_, &*stream.channel, &stream.out);
   if (!bootstrapped_) feed.put_verdict(roster_, &*stream.channel, &stream.out);

@@ -53,7 +53,8 @@ class TcpHost final : public Rendezvous {
   void on_frames(ServerLink& link) PARALLAX_REQUIRES(mutex_);
   bool on_frame(ServerLink& link, const Frame& frame) PARALLAX_REQUIRES(mutex_);
   bool on_ask(ServerLink& link, std::string_view body) PARALLAX_REQUIRES(mutex_);
-  void fill(ServerLink& link, bool keepalive_due) PARALLAX_REQUIRES(mutex_);
+  void feed(ServerLink& link) PARALLAX_REQUIRES(mutex_);
+  void fill(ServerLink& link) PARALLAX_REQUIRES(mutex_);
   void send(ServerLink& link) PARALLAX_REQUIRES(mutex_);
   void lose(ServerLink& link) PARALLAX_REQUIRES(mutex_);
   bool over() const PARALLAX_REQUIRES(mutex_);

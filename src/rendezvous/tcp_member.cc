@@ -24,7 +24,8 @@ int64_t answer_patience_ns(const RendezvousOptions& options) {
          kNanosecondsPerMillisecond;
 }
 
-// How long a rank waits for its parent's next blobs before it fetches them from rank 0.
+// How long a rank waits for its parent's blobs of a round, all of them, before it fetches them from
+// rank 0: a parent that sends some now and then does not hold it up.
 int64_t relay_patience_ns(const RendezvousOptions& options) {
   return options.lease_ms * kNanosecondsPerMillisecond / kKeepalivesPerLease;
 }
@@ -117,6 +118,12 @@ void TcpMember::ask_locked() {
 }
 
 std::string TcpMember::missing_locked() const {
+  if (round_.awaits_blobs()) {
+    return "all came, but what they brought has not come from " +
+           (radix_parent(options_.rank) == 0 ? std::string("rank 0")
+            : fetches_                       ? "rank 0, nor from " + relay_.parent_name()
+                                             : relay_.parent_name());
+  }
   if (link_.joined()) {
     return round_.missing().empty() ? "rank 0 came but has not got this far" : round_.missing();
   }
@@ -215,7 +222,7 @@ int64_t TcpMember::prepare(std::vector<pollfd>* fds) {
   if (link_.over()) return stop_ns_;
   if (!link_.joined()) return std::min({stop_ns_, link_.due_ns(), ended_.due_ns()});
   const bool patient = round_.awaits_blobs() && !fetches_;
-  const int64_t fetch_ns = patient ? blobs_ns_ + relay_patience_ns(options_) : kNever;
+  const int64_t fetch_ns = patient ? complete_ns_ + relay_patience_ns(options_) : kNever;
   return std::min(
       {stop_ns_, keepalive_due_ns_, fetch_ns, relay_.waits(options_.clock->now_ns(), fds)});
 }
@@ -230,8 +237,10 @@ bool TcpMember::look() {
   changed_.notify_all();
   if (!stopping_) return true;
   const bool said = !link_.joined() || (link_.stream().out.empty() && relay_.flushed());
-  if (said) link_.stream().close();
-  return !said && now_ns < stop_ns_;
+  if (!said && now_ns < stop_ns_) return true;
+  link_.close();
+  relay_.close();
+  return false;
 }
 
 void TcpMember::join(int64_t now_ns) {
@@ -269,7 +278,7 @@ void TcpMember::keep(int64_t now_ns) {
   FrameStream& stream = link_.stream();
   const int64_t lease_ns = options_.lease_ms * kNanosecondsPerMillisecond;
   // This rank was held up itself.
-  if (now_ns - looked_ns_ > lease_ns / 2) heard_ns_ = blobs_ns_ = now_ns;
+  if (now_ns - looked_ns_ > lease_ns / 2) heard_ns_ = complete_ns_ = now_ns;
   const bool open = stream.receive(kBytesPerPass);
   const int64_t silence_ns = silence_max_ns(options_.lease_ms, host.lease_ms);
   if (!on_frames(now_ns)) {
@@ -310,12 +319,11 @@ bool TcpMember::on_frame(const Frame& frame) {
     case FrameKind::kKeepalive:
       return body.empty();
     case FrameKind::kBlobs:
-      return on_blobs(body);
+      return fetches_ && on_blobs(body);
     case FrameKind::kParent:
       return relay_.on_parent(body, link_.address());
     case FrameKind::kComplete:
-      if (!round_.awaits_blobs()) blobs_ns_ = options_.clock->now_ns();
-      return round_.take_complete(body);
+      return on_complete(body);
     case FrameKind::kVerdict:
       if (!take_status(&body, &said) || said.ok() || !body.empty()) return false;
       if (verdict_.ok()) verdict_ = said;
@@ -329,20 +337,30 @@ bool TcpMember::on_frame(const Frame& frame) {
   }
 }
 
-// False: they are not the next ones.
-bool TcpMember::on_blobs(std::string_view body) {
-  const bool first = round_.at_first();
-  if (!round_.take_blobs(body)) return false;
-  blobs_ns_ = options_.clock->now_ns();
-  relay_.pass_on(body, first);
+// False: they are not the next ones, or not what the ranks brought.
+bool TcpMember::on_blobs(std::string_view body) { return round_.take_blobs(body) && check_blobs(); }
+
+// False: rank 0 says no such thing. What came before from the parent may turn out to be a lie.
+bool TcpMember::on_complete(std::string_view body) {
+  if (!round_.take_complete(body)) return false;
+  complete_ns_ = options_.clock->now_ns();
+  if (!check_blobs()) relay_.distrust_parent();
   return true;
+}
+
+// Children get blobs that are known to be true alone: who lies reaches its own children only, and
+// they know who it was.
+bool TcpMember::check_blobs() {
+  const bool good = round_.check();
+  if (round_.met()) relay_.pass_on(round_.pieces());
+  return good;
 }
 
 // Passes blobs on from the parent to the children; fetches what does not come from the parent.
 void TcpMember::relay(int64_t now_ns) {
   relay_.advance(
       now_ns, [this](std::string_view body) PARALLAX_REQUIRES(mutex_) { return on_blobs(body); });
-  const bool patient = now_ns - blobs_ns_ < relay_patience_ns(options_);
+  const bool patient = now_ns - complete_ns_ < relay_patience_ns(options_);
   if (fetches_ || !round_.awaits_blobs() || (relay_.has_parent() && patient)) return;
   fetches_ = true;
   relay_.drop_parent();

@@ -61,6 +61,8 @@ class TcpMember final : public Rendezvous {
   bool on_frames(int64_t now_ns) PARALLAX_REQUIRES(mutex_);
   bool on_frame(const Frame& frame) PARALLAX_REQUIRES(mutex_);
   bool on_blobs(std::string_view body) PARALLAX_REQUIRES(mutex_);
+  bool on_complete(std::string_view body) PARALLAX_REQUIRES(mutex_);
+  bool check_blobs() PARALLAX_REQUIRES(mutex_);
   void relay(int64_t now_ns) PARALLAX_REQUIRES(mutex_);
   void mind_rank_0() PARALLAX_REQUIRES(mutex_);
   void end(Status why) PARALLAX_REQUIRES(mutex_);
@@ -76,8 +78,8 @@ class TcpMember final : public Rendezvous {
   ClientLink link_ PARALLAX_GUARDED_BY(mutex_);    // to rank 0
   MemberRound round_ PARALLAX_GUARDED_BY(mutex_);  // the caller's, and what has come of it
   RosterRelay relay_ PARALLAX_GUARDED_BY(mutex_);
-  int64_t blobs_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;  // when blobs came, or could have begun to
-  bool fetches_ PARALLAX_GUARDED_BY(mutex_) = false;  // them from rank 0
+  int64_t complete_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;  // from when on blobs are waited for
+  bool fetches_ PARALLAX_GUARDED_BY(mutex_) = false;     // them from rank 0
   int64_t looked_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;
   int64_t heard_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;
   int64_t keepalive_due_ns_ PARALLAX_GUARDED_BY(mutex_) = 0;

@@ -156,7 +156,8 @@ TEST(Handshake, what_ranks_disagree_on_is_named) {
   const Case cases[] = {
       {"version", [](Introduction* i) { i->version = 200; }, PARALLAX_MISMATCH,
        "rank 3 (host host3) runs libparallax 0.2.0, rank 0 (host host0) runs 0.1.0"},
-      {"protocol", [](Introduction* i) { i->protocol = 2; }, PARALLAX_MISMATCH, "libparallax"},
+      {"protocol", [](Introduction* i) { i->protocol = kRendezvousProtocol - 1; },
+       PARALLAX_MISMATCH, "libparallax"},
       {"world", [](Introduction* i) { i->world = 8; }, PARALLAX_MISMATCH,
        "rank 3 (host host3) says world 8, rank 0 (host host0) says 4"},
       {"job", [](Introduction* i) { i->job = "other"; }, PARALLAX_MISMATCH, "is of job 'other'"},

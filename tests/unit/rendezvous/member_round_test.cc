@@ -15,12 +15,15 @@ namespace {
 std::string blobs(uint64_t round, uint32_t first, const std::vector<std::string>& all) {
   return encode(BlobPiece{round, first, all});
 }
-std::string complete(uint64_t round, bool empty = false) {
-  return encode(CompleteRound{round, empty});
+// That the round is complete, and of which blobs.
+std::string complete(uint64_t round, const std::vector<std::string>& all) {
+  const auto at = [&](uint32_t rank) -> const std::string& { return all[rank]; };
+  return encode(CompleteRound{round, digest_of(static_cast<uint32_t>(all.size()), at)});
 }
 
 TEST(MemberRound, rounds) {
   MemberRound round(3);
+  const std::vector<std::string> all = {"a", "", "c"};
   EXPECT_FALSE(round.to_bring());
   for (uint64_t number = 0; number < 3; ++number) {
     round.begin("mine");
@@ -30,13 +33,16 @@ TEST(MemberRound, rounds) {
     EXPECT_FALSE(round.take_blobs(blobs(number, 0, {"a"}))) << "before this rank brought its own";
     EXPECT_EQ(round.bring(), expected + "mine");
     EXPECT_FALSE(round.to_bring());
-    EXPECT_TRUE(round.at_first());
+    EXPECT_TRUE(round.take_complete(complete(number, all)));
     EXPECT_TRUE(round.take_blobs(blobs(number, 0, {"a", ""})));
+    EXPECT_TRUE(round.check());
     EXPECT_FALSE(round.met());
-    EXPECT_FALSE(round.at_first());
     EXPECT_TRUE(round.take_blobs(blobs(number, 2, {"c"})));
+    EXPECT_FALSE(round.met()) << "before it is checked";
+    EXPECT_TRUE(round.check());
     EXPECT_TRUE(round.met());
-    EXPECT_EQ(round.finish(), (std::vector<std::string>{"a", "", "c"}));
+    EXPECT_EQ(round.pieces(), std::vector<std::string>{blobs(number, 0, all)});
+    EXPECT_EQ(round.finish(), all);
     EXPECT_FALSE(round.met());
   }
 }
@@ -45,6 +51,7 @@ TEST(MemberRound, blobs_out_of_turn_are_refused) {
   const std::string wrong[] = {blobs(1, 0, {"a"}),                 // of another round
                                blobs(0, 1, {"b"}),                 // not the next
                                blobs(0, 0, {"a", "b", "c", "d"}),  // more than there are ranks
+                               blobs(0, 0, {}),                    // none
                                blobs(0, 0, {"a"}) + "x",           // bytes left over
                                blobs(0, 0, {"a"}).substr(0, 18),
                                "x",
@@ -61,40 +68,86 @@ TEST(MemberRound, blobs_out_of_turn_are_refused) {
 // come first.
 TEST(MemberRound, complete_before_or_after_the_blobs) {
   MemberRound round(2);
+  const std::vector<std::string> all = {"a", "b"};
   for (uint64_t number = 0; number < 4; ++number) {
     round.begin("mine");
-    EXPECT_FALSE(round.take_complete(complete(number))) << "before this rank brought its own";
+    EXPECT_FALSE(round.take_complete(complete(number, all))) << "before this rank brought its own";
     (void)round.bring();
     const bool first = number % 2 == 0;
-    EXPECT_FALSE(round.take_complete(complete(number + 1)));
+    EXPECT_FALSE(round.take_complete(complete(number + 1, all)));
     if (first) {
-      EXPECT_TRUE(round.take_complete(complete(number)));
-      EXPECT_TRUE(round.awaits_blobs());
+      EXPECT_TRUE(round.take_complete(complete(number, all)));
     }
     EXPECT_TRUE(round.take_blobs(blobs(number, 0, {"a"})));
     EXPECT_EQ(round.awaits_blobs(), first);
-    EXPECT_EQ(round.fetch(), encode(FetchRequest{number, 1})) << "only what is not there";
     EXPECT_TRUE(round.take_blobs(blobs(number, 1, {"b"})));
-    EXPECT_FALSE(round.awaits_blobs());
-    EXPECT_EQ(round.finish().size(), 2u);
+    EXPECT_TRUE(round.check());
+    EXPECT_EQ(round.met(), first) << "only by the word of rank 0";
     if (!first) {
-      EXPECT_TRUE(round.take_complete(complete(number))) << "late";
+      EXPECT_TRUE(round.take_complete(complete(number, all)));
+      EXPECT_TRUE(round.check());
     }
-    EXPECT_FALSE(round.take_complete(complete(number))) << "again";
+    EXPECT_TRUE(round.met());
+    EXPECT_FALSE(round.awaits_blobs());
+    EXPECT_FALSE(round.take_complete(complete(number, all))) << "again";
+    EXPECT_EQ(round.finish(), all);
   }
+}
+
+// Given blobs that are not those that rank 0 tells of, expect them to be forgotten, and the true
+// ones to be taken.
+TEST(MemberRound, blobs_of_another_digest_are_forgotten) {
+  const std::vector<std::string> all = {"a", "b"};
+  for (const bool first : {true, false}) {
+    MemberRound round(2);
+    round.begin("mine");
+    (void)round.bring();
+    if (first) {
+      EXPECT_TRUE(round.take_complete(complete(0, all)));
+    }
+    EXPECT_TRUE(round.take_blobs(blobs(0, 0, {"a", "forged"})));
+    if (!first) {
+      EXPECT_TRUE(round.take_complete(complete(0, all)));
+    }
+    EXPECT_FALSE(round.check());
+    EXPECT_TRUE(round.awaits_blobs());
+    EXPECT_EQ(round.fetch(), encode(FetchRequest{0}));
+    EXPECT_TRUE(round.take_blobs(blobs(0, 0, all)));
+    EXPECT_TRUE(round.check());
+    EXPECT_TRUE(round.met());
+    EXPECT_EQ(round.finish(), all);
+  }
+}
+
+TEST(MemberRound, what_is_fetched_is_fetched_whole) {
+  MemberRound round(2);
+  round.begin("mine");
+  (void)round.bring();
+  EXPECT_TRUE(round.take_complete(complete(0, {"a", "b"})));
+  EXPECT_TRUE(round.take_blobs(blobs(0, 0, {"forged"})));
+  EXPECT_EQ(round.fetch(), encode(FetchRequest{0}));
+  EXPECT_TRUE(round.take_blobs(blobs(0, 0, {"a", "b"})));
+  EXPECT_TRUE(round.check());
+  EXPECT_TRUE(round.met());
 }
 
 TEST(MemberRound, an_empty_round_needs_no_blobs) {
   MemberRound round(3);
+  const std::vector<std::string> none(3);
   round.begin("");
   (void)round.bring();
-  EXPECT_TRUE(round.take_complete(complete(0, true)));
+  EXPECT_TRUE(round.take_complete(complete(0, none)));
+  EXPECT_TRUE(round.check());
   EXPECT_TRUE(round.met());
-  EXPECT_EQ(round.finish(), std::vector<std::string>(3));
+  EXPECT_TRUE(round.pieces().empty());
+  EXPECT_EQ(round.finish(), none);
   round.begin("");
   (void)round.bring();
-  EXPECT_TRUE(round.take_blobs(blobs(1, 0, {"a"})));
-  EXPECT_FALSE(round.take_complete(complete(1, true))) << "though a blob has come";
+  EXPECT_TRUE(round.take_blobs(blobs(1, 0, {"forged"})));
+  EXPECT_TRUE(round.take_complete(complete(1, none))) << "whatever a parent sent before";
+  EXPECT_FALSE(round.check());
+  EXPECT_TRUE(round.met());
+  EXPECT_EQ(round.finish(), none);
 }
 
 TEST(MemberRound, answers) {
