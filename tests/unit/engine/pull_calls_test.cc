@@ -12,6 +12,7 @@
 namespace parallax::testkit {
 namespace {
 
+// `ids` and `values` are lent until the request is done.
 Request* pull(CallsWorld& world, uint32_t rank, uint64_t step, const std::vector<int64_t>& ids,
               float* values) {
   Request* request = nullptr;
@@ -64,7 +65,8 @@ TEST(PullCalls, APullOfAMirrorAloneCountsAsARoundToo) {
   EXPECT_FALSE(request->done()) << "the other rank of the host has not pulled";
   EXPECT_EQ(world[0].pipeline.state(1).pull_rounds, 1u);
   std::vector<float> other(2);
-  Request* of_other = pull(world, 1, 1, {7}, other.data());
+  const std::vector<int64_t> ids = {7};
+  Request* of_other = pull(world, 1, 1, ids, other.data());
   world.settle();
   EXPECT_TRUE(request->done() && of_other->done());
   EXPECT_NE(values[5], 0.0f);
@@ -76,7 +78,8 @@ TEST(PullCalls, WaitUntilTheStepBeforeIsDecided) {
   world[0].pipeline.begin();
   world[0].pipeline.end(1, {.learning_rate = 1});
   world[0].pipeline.begin();
-  Request* request = pull(world, 0, 2, {1}, values.data());
+  const std::vector<int64_t> ids = {1};
+  Request* request = pull(world, 0, 2, ids, values.data());
   world.settle();
   EXPECT_FALSE(request->started);
   EXPECT_EQ(world[0].pipeline.state(2).unstarted, 1u);
