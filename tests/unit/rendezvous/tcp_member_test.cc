@@ -255,7 +255,8 @@ TEST_F(BadParent, is_named_where_its_blobs_are_waited_for_at_the_deadline) {
     std::vector<std::string> all;
     const Status status = gather(*rank_9, "9", kForeverMs, &all);
     EXPECT_EQ(status.code(), PARALLAX_TIMEOUT);
-    EXPECT_TRUE(has(status, "what they brought has not come from rank 8 at 127.0.0.1:"))
+    EXPECT_TRUE(rendezvous_kit::has(status.message(),
+                                    "what they brought has not come from rank 8 at 127.0.0.1:"))
         << status.message();
   });
   std::vector<std::unique_ptr<Rendezvous>> ranks(8);
