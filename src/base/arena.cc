@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <new>
 
 #include "base/binding.h"
 #include "base/check.h"
@@ -17,12 +18,25 @@
 namespace parallax {
 
 Arena::~Arena() {
-  if (base_ != nullptr) munmap(base_, reserved_bytes_);
+  if (base_ == nullptr) return;
+  if (from_heap()) {
+    ::operator delete (base_, std::align_val_t{kArenaAlignmentBytes});
+  } else {
+    munmap(base_, reserved_bytes_);
+  }
 }
 
 Status Arena::reserve(size_t bytes) {
   PARALLAX_CHECK(base_ == nullptr);
-  if (bytes == 0) bytes = kArenaAlignmentBytes;  // mmap refuses 0
+  used_bytes_ = 0;
+  if (bytes <= kHeapBytesMax) {
+    base_ = static_cast<std::byte*>(
+        ::operator new (bytes, std::align_val_t{kArenaAlignmentBytes}, std::nothrow));
+    if (base_ == nullptr) return limit("cannot get " + std::to_string(bytes) + " bytes of memory");
+    std::memset(base_, 0, bytes);
+    reserved_bytes_ = bytes;
+    return {};
+  }
   void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) {
@@ -32,11 +46,11 @@ Status Arena::reserve(size_t bytes) {
   Binding::place_reserved(base, bytes);
   base_ = static_cast<std::byte*>(base);
   reserved_bytes_ = bytes;
-  used_bytes_ = 0;
   return {};
 }
 
 size_t Arena::touched_bytes() const {
+  if (base_ == nullptr || from_heap()) return reserved_bytes_;
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   constexpr size_t kPagesAtOnce = 4096;
   std::array<unsigned char, kPagesAtOnce> there;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arena: one reservation of address space, handed out front to back and given back whole. The bound
 // of everything a job may stage is known at commit, so it is reserved then; pages cost memory only
-// once touched, and a step never allocates. Before reserve() an arena only measures: take() adds up
-// and answers null spans, so that one piece of code both sizes and lays out what it needs.
-// Not thread-safe: the engine's owner alone uses it.
+// once touched, and a step never allocates. What is less than a page or two comes from the heap, so
+// that the many small variables of a model share pages. Before reserve() an arena only measures:
+// take() adds up and answers null spans, so that one piece of code both sizes and lays out what it
+// needs. Not thread-safe: the engine's owner alone uses it.
 #ifndef PARALLAX_BASE_ARENA_H_
 #define PARALLAX_BASE_ARENA_H_
 
@@ -47,7 +48,10 @@ class Arena {
   size_t used_bytes() const { return used_bytes_; }
 
  private:
+  bool from_heap() const { return reserved_bytes_ <= kHeapBytesMax; }
   void* take_bytes(size_t bytes);
+
+  static constexpr size_t kHeapBytesMax = 8192;
 
   std::byte* base_ = nullptr;
   size_t reserved_bytes_ = 0;

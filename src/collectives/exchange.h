@@ -32,6 +32,10 @@
 
 namespace parallax {
 
+// Up to so many hosts, who has no rows for an owner says so to it; beyond, a census tells
+// (census.h).
+inline constexpr uint32_t kMarkerHostsMax = 64;
+
 struct ExchangeOptions {
   uint32_t variable = 0;
   Method method = Method::kAllreduce;
@@ -41,6 +45,7 @@ struct ExchangeOptions {
   // With ids: every row ends in one element more, which counts the ranks that gave the row. The
   // partition's row_elements has it.
   bool counted = false;
+  uint32_t marker_hosts_max = kMarkerHostsMax;
 };
 
 struct Destination {

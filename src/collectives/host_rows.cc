@@ -35,6 +35,15 @@ bool HostRows::active(uint32_t owner) const {
                                     : partition_.rows_owned(owner) > 0;
 }
 
+std::vector<uint32_t> HostRows::owners_beside_leader(uint32_t column) const {
+  std::vector<uint32_t> owners;
+  for (const uint32_t local : columns_.locals()) {
+    const bool leader = local == columns_.leader(columns_.host(), column);
+    if (!leader && columns_.column_of(local) == column && active(local)) owners.push_back(local);
+  }
+  return owners;
+}
+
 uint64_t HostRows::column_rows() const {
   uint64_t rows = 0;
   for (const uint32_t owner : columns_.owners(columns_.my_column())) {

@@ -58,6 +58,9 @@ class HostRows {
   bool active(uint32_t owner) const;  // it owns something
   // Those with an active owner, ascending.
   const std::vector<uint32_t>& active_columns() const { return active_columns_; }
+  // Active owners of a column on this host, but for the column's leader: where hosts have different
+  // numbers of ranks.
+  std::vector<uint32_t> owners_beside_leader(uint32_t column) const;
   uint32_t column_of_row_key(uint32_t row_key) const {
     return columns_.column_of(owner_of(row_key));
   }

@@ -10,12 +10,10 @@ namespace parallax {
 
 namespace {
 
-// A piece and how many of its rows came before, in SectionHeader::first.
-constexpr uint32_t kPieceShift = 32;
-uint32_t piece_of(const SectionHeader& header) {
-  return static_cast<uint32_t>(header.first >> kPieceShift);
+void sort_and_unite(std::vector<uint32_t>& ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
 }
-uint32_t rows_before(const SectionHeader& header) { return static_cast<uint32_t>(header.first); }
 
 }  // namespace
 
@@ -28,13 +26,41 @@ RowExchange::RowExchange(const Columns& columns, const Partition& partition, Out
       options_(options),
       algorithm_(algorithm),
       row_bytes_(size_t{bytes_of_sum(options.sum)} * partition.row_elements()),
-      host_rows_(columns, partition, outbox, compute, options, HostRows::Owners::kHashed) {
+      host_rows_(columns, partition, outbox, compute, options, HostRows::Owners::kHashed),
+      by_census_(holds_census(columns, options, algorithm)),
+      returned_(columns, partition, host_rows_, outbox, options, algorithm.down, by_census_) {
   reduces_ =
       algorithm_.up == ReduceTo::kOwner ? host_rows_.active(columns.rank()) : host_rows_.leads();
+  if (by_census_ && (host_rows_.leads() || reduces_)) found_census();
   if (!reduces_) return;
   for (uint32_t host = 0; host < columns.host_count(); ++host) {
     sources_.push_back(columns.leader(host, columns.column_of(columns.rank())));
   }
+}
+
+// Where hosts are many, unless they are more than a census has marks for.
+bool RowExchange::holds_census(const Columns& columns, const ExchangeOptions& options,
+                               const RowAlgorithm& algorithm) {
+  if (columns.host_count() <= options.marker_hosts_max) return false;
+  if (algorithm.up == ReduceTo::kEveryHost) return columns.host_count() <= Census::kMarksMax;
+  if (algorithm.down == ReturnTo::kNobody) return true;
+  for (uint32_t column = 0; column < columns.count(); ++column) {
+    if (columns.owners(column).size() > Census::kMarksMax) return false;
+  }
+  return true;
+}
+
+// To owners, of arrivals: the leaders of a column count, and its other owners are told. To every
+// host, of who sends.
+void RowExchange::found_census() {
+  const uint32_t column = columns_.column_of(columns_.rank());
+  CensusOptions options = {.variable = options_.variable, .stage = kReduceStage, .column = column};
+  if (algorithm_.up == ReduceTo::kOwner) {
+    options.listeners = host_rows_.owners_beside_leader(column);
+  } else {
+    options.marks = columns_.host_count();
+  }
+  census_.emplace(columns_, outbox_, std::move(options));
 }
 
 // ---- memory
@@ -53,21 +79,19 @@ Status RowExchange::reserve() {
 
 void RowExchange::lay_out(Arena& arena) {
   host_rows_.lay_out(arena);
-  const uint64_t rows_in_world = std::min(partition_.rows(), options_.rows_max * columns_.world());
   for (StepBuffer& buffer : step_buffers_) {
     if (host_rows_.leads()) {
       const uint64_t locals = columns_.locals().size();
       const uint64_t rows_max = std::min(host_rows_.column_rows(), options_.rows_max * locals);
       buffer.items = arena.take<uint32_t>(rows_max);
       buffer.row_keys = arena.take<uint32_t>(rows_max);
-      buffer.offsets = arena.take<uint32_t>(columns_.owners(columns_.my_column()).size() + 1);
+      const size_t owners = columns_.owners(columns_.my_column()).size();
+      buffer.offsets = arena.take<uint32_t>(owners + 1);
+      if (by_census_) buffer.unarrived = arena.take<uint8_t>(owners);
     }
     if (reduces_) lay_out_total(arena, buffer);
-    if (algorithm_.down == ReturnTo::kNobody) continue;
-    buffer.values = arena.take<std::byte>(rows_in_world * row_bytes_);
-    buffer.value_row_keys = arena.take<uint32_t>(rows_in_world);
-    buffer.pieces.resize(piece_count());
   }
+  returned_.lay_out(arena);
 }
 
 void RowExchange::lay_out_total(Arena& arena, StepBuffer& buffer) {
@@ -92,24 +116,18 @@ void RowExchange::open(uint64_t step) {
   buffer.step = step;
   if (reduces_) buffer.total.clear();
   buffer.forwarded = buffer.returned = buffer.contributed = false;
-  buffer.row_count = 0;
-  const bool by_column = algorithm_.down == ReturnTo::kOwnHost;
-  // Of a column without owners nothing comes.
-  std::fill(buffer.pieces.begin(), buffer.pieces.end(), Piece{.whole = by_column});
-  buffer.pieces_left = static_cast<uint32_t>(buffer.pieces.size());
-  if (!by_column) return;
-  buffer.pieces_left = static_cast<uint32_t>(host_rows_.active_columns().size());
-  for (const uint32_t column : host_rows_.active_columns()) {
-    if (!buffer.pieces.empty()) buffer.pieces[column].whole = false;
-  }
+  if (census_) census_->open(step);
+  returned_.open(step);
 }
 
-Send RowExchange::new_send(SectionKind kind, const StepBuffer& buffer, bool last) const {
+Send RowExchange::new_send(const StepBuffer& buffer) const {
   Send send;
-  send.header = {
-      .kind = kind, .encoding = Encoding::kRows, .tag = options_.variable, .step = buffer.step};
-  if (last) send.header.flags = kSectionLast;
-  if (last && buffer.contributed) send.header.flags |= kSectionContributed;
+  send.header = {.kind = SectionKind::kHostReduce,
+                 .encoding = Encoding::kRows,
+                 .flags = kSectionLast,
+                 .tag = options_.variable,
+                 .step = buffer.step};
+  if (buffer.contributed) send.header.flags |= kSectionContributed;
   send.format = {.element_bytes = bytes_of_sum(options_.sum),
                  .source_bytes = bytes_of_sum(options_.sum)};
   send.rows.row_elements = static_cast<uint32_t>(partition_.row_elements());
@@ -135,9 +153,15 @@ bool RowExchange::on_section(uint32_t from, const Section& section) {
       return true;
     case SectionKind::kHostReduce:
       return on_host_reduce(from, section);
+    case SectionKind::kArrived:
+      return on_arrived(from, section);
+    case SectionKind::kCensusUp:
+    case SectionKind::kCensusDown:
+      return section.header.part == kReduceStage ? on_census(from, section)
+                                                 : returned_.on_section(from, section);
     case SectionKind::kHostGather:
     case SectionKind::kLocalBroadcast:
-      return on_piece(from, section);
+      return returned_.on_section(from, section);
     default:
       return false;
   }
@@ -159,10 +183,12 @@ void RowExchange::forward_if_complete(StepBuffer& buffer) {
 
 void RowExchange::forward_to_hosts(StepBuffer& buffer) {
   const RowAccumulator& sum = host_rows_.sum(buffer.step);
+  if (by_census_) join(buffer, sum.row_count() > 0 ? columns_.host() : Census::kNoMark);
+  if (by_census_ && sum.row_count() == 0) return;
   for (uint32_t i = 0; i < columns_.host_count(); ++i) {
     // From the next host on, so that not all of them send to the same one first.
     const uint32_t host = (columns_.host() + 1 + i) % columns_.host_count();
-    Send send = new_send(SectionKind::kHostReduce, buffer, true);
+    Send send = new_send(buffer);
     send.rows.row_keys = sum.row_keys();
     send.rows.values = sum.values();
     send.count = sum.row_count();
@@ -187,15 +213,21 @@ void RowExchange::forward_to_owners(StepBuffer& buffer) {
       static_cast<uint32_t>(uint64_t{columns_.host()} * owners.size() / columns_.host_count());
   for (uint32_t at = 0; at < owners.size(); ++at) {
     const uint32_t i = static_cast<uint32_t>((start + at) % owners.size());
-    if (!host_rows_.active(owners[i])) continue;
     const uint32_t first = buffer.offsets[i];
-    Send send = new_send(SectionKind::kHostReduce, buffer, true);
+    const bool empty = buffer.offsets[i + 1] == first;
+    if (!host_rows_.active(owners[i]) || (by_census_ && empty)) continue;
+    if (by_census_) {
+      buffer.unarrived[i] = 1;
+      ++buffer.unarrived_count;
+    }
+    Send send = new_send(buffer);
     send.rows.row_keys = &buffer.row_keys[first];
     send.rows.order = &buffer.items[first];
     send.rows.values = sum.values();
     send.count = buffer.offsets[i + 1] - first;
     outbox_.add(owners[i], send);
   }
+  if (by_census_ && buffer.unarrived_count == 0) join(buffer, Census::kNoMark);
 }
 
 bool RowExchange::on_host_reduce(uint32_t from, const Section& section) {
@@ -208,147 +240,118 @@ bool RowExchange::on_host_reduce(uint32_t from, const Section& section) {
   };
   StepBuffer& buffer = step_buffer(header.step);
   const uint32_t source = columns_.host_of(from);
-  if (header.encoding != Encoding::kRows || !host_rows_.check_row_keys(section, mine) ||
+  if (header.encoding != Encoding::kRows || (by_census_ && header.count == 0) ||
+      !host_rows_.check_row_keys(section, mine) ||
       !buffer.total.add(source, header.count, section.payload)) {
     return false;
   }
   if ((header.flags & kSectionLast) == 0) return true;
   buffer.contributed |= (header.flags & kSectionContributed) != 0;
   buffer.total.end(source);
+  if (by_census_ && algorithm_.up == ReduceTo::kOwner) {
+    outbox_.send_bytes(
+        from, {.kind = SectionKind::kArrived, .tag = options_.variable, .step = buffer.step}, {});
+  }
   return_if_complete(buffer);
   return true;
 }
 
-// ---- leg 3: the sum back to the leaders of every host (or, where every host sums, leg 4 at once)
+// ---- censuses: what does not come
 
-void RowExchange::return_if_complete(StepBuffer& buffer) {
-  if (!buffer.total.complete() || buffer.returned) return;
-  buffer.returned = true;
-  if (algorithm_.down == ReturnTo::kNobody) return;
-  const bool own_host = algorithm_.down == ReturnTo::kOwnHost;
-  const uint32_t column = columns_.column_of(columns_.rank());
-  Send send =
-      new_send(own_host ? SectionKind::kLocalBroadcast : SectionKind::kHostGather, buffer, true);
-  send.header.first = uint64_t{own_host ? column : columns_.rank()} << kPieceShift;
-  send.rows.row_keys = buffer.total.row_keys();
-  send.rows.values = buffer.total.values();
-  send.count = buffer.total.row_count();
-  if (own_host) {
-    for (const uint32_t local : columns_.locals()) outbox_.add(local, send);
-    return;
-  }
-  for (uint32_t i = 0; i < columns_.host_count(); ++i) {
-    const uint32_t host = (columns_.host() + 1 + i) % columns_.host_count();
-    outbox_.add(columns_.leader(host, column), send);
-  }
-}
-
-// Pieces are numbered by owner, or by column where every host sums for itself.
-uint32_t RowExchange::piece_count() const {
-  if (algorithm_.down == ReturnTo::kOwnHost) return columns_.count();
-  return static_cast<uint32_t>(std::min<uint64_t>(partition_.rows(), columns_.world()));
-}
-
-bool RowExchange::in_piece(uint32_t piece, uint32_t row_key) const {
-  return algorithm_.down == ReturnTo::kOwnHost ? host_rows_.column_of_row_key(row_key) == piece
-                                               : partition_.owner_of(row_key) == piece;
-}
-
-// Who sends a piece to this rank, by sections of this kind; kNoRank: nobody.
-uint32_t RowExchange::piece_sender(uint32_t piece, SectionKind kind) const {
-  if (algorithm_.down == ReturnTo::kOwnHost) {
-    const bool comes = kind == SectionKind::kLocalBroadcast;
-    return comes ? columns_.leader(columns_.host(), piece) : kNoRank;
-  }
-  const uint32_t leader = columns_.leader(columns_.host(), columns_.column_of(piece));
-  const bool leads = leader == columns_.rank();
-  if (kind == SectionKind::kHostGather) return leads ? piece : kNoRank;
-  return leads ? kNoRank : leader;
-}
-
-// ---- leg 4: to every rank of the host
-
-bool RowExchange::on_piece(uint32_t from, const Section& section) {
-  const SectionHeader& header = section.header;
-  StepBuffer& buffer = step_buffer(header.step);
-  const uint32_t piece = piece_of(header);
-  if (header.encoding != Encoding::kRows || piece >= buffer.pieces.size()) return false;
-  Piece& state = buffer.pieces[piece];
-  if (from != piece_sender(piece, header.kind) || state.whole) return false;
-  const uint32_t count = header.count;
-  const bool fits = count <= buffer.value_row_keys.size() - buffer.row_count &&
-                    section.payload.size() == count * (sizeof(uint32_t) + row_bytes_);
-  const auto belongs = [this, piece](uint32_t row_key) { return in_piece(piece, row_key); };
-  if (rows_before(header) != state.rows || !fits || !host_rows_.check_row_keys(section, belongs)) {
+bool RowExchange::on_arrived(uint32_t from, const Section& section) {
+  StepBuffer& buffer = step_buffer(section.header.step);
+  const bool bare = section.header.encoding == Encoding::kBytes && section.header.count == 0 &&
+                    section.payload.empty();
+  if (buffer.unarrived.empty() || columns_.column_of(from) != columns_.my_column() || !bare) {
     return false;
   }
-  const uint32_t first_row = buffer.row_count;
-  if (count > 0) {
-    const size_t ids_bytes = sizeof(uint32_t) * count;
-    std::memcpy(&buffer.value_row_keys[first_row], section.payload.data(), ids_bytes);
-    std::memcpy(&buffer.values[first_row * row_bytes_], section.payload.data() + ids_bytes,
-                section.payload.size() - ids_bytes);
-    buffer.row_count += count;
-    state.rows += count;
-  }
-  pass_on(buffer, header, first_row);
-  if ((header.flags & kSectionLast) != 0) {
-    state.whole = true;
-    --buffer.pieces_left;
-    buffer.contributed |= (header.flags & kSectionContributed) != 0;
-  }
+  uint8_t& unarrived = buffer.unarrived[columns_.slot_in_column(from)];
+  if (unarrived == 0) return false;
+  unarrived = 0;
+  if (--buffer.unarrived_count == 0) join(buffer, Census::kNoMark);
   return true;
 }
 
-// What just came of a piece, from this leader to the other ranks of its host.
-void RowExchange::pass_on(StepBuffer& buffer, const SectionHeader& header, uint32_t first_row) {
-  if (header.kind != SectionKind::kHostGather) return;
-  Send send = new_send(SectionKind::kLocalBroadcast, buffer, false);
-  send.header.flags = header.flags;
-  send.header.first = header.first;
-  send.count = header.count;
-  if (header.count > 0) {
-    send.rows.row_keys = &buffer.value_row_keys[first_row];
-    send.rows.values = &buffer.values[first_row * row_bytes_];
+bool RowExchange::on_census(uint32_t from, const Section& section) {
+  const SectionHeader& header = section.header;
+  if (!census_ || header.first != census_->column()) return false;
+  const bool up = header.kind == SectionKind::kCensusUp;
+  if (!(up ? census_->on_report(from, section) : census_->on_answer(from, section))) return false;
+  if (census_->answered(header.step)) take_answer(step_buffer(header.step));
+  return true;
+}
+
+// What this host has is on its way to all hosts, or has arrived at the owners.
+void RowExchange::join(StepBuffer& buffer, uint32_t mark) {
+  census_->join(buffer.step, mark, host_rows_.contributed(buffer.step));
+  if (census_->answered(buffer.step)) take_answer(buffer);
+}
+
+// Once in a step. Of those whose rows have arrived, or who send none, nothing more comes.
+void RowExchange::take_answer(StepBuffer& buffer) {
+  buffer.contributed |= census_->contributed(buffer.step);
+  if (!reduces_) {
+    returned_.send_nothing(buffer.step, buffer.contributed);
+    return;
   }
-  for (const uint32_t local : columns_.locals()) {
-    if (local != columns_.rank()) outbox_.add(local, send);
+  const bool arrived = algorithm_.up == ReduceTo::kOwner;
+  for (uint32_t source = 0; source < sources_.size(); ++source) {
+    if (arrived || !census_->marked(buffer.step, source)) buffer.total.end(source);
   }
+  return_if_complete(buffer);
+}
+
+// ---- the sum on its way back
+
+void RowExchange::return_if_complete(StepBuffer& buffer) {
+  if (!buffer.total.complete() || buffer.returned) return;
+  // With the answer it is known whether somebody gave a slice without rows.
+  if (census_ && !census_->answered(buffer.step)) return;
+  buffer.returned = true;
+  returned_.send(buffer.step, buffer.total, buffer.contributed);
 }
 
 // ---- results
 
 ExchangeState RowExchange::state(uint64_t step) const {
   const StepBuffer& buffer = step_buffer(step);
-  return {.contributed = host_rows_.sendable(step),
-          .reduced = !reduces_ || buffer.total.complete(),
-          .delivered = buffer.pieces_left == 0};
+  return {
+      .contributed = host_rows_.sendable(step),
+      .reduced = (!reduces_ || buffer.total.complete()) && (!census_ || census_->answered(step)),
+      .delivered = returned_.delivered(step)};
 }
 
 MissingRanks RowExchange::missing(uint64_t step) const {
   const StepBuffer& buffer = step_buffer(step);
-  std::vector<uint32_t> late = host_rows_.missing(step);
-  for (uint32_t source = 0; source < sources_.size(); ++source) {
-    if (!buffer.total.ended(source)) late.push_back(sources_[source]);
-  }
-  std::vector<uint32_t> back;
+  MissingRanks missing = {.to_give = missing_to_give(buffer)};
   // The way back waits for the way there: who is late with that is not to blame for this.
-  for (uint32_t piece = 0; late.empty() && piece < buffer.pieces.size(); ++piece) {
-    if (buffer.pieces[piece].whole) continue;
-    const uint32_t sender = piece_sender(piece, SectionKind::kLocalBroadcast);
-    back.push_back(sender == kNoRank ? piece : sender);
+  if (missing.to_give.empty()) missing.to_return = returned_.missing(step);
+  sort_and_unite(missing.to_give);
+  sort_and_unite(missing.to_return);
+  return missing;
+}
+
+std::vector<uint32_t> RowExchange::missing_to_give(const StepBuffer& buffer) const {
+  std::vector<uint32_t> late = host_rows_.missing(buffer.step);
+  if (!census_ || census_->answered(buffer.step)) {
+    for (uint32_t source = 0; source < sources_.size(); ++source) {
+      if (!buffer.total.ended(source)) late.push_back(sources_[source]);
+    }
+    return late;
   }
-  for (std::vector<uint32_t>* ranks : {&late, &back}) {
-    std::sort(ranks->begin(), ranks->end());
-    ranks->erase(std::unique(ranks->begin(), ranks->end()), ranks->end());
+  if (!late.empty()) return late;
+  // Of the sources it is not known who has anything to send.
+  for (uint32_t i = 0; i < buffer.unarrived.size(); ++i) {
+    if (buffer.unarrived[i] != 0) late.push_back(columns_.owners(columns_.my_column())[i]);
   }
-  return {.to_give = std::move(late), .to_return = std::move(back)};
+  const std::vector<uint32_t> unheard = census_->missing(buffer.step);
+  late.insert(late.end(), unheard.begin(), unheard.end());
+  return late;
 }
 
 // What every result of this exchange has in common.
-ReducedGradient RowExchange::of_rows(const StepBuffer& buffer) const {
+ReducedGradient RowExchange::new_result() const {
   ReducedGradient result;
-  result.contributed = buffer.contributed;
   result.rows = result.by_rows = true;
   result.counted = options_.counted;
   result.sum = options_.sum;
@@ -359,7 +362,8 @@ ReducedGradient RowExchange::of_rows(const StepBuffer& buffer) const {
 ReducedGradient RowExchange::owned(uint64_t step) const {
   if (!reduces_) return {};
   const StepBuffer& buffer = step_buffer(step);
-  ReducedGradient part = of_rows(buffer);
+  ReducedGradient part = new_result();
+  part.contributed = buffer.contributed;
   // Where every host sums for itself, one speaks for all.
   part.counts_once = algorithm_.up == ReduceTo::kOwner || columns_.host() == 0;
   part.has_values = buffer.total.contributed();
@@ -370,12 +374,12 @@ ReducedGradient RowExchange::owned(uint64_t step) const {
 }
 
 ReducedGradient RowExchange::whole(uint64_t step) const {
-  const StepBuffer& buffer = step_buffer(step);
-  ReducedGradient all = of_rows(buffer);
-  all.has_values = buffer.row_count > 0;
-  all.values = buffer.values.data();
-  all.row_count = buffer.row_count;
-  all.row_keys = buffer.value_row_keys.data();
+  ReducedGradient all = new_result();
+  all.contributed = step_buffer(step).contributed || returned_.contributed(step);
+  all.row_count = returned_.row_count(step);
+  all.has_values = all.row_count > 0;
+  all.row_keys = returned_.row_keys(step);
+  all.values = returned_.values(step);
   return all;
 }
 

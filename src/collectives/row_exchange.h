@@ -3,15 +3,16 @@
 // each host (host_rows.h), then over the hosts at the reducer (the owner, or the leader where every
 // host sums for itself), and, for replicated methods, back to every rank.
 //
-// Design notes. The way back is made of pieces: what one owner has of the sum, or, where every host
-// sums for itself, one column's leader. Sections of a piece come in order, each saying how many
-// rows of it came before, so that one that comes twice, or of rows that are not its owner's, is
-// refused.
+// Nobody waits for rows that do not come. Among few hosts who has none says so, in an empty last
+// section. Among many a census tells (census.h): of what goes to owners, that all of it has arrived
+// everywhere, since most hosts have rows for some owners alone; of what goes to every host, who
+// sends at all. Then no section is empty.
 #ifndef PARALLAX_COLLECTIVES_ROW_EXCHANGE_H_
 #define PARALLAX_COLLECTIVES_ROW_EXCHANGE_H_
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,8 +20,10 @@
 #include "base/arena.h"
 #include "base/compute.h"
 #include "collectives/algorithms.h"
+#include "collectives/census.h"
 #include "collectives/exchange.h"
 #include "collectives/host_rows.h"
+#include "collectives/returned_rows.h"
 #include "message/outbox.h"
 #include "variable/partition.h"
 #include "world/patterns.h"
@@ -49,43 +52,38 @@ class RowExchange final : public Exchange {
   ExchangeCounts counts(uint64_t step) const override;
 
  private:
-  struct Piece {
-    uint32_t rows = 0;  // that came
-    bool whole = false;
-  };
   struct StepBuffer {
     uint64_t step = 0;
     // leader: its host's rows by owner
     std::span<uint32_t> items, row_keys, offsets;
     bool forwarded = false;
+    std::span<uint8_t> unarrived;  // by owner of the column: it has not said that its rows are here
+    uint32_t unarrived_count = 0;
     // reducer: the sum over hosts
     RowAccumulator total;
     bool returned = false;
-    // result
-    std::span<std::byte> values;
-    std::span<uint32_t> value_row_keys;
-    uint32_t row_count = 0;
-    std::vector<Piece> pieces;
-    uint32_t pieces_left = 0;
     bool contributed = false;  // as far as this rank was told
   };
 
   StepBuffer& step_buffer(uint64_t step) { return step_buffers_[step & 1]; }
   const StepBuffer& step_buffer(uint64_t step) const { return step_buffers_[step & 1]; }
+  static bool holds_census(const Columns& columns, const ExchangeOptions& options,
+                           const RowAlgorithm& algorithm);
+  void found_census();
   void lay_out(Arena& arena);
   void lay_out_total(Arena& arena, StepBuffer& buffer);
-  uint32_t piece_count() const;
-  bool in_piece(uint32_t piece, uint32_t row_key) const;
-  uint32_t piece_sender(uint32_t piece, SectionKind kind) const;
   [[nodiscard]] bool on_host_reduce(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_piece(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_arrived(uint32_t from, const Section& section);
+  [[nodiscard]] bool on_census(uint32_t from, const Section& section);
   void forward_if_complete(StepBuffer& buffer);
   void forward_to_owners(StepBuffer& buffer);
   void forward_to_hosts(StepBuffer& buffer);
+  void join(StepBuffer& buffer, uint32_t mark);
+  void take_answer(StepBuffer& buffer);
   void return_if_complete(StepBuffer& buffer);
-  void pass_on(StepBuffer& buffer, const SectionHeader& header, uint32_t first_row);
-  Send new_send(SectionKind kind, const StepBuffer& buffer, bool last) const;
-  ReducedGradient of_rows(const StepBuffer& buffer) const;
+  Send new_send(const StepBuffer& buffer) const;
+  ReducedGradient new_result() const;
+  std::vector<uint32_t> missing_to_give(const StepBuffer& buffer) const;
 
   const Columns& columns_;
   const Partition& partition_;
@@ -94,8 +92,11 @@ class RowExchange final : public Exchange {
   const RowAlgorithm& algorithm_;
   const size_t row_bytes_;
   HostRows host_rows_;
+  const bool by_census_;
+  ReturnedRows returned_;
   bool reduces_ = false;           // this rank sums over hosts
   std::vector<uint32_t> sources_;  // of that sum, in its order: a leader of each host
+  std::optional<Census> census_;   // of its column, where this rank has a part in it
   Arena arena_;
   std::array<StepBuffer, 2> step_buffers_;
 };

@@ -57,6 +57,9 @@ inline constexpr std::array kKindRows = {
     KindRow{SectionKind::kRowsWritten, Layer::kRowAccess, "rows_written"},
     KindRow{SectionKind::kDenseReduce, Layer::kExchange, "dense_reduce"},
     KindRow{SectionKind::kDenseGather, Layer::kExchange, "dense_gather"},
+    KindRow{SectionKind::kArrived, Layer::kExchange, "arrived"},
+    KindRow{SectionKind::kCensusUp, Layer::kExchange, "census_up"},
+    KindRow{SectionKind::kCensusDown, Layer::kExchange, "census_down"},
 };
 
 namespace internal_kinds {

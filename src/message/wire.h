@@ -58,7 +58,12 @@ enum class SectionKind : uint8_t {
   // and kSectionLast: the sender has none of the range that begins at `first`.
   kDenseReduce = 22,
   kDenseGather = 23,
-  kKindCount = 24,
+  // Of rows, among many hosts (collectives/census.h): part = stage, first = column, payload = marks
+  // where there are any. kSectionContributed: somebody below, or anybody, gave a slice.
+  kArrived = 24,  // all rows that this owner was sent of a step are here; nothing more
+  kCensusUp = 25,
+  kCensusDown = 26,
+  kKindCount = 27,
 };
 
 // How the payload is laid out.

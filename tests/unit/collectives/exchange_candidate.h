@@ -52,6 +52,8 @@ struct Candidate {
   std::vector<Shape> shapes = {};
   // Where it can be asked for; null: everywhere.
   bool (*applies)(const Shape& shape, uint32_t hosts, bool ordered) = nullptr;
+  // Where who has nothing sends nothing: the same with everyone sending who may. Null: they do.
+  Factory all_send = nullptr;
   // A rank gets elements of its column's owners alone, and on the way back from theirs.
   bool by_columns = true;
 };

@@ -11,10 +11,11 @@
 namespace parallax::exchange_conformance {
 namespace {
 
-Factory exchange_of(Method method) {
-  return [method](const Columns& columns, const Partition& partition, Outbox& outbox,
-                  Compute& compute, ExchangeOptions options) {
+Factory exchange_of(Method method, uint32_t marker_hosts_max = kMarkerHostsMax) {
+  return [=](const Columns& columns, const Partition& partition, Outbox& outbox, Compute& compute,
+             ExchangeOptions options) {
     options.method = method;
+    options.marker_hosts_max = marker_hosts_max;
     return std::make_unique<RowExchange>(columns, partition, outbox, compute, options,
                                          row_algorithm_for(method));
   };
@@ -38,9 +39,22 @@ Candidate push_pull_rows() {
           .shapes = kRowShapes};
 }
 
+// The same among so many hosts that a census tells who has no rows.
+Candidate by_census(Candidate candidate, Method method) {
+  candidate.all_send = candidate.make;
+  candidate.make = exchange_of(method, 0);
+  return candidate;
+}
+Candidate allgatherv_by_census() { return by_census(allgatherv(), Method::kAllgatherv); }
+Candidate reduce_rows_by_census() { return by_census(reduce_rows(), Method::kReduceRows); }
+Candidate push_pull_rows_by_census() { return by_census(push_pull_rows(), Method::kPushPull); }
+
 CONFORM_EXCHANGE(allgatherv, allgatherv)
 CONFORM_EXCHANGE(reduce_rows, reduce_rows)
 CONFORM_EXCHANGE(push_pull_rows, push_pull_rows)
+CONFORM_EXCHANGE(allgatherv_by_census, allgatherv_by_census)
+CONFORM_EXCHANGE(reduce_rows_by_census, reduce_rows_by_census)
+CONFORM_EXCHANGE(push_pull_rows_by_census, push_pull_rows_by_census)
 
 }  // namespace
 }  // namespace parallax::exchange_conformance

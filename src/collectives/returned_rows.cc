@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// From who has a part of the sum to every rank. See returned_rows.h.
+#include "collectives/returned_rows.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "collectives/schedule.h"
+
+namespace parallax {
+
+namespace {
+
+// A piece and how many of its rows came before, in SectionHeader::first.
+constexpr uint32_t kPieceShift = 32;
+uint32_t piece_of(const SectionHeader& header) {
+  return static_cast<uint32_t>(header.first >> kPieceShift);
+}
+uint32_t rows_before(const SectionHeader& header) { return static_cast<uint32_t>(header.first); }
+
+}  // namespace
+
+ReturnedRows::ReturnedRows(const Columns& columns, const Partition& partition,
+                           const HostRows& host_rows, Outbox& outbox,
+                           const ExchangeOptions& options, ReturnTo to, bool by_census)
+    : columns_(columns),
+      partition_(partition),
+      host_rows_(host_rows),
+      outbox_(outbox),
+      options_(options),
+      to_(to),
+      row_bytes_(size_t{bytes_of_sum(options.sum)} * partition.row_elements()) {
+  if (by_census && to_ == ReturnTo::kEveryHost) found_censuses();
+}
+
+// Of each column: its leaders, with the owners of their hosts beside them. All ranks are told.
+void ReturnedRows::found_censuses() {
+  std::vector<uint32_t> others = columns_.locals();
+  std::erase(others, columns_.rank());
+  for (const uint32_t column : host_rows_.active_columns()) {
+    censuses_.emplace_back(
+        columns_, outbox_,
+        CensusOptions{.variable = options_.variable,
+                      .stage = kGatherStage,
+                      .column = column,
+                      .marks = static_cast<uint32_t>(columns_.owners(column).size()),
+                      .reporters = host_rows_.owners_beside_leader(column),
+                      .listeners = others});
+  }
+}
+
+void ReturnedRows::lay_out(Arena& arena) {
+  if (to_ == ReturnTo::kNobody) return;
+  const uint64_t rows_in_world = std::min(partition_.rows(), options_.rows_max * columns_.world());
+  for (StepBuffer& buffer : step_buffers_) {
+    buffer.values = arena.take<std::byte>(rows_in_world * row_bytes_);
+    buffer.row_keys = arena.take<uint32_t>(rows_in_world);
+    buffer.pieces.resize(piece_count());
+  }
+}
+
+void ReturnedRows::open(uint64_t step) {
+  StepBuffer& buffer = step_buffer(step);
+  for (Census& census : censuses_) census.open(step);
+  buffer.answers_left = static_cast<uint32_t>(censuses_.size());
+  buffer.contributed = false;
+  buffer.row_count = 0;
+  const bool by_column = to_ == ReturnTo::kOwnHost;
+  // Of a column without owners nothing comes.
+  std::fill(buffer.pieces.begin(), buffer.pieces.end(), Piece{.whole = by_column});
+  buffer.pieces_left = static_cast<uint32_t>(buffer.pieces.size());
+  if (!by_column) return;
+  buffer.pieces_left = static_cast<uint32_t>(host_rows_.active_columns().size());
+  for (const uint32_t column : host_rows_.active_columns()) {
+    buffer.pieces[column].whole = false;
+  }
+}
+
+// ---- who sends what
+
+// Pieces are numbered by owner, or by column where every host sums for itself.
+uint32_t ReturnedRows::piece_count() const {
+  if (to_ == ReturnTo::kOwnHost) return columns_.count();
+  return static_cast<uint32_t>(std::min<uint64_t>(partition_.rows(), columns_.world()));
+}
+
+bool ReturnedRows::in_piece(uint32_t piece, uint32_t row_key) const {
+  return to_ == ReturnTo::kOwnHost ? host_rows_.column_of_row_key(row_key) == piece
+                                   : partition_.owner_of(row_key) == piece;
+}
+
+// Who sends a piece to this rank, by sections of this kind; kNoRank: nobody.
+uint32_t ReturnedRows::piece_sender(uint32_t piece, SectionKind kind) const {
+  if (to_ == ReturnTo::kOwnHost) {
+    const bool comes = kind == SectionKind::kLocalBroadcast;
+    return comes ? columns_.leader(columns_.host(), piece) : kNoRank;
+  }
+  const uint32_t leader = columns_.leader(columns_.host(), columns_.column_of(piece));
+  const bool leads = leader == columns_.rank();
+  if (kind == SectionKind::kHostGather) return leads ? piece : kNoRank;
+  return leads ? kNoRank : leader;
+}
+
+Send ReturnedRows::new_send(SectionKind kind, uint64_t step, uint8_t flags) const {
+  Send send;
+  send.header = {.kind = kind,
+                 .encoding = Encoding::kRows,
+                 .flags = flags,
+                 .tag = options_.variable,
+                 .step = step};
+  send.format = {.element_bytes = bytes_of_sum(options_.sum),
+                 .source_bytes = bytes_of_sum(options_.sum)};
+  send.rows.row_elements = static_cast<uint32_t>(partition_.row_elements());
+  return send;
+}
+
+// ---- leg 3: to the leaders of every host (or, where every host sums, leg 4 at once)
+
+void ReturnedRows::send(uint64_t step, const RowAccumulator& sum, bool contributed) {
+  if (to_ == ReturnTo::kNobody) return;
+  const bool own_host = to_ == ReturnTo::kOwnHost;
+  const uint8_t flags = kSectionLast | (contributed ? kSectionContributed : 0);
+  Send send =
+      new_send(own_host ? SectionKind::kLocalBroadcast : SectionKind::kHostGather, step, flags);
+  const uint32_t piece = own_host ? columns_.column_of(columns_.rank()) : columns_.rank();
+  send.header.first = uint64_t{piece} << kPieceShift;
+  send.rows.row_keys = sum.row_keys();
+  send.rows.values = sum.values();
+  send.count = sum.row_count();
+  if (own_host) {
+    for (const uint32_t local : columns_.locals()) outbox_.add(local, send);
+    return;
+  }
+  const bool has_rows = sum.row_count() > 0;
+  if (has_rows || censuses_.empty()) send_to_hosts(send);
+  join(step, has_rows ? columns_.slot_in_column(columns_.rank()) : Census::kNoMark, contributed);
+}
+
+void ReturnedRows::send_to_hosts(const Send& send) {
+  const uint32_t column = columns_.column_of(columns_.rank());
+  for (uint32_t i = 0; i < columns_.host_count(); ++i) {
+    // From the next host on, so that not all of them send to the same one first.
+    const uint32_t host = (columns_.host() + 1 + i) % columns_.host_count();
+    outbox_.add(columns_.leader(host, column), send);
+  }
+}
+
+bool ReturnedRows::on_section(uint32_t from, const Section& section) {
+  switch (section.header.kind) {
+    case SectionKind::kHostGather:
+    case SectionKind::kLocalBroadcast:
+      return on_piece(from, section);
+    case SectionKind::kCensusUp:
+    case SectionKind::kCensusDown:
+      return on_census(from, section);
+    default:
+      return false;
+  }
+}
+
+// ---- which pieces do not come
+
+void ReturnedRows::join(uint64_t step, uint32_t mark, bool contributed) {
+  for (Census& census : censuses_) {
+    if (census.column() != columns_.column_of(columns_.rank())) continue;
+    census.join(step, mark, contributed);
+    if (census.answered(step)) take_answer(step, census);
+  }
+}
+
+bool ReturnedRows::on_census(uint32_t from, const Section& section) {
+  const SectionHeader& header = section.header;
+  for (Census& census : censuses_) {
+    if (census.column() != header.first) continue;
+    const bool taken = header.kind == SectionKind::kCensusUp ? census.on_report(from, section)
+                                                             : census.on_answer(from, section);
+    if (taken && census.answered(header.step)) take_answer(header.step, census);
+    return taken;
+  }
+  return false;
+}
+
+// Of each census once in a step.
+void ReturnedRows::take_answer(uint64_t step, const Census& census) {
+  StepBuffer& buffer = step_buffer(step);
+  buffer.contributed |= census.contributed(step);
+  --buffer.answers_left;
+  const std::vector<uint32_t>& owners = columns_.owners(census.column());
+  for (uint32_t i = 0; i < owners.size(); ++i) {
+    if (owners[i] >= buffer.pieces.size() || census.marked(step, i)) continue;
+    Piece& piece = buffer.pieces[owners[i]];
+    if (!piece.whole) --buffer.pieces_left;
+    piece.whole = true;
+  }
+}
+
+// ---- leg 4: to every rank of the host
+
+bool ReturnedRows::on_piece(uint32_t from, const Section& section) {
+  const SectionHeader& header = section.header;
+  StepBuffer& buffer = step_buffer(header.step);
+  const uint32_t piece = piece_of(header);
+  if (header.encoding != Encoding::kRows || piece >= buffer.pieces.size()) return false;
+  Piece& state = buffer.pieces[piece];
+  if (from != piece_sender(piece, header.kind) || state.whole) return false;
+  const uint32_t count = header.count;
+  if (count == 0 && !censuses_.empty()) return false;
+  const bool fits = count <= buffer.row_keys.size() - buffer.row_count &&
+                    section.payload.size() == count * (sizeof(uint32_t) + row_bytes_);
+  const auto belongs = [this, piece](uint32_t row_key) { return in_piece(piece, row_key); };
+  if (rows_before(header) != state.rows || !fits || !host_rows_.check_row_keys(section, belongs)) {
+    return false;
+  }
+  const uint32_t first_row = buffer.row_count;
+  if (count > 0) {
+    const size_t ids_bytes = sizeof(uint32_t) * count;
+    std::memcpy(&buffer.row_keys[first_row], section.payload.data(), ids_bytes);
+    std::memcpy(&buffer.values[first_row * row_bytes_], section.payload.data() + ids_bytes,
+                section.payload.size() - ids_bytes);
+    buffer.row_count += count;
+    state.rows += count;
+  }
+  pass_on(buffer, header, first_row);
+  if ((header.flags & kSectionLast) != 0) {
+    state.whole = true;
+    --buffer.pieces_left;
+    buffer.contributed |= (header.flags & kSectionContributed) != 0;
+  }
+  return true;
+}
+
+// What just came of a piece, from this leader to the other ranks of its host.
+void ReturnedRows::pass_on(const StepBuffer& buffer, const SectionHeader& header,
+                           uint32_t first_row) {
+  if (header.kind != SectionKind::kHostGather) return;
+  Send send = new_send(SectionKind::kLocalBroadcast, header.step, header.flags);
+  send.header.first = header.first;
+  send.count = header.count;
+  if (header.count > 0) {
+    send.rows.row_keys = &buffer.row_keys[first_row];
+    send.rows.values = &buffer.values[first_row * row_bytes_];
+  }
+  for (const uint32_t local : columns_.locals()) {
+    if (local != columns_.rank()) outbox_.add(local, send);
+  }
+}
+
+// ---- who is late
+
+std::vector<uint32_t> ReturnedRows::missing(uint64_t step) const {
+  const StepBuffer& buffer = step_buffer(step);
+  std::vector<uint32_t> late;
+  std::vector<bool> unanswered(columns_.count());
+  for (const Census& census : censuses_) {
+    unanswered[census.column()] = !census.answered(step);
+    const std::vector<uint32_t> unheard = census.missing(step);
+    late.insert(late.end(), unheard.begin(), unheard.end());
+  }
+  for (uint32_t piece = 0; piece < buffer.pieces.size(); ++piece) {
+    const uint32_t column = to_ == ReturnTo::kOwnHost ? piece : columns_.column_of(piece);
+    // Before the answer it is not known which pieces there are.
+    if (buffer.pieces[piece].whole || unanswered[column]) continue;
+    const uint32_t sender = piece_sender(piece, SectionKind::kLocalBroadcast);
+    late.push_back(sender == kNoRank ? piece : sender);
+  }
+  return late;
+}
+
+}  // namespace parallax
