@@ -12,85 +12,38 @@
 
 #include "base/check.h"
 #include "base/seeded_random.h"
+#include "support/outbox_world.h"
 #include "support/words.h"
-#include "transport/inproc/inproc_transport.h"
 
 namespace parallax {
 namespace {
 
 using testkit::has;
 
-class Rank final : public Receiver, public OutboxObserver {
+class BroadcastWorld {
  public:
-  Rank(const HostMap& hosts, uint32_t rank, const std::shared_ptr<InprocHub>& hub) {
-    EXPECT_TRUE(InprocTransport::create(hub, rank, &transport_).ok());
-    outbox_ = std::make_unique<Outbox>(rank, *transport_, *this, *this);
-    EXPECT_TRUE(outbox_->start(1).ok());
-    broadcast_ = std::make_unique<Broadcast>(hosts, rank, *outbox_);
-  }
+  explicit BroadcastWorld(const std::vector<std::string>& host_names)
+      : hosts_(map_hosts(host_names)),
+        ranks_(static_cast<uint32_t>(host_names.size()), [this](uint32_t rank, Outbox& outbox) {
+          return std::make_unique<Broadcast>(hosts_, rank, outbox);
+        }) {}
 
-  Broadcast& broadcast() { return *broadcast_; }
-  void pass() {
-    transport_->poll(*this);
-    outbox_->pump();
-  }
-  uint64_t refused_count() const { return refused_count_; }
-  uint64_t data_bytes() const { return data_bytes_; }  // that it packed
-
- private:
-  void on_message(uint32_t from, std::span<const std::byte> message) override {
-    SectionReader reader(message);
-    Section section;
-    while (reader.next(&section)) {
-      refused_count_ += broadcast_->on_section(from, section) ? 0 : 1;
-    }
-  }
-  void on_sent(uint64_t token) override { outbox_->on_sent(token); }
-  void on_lost(uint32_t, Loss, std::string_view) override {}
-  void on_section_packed(uint32_t, const SectionHeader& header, size_t) override {
-    if (header.kind == SectionKind::kBroadcastData) data_bytes_ += header.payload_bytes;
-  }
-  void on_message_packed(uint32_t, size_t) override {}
-
-  std::unique_ptr<InprocTransport> transport_;
-  std::unique_ptr<Outbox> outbox_;
-  std::unique_ptr<Broadcast> broadcast_;
-  uint64_t refused_count_ = 0;
-  uint64_t data_bytes_ = 0;
-};
-
-class World {
- public:
-  explicit World(const std::vector<std::string>& host_names) : hosts_(map_hosts(host_names)) {
-    const auto size = static_cast<uint32_t>(host_names.size());
-    const auto hub = std::make_shared<InprocHub>(size);
-    for (uint32_t rank = 0; rank < size; ++rank) {
-      ranks_.push_back(std::make_unique<Rank>(hosts_, rank, hub));
-    }
-  }
-
-  uint32_t size() const { return static_cast<uint32_t>(ranks_.size()); }
+  uint32_t size() const { return ranks_.size(); }
   const HostMap& hosts() const { return hosts_; }
-  Rank& rank(uint32_t rank) { return *ranks_[rank]; }
-  Broadcast& at(uint32_t rank) { return ranks_[rank]->broadcast(); }
-  void settle() {
-    for (int i = 0; i < 200; ++i) {
-      for (auto& rank : ranks_) rank->pass();
-    }
+  Broadcast& at(uint32_t rank) { return ranks_.at(rank); }
+  void pass(uint32_t rank) { ranks_.pass(rank); }
+  void settle() { ranks_.settle(); }
+  uint64_t refused_count() const { return ranks_.refused_count(); }
+  // That one packed, or all did.
+  uint64_t data_bytes(uint32_t rank) const {
+    return ranks_.packed(rank, SectionKind::kBroadcastData).payload_bytes;
   }
+  uint64_t data_bytes() const { return ranks_.packed(SectionKind::kBroadcastData).payload_bytes; }
 
  private:
   const HostMap hosts_;
-  std::vector<std::unique_ptr<Rank>> ranks_;
+  testkit::OutboxWorld<Broadcast> ranks_;
 };
-
-std::vector<std::string> draw_hosts(SeededRandom& random) {
-  const uint64_t world = 1 + random.below(24);
-  const uint64_t hosts = 1 + random.below(world);
-  std::vector<std::string> names;
-  for (uint64_t i = 0; i < world; ++i) names.push_back(std::to_string(random.below(hosts)));
-  return names;
-}
 
 // Given broadcasts from any roots, of nothing up to many messages, that ranks join in any
 // order, expect the root's bytes everywhere, and each link of the tree to carry them once.
@@ -98,7 +51,7 @@ TEST(Broadcast, EveryRankGetsTheRootsBytes) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     SeededRandom random(seed);
-    World world(draw_hosts(random));
+    BroadcastWorld world(testkit::draw_hosts(random, 24));
     uint64_t moved_bytes = 0;
     for (int round = 0; round < 4; ++round) {
       const auto root = static_cast<uint32_t>(random.below(world.size()));
@@ -112,7 +65,7 @@ TEST(Broadcast, EveryRankGetsTheRootsBytes) {
       for (const uint32_t rank : order) {
         world.at(rank).start(root, buffers[rank].data(), bytes);
         for (uint64_t i = random.below(8); i > 0; --i) {
-          world.rank(static_cast<uint32_t>(random.below(world.size()))).pass();
+          world.pass(static_cast<uint32_t>(random.below(world.size())));
         }
       }
       world.settle();
@@ -126,19 +79,15 @@ TEST(Broadcast, EveryRankGetsTheRootsBytes) {
       }
       moved_bytes += bytes * (world.size() - 1);
     }
-    uint64_t packed_bytes = 0;
-    for (uint32_t rank = 0; rank < world.size(); ++rank) {
-      EXPECT_EQ(world.rank(rank).refused_count(), 0u);
-      packed_bytes += world.rank(rank).data_bytes();
-    }
-    EXPECT_EQ(packed_bytes, moved_bytes);
+    EXPECT_EQ(world.refused_count(), 0u);
+    EXPECT_EQ(world.data_bytes(), moved_bytes);
   }
 }
 
 // Given a rank that has not joined, expect no byte to be sent to it, those that wait for it
 // to say so, and the others to have theirs.
 TEST(Broadcast, WhoHasNoBufferIsWaitedFor) {
-  World world({"a", "b", "c"});
+  BroadcastWorld world({"a", "b", "c"});
   std::array<std::array<std::byte, 100>, 3> buffers = {};
   buffers[0].fill(std::byte{7});
   world.at(0).start(0, buffers[0].data(), 100);
@@ -148,7 +97,7 @@ TEST(Broadcast, WhoHasNoBufferIsWaitedFor) {
   EXPECT_EQ(buffers[1], buffers[0]);
   EXPECT_FALSE(world.at(0).finished());
   EXPECT_EQ(world.at(0).missing_ranks(), std::vector<uint32_t>{2});
-  EXPECT_EQ(world.rank(0).data_bytes(), 100u);
+  EXPECT_EQ(world.data_bytes(0), 100u);
   world.at(2).start(0, buffers[2].data(), 100);
   EXPECT_EQ(world.at(2).missing_ranks(), std::vector<uint32_t>{0});
   world.settle();
@@ -160,7 +109,7 @@ TEST(Broadcast, WhoHasNoBufferIsWaitedFor) {
 // both.
 TEST(Broadcast, WhoDisagreesIsNamed) {
   for (const bool root_differs : {false, true}) {
-    World world({"a", "b", "c"});
+    BroadcastWorld world({"a", "b", "c"});
     std::array<std::array<std::byte, 8>, 3> buffers = {};
     for (const uint32_t rank : {0u, 1u, 2u}) {
       const bool odd = rank == 2;
@@ -187,7 +136,7 @@ SectionHeader header_of(SectionKind kind, uint64_t sequence) {
 // Given what no honest rank says of itself, expect it to be refused, and the broadcast to go
 // on as if it had not come.
 TEST(Broadcast, GarbageFromBelowIsRefused) {
-  World world({"a", "b", "c"});
+  BroadcastWorld world({"a", "b", "c"});
   std::array<std::byte, 8> sent = {}, got = {};
   sent.fill(std::byte{9});
   world.at(0).start(0, sent.data(), 8);
@@ -223,7 +172,7 @@ TEST(Broadcast, GarbageFromBelowIsRefused) {
 }
 
 TEST(Broadcast, GarbageFromAboveIsRefused) {
-  World world({"a", "b"});
+  BroadcastWorld world({"a", "b"});
   std::array<std::byte, 8> got = {};
   const std::array<std::byte, 16> bytes = {std::byte{5}};
   const auto data = [&](SectionHeader header, uint32_t from, size_t payload_bytes) {
@@ -258,7 +207,7 @@ TEST(Broadcast, GarbageFromAboveIsRefused) {
 }
 
 TEST(Broadcast, TwoAtOnceIsOurBug) {
-  World world({"a"});
+  BroadcastWorld world({"a"});
   std::byte byte = {};
   world.at(0).start(0, &byte, 1);
   EXPECT_THROW(world.at(0).start(0, &byte, 1), InternalError);

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The way back of rows: what travels when most owners have none. That it is right is asked by the
+// conformance suite (row_exchange_test.cc).
+#include "collectives/returned_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "collectives/row_exchange.h"
+#include "unit/collectives/exchange_conformance.h"
+
+namespace parallax::exchange_conformance {
+namespace {
+
+constexpr uint32_t kHosts = 12;
+constexpr uint32_t kGivers = 2;
+
+Candidate reduce_rows(uint32_t marker_hosts_max) {
+  return {.make =
+              [=](const Columns& columns, const Partition& partition, Outbox& outbox,
+                  Compute& compute, ExchangeOptions options) {
+                options.method = Method::kReduceRows;
+                options.marker_hosts_max = marker_hosts_max;
+                return std::make_unique<RowExchange>(columns, partition, outbox, compute, options,
+                                                     row_algorithm_for(options.method));
+              },
+          .rows = true,
+          .shapes = {{64, 3, 3}}};
+}
+
+// The sections of a step in which few ranks of twelve hosts give a few rows.
+std::vector<Parcel> sparse_step(uint32_t marker_hosts_max) {
+  const Candidate candidate = reduce_rows(marker_hosts_max);
+  Setting setting = {.shape = candidate.shapes[0]};
+  setting.hosts.clear();
+  for (uint32_t rank = 0; rank < 2 * kHosts; ++rank) setting.hosts.push_back(rank / 2);
+  ExchangeWorld world(candidate, setting);
+  Contributions contributions = draw_contributions(setting, {}, world.random());
+  for (uint32_t rank = kGivers; rank < world.size(); ++rank) contributions[rank] = {};
+  std::vector<Parcel> arrivals;
+  world.tap([&](const Parcel& parcel) { arrivals.push_back(parcel); });
+  run_step(world, 1, contributions);
+  check_step(world, candidate, 1, contributions);
+  return arrivals;
+}
+
+// Given few hosts, expect those who have no rows to say so: a section of every owner that has some
+// or none to every host.
+TEST(ReturnedRows, AmongFewHostsWhoHasNoneSaysSo) {
+  std::set<uint32_t> senders;
+  uint64_t empty = 0;
+  for (const Parcel& parcel : sparse_step(kMarkerHostsMax)) {
+    if (parcel.header.kind != SectionKind::kHostGather) continue;
+    senders.insert(parcel.from);
+    empty += parcel.header.count == 0 ? 1 : 0;
+  }
+  EXPECT_EQ(senders.size(), 2 * kHosts);
+  EXPECT_GT(empty, 0u);
+}
+
+// Given many hosts, expect no section without rows but those of the census, of which each rank
+// sends and gets one for each column, and no word between hosts without rows for each other.
+TEST(ReturnedRows, AmongManyHostsWhoHasNoneIsSilent) {
+  std::map<SectionKind, uint64_t> sections;
+  std::set<uint32_t> owners_reached, senders_back;
+  for (const Parcel& parcel : sparse_step(0)) {
+    ++sections[parcel.header.kind];
+    const bool between_hosts = parcel.header.kind == SectionKind::kHostReduce ||
+                               parcel.header.kind == SectionKind::kHostGather;
+    EXPECT_TRUE(!between_hosts || parcel.header.count > 0);
+    if (parcel.header.kind == SectionKind::kHostReduce) owners_reached.insert(parcel.to);
+    if (parcel.header.kind == SectionKind::kHostGather) senders_back.insert(parcel.from);
+  }
+  EXPECT_GT(owners_reached.size(), 0u);
+  EXPECT_LE(owners_reached.size(), 3 * kGivers);
+  EXPECT_EQ(senders_back, owners_reached);
+  EXPECT_EQ(sections[SectionKind::kArrived], sections[SectionKind::kHostReduce]);
+  // Of two stages in each of two columns; the answers of the second go to both ranks of a host.
+  EXPECT_EQ(sections[SectionKind::kCensusUp], 2 * 2 * (kHosts - 1));
+  EXPECT_EQ(sections[SectionKind::kCensusDown], 2 * (kHosts - 1) + 2 * (2 * kHosts - 1));
+}
+
+}  // namespace
+}  // namespace parallax::exchange_conformance
