@@ -305,8 +305,6 @@ void RowExchange::take_answer(StepBuffer& buffer) {
 
 void RowExchange::return_if_complete(StepBuffer& buffer) {
   if (!buffer.total.complete() || buffer.returned) return;
-  // With the answer it is known whether somebody gave a slice without rows.
-  if (census_ && !census_->answered(buffer.step)) return;
   buffer.returned = true;
   returned_.send(buffer.step, buffer.total, buffer.contributed);
 }

@@ -71,10 +71,20 @@ void expect_refused(ExchangeWorld& world, const Misfit& misfit) {
       << parcel.header.count << ", " << parcel.payload().size() << " bytes";
 }
 
-void add_wrong_sizes(const Parcel& honest, std::vector<Misfit>* misfits) {
+void add_wrong_sizes(const Candidate& candidate, const Parcel& honest,
+                     std::vector<Misfit>* misfits) {
   const auto add = [&](const char* what, auto change) {
     change(misfits->emplace_back(Misfit{what, honest}).parcel);
   };
+  if (candidate.all_send && honest.header.count > 0 && honest.header.encoding == Encoding::kRows &&
+      (goes_up(honest.header.kind) || candidate.pieces == Pieces::kOwner) &&
+      honest.header.kind != SectionKind::kLocalReduce) {
+    add("nothing, where that is not said", [](Parcel& parcel) {
+      parcel.header.count = 0;
+      parcel.header.flags = kSectionLast;
+      parcel.bytes.resize(1);
+    });
+  }
   for (uint8_t encoding = 0; encoding <= static_cast<uint8_t>(Encoding::kValues); ++encoding) {
     if (static_cast<Encoding>(encoding) == honest.header.encoding) continue;
     add("another encoding",
@@ -165,7 +175,7 @@ void misfits_are_refused(const Candidate& candidate) {
   uint64_t tried = 0;
   const auto probe = [&](ExchangeWorld& world, const Parcel& honest, SeededRandom& random) {
     std::vector<Misfit> misfits;
-    add_wrong_sizes(honest, &misfits);
+    add_wrong_sizes(candidate, honest, &misfits);
     add_wrong_ranges(candidate, world, honest, &misfits);
     add_wrong_positions(candidate, world, honest, random, &misfits);
     for (const Misfit& misfit : misfits) expect_refused(world, misfit);

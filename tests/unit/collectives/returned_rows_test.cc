@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collectives/row_exchange.h"
+#include "collectives/schedule.h"
 #include "unit/collectives/exchange_conformance.h"
 
 namespace parallax::exchange_conformance {
@@ -32,15 +33,25 @@ Candidate reduce_rows(uint32_t marker_hosts_max) {
           .shapes = {{64, 3, 3}}};
 }
 
-// The sections of a step in which few ranks of twelve hosts give a few rows.
-std::vector<Parcel> sparse_step(uint32_t marker_hosts_max) {
-  const Candidate candidate = reduce_rows(marker_hosts_max);
+Setting setting_of(const Candidate& candidate) {
   Setting setting = {.shape = candidate.shapes[0]};
   setting.hosts.clear();
   for (uint32_t rank = 0; rank < 2 * kHosts; ++rank) setting.hosts.push_back(rank / 2);
-  ExchangeWorld world(candidate, setting);
-  Contributions contributions = draw_contributions(setting, {}, world.random());
+  return setting;
+}
+
+// Few ranks of twelve hosts give a few rows.
+Contributions few_rows(ExchangeWorld& world) {
+  Contributions contributions = draw_contributions(world.setting(), {}, world.random());
   for (uint32_t rank = kGivers; rank < world.size(); ++rank) contributions[rank] = {};
+  return contributions;
+}
+
+// The sections of such a step.
+std::vector<Parcel> sparse_step(uint32_t marker_hosts_max) {
+  const Candidate candidate = reduce_rows(marker_hosts_max);
+  ExchangeWorld world(candidate, setting_of(candidate));
+  const Contributions contributions = few_rows(world);
   std::vector<Parcel> arrivals;
   world.tap([&](const Parcel& parcel) { arrivals.push_back(parcel); });
   run_step(world, 1, contributions);
@@ -82,6 +93,30 @@ TEST(ReturnedRows, AmongManyHostsWhoHasNoneIsSilent) {
   // Of two stages in each of two columns; the answers of the second go to both ranks of a host.
   EXPECT_EQ(sections[SectionKind::kCensusUp], 2 * 2 * (kHosts - 1));
   EXPECT_EQ(sections[SectionKind::kCensusDown], 2 * (kHosts - 1) + 2 * (2 * kHosts - 1));
+}
+
+// Given a rank that was not told who sends, expect it to miss who should have told it, and none of
+// the owners that have nothing to send.
+TEST(ReturnedRows, WhoIsSilentIsNotToBlame) {
+  const Candidate candidate = reduce_rows(0);
+  for (uint32_t behind = 0; behind < 2 * kHosts; ++behind) {
+    ExchangeWorld world(candidate, setting_of(candidate));
+    std::set<uint32_t> tellers;
+    world.hold([&](const Parcel& parcel) {
+      const bool held = parcel.header.kind == SectionKind::kCensusDown &&
+                        parcel.header.part == kGatherStage && parcel.to == behind;
+      if (held) tellers.insert(parcel.from);
+      return held;
+    });
+    const Contributions contributions = few_rows(world);
+    run_step(world, 1, contributions);
+    EXPECT_FALSE(world.exchange(behind).state(1).delivered);
+    const std::vector<uint32_t> missed = world.exchange(behind).missing(1).to_return;
+    EXPECT_EQ(std::set<uint32_t>(missed.begin(), missed.end()), tellers);
+    world.hold(nullptr);
+    world.run();
+    check_step(world, candidate, 1, contributions);
+  }
 }
 
 }  // namespace
