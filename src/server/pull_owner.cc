@@ -2,6 +2,8 @@
 // What hosts ask an owner for, and its answers. See pull_owner.h.
 #include "server/pull_owner.h"
 
+#include <algorithm>
+
 #include "server/pull_sections.h"
 
 namespace parallax {
@@ -58,12 +60,16 @@ bool PullOwner::begin_list(const PulledVariable& variable, Asked& asked,
 
 bool PullOwner::list_rows(const PulledVariable& variable, Asked& asked, const Section& section) {
   const uint32_t count = section.header.count;
-  if (!is_row_keys(section) || count > asked.rows.size() - asked.count) return false;
+  if (!is_row_keys(section) || count > asked.many.size() - asked.count) return false;
   const Partition& partition = variable.partition;
+  const bool grows_long = asked.count <= asked.few.size() && count > asked.few.size() - asked.count;
+  // What of the short list is being sent from there stays there.
+  if (grows_long) std::copy_n(asked.few.begin(), asked.count, asked.many.begin());
+  uint32_t* const added = (grows_long ? asked.many.data() : asked.rows()) + asked.count;
   for (uint32_t i = 0; i < count; ++i) {
     const uint32_t row_key = row_key_at(section, i);
     if (row_key >= partition.rows() || partition.owner_of(row_key) != columns_.rank()) return false;
-    asked.rows[asked.count + i] = static_cast<uint32_t>(partition.local_row(row_key));
+    added[i] = static_cast<uint32_t>(partition.local_row(row_key));
   }
   asked.count += count;
   return true;
@@ -91,7 +97,7 @@ void PullOwner::answer(PulledVariable& variable, uint32_t host) {
   } else {
     // A piece of a list is answered when it comes, so that the first values leave early.
     send.header.first = asked.answered;
-    send.rows.order = &asked.rows[asked.answered];
+    send.rows.order = asked.rows() + asked.answered;
     send.rows.values = variable.table->array(0).data();
     send.count = asked.count - asked.answered;
     asked.answered = asked.count;

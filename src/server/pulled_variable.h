@@ -83,7 +83,11 @@ struct PulledVariable {
 
   // What one host asks this owner for.
   struct Asked {
-    std::span<uint32_t> rows;  // local rows of the list under way
+    // Local rows of the list under way: in `few` while it is short, else all of them in `many`. The
+    // short ones of all hosts lie together: of many hosts most ask for little, and a page each
+    // would be most of what this rank holds.
+    std::span<uint32_t> few, many;
+    uint32_t* rows() { return count <= few.size() ? few.data() : many.data(); }
     AskPosition position;
     uint64_t step = 0;
     uint8_t number = 0;

@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 
+#include "collectives/exchange.h"
 #include "support/sanitizers.h"
 #include "support/script.h"
 
@@ -164,6 +165,25 @@ TEST_P(EngineExact, EveryLayoutAgreesWithTheNaiveSum) {
     wanted.insert({"mirrored allreduce", "mirrored reduce_rows", "mirrored made_dense"});
   }
   for (const std::string& plan : wanted) EXPECT_EQ(seen.count(plan), 1u) << plan << " never held";
+}
+
+// Given more hosts than tell each other that they have no rows, even and uneven, expect jobs as
+// exact by a census (collectives/census.h).
+TEST(EngineExactCensus, ManyHosts) {
+  Hosts even;
+  for (uint32_t host = 0; host <= kMarkerHostsMax; ++host) even.push_back(host);
+  Hosts uneven = even;
+  uneven.insert(uneven.end(), {3, 3, 7, kMarkerHostsMax});
+  uint64_t seed = seed_or(9500);
+  for (const parallax_plan_mode_t mode :
+       {PARALLAX_PLAN_AUTO, PARALLAX_PLAN_HYBRID, PARALLAX_PLAN_PS, PARALLAX_PLAN_AR}) {
+    for (const Hosts& hosts : {even, uneven}) {
+      Script script(draw(++seed, hosts, mode));
+      EXPECT_EQ(script.play(), "")
+          << mode_name(mode) << ", " << hosts.size() << " ranks: PARALLAX_SEED=" << seed - 1;
+      if (testkit::kThreadSanitizer) return;
+    }
+  }
 }
 
 // For ThreadSanitizer: what a job owns until it is handed back.
