@@ -36,10 +36,6 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
       broadcast_(options_.hosts, options_.rank, outbox_),
       trees_(options_.hosts, options_.rank, outbox_),
       pipeline_({group_, plan_control_, migration_, trees_, outbox_, compute_, clock_}),
-      pull_calls_(group_, pipeline_, requests_),
-      contribution_calls_(group_, pipeline_, slice_checks_, requests_),
-      row_calls_(group_, pipeline_.window(), outbox_, requests_),
-      collective_calls_(group_.columns().world(), trees_, broadcast_, requests_),
       commit_protocol_({.rank = options_.rank,
                         .plan_mode = static_cast<uint32_t>(options_.plan_mode),
                         .plan_after_steps = options_.plan_after_steps,
@@ -58,14 +54,23 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
                    .goodbye = goodbye_,
                    .failure = failure_,
                    .transport = transport,
-                   .outbox = outbox_}) {}
+                   .outbox = outbox_}),
+      phase_(failure_.status()),
+      row_calls_(group_, pipeline_.window(), phase_, outbox_, requests_),
+      collective_calls_(group_.columns().world(), phase_, trees_, broadcast_, requests_),
+      step_calls_({.clock = clock,
+                   .registry = variables_,
+                   .phase = phase_,
+                   .group = group_,
+                   .pipeline = pipeline_,
+                   .row_calls = row_calls_,
+                   .requests = requests_}) {}
 
 Engine::~Engine() = default;
 
 Status Engine::start() {
   // At their bounds, so that no call of a step grows them.
-  contribution_calls_.reserve();
-  pull_calls_.reserve();
+  step_calls_.reserve();
   requests_.reserve();
   return outbox_.start(options_.epoch);
 }
@@ -133,26 +138,22 @@ void Engine::advance() {
     // The notice goes out before requests complete: the program may end with its first error.
     if (failure_.speaking()) return;
     failure_.said();
-    finish_unborrowed(failure);
     // Where something is still pending, a compute job or a send uses the caller's buffers: only
     // those requests wait on.
-    row_calls_.queue().finish_unborrowed(failure);
-    contribution_calls_.queue().finish_unborrowed(failure);
+    finish_unborrowed(failure);
     return;
   }
-  if (phase_ == Phase::kClosed) return;
+  if (phase_.closed()) return;
   // Before the commit and the steps: nothing may start that waits for a rank that has left.
   check_leaving();
   if (!failure.ok()) return;
   advance_commit();
-  if (phase_ == Phase::kOpen) return;
-  pull_calls_.advance();
-  contribution_calls_.advance();
-  advance_step_end();
+  if (phase_.open()) return;
+  const Status steps = step_calls_.advance();
+  if (!steps.ok()) failure_.abort(steps);
   row_calls_.advance();
-  collective_calls_.advance_barrier();
-  const Status broadcasts = collective_calls_.advance_broadcast();
-  if (!broadcasts.ok()) failure_.abort(broadcasts);
+  const Status collectives = collective_calls_.advance();
+  if (!collectives.ok()) failure_.abort(collectives);
   advance_close();
 }
 
@@ -217,14 +218,14 @@ bool Engine::on_broadcast(uint32_t from, const Section& section) {
 }
 
 bool Engine::is_open(uint64_t step) const {
-  return phase_ != Phase::kOpen && pipeline_.window().admits(step);
+  return !phase_.open() && pipeline_.window().admits(step);
 }
 
 // May come after this rank has finished the step, if none of the step's reductions passed through
 // it.
 bool Engine::on_step_ended(uint32_t from, const Section& section) {
   const uint64_t step = section.header.step;
-  if (phase_ != Phase::kOpen && pipeline_.window().is_over(step)) return true;
+  if (!phase_.open() && pipeline_.window().is_over(step)) return true;
   if (!is_open(step) || group_.columns().host_of(from) != group_.columns().host()) return false;
   // For every variable: what the rank has not contributed to is complete without it.
   group_.pulls().end_local(from, step);
@@ -253,7 +254,7 @@ bool Engine::on_migrate(uint32_t from, const Section& section) {
 }
 
 bool Engine::on_rows(uint32_t from, const Section& section) {
-  return phase_ != Phase::kOpen && row_calls_.on_section(from, section);
+  return !phase_.open() && row_calls_.on_section(from, section);
 }
 
 // ---- reports
@@ -275,22 +276,19 @@ Reports Engine::reports() const {
 
 // ---- the end of a job
 
-// Completes all requests whose buffers no compute job may still be reading.
+// Completes all requests whose buffers no compute job and no send may still be reading.
 void Engine::finish_unborrowed(const Status& status) {
   for (Request** request : {&commit_request_, &close_request_}) {
     if (*request != nullptr) requests_.finish(*request, status);
     *request = nullptr;
   }
   collective_calls_.finish_all(status);
-  pull_calls_.queue().finish_all(status);
-  for (Request*& end : step_ends_) {
-    if (end != nullptr) requests_.finish(end, status);
-    end = nullptr;
-  }
+  step_calls_.finish_unborrowed(status);
+  row_calls_.queue().finish_unborrowed(status);
 }
 
 void Engine::end() {
-  phase_ = Phase::kClosed;
+  phase_.end();
   failure_.close();
 }
 
@@ -299,8 +297,8 @@ void Engine::complete_all() {
   outbox_.drop_data();  // it would read buffers that are the caller's again
   const Status closed(PARALLAX_ABORTED, "the job was closed while this request was pending");
   finish_unborrowed(closed);
+  step_calls_.finish_all(closed);
   row_calls_.queue().finish_all(closed);
-  contribution_calls_.queue().finish_all(closed);
 }
 
 void Engine::abort(const std::string& reason) {

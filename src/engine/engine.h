@@ -34,7 +34,6 @@
 #ifndef PARALLAX_ENGINE_ENGINE_H_
 #define PARALLAX_ENGINE_ENGINE_H_
 
-#include <array>
 #include <functional>
 #include <memory>
 #include <span>
@@ -48,18 +47,17 @@
 #include "collectives/broadcast.h"
 #include "engine/collective_calls.h"
 #include "engine/commit_protocol.h"
-#include "engine/contribution_calls.h"
 #include "engine/first_failure.h"
 #include "engine/goodbye.h"
 #include "engine/job_failure.h"
+#include "engine/job_phase.h"
 #include "engine/loss_watch.h"
 #include "engine/peer_traffic.h"
-#include "engine/pull_calls.h"
 #include "engine/reports.h"
 #include "engine/request.h"
 #include "engine/request_pool.h"
 #include "engine/row_calls.h"
-#include "engine/slice_checks.h"
+#include "engine/step_calls.h"
 #include "group/group.h"
 #include "group/migration.h"
 #include "group/plan_control.h"
@@ -107,17 +105,12 @@ class Engine final : private Receiver {
   // When run() must be called again at the latest.
   int64_t next_deadline_ns() const;
 
-  // Calls. On OK *request belongs to the caller until release().
+  // Calls, by what they are about. On OK *request belongs to the caller until release().
+  StepCalls& step_calls() { return step_calls_; }
+  RowCalls& row_calls() { return row_calls_; }
+  CollectiveCalls& collective_calls() { return collective_calls_; }
   Status register_variable(const parallax_variable_t& description, uint32_t* id);
   Status commit(Request** request);
-  Status step_begin(uint64_t* step);
-  Status pull(uint64_t step, std::span<const parallax_slice_t> slices, Request** request);
-  Status push(uint64_t step, std::span<const parallax_slice_t> slices, Request** request);
-  Status reduce(uint64_t step, std::span<const parallax_slice_t> slices, Request** request);
-  Status step_end(uint64_t step, const parallax_step_end_options_t& options, Request** request);
-  Status rows(const parallax_rows_t& rows, bool write, Request** request);  // read, or write
-  Status barrier(Request** request);
-  Status broadcast(std::byte* buffer, uint64_t bytes, uint32_t root, Request** request);
   Status close(Request** request);
   void abort(const std::string& reason);
   void cancel(Request& request);
@@ -130,13 +123,12 @@ class Engine final : private Receiver {
   const Status& failure() const { return failure_.status(); }
   uint64_t step() const { return pipeline_.window().begun(); }
   uint64_t step_committed() const { return pipeline_.window().finished(); }
-  bool committed() const { return phase_ == Phase::kRunning || phase_ == Phase::kClosing; }
+  bool committed() const { return phase_.running() || phase_.closing(); }
   uint32_t variable_count() const { return static_cast<uint32_t>(variables_.size()); }
   const Columns& columns() const { return group_.columns(); }
   const EngineOptions& options() const { return options_; }
   const LateRank& late() const { return pipeline_.late(); }  // as of the last decision
   Plan plan() const { return group_.plan(); }
-  bool plan_settled() const { return plan_control_.settled(); }
   Reports reports() const;  // a view, which this outlives
   uint32_t outstanding_requests() const { return requests_.outstanding(); }
   // Nothing is left to send; asked before the transport is torn down.
@@ -149,8 +141,6 @@ class Engine final : private Receiver {
   int64_t held_up_ns() const { return membership_.strain_ns(); }
 
  private:
-  enum class Phase : uint8_t { kOpen, kCommitting, kRunning, kClosing, kClosed };
-
   // engine.cc: the pass, messages, the end of the job
   void on_message(uint32_t from, std::span<const std::byte> message) override;
   void on_sent(uint64_t cookie) override { outbox_.on_sent(cookie); }
@@ -185,23 +175,11 @@ class Engine final : private Receiver {
   void advance_close();
   void check_leaving();
 
-  // engine_step.cc: calls of a step
-  Status check_running(const char* call) const;
-  Status check_step(uint64_t step, const char* call) const;
-  Status evaluate(std::span<const parallax_slice_t> slices, Request** request);
-  Status contribute(RequestKind kind, uint64_t step, std::span<const parallax_slice_t> slices,
-                    Request** request);
-
-  // engine_decision.cc: end of a step
-  void advance_step_end();
-  void finish_step_end(const StepPipeline::Finished& finished);
-
   const EngineOptions options_;
   Transport& transport_;
   const Clock& clock_;
   Compute& compute_;
   std::vector<Variable> variables_;  // fixed from commit on
-  const SliceChecks slice_checks_{variables_};
   Membership membership_;
   PeerTraffic traffic_;
   RequestPool requests_;
@@ -212,21 +190,18 @@ class Engine final : private Receiver {
   Broadcast broadcast_;
   Trees trees_;
   StepPipeline pipeline_;
-  PullCalls pull_calls_;
-  ContributionCalls contribution_calls_;
-  RowCalls row_calls_;
-  CollectiveCalls collective_calls_;
   CommitProtocol commit_protocol_;
   Goodbye goodbye_;
   FirstFailure failure_;
   LossWatch loss_watch_;
+  JobPhase phase_;
+  RowCalls row_calls_;
+  CollectiveCalls collective_calls_;
+  StepCalls step_calls_;
 
-  Phase phase_ = Phase::kOpen;
   Request* commit_request_ = nullptr;
   Request* close_request_ = nullptr;
   bool busy_ = false;  // this run has filled in its share of initial values
-
-  std::array<Request*, StepWindow::kDepth> step_ends_ = {};  // by slot of the step
 };
 
 }  // namespace parallax

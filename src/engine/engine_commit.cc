@@ -9,7 +9,7 @@ namespace parallax {
 
 Status Engine::register_variable(const parallax_variable_t& description, uint32_t* id) {
   if (!failure_.status().ok()) return failure_.status();
-  if (phase_ != Phase::kOpen) {
+  if (!phase_.open()) {
     return bad_state("register: commit was called; register every variable before it");
   }
   if (variables_.size() == PARALLAX_VARIABLES_MAX) {
@@ -50,11 +50,10 @@ Status check_row_bytes(const Variable& variable, const Transport& transport) {
 
 Status Engine::commit(Request** request) {
   if (!failure_.status().ok()) return failure_.status();
-  if (phase_ != Phase::kOpen)
-    return bad_state("commit: it was called already; a job is committed once");
+  if (!phase_.open()) return bad_state("commit: it was called already; a job is committed once");
   PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kCommit, 0, request));
   const Status built = build_group();
-  phase_ = Phase::kCommitting;
+  phase_.commit();
   commit_request_ = *request;
   // The other ranks are told, so that none waits for this one.
   if (!built.ok()) failure_.abort(built);
@@ -72,7 +71,7 @@ Status Engine::build_group() {
 }
 
 void Engine::advance_commit() {
-  if (phase_ != Phase::kCommitting) return;
+  if (!phase_.committing()) return;
   if (!commit_protocol_.started()) {
     // busy_: this run has filled its piece. One run advances many times, and must keep the leases.
     if (busy_) return;
@@ -87,8 +86,8 @@ void Engine::take_commit(const JobFailure& failure) {
   if (!failure.status.ok()) {
     return failure_.fail(failure.status, SectionKind::kAbort, failure.culprit);
   }
-  if (phase_ != Phase::kCommitting || !commit_protocol_.agreed()) return;
-  phase_ = Phase::kRunning;
+  if (!phase_.committing() || !commit_protocol_.agreed()) return;
+  phase_.run();
   requests_.finish(std::exchange(commit_request_, nullptr), {});
 }
 
@@ -132,20 +131,10 @@ bool Engine::on_answer(TreeKind kind, std::span<const std::byte> payload) {
   return false;
 }
 
-// ---- barrier, broadcast, close
-
-Status Engine::barrier(Request** request) {
-  PARALLAX_RETURN_IF_ERROR(check_running("barrier"));
-  return collective_calls_.barrier(request);
-}
-
-Status Engine::broadcast(std::byte* buffer, uint64_t bytes, uint32_t root, Request** request) {
-  PARALLAX_RETURN_IF_ERROR(check_running("broadcast"));
-  return collective_calls_.broadcast(buffer, bytes, root, request);
-}
+// ---- close
 
 Status Engine::close(Request** request) {
-  if (phase_ == Phase::kClosing || phase_ == Phase::kClosed) {
+  if (phase_.closing() || phase_.closed()) {
     return bad_state("close: it was called already");
   }
   Request* closing = nullptr;
@@ -157,13 +146,13 @@ Status Engine::close(Request** request) {
     requests_.finish(closing, failure_.status());
     return {};
   }
-  if (phase_ == Phase::kCommitting) {
+  if (phase_.committing()) {
     abort("close was called before every rank had committed");
     end();
     requests_.finish(closing, failure_.status());
     return {};
   }
-  phase_ = Phase::kClosing;
+  phase_.close();
   close_request_ = closing;
   goodbye_.start(pipeline_.window().ended());
   return {};
@@ -172,7 +161,7 @@ Status Engine::close(Request** request) {
 // If others wait in a commit or a step for a rank that closes, the job fails at once, not at their
 // deadlines.
 void Engine::check_leaving() {
-  const Goodbye::Leaver leaver = goodbye_.missed(phase_ == Phase::kCommitting, pipeline_.window());
+  const Goodbye::Leaver leaver = goodbye_.missed(phase_.committing(), pipeline_.window());
   if (leaver.before.empty()) return;
   failure_.fail(peer_lost(rank_name(options_.hosts, leaver.rank) + " closed the job " +
                           leaver.before + ", which other ranks wait for"),
@@ -180,7 +169,7 @@ void Engine::check_leaving() {
 }
 
 void Engine::advance_close() {
-  if (phase_ != Phase::kClosing || close_request_ == nullptr) return;
+  if (!phase_.closing() || close_request_ == nullptr) return;
   goodbye_.advance();
   // What is still unsent may be the answer that a child waits for.
   if (!goodbye_.confirmed() || !outbox_.idle()) return;

@@ -246,7 +246,7 @@ bool SimRank::play(const Op& op) {
       return true;
     case Act::kBegin: {
       uint64_t step = 0;
-      const Status begun = engine_->step_begin(&step);
+      const Status begun = engine_->step_calls().begin(&step);
       if (!begun.ok()) {
         fail(begun, "step_begin");
       } else if (step != op.step) {
@@ -281,7 +281,7 @@ Status SimRank::post(const Op& op, Call* call) {
     case Act::kEnd:
       return post_end(op, call);
     case Act::kBarrier:
-      return engine_->barrier(&call->request);
+      return engine_->collective_calls().barrier(&call->request);
     case Act::kBroadcast:
       return post_broadcast(op, call);
     default:
@@ -320,7 +320,7 @@ Status SimRank::post_pull(const Op& op, Call* call) {
     call->slices[i].ids = call->ids[i].data();
     call->slices[i].values = call->values[i].data();
   }
-  return engine_->pull(op.step, call->slices, &call->request);
+  return engine_->step_calls().pull(op.step, call->slices, &call->request);
 }
 
 Status SimRank::post_contribution(const Op& op, Call* call) {
@@ -339,8 +339,8 @@ Status SimRank::post_contribution(const Op& op, Call* call) {
     call->slices[i].ids = call->ids[i].data();
     call->slices[i].values = call->values[i].data();
   }
-  return op.act == Act::kPush ? engine_->push(op.step, call->slices, &call->request)
-                              : engine_->reduce(op.step, call->slices, &call->request);
+  return op.act == Act::kPush ? engine_->step_calls().push(op.step, call->slices, &call->request)
+                              : engine_->step_calls().reduce(op.step, call->slices, &call->request);
 }
 
 Status SimRank::post_end(const Op& op, Call* call) {
@@ -351,7 +351,7 @@ Status SimRank::post_end(const Op& op, Call* call) {
   options.clip_norm = choice.clip_norm;
   options.found_inf = choice.found_inf_rank == rank_ ? 1 : 0;
   options.absent = choice.absent[rank_] ? 1 : 0;
-  return engine_->step_end(op.step, options, &call->request);
+  return engine_->step_calls().end(op.step, options, &call->request);
 }
 
 Status SimRank::post_broadcast(const Op& op, Call* call) {
@@ -361,7 +361,8 @@ Status SimRank::post_broadcast(const Op& op, Call* call) {
   for (uint64_t i = 0; i < bytes && call->root == rank_; ++i) {
     call->bytes[i] = scenario_.broadcast_byte(op.step, i);
   }
-  return engine_->broadcast(call->bytes.data(), bytes, call->root, &call->request);
+  return engine_->collective_calls().broadcast(call->bytes.data(), bytes, call->root,
+                                               &call->request);
 }
 
 // ---- what comes back

@@ -107,7 +107,7 @@ Status ToldRank::do_register(const Words& words, Call*) {
 
 Status ToldRank::do_commit(const Words&, Call* call) { return engine_.commit(&call->request); }
 
-Status ToldRank::do_begin(const Words&, Call*) { return engine_.step_begin(&step_); }
+Status ToldRank::do_begin(const Words&, Call*) { return engine_.step_calls().begin(&step_); }
 
 // Slices: NAME for a dense pull, NAME[ID,...] for a pull of rows; with =X,... the gradient, again
 // from its start where it is longer.
@@ -143,17 +143,17 @@ void ToldRank::add_slices(const Words& words, Call* call) const {
 
 Status ToldRank::do_pull(const Words& words, Call* call) {
   add_slices(words, call);
-  return engine_.pull(step_, call->slices, &call->request);
+  return engine_.step_calls().pull(step_, call->slices, &call->request);
 }
 
 Status ToldRank::do_push(const Words& words, Call* call) {
   add_slices(words, call);
-  return engine_.push(step_, call->slices, &call->request);
+  return engine_.step_calls().push(step_, call->slices, &call->request);
 }
 
 Status ToldRank::do_reduce(const Words& words, Call* call) {
   add_slices(words, call);
-  return engine_.reduce(step_, call->slices, &call->request);
+  return engine_.step_calls().reduce(step_, call->slices, &call->request);
 }
 
 // [rate=X] [clip=X] [found_inf] [absent]
@@ -164,10 +164,12 @@ Status ToldRank::do_end(const Words& words, Call* call) {
   options.clip_norm = static_cast<float>(words.number("clip", 0));
   options.found_inf = words.has("found_inf") ? 1 : 0;
   options.absent = words.has("absent") ? 1 : 0;
-  return engine_.step_end(step_, options, &call->request);
+  return engine_.step_calls().end(step_, options, &call->request);
 }
 
-Status ToldRank::do_barrier(const Words&, Call* call) { return engine_.barrier(&call->request); }
+Status ToldRank::do_barrier(const Words&, Call* call) {
+  return engine_.collective_calls().barrier(&call->request);
+}
 
 Status ToldRank::do_abort(const Words& words, Call*) {
   engine_.abort(words.text_from(0));

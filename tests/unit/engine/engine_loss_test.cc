@@ -181,7 +181,7 @@ TEST(EngineBlame, NewsCountUntilAllHaveSaidGoodbye) {
 TEST(EngineBlame, TheReasonLeavesBeforeRequestsComplete) {
   CommittedWorld world({0, 0, 1});
   Request* barrier = nullptr;
-  ASSERT_TRUE(world.engine(0).barrier(&barrier).ok());
+  ASSERT_TRUE(world.engine(0).collective_calls().barrier(&barrier).ok());
   world.settle();
   for (const uint32_t peer : {1U, 2U}) world.transport(0).hold(peer, 30);
   world.engine(0).abort("told to");
@@ -203,7 +203,7 @@ TEST(EngineBlame, TheReasonLeavesBeforeRequestsComplete) {
 TEST(EngineBlame, AStoppedPeerHoldsNobody) {
   CommittedWorld world({0, 0, 1});
   Request* barrier = nullptr;
-  ASSERT_TRUE(world.engine(0).barrier(&barrier).ok());
+  ASSERT_TRUE(world.engine(0).collective_calls().barrier(&barrier).ok());
   world.settle();
   world.transport(0).hold(2, UINT32_MAX);
   world.engine(0).abort("told to");

@@ -85,24 +85,25 @@ void register_and_commit(Job& job) {
 std::vector<float> train(Job& job, float gradient) {
   std::vector<float> gradients(kElements, gradient), values(kElements, -1);
   uint64_t step = 0;
-  EXPECT_TRUE(job.progress().call([&](Engine& engine) { return engine.step_begin(&step); }).ok());
+  EXPECT_TRUE(
+      job.progress().call([&](Engine& engine) { return engine.step_calls().begin(&step); }).ok());
   const parallax_slice_t push = testkit::dense_slice(0, gradients.data());
   const parallax_slice_t pull = testkit::dense_slice(0, values.data());
   Request* pushed = nullptr;
   EXPECT_TRUE(job.progress()
                   .call([&](Engine& engine) {
-                    return engine.push(step, {&push, 1}, &pushed);
+                    return engine.step_calls().push(step, {&push, 1}, &pushed);
                   })
                   .ok());
   const Status ended = done(job, [&](Engine& engine, Request** request) {
-    return engine.step_end(step, testkit::end_options(1), request);
+    return engine.step_calls().end(step, testkit::end_options(1), request);
   });
   EXPECT_TRUE(ended.ok()) << ended.message();
   EXPECT_TRUE(job.progress().wait({&pushed, 1}, in_ms(kPromptMs)));
   bool last = false;
   EXPECT_TRUE(job.release(pushed, &last).ok());
   const Status pulled = done(job, [&](Engine& engine, Request** request) {
-    return engine.pull(0, {&pull, 1}, request);
+    return engine.step_calls().pull(0, {&pull, 1}, request);
   });
   EXPECT_TRUE(pulled.ok()) << pulled.message();
   return values;
@@ -337,7 +338,9 @@ TEST(Job, CloseEndsAnothersWait) {
     }
     Request* request = nullptr;
     ASSERT_TRUE(
-        job->progress().call([&](Engine& engine) { return engine.barrier(&request); }).ok());
+        job->progress()
+            .call([&](Engine& engine) { return engine.collective_calls().barrier(&request); })
+            .ok());
     std::thread waiter([&] {
       EXPECT_TRUE(job->progress().wait({&request, 1}, in_ms(kForeverMs)));
     });

@@ -92,12 +92,14 @@ class TwoRanks {
     return post(rank, [](Engine& engine, Request** out) { return engine.commit(out); });
   }
   Request* barrier(uint32_t rank) {
-    return post(rank, [](Engine& engine, Request** out) { return engine.barrier(out); });
+    return post(
+        rank, [](Engine& engine, Request** out) { return engine.collective_calls().barrier(out); });
   }
   // From rank 1.
   Request* broadcast(uint32_t rank, uint64_t* number) {
     return post(rank, [&](Engine& engine, Request** out) {
-      return engine.broadcast(reinterpret_cast<std::byte*>(number), sizeof *number, 1, out);
+      return engine.collective_calls().broadcast(reinterpret_cast<std::byte*>(number),
+                                                 sizeof *number, 1, out);
     });
   }
   Status release(uint32_t rank, Request* request) {
