@@ -101,7 +101,7 @@ class Rank final : public Actor {
     variable.reduction = PARALLAX_SUM;
     variable.init = PARALLAX_INIT_CONSTANT;
     uint32_t id = 0;
-    require(engine_.register_variable(variable, &id), "register");
+    require(engine_.job_calls().register_variable(variable, &id), "register");
   }
 
   bool done(Request*& request) {
@@ -117,7 +117,7 @@ class Rank final : public Actor {
   bool advance() {
     if (phase_ == 0) {
       if (pull_ == nullptr) {
-        require(engine_.commit(&pull_), "commit");
+        require(engine_.job_calls().commit(&pull_), "commit");
         return true;
       }
       if (!done(pull_)) return false;

@@ -20,14 +20,22 @@
 // A plan announced with the decision of t takes effect with step t + 2, at the boundary after
 // t + 1.
 //
-// Its parts: requests (RequestPool), what slices may be (SliceChecks), pulls, pushes and reduces,
-// calls of rows and what all ranks call together (PullCalls, ContributionCalls, RowCalls,
-// CollectiveCalls), the variables at work (Group), how a step ends (StepPipeline, StepWindow),
-// which plan they follow (PlanControl, Migration), how a job begins and ends (CommitProtocol,
-// Goodbye), who is lost and how that ends it (LossWatch, FirstFailure), what passes between ranks
-// (PeerTraffic), what is told of all that (Reports). None of them knows the engine: it takes the
-// calls, hands each section to its part (kLayers), moves all parts on in every pass, and ends the
-// job with the first failure.
+// Its rooms. A call comes in at one of four classes, by what it is about:
+//
+// - JobCalls: registration, commit, close and abort; behind it CommitProtocol and Goodbye.
+// - StepCalls: step_begin to step_end; behind it SliceChecks, PullCalls and ContributionCalls.
+// - RowCalls: reads and writes of rows, and evaluations.
+// - CollectiveCalls: barriers and broadcasts.
+//
+// Whether it is taken now is asked of JobPhase, how far the job has come; its request is the
+// RequestPool's. A message comes in at on_message: PeerTraffic says whether it counts,
+// LayerHandlers have each of its sections taken by the part that it is for. Both work on the Group,
+// which holds the variables; how a step ends is StepPipeline's, which plan they follow
+// PlanControl's and Migration's. Who is lost is LossWatch's, how that ends the job FirstFailure's,
+// what is told of it all Reports'.
+//
+// None of them knows the engine, which is what remains: the pass, which moves all of them on;
+// dispatch, where a section that nobody takes fails the job; and the end of all requests.
 //
 // One owner at a time calls everything here. Calls return a status at once when the call itself is
 // wrong; what happens later is the request's. Nothing blocks.
@@ -35,7 +43,6 @@
 #define PARALLAX_ENGINE_ENGINE_H_
 
 #include <functional>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -46,11 +53,11 @@
 #include "base/status.h"
 #include "collectives/broadcast.h"
 #include "engine/collective_calls.h"
-#include "engine/commit_protocol.h"
 #include "engine/first_failure.h"
 #include "engine/goodbye.h"
-#include "engine/job_failure.h"
+#include "engine/job_calls.h"
 #include "engine/job_phase.h"
+#include "engine/layer_handlers.h"
 #include "engine/loss_watch.h"
 #include "engine/peer_traffic.h"
 #include "engine/reports.h"
@@ -106,13 +113,10 @@ class Engine final : private Receiver {
   int64_t next_deadline_ns() const;
 
   // Calls, by what they are about. On OK *request belongs to the caller until release().
+  JobCalls& job_calls() { return job_calls_; }
   StepCalls& step_calls() { return step_calls_; }
   RowCalls& row_calls() { return row_calls_; }
   CollectiveCalls& collective_calls() { return collective_calls_; }
-  Status register_variable(const parallax_variable_t& description, uint32_t* id);
-  Status commit(Request** request);
-  Status close(Request** request);
-  void abort(const std::string& reason);
   void cancel(Request& request);
   Status release(Request* request) { return requests_.release(request); }  // STATE while pending
 
@@ -124,7 +128,7 @@ class Engine final : private Receiver {
   uint64_t step() const { return pipeline_.window().begun(); }
   uint64_t step_committed() const { return pipeline_.window().finished(); }
   bool committed() const { return phase_.running() || phase_.closing(); }
-  uint32_t variable_count() const { return static_cast<uint32_t>(variables_.size()); }
+  uint32_t variable_count() const { return static_cast<uint32_t>(registry_.size()); }
   const Columns& columns() const { return group_.columns(); }
   const EngineOptions& options() const { return options_; }
   const LateRank& late() const { return pipeline_.late(); }  // as of the last decision
@@ -141,45 +145,23 @@ class Engine final : private Receiver {
   int64_t held_up_ns() const { return membership_.strain_ns(); }
 
  private:
-  // engine.cc: the pass, messages, the end of the job
   void on_message(uint32_t from, std::span<const std::byte> message) override;
   void on_sent(uint64_t cookie) override { outbox_.on_sent(cookie); }
   void on_lost(uint32_t rank, Loss loss, std::string_view why) override {
     loss_watch_.on_lost(rank, loss, why);
   }
   void dispatch(uint32_t from, const Section& section);
-  struct LayerRow;
-  static const LayerRow kLayers[];
-  [[nodiscard]] bool on_membership(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_broadcast(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_step_ended(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_exchange(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_pull(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_migrate(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_rows(uint32_t from, const Section& section);
-  bool is_open(uint64_t step) const;
   void pass();
   template <typename Body>
   bool guarded(Body body);
-  void end();
   void finish_unborrowed(const Status& status);
   void advance();
-
-  // engine_commit.cc: registration, commit, goodbye
-  void advance_commit();
-  Status build_group();
-  void take_commit(const JobFailure& failure);
-  [[nodiscard]] bool on_tree(uint32_t from, const Section& section);
-  [[nodiscard]] bool merge_report(TreeKind kind, std::span<const std::byte> payload);
-  [[nodiscard]] bool on_answer(TreeKind kind, std::span<const std::byte> payload);
-  void advance_close();
-  void check_leaving();
 
   const EngineOptions options_;
   Transport& transport_;
   const Clock& clock_;
   Compute& compute_;
-  std::vector<Variable> variables_;  // fixed from commit on
+  std::vector<Variable> registry_;  // fixed from commit on
   Membership membership_;
   PeerTraffic traffic_;
   RequestPool requests_;
@@ -190,18 +172,15 @@ class Engine final : private Receiver {
   Broadcast broadcast_;
   Trees trees_;
   StepPipeline pipeline_;
-  CommitProtocol commit_protocol_;
   Goodbye goodbye_;
   FirstFailure failure_;
   LossWatch loss_watch_;
   JobPhase phase_;
   RowCalls row_calls_;
   CollectiveCalls collective_calls_;
+  JobCalls job_calls_;
   StepCalls step_calls_;
-
-  Request* commit_request_ = nullptr;
-  Request* close_request_ = nullptr;
-  bool busy_ = false;  // this run has filled in its share of initial values
+  const LayerHandlers layer_handlers_;
 };
 
 }  // namespace parallax

@@ -90,7 +90,7 @@ class Calls {
       case kBetweenMoved:
         return between();
       case kClose:
-        return keep(engine_.close(&request_));
+        return keep(engine_.job_calls().close(&request_));
       default:
         return step(phase == kStepDense);
     }
@@ -106,9 +106,9 @@ class Calls {
   bool commit() {
     for (const parallax_variable_t& variable : variables()) {
       uint32_t id = 0;
-      if (!engine_.register_variable(variable, &id).ok()) std::abort();
+      if (!engine_.job_calls().register_variable(variable, &id).ok()) std::abort();
     }
-    return keep(engine_.commit(&request_));
+    return keep(engine_.job_calls().commit(&request_));
   }
   bool between() {
     static std::vector<int64_t> ids = {1, 19, 1, 5, -1, 0, 7, 11, 1, 2};

@@ -44,7 +44,7 @@ class Trainer final : public Actor {
     add("dense", 10, 4, 0, PARALLAX_RULE_SGD);
     add("held", 10, 4, 0, PARALLAX_RULE_NONE);
     Request* commit = nullptr;
-    EXPECT_TRUE(engine_.commit(&commit).ok());
+    EXPECT_TRUE(engine_.job_calls().commit(&commit).ok());
     waited_.push_back(commit);
   }
 
@@ -71,7 +71,7 @@ class Trainer final : public Actor {
     variable.rows_max = rows_max;
     variable.rule = rule;
     uint32_t id = 0;
-    EXPECT_TRUE(engine_.register_variable(variable, &id).ok());
+    EXPECT_TRUE(engine_.job_calls().register_variable(variable, &id).ok());
   }
   static parallax_slice_t slice(uint32_t variable, float* values) {
     parallax_slice_t slice = {};

@@ -237,7 +237,7 @@ bool SimRank::play(const Op& op) {
     case Act::kWaitKind:
       return !pending(op.what, op.step);
     case Act::kAbort:
-      engine_->abort("told to by the scenario");
+      engine_->job_calls().abort("told to by the scenario");
       return true;
     case Act::kCancel:
       for (const Call& call : calls_) {
@@ -272,7 +272,7 @@ bool SimRank::play(const Op& op) {
 Status SimRank::post(const Op& op, Call* call) {
   switch (op.act) {
     case Act::kCommit:
-      return engine_->commit(&call->request);
+      return engine_->job_calls().commit(&call->request);
     case Act::kPull:
       return post_pull(op, call);
     case Act::kPush:
@@ -285,7 +285,7 @@ Status SimRank::post(const Op& op, Call* call) {
     case Act::kBroadcast:
       return post_broadcast(op, call);
     default:
-      return engine_->close(&call->request);
+      return engine_->job_calls().close(&call->request);
   }
 }
 
@@ -295,7 +295,7 @@ Status SimRank::register_all() {
     variable.name = scenario_.names[i].c_str();
     if (scenario_.mismatch_rank == rank_ && i == 0) variable.rows += 1;
     uint32_t id = 0;
-    PARALLAX_RETURN_IF_ERROR(engine_->register_variable(variable, &id));
+    PARALLAX_RETURN_IF_ERROR(engine_->job_calls().register_variable(variable, &id));
     if (id != i) return internal("ids do not count up");
   }
   return {};
@@ -482,7 +482,7 @@ bool SimRank::close_after_failure() {
     close_posted_ = true;
     Call& call = calls_.emplace_back();
     call.act = Act::kClose;
-    const Status closed = engine_->close(&call.request);
+    const Status closed = engine_->job_calls().close(&call.request);
     if (!closed.ok()) calls_.pop_back();  // the script's own close had failed
     posted_ = true;
     return true;

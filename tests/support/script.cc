@@ -138,7 +138,7 @@ std::string Script::play() {
     if (!wrong.empty()) return "step " + std::to_string(t) + ": " + wrong;
   }
   for (const Status& status : world_.everywhere([this](uint32_t rank, Request**request) {
-         return world_.engine(rank).close(request);
+         return world_.engine(rank).job_calls().close(request);
        })) {
     if (!status.ok()) return "close: " + status.message();
   }

@@ -96,7 +96,7 @@ Status ToldRank::do_register(const Words& words, Call*) {
     throw ScriptError("'" + words.at(2) + "' is neither sgd nor held");
   }
   uint32_t id = 0;
-  PARALLAX_RETURN_IF_ERROR(engine_.register_variable(variable, &id));
+  PARALLAX_RETURN_IF_ERROR(engine_.job_calls().register_variable(variable, &id));
   if (id == variables_.size()) {
     const auto world = static_cast<uint32_t>(hosts_.host_of.size());
     variables_.push_back({variable.name, Partition(variable.rows, variable.row_elements,
@@ -105,7 +105,9 @@ Status ToldRank::do_register(const Words& words, Call*) {
   return {};
 }
 
-Status ToldRank::do_commit(const Words&, Call* call) { return engine_.commit(&call->request); }
+Status ToldRank::do_commit(const Words&, Call* call) {
+  return engine_.job_calls().commit(&call->request);
+}
 
 Status ToldRank::do_begin(const Words&, Call*) { return engine_.step_calls().begin(&step_); }
 
@@ -172,11 +174,13 @@ Status ToldRank::do_barrier(const Words&, Call* call) {
 }
 
 Status ToldRank::do_abort(const Words& words, Call*) {
-  engine_.abort(words.text_from(0));
+  engine_.job_calls().abort(words.text_from(0));
   return {};
 }
 
-Status ToldRank::do_close(const Words&, Call* call) { return engine_.close(&call->request); }
+Status ToldRank::do_close(const Words&, Call* call) {
+  return engine_.job_calls().close(&call->request);
+}
 
 // ---- what comes back
 

@@ -78,20 +78,23 @@ TEST(EngineBeforeCommit, Registration) {
   EngineWorld world{WorldOptions{}};
   Engine& engine = world.engine(0);
   uint32_t id = 99;
-  EXPECT_TRUE(engine.register_variable(dense_variable("a", 1, 1), &id).ok());
+  EXPECT_TRUE(engine.job_calls().register_variable(dense_variable("a", 1, 1), &id).ok());
   EXPECT_EQ(id, 0u);
-  EXPECT_REFUSED(engine.register_variable(dense_variable("a", 2, 1), &id), PARALLAX_INVALID, "'a'");
-  EXPECT_REFUSED(engine.register_variable(dense_variable("b", 0, 1), &id), PARALLAX_INVALID,
-                 "rows");
-  EXPECT_TRUE(engine.register_variable(dense_variable("b", 1, 1), &id).ok());
+  EXPECT_REFUSED(engine.job_calls().register_variable(dense_variable("a", 2, 1), &id),
+                 PARALLAX_INVALID, "'a'");
+  EXPECT_REFUSED(engine.job_calls().register_variable(dense_variable("b", 0, 1), &id),
+                 PARALLAX_INVALID, "rows");
+  EXPECT_TRUE(engine.job_calls().register_variable(dense_variable("b", 1, 1), &id).ok());
   EXPECT_EQ(id, 1u) << "what was refused took no number";
-  EXPECT_TRUE(
-      world.everywhere([&](uint32_t, Request** request) { return engine.commit(request); })[0]
-          .ok());
+  EXPECT_TRUE(world
+                  .everywhere([&](uint32_t, Request** request) {
+                    return engine.job_calls().commit(request);
+                  })[0]
+                  .ok());
   Request* request = nullptr;
-  EXPECT_REFUSED(engine.commit(&request), PARALLAX_STATE, "committed");
-  EXPECT_REFUSED(engine.register_variable(dense_variable("c", 1, 1), &id), PARALLAX_STATE,
-                 "every variable before");
+  EXPECT_REFUSED(engine.job_calls().commit(&request), PARALLAX_STATE, "committed");
+  EXPECT_REFUSED(engine.job_calls().register_variable(dense_variable("c", 1, 1), &id),
+                 PARALLAX_STATE, "every variable before");
 }
 
 TEST(EngineBeforeCommit, TooManyVariables) {
@@ -99,9 +102,12 @@ TEST(EngineBeforeCommit, TooManyVariables) {
   uint32_t id = 0;
   for (uint32_t i = 0; i < PARALLAX_VARIABLES_MAX; ++i) {
     const std::string name = "v" + std::to_string(i);
-    ASSERT_TRUE(world.engine(0).register_variable(dense_variable(name.c_str(), 1, 1), &id).ok());
+    ASSERT_TRUE(world.engine(0)
+                    .job_calls()
+                    .register_variable(dense_variable(name.c_str(), 1, 1), &id)
+                    .ok());
   }
-  EXPECT_REFUSED(world.engine(0).register_variable(dense_variable("more", 1, 1), &id),
+  EXPECT_REFUSED(world.engine(0).job_calls().register_variable(dense_variable("more", 1, 1), &id),
                  PARALLAX_LIMIT, "4096");
 }
 
@@ -300,23 +306,23 @@ TEST_F(EngineCalls, RequestsAreBounded) {
 }
 
 TEST_F(EngineCalls, AfterCloseNothingIsTaken) {
-  ASSERT_TRUE(finish(engine().close(&request_)).ok());
+  ASSERT_TRUE(finish(engine().job_calls().close(&request_)).ok());
   uint64_t step = 0;
   EXPECT_REFUSED(engine().step_calls().begin(&step), PARALLAX_STATE, "clos");
   EXPECT_REFUSED(engine().collective_calls().barrier(&request_), PARALLAX_STATE, "clos");
-  EXPECT_REFUSED(engine().close(&request_), PARALLAX_STATE, "already");
+  EXPECT_REFUSED(engine().job_calls().close(&request_), PARALLAX_STATE, "already");
 }
 
 TEST_F(EngineCalls, AfterAbortEveryCallSaysWhy) {
-  engine().abort("out of coffee");
+  engine().job_calls().abort("out of coffee");
   uint64_t step = 0;
   uint32_t id = 0;
   EXPECT_REFUSED(engine().step_calls().begin(&step), PARALLAX_ABORTED, "out of coffee");
   EXPECT_REFUSED(engine().step_calls().push(1, {}, &request_), PARALLAX_ABORTED, "out of coffee");
   EXPECT_REFUSED(engine().collective_calls().barrier(&request_), PARALLAX_ABORTED, "out of coffee");
-  EXPECT_REFUSED(engine().register_variable(dense_variable("x", 1, 1), &id), PARALLAX_ABORTED,
-                 "out of coffee");
-  EXPECT_REFUSED(finish(engine().close(&request_)), PARALLAX_ABORTED, "out of coffee");
+  EXPECT_REFUSED(engine().job_calls().register_variable(dense_variable("x", 1, 1), &id),
+                 PARALLAX_ABORTED, "out of coffee");
+  EXPECT_REFUSED(finish(engine().job_calls().close(&request_)), PARALLAX_ABORTED, "out of coffee");
 }
 
 // Given many variables to fill, expect their initial values to be filled in by bounded
@@ -331,10 +337,10 @@ TEST(EngineCommit, TablesAreFilledInPieces) {
     variable.init = PARALLAX_INIT_UNIFORM;
     variable.init_high = 1;
     uint32_t id = 0;
-    ASSERT_TRUE(world.engine(0).register_variable(variable, &id).ok());
+    ASSERT_TRUE(world.engine(0).job_calls().register_variable(variable, &id).ok());
   }
   Request* commit = nullptr;
-  ASSERT_TRUE(world.engine(0).commit(&commit).ok());
+  ASSERT_TRUE(world.engine(0).job_calls().commit(&commit).ok());
   uint64_t passes = 0;
   for (; !commit->done() && passes < 100; ++passes) {
     world.engine(0).run();

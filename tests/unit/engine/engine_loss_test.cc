@@ -25,7 +25,7 @@ struct CommittedWorld : EngineWorld {
 
   Request* close(uint32_t rank) {
     Request* request = nullptr;
-    EXPECT_TRUE(engine(rank).close(&request).ok());
+    EXPECT_TRUE(engine(rank).job_calls().close(&request).ok());
     return request;
   }
 };
@@ -184,7 +184,7 @@ TEST(EngineBlame, TheReasonLeavesBeforeRequestsComplete) {
   ASSERT_TRUE(world.engine(0).collective_calls().barrier(&barrier).ok());
   world.settle();
   for (const uint32_t peer : {1U, 2U}) world.transport(0).hold(peer, 30);
-  world.engine(0).abort("told to");
+  world.engine(0).job_calls().abort("told to");
   world.engine(0).kick();
   world.engine(0).run();
   EXPECT_TRUE(world.engine(0).speaking());
@@ -206,7 +206,7 @@ TEST(EngineBlame, AStoppedPeerHoldsNobody) {
   ASSERT_TRUE(world.engine(0).collective_calls().barrier(&barrier).ok());
   world.settle();
   world.transport(0).hold(2, UINT32_MAX);
-  world.engine(0).abort("told to");
+  world.engine(0).job_calls().abort("told to");
   world.engine(0).run();
   EXPECT_FALSE(barrier->done());
   const int64_t left_ns = world.engine(0).next_deadline_ns() - world.clock().now_ns();

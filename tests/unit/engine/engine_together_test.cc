@@ -166,11 +166,13 @@ std::vector<Status> commit_with(EngineWorld& world,
                                 const std::function<parallax_variable_t(uint32_t)>& variable_of) {
   for (uint32_t rank = 0; rank < world.size(); ++rank) {
     uint32_t id = 0;
-    EXPECT_TRUE(world.engine(rank).register_variable(dense_variable("same", 2, 2), &id).ok());
-    EXPECT_TRUE(world.engine(rank).register_variable(variable_of(rank), &id).ok());
+    EXPECT_TRUE(
+        world.engine(rank).job_calls().register_variable(dense_variable("same", 2, 2), &id).ok());
+    EXPECT_TRUE(world.engine(rank).job_calls().register_variable(variable_of(rank), &id).ok());
   }
-  return world.everywhere(
-      [&](uint32_t rank, Request** request) { return world.engine(rank).commit(request); });
+  return world.everywhere([&](uint32_t rank, Request** request) {
+    return world.engine(rank).job_calls().commit(request);
+  });
 }
 
 TEST(EngineCommit, DifferentRegistriesNameVariableFieldAndRanks) {
@@ -234,11 +236,12 @@ TEST(EngineCommit, AnotherOrderIsNamed) {
       uint32_t id = 0;
       for (const int i : {0, 1}) {
         const parallax_variable_t& each = pair[rank == other ? 1 - i : i];
-        EXPECT_TRUE(world.engine(rank).register_variable(each, &id).ok());
+        EXPECT_TRUE(world.engine(rank).job_calls().register_variable(each, &id).ok());
       }
     }
-    for (const Status& status : world.everywhere(
-             [&](uint32_t rank, Request**request) { return world.engine(rank).commit(request); })) {
+    for (const Status& status : world.everywhere([&](uint32_t rank, Request**request) {
+           return world.engine(rank).job_calls().commit(request);
+         })) {
       ASSERT_EQ(status.code(), PARALLAX_MISMATCH) << status.message();
       EXPECT_TRUE(has(status, "'first'") && has(status, "'second'") && has(status, "rank 0"))
           << status.message();
@@ -362,7 +365,7 @@ TEST(EngineAbort, ReachesEveryPendingCall) {
       ASSERT_TRUE(engine.step_calls().end(number, end_options(1), &posted[3]).ok());
     }
     world.settle();
-    world.engine(last).abort("the loss is NaN");
+    world.engine(last).job_calls().abort("the loss is NaN");
     EXPECT_TRUE(world.run_until_done(requests));
     for (const Request* request : requests) {
       if (request->status.ok()) continue;  // done before: a pull of a host that was complete
@@ -375,8 +378,9 @@ TEST(EngineAbort, ReachesEveryPendingCall) {
       EXPECT_FALSE(requests[4 * rank + 3]->status.ok()) << "step_end cannot have ended";
       EXPECT_EQ(world.engine(rank).failure().code(), PARALLAX_ABORTED);
     }
-    for (const Status& status : world.everywhere(
-             [&](uint32_t rank, Request**request) { return world.engine(rank).close(request); })) {
+    for (const Status& status : world.everywhere([&](uint32_t rank, Request**request) {
+           return world.engine(rank).job_calls().close(request);
+         })) {
       EXPECT_EQ(status.code(), PARALLAX_ABORTED) << status.message();
     }
   }
@@ -469,13 +473,13 @@ TEST(EngineClose, WaitsForTheLastAndThenEveryoneMayGoInAnyOrder) {
     std::vector<Request*> requests(world.size());
     const auto late = static_cast<uint32_t>(random.below(world.size()));
     for (uint32_t rank = 0; rank < world.size(); ++rank) {
-      ASSERT_TRUE(rank == late || world.engine(rank).close(&requests[rank]).ok());
+      ASSERT_TRUE(rank == late || world.engine(rank).job_calls().close(&requests[rank]).ok());
     }
     world.settle();
     for (uint32_t rank = 0; rank < world.size(); ++rank) {
       ASSERT_TRUE(rank == late || !requests[rank]->done());
     }
-    ASSERT_TRUE(world.engine(late).close(&requests[late]).ok());
+    ASSERT_TRUE(world.engine(late).job_calls().close(&requests[late]).ok());
     // A rank whose close is done is destroyed at once, as its process would exit.
     uint32_t left = world.size();
     for (int pass = 0; pass < 100000 && left > 0; ++pass) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// JobWorld: the parts of the engines of a whole job over a SectionNetwork, without the engines. Its
-// ranks have one variable of each of two ways: `rows`, sharded, with row ids, and `dense`, held by
-// the framework.
+// JobWorld: the parts of the engines of a whole job over a SectionNetwork, without the engines.
+// Each rank has registered one variable of each of two ways: `rows`, sharded, with row ids, and
+// `dense`, held by the framework.
 #ifndef PARALLAX_TESTS_UNIT_ENGINE_JOB_WORLD_H_
 #define PARALLAX_TESTS_UNIT_ENGINE_JOB_WORLD_H_
 
@@ -9,10 +9,9 @@
 #include <memory>
 #include <vector>
 
-#include "engine/collective_calls.h"
-#include "engine/row_calls.h"
+#include "engine/layer_handlers.h"
 #include "engine/step_calls.h"
-#include "message/kinds.h"
+#include "unit/engine/loss_world.h"
 #include "unit/group/group_world.h"
 
 namespace parallax::testkit {
@@ -23,59 +22,68 @@ class JobWorld {
   static constexpr uint32_t kDense = 1;
   static constexpr uint64_t kRowCount = 40;
 
-  class StoppedClock final : public Clock {
-   public:
-    int64_t now_ns() const override { return 1; }
-  };
+  static constexpr int64_t kLeaseNs = 1000 * kNanosecondsPerMillisecond;
+
   struct Rank {
     Rank(const HostMap& hosts, uint32_t rank, Outbox& outbox, const Clock& clock,
-         const std::vector<Variable>& variables)
-        : group(hosts, rank, {}, outbox, compute),
+         std::vector<Variable> variables)
+        : registry(std::move(variables)),
+          membership(watch_neighbours(hosts, rank), kLeaseNs, 0),
+          traffic({.rank = rank, .epoch = 1}, hosts, clock, membership),
+          group(hosts, rank, {}, outbox, compute),
           migration(group, outbox),
           plan_control(group, migration, {}),
           broadcast(hosts, rank, outbox),
           trees(hosts, rank, outbox),
           pipeline({group, plan_control, migration, trees, outbox, compute, clock}),
+          goodbye(rank, trees),
+          failure({group.columns(), clock, pipeline.window(), membership, transport, outbox}),
+          loss_watch(
+              {group.columns().world(), clock, membership, goodbye, failure, transport, outbox}),
+          phase(failure.status()),
           rows(group, pipeline.window(), phase, outbox, requests),
           collectives(group.columns().world(), phase, trees, broadcast, requests),
-          steps({.clock = clock,
-                 .registry = variables,
-                 .phase = phase,
-                 .group = group,
-                 .pipeline = pipeline,
-                 .row_calls = rows,
-                 .requests = requests}) {}
+          job({.rank = rank}, {registry, transport, traffic, outbox, group, pipeline, trees,
+                               broadcast, goodbye, failure, phase, requests}),
+          steps({clock, registry, phase, group, pipeline, rows, requests}),
+          handlers({phase, group, pipeline, migration, trees, broadcast, job, rows, collectives,
+                    loss_watch}) {
+      transport.bytes_max = kMessageBytesMin;
+    }
+    ForgettingTransport transport;
     InlineCompute compute;
     RequestPool requests{{}};
+    std::vector<Variable> registry;
+    Membership membership;
+    PeerTraffic traffic;
     Group group;
     Migration migration;
     PlanControl plan_control;
     Broadcast broadcast;
     Trees trees;
     StepPipeline pipeline;
-    Status failure;
-    JobPhase phase{failure};
+    Goodbye goodbye;
+    FirstFailure failure;
+    LossWatch loss_watch;
+    JobPhase phase;
     RowCalls rows;
     CollectiveCalls collectives;
+    JobCalls job;
     StepCalls steps;
+    LayerHandlers handlers;
   };
 
+  // Nobody has called commit.
   explicit JobWorld(const std::vector<uint32_t>& hosts)
-      : hosts_(host_map(hosts)),
-        variables_{managed("rows", kRowCount, 5, PARALLAX_RULE_SGD), held("dense", 3)},
-        network_(static_cast<uint32_t>(hosts.size()), hosts.size()) {
+      : hosts_(host_map(hosts)), network_(static_cast<uint32_t>(hosts.size()), hosts.size()) {
+    const std::vector<Variable> variables = {managed("rows", kRowCount, 5, PARALLAX_RULE_SGD),
+                                             held("dense", 3)};
     for (uint32_t rank = 0; rank < hosts.size(); ++rank) {
-      Rank& added = *ranks_.emplace_back(
-          std::make_unique<Rank>(hosts_, rank, network_.outbox(rank), clock_, variables_));
-      EXPECT_TRUE(added.group.build(variables_).ok());
-      EXPECT_TRUE(added.group.fill());
-      added.pipeline.reserve();
-      added.steps.reserve();
-      added.phase.commit();
-      added.phase.run();
+      ranks_.push_back(
+          std::make_unique<Rank>(hosts_, rank, network_.outbox(rank), clock_, variables));
     }
     network_.on_section([this](uint32_t to, uint32_t from, const Section& section) {
-      const bool fits = take(*ranks_[to], from, section);
+      const bool fits = ranks_[to]->handlers.take(from, section);
       advance(to);
       return fits;
     });
@@ -85,54 +93,47 @@ class JobWorld {
   uint32_t size() const { return static_cast<uint32_t>(ranks_.size()); }
   Rank& operator[](uint32_t rank) { return *ranks_[rank]; }
   SectionNetwork& network() { return network_; }
+  // Every rank commits.
+  void commit() {
+    for (const auto& rank : ranks_) {
+      Request* request = nullptr;
+      ASSERT_TRUE(rank->job.commit(&request).ok());
+      rank->steps.reserve();
+    }
+    settle();
+    for (const auto& rank : ranks_) {
+      ASSERT_TRUE(rank->phase.running()) << rank->failure.status().message();
+    }
+  }
   void settle() {
+    // Twice: what was packed last is known to be sent at the next look.
+    for (int round = 0; round < 2; ++round) {
+      for (uint32_t rank = 0; rank < size(); ++rank) advance(rank);
+      network_.settle();
+    }
     for (uint32_t rank = 0; rank < size(); ++rank) advance(rank);
-    network_.settle();
     EXPECT_TRUE(network_.refusals().empty()) << told(network_.refusals());
   }
 
  private:
-  static bool take(Rank& rank, uint32_t from, const Section& section) {
-    const SectionHeader& header = section.header;
-    switch (layer_of(header.kind)) {
-      case Layer::kTree:
-        return header.kind == SectionKind::kTreeUp
-                   ? rank.trees.take_report(from, section) &&
-                         rank.pipeline.merge_vote(section.payload)
-                   : rank.trees.take_answer(from, section) &&
-                         rank.pipeline.take_decision(section.payload);
-      case Layer::kStep:
-        if (rank.pipeline.window().is_over(header.step)) return true;
-        rank.group.pulls().end_local(from, header.step);
-        for (const auto& runtime : rank.group.runtimes()) {
-          runtime->exchange_at(header.step).end(from, header.step);
-        }
-        return true;
-      case Layer::kExchange:
-        return rank.group.runtime(header.tag).exchange_at(header.step).on_section(from, section);
-      case Layer::kPull:
-        return rank.group.pulls().on_section(from, section);
-      case Layer::kRowAccess:
-        return rank.rows.on_section(from, section);
-      default:
-        return false;
-    }
-  }
-
-  // Twice: a job that ran may let go of what a call waits for.
+  // As an engine does. Twice: a job that ran may let go of what a call waits for.
   void advance(uint32_t number) {
     Rank& rank = *ranks_[number];
-    for (int round = 0; round < 2; ++round) {
+    rank.job.start_run();
+    for (int round = 0; round < 2 && rank.failure.job_goes_on(); ++round) {
+      rank.job.check_leaving();
+      rank.job.advance_commit();
+      if (rank.phase.open()) return;
       EXPECT_TRUE(rank.steps.advance().ok());
       rank.rows.advance();
       EXPECT_TRUE(rank.collectives.advance().ok());
+      rank.job.advance_close();
       while (ComputeJob* job = rank.compute.take_done()) job->done(*job);
     }
   }
 
   const HostMap hosts_;
-  const StoppedClock clock_;
-  const std::vector<Variable> variables_;
+  MovedClock clock_;
   SectionNetwork network_;
   std::vector<std::unique_ptr<Rank>> ranks_;
 };

@@ -71,12 +71,12 @@ constexpr uint64_t kElements = 5;
 void register_and_commit(Job& job) {
   const Status registered = job.progress().call([](Engine& engine) {
     uint32_t id = 0;
-    return engine.register_variable(testkit::dense_variable("v", kElements, 1, PARALLAX_RULE_SGD),
-                                    &id);
+    return engine.job_calls().register_variable(
+        testkit::dense_variable("v", kElements, 1, PARALLAX_RULE_SGD), &id);
   });
   ASSERT_TRUE(registered.ok()) << registered.message();
-  const Status committed =
-      done(job, [](Engine& engine, Request** request) { return engine.commit(request); });
+  const Status committed = done(
+      job, [](Engine& engine, Request** request) { return engine.job_calls().commit(request); });
   ASSERT_TRUE(committed.ok()) << committed.message();
 }
 
@@ -185,8 +185,8 @@ TEST(Job, OptionsThatDifferAreNamed) {
     options.plan_mode = rank == 0 ? PARALLAX_PLAN_PS : PARALLAX_PLAN_AR;
     std::unique_ptr<Job> job;
     ASSERT_TRUE(Job::open(options, &job).ok()) << "that is told at commit";
-    statuses[rank] =
-        done(*job, [](Engine& engine, Request** request) { return engine.commit(request); });
+    statuses[rank] = done(
+        *job, [](Engine& engine, Request** request) { return engine.job_calls().commit(request); });
     EXPECT_FALSE(job->close().ok());
   });
   for (const Status& status : statuses) {
@@ -371,8 +371,9 @@ TEST(Job, CloseEndsAtItsDeadline) {
   EXPECT_TRUE(has(closed, "close: after 500 ms ")) << closed.message();
   EXPECT_TRUE(has(closed, "rank 1")) << closed.message();
   jobs[0].reset();
-  const Status left =
-      done(*jobs[1], [](Engine& engine, Request** request) { return engine.close(request); });
+  const Status left = done(*jobs[1], [](Engine& engine, Request** request) {
+    return engine.job_calls().close(request);
+  });
   EXPECT_EQ(left.code(), PARALLAX_PEER_LOST);
   EXPECT_TRUE(has(left, "rank 0")) << left.message();
 }

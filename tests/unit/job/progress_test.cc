@@ -89,7 +89,7 @@ class TwoRanks {
     return request;
   }
   Request* commit(uint32_t rank) {
-    return post(rank, [](Engine& engine, Request** out) { return engine.commit(out); });
+    return post(rank, [](Engine& engine, Request** out) { return engine.job_calls().commit(out); });
   }
   Request* barrier(uint32_t rank) {
     return post(
