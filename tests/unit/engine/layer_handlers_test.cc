@@ -91,12 +91,38 @@ TEST(LayerHandlers, AVariableThatIsNotThereIsRefused) {
   EXPECT_FALSE(takes(world, SectionKind::kDenseReduce, beyond, 1));
 }
 
-// A rank's pull ends with a tag beyond the variables; nobody pulls what is no table of owners.
-TEST(LayerHandlers, OnlyShardedVariablesArePulled) {
+// A rank's pull ends with a tag beyond the variables.
+TEST(LayerHandlers, TheEndOfAPullIsOfNoVariable) {
   JobWorld world({0, 0});
   world.commit();
   EXPECT_FALSE(takes(world, SectionKind::kPullLocal, JobWorld::kDense, 1));
   EXPECT_TRUE(takes(world, SectionKind::kPullLocal, kNoVariable, 1));
+}
+
+// Given a variable that is mirrored here from this step on, whose pull buffers are freed, expect
+// that a pull of it is refused.
+TEST(LayerHandlers, OnlyShardedVariablesArePulled) {
+  for (const bool sharded : {true, false}) {
+    JobWorld world({0, 0});
+    world.commit();
+    if (!sharded) world[0].group.runtime(JobWorld::kRows).plan.placement = Placement::kMirrored;
+    const std::vector<int64_t> ids = {0, 1, 2, 3, 4};
+    std::vector<float> values(2 * ids.size());
+    parallax_slice_t slice = {};
+    slice.size = sizeof slice;
+    slice.variable = JobWorld::kRows;
+    slice.form = PARALLAX_FORM_ROWS;
+    slice.ids = ids.data();
+    slice.row_count = ids.size();
+    slice.values = values.data();
+    uint64_t step = 0;
+    Request* request = nullptr;
+    ASSERT_TRUE(world[1].steps.begin(&step).ok());
+    ASSERT_TRUE(world[1].steps.pull(step, {&slice, 1}, &request).ok());
+    EXPECT_TRUE(world[1].steps.advance().ok());
+    world.network().settle();
+    EXPECT_EQ(world.network().refusals().empty(), sharded) << told(world.network().refusals());
+  }
 }
 
 TEST(LayerHandlers, RoundsOfTheTreeGoToWhoWaitsForThem) {
