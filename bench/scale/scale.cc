@@ -101,7 +101,7 @@ class Rank final : public Actor {
     variable.reduction = PARALLAX_SUM;
     variable.init = PARALLAX_INIT_CONSTANT;
     uint32_t id = 0;
-    require(engine_.register_variable(variable, &id), "register");
+    require(engine_.job_calls().register_variable(variable, &id), "register");
   }
 
   bool done(Request*& request) {
@@ -117,7 +117,7 @@ class Rank final : public Actor {
   bool advance() {
     if (phase_ == 0) {
       if (pull_ == nullptr) {
-        require(engine_.commit(&pull_), "commit");
+        require(engine_.job_calls().commit(&pull_), "commit");
         return true;
       }
       if (!done(pull_)) return false;
@@ -144,14 +144,14 @@ class Rank final : public Actor {
 
   // Pulls the rows of the step.
   void begin() {
-    require(engine_.step_begin(&step_), "step_begin");
+    require(engine_.step_calls().begin(&step_), "step_begin");
     ids_.clear();
     for (uint32_t i = 0; i < kIdsPerStep; ++i) {
       ids_.push_back(static_cast<int64_t>(random_.below(kSparseRows)));
     }
     rows_.assign(kIdsPerStep * kRowElements, 0);
     parallax_slice_t slice = rows();
-    require(engine_.pull(step_, {&slice, 1}, &pull_), "pull");
+    require(engine_.step_calls().pull(step_, {&slice, 1}, &pull_), "pull");
   }
 
   parallax_slice_t rows() {
@@ -189,11 +189,11 @@ class Rank final : public Actor {
       slice.form = PARALLAX_FORM_DENSE;
       slice.values = const_cast<float*>(ones());
     }
-    require(engine_.push(step_, slices, &push_), "push");
+    require(engine_.step_calls().push(step_, slices, &push_), "push");
     parallax_step_end_options_t options = {};
     options.size = sizeof options;
     options.learning_rate = 1;
-    require(engine_.step_end(step_, options, &end_), "step_end");
+    require(engine_.step_calls().end(step_, options, &end_), "step_end");
   }
 
   static const float* ones() {

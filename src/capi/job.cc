@@ -69,7 +69,7 @@ parallax_status_t parallax_register(parallax_job_t* job, const parallax_variable
     parallax_variable_t full;
     PARALLAX_RETURN_IF_ERROR(parallax::take_struct(variable, "register: variable", &full));
     return job->job->progress().call(
-        [&](Engine& engine) { return engine.register_variable(full, id); });
+        [&](Engine& engine) { return engine.job_calls().register_variable(full, id); });
   });
 }
 
@@ -77,8 +77,8 @@ parallax_status_t parallax_commit(parallax_job_t* job) {
   return parallax::guarded("commit", [&]() -> Status {
     PARALLAX_RETURN_IF_ERROR(parallax::check_job(job, "commit"));
     parallax::Request* request = nullptr;
-    PARALLAX_RETURN_IF_ERROR(
-        job->job->progress().call([&](Engine& engine) { return engine.commit(&request); }));
+    PARALLAX_RETURN_IF_ERROR(job->job->progress().call(
+        [&](Engine& engine) { return engine.job_calls().commit(&request); }));
     return parallax::wait_for(*job->job, request, "commit");
   });
 }
@@ -87,7 +87,7 @@ parallax_status_t parallax_abort(parallax_job_t* job, const char* reason) {
   return parallax::guarded("abort", [&]() -> Status {
     PARALLAX_RETURN_IF_ERROR(parallax::check_job(job, "abort"));
     return job->job->progress().call([&](Engine& engine) {
-      engine.abort(reason == nullptr ? "" : reason);
+      engine.job_calls().abort(reason == nullptr ? "" : reason);
       return Status();
     });
   });

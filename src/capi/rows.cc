@@ -12,8 +12,9 @@ parallax_status_t post_rows(parallax_job_t* job, const parallax_rows_t* rows, bo
   return guarded_post(call, request, [&]() -> Status {
     parallax_rows_t full;
     PARALLAX_RETURN_IF_ERROR(take_struct(rows, write ? "write: rows" : "read: rows", &full));
-    return post(job, call, request,
-                [&](Engine& engine, Request** posted) { return engine.rows(full, write, posted); });
+    return post(job, call, request, [&](Engine& engine, Request** posted) {
+      return engine.row_calls().post(full, write, posted);
+    });
   });
 }
 

@@ -34,15 +34,22 @@ Status take_slices(const parallax_slice_t* in, size_t count, const char* call, S
   return {};
 }
 
-template <typename Post>
-parallax_status_t post_slices(parallax_job_t* job, const char* call, const parallax_slice_t* slices,
-                              size_t count, parallax_request_t** request, Post post_call) {
-  return guarded_post(call, request, [&]() -> Status {
+// A call that gives slices of a step, and what takes it.
+struct SlicesCall {
+  const char* name;
+  Status (StepCalls::*take)(uint64_t step, std::span<const parallax_slice_t> slices,
+                            Request** request);
+};
+
+parallax_status_t post_slices(const SlicesCall& call, parallax_job_t* job, uint64_t step,
+                              const parallax_slice_t* slices, size_t count,
+                              parallax_request_t** request) {
+  return guarded_post(call.name, request, [&]() -> Status {
     Slices full;
-    PARALLAX_RETURN_IF_ERROR(take_slices(slices, count, call, &full));
-    const std::span<const parallax_slice_t> given(full.data(), count);
-    return post(job, call, request,
-                [&](Engine& engine, Request** posted) { return post_call(engine, given, posted); });
+    PARALLAX_RETURN_IF_ERROR(take_slices(slices, count, call.name, &full));
+    return post(job, call.name, request, [&](Engine& engine, Request** posted) {
+      return (engine.step_calls().*call.take)(step, {full.data(), count}, posted);
+    });
   });
 }
 
@@ -53,6 +60,7 @@ parallax_status_t post_slices(parallax_job_t* job, const char* call, const paral
 using parallax::Engine;
 using parallax::Request;
 using parallax::Status;
+using parallax::StepCalls;
 
 extern "C" {
 
@@ -60,33 +68,25 @@ parallax_status_t parallax_step_begin(parallax_job_t* job, uint64_t* step) {
   return parallax::guarded("step_begin", [&]() -> Status {
     PARALLAX_RETURN_IF_ERROR(parallax::check_job(job, "step_begin"));
     if (step == nullptr) return parallax::invalid("step_begin: step is null");
-    return job->job->progress().call([&](Engine& engine) { return engine.step_begin(step); });
+    return job->job->progress().call(
+        [&](Engine& engine) { return engine.step_calls().begin(step); });
   });
 }
 
 parallax_status_t parallax_pull(parallax_job_t* job, uint64_t step, const parallax_slice_t* slices,
                                 size_t count, parallax_request_t** request) {
-  return parallax::post_slices(job, "pull", slices, count, request,
-                               [&](Engine& engine, auto given, Request** posted) {
-                                 return engine.pull(step, given, posted);
-                               });
+  return parallax::post_slices({"pull", &StepCalls::pull}, job, step, slices, count, request);
 }
 
 parallax_status_t parallax_push(parallax_job_t* job, uint64_t step, const parallax_slice_t* slices,
                                 size_t count, parallax_request_t** request) {
-  return parallax::post_slices(job, "push", slices, count, request,
-                               [&](Engine& engine, auto given, Request** posted) {
-                                 return engine.push(step, given, posted);
-                               });
+  return parallax::post_slices({"push", &StepCalls::push}, job, step, slices, count, request);
 }
 
 parallax_status_t parallax_reduce(parallax_job_t* job, uint64_t step,
                                   const parallax_slice_t* slices, size_t count,
                                   parallax_request_t** request) {
-  return parallax::post_slices(job, "reduce", slices, count, request,
-                               [&](Engine& engine, auto given, Request** posted) {
-                                 return engine.reduce(step, given, posted);
-                               });
+  return parallax::post_slices({"reduce", &StepCalls::reduce}, job, step, slices, count, request);
 }
 
 parallax_status_t parallax_step_end(parallax_job_t* job, uint64_t step,
@@ -102,15 +102,16 @@ parallax_status_t parallax_step_end(parallax_job_t* job, uint64_t step,
       return parallax::invalid("step_end: found_inf and absent must be 0 or 1");
     }
     return parallax::post(job, "step_end", request, [&](Engine& engine, Request** posted) {
-      return engine.step_end(step, full, posted);
+      return engine.step_calls().end(step, full, posted);
     });
   });
 }
 
 parallax_status_t parallax_barrier(parallax_job_t* job, parallax_request_t** request) {
   return parallax::guarded_post("barrier", request, [&] {
-    return parallax::post(job, "barrier", request,
-                          [](Engine& engine, Request** posted) { return engine.barrier(posted); });
+    return parallax::post(job, "barrier", request, [](Engine& engine, Request** posted) {
+      return engine.collective_calls().barrier(posted);
+    });
   });
 }
 
@@ -118,7 +119,8 @@ parallax_status_t parallax_broadcast(parallax_job_t* job, void* buffer, size_t b
                                      parallax_request_t** request) {
   return parallax::guarded_post("broadcast", request, [&] {
     return parallax::post(job, "broadcast", request, [&](Engine& engine, Request** posted) {
-      return engine.broadcast(static_cast<std::byte*>(buffer), bytes, root, posted);
+      return engine.collective_calls().broadcast(static_cast<std::byte*>(buffer), bytes, root,
+                                                 posted);
     });
   });
 }

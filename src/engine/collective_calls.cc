@@ -7,9 +7,15 @@
 namespace parallax {
 
 Status CollectiveCalls::barrier(Request** request) {
+  PARALLAX_RETURN_IF_ERROR(phase_.check_running("barrier"));
   PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kBarrier, 0, request));
   barriers_.push(*request);
   return {};
+}
+
+Status CollectiveCalls::advance() {
+  advance_barrier();
+  return advance_broadcast();
 }
 
 void CollectiveCalls::advance_barrier() {
@@ -31,6 +37,7 @@ bool CollectiveCalls::on_barrier_answer(std::span<const std::byte> payload) {
 
 Status CollectiveCalls::broadcast(std::byte* buffer, uint64_t bytes, uint32_t root,
                                   Request** request) {
+  PARALLAX_RETURN_IF_ERROR(phase_.check_running("broadcast"));
   constexpr uint64_t kBroadcastBytesMax = 1ull << 40;
   if (root >= world_) {
     return invalid("broadcast: root is " + std::to_string(root) + ", the job has " +

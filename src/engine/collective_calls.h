@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collectives/broadcast.h"
+#include "engine/job_phase.h"
 #include "engine/request_queue.h"
 #include "group/trees.h"
 
@@ -19,21 +20,22 @@ namespace parallax {
 class CollectiveCalls {
  public:
   // All outlive this.
-  CollectiveCalls(uint32_t world, Trees& trees, Broadcast& broadcast, RequestPool& requests)
+  CollectiveCalls(uint32_t world, const JobPhase& phase, Trees& trees, Broadcast& broadcast,
+                  RequestPool& requests)
       : world_(world),
+        phase_(phase),
         trees_(trees),
         exchange_(broadcast),
         requests_(requests),
         barriers_(requests),
         broadcasts_(requests) {}
 
+  // INVALID, STATE, LIMIT, or what failed the job.
   Status barrier(Request** request);
-  // INVALID.
   Status broadcast(std::byte* buffer, uint64_t bytes, uint32_t root, Request** request);
 
   // Moves on what can be moved. Not OK: ranks disagree about a broadcast, and the job fails.
-  void advance_barrier();
-  Status advance_broadcast();
+  Status advance();
   // The answer of TreeKind::kBarrier; false: not a payload of it.
   [[nodiscard]] bool on_barrier_answer(std::span<const std::byte> payload);
 
@@ -41,7 +43,11 @@ class CollectiveCalls {
   void finish_all(const Status& status);
 
  private:
+  void advance_barrier();
+  Status advance_broadcast();
+
   const uint32_t world_;
+  const JobPhase& phase_;
   Trees& trees_;
   Broadcast& exchange_;
   RequestPool& requests_;

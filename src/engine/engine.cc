@@ -3,7 +3,6 @@
 // lost. See engine.h.
 #include "engine/engine.h"
 
-#include "base/check.h"
 #include "message/kinds.h"
 
 namespace parallax {
@@ -36,15 +35,6 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
       broadcast_(options_.hosts, options_.rank, outbox_),
       trees_(options_.hosts, options_.rank, outbox_),
       pipeline_({group_, plan_control_, migration_, trees_, outbox_, compute_, clock_}),
-      pull_calls_(group_, pipeline_, requests_),
-      contribution_calls_(group_, pipeline_, slice_checks_, requests_),
-      row_calls_(group_, pipeline_.window(), outbox_, requests_),
-      collective_calls_(group_.columns().world(), trees_, broadcast_, requests_),
-      commit_protocol_({.rank = options_.rank,
-                        .plan_mode = static_cast<uint32_t>(options_.plan_mode),
-                        .plan_after_steps = options_.plan_after_steps,
-                        .deterministic = options_.deterministic ? 1u : 0u},
-                       variables_, trees_, broadcast_),
       goodbye_(options_.rank, trees_),
       failure_({.columns = group_.columns(),
                 .clock = clock,
@@ -58,14 +48,49 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
                    .goodbye = goodbye_,
                    .failure = failure_,
                    .transport = transport,
-                   .outbox = outbox_}) {}
+                   .outbox = outbox_}),
+      phase_(failure_.status()),
+      row_calls_(group_, pipeline_.window(), phase_, outbox_, requests_),
+      collective_calls_(group_.columns().world(), phase_, trees_, broadcast_, requests_),
+      job_calls_({.rank = options_.rank,
+                  .plan_mode = static_cast<uint32_t>(options_.plan_mode),
+                  .plan_after_steps = options_.plan_after_steps,
+                  .deterministic = options_.deterministic ? 1u : 0u},
+                 {.registry = registry_,
+                  .transport = transport,
+                  .traffic = traffic_,
+                  .outbox = outbox_,
+                  .group = group_,
+                  .pipeline = pipeline_,
+                  .trees = trees_,
+                  .broadcast = broadcast_,
+                  .goodbye = goodbye_,
+                  .failure = failure_,
+                  .phase = phase_,
+                  .requests = requests_}),
+      step_calls_({.clock = clock,
+                   .registry = registry_,
+                   .phase = phase_,
+                   .group = group_,
+                   .pipeline = pipeline_,
+                   .row_calls = row_calls_,
+                   .requests = requests_}),
+      layer_handlers_({.phase = phase_,
+                       .group = group_,
+                       .pipeline = pipeline_,
+                       .migration = migration_,
+                       .trees = trees_,
+                       .broadcast = broadcast_,
+                       .job_calls = job_calls_,
+                       .row_calls = row_calls_,
+                       .collective_calls = collective_calls_,
+                       .loss_watch = loss_watch_}) {}
 
 Engine::~Engine() = default;
 
 Status Engine::start() {
   // At their bounds, so that no call of a step grows them.
-  contribution_calls_.reserve();
-  pull_calls_.reserve();
+  step_calls_.reserve();
   requests_.reserve();
   return outbox_.start(options_.epoch);
 }
@@ -92,7 +117,7 @@ bool Engine::guarded(Body body) {
 
 bool Engine::run() {
   return guarded([this] {
-    busy_ = false;
+    job_calls_.start_run();
     const int64_t now_ns = clock_.now_ns();
     // Before messages are read: time that this rank lost itself is not held against its peers.
     membership_.passed(now_ns);
@@ -100,7 +125,7 @@ bool Engine::run() {
     pass();
     loss_watch_.check(now_ns);
     pass();  // sends what the checks queued
-    return moved || busy_;
+    return moved || job_calls_.filling();
   });
 }
 
@@ -133,33 +158,29 @@ void Engine::advance() {
     // The notice goes out before requests complete: the program may end with its first error.
     if (failure_.speaking()) return;
     failure_.said();
-    finish_unborrowed(failure);
     // Where something is still pending, a compute job or a send uses the caller's buffers: only
     // those requests wait on.
-    row_calls_.queue().finish_unborrowed(failure);
-    contribution_calls_.queue().finish_unborrowed(failure);
+    finish_unborrowed(failure);
     return;
   }
-  if (phase_ == Phase::kClosed) return;
+  if (phase_.closed()) return;
   // Before the commit and the steps: nothing may start that waits for a rank that has left.
-  check_leaving();
+  job_calls_.check_leaving();
   if (!failure.ok()) return;
-  advance_commit();
-  if (phase_ == Phase::kOpen) return;
-  pull_calls_.advance();
-  contribution_calls_.advance();
-  advance_step_end();
+  job_calls_.advance_commit();
+  if (phase_.open()) return;
+  const Status steps = step_calls_.advance();
+  if (!steps.ok()) failure_.abort(steps);
   row_calls_.advance();
-  collective_calls_.advance_barrier();
-  const Status broadcasts = collective_calls_.advance_broadcast();
-  if (!broadcasts.ok()) failure_.abort(broadcasts);
-  advance_close();
+  const Status collectives = collective_calls_.advance();
+  if (!collectives.ok()) failure_.abort(collectives);
+  job_calls_.advance_close();
 }
 
 int64_t Engine::next_deadline_ns() const {
   if (!failure_.job_goes_on()) return failure_.next_deadline_ns();
   // Initial values are filled in piece by piece: the next piece is due at once.
-  if (busy_) return clock_.now_ns();
+  if (job_calls_.filling()) return clock_.now_ns();
   return membership_.next_deadline_ns();
 }
 
@@ -179,81 +200,16 @@ void Engine::on_message(uint32_t from, std::span<const std::byte> message) {
   }
 }
 
-// What takes each layer's sections, in the order of Layer. It returns false if one is not what
-// this rank may be sent, now or from that rank.
-struct Engine::LayerRow {
-  Layer layer;
-  bool (Engine::*handle)(uint32_t from, const Section& section);
-};
-
-constexpr Engine::LayerRow Engine::kLayers[] = {
-    {Layer::kMembership, &Engine::on_membership}, {Layer::kTree, &Engine::on_tree},
-    {Layer::kBroadcast, &Engine::on_broadcast},   {Layer::kStep, &Engine::on_step_ended},
-    {Layer::kExchange, &Engine::on_exchange},     {Layer::kPull, &Engine::on_pull},
-    {Layer::kMigration, &Engine::on_migrate},     {Layer::kRowAccess, &Engine::on_rows},
-};
-
 void Engine::dispatch(uint32_t from, const Section& section) {
-  static_assert(std::size(kLayers) == kLayerCount);
   const SectionHeader& header = section.header;
-  const LayerRow& row = kLayers[static_cast<size_t>(layer_of(header.kind))];
-  PARALLAX_CHECK(row.layer == layer_of(header.kind));
   traffic_.take_section(from, header);
-  if ((this->*row.handle)(from, section) || !failure_.status().ok()) return;
+  if (layer_handlers_.take(from, section) || !failure_.status().ok()) return;
   failure_.fail(internal(rank_name(options_.hosts, from) + " sent a message that does not fit (" +
                          name_of(header.kind) + ", variable or tag " + std::to_string(header.tag) +
                          ", step " + std::to_string(header.step) +
                          "); check that all ranks run the same "
                          "version"),
                 SectionKind::kAbort, from);
-}
-
-bool Engine::on_membership(uint32_t, const Section& section) {
-  return loss_watch_.on_section(section);
-}
-
-bool Engine::on_broadcast(uint32_t from, const Section& section) {
-  return broadcast_.on_section(from, section);
-}
-
-bool Engine::is_open(uint64_t step) const {
-  return phase_ != Phase::kOpen && pipeline_.window().admits(step);
-}
-
-// May come after this rank has finished the step, if none of the step's reductions passed through
-// it.
-bool Engine::on_step_ended(uint32_t from, const Section& section) {
-  const uint64_t step = section.header.step;
-  if (phase_ != Phase::kOpen && pipeline_.window().is_over(step)) return true;
-  if (!is_open(step) || group_.columns().host_of(from) != group_.columns().host()) return false;
-  // For every variable: what the rank has not contributed to is complete without it.
-  group_.pulls().end_local(from, step);
-  for (const auto& runtime : group_.runtimes()) runtime->exchange_at(step).end(from, step);
-  return true;
-}
-
-bool Engine::on_exchange(uint32_t from, const Section& section) {
-  const SectionHeader& header = section.header;
-  return is_open(header.step) && header.tag < group_.size() &&
-         group_.runtime(header.tag).exchange_at(header.step).on_section(from, section);
-}
-
-// A variable that is mirrored in that step is not pulled: its pull buffers are freed when it
-// becomes so. A tag beyond the variables ends a rank's pull.
-bool Engine::on_pull(uint32_t from, const Section& section) {
-  const SectionHeader& header = section.header;
-  if (!is_open(header.step)) return false;
-  const bool sharded =
-      header.tag >= group_.size() || group_.runtime(header.tag).sharded_at(header.step);
-  return sharded && group_.pulls().on_section(from, section);
-}
-
-bool Engine::on_migrate(uint32_t from, const Section& section) {
-  return migration_.on_section(from, section);
-}
-
-bool Engine::on_rows(uint32_t from, const Section& section) {
-  return phase_ != Phase::kOpen && row_calls_.on_section(from, section);
 }
 
 // ---- reports
@@ -275,38 +231,21 @@ Reports Engine::reports() const {
 
 // ---- the end of a job
 
-// Completes all requests whose buffers no compute job may still be reading.
+// Completes all requests whose buffers no compute job and no send may still be reading.
 void Engine::finish_unborrowed(const Status& status) {
-  for (Request** request : {&commit_request_, &close_request_}) {
-    if (*request != nullptr) requests_.finish(*request, status);
-    *request = nullptr;
-  }
+  job_calls_.finish_all(status);
   collective_calls_.finish_all(status);
-  pull_calls_.queue().finish_all(status);
-  for (Request*& end : step_ends_) {
-    if (end != nullptr) requests_.finish(end, status);
-    end = nullptr;
-  }
-}
-
-void Engine::end() {
-  phase_ = Phase::kClosed;
-  failure_.close();
+  step_calls_.finish_unborrowed(status);
+  row_calls_.queue().finish_unborrowed(status);
 }
 
 void Engine::complete_all() {
-  end();
+  job_calls_.end();
   outbox_.drop_data();  // it would read buffers that are the caller's again
   const Status closed(PARALLAX_ABORTED, "the job was closed while this request was pending");
   finish_unborrowed(closed);
+  step_calls_.finish_all(closed);
   row_calls_.queue().finish_all(closed);
-  contribution_calls_.queue().finish_all(closed);
-}
-
-void Engine::abort(const std::string& reason) {
-  failure_.abort(
-      {PARALLAX_ABORTED, rank_name(options_.hosts, options_.rank) + " aborted the job: " +
-                             (reason.empty() ? std::string("no reason given") : reason)});
 }
 
 void Engine::cancel(Request& request) {

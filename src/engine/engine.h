@@ -20,23 +20,29 @@
 // A plan announced with the decision of t takes effect with step t + 2, at the boundary after
 // t + 1.
 //
-// Its parts: requests (RequestPool), what slices may be (SliceChecks), pulls, pushes and reduces,
-// calls of rows and what all ranks call together (PullCalls, ContributionCalls, RowCalls,
-// CollectiveCalls), the variables at work (Group), how a step ends (StepPipeline, StepWindow),
-// which plan they follow (PlanControl, Migration), how a job begins and ends (CommitProtocol,
-// Goodbye), who is lost and how that ends it (LossWatch, FirstFailure), what passes between ranks
-// (PeerTraffic), what is told of all that (Reports). None of them knows the engine: it takes the
-// calls, hands each section to its part (kLayers), moves all parts on in every pass, and ends the
-// job with the first failure.
+// Its rooms. A call comes in at one of four classes, by what it is about:
+//
+// - JobCalls: registration, commit, close and abort; behind it CommitProtocol and Goodbye.
+// - StepCalls: step_begin to step_end; behind it SliceChecks, PullCalls and ContributionCalls.
+// - RowCalls: reads and writes of rows, and evaluations.
+// - CollectiveCalls: barriers and broadcasts.
+//
+// Whether it is taken now is asked of JobPhase, how far the job has come; its request is the
+// RequestPool's. A message comes in at on_message: PeerTraffic says whether it counts,
+// LayerHandlers have each of its sections taken by the part that it is for. Both work on the Group,
+// which holds the variables; how a step ends is StepPipeline's, which plan they follow
+// PlanControl's and Migration's. Who is lost is LossWatch's, how that ends the job FirstFailure's,
+// what is told of it all Reports'.
+//
+// None of them knows the engine, which is what remains: the pass, which moves all of them on;
+// dispatch, where a section that nobody takes fails the job; and the end of all requests.
 //
 // One owner at a time calls everything here. Calls return a status at once when the call itself is
 // wrong; what happens later is the request's. Nothing blocks.
 #ifndef PARALLAX_ENGINE_ENGINE_H_
 #define PARALLAX_ENGINE_ENGINE_H_
 
-#include <array>
 #include <functional>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -47,19 +53,18 @@
 #include "base/status.h"
 #include "collectives/broadcast.h"
 #include "engine/collective_calls.h"
-#include "engine/commit_protocol.h"
-#include "engine/contribution_calls.h"
 #include "engine/first_failure.h"
 #include "engine/goodbye.h"
-#include "engine/job_failure.h"
+#include "engine/job_calls.h"
+#include "engine/job_phase.h"
+#include "engine/layer_handlers.h"
 #include "engine/loss_watch.h"
 #include "engine/peer_traffic.h"
-#include "engine/pull_calls.h"
 #include "engine/reports.h"
 #include "engine/request.h"
 #include "engine/request_pool.h"
 #include "engine/row_calls.h"
-#include "engine/slice_checks.h"
+#include "engine/step_calls.h"
 #include "group/group.h"
 #include "group/migration.h"
 #include "group/plan_control.h"
@@ -107,19 +112,11 @@ class Engine final : private Receiver {
   // When run() must be called again at the latest.
   int64_t next_deadline_ns() const;
 
-  // Calls. On OK *request belongs to the caller until release().
-  Status register_variable(const parallax_variable_t& description, uint32_t* id);
-  Status commit(Request** request);
-  Status step_begin(uint64_t* step);
-  Status pull(uint64_t step, std::span<const parallax_slice_t> slices, Request** request);
-  Status push(uint64_t step, std::span<const parallax_slice_t> slices, Request** request);
-  Status reduce(uint64_t step, std::span<const parallax_slice_t> slices, Request** request);
-  Status step_end(uint64_t step, const parallax_step_end_options_t& options, Request** request);
-  Status rows(const parallax_rows_t& rows, bool write, Request** request);  // read, or write
-  Status barrier(Request** request);
-  Status broadcast(std::byte* buffer, uint64_t bytes, uint32_t root, Request** request);
-  Status close(Request** request);
-  void abort(const std::string& reason);
+  // Calls, by what they are about. On OK *request belongs to the caller until release().
+  JobCalls& job_calls() { return job_calls_; }
+  StepCalls& step_calls() { return step_calls_; }
+  RowCalls& row_calls() { return row_calls_; }
+  CollectiveCalls& collective_calls() { return collective_calls_; }
   void cancel(Request& request);
   Status release(Request* request) { return requests_.release(request); }  // STATE while pending
 
@@ -130,13 +127,12 @@ class Engine final : private Receiver {
   const Status& failure() const { return failure_.status(); }
   uint64_t step() const { return pipeline_.window().begun(); }
   uint64_t step_committed() const { return pipeline_.window().finished(); }
-  bool committed() const { return phase_ == Phase::kRunning || phase_ == Phase::kClosing; }
-  uint32_t variable_count() const { return static_cast<uint32_t>(variables_.size()); }
+  bool committed() const { return phase_.running() || phase_.closing(); }
+  uint32_t variable_count() const { return static_cast<uint32_t>(registry_.size()); }
   const Columns& columns() const { return group_.columns(); }
   const EngineOptions& options() const { return options_; }
   const LateRank& late() const { return pipeline_.late(); }  // as of the last decision
   Plan plan() const { return group_.plan(); }
-  bool plan_settled() const { return plan_control_.settled(); }
   Reports reports() const;  // a view, which this outlives
   uint32_t outstanding_requests() const { return requests_.outstanding(); }
   // Nothing is left to send; asked before the transport is torn down.
@@ -149,59 +145,23 @@ class Engine final : private Receiver {
   int64_t held_up_ns() const { return membership_.strain_ns(); }
 
  private:
-  enum class Phase : uint8_t { kOpen, kCommitting, kRunning, kClosing, kClosed };
-
-  // engine.cc: the pass, messages, the end of the job
   void on_message(uint32_t from, std::span<const std::byte> message) override;
   void on_sent(uint64_t cookie) override { outbox_.on_sent(cookie); }
   void on_lost(uint32_t rank, Loss loss, std::string_view why) override {
     loss_watch_.on_lost(rank, loss, why);
   }
   void dispatch(uint32_t from, const Section& section);
-  struct LayerRow;
-  static const LayerRow kLayers[];
-  [[nodiscard]] bool on_membership(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_broadcast(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_step_ended(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_exchange(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_pull(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_migrate(uint32_t from, const Section& section);
-  [[nodiscard]] bool on_rows(uint32_t from, const Section& section);
-  bool is_open(uint64_t step) const;
   void pass();
   template <typename Body>
   bool guarded(Body body);
-  void end();
   void finish_unborrowed(const Status& status);
   void advance();
-
-  // engine_commit.cc: registration, commit, goodbye
-  void advance_commit();
-  Status build_group();
-  void take_commit(const JobFailure& failure);
-  [[nodiscard]] bool on_tree(uint32_t from, const Section& section);
-  [[nodiscard]] bool merge_report(TreeKind kind, std::span<const std::byte> payload);
-  [[nodiscard]] bool on_answer(TreeKind kind, std::span<const std::byte> payload);
-  void advance_close();
-  void check_leaving();
-
-  // engine_step.cc: calls of a step
-  Status check_running(const char* call) const;
-  Status check_step(uint64_t step, const char* call) const;
-  Status evaluate(std::span<const parallax_slice_t> slices, Request** request);
-  Status contribute(RequestKind kind, uint64_t step, std::span<const parallax_slice_t> slices,
-                    Request** request);
-
-  // engine_decision.cc: end of a step
-  void advance_step_end();
-  void finish_step_end(const StepPipeline::Finished& finished);
 
   const EngineOptions options_;
   Transport& transport_;
   const Clock& clock_;
   Compute& compute_;
-  std::vector<Variable> variables_;  // fixed from commit on
-  const SliceChecks slice_checks_{variables_};
+  std::vector<Variable> registry_;  // fixed from commit on
   Membership membership_;
   PeerTraffic traffic_;
   RequestPool requests_;
@@ -212,21 +172,15 @@ class Engine final : private Receiver {
   Broadcast broadcast_;
   Trees trees_;
   StepPipeline pipeline_;
-  PullCalls pull_calls_;
-  ContributionCalls contribution_calls_;
-  RowCalls row_calls_;
-  CollectiveCalls collective_calls_;
-  CommitProtocol commit_protocol_;
   Goodbye goodbye_;
   FirstFailure failure_;
   LossWatch loss_watch_;
-
-  Phase phase_ = Phase::kOpen;
-  Request* commit_request_ = nullptr;
-  Request* close_request_ = nullptr;
-  bool busy_ = false;  // this run has filled in its share of initial values
-
-  std::array<Request*, StepWindow::kDepth> step_ends_ = {};  // by slot of the step
+  JobPhase phase_;
+  RowCalls row_calls_;
+  CollectiveCalls collective_calls_;
+  JobCalls job_calls_;
+  StepCalls step_calls_;
+  const LayerHandlers layer_handlers_;
 };
 
 }  // namespace parallax

@@ -72,6 +72,7 @@ Status RowCalls::check_between_steps(const char* call) const {
 
 Status RowCalls::post(const parallax_rows_t& rows, bool write, Request** request) {
   const std::string name = write ? "write" : "read";
+  PARALLAX_RETURN_IF_ERROR(phase_.check_running(name.c_str()));
   RowsCall call;
   const Status fits = check(rows, &call);
   if (!fits.ok()) return {fits.code(), name + ": " + fits.message()};

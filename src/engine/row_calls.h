@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/job_phase.h"
 #include "engine/request_pool.h"
 #include "engine/request_queue.h"
 #include "engine/slice_checks.h"
@@ -21,16 +22,18 @@ namespace parallax {
 class RowCalls final : private HeldTables {
  public:
   // All outlive this; the group is built before the first call.
-  RowCalls(Group& group, const StepWindow& window, Outbox& outbox, RequestPool& requests)
+  RowCalls(Group& group, const StepWindow& window, const JobPhase& phase, Outbox& outbox,
+           RequestPool& requests)
       : group_(group),
         window_(window),
+        phase_(phase),
         requests_(requests),
         access_(group.columns(), outbox, *this),
         queue_(requests) {}
 
-  // Read, or write. INVALID, STATE, LIMIT.
+  // Read, or write. INVALID, STATE, LIMIT, or what failed the job.
   Status post(const parallax_rows_t& rows, bool write, Request** request);
-  // Slices of a pull that were checked.
+  // A pull of a running job, with slices that were checked.
   Status evaluate(std::span<const parallax_slice_t> slices, const SliceChecks& checks,
                   Request** request);
 
@@ -58,6 +61,7 @@ class RowCalls final : private HeldTables {
 
   Group& group_;
   const StepWindow& window_;
+  const JobPhase& phase_;
   RequestPool& requests_;
   RowAccess access_;
   RequestQueue queue_;

@@ -390,7 +390,8 @@ void Job::flush(int64_t deadline_ns) {
 Status Job::close() {
   const int64_t deadline_ns = clock_.now_ns() + timeout_ns_;
   Request* request = nullptr;
-  Status status = progress_->call([&](Engine& engine) { return engine.close(&request); });
+  Status status =
+      progress_->call([&](Engine& engine) { return engine.job_calls().close(&request); });
   if (status.ok() && !progress_->wait({&request, 1}, deadline_ns)) {
     const std::string missing = progress_->look(
         [&](const Engine& engine) { return engine.reports().describe_missing(*request); });

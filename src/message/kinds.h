@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Section kinds: one row for each, with the layer that its sections are for. Whoever asks what a
 // kind is asks here, so that the order of the numbers means nothing: the engine hands a section to
-// its method for that layer, and the counters and the fault rules learn whether a tag names a
+// its handler for that layer, and the counters and the fault rules learn whether a tag names a
 // variable.
 #ifndef PARALLAX_MESSAGE_KINDS_H_
 #define PARALLAX_MESSAGE_KINDS_H_

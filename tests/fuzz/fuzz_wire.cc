@@ -90,7 +90,7 @@ class Calls {
       case kBetweenMoved:
         return between();
       case kClose:
-        return keep(engine_.close(&request_));
+        return keep(engine_.job_calls().close(&request_));
       default:
         return step(phase == kStepDense);
     }
@@ -106,9 +106,9 @@ class Calls {
   bool commit() {
     for (const parallax_variable_t& variable : variables()) {
       uint32_t id = 0;
-      if (!engine_.register_variable(variable, &id).ok()) std::abort();
+      if (!engine_.job_calls().register_variable(variable, &id).ok()) std::abort();
     }
-    return keep(engine_.commit(&request_));
+    return keep(engine_.job_calls().commit(&request_));
   }
   bool between() {
     static std::vector<int64_t> ids = {1, 19, 1, 5, -1, 0, 7, 11, 1, 2};
@@ -120,19 +120,19 @@ class Calls {
     rows.variable = rank_ == 0 ? kEmbedding : kTied;
     rows.row_count = 12;
     rows.values = rows.state[0] = values.data();
-    if (!keep(engine_.pull(0, slices, &request_)) ||
-        !keep(engine_.rows(rows, rank_ == 1, &request_))) {
+    if (!keep(engine_.step_calls().pull(0, slices, &request_)) ||
+        !keep(engine_.row_calls().post(rows, rank_ == 1, &request_))) {
       return false;
     }
-    return keep(engine_.barrier(&request_)) &&
-           keep(engine_.broadcast(bytes_.data(), bytes_.size(), 1, &request_));
+    return keep(engine_.collective_calls().barrier(&request_)) &&
+           keep(engine_.collective_calls().broadcast(bytes_.data(), bytes_.size(), 1, &request_));
   }
   bool step(bool dense) {
     static std::vector<int64_t> ids = {1, 3, 3, 11, 0};
     static std::vector<int64_t> held_ids = {0, 8};
     static std::vector<float> values(600, 1), out(600);
     uint64_t number = 0;
-    if (!engine_.step_begin(&number).ok()) return false;
+    if (!engine_.step_calls().begin(&number).ok()) return false;
     const parallax_slice_t pulled[] = {rows_slice(kEmbedding, ids, out.data()),
                                        dense_slice(kDense, out.data()),
                                        rows_slice(kTied, ids, out.data())};
@@ -144,12 +144,12 @@ class Calls {
                                        dense_slice(kDense, values.data()), tied};
     const parallax_slice_t reduced[] = {rows_slice(kHeldRows, held_ids, values.data()),
                                         dense_slice(kHeld, values.data())};
-    return keep(engine_.pull(number, pulled, &request_)) &&
-           keep(engine_.pull(number, {pulled, 1}, &request_)) &&
-           keep(engine_.push(number, {&part, 1}, &request_)) &&
-           keep(engine_.push(number, pushed, &request_)) &&
-           keep(engine_.reduce(number, reduced, &request_)) &&
-           keep(engine_.step_end(number, {}, &request_));
+    return keep(engine_.step_calls().pull(number, pulled, &request_)) &&
+           keep(engine_.step_calls().pull(number, {pulled, 1}, &request_)) &&
+           keep(engine_.step_calls().push(number, {&part, 1}, &request_)) &&
+           keep(engine_.step_calls().push(number, pushed, &request_)) &&
+           keep(engine_.step_calls().reduce(number, reduced, &request_)) &&
+           keep(engine_.step_calls().end(number, {}, &request_));
   }
 
   Engine& engine_;

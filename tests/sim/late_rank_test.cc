@@ -44,7 +44,7 @@ class Trainer final : public Actor {
     add("dense", 10, 4, 0, PARALLAX_RULE_SGD);
     add("held", 10, 4, 0, PARALLAX_RULE_NONE);
     Request* commit = nullptr;
-    EXPECT_TRUE(engine_.commit(&commit).ok());
+    EXPECT_TRUE(engine_.job_calls().commit(&commit).ok());
     waited_.push_back(commit);
   }
 
@@ -71,7 +71,7 @@ class Trainer final : public Actor {
     variable.rows_max = rows_max;
     variable.rule = rule;
     uint32_t id = 0;
-    EXPECT_TRUE(engine_.register_variable(variable, &id).ok());
+    EXPECT_TRUE(engine_.job_calls().register_variable(variable, &id).ok());
   }
   static parallax_slice_t slice(uint32_t variable, float* values) {
     parallax_slice_t slice = {};
@@ -111,20 +111,20 @@ class Trainer final : public Actor {
     resume_ns_ = kNever;
     Request* request = nullptr;
     if (call_ == 0) {
-      EXPECT_TRUE(engine_.step_begin(&step_).ok());
+      EXPECT_TRUE(engine_.step_calls().begin(&step_).ok());
       const parallax_slice_t table = rows();
-      post(engine_.pull(step_, {&table, 1}, &request), request);
+      post(engine_.step_calls().pull(step_, {&table, 1}, &request), request);
     } else if (call_ == 1) {
       const parallax_slice_t managed[] = {rows(), slice(kDense, dense_.data())};
-      Status status = engine_.push(step_, managed, &request);
+      Status status = engine_.step_calls().push(step_, managed, &request);
       post(status, request);
       const parallax_slice_t held = slice(kHeld, held_.data());
-      status = engine_.reduce(step_, {&held, 1}, &request);
+      status = engine_.step_calls().reduce(step_, {&held, 1}, &request);
       post(status, request);
     } else {
       parallax_step_end_options_t end = {};
       end.size = sizeof end;
-      post(engine_.step_end(step_, end, &request), request);
+      post(engine_.step_calls().end(step_, end, &request), request);
     }
     call_ = (call_ + 1) % thinks_.size();
     return true;

@@ -237,7 +237,7 @@ bool SimRank::play(const Op& op) {
     case Act::kWaitKind:
       return !pending(op.what, op.step);
     case Act::kAbort:
-      engine_->abort("told to by the scenario");
+      engine_->job_calls().abort("told to by the scenario");
       return true;
     case Act::kCancel:
       for (const Call& call : calls_) {
@@ -246,7 +246,7 @@ bool SimRank::play(const Op& op) {
       return true;
     case Act::kBegin: {
       uint64_t step = 0;
-      const Status begun = engine_->step_begin(&step);
+      const Status begun = engine_->step_calls().begin(&step);
       if (!begun.ok()) {
         fail(begun, "step_begin");
       } else if (step != op.step) {
@@ -272,7 +272,7 @@ bool SimRank::play(const Op& op) {
 Status SimRank::post(const Op& op, Call* call) {
   switch (op.act) {
     case Act::kCommit:
-      return engine_->commit(&call->request);
+      return engine_->job_calls().commit(&call->request);
     case Act::kPull:
       return post_pull(op, call);
     case Act::kPush:
@@ -281,11 +281,11 @@ Status SimRank::post(const Op& op, Call* call) {
     case Act::kEnd:
       return post_end(op, call);
     case Act::kBarrier:
-      return engine_->barrier(&call->request);
+      return engine_->collective_calls().barrier(&call->request);
     case Act::kBroadcast:
       return post_broadcast(op, call);
     default:
-      return engine_->close(&call->request);
+      return engine_->job_calls().close(&call->request);
   }
 }
 
@@ -295,7 +295,7 @@ Status SimRank::register_all() {
     variable.name = scenario_.names[i].c_str();
     if (scenario_.mismatch_rank == rank_ && i == 0) variable.rows += 1;
     uint32_t id = 0;
-    PARALLAX_RETURN_IF_ERROR(engine_->register_variable(variable, &id));
+    PARALLAX_RETURN_IF_ERROR(engine_->job_calls().register_variable(variable, &id));
     if (id != i) return internal("ids do not count up");
   }
   return {};
@@ -320,7 +320,7 @@ Status SimRank::post_pull(const Op& op, Call* call) {
     call->slices[i].ids = call->ids[i].data();
     call->slices[i].values = call->values[i].data();
   }
-  return engine_->pull(op.step, call->slices, &call->request);
+  return engine_->step_calls().pull(op.step, call->slices, &call->request);
 }
 
 Status SimRank::post_contribution(const Op& op, Call* call) {
@@ -339,8 +339,8 @@ Status SimRank::post_contribution(const Op& op, Call* call) {
     call->slices[i].ids = call->ids[i].data();
     call->slices[i].values = call->values[i].data();
   }
-  return op.act == Act::kPush ? engine_->push(op.step, call->slices, &call->request)
-                              : engine_->reduce(op.step, call->slices, &call->request);
+  return op.act == Act::kPush ? engine_->step_calls().push(op.step, call->slices, &call->request)
+                              : engine_->step_calls().reduce(op.step, call->slices, &call->request);
 }
 
 Status SimRank::post_end(const Op& op, Call* call) {
@@ -351,7 +351,7 @@ Status SimRank::post_end(const Op& op, Call* call) {
   options.clip_norm = choice.clip_norm;
   options.found_inf = choice.found_inf_rank == rank_ ? 1 : 0;
   options.absent = choice.absent[rank_] ? 1 : 0;
-  return engine_->step_end(op.step, options, &call->request);
+  return engine_->step_calls().end(op.step, options, &call->request);
 }
 
 Status SimRank::post_broadcast(const Op& op, Call* call) {
@@ -361,7 +361,8 @@ Status SimRank::post_broadcast(const Op& op, Call* call) {
   for (uint64_t i = 0; i < bytes && call->root == rank_; ++i) {
     call->bytes[i] = scenario_.broadcast_byte(op.step, i);
   }
-  return engine_->broadcast(call->bytes.data(), bytes, call->root, &call->request);
+  return engine_->collective_calls().broadcast(call->bytes.data(), bytes, call->root,
+                                               &call->request);
 }
 
 // ---- what comes back
@@ -481,7 +482,7 @@ bool SimRank::close_after_failure() {
     close_posted_ = true;
     Call& call = calls_.emplace_back();
     call.act = Act::kClose;
-    const Status closed = engine_->close(&call.request);
+    const Status closed = engine_->job_calls().close(&call.request);
     if (!closed.ok()) calls_.pop_back();  // the script's own close had failed
     posted_ = true;
     return true;

@@ -140,12 +140,13 @@ std::vector<Status> EngineWorld::commit(std::span<const parallax_variable_t> var
   for (uint32_t rank = 0; rank < size(); ++rank) {
     for (const parallax_variable_t& variable : variables) {
       uint32_t id = 0;
-      const Status status = engine(rank).register_variable(variable, &id);
+      const Status status = engine(rank).job_calls().register_variable(variable, &id);
       if (!status.ok()) return std::vector<Status>(size(), status);
     }
   }
-  return everywhere(
-      [this](uint32_t rank, Request** request) { return engine(rank).commit(request); });
+  return everywhere([this](uint32_t rank, Request** request) {
+    return engine(rank).job_calls().commit(request);
+  });
 }
 
 std::vector<Status> EngineWorld::everywhere(

@@ -138,7 +138,7 @@ std::string Script::play() {
     if (!wrong.empty()) return "step " + std::to_string(t) + ": " + wrong;
   }
   for (const Status& status : world_.everywhere([this](uint32_t rank, Request**request) {
-         return world_.engine(rank).close(request);
+         return world_.engine(rank).job_calls().close(request);
        })) {
     if (!status.ok()) return "close: " + status.message();
   }
@@ -159,13 +159,13 @@ std::string Script::post(Played* step, bool read_all) {
 std::string Script::post_rank(Played* step, uint32_t rank, bool read_all) {
   Engine& engine = world_.engine(rank);
   uint64_t number = 0;
-  Status begun = engine.step_begin(&number);
+  Status begun = engine.step_calls().begin(&number);
   if (begun.code() == PARALLAX_STATE) {
     // Two steps are ending: the older one must be over first.
     if (!world_.run_until([&] { return engine.step_committed() + 2 >= step->number; })) {
       return "step_begin waits for ever: " + begun.message();
     }
-    begun = engine.step_begin(&number);
+    begun = engine.step_calls().begin(&number);
   }
   if (!begun.ok()) return "step_begin: " + begun.message();
   if (number != step->number) return "step_begin gave another number";
@@ -193,7 +193,7 @@ std::string Script::post_rank(Played* step, uint32_t rank, bool read_all) {
   options.clip_norm = step->end.clip_norm;
   options.absent = mine.absent;
   options.found_inf = step->end.found_inf && (rank == step->number % world_.size());
-  const Status ended = engine.step_end(number, options, &mine.end);
+  const Status ended = engine.step_calls().end(number, options, &mine.end);
   world_.shuffle(random_.below(6));
   return ended.ok() ? "" : "step_end: " + ended.message();
 }
@@ -229,7 +229,8 @@ void Script::add_pull_slice(Pull* pull, uint32_t variable, uint32_t dtype,
 }
 
 std::string Script::post_pull(Played* step, uint32_t rank, Pull* pull) {
-  const Status status = world_.engine(rank).pull(step->number, pull->slices, &pull->request);
+  const Status status =
+      world_.engine(rank).step_calls().pull(step->number, pull->slices, &pull->request);
   world_.shuffle(random_.below(6));
   return status.ok() ? "" : "pull: " + status.message();
 }
@@ -283,8 +284,9 @@ std::string Script::post_contributions(Played* step, uint32_t rank, bool pushes)
       continue;
     }
     Engine& engine = world_.engine(rank);
-    const Status status = pushes ? engine.push(step->number, call.slices, &call.request)
-                                 : engine.reduce(step->number, call.slices, &call.request);
+    const Status status =
+        pushes ? engine.step_calls().push(step->number, call.slices, &call.request)
+               : engine.step_calls().reduce(step->number, call.slices, &call.request);
     if (!status.ok()) return (pushes ? "push: " : "reduce: ") + status.message();
     world_.shuffle(random_.below(6));
   }
@@ -306,9 +308,9 @@ std::string Script::post_parts(Played* step, uint32_t rank, uint32_t variable, u
     }
     part.slices.back().more = 1;
     Engine& engine = world_.engine(rank);
-    const Status status = managed(variable)
-                              ? engine.push(step->number, part.slices, &part.request)
-                              : engine.reduce(step->number, part.slices, &part.request);
+    const Status status =
+        managed(variable) ? engine.step_calls().push(step->number, part.slices, &part.request)
+                          : engine.step_calls().reduce(step->number, part.slices, &part.request);
     if (!status.ok()) return "part: " + status.message();
     world_.shuffle(random_.below(4));
   }

@@ -96,7 +96,7 @@ Status ToldRank::do_register(const Words& words, Call*) {
     throw ScriptError("'" + words.at(2) + "' is neither sgd nor held");
   }
   uint32_t id = 0;
-  PARALLAX_RETURN_IF_ERROR(engine_.register_variable(variable, &id));
+  PARALLAX_RETURN_IF_ERROR(engine_.job_calls().register_variable(variable, &id));
   if (id == variables_.size()) {
     const auto world = static_cast<uint32_t>(hosts_.host_of.size());
     variables_.push_back({variable.name, Partition(variable.rows, variable.row_elements,
@@ -105,9 +105,11 @@ Status ToldRank::do_register(const Words& words, Call*) {
   return {};
 }
 
-Status ToldRank::do_commit(const Words&, Call* call) { return engine_.commit(&call->request); }
+Status ToldRank::do_commit(const Words&, Call* call) {
+  return engine_.job_calls().commit(&call->request);
+}
 
-Status ToldRank::do_begin(const Words&, Call*) { return engine_.step_begin(&step_); }
+Status ToldRank::do_begin(const Words&, Call*) { return engine_.step_calls().begin(&step_); }
 
 // Slices: NAME for a dense pull, NAME[ID,...] for a pull of rows; with =X,... the gradient, again
 // from its start where it is longer.
@@ -143,17 +145,17 @@ void ToldRank::add_slices(const Words& words, Call* call) const {
 
 Status ToldRank::do_pull(const Words& words, Call* call) {
   add_slices(words, call);
-  return engine_.pull(step_, call->slices, &call->request);
+  return engine_.step_calls().pull(step_, call->slices, &call->request);
 }
 
 Status ToldRank::do_push(const Words& words, Call* call) {
   add_slices(words, call);
-  return engine_.push(step_, call->slices, &call->request);
+  return engine_.step_calls().push(step_, call->slices, &call->request);
 }
 
 Status ToldRank::do_reduce(const Words& words, Call* call) {
   add_slices(words, call);
-  return engine_.reduce(step_, call->slices, &call->request);
+  return engine_.step_calls().reduce(step_, call->slices, &call->request);
 }
 
 // [rate=X] [clip=X] [found_inf] [absent]
@@ -164,17 +166,21 @@ Status ToldRank::do_end(const Words& words, Call* call) {
   options.clip_norm = static_cast<float>(words.number("clip", 0));
   options.found_inf = words.has("found_inf") ? 1 : 0;
   options.absent = words.has("absent") ? 1 : 0;
-  return engine_.step_end(step_, options, &call->request);
+  return engine_.step_calls().end(step_, options, &call->request);
 }
 
-Status ToldRank::do_barrier(const Words&, Call* call) { return engine_.barrier(&call->request); }
+Status ToldRank::do_barrier(const Words&, Call* call) {
+  return engine_.collective_calls().barrier(&call->request);
+}
 
 Status ToldRank::do_abort(const Words& words, Call*) {
-  engine_.abort(words.text_from(0));
+  engine_.job_calls().abort(words.text_from(0));
   return {};
 }
 
-Status ToldRank::do_close(const Words&, Call* call) { return engine_.close(&call->request); }
+Status ToldRank::do_close(const Words&, Call* call) {
+  return engine_.job_calls().close(&call->request);
+}
 
 // ---- what comes back
 

@@ -41,7 +41,11 @@ class CallsWorld {
           pipeline({group, plan_control, migration, trees, outbox, compute, clock}),
           pulls(group, pipeline, requests),
           contributions(group, pipeline, checks, requests),
-          rows(group, pipeline.window(), outbox, requests) {}
+          rows(group, pipeline.window(), phase, outbox, requests) {
+      phase.run();
+    }
+    Status failure;
+    JobPhase phase{failure};
     InlineCompute compute;
     RequestPool requests{{}};
     Group group;

@@ -21,12 +21,15 @@ class CollectiveWorld {
     Rank(const HostMap& hosts, uint32_t rank, Outbox& outbox)
         : trees(hosts, rank, outbox),
           broadcast(hosts, rank, outbox),
-          calls(static_cast<uint32_t>(hosts.host_of.size()), trees, broadcast, requests) {}
+          calls(static_cast<uint32_t>(hosts.host_of.size()), phase, trees, broadcast, requests) {
+      phase.run();
+    }
+    Status failure;
+    JobPhase phase{failure};
     RequestPool requests{{}};
     Trees trees;
     Broadcast broadcast;
     CollectiveCalls calls;
-    Status failure;
   };
 
   explicit CollectiveWorld(const std::vector<uint32_t>& hosts)
@@ -59,8 +62,7 @@ class CollectiveWorld {
     return rank.broadcast.on_section(from, section);
   }
   void advance(uint32_t at) {
-    ranks_[at]->calls.advance_barrier();
-    const Status status = ranks_[at]->calls.advance_broadcast();
+    const Status status = ranks_[at]->calls.advance();
     if (!status.ok()) ranks_[at]->failure = status;
   }
 

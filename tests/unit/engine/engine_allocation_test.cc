@@ -187,13 +187,13 @@ class SteadyState {
     push[1].row_count = mine.ids[3].size() - early[0].row_count;
     push[1].ids += early[0].row_count;
     const Counted counted;
-    bool ok = engine.step_begin(&step).ok();
-    ok = ok && engine.pull(step, first_pull, next()).ok();
-    ok = ok && engine.pull(step, second_pull, next()).ok();
-    ok = ok && engine.push(step, early, next()).ok();
-    ok = ok && engine.push(step, push, next()).ok();
-    ok = ok && engine.reduce(step, reduce, next()).ok();
-    ok = ok && engine.step_end(step, end, next()).ok();
+    bool ok = engine.step_calls().begin(&step).ok();
+    ok = ok && engine.step_calls().pull(step, first_pull, next()).ok();
+    ok = ok && engine.step_calls().pull(step, second_pull, next()).ok();
+    ok = ok && engine.step_calls().push(step, early, next()).ok();
+    ok = ok && engine.step_calls().push(step, push, next()).ok();
+    ok = ok && engine.step_calls().reduce(step, reduce, next()).ok();
+    ok = ok && engine.step_calls().end(step, end, next()).ok();
     engine.kick();
     EXPECT_TRUE(ok);
   }
@@ -253,7 +253,7 @@ TEST(AllocationRefused, AReduceWithoutRoomIsNotGiven) {
   ASSERT_TRUE(world.commit(held)[0].ok());
   Engine& engine = world.engine(0);
   uint64_t step = 0;
-  ASSERT_TRUE(engine.step_begin(&step).ok());
+  ASSERT_TRUE(engine.step_calls().begin(&step).ok());
   const std::vector<int64_t> ids = {7};
   std::vector<float> gradient(8, 2);
   const parallax_slice_t slice = rows_slice(0, ids, gradient.data());
@@ -261,7 +261,7 @@ TEST(AllocationRefused, AReduceWithoutRoomIsNotGiven) {
   for (int i = 0; i < 2; ++i) {
     Request* request = nullptr;
     refused_from = 16 * 1024;
-    const Status refused = engine.reduce(step, {&slice, 1}, &request);
+    const Status refused = engine.step_calls().reduce(step, {&slice, 1}, &request);
     refused_from = SIZE_MAX;
     EXPECT_EQ(refused.code(), PARALLAX_LIMIT) << refused.message();
     EXPECT_NE(refused.message().find("'held'"), std::string::npos) << refused.message();
@@ -270,8 +270,8 @@ TEST(AllocationRefused, AReduceWithoutRoomIsNotGiven) {
     EXPECT_EQ(engine.outstanding_requests(), outstanding);
   }
   std::array<Request*, 2> requests = {};
-  ASSERT_TRUE(engine.reduce(step, {&slice, 1}, &requests[0]).ok());
-  ASSERT_TRUE(engine.step_end(step, {}, &requests[1]).ok());
+  ASSERT_TRUE(engine.step_calls().reduce(step, {&slice, 1}, &requests[0]).ok());
+  ASSERT_TRUE(engine.step_calls().end(step, {}, &requests[1]).ok());
   ASSERT_TRUE(world.run_until_done(requests));
   ASSERT_TRUE(requests[0]->status.ok()) << requests[0]->status.message();
   EXPECT_EQ(requests[0]->rows[0].ids, ids);

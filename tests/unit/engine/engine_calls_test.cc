@@ -38,7 +38,7 @@ class EngineCalls : public testing::Test {
   Engine& engine() { return world_.engine(0); }
   uint64_t begin() {
     uint64_t step = 0;
-    EXPECT_TRUE(engine().step_begin(&step).ok());
+    EXPECT_TRUE(engine().step_calls().begin(&step).ok());
     return step;
   }
   Status finish(Status posted) {
@@ -49,7 +49,9 @@ class EngineCalls : public testing::Test {
     EXPECT_TRUE(engine().release(request_).ok());
     return status;
   }
-  Status end(uint64_t step) { return finish(engine().step_end(step, end_options(1), &request_)); }
+  Status end(uint64_t step) {
+    return finish(engine().step_calls().end(step, end_options(1), &request_));
+  }
 
   EngineWorld world_{WorldOptions{}};
   Request* request_ = nullptr;
@@ -62,33 +64,37 @@ TEST(EngineBeforeCommit, CallsNameCommit) {
   Engine& engine = world.engine(0);
   Request* request = nullptr;
   uint64_t step = 0;
-  EXPECT_REFUSED(engine.step_begin(&step), PARALLAX_STATE, "commit");
-  EXPECT_REFUSED(engine.pull(1, {}, &request), PARALLAX_STATE, "commit");
-  EXPECT_REFUSED(engine.push(1, {}, &request), PARALLAX_STATE, "commit");
-  EXPECT_REFUSED(engine.reduce(1, {}, &request), PARALLAX_STATE, "commit");
-  EXPECT_REFUSED(engine.step_end(1, end_options(1), &request), PARALLAX_STATE, "commit");
-  EXPECT_REFUSED(engine.barrier(&request), PARALLAX_STATE, "commit");
-  EXPECT_REFUSED(engine.broadcast(nullptr, 0, 0, &request), PARALLAX_STATE, "commit");
+  EXPECT_REFUSED(engine.step_calls().begin(&step), PARALLAX_STATE, "commit");
+  EXPECT_REFUSED(engine.step_calls().pull(1, {}, &request), PARALLAX_STATE, "commit");
+  EXPECT_REFUSED(engine.step_calls().push(1, {}, &request), PARALLAX_STATE, "commit");
+  EXPECT_REFUSED(engine.step_calls().reduce(1, {}, &request), PARALLAX_STATE, "commit");
+  EXPECT_REFUSED(engine.step_calls().end(1, end_options(1), &request), PARALLAX_STATE, "commit");
+  EXPECT_REFUSED(engine.collective_calls().barrier(&request), PARALLAX_STATE, "commit");
+  EXPECT_REFUSED(engine.collective_calls().broadcast(nullptr, 0, 0, &request), PARALLAX_STATE,
+                 "commit");
 }
 
 TEST(EngineBeforeCommit, Registration) {
   EngineWorld world{WorldOptions{}};
   Engine& engine = world.engine(0);
   uint32_t id = 99;
-  EXPECT_TRUE(engine.register_variable(dense_variable("a", 1, 1), &id).ok());
+  EXPECT_TRUE(engine.job_calls().register_variable(dense_variable("a", 1, 1), &id).ok());
   EXPECT_EQ(id, 0u);
-  EXPECT_REFUSED(engine.register_variable(dense_variable("a", 2, 1), &id), PARALLAX_INVALID, "'a'");
-  EXPECT_REFUSED(engine.register_variable(dense_variable("b", 0, 1), &id), PARALLAX_INVALID,
-                 "rows");
-  EXPECT_TRUE(engine.register_variable(dense_variable("b", 1, 1), &id).ok());
+  EXPECT_REFUSED(engine.job_calls().register_variable(dense_variable("a", 2, 1), &id),
+                 PARALLAX_INVALID, "'a'");
+  EXPECT_REFUSED(engine.job_calls().register_variable(dense_variable("b", 0, 1), &id),
+                 PARALLAX_INVALID, "rows");
+  EXPECT_TRUE(engine.job_calls().register_variable(dense_variable("b", 1, 1), &id).ok());
   EXPECT_EQ(id, 1u) << "what was refused took no number";
-  EXPECT_TRUE(
-      world.everywhere([&](uint32_t, Request** request) { return engine.commit(request); })[0]
-          .ok());
+  EXPECT_TRUE(world
+                  .everywhere([&](uint32_t, Request** request) {
+                    return engine.job_calls().commit(request);
+                  })[0]
+                  .ok());
   Request* request = nullptr;
-  EXPECT_REFUSED(engine.commit(&request), PARALLAX_STATE, "committed");
-  EXPECT_REFUSED(engine.register_variable(dense_variable("c", 1, 1), &id), PARALLAX_STATE,
-                 "every variable before");
+  EXPECT_REFUSED(engine.job_calls().commit(&request), PARALLAX_STATE, "committed");
+  EXPECT_REFUSED(engine.job_calls().register_variable(dense_variable("c", 1, 1), &id),
+                 PARALLAX_STATE, "every variable before");
 }
 
 TEST(EngineBeforeCommit, TooManyVariables) {
@@ -96,23 +102,27 @@ TEST(EngineBeforeCommit, TooManyVariables) {
   uint32_t id = 0;
   for (uint32_t i = 0; i < PARALLAX_VARIABLES_MAX; ++i) {
     const std::string name = "v" + std::to_string(i);
-    ASSERT_TRUE(world.engine(0).register_variable(dense_variable(name.c_str(), 1, 1), &id).ok());
+    ASSERT_TRUE(world.engine(0)
+                    .job_calls()
+                    .register_variable(dense_variable(name.c_str(), 1, 1), &id)
+                    .ok());
   }
-  EXPECT_REFUSED(world.engine(0).register_variable(dense_variable("more", 1, 1), &id),
+  EXPECT_REFUSED(world.engine(0).job_calls().register_variable(dense_variable("more", 1, 1), &id),
                  PARALLAX_LIMIT, "4096");
 }
 
 TEST_F(EngineCalls, StepsBeginOneAfterAnother) {
-  EXPECT_REFUSED(engine().push(1, {}, &request_), PARALLAX_STATE, "not begun");
+  EXPECT_REFUSED(engine().step_calls().push(1, {}, &request_), PARALLAX_STATE, "not begun");
   const uint64_t first = begin();
   EXPECT_EQ(first, 1u);
   uint64_t step = 0;
-  EXPECT_REFUSED(engine().step_begin(&step), PARALLAX_STATE, "step_end");
-  EXPECT_REFUSED(engine().push(2, {}, &request_), PARALLAX_STATE, "not begun");
-  EXPECT_REFUSED(engine().push(0, {}, &request_), PARALLAX_STATE, "not begun");
+  EXPECT_REFUSED(engine().step_calls().begin(&step), PARALLAX_STATE, "step_end");
+  EXPECT_REFUSED(engine().step_calls().push(2, {}, &request_), PARALLAX_STATE, "not begun");
+  EXPECT_REFUSED(engine().step_calls().push(0, {}, &request_), PARALLAX_STATE, "not begun");
   EXPECT_TRUE(end(first).ok());
-  EXPECT_REFUSED(engine().step_end(first, end_options(1), &request_), PARALLAX_STATE, "ended");
-  EXPECT_REFUSED(engine().pull(first, {}, &request_), PARALLAX_STATE, "ended");
+  EXPECT_REFUSED(engine().step_calls().end(first, end_options(1), &request_), PARALLAX_STATE,
+                 "ended");
+  EXPECT_REFUSED(engine().step_calls().pull(first, {}, &request_), PARALLAX_STATE, "ended");
   EXPECT_EQ(begin(), 2u);
   EXPECT_EQ(engine().step_committed(), 1u);
 }
@@ -124,11 +134,11 @@ TEST_F(EngineCalls, TwoStepsMayEndAThirdMayNotBegin) {
   Request* ends[2] = {};
   uint64_t step = 0;
   for (Request*& end : ends) {
-    ASSERT_TRUE(world.engine(0).step_begin(&step).ok());
-    ASSERT_TRUE(world.engine(0).step_end(step, end_options(1), &end).ok());
+    ASSERT_TRUE(world.engine(0).step_calls().begin(&step).ok());
+    ASSERT_TRUE(world.engine(0).step_calls().end(step, end_options(1), &end).ok());
   }
   world.settle();
-  EXPECT_REFUSED(world.engine(0).step_begin(&step), PARALLAX_STATE, "still ending");
+  EXPECT_REFUSED(world.engine(0).step_calls().begin(&step), PARALLAX_STATE, "still ending");
   EXPECT_FALSE(ends[0]->done()) << "rank 1 has not come";
   EXPECT_TRUE(has(Status(PARALLAX_TIMEOUT, world.engine(0).reports().describe_missing(*ends[0])),
                   "rank 1"));
@@ -140,7 +150,7 @@ TEST_F(EngineCalls, SlicesAreChecked) {
   const uint64_t step = begin();
   const auto refused = [&](parallax_slice_t slice, parallax_status_t code, const char* word) {
     Request* untouched = nullptr;
-    EXPECT_REFUSED(engine().push(step, {&slice, 1}, &untouched), code, word);
+    EXPECT_REFUSED(engine().step_calls().push(step, {&slice, 1}, &untouched), code, word);
     EXPECT_EQ(untouched, nullptr);
   };
   parallax_slice_t slice = dense_slice(9, values_.data());
@@ -175,33 +185,38 @@ TEST_F(EngineCalls, SlicesAreChecked) {
   ids_[1] = 2;
   const parallax_slice_t twice[] = {dense_slice(kDense, values_.data()),
                                     dense_slice(kDense, values_.data())};
-  EXPECT_REFUSED(engine().push(step, twice, &request_), PARALLAX_INVALID, "'dense'");
+  EXPECT_REFUSED(engine().step_calls().push(step, twice, &request_), PARALLAX_INVALID, "'dense'");
   const std::vector<parallax_slice_t> many(PARALLAX_SLICES_MAX + 1, twice[0]);
-  EXPECT_REFUSED(engine().push(step, many, &request_), PARALLAX_INVALID, "256");
+  EXPECT_REFUSED(engine().step_calls().push(step, many, &request_), PARALLAX_INVALID, "256");
   // After all of that the step is as it was.
   slice = rows_slice(kRows, ids_, values_.data());
-  EXPECT_TRUE(finish(engine().push(step, {&slice, 1}, &request_)).ok());
+  EXPECT_TRUE(finish(engine().step_calls().push(step, {&slice, 1}, &request_)).ok());
   EXPECT_TRUE(end(step).ok());
 }
 
 TEST_F(EngineCalls, EachVariableHasItsCall) {
   const uint64_t step = begin();
   parallax_slice_t slice = dense_slice(kHeldDense, values_.data());
-  EXPECT_REFUSED(engine().push(step, {&slice, 1}, &request_), PARALLAX_INVALID, "use reduce");
-  EXPECT_REFUSED(engine().pull(step, {&slice, 1}, &request_), PARALLAX_INVALID, "framework-held");
+  EXPECT_REFUSED(engine().step_calls().push(step, {&slice, 1}, &request_), PARALLAX_INVALID,
+                 "use reduce");
+  EXPECT_REFUSED(engine().step_calls().pull(step, {&slice, 1}, &request_), PARALLAX_INVALID,
+                 "framework-held");
   slice = dense_slice(kDense, values_.data());
-  EXPECT_REFUSED(engine().reduce(step, {&slice, 1}, &request_), PARALLAX_INVALID, "use push");
-  EXPECT_TRUE(finish(engine().push(step, {&slice, 1}, &request_)).ok());
-  EXPECT_REFUSED(engine().push(step, {&slice, 1}, &request_), PARALLAX_INVALID, "already");
+  EXPECT_REFUSED(engine().step_calls().reduce(step, {&slice, 1}, &request_), PARALLAX_INVALID,
+                 "use push");
+  EXPECT_TRUE(finish(engine().step_calls().push(step, {&slice, 1}, &request_)).ok());
+  EXPECT_REFUSED(engine().step_calls().push(step, {&slice, 1}, &request_), PARALLAX_INVALID,
+                 "already");
   EXPECT_TRUE(end(step).ok());
   const uint64_t next = begin();
-  EXPECT_TRUE(finish(engine().push(next, {&slice, 1}, &request_)).ok()) << "in the next step again";
+  EXPECT_TRUE(finish(engine().step_calls().push(next, {&slice, 1}, &request_)).ok())
+      << "in the next step again";
 }
 
 TEST_F(EngineCalls, PartsAreChecked) {
   const uint64_t step = begin();
   const auto push = [&](parallax_slice_t slice) {
-    return finish(engine().push(step, {&slice, 1}, &request_));
+    return finish(engine().step_calls().push(step, {&slice, 1}, &request_));
   };
   const auto slice_of = [&](const std::vector<int64_t>& ids, uint32_t more) {
     parallax_slice_t slice = rows_slice(kParts, ids, values_.data());
@@ -214,21 +229,23 @@ TEST_F(EngineCalls, PartsAreChecked) {
   const std::vector<int64_t> three = {1, 2, 3}, others = {3, -1, 4}, same = {3, 2, 1};
   EXPECT_REFUSED(push(slice_of(three, 2)), PARALLAX_INVALID, "more is 2");
   slice = slice_of(three, 1);
-  EXPECT_REFUSED(engine().pull(step, {&slice, 1}, &request_), PARALLAX_INVALID, "'parts': more");
+  EXPECT_REFUSED(engine().step_calls().pull(step, {&slice, 1}, &request_), PARALLAX_INVALID,
+                 "'parts': more");
   EXPECT_TRUE(push(slice_of(three, 1)).ok());
   EXPECT_REFUSED(push(slice_of(others, 1)), PARALLAX_LIMIT, "'parts'");
   EXPECT_REFUSED(push(slice_of(others, 0)), PARALLAX_LIMIT, "rows_max = 3");
   EXPECT_TRUE(push(slice_of(same, 1)).ok()) << "what was refused was not added";
   parallax_step_end_options_t absent = end_options(1);
   absent.absent = 1;
-  EXPECT_REFUSED(engine().step_end(step, absent, &request_), PARALLAX_INVALID, "'parts' was given");
+  EXPECT_REFUSED(engine().step_calls().end(step, absent, &request_), PARALLAX_INVALID,
+                 "'parts' was given");
   EXPECT_TRUE(push(slice_of(three, 0)).ok());
   EXPECT_REFUSED(push(slice_of(three, 0)), PARALLAX_INVALID, "already");
   EXPECT_REFUSED(push(slice_of(three, 1)), PARALLAX_INVALID, "already");
   EXPECT_TRUE(end(step).ok());
   std::vector<float> got(6);
   slice = rows_slice(kParts, others, got.data());
-  EXPECT_TRUE(finish(engine().pull(0, {&slice, 1}, &request_)).ok());
+  EXPECT_TRUE(finish(engine().step_calls().pull(0, {&slice, 1}, &request_)).ok());
   EXPECT_EQ(got, (std::vector<float>{3, 3, 0, 0, 0, 0}));
 }
 
@@ -237,72 +254,75 @@ TEST_F(EngineCalls, EndOptionsAreChecked) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float infinity = std::numeric_limits<float>::infinity();
   for (const float bad : {nan, infinity, -1.0f}) {
-    EXPECT_REFUSED(engine().step_end(step, end_options(bad), &request_), PARALLAX_INVALID,
+    EXPECT_REFUSED(engine().step_calls().end(step, end_options(bad), &request_), PARALLAX_INVALID,
                    "learning_rate");
-    EXPECT_REFUSED(engine().step_end(step, end_options(1, bad), &request_), PARALLAX_INVALID,
-                   "clip_norm");
+    EXPECT_REFUSED(engine().step_calls().end(step, end_options(1, bad), &request_),
+                   PARALLAX_INVALID, "clip_norm");
   }
   EXPECT_TRUE(end(step).ok());
 }
 
 TEST_F(EngineCalls, EmptyCallsAreLegal) {
   const uint64_t step = begin();
-  EXPECT_TRUE(finish(engine().pull(step, {}, &request_)).ok());
-  EXPECT_TRUE(finish(engine().push(step, {}, &request_)).ok());
-  EXPECT_TRUE(finish(engine().reduce(step, {}, &request_)).ok());
+  EXPECT_TRUE(finish(engine().step_calls().pull(step, {}, &request_)).ok());
+  EXPECT_TRUE(finish(engine().step_calls().push(step, {}, &request_)).ok());
+  EXPECT_TRUE(finish(engine().step_calls().reduce(step, {}, &request_)).ok());
   const std::vector<int64_t> none;
   const parallax_slice_t nothing = rows_slice(kRows, none, nullptr);
-  EXPECT_TRUE(finish(engine().pull(step, {&nothing, 1}, &request_)).ok());
-  EXPECT_TRUE(finish(engine().push(step, {&nothing, 1}, &request_)).ok());
+  EXPECT_TRUE(finish(engine().step_calls().pull(step, {&nothing, 1}, &request_)).ok());
+  EXPECT_TRUE(finish(engine().step_calls().push(step, {&nothing, 1}, &request_)).ok());
   EXPECT_TRUE(end(step).ok());
 }
 
 TEST_F(EngineCalls, BroadcastIsChecked) {
   std::byte byte{1};
-  EXPECT_REFUSED(engine().broadcast(&byte, 1, 1, &request_), PARALLAX_INVALID, "root is 1");
-  EXPECT_REFUSED(engine().broadcast(nullptr, 1, 0, &request_), PARALLAX_INVALID, "null");
-  EXPECT_REFUSED(engine().broadcast(&byte, (1ull << 40) + 1, 0, &request_), PARALLAX_INVALID,
-                 "2^40");
-  EXPECT_TRUE(finish(engine().broadcast(&byte, 1, 0, &request_)).ok());
-  EXPECT_TRUE(finish(engine().barrier(&request_)).ok());
+  EXPECT_REFUSED(engine().collective_calls().broadcast(&byte, 1, 1, &request_), PARALLAX_INVALID,
+                 "root is 1");
+  EXPECT_REFUSED(engine().collective_calls().broadcast(nullptr, 1, 0, &request_), PARALLAX_INVALID,
+                 "null");
+  EXPECT_REFUSED(engine().collective_calls().broadcast(&byte, (1ull << 40) + 1, 0, &request_),
+                 PARALLAX_INVALID, "2^40");
+  EXPECT_TRUE(finish(engine().collective_calls().broadcast(&byte, 1, 0, &request_)).ok());
+  EXPECT_TRUE(finish(engine().collective_calls().barrier(&request_)).ok());
 }
 
 TEST_F(EngineCalls, PendingRequestsAreNotReleased) {
   EngineWorld world{WorldOptions{.hosts = {0, 1}}};
   ASSERT_TRUE(world.commit({})[0].ok());
-  ASSERT_TRUE(world.engine(0).barrier(&request_).ok());
+  ASSERT_TRUE(world.engine(0).collective_calls().barrier(&request_).ok());
   world.settle();
   EXPECT_REFUSED(world.engine(0).release(request_), PARALLAX_STATE, "pending");
 }
 
 TEST_F(EngineCalls, RequestsAreBounded) {
   std::vector<Request*> requests(PARALLAX_REQUESTS_MAX);
-  for (Request*& request : requests) ASSERT_TRUE(engine().barrier(&request).ok());
-  EXPECT_REFUSED(engine().barrier(&request_), PARALLAX_LIMIT, "1024");
+  for (Request*& request : requests)
+    ASSERT_TRUE(engine().collective_calls().barrier(&request).ok());
+  EXPECT_REFUSED(engine().collective_calls().barrier(&request_), PARALLAX_LIMIT, "1024");
   EXPECT_TRUE(world_.run_until_done(requests));
-  EXPECT_REFUSED(engine().barrier(&request_), PARALLAX_LIMIT, "release");
+  EXPECT_REFUSED(engine().collective_calls().barrier(&request_), PARALLAX_LIMIT, "release");
   ASSERT_TRUE(engine().release(requests.back()).ok());
-  EXPECT_TRUE(engine().barrier(&request_).ok());
+  EXPECT_TRUE(engine().collective_calls().barrier(&request_).ok());
 }
 
 TEST_F(EngineCalls, AfterCloseNothingIsTaken) {
-  ASSERT_TRUE(finish(engine().close(&request_)).ok());
+  ASSERT_TRUE(finish(engine().job_calls().close(&request_)).ok());
   uint64_t step = 0;
-  EXPECT_REFUSED(engine().step_begin(&step), PARALLAX_STATE, "clos");
-  EXPECT_REFUSED(engine().barrier(&request_), PARALLAX_STATE, "clos");
-  EXPECT_REFUSED(engine().close(&request_), PARALLAX_STATE, "already");
+  EXPECT_REFUSED(engine().step_calls().begin(&step), PARALLAX_STATE, "clos");
+  EXPECT_REFUSED(engine().collective_calls().barrier(&request_), PARALLAX_STATE, "clos");
+  EXPECT_REFUSED(engine().job_calls().close(&request_), PARALLAX_STATE, "already");
 }
 
 TEST_F(EngineCalls, AfterAbortEveryCallSaysWhy) {
-  engine().abort("out of coffee");
+  engine().job_calls().abort("out of coffee");
   uint64_t step = 0;
   uint32_t id = 0;
-  EXPECT_REFUSED(engine().step_begin(&step), PARALLAX_ABORTED, "out of coffee");
-  EXPECT_REFUSED(engine().push(1, {}, &request_), PARALLAX_ABORTED, "out of coffee");
-  EXPECT_REFUSED(engine().barrier(&request_), PARALLAX_ABORTED, "out of coffee");
-  EXPECT_REFUSED(engine().register_variable(dense_variable("x", 1, 1), &id), PARALLAX_ABORTED,
-                 "out of coffee");
-  EXPECT_REFUSED(finish(engine().close(&request_)), PARALLAX_ABORTED, "out of coffee");
+  EXPECT_REFUSED(engine().step_calls().begin(&step), PARALLAX_ABORTED, "out of coffee");
+  EXPECT_REFUSED(engine().step_calls().push(1, {}, &request_), PARALLAX_ABORTED, "out of coffee");
+  EXPECT_REFUSED(engine().collective_calls().barrier(&request_), PARALLAX_ABORTED, "out of coffee");
+  EXPECT_REFUSED(engine().job_calls().register_variable(dense_variable("x", 1, 1), &id),
+                 PARALLAX_ABORTED, "out of coffee");
+  EXPECT_REFUSED(finish(engine().job_calls().close(&request_)), PARALLAX_ABORTED, "out of coffee");
 }
 
 // Given many variables to fill, expect their initial values to be filled in by bounded
@@ -317,10 +337,10 @@ TEST(EngineCommit, TablesAreFilledInPieces) {
     variable.init = PARALLAX_INIT_UNIFORM;
     variable.init_high = 1;
     uint32_t id = 0;
-    ASSERT_TRUE(world.engine(0).register_variable(variable, &id).ok());
+    ASSERT_TRUE(world.engine(0).job_calls().register_variable(variable, &id).ok());
   }
   Request* commit = nullptr;
-  ASSERT_TRUE(world.engine(0).commit(&commit).ok());
+  ASSERT_TRUE(world.engine(0).job_calls().commit(&commit).ok());
   uint64_t passes = 0;
   for (; !commit->done() && passes < 100; ++passes) {
     world.engine(0).run();

@@ -80,14 +80,14 @@ class Moving {
   Request* start_step(uint32_t rank) {
     Engine& engine = world.engine(rank);
     uint64_t step = 0;
-    EXPECT_TRUE(engine.step_begin(&step).ok());
+    EXPECT_TRUE(engine.step_calls().begin(&step).ok());
     Request* push = nullptr;
     Request* end = nullptr;
     const parallax_slice_t slice = dense_slice(0, values_.data());
     if (rank == 0) {
-      EXPECT_TRUE(engine.push(step, {&slice, 1}, &push).ok());
+      EXPECT_TRUE(engine.step_calls().push(step, {&slice, 1}, &push).ok());
     }
-    EXPECT_TRUE(engine.step_end(step, {}, &end).ok());
+    EXPECT_TRUE(engine.step_calls().end(step, {}, &end).ok());
     return end;
   }
 
@@ -190,8 +190,8 @@ std::vector<Message> said_by_rank_0(std::span<const parallax_variable_t> variabl
   std::vector<Request*> ends(2);
   for (uint32_t rank = 0; rank < 2; ++rank) {
     uint64_t step = 0;
-    EXPECT_TRUE(world.engine(rank).step_begin(&step).ok());
-    EXPECT_TRUE(world.engine(rank).step_end(step, {}, &ends[rank]).ok());
+    EXPECT_TRUE(world.engine(rank).step_calls().begin(&step).ok());
+    EXPECT_TRUE(world.engine(rank).step_calls().end(step, {}, &ends[rank]).ok());
   }
   EXPECT_TRUE(world.run_until_done(ends));
   return honest;
@@ -228,8 +228,8 @@ TEST(EngineHostile, PlansThatFitNoSuchVariable) {
     Engine& engine = world.engine(1);
     uint64_t step = 0;
     Request* end = nullptr;
-    ASSERT_TRUE(engine.step_begin(&step).ok());
-    ASSERT_TRUE(engine.step_end(step, {}, &end).ok());
+    ASSERT_TRUE(engine.step_calls().begin(&step).ok());
+    ASSERT_TRUE(engine.step_calls().end(step, {}, &end).ok());
     // The other part of the reductions, as an honest rank sends it.
     for (const Message& message : honest) {
       SectionReader reader(message);
@@ -276,7 +276,7 @@ TEST(EngineHostile, RowsBeyondTheBoundNameTheirSender) {
     header.count = 12;
     stranger.send_one(0, header, payload);
     uint64_t step = 0;
-    ASSERT_TRUE(world.engine(0).step_begin(&step).ok());
+    ASSERT_TRUE(world.engine(0).step_calls().begin(&step).ok());
     std::vector<int64_t> ids;
     for (uint32_t i = 0; i < 6; ++i) {
       ids.push_back(static_cast<int64_t>(partition.row_of(partition.row_key_at(0, i))));
@@ -285,8 +285,8 @@ TEST(EngineHostile, RowsBeyondTheBoundNameTheirSender) {
     const parallax_slice_t slice = rows_slice(0, ids, values.data());
     Request* push = nullptr;
     Request* end = nullptr;
-    ASSERT_TRUE(world.engine(0).push(step, {&slice, 1}, &push).ok());
-    ASSERT_TRUE(world.engine(0).step_end(step, {}, &end).ok());
+    ASSERT_TRUE(world.engine(0).step_calls().push(step, {&slice, 1}, &push).ok());
+    ASSERT_TRUE(world.engine(0).step_calls().end(step, {}, &end).ok());
     world.settle();
     expect_blamed(world, kHostile);
   }
@@ -329,7 +329,8 @@ TEST(EngineHostile, WhoIsNoChildIsNotReady) {
     Stranger stranger(world.take_over(2));  // whose parent is rank 1
     std::vector<std::byte> buffer(kBytes);
     Request* requests[2] = {};
-    ASSERT_TRUE(world.engine(0).broadcast(buffer.data(), kBytes, 0, &requests[0]).ok());
+    ASSERT_TRUE(
+        world.engine(0).collective_calls().broadcast(buffer.data(), kBytes, 0, &requests[0]).ok());
     world.settle();
     SectionHeader header = header_of(SectionKind::kBroadcastReady, 0, 1);
     header.part = part;
@@ -353,7 +354,8 @@ TEST(EngineHostile, AChildIsReadyOnce) {
     header.count = kBytes;
     for (int i = 0; i < 2; ++i) {
       if (i == (early ? 1 : 0)) {
-        ASSERT_TRUE(world.engine(0).broadcast(buffer.data(), kBytes, 0, &request).ok());
+        ASSERT_TRUE(
+            world.engine(0).collective_calls().broadcast(buffer.data(), kBytes, 0, &request).ok());
         world.settle();
       }
       EXPECT_TRUE(world.engine(0).failure().ok()) << world.engine(0).failure().message();
@@ -390,7 +392,7 @@ TEST(EngineHostile, NoAskWaitsForAnother) {
     std::vector<float> values(2 * ids.size(), -1.0f);
     const parallax_slice_t slice = rows_slice(0, ids, values.data());
     Request* request = nullptr;
-    ASSERT_TRUE(world.engine(2).pull(0, {&slice, 1}, &request).ok());
+    ASSERT_TRUE(world.engine(2).step_calls().pull(0, {&slice, 1}, &request).ok());
     ASSERT_TRUE(world.run_until_done({&request, 1}))
         << world.engine(2).reports().describe_missing(*request);
     EXPECT_TRUE(request->status.ok()) << request->status.message();

@@ -25,7 +25,7 @@ struct CommittedWorld : EngineWorld {
 
   Request* close(uint32_t rank) {
     Request* request = nullptr;
-    EXPECT_TRUE(engine(rank).close(&request).ok());
+    EXPECT_TRUE(engine(rank).job_calls().close(&request).ok());
     return request;
   }
 };
@@ -181,10 +181,10 @@ TEST(EngineBlame, NewsCountUntilAllHaveSaidGoodbye) {
 TEST(EngineBlame, TheReasonLeavesBeforeRequestsComplete) {
   CommittedWorld world({0, 0, 1});
   Request* barrier = nullptr;
-  ASSERT_TRUE(world.engine(0).barrier(&barrier).ok());
+  ASSERT_TRUE(world.engine(0).collective_calls().barrier(&barrier).ok());
   world.settle();
   for (const uint32_t peer : {1U, 2U}) world.transport(0).hold(peer, 30);
-  world.engine(0).abort("told to");
+  world.engine(0).job_calls().abort("told to");
   world.engine(0).kick();
   world.engine(0).run();
   EXPECT_TRUE(world.engine(0).speaking());
@@ -203,10 +203,10 @@ TEST(EngineBlame, TheReasonLeavesBeforeRequestsComplete) {
 TEST(EngineBlame, AStoppedPeerHoldsNobody) {
   CommittedWorld world({0, 0, 1});
   Request* barrier = nullptr;
-  ASSERT_TRUE(world.engine(0).barrier(&barrier).ok());
+  ASSERT_TRUE(world.engine(0).collective_calls().barrier(&barrier).ok());
   world.settle();
   world.transport(0).hold(2, UINT32_MAX);
-  world.engine(0).abort("told to");
+  world.engine(0).job_calls().abort("told to");
   world.engine(0).run();
   EXPECT_FALSE(barrier->done());
   const int64_t left_ns = world.engine(0).next_deadline_ns() - world.clock().now_ns();

@@ -110,12 +110,12 @@ TEST(EngineMemory, TheReportTellsReservedFromTouched) {
   for (const Status& status : world.everywhere([&](uint32_t, Request** request) -> Status {
          uint64_t step = 0;
          Request* push = nullptr;
-         PARALLAX_RETURN_IF_ERROR(engine.step_begin(&step));
-         PARALLAX_RETURN_IF_ERROR(engine.push(step, {&slice, 1}, &push));
+         PARALLAX_RETURN_IF_ERROR(engine.step_calls().begin(&step));
+         PARALLAX_RETURN_IF_ERROR(engine.step_calls().push(step, {&slice, 1}, &push));
          parallax_step_end_options_t end = {};
          end.size = sizeof end;
          end.learning_rate = 1;
-         return engine.step_end(step, end, request);
+         return engine.step_calls().end(step, end, request);
        })) {
     EXPECT_TRUE(status.ok()) << status.message();
   }

@@ -31,12 +31,12 @@ class EnginePull : public testing::Test {
 
   uint64_t begin(uint32_t rank) {
     uint64_t step = 0;
-    EXPECT_TRUE(world_->engine(rank).step_begin(&step).ok());
+    EXPECT_TRUE(world_->engine(rank).step_calls().begin(&step).ok());
     return step;
   }
   Request* pull(uint32_t rank, uint64_t step, const std::vector<parallax_slice_t>& slices) {
     Request* request = nullptr;
-    const Status status = world_->engine(rank).pull(step, slices, &request);
+    const Status status = world_->engine(rank).step_calls().pull(step, slices, &request);
     EXPECT_TRUE(status.ok()) << status.message();
     return request;
   }
@@ -45,7 +45,7 @@ class EnginePull : public testing::Test {
     options.size = sizeof options;
     options.learning_rate = rate;
     Request* request = nullptr;
-    EXPECT_TRUE(world_->engine(rank).step_end(step, options, &request).ok());
+    EXPECT_TRUE(world_->engine(rank).step_calls().end(step, options, &request).ok());
     return request;
   }
   void finish(std::vector<Request*> requests) {
@@ -165,7 +165,7 @@ TEST_F(EnginePull, OfTheNextStepSeesThisOne) {
       const parallax_slice_t push[] = {rows_slice(kSharded, ids_, gradients[rank].data()),
                                        dense_slice(kMirrored, gradients[rank].data())};
       requests.push_back(nullptr);
-      ASSERT_TRUE(world_->engine(rank).push(1, push, &requests.back()).ok());
+      ASSERT_TRUE(world_->engine(rank).step_calls().push(1, push, &requests.back()).ok());
       requests.push_back(end(rank, 1, 0.5f));
       begin(rank);
       requests.push_back(pull(rank, 2,
@@ -196,9 +196,9 @@ TEST_F(EnginePull, DenseVariablesAreShardedUnderPs) {
     std::vector<std::vector<float>> outs(world.size(), std::vector<float>(3000));
     for (const Status& status : world.everywhere([&](uint32_t rank, Request**request) -> Status {
            uint64_t step = 0;
-           PARALLAX_RETURN_IF_ERROR(world.engine(rank).step_begin(&step));
+           PARALLAX_RETURN_IF_ERROR(world.engine(rank).step_calls().begin(&step));
            const parallax_slice_t slice = dense_slice(0, outs[rank].data());
-           return world.engine(rank).pull(step, {&slice, 1}, request);
+           return world.engine(rank).step_calls().pull(step, {&slice, 1}, request);
          })) {
       ASSERT_TRUE(status.ok()) << status.message();
     }
@@ -224,7 +224,7 @@ TEST_F(EnginePull, AWaitNamesThePullThatIsMissing) {
   const auto reduce = [&](uint32_t rank, uint32_t variable, float* values) {
     const parallax_slice_t slice = dense_slice(variable, values);
     Request* request = nullptr;
-    EXPECT_TRUE(world_->engine(rank).reduce(1, {&slice, 1}, &request).ok());
+    EXPECT_TRUE(world_->engine(rank).step_calls().reduce(1, {&slice, 1}, &request).ok());
     return request;
   };
   Request* held = reduce(1, 1, mirror_.data());

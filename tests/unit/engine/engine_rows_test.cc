@@ -59,7 +59,7 @@ struct Parts {
 
 Status call(EngineWorld& world, uint32_t rank, const parallax_rows_t& rows, bool write) {
   Request* request = nullptr;
-  const Status posted = world.engine(rank).rows(rows, write, &request);
+  const Status posted = world.engine(rank).row_calls().post(rows, write, &request);
   if (!posted.ok()) return posted;
   if (!world.run_until_done({&request, 1})) {
     return timed_out(world.engine(rank).reports().describe_missing(*request));
@@ -80,7 +80,7 @@ void train(EngineWorld& world, uint64_t seed, int steps) {
     uint64_t step = 0;
     // Rank 0 gives all: jobs of other shapes then sum the same.
     for (uint32_t rank = 0; rank < world.size(); ++rank) {
-      ASSERT_TRUE(world.engine(rank).step_begin(&step).ok());
+      ASSERT_TRUE(world.engine(rank).step_calls().begin(&step).ok());
     }
     std::deque<Numbers> buffers;
     std::vector<parallax_slice_t> slices;
@@ -95,12 +95,12 @@ void train(EngineWorld& world, uint64_t seed, int steps) {
       slices.push_back(slice);
     }
     Request* push = nullptr;
-    ASSERT_TRUE(world.engine(0).push(step, slices, &push).ok());
+    ASSERT_TRUE(world.engine(0).step_calls().push(step, slices, &push).ok());
     parallax_step_end_options_t end = {};
     end.size = sizeof end;
     end.learning_rate = 0.125f;
     for (const Status& status : world.everywhere([&](uint32_t rank, Request**request) {
-           return world.engine(rank).step_end(step, end, request);
+           return world.engine(rank).step_calls().end(step, end, request);
          })) {
       ASSERT_TRUE(status.ok()) << status.message();
     }
@@ -203,12 +203,12 @@ TEST(EngineRows, WhatIsWrongIsNamed) {
   rows.values = reinterpret_cast<char*>(rows.values) + 1;
   refused(rows, PARALLAX_INVALID, "aligned to 4");
   uint64_t step = 0;
-  ASSERT_TRUE(world.engine(1).step_begin(&step).ok());
+  ASSERT_TRUE(world.engine(1).step_calls().begin(&step).ok());
   const Status taken = call(world, 0, parts.rows(3, 0, 10), true);
   EXPECT_EQ(taken.code(), PARALLAX_STATE);
   EXPECT_NE(taken.message().find("rank 1 was in a step"), std::string::npos) << taken.message();
   EXPECT_TRUE(call(world, 0, parts.rows(3, 0, 10), false).ok()) << "reading harms nobody";
-  ASSERT_TRUE(world.engine(0).step_begin(&step).ok());
+  ASSERT_TRUE(world.engine(0).step_calls().begin(&step).ok());
   refused(parts.rows(3, 0, 10), PARALLAX_STATE, "step 1 is not over");
 }
 
@@ -226,10 +226,10 @@ TEST(EngineRows, AWriteIsWholeOrRefused) {
     std::vector<Request*> ends(world.size());
     for (uint32_t rank = 0; rank < world.size(); ++rank) {
       uint64_t step = 0;
-      ASSERT_TRUE(world.engine(rank).step_begin(&step).ok());
+      ASSERT_TRUE(world.engine(rank).step_calls().begin(&step).ok());
       parallax_step_end_options_t end = {};
       end.size = sizeof end;
-      ASSERT_TRUE(world.engine(rank).step_end(step, end, &ends[rank]).ok());
+      ASSERT_TRUE(world.engine(rank).step_calls().end(step, end, &ends[rank]).ok());
     }
     ASSERT_TRUE(world.run_until([&] { return ends[0]->done(); }));
     Parts parts(3, kRows);
@@ -255,7 +255,7 @@ TEST(EngineRows, AWriteIsWholeOrRefused) {
 
 Status evaluate(EngineWorld& world, uint32_t rank, const parallax_slice_t& slice) {
   Request* request = nullptr;
-  const Status posted = world.engine(rank).pull(0, {&slice, 1}, &request);
+  const Status posted = world.engine(rank).step_calls().pull(0, {&slice, 1}, &request);
   if (!posted.ok()) return posted;
   if (!world.run_until_done({&request, 1})) {
     return timed_out(world.engine(rank).reports().describe_missing(*request));
@@ -328,13 +328,13 @@ TEST(EngineEvaluation, ManyAtOnceAndNoneInAStep) {
   Parts parts(3, 10);
   std::vector<Request*> requests(6);
   for (uint32_t i = 0; i < 6; ++i) {
-    const Status posted = i % 3 == 2
-                              ? world.engine(i % 2).rows(parts.rows(3, 0, 10), false, &requests[i])
-                              : world.engine(i % 2).pull(0, slices, &requests[i]);
+    const Status posted =
+        i % 3 == 2 ? world.engine(i % 2).row_calls().post(parts.rows(3, 0, 10), false, &requests[i])
+                   : world.engine(i % 2).step_calls().pull(0, slices, &requests[i]);
     ASSERT_TRUE(posted.ok()) << posted.message();
   }
   uint64_t step = 0;
-  EXPECT_EQ(world.engine(0).step_begin(&step).code(), PARALLAX_STATE);
+  EXPECT_EQ(world.engine(0).step_calls().begin(&step).code(), PARALLAX_STATE);
   ASSERT_TRUE(world.run_until_done(requests));
   for (uint32_t i = 0; i < 6; ++i) {
     EXPECT_TRUE(requests[i]->status.ok());
@@ -352,9 +352,9 @@ TEST(EngineEvaluation, ManyAtOnceAndNoneInAStep) {
   refused(dense_slice(4, held.data()), PARALLAX_INVALID, "'held' is framework-held");
   const std::vector<int64_t> beyond = {1, 3000};
   refused(rows_slice(0, beyond, values.data()), PARALLAX_INVALID, "ids[1] is 3000");
-  ASSERT_TRUE(world.engine(1).step_begin(&step).ok());
+  ASSERT_TRUE(world.engine(1).step_calls().begin(&step).ok());
   EXPECT_TRUE(evaluate(world, 0, slices[0]).ok()) << "another rank has begun";
-  ASSERT_TRUE(world.engine(0).step_begin(&step).ok());
+  ASSERT_TRUE(world.engine(0).step_calls().begin(&step).ok());
   refused(slices[0], PARALLAX_STATE, "step 1 is not over");
 }
 
@@ -403,10 +403,10 @@ TEST(EngineEvaluation, MoreIdsThanRows) {
         for (uint32_t each = 0; each < world.size(); ++each) {
           Engine& engine = world.engine(each);
           uint64_t step = 0;
-          ASSERT_TRUE(engine.step_begin(&step).ok());
-          ASSERT_TRUE(engine.pull(step, {&slice, 1}, &requests.emplace_back()).ok());
-          ASSERT_TRUE(engine.push(step, {&pushed, 1}, &requests.emplace_back()).ok());
-          ASSERT_TRUE(engine.step_end(step, {}, &requests.emplace_back()).ok());
+          ASSERT_TRUE(engine.step_calls().begin(&step).ok());
+          ASSERT_TRUE(engine.step_calls().pull(step, {&slice, 1}, &requests.emplace_back()).ok());
+          ASSERT_TRUE(engine.step_calls().push(step, {&pushed, 1}, &requests.emplace_back()).ok());
+          ASSERT_TRUE(engine.step_calls().end(step, {}, &requests.emplace_back()).ok());
         }
         ASSERT_TRUE(world.run_until_done(requests));
         for (size_t i = 0; i < requests.size(); ++i) {
@@ -424,12 +424,12 @@ TEST(EngineRows, NoStepBeginsBeforeTheyAreThere) {
   for (const Status& status : world.commit(variables())) ASSERT_TRUE(status.ok());
   Parts parts(0, 10);
   Request* request = nullptr;
-  ASSERT_TRUE(world.engine(0).rows(parts.rows(0, 0, 10), false, &request).ok());
+  ASSERT_TRUE(world.engine(0).row_calls().post(parts.rows(0, 0, 10), false, &request).ok());
   uint64_t step = 0;
-  EXPECT_EQ(world.engine(0).step_begin(&step).code(), PARALLAX_STATE);
+  EXPECT_EQ(world.engine(0).step_calls().begin(&step).code(), PARALLAX_STATE);
   ASSERT_TRUE(world.run_until_done({&request, 1}));
   EXPECT_TRUE(world.engine(0).release(request).ok());
-  EXPECT_TRUE(world.engine(0).step_begin(&step).ok());
+  EXPECT_TRUE(world.engine(0).step_calls().begin(&step).ok());
 }
 
 }  // namespace

@@ -25,11 +25,11 @@ TEST(EngineBarrier, NobodyPassesBeforeTheLastComes) {
     ASSERT_TRUE(world.commit({})[0].ok());
     std::vector<Request*> requests(world.size());
     for (uint32_t rank = 0; rank + 1 < world.size(); ++rank) {
-      ASSERT_TRUE(world.engine(rank).barrier(&requests[rank]).ok());
+      ASSERT_TRUE(world.engine(rank).collective_calls().barrier(&requests[rank]).ok());
     }
     world.settle();
     for (uint32_t rank = 0; rank + 1 < world.size(); ++rank) EXPECT_FALSE(requests[rank]->done());
-    ASSERT_TRUE(world.engine(world.size() - 1).barrier(&requests.back()).ok());
+    ASSERT_TRUE(world.engine(world.size() - 1).collective_calls().barrier(&requests.back()).ok());
     EXPECT_TRUE(world.run_until_done(requests));
   }
 }
@@ -41,7 +41,7 @@ TEST(EngineBarrier, SeveralAtOnceAreMatchedByOrder) {
   for (uint32_t rank = 0; rank < world.size(); ++rank) {
     for (int i = 0; i < 5; ++i) {
       requests.push_back(nullptr);
-      ASSERT_TRUE(world.engine(rank).barrier(&requests.back()).ok());
+      ASSERT_TRUE(world.engine(rank).collective_calls().barrier(&requests.back()).ok());
     }
   }
   EXPECT_TRUE(world.run_until_done(requests));
@@ -60,7 +60,8 @@ TEST(EngineBroadcast, FromEveryRootOfEverySize) {
         std::vector<std::vector<std::byte>> buffers(world.size(), std::vector<std::byte>(bytes));
         for (size_t i = 0; i < bytes; ++i) buffers[root][i] = byte_at(root, i);
         for (const Status& status : world.everywhere([&](uint32_t rank, Request**request) {
-               return world.engine(rank).broadcast(buffers[rank].data(), bytes, root, request);
+               return world.engine(rank).collective_calls().broadcast(buffers[rank].data(), bytes,
+                                                                      root, request);
              })) {
           ASSERT_TRUE(status.ok()) << status.message();
         }
@@ -96,6 +97,7 @@ TEST(EngineBroadcast, ManyPostedAtOnceWithALateRank) {
       for (uint32_t i = 0; i < kBroadcasts; ++i) {
         requests.push_back(nullptr);
         ASSERT_TRUE(world.engine(rank)
+                        .collective_calls()
                         .broadcast(buffers[rank][i].data(), sizes[i], roots[i], &requests.back())
                         .ok());
       }
@@ -125,7 +127,7 @@ void expect_broadcast_mismatch(const Hosts& hosts, uint32_t other, uint32_t root
   std::vector<std::array<std::byte, 16>> buffers(hosts.size());
   const auto statuses = world.everywhere([&](uint32_t rank, Request** request) {
     const bool odd = rank == other;
-    return world.engine(rank).broadcast(
+    return world.engine(rank).collective_calls().broadcast(
         buffers[rank].data(), odd && !root_differs ? bytes + 1 : bytes,
         odd && root_differs ? (root + 1) % world.size() : root, request);
   });
@@ -164,11 +166,13 @@ std::vector<Status> commit_with(EngineWorld& world,
                                 const std::function<parallax_variable_t(uint32_t)>& variable_of) {
   for (uint32_t rank = 0; rank < world.size(); ++rank) {
     uint32_t id = 0;
-    EXPECT_TRUE(world.engine(rank).register_variable(dense_variable("same", 2, 2), &id).ok());
-    EXPECT_TRUE(world.engine(rank).register_variable(variable_of(rank), &id).ok());
+    EXPECT_TRUE(
+        world.engine(rank).job_calls().register_variable(dense_variable("same", 2, 2), &id).ok());
+    EXPECT_TRUE(world.engine(rank).job_calls().register_variable(variable_of(rank), &id).ok());
   }
-  return world.everywhere(
-      [&](uint32_t rank, Request** request) { return world.engine(rank).commit(request); });
+  return world.everywhere([&](uint32_t rank, Request** request) {
+    return world.engine(rank).job_calls().commit(request);
+  });
 }
 
 TEST(EngineCommit, DifferentRegistriesNameVariableFieldAndRanks) {
@@ -232,11 +236,12 @@ TEST(EngineCommit, AnotherOrderIsNamed) {
       uint32_t id = 0;
       for (const int i : {0, 1}) {
         const parallax_variable_t& each = pair[rank == other ? 1 - i : i];
-        EXPECT_TRUE(world.engine(rank).register_variable(each, &id).ok());
+        EXPECT_TRUE(world.engine(rank).job_calls().register_variable(each, &id).ok());
       }
     }
-    for (const Status& status : world.everywhere(
-             [&](uint32_t rank, Request**request) { return world.engine(rank).commit(request); })) {
+    for (const Status& status : world.everywhere([&](uint32_t rank, Request**request) {
+           return world.engine(rank).job_calls().commit(request);
+         })) {
       ASSERT_EQ(status.code(), PARALLAX_MISMATCH) << status.message();
       EXPECT_TRUE(has(status, "'first'") && has(status, "'second'") && has(status, "rank 0"))
           << status.message();
@@ -303,11 +308,12 @@ TEST(EngineStepEnd, DifferentLearningRatesDiscardTheStepEverywhere) {
       return world.everywhere([&](uint32_t rank, Request** request) -> Status {
         Engine& engine = world.engine(rank);
         uint64_t number = 0;
-        PARALLAX_RETURN_IF_ERROR(engine.step_begin(&number));
+        PARALLAX_RETURN_IF_ERROR(engine.step_calls().begin(&number));
         Request* push = nullptr;
         const parallax_slice_t slice = dense_slice(0, gradients[rank].data());
-        PARALLAX_RETURN_IF_ERROR(engine.push(number, {&slice, 1}, &push));
-        return engine.step_end(number, end_options(rank == other ? rate_of_other : 0.5f), request);
+        PARALLAX_RETURN_IF_ERROR(engine.step_calls().push(number, {&slice, 1}, &push));
+        return engine.step_calls().end(number, end_options(rank == other ? rate_of_other : 0.5f),
+                                       request);
       });
     };
     for (const Status& status : step(0.25f)) {
@@ -320,9 +326,10 @@ TEST(EngineStepEnd, DifferentLearningRatesDiscardTheStepEverywhere) {
     std::vector<float> pulled(4);
     uint64_t number = 0;
     for (const Status& status : world.everywhere([&](uint32_t rank, Request**request) -> Status {
-           PARALLAX_RETURN_IF_ERROR(world.engine(rank).step_begin(&number));
+           PARALLAX_RETURN_IF_ERROR(world.engine(rank).step_calls().begin(&number));
            const parallax_slice_t slice = dense_slice(0, pulled.data());
-           return rank == 0 ? world.engine(0).pull(number, {&slice, 1}, request) : Status();
+           return rank == 0 ? world.engine(0).step_calls().pull(number, {&slice, 1}, request)
+                            : Status();
          })) {
       EXPECT_TRUE(status.ok()) << status.message();
     }
@@ -345,19 +352,20 @@ TEST(EngineAbort, ReachesEveryPendingCall) {
     for (uint32_t rank = 0; rank < last; ++rank) {
       Engine& engine = world.engine(rank);
       uint64_t number = 0;
-      ASSERT_TRUE(engine.step_begin(&number).ok());
+      ASSERT_TRUE(engine.step_calls().begin(&number).ok());
       const parallax_slice_t slice = rows_slice(0, ids, values[rank].data());
       requests.insert(requests.end(), 4, nullptr);
       Request** posted = &requests[requests.size() - 4];
-      ASSERT_TRUE(engine.pull(number, {&slice, 1}, &posted[0]).ok());
-      ASSERT_TRUE(engine.barrier(&posted[1]).ok());
+      ASSERT_TRUE(engine.step_calls().pull(number, {&slice, 1}, &posted[0]).ok());
+      ASSERT_TRUE(engine.collective_calls().barrier(&posted[1]).ok());
       ASSERT_TRUE(
-          engine.broadcast(reinterpret_cast<std::byte*>(values[rank].data()), 8, 0, &posted[2])
+          engine.collective_calls()
+              .broadcast(reinterpret_cast<std::byte*>(values[rank].data()), 8, 0, &posted[2])
               .ok());
-      ASSERT_TRUE(engine.step_end(number, end_options(1), &posted[3]).ok());
+      ASSERT_TRUE(engine.step_calls().end(number, end_options(1), &posted[3]).ok());
     }
     world.settle();
-    world.engine(last).abort("the loss is NaN");
+    world.engine(last).job_calls().abort("the loss is NaN");
     EXPECT_TRUE(world.run_until_done(requests));
     for (const Request* request : requests) {
       if (request->status.ok()) continue;  // done before: a pull of a host that was complete
@@ -370,8 +378,9 @@ TEST(EngineAbort, ReachesEveryPendingCall) {
       EXPECT_FALSE(requests[4 * rank + 3]->status.ok()) << "step_end cannot have ended";
       EXPECT_EQ(world.engine(rank).failure().code(), PARALLAX_ABORTED);
     }
-    for (const Status& status : world.everywhere(
-             [&](uint32_t rank, Request**request) { return world.engine(rank).close(request); })) {
+    for (const Status& status : world.everywhere([&](uint32_t rank, Request**request) {
+           return world.engine(rank).job_calls().close(request);
+         })) {
       EXPECT_EQ(status.code(), PARALLAX_ABORTED) << status.message();
     }
   }
@@ -381,7 +390,7 @@ TEST(EngineCancel, EndsTheJobEverywhereAndLeavesTheCompleteAlone) {
   EngineWorld world(world_of({0, 0, 1}, 9));
   ASSERT_TRUE(world.commit({})[0].ok());
   Request* barrier = nullptr;
-  ASSERT_TRUE(world.engine(1).barrier(&barrier).ok());
+  ASSERT_TRUE(world.engine(1).collective_calls().barrier(&barrier).ok());
   world.settle();
   world.engine(1).cancel(*barrier);
   world.settle();
@@ -393,7 +402,7 @@ TEST(EngineCancel, EndsTheJobEverywhereAndLeavesTheCompleteAlone) {
   }
   EngineWorld other(world_of({0}, 1));
   ASSERT_TRUE(other.commit({})[0].ok());
-  ASSERT_TRUE(other.engine(0).barrier(&barrier).ok());
+  ASSERT_TRUE(other.engine(0).collective_calls().barrier(&barrier).ok());
   ASSERT_TRUE(other.run_until_done({&barrier, 1}));
   other.engine(0).cancel(*barrier);
   EXPECT_TRUE(barrier->status.ok());
@@ -464,13 +473,13 @@ TEST(EngineClose, WaitsForTheLastAndThenEveryoneMayGoInAnyOrder) {
     std::vector<Request*> requests(world.size());
     const auto late = static_cast<uint32_t>(random.below(world.size()));
     for (uint32_t rank = 0; rank < world.size(); ++rank) {
-      ASSERT_TRUE(rank == late || world.engine(rank).close(&requests[rank]).ok());
+      ASSERT_TRUE(rank == late || world.engine(rank).job_calls().close(&requests[rank]).ok());
     }
     world.settle();
     for (uint32_t rank = 0; rank < world.size(); ++rank) {
       ASSERT_TRUE(rank == late || !requests[rank]->done());
     }
-    ASSERT_TRUE(world.engine(late).close(&requests[late]).ok());
+    ASSERT_TRUE(world.engine(late).job_calls().close(&requests[late]).ok());
     // A rank whose close is done is destroyed at once, as its process would exit.
     uint32_t left = world.size();
     for (int pass = 0; pass < 100000 && left > 0; ++pass) {

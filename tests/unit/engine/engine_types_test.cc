@@ -138,7 +138,7 @@ void run_step(EngineWorld& world,
               bool absent = false) {
   uint64_t step = 0;
   for (uint32_t rank = 0; rank < world.size(); ++rank) {
-    ASSERT_TRUE(world.engine(rank).step_begin(&step).ok());
+    ASSERT_TRUE(world.engine(rank).step_calls().begin(&step).ok());
   }
   for (const Status& status : world.everywhere(
            [&](uint32_t rank, Request**request) { return call(rank, step, request); })) {
@@ -147,7 +147,7 @@ void run_step(EngineWorld& world,
   parallax_step_end_options_t options = end_options(1);
   options.absent = absent ? 1 : 0;
   for (const Status& status : world.everywhere([&](uint32_t rank, Request**request) {
-         return world.engine(rank).step_end(step, options, request);
+         return world.engine(rank).step_calls().end(step, options, request);
        })) {
     ASSERT_TRUE(status.ok()) << status.message();
   }
@@ -159,7 +159,7 @@ std::vector<float> pull_rows(EngineWorld& world, const std::vector<int64_t>& ids
       world,
       [&](uint32_t rank, uint64_t step, Request** request) {
         const parallax_slice_t slice = rows_slice(0, ids, values[rank].data());
-        return world.engine(rank).pull(step, {&slice, 1}, request);
+        return world.engine(rank).step_calls().pull(step, {&slice, 1}, request);
       },
       true);
   for (const auto& each : values) EXPECT_EQ(each, values[0]);
@@ -218,7 +218,7 @@ TEST(EngineSizes, RowsUpToTwoToTheThirtyTwo) {
   std::vector<float> values = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
   run_step(world, [&](uint32_t rank, uint64_t step, Request** request) {
     const parallax_slice_t slice = rows_slice(0, ids, values.data());
-    return world.engine(rank).push(step, {&slice, rank == 0 ? size_t{1} : 0}, request);
+    return world.engine(rank).step_calls().push(step, {&slice, rank == 0 ? size_t{1} : 0}, request);
   });
   EXPECT_EQ(pull_rows(world, ids, 2), (std::vector<float>{10, 12, 3, 4, 5, 6, 7, 8, 10, 12}));
   std::vector<float> got(8);
@@ -228,7 +228,7 @@ TEST(EngineSizes, RowsUpToTwoToTheThirtyTwo) {
   rows.row_count = 4;
   rows.values = got.data();
   Request* request = nullptr;
-  ASSERT_TRUE(world.engine(1).rows(rows, false, &request).ok());
+  ASSERT_TRUE(world.engine(1).row_calls().post(rows, false, &request).ok());
   ASSERT_TRUE(world.run_until_done({&request, 1}));
   EXPECT_TRUE(request->status.ok() && world.engine(1).release(request).ok());
   EXPECT_EQ(got, (std::vector<float>{0, 0, 0, 0, 0, 0, 10, 12}));
@@ -248,7 +248,8 @@ TEST(EngineTied, BothFormsAreSummedAndItIsDenseFromThenOn) {
       run_step(world, [&](uint32_t rank, uint64_t number, Request** request) {
         const parallax_slice_t both[] = {rows_slice(0, ids, rows.data()),
                                          dense_slice(0, whole.data())};
-        return world.engine(rank).push(number, {both, rank == 0 ? size_t{2} : 1}, request);
+        return world.engine(rank).step_calls().push(number, {both, rank == 0 ? size_t{2} : 1},
+                                                    request);
       });
     }
     const std::vector<float> got = pull_rows(world, {0, 1, 2, 3}, 2);
@@ -281,12 +282,12 @@ TEST(EngineMicroBatches, OneAccumulatedPushIsOneBatch) {
       uint64_t number = 0;
       std::vector<std::vector<float>> early(2, std::vector<float>(5)), late = early;
       for (uint32_t rank = 0; rank < 2; ++rank) {
-        ASSERT_TRUE(world.engine(rank).step_begin(&number).ok());
+        ASSERT_TRUE(world.engine(rank).step_calls().begin(&number).ok());
       }
       for (auto* values : {&early, &late}) {
         for (const Status& status : world.everywhere([&](uint32_t rank, Request**request) {
                const parallax_slice_t slice = rows_slice(0, parts, (*values)[rank].data());
-               return world.engine(rank).pull(number, {&slice, 1}, request);
+               return world.engine(rank).step_calls().pull(number, {&slice, 1}, request);
              })) {
           ASSERT_TRUE(status.ok()) << status.message();
         }
@@ -295,13 +296,13 @@ TEST(EngineMicroBatches, OneAccumulatedPushIsOneBatch) {
       for (const Status& status : world.everywhere([&](uint32_t rank, Request**request) {
              const parallax_slice_t slice = micro ? rows_slice(0, parts, part_gradients.data())
                                                   : rows_slice(0, merged, merged_gradients.data());
-             return world.engine(rank).push(number, {&slice, 1}, request);
+             return world.engine(rank).step_calls().push(number, {&slice, 1}, request);
            })) {
         ASSERT_TRUE(status.ok()) << status.message();
       }
       const parallax_step_end_options_t end = end_options(0.25f);
       for (const Status& status : world.everywhere([&](uint32_t rank, Request**request) {
-             return world.engine(rank).step_end(number, end, request);
+             return world.engine(rank).step_calls().end(number, end, request);
            })) {
         ASSERT_TRUE(status.ok()) << status.message();
       }
@@ -321,14 +322,14 @@ TEST(EngineNonfinite, IsRefusedWhereTheVariableSaysSo) {
   variables[0].refuse_nonfinite = 1;
   for (const Status& status : world.commit(variables)) ASSERT_TRUE(status.ok());
   uint64_t step = 0;
-  ASSERT_TRUE(world.engine(0).step_begin(&step).ok());
+  ASSERT_TRUE(world.engine(0).step_calls().begin(&step).ok());
   const std::vector<int64_t> ids = {4, 8};
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
     std::vector<float> values = {1, 2, 3, bad};
     const parallax_slice_t strict = rows_slice(0, ids, values.data());
     Request* request = nullptr;
-    const Status refused = world.engine(0).push(step, {&strict, 1}, &request);
+    const Status refused = world.engine(0).step_calls().push(step, {&strict, 1}, &request);
     EXPECT_EQ(refused.code(), PARALLAX_INVALID);
     for (const char* word : {"'strict'", "row 1", "id 8", "column 1", "refuse_nonfinite"}) {
       EXPECT_NE(refused.message().find(word), std::string::npos) << refused.message();
@@ -339,21 +340,21 @@ TEST(EngineNonfinite, IsRefusedWhereTheVariableSaysSo) {
   const parallax_slice_t slices[] = {rows_slice(0, ids, good.data()),
                                      rows_slice(1, ids, infinite.data())};
   for (const Status& status : world.everywhere([&](uint32_t, Request** request) {
-         return world.engine(0).push(step, slices, request);
+         return world.engine(0).step_calls().push(step, slices, request);
        })) {
     EXPECT_TRUE(status.ok()) << status.message() << ": refused was not given, and inf passes";
   }
   const parallax_step_end_options_t end = end_options(1);
   for (const Status& status : world.everywhere([&](uint32_t, Request** request) {
-         return world.engine(0).step_end(step, end, request);
+         return world.engine(0).step_calls().end(step, end, request);
        })) {
     EXPECT_TRUE(status.ok()) << status.message();
   }
-  ASSERT_TRUE(world.engine(0).step_begin(&step).ok());
+  ASSERT_TRUE(world.engine(0).step_calls().begin(&step).ok());
   std::vector<float> values(4);
   for (const Status& status : world.everywhere([&](uint32_t, Request** request) {
          const parallax_slice_t slice = rows_slice(1, ids, values.data());
-         return world.engine(0).pull(step, {&slice, 1}, request);
+         return world.engine(0).step_calls().pull(step, {&slice, 1}, request);
        })) {
     EXPECT_TRUE(status.ok()) << status.message();
   }
@@ -382,18 +383,18 @@ TEST(EngineNonfinite, PassesThrough) {
                                                dense_slice(1, values[rank].data())};
       };
       for (uint32_t rank = 0; rank < world.size(); ++rank) {
-        ASSERT_TRUE(world.engine(rank).step_begin(&step).ok());
+        ASSERT_TRUE(world.engine(rank).step_calls().begin(&step).ok());
       }
       each([&](uint32_t rank, Request** request) {
-        return world.engine(rank).push(step, slices_of(rank), request);
+        return world.engine(rank).step_calls().push(step, slices_of(rank), request);
       });
       each([&](uint32_t rank, Request** request) {
-        return world.engine(rank).step_end(step, end_options(1), request);
+        return world.engine(rank).step_calls().end(step, end_options(1), request);
       });
       for (const uint32_t variable : {0u, 1u}) {
         each([&](uint32_t rank, Request** request) {
           const auto slices = slices_of(rank);
-          return world.engine(rank).pull(0, {&slices[variable], 1}, request);
+          return world.engine(rank).step_calls().pull(0, {&slices[variable], 1}, request);
         });
         for (const std::vector<float>& got : values) {
           EXPECT_TRUE(std::isnan(got[0])) << mode_name(mode) << variable;

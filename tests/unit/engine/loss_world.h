@@ -20,7 +20,7 @@ namespace parallax::testkit {
 class ForgettingTransport final : public Transport {
  public:
   std::string_view name() const override { return "forgetting"; }
-  size_t message_bytes_max() const override { return 1; }
+  size_t message_bytes_max() const override { return bytes_max; }
   bool writable(uint32_t) const override { return false; }
   Status send(uint32_t, std::span<const Segment>, uint64_t) override { return {}; }
   bool poll(Receiver&) override { return false; }
@@ -29,6 +29,7 @@ class ForgettingTransport final : public Transport {
   void forget(uint32_t rank) override { forgotten.push_back(rank); }
 
   std::vector<uint32_t> forgotten;
+  size_t bytes_max = 1;  // of a message
 };
 
 class MovedClock final : public Clock {

@@ -71,12 +71,12 @@ constexpr uint64_t kElements = 5;
 void register_and_commit(Job& job) {
   const Status registered = job.progress().call([](Engine& engine) {
     uint32_t id = 0;
-    return engine.register_variable(testkit::dense_variable("v", kElements, 1, PARALLAX_RULE_SGD),
-                                    &id);
+    return engine.job_calls().register_variable(
+        testkit::dense_variable("v", kElements, 1, PARALLAX_RULE_SGD), &id);
   });
   ASSERT_TRUE(registered.ok()) << registered.message();
-  const Status committed =
-      done(job, [](Engine& engine, Request** request) { return engine.commit(request); });
+  const Status committed = done(
+      job, [](Engine& engine, Request** request) { return engine.job_calls().commit(request); });
   ASSERT_TRUE(committed.ok()) << committed.message();
 }
 
@@ -85,24 +85,25 @@ void register_and_commit(Job& job) {
 std::vector<float> train(Job& job, float gradient) {
   std::vector<float> gradients(kElements, gradient), values(kElements, -1);
   uint64_t step = 0;
-  EXPECT_TRUE(job.progress().call([&](Engine& engine) { return engine.step_begin(&step); }).ok());
+  EXPECT_TRUE(
+      job.progress().call([&](Engine& engine) { return engine.step_calls().begin(&step); }).ok());
   const parallax_slice_t push = testkit::dense_slice(0, gradients.data());
   const parallax_slice_t pull = testkit::dense_slice(0, values.data());
   Request* pushed = nullptr;
   EXPECT_TRUE(job.progress()
                   .call([&](Engine& engine) {
-                    return engine.push(step, {&push, 1}, &pushed);
+                    return engine.step_calls().push(step, {&push, 1}, &pushed);
                   })
                   .ok());
   const Status ended = done(job, [&](Engine& engine, Request** request) {
-    return engine.step_end(step, testkit::end_options(1), request);
+    return engine.step_calls().end(step, testkit::end_options(1), request);
   });
   EXPECT_TRUE(ended.ok()) << ended.message();
   EXPECT_TRUE(job.progress().wait({&pushed, 1}, in_ms(kPromptMs)));
   bool last = false;
   EXPECT_TRUE(job.release(pushed, &last).ok());
   const Status pulled = done(job, [&](Engine& engine, Request** request) {
-    return engine.pull(0, {&pull, 1}, request);
+    return engine.step_calls().pull(0, {&pull, 1}, request);
   });
   EXPECT_TRUE(pulled.ok()) << pulled.message();
   return values;
@@ -184,8 +185,8 @@ TEST(Job, OptionsThatDifferAreNamed) {
     options.plan_mode = rank == 0 ? PARALLAX_PLAN_PS : PARALLAX_PLAN_AR;
     std::unique_ptr<Job> job;
     ASSERT_TRUE(Job::open(options, &job).ok()) << "that is told at commit";
-    statuses[rank] =
-        done(*job, [](Engine& engine, Request** request) { return engine.commit(request); });
+    statuses[rank] = done(
+        *job, [](Engine& engine, Request** request) { return engine.job_calls().commit(request); });
     EXPECT_FALSE(job->close().ok());
   });
   for (const Status& status : statuses) {
@@ -337,7 +338,9 @@ TEST(Job, CloseEndsAnothersWait) {
     }
     Request* request = nullptr;
     ASSERT_TRUE(
-        job->progress().call([&](Engine& engine) { return engine.barrier(&request); }).ok());
+        job->progress()
+            .call([&](Engine& engine) { return engine.collective_calls().barrier(&request); })
+            .ok());
     std::thread waiter([&] {
       EXPECT_TRUE(job->progress().wait({&request, 1}, in_ms(kForeverMs)));
     });
@@ -368,8 +371,9 @@ TEST(Job, CloseEndsAtItsDeadline) {
   EXPECT_TRUE(has(closed, "close: after 500 ms ")) << closed.message();
   EXPECT_TRUE(has(closed, "rank 1")) << closed.message();
   jobs[0].reset();
-  const Status left =
-      done(*jobs[1], [](Engine& engine, Request** request) { return engine.close(request); });
+  const Status left = done(*jobs[1], [](Engine& engine, Request** request) {
+    return engine.job_calls().close(request);
+  });
   EXPECT_EQ(left.code(), PARALLAX_PEER_LOST);
   EXPECT_TRUE(has(left, "rank 0")) << left.message();
 }

@@ -89,15 +89,17 @@ class TwoRanks {
     return request;
   }
   Request* commit(uint32_t rank) {
-    return post(rank, [](Engine& engine, Request** out) { return engine.commit(out); });
+    return post(rank, [](Engine& engine, Request** out) { return engine.job_calls().commit(out); });
   }
   Request* barrier(uint32_t rank) {
-    return post(rank, [](Engine& engine, Request** out) { return engine.barrier(out); });
+    return post(
+        rank, [](Engine& engine, Request** out) { return engine.collective_calls().barrier(out); });
   }
   // From rank 1.
   Request* broadcast(uint32_t rank, uint64_t* number) {
     return post(rank, [&](Engine& engine, Request** out) {
-      return engine.broadcast(reinterpret_cast<std::byte*>(number), sizeof *number, 1, out);
+      return engine.collective_calls().broadcast(reinterpret_cast<std::byte*>(number),
+                                                 sizeof *number, 1, out);
     });
   }
   Status release(uint32_t rank, Request* request) {

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// Registration, commit and close at one rank. See job_calls.h.
+#include "engine/job_calls.h"
+
+#include <utility>
+
+#include "message/wire.h"
+
+namespace parallax {
+
+Status JobCalls::register_variable(const parallax_variable_t& description, uint32_t* id) {
+  if (!parts_.failure.status().ok()) return parts_.failure.status();
+  if (!parts_.phase.open()) {
+    return bad_state("register: commit was called; register every variable before it");
+  }
+  if (parts_.registry.size() == PARALLAX_VARIABLES_MAX) {
+    return limit("register: a job holds at most " + std::to_string(PARALLAX_VARIABLES_MAX) +
+                 " variables; put several into one");
+  }
+  Variable variable;
+  PARALLAX_RETURN_IF_ERROR(make_variable(description, &variable));
+  for (const Variable& other : parts_.registry) {
+    if (other.name == variable.name) {
+      return invalid("variable '" + variable.name + "': the name is registered already");
+    }
+  }
+  *id = static_cast<uint32_t>(parts_.registry.size());
+  parts_.registry.push_back(std::move(variable));
+  return {};
+}
+
+// ---- commit
+
+namespace {
+
+// A row is never cut: with its headers it must fit one message.
+Status check_row_bytes(const Variable& variable, const Transport& transport) {
+  if (!variable.ids_declared()) return {};
+  const uint64_t bytes = sizeof(MessageHeader) + sizeof(SectionHeader) + sizeof(uint32_t) +
+                         variable.gradient_elements() * bytes_of_sum(variable.sum_type());
+  const uint64_t most = transport.message_bytes_max();
+  if (bytes <= most) return {};
+  return limit("commit: variable '" + variable.name + "': a row of " +
+               std::to_string(variable.row_elements) + " elements takes a message of " +
+               std::to_string(bytes) + " bytes, and transport " + std::string(transport.name()) +
+               " carries " + std::to_string(most) +
+               "; register it as DENSE, or cut its rows into narrower ones");
+}
+
+}  // namespace
+
+Status JobCalls::commit(Request** request) {
+  if (!parts_.failure.status().ok()) return parts_.failure.status();
+  if (!parts_.phase.open())
+    return bad_state("commit: it was called already; a job is committed once");
+  PARALLAX_RETURN_IF_ERROR(parts_.requests.take(RequestKind::kCommit, 0, request));
+  const Status built = lay_out();
+  parts_.phase.commit();
+  commit_request_ = *request;
+  // The other ranks are told, so that none waits for this one.
+  if (!built.ok()) parts_.failure.abort(built);
+  return {};
+}
+
+Status JobCalls::lay_out() {
+  for (const Variable& variable : parts_.registry) {
+    PARALLAX_RETURN_IF_ERROR(check_row_bytes(variable, parts_.transport));
+  }
+  parts_.traffic.reserve(static_cast<uint32_t>(parts_.registry.size()));
+  PARALLAX_RETURN_IF_ERROR(parts_.group.build(parts_.registry));
+  parts_.pipeline.reserve();
+  return {};
+}
+
+void JobCalls::advance_commit() {
+  if (!parts_.phase.committing()) return;
+  if (!commit_protocol_.started()) {
+    // One piece in a run, which advances many times and must keep the leases.
+    if (filling_) return;
+    filling_ = !parts_.group.fill();
+    if (filling_) return;
+    commit_protocol_.start();
+  }
+  take_commit(commit_protocol_.advance());
+}
+
+void JobCalls::take_commit(const JobFailure& failure) {
+  if (!failure.status.ok()) {
+    return parts_.failure.fail(failure.status, SectionKind::kAbort, failure.culprit);
+  }
+  if (!parts_.phase.committing() || !commit_protocol_.agreed()) return;
+  parts_.phase.run();
+  parts_.requests.finish(std::exchange(commit_request_, nullptr), {});
+}
+
+// ---- the tree
+
+bool JobCalls::merge_report(TreeKind kind, std::span<const std::byte> payload) {
+  return kind == TreeKind::kCommit ? commit_protocol_.merge_report(payload)
+                                   : parts_.goodbye.merge_report(kind, payload);
+}
+
+bool JobCalls::on_answer(TreeKind kind, std::span<const std::byte> payload) {
+  if (kind != TreeKind::kCommit) return parts_.goodbye.on_answer(kind, payload);
+  take_commit(commit_protocol_.on_answer(payload));
+  return true;
+}
+
+// ---- close
+
+Status JobCalls::close(Request** request) {
+  if (parts_.phase.closing() || parts_.phase.closed()) {
+    return bad_state("close: it was called already");
+  }
+  Request* closing = nullptr;
+  PARALLAX_RETURN_IF_ERROR(parts_.requests.take(RequestKind::kClose, 0, &closing));
+  *request = closing;
+  // A failed job has nobody to say goodbye to.
+  if (!parts_.failure.status().ok()) {
+    end();
+    parts_.requests.finish(closing, parts_.failure.status());
+    return {};
+  }
+  if (parts_.phase.committing()) {
+    abort("close was called before every rank had committed");
+    end();
+    parts_.requests.finish(closing, parts_.failure.status());
+    return {};
+  }
+  parts_.phase.close();
+  close_request_ = closing;
+  parts_.goodbye.start(parts_.pipeline.window().ended());
+  return {};
+}
+
+// If others wait in a commit or a step for a rank that closes, the job fails at once, not at their
+// deadlines.
+void JobCalls::check_leaving() {
+  const Goodbye::Leaver leaver =
+      parts_.goodbye.missed(parts_.phase.committing(), parts_.pipeline.window());
+  if (leaver.before.empty()) return;
+  parts_.failure.fail(
+      peer_lost(rank_name(parts_.group.columns().map(), leaver.rank) + " closed the job " +
+                leaver.before + ", which other ranks wait for"),
+      SectionKind::kAbort, leaver.rank);
+}
+
+void JobCalls::advance_close() {
+  if (!parts_.phase.closing() || close_request_ == nullptr) return;
+  parts_.goodbye.advance();
+  // What is still unsent may be the answer that a child waits for.
+  if (!parts_.goodbye.confirmed() || !parts_.outbox.idle()) return;
+  end();
+  parts_.requests.finish(std::exchange(close_request_, nullptr), {});
+}
+
+// ---- the end of the job
+
+void JobCalls::abort(const std::string& reason) {
+  parts_.failure.abort(
+      {PARALLAX_ABORTED, parts_.group.name() + " aborted the job: " +
+                             (reason.empty() ? std::string("no reason given") : reason)});
+}
+
+void JobCalls::end() {
+  parts_.phase.end();
+  parts_.failure.close();
+}
+
+void JobCalls::finish_all(const Status& status) {
+  for (Request** request : {&commit_request_, &close_request_}) {
+    if (*request != nullptr) parts_.requests.finish(std::exchange(*request, nullptr), status);
+  }
+}
+
+}  // namespace parallax

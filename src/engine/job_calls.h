@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// JobCalls: the calls that begin and end a job, where they come in: registration, commit, close and
+// abort. It fills the registry, lays the variables out when commit is called, has initial values
+// filled in, lets the ranks find out whether they agree (CommitProtocol), and says goodbye for all
+// of them (Goodbye); with them JobPhase goes on. Engine's owner only; nothing blocks.
+#ifndef PARALLAX_ENGINE_JOB_CALLS_H_
+#define PARALLAX_ENGINE_JOB_CALLS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "collectives/broadcast.h"
+#include "engine/commit_protocol.h"
+#include "engine/first_failure.h"
+#include "engine/goodbye.h"
+#include "engine/job_failure.h"
+#include "engine/job_phase.h"
+#include "engine/peer_traffic.h"
+#include "engine/request_pool.h"
+#include "group/group.h"
+#include "group/step_pipeline.h"
+#include "group/trees.h"
+#include "message/outbox.h"
+#include "transport/transport.h"
+#include "variable/variable.h"
+
+namespace parallax {
+
+class JobCalls {
+ public:
+  struct Parts {
+    std::vector<Variable>& registry;  // fixed from commit on
+    const Transport& transport;
+    PeerTraffic& traffic;
+    Outbox& outbox;
+    Group& group;
+    StepPipeline& pipeline;
+    Trees& trees;
+    Broadcast& broadcast;
+    Goodbye& goodbye;
+    FirstFailure& failure;
+    JobPhase& phase;
+    RequestPool& requests;
+  };
+
+  // What this rank says at commit beside the registry. All parts outlive this.
+  JobCalls(const CommitTerms& terms, const Parts& parts)
+      : parts_(parts), commit_protocol_(terms, parts.registry, parts.trees, parts.broadcast) {}
+
+  // The calls. STATE, INVALID, LIMIT, or what failed the job.
+  Status register_variable(const parallax_variable_t& description, uint32_t* id);
+  Status commit(Request** request);
+  // Of a job that has failed, and of one whose ranks have not all committed, at once.
+  Status close(Request** request);
+  void abort(const std::string& reason);
+  // The job is over, in good order or by force: nothing fails it any more.
+  void end();
+
+  // A run of the engine begins, in which one piece of the initial values is filled in.
+  void start_run() { filling_ = false; }
+  // It was, and there are more: the next run is due at once.
+  bool filling() const { return filling_; }
+  // Move on what can be moved. A job that others wait for in vain fails at once (check_leaving).
+  void check_leaving();
+  void advance_commit();
+  void advance_close();
+  // Of TreeKind::kCommit, kClose and kCloseConfirm. False: not a payload of it.
+  [[nodiscard]] bool merge_report(TreeKind kind, std::span<const std::byte> payload);
+  [[nodiscard]] bool on_answer(TreeKind kind, std::span<const std::byte> payload);
+
+  // The job is over: completes its own requests.
+  void finish_all(const Status& status);
+
+ private:
+  Status lay_out();
+  void take_commit(const JobFailure& failure);
+
+  const Parts parts_;
+  CommitProtocol commit_protocol_;
+  Request* commit_request_ = nullptr;
+  Request* close_request_ = nullptr;
+  bool filling_ = false;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_ENGINE_JOB_CALLS_H_

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a call is told that comes too early or too late. See job_phase.h.
+#include "engine/job_phase.h"
+
+#include <string>
+
+namespace parallax {
+
+Status JobPhase::check_running(const char* call) const {
+  // Every call of a failed job says what failed it.
+  if (!failure_.ok()) return failure_;
+  if (running()) return {};
+  const std::string name = call;
+  if (committing()) {
+    return bad_state(name + ": a commit is under way, or timed out; in that case close the job");
+  }
+  return bad_state(
+      name + (open() ? ": the job is not committed; call commit first" : ": the job is closing"));
+}
+
+}  // namespace parallax

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of layers, and whether their sections may come. See layer_handlers.h.
+#include "engine/layer_handlers.h"
+
+#include <iterator>
+
+#include "base/check.h"
+#include "message/kinds.h"
+
+namespace parallax {
+
+struct LayerHandlers::Row {
+  Layer layer;
+  bool (LayerHandlers::*handle)(uint32_t from, const Section& section) const;
+};
+
+// In the order of Layer.
+constexpr LayerHandlers::Row LayerHandlers::kRows[] = {
+    {Layer::kMembership, &LayerHandlers::on_membership},
+    {Layer::kTree, &LayerHandlers::on_tree},
+    {Layer::kBroadcast, &LayerHandlers::on_broadcast},
+    {Layer::kStep, &LayerHandlers::on_step_ended},
+    {Layer::kExchange, &LayerHandlers::on_exchange},
+    {Layer::kPull, &LayerHandlers::on_pull},
+    {Layer::kMigration, &LayerHandlers::on_migration},
+    {Layer::kRowAccess, &LayerHandlers::on_rows},
+};
+
+bool LayerHandlers::take(uint32_t from, const Section& section) const {
+  static_assert(std::size(kRows) == kLayerCount);
+  const Layer layer = layer_of(section.header.kind);
+  const Row& row = kRows[static_cast<size_t>(layer)];
+  PARALLAX_CHECK(row.layer == layer);
+  return (this->*row.handle)(from, section);
+}
+
+bool LayerHandlers::on_membership(uint32_t, const Section& section) const {
+  return parts_.loss_watch.on_section(section);
+}
+
+// ---- the tree
+
+bool LayerHandlers::on_tree(uint32_t from, const Section& section) const {
+  const auto kind = static_cast<TreeKind>(section.header.tag);
+  return section.header.kind == SectionKind::kTreeUp
+             ? parts_.trees.take_report(from, section) && merge_report(kind, section.payload)
+             : parts_.trees.take_answer(from, section) && on_answer(kind, section.payload);
+}
+
+bool LayerHandlers::merge_report(TreeKind kind, std::span<const std::byte> payload) const {
+  switch (kind) {
+    case TreeKind::kVote:
+      return parts_.pipeline.merge_vote(payload);
+    case TreeKind::kBarrier:
+      return payload.empty();
+    case TreeKind::kCommit:
+    case TreeKind::kClose:
+    case TreeKind::kCloseConfirm:
+      return parts_.job_calls.merge_report(kind, payload);
+  }
+  return false;
+}
+
+bool LayerHandlers::on_answer(TreeKind kind, std::span<const std::byte> payload) const {
+  switch (kind) {
+    case TreeKind::kVote:
+      return parts_.pipeline.take_decision(payload);
+    case TreeKind::kBarrier:
+      return parts_.collective_calls.on_barrier_answer(payload);
+    case TreeKind::kCommit:
+    case TreeKind::kClose:
+    case TreeKind::kCloseConfirm:
+      return parts_.job_calls.on_answer(kind, payload);
+  }
+  return false;
+}
+
+bool LayerHandlers::on_broadcast(uint32_t from, const Section& section) const {
+  return parts_.broadcast.on_section(from, section);
+}
+
+// ---- steps
+
+bool LayerHandlers::is_open(uint64_t step) const {
+  return !parts_.phase.open() && parts_.pipeline.window().admits(step);
+}
+
+// May come after this rank has finished the step, if none of the step's reductions passed through
+// it.
+bool LayerHandlers::on_step_ended(uint32_t from, const Section& section) const {
+  const uint64_t step = section.header.step;
+  const Group& group = parts_.group;
+  if (!parts_.phase.open() && parts_.pipeline.window().is_over(step)) return true;
+  if (!is_open(step) || group.columns().host_of(from) != group.columns().host()) return false;
+  // For every variable: what the rank has not contributed to is complete without it.
+  parts_.group.pulls().end_local(from, step);
+  for (const auto& runtime : group.runtimes()) runtime->exchange_at(step).end(from, step);
+  return true;
+}
+
+bool LayerHandlers::on_exchange(uint32_t from, const Section& section) const {
+  const SectionHeader& header = section.header;
+  return is_open(header.step) && header.tag < parts_.group.size() &&
+         parts_.group.runtime(header.tag).exchange_at(header.step).on_section(from, section);
+}
+
+// A variable that is mirrored in that step is not pulled: its pull buffers are freed when it
+// becomes so. A tag beyond the variables ends a rank's pull.
+bool LayerHandlers::on_pull(uint32_t from, const Section& section) const {
+  const SectionHeader& header = section.header;
+  if (!is_open(header.step)) return false;
+  const bool sharded =
+      header.tag >= parts_.group.size() || parts_.group.runtime(header.tag).sharded_at(header.step);
+  return sharded && parts_.group.pulls().on_section(from, section);
+}
+
+bool LayerHandlers::on_migration(uint32_t from, const Section& section) const {
+  return parts_.migration.on_section(from, section);
+}
+
+// ---- between steps
+
+bool LayerHandlers::on_rows(uint32_t from, const Section& section) const {
+  return !parts_.phase.open() && parts_.row_calls.on_section(from, section);
+}
+
+}  // namespace parallax

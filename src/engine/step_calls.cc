@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Admitting the calls of a step, and completing step_end. See step_calls.h.
+#include "engine/step_calls.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <iomanip>
+#include <limits>
+#include <sstream>
+#include <utility>
+
+namespace parallax {
+
+void StepCalls::reserve() {
+  contribution_calls_.reserve();
+  pull_calls_.reserve();
+}
+
+Status StepCalls::check_step(uint64_t step, const char* call) const {
+  PARALLAX_RETURN_IF_ERROR(parts_.phase.check_running(call));
+  if (window().takes_calls(step)) return {};
+  const std::string name = std::string(call) + ": step " + std::to_string(step);
+  if (!window().has_begun(step)) {
+    return bad_state(name + " has not begun; the last one begun is " +
+                     std::to_string(window().begun()));
+  }
+  return bad_state(name + " has ended; begin the next one");
+}
+
+// ---- calls
+
+Status StepCalls::begin(uint64_t* step) {
+  PARALLAX_RETURN_IF_ERROR(parts_.phase.check_running("step_begin"));
+  if (window().in_calls()) {
+    return bad_state("step_begin: step " + std::to_string(window().begun()) +
+                     " has not ended; call step_end first");
+  }
+  if (parts_.row_calls.pending()) {
+    return bad_state(
+        "step_begin: a read or write of rows is pending; wait for it, since it is as of the last "
+        "commit");
+  }
+  if (!window().has_room()) {
+    return bad_state("step_begin: steps " + std::to_string(window().begun() - 1) + " and " +
+                     std::to_string(window().begun()) +
+                     " are still ending; wait for the older step_end request first");
+  }
+  *step = parts_.pipeline.begin();
+  return {};
+}
+
+Status StepCalls::pull(uint64_t step, std::span<const parallax_slice_t> slices, Request** request) {
+  if (step == 0) return evaluate(slices, request);
+  PARALLAX_RETURN_IF_ERROR(check_step(step, "pull"));
+  PARALLAX_RETURN_IF_ERROR(checks_.check_pull(slices));
+  PARALLAX_RETURN_IF_ERROR(parts_.requests.take(RequestKind::kPull, step, request));
+  for (const parallax_slice_t& slice : slices) {
+    (*request)->slices.push_back(checks_.slice_of(slice));
+  }
+  pull_calls_.post(*request);
+  parts_.pipeline.own_time().called(step, StepPhase::kPull, parts_.clock.now_ns());
+  return {};
+}
+
+// A pull between steps, by this rank alone.
+Status StepCalls::evaluate(std::span<const parallax_slice_t> slices, Request** request) {
+  PARALLAX_RETURN_IF_ERROR(parts_.phase.check_running("pull"));
+  PARALLAX_RETURN_IF_ERROR(checks_.check_pull(slices));
+  return parts_.row_calls.evaluate(slices, checks_, request);
+}
+
+Status StepCalls::push(uint64_t step, std::span<const parallax_slice_t> slices, Request** request) {
+  return contribute(RequestKind::kPush, step, slices, request);
+}
+
+Status StepCalls::reduce(uint64_t step, std::span<const parallax_slice_t> slices,
+                         Request** request) {
+  return contribute(RequestKind::kReduce, step, slices, request);
+}
+
+Status StepCalls::contribute(RequestKind kind, uint64_t step,
+                             std::span<const parallax_slice_t> slices, Request** request) {
+  PARALLAX_RETURN_IF_ERROR(check_step(step, kind == RequestKind::kPush ? "push" : "reduce"));
+  PARALLAX_RETURN_IF_ERROR(contribution_calls_.post(kind, step, slices, request));
+  parts_.pipeline.own_time().called(step, StepPhase::kPush, parts_.clock.now_ns());
+  return {};
+}
+
+Status StepCalls::end(uint64_t step, const parallax_step_end_options_t& options,
+                      Request** request) {
+  PARALLAX_RETURN_IF_ERROR(check_step(step, "step_end"));
+  if (!std::isfinite(options.learning_rate) || options.learning_rate < 0) {
+    return invalid("step_end: learning_rate must be finite and not negative");
+  }
+  if (!std::isfinite(options.clip_norm) || options.clip_norm < 0) {
+    return invalid("step_end: clip_norm must be finite and not negative; 0 means no clipping");
+  }
+  const std::vector<Contributed>& contributed = parts_.pipeline.state(step).contributed;
+  const auto given = std::find_if(contributed.begin(), contributed.end(),
+                                  [](Contributed each) { return each != Contributed::kNothing; });
+  if (options.absent != 0 && given != contributed.end()) {
+    return invalid("step_end: absent is 1, but variable '" +
+                   parts_.registry[static_cast<size_t>(given - contributed.begin())].name +
+                   "' was given in step " + std::to_string(step) +
+                   "; a rank without a batch gives none");
+  }
+  PARALLAX_RETURN_IF_ERROR(parts_.requests.take(RequestKind::kStepEnd, step, request));
+  ends_[StepWindow::slot(step)] = *request;
+  parts_.pipeline.end(step, {.learning_rate = options.learning_rate,
+                             .clip_norm = options.clip_norm,
+                             .found_inf = options.found_inf != 0,
+                             .absent = options.absent != 0});
+  parts_.pipeline.own_time().called(step, StepPhase::kStepEnd, parts_.clock.now_ns());
+  return {};
+}
+
+// ---- the pass
+
+Status StepCalls::advance() {
+  pull_calls_.advance();
+  contribution_calls_.advance();
+  for (uint64_t step = window().next_to_vote(); window().is_ending(step); ++step) {
+    if (!parts_.pipeline.may_say_ended(step)) continue;
+    contribution_calls_.end(step);
+    parts_.pipeline.say_ended(step);
+  }
+  StepPipeline::Finished finished;
+  PARALLAX_RETURN_IF_ERROR(parts_.pipeline.advance(&finished));
+  if (finished.step != 0) finish_end(finished);
+  return {};
+}
+
+namespace {
+
+std::string said(const StepScalars& scalars) {
+  std::ostringstream text;  // all digits that tell floats apart
+  text << std::setprecision(std::numeric_limits<float>::max_digits10) << "rank " << scalars.rank
+       << " has learning_rate " << std::bit_cast<float>(scalars.learning_rate_bits)
+       << " and clip_norm " << std::bit_cast<float>(scalars.clip_norm_bits);
+  return text.str();
+}
+
+}  // namespace
+
+void StepCalls::finish_end(const StepPipeline::Finished& finished) {
+  const Decision& decision = parts_.pipeline.state(finished.step).decision;
+  Request* end = std::exchange(ends_[StepWindow::slot(finished.step)], nullptr);
+  end->info = {.size = sizeof end->info,
+               .step = finished.step,
+               .committed = decision.outcome == Outcome::kCommit ? 1u : 0u,
+               .contributors = decision.contributors,
+               .gradient_norm = decision.gradient_norm,
+               .clip_scale = decision.clip_scale,
+               .plan_changed = finished.plan_changed ? 1u : 0u,
+               .reserved = 0};
+  if (decision.outcome != Outcome::kMismatch) return parts_.requests.finish(end, {});
+  parts_.requests.finish(end,
+                         {PARALLAX_MISMATCH, "step_end: step " + std::to_string(finished.step) +
+                                                 " was discarded: " + said(decision.first) + ", " +
+                                                 said(decision.second)});
+}
+
+// ---- the end of the job
+
+void StepCalls::finish_unborrowed(const Status& status) {
+  pull_calls_.queue().finish_all(status);
+  for (Request*& end : ends_) {
+    if (end != nullptr) parts_.requests.finish(std::exchange(end, nullptr), status);
+  }
+  contribution_calls_.queue().finish_unborrowed(status);
+}
+
+void StepCalls::finish_all(const Status& status) {
+  finish_unborrowed(status);
+  contribution_calls_.queue().finish_all(status);
+}
+
+}  // namespace parallax

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// StepCalls: the calls of steps, where they come in: whether the job takes them now, and whether
+// the step does. Pulls go on to PullCalls, pushes and reduces to ContributionCalls; a pull of no
+// step is an evaluation, and RowCalls'. The requests of step_end are kept here: how a step ends is
+// StepPipeline's. Engine's owner only; nothing blocks.
+#ifndef PARALLAX_ENGINE_STEP_CALLS_H_
+#define PARALLAX_ENGINE_STEP_CALLS_H_
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "engine/contribution_calls.h"
+#include "engine/job_phase.h"
+#include "engine/pull_calls.h"
+#include "engine/request_pool.h"
+#include "engine/row_calls.h"
+#include "engine/slice_checks.h"
+#include "group/group.h"
+#include "group/step_pipeline.h"
+
+namespace parallax {
+
+class StepCalls {
+ public:
+  struct Parts {
+    const Clock& clock;
+    const std::vector<Variable>& registry;
+    const JobPhase& phase;
+    Group& group;
+    StepPipeline& pipeline;
+    RowCalls& row_calls;
+    RequestPool& requests;
+  };
+
+  // All parts outlive this; the group is built before the first call.
+  explicit StepCalls(const Parts& parts)
+      : parts_(parts),
+        checks_(parts.registry),
+        pull_calls_(parts.group, parts.pipeline, parts.requests),
+        contribution_calls_(parts.group, parts.pipeline, checks_, parts.requests) {}
+
+  // At their bounds, so that no call of a step grows anything.
+  void reserve();
+
+  // The calls. STATE, INVALID, LIMIT; one that is refused has changed nothing.
+  Status begin(uint64_t* step);
+  Status pull(uint64_t step, std::span<const parallax_slice_t> slices, Request** request);
+  Status push(uint64_t step, std::span<const parallax_slice_t> slices, Request** request);
+  Status reduce(uint64_t step, std::span<const parallax_slice_t> slices, Request** request);
+  Status end(uint64_t step, const parallax_step_end_options_t& options, Request** request);
+
+  // Moves on what can be moved. Not OK: the job fails with it.
+  Status advance();
+  // The job is over. Completes all requests whose buffers no compute job and no send reads any
+  // more, or all.
+  void finish_unborrowed(const Status& status);
+  void finish_all(const Status& status);
+
+ private:
+  const StepWindow& window() const { return parts_.pipeline.window(); }
+  Status check_step(uint64_t step, const char* call) const;
+  Status evaluate(std::span<const parallax_slice_t> slices, Request** request);
+  Status contribute(RequestKind kind, uint64_t step, std::span<const parallax_slice_t> slices,
+                    Request** request);
+  void finish_end(const StepPipeline::Finished& finished);
+
+  const Parts parts_;
+  const SliceChecks checks_;
+  PullCalls pull_calls_;
+  ContributionCalls contribution_calls_;
+  std::array<Request*, StepWindow::kDepth> ends_ = {};  // by slot of the step
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_ENGINE_STEP_CALLS_H_
