@@ -5,9 +5,11 @@
 
 #include <cstddef>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <vector>
 
+#include "collectives/algorithms.h"
 #include "message/kinds.h"
 #include "message/wire.h"
 #include "support/engine_world.h"
@@ -183,6 +185,41 @@ TEST(EngineCost, RowsMadeDenseAreReceivedAsPredicted) {
                      {"it got a dense slice beside row ids, so it is dense from then on"}, 3);
     if (HasFailure()) return;
   }
+}
+
+// Given as many hosts and elements as a ring takes, expect every value of the sum at every rank,
+// and what the ring says that it receives. Multiples of 1/64, whose sums are exact in any order.
+TEST(EngineCost, ARingSumsEachElementAndReceivesAsPredicted) {
+  const uint64_t elements = kRingHostsMin * kRingRangeMin + 300;
+  std::vector<uint32_t> hosts(kRingHostsMin);
+  std::iota(hosts.begin(), hosts.end(), 0u);
+  EngineWorld world({.hosts = hosts, .slow_percent = 20});
+  expect_all_ok(world.commit(std::vector{dense_variable("large", elements, 1)}));
+  const auto number = [](uint32_t rank, uint64_t element) {
+    return static_cast<float>((element * 7 + rank * (element % 5 + 13)) % 257) / 64;
+  };
+  Listener listener(world, 1);
+  std::vector<std::vector<float>> values(world.size(), std::vector<float>(elements));
+  std::vector<float> sums(elements);
+  std::vector<Request*> requests(2 * size_t{world.size()});
+  for (uint32_t rank = 0; rank < world.size(); ++rank) {
+    for (uint64_t i = 0; i < elements; ++i) sums[i] += values[rank][i] = number(rank, i);
+    uint64_t step = 0;
+    ASSERT_TRUE(world.engine(rank).step_begin(&step).ok());
+    const parallax_slice_t slice = dense_slice(0, values[rank].data());
+    ASSERT_TRUE(world.engine(rank).reduce(step, {&slice, 1}, &requests[2 * rank]).ok());
+    ASSERT_TRUE(world.engine(rank).step_end(step, end_options(1), &requests[2 * rank + 1]).ok());
+  }
+  ASSERT_TRUE(world.run_until_done(requests));
+  for (uint32_t rank = 0; rank < world.size(); ++rank) ASSERT_TRUE(values[rank] == sums) << rank;
+  const Json plan = Json::parse(world.engine(0).reports().plan_json());
+  const Json way = chosen(plan["variables"][0]);
+  EXPECT_TRUE(way["why"].get<std::string>().ends_with(
+      "once round all ranks to be summed, once round to be handed out"))
+      << way.dump();
+  // The two ranges that do not cross between two hosts are up to a block off the average.
+  EXPECT_NEAR(way["predicted_bytes_per_host"],
+              static_cast<double>(listener.bytes(0)) / listener.parties(), 2.0 * 256 * 4);
 }
 
 }  // namespace
