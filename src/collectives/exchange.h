@@ -78,11 +78,12 @@ struct MissingRanks {
   bool empty() const { return to_give.empty() && to_return.empty(); }
 };
 
-// What the planner wants to know of a step.
+// What the planner wants to know of an exchange and a step.
 struct ExchangeCounts {
   uint64_t touched_rows = 0;  // distinct rows that this rank's host contributed, as far as this
                               // rank leads them
   uint64_t union_rows = 0;    // distinct rows of all hosts, each counted by one rank
+  bool ordered = false;       // of elements: sums keep an order, in every step
 };
 
 class Exchange {
@@ -113,7 +114,7 @@ class Exchange {
   virtual ReducedGradient owned(uint64_t step) const = 0;
   // Once delivered: all of it.
   virtual ReducedGradient whole(uint64_t step) const = 0;
-  // Once reduced.
+  // Rows: once reduced.
   virtual ExchangeCounts counts(uint64_t step) const = 0;
 };
 

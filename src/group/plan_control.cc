@@ -4,9 +4,26 @@
 
 #include <algorithm>
 
+#include "collectives/schedule_cost.h"
 #include "planner/choice.h"
 
 namespace parallax {
+
+// The exchange in force knows whether its sums keep an order; rows made dense cost the same either
+// way.
+void PlanControl::price() {
+  ScheduleCosts costs(group_.columns().map());
+  for (const auto& runtime : group_.runtimes()) {
+    VariableFacts& facts = runtime->facts;
+    const bool rows = runtime->variable->ids_declared();
+    const bool ordered = !rows && runtime->exchange->counts(1).ordered;
+    facts.to_all = costs.of(runtime->gradient_partition, facts.element_bytes,
+                            {.ordered = ordered, .of_hosts = rows});
+    if (rows || !facts.managed) continue;
+    facts.to_owners = costs.of(runtime->gradient_partition, facts.element_bytes,
+                               {.ordered = ordered, .returned = false});
+  }
+}
 
 // Which variables a step's votes count: those with ids, in windows that take turns, the same at
 // every rank since votes are added up.

@@ -27,10 +27,10 @@ struct Context {
 
 double predicted_bytes(Method method, const VariableFacts& facts, const TopologyFacts& topology) {
   if (is_unused(facts)) return 0;
-  if (!facts.measured && cost::needs_measurement(method, facts)) {
+  if (!facts.measured && cost::needs_measurement(method, facts, topology)) {
     return std::numeric_limits<double>::quiet_NaN();
   }
-  return cost::received_bytes(method, facts, cost::counted_parties(topology));
+  return cost::received_bytes(method, facts, topology);
 }
 
 // "2.13x", with three digits where it is close to 1 and a near-tie must be told from a tie.

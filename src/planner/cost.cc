@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cost formulas of cost.h. Pure arithmetic on doubles; any thread; nothing blocks. Figures are
+// The costs of cost.h. Pure arithmetic on doubles; any thread; nothing blocks. Figures are
 // written by to_chars, which no locale changes.
 #include "planner/cost.h"
 
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <string_view>
 
 #include "base/check.h"
 
@@ -16,14 +17,14 @@ double row_bytes(const VariableFacts& facts) {
   return static_cast<double>(facts.row_elements) * facts.element_bytes;
 }
 
-// (N-1)/N: what a party does not own itself.
-double others_share(uint32_t parties) {
-  PARALLAX_CHECK(parties >= 1);
-  return static_cast<double>(parties - 1) / parties;
-}
+double with_id_bytes(const VariableFacts& facts) { return row_bytes(facts) + kRowIdBytes; }
 
-double whole_both_ways(const VariableFacts& facts, uint32_t parties) {
-  return 2 * others_share(parties) * static_cast<double>(facts.rows) * row_bytes(facts);
+// (N-1)/N: what a party does not own itself.
+double others_share(uint32_t parties) { return static_cast<double>(parties - 1) / parties; }
+
+const ScheduleCost& counted(const ScheduleCost& cost) {
+  PARALLAX_CHECK(cost.algorithm != nullptr);
+  return cost;
 }
 
 std::string parties_text(uint32_t count, const char* noun) {
@@ -34,6 +35,41 @@ std::string share_text(uint32_t parties) {
   return std::to_string(parties - 1) + "/" + std::to_string(parties);
 }
 
+// How often a party receives the elements: "2 x 3/4", or "1.969" where it is no share of parties or
+// ranks.
+std::string times_text(double times, const TopologyFacts& topology) {
+  for (const uint32_t count : {counted_parties(topology), topology.ranks}) {
+    for (const uint32_t ways : {1u, 2u}) {
+      if (std::abs(times - ways * others_share(count)) > 1e-9) continue;
+      return (ways == 2 ? "2 x " : "") + share_text(count);
+    }
+  }
+  std::array<char, 512> text;
+  const auto end =
+      std::to_chars(text.data(), text.data() + text.size(), times, std::chars_format::fixed, 3);
+  return {text.data(), end.ptr};
+}
+
+// Of elements, by a schedule, and `other_bytes` beside it. The direct one is the rule and not
+// named.
+std::string elements_text(const ScheduleCost& cost, double other_bytes, const VariableFacts& facts,
+                          const TopologyFacts& topology) {
+  const double times = (counted(cost).received_bytes + other_bytes) / cost.carried_bytes;
+  const std::string text = times_text(times, topology) + " x " + std::to_string(facts.rows) +
+                           " rows x " +
+                           figure(cost.carried_bytes / static_cast<double>(facts.rows)) + " bytes";
+  if (std::string_view(cost.algorithm) == "direct") return text;
+  return text + ", " + cost.description;
+}
+
+std::string made_dense_text(const VariableFacts& facts, const TopologyFacts& topology) {
+  const std::string elements = elements_text(facts.to_all, 0, facts, topology);
+  if (topology.hosts > 1) return elements;
+  return elements + " and " + share_text(counted_parties(topology)) + " x " +
+         figure(facts.touched_rows_per_host) + " touched rows x " + figure(with_id_bytes(facts)) +
+         " bytes";
+}
+
 }  // namespace
 
 uint32_t counted_parties(const TopologyFacts& topology) {
@@ -41,56 +77,63 @@ uint32_t counted_parties(const TopologyFacts& topology) {
   return topology.hosts > 1 ? topology.hosts : topology.ranks;
 }
 
-double allreduce(const VariableFacts& facts, uint32_t parties) {
-  return whole_both_ways(facts, parties);
+double allreduce(const VariableFacts& facts, const TopologyFacts&) {
+  return counted(facts.to_all).received_bytes;
 }
 
-double made_dense(const VariableFacts& facts, uint32_t parties) {
-  return whole_both_ways(facts, parties);
+double made_dense(const VariableFacts& facts, const TopologyFacts& topology) {
+  const double of_elements = counted(facts.to_all).received_bytes;
+  if (topology.hosts > 1) return of_elements;
+  return of_elements + others_share(counted_parties(topology)) * facts.touched_rows_per_host *
+                           with_id_bytes(facts);
 }
 
-double allgatherv(const VariableFacts& facts, uint32_t parties) {
-  PARALLAX_CHECK(parties >= 1);
-  return (parties - 1) * facts.touched_rows_per_host * (row_bytes(facts) + kRowIdBytes);
+double allgatherv(const VariableFacts& facts, const TopologyFacts& topology) {
+  return (counted_parties(topology) - 1) * facts.touched_rows_per_host * with_id_bytes(facts);
 }
 
-double reduce_rows(const VariableFacts& facts, uint32_t parties) {
-  return others_share(parties) * (facts.touched_rows_per_host + facts.union_rows) *
-         (row_bytes(facts) + kRowIdBytes);
+double reduce_rows(const VariableFacts& facts, const TopologyFacts& topology) {
+  return others_share(counted_parties(topology)) *
+         (facts.touched_rows_per_host + facts.union_rows) * with_id_bytes(facts);
 }
 
-double push_pull(const VariableFacts& facts, uint32_t parties) {
-  if (!carries_rows(facts)) return whole_both_ways(facts, parties);
-  return others_share(parties) * (facts.touched_rows_per_host + facts.pulled_rows_per_host) *
-         (row_bytes(facts) + kRowIdBytes);
+double push_pull(const VariableFacts& facts, const TopologyFacts& topology) {
+  const uint32_t parties = counted_parties(topology);
+  if (carries_rows(facts)) {
+    return others_share(parties) * (facts.touched_rows_per_host + facts.pulled_rows_per_host) *
+           with_id_bytes(facts);
+  }
+  const double pulled = static_cast<double>(facts.rows) * row_bytes(facts) * (parties - 1);
+  return counted(facts.to_owners).received_bytes + pulled / parties;
 }
 
-double received_bytes(Method method, const VariableFacts& facts, uint32_t parties) {
+double received_bytes(Method method, const VariableFacts& facts, const TopologyFacts& topology) {
   switch (method) {
     case Method::kAllreduce:
-      return allreduce(facts, parties);
+      return allreduce(facts, topology);
     case Method::kAllgatherv:
-      return allgatherv(facts, parties);
+      return allgatherv(facts, topology);
     case Method::kReduceRows:
-      return reduce_rows(facts, parties);
+      return reduce_rows(facts, topology);
     case Method::kMadeDense:
-      return made_dense(facts, parties);
+      return made_dense(facts, topology);
     case Method::kPushPull:
-      return push_pull(facts, parties);
+      return push_pull(facts, topology);
   }
-  PARALLAX_CHECK(!"a method without a formula");
+  PARALLAX_CHECK(!"a method without a cost");
   return 0;
 }
 
-double replicated_bound(const VariableFacts& facts, uint32_t parties) {
+double replicated_bound(const VariableFacts& facts, const TopologyFacts& topology) {
+  const uint32_t parties = counted_parties(topology);
   if (parties < 2) return 0;
   const double others = static_cast<double>(parties - 2) / parties;
-  return (facts.touched_rows_per_host + facts.union_rows * others) *
-         (row_bytes(facts) + kRowIdBytes);
+  return (facts.touched_rows_per_host + facts.union_rows * others) * with_id_bytes(facts);
 }
 
-bool needs_measurement(Method method, const VariableFacts& facts) {
-  return carries_rows(facts) && method != Method::kAllreduce && method != Method::kMadeDense;
+bool needs_measurement(Method method, const VariableFacts& facts, const TopologyFacts& topology) {
+  if (!carries_rows(facts) || method == Method::kAllreduce) return false;
+  return method != Method::kMadeDense || topology.hosts == 1;
 }
 
 std::string figure(double value) {
@@ -105,8 +148,7 @@ std::string formula(Method method, const VariableFacts& facts, const TopologyFac
   const uint32_t parties = counted_parties(topology);
   if (parties == 1) return "one rank, nothing moves";
   const std::string share = share_text(parties);
-  const std::string bare = figure(row_bytes(facts));
-  const std::string with_id = figure(row_bytes(facts) + kRowIdBytes);
+  const std::string with_id = figure(with_id_bytes(facts));
   const std::string touched = figure(facts.touched_rows_per_host);
   std::string text;
   if (method == Method::kAllgatherv) {
@@ -118,8 +160,13 @@ std::string formula(Method method, const VariableFacts& facts, const TopologyFac
   } else if (method == Method::kPushPull && carries_rows(facts)) {
     text = share + " x (" + touched + " pushed + " + figure(facts.pulled_rows_per_host) +
            " pulled rows) x " + with_id + " bytes";
+  } else if (method == Method::kPushPull) {
+    const double pulled = push_pull(facts, topology) - facts.to_owners.received_bytes;
+    text = elements_text(facts.to_owners, pulled, facts, topology);
+  } else if (method == Method::kMadeDense) {
+    text = made_dense_text(facts, topology);
   } else {
-    text = "2 x " + share + " x " + std::to_string(facts.rows) + " rows x " + bare + " bytes";
+    text = elements_text(facts.to_all, 0, facts, topology);
   }
   if (topology.hosts == 1) text += ", between ranks in shared memory, nothing on the wire";
   return text;

@@ -64,7 +64,7 @@ VariablePlan initial_choice(const VariableFacts& facts, parallax_plan_mode_t mod
 
 VariablePlan settled_choice(const VariableFacts& facts, const TopologyFacts& topology,
                             parallax_plan_mode_t mode) {
-  const uint32_t parties = cost::counted_parties(topology);
+  PARALLAX_CHECK(cost::counted_parties(topology) >= 1);
   const VariablePlan initial = initial_choice(facts, mode);
   if (facts.given_dense && !facts.integer) {
     const VariablePlan dense = {
@@ -80,11 +80,11 @@ VariablePlan settled_choice(const VariableFacts& facts, const TopologyFacts& top
   }
   // An unused variable needs no case of its own: its initial choice sends rows, so it costs 0.
   VariablePlan best = initial;
-  double best_bytes = cost::received_bytes(initial.method, facts, parties);
+  double best_bytes = cost::received_bytes(initial.method, facts, topology);
   const double initial_bytes = best_bytes;
   for (const VariablePlan& plan : fitting_plans(facts)) {
     if (!pin_allows(plan, facts, mode)) continue;
-    const double bytes = cost::received_bytes(plan.method, facts, parties);
+    const double bytes = cost::received_bytes(plan.method, facts, topology);
     if (bytes < best_bytes) {
       best = plan;
       best_bytes = bytes;

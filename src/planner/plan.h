@@ -44,6 +44,18 @@ struct VariablePlan {
 
 using Plan = std::vector<VariablePlan>;  // by variable id
 
+// What carrying elements costs in a step, counted from the schedules that would do it: the group
+// does so (src/collectives/schedule_cost.h), for the planner knows no schedules.
+struct ScheduleCost {
+  const char* algorithm = nullptr;  // its name in algorithms.h; null: not counted
+  const char* description = "";     // how it goes, in words
+  double carried_bytes = 0;         // what each contribution has: all elements, once
+  double received_bytes = 0;        // by a party (counted_parties() in cost.h), on average
+  double sent_messages = 0;         // by a rank, on average; one for each range it sends at least
+  double summed_bytes = 0;          // by a rank, on average
+  uint32_t rounds = 0;              // sends that wait for one another, the most in a row
+};
+
 // What is known of a variable. The measured figures are averages per step; they matter for slices
 // with row ids only, dense costs follow from the shape. Rows are distinct rows, once coalesced.
 struct VariableFacts {
@@ -61,6 +73,9 @@ struct VariableFacts {
   double touched_rows_per_host = 0;  // s: distinct rows a host has gradients for
   double union_rows = 0;             // u: distinct rows over all hosts
   double pulled_rows_per_host = 0;   // t: distinct rows a host pulls
+  // Of its elements, once the group has laid its ranks out. To all: an allreduce, or, of rows made
+  // dense, that of the hosts. To the owners alone: the push of a variable without row ids.
+  ScheduleCost to_all = {}, to_owners = {};
 };
 
 struct TopologyFacts {

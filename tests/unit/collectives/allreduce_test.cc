@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/seeded_random.h"
-#include "support/sanitizers.h"
+#include "unit/collectives/layouts.h"
 #include "unit/collectives/symbolic_run.h"
 
 namespace parallax::schedules {
@@ -33,27 +33,6 @@ constexpr Builder kBuilders[] = {
     {"tree", allreduce_tree, false},
     {"ring", allreduce_ring, false},
 };
-
-HostMap map_of(const std::vector<uint32_t>& host_of) {
-  std::vector<std::string> names;
-  for (const uint32_t host : host_of) names.push_back("h" + std::to_string(host));
-  return map_hosts(names);
-}
-
-// One host; a host each; eight and three to a host; interleaved; one host of many beside singles.
-std::vector<std::vector<uint32_t>> layouts(uint32_t world) {
-  std::vector<std::vector<uint32_t>> all(6, std::vector<uint32_t>(world));
-  for (uint32_t rank = 0; rank < world; ++rank) {
-    all[1][rank] = rank;
-    all[2][rank] = rank / 8;
-    all[3][rank] = rank / 3;
-    all[4][rank] = rank % ((world + 3) / 4);
-    all[5][rank] = rank < world / 2 ? 0 : rank - world / 2 + (world > 1 ? 1 : 0);
-  }
-  return all;
-}
-
-bool skipped(uint32_t world) { return testkit::kThreadSanitizer && world > 12 && world != 64; }
 
 // A world of schedules that has been run.
 struct Proof {

@@ -24,6 +24,7 @@ struct Value {
   std::vector<uint8_t> times;
   double number = 0;
   bool ends_with_step = false;  // as its sender's operation says
+  uint32_t rounds = 0;          // sends, one after the other, until it was here
 };
 
 class SymbolicRun {
@@ -31,6 +32,7 @@ class SymbolicRun {
   // numbers[r]: what rank r contributes, of every element the same.
   SymbolicRun(std::vector<Schedule> schedules, uint64_t elements, std::vector<double> numbers)
       : schedules_(std::move(schedules)), elements_(elements), numbers_(std::move(numbers)) {
+    received_.resize(size_t{world()} * world());
     cut_into_atoms();
     for (uint32_t rank = 0; rank < world(); ++rank) prepare(rank);
   }
@@ -61,6 +63,10 @@ class SymbolicRun {
   }
   const std::vector<uint64_t>& starts() const { return starts_; }
   uint64_t messages() const { return messages_; }
+  // Elements that `to` received from `from`.
+  uint64_t received(uint32_t to, uint32_t from) const { return received_[to * world() + from]; }
+  uint64_t added() const { return added_; }    // elements, to what sums of any rank had already
+  uint32_t rounds() const { return rounds_; }  // the longest chain of sends
 
  private:
   struct Sum {
@@ -94,6 +100,10 @@ class SymbolicRun {
     return static_cast<size_t>(std::upper_bound(starts_.begin(), starts_.end(), element) -
                                starts_.begin()) -
            1;
+  }
+
+  uint64_t atom_elements(size_t atom) const {
+    return (atom + 1 < starts_.size() ? starts_[atom + 1] : elements_) - starts_[atom];
   }
 
   void prepare(uint32_t rank) {
@@ -159,7 +169,7 @@ class SymbolicRun {
   const Value* source(uint32_t rank, uint8_t from, size_t atom) {
     Rank& state = ranks_[rank];
     if (from == kInput) {
-      own_ = {std::vector<uint8_t>(world(), 0), numbers_[rank]};
+      own_ = {.times = std::vector<uint8_t>(world(), 0), .number = numbers_[rank]};
       own_.times[rank] = 1;
       return &own_;
     }
@@ -176,6 +186,7 @@ class SymbolicRun {
       if (found == under_way_.end()) return false;
       value = std::move(found->second);
       under_way_.erase(found);
+      received_[rank * world() + op.peer] += atom_elements(task.atom);
       if (value.ends_with_step != op.ends_with_step) {
         wrong_.push_back(say(rank, op) + ": its sender sees its end otherwise");
       }
@@ -194,10 +205,12 @@ class SymbolicRun {
           wrong_.push_back(say(rank, op) + ": a sum does not end with the step");
         }
         value.ends_with_step = op.ends_with_step;
+        rounds_ = std::max(rounds_, ++value.rounds);
         under_way_[{rank, op.peer, op.stage, task.atom}] = std::move(value);
         return true;
       case OpKind::kReceiveSum:
       case OpKind::kAdd:
+        if (op.turn > 0) added_ += atom_elements(task.atom);
         add(ranks_[rank].sums[op.to][task.atom], op.turn, std::move(value));
         return true;
       case OpKind::kReceiveCopy:
@@ -223,6 +236,7 @@ class SymbolicRun {
         sum.value.times[rank] = static_cast<uint8_t>(sum.value.times[rank] + addend->times[rank]);
       }
       sum.value.number += addend->number;
+      sum.value.rounds = std::max(sum.value.rounds, addend->rounds);
     }
   }
 
@@ -242,6 +256,9 @@ class SymbolicRun {
   std::map<Key, Value> under_way_;
   std::set<Key> sent_;
   uint64_t messages_ = 0;
+  std::vector<uint64_t> received_;  // [to][from]
+  uint64_t added_ = 0;
+  uint32_t rounds_ = 0;
   Value own_;
   std::vector<std::string> wrong_;
 };

@@ -21,6 +21,7 @@ class PlanControlTest : public testing::Test {
     world_->fill();
     control_ = std::make_unique<PlanControl>(group(), (*world_)[0].migration,
                                              PlanControl::Options{.after_steps = kAfterSteps});
+    control_->price();
   }
   Group& group() { return (*world_)[0].group; }
   VariableRuntime& runtime(uint32_t variable) { return group().runtime(variable); }

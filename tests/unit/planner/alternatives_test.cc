@@ -13,6 +13,7 @@
 #include "planner/choice.h"
 #include "planner/cost.h"
 #include "planner/plan.h"
+#include "unit/planner/priced.h"
 
 namespace parallax {
 namespace {
@@ -74,8 +75,9 @@ void expect_sentence(const Alternative& each, const VariableFacts& facts, parall
 TEST(Alternatives, TheChosenOneIsThePlansAndTheBytesAreTheFormulas) {
   for (uint64_t seed = 1; seed <= 2000; ++seed) {
     SeededRandom random(seed);
-    const VariableFacts facts = draw_facts(random);
+    VariableFacts facts = draw_facts(random);
     const TopologyFacts topology = draw_topology(random);
+    facts = testkit::priced(facts, topology);
     for (const parallax_plan_mode_t mode : kEveryMode) {
       SCOPED_TRACE("seed " + std::to_string(seed) + ", mode " + mode_name(mode));
       const VariablePlan settled = settled_choice(facts, topology, mode);
@@ -87,13 +89,11 @@ TEST(Alternatives, TheChosenOneIsThePlansAndTheBytesAreTheFormulas) {
       ASSERT_TRUE(std::is_sorted(ways.begin(), ways.end(),
                                  [](const auto& a, const auto& b) { return a.method < b.method; }));
       for (const Alternative& each : ways) {
-        const bool known = facts.measured || !cost::needs_measurement(each.method, facts);
+        const bool known = facts.measured || !cost::needs_measurement(each.method, facts, topology);
         ASSERT_EQ(std::isnan(each.bytes_per_host), !known);
         if (known) {
           ASSERT_EQ(each.bytes_per_host,
-                    is_unused(facts) ? 0
-                                     : cost::received_bytes(each.method, facts,
-                                                            cost::counted_parties(topology)));
+                    is_unused(facts) ? 0 : cost::received_bytes(each.method, facts, topology));
         }
         if (known && !facts.given_dense && !std::isnan(chosen.bytes_per_host) &&
             (facts.measured || !carries_rows(facts)) &&
@@ -119,6 +119,7 @@ TEST(Alternatives, ThePlanInForceIsMarked) {
   facts.union_rows = 30;
   facts.pulled_rows_per_host = 20;
   const TopologyFacts topology = {.hosts = 4, .ranks = 4};
+  facts = testkit::priced(facts, topology);
   const VariablePlan favourite = settled_choice(facts, topology, PARALLAX_PLAN_AUTO);
   for (const VariablePlan& plan : fitting_plans(facts)) {
     for (const Alternative& each :

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "unit/planner/priced.h"
 
 namespace parallax {
 namespace {
@@ -24,6 +25,16 @@ VariableFacts sparse(uint64_t rows, uint64_t row_elements, double s, double u, d
   facts.pulled_rows_per_host = t;
   return facts;
 }
+
+// So many hosts of one rank, which have their elements priced.
+struct Hosts {
+  explicit Hosts(uint32_t count) : topology{.hosts = count, .ranks = count} {}
+  TopologyFacts topology;
+  double operator()(double (*cost)(const VariableFacts&, const TopologyFacts&),
+                    const VariableFacts& facts) const {
+    return cost(testkit::priced(facts, topology), topology);
+  }
+};
 
 // One row of the table of published figures: rows received per host for one LM embedding of 793,470
 // rows, 2,560 tokens a host and step, drawn from Zipf(1).
@@ -60,15 +71,15 @@ TEST(Cost, MeetsTheZipfTable) {
     const VariableFacts facts = sparse(kZipfRows, 512, s, u, s);
     const uint32_t n = expected.hosts;
     const double row = 512 * 4;
-    EXPECT_NEAR(cost::made_dense(facts, n) / row, expected.dense, expected.dense * 0.005);
-    EXPECT_NEAR(cost::allreduce(facts, n) / row, expected.dense, expected.dense * 0.005);
-    EXPECT_NEAR(cost::allgatherv(facts, n) / (row + 4), expected.allgatherv,
+    EXPECT_NEAR(Hosts(n)(cost::made_dense, facts) / row, expected.dense, expected.dense * 0.005);
+    EXPECT_NEAR(Hosts(n)(cost::allreduce, facts) / row, expected.dense, expected.dense * 0.005);
+    EXPECT_NEAR(Hosts(n)(cost::allgatherv, facts) / (row + 4), expected.allgatherv,
                 expected.allgatherv * 0.01);
-    EXPECT_NEAR(cost::reduce_rows(facts, n) / (row + 4), expected.reduce_rows,
+    EXPECT_NEAR(Hosts(n)(cost::reduce_rows, facts) / (row + 4), expected.reduce_rows,
                 expected.reduce_rows * 0.01);
-    EXPECT_NEAR(cost::replicated_bound(facts, n) / (row + 4), expected.bound,
+    EXPECT_NEAR(Hosts(n)(cost::replicated_bound, facts) / (row + 4), expected.bound,
                 expected.bound * 0.01);
-    EXPECT_NEAR(cost::push_pull(facts, n) / (row + 4), expected.push_pull,
+    EXPECT_NEAR(Hosts(n)(cost::push_pull, facts) / (row + 4), expected.push_pull,
                 expected.push_pull * 0.01);
   }
 }
@@ -76,45 +87,64 @@ TEST(Cost, MeetsTheZipfTable) {
 TEST(Cost, FormulasByHand) {
   // 3 hosts; rows of 8 bytes, 12 with their id.
   const VariableFacts facts = sparse(30, 2, 6, 15, 9);
-  EXPECT_DOUBLE_EQ(cost::allreduce(facts, 3), 2 * 2.0 / 3 * 30 * 8);
-  EXPECT_DOUBLE_EQ(cost::made_dense(facts, 3), 320);
-  EXPECT_DOUBLE_EQ(cost::allgatherv(facts, 3), 2 * 6 * 12);
-  EXPECT_DOUBLE_EQ(cost::reduce_rows(facts, 3), 2.0 / 3 * (6 + 15) * 12);
-  EXPECT_DOUBLE_EQ(cost::push_pull(facts, 3), 2.0 / 3 * (6 + 9) * 12);
-  EXPECT_DOUBLE_EQ(cost::replicated_bound(facts, 3), (6 + 15.0 / 3) * 12);
+  EXPECT_DOUBLE_EQ(Hosts(3)(cost::allreduce, facts), 2 * 2.0 / 3 * 30 * 8);
+  EXPECT_DOUBLE_EQ(Hosts(3)(cost::made_dense, facts), 320);
+  EXPECT_DOUBLE_EQ(Hosts(3)(cost::allgatherv, facts), 2 * 6 * 12);
+  EXPECT_DOUBLE_EQ(Hosts(3)(cost::reduce_rows, facts), 2.0 / 3 * (6 + 15) * 12);
+  EXPECT_DOUBLE_EQ(Hosts(3)(cost::push_pull, facts), 2.0 / 3 * (6 + 9) * 12);
+  EXPECT_DOUBLE_EQ(Hosts(3)(cost::replicated_bound, facts), (6 + 15.0 / 3) * 12);
+}
+
+// With one host, rows made dense have come to the leaders as rows.
+TEST(Cost, MadeDenseInsideAHostByHand) {
+  const TopologyFacts host = {.hosts = 1, .ranks = 3};
+  const VariableFacts facts = testkit::priced(sparse(30, 2, 6, 15, 9), host);
+  EXPECT_DOUBLE_EQ(cost::made_dense(facts, host), 2.0 / 3 * 30 * 8 + 2.0 / 3 * 6 * 12);
+  EXPECT_TRUE(cost::needs_measurement(Method::kMadeDense, facts, host));
+  EXPECT_FALSE(cost::needs_measurement(Method::kMadeDense, facts, {.hosts = 3, .ranks = 3}));
+  EXPECT_EQ(cost::formula(Method::kMadeDense, facts, host),
+            "2/3 x 30 rows x 8 bytes and 2/3 x 6 touched rows x 12 bytes, between ranks in shared "
+            "memory, nothing on the wire");
 }
 
 // Given a push or a pull alone, expect each to bring its own ids.
 TEST(Cost, PushesAndPullsBringTheirIds) {
-  EXPECT_DOUBLE_EQ(cost::push_pull(sparse(30, 2, 6, 15, 0), 2), 0.5 * (6 * 8 + 6 * 4));
-  EXPECT_DOUBLE_EQ(cost::push_pull(sparse(30, 2, 0, 0, 9), 2), 0.5 * (9 * 8 + 9 * 4));
+  EXPECT_DOUBLE_EQ(Hosts(2)(cost::push_pull, sparse(30, 2, 6, 15, 0)), 0.5 * (6 * 8 + 6 * 4));
+  EXPECT_DOUBLE_EQ(Hosts(2)(cost::push_pull, sparse(30, 2, 0, 0, 9)), 0.5 * (9 * 8 + 9 * 4));
 }
 
 TEST(Cost, DensePushPullSendsNoIds) {
   VariableFacts facts = sparse(30, 2, 30, 30, 30);
   facts.tag = PARALLAX_DENSE;
   facts.ids_declared = false;
-  EXPECT_EQ(cost::push_pull(facts, 4), 2 * 0.75 * 30 * 8);
-  EXPECT_EQ(cost::push_pull(facts, 4), cost::allreduce(facts, 4));
+  EXPECT_EQ(Hosts(4)(cost::push_pull, facts), 2 * 0.75 * 30 * 8);
+  EXPECT_EQ(Hosts(4)(cost::push_pull, facts), Hosts(4)(cost::allreduce, facts));
 }
 
 TEST(Cost, OnePartyReceivesNothing) {
   const VariableFacts facts = sparse(30, 2, 6, 15, 9);
+  const TopologyFacts one = {.hosts = 1, .ranks = 1};
   for (const Method method : {Method::kAllreduce, Method::kAllgatherv, Method::kReduceRows,
                               Method::kMadeDense, Method::kPushPull}) {
-    EXPECT_EQ(cost::received_bytes(method, facts, 1), 0) << method_name(method);
+    EXPECT_EQ(cost::received_bytes(method, testkit::priced(facts, one), one), 0)
+        << method_name(method);
   }
-  EXPECT_EQ(cost::replicated_bound(facts, 1), 0);
+  EXPECT_EQ(Hosts(1)(cost::replicated_bound, facts), 0);
 }
 
 TEST(Cost, ByMethodIsTheFunctionOfThatName) {
-  const VariableFacts facts = sparse(1000, 16, 60, 150, 90);
   for (uint32_t n = 1; n <= 64; ++n) {
-    EXPECT_EQ(cost::received_bytes(Method::kAllreduce, facts, n), cost::allreduce(facts, n));
-    EXPECT_EQ(cost::received_bytes(Method::kAllgatherv, facts, n), cost::allgatherv(facts, n));
-    EXPECT_EQ(cost::received_bytes(Method::kReduceRows, facts, n), cost::reduce_rows(facts, n));
-    EXPECT_EQ(cost::received_bytes(Method::kMadeDense, facts, n), cost::made_dense(facts, n));
-    EXPECT_EQ(cost::received_bytes(Method::kPushPull, facts, n), cost::push_pull(facts, n));
+    const TopologyFacts hosts = {.hosts = n, .ranks = n};
+    const VariableFacts facts = testkit::priced(sparse(1000, 16, 60, 150, 90), hosts);
+    EXPECT_EQ(cost::received_bytes(Method::kAllreduce, facts, hosts),
+              cost::allreduce(facts, hosts));
+    EXPECT_EQ(cost::received_bytes(Method::kAllgatherv, facts, hosts),
+              cost::allgatherv(facts, hosts));
+    EXPECT_EQ(cost::received_bytes(Method::kReduceRows, facts, hosts),
+              cost::reduce_rows(facts, hosts));
+    EXPECT_EQ(cost::received_bytes(Method::kMadeDense, facts, hosts),
+              cost::made_dense(facts, hosts));
+    EXPECT_EQ(cost::received_bytes(Method::kPushPull, facts, hosts), cost::push_pull(facts, hosts));
   }
 }
 
@@ -128,10 +158,12 @@ TEST(Cost, BoundAndCrossoverOfReplicatedRows) {
       const double u = rows * (1 - std::pow(1 - density, n));
       const VariableFacts facts = sparse(10'000, 8, s, u, s);
       const double slack = 1 - 1e-12;
-      EXPECT_GE(cost::allgatherv(facts, n), slack * cost::replicated_bound(facts, n));
-      EXPECT_GE(cost::reduce_rows(facts, n), slack * cost::replicated_bound(facts, n));
+      EXPECT_GE(Hosts(n)(cost::allgatherv, facts), slack * Hosts(n)(cost::replicated_bound, facts));
+      EXPECT_GE(Hosts(n)(cost::reduce_rows, facts),
+                slack * Hosts(n)(cost::replicated_bound, facts));
       if (std::abs(u / s - (n - 1)) < 1e-9) continue;
-      EXPECT_EQ(cost::allgatherv(facts, n) < cost::reduce_rows(facts, n), u / s > n - 1)
+      EXPECT_EQ(Hosts(n)(cost::allgatherv, facts) < Hosts(n)(cost::reduce_rows, facts),
+                u / s > n - 1)
           << n << " hosts, density " << density;
     }
   }
@@ -146,8 +178,8 @@ TEST(Cost, OneHostCountsItsRanks) {
 }
 
 TEST(Cost, FormulasInWords) {
-  const VariableFacts facts = sparse(100'000, 64, 812, 2755.4, 900);
   const TopologyFacts hosts = {.hosts = 4, .ranks = 8};
+  const VariableFacts facts = testkit::priced(sparse(100'000, 64, 812, 2755.4, 900), hosts);
   EXPECT_EQ(cost::formula(Method::kAllgatherv, facts, hosts), "3 hosts x 812 rows x 260 bytes");
   EXPECT_EQ(cost::formula(Method::kReduceRows, facts, hosts),
             "3/4 x (812 touched + 2755.4 union rows) x 260 bytes");

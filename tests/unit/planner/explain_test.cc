@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "unit/planner/priced.h"
 
 namespace parallax {
 namespace {
@@ -41,8 +42,9 @@ VariableFacts weights(bool managed) {
   return facts;
 }
 
-Json explained(const std::vector<VariableFacts>& facts, parallax_plan_mode_t mode, bool settled,
+Json explained(const std::vector<VariableFacts>& variables, parallax_plan_mode_t mode, bool settled,
                const TopologyFacts& topology = kExplained) {
+  const std::vector<VariableFacts> facts = testkit::priced(variables, topology);
   const Plan plan =
       settled ? settled_plan(facts, topology, mode) : initial_plan(facts, topology, mode);
   return Json::parse(explain_json(facts, topology, mode, plan, settled));
@@ -173,10 +175,30 @@ TEST(Explain, OneHostSaysThatNothingIsOnTheWire) {
             "allgatherv would receive 0 bytes: one rank, nothing moves");
 }
 
+// Given elements that go by a tree or a ring, expect the words to say so, and the ring's figure.
+TEST(Explain, ElementsGoAsTheirScheduleSays) {
+  const TopologyFacts hosts = {.hosts = 16, .ranks = 32};
+  VariableFacts bias = weights(false);
+  bias.rows = 4;
+  const Json few = explained({bias}, PARALLAX_PLAN_AUTO, true, hosts)["variables"][0];
+  EXPECT_EQ(way(few, "allreduce")["predicted_bytes_per_host"], 1'920);
+  EXPECT_EQ(few["why"],
+            "the only way where its slices carry every row: 2 x 15/16 x 4 rows x 256 bytes, summed "
+            "up and handed down a tree of hosts");
+  VariableFacts large = weights(true);
+  large.rows = 32 * 1024;
+  const Json many = explained({large}, PARALLAX_PLAN_AUTO, true, hosts)["variables"][0];
+  EXPECT_EQ(way(many, "allreduce")["predicted_bytes_per_host"], 32 * 1024 * 256 * 2 / 32 * 31);
+  EXPECT_EQ(way(many, "allreduce")["why"],
+            "allreduce would receive 1.033x the bytes: 2 x 31/32 x 32768 rows x 256 bytes, once "
+            "round all ranks to be summed, once round to be handed out");
+  EXPECT_EQ(many["why"], "fewest bytes of 2 ways: 2 x 15/16 x 32768 rows x 256 bytes");
+}
+
 // Given a plan that the figures no longer favour, expect the plan in force to be explained, not
 // another one.
 TEST(Explain, ThePlanGivenIsThePlanExplained) {
-  const std::vector<VariableFacts> facts = {embedding()};
+  const std::vector<VariableFacts> facts = {testkit::priced(embedding(), kExplained)};
   const Plan plan = {{Placement::kMirrored, Method::kReduceRows}};
   const Json json = Json::parse(explain_json(facts, kExplained, PARALLAX_PLAN_AUTO, plan, true));
   const Json& variable = json["variables"][0];
@@ -199,7 +221,8 @@ TEST(Explain, NoVariables) {
 }
 
 TEST(Explain, Table) {
-  const std::vector<VariableFacts> facts = {embedding(), weights(true), embedding(false)};
+  const std::vector<VariableFacts> facts =
+      testkit::priced({embedding(), weights(true), embedding(false)}, kExplained);
   const Plan plan = settled_plan(facts, kExplained, PARALLAX_PLAN_AUTO);
   const std::string table = explain_table(facts, kExplained, PARALLAX_PLAN_AUTO, plan, true);
   EXPECT_EQ(table.substr(0, table.find('\n')), "plan auto, settled; hosts 4, ranks 8");

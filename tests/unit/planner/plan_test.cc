@@ -11,10 +11,14 @@
 #include <vector>
 
 #include "base/check.h"
+#include "planner/choice.h"
 #include "planner/cost.h"
+#include "unit/planner/priced.h"
 
 namespace parallax {
 namespace {
+
+using testkit::priced;
 
 constexpr TopologyFacts kFourByTwo = {.hosts = 4, .ranks = 8};
 constexpr parallax_plan_mode_t kModes[] = {PARALLAX_PLAN_AUTO, PARALLAX_PLAN_HYBRID,
@@ -59,7 +63,8 @@ VariablePlan initial(const VariableFacts& facts, parallax_plan_mode_t mode) {
 
 VariablePlan settled(const VariableFacts& facts, parallax_plan_mode_t mode,
                      const TopologyFacts& topology = kFourByTwo) {
-  return settled_plan({&facts, 1}, topology, mode).at(0);
+  const VariableFacts of_topology = priced(facts, topology);
+  return settled_plan({&of_topology, 1}, topology, mode).at(0);
 }
 
 TEST(Plan, InitialGoesByForm) {
@@ -146,7 +151,7 @@ TEST(Plan, UnusedKeepsTheInitialChoice) {
     const VariableFacts facts = measured(sparse(managed), 0, 0, 0);
     for (const parallax_plan_mode_t mode : kModes) {
       EXPECT_EQ(settled(facts, mode), initial(facts, mode));
-      for (const Alternative& way : alternatives(facts, kFourByTwo, mode)) {
+      for (const Alternative& way : alternatives(priced(facts, kFourByTwo), kFourByTwo, mode)) {
         EXPECT_EQ(way.bytes_per_host, 0);
       }
     }
@@ -169,7 +174,8 @@ TEST(Plan, OneHostPlansItsRanks) {
             settled(facts, PARALLAX_PLAN_AUTO, {.hosts = 4, .ranks = 4}));
 }
 
-std::vector<VariableFacts> random_facts(uint32_t seed, size_t count) {
+std::vector<VariableFacts> random_facts(uint32_t seed, size_t count,
+                                        const TopologyFacts& topology = kFourByTwo) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<double> unit(0, 1);
   std::vector<VariableFacts> all;
@@ -180,7 +186,7 @@ std::vector<VariableFacts> random_facts(uint32_t seed, size_t count) {
     const double s = static_cast<double>(facts.rows) * std::pow(10, -4 * unit(random));
     const double u = std::min(static_cast<double>(facts.rows), s * (1 + 3 * unit(random)));
     if (unit(random) < 0.9) facts = measured(facts, s, u, s * 2 * unit(random));
-    all.push_back(facts);
+    all.push_back(priced(facts, topology));
   }
   return all;
 }
@@ -191,7 +197,8 @@ TEST(Plan, IsPure) {
   for (const parallax_plan_mode_t mode : kModes) {
     const Plan first = settled_plan(facts, kFourByTwo, mode);
     const std::string why = alternatives(facts[1], kFourByTwo, mode)[0].why;
-    (void)settled_plan(random_facts(2, 50), {.hosts = 7, .ranks = 9}, mode);
+    const TopologyFacts other = {.hosts = 7, .ranks = 9};
+    (void)settled_plan(random_facts(2, 50, other), other, mode);
     std::setlocale(LC_ALL, "de_DE.UTF-8");  // where it is installed, its decimal point is a comma
     EXPECT_EQ(settled_plan(facts, kFourByTwo, mode), first);
     EXPECT_EQ(alternatives(facts[1], kFourByTwo, mode)[0].why, why);
@@ -238,8 +245,8 @@ TEST(Plan, SettledIsNeverBeatenByMoreThanANearTie) {
 }
 
 TEST(Plan, MirroringNeedsNoPullBytes) {
-  const VariableFacts few = measured(sparse(true), 1'000, 3'500, 10);
-  const VariableFacts many = measured(sparse(true), 1'000, 3'500, 100'000);
+  const VariableFacts few = priced(measured(sparse(true), 1'000, 3'500, 10), kFourByTwo);
+  const VariableFacts many = priced(measured(sparse(true), 1'000, 3'500, 100'000), kFourByTwo);
   const auto few_ways = alternatives(few, kFourByTwo, PARALLAX_PLAN_AR);
   const auto many_ways = alternatives(many, kFourByTwo, PARALLAX_PLAN_AR);
   for (size_t i = 0; i < few_ways.size(); ++i) {
@@ -252,7 +259,11 @@ TEST(Plan, ImpossibleFiguresAreOurBug) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_THROW(settled(measured(sparse(true), nan, 1, 1), PARALLAX_PLAN_AUTO), InternalError);
   EXPECT_THROW(settled(measured(sparse(true), 1, -1, 1), PARALLAX_PLAN_AUTO), InternalError);
-  EXPECT_THROW(settled(sparse(true), PARALLAX_PLAN_AUTO, {.hosts = 0, .ranks = 0}), InternalError);
+  const VariableFacts facts = priced(measured(sparse(true), 1, 1, 1), kFourByTwo);
+  EXPECT_THROW(settled_choice(facts, {.hosts = 0, .ranks = 0}, PARALLAX_PLAN_AUTO), InternalError);
+  EXPECT_THROW(settled_choice(measured(sparse(true), 1, 1, 1), kFourByTwo, PARALLAX_PLAN_AUTO),
+               InternalError)
+      << "nobody counted its schedules";
 }
 
 }  // namespace

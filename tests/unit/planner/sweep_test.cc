@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "planner/plan.h"
+#include "unit/planner/priced.h"
 
 namespace parallax {
 namespace {
@@ -83,6 +84,7 @@ Method planned(const Scene& scene, double density) {
   facts.union_rows = scene.u(density);
   facts.pulled_rows_per_host = scene.managed ? scene.t(density) : 0;
   const TopologyFacts topology = {.hosts = scene.hosts, .ranks = 2 * scene.hosts};
+  facts = testkit::priced(facts, topology);
   const Plan plan = settled_plan({&facts, 1}, topology, scene.mode);
   const Placement replicated = scene.managed ? Placement::kMirrored : Placement::kFramework;
   EXPECT_EQ(plan[0].placement,
