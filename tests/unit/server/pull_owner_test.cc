@@ -5,6 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <vector>
+
 #include "unit/server/pull_garbage.h"
 
 namespace parallax::testkit::pull_garbage {
@@ -109,6 +112,46 @@ TEST_F(PullGarbage, ReceiveAListOnceMore) {
   EXPECT_TRUE(receive_ids(0, 3, later, owned_by(0, 2)));
   EXPECT_FALSE(receive_ids(0, 3, following(header, 4), owned_by(0, 2))) << "of the step before";
   EXPECT_FALSE(receive_ids(0, 3, following(header, 0), owned_by(0, 2)));
+}
+
+// Receive a list that comes in parts and grows long, to be answered at once or later: expect the
+// values of each of its rows, in its order.
+TEST_F(PullGarbage, ReceiveAListThatGrowsLong) {
+  constexpr uint32_t kParts[] = {10, 6, 1, 30, 3};
+  for (const uint64_t step : {1, 2}) {
+    PullJob job({0, 1}, {pulled_variable(400, 2, 400, PARALLAX_F32)}, 1);
+    std::vector<float> values;
+    job.tap = [&](uint32_t to, uint32_t, const Section& section) {
+      if (to != 1 || section.header.kind != SectionKind::kValuesHost) return;
+      EXPECT_EQ(section.header.first * 2, values.size());
+      const size_t before = values.size();
+      values.resize(before + section.payload.size() / sizeof(float));
+      std::memcpy(&values[before], section.payload.data(), section.payload.size());
+    };
+    std::vector<float> wanted;
+    SectionHeader header{.kind = SectionKind::kPullHost, .encoding = Encoding::kIds};
+    header.step = step;
+    for (const uint32_t part : kParts) {
+      std::vector<uint32_t> row_keys;
+      for (uint32_t i = 0; i < part; ++i) {
+        row_keys.push_back(static_cast<uint32_t>(header.first + i) * 2);
+        for (const uint64_t column : {0, 1}) {
+          const uint64_t row = job.partition(0).row_of(row_keys.back());
+          wanted.push_back(static_cast<float>(value_at(0, row, column, step - 1)));
+        }
+      }
+      header.count = part;
+      if (part == kParts[4]) header.flags = kSectionLast;
+      const OwnedSection section(header, as_payload(row_keys));
+      ASSERT_TRUE(job.exchange(0).on_section(1, section.view()));
+      header.first += part;
+    }
+    job.network().settle();
+    EXPECT_EQ(values.empty(), step == 2);
+    if (step == 2) job.commit(0, 1);
+    job.network().settle();
+    EXPECT_EQ(values, wanted);
+  }
 }
 
 // Receive an ask for a dense variable: expect nothing to come with it, and it to come once.
