@@ -177,7 +177,7 @@ void RowExchange::forward_to_owners(StepBuffer& buffer) {
   const uint32_t count = sum.row_count();
   group_items(
       count, static_cast<uint32_t>(owners.size()),
-      [&](uint32_t slot) { return columns_.slot_in_column(partition_.owner_of(row_keys[slot])); },
+      [&](uint32_t i) { return columns_.place_in_column(partition_.owner_of(row_keys[i])); },
       buffer.offsets, buffer.items);
   for (uint32_t item = 0; item < count; ++item) {
     buffer.row_keys[item] = row_keys[buffer.items[item]];

@@ -110,7 +110,7 @@ class RandomPulls {
 
 // Given any layout, several variables in a pull, ids twice or padding, any dtypes, ranks that
 // pull more or less than others and start the next step before this one is applied everywhere:
-// expect the owners' rows as of the step before, for five steps, which use each slot twice and
+// expect the owners' rows as of the step before, for five steps, which use each place twice and
 // more.
 TEST(PullExchange, AnswersAreTheOwnersRows) {
   for (size_t layout = 0; layout < layouts().size(); ++layout) {
@@ -419,7 +419,7 @@ TEST_F(PullTest, AsksWaitForTheirTable) {
   EXPECT_EQ(values.sections, 1u);
 }
 
-// Given four steps that use the same slots, expect of each only what it asked for: no row,
+// Given four steps that use the same places, expect of each only what it asked for: no row,
 // rank, dense wish or dtype of the step before the last.
 TEST_F(PullTest, NothingLeaksIntoTheSlotsNextUse) {
   start({0, 0, 1, 1});

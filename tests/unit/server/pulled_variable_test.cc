@@ -142,10 +142,10 @@ TEST(PulledVariable, WhatAHostWantsIsItsUnion) {
   }
   EXPECT_EQ(wanted.index.size(), 5u);
   wanted.group(rank.partition, rank.columns);
-  for (uint32_t slot = 0; slot < 3; ++slot) {
-    for (uint32_t item = wanted.offsets[slot]; item < wanted.offsets[slot + 1]; ++item) {
+  for (uint32_t place = 0; place < 3; ++place) {
+    for (uint32_t item = wanted.offsets[place]; item < wanted.offsets[place + 1]; ++item) {
       const uint32_t owner = rank.partition.owner_of(wanted.grouped[item]);
-      EXPECT_EQ(rank.columns.slot_in_column(owner), slot);
+      EXPECT_EQ(rank.columns.place_in_column(owner), place);
     }
   }
   for (uint32_t local = 0; local < lists.size(); ++local) {
