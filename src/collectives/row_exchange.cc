@@ -31,6 +31,12 @@ RowExchange::RowExchange(const Columns& columns, const Partition& partition, Out
       host_rows_(columns, partition, outbox, compute, options, HostRows::Owners::kHashed) {
   reduces_ =
       algorithm_.up == ReduceTo::kOwner ? host_rows_.active(columns.rank()) : host_rows_.leads();
+  if (algorithm_.down == ReturnTo::kOwnHost) pieces_due_ = host_rows_.active_columns();
+  for (uint32_t owner = 0; owner < columns.world(); ++owner) {
+    if (algorithm_.down == ReturnTo::kEveryHost && host_rows_.active(owner)) {
+      pieces_due_.push_back(owner);
+    }
+  }
   if (!reduces_) return;
   for (uint32_t host = 0; host < columns.host_count(); ++host) {
     sources_.push_back(columns.leader(host, columns.column_of(columns.rank())));
@@ -93,15 +99,10 @@ void RowExchange::open(uint64_t step) {
   if (reduces_) buffer.total.clear();
   buffer.forwarded = buffer.returned = buffer.contributed = false;
   buffer.row_count = 0;
-  const bool by_column = algorithm_.down == ReturnTo::kOwnHost;
-  // Of a column without owners nothing comes.
-  std::fill(buffer.pieces.begin(), buffer.pieces.end(), Piece{.whole = by_column});
-  buffer.pieces_left = static_cast<uint32_t>(buffer.pieces.size());
-  if (!by_column) return;
-  buffer.pieces_left = static_cast<uint32_t>(host_rows_.active_columns().size());
-  for (const uint32_t column : host_rows_.active_columns()) {
-    if (!buffer.pieces.empty()) buffer.pieces[column].whole = false;
-  }
+  // Of an owner of nothing, or of a column without owners, nothing comes.
+  std::fill(buffer.pieces.begin(), buffer.pieces.end(), Piece{.whole = true});
+  buffer.pieces_left = static_cast<uint32_t>(pieces_due_.size());
+  for (const uint32_t piece : pieces_due_) buffer.pieces[piece].whole = false;
 }
 
 Send RowExchange::new_send(SectionKind kind, const StepBuffer& buffer, bool last) const {
@@ -245,8 +246,7 @@ void RowExchange::return_if_complete(StepBuffer& buffer) {
 
 // Pieces are numbered by owner, or by column where every host sums for itself.
 uint32_t RowExchange::piece_count() const {
-  if (algorithm_.down == ReturnTo::kOwnHost) return columns_.count();
-  return static_cast<uint32_t>(std::min<uint64_t>(partition_.rows(), columns_.world()));
+  return algorithm_.down == ReturnTo::kOwnHost ? columns_.count() : columns_.world();
 }
 
 bool RowExchange::in_piece(uint32_t piece, uint32_t row_key) const {

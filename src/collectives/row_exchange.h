@@ -96,6 +96,7 @@ class RowExchange final : public Exchange {
   HostRows host_rows_;
   bool reduces_ = false;           // this rank sums over hosts
   std::vector<uint32_t> sources_;  // of that sum, in its order: a leader of each host
+  std::vector<uint32_t> pieces_due_;
   Arena arena_;
   std::array<StepBuffer, 2> step_buffers_;
 };

@@ -78,6 +78,7 @@ struct EngineOptions {
   uint32_t rank = 0;
   HostMap hosts;
   uint32_t epoch = 1;  // the same on all ranks of a job
+  SlotMap slots = {};  // the same too; none: kSlotsPerOwner for each rank
   int64_t lease_ns = 5000 * kNanosecondsPerMillisecond;
   parallax_plan_mode_t plan_mode = PARALLAX_PLAN_AUTO;
   uint32_t plan_after_steps = 8;

@@ -99,8 +99,9 @@ Status ToldRank::do_register(const Words& words, Call*) {
   PARALLAX_RETURN_IF_ERROR(engine_.register_variable(variable, &id));
   if (id == variables_.size()) {
     const auto world = static_cast<uint32_t>(hosts_.host_of.size());
-    variables_.push_back({variable.name, Partition(variable.rows, variable.row_elements,
-                                                   variable.rows_max > 0, world, id)});
+    variables_.push_back(
+        {variable.name, Partition(variable.rows, variable.row_elements, variable.rows_max > 0,
+                                  SlotMap::of_ranks(world, kSlotsPerOwner), id)});
   }
   return {};
 }

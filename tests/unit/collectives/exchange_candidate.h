@@ -54,6 +54,8 @@ struct Candidate {
   bool (*applies)(const Shape& shape, uint32_t hosts, bool ordered) = nullptr;
   // A rank gets elements of its column's owners alone, and on the way back from theirs.
   bool by_columns = true;
+  // Some ranks own nothing, and others more than their share.
+  bool uneven_owners = false;
 };
 
 // Of elements: a range for each of 16 ranks; several sections; fewer blocks than ranks; less than a

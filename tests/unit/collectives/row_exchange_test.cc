@@ -38,9 +38,19 @@ Candidate push_pull_rows() {
           .shapes = kRowShapes};
 }
 
+// Some ranks own nothing, and others more than their share.
+Candidate with_uneven_owners(Candidate candidate) {
+  candidate.uneven_owners = true;
+  return candidate;
+}
+Candidate reduce_rows_uneven() { return with_uneven_owners(reduce_rows()); }
+Candidate push_pull_rows_uneven() { return with_uneven_owners(push_pull_rows()); }
+
 CONFORM_EXCHANGE(allgatherv, allgatherv)
 CONFORM_EXCHANGE(reduce_rows, reduce_rows)
 CONFORM_EXCHANGE(push_pull_rows, push_pull_rows)
+CONFORM_EXCHANGE(reduce_rows_uneven, reduce_rows_uneven)
+CONFORM_EXCHANGE(push_pull_rows_uneven, push_pull_rows_uneven)
 
 }  // namespace
 }  // namespace parallax::exchange_conformance
