@@ -200,8 +200,10 @@ TEST(Job, OptionsThatDifferAreNamed) {
 TEST(Job, SlotsMustBeAMultipleOfTheRanks) {
   {
     const testkit::EnvironmentVariable slots("PARALLAX_SLOTS", "7");
+    parallax_options_t alone = options_of(0, 2, "inproc:job_test_slots");
+    alone.timeout_ms = 1000;  // nobody comes, should it not be refused
     std::unique_ptr<Job> job;
-    const Status refused = Job::open(options_of(0, 2, "inproc:job_test_slots"), &job);
+    const Status refused = Job::open(alone, &job);
     EXPECT_EQ(refused.code(), PARALLAX_INVALID);
     EXPECT_TRUE(has(refused, "open: slots is 7; it must be a multiple of the 2 ranks") &&
                 has(refused, "set it to 8 on every rank") && has(refused, "PARALLAX_SLOTS"))
