@@ -37,6 +37,7 @@ EngineOptions engine_options(const Scenario& scenario, uint32_t rank) {
   EngineOptions options;
   options.rank = rank;
   options.hosts = scenario.hosts;
+  options.slots = scenario.slots;
   options.lease_ns = scenario.lease_ns;
   options.plan_mode = scenario.plan_mode;
   options.plan_after_steps = scenario.plan_after_steps;

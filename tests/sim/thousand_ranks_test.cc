@@ -37,6 +37,7 @@ Scenario thousand_ranks(uint64_t seed) {
     names.push_back("host" + std::to_string(rank / kRanksPerHost));
   }
   scenario.hosts = map_hosts(names);
+  scenario.slots = SlotMap::of_ranks(kWorld, kSlotsPerOwner);         // one for all
   scenario.variables = {variable(5000, 4, 6, PARALLAX_RULE_ADAGRAD),  // an embedding
                         variable(40, 100, 0, PARALLAX_RULE_SGD),      // a dense layer
                         variable(600, 1, 4, PARALLAX_RULE_NONE)};     // held by the framework
