@@ -43,18 +43,22 @@ class MemberTransport final : public Transport {
     Renumbering(const std::vector<uint32_t>& members, Receiver& job)
         : members_(members), job_(job) {}
     void on_message(uint32_t from, std::span<const std::byte> message) override {
-      job_.on_message(number(from), message);
+      const uint32_t number = number_of(from);
+      PARALLAX_CHECK(number != kNobody);  // who is not of the job does not speak to it
+      job_.on_message(number, message);
     }
     void on_sent(uint64_t cookie) override { job_.on_sent(cookie); }
     void on_lost(uint32_t rank, Loss loss, std::string_view why) override {
-      job_.on_lost(number(rank), loss, why);
+      // Of the world's ranks any may be reported: another job's is no loss of this one.
+      const uint32_t number = number_of(rank);
+      if (number != kNobody) job_.on_lost(number, loss, why);
     }
 
    private:
-    uint32_t number(uint32_t rank) const {
+    static constexpr uint32_t kNobody = UINT32_MAX;
+    uint32_t number_of(uint32_t rank) const {
       const auto found = std::find(members_.begin(), members_.end(), rank);
-      PARALLAX_CHECK(found != members_.end());  // nobody else speaks to the job
-      return static_cast<uint32_t>(found - members_.begin());
+      return found == members_.end() ? kNobody : static_cast<uint32_t>(found - members_.begin());
     }
     const std::vector<uint32_t>& members_;
     Receiver& job_;
