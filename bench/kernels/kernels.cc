@@ -173,7 +173,7 @@ void row_coalescer(benchmark::State& state) {
   const Shape shape(state, PARALLAX_F32);
   const uint64_t table_rows = shape.rows * kTableRowsPerRow;
   const auto width = static_cast<uint32_t>(shape.width);
-  const Partition partition(table_rows, width, true, kWorld, 0);
+  const Partition partition(table_rows, width, true, SlotMap::of_ranks(kWorld, kSlotsPerOwner), 0);
   const auto ids = tool::bench::draw_ids(table_rows, kSkew, kSeed, 0, shape.rows);
   const std::vector<std::byte> values = some_values(PARALLAX_F32, shape.rows * width);
   const RowCoalescerOptions options = {.rows_max = shape.rows,
@@ -199,7 +199,8 @@ void row_coalescer(benchmark::State& state) {
 void scatter_add(benchmark::State& state) {
   const Shape shape(state, PARALLAX_F32);
   const auto rows = static_cast<uint32_t>(shape.rows);
-  const Partition partition(shape.rows * kTableRowsPerRow, shape.width, true, kWorld, 0);
+  const Partition partition(shape.rows * kTableRowsPerRow, shape.width, true,
+                            SlotMap::of_ranks(kWorld, kSlotsPerOwner), 0);
   std::vector<std::byte> message(shape.rows * sizeof(uint32_t));
   for (uint32_t row = 0; row < rows; ++row) {
     const uint32_t row_key = partition.row_key_of(row);
@@ -259,7 +260,8 @@ void update(benchmark::State& state, uint32_t rule) {
 // Each id's row key and owner. Bytes are those of the ids.
 void hash_to_owner(benchmark::State& state) {
   const uint64_t count = static_cast<uint64_t>(state.range(0)) / sizeof(int64_t);
-  const Partition partition(count * kTableRowsPerRow, 1, true, kWorld, 0);
+  const Partition partition(count * kTableRowsPerRow, 1, true,
+                            SlotMap::of_ranks(kWorld, kSlotsPerOwner), 0);
   const auto ids = tool::bench::draw_ids(partition.rows(), kSkew, kSeed, 0, count);
   std::vector<uint32_t> counts(kWorld);
   measure(state, count * sizeof(int64_t), [&] {

@@ -63,12 +63,12 @@ struct Truth {
 // One rank: its engine and the program that calls it.
 class Rank final : public Actor {
  public:
-  Rank(const Shape& shape, SimWorld& world, const HostMap& hosts, Truth& truth, uint32_t rank)
+  Rank(const Shape& shape, SimWorld& world, const View& view, Truth& truth, uint32_t rank)
       : shape_(shape),
         truth_(truth),
         rank_(rank),
         random_(rank + 1),
-        engine_({.rank = rank, .hosts = hosts, .lease_ns = kLeaseNs}, world.transport(rank),
+        engine_({.rank = rank, .view = view, .lease_ns = kLeaseNs}, world.transport(rank),
                 world.clock(), compute_) {
     require(engine_.start(), "start");
     add("dense", kDenseElements, 1, 0);
@@ -232,11 +232,11 @@ void measure(const Shape& shape) {
   }
   options.adversarial = false;
   SimWorld world(options);
-  const HostMap hosts = map_hosts(names);
+  const View view = first_view(map_hosts(names));
   Truth truth;
   std::vector<std::unique_ptr<Rank>> ranks;
   for (uint32_t rank = 0; rank < shape.world(); ++rank) {
-    ranks.push_back(std::make_unique<Rank>(shape, world, hosts, truth, rank));
+    ranks.push_back(std::make_unique<Rank>(shape, world, view, truth, rank));
   }
   // The first that is not there yet: looked at after every event, so not all of them each time.
   size_t first = 0;

@@ -491,7 +491,7 @@ ReducedGradient DenseExchange::whole(uint64_t step) const {
 }
 
 ExchangeCounts DenseExchange::counts(uint64_t step) const {
-  ExchangeCounts counts = {.ordered = options_.ordered};
+  ExchangeCounts counts;
   if (made_dense_) counts.union_rows = union_rows(owned(step));
   return counts;
 }

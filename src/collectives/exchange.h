@@ -83,7 +83,6 @@ struct ExchangeCounts {
   uint64_t touched_rows = 0;  // distinct rows that this rank's host contributed, as far as this
                               // rank leads them
   uint64_t union_rows = 0;    // distinct rows of all hosts, each counted by one rank
-  bool ordered = false;       // of elements: sums keep an order, in every step
 };
 
 class Exchange {

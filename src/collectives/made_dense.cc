@@ -94,13 +94,13 @@ void MadeDense::scatter(uint64_t step) {
   const RowAccumulator& rows = host_rows_.sum(step);
   fill_no_row(sum_, elements.data(), elements.size() / bytes_of_sum(sum_));
   const size_t row_bytes = partition_.row_elements() * bytes_of_sum(sum_);
-  for (uint32_t slot = 0; slot < rows.row_count(); ++slot) {
-    const uint64_t row_key = rows.row_keys()[slot];
+  for (uint32_t i = 0; i < rows.row_count(); ++i) {
+    const uint64_t row_key = rows.row_keys()[i];
     const auto after = std::upper_bound(
         ranges_.begin(), ranges_.end(), row_key,
         [](uint64_t key, const ColumnRange& range) { return key < range.first_row_key; });
     const ColumnRange& range = *(after - 1);
-    std::memcpy(&elements[(range.row + row_key - range.first_row_key) * row_bytes], rows.row(slot),
+    std::memcpy(&elements[(range.row + row_key - range.first_row_key) * row_bytes], rows.row(i),
                 row_bytes);
   }
 }

@@ -31,6 +31,10 @@ ReturnedRows::ReturnedRows(const Columns& columns, const Partition& partition,
       options_(options),
       to_(to),
       row_bytes_(size_t{bytes_of_sum(options.sum)} * partition.row_elements()) {
+  if (to_ == ReturnTo::kOwnHost) pieces_due_ = host_rows.active_columns();
+  for (uint32_t owner = 0; owner < columns.world(); ++owner) {
+    if (to_ == ReturnTo::kEveryHost && host_rows.active(owner)) pieces_due_.push_back(owner);
+  }
   if (by_census && to_ == ReturnTo::kEveryHost) found_censuses();
 }
 
@@ -66,23 +70,17 @@ void ReturnedRows::open(uint64_t step) {
   buffer.answers_left = static_cast<uint32_t>(censuses_.size());
   buffer.contributed = false;
   buffer.row_count = 0;
-  const bool by_column = to_ == ReturnTo::kOwnHost;
-  // Of a column without owners nothing comes.
-  std::fill(buffer.pieces.begin(), buffer.pieces.end(), Piece{.whole = by_column});
-  buffer.pieces_left = static_cast<uint32_t>(buffer.pieces.size());
-  if (!by_column) return;
-  buffer.pieces_left = static_cast<uint32_t>(host_rows_.active_columns().size());
-  for (const uint32_t column : host_rows_.active_columns()) {
-    buffer.pieces[column].whole = false;
-  }
+  // Of an owner of nothing, or of a column without owners, nothing comes.
+  std::fill(buffer.pieces.begin(), buffer.pieces.end(), Piece{.whole = true});
+  buffer.pieces_left = static_cast<uint32_t>(pieces_due_.size());
+  for (const uint32_t piece : pieces_due_) buffer.pieces[piece].whole = false;
 }
 
 // ---- who sends what
 
 // Pieces are numbered by owner, or by column where every host sums for itself.
 uint32_t ReturnedRows::piece_count() const {
-  if (to_ == ReturnTo::kOwnHost) return columns_.count();
-  return static_cast<uint32_t>(std::min<uint64_t>(partition_.rows(), columns_.world()));
+  return to_ == ReturnTo::kOwnHost ? columns_.count() : columns_.world();
 }
 
 bool ReturnedRows::in_piece(uint32_t piece, uint32_t row_key) const {
@@ -134,7 +132,7 @@ void ReturnedRows::send(uint64_t step, const RowAccumulator& sum, bool contribut
   }
   const bool has_rows = sum.row_count() > 0;
   if (has_rows || censuses_.empty()) send_to_hosts(send);
-  join(step, has_rows ? columns_.slot_in_column(columns_.rank()) : Census::kNoMark, contributed);
+  join(step, has_rows ? columns_.place_in_column(columns_.rank()) : Census::kNoMark, contributed);
 }
 
 void ReturnedRows::send_to_hosts(const Send& send) {
@@ -188,7 +186,7 @@ void ReturnedRows::take_answer(uint64_t step, const Census& census) {
   --buffer.answers_left;
   const std::vector<uint32_t>& owners = columns_.owners(census.column());
   for (uint32_t i = 0; i < owners.size(); ++i) {
-    if (owners[i] >= buffer.pieces.size() || census.marked(step, i)) continue;
+    if (census.marked(step, i)) continue;
     Piece& piece = buffer.pieces[owners[i]];
     if (!piece.whole) --buffer.pieces_left;
     piece.whole = true;

@@ -96,6 +96,7 @@ class ReturnedRows {
   const ExchangeOptions options_;
   const ReturnTo to_;
   const size_t row_bytes_;
+  std::vector<uint32_t> pieces_due_;
   std::vector<Census> censuses_;  // by active column; empty: none are held
   std::array<StepBuffer, 2> step_buffers_;
 };

@@ -203,7 +203,7 @@ void RowExchange::forward_to_owners(StepBuffer& buffer) {
   const uint32_t count = sum.row_count();
   group_items(
       count, static_cast<uint32_t>(owners.size()),
-      [&](uint32_t slot) { return columns_.slot_in_column(partition_.owner_of(row_keys[slot])); },
+      [&](uint32_t i) { return columns_.place_in_column(partition_.owner_of(row_keys[i])); },
       buffer.offsets, buffer.items);
   for (uint32_t item = 0; item < count; ++item) {
     buffer.row_keys[item] = row_keys[buffer.items[item]];
@@ -265,7 +265,7 @@ bool RowExchange::on_arrived(uint32_t from, const Section& section) {
   if (buffer.unarrived.empty() || columns_.column_of(from) != columns_.my_column() || !bare) {
     return false;
   }
-  uint8_t& unarrived = buffer.unarrived[columns_.slot_in_column(from)];
+  uint8_t& unarrived = buffer.unarrived[columns_.place_in_column(from)];
   if (unarrived == 0) return false;
   unarrived = 0;
   if (--buffer.unarrived_count == 0) join(buffer, Census::kNoMark);

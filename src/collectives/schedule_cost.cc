@@ -75,7 +75,7 @@ const ScheduleCosts::Counted& ScheduleCosts::counted(const DenseAlgorithm& algor
   }
   const auto world = static_cast<uint32_t>(hosts_.host_of.size());
   const uint64_t ranges = algorithm.by_range ? world : 1;
-  const Partition even(ranges * kBlockElements, 1, false, world, 0);
+  const Partition even(ranges * kBlockElements, 1, false, SlotMap::of_ranks(world, 1), 0);
   Counted counted = {&algorithm, way, even.elements(), ranges, {}};
   for (const Sample& sample : samples_of(hosts_, algorithm.by_range)) {
     const Columns columns(hosts_, sample.rank);

@@ -20,6 +20,7 @@ struct CommitTerms {
   uint32_t plan_mode = 0;
   uint32_t plan_after_steps = 0;
   uint32_t deterministic = 0;
+  uint32_t slots = 0;
 };
 
 struct CommitReport {
@@ -32,8 +33,9 @@ struct CommitReport {
 
   std::string encode() const {
     std::string out;
-    const uint32_t numbers[] = {terms.rank, terms.plan_mode, terms.plan_after_steps,
-                                terms.deterministic, static_cast<uint32_t>(verdict)};
+    const uint32_t numbers[] = {
+        terms.rank,          terms.plan_mode, terms.plan_after_steps,
+        terms.deterministic, terms.slots,     static_cast<uint32_t>(verdict)};
     out.append(reinterpret_cast<const char*>(&digest), sizeof digest);
     out.append(reinterpret_cast<const char*>(numbers), sizeof numbers);
     out += text.substr(0, kTextMax);
@@ -41,15 +43,16 @@ struct CommitReport {
   }
 
   bool decode(std::span<const std::byte> in) {
-    uint32_t numbers[5];
+    uint32_t numbers[6];
     if (in.size() < sizeof digest + sizeof numbers) return false;
     std::memcpy(&digest, in.data(), sizeof digest);
     std::memcpy(numbers, in.data() + sizeof digest, sizeof numbers);
     terms = {.rank = numbers[0],
              .plan_mode = numbers[1],
              .plan_after_steps = numbers[2],
-             .deterministic = numbers[3]};
-    verdict = static_cast<CommitVerdict>(numbers[4]);
+             .deterministic = numbers[3],
+             .slots = numbers[4]};
+    verdict = static_cast<CommitVerdict>(numbers[5]);
     const auto rest = in.subspan(sizeof digest + sizeof numbers);
     text.assign(reinterpret_cast<const char*>(rest.data()), rest.size());
     return verdict <= CommitVerdict::kLookCloser && text.size() <= kTextMax;
@@ -72,6 +75,7 @@ struct CommitReport {
     differ("plan_mode", terms.plan_mode, its.plan_mode, its.rank, mode);
     differ("plan_after_steps", terms.plan_after_steps, its.plan_after_steps, its.rank, number);
     differ("deterministic", terms.deterministic, its.deterministic, its.rank, number);
+    differ("slots", terms.slots, its.slots, its.rank, number);
     if (verdict == CommitVerdict::kAgree &&
         (child.verdict == CommitVerdict::kLookCloser || child.digest != digest)) {
       verdict = CommitVerdict::kLookCloser;

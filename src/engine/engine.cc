@@ -13,16 +13,16 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
       transport_(transport),
       clock_(clock),
       compute_(compute),
-      membership_(watch_neighbours(options_.hosts, options_.rank), options_.lease_ns,
+      membership_(watch_neighbours(options_.view.hosts, options_.rank), options_.lease_ns,
                   clock.now_ns()),
-      traffic_({.rank = options_.rank, .epoch = options_.epoch}, options_.hosts, clock,
+      traffic_({.rank = options_.rank, .epoch = options_.view.epoch}, options_.view.hosts, clock,
                membership_),
       requests_([this, completed = std::move(completed)] {
         pipeline_.own_time().completed(clock_.now_ns());
         if (completed) completed();
       }),
       outbox_(options_.rank, transport, *this, traffic_),
-      group_(options_.hosts, options_.rank,
+      group_(options_.view, options_.rank,
              {.plan_mode = options_.plan_mode,
               .deterministic = options_.deterministic,
               .memory_max_bytes = options_.memory_max_bytes,
@@ -32,8 +32,8 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
       migration_(group_, outbox_),
       plan_control_(group_, migration_,
                     {.mode = options_.plan_mode, .after_steps = options_.plan_after_steps}),
-      broadcast_(options_.hosts, options_.rank, outbox_),
-      trees_(options_.hosts, options_.rank, outbox_),
+      broadcast_(options_.view.hosts, options_.rank, outbox_),
+      trees_(options_.view.hosts, options_.rank, outbox_),
       pipeline_({group_, plan_control_, migration_, trees_, outbox_, compute_, clock_}),
       goodbye_(options_.rank, trees_),
       failure_({.columns = group_.columns(),
@@ -55,7 +55,8 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
       job_calls_({.rank = options_.rank,
                   .plan_mode = static_cast<uint32_t>(options_.plan_mode),
                   .plan_after_steps = options_.plan_after_steps,
-                  .deterministic = options_.deterministic ? 1u : 0u},
+                  .deterministic = options_.deterministic ? 1u : 0u,
+                  .slots = group_.view().slots.slots()},
                  {.registry = registry_,
                   .transport = transport,
                   .traffic = traffic_,
@@ -92,7 +93,7 @@ Status Engine::start() {
   // At their bounds, so that no call of a step grows them.
   step_calls_.reserve();
   requests_.reserve();
-  return outbox_.start(options_.epoch);
+  return outbox_.start(options_.view.epoch);
 }
 
 // ---- the pass
@@ -193,7 +194,7 @@ void Engine::on_message(uint32_t from, std::span<const std::byte> message) {
   Section section;
   while (failure_.status().ok() && reader.next(&section)) dispatch(from, section);
   if (failure_.status().ok() && reader.malformed()) {
-    failure_.fail(internal(rank_name(options_.hosts, from) +
+    failure_.fail(internal(rank_name(options_.view.hosts, from) +
                            " sent a malformed message; check that all ranks run the same "
                            "version and that no stranger reaches the job's ports"),
                   SectionKind::kAbort, from);
@@ -204,12 +205,13 @@ void Engine::dispatch(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
   traffic_.take_section(from, header);
   if (layer_handlers_.take(from, section) || !failure_.status().ok()) return;
-  failure_.fail(internal(rank_name(options_.hosts, from) + " sent a message that does not fit (" +
-                         name_of(header.kind) + ", variable or tag " + std::to_string(header.tag) +
-                         ", step " + std::to_string(header.step) +
-                         "); check that all ranks run the same "
-                         "version"),
-                SectionKind::kAbort, from);
+  failure_.fail(
+      internal(rank_name(options_.view.hosts, from) + " sent a message that does not fit (" +
+               name_of(header.kind) + ", variable or tag " + std::to_string(header.tag) +
+               ", step " + std::to_string(header.step) +
+               "); check that all ranks run the same "
+               "version"),
+      SectionKind::kAbort, from);
 }
 
 // ---- reports
@@ -251,7 +253,7 @@ void Engine::complete_all() {
 void Engine::cancel(Request& request) {
   if (request.done()) return;
   failure_.abort({PARALLAX_CANCELED,
-                  rank_name(options_.hosts, options_.rank) + " cancelled a request of step " +
+                  rank_name(options_.view.hosts, options_.rank) + " cancelled a request of step " +
                       std::to_string(request.step) + " that other ranks take part in"});
 }
 

@@ -76,13 +76,13 @@
 #include "transport/transport.h"
 #include "variable/variable.h"
 #include "world/patterns.h"
+#include "world/view.h"
 
 namespace parallax {
 
 struct EngineOptions {
   uint32_t rank = 0;
-  HostMap hosts;
-  uint32_t epoch = 1;  // the same on all ranks of a job
+  View view;  // the same on all ranks of a job
   int64_t lease_ns = 5000 * kNanosecondsPerMillisecond;
   parallax_plan_mode_t plan_mode = PARALLAX_PLAN_AUTO;
   uint32_t plan_after_steps = 8;

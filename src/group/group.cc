@@ -8,23 +8,20 @@
 
 namespace parallax {
 
-Group::Group(const HostMap& hosts, uint32_t rank, GroupOptions options, Outbox& outbox,
-             Compute& compute)
+Group::Group(View view, uint32_t rank, GroupOptions options, Outbox& outbox, Compute& compute)
     : options_(std::move(options)),
-      columns_(hosts, rank),
+      view_(std::move(view)),
+      columns_(view_.hosts, rank),
       outbox_(outbox),
       compute_(compute),
       pulls_(columns_, outbox) {}
 
 std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Method method) const {
-  // With allgatherv every host sums the gathered rows by itself: in one order, else replicas would
-  // drift apart.
-  const bool ordered = options_.deterministic || method == Method::kAllgatherv;
-  return make_exchange(columns_, runtime.gradient_partition, outbox_, compute_,
+  return make_exchange(columns_, runtime.gradient_partition(method), outbox_, compute_,
                        {.variable = runtime.id,
                         .method = method,
                         .rows_max = runtime.variable->rows_max,
-                        .ordered = ordered,
+                        .ordered = sums_in_order(method),
                         .sum = runtime.variable->sum_type(),
                         .counted = runtime.variable->counts_ranks()});
 }
@@ -32,7 +29,7 @@ std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Me
 Status Group::build(const std::vector<Variable>& variables) {
   for (const Variable& variable : variables) {
     const uint32_t id = size();
-    auto runtime = std::make_unique<VariableRuntime>(id, variable, columns_.world());
+    auto runtime = std::make_unique<VariableRuntime>(id, variable, view_.slots, view_.ranks);
     runtime->facts = {.name = variable.name,
                       .rows = variable.rows,
                       .row_elements = variable.row_elements,
@@ -110,7 +107,7 @@ Footprint Group::footprint(const VariableRuntime& runtime) const {
   return footprint;
 }
 
-// Shards are of even size, so each rank of a host knows what all of its ranks take.
+// As if every rank of the host owned as much as this one, as long as slots are shared evenly.
 Status Group::check_memory() const {
   if (options_.memory_max_bytes == 0 && options_.memory_check == MemoryCheck::kOff) return {};
   std::vector<Footprint> footprints;

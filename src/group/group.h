@@ -23,6 +23,7 @@
 #include "planner/plan.h"
 #include "server/pull_exchange.h"
 #include "world/patterns.h"
+#include "world/view.h"
 
 namespace parallax {
 
@@ -41,9 +42,14 @@ class Group {
   static constexpr uint64_t kFillElements = 1 << 18;
 
   // Outbox and compute pool outlive the group.
-  Group(const HostMap& hosts, uint32_t rank, GroupOptions options, Outbox& outbox,
-        Compute& compute);
+  Group(View view, uint32_t rank, GroupOptions options, Outbox& outbox, Compute& compute);
 
+  const View& view() const { return view_; }
+  // By deterministic; and with allgatherv, where every host sums the gathered rows by itself: in
+  // one order, else replicas would drift apart.
+  bool sums_in_order(Method method) const {
+    return options_.deterministic || method == Method::kAllgatherv;
+  }
   const Columns& columns() const { return columns_; }
   std::string name() const { return rank_name(columns_.map(), columns_.rank()); }  // this rank's
   uint64_t memory_max_bytes() const { return options_.memory_max_bytes; }
@@ -88,6 +94,7 @@ class Group {
   Status check_memory_max(const std::vector<Footprint>& footprints) const;
 
   const GroupOptions options_;
+  const View view_;
   const Columns columns_;
   Outbox& outbox_;
   Compute& compute_;

@@ -9,19 +9,18 @@
 
 namespace parallax {
 
-// The exchange in force knows whether its sums keep an order; rows made dense cost the same either
-// way.
 void PlanControl::price() {
   ScheduleCosts costs(group_.columns().map());
   for (const auto& runtime : group_.runtimes()) {
     VariableFacts& facts = runtime->facts;
     const bool rows = runtime->variable->ids_declared();
-    const bool ordered = !rows && runtime->exchange->counts(1).ordered;
-    facts.to_all = costs.of(runtime->gradient_partition, facts.element_bytes,
-                            {.ordered = ordered, .of_hosts = rows});
+    const Method to_all = rows ? Method::kMadeDense : Method::kAllreduce;
+    facts.to_all = costs.of(runtime->gradient_partition(to_all), facts.element_bytes,
+                            {.ordered = group_.sums_in_order(to_all), .of_hosts = rows});
     if (rows || !facts.managed) continue;
-    facts.to_owners = costs.of(runtime->gradient_partition, facts.element_bytes,
-                               {.ordered = ordered, .returned = false});
+    facts.to_owners =
+        costs.of(runtime->gradient_partition(Method::kPushPull), facts.element_bytes,
+                 {.ordered = group_.sums_in_order(Method::kPushPull), .returned = false});
   }
 }
 

@@ -31,15 +31,25 @@ struct VariableRuntime {
     uint32_t sends_to_be_packed = 0;  // that read the table it comes from
   };
 
-  // The registered variable outlives this. Two partitions: a row of a gradient may end in a count
-  // of ranks, a row of the value never.
-  VariableRuntime(uint32_t number, const Variable& registered, uint32_t world)
+  // The registered variable outlives this. `slots` are the view's, `ranks` has one for each rank.
+  // Of values and of gradients: a row of a gradient may end in a count of ranks, a row of the value
+  // never. Of gradients at owners and at ranks: what all get back is nobody's to own, and summed by
+  // all.
+  VariableRuntime(uint32_t number, const Variable& registered, const SlotMap& slots,
+                  const SlotMap& ranks)
       : id(number),
         variable(&registered),
-        partition(registered.rows, registered.row_elements, registered.ids_declared(), world,
+        partition(registered.rows, registered.row_elements, registered.ids_declared(), slots,
                   number),
-        gradient_partition(registered.rows, registered.gradient_elements(),
-                           registered.ids_declared(), world, number) {}
+        owned_gradient(registered.rows, registered.gradient_elements(), registered.ids_declared(),
+                       slots, number),
+        shared_gradient(registered.rows, registered.gradient_elements(), registered.ids_declared(),
+                        ranks, number) {}
+
+  // Where a gradient is summed that goes by this method.
+  const Partition& gradient_partition(Method method) const {
+    return method == Method::kPushPull ? owned_gradient : shared_gradient;
+  }
 
   // In force in a step.
   bool changed_at(uint64_t step) const { return change.step != 0 && step >= change.step; }
@@ -51,8 +61,8 @@ struct VariableRuntime {
 
   const uint32_t id;
   const Variable* const variable;
-  const Partition partition;           // of its values
-  const Partition gradient_partition;  // of its gradients
+  const Partition partition;  // of its values, while they are sharded
+  const Partition owned_gradient, shared_gradient;
   VariablePlan plan;
   VariableFacts facts;
   std::unique_ptr<Exchange> exchange;

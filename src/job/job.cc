@@ -100,6 +100,8 @@ Status Job::open(parallax_options_t options, std::unique_ptr<Job>* job) {
   const bool outside = settings->value("rendezvous").source == SettingSource::kEnvironment;
   Status status = apply_launcher(process_variable, outside, &launched, &options);
   if (status.ok()) status = check_options(options);
+  const auto slots = static_cast<uint32_t>(settings->value("slots").number);
+  if (status.ok()) status = check_slots(slots, std::max(1u, options.world));
   if (!status.ok()) return settings->explained(status);
   warn_if_left_alone(options);
   std::unique_ptr<Job> opened(new Job(options, std::move(settings)));
@@ -356,11 +358,13 @@ Status Job::start_engine() {
   } else {
     compute_ = std::make_unique<InlineCompute>();
   }
+  const auto world = static_cast<uint32_t>(hosts_.host_of.size());
+  const auto slots_each = static_cast<uint32_t>(settings_->value("slots").number / world);
   engine_ = std::make_unique<Engine>(
       EngineOptions{
           .rank = options_.rank,
-          .hosts = hosts_,
-          .epoch = epoch_,
+          .view = first_view(hosts_, epoch_,
+                             slots_each == 0 ? SlotMap() : SlotMap::of_ranks(world, slots_each)),
           .lease_ns = lease_ns(),
           .plan_mode = static_cast<parallax_plan_mode_t>(options_.plan_mode),
           .plan_after_steps =

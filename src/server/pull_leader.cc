@@ -29,7 +29,7 @@ bool PullLeader::on_pull_local(uint32_t from, const Section& section) {
 
 bool PullLeader::want(PulledVariable& variable, PullRound& round, uint32_t local,
                       const Section& section) {
-  Wanted& wanted = variable.wanted[round.slot];
+  Wanted& wanted = variable.wanted[round.place];
   const uint32_t dtype = pull_dtype(section.header);
   if (!may_travel_as(dtype, variable.master)) return false;
   const bool first = !wanted.is_of(round);
@@ -102,7 +102,7 @@ void PullLeader::ask_if_complete(PullRound& round) {
 }
 
 void PullLeader::ask_rows(PullRound& round, PulledVariable& variable) {
-  Wanted& wanted = variable.wanted[round.slot];
+  Wanted& wanted = variable.wanted[round.place];
   const std::vector<uint32_t>& owners = columns_.owners(columns_.my_column());
   wanted.group(variable.partition, columns_);
   for (size_t i = 0; i < owners.size(); ++i) {
@@ -123,9 +123,9 @@ void PullLeader::ask_rows(PullRound& round, PulledVariable& variable) {
 }
 
 void PullLeader::ask_dense(PullRound& round, PulledVariable& variable) {
-  Wanted& wanted = variable.wanted[round.slot];
+  Wanted& wanted = variable.wanted[round.place];
   for (const uint32_t owner : variable.owners) {
-    const uint32_t i = columns_.slot_in_column(owner);
+    const uint32_t i = columns_.place_in_column(owner);
     const uint64_t elements = variable.partition.range_of(owner).count;
     Send send =
         pull_send(SectionKind::kPullHost, Encoding::kBytes, variable.id, round.step, round.number);
@@ -148,15 +148,15 @@ bool PullLeader::on_values_host(uint32_t from, const Section& section) {
       columns_.column_of(from) != columns_.my_column()) {
     return false;
   }
-  Wanted& wanted = variable->wanted[round->slot];
+  Wanted& wanted = variable->wanted[round->place];
   const bool rows = variable->by_rows();
-  // The slot may hold what an earlier round wanted of a variable that this one does not.
+  // The place may hold what an earlier round wanted of a variable that this one does not.
   if (!wanted.is_of(*round) || pull_dtype(header) != wanted.dtype ||
       header.encoding != (rows ? Encoding::kValues : Encoding::kDense)) {
     return false;
   }
   const uint64_t width = rows ? variable->partition.row_elements() : 1;
-  const uint32_t owner = columns_.slot_in_column(from);
+  const uint32_t owner = columns_.place_in_column(from);
   // Of this owner's share. An element before its range wraps to a huge number.
   const uint64_t share_first = rows ? 0 : variable->partition.range_of(from).first;
   const uint64_t into = header.first - share_first;
@@ -179,7 +179,7 @@ bool PullLeader::on_values_host(uint32_t from, const Section& section) {
 void PullLeader::answer_locals(PullRound& round) {
   for (const uint32_t each : round.variables) {
     PulledVariable& variable = *variables_.find(each);
-    Wanted& wanted = variable.wanted[round.slot];
+    Wanted& wanted = variable.wanted[round.place];
     for (const uint32_t rank : columns_.locals()) {
       const uint32_t local = columns_.local_of(rank);
       if (!variable.by_rows()) {
@@ -213,7 +213,7 @@ void PullLeader::answer_locals(PullRound& round) {
 // In the order of the column's elements: see PulledVariable::elements_of_column.
 void PullLeader::answer_local_dense(const PullRound& round, PulledVariable& variable,
                                     uint32_t rank) {
-  const Wanted& wanted = variable.wanted[round.slot];
+  const Wanted& wanted = variable.wanted[round.place];
   const uint32_t dtype = wanted.dtypes[columns_.local_of(rank)];
   const std::byte* values = wanted.values.data();
   for (const uint32_t owner : variable.owners) {

@@ -11,7 +11,7 @@ namespace parallax {
 PullRounds::PullRounds(const Columns& columns) : columns_(columns) {
   const size_t locals = columns.locals().size();
   for (uint32_t i = 0; i < rounds_.size(); ++i) {
-    rounds_[i].slot = i;
+    rounds_[i].place = i;
     rounds_[i].here.resize(locals);
     rounds_[i].variables.reserve(PARALLAX_SLICES_MAX);
   }
@@ -21,12 +21,12 @@ PullRounds::PullRounds(const Columns& columns) : columns_(columns) {
 PullRound* PullRounds::joinable(uint32_t local, uint64_t step, uint8_t number) {
   // What a rank sends arrives in its order: behind the end of its step no pull of it is due.
   if (ended_[step & 1][local] != 0) return nullptr;
-  PullRound& round = rounds_[slot(step, number)];
-  // The slot has the parity of step and number alone: the numbers in full tell whose it is.
+  PullRound& round = rounds_[place(step, number)];
+  // The place has the parity of step and number alone: the numbers in full tell whose it is.
   if (round.active && round.step == step && round.number == number) {
     return round.asked || round.here[local] != 0 ? nullptr : &round;
   }
-  // A round still open in this slot: a peer ran further ahead than rounds can be told apart.
+  // A round still open in this place: a peer ran further ahead than rounds can be told apart.
   if (round.active && (!round.asked || round.left > 0)) return nullptr;
   round.opening = ++opened_;
   round.active = true;
@@ -40,7 +40,7 @@ PullRound* PullRounds::joinable(uint32_t local, uint64_t step, uint8_t number) {
 }
 
 PullRound* PullRounds::answerable(uint64_t step, uint8_t number) {
-  PullRound& round = rounds_[slot(step, number)];
+  PullRound& round = rounds_[place(step, number)];
   const bool due = round.active && round.asked && round.left > 0;
   return due && round.step == step && round.number == number ? &round : nullptr;
 }

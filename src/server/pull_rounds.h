@@ -4,9 +4,9 @@
 // ended the step, so that what they want can be asked for as one.
 //
 // A leader sees at most four rounds at once: (t, n), (t, n + 1) of ranks that differ by one, and
-// the like of t + 1 for a rank that has ended t. So a round has the slot of its two parities, and a
-// pull that finds its slot in use is of a peer that ran ahead of the rules. Sends nothing; owned by
-// the leader's PullExchange.
+// the like of t + 1 for a rank that has ended t. So a round has the place of its two parities, and
+// a pull that finds its place in use is of a peer that ran ahead of the rules. Sends nothing; owned
+// by the leader's PullExchange.
 #ifndef PARALLAX_SERVER_PULL_ROUNDS_H_
 #define PARALLAX_SERVER_PULL_ROUNDS_H_
 
@@ -23,9 +23,9 @@ inline constexpr uint32_t kPullRoundsOpenMax = 4;  // [step parity][round parity
 
 struct PullRound {
   // Counts all rounds ever opened here. Of the number only 8 bits travel, which come again after
-  // 256 pulls of a step; what a slot's last round left behind is told by this.
+  // 256 pulls of a step; what a place's last round left behind is told by this.
   uint64_t opening = 0;
-  uint32_t slot = 0;
+  uint32_t place = 0;
   uint64_t step = 0;
   uint8_t number = 0;  // from 0
   bool active = false;
@@ -46,7 +46,7 @@ class PullRounds {
   explicit PullRounds(const Columns& columns);
 
   // The round that a rank of the host, by local index, may send a pull of; opened if it is the
-  // first to. Null: the slot's round still waits, this one was asked already, or the rank has
+  // first to. Null: the place's round still waits, this one was asked already, or the rank has
   // ended its pull of it or the step.
   PullRound* joinable(uint32_t local, uint64_t step, uint8_t number);
   // The round that owners may send values of: asked, with some still to come. Else null.
@@ -55,18 +55,18 @@ class PullRounds {
   bool complete(const PullRound& round) const;
   // The rank's rounds of that step are over.
   void end(uint32_t local, uint64_t step) { ended_[step & 1][local] = 1; }
-  // Both slots of a step; those not `active` or of another step are not its.
+  // Both places of a step; those not `active` or of another step are not its.
   std::span<PullRound> of_parity(uint64_t step) {
-    return std::span(rounds_).subspan(slot(step, 0), 2);
+    return std::span(rounds_).subspan(place(step, 0), 2);
   }
-  // The slots of the step before the last are this one's now.
+  // The places of the step before the last are this one's now.
   void open_step(uint64_t step);
 
   // The oldest round of a step that is not asked for yet.
   PullWait waiting(uint64_t step) const;
 
  private:
-  static uint32_t slot(uint64_t step, uint8_t number) {
+  static uint32_t place(uint64_t step, uint8_t number) {
     return static_cast<uint32_t>((step & 1) * 2 + (number & 1));
   }
 

@@ -92,7 +92,7 @@ void PulledVariable::lay_out_leader(Arena& memory) {
     each.index.lay_out(memory, wanted_max);
     each.row_keys = memory.take<uint32_t>(wanted_max);
     each.items = memory.take<uint32_t>(wanted_max);
-    each.item_of_slot = memory.take<uint32_t>(wanted_max);
+    each.item_of_entry = memory.take<uint32_t>(wanted_max);
     each.grouped = memory.take<uint32_t>(wanted_max);
     each.offsets = memory.take<uint32_t>(in_column + 1);
     for (auto& list : each.lists) list = memory.take<uint32_t>(std::min(column_rows, rows_max));
@@ -159,11 +159,11 @@ void PulledVariable::Wanted::begin(const PullRound& round) {
 bool PulledVariable::Wanted::add(uint32_t local, uint32_t row_key) {
   if (list_counts[local] == lists[local].size()) return false;
   bool inserted;
-  const uint32_t slot = index.find_or_insert(row_key, &inserted);
-  if (slot == kNoSlot) return false;
+  const uint32_t entry = index.find_or_insert(row_key, &inserted);
+  if (entry == kNoSlot) return false;
   // A row that several ranks of the host want is asked for once.
-  if (inserted) row_keys[slot] = row_key;
-  lists[local][list_counts[local]++] = slot;
+  if (inserted) row_keys[entry] = row_key;
+  lists[local][list_counts[local]++] = entry;
   return true;
 }
 
@@ -172,15 +172,15 @@ void PulledVariable::Wanted::group(const Partition& partition, const Columns& co
   // By owner, so that what one owner answers lies together.
   group_items(
       count, static_cast<uint32_t>(answers.size()),
-      [&](uint32_t slot) { return columns.slot_in_column(partition.owner_of(row_keys[slot])); },
+      [&](uint32_t entry) { return columns.place_in_column(partition.owner_of(row_keys[entry])); },
       offsets, items);
   for (uint32_t item = 0; item < count; ++item) {
-    item_of_slot[items[item]] = item;
+    item_of_entry[items[item]] = item;
     grouped[item] = row_keys[items[item]];
   }
   for (size_t local = 0; local < lists.size(); ++local) {
     for (uint32_t i = 0; i < list_counts[local]; ++i) {
-      lists[local][i] = item_of_slot[lists[local][i]];
+      lists[local][i] = item_of_entry[lists[local][i]];
     }
   }
 }

@@ -59,25 +59,25 @@ struct PulledVariable {
   struct Wanted {
     uint64_t opening = 0;  // of the round that this is of (PullRound)
     RowIndex index;
-    std::span<uint32_t> row_keys;  // slot -> row key
-    std::span<uint32_t> items;     // item (grouped by owner) -> slot
-    std::span<uint32_t> item_of_slot;
+    std::span<uint32_t> row_keys;  // entry of the index -> row key
+    std::span<uint32_t> items;     // item (grouped by owner) -> entry
+    std::span<uint32_t> item_of_entry;
     std::span<uint32_t> grouped;             // item -> row key
     std::span<uint32_t> offsets;             // of each owner of the column, in items
     std::span<AnswerProgress> answers;       // of each owner of the column, once it is asked
-    std::vector<std::span<uint32_t>> lists;  // per local rank: slots, then items
+    std::vector<std::span<uint32_t>> lists;  // per local rank: entries, then items
     std::vector<uint32_t> list_counts;
     std::vector<uint8_t> dense;   // per local rank: wants the dense variable
     std::vector<uint8_t> dtypes;  // per local rank: what it wants the values as
     uint32_t dtype = 0;           // what the owners are asked for: the ranks' own, or the master's
     std::span<std::byte> values;  // by item; dense: the column's elements
 
-    // Forgets what an earlier round of the slot wanted.
+    // Forgets what an earlier round of its place wanted.
     void begin(const PullRound& round);
     bool is_of(const PullRound& round) const { return opening == round.opening; }
     // Adds a row of a local rank's list; false if more rows are wanted than can be.
     [[nodiscard]] bool add(uint32_t local, uint32_t row_key);
-    // The list is complete: from slots to items, which lie together by owner.
+    // The list is complete: from entries to items, which lie together by owner.
     void group(const Partition& partition, const Columns& columns);
   };
 

@@ -1,21 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// Partition: who owns what of a variable. Pure arithmetic, a function of shapes and the world
-// alone, so every rank computes it alike and no table of it exists.
+// Partition: who owns what of a variable. Pure arithmetic, a function of shapes and the map of
+// slots alone, so every rank computes it alike and no table of rows exists.
 //
 // Rows (ids declared): a row id is mapped to a row key by a bijection of 0..rows-1 that looks
-// random; row key p belongs to rank p % world as its local row p / world. Neighbouring ids, which
-// frequency-sorted vocabularies make alike in load, are thereby spread evenly, exactly balanced in
-// number, and found without a lookup. On the wire rows go by row key.
+// random; row key k is of slot k % slots, and belongs to the owner of that slot. Neighbouring ids,
+// which frequency-sorted vocabularies make alike in load, are thereby spread evenly. An owner's
+// rows lie in the order of their row keys, one after the other: its slots take turns, so that a
+// local row is found without a search. On the wire rows go by row key.
 //
-// Elements (dense): the flattened variable is cut into blocks of kBlockElements, the blocks into
-// `world` contiguous ranges; which rank gets the first one rotates with the variable's number, so
-// that the many small ones do not all fall to one rank.
+// Elements (dense): the flattened variable is cut into blocks of kBlockElements, the blocks into a
+// contiguous range for each owner; who gets the first one rotates with the variable's number, so
+// that the many small ones do not all fall to one owner. A rank without a slot has an empty range.
+//
+// What is sharded is given the slots of the view. What every rank holds is owned only for the time
+// of a step, while it is summed: by all ranks alike, as by a map with a slot for each.
 #ifndef PARALLAX_VARIABLE_PARTITION_H_
 #define PARALLAX_VARIABLE_PARTITION_H_
 
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <span>
+
+#include "base/divisor.h"
+#include "world/slot_map.h"
 
 namespace parallax {
 
@@ -81,12 +89,16 @@ struct Range {
 
 class Partition {
  public:
-  Partition(uint64_t rows, uint64_t row_elements, bool ids_declared, uint32_t world,
-            uint32_t variable)
+  // Spread: over how many of the owners the slots of this variable lie; 0: all of them.
+  Partition(uint64_t rows, uint64_t row_elements, bool ids_declared, const SlotMap& slots,
+            uint32_t variable, uint32_t spread = 0)
       : rows_(rows),
         row_elements_(row_elements),
-        world_(world),
-        rotation_(variable % world),
+        slots_(slots.spread_over(spread, variable)),
+        slot_(slots_.data()),
+        slot_count_(slots_.slots()),
+        owner_count_(static_cast<uint32_t>(slots_.owners().size())),
+        rotation_(variable % owner_count_),
         permutation_(ids_declared ? rows : 1),
         ids_declared_(ids_declared) {}
 
@@ -95,34 +107,49 @@ class Partition {
     return static_cast<uint32_t>(permutation_.row_key(row));
   }
   uint64_t row_of(uint32_t row_key) const { return permutation_.row(row_key); }
-  uint32_t owner_of(uint32_t row_key) const { return row_key % world_; }
-  uint64_t local_row(uint32_t row_key) const { return row_key / world_; }
+  // For every row of a step: two multiplications and a lookup.
+  uint32_t owner_of(uint32_t row_key) const { return slot_[slot_count_.remainder(row_key)].owner; }
+  // Its place among its owner's rows.
+  uint64_t local_row(uint32_t row_key) const {
+    const uint32_t turn = slot_count_.quotient(row_key);
+    const SlotMap::Slot& slot = slot_[row_key - turn * slot_count_.value()];
+    return uint64_t{turn} * slot.owner_slots + slot.place;
+  }
+  // The local row must be one of the owner's.
   uint32_t row_key_at(uint32_t owner, uint64_t local_row) const {
-    return static_cast<uint32_t>(local_row * world_ + owner);
+    const std::span<const uint32_t> slots = slots_.slots_of(owner);
+    return static_cast<uint32_t>(local_row / slots.size() * slot_count_.value() +
+                                 slots[local_row % slots.size()]);
   }
   uint64_t rows_owned(uint32_t owner) const {
-    return owner >= rows_ ? 0 : (rows_ - owner + world_ - 1) / world_;
+    const std::span<const uint32_t> slots = slots_.slots_of(owner);
+    const uint64_t turns = rows_ / slot_count_.value();
+    // Those of its slots that have a row in the last, broken turn.
+    const auto rest = std::lower_bound(slots.begin(), slots.end(), rows_ % slot_count_.value());
+    return turns * slots.size() + static_cast<uint64_t>(rest - slots.begin());
   }
 
   // Elements. A variable with ids, made dense, is cut at rows of its row keys instead of blocks,
   // so that no row has two owners.
   Range range_of(uint32_t owner) const {
+    const uint32_t index = slots_.index_of(owner);
+    if (index == kNoOwner) return {};
     if (ids_declared_) {
-      const uint64_t first_row = rows_ * owner / world_;
-      const uint64_t end_row = rows_ * (uint64_t{owner} + 1) / world_;
+      const uint64_t first_row = rows_ * index / owner_count_;
+      const uint64_t end_row = rows_ * (uint64_t{index} + 1) / owner_count_;
       return {first_row * row_elements_, (end_row - first_row) * row_elements_};
     }
     const uint64_t elements = rows_ * row_elements_;
     const uint64_t blocks = (elements + kBlockElements - 1) / kBlockElements;
-    const uint64_t turn = (owner + rotation_) % world_;
-    const uint64_t first = std::min(elements, blocks * turn / world_ * kBlockElements);
-    const uint64_t end = std::min(elements, blocks * (turn + 1) / world_ * kBlockElements);
+    const uint64_t turn = (index + rotation_) % owner_count_;
+    const uint64_t first = std::min(elements, blocks * turn / owner_count_ * kBlockElements);
+    const uint64_t end = std::min(elements, blocks * (turn + 1) / owner_count_ * kBlockElements);
     return {first, end - first};
   }
 
   // Whose range holds the row at a row key, where ids are declared.
   uint32_t range_owner_of(uint32_t row_key) const {
-    return static_cast<uint32_t>(((uint64_t{row_key} + 1) * world_ - 1) / rows_);
+    return slots_.owners()[((uint64_t{row_key} + 1) * owner_count_ - 1) / rows_];
   }
 
   uint64_t rows() const { return rows_; }
@@ -132,7 +159,10 @@ class Partition {
 
  private:
   uint64_t rows_, row_elements_;
-  uint32_t world_, rotation_;
+  SlotMap slots_;
+  const SlotMap::Slot* slot_;  // slots_.data(), by slot
+  Divisor slot_count_;
+  uint32_t owner_count_, rotation_;
   RowPermutation permutation_;
   bool ids_declared_;
 };

@@ -25,7 +25,7 @@ struct HostMap {
   // and an owner's index among them, by rank.
   uint32_t column_count = 0;
   SharedArray<std::vector<uint32_t>> owners_of_column;
-  SharedArray<uint32_t> slot_in_column;
+  SharedArray<uint32_t> place_in_column;
 
   bool operator==(const HostMap&) const = default;
 };

@@ -53,7 +53,7 @@ class Columns {
   const std::vector<uint32_t>& owners(uint32_t column) const {
     return hosts_.owners_of_column[column];
   }
-  uint32_t slot_in_column(uint32_t owner) const { return hosts_.slot_in_column[owner]; }
+  uint32_t place_in_column(uint32_t owner) const { return hosts_.place_in_column[owner]; }
 
  private:
   const HostMap& hosts_;

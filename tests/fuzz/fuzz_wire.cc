@@ -322,7 +322,7 @@ class Player {
     std::vector<std::string> names;
     for (const uint32_t host : choice.hosts()) names.push_back("host" + std::to_string(host));
     return {.rank = choice.victim(),
-            .hosts = map_hosts(names),
+            .view = first_view(map_hosts(names)),
             .plan_mode = choice.plan_mode(),
             .plan_after_steps = 1,
             .deterministic = choice.deterministic()};

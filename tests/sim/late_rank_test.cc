@@ -36,8 +36,8 @@ class Trainer final : public Actor {
       : world_(world),
         rank_(rank),
         compute_(world, rank, false),
-        engine_({.rank = rank, .hosts = hosts, .lease_ns = 60'000 * kMs}, world.transport(rank),
-                world.clock(), compute_),
+        engine_({.rank = rank, .view = first_view(hosts), .lease_ns = 60'000 * kMs},
+                world.transport(rank), world.clock(), compute_),
         thinks_{thinks.pull * kMs, thinks.push * kMs, thinks.step_end * kMs} {
     EXPECT_TRUE(engine_.start().ok());
     add("table", 100, 4, 8, PARALLAX_RULE_SGD);

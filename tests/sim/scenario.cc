@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "support/slot_maps.h"
+
 namespace parallax::simtest {
 namespace {
 
@@ -138,6 +140,10 @@ Scenario make_scenario(uint64_t seed, const ScenarioLimits& limits) {
   if (ending == 2) scenario.cancel_rank = someone;
   if (ending == 3 && scenario.world > 1) scenario.mismatch_rank = someone;
   scenario.exits_at_once = random.chance(50);
+  // By chances of their own, so that a seed draws the rest as it did without them.
+  if (SeededRandom(seed).fork(78).chance(30)) {
+    scenario.slots = testkit::uneven_slots(scenario.world, seed);
+  }
   return scenario;
 }
 

@@ -13,6 +13,7 @@
 #include "parallax/parallax.h"
 #include "transport/sim/sim_options.h"
 #include "world/host_map.h"
+#include "world/slot_map.h"
 
 namespace parallax::simtest {
 
@@ -49,6 +50,7 @@ struct Scenario {
   uint64_t seed = 0;
   uint32_t world = 1;
   HostMap hosts;
+  SlotMap slots = {};                          // none: every rank owns alike
   std::vector<parallax_variable_t> variables;  // names are in names_
   std::vector<std::string> names;
   uint32_t steps = 0;  // of training; one more reads everything back

@@ -40,9 +40,10 @@ SimJob::SimJob(Scenario scenario, FaultPlan plan)
       oracle_(scenario_) {
   world_.faults().set_plan(plan_);
   world_.faults().set_disguise(disguise);
+  const View view = first_view(scenario_.hosts, 1, scenario_.slots);
   for (uint32_t rank = 0; rank < scenario_.world; ++rank) {
     world_.faults().set_phase(rank, kPhases.front());
-    ranks_.push_back(std::make_unique<SimRank>(world_, scenario_, oracle_, rank));
+    ranks_.push_back(std::make_unique<SimRank>(world_, scenario_, view, oracle_, rank));
     world_.attach(rank, ranks_.back().get());
   }
 }

@@ -33,10 +33,10 @@ std::string_view phase_of(Act act) {
   }
 }
 
-EngineOptions engine_options(const Scenario& scenario, uint32_t rank) {
+EngineOptions engine_options(const Scenario& scenario, const View& view, uint32_t rank) {
   EngineOptions options;
   options.rank = rank;
-  options.hosts = scenario.hosts;
+  options.view = view;
   options.lease_ns = scenario.lease_ns;
   options.plan_mode = scenario.plan_mode;
   options.plan_after_steps = scenario.plan_after_steps;
@@ -46,13 +46,14 @@ EngineOptions engine_options(const Scenario& scenario, uint32_t rank) {
 
 }  // namespace
 
-SimRank::SimRank(SimWorld& world, const Scenario& scenario, Oracle& oracle, uint32_t rank)
+SimRank::SimRank(SimWorld& world, const Scenario& scenario, const View& view, Oracle& oracle,
+                 uint32_t rank)
     : world_(world),
       scenario_(scenario),
       oracle_(oracle),
       rank_(rank),
       compute_(world, rank, scenario.late_jobs),
-      engine_(std::make_unique<Engine>(engine_options(scenario, rank), world.transport(rank),
+      engine_(std::make_unique<Engine>(engine_options(scenario, view, rank), world.transport(rank),
                                        world.clock(), compute_)) {
   const Status started = engine_->start();
   if (!started.ok()) error("start: " + started.message());

@@ -51,7 +51,9 @@ struct Op {
 
 class SimRank final : public Actor {
  public:
-  SimRank(SimWorld& world, const Scenario& scenario, Oracle& oracle, uint32_t rank);
+  // All ranks of a job share one view.
+  SimRank(SimWorld& world, const Scenario& scenario, const View& view, Oracle& oracle,
+          uint32_t rank);
 
   void run(int64_t now_ns) override;
   int64_t next_deadline_ns() const override;

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "support/member_transport.h"
 
 namespace parallax::testkit {
 
@@ -67,14 +68,14 @@ EngineWorld::EngineWorld(const WorldOptions& options) : random_(options.seed) {
   std::vector<std::string> names;
   for (const uint32_t host : options.hosts) names.push_back("host" + std::to_string(host));
   hosts_ = map_hosts(names);
-  hub_ = std::make_shared<InprocHub>(world);
+  hub_ = options.hub != nullptr ? options.hub : std::make_shared<InprocHub>(world);
   ranks_.resize(world);
+  const View view = first_view(hosts_, 1, options.slots);
   for (uint32_t rank = 0; rank < world; ++rank) {
     Rank& each = ranks_[rank];
-    std::unique_ptr<InprocTransport> inproc;
-    PARALLAX_CHECK(InprocTransport::create(hub_, rank, &inproc).ok());
-    each.transport = std::make_unique<SlowTransport>(
-        std::move(inproc), world, options.message_bytes_max, options.slow_percent, random_.next());
+    each.transport = std::make_unique<SlowTransport>(transport_of(options, rank), world,
+                                                     options.message_bytes_max,
+                                                     options.slow_percent, random_.next());
     if (options.compute_threads > 0) {
       auto threads = std::make_unique<ThreadCompute>([] {});
       PARALLAX_CHECK(threads->start(options.compute_threads).ok());
@@ -83,7 +84,7 @@ EngineWorld::EngineWorld(const WorldOptions& options) : random_(options.seed) {
       each.compute = std::make_unique<LateCompute>(options.late_jobs, random_.next());
     }
     EngineOptions engine_options = {.rank = rank,
-                                    .hosts = hosts_,
+                                    .view = view,
                                     .lease_ns = options.lease_ns,
                                     .plan_mode = options.plan_mode,
                                     .plan_after_steps = options.plan_after_steps,
@@ -93,6 +94,15 @@ EngineWorld::EngineWorld(const WorldOptions& options) : random_(options.seed) {
     each.engine = std::make_unique<Engine>(engine_options, *each.transport, clock_, *each.compute);
     PARALLAX_CHECK(each.engine->start().ok());
   }
+}
+
+std::unique_ptr<Transport> EngineWorld::transport_of(const WorldOptions& options, uint32_t rank) {
+  std::unique_ptr<InprocTransport> inproc;
+  const bool member = !options.members.empty();
+  PARALLAX_CHECK(
+      InprocTransport::create(hub_, member ? options.members[rank] : rank, &inproc).ok());
+  if (!member) return inproc;
+  return std::make_unique<MemberTransport>(std::move(inproc), options.members);
 }
 
 EngineWorld::~EngineWorld() {

@@ -19,6 +19,7 @@
 #include "engine/engine.h"
 #include "transport/inproc/inproc_transport.h"
 #include "world/host_map.h"
+#include "world/slot_map.h"
 
 namespace parallax::testkit {
 
@@ -84,6 +85,10 @@ class LateCompute final : public Compute {
 
 struct WorldOptions {
   std::vector<uint32_t> hosts = {0};  // by rank: any number that tells hosts apart
+  SlotMap slots = {};                 // none: every rank owns alike
+  // The job is of some ranks of a larger world: which they are there. Null: it is a world.
+  std::shared_ptr<InprocHub> hub = nullptr;
+  std::vector<uint32_t> members = {};
   parallax_plan_mode_t plan_mode = PARALLAX_PLAN_AUTO;
   uint32_t plan_after_steps = 8;
   bool deterministic = false;
@@ -136,6 +141,8 @@ class EngineWorld {
     std::unique_ptr<SlowTransport> transport;
     std::unique_ptr<Engine> engine;
   };
+
+  std::unique_ptr<Transport> transport_of(const WorldOptions& options, uint32_t rank);
 
   SeededRandom random_;
   HostMap hosts_;

@@ -60,7 +60,7 @@ void SmallJob::open(const Words& words) {
   for (uint32_t rank = 0; rank < size; ++rank) {
     EngineOptions options;
     options.rank = rank;
-    options.hosts = hosts_;
+    options.view = first_view(hosts_);
     options.lease_ns = static_cast<int64_t>(lease_ms * kNanosecondsPerMillisecond);
     options.plan_mode = plan_mode_of(words.option("plan", "auto"));
     options.plan_after_steps = static_cast<uint32_t>(words.number("plan_after", 8));

@@ -26,7 +26,7 @@ ToldRank::ToldRank(SimWorld& world, const EngineOptions& options, Story& story,
       story_(story),
       variables_(variables),
       rank_(options.rank),
-      hosts_(options.hosts),
+      hosts_(options.view.hosts),
       transport_(world.transport(rank_), rank_, story),
       compute_(world, rank_, false),
       engine_(options, transport_, world.clock(), compute_) {
@@ -99,8 +99,9 @@ Status ToldRank::do_register(const Words& words, Call*) {
   PARALLAX_RETURN_IF_ERROR(engine_.job_calls().register_variable(variable, &id));
   if (id == variables_.size()) {
     const auto world = static_cast<uint32_t>(hosts_.host_of.size());
-    variables_.push_back({variable.name, Partition(variable.rows, variable.row_elements,
-                                                   variable.rows_max > 0, world, id)});
+    variables_.push_back(
+        {variable.name, Partition(variable.rows, variable.row_elements, variable.rows_max > 0,
+                                  SlotMap::of_ranks(world, kSlotsPerOwner), id)});
   }
   return {};
 }

@@ -48,7 +48,7 @@ TEST(RowCoalescer, CoalescesDuplicatesAndGroups) {
     const uint64_t rows = 1 + random.below(200);
     const auto width = static_cast<uint32_t>(1 + random.below(5));
     const uint64_t rows_max = 1 + random.below(120);
-    const Partition partition(rows, width, true, 5, 0);
+    const Partition partition(rows, width, true, SlotMap::of_ranks(5, kSlotsPerOwner), 0);
     const auto group_of = [](uint32_t row_key) { return row_key * 7 % kGroups; };
     Arena arena;
     RowCoalescer coalescer;
@@ -94,7 +94,7 @@ TEST(RowCoalescer, CoalescesDuplicatesAndGroups) {
 }
 
 TEST(RowCoalescer, IdsAloneGiveTheFirstOfEach) {
-  const Partition partition(50, 2, true, 4, 0);
+  const Partition partition(50, 2, true, SlotMap::of_ranks(4, kSlotsPerOwner), 0);
   Arena arena;
   RowCoalescer coalescer;
   reserve_coalescer(&arena, &coalescer, 6, 2, false);
@@ -108,7 +108,7 @@ TEST(RowCoalescer, IdsAloneGiveTheFirstOfEach) {
 }
 
 TEST(RowCoalescer, NanSpreadsToItsRowAlone) {
-  const Partition partition(9, 1, true, 2, 0);
+  const Partition partition(9, 1, true, SlotMap::of_ranks(2, kSlotsPerOwner), 0);
   Arena arena;
   RowCoalescer coalescer;
   reserve_coalescer(&arena, &coalescer, 4, 1, true);
@@ -126,7 +126,7 @@ TEST(RowCoalescer, NanSpreadsToItsRowAlone) {
 }
 
 TEST(RowCoalescer, EveryRowTheSameAndEveryRowTwice) {
-  const Partition partition(1000, 1, true, 2, 0);
+  const Partition partition(1000, 1, true, SlotMap::of_ranks(2, kSlotsPerOwner), 0);
   Arena arena;
   RowCoalescer coalescer;
   reserve_coalescer(&arena, &coalescer, 100, 1, true);

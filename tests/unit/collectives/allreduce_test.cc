@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "base/seeded_random.h"
+#include "support/sanitizers.h"
+#include "support/slot_maps.h"
 #include "unit/collectives/layouts.h"
 #include "unit/collectives/symbolic_run.h"
 
@@ -38,7 +40,8 @@ constexpr Builder kBuilders[] = {
 struct Proof {
   Proof(const Builder& builder, const HostMap& hosts, uint64_t elements, bool ordered,
         bool returned, std::vector<double> numbers)
-      : partition(elements, 1, false, static_cast<uint32_t>(hosts.host_of.size()), 3) {
+      : partition(elements, 1, false,
+                  testkit::a_slot_each(static_cast<uint32_t>(hosts.host_of.size())), 3) {
     std::vector<Schedule> schedules;
     for (uint32_t rank = 0; rank < hosts.host_of.size(); ++rank) {
       const Columns columns(hosts, rank);
@@ -149,7 +152,7 @@ TEST(AllreduceDirect, HostsContributeOnce) {
   for (const uint32_t world : {1u, 2u, 5u, 8u, 24u}) {
     for (const std::vector<uint32_t>& layout : layouts(world)) {
       const HostMap hosts = map_of(layout);
-      const Partition partition(3000, 2, true, world, 3);
+      const Partition partition(3000, 2, true, testkit::a_slot_each(world), 3);
       std::vector<Schedule> schedules;
       for (uint32_t rank = 0; rank < world; ++rank) {
         const Columns columns(hosts, rank);

@@ -55,10 +55,18 @@ Candidate push_pull_elements() {
           .shapes = kElementShapes};
 }
 
+// Some ranks own nothing.
+Candidate push_pull_elements_uneven() {
+  Candidate candidate = push_pull_elements();
+  candidate.uneven_owners = true;
+  return candidate;
+}
+
 CONFORM_EXCHANGE(allreduce_direct, allreduce_direct)
 CONFORM_EXCHANGE(allreduce_tree, allreduce_tree)
 CONFORM_EXCHANGE(allreduce_ring, allreduce_ring)
 CONFORM_EXCHANGE(push_pull_elements, push_pull_elements)
+CONFORM_EXCHANGE(push_pull_elements_uneven, push_pull_elements_uneven)
 
 // Given buffers of the sum's type in which all of a dense variable is wanted, expect it there, and
 // elsewhere where the buffers are of another type or there is none.

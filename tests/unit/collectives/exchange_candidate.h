@@ -56,6 +56,8 @@ struct Candidate {
   Factory all_send = nullptr;
   // A rank gets elements of its column's owners alone, and on the way back from theirs.
   bool by_columns = true;
+  // Some ranks own nothing, and others more than their share.
+  bool uneven_owners = false;
 };
 
 // Of elements: a range for each of 16 ranks; several sections; fewer blocks than ranks; less than a

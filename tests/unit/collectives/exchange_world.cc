@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "base/check.h"
+#include "support/slot_maps.h"
 
 namespace parallax::exchange_conformance {
 
@@ -173,7 +174,9 @@ ExchangeWorld::ExchangeWorld(const Candidate& candidate, const Setting& setting)
       delivers_(candidate.delivers),
       random_(setting.seed),
       hosts_(map_layout(setting.hosts)),
-      partition_(setting.shape.rows, setting.gradient_elements(), candidate.rows, setting.world(),
+      partition_(setting.shape.rows, setting.gradient_elements(), candidate.rows,
+                 candidate.uneven_owners ? testkit::uneven_slots(setting.world(), setting.seed)
+                                         : testkit::even_slots(setting.world()),
                  setting.variable),
       links_(size_t{setting.world()} * setting.world()) {
   for (uint32_t rank = 0; rank < size(); ++rank) {

@@ -39,6 +39,14 @@ Candidate push_pull_rows() {
           .shapes = kRowShapes};
 }
 
+// Some ranks own nothing, and others more than their share.
+Candidate with_uneven_owners(Candidate candidate) {
+  candidate.uneven_owners = true;
+  return candidate;
+}
+Candidate reduce_rows_uneven() { return with_uneven_owners(reduce_rows()); }
+Candidate push_pull_rows_uneven() { return with_uneven_owners(push_pull_rows()); }
+
 // The same among so many hosts that a census tells who has no rows.
 Candidate by_census(Candidate candidate, Method method) {
   candidate.all_send = candidate.make;
@@ -48,6 +56,9 @@ Candidate by_census(Candidate candidate, Method method) {
 Candidate allgatherv_by_census() { return by_census(allgatherv(), Method::kAllgatherv); }
 Candidate reduce_rows_by_census() { return by_census(reduce_rows(), Method::kReduceRows); }
 Candidate push_pull_rows_by_census() { return by_census(push_pull_rows(), Method::kPushPull); }
+Candidate reduce_rows_uneven_by_census() {
+  return by_census(reduce_rows_uneven(), Method::kReduceRows);
+}
 
 CONFORM_EXCHANGE(allgatherv, allgatherv)
 CONFORM_EXCHANGE(reduce_rows, reduce_rows)
@@ -55,6 +66,9 @@ CONFORM_EXCHANGE(push_pull_rows, push_pull_rows)
 CONFORM_EXCHANGE(allgatherv_by_census, allgatherv_by_census)
 CONFORM_EXCHANGE(reduce_rows_by_census, reduce_rows_by_census)
 CONFORM_EXCHANGE(push_pull_rows_by_census, push_pull_rows_by_census)
+CONFORM_EXCHANGE(reduce_rows_uneven, reduce_rows_uneven)
+CONFORM_EXCHANGE(push_pull_rows_uneven, push_pull_rows_uneven)
+CONFORM_EXCHANGE(reduce_rows_uneven_by_census, reduce_rows_uneven_by_census)
 
 }  // namespace
 }  // namespace parallax::exchange_conformance

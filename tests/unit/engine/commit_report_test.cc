@@ -9,8 +9,11 @@ namespace {
 CommitReport report_of(uint32_t rank) {
   CommitReport report;
   report.digest = 7;
-  report.terms = {
-      .rank = rank, .plan_mode = PARALLAX_PLAN_PS, .plan_after_steps = 8, .deterministic = 0};
+  report.terms = {.rank = rank,
+                  .plan_mode = PARALLAX_PLAN_PS,
+                  .plan_after_steps = 8,
+                  .deterministic = 0,
+                  .slots = 16};
   return report;
 }
 
@@ -29,6 +32,7 @@ TEST(CommitReport, ReadsBackWhatItWrote) {
   EXPECT_EQ(read.terms.plan_mode, static_cast<uint32_t>(PARALLAX_PLAN_PS));
   EXPECT_EQ(read.terms.plan_after_steps, 8u);
   EXPECT_EQ(read.terms.deterministic, 0u);
+  EXPECT_EQ(read.terms.slots, 16u);
   EXPECT_EQ(read.verdict, CommitVerdict::kDiffer);
   EXPECT_EQ(read.text, "variable 'x'");
 }
@@ -86,6 +90,11 @@ TEST(CommitReport, NamesTheOptionThatDiffersAndBothRanks) {
   child.terms.plan_after_steps = 9;
   other.merge(child);
   EXPECT_EQ(other.text, "option plan_after_steps: rank 0 has 8, rank 1 has 9");
+  other = report_of(0);
+  child = report_of(1);
+  child.terms.slots = 32;
+  other.merge(child);
+  EXPECT_EQ(other.text, "option slots: rank 0 has 16, rank 1 has 32");
   other = report_of(0);
   child = report_of(1);
   child.terms.plan_mode = 77;  // a peer's number, of no mode

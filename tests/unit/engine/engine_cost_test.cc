@@ -94,15 +94,18 @@ void step(EngineWorld& world, const std::vector<parallax_variable_t>& variables)
   for (uint32_t rank = 0; rank < world.size(); ++rank) {
     if (!held[rank].empty()) {
       calls.push_back(nullptr);
-      const Status posted = world.engine(rank).step_calls().reduce(number[rank], held[rank], &calls.back());
+      const Status posted =
+          world.engine(rank).step_calls().reduce(number[rank], held[rank], &calls.back());
       ASSERT_TRUE(posted.ok()) << posted.message();
     }
     if (!managed[rank].empty()) {
       calls.push_back(nullptr);
-      ASSERT_TRUE(world.engine(rank).step_calls().push(number[rank], managed[rank], &calls.back()).ok());
+      ASSERT_TRUE(
+          world.engine(rank).step_calls().push(number[rank], managed[rank], &calls.back()).ok());
     }
     calls.push_back(nullptr);
-    ASSERT_TRUE(world.engine(rank).step_calls().end(number[rank], end_options(1), &calls.back()).ok());
+    ASSERT_TRUE(
+        world.engine(rank).step_calls().end(number[rank], end_options(1), &calls.back()).ok());
   }
   ASSERT_TRUE(world.run_until_done(calls));
   for (uint32_t rank = 0; rank < world.size(); ++rank) {
@@ -207,8 +210,10 @@ TEST(EngineCost, ARingSumsEachElementAndReceivesAsPredicted) {
     uint64_t step = 0;
     ASSERT_TRUE(world.engine(rank).step_calls().begin(&step).ok());
     const parallax_slice_t slice = dense_slice(0, values[rank].data());
-    ASSERT_TRUE(world.engine(rank).step_calls().reduce(step, {&slice, 1}, &requests[2 * rank]).ok());
-    ASSERT_TRUE(world.engine(rank).step_calls().end(step, end_options(1), &requests[2 * rank + 1]).ok());
+    ASSERT_TRUE(
+        world.engine(rank).step_calls().reduce(step, {&slice, 1}, &requests[2 * rank]).ok());
+    ASSERT_TRUE(
+        world.engine(rank).step_calls().end(step, end_options(1), &requests[2 * rank + 1]).ok());
   }
   ASSERT_TRUE(world.run_until_done(requests));
   for (uint32_t rank = 0; rank < world.size(); ++rank) ASSERT_TRUE(values[rank] == sums) << rank;

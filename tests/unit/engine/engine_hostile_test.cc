@@ -167,7 +167,7 @@ TEST(EngineHostile, RowsAreAskedForAndTakenAfterTheMove) {
 }
 
 TEST(EngineHostile, PullsAreAskedForAndTakenAfterTheMove) {
-  const Partition partition(Moving::kRows, 2, true, 2, 0);
+  const Partition partition(Moving::kRows, 2, true, SlotMap::of_ranks(2, kSlotsPerOwner), 0);
   SectionHeader header = header_of(SectionKind::kPullHost, 0, 2);
   header.encoding = Encoding::kIds;
   header.part = 7;
@@ -265,7 +265,7 @@ TEST(EngineHostile, RowsBeyondTheBoundNameTheirSender) {
     world.settle();
     Stranger stranger(world.take_over(kHostile));
     // Of the column of rank 0, twelve rows by one rank: room for all there is, but six are its own.
-    const Partition partition(100, 2, true, 2, 0);
+    const Partition partition(100, 2, true, SlotMap::of_ranks(2, kSlotsPerOwner), 0);
     std::vector<std::byte> payload(12 * (sizeof(uint32_t) + 2 * sizeof(float)));
     for (uint32_t i = 0; i < 12; ++i) {
       const uint32_t row_key = partition.row_key_at(0, 20 + i);
@@ -301,7 +301,7 @@ TEST(EngineHostile, BlocksBeyondTheBoundNameTheirSender) {
     ASSERT_TRUE(world.commit(all)[0].ok());
     world.settle();
     Stranger stranger(world.take_over(kHostile));
-    const Partition partition(3000, 1, false, 3, 0);
+    const Partition partition(3000, 1, false, SlotMap::of_ranks(3, kSlotsPerOwner), 0);
     const Range range = partition.range_of(0);
     ASSERT_GT(range.count, 0u);
     SectionHeader header = header_of(SectionKind::kDenseReduce, 0, 1);
@@ -384,7 +384,7 @@ TEST(EngineHostile, NoAskWaitsForAnother) {
     stranger.send_one(0, header_of(SectionKind::kRowsAsk, 0, 1),
                       ask_of(never ? 1000000 : 0, kRows, 1));
     world.settle();
-    const Partition partition(kRows, 2, true, 3, 0);
+    const Partition partition(kRows, 2, true, SlotMap::of_ranks(3, kSlotsPerOwner), 0);
     std::vector<int64_t> ids;
     for (uint64_t i = 0; i < 1000; ++i) {
       ids.push_back(static_cast<int64_t>(partition.row_of(partition.row_key_at(0, i))));

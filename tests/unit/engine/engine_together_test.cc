@@ -261,6 +261,8 @@ TEST(EngineCommit, DifferentOptionsAreNamed) {
       {"plan_after_steps", "has 99",
        [](EngineOptions* options) { options->plan_after_steps = 99; }},
       {"deterministic", "has 1", [](EngineOptions* options) { options->deterministic = true; }},
+      {"slots", "has 5",
+       [](EngineOptions* options) { options->view.slots = SlotMap::of_ranks(5, 1); }},
   };
   for (const Case& each : cases) {
     for (uint32_t other = 0; other < 5; ++other) {

@@ -12,8 +12,10 @@
 #include "base/compute.h"
 #include "group/group.h"
 #include "group/migration.h"
+#include "support/slot_maps.h"
 #include "unit/server/layouts.h"
 #include "unit/server/section_network.h"
+#include "world/view.h"
 
 namespace parallax::testkit {
 
@@ -44,20 +46,21 @@ inline Variable managed(const std::string& name, uint64_t rows, uint64_t rows_ma
 class GroupWorld {
  public:
   struct Rank {
-    Rank(const HostMap& hosts, uint32_t rank, const GroupOptions& options, Outbox& outbox)
-        : group(hosts, rank, options, outbox, compute), migration(group, outbox) {}
+    Rank(const View& view, uint32_t rank, const GroupOptions& options, Outbox& outbox)
+        : group(view, rank, options, outbox, compute), migration(group, outbox) {}
     InlineCompute compute;
     Group group;
     Migration migration;
   };
 
+  // Without slots every rank owns alike.
   GroupWorld(const std::vector<uint32_t>& hosts, std::vector<Variable> variables,
-             const GroupOptions& options = {})
-      : hosts_(host_map(hosts)),
+             const GroupOptions& options = {}, const SlotMap& slots = {})
+      : view_(first_view(host_map(hosts), 1, slots)),
         variables_(std::move(variables)),
         network_(static_cast<uint32_t>(hosts.size()), hosts.size()) {
     for (uint32_t rank = 0; rank < hosts.size(); ++rank) {
-      ranks_.push_back(std::make_unique<Rank>(hosts_, rank, options, network_.outbox(rank)));
+      ranks_.push_back(std::make_unique<Rank>(view_, rank, options, network_.outbox(rank)));
     }
     network_.on_section([this](uint32_t to, uint32_t from, const Section& section) {
       return ranks_[to]->migration.on_section(from, section);
@@ -83,7 +86,7 @@ class GroupWorld {
   SectionNetwork& network() { return network_; }
 
  private:
-  const HostMap hosts_;
+  const View view_;
   const std::vector<Variable> variables_;
   SectionNetwork network_;
   std::vector<std::unique_ptr<Rank>> ranks_;

@@ -107,6 +107,45 @@ TEST_F(MigrationTest, AndBackItIsALocalCopy) {
   }
 }
 
+// Given owners that are some of the ranks, one with more rows than the other, expect mirrors that
+// are whole and, on the way back, a shard where slots are and nothing elsewhere.
+TEST(Migration, RanksWithoutSlotsSendNothingAndGetAll) {
+  constexpr uint64_t kRows = 300;
+  const SlotMap slots(std::vector<uint32_t>{3, 1, 3, 3, 1, 3});
+  GroupWorld world({0, 0, 1, 1}, {managed("rows", kRows, 4, PARALLAX_RULE_ADAM)}, {}, slots);
+  ASSERT_TRUE(world.build().ok());
+  world.fill();
+  const auto at = [&](uint32_t rank) -> VariableRuntime& { return world[rank].group.runtime(0); };
+  std::vector<std::vector<float>> rows;
+  for (uint64_t row = 0; row < kRows; ++row) rows.push_back(row_of(at(owner_of(at(0), row)), row));
+  const auto change_to = [&](const VariablePlan& plan, uint64_t step) {
+    for (uint32_t rank = 0; rank < 4; ++rank) {
+      ASSERT_TRUE(world[rank].migration.begin(at(rank), plan, step).ok());
+      world[rank].migration.move(step);
+    }
+    world.network().settle();
+    EXPECT_TRUE(world.network().refusals().empty()) << told(world.network().refusals());
+    for (uint32_t rank = 0; rank < 4; ++rank) {
+      EXPECT_TRUE(world[rank].migration.moved(step));
+      EXPECT_TRUE(world[rank].migration.switch_over(step));
+      world[rank].migration.switch_over(step + 1);  // nothing is left of the change
+    }
+  };
+  EXPECT_EQ(at(0).table->array(0).size() + at(2).table->array(0).size(), 0u);
+  EXPECT_EQ(at(3).table->array(0).size(), 2 * at(1).table->array(0).size());
+  for (const uint32_t owner : slots.owners()) at(owner).table->set_updates(7);
+  ASSERT_NO_FATAL_FAILURE(change_to(kMirroredPlan, 3));
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(at(rank).table->updates(), 7u);
+    for (uint64_t row = 0; row < kRows; ++row) ASSERT_EQ(row_of(at(rank), row), rows[row]);
+  }
+  ASSERT_NO_FATAL_FAILURE(change_to(kShardedPlan, 6));
+  EXPECT_EQ(at(0).table->array(0).size() + at(2).table->array(0).size(), 0u);
+  for (uint64_t row = 0; row < kRows; ++row) {
+    ASSERT_EQ(row_of(at(owner_of(at(0), row)), row), rows[row]) << "row " << row;
+  }
+}
+
 // The exchange that a switch leaves may still be sending: it stays until the next one.
 TEST_F(MigrationTest, TheOldExchangeIsKeptOneMoreStep) {
   EXPECT_FALSE(migration(0).frees_memory(3));

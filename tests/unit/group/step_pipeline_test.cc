@@ -28,7 +28,7 @@ class StepWorld {
 
   struct Rank {
     Rank(const HostMap& hosts, uint32_t rank, Outbox& outbox, const Clock& clock)
-        : group(hosts, rank, {}, outbox, compute),
+        : group(first_view(hosts), rank, {}, outbox, compute),
           migration(group, outbox),
           plan_control(group, migration, {}),
           trees(hosts, rank, outbox),

@@ -29,11 +29,27 @@ TEST(VariableRuntime, WhatIsInForceGoesByTheStep) {
 
 TEST(VariableRuntime, RowsOfAGradientMayEndInACount) {
   Variable variable = managed("rows", 10, 4);
-  EXPECT_EQ(VariableRuntime(0, variable, 2).gradient_partition.row_elements(), 2u);
+  const SlotMap ranks = a_slot_each(2);
+  EXPECT_EQ(VariableRuntime(0, variable, ranks, ranks).owned_gradient.row_elements(), 2u);
   variable.reduction = PARALLAX_MEAN_ROW;
-  const VariableRuntime runtime(0, variable, 2);
-  EXPECT_EQ(runtime.gradient_partition.row_elements(), 3u);
+  const VariableRuntime runtime(0, variable, ranks, ranks);
+  EXPECT_EQ(runtime.owned_gradient.row_elements(), 3u);
+  EXPECT_EQ(runtime.shared_gradient.row_elements(), 3u);
   EXPECT_EQ(runtime.partition.row_elements(), 2u);
+}
+
+// Given slots that rank 1 alone owns, expect it to sum what is pushed to owners, and both ranks
+// what everybody gets back.
+TEST(VariableRuntime, GradientsAreSummedAtOwnersOrByAllRanks) {
+  const Variable variable = managed("rows", 10, 4);
+  const VariableRuntime runtime(0, variable, SlotMap(std::vector<uint32_t>{1, 1}), a_slot_each(2));
+  EXPECT_EQ(runtime.partition.rows_owned(0), 0u);
+  EXPECT_EQ(runtime.gradient_partition(Method::kPushPull).rows_owned(0), 0u);
+  EXPECT_EQ(runtime.gradient_partition(Method::kPushPull).rows_owned(1), 10u);
+  for (const Method method : {Method::kReduceRows, Method::kAllgatherv, Method::kMadeDense}) {
+    EXPECT_EQ(runtime.gradient_partition(method).rows_owned(0), 5u);
+    EXPECT_EQ(runtime.gradient_partition(method).range_of(0).count, 10u);
+  }
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 
 #include "base/version.h"
 #include "support/engine_world.h"
+#include "support/environment_variable.h"
 #include "support/real_time.h"
 #include "support/temporary_folder.h"
 #include "support/words.h"
@@ -193,6 +194,34 @@ TEST(Job, OptionsThatDifferAreNamed) {
     EXPECT_EQ(status.code(), PARALLAX_MISMATCH);
     EXPECT_TRUE(has(status, "option plan_mode: rank 0 has ps, rank 1 has ar")) << status.message();
   }
+}
+
+// Given a number of slots that the ranks cannot share evenly, expect what to set instead, and where
+// it was set; given one that they can, a job that trains.
+TEST(Job, SlotsMustBeAMultipleOfTheRanks) {
+  {
+    const testkit::EnvironmentVariable slots("PARALLAX_SLOTS", "7");
+    parallax_options_t alone = options_of(0, 2, "inproc:job_test_slots");
+    alone.timeout_ms = 1000;  // nobody comes, should it not be refused
+    std::unique_ptr<Job> job;
+    const Status refused = Job::open(alone, &job);
+    EXPECT_EQ(refused.code(), PARALLAX_INVALID);
+    EXPECT_TRUE(has(refused, "open: slots is 7; it must be a multiple of the 2 ranks") &&
+                has(refused, "set it to 8 on every rank") && has(refused, "PARALLAX_SLOTS"))
+        << refused.message();
+  }
+  const testkit::EnvironmentVariable slots("PARALLAX_SLOTS", "6");
+  in_threads(2, [](uint32_t rank) {
+    std::unique_ptr<Job> job;
+    const Status opened = Job::open(options_of(rank, 2, "inproc:job_test_slots"), &job);
+    ASSERT_TRUE(opened.ok()) << opened.message();
+    EXPECT_EQ(job->progress().look(
+                  [](const Engine& engine) { return engine.options().view.slots.slots(); }),
+              6u);
+    register_and_commit(*job);
+    EXPECT_EQ(train(*job, 3), std::vector<float>(kElements, -6));
+    EXPECT_TRUE(job->close().ok());
+  });
 }
 
 // Given a rank of another world, expect it to be refused with both numbers, and the first to

@@ -135,8 +135,8 @@ class TwoRanks {
     Rank(const TwoRanks& world, uint32_t rank)
         : transport(transport_of(world, rank)),
           progress(*transport, kClock, binding),
-          engine({.rank = rank, .hosts = world.hosts_, .lease_ns = kForeverNs}, *transport, kClock,
-                 compute, [this] { progress.on_completed(); }) {
+          engine({.rank = rank, .view = first_view(world.hosts_), .lease_ns = kForeverNs},
+                 *transport, kClock, compute, [this] { progress.on_completed(); }) {
       EXPECT_TRUE(engine.start().ok());
     }
     std::unique_ptr<InprocTransport> transport;

@@ -12,6 +12,7 @@
 
 #include "collectives/schedule_cost.h"
 #include "planner/plan.h"
+#include "support/slot_maps.h"
 
 namespace parallax::testkit {
 
@@ -25,7 +26,7 @@ class Pricer {
 
   VariableFacts price(VariableFacts facts) {
     const bool rows = carries_rows(facts);
-    const Partition partition(facts.rows, facts.row_elements, rows, world_, 0);
+    const Partition partition(facts.rows, facts.row_elements, rows, a_slot_each(world_), 0);
     facts.to_all = costs_.of(partition, facts.element_bytes, {.of_hosts = rows});
     facts.to_owners = costs_.of(partition, facts.element_bytes, {.returned = false});
     return facts;

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "support/sanitizers.h"
+#include "support/slot_maps.h"
 #include "unit/server/pull_job.h"
 
 namespace parallax::testkit::pull_exchange {
@@ -63,8 +64,11 @@ Wish random_wish(SeededRandom& random, const Variable& of, uint32_t id) {
 
 class RandomPulls {
  public:
+  // Every other seed: some ranks own nothing, and others more than their share.
   RandomPulls(const std::vector<uint32_t>& hosts, uint64_t seed)
-      : job_(hosts, every_form(), seed), random_(job_.random().fork(1)) {}
+      : job_(hosts, every_form(), seed,
+             seed % 2 == 0 ? uneven_slots(static_cast<uint32_t>(hosts.size()), seed) : SlotMap()),
+        random_(job_.random().fork(1)) {}
 
   PullJob& job() { return job_; }
 
@@ -110,7 +114,7 @@ class RandomPulls {
 
 // Given any layout, several variables in a pull, ids twice or padding, any dtypes, ranks that
 // pull more or less than others and start the next step before this one is applied everywhere:
-// expect the owners' rows as of the step before, for five steps, which use each slot twice and
+// expect the owners' rows as of the step before, for five steps, which use each place twice and
 // more.
 TEST(PullExchange, AnswersAreTheOwnersRows) {
   for (size_t layout = 0; layout < layouts().size(); ++layout) {
@@ -389,7 +393,7 @@ TEST_F(PullTest, AsksWaitForTheirTable) {
   start({0, 1});
   PullExchange& owner = job_->exchange(1);
   const Variable added = pulled_variable(8, 2, 4, PARALLAX_F32);
-  const Partition partition(8, 2, true, 2, 6);
+  const Partition partition(8, 2, true, SlotMap::of_ranks(2, kSlotsPerOwner), 6);
   Table table(added, partition, 1, true);
   ASSERT_TRUE(table.reserve().ok());
   for (const uint32_t id : {6u, 7u, 8u}) {
@@ -419,7 +423,7 @@ TEST_F(PullTest, AsksWaitForTheirTable) {
   EXPECT_EQ(values.sections, 1u);
 }
 
-// Given four steps that use the same slots, expect of each only what it asked for: no row,
+// Given four steps that use the same places, expect of each only what it asked for: no row,
 // rank, dense wish or dtype of the step before the last.
 TEST_F(PullTest, NothingLeaksIntoTheSlotsNextUse) {
   start({0, 0, 1, 1});

@@ -19,6 +19,7 @@
 #include "support/numbers.h"
 #include "unit/server/layouts.h"
 #include "unit/server/section_network.h"
+#include "world/view.h"
 
 namespace parallax::testkit {
 
@@ -76,11 +77,16 @@ class PullJob {
     std::array<uint32_t, 2> rounds = {};  // by step parity
   };
 
-  PullJob(const std::vector<uint32_t>& hosts, const std::vector<Variable>& variables, uint64_t seed)
-      : hosts_(host_map(hosts)), variables_(variables), network_(world_of(hosts), seed) {
+  // Without slots every rank owns alike.
+  PullJob(const std::vector<uint32_t>& hosts, const std::vector<Variable>& variables, uint64_t seed,
+          const SlotMap& slots = {})
+      : hosts_(host_map(hosts)),
+        slots_(first_view(hosts_, 1, slots).slots),
+        variables_(variables),
+        network_(world_of(hosts), seed) {
     for (uint32_t id = 0; id < variables_.size(); ++id) {
       const Variable& each = variables_[id];
-      partitions_.emplace_back(each.rows, each.row_elements, each.ids_declared(), world(), id);
+      partitions_.emplace_back(each.rows, each.row_elements, each.ids_declared(), slots_, id);
     }
     for (uint32_t rank = 0; rank < world(); ++rank) add_rank(rank);
     network_.on_section([this](uint32_t to, uint32_t from, const Section& section) {
@@ -259,6 +265,7 @@ class PullJob {
   }
 
   const HostMap hosts_;
+  const SlotMap slots_;
   const std::vector<Variable> variables_;
   std::vector<Partition> partitions_;
   SectionNetwork network_;

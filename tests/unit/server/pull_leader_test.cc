@@ -176,7 +176,7 @@ TEST_F(PullGarbage, ReceiveAPullBehindTheEndOfItsStep) {
 }
 
 // Receive a pull two rounds or two steps ahead (future): expect it to find no room while the round
-// whose slot it takes waits, and room in the next.
+// whose place it takes waits, and room in the next.
 TEST_F(PullGarbage, ReceiveAPullThatIsTooFarAhead) {
   EXPECT_TRUE(receive(0, 1, end_header(0), {}));
   EXPECT_TRUE(receive(0, 1, end_header(1), {}));
@@ -238,7 +238,7 @@ TEST_F(PullGarbage, ReceiveValuesThatDoNotFit) {
   refused_with([](SectionHeader* header) { header->first = uint64_t{1} << 32; });
   refused_with([](SectionHeader* header) { header->flags = flags_of(PARALLAX_F16); });
   refused_with([](SectionHeader* header) { header->step = 2; });
-  refused_with([](SectionHeader* header) { header->step = 3; });  // of the same slot
+  refused_with([](SectionHeader* header) { header->step = 3; });  // of the same place
   refused_with([](SectionHeader* header) { header->part = 1; });
   refused_with([](SectionHeader* header) { header->part = 2; });
   refused_with([](SectionHeader* header) { header->tag = kDense; });
@@ -284,7 +284,7 @@ TEST_F(PullGarbage, ReceiveAPieceOfTheValuesAgain) {
   EXPECT_TRUE(receive_bytes(0, 3, piece, 2 * kRowBytes)) << "the other owner's";
 }
 
-// Receive values of a variable that this round does not want, but the one before in its slot did:
+// Receive values of a variable that this round does not want, but the one before in its place did:
 // expect them refused, whether that one got its own or not.
 TEST_F(PullGarbage, ReceiveValuesOfAnEarlierRoundsVariable) {
   for (const bool answered : {true, false}) {

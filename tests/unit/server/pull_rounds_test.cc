@@ -51,9 +51,9 @@ TEST_F(PullRoundsTest, WhatIsOverIsNotJoined) {
   EXPECT_EQ(rounds_.joinable(2, 1, 0), nullptr) << "the owners were asked";
 }
 
-// Receive pulls further on (future): expect four rounds side by side, and no room in a slot whose
+// Receive pulls further on (future): expect four rounds side by side, and no room in a place whose
 // round waits for ranks or for values.
-TEST_F(PullRoundsTest, ASlotHasOneRound) {
+TEST_F(PullRoundsTest, APlaceHasOneRound) {
   std::vector<PullRound*> open;
   for (const uint64_t step : {uint64_t{1}, uint64_t{2}}) {
     for (const uint8_t number : {uint8_t{4}, uint8_t{5}}) open.push_back(join(0, step, number));
@@ -83,7 +83,7 @@ TEST_F(PullRoundsTest, ValuesAreDueOnceAsked) {
   EXPECT_EQ(rounds_.answerable(1, 0), nullptr) << "for nothing";
   round->left = 2;
   EXPECT_EQ(rounds_.answerable(1, 0), round);
-  EXPECT_EQ(rounds_.answerable(1, 2), nullptr) << "of the same slot";
+  EXPECT_EQ(rounds_.answerable(1, 2), nullptr) << "of the same place";
   EXPECT_EQ(rounds_.answerable(3, 0), nullptr);
   EXPECT_EQ(rounds_.answerable(1, 1), nullptr);
   rounds_.open_step(3);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "support/slot_maps.h"
 #include "unit/server/pull_job.h"
 
 namespace parallax::testkit::pulled_variable_test {
@@ -26,7 +27,7 @@ struct Rank {
         columns(hosts, rank),
         variable(every_form()[id]),
         partition(variable.rows, variable.row_elements, variable.ids_declared(),
-                  static_cast<uint32_t>(layout.size()), id),
+                  testkit::even_slots(static_cast<uint32_t>(layout.size())), id),
         pulled(id, columns, variable, partition) {
     EXPECT_TRUE(pulled.reserve().ok());
   }
@@ -142,10 +143,10 @@ TEST(PulledVariable, WhatAHostWantsIsItsUnion) {
   }
   EXPECT_EQ(wanted.index.size(), 5u);
   wanted.group(rank.partition, rank.columns);
-  for (uint32_t slot = 0; slot < 3; ++slot) {
-    for (uint32_t item = wanted.offsets[slot]; item < wanted.offsets[slot + 1]; ++item) {
+  for (uint32_t place = 0; place < 3; ++place) {
+    for (uint32_t item = wanted.offsets[place]; item < wanted.offsets[place + 1]; ++item) {
       const uint32_t owner = rank.partition.owner_of(wanted.grouped[item]);
-      EXPECT_EQ(rank.columns.slot_in_column(owner), slot);
+      EXPECT_EQ(rank.columns.place_in_column(owner), place);
     }
   }
   for (uint32_t local = 0; local < lists.size(); ++local) {
@@ -176,7 +177,7 @@ TEST(AskPosition, StartsAfreshWithEachStep) {
 TEST(PulledVariables, AreFoundByNumber) {
   const HostMap hosts = host_map({0, 1});
   const Columns columns(hosts, 0);
-  const Partition partition(60, 3, true, 2, 4);
+  const Partition partition(60, 3, true, SlotMap::of_ranks(2, kSlotsPerOwner), 4);
   PulledVariables variables;
   EXPECT_EQ(variables.find(0), nullptr);
   ASSERT_TRUE(variables.add(4, columns, every_form()[0], partition).ok());

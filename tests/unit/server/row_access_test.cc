@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "support/sanitizers.h"
+#include "support/slot_maps.h"
 #include "unit/server/rows_job.h"
 
 namespace parallax::testkit::row_access {
@@ -58,8 +59,11 @@ class RowAccessTest : public testing::Test {
 
 class RandomRows {
  public:
+  // Every other seed: some ranks own nothing, and others more than their share.
   RandomRows(const std::vector<uint32_t>& hosts, uint64_t seed)
-      : job_(hosts, every_form(), seed), random_(job_.random().fork(1)) {}
+      : job_(hosts, every_form(), seed,
+             seed % 2 == 0 ? uneven_slots(static_cast<uint32_t>(hosts.size()), seed) : SlotMap()),
+        random_(job_.random().fork(1)) {}
 
   // Every rank writes its own part of each variable, then all read what they like.
   void round(uint32_t salt) {

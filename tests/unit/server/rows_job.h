@@ -18,8 +18,10 @@
 #include "server/row_access.h"
 #include "server/table.h"
 #include "support/numbers.h"
+#include "support/slot_maps.h"
 #include "unit/server/layouts.h"
 #include "unit/server/section_network.h"
+#include "world/view.h"
 
 namespace parallax::testkit {
 
@@ -75,13 +77,16 @@ class RowsJob {
     std::deque<RowsRequest*> queue;
   };
 
-  RowsJob(const std::vector<uint32_t>& hosts, const std::vector<Placed>& placed, uint64_t seed)
+  // Without slots every rank owns alike.
+  RowsJob(const std::vector<uint32_t>& hosts, const std::vector<Placed>& placed, uint64_t seed,
+          const SlotMap& slots = {})
       : hosts_(host_map(hosts)),
+        slots_(first_view(hosts_, 1, slots).slots),
         placed_(placed),
         network_(static_cast<uint32_t>(hosts.size()), seed) {
     for (uint32_t id = 0; id < placed_.size(); ++id) {
       const Variable& each = placed_[id].variable;
-      partitions_.emplace_back(each.rows, each.row_elements, each.ids_declared(), world(), id);
+      partitions_.emplace_back(each.rows, each.row_elements, each.ids_declared(), slots_, id);
     }
     for (uint32_t rank = 0; rank < world(); ++rank) add_rank(rank);
     for (uint32_t id = 0; id < placed_.size(); ++id) {
@@ -263,6 +268,7 @@ class RowsJob {
   }
 
   const HostMap hosts_;
+  const SlotMap slots_;
   const std::vector<Placed> placed_;
   std::vector<Partition> partitions_;
   SectionNetwork network_;

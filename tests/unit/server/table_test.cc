@@ -16,6 +16,7 @@
 
 #include "aggregate/accumulator.h"
 #include "base/seeded_random.h"
+#include "support/slot_maps.h"
 
 namespace parallax {
 namespace {
@@ -42,7 +43,9 @@ const float* floats_at(const std::byte* number) { return reinterpret_cast<const 
 
 struct Tables {
   Tables(const Variable& of, uint32_t world_size)
-      : variable(of), partition(of.rows, of.row_elements, of.ids_declared(), world_size, 1) {
+      : Tables(of, world_size, testkit::even_slots(world_size)) {}
+  Tables(const Variable& of, uint32_t world_size, const SlotMap& slots)
+      : variable(of), partition(of.rows, of.row_elements, of.ids_declared(), slots, 1) {
     for (uint32_t rank = 0; rank < world_size; ++rank) {
       shards.push_back(make(rank, true));
       mirrors.push_back(make(rank, false));

@@ -7,6 +7,8 @@
 #include <numeric>
 #include <vector>
 
+#include "support/slot_maps.h"
+
 namespace parallax {
 namespace {
 
@@ -47,7 +49,7 @@ TEST(RowPermutation, InvertsNearTheLargestSize) {
 // Given the most frequent rows of a vocabulary (the first ones), expect owners to share them.
 TEST(RowPermutation, SpreadsNeighbours) {
   constexpr uint32_t kWorld = 8;
-  const Partition partition(793470, 64, true, kWorld, 0);
+  const Partition partition(793470, 64, true, SlotMap::of_ranks(kWorld, kSlotsPerOwner), 0);
   std::vector<uint32_t> owned(kWorld);
   for (uint64_t row = 0; row < 8000; ++row) ++owned[partition.owner_of(partition.row_key_of(row))];
   EXPECT_GT(*std::min_element(owned.begin(), owned.end()), 800u);
@@ -57,7 +59,7 @@ TEST(RowPermutation, SpreadsNeighbours) {
 TEST(Partition, RowsHaveOneOwnerEachAndOwnersAreBalanced) {
   for (const uint64_t rows : {1u, 2u, 3u, 7u, 64u, 100u, 1009u, 4097u}) {
     for (uint32_t world = 1; world <= 64; ++world) {
-      const Partition partition(rows, 3, true, world, 5);
+      const Partition partition(rows, 3, true, SlotMap::of_ranks(world, kSlotsPerOwner), 5);
       std::vector<uint64_t> owned(world);
       for (uint64_t row = 0; row < rows; ++row) {
         const uint32_t row_key = partition.row_key_of(row);
@@ -77,6 +79,100 @@ TEST(Partition, RowsHaveOneOwnerEachAndOwnersAreBalanced) {
   }
 }
 
+// ---- slots
+
+// Every row key has one owner, and is one of its local rows, which have no gaps.
+void expect_bijection(const Partition& partition, uint32_t world) {
+  const uint64_t rows = partition.rows();
+  std::vector<std::vector<uint8_t>> taken;
+  uint64_t owned = 0;
+  for (uint32_t owner = 0; owner < world; ++owner) {
+    taken.emplace_back(partition.rows_owned(owner));
+    owned += partition.rows_owned(owner);
+  }
+  ASSERT_EQ(owned, rows);
+  for (uint32_t row_key = 0; row_key < rows; ++row_key) {
+    const uint32_t owner = partition.owner_of(row_key);
+    const uint64_t local_row = partition.local_row(row_key);
+    ASSERT_LT(owner, world);
+    ASSERT_LT(local_row, partition.rows_owned(owner));
+    ASSERT_EQ(partition.row_key_at(owner, local_row), row_key);
+    ASSERT_EQ(taken[owner][local_row]++, 0) << "two rows in one place";
+  }
+}
+
+TEST(PartitionSlots, EveryRowKeyHasOneOwnerAndOnePlace) {
+  for (uint32_t world = 1; world <= 64; ++world) {
+    for (uint64_t seed = 1; seed <= 6; ++seed) {
+      const SlotMap slots = testkit::uneven_slots(world, seed);
+      for (const uint64_t rows :
+           {uint64_t{1}, uint64_t{slots.slots()}, uint64_t{5 + 3 * world}, uint64_t{777}}) {
+        SCOPED_TRACE(std::to_string(rows) + " rows, world " + std::to_string(world) + ", seed " +
+                     std::to_string(seed));
+        ASSERT_NO_FATAL_FAILURE(expect_bijection(Partition(rows, 3, true, slots, 2), world));
+        for (const uint32_t spread : {1u, 2u, 3u}) {
+          ASSERT_NO_FATAL_FAILURE(
+              expect_bijection(Partition(rows, 3, true, slots, 2, spread), world));
+        }
+      }
+    }
+  }
+}
+
+// Given slots that every rank owns alike, however many, expect rows where they would lie without
+// slots: row key k at rank k % world, there the (k / world)-th.
+TEST(PartitionSlots, OfAllRanksAlikeTheirNumberChangesNothing) {
+  for (uint32_t world = 1; world <= 64; ++world) {
+    for (const uint32_t each : {1u, 2u, 3u, kSlotsPerOwner, 100u}) {
+      const Partition partition(1009, 3, true, SlotMap::of_ranks(world, each), 5);
+      for (uint32_t row_key = 0; row_key < 1009; ++row_key) {
+        ASSERT_EQ(partition.owner_of(row_key), row_key % world);
+        ASSERT_EQ(partition.local_row(row_key), row_key / world);
+      }
+      for (uint32_t owner = 0; owner < world; ++owner) {
+        ASSERT_EQ(partition.rows_owned(owner), (1009 - owner + world - 1) / world);
+      }
+    }
+  }
+}
+
+// Given a slot that moves, expect the rows of that slot elsewhere, and all others with their owner
+// and in their order.
+TEST(PartitionSlots, ASlotThatMovesTakesItsRowsAlone) {
+  constexpr uint32_t kSlot = 11;
+  const SlotMap slots = testkit::even_slots(4);
+  const Partition before(1000, 2, true, slots, 0);
+  const Partition after(1000, 2, true, slots.with_owner(kSlot, 0), 0);
+  for (uint32_t owner = 0; owner < 4; ++owner) {
+    std::vector<uint32_t> stayed_before, stayed_after;
+    for (uint64_t row = 0; row < before.rows_owned(owner); ++row) {
+      const uint32_t row_key = before.row_key_at(owner, row);
+      if (row_key % slots.slots() != kSlot) stayed_before.push_back(row_key);
+    }
+    for (uint64_t row = 0; row < after.rows_owned(owner); ++row) {
+      const uint32_t row_key = after.row_key_at(owner, row);
+      if (row_key % slots.slots() != kSlot) stayed_after.push_back(row_key);
+      EXPECT_TRUE(row_key % slots.slots() != kSlot || owner == 0);
+    }
+    EXPECT_EQ(stayed_after, stayed_before) << "owner " << owner;
+    for (const Partition& partition : {before, after}) {
+      for (uint64_t row = 1; row < partition.rows_owned(owner); ++row) {
+        ASSERT_LT(partition.row_key_at(owner, row - 1), partition.row_key_at(owner, row));
+      }
+    }
+  }
+}
+
+// A copy outlives what it was copied from.
+TEST(PartitionSlots, CopiesKeepTheSlots) {
+  std::vector<Partition> copies;
+  {
+    const Partition partition(100, 2, true, testkit::uneven_slots(7, 2), 0);
+    copies.push_back(partition);
+  }
+  ASSERT_NO_FATAL_FAILURE(expect_bijection(copies[0], 7));
+}
+
 std::vector<Range> sorted_ranges(const Partition& partition, uint32_t world) {
   std::vector<Range> ranges;
   for (uint32_t owner = 0; owner < world; ++owner) ranges.push_back(partition.range_of(owner));
@@ -93,7 +189,8 @@ TEST(Partition, RangesTileTheElements) {
     for (uint32_t world = 1; world <= 64; ++world) {
       for (const bool ids : {false, true}) {
         for (uint32_t variable : {0u, 1u, 37u}) {
-          const Partition partition(rows, width, ids, world, variable);
+          const Partition partition(rows, width, ids, SlotMap::of_ranks(world, kSlotsPerOwner),
+                                    variable);
           uint64_t at = 0;
           for (const Range& range : sorted_ranges(partition, world)) {
             ASSERT_EQ(range.first, range.count == 0 ? range.first : at);
@@ -109,9 +206,38 @@ TEST(Partition, RangesTileTheElements) {
   }
 }
 
+// Given ranks without slots, expect them to have no range, and the others to tile the elements.
+TEST(PartitionSlots, RangesAreTheOwnersAlone) {
+  for (uint32_t world = 1; world <= 64; ++world) {
+    const SlotMap slots = testkit::uneven_slots(world, 1);
+    for (const bool ids : {false, true}) {
+      for (const uint32_t spread : {0u, 2u}) {
+        const Partition partition(700, 30, ids, slots, 3, spread);
+        uint64_t at = 0;
+        for (const Range& range : sorted_ranges(partition, world)) {
+          if (range.count == 0) continue;
+          ASSERT_EQ(range.first, at);
+          at += range.count;
+        }
+        ASSERT_EQ(at, partition.elements()) << "world " << world;
+        for (uint32_t rank = 0; rank < world; ++rank) {
+          if (slots.slots_of(rank).empty()) {
+            ASSERT_EQ(partition.range_of(rank).count, 0u);
+          }
+        }
+        for (uint32_t row_key = 0; ids && row_key < 700; ++row_key) {
+          const Range range = partition.range_of(partition.range_owner_of(row_key));
+          ASSERT_GE(row_key * 30u, range.first);
+          ASSERT_LE(row_key * 30u + 30, range.end());
+        }
+      }
+    }
+  }
+}
+
 TEST(Partition, RangesDifferByOneBlockAtMost) {
   for (const uint32_t world : {2u, 3u, 7u, 64u}) {
-    const Partition partition(1000, 300, false, world, 3);
+    const Partition partition(1000, 300, false, SlotMap::of_ranks(world, kSlotsPerOwner), 3);
     const uint64_t fair = partition.elements() / world;
     for (uint32_t owner = 0; owner < world; ++owner) {
       EXPECT_LE(partition.range_of(owner).count, fair + 2 * kBlockElements);
@@ -124,7 +250,7 @@ TEST(Partition, SmallVariablesTakeTurns) {
   constexpr uint32_t kWorld = 5;
   std::vector<uint32_t> owned(kWorld);
   for (uint32_t variable = 0; variable < 50; ++variable) {
-    const Partition partition(10, 10, false, kWorld, variable);
+    const Partition partition(10, 10, false, SlotMap::of_ranks(kWorld, kSlotsPerOwner), variable);
     for (uint32_t owner = 0; owner < kWorld; ++owner) {
       owned[owner] += partition.range_of(owner).count > 0 ? 1 : 0;
     }
@@ -135,7 +261,7 @@ TEST(Partition, SmallVariablesTakeTurns) {
 TEST(Partition, RangeOwnerAgreesWithRanges) {
   for (const uint64_t rows : {1u, 2u, 5u, 63u, 64u, 65u, 1000u}) {
     for (uint32_t world = 1; world <= 70; ++world) {
-      const Partition partition(rows, 4, true, world, 0);
+      const Partition partition(rows, 4, true, SlotMap::of_ranks(world, kSlotsPerOwner), 0);
       for (uint32_t row_key = 0; row_key < rows; ++row_key) {
         const uint32_t owner = partition.range_owner_of(row_key);
         ASSERT_LT(owner, world);
@@ -148,13 +274,13 @@ TEST(Partition, RangeOwnerAgreesWithRanges) {
 }
 
 TEST(Partition, LargestShapesDoNotOverflow) {
-  const Partition rows(UINT32_MAX, 1, true, 1000, 0);
+  const Partition rows(UINT32_MAX, 1, true, SlotMap::of_ranks(1000, kSlotsPerOwner), 0);
   EXPECT_EQ(rows.range_of(999).end(), UINT32_MAX);
   EXPECT_EQ(rows.range_owner_of(UINT32_MAX - 1), 999u);
   uint64_t owned = 0;
   for (uint32_t owner = 0; owner < 1000; ++owner) owned += rows.rows_owned(owner);
   EXPECT_EQ(owned, UINT32_MAX);
-  const Partition dense(1 << 26, 1 << 20, false, 1000, 999);
+  const Partition dense(1 << 26, 1 << 20, false, SlotMap::of_ranks(1000, kSlotsPerOwner), 999);
   uint64_t elements = 0;
   for (uint32_t owner = 0; owner < 1000; ++owner) elements += dense.range_of(owner).count;
   EXPECT_EQ(elements, uint64_t{1} << 46);

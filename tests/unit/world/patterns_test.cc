@@ -57,7 +57,7 @@ TEST(Columns, EveryOwnerIsInOneColumnWithALeaderOnEveryHost) {
         const uint32_t owner = first.owners(column)[i];
         ++seen[owner];
         ASSERT_EQ(first.column_of(owner), column);
-        ASSERT_EQ(first.slot_in_column(owner), i);
+        ASSERT_EQ(first.place_in_column(owner), i);
         ASSERT_TRUE(i == 0 || first.owners(column)[i - 1] < owner);
       }
       for (uint32_t host = 0; host < first.host_count(); ++host) {
