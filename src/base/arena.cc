@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/binding.h"
@@ -17,12 +18,17 @@
 namespace parallax {
 
 Arena::~Arena() {
-  if (base_ != nullptr) munmap(base_, reserved_bytes_);
+  if (heap_ != nullptr) {
+    std::free(heap_);
+  } else if (base_ != nullptr) {
+    munmap(base_, reserved_bytes_);
+  }
 }
 
 Status Arena::reserve(size_t bytes) {
   PARALLAX_CHECK(base_ == nullptr);
-  if (bytes == 0) bytes = kArenaAlignmentBytes;  // mmap refuses 0
+  bytes = std::max(bytes, kArenaAlignmentBytes);
+  if (bytes <= kHeapBytesMax) return reserve_of_heap(bytes);
   void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) {
@@ -36,7 +42,20 @@ Status Arena::reserve(size_t bytes) {
   return {};
 }
 
+Status Arena::reserve_of_heap(size_t bytes) {
+  heap_ = std::calloc(1, bytes + kArenaAlignmentBytes);
+  if (heap_ == nullptr) {
+    return limit("cannot reserve " + std::to_string(bytes) + " bytes: " + std::strerror(errno));
+  }
+  const auto start = reinterpret_cast<uintptr_t>(heap_);
+  base_ = static_cast<std::byte*>(heap_) + (kArenaAlignmentBytes - start % kArenaAlignmentBytes);
+  reserved_bytes_ = bytes;
+  used_bytes_ = 0;
+  return {};
+}
+
 size_t Arena::touched_bytes() const {
+  if (heap_ != nullptr) return reserved_bytes_;  // it shares its pages with others
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   constexpr size_t kPagesAtOnce = 4096;
   std::array<unsigned char, kPagesAtOnce> there;

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace parallax {
 
-Status SliceChecks::check(std::span<const parallax_slice_t> slices, const char* call) const {
+Status SliceChecks::check(std::span<const parallax_slice_t> slices, const char* call,
+                          bool* tied_too) const {
+  places_.resize(registry_.size());  // grows with what was registered, not in a step
   if (slices.size() > PARALLAX_SLICES_MAX) {
     return invalid(std::string(call) + ": " + std::to_string(slices.size()) + " slices; at most " +
                    std::to_string(PARALLAX_SLICES_MAX) + " in one call");
@@ -21,7 +24,11 @@ Status SliceChecks::check(std::span<const parallax_slice_t> slices, const char* 
                                       : std::string()) +
                                ": " + fits.message()};
     }
-    // Quadratic, and without memory: a step allocates nothing.
+    // A place that an earlier call left is told by the slice there, so that none has to be cleared.
+    size_t& place = places_[slices[i].variable];
+    const size_t earlier = std::exchange(place, i);
+    if (earlier >= i || slices[earlier].variable != slices[i].variable) continue;
+    if (tied_too != nullptr) *tied_too = true;
     for (size_t j = 0; j < i; ++j) {
       if (slices[j].variable == slices[i].variable && !tied(slices[j], slices[i])) {
         return invalid(std::string(call) + ": variable '" + registry_[slices[i].variable].name +
@@ -35,12 +42,13 @@ Status SliceChecks::check(std::span<const parallax_slice_t> slices, const char* 
 }
 
 Status SliceChecks::check_pull(std::span<const parallax_slice_t> slices) const {
-  PARALLAX_RETURN_IF_ERROR(check(slices, "pull"));
+  bool tied_too = false;
+  PARALLAX_RETURN_IF_ERROR(check(slices, "pull", &tied_too));
   for (const parallax_slice_t& slice : slices) {
     const std::string& name = registry_[slice.variable].name;
-    if (std::count_if(slices.begin(), slices.end(), [&](const parallax_slice_t& each) {
-          return each.variable == slice.variable;
-        }) > 1) {
+    if (tied_too && std::count_if(slices.begin(), slices.end(), [&](const parallax_slice_t& each) {
+                      return each.variable == slice.variable;
+                    }) > 1) {
       return invalid("pull: variable '" + name + "' is in two slices; pull it by two calls");
     }
     if (!registry_[slice.variable].managed()) {
