@@ -122,11 +122,13 @@ Status SliceChecks::check_one(const parallax_slice_t& slice) const {
                  " rows of a variable with row ids, and rows_max is " +
                  std::to_string(variable.rows_max) + "; register rows_max >= rows");
   }
-  if (slice.as_dtype > PARALLAX_AS(PARALLAX_I64) ||
+  if (slice.as_dtype > kDtypeCount ||
       !convertible(dtype_of(variable.sum_type()), dtype_of_slice(slice))) {
     return invalid("as_dtype is " + std::to_string(slice.as_dtype) + "; for a variable of " +
                    dtype_name(variable.dtype) + " it must be 0" +
-                   (is_floating(variable.dtype) ? " or PARALLAX_AS of F32, F64, F16 or BF16" : ""));
+                   (is_floating(variable.dtype)
+                        ? " or PARALLAX_AS of " + dtype_constants(is_floating, "or")
+                        : std::string()));
   }
   if (slice.more > 1 || (slice.more == 1 && !variable.accumulate)) {
     return invalid("more is " + std::to_string(slice.more) +
