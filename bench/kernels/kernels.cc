@@ -287,8 +287,7 @@ void by_width_and_bytes(benchmark::internal::Benchmark* benchmark) {
 void add_all() {
   by_bytes(benchmark::RegisterBenchmark("memcpy", memcpy_alone));
   by_bytes(benchmark::RegisterBenchmark("dense_accumulate", dense_accumulate));
-  for (const uint32_t dtype :
-       {PARALLAX_F32, PARALLAX_F64, PARALLAX_F16, PARALLAX_BF16, PARALLAX_I32, PARALLAX_I64}) {
+  for (uint32_t dtype = 0; dtype < kDtypeCount; ++dtype) {
     const std::string name = std::string("row_sum_") + dtype_name(dtype);
     by_width_and_bytes(benchmark::RegisterBenchmark(
         name.c_str(), [dtype](benchmark::State& state) { row_sum(state, dtype); }));

@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
-#include <new>
 
 #include "base/binding.h"
 #include "base/check.h"
@@ -18,25 +18,17 @@
 namespace parallax {
 
 Arena::~Arena() {
-  if (base_ == nullptr) return;
-  if (from_heap()) {
-    ::operator delete (base_, std::align_val_t{kArenaAlignmentBytes});
-  } else {
+  if (heap_ != nullptr) {
+    std::free(heap_);
+  } else if (base_ != nullptr) {
     munmap(base_, reserved_bytes_);
   }
 }
 
 Status Arena::reserve(size_t bytes) {
   PARALLAX_CHECK(base_ == nullptr);
-  used_bytes_ = 0;
-  if (bytes <= kHeapBytesMax) {
-    base_ = static_cast<std::byte*>(
-        ::operator new (bytes, std::align_val_t{kArenaAlignmentBytes}, std::nothrow));
-    if (base_ == nullptr) return limit("cannot get " + std::to_string(bytes) + " bytes of memory");
-    std::memset(base_, 0, bytes);
-    reserved_bytes_ = bytes;
-    return {};
-  }
+  bytes = std::max(bytes, kArenaAlignmentBytes);
+  if (bytes <= kHeapBytesMax) return reserve_of_heap(bytes);
   void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) {
@@ -49,8 +41,20 @@ Status Arena::reserve(size_t bytes) {
   return {};
 }
 
+Status Arena::reserve_of_heap(size_t bytes) {
+  heap_ = std::calloc(1, bytes + kArenaAlignmentBytes);
+  if (heap_ == nullptr) {
+    return limit("cannot reserve " + std::to_string(bytes) + " bytes: " + std::strerror(errno));
+  }
+  const auto start = reinterpret_cast<uintptr_t>(heap_);
+  base_ = static_cast<std::byte*>(heap_) + (kArenaAlignmentBytes - start % kArenaAlignmentBytes);
+  reserved_bytes_ = bytes;
+  used_bytes_ = 0;
+  return {};
+}
+
 size_t Arena::touched_bytes() const {
-  if (base_ == nullptr || from_heap()) return reserved_bytes_;
+  if (heap_ != nullptr) return reserved_bytes_;  // it shares its pages with others
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   constexpr size_t kPagesAtOnce = 4096;
   std::array<unsigned char, kPagesAtOnce> there;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arena: one reservation of address space, handed out front to back and given back whole. The bound
-// of everything a job may stage is known at commit, so it is reserved then; pages cost memory only
-// once touched, and a step never allocates. What is less than a page or two comes from the heap, so
-// that the many small variables of a model share pages. Before reserve() an arena only measures:
-// take() adds up and answers null spans, so that one piece of code both sizes and lays out what it
-// needs. Not thread-safe: the engine's owner alone uses it.
+// Arena: one reservation of address space, or, if it is small, of the heap, handed out front to
+// back and given back whole. The bound of everything a job may stage is known at commit, so it is
+// reserved then; pages cost memory only once touched, and a step never allocates. Before reserve()
+// an arena only measures: take() adds up and answers null spans, so that one piece of code both
+// sizes and lays out what it needs. Not thread-safe: the engine's owner alone uses it.
 #ifndef PARALLAX_BASE_ARENA_H_
 #define PARALLAX_BASE_ARENA_H_
 
@@ -48,11 +47,14 @@ class Arena {
   size_t used_bytes() const { return used_bytes_; }
 
  private:
-  bool from_heap() const { return reserved_bytes_ <= kHeapBytesMax; }
+  // Up to here of the heap. Thousands of small arenas, each at the start of a page of its own,
+  // would fight for the same few sets of every cache, and for entries of the TLB.
+  static constexpr size_t kHeapBytesMax = size_t{16} << 10;
+
+  Status reserve_of_heap(size_t bytes);
   void* take_bytes(size_t bytes);
 
-  static constexpr size_t kHeapBytesMax = 8192;
-
+  void* heap_ = nullptr;  // what base_ lies in, where it is of the heap
   std::byte* base_ = nullptr;
   size_t reserved_bytes_ = 0;
   size_t used_bytes_ = 0;

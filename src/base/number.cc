@@ -2,27 +2,20 @@
 // Conversions of whole buffers. See number.h.
 #include "base/number.h"
 
+#include <vector>
+
 namespace parallax {
 
 namespace {
 
-template <typename Out>
-Out narrowed(float value) {
-  if constexpr (std::is_same_v<Out, Half>) {
-    return to_half(value);
-  } else if constexpr (std::is_same_v<Out, BFloat>) {
-    return to_bfloat(value);
-  } else {
-    return value;
-  }
-}
-
-template <typename Out>
-Out narrowed(double value) {
-  if constexpr (std::is_same_v<Out, Half> || std::is_same_v<Out, BFloat>) {
-    return narrowed<Out>(narrow_to_odd(value));
-  } else {
+template <typename Out, typename Sum>
+Out narrowed(Sum value) {
+  if constexpr (!kNarrow<Out>) {
     return static_cast<Out>(value);
+  } else if constexpr (std::is_same_v<Sum, double>) {
+    return narrow(narrow_to_odd(value), TypeTag<Out>{});
+  } else {
+    return narrow(value, TypeTag<Out>{});
   }
 }
 
@@ -51,23 +44,17 @@ Convert converter(uint32_t from_dtype, uint32_t to_dtype) {
   });
 }
 
-const char* dtype_name(uint32_t dtype) {
-  switch (dtype) {
-    case PARALLAX_F32:
-      return "f32";
-    case PARALLAX_F64:
-      return "f64";
-    case PARALLAX_F16:
-      return "f16";
-    case PARALLAX_BF16:
-      return "bf16";
-    case PARALLAX_I32:
-      return "i32";
-    case PARALLAX_I64:
-      return "i64";
-    default:
-      return "unknown";
+std::string dtype_constants(bool (*takes)(uint32_t dtype), const char* last_word) {
+  std::vector<const char*> names;
+  for (uint32_t dtype = 0; dtype < kDtypeCount; ++dtype) {
+    if (takes(dtype)) names.push_back(kDtypes[dtype].constant);
   }
+  std::string list;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (i > 0) list += i + 1 < names.size() ? ", " : std::string(" ") + last_word + " ";
+    list += names[i];
+  }
+  return list;
 }
 
 }  // namespace parallax

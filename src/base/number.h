@@ -2,7 +2,9 @@
 // Numbers: the dtypes of the C ABI as types, what each is summed in, and the conversions between
 // them. A gradient travels in its sum type: f16 and bf16 are widened to float where a slice enters
 // and rounded once (to nearest even) where a result leaves; integers wrap. Which type a buffer has
-// is asked once per call (with_sum_type, with_dtype), never once per element.
+// is asked once per call (with_sum_type, with_dtype), never once per element. All that is said of a
+// dtype follows from its C++ type, its case in with_dtype and its row of kDtypes; nothing else
+// lists them.
 #ifndef PARALLAX_BASE_NUMBER_H_
 #define PARALLAX_BASE_NUMBER_H_
 
@@ -11,7 +13,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <limits>
+#include <string>
 #include <type_traits>
 
 #include "parallax/parallax.h"
@@ -27,6 +31,11 @@ struct BFloat {  // the upper half of a binary32
 
 // What a dtype is summed, kept and updated in.
 enum class SumType : uint8_t { kF32, kF64, kI32, kI64 };
+
+template <typename T>
+struct TypeTag {
+  using type = T;
+};
 
 // ---- conversions of one number; the rounding mode is the default one (FloatEnvironment)
 
@@ -74,6 +83,10 @@ inline BFloat to_bfloat(float value) {
   return {static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
 }
 
+// The way back from what a narrow type is summed in.
+inline Half narrow(float value, TypeTag<Half>) { return to_half(value); }
+inline BFloat narrow(float value, TypeTag<BFloat>) { return to_bfloat(value); }
+
 // Rounded to odd, so that rounding the result once more, to fewer bits, is right (Boldo and
 // Melquiond 2008).
 inline float narrow_to_odd(double value) {
@@ -100,15 +113,13 @@ struct SumOf<BFloat> {
 };
 template <typename In>
 using sum_of_t = typename SumOf<In>::type;
-
+// Widened where it enters, rounded where it leaves.
 template <typename T>
-struct TypeTag {
-  using type = T;
-};
+inline constexpr bool kNarrow = !std::is_same_v<sum_of_t<T>, T>;
 
 // Calls visit(TypeTag<T>{}).
 template <typename Visit>
-decltype(auto) with_sum_type(SumType sum, Visit visit) {
+constexpr decltype(auto) with_sum_type(SumType sum, Visit visit) {
   switch (sum) {
     case SumType::kF64:
       return visit(TypeTag<double>{});
@@ -124,7 +135,7 @@ decltype(auto) with_sum_type(SumType sum, Visit visit) {
 
 // `dtype` is a parallax_dtype_t, checked before.
 template <typename Visit>
-decltype(auto) with_dtype(uint32_t dtype, Visit visit) {
+constexpr decltype(auto) with_dtype(uint32_t dtype, Visit visit) {
   switch (dtype) {
     case PARALLAX_F64:
       return visit(TypeTag<double>{});
@@ -141,20 +152,44 @@ decltype(auto) with_dtype(uint32_t dtype, Visit visit) {
   }
 }
 
-inline SumType sum_type_of(uint32_t dtype) {
-  switch (dtype) {
-    case PARALLAX_F64:
+// What a dtype is called. A row's index is the number of its dtype.
+struct DtypeNames {
+  const char* name;      // in plans and sentences
+  const char* constant;  // in parallax.h, after PARALLAX_
+  const char* word;      // on command lines, as nccl-tests has it
+};
+inline constexpr DtypeNames kDtypes[] = {
+    {"f32", "F32", "float"},      {"f64", "F64", "double"}, {"f16", "F16", "half"},
+    {"bf16", "BF16", "bfloat16"}, {"i32", "I32", "int32"},  {"i64", "I64", "int64"},
+};
+inline constexpr uint32_t kDtypeCount = std::size(kDtypes);
+static_assert(kDtypeCount == PARALLAX_I64 + 1, "a row for each dtype of parallax.h");
+
+inline constexpr bool is_dtype(uint32_t dtype) { return dtype < kDtypeCount; }
+inline const char* dtype_name(uint32_t dtype) {
+  return is_dtype(dtype) ? kDtypes[dtype].name : "unknown";
+}
+
+// "PARALLAX_F32, F64, F16, BF16, I32 and I64", or those that `takes` says yes to.
+std::string dtype_constants(bool (*takes)(uint32_t dtype), const char* last_word);
+
+constexpr SumType sum_type_of(uint32_t dtype) {
+  return with_dtype(dtype, [](auto tag) {
+    using Sum = sum_of_t<typename decltype(tag)::type>;
+    if constexpr (std::is_same_v<Sum, double>) {
       return SumType::kF64;
-    case PARALLAX_I32:
+    } else if constexpr (std::is_same_v<Sum, int32_t>) {
       return SumType::kI32;
-    case PARALLAX_I64:
+    } else if constexpr (std::is_same_v<Sum, int64_t>) {
       return SumType::kI64;
-    default:
+    } else {
+      static_assert(std::is_same_v<Sum, float>);
       return SumType::kF32;
-  }
+    }
+  });
 }
 // The dtype that holds a sum type as it is.
-inline uint32_t dtype_of(SumType sum) {
+constexpr uint32_t dtype_of(SumType sum) {
   switch (sum) {
     case SumType::kF64:
       return PARALLAX_F64;
@@ -167,13 +202,16 @@ inline uint32_t dtype_of(SumType sum) {
   }
   return PARALLAX_F32;
 }
-inline uint32_t bytes_of_dtype(uint32_t dtype) {
+constexpr uint32_t bytes_of_dtype(uint32_t dtype) {
   return with_dtype(
       dtype, [](auto tag) { return static_cast<uint32_t>(sizeof(typename decltype(tag)::type)); });
 }
-inline uint32_t bytes_of_sum(SumType sum) { return bytes_of_dtype(dtype_of(sum)); }
-inline bool is_floating(uint32_t dtype) { return dtype != PARALLAX_I32 && dtype != PARALLAX_I64; }
-const char* dtype_name(uint32_t dtype);  // "f32"
+constexpr uint32_t bytes_of_sum(SumType sum) { return bytes_of_dtype(dtype_of(sum)); }
+constexpr bool is_floating(uint32_t dtype) {
+  return with_dtype(dtype, [](auto tag) {
+    return std::is_floating_point_v<sum_of_t<typename decltype(tag)::type>>;
+  });
+}
 
 // ---- numbers in memory, which may be unaligned
 
@@ -182,7 +220,7 @@ template <typename In>
 sum_of_t<In> load(const std::byte* from) {
   In value;
   std::memcpy(&value, from, sizeof value);
-  if constexpr (std::is_same_v<In, Half> || std::is_same_v<In, BFloat>) {
+  if constexpr (kNarrow<In>) {
     return widen(value);
   } else {
     return value;

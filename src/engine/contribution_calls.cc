@@ -51,13 +51,15 @@ Status ContributionCalls::check(const parallax_slice_t& slice, uint64_t step, bo
 Status ContributionCalls::post(RequestKind kind, uint64_t step,
                                std::span<const parallax_slice_t> slices, Request** request) {
   const bool push = kind == RequestKind::kPush;
-  PARALLAX_RETURN_IF_ERROR(checks_.check(slices, push ? "push" : "reduce"));
+  bool tied = false;
+  PARALLAX_RETURN_IF_ERROR(checks_.check(slices, push ? "push" : "reduce", &tied));
   // All slices are checked before the first is noted: a refused call has contributed nothing.
   for (const parallax_slice_t& slice : slices) {
     PARALLAX_RETURN_IF_ERROR(check(slice, step, push));
   }
   PARALLAX_RETURN_IF_ERROR(requests_.take(kind, step, request));
   Request& posted = **request;
+  posted.tied = tied;
   if (!push) {
     // Before anything is noted: if there is no room for the result, nothing was contributed.
     const Status room = reserve_results(slices, &posted);
@@ -139,8 +141,8 @@ void ContributionCalls::advance() {
     if (request.started && request.kind == RequestKind::kReduce) hand_back(request);
     // Only a reduce has entries in slice_done: a push is done once nothing borrows its buffers.
     const bool finished = request.started && request.pending == 0 &&
-                          std::find(request.slice_done.begin(), request.slice_done.end(), 0) ==
-                              request.slice_done.end();
+                          std::find(request.slice_done.begin() + request.slices_done,
+                                    request.slice_done.end(), 0) == request.slice_done.end();
     if (finished) --pipeline_.state(request.step).contributions_open;
     return finished;
   });
@@ -157,10 +159,11 @@ void ContributionCalls::start(Request& request) {
 
 void ContributionCalls::contribute(const Request& request, const PullSlice& slice,
                                    uint32_t* pending) {
-  const auto other =
-      std::find_if(request.slices.begin(), request.slices.end(), [&slice](const PullSlice& each) {
-        return each.variable == slice.variable && &each != &slice;
-      });
+  // Looked for only where there is one: a call may have hundreds of slices.
+  const auto first = request.tied ? request.slices.begin() : request.slices.end();
+  const auto other = std::find_if(first, request.slices.end(), [&slice](const PullSlice& each) {
+    return each.variable == slice.variable && &each != &slice;
+  });
   // Of a dense slice and one of rows in one call, the dense one contributes both.
   if (other != request.slices.end() && !slice.every_row) return;
   const bool reduce = request.kind == RequestKind::kReduce;
@@ -208,13 +211,25 @@ void ContributionCalls::end(uint64_t step) {
 void ContributionCalls::hand_back(Request& reduce) {
   // The result goes where the slice came from, which this rank's sends may still be reading.
   if (reduce.pending != 0) return;
-  for (size_t i = 0; i < reduce.slices.size(); ++i) {
-    if (reduce.slice_done[i] != 0) continue;
+  // This comes in every pass, and to ask one variable among many is a cache miss: of those that are
+  // not there so many are asked, from the first on. What is behind them is seldom there either, and
+  // the request is complete only with all.
+  constexpr uint32_t kAskedMax = 16;
+  uint32_t asked = 0;
+  for (uint32_t i = reduce.slices_done; i < reduce.slices.size() && asked < kAskedMax; ++i) {
+    if (reduce.slice_done[i] != 0) {
+      if (i == reduce.slices_done) ++reduce.slices_done;
+      continue;
+    }
     const PullSlice& slice = reduce.slices[i];
     const VariableRuntime& runtime = group_.runtime(slice.variable);
     const Exchange& exchange = runtime.exchange_at(reduce.step);
-    if (!exchange.state(reduce.step).delivered) continue;
+    if (!exchange.state(reduce.step).delivered) {
+      ++asked;
+      continue;
+    }
     reduce.slice_done[i] = 1;
+    if (i == reduce.slices_done) ++reduce.slices_done;
     results_.give(runtime, exchange.whole(reduce.step), slice, &reduce.rows[i]);
   }
 }

@@ -38,11 +38,12 @@ struct Request {
   std::vector<PullSlice> slices;    // pull, push, reduce
   std::vector<RowsResult> rows;     // reduce: by slice
   std::vector<uint8_t> slice_done;  // reduce
+  bool tied = false;                // push, reduce: some variable has a slice of either form
   parallax_step_info_t info = {};   // step_end
   // read, write
   RowsCall rows_call;
   bool rows_write = false;
-  uint32_t slices_done = 0;  // evaluation
+  uint32_t slices_done = 0;  // evaluation, reduce: the first so many are
   // broadcast
   uint32_t root = 0;
   std::byte* buffer = nullptr;
@@ -64,6 +65,7 @@ struct Request {
     started = false;
     pending = 0;
     slices_done = 0;
+    tied = false;
     free = false;
     slices.clear();
     slice_done.clear();

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace parallax {
 
-Status SliceChecks::check(std::span<const parallax_slice_t> slices, const char* call) const {
+Status SliceChecks::check(std::span<const parallax_slice_t> slices, const char* call,
+                          bool* tied_too) const {
+  places_.resize(registry_.size());  // grows with what was registered, not in a step
   if (slices.size() > PARALLAX_SLICES_MAX) {
     return invalid(std::string(call) + ": " + std::to_string(slices.size()) + " slices; at most " +
                    std::to_string(PARALLAX_SLICES_MAX) + " in one call");
@@ -21,7 +24,11 @@ Status SliceChecks::check(std::span<const parallax_slice_t> slices, const char* 
                                       : std::string()) +
                                ": " + fits.message()};
     }
-    // Quadratic, and without memory: a step allocates nothing.
+    // A place that an earlier call left is told by the slice there, so that none has to be cleared.
+    size_t& place = places_[slices[i].variable];
+    const size_t earlier = std::exchange(place, i);
+    if (earlier >= i || slices[earlier].variable != slices[i].variable) continue;
+    if (tied_too != nullptr) *tied_too = true;
     for (size_t j = 0; j < i; ++j) {
       if (slices[j].variable == slices[i].variable && !tied(slices[j], slices[i])) {
         return invalid(std::string(call) + ": variable '" + registry_[slices[i].variable].name +
@@ -35,12 +42,13 @@ Status SliceChecks::check(std::span<const parallax_slice_t> slices, const char* 
 }
 
 Status SliceChecks::check_pull(std::span<const parallax_slice_t> slices) const {
-  PARALLAX_RETURN_IF_ERROR(check(slices, "pull"));
+  bool tied_too = false;
+  PARALLAX_RETURN_IF_ERROR(check(slices, "pull", &tied_too));
   for (const parallax_slice_t& slice : slices) {
     const std::string& name = registry_[slice.variable].name;
-    if (std::count_if(slices.begin(), slices.end(), [&](const parallax_slice_t& each) {
-          return each.variable == slice.variable;
-        }) > 1) {
+    if (tied_too && std::count_if(slices.begin(), slices.end(), [&](const parallax_slice_t& each) {
+                      return each.variable == slice.variable;
+                    }) > 1) {
       return invalid("pull: variable '" + name + "' is in two slices; pull it by two calls");
     }
     if (!registry_[slice.variable].managed()) {
@@ -114,11 +122,13 @@ Status SliceChecks::check_one(const parallax_slice_t& slice) const {
                  " rows of a variable with row ids, and rows_max is " +
                  std::to_string(variable.rows_max) + "; register rows_max >= rows");
   }
-  if (slice.as_dtype > PARALLAX_AS(PARALLAX_I64) ||
+  if (slice.as_dtype > kDtypeCount ||
       !convertible(dtype_of(variable.sum_type()), dtype_of_slice(slice))) {
     return invalid("as_dtype is " + std::to_string(slice.as_dtype) + "; for a variable of " +
                    dtype_name(variable.dtype) + " it must be 0" +
-                   (is_floating(variable.dtype) ? " or PARALLAX_AS of F32, F64, F16 or BF16" : ""));
+                   (is_floating(variable.dtype)
+                        ? " or PARALLAX_AS of " + dtype_constants(is_floating, "or")
+                        : std::string()));
   }
   if (slice.more > 1 || (slice.more == 1 && !variable.accumulate)) {
     return invalid("more is " + std::to_string(slice.more) +

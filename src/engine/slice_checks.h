@@ -2,7 +2,7 @@
 // SliceChecks: what may be wrong with the slices of a call, by the registered variables alone:
 // form, sizes, alignment, row ids, dtypes. Once, where a call comes in: everything behind takes
 // slices as checked. Every sentence names the call, the slice and the variable; success allocates
-// nothing. Changes nothing; engine's owner only.
+// nothing. Engine's owner only.
 #ifndef PARALLAX_ENGINE_SLICE_CHECKS_H_
 #define PARALLAX_ENGINE_SLICE_CHECKS_H_
 
@@ -21,8 +21,10 @@ class SliceChecks {
   // The registry outlives this.
   explicit SliceChecks(const std::vector<Variable>& registry) : registry_(registry) {}
 
-  // Of any call. INVALID, LIMIT.
-  Status check(std::span<const parallax_slice_t> slices, const char* call) const;
+  // Of any call. INVALID, LIMIT. *tied_too becomes true if a variable has two slices, one of each
+  // form, which is legal.
+  Status check(std::span<const parallax_slice_t> slices, const char* call,
+               bool* tied_too = nullptr) const;
   // And what a pull asks for beside that.
   Status check_pull(std::span<const parallax_slice_t> slices) const;
   Status check_finite(const PullSlice& slice, const char* call) const;
@@ -37,6 +39,8 @@ class SliceChecks {
   uint32_t dtype_of_slice(const parallax_slice_t& slice) const;
 
   const std::vector<Variable>& registry_;
+  // By variable: where its slice stood in the last call that had one. A note of check() alone.
+  mutable std::vector<size_t> places_;
 };
 
 }  // namespace parallax

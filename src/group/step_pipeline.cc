@@ -76,16 +76,22 @@ Status StepPipeline::advance(Finished* finished) {
   return {};
 }
 
-// True if all exchanges are `ready` in the step. The cursor stands at the first variable that is
-// not, and only moves on, so that all checks of a step together look at each variable about once.
+// True if all exchanges are `ready` in the step. A cursor stands at the first variable that is not,
+// and only moves on. What is asked of a variable serves every cursor that stands there: with many
+// variables a look at one is a cache miss or two, so all checks of a step together take about one.
 bool StepPipeline::all(StepState& step, uint32_t StepState::*cursor,
                        bool ExchangeState::*ready) const {
   const Group& group = parts_.group;
   uint32_t& at = step.*cursor;
-  while (at < group.size() && group.runtime(at).exchange_at(step.step).state(step.step).*ready) {
-    ++at;
+  while (at < group.size()) {
+    const uint32_t asked = at;
+    const ExchangeState now = group.runtime(asked).exchange_at(step.step).state(step.step);
+    if (now.contributed && step.contributed_cursor == asked) ++step.contributed_cursor;
+    if (now.reduced && step.reduced_cursor == asked) ++step.reduced_cursor;
+    if (now.delivered && step.delivered_cursor == asked) ++step.delivered_cursor;
+    if (!(now.*ready)) return false;
   }
-  return at == group.size();
+  return true;
 }
 
 // ---- votes

@@ -62,7 +62,7 @@ inline uint32_t wire_dtype(uint32_t asked, SumType master) {
 // Whether values of that master may be asked for in a dtype: no larger one, since nobody needs more
 // than the owner has, and buffers are sized by the master.
 inline bool may_travel_as(uint32_t dtype, SumType master) {
-  return dtype <= PARALLAX_I64 && convertible(dtype_of(master), dtype) &&
+  return is_dtype(dtype) && convertible(dtype_of(master), dtype) &&
          bytes_of_dtype(dtype) <= bytes_of_sum(master);
 }
 

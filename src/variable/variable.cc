@@ -194,7 +194,11 @@ struct Field {
   std::span<const char* const> names = {};  // of the values of an enumeration
 };
 
-constexpr const char* kDtypeNames[] = {"F32", "F64", "F16", "BF16", "I32", "I64"};
+constexpr auto kDtypeNames = [] {
+  std::array<const char*, kDtypeCount> names = {};
+  for (uint32_t dtype = 0; dtype < kDtypeCount; ++dtype) names[dtype] = kDtypes[dtype].constant;
+  return names;
+}();
 constexpr const char* kTagNames[] = {"AUTO", "DENSE", "SPARSE"};
 constexpr const char* kReductionNames[] = {"SUM", "MEAN_WORLD", "MEAN_CONTRIBUTORS", "MEAN_ROW"};
 constexpr const char* kInitNames[] = {"CONSTANT", "UNIFORM"};
@@ -275,9 +279,9 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
                    "': name has control characters or is not UTF-8; it stands in tables and log "
                    "lines, so give one that prints on a line");
   }
-  if (in.dtype > PARALLAX_I64) {
+  if (!is_dtype(in.dtype)) {
     return unsupported(name + ": dtype is " + std::to_string(in.dtype) +
-                       "; this version has PARALLAX_F32, F64, F16, BF16, I32 and I64");
+                       "; this version has PARALLAX_" + dtype_constants(is_dtype, "and"));
   }
   PARALLAX_RETURN_IF_ERROR(check_shape(in, name));
   PARALLAX_RETURN_IF_ERROR(check_form(in, name));

@@ -20,10 +20,8 @@ namespace parallax::tool::bench {
 
 template <typename T>
 T number_of(double value) {
-  if constexpr (std::is_same_v<T, Half>) {
-    return to_half(static_cast<float>(value));
-  } else if constexpr (std::is_same_v<T, BFloat>) {
-    return to_bfloat(static_cast<float>(value));
+  if constexpr (kNarrow<T>) {
+    return narrow(static_cast<float>(value), TypeTag<T>{});
   } else {
     return static_cast<T>(value);
   }

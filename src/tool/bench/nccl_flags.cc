@@ -75,7 +75,7 @@ const Refused kRefused[] = {
      "gradients are summed or averaged here; give sum, avg or all"},
     {"-d",
      {"int8", "uint8", "uint32", "uint64", "f8e4m3", "f8e5m2"},
-     "the library has no such type; give float, double, half, bfloat16, int32, int64 or all"},
+     "the library has no such type; -h lists those that it has"},
 };
 
 bool has(const std::vector<const char*>& words, const std::string& word) {

@@ -3,6 +3,7 @@
 #include "tool/bench/options.h"
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <map>
@@ -30,18 +31,20 @@ const Words kOperations = {{"allreduce", static_cast<uint32_t>(Operation::kAllre
                            {"allgatherv", static_cast<uint32_t>(Operation::kAllgatherv)},
                            {"reduce_rows", static_cast<uint32_t>(Operation::kReduceRows)},
                            {"pushpull", static_cast<uint32_t>(Operation::kPushPull)}};
-const Words kNcclDtypes = {{"float", PARALLAX_F32}, {"double", PARALLAX_F64},
-                           {"half", PARALLAX_F16},  {"bfloat16", PARALLAX_BF16},
-                           {"int32", PARALLAX_I32}, {"int64", PARALLAX_I64}};
-// Those, and ours: f32, ...
-const Words kDtypes = [] {
-  Words words = kNcclDtypes;
-  for (const auto& [word, dtype] : kNcclDtypes) words[dtype_name(dtype)] = dtype;
+// nccl-tests' words and ours: float and f32.
+const Words kDtypeWords = [] {
+  Words words;
+  for (uint32_t dtype = 0; dtype < kDtypeCount; ++dtype) {
+    words[kDtypes[dtype].word] = words[kDtypes[dtype].name] = dtype;
+  }
   return words;
 }();
-// nccl-tests' order of -d all.
-constexpr uint32_t kDtypesInOrder[] = {PARALLAX_I32, PARALLAX_I64, PARALLAX_F16,
-                                       PARALLAX_F32, PARALLAX_F64, PARALLAX_BF16};
+// Of -d all: as the header has them.
+constexpr auto kDtypesInOrder = [] {
+  std::array<uint32_t, kDtypeCount> all = {};
+  for (uint32_t dtype = 0; dtype < kDtypeCount; ++dtype) all[dtype] = dtype;
+  return all;
+}();
 constexpr uint32_t kReductionsInOrder[] = {PARALLAX_SUM, PARALLAX_MEAN_WORLD};
 const Words kReductions = {{"sum", PARALLAX_SUM}, {"avg", PARALLAX_MEAN_WORLD}};
 const Words kPlans = {{"auto", PARALLAX_PLAN_AUTO},
@@ -75,6 +78,14 @@ const char* word_of(const Words& words, uint32_t value) {
 std::string words_of(const Words& words) {
   std::string list;
   for (const auto& [word, value] : words) list += (list.empty() ? "" : ", ") + word;
+  return list;
+}
+
+// As -h lists them.
+std::string dtype_words() {
+  std::string list;
+  for (const DtypeNames& each : kDtypes)
+    list += (list.empty() ? "" : ", ") + std::string(each.word);
   return list;
 }
 
@@ -239,8 +250,7 @@ void add_measuring(CLI::App& app, Options* options, Texts* texts) {
   app.add_option("-a,--average", texts->rank_time,
                  "a step's time: 0 of rank 0, 1 average of ranks, 2 least, 3 largest; 1")
       ->check(CLI::Range(0, 3));
-  app.add_option("-d,--datatype", texts->dtype,
-                 "float, double, half, bfloat16, int32, int64, or all; float");
+  app.add_option("-d,--datatype", texts->dtype, dtype_words() + ", or all; float");
   app.add_option("-o,--op", texts->reduction,
                  "sum, avg (by the number of ranks), or all that the type takes; sum");
   app.add_option("-C,--report_cputime", options->processor_time,
@@ -322,7 +332,7 @@ const char* operation_name(Operation operation) {
 
 const char* reduction_name(uint32_t reduction) { return word_of(kReductions, reduction); }
 
-const char* dtype_name_of_nccl(uint32_t dtype) { return word_of(kNcclDtypes, dtype); }
+const char* dtype_name_of_nccl(uint32_t dtype) { return kDtypes[dtype].word; }
 
 std::string rule_name(uint32_t rule) {
   std::string name = rule < kRuleCount ? kRules[rule].name : "unknown";
@@ -353,7 +363,7 @@ bool parse_options(int argc, char** argv, Options* options, int* exit_status) {
 
 Status parse_kinds(const std::string& dtypes, const std::string& reductions, Options* options) {
   std::vector<uint32_t> every_dtype, every_reduction;
-  PARALLAX_RETURN_IF_ERROR(parse_words("-d", dtypes, kDtypes, kDtypesInOrder, &every_dtype));
+  PARALLAX_RETURN_IF_ERROR(parse_words("-d", dtypes, kDtypeWords, kDtypesInOrder, &every_dtype));
   PARALLAX_RETURN_IF_ERROR(
       parse_words("-o", reductions, kReductions, kReductionsInOrder, &every_reduction));
   options->kinds.clear();

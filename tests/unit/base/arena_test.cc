@@ -5,6 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <set>
+#include <tuple>
 
 #include "base/check.h"
 
@@ -43,6 +46,27 @@ TEST(Arena, WhatWasMeasuredFits) {
   std::fill(a.begin(), a.end(), 7u);
   std::fill(c.begin(), c.end(), 7.0);
   EXPECT_EQ(b[0], 0) << "parts do not overlap";
+}
+
+// Given many small arenas, expect them to begin all over a page, so that they do not share the few
+// sets of a cache that the start of a page falls into; each aligned, zeroed and its own.
+TEST(Arena, SmallOnesDoNotAllBeginAtAPage) {
+  constexpr size_t kArenas = 64;
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  std::array<Arena, kArenas> arenas;
+  std::set<size_t> begins;
+  for (Arena& arena : arenas) {
+    ASSERT_TRUE(arena.reserve(Arena::bytes_for<std::byte>(1000)).ok());
+    const auto bytes = arena.take<std::byte>(1000);
+    EXPECT_TRUE(
+        std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte(); }));
+    std::fill(bytes.begin(), bytes.end(), std::byte{7});
+    const auto address = reinterpret_cast<uintptr_t>(bytes.data());
+    EXPECT_EQ(address % kArenaAlignmentBytes, 0u);
+    begins.insert(address % page);
+    EXPECT_GE(arena.touched_bytes(), 1000u);
+  }
+  EXPECT_GE(begins.size(), 8u);
 }
 
 TEST(Arena, TouchedIsWhatCostsMemory) {

@@ -8,6 +8,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <iterator>
 #include <vector>
 
 #include "base/seeded_random.h"
@@ -139,6 +140,35 @@ TEST(Number, WhatCanBeConverted) {
 TEST(Number, IntegersWrap) {
   EXPECT_EQ(plus(INT32_MAX, int32_t{1}), INT32_MIN);
   EXPECT_EQ(plus(INT64_MIN, int64_t{-1}), INT64_MAX);
+}
+
+// What a sentence, a check or a command line says of dtypes is what parallax.h has.
+TEST(Dtypes, FollowFromOneTable) {
+  EXPECT_EQ(dtype_constants(is_dtype, "and"), "F32, F64, F16, BF16, I32 and I64");
+  EXPECT_EQ(dtype_constants(is_floating, "or"), "F32, F64, F16 or BF16");
+  EXPECT_TRUE(is_dtype(PARALLAX_I64));
+  EXPECT_FALSE(is_dtype(PARALLAX_I64 + 1));
+  EXPECT_STREQ(dtype_name(PARALLAX_I64 + 1), "unknown");
+  struct Row {
+    uint32_t dtype;
+    const char* name;
+    uint32_t bytes;
+    SumType sum;
+    bool floating;
+  };
+  const Row rows[] = {{PARALLAX_F32, "f32", 4, SumType::kF32, true},
+                      {PARALLAX_F64, "f64", 8, SumType::kF64, true},
+                      {PARALLAX_F16, "f16", 2, SumType::kF32, true},
+                      {PARALLAX_BF16, "bf16", 2, SumType::kF32, true},
+                      {PARALLAX_I32, "i32", 4, SumType::kI32, false},
+                      {PARALLAX_I64, "i64", 8, SumType::kI64, false}};
+  ASSERT_EQ(std::size(rows), kDtypeCount);
+  for (const Row& row : rows) {
+    EXPECT_STREQ(dtype_name(row.dtype), row.name);
+    EXPECT_EQ(bytes_of_dtype(row.dtype), row.bytes) << row.name;
+    EXPECT_EQ(sum_type_of(row.dtype), row.sum) << row.name;
+    EXPECT_EQ(is_floating(row.dtype), row.floating) << row.name;
+  }
 }
 
 }  // namespace

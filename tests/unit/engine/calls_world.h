@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/contribution_calls.h"
@@ -25,6 +26,7 @@ class CallsWorld {
   static constexpr uint32_t kHeld = 2;
   static constexpr uint32_t kHeldRows = 3;
   static constexpr uint32_t kEveryRow = 4;  // may be given whole
+  static constexpr uint32_t kMore = 5;
   static constexpr uint64_t kRowCount = 40;
 
   class StoppedClock final : public Clock {
@@ -58,11 +60,10 @@ class CallsWorld {
     RowCalls rows;
   };
 
-  explicit CallsWorld(const std::vector<uint32_t>& hosts)
+  // `more_held`: dense framework-held ones beside those, from kMore on.
+  explicit CallsWorld(const std::vector<uint32_t>& hosts, uint32_t more_held = 0)
       : hosts_(host_map(hosts)),
-        variables_{managed("rows", kRowCount, 5, PARALLAX_RULE_ADAGRAD), managed("dense", 3),
-                   accumulating(held("held", 3)), accumulating(held("held rows", 9, 4)),
-                   held("every row", 9, 9)},
+        variables_(variables(more_held)),
         network_(static_cast<uint32_t>(hosts.size()), hosts.size()) {
     for (uint32_t rank = 0; rank < hosts.size(); ++rank) {
       Rank& added = *ranks_.emplace_back(
@@ -101,6 +102,14 @@ class CallsWorld {
   }
 
  private:
+  static std::vector<Variable> variables(uint32_t more_held) {
+    std::vector<Variable> all = {managed("rows", kRowCount, 5, PARALLAX_RULE_ADAGRAD),
+                                 managed("dense", 3), accumulating(held("held", 3)),
+                                 accumulating(held("held rows", 9, 4)), held("every row", 9, 9)};
+    for (uint32_t i = 0; i < more_held; ++i) all.push_back(held("more " + std::to_string(i), 3));
+    return all;
+  }
+
   static Variable accumulating(Variable variable) {
     variable.accumulate = true;
     return variable;

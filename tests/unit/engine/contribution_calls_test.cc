@@ -189,6 +189,32 @@ TEST(ContributionCalls, WhatIsRefusedContributesNothing) {
   EXPECT_TRUE(push->done()) << "nothing borrows its buffers";
 }
 
+// Given many variables in one call, which another rank gives one by one, the first last, expect the
+// call to be complete with the last of them, and every sum in its place.
+TEST(ContributionCalls, AReduceOfManyIsDoneWhateverComesFirst) {
+  constexpr uint32_t kMany = 50;
+  CallsWorld world({0, 1}, kMany);
+  begin(world);
+  std::vector<std::vector<float>> values(kMany), of_other(kMany);
+  std::vector<parallax_slice_t> slices;
+  for (uint32_t i = 0; i < kMany; ++i) {
+    values[i].assign(6, static_cast<float>(i));
+    of_other[i].assign(6, 100.0f);
+    slices.push_back(dense(CallsWorld::kMore + i, &values[i]));
+  }
+  Request* request = reduce(world, 0, slices);
+  for (uint32_t i = kMany; i > 0; --i) {
+    world.settle();
+    ASSERT_FALSE(request->done()) << i << " are missing";
+    reduce(world, 1, {dense(CallsWorld::kMore + i - 1, &of_other[i - 1])});
+  }
+  world.settle();
+  ASSERT_TRUE(request->done());
+  for (uint32_t i = 0; i < kMany; ++i) {
+    EXPECT_EQ(values[i], std::vector<float>(6, 100.0f + static_cast<float>(i)));
+  }
+}
+
 TEST(ContributionCalls, WaitUntilTheStepBeforeIsDecided) {
   CallsWorld world({0, 1});
   std::vector<float> values(6, 1.0f);

@@ -109,6 +109,23 @@ TEST_F(SliceChecksTest, RefusesAVariableInTwoSlices) {
   EXPECT_TRUE(has(refused, "variable 'dense' is in slices 0 and 2")) << refused.message();
 }
 
+// Given calls one after the other, expect each to be judged by its own slices alone.
+TEST_F(SliceChecksTest, WhatAnEarlierCallHadIsForgotten) {
+  const parallax_slice_t all[] = {dense(kDense), dense(kHeld), rows(kRows), rows(kParts)};
+  const parallax_slice_t reversed[] = {rows(kParts), rows(kRows), dense(kHeld), dense(kDense)};
+  const parallax_slice_t both[] = {dense(kHeld), rows(kRows), dense(kDense), dense(kRows)};
+  const parallax_slice_t thrice[] = {rows(kRows), dense(kRows), rows(kRows)};
+  for (int round = 0; round < 2; ++round) {
+    bool tied = false;
+    EXPECT_TRUE(checks_.check(all, "push", &tied).ok());
+    EXPECT_TRUE(checks_.check(reversed, "push", &tied).ok());
+    EXPECT_FALSE(tied);
+    EXPECT_TRUE(checks_.check(both, "push", &tied).ok());
+    EXPECT_TRUE(tied);
+    EXPECT_TRUE(has(checks_.check(thrice, "push"), "variable 'rows' is in slices 0 and 2"));
+  }
+}
+
 TEST_F(SliceChecksTest, APullAsksForManagedVariablesOnce) {
   const parallax_slice_t held[] = {dense(kHeld)};
   EXPECT_TRUE(has(checks_.check_pull(held), "framework-held"));
