@@ -38,6 +38,7 @@ Status Arena::reserve(size_t bytes) {
   Binding::place_reserved(base, bytes);
   base_ = static_cast<std::byte*>(base);
   reserved_bytes_ = bytes;
+  used_bytes_ = 0;
   return {};
 }
 

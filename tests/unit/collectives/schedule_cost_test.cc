@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "support/slot_maps.h"
 #include "unit/collectives/layouts.h"
 #include "unit/collectives/symbolic_run.h"
 
@@ -101,7 +102,8 @@ TEST_P(Cost, IsWhatTheSchedulesDo) {
                                         .returned = (world + elements) % 3 != 0};
         SCOPED_TRACE(std::string(algorithm.name) + ", world " + std::to_string(world) + ", " +
                      std::to_string(elements) + " elements");
-        compare(algorithm, layout, Partition(elements, 1, false, world, 3), way);
+        compare(algorithm, layout, Partition(elements, 1, false, testkit::a_slot_each(world), 3),
+                way);
         if (HasFailure()) return;
       }
     }
@@ -117,7 +119,8 @@ TEST(ScheduleCost, OfHostsIsWhatTheSchedulesDo) {
     if (skipped(world)) continue;
     for (const std::vector<uint32_t>& layout : layouts(world)) {
       SCOPED_TRACE(world);
-      compare(dense_algorithm_for({.of_hosts = true}), layout, Partition(1500, 2, true, world, 3),
+      compare(dense_algorithm_for({.of_hosts = true}), layout,
+              Partition(1500, 2, true, testkit::a_slot_each(world), 3),
               {.ordered = world % 2 == 0, .of_hosts = true});
       if (HasFailure()) return;
     }
@@ -134,7 +137,7 @@ TEST(ScheduleCost, WhatIsNoRingReceivesAsTheFormulaSays) {
       const double n = host_count > 1 ? host_count : world;
       ScheduleCosts costs(hosts);
       for (const uint64_t elements : {1, 1000, 1025, 123'457}) {
-        const Partition partition(elements, 1, false, world, 1);
+        const Partition partition(elements, 1, false, testkit::a_slot_each(world), 1);
         const double bytes = static_cast<double>(elements * kElementBytes);
         const ScheduleCost back = costs.of(partition, kElementBytes, {});
         const ScheduleCost kept = costs.of(partition, kElementBytes, {.returned = false});
@@ -152,7 +155,7 @@ TEST(ScheduleCost, ARingReceivesAsOneOfItsRanks) {
   for (uint32_t host = 0; host < 16; ++host) layout.insert(layout.end(), 1 + host % 3, host);
   const HostMap hosts = map_of(layout);
   const auto world = static_cast<uint32_t>(layout.size());
-  const Partition partition(uint64_t{world} << 16, 1, false, world, 0);
+  const Partition partition(uint64_t{world} << 16, 1, false, testkit::a_slot_each(world), 0);
   const ScheduleCost cost = ScheduleCosts(hosts).of(partition, kElementBytes, {});
   EXPECT_EQ(std::string(cost.algorithm), "ring");
   EXPECT_DOUBLE_EQ(cost.received_bytes, cost.carried_bytes * 2 * (world - 1) / world);
@@ -171,8 +174,9 @@ TEST(ScheduleCost, AThousandHostsCostWhatOneHostTakes) {
   const HostMap hosts = map_of(layout);
   ScheduleCosts costs(hosts);
   double received_bytes = 0;
+  const SlotMap ranks = testkit::a_slot_each(10'000);
   for (uint64_t elements = 1; elements <= 10'000; ++elements) {
-    const Partition partition(elements * 100, 1, false, 10'000, static_cast<uint32_t>(elements));
+    const Partition partition(elements * 100, 1, false, ranks, static_cast<uint32_t>(elements));
     for (const bool returned : {false, true}) {
       const ScheduleCost cost = costs.of(partition, kElementBytes, {.returned = returned});
       EXPECT_GE(cost.received_bytes, received_bytes);
@@ -185,7 +189,7 @@ TEST(ScheduleCost, AThousandHostsCostWhatOneHostTakes) {
 // Given the map that each rank has, expect one figure.
 TEST(ScheduleCost, EveryRankCountsAlike) {
   const std::vector<uint32_t> layout = {0, 0, 1, 2, 2, 2, 3};
-  const Partition partition(12'345, 1, false, 7, 2);
+  const Partition partition(12'345, 1, false, testkit::a_slot_each(7), 2);
   std::set<double> received;
   for (int rank = 0; rank < 7; ++rank) {
     const HostMap hosts = map_of(layout);

@@ -30,7 +30,7 @@ class JobWorld {
         : registry(std::move(variables)),
           membership(watch_neighbours(hosts, rank), kLeaseNs, 0),
           traffic({.rank = rank, .epoch = 1}, hosts, clock, membership),
-          group(hosts, rank, {}, outbox, compute),
+          group(first_view(hosts), rank, {}, outbox, compute),
           migration(group, outbox),
           plan_control(group, migration, {}),
           broadcast(hosts, rank, outbox),
