@@ -55,6 +55,12 @@ size_t resident_bytes() {
   return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
+// To stderr, so that a long run is seen to go on.
+void say_progress(const Shape& shape, const std::string& what) {
+  std::fprintf(stderr, "# %u ranks: %s, %.1f GiB\n", shape.world(), what.c_str(),
+               static_cast<double>(resident_bytes()) / (1 << 30));
+}
+
 // What all ranks push, summed: the naive result.
 struct Truth {
   std::vector<uint32_t> pushed = std::vector<uint32_t>(kSparseRows);
@@ -252,6 +258,7 @@ void measure(const Shape& shape) {
   };
   all([](const Rank& rank) { return rank.committed(); });
   const size_t committed_bytes = resident_bytes() - before_bytes;
+  say_progress(shape, "committed");
   const uint64_t commit_messages = world.network().messages_count();
   const int64_t commit_ns = world.now_ns();
   uint64_t messages = commit_messages, bytes = world.network().bytes_count();
@@ -266,6 +273,7 @@ void measure(const Shape& shape) {
     }
     all([step](const Rank& rank) { return rank.steps_done() == step; });
     for (const auto& rank : ranks) rank->count_pushes();
+    say_progress(shape, "step " + std::to_string(step));
   }
   messages = world.network().messages_count() - messages;
   bytes = world.network().bytes_count() - bytes;

@@ -4,25 +4,9 @@
 
 #include <algorithm>
 
-#include "collectives/schedule_cost.h"
 #include "planner/choice.h"
 
 namespace parallax {
-
-void PlanControl::price() {
-  ScheduleCosts costs(group_.columns().map());
-  for (const auto& runtime : group_.runtimes()) {
-    VariableFacts& facts = runtime->facts;
-    const bool rows = runtime->variable->ids_declared();
-    const Method to_all = rows ? Method::kMadeDense : Method::kAllreduce;
-    facts.to_all = costs.of(runtime->gradient_partition(to_all), facts.element_bytes,
-                            {.ordered = group_.sums_in_order(to_all), .of_hosts = rows});
-    if (rows || !facts.managed) continue;
-    facts.to_owners =
-        costs.of(runtime->gradient_partition(Method::kPushPull), facts.element_bytes,
-                 {.ordered = group_.sums_in_order(Method::kPushPull), .returned = false});
-  }
-}
 
 // Which variables a step's votes count: those with ids, in windows that take turns, the same at
 // every rank since votes are added up.
@@ -91,7 +75,7 @@ void PlanControl::settle() {
       facts.pulled_rows_per_host = facts.touched_rows_per_host;
     }
   }
-  settled_plan_ = settled_plan(group_.facts(), group_.topology(), options_.mode);
+  settled_plan_ = settled_plan(group_.priced_facts(), group_.topology(), options_.mode);
   for (const uint32_t variable : group_.with_ids()) {
     const VariableRuntime& runtime = group_.runtime(variable);
     // Such a variable stays where it is.
@@ -125,7 +109,7 @@ uint32_t PlanControl::choose_dense(uint32_t variable) const {
   if (!runtime.variable->ids_declared() || runtime.change.step != 0 || runtime.facts.given_dense) {
     return kNoVariable;
   }
-  VariableFacts facts = runtime.facts;
+  VariableFacts facts = group_.priced_facts(runtime);
   facts.given_dense = true;
   const VariablePlan plan = settled_choice(facts, group_.topology(), options_.mode);
   return group_.fits_memory(runtime, plan) ? variable : kNoVariable;

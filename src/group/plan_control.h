@@ -30,10 +30,6 @@ class PlanControl {
   PlanControl(Group& group, Migration& migration, Options options)
       : group_(group), migration_(migration), options_(options) {}
 
-  // What elements cost in the layout of this group, into the facts of its variables: before
-  // anything here is asked of a plan, once the group is built.
-  void price();
-
   // Nothing is measured any more: the plan stays.
   bool settled() const { return settled_; }
 
