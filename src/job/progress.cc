@@ -21,9 +21,6 @@ namespace {
 // Passes without a move before a thread blocks. Few: ranks often outnumber cores, and a spinning
 // thread steals the time of the one it waits for.
 constexpr int kIdlePasses = 4;
-// Where each rank of the host has a core, a waiter looks for so long before it blocks: about what a
-// wake-up costs, so that it never waits for more than twice the better of the two.
-constexpr int64_t kSpinNs = 50 * 1000;
 // Blocking never lasts longer, whatever the timers say.
 constexpr int64_t kBlockMaxNs = 1000 * kNanosecondsPerMillisecond;
 
@@ -43,7 +40,7 @@ bool all_done(std::span<Request* const> requests) {
 
 Status Progress::start(Engine& engine, bool manual) {
   engine_ = &engine;
-  spin_ns_ = core_count() >= engine.columns().locals().size() ? kSpinNs : 0;
+  if (core_count() < engine.columns().locals().size()) spin_.forbid();
   epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
   wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   bool ready = epoll_fd_ >= 0 && wake_fd_ >= 0;
@@ -219,13 +216,15 @@ bool Progress::wait(std::span<Request* const> requests, int64_t deadline_ns) {
     for (int64_t now_ns = moved_ns; !(done = all_done(requests)) && now_ns < deadline_ns;
          now_ns = clock_.now_ns()) {
       if (pass()) {
+        if (idle_passes >= kIdlePasses) spin_.found();
         idle_passes = 0;
         moved_ns = now_ns;
         continue;
       }
-      if (++idle_passes < kIdlePasses || now_ns - moved_ns < spin_ns_) continue;
+      if (++idle_passes < kIdlePasses || now_ns - moved_ns < spin_.now_ns()) continue;
       if (all_done(requests)) continue;
       block(deadline_ns, requests);
+      spin_.blocked();
       idle_passes = 0;
       moved_ns = clock_.now_ns();
     }

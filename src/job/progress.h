@@ -20,6 +20,7 @@
 #include "base/float_environment.h"
 #include "base/mutex.h"
 #include "engine/engine.h"
+#include "job/spin_time.h"
 #include "transport/transport.h"
 
 namespace parallax {
@@ -101,7 +102,7 @@ class Progress {
   mutable Mutex engine_mutex_ PARALLAX_ACQUIRED_BEFORE(waiters_mutex_);
   Engine* engine_ PARALLAX_PT_GUARDED_BY(engine_mutex_) = nullptr;
   bool warned_ PARALLAX_GUARDED_BY(engine_mutex_) = false;
-  int64_t spin_ns_ = 0;  // a waiter looks so long before it blocks
+  SpinTime spin_;  // of the waiter that drives
   int epoll_fd_ = -1;
   int wake_fd_ = -1;
   std::atomic<int> completion_fd_{-1};
