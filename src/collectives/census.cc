@@ -19,6 +19,9 @@ constexpr std::byte bit_of(uint32_t mark) { return std::byte{1} << (mark % 8); }
 Census::Census(const Columns& columns, Outbox& outbox, CensusOptions options)
     : columns_(columns), outbox_(outbox), options_(std::move(options)) {
   PARALLAX_CHECK(options_.marks <= kMarksMax);
+  const std::vector<uint32_t>& reporters = options_.reporters;
+  joins_ =
+      leads() || std::find(reporters.begin(), reporters.end(), columns.rank()) != reporters.end();
   if (leads()) {
     const uint32_t hosts = columns.host_count();
     // Another root for each variable and column, so that no host is the root of all.
@@ -30,7 +33,7 @@ Census::Census(const Columns& columns, Outbox& outbox, CensusOptions options)
       children_.push_back(columns.leader(host, options_.column));
     }
     told_ = children_;
-    children_.insert(children_.end(), options_.reporters.begin(), options_.reporters.end());
+    children_.insert(children_.end(), reporters.begin(), reporters.end());
     told_.insert(told_.end(), options_.listeners.begin(), options_.listeners.end());
   } else {
     parent_ = columns.leader(columns.host(), options_.column);
@@ -51,7 +54,7 @@ void Census::open(uint64_t step) {
 
 void Census::join(uint64_t step, uint32_t mark, bool contributed) {
   Round& joining = round(step);
-  PARALLAX_CHECK(!joining.joined);
+  PARALLAX_CHECK(joins_ && !joining.joined);
   joining.joined = true;
   joining.contributed |= contributed;
   if (mark != kNoMark) joining.marks[mark / 8] |= bit_of(mark);
@@ -73,8 +76,8 @@ bool Census::on_report(uint32_t from, const Section& section) {
 
 bool Census::on_answer(uint32_t from, const Section& section) {
   Round& answering = round(section.header.step);
-  // A leader is answered for its report. Who only listens has none.
-  if (from != parent_ || answering.answered || (leads() && !answering.reported)) return false;
+  // Who joins is answered for its report. Who only listens has none.
+  if (from != parent_ || answering.answered || (joins_ && !answering.reported)) return false;
   if (!well_formed(section)) return false;
   take(answering, section);
   answer(section.header.step);
@@ -137,7 +140,7 @@ std::vector<uint32_t> Census::missing(uint64_t step) const {
   for (size_t i = 0; i < children_.size(); ++i) {
     if (waiting.reported_by[i] == 0) missing.push_back(children_[i]);
   }
-  const bool waits_for_answer = waiting.reported || !leads();
+  const bool waits_for_answer = waiting.reported || !joins_;
   if (waits_for_answer && parent_ != kNoRank) missing.push_back(parent_);
   return missing;
 }

@@ -32,7 +32,8 @@ struct CensusOptions {
   uint8_t stage = 0;  // tells the censuses of a variable apart
   uint32_t column = 0;
   uint32_t marks = 0;  // members that may be marked, by their number; 0: none
-  // Ranks of this host beside its leader: those who join there, and those who are told.
+  // Ranks of this host beside its leader: those who join there, and those who are told. Whoever
+  // joins knows of it, leader or not.
   std::vector<uint32_t> reporters = {}, listeners = {};
 };
 
@@ -57,7 +58,8 @@ class Census {
   // Once answered.
   bool marked(uint64_t step, uint32_t mark) const;
   bool contributed(uint64_t step) const { return round(step).contributed; }
-  // Who keeps this rank from being answered; empty if it is, or if only this rank has not joined.
+  // Whose word keeps this rank from being answered, perhaps for want of another's; empty if it is
+  // answered, or if only this rank has not joined.
   std::vector<uint32_t> missing(uint64_t step) const;
 
  private:
@@ -83,6 +85,7 @@ class Census {
   const Columns& columns_;
   Outbox& outbox_;
   const CensusOptions options_;
+  bool joins_ = false;              // else this rank is told, and no more
   uint32_t parent_ = kNoRank;       // kNoRank: the root
   std::vector<uint32_t> children_;  // who reports here
   std::vector<uint32_t> told_;      // whom the answer goes on to

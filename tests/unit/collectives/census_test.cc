@@ -171,7 +171,7 @@ Section section_of(SectionKind kind, std::span<const std::byte> marks) {
 // Given reports and answers of the wrong size, with marks of nobody, of ranks that send none, too
 // early, or again, expect each refused, and the census to end as if it had not come.
 TEST(Census, GarbageIsRefused) {
-  // Three hosts of a rank each: for variable 5 the second is the root, the others its children.
+  // Four hosts of a rank each: for variable 5 the second is the root, the others its children.
   CensusWorld world({"a", "b", "c", "d"});
   const uint32_t root = kVariable % 4;
   const uint32_t child = (root + 1) % 4, other = (root + 2) % 4;
@@ -214,6 +214,21 @@ TEST(Census, GarbageIsRefused) {
     EXPECT_FALSE(world.at(rank).marked(1, child));
     EXPECT_TRUE(world.at(rank).marked(1, other));
   }
+}
+
+// Given a rank that reports to the leader of its host, expect an answer before its report refused,
+// and the one after it taken once.
+TEST(Census, WhoReportsIsNotAnsweredBefore) {
+  CensusWorld world({"a", "a", "b"});
+  const std::array<std::byte, 1> none = {};
+  const auto down = [&] { return world.inject(0, 1, section_of(SectionKind::kCensusDown, none)); };
+  EXPECT_FALSE(down());
+  EXPECT_FALSE(world.at(1).answered(1));
+  EXPECT_TRUE(world.at(1).missing(1).empty()) << "it waits for nobody but itself";
+  world.at(1).join(1, Census::kNoMark, false);
+  EXPECT_EQ(world.at(1).missing(1), std::vector<uint32_t>{0});
+  EXPECT_TRUE(down());
+  EXPECT_FALSE(down()) << "twice";
 }
 
 TEST(Census, JoiningTwiceIsOurBug) {
