@@ -32,7 +32,7 @@ RowExchange::RowExchange(const Columns& columns, const Partition& partition, Out
   reduces_ =
       algorithm_.up == ReduceTo::kOwner ? host_rows_.active(columns.rank()) : host_rows_.leads();
   if (by_census_ && (host_rows_.leads() || reduces_)) found_census();
-  if (!reduces_) return;
+  if (!reduces_ || one_host()) return;
   for (uint32_t host = 0; host < columns.host_count(); ++host) {
     sources_.push_back(columns.leader(host, columns.column_of(columns.rank())));
   }
@@ -41,7 +41,7 @@ RowExchange::RowExchange(const Columns& columns, const Partition& partition, Out
 // Where hosts are many, unless they are more than a census has marks for.
 bool RowExchange::holds_census(const Columns& columns, const ExchangeOptions& options,
                                const RowAlgorithm& algorithm) {
-  if (columns.host_count() <= options.marker_hosts_max) return false;
+  if (columns.host_count() <= std::max(1u, options.marker_hosts_max)) return false;
   if (algorithm.up == ReduceTo::kEveryHost) return columns.host_count() <= Census::kMarksMax;
   if (algorithm.down == ReturnTo::kNobody) return true;
   for (uint32_t column = 0; column < columns.count(); ++column) {
@@ -80,6 +80,7 @@ Status RowExchange::reserve() {
 void RowExchange::lay_out(Arena& arena) {
   host_rows_.lay_out(arena);
   for (StepBuffer& buffer : step_buffers_) {
+    if (one_host()) continue;
     if (host_rows_.leads()) {
       const uint64_t locals = columns_.locals().size();
       const uint64_t rows_max = std::min(host_rows_.column_rows(), options_.rows_max * locals);
@@ -114,7 +115,7 @@ void RowExchange::open(uint64_t step) {
   host_rows_.open(step);
   StepBuffer& buffer = step_buffer(step);
   buffer.step = step;
-  if (reduces_) buffer.total.clear();
+  if (reduces_ && !one_host()) buffer.total.clear();
   buffer.forwarded = buffer.returned = buffer.contributed = false;
   if (census_) census_->open(step);
   returned_.open(step);
@@ -174,7 +175,9 @@ void RowExchange::forward_if_complete(StepBuffer& buffer) {
   if (!host_rows_.sum(buffer.step).complete()) return;
   buffer.forwarded = true;
   buffer.contributed |= host_rows_.contributed(buffer.step);
-  if (algorithm_.up == ReduceTo::kEveryHost) {
+  if (one_host()) {
+    return_if_complete(buffer);
+  } else if (algorithm_.up == ReduceTo::kEveryHost) {
     forward_to_hosts(buffer);
   } else {
     forward_to_owners(buffer);
@@ -232,7 +235,7 @@ void RowExchange::forward_to_owners(StepBuffer& buffer) {
 
 bool RowExchange::on_host_reduce(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
-  if (!reduces_ || from != sources_[columns_.host_of(from)]) return false;
+  if (sources_.empty() || from != sources_[columns_.host_of(from)]) return false;
   const auto mine = [this](uint32_t row_key) {
     return algorithm_.up == ReduceTo::kOwner
                ? partition_.owner_of(row_key) == columns_.rank()
@@ -304,9 +307,9 @@ void RowExchange::take_answer(StepBuffer& buffer) {
 // ---- the sum on its way back
 
 void RowExchange::return_if_complete(StepBuffer& buffer) {
-  if (!buffer.total.complete() || buffer.returned) return;
+  if (!total(buffer).complete() || buffer.returned) return;
   buffer.returned = true;
-  returned_.send(buffer.step, buffer.total, buffer.contributed);
+  returned_.send(buffer.step, total(buffer), buffer.contributed);
 }
 
 // ---- results
@@ -315,7 +318,7 @@ ExchangeState RowExchange::state(uint64_t step) const {
   const StepBuffer& buffer = step_buffer(step);
   return {
       .contributed = host_rows_.sendable(step),
-      .reduced = (!reduces_ || buffer.total.complete()) && (!census_ || census_->answered(step)),
+      .reduced = (!reduces_ || total(buffer).complete()) && (!census_ || census_->answered(step)),
       .delivered = returned_.delivered(step)};
 }
 
@@ -364,10 +367,10 @@ ReducedGradient RowExchange::owned(uint64_t step) const {
   part.contributed = buffer.contributed;
   // Where every host sums for itself, one speaks for all.
   part.counts_once = algorithm_.up == ReduceTo::kOwner || columns_.host() == 0;
-  part.has_values = buffer.total.contributed();
-  part.row_count = buffer.total.row_count();
-  part.row_keys = buffer.total.row_keys();
-  part.values = buffer.total.values();
+  part.has_values = total(buffer).contributed();
+  part.row_count = total(buffer).row_count();
+  part.row_keys = total(buffer).row_keys();
+  part.values = total(buffer).values();
   return part;
 }
 

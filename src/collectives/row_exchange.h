@@ -59,7 +59,7 @@ class RowExchange final : public Exchange {
     bool forwarded = false;
     std::span<uint8_t> unarrived;  // by owner of the column: it has not said that its rows are here
     uint32_t unarrived_count = 0;
-    // reducer: the sum over hosts
+    // reducer: the sum over hosts, if there are several
     RowAccumulator total;
     bool returned = false;
     bool contributed = false;  // as far as this rank was told
@@ -67,6 +67,11 @@ class RowExchange final : public Exchange {
 
   StepBuffer& step_buffer(uint64_t step) { return step_buffers_[step & 1]; }
   const StepBuffer& step_buffer(uint64_t step) const { return step_buffers_[step & 1]; }
+  // Then the leaders' sums are the owners', who they are: nothing is left to be summed over hosts.
+  bool one_host() const { return columns_.host_count() == 1; }
+  const RowAccumulator& total(const StepBuffer& buffer) const {
+    return one_host() ? host_rows_.sum(buffer.step) : buffer.total;
+  }
   static bool holds_census(const Columns& columns, const ExchangeOptions& options,
                            const RowAlgorithm& algorithm);
   void found_census();

@@ -71,12 +71,14 @@ void expect_refused(ExchangeWorld& world, const Misfit& misfit) {
       << parcel.header.count << ", " << parcel.payload().size() << " bytes";
 }
 
-void add_wrong_sizes(const Candidate& candidate, const Parcel& honest,
+void add_wrong_sizes(const Candidate& candidate, const ExchangeWorld& world, const Parcel& honest,
                      std::vector<Misfit>* misfits) {
   const auto add = [&](const char* what, auto change) {
     change(misfits->emplace_back(Misfit{what, honest}).parcel);
   };
-  if (candidate.all_send && honest.header.count > 0 && honest.header.encoding == Encoding::kRows &&
+  const bool several = world.hosts().ranks_of.size() > 1;
+  if (candidate.all_send && several && honest.header.count > 0 &&
+      honest.header.encoding == Encoding::kRows &&
       (goes_up(honest.header.kind) || candidate.pieces == Pieces::kOwner) &&
       honest.header.kind != SectionKind::kLocalReduce) {
     add("nothing, where that is not said", [](Parcel& parcel) {
@@ -175,7 +177,7 @@ void misfits_are_refused(const Candidate& candidate) {
   uint64_t tried = 0;
   const auto probe = [&](ExchangeWorld& world, const Parcel& honest, SeededRandom& random) {
     std::vector<Misfit> misfits;
-    add_wrong_sizes(candidate, honest, &misfits);
+    add_wrong_sizes(candidate, world, honest, &misfits);
     add_wrong_ranges(candidate, world, honest, &misfits);
     add_wrong_positions(candidate, world, honest, random, &misfits);
     for (const Misfit& misfit : misfits) expect_refused(world, misfit);
