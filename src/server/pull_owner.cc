@@ -25,7 +25,7 @@ bool PullOwner::on_pull_host(uint32_t from, const Section& section) {
   }
   const bool last = (header.flags & kSectionLast) != 0;
   if (variable->by_rows()) {
-    if (!list_rows(*variable, asked, section)) return false;
+    if (!list_rows(*variable, host, section)) return false;
   } else {
     if (!is_bare(section) || !last) return false;
     asked.dense = true;
@@ -58,18 +58,19 @@ bool PullOwner::begin_list(const PulledVariable& variable, Asked& asked,
   return true;
 }
 
-bool PullOwner::list_rows(const PulledVariable& variable, Asked& asked, const Section& section) {
+bool PullOwner::list_rows(PulledVariable& variable, uint32_t host, const Section& section) {
+  Asked& asked = variable.asked[host];
   const uint32_t count = section.header.count;
   if (!is_row_keys(section) || count > asked.many.size() - asked.count) return false;
   const Partition& partition = variable.partition;
-  const bool grows_long = asked.count <= asked.few.size() && count > asked.few.size() - asked.count;
+  uint32_t* const before = variable.list_of(host, asked.count);
+  uint32_t* const list = variable.list_of(host, size_t{asked.count} + count);
   // What of the short list is being sent from there stays there.
-  if (grows_long) std::copy_n(asked.few.begin(), asked.count, asked.many.begin());
-  uint32_t* const added = (grows_long ? asked.many.data() : asked.rows()) + asked.count;
+  if (list != before) std::copy_n(before, asked.count, list);
   for (uint32_t i = 0; i < count; ++i) {
     const uint32_t row_key = row_key_at(section, i);
     if (row_key >= partition.rows() || partition.owner_of(row_key) != columns_.rank()) return false;
-    added[i] = static_cast<uint32_t>(partition.local_row(row_key));
+    list[asked.count + i] = static_cast<uint32_t>(partition.local_row(row_key));
   }
   asked.count += count;
   return true;
@@ -97,7 +98,7 @@ void PullOwner::answer(PulledVariable& variable, uint32_t host) {
   } else {
     // A piece of a list is answered when it comes, so that the first values leave early.
     send.header.first = asked.answered;
-    send.rows.order = asked.rows() + asked.answered;
+    send.rows.order = variable.list_of(host, asked.count) + asked.answered;
     send.rows.values = variable.table->array(0).data();
     send.count = asked.count - asked.answered;
     asked.answered = asked.count;

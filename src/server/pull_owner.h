@@ -37,8 +37,7 @@ class PullOwner {
 
   [[nodiscard]] bool begin_list(const PulledVariable& variable, Asked& asked,
                                 const SectionHeader& header);
-  [[nodiscard]] bool list_rows(const PulledVariable& variable, Asked& asked,
-                               const Section& section);
+  [[nodiscard]] bool list_rows(PulledVariable& variable, uint32_t host, const Section& section);
   void answer(PulledVariable& variable, uint32_t host);
 
   const Columns& columns_;

@@ -6,12 +6,6 @@
 
 namespace parallax {
 
-namespace {
-
-constexpr size_t kFewRows = 16;
-
-}  // namespace
-
 PulledVariable::PulledVariable(uint32_t number, const Columns& all, const Variable& variable,
                                const Partition& owned)
     : id(number),
@@ -49,7 +43,7 @@ void PulledVariable::lay_out(Arena& memory) {
   asked.assign(columns.host_count(), {});
   if (!by_rows()) return;
   const uint64_t owned = partition.rows_owned(columns.rank());
-  for (Asked& each : asked) each.few = memory.take<uint32_t>(kFewRows);
+  few = memory.take<uint32_t>(kFewRows * columns.host_count());
   for (uint32_t host = 0; host < columns.host_count(); ++host) {
     // A host asks for each row once, whoever of its ranks wants it.
     const uint64_t asked_max = rows_max * columns.map().ranks_of[host].size();

@@ -83,11 +83,7 @@ struct PulledVariable {
 
   // What one host asks this owner for.
   struct Asked {
-    // Local rows of the list under way: in `few` while it is short, else all of them in `many`. The
-    // short ones of all hosts lie together: of many hosts most ask for little, and a page each
-    // would be most of what this rank holds.
-    std::span<uint32_t> few, many;
-    uint32_t* rows() { return count <= few.size() ? few.data() : many.data(); }
+    std::span<uint32_t> many;  // local rows of the list under way, once they are more than a few
     AskPosition position;
     uint64_t step = 0;
     uint8_t number = 0;
@@ -117,6 +113,12 @@ struct PulledVariable {
   }
   bool has_owner_in(uint32_t column) const;
 
+  // Owner: the local rows of a host's list, which has so many.
+  static constexpr size_t kFewRows = 8;
+  uint32_t* list_of(uint32_t host, size_t count) const {
+    return count <= kFewRows ? &few[host * kFewRows] : asked[host].many.data();
+  }
+
   // Source: sets what each leader owes of the pull that begins; the slice's rows are coalesced.
   void expect_answers();
   // Dense. A column's elements are its owners' ranges one after the other: where the `at`-th of
@@ -144,6 +146,9 @@ struct PulledVariable {
   std::span<AskPosition> asks;          // to each owner of the column
   // owner
   std::vector<Asked> asked;  // by host
+  // The short lists of all hosts, one after the other: of many hosts most ask for little, and a
+  // page for each would be most of what this rank holds.
+  std::span<uint32_t> few;
 
  private:
   void lay_out(Arena& memory);
