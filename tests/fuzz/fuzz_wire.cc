@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz: one engine of a job of three ranks on two hosts, whose two peers send anything and take
+// Fuzz: one engine of a job of three ranks (wire_job.h), whose two peers send anything and take
 // what they like. The engine must not crash, nor fail a check of its own, and what it cannot use
 // must end the job with a sentence.
 //
@@ -343,12 +343,13 @@ class Player {
 void play(std::span<const uint8_t> bytes) {
   if (bytes.empty()) return;
   Input input(bytes.subspan(1));
-  Player(Choice(bytes[0] & 127), input).play();
+  Player(Choice(bytes[0]), input).play();
 }
 
 // Writes an input for each job: all that was recorded, as it was.
 void write_corpus(const std::string& folder) {
-  for (uint8_t bits = 0; bits < 128; ++bits) {
+  for (uint32_t choice = 0; choice <= UINT8_MAX; ++choice) {
+    const auto bits = static_cast<uint8_t>(choice);
     if ((bits >> 4 & 3) >= kRanks) continue;  // the same as another
     size_t messages = 0;
     for (const auto& phase : recording_of(Choice(bits))) messages += phase.size();

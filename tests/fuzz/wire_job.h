@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The jobs that fuzz_wire.cc attacks: three ranks on two hosts, who of them is attacked, and what
-// every rank calls.
+// The jobs that fuzz_wire.cc attacks: three ranks on two hosts or three, who of them is attacked,
+// and what every rank calls.
 #ifndef PARALLAX_TESTS_FUZZ_WIRE_JOB_H_
 #define PARALLAX_TESTS_FUZZ_WIRE_JOB_H_
 
@@ -19,6 +19,8 @@ inline constexpr uint32_t kRanks = 3;
 struct Choice {
   explicit Choice(uint8_t bits) : bits(bits) {}
   std::vector<uint32_t> hosts() const {
+    // Of three hosts sums of rows also go back from their owners.
+    if ((bits & 128) != 0) return {0, 1, 2};
     return (bits & 1) != 0 ? std::vector<uint32_t>{0, 0, 1} : std::vector<uint32_t>{0, 1, 1};
   }
   parallax_plan_mode_t plan_mode() const {
