@@ -75,7 +75,10 @@ struct ExchangeState {
 struct MissingRanks {
   std::vector<uint32_t> to_give = {};    // what this rank sums is not all here
   std::vector<uint32_t> to_return = {};  // else, whose sums are not
-  bool empty() const { return to_give.empty() && to_return.empty(); }
+  // Else, whose word is not here that nothing more comes (census.h): they may have given all, and
+  // wait for others themselves.
+  std::vector<uint32_t> to_tell = {};
+  bool empty() const { return to_give.empty() && to_return.empty() && to_tell.empty(); }
 };
 
 // What the planner wants to know of an exchange and a step.

@@ -246,21 +246,21 @@ void ReturnedRows::pass_on(const StepBuffer& buffer, const SectionHeader& header
 
 // ---- who is late
 
-std::vector<uint32_t> ReturnedRows::missing(uint64_t step) const {
+MissingRanks ReturnedRows::missing(uint64_t step) const {
   const StepBuffer& buffer = step_buffer(step);
-  std::vector<uint32_t> late;
+  MissingRanks late;
   std::vector<bool> unanswered(columns_.count());
   for (const Census& census : censuses_) {
     unanswered[census.column()] = !census.answered(step);
     const std::vector<uint32_t> unheard = census.missing(step);
-    late.insert(late.end(), unheard.begin(), unheard.end());
+    late.to_tell.insert(late.to_tell.end(), unheard.begin(), unheard.end());
   }
   for (uint32_t piece = 0; piece < buffer.pieces.size(); ++piece) {
     const uint32_t column = to_ == ReturnTo::kOwnHost ? piece : columns_.column_of(piece);
     // Before the answer it is not known which pieces there are.
     if (buffer.pieces[piece].whole || unanswered[column]) continue;
     const uint32_t sender = piece_sender(piece, SectionKind::kLocalBroadcast);
-    late.push_back(sender == kNoRank ? piece : sender);
+    late.to_return.push_back(sender == kNoRank ? piece : sender);
   }
   return late;
 }

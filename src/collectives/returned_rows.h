@@ -52,7 +52,7 @@ class ReturnedRows {
     return buffer.pieces_left == 0 && buffer.answers_left == 0;
   }
   // Who keeps it from being delivered. Not sorted.
-  std::vector<uint32_t> missing(uint64_t step) const;
+  MissingRanks missing(uint64_t step) const;
 
   // Once delivered.
   bool contributed(uint64_t step) const { return step_buffer(step).contributed; }

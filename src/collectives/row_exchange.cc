@@ -158,8 +158,8 @@ bool RowExchange::on_section(uint32_t from, const Section& section) {
       return on_arrived(from, section);
     case SectionKind::kCensusUp:
     case SectionKind::kCensusDown:
-      return section.header.part == kReduceStage ? on_census(from, section)
-                                                 : returned_.on_section(from, section);
+      if (section.header.part == kReduceStage) return on_census(from, section);
+      return section.header.part == kGatherStage && returned_.on_section(from, section);
     case SectionKind::kHostGather:
     case SectionKind::kLocalBroadcast:
       return returned_.on_section(from, section);
@@ -325,23 +325,29 @@ ExchangeState RowExchange::state(uint64_t step) const {
 MissingRanks RowExchange::missing(uint64_t step) const {
   const StepBuffer& buffer = step_buffer(step);
   MissingRanks missing = {.to_give = missing_to_give(buffer)};
+  if (missing.to_give.empty()) missing.to_tell = missing_to_tell(buffer);
   // The way back waits for the way there: who is late with that is not to blame for this.
-  if (missing.to_give.empty()) missing.to_return = returned_.missing(step);
+  if (missing.empty()) missing = returned_.missing(step);
   sort_and_unite(missing.to_give);
   sort_and_unite(missing.to_return);
+  sort_and_unite(missing.to_tell);
   return missing;
 }
 
 std::vector<uint32_t> RowExchange::missing_to_give(const StepBuffer& buffer) const {
   std::vector<uint32_t> late = host_rows_.missing(buffer.step);
-  if (!census_ || census_->answered(buffer.step)) {
-    for (uint32_t source = 0; source < sources_.size(); ++source) {
-      if (!buffer.total.ended(source)) late.push_back(sources_[source]);
-    }
-    return late;
+  // Before the answer it is not known which of the sources have anything to send.
+  if (census_ && !census_->answered(buffer.step)) return late;
+  for (uint32_t source = 0; source < sources_.size(); ++source) {
+    if (!buffer.total.ended(source)) late.push_back(sources_[source]);
   }
-  if (!late.empty()) return late;
-  // Of the sources it is not known who has anything to send.
+  return late;
+}
+
+// Owners that do not say that rows have arrived, and who is awaited in the tree.
+std::vector<uint32_t> RowExchange::missing_to_tell(const StepBuffer& buffer) const {
+  std::vector<uint32_t> late;
+  if (!census_ || census_->answered(buffer.step)) return late;
   for (uint32_t i = 0; i < buffer.unarrived.size(); ++i) {
     if (buffer.unarrived[i] != 0) late.push_back(columns_.owners(columns_.my_column())[i]);
   }

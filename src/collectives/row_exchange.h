@@ -6,7 +6,7 @@
 // Nobody waits for rows that do not come. Among few hosts who has none says so, in an empty last
 // section. Among many a census tells (census.h): of what goes to owners, that all of it has arrived
 // everywhere, since most hosts have rows for some owners alone; of what goes to every host, who
-// sends at all. Then no section is empty.
+// sends at all. Then no section between hosts is empty.
 #ifndef PARALLAX_COLLECTIVES_ROW_EXCHANGE_H_
 #define PARALLAX_COLLECTIVES_ROW_EXCHANGE_H_
 
@@ -89,6 +89,7 @@ class RowExchange final : public Exchange {
   Send new_send(const StepBuffer& buffer) const;
   ReducedGradient new_result() const;
   std::vector<uint32_t> missing_to_give(const StepBuffer& buffer) const;
+  std::vector<uint32_t> missing_to_tell(const StepBuffer& buffer) const;
 
   const Columns& columns_;
   const Partition& partition_;

@@ -90,6 +90,8 @@ struct EngineOptions {
   uint64_t memory_max_bytes = 0;  // 0: no limit
   MemoryCheck memory_check = MemoryCheck::kOff;
   MachineMemory machine = {};  // that the check compares with
+  // As ExchangeOptions has it, the same on all ranks: tests let few hosts hold a census.
+  uint32_t marker_hosts_max = kMarkerHostsMax;
 };
 
 class Engine final : private Receiver {

@@ -145,6 +145,10 @@ std::string Reports::describe_sum_missing(const Request& request, const std::str
     if (variable.empty() && !ranks.empty()) {
       variable = "variable '" + runtime.variable->name + "': ";
       of_others = waiting_for(ranks.to_return, "to sum it");
+      if (of_others.empty()) {
+        of_others = waiting_for(ranks.to_tell,
+                                "to say that nothing more of it comes, or one that it waits for");
+      }
     }
     return waiting_for(ranks.to_give, "to give it or end the step");
   };

@@ -23,7 +23,8 @@ std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Me
                         .rows_max = runtime.variable->rows_max,
                         .ordered = sums_in_order(method),
                         .sum = runtime.variable->sum_type(),
-                        .counted = runtime.variable->counts_ranks()});
+                        .counted = runtime.variable->counts_ranks(),
+                        .marker_hosts_max = options_.marker_hosts_max});
 }
 
 Status Group::build(const std::vector<Variable>& variables) {

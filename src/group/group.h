@@ -34,6 +34,7 @@ struct GroupOptions {
   uint64_t memory_max_bytes = 0;  // 0: no limit
   MemoryCheck memory_check = MemoryCheck::kOff;
   MachineMemory machine = {};  // that the check compares with
+  uint32_t marker_hosts_max = kMarkerHostsMax;
 };
 
 class Group {

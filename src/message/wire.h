@@ -58,9 +58,11 @@ enum class SectionKind : uint8_t {
   // and kSectionLast: the sender has none of the range that begins at `first`.
   kDenseReduce = 22,
   kDenseGather = 23,
-  // Of rows, among many hosts (collectives/census.h): part = stage, first = column, payload = marks
-  // where there are any. kSectionContributed: somebody below, or anybody, gave a slice.
-  kArrived = 24,  // all rows that this owner was sent of a step are here; nothing more
+  // Of rows, among many hosts (collectives/census.h). All rows of the step that the receiver sent
+  // to this owner are here; nothing more.
+  kArrived = 24,
+  // part = stage, first = column, payload = marks where there are any. kSectionContributed:
+  // somebody below, or anybody, gave a slice.
   kCensusUp = 25,
   kCensusDown = 26,
   kKindCount = 27,

@@ -260,6 +260,7 @@ void expect_named(ExchangeWorld& world, uint32_t late) {
     const MissingRanks ranks = world.exchange(rank).missing(1);
     EXPECT_TRUE(ranks.to_give.empty() || ranks.to_return.empty());
     missing.push_back(ranks.to_give.empty() ? ranks.to_return : ranks.to_give);
+    missing.back().insert(missing.back().end(), ranks.to_tell.begin(), ranks.to_tell.end());
   }
   std::vector<bool> leads(world.size());
   leads[late] = true;

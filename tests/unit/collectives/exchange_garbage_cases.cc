@@ -317,7 +317,7 @@ void no_section_harms(const Candidate& candidate) {
     for (uint32_t rank = 0; rank < world.size(); ++rank) {
       EXPECT_TRUE(world.given_back(rank, 1));
       const MissingRanks missing = world.exchange(rank).missing(1);
-      for (const auto& ranks : {missing.to_give, missing.to_return}) {
+      for (const auto& ranks : {missing.to_give, missing.to_return, missing.to_tell}) {
         for (const uint32_t missed : ranks) EXPECT_LT(missed, world.size());
       }
       EXPECT_LE(world.exchange(rank).whole(1).row_count, setting.shape.rows_max * world.size());

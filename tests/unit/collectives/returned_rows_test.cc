@@ -111,11 +111,34 @@ TEST(ReturnedRows, WhoIsSilentIsNotToBlame) {
     const Contributions contributions = few_rows(world);
     run_step(world, 1, contributions);
     EXPECT_FALSE(world.exchange(behind).state(1).delivered);
-    const std::vector<uint32_t> missed = world.exchange(behind).missing(1).to_return;
+    const MissingRanks missing = world.exchange(behind).missing(1);
+    const std::vector<uint32_t>& missed = missing.to_tell;
+    EXPECT_TRUE(missing.to_give.empty() && missing.to_return.empty());
     EXPECT_EQ(std::set<uint32_t>(missed.begin(), missed.end()), tellers);
     world.hold(nullptr);
     world.run();
     check_step(world, candidate, 1, contributions);
+  }
+}
+
+// Given a rank that gives nothing and does not end the step, expect the leaders of its host to say
+// so of it, and nobody to say it of a rank that has given all: the others wait for somebody's word.
+TEST(ReturnedRows, WhoWaitsForAnotherIsNotSaidToGiveNothing) {
+  const Candidate candidate = reduce_rows(0);
+  for (const uint32_t late : {0u, 1u, 2 * kHosts - 1}) {
+    ExchangeWorld world(candidate, setting_of(candidate));
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      if (rank != late) world.end(rank, 1);
+    }
+    world.run();
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      SCOPED_TRACE("rank " + std::to_string(rank) + ", late " + std::to_string(late));
+      const MissingRanks missing = world.exchange(rank).missing(1);
+      const bool beside = rank / 2 == late / 2;
+      EXPECT_EQ(missing.to_give, beside ? std::vector<uint32_t>{late} : std::vector<uint32_t>());
+      EXPECT_TRUE(missing.to_return.empty());
+      EXPECT_EQ(missing.to_tell.empty(), beside);
+    }
   }
 }
 

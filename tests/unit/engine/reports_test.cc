@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "support/engine_world.h"
 #include "unit/engine/calls_world.h"
 #include "unit/server/layouts.h"
 
@@ -136,6 +137,38 @@ TEST_F(ReportsTest, AStepThatMayNotStartWaitsForTheDecisionBeforeIt) {
   Request* end = take(RequestKind::kStepEnd, 2);
   const std::string text = reports().describe_missing(*end);
   EXPECT_EQ(text.find("step 2 waits for the decision of step 1: rank "), 0u) << text;
+}
+
+// Given a job whose hosts hold a census, and a rank in the middle of its tree that reduces nothing,
+// expect those of whom only the word is missed not to be asked to give what they gave.
+TEST(ReportsOfEngines, WhoWaitsInACensusIsNotSaidToGiveNothing) {
+  constexpr uint32_t kRanks = 12, kLate = 5;
+  WorldOptions options;
+  options.hosts.clear();
+  for (uint32_t rank = 0; rank < kRanks; ++rank) options.hosts.push_back(rank);
+  options.adjust = [](uint32_t, EngineOptions* adjusted) { adjusted->marker_hosts_max = 0; };
+  EngineWorld world(options);
+  const parallax_variable_t variables[] = {sparse_variable("held_rows", 100, 1, 4)};
+  for (const Status& status : world.commit(variables)) ASSERT_TRUE(status.ok());
+  const std::vector<int64_t> ids = {1, 2};
+  std::vector<float> values(2, 1);
+  std::vector<Request*> reduces(kRanks);
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    uint64_t step = 0;
+    ASSERT_TRUE(world.engine(rank).step_calls().begin(&step).ok());
+    if (rank == kLate) continue;
+    const parallax_slice_t slice = rows_slice(0, ids, values.data());
+    ASSERT_TRUE(world.engine(rank).step_calls().reduce(step, {&slice, 1}, &reduces[rank]).ok());
+  }
+  world.settle();
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    if (rank == kLate) continue;
+    const std::string text = world.engine(rank).reports().describe_missing(*reduces[rank]);
+    EXPECT_EQ(text.find("step 1 waits for variable 'held_rows': rank "), 0u) << text;
+    EXPECT_NE(text.find(" to say that nothing more of it comes, or one that it waits for"),
+              std::string::npos)
+        << text;
+  }
 }
 
 }  // namespace
