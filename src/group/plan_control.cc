@@ -9,10 +9,11 @@
 
 namespace parallax {
 
-void PlanControl::price() {
+std::vector<VariableFacts> PlanControl::facts() const {
+  std::vector<VariableFacts> all = group_.facts();
   ScheduleCosts costs(group_.columns().map());
   for (const auto& runtime : group_.runtimes()) {
-    VariableFacts& facts = runtime->facts;
+    VariableFacts& facts = all[runtime->id];
     const bool rows = runtime->variable->ids_declared();
     const Method to_all = rows ? Method::kMadeDense : Method::kAllreduce;
     facts.to_all = costs.of(runtime->gradient_partition(to_all), facts.element_bytes,
@@ -22,6 +23,7 @@ void PlanControl::price() {
         costs.of(runtime->gradient_partition(Method::kPushPull), facts.element_bytes,
                  {.ordered = group_.sums_in_order(Method::kPushPull), .returned = false});
   }
+  return all;
 }
 
 // Which variables a step's votes count: those with ids, in windows that take turns, the same at
@@ -91,7 +93,7 @@ void PlanControl::settle() {
       facts.pulled_rows_per_host = facts.touched_rows_per_host;
     }
   }
-  settled_plan_ = settled_plan(group_.facts(), group_.topology(), options_.mode);
+  settled_plan_ = settled_plan(facts(), group_.topology(), options_.mode);
   for (const uint32_t variable : group_.with_ids()) {
     const VariableRuntime& runtime = group_.runtime(variable);
     // Such a variable stays where it is.

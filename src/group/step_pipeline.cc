@@ -14,7 +14,6 @@ namespace parallax {
 
 void StepPipeline::reserve() {
   for (StepState& state : states_) state.contributed.resize(parts_.group.size());
-  parts_.plan_control.price();
 }
 
 uint64_t StepPipeline::begin() {

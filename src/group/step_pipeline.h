@@ -85,7 +85,7 @@ class StepPipeline {
   // All parts outlive this.
   explicit StepPipeline(const Parts& parts) : parts_(parts) {}
 
-  // Makes room by variable and has its ways priced, once the group is built.
+  // Makes room by variable, once the group is built.
   void reserve();
 
   const StepWindow& window() const { return window_; }

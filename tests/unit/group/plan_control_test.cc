@@ -21,7 +21,6 @@ class PlanControlTest : public testing::Test {
     world_->fill();
     control_ = std::make_unique<PlanControl>(group(), (*world_)[0].migration,
                                              PlanControl::Options{.after_steps = kAfterSteps});
-    control_->price();
   }
   Group& group() { return (*world_)[0].group; }
   VariableRuntime& runtime(uint32_t variable) { return group().runtime(variable); }
@@ -57,7 +56,7 @@ TEST_F(PlanControlTest, PlansOnceItHasMeasuredEnoughAndAnnouncesIt) {
   EXPECT_EQ(decision.entries[0].touched_rows_per_host, 20) << "40 over two hosts";
   EXPECT_EQ(decision.entries[0].union_rows, 30);
   EXPECT_EQ(decision.entries[0].pulled_rows_per_host, 10);
-  std::vector<VariableFacts> facts = group().facts();
+  std::vector<VariableFacts> facts = control_->facts();
   for (const uint32_t variable : group().with_ids()) facts[variable].measured = true;
   const Plan expected = settled_plan(facts, group().topology(), PARALLAX_PLAN_AUTO);
   EXPECT_EQ(decision.entries[0].plan, expected[1]);
