@@ -12,7 +12,7 @@ namespace parallax {
 // ---- reports
 
 std::string Reports::plan_json() const {
-  return explain_json(parts_.group.priced_facts(), parts_.group.topology(), parts_.plan_mode,
+  return explain_json(parts_.plan_control.facts(), parts_.group.topology(), parts_.plan_mode,
                       parts_.group.plan(), parts_.plan_control.settled());
 }
 

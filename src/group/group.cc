@@ -164,31 +164,6 @@ std::vector<VariableFacts> Group::facts() const {
   return facts;
 }
 
-void Group::price(const VariableRuntime& runtime, ScheduleCosts& costs,
-                  VariableFacts* facts) const {
-  const bool rows = runtime.variable->ids_declared();
-  const Method to_all = rows ? Method::kMadeDense : Method::kAllreduce;
-  facts->to_all = costs.of(runtime.gradient_partition(to_all), facts->element_bytes,
-                           {.ordered = sums_in_order(to_all), .of_hosts = rows});
-  if (rows || !facts->managed) return;
-  facts->to_owners = costs.of(runtime.gradient_partition(Method::kPushPull), facts->element_bytes,
-                              {.ordered = sums_in_order(Method::kPushPull), .returned = false});
-}
-
-std::vector<VariableFacts> Group::priced_facts() const {
-  ScheduleCosts costs(columns_.map());
-  std::vector<VariableFacts> priced = facts();
-  for (const auto& runtime : runtimes_) price(*runtime, costs, &priced[runtime->id]);
-  return priced;
-}
-
-VariableFacts Group::priced_facts(const VariableRuntime& runtime) const {
-  ScheduleCosts costs(columns_.map());
-  VariableFacts priced = runtime.facts;
-  price(runtime, costs, &priced);
-  return priced;
-}
-
 Plan Group::plan() const {
   Plan plan;
   for (const auto& runtime : runtimes_) plan.push_back(runtime->plan);

@@ -17,7 +17,6 @@
 #include "base/compute.h"
 #include "base/machine_memory.h"
 #include "base/status.h"
-#include "collectives/schedule_cost.h"
 #include "group/footprint.h"
 #include "group/variable_runtime.h"
 #include "message/outbox.h"
@@ -75,10 +74,6 @@ class Group {
   // What the planner knows and chose.
   TopologyFacts topology() const { return {columns_.host_count(), columns_.world()}; }
   std::vector<VariableFacts> facts() const;
-  // With what elements cost, counted from their schedules. Only when asked: in a large job that
-  // takes milliseconds, and most ranks never plan.
-  std::vector<VariableFacts> priced_facts() const;
-  VariableFacts priced_facts(const VariableRuntime& runtime) const;
   Plan plan() const;
 
   std::unique_ptr<Exchange> new_exchange(const VariableRuntime& runtime, Method method) const;
@@ -93,7 +88,6 @@ class Group {
   MemoryUse memory_use(const VariableRuntime& runtime) const;
 
  private:
-  void price(const VariableRuntime& runtime, ScheduleCosts& costs, VariableFacts* facts) const;
   Status reserve();
   Status reserve(VariableRuntime& runtime);
   Footprint footprint(const VariableRuntime& runtime) const;

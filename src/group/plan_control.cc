@@ -4,9 +4,27 @@
 
 #include <algorithm>
 
+#include "collectives/schedule_cost.h"
 #include "planner/choice.h"
 
 namespace parallax {
+
+std::vector<VariableFacts> PlanControl::facts() const {
+  std::vector<VariableFacts> all = group_.facts();
+  ScheduleCosts costs(group_.columns().map());
+  for (const auto& runtime : group_.runtimes()) {
+    VariableFacts& facts = all[runtime->id];
+    const bool rows = runtime->variable->ids_declared();
+    const Method to_all = rows ? Method::kMadeDense : Method::kAllreduce;
+    facts.to_all = costs.of(runtime->gradient_partition(to_all), facts.element_bytes,
+                            {.ordered = group_.sums_in_order(to_all), .of_hosts = rows});
+    if (rows || !facts.managed) continue;
+    facts.to_owners =
+        costs.of(runtime->gradient_partition(Method::kPushPull), facts.element_bytes,
+                 {.ordered = group_.sums_in_order(Method::kPushPull), .returned = false});
+  }
+  return all;
+}
 
 // Which variables a step's votes count: those with ids, in windows that take turns, the same at
 // every rank since votes are added up.
@@ -75,7 +93,7 @@ void PlanControl::settle() {
       facts.pulled_rows_per_host = facts.touched_rows_per_host;
     }
   }
-  settled_plan_ = settled_plan(group_.priced_facts(), group_.topology(), options_.mode);
+  settled_plan_ = settled_plan(facts(), group_.topology(), options_.mode);
   for (const uint32_t variable : group_.with_ids()) {
     const VariableRuntime& runtime = group_.runtime(variable);
     // Such a variable stays where it is.
@@ -109,9 +127,9 @@ uint32_t PlanControl::choose_dense(uint32_t variable) const {
   if (!runtime.variable->ids_declared() || runtime.change.step != 0 || runtime.facts.given_dense) {
     return kNoVariable;
   }
-  VariableFacts facts = group_.priced_facts(runtime);
-  facts.given_dense = true;
-  const VariablePlan plan = settled_choice(facts, group_.topology(), options_.mode);
+  VariableFacts dense = facts()[variable];
+  dense.given_dense = true;
+  const VariablePlan plan = settled_choice(dense, group_.topology(), options_.mode);
   return group_.fits_memory(runtime, plan) ? variable : kNoVariable;
 }
 

@@ -23,8 +23,10 @@ std::vector<uint32_t> dealt(std::span<const uint32_t> owners, uint32_t slots) {
 }  // namespace
 
 Status check_slots(uint32_t slots, uint32_t owners) {
-  if (slots == 0 || (owners != 0 && slots % owners == 0)) return {};
-  const uint64_t next = (uint64_t{slots} / owners + 1) * owners;
+  PARALLAX_CHECK(owners != 0 && owners <= kSlotsMax);
+  if (slots % owners == 0) return {};
+  const uint64_t above = (uint64_t{slots} / owners + 1) * owners;
+  const uint64_t next = above <= kSlotsMax ? above : kSlotsMax / owners * owners;
   return invalid("open: slots is " + std::to_string(slots) + "; it must be a multiple of the " +
                  std::to_string(owners) + " ranks of the job, which share them evenly: set it to " +
                  std::to_string(next) + " on every rank, or to 0 for " +
@@ -83,6 +85,7 @@ SlotMap SlotMap::with_owner(uint32_t slot, uint32_t owner) const {
 }
 
 SlotMap SlotMap::spread_over(uint32_t spread, uint32_t variable) const {
+  PARALLAX_CHECK(!empty());
   const auto count = static_cast<uint32_t>(owners_.size());
   if (spread == 0 || spread >= count) return *this;
   std::vector<uint32_t> owner_of_slot(slots());

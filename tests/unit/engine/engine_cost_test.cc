@@ -227,5 +227,24 @@ TEST(EngineCost, ARingSumsEachElementAndReceivesAsPredicted) {
               static_cast<double>(listener.bytes(0)) / listener.parties(), 2.0 * 256 * 4);
 }
 
+// Given a job that is refused because its variables do not fit, expect its plan to be told all the
+// same, with what it would have cost.
+TEST(EngineCost, IsToldOfAJobThatWasRefused) {
+  WorldOptions options;
+  options.hosts = {0, 0, 1};
+  options.memory_max_bytes = 1 << 20;
+  EngineWorld world(options);
+  const parallax_variable_t variables[] = {
+      dense_variable("dense", 1000, 10, PARALLAX_RULE_SGD),
+      sparse_variable("enormous", 1 << 20, 64, 1 << 16, PARALLAX_RULE_ADAGRAD)};
+  for (const Status& status : world.commit(variables)) {
+    ASSERT_EQ(status.code(), PARALLAX_LIMIT) << status.message();
+  }
+  // Who hears of it before committing has no variables.
+  const Json plan = Json::parse(world.engine(0).reports().plan_json());
+  ASSERT_EQ(plan["variables"].size(), 2u);
+  EXPECT_EQ(plan["variables"][0]["alternatives"][0]["predicted_bytes_per_host"], 40'000);
+}
+
 }  // namespace
 }  // namespace parallax::testkit

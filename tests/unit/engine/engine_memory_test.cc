@@ -37,6 +37,23 @@ const parallax_variable_t kVariables[] = {
     dense_variable("small", 10, 10, PARALLAX_RULE_SGD),
     sparse_variable("enormous", 1 << 20, 64, 16, PARALLAX_RULE_SGD)};
 
+TEST(EngineMemory, BeyondTheCeilingIsALimitEverywhere) {
+  WorldOptions options = {.hosts = {0, 0, 1}};
+  options.adjust = [](uint32_t rank, EngineOptions* engine) {
+    if (rank == 2) engine->memory_max_bytes = kMiB;
+  };
+  EngineWorld world(options);
+  const parallax_variable_t variables[] = {
+      dense_variable("small", 10, 10, PARALLAX_RULE_SGD),
+      sparse_variable("enormous", 1 << 20, 64, 1 << 16, PARALLAX_RULE_ADAGRAD)};
+  for (const Status& status : world.commit(variables)) {
+    EXPECT_EQ(status.code(), PARALLAX_LIMIT) << status.message();
+    EXPECT_TRUE(has(status, "rank 2") && has(status, "'enormous'") &&
+                has(status, "for values and state") && has(status, "raise memory_max_bytes"))
+        << status.message();
+  }
+}
+
 TEST(EngineMemory, TooLittleIsRefusedWhereAskedFor) {
   EngineWorld world(machines_of(64 * kMiB, MemoryCheck::kRefuse));
   for (const Status& status : world.commit(kVariables)) {

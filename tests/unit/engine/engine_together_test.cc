@@ -281,23 +281,6 @@ TEST(EngineCommit, DifferentOptionsAreNamed) {
   }
 }
 
-TEST(EngineCommit, MemoryBeyondTheCeilingIsALimitEverywhere) {
-  WorldOptions options = world_of({0, 0, 1}, 1);
-  options.adjust = [](uint32_t rank, EngineOptions* engine) {
-    if (rank == 2) engine->memory_max_bytes = 1 << 20;
-  };
-  EngineWorld world(options);
-  const parallax_variable_t variables[] = {
-      dense_variable("small", 10, 10, PARALLAX_RULE_SGD),
-      sparse_variable("enormous", 1 << 20, 64, 1 << 16, PARALLAX_RULE_ADAGRAD)};
-  for (const Status& status : world.commit(variables)) {
-    EXPECT_EQ(status.code(), PARALLAX_LIMIT) << status.message();
-    EXPECT_TRUE(has(status, "rank 2") && has(status, "'enormous'") &&
-                has(status, "for values and state") && has(status, "raise memory_max_bytes"))
-        << status.message();
-  }
-}
-
 TEST(EngineStepEnd, DifferentLearningRatesDiscardTheStepEverywhere) {
   for (const Hosts& hosts : kLayouts) {
     if (hosts.size() == 1) continue;

@@ -56,7 +56,7 @@ TEST_F(PlanControlTest, PlansOnceItHasMeasuredEnoughAndAnnouncesIt) {
   EXPECT_EQ(decision.entries[0].touched_rows_per_host, 20) << "40 over two hosts";
   EXPECT_EQ(decision.entries[0].union_rows, 30);
   EXPECT_EQ(decision.entries[0].pulled_rows_per_host, 10);
-  std::vector<VariableFacts> facts = group().priced_facts();
+  std::vector<VariableFacts> facts = control_->facts();
   for (const uint32_t variable : group().with_ids()) facts[variable].measured = true;
   const Plan expected = settled_plan(facts, group().topology(), PARALLAX_PLAN_AUTO);
   EXPECT_EQ(decision.entries[0].plan, expected[1]);

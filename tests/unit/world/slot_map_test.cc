@@ -70,6 +70,7 @@ TEST(SlotMap, WithoutSlotsHasNoOwners) {
   EXPECT_TRUE(none.owners().empty());
   EXPECT_TRUE(none.slots_of(0).empty());
   EXPECT_THROW(SlotMap(std::vector<uint32_t>{}), InternalError);
+  EXPECT_THROW(none.spread_over(0, 0), InternalError) << "a partition would divide by them";
   EXPECT_THROW(SlotMap(std::vector<uint32_t>{0, 1}, 1), InternalError);
 }
 
@@ -183,6 +184,8 @@ TEST(CheckSlots, NamesTheSettingAndWhatToSetItTo) {
   EXPECT_TRUE(has(fewer, "a multiple of the 6 ranks")) << fewer.message();
   EXPECT_TRUE(has(fewer, "set it to 6 on every rank, or to 0")) << fewer.message();
   EXPECT_TRUE(has(check_slots(13, 6), "set it to 18 on every rank"));
+  EXPECT_TRUE(has(check_slots(kSlotsMax, 3), "set it to 16777215 on every rank"))
+      << "the next multiple would be refused as too many";
 }
 
 }  // namespace
