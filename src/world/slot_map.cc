@@ -62,18 +62,21 @@ SlotMap::SlotMap(std::vector<uint32_t> owner_of_slot) {
   for (uint32_t slot = 0; slot < slots.size(); ++slot) {
     by_owner[first[index_of_owner[slots[slot].owner]] + slots[slot].place] = slot;
   }
-  slots_ = std::move(slots);
-  owners_ = std::move(owners);
-  index_of_owner_ = std::move(index_of_owner);
-  first_slot_ = std::move(first);
-  by_owner_ = std::move(by_owner);
+  arrays_ = std::make_shared<const Arrays>(Arrays{std::move(slots), std::move(owners),
+                                                  std::move(index_of_owner), std::move(first),
+                                                  std::move(by_owner)});
+}
+
+std::shared_ptr<const SlotMap::Arrays> SlotMap::none() {
+  static const auto kNone = std::make_shared<const Arrays>();
+  return kNone;
 }
 
 std::span<const uint32_t> SlotMap::slots_of(uint32_t owner) const {
   const uint32_t index = index_of(owner);
   if (index == kNoOwner) return {};
-  const std::vector<uint32_t>& all = by_owner_;
-  return std::span(all).subspan(first_slot_[index], first_slot_[index + 1] - first_slot_[index]);
+  const uint32_t first = arrays_->first_slot[index];
+  return std::span(arrays_->by_owner).subspan(first, arrays_->first_slot[index + 1] - first);
 }
 
 SlotMap SlotMap::with_owner(uint32_t slot, uint32_t owner) const {
@@ -86,12 +89,12 @@ SlotMap SlotMap::with_owner(uint32_t slot, uint32_t owner) const {
 
 SlotMap SlotMap::spread_over(uint32_t spread, uint32_t variable) const {
   PARALLAX_CHECK(!empty());
-  const auto count = static_cast<uint32_t>(owners_.size());
+  const auto count = static_cast<uint32_t>(owners().size());
   if (spread == 0 || spread >= count) return *this;
   std::vector<uint32_t> owner_of_slot(slots());
   for (uint32_t slot = 0; slot < slots(); ++slot) {
     const uint32_t folded = index_of(this->owner_of_slot(slot)) % spread;
-    owner_of_slot[slot] = owners_[(uint64_t{variable} * spread + folded) % count];
+    owner_of_slot[slot] = owners()[(uint64_t{variable} * spread + folded) % count];
   }
   return SlotMap(std::move(owner_of_slot));
 }

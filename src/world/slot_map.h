@@ -10,10 +10,10 @@
 #define PARALLAX_WORLD_SLOT_MAP_H_
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
-#include "base/shared_array.h"
 #include "base/status.h"
 
 namespace parallax {
@@ -47,17 +47,17 @@ class SlotMap {
   // Of every rank as many.
   static SlotMap of_ranks(uint32_t world, uint32_t slots_each);
 
-  bool empty() const { return slots_.empty(); }
-  uint32_t slots() const { return static_cast<uint32_t>(slots_.size()); }
-  uint32_t owner_of_slot(uint32_t slot) const { return slots_[slot].owner; }
-  uint32_t place_of_slot(uint32_t slot) const { return slots_[slot].place; }
+  bool empty() const { return arrays_->slots.empty(); }
+  uint32_t slots() const { return static_cast<uint32_t>(arrays_->slots.size()); }
+  uint32_t owner_of_slot(uint32_t slot) const { return arrays_->slots[slot].owner; }
+  uint32_t place_of_slot(uint32_t slot) const { return arrays_->slots[slot].place; }
   // By slot. Theirs as long as this map or a copy of it lives.
-  const Slot* data() const { return static_cast<const std::vector<Slot>&>(slots_).data(); }
+  const Slot* data() const { return arrays_->slots.data(); }
 
   // Those that own a slot, ascending, and an owner's index among them: kNoOwner for another rank.
-  const std::vector<uint32_t>& owners() const { return owners_; }
+  const std::vector<uint32_t>& owners() const { return arrays_->owners; }
   uint32_t index_of(uint32_t owner) const {
-    return owner < index_of_owner_.size() ? index_of_owner_[owner] : kNoOwner;
+    return owner < arrays_->index_of_owner.size() ? arrays_->index_of_owner[owner] : kNoOwner;
   }
   // An owner's slots, ascending; none of another rank.
   std::span<const uint32_t> slots_of(uint32_t owner) const;
@@ -70,14 +70,20 @@ class SlotMap {
   // over all of them, or 0, is this map.
   SlotMap spread_over(uint32_t spread, uint32_t variable) const;
 
-  bool operator==(const SlotMap& other) const { return slots_ == other.slots_; }
+  bool operator==(const SlotMap& other) const { return arrays_->slots == other.arrays_->slots; }
 
  private:
-  SharedArray<Slot> slots_;
-  SharedArray<uint32_t> owners_;
-  SharedArray<uint32_t> index_of_owner_;  // by rank, up to the last owner
-  SharedArray<uint32_t> first_slot_;      // by index of the owner, and the end: in by_owner_
-  SharedArray<uint32_t> by_owner_;        // the slots of the first owner, then of the next
+  struct Arrays {
+    std::vector<Slot> slots;
+    std::vector<uint32_t> owners;
+    std::vector<uint32_t> index_of_owner;  // by rank, up to the last owner
+    std::vector<uint32_t> first_slot;      // by index of the owner, and the end: in by_owner
+    std::vector<uint32_t> by_owner;        // the slots of the first owner, then of the next
+  };
+  static std::shared_ptr<const Arrays> none();
+
+  // Shared as one: each variable has some maps.
+  std::shared_ptr<const Arrays> arrays_ = none();
 };
 
 }  // namespace parallax
