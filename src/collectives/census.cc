@@ -93,7 +93,7 @@ bool Census::well_formed(const Section& section) const {
     return false;
   }
   const uint32_t used = options_.marks % 8;
-  return used == 0 || section.payload.back() >> used == std::byte{0};
+  return used == 0 || (section.payload.back() >> used) == std::byte{0};
 }
 
 void Census::take(Round& round, const Section& section) const {
