@@ -187,7 +187,8 @@ TEST(BindingOfAJob, MemoryGoesToTheNodeAskedFor) {
 // new place is reserved in the middle of a step, by whichever thread drives then.
 TEST(BindingOfAJob, APlanChangeReservesOnTheNodeToo) {
   const EnvironmentVariable bind("PARALLAX_BIND", "node:0"), plan("PARALLAX_PLAN_AFTER_STEPS", "2");
-  constexpr uint32_t kRows = 64, kWidth = 4, kSteps = 12;
+  // Too large for the heap, which has no node of its own (base/arena.h).
+  constexpr uint32_t kRows = 8192, kWidth = 4, kSteps = 12;
   for_ranks(2, [](uint32_t, Job& job) {
     auto variable = sized<parallax_variable_t>();
     variable.name = "rows";

@@ -3,6 +3,7 @@
 #include "tool/bench/options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -39,10 +40,16 @@ const Words kDtypeWords = [] {
   }
   return words;
 }();
-// Of -d all: as the header has them.
+// Of -d all: as nccl-tests have them, integers, then floats, by size, and bfloat16 last.
 constexpr auto kDtypesInOrder = [] {
   std::array<uint32_t, kDtypeCount> all = {};
   for (uint32_t dtype = 0; dtype < kDtypeCount; ++dtype) all[dtype] = dtype;
+  const auto place = [](uint32_t dtype) {
+    const uint32_t kind = dtype == PARALLAX_BF16 ? 2 : is_floating(dtype) ? 1 : 0;
+    return kind << 8 | bytes_of_dtype(dtype);
+  };
+  std::sort(all.begin(), all.end(),
+            [place](uint32_t left, uint32_t right) { return place(left) < place(right); });
   return all;
 }();
 constexpr uint32_t kReductionsInOrder[] = {PARALLAX_SUM, PARALLAX_MEAN_WORLD};
