@@ -12,7 +12,10 @@ namespace parallax::testkit {
 
 namespace {
 constexpr uint32_t kSlowPollsMax = 40;
-constexpr uint32_t kPassesMax = 100000;  // of every rank: far beyond any script
+// Of every rank, and of all of them together: far beyond any script, and soon over where many wait
+// for what does not come.
+constexpr uint32_t kPassesMax = 100'000;
+constexpr uint32_t kRankPassesMax = 1'600'000;
 constexpr int64_t kPassNs = 1000;
 }  // namespace
 
@@ -118,7 +121,8 @@ void EngineWorld::shuffle(uint64_t passes) {
 }
 
 bool EngineWorld::run_until(const std::function<bool()>& done) {
-  for (uint32_t pass = 0; pass < kPassesMax; ++pass) {
+  const uint32_t passes_max = std::min(kPassesMax, kRankPassesMax / size());
+  for (uint32_t pass = 0; pass < passes_max; ++pass) {
     if (done()) return true;
     shuffle(random_.below(2 * size()));
     for (uint32_t rank = 0; rank < size(); ++rank) {
