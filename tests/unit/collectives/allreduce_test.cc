@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/seeded_random.h"
+#include "support/host_map_of.h"
 #include "support/sanitizers.h"
 #include "support/slot_maps.h"
 #include "unit/collectives/layouts.h"
@@ -73,7 +74,7 @@ void prove(const Builder& builder, const std::vector<uint32_t>& layout, uint64_t
   SCOPED_TRACE(std::string(builder.name) + ", world " + std::to_string(world) + ", " +
                std::to_string(elements) + " elements" + (ordered ? ", ordered" : "") +
                (returned ? "" : ", kept by the owners"));
-  const HostMap hosts = map_of(layout);
+  const HostMap hosts = testkit::host_map(layout);
   const Proof proof(builder, hosts, elements, ordered, returned, std::vector<double>(world, 1));
   ASSERT_EQ(proof.wrong, "");
   uint64_t owned = 0;
@@ -121,7 +122,7 @@ TEST_P(Allreduce, OrderedSumsKeepTheirOrder) {
   SeededRandom random(7);
   for (const uint32_t world : {1u, 2u, 5u, 8u, 13u, 24u}) {
     for (const std::vector<uint32_t>& layout : layouts(world)) {
-      const HostMap hosts = map_of(layout);
+      const HostMap hosts = testkit::host_map(layout);
       std::vector<double> numbers(world);
       for (double& number : numbers) number = random.unit() - 0.5;
       double naive = 0;
@@ -151,7 +152,7 @@ INSTANTIATE_TEST_SUITE_P(Builders, Allreduce, testing::ValuesIn(kBuilders),
 TEST(AllreduceDirect, HostsContributeOnce) {
   for (const uint32_t world : {1u, 2u, 5u, 8u, 24u}) {
     for (const std::vector<uint32_t>& layout : layouts(world)) {
-      const HostMap hosts = map_of(layout);
+      const HostMap hosts = testkit::host_map(layout);
       const Partition partition(3000, 2, true, testkit::a_slot_each(world), 3);
       std::vector<Schedule> schedules;
       for (uint32_t rank = 0; rank < world; ++rank) {
@@ -186,8 +187,8 @@ TEST(AllreduceDirect, HostsContributeOnce) {
 // owner from everybody else, and once back.
 TEST(AllreduceDirect, OneHostHasNoSecondLeg) {
   for (const uint32_t world : {1u, 2u, 4u, 7u}) {
-    const Proof proof(kBuilders[0], map_of(std::vector<uint32_t>(world, 0)), 4096, false, true,
-                      std::vector<double>(world, 1));
+    const Proof proof(kBuilders[0], testkit::host_map(std::vector<uint32_t>(world, 0)), 4096, false,
+                      true, std::vector<double>(world, 1));
     ASSERT_EQ(proof.wrong, "");
     EXPECT_EQ(proof.run->messages(), uint64_t{2} * world * (world - 1));
   }
@@ -196,8 +197,8 @@ TEST(AllreduceDirect, OneHostHasNoSecondLeg) {
 // Given a ring, expect each range to take one hop fewer than there are ranks, twice.
 TEST(AllreduceRing, EachRangeGoesRoundTwice) {
   for (const uint32_t world : {2u, 3u, 9u}) {
-    const Proof proof(kBuilders[2], map_of(std::vector<uint32_t>(world, 0)), 256 * world, false,
-                      true, std::vector<double>(world, 1));
+    const Proof proof(kBuilders[2], testkit::host_map(std::vector<uint32_t>(world, 0)), 256 * world,
+                      false, true, std::vector<double>(world, 1));
     ASSERT_EQ(proof.wrong, "");
     EXPECT_EQ(proof.run->messages(), uint64_t{2} * world * (world - 1));
   }

@@ -4,19 +4,11 @@
 #define PARALLAX_TESTS_UNIT_COLLECTIVES_LAYOUTS_H_
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "support/sanitizers.h"
-#include "world/host_map.h"
 
 namespace parallax::schedules {
-
-inline HostMap map_of(const std::vector<uint32_t>& host_of) {
-  std::vector<std::string> names;
-  for (const uint32_t host : host_of) names.push_back("h" + std::to_string(host));
-  return map_hosts(names);
-}
 
 // One host; a host each; eight and three to a host; interleaved; one host of many beside singles.
 inline std::vector<std::vector<uint32_t>> layouts(uint32_t world) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "support/host_map_of.h"
 #include "support/slot_maps.h"
 #include "unit/collectives/layouts.h"
 #include "unit/collectives/symbolic_run.h"
@@ -65,7 +66,7 @@ struct Job {
 
 void compare(const DenseAlgorithm& algorithm, const std::vector<uint32_t>& layout,
              const Partition& partition, const ScheduleCosts::Way& way) {
-  const HostMap hosts = map_of(layout);
+  const HostMap hosts = testkit::host_map(layout);
   const Job job(algorithm, hosts, partition, way);
   ASSERT_EQ(job.wrong, "");
   const ScheduleCost cost = ScheduleCosts(hosts).of(algorithm, partition, kElementBytes, way);
@@ -132,7 +133,7 @@ TEST(ScheduleCost, OfHostsIsWhatTheSchedulesDo) {
 TEST(ScheduleCost, WhatIsNoRingReceivesAsTheFormulaSays) {
   for (uint32_t world = 1; world <= 64; ++world) {
     for (const std::vector<uint32_t>& layout : layouts(world)) {
-      const HostMap hosts = map_of(layout);
+      const HostMap hosts = testkit::host_map(layout);
       const auto host_count = static_cast<uint32_t>(hosts.ranks_of.size());
       const double n = host_count > 1 ? host_count : world;
       ScheduleCosts costs(hosts);
@@ -153,7 +154,7 @@ TEST(ScheduleCost, WhatIsNoRingReceivesAsTheFormulaSays) {
 TEST(ScheduleCost, ARingReceivesAsOneOfItsRanks) {
   std::vector<uint32_t> layout;
   for (uint32_t host = 0; host < 16; ++host) layout.insert(layout.end(), 1 + host % 3, host);
-  const HostMap hosts = map_of(layout);
+  const HostMap hosts = testkit::host_map(layout);
   const auto world = static_cast<uint32_t>(layout.size());
   const Partition partition(uint64_t{world} << 16, 1, false, testkit::a_slot_each(world), 0);
   const ScheduleCost cost = ScheduleCosts(hosts).of(partition, kElementBytes, {});
@@ -171,7 +172,7 @@ TEST(ScheduleCost, ARingReceivesAsOneOfItsRanks) {
 TEST(ScheduleCost, AThousandHostsCostWhatOneHostTakes) {
   std::vector<uint32_t> layout(10'000);
   for (uint32_t rank = 0; rank < layout.size(); ++rank) layout[rank] = rank / 8;
-  const HostMap hosts = map_of(layout);
+  const HostMap hosts = testkit::host_map(layout);
   ScheduleCosts costs(hosts);
   double received_bytes = 0;
   const SlotMap ranks = testkit::a_slot_each(10'000);
@@ -192,7 +193,7 @@ TEST(ScheduleCost, EveryRankCountsAlike) {
   const Partition partition(12'345, 1, false, testkit::a_slot_each(7), 2);
   std::set<double> received;
   for (int rank = 0; rank < 7; ++rank) {
-    const HostMap hosts = map_of(layout);
+    const HostMap hosts = testkit::host_map(layout);
     received.insert(ScheduleCosts(hosts).of(partition, kElementBytes, {}).received_bytes);
   }
   EXPECT_EQ(received.size(), 1u);

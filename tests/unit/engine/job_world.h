@@ -138,6 +138,18 @@ class JobWorld {
   std::vector<std::unique_ptr<Rank>> ranks_;
 };
 
+// A slice of `rows`; ids and values are borrowed.
+inline parallax_slice_t slice_of_rows(const std::vector<int64_t>& ids, float* values) {
+  parallax_slice_t slice = {};
+  slice.size = sizeof slice;
+  slice.variable = JobWorld::kRows;
+  slice.form = PARALLAX_FORM_ROWS;
+  slice.ids = ids.data();
+  slice.row_count = ids.size();
+  slice.values = values;
+  return slice;
+}
+
 }  // namespace parallax::testkit
 
 #endif  // PARALLAX_TESTS_UNIT_ENGINE_JOB_WORLD_H_

@@ -108,13 +108,7 @@ TEST(LayerHandlers, OnlyShardedVariablesArePulled) {
     if (!sharded) world[0].group.runtime(JobWorld::kRows).plan.placement = Placement::kMirrored;
     const std::vector<int64_t> ids = {0, 1, 2, 3, 4};
     std::vector<float> values(2 * ids.size());
-    parallax_slice_t slice = {};
-    slice.size = sizeof slice;
-    slice.variable = JobWorld::kRows;
-    slice.form = PARALLAX_FORM_ROWS;
-    slice.ids = ids.data();
-    slice.row_count = ids.size();
-    slice.values = values.data();
+    const parallax_slice_t slice = slice_of_rows(ids, values.data());
     uint64_t step = 0;
     Request* request = nullptr;
     ASSERT_TRUE(world[1].steps.begin(&step).ok());

@@ -23,17 +23,6 @@ parallax_slice_t dense(float* values) {
   return slice;
 }
 
-parallax_slice_t rows(const std::vector<int64_t>& ids, float* values) {
-  parallax_slice_t slice = {};
-  slice.size = sizeof slice;
-  slice.variable = JobWorld::kRows;
-  slice.form = PARALLAX_FORM_ROWS;
-  slice.ids = ids.data();
-  slice.row_count = ids.size();
-  slice.values = values;
-  return slice;
-}
-
 parallax_step_end_options_t ending(float learning_rate, float clip_norm = 0) {
   parallax_step_end_options_t options = {};
   options.size = sizeof options;
@@ -64,7 +53,7 @@ TEST(StepCalls, AStepFromItsBeginningToItsEnd) {
     std::vector<std::vector<float>> after = before, gradients = before, sums = before;
     std::vector<Request*> requests;
     const auto pull = [&](uint32_t rank, uint64_t step, float* values) {
-      const parallax_slice_t slice = rows(ids, values);
+      const parallax_slice_t slice = slice_of_rows(ids, values);
       EXPECT_TRUE(world[rank].steps.pull(step, {&slice, 1}, &requests.emplace_back(nullptr)).ok());
     };
     for (uint32_t rank = 0; rank < world.size(); ++rank) {
@@ -72,7 +61,7 @@ TEST(StepCalls, AStepFromItsBeginningToItsEnd) {
       pull(rank, 1, before[rank].data());
       gradients[rank] = {1.0f, 2.0f};
       sums[rank].assign(6, static_cast<float>(rank + 1));
-      const parallax_slice_t pushed = rows(ids, gradients[rank].data());
+      const parallax_slice_t pushed = slice_of_rows(ids, gradients[rank].data());
       const parallax_slice_t reduced = dense(sums[rank].data());
       ASSERT_TRUE(world[rank].steps.push(1, {&pushed, 1}, &requests.emplace_back(nullptr)).ok());
       ASSERT_TRUE(world[rank].steps.reduce(1, {&reduced, 1}, &requests.emplace_back(nullptr)).ok());
@@ -168,7 +157,7 @@ TEST(StepCalls, APullOfNoStepIsAnEvaluation) {
   world.commit();
   std::vector<float> values(2, 77.0f);
   const std::vector<int64_t> ids = {-1};
-  const parallax_slice_t slice = rows(ids, values.data());
+  const parallax_slice_t slice = slice_of_rows(ids, values.data());
   Request* request = nullptr;
   uint64_t step = 0;
   ASSERT_TRUE(world[0].steps.pull(0, {&slice, 1}, &request).ok());
@@ -210,7 +199,7 @@ TEST(StepCalls, TheEndOfTheJobCompletesWhatNobodyReads) {
   world.network().hold(0, 1);
   const std::vector<int64_t> ids = {0, 1, 2, 3, 4};  // some are of the column of rank 1
   std::vector<float> values(2 * ids.size());
-  const parallax_slice_t slice = rows(ids, values.data());
+  const parallax_slice_t slice = slice_of_rows(ids, values.data());
   Request* pull = nullptr;
   Request* push = nullptr;
   begin(world[0]);

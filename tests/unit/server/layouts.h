@@ -4,18 +4,11 @@
 #define PARALLAX_TESTS_UNIT_SERVER_LAYOUTS_H_
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
-#include "world/host_map.h"
+#include "support/host_map_of.h"
 
 namespace parallax::testkit {
-
-inline HostMap host_map(const std::vector<uint32_t>& hosts) {
-  std::vector<std::string> names;
-  for (const uint32_t host : hosts) names.push_back("host" + std::to_string(host));
-  return map_hosts(names);
-}
 
 // One host, a host each, even, uneven, and in no order.
 inline const std::vector<std::vector<uint32_t>>& layouts() {
