@@ -29,7 +29,7 @@ struct Shape {
   uint32_t width = 8;    // elements of a row
   uint32_t steps = 30;
   uint32_t warmups = 12;  // more than the 8 after which plans are made by what was measured
-  uint32_t batch = kSlicesPerCall;  // variables in one call
+  uint32_t batch = 256;   // variables in one call
   bool sparse = true;
   bool managed = false;    // push and pull, not reduce
   bool wait_each = false;  // for every call, before the next

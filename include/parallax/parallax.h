@@ -20,20 +20,23 @@
  *
  * Errors. Functions return a status; the sentence that goes with it names the thing and the
  * remedy: parallax_last_error() for the calling thread's last failed call, and
- * parallax_request_error() for a request. No call ends the host process (but UCX 1.13 can, where
- * another process dies while the two connect, see docs/failure.md), and none outlives its
- * deadline: a wait that would answers PARALLAX_TIMEOUT and says what is missing. A job that has
- * failed (PEER_LOST, ABORTED, CANCELED, INTERNAL, MISMATCH of open or commit) answers every later
- * call that would communicate, and completes every pending request, with that failure; then it can
- * be queried, and closed. A call that fails sets the handle it would have returned to NULL. Beside
- * the statuses that a function lists, any call answers INVALID for a null pointer, a misaligned
- * struct and a wrong size, STATE in a forked child, and LIMIT where memory or the
- * PARALLAX_REQUESTS_MAX requests of a job run out.
+ * parallax_request_error() for a request; what it names is there as data too
+ * (parallax_error_info_t), so that no program has to read English. No call ends the host process
+ * (but UCX 1.13 can, where another process dies while the two connect, see docs/failure.md), and
+ * none outlives its deadline: a wait that would answers PARALLAX_TIMEOUT and says what is missing.
+ * A job that has failed (PEER_LOST, ABORTED, CANCELED, INTERNAL, MISMATCH of open or commit)
+ * answers every later call that would communicate, and completes every pending request, with that
+ * failure; then it can be queried, and closed. A call that fails sets the handle it would have
+ * returned to NULL. Beside the statuses that a function lists, any call answers INVALID for a null
+ * pointer, a misaligned struct and a wrong size, STATE in a forked child, and LIMIT where memory or
+ * the PARALLAX_REQUESTS_MAX requests of a job run out.
  *
  * Ownership. Buffers handed in a slice are borrowed until the request completes. Row results live
  * until their request is released. Requests belong to the caller until parallax_request_release.
  *
- * Since. All of it is since version 0.1.0, the first; later additions will say so beside them.
+ * Since. All of it is since version 0.1.0, the first; what came later says so beside it. A field
+ * that says "not yet" has its place already, so that no struct changes its layout when it comes;
+ * until then 0 is its only value, and any other is UNSUPPORTED by name.
  */
 /* Laid out by hand, so that comments stand in columns: */
 /* clang-format off */
@@ -44,7 +47,7 @@
 #include <stdint.h>
 
 #define PARALLAX_VERSION_MAJOR 0
-#define PARALLAX_VERSION_MINOR 1
+#define PARALLAX_VERSION_MINOR 2
 #define PARALLAX_VERSION_PATCH 0
 
 #if defined(__GNUC__)
@@ -56,6 +59,15 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ---- Bounds ------------------------------------------------------------------------------- */
+
+#define PARALLAX_WORLD_MAX 1048576    /* ranks in a job */
+#define PARALLAX_NAME_MAX 127         /* bytes in a variable's or a host's name */
+#define PARALLAX_FIELD_MAX 31         /* bytes in the name of a field or an option */
+#define PARALLAX_VARIABLES_MAX 4096   /* variables in a job */
+#define PARALLAX_REQUESTS_MAX 1024    /* requests not yet released, per job */
+#define PARALLAX_SLICES_MAX 4096      /* slices in one call */
 
 /* ---- Status ------------------------------------------------------------------------------- */
 
@@ -82,7 +94,35 @@ PARALLAX_API const char *parallax_status_string(int status);
  * a longer one the beginning and "...". Valid until this thread's next call. */
 PARALLAX_API const char *parallax_last_error(void);
 
-/* The version of the library loaded: "0.1.0", and major * 10000 + minor * 100 + patch. */
+/* A failure as data: what its sentence names. */
+#define PARALLAX_NO_RANK UINT32_MAX
+#define PARALLAX_NO_VARIABLE UINT32_MAX
+#define PARALLAX_NO_SLICE UINT32_MAX
+#define PARALLAX_NO_STEP UINT64_MAX
+#define PARALLAX_NO_ROW (-1)
+
+typedef struct parallax_error_info {
+  size_t size;
+  int32_t status;          /* parallax_status_t; OK where nothing failed */
+  uint32_t rank;           /* where the failure was found; NO_RANK: here, or it is not known */
+  uint32_t peer;           /* whom it names: the rank that is lost, left, is late or differs, of
+                            * several the first; else NO_RANK */
+  uint32_t variable;       /* from parallax_register, as this rank numbers them; or NO_VARIABLE */
+  uint32_t slice;          /* index in the call, or NO_SLICE */
+  uint32_t reserved;       /* 0 */
+  uint64_t step;           /* or NO_STEP */
+  uint64_t step_committed; /* of a job that failed: the last step committed here; else NO_STEP */
+  int64_t row;             /* row id, or NO_ROW */
+  char host[PARALLAX_NAME_MAX + 1];   /* peer's, "" where it is not known */
+  char field[PARALLAX_FIELD_MAX + 1]; /* the field, argument, option or setting that is wrong or
+                                       * differs, such as "rows_max"; "": none */
+} parallax_error_info_t;
+
+/* Fills *info, as far as info->size goes, with the failure that parallax_last_error() tells of.
+ * INVALID for a null info; that failure stays the last. Since 0.2.0. */
+PARALLAX_API parallax_status_t parallax_last_error_info(parallax_error_info_t *info);
+
+/* The version of the library loaded: "0.2.0", and major * 10000 + minor * 100 + patch. */
 PARALLAX_API const char *parallax_version_string(void);
 PARALLAX_API uint32_t parallax_version(void);
 
@@ -117,13 +157,6 @@ PARALLAX_API parallax_status_t parallax_set_log_callback(parallax_log_fn callbac
 
 typedef struct parallax_job parallax_job_t;
 typedef struct parallax_request parallax_request_t;
-
-/* Bounds. */
-#define PARALLAX_WORLD_MAX 1048576    /* ranks in a job */
-#define PARALLAX_NAME_MAX 127         /* bytes in a variable's or a host's name */
-#define PARALLAX_VARIABLES_MAX 4096   /* variables in a job */
-#define PARALLAX_REQUESTS_MAX 1024    /* requests not yet released, per job */
-#define PARALLAX_SLICES_MAX 256       /* slices in one call */
 
 /* A pin on the placement of managed variables. AUTO measures and plans. All pins train the same
  * model; they differ in what crosses the wire. */
@@ -214,7 +247,20 @@ typedef struct parallax_options {
   const char *secret_file; /* of "tcp:": a file of mode 0600 that holds the ranks' secret, 16
                             * bytes or more, the same for all. NULL: the file that
                             * PARALLAX_SECRET_FILE names, else the value of PARALLAX_SECRET */
+  /* Since 0.2.0: */
+  uint32_t staleness; /* not yet. 0: a pull of step t sees every commit up to t - 1. s: at least all
+                       * up to t - 1 - s. PARALLAX_ASYNC: those that are there */
+  uint32_t replicas;  /* not yet. Owners that keep a copy of each row beside the first */
+  uint32_t sparse_as_dense;      /* not yet. 1: every variable with row ids is reduced whole, as a
+                                  * dense one (Horovod's sparse_as_dense) */
+  uint32_t no_local_aggregation; /* not yet. 1: the ranks of a host send for themselves; what they
+                                  * have in common is not summed first */
+  const char *pins; /* not yet. Placement and method of variables by name pattern, such as
+                     * "embedding.*=push_pull; head.*=allreduce". NULL, "": none */
 } parallax_options_t;
+
+/* For parallax_options_t.staleness. */
+#define PARALLAX_ASYNC UINT32_MAX
 
 /* Meets the other ranks and returns when all are connected. Blocks up to timeout_ms.
  * On success *job belongs to the caller, who ends it with parallax_close.
@@ -360,6 +406,28 @@ typedef enum parallax_init {
   PARALLAX_INIT_UNIFORM = 1
 } parallax_init_t;
 
+/* Where a managed variable lives: AUTO plans it. */
+typedef enum parallax_placement {
+  PARALLAX_PLACEMENT_AUTO = 0,
+  PARALLAX_PLACEMENT_SHARDED = 1, /* each row at its owner (parameter server) */
+  PARALLAX_PLACEMENT_MIRRORED = 2 /* the whole on every rank */
+} parallax_placement_t;
+
+/* How a gradient travels: AUTO plans it. docs/planning.md. */
+typedef enum parallax_method {
+  PARALLAX_METHOD_AUTO = 0,
+  PARALLAX_METHOD_ALLREDUCE = 1,   /* dense */
+  PARALLAX_METHOD_ALLGATHERV = 2,  /* rows: each host's rows to every host */
+  PARALLAX_METHOD_REDUCE_ROWS = 3, /* rows: summed at their owners, then all to all */
+  PARALLAX_METHOD_MADE_DENSE = 4,  /* rows, as an allreduce of the whole */
+  PARALLAX_METHOD_PUSH_PULL = 5    /* to the owners alone, and from them what is asked for */
+} parallax_method_t;
+
+typedef enum parallax_rounding {
+  PARALLAX_ROUNDING_NEAREST_EVEN = 0,
+  PARALLAX_ROUNDING_STOCHASTIC = 1
+} parallax_rounding_t;
+
 /* Zero itself, in the fields of parallax_variable_t that name it, where 0 stands for a default. */
 #define PARALLAX_ZERO (-1.0)
 
@@ -394,6 +462,15 @@ typedef struct parallax_variable {
   uint32_t accumulate;             /* 1: gradients of a step may come in several calls (`more` of
                                     * parallax_slice_t): micro-batches. Costs memory for two sums of
                                     * min(rows, rows_max) rows, or of the whole without row ids */
+  /* Since 0.2.0: */
+  uint32_t rates;         /* not yet. 0..63: its group of parallax_step_end_options_t.rates */
+  uint32_t placement;     /* not yet. parallax_placement_t: a pin on this managed variable */
+  uint32_t method;        /* not yet. parallax_method_t: a pin on this variable, framework-held too */
+  uint32_t storage_dtype; /* not yet. The type a managed variable is kept in: 0 as parallax_dtype_t
+                           * says, or PARALLAX_AS(a floating dtype), such as BF16 without a float
+                           * master */
+  uint32_t rounding;      /* not yet. parallax_rounding_t, of values kept in storage_dtype */
+  int32_t priority;       /* not yet. Where several wait for the wire the higher goes first */
 } parallax_variable_t;
 
 /* Registers one variable; the same calls in the same order on every rank, before commit.
@@ -409,6 +486,12 @@ typedef enum parallax_form {
   PARALLAX_FORM_DENSE = 0, /* values: rows x row_elements, row-major; ids unused */
   PARALLAX_FORM_ROWS = 1   /* ids: row_count; values: row_count x row_elements, row-major */
 } parallax_form_t;
+
+/* Where the buffers of a slice lie. */
+typedef enum parallax_memory {
+  PARALLAX_MEMORY_HOST = 0, /* any memory of the process */
+  PARALLAX_MEMORY_CUDA = 1  /* not yet. A CUDA device's */
+} parallax_memory_t;
 
 /* For parallax_slice_t.as_dtype. */
 #define PARALLAX_AS(dtype) ((uint32_t)(dtype) + 1u)
@@ -434,6 +517,11 @@ typedef struct parallax_slice {
                        * sends the sum; step_end does for a rank without a last one. Only the
                        * last slice of a reduce returns an aggregate */
   const int32_t *ids_i32; /* row ids as 32-bit numbers; then ids must be NULL */
+  /* Since 0.2.0: */
+  void *into;      /* not yet. reduce, dense: where the aggregate goes; NULL: over the gradient */
+  void *stream;    /* not yet. The device's stream in whose order the buffers are ready */
+  uint32_t memory; /* parallax_memory_t of values, and of ids */
+  uint32_t device; /* not yet. Its number, as the device's own library counts */
 } parallax_slice_t;
 
 /* Begins the next step and sets *step to its number: 1, 2, 3, ... on every rank. A step may begin
@@ -477,6 +565,17 @@ PARALLAX_API parallax_status_t parallax_reduce(parallax_job_t *job, uint64_t ste
                                                const parallax_slice_t *slices, size_t count,
                                                parallax_request_t **request);
 
+/* The rates of a group of variables in one step (torch's param_groups). Since 0.2.0. */
+typedef struct parallax_rates {
+  size_t size;
+  float learning_rate; /* finite, >= 0 */
+  float weight_decay;  /* finite, >= 0 */
+  uint32_t decoupled;  /* 1: decay as AdamW; 0: added to the gradient */
+  uint32_t maximize;   /* 1: the gradient is negated */
+  float clip_norm;     /* of the group's gradients alone, before the clip of all; 0: none */
+  uint32_t reserved;   /* 0 */
+} parallax_rates_t;
+
 typedef struct parallax_step_end_options {
   size_t size;
   float learning_rate; /* finite, >= 0, bit for bit the same on every rank, else the step is
@@ -486,6 +585,11 @@ typedef struct parallax_step_end_options {
                         * (torch.nn.utils.clip_grad_norm_); 0: no clipping. Same on every rank */
   uint32_t found_inf;  /* 1: every rank discards this step (mixed-precision overflow) */
   uint32_t absent;     /* 1: this rank had no batch and contributed nothing; no contributor */
+  /* Since 0.2.0: */
+  const parallax_rates_t *rates; /* not yet. By group of rates: `rates` of parallax_variable_t.
+                                  * NULL: learning_rate for all */
+  uint32_t rates_count;          /* not yet. Of `rates`; 0 where that is NULL */
+  uint32_t reserved;             /* 0 */
 } parallax_step_end_options_t;
 
 /* Ends the step: one decision, then committed or discarded everywhere alike. Does not block; the
@@ -574,6 +678,11 @@ PARALLAX_API parallax_status_t parallax_request_cancel(parallax_request_t *reque
 /* The sentence of a failed request, "" otherwise: also of one that is pending after a wait that
  * timed out, which parallax_last_error() tells of. Valid until release. */
 PARALLAX_API const char *parallax_request_error(parallax_request_t *request);
+
+/* Fills *info with the failure that parallax_request_error() tells of; all unknown where the
+ * request is pending or completed OK. INVALID for a null argument. Since 0.2.0. */
+PARALLAX_API parallax_status_t parallax_request_error_info(parallax_request_t *request,
+                                                           parallax_error_info_t *info);
 
 /* The outcome of a completed step_end. STATE for another kind, or while pending. */
 PARALLAX_API parallax_status_t parallax_request_step(parallax_request_t *request,

@@ -25,23 +25,21 @@
 
 namespace parallax {
 
-// A failure: the status and the library's sentence.
+// A failure: the status, the library's sentence, and what that names, as data.
 class Error : public std::runtime_error {
  public:
-  Error(parallax_status_t status, const char* sentence)
+  Error(parallax_status_t status, const char* sentence, const parallax_error_info_t& info)
       : std::runtime_error(std::string(parallax_status_string(status)) + ": " + sentence),
-        status_(status) {}
+        status_(status),
+        info_(info) {}
 
   parallax_status_t status() const noexcept { return status_; }
+  const parallax_error_info_t& info() const noexcept { return info_; }
 
  private:
   parallax_status_t status_;
+  parallax_error_info_t info_;
 };
-
-// Throws the error of the calling thread's last call, unless status is OK.
-inline void check(parallax_status_t status) {
-  if (status != PARALLAX_OK) throw Error(status, parallax_last_error());
-}
 
 // A struct of parallax.h with its size set and zero, the default, everywhere else.
 template <typename Struct>
@@ -49,6 +47,14 @@ Struct sized() {
   Struct zero = Struct();
   zero.size = sizeof(Struct);
   return zero;
+}
+
+// Throws the error of the calling thread's last call, unless status is OK.
+inline void check(parallax_status_t status) {
+  if (status == PARALLAX_OK) return;
+  auto info = sized<parallax_error_info_t>();
+  parallax_last_error_info(&info);
+  throw Error(status, parallax_last_error(), info);
 }
 
 class Request {
@@ -77,13 +83,13 @@ class Request {
 
   void wait(int64_t timeout_ms = PARALLAX_WAIT_DEFAULT) {
     const parallax_status_t status = parallax_wait(&request_, 1, timeout_ms);
-    if (status != PARALLAX_OK) throw Error(status, sentence());
+    if (status != PARALLAX_OK) fail(status);
   }
 
   // True when it has completed; throws when it has failed.
   bool test() {
     const parallax_status_t status = parallax_request_test(request_);
-    if (status < 0) throw Error(status, sentence());
+    if (status < 0) fail(status);
     return status == PARALLAX_OK;
   }
 
@@ -105,10 +111,16 @@ class Request {
   parallax_request_t* get() const noexcept { return request_; }
 
  private:
-  // The request's own sentence, or, where it is still pending, the call's.
-  const char* sentence() const {
+  // With the request's own failure, or, where it is still pending, the call's.
+  [[noreturn]] void fail(parallax_status_t status) const {
     const char* own = request_ == nullptr ? "" : parallax_request_error(request_);
-    return own[0] == '\0' ? parallax_last_error() : own;
+    auto info = sized<parallax_error_info_t>();
+    if (own[0] == '\0') {
+      parallax_last_error_info(&info);
+      throw Error(status, parallax_last_error(), info);
+    }
+    parallax_request_error_info(request_, &info);
+    throw Error(status, own, info);
   }
 
   void release() noexcept {

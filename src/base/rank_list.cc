@@ -48,7 +48,8 @@ Status departed(uint32_t rank, const std::string& host, const Status& why) {
   if (why.code() == PARALLAX_PEER_LOST || why.code() == PARALLAX_MISMATCH) return why;
   return peer_lost("rank " + std::to_string(rank) + " (host " + host +
                    ") gave up before all ranks had met" +
-                   (why.ok() ? std::string() : ": " + why.message()));
+                   (why.ok() ? std::string() : ": " + why.message()))
+      .about_peer(rank, host);
 }
 
 }  // namespace parallax

@@ -343,7 +343,7 @@ Status Settings::explained(const Status& failure) const {
     if (!outside || !names_setting(failure.message(), row.name)) continue;
     sentence += std::string("; ") + row.name + " is set by " + value.where;
   }
-  return {code, std::move(sentence)};
+  return failure.reworded(std::move(sentence));
 }
 
 std::string Settings::shown(const SettingRow& row) const {

@@ -2,6 +2,8 @@
 // The last error of each thread, and the library's own names. See boundary.h.
 #include "capi/boundary.h"
 
+#include <algorithm>
+#include <span>
 #include <type_traits>
 
 #include "base/sentence.h"
@@ -12,14 +14,51 @@ namespace parallax {
 
 namespace {
 
+constexpr parallax_error_info_t no_error() {
+  parallax_error_info_t info = {};
+  info.size = sizeof info;
+  info.rank = PARALLAX_NO_RANK;
+  info.peer = PARALLAX_NO_RANK;
+  info.variable = PARALLAX_NO_VARIABLE;
+  info.slice = PARALLAX_NO_SLICE;
+  info.step = PARALLAX_NO_STEP;
+  info.step_committed = PARALLAX_NO_STEP;
+  info.row = PARALLAX_NO_ROW;
+  return info;
+}
+
 // A thread's last failure; a pointer to it must outlive later calls of other threads.
 static_assert(std::is_trivially_destructible_v<Sentence>);
 constinit thread_local Sentence last_error;
+constinit thread_local parallax_error_info_t last_info = no_error();
+
+void copy_text(const std::string& text, std::span<char> out) {
+  const size_t bytes = std::min(text.size(), out.size() - 1);
+  std::memcpy(out.data(), text.data(), bytes);
+  out[bytes] = '\0';
+}
 
 }  // namespace
 
+parallax_error_info_t error_info_of(const Status& status) noexcept {
+  parallax_error_info_t info = no_error();
+  const ErrorFacts& facts = status.facts();
+  info.status = status.code();
+  info.rank = facts.rank;
+  info.peer = facts.peer;
+  info.variable = facts.variable;
+  info.slice = facts.slice;
+  info.step = facts.step;
+  info.step_committed = facts.step_committed;
+  info.row = facts.row;
+  copy_text(facts.host, info.host);
+  copy_text(facts.field, info.field);
+  return info;
+}
+
 parallax_status_t report_status(const Status& status) noexcept {
   if (status.ok()) return PARALLAX_OK;
+  last_info = error_info_of(status);
   try {
     last_error.assign(printable(status.message()));
   } catch (...) {
@@ -30,10 +69,13 @@ parallax_status_t report_status(const Status& status) noexcept {
 
 parallax_status_t report_exception(const char* call) noexcept {
   last_error.assign(call);
+  last_info = no_error();
+  last_info.status = PARALLAX_INTERNAL;
   try {
     throw;
   } catch (const std::bad_alloc&) {
     last_error.append(": out of memory");
+    last_info.status = PARALLAX_LIMIT;
     return PARALLAX_LIMIT;
   } catch (const std::exception& error) {
     last_error.append(": ");
@@ -49,6 +91,12 @@ parallax_status_t report_exception(const char* call) noexcept {
 extern "C" {
 
 const char* parallax_last_error(void) { return parallax::last_error.c_str(); }
+
+parallax_status_t parallax_last_error_info(parallax_error_info_t* info) {
+  const parallax_error_info_t last = parallax::last_info;
+  // Of its own failure only the status: the last one stays.
+  return parallax::give_struct(last, "last_error_info: info", info).code();
+}
 
 const char* parallax_version_string(void) { return parallax::kVersionText; }
 

@@ -25,6 +25,8 @@ namespace parallax {
 // Keeps the message of a failure for parallax_last_error and returns its code.
 parallax_status_t report_status(const Status& status) noexcept;
 parallax_status_t report_exception(const char* call) noexcept;
+// What a failure names, as the C ABI has it.
+parallax_error_info_t error_info_of(const Status& status) noexcept;
 
 // Runs a body that returns a Status; no exception leaves it.
 template <typename Body>

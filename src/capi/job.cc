@@ -17,11 +17,10 @@ Status wait_for(Job& job, Request* request, const char* call) {
   const int64_t deadline_ns = job.clock().now_ns() + job.timeout_ns();
   if (!job.progress().wait({&request, 1}, deadline_ns)) {
     job.orphan(request);
-    return timed_out(std::string(call) + ": after " +
-                     std::to_string(job.timeout_ns() / kNanosecondsPerMillisecond) + " ms " +
-                     job.progress().look([&](const Engine& engine) {
-                       return engine.reports().describe_missing(*request);
-                     }));
+    return job.progress()
+        .look([&](const Engine& engine) { return engine.reports().missing(*request); })
+        .prefixed(std::string(call) + ": after " +
+                  std::to_string(job.timeout_ns() / kNanosecondsPerMillisecond) + " ms ");
   }
   const Status status = request->status;
   const Status released =
@@ -40,7 +39,7 @@ extern "C" {
 
 parallax_status_t parallax_unique_id(parallax_unique_id_t* id) {
   return parallax::guarded("unique_id", [&]() -> Status {
-    if (id == nullptr) return parallax::invalid("unique_id: id is null");
+    if (id == nullptr) return parallax::invalid("unique_id: id is null").about_field("id");
     parallax::Settings settings;
     const Status loaded = settings.load({.environment = parallax::process_environment()});
     if (!loaded.ok()) return {loaded.code(), "unique_id: " + loaded.message()};
@@ -50,7 +49,7 @@ parallax_status_t parallax_unique_id(parallax_unique_id_t* id) {
 
 parallax_status_t parallax_open(const parallax_options_t* options, parallax_job_t** job) {
   return parallax::guarded("open", [&]() -> Status {
-    if (job == nullptr) return parallax::invalid("open: job is null");
+    if (job == nullptr) return parallax::invalid("open: job is null").about_field("job");
     *job = nullptr;
     parallax_options_t full;
     PARALLAX_RETURN_IF_ERROR(parallax::take_struct(options, "open: options", &full));
@@ -65,7 +64,7 @@ parallax_status_t parallax_register(parallax_job_t* job, const parallax_variable
                                     uint32_t* id) {
   return parallax::guarded("register", [&]() -> Status {
     PARALLAX_RETURN_IF_ERROR(parallax::check_job(job, "register"));
-    if (id == nullptr) return parallax::invalid("register: id is null");
+    if (id == nullptr) return parallax::invalid("register: id is null").about_field("id");
     parallax_variable_t full;
     PARALLAX_RETURN_IF_ERROR(parallax::take_struct(variable, "register: variable", &full));
     return job->job->progress().call(
@@ -149,7 +148,7 @@ parallax_status_t parallax_report(parallax_job_t* job, uint32_t report, char* bu
                                   size_t* bytes) {
   return parallax::guarded("report", [&]() -> Status {
     PARALLAX_RETURN_IF_ERROR(parallax::check_job(job, "report"));
-    if (bytes == nullptr) return parallax::invalid("report: bytes is null");
+    if (bytes == nullptr) return parallax::invalid("report: bytes is null").about_field("bytes");
     std::string text;
     switch (report) {
       case PARALLAX_REPORT_PLAN:
@@ -169,13 +168,15 @@ parallax_status_t parallax_report(parallax_job_t* job, uint32_t report, char* bu
       default:
         return parallax::invalid("report: report is " + std::to_string(report) +
                                  "; it must be PARALLAX_REPORT_PLAN, _STATS, _TOPOLOGY or "
-                                 "_SETTINGS");
+                                 "_SETTINGS")
+            .about_field("report");
     }
     const size_t room = *bytes;
     *bytes = text.size() + 1;
     if (buffer == nullptr || room < text.size() + 1) {
       return parallax::limit("report: the buffer holds " + std::to_string(room) +
-                             " bytes, the report needs " + std::to_string(text.size() + 1));
+                             " bytes, the report needs " + std::to_string(text.size() + 1))
+          .about_field("bytes");
     }
     std::memcpy(buffer, text.c_str(), text.size() + 1);
     return {};

@@ -30,23 +30,26 @@ class WaitMark {
 
 Status wait_all(parallax_request_t* const* requests, size_t count, int64_t timeout_ms) {
   if (count == 0) return {};
-  if (requests == nullptr) return invalid("wait: requests is null");
+  if (requests == nullptr) return invalid("wait: requests is null").about_field("requests");
   if (count > PARALLAX_REQUESTS_MAX) {
     return invalid("wait: " + std::to_string(count) + " requests; at most " +
-                   std::to_string(PARALLAX_REQUESTS_MAX));
+                   std::to_string(PARALLAX_REQUESTS_MAX))
+        .about_field("count");
   }
   if (timeout_ms < PARALLAX_WAIT_DEFAULT) {
     return invalid("wait: timeout_ms is " + std::to_string(timeout_ms) +
-                   "; it must be 0 or more, or PARALLAX_WAIT_DEFAULT");
+                   "; it must be 0 or more, or PARALLAX_WAIT_DEFAULT")
+        .about_field("timeout_ms");
   }
   WaitMark mark;
   for (size_t i = 0; i < count; ++i) {
     if (requests[i] == nullptr) {
-      return invalid("wait: requests[" + std::to_string(i) + "] is null");
+      return invalid("wait: requests[" + std::to_string(i) + "] is null").about_field("requests");
     }
     Request* request = from_c(requests[i]);
     if (request->owner != from_c(requests[0])->owner) {
-      return invalid("wait: requests[" + std::to_string(i) + "] is of another job");
+      return invalid("wait: requests[" + std::to_string(i) + "] is of another job")
+          .about_field("requests");
     }
     PARALLAX_RETURN_IF_ERROR(mark.add(request));
   }
@@ -61,10 +64,9 @@ Status wait_all(parallax_request_t* const* requests, size_t count, int64_t timeo
   if (!job.progress().wait(mark.requests(), now_ns + wait_ns)) {
     for (Request* request : mark.requests()) {
       if (request->done()) continue;
-      return timed_out("wait: after " + std::to_string(wait_ns / kNanosecondsPerMillisecond) +
-                       " ms " + job.progress().look([&](const Engine& engine) {
-                         return engine.reports().describe_missing(*request);
-                       }));
+      return job.progress()
+          .look([&](const Engine& engine) { return engine.reports().missing(*request); })
+          .prefixed("wait: after " + std::to_string(wait_ns / kNanosecondsPerMillisecond) + " ms ");
     }
   }
   for (Request* request : mark.requests()) {
@@ -74,7 +76,8 @@ Status wait_all(parallax_request_t* const* requests, size_t count, int64_t timeo
 }
 
 Status check_request(parallax_request_t* request, const char* call) {
-  if (request == nullptr) return invalid(std::string(call) + ": request is null");
+  if (request == nullptr)
+    return invalid(std::string(call) + ": request is null").about_field("request");
   return job_of(*from_c(request)).check_process(call);
 }
 
@@ -120,6 +123,16 @@ const char* parallax_request_error(parallax_request_t* request) {
   return parallax::from_c(request)->status.message().c_str();
 }
 
+parallax_status_t parallax_request_error_info(parallax_request_t* request,
+                                              parallax_error_info_t* info) {
+  return parallax::guarded("request_error_info", [&]() -> Status {
+    PARALLAX_RETURN_IF_ERROR(parallax::check_request(request, "request_error_info"));
+    const Request& failed = *parallax::from_c(request);
+    return parallax::give_struct(parallax::error_info_of(failed.done() ? failed.status : Status()),
+                                 "request_error_info: info", info);
+  });
+}
+
 parallax_status_t parallax_request_step(parallax_request_t* request, parallax_step_info_t* info) {
   return parallax::guarded("request_step", [&]() -> Status {
     PARALLAX_RETURN_IF_ERROR(parallax::check_request(request, "request_step"));
@@ -140,7 +153,7 @@ parallax_status_t parallax_request_rows(parallax_request_t* request, size_t inde
   return parallax::guarded("request_rows", [&]() -> Status {
     PARALLAX_RETURN_IF_ERROR(parallax::check_request(request, "request_rows"));
     if (ids == nullptr || values == nullptr || row_count == nullptr) {
-      return parallax::invalid("request_rows: ids, values or row_count is null");
+      return parallax::invalid("request_rows: ids, values or row_count is null").about_field("ids");
     }
     const Request& reduced = *parallax::from_c(request);
     if (reduced.kind != RequestKind::kReduce || !reduced.done() || !reduced.status.ok()) {
@@ -149,7 +162,8 @@ parallax_status_t parallax_request_rows(parallax_request_t* request, size_t inde
     if (index >= reduced.slices.size()) {
       return parallax::invalid("request_rows: index is " + std::to_string(index) +
                                ", the call had " + std::to_string(reduced.slices.size()) +
-                               " slices");
+                               " slices")
+          .about_field("index");
     }
     const parallax::RowsResult& rows = reduced.rows[index];
     *ids = rows.ids.data();

@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // C ABI: steps and the collectives beside them. Contracts in parallax.h.
-#include <array>
+#include <vector>
 
+#include "base/not_yet.h"
 #include "capi/boundary.h"
 
 namespace parallax {
 
 namespace {
 
-using Slices = std::array<parallax_slice_t, PARALLAX_SLICES_MAX>;
-
 // The slices of a call in their full size. Elements lie at the distance that the first one's size
 // says, which must be the same for all: the caller's sizeof.
-Status take_slices(const parallax_slice_t* in, size_t count, const char* call, Slices* out) {
+// Those of a caller of this version lie as they must already: a step copies none. `full` holds the
+// others'.
+Status take_slices(const parallax_slice_t* in, size_t count, const char* call,
+                   std::vector<parallax_slice_t>* full, std::span<const parallax_slice_t>* out) {
   if (count > PARALLAX_SLICES_MAX) {
     return invalid(std::string(call) + ": " + std::to_string(count) + " slices; at most " +
-                   std::to_string(PARALLAX_SLICES_MAX) + " in one call");
+                   std::to_string(PARALLAX_SLICES_MAX) + " in one call")
+        .about_field("count");
   }
   if (count == 0) return {};
   const std::string what = std::string(call) + ": slices";  // so short that it allocates nothing
@@ -27,10 +30,15 @@ Status take_slices(const parallax_slice_t* in, size_t count, const char* call, S
         reinterpret_cast<const std::byte*>(in) + i * stride);
     if (each->size != stride) {
       return invalid(what + "[" + std::to_string(i) + "]: size is " + std::to_string(each->size) +
-                     ", that of slices[0] " + std::to_string(stride));
+                     ", that of slices[0] " + std::to_string(stride))
+          .about_slice(i)
+          .about_field("size");
     }
-    PARALLAX_RETURN_IF_ERROR(take_struct(each, what.c_str(), &(*out)[i]));
+    if (stride == sizeof *in) continue;
+    full->resize(count);
+    PARALLAX_RETURN_IF_ERROR(take_struct(each, what.c_str(), &(*full)[i]));
   }
+  *out = stride == sizeof *in ? std::span(in, count) : std::span<const parallax_slice_t>(*full);
   return {};
 }
 
@@ -45,10 +53,11 @@ parallax_status_t post_slices(const SlicesCall& call, parallax_job_t* job, uint6
                               const parallax_slice_t* slices, size_t count,
                               parallax_request_t** request) {
   return guarded_post(call.name, request, [&]() -> Status {
-    Slices full;
-    PARALLAX_RETURN_IF_ERROR(take_slices(slices, count, call.name, &full));
+    std::vector<parallax_slice_t> full;
+    std::span<const parallax_slice_t> taken;
+    PARALLAX_RETURN_IF_ERROR(take_slices(slices, count, call.name, &full, &taken));
     return post(job, call.name, request, [&](Engine& engine, Request** posted) {
-      return (engine.step_calls().*call.take)(step, {full.data(), count}, posted);
+      return (engine.step_calls().*call.take)(step, taken, posted);
     });
   });
 }
@@ -67,7 +76,7 @@ extern "C" {
 parallax_status_t parallax_step_begin(parallax_job_t* job, uint64_t* step) {
   return parallax::guarded("step_begin", [&]() -> Status {
     PARALLAX_RETURN_IF_ERROR(parallax::check_job(job, "step_begin"));
-    if (step == nullptr) return parallax::invalid("step_begin: step is null");
+    if (step == nullptr) return parallax::invalid("step_begin: step is null").about_field("step");
     return job->job->progress().call(
         [&](Engine& engine) { return engine.step_calls().begin(step); });
   });
@@ -98,8 +107,17 @@ parallax_status_t parallax_step_end(parallax_job_t* job, uint64_t step,
     if (options != nullptr) {
       PARALLAX_RETURN_IF_ERROR(parallax::take_struct(options, "step_end: options", &full));
     }
-    if (full.found_inf > 1 || full.absent > 1) {
-      return parallax::invalid("step_end: found_inf and absent must be 0 or 1");
+    PARALLAX_RETURN_IF_ERROR(
+        parallax::refuse_not_yet("step_end: ", {{"rates", full.rates != nullptr},
+                                                {"rates_count", full.rates_count != 0},
+                                                {"reserved", full.reserved != 0}}));
+    const std::pair<const char*, uint32_t> flags[] = {{"found_inf", full.found_inf},
+                                                      {"absent", full.absent}};
+    for (const auto& [field, value] : flags) {
+      if (value <= 1) continue;
+      return parallax::invalid(std::string("step_end: ") + field + " is " + std::to_string(value) +
+                               "; it must be 0 or 1")
+          .about_field(field);
     }
     return parallax::post(job, "step_end", request, [&](Engine& engine, Request** posted) {
       return engine.step_calls().end(step, full, posted);

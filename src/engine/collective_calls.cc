@@ -41,10 +41,13 @@ Status CollectiveCalls::broadcast(std::byte* buffer, uint64_t bytes, uint32_t ro
   constexpr uint64_t kBroadcastBytesMax = 1ull << 40;
   if (root >= world_) {
     return invalid("broadcast: root is " + std::to_string(root) + ", the job has " +
-                   std::to_string(world_) + " ranks");
+                   std::to_string(world_) + " ranks")
+        .about_field("root");
   }
-  if (bytes > kBroadcastBytesMax) return invalid("broadcast: more than 2^40 bytes; cut it up");
-  if (buffer == nullptr && bytes > 0) return invalid("broadcast: buffer is null");
+  if (bytes > kBroadcastBytesMax)
+    return invalid("broadcast: more than 2^40 bytes; cut it up").about_field("bytes");
+  if (buffer == nullptr && bytes > 0)
+    return invalid("broadcast: buffer is null").about_field("buffer");
   PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kBroadcast, 0, request));
   (*request)->root = root;
   (*request)->buffer = buffer;

@@ -2,6 +2,8 @@
 // The phases of a commit. See commit_protocol.h.
 #include "engine/commit_protocol.h"
 
+#include "message/told_failure.h"
+
 namespace parallax {
 
 namespace {
@@ -13,6 +15,12 @@ uint64_t digest_of(const std::string& bytes) {
     hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
   }
   return hash;
+}
+
+Status differing(const std::string& told) {
+  ToldFailure failure = ToldFailure::decode(told);
+  return Status(PARALLAX_MISMATCH, "commit: ranks disagree: " + failure.sentence)
+      .about(std::move(failure.facts));
 }
 
 std::span<const std::byte> bytes_of(const std::string& text) {
@@ -65,7 +73,9 @@ JobFailure CommitProtocol::advance_detail() {
   }
   if (phase_ == Phase::kDetailBlob && broadcast_.finished()) {
     broadcast_.finish();
-    detail_ = compare_registries(detail_, registry_, terms_.rank);
+    ToldFailure difference;
+    difference.sentence = compare_registries(detail_, registry_, terms_.rank, &difference.facts);
+    detail_ = difference.sentence.empty() ? "" : difference.encode();
     phase_ = Phase::kDetailReport;
     trees_[TreeKind::kCommit].join();
   }
@@ -89,8 +99,7 @@ JobFailure CommitProtocol::on_answer(std::span<const std::byte> payload) {
       phase_ = Phase::kAgreed;
       return {};
     case CommitVerdict::kDiffer:
-      return {.status = {PARALLAX_MISMATCH, "commit: ranks disagree: " + verdict.text},
-              .culprit = terms_.rank};
+      return {.status = differing(verdict.text), .culprit = terms_.rank};
     case CommitVerdict::kLookCloser:
       if (terms_.rank == 0) detail_ = encode_registry(registry_);
       // Members, since a broadcast borrows its buffer.

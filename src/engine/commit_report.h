@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "message/told_failure.h"
 #include "planner/plan.h"
 
 namespace parallax {
@@ -24,12 +25,12 @@ struct CommitTerms {
 };
 
 struct CommitReport {
-  static constexpr size_t kTextMax = 1024;
+  static constexpr size_t kTextMax = 1024 + ToldFailure::kFactsBytesMax;
 
   uint64_t digest = 0;  // of the registry
   CommitTerms terms;
   CommitVerdict verdict = CommitVerdict::kAgree;
-  std::string text;  // kDiffer: the sentence
+  std::string text;  // kDiffer: a ToldFailure
 
   std::string encode() const {
     std::string out;
@@ -88,8 +89,14 @@ struct CommitReport {
               Shown shown) {
     if (mine == theirs || verdict == CommitVerdict::kDiffer) return;
     verdict = CommitVerdict::kDiffer;
-    text = "option " + std::string(option) + ": rank " + std::to_string(terms.rank) + " has " +
-           shown(mine) + ", rank " + std::to_string(their_rank) + " has " + shown(theirs);
+    ToldFailure told;
+    told.sentence = "option " + std::string(option) + ": rank " + std::to_string(terms.rank) +
+                    " has " + shown(mine) + ", rank " + std::to_string(their_rank) + " has " +
+                    shown(theirs);
+    told.facts.rank = terms.rank;
+    told.facts.peer = their_rank;
+    told.facts.field = option;
+    text = told.encode();
   }
 };
 

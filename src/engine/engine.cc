@@ -197,7 +197,8 @@ void Engine::on_message(uint32_t from, std::span<const std::byte> message) {
   if (failure_.status().ok() && reader.malformed()) {
     failure_.fail(internal(rank_name(options_.view.hosts, from) +
                            " sent a malformed message; check that all ranks run the same "
-                           "version and that no stranger reaches the job's ports"),
+                           "version and that no stranger reaches the job's ports")
+                      .about_peer(from),
                   SectionKind::kAbort, from);
   }
 }
@@ -211,7 +212,8 @@ void Engine::dispatch(uint32_t from, const Section& section) {
                name_of(header.kind) + ", variable or tag " + std::to_string(header.tag) +
                ", step " + std::to_string(header.step) +
                "); check that all ranks run the same "
-               "version"),
+               "version")
+          .about_peer(from),
       SectionKind::kAbort, from);
 }
 

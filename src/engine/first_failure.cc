@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "message/told_failure.h"
 
 namespace parallax {
 
@@ -27,17 +28,23 @@ void FirstFailure::fail(const Status& failure, SectionKind notice, uint32_t culp
   if (!job_goes_on()) return;
   constexpr size_t kSentenceMax = 512;
   // It may be a peer's, and goes on to every rank's log and parallax_request_error.
-  const std::string sentence = printable(failure.message().substr(0, kSentenceMax));
+  ToldFailure told = {printable(failure.message().substr(0, kSentenceMax)), failure.facts()};
   const Columns& columns = parts_.columns;
   const bool mine = culprit == columns.rank() && notice == SectionKind::kLost;
+  if (told.facts.rank == PARALLAX_NO_RANK) told.facts.rank = columns.rank();
+  ErrorFacts here = told.facts;
+  here.step_committed = parts_.window.finished();
+  if (notice == SectionKind::kLost) here.peer = culprit;
+  if (here.peer < columns.world()) note_peer(columns.map(), here.peer, here);
   status_ = Status(failure.code(),
-                   sentence + (mine ? " (this rank)" : "") + "; last step committed here: " +
-                       std::to_string(parts_.window.finished()) + remedy_of(failure.code()));
+                   told.sentence + (mine ? " (this rank)" : "") + "; last step committed here: " +
+                       std::to_string(parts_.window.finished()) + remedy_of(failure.code()))
+                .about(std::move(here));
   PARALLAX_LOG(kInfo, kMember, rank_name(columns.map(), columns.rank()) + ": " + status_.message());
-  tell(sentence, notice, culprit);
+  tell(told.encode(), notice, culprit);
 }
 
-void FirstFailure::tell(const std::string& sentence, SectionKind notice, uint32_t culprit) {
+void FirstFailure::tell(const std::string& told, SectionKind notice, uint32_t culprit) {
   Outbox& outbox = parts_.outbox;
   // Frees what data sends borrow, and leaves send buffers and credits to the notice.
   outbox.drop_data();
@@ -52,7 +59,7 @@ void FirstFailure::tell(const std::string& sentence, SectionKind notice, uint32_
   header.tag = culprit;
   header.first = static_cast<uint32_t>(status_.code());
   for (const uint32_t watched : parts_.membership.watched()) {
-    outbox.send_bytes(watched, header, std::as_bytes(std::span(sentence)));
+    outbox.send_bytes(watched, header, std::as_bytes(std::span(told)));
   }
   unsaid_ = true;
   words_end_ns_ = parts_.clock.now_ns() + std::min(kLastWordsNs, parts_.membership.lease_ns() / 4);
@@ -67,7 +74,7 @@ void FirstFailure::lose(uint32_t rank, const std::string& why) {
 }
 
 void FirstFailure::give_up() noexcept {
-  if (status_.ok()) status_ = Status(PARALLAX_LIMIT, "out of memory");
+  if (status_.ok()) status_ = Status::out_of_memory();
 }
 
 }  // namespace parallax

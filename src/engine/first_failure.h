@@ -64,7 +64,7 @@ class FirstFailure {
   int64_t next_deadline_ns() const { return unsaid_ && !closed_ ? words_end_ns_ : kNever; }
 
  private:
-  void tell(const std::string& sentence, SectionKind notice, uint32_t culprit);
+  void tell(const std::string& told, SectionKind notice, uint32_t culprit);
 
   const Parts parts_;
   Status status_;

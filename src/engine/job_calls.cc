@@ -139,10 +139,10 @@ void JobCalls::check_leaving() {
   const Goodbye::Leaver leaver =
       parts_.goodbye.missed(parts_.phase.committing(), parts_.pipeline.window());
   if (leaver.before.empty()) return;
-  parts_.failure.fail(
-      peer_lost(rank_name(parts_.group.columns().map(), leaver.rank) + " closed the job " +
-                leaver.before + ", which other ranks wait for"),
-      SectionKind::kAbort, leaver.rank);
+  parts_.failure.fail(peer_lost(rank_name(parts_.group.columns().map(), leaver.rank) +
+                                " closed the job " + leaver.before + ", which other ranks wait for")
+                          .about_peer(leaver.rank),
+                      SectionKind::kAbort, leaver.rank);
 }
 
 void JobCalls::advance_close() {

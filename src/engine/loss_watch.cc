@@ -2,6 +2,8 @@
 // Leases, suspicions and notices. See loss_watch.h.
 #include "engine/loss_watch.h"
 
+#include "message/told_failure.h"
+
 namespace parallax {
 
 void LossWatch::check(int64_t now_ns) {
@@ -67,25 +69,25 @@ void LossWatch::on_peer_gone(uint32_t rank, const std::string& why) {
 
 bool LossWatch::on_section(const Section& section) {
   const SectionHeader& header = section.header;
-  const auto sentence = [&section] {
-    return std::string(reinterpret_cast<const char*>(section.payload.data()),
-                       section.payload.size());
+  const auto told = [&section](parallax_status_t code) {
+    ToldFailure failure = ToldFailure::decode(
+        {reinterpret_cast<const char*>(section.payload.data()), section.payload.size()});
+    return Status(code, std::move(failure.sentence)).about(std::move(failure.facts));
   };
   switch (header.kind) {
     case SectionKind::kHeartbeat:
       return true;
     case SectionKind::kLost:
       if (!parts_.goodbye.confirmed()) {
-        parts_.failure.fail(peer_lost(sentence()), SectionKind::kLost, header.tag);
+        parts_.failure.fail(told(PARALLAX_PEER_LOST), SectionKind::kLost, header.tag);
       }
       return true;
     case SectionKind::kAbort: {
       // The status is a peer's number: what this version does not know becomes ABORTED.
       const auto code = static_cast<int32_t>(header.first);
       const bool known = code <= PARALLAX_INVALID && code >= PARALLAX_INTERNAL;
-      parts_.failure.fail(
-          {known ? static_cast<parallax_status_t>(code) : PARALLAX_ABORTED, sentence()},
-          SectionKind::kAbort, header.tag);
+      parts_.failure.fail(told(known ? static_cast<parallax_status_t>(code) : PARALLAX_ABORTED),
+                          SectionKind::kAbort, header.tag);
       return true;
     }
     default:

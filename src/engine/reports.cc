@@ -62,68 +62,77 @@ std::string Reports::stats_json() const {
 // ---- what a timeout is waiting for
 
 // The others first: what this rank still owes is told only where nobody else owes anything.
-std::string Reports::waiting_for(std::vector<uint32_t> ranks, const std::string& what) const {
+std::string Reports::waiting_for(std::vector<uint32_t> ranks, const std::string& what,
+                                 ErrorFacts& about) const {
   if (ranks.empty()) return "";
+  const HostMap& map = parts_.group.columns().map();
   std::erase(ranks, parts_.group.columns().rank());
-  return (ranks.empty() ? "this rank" : rank_names(parts_.group.columns().map(), ranks)) + " " +
-         what;
+  if (ranks.empty()) return "this rank " + what;
+  note_peer(map, ranks.front(), about);
+  return rank_names(map, ranks) + " " + what;
 }
 
-std::string Reports::tree_missing(TreeKind kind, const std::string& call) const {
+std::string Reports::tree_missing(TreeKind kind, const std::string& call, ErrorFacts& about) const {
   const TreeSync& sync = parts_.trees[kind];
   const std::string text =
-      waiting_for(sync.missing_children(), "to " + call + ", or one that it waits for");
-  return text.empty() && !sync.is_root()
-             ? rank_name(parts_.group.columns().map(), sync.parent()) + " to answer"
-             : text;
+      waiting_for(sync.missing_children(), "to " + call + ", or one that it waits for", about);
+  return text.empty() && !sync.is_root() ? waiting_for({sync.parent()}, "to answer", about) : text;
 }
 
-std::string Reports::describe_missing(const Request& request) const {
+Status Reports::missing(const Request& request) const {
+  ErrorFacts about;
+  if (request.step != 0) about.step = request.step;
+  std::string text = describe_missing(request, about);
+  return timed_out(std::move(text)).about(std::move(about));
+}
+
+std::string Reports::describe_missing(const Request& request, ErrorFacts& about) const {
   switch (request.kind) {
     case RequestKind::kCommit:
-      return "commit waits for " + tree_missing(TreeKind::kCommit, "commit");
+      return "commit waits for " + tree_missing(TreeKind::kCommit, "commit", about);
     case RequestKind::kClose:
       return "close waits for " +
              tree_missing(parts_.goodbye.all_closing() ? TreeKind::kCloseConfirm : TreeKind::kClose,
-                          "close");
+                          "close", about);
     case RequestKind::kBarrier:
-      return "barrier waits for " + tree_missing(TreeKind::kBarrier, "call barrier");
+      return "barrier waits for " + tree_missing(TreeKind::kBarrier, "call barrier", about);
     case RequestKind::kBroadcast:
       return "broadcast waits for " +
-             waiting_for(parts_.broadcast.missing_ranks(), "to call broadcast");
+             waiting_for(parts_.broadcast.missing_ranks(), "to call broadcast", about);
     case RequestKind::kRows:
     case RequestKind::kEvaluate:
+      about.variable = parts_.row_calls.variable();
       return "the rows of variable '" +
              parts_.group.runtime(parts_.row_calls.variable()).variable->name + "' wait for " +
-             waiting_for(parts_.row_calls.missing_ranks(), "to answer");
+             waiting_for(parts_.row_calls.missing_ranks(), "to answer", about);
     default:
-      return describe_step_missing(request);
+      return describe_step_missing(request, about);
   }
 }
 
-std::string Reports::describe_step_missing(const Request& request) const {
+std::string Reports::describe_step_missing(const Request& request, ErrorFacts& about) const {
   const std::string step = "step " + std::to_string(request.step);
   if (!parts_.pipeline.window().may_start(request.step)) {
     return step + " waits for the decision of step " + std::to_string(request.step - 1) + ": " +
-           tree_missing(TreeKind::kVote, "end that step");
+           tree_missing(TreeKind::kVote, "end that step", about);
   }
   // Ranks of a host pull together: one that pulls once more than another waits, and whoever waits
   // for a reduce of it waits for the pull that the other does not make.
   const PullWait pull = parts_.group.pulls().waiting(request.step);
   const std::string number = "pull " + std::to_string(pull.number);
-  const std::string missing = waiting_for(pull.missing, "to pull once more or end the step");
+  const std::string missing = waiting_for(pull.missing, "to pull once more or end the step", about);
   if (request.kind == RequestKind::kPull) {
     if (missing.empty()) return "pull of " + step + " waits for its owners";
     return number + " of " + step + " waits for " + missing;
   }
   if (parts_.pipeline.window().is_decided(request.step)) {
     const std::string text =
-        waiting_for(parts_.outbox.peers_with_data(), "to take what is due to it");
+        waiting_for(parts_.outbox.peers_with_data(), "to take what is due to it", about);
     if (!text.empty()) return step + " is decided, and waits for " + text;
   }
   std::string pulls;
   if (!missing.empty()) {
-    pulls = number + " of " + waiting_for(pull.here, "waits for ") + missing;
+    pulls = number + " of " + waiting_for(pull.here, "waits for ", about) + missing;
     const StepState& state = parts_.pipeline.state(request.step);
     const bool ours = state.step == request.step && state.pulls_left > 0;
     if (request.kind == RequestKind::kStepEnd && ours) {
@@ -131,11 +140,12 @@ std::string Reports::describe_step_missing(const Request& request) const {
     }
     pulls = "; " + pulls;
   }
-  return describe_sum_missing(request, pulls);
+  return describe_sum_missing(request, pulls, about);
 }
 
 // What sums keep a push, a reduce or a step_end waiting; `pulls` is the end of the sentence.
-std::string Reports::describe_sum_missing(const Request& request, const std::string& pulls) const {
+std::string Reports::describe_sum_missing(const Request& request, const std::string& pulls,
+                                          ErrorFacts& about) const {
   const std::string step = "step " + std::to_string(request.step);
   // A reduce waits for its own variables, a step_end for all. Of what others sum, this rank knows
   // only whose sum it waits for, and from other variables perhaps who keeps them waiting.
@@ -144,13 +154,14 @@ std::string Reports::describe_sum_missing(const Request& request, const std::str
     const MissingRanks ranks = runtime.exchange_at(request.step).missing(request.step);
     if (variable.empty() && !ranks.empty()) {
       variable = "variable '" + runtime.variable->name + "': ";
-      of_others = waiting_for(ranks.to_return, "to sum it");
+      about.variable = runtime.id;
+      of_others = waiting_for(ranks.to_return, "to sum it", about);
       if (of_others.empty()) {
-        of_others = waiting_for(ranks.to_tell,
-                                "to say that nothing more of it comes, or one that it waits for");
+        of_others = waiting_for(
+            ranks.to_tell, "to say that nothing more of it comes, or one that it waits for", about);
       }
     }
-    return waiting_for(ranks.to_give, "to give it or end the step");
+    return waiting_for(ranks.to_give, "to give it or end the step", about);
   };
   for (const PullSlice& slice : request.slices) {
     const VariableRuntime& runtime = parts_.group.runtime(slice.variable);
@@ -165,7 +176,7 @@ std::string Reports::describe_sum_missing(const Request& request, const std::str
            pulls;
   }
   if (!of_others.empty()) return step + " waits for " + variable + of_others + pulls;
-  return step + " waits for " + tree_missing(TreeKind::kVote, "end the step") + pulls;
+  return step + " waits for " + tree_missing(TreeKind::kVote, "end the step", about) + pulls;
 }
 
 }  // namespace parallax

@@ -45,8 +45,9 @@ class Reports {
 
   std::string plan_json() const;
   std::string stats_json() const;
-  // What a pending request waits for: the sentence of its timeout.
-  std::string describe_missing(const Request& request) const;
+  // What a pending request waits for: the end of the sentence of its TIMEOUT, and whom and what
+  // that names.
+  Status missing(const Request& request) const;
 
   // Times that anything had to grow after commit; 0 in steady state.
   uint64_t growth_count() const {
@@ -54,10 +55,14 @@ class Reports {
   }
 
  private:
-  std::string waiting_for(std::vector<uint32_t> ranks, const std::string& what) const;
-  std::string tree_missing(TreeKind kind, const std::string& call) const;
-  std::string describe_step_missing(const Request& request) const;
-  std::string describe_sum_missing(const Request& request, const std::string& pulls) const;
+  // Each returns a part of the sentence, and notes the first rank and variable that it names.
+  std::string describe_missing(const Request& request, ErrorFacts& about) const;
+  std::string waiting_for(std::vector<uint32_t> ranks, const std::string& what,
+                          ErrorFacts& about) const;
+  std::string tree_missing(TreeKind kind, const std::string& call, ErrorFacts& about) const;
+  std::string describe_step_missing(const Request& request, ErrorFacts& about) const;
+  std::string describe_sum_missing(const Request& request, const std::string& pulls,
+                                   ErrorFacts& about) const;
 
   const Parts parts_;
 };

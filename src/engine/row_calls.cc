@@ -23,17 +23,20 @@ Table* RowCalls::table_of(uint32_t variable) {
 Status RowCalls::check(const parallax_rows_t& rows, RowsCall* call) const {
   if (rows.reserved != 0) {
     return unsupported("reserved is " + std::to_string(rows.reserved) +
-                       "; this version knows 0 alone: set the whole struct to zero first");
+                       "; this version knows 0 alone: set the whole struct to zero first")
+        .about_field("reserved");
   }
   if (rows.variable >= group_.size()) {
     return invalid("variable is " + std::to_string(rows.variable) + ", the job has " +
-                   std::to_string(group_.size()));
+                   std::to_string(group_.size()))
+        .about_field("variable");
   }
   const VariableRuntime& runtime = group_.runtime(rows.variable);
   const Variable& variable = *runtime.variable;
   const std::string name = "variable '" + variable.name + "': ";
   if (!variable.managed()) {
-    return invalid(name + "it is framework-held (no update rule): its value is the caller's");
+    return invalid(name + "it is framework-held (no update rule): its value is the caller's")
+        .about_field("variable");
   }
   // The caller's numbers, so no sum that could wrap.
   if (rows.first_row >= variable.rows || rows.row_count > variable.rows - rows.first_row ||
@@ -60,7 +63,7 @@ Status RowCalls::check(const parallax_rows_t& rows, RowsCall* call) const {
     call->parts[i + 1] = static_cast<std::byte*>(rows.state[i]);
     aligned = check_aligned(rows.state[i], state.c_str(), table);
   }
-  return aligned.ok() ? aligned : Status(aligned.code(), name + aligned.message());
+  return aligned.ok() ? aligned : aligned.prefixed(name);
 }
 
 Status RowCalls::check_between_steps(const char* call) const {
@@ -75,7 +78,7 @@ Status RowCalls::post(const parallax_rows_t& rows, bool write, Request** request
   PARALLAX_RETURN_IF_ERROR(phase_.check_running(name.c_str()));
   RowsCall call;
   const Status fits = check(rows, &call);
-  if (!fits.ok()) return {fits.code(), name + ": " + fits.message()};
+  if (!fits.ok()) return fits.prefixed(name + ": ");
   PARALLAX_RETURN_IF_ERROR(check_between_steps(name.c_str()));
   PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kRows, window_.finished(), request));
   (*request)->rows_call = call;

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <utility>
 
+#include "base/not_yet.h"
+
 namespace parallax {
 
 Status SliceChecks::check(std::span<const parallax_slice_t> slices, const char* call,
@@ -19,10 +21,13 @@ Status SliceChecks::check(std::span<const parallax_slice_t> slices, const char* 
     const Status fits = check_one(slices[i]);
     if (!fits.ok()) {
       const bool known = slices[i].variable < registry_.size();
-      return {fits.code(), std::string(call) + ", slice " + std::to_string(i) +
-                               (known ? " (variable '" + registry_[slices[i].variable].name + "')"
-                                      : std::string()) +
-                               ": " + fits.message()};
+      Status named =
+          fits.prefixed(std::string(call) + ", slice " + std::to_string(i) +
+                        (known ? " (variable '" + registry_[slices[i].variable].name + "')"
+                               : std::string()) +
+                        ": ")
+              .about_slice(i);
+      return known ? std::move(named).about_variable(slices[i].variable) : std::move(named);
     }
     // A place that an earlier call left is told by the slice there, so that none has to be cleared.
     size_t& place = places_[slices[i].variable];
@@ -34,7 +39,9 @@ Status SliceChecks::check(std::span<const parallax_slice_t> slices, const char* 
         return invalid(std::string(call) + ": variable '" + registry_[slices[i].variable].name +
                        "' is in slices " + std::to_string(j) + " and " + std::to_string(i) +
                        "; give each variable one slice, or, if it declared row ids, one of each "
-                       "form with the same as_dtype and more");
+                       "form with the same as_dtype and more")
+            .about_slice(i)
+            .about_variable(slices[i].variable);
       }
     }
   }
@@ -49,14 +56,18 @@ Status SliceChecks::check_pull(std::span<const parallax_slice_t> slices) const {
     if (tied_too && std::count_if(slices.begin(), slices.end(), [&](const parallax_slice_t& each) {
                       return each.variable == slice.variable;
                     }) > 1) {
-      return invalid("pull: variable '" + name + "' is in two slices; pull it by two calls");
+      return invalid("pull: variable '" + name + "' is in two slices; pull it by two calls")
+          .about_variable(slice.variable);
     }
     if (!registry_[slice.variable].managed()) {
       return invalid("pull: variable '" + name +
-                     "' is framework-held (no update rule): its value is the caller's");
+                     "' is framework-held (no update rule): its value is the caller's")
+          .about_variable(slice.variable);
     }
     if (slice.more != 0) {
-      return invalid("pull: variable '" + name + "': more is of push and reduce; set it to 0");
+      return invalid("pull: variable '" + name + "': more is of push and reduce; set it to 0")
+          .about_variable(slice.variable)
+          .about_field("more");
     }
   }
   return {};
@@ -89,7 +100,10 @@ Status SliceChecks::check_finite(const PullSlice& slice, const char* call) const
                  (by_id ? " of the slice (id " + std::to_string(slice.ids.at(row)) + ")" : "") +
                  ", column " + std::to_string(wrong % width) +
                  ": the gradient is infinite or NaN, which the variable refuses "
-                 "(refuse_nonfinite); nothing was given");
+                 "(refuse_nonfinite); nothing was given")
+      .about_variable(slice.variable)
+      .about_row(by_id ? slice.ids.at(row) : static_cast<int64_t>(row))
+      .about_field("values");
 }
 
 // A dense slice and one of rows of one variable may come in the same call.
@@ -98,29 +112,46 @@ bool SliceChecks::tied(const parallax_slice_t& a, const parallax_slice_t& b) con
          dtype_of_slice(a) == dtype_of_slice(b);
 }
 
+namespace {
+
+Status check_memory(const parallax_slice_t& slice) {
+  return refuse_not_yet("", {{"into", slice.into != nullptr},
+                             {"stream", slice.stream != nullptr},
+                             {"memory", slice.memory != PARALLAX_MEMORY_HOST},
+                             {"device", slice.device != 0}});
+}
+
+}  // namespace
+
 // What is wrong with a slice. check() adds the call and the variable's name, to failures
 // alone: a step allocates nothing.
 Status SliceChecks::check_one(const parallax_slice_t& slice) const {
   if (slice.variable >= registry_.size()) {
     return invalid("variable is " + std::to_string(slice.variable) + ", the job has " +
-                   std::to_string(registry_.size()));
+                   std::to_string(registry_.size()))
+        .about_field("variable");
   }
   const Variable& variable = registry_[slice.variable];
   if (slice.form > PARALLAX_FORM_ROWS) {
     return invalid("form is " + std::to_string(slice.form) +
-                   "; it must be PARALLAX_FORM_DENSE or PARALLAX_FORM_ROWS");
+                   "; it must be PARALLAX_FORM_DENSE or PARALLAX_FORM_ROWS")
+        .about_field("form");
   }
+  PARALLAX_RETURN_IF_ERROR(check_memory(slice));
   const bool rows = slice.form == PARALLAX_FORM_ROWS;
   if (rows && !variable.ids_declared()) {
     return invalid(
-        "form is ROWS, but the variable declared no row ids; set rows_max at registration, or use "
-        "PARALLAX_FORM_DENSE");
+               "form is ROWS, but the variable declared no row ids; set rows_max at registration, "
+               "or use "
+               "PARALLAX_FORM_DENSE")
+        .about_field("form");
   }
   // It travels as rows, in buffers that rows_max sized.
   if (!rows && variable.ids_declared() && variable.rows_max < variable.rows) {
     return limit("form is DENSE, which gives all " + std::to_string(variable.rows) +
                  " rows of a variable with row ids, and rows_max is " +
-                 std::to_string(variable.rows_max) + "; register rows_max >= rows");
+                 std::to_string(variable.rows_max) + "; register rows_max >= rows")
+        .about_field("form");
   }
   if (slice.as_dtype > kDtypeCount ||
       !convertible(dtype_of(variable.sum_type()), dtype_of_slice(slice))) {
@@ -128,22 +159,26 @@ Status SliceChecks::check_one(const parallax_slice_t& slice) const {
                    dtype_name(variable.dtype) + " it must be 0" +
                    (is_floating(variable.dtype)
                         ? " or PARALLAX_AS of " + dtype_constants(is_floating, "or")
-                        : std::string()));
+                        : std::string()))
+        .about_field("as_dtype");
   }
   if (slice.more > 1 || (slice.more == 1 && !variable.accumulate)) {
     return invalid("more is " + std::to_string(slice.more) +
                    (variable.accumulate ? "; it must be 0 or 1"
                                         : ", but the variable takes one slice a step; register it "
-                                          "with accumulate = 1"));
+                                          "with accumulate = 1"))
+        .about_field("more");
   }
   const uint32_t element_bytes = bytes_of_dtype(dtype_of_slice(slice));
   if (reinterpret_cast<uintptr_t>(slice.values) % element_bytes != 0) {
-    return invalid("values is not aligned to " + std::to_string(element_bytes) + " bytes");
+    return invalid("values is not aligned to " + std::to_string(element_bytes) + " bytes")
+        .about_field("values");
   }
   if (!rows) return slice.values != nullptr ? Status() : invalid("values is null");
   if (slice.row_count > variable.rows_max) {
     return limit("row_count is " + std::to_string(slice.row_count) + ", rows_max " +
-                 std::to_string(variable.rows_max) + "; register a larger rows_max");
+                 std::to_string(variable.rows_max) + "; register a larger rows_max")
+        .about_field("row_count");
   }
   if (slice.row_count == 0) return {};
   return check_ids(slice, variable);
@@ -153,10 +188,12 @@ Status SliceChecks::check_ids(const parallax_slice_t& slice, const Variable& var
   const bool none = slice.ids == nullptr && slice.ids_i32 == nullptr;
   if (none || slice.values == nullptr) {
     return invalid(std::string(none ? "ids" : "values") + " is null with " +
-                   std::to_string(slice.row_count) + " rows");
+                   std::to_string(slice.row_count) + " rows")
+        .about_field(none ? "ids" : "values");
   }
   if (slice.ids != nullptr && slice.ids_i32 != nullptr) {
-    return invalid("ids and ids_i32 are both given; one of them must be null");
+    return invalid("ids and ids_i32 are both given; one of them must be null")
+        .about_field("ids_i32");
   }
   const bool wide = slice.ids != nullptr;
   const auto address =
@@ -164,7 +201,8 @@ Status SliceChecks::check_ids(const parallax_slice_t& slice, const Variable& var
   const size_t alignment = wide ? alignof(int64_t) : alignof(int32_t);
   if (address % alignment != 0) {
     return invalid(std::string(wide ? "ids" : "ids_i32") + " is not aligned to " +
-                   std::to_string(alignment) + " bytes");
+                   std::to_string(alignment) + " bytes")
+        .about_field(wide ? "ids" : "ids_i32");
   }
   // Once, here: everything behind takes ids as checked.
   const auto first_wrong = [&variable](const auto* ids, uint64_t count) {
@@ -181,7 +219,9 @@ Status SliceChecks::check_ids(const parallax_slice_t& slice, const Variable& var
   const RowIds ids = {slice.ids, slice.ids_i32};
   return invalid(std::string(wide ? "ids[" : "ids_i32[") + std::to_string(wrong) + "] is " +
                  std::to_string(ids.at(wrong)) + ", the variable has rows 0.." +
-                 std::to_string(variable.rows - 1) + " (-1 is padding); nothing was applied");
+                 std::to_string(variable.rows - 1) + " (-1 is padding); nothing was applied")
+      .about_field(wide ? "ids" : "ids_i32")
+      .about_row(ids.at(wrong));
 }
 
 uint32_t SliceChecks::dtype_of_slice(const parallax_slice_t& slice) const {

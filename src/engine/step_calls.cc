@@ -91,10 +91,12 @@ Status StepCalls::end(uint64_t step, const parallax_step_end_options_t& options,
                       Request** request) {
   PARALLAX_RETURN_IF_ERROR(check_step(step, "step_end"));
   if (!std::isfinite(options.learning_rate) || options.learning_rate < 0) {
-    return invalid("step_end: learning_rate must be finite and not negative");
+    return invalid("step_end: learning_rate must be finite and not negative")
+        .about_field("learning_rate");
   }
   if (!std::isfinite(options.clip_norm) || options.clip_norm < 0) {
-    return invalid("step_end: clip_norm must be finite and not negative; 0 means no clipping");
+    return invalid("step_end: clip_norm must be finite and not negative; 0 means no clipping")
+        .about_field("clip_norm");
   }
   const std::vector<Contributed>& contributed = parts_.pipeline.state(step).contributed;
   const auto given = std::find_if(contributed.begin(), contributed.end(),
@@ -103,7 +105,8 @@ Status StepCalls::end(uint64_t step, const parallax_step_end_options_t& options,
     return invalid("step_end: absent is 1, but variable '" +
                    parts_.registry[static_cast<size_t>(given - contributed.begin())].name +
                    "' was given in step " + std::to_string(step) +
-                   "; a rank without a batch gives none");
+                   "; a rank without a batch gives none")
+        .about_field("absent");
   }
   PARALLAX_RETURN_IF_ERROR(parts_.requests.take(RequestKind::kStepEnd, step, request));
   ends_[StepWindow::slot(step)] = *request;
@@ -155,10 +158,18 @@ void StepCalls::finish_end(const StepPipeline::Finished& finished) {
                .plan_changed = finished.plan_changed ? 1u : 0u,
                .reserved = 0};
   if (decision.outcome != Outcome::kMismatch) return parts_.requests.finish(end, {});
-  parts_.requests.finish(end,
-                         {PARALLAX_MISMATCH, "step_end: step " + std::to_string(finished.step) +
-                                                 " was discarded: " + said(decision.first) + ", " +
-                                                 said(decision.second)});
+  ErrorFacts about;
+  about.rank = decision.first.rank;
+  note_peer(parts_.group.columns().map(), decision.second.rank, about);
+  about.step = finished.step;
+  about.field = decision.first.learning_rate_bits != decision.second.learning_rate_bits
+                    ? "learning_rate"
+                    : "clip_norm";
+  parts_.requests.finish(
+      end, Status(PARALLAX_MISMATCH, "step_end: step " + std::to_string(finished.step) +
+                                         " was discarded: " + said(decision.first) + ", " +
+                                         said(decision.second))
+               .about(std::move(about)));
 }
 
 // ---- the end of the job

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "job/contact.h"
+#include "job/endpoint_checks.h"
 #include "job/job_settings.h"
 #include "message/kinds.h"
 #include "rendezvous/launcher.h"
@@ -43,8 +44,9 @@ std::string host_name(const parallax_options_t& options) {
 void pause(int64_t ns) { std::this_thread::sleep_for(std::chrono::nanoseconds(ns)); }
 
 Status brought_wrong(uint32_t rank, const Status& why) {
-  return {why.code(), "open: what rank " + std::to_string(rank) +
-                          " brought to the rendezvous is wrong: " + why.message()};
+  return why
+      .prefixed("open: what rank " + std::to_string(rank) + " brought to the rendezvous is wrong: ")
+      .about_peer(rank);
 }
 
 uint64_t random_number() {
@@ -167,8 +169,9 @@ Status Job::wire(NetworkTransport& network, int64_t deadline_ns) const {
   uint32_t missing = 0;
   const Status wired = network.wire(wired_peers(hosts_, options_.rank), deadline_ns, &missing);
   if (wired.ok()) return wired;
-  return {wired.code(), "rank " + std::to_string(missing) + " (host " +
-                            hosts_.names[hosts_.host_of[missing]] + "): " + wired.message()};
+  const std::string& host = hosts_.names[hosts_.host_of[missing]];
+  return wired.prefixed("rank " + std::to_string(missing) + " (host " + host + "): ")
+      .about_peer(missing, host);
 }
 
 // Rank 0's number makes the epoch, so that a message of another job is never taken for ours.
@@ -192,12 +195,8 @@ Status Job::meet(int64_t deadline_ns) {
   std::vector<std::string> names;
   for (const Endpoint& endpoint : all) {
     names.push_back(endpoint.host);
-    // A heartbeat comes by its sender's lease and is judged by its receiver's.
-    if (endpoint.lease_ms == all[0].lease_ms) continue;
-    return {PARALLAX_MISMATCH,
-            "open: option lease_ms: rank 0 has " + std::to_string(all[0].lease_ms) + ", rank " +
-                std::to_string(endpoint.rank) + " has " + std::to_string(endpoint.lease_ms)};
   }
+  PARALLAX_RETURN_IF_ERROR(check_leases(all));
   hosts_ = map_hosts(names);
   mine.job = all[0].job;
   // Odd, and so never 0.
@@ -212,7 +211,7 @@ Status Job::meet(int64_t deadline_ns) {
     PARALLAX_RETURN_IF_ERROR(InprocTransport::create(hub_of_one, 0, &alone));
     transport_ = std::move(alone);
   } else {
-    PARALLAX_RETURN_IF_ERROR(check_hosts(all));
+    PARALLAX_RETURN_IF_ERROR(check_hosts(all, hosts_, options_.transport));
     PARALLAX_RETURN_IF_ERROR(connect(mine, std::move(all), deadline_ns));
   }
   // Last, so that rules count messages of the job alone, not those of connecting.
@@ -236,24 +235,6 @@ Status Job::inject_faults() {
   faulty_ = faulty.get();
   transport_ = std::move(faulty);
   return {};
-}
-
-Status Job::check_hosts(const std::vector<Endpoint>& all) const {
-  for (const Endpoint& endpoint : all) {
-    // One name makes them one host for the engine, whether or not they can share memory.
-    const Endpoint& first = all[hosts_.ranks_of[hosts_.host_of[endpoint.rank]][0]];
-    if (endpoint.machine == first.machine) continue;
-    return invalid("open: ranks " + std::to_string(first.rank) + " and " +
-                   std::to_string(endpoint.rank) + " both say host '" + endpoint.host +
-                   "' but cannot share memory (another machine, container or network namespace); "
-                   "give them different host options");
-  }
-  if (options_.transport != nullptr && std::string(options_.transport) == "shm" &&
-      hosts_.ranks_of.size() > 1) {
-    return invalid("open: transport is \"shm\", but the ranks are on " +
-                   std::to_string(hosts_.ranks_of.size()) + " hosts; use \"ucx\"");
-  }
-  return hosts_.ranks_of.size() > 1 ? check_exposure(all) : Status();
 }
 
 // The transport between hosts, on the device that was named or that is found.
@@ -397,10 +378,11 @@ Status Job::close() {
   Status status =
       progress_->call([&](Engine& engine) { return engine.job_calls().close(&request); });
   if (status.ok() && !progress_->wait({&request, 1}, deadline_ns)) {
-    const std::string missing = progress_->look(
-        [&](const Engine& engine) { return engine.reports().describe_missing(*request); });
-    status = timed_out("close: after " + std::to_string(timeout_ns_ / kNanosecondsPerMillisecond) +
-                       " ms " + missing + "; this rank leaves, and the others lose it");
+    const Status missing =
+        progress_->look([&](const Engine& engine) { return engine.reports().missing(*request); });
+    status = missing.reworded("close: after " +
+                              std::to_string(timeout_ns_ / kNanosecondsPerMillisecond) + " ms " +
+                              missing.message() + "; this rank leaves, and the others lose it");
   } else if (status.ok()) {
     status = request->status;
   }

@@ -77,7 +77,6 @@ class Job {
   Status exchange(const Endpoint& mine, int64_t deadline_ns, std::vector<Endpoint>* all);
   Status exchange_addresses(const Endpoint& mine, int64_t deadline_ns, std::vector<Endpoint>* all);
   Status await_all(int64_t deadline_ns);
-  Status check_hosts(const std::vector<Endpoint>& all) const;
   Status connect(Endpoint mine, std::vector<Endpoint> all, int64_t deadline_ns);
   Status make_network(bool one_machine, std::unique_ptr<NetworkTransport>* network);
   Status wire(NetworkTransport& network, int64_t deadline_ns) const;

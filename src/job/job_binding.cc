@@ -10,7 +10,7 @@ Status JobBinding::prepare(const std::string& bind, const std::string& xml_path)
   bind_text_ = bind.empty() ? "auto" : bind;
   xml_path_ = xml_path;
   const Status parsed = parse_bind(bind, &request_.bind);
-  if (!parsed.ok()) return {parsed.code(), "open: " + parsed.message()};
+  if (!parsed.ok()) return parsed.prefixed("open: ");
   if (xml_path_.empty()) {
     if (request_.bind.mode == Bind::Mode::kNone) return {};
     if (request_.bind.mode == Bind::Mode::kAuto && one_numa_node()) {
@@ -19,15 +19,15 @@ Status JobBinding::prepare(const std::string& bind, const std::string& xml_path)
     }
   } else {
     const Status read = read_topology_xml(xml_path_, &xml_);
-    if (!read.ok()) return {read.code(), "open: " + read.message()};
+    if (!read.ok()) return read.prefixed("open: ");
   }
   const Status found = discover({.hwloc_xml = xml_, .devices = false}, &topology_);
   if (!found.ok()) {
     if (!xml_path_.empty()) {
-      return {found.code(), "open: topology_xml is '" + xml_path_ + "': " + found.message()};
+      return found.prefixed("open: topology_xml is '" + xml_path_ + "': ");
     }
     if (request_.bind.mode != Bind::Mode::kAuto) {
-      return {found.code(), "open: bind is '" + bind_text_ + "': " + found.message()};
+      return found.prefixed("open: bind is '" + bind_text_ + "': ");
     }
     // With bind = auto a machine that hwloc cannot read is no error: nothing is bound.
     plan_.why = found.message();
@@ -43,7 +43,7 @@ Status JobBinding::decide(uint32_t local_rank, uint32_t local_world) {
   request_.local_world = local_world;
   if (decidable_ || request_.bind.mode == Bind::Mode::kNone) {
     const Status placed = plan_binding(topology_, request_, &plan_);
-    if (!placed.ok()) return {placed.code(), "open: " + placed.message()};
+    if (!placed.ok()) return placed.prefixed("open: ");
   }
   binding_ = xml_path_.empty() ? std::make_unique<Binding>(plan_.pus, plan_.nodes)
                                : std::make_unique<Binding>();

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/environment.h"
 #include "base/log.h"
+#include "base/not_yet.h"
 #include "base/text.h"
 #include "rendezvous/interface.h"
 
@@ -38,11 +39,13 @@ Status check_identity(const Settings& settings) {
   const bool counted = world.source == SettingSource::kEnvironment && world.number > 1;
   if (ranked && world.source == SettingSource::kDefault) {
     return invalid("open: PARALLAX_RANK is " + rank.text +
-                   ", but PARALLAX_WORLD is not set; set both, or neither");
+                   ", but PARALLAX_WORLD is not set; set both, or neither")
+        .about_field("rank");
   }
   if (counted && rank.source == SettingSource::kDefault) {
     return invalid("open: PARALLAX_WORLD is " + world.text +
-                   ", but PARALLAX_RANK is not set; set both, or neither");
+                   ", but PARALLAX_RANK is not set; set both, or neither")
+        .about_field("world");
   }
   return {};
 }
@@ -62,7 +65,7 @@ void check_device(const Settings& settings, const char* device) {
 Status take_settings(parallax_options_t* options, std::unique_ptr<Settings>* settings) {
   auto loaded = std::make_unique<Settings>();
   const Status status = loaded->load({.environment = process_environment()});
-  if (!status.ok()) return {status.code(), "open: " + status.message()};
+  if (!status.ok()) return status.prefixed("open: ");
   use_log_settings(*loaded);
   if (caller_is_distrusted()) {
     PARALLAX_LOG(kInfo, kEnv,
@@ -82,49 +85,78 @@ Status take_settings(parallax_options_t* options, std::unique_ptr<Settings>* set
   return {};
 }
 
-Status check_options(const parallax_options_t& options) {
-  const uint32_t world = std::max(1u, options.world);
-  if (world > PARALLAX_WORLD_MAX) {
-    return invalid("open: world is " + std::to_string(world) + "; at most " +
-                   std::to_string(PARALLAX_WORLD_MAX) + " ranks");
-  }
-  if (options.rank >= world) {
-    return invalid("open: rank is " + std::to_string(options.rank) + ", world is " +
-                   std::to_string(world) + "; ranks are 0..world-1");
-  }
+namespace {
+
+Status check_texts(const parallax_options_t& options) {
   if (options.host != nullptr &&
       (options.host[0] == '\0' ||
        strnlen(options.host, PARALLAX_NAME_MAX + 1) > PARALLAX_NAME_MAX)) {
-    return invalid("open: host must have 1.." + std::to_string(PARALLAX_NAME_MAX) + " bytes");
+    return invalid("open: host must have 1.." + std::to_string(PARALLAX_NAME_MAX) + " bytes")
+        .about_field("host");
   }
   if (options.host != nullptr && printable(options.host) != options.host) {
     return invalid("open: host '" + printable(options.host) +
-                   "' has control characters or is not UTF-8; give a name that prints on a line");
+                   "' has control characters or is not UTF-8; give a name that prints on a line")
+        .about_field("host");
   }
   if (options.transport != nullptr && std::string(options.transport) != "ucx" &&
       std::string(options.transport) != "shm") {
     return invalid("open: transport is '" + std::string(options.transport).substr(0, 32) +
-                   "'; it must be \"ucx\" or \"shm\"");
+                   "'; it must be \"ucx\" or \"shm\"")
+        .about_field("transport");
   }
+  return {};
+}
+
+}  // namespace
+
+Status check_options(const parallax_options_t& options) {
+  const uint32_t world = std::max(1u, options.world);
+  if (world > PARALLAX_WORLD_MAX) {
+    return invalid("open: world is " + std::to_string(world) + "; at most " +
+                   std::to_string(PARALLAX_WORLD_MAX) + " ranks")
+        .about_field("world");
+  }
+  if (options.rank >= world) {
+    return invalid("open: rank is " + std::to_string(options.rank) + ", world is " +
+                   std::to_string(world) + "; ranks are 0..world-1")
+        .about_field("rank");
+  }
+  PARALLAX_RETURN_IF_ERROR(check_texts(options));
   if (options.lease_ms != 0 && options.lease_ms < kLeaseMinMs) {
     return invalid("open: lease_ms is " + std::to_string(options.lease_ms) +
-                   "; below 50 ms ordinary scheduling looks like death");
+                   "; below 50 ms ordinary scheduling looks like death")
+        .about_field("lease_ms");
   }
   if (options.plan_mode > PARALLAX_PLAN_AR) {
     return invalid("open: plan_mode is " + std::to_string(options.plan_mode) +
-                   "; it must be PARALLAX_PLAN_AUTO, _HYBRID, _PS or _AR");
+                   "; it must be PARALLAX_PLAN_AUTO, _HYBRID, _PS or _AR")
+        .about_field("plan_mode");
   }
-  if (options.deterministic > 1 || options.manual_progress > 1) {
-    return invalid("open: deterministic and manual_progress must be 0 or 1");
+  const std::pair<const char*, uint32_t> flags[] = {{"deterministic", options.deterministic},
+                                                    {"manual_progress", options.manual_progress}};
+  for (const auto& [field, value] : flags) {
+    if (value <= 1) continue;
+    return invalid(std::string("open: ") + field + " is " + std::to_string(value) +
+                   "; it must be 0 or 1")
+        .about_field(field);
   }
   if (options.reserved != 0) {
     return unsupported("open: reserved is " + std::to_string(options.reserved) +
-                       "; this version knows 0 alone: set the whole struct to zero first");
+                       "; this version knows 0 alone: set the whole struct to zero first")
+        .about_field("reserved");
   }
+  PARALLAX_RETURN_IF_ERROR(
+      refuse_not_yet("open: ", {{"staleness", options.staleness != 0},
+                                {"replicas", options.replicas != 0},
+                                {"sparse_as_dense", options.sparse_as_dense != 0},
+                                {"no_local_aggregation", options.no_local_aggregation != 0},
+                                {"pins", options.pins != nullptr && options.pins[0] != '\0'}}));
   constexpr uint32_t kComputeThreadsMax = 256;
   if (options.compute_threads > kComputeThreadsMax) {
     return invalid("open: compute_threads is " + std::to_string(options.compute_threads) +
-                   "; at most 256");
+                   "; at most 256")
+        .about_field("compute_threads");
   }
   return {};
 }

@@ -83,7 +83,7 @@ Status FileRendezvous::enter(const std::string& directory) {
   PARALLAX_RETURN_IF_ERROR(RendezvousDirectory::open(directory, &directory_));
   PARALLAX_RETURN_IF_ERROR(check_directory());
   const Status opened = end_.open(directory_);
-  if (!opened.ok()) return {opened.code(), "options.rendezvous: cannot write " + opened.message()};
+  if (!opened.ok()) return opened.prefixed("options.rendezvous: cannot write ");
   PARALLAX_RETURN_IF_ERROR(take_claim(directory_, options_.rank, options_.host, &claim_));
   {
     const MutexLock lock(mutex_);
@@ -148,7 +148,7 @@ void FileRendezvous::await_readers(int64_t patience_ms) const {
 Status FileRendezvous::check_directory() const {
   std::vector<std::string> names;
   const Status listed = directory_.list(&names);
-  if (!listed.ok()) return {listed.code(), "options.rendezvous: " + listed.message()};
+  if (!listed.ok()) return listed.prefixed("options.rendezvous: ");
   for (const std::string& name : names) {
     if (!is_rendezvous_file(name)) {
       return invalid("options.rendezvous: " + directory_.path() + " holds '" + name +

@@ -166,27 +166,37 @@ Handshake::Phase Handshake::fail(Status status) {
 // What both sides must agree on. The sentences name both ranks, since either side's user may read
 // them.
 Status Handshake::check_peer() const {
+  const auto named = [this](Status failure, const char* field) {
+    return std::move(failure).about_peer(peer_.rank, peer_.host).about_field(field);
+  };
   if (peer_.protocol != self_.protocol || peer_.version != self_.version) {
-    return {PARALLAX_MISMATCH, says(peer_) + " runs libparallax " + version_text(peer_.version) +
-                                   ", " + says(self_) + " runs " + version_text(self_.version) +
-                                   ": install one version on every host"};
+    return named(
+        Status(PARALLAX_MISMATCH, says(peer_) + " runs libparallax " + version_text(peer_.version) +
+                                      ", " + says(self_) + " runs " + version_text(self_.version) +
+                                      ": install one version on every host"),
+        "version");
   }
   if (peer_.secret != self_.secret) {
     const Introduction& with = peer_.secret ? peer_ : self_;
     const Introduction& without = peer_.secret ? self_ : peer_;
-    return invalid(says(with) + " was given a secret, " + says(without) +
-                   " was not: give every rank the same one (PARALLAX_SECRET_FILE or "
-                   "PARALLAX_SECRET)");
+    return named(invalid(says(with) + " was given a secret, " + says(without) +
+                         " was not: give every rank the same one (PARALLAX_SECRET_FILE or "
+                         "PARALLAX_SECRET)"),
+                 "secret_file");
   }
   if (peer_.job != self_.job) {
-    return {PARALLAX_MISMATCH, says(peer_) + " is of job '" + peer_.job + "', " + says(self_) +
-                                   " of job '" + self_.job +
-                                   "': two jobs met at one port; name each on all its ranks, as in "
-                                   "tcp:HOST:PORT#NAME"};
+    return named(Status(PARALLAX_MISMATCH,
+                        says(peer_) + " is of job '" + peer_.job + "', " + says(self_) +
+                            " of job '" + self_.job +
+                            "': two jobs met at one port; name each on all its ranks, as in "
+                            "tcp:HOST:PORT#NAME"),
+                 "rendezvous");
   }
   if (peer_.world != self_.world) {
-    return {PARALLAX_MISMATCH, says(peer_) + " says world " + std::to_string(peer_.world) + ", " +
-                                   says(self_) + " says " + std::to_string(self_.world)};
+    return named(
+        Status(PARALLAX_MISMATCH, says(peer_) + " says world " + std::to_string(peer_.world) +
+                                      ", " + says(self_) + " says " + std::to_string(self_.world)),
+        "world");
   }
   return {};
 }

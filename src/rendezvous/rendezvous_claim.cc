@@ -68,7 +68,7 @@ Status take_claim(const RendezvousDirectory& directory, uint32_t rank, const std
     if (!scope.empty() && lock(*held)) text += std::string(kLockedOn) + scope + "\n";
     return directory.write(*held, name, text);
   }
-  if (!exists) return {made.code(), "options.rendezvous: cannot write " + made.message()};
+  if (!exists) return made.prefixed("options.rendezvous: cannot write ");
   Claim other;
   PARALLAX_RETURN_IF_ERROR(look_at_claim(directory, rank, &other));
   return invalid("rank " + std::to_string(rank) + " was claimed in " + directory.path() + " by " +

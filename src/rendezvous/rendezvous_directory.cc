@@ -55,7 +55,7 @@ Status RendezvousDirectory::open_existing(const std::string& path, RendezvousDir
                    " is a symbolic link or no directory: give the directory itself");
   }
   const Status opened = failed(own, failure);
-  return {opened.code(), "options.rendezvous: " + opened.message()};
+  return opened.prefixed("options.rendezvous: ");
 }
 
 Status RendezvousDirectory::check_owner() const {

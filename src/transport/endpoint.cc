@@ -60,10 +60,12 @@ Status decode_endpoint(std::span<const std::byte> blob, Endpoint* endpoint) {
   }
   if (!is_printable(read.host)) return garbage("host name with control bytes");
   if (read.version != kVersion) {
-    return {PARALLAX_MISMATCH, "rank " + std::to_string(read.rank) + " (host " + read.host +
-                                   ") runs libparallax " + version_text(read.version) +
-                                   ", this rank " + version_text(kVersion) +
-                                   ": install one version on every host"};
+    return Status(PARALLAX_MISMATCH, "rank " + std::to_string(read.rank) + " (host " + read.host +
+                                         ") runs libparallax " + version_text(read.version) +
+                                         ", this rank " + version_text(kVersion) +
+                                         ": install one version on every host")
+        .about_field("version")
+        .about_peer(read.rank, read.host);
   }
   uint8_t reach = 0, says_ucx = 0;
   if (!reader.number(&read.job) || !reader.number(&read.pid) || !reader.number(&read.lease_ms) ||

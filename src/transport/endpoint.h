@@ -33,7 +33,7 @@ struct Endpoint {
   std::string ucx_address;  // ucp worker address; empty if the module is not loaded
 };
 
-// 0.1.0 of 100.
+// 0.2.0 of 200.
 std::string version_text(uint32_t version);
 
 // All but the addresses.

@@ -9,6 +9,7 @@
 #include <limits>
 #include <sstream>
 
+#include "base/not_yet.h"
 #include "base/text.h"
 
 namespace parallax {
@@ -20,16 +21,19 @@ constexpr uint64_t kBytesMax = 1ull << 48;
 
 Status check_shape(const parallax_variable_t& in, const std::string& name) {
   if (in.rows == 0 || in.rows > UINT32_MAX) {
-    return invalid(name + ": rows is " + std::to_string(in.rows) + "; it must be 1..2^32-1");
+    return invalid(name + ": rows is " + std::to_string(in.rows) + "; it must be 1..2^32-1")
+        .about_field("rows");
   }
   if (in.row_elements == 0 || in.row_elements > kRowElementsMax) {
     return invalid(name + ": row_elements is " + std::to_string(in.row_elements) +
-                   "; it must be 1..2^20");
+                   "; it must be 1..2^20")
+        .about_field("row_elements");
   }
   // Below 2^32 * 2^20 * 2^3, so nothing overflows.
   if (in.rows * in.row_elements * bytes_of_dtype(in.dtype) >= kBytesMax) {
     return invalid(name + ": rows x row_elements x " + std::to_string(bytes_of_dtype(in.dtype)) +
-                   " bytes is 2^48 or more; split the variable");
+                   " bytes is 2^48 or more; split the variable")
+        .about_field("rows");
   }
   return {};
 }
@@ -37,18 +41,22 @@ Status check_shape(const parallax_variable_t& in, const std::string& name) {
 Status check_form(const parallax_variable_t& in, const std::string& name) {
   if (in.tag > PARALLAX_SPARSE) {
     return invalid(name + ": tag is " + std::to_string(in.tag) +
-                   "; it must be PARALLAX_AUTO, PARALLAX_DENSE or PARALLAX_SPARSE");
+                   "; it must be PARALLAX_AUTO, PARALLAX_DENSE or PARALLAX_SPARSE")
+        .about_field("tag");
   }
   if (in.tag == PARALLAX_SPARSE && in.rows_max == 0) {
-    return invalid(name + ": rows_max is 0; a sparse variable needs the most rows of one slice");
+    return invalid(name + ": rows_max is 0; a sparse variable needs the most rows of one slice")
+        .about_field("rows_max");
   }
   if (in.tag == PARALLAX_DENSE && in.rows_max != 0) {
     return invalid(name + ": rows_max is " + std::to_string(in.rows_max) +
-                   "; it must be 0 for a dense variable (its slices carry every row)");
+                   "; it must be 0 for a dense variable (its slices carry every row)")
+        .about_field("rows_max");
   }
   if (in.rows_max > INT32_MAX) {
     return invalid(name + ": rows_max is " + std::to_string(in.rows_max) +
-                   "; it must be below 2^31");
+                   "; it must be below 2^31")
+        .about_field("rows_max");
   }
   return {};
 }
@@ -65,18 +73,21 @@ Status check_reduction(const parallax_variable_t& in, const std::string& name) {
   if (in.reduction > PARALLAX_MEAN_ROW) {
     return invalid(name + ": reduction is " + std::to_string(in.reduction) +
                    "; it must be PARALLAX_SUM, PARALLAX_MEAN_WORLD, PARALLAX_MEAN_CONTRIBUTORS or "
-                   "PARALLAX_MEAN_ROW");
+                   "PARALLAX_MEAN_ROW")
+        .about_field("reduction");
   }
   if (in.reduction == PARALLAX_MEAN_ROW && in.rows_max == 0) {
     return invalid(name +
                    ": reduction is PARALLAX_MEAN_ROW, which counts the ranks of each row; it needs "
-                   "row ids (rows_max > 0)");
+                   "row ids (rows_max > 0)")
+        .about_field("reduction");
   }
   if (in.rule == PARALLAX_RULE_NONE && in.reduction == PARALLAX_MEAN_CONTRIBUTORS) {
     return unsupported(name +
                        ": reduction PARALLAX_MEAN_CONTRIBUTORS of a framework-held variable is not "
                        "known before the step ends; divide the sum by the contributors that "
-                       "parallax_request_step tells, or give the variable an update rule");
+                       "parallax_request_step tells, or give the variable an update rule")
+        .about_field("reduction");
   }
   return {};
 }
@@ -86,14 +97,17 @@ Status check_integer(const parallax_variable_t& in, const std::string& name) {
   const std::string lead = name + ": dtype is " + dtype_name(in.dtype) + ", ";
   if (!kRules[in.rule].integers) {
     return invalid(lead + "and rule " + kRules[in.rule].name +
-                   " divides; integers have PARALLAX_RULE_NONE and PARALLAX_RULE_SUM");
+                   " divides; integers have PARALLAX_RULE_NONE and PARALLAX_RULE_SUM")
+        .about_field("rule");
   }
-  if (in.reduction != PARALLAX_SUM) return invalid(lead + "whose reduction must be PARALLAX_SUM");
+  if (in.reduction != PARALLAX_SUM)
+    return invalid(lead + "whose reduction must be PARALLAX_SUM").about_field("reduction");
   if (in.init != PARALLAX_INIT_CONSTANT) {
-    return invalid(lead + "whose init must be PARALLAX_INIT_CONSTANT");
+    return invalid(lead + "whose init must be PARALLAX_INIT_CONSTANT").about_field("init");
   }
   if (!(std::fabs(in.init_low) < 0x1p31f)) {
-    return invalid(lead + "whose init_low must be finite and less than 2^31");
+    return invalid(lead + "whose init_low must be finite and less than 2^31")
+        .about_field("init_low");
   }
   return {};
 }
@@ -121,19 +135,27 @@ Status check_coefficients(const parallax_variable_t& in, const std::string& name
     const bool zero = each.has_default && each.value == PARALLAX_ZERO;
     if (!zero && !(each.value >= 0 && each.value < each.below)) {
       return invalid(lead.str() + "; it must be " + (each.below == 1 ? "less than 1" : "finite") +
-                     " and not negative" + (each.has_default ? ", or PARALLAX_ZERO" : ""));
+                     " and not negative" + (each.has_default ? ", or PARALLAX_ZERO" : ""))
+          .about_field(each.name);
     }
     if (each.value != 0 && !each.used) {
       return invalid(lead.str() + ", but rule " + rule.name + " has none" +
                      (each.name == std::string_view("momentum") ? "; use PARALLAX_RULE_MOMENTUM"
-                                                                : "; leave it 0"));
+                                                                : "; leave it 0"))
+          .about_field(each.name);
     }
   }
-  if (in.nesterov > 1 || in.refuse_nonfinite > 1 || in.accumulate > 1) {
-    return invalid(name + ": nesterov, refuse_nonfinite and accumulate must be 0 or 1");
+  const std::pair<const char*, uint32_t> flags[] = {{"nesterov", in.nesterov},
+                                                    {"refuse_nonfinite", in.refuse_nonfinite},
+                                                    {"accumulate", in.accumulate}};
+  for (const auto& [field, value] : flags) {
+    if (value <= 1) continue;
+    return invalid(name + ": " + field + " is " + std::to_string(value) + "; it must be 0 or 1")
+        .about_field(field);
   }
   if (in.nesterov == 1 && in.momentum == 0) {
-    return invalid(name + ": nesterov is 1 but momentum is 0; give it a momentum");
+    return invalid(name + ": nesterov is 1 but momentum is 0; give it a momentum")
+        .about_field("nesterov");
   }
   return {};
 }
@@ -141,21 +163,24 @@ Status check_coefficients(const parallax_variable_t& in, const std::string& name
 Status check_init(const parallax_variable_t& in, const std::string& name) {
   if (in.init > PARALLAX_INIT_UNIFORM) {
     return invalid(name + ": init is " + std::to_string(in.init) +
-                   "; it must be PARALLAX_INIT_CONSTANT or PARALLAX_INIT_UNIFORM");
+                   "; it must be PARALLAX_INIT_CONSTANT or PARALLAX_INIT_UNIFORM")
+        .about_field("init");
   }
   std::ostringstream lead;
   lead << name << ": init_low is " << in.init_low << " and init_high is " << in.init_high;
   if (!std::isfinite(in.init_low) || !std::isfinite(in.init_high) ||
       !std::isfinite(in.init_high - in.init_low)) {
-    return invalid(lead.str() + "; both and what lies between must be finite");
+    return invalid(lead.str() + "; both and what lies between must be finite")
+        .about_field("init_low");
   }
   if (in.init == PARALLAX_INIT_CONSTANT && in.init_high != 0 && in.init_high != in.init_low) {
     return invalid(lead.str() +
                    ", but init is PARALLAX_INIT_CONSTANT, which uses init_low alone; set "
-                   "PARALLAX_INIT_UNIFORM, or init_high to 0");
+                   "PARALLAX_INIT_UNIFORM, or init_high to 0")
+        .about_field("init_high");
   }
   if (in.init == PARALLAX_INIT_UNIFORM && in.init_low > in.init_high) {
-    return invalid(lead.str() + "; low must not be above high");
+    return invalid(lead.str() + "; low must not be above high").about_field("init_low");
   }
   return {};
 }
@@ -163,12 +188,14 @@ Status check_init(const parallax_variable_t& in, const std::string& name) {
 Status check_rule(const parallax_variable_t& in, const std::string& name) {
   if (in.rule >= kRuleCount) {
     return unsupported(name + ": rule is " + std::to_string(in.rule) + "; this version has " +
-                       rule_names());
+                       rule_names())
+        .about_field("rule");
   }
   PARALLAX_RETURN_IF_ERROR(check_reduction(in, name));
   if (kRules[in.rule].row_states > 0 && in.rows_max == 0) {
     return invalid(name + ": rule " + kRules[in.rule].name +
-                   " keeps a number for each row; it needs row ids (rows_max > 0)");
+                   " keeps a number for each row; it needs row ids (rows_max > 0)")
+        .about_field("rule");
   }
   PARALLAX_RETURN_IF_ERROR(check_init(in, name));
   PARALLAX_RETURN_IF_ERROR(check_integer(in, name));
@@ -267,22 +294,32 @@ bool take_number(std::string_view* in, uint64_t* value) {
 }  // namespace
 
 Status make_variable(const parallax_variable_t& in, Variable* variable) {
-  if (in.name == nullptr || in.name[0] == '\0') return invalid("variable: name is empty");
+  if (in.name == nullptr || in.name[0] == '\0')
+    return invalid("variable: name is empty").about_field("name");
   const size_t length = strnlen(in.name, PARALLAX_NAME_MAX + 1);
   if (length > PARALLAX_NAME_MAX) {
     return invalid("variable '" + std::string(in.name, 32) + "...': name is longer than " +
-                   std::to_string(PARALLAX_NAME_MAX) + " bytes");
+                   std::to_string(PARALLAX_NAME_MAX) + " bytes")
+        .about_field("name");
   }
   const std::string name = "variable '" + std::string(in.name, length) + "'";
   if (printable(in.name) != in.name) {
     return invalid("variable '" + printable(in.name) +
                    "': name has control characters or is not UTF-8; it stands in tables and log "
-                   "lines, so give one that prints on a line");
+                   "lines, so give one that prints on a line")
+        .about_field("name");
   }
   if (!is_dtype(in.dtype)) {
     return unsupported(name + ": dtype is " + std::to_string(in.dtype) +
-                       "; this version has PARALLAX_" + dtype_constants(is_dtype, "and"));
+                       "; this version has PARALLAX_" + dtype_constants(is_dtype, "and"))
+        .about_field("dtype");
   }
+  PARALLAX_RETURN_IF_ERROR(refuse_not_yet(name + ": ", {{"rates", in.rates != 0},
+                                                        {"placement", in.placement != 0},
+                                                        {"method", in.method != 0},
+                                                        {"storage_dtype", in.storage_dtype != 0},
+                                                        {"rounding", in.rounding != 0},
+                                                        {"priority", in.priority != 0}}));
   PARALLAX_RETURN_IF_ERROR(check_shape(in, name));
   PARALLAX_RETURN_IF_ERROR(check_form(in, name));
   PARALLAX_RETURN_IF_ERROR(check_rule(in, name));
@@ -321,7 +358,11 @@ std::string encode_registry(std::span<const Variable> variables) {
 }
 
 std::string compare_registries(const std::string& root_encoding, std::span<const Variable> mine,
-                               uint32_t my_rank) {
+                               uint32_t my_rank, ErrorFacts* about) {
+  ErrorFacts unwanted;
+  ErrorFacts& differs = about != nullptr ? *about : unwanted;
+  differs.rank = my_rank;
+  differs.peer = 0;
   const std::string me = "rank " + std::to_string(my_rank);
   std::string_view in = root_encoding;
   uint64_t count = 0;
@@ -333,7 +374,9 @@ std::string compare_registries(const std::string& root_encoding, std::span<const
     }
     const std::string name(in.substr(0, length));
     in.remove_prefix(length);
+    differs.variable = static_cast<uint32_t>(i);
     if (name != mine[i].name) {
+      differs.field = "name";
       return "variable " + std::to_string(i) + ", field name: rank 0 has '" + name + "', " + me +
              " has '" + mine[i].name + "'";
     }
@@ -341,11 +384,13 @@ std::string compare_registries(const std::string& root_encoding, std::span<const
       uint64_t theirs = 0;
       if (!take_number(&in, &theirs)) return me + " cannot read the registry of rank 0";
       if (theirs != field.value) {
+        differs.field = field.name;
         return "variable '" + name + "', field " + field.name + ": rank 0 has " +
                text_of(field, theirs) + ", " + me + " has " + text_of(field, field.value);
       }
     }
   }
+  differs.variable = PARALLAX_NO_VARIABLE;
   if (count != mine.size()) {
     return "number of variables: rank 0 registered " + std::to_string(count) + ", " + me + " " +
            std::to_string(mine.size());

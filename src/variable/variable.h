@@ -52,8 +52,9 @@ Status make_variable(const parallax_variable_t& description, Variable* variable)
 // The registry as bytes, to be compared across ranks, and the first difference as a sentence:
 // "variable 'x', field rows: rank 0 has 5, rank 3 has 6"; "" if equal.
 std::string encode_registry(std::span<const Variable> variables);
+// What it is about is noted there.
 std::string compare_registries(const std::string& root_encoding, std::span<const Variable> mine,
-                               uint32_t my_rank);
+                               uint32_t my_rank, ErrorFacts* about = nullptr);
 
 // The initial value of one element; parallax.h gives the formula.
 float initial_value(const Variable& variable, uint64_t row, uint64_t column);

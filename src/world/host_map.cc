@@ -56,6 +56,11 @@ HostMap map_hosts(std::span<const std::string> host_names) {
   return map;
 }
 
+void note_peer(const HostMap& hosts, uint32_t rank, ErrorFacts& about) {
+  about.peer = rank;
+  about.host = hosts.names[hosts.host_of[rank]];
+}
+
 std::string rank_name(const HostMap& hosts, uint32_t rank) {
   const std::string name = "rank " + std::to_string(rank);
   if (rank >= hosts.host_of.size()) return name;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/shared_array.h"
+#include "base/status.h"
 
 namespace parallax {
 
@@ -32,6 +33,9 @@ struct HostMap {
 
 // `host_names` by rank. Equal names are one host, the empty name included.
 HostMap map_hosts(std::span<const std::string> host_names);
+
+// Notes that a failure names this rank.
+void note_peer(const HostMap& hosts, uint32_t rank, ErrorFacts& about);
 
 // As sentences name ranks: "rank 3 (host gpu1)", and of several "rank 3 (host gpu1), rank 4 (host
 // gpu2) and 7 more".

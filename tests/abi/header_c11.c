@@ -38,7 +38,12 @@ PARALLAX_AT(parallax_options_t, memory_max_bytes, 96);
 PARALLAX_AT(parallax_options_t, faults, 104);
 PARALLAX_AT(parallax_options_t, unique_id, 112);
 PARALLAX_AT(parallax_options_t, secret_file, 120);
-_Static_assert(sizeof(parallax_options_t) == 128, "parallax_options_t");
+PARALLAX_AT(parallax_options_t, staleness, 128);
+PARALLAX_AT(parallax_options_t, replicas, 132);
+PARALLAX_AT(parallax_options_t, sparse_as_dense, 136);
+PARALLAX_AT(parallax_options_t, no_local_aggregation, 140);
+PARALLAX_AT(parallax_options_t, pins, 144);
+_Static_assert(sizeof(parallax_options_t) == 152, "parallax_options_t");
 _Static_assert(sizeof(parallax_unique_id_t) == PARALLAX_UNIQUE_ID_BYTES, "parallax_unique_id_t");
 
 PARALLAX_AT(parallax_job_info_t, rank, 8);
@@ -76,7 +81,13 @@ PARALLAX_AT(parallax_variable_t, beta2, 96);
 PARALLAX_AT(parallax_variable_t, momentum, 104);
 PARALLAX_AT(parallax_variable_t, refuse_nonfinite, 112);
 PARALLAX_AT(parallax_variable_t, accumulate, 116);
-_Static_assert(sizeof(parallax_variable_t) == 120, "parallax_variable_t");
+PARALLAX_AT(parallax_variable_t, rates, 120);
+PARALLAX_AT(parallax_variable_t, placement, 124);
+PARALLAX_AT(parallax_variable_t, method, 128);
+PARALLAX_AT(parallax_variable_t, storage_dtype, 132);
+PARALLAX_AT(parallax_variable_t, rounding, 136);
+PARALLAX_AT(parallax_variable_t, priority, 140);
+_Static_assert(sizeof(parallax_variable_t) == 144, "parallax_variable_t");
 
 PARALLAX_AT(parallax_slice_t, variable, 8);
 PARALLAX_AT(parallax_slice_t, form, 12);
@@ -86,7 +97,11 @@ PARALLAX_AT(parallax_slice_t, values, 32);
 PARALLAX_AT(parallax_slice_t, as_dtype, 40);
 PARALLAX_AT(parallax_slice_t, more, 44);
 PARALLAX_AT(parallax_slice_t, ids_i32, 48);
-_Static_assert(sizeof(parallax_slice_t) == 56, "parallax_slice_t");
+PARALLAX_AT(parallax_slice_t, into, 56);
+PARALLAX_AT(parallax_slice_t, stream, 64);
+PARALLAX_AT(parallax_slice_t, memory, 72);
+PARALLAX_AT(parallax_slice_t, device, 76);
+_Static_assert(sizeof(parallax_slice_t) == 80, "parallax_slice_t");
 
 PARALLAX_AT(parallax_rows_t, variable, 8);
 PARALLAX_AT(parallax_rows_t, reserved, 12);
@@ -101,7 +116,31 @@ PARALLAX_AT(parallax_step_end_options_t, learning_rate, 8);
 PARALLAX_AT(parallax_step_end_options_t, clip_norm, 12);
 PARALLAX_AT(parallax_step_end_options_t, found_inf, 16);
 PARALLAX_AT(parallax_step_end_options_t, absent, 20);
-_Static_assert(sizeof(parallax_step_end_options_t) == 24, "parallax_step_end_options_t");
+PARALLAX_AT(parallax_step_end_options_t, rates, 24);
+PARALLAX_AT(parallax_step_end_options_t, rates_count, 32);
+PARALLAX_AT(parallax_step_end_options_t, reserved, 36);
+_Static_assert(sizeof(parallax_step_end_options_t) == 40, "parallax_step_end_options_t");
+
+PARALLAX_AT(parallax_rates_t, learning_rate, 8);
+PARALLAX_AT(parallax_rates_t, weight_decay, 12);
+PARALLAX_AT(parallax_rates_t, decoupled, 16);
+PARALLAX_AT(parallax_rates_t, maximize, 20);
+PARALLAX_AT(parallax_rates_t, clip_norm, 24);
+PARALLAX_AT(parallax_rates_t, reserved, 28);
+_Static_assert(sizeof(parallax_rates_t) == 32, "parallax_rates_t");
+
+PARALLAX_AT(parallax_error_info_t, status, 8);
+PARALLAX_AT(parallax_error_info_t, rank, 12);
+PARALLAX_AT(parallax_error_info_t, peer, 16);
+PARALLAX_AT(parallax_error_info_t, variable, 20);
+PARALLAX_AT(parallax_error_info_t, slice, 24);
+PARALLAX_AT(parallax_error_info_t, reserved, 28);
+PARALLAX_AT(parallax_error_info_t, step, 32);
+PARALLAX_AT(parallax_error_info_t, step_committed, 40);
+PARALLAX_AT(parallax_error_info_t, row, 48);
+PARALLAX_AT(parallax_error_info_t, host, 56);
+PARALLAX_AT(parallax_error_info_t, field, 184);
+_Static_assert(sizeof(parallax_error_info_t) == 216, "parallax_error_info_t");
 
 PARALLAX_AT(parallax_step_info_t, step, 8);
 PARALLAX_AT(parallax_step_info_t, committed, 16);
@@ -131,6 +170,14 @@ _Static_assert(PARALLAX_RULE_ADAGRAD == 2 && PARALLAX_RULE_ADAM == 3, "rule");
 _Static_assert(PARALLAX_RULE_MOMENTUM == 4 && PARALLAX_RULE_ROWWISE_ADAGRAD == 5, "rule");
 _Static_assert(PARALLAX_RULE_SUM == 6, "rule");
 _Static_assert(PARALLAX_INIT_CONSTANT == 0 && PARALLAX_INIT_UNIFORM == 1, "init");
+_Static_assert(PARALLAX_PLACEMENT_AUTO == 0 && PARALLAX_PLACEMENT_SHARDED == 1, "placement");
+_Static_assert(PARALLAX_PLACEMENT_MIRRORED == 2 && PARALLAX_METHOD_AUTO == 0, "placement");
+_Static_assert(PARALLAX_METHOD_ALLREDUCE == 1 && PARALLAX_METHOD_ALLGATHERV == 2, "method");
+_Static_assert(PARALLAX_METHOD_REDUCE_ROWS == 3 && PARALLAX_METHOD_MADE_DENSE == 4, "method");
+_Static_assert(PARALLAX_METHOD_PUSH_PULL == 5 && PARALLAX_ASYNC == UINT32_MAX, "method");
+_Static_assert(PARALLAX_ROUNDING_NEAREST_EVEN == 0 && PARALLAX_ROUNDING_STOCHASTIC == 1,
+               "rounding");
+_Static_assert(PARALLAX_MEMORY_HOST == 0 && PARALLAX_MEMORY_CUDA == 1, "memory");
 _Static_assert(PARALLAX_FORM_DENSE == 0 && PARALLAX_FORM_ROWS == 1, "form");
 _Static_assert(PARALLAX_REPORT_PLAN == 0 && PARALLAX_REPORT_STATS == 1, "report");
 _Static_assert(PARALLAX_REPORT_TOPOLOGY == 2 && PARALLAX_REPORT_SETTINGS == 3, "report");
@@ -139,7 +186,10 @@ _Static_assert(PARALLAX_LOG_INFO == 2 && PARALLAX_LOG_DEBUG == 3, "log level");
 _Static_assert(PARALLAX_LOG_TRACE == 4 && PARALLAX_WAIT_DEFAULT == -1, "log level, wait");
 _Static_assert(PARALLAX_WORLD_MAX == 1 << 20 && PARALLAX_NAME_MAX == 127, "bounds");
 _Static_assert(PARALLAX_VARIABLES_MAX == 4096 && PARALLAX_REQUESTS_MAX == 1024, "bounds");
-_Static_assert(PARALLAX_SLICES_MAX == 256 && PARALLAX_UNIQUE_ID_BYTES == 128, "bounds");
+_Static_assert(PARALLAX_SLICES_MAX == 4096 && PARALLAX_UNIQUE_ID_BYTES == 128, "bounds");
+_Static_assert(PARALLAX_NO_RANK == UINT32_MAX && PARALLAX_NO_VARIABLE == UINT32_MAX, "none");
+_Static_assert(PARALLAX_NO_SLICE == UINT32_MAX && PARALLAX_NO_STEP == UINT64_MAX, "none");
+_Static_assert(PARALLAX_NO_ROW == -1 && PARALLAX_FIELD_MAX == 31, "none");
 
 /* The signatures: a function whose arguments changed would still link. */
 static parallax_status_t (*const kOpen)(const parallax_options_t *,
@@ -170,6 +220,9 @@ static parallax_status_t (*const kWait)(parallax_request_t *const *, size_t,
 static parallax_status_t (*const kOfARequest[])(parallax_request_t *) = {
     parallax_request_test, parallax_request_cancel, parallax_request_release};
 static const char *(*const kError)(parallax_request_t *) = parallax_request_error;
+static parallax_status_t (*const kErrorInfo)(parallax_error_info_t *) = parallax_last_error_info;
+static parallax_status_t (*const kItsErrorInfo)(parallax_request_t *, parallax_error_info_t *) =
+    parallax_request_error_info;
 static parallax_status_t (*const kStep)(parallax_request_t *,
                                         parallax_step_info_t *) = parallax_request_step;
 static parallax_status_t (*const kRows)(parallax_request_t *, size_t, const int64_t **,
@@ -183,7 +236,8 @@ static void signatures(void) {
   PARALLAX_EXPECT(kOpen && kUniqueId && kRegister && kAbort && kOfAJob[0] && kQuery && kBegin);
   PARALLAX_EXPECT(kOfSlices[0] && kEnd && kOfRows[0] && kBarrier && kBroadcast && kWait);
   PARALLAX_EXPECT(PARALLAX_ZERO == -1.0);
-  PARALLAX_EXPECT(kOfARequest[0] && kError && kStep && kRows && kReport && kLog);
+  PARALLAX_EXPECT(kOfARequest[0] && kError && kErrorInfo && kItsErrorInfo && kStep && kRows &&
+                  kReport && kLog);
 }
 
 static void status_strings(void) {

@@ -212,7 +212,7 @@ class Disagree(RendezvousTest):
             self.assertEqual(code, MISMATCH)
             self.assertIn("install one version on every host", sentence)
             self.assertIn("rank 1 (host python) runs libparallax "
-                          + ("2.3.4" if "version" in said else "0.1.0"), sentence)
+                          + ("2.3.4" if "version" in said else "0.2.0"), sentence)
         ranks.append(self.start_at(1, 2))
         self.assert_all_ok(ranks)
 
@@ -224,7 +224,7 @@ class Disagree(RendezvousTest):
         zero.frame()
         zero.send(wire.frame(wire.CHALLENGE, wire.introduction(0, 2, version=20304)))
         self.assert_ends(rank, MISMATCH, "rank 0 (host python) runs libparallax 2.3.4",
-                         "rank 1 (host h1) runs 0.1.0")
+                         "rank 1 (host h1) runs 0.2.0")
 
 
 class Secrets(RendezvousTest):

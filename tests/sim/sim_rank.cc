@@ -81,7 +81,7 @@ std::string SimRank::describe() const {
   }
   for (const Call& call : calls_) {
     if (!call.request->done())
-      text += "; waits: " + engine_->reports().describe_missing(*call.request);
+      text += "; waits: " + engine_->reports().missing(*call.request).message();
   }
   return text;
 }

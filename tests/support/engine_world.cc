@@ -179,7 +179,7 @@ std::vector<Status> EngineWorld::everywhere(
   for (uint32_t rank = 0; rank < size(); ++rank) {
     if (requests[rank] == nullptr) continue;
     if (!requests[rank]->done()) {
-      statuses[rank] = timed_out(engine(rank).reports().describe_missing(*requests[rank]));
+      statuses[rank] = engine(rank).reports().missing(*requests[rank]);
       continue;
     }
     statuses[rank] = requests[rank]->status;

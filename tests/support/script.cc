@@ -354,7 +354,7 @@ std::string Script::check(Played* step) {
     if (!world_.run_until_done(requests)) {
       std::string missing;
       for (const Request* request : requests) {
-        if (!request->done()) missing = world_.engine(rank).reports().describe_missing(*request);
+        if (!request->done()) missing = world_.engine(rank).reports().missing(*request).message();
       }
       return "rank " + std::to_string(rank) + " waits for ever: " + missing;
     }

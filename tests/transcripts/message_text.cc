@@ -11,6 +11,7 @@
 #include "engine/commit_report.h"
 #include "group/vote.h"
 #include "message/kinds.h"
+#include "message/told_failure.h"
 
 namespace parallax::transcripts {
 namespace {
@@ -79,7 +80,7 @@ std::string commit_report(std::span<const std::byte> payload) {
     case CommitVerdict::kLookCloser:
       return text + std::string("registries differ, look closer");
     case CommitVerdict::kDiffer:
-      return text + std::string("differ: ") + report.text;
+      return text + std::string("differ: ") + ToldFailure::decode(report.text).sentence;
   }
   return text;
 }
@@ -161,7 +162,7 @@ std::string MessageText::membership(const Section& section) const {
   if (header.kind == SectionKind::kAbort) {
     text += std::string(" ") + status_name(static_cast<int32_t>(header.first));
   }
-  return text + ": " + span_text(section.payload);
+  return text + ": " + ToldFailure::decode(span_text(section.payload)).sentence;
 }
 
 std::string MessageText::tree(const Section& section) const {

@@ -49,7 +49,7 @@ void ToldRank::say(const std::string& what) {
 
 void ToldRank::say_waits() {
   for (const Call& call : calls_) {
-    say(call.text + " waits: " + engine_.reports().describe_missing(*call.request));
+    say(call.text + " waits: " + engine_.reports().missing(*call.request).message());
   }
 }
 

@@ -8,7 +8,7 @@ offset, type and function with the header, and names what is missing on either s
 from __future__ import annotations
 
 import ctypes
-from ctypes import (POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t,
+from ctypes import (POINTER, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t,
                     c_ubyte, c_uint32, c_uint64, c_void_p)
 from typing import Any, Dict, List, Tuple, Type
 
@@ -18,10 +18,15 @@ WORLD_MAX = 1048576
 NAME_MAX = 127
 VARIABLES_MAX = 4096
 REQUESTS_MAX = 1024
-SLICES_MAX = 256
+SLICES_MAX = 4096
+ASYNC = 0xffffffff
 UNIQUE_ID_BYTES = 128
 WAIT_DEFAULT = -1
 ZERO = -1
+FIELD_MAX = 31
+NO_RANK = NO_VARIABLE = NO_SLICE = 0xffffffff
+NO_STEP = 0xffffffffffffffff
+NO_ROW = -1
 
 LogFunction = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_char_p)
 AllgatherFunction = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
@@ -63,6 +68,11 @@ class Options(Sized):
         ("faults", c_char_p),
         ("unique_id", POINTER(UniqueIdStruct)),
         ("secret_file", c_char_p),
+        ("staleness", c_uint32),
+        ("replicas", c_uint32),
+        ("sparse_as_dense", c_uint32),
+        ("no_local_aggregation", c_uint32),
+        ("pins", c_char_p),
     ]
 
 
@@ -111,6 +121,12 @@ class VariableStruct(Sized):
         ("momentum", c_double),
         ("refuse_nonfinite", c_uint32),
         ("accumulate", c_uint32),
+        ("rates", c_uint32),
+        ("placement", c_uint32),
+        ("method", c_uint32),
+        ("storage_dtype", c_uint32),
+        ("rounding", c_uint32),
+        ("priority", c_int32),
     ]
 
 
@@ -125,6 +141,10 @@ class SliceStruct(Sized):
         ("as_dtype", c_uint32),
         ("more", c_uint32),
         ("ids_i32", c_void_p),
+        ("into", c_void_p),
+        ("stream", c_void_p),
+        ("memory", c_uint32),
+        ("device", c_uint32),
     ]
 
 
@@ -141,6 +161,18 @@ class RowsStruct(Sized):
     ]
 
 
+class RatesStruct(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("learning_rate", c_float),
+        ("weight_decay", c_float),
+        ("decoupled", c_uint32),
+        ("maximize", c_uint32),
+        ("clip_norm", c_float),
+        ("reserved", c_uint32),
+    ]
+
+
 class StepEndOptions(Sized):
     _fields_ = [
         ("size", c_size_t),
@@ -148,6 +180,26 @@ class StepEndOptions(Sized):
         ("clip_norm", c_float),
         ("found_inf", c_uint32),
         ("absent", c_uint32),
+        ("rates", POINTER(RatesStruct)),
+        ("rates_count", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+class ErrorInfoStruct(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("status", c_int32),
+        ("rank", c_uint32),
+        ("peer", c_uint32),
+        ("variable", c_uint32),
+        ("slice", c_uint32),
+        ("reserved", c_uint32),
+        ("step", c_uint64),
+        ("step_committed", c_uint64),
+        ("row", c_int64),
+        ("host", c_char * (NAME_MAX + 1)),
+        ("field", c_char * (FIELD_MAX + 1)),
     ]
 
 
@@ -166,12 +218,14 @@ class StepInfoStruct(Sized):
 
 # The structs by their name in the header.
 STRUCTS: Dict[str, Type[ctypes.Structure]] = {
+    "parallax_error_info_t": ErrorInfoStruct,
     "parallax_unique_id_t": UniqueIdStruct,
     "parallax_options_t": Options,
     "parallax_job_info_t": JobInfoStruct,
     "parallax_variable_t": VariableStruct,
     "parallax_slice_t": SliceStruct,
     "parallax_rows_t": RowsStruct,
+    "parallax_rates_t": RatesStruct,
     "parallax_step_end_options_t": StepEndOptions,
     "parallax_step_info_t": StepInfoStruct,
 }
@@ -183,6 +237,13 @@ CONSTANTS: Dict[str, int] = {
     "PARALLAX_VARIABLES_MAX": VARIABLES_MAX,
     "PARALLAX_REQUESTS_MAX": REQUESTS_MAX,
     "PARALLAX_SLICES_MAX": SLICES_MAX,
+    "PARALLAX_ASYNC": ASYNC,
+    "PARALLAX_FIELD_MAX": FIELD_MAX,
+    "PARALLAX_NO_RANK": NO_RANK,
+    "PARALLAX_NO_VARIABLE": NO_VARIABLE,
+    "PARALLAX_NO_SLICE": NO_SLICE,
+    "PARALLAX_NO_STEP": NO_STEP,
+    "PARALLAX_NO_ROW": NO_ROW,
     "PARALLAX_UNIQUE_ID_BYTES": UNIQUE_ID_BYTES,
     "PARALLAX_WAIT_DEFAULT": WAIT_DEFAULT,
     "PARALLAX_ZERO": ZERO,
@@ -197,6 +258,7 @@ _SLICE_CALL: List[Any] = [_JOB, c_uint64, POINTER(SliceStruct), c_size_t, _REQUE
 FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "parallax_status_string": (c_char_p, [c_int]),
     "parallax_last_error": (c_char_p, []),
+    "parallax_last_error_info": (c_int, [POINTER(ErrorInfoStruct)]),
     "parallax_version_string": (c_char_p, []),
     "parallax_version": (c_uint32, []),
     "parallax_set_log_callback": (c_int, [LogFunction, c_void_p, c_uint32]),
@@ -221,6 +283,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "parallax_request_test": (c_int, [_REQUEST]),
     "parallax_request_cancel": (c_int, [_REQUEST]),
     "parallax_request_error": (c_char_p, [_REQUEST]),
+    "parallax_request_error_info": (c_int, [_REQUEST, POINTER(ErrorInfoStruct)]),
     "parallax_request_step": (c_int, [_REQUEST, POINTER(StepInfoStruct)]),
     "parallax_request_rows": (c_int, [_REQUEST, c_size_t, POINTER(c_void_p), POINTER(c_void_p),
                                       POINTER(c_uint64)]),

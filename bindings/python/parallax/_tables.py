@@ -76,6 +76,39 @@ class Phase(enum.IntEnum):
     STEP_END = 3
 
 
+class Placement(enum.IntEnum):
+    """Where a managed variable lives; AUTO plans it."""
+
+    AUTO = 0
+    SHARDED = 1
+    MIRRORED = 2
+
+
+class Method(enum.IntEnum):
+    """How a gradient travels; AUTO plans it."""
+
+    AUTO = 0
+    ALLREDUCE = 1
+    ALLGATHERV = 2
+    REDUCE_ROWS = 3
+    MADE_DENSE = 4
+    PUSH_PULL = 5
+
+
+class Rounding(enum.IntEnum):
+    """How values are rounded to the type they are kept in."""
+
+    NEAREST_EVEN = 0
+    STOCHASTIC = 1
+
+
+class Memory(enum.IntEnum):
+    """Where the buffers of a slice lie."""
+
+    HOST = 0
+    CUDA = 1
+
+
 class Report(enum.IntEnum):
     """What Job.report tells."""
 
@@ -106,6 +139,10 @@ C_ENUMS: Tuple[Tuple[Type[enum.IntEnum], str, str], ...] = (
     (Form, "parallax_form", "PARALLAX_FORM_"),
     (Phase, "parallax_phase", "PARALLAX_PHASE_"),
     (Report, "parallax_report", "PARALLAX_REPORT_"),
+    (Placement, "parallax_placement", "PARALLAX_PLACEMENT_"),
+    (Method, "parallax_method", "PARALLAX_METHOD_"),
+    (Rounding, "parallax_rounding", "PARALLAX_ROUNDING_"),
+    (Memory, "parallax_memory", "PARALLAX_MEMORY_"),
     (LogLevel, "parallax_log_level", "PARALLAX_LOG_"),
 )
 

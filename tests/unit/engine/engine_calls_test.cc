@@ -44,7 +44,7 @@ class EngineCalls : public testing::Test {
   Status finish(Status posted) {
     if (!posted.ok()) return posted;
     EXPECT_TRUE(world_.run_until_done({&request_, 1}))
-        << engine().reports().describe_missing(*request_);
+        << engine().reports().missing(*request_).message();
     const Status status = request_->status;
     EXPECT_TRUE(engine().release(request_).ok());
     return status;
@@ -140,10 +140,8 @@ TEST_F(EngineCalls, TwoStepsMayEndAThirdMayNotBegin) {
   world.settle();
   EXPECT_REFUSED(world.engine(0).step_calls().begin(&step), PARALLAX_STATE, "still ending");
   EXPECT_FALSE(ends[0]->done()) << "rank 1 has not come";
-  EXPECT_TRUE(has(Status(PARALLAX_TIMEOUT, world.engine(0).reports().describe_missing(*ends[0])),
-                  "rank 1"));
-  EXPECT_TRUE(
-      has(Status(PARALLAX_TIMEOUT, world.engine(0).reports().describe_missing(*ends[0])), "host1"));
+  EXPECT_TRUE(has(world.engine(0).reports().missing(*ends[0]), "rank 1"));
+  EXPECT_TRUE(has(world.engine(0).reports().missing(*ends[0]), "host1"));
 }
 
 TEST_F(EngineCalls, SlicesAreChecked) {
@@ -187,7 +185,7 @@ TEST_F(EngineCalls, SlicesAreChecked) {
                                     dense_slice(kDense, values_.data())};
   EXPECT_REFUSED(engine().step_calls().push(step, twice, &request_), PARALLAX_INVALID, "'dense'");
   const std::vector<parallax_slice_t> many(PARALLAX_SLICES_MAX + 1, twice[0]);
-  EXPECT_REFUSED(engine().step_calls().push(step, many, &request_), PARALLAX_INVALID, "256");
+  EXPECT_REFUSED(engine().step_calls().push(step, many, &request_), PARALLAX_INVALID, "4096");
   // After all of that the step is as it was.
   slice = rows_slice(kRows, ids_, values_.data());
   EXPECT_TRUE(finish(engine().step_calls().push(step, {&slice, 1}, &request_)).ok());

@@ -153,9 +153,9 @@ void ask_and_take_later(const SectionHeader& header, std::span<const std::byte> 
   }
   ASSERT_TRUE(engine.failure().ok()) << engine.failure().message();
   EXPECT_FALSE(end->done()) << "what is to be sent lies in what the end of the step frees";
-  EXPECT_NE(engine.reports().describe_missing(*end).find("rank 1 (host host1) to take"),
+  EXPECT_NE(engine.reports().missing(*end).message().find("rank 1 (host host1) to take"),
             std::string::npos)
-      << engine.reports().describe_missing(*end);
+      << engine.reports().missing(*end).message();
   world.transport(0).hold(kHostile, 0);
   settle();
   ASSERT_TRUE(engine.failure().ok()) << engine.failure().message();
@@ -394,7 +394,7 @@ TEST(EngineHostile, NoAskWaitsForAnother) {
     Request* request = nullptr;
     ASSERT_TRUE(world.engine(2).step_calls().pull(0, {&slice, 1}, &request).ok());
     ASSERT_TRUE(world.run_until_done({&request, 1}))
-        << world.engine(2).reports().describe_missing(*request);
+        << world.engine(2).reports().missing(*request).message();
     EXPECT_TRUE(request->status.ok()) << request->status.message();
     EXPECT_EQ(values, std::vector<float>(2 * ids.size()));
     // A second one before the answer to the first is none that a rank could make.

@@ -91,7 +91,8 @@ TEST_F(EnginePull, PullsOfOtherVariablesOrOfNothingCount) {
   Request* first = pull(0, 1, {rows_slice(kSharded, ids_, values_.data())});
   world_->settle();
   EXPECT_FALSE(first->done()) << "rank 1 of this host may want of it too";
-  EXPECT_NE(world_->engine(0).reports().describe_missing(*first).find("rank 1"), std::string::npos);
+  EXPECT_NE(world_->engine(0).reports().missing(*first).message().find("rank 1"),
+            std::string::npos);
   Request* mirrored = pull(1, 1, {dense_slice(kMirrored, mirror_.data())});
   finish({first, mirrored});
   EXPECT_EQ(mirror_[3], 7);
@@ -230,21 +231,21 @@ TEST_F(EnginePull, AWaitNamesThePullThatIsMissing) {
   Request* held = reduce(1, 1, mirror_.data());
   Request* summed = reduce(1, 2, wide.data());
   world_->settle();
-  EXPECT_EQ(world_->engine(0).reports().describe_missing(*second),
+  EXPECT_EQ(world_->engine(0).reports().missing(*second).message(),
             "pull 2 of step 1 waits for rank 1 (host host0) to pull once more or end the step");
   const std::string why =
       "rank 0 (host host0) to give it or end the step; "
       "pull 2 of rank 0 (host host0) waits for this rank to pull once more or end the step";
-  EXPECT_EQ(world_->engine(1).reports().describe_missing(*held),
+  EXPECT_EQ(world_->engine(1).reports().missing(*held).message(),
             "step 1 waits for variable 'held': rank 0 (host host0) to sum it, " + why);
-  EXPECT_EQ(world_->engine(1).reports().describe_missing(*summed),
+  EXPECT_EQ(world_->engine(1).reports().missing(*summed).message(),
             "step 1 waits for variable 'wide': " + why);
   // A step_end that comes behind such a pull waits for the pull too.
   std::vector<float> own(4);
   Request* reduced[] = {reduce(0, 1, own.data()), reduce(0, 2, wide_of_other.data())};
   Request* ended = end(0, 1);
   finish({held, summed, reduced[0], reduced[1]});
-  EXPECT_EQ(world_->engine(0).reports().describe_missing(*ended),
+  EXPECT_EQ(world_->engine(0).reports().missing(*ended).message(),
             "step 1 does not end before its pulls are answered: pull 2 of this rank waits for "
             "rank 1 (host host0) to pull once more or end the step");
   finish({end(1, 1), second, ended});

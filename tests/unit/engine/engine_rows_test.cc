@@ -62,7 +62,7 @@ Status call(EngineWorld& world, uint32_t rank, const parallax_rows_t& rows, bool
   const Status posted = world.engine(rank).row_calls().post(rows, write, &request);
   if (!posted.ok()) return posted;
   if (!world.run_until_done({&request, 1})) {
-    return timed_out(world.engine(rank).reports().describe_missing(*request));
+    return world.engine(rank).reports().missing(*request);
   }
   const Status status = request->status;
   EXPECT_TRUE(world.engine(rank).release(request).ok());
@@ -258,7 +258,7 @@ Status evaluate(EngineWorld& world, uint32_t rank, const parallax_slice_t& slice
   const Status posted = world.engine(rank).step_calls().pull(0, {&slice, 1}, &request);
   if (!posted.ok()) return posted;
   if (!world.run_until_done({&request, 1})) {
-    return timed_out(world.engine(rank).reports().describe_missing(*request));
+    return world.engine(rank).reports().missing(*request);
   }
   const Status status = request->status;
   EXPECT_TRUE(world.engine(rank).release(request).ok());

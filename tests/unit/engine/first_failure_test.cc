@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "message/told_failure.h"
 #include "unit/engine/loss_world.h"
 
 namespace parallax::testkit {
@@ -45,6 +46,11 @@ TEST(FirstFailure, ALostRankIsForgotten) {
   EXPECT_EQ(world.failure.status().message(),
             "rank 2 (host host2) is lost: gone; seen by rank 0 (host host0); last step committed "
             "here: 0. Close the job; open a new one with the ranks that are left");
+  const ErrorFacts& facts = world.failure.status().facts();
+  EXPECT_EQ(facts.rank, 0u) << "it was found here";
+  EXPECT_EQ(facts.peer, 2u);
+  EXPECT_EQ(facts.host, "host2");
+  EXPECT_EQ(facts.step_committed, 0u);
   EXPECT_EQ(world.transport.forgotten, std::vector<uint32_t>{2});
   world.network.settle();
   ASSERT_EQ(world.sent.size(), 1u);
@@ -62,7 +68,7 @@ TEST(FirstFailure, ThisRankIsTakenForLostAndACulpritMayBeAnyNumber) {
   EXPECT_TRUE(other.transport.forgotten.empty());
   other.network.settle();
   ASSERT_EQ(other.sent.size(), 1u);
-  EXPECT_EQ(other.sent[0].text, std::string(512, 'x'));
+  EXPECT_EQ(ToldFailure::decode(other.sent[0].text).sentence, std::string(512, 'x'));
 }
 
 TEST(FirstFailure, SpeaksUntilTheNoticeHasLeft) {

@@ -95,11 +95,11 @@ TEST_F(ReportsTest, ThePlanIsJsonOfEachVariable) {
 }
 
 TEST_F(ReportsTest, WhatAllRanksCallWaitsForWhoHasNotCalled) {
-  EXPECT_EQ(reports().describe_missing(*take(RequestKind::kCommit)).find("commit waits for rank "),
+  EXPECT_EQ(reports().missing(*take(RequestKind::kCommit)).message().find("commit waits for rank "),
             0u);
-  EXPECT_EQ(reports().describe_missing(*take(RequestKind::kClose)).find("close waits for rank "),
+  EXPECT_EQ(reports().missing(*take(RequestKind::kClose)).message().find("close waits for rank "),
             0u);
-  EXPECT_EQ(reports().describe_missing(*take(RequestKind::kBarrier)),
+  EXPECT_EQ(reports().missing(*take(RequestKind::kBarrier)).message(),
             "barrier waits for rank 2 (host host1), rank 1 (host host0) to call barrier, or one "
             "that it waits for");
 }
@@ -114,7 +114,7 @@ TEST_F(ReportsTest, APullWaitsForTheRanksOfItsHost) {
                           .values = reinterpret_cast<std::byte*>(values.data())});
   rank_.pulls.post(pull);
   world_.settle();
-  EXPECT_EQ(reports().describe_missing(*pull),
+  EXPECT_EQ(reports().missing(*pull).message(),
             "pull 1 of step 1 waits for rank 1 (host host0) to pull once more or end the step");
 }
 
@@ -128,14 +128,14 @@ TEST_F(ReportsTest, AReduceWaitsForWhoHasNotGivenItsVariable) {
   ASSERT_TRUE(
       rank_.contributions.post(RequestKind::kReduce, 1, std::span(&slice, 1), &reduce).ok());
   world_.settle();
-  const std::string text = reports().describe_missing(*reduce);
+  const std::string text = reports().missing(*reduce).message();
   EXPECT_EQ(text.find("step 1 waits for variable 'held': rank 1 (host host0)"), 0u) << text;
   EXPECT_NE(text.find("to give it or end the step"), std::string::npos) << text;
 }
 
 TEST_F(ReportsTest, AStepThatMayNotStartWaitsForTheDecisionBeforeIt) {
   Request* end = take(RequestKind::kStepEnd, 2);
-  const std::string text = reports().describe_missing(*end);
+  const std::string text = reports().missing(*end).message();
   EXPECT_EQ(text.find("step 2 waits for the decision of step 1: rank "), 0u) << text;
 }
 
@@ -163,7 +163,7 @@ TEST(ReportsOfEngines, WhoWaitsInACensusIsNotSaidToGiveNothing) {
   world.settle();
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
     if (rank == kLate) continue;
-    const std::string text = world.engine(rank).reports().describe_missing(*reduces[rank]);
+    const std::string text = world.engine(rank).reports().missing(*reduces[rank]).message();
     EXPECT_EQ(text.find("step 1 waits for variable 'held_rows': rank "), 0u) << text;
     EXPECT_NE(text.find(" to say that nothing more of it comes, or one that it waits for"),
               std::string::npos)

@@ -58,7 +58,7 @@ Status done(Job& job, const std::function<Status(Engine&, Request**)>& call) {
       job.progress().call([&](Engine& engine) { return call(engine, &request); }));
   if (!job.progress().wait({&request, 1}, in_ms(kPromptMs))) {
     return timed_out(job.progress().look(
-        [&](const Engine& engine) { return engine.reports().describe_missing(*request); }));
+        [&](const Engine& engine) { return engine.reports().missing(*request).message(); }));
   }
   const Status status = request->status;
   bool last = false;

@@ -107,7 +107,7 @@ class TwoRanks {
   }
   std::string missing(uint32_t rank, const Request& request) {
     return progress(rank).look(
-        [&](const Engine& engine) { return engine.reports().describe_missing(request); });
+        [&](const Engine& engine) { return engine.reports().missing(request).message(); });
   }
   bool wait(uint32_t rank, Request* request, int64_t timeout_ms = kPromptMs) {
     return progress(rank).wait({&request, 1}, in_ms(timeout_ms));
