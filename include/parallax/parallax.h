@@ -465,7 +465,7 @@ typedef struct parallax_variable {
   /* Since 0.2.0: */
   uint32_t rates;         /* not yet. 0..63: its group of parallax_step_end_options_t.rates */
   uint32_t placement;     /* not yet. parallax_placement_t: a pin on this managed variable */
-  uint32_t method;        /* not yet. parallax_method_t: a pin on this variable, framework-held too */
+  uint32_t method;        /* not yet. parallax_method_t: a pin, on framework-held ones too */
   uint32_t storage_dtype; /* not yet. The type a managed variable is kept in: 0 as parallax_dtype_t
                            * says, or PARALLAX_AS(a floating dtype), such as BF16 without a float
                            * master */

@@ -27,10 +27,13 @@ constexpr parallax_error_info_t no_error() {
   return info;
 }
 
-// A thread's last failure; a pointer to it must outlive later calls of other threads.
-static_assert(std::is_trivially_destructible_v<Sentence>);
-constinit thread_local Sentence last_error;
-constinit thread_local parallax_error_info_t last_info = no_error();
+// A thread's last failure; a pointer to its sentence must outlive later calls of other threads.
+struct LastFailure {
+  Sentence sentence;
+  parallax_error_info_t info = no_error();
+};
+static_assert(std::is_trivially_destructible_v<LastFailure>);
+constinit thread_local LastFailure last_failure;
 
 void copy_text(const std::string& text, std::span<char> out) {
   const size_t bytes = std::min(text.size(), out.size() - 1);
@@ -58,30 +61,30 @@ parallax_error_info_t error_info_of(const Status& status) noexcept {
 
 parallax_status_t report_status(const Status& status) noexcept {
   if (status.ok()) return PARALLAX_OK;
-  last_info = error_info_of(status);
+  last_failure.info = error_info_of(status);
   try {
-    last_error.assign(printable(status.message()));
+    last_failure.sentence.assign(printable(status.message()));
   } catch (...) {
-    last_error.assign("there was no memory for the sentence of this failure");
+    last_failure.sentence.assign("there was no memory for the sentence of this failure");
   }
   return status.code();
 }
 
 parallax_status_t report_exception(const char* call) noexcept {
-  last_error.assign(call);
-  last_info = no_error();
-  last_info.status = PARALLAX_INTERNAL;
+  last_failure.sentence.assign(call);
+  last_failure.info = no_error();
+  last_failure.info.status = PARALLAX_INTERNAL;
   try {
     throw;
   } catch (const std::bad_alloc&) {
-    last_error.append(": out of memory");
-    last_info.status = PARALLAX_LIMIT;
+    last_failure.sentence.append(": out of memory");
+    last_failure.info.status = PARALLAX_LIMIT;
     return PARALLAX_LIMIT;
   } catch (const std::exception& error) {
-    last_error.append(": ");
-    last_error.append(error.what());
+    last_failure.sentence.append(": ");
+    last_failure.sentence.append(error.what());
   } catch (...) {
-    last_error.append(": unknown exception");
+    last_failure.sentence.append(": unknown exception");
   }
   return PARALLAX_INTERNAL;
 }
@@ -90,10 +93,10 @@ parallax_status_t report_exception(const char* call) noexcept {
 
 extern "C" {
 
-const char* parallax_last_error(void) { return parallax::last_error.c_str(); }
+const char* parallax_last_error(void) { return parallax::last_failure.sentence.c_str(); }
 
 parallax_status_t parallax_last_error_info(parallax_error_info_t* info) {
-  const parallax_error_info_t last = parallax::last_info;
+  const parallax_error_info_t last = parallax::last_failure.info;
   // Of its own failure only the status: the last one stays.
   return parallax::give_struct(last, "last_error_info: info", info).code();
 }

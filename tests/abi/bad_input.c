@@ -152,54 +152,6 @@ static void register_table_and_framed(parallax_job_t *job) {
   PARALLAX_EXPECT(id == 1);
 }
 
-/* What has its place in a struct, and is not built yet: each is refused by its name. */
-static void not_yet_refused(parallax_job_t *job) {
-  uint32_t id = 77;
-  parallax_job_t *none = NULL;
-  parallax_variable_t v = variable("not yet");
-#define PARALLAX_NOT_YET(field, value) \
-  v = variable("not yet");             \
-  v.field = value;                     \
-  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_UNSUPPORTED, #field)
-  PARALLAX_NOT_YET(rates, 1);
-  PARALLAX_NOT_YET(placement, PARALLAX_PLACEMENT_SHARDED);
-  PARALLAX_NOT_YET(method, PARALLAX_METHOD_ALLGATHERV);
-  PARALLAX_NOT_YET(storage_dtype, PARALLAX_AS(PARALLAX_BF16));
-  PARALLAX_NOT_YET(rounding, PARALLAX_ROUNDING_STOCHASTIC);
-  PARALLAX_NOT_YET(priority, -1);
-#undef PARALLAX_NOT_YET
-  parallax_options_t o = {.size = sizeof o};
-#define PARALLAX_NOT_YET(field, value)                        \
-  o = (parallax_options_t){.size = sizeof o, .field = value}; \
-  PARALLAX_EXPECT_REFUSED(parallax_open(&o, &none), PARALLAX_UNSUPPORTED, #field)
-  PARALLAX_NOT_YET(staleness, 1);
-  PARALLAX_NOT_YET(replicas, 1);
-  PARALLAX_NOT_YET(sparse_as_dense, 1);
-  PARALLAX_NOT_YET(no_local_aggregation, 1);
-  PARALLAX_NOT_YET(pins, "a=allreduce");
-#undef PARALLAX_NOT_YET
-  PARALLAX_EXPECT(id == 77 && none == NULL);
-}
-
-static void slices_not_yet_refused(parallax_job_t *job, uint64_t step, parallax_slice_t good) {
-  parallax_request_t *request = NULL;
-  parallax_slice_t s = good;
-  s.into = s.values;
-  PARALLAX_EXPECT_REFUSED(parallax_push(job, step, &s, 1, &request), PARALLAX_UNSUPPORTED, "into");
-  s = good;
-  s.stream = &s;
-  PARALLAX_EXPECT_REFUSED(parallax_push(job, step, &s, 1, &request), PARALLAX_UNSUPPORTED,
-                          "stream");
-  s = good;
-  s.memory = PARALLAX_MEMORY_CUDA;
-  PARALLAX_EXPECT_REFUSED(parallax_pull(job, step, &s, 1, &request), PARALLAX_UNSUPPORTED,
-                          "memory");
-  s = good;
-  s.device = 1;
-  PARALLAX_EXPECT_REFUSED(parallax_pull(job, step, &s, 1, &request), PARALLAX_UNSUPPORTED,
-                          "device");
-}
-
 static void states_before_commit(parallax_job_t *job) {
   uint64_t step = 77;
   PARALLAX_EXPECT_REFUSED(parallax_step_begin(job, &step), PARALLAX_STATE, "commit");
@@ -264,7 +216,6 @@ static void slices_refused(parallax_job_t *job, uint64_t step) {
   s.values = (char *)values + 1;
   PARALLAX_EXPECT_REFUSED(parallax_pull(job, step, &s, 1, &request), PARALLAX_INVALID, "values");
   narrow_ids_refused(job, step, good);
-  slices_not_yet_refused(job, step, good);
   s = good;
   s.as_dtype = 7;
   PARALLAX_EXPECT_REFUSED(parallax_pull(job, step, &s, 1, &request), PARALLAX_INVALID, "as_dtype");
@@ -493,7 +444,6 @@ int main(void) {
   if (job == NULL) return parallax_expect_end();
   register_table_and_framed(job);
   register_refuses(job);
-  not_yet_refused(job);
   states_before_commit(job);
   PARALLAX_EXPECT_OK(parallax_commit(job));
   PARALLAX_EXPECT_OK(parallax_step_begin(job, &step));

@@ -44,9 +44,13 @@ KIND_OF_CTYPE = {
 }
 
 
-def header_text():
+def commented_text():
     with open(HEADER, encoding="utf-8") as file:
-        return re.sub(r"/\*.*?\*/", " ", file.read(), flags=re.S)
+        return file.read()
+
+
+def header_text():
+    return re.sub(r"/\*.*?\*/", " ", commented_text(), flags=re.S)
 
 
 def structs_of(text):
@@ -147,8 +151,10 @@ class Header(unittest.TestCase):
         macros = set(re.findall(r"^#define (PARALLAX_\w+)(?!\w|\()", self.text, re.M))
         macros -= MACROS_LEFT_OUT | MACROS_OF_VERSION
         self.assert_same(_abi.CONSTANTS, macros, "macros")
-        values = compiled([f'printf("{name} %lld\\n", (long long){name});' for name in macros])
-        self.assertEqual(_abi.CONSTANTS, {name: int(values[name][0]) for name in macros})
+        values = compiled([f'printf("{name} %llu\\n", (unsigned long long)(long long){name});'
+                           for name in macros])
+        self.assertEqual({name: value % 2**64 for name, value in _abi.CONSTANTS.items()},
+                         {name: int(values[name][0]) for name in macros})
 
     def test_macro_functions(self):
         self.assertEqual(re.findall(r"^#define (PARALLAX_\w+)\(", self.text, re.M), ["PARALLAX_AS"])
@@ -173,18 +179,26 @@ class Header(unittest.TestCase):
         self.assertEqual(__version__, header, "parallax/_version.py against parallax.h")
         self.assertEqual(parallax.library_version(), header)
 
+    def not_yet(self, struct):
+        """The fields that the header gives a place and refuses: their comment says "not yet"."""
+        body = re.search(r"typedef struct \w+ \{(.*?)\} " + struct + ";", commented_text(), re.S)[1]
+        return set(re.findall(r"(\w+);\s*/\* not yet\.", body))
+
     def test_every_field_can_be_given(self):
         for struct, function, names in (
                 ("parallax_options_t", parallax.open, OPEN_PARAMETERS),
                 ("parallax_variable_t", parallax.Job.register, REGISTER_PARAMETERS)):
             parameters = inspect.signature(function).parameters
+            not_yet = self.not_yet(struct)
             for field in self.structs[struct]:
                 with self.subTest(field=f"{struct}.{field}"):
-                    if field not in NO_PARAMETER:
+                    if field not in NO_PARAMETER and field not in not_yet:
                         self.assertIn(names.get(field, field), parameters)
         self.assert_same(
             {"size", *inspect.signature(parallax.Job.step).parameters} - {"self"} | {"found_inf"},
-            self.structs["parallax_step_end_options_t"], "fields of parallax_step_end_options_t")
+            [field for field in self.structs["parallax_step_end_options_t"]
+             if field not in self.not_yet("parallax_step_end_options_t") and field != "reserved"],
+            "fields of parallax_step_end_options_t")
 
     def test_every_outcome_can_be_read(self):
         for struct, fields in (("parallax_rows_t", (*parallax.StoredRows._fields, "variable",

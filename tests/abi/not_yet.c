@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fields that have their place in a struct before what they ask for is built: each is refused by
+ * its name, and nothing was done.
+ */
+#include "expect.h"
+
+enum { kRows = 8 };
+
+static parallax_variable_t variable(const char *name) {
+  parallax_variable_t v = {.size = sizeof v, .name = name, .rows = kRows, .row_elements = 1};
+  v.rule = PARALLAX_RULE_SGD;
+  v.tag = PARALLAX_SPARSE;
+  v.rows_max = kRows;
+  return v;
+}
+
+/* What has its place in a struct, and is not built yet: each is refused by its name. */
+static void not_yet_refused(parallax_job_t *job) {
+  uint32_t id = 77;
+  parallax_job_t *none = NULL;
+  parallax_variable_t v = variable("not yet");
+#define PARALLAX_NOT_YET(field, value) \
+  v = variable("not yet");             \
+  v.field = value;                     \
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_UNSUPPORTED, #field)
+  PARALLAX_NOT_YET(rates, 1);
+  PARALLAX_NOT_YET(placement, PARALLAX_PLACEMENT_SHARDED);
+  PARALLAX_NOT_YET(method, PARALLAX_METHOD_ALLGATHERV);
+  PARALLAX_NOT_YET(storage_dtype, PARALLAX_AS(PARALLAX_BF16));
+  PARALLAX_NOT_YET(rounding, PARALLAX_ROUNDING_STOCHASTIC);
+  PARALLAX_NOT_YET(priority, -1);
+#undef PARALLAX_NOT_YET
+  parallax_options_t o = {.size = sizeof o};
+#define PARALLAX_NOT_YET(field, value)                        \
+  o = (parallax_options_t){.size = sizeof o, .field = value}; \
+  PARALLAX_EXPECT_REFUSED(parallax_open(&o, &none), PARALLAX_UNSUPPORTED, #field)
+  PARALLAX_NOT_YET(staleness, 1);
+  PARALLAX_NOT_YET(replicas, 1);
+  PARALLAX_NOT_YET(sparse_as_dense, 1);
+  PARALLAX_NOT_YET(no_local_aggregation, 1);
+  PARALLAX_NOT_YET(pins, "a=allreduce");
+#undef PARALLAX_NOT_YET
+  PARALLAX_EXPECT(id == 77 && none == NULL);
+}
+
+static void slices_not_yet_refused(parallax_job_t *job, uint64_t step, parallax_slice_t good) {
+  parallax_request_t *request = NULL;
+  parallax_slice_t s = good;
+  s.into = s.values;
+  PARALLAX_EXPECT_REFUSED(parallax_push(job, step, &s, 1, &request), PARALLAX_UNSUPPORTED, "into");
+  s = good;
+  s.stream = &s;
+  PARALLAX_EXPECT_REFUSED(parallax_push(job, step, &s, 1, &request), PARALLAX_UNSUPPORTED,
+                          "stream");
+  s = good;
+  s.memory = PARALLAX_MEMORY_CUDA;
+  PARALLAX_EXPECT_REFUSED(parallax_pull(job, step, &s, 1, &request), PARALLAX_UNSUPPORTED,
+                          "memory");
+  s = good;
+  s.device = 1;
+  PARALLAX_EXPECT_REFUSED(parallax_pull(job, step, &s, 1, &request), PARALLAX_UNSUPPORTED,
+                          "device");
+}
+
+int main(void) {
+  static const int64_t kIds[] = {1};
+  float value = 0;
+  uint64_t step = 0;
+  uint32_t id = 77;
+  parallax_job_t *job = NULL;
+  parallax_request_t *request = NULL;
+  parallax_options_t options = {.size = sizeof options};
+  PARALLAX_EXPECT_OK(parallax_open(&options, &job));
+  not_yet_refused(job);
+  const parallax_variable_t v = variable("v");
+  PARALLAX_EXPECT_OK(parallax_register(job, &v, &id));
+  PARALLAX_EXPECT(id == 0);
+  PARALLAX_EXPECT_OK(parallax_commit(job));
+  PARALLAX_EXPECT_OK(parallax_step_begin(job, &step));
+  parallax_slice_t good = {.size = sizeof good, .form = PARALLAX_FORM_ROWS, .ids = kIds};
+  good.row_count = 1;
+  good.values = &value;
+  slices_not_yet_refused(job, step, good);
+  PARALLAX_EXPECT_OK(parallax_step_end(job, step, NULL, &request));
+  PARALLAX_EXPECT_OK(parallax_wait(&request, 1, PARALLAX_WAIT_DEFAULT));
+  PARALLAX_EXPECT_OK(parallax_request_release(request));
+  PARALLAX_EXPECT_OK(parallax_close(job));
+  return parallax_expect_end();
+}
