@@ -286,8 +286,23 @@ PARALLAX_API parallax_status_t parallax_abort(parallax_job_t *job, const char *r
  * dropped with its gradients. Requests that are pending then complete with ABORTED; those not
  * released may still be tested and released, nothing else. NULL is OK. PEER_LOST and TIMEOUT name
  * the ranks that did not call close, or were lost; a job that had failed answers with its
- * failure. */
+ * failure. STATE, and nothing is done, as long as parts of it are open. */
 PARALLAX_API parallax_status_t parallax_close(parallax_job_t *job);
+
+/* A part of a job (an MPI communicator, a process set of Horovod): collective over the `count` ranks
+ * that it names, all with the same list; the others do not call. *part is a job handle for them:
+ * every call works on it, with ranks numbered in the order of the list, and with its own variables,
+ * commit, steps, plan, requests and reports. What the whole job has is not split: transports,
+ * leases, deadlines, settings, wait_fd, and failure: a rank that is lost, or any failure that ends
+ * a part (parallax_abort of it too), ends the whole job and all its parts, on every rank of the job.
+ * A rank may be in several parts, and a part can be split again. Calls with one list match in their
+ * order; those with different lists may come in any.
+ * Legal before and after commit, also during steps. Blocks up to timeout_ms. The part belongs to
+ * the caller, who closes it (collectively, as a job) before the job it was split from.
+ * INVALID names the argument; TIMEOUT names ranks that have not called; LIMIT: memory, or more than
+ * 2,047 parts that one rank was the first of. Since 0.2.0. */
+PARALLAX_API parallax_status_t parallax_split(parallax_job_t *job, const uint32_t *ranks,
+                                              size_t count, parallax_job_t **part);
 
 /* Where in a step a rank kept the others waiting: before its pulls, before its pushes and reduces,
  * or before its step_end. */
@@ -320,6 +335,9 @@ typedef struct parallax_job_info {
   uint32_t late_rank;
   uint32_t late_ms;    /* a step, in the middle, more than the mean of the others */
   uint32_t late_steps;
+  /* Since 0.2.0: */
+  uint32_t job_rank;   /* of a part: this rank's number in the whole job; else `rank` */
+  uint32_t reserved_2; /* 0 */
 } parallax_job_info_t;
 
 /* Fills *info, as far as info->size goes. Never blocks on a peer; a failed job answers too. */

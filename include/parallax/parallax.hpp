@@ -151,6 +151,14 @@ class Job {
   // Closes as close() does, but ignores failures.
   ~Job() { parallax_close(job_); }
 
+  // A part of this job, for the ranks that the list names; closed before the job.
+  Job split(const uint32_t* ranks, size_t count) {
+    Job part;
+    check(parallax_split(job_, ranks, count, &part.job_));
+    return part;
+  }
+  Job split(std::initializer_list<uint32_t> ranks) { return split(ranks.begin(), ranks.size()); }
+
   uint32_t register_variable(const parallax_variable_t& variable) {
     uint32_t id = 0;
     check(parallax_register(job_, &variable, &id));
@@ -243,6 +251,8 @@ class Job {
     check(call(&out));
     return Request(out);
   }
+
+  Job() = default;
 
   parallax_job_t* job_ = nullptr;
 };

@@ -16,8 +16,10 @@
 #include "job/job.h"
 #include "parallax/parallax.h"
 
+// A group of a job, as its caller holds it: the whole, or a part that parallax_split made.
 struct parallax_job {
-  std::unique_ptr<parallax::Job> job;
+  parallax::Job* job = nullptr;  // owned by the handle of the whole
+  uint32_t group = 0;            // JobGroups numbers them
 };
 
 namespace parallax {
@@ -111,9 +113,9 @@ Status post(parallax_job_t* job, const char* call, parallax_request_t** request,
   PARALLAX_RETURN_IF_ERROR(check_job(job, call));
   if (request == nullptr) return invalid(std::string(call) + ": request is null");
   Request* posted = nullptr;
-  PARALLAX_RETURN_IF_ERROR(job->job->progress().call([&](Engine& engine) {
+  PARALLAX_RETURN_IF_ERROR(job->job->progress().call(job->group, [&](Engine& engine) {
     const Status status = post_call(engine, &posted);
-    if (status.ok()) posted->owner = job->job.get();
+    if (status.ok()) posted->owner = job->job;
     return status;
   }));
   *request = to_c(posted);

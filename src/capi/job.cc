@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/settings.h"
 #include "capi/boundary.h"
+#include "capi/wait.h"
 #include "rendezvous/unique_id.h"
 
 namespace parallax {
@@ -11,22 +12,6 @@ namespace parallax {
 namespace {
 
 constexpr int64_t kLogFlushMs = 1000;  // a close waits as long for the log's callback
-
-// Waits for a request that the library itself made, and returns its outcome.
-Status wait_for(Job& job, Request* request, const char* call) {
-  const int64_t deadline_ns = job.clock().now_ns() + job.timeout_ns();
-  if (!job.progress().wait({&request, 1}, deadline_ns)) {
-    job.orphan(request);
-    return job.progress()
-        .look([&](const Engine& engine) { return engine.reports().missing(*request); })
-        .prefixed(std::string(call) + ": after " +
-                  std::to_string(job.timeout_ns() / kNanosecondsPerMillisecond) + " ms ");
-  }
-  const Status status = request->status;
-  const Status released =
-      job.progress().call([&](Engine& engine) { return engine.release(request); });
-  return status.ok() ? released : status;
-}
 
 }  // namespace
 
@@ -53,9 +38,11 @@ parallax_status_t parallax_open(const parallax_options_t* options, parallax_job_
     *job = nullptr;
     parallax_options_t full;
     PARALLAX_RETURN_IF_ERROR(parallax::take_struct(options, "open: options", &full));
-    auto opened = std::make_unique<parallax_job_t>();
-    PARALLAX_RETURN_IF_ERROR(parallax::Job::open(full, &opened->job));
-    *job = opened.release();
+    auto handle = std::make_unique<parallax_job_t>();
+    std::unique_ptr<parallax::Job> opened;
+    PARALLAX_RETURN_IF_ERROR(parallax::Job::open(full, &opened));
+    handle->job = opened.release();
+    *job = handle.release();
     return {};
   });
 }
@@ -68,7 +55,7 @@ parallax_status_t parallax_register(parallax_job_t* job, const parallax_variable
     parallax_variable_t full;
     PARALLAX_RETURN_IF_ERROR(parallax::take_struct(variable, "register: variable", &full));
     return job->job->progress().call(
-        [&](Engine& engine) { return engine.job_calls().register_variable(full, id); });
+        job->group, [&](Engine& engine) { return engine.job_calls().register_variable(full, id); });
   });
 }
 
@@ -77,7 +64,7 @@ parallax_status_t parallax_commit(parallax_job_t* job) {
     PARALLAX_RETURN_IF_ERROR(parallax::check_job(job, "commit"));
     parallax::Request* request = nullptr;
     PARALLAX_RETURN_IF_ERROR(job->job->progress().call(
-        [&](Engine& engine) { return engine.job_calls().commit(&request); }));
+        job->group, [&](Engine& engine) { return engine.job_calls().commit(&request); }));
     return parallax::wait_for(*job->job, request, "commit");
   });
 }
@@ -85,7 +72,7 @@ parallax_status_t parallax_commit(parallax_job_t* job) {
 parallax_status_t parallax_abort(parallax_job_t* job, const char* reason) {
   return parallax::guarded("abort", [&]() -> Status {
     PARALLAX_RETURN_IF_ERROR(parallax::check_job(job, "abort"));
-    return job->job->progress().call([&](Engine& engine) {
+    return job->job->progress().call(job->group, [&](Engine& engine) {
       engine.job_calls().abort(reason == nullptr ? "" : reason);
       return Status();
     });
@@ -96,11 +83,21 @@ parallax_status_t parallax_close(parallax_job_t* job) {
   if (job == nullptr) return PARALLAX_OK;
   return parallax::guarded("close", [&]() -> Status {
     PARALLAX_RETURN_IF_ERROR(parallax::check_job(job, "close"));
-    const std::unique_ptr<parallax_job_t> closing(job);
-    const Status status = closing->job->close();
+    if (job->group != 0) {
+      const std::unique_ptr<parallax_job_t> part(job);
+      return part->job->close_part(part->group);
+    }
+    const uint32_t parts = job->job->part_count();
+    if (parts > 0) {
+      return parallax::bad_state("close: " + std::to_string(parts) +
+                                 " parts that parallax_split made are open; close them first");
+    }
+    const std::unique_ptr<parallax_job_t> handle(job);
+    std::unique_ptr<parallax::Job> closing(job->job);
+    const Status status = closing->close();
     // Requests not released yet keep the job alive; releasing the last one frees it.
-    if (!closing->job->abandon()) [[maybe_unused]]
-      parallax::Job* kept = closing->job.release();
+    if (!closing->abandon()) [[maybe_unused]]
+      parallax::Job* kept = closing.release();
     parallax::log_flush(parallax::kLogFlushMs);
     return status;
   });
@@ -109,7 +106,7 @@ parallax_status_t parallax_close(parallax_job_t* job) {
 parallax_status_t parallax_query(parallax_job_t* job, parallax_job_info_t* info) {
   return parallax::guarded("query", [&]() -> Status {
     PARALLAX_RETURN_IF_ERROR(parallax::check_job(job, "query"));
-    parallax_job_info_t full = job->job->progress().look([](const Engine& engine) {
+    parallax_job_info_t full = job->job->progress().look(job->group, [](const Engine& engine) {
       const parallax::Columns& columns = engine.columns();
       parallax_job_info_t seen = {};
       seen.rank = columns.rank();
@@ -122,6 +119,7 @@ parallax_status_t parallax_query(parallax_job_t* job, parallax_job_info_t* info)
       seen.committed = engine.committed() ? 1 : 0;
       seen.step = engine.step();
       seen.step_committed = engine.step_committed();
+      seen.job_rank = parallax::job_rank(columns.map(), columns.rank());
       const parallax::LateRank& late = engine.late();
       if (late.steps > 0) {
         seen.late_phase = static_cast<uint32_t>(late.phase) + 1;
@@ -153,11 +151,11 @@ parallax_status_t parallax_report(parallax_job_t* job, uint32_t report, char* bu
     switch (report) {
       case PARALLAX_REPORT_PLAN:
         text = job->job->progress().look(
-            [](const Engine& engine) { return engine.reports().plan_json(); });
+            job->group, [](const Engine& engine) { return engine.reports().plan_json(); });
         break;
       case PARALLAX_REPORT_STATS:
         text = job->job->progress().look(
-            [](const Engine& engine) { return engine.reports().stats_json(); });
+            job->group, [](const Engine& engine) { return engine.reports().stats_json(); });
         break;
       case PARALLAX_REPORT_TOPOLOGY:
         text = job->job->topology_report();

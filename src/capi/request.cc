@@ -65,7 +65,8 @@ Status wait_all(parallax_request_t* const* requests, size_t count, int64_t timeo
     for (Request* request : mark.requests()) {
       if (request->done()) continue;
       return job.progress()
-          .look([&](const Engine& engine) { return engine.reports().missing(*request); })
+          .look(request->group,
+                [&](const Engine& engine) { return engine.reports().missing(*request); })
           .prefixed("wait: after " + std::to_string(wait_ns / kNanosecondsPerMillisecond) + " ms ");
     }
   }
@@ -111,7 +112,7 @@ parallax_status_t parallax_request_cancel(parallax_request_t* request) {
   return parallax::guarded("cancel", [&]() -> Status {
     PARALLAX_RETURN_IF_ERROR(parallax::check_request(request, "cancel"));
     Request& cancelled = *parallax::from_c(request);
-    return parallax::job_of(cancelled).progress().call([&](Engine& engine) {
+    return parallax::job_of(cancelled).progress().call(cancelled.group, [&](Engine& engine) {
       engine.cancel(cancelled);
       return Status();
     });

@@ -78,7 +78,7 @@ parallax_status_t parallax_step_begin(parallax_job_t* job, uint64_t* step) {
     PARALLAX_RETURN_IF_ERROR(parallax::check_job(job, "step_begin"));
     if (step == nullptr) return parallax::invalid("step_begin: step is null").about_field("step");
     return job->job->progress().call(
-        [&](Engine& engine) { return engine.step_calls().begin(step); });
+        job->group, [&](Engine& engine) { return engine.step_calls().begin(step); });
   });
 }
 

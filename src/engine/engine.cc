@@ -7,20 +7,30 @@
 
 namespace parallax {
 
+namespace {
+
+// Longer than any job, and far from overflow beside a time.
+constexpr int64_t kNoLeaseNs = kNever / 8;
+
+}  // namespace
+
 Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, Compute& compute,
                std::function<void()> completed)
     : options_(std::move(options)),
       transport_(transport),
       clock_(clock),
       compute_(compute),
-      membership_(watch_neighbours(options_.view.hosts, options_.rank), options_.lease_ns,
-                  clock.now_ns()),
+      membership_(options_.part == 0 ? watch_neighbours(options_.view.hosts, options_.rank)
+                                     : std::vector<uint32_t>(),
+                  options_.part == 0 ? options_.lease_ns : kNoLeaseNs, clock.now_ns()),
       traffic_({.rank = options_.rank, .epoch = options_.view.epoch}, options_.view.hosts, clock,
                membership_),
-      requests_([this, completed = std::move(completed)] {
-        pipeline_.own_time().completed(clock_.now_ns());
-        if (completed) completed();
-      }),
+      requests_(
+          [this, completed = std::move(completed)] {
+            pipeline_.own_time().completed(clock_.now_ns());
+            if (completed) completed();
+          },
+          options_.part),
       outbox_(options_.rank, transport, *this, traffic_),
       group_(options_.view, options_.rank,
              {.plan_mode = options_.plan_mode,
@@ -42,7 +52,8 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
                 .window = pipeline_.window(),
                 .membership = membership_,
                 .transport = transport,
-                .outbox = outbox_}),
+                .outbox = outbox_,
+                .tells_others = options_.part == 0}),
       loss_watch_({.world = group_.columns().world(),
                    .clock = clock,
                    .membership = membership_,
@@ -94,6 +105,8 @@ Status Engine::start() {
   // At their bounds, so that no call of a step grows them.
   step_calls_.reserve();
   requests_.reserve();
+  // A part's transport learns here whom it delivers to.
+  if (options_.part != 0) transport_.poll(*this);
   return outbox_.start(options_.view.epoch);
 }
 
@@ -169,6 +182,8 @@ void Engine::advance() {
   // Before the commit and the steps: nothing may start that waits for a rank that has left.
   job_calls_.check_leaving();
   if (!failure.ok()) return;
+  const Status splits = job_calls_.advance_splits();
+  if (!splits.ok()) return failure_.abort(splits);
   job_calls_.advance_commit();
   if (phase_.open()) return;
   const Status steps = step_calls_.advance();
@@ -229,6 +244,7 @@ Reports Engine::reports() const {
                   .broadcast = broadcast_,
                   .goodbye = goodbye_,
                   .row_calls = row_calls_,
+                  .splits = job_calls_.splits(),
                   .requests = requests_,
                   .outbox = outbox_,
                   .traffic = traffic_});
@@ -251,6 +267,14 @@ void Engine::complete_all() {
   finish_unborrowed(closed);
   step_calls_.finish_all(closed);
   row_calls_.queue().finish_all(closed);
+}
+
+void Engine::fail_with(const Status& cause) {
+  const bool lost = cause.code() == PARALLAX_PEER_LOST;
+  const uint32_t peer = cause.facts().peer;
+  failure_.fail(cause,
+                lost && peer < options_.view.world() ? SectionKind::kLost : SectionKind::kAbort,
+                lost ? peer : options_.rank);
 }
 
 void Engine::cancel(Request& request) {

@@ -90,6 +90,9 @@ struct EngineOptions {
   uint64_t memory_max_bytes = 0;  // 0: no limit
   MemoryCheck memory_check = MemoryCheck::kOff;
   MachineMemory machine = {};  // that the check compares with
+  // It is a part of a job, with this number: who is alive, and telling the others of a failure, is
+  // the whole job's (JobGroups).
+  uint32_t part = 0;
   // As ExchangeOptions has it, the same on all ranks: tests let few hosts hold a census.
   uint32_t marker_hosts_max = kMarkerHostsMax;
 };
@@ -120,6 +123,8 @@ class Engine final : private Receiver {
   RowCalls& row_calls() { return row_calls_; }
   CollectiveCalls& collective_calls() { return collective_calls_; }
   void cancel(Request& request);
+  // Another group of this rank's job has failed, and so has this one; `cause` is in its numbers.
+  void fail_with(const Status& cause);
   Status release(Request* request) { return requests_.release(request); }  // STATE while pending
 
   // The job is over: what is still pending completes with ABORTED.
@@ -127,6 +132,7 @@ class Engine final : private Receiver {
 
   // Queries.
   const Status& failure() const { return failure_.status(); }
+  const Status& cause() const { return failure_.cause(); }
   uint64_t step() const { return pipeline_.window().begun(); }
   uint64_t step_committed() const { return pipeline_.window().finished(); }
   bool committed() const { return phase_.running() || phase_.closing(); }

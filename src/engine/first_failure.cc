@@ -32,10 +32,11 @@ void FirstFailure::fail(const Status& failure, SectionKind notice, uint32_t culp
   const Columns& columns = parts_.columns;
   const bool mine = culprit == columns.rank() && notice == SectionKind::kLost;
   if (told.facts.rank == PARALLAX_NO_RANK) told.facts.rank = columns.rank();
+  if (notice == SectionKind::kLost) told.facts.peer = culprit;
+  if (told.facts.peer < columns.world()) note_peer(columns.map(), told.facts.peer, told.facts);
+  cause_ = Status(failure.code(), told.sentence).about(told.facts);
   ErrorFacts here = told.facts;
   here.step_committed = parts_.window.finished();
-  if (notice == SectionKind::kLost) here.peer = culprit;
-  if (here.peer < columns.world()) note_peer(columns.map(), here.peer, here);
   status_ = Status(failure.code(),
                    told.sentence + (mine ? " (this rank)" : "") + "; last step committed here: " +
                        std::to_string(parts_.window.finished()) + remedy_of(failure.code()))
@@ -48,6 +49,7 @@ void FirstFailure::tell(const std::string& told, SectionKind notice, uint32_t cu
   Outbox& outbox = parts_.outbox;
   // Frees what data sends borrow, and leaves send buffers and credits to the notice.
   outbox.drop_data();
+  if (!parts_.tells_others) return;
   if (notice == SectionKind::kLost && culprit != parts_.columns.rank() &&
       culprit < parts_.columns.world()) {
     // A lost rank takes nothing any more, and requests wait until all that is queued has left.
@@ -74,7 +76,7 @@ void FirstFailure::lose(uint32_t rank, const std::string& why) {
 }
 
 void FirstFailure::give_up() noexcept {
-  if (status_.ok()) status_ = Status::out_of_memory();
+  if (status_.ok()) status_ = cause_ = Status::out_of_memory();
 }
 
 }  // namespace parallax

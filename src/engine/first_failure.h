@@ -35,12 +35,15 @@ class FirstFailure {
     const Membership& membership;
     Transport& transport;
     Outbox& outbox;
+    bool tells_others = true;  // else somebody else does: it is a part's
   };
 
   // All parts outlive this.
   explicit FirstFailure(const Parts& parts) : parts_(parts) {}
 
   const Status& status() const { return status_; }
+  // The same before this group added what concerns it alone.
+  const Status& cause() const { return cause_; }
   // The job goes on: it has not failed, and was not closed.
   bool job_goes_on() const { return status_.ok() && !closed_; }
 
@@ -67,7 +70,7 @@ class FirstFailure {
   void tell(const std::string& told, SectionKind notice, uint32_t culprit);
 
   const Parts parts_;
-  Status status_;
+  Status status_, cause_;
   bool closed_ = false;
   bool unsaid_ = false;       // the notice is on its way, and requests wait for it
   int64_t words_end_ns_ = 0;  // until then at most

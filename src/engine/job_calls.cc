@@ -106,6 +106,16 @@ bool JobCalls::on_answer(TreeKind kind, std::span<const std::byte> payload) {
   return true;
 }
 
+// ---- split
+
+Status JobCalls::split(std::span<const uint32_t> ranks, Request** request) {
+  if (!parts_.failure.status().ok()) return parts_.failure.status();
+  if (parts_.phase.closing() || parts_.phase.closed()) {
+    return bad_state("split: close was called");
+  }
+  return splits_.split(ranks, request);
+}
+
 // ---- close
 
 Status JobCalls::close(Request** request) {
@@ -168,6 +178,7 @@ void JobCalls::end() {
 }
 
 void JobCalls::finish_all(const Status& status) {
+  splits_.finish_all(status);
   for (Request** request : {&commit_request_, &close_request_}) {
     if (*request != nullptr) parts_.requests.finish(std::exchange(*request, nullptr), status);
   }

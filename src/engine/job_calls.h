@@ -21,6 +21,7 @@
 #include "engine/job_phase.h"
 #include "engine/peer_traffic.h"
 #include "engine/request_pool.h"
+#include "engine/split_calls.h"
 #include "group/group.h"
 #include "group/step_pipeline.h"
 #include "group/trees.h"
@@ -49,11 +50,17 @@ class JobCalls {
 
   // What this rank says at commit beside the registry. All parts outlive this.
   JobCalls(const CommitTerms& terms, const Parts& parts)
-      : parts_(parts), commit_protocol_(terms, parts.registry, parts.trees, parts.broadcast) {}
+      : parts_(parts),
+        commit_protocol_(terms, parts.registry, parts.trees, parts.broadcast),
+        splits_(parts.group.columns().map(), terms.rank, parts.outbox, parts.requests) {}
 
   // The calls. STATE, INVALID, LIMIT, or what failed the job.
   Status register_variable(const parallax_variable_t& description, uint32_t* id);
   Status commit(Request** request);
+  // Legal before and after commit. INVALID, LIMIT, STATE.
+  Status split(std::span<const uint32_t> ranks, Request** request);
+  SplitCalls& splits() { return splits_; }
+  const SplitCalls& splits() const { return splits_; }
   // Of a job that has failed, and of one whose ranks have not all committed, at once.
   Status close(Request** request);
   void abort(const std::string& reason);
@@ -66,6 +73,7 @@ class JobCalls {
   bool filling() const { return filling_; }
   // Move on what can be moved. A job that others wait for in vain fails at once (check_leaving).
   void check_leaving();
+  [[nodiscard]] Status advance_splits() { return splits_.advance(); }
   void advance_commit();
   void advance_close();
   // Of TreeKind::kCommit, kClose and kCloseConfirm. False: not a payload of it.
@@ -81,6 +89,7 @@ class JobCalls {
 
   const Parts parts_;
   CommitProtocol commit_protocol_;
+  SplitCalls splits_;
   Request* commit_request_ = nullptr;
   Request* close_request_ = nullptr;
   bool filling_ = false;

@@ -24,6 +24,7 @@ constexpr LayerHandlers::Row LayerHandlers::kRows[] = {
     {Layer::kPull, &LayerHandlers::on_pull},
     {Layer::kMigration, &LayerHandlers::on_migration},
     {Layer::kRowAccess, &LayerHandlers::on_rows},
+    {Layer::kSplit, &LayerHandlers::on_split},
 };
 
 bool LayerHandlers::take(uint32_t from, const Section& section) const {
@@ -116,6 +117,11 @@ bool LayerHandlers::on_pull(uint32_t from, const Section& section) const {
 
 bool LayerHandlers::on_migration(uint32_t from, const Section& section) const {
   return parts_.migration.on_section(from, section);
+}
+
+// Legal in every phase.
+bool LayerHandlers::on_split(uint32_t from, const Section& section) const {
+  return parts_.job_calls.splits().on_section(from, section);
 }
 
 // ---- between steps

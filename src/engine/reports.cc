@@ -105,6 +105,10 @@ std::string Reports::describe_missing(const Request& request, ErrorFacts& about)
       return "the rows of variable '" +
              parts_.group.runtime(parts_.row_calls.variable()).variable->name + "' wait for " +
              waiting_for(parts_.row_calls.missing_ranks(), "to answer", about);
+    case RequestKind::kSplit:
+      return "split waits for " +
+             waiting_for(parts_.splits.missing_ranks(request),
+                         "to split by the same ranks, or one that it waits for", about);
     default:
       return describe_step_missing(request, about);
   }

@@ -35,6 +35,7 @@ class Reports {
     const Broadcast& broadcast;
     const Goodbye& goodbye;
     const RowCalls& row_calls;
+    const SplitCalls& splits;
     const RequestPool& requests;
     const Outbox& outbox;
     const PeerTraffic& traffic;

@@ -26,6 +26,7 @@ enum class RequestKind : uint8_t {
   kBroadcast,
   kRows,      // read or write
   kEvaluate,  // a pull between steps
+  kSplit,
   kClose
 };
 
@@ -48,9 +49,11 @@ struct Request {
   uint32_t root = 0;
   std::byte* buffer = nullptr;
   uint64_t bytes = 0;
+  uint32_t part = 0;  // split, completed: its number
   // The C ABI's: the job it belongs to, and whether a thread waits for it.
   void* owner = nullptr;
-  bool free = true;  // in the pool; guarded by the engine mutex
+  uint32_t group = 0;  // of the job: JobGroups numbers them
+  bool free = true;    // in the pool; guarded by the engine mutex
   std::atomic<bool> waited{false};
 
   bool done() const { return done_.load(std::memory_order_acquire); }

@@ -14,6 +14,7 @@ Status RequestPool::take(RequestKind kind, uint64_t step, Request** request) {
   if (free_.empty()) {
     if (storage_.size() > kUncounted) ++growth_count_;
     Request& grown = storage_.emplace_back();
+    grown.group = group_;
     grown.slices.reserve(kSlicesReserved);
     grown.slice_done.reserve(kSlicesReserved);
     free_.push_back(&grown);

@@ -19,8 +19,9 @@ namespace parallax {
 
 class RequestPool {
  public:
-  // `completed` is called after each request that is done.
-  explicit RequestPool(std::function<void()> completed) : completed_(std::move(completed)) {}
+  // `completed` is called after each request that is done. `group`: whose requests they are.
+  explicit RequestPool(std::function<void()> completed, uint32_t group = 0)
+      : completed_(std::move(completed)), group_(group) {}
 
   // Makes room for as many as there may be, so that no call of a step grows the pool's own list.
   void reserve() { free_.reserve(PARALLAX_REQUESTS_MAX); }
@@ -47,6 +48,7 @@ class RequestPool {
   static constexpr size_t kSlicesReserved = 16;
 
   std::function<void()> completed_;
+  const uint32_t group_;
   std::deque<Request> storage_;
   std::vector<Request*> free_;
   uint32_t outstanding_ = 0;

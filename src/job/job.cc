@@ -69,7 +69,7 @@ Job::~Job() {
   if (progress_ != nullptr) progress_->stop();
   compute_.reset();
   transport_.reset();
-  engine_.reset();
+  groups_.reset();
   progress_.reset();
 }
 
@@ -341,7 +341,7 @@ Status Job::start_engine() {
   }
   const auto world = static_cast<uint32_t>(hosts_.host_of.size());
   const auto slots_each = static_cast<uint32_t>(settings_->value("slots").number / world);
-  engine_ = std::make_unique<Engine>(
+  groups_ = std::make_unique<JobGroups>(
       EngineOptions{
           .rank = options_.rank,
           .view = first_view(hosts_, epoch_,
@@ -355,44 +355,78 @@ Status Job::start_engine() {
           .memory_check = static_cast<MemoryCheck>(settings_->value("memory_check").number),
           .machine = machine_memory()},
       *transport_, clock_, *compute_, [this] { progress_->on_completed(); });
-  PARALLAX_RETURN_IF_ERROR(engine_->start());
+  PARALLAX_RETURN_IF_ERROR(groups_->start());
   if (hosts_.local_of[options_.rank] == 0) {
     warn_of_short_lease(hosts_.ranks_of[host].size(), lease_ns());
   }
   // Last: from here on a thread of its own may drive the engine.
-  return progress_->start(*engine_, options_.manual_progress != 0);
+  return progress_->start(*groups_, options_.manual_progress != 0);
 }
 
 // Sends what is queued, such as the notice of a failure, before the transport is destroyed.
 void Job::flush(int64_t deadline_ns) {
   while (clock_.now_ns() < deadline_ns) {
     progress_->drive_once();
-    if (progress_->look([](const Engine& engine) { return engine.flushed(); })) return;
+    if (progress_->with_groups([](const JobGroups& groups) { return groups.flushed(); })) return;
     usleep(200);
   }
+}
+
+// Until its deadline, for every rank of the group to close it.
+Status Job::say_goodbye(uint32_t group, int64_t deadline_ns, Request** request) {
+  PARALLAX_RETURN_IF_ERROR(
+      progress_->call(group, [&](Engine& engine) { return engine.job_calls().close(request); }));
+  if (progress_->wait({request, 1}, deadline_ns)) return (*request)->status;
+  const Status missing = progress_->look(
+      group, [&](const Engine& engine) { return engine.reports().missing(**request); });
+  return missing.prefixed("close: after " +
+                          std::to_string(timeout_ns_ / kNanosecondsPerMillisecond) + " ms ");
+}
+
+void Job::orphan(Request* request) {
+  progress_->with_groups([&](JobGroups&) { orphans_.push_back(request); });
+}
+
+uint32_t Job::part_count() {
+  return progress_->with_groups([](const JobGroups& groups) { return groups.part_count(); });
+}
+
+Status Job::close_part(uint32_t part) {
+  Request* request = nullptr;
+  const Status status = say_goodbye(part, clock_.now_ns() + timeout_ns_, &request);
+  bool gone = false;
+  const Status retired = progress_->call_groups([&](JobGroups& groups) {
+    Engine& engine = groups.group(part);
+    // A goodbye that is not over goes on, for the others' sake.
+    gone = request != nullptr && request->done();
+    if (gone) {
+      // No compute job of the part is left once a pass has ended those that are done.
+      compute_->drain();
+      groups.kick();
+      engine.complete_all();
+      PARALLAX_RETURN_IF_ERROR(engine.release(request));
+    }
+    groups.retire(part);
+    return Status();
+  });
+  if (request != nullptr && !gone) orphan(request);
+  return status.ok() ? retired : status;
 }
 
 Status Job::close() {
   const int64_t deadline_ns = clock_.now_ns() + timeout_ns_;
   Request* request = nullptr;
-  Status status =
-      progress_->call([&](Engine& engine) { return engine.job_calls().close(&request); });
-  if (status.ok() && !progress_->wait({&request, 1}, deadline_ns)) {
-    const Status missing =
-        progress_->look([&](const Engine& engine) { return engine.reports().missing(*request); });
-    status = missing.reworded("close: after " +
-                              std::to_string(timeout_ns_ / kNanosecondsPerMillisecond) + " ms " +
-                              missing.message() + "; this rank leaves, and the others lose it");
-  } else if (status.ok()) {
-    status = request->status;
+  Status status = say_goodbye(0, deadline_ns, &request);
+  if (status.code() == PARALLAX_TIMEOUT) {
+    status = status.reworded(status.message() + "; this rank leaves, and the others lose it");
   }
   // The last words, then the progress thread, then compute jobs: these may be reading callers'
   // buffers, which complete_all() gives back.
   flush(std::min(deadline_ns, clock_.now_ns() + kFlushNs));
   progress_->stop();
   compute_->drain();
-  const Status completed = progress_->call([](Engine& engine) {
-    engine.complete_all();
+  const Status completed = progress_->call_groups([](JobGroups& groups) {
+    groups.complete_all();
     return Status();
   });
   if (status.ok()) status = completed;
@@ -407,20 +441,19 @@ Status Job::close() {
 }
 
 bool Job::abandon() {
-  bool empty = true;
-  const Status status = progress_->with_engine([&](Engine& engine) {
+  return progress_->with_groups([&](JobGroups& groups) {
     // Under the engine mutex, as in release(): of the two exactly one sees the last request go.
     abandoned_ = true;
-    empty = engine.outstanding_requests() == 0;
-    return Status();
+    return groups.outstanding_requests() == 0;
   });
-  return status.ok() && empty;
 }
 
 Status Job::release(Request* request, bool* last) {
-  return progress_->with_engine([&](Engine& engine) {
-    const Status status = engine.release(request);
-    *last = abandoned_ && engine.outstanding_requests() == 0;
+  return progress_->with_groups([&](JobGroups& groups) {
+    const uint32_t group = request->group;
+    const Status status = groups.group(group).release(request);
+    if (group != 0 && groups.retired(group)) groups.retire(group);
+    *last = abandoned_ && groups.outstanding_requests() == 0;
     return status;
   });
 }

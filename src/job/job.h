@@ -19,7 +19,7 @@
 #include "base/compute.h"
 #include "base/fork_mark.h"
 #include "base/settings.h"
-#include "engine/engine.h"
+#include "engine/job_groups.h"
 #include "job/job_binding.h"
 #include "job/progress.h"
 #include "rendezvous/rendezvous.h"
@@ -55,10 +55,14 @@ class Job {
     return lease_ms * kNanosecondsPerMillisecond;
   }
 
+  // Parts of it that are open here.
+  uint32_t part_count();
+  // Waits for every rank of the part to close it. Afterwards it may only release requests.
+  Status close_part(uint32_t part);
   // Waits for every rank to close. Afterwards the job may only release requests and be destroyed.
   Status close();
   // A request of the library's own that was not waited out: released by close().
-  void orphan(Request* request) { orphans_.push_back(request); }
+  void orphan(Request* request);
   // The caller's handle was released; the last request to be released frees the job. True if none
   // is left.
   bool abandon();
@@ -82,6 +86,7 @@ class Job {
   Status wire(NetworkTransport& network, int64_t deadline_ns) const;
   Status inject_faults();
   Status start_engine();
+  Status say_goodbye(uint32_t group, int64_t deadline_ns, Request** request);
   void flush(int64_t deadline_ns);
   std::string start_line() const;
 
@@ -102,8 +107,8 @@ class Job {
   JobBinding binding_;                 // its binding outlives the threads below
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<Compute> compute_;
-  std::unique_ptr<Engine> engine_;
-  std::vector<Request*> orphans_;  // of the thread that calls commit
+  std::unique_ptr<JobGroups> groups_;
+  std::vector<Request*> orphans_;  // guarded by the engine mutex
   bool abandoned_ = false;         // guarded by the engine mutex
 };
 

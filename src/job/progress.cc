@@ -38,9 +38,9 @@ bool all_done(std::span<Request* const> requests) {
 
 }  // namespace
 
-Status Progress::start(Engine& engine, bool manual) {
-  engine_ = &engine;
-  if (core_count() < engine.columns().locals().size()) spin_.forbid();
+Status Progress::start(JobGroups& groups, bool manual) {
+  groups_ = &groups;
+  if (core_count() < groups.whole().columns().locals().size()) spin_.forbid();
   epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
   wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   bool ready = epoll_fd_ >= 0 && wake_fd_ >= 0;
@@ -103,18 +103,19 @@ bool Progress::pass() {
   // The caller's thread may round otherwise, and sums must not depend on who drives.
   const FloatEnvironment environment;
   const Binding::Scope memory(binding_);
-  const bool moved = engine_->run();
+  const bool moved = groups_->run();
   warn_if_held_up();
   return moved;
 }
 
 void Progress::warn_if_held_up() {
-  const int64_t lease_ns = engine_->options().lease_ns;
-  if (warned_ || engine_->held_up_ns() <= lease_ns / Membership::kHeartbeatsPerLease) return;
+  const Engine& engine = groups_->whole();
+  const int64_t lease_ns = engine.options().lease_ns;
+  if (warned_ || engine.held_up_ns() <= lease_ns / Membership::kHeartbeatsPerLease) return;
   warned_ = true;
   PARALLAX_LOG(kWarn, kMember,
-               "rank " + std::to_string(engine_->options().rank) + " was held up for " +
-                   std::to_string(engine_->held_up_ns() / kNanosecondsPerMillisecond) +
+               "rank " + std::to_string(engine.options().rank) + " was held up for " +
+                   std::to_string(engine.held_up_ns() / kNanosecondsPerMillisecond) +
                    " ms, with a lease of " + std::to_string(lease_ns / kNanosecondsPerMillisecond) +
                    " ms; one that is held up for longer than its lease is taken for lost: raise "
                    "lease_ms, or give the ranks more cores");
@@ -128,7 +129,7 @@ void Progress::block(int64_t deadline_ns, std::span<Request* const> requests) {
     if (!requests.empty() && all_done(requests)) return;
     if (!transport_.arm()) return;
     if (!requests.empty()) driver_blocked_ = true;
-    deadline_ns = std::min(deadline_ns, engine_->next_deadline_ns());
+    deadline_ns = std::min(deadline_ns, groups_->next_deadline_ns());
     // Before the mutex is free: who posts next sees that there is a thread to wake.
     ++blocked_;
   }

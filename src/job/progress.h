@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "base/float_environment.h"
 #include "base/mutex.h"
-#include "engine/engine.h"
+#include "engine/job_groups.h"
 #include "job/spin_time.h"
 #include "transport/transport.h"
 
@@ -35,14 +35,22 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   // `manual`: no thread; waiters and drive_once alone move the engine. LIMIT: no descriptor left.
-  Status start(Engine& engine, bool manual);
+  Status start(JobGroups& groups, bool manual);
   void stop();
 
-  // Runs `body` with the engine mutex, then lets the engine start what was posted. Where the job
-  // has just failed, waits until the others were told why, or FirstFailure::kLastWordsNs: the
-  // caller may exit.
+  // Runs `body` on the engine of a group (JobGroups numbers them), with the engine mutex, then lets
+  // the engines start what was posted. Where the job has just failed, waits until the others were
+  // told why, or FirstFailure::kLastWordsNs: the caller may exit.
+  template <typename Body>
+  Status call(uint32_t group, Body body) {
+    return call_groups([&](JobGroups& groups) { return body(groups.group(group)); });
+  }
   template <typename Body>
   Status call(Body body) {
+    return call(0, body);
+  }
+  template <typename Body>
+  Status call_groups(Body body) {
     bool unfinished = false;
     bool speaking = false;
     Status status;
@@ -50,10 +58,10 @@ class Progress {
       const MutexLock lock(engine_mutex_);
       const FloatEnvironment environment;
       const Binding::Scope memory(binding_);
-      status = body(*engine_);
-      engine_->kick();
-      unfinished = !engine_->flushed();
-      speaking = engine_->speaking();
+      status = body(*groups_);
+      groups_->kick();
+      unfinished = !groups_->flushed();
+      speaking = groups_->speaking();
     }
     // What credits held back needs the engine's next pass.
     if (unfinished) wake_blocked();
@@ -62,17 +70,21 @@ class Progress {
   }
   // The same for looking only.
   template <typename Body>
-  auto look(Body body) const {
+  auto look(uint32_t group, Body body) const {
     const MutexLock lock(engine_mutex_);
-    return body(static_cast<const Engine&>(*engine_));
+    return body(static_cast<const Engine&>(groups_->group(group)));
+  }
+  template <typename Body>
+  auto look(Body body) const {
+    return look(0, body);
   }
 
   // With the engine mutex, without a pass and without a look at this object afterwards: the body
   // may have made it another thread's to destroy.
   template <typename Body>
-  Status with_engine(Body body) {
+  auto with_groups(Body body) {
     const MutexLock lock(engine_mutex_);
-    return body(*engine_);
+    return body(*groups_);
   }
 
   // True once all are done; false at the deadline.
@@ -100,7 +112,7 @@ class Progress {
   const Clock& clock_;
   Binding& binding_;
   mutable Mutex engine_mutex_ PARALLAX_ACQUIRED_BEFORE(waiters_mutex_);
-  Engine* engine_ PARALLAX_PT_GUARDED_BY(engine_mutex_) = nullptr;
+  JobGroups* groups_ PARALLAX_PT_GUARDED_BY(engine_mutex_) = nullptr;
   bool warned_ PARALLAX_GUARDED_BY(engine_mutex_) = false;
   SpinTime spin_;  // of the waiter that drives
   int epoll_fd_ = -1;

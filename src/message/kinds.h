@@ -24,8 +24,9 @@ enum class Layer : uint8_t {
   kPull,      // of the values of variables in a step
   kMigration,
   kRowAccess,  // between steps
+  kSplit,
 };
-inline constexpr size_t kLayerCount = 8;
+inline constexpr size_t kLayerCount = 9;
 
 struct KindRow {
   SectionKind kind;
@@ -60,6 +61,8 @@ inline constexpr std::array kKindRows = {
     KindRow{SectionKind::kArrived, Layer::kExchange, "arrived"},
     KindRow{SectionKind::kCensusUp, Layer::kExchange, "census_up"},
     KindRow{SectionKind::kCensusDown, Layer::kExchange, "census_down"},
+    KindRow{SectionKind::kSplitUp, Layer::kSplit, "split_up"},
+    KindRow{SectionKind::kSplitDown, Layer::kSplit, "split_down"},
 };
 
 namespace internal_kinds {

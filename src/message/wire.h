@@ -65,7 +65,11 @@ enum class SectionKind : uint8_t {
   // somebody below, or anybody, gave a slice.
   kCensusUp = 25,
   kCensusDown = 26,
-  kKindCount = 27,
+  // Of a split (engine/split_calls.h): part = round, step = digest of its ranks, first = which of
+  // theirs; down: tag = the part's number.
+  kSplitUp = 27,
+  kSplitDown = 28,
+  kKindCount = 29,
 };
 
 // How the payload is laid out.

@@ -56,6 +56,22 @@ HostMap map_hosts(std::span<const std::string> host_names) {
   return map;
 }
 
+HostMap part_of(const HostMap& hosts, std::span<const uint32_t> ranks) {
+  std::vector<std::string> names;
+  std::vector<uint32_t> job_ranks;
+  for (const uint32_t rank : ranks) {
+    names.push_back(hosts.names[hosts.host_of[rank]]);
+    job_ranks.push_back(job_rank(hosts, rank));
+  }
+  HostMap part = map_hosts(names);
+  part.job_rank_of = std::move(job_ranks);
+  return part;
+}
+
+uint32_t job_rank(const HostMap& hosts, uint32_t rank) {
+  return hosts.job_rank_of.empty() ? rank : hosts.job_rank_of[rank];
+}
+
 void note_peer(const HostMap& hosts, uint32_t rank, ErrorFacts& about) {
   about.peer = rank;
   about.host = hosts.names[hosts.host_of[rank]];
@@ -64,7 +80,9 @@ void note_peer(const HostMap& hosts, uint32_t rank, ErrorFacts& about) {
 std::string rank_name(const HostMap& hosts, uint32_t rank) {
   const std::string name = "rank " + std::to_string(rank);
   if (rank >= hosts.host_of.size()) return name;
-  return name + " (host " + hosts.names[hosts.host_of[rank]] + ")";
+  const std::string host = "host " + hosts.names[hosts.host_of[rank]] + ")";
+  if (hosts.job_rank_of.empty()) return name + " (" + host;
+  return name + " (rank " + std::to_string(job_rank(hosts, rank)) + " of the job, " + host;
 }
 
 std::string rank_names(const HostMap& hosts, std::span<const uint32_t> ranks) {

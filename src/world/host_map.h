@@ -27,6 +27,8 @@ struct HostMap {
   uint32_t column_count = 0;
   SharedArray<std::vector<uint32_t>> owners_of_column;
   SharedArray<uint32_t> place_in_column;
+  // Of a part of a job (part_of): by rank, what the whole job calls it. Empty: it is the whole.
+  SharedArray<uint32_t> job_rank_of;
 
   bool operator==(const HostMap&) const = default;
 };
@@ -34,10 +36,16 @@ struct HostMap {
 // `host_names` by rank. Equal names are one host, the empty name included.
 HostMap map_hosts(std::span<const std::string> host_names);
 
+// The map of a part: of these distinct ranks of `hosts`, which are numbered in this order.
+HostMap part_of(const HostMap& hosts, std::span<const uint32_t> ranks);
+// What the whole job calls this rank.
+uint32_t job_rank(const HostMap& hosts, uint32_t rank);
+
 // Notes that a failure names this rank.
 void note_peer(const HostMap& hosts, uint32_t rank, ErrorFacts& about);
 
-// As sentences name ranks: "rank 3 (host gpu1)", and of several "rank 3 (host gpu1), rank 4 (host
+// As sentences name ranks: "rank 3 (host gpu1)", in a part "rank 0 (rank 3 of the job, host gpu1)",
+// and of several "rank 3 (host gpu1), rank 4 (host
 // gpu2) and 7 more".
 std::string rank_name(const HostMap& hosts, uint32_t rank);
 std::string rank_names(const HostMap& hosts, std::span<const uint32_t> ranks);

@@ -59,7 +59,9 @@ PARALLAX_AT(parallax_job_info_t, late_phase, 64);
 PARALLAX_AT(parallax_job_info_t, late_rank, 68);
 PARALLAX_AT(parallax_job_info_t, late_ms, 72);
 PARALLAX_AT(parallax_job_info_t, late_steps, 76);
-_Static_assert(sizeof(parallax_job_info_t) == 80, "parallax_job_info_t");
+PARALLAX_AT(parallax_job_info_t, job_rank, 80);
+PARALLAX_AT(parallax_job_info_t, reserved_2, 84);
+_Static_assert(sizeof(parallax_job_info_t) == 88, "parallax_job_info_t");
 
 PARALLAX_AT(parallax_variable_t, name, 8);
 PARALLAX_AT(parallax_variable_t, rows, 16);
@@ -195,6 +197,8 @@ _Static_assert(PARALLAX_NO_ROW == -1 && PARALLAX_FIELD_MAX == 31, "none");
 static parallax_status_t (*const kOpen)(const parallax_options_t *,
                                         parallax_job_t **) = parallax_open;
 static parallax_status_t (*const kUniqueId)(parallax_unique_id_t *) = parallax_unique_id;
+static parallax_status_t (*const kSplit)(parallax_job_t *, const uint32_t *, size_t,
+                                         parallax_job_t **) = parallax_split;
 static parallax_status_t (*const kRegister)(parallax_job_t *, const parallax_variable_t *,
                                             uint32_t *) = parallax_register;
 static parallax_status_t (*const kAbort)(parallax_job_t *, const char *) = parallax_abort;
@@ -233,7 +237,8 @@ static parallax_status_t (*const kLog)(parallax_log_fn, void *,
                                        uint32_t) = parallax_set_log_callback;
 
 static void signatures(void) {
-  PARALLAX_EXPECT(kOpen && kUniqueId && kRegister && kAbort && kOfAJob[0] && kQuery && kBegin);
+  PARALLAX_EXPECT(kOpen && kSplit && kUniqueId && kRegister && kAbort && kOfAJob[0] && kQuery &&
+                  kBegin);
   PARALLAX_EXPECT(kOfSlices[0] && kEnd && kOfRows[0] && kBarrier && kBroadcast && kWait);
   PARALLAX_EXPECT(PARALLAX_ZERO == -1.0);
   PARALLAX_EXPECT(kOfARequest[0] && kError && kErrorInfo && kItsErrorInfo && kStep && kRows &&

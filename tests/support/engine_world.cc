@@ -94,8 +94,9 @@ EngineWorld::EngineWorld(const WorldOptions& options) : random_(options.seed) {
                                     .deterministic = options.deterministic,
                                     .memory_max_bytes = options.memory_max_bytes};
     if (options.adjust) options.adjust(rank, &engine_options);
-    each.engine = std::make_unique<Engine>(engine_options, *each.transport, clock_, *each.compute);
-    PARALLAX_CHECK(each.engine->start().ok());
+    each.groups =
+        std::make_unique<JobGroups>(engine_options, *each.transport, clock_, *each.compute);
+    PARALLAX_CHECK(each.groups->start().ok());
   }
 }
 
@@ -116,7 +117,7 @@ void EngineWorld::shuffle(uint64_t passes) {
   for (uint64_t i = 0; i < passes; ++i) {
     const auto rank = static_cast<uint32_t>(random_.below(size()));
     if (!alive(rank)) continue;
-    random_.chance(20) ? engine(rank).kick() : (void)engine(rank).run();
+    random_.chance(20) ? groups(rank).kick() : (void)groups(rank).run();
   }
 }
 
@@ -126,7 +127,7 @@ bool EngineWorld::run_until(const std::function<bool()>& done) {
     if (done()) return true;
     shuffle(random_.below(2 * size()));
     for (uint32_t rank = 0; rank < size(); ++rank) {
-      if (alive(rank)) engine(rank).run();
+      if (alive(rank)) groups(rank).run();
     }
     clock_.advance(kPassNs);
     if (pass % 64 == 63) std::this_thread::yield();  // to threads of a compute pool
@@ -145,7 +146,7 @@ void EngineWorld::settle() {
   constexpr int kQuietPasses = 200;
   for (int quiet = 0; quiet < kQuietPasses; ++quiet) {
     for (uint32_t rank = 0; rank < size(); ++rank) {
-      if (alive(rank) && engine(rank).run()) quiet = 0;
+      if (alive(rank) && groups(rank).run()) quiet = 0;
     }
   }
 }
@@ -191,13 +192,13 @@ std::vector<Status> EngineWorld::everywhere(
 
 void EngineWorld::kill(uint32_t rank) {
   ranks_[rank].compute->drain();
-  ranks_[rank].engine.reset();
+  ranks_[rank].groups.reset();
   ranks_[rank].transport.reset();
 }
 
 Transport& EngineWorld::take_over(uint32_t rank) {
   ranks_[rank].compute->drain();
-  ranks_[rank].engine.reset();
+  ranks_[rank].groups.reset();
   return *ranks_[rank].transport;
 }
 

@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/compute.h"
 #include "base/seeded_random.h"
-#include "engine/engine.h"
+#include "engine/job_groups.h"
 #include "transport/inproc/inproc_transport.h"
 #include "world/host_map.h"
 #include "world/slot_map.h"
@@ -110,11 +110,12 @@ class EngineWorld {
 
   uint32_t size() const { return static_cast<uint32_t>(ranks_.size()); }
   const HostMap& hosts() const { return hosts_; }
-  Engine& engine(uint32_t rank) { return *ranks_[rank].engine; }
+  Engine& engine(uint32_t rank) { return ranks_[rank].groups->whole(); }
+  JobGroups& groups(uint32_t rank) { return *ranks_[rank].groups; }
   SlowTransport& transport(uint32_t rank) { return *ranks_[rank].transport; }
   ManualClock& clock() { return clock_; }
   SeededRandom& random() { return random_; }
-  bool alive(uint32_t rank) const { return ranks_[rank].engine != nullptr; }
+  bool alive(uint32_t rank) const { return ranks_[rank].groups != nullptr; }
 
   // Some passes of ranks by chance.
   void shuffle(uint64_t passes);
@@ -139,7 +140,7 @@ class EngineWorld {
   struct Rank {
     std::unique_ptr<Compute> compute;
     std::unique_ptr<SlowTransport> transport;
-    std::unique_ptr<Engine> engine;
+    std::unique_ptr<JobGroups> groups;
   };
 
   std::unique_ptr<Transport> transport_of(const WorldOptions& options, uint32_t rank);

@@ -39,6 +39,7 @@ class ReportsTest : public testing::Test {
                     .broadcast = broadcast_,
                     .goodbye = goodbye_,
                     .row_calls = rank_.rows,
+                    .splits = splits_,
                     .requests = rank_.requests,
                     .outbox = world_.network().outbox(0),
                     .traffic = traffic_});
@@ -54,6 +55,7 @@ class ReportsTest : public testing::Test {
   CallsWorld::Rank& rank_ = world_[0];
   Broadcast broadcast_{hosts_, 0, world_.network().outbox(0)};
   Goodbye goodbye_{0, rank_.trees};
+  SplitCalls splits_{hosts_, 0, world_.network().outbox(0), rank_.requests};
   StoppedClock clock_;
   Membership membership_{{1, 2}, 1000, 0};
   PeerTraffic traffic_{{.rank = 0, .epoch = 1}, hosts_, clock_, membership_};

@@ -32,7 +32,7 @@ constexpr int64_t kMs = kNanosecondsPerMillisecond;
 class ProgressOfOne : public testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(progress_.start(world_.engine(0), true).ok());
+    ASSERT_TRUE(progress_.start(world_.groups(0), true).ok());
     progress_.drive_once();
   }
   // The next pass is late by so much, where it was due at once.
@@ -68,8 +68,8 @@ class TwoRanks {
  public:
   explicit TwoRanks(bool manual_0, bool manual_1 = false) : hosts_(map_hosts(names())) {
     for (uint32_t rank = 0; rank < 2; ++rank) ranks_[rank] = std::make_unique<Rank>(*this, rank);
-    EXPECT_TRUE(ranks_[0]->progress.start(ranks_[0]->engine, manual_0).ok());
-    EXPECT_TRUE(ranks_[1]->progress.start(ranks_[1]->engine, manual_1).ok());
+    EXPECT_TRUE(ranks_[0]->progress.start(ranks_[0]->groups, manual_0).ok());
+    EXPECT_TRUE(ranks_[1]->progress.start(ranks_[1]->groups, manual_1).ok());
   }
   ~TwoRanks() {
     for (const auto& rank : ranks_) rank->progress.stop();
@@ -135,15 +135,15 @@ class TwoRanks {
     Rank(const TwoRanks& world, uint32_t rank)
         : transport(transport_of(world, rank)),
           progress(*transport, kClock, binding),
-          engine({.rank = rank, .view = first_view(world.hosts_), .lease_ns = kForeverNs},
+          groups({.rank = rank, .view = first_view(world.hosts_), .lease_ns = kForeverNs},
                  *transport, kClock, compute, [this] { progress.on_completed(); }) {
-      EXPECT_TRUE(engine.start().ok());
+      EXPECT_TRUE(groups.start().ok());
     }
     std::unique_ptr<InprocTransport> transport;
     Binding binding;
     InlineCompute compute;
     Progress progress;
-    Engine engine;
+    JobGroups groups;
   };
 
   static std::vector<std::string> names() { return {"a", "b"}; }
@@ -345,7 +345,7 @@ TEST(Progress, WithoutDescriptorsItSaysSo) {
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  const Status status = progress.start(world.engine(0), true);
+  const Status status = progress.start(world.groups(0), true);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_EQ(status.code(), PARALLAX_LIMIT);
   EXPECT_TRUE(has(status, "raise ulimit -n")) << status.message();

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// JobGroups: the groups of a job that this rank is in, each with an engine of its own: the whole
+// job, which opens with it, and its parts, which splits open. Transport, compute pool, leases and
+// losses are the whole job's, and so is failure: once any group fails, all do, and every rank of
+// the job hears of it from the whole one.
+//
+// A group's number is 0 for the whole, else what all ranks of the part call it; it also makes the
+// epoch of its messages. What drives a rank (Progress, the simulator, a test) drives this. One
+// owner at a time calls everything here, as for Engine; nothing blocks.
+#ifndef PARALLAX_ENGINE_JOB_GROUPS_H_
+#define PARALLAX_ENGINE_JOB_GROUPS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/compute.h"
+#include "base/status.h"
+#include "engine/engine.h"
+#include "message/transport_shares.h"
+#include "transport/transport.h"
+
+namespace parallax {
+
+class JobGroups {
+ public:
+  // Parts that one rank may be the first of. Their numbers are below 2^31, with the rank above.
+  static constexpr uint32_t kPartsMax = 2047;
+
+  // The options are the whole job's, and what a part has of them. Otherwise as for Engine.
+  JobGroups(EngineOptions options, Transport& transport, const Clock& clock, Compute& compute,
+            std::function<void()> completed = {});
+  ~JobGroups();
+  JobGroups(const JobGroups&) = delete;
+  JobGroups& operator=(const JobGroups&) = delete;
+
+  Status start();
+
+  // As Engine's, of all groups.
+  bool run();
+  void kick();
+  int64_t next_deadline_ns() const;
+  bool flushed() const;
+  bool speaking() const;
+  void complete_all();
+  uint32_t outstanding_requests() const;
+
+  Engine& whole() { return *groups_[0].engine; }
+  const Engine& whole() const { return *groups_[0].engine; }
+  // As long as it has requests, also after it was closed.
+  Engine& group(uint32_t number) const;
+  // That are open.
+  uint32_t part_count() const;
+  // The part has closed in good order, or with the job: its engine goes once its requests have been
+  // released. True if it has gone.
+  bool retire(uint32_t number);
+  bool retired(uint32_t number) const;
+
+ private:
+  struct JobGroup {
+    uint32_t number = 0;
+    bool retired = false;
+    std::unique_ptr<Engine> engine;
+  };
+
+  const JobGroup& find(uint32_t number) const;
+  bool may_move(size_t place) const;
+  uint32_t epoch_of(uint32_t number) const { return options_.view.epoch ^ number << 1; }
+  void let_split(Engine& engine);
+  Status open_part(const Engine& from, uint32_t number, std::span<const uint32_t> ranks);
+  void spread_failure();
+
+  const EngineOptions options_;
+  TransportShares shares_;
+  const Clock& clock_;
+  Compute& compute_;
+  const std::function<void()> completed_;
+  std::vector<JobGroup> groups_;  // the whole first, then in the order of their opening
+  uint32_t numbers_given_ = 0;
+  bool failure_spread_ = false;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_ENGINE_JOB_GROUPS_H_

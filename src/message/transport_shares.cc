@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Telling apart whose message, completion or loss it is. See transport_shares.h.
+#include "message/transport_shares.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "message/wire.h"
+
+namespace parallax {
+
+// What all shares have from the transport as it is.
+class TransportShares::Share : public Transport {
+ public:
+  explicit Share(TransportShares& shares) : shares_(shares) {}
+  std::string_view name() const override { return shares_.transport_.name(); }
+  size_t message_bytes_max() const override { return shares_.transport_.message_bytes_max(); }
+
+ protected:
+  Transport& transport() const { return shares_.transport_; }
+  TransportShares& shares_;
+};
+
+class TransportShares::Whole final : public Share {
+ public:
+  using Share::Share;
+  bool writable(uint32_t to) const override { return transport().writable(to); }
+  Status send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) override {
+    return transport().send(to, segments, cookie);
+  }
+  bool copies_sends(uint32_t to) const override { return transport().copies_sends(to); }
+  bool poll(Receiver& receiver) override {
+    shares_.whole_receiver_ = &receiver;
+    return transport().poll(shares_);
+  }
+  int wait_fd() const override { return transport().wait_fd(); }
+  bool arm() override { return transport().arm(); }
+  void forget(uint32_t rank) override { transport().forget(rank); }
+};
+
+class TransportShares::Part final : public Share {
+ public:
+  Part(TransportShares& shares, uint64_t place, std::span<const uint32_t> ranks)
+      : Share(shares), place_(place), ranks_(ranks.begin(), ranks.end()) {
+    for (uint32_t i = 0; i < ranks_.size(); ++i) number_of_[ranks_[i]] = i;
+  }
+
+  bool writable(uint32_t to) const override { return transport().writable(ranks_[to]); }
+  Status send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) override {
+    PARALLAX_CHECK(cookie >> kPlaceShift == 0);
+    return transport().send(ranks_[to], segments, place_ << kPlaceShift | cookie);
+  }
+  bool copies_sends(uint32_t to) const override { return transport().copies_sends(ranks_[to]); }
+  // Only notes who listens: the whole job's poll delivers.
+  bool poll(Receiver& receiver) override {
+    receiver_ = &receiver;
+    return false;
+  }
+  int wait_fd() const override { return -1; }
+  bool arm() override { return true; }
+  void forget(uint32_t) override {}
+
+  // False: the sender is not of this part.
+  bool deliver(uint32_t job_rank, std::span<const std::byte> message) {
+    const auto found = number_of_.find(job_rank);
+    if (found == number_of_.end() || receiver_ == nullptr) return false;
+    receiver_->on_message(found->second, message);
+    return true;
+  }
+  void deliver_sent(uint64_t cookie) {
+    PARALLAX_CHECK(receiver_ != nullptr);
+    receiver_->on_sent(cookie);
+  }
+  uint64_t place() const { return place_; }
+
+ private:
+  const uint64_t place_;
+  const std::vector<uint32_t> ranks_;                 // the job's numbers, by the part's
+  std::unordered_map<uint32_t, uint32_t> number_of_;  // and back
+  Receiver* receiver_ = nullptr;
+};
+
+TransportShares::TransportShares(Transport& transport)
+    : transport_(transport), whole_(std::make_unique<Whole>(*this)) {}
+
+TransportShares::~TransportShares() = default;
+
+Transport& TransportShares::whole() { return *whole_; }
+
+Transport* TransportShares::add(uint32_t epoch, std::span<const uint32_t> ranks) {
+  const auto [entry, is_new] = parts_.try_emplace(epoch);
+  if (!is_new) return nullptr;
+  const auto free = std::find(places_.begin(), places_.end(), nullptr);
+  const auto place = static_cast<uint64_t>(free - places_.begin());
+  if (free == places_.end()) places_.push_back(nullptr);
+  entry->second = std::make_unique<Part>(*this, place + 1, ranks);
+  places_[place] = entry->second.get();
+  return entry->second.get();
+}
+
+void TransportShares::remove(uint32_t epoch) {
+  const auto found = parts_.find(epoch);
+  PARALLAX_CHECK(found != parts_.end());
+  places_[found->second->place() - 1] = nullptr;
+  parts_.erase(found);
+}
+
+// The epoch stands where every message of ours has it. What is too short for one, and what a rank
+// sends to a part that it is not of, is the whole job's to judge.
+void TransportShares::on_message(uint32_t from, std::span<const std::byte> message) {
+  if (!parts_.empty()) {
+    const SectionReader reader(message);
+    const auto found = reader.malformed() ? parts_.end() : parts_.find(reader.header().epoch);
+    if (found != parts_.end() && found->second->deliver(from, message)) return;
+  }
+  whole_receiver_->on_message(from, message);
+}
+
+void TransportShares::on_sent(uint64_t cookie) {
+  const uint64_t place = cookie >> kPlaceShift;
+  if (place == 0) return whole_receiver_->on_sent(cookie);
+  PARALLAX_CHECK(place <= places_.size() && places_[place - 1] != nullptr);
+  places_[place - 1]->deliver_sent(cookie & ((uint64_t{1} << kPlaceShift) - 1));
+}
+
+void TransportShares::on_lost(uint32_t rank, Loss loss, std::string_view why) {
+  whole_receiver_->on_lost(rank, loss, why);
+}
+
+}  // namespace parallax
