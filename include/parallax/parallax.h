@@ -289,7 +289,7 @@ PARALLAX_API parallax_status_t parallax_abort(parallax_job_t *job, const char *r
  * failure. STATE, and nothing is done, as long as parts of it are open. */
 PARALLAX_API parallax_status_t parallax_close(parallax_job_t *job);
 
-/* A part of a job (an MPI communicator, a process set of Horovod): collective over the `count` ranks
+/* A part of a job (MPI: a communicator, Horovod: a process set): collective over the `count` ranks
  * that it names, all with the same list; the others do not call. *part is a job handle for them:
  * every call works on it, with ranks numbered in the order of the list, and with its own variables,
  * commit, steps, plan, requests and reports. What the whole job has is not split: transports,
