@@ -550,9 +550,8 @@ PARALLAX_API parallax_status_t parallax_step_begin(parallax_job_t *job, uint64_t
 
 /* Asks for values of managed variables as of the commit of step - 1. `slices` is copied; its
  * buffers are borrowed until the request completes. One call for many variables makes one
- * exchange. Pulls of a step may be posted until its step_end. Ranks of a host share the exchange:
- * a rank's n-th pull call of a step is answered when every rank of its host made its n-th, or
- * ended its step. INVALID names the slice, the variable and the field, such as an id past the end,
+ * exchange. Pulls of a step may be posted until its step_end, as many as this rank likes: what the
+ * others pull, or whether they do, holds none up; they must make progress. INVALID names the slice, the variable and the field, such as an id past the end,
  * or says that the variable is framework-held or in two slices; LIMIT: more rows than rows_max;
  * STATE: the step has not begun, or has ended. Then nothing of the call was done.
  * Step 0 is an evaluation, between steps: values as of the last commit, asked for by this rank

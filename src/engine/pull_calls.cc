@@ -39,18 +39,13 @@ void PullCalls::advance() {
 }
 
 void PullCalls::start(Request& pull) {
-  StepState& state = pipeline_.state(pull.step);
   pull.started = true;
-  --state.unstarted;
+  --pipeline_.state(pull.step).unstarted;
   sharded_slices_.clear();
   for (const PullSlice& slice : pull.slices) {
     if (group_.runtime(slice.variable).sharded_at(pull.step)) sharded_slices_.push_back(slice);
   }
-  // With nothing to ask for, too, as long as any variable is sharded: the leaders count the rounds
-  // of each rank, and a round waits for every rank of the host.
-  if (!sharded_slices_.empty() || group_.any_sharded(pull.step)) {
-    group_.pulls().start(pull.step, state.pull_rounds++, sharded_slices_);
-  }
+  if (!sharded_slices_.empty()) group_.pulls().start(pull.step, sharded_slices_);
 }
 
 }  // namespace parallax

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// PullCalls: the pulls of steps, one at a time and in the order of the calls: a leader matches
-// those of its host by their number in the step. What is sharded goes by PullExchange; mirrors are
-// read here. Engine's owner only; nothing blocks.
+// PullCalls: the pulls of steps, one at a time and in the order of the calls: so one list of each
+// rank bounds what a leader keeps. What is sharded goes by PullExchange; mirrors are read here.
+// Engine's owner only; nothing blocks.
 #ifndef PARALLAX_ENGINE_PULL_CALLS_H_
 #define PARALLAX_ENGINE_PULL_CALLS_H_
 

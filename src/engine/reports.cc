@@ -120,36 +120,26 @@ std::string Reports::describe_step_missing(const Request& request, ErrorFacts& a
     return step + " waits for the decision of step " + std::to_string(request.step - 1) + ": " +
            tree_missing(TreeKind::kVote, "end that step", about);
   }
-  // Ranks of a host pull together: one that pulls once more than another waits, and whoever waits
-  // for a reduce of it waits for the pull that the other does not make.
-  const PullWait pull = parts_.group.pulls().waiting(request.step);
-  const std::string number = "pull " + std::to_string(pull.number);
-  const std::string missing = waiting_for(pull.missing, "to pull once more or end the step", about);
+  const StepState& state = parts_.pipeline.state(request.step);
+  const bool pulls = state.step == request.step && state.pulls_left > 0;
+  const std::string missing =
+      pulls ? waiting_for(parts_.group.pulls().missing_ranks(), "to answer", about) : "";
   if (request.kind == RequestKind::kPull) {
-    if (missing.empty()) return "pull of " + step + " waits for its owners";
-    return number + " of " + step + " waits for " + missing;
+    return "pull of " + step + " waits for " + (missing.empty() ? "its owners" : missing);
   }
   if (parts_.pipeline.window().is_decided(request.step)) {
     const std::string text =
         waiting_for(parts_.outbox.peers_with_data(), "to take what is due to it", about);
     if (!text.empty()) return step + " is decided, and waits for " + text;
   }
-  std::string pulls;
-  if (!missing.empty()) {
-    pulls = number + " of " + waiting_for(pull.here, "waits for ", about) + missing;
-    const StepState& state = parts_.pipeline.state(request.step);
-    const bool ours = state.step == request.step && state.pulls_left > 0;
-    if (request.kind == RequestKind::kStepEnd && ours) {
-      return step + " does not end before its pulls are answered: " + pulls;
-    }
-    pulls = "; " + pulls;
+  if (request.kind == RequestKind::kStepEnd && !missing.empty()) {
+    return step + " does not end before its pulls are answered: one waits for " + missing;
   }
-  return describe_sum_missing(request, pulls, about);
+  return describe_sum_missing(request, about);
 }
 
-// What sums keep a push, a reduce or a step_end waiting; `pulls` is the end of the sentence.
-std::string Reports::describe_sum_missing(const Request& request, const std::string& pulls,
-                                          ErrorFacts& about) const {
+// What sums keep a push, a reduce or a step_end waiting.
+std::string Reports::describe_sum_missing(const Request& request, ErrorFacts& about) const {
   const std::string step = "step " + std::to_string(request.step);
   // A reduce waits for its own variables, a step_end for all. Of what others sum, this rank knows
   // only whose sum it waits for, and from other variables perhaps who keeps them waiting.
@@ -171,16 +161,15 @@ std::string Reports::describe_sum_missing(const Request& request, const std::str
     const VariableRuntime& runtime = parts_.group.runtime(slice.variable);
     const std::string text = look_at(runtime);
     if (text.empty()) continue;
-    return step + " waits for variable '" + runtime.variable->name + "': " + text + pulls;
+    return step + " waits for variable '" + runtime.variable->name + "': " + text;
   }
   for (const auto& runtime : parts_.group.runtimes()) {
     const std::string text = look_at(*runtime);
     if (text.empty()) continue;
-    return step + " waits for " + variable + (of_others.empty() ? "" : of_others + ", ") + text +
-           pulls;
+    return step + " waits for " + variable + (of_others.empty() ? "" : of_others + ", ") + text;
   }
-  if (!of_others.empty()) return step + " waits for " + variable + of_others + pulls;
-  return step + " waits for " + tree_missing(TreeKind::kVote, "end the step", about) + pulls;
+  if (!of_others.empty()) return step + " waits for " + variable + of_others;
+  return step + " waits for " + tree_missing(TreeKind::kVote, "end the step", about);
 }
 
 }  // namespace parallax

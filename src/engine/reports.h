@@ -62,8 +62,7 @@ class Reports {
                           ErrorFacts& about) const;
   std::string tree_missing(TreeKind kind, const std::string& call, ErrorFacts& about) const;
   std::string describe_step_missing(const Request& request, ErrorFacts& about) const;
-  std::string describe_sum_missing(const Request& request, const std::string& pulls,
-                                   ErrorFacts& about) const;
+  std::string describe_sum_missing(const Request& request, ErrorFacts& about) const;
 
   const Parts parts_;
 };

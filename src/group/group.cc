@@ -153,11 +153,6 @@ bool Group::fill() {
   return true;
 }
 
-bool Group::any_sharded(uint64_t step) const {
-  return std::any_of(runtimes_.begin(), runtimes_.end(),
-                     [step](const auto& runtime) { return runtime->sharded_at(step); });
-}
-
 std::vector<VariableFacts> Group::facts() const {
   std::vector<VariableFacts> facts;
   for (const auto& runtime : runtimes_) facts.push_back(runtime->facts);

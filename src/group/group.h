@@ -69,7 +69,6 @@ class Group {
   uint32_t size() const { return static_cast<uint32_t>(runtimes_.size()); }
   // Those that declared row ids, ascending.
   const std::vector<uint32_t>& with_ids() const { return with_ids_; }
-  bool any_sharded(uint64_t step) const;
 
   // What the planner knows and chose.
   TopologyFacts topology() const { return {columns_.host_count(), columns_.world()}; }

@@ -204,6 +204,7 @@ bool StepPipeline::take_decision(std::span<const std::byte> payload) {
   step.decision = decision;
   if (decision.late.rank < parts_.group.columns().world()) late_ = decision.late;
   window_.decide();
+  parts_.group.pulls().decided(window_.decided());
   return true;
 }
 

@@ -50,7 +50,6 @@ struct StepState {
   uint32_t dense_variable = kNoVariable;  // the first with row ids that got a dense slice here
   uint32_t unstarted = 0;                 // pulls, pushes and reduces posted, not started
   uint32_t pulls_left = 0;
-  uint32_t pull_rounds = 0;
   uint32_t contributions_open = 0;  // pushes and reduces posted, not completed
   // Of how it ends; the pipeline's.
   StepEnd end;

@@ -2,6 +2,8 @@
 // Which part of this rank a section is for. See pull_exchange.h.
 #include "server/pull_exchange.h"
 
+#include <algorithm>
+
 namespace parallax {
 
 PullExchange::PullExchange(const Columns& columns, Outbox& outbox)
@@ -39,6 +41,18 @@ bool PullExchange::on_section(uint32_t from, const Section& section) {
     default:
       return false;
   }
+}
+
+std::vector<uint32_t> PullExchange::missing_ranks() const {
+  std::vector<uint32_t> missing = source_.missing_leaders();
+  const auto mine = std::find(missing.begin(), missing.end(), columns_.rank());
+  if (mine != missing.end()) {
+    missing.erase(mine);
+    leader_.add_missing(&missing);
+  }
+  std::sort(missing.begin(), missing.end());
+  missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
+  return missing;
 }
 
 uint64_t PullExchange::pulled_rows(uint32_t variable, uint64_t step) const {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// PullExchange: the values of sharded variables on their way from their owners. The pulls of a
-// host's ranks are coalesced per column by its leader, so that a row crosses the wire once per
-// host:
+// PullExchange: the values of sharded variables on their way from their owners. What the ranks of a
+// host want goes by the leader of each column, so that a row crosses the wire once per host and
+// step, as long as the leader holds it:
 //
-//   rank -> leader: distinct row keys     leader -> owner: their union
+//   rank -> leader: distinct row keys     leader -> owner: those that it neither has nor asked for
 //   owner -> leader: the rows' values     leader -> rank: those it asked for
+//
+// A pull waits for owners alone, never for what another rank of its host does or does not call.
 //
 // A rank can have a part at each end of these: as a source, a leader and an owner (PullSource,
 // PullLeader, PullOwner). Owners answer as of step - 1 applied, and hold back the answer to what is
@@ -23,6 +25,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "message/outbox.h"
 #include "server/pull_leader.h"
@@ -54,20 +57,20 @@ class PullExchange {
   // The shard that this rank holds; null while it holds none.
   void set_table(uint32_t variable, const Table* table);
 
-  // Source. Starts this rank's n-th pull of `step`; at most one under way, of distinct variables.
-  void start(uint64_t step, uint32_t round, std::span<const PullSlice> slices) {
-    source_.start(step, round, slices);
-  }
-  // Every leader of the host is done with the round, even one that had nothing to be asked for: so
-  // that no rank runs ahead of another by more than one round. Each says so behind its values.
+  // Source. Starts a pull of this rank; at most one under way, of distinct variables.
+  void start(uint64_t step, std::span<const PullSlice> slices) { source_.start(step, slices); }
+  // All that it wants is here.
   bool finished() const { return source_.finished(); }
   // Fills in duplicates, and makes room for the next.
   void finish() { source_.finish(); }
   bool active() const { return source_.active(); }
 
-  // A rank of this host ended a step: its rounds of that step are over. At a new step the buffer of
-  // the step before the last is taken over.
+  // A rank of this host ended a step: no more pulls of it are due.
   void end_local(uint32_t from, uint64_t step) { leader_.end_local(from, step); }
+  // This rank knows that `step` is decided, which takes the vote of every rank, and so the answers
+  // to all pulls of it: those of step + 1 may be asked for.
+  void decided(uint64_t step) { leader_.decided(step); }
+  // The counters of the step before the last are this one's now.
   void open(uint64_t step) { leader_.open(step); }
   // The owner has applied `step`: pulls of step + 1 may be answered.
   void applied(uint64_t step) { owner_.applied(step); }
@@ -78,8 +81,9 @@ class PullExchange {
 
   // Distinct rows this leader asked owners for, in the step so far.
   uint64_t pulled_rows(uint32_t variable, uint64_t step) const;
-  // The oldest round of a step that this leader cannot answer yet.
-  PullWait waiting(uint64_t step) const { return leader_.waiting(step); }
+  // Whom this rank's pull waits for: leaders of its host, and the owners that owe values to this
+  // rank as one of them. Ascending.
+  std::vector<uint32_t> missing_ranks() const;
 
  private:
   const Columns& columns_;

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// PullLeader: gathers what the ranks of its host want of its column, round by round (PullRounds),
-// asks the owners for the union, and hands out to each rank its part of what they answer. So a row
-// crosses the wire once per host, and an owner has one peer per host. A rank that leads no column
-// has one of these too, and takes nothing. Part of PullExchange.
+// PullLeader: takes what the ranks of its host want of its column, asks the owners for what it does
+// not have yet, and gives each rank what it wanted as soon as that is here. So an owner has one
+// peer per host, a row crosses the wire once per host and step as a rule (LedVariable), and no pull
+// waits for what another rank of the host does. A rank that leads no column has one of these too,
+// and takes nothing. Part of PullExchange.
+//
+// Pulls are taken in the order in which they are here whole. One that cannot be asked for before
+// what is under way is answered keeps those behind it waiting, so that it is never starved; it
+// waits for owners alone. A pull of a step whose predecessor this rank does not know to be decided
+// waits for that too: until then ranks of the host may pull for the step before.
 #ifndef PARALLAX_SERVER_PULL_LEADER_H_
 #define PARALLAX_SERVER_PULL_LEADER_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "message/outbox.h"
-#include "server/pull_rounds.h"
 #include "server/pulled_variable.h"
 #include "world/patterns.h"
 
@@ -22,29 +28,41 @@ class PullLeader {
 
   // As PullExchange has them.
   void end_local(uint32_t from, uint64_t step);
+  void decided(uint64_t step);
   void open(uint64_t step);
-  PullWait waiting(uint64_t step) const { return rounds_.waiting(step); }
+  void add_missing(std::vector<uint32_t>* owners) const;
 
   [[nodiscard]] bool on_pull_local(uint32_t from, const Section& section);
   [[nodiscard]] bool on_values_host(uint32_t from, const Section& section);
 
  private:
-  using Wanted = PulledVariable::Wanted;
+  // The pull of a rank of the host, as far as it is this column's.
+  struct Pull {
+    enum class Phase : uint8_t { kNone, kComing, kWhole, kAsked };
+    Phase phase = Phase::kNone;
+    uint64_t number = 0;  // counts the rank's pulls
+    uint64_t step = 0;
+    uint64_t ended = 0;  // the last step that the rank has ended
+    uint32_t asked = 0;  // of its variables: the owners were asked for these
+    uint32_t left = 0;   // of its variables: values of these are to come
+    std::vector<uint32_t> variables = {};
+  };
 
-  [[nodiscard]] bool want(PulledVariable& variable, PullRound& round, uint32_t local,
-                          const Section& section);
-  [[nodiscard]] bool want_rows(const PulledVariable& variable, Wanted& wanted, uint32_t local,
-                               const Section& section);
-  void ask_if_complete(PullRound& round);
-  void ask_rows(PullRound& round, PulledVariable& variable);
-  void ask_dense(PullRound& round, PulledVariable& variable);
-  void answer_locals(PullRound& round);
-  void answer_local_dense(const PullRound& round, PulledVariable& variable, uint32_t rank);
+  [[nodiscard]] bool begin(Pull& pull, const SectionHeader& header) const;
+  void ask_those_whole();
+  [[nodiscard]] bool ask(uint32_t local);
+  void ask_owners(PulledVariable& variable, LedVariable::HostList& list);
+  void answer_if_complete(uint32_t local, PulledVariable& variable);
+  void answer(uint32_t local);
+  void answer_rows(PulledVariable& variable, uint32_t local);
+  void answer_elements(PulledVariable& variable, uint32_t local);
 
   const Columns& columns_;
   Outbox& outbox_;
   const PulledVariables& variables_;
-  PullRounds rounds_;
+  uint64_t startable_ = 1;       // the step that ranks may pull for
+  std::vector<Pull> pulls_;      // by local rank
+  std::vector<uint32_t> whole_;  // local ranks whose pulls wait to be asked for, in order
 };
 
 }  // namespace parallax

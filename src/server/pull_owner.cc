@@ -18,20 +18,14 @@ bool PullOwner::on_pull_host(uint32_t from, const Section& section) {
     return false;
   }
   Asked& asked = variable->asked[host];
-  if (!asked.open && !begin_list(*variable, asked, header)) return false;
-  if (header.step != asked.step || header.part != asked.number ||
-      pull_dtype(header) != asked.dtype || header.first != asked.position.in(header.step)) {
-    return false;
-  }
-  const bool last = (header.flags & kSectionLast) != 0;
+  if (!go_on(*variable, asked, header)) return false;
   if (variable->by_rows()) {
     if (!list_rows(*variable, host, section)) return false;
   } else {
-    if (!is_bare(section) || !last) return false;
+    if (asked.dense || !is_bare(section)) return false;
     asked.dense = true;
   }
   asked.position.advance(header.step, variable->by_rows() ? header.count : 1);
-  asked.open = !last;
   // Else rows would be older than the pull's step, or the shard has not moved here yet.
   if (applied_ + 1 >= header.step && variable->table != nullptr) {
     answer(*variable, host);
@@ -42,20 +36,19 @@ bool PullOwner::on_pull_host(uint32_t from, const Section& section) {
   return true;
 }
 
-bool PullOwner::begin_list(const PulledVariable& variable, Asked& asked,
-                           const SectionHeader& header) {
-  // A leader asks again only once it was answered, and goes from step to step like its ranks. Were
-  // it let ahead, the list would change under the answer that is still packed from it.
-  if (asked.waiting || asked.answered != asked.count || header.step < asked.step ||
-      !may_travel_as(pull_dtype(header), variable.master)) {
-    return false;
+bool PullOwner::go_on(const PulledVariable& variable, Asked& asked, const SectionHeader& header) {
+  const uint32_t dtype = pull_dtype(header);
+  // Nothing is under way: what comes is a new list, of the same step or a later one.
+  if (!asked.waiting && asked.answered == asked.count && asked.unpacked == 0) {
+    if (header.step < asked.step || !may_travel_as(dtype, variable.master)) return false;
+    asked.step = header.step;
+    asked.dtype = dtype;
+    asked.count = 0;
+    asked.answered = 0;
   }
-  asked.step = header.step;
-  asked.number = header.part;
-  asked.dtype = pull_dtype(header);
-  asked.count = 0;
-  asked.answered = 0;
-  return true;
+  // What is held back is answered as one, and what was answered is packed from the list still.
+  return header.step == asked.step && dtype == asked.dtype &&
+         header.first == asked.position.in(header.step);
 }
 
 bool PullOwner::list_rows(PulledVariable& variable, uint32_t host, const Section& section) {
@@ -79,8 +72,7 @@ bool PullOwner::list_rows(PulledVariable& variable, uint32_t host, const Section
 void PullOwner::answer(PulledVariable& variable, uint32_t host) {
   Asked& asked = variable.asked[host];
   const uint32_t leader = columns_.leader(host, columns_.column_of(columns_.rank()));
-  Send send =
-      pull_send(SectionKind::kValuesHost, Encoding::kValues, variable.id, asked.step, asked.number);
+  Send send = pull_send(SectionKind::kValuesHost, Encoding::kValues, variable.id, asked.step);
   send.header.flags = pull_flags(asked.dtype);
   send.format = {.element_bytes = bytes_of_dtype(asked.dtype),
                  .source_bytes = bytes_of_sum(variable.master),
@@ -97,12 +89,14 @@ void PullOwner::answer(PulledVariable& variable, uint32_t host) {
     asked.dense = false;
   } else {
     // A piece of a list is answered when it comes, so that the first values leave early.
-    send.header.first = asked.answered;
+    send.count = asked.count - asked.answered;
+    send.header.first = asked.position.in(asked.step) - send.count;
     send.rows.order = variable.list_of(host, asked.count) + asked.answered;
     send.rows.values = variable.table->array(0).data();
-    send.count = asked.count - asked.answered;
     asked.answered = asked.count;
   }
+  send.pending = &asked.unpacked;
+  ++asked.unpacked;
   outbox_.add(leader, send);
 }
 

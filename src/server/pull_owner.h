@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // PullOwner: what the leaders of this rank's column ask it for, each for its host, and the answers.
 // An answer is as of the step before the pull's applied here; what is asked earlier waits for that.
-// A list is answered piece by piece, and the next one begins only when it was answered: so one list
-// per host bounds the memory. Part of PullExchange.
+// What a host asks for is listed until it is answered. The list goes on while any of it is not, up
+// to its bound, and begins anew when all is: a leader that keeps to what it has room for
+// (asked_rows_max) always finds room here. Part of PullExchange.
 #ifndef PARALLAX_SERVER_PULL_OWNER_H_
 #define PARALLAX_SERVER_PULL_OWNER_H_
 
@@ -35,8 +36,8 @@ class PullOwner {
  private:
   using Asked = PulledVariable::Asked;
 
-  [[nodiscard]] bool begin_list(const PulledVariable& variable, Asked& asked,
-                                const SectionHeader& header);
+  [[nodiscard]] bool go_on(const PulledVariable& variable, Asked& asked,
+                           const SectionHeader& header);
   [[nodiscard]] bool list_rows(PulledVariable& variable, uint32_t host, const Section& section);
   void answer(PulledVariable& variable, uint32_t host);
 

@@ -13,7 +13,7 @@
 
 namespace parallax {
 
-// The tag of the section that ends a rank's pull, or a leader's answer to it.
+// The tag of the section that ends what a rank wants of a leader in a pull.
 inline constexpr uint32_t kNoPulledVariable = UINT32_MAX;
 
 inline uint8_t pull_flags(uint32_t dtype) {
@@ -23,15 +23,12 @@ inline uint32_t pull_dtype(const SectionHeader& header) {
   return header.flags >> kSectionDtypeShift;
 }
 
-// `number` of the round; 8 bits of it travel.
-inline Send pull_send(SectionKind kind, Encoding encoding, uint32_t variable, uint64_t step,
-                      uint32_t number) {
+inline Send pull_send(SectionKind kind, Encoding encoding, uint32_t variable, uint64_t step) {
   Send send;
   send.header.kind = kind;
   send.header.encoding = encoding;
   send.header.tag = variable;
   send.header.step = step;
-  send.header.part = static_cast<uint8_t>(number);
   return send;
 }
 

@@ -10,17 +10,16 @@
 namespace parallax {
 
 PullSource::PullSource(const Columns& columns, Outbox& outbox, const PulledVariables& variables)
-    : columns_(columns), outbox_(outbox), variables_(variables), answer_ended_(columns.count()) {
+    : columns_(columns), outbox_(outbox), variables_(variables), asked_(columns.count()) {
   active_variables_.reserve(PARALLAX_SLICES_MAX);
 }
 
-void PullSource::start(uint64_t step, uint32_t number, std::span<const PullSlice> slices) {
+void PullSource::start(uint64_t step, std::span<const PullSlice> slices) {
   PARALLAX_CHECK(!active_);
   active_ = true;
   active_step_ = step;
-  active_round_ = number;
-  answers_left_ = columns_.count();
-  std::fill(answer_ended_.begin(), answer_ended_.end(), uint8_t{0});
+  left_ = 0;
+  std::fill(asked_.begin(), asked_.end(), uint8_t{0});
   active_variables_.clear();
   for (const PullSlice& slice : slices) {
     PulledVariable& variable = *variables_.find(slice.variable);
@@ -34,50 +33,62 @@ void PullSource::start(uint64_t step, uint32_t number, std::span<const PullSlice
                                   });
     }
     variable.expect_answers();
-    send_local(step, number, variable);
+    send_local(variable);
   }
-  // To every leader, asked for something or not: its round waits for each rank of the host.
   for (uint32_t column = 0; column < columns_.count(); ++column) {
-    Send end =
-        pull_send(SectionKind::kPullLocal, Encoding::kBytes, kNoPulledVariable, step, number);
+    if (asked_[column] == 0) continue;
+    Send end = pull_send(SectionKind::kPullLocal, Encoding::kBytes, kNoPulledVariable, step);
     end.header.flags = kSectionLast;
     outbox_.add(columns_.leader(columns_.host(), column), end);
   }
 }
 
-void PullSource::send_local(uint64_t step, uint32_t number, PulledVariable& variable) {
+void PullSource::send_local(PulledVariable& variable) {
+  const bool rows = variable.by_rows();
   for (uint32_t column = 0; column < columns_.count(); ++column) {
-    const bool rows = variable.by_rows();
+    // Of a variable that no owner of the column has, its leader has no buffer either.
+    const uint64_t due = variable.answers[column].due;
+    if (due == 0) continue;
     Send send = pull_send(SectionKind::kPullLocal, rows ? Encoding::kIds : Encoding::kBytes,
-                          variable.id, step, number);
+                          variable.id, active_step_);
     send.header.flags = pull_flags(variable.slice_dtype);
     if (rows) {
-      send.count = variable.coalescer.group_count(column);
+      send.count = due;
       send.rows.row_keys = variable.coalescer.row_keys() + variable.coalescer.group_first(column);
-      if (send.count == 0) continue;
-    } else if (!variable.has_owner_in(column)) {
-      // Its leader has no buffer for the variable, and would take this for a misfit.
-      continue;
     }
     outbox_.add(columns_.leader(columns_.host(), column), send);
+    left_ += due;
+    asked_[column] = 1;
   }
+}
+
+std::vector<uint32_t> PullSource::missing_leaders() const {
+  std::vector<uint32_t> leaders;
+  for (uint32_t column = 0; active_ && column < columns_.count(); ++column) {
+    const bool owes = std::any_of(
+        active_variables_.begin(), active_variables_.end(),
+        [&](uint32_t variable) { return !variables_.find(variable)->answers[column].complete(); });
+    if (owes) leaders.push_back(columns_.leader(columns_.host(), column));
+  }
+  return leaders;
 }
 
 bool PullSource::on_values_local(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
-  if (!active_ || header.step != active_step_ ||
-      header.part != static_cast<uint8_t>(active_round_) ||
-      columns_.host_of(from) != columns_.host() || !columns_.is_leader(from)) {
+  if (!active_ || header.step != active_step_ || columns_.host_of(from) != columns_.host() ||
+      !columns_.is_leader(from)) {
     return false;
   }
   const uint32_t column = columns_.local_of(from);
-  if (answer_ended_[column] != 0) return false;
-  if (header.tag == kNoPulledVariable) return end_answer(column, section);
   // Of a variable that is not of this pull no answer is due, but what an earlier one was given.
   PulledVariable* variable = variables_.find(header.tag);
-  if (variable == nullptr || pull_dtype(header) != variable->slice_dtype) return false;
-  return variable->by_rows() ? take_rows(*variable, column, section)
-                             : take_elements(*variable, column, section);
+  if (variable == nullptr || pull_dtype(header) != variable->slice_dtype ||
+      !(variable->by_rows() ? take_rows(*variable, column, section)
+                            : take_elements(*variable, column, section))) {
+    return false;
+  }
+  left_ -= header.count;
+  return true;
 }
 
 bool PullSource::take_rows(PulledVariable& variable, uint32_t column, const Section& section) {
@@ -115,18 +126,6 @@ bool PullSource::take_elements(PulledVariable& variable, uint32_t column, const 
   }
   convert_or_copy(converter(variable.slice_dtype, slice.dtype), section.payload.data(),
                   slice.values + header.first * out_bytes, header.count, out_bytes);
-  return true;
-}
-
-// Comes behind the values, so that all of them are here: the caller's buffers are given back with
-// the last of these.
-bool PullSource::end_answer(uint32_t column, const Section& section) {
-  if (!is_bare(section)) return false;
-  for (const uint32_t variable : active_variables_) {
-    if (!variables_.find(variable)->answers[column].complete()) return false;
-  }
-  answer_ended_[column] = 1;
-  --answers_left_;
   return true;
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// PullSource: the pull of this rank itself, one at a time. It tells each leader of its host which
-// distinct rows of its column it wants, and gives out to the caller's buffers what they answer:
-// each the next piece of its own answer, and at last its end. The caller's ids and buffers are
-// borrowed from start() to finish(). Part of PullExchange.
+// PullSource: the pull of this rank itself, one at a time. It tells those leaders of its host which
+// distinct rows of their columns it wants, and gives out to the caller's buffers what they answer,
+// each the next piece of its own answer. All is here when as much came as was wanted: what it wants
+// nothing of is not in it. The caller's ids and buffers are borrowed from start() to finish(). Part
+// of PullExchange.
 #ifndef PARALLAX_SERVER_PULL_SOURCE_H_
 #define PARALLAX_SERVER_PULL_SOURCE_H_
 
@@ -22,28 +23,28 @@ class PullSource {
   PullSource(const Columns& columns, Outbox& outbox, const PulledVariables& variables);
 
   // As PullExchange has them.
-  void start(uint64_t step, uint32_t round, std::span<const PullSlice> slices);
-  bool finished() const { return active_ && answers_left_ == 0; }
+  void start(uint64_t step, std::span<const PullSlice> slices);
+  bool finished() const { return active_ && left_ == 0; }
   void finish();
   bool active() const { return active_; }
+  // That owe this rank values.
+  std::vector<uint32_t> missing_leaders() const;
 
   [[nodiscard]] bool on_values_local(uint32_t from, const Section& section);
 
  private:
-  void send_local(uint64_t step, uint32_t number, PulledVariable& variable);
+  void send_local(PulledVariable& variable);
   [[nodiscard]] bool take_rows(PulledVariable& variable, uint32_t column, const Section& section);
   [[nodiscard]] bool take_elements(PulledVariable& variable, uint32_t column,
                                    const Section& section);
-  [[nodiscard]] bool end_answer(uint32_t column, const Section& section);
 
   const Columns& columns_;
   Outbox& outbox_;
   const PulledVariables& variables_;
   bool active_ = false;
   uint64_t active_step_ = 0;
-  uint32_t active_round_ = 0;
-  uint32_t answers_left_ = 0;          // leaders that have not said that the round is over
-  std::vector<uint8_t> answer_ended_;  // by column: its leader has
+  uint64_t left_ = 0;           // rows and elements to come
+  std::vector<uint8_t> asked_;  // by column: its leader was asked for something
   std::vector<uint32_t> active_variables_;
 };
 

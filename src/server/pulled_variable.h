@@ -3,8 +3,8 @@
 // this rank, in each part that a rank can have in them:
 //
 // - source: the rank's own pull, which rows it wants and what each leader still owes it of them.
-// - leader: what its host wants, for each round that can be open, and what the owners owe of it.
-// - owner: one list per host, since a leader asks again only once it was answered.
+// - leader: what the ranks of its host want, and what the owners owe of it (LedVariable).
+// - owner: one list per host of what is asked for and not answered.
 //
 // All of it is sized at commit from rows_max and the partition and lies in one arena, so that a
 // pull allocates nothing; what a peer sends beyond it does not fit, and is refused. It knows who
@@ -21,7 +21,7 @@
 #include "aggregate/row_coalescer.h"
 #include "base/arena.h"
 #include "server/answer_progress.h"
-#include "server/pull_rounds.h"
+#include "server/led_variable.h"
 #include "server/table.h"
 #include "variable/partition.h"
 #include "world/patterns.h"
@@ -41,9 +41,8 @@ struct PullSlice {
   bool more = false;  // push, reduce: another slice of the variable follows in this step
 };
 
-// Numbers what a leader asks an owner for in a step, through all rounds of it, at both ends: rows,
-// or of a dense variable asks. A list that comes twice is told by it where its round does not tell,
-// of which 8 bits travel.
+// Numbers what a leader asks an owner for in a step: rows, or of a dense variable asks. By it an
+// ask that comes twice is told, and an answer says what it answers.
 struct AskPosition {
   uint64_t step = 0;
   uint64_t items = 0;
@@ -55,44 +54,17 @@ struct AskPosition {
 };
 
 struct PulledVariable {
-  // What a leader's host wants in one round.
-  struct Wanted {
-    uint64_t opening = 0;  // of the round that this is of (PullRound)
-    RowIndex index;
-    std::span<uint32_t> row_keys;  // entry of the index -> row key
-    std::span<uint32_t> items;     // item (grouped by owner) -> entry
-    std::span<uint32_t> item_of_entry;
-    std::span<uint32_t> grouped;             // item -> row key
-    std::span<uint32_t> offsets;             // of each owner of the column, in items
-    std::span<AnswerProgress> answers;       // of each owner of the column, once it is asked
-    std::vector<std::span<uint32_t>> lists;  // per local rank: entries, then items
-    std::vector<uint32_t> list_counts;
-    std::vector<uint8_t> dense;   // per local rank: wants the dense variable
-    std::vector<uint8_t> dtypes;  // per local rank: what it wants the values as
-    uint32_t dtype = 0;           // what the owners are asked for: the ranks' own, or the master's
-    std::span<std::byte> values;  // by item; dense: the column's elements
-
-    // Forgets what an earlier round of its place wanted.
-    void begin(const PullRound& round);
-    bool is_of(const PullRound& round) const { return opening == round.opening; }
-    // Adds a row of a local rank's list; false if more rows are wanted than can be.
-    [[nodiscard]] bool add(uint32_t local, uint32_t row_key);
-    // The list is complete: from entries to items, which lie together by owner.
-    void group(const Partition& partition, const Columns& columns);
-  };
-
   // What one host asks this owner for.
   struct Asked {
-    std::span<uint32_t> many;  // local rows of the list under way, once they are more than a few
+    std::span<uint32_t> many;  // local rows of the list, once they are more than a few
     AskPosition position;
     uint64_t step = 0;
-    uint8_t number = 0;
     uint32_t dtype = 0;
-    uint32_t count = 0;
-    uint32_t answered = 0;
-    bool dense = false;    // the whole range is asked for, not rows
-    bool open = false;     // more of the list is to come
-    bool waiting = false;  // for the step before to be applied here
+    uint32_t count = 0;     // since all that was asked for had been answered
+    uint32_t answered = 0;  // of those
+    uint32_t unpacked = 0;  // sends that read the list
+    bool dense = false;     // the whole range is asked for, not rows
+    bool waiting = false;   // for the step before to be applied here
   };
 
   // Makes no memory yet. The references outlive this object.
@@ -106,12 +78,9 @@ struct PulledVariable {
   Status reserve();
 
   bool by_rows() const { return partition.ids_declared(); }
-  // This rank leads a column that has an owner of it.
-  bool led() const { return !owners.empty(); }
   bool owned_by(uint32_t rank) const {
     return by_rows() ? partition.rows_owned(rank) > 0 : partition.range_of(rank).count > 0;
   }
-  bool has_owner_in(uint32_t column) const;
 
   // Owner: the local rows of a host's list, which has so many.
   static constexpr size_t kFewRows = 8;
@@ -124,8 +93,6 @@ struct PulledVariable {
   // Dense. A column's elements are its owners' ranges one after the other: where the `at`-th of
   // them lies in the variable, and how many follow it there. No elements beyond the last.
   Range elements_of_column(uint32_t column, uint64_t at) const;
-  // Of my column's elements, those of owners before this one.
-  uint64_t elements_before(uint32_t owner) const;
 
   const uint32_t id;
   const Columns& columns;
@@ -140,10 +107,8 @@ struct PulledVariable {
   uint32_t slice_dtype = 0;           // what its values travel as
   std::span<AnswerProgress> answers;  // by column: of its leader
   // leader
-  std::array<Wanted, kPullRoundsOpenMax> wanted;
+  LedVariable led;
   std::array<uint64_t, 2> pulled = {};  // by step parity: rows asked for
-  std::vector<uint32_t> owners;         // active ones of my column
-  std::span<AskPosition> asks;          // to each owner of the column
   // owner
   std::vector<Asked> asked;  // by host
   // The short lists of all hosts, one after the other: of many hosts most ask for little, and a
@@ -152,7 +117,6 @@ struct PulledVariable {
 
  private:
   void lay_out(Arena& memory);
-  void lay_out_leader(Arena& memory);
 };
 
 // Those that can be pulled here. Pointers to them hold until they are removed.

@@ -208,9 +208,7 @@ std::vector<std::vector<PullChoice>> Scenario::pulls(uint64_t step, uint32_t ran
     }
     return calls;
   }
-  // Where reduces are waited for in the step, pulls must match: see parallax_pull.
-  SeededRandom common = this->random(4, step, 0);
-  const uint64_t count = (waits_in_step ? common : random).below(4);
+  const uint64_t count = random.below(4);
   for (uint64_t call = 0; call < count; ++call) {
     std::vector<PullChoice> slices;
     for (uint32_t variable = 0; variable < variables.size(); ++variable) {

@@ -132,22 +132,26 @@ void SimRank::write_script() {
   add(Act::kWaitAll, 0);
 }
 
-void SimRank::write_step(uint64_t step, SeededRandom& random) {
-  think(random);
-  add(Act::kBegin, step);
-  const size_t pulls = scenario_.pulls(step, rank_).size();
-  for (size_t i = 0; i < pulls; ++i) {
+void SimRank::add_pulls(uint64_t step, size_t first, size_t end, SeededRandom& random) {
+  for (size_t i = first; i < end; ++i) {
     add(Act::kPull, step, i);
     if (random.chance(40)) add_wait(RequestKind::kPull, step);
     think(random);
   }
-  if (random.chance(60)) add_wait(RequestKind::kPull, step);
+  if (first < end && random.chance(60)) add_wait(RequestKind::kPull, step);
+}
+
+void SimRank::write_step(uint64_t step, SeededRandom& random) {
+  think(random);
+  add(Act::kBegin, step);
+  const size_t pulls = scenario_.pulls(step, rank_).size();
+  const size_t early = random.chance(60) ? pulls : random.below(pulls + 1);
+  add_pulls(step, 0, early, random);
   // Variables in a random order, in a few calls.
   std::vector<uint32_t> order(scenario_.variables.size());
   for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
   for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
-  const uint64_t groups = 1 + random.below(3);
-  for (uint64_t group = 0; group < groups; ++group) {
+  for (uint64_t group = 0, groups = 1 + random.below(3); group < groups; ++group) {
     for (const bool managed : {true, false}) {
       Op op;
       op.act = managed ? Act::kPush : Act::kReduce;
@@ -165,6 +169,7 @@ void SimRank::write_step(uint64_t step, SeededRandom& random) {
   }
   if (random.chance(30)) add_wait(RequestKind::kPush, step);
   if (scenario_.waits_in_step && random.chance(50)) add_wait(RequestKind::kReduce, step);
+  add_pulls(step, early, pulls, random);
   if (scenario_.end_step == step && scenario_.abort_rank == rank_) add(Act::kAbort, step);
   add(Act::kEnd, step);
   if (scenario_.end_step == step && scenario_.cancel_rank == rank_) add(Act::kCancel, step);

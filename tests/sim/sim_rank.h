@@ -86,6 +86,8 @@ class SimRank final : public Actor {
   };
 
   void write_script();
+  // As many as the rank likes, before or behind what it gives.
+  void add_pulls(uint64_t step, size_t first, size_t end, SeededRandom& random);
   void write_step(uint64_t step, SeededRandom& random);
   void add(Act act, uint64_t step, uint64_t number = 0);
   void add_wait(RequestKind kind, uint64_t step);

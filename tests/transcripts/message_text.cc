@@ -229,7 +229,6 @@ std::string MessageText::data(const Section& section) const {
   if (header.tag != kNoVariable) text = name(header.tag) + " ";
   const Layer layer = layer_of(header.kind);
   text += (layer == Layer::kRowAccess ? "call " : "step ") + text_of(header.step);
-  if (layer == Layer::kPull) text += " pull " + text_of(uint64_t{header.part} + 1);
   if (layer == Layer::kMigration && header.encoding == Encoding::kBytes) {
     return text + " updates " + text_of(header.first);
   }

@@ -91,11 +91,18 @@ TEST(LayerHandlers, AVariableThatIsNotThereIsRefused) {
   EXPECT_FALSE(takes(world, SectionKind::kDenseReduce, beyond, 1));
 }
 
-// A rank's pull ends with a tag beyond the variables.
+// What a rank wants in a pull ends with a tag beyond the variables.
 TEST(LayerHandlers, TheEndOfAPullIsOfNoVariable) {
   JobWorld world({0, 0});
   world.commit();
   EXPECT_FALSE(takes(world, SectionKind::kPullLocal, JobWorld::kDense, 1));
+  EXPECT_FALSE(takes(world, SectionKind::kPullLocal, kNoVariable, 1)) << "the end of nothing";
+  const uint32_t row_key = world[0].group.runtime(JobWorld::kRows).partition.row_key_at(0, 0);
+  Section list = section_of(SectionKind::kPullLocal, JobWorld::kRows, 1);
+  list.header.encoding = Encoding::kIds;
+  list.header.count = 1;
+  list.payload = std::as_bytes(std::span(&row_key, 1));
+  EXPECT_TRUE(world[0].handlers.take(1, list));
   EXPECT_TRUE(takes(world, SectionKind::kPullLocal, kNoVariable, 1));
 }
 

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -106,18 +108,27 @@ TEST_F(ReportsTest, WhatAllRanksCallWaitsForWhoHasNotCalled) {
             "that it waits for");
 }
 
-TEST_F(ReportsTest, APullWaitsForTheRanksOfItsHost) {
-  std::vector<float> values(2);
-  const std::vector<int64_t> ids = {1};
+TEST_F(ReportsTest, APullWaitsForWhoOwesItsRows) {
+  std::vector<float> values(2 * CallsWorld::kRowCount);
+  std::vector<int64_t> ids(4);
+  std::iota(ids.begin(), ids.end(), 0);
   Request* pull = take(RequestKind::kPull, 1);
   pull->slices.push_back({.variable = CallsWorld::kRows,
                           .ids = {ids.data(), nullptr},
-                          .count = 1,
+                          .count = static_cast<uint32_t>(ids.size()),
                           .values = reinterpret_cast<std::byte*>(values.data())});
+  world_.network().hold(2);
   rank_.pulls.post(pull);
   world_.settle();
   EXPECT_EQ(reports().missing(*pull).message(),
-            "pull 1 of step 1 waits for rank 1 (host host0) to pull once more or end the step");
+            "pull of step 1 waits for rank 2 (host host1) to answer");
+  Request* ended = take(RequestKind::kStepEnd, 1);
+  EXPECT_EQ(reports().missing(*ended).message(),
+            "step 1 does not end before its pulls are answered: one waits for rank 2 (host host1) "
+            "to answer");
+  world_.network().release();
+  world_.settle();
+  EXPECT_TRUE(pull->done());
 }
 
 TEST_F(ReportsTest, AReduceWaitsForWhoHasNotGivenItsVariable) {

@@ -36,7 +36,6 @@ TEST(Group, LaysVariablesOutByTheirForm) {
   }
   EXPECT_FALSE(group.runtime(kDense).table->sharded());
   EXPECT_TRUE(group.runtime(kRows).table->sharded());
-  EXPECT_TRUE(group.any_sharded(1));
   EXPECT_EQ(group.plan()[kRows].method, Method::kPushPull);
   EXPECT_EQ(group.plan()[kHeldRows].placement, Placement::kFramework);
   EXPECT_EQ(group.facts()[kRows].name, "rows");
@@ -48,7 +47,6 @@ TEST(Group, LaysVariablesOutByTheirForm) {
 TEST(Group, APinnedPlanIsLaidOut) {
   GroupWorld world({0, 1}, each_kind(), {.plan_mode = PARALLAX_PLAN_AR});
   ASSERT_TRUE(world.build().ok());
-  EXPECT_FALSE(world[0].group.any_sharded(1));
   EXPECT_FALSE(world[0].group.runtime(kRows).table->sharded());
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pull's four legs over a network of sections: what each sends, waits for and gives out, in
-// the orders of arrival that are allowed. What is not allowed is in pull_leader_test.cc,
+// the orders of arrival that are allowed. Pulls among those of other ranks are in
+// pull_exchange_alone_test.cc; what is not allowed is in pull_leader_test.cc,
 // pull_owner_test.cc and pull_source_test.cc.
 #include "server/pull_exchange.h"
 
@@ -11,39 +12,10 @@
 
 #include "support/sanitizers.h"
 #include "support/slot_maps.h"
-#include "unit/server/pull_job.h"
+#include "unit/server/pull_forms.h"
 
 namespace parallax::testkit::pull_exchange {
 namespace {
-
-enum : uint32_t { kEmbedding, kFew, kLong, kCounts, kWide, kBias };
-
-// Rows of every kind: some of several messages, some fewer than the ranks; and dense ones.
-std::vector<Variable> every_form() {
-  return {pulled_variable(60, 3, 16, PARALLAX_F32),   pulled_variable(3, 1, 3, PARALLAX_F64),
-          pulled_variable(70, 40, 70, PARALLAX_BF16), pulled_variable(20, 2, 8, PARALLAX_I64),
-          pulled_variable(17, 100, 0, PARALLAX_F32),  pulled_variable(3, 1, 0, PARALLAX_F64)};
-}
-
-std::vector<int64_t> range_of_ids(int64_t first, int64_t count) {
-  std::vector<int64_t> ids(static_cast<size_t>(count));
-  std::iota(ids.begin(), ids.end(), first);
-  return ids;
-}
-
-// Counts what is delivered of a kind.
-struct Counts {
-  explicit Counts(PullJob& job, SectionKind kind) {
-    job.tap = [this, kind](uint32_t, uint32_t, const Section& section) {
-      if (section.header.kind != kind) return;
-      ++sections;
-      items += section.header.count;
-      sections_by_dtype[section.header.flags >> kSectionDtypeShift] += 1;
-    };
-  }
-  uint64_t sections = 0, items = 0;
-  std::array<uint64_t, 16> sections_by_dtype = {};
-};
 
 // ---- one job of any shape, by chance
 
@@ -81,7 +53,14 @@ class RandomPulls {
       posted_.push_back(&job_.pull(rank, step, std::move(wishes)));
       for (uint64_t moves = random_.below(20); moves > 0; --moves) job_.network().move();
     }
-    job_.end(rank, step);
+  }
+
+  // Every pull is answered before any rank ends its step.
+  void expect_answers() {
+    job_.network().settle();
+    ASSERT_TRUE(job_.network().refusals().empty()) << told(job_.network().refusals());
+    for (const Pull* pull : posted_) ASSERT_NO_FATAL_FAILURE(job_.expect_values(*pull));
+    posted_.clear();
   }
 
   // Steps 1..last, with the commits of each among the pulls of the next.
@@ -99,10 +78,13 @@ class RandomPulls {
         job_.commit(rank, step - 1);
         for (uint64_t moves = random_.below(20); moves > 0; --moves) job_.network().move();
       }
-      job_.network().settle();
-      ASSERT_TRUE(job_.network().refusals().empty()) << told(job_.network().refusals());
-      for (const Pull* pull : posted_) ASSERT_NO_FATAL_FAILURE(job_.expect_values(*pull));
-      posted_.clear();
+      ASSERT_NO_FATAL_FAILURE(expect_answers());
+      // More pulls, of some ranks, among the ends of others.
+      for (const uint32_t rank : order) {
+        if (random_.chance(50)) post_step(rank, step);
+        job_.end(rank, step);
+      }
+      ASSERT_NO_FATAL_FAILURE(expect_answers());
     }
   }
 
@@ -114,8 +96,7 @@ class RandomPulls {
 
 // Given any layout, several variables in a pull, ids twice or padding, any dtypes, ranks that
 // pull more or less than others and start the next step before this one is applied everywhere:
-// expect the owners' rows as of the step before, for five steps, which use each place twice and
-// more.
+// expect the owners' rows as of the step before, for five steps, whatever the others call.
 TEST(PullExchange, AnswersAreTheOwnersRows) {
   for (size_t layout = 0; layout < layouts().size(); ++layout) {
     for (uint64_t seed = 1; seed <= (kThreadSanitizer ? 1 : 6); ++seed) {
@@ -127,18 +108,6 @@ TEST(PullExchange, AnswersAreTheOwnersRows) {
 }
 
 // ---- what a rank gets
-
-class PullTest : public testing::Test {
- protected:
-  void start(const std::vector<uint32_t>& hosts, uint64_t seed = 1) {
-    job_ = std::make_unique<PullJob>(hosts, every_form(), seed);
-  }
-  void settle() {
-    job_->network().settle();
-    ASSERT_TRUE(job_->network().refusals().empty()) << told(job_->network().refusals());
-  }
-  std::unique_ptr<PullJob> job_;
-};
 
 // Receive ids twice and three times, and padding: expect each row everywhere it was asked for, and
 // zeros for padding.
@@ -156,21 +125,15 @@ TEST_F(PullTest, DuplicatesAndPaddingAreFilledIn) {
   }
 }
 
-// Receive a pull of nothing, or of no ids: expect it to be over once every leader of the host has
-// said so, and nobody to be asked.
-TEST_F(PullTest, AnEmptyPullAsksNobodyAndTakesPart) {
+// Receive a pull of nothing, or of no ids: expect it to be over at once, and nobody to be asked.
+TEST_F(PullTest, AnEmptyPullAsksNobody) {
   for (const bool of_no_ids : {false, true}) {
     start({0, 0, 1, 1});
-    const Counts asks(*job_, SectionKind::kPullHost);
     std::vector<Wish> wishes;
     if (of_no_ids) wishes.push_back({kEmbedding, {}});
-    const Pull& empty = job_->pull(0, 1, wishes);
+    EXPECT_TRUE(job_->pull(0, 1, wishes).done);
     settle();
-    EXPECT_FALSE(empty.done) << "rank 1 has not said that it wants nothing";
-    const Pull& other = job_->pull(1, 1, wishes);
-    settle();
-    EXPECT_TRUE(empty.done && other.done);
-    EXPECT_EQ(asks.sections, 0u);
+    EXPECT_EQ(job_->network().delivered(), 0u);
     EXPECT_EQ(job_->exchange(0).pulled_rows(kEmbedding, 1), 0u);
   }
 }
@@ -205,10 +168,13 @@ TEST_F(PullTest, RowsCrossOnceForAHost) {
     counted += job_->exchange(leader).pulled_rows(kEmbedding, 1);
   EXPECT_EQ(counted, 15u);
   EXPECT_EQ(job_->exchange(2).pulled_rows(kEmbedding, 1), 0u) << "no leader";
-  // The next pull of the step adds to it; the step after the next starts over.
-  job_->pull(0, 1, {{kEmbedding, {0}}});
+  // What is held is given from there; a row that is not adds to it; the step after the next starts
+  // over.
+  const Pull& again = job_->pull(2, 1, {{kEmbedding, {0, 14, 7, 59}}});
   job_->end_all(1);
   settle();
+  job_->expect_values(again);
+  EXPECT_EQ(asks.items, 16u);
   for (const uint32_t leader : {0u, 1u})
     counted += job_->exchange(leader).pulled_rows(kEmbedding, 1);
   EXPECT_EQ(counted, 15u + 16u);
@@ -217,7 +183,7 @@ TEST_F(PullTest, RowsCrossOnceForAHost) {
 }
 
 // Receive one variable in one dtype: expect it to travel as the smaller of that and the master's.
-// In several dtypes: expect the owners to be asked for the master's.
+// In several dtypes: expect the owners to be asked for the master's, from the next step on.
 TEST_F(PullTest, ValuesTravelInTheSmallestTypeThatServesAll) {
   struct Case {
     std::vector<uint32_t> asked;
@@ -230,17 +196,24 @@ TEST_F(PullTest, ValuesTravelInTheSmallestTypeThatServesAll) {
   for (const Case& each : cases) {
     for (const uint32_t variable : {uint32_t{kEmbedding}, uint32_t{kWide}}) {
       start({0, 0, 1, 1});
-      const Counts values(*job_, SectionKind::kValuesHost);
-      std::vector<const Pull*> pulls;
-      for (uint32_t rank = 0; rank < 2; ++rank) {
-        Wish wish(variable, range_of_ids(3 * rank, 12), each.asked[rank]);
-        if (variable == kWide) wish.ids.clear();
-        pulls.push_back(&job_->pull(rank, 1, {wish}));
+      for (uint64_t step = 1; step <= 2; ++step) {
+        const Counts values(*job_, SectionKind::kValuesHost);
+        std::vector<const Pull*> pulls;
+        for (uint32_t rank = 0; rank < 2; ++rank) {
+          Wish wish(variable, range_of_ids(3 * rank, 12), each.asked[rank]);
+          if (variable == kWide) wish.ids.clear();
+          pulls.push_back(&job_->pull(rank, step, {wish}));
+        }
+        settle();
+        for (const Pull* pull : pulls) job_->expect_values(*pull);
+        EXPECT_GT(values.sections, 0u);
+        if (step == 2 || each.asked[0] == each.asked[1]) {
+          EXPECT_EQ(values.sections_by_dtype[each.wire], values.sections);
+        }
+        job_->end_all(step);
+        settle();
+        job_->commit_all(step);
       }
-      settle();
-      for (const Pull* pull : pulls) job_->expect_values(*pull);
-      EXPECT_GT(values.sections, 0u);
-      EXPECT_EQ(values.sections_by_dtype[each.wire], values.sections);
     }
   }
 }
@@ -256,109 +229,6 @@ TEST_F(PullTest, EachRankGetsWhatItAskedFor) {
   job_->expect_values(rows);
   job_->expect_values(dense);
   EXPECT_EQ(values.items, 3u + 3u);
-}
-
-// ---- rounds
-
-// Receive the n-th pull of a rank (future): expect it not to be answered before every rank of the
-// host made its n-th or ended the step.
-TEST_F(PullTest, ARoundWaitsForEveryRankOfTheHost) {
-  start({0, 0, 0, 1});
-  const Pull& first = job_->pull(0, 1, {{kEmbedding, {1}}});
-  const Pull& second = job_->pull(1, 1, {{kEmbedding, {2}}});
-  settle();
-  EXPECT_FALSE(first.done || second.done);
-  job_->end(2, 1);
-  settle();
-  EXPECT_TRUE(first.done && second.done) << "rank 2 ended the step without a pull";
-  const Pull& next = job_->pull(1, 1, {{kEmbedding, {3}}});
-  settle();
-  EXPECT_FALSE(next.done);
-  job_->end(0, 1);
-  settle();
-  job_->expect_values(next);
-  // The other host was never waited for.
-  EXPECT_EQ(job_->exchange(3).waiting(1).number, 0u);
-}
-
-// Given pulls that wait, expect the oldest of the step to be told, with who is there and who
-// not.
-TEST_F(PullTest, WhatIsMissingIsNamed) {
-  start({0, 0, 0, 1});
-  EXPECT_EQ(job_->exchange(0).waiting(1).number, 0u);
-  job_->pull(1, 1, {{kEmbedding, {1}}});
-  settle();
-  PullWait wait = job_->exchange(0).waiting(1);
-  EXPECT_EQ(wait.number, 1u);
-  EXPECT_EQ(wait.here, std::vector<uint32_t>{1});
-  EXPECT_EQ(wait.missing, (std::vector<uint32_t>{0, 2}));
-  EXPECT_EQ(job_->exchange(0).waiting(2).number, 0u) << "of another step";
-  job_->end(2, 1);
-  settle();
-  wait = job_->exchange(0).waiting(1);
-  EXPECT_EQ(wait.here, std::vector<uint32_t>{1});
-  EXPECT_EQ(wait.missing, std::vector<uint32_t>{0}) << "rank 2 ended the step";
-  // Rank 1 gets its first answer while rank 0's is held back, and is one ahead.
-  job_->pull(0, 1, {{kEmbedding, {1}}});
-  settle();
-  job_->pull(1, 1, {{kEmbedding, {1}}});
-  settle();
-  wait = job_->exchange(0).waiting(1);
-  EXPECT_EQ(wait.number, 2u);
-  EXPECT_EQ(wait.here, std::vector<uint32_t>{1});
-  EXPECT_EQ(wait.missing, std::vector<uint32_t>{0});
-}
-
-// Receive the pull of the round after this one, and those of the next step, while this round waits
-// for a slow rank: expect four rounds side by side, and each answered with its own.
-TEST_F(PullTest, RanksRunAheadByARoundAndAStep) {
-  for (uint64_t seed = 1; seed <= 20; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    start({0, 0, 1, 1}, seed);
-    SectionNetwork& network = job_->network();
-    std::vector<const Pull*> pulls;
-    for (uint32_t round = 0; round < 4; ++round) {
-      for (uint32_t rank = 0; rank < 4; ++rank) {
-        const int64_t first = 4 * round + rank;
-        pulls.push_back(&job_->pull(rank, 1, {{kEmbedding, {first, first + 20, 50}}}));
-      }
-    }
-    network.hold(1, 0);  // what rank 1 wants of column 0 is late, what it wants of column 1 not
-    network.settle();
-    EXPECT_FALSE(pulls[1]->done);
-    network.release();
-    job_->end_all(1);
-    settle();
-    for (uint32_t rank = 0; rank < 4; ++rank) job_->decide(rank, 1);
-    job_->commit(0, 1);
-    for (uint32_t rank = 0; rank < 4; ++rank) {
-      for (uint32_t round = 0; round < 2; ++round) {
-        pulls.push_back(&job_->pull(rank, 2, {{kEmbedding, range_of_ids(round, 12)}}));
-      }
-    }
-    network.settle();
-    EXPECT_FALSE(pulls.back()->done);
-    job_->end_all(2);
-    for (uint32_t rank = 1; rank < 4; ++rank) job_->commit(rank, 1);
-    settle();
-    for (const Pull* pull : pulls) job_->expect_values(*pull);
-  }
-}
-
-// The number of a round travels in 8 bits: expect the 257th list of an owner to be told from the
-// first, also where none of that variable came between.
-TEST_F(PullTest, RoundsComeRoundAfter256) {
-  start({0, 0, 1});
-  for (uint32_t round = 0; round < 260; ++round) {
-    const int64_t id = round % 60;
-    std::vector<Wish> wishes = {{kEmbedding, {id}}};
-    if (round % 256 == 0) wishes.push_back({kCounts, {3, 7}, PARALLAX_I64});
-    const Pull& first = job_->pull(0, 1, wishes);
-    const Pull& second = job_->pull(1, 1, {});
-    settle();
-    ASSERT_NO_FATAL_FAILURE(job_->expect_values(first)) << round;
-    ASSERT_TRUE(second.done);
-  }
 }
 
 // ---- steps
@@ -423,9 +293,9 @@ TEST_F(PullTest, AsksWaitForTheirTable) {
   EXPECT_EQ(values.sections, 1u);
 }
 
-// Given four steps that use the same places, expect of each only what it asked for: no row,
+// Given steps that use the same memory, expect of each only what it asked for: no row,
 // rank, dense wish or dtype of the step before the last.
-TEST_F(PullTest, NothingLeaksIntoTheSlotsNextUse) {
+TEST_F(PullTest, NothingLeaksIntoTheNextStep) {
   start({0, 0, 1, 1});
   for (uint64_t step = 1; step <= 6; ++step) {
     const bool full = step <= 2;
@@ -455,34 +325,22 @@ TEST_F(PullTest, NothingLeaksIntoTheSlotsNextUse) {
   }
 }
 
-// Given a step that a rank ended without pulls, expect the like step after the next to wait
-// for it again.
-TEST_F(PullTest, AnEndedStepEndsNoLaterOne) {
-  start({0, 0});
-  for (uint64_t step = 1; step <= 2; ++step) {
-    job_->end_all(step);
-    settle();
-    job_->commit_all(step);
-  }
-  const Pull& early = job_->pull(0, 3, {{kEmbedding, {1}}});
-  settle();
-  EXPECT_FALSE(early.done);
-  EXPECT_EQ(job_->exchange(0).waiting(3).missing, std::vector<uint32_t>{1});
-  job_->end(1, 3);
-  settle();
-  job_->expect_values(early);
-}
-
 // Given a rank with nothing under way, expect it to be neither active nor finished, and a
 // second pull beside one under way to fail the check.
 TEST_F(PullTest, OnePullIsUnderWay) {
   start({0});
   PullExchange& exchange = job_->exchange(0);
   EXPECT_FALSE(exchange.active() || exchange.finished());
-  exchange.start(1, 0, {});
+  const std::vector<int64_t> ids = {5};
+  std::vector<float> values(3);
+  PullSlice slice;
+  slice.ids.wide = ids.data();
+  slice.count = 1;
+  slice.values = reinterpret_cast<std::byte*>(values.data());
+  exchange.start(1, {&slice, 1});
   EXPECT_TRUE(exchange.active());
   EXPECT_FALSE(exchange.finished());
-  EXPECT_THROW(exchange.start(1, 1, {}), InternalError);
+  EXPECT_THROW(exchange.start(1, {}), InternalError);
   EXPECT_THROW(exchange.finish(), InternalError);
   job_->network().settle();
   ASSERT_TRUE(exchange.finished());

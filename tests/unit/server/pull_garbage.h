@@ -78,9 +78,8 @@ class PullGarbage : public testing::Test {
   bool receive_bytes(uint32_t to, uint32_t from, const SectionHeader& header, size_t bytes) {
     return receive(to, from, header, std::vector<std::byte>(bytes));
   }
-  SectionHeader end_header(uint32_t number = 0) const {
+  SectionHeader end_header() const {
     SectionHeader header{.kind = SectionKind::kPullLocal, .flags = kSectionLast, .tag = kEnd};
-    header.part = static_cast<uint8_t>(number);
     header.step = 1;
     return header;
   }
@@ -93,18 +92,14 @@ class PullGarbage : public testing::Test {
     const std::vector<uint32_t> more = owned_by(3, 2);
     row_keys.insert(row_keys.end(), more.begin(), more.end());
     ASSERT_TRUE(receive_ids(0, 0, ids_header(SectionKind::kPullLocal, 6), row_keys));
-    for (const uint32_t local : {0u, 1u, 2u}) {
-      ASSERT_TRUE(receive(0, local, end_header(), {}));
-    }
+    ASSERT_TRUE(receive(0, 0, end_header(), {}));
   }
   void ask_dense() {
     begin();
     SectionHeader header{.kind = SectionKind::kPullLocal, .tag = kDense};
     header.step = 1;
     ASSERT_TRUE(receive(0, 0, header, {}));
-    for (const uint32_t local : {0u, 1u, 2u}) {
-      ASSERT_TRUE(receive(0, local, end_header(), {}));
-    }
+    ASSERT_TRUE(receive(0, 0, end_header(), {}));
   }
   Range range_of(uint32_t owner) const { return job_->partition(kDense).range_of(owner); }
 
@@ -127,11 +122,6 @@ class PullGarbageLocal : public PullGarbage {
     SectionHeader header = values_header(SectionKind::kValuesLocal, count);
     header.encoding = Encoding::kDense;
     header.tag = kDense;
-    return header;
-  }
-  SectionHeader over() const {
-    SectionHeader header = end_header();
-    header.kind = SectionKind::kValuesLocal;
     return header;
   }
   Pull* pull_ = nullptr;

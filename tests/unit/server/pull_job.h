@@ -7,7 +7,6 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -74,7 +73,6 @@ class PullJob {
     std::vector<std::unique_ptr<Table>> tables;  // by variable
     std::deque<Pull*> queue;
     uint64_t decided = 0, finished = 0;
-    std::array<uint32_t, 2> rounds = {};  // by step parity
   };
 
   // Without slots every rank owns alike.
@@ -124,6 +122,7 @@ class PullJob {
   // The rank knows that `step` is decided, and may start what is of the next.
   void decide(uint32_t rank, uint64_t step) {
     ranks_[rank]->decided = step;
+    ranks_[rank]->exchange.decided(step);
     advance(rank);
   }
   // It has applied the step, too: its rows are those of version `step`.
@@ -131,6 +130,7 @@ class PullJob {
     Rank& mine = *ranks_[rank];
     mine.decided = mine.finished = step;
     fill_tables(rank, step);
+    mine.exchange.decided(step);
     mine.exchange.open(step + 2);
     mine.exchange.applied(step);
     advance(rank);
@@ -220,7 +220,6 @@ class PullJob {
       if (mine.decided + 1 < next.step) return;
       if (next.ends) {
         send_ended(rank, next.step);
-        mine.rounds[next.step & 1] = 0;
       } else {
         if (!next.started) start(rank, next);
         if (!mine.exchange.finished() || mine.finished + 1 < next.step) return;
@@ -250,8 +249,7 @@ class PullJob {
       }
       slices.push_back(slice);
     }
-    Rank& mine = *ranks_[rank];
-    mine.exchange.start(pull.step, mine.rounds[pull.step & 1]++, slices);
+    ranks_[rank]->exchange.start(pull.step, slices);
   }
 
   void send_ended(uint32_t rank, uint64_t step) {

@@ -138,20 +138,26 @@ TEST_F(PullGarbage, ReceiveAPullOfAVariableOfAnotherColumn) {
   EXPECT_FALSE(receive_ids(1, 2, ids_header(SectionKind::kPullLocal, 1), {0}));
 }
 
-// Receive the end of a pull (past): expect nothing more of it to be taken.
+// Receive the end of a pull (past): expect nothing more of it to be taken, nor another pull before
+// it was answered; and none of nothing.
 TEST_F(PullGarbage, ReceiveMoreOfAPullThatIsOver) {
+  const SectionHeader list = ids_header(SectionKind::kPullLocal, 1);
+  EXPECT_FALSE(receive(0, 1, end_header(), {})) << "of nothing";
+  begin();
+  EXPECT_TRUE(receive_ids(0, 1, list, {0}));
   EXPECT_TRUE(receive(0, 1, end_header(), {}));
   EXPECT_FALSE(receive(0, 1, end_header(), {})) << "a second end";
-  EXPECT_FALSE(receive_ids(0, 1, ids_header(SectionKind::kPullLocal, 1), {0}));
-  EXPECT_TRUE(receive_ids(0, 2, ids_header(SectionKind::kPullLocal, 1), {0})) << "of another rank";
-  ask();
-  for (const uint32_t local : {0u, 1u, 2u}) {
-    EXPECT_FALSE(receive(0, local, end_header(), {})) << "the round was asked for";
-    EXPECT_FALSE(receive_ids(0, local, ids_header(SectionKind::kPullLocal, 1), {0}));
-  }
+  EXPECT_FALSE(receive_ids(0, 1, following(list, 1), {3}));
+  EXPECT_FALSE(receive_ids(0, 1, list, {0})) << "another pull";
+  EXPECT_TRUE(receive_ids(0, 2, list, {0})) << "of another rank";
+  EXPECT_TRUE(receive_bytes(0, 0, values_header(SectionKind::kValuesHost, 1), kRowBytes));
+  EXPECT_FALSE(receive_ids(0, 1, list, {0})) << "before its answer is packed";
+  job_->network().settle();
+  EXPECT_TRUE(receive_ids(0, 1, list, {0}));
 }
 
 TEST_F(PullGarbage, ReceiveAnEndWithMore) {
+  EXPECT_TRUE(receive_ids(0, 1, ids_header(SectionKind::kPullLocal, 1), {0}));
   EXPECT_FALSE(receive_bytes(0, 1, end_header(), 4)) << "with a payload";
   for (const Encoding encoding : {Encoding::kIds, Encoding::kValues}) {
     SectionHeader header = end_header();
@@ -161,53 +167,68 @@ TEST_F(PullGarbage, ReceiveAnEndWithMore) {
   SectionHeader counted = end_header();
   counted.count = 1;
   EXPECT_FALSE(receive(0, 1, counted, {}));
+  SectionHeader later = end_header();
+  later.step = 2;
+  EXPECT_FALSE(receive(0, 1, later, {})) << "of another step";
   EXPECT_TRUE(receive(0, 1, end_header(), {}));
 }
 
-// Receive a pull of a step that its rank has ended (past): expect it refused, that of the next not.
+// Receive a pull of a step that its rank has ended, or that is decided (past): expect it refused,
+// that of the next not.
 TEST_F(PullGarbage, ReceiveAPullBehindTheEndOfItsStep) {
+  SectionHeader list = ids_header(SectionKind::kPullLocal, 1);
   exchange(0).end_local(1, 1);
-  EXPECT_FALSE(receive_ids(0, 1, ids_header(SectionKind::kPullLocal, 1), {0}));
-  EXPECT_FALSE(receive(0, 1, end_header(), {}));
-  EXPECT_TRUE(receive(0, 2, end_header(), {})) << "of another rank";
-  SectionHeader next = end_header();
-  next.step = 2;
-  EXPECT_TRUE(receive(0, 1, next, {}));
+  EXPECT_FALSE(receive_ids(0, 1, list, {0}));
+  EXPECT_TRUE(receive_ids(0, 2, list, {0})) << "of another rank";
+  exchange(0).decided(1);
+  EXPECT_FALSE(receive_ids(0, 0, list, {0}));
+  list.step = 2;
+  EXPECT_TRUE(receive_ids(0, 1, list, {0}));
 }
 
-// Receive a pull two rounds or two steps ahead (future): expect it to find no room while the round
-// whose place it takes waits, and room in the next.
-TEST_F(PullGarbage, ReceiveAPullThatIsTooFarAhead) {
-  EXPECT_TRUE(receive(0, 1, end_header(0), {}));
-  EXPECT_TRUE(receive(0, 1, end_header(1), {}));
-  EXPECT_FALSE(receive(0, 1, end_header(2), {}));
-  EXPECT_FALSE(receive(0, 1, end_header(3), {}));
-  SectionHeader header = end_header();
-  header.step = 2;
-  EXPECT_TRUE(receive(0, 1, header, {}));
-  header.step = 3;
-  EXPECT_FALSE(receive(0, 1, header, {}));
-  // The round was asked for, and its values are to come: its owners would be blamed for them.
-  ASSERT_NO_FATAL_FAILURE(ask());
-  EXPECT_TRUE(receive(0, 1, end_header(1), {}));
-  EXPECT_FALSE(receive(0, 1, end_header(2), {}));
+// Receive a pull of the next step (future): expect its owners to be asked when this rank knows that
+// the step before is decided, and pulls of that one to be served meanwhile.
+TEST_F(PullGarbage, ReceiveAPullOfTheNextStep) {
+  SectionHeader list = ids_header(SectionKind::kPullLocal, 2);
+  SectionHeader end = end_header();
+  list.step = end.step = 2;
+  uint32_t asked = 0;
+  job_->tap = [&](uint32_t to, uint32_t, const Section& section) {
+    asked += to == 3 && section.header.kind == SectionKind::kPullHost ? 1 : 0;
+  };
+  EXPECT_TRUE(receive_ids(0, 1, list, owned_by(3, 2)));
+  EXPECT_TRUE(receive(0, 1, end, {}));
+  job_->network().settle();
+  EXPECT_EQ(asked, 0u);
+  list.step = end.step = 1;
+  EXPECT_TRUE(receive_ids(0, 2, list, owned_by(3, 2)));
+  EXPECT_TRUE(receive(0, 2, end, {}));
+  job_->network().settle();
+  EXPECT_EQ(asked, 1u);
+  exchange(0).decided(1);
+  job_->network().settle();
+  EXPECT_EQ(asked, 2u);
+}
+
+// Receive the whole pull of a rank that says nothing more, and the step is decided all the same:
+// expect nobody to be asked for it any more, and the pulls of the next step to be served.
+TEST_F(PullGarbage, ReceiveAPullOfARankThatVotedBeforeItsAnswer) {
+  SectionHeader list = ids_header(SectionKind::kPullLocal, 2);
+  SectionHeader end = end_header();
+  EXPECT_TRUE(receive_ids(0, 1, list, owned_by(3, 2)));
+  EXPECT_TRUE(receive(0, 1, end, {}));
+  exchange(0).decided(1);
+  list.step = end.step = 2;
+  EXPECT_TRUE(receive_ids(0, 2, list, owned_by(3, 2)));
+  EXPECT_TRUE(receive(0, 2, end, {}));
   SectionHeader values = values_header(SectionKind::kValuesHost, 2);
+  values.step = 2;
+  EXPECT_FALSE(receive_bytes(0, 3, values, 2 * kRowBytes)) << "it owes those of step 1 first";
+  values.step = 1;
   EXPECT_TRUE(receive_bytes(0, 3, values, 2 * kRowBytes));
-  values.count = 4;
-  EXPECT_TRUE(receive_bytes(0, 0, values, 4 * kRowBytes));
-  EXPECT_TRUE(receive(0, 1, end_header(2), {}));
-}
-
-// Receive a pull of step 3 where a round of step 1 (past) was left open: expect room, and nothing
-// to be told of the old one.
-TEST_F(PullGarbage, ReceiveAPullWhereAnOldRoundIsOpen) {
-  EXPECT_TRUE(receive(0, 1, end_header(), {}));
-  EXPECT_EQ(exchange(0).waiting(1).number, 1u);
-  exchange(0).open(3);
-  EXPECT_EQ(exchange(0).waiting(1).number, 0u);
-  SectionHeader header = end_header();
-  header.step = 3;
-  EXPECT_TRUE(receive(0, 1, header, {}));
+  EXPECT_FALSE(receive_bytes(0, 3, values, 2 * kRowBytes));
+  values.step = 2;
+  EXPECT_TRUE(receive_bytes(0, 3, values, 2 * kRowBytes));
 }
 
 // ---- owner -> leader
@@ -238,9 +259,7 @@ TEST_F(PullGarbage, ReceiveValuesThatDoNotFit) {
   refused_with([](SectionHeader* header) { header->first = uint64_t{1} << 32; });
   refused_with([](SectionHeader* header) { header->flags = flags_of(PARALLAX_F16); });
   refused_with([](SectionHeader* header) { header->step = 2; });
-  refused_with([](SectionHeader* header) { header->step = 3; });  // of the same place
-  refused_with([](SectionHeader* header) { header->part = 1; });
-  refused_with([](SectionHeader* header) { header->part = 2; });
+  refused_with([](SectionHeader* header) { header->step = 3; });
   refused_with([](SectionHeader* header) { header->tag = kDense; });
   refused_with([](SectionHeader* header) { header->tag = kIntegers; });
   refused_with([](SectionHeader* header) { header->tag = 99; });
@@ -251,12 +270,12 @@ TEST_F(PullGarbage, ReceiveValuesThatDoNotFit) {
   EXPECT_TRUE(receive_bytes(0, 3, fits, 2 * kRowBytes)) << "what all of these began with";
 }
 
-// Receive values before the round is asked for (future), or when it is over (past): expect them
+// Receive values before anything is asked for (future), or when all of it came (past): expect them
 // refused, those without a row too.
 TEST_F(PullGarbage, ReceiveValuesThatNobodyWaitsFor) {
   const SectionHeader values = values_header(SectionKind::kValuesHost, 2);
   const SectionHeader nothing = values_header(SectionKind::kValuesHost, 0);
-  EXPECT_FALSE(receive_bytes(0, 3, values, 2 * kRowBytes)) << "no round";
+  EXPECT_FALSE(receive_bytes(0, 3, values, 2 * kRowBytes)) << "no pull";
   EXPECT_TRUE(receive_ids(0, 0, ids_header(SectionKind::kPullLocal, 2), {3, 8}));
   EXPECT_FALSE(receive_bytes(0, 3, values, 2 * kRowBytes)) << "not asked for yet";
   ASSERT_NO_FATAL_FAILURE(ask());
@@ -264,9 +283,6 @@ TEST_F(PullGarbage, ReceiveValuesThatNobodyWaitsFor) {
   EXPECT_TRUE(receive_bytes(0, 0, values_header(SectionKind::kValuesHost, 4), 4 * kRowBytes));
   EXPECT_FALSE(receive_bytes(0, 3, values, 2 * kRowBytes)) << "again, when all of it is there";
   EXPECT_FALSE(receive_bytes(0, 3, nothing, 0)) << "it would be answered twice";
-  ASSERT_NO_FATAL_FAILURE(ask());
-  exchange(0).open(3);
-  EXPECT_FALSE(receive_bytes(0, 3, values, 2 * kRowBytes)) << "of a step that is over";
 }
 
 // Receive an answer in pieces: expect each to go on where the last ended. What another owner still
@@ -284,9 +300,9 @@ TEST_F(PullGarbage, ReceiveAPieceOfTheValuesAgain) {
   EXPECT_TRUE(receive_bytes(0, 3, piece, 2 * kRowBytes)) << "the other owner's";
 }
 
-// Receive values of a variable that this round does not want, but the one before in its place did:
-// expect them refused, whether that one got its own or not.
-TEST_F(PullGarbage, ReceiveValuesOfAnEarlierRoundsVariable) {
+// Receive values of a variable that nobody wants in this step, but somebody did in an earlier one:
+// expect them refused, whether those came or not.
+TEST_F(PullGarbage, ReceiveValuesOfAnEarlierStepsVariable) {
   for (const bool answered : {true, false}) {
     ASSERT_NO_FATAL_FAILURE(ask());
     SectionHeader values = values_header(SectionKind::kValuesHost, 2);
@@ -296,14 +312,14 @@ TEST_F(PullGarbage, ReceiveValuesOfAnEarlierRoundsVariable) {
       four.count = 4;
       EXPECT_TRUE(receive_bytes(0, 0, four, 4 * kRowBytes));
     }
-    exchange(0).open(3);
+    exchange(0).decided(2);
     SectionHeader wish = ids_header(SectionKind::kPullLocal, 2);
     SectionHeader end = end_header();
     wish.tag = kIntegers;
     wish.flags = flags_of(PARALLAX_I32);
     wish.step = end.step = values.step = 3;
-    ASSERT_TRUE(receive_ids(0, 0, wish, {3, 8}));
-    for (const uint32_t local : {0u, 1u, 2u}) ASSERT_TRUE(receive(0, local, end, {}));
+    ASSERT_TRUE(receive_ids(0, 1, wish, {3, 8}));
+    ASSERT_TRUE(receive(0, 1, end, {}));
     EXPECT_FALSE(receive_bytes(0, 3, values, 2 * kRowBytes)) << answered;
     values.tag = kIntegers;
     values.flags = flags_of(PARALLAX_I32);

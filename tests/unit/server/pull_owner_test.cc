@@ -68,8 +68,8 @@ TEST_F(PullGarbage, ReceiveAnAskThatDoesNotFit) {
   EXPECT_TRUE(receive_ids(0, 3, fits, owned_by(0, 2))) << "what all of these began with";
 }
 
-// Receive a list in parts: expect each to go on where the last ended, in the step, the round and
-// the dtype; and the next list where it ends.
+// Receive a list in parts, to be answered later: expect each to go on where the last ended, in the
+// step and the dtype.
 TEST_F(PullGarbage, ReceiveAListThatSkipsOrRepeats) {
   SectionHeader header = ids_header(SectionKind::kPullHost, 2);
   header.step = 2;  // not to be answered yet
@@ -83,33 +83,59 @@ TEST_F(PullGarbage, ReceiveAListThatSkipsOrRepeats) {
   EXPECT_FALSE(next(6)) << "beyond";
   EXPECT_FALSE(next(0)) << "another list, while this one goes on";
   EXPECT_FALSE(next(4, flags_of(PARALLAX_F16)));
-  header.part = 1;
-  EXPECT_FALSE(next(4)) << "another round, while this one goes on";
-  header.part = 0;
-  EXPECT_TRUE(next(4, kSectionLast));
-  EXPECT_FALSE(next(6)) << "it was the last";
-  header.part = 1;
-  EXPECT_FALSE(next(6)) << "another list, while this one waits";
+  header.step = 3;
+  EXPECT_FALSE(next(4)) << "another step, while this one waits";
+  EXPECT_FALSE(next(0));
+  header.step = 2;
+  EXPECT_TRUE(next(4));
   exchange(0).applied(1);
   EXPECT_FALSE(next(0)) << "what was asked for in this step before";
-  EXPECT_TRUE(next(6)) << "the list before was answered";
-  EXPECT_TRUE(next(8, kSectionLast));
+  EXPECT_FALSE(next(6, flags_of(PARALLAX_F16))) << "the answer is not packed yet";
+  EXPECT_TRUE(next(6));
+  job_->network().hold(3);  // what rank 3 is told in answer it did not ask for
+  while (job_->network().move()) {
+  }
+  EXPECT_TRUE(next(8, flags_of(PARALLAX_F16))) << "all that was listed is answered and packed";
 }
 
-// Receive a list once more when it was answered: expect it refused, also where only its round's
-// number comes again; and none of a step that is behind.
+// Receive more than the host may have asked for while nothing was answered: expect it refused,
+// and room for as much again once it was.
+TEST_F(PullGarbage, ReceiveAListBeyondItsBound) {
+  SectionHeader header = ids_header(SectionKind::kPullHost, 12);
+  header.step = 2;
+  EXPECT_TRUE(receive_ids(0, 3, header, owned_by(0, 12))) << "all the rows that rank 0 owns";
+  header = following(header, 12);
+  header.count = 1;
+  EXPECT_FALSE(receive_ids(0, 3, header, {0})) << "before it was answered";
+  exchange(0).applied(1);
+  EXPECT_FALSE(receive_ids(0, 3, header, {0})) << "before the answer is packed";
+  while (job_->network().move()) {
+  }
+  header.count = 12;
+  EXPECT_TRUE(receive_ids(0, 3, header, owned_by(0, 12)));
+}
+
+// Receive a list once more when it was answered: expect it refused, and none of a step that is
+// behind.
 TEST_F(PullGarbage, ReceiveAListOnceMore) {
+  const auto settle = [&] {
+    while (job_->network().move()) {
+    }
+  };
   SectionHeader header = ids_header(SectionKind::kPullHost, 2);
-  header.flags = kSectionLast;
   EXPECT_TRUE(receive_ids(0, 3, header, owned_by(0, 2)));
+  EXPECT_FALSE(receive_ids(0, 3, header, owned_by(0, 2)));
+  settle();
   EXPECT_FALSE(receive_ids(0, 3, header, owned_by(0, 2)));
   EXPECT_TRUE(receive_ids(0, 0, header, owned_by(0, 2))) << "of the other host";
   header = following(header, 2);
-  EXPECT_TRUE(receive_ids(0, 3, header, owned_by(0, 2))) << "256 rounds later";
+  EXPECT_TRUE(receive_ids(0, 3, header, owned_by(0, 2))) << "the same rows, asked for anew";
+  settle();
   exchange(0).applied(1);
   SectionHeader later = following(header, 0);
   later.step = 2;
   EXPECT_TRUE(receive_ids(0, 3, later, owned_by(0, 2)));
+  settle();
   EXPECT_FALSE(receive_ids(0, 3, following(header, 4), owned_by(0, 2))) << "of the step before";
   EXPECT_FALSE(receive_ids(0, 3, following(header, 0), owned_by(0, 2)));
 }
@@ -141,7 +167,6 @@ TEST_F(PullGarbage, ReceiveAListThatGrowsLong) {
         }
       }
       header.count = part;
-      if (part == kParts[4]) header.flags = kSectionLast;
       const OwnedSection section(header, as_payload(row_keys));
       ASSERT_TRUE(job.exchange(0).on_section(1, section.view()));
       header.first += part;
@@ -156,7 +181,7 @@ TEST_F(PullGarbage, ReceiveAListThatGrowsLong) {
 
 // Receive an ask for a dense variable: expect nothing to come with it, and it to come once.
 TEST_F(PullGarbage, ReceiveAnAskForADenseVariableThatDoesNotFit) {
-  SectionHeader fits{.kind = SectionKind::kPullHost, .flags = kSectionLast, .tag = kDense};
+  SectionHeader fits{.kind = SectionKind::kPullHost, .tag = kDense};
   fits.step = 1;
   for (const Encoding encoding :
        {Encoding::kDense, Encoding::kRows, Encoding::kIds, Encoding::kValues}) {
@@ -168,16 +193,13 @@ TEST_F(PullGarbage, ReceiveAnAskForADenseVariableThatDoesNotFit) {
   SectionHeader counted = fits;
   counted.count = 1;
   EXPECT_FALSE(receive(0, 3, counted, {}));
-  SectionHeader part = fits;
-  part.flags = 0;
-  EXPECT_FALSE(receive(0, 3, part, {})) << "it has no parts";
   for (const uint64_t first : {uint64_t{1}, UINT64_MAX}) {
     EXPECT_FALSE(receive(0, 3, following(fits, first), {}));
   }
   EXPECT_FALSE(receive(0, 4, fits, {})) << "rank 4 leads no column of it";
   EXPECT_TRUE(receive(0, 3, fits, {})) << "what all of these began with";
   EXPECT_FALSE(receive(0, 3, fits, {})) << "again";
-  EXPECT_TRUE(receive(0, 3, following(fits, 1), {})) << "the next round's";
+  EXPECT_TRUE(receive(0, 3, following(fits, 1), {})) << "once more";
 }
 
 }  // namespace

@@ -11,14 +11,13 @@
 namespace parallax::testkit {
 namespace {
 
-TEST(PullSections, ASendCarriesItsRoundAndDtype) {
-  Send send = pull_send(SectionKind::kPullHost, Encoding::kIds, 7, 3, 258);
+TEST(PullSections, ASendCarriesItsStepAndDtype) {
+  Send send = pull_send(SectionKind::kPullHost, Encoding::kIds, 7, 3);
   send.header.flags = pull_flags(PARALLAX_I64) | kSectionLast;
   EXPECT_EQ(send.header.kind, SectionKind::kPullHost);
   EXPECT_EQ(send.header.encoding, Encoding::kIds);
   EXPECT_EQ(send.header.tag, 7u);
   EXPECT_EQ(send.header.step, 3u);
-  EXPECT_EQ(send.header.part, 2u) << "8 bits travel";
   EXPECT_EQ(pull_dtype(send.header), uint32_t{PARALLAX_I64});
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of a variable's pulls in every layout, what is due from whom, and what a host wants.
+// The memory of a variable's pulls in every layout, and what is due from whom.
 #include "server/pulled_variable.h"
 
 #include <gtest/gtest.h>
@@ -58,25 +58,12 @@ TEST(PulledVariable, MemoryIsThatOfItsParts) {
               PulledVariable::needed_bytes(rank.columns, rank.variable, rank.partition));
     EXPECT_EQ(pulled.answers.size(), rank.columns.count());
     EXPECT_EQ(pulled.asked.empty(), !pulled.owned_by(rank.columns.rank()));
-    if (!pulled.led()) return;
-    uint64_t column_rows = 0, column_elements = 0;
-    for (const uint32_t owner : pulled.owners) {
-      EXPECT_TRUE(pulled.owned_by(owner));
-      EXPECT_EQ(rank.columns.column_of(owner), rank.columns.my_column());
-      column_rows += rank.partition.rows_owned(owner);
-      column_elements += rank.partition.range_of(owner).count;
-    }
-    const uint64_t ranks = rank.columns.locals().size();
-    const size_t element_bytes = bytes_of_sum(pulled.master);
-    for (const PulledVariable::Wanted& wanted : pulled.wanted) {
-      if (!pulled.by_rows()) {
-        EXPECT_EQ(wanted.values.size(), column_elements * element_bytes);
-        continue;
-      }
-      const uint64_t rows = std::min(column_rows, rank.variable.rows_max * ranks);
-      EXPECT_EQ(wanted.values.size(), rows * rank.variable.row_elements * element_bytes);
-      EXPECT_EQ(wanted.row_keys.size(), rows);
-      EXPECT_EQ(wanted.lists.size(), ranks);
+    if (!pulled.by_rows()) return;
+    for (uint32_t host = 0; host < pulled.asked.size(); ++host) {
+      const uint64_t ranks = rank.hosts.ranks_of[host].size();
+      EXPECT_EQ(
+          pulled.asked[host].many.size(),
+          std::min(rank.partition.rows_owned(rank.columns.rank()), rank.variable.rows_max * ranks));
     }
   });
 }
@@ -89,7 +76,6 @@ TEST(PulledVariable, ColumnsShareTheElements) {
     pulled.expect_answers();
     std::vector<uint32_t> seen(rank.partition.elements());
     for (uint32_t column = 0; column < rank.columns.count(); ++column) {
-      EXPECT_EQ(pulled.has_owner_in(column), pulled.answers[column].due > 0);
       uint64_t at = 0;
       for (; at < pulled.answers[column].due; ++at) {
         const Range here = pulled.elements_of_column(column, at);
@@ -101,7 +87,7 @@ TEST(PulledVariable, ColumnsShareTheElements) {
                  rank.partition.range_of(owner).count) {
             ++owner;
           }
-          ASSERT_EQ(pulled.elements_before(owner),
+          ASSERT_EQ(pulled.led.elements_before(owner),
                     at - (here.first - rank.partition.range_of(owner).first));
         }
       }
@@ -126,41 +112,6 @@ TEST(PulledVariable, LeadersOweTheRowsOfTheirColumns) {
     due += rank.pulled.answers[column].due;
   }
   EXPECT_EQ(due, 5u) << "distinct, and no padding";
-}
-
-// Given lists of two ranks with rows in common, expect their union by owner, and each rank's items
-// in its order; a list beyond its bound is refused, and a new round starts empty.
-TEST(PulledVariable, WhatAHostWantsIsItsUnion) {
-  Rank rank({0, 0, 0, 1, 1}, 0, 0);
-  PulledVariable::Wanted& wanted = rank.pulled.wanted[0];
-  PullRound round = {.opening = 5};
-  EXPECT_FALSE(wanted.is_of(round));
-  wanted.begin(round);
-  EXPECT_TRUE(wanted.is_of(round));
-  const std::vector<std::vector<uint32_t>> lists = {{3, 0, 8}, {5, 3, 2}};  // of ranks 0, 2 and 3
-  for (uint32_t local = 0; local < lists.size(); ++local) {
-    for (const uint32_t row_key : lists[local]) ASSERT_TRUE(wanted.add(local, row_key));
-  }
-  EXPECT_EQ(wanted.index.size(), 5u);
-  wanted.group(rank.partition, rank.columns);
-  for (uint32_t place = 0; place < 3; ++place) {
-    for (uint32_t item = wanted.offsets[place]; item < wanted.offsets[place + 1]; ++item) {
-      const uint32_t owner = rank.partition.owner_of(wanted.grouped[item]);
-      EXPECT_EQ(rank.columns.place_in_column(owner), place);
-    }
-  }
-  for (uint32_t local = 0; local < lists.size(); ++local) {
-    ASSERT_EQ(wanted.list_counts[local], lists[local].size());
-    for (size_t i = 0; i < lists[local].size(); ++i) {
-      EXPECT_EQ(wanted.grouped[wanted.lists[local][i]], lists[local][i]);
-    }
-  }
-  round.opening = 6;
-  EXPECT_FALSE(wanted.is_of(round));
-  wanted.begin(round);
-  EXPECT_EQ(wanted.index.size(), 0u);
-  for (uint32_t i = 0; i < 16; ++i) ASSERT_TRUE(wanted.add(1, i % 2 == 0 ? 0 : 3));
-  EXPECT_FALSE(wanted.add(1, 0)) << "rows_max is 16";
 }
 
 TEST(AskPosition, StartsAfreshWithEachStep) {

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Slots taken and given back. See held_rows.h.
+#include "server/held_rows.h"
+
+namespace parallax {
+
+void HeldRows::lay_out(Arena& memory, uint64_t rows_max, size_t row_bytes) {
+  index_.lay_out(memory, rows_max);
+  slots_ = memory.take<uint32_t>(rows_max);
+  row_keys_ = memory.take<uint32_t>(rows_max);
+  next_ = memory.take<uint32_t>(rows_max);
+  marks_ = memory.take<uint8_t>(rows_max);
+  values_ = memory.take<std::byte>(rows_max * row_bytes);
+}
+
+void HeldRows::clear() {
+  index_.clear();
+  used_ = 0;
+  free_ = kNoSlot;
+}
+
+uint32_t HeldRows::find_or_take(uint32_t row_key, bool* taken) {
+  const uint32_t number = index_.find_or_insert(row_key, taken);
+  // The index has a number for each slot that is taken: it is full when they all are.
+  if (number == kNoSlot) return kNoSlot;
+  if (!*taken) return slots_[number];
+  uint32_t slot = free_;
+  if (slot == kNoSlot) {
+    slot = used_++;
+  } else {
+    free_ = next_[slot];
+  }
+  slots_[number] = slot;
+  row_keys_[slot] = row_key;
+  marks_[slot] = 0;
+  return slot;
+}
+
+void HeldRows::begin_forgetting() {
+  index_.clear();
+  for (uint32_t slot = 0; slot < used_; ++slot) marks_[slot] &= static_cast<uint8_t>(~kKept);
+}
+
+void HeldRows::keep(uint32_t slot) {
+  if ((marks_[slot] & kKept) != 0) return;
+  marks_[slot] |= kKept;
+  bool inserted;
+  slots_[index_.find_or_insert(row_keys_[slot], &inserted)] = slot;
+}
+
+void HeldRows::end_forgetting() {
+  free_ = kNoSlot;
+  for (uint32_t slot = used_; slot > 0; --slot) {
+    if ((marks_[slot - 1] & kKept) != 0) continue;
+    next_[slot - 1] = free_;
+    free_ = slot - 1;
+  }
+}
+
+}  // namespace parallax

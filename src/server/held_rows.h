@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// HeldRows: the rows that a leader has asked owners for in a step, with their values once they are
+// here. They do not change within the step, so whoever of the host wants one later is given it from
+// here, and one that is still on its way is waited for and not asked for again.
+//
+// A row has a slot from when it is taken until it is forgotten. There are as many slots as rows can
+// be wanted at once; when none is free, all that nobody waits for any more are forgotten together,
+// and those that somebody wants again are asked for again. All of it is laid out at commit.
+// Engine's owner only; allocates nothing.
+#ifndef PARALLAX_SERVER_HELD_ROWS_H_
+#define PARALLAX_SERVER_HELD_ROWS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "aggregate/row_index.h"
+#include "base/arena.h"
+
+namespace parallax {
+
+class HeldRows {
+ public:
+  // `row_bytes`: of the widest type that the values may have.
+  void lay_out(Arena& memory, uint64_t rows_max, size_t row_bytes);
+
+  // Forgets everything.
+  void clear();
+  // The slot of a row; `*taken`: it was not there, and must be asked for. kNoSlot: none is free.
+  uint32_t find_or_take(uint32_t row_key, bool* taken);
+
+  // Forgets all rows but those that are kept in between.
+  void begin_forgetting();
+  void keep(uint32_t slot);
+  void end_forgetting();
+
+  uint32_t row_key(uint32_t slot) const { return row_keys_[slot]; }
+  bool here(uint32_t slot) const { return (marks_[slot] & kHere) != 0; }
+  void put(uint32_t slot, const std::byte* values, size_t bytes) {
+    std::memcpy(&values_[slot * bytes], values, bytes);
+    marks_[slot] |= kHere;
+  }
+  // By slot, each of as many bytes as it was put with: the same for all of a step.
+  const std::byte* values() const { return values_.data(); }
+  size_t slot_count() const { return row_keys_.size(); }
+  size_t value_bytes() const { return values_.size(); }
+
+  // Rows on their way from one owner, in the order in which they come.
+  struct Queue {
+    uint32_t head = kNoSlot, tail = kNoSlot;
+  };
+  void push(Queue& queue, uint32_t slot) {
+    next_[slot] = kNoSlot;
+    (queue.head == kNoSlot ? queue.head : next_[queue.tail]) = slot;
+    queue.tail = slot;
+  }
+  uint32_t pop(Queue& queue) {
+    const uint32_t slot = queue.head;
+    queue.head = next_[slot];
+    return slot;
+  }
+
+ private:
+  static constexpr uint8_t kHere = 1, kKept = 2;
+
+  RowIndex index_;
+  std::span<uint32_t> slots_;     // by number in the index
+  std::span<uint32_t> row_keys_;  // by slot
+  std::span<uint32_t> next_;      // by slot: in the queue, or among the free
+  std::span<uint8_t> marks_;      // by slot
+  std::span<std::byte> values_;
+  uint32_t used_ = 0;  // slots from here on were never taken
+  uint32_t free_ = kNoSlot;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_SERVER_HELD_ROWS_H_

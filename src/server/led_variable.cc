@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a host wants of a variable, and what is held of it. See led_variable.h.
+#include "server/led_variable.h"
+
+#include <algorithm>
+
+#include "aggregate/row_coalescer.h"
+#include "base/check.h"
+#include "server/pull_sections.h"
+
+namespace parallax {
+
+LedVariable::LedVariable(const Columns& columns, const Partition& partition, uint64_t rows_max,
+                         SumType master)
+    : columns_(columns), partition_(partition), rows_max_(rows_max), master_(master) {}
+
+bool LedVariable::owned_by(uint32_t rank) const {
+  return by_rows() ? partition_.rows_owned(rank) > 0 : partition_.range_of(rank).count > 0;
+}
+
+void LedVariable::lay_out(Arena& memory) {
+  owners_.clear();
+  if (!columns_.is_leader()) return;
+  uint64_t column_rows = 0;
+  uint64_t column_elements = 0;
+  const std::vector<uint32_t>& in_column = columns_.owners(columns_.my_column());
+  for (const uint32_t owner : in_column) {
+    // A small variable has fewer owners than there are ranks; the others are neither asked nor
+    // waited for.
+    if (!owned_by(owner)) continue;
+    owners_.push_back(owner);
+    if (by_rows()) {
+      column_rows += partition_.rows_owned(owner);
+    } else {
+      column_elements += partition_.range_of(owner).count;
+    }
+  }
+  if (!led()) return;
+  const size_t locals = columns_.locals().size();
+  lists_.assign(locals, {});
+  asked_ = memory.take<Asked>(in_column.size());
+  if (!by_rows()) {
+    for (HeldElements& each : elements_) {
+      each.values = memory.take<std::byte>(column_elements * bytes_of_sum(master_));
+    }
+    return;
+  }
+  // Of a column no more can be wanted at once than it has, or than the host's ranks may ask for.
+  const uint64_t held_max = std::min(column_rows, rows_max_ * locals);
+  const uint64_t list_max = std::min(column_rows, rows_max_);
+  for (HeldRows& each : rows_) {
+    each.lay_out(memory, held_max, partition_.row_elements() * bytes_of_sum(master_));
+  }
+  for (HostList& each : lists_) {
+    each.rows = memory.take<uint32_t>(list_max);
+    each.asked = memory.take<uint32_t>(list_max);
+  }
+  fresh_ = memory.take<uint32_t>(list_max);
+  grouped_ = memory.take<uint32_t>(list_max);
+  offsets_ = memory.take<uint32_t>(in_column.size() + 1);
+}
+
+// ---- what each rank wants
+
+bool LedVariable::add(uint32_t local, uint64_t pull, const Section& section) {
+  HostList& list = lists_[local];
+  const uint32_t dtype = pull_dtype(section.header);
+  if (!may_travel_as(dtype, master_)) return false;
+  if (list.pull != pull) {
+    // A rank pulls again only once it has what it asked for before.
+    if (!list.answered || list.unpacked > 0) return false;
+    list = {.rows = list.rows, .asked = list.asked, .pull = pull, .dtype = dtype};
+    list.step = section.header.step;
+    list.answered = false;
+  }
+  // The pieces of one list are of one dtype: they are answered as one.
+  if (list.dtype != dtype) return false;
+  if (by_rows()) return add_rows(list, section);
+  // Once: it is answered once, and the rank counts on that.
+  if (list.dense || !is_bare(section)) return false;
+  list.dense = true;
+  return true;
+}
+
+bool LedVariable::add_rows(HostList& list, const Section& section) {
+  const SectionHeader& header = section.header;
+  // The list goes on where it ended: a piece that comes again would be answered again.
+  if (!is_row_keys(section) || header.first != list.count ||
+      header.count > list.rows.size() - list.count) {
+    return false;
+  }
+  for (uint32_t i = 0; i < header.count; ++i) {
+    const uint32_t row_key = row_key_at(section, i);
+    // Rows of another column are asked for by its leader, from owners that this one does not know.
+    if (row_key >= partition_.rows() ||
+        columns_.column_of(partition_.owner_of(row_key)) != columns_.my_column()) {
+      return false;
+    }
+    list.rows[list.count++] = row_key;
+  }
+  return true;
+}
+
+// ---- what the owners are asked for
+
+void LedVariable::begin(uint64_t step, uint32_t dtype) {
+  step_ = step;
+  // Asked for once in the master's type, values serve everybody.
+  dtypes_ = {several_dtypes_ ? dtype_of(master_) : dtype, dtype_of(master_)};
+  dtype_wanted_ = dtype;
+  several_dtypes_ = false;
+  for (const uint32_t owner : owners_) asked_of(owner) = {};
+  for (HeldElements& each : elements_) each.asked = false;
+  if (!by_rows()) return;
+  for (HeldRows& each : rows_) each.clear();
+}
+
+bool LedVariable::take(HostList& list, uint64_t step) {
+  if (step_ != step) {
+    if (due_ > 0) return false;
+    begin(step, list.dtype);
+  }
+  const bool first_serves = list.dtype == dtypes_[kFirst] || dtypes_[kFirst] == dtypes_[kMaster];
+  list.form = first_serves ? kFirst : kMaster;
+  several_dtypes_ = several_dtypes_ || list.dtype != dtype_wanted_;
+  if (by_rows()) {
+    if (list.taken < list.count) take_rows(list);
+    if (fresh_count_ == 0) return true;
+  } else if (elements_[list.form].asked) {
+    return true;
+  }
+  // Of one type at a time, so that an owner can answer what it holds back as one.
+  if (due_ > 0 && (form_under_way_ != list.form || !by_rows() || !has_room())) return false;
+  form_under_way_ = list.form;
+  return true;
+}
+
+void LedVariable::take_rows(HostList& list) {
+  HeldRows& held = rows_[list.form];
+  fresh_count_ = 0;
+  for (; list.taken < list.count; ++list.taken) {
+    uint32_t& row = list.rows[list.taken];
+    bool fresh;
+    uint32_t slot = held.find_or_take(row, &fresh);
+    if (slot == kNoSlot) {
+      forget_unneeded(list.form);
+      slot = held.find_or_take(row, &fresh);
+      PARALLAX_CHECK(slot != kNoSlot);
+    }
+    row = slot;
+    if (fresh) fresh_[fresh_count_++] = slot;
+  }
+  // By owner, so that what one owner is asked for lies together.
+  group_items(
+      fresh_count_, static_cast<uint32_t>(asked_.size()),
+      [&](uint32_t i) {
+        return columns_.place_in_column(partition_.owner_of(held.row_key(fresh_[i])));
+      },
+      offsets_, grouped_);
+  for (uint32_t i = 0; i < fresh_count_; ++i) list.asked[i] = held.row_key(fresh_[grouped_[i]]);
+}
+
+// What is wanted by lists that are not answered yet, or whose answers are not packed, stays.
+void LedVariable::forget_unneeded(Form form) {
+  HeldRows& held = rows_[form];
+  held.begin_forgetting();
+  for (const HostList& each : lists_) {
+    const bool needed = !each.answered || each.unpacked > 0;
+    if (!needed || each.step != step_ || each.form != form) continue;
+    for (uint32_t i = 0; i < each.taken; ++i) held.keep(each.rows[i]);
+  }
+  held.end_forgetting();
+}
+
+// An owner keeps a list of what it was asked for and has not answered, and begins it anew when it
+// has: so this end knows what fits there.
+bool LedVariable::has_room() const {
+  return std::all_of(owners_.begin(), owners_.end(), [&](uint32_t owner) {
+    const uint32_t place = columns_.place_in_column(owner);
+    const uint64_t listed = asked_[place].answer.complete() ? 0 : asked_[place].listed;
+    return listed + offsets_[place + 1] - offsets_[place] <=
+           asked_rows_max(columns_, partition_, rows_max_, owner, columns_.host());
+  });
+}
+
+LedVariable::Ask LedVariable::ask(const HostList& list, uint32_t owner) {
+  const uint32_t place = columns_.place_in_column(owner);
+  Asked& asked = asked_[place];
+  if (!by_rows()) {
+    if (elements_[list.form].asked) return {};
+    asked.answer = {.due = partition_.range_of(owner).count};
+    due_ += asked.answer.due;
+    // Each form is asked for once.
+    return {.count = 1, .before = elements_[1 - list.form].asked ? 1u : 0u};
+  }
+  if (fresh_count_ == 0) return {};
+  const Ask ask = {.first = offsets_[place],
+                   .count = offsets_[place + 1] - offsets_[place],
+                   .before = asked.answer.due};
+  if (asked.answer.complete()) asked.listed = 0;
+  asked.listed += ask.count;
+  asked.answer.due += ask.count;
+  due_ += ask.count;
+  for (uint32_t i = ask.first; i < ask.first + ask.count; ++i) {
+    rows_[list.form].push(asked.queue, fresh_[grouped_[i]]);
+  }
+  return ask;
+}
+
+void LedVariable::end_asking(HostList& list) {
+  fresh_count_ = 0;
+  elements_[list.form].asked = true;
+  list.asked_for = true;
+}
+
+// ---- what they answer
+
+bool LedVariable::on_values(uint32_t from, const Section& section) {
+  const SectionHeader& header = section.header;
+  const bool rows = by_rows();
+  const uint32_t dtype = dtypes_[form_under_way_];
+  if (header.step != step_ || due_ == 0 || pull_dtype(header) != dtype ||
+      header.encoding != (rows ? Encoding::kValues : Encoding::kDense)) {
+    return false;
+  }
+  const size_t item_bytes = (rows ? partition_.row_elements() : 1) * size_t{bytes_of_dtype(dtype)};
+  // Rows are counted through the step. An element before its owner's range wraps to a huge number.
+  const uint64_t first = header.first - (rows ? 0 : partition_.range_of(from).first);
+  Asked& asked = asked_of(from);
+  if (section.payload.size() != header.count * item_bytes ||
+      !asked.answer.take(first, header.count)) {
+    return false;
+  }
+  due_ -= header.count;
+  const std::byte* payload = section.payload.data();
+  if (!rows) {
+    std::memcpy(&elements_[form_under_way_].values[(elements_before(from) + first) * item_bytes],
+                payload, section.payload.size());
+    return true;
+  }
+  HeldRows& held = rows_[form_under_way_];
+  for (uint32_t i = 0; i < header.count; ++i) {
+    held.put(held.pop(asked.queue), payload + i * item_bytes, item_bytes);
+  }
+  return true;
+}
+
+bool LedVariable::complete(HostList& list) {
+  if (!list.asked_for) return false;
+  if (by_rows()) {
+    // One look at a row after the other, however often this is called.
+    while (list.here < list.count && rows_[list.form].here(list.rows[list.here])) ++list.here;
+    list.complete = list.here == list.count;
+  } else {
+    list.complete = due_ == 0 || form_under_way_ != list.form;
+  }
+  return list.complete;
+}
+
+const std::byte* LedVariable::values(const HostList& list) const {
+  return by_rows() ? rows_[list.form].values() : elements_[list.form].values.data();
+}
+
+uint64_t LedVariable::elements_before(uint32_t owner) const {
+  uint64_t elements = 0;
+  for (const uint32_t each : owners_) {
+    if (each == owner) break;
+    elements += partition_.range_of(each).count;
+  }
+  return elements;
+}
+
+}  // namespace parallax

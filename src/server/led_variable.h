@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// LedVariable: one sharded variable as the leader of a column sees it: what each rank of its host
+// wants of it, what its owners were asked for, and what they have answered.
+//
+// A rank's list is taken once all of it is here: of each of its rows, one that is held is given,
+// one that is on its way is waited for, and of the others the owners are asked, in the rank's name.
+// So no rank waits for what another one has yet to do. It knows what is wanted and due, but sends
+// nothing (PullLeader does). All memory is sized at commit from rows_max and the partition; what a
+// peer sends beyond it does not fit. Engine's owner only.
+#ifndef PARALLAX_SERVER_LED_VARIABLE_H_
+#define PARALLAX_SERVER_LED_VARIABLE_H_
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/arena.h"
+#include "base/number.h"
+#include "message/wire.h"
+#include "server/answer_progress.h"
+#include "server/held_rows.h"
+#include "variable/partition.h"
+#include "world/patterns.h"
+
+namespace parallax {
+
+// So many rows of an owner may a host ask for before all that it asked for is answered: it bounds
+// the list that the owner keeps of them.
+inline uint64_t asked_rows_max(const Columns& columns, const Partition& partition,
+                               uint64_t rows_max, uint32_t owner, uint32_t host) {
+  return std::min<uint64_t>(partition.rows_owned(owner),
+                            rows_max * columns.map().ranks_of[host].size());
+}
+
+class LedVariable {
+ public:
+  // The values of a step are held in the type that they were first asked for in, and what that does
+  // not serve in the master's.
+  enum Form : uint8_t { kFirst, kMaster };
+
+  // What a rank of the host wants in its pull under way.
+  struct HostList {
+    std::span<uint32_t> rows;   // row keys as they came, and slots of held rows once taken
+    std::span<uint32_t> asked;  // row keys that owners are asked for in its name, by owner
+    uint64_t pull = 0;          // which of the rank's
+    uint64_t step = 0;
+    uint32_t count = 0;
+    uint32_t taken = 0;     // of `rows`: these are slots
+    uint32_t here = 0;      // of those: the values of these are here
+    uint32_t unpacked = 0;  // sends of its answer that read it, and the values
+    uint32_t dtype = 0;
+    Form form = kFirst;
+    bool dense = false;  // wants the dense variable
+    bool asked_for = false;
+    bool complete = false;
+    bool answered = true;
+  };
+
+  LedVariable(const Columns& columns, const Partition& partition, uint64_t rows_max,
+              SumType master);
+  void lay_out(Arena& memory);
+
+  // This rank leads a column that has an owner of it.
+  bool led() const { return !owners_.empty(); }
+  const std::vector<uint32_t>& owners() const { return owners_; }
+  HostList& list(uint32_t local) { return lists_[local]; }
+  std::span<HostList> lists() { return lists_; }
+
+  // A piece of what a rank wants in a pull, in the order of the pieces. False: it does not fit.
+  [[nodiscard]] bool add(uint32_t local, uint64_t pull, const Section& section);
+
+  // All of a rank's list is here. False: what is under way must be answered first; call again.
+  [[nodiscard]] bool take(HostList& list, uint64_t step);
+  // What an owner is now asked for, of those who have any of it; and then that all were.
+  struct Ask {
+    uint32_t first = 0, count = 0;  // of HostList::asked; dense: count 1 for all that it has
+    uint64_t before = 0;            // rows, or asks, of this step that went before
+  };
+  Ask ask(const HostList& list, uint32_t owner);
+  void end_asking(HostList& list);
+
+  // Values of an owner. False: not what is due next.
+  [[nodiscard]] bool on_values(uint32_t from, const Section& section);
+  // Moves on over what is here; true if that is all that the list waits for.
+  bool complete(HostList& list);
+  // What a list's values lie in: rows by slot, or the column's elements.
+  const std::byte* values(const HostList& list) const;
+  uint32_t dtype_of_values(const HostList& list) const { return dtypes_[list.form]; }
+
+  // Of my column's elements, those of owners before this one.
+  uint64_t elements_before(uint32_t owner) const;
+
+  uint64_t step() const { return step_; }  // of what is held
+  bool owes(uint32_t owner) const { return !asked_of(owner).answer.complete(); }
+
+ private:
+  // What an owner was asked for in this step, and has answered.
+  struct Asked {
+    AnswerProgress answer;  // rows; elements of the dense variable
+    uint32_t listed = 0;    // rows since all that was asked for had come
+    HeldRows::Queue queue;  // on their way
+  };
+  struct HeldElements {
+    std::span<std::byte> values;  // of the column, owner by owner
+    bool asked = false;
+  };
+
+  bool by_rows() const { return partition_.ids_declared(); }
+  bool owned_by(uint32_t rank) const;
+  Asked& asked_of(uint32_t owner) const { return asked_[columns_.place_in_column(owner)]; }
+  [[nodiscard]] bool add_rows(HostList& list, const Section& section);
+  void begin(uint64_t step, uint32_t dtype);
+  void take_rows(HostList& list);
+  void forget_unneeded(Form form);
+  bool has_room() const;
+
+  const Columns& columns_;
+  const Partition& partition_;
+  const uint64_t rows_max_;
+  const SumType master_;
+  std::vector<uint32_t> owners_;  // of my column, those that have any of it
+  std::vector<HostList> lists_;   // by local rank
+  std::span<Asked> asked_;        // by place in the column
+  uint64_t step_ = 0;
+  uint64_t due_ = 0;                     // rows or elements, of all owners
+  std::array<uint32_t, 2> dtypes_ = {};  // by form
+  Form form_under_way_ = kFirst;
+  uint32_t dtype_wanted_ = 0;    // by the first list of the step
+  bool several_dtypes_ = false;  // others by others: the next step holds all in the master's
+  std::array<HeldRows, 2> rows_;
+  std::array<HeldElements, 2> elements_;
+  // Rows that the list being taken asks for: slots, and grouped by owner.
+  std::span<uint32_t> fresh_, grouped_, offsets_;
+  uint32_t fresh_count_ = 0;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_SERVER_LED_VARIABLE_H_

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Slots of held rows, given and taken back, against a map.
+#include "server/held_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "base/seeded_random.h"
+
+namespace parallax::testkit::held_rows {
+namespace {
+
+struct Held {
+  explicit Held(uint64_t rows_max) {
+    Arena measure;
+    rows.lay_out(measure, rows_max, sizeof(uint32_t));
+    EXPECT_TRUE(arena.reserve(measure.used_bytes()).ok());
+    rows.lay_out(arena, rows_max, sizeof(uint32_t));
+    rows.clear();
+  }
+  uint32_t value(uint32_t slot) const {
+    uint32_t read;
+    std::memcpy(&read, rows.values() + slot * sizeof read, sizeof read);
+    return read;
+  }
+  void put(uint32_t slot, uint32_t value) {
+    rows.put(slot, reinterpret_cast<const std::byte*>(&value), sizeof value);
+  }
+  Arena arena;
+  HeldRows rows;
+};
+
+TEST(HeldRows, ARowIsTakenOnceAndThenHere) {
+  Held held(4);
+  bool taken = false;
+  const uint32_t slot = held.rows.find_or_take(7, &taken);
+  EXPECT_TRUE(taken);
+  EXPECT_FALSE(held.rows.here(slot));
+  EXPECT_EQ(held.rows.row_key(slot), 7u);
+  EXPECT_EQ(held.rows.find_or_take(7, &taken), slot);
+  EXPECT_FALSE(taken);
+  held.put(slot, 70);
+  EXPECT_TRUE(held.rows.here(slot));
+  EXPECT_EQ(held.value(slot), 70u);
+  held.rows.clear();
+  const uint32_t anew = held.rows.find_or_take(7, &taken);
+  EXPECT_TRUE(taken);
+  EXPECT_FALSE(held.rows.here(anew)) << "nothing is left of what was before";
+}
+
+// Receive values in the order in which their rows were asked for, of two owners in turns.
+TEST(HeldRows, AQueueKeepsItsOrder) {
+  Held held(20);
+  bool taken;
+  HeldRows::Queue queues[2];
+  for (uint32_t row = 0; row < 20; ++row) {
+    held.rows.push(queues[row % 2], held.rows.find_or_take(row, &taken));
+  }
+  for (uint32_t row = 0; row < 10; ++row) {
+    for (uint32_t of = 0; of < 2; ++of) {
+      EXPECT_EQ(held.rows.row_key(held.rows.pop(queues[of])), 2 * row + of);
+    }
+  }
+  held.rows.push(queues[0], 3);
+  EXPECT_EQ(held.rows.pop(queues[0]), 3u);
+}
+
+// Given rows taken until no slot is free, and some kept, time and again: expect the kept ones to
+// stay where they are with what they hold, the others to be gone, and a free slot for each of them.
+TEST(HeldRows, WhatIsNotKeptIsForgotten) {
+  for (const uint64_t rows_max : {3, 16, 17, 50}) {
+    SeededRandom random(rows_max);
+    Held held(rows_max);
+    std::map<uint32_t, uint32_t> slots;  // by row key
+    uint32_t forgotten = 0;
+    for (uint32_t i = 0; i < 2000; ++i) {
+      const auto row_key = static_cast<uint32_t>(random.below(3 * rows_max));
+      bool taken;
+      uint32_t slot = held.rows.find_or_take(row_key, &taken);
+      if (slot == kNoSlot) {
+        EXPECT_EQ(slots.size(), rows_max);
+        EXPECT_EQ(slots.count(row_key), 0u);
+        ++forgotten;
+        held.rows.begin_forgetting();
+        std::map<uint32_t, uint32_t> kept;
+        for (const auto& [key, at] : slots) {
+          if (random.chance(50) || kept.size() + 1 == rows_max) continue;
+          kept.emplace(key, at);
+          held.rows.keep(at);
+          if (random.chance(20)) held.rows.keep(at);  // wanted by two
+        }
+        held.rows.end_forgetting();
+        slots = kept;
+        slot = held.rows.find_or_take(row_key, &taken);
+        ASSERT_NE(slot, kNoSlot);
+      }
+      EXPECT_EQ(taken, slots.count(row_key) == 0);
+      if (taken) {
+        for (const auto& [key, at] : slots) ASSERT_NE(at, slot) << key;
+        ASSERT_LT(slot, rows_max);
+        slots[row_key] = slot;
+        held.put(slot, row_key * 10);
+      }
+      ASSERT_EQ(slots[row_key], slot);
+      for (const auto& [key, at] : slots) ASSERT_EQ(held.value(at), key * 10);
+    }
+    EXPECT_GT(forgotten, 5u);
+  }
+}
+
+}  // namespace
+}  // namespace parallax::testkit::held_rows
