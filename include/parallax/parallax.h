@@ -204,8 +204,9 @@ typedef struct parallax_options {
                            * requires a secret, see secret_file. "#NAME" behind it names the
                            * job: ranks of a job of another name are refused.
                            * "env": rank, world and rendezvous as a launcher's environment says
-                           * (PARALLAX_RANK..., torchrun, Open MPI, Slurm: docs/rendezvous.md);
-                           * rank and world here are 0, or the same. */
+                           * (PARALLAX_RANK..., torchrun, Open MPI, Slurm: docs/rendezvous.md),
+                           * and without one this is one rank alone; rank and world here are 0,
+                           * or the same. */
   parallax_allgather_fn allgather; /* the caller's own allgather; processes */
   void *allgather_context;
 
@@ -286,7 +287,8 @@ PARALLAX_API parallax_status_t parallax_abort(parallax_job_t *job, const char *r
  * dropped with its gradients. Requests that are pending then complete with ABORTED; those not
  * released may still be tested and released, nothing else. NULL is OK. PEER_LOST and TIMEOUT name
  * the ranks that did not call close, or were lost; a job that had failed answers with its
- * failure. STATE, and nothing is done, as long as parts of it are open. */
+ * failure once more: no news where a call has told it, and everything is freed all the same. STATE,
+ * and nothing is done, as long as parts of it are open. */
 PARALLAX_API parallax_status_t parallax_close(parallax_job_t *job);
 
 /* A part of a job (MPI: a communicator, Horovod: a process set): collective over the `count` ranks
@@ -551,9 +553,10 @@ PARALLAX_API parallax_status_t parallax_step_begin(parallax_job_t *job, uint64_t
 /* Asks for values of managed variables as of the commit of step - 1. `slices` is copied; its
  * buffers are borrowed until the request completes. One call for many variables makes one
  * exchange. Pulls of a step may be posted until its step_end, as many as this rank likes: what the
- * others pull, or whether they do, holds none up; they must make progress. INVALID names the slice, the variable and the field, such as an id past the end,
- * or says that the variable is framework-held or in two slices; LIMIT: more rows than rows_max;
- * STATE: the step has not begun, or has ended. Then nothing of the call was done.
+ * others pull, or whether they do, holds none up; they must make progress. INVALID names the slice,
+ * the variable and the field, such as an id past the end, or says that the variable is
+ * framework-held or in two slices; LIMIT: more rows than rows_max; STATE: the step has not begun,
+ * or has ended. Then nothing of the call was done.
  * Step 0 is an evaluation, between steps: values as of the last commit, asked for by this rank
  * alone; the others need not call, but must make progress. STATE while a step of this rank has not
  * ended with its request complete, and no step begins before the pull completes. */

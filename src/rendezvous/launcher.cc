@@ -23,6 +23,9 @@ constexpr Names kOwnNames = {"PARALLAX_RANK", "PARALLAX_WORLD"};
 constexpr Names kTorchrunNames = {"RANK", "WORLD_SIZE"};
 constexpr Names kOpenMpiNames = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"};
 constexpr Names kSlurmNames = {"SLURM_PROCID"};
+// Of these alone none is recognised, but they say that ranks are to meet.
+constexpr Names kHalfNames = {"PARALLAX_RENDEZVOUS", "MASTER_ADDR", "MASTER_PORT",
+                              "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"};
 constexpr Names kOpenMpiIds = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"};
 
 class Reader {
@@ -165,6 +168,24 @@ Status read_slurm(const Reader& reader, Launched* launched) {
   return meet_at(reader, host, job, launched);
 }
 
+// A program that is started by hand, in a notebook or under a debugger is one rank alone. Where
+// half of what a launcher sets is there, ranks were to meet, and each would train a model of its
+// own.
+Status read_none(const Reader& reader, Launched* launched) {
+  const char* half = reader.first(kHalfNames);
+  if (half != nullptr) {
+    return invalid(
+        "options.rendezvous is \"env\", and " + std::string(half) +
+        " is set, but the environment is that of no launcher: set PARALLAX_RANK and "
+        "PARALLAX_WORLD too, or start under parallax run, torchrun, mpirun or srun; to be "
+        "one rank alone, unset it");
+  }
+  launched->launcher = "no launcher";
+  launched->rank = 0;
+  launched->world = 1;
+  return {};
+}
+
 }  // namespace
 
 std::string job_of_launcher(const Environment& environment) {
@@ -236,10 +257,7 @@ Status read_launcher(const Environment& given, Launched* launched) {
   } else if (reader.first(kSlurmNames) != nullptr) {
     read = read_slurm(reader, launched);
   } else {
-    read = invalid(
-        "options.rendezvous is \"env\", but the environment is that of no launcher: start under "
-        "parallax run, torchrun, mpirun or srun, or set PARALLAX_RANK, PARALLAX_WORLD and "
-        "PARALLAX_RENDEZVOUS");
+    read = read_none(reader, launched);
   }
   PARALLAX_RETURN_IF_ERROR(read);
   const std::string where = reader.text("PARALLAX_RENDEZVOUS");

@@ -15,7 +15,8 @@
 // For all launchers PARALLAX_RENDEZVOUS overrides the address that follows from these variables,
 // and PARALLAX_HOST the name of this host. The port is PARALLAX_PORT; else MASTER_PORT + 1, since
 // torch's own store has MASTER_PORT; else one from the job's id, the same on all ranks
-// (port_of_job). Ranks of one node meet on loopback.
+// (port_of_job). Ranks of one node meet on loopback. Where nothing of a launcher is there, this is
+// one rank alone.
 #ifndef PARALLAX_RENDEZVOUS_LAUNCHER_H_
 #define PARALLAX_RENDEZVOUS_LAUNCHER_H_
 
@@ -40,8 +41,7 @@ struct Launched {
 // Whether a launcher's environment is there, though it may lack something.
 bool is_launched(const Environment& environment);
 
-// INVALID names the variable that is missing, unreadable or contradicts another, or says that no
-// launcher is there.
+// INVALID names the variable that is missing, unreadable or contradicts another.
 Status read_launcher(const Environment& environment, Launched* launched);
 
 // Fills in options whose rendezvous is "env" from the environment. Also fills in rank and world,

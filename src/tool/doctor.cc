@@ -51,7 +51,9 @@ bool say_identity(const Status& found, const RankIdentity& identity, Findings* f
         "(tcp:HOST:PORT, file:DIR), or give --rank, --world and --rendezvous; --world 1 "
         "checks this machine alone");
   } else if (!identity.launcher.empty() && identity.world == 1) {
-    findings->ok("launcher", identity.launcher + " started this rank alone");
+    findings->ok("launcher", identity.launcher == "no launcher"
+                                 ? "there is none: one rank alone"
+                                 : identity.launcher + " started this rank alone");
   } else if (!identity.launcher.empty()) {
     findings->ok("launcher", identity.launcher + " started " + std::to_string(identity.world) +
                                  " ranks, which meet at " + identity.rendezvous);

@@ -42,6 +42,7 @@ TEST(Alone, UnderALauncherIsWarnedOf) {
 
 TEST(Alone, OtherwiseIsNot) {
   EXPECT_EQ(log_of({}), "");
+  EXPECT_EQ(log_of({}, "env"), "");
   EXPECT_EQ(log_of({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}), "");
   EXPECT_EQ(log_of({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}, "env"), "");
 }

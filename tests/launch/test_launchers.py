@@ -115,7 +115,13 @@ class Environments(LaunchTest):
                                  "PARALLAX_WORLD", "set both, or neither")
 
     def test_no_launcher(self):
-        self.assert_ends(self.start_rank(), INVALID, "that of no launcher", "PARALLAX_RANK")
+        self.assert_all_ok([self.start_rank()])
+
+    def test_half_a_launcher(self):
+        for name, value in (("MASTER_ADDR", "a"), ("PARALLAX_RENDEZVOUS", "tcp:127.0.0.1:1")):
+            with self.subTest(name=name):
+                self.assert_ends(self.start_rank("--rendezvous", "env", **{name: value}), INVALID,
+                                 f"{name} is set", "that of no launcher", "PARALLAX_RANK")
 
     def test_options_that_contradict_it(self):
         self.assert_ends(

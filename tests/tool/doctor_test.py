@@ -39,8 +39,9 @@ class Machine(DoctorCase):
         self.assertRegex(said.stdout, r"(?m)^FAIL  ucx: .*no such file.* -> correct or unset .+$")
 
     def test_a_lone_setting_of_a_rendezvous(self):
-        self.expect(self.doctor(PARALLAX_RENDEZVOUS="env"), "launcher", "FAIL",
-                    "the environment is that of no launcher", "--world 1")
+        self.expect(self.doctor(PARALLAX_RENDEZVOUS="env"), "launcher", "OK", "one rank alone")
+        self.expect(self.doctor(PARALLAX_RENDEZVOUS="env", MASTER_PORT="1"), "launcher", "FAIL",
+                    "MASTER_PORT is set", "that of no launcher", "--world 1")
 
     def test_settings(self):
         self.expect(self.doctor(PARALLAX_LEASE_MS="x"), "settings", "FAIL", "PARALLAX_LEASE_MS")

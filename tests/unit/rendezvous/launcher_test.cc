@@ -115,7 +115,11 @@ TEST(Launcher, what_is_wrong_is_named) {
     const char* sentence;
   };
   const Case cases[] = {
-      {{}, "environment is that of no launcher"},
+      {{{"PARALLAX_RENDEZVOUS", "tcp:127.0.0.1:29500"}}, "PARALLAX_RENDEZVOUS is set, but"},
+      {{{"PARALLAX_RENDEZVOUS", "env"}, {"MASTER_ADDR", "a"}}, "MASTER_ADDR is set, but"},
+      {{{"MASTER_PORT", "29500"}}, "that of no launcher: set PARALLAX_RANK and PARALLAX_WORLD"},
+      {{{"LOCAL_WORLD_SIZE", "2"}}, "LOCAL_WORLD_SIZE is set, but"},
+      {{{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}, "to be one rank alone, unset it"},
       {{{"PARALLAX_RANK", "0"}}, "PARALLAX_WORLD is not set"},
       {{{"PARALLAX_WORLD", "2"}}, "PARALLAX_RANK is not set"},
       {with(kOwn, {{"PARALLAX_RENDEZVOUS", ""}}), "PARALLAX_RENDEZVOUS is not"},
@@ -210,6 +214,39 @@ TEST(Launcher, options_and_environment) {
   const Status status = apply_launcher(environment, false, &launched, &options);
   EXPECT_EQ(status.code(), PARALLAX_INVALID);
   EXPECT_NE(status.message().find("rank 2 of 4"), std::string::npos) << status.message();
+}
+
+// Given nothing of a launcher, expect one rank alone, and a program that wants several to be told.
+TEST(Launcher, none_is_one_rank_alone) {
+  for (const Variables& variables :
+       {Variables{}, {{"PARALLAX_RENDEZVOUS", "env"}}, {{"PARALLAX_HOST", "b"}}}) {
+    const Environment environment = [&](const char* name) {
+      const auto found = variables.find(name);
+      return found == variables.end() ? std::string() : found->second;
+    };
+    EXPECT_FALSE(is_launched(environment));
+    for (const uint32_t world : {0u, 1u}) {
+      Launched launched;
+      parallax_options_t options{};
+      options.rendezvous = "env";
+      options.world = world;
+      const Status status = apply_launcher(environment, false, &launched, &options);
+      ASSERT_TRUE(status.ok()) << status.message();
+      EXPECT_EQ(options.rank, 0u);
+      EXPECT_EQ(options.world, 1u);
+      EXPECT_EQ(options.rendezvous, nullptr);
+    }
+    Launched launched;
+    parallax_options_t options{};
+    options.rendezvous = "env";
+    options.rank = 1;
+    options.world = 2;
+    const Status status = apply_launcher(environment, false, &launched, &options);
+    EXPECT_EQ(status.code(), PARALLAX_INVALID);
+    EXPECT_NE(status.message().find("by the environment of no launcher this is rank 0 of 1"),
+              std::string::npos)
+        << status.message();
+  }
 }
 
 // Given a rendezvous that the program did not set, expect rank and world from the launcher.
