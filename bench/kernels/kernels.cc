@@ -248,9 +248,10 @@ void update(benchmark::State& state, uint32_t rule) {
     measure(state, shape.bytes, [&] {
       for (uint64_t row = 0; row < shape.rows; ++row) {
         const uint64_t at = row * shape.width, state_at = row * state_width;
-        apply.apply(RowParts<float>{value.data() + at, state0.data() + state_at,
-                                    state1.data() + state_at, gradient.data() + at, shape.width},
-                    1.0F);
+        update_row(apply, Decay<float>(with),
+                   RowParts<float>{value.data() + at, state0.data() + state_at,
+                                   state1.data() + state_at, gradient.data() + at, shape.width},
+                   1.0F);
       }
       benchmark::DoNotOptimize(value.data());
     });

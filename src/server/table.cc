@@ -99,12 +99,15 @@ void Table::apply(const ReducedGradient& gradient, const UpdateArguments& with) 
   counted.sparse = partition_.ids_declared();
   with_sum_type(sum_, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    with_rule<T>(counted, [&](const auto& rule) { apply_as<T>(gradient, with.scale, rule); });
+    with_rule<T>(counted, [&](const auto& rule) { apply_as<T>(gradient, counted, rule); });
   });
 }
 
 template <typename T, typename Rule>
-void Table::apply_as(const ReducedGradient& gradient, double scale, const Rule& rule) {
+void Table::apply_as(const ReducedGradient& gradient, const UpdateArguments& with,
+                     const Rule& rule) {
+  const Decay<T> decay(with);
+  const double scale = decay.sign * with.scale;
   const bool ids = partition_.ids_declared();
   const uint64_t width = row_elements();
   const uint64_t gradient_width = width + (gradient.counted ? 1 : 0);
@@ -119,7 +122,8 @@ void Table::apply_as(const ReducedGradient& gradient, double scale, const Rule& 
   // `at` and `state_at` are the first elements of value and state. Without ids all is one row.
   const auto apply_row = [&](uint64_t at, uint64_t state_at, const T* values, uint64_t count) {
     const double ranks = gradient.counted ? static_cast<double>(values[width]) : 1;
-    rule.apply(RowParts<T>{arrays[0] + at, arrays[1] == nullptr ? nullptr : arrays[1] + state_at,
+    update_row(rule, decay,
+               RowParts<T>{arrays[0] + at, arrays[1] == nullptr ? nullptr : arrays[1] + state_at,
                            arrays[2] == nullptr ? nullptr : arrays[2] + state_at, values, count},
                gradient.counted ? static_cast<T>(1.0 / ranks * scale) : whole_scale);
   };
@@ -131,8 +135,13 @@ void Table::apply_as(const ReducedGradient& gradient, double scale, const Rule& 
     return;
   }
   if (!ids) {
+    // In pieces, so that a value that decays is still in the cache when it is updated. No rule of
+    // such a variable looks beyond an element.
+    constexpr uint64_t kPiece = 4096;
     const uint64_t at = gradient.first - first_element_;
-    apply_row(at, at, gradients, gradient.count);
+    for (uint64_t done = 0; done < gradient.count; done += kPiece) {
+      apply_row(at + done, at + done, gradients + done, std::min(kPiece, gradient.count - done));
+    }
     return;
   }
   // Rows made dense: those that nobody contributed are left alone.

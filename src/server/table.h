@@ -92,7 +92,7 @@ class Table {
   template <typename T>
   void initialize_as(uint64_t first, uint64_t end);
   template <typename T, typename Rule>
-  void apply_as(const ReducedGradient& gradient, double scale, const Rule& rule);
+  void apply_as(const ReducedGradient& gradient, const UpdateArguments& with, const Rule& rule);
 
   const Variable& variable_;
   const Partition& partition_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Update rules, by the formulas of parallax.h, row by row: a table that says what each keeps, and
-// the arithmetic. Built without FMA contraction, so that owner, mirror and a naive program get the
-// same bits. Pure; any thread.
+// Update rules, by the formulas of parallax.h, row by row: the arithmetic of each, and of the rates
+// that all of them share (weight decay, the gradient's sign). Built without FMA contraction, so
+// that owner, mirror and a naive program get the same bits. Pure; any thread.
 #ifndef PARALLAX_SERVER_UPDATE_RULES_H_
 #define PARALLAX_SERVER_UPDATE_RULES_H_
 
@@ -19,7 +19,10 @@ namespace parallax {
 struct UpdateArguments {
   uint32_t rule = PARALLAX_RULE_SGD;
   double learning_rate = 0;
-  double scale = 1;  // mean factor * clip factor
+  double weight_decay = 0;
+  bool decoupled = false;  // weight decay shrinks the value, and is no part of the gradient
+  bool maximize = false;   // the value goes up the gradient
+  double scale = 1;        // mean factor * clip factors
   double epsilon = 0;
   double beta1 = 0, beta2 = 0;
   double momentum = 0;
@@ -48,19 +51,37 @@ struct RowParts {
   size_t count;
 };
 
+// What a rule takes for its gradient: the reduced one by its scale, whose sign `maximize` turns;
+// and with weight decay added to it. Two types, so that loops without decay do not read the value
+// for it.
+template <typename T>
+struct ScaledGradient {
+  T scale;
+  T operator()(T gradient, T) const { return gradient * scale; }
+};
+
+template <typename T>
+struct DecayedGradient {
+  T scale, decay;
+  T operator()(T gradient, T value) const { return gradient * scale + decay * value; }
+};
+
 template <typename T>
 class SgdRule {
  public:
   explicit SgdRule(const UpdateArguments& with) : rate_(static_cast<T>(with.learning_rate)) {}
-  void apply(const RowParts<T>& row, T scale) const {
-    update(row.value, row.gradient, row.count, scale);
+  template <typename Gradient>
+  void apply(const RowParts<T>& row, const Gradient& taken) const {
+    update(row.value, row.gradient, row.count, taken);
   }
 
  private:
   // As parameters, since GCC forgets __restrict of members.
-  void update(T* __restrict value, const T* __restrict gradient, size_t count, T scale) const {
+  template <typename Gradient>
+  void update(T* __restrict value, const T* __restrict gradient, size_t count,
+              const Gradient taken) const {
     const T rate = rate_;
-    for (size_t i = 0; i < count; ++i) value[i] -= rate * (gradient[i] * scale);
+    for (size_t i = 0; i < count; ++i) value[i] -= rate * taken(gradient[i], value[i]);
   }
 
   T rate_;
@@ -71,16 +92,18 @@ class AdagradRule {
  public:
   explicit AdagradRule(const UpdateArguments& with)
       : rate_(static_cast<T>(with.learning_rate)), epsilon_(static_cast<T>(with.epsilon)) {}
-  void apply(const RowParts<T>& row, T scale) const {
-    update(row.value, row.state0, row.gradient, row.count, scale);
+  template <typename Gradient>
+  void apply(const RowParts<T>& row, const Gradient& taken) const {
+    update(row.value, row.state0, row.gradient, row.count, taken);
   }
 
  private:
+  template <typename Gradient>
   void update(T* __restrict value, T* __restrict state, const T* __restrict gradient, size_t count,
-              T scale) const {
+              const Gradient taken) const {
     const T rate = rate_, epsilon = epsilon_;
     for (size_t i = 0; i < count; ++i) {
-      const T g = gradient[i] * scale;
+      const T g = taken(gradient[i], value[i]);
       state[i] += g * g;
       value[i] -= rate * g / (std::sqrt(state[i]) + epsilon);
     }
@@ -94,16 +117,17 @@ class RowwiseAdagradRule {
  public:
   explicit RowwiseAdagradRule(const UpdateArguments& with)
       : rate_(static_cast<T>(with.learning_rate)), epsilon_(static_cast<T>(with.epsilon)) {}
-  void apply(const RowParts<T>& row, T scale) const {
+  template <typename Gradient>
+  void apply(const RowParts<T>& row, const Gradient& taken) const {
     double squares = 0;
     for (size_t i = 0; i < row.count; ++i) {
-      const double g = row.gradient[i] * scale;
+      const double g = taken(row.gradient[i], row.value[i]);
       squares += g * g;
     }
     *row.state0 += static_cast<T>(squares / static_cast<double>(row.count));
     const T root = std::sqrt(*row.state0) + epsilon_;
     for (size_t i = 0; i < row.count; ++i) {
-      row.value[i] -= rate_ * (row.gradient[i] * scale) / root;
+      row.value[i] -= rate_ * taken(row.gradient[i], row.value[i]) / root;
     }
   }
 
@@ -118,9 +142,10 @@ class MomentumRule {
       : rate_(static_cast<T>(with.learning_rate)),
         momentum_(static_cast<T>(with.momentum)),
         nesterov_(with.nesterov) {}
-  void apply(const RowParts<T>& row, T scale) const {
+  template <typename Gradient>
+  void apply(const RowParts<T>& row, const Gradient& taken) const {
     for (size_t i = 0; i < row.count; ++i) {
-      const T g = row.gradient[i] * scale;
+      const T g = taken(row.gradient[i], row.value[i]);
       row.state0[i] = momentum_ * row.state0[i] + g;
       row.value[i] -= rate_ * (nesterov_ ? g + momentum_ * row.state0[i] : row.state0[i]);
     }
@@ -147,22 +172,25 @@ class AdamRule {
     size_ =
         static_cast<T>((sparse_ ? with.learning_rate * root2 : with.learning_rate) / correction1);
   }
-  void apply(const RowParts<T>& row, T scale) const {
-    sparse_ ? apply_sparse(row, scale) : apply_dense(row, scale);
+  template <typename Gradient>
+  void apply(const RowParts<T>& row, const Gradient& taken) const {
+    sparse_ ? apply_sparse(row, taken) : apply_dense(row, taken);
   }
 
  private:
-  void apply_sparse(const RowParts<T>& row, T scale) const {
+  template <typename Gradient>
+  void apply_sparse(const RowParts<T>& row, const Gradient& taken) const {
     for (size_t i = 0; i < row.count; ++i) {
-      const T g = row.gradient[i] * scale;
+      const T g = taken(row.gradient[i], row.value[i]);
       row.state0[i] += rest1_ * (g - row.state0[i]);
       row.state1[i] += rest2_ * (g * g - row.state1[i]);
       row.value[i] -= size_ * (row.state0[i] / (std::sqrt(row.state1[i]) + epsilon_));
     }
   }
-  void apply_dense(const RowParts<T>& row, T scale) const {
+  template <typename Gradient>
+  void apply_dense(const RowParts<T>& row, const Gradient& taken) const {
     for (size_t i = 0; i < row.count; ++i) {
-      const T g = row.gradient[i] * scale;
+      const T g = taken(row.gradient[i], row.value[i]);
       row.state0[i] = beta1_ * row.state0[i] + rest1_ * g;
       row.state1[i] = beta2_ * row.state1[i] + rest2_ * (g * g);
       row.value[i] -= size_ * (row.state0[i] / (std::sqrt(row.state1[i]) / root2_ + epsilon_));
@@ -177,12 +205,13 @@ template <typename T>
 class SumRule {
  public:
   explicit SumRule(const UpdateArguments&) {}
-  void apply(const RowParts<T>& row, T scale) const {
+  template <typename Gradient>
+  void apply(const RowParts<T>& row, const Gradient& taken) const {
     for (size_t i = 0; i < row.count; ++i) {
       if constexpr (std::is_integral_v<T>) {
         row.value[i] = plus(row.value[i], row.gradient[i]);  // an integer has no scale but 1
       } else {
-        row.value[i] += row.gradient[i] * scale;
+        row.value[i] += taken(row.gradient[i], row.value[i]);
       }
     }
   }
@@ -208,6 +237,35 @@ void with_rule(const UpdateArguments& with, Visit visit) {
       default:
         return visit(SumRule<T>(with));
     }
+  }
+}
+
+// What the rates of a step do beside the rule, rounded once to the type of the value.
+template <typename T>
+struct Decay {
+  explicit Decay(const UpdateArguments& with) {
+    // A sum is no descent: it has no rates.
+    if (with.rule == PARALLAX_RULE_SUM || std::is_integral_v<T>) return;
+    sign = with.maximize ? -1 : 1;
+    if (!with.decoupled) coupled = static_cast<T>(with.weight_decay);
+    if (with.decoupled) kept = static_cast<T>(1 - with.learning_rate * with.weight_decay);
+  }
+  T coupled = 0;    // of the value, added to the gradient
+  T kept = 1;       // of the value, before the update
+  double sign = 1;  // of the gradient
+};
+
+// One row by its rates and its rule; `scale` has the sign.
+template <typename T, typename Rule>
+void update_row(const Rule& rule, const Decay<T>& decay, const RowParts<T>& row, T scale) {
+  if (decay.kept != 1) {
+    T* const value = row.value;
+    for (size_t i = 0; i < row.count; ++i) value[i] *= decay.kept;
+  }
+  if (decay.coupled != 0) {
+    rule.apply(row, DecayedGradient<T>{scale, decay.coupled});
+  } else {
+    rule.apply(row, ScaledGradient<T>{scale});
   }
 }
 

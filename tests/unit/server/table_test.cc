@@ -213,5 +213,53 @@ TEST(Table, RowsMadeDenseThatNobodyGaveAreLeftAlone) {
   for (const size_t touched : {2, 3, 6, 7}) EXPECT_TRUE(std::isnan(values_of(table)[touched]));
 }
 
+// Row-lazy: given weight decay of either kind, expect rows that nobody gave to stay as they are.
+TEST(Table, OnlyRowsThatAreGivenDecay) {
+  for (const bool decoupled : {false, true}) {
+    const Tables tables(variable_of(4, 2, true, PARALLAX_RULE_SGD), 1);
+    Table& table = *tables.mirrors[0];
+    const std::vector<float> before(values_of(table).begin(), values_of(table).end());
+    const std::vector<float> gradient = {kNoRow, kNoRow, 0, 0, kNoRow, kNoRow, kNoRow, kNoRow};
+    ReducedGradient reduced;
+    reduced.has_values = true;
+    reduced.values = reinterpret_cast<const std::byte*>(gradient.data());
+    reduced.count = 8;
+    table.apply(reduced, {.rule = PARALLAX_RULE_SGD,
+                          .learning_rate = 0.5,
+                          .weight_decay = 0.5,
+                          .decoupled = decoupled});
+    for (size_t at = 0; at < 8; ++at) {
+      const bool given = at == 2 || at == 3;
+      EXPECT_EQ(values_of(table)[at], given ? before[at] - 0.25f * before[at] : before[at]) << at;
+    }
+  }
+}
+
+// Longer than the pieces in which a variable without row ids is updated: every element once.
+TEST(Table, EveryElementDecaysOnce) {
+  const Tables tables(variable_of(5000, 2, false, PARALLAX_RULE_ADAGRAD), 1);
+  Table& table = *tables.mirrors[0];
+  const std::vector<float> before(values_of(table).begin(), values_of(table).end());
+  std::vector<float> gradient(before.size());
+  for (size_t at = 0; at < gradient.size(); ++at) gradient[at] = static_cast<float>(at % 7 + 1);
+  ReducedGradient reduced;
+  reduced.has_values = true;
+  reduced.values = reinterpret_cast<const std::byte*>(gradient.data());
+  reduced.count = gradient.size();
+  table.apply(reduced, {.rule = PARALLAX_RULE_ADAGRAD,
+                        .learning_rate = 0.5,
+                        .weight_decay = 0.5,
+                        .decoupled = true,
+                        .epsilon = 1e-10});
+  const std::span<const float> states = floats(table.array(1));
+  for (size_t at = 0; at < before.size(); ++at) {
+    const float g = gradient[at];
+    const float state = 0.25f + g * g;
+    ASSERT_EQ(states[at], state) << at;
+    ASSERT_EQ(values_of(table)[at], before[at] * 0.75f - 0.5f * g / (std::sqrt(state) + 1e-10f))
+        << at;
+  }
+}
+
 }  // namespace
 }  // namespace parallax

@@ -26,8 +26,11 @@ struct Row {
 
   void apply(const UpdateArguments& with, T scale) {
     with_rule<T>(with, [&](const auto& rule) {
-      rule.apply({value.data(), state0.data(), state1.data(), gradient.data(), value.size()},
-                 scale);
+      const Decay<T> decay(with);
+      update_row(
+          rule, decay,
+          RowParts<T>{value.data(), state0.data(), state1.data(), gradient.data(), value.size()},
+          static_cast<T>(decay.sign) * scale);
     });
   }
 };
@@ -70,6 +73,21 @@ TEST(UpdateRules, OneStepByHand) {
                                   .sparse = sparse};
     EXPECT_EQ(after(adam, 1, {0, 0}), (Floats{0.75f, 2.25f, 1.5f, -2})) << sparse;
   }
+}
+
+// The gradient as a rule takes it, and the value before it does, by the formulas of parallax.h.
+template <typename T>
+T naive_gradient(const UpdateArguments& with, T g, T p) {
+  if (with.rule == PARALLAX_RULE_SUM) return g;
+  if (with.maximize) g = -g;
+  if (with.weight_decay != 0 && !with.decoupled) g = g + static_cast<T>(with.weight_decay) * p;
+  return g;
+}
+
+template <typename T>
+T naive_decay(const UpdateArguments& with, T p) {
+  if (with.rule == PARALLAX_RULE_SUM || !with.decoupled || with.weight_decay == 0) return p;
+  return p * static_cast<T>(1 - with.learning_rate * with.weight_decay);
 }
 
 // One element by the formulas of parallax.h; `squares` is the mean of the row's.
@@ -128,6 +146,9 @@ void expect_the_formulas(uint32_t rule, uint64_t seed) {
   for (T& value : row.value) value = draw();
   UpdateArguments with = {.rule = rule,
                           .learning_rate = random.unit(),
+                          .weight_decay = random.chance(50) ? random.unit() : 0,
+                          .decoupled = random.chance(50),
+                          .maximize = random.chance(50),
                           .epsilon = 1e-8,
                           .beta1 = 0.9,
                           .beta2 = 0.999,
@@ -140,20 +161,48 @@ void expect_the_formulas(uint32_t rule, uint64_t seed) {
     double squares = 0;
     for (size_t i = 0; i < count; ++i) {
       row.gradient[i] = draw();
-      const double g = row.gradient[i] * scale;
+      naive.value[i] = naive_decay(with, naive.value[i]);
+      naive.gradient[i] = naive_gradient(with, row.gradient[i] * scale, naive.value[i]);
+      const double g = naive.gradient[i];
       squares += g * g;
     }
     squares /= static_cast<double>(count);
     row.apply(with, scale);
     for (size_t i = 0; i < count; ++i) {
       const bool rowwise = rule == PARALLAX_RULE_ROWWISE_ADAGRAD;
-      naive_update(with, row.gradient[i] * scale, squares, &naive.value[i],
+      naive_update(with, naive.gradient[i], squares, &naive.value[i],
                    &naive.state0[rowwise ? 0 : i], &naive.state1[i]);
     }
     if (rule == PARALLAX_RULE_ROWWISE_ADAGRAD) naive.state0[0] += static_cast<T>(squares);
     ASSERT_TRUE(same_bits(row.value, naive.value)) << "step " << with.updates;
     ASSERT_TRUE(same_bits(row.state0, naive.state0)) << "step " << with.updates;
     ASSERT_TRUE(same_bits(row.state1, naive.state1)) << "step " << with.updates;
+  }
+}
+
+// Given a value of 8, a gradient of 3 and a learning rate of 1/2, expect what weight decay of 1/4
+// and maximize do on paper: added to the gradient, or taken from the value before; and nothing of a
+// sum.
+TEST(UpdateRules, RatesByHand) {
+  const auto after = [](uint32_t rule, bool decoupled, bool maximize) {
+    Row<float> row = {{8}, {0}, {0}, {3}};
+    row.apply({.rule = rule,
+               .learning_rate = 0.5,
+               .weight_decay = 0.25,
+               .decoupled = decoupled,
+               .maximize = maximize},
+              2);
+    return row.value[0];
+  };
+  EXPECT_EQ(after(PARALLAX_RULE_SGD, false, false), 8 - 0.5f * (6 + 2));
+  EXPECT_EQ(after(PARALLAX_RULE_SGD, false, true), 8 - 0.5f * (-6 + 2));
+  EXPECT_EQ(after(PARALLAX_RULE_SGD, true, false), 8 * 0.875f - 0.5f * 6);
+  EXPECT_EQ(after(PARALLAX_RULE_SGD, true, true), 8 * 0.875f + 0.5f * 6);
+  // Adagrad's steps go by the sign of the gradient, which decay is part of, or not.
+  EXPECT_EQ(after(PARALLAX_RULE_ADAGRAD, false, true), 8 + 0.5f);
+  EXPECT_EQ(after(PARALLAX_RULE_ADAGRAD, true, false), 7 - 0.5f);
+  for (const bool decoupled : {false, true}) {
+    EXPECT_EQ(after(PARALLAX_RULE_SUM, decoupled, true), 14);
   }
 }
 
@@ -188,9 +237,10 @@ TEST(UpdateRules, EdgesOfARow) {
     const UpdateArguments with = {
         .rule = rule, .learning_rate = 1, .epsilon = 1, .beta1 = 0.9, .beta2 = 0.9};
     with_rule<float>(with, [&](const auto& update) {
-      update.apply({row.value.data() + 1, row.state0.data() + 1, row.state1.data() + 1,
-                    row.gradient.data() + 1, 1},
-                   1);
+      update_row(update, Decay<float>(with),
+                 RowParts<float>{row.value.data() + 1, row.state0.data() + 1, row.state1.data() + 1,
+                                 row.gradient.data() + 1, 1},
+                 1.0F);
     });
     EXPECT_TRUE(row.value[0] == 1 && std::isnan(row.value[1]) && row.value[2] == 3) << rule;
     EXPECT_TRUE(row.state0[0] == 4 && row.state0[2] == 4) << rule;
