@@ -68,6 +68,7 @@ extern "C" {
 #define PARALLAX_VARIABLES_MAX 4096   /* variables in a job */
 #define PARALLAX_REQUESTS_MAX 1024    /* requests not yet released, per job */
 #define PARALLAX_SLICES_MAX 4096      /* slices in one call */
+#define PARALLAX_RATES_MAX 64         /* groups of rates in a job */
 
 /* ---- Status ------------------------------------------------------------------------------- */
 
@@ -380,15 +381,27 @@ typedef enum parallax_reduction {
 } parallax_reduction_t;
 
 /* Update rules, applied where the value lives, element by element in the order written, without
- * FMA. T is the type the variable is kept in: double for F64, float for F32, F16 and BF16. g is the
- * reduced gradient, multiplied once by scale = T(mean factor * clip factor), computed in double.
- * lr, epsilon, momentum, beta and 1 - beta are rounded to T once. Row-lazy: rows that no rank
- * contributed in a step keep value and state; a variable without row ids is updated whole when any
- * rank contributed to it, else left alone.
+ * FMA. T is the type the variable is kept in: double for F64, float for F32, F16 and BF16. lr,
+ * weight_decay, epsilon, momentum, beta and 1 - beta are rounded to T once. Row-lazy: rows that no
+ * rank contributed in a step keep value and state, and do not decay; a variable without row ids is
+ * updated whole when any rank contributed to it, else left alone.
+ *
+ * g begins as the reduced gradient. First, by the rates of the variable's group (parallax_rates_t)
+ * or, where the step has none, by its learning rate alone:
+ *
+ *   1. g *= scale, T(mean factor * the group's clip factor * clip factor), multiplied in double
+ *   2. maximize:         g = -g                                   (torch's maximize)
+ *   3. weight_decay, decoupled: p *= T(1 - lr * weight_decay), computed in double
+ *                        (torch.optim.AdamW; with SGD and MOMENTUM Loshchilov's SGDW)
+ *      else:             g += weight_decay * p                    (torch's weight_decay of SGD,
+ *                        Adagrad and Adam, which decays rows without gradient too; that of
+ *                        FBGEMM's L2 mode for ROWWISE_ADAGRAD)
+ *
+ * Then the rule:
  *
  *   SGD              p -= lr * g                                  (torch.optim.SGD, no momentum)
  *   ADAGRAD          s += g * g;  p -= lr * g / (sqrt(s) + epsilon)
- *                    (torch.optim.Adagrad with lr_decay = 0, weight_decay = 0)
+ *                    (torch.optim.Adagrad with lr_decay = 0)
  *   ADAM             t counts the committed steps in which any rank pushed a slice of the variable,
  *                    even one without rows; b1t = 1 - beta1^t, b2t = 1 - beta2^t, in double
  *     with row ids   m += (1 - beta1) * (g - m);  v += (1 - beta2) * (g * g - v);
@@ -402,8 +415,8 @@ typedef enum parallax_reduction {
  *   ROWWISE_ADAGRAD  s += mean(g * g) over the row, one s a row, the mean in double and rounded to
  *                    T;  p -= lr * g / (sqrt(s) + epsilon)
  *                    (FBGEMM's and TorchRec's EXACT_ROWWISE_ADAGRAD); needs row ids
- *   SUM              p += g; the learning rate is not used. For integers scale is 1, and a clip
- *                    norm neither counts nor changes them */
+ *   SUM              p += g; of the rates only clip_norm is used. For integers scale is 1, and a
+ *                    clip norm neither counts nor changes them */
 typedef enum parallax_rule {
   PARALLAX_RULE_NONE = 0,   /* framework-held: the caller keeps the value and calls reduce */
   PARALLAX_RULE_SGD = 1,
@@ -483,7 +496,8 @@ typedef struct parallax_variable {
                                     * parallax_slice_t): micro-batches. Costs memory for two sums of
                                     * min(rows, rows_max) rows, or of the whole without row ids */
   /* Since 0.2.0: */
-  uint32_t rates;         /* not yet. 0..63: its group of parallax_step_end_options_t.rates */
+  uint32_t rates;         /* managed: its group of rates, below PARALLAX_RATES_MAX: the index in
+                           * parallax_step_end_options_t.rates */
   uint32_t placement;     /* not yet. parallax_placement_t: a pin on this managed variable */
   uint32_t method;        /* not yet. parallax_method_t: a pin, on framework-held ones too */
   uint32_t storage_dtype; /* not yet. The type a managed variable is kept in: 0 as parallax_dtype_t
@@ -585,30 +599,35 @@ PARALLAX_API parallax_status_t parallax_reduce(parallax_job_t *job, uint64_t ste
                                                const parallax_slice_t *slices, size_t count,
                                                parallax_request_t **request);
 
-/* The rates of a group of variables in one step (torch's param_groups). Since 0.2.0. */
+/* The rates of a group of variables in one step (torch's param_groups); the formulas stand with
+ * parallax_rule_t. Since 0.2.0. */
 typedef struct parallax_rates {
   size_t size;
   float learning_rate; /* finite, >= 0 */
   float weight_decay;  /* finite, >= 0 */
-  uint32_t decoupled;  /* 1: decay as AdamW; 0: added to the gradient */
+  uint32_t decoupled;  /* 1: decay shrinks the value (torch.optim.AdamW); 0: it is added to the
+                        * gradient */
   uint32_t maximize;   /* 1: the gradient is negated */
-  float clip_norm;     /* of the group's gradients alone, before the clip of all; 0: none */
+  float clip_norm;     /* as the step's, of the group's own gradients and before it; 0: none */
   uint32_t reserved;   /* 0 */
 } parallax_rates_t;
 
 typedef struct parallax_step_end_options {
   size_t size;
-  float learning_rate; /* finite, >= 0, bit for bit the same on every rank, else the step is
-                        * discarded everywhere with MISMATCH */
-  float clip_norm;     /* > 0: scale = min(1, clip_norm / (norm + 1e-6)), norm over all pushed
-                        * gradients of managed variables after reduction
+  float learning_rate; /* of all variables: finite, >= 0, bit for bit the same on every rank, else
+                        * the step is discarded with MISMATCH. 0 where `rates` is given */
+  float clip_norm;     /* > 0: clip factor = min(1, clip_norm / (norm + 1e-6)), norm over all pushed
+                        * gradients of managed variables after reduction, and after what the clips
+                        * of `rates` took, as for a caller who clips group by group first
                         * (torch.nn.utils.clip_grad_norm_); 0: no clipping. Same on every rank */
   uint32_t found_inf;  /* 1: every rank discards this step (mixed-precision overflow) */
   uint32_t absent;     /* 1: this rank had no batch and contributed nothing; no contributor */
   /* Since 0.2.0: */
-  const parallax_rates_t *rates; /* not yet. By group of rates: `rates` of parallax_variable_t.
-                                  * NULL: learning_rate for all */
-  uint32_t rates_count;          /* not yet. Of `rates`; 0 where that is NULL */
+  const parallax_rates_t *rates; /* by group: `rates` of parallax_variable_t. Read during the call.
+                                  * All of it bit for bit the same on every rank, else MISMATCH
+                                  * names the group, the field, and what two ranks gave */
+  uint32_t rates_count;          /* of `rates`: more than any managed variable's group, at most
+                                  * PARALLAX_RATES_MAX. 0: learning_rate for all */
   uint32_t reserved;             /* 0 */
 } parallax_step_end_options_t;
 

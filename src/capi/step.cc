@@ -62,6 +62,30 @@ parallax_status_t post_slices(const SlicesCall& call, parallax_job_t* job, uint6
   });
 }
 
+using AllRates = std::array<parallax_rates_t, PARALLAX_RATES_MAX>;
+
+// The rates of a step in their full size, one after the other; at the distance in the caller's that
+// the first one's size says.
+Status take_rates(const parallax_rates_t* in, uint32_t count, AllRates* out) {
+  // Too many, or none where some are announced, is the engine's to say.
+  if (in == nullptr || count == 0 || count > PARALLAX_RATES_MAX) return {};
+  constexpr const char* kWhat = "step_end: rates";
+  PARALLAX_RETURN_IF_ERROR(check_pointer(in, kWhat));
+  const size_t stride = in->size;
+  PARALLAX_RETURN_IF_ERROR(check_size<parallax_rates_t>(stride, kWhat));
+  for (uint32_t i = 0; i < count; ++i) {
+    const auto* each = reinterpret_cast<const parallax_rates_t*>(
+        reinterpret_cast<const std::byte*>(in) + i * stride);
+    if (each->size != stride) {
+      return invalid(std::string(kWhat) + "[" + std::to_string(i) + "]: size is " +
+                     std::to_string(each->size) + ", that of rates[0] " + std::to_string(stride))
+          .about_field("size");
+    }
+    PARALLAX_RETURN_IF_ERROR(take_struct(each, kWhat, &(*out)[i]));
+  }
+  return {};
+}
+
 }  // namespace
 
 }  // namespace parallax
@@ -108,9 +132,10 @@ parallax_status_t parallax_step_end(parallax_job_t* job, uint64_t step,
       PARALLAX_RETURN_IF_ERROR(parallax::take_struct(options, "step_end: options", &full));
     }
     PARALLAX_RETURN_IF_ERROR(
-        parallax::refuse_not_yet("step_end: ", {{"rates", full.rates != nullptr},
-                                                {"rates_count", full.rates_count != 0},
-                                                {"reserved", full.reserved != 0}}));
+        parallax::refuse_not_yet("step_end: ", {{"reserved", full.reserved != 0}}));
+    parallax::AllRates rates;
+    PARALLAX_RETURN_IF_ERROR(parallax::take_rates(full.rates, full.rates_count, &rates));
+    if (full.rates != nullptr) full.rates = rates.data();
     const std::pair<const char*, uint32_t> flags[] = {{"found_inf", full.found_inf},
                                                       {"absent", full.absent}};
     for (const auto& [field, value] : flags) {

@@ -36,13 +36,15 @@ class TreeSync {
   bool is_root() const { return parent_ == kNoRank; }
   uint64_t round() const { return round_; }  // from 1; the one under way or next to come
 
-  // A child's report; false if it is none of ours, not of this round, or a repeat.
-  [[nodiscard]] bool arrive(uint32_t child, uint64_t round) {
+  // Whether a child's report may come: none else's, of no other round, and no repeat.
+  [[nodiscard]] bool awaits(uint32_t child, uint64_t round) const {
     const auto found = std::find(children_.begin(), children_.end(), child);
-    if (found == children_.end() || round != round_) return false;
-    uint8_t& arrived = arrived_[found - children_.begin()];
-    if (arrived != 0) return false;
-    arrived = 1;
+    return found != children_.end() && round == round_ && arrived_[found - children_.begin()] == 0;
+  }
+  // A child's report; false if none may come.
+  [[nodiscard]] bool arrive(uint32_t child, uint64_t round) {
+    if (!awaits(child, round)) return false;
+    arrived_[std::find(children_.begin(), children_.end(), child) - children_.begin()] = 1;
     return true;
   }
   bool has_arrived(uint32_t child) const {

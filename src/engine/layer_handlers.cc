@@ -43,6 +43,11 @@ bool LayerHandlers::on_membership(uint32_t, const Section& section) const {
 
 bool LayerHandlers::on_tree(uint32_t from, const Section& section) const {
   const auto kind = static_cast<TreeKind>(section.header.tag);
+  if (section.header.part != 0) {
+    // Votes alone may be so long that they come in parts.
+    return section.header.kind == SectionKind::kTreeUp && parts_.trees.take_part(from, section) &&
+           kind == TreeKind::kVote && parts_.pipeline.merge_vote_part(section.payload);
+  }
   return section.header.kind == SectionKind::kTreeUp
              ? parts_.trees.take_report(from, section) && merge_report(kind, section.payload)
              : parts_.trees.take_answer(from, section) && on_answer(kind, section.payload);

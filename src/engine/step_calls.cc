@@ -10,6 +10,8 @@
 #include <sstream>
 #include <utility>
 
+#include "engine/rates_checks.h"
+
 namespace parallax {
 
 void StepCalls::reserve() {
@@ -90,14 +92,11 @@ Status StepCalls::contribute(RequestKind kind, uint64_t step,
 Status StepCalls::end(uint64_t step, const parallax_step_end_options_t& options,
                       Request** request) {
   PARALLAX_RETURN_IF_ERROR(check_step(step, "step_end"));
-  if (!std::isfinite(options.learning_rate) || options.learning_rate < 0) {
-    return invalid("step_end: learning_rate must be finite and not negative")
-        .about_field("learning_rate");
-  }
-  if (!std::isfinite(options.clip_norm) || options.clip_norm < 0) {
-    return invalid("step_end: clip_norm must be finite and not negative; 0 means no clipping")
-        .about_field("clip_norm");
-  }
+  StepEnd end = {.learning_rate = options.learning_rate,
+                 .clip_norm = options.clip_norm,
+                 .found_inf = options.found_inf != 0,
+                 .absent = options.absent != 0};
+  PARALLAX_RETURN_IF_ERROR(check_rates(options, parts_.registry, &end.rates));
   const std::vector<Contributed>& contributed = parts_.pipeline.state(step).contributed;
   const auto given = std::find_if(contributed.begin(), contributed.end(),
                                   [](Contributed each) { return each != Contributed::kNothing; });
@@ -110,10 +109,7 @@ Status StepCalls::end(uint64_t step, const parallax_step_end_options_t& options,
   }
   PARALLAX_RETURN_IF_ERROR(parts_.requests.take(RequestKind::kStepEnd, step, request));
   ends_[StepWindow::slot(step)] = *request;
-  parts_.pipeline.end(step, {.learning_rate = options.learning_rate,
-                             .clip_norm = options.clip_norm,
-                             .found_inf = options.found_inf != 0,
-                             .absent = options.absent != 0});
+  parts_.pipeline.end(step, end);
   parts_.pipeline.own_time().called(step, StepPhase::kStepEnd, parts_.clock.now_ns());
   return {};
 }
@@ -141,7 +137,35 @@ std::string said(const StepScalars& scalars) {
   text << std::setprecision(std::numeric_limits<float>::max_digits10) << "rank " << scalars.rank
        << " has learning_rate " << std::bit_cast<float>(scalars.learning_rate_bits)
        << " and clip_norm " << std::bit_cast<float>(scalars.clip_norm_bits);
+  if (scalars.rates_count != 0) text << " and rates_count " << scalars.rates_count;
   return text.str();
+}
+
+std::string said(const RatesDifference& difference, uint32_t rank, uint32_t bits) {
+  std::ostringstream text;
+  text << std::setprecision(std::numeric_limits<float>::max_digits10) << "rank " << rank
+       << " has rates[" << difference.group << "]." << kRatesFields[difference.field] << ' ';
+  if (is_count(difference.field)) {
+    text << bits;
+  } else {
+    text << std::bit_cast<float>(bits);
+  }
+  return text.str();
+}
+
+const char* differing_field(const Decision& decision) {
+  if (decision.difference.any != 0) return kRatesFields[decision.difference.field];
+  const StepScalars &first = decision.first, &second = decision.second;
+  if (first.learning_rate_bits != second.learning_rate_bits) return "learning_rate";
+  return first.clip_norm_bits != second.clip_norm_bits ? "clip_norm" : "rates_count";
+}
+
+// Which two ranks said what.
+std::string said(const Decision& decision) {
+  const RatesDifference& difference = decision.difference;
+  if (difference.any == 0) return said(decision.first) + ", " + said(decision.second);
+  return said(difference, difference.first_rank, difference.first_bits) + ", " +
+         said(difference, difference.second_rank, difference.second_bits);
 }
 
 }  // namespace
@@ -158,17 +182,17 @@ void StepCalls::finish_end(const StepPipeline::Finished& finished) {
                .plan_changed = finished.plan_changed ? 1u : 0u,
                .reserved = 0};
   if (decision.outcome != Outcome::kMismatch) return parts_.requests.finish(end, {});
+  const RatesDifference& difference = decision.difference;
+  const bool by_group = difference.any != 0;
   ErrorFacts about;
-  about.rank = decision.first.rank;
-  note_peer(parts_.group.columns().map(), decision.second.rank, about);
+  about.rank = by_group ? difference.first_rank : decision.first.rank;
+  note_peer(parts_.group.columns().map(), by_group ? difference.second_rank : decision.second.rank,
+            about);
   about.step = finished.step;
-  about.field = decision.first.learning_rate_bits != decision.second.learning_rate_bits
-                    ? "learning_rate"
-                    : "clip_norm";
+  about.field = differing_field(decision);
   parts_.requests.finish(
       end, Status(PARALLAX_MISMATCH, "step_end: step " + std::to_string(finished.step) +
-                                         " was discarded: " + said(decision.first) + ", " +
-                                         said(decision.second))
+                                         " was discarded: " + said(decision))
                .about(std::move(about)));
 }
 

@@ -12,8 +12,29 @@
 
 namespace parallax {
 
+namespace {
+
+// The kind of reduction that a variable's norm is added up with: all of a kind are divided alike.
+// Rows that are divided by their own count of ranks are means already: like a sum, they are divided
+// by nothing more.
+uint32_t norm_kind(const Variable& variable) {
+  return variable.counts_ranks() ? uint32_t{PARALLAX_SUM} : variable.reduction;
+}
+
+// min(1, clip_norm / (norm + 1e-6)); NaN stays NaN, as in PyTorch.
+double clip_scale(float clip_norm, double norm) {
+  const double scale = clip_norm / (norm + 1e-6);
+  return scale > 1 ? 1 : scale;
+}
+
+}  // namespace
+
 void StepPipeline::reserve() {
   for (StepState& state : states_) state.contributed.resize(parts_.group.size());
+  for (const auto& runtime : parts_.group.runtimes()) {
+    const Variable& variable = *runtime->variable;
+    if (variable.managed()) ballot_.reserve(variable.rates, norm_kind(variable));
+  }
 }
 
 uint64_t StepPipeline::begin() {
@@ -103,30 +124,39 @@ void StepPipeline::vote(StepState& step) {
   parts_.trees[TreeKind::kVote].join();
 }
 
-void StepPipeline::fill_vote(const StepState& step, Vote* vote) const {
+void StepPipeline::fill_vote(const StepState& step, Vote* vote) {
   const Group& group = parts_.group;
   const StepEnd& end = step.end;
   vote->any = true;
   vote->contributors = end.absent ? 0 : 1;
   vote->found_inf = end.found_inf ? 1 : 0;
   vote->scalars = {std::bit_cast<uint32_t>(end.learning_rate),
-                   std::bit_cast<uint32_t>(end.clip_norm), group.columns().rank()};
-  // One exact sum for each reduction: only the root knows the contributors to divide by.
-  if (end.clip_norm > 0) {
-    for (const auto& runtime : group.runtimes()) {
-      if (!runtime->variable->managed()) continue;
-      // Rows that are divided by their own count of ranks are means already: like a sum, they are
-      // divided by nothing more.
-      const uint32_t kind =
-          runtime->variable->counts_ranks() ? uint32_t{PARALLAX_SUM} : runtime->variable->reduction;
-      vote->norm_kinds |= 1u << kind;
-      add_squared_norm(runtime->exchange_at(step.step).owned(step.step), &vote->norms[kind]);
-    }
-  }
+                   std::bit_cast<uint32_t>(end.clip_norm), group.columns().rank(), end.rates.count};
+  if (end.rates.count > 0) ballot_.say(end.rates, group.columns().rank());
+  add_norms(step, vote);
   const uint32_t dense = step.dense_variable;
   if (dense != kNoVariable && !group.runtime(dense).facts.given_dense) vote->dense_variable = dense;
   vote->pace = PaceVote::of(group.columns().rank(), own_time_.of(step.step));
   parts_.plan_control.count_rows(step.step, vote);
+}
+
+// One exact sum for each reduction, since only the root knows the contributors to divide by; and
+// those of each group that clips its own gradients, which have another scale each.
+void StepPipeline::add_norms(const StepState& step, Vote* vote) {
+  const StepEnd& end = step.end;
+  if (end.clip_norm == 0 && !end.rates.any_clip()) return;
+  for (const auto& runtime : parts_.group.runtimes()) {
+    const Variable& variable = *runtime->variable;
+    if (!variable.managed()) continue;
+    const uint32_t kind = norm_kind(variable);
+    const ReducedGradient part = runtime->exchange_at(step.step).owned(step.step);
+    if (end.of_group(variable.rates).clip_norm > 0) {
+      add_squared_norm(part, &ballot_.norm(variable.rates, kind));
+    } else if (end.clip_norm > 0) {
+      vote->norm_kinds |= 1u << kind;
+      add_squared_norm(part, &vote->norms[kind]);
+    }
+  }
 }
 
 bool StepPipeline::merge_vote(std::span<const std::byte> payload) {
@@ -140,8 +170,13 @@ bool StepPipeline::merge_vote(std::span<const std::byte> payload) {
 void StepPipeline::pass_votes_on() {
   std::array<std::byte, kVoteBytesMax> bytes;
   const bool root = parts_.trees[TreeKind::kVote].is_root();
+  if (!root) {
+    ballot_.for_each_part(
+        [this](std::span<const std::byte> part) { parts_.trees.send_part(TreeKind::kVote, part); });
+  }
   const size_t used = root ? encode_decision(decide(), bytes) : encode_vote(vote_, bytes);
   vote_.clear();
+  ballot_.clear();
   const auto payload = std::span(bytes).first(used);
   // The root takes its own decision by the same way, through the same checks.
   if (parts_.trees.pass_on(TreeKind::kVote, payload)) PARALLAX_CHECK(take_decision(payload));
@@ -156,23 +191,15 @@ Decision StepPipeline::decide() {
   Decision decision;
   decision.contributors = vote_.contributors;
   decision.learning_rate = std::bit_cast<float>(vote_.scalars.learning_rate_bits);
-  const float clip_norm = std::bit_cast<float>(vote_.scalars.clip_norm_bits);
-  if (clip_norm > 0) {
-    const double contributors = std::max(1u, vote_.contributors);
-    const double factors[kReductionKinds] = {1.0, 1.0 / world, 1.0 / contributors};
-    double square = 0;
-    for (uint32_t kind = 0; kind < kReductionKinds; ++kind) {
-      square += factors[kind] * factors[kind] * vote_.norms[kind].value();
-    }
-    decision.gradient_norm = std::sqrt(square);
-    const double scale = clip_norm / (decision.gradient_norm + 1e-6);
-    decision.clip_scale = scale > 1 ? 1 : scale;  // NaN stays NaN, as in PyTorch
-  }
+  decide_clipping(&decision);
   decision.outcome = vote_.found_inf > 0 ? Outcome::kDiscard : Outcome::kCommit;
   if (vote_.disagree) {
     decision.outcome = Outcome::kMismatch;
     decision.first = vote_.scalars;
     decision.second = vote_.other;
+  } else if (ballot_.differing().any != 0) {
+    decision.outcome = Outcome::kMismatch;
+    decision.difference = ballot_.differing();
   }
   parts_.plan_control.decide(vote_, &decision);
   const int64_t now_ns = parts_.clock.now_ns();
@@ -180,6 +207,34 @@ Decision StepPipeline::decide() {
   decision.late = late_window_.late();
   if (late_window_.news(decision.late, now_ns)) say_late(decision.late);
   return decision;
+}
+
+// By this rank's own rates, which are all ranks' if the step is committed. The global norm is that
+// of what the groups' clips have left, as it would be for a caller who clips group by group first.
+void StepPipeline::decide_clipping(Decision* decision) {
+  const StepEnd& end = state(window_.next_to_vote()).end;
+  if (end.clip_norm == 0 && !end.rates.any_clip()) return;
+  const double contributors = std::max(1u, vote_.contributors);
+  const double factors[kReductionKinds] = {1.0, 1.0 / parts_.group.columns().world(),
+                                           1.0 / contributors};
+  double square = 0;
+  for (uint32_t kind = 0; kind < kReductionKinds; ++kind) {
+    square += factors[kind] * factors[kind] * vote_.norms[kind].value();
+  }
+  for (uint32_t group = 0; group < end.rates.count; ++group) {
+    const float clip_norm = end.rates.groups[group].clip_norm;
+    if (clip_norm == 0) continue;
+    double of_group = 0;
+    for (uint32_t kind = 0; kind < kReductionKinds; ++kind) {
+      of_group += factors[kind] * factors[kind] * ballot_.squared_norm(group, kind);
+    }
+    const double scale = clip_scale(clip_norm, std::sqrt(of_group));
+    decision->group_scales[group] = scale;
+    square += scale * scale * of_group;
+  }
+  if (end.clip_norm == 0) return;
+  decision->gradient_norm = std::sqrt(square);
+  decision->clip_scale = clip_scale(end.clip_norm, decision->gradient_norm);
 }
 
 // In the log, once.
@@ -231,9 +286,14 @@ void StepPipeline::apply(StepState& step) {
 
 void StepPipeline::submit_apply(StepState& step, VariableRuntime& runtime, double mean) {
   const Variable& variable = *runtime.variable;
+  const Rates rates = step.end.of_group(variable.rates);
+  const double group_scale = step.decision.group_scales[variable.rates];
   runtime.arguments = {.rule = variable.rule,
-                       .learning_rate = step.decision.learning_rate,
-                       .scale = mean * step.decision.clip_scale,
+                       .learning_rate = rates.learning_rate,
+                       .weight_decay = rates.weight_decay,
+                       .decoupled = rates.decoupled != 0,
+                       .maximize = rates.maximize != 0,
+                       .scale = mean * group_scale * step.decision.clip_scale,
                        .epsilon = variable.epsilon,
                        .beta1 = variable.beta1,
                        .beta2 = variable.beta2,

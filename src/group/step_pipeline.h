@@ -24,6 +24,8 @@
 #include "group/migration.h"
 #include "group/pace.h"
 #include "group/plan_control.h"
+#include "group/rates_ballot.h"
+#include "group/step_rates.h"
 #include "group/step_window.h"
 #include "group/trees.h"
 #include "group/vote.h"
@@ -39,6 +41,11 @@ struct StepEnd {
   float clip_norm = 0;
   bool found_inf = false;
   bool absent = false;
+  StepRates rates = {};  // none: learning_rate for all
+
+  Rates of_group(uint32_t group) const {
+    return rates.count == 0 ? Rates{.learning_rate = learning_rate} : rates.groups[group];
+  }
 };
 
 struct StepState {
@@ -107,6 +114,9 @@ class StepPipeline {
   Status advance(Finished* finished);
   // A child's vote, and the root's decision. False: not what this rank may be sent.
   [[nodiscard]] bool merge_vote(std::span<const std::byte> payload);
+  [[nodiscard]] bool merge_vote_part(std::span<const std::byte> payload) {
+    return ballot_.merge_part(payload);
+  }
   [[nodiscard]] bool take_decision(std::span<const std::byte> payload);
 
  private:
@@ -121,9 +131,11 @@ class StepPipeline {
     return all(step, &StepState::delivered_cursor, &ExchangeState::delivered);
   }
   void vote(StepState& step);
-  void fill_vote(const StepState& step, Vote* vote) const;
+  void fill_vote(const StepState& step, Vote* vote);
+  void add_norms(const StepState& step, Vote* vote);
   void pass_votes_on();
   Decision decide();
+  void decide_clipping(Decision* decision);
   void say_late(const LateRank& late) const;
   void apply(StepState& step);
   void submit_apply(StepState& step, VariableRuntime& runtime, double mean);
@@ -133,7 +145,9 @@ class StepPipeline {
   const Parts parts_;
   StepWindow window_;
   std::array<StepState, StepWindow::kDepth> states_;
-  Vote vote_;  // of the round under way: what came from below
+  // Of the round under way: what came from below.
+  Vote vote_;
+  RatesBallot ballot_;
   OwnTime own_time_;
   LateRank late_;
   // The root's.

@@ -9,6 +9,11 @@ bool Trees::take_report(uint32_t from, const Section& section) {
   return rounds_[section.header.tag].arrive(from, section.header.step);
 }
 
+bool Trees::take_part(uint32_t from, const Section& section) const {
+  return section.header.tag < kTreeKinds &&
+         rounds_[section.header.tag].awaits(from, section.header.step);
+}
+
 bool Trees::take_answer(uint32_t from, const Section& section) {
   if (section.header.tag >= kTreeKinds) return false;
   const auto kind = static_cast<TreeKind>(section.header.tag);
@@ -30,12 +35,23 @@ bool Trees::pass_on(TreeKind kind, std::span<const std::byte> payload) {
     round.answered();
     return true;
   }
+  send_up(kind, 0, payload);
+  return false;
+}
+
+// Control to a peer goes in the order of its sending, so parts are there before their report.
+void Trees::send_part(TreeKind kind, std::span<const std::byte> payload) {
+  send_up(kind, 1, payload);
+}
+
+void Trees::send_up(TreeKind kind, uint8_t part, std::span<const std::byte> payload) {
+  const TreeSync& round = (*this)[kind];
   SectionHeader header;
   header.kind = SectionKind::kTreeUp;
+  header.part = part;
   header.tag = static_cast<uint32_t>(kind);
   header.step = round.round();
   outbox_.send_bytes(round.parent(), header, payload);
-  return false;
 }
 
 void Trees::send_down(TreeKind kind, std::span<const std::byte> payload) {

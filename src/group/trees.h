@@ -34,12 +34,17 @@ class Trees {
   // its tag is a TreeKind.
   [[nodiscard]] bool take_report(uint32_t from, const Section& section);
   [[nodiscard]] bool take_answer(uint32_t from, const Section& section);
+  // A piece of what a child will report, ahead of its report. A section is one if its part is 1.
+  [[nodiscard]] bool take_part(uint32_t from, const Section& section) const;
 
   // Of a round that is complete below this rank. True at the root, where `payload` is the answer:
   // the root takes it as all others do.
   [[nodiscard]] bool pass_on(TreeKind kind, std::span<const std::byte> payload);
+  // Of a round that is complete below this rank, which is not the root: before pass_on().
+  void send_part(TreeKind kind, std::span<const std::byte> payload);
 
  private:
+  void send_up(TreeKind kind, uint8_t part, std::span<const std::byte> payload);
   void send_down(TreeKind kind, std::span<const std::byte> payload);
 
   Outbox& outbox_;

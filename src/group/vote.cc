@@ -26,10 +26,12 @@ struct DecisionHead {
   float learning_rate;
   uint32_t settled, entry_count, dense_variable;
   double gradient_norm, clip_scale;
+  uint64_t clipped_groups;  // bit by bit: the scales that follow; the others are 1
   StepScalars first, second;
+  RatesDifference difference;
   uint32_t late_rank, late_phase, late_ms, late_steps;
 };
-static_assert(sizeof(VoteHead) == 96 && sizeof(DecisionHead) == 80, "no padding");
+static_assert(sizeof(VoteHead) == 104 && sizeof(DecisionHead) == 128, "no padding");
 
 struct WireEntry {
   uint32_t variable;
@@ -41,7 +43,10 @@ struct WireEntry {
 static_assert(sizeof(VoteHead) + kReductionKinds * sizeof(ExactSum) +
                   kCountsPerVote * sizeof(RowCounts) <=
               kVoteBytesMax);
-static_assert(sizeof(DecisionHead) + kEntriesPerDecision * sizeof(WireEntry) <= kVoteBytesMax);
+static_assert(sizeof(DecisionHead) + kRatesMax * sizeof(double) +
+                  kEntriesPerDecision * sizeof(WireEntry) <=
+              kVoteBytesMax);
+static_assert(kRatesMax <= 64, "a bit for each group");
 
 class Writer {
  public:
@@ -150,11 +155,19 @@ bool decode_vote(std::span<const std::byte> in, Vote* vote) {
 
 size_t encode_decision(const Decision& decision, std::span<std::byte, kVoteBytesMax> out) {
   Writer writer(out);
-  writer.put(DecisionHead{
-      static_cast<uint32_t>(decision.outcome), decision.contributors, decision.learning_rate,
-      decision.settled, decision.entry_count, decision.dense_variable, decision.gradient_norm,
-      decision.clip_scale, decision.first, decision.second, decision.late.rank,
-      static_cast<uint32_t>(decision.late.phase), decision.late.late_ms, decision.late.steps});
+  uint64_t clipped = 0;
+  for (uint32_t group = 0; group < kRatesMax; ++group) {
+    if (decision.group_scales[group] != 1) clipped |= uint64_t{1} << group;
+  }
+  writer.put(DecisionHead{static_cast<uint32_t>(decision.outcome), decision.contributors,
+                          decision.learning_rate, decision.settled, decision.entry_count,
+                          decision.dense_variable, decision.gradient_norm, decision.clip_scale,
+                          clipped, decision.first, decision.second, decision.difference,
+                          decision.late.rank, static_cast<uint32_t>(decision.late.phase),
+                          decision.late.late_ms, decision.late.steps});
+  for (uint32_t group = 0; group < kRatesMax; ++group) {
+    if ((clipped >> group & 1) != 0) writer.put(decision.group_scales[group]);
+  }
   for (uint32_t i = 0; i < decision.entry_count; ++i) {
     const PlanEntry& entry = decision.entries[i];
     writer.put(WireEntry{entry.variable, static_cast<uint8_t>(entry.plan.placement),
@@ -169,7 +182,8 @@ bool decode_decision(std::span<const std::byte> in, Decision* decision) {
   DecisionHead head;
   // What becomes an enum or a bound is checked first.
   if (!reader.take(&head) || head.outcome > static_cast<uint32_t>(Outcome::kMismatch) ||
-      head.entry_count > kEntriesPerDecision || head.late_phase >= kStepPhases) {
+      head.entry_count > kEntriesPerDecision || head.late_phase >= kStepPhases ||
+      !names_a_field(head.difference)) {
     return false;
   }
   *decision = {};
@@ -180,11 +194,18 @@ bool decode_decision(std::span<const std::byte> in, Decision* decision) {
   decision->clip_scale = head.clip_scale;
   decision->first = head.first;
   decision->second = head.second;
+  decision->difference = head.difference;
   decision->late = {head.late_rank, static_cast<StepPhase>(head.late_phase), head.late_ms,
                     head.late_steps};
   decision->settled = head.settled != 0;
   decision->dense_variable = head.dense_variable;
   decision->entry_count = head.entry_count;
+  for (uint32_t group = 0; group < kRatesMax; ++group) {
+    if ((head.clipped_groups >> group & 1) == 0) continue;
+    // One that is 1 is not sent.
+    double& scale = decision->group_scales[group];
+    if (!reader.take(&scale) || scale == 1) return false;
+  }
   for (uint32_t i = 0; i < head.entry_count; ++i) {
     WireEntry wire;
     if (!reader.take(&wire) || wire.placement > static_cast<uint8_t>(Placement::kSharded) ||

@@ -13,6 +13,7 @@
 
 #include "base/exact_sum.h"
 #include "group/pace.h"
+#include "group/step_rates.h"
 #include "planner/plan.h"
 
 namespace parallax {
@@ -35,8 +36,10 @@ struct StepScalars {
   uint32_t learning_rate_bits = 0;
   uint32_t clip_norm_bits = 0;
   uint32_t rank = 0;
+  uint32_t rates_count = 0;  // which rates is in RatesBallot
   bool same_as(const StepScalars& other) const {
-    return learning_rate_bits == other.learning_rate_bits && clip_norm_bits == other.clip_norm_bits;
+    return learning_rate_bits == other.learning_rate_bits &&
+           clip_norm_bits == other.clip_norm_bits && rates_count == other.rates_count;
   }
 };
 
@@ -49,7 +52,7 @@ struct Vote {
   StepScalars other;
   uint32_t norm_kinds = 0;  // bit k: norms[k] is used
   // Squared norms by parallax_reduction_t; of rows that are divided by their own counts with the
-  // sums.
+  // sums. Those of groups that clip their own gradients are in RatesBallot.
   std::array<ExactSum, kReductionKinds> norms = {};
   uint32_t dense_variable = kNoVariable;  // the first with row ids that got a dense slice
   PaceVote pace;
@@ -77,7 +80,14 @@ struct Decision {
   float learning_rate = 0;
   double gradient_norm = 0;
   double clip_scale = 1;
-  StepScalars first, second;  // kMismatch: who said what
+  // By group of rates: what it clips its own gradients by, before clip_scale; from 0 to 1, or NaN.
+  std::array<double, kRatesMax> group_scales = [] {
+    std::array<double, kRatesMax> ones;
+    ones.fill(1);
+    return ones;
+  }();
+  StepScalars first, second;   // kMismatch: who said what,
+  RatesDifference difference;  // or of which rates
   LateRank late;
   bool settled = false;                   // with these entries the plan is complete
   uint32_t dense_variable = kNoVariable;  // has row ids, got a dense slice: dense from now on

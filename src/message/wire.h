@@ -31,7 +31,7 @@ enum class SectionKind : uint8_t {
   kHeartbeat = 1,
   kLost = 2,    // a rank is lost: tag = rank, payload = sentence
   kAbort = 3,   // the job is aborted: tag = rank that did it, first = status, payload = sentence
-  kTreeUp = 4,  // tag = TreeKind, step = sequence
+  kTreeUp = 4,  // tag = TreeKind, step = sequence; part = 1: a piece ahead of the report itself
   kTreeDown = 5,
   kBroadcastReady = 6,  // tag = root, step = sequence, payload = byte count
   kBroadcastData = 7,

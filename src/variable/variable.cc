@@ -112,6 +112,19 @@ Status check_integer(const parallax_variable_t& in, const std::string& name) {
   return {};
 }
 
+Status check_rates(const parallax_variable_t& in, const std::string& name) {
+  const std::string lead = name + ": rates is " + std::to_string(in.rates);
+  if (in.rates >= kRatesMax) {
+    return invalid(lead + "; it must be below " + std::to_string(kRatesMax)).about_field("rates");
+  }
+  if (in.rates != 0 && in.rule == PARALLAX_RULE_NONE) {
+    return invalid(lead +
+                   ", but rule NONE has no rates: the framework updates the variable; leave it 0")
+        .about_field("rates");
+  }
+  return {};
+}
+
 // A number of a rule.
 struct Coefficient {
   const char* name;
@@ -198,6 +211,7 @@ Status check_rule(const parallax_variable_t& in, const std::string& name) {
         .about_field("rule");
   }
   PARALLAX_RETURN_IF_ERROR(check_init(in, name));
+  PARALLAX_RETURN_IF_ERROR(check_rates(in, name));
   PARALLAX_RETURN_IF_ERROR(check_integer(in, name));
   return check_coefficients(in, name);
 }
@@ -277,7 +291,8 @@ std::vector<Field> fields_of(const Variable& variable) {
       {"beta1", wide(variable.beta1), FieldKind::kDouble},
       {"beta2", wide(variable.beta2), FieldKind::kDouble},
       {"momentum", wide(variable.momentum), FieldKind::kDouble},
-      {"nesterov", variable.nesterov}};
+      {"nesterov", variable.nesterov},
+      {"rates", variable.rates}};
 }
 
 void append_number(std::string* out, uint64_t value) {
@@ -314,8 +329,7 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
                        "; this version has PARALLAX_" + dtype_constants(is_dtype, "and"))
         .about_field("dtype");
   }
-  PARALLAX_RETURN_IF_ERROR(refuse_not_yet(name + ": ", {{"rates", in.rates != 0},
-                                                        {"placement", in.placement != 0},
+  PARALLAX_RETURN_IF_ERROR(refuse_not_yet(name + ": ", {{"placement", in.placement != 0},
                                                         {"method", in.method != 0},
                                                         {"storage_dtype", in.storage_dtype != 0},
                                                         {"rounding", in.rounding != 0},
@@ -342,7 +356,8 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
                .momentum = in.momentum,
                .nesterov = in.nesterov != 0,
                .refuse_nonfinite = in.refuse_nonfinite != 0,
-               .accumulate = in.accumulate != 0};
+               .accumulate = in.accumulate != 0,
+               .rates = in.rates};
   return {};
 }
 

@@ -15,6 +15,9 @@
 
 namespace parallax {
 
+// Groups of rates that variables may name.
+inline constexpr uint32_t kRatesMax = PARALLAX_RATES_MAX;
+
 struct Variable {
   std::string name;
   uint64_t rows = 0;
@@ -35,6 +38,7 @@ struct Variable {
   bool nesterov = false;
   bool refuse_nonfinite = false;
   bool accumulate = false;
+  uint32_t rates = 0;  // its group of the rates that a step ends with
 
   bool managed() const { return rule != PARALLAX_RULE_NONE; }
   bool ids_declared() const { return rows_max > 0; }

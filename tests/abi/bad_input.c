@@ -135,6 +135,12 @@ static void register_refuses(parallax_job_t *job) {
   v = variable("bad");
   v.init = 9;
   PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "init");
+  v = variable("bad");
+  v.rates = PARALLAX_RATES_MAX;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "rates is 64");
+  v.rates = 1;
+  v.rule = PARALLAX_RULE_NONE;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "rates is 1");
   PARALLAX_EXPECT(id == 77);
 }
 

@@ -24,7 +24,6 @@ static void not_yet_refused(parallax_job_t *job) {
   v = variable("not yet");             \
   v.field = value;                     \
   PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_UNSUPPORTED, #field)
-  PARALLAX_NOT_YET(rates, 1);
   PARALLAX_NOT_YET(placement, PARALLAX_PLACEMENT_SHARDED);
   PARALLAX_NOT_YET(method, PARALLAX_METHOD_ALLGATHERV);
   PARALLAX_NOT_YET(storage_dtype, PARALLAX_AS(PARALLAX_BF16));

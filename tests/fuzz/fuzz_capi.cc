@@ -155,6 +155,7 @@ class Caller {
     variable.nesterov = momentum ? number<uint32_t>(0, 1) : 0;
     variable.refuse_nonfinite = number<uint32_t>(0, 1);
     variable.accumulate = number<uint32_t>(0, 1);
+    variable.rates = number<uint32_t>(0, 1);
     set_size(&sized);
     uint32_t id = 0;
     check(parallax_register(job_, &variable, rarely() ? nullptr : &id));
@@ -219,6 +220,20 @@ class Caller {
     options.clip_norm = real<float>(1);
     options.found_inf = number<uint32_t>(0, 1);
     options.absent = number<uint32_t>(0, 1);
+    std::array<parallax_rates_t, 4> rates = {};  // room for larger ones than this version's
+    if (data_.ConsumeBool()) {
+      for (parallax_rates_t& each : rates) {
+        each.size = rarely() ? data_.ConsumeIntegralInRange<size_t>(0, 48) : sizeof each;
+        each.learning_rate = real<float>(0.5f);
+        each.weight_decay = real<float>(0.25f);
+        each.decoupled = number<uint32_t>(0, 1);
+        each.maximize = number<uint32_t>(0, 1);
+        each.clip_norm = real<float>(1);
+      }
+      options.learning_rate = rarely() ? options.learning_rate : 0;
+      options.rates = rarely() ? nullptr : rates.data();
+      options.rates_count = data_.ConsumeIntegralInRange<uint32_t>(0, 2);
+    }
     set_size(&sized);
     parallax_request_t* request = nullptr;
     keep(parallax_step_end(job_, number<uint64_t>(step_, 4),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fuzz: what ranks tell each other of the plan, apart from the messages that carry it: the registry
 // that plans are made for, the votes with the counted rows, the decisions with the entries of a new
-// plan. What is taken says the same again once it was encoded.
+// plan, and the rates by group. What is taken says the same again once it was encoded.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "group/rates_ballot.h"
 #include "group/vote.h"
 #include "variable/variable.h"
 
@@ -45,6 +46,18 @@ void merge(std::span<const std::byte> in) {
   (void)parallax::encode_vote(one, out);
 }
 
+// Of what was merged the parts can be read again.
+void merge_part(std::span<const std::byte> in) {
+  parallax::RatesBallot ballot, again;
+  for (parallax::RatesBallot* each : {&ballot, &again}) {
+    for (uint32_t group = 0; group < 4; ++group) each->reserve(group, group % 3);
+  }
+  if (!ballot.merge_part(in)) return;
+  ballot.for_each_part([&](std::span<const std::byte> part) {
+    if (!again.merge_part(part)) std::abort();
+  });
+}
+
 void compare(std::span<const std::byte> in) {
   static const std::vector<parallax::Variable> mine = [] {
     std::vector<parallax::Variable> variables(2);
@@ -64,7 +77,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   const auto in = std::as_bytes(std::span(data, bytes)).subspan(1);
   static parallax::Vote vote;
   static parallax::Decision decision;
-  switch (data[0] % 4) {
+  switch (data[0] % 5) {
     case 0:
       (void)take(in, &vote, parallax::encode_vote, parallax::decode_vote);
       break;
@@ -73,6 +86,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
       break;
     case 2:
       merge(in);
+      break;
+    case 4:
+      merge_part(in);
       break;
     default:
       compare(in);

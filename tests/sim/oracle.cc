@@ -117,14 +117,23 @@ double Oracle::mean_factor(uint32_t reduction, uint32_t contributors) const {
   return 1.0;
 }
 
+parallax_rates_t Oracle::rates_of(uint64_t step, uint32_t variable) const {
+  const StepChoice choice = scenario_.step(step);
+  if (!choice.rates.empty()) return choice.rates[scenario_.variables[variable].rates];
+  parallax_rates_t rates = {};
+  rates.learning_rate = choice.learning_rate;
+  return rates;
+}
+
 // Squares of each kind of reduction are summed exactly, run by run, and rounded once.
-double Oracle::norm(uint64_t step, uint32_t contributors) {
+double Oracle::squared_norm(uint64_t step, uint32_t contributors, uint32_t group) {
   double square = 0;
   for (uint32_t kind = 0; kind < 3; ++kind) {
     Wide exact = 0;
     for (uint32_t i = 0; i < scenario_.variables.size(); ++i) {
       const parallax_variable_t& variable = scenario_.variables[i];
       if (!scenario_.managed(i) || variable.reduction != kind) continue;
+      if ((rates_of(step, i).clip_norm > 0 ? variable.rates : UINT32_MAX) != group) continue;
       const std::vector<float>& sum = reduced(step, i).sum;
       const uint64_t stride = scenario_.ids(i) ? variable.row_elements : sum.size();
       for (uint64_t row = 0; row < sum.size(); row += stride) {
@@ -141,7 +150,27 @@ double Oracle::norm(uint64_t step, uint32_t contributors) {
     const double factor = mean_factor(kind, contributors);
     square += factor * factor * static_cast<double>(exact);
   }
-  return std::sqrt(square);
+  return square;
+}
+
+// Groups first; the global norm is of what they have left.
+void Oracle::clip(uint64_t step, StepOutcome* outcome) {
+  const StepChoice choice = scenario_.step(step);
+  const auto scale_of = [](float clip_norm, double norm) {
+    return std::min(1.0, static_cast<double>(clip_norm) / (norm + 1e-6));
+  };
+  outcome->group_scales.assign(PARALLAX_RATES_MAX, 1.0);
+  double square = squared_norm(step, outcome->contributors, UINT32_MAX);
+  for (uint32_t group = 0; group < choice.rates.size(); ++group) {
+    if (choice.rates[group].clip_norm == 0) continue;
+    const double of_group = squared_norm(step, outcome->contributors, group);
+    const double scale = scale_of(choice.rates[group].clip_norm, std::sqrt(of_group));
+    outcome->group_scales[group] = scale;
+    square += scale * scale * of_group;
+  }
+  if (choice.clip_norm == 0) return;
+  outcome->gradient_norm = std::sqrt(square);
+  outcome->clip_scale = scale_of(choice.clip_norm, outcome->gradient_norm);
 }
 
 const StepOutcome& Oracle::outcome(uint64_t step) {
@@ -154,43 +183,60 @@ const StepOutcome& Oracle::outcome(uint64_t step) {
   }
   outcome.mismatch = choice.other_rate_rank != UINT32_MAX;
   outcome.committed = !outcome.mismatch && choice.found_inf_rank == UINT32_MAX;
-  if (choice.clip_norm > 0) {
-    outcome.gradient_norm = norm(step, outcome.contributors);
-    const double scale = static_cast<double>(choice.clip_norm) / (outcome.gradient_norm + 1e-6);
-    outcome.clip_scale = std::min(1.0, scale);
-  }
+  clip(step, &outcome);
   return outcome;
 }
 
 void Oracle::apply(uint64_t step, std::vector<Values>* values) {
   const StepOutcome& outcome = this->outcome(step);
   if (!outcome.committed) return;
-  const float rate = scenario_.step(step).learning_rate;
   for (uint32_t i = 0; i < scenario_.variables.size(); ++i) {
-    if (!scenario_.managed(i)) continue;
     const parallax_variable_t& variable = scenario_.variables[i];
     const Reduced& gradient = reduced(step, i);
-    const auto scale = static_cast<float>(mean_factor(variable.reduction, outcome.contributors) *
-                                          outcome.clip_scale);
-    const float epsilon = variable.epsilon == 0 ? 1e-10f : variable.epsilon;
-    Values& mine = (*values)[i];
-    for (uint64_t at = 0; at < mine.value.size(); ++at) {
-      const float g = gradient.sum[at] * scale;
-      float update = rate * g;
-      if (variable.rule == PARALLAX_RULE_ADAGRAD) {
-        mine.state[at] += g * g;
-        update = rate * g / (std::sqrt(mine.state[at]) + epsilon);
+    if (!scenario_.managed(i) || !gradient.contributed) continue;
+    const double mean = mean_factor(variable.reduction, outcome.contributors);
+    const auto scale =
+        static_cast<float>(mean * outcome.group_scales[variable.rates] * outcome.clip_scale);
+    const Update with = {variable, gradient, rates_of(step, i), scale};
+    const uint64_t width = variable.row_elements;
+    const uint64_t rows = scenario_.ids(i) ? gradient.rows.size() : variable.rows;
+    // Of rows that nobody gave, nothing is touched.
+    for (uint64_t j = 0; j < rows; ++j) {
+      const uint64_t row = scenario_.ids(i) ? static_cast<uint64_t>(gradient.rows[j]) : j;
+      for (uint64_t at = row * width; at < (row + 1) * width; ++at) {
+        update(with, at, &(*values)[i]);
       }
-      mine.value[at] -= update;
-      if (scenario_.bitwise()) continue;
-      // Terms are positive, so relative errors add up: of the sum (and through state and clipping
-      // twice more), of the update's few operations, of the subtraction.
-      const double relative =
-          gradient.sum[at] == 0 ? 0 : gradient.bound[at] / static_cast<double>(gradient.sum[at]);
-      mine.bound[at] += std::fabs(static_cast<double>(update)) * (4 * relative + 32 * kUnit) +
-                        4 * kUnit * std::fabs(static_cast<double>(mine.value[at]));
     }
   }
+}
+
+void Oracle::update(const Update& with, uint64_t at, Values* values) const {
+  const parallax_rates_t& rates = with.rates;
+  const Reduced& gradient = with.gradient;
+  const float epsilon = with.variable.epsilon == 0 ? 1e-10f : with.variable.epsilon;
+  float& p = values->value[at];
+  float g = gradient.sum[at] * with.scale;
+  if (rates.maximize != 0) g = -g;
+  if (rates.weight_decay != 0 && rates.decoupled != 0) {
+    const double lost = static_cast<double>(rates.learning_rate) * double{rates.weight_decay};
+    if (!scenario_.bitwise()) values->bound[at] += 4 * kUnit * std::fabs(static_cast<double>(p));
+    p *= static_cast<float>(1 - lost);
+  } else if (rates.weight_decay != 0) {
+    g += rates.weight_decay * p;
+  }
+  float update = rates.learning_rate * g;
+  if (with.variable.rule == PARALLAX_RULE_ADAGRAD) {
+    values->state[at] += g * g;
+    update = rates.learning_rate * g / (std::sqrt(values->state[at]) + epsilon);
+  }
+  p -= update;
+  if (scenario_.bitwise()) return;
+  // Terms are positive, so relative errors add up: of the sum (and through state and clipping twice
+  // more), of the update's few operations, of the subtraction.
+  const double relative =
+      gradient.sum[at] == 0 ? 0 : gradient.bound[at] / static_cast<double>(gradient.sum[at]);
+  values->bound[at] += std::fabs(static_cast<double>(update)) * (4 * relative + 32 * kUnit) +
+                       4 * kUnit * std::fabs(static_cast<double>(p));
 }
 
 const std::vector<Oracle::Values>& Oracle::values_after(uint64_t step) {

@@ -29,6 +29,7 @@ struct StepOutcome {
   uint32_t contributors = 0;
   double gradient_norm = 0;
   double clip_scale = 1;
+  std::vector<double> group_scales;  // of steps with rates
 };
 
 class Oracle {
@@ -57,10 +58,22 @@ class Oracle {
   Reduced sum_of(uint64_t step, uint32_t variable) const;
   void add_contribution(const Contribution& contribution, uint32_t variable, Reduced* host,
                         std::vector<double>* magnitude, std::vector<uint32_t>* terms) const;
-  double norm(uint64_t step, uint32_t contributors);
+  parallax_rates_t rates_of(uint64_t step, uint32_t variable) const;
+  // The squared norm of the variables whose group clips its own gradients, of one group; or of the
+  // others (group: UINT32_MAX).
+  double squared_norm(uint64_t step, uint32_t contributors, uint32_t group);
+  void clip(uint64_t step, StepOutcome* outcome);
   double mean_factor(uint32_t reduction, uint32_t contributors) const;
   const std::vector<Values>& values_after(uint64_t step);
   void apply(uint64_t step, std::vector<Values>* values);
+  // One element of a variable.
+  struct Update {
+    const parallax_variable_t& variable;
+    const Reduced& gradient;
+    parallax_rates_t rates;
+    float scale;
+  };
+  void update(const Update& with, uint64_t at, Values* values) const;
   std::string compare(const float* got, const float* want, const double* bound, uint64_t count,
                       const std::string& what) const;
 

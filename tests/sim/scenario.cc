@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "support/drawn_rates.h"
 #include "support/slot_maps.h"
 
 namespace parallax::simtest {
@@ -144,6 +145,15 @@ Scenario make_scenario(uint64_t seed, const ScenarioLimits& limits) {
   if (SeededRandom(seed).fork(78).chance(30)) {
     scenario.slots = testkit::uneven_slots(scenario.world, seed);
   }
+  SeededRandom rates = SeededRandom(seed).fork(79);
+  if (rates.chance(40)) {
+    const uint32_t groups[] = {1, 2, 3, PARALLAX_RATES_MAX};
+    scenario.rates_groups = groups[rates.below(4)];
+    for (parallax_variable_t& variable : scenario.variables) {
+      if (variable.rule == PARALLAX_RULE_NONE) continue;
+      variable.rates = static_cast<uint32_t>(rates.below(scenario.rates_groups));
+    }
+  }
   return scenario;
 }
 
@@ -157,6 +167,11 @@ StepChoice Scenario::step(uint64_t step) const {
   if (random.chance(12)) choice.found_inf_rank = static_cast<uint32_t>(random.below(world));
   if (random.chance(3) && world > 1) {
     choice.other_rate_rank = static_cast<uint32_t>(random.below(world));
+  }
+  // Where only bounds can be told, without what makes errors grow.
+  SeededRandom rates = this->random(8, step, 0);
+  if (rates_groups > 0 && rates.chance(80)) {
+    choice.rates = testkit::draw_rates(rates, rates_groups, bitwise(), !bitwise());
   }
   const uint32_t absent_percent = random.chance(20) ? 60 : random.chance(30) ? 20 : 0;
   for (uint32_t rank = 0; rank < world; ++rank) {

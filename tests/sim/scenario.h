@@ -42,8 +42,10 @@ struct StepChoice {
   float learning_rate = 0;
   float clip_norm = 0;
   uint32_t found_inf_rank = UINT32_MAX;
-  uint32_t other_rate_rank = UINT32_MAX;  // says another learning rate: the step is discarded
+  uint32_t other_rate_rank = UINT32_MAX;  // says another learning rate (of the last group):
+                                          // the step is discarded
   std::vector<bool> absent;
+  std::vector<parallax_rates_t> rates;  // none: learning_rate for all
 };
 
 struct Scenario {
@@ -61,6 +63,7 @@ struct Scenario {
   bool pipelined = false;      // a step begins while the last one still ends
   bool waits_in_step = false;  // reduces are waited for before step_end
   bool exits_at_once = false;  // a rank's process ends with the first call that fails
+  uint32_t rates_groups = 0;   // that variables name, and steps may have rates of
   bool late_jobs = false;      // merges and updates take a while, and run at its end
   int64_t lease_ns = 0;
   int64_t think_ns_max = 0;  // between calls

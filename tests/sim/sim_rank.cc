@@ -350,10 +350,15 @@ Status SimRank::post_contribution(const Op& op, Call* call) {
 }
 
 Status SimRank::post_end(const Op& op, Call* call) {
-  const StepChoice choice = scenario_.step(op.step);
+  StepChoice choice = scenario_.step(op.step);
   parallax_step_end_options_t options = {};
   options.size = sizeof options;
-  options.learning_rate = choice.learning_rate + (choice.other_rate_rank == rank_ ? 1.0f : 0.0f);
+  options.rates = choice.rates.data();
+  options.rates_count = static_cast<uint32_t>(choice.rates.size());
+  if (choice.rates.empty()) options.learning_rate = choice.learning_rate;
+  if (choice.other_rate_rank == rank_) {
+    (choice.rates.empty() ? options.learning_rate : choice.rates.back().learning_rate) += 1.0f;
+  }
   options.clip_norm = choice.clip_norm;
   options.found_inf = choice.found_inf_rank == rank_ ? 1 : 0;
   options.absent = choice.absent[rank_] ? 1 : 0;

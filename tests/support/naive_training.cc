@@ -154,16 +154,26 @@ double NaiveTraining::mean_factor(uint32_t reduction, uint32_t contributors) con
   return 1.0;
 }
 
+parallax_rates_t NaiveTraining::rates_of(uint32_t variable) const {
+  if (!end_.rates.empty()) return end_.rates[variables_[variable].rates];
+  parallax_rates_t rates = {};
+  rates.learning_rate = end_.learning_rate;
+  return rates;
+}
+
 // Runs of 256 in double (of doubles: single squares, exactly), runs of one kind of reduction
 // exactly, one rounding for each kind. Means of rows count as sums of what they are.
-double NaiveTraining::norm(const std::vector<std::vector<double>>& sums,
-                           const std::vector<std::vector<Contribution>>& contributions,
-                           uint32_t contributors) const {
+double NaiveTraining::squared_norm(const std::vector<std::vector<double>>& sums,
+                                   const std::vector<std::vector<Contribution>>& contributions,
+                                   uint32_t group) const {
   constexpr uint64_t kRun = 256;
   Wide exact[4] = {};
   for (uint32_t variable = 0; variable < variables_.size(); ++variable) {
     const parallax_variable_t& shape = variables_[variable];
     if (!managed(variable) || is_integer(shape.dtype)) continue;
+    const uint32_t counted_with =
+        rates_of(variable).clip_norm > 0 ? shape.rates : static_cast<uint32_t>(end_.rates.size());
+    if (counted_with != group) continue;
     const bool row_mean = shape.reduction == PARALLAX_MEAN_ROW;
     Wide& kind = exact[row_mean ? uint32_t{PARALLAX_SUM} : shape.reduction];
     const std::vector<uint32_t> ranks = ranks_of_rows(variable, contributions[variable]);
@@ -186,10 +196,33 @@ double NaiveTraining::norm(const std::vector<std::vector<double>>& sums,
   }
   double square = 0;
   for (const uint32_t kind : {PARALLAX_SUM, PARALLAX_MEAN_WORLD, PARALLAX_MEAN_CONTRIBUTORS}) {
-    const double factor = mean_factor(kind, contributors);
+    const double factor = mean_factor(kind, end_.contributors);
     square += factor * factor * static_cast<double>(exact[kind]);
   }
-  return std::sqrt(square);
+  return square;
+}
+
+// Groups first; the global norm is of what they have left.
+void NaiveTraining::clip(const std::vector<std::vector<double>>& sums,
+                         const std::vector<std::vector<Contribution>>& contributions) {
+  const auto scale_of = [](float clip_norm, double norm) {
+    return std::min(1.0, static_cast<double>(clip_norm) / (norm + 1e-6));
+  };
+  const auto groups = static_cast<uint32_t>(end_.rates.size());
+  group_scales_.assign(std::max(1u, groups), 1.0);
+  gradient_norm_ = 0;
+  clip_scale_ = 1;
+  double square = squared_norm(sums, contributions, groups);
+  for (uint32_t group = 0; group < groups; ++group) {
+    if (end_.rates[group].clip_norm == 0) continue;
+    const double of_group = squared_norm(sums, contributions, group);
+    const double scale = scale_of(end_.rates[group].clip_norm, std::sqrt(of_group));
+    group_scales_[group] = scale;
+    square += scale * scale * of_group;
+  }
+  if (end_.clip_norm == 0) return;
+  gradient_norm_ = std::sqrt(square);
+  clip_scale_ = scale_of(end_.clip_norm, gradient_norm_);
 }
 
 // One element by Adam's formulas of parallax.h: those of rows where ids are declared. Powers by
@@ -208,41 +241,55 @@ void NaiveTraining::update_by_adam(uint32_t variable, T g, T epsilon, Element<T>
   const double root2 = std::sqrt(1 - power(beta2, updates_[variable]));
   const T rest1 = static_cast<T>(1 - beta1);
   const T rest2 = static_cast<T>(1 - beta2);
+  const double rate = rates_of(variable).learning_rate;
   auto& [p, s, v] = *element;
   if (shape.rows_max > 0) {
     s += rest1 * (g - s);
     v += rest2 * (g * g - v);
-    p -= static_cast<T>(static_cast<double>(rate_of_step_) * root2 / correction1) *
-         (s / (std::sqrt(v) + epsilon));
+    p -= static_cast<T>(rate * root2 / correction1) * (s / (std::sqrt(v) + epsilon));
   } else {
     s = static_cast<T>(beta1) * s + rest1 * g;
     v = static_cast<T>(beta2) * v + rest2 * (g * g);
-    p -= static_cast<T>(static_cast<double>(rate_of_step_) / correction1) *
-         (s / (std::sqrt(v) / static_cast<T>(root2) + epsilon));
+    p -=
+        static_cast<T>(rate / correction1) * (s / (std::sqrt(v) / static_cast<T>(root2) + epsilon));
   }
 }
 
 // One row by the formulas of parallax.h.
 template <typename T>
-void NaiveTraining::update_row(uint32_t variable, uint64_t row, const double* sum, T scale,
-                               T rate) {
+void NaiveTraining::update_row(uint32_t variable, uint64_t row, const double* sum, T scale) {
   const parallax_variable_t& shape = variables_[variable];
   const uint64_t width = shape.row_elements;
+  const parallax_rates_t rates = rates_of(variable);
+  const auto rate = static_cast<T>(rates.learning_rate);
+  const bool decays = rates.weight_decay != 0 && shape.rule != PARALLAX_RULE_SUM;
+  const double decay = rates.weight_decay;
+  // The value as it is before the update, and the gradient that the rule takes.
+  const auto before = [&](uint64_t column) {
+    const T p = static_cast<T>(values_[variable][row * width + column]);
+    if (!decays || rates.decoupled == 0) return p;
+    return p * static_cast<T>(1 - static_cast<double>(rates.learning_rate) * decay);
+  };
+  const auto gradient = [&](uint64_t column) {
+    T g = static_cast<T>(sum[column]) * scale;
+    if (rates.maximize != 0 && shape.rule != PARALLAX_RULE_SUM) g = -g;
+    if (decays && rates.decoupled == 0) g = g + static_cast<T>(decay) * before(column);
+    return g;
+  };
   const auto epsilon_or = [&](double other) {
     return static_cast<T>(shape.epsilon == 0 ? other : double{shape.epsilon});
   };
   double squares = 0;
   for (uint64_t column = 0; column < width; ++column) {
-    const double g = static_cast<T>(sum[column]) * scale;
+    const double g = gradient(column);
     squares += g * g;
   }
   T row_state = static_cast<T>(first_states_[variable][row * width]);
   row_state += static_cast<T>(squares / static_cast<double>(width));
   for (uint64_t column = 0; column < width; ++column) {
     const size_t at = row * width + column;
-    const T g = static_cast<T>(sum[column]) * scale;
-    Element<T> element = {static_cast<T>(values_[variable][at]),
-                          static_cast<T>(first_states_[variable][at]),
+    const T g = gradient(column);
+    Element<T> element = {before(column), static_cast<T>(first_states_[variable][at]),
                           static_cast<T>(second_states_[variable][at])};
     auto& [p, s, v] = element;
     if (shape.rule == PARALLAX_RULE_SGD) {
@@ -274,12 +321,8 @@ void NaiveTraining::commit(const std::vector<std::vector<Contribution>>& contrib
   for (uint32_t variable = 0; variable < variables_.size(); ++variable) {
     sums.push_back(sum_of(variable, contributions[variable]));
   }
-  gradient_norm_ = end.clip_norm > 0 ? norm(sums, contributions, end.contributors) : 0;
-  clip_scale_ = 1;
-  rate_of_step_ = end.learning_rate;
-  if (end.clip_norm > 0) {
-    clip_scale_ = std::min(1.0, static_cast<double>(end.clip_norm) / (gradient_norm_ + 1e-6));
-  }
+  end_ = end;
+  clip(sums, contributions);
   if (end.found_inf) return;
   for (uint32_t variable = 0; variable < variables_.size(); ++variable) {
     const parallax_variable_t& shape = variables_[variable];
@@ -294,6 +337,8 @@ void NaiveTraining::commit(const std::vector<std::vector<Contribution>>& contrib
       const double mean = shape.reduction == PARALLAX_MEAN_ROW
                               ? 1.0 / ranks[row]
                               : mean_factor(shape.reduction, end.contributors);
+      const double group_scale = group_scales_[end.rates.empty() ? 0 : shape.rates];
+      const double scale = mean * group_scale * clip_scale_;
       if (is_integer(shape.dtype)) {
         for (uint64_t column = 0; column < shape.row_elements; ++column) {
           double& value = values_[variable][row * shape.row_elements + column];
@@ -303,10 +348,9 @@ void NaiveTraining::commit(const std::vector<std::vector<Contribution>>& contrib
                             add(static_cast<int64_t>(value), static_cast<int64_t>(sum[column])));
         }
       } else if (is_double(shape.dtype)) {
-        update_row<double>(variable, row, sum, mean * clip_scale_, end.learning_rate);
+        update_row<double>(variable, row, sum, scale);
       } else {
-        update_row<float>(variable, row, sum, static_cast<float>(mean * clip_scale_),
-                          end.learning_rate);
+        update_row<float>(variable, row, sum, static_cast<float>(scale));
       }
     }
   }

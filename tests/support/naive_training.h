@@ -31,6 +31,7 @@ struct StepEnd {
   float clip_norm = 0;
   bool found_inf = false;
   uint32_t contributors = 0;
+  std::vector<parallax_rates_t> rates = {};  // none: learning_rate for all
 };
 
 // The nearest number of a dtype, ties to even.
@@ -62,14 +63,19 @@ class NaiveTraining {
  private:
   bool managed(uint32_t variable) const { return variables_[variable].rule != PARALLAX_RULE_NONE; }
   double mean_factor(uint32_t reduction, uint32_t contributors) const;
-  double norm(const std::vector<std::vector<double>>& sums,
-              const std::vector<std::vector<Contribution>>& contributions,
-              uint32_t contributors) const;
+  parallax_rates_t rates_of(uint32_t variable) const;
+  // The squared norm of those variables whose group clips its own gradients, of one group; or of
+  // the others (group: rates' size).
+  double squared_norm(const std::vector<std::vector<double>>& sums,
+                      const std::vector<std::vector<Contribution>>& contributions,
+                      uint32_t group) const;
+  void clip(const std::vector<std::vector<double>>& sums,
+            const std::vector<std::vector<Contribution>>& contributions);
   template <typename T>
   std::vector<double> sum_as(uint32_t variable,
                              const std::vector<Contribution>& contributions) const;
   template <typename T>
-  void update_row(uint32_t variable, uint64_t row, const double* sum, T scale, T rate);
+  void update_row(uint32_t variable, uint64_t row, const double* sum, T scale);
   template <typename T>
   struct Element {
     T value, first_state, second_state;
@@ -82,7 +88,8 @@ class NaiveTraining {
   uint32_t world_ = 0;
   std::vector<std::vector<double>> values_, first_states_, second_states_;
   std::vector<uint64_t> updates_;
-  float rate_of_step_ = 0;
+  StepEnd end_;  // of the step
+  std::vector<double> group_scales_;
   double gradient_norm_ = 0;
   double clip_scale_ = 1;
 };

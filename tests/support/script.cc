@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "support/drawn_rates.h"
+
 namespace parallax::testkit {
 
 std::string differ(std::span<const double> got, std::span<const double> want) {
@@ -126,6 +128,11 @@ std::string Script::play() {
       if (options_.clip && random_.chance(40))
         step.end.clip_norm = static_cast<float>(0.1 + 10 * random_.unit());
       step.end.found_inf = random_.chance(10);
+      // By chances of their own, so that a seed plays the rest as it does without.
+      SeededRandom rates = SeededRandom(options_.world.seed).fork(900 + step.number);
+      if (options_.rates > 0 && rates.chance(70)) {
+        step.end.rates = draw_rates(rates, options_.rates, options_.clip);
+      }
       for (RankStep& rank : step.ranks) rank.absent = random_.chance(12);
     }
     for (const RankStep& rank : step.ranks) step.end.contributors += rank.absent ? 0 : 1;
@@ -189,7 +196,9 @@ std::string Script::post_rank(Played* step, uint32_t rank, bool read_all) {
   if (!wrong.empty()) return wrong;
   parallax_step_end_options_t options = {};
   options.size = sizeof options;
-  options.learning_rate = step->end.learning_rate;
+  options.rates = step->end.rates.data();
+  options.rates_count = static_cast<uint32_t>(step->end.rates.size());
+  options.learning_rate = options.rates_count > 0 ? 0 : step->end.learning_rate;
   options.clip_norm = step->end.clip_norm;
   options.absent = mine.absent;
   options.found_inf = step->end.found_inf && (rank == step->number % world_.size());

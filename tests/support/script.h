@@ -25,6 +25,7 @@ struct ScriptOptions {
   bool exact_numbers = true;      // else any number: deterministic worlds only
   uint32_t tied_percent = 0;      // of contributions of variables whose slices may hold every row
   bool clip = true;               // else no step has a clip norm
+  uint32_t rates = 0;             // groups of rates that steps may have, which variables name
   bool pipelined = false;         // a step is posted while the one before ends
   uint32_t density_percent = 40;  // of rows_max that a slice has at most
 };

@@ -23,6 +23,7 @@ UNIFORM = 1
 ROWS_FORM = 1
 LEARNING_RATE = 0.05
 STEPS = 60
+DECAY = 0.125  # what a float holds
 ZERO = -1.0  # PARALLAX_ZERO
 
 
@@ -53,6 +54,7 @@ class Variable(ctypes.Structure):
         ("momentum", ctypes.c_double),
         ("refuse_nonfinite", ctypes.c_uint32),
         ("accumulate", ctypes.c_uint32),
+        ("rates", ctypes.c_uint32),
     ]
 
 
@@ -70,6 +72,18 @@ class Slice(ctypes.Structure):
     ]
 
 
+class Rates(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("learning_rate", ctypes.c_float),
+        ("weight_decay", ctypes.c_float),
+        ("decoupled", ctypes.c_uint32),
+        ("maximize", ctypes.c_uint32),
+        ("clip_norm", ctypes.c_float),
+        ("reserved", ctypes.c_uint32),
+    ]
+
+
 class StepEnd(ctypes.Structure):
     _fields_ = [
         ("size", ctypes.c_size_t),
@@ -77,6 +91,9 @@ class StepEnd(ctypes.Structure):
         ("clip_norm", ctypes.c_float),
         ("found_inf", ctypes.c_uint32),
         ("absent", ctypes.c_uint32),
+        ("rates", ctypes.POINTER(Rates)),
+        ("rates_count", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
     ]
 
 
@@ -100,8 +117,11 @@ class Table:
 
     ROWS, WIDTH, ROWS_MAX = 40, 7, 64
 
-    def __init__(self, library, rule, sparse, dtype, clip, **fields):
-        self.library, self.sparse, self.clip = library, sparse, clip
+    def __init__(self, library, case):
+        self.library, self.sparse, self.clip = library, case["sparse"], case.get("clip", 0.0)
+        self.rates = case.get("rates")
+        rule, sparse, dtype = case["rule"], case["sparse"], case["dtype"]
+        fields = dict(case.get("fields", {}), rates=1 if self.rates else 0)
         self.torch_dtype = torch.float64 if dtype == F64 else torch.float32
         self.job = ctypes.c_void_p()
         options = Options(ctypes.sizeof(Options))
@@ -121,8 +141,16 @@ class Table:
         return step
 
     def end(self, step):
-        options = StepEnd(size=ctypes.sizeof(StepEnd), learning_rate=LEARNING_RATE,
-                          clip_norm=self.clip)
+        options = StepEnd(size=ctypes.sizeof(StepEnd), clip_norm=self.clip)
+        if self.rates:
+            # The table is of the second group.
+            of_group = dict(dict(learning_rate=LEARNING_RATE), **self.rates)
+            rates = (Rates * 2)(Rates(learning_rate=9, weight_decay=9), Rates(**of_group))
+            for each in rates:
+                each.size = ctypes.sizeof(Rates)
+            options.rates, options.rates_count = rates, 2
+        else:
+            options.learning_rate = LEARNING_RATE
         request = ctypes.c_void_p()
         self.library.must(self.library.calls.parallax_step_end(
             self.job, step, ctypes.byref(options), ctypes.byref(request)))
@@ -169,9 +197,8 @@ def gradient_of(table):
 def largest_difference(library, case):
     """Of all values after every ten steps, in units of the largest value."""
     torch.manual_seed(1)
-    clip = case.get("clip", 0.0)
-    table = Table(library, case["rule"], case["sparse"], case["dtype"], clip,
-                  **case.get("fields", {}))
+    clip = case.get("clip", 0.0) or case.get("rates", {}).get("clip_norm", 0.0)
+    table = Table(library, case)
     parameter = torch.nn.Parameter(table.values())
     optimizer = case["optimizer"]([parameter])
     worst = 0.0
@@ -217,6 +244,7 @@ def cases():
                                                      initial_accumulator_value=0.5))
         yield dict(name="SparseAdam", rule=ADAM, sparse=True, dtype=dtype,
                    optimizer=lambda p: optim.SparseAdam(p, LEARNING_RATE))
+        yield from rated_cases(dtype)
         yield dict(name="SparseAdam, betas 0.5 and 0.75, eps 2^-6", rule=ADAM, sparse=True,
                    dtype=dtype, fields=dict(beta1=0.5, beta2=0.75, epsilon=2.0 ** -6),
                    optimizer=lambda p: optim.SparseAdam(p, LEARNING_RATE, (0.5, 0.75), 2.0 ** -6))
@@ -236,6 +264,36 @@ def cases():
                        dtype=dtype, fields=dict(momentum=0.9, nesterov=nesterov),
                        optimizer=lambda p, nesterov=nesterov: optim.SGD(
                            p, LEARNING_RATE, momentum=0.9, nesterov=nesterov))
+
+
+def rated_cases(dtype):
+    """Rates by group. Of dense variables: torch decays rows without gradient too."""
+    optim, decay = torch.optim, DECAY
+    nesterov = dict(momentum=0.9, nesterov=True)
+    coupled = dict(weight_decay=decay)
+    for maximize in (False, True):
+        rates = dict(coupled, maximize=maximize)
+        yield dict(name=f"SGD, decay, maximize {maximize}", rule=SGD, sparse=False, dtype=dtype,
+                   rates=rates, optimizer=lambda p, m=maximize: optim.SGD(
+                       p, LEARNING_RATE, weight_decay=decay, maximize=m))
+        yield dict(name=f"SGD, nesterov, decay, maximize {maximize}", rule=MOMENTUM, sparse=False,
+                   dtype=dtype, fields=nesterov, rates=rates,
+                   optimizer=lambda p, m=maximize: optim.SGD(
+                       p, LEARNING_RATE, weight_decay=decay, maximize=m, **nesterov))
+        yield dict(name=f"Adagrad, decay, maximize {maximize}", rule=ADAGRAD, sparse=False,
+                   dtype=dtype, rates=rates, optimizer=lambda p, m=maximize: optim.Adagrad(
+                       p, LEARNING_RATE, weight_decay=decay, maximize=m))
+        yield dict(name=f"Adam, decay, maximize {maximize}", rule=ADAM, sparse=False, dtype=dtype,
+                   rates=rates, optimizer=lambda p, m=maximize: optim.Adam(
+                       p, LEARNING_RATE, weight_decay=decay, maximize=m))
+        yield dict(name=f"AdamW, maximize {maximize}", rule=ADAM, sparse=False, dtype=dtype,
+                   rates=dict(rates, decoupled=1), optimizer=lambda p, m=maximize: optim.AdamW(
+                       p, LEARNING_RATE, weight_decay=decay, maximize=m))
+    yield dict(name="SGD, maximize", rule=SGD, sparse=True, dtype=dtype, rates=dict(maximize=1),
+               optimizer=lambda p: optim.SGD(p, LEARNING_RATE, maximize=True))
+    yield dict(name="AdamW, the group's clip_norm 0.5", rule=ADAM, sparse=False, dtype=dtype,
+               rates=dict(coupled, decoupled=1, clip_norm=0.5),
+               optimizer=lambda p: optim.AdamW(p, LEARNING_RATE, weight_decay=decay))
 
 
 def main():

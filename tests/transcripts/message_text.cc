@@ -173,6 +173,7 @@ std::string MessageText::tree(const Section& section) const {
     case TreeKind::kCommit:
       return round + ": " + commit_report(section.payload);
     case TreeKind::kVote:
+      if (header.part != 0) return round + ": rates and norms by group";
       return round + ": " + (up ? vote(section.payload) : decision(section.payload));
     case TreeKind::kClose: {
       const auto leaving = read<uint64_t>(section.payload);
@@ -208,7 +209,9 @@ std::string MessageText::decision(std::span<const std::byte> payload) const {
   Decision decision;
   if (!decode_decision(payload, &decision)) return "cannot be read";
   if (decision.outcome == Outcome::kMismatch) {
-    return "mismatch: " + who_said(decision.first) + ", " + who_said(decision.second);
+    return decision.difference.any != 0
+               ? std::string("mismatch of rates")
+               : "mismatch: " + who_said(decision.first) + ", " + who_said(decision.second);
   }
   std::string text = decision.outcome == Outcome::kCommit ? "commit" : "discard";
   text += ", " + text_of(uint64_t{decision.contributors}) + " contributors, rate " +

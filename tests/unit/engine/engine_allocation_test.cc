@@ -180,6 +180,11 @@ class SteadyState {
     end.size = sizeof end;
     end.learning_rate = 0.01f;
     end.clip_norm = 3;
+    parallax_rates_t rates = {};
+    rates.size = sizeof rates;
+    rates.learning_rate = end.learning_rate;
+    rates.weight_decay = 0.01f;
+    rates.clip_norm = 2;
     // Half the rows of a micro-batch that the push below completes.
     std::array<parallax_slice_t, 1> early = {push[1]};
     early[0].row_count /= 2;
@@ -188,6 +193,12 @@ class SteadyState {
     push[1].ids += early[0].row_count;
     const Counted counted;
     bool ok = engine.step_calls().begin(&step).ok();
+    // Both kinds of steps.
+    if (step % 2 == 0) {
+      end.learning_rate = 0;
+      end.rates = &rates;
+      end.rates_count = 1;
+    }
     ok = ok && engine.step_calls().pull(step, first_pull, next()).ok();
     ok = ok && engine.step_calls().pull(step, second_pull, next()).ok();
     ok = ok && engine.step_calls().push(step, early, next()).ok();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every dtype with every rule, reduction and pin, deterministic and not, against the naive program,
 // bit for bit: so HYBRID, AR and PS train one model. Pulls and contributions in any dtype, ids of
-// both widths, padding, micro-batches, and, for tied variables, dense slices beside rows. A failure
-// prints its seed.
+// both widths, padding, micro-batches, rates by group, and, for tied variables, dense slices beside
+// rows. A failure prints its seed.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -26,6 +26,8 @@ constexpr uint32_t kFloatRules[] = {PARALLAX_RULE_SGD,      PARALLAX_RULE_ADAGRA
                                     PARALLAX_RULE_MOMENTUM, PARALLAX_RULE_SUM};
 constexpr uint32_t kReductions[] = {PARALLAX_SUM, PARALLAX_MEAN_WORLD, PARALLAX_MEAN_CONTRIBUTORS,
                                     PARALLAX_MEAN_ROW};
+
+constexpr uint32_t kRatesGroups = 3;
 
 const std::vector<std::vector<uint32_t>>& few_layouts() {
   static const std::vector<std::vector<uint32_t>> all = {
@@ -82,6 +84,7 @@ class Everything {
     variable.initial_accumulator_value = squares && index % 2 == 1 ? 0.5f : 0;
     if (rule == PARALLAX_RULE_ADAM) variable.beta1 = index % 2 == 1 ? 0.5 : PARALLAX_ZERO;
     variable.accumulate = index / 2 % 2;
+    if (rule != PARALLAX_RULE_NONE) variable.rates = index % kRatesGroups;
     variables_.push_back(variable);
   }
 
@@ -115,6 +118,7 @@ TEST_P(EngineTypes, AgreesWithTheNaiveProgram) {
       options.clip = round == 0;
       options.tied_percent = round == 0 ? 0 : 25;
       options.pipelined = round == 0;
+      options.rates = round == 0 ? kRatesGroups : 0;
       options.steps = 7;
       options.variables = everything.variables();
       Script script(options);

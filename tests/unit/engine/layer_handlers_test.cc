@@ -168,5 +168,29 @@ TEST(LayerHandlers, BarriersBroadcastsAndRowsGoToTheirCalls) {
   EXPECT_LE(*std::max_element(values.begin(), values.end()), 1.0f) << "every row was read";
 }
 
+// A vote may be so long that pieces of it come ahead; nothing else is, and no answer.
+TEST(LayerHandlers, OnlyVotesComeInParts) {
+  RatesBallot ballot;
+  StepRates rates = {.count = 1};
+  ballot.say(rates, 1);
+  std::vector<std::byte> bytes;
+  ballot.for_each_part(
+      [&](std::span<const std::byte> part) { bytes.assign(part.begin(), part.end()); });
+  JobWorld world({0, 0});
+  world.commit();
+  for (uint32_t kind = 0; kind < kTreeKinds; ++kind) {
+    const uint64_t round = world[0].trees[static_cast<TreeKind>(kind)].round();
+    Section part = section_of(SectionKind::kTreeUp, kind, round);
+    part.header.part = 1;
+    part.payload = bytes;
+    EXPECT_EQ(world[0].handlers.take(1, part), static_cast<TreeKind>(kind) == TreeKind::kVote);
+    part.payload = part.payload.first(5);
+    EXPECT_FALSE(world[0].handlers.take(1, part)) << kind;
+    part.header.kind = SectionKind::kTreeDown;
+    part.payload = bytes;
+    EXPECT_FALSE(world[1].handlers.take(0, part)) << kind;
+  }
+}
+
 }  // namespace
 }  // namespace parallax::testkit

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <limits>
 #include <vector>
 
@@ -107,6 +108,41 @@ TEST(StepCalls, AStepThatRanksDoNotEndAlikeIsDiscardedAndSaysWhy) {
         << request->status.message();
     EXPECT_EQ(request->info.committed, 0u);
   }
+}
+
+TEST(StepCalls, RatesThatDifferAreNamedWithTheirGroup) {
+  JobWorld world({0, 0, 1});
+  world.commit();
+  const auto discarded = [&](auto adjust) {
+    std::vector<Request*> ends;
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      std::array<parallax_rates_t, 2> rates = {};
+      for (parallax_rates_t& each : rates) each.size = sizeof each;
+      rates[1].weight_decay = 0.25f;
+      parallax_step_end_options_t options = ending(0);
+      options.rates = rates.data();
+      options.rates_count = 2;
+      if (rank == 2) adjust(rates[1], options);
+      const uint64_t step = begin(world[rank]);
+      EXPECT_TRUE(world[rank].steps.end(step, options, &ends.emplace_back(nullptr)).ok());
+    }
+    world.settle();
+    for (const Request* request : ends) {
+      EXPECT_EQ(request->status.code(), PARALLAX_MISMATCH);
+      EXPECT_EQ(request->status.message(), ends[0]->status.message());
+    }
+    return ends[0]->status;
+  };
+  using Options = parallax_step_end_options_t;
+  const Status decay =
+      discarded([](parallax_rates_t& each, Options&) { each.weight_decay = 0.1f; });
+  EXPECT_TRUE(has(decay, "has rates[1].weight_decay 0.25")) << decay.message();
+  EXPECT_TRUE(has(decay, "rank 2 has rates[1].weight_decay 0.100000001")) << decay.message();
+  const Status sign = discarded([](parallax_rates_t& each, Options&) { each.maximize = 1; });
+  EXPECT_TRUE(has(sign, "rank 2 has rates[1].maximize 1")) << sign.message();
+  const Status count = discarded([](parallax_rates_t&, Options& all) { all.rates_count = 1; });
+  EXPECT_TRUE(has(count, "rank 2 has learning_rate 0 and clip_norm 0 and rates_count 1"))
+      << count.message();
 }
 
 TEST(StepCalls, AreTakenByARunningJobAlone) {

@@ -44,10 +44,11 @@ class StepWorld {
     uint32_t pending = 0;
   };
 
-  explicit StepWorld(const std::vector<uint32_t>& hosts)
+  explicit StepWorld(const std::vector<uint32_t>& hosts, uint32_t rates = 0)
       : hosts_(host_map(hosts)),
         variables_{managed("dense", kElements / 2)},
         network_(static_cast<uint32_t>(hosts.size()), hosts.size()) {
+    variables_[0].rates = rates;
     variables_[0].init = PARALLAX_INIT_CONSTANT;
     variables_[0].init_low = variables_[0].init_high = 0;
     for (uint32_t rank = 0; rank < hosts.size(); ++rank) {
@@ -125,6 +126,10 @@ class StepWorld {
     const SectionHeader& header = section.header;
     switch (header.kind) {
       case SectionKind::kTreeUp:
+        if (header.part != 0) {
+          return rank.trees.take_part(from, section) &&
+                 rank.pipeline.merge_vote_part(section.payload);
+        }
         return rank.trees.take_report(from, section) && rank.pipeline.merge_vote(section.payload);
       case SectionKind::kTreeDown:
         return rank.trees.take_answer(from, section) &&
@@ -205,6 +210,85 @@ TEST(StepPipeline, TheNormOfTheSumClips) {
     EXPECT_NEAR(world.decision(rank, 1).gradient_norm, norm, 1e-9);
     EXPECT_NEAR(world.value(rank), -3 / norm, 1e-5);
   }
+}
+
+// Given rates of two groups, expect the variable to be updated by those of its own.
+TEST(StepPipeline, AVariableIsUpdatedByTheRatesOfItsGroup) {
+  for (const auto& hosts : layouts()) {
+    StepWorld world(hosts, 1);
+    const auto rates = [](uint32_t, StepEnd* end) {
+      end->learning_rate = 0;
+      end->rates.count = 2;
+      end->rates.groups[0] = {.learning_rate = 9, .weight_decay = 9};
+      end->rates.groups[1] = {.learning_rate = 0.5f, .weight_decay = 0.25f, .maximize = 1};
+    };
+    const float gradient = sum_of(world.size());
+    float value = 0;
+    for (uint64_t step = 1; step <= 3; ++step) {
+      world.step(rates);
+      value -= 0.5f * (-gradient + 0.25f * value);
+      for (uint32_t rank = 0; rank < world.size(); ++rank) EXPECT_EQ(world.value(rank), value);
+    }
+  }
+}
+
+TEST(StepPipeline, RatesThatDifferDiscardTheStepAndAreNamed) {
+  for (const auto& hosts : layouts()) {
+    StepWorld world(hosts);
+    const uint32_t odd = world.size() - 1;
+    if (odd == 0) continue;
+    world.step([&](uint32_t rank, StepEnd* end) {
+      end->rates.count = 2;
+      end->rates.groups[1].weight_decay = rank == odd ? 0.5f : 0.25f;
+    });
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      const Decision& decision = world.decision(rank, 1);
+      EXPECT_EQ(decision.outcome, Outcome::kMismatch);
+      EXPECT_EQ(decision.difference.any, 1u);
+      EXPECT_EQ(decision.difference.group, 1u);
+      EXPECT_STREQ(kRatesFields[decision.difference.field], "weight_decay");
+      EXPECT_TRUE((decision.difference.first_rank == odd) !=
+                  (decision.difference.second_rank == odd));
+      EXPECT_EQ(world.value(rank), 0.0f);
+    }
+    // And the next one goes on.
+    world.step();
+    EXPECT_EQ(world.value(0), -sum_of(world.size()));
+    // As many as the others, or none.
+    world.step([&](uint32_t rank, StepEnd* end) { end->rates.count = rank == odd ? 1 : 2; });
+    const Decision& decision = world.decision(0, 3);
+    EXPECT_EQ(decision.outcome, Outcome::kMismatch);
+    EXPECT_NE(decision.first.rates_count, decision.second.rates_count);
+  }
+}
+
+// A group's clip comes first; what the global norm is of, is what it has left.
+TEST(StepPipeline, AGroupClipsBeforeTheWhole) {
+  const double norm = 3 * std::sqrt(static_cast<double>(StepWorld::kElements));
+  const auto clipped = [](float group, float whole) {
+    StepWorld world({0, 1}, 1);
+    world.step([&](uint32_t, StepEnd* end) {
+      end->clip_norm = whole;
+      end->rates.count = 2;
+      end->rates.groups[1] = {.learning_rate = 1, .clip_norm = group};
+    });
+    EXPECT_EQ(world.value(0), world.value(1));
+    return std::pair(world.decision(1, 1), world.value(1));
+  };
+  const auto [group, by_group] = clipped(2, 0);
+  EXPECT_NEAR(group.group_scales[1], 2 / norm, 1e-6);
+  EXPECT_EQ(group.group_scales[0], 1);
+  EXPECT_EQ(group.gradient_norm, 0);
+  EXPECT_EQ(group.clip_scale, 1);
+  EXPECT_NEAR(by_group, -3 * 2 / norm, 1e-5);
+  const auto [both, by_both] = clipped(2, 1);
+  EXPECT_NEAR(both.gradient_norm, 2, 1e-5);
+  EXPECT_NEAR(both.clip_scale, 0.5, 1e-5);
+  EXPECT_NEAR(by_both, -3 / norm, 1e-5);
+  // What does not clip changes no bit.
+  const auto [wide, by_none] = clipped(100, 0);
+  EXPECT_EQ(wide.group_scales[1], 1);
+  EXPECT_EQ(by_none, -3);
 }
 
 // Given a rank that is one step behind: the others end the next step, and nobody decides it.

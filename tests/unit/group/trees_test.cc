@@ -173,5 +173,28 @@ TEST(Trees, RefuseAnswersThatAreNotDue) {
   EXPECT_FALSE(trees.take_answer(0, answer(vote, 1))) << "a second time";
 }
 
+// Pieces of a report come ahead of it, from a child of the round alone, and do not report.
+TEST(Trees, PartsComeAheadOfTheirReport) {
+  SummingRanks ranks({0, 1}, 1);
+  Section part;
+  part.header.kind = SectionKind::kTreeUp;
+  part.header.part = 1;
+  part.header.tag = static_cast<uint32_t>(TreeKind::kVote);
+  part.header.step = 1;
+  const Trees& root = ranks.trees(0);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(root.take_part(1, part));
+  EXPECT_FALSE(root.take_part(0, part)) << "no child";
+  EXPECT_FALSE(ranks.trees(1).take_part(0, part)) << "the parent";
+  part.header.step = 2;
+  EXPECT_FALSE(root.take_part(1, part)) << "another round";
+  part.header.step = 1;
+  part.header.tag = kTreeKinds;
+  EXPECT_FALSE(root.take_part(1, part)) << "of no kind";
+  part.header.tag = static_cast<uint32_t>(TreeKind::kVote);
+  ranks.join(1, TreeKind::kVote, 5);
+  ranks.network().settle();
+  EXPECT_FALSE(root.take_part(1, part)) << "it has reported";
+}
+
 }  // namespace
 }  // namespace parallax::testkit

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "base/seeded_random.h"
@@ -71,6 +72,14 @@ TEST(Vote, DisagreementNamesTwoThatDiffer) {
   }
 }
 
+TEST(Vote, AnotherNumberOfRatesIsADisagreement) {
+  Vote vote = vote_of(0);
+  Vote other = vote_of(1);
+  other.scalars.rates_count = 2;
+  vote.merge(other);
+  EXPECT_TRUE(vote.disagree);
+}
+
 TEST(Vote, SignedZerosAreDifferentBits) {
   Vote vote = vote_of(0, 0.0f);
   vote.merge(vote_of(1, -0.0f));
@@ -84,7 +93,7 @@ TEST(Vote, ComesBackFromItsEncoding) {
     vote.contributors = static_cast<uint32_t>(random.next());
     vote.found_inf = static_cast<uint32_t>(random.below(3));
     vote.disagree = random.chance(50);
-    vote.other = {7, 8, 9};
+    vote.other = {7, 8, 9, 10};
     vote.norm_kinds = static_cast<uint32_t>(random.below(8));
     for (uint32_t kind = 0; kind < kReductionKinds; ++kind) {
       if ((vote.norm_kinds >> kind & 1) != 0) vote.norms[kind].add(random.unit() * 1e300);
@@ -124,6 +133,7 @@ TEST(Vote, TheLargestFits) {
   EXPECT_LE(encode_vote(vote, bytes), kVoteBytesMax);
   Decision decision;
   decision.entry_count = kEntriesPerDecision;
+  decision.group_scales.fill(0.5);
   EXPECT_LE(encode_decision(decision, bytes), kVoteBytesMax);
 }
 
@@ -134,8 +144,11 @@ TEST(Decision, ComesBackFromItsEncoding) {
   decision.learning_rate = 0.125f;
   decision.gradient_norm = 1.0 / 3;
   decision.clip_scale = 0.7;
+  decision.group_scales[3] = 0.25;
+  decision.group_scales[63] = NAN;
   decision.first = {1, 2, 3};
   decision.second = {4, 5, 6};
+  decision.difference = {1, 7, 2, 8, 9, 10, 11, 0};
   decision.late = {3, StepPhase::kStepEnd, 200, 14};
   decision.settled = true;
   decision.entry_count = 2;
@@ -150,6 +163,11 @@ TEST(Decision, ComesBackFromItsEncoding) {
   EXPECT_EQ(back.gradient_norm, 1.0 / 3);
   EXPECT_EQ(back.clip_scale, 0.7);
   EXPECT_EQ(back.second.rank, 6u);
+  EXPECT_EQ(back.group_scales[3], 0.25);
+  EXPECT_EQ(back.group_scales[4], 1);
+  EXPECT_TRUE(std::isnan(back.group_scales[63]));
+  EXPECT_EQ(back.difference.group, 7u);
+  EXPECT_EQ(back.difference.second_bits, 11u);
   EXPECT_EQ(back.late, decision.late);
   EXPECT_TRUE(back.settled);
   ASSERT_EQ(back.entry_count, 2u);

@@ -96,6 +96,8 @@ TEST(MakeVariable, NamesEveryBadNumber) {
        [](auto* v) { v->rule = PARALLAX_RULE_MOMENTUM, v->nesterov = 2, v->momentum = 1; }},
       {"refuse_nonfinite", [](auto* v) { v->refuse_nonfinite = 2; }},
       {"accumulate", [](auto* v) { v->accumulate = 2; }},
+      {"rates is 64; it must be below 64", [](auto* v) { v->rates = 64; }},
+      {"rates is 1, but rule NONE", [](auto* v) { v->rule = 0, v->rates = 1; }},
       {"epsilon", [](auto* v) { v->epsilon = -2; }},
       {"ADAGRAD has none", [](auto* v) { v->beta1 = 0.5; }},
       {"ADAGRAD has none", [](auto* v) { v->beta2 = PARALLAX_ZERO; }},
