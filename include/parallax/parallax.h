@@ -415,6 +415,13 @@ typedef enum parallax_reduction {
  *   ROWWISE_ADAGRAD  s += mean(g * g) over the row, one s a row, the mean in double and rounded to
  *                    T;  p -= lr * g / (sqrt(s) + epsilon)
  *                    (FBGEMM's and TorchRec's EXACT_ROWWISE_ADAGRAD); needs row ids
+ *   FTRL             a = sqrt(n);  n += g * g;  b = sqrt(n);
+ *                    z += (g + T(2 * l2_shrinkage) * p) - (b - a) / lr * p;
+ *                    p = 0 where |z| <= l1, else
+ *                        ((z > 0 ? l1 : -l1) - z) / (b / lr + T(2 * (l2 + beta / (2 * lr))))
+ *                    (tf.keras.optimizers.Ftrl with learning_rate_power = -0.5; n starts at
+ *                    initial_accumulator_value, which is 0.1 there and 0 here unless given, z at
+ *                    0. 0 also where Keras's division is 0 / 0. lr 0: nothing is changed)
  *   SUM              p += g; of the rates only clip_norm is used. For integers scale is 1, and a
  *                    clip norm neither counts nor changes them */
 typedef enum parallax_rule {
@@ -424,7 +431,8 @@ typedef enum parallax_rule {
   PARALLAX_RULE_ADAM = 3,
   PARALLAX_RULE_MOMENTUM = 4,
   PARALLAX_RULE_ROWWISE_ADAGRAD = 5,
-  PARALLAX_RULE_SUM = 6
+  PARALLAX_RULE_SUM = 6,
+  PARALLAX_RULE_FTRL = 7 /* since 0.2.0 */
 } parallax_rule_t;
 
 /* Initial values: a function of (seed, row, column) alone, the same under every placement.
@@ -484,7 +492,7 @@ typedef struct parallax_variable {
   /* Parameters of the rule; those of other rules must be 0. */
   float epsilon;                   /* 0: the default of the rule's framework, 1e-10 for ADAGRAD,
                                     * 1e-8 for ADAM and ROWWISE_ADAGRAD; or PARALLAX_ZERO */
-  float initial_accumulator_value; /* ADAGRAD, ROWWISE_ADAGRAD: initial s */
+  float initial_accumulator_value; /* ADAGRAD, ROWWISE_ADAGRAD: initial s; FTRL: initial n */
   uint32_t nesterov;               /* MOMENTUM: 1 for Nesterov's; momentum must be > 0 */
   double beta1, beta2;             /* ADAM, in (0, 1), or PARALLAX_ZERO; 0: 0.9 and 0.999 */
   double momentum;                 /* MOMENTUM, >= 0 */
@@ -505,6 +513,12 @@ typedef struct parallax_variable {
                            * master */
   uint32_t rounding;      /* not yet. parallax_rounding_t, of values kept in storage_dtype */
   int32_t priority;       /* not yet. Where several wait for the wire the higher goes first */
+  /* FTRL, as Keras names them; finite, >= 0: */
+  double l1, l2;          /* l1_regularization_strength, l2_regularization_strength */
+  double l2_shrinkage;    /* l2_shrinkage_regularization_strength */
+  double beta;
+  double learning_rate_power; /* 0 or -0.5, which is -0.5. Any other is UNSUPPORTED: no pow() gives
+                               * the same bits on every machine */
 } parallax_variable_t;
 
 /* Registers one variable; the same calls in the same order on every rank, before commit.
@@ -656,9 +670,9 @@ typedef struct parallax_step_info {
 /* Rows first_row .. first_row + row_count - 1 of a managed variable, in the type it is kept in:
  * double for F64, float for F32, F16 and BF16, else the dtype itself. NULL: that array is not read,
  * or not written. Buffers are borrowed until the request completes.
- *   state[0]   ADAGRAD s, ADAM m, MOMENTUM b: row_count x row_elements;
+ *   state[0]   ADAGRAD s, ADAM m, MOMENTUM b, FTRL n: row_count x row_elements;
  *              ROWWISE_ADAGRAD s: row_count
- *   state[1]   ADAM v: row_count x row_elements
+ *   state[1]   ADAM v, FTRL z: row_count x row_elements
  *   updates    ADAM's t, one number for the whole variable; of other rules the same count */
 typedef struct parallax_rows {
   size_t size;

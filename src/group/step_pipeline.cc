@@ -298,7 +298,11 @@ void StepPipeline::submit_apply(StepState& step, VariableRuntime& runtime, doubl
                        .beta1 = variable.beta1,
                        .beta2 = variable.beta2,
                        .momentum = variable.momentum,
-                       .nesterov = variable.nesterov};
+                       .nesterov = variable.nesterov,
+                       .l1 = variable.l1,
+                       .l2 = variable.l2,
+                       .l2_shrinkage = variable.l2_shrinkage,
+                       .beta = variable.beta};
   const ReducedGradient& gradient = runtime.gradient;
   runtime.applies_left = &step.applies_left;
   runtime.apply_job.context = &runtime;

@@ -27,6 +27,7 @@ struct UpdateArguments {
   double beta1 = 0, beta2 = 0;
   double momentum = 0;
   bool nesterov = false;
+  double l1 = 0, l2 = 0, l2_shrinkage = 0, beta = 0;
   uint64_t updates = 1;  // ADAM: committed steps in which the variable got a gradient, this one
                          // counted
   bool sparse = true;    // ADAM: SparseAdam's formula, else Adam's
@@ -202,6 +203,42 @@ class AdamRule {
 };
 
 template <typename T>
+class FtrlRule {
+ public:
+  explicit FtrlRule(const UpdateArguments& with)
+      : rate_(static_cast<T>(with.learning_rate)),
+        l1_(static_cast<T>(with.l1)),
+        shrinkage_(static_cast<T>(2 * with.l2_shrinkage)),
+        least_(static_cast<T>(2 * (with.l2 + with.beta / (2 * with.learning_rate)))) {}
+  template <typename Gradient>
+  void apply(const RowParts<T>& row, const Gradient& taken) const {
+    // Which divides by nothing.
+    if (rate_ == 0) return;
+    update(row.value, row.state0, row.state1, row.gradient, row.count, taken);
+  }
+
+ private:
+  template <typename Gradient>
+  void update(T* __restrict value, T* __restrict squares, T* __restrict linear,
+              const T* __restrict gradient, size_t count, const Gradient taken) const {
+    const T rate = rate_, l1 = l1_, shrinkage = shrinkage_, least = least_;
+    for (size_t i = 0; i < count; ++i) {
+      const T p = value[i];
+      const T g = taken(gradient[i], p);
+      const T before = std::sqrt(squares[i]);
+      squares[i] += g * g;
+      const T after = std::sqrt(squares[i]);
+      linear[i] += (g + shrinkage * p) - (after - before) / rate * p;
+      const T z = linear[i];
+      const T beyond = (z > 0 ? l1 : -l1) - z;
+      value[i] = std::fabs(z) <= l1 ? T{0} : beyond / (after / rate + least);
+    }
+  }
+
+  T rate_, l1_, shrinkage_, least_;
+};
+
+template <typename T>
 class SumRule {
  public:
   explicit SumRule(const UpdateArguments&) {}
@@ -234,6 +271,8 @@ void with_rule(const UpdateArguments& with, Visit visit) {
         return visit(MomentumRule<T>(with));
       case PARALLAX_RULE_ROWWISE_ADAGRAD:
         return visit(RowwiseAdagradRule<T>(with));
+      case PARALLAX_RULE_FTRL:
+        return visit(FtrlRule<T>(with));
       default:
         return visit(SumRule<T>(with));
     }

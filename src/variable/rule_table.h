@@ -19,7 +19,8 @@ struct RuleTraits {
   bool keeps_squares = false;   // sums of squares, which begin at initial_accumulator_value
   bool has_betas = false;
   bool has_momentum = false;
-  bool integers = false;  // applies to integer dtypes
+  bool has_penalties = false;  // l1, l2 and what FTRL has beside them
+  bool integers = false;       // applies to integer dtypes
 };
 
 // By parallax_rule_t.
@@ -43,6 +44,11 @@ inline constexpr RuleTraits kRules[] = {
      .epsilon = 1e-8,
      .keeps_squares = true},
     {.rule = PARALLAX_RULE_SUM, .name = "SUM", .integers = true},
+    {.rule = PARALLAX_RULE_FTRL,
+     .name = "FTRL",
+     .element_states = 2,
+     .keeps_squares = true,
+     .has_penalties = true},
 };
 inline constexpr uint32_t kRuleCount = sizeof kRules / sizeof kRules[0];
 inline constexpr uint32_t kStatesMax = 2;

@@ -134,6 +134,20 @@ struct Coefficient {
   double below = HUGE_VAL;  // and from 0 on
 };
 
+// -0.5 is a square root, which every machine rounds alike.
+Status check_power(const parallax_variable_t& in, const std::string& name) {
+  const double power = in.learning_rate_power;
+  if (power == 0 || (power == -0.5 && kRules[in.rule].has_penalties)) return {};
+  std::ostringstream lead;
+  lead << name << ": learning_rate_power is " << power;
+  if (!kRules[in.rule].has_penalties) {
+    return invalid(lead.str() + ", but rule " + kRules[in.rule].name + " has none; leave it 0")
+        .about_field("learning_rate_power");
+  }
+  return unsupported(lead.str() + "; this version has -0.5 (and 0, which is the same)")
+      .about_field("learning_rate_power");
+}
+
 Status check_coefficients(const parallax_variable_t& in, const std::string& name) {
   const RuleTraits& rule = kRules[in.rule];
   const Coefficient all[] = {
@@ -141,7 +155,11 @@ Status check_coefficients(const parallax_variable_t& in, const std::string& name
       {"initial_accumulator_value", in.initial_accumulator_value, rule.keeps_squares, false},
       {"beta1", in.beta1, rule.has_betas, true, 1},
       {"beta2", in.beta2, rule.has_betas, true, 1},
-      {"momentum", in.momentum, rule.has_momentum, false}};
+      {"momentum", in.momentum, rule.has_momentum, false},
+      {"l1", in.l1, rule.has_penalties, false},
+      {"l2", in.l2, rule.has_penalties, false},
+      {"l2_shrinkage", in.l2_shrinkage, rule.has_penalties, false},
+      {"beta", in.beta, rule.has_penalties, false}};
   for (const Coefficient& each : all) {
     std::ostringstream lead;
     lead << name << ": " << each.name << " is " << each.value;
@@ -213,6 +231,7 @@ Status check_rule(const parallax_variable_t& in, const std::string& name) {
   PARALLAX_RETURN_IF_ERROR(check_init(in, name));
   PARALLAX_RETURN_IF_ERROR(check_rates(in, name));
   PARALLAX_RETURN_IF_ERROR(check_integer(in, name));
+  PARALLAX_RETURN_IF_ERROR(check_power(in, name));
   return check_coefficients(in, name);
 }
 
@@ -292,7 +311,11 @@ std::vector<Field> fields_of(const Variable& variable) {
       {"beta2", wide(variable.beta2), FieldKind::kDouble},
       {"momentum", wide(variable.momentum), FieldKind::kDouble},
       {"nesterov", variable.nesterov},
-      {"rates", variable.rates}};
+      {"rates", variable.rates},
+      {"l1", wide(variable.l1), FieldKind::kDouble},
+      {"l2", wide(variable.l2), FieldKind::kDouble},
+      {"l2_shrinkage", wide(variable.l2_shrinkage), FieldKind::kDouble},
+      {"beta", wide(variable.beta), FieldKind::kDouble}};
 }
 
 void append_number(std::string* out, uint64_t value) {
@@ -357,6 +380,10 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
                .nesterov = in.nesterov != 0,
                .refuse_nonfinite = in.refuse_nonfinite != 0,
                .accumulate = in.accumulate != 0,
+               .l1 = in.l1,
+               .l2 = in.l2,
+               .l2_shrinkage = in.l2_shrinkage,
+               .beta = in.beta,
                .rates = in.rates};
   return {};
 }

@@ -38,6 +38,7 @@ struct Variable {
   bool nesterov = false;
   bool refuse_nonfinite = false;
   bool accumulate = false;
+  double l1 = 0, l2 = 0, l2_shrinkage = 0, beta = 0;  // FTRL
   uint32_t rates = 0;  // its group of the rates that a step ends with
 
   bool managed() const { return rule != PARALLAX_RULE_NONE; }

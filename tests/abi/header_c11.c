@@ -89,7 +89,12 @@ PARALLAX_AT(parallax_variable_t, method, 128);
 PARALLAX_AT(parallax_variable_t, storage_dtype, 132);
 PARALLAX_AT(parallax_variable_t, rounding, 136);
 PARALLAX_AT(parallax_variable_t, priority, 140);
-_Static_assert(sizeof(parallax_variable_t) == 144, "parallax_variable_t");
+PARALLAX_AT(parallax_variable_t, l1, 144);
+PARALLAX_AT(parallax_variable_t, l2, 152);
+PARALLAX_AT(parallax_variable_t, l2_shrinkage, 160);
+PARALLAX_AT(parallax_variable_t, beta, 168);
+PARALLAX_AT(parallax_variable_t, learning_rate_power, 176);
+_Static_assert(sizeof(parallax_variable_t) == 184, "parallax_variable_t");
 
 PARALLAX_AT(parallax_slice_t, variable, 8);
 PARALLAX_AT(parallax_slice_t, form, 12);
@@ -170,7 +175,7 @@ _Static_assert(PARALLAX_AS(PARALLAX_F32) == 1 && PARALLAX_AS(PARALLAX_I64) == 6,
 _Static_assert(PARALLAX_RULE_NONE == 0 && PARALLAX_RULE_SGD == 1, "rule");
 _Static_assert(PARALLAX_RULE_ADAGRAD == 2 && PARALLAX_RULE_ADAM == 3, "rule");
 _Static_assert(PARALLAX_RULE_MOMENTUM == 4 && PARALLAX_RULE_ROWWISE_ADAGRAD == 5, "rule");
-_Static_assert(PARALLAX_RULE_SUM == 6, "rule");
+_Static_assert(PARALLAX_RULE_SUM == 6 && PARALLAX_RULE_FTRL == 7, "rule");
 _Static_assert(PARALLAX_INIT_CONSTANT == 0 && PARALLAX_INIT_UNIFORM == 1, "init");
 _Static_assert(PARALLAX_PLACEMENT_AUTO == 0 && PARALLAX_PLACEMENT_SHARDED == 1, "placement");
 _Static_assert(PARALLAX_PLACEMENT_MIRRORED == 2 && PARALLAX_METHOD_AUTO == 0, "placement");

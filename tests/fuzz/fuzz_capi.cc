@@ -136,7 +136,7 @@ class Caller {
     variable.dtype = number<uint32_t>(0, 6);
     variable.tag = number<uint32_t>(0, 2);
     variable.reduction = number<uint32_t>(0, 3);
-    variable.rule = number<uint32_t>(1, 6);
+    variable.rule = number<uint32_t>(1, 7);
     // Also more than there are rows: ids may come more than once.
     variable.rows_max = number<uint64_t>(data_.ConsumeBool() ? 4 : kRowsMaxTaken, kRowsMaxTaken);
     if (variable.rows_max > kRowsMaxTaken) variable.rows_max = 0;
@@ -145,10 +145,14 @@ class Caller {
     variable.init_high = real<float>(1);
     const bool adam = variable.rule == PARALLAX_RULE_ADAM;
     const bool momentum = variable.rule == PARALLAX_RULE_MOMENTUM;
+    const bool ftrl = variable.rule == PARALLAX_RULE_FTRL;
     const bool squares =
         variable.rule == PARALLAX_RULE_ADAGRAD || variable.rule == PARALLAX_RULE_ROWWISE_ADAGRAD;
     variable.epsilon = real<float>(adam || squares ? 1e-3f : 0);
-    variable.initial_accumulator_value = real<float>(squares ? 0.5f : 0);
+    variable.initial_accumulator_value = real<float>(squares || ftrl ? 0.5f : 0);
+    variable.l1 = real(ftrl ? 0.25 : 0);
+    variable.beta = real(ftrl ? 1.0 : 0);
+    variable.learning_rate_power = real(ftrl ? -0.5 : 0);
     variable.beta1 = real(adam ? PARALLAX_ZERO : 0);
     variable.beta2 = real(adam ? 0.5 : 0);
     variable.momentum = momentum ? real(0.5) : 0;

@@ -65,8 +65,9 @@ NaiveTraining::NaiveTraining(std::vector<parallax_variable_t> variables,
         value.push_back(first_value(variable, row, column));
       }
     }
-    const bool squares =
-        variable.rule == PARALLAX_RULE_ADAGRAD || variable.rule == PARALLAX_RULE_ROWWISE_ADAGRAD;
+    const bool squares = variable.rule == PARALLAX_RULE_ADAGRAD ||
+                         variable.rule == PARALLAX_RULE_ROWWISE_ADAGRAD ||
+                         variable.rule == PARALLAX_RULE_FTRL;
     first_states_.emplace_back(value.size(),
                                squares ? double{variable.initial_accumulator_value} : 0.0);
     second_states_.emplace_back(value.size(), 0.0);
@@ -255,6 +256,21 @@ void NaiveTraining::update_by_adam(uint32_t variable, T g, T epsilon, Element<T>
   }
 }
 
+template <typename T>
+void NaiveTraining::update_by_ftrl(uint32_t variable, T g, T rate, Element<T>* element) const {
+  const parallax_variable_t& shape = variables_[variable];
+  auto& [p, n, z] = *element;
+  if (rate == 0) return;
+  const T a = std::sqrt(n);
+  n += g * g;
+  const T b = std::sqrt(n);
+  z += (g + static_cast<T>(2 * shape.l2_shrinkage) * p) - (b - a) / rate * p;
+  const double wide_rate = rates_of(variable).learning_rate;
+  const T least = static_cast<T>(2 * (shape.l2 + shape.beta / (2 * wide_rate)));
+  const T l1 = static_cast<T>(shape.l1);
+  p = std::fabs(z) <= l1 ? T{0} : ((z > 0 ? l1 : -l1) - z) / (b / rate + least);
+}
+
 // One row by the formulas of parallax.h.
 template <typename T>
 void NaiveTraining::update_row(uint32_t variable, uint64_t row, const double* sum, T scale) {
@@ -306,6 +322,8 @@ void NaiveTraining::update_row(uint32_t variable, uint64_t row, const double* su
       p -= rate * (shape.nesterov != 0 ? g + momentum * s : s);
     } else if (shape.rule == PARALLAX_RULE_SUM) {
       p += g;
+    } else if (shape.rule == PARALLAX_RULE_FTRL) {
+      update_by_ftrl(variable, g, rate, &element);
     } else {
       update_by_adam(variable, g, epsilon_or(1e-8), &element);
     }

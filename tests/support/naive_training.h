@@ -81,6 +81,8 @@ class NaiveTraining {
     T value, first_state, second_state;
   };
   template <typename T>
+  void update_by_ftrl(uint32_t variable, T g, T rate, Element<T>* element) const;
+  template <typename T>
   void update_by_adam(uint32_t variable, T g, T epsilon, Element<T>* element) const;
 
   std::vector<parallax_variable_t> variables_;

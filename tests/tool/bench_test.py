@@ -139,7 +139,7 @@ class Bench(support.Case):
 
     def test_every_rule_and_plan_is_right(self):
         plans = ("auto", "hybrid", "ps", "ar")
-        rules = ("sum", "sgd", "adagrad", "adam", "momentum", "rowwise_adagrad")
+        rules = ("sum", "sgd", "adagrad", "adam", "momentum", "rowwise_adagrad", "ftrl")
         for i, rule in enumerate(rules):
             plan = plans[i % len(plans)]
             said = bench(2, "pushpull", "-b", "2K", "--rule", rule, "--plan", plan, "-n", 3, "-c",
@@ -258,7 +258,7 @@ class Kernels(support.Case):
         by_width = [f"width:{width}" for width in (1, 8, 64, 256)]
         names = ([f"row_sum_{t}" for t in ("f32", "f64", "f16", "bf16", "i32", "i64")] +
                  [f"update_{r}" for r in ("SGD", "ADAGRAD", "ADAM", "MOMENTUM", "ROWWISE_ADAGRAD",
-                                          "SUM")] + ["row_coalescer", "scatter_add"])
+                                          "SUM", "FTRL")] + ["row_coalescer", "scatter_add"])
         expected = {name: by_width for name in names}
         expected.update({name: ["bytes:16384"] for name in ("memcpy", "dense_accumulate",
                                                             "hash_to_owner")})

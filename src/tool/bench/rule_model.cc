@@ -35,11 +35,11 @@ RuleModel::RuleModel(const RuleModelOptions& options, std::span<const int64_t> i
   values_.resize(elements);
   const uint32_t rule = options_.rule;
   if (rule == PARALLAX_RULE_ROWWISE_ADAGRAD) first_.resize(ids_.size());
-  if (rule == PARALLAX_RULE_ADAGRAD || rule == PARALLAX_RULE_MOMENTUM ||
-      rule == PARALLAX_RULE_ADAM) {
+  const bool two = rule == PARALLAX_RULE_ADAM || rule == PARALLAX_RULE_FTRL;
+  if (two || rule == PARALLAX_RULE_ADAGRAD || rule == PARALLAX_RULE_MOMENTUM) {
     first_.resize(elements);
   }
-  if (rule == PARALLAX_RULE_ADAM) second_.resize(elements);
+  if (two) second_.resize(elements);
 }
 
 size_t RuleModel::row_of(int64_t id) const {
@@ -115,6 +115,14 @@ void RuleModel::update_element(T g, T row_state, size_t element, uint64_t number
         const T b = static_cast<T>(kMomentum) * state(first_) + g;
         first_[element] = b;
         values_[element] = p - rate * b;
+        break;
+      }
+      case PARALLAX_RULE_FTRL: {
+        const T a = std::sqrt(state(first_)), n = state(first_) + g * g, b = std::sqrt(n);
+        const T z = state(second_) + (g - (b - a) / rate * p);
+        first_[element] = n;
+        second_[element] = z;
+        values_[element] = z == 0 ? T{0} : -z / (b / rate);
         break;
       }
       case PARALLAX_RULE_ADAM: {

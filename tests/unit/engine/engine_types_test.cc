@@ -23,7 +23,8 @@ constexpr uint32_t kDtypes[] = {PARALLAX_F32, PARALLAX_F64,  PARALLAX_F16,
                                 PARALLAX_I32, PARALLAX_BF16, PARALLAX_I64};
 constexpr uint32_t kFloatRules[] = {PARALLAX_RULE_SGD,      PARALLAX_RULE_ADAGRAD,
                                     PARALLAX_RULE_ADAM,     PARALLAX_RULE_ROWWISE_ADAGRAD,
-                                    PARALLAX_RULE_MOMENTUM, PARALLAX_RULE_SUM};
+                                    PARALLAX_RULE_MOMENTUM, PARALLAX_RULE_SUM,
+                                    PARALLAX_RULE_FTRL};
 constexpr uint32_t kReductions[] = {PARALLAX_SUM, PARALLAX_MEAN_WORLD, PARALLAX_MEAN_CONTRIBUTORS,
                                     PARALLAX_MEAN_ROW};
 
@@ -80,8 +81,14 @@ class Everything {
     }
     variable.momentum = rule == PARALLAX_RULE_MOMENTUM ? 0.9 : 0;
     variable.nesterov = rule == PARALLAX_RULE_MOMENTUM && index % 2 == 1 ? 1 : 0;
-    const bool squares = rule == PARALLAX_RULE_ADAGRAD || rule == PARALLAX_RULE_ROWWISE_ADAGRAD;
+    const bool squares = kRules[rule].keeps_squares;
     variable.initial_accumulator_value = squares && index % 2 == 1 ? 0.5f : 0;
+    if (rule == PARALLAX_RULE_FTRL) {
+      variable.l1 = index % 2 == 1 ? 0.25 : 0;
+      variable.l2 = 0.125;
+      variable.l2_shrinkage = 0.1;
+      variable.beta = index % 3 == 0 ? 0.5 : 0;
+    }
     if (rule == PARALLAX_RULE_ADAM) variable.beta1 = index % 2 == 1 ? 0.5 : PARALLAX_ZERO;
     variable.accumulate = index / 2 % 2;
     if (rule != PARALLAX_RULE_NONE) variable.rates = index % kRatesGroups;

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -15,9 +17,9 @@
 namespace parallax {
 namespace {
 
-constexpr uint32_t kRules[] = {PARALLAX_RULE_SGD,  PARALLAX_RULE_ADAGRAD,
-                               PARALLAX_RULE_ADAM, PARALLAX_RULE_MOMENTUM,
-                               PARALLAX_RULE_SUM,  PARALLAX_RULE_ROWWISE_ADAGRAD};
+constexpr uint32_t kRules[] = {
+    PARALLAX_RULE_SGD, PARALLAX_RULE_ADAGRAD,         PARALLAX_RULE_ADAM, PARALLAX_RULE_MOMENTUM,
+    PARALLAX_RULE_SUM, PARALLAX_RULE_ROWWISE_ADAGRAD, PARALLAX_RULE_FTRL};
 
 // A row with all the states that a rule may keep.
 template <typename T>
@@ -61,6 +63,16 @@ TEST(UpdateRules, OneStepByHand) {
   // The same; p -= lr (g + 0.5 b).
   momentum.nesterov = true;
   EXPECT_EQ(after(momentum, 1, {2, 2}), (Floats{-4, 7.5f, 4, -3}));
+  // n += g^2 to 16 and 25; z += g - (4 - sqrt(7)) / 2, and so on; beyond l1 the rest over
+  // sqrt(n) / lr + 2 l2 + beta / lr, within it 0.
+  const UpdateArguments ftrl = {
+      .rule = PARALLAX_RULE_FTRL, .learning_rate = 2, .l1 = 0.5, .l2 = 1, .beta = 4};
+  EXPECT_EQ(after(ftrl, 1, {16, 9}),
+            (Floats{(0.5f - 2.5f) / (2.5f + 2 + 2), (-0.5f + 6) / (2.5f + 2 + 2), 25, 25}));
+  EXPECT_EQ(after({.rule = PARALLAX_RULE_FTRL, .learning_rate = 2, .l1 = 9}, 1, {16, 9}),
+            (Floats{0, 0, 25, 25}));
+  EXPECT_EQ(after({.rule = PARALLAX_RULE_FTRL}, 1, {16, 9}), (Floats{1, 2, 16, 9}))
+      << "a learning rate of 0";
   // p += g; the learning rate is not used.
   EXPECT_EQ(after({.rule = PARALLAX_RULE_SUM, .learning_rate = 9}, 0.5, {7, 7}),
             (Floats{2.5f, 0, 7, 7}));
@@ -116,6 +128,19 @@ void naive_update(const UpdateArguments& with, T g, double squares, T* p, T* s, 
     case PARALLAX_RULE_SUM:
       *p = *p + g;
       return;
+    case PARALLAX_RULE_FTRL: {
+      // As tf.keras.optimizers.Ftrl writes it.
+      const T new_accumulator = *s + g * g;
+      const T grad_to_use = g + static_cast<T>(2 * with.l2_shrinkage) * *p;
+      *v = *v + (grad_to_use - (std::sqrt(new_accumulator) - std::sqrt(*s)) / rate * *p);
+      const double l2 = with.l2 + with.beta / (2.0 * with.learning_rate);
+      const T quadratic = std::sqrt(new_accumulator) / rate + static_cast<T>(2 * l2);
+      const T l1 = static_cast<T>(with.l1);
+      const T clipped = std::min(std::max(*v, -l1), l1);
+      *p = (clipped - *v) / quadratic;
+      *s = new_accumulator;
+      return;
+    }
     default:
       break;
   }
@@ -154,6 +179,10 @@ void expect_the_formulas(uint32_t rule, uint64_t seed) {
                           .beta2 = 0.999,
                           .momentum = 0.9,
                           .nesterov = random.chance(50),
+                          .l1 = random.chance(50) ? random.unit() : 0,
+                          .l2 = random.unit(),
+                          .l2_shrinkage = random.chance(50) ? random.unit() : 0,
+                          .beta = random.chance(50) ? random.unit() : 0,
                           .sparse = random.chance(50)};
   Row<T> naive = row;
   for (with.updates = 1; with.updates <= 20; ++with.updates) {

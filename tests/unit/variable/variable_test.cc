@@ -78,7 +78,7 @@ TEST(MakeVariable, NamesEveryBadField) {
          v->dtype = PARALLAX_I32, v->rule = PARALLAX_RULE_SUM, v->init = PARALLAX_INIT_CONSTANT,
          v->init_low = 3e9f;
        }},
-      {"rule", [](auto* v) { v->rule = 7; }, PARALLAX_UNSUPPORTED},
+      {"rule", [](auto* v) { v->rule = 8; }, PARALLAX_UNSUPPORTED},
       {"init", [](auto* v) { v->init = 2; }},
   };
   expect_named(cases);
@@ -96,6 +96,14 @@ TEST(MakeVariable, NamesEveryBadNumber) {
        [](auto* v) { v->rule = PARALLAX_RULE_MOMENTUM, v->nesterov = 2, v->momentum = 1; }},
       {"refuse_nonfinite", [](auto* v) { v->refuse_nonfinite = 2; }},
       {"accumulate", [](auto* v) { v->accumulate = 2; }},
+      {"l1", [](auto* v) { v->rule = PARALLAX_RULE_FTRL, v->l1 = -1; }},
+      {"l2_shrinkage", [nan](auto* v) { v->rule = PARALLAX_RULE_FTRL, v->l2_shrinkage = nan; }},
+      {"ADAGRAD has none", [](auto* v) { v->beta = 1; }},
+      {"learning_rate_power is -0.5, but rule ADAGRAD",
+       [](auto* v) { v->learning_rate_power = -0.5; }},
+      {"learning_rate_power is -1; this version has -0.5",
+       [](auto* v) { v->rule = PARALLAX_RULE_FTRL, v->learning_rate_power = -1; },
+       PARALLAX_UNSUPPORTED},
       {"rates is 64; it must be below 64", [](auto* v) { v->rates = 64; }},
       {"rates is 1, but rule NONE", [](auto* v) { v->rule = 0, v->rates = 1; }},
       {"epsilon", [](auto* v) { v->epsilon = -2; }},
@@ -218,6 +226,9 @@ TEST(CompareRegistries, NamesTheFirstFieldThatDiffers) {
   change("field beta2", [](Variable* v) { v->beta2 = 0; });
   change("field momentum", [](Variable* v) { v->momentum = 0.5; });
   change("field nesterov", [](Variable* v) { v->nesterov = true; });
+  change("field rates", [](Variable* v) { v->rates = 1; });
+  change("field l1", [](Variable* v) { v->l1 = 1; });
+  change("field l2_shrinkage", [](Variable* v) { v->l2_shrinkage = 1; });
 }
 
 TEST(CompareRegistries, CountsAndGarbage) {
