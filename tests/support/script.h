@@ -105,10 +105,10 @@ class Script {
   std::string check_info(const Played& step, const parallax_step_info_t& info);
 
   const ScriptOptions options_;
+  std::deque<Played> steps_;  // outlives the world, whose jobs read the slices of a step cut short
   EngineWorld world_;
   SeededRandom random_;
   NaiveTraining naive_;
-  std::deque<Played> steps_;
   std::set<std::string> plans_seen_;
   uint64_t digest_ = 0xcbf29ce484222325;  // FNV-1a, 64 bits
 };
