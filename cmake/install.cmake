@@ -36,10 +36,11 @@ string(REGEX REPLACE "/$" "" pc_prefix "${pc_prefix}")
 configure_file(packaging/parallax.pc.in parallax.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/parallax.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-install(DIRECTORY bindings/python/parallax DESTINATION ${PARALLAX_INSTALL_PYTHONDIR}
+install(DIRECTORY bindings/python/libparallax DESTINATION ${PARALLAX_INSTALL_PYTHONDIR}
         FILES_MATCHING PATTERN "*.py" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE)
 # Where the package finds the library, relative to itself: the installed tree can be moved.
-file(RELATIVE_PATH python_library /${PARALLAX_INSTALL_PYTHONDIR}/parallax /${CMAKE_INSTALL_LIBDIR})
+file(RELATIVE_PATH python_library /${PARALLAX_INSTALL_PYTHONDIR}/libparallax
+     /${CMAKE_INSTALL_LIBDIR})
 file(CONFIGURE OUTPUT library_path.txt CONTENT "${python_library}/libparallax.so.0\n" @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/library_path.txt
-        DESTINATION ${PARALLAX_INSTALL_PYTHONDIR}/parallax)
+        DESTINATION ${PARALLAX_INSTALL_PYTHONDIR}/libparallax)

@@ -28,14 +28,14 @@ needs_numpy = unittest.skipIf(numpy is None, "NumPy is missing (python3-numpy)")
 def run_ranks(world, body, **options):
     """Runs body(job) on `world` ranks, threads of this process; gives what each returned. The first
     failure is raised, so that an assertion in a body fails the test."""
-    import parallax
+    import libparallax as px
 
     results, failures = [None] * world, []
     rendezvous = f"inproc:python-{os.getpid()}-{next(_rendezvous_numbers)}"
 
     def run(rank):
         try:
-            with parallax.open(rank=rank, world=world, rendezvous=rendezvous,
+            with px.open(rank=rank, world=world, rendezvous=rendezvous,
                                **{"timeout": TIMEOUT, **options}) as job:
                 results[rank] = body(job)
         except BaseException as failure:
@@ -49,7 +49,7 @@ def run_ranks(world, body, **options):
         if thread.is_alive():
             raise AssertionError(f"a rank hangs; failures so far: {failures}")
     for failure in failures:
-        if not isinstance(failure, parallax.Aborted):  # those only repeat what another raised
+        if not isinstance(failure, px.Aborted):  # those only repeat what another raised
             raise failure
     if failures:
         raise failures[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""parallax._abi and parallax._tables against parallax.h, to the last field.
+"""libparallax._abi and libparallax._tables against parallax.h, to the last field.
 
 The names come out of the header's text, sizes, offsets, types and values out of the compiler: a C
 program prints them. Whatever stands on one side only is named.
@@ -13,9 +13,9 @@ import subprocess
 import tempfile
 import unittest
 
-import parallax
-from parallax import _abi, _tables
-from parallax._version import __version__
+import libparallax as px
+from libparallax import _abi, _tables
+from libparallax._version import __version__
 
 from support import ROOT, compile_c
 
@@ -177,7 +177,7 @@ class Header(unittest.TestCase):
         header = ".".join(printed[f"PARALLAX_VERSION_{part}"][0]
                           for part in ("MAJOR", "MINOR", "PATCH"))
         self.assertEqual(__version__, header, "parallax/_version.py against parallax.h")
-        self.assertEqual(parallax.library_version(), header)
+        self.assertEqual(px.library_version(), header)
 
     def not_yet(self, struct):
         """The fields that the header gives a place and refuses: their comment says "not yet"."""
@@ -186,8 +186,8 @@ class Header(unittest.TestCase):
 
     def test_every_field_can_be_given(self):
         for struct, function, names in (
-                ("parallax_options_t", parallax.open, OPEN_PARAMETERS),
-                ("parallax_variable_t", parallax.Job.register, REGISTER_PARAMETERS)):
+                ("parallax_options_t", px.open, OPEN_PARAMETERS),
+                ("parallax_variable_t", px.Job.register, REGISTER_PARAMETERS)):
             parameters = inspect.signature(function).parameters
             not_yet = self.not_yet(struct)
             for field in self.structs[struct]:
@@ -195,16 +195,16 @@ class Header(unittest.TestCase):
                     if field not in NO_PARAMETER and field not in not_yet:
                         self.assertIn(names.get(field, field), parameters)
         self.assert_same(
-            {"size", *inspect.signature(parallax.Job.step).parameters} - {"self"} | {"found_inf"},
+            {"size", *inspect.signature(px.Job.step).parameters} - {"self"} | {"found_inf"},
             [field for field in self.structs["parallax_step_end_options_t"]
              if field not in self.not_yet("parallax_step_end_options_t") and field != "reserved"],
             "fields of parallax_step_end_options_t")
 
     def test_every_outcome_can_be_read(self):
-        for struct, fields in (("parallax_rows_t", (*parallax.StoredRows._fields, "variable",
+        for struct, fields in (("parallax_rows_t", (*px.StoredRows._fields, "variable",
                                                     "first_row", "row_count")),
-                               ("parallax_job_info_t", parallax.JobInfo._fields),
-                               ("parallax_step_info_t", parallax.StepInfo._fields)):
+                               ("parallax_job_info_t", px.JobInfo._fields),
+                               ("parallax_step_info_t", px.StepInfo._fields)):
             self.assert_same({"size", *fields}, set(self.structs[struct]) - {"reserved"},
                              f"fields of {struct}")
 

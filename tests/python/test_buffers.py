@@ -5,8 +5,8 @@ import array
 import ctypes
 import unittest
 
-import parallax
-from parallax import _buffers, _dlpack, _tables
+import libparallax as px
+from libparallax import _buffers, _dlpack, _tables
 
 from support import needs_numpy, numpy
 
@@ -86,56 +86,56 @@ class Borrowing(unittest.TestCase):
         self.assertEqual(type(loan.owner).__name__, "PyCapsule")
 
     def test_wrong_types(self):
-        self.refused(parallax.InvalidArgument, "x is float64; it must be float32",
+        self.refused(px.InvalidArgument, "x is float64; it must be float32",
                      array.array("d", [1] * 4))
-        self.refused(parallax.InvalidArgument, "x is int32; it must be float32",
+        self.refused(px.InvalidArgument, "x is int32; it must be float32",
                      array.array("i", [1] * 4))
-        self.refused(parallax.InvalidArgument, "x is uint8; it must be float32", bytes(16))
-        self.refused(parallax.InvalidArgument, "x is int32; it must be float32",
+        self.refused(px.InvalidArgument, "x is uint8; it must be float32", bytes(16))
+        self.refused(px.InvalidArgument, "x is int32; it must be float32",
                      Tensor(array.array("i", [1] * 4), code=0))
-        self.refused(parallax.InvalidArgument, "x is of another type",
+        self.refused(px.InvalidArgument, "x is of another type",
                      Tensor(floats(1, 2, 3, 4), code=9))
 
     def test_wrong_shapes(self):
-        self.refused(parallax.InvalidArgument,
+        self.refused(px.InvalidArgument,
                      r"x has shape \(3,\), which is 3 elements; it must have 2 rows of 2",
                      floats(1, 2, 3))
-        self.refused(parallax.InvalidArgument, "not contiguous",
+        self.refused(px.InvalidArgument, "not contiguous",
                      memoryview(floats(1, 2, 3, 4, 5, 6, 7, 8))[::2])
-        self.refused(parallax.InvalidArgument, "not contiguous",
+        self.refused(px.InvalidArgument, "not contiguous",
                      Tensor(floats(1, 2, 3, 4), shape=(2, 2), strides=(1, 2)))
 
     @needs_numpy
     def test_numpy_layouts(self):
-        self.refused(parallax.InvalidArgument, "not contiguous .* numpy.ascontiguousarray",
+        self.refused(px.InvalidArgument, "not contiguous .* numpy.ascontiguousarray",
                      numpy.ones((2, 2), numpy.float32).T[:, ::-1])
-        self.refused(parallax.InvalidArgument, "big-endian", numpy.ones((2, 2), ">f4"))
-        self.refused(parallax.InvalidArgument, "x is complex|of another type",
+        self.refused(px.InvalidArgument, "big-endian", numpy.ones((2, 2), ">f4"))
+        self.refused(px.InvalidArgument, "x is complex|of another type",
                      numpy.ones((2, 2), numpy.complex64))
         frozen = numpy.ones((2, 2), numpy.float32)
         frozen.flags.writeable = False
         _buffers.borrow_values(frozen, F32, (2, 2), "x")  # to be read
-        self.refused(parallax.InvalidArgument, "x is read-only", frozen, writable=True)
+        self.refused(px.InvalidArgument, "x is read-only", frozen, writable=True)
 
     def test_read_only(self):
         source = floats(1, 2, 3, 4)
-        self.refused(parallax.InvalidArgument, "x is read-only", memoryview(source).toreadonly(),
+        self.refused(px.InvalidArgument, "x is read-only", memoryview(source).toreadonly(),
                      writable=True)
-        self.refused(parallax.InvalidArgument, "x is read-only",
+        self.refused(px.InvalidArgument, "x is read-only",
                      Tensor(source, versioned=True, flags=1), writable=True)
 
     def test_no_buffer(self):
         for given, described in (([1.0, 2.0], "of type list"), (None, "None"), (3, "of type int")):
-            self.refused(parallax.InvalidArgument, f"x is {described}, whose memory", given)
+            self.refused(px.InvalidArgument, f"x is {described}, whose memory", given)
 
     def test_other_devices(self):
-        self.refused(parallax.Unsupported, "x lies on CUDA:1; only CPU memory",
+        self.refused(px.Unsupported, "x lies on CUDA:1; only CPU memory",
                      Tensor(floats(1, 2, 3, 4), device=(2, 1)))
-        self.refused(parallax.Unsupported, "x lies on device type 99:0",
+        self.refused(px.Unsupported, "x lies on device type 99:0",
                      Tensor(floats(1, 2, 3, 4), device=(99, 0)))
 
     def test_other_dlpack(self):
-        self.refused(parallax.Unsupported, "speaks version 7",
+        self.refused(px.Unsupported, "speaks version 7",
                      Tensor(floats(1, 2, 3, 4), versioned=True, major=7))
 
         class Refusing(Tensor):
@@ -146,9 +146,9 @@ class Borrowing(unittest.TestCase):
             def __dlpack__(self, **asked):
                 return "a tensor"
 
-        self.refused(parallax.InvalidArgument, "its __dlpack__ refused: it requires grad",
+        self.refused(px.InvalidArgument, "its __dlpack__ refused: it requires grad",
                      Refusing(floats(1, 2, 3, 4)))
-        self.refused(parallax.InvalidArgument, "no capsule named dltensor",
+        self.refused(px.InvalidArgument, "no capsule named dltensor",
                      Lying(floats(1, 2, 3, 4)))
 
     def test_bfloat16(self):
@@ -156,7 +156,7 @@ class Borrowing(unittest.TestCase):
         for given in (bits, Tensor(bits, code=4, bits=16), Tensor(bits, code=1, bits=16)):
             loan = _buffers.borrow_values(given, BF16, (2, 2), "x")
             self.assertEqual(loan.address, bits.buffer_info()[0])
-        with self.assertRaisesRegex(parallax.InvalidArgument,
+        with self.assertRaisesRegex(px.InvalidArgument,
                                     "x is int16; it must be bfloat16, or its bits as uint16"):
             _buffers.borrow_values(array.array("h", [1] * 4), BF16, (2, 2), "x")
 
@@ -171,7 +171,7 @@ class Borrowing(unittest.TestCase):
                              ([2 ** 63], "row ids are integers"),
                              (floats(1, 2), "ids are float32; they must be int64 or int32"),
                              ({1, 2}, "ids is of type set")):
-            with self.assertRaisesRegex(parallax.InvalidArgument, words):
+            with self.assertRaisesRegex(px.InvalidArgument, words):
                 _buffers.borrow_ids(given, "ids", _tables.ID_TYPES)
 
 

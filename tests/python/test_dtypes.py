@@ -4,8 +4,8 @@ library."""
 
 import unittest
 
-import parallax
-from parallax import _tables
+import libparallax as px
+from libparallax import _tables
 
 from support import needs_numpy, numpy as np, run_ranks
 
@@ -48,13 +48,13 @@ class DTypes(unittest.TestCase):
                 self.assertEqual(run_ranks(2, body), [True, True])
 
     def test_other_dtypes_at_the_door(self):
-        with parallax.open() as job:
+        with px.open() as job:
             managed = job.register("managed", rows=4, row_elements=2, rows_max=4, rule="sum",
                                    init=1)
             held = job.register("held", rows=4, row_elements=2, rows_max=4)
             job.commit()
             with job.step() as step:
-                with self.assertRaisesRegex(parallax.InvalidArgument, "is float16; .* dtype="):
+                with self.assertRaisesRegex(px.InvalidArgument, "is float16; .* dtype="):
                     step.push(managed, [1, 2], np.array(NUMBERS, "f2"))
                 step.push(managed, [1, 2], np.array(NUMBERS, "f2"), dtype="f16")
                 union = step.reduce(held, [1, 2], bits_of(NUMBERS), dtype="bf16").wait()
@@ -66,7 +66,7 @@ class DTypes(unittest.TestCase):
             np.testing.assert_array_equal(half, bits_of([[4, 5]]))
 
     def test_ids(self):
-        with parallax.open() as job:
+        with px.open() as job:
             table = job.register("table", rows=4, row_elements=2, rows_max=4, rule="sum")
             job.commit()
             for ids in (np.array([2, -1], np.int32), np.array([2, -1]), [2, -1]):
@@ -83,7 +83,7 @@ class DTypes(unittest.TestCase):
                               ("momentum", {"momentum": 0.5, "nesterov": True}),
                               ("rowwise_adagrad", {"initial_accumulator_value": 1}),
                               ("adagrad", {"epsilon": 1.0})):
-            with self.subTest(rule=rule), parallax.open() as job:
+            with self.subTest(rule=rule), px.open() as job:
                 table = job.register("table", rows=4, row_elements=2, rows_max=4, rule=rule,
                                      **options)
                 job.commit()
@@ -100,7 +100,7 @@ class DTypes(unittest.TestCase):
     def test_zero_is_not_the_default(self):
         # Without a past, Adam divides each gradient by its own size.
         for betas, expected in (({"beta1": 0.0, "beta2": 0.0}, -2.0), ({}, -1.917769)):
-            with self.subTest(**betas), parallax.open() as job:
+            with self.subTest(**betas), px.open() as job:
                 table = job.register("table", rows=1, rows_max=1, rule="adam", **betas)
                 job.commit()
                 for gradient in (1, 3):
@@ -114,7 +114,7 @@ class DTypes(unittest.TestCase):
                                 refuse_nonfinite=True)
             job.commit()
             with job.step() as step:
-                with self.assertRaisesRegex(parallax.InvalidArgument, "'rows'"):
+                with self.assertRaisesRegex(px.InvalidArgument, "'rows'"):
                     step.reduce(rows, [0], np.array([np.nan], np.float32)).wait()
                 union = step.reduce(rows, [0, 1 + job.rank], np.array([4, 6], np.float32)).wait()
             self.assertEqual(union.values[:, 0].tolist(), [4, 6, 6])

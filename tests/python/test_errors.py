@@ -6,9 +6,9 @@ import tempfile
 import threading
 import unittest
 
-import parallax
-from parallax import _errors, _tables
-from parallax._library import LIB
+import libparallax as px
+from libparallax import _errors, _tables
+from libparallax._library import LIB
 
 from support import TIMEOUT, finish, run_ranks, start
 
@@ -20,36 +20,36 @@ class Classes(unittest.TestCase):
         for status, kind in _errors.CLASS_OF_STATUS.items():
             self.assertIs(type(_errors.error_of(status, "x")), kind)
             self.assertEqual(_errors.error_of(status, "x").status, status)
-            self.assertTrue(issubclass(kind, parallax.ParallaxError))
+            self.assertTrue(issubclass(kind, px.ParallaxError))
 
     def test_names_are_those_of_the_library(self):
         for status in _tables.Status:
             self.assertEqual(LIB.parallax_status_string(status).decode(), status.name)
 
     def test_python_classes(self):
-        for kind, usual in ((parallax.InvalidArgument, ValueError),
-                            (parallax.Timeout, TimeoutError),
-                            (parallax.PeerLost, ConnectionError), (parallax.IOFailure, OSError),
-                            (parallax.Unsupported, NotImplementedError)):
+        for kind, usual in ((px.InvalidArgument, ValueError),
+                            (px.Timeout, TimeoutError),
+                            (px.PeerLost, ConnectionError), (px.IOFailure, OSError),
+                            (px.Unsupported, NotImplementedError)):
             self.assertTrue(issubclass(kind, usual))
             self.assertEqual(str(kind("a sentence")), "a sentence")
 
     def test_sentences(self):
-        lost = parallax.PeerLost("rank 3 (host b) is lost: process 4711 exited; seen by rank 2 "
+        lost = px.PeerLost("rank 3 (host b) is lost: process 4711 exited; seen by rank 2 "
                                  "(host c); last step committed here: 41. Close the job")
         self.assertEqual((lost.rank, lost.host, lost.variable), (3, "b", None))
-        late = parallax.Timeout("wait: after 120000 ms step 42 waits for variable 'embedding': "
+        late = px.Timeout("wait: after 120000 ms step 42 waits for variable 'embedding': "
                                 "rank 6 (host d) to give it or end the step")
         self.assertEqual((late.rank, late.host, late.variable, late.step),
                          (6, "d", "embedding", 42))
-        plain = parallax.InvalidArgument("open: rank is 5, world is 4")
+        plain = px.InvalidArgument("open: rank is 5, world is 4")
         self.assertEqual((plain.rank, plain.host, plain.variable, plain.step), (None,) * 4)
-        other = parallax.Mismatch("variable 'it's', field rows: rank 0 has 5, rank 3 has 6")
+        other = px.Mismatch("variable 'it's', field rows: rank 0 has 5, rank 3 has 6")
         self.assertEqual((other.variable, other.rank, other.host), ("it's", 0, None))
 
     def test_status_of_a_newer_library(self):
         error = _errors.error_of(-99, "news")
-        self.assertEqual((type(error), error.message), (parallax.ParallaxError, "news"))
+        self.assertEqual((type(error), error.message), (px.ParallaxError, "news"))
 
     def test_pickle(self):
         for kind in _errors.CLASS_OF_STATUS.values():
@@ -60,70 +60,70 @@ class Classes(unittest.TestCase):
 
 class Calls(unittest.TestCase):
     def test_open(self):
-        with self.assertRaisesRegex(parallax.InvalidArgument, "rank"):
-            parallax.open(rank=5, world=4, rendezvous="inproc:errors")
-        with self.assertRaisesRegex(parallax.InvalidArgument, "host is 7; it must be a string"):
-            parallax.open(host=7)
-        with self.assertRaisesRegex(parallax.InvalidArgument, "lease is -1"):
-            parallax.open(lease=-1)
-        with self.assertRaisesRegex(parallax.InvalidArgument, r"open: rank is -1; .*0 to 2\^32"):
-            parallax.open(rank=-1)
-        with self.assertRaisesRegex(parallax.InvalidArgument,
+        with self.assertRaisesRegex(px.InvalidArgument, "rank"):
+            px.open(rank=5, world=4, rendezvous="inproc:errors")
+        with self.assertRaisesRegex(px.InvalidArgument, "host is 7; it must be a string"):
+            px.open(host=7)
+        with self.assertRaisesRegex(px.InvalidArgument, "lease is -1"):
+            px.open(lease=-1)
+        with self.assertRaisesRegex(px.InvalidArgument, r"open: rank is -1; .*0 to 2\^32"):
+            px.open(rank=-1)
+        with self.assertRaisesRegex(px.InvalidArgument,
                                     "plan_mode is 'best'; .*'auto', 'hybrid', 'ps', 'ar'"):
-            parallax.open(plan_mode="best")
-        with self.assertRaises(parallax.Timeout) as caught:
-            parallax.open(rank=0, world=2, rendezvous="inproc:errors-alone", timeout=0.05)
+            px.open(plan_mode="best")
+        with self.assertRaises(px.Timeout) as caught:
+            px.open(rank=0, world=2, rendezvous="inproc:errors-alone", timeout=0.05)
         self.assertIn("rank 1", caught.exception.message)
         self.assertEqual(caught.exception.rank, 1)
 
     def test_register(self):
-        with parallax.open() as job:
+        with px.open() as job:
             job.register("a", rows=3)
-            with self.assertRaisesRegex(parallax.InvalidArgument, "'a'"):
+            with self.assertRaisesRegex(px.InvalidArgument, "'a'"):
                 job.register("a", rows=3)
-            with self.assertRaisesRegex(parallax.InvalidArgument, "rule is 'adamw'; .*'adagrad'"):
+            with self.assertRaisesRegex(px.InvalidArgument, "rule is 'adamw'; .*'adagrad'"):
                 job.register("b", rows=3, rule="adamw")
-            with self.assertRaisesRegex(parallax.InvalidArgument, "dtype is 'complex64'; .*'f32'"):
+            with self.assertRaisesRegex(px.InvalidArgument, "dtype is 'complex64'; .*'f32'"):
                 job.register("b", rows=3, dtype="complex64")
             for rows, words in (("ten", "rows is 'ten': "), (2.5, "rows is 2.5: "),
                                 (-1, "rows is -1; it must be from 0 to"), (2 ** 64, "from 0 to")):
-                with self.assertRaisesRegex(parallax.InvalidArgument, words):
+                with self.assertRaisesRegex(px.InvalidArgument, words):
                     job.register("b", rows=rows)
-            with self.assertRaisesRegex(parallax.InvalidArgument, "epsilon is 'small'"):
+            with self.assertRaisesRegex(px.InvalidArgument, "epsilon is 'small'"):
                 job.register("b", rows=3, epsilon="small")
-            with self.assertRaisesRegex(parallax.InvalidArgument, "beta1 is -1; it must not"):
+            with self.assertRaisesRegex(px.InvalidArgument, "beta1 is -1; it must not"):
                 job.register("b", rows=3, rule="adam", beta1=-1)
             job.register("plain", rows=3, rule="sgd", epsilon=0.0, beta1=0)
-            with self.assertRaisesRegex(parallax.InvalidArgument, "rule SGD has none"):
+            with self.assertRaisesRegex(px.InvalidArgument, "rule SGD has none"):
                 job.register("b", rows=3, rule="sgd", beta2=0.5)
-            with self.assertRaisesRegex(parallax.InvalidArgument, "name is 5; it must be a string"):
+            with self.assertRaisesRegex(px.InvalidArgument, "name is 5; it must be a string"):
                 job.register(5, rows=3)
-            with self.assertRaisesRegex(parallax.InvalidArgument, "init is 'zeros'"):
+            with self.assertRaisesRegex(px.InvalidArgument, "init is 'zeros'"):
                 job.register("b", rows=3, init="zeros")
-            with self.assertRaisesRegex(parallax.InvalidArgument, "holds a NUL"):
+            with self.assertRaisesRegex(px.InvalidArgument, "holds a NUL"):
                 job.register("b\0c", rows=3)
             job.commit()
-            with self.assertRaises(parallax.InvalidState):
+            with self.assertRaises(px.InvalidState):
                 job.register("b", rows=3)
 
     def test_a_step_that_cannot_be_is_not_begun(self):
-        with parallax.open() as job:
+        with px.open() as job:
             dense = job.register("dense", rows=2, rule="sgd")
             job.commit()
             for given in ({"learning_rate": "fast"}, {"clip_norm": None}):
-                with self.assertRaisesRegex(parallax.InvalidArgument, f"step: {next(iter(given))}"):
+                with self.assertRaisesRegex(px.InvalidArgument, f"step: {next(iter(given))}"):
                     job.step(**given)
             with job.step() as step:
                 self.assertEqual(step.number, 1)
                 values, = step.pull_many([dense]).wait()
                 self.assertEqual(values.shape, (2, 1))
-                with self.assertRaisesRegex(parallax.InvalidArgument, "pull_many: a slice is"):
+                with self.assertRaisesRegex(px.InvalidArgument, "pull_many: a slice is"):
                     step.pull_many([5])
 
     def test_mismatch_names_the_variable_on_every_rank(self):
         def body(job):
             job.register("table", rows=5 + job.rank)
-            with self.assertRaises(parallax.Mismatch) as caught:
+            with self.assertRaises(px.Mismatch) as caught:
                 job.commit()
             self.assertEqual(caught.exception.variable, "table")
             self.assertIn("field rows", caught.exception.message)
@@ -134,8 +134,9 @@ class Calls(unittest.TestCase):
 
     def test_lost_peer_is_named(self):
         script = """
-import sys, os, parallax
-job = parallax.open(rank=int(sys.argv[1]), world=2, rendezvous="file:" + sys.argv[2],
+import sys, os
+import libparallax as px
+job = px.open(rank=int(sys.argv[1]), world=2, rendezvous="file:" + sys.argv[2],
                     host="here", timeout=float(sys.argv[3]))
 job.commit()
 job.barrier().wait()
@@ -143,7 +144,7 @@ if job.rank == 1:
     os._exit(0)
 try:
     job.barrier().wait()
-except parallax.PeerLost as lost:
+except px.PeerLost as lost:
     print(lost.rank, lost.host, lost.status.name)
     job.close()  # what the barrier raised is not raised again
     print("closed")
@@ -159,7 +160,7 @@ except parallax.PeerLost as lost:
             job.commit()
             if job.rank == 0:
                 job.abort("no more data")
-            with self.assertRaisesRegex(parallax.Aborted, "no more data"):
+            with self.assertRaisesRegex(px.Aborted, "no more data"):
                 job.barrier().wait()
             job.close()
             return True
@@ -177,7 +178,7 @@ except parallax.PeerLost as lost:
                 job.close()  # its own abort is no news
                 return True
             gate.wait(TIMEOUT)
-            with self.assertRaisesRegex(parallax.Aborted, "rank 0 .* no more data"):
+            with self.assertRaisesRegex(px.Aborted, "rank 0 .* no more data"):
                 job.close()
             return True
 
@@ -191,7 +192,7 @@ except parallax.PeerLost as lost:
                     job.abort("no more data")
                 try:
                     job.barrier().wait()
-                except parallax.Aborted:
+                except px.Aborted:
                     pass
             return job.closed
 
@@ -202,7 +203,7 @@ except parallax.PeerLost as lost:
             job.commit()
             if job.rank == 0:
                 raise KeyError("rows")
-            with self.assertRaisesRegex(parallax.Aborted, "rank 0 left by KeyError: 'rows'"):
+            with self.assertRaisesRegex(px.Aborted, "rank 0 left by KeyError: 'rows'"):
                 job.barrier().wait()
             raise KeyError("seen")
 

@@ -21,12 +21,12 @@ except ImportError:
     ensurepip = None
 
 PROGRAM = """
-import parallax
-with parallax.open() as job:
+import libparallax as px
+with px.open() as job:
     job.commit()
     job.barrier().wait()
-print(parallax.__file__)
-print(parallax.library_path())
+print(px.__file__)
+print(px.library_path())
 """
 
 
@@ -64,10 +64,10 @@ class Pip(unittest.TestCase):
         package = os.path.dirname(imported.stdout.splitlines()[0])
         self.assertTrue(package.startswith(os.path.dirname(binaries)), package)
         self.assertTrue(os.path.exists(os.path.join(package, "py.typed")))
-        shown = run(pip, "show", "--files", "parallax").stdout
-        self.assertIn("parallax/_abi.py", shown)
+        shown = run(pip, "show", "--files", "libparallax").stdout
+        self.assertIn("libparallax/_abi.py", shown)
         self.assertEqual(run(pip, "check").returncode, 0)
-        removed = run(pip, "uninstall", "--yes", "parallax")
+        removed = run(pip, "uninstall", "--yes", "libparallax")
         self.assertEqual(removed.returncode, 0, removed.stderr)
         self.assertFalse(os.path.exists(package))
 
@@ -78,26 +78,26 @@ class Pip(unittest.TestCase):
         self.assertEqual(installed.returncode, 0, installed.stdout + installed.stderr)
         imported = run(python, "-c", PROGRAM)
         self.assertEqual(imported.returncode, 0, imported.stderr)
-        self.assertTrue(imported.stdout.startswith(os.path.join(PROJECT, "parallax")))
+        self.assertTrue(imported.stdout.startswith(os.path.join(PROJECT, "libparallax")))
 
     def test_wheel_holds_the_package_and_no_more(self):
         sys.path.insert(0, os.path.join(PROJECT, "build_backend"))
         self.addCleanup(sys.path.pop, 0)
-        import parallax_build
-        name = parallax_build.build_wheel(self.folder)
+        import libparallax_build
+        name = libparallax_build.build_wheel(self.folder)
         with zipfile.ZipFile(os.path.join(self.folder, name)) as wheel:
             packed = {path for path in wheel.namelist() if ".dist-info/" not in path}
             record = wheel.read(name.partition("-py3")[0] + ".dist-info/RECORD").decode()
             self.assertEqual({line.split(",")[0] for line in record.splitlines()},
                              set(wheel.namelist()))
-        ours = {"parallax/" + path for path in os.listdir(os.path.join(PROJECT, "parallax"))
+        ours = {"libparallax/" + path for path in os.listdir(os.path.join(PROJECT, "libparallax"))
                 if not path.startswith("__pycache__")}
         self.assertEqual(packed, ours)
-        archive = parallax_build.build_sdist(self.folder)
+        archive = libparallax_build.build_sdist(self.folder)
         shutil.unpack_archive(os.path.join(self.folder, archive), self.folder)
         unpacked = os.path.join(self.folder, archive[:-len(".tar.gz")])
-        self.assertTrue(os.path.exists(os.path.join(unpacked, "build_backend/parallax_build.py")))
-        self.assertTrue(os.path.exists(os.path.join(unpacked, "parallax/_abi.py")))
+        for path in ("build_backend/libparallax_build.py", "libparallax/_abi.py"):
+            self.assertTrue(os.path.exists(os.path.join(unpacked, path)), path)
 
 
 class CMake(unittest.TestCase):
@@ -108,6 +108,8 @@ class CMake(unittest.TestCase):
             first, moved = os.path.join(folder, "first"), os.path.join(folder, "moved")
             installed = run("cmake", "--install", BUILD, "--prefix", first)
             self.assertEqual(installed.returncode, 0, installed.stdout + installed.stderr)
+            # A packager may name dist-packages, where Debian's python3-parallax has `parallax`.
+            self.assertEqual(os.listdir(os.path.join(first, PYTHON_DIR)), ["libparallax"])
             os.rename(first, moved)
             imported = run(sys.executable, "-c", PROGRAM, PARALLAX_LIBRARY="",
                            PYTHONPATH=os.path.join(moved, PYTHON_DIR))

@@ -8,7 +8,7 @@ import unittest
 
 from support import ROOT, compile_c, run_script
 
-IMPORT = "import parallax; print(parallax.library_path())"
+IMPORT = "import libparallax as px; print(px.library_path())"
 LIBRARY = os.path.abspath(os.environ["PARALLAX_LIBRARY"])
 
 
@@ -23,7 +23,7 @@ class Library(unittest.TestCase):
         status, _, error = run_script(IMPORT, **environment)
         self.assertEqual(status, 1, error)
         last = error.strip().splitlines()[-1]
-        self.assertRegex(last, "^ImportError: parallax: ")
+        self.assertRegex(last, "^ImportError: libparallax: ")
         return last
 
     def stub(self, version, functions=()):
@@ -39,9 +39,9 @@ class Library(unittest.TestCase):
 
     def package_copy(self):
         """The package alone in a folder."""
-        shutil.copytree(os.path.join(ROOT, "bindings", "python", "parallax"),
-                        os.path.join(self.folder, "parallax"))
-        return os.path.join(self.folder, "parallax")
+        shutil.copytree(os.path.join(ROOT, "bindings", "python", "libparallax"),
+                        os.path.join(self.folder, "libparallax"))
+        return os.path.join(self.folder, "libparallax")
 
     def test_variable_wins(self):
         package = self.package_copy()
@@ -93,13 +93,13 @@ class Library(unittest.TestCase):
         self.assertIn("Install the Python package that came with libparallax 0.99.12", sentence)
 
     def test_too_old(self):
-        import parallax._abi as abi
+        import libparallax._abi as abi
         sentence = self.refusal(PARALLAX_LIBRARY=self.stub(3, abi.FUNCTIONS))
         self.assertIn("is libparallax 0.0.3, too old for this package", sentence)
 
     def test_same_version_without_a_function(self):
-        import parallax
-        major, minor, patch = (int(part) for part in parallax.__version__.split("."))
+        import libparallax as px
+        major, minor, patch = (int(part) for part in px.__version__.split("."))
         sentence = self.refusal(PARALLAX_LIBRARY=self.stub(major * 10000 + minor * 100 + patch))
         self.assertIn("has no function parallax_status_string", sentence)
         self.assertIn("Build and install libparallax anew", sentence)

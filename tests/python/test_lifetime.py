@@ -11,8 +11,8 @@ import unittest
 import warnings
 import weakref
 
-import parallax
-from parallax import _abi, _request, _tables
+import libparallax as px
+from libparallax import _abi, _request, _tables
 
 from support import TIMEOUT, finish, needs_numpy, numpy as np, run_ranks, run_script, start
 
@@ -48,7 +48,7 @@ class Buffers(unittest.TestCase):
         self.assertEqual(run_ranks(2, body), [11.0, 11.0])
 
     def test_cannot_be_resized_while_borrowed(self):
-        with parallax.open() as job:
+        with px.open() as job:
             weight = job.register("weight", rows=2, rule="sgd")
             job.commit()
             gradient = floats(1, 1)
@@ -61,7 +61,7 @@ class Buffers(unittest.TestCase):
                 gradient.append(1)
 
     def test_freed_after_the_step(self):
-        with parallax.open() as job:
+        with px.open() as job:
             weight = job.register("weight", rows=2, rule="sgd")
             job.commit()
             gradient = floats(1, 1)
@@ -76,7 +76,7 @@ class Buffers(unittest.TestCase):
 class Requests(unittest.TestCase):
     def test_more_than_the_library_holds(self):
         # Every request must be given back, or the job runs out of them.
-        with parallax.open() as job:
+        with px.open() as job:
             weight = job.register("weight", rows=2, rule="sgd")
             job.commit()
             for _ in range(_abi.REQUESTS_MAX // 2 + 10):
@@ -96,7 +96,7 @@ class Requests(unittest.TestCase):
                 dropped.set()
             else:
                 self.assertTrue(dropped.wait(TIMEOUT))
-                parallax.wait_all([job.barrier() for _ in range(20)])
+                px.wait_all([job.barrier() for _ in range(20)])
             job.barrier().wait()
             job.barrier().wait()  # sweeps before it is posted
             return len(job._core.orphans)
@@ -108,7 +108,7 @@ class Requests(unittest.TestCase):
             job.commit()
             request = job.barrier()
             request.release()
-            with self.assertRaisesRegex(parallax.InvalidState, "the request is released"):
+            with self.assertRaisesRegex(px.InvalidState, "the request is released"):
                 request.wait()
             job.barrier().wait()
             return True
@@ -120,7 +120,7 @@ class Requests(unittest.TestCase):
             job.commit()
             if job.rank == 0:
                 request = job.barrier()
-                with self.assertRaises(parallax.Timeout):
+                with self.assertRaises(px.Timeout):
                     request.wait(0.01)
                 self.assertFalse(request.done())
                 job.broadcast(bytearray(1), root=0)
@@ -134,7 +134,7 @@ class Requests(unittest.TestCase):
         self.assertEqual(run_ranks(2, body), [True, True])
 
     def test_context_manager_waits_and_releases(self):
-        with parallax.open() as job:
+        with px.open() as job:
             weight = job.register("weight", rows=2, rule="sgd", init=3.0)
             job.commit()
             out = floats(0, 0)
@@ -151,11 +151,11 @@ class Requests(unittest.TestCase):
             if job.rank == 0:
                 request = job.barrier()
                 request.cancel()
-                with self.assertRaises((parallax.Canceled, parallax.Aborted)):
+                with self.assertRaises((px.Canceled, px.Aborted)):
                     request.wait()
                 job.close()  # does not say so again
             else:
-                with self.assertRaises((parallax.Canceled, parallax.Aborted)):
+                with self.assertRaises((px.Canceled, px.Aborted)):
                     job.close()
             return True
 
@@ -164,7 +164,7 @@ class Requests(unittest.TestCase):
 
 class Rows(unittest.TestCase):
     def reduced(self):
-        job = parallax.open()
+        job = px.open()
         held = job.register("held", rows=9, row_elements=2, tag="sparse", rows_max=4)
         job.commit()
         step = job.step()
@@ -215,7 +215,7 @@ class Rows(unittest.TestCase):
 
 class Jobs(unittest.TestCase):
     def test_closed(self):
-        job = parallax.open()
+        job = px.open()
         weight = job.register("weight", rows=2, rule="sgd")
         job.commit()
         step = job.step()
@@ -224,11 +224,11 @@ class Jobs(unittest.TestCase):
         self.assertTrue(job.closed)
         for call in (job.info, job.commit, job.barrier, job.step, job.report, step.end,
                      lambda: step.pull(weight)):
-            with self.assertRaisesRegex(parallax.InvalidState, "the job is closed"):
+            with self.assertRaisesRegex(px.InvalidState, "the job is closed"):
                 call()
 
     def test_requests_of_a_closed_job(self):
-        job = parallax.open()
+        job = px.open()
         job.commit()
         done = job.barrier()
         job.close()
@@ -248,7 +248,7 @@ class Jobs(unittest.TestCase):
             def wait():
                 try:
                     pending.wait()
-                except parallax.ParallaxError as failure:
+                except px.ParallaxError as failure:
                     answers.append(failure)
 
             waiter = threading.Thread(target=wait)
@@ -257,17 +257,17 @@ class Jobs(unittest.TestCase):
                 pass
             try:
                 job.close()
-            except parallax.ParallaxError:
+            except px.ParallaxError:
                 pass
             waiter.join(TIMEOUT)
             return [type(answer) for answer in answers]
 
         answers = run_ranks(2, body)[0]
         self.assertEqual(len(answers), 1)
-        self.assertTrue(issubclass(answers[0], parallax.ParallaxError))
+        self.assertTrue(issubclass(answers[0], px.ParallaxError))
 
     def test_dropped_without_close(self):
-        job = parallax.open()
+        job = px.open()
         core = weakref.ref(job._core)
         with self.assertWarnsRegex(ResourceWarning, "dropped without close"):
             del job
@@ -277,7 +277,7 @@ class Jobs(unittest.TestCase):
     def test_many(self):
         descriptors = len(os.listdir("/proc/self/fd"))
         for _ in range(50):
-            with parallax.open() as job:
+            with px.open() as job:
                 job.commit()
         self.assertEqual(len(os.listdir("/proc/self/fd")), descriptors)
 
@@ -287,8 +287,8 @@ class InterpreterExit(unittest.TestCase):
 
     OPENING = """
 import array, atexit, sys, threading
-import parallax
-job = parallax.open()
+import libparallax as px
+job = px.open()
 held = job.register("held", rows=9, row_elements=2, tag="sparse", rows_max=4)
 weight = job.register("weight", rows=2, rule="sgd")
 job.commit()
@@ -321,16 +321,17 @@ del rows, job, step, cycle
     def test_wait_in_a_daemon_thread(self):
         # The other rank never comes to the barrier that the thread waits in.
         script = """
-import threading, parallax
+import threading
+import libparallax as px
 jobs, met = {}, threading.Barrier(3)
 def run(rank):
-    jobs[rank] = parallax.open(rank=rank, world=2, rendezvous="inproc:exit")
+    jobs[rank] = px.open(rank=rank, world=2, rendezvous="inproc:exit")
     jobs[rank].commit()
     met.wait()
     if rank == 0:
         try:
             jobs[0].barrier().wait()
-        except parallax.ParallaxError:
+        except px.ParallaxError:
             pass
 for rank in range(2):
     threading.Thread(target=run, args=(rank,), daemon=True).start()
@@ -342,13 +343,14 @@ print("end")
 
     def test_other_ranks_learn_why(self):
         script = """
-import sys, parallax
-job = parallax.open(rank=int(sys.argv[1]), world=2, rendezvous="file:" + sys.argv[2], timeout=60)
+import sys
+import libparallax as px
+job = px.open(rank=int(sys.argv[1]), world=2, rendezvous="file:" + sys.argv[2], timeout=60)
 try:
     job.commit()
     if job.rank == 0:
         job.barrier().wait()
-except parallax.Aborted as aborted:
+except px.Aborted as aborted:
     print(aborted)
 """
         with tempfile.TemporaryDirectory() as folder:
@@ -362,7 +364,7 @@ class Fork(unittest.TestCase):
     """A forked child, as PyTorch's DataLoader makes them, must leave the job alone."""
 
     def test_child_is_refused_and_parent_goes_on(self):
-        with parallax.open() as job:
+        with px.open() as job:
             weight = job.register("weight", rows=2, rule="sgd", init=3.0)
             held = job.register("held", rows=9, row_elements=2, tag="sparse", rows_max=4)
             job.commit()
@@ -391,7 +393,7 @@ class Fork(unittest.TestCase):
                          lambda: step.pull(weight)):
                 try:
                     call()
-                except parallax.ForkedJob as failure:
+                except px.ForkedJob as failure:
                     refused += words in failure.message
             job.close()  # does nothing here
             text = f"refused {refused}, read {memoryview(rows.values).tolist()}"
@@ -404,8 +406,9 @@ class Fork(unittest.TestCase):
 
     def test_child_leaves_by_sys_exit(self):
         status, out, error = run_script("""
-import os, sys, parallax
-job = parallax.open()
+import os, sys
+import libparallax as px
+job = px.open()
 job.commit()
 request = job.barrier()
 child = os.fork()
@@ -422,11 +425,12 @@ print("end")
                      "ThreadSanitizer allows a forked child no thread")
     def test_child_may_open_a_job_of_its_own(self):
         status, out, error = run_script("""
-import os, parallax
-job = parallax.open()
+import os
+import libparallax as px
+job = px.open()
 child = os.fork()
 if child == 0:
-    with parallax.open() as own:
+    with px.open() as own:
         own.commit()
         own.barrier().wait()
     os._exit(0)

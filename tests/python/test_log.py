@@ -4,24 +4,25 @@
 import threading
 import unittest
 
-import parallax
+import libparallax as px
 from support import run_script
 
 OPEN = """
-import os, parallax
-with parallax.open(rank=0, world=1, rendezvous=f"inproc:log-{os.getpid()}") as job:
+import os
+import libparallax as px
+with px.open(rank=0, world=1, rendezvous=f"inproc:log-{os.getpid()}") as job:
     print({row["name"]: (row["value"], row["source"])
            for row in job.report("settings")["settings"]}["lease_ms"])
 """
 
 
 def open_alone(name):
-    parallax.open(rank=0, world=1, rendezvous=f"inproc:{name}").close()
+    px.open(rank=0, world=1, rendezvous=f"inproc:{name}").close()
 
 
 class Callback(unittest.TestCase):
     def setUp(self):
-        self.addCleanup(parallax.set_log_callback, None)
+        self.addCleanup(px.set_log_callback, None)
 
     def test_gets_the_lines(self):
         lines, threads = [], []
@@ -30,12 +31,12 @@ class Callback(unittest.TestCase):
             lines.append(line)
             threads.append(threading.get_ident())
 
-        parallax.set_log_callback(hear, "info")
+        px.set_log_callback(hear, "info")
         open_alone("gets-the-lines")
-        parallax.set_log_callback(None)
+        px.set_log_callback(None)
         self.assertNotIn(threading.get_ident(), threads)
         level, subsystem, message = [line for line in lines if line[1] == "INIT"][0]
-        self.assertIs(level, parallax.LogLevel.INFO)
+        self.assertIs(level, px.LogLevel.INFO)
         self.assertIn("rank 0 of 1", message)
         count = len(lines)
         open_alone("gets-no-more")
@@ -46,22 +47,22 @@ class Callback(unittest.TestCase):
 
         def hear(*_):
             try:
-                parallax.set_log_callback(None)
-            except parallax.InvalidState as error:
+                px.set_log_callback(None)
+            except px.InvalidState as error:
                 refused.append(str(error))
 
-        parallax.set_log_callback(hear, parallax.LogLevel.INFO)
+        px.set_log_callback(hear, px.LogLevel.INFO)
         open_alone("from-within")
-        parallax.set_log_callback(None)
+        px.set_log_callback(None)
         self.assertIn("called from the log callback", refused[0])
 
     def test_refuses_a_wrong_level(self):
-        with self.assertRaises(parallax.InvalidArgument):
-            parallax.set_log_callback(print, "loud")
+        with self.assertRaises(px.InvalidArgument):
+            px.set_log_callback(print, "loud")
 
     def test_may_be_set_at_the_end(self):
         status, out, error = run_script(
-            'import parallax\nparallax.set_log_callback(print, "trace")\n' + OPEN)
+            'import libparallax as px\npx.set_log_callback(print, "trace")\n' + OPEN)
         self.assertEqual((status, error), (0, ""))
         self.assertIn("INIT rank 0 of 1", out)
 

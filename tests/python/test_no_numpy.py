@@ -9,9 +9,9 @@ SCRIPT = """
 import sys
 sys.modules["numpy"] = None  # import numpy fails from here on
 import array
-import parallax
+import libparallax as px
 
-with parallax.open() as job:
+with px.open() as job:
     table = job.register("table", rows=10, row_elements=2, rows_max=4, rule="sgd", init=3.0)
     dense = job.register("dense", rows=2, row_elements=2, tag="dense")
     rows = job.register("rows", rows=10, row_elements=2, tag="sparse", rows_max=4)

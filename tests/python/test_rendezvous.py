@@ -5,13 +5,13 @@ import os
 import tempfile
 import unittest
 
-import parallax
+import libparallax as px
 
 from support import finish, free_port, start
 
 RANK = """
 import sys
-import parallax
+import libparallax as px
 
 arguments = dict(pair.split("=", 1) for pair in sys.argv[1:])
 for name in ("rank", "world"):
@@ -19,7 +19,7 @@ for name in ("rank", "world"):
         arguments[name] = int(arguments[name])
 if "unique_id" in arguments:
     arguments["unique_id"] = bytes.fromhex(arguments["unique_id"])
-with parallax.open(timeout=60, **arguments) as job:
+with px.open(timeout=60, **arguments) as job:
     total = bytearray(8)
     job.commit()
     job.broadcast(total, root=0).wait()
@@ -29,11 +29,11 @@ with parallax.open(timeout=60, **arguments) as job:
 
 ALONE = """
 import sys
-import parallax
+import libparallax as px
 
 try:
-    parallax.open(rank=int(sys.argv[1]), world=3, rendezvous=sys.argv[2], timeout=11)
-except parallax.ParallaxError as failure:
+    px.open(rank=int(sys.argv[1]), world=3, rendezvous=sys.argv[2], timeout=11)
+except px.ParallaxError as failure:
     print(failure.status.name)
 """
 
@@ -84,11 +84,11 @@ class Rendezvous(unittest.TestCase):
         """Rank 0 is who made it: this process."""
         os.environ["PARALLAX_NET_DEVICE"] = "lo"
         self.addCleanup(os.environ.pop, "PARALLAX_NET_DEVICE")
-        made = parallax.unique_id()
+        made = px.unique_id()
         self.assertEqual(len(made), 128)
-        self.assertNotEqual(made, parallax.unique_id())
+        self.assertNotEqual(made, px.unique_id())
         other = start(RANK, "rank=1", "world=2", "unique_id=" + made.hex())
-        with parallax.open(rank=0, world=2, unique_id=made, timeout=60) as job:
+        with px.open(rank=0, world=2, unique_id=made, timeout=60) as job:
             job.commit()
             job.broadcast(bytearray(8), root=0).wait()
             self.assertEqual((job.rank, job.world), (0, 2))
@@ -98,7 +98,7 @@ class Rendezvous(unittest.TestCase):
     def test_refusals(self):
         for arguments, sentence in (
                 (dict(unique_id=b"short"), "all 128 of them"),
-                (dict(unique_id="text"), "parallax.unique_id()"),
+                (dict(unique_id="text"), "libparallax.unique_id()"),
                 (dict(unique_id=bytes(128)), "was not made by parallax_unique_id"),
                 (dict(rendezvous="tcp:0.0.0.0:29500"), "there is no secret"),
                 (dict(rendezvous="tcp:127.0.0.1"), "give tcp:HOST:PORT"),
@@ -107,8 +107,8 @@ class Rendezvous(unittest.TestCase):
                 (dict(rendezvous="tcp:127.0.0.1:29500", unique_id=bytes(128)),
                  "more than one is set")):
             with self.subTest(sentence=sentence):
-                with self.assertRaises(parallax.InvalidArgument) as refused:
-                    parallax.open(rank=1, world=2, timeout=5, **arguments)
+                with self.assertRaises(px.InvalidArgument) as refused:
+                    px.open(rank=1, world=2, timeout=5, **arguments)
                 self.assertIn(sentence, str(refused.exception))
 
 

@@ -4,8 +4,8 @@ with the library."""
 
 import unittest
 
-import parallax
-from parallax import _tables
+import libparallax as px
+from libparallax import _tables
 
 from support import needs_numpy, numpy as np, run_ranks
 
@@ -16,7 +16,7 @@ CHUNK = 3
 def register(job, rule, dtype="f32"):
     options = {"momentum": 0.9} if rule == "momentum" else {}
     return job.register(rule, rows=10, row_elements=2, rows_max=10, rule=rule, dtype=dtype,
-                        init=parallax.Uniform(-1, 1, seed=3), **options)
+                        init=px.Uniform(-1, 1, seed=3), **options)
 
 
 def train(job, table, first, steps):
@@ -78,13 +78,13 @@ class StoredRows(unittest.TestCase):
                     self.assertEqual(run_ranks(3, restore), [True] * 3)
 
     def test_parts(self):
-        with parallax.open() as job:
+        with px.open() as job:
             table = register(job, "adagrad")
             job.commit()
             train(job, table, 0, 1)
             alone = job.read(table, 9, state=False).wait()
             self.assertEqual((len(alone.values), alone.state, alone.updates), (1, (), None))
-            job.write(table, parallax.StoredRows(None, (np.full((2, 2), 7, np.float32),)), 3).wait()
+            job.write(table, px.StoredRows(None, (np.full((2, 2), 7, np.float32),)), 3).wait()
             values, (state,), updates = job.read(table).wait()
             np.testing.assert_array_equal(values[9], alone.values[0])
             np.testing.assert_array_equal(state[2:6, 0], [0, 7, 7, 0])
@@ -92,29 +92,29 @@ class StoredRows(unittest.TestCase):
 
     def test_what_is_wrong_is_named(self):
         floats = np.zeros((2, 2), np.float32)
-        with parallax.open() as job:
+        with px.open() as job:
             table = register(job, "sgd")
             held = job.register("held", rows=4)
             job.commit()
-            Invalid = parallax.InvalidArgument
+            Invalid = px.InvalidArgument
             for words, call in (
                     ("'held'.*framework-held", lambda: job.read(held)),
                     ("'sgd'.*has 10", lambda: job.read(table, 8, 3)),
                     ("at least one row", lambda: job.read(table, 0, 0)),
-                    ("'sgd'.*has 10", lambda: job.write(table, parallax.StoredRows(floats), 9)),
+                    ("'sgd'.*has 10", lambda: job.write(table, px.StoredRows(floats), 9)),
                     ("neither values nor state", lambda: job.write(table,
-                                                                   parallax.StoredRows(None))),
+                                                                   px.StoredRows(None))),
                     (r"state\[0\] is given, but rule sgd keeps 0",
-                     lambda: job.write(table, parallax.StoredRows(floats, (floats,)))),
+                     lambda: job.write(table, px.StoredRows(floats, (floats,)))),
                     ("no variable of this job", lambda: job.read("sgd")),
-                    ("is float64", lambda: job.write(table, parallax.StoredRows(
+                    ("is float64", lambda: job.write(table, px.StoredRows(
                         floats.astype("f8"))))):
                 with self.assertRaisesRegex(Invalid, words):
                     call()
             with job.step():
-                with self.assertRaisesRegex(parallax.InvalidState, "read: step 1 is not over"):
+                with self.assertRaisesRegex(px.InvalidState, "read: step 1 is not over"):
                     job.read(table)
-                with self.assertRaisesRegex(parallax.InvalidState, "step 1 is not over"):
+                with self.assertRaisesRegex(px.InvalidState, "step 1 is not over"):
                     job.pull(table, [1])
 
 

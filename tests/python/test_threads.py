@@ -6,7 +6,7 @@ import subprocess
 import threading
 import unittest
 
-import parallax
+import libparallax as px
 
 from support import TIMEOUT, finish, run_ranks, start
 
@@ -50,7 +50,7 @@ class Threads(unittest.TestCase):
                     try:
                         request.wait(TIMEOUT)
                         answers.append("done")
-                    except parallax.InvalidState as refusal:
+                    except px.InvalidState as refusal:
                         answers.append(refusal.message)
                         turn.set()
 
@@ -73,7 +73,7 @@ class Threads(unittest.TestCase):
 
     def test_steps_of_many_threads(self):
         # Pulls from several threads at once, each of its own variable.
-        with parallax.open() as job:
+        with px.open() as job:
             tables = [job.register(f"table{i}", rows=4, rule="sgd", init=float(i))
                       for i in range(8)]
             job.commit()
@@ -91,20 +91,20 @@ class Threads(unittest.TestCase):
             self.assertEqual(results, [float(i) for i in range(8)])
 
     def test_requests_of_two_jobs(self):
-        with parallax.open() as one, parallax.open() as other:
+        with px.open() as one, px.open() as other:
             one.commit()
             other.commit()
             requests = [one.barrier(), other.barrier()]
-            with self.assertRaisesRegex(parallax.InvalidArgument, "of different jobs"):
-                parallax.wait_all(requests)
+            with self.assertRaisesRegex(px.InvalidArgument, "of different jobs"):
+                px.wait_all(requests)
             for request in requests:
                 request.wait()
 
     def test_bad_timeouts(self):
-        with parallax.open() as job:
+        with px.open() as job:
             job.commit()
             for given in (-1, "soon", float("nan"), True):
-                with self.assertRaisesRegex(parallax.InvalidArgument, "timeout is"):
+                with self.assertRaisesRegex(px.InvalidArgument, "timeout is"):
                     job.barrier().wait(given)
             job.barrier().wait(float("inf"))
 
@@ -113,12 +113,13 @@ class Interrupts(unittest.TestCase):
     """SIGINT in the main thread; the timeouts in the scripts are far longer than the test's."""
 
     OPENING = """
-import signal, sys, parallax
+import signal, sys
+import libparallax as px
 signal.signal(signal.SIGINT, signal.default_int_handler)
 def ready():
     print("ready", flush=True)
 def rank(number, **options):
-    return parallax.open(rank=number, world=2, rendezvous="inproc:interrupt", timeout=3600,
+    return px.open(rank=number, world=2, rendezvous="inproc:interrupt", timeout=3600,
                          **options)
 """
 
@@ -160,11 +161,11 @@ def other():
         job.barrier().wait()
         job.barrier().wait()
         job.broadcast(bytearray(1), root=0).wait()
-    except parallax.Aborted as aborted:
+    except px.Aborted as aborted:
         print(aborted.message.partition(";")[0])
         try:
             job.close()
-        except parallax.Aborted:
+        except px.Aborted:
             pass
 thread = threading.Thread(target=other)
 thread.start()

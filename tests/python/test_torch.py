@@ -9,7 +9,7 @@ try:
 except ImportError:
     torch = None
 
-import parallax
+import libparallax as px
 
 from support import TIMEOUT
 
@@ -17,7 +17,7 @@ from support import TIMEOUT
 @unittest.skipIf(torch is None, "PyTorch is missing (python3-torch)")
 class Torch(unittest.TestCase):
     def setUp(self):
-        self.job = parallax.open(timeout=TIMEOUT)
+        self.job = px.open(timeout=TIMEOUT)
         self.addCleanup(self.job.close)
         self.table = self.job.register("table", rows=10, row_elements=2, rows_max=4, rule="sgd",
                                        dtype=torch.float32, init=3.0)
@@ -44,7 +44,7 @@ class Torch(unittest.TestCase):
         (weight * 3).sum().backward()
         with self.job.step(learning_rate=1) as step:
             step.push(self.table, [0, 1], weight.grad)
-            with self.assertRaisesRegex(parallax.InvalidArgument, "__dlpack__ refused.*detach"):
+            with self.assertRaisesRegex(px.InvalidArgument, "__dlpack__ refused.*detach"):
                 step.reduce(self.held, weight)
         with self.job.step() as step:
             self.assertEqual(step.pull(self.table, [0]).wait().tolist(), [[0, 0]])
@@ -66,11 +66,11 @@ class Torch(unittest.TestCase):
 
     def test_refusals(self):
         with self.job.step() as step:
-            with self.assertRaisesRegex(parallax.InvalidArgument, "not contiguous"):
+            with self.assertRaisesRegex(px.InvalidArgument, "not contiguous"):
                 step.push(self.table, [1, 2], torch.ones(2, 2).t().expand(2, 2)[:, :1].expand(2, 2))
-            with self.assertRaisesRegex(parallax.InvalidArgument, "is float64"):
+            with self.assertRaisesRegex(px.InvalidArgument, "is float64"):
                 step.push(self.table, [1, 2], torch.ones(2, 2, dtype=torch.float64))
-            with self.assertRaisesRegex(parallax.InvalidArgument, "is bfloat16"):
+            with self.assertRaisesRegex(px.InvalidArgument, "is bfloat16"):
                 step.push(self.table, [1, 2], torch.ones(2, 2, dtype=torch.bfloat16))
 
 

@@ -4,7 +4,7 @@
 import threading
 import unittest
 
-import parallax
+import libparallax as px
 
 from support import TIMEOUT, needs_numpy, numpy as np, run_ranks
 
@@ -33,9 +33,9 @@ class Steps(unittest.TestCase):
         self.assertEqual(run_ranks(2, body), [True, True])
 
     def test_ids_of_any_shape(self):
-        with parallax.open() as job:
+        with px.open() as job:
             table = job.register("table", rows=10, row_elements=2, rows_max=8, rule="sgd",
-                                 init=parallax.Uniform(-1, 1, seed=3))
+                                 init=px.Uniform(-1, 1, seed=3))
             job.commit()
             ids = np.array([[1, 2], [3, 1]])
             with job.step() as step:
@@ -46,7 +46,7 @@ class Steps(unittest.TestCase):
                 self.assertTrue((np.abs(rows) <= 1).all() and rows.any())
 
     def test_pull_writes_into_out(self):
-        with parallax.open() as job:
+        with px.open() as job:
             table = job.register("table", rows=10, row_elements=2, rows_max=8, rule="sgd",
                                  init=3.0)
             dense = job.register("dense", rows=2, row_elements=2, rule="adagrad", init=4.0)
@@ -120,7 +120,7 @@ class Steps(unittest.TestCase):
         self.assertEqual(run_ranks(2, body), [-2.0, -2.0])
 
     def test_overlapping_steps(self):
-        with parallax.open() as job:
+        with px.open() as job:
             weight = job.register("weight", rows=1, tag="dense", rule="sgd")
             job.commit()
             ends = []
@@ -130,7 +130,7 @@ class Steps(unittest.TestCase):
                 if ends:
                     ends[-1].wait()
                 ends.append(step.end())
-            parallax.wait_all(ends)
+            px.wait_all(ends)
             self.assertEqual([end.wait().step for end in ends], [1, 2, 3, 4, 5])
             self.assertEqual(step.info, ends[-1].wait())
             self.assertEqual(job.info().step_committed, 5)
@@ -143,7 +143,7 @@ class Steps(unittest.TestCase):
             self.assertEqual(job.broadcast(bytearray()).wait(), b"")
             raw = bytearray(b"abc" if job.rank == 0 else b"xyz")
             job.broadcast(raw).wait()
-            parallax.wait_all([job.barrier(), job.barrier()])
+            px.wait_all([job.barrier(), job.barrier()])
             return values.sum(), bytes(raw)
 
         self.assertEqual(run_ranks(3, body), [(10, b"abc")] * 3)
@@ -163,7 +163,7 @@ class Steps(unittest.TestCase):
         sums = [None] * world
 
         def run(rank):
-            with parallax.open(rank=rank, world=world, allgather=exchange(rank),
+            with px.open(rank=rank, world=world, allgather=exchange(rank),
                                timeout=TIMEOUT) as job:
                 dense = job.register("dense", rows=1, tag="dense")
                 job.commit()
@@ -178,16 +178,16 @@ class Steps(unittest.TestCase):
         self.assertEqual(sums, [2.0, 2.0])
 
     def test_reports(self):
-        with parallax.open() as job:
+        with px.open() as job:
             job.register("table", rows=10, rows_max=2, rule="sgd")
             job.commit()
             self.assertEqual(job.report()["variables"][0]["name"], "table")
             stats = job.report("stats")
             self.assertGreater(stats["variables"][0]["memory_reserved_bytes"], 0)
             self.assertIsNone(stats["late"])
-            self.assertIs(job.info().late_phase, parallax.Phase.NONE)
-            self.assertIsInstance(job.report(parallax.Report.TOPOLOGY), dict)
-            with self.assertRaisesRegex(parallax.InvalidArgument, "'plan', 'stats', 'topology'"):
+            self.assertIs(job.info().late_phase, px.Phase.NONE)
+            self.assertIsInstance(job.report(px.Report.TOPOLOGY), dict)
+            with self.assertRaisesRegex(px.InvalidArgument, "'plan', 'stats', 'topology'"):
                 job.report("everything")
 
 
@@ -196,7 +196,7 @@ class Refusals(unittest.TestCase):
     """What a step refuses, in the words of the caller's variables; nothing is posted."""
 
     def setUp(self):
-        self.job = parallax.open()
+        self.job = px.open()
         self.addCleanup(self.job.close)
         self.table = self.job.register("table", rows=10, row_elements=2, rows_max=4, rule="sgd")
         self.held = self.job.register("held", rows=2, row_elements=2)
@@ -208,7 +208,7 @@ class Refusals(unittest.TestCase):
 
     def test_step(self):
         ones = np.ones((2, 2), np.float32)
-        invalid = parallax.InvalidArgument
+        invalid = px.InvalidArgument
         with self.job.step() as step:
             self.refused(invalid, "the gradient of variable 'table' has shape",
                          step.push, self.table, [1], ones)
@@ -223,22 +223,22 @@ class Refusals(unittest.TestCase):
             self.refused(invalid, "give a variable and its gradient", step.push, self.table)
             self.refused(invalid, "is no variable of this job", step.push, "table", ones)
             self.refused(invalid, "a slice is a variable", step.pull_many, [()])
-            with parallax.open() as other:
+            with px.open() as other:
                 foreign = other.register("table", rows=10, row_elements=2, rows_max=4, rule="sgd")
                 self.refused(invalid, "is no variable of this job", step.pull, foreign, [1])
-        self.refused(parallax.InvalidState, "push: step 1 has ended", step.push, self.table, [1, 2],
+        self.refused(px.InvalidState, "push: step 1 has ended", step.push, self.table, [1, 2],
                      ones)
 
     def test_two_steps_at_once(self):
         with self.job.step():
-            self.refused(parallax.InvalidState, "step", self.job.step)
+            self.refused(px.InvalidState, "step", self.job.step)
 
     def test_learning_rate(self):
         step = self.job.step()
         step.learning_rate = "fast"
-        self.refused(parallax.InvalidArgument, "step.end: learning_rate is 'fast'", step.end)
+        self.refused(px.InvalidArgument, "step.end: learning_rate is 'fast'", step.end)
         step.learning_rate = float("nan")
-        self.refused(parallax.InvalidArgument, "learning_rate", step.end)
+        self.refused(px.InvalidArgument, "learning_rate", step.end)
         step.learning_rate = 0.5
         self.assertTrue(step.end().wait().committed)
 
@@ -246,8 +246,8 @@ class Refusals(unittest.TestCase):
         def broken(_):
             raise KeyError("no exchange")
 
-        self.refused(KeyError, "no exchange", parallax.open, world=2, allgather=broken)
-        self.refused(parallax.InvalidArgument, "allgather gave blobs of", parallax.open, world=2,
+        self.refused(KeyError, "no exchange", px.open, world=2, allgather=broken)
+        self.refused(px.InvalidArgument, "allgather gave blobs of", px.open, world=2,
                      allgather=lambda blob: [blob])
 
 

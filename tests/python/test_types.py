@@ -13,23 +13,23 @@ PROJECT = os.path.join(ROOT, "bindings", "python")
 
 GOOD = """
 import numpy as np
-import parallax
+import libparallax as px
 
-def train(job: parallax.Job) -> float:
+def train(job: px.Job) -> float:
     table = job.register("table", rows=10, row_elements=2, rows_max=4, rule="sgd")
     held = job.register("held", rows=10, rows_max=4)
     job.commit()
     with job.step(learning_rate=0.1) as step:
         rows = step.pull(table, np.array([1, 2])).wait()
         step.push(table, [1, 2], np.ones_like(rows))
-        union: parallax.Rows = step.reduce(held, [1], np.ones(1, np.float32)).wait()
+        union: px.Rows = step.reduce(held, [1], np.ones(1, np.float32)).wait()
     assert step.info is not None and step.info.committed
     return float(union.values.sum())
 """
 BAD = """
-import parallax
+import libparallax as px
 
-def train(job: parallax.Job) -> None:
+def train(job: px.Job) -> None:
     job.register("table", rows="ten")
     job.step(0.1)
     with job.step() as step:
@@ -55,7 +55,7 @@ class Types(unittest.TestCase):
             return self.mypy(path)
 
     def test_package(self):
-        done = self.mypy("parallax")
+        done = self.mypy("libparallax")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_user(self):

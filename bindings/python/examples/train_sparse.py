@@ -23,13 +23,13 @@ import tempfile
 
 import numpy as np
 
-import parallax
+import libparallax as px
 
 WORDS, WIDTH, TOPICS = 5000, 16, 8
 BATCH, BAG = 64, 12  # bags in a batch of all ranks together, words in a bag
 LEARNING_RATE, ACCUMULATOR, EPSILON = 0.2, 1e-4, 1e-10
-EMBEDDING_INIT = parallax.Uniform(-0.1, 0.1, seed=1)
-LINEAR_INIT = parallax.Uniform(-0.1, 0.1, seed=2)
+EMBEDDING_INIT = px.Uniform(-0.1, 0.1, seed=1)
+LINEAR_INIT = px.Uniform(-0.1, 0.1, seed=2)
 LOSS_TOLERANCE = 1e-4  # relative; sums are taken in another order
 
 
@@ -90,7 +90,7 @@ def train(job, steps):
 
 
 def initial(shape, init):
-    """parallax.Uniform in NumPy: the formula of parallax.h."""
+    """px.Uniform in NumPy: the formula of parallax.h."""
     def mix(z):
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xbf58476d1ce4e5b9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94d049bb133111eb)
@@ -128,7 +128,7 @@ def reference(steps):
 
 def run_rank(arguments):
     host = f"host{arguments.rank * arguments.hosts // arguments.ranks}"
-    with parallax.open(rank=arguments.rank, world=arguments.ranks, timeout=arguments.timeout,
+    with px.open(rank=arguments.rank, world=arguments.ranks, timeout=arguments.timeout,
                        rendezvous="file:" + arguments.meet, host=host, plan_mode="hybrid") as job:
         losses = train(job, arguments.steps)
         if job.rank == 0:

@@ -273,7 +273,7 @@ TEST(Settings, hold_what_the_python_package_reads) {
   const std::regex variable(R"re(environ[.a-z]*[(\[]"(PARALLAX_[A-Z_]+)")re");
   size_t found = 0;
   for (const auto& entry : std::filesystem::directory_iterator(std::string(PARALLAX_SOURCE_DIR) +
-                                                               "/bindings/python/parallax")) {
+                                                               "/bindings/python/libparallax")) {
     if (entry.path().extension() != ".py") continue;
     std::ifstream file(entry.path());
     const std::string text((std::istreambuf_iterator<char>(file)), {});

@@ -14,7 +14,7 @@ import tarfile
 import zipfile
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_PACKAGE = "parallax"
+_PACKAGE = "libparallax"
 _KEPT = (".py", ".typed")
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same bytes at any time
 
@@ -44,7 +44,8 @@ def _metadata():
     ]) + "\n"
 
 
-_WHEEL = "Wheel-Version: 1.0\nGenerator: parallax_build\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+_WHEEL = ("Wheel-Version: 1.0\nGenerator: libparallax_build\nRoot-Is-Purelib: true\n"
+          "Tag: py3-none-any\n")
 
 
 def _files():
@@ -93,7 +94,7 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
 def build_sdist(sdist_directory, config_settings=None):
     base = f"{_PACKAGE}-{_version()}"
     files = dict(_files(), **{"PKG-INFO": _metadata().encode()})
-    for path in ("pyproject.toml", "build_backend/parallax_build.py"):
+    for path in ("pyproject.toml", "build_backend/libparallax_build.py"):
         files[path] = _read(*path.split("/")).encode()
     with tarfile.open(os.path.join(sdist_directory, f"{base}.tar.gz"), "w:gz") as archive:
         for path, content in files.items():

@@ -62,7 +62,7 @@ class JobInfo(NamedTuple):
 
 
 class Job:
-    """One rank of a job; made by parallax.open().
+    """One rank of a job; made by libparallax.open().
 
     As a context manager it closes when the block ends; a block left by an exception aborts the job
     first, so that the other ranks learn why at once. A job that is dropped without close(), or left
@@ -80,7 +80,7 @@ class Job:
 
     def __repr__(self) -> str:
         closed = " (closed)" if self.closed else ""
-        return f"<parallax.Job rank {self.rank} of {self.world}{closed}>"
+        return f"<libparallax.Job rank {self.rank} of {self.world}{closed}>"
 
     @property
     def closed(self) -> bool:
@@ -119,8 +119,8 @@ class Job:
         if isinstance(init, (int, float)):
             init = Constant(init)
         if not isinstance(init, (Constant, Uniform)):
-            raise InvalidArgument(f"register: init is {init!r}; give a number, parallax.Constant "
-                                  "or parallax.Uniform")
+            raise InvalidArgument(f"register: init is {init!r}; give a number, Constant(value) or "
+                                  "Uniform(low, high, seed)")
         element = dtype_of(dtype)
         named_rule = member_of(Rule, rule, "register: rule")
         traits = RULES[named_rule]
@@ -301,8 +301,8 @@ def _pointer_to(unique_id: Any) -> Any:
     if unique_id is None:
         return None
     if not isinstance(unique_id, (bytes, bytearray)) or len(unique_id) != UNIQUE_ID_BYTES:
-        raise InvalidArgument("open: unique_id must be the bytes that parallax.unique_id() gave in "
-                              f"the process of rank 0, all {UNIQUE_ID_BYTES} of them")
+        raise InvalidArgument("open: unique_id must be the bytes that libparallax.unique_id() "
+                              f"gave in the process of rank 0, all {UNIQUE_ID_BYTES} of them")
     return ctypes.pointer(UniqueIdStruct.from_buffer_copy(unique_id))
 
 
@@ -322,7 +322,7 @@ def open(*, rank: int = 0, world: int = 0, rendezvous: Optional[str] = None,
     rendezvous: "file:DIR", a directory that is new, or empty and closed to other users;
         "tcp:HOST:PORT", where rank 0 listens; "env", as the launcher's environment says (torchrun,
         mpirun, srun, parallax run); "inproc:NAME" when ranks are threads of this process.
-    unique_id: instead of rendezvous, the result of parallax.unique_id() in rank 0's process.
+    unique_id: instead of rendezvous, the result of libparallax.unique_id() in rank 0's process.
     secret_file: of "tcp:", needed beyond loopback: a file of mode 0600 with the ranks' secret.
     allgather: instead of rendezvous, the caller's own allgather: a function from this rank's bytes
         to the list of all ranks' bytes, such as mpi4py's comm.allgather. Called on this thread.

@@ -43,8 +43,8 @@ def find() -> Tuple[str, str]:
     named = os.environ.get("PARALLAX_LIBRARY")
     if named:
         if not os.path.exists(named):
-            raise ImportError(f"parallax: PARALLAX_LIBRARY is {named!r}, which does not exist; set "
-                              f"it to the path of {_NAME}, or unset it")
+            raise ImportError(f"libparallax: PARALLAX_LIBRARY is {named!r}, which does not exist; "
+                              f"set it to the path of {_NAME}, or unset it")
         return os.path.abspath(named), "PARALLAX_LIBRARY"
     beside = beside_package(os.path.dirname(os.path.abspath(__file__)))
     if beside is not None:
@@ -55,10 +55,10 @@ def find() -> Tuple[str, str]:
 def _missing(path: str, origin: str, error: OSError) -> ImportError:
     if origin == "the loader's path":
         return ImportError(
-            f"parallax: {_NAME} was not found ({error}). Set PARALLAX_LIBRARY to its path, such as "
-            f"build/release/lib/{_NAME}, or put its folder into LD_LIBRARY_PATH, or install "
+            f"libparallax: {_NAME} was not found ({error}). Set PARALLAX_LIBRARY to its path, such "
+            f"as build/release/lib/{_NAME}, or put its folder into LD_LIBRARY_PATH, or install "
             "libparallax where the loader looks and run ldconfig")
-    return ImportError(f"parallax: {path} ({origin}) cannot be loaded: {error}. It must be "
+    return ImportError(f"libparallax: {path} ({origin}) cannot be loaded: {error}. It must be "
                        f"{_NAME} for this machine")
 
 
@@ -80,11 +80,11 @@ def check_version(library: int, path: str) -> None:
     shown = ".".join(str(part) for part in (*theirs, library % 100))
     if theirs > ours:
         raise ImportError(
-            f"parallax: {path} is libparallax {shown}, too new for this package, {__version__}. "
+            f"libparallax: {path} is libparallax {shown}, too new for this package, {__version__}. "
             f"Install the Python package that came with libparallax {shown}, or set "
             f"PARALLAX_LIBRARY to a libparallax {ours[0]}.{ours[1]}")
     raise ImportError(
-        f"parallax: {path} is libparallax {shown}, too old for this package, {__version__}. "
+        f"libparallax: {path} is libparallax {shown}, too old for this package, {__version__}. "
         f"Install libparallax {ours[0]}.{ours[1]}, or set PARALLAX_LIBRARY to one")
 
 
@@ -102,7 +102,7 @@ def load() -> Tuple[ctypes.CDLL, str]:
             if hasattr(library, "parallax_version"):
                 check_version(int(library.parallax_version()), path)
             raise ImportError(
-                f"parallax: {path} has no function {name}, which this package, {__version__}, "
+                f"libparallax: {path} has no function {name}, which this package, {__version__}, "
                 "needs: it is too old, or no libparallax. Build and install libparallax anew, or "
                 "set PARALLAX_LIBRARY to another") from None
         function.restype = result

@@ -21,7 +21,7 @@ class Constant:
         return {"init": InitKind.CONSTANT, "init_low": self.value}
 
     def __repr__(self) -> str:
-        return f"parallax.Constant({self.value})"
+        return f"libparallax.Constant({self.value})"
 
 
 class Uniform:
@@ -38,7 +38,7 @@ class Uniform:
                 "init_seed": self.seed}
 
     def __repr__(self) -> str:
-        return f"parallax.Uniform({self.low}, {self.high}, seed={self.seed})"
+        return f"libparallax.Uniform({self.low}, {self.high}, seed={self.seed})"
 
 
 class Variable:
@@ -62,5 +62,5 @@ class Variable:
         return self.rows, self.row_elements
 
     def __repr__(self) -> str:
-        return (f"<parallax.Variable '{self.name}' {self.rows} x {self.row_elements} "
+        return (f"<libparallax.Variable '{self.name}' {self.rows} x {self.row_elements} "
                 f"{self.dtype}>")

@@ -53,7 +53,7 @@ class Step:
         self._ended = False
 
     def __repr__(self) -> str:
-        return f"<parallax.Step {self.number}{' (ended)' if self._ended else ''}>"
+        return f"<libparallax.Step {self.number}{' (ended)' if self._ended else ''}>"
 
     def pull(self, variable: Variable, ids: Optional[Buffer] = None, *,
              out: Optional[Buffer] = None, dtype: Any = None) -> Request["NDArray[Any]"]:

@@ -88,7 +88,7 @@ def interruptible(call: Callable[[], _Result], given_up: Callable[[_Result], Non
         done.set()
 
     try:
-        threading.Thread(target=run, name="parallax-call", daemon=True).start()
+        threading.Thread(target=run, name="libparallax-call", daemon=True).start()
     except RuntimeError:  # no thread can start: at interpreter exit
         return call()
     try:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""parallax: exact, planned communication of dense and sparse gradients, from Python.
+"""libparallax: exact, planned communication of dense and sparse gradients, from Python.
 
     import numpy as np
-    import parallax
+    import libparallax as px
 
-    with parallax.open(rank=rank, world=4, rendezvous="file:/home/me/meet") as job:
+    with px.open(rank=rank, world=4, rendezvous="file:/home/me/meet") as job:
         table = job.register("embedding", rows=1000, row_elements=64, tag="sparse", rows_max=256,
-                             rule="adagrad", init=parallax.Uniform(-0.1, 0.1, seed=1))
+                             rule="adagrad", init=px.Uniform(-0.1, 0.1, seed=1))
         job.commit()
         with job.step(learning_rate=0.1) as step:
             rows = step.pull(table, ids).wait()
