@@ -37,7 +37,12 @@ configure_file(packaging/parallax.pc.in parallax.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/parallax.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 install(DIRECTORY bindings/python/libparallax DESTINATION ${PARALLAX_INSTALL_PYTHONDIR}
-        FILES_MATCHING PATTERN "*.py" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE)
+        FILES_MATCHING PATTERN "*.py" PATTERN "*.pyi" PATTERN "py.typed"
+        PATTERN "__pycache__" EXCLUDE)
+if(TARGET parallax_python)
+  install(TARGETS parallax_python
+          LIBRARY DESTINATION ${PARALLAX_INSTALL_PYTHONDIR}/libparallax)
+endif()
 # Where the package finds the library, relative to itself: the installed tree can be moved.
 file(RELATIVE_PATH python_library /${PARALLAX_INSTALL_PYTHONDIR}/libparallax
      /${CMAKE_INSTALL_LIBDIR})

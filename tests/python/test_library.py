@@ -6,6 +6,8 @@ import shutil
 import tempfile
 import unittest
 
+import libparallax as px
+
 from support import ROOT, compile_c, run_script
 
 IMPORT = "import libparallax as px; print(px.library_path())"
@@ -65,6 +67,33 @@ class Library(unittest.TestCase):
         self.assertEqual(status, 0, error)
         self.assertTrue(os.path.samefile(out.strip(), LIBRARY))
 
+    def test_core(self):
+        # The same tests run over the compiled core and without it; here is which of them this is.
+        expected = os.environ.get("PARALLAX_TEST_CORE") or "None"
+        program = "import libparallax as px; print(px.core_path())"
+        status, out, error = run_script(program)
+        self.assertEqual((status, out.strip()), (0, expected), error)
+
+    def test_core_of_another_version_is_left_alone(self):
+        core = os.environ.get("PARALLAX_TEST_CORE")
+        if not core:
+            self.skipTest("there is no compiled core (python3-dev >= 3.11), or it is not used here")
+        package = self.package_copy()
+        program = ("import libparallax as px; print(px.core_path()); "
+                   "job = px.open(); job.commit(); job.barrier().wait(); job.close()")
+        beside = os.path.join(package, "_native.abi3.so")
+        for content, expected in ((None, beside), (b"no library", "None"), ("older", "None")):
+            with self.subTest(content=content):
+                with open(core, "rb") as file:
+                    whole = file.read()
+                version = px.__version__.encode() + b"\0"
+                self.assertIn(version, whole)
+                older = whole.replace(version, b"9" * (len(version) - 1) + b"\0")
+                with open(beside, "wb") as file:
+                    file.write({None: whole, "older": older}.get(content, content))
+                status, out, error = run_script(program, PYTHONPATH=self.folder)
+                self.assertEqual((status, out.strip()), (0, expected), error)
+
     def test_loader_path(self):
         status, out, error = run_script(IMPORT, PARALLAX_LIBRARY="",
                                         LD_LIBRARY_PATH=os.path.dirname(LIBRARY))
@@ -98,7 +127,6 @@ class Library(unittest.TestCase):
         self.assertIn("is libparallax 0.0.3, too old for this package", sentence)
 
     def test_same_version_without_a_function(self):
-        import libparallax as px
         major, minor, patch = (int(part) for part in px.__version__.split("."))
         sentence = self.refusal(PARALLAX_LIBRARY=self.stub(major * 10000 + minor * 100 + patch))
         self.assertIn("has no function parallax_status_string", sentence)

@@ -15,7 +15,7 @@ import zipfile
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _PACKAGE = "libparallax"
-_KEPT = (".py", ".typed")
+_KEPT = (".py", ".pyi", ".typed")
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same bytes at any time
 
 

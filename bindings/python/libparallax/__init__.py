@@ -23,7 +23,7 @@ Errors: every failure is a ParallaxError, whose subclass tells the kind.
 from ._errors import (Aborted, Canceled, ForkedJob, InternalError, InvalidArgument, InvalidState,
                       IOFailure, LimitExceeded, Mismatch, ParallaxError, PeerLost, Timeout,
                       Unsupported)
-from ._job import Job, JobInfo, library_path, library_version, open, unique_id
+from ._job import Job, JobInfo, core_path, library_path, library_version, open, unique_id
 from ._log import set_log_callback
 from ._request import Request, Rows, StepInfo, wait_all
 from ._rows import StoredRows
@@ -38,6 +38,6 @@ __all__ = [
     "InvalidArgument", "InvalidState", "Job", "JobInfo", "LimitExceeded", "LogLevel", "Mismatch",
     "ParallaxError", "PeerLost", "Phase", "PlanMode", "Reduction", "Report", "Request", "Rows",
     "Rule", "Status", "Step", "StepInfo", "StoredRows", "Tag", "Timeout", "Uniform", "Unsupported",
-    "Variable", "__version__", "library_path", "library_version", "open", "set_log_callback",
-    "unique_id", "wait_all",
+    "Variable", "__version__", "core_path", "library_path", "library_version", "open",
+    "set_log_callback", "unique_id", "wait_all",
 ]

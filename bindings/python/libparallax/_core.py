@@ -1,18 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may call into the library, and when: the handle of a job and the handles of its requests.
+"""Calls of the library: what they answer, how a job is closed, how requests are waited for.
 
-Design notes. Python objects are dropped in any order, by any thread, in the middle of anything; the
-library's are not. So:
-
-- Core counts the calls that run on a job; close() refuses new ones, waits for those that run, and
-  only then closes.
-- A Handle counts the threads that use its request; it is released when nobody does. Row results
-  keep their Handle alive.
-- A request that is dropped while pending cannot be released, and its buffers are borrowed: they go
-  to Core.orphans, which every later call sweeps, and close() at last, when nothing is pending.
-- After a fork the child has copies of all of these. Each knows the process that opened the job;
-  elsewhere calls raise ForkedJob, and dropping does nothing.
-- Finalisers take no locks: deque.append and popleft are atomic.
+A Core is the handle of an open job. Gate and Handle, which it stands on, are the compiled core's
+where that fits (_compiled.py), else those of _handle.py, with the design notes of both.
 """
 
 from __future__ import annotations
@@ -26,12 +16,19 @@ import os
 import threading
 import time
 import weakref
-from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import (TYPE_CHECKING, Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence,
+                    TypeVar)
 
 from . import _abi
+from ._compiled import NATIVE
 from ._errors import ForkedJob, InvalidArgument, InvalidState, error_of
 from ._library import LIB, last_error
 from ._status import Status
+
+if TYPE_CHECKING or NATIVE is None:
+    from ._handle import Gate, Handle
+else:
+    Gate, Handle = NATIVE.Gate, NATIVE.Handle
 
 _SHORT_WAIT_MS = 200  # the main thread waits this long on its own before it asks for help
 _TOLD_MAX = 64  # sentences of failures that close() does not repeat
@@ -140,24 +137,15 @@ def struct_of(call: str, kind: Any, fields: Dict[str, Any]) -> Any:
     return struct
 
 
-class Core:
+class Core(Gate):
     """The handle of an open job."""
 
-    def __init__(self, pointer: Optional[int], rank: int) -> None:
-        self.pointer = pointer
+    def __init__(self, pointer: int, rank: int) -> None:
+        self._idle = threading.Event()
+        super().__init__(pointer, self._idle.set, collections.deque())
         self.rank = rank
-        self.pid = os.getpid()
-        self.orphans: Deque[Tuple[int, object, Optional[Handle]]] = collections.deque()
-        self._calls = 0
-        self._closing = False
         self._told: Deque[str] = collections.deque(maxlen=_TOLD_MAX)
-        self._lock = threading.Lock()
-        self._idle = threading.Condition(self._lock)
         _open_cores.add(self)
-
-    @property
-    def closed(self) -> bool:
-        return self._closing
 
     def tell(self, answer: Answer) -> Answer:
         """Remembers the sentence of a failure that the caller is about to hear."""
@@ -186,17 +174,12 @@ class Core:
     def call(self, function: Callable[..., int], *arguments: Any) -> Answer:
         """One call on the job, which close() waits for."""
         self.check_process()
-        with self._lock:
-            if self._closing:
-                raise InvalidState("the job is closed; open a new one")
-            self._calls += 1
+        if not self.enter():
+            raise InvalidState("the job is closed; open a new one")
         try:
             return self.tell(ask(function, self.pointer, *arguments))
         finally:
-            with self._lock:
-                self._calls -= 1
-                if self._closing and self._calls == 0:
-                    self._idle.notify_all()
+            self.leave()
 
     def post(self, keep: object, function: Callable[..., int], *arguments: Any) -> "Handle":
         """A call that gives a request; `keep` lives until that is released."""
@@ -223,17 +206,14 @@ class Core:
         OK where the job's failure was raised before."""
         if self.foreign:
             return Answer(Status.OK, "")
-        with self._lock:
-            if self._closing:
-                return Answer(Status.OK, "")
-            if abort_reason is not None:
-                LIB.parallax_abort(self.pointer, abort_reason.encode())
-            self._closing = True
-            while self._calls:
-                self._idle.wait()
+        if not self.shut():
+            return Answer(Status.OK, "")
+        if abort_reason is not None:
+            LIB.parallax_abort(self.pointer, abort_reason.encode())
+        if self.calls:
+            self._idle.wait()
         _open_cores.discard(self)
-        pointer, self.pointer = self.pointer, None
-        answer = ask(LIB.parallax_close, pointer)
+        answer = ask(LIB.parallax_close, self.take())
         self.sweep()
         return Answer(Status.OK, "") if self._was_told(answer) else answer
 
@@ -250,63 +230,13 @@ def _end_all() -> None:
 atexit.register(_end_all)
 
 
-class Handle:
-    """A request of the library, with what it borrows. Released when dropped and complete."""
-
-    def __init__(self, core: Core, pointer: int, keep: object) -> None:
-        self.core = core
-        self.pointer: Optional[int] = pointer
-        self.keep = keep
-        self.shared = False  # its memory is viewed: released only when dropped
-        self._given_back = False
-        self._users = 0
-        self._lock = threading.Lock()
-
-    def enter(self) -> int:
-        """Counts the calling thread as a user, so that the request is not released meanwhile."""
-        self.core.check_process()
-        with self._lock:
-            if self.pointer is None or self._given_back:
-                raise InvalidState("the request is released; wait for it before")
-            self._users += 1
-            return self.pointer
-
-    def leave(self) -> None:
-        with self._lock:
-            self._users -= 1
-
-    def ask(self, function: Callable[..., int], *arguments: Any) -> Answer:
-        pointer = self.enter()
-        try:
-            return self.core.tell(ask(function, pointer, *arguments))
-        finally:
-            self.leave()
-
-    def release(self) -> None:
-        """Releases it, or leaves it to the sweep while it is pending or used."""
-        if self.core.foreign:
-            return
-        with self._lock:
-            self._given_back = True
-            if self.pointer is None or self.shared:
-                return
-            pointer, self.pointer = self.pointer, None
-            if self._users or LIB.parallax_request_release(pointer) != Status.OK:
-                self.core.orphans.append((pointer, self.keep, self))
-            self.keep = None
-
-    @property
-    def used(self) -> bool:
-        return self._users > 0
-
-    def __del__(self, library: Any = LIB, getpid: Callable[[], int] = os.getpid) -> None:
-        # Nobody uses it any more, so there is no lock. The defaults are bound early: at interpreter
-        # exit the module may be empty already.
-        pointer = self.pointer
-        if pointer is not None and getpid() == self.core.pid:
-            self.pointer = None
-            if library.parallax_request_release(pointer) != 0:
-                self.core.orphans.append((pointer, self.keep, None))
+def ask_request(handle: Handle, function: Callable[..., int], *arguments: Any) -> Answer:
+    """One call on a request, which is not released meanwhile."""
+    pointer = handle.enter()
+    try:
+        return handle.core.tell(ask(function, pointer, *arguments))
+    finally:
+        handle.leave()
 
 
 def wait(handles: Sequence[Handle], timeout: Optional[float]) -> None:
@@ -314,6 +244,14 @@ def wait(handles: Sequence[Handle], timeout: Optional[float]) -> None:
     if not handles:
         return
     timeout_ms = milliseconds(timeout, "timeout", _abi.WAIT_DEFAULT)
+    short_ms = _SHORT_WAIT_MS
+    if NATIVE is not None and not 0 <= timeout_ms <= short_ms:
+        started = time.monotonic()
+        if NATIVE.wait(tuple(handles), short_ms):
+            return
+        short_ms = max(0, short_ms - _milliseconds_since(started))
+        if timeout_ms > 0:
+            timeout_ms = max(0, timeout_ms - _milliseconds_since(started))
     entered: List[Handle] = []
 
     def leave(_: object = None) -> None:
@@ -336,24 +274,29 @@ def wait(handles: Sequence[Handle], timeout: Optional[float]) -> None:
         for answer in answers:
             check(answer)
     else:
-        check(handles[0].core.tell(_wait_entered(pointers, len(handles), timeout_ms, leave)))
+        check(handles[0].core.tell(_wait_entered(pointers, len(handles), timeout_ms,
+                                                  short_ms, leave)))
 
 
-def _wait_entered(pointers: Any, count: int, timeout_ms: int,
+def _milliseconds_since(started: float) -> int:
+    return int((time.monotonic() - started) * 1000)
+
+
+def _wait_entered(pointers: Any, count: int, timeout_ms: int, short_ms: int,
                   leave: Callable[[object], None]) -> Answer:
     """Waits, first briefly here, then so that Ctrl-C works; `leave` is called when it is over."""
     main = threading.current_thread() is threading.main_thread()
-    long = timeout_ms < 0 or timeout_ms > _SHORT_WAIT_MS
+    long = timeout_ms < 0 or timeout_ms > short_ms
     helped = False
     try:
         started = time.monotonic()
-        first_ms = _SHORT_WAIT_MS if main and long else timeout_ms
+        first_ms = short_ms if main and long else timeout_ms
         answer = ask(LIB.parallax_wait, pointers, count, first_ms)
         if not (main and long) or answer.status != Status.TIMEOUT:
             return answer
         rest_ms = timeout_ms
         if timeout_ms > 0:
-            rest_ms = max(0, timeout_ms - int((time.monotonic() - started) * 1000))
+            rest_ms = max(0, timeout_ms - _milliseconds_since(started))
         helped = True
 
         def rest() -> Answer:
@@ -368,5 +311,5 @@ def _wait_entered(pointers: Any, count: int, timeout_ms: int,
             leave(None)
 
 
-__all__ = ["Answer", "Core", "Handle", "ask", "check", "interruptible", "milliseconds",
-           "struct_of", "wait"]
+__all__ = ["NATIVE", "Answer", "Core", "Handle", "ask", "ask_request", "check", "interruptible",
+           "milliseconds", "struct_of", "wait"]

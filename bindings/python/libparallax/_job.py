@@ -14,6 +14,7 @@ from . import _core
 from ._abi import (UNIQUE_ID_BYTES, ZERO, AllgatherFunction, JobInfoStruct, Options,
                    StepEndOptions, UniqueIdStruct, VariableStruct)
 from ._buffers import borrow
+from ._compiled import CORE_PATH
 from ._errors import InvalidArgument, ParallaxError
 from ._library import LIB, LIBRARY_PATH
 from ._request import Request
@@ -138,8 +139,10 @@ class Job:
         number = ctypes.c_uint32()
         _core.check(self._core.call(LIB.parallax_register, ctypes.byref(struct),
                                     ctypes.byref(number)))
-        return Variable(self._core, number.value, name, rows, row_elements, element,
-                        named_rule)
+        packed = b"" if _core.NATIVE is None else _core.NATIVE.traits(
+            number.value, rows, row_elements, element.kind, element.item_bytes)
+        return Variable(self._core, number.value, name, rows, row_elements, element, named_rule,
+                        packed)
 
     def commit(self) -> None:
         """Collective: checks that all ranks registered the same, places the variables and fills in
@@ -159,8 +162,11 @@ class Job:
         A step may begin once the one before was ended; InvalidState otherwise.
         """
         # Arguments that are no numbers are refused before the step begins.
-        _core.struct_of("step", StepEndOptions, {"learning_rate": learning_rate,
-                                                 "clip_norm": clip_norm})
+        try:
+            StepEndOptions(learning_rate=learning_rate, clip_norm=clip_norm)
+        except TypeError:  # says which
+            _core.struct_of("step", StepEndOptions, {"learning_rate": learning_rate,
+                                                     "clip_norm": clip_norm})
         number = ctypes.c_uint64()
         _core.check(self._core.call(LIB.parallax_step_begin, ctypes.byref(number)))
         return Step(self, number.value, learning_rate, clip_norm, absent)
@@ -370,7 +376,7 @@ def _open(options: Options) -> _core.Core:
     _core.check(_core.ask(LIB.parallax_open, ctypes.byref(options), ctypes.byref(pointer)))
     info = JobInfoStruct()  # the rank may be the environment's
     _core.check(_core.ask(LIB.parallax_query, pointer, ctypes.byref(info)))
-    return _core.Core(pointer.value, info.rank)
+    return _core.Core(pointer.value or 0, info.rank)
 
 
 def _give_up(core: _core.Core) -> None:
@@ -385,3 +391,8 @@ def library_version() -> str:
 def library_path() -> str:
     """The path of the libparallax that is loaded; its bare name if the loader found it."""
     return LIBRARY_PATH
+
+
+def core_path() -> Optional[str]:
+    """The path of the compiled core that is in use; None where calls go by ctypes alone."""
+    return CORE_PATH

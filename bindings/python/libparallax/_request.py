@@ -90,7 +90,7 @@ class Request(Generic[T_co]):
         """Whether it is complete. Never blocks; raises its failure if it failed."""
         if self._finished:
             return True
-        answer = self._handle.ask(LIB.parallax_request_test)
+        answer = _core.ask_request(self._handle, LIB.parallax_request_test)
         _core.check(answer)
         return answer.status == Status.OK
 
@@ -99,7 +99,7 @@ class Request(Generic[T_co]):
         it. A complete request is left alone. Wait for it as usual."""
         if self._handle.core.closed:
             return
-        _core.check(self._handle.ask(LIB.parallax_request_cancel))
+        _core.check(_core.ask_request(self._handle, LIB.parallax_request_cancel))
 
     def release(self) -> None:
         """Gives the request back: at once if it is complete, else as soon as it is. Results stay
@@ -152,8 +152,8 @@ def rows_of(handle: _core.Handle, index: int, row_elements: int, dtype: DType) -
     """The union of rows of slice `index` of a completed reduce."""
     handle.shared = True
     ids, values, count = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint64()
-    _core.check(handle.ask(LIB.parallax_request_rows, index, ctypes.byref(ids),
-                           ctypes.byref(values), ctypes.byref(count)))
+    _core.check(_core.ask_request(handle, LIB.parallax_request_rows, index, ctypes.byref(ids),
+                                  ctypes.byref(values), ctypes.byref(count)))
     return Rows(view(ids.value or 0, (count.value,), INT64, handle),
                 view(values.value or 0, (count.value, row_elements), dtype, handle))
 
@@ -161,6 +161,6 @@ def rows_of(handle: _core.Handle, index: int, row_elements: int, dtype: DType) -
 def step_info_of(handle: _core.Handle) -> StepInfo:
     """The outcome of a completed step_end."""
     info = StepInfoStruct()
-    _core.check(handle.ask(LIB.parallax_request_step, ctypes.byref(info)))
+    _core.check(_core.ask_request(handle, LIB.parallax_request_step, ctypes.byref(info)))
     return StepInfo(info.step, bool(info.committed), info.contributors, info.gradient_norm,
                     info.clip_scale, bool(info.plan_changed))

@@ -182,16 +182,39 @@ class Step:
                                   f"to {most} in all; this is {entry!r}")
         return parts + [None] * (most - len(parts))
 
-    def _post(self, slices: List[SliceStruct], keep: List[Any], function: Callable[..., int],
-              finish: Callable[[_core.Handle], Any]) -> Request[Any]:
-        array = (SliceStruct * len(slices))(*slices)
-        handle = self._job._core.post((keep, array), function, self.number, array, len(slices))
+    def _by_core(self, call: str, entries: List[Any],
+                 more: bool = False) -> Optional[_core.Handle]:
+        """Posts (variable, [ids,] buffer)... by the compiled core: "l", "s" or "r" for pull, push
+        and reduce. None where there is none, or where something is unusual or wrong."""
+        if _core.NATIVE is None or self._ended:
+            return None
+        core = self._job._core
+        posted: Any = _core.NATIVE.post(call, core, self.number, entries, more)
+        if isinstance(posted, tuple):
+            _core.check(core.tell(_core.Answer(*posted)))
+        handle: Optional[_core.Handle] = posted
+        return handle
+
+    def _request(self, handle: _core.Handle, finish: Callable[[_core.Handle], Any]) -> Request[Any]:
         request: Request[Any] = Request(self._job, handle, finish)
         self._posted.append(request)
         return request
 
+    def _post(self, slices: List[SliceStruct], keep: List[Any], function: Callable[..., int],
+              finish: Callable[[_core.Handle], Any]) -> Request[Any]:
+        array = (SliceStruct * len(slices))(*slices)
+        handle = self._job._core.post((keep, array), function, self.number, array, len(slices))
+        return self._request(handle, finish)
+
     def _pull(self, slices: Sequence[Tuple[Variable, Any, Any]], single: bool,
               dtype: Any) -> Request[Any]:
+        entries = [(variable, ids, _room(variable, ids) if out is None else out)
+                   for variable, ids, out in slices] if dtype is None else []
+        if entries:
+            posted = self._by_core("l", entries)
+            if posted is not None:
+                given: Any = entries[0][2] if single else [entry[2] for entry in entries]
+                return self._request(posted, lambda _: given)
         structs: List[SliceStruct] = []
         keep: List[Any] = []
         outs: List[Any] = []
@@ -211,30 +234,39 @@ class Step:
         return self._post(structs, keep, LIB.parallax_pull, lambda _: result)
 
     def _push(self, slices: Sequence[Slice], dtype: Any, more: bool) -> Request[None]:
-        structs, keep, _ = self._gradients(slices, "push", dtype, more)
-        request: Request[None] = self._post(structs, keep, LIB.parallax_push, lambda _: None)
+        entries = [tuple(entry) for entry in slices]
+        if dtype is None:
+            handle = self._by_core("s", entries, more)
+            if handle is not None:
+                return self._request(handle, _nothing)
+        structs, keep = self._gradients(entries, "push", dtype, more)
+        request: Request[None] = self._post(structs, keep, LIB.parallax_push, _nothing)
         return request
 
     def _reduce(self, slices: Sequence[Slice], single: bool, dtype: Any,
                 more: bool) -> Request[Any]:
-        structs, keep, given = self._gradients(slices, "reduce", dtype, more)
+        entries = [tuple(entry) for entry in slices]
 
         def finish(handle: _core.Handle) -> Any:
             results = [
-                gradient if ids is None else
-                rows_of(handle, index, variable.row_elements, _held(variable, dtype))
-                for index, (variable, ids, gradient) in enumerate(given)]
+                entry[-1] if len(entry) == 2 or entry[1] is None else
+                rows_of(handle, index, entry[0].row_elements, _held(entry[0], dtype))
+                for index, entry in enumerate(entries)]
             return results[0] if single else results
+
+        if dtype is None:
+            posted = self._by_core("r", entries, more)
+            if posted is not None:
+                return self._request(posted, finish)
+        structs, keep = self._gradients(entries, "reduce", dtype, more)
 
         return self._post(structs, keep, LIB.parallax_reduce, finish)
 
-    def _gradients(self, slices: Sequence[Slice], call: str, dtype: Any, more: bool
-                   ) -> Tuple[List[SliceStruct], List[Any], List[Tuple[Variable, Any, Any]]]:
+    def _gradients(self, slices: List[Tuple[Any, ...]], call: str, dtype: Any,
+                   more: bool) -> Tuple[List[SliceStruct], List[Any]]:
         structs: List[SliceStruct] = []
         keep: List[Any] = []
-        given: List[Tuple[Variable, Any, Any]] = []
-        for entry in slices:
-            parts = list(entry)
+        for parts in slices:
             if len(parts) not in (2, 3):
                 raise InvalidArgument(f"{call}: give a variable and its gradient, or a variable, "
                                       "its row ids and their gradients")
@@ -248,8 +280,7 @@ class Step:
                                    writable=call == "reduce" and loan is None)
             structs.append(_slice(variable, loan, values, dtype, more))
             keep += [loan, values]
-            given.append((variable, ids, gradient))
-        return structs, keep, given
+        return structs, keep
 
     def _check(self, variable: Any, call: str) -> None:
         if self._ended:
@@ -263,6 +294,22 @@ class Step:
         if ids is None:
             return None
         return borrow_ids(ids, f"{call}: row ids of variable '{variable.name}'", ID_TYPES)
+
+
+def _nothing(_: _core.Handle) -> None:
+    """What a push gives."""
+
+
+def _room(variable: Any, ids: Any) -> Any:
+    """A new array for what a pull gives, where the usual arguments say how large; else None."""
+    if not isinstance(variable, Variable):
+        return None
+    if ids is None:
+        return empty(variable.shape, variable.dtype)
+    shape = getattr(ids, "shape", None)
+    if type(shape) is not tuple:  # that of a tensor is a class of its own
+        return None
+    return empty((*shape, variable.row_elements), variable.dtype)
 
 
 def _held(variable: Variable, dtype: Any) -> DType:

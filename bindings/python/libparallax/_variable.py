@@ -44,11 +44,12 @@ class Uniform:
 class Variable:
     """A variable of a job; made by Job.register(). Only a name for it: holds no values."""
 
-    __slots__ = ("id", "name", "rows", "row_elements", "dtype", "rule", "_core")
+    __slots__ = ("id", "name", "rows", "row_elements", "dtype", "rule", "_core", "_traits")
 
     def __init__(self, core: "Core", number: int, name: str, rows: int, row_elements: int,
-                 dtype: DType, rule: Rule) -> None:
+                 dtype: DType, rule: Rule, traits: bytes = b"") -> None:
         self._core = core
+        self._traits = traits  # the same for the compiled core
         self.id = number
         self.name = name
         self.rows = rows

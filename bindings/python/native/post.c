@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Posting slices and waiting. Both answer "not here" for all but the usual case: then the caller
+ * goes the way of ctypes, which does it, or says what is wrong. */
+#include "native.h"
+
+#include <string.h>
+
+enum { kSlicesOnStack = 8 };
+
+PyObject *native_traits(PyObject *module, PyObject *arguments) {
+  (void)module;
+  unsigned long long rows, row_elements;
+  unsigned int id, item_bytes;
+  int kind;
+  if (!PyArg_ParseTuple(arguments, "IKKCI", &id, &rows, &row_elements, &kind, &item_bytes)) {
+    return NULL;
+  }
+  if (row_elements == 0) {
+    PyErr_SetString(PyExc_ValueError, "traits: row_elements is 0");
+    return NULL;
+  }
+  Traits traits;
+  memset(&traits, 0, sizeof traits); /* its padding too: equal variables have equal bytes */
+  traits.rows = rows;
+  traits.row_elements = row_elements;
+  traits.id = id;
+  traits.item_bytes = item_bytes;
+  traits.kind = (char)kind;
+  return PyBytes_FromStringAndSize((const char *)&traits, sizeof traits);
+}
+
+/* The traits of a variable of this job. False, without an exception, if it is something else. */
+static bool read_traits(PyObject *variable, const Gate *gate, Traits *traits) {
+  if ((PyObject *)Py_TYPE(variable) != bound.variable_type) return false;
+  PyObject *core = PyObject_GetAttrString(variable, "_core");
+  PyObject *packed = PyObject_GetAttrString(variable, "_traits");
+  const bool fits = core == (PyObject *)gate && packed != NULL && PyBytes_Check(packed) &&
+                    PyBytes_Size(packed) == (Py_ssize_t)sizeof *traits;
+  if (fits) memcpy(traits, PyBytes_AsString(packed), sizeof *traits);
+  Py_XDECREF(core);
+  Py_XDECREF(packed);
+  PyErr_Clear();
+  return fits;
+}
+
+static bool borrow_ids(Loans *loans, PyObject *given, parallax_slice_t *slice) {
+  const Loan *ids = borrow(loans, given, false);
+  if (ids == NULL || ids->kind != 'i' || (ids->item_bytes != 8 && ids->item_bytes != 4)) {
+    return false;
+  }
+  slice->form = PARALLAX_FORM_ROWS;
+  slice->row_count = ids->items;
+  if (ids->item_bytes == 8) {
+    slice->ids = ids->address;
+  } else {
+    slice->ids_i32 = ids->address;
+  }
+  return true;
+}
+
+/* entry: (variable, values) or (variable, ids, values); ids may be None. */
+static bool fill_slice(PyObject *entry, const Gate *gate, bool writes, Loans *loans,
+                       parallax_slice_t *slice) {
+  const Py_ssize_t parts = PyTuple_Check(entry) ? PyTuple_Size(entry) : 0;
+  Traits traits;
+  if (parts != 2 && parts != 3) return false;
+  if (!read_traits(PyTuple_GetItem(entry, 0), gate, &traits)) return false;
+  memset(slice, 0, sizeof *slice);
+  slice->size = sizeof *slice;
+  slice->variable = traits.id;
+  slice->form = PARALLAX_FORM_DENSE;
+  uint64_t rows = traits.rows;
+  if (parts == 3 && PyTuple_GetItem(entry, 1) != Py_None) {
+    if (!borrow_ids(loans, PyTuple_GetItem(entry, 1), slice)) return false;
+    rows = slice->row_count;
+  }
+  const Loan *values = borrow(loans, PyTuple_GetItem(entry, parts - 1), writes);
+  if (values == NULL || values->item_bytes != traits.item_bytes) return false;
+  /* bfloat16 has no format of its own as a buffer: its bits come as uint16. */
+  if (values->kind != traits.kind && !(traits.kind == 'b' && values->kind == 'u')) return false;
+  if (rows != values->items / traits.row_elements) return false;
+  if (rows * traits.row_elements != values->items) return false;
+  slice->values = values->address;
+  return true;
+}
+
+/* Which buffers the library writes: those of a pull, and those of a dense reduce. */
+static bool is_written(SliceCall call, PyObject *entry) {
+  if (call == bound.pull) return true;
+  const bool has_ids =
+      PyTuple_Check(entry) && PyTuple_Size(entry) == 3 && PyTuple_GetItem(entry, 1) != Py_None;
+  return call == bound.reduce && !has_ids;
+}
+
+/* Makes the call, and the handle of its request. A failure is (status, sentence). */
+static PyObject *post_slices(Gate *gate, SliceCall call, uint64_t step,
+                             const parallax_slice_t *slices, size_t count, Loans *loans) {
+  parallax_request_t *request = NULL;
+  parallax_job_t *job = gate->job;
+  parallax_status_t status;
+  ++gate->calls;
+  Py_BEGIN_ALLOW_THREADS status = call(job, step, slices, count, &request);
+  Py_END_ALLOW_THREADS PyObject *result = NULL;
+  if (status >= 0) {
+    result = new_handle(gate, request, (PyObject *)loans);
+  } else {
+    const char *sentence = bound.last_error();
+    PyObject *text = PyUnicode_DecodeUTF8(sentence, (Py_ssize_t)strlen(sentence), "replace");
+    if (text != NULL) result = Py_BuildValue("(iN)", (int)status, text);
+  }
+  gate_leave(gate);
+  return result;
+}
+
+static SliceCall call_named(int letter) {
+  return letter == 'l' ? bound.pull : letter == 's' ? bound.push : bound.reduce;
+}
+
+/* post(call, core, step, entries, more): call is "l", "s" or "r" for pull, push and reduce; entries
+ * is a list of tuples. A Handle; or (status, sentence); or None: not here. */
+PyObject *native_post(PyObject *module, PyObject *arguments) {
+  (void)module;
+  int letter, more;
+  PyObject *core, *entries;
+  unsigned long long step;
+  if (!PyArg_ParseTuple(arguments, "CO!KO!p", &letter, gate_type, &core, &step, &PyList_Type,
+                        &entries, &more)) {
+    return NULL;
+  }
+  Gate *gate = (Gate *)core;
+  const Py_ssize_t count = PyList_Size(entries);
+  if (bound.variable_type == NULL || count < 1 || count > PARALLAX_SLICES_MAX) Py_RETURN_NONE;
+  const Py_ssize_t orphans = PyObject_Size(gate->orphans);
+  if (orphans != 0 || !gate_is_open(gate)) Py_RETURN_NONE; /* that way sweeps, and says why not */
+  parallax_slice_t few[kSlicesOnStack];
+  parallax_slice_t *slices = few;
+  if (count > kSlicesOnStack) slices = PyMem_Calloc((size_t)count, sizeof *slices);
+  Loans *loans = slices == NULL ? NULL : new_loans(2 * count);
+  PyObject *result = NULL;
+  if (loans != NULL) {
+    const SliceCall call = call_named(letter);
+    bool usual = true;
+    for (Py_ssize_t i = 0; usual && i < count; ++i) {
+      PyObject *entry = PyList_GetItem(entries, i);
+      usual = fill_slice(entry, gate, is_written(call, entry), loans, &slices[i]);
+      slices[i].more = (uint32_t)more;
+    }
+    result = usual && gate_is_open(gate)
+                 ? post_slices(gate, call, step, slices, (size_t)count, loans)
+                 : Py_NewRef(Py_None);
+  } else if (slices == NULL) {
+    PyErr_NoMemory();
+  }
+  Py_XDECREF((PyObject *)loans);
+  if (slices != few) PyMem_Free(slices);
+  return result;
+}
+
+/* Enters all handles, as Handle.enter does, and lists their requests; how many it entered. */
+static Py_ssize_t enter_all(PyObject *handles, parallax_request_t **requests) {
+  const Py_ssize_t count = PyTuple_Size(handles);
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    Handle *handle = (Handle *)PyTuple_GetItem(handles, i);
+    if (Py_TYPE((PyObject *)handle) != handle_type || handle->request == NULL ||
+        handle->given_back || !gate_is_open(handle->gate)) {
+      return i;
+    }
+    ++handle->users;
+    requests[i] = handle->request;
+  }
+  return count;
+}
+
+/* wait(handles, timeout_ms), handles a tuple: True when all completed OK, False: not here, or not
+ * yet, or failed. */
+PyObject *native_wait(PyObject *module, PyObject *arguments) {
+  (void)module;
+  PyObject *handles;
+  long long timeout_ms;
+  if (!PyArg_ParseTuple(arguments, "O!L", &PyTuple_Type, &handles, &timeout_ms)) return NULL;
+  const Py_ssize_t count = PyTuple_Size(handles);
+  parallax_request_t *few[kSlicesOnStack];
+  parallax_request_t **requests = few;
+  if (count > kSlicesOnStack) requests = PyMem_Calloc((size_t)count, sizeof *requests);
+  if (requests == NULL) return PyErr_NoMemory();
+  const Py_ssize_t entered = enter_all(handles, requests);
+  parallax_status_t status = PARALLAX_STATE;
+  if (entered == count) {
+    Py_BEGIN_ALLOW_THREADS status = bound.wait(requests, (size_t)count, timeout_ms);
+    Py_END_ALLOW_THREADS
+  }
+  for (Py_ssize_t i = 0; i < entered; ++i) --((Handle *)PyTuple_GetItem(handles, i))->users;
+  if (requests != few) PyMem_Free(requests);
+  return PyBool_FromLong(status == PARALLAX_OK);
+}
