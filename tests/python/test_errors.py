@@ -198,6 +198,54 @@ except px.PeerLost as lost:
 
         self.assertEqual(run_ranks(2, body), [True, True])
 
+    def test_both_catch_a_failure_and_abort(self):
+        # The second abort changes nothing, and what the first one said is no news to who aborts.
+        gate = threading.Barrier(2)
+
+        def body(job):
+            with job:
+                job.register("table", rows=4, rule="sgd")
+                job.commit()
+                try:
+                    with job.step(learning_rate=job.rank):
+                        pass
+                except px.Mismatch:
+                    gate.wait(TIMEOUT)
+                    job.abort("the rates differ")
+            return job.closed
+
+        self.assertEqual(run_ranks(2, body), [True, True])
+
+    def test_a_loss_that_was_caught_is_raised_once(self):
+        script = """
+import sys, os
+import libparallax as px
+try:
+    with px.open(rank=int(sys.argv[1]), world=2, rendezvous="file:" + sys.argv[2], host="here",
+                 timeout=float(sys.argv[3])) as job:
+        job.commit()
+        job.barrier().wait()
+        if job.rank == 1:
+            os._exit(0)
+        try:
+            job.barrier().wait()
+        except px.PeerLost:
+            if sys.argv[4] == "abort":
+                job.abort("rank 0 gives up")
+            if sys.argv[4] == "raise":
+                raise KeyError("batch")
+    print("left")
+except KeyError as error:
+    print(error, error.__context__.__class__.__name__)
+"""
+        for what, end in (("nothing", "left"), ("abort", "left"), ("raise", "'batch' PeerLost")):
+            with self.subTest(then=what), tempfile.TemporaryDirectory() as folder:
+                ranks = [start(script, str(rank), folder + "/meet", str(TIMEOUT), what)
+                         for rank in range(2)]
+                status, out, error = finish(ranks[0])
+                self.assertEqual(finish(ranks[1])[0], 0)
+                self.assertEqual((status, out.strip()), (0, end), error)
+
     def test_exception_in_a_job_reaches_others(self):
         def body(job):
             job.commit()

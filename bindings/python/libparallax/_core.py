@@ -16,7 +16,7 @@ import os
 import threading
 import time
 import weakref
-from typing import (TYPE_CHECKING, Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence,
+from typing import (TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set,
                     TypeVar)
 
 from . import _abi
@@ -31,7 +31,10 @@ else:
     Gate, Handle = NATIVE.Gate, NATIVE.Handle
 
 _SHORT_WAIT_MS = 200  # the main thread waits this long on its own before it asks for help
-_TOLD_MAX = 64  # sentences of failures that close() does not repeat
+
+# Those that end a job. A mismatch of a step's end does not, but then close answers with none.
+_JOB_FAILURES = (Status.PEER_LOST, Status.ABORTED, Status.CANCELED, Status.INTERNAL,
+                 Status.MISMATCH)
 
 
 class Answer(NamedTuple):
@@ -144,20 +147,24 @@ class Core(Gate):
         self._idle = threading.Event()
         super().__init__(pointer, self._idle.set, collections.deque())
         self.rank = rank
-        self._told: Deque[str] = collections.deque(maxlen=_TOLD_MAX)
+        self._told: Set[int] = set()
         _open_cores.add(self)
 
     def tell(self, answer: Answer) -> Answer:
-        """Remembers the sentence of a failure that the caller is about to hear."""
+        """Remembers the kind of a failure that the caller is about to hear."""
         if answer.status < 0:
-            self._told.append(answer.message)
+            self._told.add(answer.status)
         return answer
 
+    def abort(self, reason: str) -> Answer:
+        """Aborts the job, after which its abort is no news, whichever rank was first."""
+        self._told.add(Status.ABORTED)
+        return self.call(LIB.parallax_abort, reason.encode())
+
     def _was_told(self, answer: Answer) -> bool:
-        """Whether close() has nothing to add: the job's failure was raised before, or is an abort
-        of this rank's own."""
-        own = answer.status == Status.ABORTED and answer.message.startswith(f"rank {self.rank} (")
-        return own or answer.message in self._told
+        """Whether close() has nothing to add. A job fails once: if an answer of that kind was heard
+        before, it was this one, whatever its sentence."""
+        return answer.status in _JOB_FAILURES and answer.status in self._told
 
     @property
     def foreign(self) -> bool:
@@ -209,6 +216,7 @@ class Core(Gate):
         if not self.shut():
             return Answer(Status.OK, "")
         if abort_reason is not None:
+            self._told.add(Status.ABORTED)
             LIB.parallax_abort(self.pointer, abort_reason.encode())
         if self.calls:
             self._idle.wait()

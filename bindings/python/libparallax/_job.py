@@ -238,14 +238,14 @@ class Job:
     def abort(self, reason: str = "") -> None:
         """Ends the job on every rank: pending and later calls raise Aborted with the reason. Does
         not block. The job must still be closed."""
-        _core.check(self._core.call(LIB.parallax_abort, reason.encode()))
+        _core.check(self._core.abort(reason))
 
     def close(self) -> None:
         """Waits for all ranks to close, up to the job's timeout, and frees everything, whatever it
         raises. Requests that are pending fail with Aborted; results at hand stay valid. Closing
         again, and closing in a forked child, does nothing. PeerLost and Timeout name the ranks
-        that did not close. A failure of the job that an earlier call raised, and an abort by this
-        rank, is not raised again."""
+        that did not close. A failure of the job that an earlier call raised is not raised
+        again, and no abort once this rank has aborted too."""
         _core.check(self._core.close())
 
     def __enter__(self) -> "Job":
