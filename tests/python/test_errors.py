@@ -7,7 +7,7 @@ import threading
 import unittest
 
 import libparallax as px
-from libparallax import _errors, _tables
+from libparallax import _abi, _errors, _tables
 from libparallax._library import LIB
 
 from support import TIMEOUT, finish, run_ranks, start
@@ -34,18 +34,22 @@ class Classes(unittest.TestCase):
             self.assertTrue(issubclass(kind, usual))
             self.assertEqual(str(kind("a sentence")), "a sentence")
 
-    def test_sentences(self):
-        lost = px.PeerLost("rank 3 (host b) is lost: process 4711 exited; seen by rank 2 "
-                                 "(host c); last step committed here: 41. Close the job")
-        self.assertEqual((lost.rank, lost.host, lost.variable), (3, "b", None))
-        late = px.Timeout("wait: after 120000 ms step 42 waits for variable 'embedding': "
-                                "rank 6 (host d) to give it or end the step")
-        self.assertEqual((late.rank, late.host, late.variable, late.step),
-                         (6, "d", "embedding", 42))
-        plain = px.InvalidArgument("open: rank is 5, world is 4")
-        self.assertEqual((plain.rank, plain.host, plain.variable, plain.step), (None,) * 4)
-        other = px.Mismatch("variable 'it's', field rows: rank 0 has 5, rank 3 has 6")
-        self.assertEqual((other.variable, other.rank, other.host), ("it's", 0, None))
+    def test_facts(self):
+        info = _abi.ErrorInfoStruct(
+            rank=2, peer=3, variable=1, slice=7, step=42, step_committed=41, row=-5, host=b"b",
+            field=b"rows_max")
+        error = _errors.error_of(-9, "rank 8 of variable 'other'", info, {1: "embedding"})
+        self.assertEqual(
+            (error.rank, error.peer, error.host, error.variable, error.slice, error.row,
+             error.field, error.step, error.step_committed),
+            (2, 3, "b", "embedding", 7, -5, "rows_max", 42, 41))
+        nothing = _abi.ErrorInfoStruct(
+            rank=_abi.NO_RANK, peer=_abi.NO_RANK, variable=_abi.NO_VARIABLE, slice=_abi.NO_SLICE,
+            step=_abi.NO_STEP, step_committed=_abi.NO_STEP, row=_abi.NO_ROW)
+        for error in (_errors.error_of(-2, "rank 1 of variable 'x'", nothing, {}),
+                      px.Timeout("rank 1 (host a) of step 5")):
+            self.assertEqual({getattr(error, name) for name in _errors._FACTS}, {None})
+        self.assertRaises(TypeError, px.Timeout, "x", colour="red")
 
     def test_status_of_a_newer_library(self):
         error = _errors.error_of(-99, "news")
@@ -53,8 +57,9 @@ class Classes(unittest.TestCase):
 
     def test_pickle(self):
         for kind in _errors.CLASS_OF_STATUS.values():
-            error = pickle.loads(pickle.dumps(kind("rank 3 (host b) of variable 'v'")))
-            self.assertEqual((type(error), error.rank, error.variable), (kind, 3, "v"))
+            error = pickle.loads(pickle.dumps(kind("it is lost", peer=3, variable="v")))
+            self.assertEqual((type(error), error.peer, error.variable, error.rank, str(error)),
+                             (kind, 3, "v", None, "it is lost"))
             self.assertEqual(error.status, kind.status)
 
 
@@ -74,7 +79,6 @@ class Calls(unittest.TestCase):
         with self.assertRaises(px.Timeout) as caught:
             px.open(rank=0, world=2, rendezvous="inproc:errors-alone", timeout=0.05)
         self.assertIn("rank 1", caught.exception.message)
-        self.assertEqual(caught.exception.rank, 1)
 
     def test_register(self):
         with px.open() as job:
@@ -106,6 +110,35 @@ class Calls(unittest.TestCase):
             with self.assertRaises(px.InvalidState):
                 job.register("b", rows=3)
 
+    def test_refusals_name_the_same_here_and_in_the_library(self):
+        with px.open() as job:
+            table = job.register("table", rows=3, rows_max=2, rule="sgd")
+            held = job.register("held", rows=3)
+            with self.assertRaises(px.InvalidArgument) as caught:
+                job.register("x", rows=3, rule="best")
+            self.assertEqual(caught.exception.field, "rule")
+            with self.assertRaises(px.InvalidArgument) as caught:
+                job.register("x", rows=0)
+            self.assertEqual(caught.exception.field, "rows")
+            job.commit()
+            with job.step() as step:
+                zeros = bytes(12)
+                for call, kind, expected in (
+                        (lambda: step.pull_many([(table, [0]), (table, [0, 1, 2])]),
+                         px.LimitExceeded, ("table", 1)),
+                        (lambda: step.push(table, [0, 1, 2], memoryview(zeros).cast("f")),
+                         px.LimitExceeded, ("table", 0)),
+                        (lambda: step.pull(table, [5]), px.InvalidArgument, ("table", 0)),
+                        (lambda: step.reduce_many([(held, 5)]), px.InvalidArgument,
+                         ("held", 0))):
+                    with self.subTest(expected=expected), self.assertRaises(kind) as caught:
+                        call()
+                    error = caught.exception
+                    self.assertEqual((error.variable, error.slice), expected, str(error))
+            with self.assertRaises(px.InvalidArgument) as caught:
+                job.pull(table, [7])
+            self.assertEqual(caught.exception.row, 7)
+
     def test_a_step_that_cannot_be_is_not_begun(self):
         with px.open() as job:
             dense = job.register("dense", rows=2, rule="sgd")
@@ -126,7 +159,7 @@ class Calls(unittest.TestCase):
             with self.assertRaises(px.Mismatch) as caught:
                 job.commit()
             self.assertEqual(caught.exception.variable, "table")
-            self.assertIn("field rows", caught.exception.message)
+            self.assertEqual(caught.exception.field, "rows")
             job.close()  # what commit raised is not raised again
             return True
 
@@ -145,7 +178,7 @@ if job.rank == 1:
 try:
     job.barrier().wait()
 except px.PeerLost as lost:
-    print(lost.rank, lost.host, lost.status.name)
+    print(lost.peer, lost.host, lost.status.name)
     job.close()  # what the barrier raised is not raised again
     print("closed")
 """

@@ -167,7 +167,7 @@ class Native(unittest.TestCase):
                           ("r", core, "1", [entry], False), ("r", core, 1, (entry,), False)):
             with self.subTest(post=arguments):
                 self.assertRaises(TypeError, NATIVE.post, *arguments)
-        for entries in ([], [entry] * 257, [()], [(self.held,)], [None], [entry * 2], [(1, 2)],
+        for entries in ([], [entry] * 4097, [()], [(self.held,)], [None], [entry * 2], [(1, 2)],
                         [(self.held, None)], [(self.held, 7)], [(self.rows, "ids", self.ones)]):
             with self.subTest(entries=entries[:1]):
                 self.assertIsNone(NATIVE.post("r", core, step.number, entries, False))

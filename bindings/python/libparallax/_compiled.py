@@ -25,7 +25,7 @@ from ._version import __version__
 _FILE = "_native.abi3.so"
 _PYTHON_MIN = (3, 11)  # whose stable ABI is the first with the buffer protocol
 _FUNCTIONS = ("parallax_pull", "parallax_push", "parallax_reduce", "parallax_wait",
-              "parallax_request_release", "parallax_last_error")
+              "parallax_request_release", "parallax_last_error", "parallax_last_error_info")
 
 
 def _path() -> Optional[str]:
@@ -50,7 +50,8 @@ def _load(path: str) -> Any:
         loader.exec_module(module)
     except ImportError:
         return None
-    if (module.VERSION, module.SLICE_BYTES) != (__version__, ctypes.sizeof(_abi.SliceStruct)):
+    if (module.VERSION, module.SLICE_BYTES, module.ERROR_BYTES) != (
+            __version__, ctypes.sizeof(_abi.SliceStruct), ctypes.sizeof(_abi.ErrorInfoStruct)):
         return None
     addresses: Dict[str, int] = {
         name: ctypes.cast(getattr(LIB, name), ctypes.c_void_p).value or 0 for name in _FUNCTIONS}

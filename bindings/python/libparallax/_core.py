@@ -38,22 +38,28 @@ _JOB_FAILURES = (Status.PEER_LOST, Status.ABORTED, Status.CANCELED, Status.INTER
 
 
 class Answer(NamedTuple):
-    """The status of a C call, with its sentence."""
+    """The status of a C call; of a failure the sentence, and what that names."""
 
     status: int
     message: str
+    info: Optional[_abi.ErrorInfoStruct] = None
+    variables: Optional[Dict[int, str]] = None  # the job's, by number
 
 
 def ask(function: Callable[..., int], *arguments: Any) -> Answer:
     """Calls the library. The sentence is the calling thread's, so it is fetched at once."""
     status = function(*arguments)
-    return Answer(status, "" if status >= 0 else last_error())
+    if status >= 0:
+        return Answer(status, "")
+    info = _abi.ErrorInfoStruct()
+    LIB.parallax_last_error_info(info)
+    return Answer(status, last_error(), info)
 
 
 def check(answer: Answer) -> None:
     """Raises the exception of a failed call."""
     if answer.status < 0:
-        raise error_of(answer.status, answer.message)
+        raise error_of(*answer)
 
 
 _Result = TypeVar("_Result")
@@ -110,7 +116,8 @@ def milliseconds(seconds: Optional[float], what: str, default: int) -> int:
     if seconds is None:
         return default
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
-        raise InvalidArgument(f"{what} is {seconds!r}; it must be a number of seconds, 0 or more")
+        raise InvalidArgument(f"{what} is {seconds!r}; it must be a number of seconds, 0 or more",
+                              field=what.rpartition(" ")[2])
     return math.ceil(min(seconds * 1000, 2.0 ** 62))
 
 
@@ -124,19 +131,19 @@ def struct_of(call: str, kind: Any, fields: Dict[str, Any]) -> Any:
         given: Any = os.fsencode(value) if isinstance(value, (str, os.PathLike)) else value
         if wanted is ctypes.c_char_p and not isinstance(given, (bytes, type(None))):
             # ctypes would take a number for an address.
-            raise InvalidArgument(f"{call}: {name} is {value!r}; it must be a string")
+            raise InvalidArgument(f"{call}: {name} is {value!r}; it must be a string", field=name)
         if isinstance(given, bytes) and b"\0" in given:
-            raise InvalidArgument(f"{call}: {name} is {value!r}, which holds a NUL")
+            raise InvalidArgument(f"{call}: {name} is {value!r}, which holds a NUL", field=name)
         try:
             if issubclass(wanted, (ctypes.c_uint32, ctypes.c_uint64)):
                 given = operator.index(value)
                 bits = 8 * ctypes.sizeof(wanted)
                 if not 0 <= given < 2 ** bits:
                     raise InvalidArgument(f"{call}: {name} is {value!r}; it must be from 0 to "
-                                          f"2^{bits} - 1")
+                                          f"2^{bits} - 1", field=name)
             setattr(struct, name, given)
         except TypeError as refusal:
-            raise InvalidArgument(f"{call}: {name} is {value!r}: {refusal}") from None
+            raise InvalidArgument(f"{call}: {name} is {value!r}: {refusal}", field=name) from None
     return struct
 
 
@@ -148,13 +155,15 @@ class Core(Gate):
         super().__init__(pointer, self._idle.set, collections.deque())
         self.rank = rank
         self._told: Set[int] = set()
+        self.variables: Dict[int, str] = {}
         _open_cores.add(self)
 
     def tell(self, answer: Answer) -> Answer:
-        """Remembers the kind of a failure that the caller is about to hear."""
-        if answer.status < 0:
-            self._told.add(answer.status)
-        return answer
+        """Remembers the kind of a failure that the caller is about to hear; names variables."""
+        if answer.status >= 0:
+            return answer
+        self._told.add(answer.status)
+        return answer._replace(variables=self.variables)
 
     def abort(self, reason: str) -> Answer:
         """Aborts the job, after which its abort is no news, whichever rank was first."""
@@ -280,7 +289,7 @@ def wait(handles: Sequence[Handle], timeout: Optional[float]) -> None:
         finally:
             leave()
         for answer in answers:
-            check(answer)
+            check(handles[0].core.tell(answer))
     else:
         check(handles[0].core.tell(_wait_entered(pointers, len(handles), timeout_ms,
                                                   short_ms, leave)))

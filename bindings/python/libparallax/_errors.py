@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, Dict, Optional, Tuple, Type
+from typing import Any, Dict, Mapping, Optional, Tuple, Type
 
+from ._abi import NO_RANK, NO_ROW, NO_SLICE, NO_STEP, NO_VARIABLE, ErrorInfoStruct
 from ._status import Status
 
-# The words of the library's sentences: "rank 3 (host b)", "variable 'embedding'", "step 42".
-_RANK = re.compile(r"\brank (\d+)(?: \(host ([^)]*)\))?")
-_VARIABLE = re.compile(r"\bvariable '((?:[^']|'(?=\w))*)'")
-_STEP = re.compile(r"\bstep (\d+)")
+_FACTS = ("rank", "peer", "host", "variable", "slice", "row", "field", "step", "step_committed")
 
 
 class ParallaxError(Exception):
@@ -19,18 +16,30 @@ class ParallaxError(Exception):
 
     status: what the C call answered, a Status.
     message: the library's sentence, which names the thing and the remedy.
-    rank, host: the first rank that the sentence names, and its host; None where it names none.
-    variable, step: those that the sentence names, or None.
+
+    What the sentence names, as parallax_error_info_t has it; None where it names none:
+
+    rank: where the failure was found; None: on this one, or it is not known.
+    peer, host: whom it names: the rank that is lost, left, is late or differs, of several the
+        first; and its host.
+    variable: its name. slice: index in a call of several. row: row id.
+    field: the field, argument, option or setting that is wrong or differs, such as "rows_max".
+    step: 0 is an evaluation. step_committed: of a job that failed, the last step committed here.
     """
 
     status: Status = Status.INTERNAL
     message: str
-    rank: Optional[int]
-    host: Optional[str]
-    variable: Optional[str]
-    step: Optional[int]
+    rank: Optional[int] = None
+    peer: Optional[int] = None
+    host: Optional[str] = None
+    variable: Optional[str] = None
+    slice: Optional[int] = None
+    row: Optional[int] = None
+    field: Optional[str] = None
+    step: Optional[int] = None
+    step_committed: Optional[int] = None
 
-    def __init__(self, message: str, status: Optional[int] = None) -> None:
+    def __init__(self, message: str, status: Optional[int] = None, **facts: Any) -> None:
         super().__init__(message)
         self.message = message
         if status is not None:
@@ -38,19 +47,27 @@ class ParallaxError(Exception):
                 self.status = Status(status)
             except ValueError:  # of a library newer than this package
                 self.status = Status.INTERNAL
-        rank = _RANK.search(message)
-        variable = _VARIABLE.search(message)
-        step = _STEP.search(message)
-        self.rank = int(rank[1]) if rank else None
-        self.host = rank[2] if rank else None
-        self.variable = variable[1] if variable else None
-        self.step = int(step[1]) if step else None
+        self.add(**facts)
+
+    def add(self, **facts: Any) -> None:
+        """Names what is not named yet."""
+        for name, value in facts.items():
+            if name not in _FACTS:
+                raise TypeError(f"a failure has no {name}")
+            if getattr(self, name) is None:
+                setattr(self, name, value)
 
     def __str__(self) -> str:
         return self.message
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        return type(self), (self.message, int(self.status))
+        facts = {name: getattr(self, name) for name in _FACTS}
+        return _again, (type(self), self.message, int(self.status), facts)
+
+
+def _again(kind: Type[ParallaxError], message: str, status: int,
+           facts: Dict[str, Any]) -> ParallaxError:
+    return kind(message, status, **facts)
 
 
 class InvalidArgument(ParallaxError, ValueError):
@@ -130,6 +147,23 @@ CLASS_OF_STATUS: Dict[int, Type[ParallaxError]] = {
 }
 
 
-def error_of(status: int, message: str) -> ParallaxError:
-    """The exception for what a C call answered, and its sentence."""
-    return CLASS_OF_STATUS.get(status, ParallaxError)(message, status)
+def _facts(info: ErrorInfoStruct, variables: Mapping[int, str]) -> Dict[str, Any]:
+    """The facts of parallax_error_info_t; `variables` are the names by number."""
+    def known(value: int, none: int) -> Optional[int]:
+        return None if value == none else value
+
+    return {
+        "rank": known(info.rank, NO_RANK), "peer": known(info.peer, NO_RANK),
+        "host": info.host.decode("utf-8", "replace") or None,
+        "variable": None if info.variable == NO_VARIABLE else variables.get(info.variable),
+        "slice": known(info.slice, NO_SLICE), "row": known(info.row, NO_ROW),
+        "field": info.field.decode("utf-8", "replace") or None,
+        "step": known(info.step, NO_STEP), "step_committed": known(info.step_committed, NO_STEP),
+    }
+
+
+def error_of(status: int, message: str, info: Optional[ErrorInfoStruct] = None,
+             variables: Optional[Mapping[int, str]] = None) -> ParallaxError:
+    """The exception for what a C call answered: its sentence, and what that names."""
+    facts = {} if info is None else _facts(info, variables or {})
+    return CLASS_OF_STATUS.get(status, ParallaxError)(message, status, **facts)

@@ -38,7 +38,7 @@ def _coefficient(name: str, value: Any, used: bool) -> Any:
     if value == 0:
         return ZERO
     if value == ZERO:
-        raise InvalidArgument(f"register: {name} is {value!r}; it must not be negative")
+        raise InvalidArgument(f"register: {name} is {value!r}; it must not be negative", field=name)
     return value
 
 
@@ -121,7 +121,7 @@ class Job:
             init = Constant(init)
         if not isinstance(init, (Constant, Uniform)):
             raise InvalidArgument(f"register: init is {init!r}; give a number, Constant(value) or "
-                                  "Uniform(low, high, seed)")
+                                  "Uniform(low, high, seed)", field="init")
         element = dtype_of(dtype)
         named_rule = member_of(Rule, rule, "register: rule")
         traits = RULES[named_rule]
@@ -139,6 +139,7 @@ class Job:
         number = ctypes.c_uint32()
         _core.check(self._core.call(LIB.parallax_register, ctypes.byref(struct),
                                     ctypes.byref(number)))
+        self._core.variables[number.value] = name
         packed = b"" if _core.NATIVE is None else _core.NATIVE.traits(
             number.value, rows, row_elements, element.kind, element.item_bytes)
         return Variable(self._core, number.value, name, rows, row_elements, element, named_rule,

@@ -8,6 +8,7 @@ from ._handle import Orphan
 
 VERSION: str  # of the header that it was built with
 SLICE_BYTES: int  # sizeof(parallax_slice_t)
+ERROR_BYTES: int  # sizeof(parallax_error_info_t)
 
 class Gate:
     pid: int
@@ -45,9 +46,9 @@ def bind(addresses: Dict[str, int], variable_type: type, invalid_state: type, /)
 def traits(number: int, rows: int, row_elements: int, kind: str, item_bytes: int, /) -> bytes: ...
 
 # call: "l", "s" or "r" for pull, push and reduce. entries: (variable, [ids or None,] buffer), each.
-# A handle; or a status with its sentence; or None: unusual or wrong, and nothing was done.
+# A handle; or status, sentence and parallax_error_info_t of a failure; or None: unusual or wrong, and nothing was done.
 def post(call: str, core: Core, step: int, entries: List[Tuple[object, ...]], more: bool,
-         /) -> Union[Handle, Tuple[int, str], None]: ...
+         /) -> Union[Handle, Tuple[int, str, bytes], None]: ...
 
 # True: all completed OK. False: not all yet, or one failed, or one may not be waited for.
 def wait(handles: Tuple[Handle, ...], timeout_ms: int, /) -> bool: ...

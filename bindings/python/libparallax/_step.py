@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import collections.abc
+import contextlib
 import ctypes
 from types import TracebackType
-from typing import (TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple, Type, overload)
+from typing import (TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Sequence, Tuple, Type, overload)
 
 from . import _core
-from ._abi import SliceStruct, StepEndOptions
+from ._abi import ErrorInfoStruct, SliceStruct, StepEndOptions
 from ._buffers import Loan, borrow_ids, borrow_values
 from ._errors import InvalidArgument, InvalidState, ParallaxError
 from ._library import LIB
@@ -76,7 +77,7 @@ class Step:
     def pull_many(self, slices: Sequence[Slice], *,
                   dtype: Any = None) -> Request[List["NDArray[Any]"]]:
         """Pulls several variables in one exchange: variable, (variable, ids) or (variable, ids,
-        out) of each, up to 256. dtype as in pull, for all. wait() gives a list of arrays."""
+        out) of each, up to 4,096. dtype as in pull, for all. wait() gives a list of arrays."""
         full = []
         for entry in slices:
             variable, ids, out = self._split(entry, "pull_many", 3)
@@ -111,7 +112,7 @@ class Step:
     def push_many(self, slices: Sequence[Slice], *, dtype: Any = None,
                   more: bool = False) -> Request[None]:
         """Pushes several variables in one call: (variable, gradient) or (variable, ids, gradient)
-        of each, up to 256. dtype and more as in push, for all."""
+        of each, up to 4,096. dtype and more as in push, for all."""
         return self._push(slices, dtype, more)
 
     @overload
@@ -138,7 +139,7 @@ class Step:
     def reduce_many(self, slices: Sequence[Slice], *, dtype: Any = None,
                     more: bool = False) -> Request[List[Any]]:
         """Reduces several variables in one call: (variable, gradient) or (variable, ids, gradient)
-        of each, up to 256. dtype and more as in push, for all. wait() gives a list."""
+        of each, up to 4,096. dtype and more as in push, for all. wait() gives a list."""
         request: Request[List[Any]] = self._reduce(slices, False, dtype, more)
         return request
 
@@ -191,7 +192,9 @@ class Step:
         core = self._job._core
         posted: Any = _core.NATIVE.post(call, core, self.number, entries, more)
         if isinstance(posted, tuple):
-            _core.check(core.tell(_core.Answer(*posted)))
+            status, sentence, info = posted
+            _core.check(core.tell(_core.Answer(status, sentence,
+                                               ErrorInfoStruct.from_buffer_copy(info))))
         handle: Optional[_core.Handle] = posted
         return handle
 
@@ -218,16 +221,17 @@ class Step:
         structs: List[SliceStruct] = []
         keep: List[Any] = []
         outs: List[Any] = []
-        for variable, ids, out in slices:
-            self._check(variable, "pull")
-            ids_loan = self._borrow_ids(variable, ids, "pull")
-            rows = variable.rows if ids_loan is None else ids_loan[0].item_count
-            if out is None:
-                leading = (variable.rows,) if ids_loan is None else ids_loan[0].shape
-                out = empty((*leading, variable.row_elements), _held(variable, dtype))
-            values = borrow_values(out, _held(variable, dtype), (rows, variable.row_elements),
-                                   f"pull: out for variable '{variable.name}'", writable=True)
-            structs.append(_slice(variable, ids_loan, values, dtype))
+        for index, (variable, ids, out) in enumerate(slices):
+            with _naming(variable, index):
+                self._check(variable, "pull")
+                ids_loan = self._borrow_ids(variable, ids, "pull")
+                rows = variable.rows if ids_loan is None else ids_loan[0].item_count
+                if out is None:
+                    leading = (variable.rows,) if ids_loan is None else ids_loan[0].shape
+                    out = empty((*leading, variable.row_elements), _held(variable, dtype))
+                values = borrow_values(out, _held(variable, dtype), (rows, variable.row_elements),
+                                       f"pull: out for variable '{variable.name}'", writable=True)
+                structs.append(_slice(variable, ids_loan, values, dtype))
             keep += [ids_loan, values]
             outs.append(out)
         result = outs[0] if single else outs
@@ -266,19 +270,20 @@ class Step:
                    more: bool) -> Tuple[List[SliceStruct], List[Any]]:
         structs: List[SliceStruct] = []
         keep: List[Any] = []
-        for parts in slices:
+        for index, parts in enumerate(slices):
             if len(parts) not in (2, 3):
                 raise InvalidArgument(f"{call}: give a variable and its gradient, or a variable, "
-                                      "its row ids and their gradients")
+                                      "its row ids and their gradients", slice=index)
             variable, ids, gradient = parts if len(parts) == 3 else (parts[0], None, parts[1])
-            self._check(variable, call)
-            loan = self._borrow_ids(variable, ids, call)
-            rows = variable.rows if loan is None else loan[0].item_count
-            values = borrow_values(gradient, _held(variable, dtype),
-                                   (rows, variable.row_elements),
-                                   f"{call}: the gradient of variable '{variable.name}'",
-                                   writable=call == "reduce" and loan is None)
-            structs.append(_slice(variable, loan, values, dtype, more))
+            with _naming(variable, index):
+                self._check(variable, call)
+                loan = self._borrow_ids(variable, ids, call)
+                rows = variable.rows if loan is None else loan[0].item_count
+                values = borrow_values(gradient, _held(variable, dtype),
+                                       (rows, variable.row_elements),
+                                       f"{call}: the gradient of variable '{variable.name}'",
+                                       writable=call == "reduce" and loan is None)
+                structs.append(_slice(variable, loan, values, dtype, more))
             keep += [loan, values]
         return structs, keep
 
@@ -294,6 +299,16 @@ class Step:
         if ids is None:
             return None
         return borrow_ids(ids, f"{call}: row ids of variable '{variable.name}'", ID_TYPES)
+
+
+@contextlib.contextmanager
+def _naming(variable: Any, index: int) -> Iterator[None]:
+    """Names the slice in refusals of this package, as the library does in its own."""
+    try:
+        yield
+    except ParallaxError as refusal:
+        refusal.add(variable=getattr(variable, "name", None), slice=index)
+        raise
 
 
 def _nothing(_: _core.Handle) -> None:

@@ -228,7 +228,8 @@ def member_of(members: Type[_Member], given: Any, what: str) -> _Member:
         if given in list(members):
             return members(given)
     choices = ", ".join(repr(member.name.lower()) for member in members)
-    raise InvalidArgument(f"{what} is {given!r}; it must be one of {choices}")
+    raise InvalidArgument(f"{what} is {given!r}; it must be one of {choices}",
+                          field=what.rpartition(" ")[2])
 
 
 def as_dtype_of(dtype: DType) -> int:
@@ -245,7 +246,8 @@ def dtype_of(given: Any) -> DType:
         if name in (dtype.name, dtype.long_name):
             return dtype
     choices = ", ".join(repr(dtype.name) for dtype in DTYPES)
-    raise InvalidArgument(f"register: dtype is {given!r}; it must be one of {choices}")
+    raise InvalidArgument(f"register: dtype is {given!r}; it must be one of {choices}",
+                          field="dtype")
 
 
 def _name_of_type(given: Any) -> str:

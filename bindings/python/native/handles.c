@@ -173,7 +173,8 @@ static void give_back(Handle *handle, PyObject *owner) {
   handle->request = NULL;
   parallax_status_t status = PARALLAX_STATE;
   if (handle->users == 0) {
-    Py_BEGIN_ALLOW_THREADS status = bound.request_release(request);
+    Py_BEGIN_ALLOW_THREADS
+    status = bound.request_release(request);
     Py_END_ALLOW_THREADS
   }
   if (status != PARALLAX_OK) add_orphan(handle, request, owner);

@@ -34,6 +34,8 @@ static PyObject *native_bind(PyObject *module, PyObject *arguments) {
       .request_release =
           (ReleaseCall)address_of_function(addresses, "parallax_request_release", &complete),
       .last_error = (ErrorCall)address_of_function(addresses, "parallax_last_error", &complete),
+      .last_error_info =
+          (ErrorInfoCall)address_of_function(addresses, "parallax_last_error_info", &complete),
       .variable_type = variable_type,
       .invalid_state = invalid_state,
   };
@@ -70,7 +72,8 @@ PyMODINIT_FUNC PyInit__native(void) {
   if (module == NULL) return NULL;
   if (!make_handle_types(module) || !make_loans_type(module) ||
       PyModule_AddStringConstant(module, "VERSION", VERSION) != 0 ||
-      PyModule_AddIntConstant(module, "SLICE_BYTES", (long)sizeof(parallax_slice_t)) != 0) {
+      PyModule_AddIntConstant(module, "SLICE_BYTES", (long)sizeof(parallax_slice_t)) != 0 ||
+      PyModule_AddIntConstant(module, "ERROR_BYTES", (long)sizeof(parallax_error_info_t)) != 0) {
     Py_DECREF(module);
     return NULL;
   }

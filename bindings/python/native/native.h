@@ -28,6 +28,7 @@ typedef parallax_status_t (*SliceCall)(parallax_job_t *, uint64_t, const paralla
 typedef parallax_status_t (*WaitCall)(parallax_request_t *const *, size_t, int64_t);
 typedef parallax_status_t (*ReleaseCall)(parallax_request_t *);
 typedef const char *(*ErrorCall)(void);
+typedef parallax_status_t (*ErrorInfoCall)(parallax_error_info_t *);
 
 /* What bind() was given. */
 typedef struct {
@@ -35,6 +36,7 @@ typedef struct {
   WaitCall wait;
   ReleaseCall request_release;
   ErrorCall last_error;
+  ErrorInfoCall last_error_info;
   PyObject *variable_type; /* the class of variables */
   PyObject *invalid_state; /* the exception of a request that is released */
 } Bound;

@@ -92,22 +92,33 @@ static bool is_written(SliceCall call, PyObject *entry) {
   return call == bound.reduce && !has_ids;
 }
 
-/* Makes the call, and the handle of its request. A failure is (status, sentence). */
+/* (status, sentence, bytes of the parallax_error_info_t) of this thread's last failure. */
+static PyObject *failure_of(parallax_status_t status) {
+  parallax_error_info_t info;
+  memset(&info, 0, sizeof info);
+  info.size = sizeof info;
+  bound.last_error_info(&info);
+  const char *sentence = bound.last_error();
+  PyObject *text = PyUnicode_DecodeUTF8(sentence, (Py_ssize_t)strlen(sentence), "replace");
+  PyObject *facts = PyBytes_FromStringAndSize((const char *)&info, sizeof info);
+  PyObject *failure = NULL;
+  if (text != NULL && facts != NULL) failure = Py_BuildValue("(iOO)", (int)status, text, facts);
+  Py_XDECREF(text);
+  Py_XDECREF(facts);
+  return failure;
+}
+
+/* Makes the call, and the handle of its request; or says the failure. */
 static PyObject *post_slices(Gate *gate, SliceCall call, uint64_t step,
                              const parallax_slice_t *slices, size_t count, Loans *loans) {
   parallax_request_t *request = NULL;
   parallax_job_t *job = gate->job;
   parallax_status_t status;
   ++gate->calls;
-  Py_BEGIN_ALLOW_THREADS status = call(job, step, slices, count, &request);
-  Py_END_ALLOW_THREADS PyObject *result = NULL;
-  if (status >= 0) {
-    result = new_handle(gate, request, (PyObject *)loans);
-  } else {
-    const char *sentence = bound.last_error();
-    PyObject *text = PyUnicode_DecodeUTF8(sentence, (Py_ssize_t)strlen(sentence), "replace");
-    if (text != NULL) result = Py_BuildValue("(iN)", (int)status, text);
-  }
+  Py_BEGIN_ALLOW_THREADS
+  status = call(job, step, slices, count, &request);
+  Py_END_ALLOW_THREADS
+  PyObject *result = status < 0 ? failure_of(status) : new_handle(gate, request, (PyObject *)loans);
   gate_leave(gate);
   return result;
 }
@@ -117,7 +128,7 @@ static SliceCall call_named(int letter) {
 }
 
 /* post(call, core, step, entries, more): call is "l", "s" or "r" for pull, push and reduce; entries
- * is a list of tuples. A Handle; or (status, sentence); or None: not here. */
+ * is a list of tuples. A Handle; or failure_of(); or None: not here. */
 PyObject *native_post(PyObject *module, PyObject *arguments) {
   (void)module;
   int letter, more;
@@ -186,7 +197,8 @@ PyObject *native_wait(PyObject *module, PyObject *arguments) {
   const Py_ssize_t entered = enter_all(handles, requests);
   parallax_status_t status = PARALLAX_STATE;
   if (entered == count) {
-    Py_BEGIN_ALLOW_THREADS status = bound.wait(requests, (size_t)count, timeout_ms);
+    Py_BEGIN_ALLOW_THREADS
+    status = bound.wait(requests, (size_t)count, timeout_ms);
     Py_END_ALLOW_THREADS
   }
   for (Py_ssize_t i = 0; i < entered; ++i) --((Handle *)PyTuple_GetItem(handles, i))->users;
