@@ -43,7 +43,7 @@ class Types(unittest.TestCase):
     def mypy(self, *arguments):
         with tempfile.TemporaryDirectory() as cache:
             return subprocess.run(
-                ["mypy", "--strict", "--cache-dir", cache, *arguments], cwd=PROJECT, text=True,
+                ["mypy", "--strict", "--cache-dir", cache, *arguments], cwd=ROOT, text=True,
                 capture_output=True, check=False, timeout=4 * TIMEOUT,
                 env={**os.environ, "MYPYPATH": PROJECT})
 
@@ -55,7 +55,7 @@ class Types(unittest.TestCase):
             return self.mypy(path)
 
     def test_package(self):
-        done = self.mypy("libparallax")
+        done = self.mypy(os.path.join(PROJECT, "libparallax"))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_user(self):

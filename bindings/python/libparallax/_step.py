@@ -7,7 +7,8 @@ import collections.abc
 import contextlib
 import ctypes
 from types import TracebackType
-from typing import (TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Sequence, Tuple, Type, overload)
+from typing import (TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Sequence, Tuple, Type,
+                    overload)
 
 from . import _core
 from ._abi import ErrorInfoStruct, SliceStruct, StepEndOptions
