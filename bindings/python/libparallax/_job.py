@@ -17,6 +17,7 @@ from ._buffers import borrow
 from ._compiled import CORE_PATH
 from ._errors import InvalidArgument, ParallaxError
 from ._library import LIB, LIBRARY_PATH
+from ._objects import broadcast_object
 from ._request import Request
 from ._rows import StoredRows, read, write
 from ._status import Status
@@ -208,6 +209,18 @@ class Job:
         handle = self._core.post(loan, LIB.parallax_broadcast, loan.address,
                                  loan.item_count * loan.item_bytes, root)
         return Request(self, handle, lambda _: buffer)
+
+    def broadcast_object(self, value: Any = None, root: int = 0) -> Any:
+        """Gives every rank the root's `value`, pickled; what the others pass is ignored. Blocks
+        until every rank has called it, up to the job's timeout.
+
+        Unpickling runs what the pickle says: a rank that calls this lets the root, and whoever can
+        alter what travels between the hosts, run code in it. See docs/security.md.
+
+        What cannot be pickled fails on every rank: there with pickle's own exception, elsewhere
+        with InvalidArgument.
+        """
+        return broadcast_object(self, value, root)
 
     def info(self) -> JobInfo:
         """This rank, its host and its last steps. Never blocks on a peer."""
