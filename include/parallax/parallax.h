@@ -710,6 +710,82 @@ PARALLAX_API parallax_status_t parallax_barrier(parallax_job_t *job, parallax_re
 PARALLAX_API parallax_status_t parallax_broadcast(parallax_job_t *job, void *buffer, size_t bytes,
                                                   uint32_t root, parallax_request_t **request);
 
+/* What a collective does; each rank r of n gives `count` numbers of `send` unless said otherwise.
+ *   ALLREDUCE       recv[i] = op over all ranks of send[i]; on every rank
+ *   REDUCE          the same, on `root` alone
+ *   REDUCE_SCATTER  send has n x count numbers; of their op over all ranks, rank r gets in recv the
+ *                   `count` from r x count on
+ *   ALLGATHER       recv has n x count: those of rank 0, of rank 1, ...; on every rank
+ *   GATHER          the same, on `root` alone
+ *   ALLGATHERV      as ALLGATHER with recv_counts[r] numbers of rank r, the same array on every
+ *                   rank; count is recv_counts[own rank]
+ *   ALLTOALLV       send has send_counts[r] numbers for rank r, one rank's after the other's, and
+ *                   recv has recv_counts[r] of rank r in the same way; count is not looked at
+ *   BROADCAST       recv = `root`'s send; send of other ranks is not looked at, and recv may be
+ *                   NULL on the root */
+typedef enum parallax_collective_kind {
+  PARALLAX_ALLREDUCE = 1,
+  PARALLAX_REDUCE_SCATTER = 2,
+  PARALLAX_ALLGATHER = 3,
+  PARALLAX_ALLGATHERV = 4,
+  PARALLAX_ALLTOALLV = 5,
+  PARALLAX_BROADCAST = 6,
+  PARALLAX_REDUCE = 7,
+  PARALLAX_GATHER = 8
+} parallax_collective_kind_t;
+
+/* How numbers of several ranks become one. F16 and BF16 are combined in float and rounded once, in
+ * the end; integers wrap. */
+typedef enum parallax_op {
+  PARALLAX_OP_SUM = 0,
+  PARALLAX_OP_MEAN = 1, /* sum x (1 / ranks), multiplied in the type of the sum; no integers */
+  PARALLAX_OP_MIN = 2,  /* IEEE 754-2019 minimum: a NaN of any rank wins; -0 < +0 */
+  PARALLAX_OP_MAX = 3,  /* maximum, the same way */
+  PARALLAX_OP_PRODUCT = 4,
+  PARALLAX_OP_AND = 5, /* bit by bit; integers only, as OR and XOR */
+  PARALLAX_OP_OR = 6,
+  PARALLAX_OP_XOR = 7
+} parallax_op_t;
+
+typedef struct parallax_collective {
+  size_t size;                 /* sizeof(parallax_collective_t) */
+  uint32_t kind;               /* parallax_collective_kind_t */
+  uint32_t dtype;              /* parallax_dtype_t, of send and recv */
+  uint32_t op;                 /* parallax_op_t; looked at where the kind combines */
+  uint32_t root;               /* a rank; looked at where the kind has one */
+  const void *send;            /* counts are of numbers, not bytes; need not be aligned; NULL if */
+  void *recv;                  /* without any. Borrowed until the request completes */
+  const uint64_t *send_counts; /* by rank; read during the call */
+  const uint64_t *recv_counts;
+  uint64_t count;
+  uint64_t tag;                /* 0: matched by order among those with tag 0; else with this tag */
+  uint32_t memory;             /* parallax_memory_t of send and recv */
+  uint32_t device;             /* not yet. Its number, as the device's own library counts */
+  void *stream;                /* not yet. In whose order the buffers are ready */
+} parallax_collective_t;
+
+/* A collective of all ranks on any buffers, beside the variables: after commit, inside steps and
+ * between them, as many under way as there are requests. No variable is needed.
+ *
+ * Matching. Those of tag 0 are matched in the order of their calls; the others by their tag, in any
+ * order, and those of one tag after one another. Numbers move once every rank has called, so a rank
+ * that is ahead costs the others no memory; of up to 1,024 bytes in all they travel with the word
+ * that it has called.
+ *
+ * In place. ALLREDUCE and REDUCE: recv == send. ALLGATHER, ALLGATHERV and GATHER: send is where
+ * this rank's numbers are in recv. REDUCE_SCATTER: recv anywhere in send. BROADCAST: recv == send.
+ * Buffers that overlap otherwise are INVALID; ALLTOALLV takes none that do.
+ *
+ * The result has the same bits on every rank that gets it, and under `deterministic` in every run.
+ *
+ * INVALID names the field, UNSUPPORTED too; STATE before commit; LIMIT: no memory for its sums. As
+ * its request's end: MISMATCH names the field and two ranks whose kind, dtype, op, root, count or
+ * counts differ, on every rank, with recv as it was, and the job goes on; PEER_LOST names a
+ * rank that was lost or has closed, and TIMEOUT who is missing. After these recv is undefined. */
+PARALLAX_API parallax_status_t parallax_collective(parallax_job_t *job,
+                                                   const parallax_collective_t *what,
+                                                   parallax_request_t **request);
+
 /* ---- Requests ----------------------------------------------------------------------------- */
 
 #define PARALLAX_WAIT_DEFAULT (-1) /* the job's timeout_ms */

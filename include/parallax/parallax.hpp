@@ -213,6 +213,11 @@ class Job {
     return request([&](auto** out) { return parallax_broadcast(job_, buffer, bytes, root, out); });
   }
 
+  // send, recv and the counts are the caller's: the buffers until the request is complete.
+  Request collective(const parallax_collective_t& what) {
+    return request([&](auto** out) { return parallax_collective(job_, &what, out); });
+  }
+
   parallax_job_info_t query() const {
     auto info = sized<parallax_job_info_t>();
     check(parallax_query(job_, &info));

@@ -148,8 +148,29 @@ void DenseAccumulator::update_complete() {
 
 void DenseAccumulator::sum(uint64_t at, uint64_t count, const RowValues& values) {
   with_addend_types(values.dtype, options_.sum, [&](auto in, auto to) {
-    sum_as<typename decltype(in)::type, typename decltype(to)::type>(at, count, values.rows);
+    using In = typename decltype(in)::type;
+    using Sum = typename decltype(to)::type;
+    if (options_.combine == Combine::kSum) {
+      sum_as<In, Sum>(at, count, values.rows);
+    } else {
+      combine_as<In, Sum>(at, count, values.rows);
+    }
   });
+}
+
+// As sum_as, where speed matters less.
+template <typename In, typename Sum>
+void DenseAccumulator::combine_as(uint64_t at, uint64_t count, const std::byte* addend) {
+  Sum* all = reinterpret_cast<Sum*>(values_.data());
+  const uint64_t begun = at < touched_ ? std::min(count, touched_ - at) : 0;
+  combine_into<In, Sum>(options_.combine, all + at, addend, begun);
+  const uint64_t fresh = count - begun;
+  if (fresh == 0) return;
+  at += begun;
+  PARALLAX_CHECK(at == touched_);  // every addend comes front to back
+  touched_ = at + fresh;
+  start_combine<In, Sum>(options_.combine, all + at, addend + begun * sizeof(In), fresh);
+  if (!options_.ordered && lent_addend_ != kNoAddend) sum(at, fresh, held(lent_addend_, at));
 }
 
 template <typename In, typename Sum>

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <span>
 
+#include "aggregate/combine.h"
 #include "aggregate/row_coalescer.h"
 #include "base/arena.h"
 #include "base/number.h"
@@ -29,6 +30,8 @@ struct DenseAccumulatorOptions {
   bool ordered = false;
   bool made_dense = false;  // elements are of rows, and kNoRow where there is none
   SumType sum = SumType::kF32;
+  // Another operation than sums has addends that are all there, or all left out.
+  Combine combine = Combine::kSum;
 };
 
 class DenseAccumulator {
@@ -72,6 +75,8 @@ class DenseAccumulator {
   void sum(uint64_t at, uint64_t count, const RowValues& values);
   template <typename In, typename Sum>
   void sum_as(uint64_t at, uint64_t count, const std::byte* addend);
+  template <typename In, typename Sum>
+  void combine_as(uint64_t at, uint64_t count, const std::byte* addend);
 
   DenseAccumulatorOptions options_;
   uint64_t elements_ = 0;

@@ -20,6 +20,8 @@ struct AllreduceShape {
   // Hosts contribute, not ranks: the input of a column's leader is its host's sum of what that
   // column's owners own, and the other ranks have none.
   bool of_hosts = false;
+  // Not kNoRank: of all ranks this one alone gets the total, of its owners. allreduce_direct only.
+  uint32_t only_to = kNoRank;
 };
 
 // Reduce-scatter to the owners, then allgather, summed inside each host first: every rank sends

@@ -93,7 +93,19 @@ class DirectBuilder {
     }
   }
 
+  void give_to_one(uint32_t owner, const Range& range) {
+    const bool root = columns_.rank() == shape_.only_to;
+    if (root && columns_.rank() == owner) {
+      add({.kind = OpKind::kCopy, .from = kTotal, .range = range});
+    } else if (root) {
+      take(owner, range);
+    } else if (columns_.rank() == owner) {
+      give(kTotal, shape_.only_to, range);
+    }
+  }
+
   void give_back(uint32_t owner, const Range& range, uint32_t column) {
+    if (shape_.only_to != kNoRank) return give_to_one(owner, range);
     const uint32_t leader = columns_.leader(columns_.host(), column);
     if (columns_.rank() == owner) {
       add({.kind = OpKind::kCopy, .from = kTotal, .range = range});

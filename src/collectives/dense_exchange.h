@@ -23,7 +23,7 @@
 #include "base/arena.h"
 #include "collectives/algorithms.h"
 #include "collectives/exchange.h"
-#include "collectives/schedule.h"
+#include "collectives/schedule_wiring.h"
 #include "message/outbox.h"
 #include "variable/partition.h"
 #include "world/patterns.h"
@@ -37,6 +37,10 @@ class DenseExchange final : public Exchange {
   DenseExchange(const Columns& columns, const Partition& partition, Outbox& outbox,
                 const ExchangeOptions& options, const DenseAlgorithm& algorithm,
                 bool of_hosts = false);
+  // Of a collective: `elements` of the whole by this schedule. Of `options` variable, ordered and
+  // sum are looked at.
+  DenseExchange(const Columns& columns, uint64_t elements, Outbox& outbox,
+                const ExchangeOptions& options, Schedule schedule, const BesideSteps& beside);
   DenseExchange(const DenseExchange&) = delete;
   DenseExchange& operator=(const DenseExchange&) = delete;
 
@@ -47,6 +51,9 @@ class DenseExchange final : public Exchange {
   size_t needed_bytes() override;
   const Arena& arena() const override { return arena_; }
   void open(uint64_t step) override;
+  // Of a collective, after open() and before anything comes: where the result goes, if this rank
+  // has any, instead of memory of the exchange, and what its sends count in.
+  void place(uint64_t step, std::byte* result, uint32_t* pending);
   void contribute(uint64_t step, const Contribution& slice, uint32_t* pending) override;
   // This rank's input is nothing. `contributed`: somebody gave a slice without rows.
   void contribute_nothing(uint64_t step, bool contributed);
@@ -57,24 +64,10 @@ class DenseExchange final : public Exchange {
   ReducedGradient owned(uint64_t step) const override;
   ReducedGradient whole(uint64_t step) const override;
   ExchangeCounts counts(uint64_t step) const override;
+  // Of a collective: this rank has sent and received all of it, but for what *pending counts.
+  bool moved(uint64_t step) const { return step_buffer(step).left == 0 && state(step).delivered; }
 
  private:
-  static constexpr uint32_t kNone = UINT32_MAX;
-
-  // A range of a sum or of the result: what is written there, and who reads it.
-  struct Cell {
-    uint8_t place = kResult;
-    Range range;
-    uint32_t addends = 0;           // of a sum
-    std::vector<uint32_t> readers;  // operations
-    uint32_t given_by = kNone;      // of the result: the send without which no rank has this sum
-  };
-  // Which cells an operation reads and writes.
-  struct OpCells {
-    uint32_t from = kNone;
-    uint32_t to = kNone;
-    uint64_t input = 0;  // of kInput: its first element in the slice
-  };
   struct OpState {
     uint64_t done = 0;       // receives: elements that came; sends: that were queued
     Send* queued = nullptr;  // sends: what is not packed yet
@@ -91,18 +84,21 @@ class DenseExchange final : public Exchange {
     std::span<uint64_t> done;            // by cell: elements, from its first, that are complete
     std::span<OpState> ops;
     uint32_t results_left = 0;  // cells of the result that are not whole
+    uint64_t left = 0;          // elements that are still to be received, or queued to be sent
     bool ended = false;         // this rank contributed, or will not
     bool contributed = false;   // as far as this rank was told
     bool has_values = false;    // some of the result has values
   };
 
-  void wire_up();
-  void make_cells(std::span<const uint32_t> in_order);
-  uint32_t find_cell(uint8_t place, uint64_t first) const;
-  uint32_t find_receive(uint32_t from, uint8_t stage, uint64_t element) const;
-  StepBuffer& step_buffer(uint64_t step) { return step_buffers_[step & 1]; }
-  const StepBuffer& step_buffer(uint64_t step) const { return step_buffers_[step & 1]; }
-  bool is_sum(uint32_t cell) const { return cell < sum_cells_; }
+  // A collective has one alone.
+  size_t buffer_of(uint64_t step) const { return beside_ ? 0 : step & 1; }
+  StepBuffer& step_buffer(uint64_t step) { return step_buffers_[buffer_of(step)]; }
+  const StepBuffer& step_buffer(uint64_t step) const { return step_buffers_[buffer_of(step)]; }
+  SectionKind kind_of(uint8_t stage) const;
+  // What its messages call its first element.
+  uint64_t on_wire(const Op& op) const { return wiring_.schedule().pairwise ? 0 : op.range.first; }
+  void lay_out_one(Arena& arena, StepBuffer& buffer);
+  bool is_sum(uint32_t cell) const { return cell < wiring_.sum_cells(); }
   [[nodiscard]] bool fits(const StepBuffer& buffer, uint32_t op, const Section& section) const;
   void take(StepBuffer& buffer, uint32_t op, const Section& section);
   void leave_out(StepBuffer& buffer, uint32_t op);
@@ -115,18 +111,15 @@ class DenseExchange final : public Exchange {
   ReducedGradient of_elements() const;
 
   const Columns& columns_;
-  const Partition& partition_;
+  const uint64_t elements_, row_elements_;
   Outbox& outbox_;
   const ExchangeOptions options_;
   const bool made_dense_;
-  const size_t element_bytes_;  // of the sum type
-  const Schedule schedule_;
-  std::vector<Cell> cells_;  // sums first
-  uint32_t sum_cells_ = 0;
-  std::vector<OpCells> op_cells_;   // by operation
-  std::vector<uint32_t> inputs_;    // operations that read the slice
-  std::vector<uint32_t> receives_;  // by sender, stage and element
-  uint32_t owned_cell_ = kNone;
+  const bool beside_;  // the steps: a collective's
+  const Combine combine_;
+  const uint32_t dtype_;        // of numbers that travel: the sum type's, but for copies
+  const size_t element_bytes_;  // of one
+  const ScheduleWiring wiring_;
   Arena arena_;
   std::array<StepBuffer, 2> step_buffers_;
 };

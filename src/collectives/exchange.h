@@ -19,6 +19,7 @@
 #include <memory>
 #include <vector>
 
+#include "aggregate/combine.h"
 #include "aggregate/reduced_gradient.h"
 #include "aggregate/row_coalescer.h"
 #include "base/arena.h"
@@ -46,6 +47,15 @@ struct ExchangeOptions {
   // partition's row_elements has it.
   bool counted = false;
   uint32_t marker_hosts_max = kMarkerHostsMax;
+};
+
+// What a DenseExchange moves where it is a collective's, beside the steps: one step, whose number
+// is the collective's, with sections of their own kinds and a contribution of every rank that has
+// one. Its sends all count in the *pending that place() was given.
+struct BesideSteps {
+  bool copies = false;  // numbers travel as they are, of `dtype`, and nothing is combined
+  uint32_t dtype = PARALLAX_F32;
+  Combine combine = Combine::kSum;
 };
 
 struct Destination {

@@ -61,6 +61,11 @@ struct Op {
 struct Schedule {
   std::vector<Op> ops;
   uint8_t sum_count = 0;
+  // The first element of this rank's contribution, where it has part of them alone.
+  uint64_t input_first = 0;
+  // Elements mean another thing at the sender than at the receiver: between two ranks there is one
+  // send a stage, and its messages count from its own beginning.
+  bool pairwise = false;
   // What this rank reduces: the elements whose total it is the one to have in `owned_sum`. The
   // owned ranges of all ranks are disjoint and cover the variable.
   Range owned;

@@ -2,7 +2,10 @@
 // Starting and completing barriers and broadcasts. See collective_calls.h.
 #include "engine/collective_calls.h"
 
+#include <utility>
+
 #include "base/check.h"
+#include "engine/collective_checks.h"
 
 namespace parallax {
 
@@ -15,7 +18,16 @@ Status CollectiveCalls::barrier(Request** request) {
 
 Status CollectiveCalls::advance() {
   advance_barrier();
+  rounds_.advance();
+  PARALLAX_RETURN_IF_ERROR(rounds_.check_leaving(phase_.closing()));
   return advance_broadcast();
+}
+
+Status CollectiveCalls::collective(const parallax_collective_t& call, Request** request) {
+  PARALLAX_RETURN_IF_ERROR(phase_.check_running("collective"));
+  Collective what;
+  PARALLAX_RETURN_IF_ERROR(check_collective(call, columns_.rank(), columns_.world(), &what));
+  return rounds_.post(std::move(what), call.tag, request);
 }
 
 void CollectiveCalls::advance_barrier() {
@@ -39,9 +51,9 @@ Status CollectiveCalls::broadcast(std::byte* buffer, uint64_t bytes, uint32_t ro
                                   Request** request) {
   PARALLAX_RETURN_IF_ERROR(phase_.check_running("broadcast"));
   constexpr uint64_t kBroadcastBytesMax = 1ull << 40;
-  if (root >= world_) {
+  if (root >= columns_.world()) {
     return invalid("broadcast: root is " + std::to_string(root) + ", the job has " +
-                   std::to_string(world_) + " ranks")
+                   std::to_string(columns_.world()) + " ranks")
         .about_field("root");
   }
   if (bytes > kBroadcastBytesMax)
@@ -79,6 +91,7 @@ Status CollectiveCalls::advance_broadcast() {
 void CollectiveCalls::finish_all(const Status& status) {
   barriers_.finish_all(status);
   broadcasts_.finish_all(status);
+  rounds_.finish_all(status);
 }
 
 }  // namespace parallax

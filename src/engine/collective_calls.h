@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// CollectiveCalls: barriers and broadcasts, which all ranks call alike and outside of any step's
-// order. One barrier and one broadcast is under way at a time, in the order of the calls. Engine's
-// owner only; nothing blocks.
+// CollectiveCalls: barriers, broadcasts and the collectives of CollectiveRounds, which all ranks
+// call alike and outside of any step's order. One barrier and one broadcast is under way at a time,
+// in the order of the calls. Engine's owner only; nothing blocks.
 #ifndef PARALLAX_ENGINE_COLLECTIVE_CALLS_H_
 #define PARALLAX_ENGINE_COLLECTIVE_CALLS_H_
 
@@ -11,30 +11,40 @@
 #include <vector>
 
 #include "collectives/broadcast.h"
+#include "engine/collective_rounds.h"
 #include "engine/job_phase.h"
 #include "engine/request_queue.h"
 #include "group/trees.h"
+#include "message/outbox.h"
+#include "world/patterns.h"
 
 namespace parallax {
 
 class CollectiveCalls {
  public:
-  // All outlive this.
-  CollectiveCalls(uint32_t world, const JobPhase& phase, Trees& trees, Broadcast& broadcast,
-                  RequestPool& requests)
-      : world_(world),
+  // All outlive this. `ordered`: sums are in a fixed order of ranks.
+  CollectiveCalls(const Columns& columns, bool ordered, const JobPhase& phase, Trees& trees,
+                  Broadcast& broadcast, Outbox& outbox, RequestPool& requests)
+      : columns_(columns),
         phase_(phase),
         trees_(trees),
         exchange_(broadcast),
         requests_(requests),
         barriers_(requests),
-        broadcasts_(requests) {}
+        broadcasts_(requests),
+        rounds_({columns, trees, outbox, requests, ordered}) {}
 
   // INVALID, STATE, LIMIT, or what failed the job.
   Status barrier(Request** request);
   Status broadcast(std::byte* buffer, uint64_t bytes, uint32_t root, Request** request);
 
-  // Moves on what can be moved. Not OK: ranks disagree about a broadcast, and the job fails.
+  // INVALID and UNSUPPORTED name the field.
+  Status collective(const parallax_collective_t& call, Request** request);
+  CollectiveRounds& rounds() { return rounds_; }
+  const CollectiveRounds& rounds() const { return rounds_; }
+
+  // Moves on what can be moved. Not OK: ranks disagree about a broadcast, or one has closed that
+  // others wait for, and the job fails.
   Status advance();
   // The answer of TreeKind::kBarrier; false: not a payload of it.
   [[nodiscard]] bool on_barrier_answer(std::span<const std::byte> payload);
@@ -46,13 +56,14 @@ class CollectiveCalls {
   void advance_barrier();
   Status advance_broadcast();
 
-  const uint32_t world_;
+  const Columns& columns_;
   const JobPhase& phase_;
   Trees& trees_;
   Broadcast& exchange_;
   RequestPool& requests_;
   RequestQueue barriers_;
   RequestQueue broadcasts_;
+  CollectiveRounds rounds_;
 };
 
 }  // namespace parallax

@@ -63,7 +63,8 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
                    .outbox = outbox_}),
       phase_(failure_.status()),
       row_calls_(group_, pipeline_.window(), phase_, outbox_, requests_),
-      collective_calls_(group_.columns().world(), phase_, trees_, broadcast_, requests_),
+      collective_calls_(group_.columns(), options_.deterministic, phase_, trees_, broadcast_,
+                        outbox_, requests_),
       job_calls_({.rank = options_.rank,
                   .plan_mode = static_cast<uint32_t>(options_.plan_mode),
                   .plan_after_steps = options_.plan_after_steps,
@@ -191,7 +192,8 @@ void Engine::advance() {
   row_calls_.advance();
   const Status collectives = collective_calls_.advance();
   if (!collectives.ok()) failure_.abort(collectives);
-  job_calls_.advance_close();
+  // That this rank closes follows what it has called before.
+  if (collective_calls_.rounds().said()) job_calls_.advance_close();
 }
 
 int64_t Engine::next_deadline_ns() const {
@@ -245,6 +247,7 @@ Reports Engine::reports() const {
                   .goodbye = goodbye_,
                   .row_calls = row_calls_,
                   .splits = job_calls_.splits(),
+                  .collectives = collective_calls_.rounds(),
                   .requests = requests_,
                   .outbox = outbox_,
                   .traffic = traffic_});

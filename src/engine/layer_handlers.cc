@@ -24,6 +24,7 @@ constexpr LayerHandlers::Row LayerHandlers::kRows[] = {
     {Layer::kPull, &LayerHandlers::on_pull},
     {Layer::kMigration, &LayerHandlers::on_migration},
     {Layer::kRowAccess, &LayerHandlers::on_rows},
+    {Layer::kCollective, &LayerHandlers::on_collective},
     {Layer::kSplit, &LayerHandlers::on_split},
 };
 
@@ -133,6 +134,13 @@ bool LayerHandlers::on_split(uint32_t from, const Section& section) const {
 
 bool LayerHandlers::on_rows(uint32_t from, const Section& section) const {
   return !parts_.phase.open() && parts_.row_calls.on_section(from, section);
+}
+
+// ---- beside the steps
+
+// Of one that has committed before this rank has, too.
+bool LayerHandlers::on_collective(uint32_t from, const Section& section) const {
+  return !parts_.phase.open() && parts_.collective_calls.rounds().on_section(from, section);
 }
 
 }  // namespace parallax

@@ -58,6 +58,7 @@ class LayerHandlers {
   bool on_migration(uint32_t from, const Section& section) const;
   bool on_rows(uint32_t from, const Section& section) const;
   bool on_split(uint32_t from, const Section& section) const;
+  bool on_collective(uint32_t from, const Section& section) const;
 
   bool merge_report(TreeKind kind, std::span<const std::byte> payload) const;
   bool on_answer(TreeKind kind, std::span<const std::byte> payload) const;

@@ -109,9 +109,27 @@ std::string Reports::describe_missing(const Request& request, ErrorFacts& about)
       return "split waits for " +
              waiting_for(parts_.splits.missing_ranks(request),
                          "to split by the same ranks, or one that it waits for", about);
+    case RequestKind::kCollective:
+      return describe_collective_missing(request, about);
     default:
       return describe_step_missing(request, about);
   }
+}
+
+std::string Reports::describe_collective_missing(const Request& request, ErrorFacts& about) const {
+  const CollectiveWait wait = parts_.collectives.waiting(request);
+  const std::string text = name_of(wait.key) + " (" + collective_name(wait.kind) + ") waits for ";
+  if (wait.behind) return text + "the one of its tag before it";
+  if (!wait.to_call.empty()) {
+    return text + waiting_for(wait.to_call, "to call it, or one that it waits for", about);
+  }
+  if (!wait.to_answer.empty()) {
+    return text + waiting_for(wait.to_answer, "to say that all have called it", about);
+  }
+  if (!wait.to_send.empty()) {
+    return text + waiting_for(wait.to_send, "to send what it has for it", about);
+  }
+  return text + waiting_for(parts_.outbox.peers_with_data(), "to take what is due to it", about);
 }
 
 std::string Reports::describe_step_missing(const Request& request, ErrorFacts& about) const {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collectives/broadcast.h"
+#include "engine/collective_rounds.h"
 #include "engine/goodbye.h"
 #include "engine/peer_traffic.h"
 #include "engine/request_pool.h"
@@ -36,6 +37,7 @@ class Reports {
     const Goodbye& goodbye;
     const RowCalls& row_calls;
     const SplitCalls& splits;
+    const CollectiveRounds& collectives;
     const RequestPool& requests;
     const Outbox& outbox;
     const PeerTraffic& traffic;
@@ -61,6 +63,7 @@ class Reports {
   std::string waiting_for(std::vector<uint32_t> ranks, const std::string& what,
                           ErrorFacts& about) const;
   std::string tree_missing(TreeKind kind, const std::string& call, ErrorFacts& about) const;
+  std::string describe_collective_missing(const Request& request, ErrorFacts& about) const;
   std::string describe_step_missing(const Request& request, ErrorFacts& about) const;
   std::string describe_sum_missing(const Request& request, ErrorFacts& about) const;
 

@@ -24,6 +24,7 @@ enum class RequestKind : uint8_t {
   kStepEnd,
   kBarrier,
   kBroadcast,
+  kCollective,
   kRows,      // read or write
   kEvaluate,  // a pull between steps
   kSplit,

@@ -3,8 +3,6 @@
 #include "group/results.h"
 
 #include <algorithm>
-#include <array>
-#include <type_traits>
 
 #include "aggregate/accumulator.h"
 
@@ -31,33 +29,6 @@ void Results::give(const VariableRuntime& runtime, const ReducedGradient& whole,
   } else {
     give_union(runtime, whole, slice.dtype, rows);
   }
-}
-
-// Writes sums times a factor: multiplied in the type they were summed in, then rounded once to what
-// the caller asked for.
-void Results::give_numbers(const std::byte* sums, uint64_t count, double factor, const Format& to) {
-  const Convert convert = converter(dtype_of(to.sum), to.dtype);
-  const size_t bytes = bytes_of_dtype(to.dtype);
-  if (factor == 1) {
-    convert_or_copy(convert, sums, to.values, count, bytes);
-    return;
-  }
-  with_sum_type(to.sum, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    if constexpr (std::is_floating_point_v<T>) {
-      // In pieces on the stack: no buffer as large as the variable, and no allocation.
-      constexpr uint64_t kPiece = 256;
-      std::array<T, kPiece> scaled;
-      const T* from = reinterpret_cast<const T*>(sums);
-      const T scale = static_cast<T>(factor);
-      for (uint64_t at = 0; at < count; at += kPiece) {
-        const uint64_t piece = std::min(kPiece, count - at);
-        for (uint64_t i = 0; i < piece; ++i) scaled[i] = from[at + i] * scale;
-        convert_or_copy(convert, reinterpret_cast<const std::byte*>(scaled.data()),
-                        to.values + at * bytes, piece, bytes);
-      }
-    }
-  });
 }
 
 // What a framework-held sum is multiplied by, once, in the type it was summed in.
@@ -93,7 +64,7 @@ void Results::give_every_row(const VariableRuntime& runtime, const ReducedGradie
 
 // One reduced row, divided by what its reduction says.
 void Results::give_row(const Variable& variable, const ReducedGradient& whole, const std::byte* row,
-                       const Format& to) const {
+                       const NumberFormat& to) const {
   double scale = factor(variable);
   if (whole.counted) {
     with_sum_type(to.sum, [&](auto tag) {

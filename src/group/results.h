@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "aggregate/reduced_gradient.h"
+#include "aggregate/scaled_numbers.h"
 #include "group/variable_runtime.h"
 #include "server/pull_exchange.h"
 
@@ -41,21 +42,13 @@ class Results {
             RowsResult* rows);
 
  private:
-  // Where a sum is written, as which dtype, and the type that it was summed in.
-  struct Format {
-    std::byte* values;
-    uint32_t dtype;
-    SumType sum;
-  };
-
-  static void give_numbers(const std::byte* sums, uint64_t count, double factor, const Format& to);
   double factor(const Variable& variable) const;
   void give_dense(const Variable& variable, const ReducedGradient& whole,
                   const PullSlice& slice) const;
   void give_every_row(const VariableRuntime& runtime, const ReducedGradient& whole,
                       const PullSlice& slice) const;
   void give_row(const Variable& variable, const ReducedGradient& whole, const std::byte* row,
-                const Format& to) const;
+                const NumberFormat& to) const;
   void give_union(const VariableRuntime& runtime, const ReducedGradient& whole, uint32_t dtype,
                   RowsResult* out);
 

@@ -23,10 +23,11 @@ enum class Layer : uint8_t {
   kExchange,  // of a variable's gradient in a step
   kPull,      // of the values of variables in a step
   kMigration,
-  kRowAccess,  // between steps
+  kRowAccess,   // between steps
+  kCollective,  // beside the steps
   kSplit,
 };
-inline constexpr size_t kLayerCount = 9;
+inline constexpr size_t kLayerCount = 10;
 
 struct KindRow {
   SectionKind kind;
@@ -61,6 +62,11 @@ inline constexpr std::array kKindRows = {
     KindRow{SectionKind::kArrived, Layer::kExchange, "arrived"},
     KindRow{SectionKind::kCensusUp, Layer::kExchange, "census_up"},
     KindRow{SectionKind::kCensusDown, Layer::kExchange, "census_down"},
+    KindRow{SectionKind::kCollectiveReport, Layer::kCollective, "collective_report"},
+    KindRow{SectionKind::kCollectiveAnswer, Layer::kCollective, "collective_answer"},
+    KindRow{SectionKind::kCollectiveCounts, Layer::kCollective, "collective_counts"},
+    KindRow{SectionKind::kCollectiveReduce, Layer::kCollective, "collective_reduce"},
+    KindRow{SectionKind::kCollectiveGather, Layer::kCollective, "collective_gather"},
     KindRow{SectionKind::kSplitUp, Layer::kSplit, "split_up"},
     KindRow{SectionKind::kSplitDown, Layer::kSplit, "split_down"},
 };

@@ -65,11 +65,20 @@ enum class SectionKind : uint8_t {
   // somebody below, or anybody, gave a slice.
   kCensusUp = 25,
   kCensusDown = 26,
+  // Of a collective beside the steps: step = its tag, with tag = 1, or its number among those
+  // without one, with tag = 0. That all at and below the sender have called it, and what it is; and
+  // what became of it (collectives/collective_report.h).
+  kCollectiveReport = 27,
+  kCollectiveAnswer = 28,
+  kCollectiveCounts = 29,  // how many numbers the sender has for the receiver, and expects of it
+  // Elements, by the stage of their schedule.
+  kCollectiveReduce = 30,
+  kCollectiveGather = 31,
   // Of a split (engine/split_calls.h): part = round, step = digest of its ranks, first = which of
   // theirs; down: tag = the part's number.
-  kSplitUp = 27,
-  kSplitDown = 28,
-  kKindCount = 29,
+  kSplitUp = 32,
+  kSplitDown = 33,
+  kKindCount = 34,
 };
 
 // How the payload is laid out.

@@ -119,6 +119,21 @@ PARALLAX_AT(parallax_rows_t, state, 40);
 PARALLAX_AT(parallax_rows_t, updates, 56);
 _Static_assert(sizeof(parallax_rows_t) == 64, "parallax_rows_t");
 
+PARALLAX_AT(parallax_collective_t, kind, 8);
+PARALLAX_AT(parallax_collective_t, dtype, 12);
+PARALLAX_AT(parallax_collective_t, op, 16);
+PARALLAX_AT(parallax_collective_t, root, 20);
+PARALLAX_AT(parallax_collective_t, send, 24);
+PARALLAX_AT(parallax_collective_t, recv, 32);
+PARALLAX_AT(parallax_collective_t, send_counts, 40);
+PARALLAX_AT(parallax_collective_t, recv_counts, 48);
+PARALLAX_AT(parallax_collective_t, count, 56);
+PARALLAX_AT(parallax_collective_t, tag, 64);
+PARALLAX_AT(parallax_collective_t, memory, 72);
+PARALLAX_AT(parallax_collective_t, device, 76);
+PARALLAX_AT(parallax_collective_t, stream, 80);
+_Static_assert(sizeof(parallax_collective_t) == 88, "parallax_collective_t");
+
 PARALLAX_AT(parallax_step_end_options_t, learning_rate, 8);
 PARALLAX_AT(parallax_step_end_options_t, clip_norm, 12);
 PARALLAX_AT(parallax_step_end_options_t, found_inf, 16);
@@ -224,6 +239,8 @@ static parallax_status_t (*const kBarrier)(parallax_job_t *,
                                            parallax_request_t **) = parallax_barrier;
 static parallax_status_t (*const kBroadcast)(parallax_job_t *, void *, size_t, uint32_t,
                                              parallax_request_t **) = parallax_broadcast;
+static parallax_status_t (*const kCollective)(parallax_job_t *, const parallax_collective_t *,
+                                              parallax_request_t **) = parallax_collective;
 static parallax_status_t (*const kWait)(parallax_request_t *const *, size_t,
                                         int64_t) = parallax_wait;
 static parallax_status_t (*const kOfARequest[])(parallax_request_t *) = {
@@ -244,7 +261,8 @@ static parallax_status_t (*const kLog)(parallax_log_fn, void *,
 static void signatures(void) {
   PARALLAX_EXPECT(kOpen && kSplit && kUniqueId && kRegister && kAbort && kOfAJob[0] && kQuery &&
                   kBegin);
-  PARALLAX_EXPECT(kOfSlices[0] && kEnd && kOfRows[0] && kBarrier && kBroadcast && kWait);
+  PARALLAX_EXPECT(kOfSlices[0] && kEnd && kOfRows[0] && kBarrier && kBroadcast);
+  PARALLAX_EXPECT(kCollective && kWait);
   PARALLAX_EXPECT(PARALLAX_ZERO == -1.0);
   PARALLAX_EXPECT(kOfARequest[0] && kError && kErrorInfo && kItsErrorInfo && kStep && kRows &&
                   kReport && kLog);

@@ -288,7 +288,28 @@ static void reduce_framed(parallax_job_t *job, const ids_t *ids) {
   end_step(job, step, NULL);
 }
 
+/* Every kind, alone: what is given comes back. */
+static void on_buffers(parallax_job_t *job) {
+  static const double given[3] = {1.5, -2, 3};
+  const uint64_t counts[1] = {3};
+  for (uint32_t kind = PARALLAX_ALLREDUCE; kind <= PARALLAX_GATHER; ++kind) {
+    double got[3] = {0};
+    parallax_request_t *request = NULL;
+    parallax_collective_t c = {.size = sizeof c, .kind = kind, .dtype = PARALLAX_F64};
+    c.send = given;
+    c.recv = got;
+    c.send_counts = c.recv_counts = counts;
+    c.count = 3;
+    c.tag = kind % 2;
+    PARALLAX_EXPECT_OK(parallax_collective(job, &c, &request));
+    PARALLAX_EXPECT_OK(parallax_wait(&request, 1, 10000));
+    PARALLAX_EXPECT(memcmp(given, got, sizeof got) == 0);
+    PARALLAX_EXPECT_OK(parallax_request_release(request));
+  }
+}
+
 static void collectives(parallax_job_t *job) {
+  on_buffers(job);
   char text[] = "unchanged";
   parallax_request_t *requests[2] = {NULL, NULL};
   PARALLAX_EXPECT_OK(parallax_barrier(job, &requests[0]));

@@ -19,11 +19,13 @@ class CollectiveWorld {
  public:
   struct Rank {
     Rank(const HostMap& hosts, uint32_t rank, Outbox& outbox)
-        : trees(hosts, rank, outbox),
+        : columns(hosts, rank),
+          trees(hosts, rank, outbox),
           broadcast(hosts, rank, outbox),
-          calls(static_cast<uint32_t>(hosts.host_of.size()), phase, trees, broadcast, requests) {
+          calls(columns, false, phase, trees, broadcast, outbox, requests) {
       phase.run();
     }
+    const Columns columns;
     Status failure;
     JobPhase phase{failure};
     RequestPool requests{{}};

@@ -42,7 +42,7 @@ class JobWorld {
               {group.columns().world(), clock, membership, goodbye, failure, transport, outbox}),
           phase(failure.status()),
           rows(group, pipeline.window(), phase, outbox, requests),
-          collectives(group.columns().world(), phase, trees, broadcast, requests),
+          collectives(group.columns(), false, phase, trees, broadcast, outbox, requests),
           job({.rank = rank}, {registry, transport, traffic, outbox, group, pipeline, trees,
                                broadcast, goodbye, failure, phase, requests}),
           steps({clock, registry, phase, group, pipeline, rows, requests}),

@@ -42,6 +42,7 @@ class ReportsTest : public testing::Test {
                     .goodbye = goodbye_,
                     .row_calls = rank_.rows,
                     .splits = splits_,
+                    .collectives = collectives_,
                     .requests = rank_.requests,
                     .outbox = world_.network().outbox(0),
                     .traffic = traffic_});
@@ -58,6 +59,8 @@ class ReportsTest : public testing::Test {
   Broadcast broadcast_{hosts_, 0, world_.network().outbox(0)};
   Goodbye goodbye_{0, rank_.trees};
   SplitCalls splits_{hosts_, 0, world_.network().outbox(0), rank_.requests};
+  CollectiveRounds collectives_{
+      {rank_.group.columns(), rank_.trees, world_.network().outbox(0), rank_.requests, false}};
   StoppedClock clock_;
   Membership membership_{{1, 2}, 1000, 0};
   PeerTraffic traffic_{{.rank = 0, .epoch = 1}, hosts_, clock_, membership_};

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// CollectiveRun: the way of one collective's numbers, where they are too many to travel with the
+// reports: its schedule, and the exchange that runs it on the caller's buffers. It is there from
+// the call on, since others may learn earlier than this rank that all have called; what it sends
+// itself it sends after start().
+//
+// Sums take memory as a variable's exchange does; what is only copied takes none. Engine's owner
+// only; nothing blocks.
+#ifndef PARALLAX_COLLECTIVES_COLLECTIVE_RUN_H_
+#define PARALLAX_COLLECTIVES_COLLECTIVE_RUN_H_
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "collectives/collective.h"
+#include "collectives/dense_exchange.h"
+#include "message/outbox.h"
+#include "world/patterns.h"
+
+namespace parallax {
+
+class CollectiveRun {
+ public:
+  // All references outlive this. `ordered`: sums add the ranks of a host in order, then hosts.
+  CollectiveRun(const Columns& columns, Outbox& outbox, const Collective& what, bool ordered);
+  CollectiveRun(const CollectiveRun&) = delete;
+  CollectiveRun& operator=(const CollectiveRun&) = delete;
+
+  // *pending counts sends under way until all is sent, or dropped. LIMIT.
+  Status reserve(uint32_t* pending);
+  // All ranks have called: what this one gives may leave.
+  void start();
+  // False: not what that rank may send now.
+  [[nodiscard]] bool on_section(uint32_t from, const Section& section);
+  // Everything was received, and queued to be sent.
+  bool moved() const { return started_ && exchange_.moved(what_.key.number); }
+  // Once moved, and *pending is 0: the result, as the caller wants it.
+  void give();
+  MissingRanks missing() const { return exchange_.missing(what_.key.number); }
+
+ private:
+  static Schedule schedule_of(const Columns& columns, const Collective& what, bool ordered);
+  bool placed() const;
+
+  const Collective& what_;
+  DenseExchange exchange_;
+  uint32_t* pending_ = nullptr;
+  bool started_ = false;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_COLLECTIVES_COLLECTIVE_RUN_H_
