@@ -245,8 +245,33 @@ class Caller {
          request);
   }
 
+  // Of one rank. Borrowed for long, so buffers overlap at times with those of others under way.
+  void on_buffers() {
+    Sized<parallax_collective_t> sized;
+    parallax_collective_t& what = sized.now;
+    what.kind = number<uint32_t>(PARALLAX_ALLREDUCE, PARALLAX_GATHER);
+    what.dtype = number<uint32_t>(0, 6);
+    what.op = number<uint32_t>(0, 8);
+    what.root = number<uint32_t>(0, 1);
+    what.send = any_values();
+    what.recv = data_.ConsumeBool() ? any_values() : const_cast<void*>(what.send);
+    what.count = number<uint64_t>(3, 60);
+    if (what.count > 60) what.count = data_.ConsumeBool() ? UINT64_MAX : uint64_t{1} << 41;
+    const uint64_t counts[] = {data_.ConsumeBool() ? what.count : 2};
+    what.send_counts = rarely() ? nullptr : counts;
+    what.recv_counts = rarely() ? nullptr : counts;
+    what.tag = number<uint64_t>(0, 3);
+    what.memory = rarely() ? 1 : 0;
+    what.device = rarely() ? 1 : 0;
+    what.stream = rarely() ? &sized : nullptr;
+    set_size(&sized);
+    parallax_request_t* request = nullptr;
+    keep(parallax_collective(job_, rarely() ? nullptr : &what, &request), request);
+  }
+
   void together() {
     parallax_request_t* request = nullptr;
+    if (data_.ConsumeBool()) return on_buffers();
     if (data_.ConsumeBool()) {
       keep(parallax_barrier(job_, &request), request);
     } else {

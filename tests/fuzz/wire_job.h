@@ -112,6 +112,22 @@ class Calls {
         !keep(engine_.row_calls().post(rows, rank_ == 1, &request_))) {
       return false;
     }
+    static std::vector<float> sums(2000);
+    parallax_collective_t what = {};
+    what.size = sizeof what;
+    what.count = 3;
+    what.send = values.data();
+    what.recv = sums.data();
+    // One that travels with its reports, one in more than a message, one of every pair.
+    for (const uint32_t kind : {PARALLAX_ALLREDUCE, PARALLAX_ALLGATHER, PARALLAX_ALLTOALLV}) {
+      static const std::vector<uint64_t> counts(8, 40);
+      what.kind = kind;
+      what.tag = kind == PARALLAX_ALLREDUCE ? 0 : 3;
+      what.send_counts = what.recv_counts = counts.data();
+      if (!keep(engine_.collective_calls().collective(what, &request_))) return false;
+      what.recv = sums.data() + (kind == PARALLAX_ALLREDUCE ? 300 : 1200);
+      what.count = 290;
+    }
     return keep(engine_.collective_calls().barrier(&request_)) &&
            keep(engine_.collective_calls().broadcast(bytes_.data(), bytes_.size(), 1, &request_));
   }

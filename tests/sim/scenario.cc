@@ -255,6 +255,19 @@ std::byte Scenario::broadcast_byte(uint64_t step, uint64_t index) const {
   return static_cast<std::byte>((step * 131 + index * 7 + (index >> 8)) & 0xff);
 }
 
+std::vector<testkit::CollectiveCase> Scenario::collectives(uint64_t step) const {
+  constexpr uint64_t kNumbersMax = 3000;  // of a buffer
+  SeededRandom random = this->random(8, step, 0);
+  std::vector<testkit::CollectiveCase> all(random.chance(50) ? 0 : random.below(4));
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i] = testkit::CollectiveCase::draw(random.fork(i), world);
+    all[i].count %= 1 + kNumbersMax / world;
+    all[i].draw_counts(all[i].count);
+    all[i].tag = random.chance(50) ? 0 : 1 + random.below(2);
+  }
+  return all;
+}
+
 std::string Scenario::describe() const {
   const char* modes[] = {"AUTO", "HYBRID", "PS", "AR"};
   const char* draws[] = {"exact", "any", "positive"};

@@ -11,6 +11,7 @@
 
 #include "base/seeded_random.h"
 #include "parallax/parallax.h"
+#include "support/collective_case.h"
 #include "transport/sim/sim_options.h"
 #include "world/host_map.h"
 #include "world/slot_map.h"
@@ -93,6 +94,8 @@ struct Scenario {
   uint64_t broadcast_bytes(uint64_t step) const;
   uint32_t broadcast_root(uint64_t step) const;
   std::byte broadcast_byte(uint64_t step, uint64_t index) const;
+  // Beside the step, in the order of those without a tag.
+  std::vector<testkit::CollectiveCase> collectives(uint64_t step) const;
   std::string describe() const;
 };
 

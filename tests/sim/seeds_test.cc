@@ -37,6 +37,7 @@ struct Totals {
   uint64_t survived = 0;
   uint64_t pulls = 0;
   uint64_t reduces = 0;
+  uint64_t collectives = 0;
   uint64_t steps = 0;
   uint64_t messages = 0;
   uint64_t failures = 0;
@@ -55,6 +56,7 @@ Totals run_seeds(uint64_t first, uint64_t end) {
       totals.survived += verdict.survived ? 1 : 0;
       totals.pulls += verdict.pulls_checked;
       totals.reduces += verdict.reduces_checked;
+      totals.collectives += verdict.collectives_checked;
       totals.steps += verdict.steps_ended;
       totals.messages += verdict.messages;
       totals.failed_ranks += verdict.failed_ranks;
@@ -100,12 +102,13 @@ TEST(Seeds, a_thousand) {
   }
   const Totals totals = run_seeds(first, end);
   std::printf("%" PRIu64 " seeds: %" PRIu64 " finished whole; %" PRIu64 " steps ended, %" PRIu64
-              " pulls and %" PRIu64 " reductions checked, %" PRIu64 " messages; %" PRIu64
-              " ranks lost a peer\n",
+              " pulls, %" PRIu64 " reductions and %" PRIu64 " collectives checked, %" PRIu64
+              " messages; %" PRIu64 " ranks lost a peer\n",
               end - first, totals.survived, totals.steps, totals.pulls, totals.reduces,
-              totals.messages, totals.failed_ranks);
+              totals.collectives, totals.messages, totals.failed_ranks);
   std::printf("faults felt, by kind and phase:\n%s", totals.counts.table(kPhases).c_str());
   EXPECT_EQ(totals.failures, 0u);
+  EXPECT_GT(totals.collectives, end - first);
   if (end - first < kSeeds) return;
   for (size_t kind = 0; kind < kFaultKinds; ++kind) {
     for (const std::string& phase : kPhases) {

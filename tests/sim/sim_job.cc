@@ -75,6 +75,7 @@ SimVerdict SimJob::run() {
   for (const auto& rank : ranks_) {
     verdict_.pulls_checked += rank->pulls_checked();
     verdict_.reduces_checked += rank->reduces_checked();
+    verdict_.collectives_checked += rank->collectives_checked();
     verdict_.steps_ended += rank->steps_ended();
   }
   return verdict_;

@@ -28,6 +28,7 @@ struct SimVerdict {
   uint64_t messages = 0;
   uint64_t pulls_checked = 0;
   uint64_t reduces_checked = 0;
+  uint64_t collectives_checked = 0;
   uint64_t steps_ended = 0;
   uint32_t finished_ranks = 0;
   uint32_t failed_ranks = 0;

@@ -25,6 +25,7 @@ std::string_view phase_of(Act act) {
       return "step_end";
     case Act::kBarrier:
     case Act::kBroadcast:
+    case Act::kCollective:
       return "collective";
     case Act::kClose:
       return "close";
@@ -72,9 +73,9 @@ std::string SimRank::describe() const {
                      std::to_string(script_.size());
   if (!failure_.ok()) text += ", failed: " + failure_.message();
   if (next_ < script_.size()) {
-    const char* acts[] = {"think",  "commit",    "begin",    "pull",      "push",
-                          "reduce", "end",       "barrier",  "broadcast", "abort",
-                          "cancel", "wait_kind", "wait_all", "close"};
+    const char* acts[] = {"think",  "commit", "begin",     "pull",      "push",
+                          "reduce", "end",    "barrier",   "broadcast", "collective",
+                          "abort",  "cancel", "wait_kind", "wait_all",  "close"};
     text += std::string(" (") + acts[static_cast<size_t>(script_[next_].act)] + " step " +
             std::to_string(script_[next_].step) + " kind " +
             std::to_string(static_cast<int>(script_[next_].what)) + ")";
@@ -84,100 +85,6 @@ std::string SimRank::describe() const {
       text += "; waits: " + engine_->reports().missing(*call.request).message();
   }
   return text;
-}
-
-// ---- the script
-
-void SimRank::add(Act act, uint64_t step, uint64_t number) {
-  Op op;
-  op.act = act;
-  op.step = step;
-  op.number = number;
-  script_.push_back(op);
-}
-
-void SimRank::add_wait(RequestKind kind, uint64_t step) {
-  Op op;
-  op.act = Act::kWaitKind;
-  op.what = kind;
-  op.step = step;
-  script_.push_back(op);
-}
-
-void SimRank::think(SeededRandom& random) {
-  if (scenario_.think_ns_max > 0 && random.chance(40)) {
-    add(Act::kThink, 0, static_cast<uint64_t>(random.between(0, scenario_.think_ns_max)));
-  }
-}
-
-void SimRank::write_script() {
-  SeededRandom random = scenario_.random(10, rank_, 0);
-  think(random);
-  add(Act::kCommit, 0);
-  add(Act::kWaitAll, 0);
-  for (uint64_t step = 1; step <= scenario_.steps + 1; ++step) {
-    if (scenario_.barrier_before(step)) {
-      add(Act::kBarrier, step);
-      if (random.chance(50)) add_wait(RequestKind::kBarrier, step);
-    }
-    if (scenario_.broadcast_bytes(step) != UINT64_MAX) {
-      add(Act::kBroadcast, step);
-      if (random.chance(50)) add_wait(RequestKind::kBroadcast, step);
-    }
-    write_step(step, random);
-  }
-  add(Act::kWaitAll, 0);
-  think(random);
-  add(Act::kClose, 0);
-  add(Act::kWaitAll, 0);
-}
-
-void SimRank::add_pulls(uint64_t step, size_t first, size_t end, SeededRandom& random) {
-  for (size_t i = first; i < end; ++i) {
-    add(Act::kPull, step, i);
-    if (random.chance(40)) add_wait(RequestKind::kPull, step);
-    think(random);
-  }
-  if (first < end && random.chance(60)) add_wait(RequestKind::kPull, step);
-}
-
-void SimRank::write_step(uint64_t step, SeededRandom& random) {
-  think(random);
-  add(Act::kBegin, step);
-  const size_t pulls = scenario_.pulls(step, rank_).size();
-  const size_t early = random.chance(60) ? pulls : random.below(pulls + 1);
-  add_pulls(step, 0, early, random);
-  // Variables in a random order, in a few calls.
-  std::vector<uint32_t> order(scenario_.variables.size());
-  for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
-  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
-  for (uint64_t group = 0, groups = 1 + random.below(3); group < groups; ++group) {
-    for (const bool managed : {true, false}) {
-      Op op;
-      op.act = managed ? Act::kPush : Act::kReduce;
-      op.step = step;
-      for (size_t i = group; i < order.size(); i += groups) {
-        const uint32_t variable = order[i];
-        if (scenario_.managed(variable) == managed &&
-            scenario_.contribution(step, rank_, variable).contributed) {
-          op.list.push_back(variable);
-        }
-      }
-      if (!op.list.empty()) script_.push_back(op);
-    }
-    think(random);
-  }
-  if (random.chance(30)) add_wait(RequestKind::kPush, step);
-  if (scenario_.waits_in_step && random.chance(50)) add_wait(RequestKind::kReduce, step);
-  add_pulls(step, early, pulls, random);
-  if (scenario_.end_step == step && scenario_.abort_rank == rank_) add(Act::kAbort, step);
-  add(Act::kEnd, step);
-  if (scenario_.end_step == step && scenario_.cancel_rank == rank_) add(Act::kCancel, step);
-  if (!scenario_.pipelined || random.chance(20)) {
-    add_wait(RequestKind::kStepEnd, step);
-  } else if (step > 1) {
-    add_wait(RequestKind::kStepEnd, step - 1);
-  }
 }
 
 // ---- playing it
@@ -290,6 +197,8 @@ Status SimRank::post(const Op& op, Call* call) {
       return engine_->collective_calls().barrier(&call->request);
     case Act::kBroadcast:
       return post_broadcast(op, call);
+    case Act::kCollective:
+      return post_collective(op, call);
     default:
       return engine_->job_calls().close(&call->request);
   }
@@ -376,6 +285,12 @@ Status SimRank::post_broadcast(const Op& op, Call* call) {
                                                &call->request);
 }
 
+Status SimRank::post_collective(const Op& op, Call* call) {
+  const auto cases = scenario_.collectives(op.step);
+  call->collective = std::make_shared<testkit::CollectiveBuffers>(cases[op.number], rank_);
+  return engine_->collective_calls().collective(call->collective->call(), &call->request);
+}
+
 // ---- what comes back
 
 bool SimRank::reap() {
@@ -433,6 +348,12 @@ void SimRank::check(Call& call) {
         }
       }
       break;
+    case Act::kCollective: {
+      const std::string wrong = call.collective->check();
+      if (!wrong.empty()) error("step " + std::to_string(call.step) + ": " + wrong);
+      ++collectives_checked_;
+      break;
+    }
     default:
       break;
   }

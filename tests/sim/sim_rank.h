@@ -34,6 +34,7 @@ enum class Act : uint8_t {
   kEnd,
   kBarrier,
   kBroadcast,
+  kCollective,  // the `number`-th beside the step
   kAbort,
   kCancel,
   kWaitKind,  // all of `what` in `step` (0: in any)
@@ -68,6 +69,7 @@ class SimRank final : public Actor {
   const Engine& engine() const { return *engine_; }
   uint64_t pulls_checked() const { return pulls_checked_; }
   uint64_t reduces_checked() const { return reduces_checked_; }
+  uint64_t collectives_checked() const { return collectives_checked_; }
   uint64_t steps_ended() const { return steps_ended_; }
   // What it is stuck at.
   std::string describe() const;
@@ -83,12 +85,14 @@ class SimRank final : public Actor {
     std::vector<std::vector<float>> values;
     std::vector<std::byte> bytes;
     uint32_t root = 0;
+    std::shared_ptr<testkit::CollectiveBuffers> collective;
   };
 
   void write_script();
   // As many as the rank likes, before or behind what it gives.
   void add_pulls(uint64_t step, size_t first, size_t end, SeededRandom& random);
   void write_step(uint64_t step, SeededRandom& random);
+  void write_collectives(uint64_t step, size_t begin, SeededRandom& random);
   void add(Act act, uint64_t step, uint64_t number = 0);
   void add_wait(RequestKind kind, uint64_t step);
   void think(SeededRandom& random);
@@ -102,6 +106,7 @@ class SimRank final : public Actor {
   Status post_contribution(const Op& op, Call* call);
   Status post_end(const Op& op, Call* call);
   Status post_broadcast(const Op& op, Call* call);
+  Status post_collective(const Op& op, Call* call);
   bool reap();
   void check(Call& call);
   void check_pull(const Call& call);
@@ -131,6 +136,7 @@ class SimRank final : public Actor {
   bool over_ = false;
   uint64_t pulls_checked_ = 0;
   uint64_t reduces_checked_ = 0;
+  uint64_t collectives_checked_ = 0;
   uint64_t steps_ended_ = 0;
   std::vector<std::string> errors_;
 };
