@@ -297,7 +297,7 @@ PARALLAX_API parallax_status_t parallax_close(parallax_job_t *job);
  * every call works on it, with ranks numbered in the order of the list, and with its own variables,
  * commit, steps, plan, requests and reports. What the whole job has is not split: transports,
  * leases, deadlines, settings, wait_fd, and failure: a rank that is lost, or any failure that ends
- * a part (parallax_abort of it too), ends the whole job and all its parts, on every rank of the job.
+ * a part (parallax_abort of it too), ends the whole job and all its parts, on every rank there is.
  * A rank may be in several parts, and a part can be split again. Calls with one list match in their
  * order; those with different lists may come in any.
  * Legal before and after commit, also during steps. Blocks up to timeout_ms. The part belongs to

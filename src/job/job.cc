@@ -13,7 +13,7 @@
 
 #include "base/environment.h"
 #include "base/log.h"
-#include "base/version.h"
+#include "job/connection.h"
 #include "job/contact.h"
 #include "job/endpoint_checks.h"
 #include "job/job_settings.h"
@@ -125,7 +125,7 @@ Status Job::begin() {
     return met;
   }
   PARALLAX_RETURN_IF_ERROR(start_engine());
-  PARALLAX_LOG(kInfo, kInit, start_line());
+  PARALLAX_LOG(kInfo, kInit, start_line(connection_, hosts_, options_.rank));
   return {};
 }
 
@@ -205,6 +205,7 @@ Status Job::meet(int64_t deadline_ns) {
     std::unique_ptr<InprocTransport> inproc;
     PARALLAX_RETURN_IF_ERROR(InprocTransport::create(hub, options_.rank, &inproc));
     transport_ = std::move(inproc);
+    connection_.one_process = true;
   } else if (all.size() == 1) {
     std::unique_ptr<InprocTransport> alone;
     const auto hub_of_one = std::make_shared<InprocHub>(1);
@@ -241,18 +242,18 @@ Status Job::inject_faults() {
 Status Job::make_network(bool one_machine, std::unique_ptr<NetworkTransport>* network) {
   const ParallaxTransportModule* module = nullptr;
   PARALLAX_RETURN_IF_ERROR(
-      load_ucx_module(settings_->value("module_dir").text, &module, &module_report_));
+      load_ucx_module(settings_->value("module_dir").text, &module, &connection_.module));
   NetworkOptions network_options;
   network_options.rank = options_.rank;
   network_options.world = static_cast<uint32_t>(hosts_.host_of.size());
   if (options_.net_device != nullptr) {
     network_options.net_device = options_.net_device;
-    network_why_ = "net_device, from " + settings_->value("net_device").where;
+    connection_.network_why = "net_device, from " + settings_->value("net_device").where;
   } else if (one_machine) {
     network_options.net_device = "lo";
-    network_why_ = "every rank is on this machine";
+    connection_.network_why = "every rank is on this machine";
   } else {
-    network_why_ = "the network library's own choice, as net_device is not set";
+    connection_.network_why = "the network library's own choice, as net_device is not set";
   }
   PARALLAX_RETURN_IF_ERROR(module->create(network_options, network));
   // Peers refuse a longer one: better said here, with what shortens it.
@@ -262,7 +263,7 @@ Status Job::make_network(bool one_machine, std::unique_ptr<NetworkTransport>* ne
                  " bytes, at most " + std::to_string(kUcxAddressBytesMax) +
                  " can be exchanged; name one interface by net_device, or fewer in UCX_TLS");
   }
-  network_ = (*network)->description();
+  connection_.network = (*network)->description();
   return {};
 }
 
@@ -458,47 +459,15 @@ Status Job::release(Request* request, bool* last) {
   });
 }
 
-// One line for the log: the transports that were chosen, and why.
-std::string Job::start_line() const {
-  const size_t hosts = hosts_.ranks_of.size();
-  const size_t local = hosts_.ranks_of[hosts_.host_of[options_.rank]].size();
-  std::string line = "rank " + std::to_string(options_.rank) + " of " +
-                     std::to_string(hosts_.host_of.size()) + ": libparallax " + kVersionText +
-                     ", host '" + host_ + "', " + std::to_string(hosts) +
-                     (hosts == 1 ? " host" : " hosts") + "; ";
-  if (rendezvous_->hub() != nullptr || hosts_.host_of.size() == 1) {
-    return line + "transport inproc: " +
-           (hosts_.host_of.size() == 1 ? "one rank alone" : "the ranks are threads of one process");
-  }
-  if (local > 1) {
-    line += "transport shm to the " + std::to_string(local - 1) + " of this host" +
-            (hosts > 1 ? ", " : "");
-  }
-  if (hosts > 1) {
-    line += module_report_.library + " between hosts: " + network_ + " (" + network_why_ + ")";
-  }
-  return line;
-}
-
 std::string Job::settings_report() const { return R"({"settings":)" + settings_->json() + "}"; }
 
 std::string Job::topology_report() const {
-  nlohmann::json hosts = nlohmann::json::array();
-  for (size_t i = 0; i < hosts_.names.size(); ++i) {
-    hosts.push_back({{"name", hosts_.names[i]}, {"ranks", hosts_.ranks_of[i]}});
-  }
   Topology topology;
   const Status found = binding_.machine(&topology);
-  nlohmann::json report = {{"hosts", hosts},
-                           {"machine", nlohmann::json::parse(topology_json(topology))},
-                           {"binding", binding_.report()},
-                           {"transport", transport_->name()},
-                           {"network", network_},
-                           {"module",
-                            {{"path", module_report_.path},
-                             {"library", module_report_.library},
-                             {"environment", module_report_.environment},
-                             {"tried", module_report_.tried}}}};
+  nlohmann::json report = connection_report(connection_, hosts_);
+  report["machine"] = nlohmann::json::parse(topology_json(topology));
+  report["binding"] = binding_.report();
+  report["transport"] = transport_->name();
   if (faulty_ != nullptr) {
     report["faults"] = {{"delayed", faulty_->delayed_count()},
                         {"silenced", faulty_->silenced_count()},

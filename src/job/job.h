@@ -20,11 +20,11 @@
 #include "base/fork_mark.h"
 #include "base/settings.h"
 #include "engine/job_groups.h"
+#include "job/connection.h"
 #include "job/job_binding.h"
 #include "job/progress.h"
 #include "rendezvous/rendezvous.h"
 #include "transport/endpoint.h"
-#include "transport/module/loader.h"
 #include "transport/transport.h"
 #include "world/host_map.h"
 
@@ -88,7 +88,6 @@ class Job {
   Status start_engine();
   Status say_goodbye(uint32_t group, int64_t deadline_ns, Request** request);
   void flush(int64_t deadline_ns);
-  std::string start_line() const;
 
   const std::unique_ptr<Settings> settings_;  // holds strings of options_
   const parallax_options_t options_;          // the program's strings are not used after open()
@@ -99,9 +98,7 @@ class Job {
   std::unique_ptr<Rendezvous> rendezvous_;
   HostMap hosts_;
   uint32_t epoch_ = 1;
-  ModuleReport module_report_;
-  std::string network_;      // description of the network transport
-  std::string network_why_;  // why this device
+  Connection connection_;
   std::unique_ptr<Transport> transport_;
   FaultyTransport* faulty_ = nullptr;  // transport_, if it is one
   JobBinding binding_;                 // its binding outlives the threads below

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words for a connection. See connection.h.
+#include "job/connection.h"
+
+#include "base/version.h"
+
+namespace parallax {
+
+std::string start_line(const Connection& connection, const HostMap& hosts, uint32_t rank) {
+  const size_t world = hosts.host_of.size();
+  const size_t host_count = hosts.ranks_of.size();
+  const size_t local = hosts.ranks_of[hosts.host_of[rank]].size();
+  std::string line = "rank " + std::to_string(rank) + " of " + std::to_string(world) +
+                     ": libparallax " + kVersionText + ", host '" +
+                     hosts.names[hosts.host_of[rank]] + "', " + std::to_string(host_count) +
+                     (host_count == 1 ? " host" : " hosts") + "; ";
+  if (connection.one_process || world == 1) {
+    return line + "transport inproc: " +
+           (world == 1 ? "one rank alone" : "the ranks are threads of one process");
+  }
+  if (local > 1) {
+    line += "transport shm to the " + std::to_string(local - 1) + " of this host" +
+            (host_count > 1 ? ", " : "");
+  }
+  if (host_count > 1) {
+    line += connection.module.library + " between hosts: " + connection.network + " (" +
+            connection.network_why + ")";
+  }
+  return line;
+}
+
+nlohmann::json connection_report(const Connection& connection, const HostMap& hosts) {
+  nlohmann::json named = nlohmann::json::array();
+  for (size_t i = 0; i < hosts.names.size(); ++i) {
+    named.push_back({{"name", hosts.names[i]}, {"ranks", hosts.ranks_of[i]}});
+  }
+  return {{"hosts", named},
+          {"network", connection.network},
+          {"module",
+           {{"path", connection.module.path},
+            {"library", connection.module.library},
+            {"environment", connection.module.environment},
+            {"tried", connection.module.tried}}}};
+}
+
+}  // namespace parallax
