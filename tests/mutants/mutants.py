@@ -86,12 +86,9 @@ MUTANTS = [
     Mutant("norm_counted_twice",
            "the norm that clips counts every gradient twice",
            "src/group/step_pipeline.cc",
-           "add_squared_norm(runtime->exchange_at(step.step).owned(step.step), "
-           "&vote->norms[kind]);",
-           "const ReducedGradient twice =\n"
-           "        runtime->exchange_at(step.step).owned(step.step);\n"
-           "    add_squared_norm(twice, &vote->norms[kind]);\n"
-           "    add_squared_norm(twice, &vote->norms[kind]);"),
+           "add_squared_norm(part, &vote->norms[kind]);",
+           "add_squared_norm(part, &vote->norms[kind]);\n"
+           "      add_squared_norm(part, &vote->norms[kind]);"),
     Mutant("absent_contributes",
            "a rank without a batch counts as a contributor",
            "src/group/step_pipeline.cc",
@@ -116,7 +113,7 @@ MUTANTS = [
     Mutant("loss_kept_to_itself",
            "who sees a rank lost does not tell the others",
            "src/engine/first_failure.cc",
-           "outbox.send_bytes(watched, header, std::as_bytes(std::span(sentence)));",
+           "outbox.send_bytes(watched, header, std::as_bytes(std::span(told)));",
            "if (notice != SectionKind::kLost) {\n"
-           "      outbox.send_bytes(watched, header, std::as_bytes(std::span(sentence)));\n    }"),
+           "      outbox.send_bytes(watched, header, std::as_bytes(std::span(told)));\n    }"),
 ]
