@@ -21,6 +21,7 @@ namespace {
 
 constexpr int64_t kLeaseNs = 50 * kNanosecondsPerMillisecond;
 constexpr int64_t kThinkNsMax = 20'000;
+constexpr int64_t kLeaveNs = 100 * kNanosecondsPerMillisecond;
 constexpr uint32_t kHeldVariable = 0, kTableVariable = 1;
 constexpr uint64_t kTableRows = 3;
 
@@ -235,14 +236,21 @@ class GroupsRank final : public Actor {
   void run(int64_t now_ns) override {
     if (over_) return;
     groups_.run();
-    while (move(now_ns)) groups_.kick();
-    if (!groups_.flushed()) world_.poke(rank_);
-    if (!all_over() || !groups_.flushed()) return;
+    bool posted = false;
+    while (move(now_ns)) {
+      groups_.kick();
+      posted = true;
+    }
+    if (posted && !groups_.flushed()) world_.poke(rank_);
+    if (!all_over()) return;
+    // As a program that closes: what nobody takes any more is not waited for.
+    if (leave_ns_ == kNever) leave_ns_ = now_ns + kLeaveNs;
+    if (!groups_.flushed() && now_ns < leave_ns_) return;
     over_ = true;
     world_.leave(rank_);
   }
   int64_t next_deadline_ns() const override {
-    int64_t next_ns = std::min(groups_.next_deadline_ns(), compute_.next_ready_ns());
+    int64_t next_ns = std::min({groups_.next_deadline_ns(), compute_.next_ready_ns(), leave_ns_});
     for (const auto& member : members_) next_ns = std::min(next_ns, member->resume_ns());
     return next_ns;
   }
@@ -269,6 +277,7 @@ class GroupsRank final : public Actor {
   SimCompute compute_;
   JobGroups groups_;
   std::vector<std::unique_ptr<Member>> members_;
+  int64_t leave_ns_ = kNever;
   bool over_ = false;
 };
 
