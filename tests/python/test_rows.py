@@ -9,7 +9,7 @@ from libparallax import _tables
 
 from support import needs_numpy, numpy as np, run_ranks
 
-RULES = ("sgd", "adagrad", "adam", "momentum", "rowwise_adagrad")
+RULES = ("sgd", "adagrad", "adam", "momentum", "rowwise_adagrad", "ftrl")
 CHUNK = 3
 
 

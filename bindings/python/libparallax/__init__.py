@@ -28,7 +28,7 @@ from ._log import set_log_callback
 from ._request import Request, Rows, StepInfo, wait_all
 from ._rows import StoredRows
 from ._status import Status
-from ._step import Step
+from ._step import Rates, Step
 from ._tables import DType, LogLevel, Phase, PlanMode, Reduction, Report, Rule, Tag
 from ._variable import Constant, Uniform, Variable
 from ._version import __version__
@@ -36,8 +36,8 @@ from ._version import __version__
 __all__ = [
     "Aborted", "Canceled", "Constant", "DType", "ForkedJob", "IOFailure", "InternalError",
     "InvalidArgument", "InvalidState", "Job", "JobInfo", "LimitExceeded", "LogLevel", "Mismatch",
-    "ParallaxError", "PeerLost", "Phase", "PlanMode", "Reduction", "Report", "Request", "Rows",
-    "Rule", "Status", "Step", "StepInfo", "StoredRows", "Tag", "Timeout", "Uniform", "Unsupported",
-    "Variable", "__version__", "core_path", "library_path", "library_version", "open",
-    "set_log_callback", "unique_id", "wait_all",
+    "ParallaxError", "PeerLost", "Phase", "PlanMode", "Rates", "Reduction", "Report", "Request",
+    "Rows", "Rule", "Status", "Step", "StepInfo", "StoredRows", "Tag", "Timeout", "Uniform",
+    "Unsupported", "Variable", "__version__", "core_path", "library_path", "library_version",
+    "open", "set_log_callback", "unique_id", "wait_all",
 ]

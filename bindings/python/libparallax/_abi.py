@@ -19,6 +19,7 @@ NAME_MAX = 127
 VARIABLES_MAX = 4096
 REQUESTS_MAX = 1024
 SLICES_MAX = 4096
+RATES_MAX = 64
 ASYNC = 0xffffffff
 UNIQUE_ID_BYTES = 128
 WAIT_DEFAULT = -1
@@ -95,6 +96,8 @@ class JobInfoStruct(Sized):
         ("late_rank", c_uint32),
         ("late_ms", c_uint32),
         ("late_steps", c_uint32),
+        ("job_rank", c_uint32),
+        ("reserved_2", c_uint32),
     ]
 
 
@@ -127,6 +130,11 @@ class VariableStruct(Sized):
         ("storage_dtype", c_uint32),
         ("rounding", c_uint32),
         ("priority", c_int32),
+        ("l1", c_double),
+        ("l2", c_double),
+        ("l2_shrinkage", c_double),
+        ("beta", c_double),
+        ("learning_rate_power", c_double),
     ]
 
 
@@ -186,6 +194,25 @@ class StepEndOptions(Sized):
     ]
 
 
+class CollectiveStruct(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("kind", c_uint32),
+        ("dtype", c_uint32),
+        ("op", c_uint32),
+        ("root", c_uint32),
+        ("send", c_void_p),
+        ("recv", c_void_p),
+        ("send_counts", POINTER(c_uint64)),
+        ("recv_counts", POINTER(c_uint64)),
+        ("count", c_uint64),
+        ("tag", c_uint64),
+        ("memory", c_uint32),
+        ("device", c_uint32),
+        ("stream", c_void_p),
+    ]
+
+
 class ErrorInfoStruct(Sized):
     _fields_ = [
         ("size", c_size_t),
@@ -228,6 +255,7 @@ STRUCTS: Dict[str, Type[ctypes.Structure]] = {
     "parallax_rates_t": RatesStruct,
     "parallax_step_end_options_t": StepEndOptions,
     "parallax_step_info_t": StepInfoStruct,
+    "parallax_collective_t": CollectiveStruct,
 }
 
 # The #defines by their name in the header.
@@ -237,6 +265,7 @@ CONSTANTS: Dict[str, int] = {
     "PARALLAX_VARIABLES_MAX": VARIABLES_MAX,
     "PARALLAX_REQUESTS_MAX": REQUESTS_MAX,
     "PARALLAX_SLICES_MAX": SLICES_MAX,
+    "PARALLAX_RATES_MAX": RATES_MAX,
     "PARALLAX_ASYNC": ASYNC,
     "PARALLAX_FIELD_MAX": FIELD_MAX,
     "PARALLAX_NO_RANK": NO_RANK,
@@ -267,6 +296,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "parallax_commit": (c_int, [_JOB]),
     "parallax_abort": (c_int, [_JOB, c_char_p]),
     "parallax_close": (c_int, [_JOB]),
+    "parallax_split": (c_int, [_JOB, POINTER(c_uint32), c_size_t, POINTER(_JOB)]),
     "parallax_query": (c_int, [_JOB, POINTER(JobInfoStruct)]),
     "parallax_progress": (c_int, [_JOB]),
     "parallax_register": (c_int, [_JOB, POINTER(VariableStruct), POINTER(c_uint32)]),
@@ -279,6 +309,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "parallax_write": (c_int, [_JOB, POINTER(RowsStruct), _REQUEST_OUT]),
     "parallax_barrier": (c_int, [_JOB, _REQUEST_OUT]),
     "parallax_broadcast": (c_int, [_JOB, c_void_p, c_size_t, c_uint32, _REQUEST_OUT]),
+    "parallax_collective": (c_int, [_JOB, POINTER(CollectiveStruct), _REQUEST_OUT]),
     "parallax_wait": (c_int, [POINTER(_REQUEST), c_size_t, c_int64]),
     "parallax_request_test": (c_int, [_REQUEST]),
     "parallax_request_cancel": (c_int, [_REQUEST]),

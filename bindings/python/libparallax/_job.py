@@ -15,13 +15,13 @@ from ._abi import (UNIQUE_ID_BYTES, ZERO, AllgatherFunction, JobInfoStruct, Opti
                    StepEndOptions, UniqueIdStruct, VariableStruct)
 from ._buffers import borrow
 from ._compiled import CORE_PATH
-from ._errors import InvalidArgument, ParallaxError
+from ._errors import InvalidArgument, ParallaxError, Unsupported
 from ._library import LIB, LIBRARY_PATH
 from ._objects import broadcast_object
 from ._request import Request
 from ._rows import StoredRows, read, write
 from ._status import Status
-from ._step import Step
+from ._step import Rates, Step, rates_array
 from ._tables import RULES, Phase, PlanMode, Reduction, Report, Rule, Tag, dtype_of, member_of
 from ._variable import Constant, Uniform, Variable
 
@@ -43,6 +43,14 @@ def _coefficient(name: str, value: Any, used: bool) -> Any:
     return value
 
 
+def _power(value: Optional[float], used: bool) -> Any:
+    """What stands in the struct, where 0 is the default and zero itself has no spelling."""
+    if value == 0 and used:
+        raise Unsupported("register: learning_rate_power is 0; this version has -0.5 alone, the "
+                          "default", field="learning_rate_power")
+    return 0.0 if value is None else value
+
+
 class JobInfo(NamedTuple):
     """This rank, its host and its last steps."""
 
@@ -61,6 +69,7 @@ class JobInfo(NamedTuple):
     late_rank: int
     late_ms: int  # a step, more than the mean of the others
     late_steps: int  # of the last 16
+    job_rank: int  # of a part: this rank's number in the whole job; else rank
 
 
 class Job:
@@ -96,7 +105,9 @@ class Job:
                  init: Union[Constant, Uniform, float] = 0.0, epsilon: Optional[float] = None,
                  initial_accumulator_value: float = 0.0, beta1: Optional[float] = None,
                  beta2: Optional[float] = None, momentum: float = 0.0, nesterov: bool = False,
-                 refuse_nonfinite: bool = False, accumulate: bool = False) -> Variable:
+                 refuse_nonfinite: bool = False, accumulate: bool = False, rates: int = 0,
+                 l1: float = 0.0, l2: float = 0.0, l2_shrinkage: float = 0.0, beta: float = 0.0,
+                 learning_rate_power: Optional[float] = None) -> Variable:
         """Registers a variable: the same calls in the same order on every rank, before commit().
 
         name: unique in the job, up to 127 bytes.
@@ -105,8 +116,8 @@ class Job:
             a PyTorch one is accepted.
         tag: "dense", "sparse" or "auto", the default: sparse if rows_max is given.
         rows_max: the most rows in one slice; required for "sparse". Bounds all staging memory.
-        rule: "sgd", "adagrad", "adam", "momentum", "rowwise_adagrad" or "sum": managed, the
-            library holds the value. None: framework-held. The formulas stand in parallax.h.
+        rule: "sgd", "adagrad", "adam", "momentum", "rowwise_adagrad", "ftrl" or "sum": managed,
+            the library holds the value. None: framework-held. The formulas stand in parallax.h.
         reduction: "sum", the default, "mean_world", "mean_contributors" or "mean_row".
         init: a number, Constant or Uniform; of managed variables.
         epsilon, beta1, beta2: of the rules that have them. None: their framework's default; 0.0
@@ -114,6 +125,10 @@ class Job:
         initial_accumulator_value, momentum, nesterov: of the rules that have them.
         refuse_nonfinite: a gradient with an infinity or a NaN is InvalidArgument.
         accumulate: a step's gradients may come in several calls; see `more` of Step.push.
+        rates: its group, the index in `rates` of step().
+        l1, l2, l2_shrinkage, beta, learning_rate_power: of "ftrl", as Keras names them, without
+            "_regularization_strength"; its initial_accumulator_value is 0.1 there, 0 here.
+            learning_rate_power: None is -0.5, and no other is supported.
 
         InvalidArgument names the field; InvalidState after commit(); Unsupported for what the
         library loaded lacks.
@@ -136,7 +151,8 @@ class Job:
             beta1=_coefficient("beta1", beta1, traits.has_betas),
             beta2=_coefficient("beta2", beta2, traits.has_betas),
             momentum=momentum, nesterov=nesterov, refuse_nonfinite=refuse_nonfinite,
-            accumulate=accumulate))
+            accumulate=accumulate, rates=rates, l1=l1, l2=l2, l2_shrinkage=l2_shrinkage, beta=beta,
+            learning_rate_power=_power(learning_rate_power, traits.has_power)))
         number = ctypes.c_uint32()
         _core.check(self._core.call(LIB.parallax_register, ctypes.byref(struct),
                                     ctypes.byref(number)))
@@ -154,12 +170,14 @@ class Job:
                                         lambda _: None))
 
     def step(self, *, learning_rate: float = 0.0, clip_norm: float = 0.0,
-             absent: bool = False) -> Step:
+             absent: bool = False, rates: Sequence[Rates] = ()) -> Step:
         """Begins the next step, number 1, 2, 3, ... on every rank. Does not block.
 
         learning_rate, clip_norm: the same on every rank, else the step is discarded everywhere
             with Mismatch. clip_norm 0: no clipping.
         absent: this rank has no batch and contributes nothing; it is no contributor.
+        rates: in place of learning_rate, Rates for each group of variables (`rates` of register),
+            the same on every rank.
 
         A step may begin once the one before was ended; InvalidState otherwise.
         """
@@ -169,9 +187,10 @@ class Job:
         except TypeError:  # says which
             _core.struct_of("step", StepEndOptions, {"learning_rate": learning_rate,
                                                      "clip_norm": clip_norm})
+        rates_array(rates)
         number = ctypes.c_uint64()
         _core.check(self._core.call(LIB.parallax_step_begin, ctypes.byref(number)))
-        return Step(self, number.value, learning_rate, clip_norm, absent)
+        return Step(self, number.value, learning_rate, clip_norm, absent, rates)
 
     def pull(self, variable: Variable, ids: Any = None, *, out: Any = None,
              dtype: Any = None) -> Request["NDArray[Any]"]:

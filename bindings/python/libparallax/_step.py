@@ -7,11 +7,11 @@ import collections.abc
 import contextlib
 import ctypes
 from types import TracebackType
-from typing import (TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Sequence, Tuple, Type,
-                    overload)
+from typing import (TYPE_CHECKING, Any, Callable, Dict, Iterator, List, NamedTuple, Optional,
+                    Sequence, Tuple, Type, overload)
 
 from . import _core
-from ._abi import ErrorInfoStruct, SliceStruct, StepEndOptions
+from ._abi import ErrorInfoStruct, RatesStruct, SliceStruct, StepEndOptions
 from ._buffers import Loan, borrow_ids, borrow_values
 from ._errors import InvalidArgument, InvalidState, ParallaxError
 from ._library import LIB
@@ -31,6 +31,34 @@ Buffer = Any
 Slice = Sequence[Any]
 
 
+class Rates(NamedTuple):
+    """The rates of a group of variables in one step: torch's param_groups.
+
+    weight_decay: added to the gradient, or with `decoupled` taken from the value (AdamW). Of rows
+        only those that some rank contributed decay.
+    maximize: the gradient is negated.
+    clip_norm: of the group's own gradients, before the step's; 0: none.
+    """
+
+    learning_rate: float
+    weight_decay: float = 0.0
+    decoupled: bool = False
+    maximize: bool = False
+    clip_norm: float = 0.0
+
+
+def rates_array(rates: Sequence[Rates]) -> Any:
+    """An array of RatesStruct; InvalidArgument names what is no rate."""
+    given: Any = list(rates) if isinstance(rates, collections.abc.Sequence) else [rates]
+    structs = []
+    for index, group in enumerate(given):
+        if not isinstance(group, Rates):
+            raise InvalidArgument(f"step: rates[{index}] is {group!r}; it must be Rates(...)",
+                                  field="rates")
+        structs.append(_core.struct_of(f"step: rates[{index}]", RatesStruct, group._asdict()))
+    return (RatesStruct * len(structs))(*structs)
+
+
 class Step:
     """One step of a job; made by Job.step(). Every rank goes through the same steps.
 
@@ -38,18 +66,19 @@ class Step:
     or discarded on this rank; `info` then tells which. A block left by an exception discards the
     step on every rank, as found_inf does, and the exception goes on.
 
-    Attributes that may be set before the end: learning_rate, clip_norm, found_inf, absent.
+    Attributes that may be set before the end: learning_rate, clip_norm, found_inf, absent, rates.
     Threads: any thread may call.
     """
 
     def __init__(self, job: "Job", number: int, learning_rate: float, clip_norm: float,
-                 absent: bool) -> None:
+                 absent: bool, rates: Sequence[Rates] = ()) -> None:
         self._job = job
         self.number = number
         self.learning_rate = learning_rate
         self.clip_norm = clip_norm
         self.found_inf = False
         self.absent = absent
+        self.rates = rates
         self.info: Optional[StepInfo] = None
         self._posted: List[Request[Any]] = []
         self._ended = False
@@ -148,9 +177,13 @@ class Step:
         """Ends the step without waiting, so that what follows overlaps with it; the next step may
         begin at once. wait() gives the StepInfo, when all pulls and pushes are complete too.
         """
-        options = _core.struct_of("step.end", StepEndOptions, {
+        fields: Dict[str, Any] = {
             "learning_rate": self.learning_rate, "clip_norm": self.clip_norm,
-            "found_inf": bool(self.found_inf), "absent": bool(self.absent)})
+            "found_inf": bool(self.found_inf), "absent": bool(self.absent)}
+        if self.rates:
+            groups = rates_array(self.rates)
+            fields.update(rates=groups, rates_count=len(groups))
+        options = _core.struct_of("step.end", StepEndOptions, fields)
         handle = self._job._core.post(None, LIB.parallax_step_end, self.number,
                                       ctypes.byref(options))
         self._ended = True

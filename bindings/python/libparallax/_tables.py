@@ -51,6 +51,7 @@ class Rule(enum.IntEnum):
     MOMENTUM = 4
     ROWWISE_ADAGRAD = 5
     SUM = 6
+    FTRL = 7
 
 
 class InitKind(enum.IntEnum):
@@ -109,6 +110,32 @@ class Memory(enum.IntEnum):
     CUDA = 1
 
 
+class Collective(enum.IntEnum):
+    """What Job.collective does."""
+
+    ALLREDUCE = 1
+    REDUCE_SCATTER = 2
+    ALLGATHER = 3
+    ALLGATHERV = 4
+    ALLTOALLV = 5
+    BROADCAST = 6
+    REDUCE = 7
+    GATHER = 8
+
+
+class Op(enum.IntEnum):
+    """How numbers of several ranks become one."""
+
+    SUM = 0
+    MEAN = 1  # no integers
+    MIN = 2
+    MAX = 3
+    PRODUCT = 4
+    AND = 5  # this and the next, bit by bit: integers only
+    OR = 6
+    XOR = 7
+
+
 class Report(enum.IntEnum):
     """What Job.report tells."""
 
@@ -143,6 +170,8 @@ C_ENUMS: Tuple[Tuple[Type[enum.IntEnum], str, str], ...] = (
     (Method, "parallax_method", "PARALLAX_METHOD_"),
     (Rounding, "parallax_rounding", "PARALLAX_ROUNDING_"),
     (Memory, "parallax_memory", "PARALLAX_MEMORY_"),
+    (Collective, "parallax_collective_kind", "PARALLAX_"),
+    (Op, "parallax_op", "PARALLAX_OP_"),
     (LogLevel, "parallax_log_level", "PARALLAX_LOG_"),
 )
 
@@ -182,6 +211,7 @@ class RuleTraits(NamedTuple):
     states: Tuple[bool, ...] = ()
     has_epsilon: bool = False
     has_betas: bool = False
+    has_power: bool = False
 
 
 RULES: Dict[Rule, RuleTraits] = {
@@ -192,6 +222,7 @@ RULES: Dict[Rule, RuleTraits] = {
     Rule.MOMENTUM: RuleTraits(states=(False,)),
     Rule.ROWWISE_ADAGRAD: RuleTraits(states=(True,), has_epsilon=True),
     Rule.SUM: RuleTraits(),
+    Rule.FTRL: RuleTraits(states=(False, False), has_power=True),
 }
 
 # What row ids are where the library gives them.
