@@ -29,15 +29,15 @@ from ._request import Request, Rows, StepInfo, wait_all
 from ._rows import StoredRows
 from ._status import Status
 from ._step import Rates, Step
-from ._tables import DType, LogLevel, Phase, PlanMode, Reduction, Report, Rule, Tag
+from ._tables import Collective, DType, LogLevel, Op, Phase, PlanMode, Reduction, Report, Rule, Tag
 from ._variable import Constant, Uniform, Variable
 from ._version import __version__
 
 __all__ = [
-    "Aborted", "Canceled", "Constant", "DType", "ForkedJob", "IOFailure", "InternalError",
-    "InvalidArgument", "InvalidState", "Job", "JobInfo", "LimitExceeded", "LogLevel", "Mismatch",
-    "ParallaxError", "PeerLost", "Phase", "PlanMode", "Rates", "Reduction", "Report", "Request",
-    "Rows", "Rule", "Status", "Step", "StepInfo", "StoredRows", "Tag", "Timeout", "Uniform",
-    "Unsupported", "Variable", "__version__", "core_path", "library_path", "library_version",
-    "open", "set_log_callback", "unique_id", "wait_all",
+    "Aborted", "Canceled", "Collective", "Constant", "DType", "ForkedJob", "IOFailure",
+    "InternalError", "InvalidArgument", "InvalidState", "Job", "JobInfo", "LimitExceeded",
+    "LogLevel", "Mismatch", "Op", "ParallaxError", "PeerLost", "Phase", "PlanMode", "Rates",
+    "Reduction", "Report", "Request", "Rows", "Rule", "Status", "Step", "StepInfo", "StoredRows",
+    "Tag", "Timeout", "Uniform", "Unsupported", "Variable", "__version__", "core_path",
+    "library_path", "library_version", "open", "set_log_callback", "unique_id", "wait_all",
 ]

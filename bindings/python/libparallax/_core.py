@@ -148,13 +148,21 @@ def struct_of(call: str, kind: Any, fields: Dict[str, Any]) -> Any:
 
 
 class Core(Gate):
-    """The handle of an open job."""
+    """The handle of an open job, or of a part of one: `parent` is what that was split from.
 
-    def __init__(self, pointer: int, rank: int) -> None:
+    A part is closed before its parent, and an abort of either ends both. So a parent that is closed
+    with an abort closes its open parts first; without one it refuses while there are any.
+    """
+
+    def __init__(self, pointer: int, rank: int, parent: Optional["Core"] = None) -> None:
         self._idle = threading.Event()
+        self._gone = threading.Event()  # close() is over
         super().__init__(pointer, self._idle.set, collections.deque())
         self.rank = rank
-        self._told: Set[int] = set()
+        self.job_rank: int = rank if parent is None else parent.job_rank
+        self._parent = parent
+        self._parts: Set[Core] = set()  # that are open
+        self._told: Set[int] = set() if parent is None else parent._told  # they fail as one
         self.variables: Dict[int, str] = {}
         _open_cores.add(self)
 
@@ -183,9 +191,9 @@ class Core(Gate):
     def check_process(self) -> None:
         if self.foreign:
             raise ForkedJob(
-                f"the job of rank {self.rank} was opened by process {self.pid}; this is process "
-                f"{os.getpid()}, forked from it, and must leave the job alone: use it in the "
-                "parent only, or open a job of its own here")
+                f"the job of rank {self.job_rank} was opened by process {self.pid}; this is "
+                f"process {os.getpid()}, forked from it, and must leave the job alone: use it in "
+                "the parent only, or open a job of its own here")
 
     def call(self, function: Callable[..., int], *arguments: Any) -> Answer:
         """One call on the job, which close() waits for."""
@@ -194,6 +202,21 @@ class Core(Gate):
             raise InvalidState("the job is closed; open a new one")
         try:
             return self.tell(ask(function, self.pointer, *arguments))
+        finally:
+            self.leave()
+
+    def split(self, ranks: List[int]) -> "Core":
+        """A part of the job."""
+        self.check_process()
+        if not self.enter():  # until the part is noted, for close()
+            raise InvalidState("the job is closed; open a new one")
+        try:
+            part = ctypes.c_void_p()
+            numbers = (ctypes.c_uint32 * len(ranks))(*ranks)
+            check(self.call(LIB.parallax_split, numbers, len(ranks), ctypes.byref(part)))
+            core = Core(part.value or 0, ranks.index(self.rank), self)
+            self._parts.add(core)
+            return core
         finally:
             self.leave()
 
@@ -219,18 +242,30 @@ class Core(Gate):
 
     def close(self, abort_reason: Optional[str] = None) -> Answer:
         """Closes once: waits for the calls that run, then for the other ranks. Frees everything.
-        OK where the job's failure was raised before."""
+        OK where the job's failure was raised before; STATE, and nothing is done, while parts are
+        open and nothing is to be aborted."""
         if self.foreign:
             return Answer(Status.OK, "")
+        if self._parts and abort_reason is None:
+            return Answer(Status.STATE, f"close: {len(self._parts)} parts that split() made are "
+                          "open; close them first")
         if not self.shut():
             return Answer(Status.OK, "")
         if abort_reason is not None:
             self._told.add(Status.ABORTED)
             LIB.parallax_abort(self.pointer, abort_reason.encode())
-        if self.calls:
-            self._idle.wait()
-        _open_cores.discard(self)
-        answer = ask(LIB.parallax_close, self.take())
+        try:
+            if self.calls:
+                self._idle.wait()
+            for part in list(self._parts):  # without an abort: split while this was being closed
+                part.close(abort_reason or f"rank {self.job_rank} closed a job it was splitting")
+                part._gone.wait()  # another thread may have been quicker
+            _open_cores.discard(self)
+            answer = ask(LIB.parallax_close, self.take())
+            if self._parent is not None:
+                self._parent._parts.discard(self)
+        finally:  # an interrupted close is over too
+            self._gone.set()
         self.sweep()
         return Answer(Status.OK, "") if self._was_told(answer) else answer
 
@@ -241,7 +276,7 @@ _open_cores: "weakref.WeakSet[Core]" = weakref.WeakSet()
 def _end_all() -> None:
     """At interpreter exit: no job may run on while Python's memory goes away."""
     for core in list(_open_cores):
-        core.close(f"the process of rank {core.rank} ended without closing the job")
+        core.close(f"the process of rank {core.job_rank} ended without closing the job")
 
 
 atexit.register(_end_all)

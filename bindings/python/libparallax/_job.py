@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import operator
 import warnings
 from types import TracebackType
 from typing import (TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence,
@@ -14,6 +15,7 @@ from . import _core
 from ._abi import (UNIQUE_ID_BYTES, ZERO, AllgatherFunction, JobInfoStruct, Options,
                    StepEndOptions, UniqueIdStruct, VariableStruct)
 from ._buffers import borrow
+from ._collectives import Terms, of_value, post
 from ._compiled import CORE_PATH
 from ._errors import InvalidArgument, ParallaxError, Unsupported
 from ._library import LIB, LIBRARY_PATH
@@ -22,7 +24,8 @@ from ._request import Request
 from ._rows import StoredRows, read, write
 from ._status import Status
 from ._step import Rates, Step, rates_array
-from ._tables import RULES, Phase, PlanMode, Reduction, Report, Rule, Tag, dtype_of, member_of
+from ._tables import (RULES, Collective, Op, Phase, PlanMode, Reduction, Report, Rule, Tag,
+                      dtype_of, member_of)
 from ._variable import Constant, Uniform, Variable
 
 if TYPE_CHECKING:
@@ -73,7 +76,7 @@ class JobInfo(NamedTuple):
 
 
 class Job:
-    """One rank of a job; made by libparallax.open().
+    """One rank of a job, or of a part of one; made by libparallax.open() and Job.split().
 
     As a context manager it closes when the block ends; a block left by an exception aborts the job
     first, so that the other ranks learn why at once. A job that is dropped without close(), or left
@@ -83,15 +86,17 @@ class Job:
     child gets ForkedJob.
     """
 
-    def __init__(self, core: _core.Core) -> None:
+    def __init__(self, core: _core.Core, parent: Optional["Job"] = None) -> None:
         self._core = core
+        self._parent = parent  # is not dropped before its part
         info = self.info()
         self.rank = info.rank
         self.world = info.world
 
     def __repr__(self) -> str:
         closed = " (closed)" if self.closed else ""
-        return f"<libparallax.Job rank {self.rank} of {self.world}{closed}>"
+        part = "" if self._parent is None else f", a part of {self._parent!r}"
+        return f"<libparallax.Job rank {self.rank} of {self.world}{closed}{part}>"
 
     @property
     def closed(self) -> bool:
@@ -169,6 +174,26 @@ class Job:
         _core.check(_core.interruptible(lambda: self._core.call(LIB.parallax_commit),
                                         lambda _: None))
 
+    def split(self, ranks: Sequence[int]) -> "Job":
+        """A part of this job: a Job of the `ranks` named alone, numbered in that order, with its
+        own variables, commit, steps and reports. Collective over them, all with the same list; the
+        others do not call. Legal at any time; a rank may be in several parts, and split those.
+
+        Close it, best by `with`, on all of its ranks and before this job. A failure is not split:
+        a part that is aborted, or dropped without close(), ends the whole job.
+
+        Blocks up to the job's timeout; Ctrl-C interrupts it. Timeout names ranks that have not
+        called.
+        """
+        try:
+            numbers = [operator.index(rank) for rank in ranks]
+        except TypeError as refusal:
+            raise InvalidArgument(f"split: ranks is {ranks!r}: {refusal}", field="ranks") from None
+        if not all(0 <= number < self.world for number in numbers):
+            raise InvalidArgument(f"split: ranks is {numbers}; each must be from 0 to "
+                                  f"{self.world - 1}", field="ranks")
+        return Job(_core.interruptible(lambda: self._core.split(numbers), _give_up_part), self)
+
     def step(self, *, learning_rate: float = 0.0, clip_norm: float = 0.0,
              absent: bool = False, rates: Sequence[Rates] = ()) -> Step:
         """Begins the next step, number 1, 2, 3, ... on every rank. Does not block.
@@ -229,6 +254,44 @@ class Job:
                                  loan.item_count * loan.item_bytes, root)
         return Request(self, handle, lambda _: buffer)
 
+    def allreduce(self, value: Any, op: Union[str, Op] = "sum", *, out: Any = None,
+                  dtype: Any = None, tag: int = 0) -> Request[Any]:
+        """Combines an array of every rank, element by element: wait() gives the result, in `out`
+        or a new array; out=value is in place. Of a Python number, a number: int of ints, which are
+        64 bits, float of floats.
+
+        op: "sum", "mean" (no integers), "min", "max", "product", or of integers "and", "or", "xor".
+        dtype: only of bfloat16's bits in uint16: "bf16".
+        tag: 0: matched by order among those of tag 0, of whatever kind; else with this tag.
+
+        No variable is needed, and any number may be under way, in steps and between them, after
+        commit(). Arrays are borrowed until the request is complete. Calls that differ are a
+        Mismatch, after which the job goes on.
+        """
+        return of_value(self, Terms(Collective.ALLREDUCE, op, dtype=dtype, tag=tag), value, out)
+
+    def allgather(self, value: Any, *, out: Any = None, dtype: Any = None,
+                  tag: int = 0) -> Request[Any]:
+        """Gives every rank all ranks' arrays, which have one size: wait() gives `out` or a new
+        array of shape (world, *value.shape); of a Python number, the list of them. Else as
+        allreduce."""
+        return of_value(self, Terms(Collective.ALLGATHER, dtype=dtype, tag=tag), value, out)
+
+    def collective(self, kind: Union[str, Collective], send: Any = None, recv: Any = None, *,
+                   op: Union[str, Op] = "sum", root: int = 0,
+                   send_counts: Optional[Sequence[int]] = None,
+                   recv_counts: Optional[Sequence[int]] = None, dtype: Any = None,
+                   tag: int = 0) -> Request[Any]:
+        """Any collective of parallax.h, where each kind's buffers are told: "allreduce",
+        "reduce_scatter", "allgather", "allgatherv", "alltoallv", "broadcast", "reduce", "gather".
+
+        wait() gives recv, or a new array where that is None; None on a rank that gets nothing. How
+        many numbers move is what send has; of a broadcast, what recv has, which the others need and
+        the root does not. send_counts, recv_counts: numbers for each rank; alltoallv needs both,
+        allgatherv recv_counts. Else as allreduce.
+        """
+        return post(self, Terms(kind, op, root, send_counts, recv_counts, dtype, tag), send, recv)
+
     def broadcast_object(self, value: Any = None, root: int = 0) -> Any:
         """Gives every rank the root's `value`, pickled; what the others pass is ignored. Blocks
         until every rank has called it, up to the job's timeout.
@@ -278,7 +341,8 @@ class Job:
         raises. Requests that are pending fail with Aborted; results at hand stay valid. Closing
         again, and closing in a forked child, does nothing. PeerLost and Timeout name the ranks
         that did not close. A failure of the job that an earlier call raised is not raised
-        again, and no abort once this rank has aborted too."""
+        again, and no abort once this rank has aborted too. InvalidState, and nothing is done, while
+        parts of it are open."""
         _core.check(self._core.close())
 
     def __enter__(self) -> "Job":
@@ -290,13 +354,13 @@ class Job:
             self.close()
         else:  # the exception that goes on says more than a failure of close
             said = f"{kind.__name__}: {error}" if str(error) else kind.__name__
-            self._core.close(f"rank {self.rank} left by {said}")
+            self._core.close(f"rank {self._core.job_rank} left by {said}")
 
     def __del__(self) -> None:
         core = self.__dict__.get("_core")
         if core is not None and not core.closed and not core.foreign:
             warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, source=self)
-            core.close(f"rank {self.rank} dropped the job without closing it")
+            core.close(f"rank {core.job_rank} dropped the job without closing it")
 
 
 class _Exchange:
@@ -410,6 +474,10 @@ def _open(options: Options) -> _core.Core:
     info = JobInfoStruct()  # the rank may be the environment's
     _core.check(_core.ask(LIB.parallax_query, pointer, ctypes.byref(info)))
     return _core.Core(pointer.value or 0, info.rank)
+
+
+def _give_up_part(core: _core.Core) -> None:
+    core.close(f"rank {core.job_rank} was interrupted while splitting the job")
 
 
 def _give_up(core: _core.Core) -> None:

@@ -248,8 +248,9 @@ _Member = TypeVar("_Member", bound=enum.IntEnum)
 
 
 def member_of(members: Type[_Member], given: Any, what: str) -> _Member:
-    """The member that a name, a member or its number means; None is the first, the default."""
-    if given is None:
+    """The member that a name, a member or its number means; None is 0, where that is the
+    default."""
+    if given is None and 0 in list(members):
         return members(0)
     if isinstance(given, str):
         for member in members:
