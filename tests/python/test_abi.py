@@ -31,6 +31,8 @@ REGISTER_PARAMETERS = {"init_low": "init", "init_high": "init", "init_seed": "in
 NO_PARAMETER = {
     "size": "set by Sized",
     "reserved": "always 0",
+    "count": "how many numbers the buffers have",
+    "memory": "the host's; buffers that lie elsewhere are refused",
     "allgather_context": "a Python function has a context of its own",
 }
 
@@ -187,7 +189,9 @@ class Header(unittest.TestCase):
     def test_every_field_can_be_given(self):
         for struct, function, names in (
                 ("parallax_options_t", px.open, OPEN_PARAMETERS),
-                ("parallax_variable_t", px.Job.register, REGISTER_PARAMETERS)):
+                ("parallax_variable_t", px.Job.register, REGISTER_PARAMETERS),
+                ("parallax_collective_t", px.Job.collective, {}),
+                ("parallax_rates_t", px.Rates, {})):
             parameters = inspect.signature(function).parameters
             not_yet = self.not_yet(struct)
             for field in self.structs[struct]:

@@ -24,6 +24,8 @@ def train(job: px.Job) -> float:
         step.push(table, [1, 2], np.ones_like(rows))
         union: px.Rows = step.reduce(held, [1], np.ones(1, np.float32)).wait()
     assert step.info is not None and step.info.committed
+    with job.split([0, 1]) as part, part.step(rates=[px.Rates(0.1, clip_norm=1.0)]):
+        assert part.allreduce(1.5, "mean").wait() > 0
     return float(union.values.sum())
 """
 BAD = """
