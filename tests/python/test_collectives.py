@@ -102,7 +102,9 @@ class Numbers(unittest.TestCase):
                                             recv_counts=[1]), "send"),
                     (lambda: job.collective("allreduce", array.array("q", [1]),
                                             array.array("q", [1, 2])), "recv"),
-                    (lambda: job.collective("allreduce", array.array("q", [1]), bytes(8)), None)):
+                    (lambda: job.collective("allreduce", array.array("q", [1]),
+                                            memoryview(array.array("q", [1])).toreadonly()),
+                     None)):
                 with self.subTest(field=field):
                     with self.assertRaises(px.ParallaxError) as refused:
                         call()

@@ -421,7 +421,7 @@ def open(*, rank: int = 0, world: int = 0, rendezvous: Optional[str] = None,
 
     rank, world: this rank's number and how many there are; by default what
         PARALLAX_RANK and PARALLAX_WORLD say (parallax run sets them), else one rank alone; with
-        rendezvous="env", what the launcher's environment says.
+        rendezvous="env", what the launcher's environment says; without one, one rank alone.
     rendezvous: "file:DIR", a directory that is new, or empty and closed to other users;
         "tcp:HOST:PORT", where rank 0 listens; "env", as the launcher's environment says (torchrun,
         mpirun, srun, parallax run); "inproc:NAME" when ranks are threads of this process.
