@@ -80,6 +80,11 @@ class Rendezvous(unittest.TestCase):
                   lambda rank: {"PARALLAX_RANK": str(rank), "PARALLAX_WORLD": "3",
                                 "PARALLAX_RENDEZVOUS": where})
 
+    def test_environment_without_a_launcher(self):
+        process = start("import os, libparallax\nos.environ.clear()\n" + RANK, "rendezvous=env")
+        code, out, error = finish(process)
+        self.assertEqual((code, out), (0, "rank 0 of 1\n"), error)
+
     def test_unique_id(self):
         """Rank 0 is who made it: this process."""
         os.environ["PARALLAX_NET_DEVICE"] = "lo"
