@@ -302,8 +302,10 @@ PARALLAX_API parallax_status_t parallax_close(parallax_job_t *job);
  * order; those with different lists may come in any.
  * Legal before and after commit, also during steps. Blocks up to timeout_ms. The part belongs to
  * the caller, who closes it (collectively, as a job) before the job it was split from.
- * INVALID names the argument; TIMEOUT names ranks that have not called; LIMIT: memory, or more than
- * 2,047 parts that one rank was the first of. Since 0.2.0. */
+ * INVALID names the argument; TIMEOUT names ranks that have not called, and a later call with the
+ * same list does not match theirs any more: close the job; LIMIT: memory, or too many parts that
+ * one rank was the first of (2,047 in the largest world, 500 million in one of four). Since
+ * 0.2.0. */
 PARALLAX_API parallax_status_t parallax_split(parallax_job_t *job, const uint32_t *ranks,
                                               size_t count, parallax_job_t **part);
 
@@ -553,7 +555,8 @@ typedef struct parallax_slice {
                        * when row_count is 0, or when ids_i32 is given */
   uint64_t row_count; /* <= rows_max, padding counted; 0 is legal */
   void *values;       /* push: gradients, only read. pull: destination. reduce, dense: gradient in,
-                       * aggregate out. reduce, rows: gradients, only read. Aligned to an element */
+                       * aggregate out, unless `into` says elsewhere. reduce, rows: gradients, only
+                       * read. Aligned to an element */
   uint32_t as_dtype;  /* the type of `values`, and of the rows that a reduce returns: 0 for the
                        * variable's dtype, or PARALLAX_AS(a floating dtype) for a floating variable.
                        * Pulled values are converted before they cross the wire where that makes
@@ -566,7 +569,9 @@ typedef struct parallax_slice {
                        * last slice of a reduce returns an aggregate */
   const int32_t *ids_i32; /* row ids as 32-bit numbers; then ids must be NULL */
   /* Since 0.2.0: */
-  void *into;      /* not yet. reduce, dense: where the aggregate goes; NULL: over the gradient */
+  void *into;      /* reduce, dense: where the aggregate goes, as many numbers of the same type;
+                    * values is only read then, and as it was whatever becomes of the request.
+                    * NULL, or values itself: over the gradient. Any other overlap is INVALID */
   void *stream;    /* not yet. The device's stream in whose order the buffers are ready */
   uint32_t memory; /* parallax_memory_t of values, and of ids */
   uint32_t device; /* not yet. Its number, as the device's own library counts */
@@ -603,8 +608,9 @@ PARALLAX_API parallax_status_t parallax_push(parallax_job_t *job, uint64_t step,
                                              parallax_request_t **request);
 
 /* Reduces gradients of framework-held variables over all ranks. The request completes when the
- * aggregate is there: dense in place, as it arrives, so that what the buffer holds is unspecified
- * while the request is pending and if it fails; rows through parallax_request_rows. At most one per
+ * aggregate is there: dense where `into` says, else in place, as it arrives, so that what that
+ * buffer holds is unspecified while the request is pending and if it fails; rows through
+ * parallax_request_rows. At most one per
  * variable, rank and step, unless it has accumulate; a rank that did not call it by its step_end
  * contributes zeros: so a rank that waits for a reduce before its step_end waits until every rank
  * has called reduce for that variable, or step_end.
@@ -781,7 +787,8 @@ typedef struct parallax_collective {
  * INVALID names the field, UNSUPPORTED too; STATE before commit; LIMIT: no memory for its sums. As
  * its request's end: MISMATCH names the field and two ranks whose kind, dtype, op, root, count or
  * counts differ, on every rank, with recv as it was, and the job goes on; PEER_LOST names a
- * rank that was lost or has closed, and TIMEOUT who is missing. After these recv is undefined. */
+ * rank that was lost or has closed; after that recv is undefined. A wait's TIMEOUT names who is
+ * missing, and leaves the buffers borrowed. */
 PARALLAX_API parallax_status_t parallax_collective(parallax_job_t *job,
                                                    const parallax_collective_t *what,
                                                    parallax_request_t **request);

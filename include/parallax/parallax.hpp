@@ -245,7 +245,12 @@ class Job {
 
   // Waits for all ranks; the job is gone whether or not this throws. A job that had failed throws
   // its failure here too: where it was caught before, leave the closing to the destructor.
-  void close() { check(parallax_close(std::exchange(job_, nullptr))); }
+  // It stays where parts of it are open.
+  void close() {
+    const parallax_status_t status = parallax_close(job_);
+    if (status != PARALLAX_STATE) job_ = nullptr;
+    check(status);
+  }
 
   parallax_job_t* get() const noexcept { return job_; }
 

@@ -89,8 +89,8 @@ parallax_status_t parallax_close(parallax_job_t* job) {
     }
     const uint32_t parts = job->job->part_count();
     if (parts > 0) {
-      return parallax::bad_state("close: " + std::to_string(parts) +
-                                 " parts that parallax_split made are open; close them first");
+      return parallax::bad_state("close: parts that parallax_split made are open, " +
+                                 std::to_string(parts) + " of them; close them first");
     }
     const std::unique_ptr<parallax_job_t> handle(job);
     std::unique_ptr<parallax::Job> closing(job->job);

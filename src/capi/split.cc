@@ -31,6 +31,7 @@ parallax_status_t parallax_split(parallax_job_t* job, const uint32_t* ranks, siz
       return engine.job_calls().split({ranks, count}, &request);
     }));
     PARALLAX_RETURN_IF_ERROR(parallax::wait_for(*job->job, request, "split", &handle->group));
+    job->job->hold(handle->group);
     *part = handle.release();
     return {};
   });

@@ -167,12 +167,13 @@ void ContributionCalls::contribute(const Request& request, const PullSlice& slic
   // Of a dense slice and one of rows in one call, the dense one contributes both.
   if (other != request.slices.end() && !slice.every_row) return;
   const bool reduce = request.kind == RequestKind::kReduce;
-  const Destination result = reduce ? Destination{slice.values, slice.dtype} : Destination();
+  const Destination result = reduce ? Destination{slice.into, slice.dtype} : Destination();
   if (slice.summed) return contribute_sum(slice.variable, request.step, result, pending);
   const VariableRuntime& runtime = group_.runtime(slice.variable);
   Contribution contribution;
   if (!runtime.variable->ids_declared()) {
-    // Lasting: of a reduce it is the caller's until the aggregate is there, which takes its place.
+    // Lasting: of a reduce it is the caller's until the aggregate is there, which may take its
+    // place.
     contribution = {.elements = {slice.values, slice.dtype}, .lasting = reduce, .result = result};
   } else {
     contribution.rows = rows_of(slice);
@@ -209,7 +210,7 @@ void ContributionCalls::end(uint64_t step) {
 // ---- handing back
 
 void ContributionCalls::hand_back(Request& reduce) {
-  // The result goes where the slice came from, which this rank's sends may still be reading.
+  // The result may go where the slice came from, which this rank's sends may still be reading.
   if (reduce.pending != 0) return;
   // This comes in every pass, and to ask one variable among many is a cache miss: of those that are
   // not there so many are asked, from the first on. What is behind them is seldom there either, and

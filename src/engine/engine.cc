@@ -53,7 +53,7 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
                 .membership = membership_,
                 .transport = transport,
                 .outbox = outbox_,
-                .tells_others = options_.part == 0}),
+                .whole = options_.whole}),
       loss_watch_({.world = group_.columns().world(),
                    .clock = clock,
                    .membership = membership_,
@@ -193,7 +193,7 @@ void Engine::advance() {
   const Status collectives = collective_calls_.advance();
   if (!collectives.ok()) failure_.abort(collectives);
   // That this rank closes follows what it has called before.
-  if (collective_calls_.rounds().said()) job_calls_.advance_close();
+  if (phase_.closing() && collective_calls_.rounds().said()) job_calls_.advance_close();
 }
 
 int64_t Engine::next_deadline_ns() const {
@@ -272,12 +272,11 @@ void Engine::complete_all() {
   row_calls_.queue().finish_all(closed);
 }
 
-void Engine::fail_with(const Status& cause) {
-  const bool lost = cause.code() == PARALLAX_PEER_LOST;
-  const uint32_t peer = cause.facts().peer;
-  failure_.fail(cause,
-                lost && peer < options_.view.world() ? SectionKind::kLost : SectionKind::kAbort,
-                lost ? peer : options_.rank);
+void Engine::follow_failure() {
+  guarded([this] {
+    failure_.follow();
+    return true;
+  });
 }
 
 void Engine::cancel(Request& request) {

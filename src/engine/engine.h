@@ -90,9 +90,10 @@ struct EngineOptions {
   uint64_t memory_max_bytes = 0;  // 0: no limit
   MemoryCheck memory_check = MemoryCheck::kOff;
   MachineMemory machine = {};  // that the check compares with
-  // It is a part of a job, with this number: who is alive, and telling the others of a failure, is
-  // the whole job's (JobGroups).
+  // It is a part of a job, with this number: who is alive is the whole job's to know, and a failure
+  // the whole job's to tell, whose first failure this is.
   uint32_t part = 0;
+  FirstFailure* whole = nullptr;
   // As ExchangeOptions has it, the same on all ranks: tests let few hosts hold a census.
   uint32_t marker_hosts_max = kMarkerHostsMax;
 };
@@ -123,8 +124,11 @@ class Engine final : private Receiver {
   RowCalls& row_calls() { return row_calls_; }
   CollectiveCalls& collective_calls() { return collective_calls_; }
   void cancel(Request& request);
-  // Another group of this rank's job has failed, and so has this one; `cause` is in its numbers.
-  void fail_with(const Status& cause);
+  // Of a part: what has failed the whole job fails it too.
+  void follow_failure();
+  // Of the whole job: a part has a message for this rank, or one from it.
+  void note_sent(uint32_t rank) { membership_.sent(rank, clock_.now_ns()); }
+  void note_heard(uint32_t rank) { membership_.heard(rank, clock_.now_ns()); }
   Status release(Request* request) { return requests_.release(request); }  // STATE while pending
 
   // The job is over: what is still pending completes with ABORTED.
@@ -132,7 +136,7 @@ class Engine final : private Receiver {
 
   // Queries.
   const Status& failure() const { return failure_.status(); }
-  const Status& cause() const { return failure_.cause(); }
+  FirstFailure& first_failure() { return failure_; }
   uint64_t step() const { return pipeline_.window().begun(); }
   uint64_t step_committed() const { return pipeline_.window().finished(); }
   bool committed() const { return phase_.running() || phase_.closing(); }
@@ -148,6 +152,8 @@ class Engine final : private Receiver {
   // The job has failed, and the notice of it is still on its way to the others: requests stay
   // pending until it has left, for at most FirstFailure::kLastWordsNs.
   bool speaking() const { return failure_.speaking(); }
+  // Nothing is left to do but to release requests.
+  bool closed() const { return phase_.closed(); }
 
   // The longest that this rank was held up lately.
   int64_t held_up_ns() const { return membership_.strain_ns(); }

@@ -7,7 +7,6 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "message/told_failure.h"
 
 namespace parallax {
 
@@ -22,34 +21,82 @@ const char* remedy_of(parallax_status_t code) {
   return ". Close the job";
 }
 
+// Variables and steps are each group's own: another would take them for its.
+ErrorFacts facts_with(const ErrorFacts& facts, uint32_t rank, uint32_t peer) {
+  ErrorFacts told;
+  told.rank = rank;
+  told.peer = peer;
+  told.host = facts.host;
+  told.field = facts.field;
+  return told;
+}
+
+ErrorFacts facts_in_job(const ErrorFacts& facts, const HostMap& part) {
+  const auto in_job = [&](uint32_t rank) {
+    return rank < part.host_of.size() ? job_rank(part, rank) : PARALLAX_NO_RANK;
+  };
+  return facts_with(facts, in_job(facts.rank), in_job(facts.peer));
+}
+
+ErrorFacts facts_in_part(const ErrorFacts& facts, const HostMap& part) {
+  const auto in_part = [&](uint32_t job) {
+    const auto found = std::find(part.job_rank_of.begin(), part.job_rank_of.end(), job);
+    return found == part.job_rank_of.end()
+               ? PARALLAX_NO_RANK
+               : static_cast<uint32_t>(found - part.job_rank_of.begin());
+  };
+  return facts_with(facts, in_part(facts.rank), in_part(facts.peer));
+}
+
 }  // namespace
 
 void FirstFailure::fail(const Status& failure, SectionKind notice, uint32_t culprit) {
+  follow();
   if (!job_goes_on()) return;
   constexpr size_t kSentenceMax = 512;
+  const Columns& columns = parts_.columns;
   // It may be a peer's, and goes on to every rank's log and parallax_request_error.
   ToldFailure told = {printable(failure.message().substr(0, kSentenceMax)), failure.facts()};
-  const Columns& columns = parts_.columns;
-  const bool mine = culprit == columns.rank() && notice == SectionKind::kLost;
   if (told.facts.rank == PARALLAX_NO_RANK) told.facts.rank = columns.rank();
   if (notice == SectionKind::kLost) told.facts.peer = culprit;
-  if (told.facts.peer < columns.world()) note_peer(columns.map(), told.facts.peer, told.facts);
-  cause_ = Status(failure.code(), told.sentence).about(told.facts);
-  ErrorFacts here = told.facts;
-  here.step_committed = parts_.window.finished();
-  status_ = Status(failure.code(),
-                   told.sentence + (mine ? " (this rank)" : "") + "; last step committed here: " +
-                       std::to_string(parts_.window.finished()) + remedy_of(failure.code()))
-                .about(std::move(here));
+  const bool mine = culprit == columns.rank() && notice == SectionKind::kLost;
+  take(told, failure.code(), mine ? " (this rank)" : "");
+  if (parts_.whole != nullptr) {
+    parts_.outbox.drop_all();
+    return parts_.whole->fail(
+        Status(failure.code(), told.sentence).about(facts_in_job(told.facts, columns.map())),
+        notice, culprit < columns.world() ? job_rank(columns.map(), culprit) : culprit);
+  }
   PARALLAX_LOG(kInfo, kMember, rank_name(columns.map(), columns.rank()) + ": " + status_.message());
   tell(told.encode(), notice, culprit);
+}
+
+// What this group adds to a failure: its last step, and whom that names by its own numbers.
+void FirstFailure::take(const ToldFailure& cause, parallax_status_t code, const std::string& who) {
+  const HostMap& map = parts_.columns.map();
+  cause_ = Status(code, cause.sentence).about(cause.facts);
+  ErrorFacts here = cause.facts;
+  here.step_committed = parts_.window.finished();
+  note_peer(map, here.peer, here);
+  status_ = Status(code, cause.sentence + who + "; last step committed here: " +
+                             std::to_string(parts_.window.finished()) + remedy_of(code))
+                .about(std::move(here));
+}
+
+void FirstFailure::follow() {
+  if (parts_.whole == nullptr || !job_goes_on() || parts_.whole->status().ok()) return;
+  const Status& cause = parts_.whole->cause_;
+  ToldFailure told = {cause.message(), facts_in_part(cause.facts(), parts_.columns.map())};
+  // Named by the host at least, where the rank is not of this part.
+  told.facts.host = parts_.whole->status().facts().host;
+  take(told, cause.code(), "");
+  parts_.outbox.drop_all();
 }
 
 void FirstFailure::tell(const std::string& told, SectionKind notice, uint32_t culprit) {
   Outbox& outbox = parts_.outbox;
   // Frees what data sends borrow, and leaves send buffers and credits to the notice.
   outbox.drop_data();
-  if (!parts_.tells_others) return;
   if (notice == SectionKind::kLost && culprit != parts_.columns.rank() &&
       culprit < parts_.columns.world()) {
     // A lost rank takes nothing any more, and requests wait until all that is queued has left.
@@ -77,6 +124,7 @@ void FirstFailure::lose(uint32_t rank, const std::string& why) {
 
 void FirstFailure::give_up() noexcept {
   if (status_.ok()) status_ = cause_ = Status::out_of_memory();
+  if (parts_.whole != nullptr) parts_.whole->give_up();
 }
 
 }  // namespace parallax

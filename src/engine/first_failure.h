@@ -4,7 +4,10 @@
 // the same. Until the notice has left, requests stay pending (speaking), so that a program that
 // ends with its first error is not taken for the culprit.
 //
-// One for a job. Engine's owner only; nothing blocks.
+// One for each group of a job. A part's hands a failure to the whole job's, in the job's numbers,
+// which tells everybody; and takes over what has failed the whole (follow), in its own. So all
+// groups of a rank end for one reason, and none completes a request before the others were told.
+// Engine's owner only; nothing blocks.
 #ifndef PARALLAX_ENGINE_FIRST_FAILURE_H_
 #define PARALLAX_ENGINE_FIRST_FAILURE_H_
 
@@ -16,6 +19,7 @@
 #include "group/step_window.h"
 #include "membership/membership.h"
 #include "message/outbox.h"
+#include "message/told_failure.h"
 #include "message/wire.h"
 #include "transport/transport.h"
 #include "world/patterns.h"
@@ -35,17 +39,18 @@ class FirstFailure {
     const Membership& membership;
     Transport& transport;
     Outbox& outbox;
-    bool tells_others = true;  // else somebody else does: it is a part's
+    FirstFailure* whole = nullptr;  // of a part
   };
 
   // All parts outlive this.
   explicit FirstFailure(const Parts& parts) : parts_(parts) {}
 
   const Status& status() const { return status_; }
-  // The same before this group added what concerns it alone.
-  const Status& cause() const { return cause_; }
   // The job goes on: it has not failed, and was not closed.
   bool job_goes_on() const { return status_.ok() && !closed_; }
+
+  // Of a part: what has failed the whole job fails it too.
+  void follow();
 
   // Ends the job, here and everywhere. The notice is kLost or kAbort; the culprit is any rank that
   // this one or a peer names. After the first, and once the job is closed, nothing happens.
@@ -59,6 +64,7 @@ class FirstFailure {
 
   // The notice is still on its way.
   bool speaking() const {
+    if (parts_.whole != nullptr) return parts_.whole->speaking();
     return unsaid_ && !parts_.outbox.idle() && parts_.clock.now_ns() < words_end_ns_;
   }
   // It is not, and requests have been told.
@@ -67,10 +73,12 @@ class FirstFailure {
   int64_t next_deadline_ns() const { return unsaid_ && !closed_ ? words_end_ns_ : kNever; }
 
  private:
+  void take(const ToldFailure& cause, parallax_status_t code, const std::string& who);
   void tell(const std::string& told, SectionKind notice, uint32_t culprit);
 
   const Parts parts_;
-  Status status_, cause_;
+  Status status_;
+  Status cause_;  // before this group added what concerns it alone
   bool closed_ = false;
   bool unsaid_ = false;       // the notice is on its way, and requests wait for it
   int64_t words_end_ns_ = 0;  // until then at most

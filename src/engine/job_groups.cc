@@ -3,41 +3,21 @@
 #include "engine/job_groups.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/check.h"
 
 namespace parallax {
 
-namespace {
-
-constexpr uint32_t kNumberBits = 11;  // of those that one rank gives
-
-// What a failure names, as another group of the job numbers it. Variables and steps are each
-// group's own.
-ErrorFacts facts_in(const ErrorFacts& facts, const HostMap& from, const HostMap& to) {
-  const auto renumbered = [&](uint32_t rank) {
-    if (rank >= from.host_of.size()) return PARALLAX_NO_RANK;
-    const uint32_t in_job = job_rank(from, rank);
-    for (uint32_t each = 0; each < to.host_of.size(); ++each) {
-      if (job_rank(to, each) == in_job) return each;
-    }
-    return PARALLAX_NO_RANK;
-  };
-  ErrorFacts told;
-  told.rank = renumbered(facts.rank);
-  told.peer = renumbered(facts.peer);
-  told.host = facts.host;
-  told.field = facts.field;
-  return told;
-}
-
-}  // namespace
-
 JobGroups::JobGroups(EngineOptions options, Transport& transport, const Clock& clock,
                      Compute& compute, std::function<void()> completed)
     : options_(std::move(options)),
-      shares_(transport),
+      count_bits_(31 - static_cast<uint32_t>(std::bit_width(options_.view.world() - 1))),
+      shares_(transport,
+              [this](uint32_t rank, bool sent) {
+                sent ? whole().note_sent(rank) : whole().note_heard(rank);
+              }),
       clock_(clock),
       compute_(compute),
       completed_(std::move(completed)) {
@@ -55,8 +35,8 @@ Status JobGroups::start() { return whole().start(); }
 void JobGroups::let_split(Engine& engine) {
   engine.job_calls().splits().set_maker(
       {.next_number = [this]() -> uint32_t {
-         if (numbers_given_ == kPartsMax) return 0;
-         return options_.rank << kNumberBits | ++numbers_given_;
+         if (numbers_given_ == (1u << count_bits_) - 1) return 0;
+         return options_.rank << count_bits_ | ++numbers_given_;
        },
        .open = [this, &engine](
                    uint32_t number,
@@ -66,8 +46,15 @@ void JobGroups::let_split(Engine& engine) {
 // By a split of the group `from`, whose numbers `ranks` are.
 Status JobGroups::open_part(const Engine& from, uint32_t number, std::span<const uint32_t> ranks) {
   const HostMap& map = from.columns().map();
+  // A peer's number: no other group may have its epoch.
+  if (number >> count_bits_ != job_rank(map, ranks[0]) || number << (32 - count_bits_) == 0) {
+    return internal("split: " + rank_name(map, ranks[0]) + " numbers a part " +
+                    std::to_string(number) + "; check that all ranks run the same version")
+        .about_peer(ranks[0]);
+  }
   EngineOptions options = options_;
   options.part = number;
+  options.whole = &whole().first_failure();
   options.view = first_view(part_of(map, ranks), epoch_of(number));
   options.rank = static_cast<uint32_t>(
       std::find(ranks.begin(), ranks.end(), from.columns().rank()) - ranks.begin());
@@ -75,15 +62,25 @@ Status JobGroups::open_part(const Engine& from, uint32_t number, std::span<const
   if (share == nullptr) {
     return internal("split: part " + std::to_string(number) + " is open already");
   }
-  auto engine = std::make_unique<Engine>(std::move(options), *share, clock_, compute_, completed_);
-  const Status started = engine->start();
-  if (!started.ok()) {
-    shares_.remove(epoch_of(number));
-    return started;
+  Status started;
+  try {
+    groups_.reserve(groups_.size() + 1);
+    auto engine =
+        std::make_unique<Engine>(std::move(options), *share, clock_, compute_, completed_);
+    started = engine->start();
+    let_split(*engine);
+    if (started.ok()) groups_.push_back({.number = number, .engine = std::move(engine)});
+  } catch (...) {
+    shares_.remove(epoch_of(number));  // nobody listens there
+    throw;
   }
-  let_split(*engine);
-  groups_.push_back({.number = number, .engine = std::move(engine)});
-  return {};
+  if (!started.ok()) shares_.remove(epoch_of(number));
+  return started;
+}
+
+bool JobGroups::has(uint32_t number) const {
+  return std::any_of(groups_.begin(), groups_.end(),
+                     [&](const JobGroup& each) { return each.number == number; });
 }
 
 const JobGroups::JobGroup& JobGroups::find(uint32_t number) const {
@@ -94,61 +91,48 @@ const JobGroups::JobGroup& JobGroups::find(uint32_t number) const {
 }
 
 Engine& JobGroups::group(uint32_t number) const { return *find(number).engine; }
-bool JobGroups::retired(uint32_t number) const { return find(number).retired; }
 
 uint32_t JobGroups::part_count() const {
-  return static_cast<uint32_t>(std::count_if(groups_.begin() + 1, groups_.end(),
-                                             [](const JobGroup& group) { return !group.retired; }));
+  return static_cast<uint32_t>(std::count_if(groups_.begin(), groups_.end(),
+                                             [](const JobGroup& group) { return group.held; }));
 }
 
-bool JobGroups::retire(uint32_t number) {
-  PARALLAX_CHECK(number != 0);
-  const auto group = groups_.begin() + (&find(number) - groups_.data());
-  group->retired = true;
-  if (group->engine->outstanding_requests() > 0 || !group->engine->flushed()) return false;
-  // The engine first: it uses the share.
-  groups_.erase(group);
-  shares_.remove(epoch_of(number));
-  return true;
+void JobGroups::collect() {
+  for (size_t i = groups_.size(); i-- > 1;) {
+    const JobGroup& group = groups_[i];
+    const Engine& engine = *group.engine;
+    if (!group.retired || !engine.flushed() || engine.outstanding_requests() > 0) continue;
+    // The engine first: it uses the share.
+    const uint32_t number = group.number;
+    groups_.erase(groups_.begin() + static_cast<std::ptrdiff_t>(i));
+    shares_.remove(epoch_of(number));
+  }
 }
 
 // ---- all of them
 
-bool JobGroups::run() {
-  bool moved = false;
+// Where one has failed, the others have before they do anything else. What is closed has nothing to
+// do: it would only take compute jobs of the others, whose failure it could not tell.
+template <typename Move>
+void JobGroups::move_all(Move move) {
   // By index: a pass may open a part.
   for (size_t i = 0; i < groups_.size(); ++i) {
-    if (may_move(i)) moved |= groups_[i].engine->run();
+    if (!whole().failure().ok()) {
+      for (const JobGroup& group : groups_) group.engine->follow_failure();
+    }
+    if (i == 0 || !groups_[i].engine->closed()) move(*groups_[i].engine);
   }
-  spread_failure();
+}
+
+bool JobGroups::run() {
+  bool moved = false;
+  move_all([&moved](Engine& engine) { moved |= engine.run(); });
   return moved;
 }
 
 // All of them, since a pass also ends compute jobs of the others.
 void JobGroups::kick() {
-  for (size_t i = 0; i < groups_.size(); ++i) {
-    if (may_move(i)) groups_[i].engine->kick();
-  }
-  spread_failure();
-}
-
-// Requests of parts too stay pending until the notice of a failure has left.
-bool JobGroups::may_move(size_t place) const { return place == 0 || !whole().speaking(); }
-
-void JobGroups::spread_failure() {
-  if (failure_spread_) return;
-  const auto failed = std::find_if(groups_.begin(), groups_.end(), [](const JobGroup& group) {
-    return !group.engine->failure().ok();
-  });
-  if (failed == groups_.end()) return;
-  failure_spread_ = true;
-  const Status& cause = failed->engine->cause();
-  for (const JobGroup& group : groups_) {
-    if (group.engine == failed->engine) continue;
-    group.engine->fail_with(Status(cause.code(), cause.message())
-                                .about(facts_in(cause.facts(), failed->engine->columns().map(),
-                                                group.engine->columns().map())));
-  }
+  move_all([](Engine& engine) { engine.kick(); });
 }
 
 int64_t JobGroups::next_deadline_ns() const {

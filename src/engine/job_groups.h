@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -28,9 +29,6 @@ namespace parallax {
 
 class JobGroups {
  public:
-  // Parts that one rank may be the first of. Their numbers are below 2^31, with the rank above.
-  static constexpr uint32_t kPartsMax = 2047;
-
   // The options are the whole job's, and what a part has of them. Otherwise as for Engine.
   JobGroups(EngineOptions options, Transport& transport, const Clock& clock, Compute& compute,
             std::function<void()> completed = {});
@@ -53,35 +51,44 @@ class JobGroups {
   const Engine& whole() const { return *groups_[0].engine; }
   // As long as it has requests, also after it was closed.
   Engine& group(uint32_t number) const;
-  // That are open.
+  // The part is its caller's, who closes it. One whose split ended otherwise goes with the job.
+  void hold(uint32_t number) { find(number).held = true; }
+  // Parts that their callers have not closed.
   uint32_t part_count() const;
-  // The part has closed in good order, or with the job: its engine goes once its requests have been
-  // released. True if it has gone.
-  bool retire(uint32_t number);
-  bool retired(uint32_t number) const;
+  void let_go(uint32_t number) { find(number).held = false; }
+  // Its goodbye is over, and it has no compute job: its engine goes once its requests have been
+  // released.
+  void retire(uint32_t number) { find(number).retired = true; }
+  // Does away with parts that can go.
+  void collect();
+  bool has(uint32_t number) const;
 
  private:
   struct JobGroup {
     uint32_t number = 0;
-    bool retired = false;
+    bool held = false, retired = false;
     std::unique_ptr<Engine> engine;
   };
 
   const JobGroup& find(uint32_t number) const;
-  bool may_move(size_t place) const;
+  JobGroup& find(uint32_t number) {
+    return const_cast<JobGroup&>(std::as_const(*this).find(number));
+  }
+  template <typename Move>
+  void move_all(Move move);
   uint32_t epoch_of(uint32_t number) const { return options_.view.epoch ^ number << 1; }
   void let_split(Engine& engine);
   Status open_part(const Engine& from, uint32_t number, std::span<const uint32_t> ranks);
-  void spread_failure();
 
   const EngineOptions options_;
+  // Of a part's number: of the count, below its first rank; 31 in all.
+  const uint32_t count_bits_;
   TransportShares shares_;
   const Clock& clock_;
   Compute& compute_;
   const std::function<void()> completed_;
   std::vector<JobGroup> groups_;  // the whole first, then in the order of their opening
   uint32_t numbers_given_ = 0;
-  bool failure_spread_ = false;
 };
 
 }  // namespace parallax

@@ -115,10 +115,32 @@ bool SliceChecks::tied(const parallax_slice_t& a, const parallax_slice_t& b) con
 namespace {
 
 Status check_memory(const parallax_slice_t& slice) {
-  return refuse_not_yet("", {{"into", slice.into != nullptr},
-                             {"stream", slice.stream != nullptr},
+  return refuse_not_yet("", {{"stream", slice.stream != nullptr},
                              {"memory", slice.memory != PARALLAX_MEMORY_HOST},
                              {"device", slice.device != 0}});
+}
+
+Status values_null() { return invalid("values is null").about_field("values"); }
+
+// The place of an aggregate: the gradient's own, or one apart from it.
+Status check_into(const parallax_slice_t& slice, const Variable& variable, uint32_t element_bytes) {
+  if (slice.into == nullptr) return {};
+  if (variable.managed() || slice.form == PARALLAX_FORM_ROWS || slice.more != 0) {
+    return invalid(
+               "into is given, which takes the aggregate of a reduce; leave it null for push and "
+               "pull, for slices of rows (parallax_request_rows has theirs), and where more is 1")
+        .about_field("into");
+  }
+  const auto from = reinterpret_cast<uintptr_t>(slice.values);
+  const auto to = reinterpret_cast<uintptr_t>(slice.into);
+  if (to % element_bytes != 0) {
+    return invalid("into is not aligned to " + std::to_string(element_bytes) + " bytes")
+        .about_field("into");
+  }
+  const uint64_t bytes = variable.elements() * element_bytes;
+  if (from == to || from >= to + bytes || to >= from + bytes) return {};
+  return invalid("into overlaps values in part; give the same address, or one apart from it")
+      .about_field("into");
 }
 
 }  // namespace
@@ -174,7 +196,8 @@ Status SliceChecks::check_one(const parallax_slice_t& slice) const {
     return invalid("values is not aligned to " + std::to_string(element_bytes) + " bytes")
         .about_field("values");
   }
-  if (!rows) return slice.values != nullptr ? Status() : invalid("values is null");
+  PARALLAX_RETURN_IF_ERROR(check_into(slice, variable, element_bytes));
+  if (!rows) return slice.values != nullptr ? Status() : values_null();
   if (slice.row_count > variable.rows_max) {
     return limit("row_count is " + std::to_string(slice.row_count) + ", rows_max " +
                  std::to_string(variable.rows_max) + "; register a larger rows_max")
@@ -231,12 +254,14 @@ uint32_t SliceChecks::dtype_of_slice(const parallax_slice_t& slice) const {
 PullSlice SliceChecks::slice_of(const parallax_slice_t& slice) const {
   const Variable& variable = registry_[slice.variable];
   const bool every_row = slice.form == PARALLAX_FORM_DENSE && variable.ids_declared();
-  PullSlice copy = {.variable = slice.variable,
-                    .ids = {},
-                    .count = static_cast<uint32_t>(every_row ? variable.rows : slice.row_count),
-                    .values = static_cast<std::byte*>(slice.values),
-                    .dtype = dtype_of_slice(slice),
-                    .every_row = every_row};
+  PullSlice copy = {
+      .variable = slice.variable,
+      .ids = {},
+      .count = static_cast<uint32_t>(every_row ? variable.rows : slice.row_count),
+      .values = static_cast<std::byte*>(slice.values),
+      .into = static_cast<std::byte*>(slice.into != nullptr ? slice.into : slice.values),
+      .dtype = dtype_of_slice(slice),
+      .every_row = every_row};
   if (slice.form == PARALLAX_FORM_ROWS) copy.ids = {slice.ids, slice.ids_i32};
   return copy;
 }

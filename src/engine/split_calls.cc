@@ -145,13 +145,11 @@ bool SplitCalls::take_report(uint32_t from, Round round, const Key& key) {
 
 bool SplitCalls::take_answer(uint32_t from, Round round, const SectionHeader& header) {
   Split* split = find({header.step, static_cast<uint32_t>(header.first)});
-  if (split == nullptr || split->place == 0 || parent(*split) != from || header.tag == 0) {
-    return false;
-  }
+  if (split == nullptr || split->place == 0 || parent(*split) != from) return false;
   if (round == Round::kCall) {
     if (split->stage != Stage::kCalled) return false;
     split->number = header.tag;
-    split->stage = Stage::kNumbered;
+    split->stage = split->number == 0 ? Stage::kRefused : Stage::kNumbered;
     return true;
   }
   if (split->stage != Stage::kOpened || header.tag != split->number) return false;
@@ -171,15 +169,16 @@ Status SplitCalls::advance() {
   }
   // Completed last, one by one: what a completion leads to may look at the others.
   for (size_t i = 0; i < splits_.size();) {
-    if (splits_[i]->stage != Stage::kOver) {
+    const bool refused = splits_[i]->stage == Stage::kRefused;
+    if (splits_[i]->stage != Stage::kOver && !refused) {
       ++i;
       continue;
     }
     const std::unique_ptr<Split> over = std::move(splits_[i]);
     splits_.erase(splits_.begin() + static_cast<std::ptrdiff_t>(i));
-    tell_children(Round::kOpen, *over);
+    tell_children(refused ? Round::kCall : Round::kOpen, *over);
     over->request->part = over->number;
-    requests_.finish(over->request, {});
+    requests_.finish(over->request, outcome(*over));
   }
   return {};
 }
@@ -188,7 +187,7 @@ Status SplitCalls::advance(Split& split, bool* moved) {
   const Stage before = split.stage;
   switch (split.stage) {
     case Stage::kCalling:
-      if (all_reported(split, Round::kCall)) PARALLAX_RETURN_IF_ERROR(take_call(split));
+      if (all_reported(split, Round::kCall)) take_call(split);
       break;
     case Stage::kNumbered:
       PARALLAX_RETURN_IF_ERROR(open(split));
@@ -199,6 +198,7 @@ Status SplitCalls::advance(Split& split, bool* moved) {
     case Stage::kCalled:
     case Stage::kOpened:
     case Stage::kOver:
+    case Stage::kRefused:
       break;
   }
   *moved = split.stage != before;
@@ -206,20 +206,22 @@ Status SplitCalls::advance(Split& split, bool* moved) {
 }
 
 // All below have called, and this rank.
-Status SplitCalls::take_call(Split& split) {
+void SplitCalls::take_call(Split& split) {
   if (split.place != 0) {
     tell(parent(split), SectionKind::kSplitUp, Round::kCall, split);
     split.stage = Stage::kCalled;
-    return {};
+    return;
   }
   split.number = maker_.next_number();
-  if (split.number == 0) {
-    return limit("split: " + rank_name(hosts_, rank_) +
-                 " has been the first of as many parts as one rank can be; split once, and use the "
-                 "part again");
-  }
-  split.stage = Stage::kNumbered;
-  return {};
+  split.stage = split.number == 0 ? Stage::kRefused : Stage::kNumbered;
+}
+
+Status SplitCalls::outcome(const Split& split) const {
+  if (split.stage == Stage::kOver) return {};
+  return limit("split: " + rank_name(hosts_, split.ranks[0]) +
+               " has been the first of as many parts as one rank can be; split once, and use the "
+               "part again")
+      .about_peer(split.ranks[0]);
 }
 
 Status SplitCalls::open(Split& split) {

@@ -48,7 +48,7 @@ class SplitCalls {
 
   // Posts a split: its request's `part` is the number once it is complete. INVALID, LIMIT.
   Status split(std::span<const uint32_t> ranks, Request** request);
-  // Moves on what can be moved. LIMIT: a part cannot be opened, or none can be numbered.
+  // Moves on what can be moved. LIMIT: a part cannot be opened.
   [[nodiscard]] Status advance();
   // Of Layer::kSplit. False: not what `from` may send now.
   [[nodiscard]] bool on_section(uint32_t from, const Section& section);
@@ -57,7 +57,8 @@ class SplitCalls {
   std::vector<uint32_t> missing_ranks(const Request& request) const;
   void finish_all(const Status& status);
 
-  static constexpr uint32_t kEarlyMax = 16;  // reports kept for one rank
+  // Reports kept for one rank: of as many splits as it may have under way.
+  static constexpr uint32_t kEarlyMax = PARALLAX_REQUESTS_MAX;
 
  private:
   enum class Round : uint8_t { kCall = 0, kOpen = 1 };
@@ -68,6 +69,7 @@ class SplitCalls {
     kOpening,   // it is open here, and not everywhere below
     kOpened,    // that is told up the tree, and the end comes down
     kOver,      // all may use it
+    kRefused,   // there is no number for it
   };
   // Which split: the same on all its ranks.
   struct Key {
@@ -98,7 +100,8 @@ class SplitCalls {
   [[nodiscard]] bool take_report(uint32_t from, Round round, const Key& key);
   [[nodiscard]] bool take_answer(uint32_t from, Round round, const SectionHeader& header);
   Status advance(Split& split, bool* moved);
-  Status take_call(Split& split);
+  void take_call(Split& split);
+  Status outcome(const Split& split) const;
   Status open(Split& split);
   void take_opened(Split& split);
   void tell(uint32_t to, SectionKind kind, Round round, const Split& split);

@@ -39,9 +39,9 @@ double Results::factor(const Variable& variable) const {
 // The sum into the caller's buffer, where the exchange may have put it already.
 void Results::give_dense(const Variable& variable, const ReducedGradient& whole,
                          const PullSlice& slice) const {
-  if (whole.values == slice.values && factor(variable) == 1) return;
+  if (whole.values == slice.into && factor(variable) == 1) return;
   give_numbers(whole.values, variable.elements(), factor(variable),
-               {.values = slice.values, .dtype = slice.dtype, .sum = variable.sum_type()});
+               {.values = slice.into, .dtype = slice.dtype, .sum = variable.sum_type()});
 }
 
 // Every row of the sum, at its place in the caller's buffer. All of them are there, since this rank
@@ -55,8 +55,8 @@ void Results::give_every_row(const VariableRuntime& runtime, const ReducedGradie
   for (uint64_t i = 0; i < count; ++i) {
     const uint32_t row_key = whole.rows ? whole.row_keys[i] : static_cast<uint32_t>(i);
     give_row(variable, whole, whole.values + i * gradient_row_bytes,
-             {.values = slice.values + runtime.partition.row_of(row_key) * variable.row_elements *
-                                           bytes_of_dtype(slice.dtype),
+             {.values = slice.into + runtime.partition.row_of(row_key) * variable.row_elements *
+                                         bytes_of_dtype(slice.dtype),
               .dtype = slice.dtype,
               .sum = variable.sum_type()});
   }

@@ -36,8 +36,8 @@ class Results {
   // variable has no row ids. Throws std::bad_alloc.
   void reserve(const Variable& variable, uint32_t dtype, RowsResult* rows);
 
-  // What came of the slice of a reduce: all of the sum (Exchange::whole) into the slice's buffer,
-  // where the exchange may have put it already; of a slice of rows their union into *rows.
+  // What came of the slice of a reduce: all of the sum (Exchange::whole) to where the slice wants
+  // it, where the exchange may have put it already; of a slice of rows their union into *rows.
   void give(const VariableRuntime& runtime, const ReducedGradient& whole, const PullSlice& slice,
             RowsResult* rows);
 

@@ -384,6 +384,10 @@ Status Job::say_goodbye(uint32_t group, int64_t deadline_ns, Request** request) 
                           std::to_string(timeout_ns_ / kNanosecondsPerMillisecond) + " ms ");
 }
 
+void Job::hold(uint32_t part) {
+  progress_->with_groups([part](JobGroups& groups) { groups.hold(part); });
+}
+
 void Job::orphan(Request* request) {
   progress_->with_groups([&](JobGroups&) { orphans_.push_back(request); });
 }
@@ -398,16 +402,17 @@ Status Job::close_part(uint32_t part) {
   bool gone = false;
   const Status retired = progress_->call_groups([&](JobGroups& groups) {
     Engine& engine = groups.group(part);
-    // A goodbye that is not over goes on, for the others' sake.
+    groups.let_go(part);
+    // A goodbye that is not over goes on, for the others' sake, until the job closes.
     gone = request != nullptr && request->done();
-    if (gone) {
-      // No compute job of the part is left once a pass has ended those that are done.
-      compute_->drain();
-      groups.kick();
-      engine.complete_all();
-      PARALLAX_RETURN_IF_ERROR(engine.release(request));
-    }
+    if (!gone) return Status();
+    // No compute job of the part is left once a pass has ended those that are done.
+    compute_->drain();
+    groups.kick();
+    engine.complete_all();
+    PARALLAX_RETURN_IF_ERROR(engine.release(request));
     groups.retire(part);
+    groups.collect();
     return Status();
   });
   if (request != nullptr && !gone) orphan(request);
@@ -453,7 +458,7 @@ Status Job::release(Request* request, bool* last) {
   return progress_->with_groups([&](JobGroups& groups) {
     const uint32_t group = request->group;
     const Status status = groups.group(group).release(request);
-    if (group != 0 && groups.retired(group)) groups.retire(group);
+    groups.collect();
     *last = abandoned_ && groups.outstanding_requests() == 0;
     return status;
   });

@@ -55,7 +55,9 @@ class Job {
     return lease_ms * kNanosecondsPerMillisecond;
   }
 
-  // Parts of it that are open here.
+  // A part is its caller's, to close.
+  void hold(uint32_t part);
+  // Parts that their callers have not closed.
   uint32_t part_count();
   // Waits for every rank of the part to close it. Afterwards it may only release requests.
   Status close_part(uint32_t part);

@@ -161,6 +161,11 @@ void Outbox::drop_data() {
   for (auto& [rank, each] : peers_) drop_queue(each->data);
 }
 
+void Outbox::drop_all() {
+  drop_data();
+  for (auto& [rank, each] : peers_) drop_queue(each->control);
+}
+
 void Outbox::on_sent(uint64_t cookie) { free_buffers_.push_back(static_cast<uint32_t>(cookie)); }
 
 bool Outbox::pump() {

@@ -108,6 +108,8 @@ class Outbox {
   void drop(uint32_t peer);
   // Forgets all data sends, and later ones as they come (the job failed); control still goes out.
   void drop_data();
+  // Forgets all there is: nobody of this group is told anything any more.
+  void drop_all();
 
   bool idle() const { return queued_sends_ == 0 && free_buffers_.size() == kBufferCount; }
   bool has_queued(uint32_t peer) const;

@@ -49,6 +49,7 @@ class TransportShares::Part final : public Share {
   bool writable(uint32_t to) const override { return transport().writable(ranks_[to]); }
   Status send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) override {
     PARALLAX_CHECK(cookie >> kPlaceShift == 0);
+    if (shares_.watch_) shares_.watch_(ranks_[to], true);
     return transport().send(ranks_[to], segments, place_ << kPlaceShift | cookie);
   }
   bool copies_sends(uint32_t to) const override { return transport().copies_sends(ranks_[to]); }
@@ -65,6 +66,7 @@ class TransportShares::Part final : public Share {
   bool deliver(uint32_t job_rank, std::span<const std::byte> message) {
     const auto found = number_of_.find(job_rank);
     if (found == number_of_.end() || receiver_ == nullptr) return false;
+    if (shares_.watch_) shares_.watch_(job_rank, false);
     receiver_->on_message(found->second, message);
     return true;
   }
@@ -81,8 +83,8 @@ class TransportShares::Part final : public Share {
   Receiver* receiver_ = nullptr;
 };
 
-TransportShares::TransportShares(Transport& transport)
-    : transport_(transport), whole_(std::make_unique<Whole>(*this)) {}
+TransportShares::TransportShares(Transport& transport, Watch watch)
+    : transport_(transport), watch_(std::move(watch)), whole_(std::make_unique<Whole>(*this)) {}
 
 TransportShares::~TransportShares() = default;
 

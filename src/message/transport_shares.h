@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -28,8 +29,12 @@ namespace parallax {
 
 class TransportShares final : private Receiver {
  public:
+  // Told of every message that a part sends to a rank of the job, or gets from one: who talks to
+  // each other watches each other.
+  using Watch = std::function<void(uint32_t rank, bool sent)>;
+
   // The transport outlives this.
-  explicit TransportShares(Transport& transport);
+  explicit TransportShares(Transport& transport, Watch watch = {});
   ~TransportShares();
   TransportShares(const TransportShares&) = delete;
   TransportShares& operator=(const TransportShares&) = delete;
@@ -56,6 +61,7 @@ class TransportShares final : private Receiver {
   static constexpr uint32_t kPlaceShift = 40;
 
   Transport& transport_;
+  const Watch watch_;
   std::unique_ptr<Whole> whole_;
   Receiver* whole_receiver_ = nullptr;                         // during its poll()
   std::unordered_map<uint32_t, std::unique_ptr<Part>> parts_;  // by epoch

@@ -35,7 +35,8 @@ struct PullSlice {
   RowIds ids;
   uint32_t count = 0;
   std::byte* values = nullptr;
-  uint32_t dtype = PARALLAX_F32;  // of `values`
+  std::byte* into = nullptr;      // reduce, dense: where the aggregate goes; may be `values`
+  uint32_t dtype = PARALLAX_F32;  // of both
   bool every_row = false;         // a dense slice of a variable with ids
   bool summed = false;            // push, reduce: added to this rank's sum of the step already
   bool more = false;  // push, reduce: another slice of the variable follows in this step

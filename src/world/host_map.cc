@@ -73,6 +73,7 @@ uint32_t job_rank(const HostMap& hosts, uint32_t rank) {
 }
 
 void note_peer(const HostMap& hosts, uint32_t rank, ErrorFacts& about) {
+  if (rank >= hosts.host_of.size()) return;
   about.peer = rank;
   about.host = hosts.names[hosts.host_of[rank]];
 }

@@ -46,9 +46,6 @@ static void not_yet_refused(parallax_job_t *job) {
 static void slices_not_yet_refused(parallax_job_t *job, uint64_t step, parallax_slice_t good) {
   parallax_request_t *request = NULL;
   parallax_slice_t s = good;
-  s.into = s.values;
-  PARALLAX_EXPECT_REFUSED(parallax_push(job, step, &s, 1, &request), PARALLAX_UNSUPPORTED, "into");
-  s = good;
   s.stream = &s;
   PARALLAX_EXPECT_REFUSED(parallax_push(job, step, &s, 1, &request), PARALLAX_UNSUPPORTED,
                           "stream");

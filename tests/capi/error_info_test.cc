@@ -110,7 +110,7 @@ TEST(ErrorInfo, NamesSliceVariableAndRow) {
   slices[1].into = values.data();
   slices[1].variable = second;
   parallax_request_t* request = nullptr;
-  EXPECT_EQ(parallax_push(job.get(), step, slices.data(), 2, &request), PARALLAX_UNSUPPORTED);
+  EXPECT_EQ(parallax_push(job.get(), step, slices.data(), 2, &request), PARALLAX_INVALID);
   EXPECT_STREQ(last_info().field, "into");
   EXPECT_EQ(last_info().slice, 1u);
   job.step_end(step, sized<parallax_step_end_options_t>()).wait();

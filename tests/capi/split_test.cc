@@ -187,4 +187,40 @@ TEST(Split, AbortingAPartEndsTheWholeJob) {
   });
 }
 
+// Given a split that did not come about, expect that the job closes all the same.
+TEST(Split, AJobClosesAfterASplitThatTimedOut) {
+  std::vector<std::thread> ranks;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back([rank] {
+      auto options = sized<parallax_options_t>();
+      options.rank = rank;
+      options.world = 2;
+      options.rendezvous = "inproc:split_late";
+      options.timeout_ms = 20000;
+      Job job(options);
+      job.commit();
+      parallax_job_t* part = nullptr;
+      const uint32_t both[] = {0, 1};
+      if (rank == 1) {
+        EXPECT_EQ(parallax_split(job.get(), both, 2, &part), PARALLAX_ABORTED);
+      } else {
+        parallax_request_t* barrier = nullptr;
+        check(parallax_barrier(job.get(), &barrier));
+        EXPECT_EQ(parallax_wait(&barrier, 1, 100), PARALLAX_TIMEOUT);
+        job.abort("enough");
+        EXPECT_EQ(parallax_wait(&barrier, 1, 20000), PARALLAX_ABORTED);
+        check(parallax_request_release(barrier));
+      }
+      try {
+        job.close();
+        ADD_FAILURE() << "it was aborted";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.status(), PARALLAX_ABORTED) << error.what();
+      }
+      EXPECT_EQ(job.get(), nullptr) << "it is gone";
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+}
+
 }  // namespace

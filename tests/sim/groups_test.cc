@@ -131,7 +131,11 @@ class Member {
         stage_ = Stage::kRetire;
         return;
       case Stage::kRetire:
-        if (number_ != 0 && !groups_.retire(number_)) wrong_.push_back("it stays");
+        if (number_ != 0) {
+          groups_.retire(number_);
+          groups_.collect();
+          if (groups_.has(number_)) wrong_.push_back("it stays");
+        }
         stage_ = Stage::kOver;
         return;
       case Stage::kOver:

@@ -3,6 +3,8 @@
 #include "sim/sim_rank.h"
 
 #include <algorithm>
+#include <bit>
+
 #include <cstring>
 #include <limits>
 
@@ -249,10 +251,16 @@ Status SimRank::post_contribution(const Op& op, Call* call) {
     call->slices.push_back(slice);
     call->ids.push_back(std::move(contribution.ids));
     call->values.push_back(std::move(contribution.values));
+    // Some aggregates go elsewhere, on one rank and not on another.
+    const bool elsewhere = op.act == Act::kReduce && slice.form == PARALLAX_FORM_DENSE &&
+                           (op.step + rank_ + variable) % 2 == 0;
+    call->into.emplace_back(elsewhere ? call->values.back().size() : 0,
+                            std::numeric_limits<float>::quiet_NaN());
   }
   for (size_t i = 0; i < call->slices.size(); ++i) {
     call->slices[i].ids = call->ids[i].data();
     call->slices[i].values = call->values[i].data();
+    if (!call->into[i].empty()) call->slices[i].into = call->into[i].data();
   }
   return op.act == Act::kPush ? engine_->step_calls().push(op.step, call->slices, &call->request)
                               : engine_->step_calls().reduce(op.step, call->slices, &call->request);
@@ -385,15 +393,34 @@ void SimRank::check_reduce(const Call& call) {
     const RowsResult* rows = scenario_.ids(variable) ? &call.request->rows[i] : nullptr;
     const std::string wrong =
         rows == nullptr
-            ? oracle_.check_reduced_dense(call.step, variable, call.values[i].data())
+            ? oracle_.check_reduced_dense(
+                  call.step, variable,
+                  call.into[i].empty() ? call.values[i].data() : call.into[i].data())
             : oracle_.check_reduced_rows(call.step, variable, rows->ids, numbers_of(rows->values));
     if (!wrong.empty()) error(wrong);
     ++reduces_checked_;
   }
 }
 
+// A gradient that is reduced out of place stays as it is, however its request ends.
+void SimRank::check_untouched(const Call& call) {
+  for (size_t i = 0; i < call.into.size(); ++i) {
+    if (call.into[i].empty()) continue;
+    const std::vector<float> given =
+        scenario_.contribution(call.step, rank_, call.slices[i].variable).values;
+    const auto same = [](float a, float b) {
+      return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+    };
+    if (!std::equal(given.begin(), given.end(), call.values[i].begin(), same)) {
+      error("variable " + std::to_string(call.slices[i].variable) + ", step " +
+            std::to_string(call.step) + ": a gradient was written to");
+    }
+  }
+}
+
 // The buffers are the caller's again: whoever still reads them reads this.
 void SimRank::spoil(Call& call) {
+  check_untouched(call);
   for (auto& values : call.values) {
     std::fill(values.begin(), values.end(), std::numeric_limits<float>::quiet_NaN());
   }

@@ -83,6 +83,7 @@ class SimRank final : public Actor {
     std::vector<parallax_slice_t> slices;
     std::vector<std::vector<int64_t>> ids;
     std::vector<std::vector<float>> values;
+    std::vector<std::vector<float>> into;  // of slices that are reduced out of place; else empty
     std::vector<std::byte> bytes;
     uint32_t root = 0;
     std::shared_ptr<testkit::CollectiveBuffers> collective;
@@ -111,6 +112,7 @@ class SimRank final : public Actor {
   void check(Call& call);
   void check_pull(const Call& call);
   void check_reduce(const Call& call);
+  void check_untouched(const Call& call);
   void spoil(Call& call);
   bool expected(const Call& call, const Status& status) const;
   void fail(const Status& status, const std::string& what);

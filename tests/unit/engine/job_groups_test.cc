@@ -37,6 +37,7 @@ class GroupsWorld : public EngineWorld {
       EXPECT_TRUE(requests[i]->status.ok()) << requests[i]->status.message();
       EXPECT_EQ(requests[i]->part, part);
       EXPECT_TRUE(engine(ranks[i]).release(requests[i]).ok());
+      groups(ranks[i]).hold(part);
     }
     return part;
   }
@@ -161,7 +162,13 @@ TEST(JobGroups, OverlappingGroupsTrainEachByItself) {
     }
     for (size_t g = 1; g < numbers.size(); ++g) {
       world.close(members[g], numbers[g]);
-      for (const uint32_t rank : members[g]) EXPECT_TRUE(world.groups(rank).retire(numbers[g]));
+      for (const uint32_t rank : members[g]) {
+        JobGroups& groups = world.groups(rank);
+        groups.let_go(numbers[g]);
+        groups.retire(numbers[g]);
+        groups.collect();
+        EXPECT_FALSE(groups.has(numbers[g]));
+      }
     }
     world.close(kAll, 0);
   }

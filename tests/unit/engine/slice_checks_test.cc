@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "support/words.h"
@@ -135,6 +136,38 @@ TEST_F(SliceChecksTest, APullAsksForManagedVariablesOnce) {
   EXPECT_TRUE(checks_.check_pull(more).ok());
   more[0].more = 1;
   EXPECT_TRUE(has(checks_.check_pull(more), "more is of push and reduce"));
+}
+
+TEST_F(SliceChecksTest, AnAggregateGoesOverTheGradientOrApartFromIt) {
+  float apart[20] = {};
+  parallax_slice_t slice = dense(kHeld);
+  EXPECT_EQ(checks_.slice_of(slice).into, reinterpret_cast<std::byte*>(values_));
+  slice.into = apart;
+  EXPECT_TRUE(check(slice).ok());
+  EXPECT_EQ(checks_.slice_of(slice).into, reinterpret_cast<std::byte*>(apart));
+  slice.into = values_;
+  EXPECT_TRUE(check(slice).ok());
+  float both[40] = {};
+  slice.values = both;
+  slice.into = both + 20;
+  EXPECT_TRUE(check(slice).ok()) << "they touch, and do not overlap";
+  for (const int overlap : {1, 19}) {
+    slice.into = both + overlap;
+    EXPECT_TRUE(has(check(slice), "into overlaps values"));
+    std::swap(slice.values, slice.into);
+    EXPECT_TRUE(has(check(slice), "into overlaps values"));
+    std::swap(slice.values, slice.into);
+  }
+  slice.into = reinterpret_cast<char*>(apart) + 1;
+  EXPECT_TRUE(has(check(slice), "into is not aligned"));
+  parallax_slice_t other = rows(kRows);
+  other.into = apart;
+  EXPECT_TRUE(has(check(other), "takes the aggregate of a reduce"));
+  other = dense(kDense);  // managed
+  other.into = apart;
+  const Status refused = check(other);
+  EXPECT_TRUE(has(refused, "takes the aggregate of a reduce"));
+  EXPECT_EQ(refused.facts().field, "into");
 }
 
 TEST_F(SliceChecksTest, InfinitiesAreRefusedWhereTheVariableSaysSo) {

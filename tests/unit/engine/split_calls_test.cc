@@ -205,11 +205,22 @@ TEST(SplitCalls, APartThatCannotBeOpenedOrNumberedIsALimit) {
   world.split(0, {0, 1});
   world.split(1, {0, 1});
   EXPECT_EQ(world.settle().message(), "no memory");
-  SplitWorld full(1, 1);
-  for (int i = 0; i < 2; ++i) EXPECT_TRUE(full.split(0, {0})->free == false);
-  ASSERT_TRUE(full.settle().ok());
-  full.split(0, {0});
-  EXPECT_EQ(full.settle().code(), PARALLAX_LIMIT);
+}
+
+// Given a first rank that has no number left, expect that this split alone fails, on all its ranks.
+TEST(SplitCalls, WithoutANumberOnlyTheSplitFails) {
+  SplitWorld world(7, 1);
+  const Ranks all = SplitWorld::numbers(7);
+  for (int i = 0; i < 3; ++i) {
+    std::vector<Request*> requests;
+    for (const uint32_t rank : all) requests.push_back(world.split(rank, all));
+    ASSERT_TRUE(world.settle().ok());
+    for (const Request* request : requests) {
+      ASSERT_TRUE(request->done());
+      EXPECT_EQ(request->status.code(), i < 2 ? PARALLAX_OK : PARALLAX_LIMIT);
+    }
+  }
+  for (const uint32_t rank : all) EXPECT_EQ(world.opened(rank).size(), 2u);
 }
 
 // ---- garbage
@@ -226,18 +237,18 @@ class SplitGarbage : public testing::Test {
   }
   // The digest of the list that rank 0 and its children split by, as it travels.
   uint64_t digest_of_all() {
-    uint64_t digest = 0;
-    world_.network().on_section([&](uint32_t, uint32_t, const Section& section) {
-      digest = section.header.step;
+    world_.network().on_section([this](uint32_t, uint32_t, const Section& section) {
+      digest_ = section.header.step;
       return true;
     });
     world_.split(1, all_);
     EXPECT_TRUE(world_.settle().ok());
-    return digest;
+    return digest_;
   }
 
   SplitWorld world_{3, 1};
   const Ranks all_ = {0, 1, 2};
+  uint64_t digest_ = 0;
 };
 
 TEST_F(SplitGarbage, ReportsOfNoChildRepeatsAndLaterRoundsAreRefused) {
@@ -257,7 +268,6 @@ TEST_F(SplitGarbage, AnswersThatNobodyWaitsForAreRefused) {
   EXPECT_FALSE(child.on_section(0, section(SectionKind::kSplitDown, 0, digest + 1, 7)));
   EXPECT_FALSE(child.on_section(2, section(SectionKind::kSplitDown, 0, digest, 7)));
   EXPECT_FALSE(child.on_section(0, section(SectionKind::kSplitDown, 1, digest, 7)));
-  EXPECT_FALSE(child.on_section(0, section(SectionKind::kSplitDown, 0, digest, 0)));
   EXPECT_TRUE(child.on_section(0, section(SectionKind::kSplitDown, 0, digest, 7)));
   EXPECT_FALSE(child.on_section(0, section(SectionKind::kSplitDown, 0, digest, 7)));
   ASSERT_TRUE(world_.settle().ok());
@@ -270,8 +280,8 @@ TEST_F(SplitGarbage, EarlyReportsAreKeptAFewForEachRank) {
   for (uint32_t i = 0; i < SplitCalls::kEarlyMax; ++i) {
     EXPECT_TRUE(root.on_section(1, section(SectionKind::kSplitUp, 0, i)));
   }
-  EXPECT_FALSE(root.on_section(1, section(SectionKind::kSplitUp, 0, 99)));
-  EXPECT_TRUE(root.on_section(2, section(SectionKind::kSplitUp, 0, 99)));
+  EXPECT_FALSE(root.on_section(1, section(SectionKind::kSplitUp, 0, 9999)));
+  EXPECT_TRUE(root.on_section(2, section(SectionKind::kSplitUp, 0, 9999)));
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ ReducedGradient whole_of(const std::vector<float>& values) {
 
 template <typename T>
 PullSlice slice_into(std::vector<T>* values, uint32_t dtype = PARALLAX_F32) {
-  return {.ids = {}, .values = reinterpret_cast<std::byte*>(values->data()), .dtype = dtype};
+  auto* bytes = reinterpret_cast<std::byte*>(values->data());
+  return {.ids = {}, .values = bytes, .into = bytes, .dtype = dtype};
 }
 
 class ResultsTest : public testing::Test {
