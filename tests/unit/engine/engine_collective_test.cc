@@ -8,6 +8,7 @@
 
 #include "support/collective_case.h"
 #include "support/engine_world.h"
+#include "support/sanitizers.h"
 #include "support/words.h"
 
 namespace parallax::testkit::beside {
@@ -95,6 +96,7 @@ TEST(EngineCollective, EveryKindDtypeAndOperationOnEveryLayout) {
           CollectiveCase of = {.world = world->size(), .kind = kind, .dtype = dtype, .op = op};
           if (!of.takes_op()) continue;
           of.seed = ++seed;
+          if (kThreadSanitizer && seed % 16 != 0) continue;
           of.root = static_cast<uint32_t>(seed % world->size());
           // Nothing, one, some that travel with the reports, and more than one message.
           for (const uint64_t count : {0u, 1u, 7u, 301u, 2600u}) {
@@ -112,6 +114,7 @@ TEST(EngineCollective, EveryKindDtypeAndOperationOnEveryLayout) {
 }
 
 TEST(EngineCollective, LargeOnesGoByEveryAlgorithm) {
+  if (kThreadSanitizer) GTEST_SKIP() << "one thread, and millions of numbers";
   // A ring takes 65,536 elements a rank on 16 hosts.
   Hosts sixteen(16);
   for (uint32_t rank = 0; rank < sixteen.size(); ++rank) sixteen[rank] = rank;
