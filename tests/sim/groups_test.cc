@@ -14,6 +14,7 @@
 #include "base/seeded_random.h"
 #include "engine/job_groups.h"
 #include "sim/sim_compute.h"
+#include "support/sanitizers.h"
 #include "transport/sim/sim_world.h"
 
 namespace parallax::simtest {
@@ -316,7 +317,7 @@ class GroupsJob {
 };
 
 TEST(Groups, OverlappingGroupsTrainForAThousandSteps) {
-  for (uint64_t seed = 1; seed <= 2; ++seed) {
+  for (uint64_t seed = 1; seed <= (testkit::kThreadSanitizer ? 1 : 2); ++seed) {
     GroupsJob job(seed, 1000);
     ASSERT_TRUE(job.run()) << "seed " << seed;
     for (uint32_t rank = 0; rank < 4; ++rank) {
@@ -332,7 +333,7 @@ TEST(Groups, OverlappingGroupsTrainForAThousandSteps) {
 
 TEST(Groups, ALossAtAnyTimeNamesItselfInAll) {
   constexpr uint32_t kForever = 1'000'000;  // steps: more than any group takes in a lease
-  for (uint64_t seed = 1; seed <= 30; ++seed) {
+  for (uint64_t seed = 1; seed <= (testkit::kThreadSanitizer ? 4 : 30); ++seed) {
     GroupsJob job(seed, kForever);
     SeededRandom random(seed);
     const auto lost = static_cast<uint32_t>(random.below(4));
