@@ -16,6 +16,7 @@
 #include "engine/peer_traffic.h"
 #include "engine/request_pool.h"
 #include "engine/row_calls.h"
+#include "engine/split_calls.h"
 #include "group/group.h"
 #include "group/plan_control.h"
 #include "group/step_pipeline.h"

@@ -13,6 +13,7 @@
 
 #include "base/environment.h"
 #include "base/log.h"
+#include "base/version.h"
 #include "job/connection.h"
 #include "job/contact.h"
 #include "job/endpoint_checks.h"

@@ -7,15 +7,13 @@
 
 #include "base/check.h"
 #include "base/codec.h"
-#include "parallax/parallax.h"
+#include "base/version.h"
 
 namespace parallax {
 namespace {
 
 constexpr uint32_t kMagic = 0x45584c50;         // "PLXE"
 constexpr uint32_t kAddressMagic = 0x41584c50;  // "PLXA"
-constexpr uint32_t kVersion =
-    PARALLAX_VERSION_MAJOR * 10000 + PARALLAX_VERSION_MINOR * 100 + PARALLAX_VERSION_PATCH;
 constexpr size_t kMachineBytesMax = 127;
 constexpr size_t kShmAddressBytesMax = 107;  // sockaddr_un holds 108, the first is NUL
 

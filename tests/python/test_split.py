@@ -241,6 +241,8 @@ print("end")
 """)
         self.assertEqual((status, out, error), (0, "end\n", ""))
 
+    @unittest.skipIf("libtsan" in os.environ.get("LD_PRELOAD", ""),
+                     "ThreadSanitizer allows a forked child no thread")
     def test_a_forked_child_is_refused(self):
         with px.open() as job, job.split([0]) as part:
             part.commit()
