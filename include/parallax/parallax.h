@@ -342,7 +342,11 @@ typedef struct parallax_job_info {
   uint32_t late_steps;
   /* Since 0.2.0: */
   uint32_t job_rank;   /* of a part: this rank's number in the whole job; else `rank` */
+  uint32_t epoch;      /* not yet. Tells this job's or part's messages from those of any other */
+  uint32_t view;       /* not yet. How often the ranks of the job, or who owns what, has changed */
   uint32_t reserved_2; /* 0 */
+  uint64_t bytes_reserved; /* not yet. Memory of all variables, as PARALLAX_REPORT_STATS has it */
+  uint64_t bytes_touched;  /* not yet. Of that, what lies in memory */
 } parallax_job_info_t;
 
 /* Fills *info, as far as info->size goes. Never blocks on a peer; a failed job answers too. */
@@ -434,8 +438,28 @@ typedef enum parallax_rule {
   PARALLAX_RULE_MOMENTUM = 4,
   PARALLAX_RULE_ROWWISE_ADAGRAD = 5,
   PARALLAX_RULE_SUM = 6,
-  PARALLAX_RULE_FTRL = 7 /* since 0.2.0 */
+  PARALLAX_RULE_FTRL = 7,    /* since 0.2.0 */
+  PARALLAX_RULE_CALLBACK = 8 /* not yet. The caller's own: rule_fn */
 } parallax_rule_t;
+
+/* Rows that a caller's own rule is to update. Since 0.2.0. */
+typedef struct parallax_rule_block {
+  size_t size;
+  uint32_t variable;
+  uint32_t dtype;        /* of values, states and gradient: the type the variable is kept in */
+  uint64_t step;
+  uint64_t updates;      /* ADAM's t: committed steps in which any rank pushed, this one included */
+  uint64_t row_count;
+  uint64_t row_elements;
+  const int64_t *rows;   /* row_count ids, ascending */
+  void *values;          /* row_count x row_elements */
+  void *state[2];        /* row_count x state_elements[i]; NULL where that is 0 */
+  const void *gradient;  /* row_count x row_elements, reduced, and after points 1 to 3 above */
+  double learning_rate;  /* of the variable's group of rates */
+} parallax_rule_block_t;
+
+/* Returns 0; anything else fails the job. */
+typedef int (*parallax_rule_fn)(void *context, const parallax_rule_block_t *block);
 
 /* Initial values: a function of (seed, row, column) alone, the same under every placement.
  *   mix(z):    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9; z = (z ^ z >> 27) * 0x94d049bb133111eb;
@@ -446,7 +470,11 @@ typedef enum parallax_rule {
  * The result is then converted to the type the variable is kept in. */
 typedef enum parallax_init {
   PARALLAX_INIT_CONSTANT = 0, /* every element is `low` */
-  PARALLAX_INIT_UNIFORM = 1
+  PARALLAX_INIT_UNIFORM = 1,
+  PARALLAX_INIT_NORMAL = 2,           /* not yet */
+  PARALLAX_INIT_TRUNCATED_NORMAL = 3, /* not yet */
+  PARALLAX_INIT_BUFFER = 4,           /* not yet. From `initial` of each rank */
+  PARALLAX_INIT_BROADCAST = 5         /* not yet. From `initial` of rank 0 */
 } parallax_init_t;
 
 /* Where a managed variable lives: AUTO plans it. */
@@ -521,6 +549,15 @@ typedef struct parallax_variable {
   double beta;
   double learning_rate_power; /* 0 or -0.5, which is -0.5. Any other is UNSUPPORTED: no pow() gives
                                * the same bits on every machine */
+  /* Of initial values: */
+  float init_mean;            /* not yet. NORMAL, TRUNCATED_NORMAL: finite */
+  float init_std;             /* not yet. NORMAL, TRUNCATED_NORMAL: finite, >= 0 */
+  const void *initial;        /* not yet. BUFFER, BROADCAST: rows x row_elements, row-major, in the
+                               * type the variable is kept in */
+  /* Of the caller's own rule: */
+  parallax_rule_fn rule_fn;   /* not yet */
+  void *rule_context;         /* not yet. Handed to rule_fn */
+  uint32_t state_elements[2]; /* not yet. Numbers a row that it keeps beside the value */
 } parallax_variable_t;
 
 /* Registers one variable; the same calls in the same order on every rank, before commit.

@@ -329,6 +329,21 @@ bool take_number(std::string_view* in, uint64_t* value) {
   return true;
 }
 
+Status check_not_yet(const parallax_variable_t& in, const std::string& name) {
+  return refuse_not_yet(
+      name + ": ", {{"placement", in.placement != 0},
+                    {"method", in.method != 0},
+                    {"storage_dtype", in.storage_dtype != 0},
+                    {"rounding", in.rounding != 0},
+                    {"priority", in.priority != 0},
+                    {"init_mean", in.init_mean != 0},
+                    {"init_std", in.init_std != 0},
+                    {"initial", in.initial != nullptr},
+                    {"rule_fn", in.rule_fn != nullptr},
+                    {"rule_context", in.rule_context != nullptr},
+                    {"state_elements", in.state_elements[0] != 0 || in.state_elements[1] != 0}});
+}
+
 }  // namespace
 
 Status make_variable(const parallax_variable_t& in, Variable* variable) {
@@ -352,11 +367,7 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
                        "; this version has PARALLAX_" + dtype_constants(is_dtype, "and"))
         .about_field("dtype");
   }
-  PARALLAX_RETURN_IF_ERROR(refuse_not_yet(name + ": ", {{"placement", in.placement != 0},
-                                                        {"method", in.method != 0},
-                                                        {"storage_dtype", in.storage_dtype != 0},
-                                                        {"rounding", in.rounding != 0},
-                                                        {"priority", in.priority != 0}}));
+  PARALLAX_RETURN_IF_ERROR(check_not_yet(in, name));
   PARALLAX_RETURN_IF_ERROR(check_shape(in, name));
   PARALLAX_RETURN_IF_ERROR(check_form(in, name));
   PARALLAX_RETURN_IF_ERROR(check_rule(in, name));

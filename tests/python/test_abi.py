@@ -184,7 +184,7 @@ class Header(unittest.TestCase):
     def not_yet(self, struct):
         """The fields that the header gives a place and refuses: their comment says "not yet"."""
         body = re.search(r"typedef struct \w+ \{(.*?)\} " + struct + ";", commented_text(), re.S)[1]
-        return set(re.findall(r"(\w+);\s*/\* not yet\.", body))
+        return set(re.findall(r"(\w+)(?:\[\w+\])?;\s*/\* not yet\b", body))
 
     def test_every_field_can_be_given(self):
         for struct, function, names in (
@@ -211,7 +211,8 @@ class Header(unittest.TestCase):
                                ("parallax_job_info_t", px.JobInfo._fields),
                                ("parallax_step_info_t", px.StepInfo._fields)):
             self.assert_same({"size", *fields},
-                             set(self.structs[struct]) - {"reserved", "reserved_2"},
+                             set(self.structs[struct]) - {"reserved", "reserved_2"}
+                             - self.not_yet(struct),
                              f"fields of {struct}")
 
 

@@ -97,7 +97,11 @@ class JobInfoStruct(Sized):
         ("late_ms", c_uint32),
         ("late_steps", c_uint32),
         ("job_rank", c_uint32),
+        ("epoch", c_uint32),
+        ("view", c_uint32),
         ("reserved_2", c_uint32),
+        ("bytes_reserved", c_uint64),
+        ("bytes_touched", c_uint64),
     ]
 
 
@@ -135,6 +139,29 @@ class VariableStruct(Sized):
         ("l2_shrinkage", c_double),
         ("beta", c_double),
         ("learning_rate_power", c_double),
+        ("init_mean", c_float),
+        ("init_std", c_float),
+        ("initial", c_void_p),
+        ("rule_fn", c_void_p),
+        ("rule_context", c_void_p),
+        ("state_elements", c_uint32 * 2),
+    ]
+
+
+class RuleBlockStruct(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("variable", c_uint32),
+        ("dtype", c_uint32),
+        ("step", c_uint64),
+        ("updates", c_uint64),
+        ("row_count", c_uint64),
+        ("row_elements", c_uint64),
+        ("rows", c_void_p),
+        ("values", c_void_p),
+        ("state", c_void_p * 2),
+        ("gradient", c_void_p),
+        ("learning_rate", c_double),
     ]
 
 
@@ -249,6 +276,7 @@ STRUCTS: Dict[str, Type[ctypes.Structure]] = {
     "parallax_unique_id_t": UniqueIdStruct,
     "parallax_options_t": Options,
     "parallax_job_info_t": JobInfoStruct,
+    "parallax_rule_block_t": RuleBlockStruct,
     "parallax_variable_t": VariableStruct,
     "parallax_slice_t": SliceStruct,
     "parallax_rows_t": RowsStruct,

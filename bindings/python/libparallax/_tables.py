@@ -52,6 +52,7 @@ class Rule(enum.IntEnum):
     ROWWISE_ADAGRAD = 5
     SUM = 6
     FTRL = 7
+    CALLBACK = 8
 
 
 class InitKind(enum.IntEnum):
@@ -59,6 +60,10 @@ class InitKind(enum.IntEnum):
 
     CONSTANT = 0
     UNIFORM = 1
+    NORMAL = 2
+    TRUNCATED_NORMAL = 3
+    BUFFER = 4
+    BROADCAST = 5
 
 
 class Form(enum.IntEnum):
@@ -223,6 +228,7 @@ RULES: Dict[Rule, RuleTraits] = {
     Rule.ROWWISE_ADAGRAD: RuleTraits(states=(True,), has_epsilon=True),
     Rule.SUM: RuleTraits(),
     Rule.FTRL: RuleTraits(states=(False, False), has_power=True),
+    Rule.CALLBACK: RuleTraits(),
 }
 
 # What row ids are where the library gives them.
