@@ -78,6 +78,11 @@ TEST(CollectiveReport, WhatAPeerMayNotSay) {
   wrong.terms.count = UINT64_MAX;
   EXPECT_FALSE(reads(wrong, 0));
   wrong = right;
+  wrong.sent = 1;
+  EXPECT_FALSE(reads(wrong, 12)) << "counts of a kind that has none";
+  wrong.terms.kind = PARALLAX_ALLTOALLV;
+  EXPECT_TRUE(reads(wrong, 0));
+  wrong = right;
   wrong.mismatch = {.field = CollectiveField::kOp, .ranks = {0, 4}};
   EXPECT_FALSE(reads(wrong, 0));
   wrong.mismatch.ranks[1] = 3;
