@@ -49,8 +49,8 @@ TEST(Collectives, name_the_process_that_is_killed) {
     for (uint32_t rank = 0; rank < job.world(); ++rank) {
       if (rank == victim) continue;
       ASSERT_EQ(job.rank(rank).exit(), 3) << "rank " << rank << ":\n" << job.rank(rank).tail();
-      const std::string failed = job.rank(rank).line("failed ").value_or("");
-      EXPECT_TRUE(failed.starts_with(std::to_string(PARALLAX_PEER_LOST))) << failed;
+      const std::string failed = job.rank(rank).line("refused ").value_or("");
+      EXPECT_TRUE(failed.starts_with("PEER_LOST: ")) << failed;
       EXPECT_NE(failed.find(job.name(victim)), std::string::npos) << failed;
     }
   }

@@ -3,15 +3,14 @@
 // with tags that each rank takes in its own order; checks every number. Linked with libparallax.so
 // alone.
 //
-// Lines: "phase round step N" as it begins one, "right N" collectives in the end, or "failed CODE
+// Lines: "phase round step N" as it begins one, "right N" collectives in the end, or "refused
 // SENTENCE". Exit statuses: 0, 1 for wrong numbers, 2 for wrong usage, 3 for a call that failed.
 #include <array>
-#include <cstdio>
 #include <string>
 #include <vector>
 
 #include "parallax/parallax.hpp"
-#include "program.h"
+#include "rank_program.h"
 
 namespace {
 
@@ -136,26 +135,14 @@ class Round {
 };
 
 int run(const program::Settings& settings) {
-  const auto rank = static_cast<uint32_t>(settings.number("rank"));
-  const std::string hosts = settings.text("hosts") + ",";
-  const std::string rendezvous = settings.text("rendezvous");
-  auto options = sized<parallax_options_t>();
-  options.rank = rank;
-  options.rendezvous = rendezvous.c_str();
-  std::string host;
-  for (size_t from = 0; from < hosts.size(); ++options.world) {
-    const size_t comma = hosts.find(',', from);
-    if (options.world == rank) host = "host" + hosts.substr(from, comma - from);
-    from = comma + 1;
-  }
-  options.host = host.c_str();
+  program::Rank rank(settings);
   const program::Fate fate(settings);
-  parallax::Job job(options);
+  parallax::Job job(rank.options());
   job.commit();
   const uint64_t rounds = settings.number("rounds", 8);
   for (uint64_t round = 0; round < rounds; ++round) {
     fate.enter("round", round);
-    if (!Round(job, rank, options.world, round).run()) return 1;
+    if (!Round(job, rank.number, rank.world(), round).run()) return 1;
   }
   say("right %llu", static_cast<unsigned long long>(rounds * 7));
   job.close();
@@ -164,16 +151,4 @@ int run(const program::Settings& settings) {
 
 }  // namespace
 
-int main(int count, char** arguments) {
-  program::Settings settings;
-  if (!program::parse(count, arguments, kUsage, &settings)) {
-    std::fputs(kUsage, stderr);
-    return 2;
-  }
-  try {
-    return run(settings);
-  } catch (const parallax::Error& error) {
-    say("failed %d %s", static_cast<int>(error.status()), error.what());
-    return 3;
-  }
-}
+int main(int count, char** arguments) { return program::run_rank(count, arguments, kUsage, run); }

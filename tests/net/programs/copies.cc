@@ -9,12 +9,11 @@
 #include <dlfcn.h>
 
 #include <atomic>
-#include <cstdio>
 #include <string>
 #include <vector>
 
 #include "parallax/parallax.hpp"
-#include "program.h"
+#include "rank_program.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define PARALLAX_TEST_COUNTS_COPIES 0
@@ -91,21 +90,8 @@ bool reduce_once(parallax::Job& job, const parallax_slice_t& slice, std::vector<
 }
 
 int run(const program::Settings& settings) {
-  const auto rank = static_cast<uint32_t>(settings.number("rank"));
-  const std::string hosts = settings.text("hosts") + ",";
-  const std::string rendezvous = settings.text("rendezvous");
-  auto options = sized<parallax_options_t>();
-  options.rank = rank;
-  options.rendezvous = rendezvous.c_str();
-  std::string host;
-  for (size_t from = 0; from < hosts.size(); ++options.world) {
-    const size_t comma = hosts.find(',', from);
-    if (options.world == rank) host = "host" + hosts.substr(from, comma - from);
-    from = comma + 1;
-  }
-  options.host = host.c_str();
-  const uint32_t world = options.world;
-  parallax::Job job(options);
+  program::Rank rank(settings);
+  parallax::Job job(rank.options());
   std::vector<float> values(settings.number("elements"));
   auto variable = sized<parallax_variable_t>();
   variable.name = "dense";
@@ -116,10 +102,10 @@ int run(const program::Settings& settings) {
   slice.variable = job.register_variable(variable);
   slice.values = values.data();
   job.commit();
-  bool right = reduce_once(job, slice, values, rank, world);
+  bool right = reduce_once(job, slice, values, rank.number, rank.world());
   job.barrier();  // what the warm-up left is gone everywhere
   counting = true;
-  right &= reduce_once(job, slice, values, rank, world);
+  right &= reduce_once(job, slice, values, rank.number, rank.world());
   job.barrier();
   counting = false;
 #if PARALLAX_TEST_COUNTS_COPIES
@@ -137,15 +123,5 @@ int main(int count, char** arguments) {
 #if PARALLAX_TEST_COUNTS_COPIES
   libc_memmove = reinterpret_cast<Copy>(dlsym(RTLD_NEXT, "memmove"));
 #endif
-  program::Settings settings;
-  if (!program::parse(count, arguments, kUsage, &settings)) {
-    std::fputs(kUsage, stderr);
-    return 2;
-  }
-  try {
-    return run(settings);
-  } catch (const parallax::Error& error) {
-    say("refused %s", error.what());
-    return 3;
-  }
+  return program::run_rank(count, arguments, kUsage, run);
 }

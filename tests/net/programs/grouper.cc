@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "parallax/parallax.hpp"
-#include "program.h"
+#include "rank_program.h"
 
 namespace {
 
@@ -29,20 +29,11 @@ constexpr char kUsage[] =
     "  --groups L0;L1;...  lists of ranks, as in 0,1;2,1\n"
     "  --steps N  --lease-ms N  --timeout-ms N\n";
 
-std::vector<uint32_t> numbers_of(const std::string& text) {
-  std::vector<uint32_t> numbers;
-  std::string rest = text + ",";
-  for (size_t comma; (comma = rest.find(',')) != std::string::npos; rest.erase(0, comma + 1)) {
-    if (comma > 0) numbers.push_back(static_cast<uint32_t>(std::stoul(rest.substr(0, comma))));
-  }
-  return numbers;
-}
-
 std::vector<std::vector<uint32_t>> lists_of(const std::string& text) {
   std::vector<std::vector<uint32_t>> lists;
   std::string rest = text + ";";
   for (size_t end; (end = rest.find(';')) != std::string::npos; rest.erase(0, end + 1)) {
-    lists.push_back(numbers_of(rest.substr(0, end)));
+    lists.push_back(program::numbers_of(rest.substr(0, end)));
   }
   return lists;
 }
@@ -138,19 +129,12 @@ class Group {
 };
 
 int run(const program::Settings& settings) {
-  const auto rank = static_cast<uint32_t>(settings.number("rank"));
-  const std::vector<uint32_t> hosts = numbers_of(settings.text("hosts"));
-  const std::string host = "host" + std::to_string(hosts.at(rank));
-  const std::string rendezvous = settings.text("rendezvous");
-  auto options = sized<parallax_options_t>();
-  options.rank = rank;
-  options.world = static_cast<uint32_t>(hosts.size());
-  options.host = host.c_str();
-  options.rendezvous = rendezvous.c_str();
+  program::Rank rank(settings);
+  auto options = rank.options();
   options.lease_ms = static_cast<uint32_t>(settings.number("lease-ms", 0));
   options.timeout_ms = static_cast<uint32_t>(settings.number("timeout-ms", 0));
   parallax::Job job(options);
-  std::vector<uint32_t> all(hosts.size());
+  std::vector<uint32_t> all(rank.world());
   for (uint32_t i = 0; i < all.size(); ++i) all[i] = i;
   std::vector<parallax::Job> parts;
   std::vector<Group> groups;
@@ -158,7 +142,7 @@ int run(const program::Settings& settings) {
   parts.reserve(lists.size());
   groups.emplace_back(job, 0, all);
   for (size_t i = 0; i < lists.size(); ++i) {
-    if (std::find(lists[i].begin(), lists[i].end(), rank) == lists[i].end()) continue;
+    if (std::find(lists[i].begin(), lists[i].end(), rank.number) == lists[i].end()) continue;
     parts.push_back(job.split(lists[i].data(), lists[i].size()));
     groups.emplace_back(parts.back(), i + 1, lists[i]);
   }
@@ -181,16 +165,4 @@ int run(const program::Settings& settings) {
 
 }  // namespace
 
-int main(int count, char** arguments) {
-  program::Settings settings;
-  if (!program::parse(count, arguments, kUsage, &settings)) {
-    std::fputs(kUsage, stderr);
-    return 2;
-  }
-  try {
-    return run(settings);
-  } catch (const parallax::Error& error) {
-    say("refused %s", error.what());
-    return 3;
-  }
-}
+int main(int count, char** arguments) { return program::run_rank(count, arguments, kUsage, run); }

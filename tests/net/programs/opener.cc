@@ -16,7 +16,7 @@
 
 #include "../../support/own_process.h"
 #include "parallax/parallax.hpp"
-#include "program.h"
+#include "rank_program.h"
 
 namespace {
 
@@ -34,48 +34,27 @@ constexpr char kUsage[] =
     "  --fork 0|1       with a job open, a forked child of each rank meets in a job of its own\n"
     "  --lease-ms N  --timeout-ms N\n";
 
-struct Identity {
-  uint32_t rank = 0;
-  uint32_t world = 0;
-  std::string host;
-};
-
-Identity find_identity(const program::Settings& settings) {
-  Identity identity;
-  identity.rank = static_cast<uint32_t>(settings.number("rank"));
-  std::string hosts = settings.text("hosts") + ",";
-  for (size_t comma; (comma = hosts.find(',')) != std::string::npos; hosts.erase(0, comma + 1)) {
-    if (identity.world++ == identity.rank) identity.host = "host" + hosts.substr(0, comma);
-  }
-  return identity;
-}
-
-parallax::Job open_job(const program::Settings& settings, const Identity& identity,
+parallax::Job open_job(const program::Settings& settings, program::Rank& rank,
                        const std::string& suffix) {
-  const std::string rendezvous = settings.text("rendezvous") + suffix;
-  auto options = sized<parallax_options_t>();
-  options.rank = identity.rank;
-  options.world = identity.world;
-  options.host = identity.host.c_str();
-  options.rendezvous = rendezvous.c_str();
+  auto options = rank.options(suffix);
   options.lease_ms = static_cast<uint32_t>(settings.number("lease-ms", 0));
   options.timeout_ms = static_cast<uint32_t>(settings.number("timeout-ms", 0));
   return parallax::Job(options);
 }
 
 // Every rank pushes 1 to a row of its own and to one that all share; true if the sums are right.
-bool train(parallax::Job& job, const Identity& identity) {
+bool train(parallax::Job& job, program::Rank& rank) {
   auto variable = sized<parallax_variable_t>();
   variable.name = "rows";
-  variable.rows = identity.world + 1;
+  variable.rows = rank.world() + 1;
   variable.row_elements = 1;
   variable.tag = PARALLAX_SPARSE;
-  variable.rows_max = identity.world + 1;
+  variable.rows_max = rank.world() + 1;
   variable.rule = PARALLAX_RULE_SGD;
   auto slice = sized<parallax_slice_t>();
   slice.variable = job.register_variable(variable);
   job.commit();
-  const int64_t own[] = {identity.rank, identity.world};
+  const int64_t own[] = {rank.number, rank.world()};
   float ones[] = {1, 1};
   slice.form = PARALLAX_FORM_ROWS;
   slice.ids = own;
@@ -89,7 +68,7 @@ bool train(parallax::Job& job, const Identity& identity) {
   step = job.step_begin();
   job.pull(step, {slice}).wait();
   job.step_end(step, end).wait();
-  return ones[0] == -1 && ones[1] == -static_cast<float>(identity.world);
+  return ones[0] == -1 && ones[1] == -static_cast<float>(rank.world());
 }
 
 int connections() {
@@ -104,24 +83,27 @@ int connections() {
   return count;
 }
 
-bool whole_job(const program::Settings& settings, const Identity& identity,
-               const std::string& suffix) {
-  parallax::Job job = open_job(settings, identity, suffix);
+bool whole_job(const program::Settings& settings, program::Rank& rank, const std::string& suffix) {
+  parallax::Job job = open_job(settings, rank, suffix);
   if (settings.number("times", 1) == 1) say("connections %d", connections());
-  const bool right = train(job, identity);
+  const bool right = train(job, rank);
   job.close();
   return right;
 }
 
 int run(const program::Settings& settings) {
-  const Identity identity = find_identity(settings);
+  if (const rlim_t descriptors = settings.number("descriptors"); descriptors != 0) {
+    const rlimit limit = {descriptors, descriptors};
+    setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  program::Rank rank(settings);
   if (settings.number("fork") == 1) {
-    parallax::Job job = open_job(settings, identity, "-parents");
+    parallax::Job job = open_job(settings, rank, "-parents");
     std::fflush(nullptr);
     const pid_t child = fork();
     if (child == 0) {
       try {
-        _exit(whole_job(settings, identity, "-children") ? 0 : 1);
+        _exit(whole_job(settings, rank, "-children") ? 0 : 1);
       } catch (const parallax::Error& error) {
         say("child refused %s", error.what());
         _exit(3);
@@ -130,7 +112,7 @@ int run(const program::Settings& settings) {
     int status = -1;
     waitpid(child, &status, 0);
     say("child %d", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
-    const bool right = train(job, identity);
+    const bool right = train(job, rank);
     job.close();
     return right ? 0 : 1;
   }
@@ -138,7 +120,7 @@ int run(const program::Settings& settings) {
   const uint64_t warm_up = settings.number("warm-up", times);
   bool right = true;
   for (uint64_t i = 0; i < times; ++i) {
-    right &= whole_job(settings, identity, "-" + std::to_string(i));
+    right &= whole_job(settings, rank, "-" + std::to_string(i));
     if (i + 1 == warm_up || i + 1 == times) {
       say("descriptors %d", open_descriptors());
       say("resident %ld", resident_kib());
@@ -149,20 +131,4 @@ int run(const program::Settings& settings) {
 
 }  // namespace
 
-int main(int count, char** arguments) {
-  program::Settings settings;
-  if (!program::parse(count, arguments, kUsage, &settings)) {
-    std::fputs(kUsage, stderr);
-    return 2;
-  }
-  if (const rlim_t descriptors = settings.number("descriptors"); descriptors != 0) {
-    const rlimit limit = {descriptors, descriptors};
-    setrlimit(RLIMIT_NOFILE, &limit);
-  }
-  try {
-    return run(settings);
-  } catch (const parallax::Error& error) {
-    say("refused %s", error.what());
-    return 3;
-  }
-}
+int main(int count, char** arguments) { return program::run_rank(count, arguments, kUsage, run); }

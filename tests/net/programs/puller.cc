@@ -5,14 +5,12 @@
 //
 // Lines: "pulled N" behind the N-th. Exit statuses: 0, 1 for wrong values, 2 for wrong usage, 3 for
 // a call that failed.
-#include <cstdio>
 #include <numeric>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "parallax/parallax.hpp"
-#include "program.h"
+#include "rank_program.h"
 
 namespace {
 
@@ -25,15 +23,6 @@ constexpr char kUsage[] =
     "  --pulls P0,P1,...     of each rank, in a step\n";
 
 constexpr uint64_t kRows = 1000, kWidth = 3, kRowsMax = 100, kSteps = 4;
-
-std::vector<uint32_t> numbers(const std::string& list) {
-  std::vector<uint32_t> found;
-  std::istringstream rest(list);
-  for (std::string each; std::getline(rest, each, ',');) {
-    found.push_back(static_cast<uint32_t>(std::stoul(each)));
-  }
-  return found;
-}
 
 struct Variables {
   parallax_slice_t table = sized<parallax_slice_t>();
@@ -109,21 +98,13 @@ bool run_step(parallax::Job& job, const Variables& variables, uint32_t rank, uin
 }
 
 int run(const program::Settings& settings) {
-  const auto rank = static_cast<uint32_t>(settings.number("rank"));
-  const std::vector<uint32_t> hosts = numbers(settings.text("hosts"));
-  const std::vector<uint32_t> pulls = numbers(settings.text("pulls"));
-  const std::string rendezvous = settings.text("rendezvous");
-  const std::string host = "host" + std::to_string(hosts.at(rank));
-  auto options = sized<parallax_options_t>();
-  options.rank = rank;
-  options.world = static_cast<uint32_t>(hosts.size());
-  options.rendezvous = rendezvous.c_str();
-  options.host = host.c_str();
-  parallax::Job job(options);
+  program::Rank rank(settings);
+  const std::vector<uint32_t> pulls = program::numbers_of(settings.text("pulls"));
+  parallax::Job job(rank.options());
   const Variables variables = register_variables(job);
   bool right = true;
   for (uint64_t step = 0; step < kSteps; ++step) {
-    right &= run_step(job, variables, rank, options.world, pulls.at(rank));
+    right &= run_step(job, variables, rank.number, rank.world(), pulls.at(rank.number));
   }
   job.close();
   return right ? 0 : 1;
@@ -131,16 +112,4 @@ int run(const program::Settings& settings) {
 
 }  // namespace
 
-int main(int count, char** arguments) {
-  program::Settings settings;
-  if (!program::parse(count, arguments, kUsage, &settings)) {
-    std::fputs(kUsage, stderr);
-    return 2;
-  }
-  try {
-    return run(settings);
-  } catch (const parallax::Error& error) {
-    say("refused %s", error.what());
-    return 3;
-  }
-}
+int main(int count, char** arguments) { return program::run_rank(count, arguments, kUsage, run); }
