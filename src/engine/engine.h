@@ -25,7 +25,8 @@
 // - JobCalls: registration, commit, close and abort; behind it CommitProtocol and Goodbye.
 // - StepCalls: step_begin to step_end; behind it SliceChecks, PullCalls and ContributionCalls.
 // - RowCalls: reads and writes of rows, and evaluations.
-// - CollectiveCalls: barriers and broadcasts.
+// - CollectiveCalls: barriers, broadcasts and collectives on any buffers; behind it
+//   CollectiveRounds.
 //
 // Whether it is taken now is asked of JobPhase, how far the job has come; its request is the
 // RequestPool's. A message comes in at on_message: PeerTraffic says whether it counts,
