@@ -380,7 +380,9 @@ typedef enum parallax_tag {
 typedef enum parallax_reduction {
   PARALLAX_SUM = 0,
   PARALLAX_MEAN_WORLD = 1,       /* sum / world */
-  PARALLAX_MEAN_CONTRIBUTORS = 2, /* sum / ranks that were not absent in the step; managed only */
+  PARALLAX_MEAN_CONTRIBUTORS = 2, /* managed: sum / ranks that were not absent in the step;
+                                   * framework-held: sum / ranks that gave a slice of it in the
+                                   * step, which a word up and down the tree of ranks counts */
   PARALLAX_MEAN_ROW = 3          /* each row's sum / ranks that contributed the row in the step
                                   * (TensorFlow's and Parallax's average_sparse); needs row ids.
                                   * Every row carries its count, one element more on the wire */

@@ -20,6 +20,7 @@ struct ReducedGradient {
   bool counted = false;      // rows end in the count of ranks that gave them
   // Several ranks may hold the same part: of them, this one counts it in norms and rows.
   bool counts_once = false;
+  uint32_t contributors = 0;  // ranks that gave a slice, where the exchange counts them
   uint32_t row_count = 0;
   const uint32_t* row_keys = nullptr;
   const std::byte* values = nullptr;  // of `sum`

@@ -2,16 +2,21 @@
 // Which class carries which method. See exchange.h.
 #include "collectives/exchange.h"
 
+#include <utility>
+
 #include "collectives/algorithms.h"
+#include "collectives/counting_exchange.h"
 #include "collectives/dense_exchange.h"
 #include "collectives/made_dense.h"
 #include "collectives/row_exchange.h"
 
 namespace parallax {
 
-std::unique_ptr<Exchange> make_exchange(const Columns& columns, const Partition& partition,
-                                        Outbox& outbox, Compute& compute,
-                                        const ExchangeOptions& options) {
+namespace {
+
+std::unique_ptr<Exchange> make_carrier(const Columns& columns, const Partition& partition,
+                                       Outbox& outbox, Compute& compute,
+                                       const ExchangeOptions& options) {
   if (!partition.ids_declared()) {
     const DenseAlgorithm& algorithm =
         dense_algorithm_for({.elements = partition.elements(),
@@ -26,6 +31,16 @@ std::unique_ptr<Exchange> make_exchange(const Columns& columns, const Partition&
   }
   return std::make_unique<RowExchange>(columns, partition, outbox, compute, options,
                                        row_algorithm_for(options.method));
+}
+
+}  // namespace
+
+std::unique_ptr<Exchange> make_exchange(const Columns& columns, const Partition& partition,
+                                        Outbox& outbox, Compute& compute,
+                                        const ExchangeOptions& options) {
+  auto carrier = make_carrier(columns, partition, outbox, compute, options);
+  if (!options.counts_contributors) return carrier;
+  return std::make_unique<CountingExchange>(columns, outbox, options.variable, std::move(carrier));
 }
 
 }  // namespace parallax

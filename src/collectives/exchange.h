@@ -46,6 +46,8 @@ struct ExchangeOptions {
   // With ids: every row ends in one element more, which counts the ranks that gave the row. The
   // partition's row_elements has it.
   bool counted = false;
+  // ReducedGradient::contributors of the whole.
+  bool counts_contributors = false;
   uint32_t marker_hosts_max = kMarkerHostsMax;
 };
 

@@ -24,6 +24,7 @@ std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Me
                         .ordered = sums_in_order(method),
                         .sum = runtime.variable->sum_type(),
                         .counted = runtime.variable->counts_ranks(),
+                        .counts_contributors = runtime.variable->counts_contributors(),
                         .marker_hosts_max = options_.marker_hosts_max});
 }
 

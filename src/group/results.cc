@@ -32,15 +32,17 @@ void Results::give(const VariableRuntime& runtime, const ReducedGradient& whole,
 }
 
 // What a framework-held sum is multiplied by, once, in the type it was summed in.
-double Results::factor(const Variable& variable) const {
-  return variable.reduction == PARALLAX_MEAN_WORLD ? 1.0 / world_ : 1.0;
+double Results::factor(const Variable& variable, const ReducedGradient& whole) const {
+  if (variable.reduction == PARALLAX_MEAN_WORLD) return 1.0 / world_;
+  return variable.counts_contributors() ? 1.0 / whole.contributors : 1.0;
 }
 
 // The sum into the caller's buffer, where the exchange may have put it already.
 void Results::give_dense(const Variable& variable, const ReducedGradient& whole,
                          const PullSlice& slice) const {
-  if (whole.values == slice.into && factor(variable) == 1) return;
-  give_numbers(whole.values, variable.elements(), factor(variable),
+  const double scale = factor(variable, whole);
+  if (whole.values == slice.into && scale == 1) return;
+  give_numbers(whole.values, variable.elements(), scale,
                {.values = slice.into, .dtype = slice.dtype, .sum = variable.sum_type()});
 }
 
@@ -65,7 +67,7 @@ void Results::give_every_row(const VariableRuntime& runtime, const ReducedGradie
 // One reduced row, divided by what its reduction says.
 void Results::give_row(const Variable& variable, const ReducedGradient& whole, const std::byte* row,
                        const NumberFormat& to) const {
-  double scale = factor(variable);
+  double scale = factor(variable, whole);
   if (whole.counted) {
     with_sum_type(to.sum, [&](auto tag) {
       using T = typename decltype(tag)::type;

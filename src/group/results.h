@@ -42,7 +42,7 @@ class Results {
             RowsResult* rows);
 
  private:
-  double factor(const Variable& variable) const;
+  double factor(const Variable& variable, const ReducedGradient& whole) const;
   void give_dense(const Variable& variable, const ReducedGradient& whole,
                   const PullSlice& slice) const;
   void give_every_row(const VariableRuntime& runtime, const ReducedGradient& whole,

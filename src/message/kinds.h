@@ -69,6 +69,8 @@ inline constexpr std::array kKindRows = {
     KindRow{SectionKind::kCollectiveGather, Layer::kCollective, "collective_gather"},
     KindRow{SectionKind::kSplitUp, Layer::kSplit, "split_up"},
     KindRow{SectionKind::kSplitDown, Layer::kSplit, "split_down"},
+    KindRow{SectionKind::kContributorsUp, Layer::kExchange, "contributors_up"},
+    KindRow{SectionKind::kContributorsDown, Layer::kExchange, "contributors_down"},
 };
 
 namespace internal_kinds {

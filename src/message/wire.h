@@ -78,7 +78,11 @@ enum class SectionKind : uint8_t {
   // theirs; down: tag = the part's number.
   kSplitUp = 32,
   kSplitDown = 33,
-  kKindCount = 34,
+  // Of a variable's contributors in a step: first = how many at and below the sender gave a slice,
+  // and how many of all (collectives/counting_exchange.h).
+  kContributorsUp = 34,
+  kContributorsDown = 35,
+  kKindCount = 36,
 };
 
 // How the payload is laid out.

@@ -82,13 +82,6 @@ Status check_reduction(const parallax_variable_t& in, const std::string& name) {
                    "row ids (rows_max > 0)")
         .about_field("reduction");
   }
-  if (in.rule == PARALLAX_RULE_NONE && in.reduction == PARALLAX_MEAN_CONTRIBUTORS) {
-    return unsupported(name +
-                       ": reduction PARALLAX_MEAN_CONTRIBUTORS of a framework-held variable is not "
-                       "known before the step ends; divide the sum by the contributors that "
-                       "parallax_request_step tells, or give the variable an update rule")
-        .about_field("reduction");
-  }
   return {};
 }
 

@@ -46,6 +46,8 @@ struct Variable {
   const RuleTraits& traits() const { return kRules[rule]; }
   SumType sum_type() const { return sum_type_of(dtype); }
   bool counts_ranks() const { return reduction == PARALLAX_MEAN_ROW; }
+  // Of a managed one the vote counts who was not absent.
+  bool counts_contributors() const { return !managed() && reduction == PARALLAX_MEAN_CONTRIBUTORS; }
   // Of a row of its gradient on the way.
   uint64_t gradient_elements() const { return row_elements + (counts_ranks() ? 1 : 0); }
   uint64_t elements() const { return rows * row_elements; }

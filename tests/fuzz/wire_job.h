@@ -46,6 +46,7 @@ inline std::vector<parallax_variable_t> variables() {
       dense_variable("held", 300, 1), sparse_variable("tied", 12, 2, 12, PARALLAX_RULE_MOMENTUM)};
   all[kTied].accumulate = 1;
   all[kTied].reduction = PARALLAX_MEAN_ROW;
+  all[kHeld].reduction = PARALLAX_MEAN_CONTRIBUTORS;
   return all;
 }
 

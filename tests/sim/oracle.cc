@@ -83,13 +83,15 @@ Reduced Oracle::sum_of(uint64_t step, uint32_t variable) const {
   total.sum.assign(elements, 0.0f);
   std::vector<double> magnitude(elements, 0.0);
   std::vector<uint32_t> terms(elements, 0);
+  uint32_t gave = 0;
   for (const std::vector<uint32_t>& ranks : scenario_.hosts.ranks_of) {
     Reduced host;
     host.sum.assign(elements, 0.0f);
     for (const uint32_t rank : ranks) {
       const Contribution contribution = scenario_.contribution(step, rank, variable);
-      if (contribution.contributed)
-        add_contribution(contribution, variable, &host, &magnitude, &terms);
+      if (!contribution.contributed) continue;
+      add_contribution(contribution, variable, &host, &magnitude, &terms);
+      ++gave;
     }
     for (uint64_t at = 0; at < elements; ++at) total.sum[at] += host.sum[at];
     total.rows.insert(total.rows.end(), host.rows.begin(), host.rows.end());
@@ -97,10 +99,18 @@ Reduced Oracle::sum_of(uint64_t step, uint32_t variable) const {
   }
   std::sort(total.rows.begin(), total.rows.end());
   total.rows.erase(std::unique(total.rows.begin(), total.rows.end()), total.rows.end());
-  if (scenario_.bitwise()) return total;
-  total.bound.resize(elements);
-  for (uint64_t at = 0; at < elements; ++at) {
+  total.bound.resize(scenario_.bitwise() ? 0 : elements);
+  for (uint64_t at = 0; at < total.bound.size(); ++at) {
     total.bound[at] = 2 * kUnit * terms[at] * magnitude[at];  // both orders may err
+  }
+  // Of a managed one the table divides, by those who were not absent.
+  const bool held_mean = !scenario_.managed(variable) &&
+                         scenario_.variables[variable].reduction == PARALLAX_MEAN_CONTRIBUTORS;
+  if (!held_mean || gave == 0) return total;
+  const auto factor = static_cast<float>(1.0 / gave);
+  for (float& each : total.sum) each *= factor;
+  for (uint64_t at = 0; at < total.bound.size(); ++at) {
+    total.bound[at] = total.bound[at] * factor + kUnit * magnitude[at];
   }
   return total;
 }

@@ -64,6 +64,8 @@ parallax_variable_t draw_variable(SeededRandom& random, const Scenario& scenario
       variable.initial_accumulator_value = random.chance(50) ? 0.1f : 0.0f;
       variable.epsilon = random.chance(50) ? 1e-6f : 0.0f;
     }
+  } else if (random.chance(50)) {
+    variable.reduction = PARALLAX_MEAN_CONTRIBUTORS;
   }
   (void)scenario;
   return variable;

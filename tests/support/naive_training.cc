@@ -139,10 +139,14 @@ std::vector<double> NaiveTraining::reduced(uint32_t variable,
   std::vector<double> sum = sum_of(variable, contributions);
   if (shape.reduction == PARALLAX_SUM) return sum;
   const std::vector<uint32_t> ranks = ranks_of_rows(variable, contributions);
+  const auto gave = std::count_if(contributions.begin(), contributions.end(),
+                                  [](const Contribution& each) { return each.contributed; });
   for (size_t at = 0; at < sum.size(); ++at) {
     const uint32_t count = ranks[at / shape.row_elements];
     const double factor =
-        1.0 / (shape.reduction == PARALLAX_MEAN_ROW ? std::max(1u, count) : world_);
+        1.0 / (shape.reduction == PARALLAX_MEAN_ROW            ? std::max(1u, count)
+               : shape.reduction == PARALLAX_MEAN_CONTRIBUTORS ? static_cast<double>(gave)
+                                                               : world_);
     sum[at] = is_double(shape.dtype) ? sum[at] * factor
                                      : static_cast<float>(sum[at]) * static_cast<float>(factor);
   }

@@ -17,9 +17,10 @@ namespace parallax::exchange_conformance {
 namespace {
 
 constexpr std::array kKinds = {
-    SectionKind::kLocalReduce,    SectionKind::kHostReduce,  SectionKind::kHostGather,
-    SectionKind::kLocalBroadcast, SectionKind::kDenseReduce, SectionKind::kDenseGather,
-    SectionKind::kArrived,        SectionKind::kCensusUp,    SectionKind::kCensusDown};
+    SectionKind::kLocalReduce,    SectionKind::kHostReduce,      SectionKind::kHostGather,
+    SectionKind::kLocalBroadcast, SectionKind::kDenseReduce,     SectionKind::kDenseGather,
+    SectionKind::kArrived,        SectionKind::kCensusUp,        SectionKind::kCensusDown,
+    SectionKind::kContributorsUp, SectionKind::kContributorsDown};
 constexpr size_t kProbedMax = 60;  // sections of one world that are tried in false forms
 
 bool goes_up(SectionKind kind) {

@@ -43,10 +43,8 @@ class Everything {
     const bool floating = is_floating(dtype);
     for (const uint32_t reduction : kReductions) {
       if (!floating && reduction != PARALLAX_SUM) continue;
-      if (reduction != PARALLAX_MEAN_CONTRIBUTORS) {
-        add(dtype, PARALLAX_RULE_NONE, reduction, true);
-        if (reduction != PARALLAX_MEAN_ROW) add(dtype, PARALLAX_RULE_NONE, reduction, false);
-      }
+      add(dtype, PARALLAX_RULE_NONE, reduction, true);
+      if (reduction != PARALLAX_MEAN_ROW) add(dtype, PARALLAX_RULE_NONE, reduction, false);
       for (const uint32_t rule : kFloatRules) {
         if (!floating && rule != PARALLAX_RULE_SUM) continue;
         add(dtype, rule, reduction, true);

@@ -61,8 +61,6 @@ TEST(MakeVariable, NamesEveryBadField) {
       {"rows_max", [](auto* v) { v->rows_max = uint64_t{1} << 31; }},
       {"reduction", [](auto* v) { v->reduction = 4; }},
       {"row ids", [](auto* v) { v->reduction = PARALLAX_MEAN_ROW; }},
-      {"reduction", [](auto* v) { v->rule = 0, v->reduction = PARALLAX_MEAN_CONTRIBUTORS; },
-       PARALLAX_UNSUPPORTED},
       {"row ids", [](auto* v) { v->rule = PARALLAX_RULE_ROWWISE_ADAGRAD; }},
       {"i32, and rule ADAGRAD", [](auto* v) { v->dtype = PARALLAX_I32; }},
       {"PARALLAX_SUM",
