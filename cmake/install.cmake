@@ -1,5 +1,5 @@
-# Installs the library, its header, its modules, the tool with its man pages, the CMake package, the
-# pkg-config file and the Python package.
+# Installs the library, its header and manual, its modules, the tool with its man pages, the CMake
+# package, the pkg-config file and the Python package.
 
 if(NOT TARGET parallax)
   return()
@@ -17,6 +17,21 @@ if(TARGET parallax_tool)
   install(TARGETS parallax_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(DIRECTORY docs/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
 endif()
+# Section 3 of the manual: a page, and a link from each other name in its NAME line.
+file(GLOB pages CONFIGURE_DEPENDS docs/man/*.3)
+install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
+foreach(page IN LISTS pages)
+  cmake_path(GET page FILENAME file)
+  file(STRINGS ${page} names LIMIT_COUNT 1 REGEX "^parallax_.* \\\\- |^libparallax.* \\\\- ")
+  string(REGEX MATCHALL "parallax_[a-z0-9_]+" names "${names}")
+  foreach(name IN LISTS names)
+    if(NOT "${name}.3" STREQUAL file)
+      file(CONFIGURE OUTPUT man3/${name}.3 CONTENT ".so man3/${file}\n" @ONLY)
+      install(FILES ${PROJECT_BINARY_DIR}/man3/${name}.3
+              DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
+    endif()
+  endforeach()
+endforeach()
 install(DIRECTORY include/parallax DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 

@@ -3,6 +3,8 @@
 import os
 import tempfile
 
+from pages import HEADER, write_pages
+from tidy_docs import MANUAL
 from tidy_pictures import draw
 
 CLEAN = {
@@ -25,6 +27,16 @@ def drawn(name, text):
     """A picture and its text."""
     return {f"docs/pictures/{name}.txt": text, f"docs/pictures/{name}.svg": draw(text)}
 
+
+def manual(change=lambda header: header):
+    """The tree's own header, changed, and the pages that it gave before."""
+    with open(HEADER, encoding="utf-8") as file:
+        header = file.read()
+    pages = {MANUAL + name: text for name, text in write_pages(header).items()}
+    return {"include/parallax/parallax.h": change(header), **pages}
+
+
+TROUBLE = "`N` is a number.\n\n## At work\n\n> rank N is lost in the wild: say what\n> it did\n"
 
 # (what it shows, rule, {path: text})
 BROKEN = [
@@ -116,6 +128,17 @@ BROKEN = [
     ("a class of many methods", "class",
      {"src/base/b.cc": OPENING + "struct B : A<int> {\n" + "  int a() const { return 1; }\n" * 41
       + "};\n"}),
+    ("a page of an older header", "manual",
+     manual(lambda header: header.replace("Never blocks on a peer", "Never blocks"))),
+    ("a function without a page", "manual",
+     manual(lambda header: header.replace("#ifdef __cplusplus\n}",
+                                          "PARALLAX_API int parallax_new(void);\n\n"
+                                          "#ifdef __cplusplus\n}"))),
+    ("a page of no header", "manual", {**manual(), MANUAL + "parallax_old.3": ".TH OLD 3\n"}),
+    ("a sentence that nobody says", "quotes",
+     {"docs/troubles.md": TROUBLE, "src/base/b.cc": OPENING + 'A a("rank is lost");\n'}),
+    ("a link to nowhere", "links", {"docs/b.md": "see [a](a.md)\n"}),
+    ("a link to no heading", "links", {"docs/b.md": "# What\n\nsee [a](#where)\n"}),
     ("an unformatted file", "format", {"src/base/b.cc": OPENING + "int  b( ) ;\n"}),
 ]
 
@@ -132,6 +155,12 @@ CLASS_AT_ITS_BOUND = (
     + "  std::map<int, std::vector<int>> d_ PARALLAX_GUARDED_BY(mutex_) = {{1, {2, 3}}, {4, {}}};\n"
       * 22 + "};\n")
 ALLOWED = [
+    ("the pages of the header", "manual", manual()),
+    ("a sentence that is said", "quotes",
+     {"docs/troubles.md": TROUBLE,
+      "src/base/b.cc": OPENING + 'A a("rank " + b + " is lost in the "\n'
+                                 '    "wild: say what it did");\n'}),
+    ("a link to a heading", "links", {"docs/b.md": "# What it is\n\nsee [a](#what-it-is)\n"}),
     ("a picture and its text", "pictures", drawn("a", "title: A\nlayer pure base: b\n")),
     ("two short functions", "function",
      {"src/base/b.cc": OPENING + ("int f(int x) {\n" + "  x++;\n" * 50 + "  return x;\n}\n") * 2}),

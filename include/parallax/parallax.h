@@ -798,8 +798,9 @@ typedef struct parallax_collective {
   uint32_t dtype;              /* parallax_dtype_t, of send and recv */
   uint32_t op;                 /* parallax_op_t; looked at where the kind combines */
   uint32_t root;               /* a rank; looked at where the kind has one */
-  const void *send;            /* counts are of numbers, not bytes; need not be aligned; NULL if */
-  void *recv;                  /* without any. Borrowed until the request completes */
+  const void *send;            /* counts are of numbers, not bytes; need not be aligned; NULL if
+                                * without any. Borrowed until the request completes */
+  void *recv;                  /* as send */
   const uint64_t *send_counts; /* by rank; read during the call */
   const uint64_t *recv_counts;
   uint64_t count;
