@@ -36,7 +36,7 @@ def spoken(tree):
     for path in tree.paths:
         if path.startswith(SPEAKERS) and path.endswith((".cc", ".h", ".py")):
             text = re.sub(r"^\s*(//|#(?! *\")).*$", "", tree.text(path), flags=re.M)
-            text = re.sub(r"\"\s*\n?\s*f?\"", "", text)
+            text = re.sub(r"(?<!\\)\"\s*\n\s*f?\"", "", text)
             said += re.findall(r"\"((?:[^\"\\\n]|\\.)*)\"", text)
     return "\n".join(re.sub(r"\\(.)", r"\1", re.sub(r"\{[^{}]*\}", "{}", each)) for each in said)
 
