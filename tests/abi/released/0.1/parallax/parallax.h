@@ -6,24 +6,19 @@
 /* clang-format off */
 #ifndef PARALLAX_TESTS_ABI_RELEASED_0_1_PARALLAX_PARALLAX_H_
 #define PARALLAX_TESTS_ABI_RELEASED_0_1_PARALLAX_PARALLAX_H_
-
 #include <stddef.h>
 #include <stdint.h>
-
 #define PARALLAX_VERSION_MAJOR 0
 #define PARALLAX_VERSION_MINOR 1
 #define PARALLAX_VERSION_PATCH 0
-
 #if defined(__GNUC__)
 #define PARALLAX_API __attribute__((visibility("default")))
 #else
 #define PARALLAX_API
 #endif
-
 #ifdef __cplusplus
 extern "C" {
 #endif
-
 typedef enum parallax_status {
   PARALLAX_OK = 0,
   PARALLAX_PENDING = 1,
@@ -39,14 +34,10 @@ typedef enum parallax_status {
   PARALLAX_IO = -10,
   PARALLAX_INTERNAL = -11
 } parallax_status_t;
-
 PARALLAX_API const char *parallax_status_string(int status);
-
 PARALLAX_API const char *parallax_last_error(void);
-
 PARALLAX_API const char *parallax_version_string(void);
 PARALLAX_API uint32_t parallax_version(void);
-
 typedef enum parallax_log_level {
   PARALLAX_LOG_NONE = 0,
   PARALLAX_LOG_WARN = 1,
@@ -54,51 +45,39 @@ typedef enum parallax_log_level {
   PARALLAX_LOG_DEBUG = 3,
   PARALLAX_LOG_TRACE = 4
 } parallax_log_level_t;
-
 typedef void (*parallax_log_fn)(void *context, int level, const char *subsystem,
                                 const char *message);
-
 PARALLAX_API parallax_status_t parallax_set_log_callback(parallax_log_fn callback, void *context,
                                                          uint32_t level);
-
 typedef struct parallax_job parallax_job_t;
 typedef struct parallax_request parallax_request_t;
-
 #define PARALLAX_WORLD_MAX 1048576
 #define PARALLAX_NAME_MAX 127
 #define PARALLAX_VARIABLES_MAX 4096
 #define PARALLAX_REQUESTS_MAX 1024
 #define PARALLAX_SLICES_MAX 256
-
 typedef enum parallax_plan_mode {
   PARALLAX_PLAN_AUTO = 0,
   PARALLAX_PLAN_HYBRID = 1,
   PARALLAX_PLAN_PS = 2,
   PARALLAX_PLAN_AR = 3
 } parallax_plan_mode_t;
-
 typedef int (*parallax_allgather_fn)(void *context, const void *send, void *recv, size_t bytes);
-
 #define PARALLAX_UNIQUE_ID_BYTES 128
 typedef struct parallax_unique_id_bytes {
   unsigned char bytes[PARALLAX_UNIQUE_ID_BYTES];
 } parallax_unique_id_t;
-
 PARALLAX_API parallax_status_t parallax_unique_id(parallax_unique_id_t *id);
-
 typedef struct parallax_options {
   size_t size;
   uint32_t rank;
   uint32_t world;
-
   const char *rendezvous;
   parallax_allgather_fn allgather;
   void *allgather_context;
-
   const char *host;
   const char *transport;
   const char *net_device;
-
   uint32_t lease_ms;
   uint32_t timeout_ms;
   uint32_t plan_mode;
@@ -112,16 +91,11 @@ typedef struct parallax_options {
   const parallax_unique_id_t *unique_id;
   const char *secret_file;
 } parallax_options_t;
-
 PARALLAX_API parallax_status_t parallax_open(const parallax_options_t *options,
                                              parallax_job_t **job);
-
 PARALLAX_API parallax_status_t parallax_commit(parallax_job_t *job);
-
 PARALLAX_API parallax_status_t parallax_abort(parallax_job_t *job, const char *reason);
-
 PARALLAX_API parallax_status_t parallax_close(parallax_job_t *job);
-
 typedef struct parallax_job_info {
   size_t size;
   uint32_t rank, world;
@@ -134,11 +108,8 @@ typedef struct parallax_job_info {
   int32_t wait_fd;
   uint32_t reserved;
 } parallax_job_info_t;
-
 PARALLAX_API parallax_status_t parallax_query(parallax_job_t *job, parallax_job_info_t *info);
-
 PARALLAX_API parallax_status_t parallax_progress(parallax_job_t *job);
-
 typedef enum parallax_dtype {
   PARALLAX_F32 = 0,
   PARALLAX_F64 = 1,
@@ -147,20 +118,17 @@ typedef enum parallax_dtype {
   PARALLAX_I32 = 4,
   PARALLAX_I64 = 5
 } parallax_dtype_t;
-
 typedef enum parallax_tag {
   PARALLAX_AUTO = 0,
   PARALLAX_DENSE = 1,
   PARALLAX_SPARSE = 2
 } parallax_tag_t;
-
 typedef enum parallax_reduction {
   PARALLAX_SUM = 0,
   PARALLAX_MEAN_WORLD = 1,
   PARALLAX_MEAN_CONTRIBUTORS = 2,
   PARALLAX_MEAN_ROW = 3
 } parallax_reduction_t;
-
 typedef enum parallax_rule {
   PARALLAX_RULE_NONE = 0,
   PARALLAX_RULE_SGD = 1,
@@ -170,14 +138,11 @@ typedef enum parallax_rule {
   PARALLAX_RULE_ROWWISE_ADAGRAD = 5,
   PARALLAX_RULE_SUM = 6
 } parallax_rule_t;
-
 typedef enum parallax_init {
   PARALLAX_INIT_CONSTANT = 0,
   PARALLAX_INIT_UNIFORM = 1
 } parallax_init_t;
-
 #define PARALLAX_ZERO (-1.0)
-
 typedef struct parallax_variable {
   size_t size;
   const char *name;
@@ -191,7 +156,6 @@ typedef struct parallax_variable {
   uint64_t init_seed;
   uint32_t init;
   float init_low, init_high;
-
   float epsilon;
   float initial_accumulator_value;
   uint32_t nesterov;
@@ -200,18 +164,14 @@ typedef struct parallax_variable {
   uint32_t refuse_nonfinite;
   uint32_t accumulate;
 } parallax_variable_t;
-
 PARALLAX_API parallax_status_t parallax_register(parallax_job_t *job,
                                                  const parallax_variable_t *variable,
                                                  uint32_t *id);
-
 typedef enum parallax_form {
   PARALLAX_FORM_DENSE = 0,
   PARALLAX_FORM_ROWS = 1
 } parallax_form_t;
-
 #define PARALLAX_AS(dtype) ((uint32_t)(dtype) + 1u)
-
 typedef struct parallax_slice {
   size_t size;
   uint32_t variable;
@@ -223,21 +183,16 @@ typedef struct parallax_slice {
   uint32_t more;
   const int32_t *ids_i32;
 } parallax_slice_t;
-
 PARALLAX_API parallax_status_t parallax_step_begin(parallax_job_t *job, uint64_t *step);
-
 PARALLAX_API parallax_status_t parallax_pull(parallax_job_t *job, uint64_t step,
                                              const parallax_slice_t *slices, size_t count,
                                              parallax_request_t **request);
-
 PARALLAX_API parallax_status_t parallax_push(parallax_job_t *job, uint64_t step,
                                              const parallax_slice_t *slices, size_t count,
                                              parallax_request_t **request);
-
 PARALLAX_API parallax_status_t parallax_reduce(parallax_job_t *job, uint64_t step,
                                                const parallax_slice_t *slices, size_t count,
                                                parallax_request_t **request);
-
 typedef struct parallax_step_end_options {
   size_t size;
   float learning_rate;
@@ -245,11 +200,9 @@ typedef struct parallax_step_end_options {
   uint32_t found_inf;
   uint32_t absent;
 } parallax_step_end_options_t;
-
 PARALLAX_API parallax_status_t parallax_step_end(parallax_job_t *job, uint64_t step,
                                                  const parallax_step_end_options_t *options,
                                                  parallax_request_t **request);
-
 typedef struct parallax_step_info {
   size_t size;
   uint64_t step;
@@ -260,7 +213,6 @@ typedef struct parallax_step_info {
   uint32_t plan_changed;
   uint32_t reserved;
 } parallax_step_info_t;
-
 typedef struct parallax_rows {
   size_t size;
   uint32_t variable;
@@ -271,50 +223,34 @@ typedef struct parallax_rows {
   void *state[2];
   uint64_t *updates;
 } parallax_rows_t;
-
 PARALLAX_API parallax_status_t parallax_read(parallax_job_t *job, const parallax_rows_t *rows,
                                              parallax_request_t **request);
-
 PARALLAX_API parallax_status_t parallax_write(parallax_job_t *job, const parallax_rows_t *rows,
                                               parallax_request_t **request);
-
 PARALLAX_API parallax_status_t parallax_barrier(parallax_job_t *job, parallax_request_t **request);
-
 PARALLAX_API parallax_status_t parallax_broadcast(parallax_job_t *job, void *buffer, size_t bytes,
                                                   uint32_t root, parallax_request_t **request);
-
 #define PARALLAX_WAIT_DEFAULT (-1)
-
 PARALLAX_API parallax_status_t parallax_wait(parallax_request_t *const *requests, size_t count,
                                              int64_t timeout_ms);
-
 PARALLAX_API parallax_status_t parallax_request_test(parallax_request_t *request);
-
 PARALLAX_API parallax_status_t parallax_request_cancel(parallax_request_t *request);
-
 PARALLAX_API const char *parallax_request_error(parallax_request_t *request);
-
 PARALLAX_API parallax_status_t parallax_request_step(parallax_request_t *request,
                                                      parallax_step_info_t *info);
-
 PARALLAX_API parallax_status_t parallax_request_rows(parallax_request_t *request, size_t index,
                                                      const int64_t **ids, const void **values,
                                                      uint64_t *row_count);
-
 PARALLAX_API parallax_status_t parallax_request_release(parallax_request_t *request);
-
 typedef enum parallax_report {
   PARALLAX_REPORT_PLAN = 0,
   PARALLAX_REPORT_STATS = 1,
   PARALLAX_REPORT_TOPOLOGY = 2,
   PARALLAX_REPORT_SETTINGS = 3
 } parallax_report_t;
-
 PARALLAX_API parallax_status_t parallax_report(parallax_job_t *job, uint32_t report, char *buffer,
                                                size_t *bytes);
-
 #ifdef __cplusplus
 }
 #endif
-
 #endif
