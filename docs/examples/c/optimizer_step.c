@@ -8,8 +8,9 @@
  *
  * The part between the lines is what a framework would write once: parameters are registered with
  * how sparse their gradients are, fetch() brings the rows that a batch needs, and step() hands over
- * the gradients. Where a parameter lies and how its gradient travels is the library's business. The
- * rest is the model. The exit status is 0 if the loss fell to less than half.
+ * the gradients; mean_over_ranks() is for what is no gradient, such as the loss that is printed.
+ * Where a parameter lies and how its gradient travels is the library's business. The rest is the
+ * model. The exit status is 0 if the loss fell to less than half.
  */
 #include <math.h>
 #include <stdio.h>
@@ -107,6 +108,20 @@ static parallax_step_info_t step(optimizer* o) {
   return info;
 }
 
+/* A collective beside the steps: no variable is needed. */
+static float mean_over_ranks(optimizer* o, float number) {
+  parallax_request_t* request = NULL;
+  parallax_collective_t all = {.size = sizeof all, .kind = PARALLAX_ALLREDUCE};
+  all.dtype = PARALLAX_F32;
+  all.op = PARALLAX_OP_MEAN;
+  all.send = all.recv = &number; /* in place */
+  all.count = 1;
+  must(parallax_collective(o->job, &all, &request), "collective");
+  must(parallax_wait(&request, 1, PARALLAX_WAIT_DEFAULT), "collective");
+  must(parallax_request_release(request), "release");
+  return number;
+}
+
 static void free_optimizer(optimizer* o) {
   for (uint32_t i = 0; i < o->count; ++i) {
     free(o->parameters[i].values.values);
@@ -176,7 +191,10 @@ int main(void) {
   for (int i = 1; i <= kSteps; ++i) {
     mean += train_batch(&o, users, items, bias, &state) / kReport;
     if (i % kReport != 0) continue;
-    printf("rank %u of %u, step %d: mean squared error %.3f\n", info.rank, info.world, i, mean);
+    mean = mean_over_ranks(&o, mean);
+    if (info.rank == 0) {
+      printf("step %d: mean squared error %.3f (ranks: %u)\n", i, mean, info.world);
+    }
     if (first == 0) first = mean;
     if (i < kSteps) mean = 0;
   }

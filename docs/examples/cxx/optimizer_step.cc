@@ -82,6 +82,18 @@ class Optimizer {
     return end.step_info();
   }
 
+  // A collective beside the steps, for what is no gradient: no variable is needed.
+  float mean_over_ranks(float number) {
+    auto all = parallax::sized<parallax_collective_t>();
+    all.kind = PARALLAX_ALLREDUCE;
+    all.dtype = PARALLAX_F32;
+    all.op = PARALLAX_OP_MEAN;
+    all.send = all.recv = &number;  // in place
+    all.count = 1;
+    job_.collective(all).wait();
+    return number;
+  }
+
   parallax::Job& job() { return job_; }
 
  private:
@@ -176,8 +188,10 @@ float train(const parallax_options_t& options) {
   for (int i = 1; i <= kSteps; ++i) {
     if (i % kReport == 1) right = 0;
     right += train_batch(optimizer, words, weights, texts) / kReport;
-    if (i % kReport == 0) {
-      std::printf("rank %u of %u, step %d: %.0f%% right\n", info.rank, info.world, i, 100 * right);
+    if (i % kReport != 0) continue;
+    right = optimizer.mean_over_ranks(right);
+    if (info.rank == 0) {
+      std::printf("step %d: %.0f%% right (ranks: %u)\n", i, 100 * right, info.world);
     }
   }
   optimizer.job().close();
