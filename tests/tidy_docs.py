@@ -1,4 +1,4 @@
-"""Checks the docs for tests/tidy: pages of the manual, quoted sentences, and links."""
+"""Checks the docs for tests/tidy: pages of the manual, quoted sentences, names and links."""
 
 import os
 import re
@@ -73,6 +73,24 @@ def wrong_quotes(tree):
         for part in parts:
             if part not in said:
                 yield line, f"nothing says '{part}'"
+
+
+NAME = re.compile(r"\b(?:parallax_|PARALLAX_)\w*\w")
+
+
+def wrong_names(tree):
+    """(path, line, message) of each name of ours in the docs that nothing else in the tree has."""
+    docs = [p for p in tree.paths if p.endswith(".md") and p != "CHANGELOG.md"
+            and not p.startswith("docs/adr/")]
+    said = {(path, number, name) for path in docs
+            for number, line in enumerate(tree.lines(path), 1) for name in NAME.findall(line)}
+    known = set()
+    for path in tree.paths:
+        if said and not path.endswith((".md", ".svg")):
+            known.update(NAME.findall(tree.text(path)))
+    for path, number, name in sorted(said):
+        if name not in known and not any(each.startswith(name) for each in known):
+            yield path, number, f"nothing is called {name}"
 
 
 def anchors_of(text):

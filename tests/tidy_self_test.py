@@ -139,6 +139,7 @@ BROKEN = [
      {"docs/troubles.md": TROUBLE, "src/base/b.cc": OPENING + 'A a("rank is lost");\n'}),
     ("a link to nowhere", "links", {"docs/b.md": "see [a](a.md)\n"}),
     ("a link to no heading", "links", {"docs/b.md": "# What\n\nsee [a](#where)\n"}),
+    ("a name of nothing", "names", {"docs/b.md": "call `parallax_gone`\n"}),
     ("an unformatted file", "format", {"src/base/b.cc": OPENING + "int  b( ) ;\n"}),
 ]
 
