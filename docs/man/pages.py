@@ -18,7 +18,8 @@ import textwrap
 HERE = os.path.dirname(os.path.abspath(__file__))
 HEADER = os.path.join(os.path.dirname(os.path.dirname(HERE)), "include/parallax/parallax.h")
 
-# name of the page: (what it is about, what stands on it). A group of macros goes by its first.
+# name of the page: (what it is about, what stands on it). A group of macros goes by its first; text
+# that opens a section of the header, and belongs to no declaration, by the section's title.
 PAGES = {
     "libparallax": (
         "exact, planned communication of dense and sparse gradients",
@@ -72,7 +73,7 @@ PAGES = {
 }
 NOT_SHOWN = {"PARALLAX_PARALLAX_H_", "PARALLAX_API"}
 
-# kind: function, struct, enum, macros or type. `declaration` is without comments. `parts` are the
+# kind: function, struct, enum, macros, type or text. `declaration` is without comments; `parts` are
 # fields, enumerators or macros with their comments, and comments between them with an empty text.
 Item = collections.namedtuple("Item", "kind name declaration comment parts")
 Part = collections.namedtuple("Part", "text comment")
@@ -142,19 +143,19 @@ def read_header(text):
                r"|(?P<skip>^#[^\n]*|^extern \"C\"[^\n]*|^\}$)|(?P<gap>\n[ \t]*\n)"
                r"|(?P<item>typedef (?:struct|enum) \w+ \{.*?\n\} \w+;|(?:PARALLAX_API|typedef)"
                r"[^;]*;)")
-    items, comment, last, fresh = {}, None, None, False
+    items, comment, last, section = {}, None, None, None
     for match in re.finditer(pattern, text[len(opening):], re.S | re.M):
         kind, said = match.lastgroup, match[0]
-        if kind == "gap" and comment and last and fresh:
+        if kind == "gap" and comment and last:
             # It stands alone behind a declaration: the rest of what there is to say of that.
             items[last] = items[last]._replace(comment=items[last].comment + ["", *comment])
             comment = None
-        elif kind == "gap":
-            comment = None
-        elif kind == "comment":
-            section = re.match(r"/\* -{3}|/\* (Laid|clang)", said)
-            comment = None if section else words_of(said)
-            fresh = not section
+        elif kind == "gap" and comment and section:
+            items[section], comment = Item("text", section, "", comment, []), None
+        elif kind == "comment" and (title := re.match(r"/\* -{3,} (.*?) -{3,}", said)):
+            section, last, comment = title[1], None, None
+        elif kind == "comment" and not re.match(r"/\* (Laid|clang)", said):
+            comment = words_of(said)
         elif kind in ("item", "macros"):
             item = item_of(said.rstrip(), comment or [])
             items[item.name], last, comment = item, item.name, None
@@ -233,6 +234,8 @@ def tagged(item):
 
 def description(item):
     """What a page says of an item that is no function, or of one that is."""
+    if item.kind == "text":
+        return [".PP", *paragraphs(item.comment)]
     if item.kind == "macros":
         return [".SS Macros", *paragraphs(item.comment), *tagged(item)]
     if not item.comment and not item.parts:
@@ -245,7 +248,7 @@ def description(item):
 
 def write_page(name, about, items, opening, version):
     """The page's text."""
-    names = [i.name for i in items if i.kind != "macros"]
+    names = [i.name for i in items if i.kind not in ("macros", "text")]
     listed = [name, *(n for n in names if n != name)]
     out = ['.\\" SPDX-License-Identifier: Apache-2.0',
            '.\\" Written by docs/man/pages.py from parallax.h: change that.',
