@@ -98,7 +98,11 @@ const char* parallax_last_error(void) { return parallax::last_failure.sentence.c
 parallax_status_t parallax_last_error_info(parallax_error_info_t* info) {
   const parallax_error_info_t last = parallax::last_failure.info;
   // Of its own failure only the status: the last one stays.
-  return parallax::give_struct(last, "last_error_info: info", info).code();
+  try {
+    return parallax::give_struct(last, "last_error_info: info", info).code();
+  } catch (...) {
+    return PARALLAX_LIMIT;  // no memory for a sentence that nobody would read
+  }
 }
 
 const char* parallax_version_string(void) { return parallax::kVersionText; }

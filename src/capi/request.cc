@@ -3,6 +3,7 @@
 #include <array>
 
 #include "capi/boundary.h"
+#include "capi/wait.h"
 
 namespace parallax {
 
@@ -63,11 +64,9 @@ Status wait_all(parallax_request_t* const* requests, size_t count, int64_t timeo
   }
   if (!job.progress().wait(mark.requests(), now_ns + wait_ns)) {
     for (Request* request : mark.requests()) {
-      if (request->done()) continue;
-      return job.progress()
-          .look(request->group,
-                [&](const Engine& engine) { return engine.reports().missing(*request); })
-          .prefixed("wait: after " + std::to_string(wait_ns / kNanosecondsPerMillisecond) + " ms ");
+      if (!request->done()) {
+        PARALLAX_RETURN_IF_ERROR(missing_of(job, *request, "wait", wait_ns));
+      }
     }
   }
   for (Request* request : mark.requests()) {

@@ -6,14 +6,24 @@
 
 namespace parallax {
 
+Status missing_of(Job& job, const Request& request, const char* call, int64_t waited_ns) {
+  const Status missing = job.progress().look(request.group, [&](const Engine& engine) {
+    return request.done() ? Status() : engine.reports().missing(request);
+  });
+  if (missing.ok()) return missing;
+  return missing.prefixed(std::string(call) + ": after " +
+                          std::to_string(waited_ns / kNanosecondsPerMillisecond) + " ms ");
+}
+
 Status wait_for(Job& job, Request* request, const char* call, uint32_t* part) {
   const uint32_t group = request->group;
-  if (!job.progress().wait({&request, 1}, job.clock().now_ns() + job.timeout_ns())) {
-    job.orphan(request);
-    return job.progress()
-        .look(group, [&](const Engine& engine) { return engine.reports().missing(*request); })
-        .prefixed(std::string(call) + ": after " +
-                  std::to_string(job.timeout_ns() / kNanosecondsPerMillisecond) + " ms ");
+  const int64_t timeout_ns = job.timeout_ns();
+  if (!job.progress().wait({&request, 1}, job.clock().now_ns() + timeout_ns)) {
+    const Status missing = missing_of(job, *request, call, timeout_ns);
+    if (!missing.ok()) {
+      job.orphan(request);
+      return missing;
+    }
   }
   const Status status = request->status;
   if (part != nullptr) *part = request->part;

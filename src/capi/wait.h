@@ -12,6 +12,9 @@
 
 namespace parallax {
 
+// What a request still waits for after so long: TIMEOUT. OK: it has completed meanwhile.
+Status missing_of(Job& job, const Request& request, const char* call, int64_t waited_ns);
+
 // The request's outcome; it is released, or, where it is still pending, the job's to release. Of a
 // split that is OK, *part is the number of its part.
 Status wait_for(Job& job, Request* request, const char* call, uint32_t* part = nullptr);
