@@ -222,8 +222,8 @@ typedef struct parallax_options {
                            * machine is the same, else UCX's own choice */
 
   uint32_t lease_ms;      /* a rank silent for longer is lost; the same on every rank. 0: 5000 */
-  uint32_t timeout_ms;    /* deadline of open, commit and close, and of a wait that gives none.
-                           * 0: 120000 */
+  uint32_t timeout_ms;    /* deadline of open, commit, split and close, and of a wait that gives
+                           * none; of each call by itself: parallax_set. 0: 120000 */
   uint32_t plan_mode;     /* parallax_plan_mode_t; the same on every rank */
   uint32_t plan_after_steps; /* steps measured before AUTO and AR plan by them. 0: 8 */
   uint32_t deterministic; /* 1: for given slices and a given map of ranks to hosts, bit for bit the
@@ -236,9 +236,10 @@ typedef struct parallax_options {
   uint32_t manual_progress; /* 1: no progress thread; the caller drives parallax_progress at least
                              * every third of lease_ms, or waits */
   uint32_t reserved;         /* 0 */
-  uint64_t memory_max_bytes; /* refuse at commit to reserve more per rank than this. 0: no limit.
-                              * The rows that a reduce returns, which are its request's, are not
-                              * counted */
+  uint64_t memory_max_bytes; /* refuse at commit to reserve more per rank than this, for the
+                              * variables of the job and its parts together. 0: no limit. Not
+                              * counted are the rows that a reduce returns, which are its
+                              * request's */
   const char *faults; /* what this rank's transport is to do wrong on purpose, to test a program
                        * against it: rules as in docs/faults.md, such as
                        * "seed=7; delay:peer=3,percent=20,ms=50; close:at=200". NULL: the
@@ -342,15 +343,33 @@ typedef struct parallax_job_info {
   uint32_t late_steps;
   /* Since 0.2.0: */
   uint32_t job_rank;   /* of a part: this rank's number in the whole job; else `rank` */
-  uint32_t epoch;      /* not yet. Tells this job's or part's messages from those of any other */
-  uint32_t view;       /* not yet. How often the ranks of the job, or who owns what, has changed */
+  uint32_t epoch;      /* tells this job's or part's messages from those of any other: the same on
+                        * its ranks, another in each part */
+  uint32_t view;       /* how often the ranks, or who owns what, has changed: 0 in this version */
   uint32_t reserved_2; /* 0 */
-  uint64_t bytes_reserved; /* not yet. Memory of all variables, as PARALLAX_REPORT_STATS has it */
-  uint64_t bytes_touched;  /* not yet. Of that, what lies in memory */
+  uint64_t bytes_reserved; /* memory of all variables, as PARALLAX_REPORT_STATS has it */
+  uint64_t bytes_touched;  /* of that, what lies in memory. 0 unless the caller sets it to 1 before
+                            * the call: to count asks the kernel, some ms for GiB, and the job makes
+                            * no progress meanwhile */
 } parallax_job_info_t;
 
 /* Fills *info, as far as info->size goes. Never blocks on a peer; a failed job answers too. */
 PARALLAX_API parallax_status_t parallax_query(parallax_job_t *job, parallax_job_info_t *info);
+
+/* Changes a setting of the whole job while it is open, with the name and the text that a file of
+ * settings would have (docs/settings.md):
+ *   timeout_ms                       the deadline of each call that begins from now on: set before
+ *                                    a commit, a split, a close, or a wait that gives none, it is
+ *                                    the deadline of that call; those under way keep theirs
+ *   memory_max_bytes, memory_check   of commits and changes of plan from now on; what is reserved
+ *                                    stays
+ *   debug, debug_subsys, debug_file  of the log of the whole process
+ * The others are fixed when the job opens: UNSUPPORTED names the setting and how to give it.
+ * INVALID: there is no such setting, with the nearest name, or no such value, with what is allowed;
+ * then nothing has changed. Concerns this rank alone; PARALLAX_REPORT_SETTINGS tells the new value.
+ * Legal in a job that failed. Never blocks on a peer. Since 0.2.0. */
+PARALLAX_API parallax_status_t parallax_set(parallax_job_t *job, const char *name,
+                                            const char *value);
 
 /* Runs the engine once on the calling thread. Only needed with manual_progress. */
 PARALLAX_API parallax_status_t parallax_progress(parallax_job_t *job);

@@ -218,8 +218,13 @@ class Job {
     return request([&](auto** out) { return parallax_collective(job_, &what, out); });
   }
 
-  parallax_job_info_t query() const {
+  // What of the settings may change while the job is open: set("timeout_ms", "5000").
+  void set(const char* name, const char* value) { check(parallax_set(job_, name, value)); }
+
+  // count_touched: counts bytes_touched too, which takes some ms for GiB.
+  parallax_job_info_t query(bool count_touched = false) const {
     auto info = sized<parallax_job_info_t>();
+    info.bytes_touched = count_touched ? 1 : 0;
     check(parallax_query(job_, &info));
     return info;
   }

@@ -164,16 +164,27 @@ const SettingValue& Settings::value(std::string_view name) const {
   return values_[row - setting_rows().data()];
 }
 
+namespace {
+
+std::string shown_wrong(const SettingRow& row, std::string_view text) {
+  return row.type == SettingType::kSecret ? "..." : std::string(text.substr(0, kShownBytesMax));
+}
+
+Status wrong_value(const SettingRow& row, std::string_view text, const std::string& where,
+                   const char* remedy) {
+  return invalid(where + ": " + row.name + " is '" + shown_wrong(row, text) + "'; it must be " +
+                 setting_allowed(row) +
+                 (*row.unit == '\0' ? "" : std::string(" (") + row.unit + ")") + ": " + remedy);
+}
+
+}  // namespace
+
 Status Settings::set(const SettingRow& row, std::string_view text, SettingSource source,
                      const std::string& where, const char* remedy) {
   SettingValue value;
   if (!parse(row, text, &value)) {
-    const bool secret = row.type == SettingType::kSecret;
-    const std::string given = secret ? "..." : std::string(text.substr(0, kShownBytesMax));
-    at(row).wrong = where + ": '" + given + "'";
-    return invalid(where + ": " + row.name + " is '" + given + "'; it must be " +
-                   setting_allowed(row) +
-                   (*row.unit == '\0' ? "" : std::string(" (") + row.unit + ")") + ": " + remedy);
+    at(row).wrong = where + ": '" + shown_wrong(row, text) + "'";
+    return wrong_value(row, text, where, remedy);
   }
   value.source = source;
   value.where = where;
@@ -280,6 +291,35 @@ Status Settings::load(const SettingSources& sources) {
   Status first = load_files(sources);
   keep_first(load_environment(sources.environment), &first);
   return first;
+}
+
+Status Settings::change(std::string_view name, std::string_view text) {
+  const SettingRow* row = find_setting(name);
+  if (row == nullptr) {
+    // As it stands in a file or, by mistake, as the variable.
+    std::string plain = lower(name.substr(0, kShownBytesMax));
+    if (plain.starts_with(lower(kPrefix))) plain.erase(0, kPrefix.size());
+    return invalid(unknown("set: '" + std::string(name.substr(0, kShownBytesMax)) +
+                               "' is not a setting",
+                           plain, false))
+        .about_field("name");
+  }
+  if ((row->sources & kSetWhileOpen) == 0) {
+    const bool code = (row->sources & kSetInCode) != 0;
+    return unsupported("set: " + std::string(name) + " is fixed at open; give it " +
+                       (code ? "in the options of parallax_open, or " : "") + "as " +
+                       setting_variable(*row) + ", before the job opens")
+        .about_field(name);
+  }
+  SettingValue value;
+  if (!parse(*row, text, &value)) {
+    return wrong_value(*row, text, "set", "nothing was changed").about_field(name);
+  }
+  value.source = SettingSource::kCode;
+  value.where = "parallax_set";
+  value.wrong = std::move(at(*row).wrong);
+  at(*row) = std::move(value);
+  return {};
 }
 
 // The value that the program set for this row, if it set one. `identified`: it says which rank this

@@ -44,6 +44,7 @@ enum class SettingType : uint8_t {
 inline constexpr uint32_t kSetInCode = 1;
 inline constexpr uint32_t kSetInEnvironment = 2;
 inline constexpr uint32_t kSetInFile = 4;
+inline constexpr uint32_t kSetWhileOpen = 8;  // parallax_set
 
 struct SettingRow {
   const char* name;  // "lease_ms"; its variable is PARALLAX_LEASE_MS
@@ -64,7 +65,7 @@ std::span<const SettingRow> setting_rows();
 const SettingRow* find_setting(std::string_view name);  // null: no such
 std::string setting_variable(const SettingRow& row);    // "PARALLAX_LEASE_MS"
 std::string setting_allowed(const SettingRow& row);     // "a whole number, 50..4294967295"
-std::string setting_sources(const SettingRow& row);     // "code, environment, file"
+std::string setting_sources(const SettingRow& row);     // "code, environment, file, parallax_set"
 std::string nearest_setting(std::string_view name);     // by edit distance; "" if none is near
 std::string settings_markdown();                        // the table of docs/settings.md
 
@@ -98,6 +99,10 @@ class Settings {
   // Fills in the options that the program left zero, and records those that it set. Texts point
   // into this object, which must not move while they are used.
   void apply(parallax_options_t* options);
+
+  // What parallax_set does: a value that the program gives while the job is open. INVALID: no such
+  // setting, or value; UNSUPPORTED: it is fixed at open. Then nothing has changed.
+  Status change(std::string_view name, std::string_view text);
 
   const SettingValue& value(std::string_view name) const;  // of a name in the table
   const std::vector<std::string>& warnings() const { return warnings_; }

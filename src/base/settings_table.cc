@@ -113,8 +113,9 @@ constexpr SettingRow kRows[] = {
      .unit = "ms",
      .min = 1,
      .max = kUint32Max,
-     .sources = kEverywhere,
-     .help = "Deadline of open, commit and close, and of a wait that gives none.",
+     .sources = kEverywhere | kSetWhileOpen,
+     .help = "Deadline of open, commit, split and close, and of a wait that gives none. What "
+             "parallax_set gives holds for each call that begins after it.",
      .number32 = &Options::timeout_ms},
     {.name = "plan_mode",
      .type = SettingType::kChoice,
@@ -148,25 +149,28 @@ constexpr SettingRow kRows[] = {
      .unit = "",
      .max = 1 << 24,
      .sources = kOutside,
-     .help = "Slots into which the rows of sharded variables fall, fixed when the job first "
-             "commits: a multiple of the ranks; 0: 8 for each rank. The same on every rank."},
+     .help =
+         "Slots into which the rows of sharded variables fall, fixed when the job first "
+         "commits: a multiple of the ranks; 0: 8 for each rank. A part of a job has as many for "
+         "each of its ranks. The same on every rank."},
     {.name = "memory_max_bytes",
      .type = SettingType::kBytes,
      .standard = "0",
      .unit = "bytes",
      .max = UINT64_MAX,
-     .sources = kEverywhere,
-     .help = "Commit refuses to reserve more per rank; 0: no limit.",
+     .sources = kEverywhere | kSetWhileOpen,
+     .help = "Commit refuses to reserve more per rank, for all parts of the job together; 0: no "
+             "limit.",
      .number64 = &Options::memory_max_bytes},
     {.name = "memory_check",
      .type = SettingType::kChoice,
      .standard = "warn",
      .unit = "",
      .choices = "warn|refuse|off",
-     .sources = kOutside,
-     .help =
-         "What commit does where the variables of a host's ranks may touch more memory than "
-         "the machine or a control group has: says so in the log, refuses (LIMIT), or nothing."},
+     .sources = kOutside | kSetWhileOpen,
+     .help = "What commit does where the variables of a host's ranks, of all parts of the job, may "
+             "touch more memory than the machine or a control group has: says so in the log, "
+             "refuses (LIMIT), or nothing."},
     {.name = "compute_threads",
      .type = SettingType::kNumber,
      .standard = "0",
@@ -214,21 +218,21 @@ constexpr SettingRow kRows[] = {
      .standard = "warn",
      .unit = "",
      .choices = "none|warn|info|debug|trace",
-     .sources = kOutside,
+     .sources = kOutside | kSetWhileOpen,
      .help = "What is logged. info has one line at start that says transport, device and why."},
     {.name = "debug_subsys",
      .type = SettingType::kList,
      .standard = "all",
      .unit = "",
      .choices = "init|env|net|shm|plan|step|member|all",
-     .sources = kOutside,
+     .sources = kOutside | kSetWhileOpen,
      .help = "The parts that log, separated by commas; ^ before the list excludes them instead. "
              "Warnings always pass."},
     {.name = "debug_file",
      .type = SettingType::kText,
      .standard = "",
      .unit = "",
-     .sources = kOutside,
+     .sources = kOutside | kSetWhileOpen,
      .help = "Where the log goes: a path, in which %h is the host, %p the process and %% a "
              "percent sign. Not set: standard error."},
     {.name = "config_file",
@@ -309,7 +313,7 @@ std::string setting_sources(const SettingRow& row) {
   std::string sources;
   for (const auto& [bit, name] :
        {std::pair{kSetInCode, "code"}, std::pair{kSetInEnvironment, "environment"},
-        std::pair{kSetInFile, "file"}}) {
+        std::pair{kSetInFile, "file"}, std::pair{kSetWhileOpen, "parallax_set"}}) {
     if ((row.sources & bit) == 0) continue;
     if (!sources.empty()) sources += ", ";
     sources += name;

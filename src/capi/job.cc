@@ -13,6 +13,13 @@ namespace {
 
 constexpr int64_t kLogFlushMs = 1000;  // a close waits as long for the log's callback
 
+// The caller's wish stands in the field itself, which a shorter struct lacks.
+bool asks_for_touched(const parallax_job_info_t* info) {
+  constexpr size_t kEnd = offsetof(parallax_job_info_t, bytes_touched) + sizeof info->bytes_touched;
+  return info != nullptr && reinterpret_cast<uintptr_t>(info) % alignof(parallax_job_info_t) == 0 &&
+         info->size >= kEnd && info->bytes_touched != 0;
+}
+
 }  // namespace
 
 }  // namespace parallax
@@ -106,7 +113,8 @@ parallax_status_t parallax_close(parallax_job_t* job) {
 parallax_status_t parallax_query(parallax_job_t* job, parallax_job_info_t* info) {
   return parallax::guarded("query", [&]() -> Status {
     PARALLAX_RETURN_IF_ERROR(parallax::check_job(job, "query"));
-    parallax_job_info_t full = job->job->progress().look(job->group, [](const Engine& engine) {
+    const bool count_touched = parallax::asks_for_touched(info);
+    const auto look = [count_touched](const Engine& engine) {
       const parallax::Columns& columns = engine.columns();
       parallax_job_info_t seen = {};
       seen.rank = columns.rank();
@@ -120,6 +128,9 @@ parallax_status_t parallax_query(parallax_job_t* job, parallax_job_info_t* info)
       seen.step = engine.step();
       seen.step_committed = engine.step_committed();
       seen.job_rank = parallax::job_rank(columns.map(), columns.rank());
+      seen.epoch = engine.options().view.epoch;
+      seen.bytes_reserved = engine.reports().reserved_bytes();
+      if (count_touched) seen.bytes_touched = engine.reports().touched_bytes();
       const parallax::LateRank& late = engine.late();
       if (late.steps > 0) {
         seen.late_phase = static_cast<uint32_t>(late.phase) + 1;
@@ -128,9 +139,19 @@ parallax_status_t parallax_query(parallax_job_t* job, parallax_job_info_t* info)
         seen.late_steps = late.steps;
       }
       return seen;
-    });
+    };
+    parallax_job_info_t full = job->job->progress().look(job->group, look);
     full.wait_fd = job->job->progress().completion_fd();
     return parallax::give_struct(full, "query: info", info);
+  });
+}
+
+parallax_status_t parallax_set(parallax_job_t* job, const char* name, const char* value) {
+  return parallax::guarded("set", [&]() -> Status {
+    PARALLAX_RETURN_IF_ERROR(parallax::check_job(job, "set"));
+    if (name == nullptr) return parallax::invalid("set: name is null").about_field("name");
+    if (value == nullptr) return parallax::invalid("set: value is null").about_field("value");
+    return job->job->set(name, value);
   });
 }
 

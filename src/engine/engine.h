@@ -90,7 +90,8 @@ struct EngineOptions {
   bool deterministic = false;
   uint64_t memory_max_bytes = 0;  // 0: no limit
   MemoryCheck memory_check = MemoryCheck::kOff;
-  MachineMemory machine = {};  // that the check compares with
+  MachineMemory machine = {};                                     // that the check compares with
+  std::function<std::vector<Footprint>()> other_footprints = {};  // as GroupOptions has it
   // It is a part of a job, with this number: who is alive is the whole job's to know, and a failure
   // the whole job's to tell, whose first failure this is.
   uint32_t part = 0;
@@ -148,6 +149,7 @@ class Engine final : private Receiver {
   Plan plan() const { return group_.plan(); }
   Reports reports() const;  // a view, which this outlives
   uint32_t outstanding_requests() const { return requests_.outstanding(); }
+  Group& group() { return group_; }  // for what its job's groups have in common
   // Nothing is left to send; asked before the transport is torn down.
   bool flushed() const { return outbox_.idle(); }
   // The job has failed, and the notice of it is still on its way to the others: requests stay

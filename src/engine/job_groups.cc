@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -21,14 +22,37 @@ JobGroups::JobGroups(EngineOptions options, Transport& transport, const Clock& c
       clock_(clock),
       compute_(compute),
       completed_(std::move(completed)) {
-  groups_.push_back({.engine = std::make_unique<Engine>(options_, shares_.whole(), clock_, compute_,
-                                                        completed_)});
+  groups_.push_back({.engine = std::make_unique<Engine>(with_others(options_), shares_.whole(),
+                                                        clock_, compute_, completed_)});
   let_split(whole());
 }
 
 JobGroups::~JobGroups() = default;
 
 Status JobGroups::start() { return whole().start(); }
+
+// ---- memory
+
+// A group's limits are those of all groups of this rank.
+EngineOptions JobGroups::with_others(EngineOptions options) const {
+  const uint32_t number = options.part;
+  options.other_footprints = [this, number] {
+    std::vector<Footprint> others;
+    for (const JobGroup& each : groups_) {
+      if (each.number == number) continue;
+      std::vector<Footprint> footprints = each.engine->group().footprints();
+      std::move(footprints.begin(), footprints.end(), std::back_inserter(others));
+    }
+    return others;
+  };
+  return options;
+}
+
+void JobGroups::set_memory_limits(uint64_t max_bytes, MemoryCheck check) {
+  options_.memory_max_bytes = max_bytes;
+  options_.memory_check = check;
+  for (const JobGroup& each : groups_) each.engine->group().set_memory_limits(max_bytes, check);
+}
 
 // ---- parts
 
@@ -55,7 +79,11 @@ Status JobGroups::open_part(const Engine& from, uint32_t number, std::span<const
   EngineOptions options = options_;
   options.part = number;
   options.whole = &whole().first_failure();
-  options.view = first_view(part_of(map, ranks), epoch_of(number));
+  // Of each rank as many slots as in the whole job.
+  const auto world = static_cast<uint32_t>(ranks.size());
+  const uint32_t slots_each = options_.view.slots.slots() / options_.view.world();
+  options.view = first_view(part_of(map, ranks), epoch_of(number),
+                            slots_each == 0 ? SlotMap() : SlotMap::of_ranks(world, slots_each));
   options.rank = static_cast<uint32_t>(
       std::find(ranks.begin(), ranks.end(), from.columns().rank()) - ranks.begin());
   Transport* share = shares_.add(epoch_of(number), options.view.hosts.job_rank_of);
@@ -65,8 +93,8 @@ Status JobGroups::open_part(const Engine& from, uint32_t number, std::span<const
   Status started;
   try {
     groups_.reserve(groups_.size() + 1);
-    auto engine =
-        std::make_unique<Engine>(std::move(options), *share, clock_, compute_, completed_);
+    auto engine = std::make_unique<Engine>(with_others(std::move(options)), *share, clock_,
+                                           compute_, completed_);
     started = engine->start();
     let_split(*engine);
     if (started.ok()) groups_.push_back({.number = number, .engine = std::move(engine)});

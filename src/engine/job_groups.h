@@ -53,6 +53,8 @@ class JobGroups {
   Engine& group(uint32_t number) const;
   // The part is its caller's, who closes it. One whose split ended otherwise goes with the job.
   void hold(uint32_t number) { find(number).held = true; }
+  // What commits from now on hold against all groups of this rank together.
+  void set_memory_limits(uint64_t max_bytes, MemoryCheck check);
   // Parts that their callers have not closed.
   uint32_t part_count() const;
   void let_go(uint32_t number) { find(number).held = false; }
@@ -77,10 +79,11 @@ class JobGroups {
   template <typename Move>
   void move_all(Move move);
   uint32_t epoch_of(uint32_t number) const { return options_.view.epoch ^ number << 1; }
+  EngineOptions with_others(EngineOptions options) const;
   void let_split(Engine& engine);
   Status open_part(const Engine& from, uint32_t number, std::span<const uint32_t> ranks);
 
-  const EngineOptions options_;
+  EngineOptions options_;
   // Of a part's number: of the count, below its first rank; 31 in all.
   const uint32_t count_bits_;
   TransportShares shares_;

@@ -49,6 +49,9 @@ class Reports {
 
   std::string plan_json() const;
   std::string stats_json() const;
+  // Of all variables; as Group's.
+  uint64_t reserved_bytes() const { return parts_.group.reserved_bytes(); }
+  uint64_t touched_bytes() const { return parts_.group.touched_bytes(); }
   // What a pending request waits for: the end of the sentence of its TIMEOUT, and whom and what
   // that names.
   Status missing(const Request& request) const;

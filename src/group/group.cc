@@ -3,6 +3,7 @@
 #include "group/group.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/log.h"
 
@@ -109,12 +110,25 @@ Footprint Group::footprint(const VariableRuntime& runtime) const {
   return footprint;
 }
 
-// As if every rank of the host owned as much as this one, as long as slots are shared evenly.
-Status Group::check_memory() const {
-  if (options_.memory_max_bytes == 0 && options_.memory_check == MemoryCheck::kOff) return {};
+std::vector<Footprint> Group::footprints() const {
   std::vector<Footprint> footprints;
   footprints.reserve(runtimes_.size());
   for (const auto& runtime : runtimes_) footprints.push_back(footprint(*runtime));
+  return footprints;
+}
+
+std::vector<Footprint> Group::footprints_of_all_groups() const {
+  std::vector<Footprint> all = footprints();
+  if (!options_.other_footprints) return all;
+  std::vector<Footprint> others = options_.other_footprints();
+  std::move(others.begin(), others.end(), std::back_inserter(all));
+  return all;
+}
+
+// As if every rank of the host owned as much as this one, as long as slots are shared evenly.
+Status Group::check_memory() const {
+  if (options_.memory_max_bytes == 0 && options_.memory_check == MemoryCheck::kOff) return {};
+  const std::vector<Footprint> footprints = footprints_of_all_groups();
   PARALLAX_RETURN_IF_ERROR(check_memory_max(footprints));
   if (options_.memory_check == MemoryCheck::kOff) return {};
   const std::string shortage =
@@ -136,8 +150,9 @@ Status Group::check_memory_max(const std::vector<Footprint>& footprints) const {
   const Footprint& largest = *std::max_element(
       footprints.begin(), footprints.end(),
       [](const Footprint& a, const Footprint& b) { return a.bytes() < b.bytes(); });
-  return limit("commit: " + name() + " would reserve " + std::to_string(total) +
-               " bytes, memory_max_bytes is " + std::to_string(options_.memory_max_bytes) +
+  return limit("commit: " + name() + " would reserve " + std::to_string(total) + " bytes" +
+               (footprints.size() > runtimes_.size() ? " with the job's other groups" : "") +
+               ", memory_max_bytes is " + std::to_string(options_.memory_max_bytes) +
                "; variable '" + largest.name + "' takes " + std::to_string(largest.bytes()) +
                " of them (" + std::to_string(largest.table_bytes) + " for values and state, " +
                std::to_string(largest.buffer_bytes) + " for buffers); " + smaller_remedy(largest) +
@@ -168,7 +183,7 @@ Plan Group::plan() const {
 
 bool Group::fits_memory(const VariableRuntime& runtime, const VariablePlan& plan) const {
   if (options_.memory_max_bytes == 0 || plan == runtime.plan) return true;
-  uint64_t bytes = 0;
+  uint64_t bytes = options_.other_footprints ? total_bytes(options_.other_footprints()) : 0;
   for (const auto& each : runtimes_) {
     bytes += each->exchange->arena().reserved_bytes();
     const VariableRuntime::Change& change = each->change;
@@ -191,24 +206,44 @@ bool Group::fits_memory(const VariableRuntime& runtime, const VariablePlan& plan
   return bytes <= options_.memory_max_bytes;
 }
 
-Group::MemoryUse Group::memory_use(const VariableRuntime& runtime) const {
-  MemoryUse use;
-  const auto add = [&use](const Arena& arena) {
-    use.reserved_bytes += arena.reserved_bytes();
-    use.touched_bytes += arena.touched_bytes();
-  };
+template <typename Look>
+void Group::look_at_arenas(const VariableRuntime& runtime, Look look) const {
   for (const auto* exchange :
        {&runtime.exchange, &runtime.change.exchange, &runtime.old_exchange}) {
-    if (*exchange != nullptr) add((*exchange)->arena());
+    if (*exchange != nullptr) look((*exchange)->arena());
   }
   for (const auto* table : {&runtime.table, &runtime.change.table}) {
-    if (*table != nullptr) add((*table)->arena());
+    if (*table != nullptr) look((*table)->arena());
   }
   for (const std::unique_ptr<StepSum>& sum : runtime.sums) {
-    if (sum != nullptr) add(sum->arena());
+    if (sum != nullptr) look(sum->arena());
   }
-  if (const Arena* arena = pulls_.arena_of(runtime.id)) add(*arena);
+  if (const Arena* arena = pulls_.arena_of(runtime.id)) look(*arena);
+}
+
+Group::MemoryUse Group::memory_use(const VariableRuntime& runtime) const {
+  MemoryUse use;
+  look_at_arenas(runtime, [&use](const Arena& arena) {
+    use.reserved_bytes += arena.reserved_bytes();
+    use.touched_bytes += arena.touched_bytes();
+  });
   return use;
+}
+
+uint64_t Group::reserved_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& runtime : runtimes_) {
+    look_at_arenas(*runtime, [&bytes](const Arena& arena) { bytes += arena.reserved_bytes(); });
+  }
+  return bytes;
+}
+
+uint64_t Group::touched_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& runtime : runtimes_) {
+    look_at_arenas(*runtime, [&bytes](const Arena& arena) { bytes += arena.touched_bytes(); });
+  }
+  return bytes;
 }
 
 }  // namespace parallax

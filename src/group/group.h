@@ -10,6 +10,7 @@
 #define PARALLAX_GROUP_GROUP_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +34,8 @@ struct GroupOptions {
   uint64_t memory_max_bytes = 0;  // 0: no limit
   MemoryCheck memory_check = MemoryCheck::kOff;
   MachineMemory machine = {};  // that the check compares with
+  // Of this rank's other groups, whose memory counts for both limits; none: there are none.
+  std::function<std::vector<Footprint>()> other_footprints = {};
   uint32_t marker_hosts_max = kMarkerHostsMax;
 };
 
@@ -54,6 +57,11 @@ class Group {
   const Columns& columns() const { return columns_; }
   std::string name() const { return rank_name(columns_.map(), columns_.rank()); }  // this rank's
   uint64_t memory_max_bytes() const { return options_.memory_max_bytes; }
+  // For what is reserved from now on.
+  void set_memory_limits(uint64_t max_bytes, MemoryCheck check) {
+    options_.memory_max_bytes = max_bytes;
+    options_.memory_check = check;
+  }
   PullExchange& pulls() { return pulls_; }
   const PullExchange& pulls() const { return pulls_; }
 
@@ -79,21 +87,30 @@ class Group {
   // Whether this rank may reserve what a new plan of a variable takes, beside all that there is.
   bool fits_memory(const VariableRuntime& runtime, const VariablePlan& plan) const;
 
+  // Of each variable, once built.
+  std::vector<Footprint> footprints() const;
+
   struct MemoryUse {
     uint64_t reserved_bytes = 0, touched_bytes = 0;
   };
   // All memory of a variable: its exchanges, step sums, tables and pulls; two of each while it
   // moves.
   MemoryUse memory_use(const VariableRuntime& runtime) const;
+  // Of all variables; the touched ones asks the kernel: ms for GiB.
+  uint64_t reserved_bytes() const;
+  uint64_t touched_bytes() const;
 
  private:
   Status reserve();
   Status reserve(VariableRuntime& runtime);
   Footprint footprint(const VariableRuntime& runtime) const;
+  std::vector<Footprint> footprints_of_all_groups() const;
+  template <typename Look>
+  void look_at_arenas(const VariableRuntime& runtime, Look look) const;
   Status check_memory() const;
   Status check_memory_max(const std::vector<Footprint>& footprints) const;
 
-  const GroupOptions options_;
+  GroupOptions options_;
   const View view_;
   const Columns columns_;
   Outbox& outbox_;

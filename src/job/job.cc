@@ -58,11 +58,10 @@ uint64_t random_number() {
 }  // namespace
 
 Job::Job(const parallax_options_t& options, std::unique_ptr<Settings> settings)
-    : settings_(std::move(settings)),
+    : settings_(std::move(settings),
+                options.timeout_ms == 0 ? kTimeoutDefaultMs : options.timeout_ms),
       options_(options),
-      host_(host_name(options)),
-      timeout_ns_((options.timeout_ms == 0 ? kTimeoutDefaultMs : options.timeout_ms) *
-                  kNanosecondsPerMillisecond) {}
+      host_(host_name(options)) {}
 
 // The order matters: the thread that drives goes first, then what it drove; the transport before
 // the engine, whose memory it may be sending.
@@ -81,21 +80,6 @@ Status Job::check_process(const char* call) const {
                    ", forked from it, must leave it alone and may open a job of its own");
 }
 
-// A rank that a launcher started beside others, and that was not told to meet them, would train a
-// model of its own.
-void warn_if_left_alone(const parallax_options_t& options) {
-  if (options.world > 1 || options.rendezvous != nullptr) return;
-  Launched launched;
-  // The launcher's variables may lack an address: "env" reports that, here only the world counts.
-  [[maybe_unused]] const Status read = read_launcher(process_variable, &launched);
-  if (launched.world < 2) return;
-  PARALLAX_LOG(kWarn, kInit,
-               "open: one rank alone, though " + launched.launcher + " started " +
-                   std::to_string(launched.world) +
-                   "; to train together set options.rendezvous to \"env\", or the variable "
-                   "PARALLAX_RENDEZVOUS=env");
-}
-
 Status Job::open(parallax_options_t options, std::unique_ptr<Job>* job) {
   std::unique_ptr<Settings> settings;
   PARALLAX_RETURN_IF_ERROR(take_settings(&options, &settings));
@@ -109,15 +93,14 @@ Status Job::open(parallax_options_t options, std::unique_ptr<Job>* job) {
   warn_if_left_alone(options);
   std::unique_ptr<Job> opened(new Job(options, std::move(settings)));
   status = opened->begin();
-  if (!status.ok()) return opened->settings_->explained(status);
+  if (!status.ok()) return opened->settings_.as_opened().explained(status);
   *job = std::move(opened);
   return {};
 }
 
 Status Job::begin() {
-  PARALLAX_RETURN_IF_ERROR(
-      binding_.prepare(settings_->value("bind").text, settings_->value("topology_xml").text));
-  const int64_t deadline_ns = clock_.now_ns() + timeout_ns_;
+  PARALLAX_RETURN_IF_ERROR(binding_.prepare(setting("bind").text, setting("topology_xml").text));
+  const int64_t deadline_ns = clock_.now_ns() + timeout_ns();
   PARALLAX_RETURN_IF_ERROR(make_rendezvous(options_, host_, clock_, &rendezvous_));
   const Status met = meet(deadline_ns);
   if (!met.ok()) {
@@ -243,13 +226,13 @@ Status Job::inject_faults() {
 Status Job::make_network(bool one_machine, std::unique_ptr<NetworkTransport>* network) {
   const ParallaxTransportModule* module = nullptr;
   PARALLAX_RETURN_IF_ERROR(
-      load_ucx_module(settings_->value("module_dir").text, &module, &connection_.module));
+      load_ucx_module(setting("module_dir").text, &module, &connection_.module));
   NetworkOptions network_options;
   network_options.rank = options_.rank;
   network_options.world = static_cast<uint32_t>(hosts_.host_of.size());
   if (options_.net_device != nullptr) {
     network_options.net_device = options_.net_device;
-    connection_.network_why = "net_device, from " + settings_->value("net_device").where;
+    connection_.network_why = "net_device, from " + setting("net_device").where;
   } else if (one_machine) {
     network_options.net_device = "lo";
     connection_.network_why = "every rank is on this machine";
@@ -342,7 +325,7 @@ Status Job::start_engine() {
     compute_ = std::make_unique<InlineCompute>();
   }
   const auto world = static_cast<uint32_t>(hosts_.host_of.size());
-  const auto slots_each = static_cast<uint32_t>(settings_->value("slots").number / world);
+  const auto slots_each = static_cast<uint32_t>(setting("slots").number / world);
   groups_ = std::make_unique<JobGroups>(
       EngineOptions{
           .rank = options_.rank,
@@ -354,7 +337,7 @@ Status Job::start_engine() {
               options_.plan_after_steps == 0 ? kPlanAfterStepsDefault : options_.plan_after_steps,
           .deterministic = options_.deterministic != 0,
           .memory_max_bytes = options_.memory_max_bytes,
-          .memory_check = static_cast<MemoryCheck>(settings_->value("memory_check").number),
+          .memory_check = static_cast<MemoryCheck>(setting("memory_check").number),
           .machine = machine_memory()},
       *transport_, clock_, *compute_, [this] { progress_->on_completed(); });
   PARALLAX_RETURN_IF_ERROR(groups_->start());
@@ -374,15 +357,16 @@ void Job::flush(int64_t deadline_ns) {
   }
 }
 
-// Until its deadline, for every rank of the group to close it.
-Status Job::say_goodbye(uint32_t group, int64_t deadline_ns, Request** request) {
+// For every rank of the group to close it.
+Status Job::say_goodbye(uint32_t group, int64_t timeout_ns, Request** request) {
+  const int64_t deadline_ns = clock_.now_ns() + timeout_ns;
   PARALLAX_RETURN_IF_ERROR(
       progress_->call(group, [&](Engine& engine) { return engine.job_calls().close(request); }));
   if (progress_->wait({request, 1}, deadline_ns)) return (*request)->status;
   const Status missing = progress_->look(
       group, [&](const Engine& engine) { return engine.reports().missing(**request); });
   return missing.prefixed("close: after " +
-                          std::to_string(timeout_ns_ / kNanosecondsPerMillisecond) + " ms ");
+                          std::to_string(timeout_ns / kNanosecondsPerMillisecond) + " ms ");
 }
 
 void Job::hold(uint32_t part) {
@@ -399,7 +383,7 @@ uint32_t Job::part_count() {
 
 Status Job::close_part(uint32_t part) {
   Request* request = nullptr;
-  const Status status = say_goodbye(part, clock_.now_ns() + timeout_ns_, &request);
+  const Status status = say_goodbye(part, timeout_ns(), &request);
   bool gone = false;
   const Status retired = progress_->call_groups([&](JobGroups& groups) {
     Engine& engine = groups.group(part);
@@ -421,9 +405,10 @@ Status Job::close_part(uint32_t part) {
 }
 
 Status Job::close() {
-  const int64_t deadline_ns = clock_.now_ns() + timeout_ns_;
+  const int64_t timeout_ns = settings_.timeout_ns();
+  const int64_t deadline_ns = clock_.now_ns() + timeout_ns;
   Request* request = nullptr;
-  Status status = say_goodbye(0, deadline_ns, &request);
+  Status status = say_goodbye(0, timeout_ns, &request);
   if (status.code() == PARALLAX_TIMEOUT) {
     status = status.reworded(status.message() + "; this rank leaves, and the others lose it");
   }
@@ -465,7 +450,14 @@ Status Job::release(Request* request, bool* last) {
   });
 }
 
-std::string Job::settings_report() const { return R"({"settings":)" + settings_->json() + "}"; }
+Status Job::set(std::string_view name, std::string_view value) {
+  return settings_.set(name, value, [this](const Settings& changed) {
+    progress_->with_groups([&changed](JobGroups& groups) {
+      groups.set_memory_limits(changed.value("memory_max_bytes").number,
+                               static_cast<MemoryCheck>(changed.value("memory_check").number));
+    });
+  });
+}
 
 std::string Job::topology_report() const {
   Topology topology;

@@ -13,6 +13,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -22,6 +23,7 @@
 #include "engine/job_groups.h"
 #include "job/connection.h"
 #include "job/job_binding.h"
+#include "job/live_settings.h"
 #include "job/progress.h"
 #include "rendezvous/rendezvous.h"
 #include "transport/endpoint.h"
@@ -47,7 +49,7 @@ class Job {
   Status check_process(const char* call) const;
   Progress& progress() { return *progress_; }
   const Progress& progress() const { return *progress_; }
-  int64_t timeout_ns() const { return timeout_ns_; }
+  int64_t timeout_ns() const { return settings_.timeout_ns(); }
   const Clock& clock() const { return clock_; }
   int64_t lease_ns() const {
     const uint32_t lease_ms =
@@ -73,7 +75,9 @@ class Job {
   // Hosts, this machine, transports, as JSON. Asks the kernel: tens of milliseconds.
   std::string topology_report() const;
   // Every setting of this job, with the source of its value.
-  std::string settings_report() const;
+  std::string settings_report() const { return R"({"settings":)" + settings_.json() + "}"; }
+  // As LiveSettings::set. Blocks as long as one pass of the engine takes.
+  Status set(std::string_view name, std::string_view value);
 
  private:
   Job(const parallax_options_t& options, std::unique_ptr<Settings> settings);
@@ -88,13 +92,13 @@ class Job {
   Status wire(NetworkTransport& network, int64_t deadline_ns) const;
   Status inject_faults();
   Status start_engine();
-  Status say_goodbye(uint32_t group, int64_t deadline_ns, Request** request);
+  Status say_goodbye(uint32_t group, int64_t timeout_ns, Request** request);
+  const SettingValue& setting(const char* name) const { return settings_.as_opened().value(name); }
   void flush(int64_t deadline_ns);
 
-  const std::unique_ptr<Settings> settings_;  // holds strings of options_
-  const parallax_options_t options_;          // the program's strings are not used after open()
+  LiveSettings settings_;             // holds strings of options_
+  const parallax_options_t options_;  // the program's strings are not used after open()
   const std::string host_;
-  const int64_t timeout_ns_;
   const SteadyClock clock_;
   const ForkMark mark_;  // of the process that opened the job
   std::unique_ptr<Rendezvous> rendezvous_;

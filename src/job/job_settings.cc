@@ -13,6 +13,7 @@
 #include "base/not_yet.h"
 #include "base/text.h"
 #include "rendezvous/interface.h"
+#include "rendezvous/launcher.h"
 
 namespace parallax {
 
@@ -159,6 +160,19 @@ Status check_options(const parallax_options_t& options) {
         .about_field("compute_threads");
   }
   return {};
+}
+
+void warn_if_left_alone(const parallax_options_t& options) {
+  if (options.world > 1 || options.rendezvous != nullptr) return;
+  Launched launched;
+  // The launcher's variables may lack an address: "env" reports that, here only the world counts.
+  [[maybe_unused]] const Status read = read_launcher(process_variable, &launched);
+  if (launched.world < 2) return;
+  PARALLAX_LOG(kWarn, kInit,
+               "open: one rank alone, though " + launched.launcher + " started " +
+                   std::to_string(launched.world) +
+                   "; to train together set options.rendezvous to \"env\", or the variable "
+                   "PARALLAX_RENDEZVOUS=env");
 }
 
 void warn_of_short_lease(size_t ranks, int64_t lease_ns) {

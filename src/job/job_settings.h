@@ -20,6 +20,10 @@ Status take_settings(parallax_options_t* options, std::unique_ptr<Settings>* set
 // INVALID, UNSUPPORTED.
 Status check_options(const parallax_options_t& options);
 
+// Of a rank that a launcher started beside others, and that was not told to meet them: it would
+// train a model of its own.
+void warn_if_left_alone(const parallax_options_t& options);
+
 // Once in a process, where ranks of a host outnumber its cores and the lease is short.
 void warn_of_short_lease(size_t ranks, int64_t lease_ns);
 

@@ -369,8 +369,23 @@ class Caller {
       if (ids != nullptr && ids[i - 1] >= ids[i]) std::abort();
     }
   }
+  // The deadline stays short: the fuzzer waits it out.
+  void set() {
+    static const std::array<const char*, 8> kNames = {"timeout_ms",   "timeout_ms", "memory_check",
+                                                      "debug_subsys", "debug",      "lease_ms",
+                                                      "timeout",      nullptr};
+    static const std::array<const char*, 8> kValues = {"20",   "50",  "off",   "init,^net",
+                                                       "none", "0x1", nullptr, ""};
+    const char* const name = data_.PickValueInArray(kNames);
+    std::string text = data_.ConsumeRandomLengthString(12);
+    if (text == "debug_file") text.clear();  // it would be one
+    if (name == kNames[0]) text = data_.ConsumeBool() ? "20" : text + "x";
+    check(data_.ConsumeBool() ? parallax_set(job_, text.c_str(), data_.PickValueInArray(kValues))
+                              : parallax_set(job_, name, text.c_str()));
+  }
   void look() {
     Sized<parallax_job_info_t> info;
+    info.now.bytes_touched = number<uint64_t>(0, 1);
     set_size(&info);
     check(parallax_query(job_, &info.now));
     std::array<char, 8192> text;
@@ -389,12 +404,13 @@ class Caller {
   }
 
   using Call = void (Caller::*)();
-  static constexpr std::array<Call, 20> kCalls = {
+  static constexpr std::array<Call, 21> kCalls = {
       &Caller::evaluate,     &Caller::evaluate, &Caller::open,       &Caller::add_variable,
       &Caller::add_variable, &Caller::commit,   &Caller::step_begin, &Caller::move_slices,
       &Caller::move_slices,  &Caller::step_end, &Caller::together,   &Caller::wait,
       &Caller::test,         &Caller::cancel,   &Caller::release,    &Caller::results,
-      &Caller::look,         &Caller::end,      &Caller::move_rows,  &Caller::of_the_process};
+      &Caller::look,         &Caller::end,      &Caller::move_rows,  &Caller::of_the_process,
+      &Caller::set};
 
   FuzzedDataProvider& data_;
   const bool right_;

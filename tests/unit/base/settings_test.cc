@@ -318,5 +318,46 @@ TEST(Settings, pass_over_what_belongs_to_tests) {
   EXPECT_TRUE(settings.warnings().empty());
 }
 
+// Given a change while the job is open, expect the same parser as everywhere, the new source, and
+// sentences that say what to do instead.
+TEST(Settings, change_while_a_job_is_open) {
+  Settings settings;
+  ASSERT_TRUE(load(&settings, {"PARALLAX_TIMEOUT_MS=70"}).ok());
+  ASSERT_TRUE(settings.change("timeout_ms", "5000").ok());
+  EXPECT_EQ(settings.value("timeout_ms").number, 5000u);
+  EXPECT_EQ(settings.value("timeout_ms").source, SettingSource::kCode);
+  EXPECT_EQ(settings.value("timeout_ms").where, "parallax_set");
+  ASSERT_TRUE(settings.change("debug", "INFO").ok());
+  EXPECT_EQ(settings.value("debug").text, "info");
+
+  const auto refused = [&settings](const char* name, const char* text, parallax_status_t code,
+                                   std::initializer_list<const char*> words) {
+    const Status status = settings.change(name, text);
+    EXPECT_EQ(status.code(), code) << status.message();
+    EXPECT_TRUE(mentions(status.message(), words));
+    EXPECT_FALSE(status.facts().field.empty());
+  };
+  refused("timeout_ms", "0", PARALLAX_INVALID,
+          {"set: timeout_ms is '0'", "1..4294967295 (ms)", "nothing was changed"});
+  refused("timeout_ms", "", PARALLAX_INVALID, {"timeout_ms is ''"});
+  refused("debug_subsys", "net,milk", PARALLAX_INVALID, {"net,milk", "some of init, env"});
+  refused("timeout", "5", PARALLAX_INVALID, {"'timeout' is not a setting", "mean timeout_ms?"});
+  refused("PARALLAX_TIMEOUT_MS", "5", PARALLAX_INVALID, {"mean timeout_ms?"});
+  refused("", "5", PARALLAX_INVALID, {"'' is not a setting"});
+  refused(std::string(5000, 'x').c_str(), "5", PARALLAX_INVALID, {"is not a setting"});
+  refused("lease_ms", "100", PARALLAX_UNSUPPORTED,
+          {"lease_ms is fixed at open", "options of parallax_open", "PARALLAX_LEASE_MS"});
+  refused("bind", "none", PARALLAX_UNSUPPORTED,
+          {"bind is fixed at open; give it as PARALLAX_BIND"});
+  EXPECT_EQ(settings.value("timeout_ms").number, 5000u);
+  EXPECT_TRUE(settings.value("timeout_ms").wrong.empty());
+  for (const SettingRow& row : setting_rows()) {
+    const bool changes = (row.sources & kSetWhileOpen) != 0;
+    EXPECT_EQ(setting_sources(row).find("parallax_set") != std::string::npos, changes) << row.name;
+    // Options point into such texts as these.
+    EXPECT_TRUE(!changes || row.text == nullptr) << row.name;
+  }
+}
+
 }  // namespace
 }  // namespace parallax

@@ -203,6 +203,55 @@ TEST(JobGroups, APartIsSplitAgain) {
   world.commit({0, 3}, inner);
 }
 
+// Given slots that the job was told of, expect a part to have as many for each of its ranks.
+TEST(JobGroups, APartHasTheSlotsOfEachRank) {
+  WorldOptions options = {.hosts = {0, 1, 0, 1}};
+  options.slots = SlotMap::of_ranks(4, 3);
+  GroupsWorld world(options);
+  const uint32_t part = world.split({3, 1});
+  EXPECT_EQ(world.engine_of(1, part).options().view.slots, SlotMap::of_ranks(2, 3));
+  EXPECT_EQ(world.engine_of(1, part).options().view.epoch,
+            world.engine_of(3, part).options().view.epoch);
+  EXPECT_NE(world.engine_of(1, part).options().view.epoch, world.engine(1).options().view.epoch);
+}
+
+// Given a limit that holds one group's variables, expect a part's not to be laid out beside them;
+// and with a limit raised meanwhile, to be.
+TEST(JobGroups, MemoryIsLimitedForAllGroupsTogether) {
+  for (const bool raised : {false, true}) {
+    WorldOptions options = {.hosts = {0, 1}};
+    options.memory_max_bytes = 1 << 20;
+    GroupsWorld world(options);
+    const uint32_t part = world.split({0, 1});
+    const auto commit = [&](uint32_t group) {
+      std::vector<Request*> requests;
+      for (uint32_t rank = 0; rank < 2; ++rank) {
+        uint32_t id = 0;
+        JobCalls& calls = world.engine_of(rank, group).job_calls();
+        EXPECT_TRUE(
+            calls.register_variable(dense_variable("v", 1 << 15, 1, PARALLAX_RULE_SGD), &id).ok());
+        EXPECT_TRUE(calls.commit(&requests.emplace_back()).ok());
+      }
+      EXPECT_TRUE(world.run_until_done(requests));
+      return requests[0]->status;
+    };
+    ASSERT_TRUE(commit(0).ok());
+    const uint64_t reserved = world.engine(0).reports().reserved_bytes();
+    EXPECT_GT(reserved, (1u << 20) / 2) << "one fits, two do not";
+    EXPECT_LE(reserved, 1u << 20);
+    if (raised) {
+      for (uint32_t rank = 0; rank < 2; ++rank) {
+        world.groups(rank).set_memory_limits(2 * reserved, MemoryCheck::kOff);
+      }
+    }
+    const Status committed = commit(part);
+    EXPECT_EQ(committed.code(), raised ? PARALLAX_OK : PARALLAX_LIMIT) << committed.message();
+    if (raised) continue;
+    EXPECT_NE(committed.message().find("with the job's other groups"), std::string::npos)
+        << committed.message();
+  }
+}
+
 // ---- failure
 
 struct FailingWorld : GroupsWorld {
