@@ -238,8 +238,8 @@ typedef struct parallax_options {
   uint32_t reserved;         /* 0 */
   uint64_t memory_max_bytes; /* refuse at commit to reserve more per rank than this, for the
                               * variables of the job and its parts together. 0: no limit. Not
-                              * counted are the rows that a reduce returns, which are its
-                              * request's */
+                              * counted are the rows that a reduce returns, which are its request's,
+                              * and buffers of parallax_buffer_alloc */
   const char *faults; /* what this rank's transport is to do wrong on purpose, to test a program
                        * against it: rules as in docs/faults.md, such as
                        * "seed=7; delay:peer=3,percent=20,ms=50; close:at=200". NULL: the
@@ -373,6 +373,65 @@ PARALLAX_API parallax_status_t parallax_set(parallax_job_t *job, const char *nam
 
 /* Runs the engine once on the calling thread. Only needed with manual_progress. */
 PARALLAX_API parallax_status_t parallax_progress(parallax_job_t *job);
+
+/* ---- Memory ------------------------------------------------------------------------------- */
+
+/* Every call takes any memory of the process. Buffers of a job spare it what it would do for other
+ * memory, as versions learn to: today nothing, so that results and speed are the same. They belong
+ * to the whole job: each of its parts takes them, a part's handle is as good as the job's, and a
+ * part that closes leaves them. Legal from open to close, during steps and in a job that failed.
+ * Any pointer into them may stand in a slice or a collective, whose `memory` stays HOST: they are
+ * known by their addresses. memory_max_bytes does not count them; PARALLAX_REPORT_STATS does. */
+
+/* Where the buffers of a call lie. */
+typedef enum parallax_memory {
+  PARALLAX_MEMORY_HOST = 0, /* any memory of the process */
+  PARALLAX_MEMORY_CUDA = 1  /* not yet. A CUDA device's */
+} parallax_memory_t;
+
+/* For parallax_buffer_options_t.numa_node, which counts from 1. */
+#define PARALLAX_NUMA_NODE(number) ((uint32_t)(number) + 1u)
+
+/* Since 0.2.0. */
+typedef struct parallax_buffer_options {
+  size_t size;
+  uint32_t numa_node;  /* 0: the nodes of this rank, where its own memory lies too (setting bind);
+                        * or PARALLAX_NUMA_NODE(the kernel's number). Where the kernel refuses,
+                        * pages lie wherever they are first touched (PARALLAX_REPORT_TOPOLOGY) */
+  uint32_t huge_pages; /* 1: asks for huge pages, as far as the kernel gives them to shared memory
+                        * (transparent_hugepage/shmem_enabled); else they are ordinary ones */
+  uint32_t memory;     /* parallax_memory_t */
+  uint32_t device;     /* not yet. Its number, as the device's own library counts */
+} parallax_buffer_options_t;
+
+/* Memory of the job's: *pointer is aligned to a page, and its `bytes` are zero. They cost memory as
+ * they are touched, of shared memory (a memfd: a forked child shares it, and writes what its parent
+ * reads), and a descriptor. It is there to be mapped by the ranks of its host, so that they sum
+ * where it lies; this version does not yet. Ends with parallax_buffer_free, or when the job has
+ * been closed and the last of its requests released; pointers into it are dangling then. NULL
+ * options: all zero. INVALID and UNSUPPORTED name the field; LIMIT: no memory or descriptor, with
+ * the number of bytes. Does not block. Since 0.2.0. */
+PARALLAX_API parallax_status_t parallax_buffer_alloc(parallax_job_t *job, size_t bytes,
+                                                     const parallax_buffer_options_t *options,
+                                                     void **pointer);
+
+/* Frees what parallax_buffer_alloc gave. STATE names a pending request, of the job or a part, that
+ * borrows some of it, which stays as it is: wait for that, and free it then. INVALID: no buffer of
+ * this job begins at `pointer`. NULL is OK. Since 0.2.0. */
+PARALLAX_API parallax_status_t parallax_buffer_free(parallax_job_t *job, void *pointer);
+
+/* Tells the job of memory of the caller's, to be prepared once for networks and devices instead of
+ * in each call. It is never shared with other ranks, and stays the caller's, who keeps it mapped
+ * until it is unregistered or the job closed. No transport of this version prepares memory: then
+ * this checks its arguments and does nothing else. INVALID: `pointer` is null, `bytes` is 0, not
+ * all of it is mapped, or some of it is registered or of parallax_buffer_alloc already. Since
+ * 0.2.0. */
+PARALLAX_API parallax_status_t parallax_buffer_register(parallax_job_t *job, void *pointer,
+                                                        size_t bytes);
+
+/* Ends it, for the whole of what was registered at `pointer`. STATE as parallax_buffer_free;
+ * INVALID: nothing was registered there. Since 0.2.0. */
+PARALLAX_API parallax_status_t parallax_buffer_unregister(parallax_job_t *job, void *pointer);
 
 /* ---- Variables ---------------------------------------------------------------------------- */
 
@@ -594,12 +653,6 @@ typedef enum parallax_form {
   PARALLAX_FORM_DENSE = 0, /* values: rows x row_elements, row-major; ids unused */
   PARALLAX_FORM_ROWS = 1   /* ids: row_count; values: row_count x row_elements, row-major */
 } parallax_form_t;
-
-/* Where the buffers of a slice lie. */
-typedef enum parallax_memory {
-  PARALLAX_MEMORY_HOST = 0, /* any memory of the process */
-  PARALLAX_MEMORY_CUDA = 1  /* not yet. A CUDA device's */
-} parallax_memory_t;
 
 /* For parallax_slice_t.as_dtype. */
 #define PARALLAX_AS(dtype) ((uint32_t)(dtype) + 1u)
@@ -899,7 +952,7 @@ typedef enum parallax_report {
   PARALLAX_REPORT_PLAN = 0, /* per variable: method, alternatives with predicted bytes, why */
   PARALLAX_REPORT_STATS = 1, /* counters of this rank: bytes and messages on the wire and within
                               * the host; by variable its bytes, and its memory reserved and
-                              * touched (asks the kernel: ms for GiB); and the rank that is late */
+                              * touched (asks the kernel: ms for GiB); buffers; and the late rank */
   PARALLAX_REPORT_TOPOLOGY = 2, /* hosts, NUMA nodes, NICs, GPUs, binding */
   PARALLAX_REPORT_SETTINGS = 3 /* every setting: its value, and where that came from */
 } parallax_report_t;

@@ -135,6 +135,55 @@ class Request {
   parallax_request_t* request_ = nullptr;
 };
 
+// Memory of a job's own (parallax_buffer_alloc), freed at the end: before the job is closed, and
+// after the requests that borrow it are complete, else it stays until the job is gone.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(parallax_job_t* job, size_t bytes, const parallax_buffer_options_t* options = nullptr)
+      : job_(job), bytes_(bytes) {
+    check(parallax_buffer_alloc(job, bytes, options, &data_));
+  }
+  Buffer(Buffer&& other) noexcept
+      : job_(other.job_),
+        data_(std::exchange(other.data_, nullptr)),
+        bytes_(std::exchange(other.bytes_, 0)) {}
+  Buffer& operator=(Buffer&& other) noexcept {
+    if (this != &other) {
+      release();
+      job_ = other.job_;
+      data_ = std::exchange(other.data_, nullptr);
+      bytes_ = std::exchange(other.bytes_, 0);
+    }
+    return *this;
+  }
+  ~Buffer() { release(); }
+
+  void* data() const noexcept { return data_; }
+  size_t size() const noexcept { return bytes_; }  // in bytes
+  template <typename Element>
+  Element* as() const noexcept {
+    return static_cast<Element*>(data_);
+  }
+
+  // As the end does, but throws where a pending request borrows it.
+  void free() {
+    if (data_ == nullptr) return;
+    check(parallax_buffer_free(job_, data_));
+    data_ = nullptr;
+    bytes_ = 0;
+  }
+
+ private:
+  void release() noexcept {
+    if (data_ != nullptr) parallax_buffer_free(job_, data_);
+  }
+
+  parallax_job_t* job_ = nullptr;
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
 class Job {
  public:
   // Meets the other ranks. Blocks.
@@ -158,6 +207,16 @@ class Job {
     return part;
   }
   Job split(std::initializer_list<uint32_t> ranks) { return split(ranks.begin(), ranks.size()); }
+
+  Buffer buffer(size_t bytes) { return Buffer(job_, bytes); }
+  Buffer buffer(size_t bytes, const parallax_buffer_options_t& options) {
+    return Buffer(job_, bytes, &options);
+  }
+  // Of the caller's own memory, which stays so.
+  void register_buffer(void* pointer, size_t bytes) {
+    check(parallax_buffer_register(job_, pointer, bytes));
+  }
+  void unregister_buffer(void* pointer) { check(parallax_buffer_unregister(job_, pointer)); }
 
   uint32_t register_variable(const parallax_variable_t& variable) {
     uint32_t id = 0;

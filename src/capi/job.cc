@@ -175,8 +175,7 @@ parallax_status_t parallax_report(parallax_job_t* job, uint32_t report, char* bu
             job->group, [](const Engine& engine) { return engine.reports().plan_json(); });
         break;
       case PARALLAX_REPORT_STATS:
-        text = job->job->progress().look(
-            job->group, [](const Engine& engine) { return engine.reports().stats_json(); });
+        text = job->job->stats_report(job->group);
         break;
       case PARALLAX_REPORT_TOPOLOGY:
         text = job->job->topology_report();

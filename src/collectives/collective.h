@@ -71,6 +71,8 @@ struct Collective {
   uint32_t world = 1;
   const std::byte* send = nullptr;
   std::byte* recv = nullptr;
+  uint64_t send_bytes = 0;  // of the caller's buffers, by the dtype
+  uint64_t recv_bytes = 0;
   std::vector<uint64_t> send_counts;  // alltoallv
   std::vector<uint64_t> recv_counts;  // alltoallv, allgatherv
 

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/byte_range.h"
 #include "base/check.h"
 #include "engine/collective_checks.h"
 
@@ -27,7 +28,12 @@ Status CollectiveCalls::collective(const parallax_collective_t& call, Request** 
   PARALLAX_RETURN_IF_ERROR(phase_.check_running("collective"));
   Collective what;
   PARALLAX_RETURN_IF_ERROR(check_collective(call, columns_.rank(), columns_.world(), &what));
-  return rounds_.post(std::move(what), call.tag, request);
+  const auto send = ByteRange::at(what.send, what.send_bytes);
+  const auto recv = ByteRange::at(what.recv, what.recv_bytes);
+  PARALLAX_RETURN_IF_ERROR(rounds_.post(std::move(what), call.tag, request));
+  (*request)->send = send;
+  (*request)->recv = recv;
+  return {};
 }
 
 void CollectiveCalls::advance_barrier() {

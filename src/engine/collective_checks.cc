@@ -150,6 +150,8 @@ class Checks {
       recv.count = 0;
     }
     if (recv.count == 0) out_.recv = nullptr;
+    out_.send_bytes = send.count;
+    out_.recv_bytes = recv.count;
     if (!send.overlaps(recv) || in_place(send, recv, bytes)) return {};
     return wrong("recv", "send and recv overlap, other than in place (see parallax_collective)");
   }

@@ -3,6 +3,7 @@
 // lost. See engine.h.
 #include "engine/engine.h"
 
+#include "engine/borrowed_buffers.h"
 #include "message/kinds.h"
 
 namespace parallax {
@@ -252,6 +253,12 @@ Reports Engine::reports() const {
                   .requests = requests_,
                   .outbox = outbox_,
                   .traffic = traffic_});
+}
+
+std::string Engine::borrower(const ByteRange& bytes) const {
+  const Request* request =
+      requests_.find_pending([&](const Request& each) { return borrows(each, registry_, bytes); });
+  return request == nullptr ? "" : call_name(*request);
 }
 
 // ---- the end of a job

@@ -48,6 +48,7 @@
 #include <string>
 #include <vector>
 
+#include "base/byte_range.h"
 #include "base/clock.h"
 #include "base/compute.h"
 #include "base/machine_memory.h"
@@ -150,6 +151,8 @@ class Engine final : private Receiver {
   Reports reports() const;  // a view, which this outlives
   uint32_t outstanding_requests() const { return requests_.outstanding(); }
   Group& group() { return group_; }  // for what its job's groups have in common
+  // The pending request that borrows some of these bytes of the caller, in words; "": none does.
+  std::string borrower(const ByteRange& bytes) const;
   // Nothing is left to send; asked before the transport is torn down.
   bool flushed() const { return outbox_.idle(); }
   // The job has failed, and the notice of it is still on its way to the others: requests stay

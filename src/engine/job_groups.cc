@@ -125,6 +125,14 @@ uint32_t JobGroups::part_count() const {
                                              [](const JobGroup& group) { return group.held; }));
 }
 
+std::string JobGroups::borrower(const ByteRange& bytes) const {
+  std::string who;
+  for (size_t i = 0; i < groups_.size() && who.empty(); ++i) {
+    who = groups_[i].engine->borrower(bytes);
+  }
+  return who;
+}
+
 void JobGroups::collect() {
   for (size_t i = groups_.size(); i-- > 1;) {
     const JobGroup& group = groups_[i];

@@ -15,9 +15,11 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "base/byte_range.h"
 #include "base/clock.h"
 #include "base/compute.h"
 #include "base/status.h"
@@ -53,6 +55,8 @@ class JobGroups {
   Engine& group(uint32_t number) const;
   // The part is its caller's, who closes it. One whose split ended otherwise goes with the job.
   void hold(uint32_t number) { find(number).held = true; }
+  // As Engine's, of all groups.
+  std::string borrower(const ByteRange& bytes) const;
   // What commits from now on hold against all groups of this rank together.
   void set_memory_limits(uint64_t max_bytes, MemoryCheck check);
   // Parts that their callers have not closed.

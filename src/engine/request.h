@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/byte_range.h"
 #include "base/status.h"
 #include "group/results.h"
 #include "server/pull_exchange.h"
@@ -50,7 +51,8 @@ struct Request {
   uint32_t root = 0;
   std::byte* buffer = nullptr;
   uint64_t bytes = 0;
-  uint32_t part = 0;  // split, completed: its number
+  ByteRange send, recv;  // collective
+  uint32_t part = 0;     // split, completed: its number
   // The C ABI's: the job it belongs to, and whether a thread waits for it.
   void* owner = nullptr;
   uint32_t group = 0;  // of the job: JobGroups numbers them

@@ -6,6 +6,7 @@
 #ifndef PARALLAX_ENGINE_REQUEST_POOL_H_
 #define PARALLAX_ENGINE_REQUEST_POOL_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -38,6 +39,15 @@ class RequestPool {
 
   // Takes back one that never reached its caller.
   void take_back(Request* request);
+
+  // The first pending one of which `wanted` is true; null: none.
+  template <typename Wanted>
+  const Request* find_pending(Wanted wanted) const {
+    const auto found = std::find_if(storage_.begin(), storage_.end(), [&](const Request& each) {
+      return !each.free && !each.done() && wanted(each);
+    });
+    return found == storage_.end() ? nullptr : &*found;
+  }
 
   uint32_t outstanding() const { return outstanding_; }  // not released
   // Times that the pool had to grow beyond what any program needs to begin with.

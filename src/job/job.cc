@@ -450,6 +450,21 @@ Status Job::release(Request* request, bool* last) {
   });
 }
 
+// Asked with the engine mutex, without any other lock.
+Buffers::Borrower Job::borrower() {
+  return [this](const ByteRange& bytes) {
+    return progress_->with_groups(
+        [&bytes](const JobGroups& groups) { return groups.borrower(bytes); });
+  };
+}
+
+std::string Job::stats_report(uint32_t group) const {
+  std::string report =
+      progress_->look(group, [](const Engine& engine) { return engine.reports().stats_json(); });
+  report.pop_back();  // of an object with some keys
+  return report + R"(,"buffers":)" + buffers_.json() + "}";
+}
+
 Status Job::set(std::string_view name, std::string_view value) {
   return settings_.set(name, value, [this](const Settings& changed) {
     progress_->with_groups([&changed](JobGroups& groups) {

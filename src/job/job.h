@@ -21,6 +21,7 @@
 #include "base/fork_mark.h"
 #include "base/settings.h"
 #include "engine/job_groups.h"
+#include "job/buffers.h"
 #include "job/connection.h"
 #include "job/job_binding.h"
 #include "job/live_settings.h"
@@ -72,6 +73,15 @@ class Job {
   bool abandon();
   // Releases one; true if the job is abandoned and that was its last.
   Status release(Request* request, bool* last);
+  // Memory of the job, or that it is told of; as Buffers. Of all its groups.
+  Status allocate_buffer(uint64_t bytes, const parallax_buffer_options_t& options, void** pointer) {
+    return buffers_.allocate(bytes, options, binding_.binding(), pointer);
+  }
+  Status free_buffer(void* pointer) { return buffers_.free(pointer, borrower()); }
+  Status register_buffer(void* pointer, uint64_t bytes) { return buffers_.add(pointer, bytes); }
+  Status unregister_buffer(void* pointer) { return buffers_.remove(pointer, borrower()); }
+  // Counters of a group, and the job's memory beside its variables.
+  std::string stats_report(uint32_t group) const;
   // Hosts, this machine, transports, as JSON. Asks the kernel: tens of milliseconds.
   std::string topology_report() const;
   // Every setting of this job, with the source of its value.
@@ -95,6 +105,7 @@ class Job {
   Status say_goodbye(uint32_t group, int64_t timeout_ns, Request** request);
   const SettingValue& setting(const char* name) const { return settings_.as_opened().value(name); }
   void flush(int64_t deadline_ns);
+  Buffers::Borrower borrower();
 
   LiveSettings settings_;             // holds strings of options_
   const parallax_options_t options_;  // the program's strings are not used after open()
@@ -105,6 +116,7 @@ class Job {
   HostMap hosts_;
   uint32_t epoch_ = 1;
   Connection connection_;
+  Buffers buffers_;  // outlives the transport, which may be sending from it
   std::unique_ptr<Transport> transport_;
   FaultyTransport* faulty_ = nullptr;  // transport_, if it is one
   JobBinding binding_;                 // its binding outlives the threads below

@@ -13,7 +13,7 @@ Status JobBinding::prepare(const std::string& bind, const std::string& xml_path)
   if (!parsed.ok()) return parsed.prefixed("open: ");
   if (xml_path_.empty()) {
     if (request_.bind.mode == Bind::Mode::kNone) return {};
-    if (request_.bind.mode == Bind::Mode::kAuto && one_numa_node()) {
+    if (request_.bind.mode == Bind::Mode::kAuto && online_numa_nodes().size() == 1) {
       plan_.why = "the machine has one NUMA node";
       return {};
     }

@@ -20,6 +20,7 @@
 #include "base/mutex.h"
 #include "topology/devices.h"
 #include "topology/nics.h"
+#include "topology/pu_list.h"
 #include "topology/topology.h"
 
 namespace parallax {
@@ -226,9 +227,12 @@ Status discover(const DiscoverOptions& options, Topology* topology) {
   return status;
 }
 
-bool one_numa_node() {
-  const std::string online = first_line("/sys/devices/system/node/online");  // "0-1"
-  return !online.empty() && online.find_first_not_of("0123456789") == std::string::npos;
+std::vector<uint32_t> online_numa_nodes() {
+  std::vector<uint32_t> nodes;
+  // What is no such list leaves them empty.
+  [[maybe_unused]] const bool parsed =
+      parse_pu_list(first_line("/sys/devices/system/node/online"), &nodes);
+  return nodes;
 }
 
 }  // namespace parallax

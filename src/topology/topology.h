@@ -106,9 +106,9 @@ Status discover(const DiscoverOptions& options, Topology* topology);
 // topology_xml that gave it.
 Status read_topology_xml(const std::string& path, std::string* xml);
 
-// True if the kernel says that this machine has one NUMA node: costs one small file, not a
-// discovery. False also where it does not say.
-bool one_numa_node();
+// The kernel's numbers of this machine's NUMA nodes, ascending; empty where it does not say. Costs
+// one small file, not a discovery.
+std::vector<uint32_t> online_numa_nodes();
 
 // The struct, field by field, as a JSON object.
 std::string topology_json(const Topology& topology);

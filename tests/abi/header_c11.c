@@ -133,6 +133,12 @@ PARALLAX_AT(parallax_slice_t, memory, 72);
 PARALLAX_AT(parallax_slice_t, device, 76);
 _Static_assert(sizeof(parallax_slice_t) == 80, "parallax_slice_t");
 
+PARALLAX_AT(parallax_buffer_options_t, numa_node, 8);
+PARALLAX_AT(parallax_buffer_options_t, huge_pages, 12);
+PARALLAX_AT(parallax_buffer_options_t, memory, 16);
+PARALLAX_AT(parallax_buffer_options_t, device, 20);
+_Static_assert(sizeof(parallax_buffer_options_t) == 24, "parallax_buffer_options_t");
+
 PARALLAX_AT(parallax_rows_t, variable, 8);
 PARALLAX_AT(parallax_rows_t, reserved, 12);
 PARALLAX_AT(parallax_rows_t, first_row, 16);

@@ -52,6 +52,8 @@ TEST(OutOfMemory, IsAStatusOfEveryCall) {
   parallax_request_t* raw = request.get();
   auto error = sized<parallax_error_info_t>();
   parallax_request_t* none = nullptr;
+  void* pointer = nullptr;
+  int word = 0;
 
   EXPECT_EQ(without_memory([] { return parallax_last_error_info(nullptr); }), PARALLAX_LIMIT);
   error.size = 3;
@@ -74,13 +76,21 @@ TEST(OutOfMemory, IsAStatusOfEveryCall) {
   refused("barrier", [&] { return parallax_barrier(handle, nullptr); });
   refused("collective", [&] { return parallax_collective(handle, nullptr, &none); });
   refused("read", [&] { return parallax_read(handle, nullptr, &none); });
+  refused("buffer_alloc", [&] { return parallax_buffer_alloc(handle, 8, nullptr, &pointer); });
+  refused("buffer_free", [&] { return parallax_buffer_free(handle, &word); });
+  refused("buffer_register", [&] { return parallax_buffer_register(handle, &word, 4); });
+  refused("buffer_unregister", [&] { return parallax_buffer_unregister(handle, &word); });
   refused("wait", [&] { return parallax_wait(&none, 1, 0); });
   refused("request_step", [&] { return parallax_request_step(raw, nullptr); });
   refused("request_error_info", [&] { return parallax_request_error_info(raw, nullptr); });
   refused("release", [&] { return parallax_request_cancel(nullptr); });
+  EXPECT_EQ(pointer, nullptr);
 
   EXPECT_EQ(without_memory([&] { return parallax_request_test(raw); }), PARALLAX_OK);
   EXPECT_EQ(without_memory([&] { return parallax_wait(&raw, 1, 0); }), PARALLAX_OK);
+  void* kept = nullptr;
+  parallax::check(parallax_buffer_alloc(handle, 8, nullptr, &kept));
+  EXPECT_EQ(without_memory([&] { return parallax_buffer_free(handle, kept); }), PARALLAX_OK);
 }
 
 }  // namespace

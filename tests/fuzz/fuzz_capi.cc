@@ -80,7 +80,7 @@ class Caller {
     return requests_[data_.ConsumeIntegralInRange<size_t>(0, requests_.size() - 1)];
   }
 
-  // After it a request may only be tested and released.
+  // After it a request may only be tested and released, and no memory of the job is left.
   void close() {
     check(parallax_close(job_));
     job_ = nullptr;
@@ -89,6 +89,7 @@ class Caller {
       check(parallax_request_release(request));
     }
     requests_.clear();
+    buffer_ = nullptr;
   }
 
   void open() {
@@ -170,6 +171,7 @@ class Caller {
 
   void* any_values() {
     auto* values = reinterpret_cast<std::byte*>(values_[next_buffer_++ % values_.size()].data());
+    if (buffer_ != nullptr && buffer_holds_ && data_.ConsumeBool()) return buffer_;
     return rarely() ? nullptr : rarely() ? values + 1 : values;
   }
 
@@ -299,6 +301,37 @@ class Caller {
          request);
   }
 
+  // Memory of the job: the one buffer that is kept, which calls then take at times, and what is not
+  // to be freed or is freed already. Of any number of bytes, little of it is touched.
+  void move_buffers() {
+    if (data_.ConsumeBool()) {
+      void* const other = rarely() ? nullptr : any_values();
+      const auto bytes = number<size_t>(64, kElements);
+      check(data_.ConsumeBool() ? parallax_buffer_register(job_, other, bytes)
+                                : parallax_buffer_unregister(job_, other));
+      return;
+    }
+    if (buffer_ != nullptr || rarely()) {
+      void* const freed = rarely() ? any_values() : buffer_;
+      const parallax_status_t status = parallax_buffer_free(job_, freed);
+      check(status);
+      if (status == PARALLAX_OK && freed == buffer_) buffer_ = nullptr;
+      return;
+    }
+    Sized<parallax_buffer_options_t> sized;
+    sized.now.numa_node = number<uint32_t>(0, 2);
+    sized.now.huge_pages = number<uint32_t>(0, 2);
+    sized.now.memory = number<uint32_t>(0, 1);
+    sized.now.device = rarely() ? 1 : 0;
+    set_size(&sized);
+    const auto bytes = number<size_t>(sizeof(double) * (kElements + 1), size_t{1} << 40);
+    const parallax_status_t status = parallax_buffer_alloc(
+        job_, bytes, data_.ConsumeBool() ? &sized.now : nullptr, rarely() ? nullptr : &buffer_);
+    check(status);
+    if ((buffer_ != nullptr) != (status == PARALLAX_OK)) std::abort();
+    buffer_holds_ = bytes >= sizeof(double) * (kElements + 1);
+  }
+
   void of_the_process() {
     if (parallax_status_string(data_.ConsumeIntegral<int>()) == nullptr ||
         parallax_version_string() == nullptr || parallax_version() == 0) {
@@ -404,13 +437,13 @@ class Caller {
   }
 
   using Call = void (Caller::*)();
-  static constexpr std::array<Call, 21> kCalls = {
+  static constexpr std::array<Call, 22> kCalls = {
       &Caller::evaluate,     &Caller::evaluate, &Caller::open,       &Caller::add_variable,
       &Caller::add_variable, &Caller::commit,   &Caller::step_begin, &Caller::move_slices,
       &Caller::move_slices,  &Caller::step_end, &Caller::together,   &Caller::wait,
       &Caller::test,         &Caller::cancel,   &Caller::release,    &Caller::results,
       &Caller::look,         &Caller::end,      &Caller::move_rows,  &Caller::of_the_process,
-      &Caller::set};
+      &Caller::move_buffers, &Caller::set};
 
   FuzzedDataProvider& data_;
   const bool right_;
@@ -419,6 +452,8 @@ class Caller {
   uint64_t step_ = 0;
   std::string text_;
   size_t next_buffer_ = 0;
+  void* buffer_ = nullptr;     // of the job
+  bool buffer_holds_ = false;  // what a call may put there
   // Lent to several calls at once, at times: what is in them does not matter.
   inline static std::array<std::vector<int64_t>, 8> ids_ = [] {
     std::array<std::vector<int64_t>, 8> all;

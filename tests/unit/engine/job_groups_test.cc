@@ -252,6 +252,29 @@ TEST(JobGroups, MemoryIsLimitedForAllGroupsTogether) {
   }
 }
 
+// Given a request of one group, expect every look at the job to find what it borrows.
+TEST(JobGroups, ABorrowerIsFoundInAnyGroup) {
+  GroupsWorld world({.hosts = {0, 1}});
+  world.commit({0, 1}, 0);
+  const uint32_t part = world.split({0, 1});
+  world.commit({0, 1}, part);
+  std::array<std::byte, 64> buffer = {};
+  const auto first = ByteRange::at(buffer.data(), 1);
+  std::vector<Request*> requests(2);
+  const auto broadcast = [&](uint32_t rank) {
+    return world.engine_of(rank, part)
+        .collective_calls()
+        .broadcast(buffer.data(), buffer.size(), 1, &requests[rank]);
+  };
+  EXPECT_EQ(world.groups(0).borrower(first), "");
+  ASSERT_TRUE(broadcast(0).ok());
+  EXPECT_EQ(world.groups(0).borrower(first), "a pending broadcast");
+  EXPECT_EQ(world.groups(1).borrower(first), "") << "its own are another's";
+  ASSERT_TRUE(broadcast(1).ok());
+  ASSERT_TRUE(world.run_until_done(requests));
+  EXPECT_EQ(world.groups(0).borrower(first), "") << "complete, if not released";
+}
+
 // ---- failure
 
 struct FailingWorld : GroupsWorld {

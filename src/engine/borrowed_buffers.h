@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// BorrowedBuffers: which memory of the caller a pending request borrows, read off the request
+// itself: whoever wants to do away with memory asks, and no call of a step keeps a list. Pure.
+#ifndef PARALLAX_ENGINE_BORROWED_BUFFERS_H_
+#define PARALLAX_ENGINE_BORROWED_BUFFERS_H_
+
+#include <string>
+#include <vector>
+
+#include "base/byte_range.h"
+#include "engine/request.h"
+#include "variable/variable.h"
+
+namespace parallax {
+
+// Whether the request, of a group with these variables, borrows some of the bytes: slices with
+// their row ids, rows with their states, buffers of collectives. Costs a look at each slice.
+bool borrows(const Request& request, const std::vector<Variable>& registry, const ByteRange& bytes);
+
+// "a pending reduce of step 3".
+std::string call_name(const Request& request);
+
+}  // namespace parallax
+
+#endif  // PARALLAX_ENGINE_BORROWED_BUFFERS_H_

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is known, and what is refused by name. See buffers.h.
+#include "job/buffers.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace parallax {
+
+namespace {
+
+std::string shown(uintptr_t address) {
+  std::array<char, 24> text;
+  std::snprintf(text.data(), text.size(), "0x%jx", static_cast<uintmax_t>(address));
+  return text.data();
+}
+
+std::string shown(const ByteRange& range) {
+  return std::to_string(range.bytes) + " bytes at " + shown(range.first);
+}
+
+ByteRange range_of(const BufferMemory& memory) { return memory.range(); }
+ByteRange range_of(const ByteRange& range) { return range; }
+
+// The range of a map that overlaps; of none, no bytes. Those of one map do not overlap one another.
+template <typename Map>
+ByteRange overlapped(const Map& map, const ByteRange& range) {
+  // The last that begins before the range ends.
+  auto at = map.lower_bound(range.first + range.bytes);
+  if (at == map.begin()) return {};
+  const ByteRange found = range_of((--at)->second);
+  return found.overlaps(range) ? found : ByteRange();
+}
+
+// Walks the kernel's list of what is mapped, not the pages: MS_ASYNC writes nothing.
+bool is_mapped(const ByteRange& range) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t first = range.first / page * page;
+  const uint64_t bytes = range.first - first + range.bytes;
+  return msync(reinterpret_cast<void*>(first), bytes, MS_ASYNC) == 0 || errno != ENOMEM;
+}
+
+Status wrong(const std::string& sentence) { return invalid(sentence).about_field("pointer"); }
+
+Status check_borrower(const char* call, const char* then, const ByteRange& range,
+                      const Buffers::Borrower& borrower) {
+  const std::string who = borrower(range);
+  if (who.empty()) return {};
+  return bad_state(std::string(call) + ": " + who + " borrows of the " + shown(range) +
+                   "; wait for it, " + then + " it then")
+      .about_field("pointer");
+}
+
+}  // namespace
+
+// ---- of the job
+
+Status Buffers::allocate(uint64_t bytes, const parallax_buffer_options_t& options, Binding& binding,
+                         void** pointer) {
+  BufferMemory memory;
+  PARALLAX_RETURN_IF_ERROR(BufferMemory::make(bytes, options, binding, &memory));
+  void* const base = memory.base();
+  const MutexLock lock(mutex_);
+  allocated_.emplace(memory.range().first, std::move(memory));
+  *pointer = base;
+  return {};
+}
+
+Status Buffers::no_buffer(uintptr_t first) const {
+  const ByteRange around = overlapped(allocated_, {first, 1});
+  if (around.bytes > 0) {
+    return wrong("buffer_free: pointer lies " + std::to_string(first - around.first) +
+                 " bytes into a buffer of " + shown(around) + "; give where it begins");
+  }
+  if (overlapped(registered_, {first, 1}).bytes > 0) {
+    return wrong(
+        "buffer_free: pointer is memory of the caller that buffer_register named; end "
+        "that by buffer_unregister, and free it as it was allocated");
+  }
+  return wrong(
+      "buffer_free: no buffer of this job begins at pointer: it is another job's, was "
+      "freed, or is not of buffer_alloc");
+}
+
+Status Buffers::free(void* pointer, const Borrower& borrower) {
+  const auto first = reinterpret_cast<uintptr_t>(pointer);
+  ByteRange range;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = allocated_.find(first);
+    if (found == allocated_.end()) return no_buffer(first);
+    range = found->second.range();
+  }
+  PARALLAX_RETURN_IF_ERROR(check_borrower("buffer_free", "and free", range, borrower));
+  BufferMemory freed;  // unmapped without the lock
+  const MutexLock lock(mutex_);
+  const auto found = allocated_.find(first);
+  // Another thread freed it meanwhile.
+  if (found == allocated_.end()) return no_buffer(first);
+  freed = std::move(found->second);
+  allocated_.erase(found);
+  return {};
+}
+
+// ---- of the caller
+
+Status Buffers::add(void* pointer, uint64_t bytes) {
+  if (pointer == nullptr) return wrong("buffer_register: pointer is null");
+  if (bytes == 0) return invalid("buffer_register: bytes is 0").about_field("bytes");
+  const ByteRange range = ByteRange::at(pointer, bytes);
+  if (bytes > UINTPTR_MAX - range.first) {
+    return invalid("buffer_register: " + shown(range) + " end past the last address")
+        .about_field("bytes");
+  }
+  if (!is_mapped(range)) {
+    return wrong("buffer_register: of the " + shown(range) + " some are not mapped");
+  }
+  const MutexLock lock(mutex_);
+  const ByteRange ours = overlapped(allocated_, range);
+  if (ours.bytes > 0) {
+    return wrong("buffer_register: the " + shown(range) + " overlap the " + shown(ours) +
+                 " of buffer_alloc, which need no registration");
+  }
+  const ByteRange before = overlapped(registered_, range);
+  if (before.bytes > 0) {
+    return wrong("buffer_register: the " + shown(range) + " overlap " + shown(before) +
+                 ", which are registered; unregister those first");
+  }
+  registered_.emplace(range.first, range);
+  return {};
+}
+
+Status Buffers::not_registered(uintptr_t first) const {
+  const ByteRange around = overlapped(registered_, {first, 1});
+  if (around.bytes > 0) {
+    return wrong("buffer_unregister: pointer lies " + std::to_string(first - around.first) +
+                 " bytes into " + shown(around) + ", which were registered as one; give where " +
+                 "they begin");
+  }
+  if (overlapped(allocated_, {first, 1}).bytes > 0) {
+    return wrong("buffer_unregister: pointer is of buffer_alloc, and was never registered; " +
+                 std::string("buffer_free frees it"));
+  }
+  return wrong(
+      "buffer_unregister: nothing is registered at pointer: it was unregistered, or never "
+      "registered with this job");
+}
+
+Status Buffers::remove(void* pointer, const Borrower& borrower) {
+  const auto first = reinterpret_cast<uintptr_t>(pointer);
+  ByteRange range;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = registered_.find(first);
+    if (found == registered_.end()) return not_registered(first);
+    range = found->second;
+  }
+  PARALLAX_RETURN_IF_ERROR(check_borrower("buffer_unregister", "and unregister", range, borrower));
+  const MutexLock lock(mutex_);
+  return registered_.erase(first) > 0 ? Status() : not_registered(first);
+}
+
+// ---- the report
+
+std::string Buffers::json() const {
+  uint64_t allocated = 0, touched = 0, registered = 0;
+  const MutexLock lock(mutex_);
+  for (const auto& [first, memory] : allocated_) {
+    allocated += memory.range().bytes;
+    touched += memory.touched_bytes();
+  }
+  for (const auto& [first, range] : registered_) registered += range.bytes;
+  return nlohmann::json{{"allocated", allocated_.size()},
+                        {"allocated_bytes", allocated},
+                        {"touched_bytes", touched},
+                        {"registered", registered_.size()},
+                        {"registered_bytes", registered}}
+      .dump();
+}
+
+}  // namespace parallax

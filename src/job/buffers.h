@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Buffers: the memory that a job knows of beside its variables: what parallax_buffer_alloc made,
+// which is the job's until it is freed or the job is gone, and what parallax_buffer_register names,
+// which stays the caller's. Of the whole job: its parts share them.
+//
+// What a pending request borrows is asked when a buffer is to go (Borrower), so that no call of a
+// step has to look anything up here.
+//
+// Any thread. The lock is never held while the kernel maps or unmaps, nor while a borrower is
+// looked for.
+#ifndef PARALLAX_JOB_BUFFERS_H_
+#define PARALLAX_JOB_BUFFERS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "base/binding.h"
+#include "base/byte_range.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "job/buffer_memory.h"
+#include "parallax/parallax.h"
+
+namespace parallax {
+
+class Buffers {
+ public:
+  // The pending request that borrows some of the bytes, in words; "": none does.
+  using Borrower = std::function<std::string(ByteRange bytes)>;
+
+  // On OK *pointer is a buffer's first byte. As BufferMemory::make.
+  Status allocate(uint64_t bytes, const parallax_buffer_options_t& options, Binding& binding,
+                  void** pointer) PARALLAX_EXCLUDES(mutex_);
+  // STATE: it is borrowed, and stays. INVALID: no buffer begins there.
+  Status free(void* pointer, const Borrower& borrower) PARALLAX_EXCLUDES(mutex_);
+
+  // INVALID: null, empty, not mapped, or known already in part.
+  Status add(void* pointer, uint64_t bytes) PARALLAX_EXCLUDES(mutex_);
+  // As free.
+  Status remove(void* pointer, const Borrower& borrower) PARALLAX_EXCLUDES(mutex_);
+
+  // {"allocated", "allocated_bytes", "touched_bytes", "registered", "registered_bytes"}
+  std::string json() const PARALLAX_EXCLUDES(mutex_);
+
+ private:
+  // By their first byte.
+  using Allocated = std::map<uintptr_t, BufferMemory>;
+  using Registered = std::map<uintptr_t, ByteRange>;
+
+  Status no_buffer(uintptr_t first) const PARALLAX_REQUIRES(mutex_);
+  Status not_registered(uintptr_t first) const PARALLAX_REQUIRES(mutex_);
+
+  mutable Mutex mutex_;
+  Allocated allocated_ PARALLAX_GUARDED_BY(mutex_);
+  Registered registered_ PARALLAX_GUARDED_BY(mutex_);
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_JOB_BUFFERS_H_
