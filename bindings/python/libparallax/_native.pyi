@@ -45,7 +45,8 @@ def bind(addresses: Dict[str, int], variable_type: type, invalid_state: type, /)
 # What post() needs of a variable.
 def traits(number: int, rows: int, row_elements: int, kind: str, item_bytes: int, /) -> bytes: ...
 
-# call: "l", "s" or "r" for pull, push and reduce. entries: (variable, [ids or None,] buffer), each.
+# call: "l", "s" or "r" for pull, push and reduce. entries: (variable, [ids or None,] buffer), each,
+# or, of a reduce, (variable, ids or None, buffer, into or None).
 # A handle; or status, sentence and parallax_error_info_t of a failure; or None: unusual or wrong, and nothing was done.
 def post(call: str, core: Core, step: int, entries: List[Tuple[object, ...]], more: bool,
          /) -> Union[Handle, Tuple[int, str, bytes], None]: ...

@@ -146,31 +146,41 @@ class Step:
         return self._push(slices, dtype, more)
 
     @overload
-    def reduce(self, variable: Variable, gradient: Buffer, /, *, dtype: Any = None,
-               more: bool = False) -> Request["NDArray[Any]"]: ...
+    def reduce(self, variable: Variable, gradient: Buffer, /, *, into: Optional[Buffer] = None,
+               dtype: Any = None, more: bool = False) -> Request["NDArray[Any]"]: ...
 
     @overload
     def reduce(self, variable: Variable, ids: Buffer, gradient: Buffer, /, *, dtype: Any = None,
                more: bool = False) -> Request[Rows]: ...
 
-    def reduce(self, variable: Variable, *buffers: Buffer, dtype: Any = None,
-               more: bool = False) -> Request[Any]:
+    def reduce(self, variable: Variable, *buffers: Buffer, into: Optional[Buffer] = None,
+               dtype: Any = None, more: bool = False) -> Request[Any]:
         """Reduces a gradient of a framework-held variable over all ranks.
 
-        reduce(variable, gradient): the aggregate replaces the gradient in place, so it must be
-        writable; wait() gives it back.
+        reduce(variable, gradient): the aggregate replaces the gradient in place, as it arrives, so
+        it must be writable; wait() gives it back.
+        reduce(variable, gradient, into=aggregate): the gradient is only read, and stays as it is
+        whatever becomes of the request; wait() gives `into`, of the same dtype and size. For
+        gradients that are another's too: what autograd hands to a hook it may copy before the
+        aggregate has arrived.
         reduce(variable, ids, gradient): both are only read; wait() gives the union of all ranks'
         rows as Rows, of the same dtype.
-        dtype, more: as in push; with more there is no aggregate yet: the gradient comes back as it
-        is, or no rows.
+        dtype, more: as in push; with more there is no aggregate yet: what wait() gives is as it
+        was, or no rows.
         """
-        return self._reduce([(variable, *buffers)], True, dtype, more)
+        return self._reduce([(variable, *buffers)], [into], True, dtype, more)
 
-    def reduce_many(self, slices: Sequence[Slice], *, dtype: Any = None,
+    def reduce_many(self, slices: Sequence[Slice], *,
+                    into: Optional[Sequence[Optional[Buffer]]] = None, dtype: Any = None,
                     more: bool = False) -> Request[List[Any]]:
         """Reduces several variables in one call: (variable, gradient) or (variable, ids, gradient)
-        of each, up to 4,096. dtype and more as in push, for all. wait() gives a list."""
-        request: Request[List[Any]] = self._reduce(slices, False, dtype, more)
+        of each, up to 4,096. into: as in reduce, one for each; None among them: in place, or rows.
+        dtype and more as in push, for all. wait() gives a list."""
+        given: Any = [None] * len(slices) if into is None else into
+        if not isinstance(given, (list, tuple)) or len(given) != len(slices):
+            raise InvalidArgument(f"reduce_many: into must be a list with one buffer or None for "
+                                  f"each of the {len(slices)} slices", field="into")
+        request: Request[List[Any]] = self._reduce(slices, given, False, dtype, more)
         return request
 
     def end(self) -> Request[StepInfo]:
@@ -281,27 +291,31 @@ class Step:
         request: Request[None] = self._post(structs, keep, LIB.parallax_push, _nothing)
         return request
 
-    def _reduce(self, slices: Sequence[Slice], single: bool, dtype: Any,
+    def _reduce(self, slices: Sequence[Slice], into: Sequence[Any], single: bool, dtype: Any,
                 more: bool) -> Request[Any]:
         entries = [tuple(entry) for entry in slices]
 
         def finish(handle: _core.Handle) -> Any:
-            results = [
-                entry[-1] if len(entry) == 2 or entry[1] is None else
-                rows_of(handle, index, entry[0].row_elements, _held(entry[0], dtype))
-                for index, entry in enumerate(entries)]
+            results = []
+            for index, (entry, aggregate) in enumerate(zip(entries, into)):
+                if len(entry) == 3 and entry[1] is not None:
+                    aggregate = rows_of(handle, index, entry[0].row_elements,
+                                        _held(entry[0], dtype))
+                results.append(entry[-1] if aggregate is None else aggregate)
             return results[0] if single else results
 
-        if dtype is None:
-            posted = self._by_core("r", entries, more)
+        if dtype is None and max(map(len, entries), default=0) <= 3:
+            full = [entry if aggregate is None or len(entry) < 2 else
+                    (entry[0], entry[1] if len(entry) == 3 else None, entry[-1], aggregate)
+                    for entry, aggregate in zip(entries, into)]
+            posted = self._by_core("r", full, more)
             if posted is not None:
                 return self._request(posted, finish)
-        structs, keep = self._gradients(entries, "reduce", dtype, more)
-
+        structs, keep = self._gradients(entries, "reduce", dtype, more, into)
         return self._post(structs, keep, LIB.parallax_reduce, finish)
 
-    def _gradients(self, slices: List[Tuple[Any, ...]], call: str, dtype: Any,
-                   more: bool) -> Tuple[List[SliceStruct], List[Any]]:
+    def _gradients(self, slices: List[Tuple[Any, ...]], call: str, dtype: Any, more: bool,
+                   into: Sequence[Any] = ()) -> Tuple[List[SliceStruct], List[Any]]:
         structs: List[SliceStruct] = []
         keep: List[Any] = []
         for index, parts in enumerate(slices):
@@ -309,16 +323,21 @@ class Step:
                 raise InvalidArgument(f"{call}: give a variable and its gradient, or a variable, "
                                       "its row ids and their gradients", slice=index)
             variable, ids, gradient = parts if len(parts) == 3 else (parts[0], None, parts[1])
+            place = into[index] if into else None
             with _naming(variable, index):
                 self._check(variable, call)
                 loan = self._borrow_ids(variable, ids, call)
                 rows = variable.rows if loan is None else loan[0].item_count
-                values = borrow_values(gradient, _held(variable, dtype),
-                                       (rows, variable.row_elements),
+                shape = rows, variable.row_elements
+                values = borrow_values(gradient, _held(variable, dtype), shape,
                                        f"{call}: the gradient of variable '{variable.name}'",
-                                       writable=call == "reduce" and loan is None)
+                                       writable=call == "reduce" and ids is None and place is None)
                 structs.append(_slice(variable, loan, values, dtype, more))
-            keep += [loan, values]
+                keep += [loan, values]
+                if place is not None:
+                    aggregate = _borrow_into(variable, ids, place, _held(variable, dtype), shape)
+                    structs[-1].into = aggregate.address
+                    keep.append(aggregate)
         return structs, keep
 
     def _check(self, variable: Any, call: str) -> None:
@@ -359,6 +378,16 @@ def _room(variable: Any, ids: Any) -> Any:
     if type(shape) is not tuple:  # that of a tensor is a class of its own
         return None
     return empty((*shape, variable.row_elements), variable.dtype)
+
+
+def _borrow_into(variable: Variable, ids: Any, place: Any, held: DType,
+                 shape: Tuple[int, int]) -> Loan:
+    """Borrows where the aggregate of a dense reduce goes."""
+    if ids is not None:
+        raise InvalidArgument(f"reduce: into is given for row ids of variable '{variable.name}'; "
+                              "leave it out: wait() gives the union of rows", field="into")
+    return borrow_values(place, held, shape, f"reduce: into for variable '{variable.name}'",
+                         writable=True)
 
 
 def _held(variable: Variable, dtype: Any) -> DType:

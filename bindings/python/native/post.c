@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { kSlicesOnStack = 8 };
+enum { kSlicesOnStack = 8, kLoansOfSlice = 3 /* ids, values, into */ };
 
 PyObject *native_traits(PyObject *module, PyObject *arguments) {
   (void)module;
@@ -58,38 +58,49 @@ static bool borrow_ids(Loans *loans, PyObject *given, parallax_slice_t *slice) {
   return true;
 }
 
-/* entry: (variable, values) or (variable, ids, values); ids may be None. */
-static bool fill_slice(PyObject *entry, const Gate *gate, bool writes, Loans *loans,
+/* Borrows what holds `count` numbers of the variable. */
+static const Loan *borrow_values(Loans *loans, PyObject *given, bool writes, const Traits *traits,
+                                 uint64_t count) {
+  const Loan *values = borrow(loans, given, writes);
+  if (values == NULL || values->item_bytes != traits->item_bytes) return NULL;
+  /* bfloat16 has no format of its own as a buffer: its bits come as uint16. */
+  if (values->kind != traits->kind && !(traits->kind == 'b' && values->kind == 'u')) return NULL;
+  return values->items == count ? values : NULL;
+}
+
+/* entry: (variable, values), (variable, ids, values) or, of a reduce, (variable, ids, values,
+ * into); ids may be None, and `into` too. */
+static bool fill_slice(PyObject *entry, const Gate *gate, SliceCall call, Loans *loans,
                        parallax_slice_t *slice) {
   const Py_ssize_t parts = PyTuple_Check(entry) ? PyTuple_Size(entry) : 0;
   Traits traits;
-  if (parts != 2 && parts != 3) return false;
+  if (parts < 2 || parts > (call == bound.reduce ? 4 : 3)) return false;
   if (!read_traits(PyTuple_GetItem(entry, 0), gate, &traits)) return false;
   memset(slice, 0, sizeof *slice);
   slice->size = sizeof *slice;
   slice->variable = traits.id;
   slice->form = PARALLAX_FORM_DENSE;
   uint64_t rows = traits.rows;
-  if (parts == 3 && PyTuple_GetItem(entry, 1) != Py_None) {
+  const bool has_ids = parts > 2 && PyTuple_GetItem(entry, 1) != Py_None;
+  if (has_ids) {
     if (!borrow_ids(loans, PyTuple_GetItem(entry, 1), slice)) return false;
     rows = slice->row_count;
   }
-  const Loan *values = borrow(loans, PyTuple_GetItem(entry, parts - 1), writes);
-  if (values == NULL || values->item_bytes != traits.item_bytes) return false;
-  /* bfloat16 has no format of its own as a buffer: its bits come as uint16. */
-  if (values->kind != traits.kind && !(traits.kind == 'b' && values->kind == 'u')) return false;
-  if (rows != values->items / traits.row_elements) return false;
-  if (rows * traits.row_elements != values->items) return false;
+  if (rows > UINT64_MAX / traits.row_elements) return false;
+  const uint64_t count = rows * traits.row_elements;
+  PyObject *into = parts == 4 ? PyTuple_GetItem(entry, 3) : Py_None;
+  if (into != Py_None) {
+    const Loan *aggregate = has_ids ? NULL : borrow_values(loans, into, true, &traits, count);
+    if (aggregate == NULL) return false;
+    slice->into = aggregate->address;
+  }
+  /* The library writes what a pull gives, and what a dense reduce gives in place. */
+  const bool writes = call == bound.pull || (call == bound.reduce && !has_ids && into == Py_None);
+  PyObject *given = PyTuple_GetItem(entry, parts == 2 ? 1 : 2);
+  const Loan *values = borrow_values(loans, given, writes, &traits, count);
+  if (values == NULL) return false;
   slice->values = values->address;
   return true;
-}
-
-/* Which buffers the library writes: those of a pull, and those of a dense reduce. */
-static bool is_written(SliceCall call, PyObject *entry) {
-  if (call == bound.pull) return true;
-  const bool has_ids =
-      PyTuple_Check(entry) && PyTuple_Size(entry) == 3 && PyTuple_GetItem(entry, 1) != Py_None;
-  return call == bound.reduce && !has_ids;
 }
 
 /* (status, sentence, bytes of the parallax_error_info_t) of this thread's last failure. */
@@ -146,14 +157,14 @@ PyObject *native_post(PyObject *module, PyObject *arguments) {
   parallax_slice_t few[kSlicesOnStack];
   parallax_slice_t *slices = few;
   if (count > kSlicesOnStack) slices = PyMem_Calloc((size_t)count, sizeof *slices);
-  Loans *loans = slices == NULL ? NULL : new_loans(2 * count);
+  Loans *loans = slices == NULL ? NULL : new_loans(kLoansOfSlice * count);
   PyObject *result = NULL;
   if (loans != NULL) {
     const SliceCall call = call_named(letter);
     bool usual = true;
     for (Py_ssize_t i = 0; usual && i < count; ++i) {
       PyObject *entry = PyList_GetItem(entries, i);
-      usual = fill_slice(entry, gate, is_written(call, entry), loans, &slices[i]);
+      usual = fill_slice(entry, gate, call, loans, &slices[i]);
       slices[i].more = (uint32_t)more;
     }
     result = usual && gate_is_open(gate)
