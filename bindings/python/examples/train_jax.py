@@ -1,0 +1,68 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""The training of model.py in JAX, by several ranks: the library holds the variables and updates
+them; the loss and its gradients are one compiled function of what a batch needs.
+
+    parallax run -n 2 -- python3 train_jax.py [FILE]
+
+Each rank takes its part of every batch, and what they learn is what one would. FILE.RANK gets the
+losses of that part, and the values at the end.
+"""
+
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import libparallax as px
+import model
+
+# ---- libparallax ---------------------------------------------------------------------------------
+
+
+def start(job):
+    """Registers all variables."""
+    variables = [
+        job.register(name, rows=rows, row_elements=row_elements, rows_max=rows_max, rule="sgd",
+                     init=px.Uniform(-model.INITIAL, model.INITIAL, seed=number))
+        for number, (name, rows, row_elements, rows_max) in enumerate(model.VARIABLES)]
+    job.commit()
+    return variables
+
+
+def train_step(job, variables, words, wanted):
+    """Pulls what the batch needs and pushes its gradients: one update, everywhere alike."""
+    embedding, *dense = variables
+    with job.step(learning_rate=model.RATE) as step:
+        values = step.pull_many([(embedding, words), *dense]).wait()
+        loss, gradients = loss_and_gradients(values, wanted)
+        gradients = [np.asarray(gradient) for gradient in gradients]  # only read: JAX keeps them
+        step.push_many([(embedding, words, gradients[0]), *zip(dense, gradients[1:])])
+    return float(loss)
+
+
+# ---- The training --------------------------------------------------------------------------------
+
+
+@jax.jit
+@jax.value_and_grad
+def loss_and_gradients(values, wanted):
+    rows, weights, bias, output = values
+    given = jnp.tanh(rows.mean(axis=1) @ weights + bias) @ output
+    return ((given - wanted) ** 2).sum() / model.BATCH
+
+
+def main():
+    with px.open() as job:  # as the launcher says
+        variables = start(job)
+        first, samples = model.part_of(job.rank, job.world)
+        losses = [train_step(job, variables, *model.batch(step, first, samples))
+                  for step in range(model.STEPS)]
+        values = [job.pull(variables[0], np.arange(model.WORDS)).wait(),
+                  *(job.pull(variable).wait() for variable in variables[1:])]
+        model.save(sys.argv[1:], job.rank, losses, values)
+
+
+if __name__ == "__main__":
+    main()
