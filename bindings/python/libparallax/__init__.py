@@ -20,11 +20,14 @@ Threads: any thread may call anything; waiting releases the GIL.
 Errors: every failure is a ParallaxError, whose subclass tells the kind.
 """
 
+from ._compiled import core_path
 from ._errors import (Aborted, Canceled, ForkedJob, InternalError, InvalidArgument, InvalidState,
                       IOFailure, LimitExceeded, Mismatch, ParallaxError, PeerLost, Timeout,
                       Unsupported)
-from ._job import Job, JobInfo, core_path, library_path, library_version, open, unique_id
+from ._job import Job, JobInfo
+from ._library import library_path, library_version
 from ._log import set_log_callback
+from ._open import open, unique_id
 from ._request import Request, Rows, StepInfo, wait_all
 from ._rows import StoredRows
 from ._status import Status

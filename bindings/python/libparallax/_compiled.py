@@ -67,3 +67,8 @@ if sys.implementation.name == "cpython" and sys.version_info >= _PYTHON_MIN:
         NATIVE = _load(CORE_PATH)
         if NATIVE is None:
             CORE_PATH = None
+
+
+def core_path() -> Optional[str]:
+    """The path of the compiled core that is in use; None where calls go by ctypes alone."""
+    return CORE_PATH

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs: opening, registering, beginning steps, closing."""
+"""Jobs: registering, beginning steps, collectives, closing."""
 
 from __future__ import annotations
 
@@ -8,51 +8,25 @@ import json
 import operator
 import warnings
 from types import TracebackType
-from typing import (TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence,
-                    Type, Union)
+from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Sequence, Type, Union
 
 from . import _core
-from ._abi import (UNIQUE_ID_BYTES, ZERO, AllgatherFunction, JobInfoStruct, Options,
-                   StepEndOptions, UniqueIdStruct, VariableStruct)
+from ._abi import JobInfoStruct, StepEndOptions
 from ._buffers import borrow
 from ._collectives import Terms, of_value, post
-from ._compiled import CORE_PATH
-from ._errors import InvalidArgument, ParallaxError, Unsupported
-from ._library import LIB, LIBRARY_PATH
+from ._errors import InvalidArgument
+from ._library import LIB
 from ._objects import broadcast_object
+from ._register import register
 from ._request import Request
 from ._rows import StoredRows, read, write
 from ._status import Status
 from ._step import Rates, Step, rates_array
-from ._tables import (RULES, Collective, Op, Phase, PlanMode, Reduction, Report, Rule, Tag,
-                      dtype_of, member_of)
+from ._tables import Collective, Op, Phase, Reduction, Report, Rule, Tag, member_of
 from ._variable import Constant, Uniform, Variable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-Allgather = Callable[[bytes], Sequence[bytes]]
-
-
-def _coefficient(name: str, value: Any, used: bool) -> Any:
-    """What stands in the struct: there 0 is the default, and zero has a spelling of its own. A rule
-    that has no such number takes 0 alone."""
-    if value is None or (value == 0 and not used):
-        return 0.0
-    if value == 0:
-        return ZERO
-    if value == ZERO:
-        raise InvalidArgument(f"register: {name} is {value!r}; it must not be negative", field=name)
-    return value
-
-
-def _power(value: Optional[float], used: bool) -> Any:
-    """What stands in the struct, where 0 is the default and zero itself has no spelling."""
-    if value == 0 and used:
-        raise Unsupported("register: learning_rate_power is 0; this version has -0.5 alone, the "
-                          "default", field="learning_rate_power")
-    return 0.0 if value is None else value
-
 
 class JobInfo(NamedTuple):
     """This rank, its host and its last steps."""
@@ -138,34 +112,12 @@ class Job:
         InvalidArgument names the field; InvalidState after commit(); Unsupported for what the
         library loaded lacks.
         """
-        if isinstance(init, (int, float)):
-            init = Constant(init)
-        if not isinstance(init, (Constant, Uniform)):
-            raise InvalidArgument(f"register: init is {init!r}; give a number, Constant(value) or "
-                                  "Uniform(low, high, seed)", field="init")
-        element = dtype_of(dtype)
-        named_rule = member_of(Rule, rule, "register: rule")
-        traits = RULES[named_rule]
-        struct = _core.struct_of("register", VariableStruct, dict(
-            init.fields(), name=name, rows=rows, row_elements=row_elements, dtype=element.value,
-            tag=member_of(Tag, tag, "register: tag"),
-            reduction=member_of(Reduction, reduction, "register: reduction"),
-            rule=named_rule, rows_max=rows_max,
-            epsilon=_coefficient("epsilon", epsilon, traits.has_epsilon),
-            initial_accumulator_value=initial_accumulator_value,
-            beta1=_coefficient("beta1", beta1, traits.has_betas),
-            beta2=_coefficient("beta2", beta2, traits.has_betas),
-            momentum=momentum, nesterov=nesterov, refuse_nonfinite=refuse_nonfinite,
+        return register(self._core, name, tag, rule, reduction, dict(
+            rows=rows, row_elements=row_elements, dtype=dtype, rows_max=rows_max, init=init,
+            epsilon=epsilon, initial_accumulator_value=initial_accumulator_value, beta1=beta1,
+            beta2=beta2, momentum=momentum, nesterov=nesterov, refuse_nonfinite=refuse_nonfinite,
             accumulate=accumulate, rates=rates, l1=l1, l2=l2, l2_shrinkage=l2_shrinkage, beta=beta,
-            learning_rate_power=_power(learning_rate_power, traits.has_power)))
-        number = ctypes.c_uint32()
-        _core.check(self._core.call(LIB.parallax_register, ctypes.byref(struct),
-                                    ctypes.byref(number)))
-        self._core.variables[number.value] = name
-        packed = b"" if _core.NATIVE is None else _core.NATIVE.traits(
-            number.value, rows, row_elements, element.kind, element.item_bytes)
-        return Variable(self._core, number.value, name, rows, row_elements, element, named_rule,
-                        packed)
+            learning_rate_power=learning_rate_power))
 
     def commit(self) -> None:
         """Collective: checks that all ranks registered the same, places the variables and fills in
@@ -363,137 +315,5 @@ class Job:
             core.close(f"rank {core.job_rank} dropped the job without closing it")
 
 
-class _Exchange:
-    """The caller's allgather as the function that the header wants."""
-
-    def __init__(self, allgather: Allgather, world: int) -> None:
-        self.failure: Optional[BaseException] = None
-        self._allgather = allgather
-        self._world = world
-        self.function = AllgatherFunction(self._call)
-
-    def _call(self, _: Optional[int], send: int, receive: int, size: int) -> int:
-        try:
-            blobs: List[bytes] = [bytes(blob)
-                                  for blob in self._allgather(ctypes.string_at(send, size))]
-            sizes = [len(blob) for blob in blobs]
-            if sizes != [size] * self._world:
-                raise InvalidArgument(
-                    f"open: allgather gave blobs of {sizes} bytes; it must give one of {size} "
-                    f"bytes for each of {self._world} ranks, in the order of ranks")
-            ctypes.memmove(receive, b"".join(blobs), size * self._world)
-            return 0
-        except BaseException as failure:  # must not pass through the library; open raises it
-            self.failure = failure
-            return 1
-
-
-def unique_id() -> bytes:
-    """Makes an id by which the ranks of one job find and know each other; pass it to open() as
-    unique_id on every rank.
-
-    To be called in the process of rank 0, once for each job; carry the bytes to the others by a
-    channel that strangers do not see: whoever has them can join.
-    """
-    made = UniqueIdStruct()
-    _core.check(_core.ask(LIB.parallax_unique_id, ctypes.byref(made)))
-    return bytes(made.bytes)
-
-
-def _pointer_to(unique_id: Any) -> Any:
-    if unique_id is None:
-        return None
-    if not isinstance(unique_id, (bytes, bytearray)) or len(unique_id) != UNIQUE_ID_BYTES:
-        raise InvalidArgument("open: unique_id must be the bytes that libparallax.unique_id() "
-                              f"gave in the process of rank 0, all {UNIQUE_ID_BYTES} of them")
-    return ctypes.pointer(UniqueIdStruct.from_buffer_copy(unique_id))
-
-
-def open(*, rank: int = 0, world: int = 0, rendezvous: Optional[str] = None,
-         allgather: Optional[Allgather] = None, unique_id: Optional[bytes] = None,
-         secret_file: Optional[str] = None, host: Optional[str] = None,
-         transport: Optional[str] = None, net_device: Optional[str] = None,
-         lease: Optional[float] = None, timeout: Optional[float] = None,
-         plan_mode: Union[str, PlanMode, None] = None, plan_after_steps: int = 0,
-         deterministic: bool = False, memory_max_bytes: int = 0, compute_threads: int = 0,
-         manual_progress: bool = False, faults: Optional[str] = None) -> Job:
-    """Meets the other ranks and returns the job, when all are connected.
-
-    rank, world: this rank's number and how many there are; by default what
-        PARALLAX_RANK and PARALLAX_WORLD say (parallax run sets them), else one rank alone; with
-        rendezvous="env", what the launcher's environment says; without one, one rank alone.
-    rendezvous: "file:DIR", a directory that is new, or empty and closed to other users;
-        "tcp:HOST:PORT", where rank 0 listens; "env", as the launcher's environment says (torchrun,
-        mpirun, srun, parallax run); "inproc:NAME" when ranks are threads of this process.
-    unique_id: instead of rendezvous, the result of libparallax.unique_id() in rank 0's process.
-    secret_file: of "tcp:", needed beyond loopback: a file of mode 0600 with the ranks' secret.
-    allgather: instead of rendezvous, the caller's own allgather: a function from this rank's bytes
-        to the list of all ranks' bytes, such as mpi4py's comm.allgather. Called on this thread.
-    host: what a host is; None is the machine's name. transport, net_device: between hosts;
-        over tcp beyond loopback transport must be "ucx" (docs/security.md).
-    lease: seconds after which a silent rank is lost, the same on every rank; None is 5.
-    timeout: seconds for open, commit, close, and a wait that gives none; None is 120.
-    plan_mode: "auto", "hybrid", "ps" or "ar"; plan_after_steps: steps measured for it.
-    deterministic: the same bits at any timing and plan, for a given map of ranks to hosts.
-    memory_max_bytes: commit refuses to reserve more. compute_threads: for coalescing and updates.
-    manual_progress: no progress thread; call Job.progress() every third of the lease, or wait.
-    faults: what this rank's transport is to do wrong, to test a program with; see parallax.h.
-
-    Blocks up to `timeout`; Ctrl-C interrupts it, unless allgather is given. Raises InvalidArgument,
-    Unsupported, Timeout (names ranks that never came), PeerLost, IOFailure, LimitExceeded.
-    """
-    exchange = None if allgather is None else _Exchange(allgather, max(world, 1))
-    fields: Dict[str, Any] = dict(
-        rank=rank, world=world, rendezvous=rendezvous, unique_id=_pointer_to(unique_id),
-        secret_file=secret_file, host=host, transport=transport, net_device=net_device,
-        lease_ms=_core.milliseconds(lease, "open: lease", 0),
-        timeout_ms=_core.milliseconds(timeout, "open: timeout", 0),
-        plan_mode=member_of(PlanMode, plan_mode, "open: plan_mode"),
-        plan_after_steps=plan_after_steps, deterministic=deterministic,
-        memory_max_bytes=memory_max_bytes, compute_threads=compute_threads,
-        manual_progress=manual_progress, faults=faults)
-    if exchange is not None:
-        fields["allgather"] = exchange.function
-    options = _core.struct_of("open", Options, fields)
-    if exchange is None:
-        core = _core.interruptible(lambda: _open(options),
-                                   lambda opened: _give_up(opened))
-    else:
-        try:
-            core = _open(options)
-        except ParallaxError as refusal:
-            if exchange.failure is not None:
-                raise exchange.failure from refusal
-            raise
-    return Job(core)
-
-
-def _open(options: Options) -> _core.Core:
-    pointer = ctypes.c_void_p()
-    _core.check(_core.ask(LIB.parallax_open, ctypes.byref(options), ctypes.byref(pointer)))
-    info = JobInfoStruct()  # the rank may be the environment's
-    _core.check(_core.ask(LIB.parallax_query, pointer, ctypes.byref(info)))
-    return _core.Core(pointer.value or 0, info.rank)
-
-
 def _give_up_part(core: _core.Core) -> None:
     core.close(f"rank {core.job_rank} was interrupted while splitting the job")
-
-
-def _give_up(core: _core.Core) -> None:
-    core.close(f"rank {core.rank} was interrupted while opening the job")
-
-
-def library_version() -> str:
-    """The version of the libparallax that is loaded."""
-    return bytes(LIB.parallax_version_string()).decode()
-
-
-def library_path() -> str:
-    """The path of the libparallax that is loaded; its bare name if the loader found it."""
-    return LIBRARY_PATH
-
-
-def core_path() -> Optional[str]:
-    """The path of the compiled core that is in use; None where calls go by ctypes alone."""
-    return CORE_PATH

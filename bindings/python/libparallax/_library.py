@@ -117,3 +117,13 @@ LIB, LIBRARY_PATH = load()
 def last_error() -> str:
     """The sentence of this thread's last failed call."""
     return bytes(LIB.parallax_last_error()).decode("utf-8", "replace")
+
+
+def library_version() -> str:
+    """The version of the libparallax that is loaded."""
+    return bytes(LIB.parallax_version_string()).decode()
+
+
+def library_path() -> str:
+    """The path of the libparallax that is loaded; its bare name if the loader found it."""
+    return LIBRARY_PATH
