@@ -59,8 +59,60 @@ class Parts(unittest.TestCase):
                     step.push(weight, floats(1, 1))
                 self.assertEqual(memoryview(step.pull(ours).wait()).tolist(), [[5.0], [5.0]])
             self.assertEqual(memoryview(job.pull(weight).wait()).tolist(), [[3.0], [3.0]])
-            with self.assertRaisesRegex(px.InvalidArgument, "are of different jobs"):
-                px.wait_all([job.barrier(), part.barrier()])
+            with px.open() as other:
+                other.commit()
+                with self.assertRaisesRegex(px.InvalidArgument, "are of different jobs"):
+                    px.wait_all([job.barrier(), other.barrier()])
+
+    def test_wait_for_a_job_and_its_parts(self):
+        def body(job):
+            job.commit()
+            with job.split([1, 0]) as part, part.split([part.rank]) as inner:
+                part.commit()
+                inner.commit()
+                requests = [job.allreduce(1), part.allreduce(part.rank), inner.allreduce(7)]
+                px.wait_all(requests)
+                self.assertEqual([request.wait() for request in requests], [2, 1, 7])
+                px.wait_all(reversed(requests))
+                late = [inner.barrier(), part.barrier(), job.barrier()]
+                inner.close()  # its own are complete then
+                px.wait_all(late)
+                if job.rank == 0:  # the part's never comes
+                    alone = [job.allreduce(2, tag=5), part.barrier()]
+                    with self.assertRaisesRegex(px.Timeout, "barrier"):
+                        px.wait_all(alone, timeout=0.3)
+                    self.assertEqual(alone[0].wait(), 4)
+                    job.barrier().wait()
+                    alone[1].wait()
+                else:
+                    job.allreduce(2, tag=5).wait()
+                    job.barrier().wait()
+                    part.barrier().wait()
+            return True
+
+        self.assertEqual(run_ranks(2, body), [True, True])
+
+    def test_a_failure_among_those_of_a_job_and_its_parts(self):
+        def body(job):
+            job.commit()
+            part = job.split([0, 1])
+            part.commit()
+            requests = []
+            if job.rank == 0:  # the other never calls the part's
+                requests = [part.barrier(), job.barrier()]
+            else:
+                job.barrier().wait()
+                part.abort("on purpose")
+            if requests:
+                with self.assertRaisesRegex(px.Aborted, "on purpose"):
+                    px.wait_all(requests)
+            part.close()
+            if requests:
+                with self.assertRaises(px.Aborted):
+                    px.wait_all(requests)
+            return True
+
+        self.assertEqual(run_ranks(2, body), [True, True])
 
     def test_what_is_wrong_is_named(self):
         with px.open() as job:

@@ -184,6 +184,11 @@ class Core(Gate):
         return answer.status in _JOB_FAILURES and answer.status in self._told
 
     @property
+    def whole(self) -> "Core":
+        """The job that this is a part of, through all parts between; else itself."""
+        return self if self._parent is None else self._parent.whole
+
+    @property
     def foreign(self) -> bool:
         """Whether this is the copy in a forked child."""
         return os.getpid() != self.pid
@@ -292,7 +297,8 @@ def ask_request(handle: Handle, function: Callable[..., int], *arguments: Any) -
 
 
 def wait(handles: Sequence[Handle], timeout: Optional[float]) -> None:
-    """Waits until all are complete; raises the first failure, or Timeout. The GIL is released."""
+    """Waits until all, of one job and its parts, are complete; raises the first failure, or
+    Timeout. The GIL is released."""
     if not handles:
         return
     timeout_ms = milliseconds(timeout, "timeout", _abi.WAIT_DEFAULT)
@@ -318,16 +324,22 @@ def wait(handles: Sequence[Handle], timeout: Optional[float]) -> None:
     except BaseException:
         leave()
         raise
-    if handles[0].core.closed:  # then all are complete, and may only be tested
-        try:
-            answers = [ask(LIB.parallax_request_test, pointer) for pointer in pointers]
-        finally:
-            leave()
-        for answer in answers:
-            check(handles[0].core.tell(answer))
+    told = handles[0].core.whole
+    # What is of a closed job or part is complete, and may only be tested.
+    gone = [pointer for handle, pointer in zip(handles, pointers) if handle.core.closed]
+    rest = [pointer for handle, pointer in zip(handles, pointers) if not handle.core.closed]
+    try:
+        answers = [ask(LIB.parallax_request_test, pointer) for pointer in gone]
+    except BaseException:
+        leave()
+        raise
+    if not rest or any(answer.status < 0 for answer in answers):
+        leave()
     else:
-        check(handles[0].core.tell(_wait_entered(pointers, len(handles), timeout_ms,
-                                                  short_ms, leave)))
+        pointers = (ctypes.c_void_p * len(rest))(*rest)
+        answers.append(_wait_entered(pointers, len(rest), timeout_ms, short_ms, leave))
+    for answer in answers:
+        check(told.tell(answer))
 
 
 def _milliseconds_since(started: float) -> int:

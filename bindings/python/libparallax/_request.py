@@ -132,15 +132,15 @@ class Request(Generic[T_co]):
 
 
 def wait_all(requests: Iterable[Request[Any]], timeout: Optional[float] = None) -> None:
-    """Waits until all requests, which are of one job, are complete.
+    """Waits until all requests, which are of one job and its parts, are complete.
 
     timeout: seconds for all together; None is the job's timeout. Raises the first failure, or
     Timeout, which leaves the pending ones pending. Their results are then at hand by wait().
     """
     pending = [request for request in requests if not request._finished]
-    if len({id(request._handle.core) for request in pending}) > 1:
-        raise InvalidArgument("wait_all: the requests are of different jobs; wait for each job's "
-                              "by itself")
+    if len({id(request._handle.core.whole) for request in pending}) > 1:
+        raise InvalidArgument("wait_all: the requests are of different jobs; wait for each job's, "
+                              "with those of its parts, by itself")
     _core.wait([handle for request in pending
                 for handle in (*(other._handle for other in request._also), request._handle)],
                timeout)
