@@ -33,6 +33,17 @@ print(px.library_path())
 print(px.core_path())
 """
 
+# Python reads it before the program: whoever opens a file of this tree, or loads one, fails.
+WATCH = """
+import sys
+def watch(event, arguments):
+    if event in ("open", "import", "ctypes.dlopen"):
+        for argument in arguments:
+            if isinstance(argument, str) and argument.startswith({forbidden!r}):
+                raise RuntimeError(f"{{event}} of {{argument}}, which is the tree's")
+sys.addaudithook(watch)
+"""
+
 TWO_HOSTS = """
 import sys
 import numpy as np
@@ -190,7 +201,12 @@ class Wheel(unittest.TestCase):
         with open(path, "w", encoding="utf-8") as file:
             file.write(program)
         promised = re.search(r"^It prints\n\n```\n(.*?)^```$", read("README.md"), re.M | re.S)[1]
+        with open(os.path.join(folder, "sitecustomize.py"), "w", encoding="utf-8") as file:
+            file.write(WATCH.format(forbidden=(ROOT + os.sep, os.path.abspath(BUILD) + os.sep)))
         self.assertEqual(must(self.python, path, PYTHONPATH=folder), promised)
+        library = os.path.join(BUILD, "lib", "libparallax.so.0")
+        strange = run(self.python, path, PYTHONPATH=folder, PARALLAX_LIBRARY=library)
+        self.assertIn("which is the tree's", strange.stderr)  # the watch does see it
 
     def test_ranks_of_two_hosts_meet_by_this_machines_ucx(self):
         if "libparallax_ucx.so" not in self.libraries():
