@@ -30,17 +30,19 @@ from ._log import set_log_callback
 from ._open import open, unique_id
 from ._request import Request, Rows, StepInfo, wait_all
 from ._rows import StoredRows
+from ._rule import RuleBlock
 from ._status import Status
 from ._step import Rates, Step
 from ._tables import Collective, DType, LogLevel, Op, Phase, PlanMode, Reduction, Report, Rule, Tag
-from ._variable import Constant, Uniform, Variable
+from ._variable import Constant, FromRank0, Normal, TruncatedNormal, Uniform, Variable
 from ._version import __version__
 
 __all__ = [
-    "Aborted", "Canceled", "Collective", "Constant", "DType", "ForkedJob", "IOFailure",
+    "Aborted", "Canceled", "Collective", "Constant", "DType", "ForkedJob", "FromRank0", "IOFailure",
     "InternalError", "InvalidArgument", "InvalidState", "Job", "JobInfo", "LimitExceeded",
-    "LogLevel", "Mismatch", "Op", "ParallaxError", "PeerLost", "Phase", "PlanMode", "Rates",
-    "Reduction", "Report", "Request", "Rows", "Rule", "Status", "Step", "StepInfo", "StoredRows",
-    "Tag", "Timeout", "Uniform", "Unsupported", "Variable", "__version__", "core_path",
-    "library_path", "library_version", "open", "set_log_callback", "unique_id", "wait_all",
+    "LogLevel", "Mismatch", "Normal", "Op", "ParallaxError", "PeerLost", "Phase", "PlanMode",
+    "Rates", "Reduction", "Report", "Request", "Rows", "Rule", "RuleBlock", "Status", "Step",
+    "StepInfo", "StoredRows", "Tag", "Timeout", "TruncatedNormal", "Uniform", "Unsupported",
+    "Variable", "__version__", "core_path", "library_path", "library_version", "open",
+    "set_log_callback", "unique_id", "wait_all",
 ]

@@ -31,6 +31,7 @@ NO_ROW = -1
 
 LogFunction = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_char_p)
 AllgatherFunction = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
+RuleFunction = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p)  # the second: a RuleBlockStruct
 
 
 class Sized(ctypes.Structure):

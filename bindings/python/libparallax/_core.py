@@ -17,7 +17,7 @@ import threading
 import time
 import weakref
 from typing import (TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set,
-                    TypeVar)
+                    Tuple, TypeVar)
 
 from . import _abi
 from ._compiled import NATIVE
@@ -44,6 +44,7 @@ class Answer(NamedTuple):
     message: str
     info: Optional[_abi.ErrorInfoStruct] = None
     variables: Optional[Dict[int, str]] = None  # the job's, by number
+    cause: Optional[BaseException] = None  # what the caller's own rule raised
 
 
 def ask(function: Callable[..., int], *arguments: Any) -> Answer:
@@ -59,7 +60,10 @@ def ask(function: Callable[..., int], *arguments: Any) -> Answer:
 def check(answer: Answer) -> None:
     """Raises the exception of a failed call."""
     if answer.status < 0:
-        raise error_of(*answer)
+        error = error_of(*answer[:4])
+        if answer.cause is not None:
+            raise error from answer.cause
+        raise error
 
 
 _Result = TypeVar("_Result")
@@ -164,6 +168,9 @@ class Core(Gate):
         self._parts: Set[Core] = set()  # that are open
         self._told: Set[int] = set() if parent is None else parent._told  # they fail as one
         self.variables: Dict[int, str] = {}
+        self.kept: List[object] = []  # what the library uses until the job is closed
+        self.lent: List[object] = []  # until commit is over
+        self.rule_failure: Optional[Tuple[str, BaseException]] = None  # of the whole job
         _open_cores.add(self)
 
     def tell(self, answer: Answer) -> Answer:
@@ -171,7 +178,13 @@ class Core(Gate):
         if answer.status >= 0:
             return answer
         self._told.add(answer.status)
-        return answer._replace(variables=self.variables)
+        failure = self.whole.rule_failure
+        if failure is None or answer.status != Status.ABORTED:
+            return answer._replace(variables=self.variables)
+        name, cause = failure
+        return answer._replace(
+            message=f"the rule of variable '{name}' raised {type(cause).__name__}: {cause}; "
+                    f"{answer.message}", variables=self.variables, cause=cause)
 
     def abort(self, reason: str) -> Answer:
         """Aborts the job, after which its abort is no news, whichever rank was first."""
@@ -209,6 +222,13 @@ class Core(Gate):
             return self.tell(ask(function, self.pointer, *arguments))
         finally:
             self.leave()
+
+    def commit(self) -> Answer:
+        """Commits; what initial values were borrowed from is free then, whatever it answers."""
+        lent = self.lent
+        answer = self.call(LIB.parallax_commit)
+        self.lent = self.lent[len(lent):]
+        return answer
 
     def split(self, ranks: List[int]) -> "Core":
         """A part of the job."""

@@ -8,7 +8,7 @@ import json
 import operator
 import warnings
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Sequence, Type, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Sequence, Type, Union
 
 from . import _core
 from ._abi import JobInfoStruct, StepEndOptions
@@ -20,10 +20,11 @@ from ._objects import broadcast_object
 from ._register import register
 from ._request import Request
 from ._rows import StoredRows, read, write
+from ._rule import RuleBlock
 from ._status import Status
 from ._step import Rates, Step, rates_array
 from ._tables import Collective, Op, Phase, Reduction, Report, Rule, Tag, member_of
-from ._variable import Constant, Uniform, Variable
+from ._variable import Variable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -79,9 +80,9 @@ class Job:
 
     def register(self, name: str, *, rows: int, row_elements: int = 1, dtype: Any = "f32",
                  tag: Union[str, Tag, None] = None, rows_max: int = 0,
-                 rule: Union[str, Rule, None] = None,
-                 reduction: Union[str, Reduction, None] = None,
-                 init: Union[Constant, Uniform, float] = 0.0, epsilon: Optional[float] = None,
+                 rule: Union[str, Rule, Callable[[RuleBlock], None], None] = None,
+                 reduction: Union[str, Reduction, None] = None, init: Any = 0.0,
+                 state_elements: Sequence[int] = (), epsilon: Optional[float] = None,
                  initial_accumulator_value: float = 0.0, beta1: Optional[float] = None,
                  beta2: Optional[float] = None, momentum: float = 0.0, nesterov: bool = False,
                  refuse_nonfinite: bool = False, accumulate: bool = False, rates: int = 0,
@@ -97,8 +98,16 @@ class Job:
         rows_max: the most rows in one slice; required for "sparse". Bounds all staging memory.
         rule: "sgd", "adagrad", "adam", "momentum", "rowwise_adagrad", "ftrl" or "sum": managed,
             the library holds the value. None: framework-held. The formulas stand in parallax.h.
+            Or a function of your own, which gets a RuleBlock: rows to update in place, each by
+            itself. It is called on a thread of the library or one that waits, must be the same on
+            every rank and a function of the block alone, and must not use the job. What it raises
+            ends the job.
+        state_elements: of such a function, numbers a row that it keeps beside the value: one or
+            two arrays, which begin at 0 (the first at initial_accumulator_value).
         reduction: "sum", the default, "mean_world", "mean_contributors" or "mean_row".
-        init: a number, Constant or Uniform; of managed variables.
+        init: of managed variables. A number, Constant, Uniform, Normal or TruncatedNormal; an array
+            that every rank has, in the dtype that is kept (float32 for f16 and bf16); or FromRank0
+            with rank 0's. Arrays are borrowed until commit() is over.
         epsilon, beta1, beta2: of the rules that have them. None: their framework's default; 0.0
             is zero itself.
         initial_accumulator_value, momentum, nesterov: of the rules that have them.
@@ -114,17 +123,17 @@ class Job:
         """
         return register(self._core, name, tag, rule, reduction, dict(
             rows=rows, row_elements=row_elements, dtype=dtype, rows_max=rows_max, init=init,
-            epsilon=epsilon, initial_accumulator_value=initial_accumulator_value, beta1=beta1,
-            beta2=beta2, momentum=momentum, nesterov=nesterov, refuse_nonfinite=refuse_nonfinite,
-            accumulate=accumulate, rates=rates, l1=l1, l2=l2, l2_shrinkage=l2_shrinkage, beta=beta,
+            state_elements=state_elements, epsilon=epsilon, beta1=beta1, beta2=beta2,
+            initial_accumulator_value=initial_accumulator_value, momentum=momentum,
+            nesterov=nesterov, refuse_nonfinite=refuse_nonfinite, accumulate=accumulate,
+            rates=rates, l1=l1, l2=l2, l2_shrinkage=l2_shrinkage, beta=beta,
             learning_rate_power=learning_rate_power))
 
     def commit(self) -> None:
         """Collective: checks that all ranks registered the same, places the variables and fills in
         initial values. Blocks up to the job's timeout; Ctrl-C interrupts it. Mismatch names the
         variable, the field and two ranks that differ."""
-        _core.check(_core.interruptible(lambda: self._core.call(LIB.parallax_commit),
-                                        lambda _: None))
+        _core.check(_core.interruptible(self._core.commit, lambda _: None))
 
     def split(self, ranks: Sequence[int]) -> "Job":
         """A part of this job: a Job of the `ranks` named alone, numbered in that order, with its

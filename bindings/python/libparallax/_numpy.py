@@ -37,21 +37,24 @@ def empty(shape: Tuple[int, ...], dtype: DType) -> Any:
 class _Memory:
     """Memory of the library as NumPy sees it; `owner` keeps it valid."""
 
-    def __init__(self, address: int, shape: Tuple[int, ...], storage: str, owner: object) -> None:
+    def __init__(self, address: int, shape: Tuple[int, ...], storage: str, owner: object,
+                 read_only: bool) -> None:
         self.owner = owner
         self.__array_interface__ = {
             "version": 3, "shape": shape, "typestr": numpy.dtype(storage).str,
-            "data": (address, True),
+            "data": (address, read_only),
         }
 
 
-def view(address: int, shape: Tuple[int, ...], dtype: DType, owner: object) -> Any:
-    """A read-only view of memory of the library, which keeps `owner` alive as long as it lives."""
+def view(address: int, shape: Tuple[int, ...], dtype: DType, owner: object,
+         writable: bool = False) -> Any:
+    """A view of memory of the library, which keeps `owner` alive as long as it lives."""
     item_count = _count(shape)
     if item_count == 0:
         return empty(shape, dtype)
     if numpy is not None:
-        return numpy.asarray(_Memory(address, shape, dtype.storage, owner))
+        return numpy.asarray(_Memory(address, shape, dtype.storage, owner, not writable))
     array = (ctypes.c_char * (item_count * dtype.item_bytes)).from_address(address)
     array._owner = owner  # type: ignore[attr-defined]
-    return memoryview(array).cast("B").toreadonly().cast(dtype.char, shape)
+    plain = memoryview(array).cast("B")
+    return (plain if writable else plain.toreadonly()).cast(dtype.char, shape)

@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Dict, Optional
+import operator
+from typing import Any, Dict, Optional, Tuple
 
 from . import _core
 from ._abi import ZERO, VariableStruct
+from ._buffers import borrow_values
 from ._errors import InvalidArgument, Unsupported
 from ._library import LIB
-from ._tables import RULES, Reduction, Rule, Tag, dtype_of, member_of
-from ._variable import Constant, Uniform, Variable
+from ._rule import function_of
+from ._tables import (KEPT_IN, RULES, DType, InitKind, Reduction, Rule, Tag, dtype_of, member_of)
+from ._variable import (Constant, FromRank0, Normal, TruncatedNormal, Uniform, Variable)
 
 
 def _coefficient(name: str, value: Any, used: bool) -> Any:
@@ -34,22 +37,61 @@ def _power(value: Optional[float], used: bool) -> Any:
     return 0.0 if value is None else value
 
 
-def _initial(init: Any) -> Any:
-    """What the header says of the initial values."""
+def _initial(init: Any, name: Any, element: DType, shape: Any) -> Tuple[Dict[str, Any], Any]:
+    """What the header says of the initial values, and what is borrowed for them."""
     if isinstance(init, (int, float)):
         init = Constant(init)
-    if not isinstance(init, (Constant, Uniform)):
-        raise InvalidArgument(f"register: init is {init!r}; give a number, Constant(value) or "
-                              "Uniform(low, high, seed)", field="init")
-    return init.fields()
+    if isinstance(init, (Constant, Uniform, Normal, TruncatedNormal)):
+        return init.fields(), None
+    kind, values = InitKind.BUFFER, init
+    if isinstance(init, FromRank0):
+        kind, values = InitKind.BROADCAST, init.values
+        if values is None:
+            return {"init": kind}, None
+    try:
+        loan = borrow_values(values, KEPT_IN.get(element.name, element), shape,
+                             f"register: init of variable '{name}'")
+    except InvalidArgument as refusal:
+        refusal.add(field="init")
+        if not isinstance(init, str) and hasattr(values, "__len__"):
+            raise
+        raise InvalidArgument(f"register: init is {init!r}; give a number, Constant(value), "
+                              "Uniform(low, high, seed), Normal(mean, std, seed), TruncatedNormal, "
+                              "an array, or FromRank0(array)", field="init") from None
+    return {"init": kind, "initial": loan.address}, loan
+
+
+def _rule(core: _core.Core, name: str, rule: Any, state_elements: Any) -> Tuple[Rule,
+                                                                                Dict[str, Any]]:
+    """The rule, and what the header says of one of the caller's own."""
+    try:
+        widths = [operator.index(width) for width in state_elements]
+    except TypeError:
+        widths = [-1]
+    if len(widths) > 2 or not all(0 <= width < 2 ** 32 for width in widths):
+        raise InvalidArgument(f"register: state_elements is {state_elements!r}; give up to two "
+                              "numbers, each 0 or more", field="state_elements")
+    named = Rule.CALLBACK if callable(rule) else member_of(Rule, rule, "register: rule")
+    if named != Rule.CALLBACK:
+        given = (ctypes.c_uint32 * 2)(*widths)
+        return named, {"state_elements": given} if any(widths) else {}
+    if not callable(rule):
+        raise InvalidArgument("register: rule is 'callback'; give the function itself",
+                              field="rule")
+    function = function_of(core, name, rule, tuple(widths))
+    core.kept.append(function)
+    return named, {"rule_fn": ctypes.cast(function, ctypes.c_void_p),
+                   "state_elements": (ctypes.c_uint32 * 2)(*widths)}
 
 
 def register(core: _core.Core, name: str, tag: Any, rule: Any, reduction: Any,
              given: Dict[str, Any]) -> Variable:
     """See Job.register, whose other arguments are `given`."""
-    initial = _initial(given.pop("init"))
     element = dtype_of(given.pop("dtype"))
-    named_rule = member_of(Rule, rule, "register: rule")
+    rows, row_elements = given["rows"], given["row_elements"]
+    _core.struct_of("register", VariableStruct, {"rows": rows, "row_elements": row_elements})
+    initial, loan = _initial(given.pop("init"), name, element, (rows, row_elements))
+    named_rule, own = _rule(core, name, rule, given.pop("state_elements"))
     traits = RULES[named_rule]
     for field, used in (("epsilon", traits.has_epsilon), ("beta1", traits.has_betas),
                         ("beta2", traits.has_betas)):
@@ -57,11 +99,14 @@ def register(core: _core.Core, name: str, tag: Any, rule: Any, reduction: Any,
     given["learning_rate_power"] = _power(given["learning_rate_power"], traits.has_power)
     struct = _core.struct_of("register", VariableStruct, dict(
         initial, name=name, dtype=element.value, tag=member_of(Tag, tag, "register: tag"),
-        reduction=member_of(Reduction, reduction, "register: reduction"), rule=named_rule, **given))
+        reduction=member_of(Reduction, reduction, "register: reduction"), rule=named_rule, **own,
+        **given))
     number = ctypes.c_uint32()
     _core.check(core.call(LIB.parallax_register, ctypes.byref(struct), ctypes.byref(number)))
     core.variables[number.value] = name
-    rows, row_elements = given["rows"], given["row_elements"]
+    if loan is not None:
+        core.lent.append(loan)
     packed = b"" if _core.NATIVE is None else _core.NATIVE.traits(
         number.value, rows, row_elements, element.kind, element.item_bytes)
-    return Variable(core, number.value, name, rows, row_elements, element, named_rule, packed)
+    return Variable(core, number.value, name, rows, row_elements, element, named_rule, packed,
+                    tuple(filter(None, own.get("state_elements", ()))))

@@ -12,7 +12,7 @@ from ._errors import InvalidArgument
 from ._library import LIB
 from ._numpy import empty
 from ._request import Request
-from ._tables import KEPT_IN, RULES, DType
+from ._tables import KEPT_IN, RULES, DType, Rule
 from ._variable import Variable
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ def _kept_in(variable: Variable) -> DType:
 
 
 def _state_widths(variable: Variable) -> List[int]:
+    if variable.rule == Rule.CALLBACK:
+        return list(variable.state_elements)
     return [1 if by_row else variable.row_elements
             for by_row in RULES[variable.rule].states]
 

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Update rules of the caller's own: a Python function that the library calls for blocks of rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Tuple
+
+from ._abi import RuleBlockStruct, RuleFunction
+from ._numpy import view
+from ._tables import DTYPES, INT64
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ._core import Core
+
+
+class RuleBlock(NamedTuple):
+    """Rows to update, in place. Views of the library's memory: they end with the call, so copy what
+    is to stay."""
+
+    rows: "NDArray[Any]"  # ids, int64, ascending
+    values: "NDArray[Any]"  # (n, row_elements), to be written
+    state: Tuple["NDArray[Any]", ...]  # (n, state_elements[i]) each, to be written
+    gradient: "NDArray[Any]"  # (n, row_elements): reduced, clipped, decayed
+    learning_rate: float
+    step: int
+    updates: int  # committed steps in which any rank pushed, this one included
+
+
+Rule = Callable[[RuleBlock], None]
+
+_FAILED = 1  # what the header's function answers after an exception
+
+
+def _block_of(struct: RuleBlockStruct, widths: Tuple[int, ...]) -> RuleBlock:
+    kept = DTYPES[struct.dtype]
+    count = struct.row_count
+    shape = count, struct.row_elements
+    return RuleBlock(
+        view(struct.rows, (count,), INT64, None), view(struct.values, shape, kept, None, True),
+        tuple(view(struct.state[index], (count, width), kept, None, True)
+              for index, width in enumerate(widths) if width),
+        view(struct.gradient, shape, kept, None), struct.learning_rate, struct.step,
+        struct.updates)
+
+
+def function_of(core: "Core", name: str, rule: Rule, widths: Tuple[int, ...]) -> Any:
+    """The function that the header wants. What `rule` raises ends the job, and is the cause of what
+    this rank's calls raise then."""
+    def call(_: Optional[int], block: int) -> int:
+        try:
+            rule(_block_of(RuleBlockStruct.from_address(block), widths))
+            return 0
+        except BaseException as failure:  # must not pass through the library
+            core.whole.rule_failure = name, failure
+            return _FAILED
+
+    return RuleFunction(call)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Update rules that are functions of Python, called by the library."""
+
+import unittest
+
+import libparallax as px
+from support import needs_numpy, numpy as np, run_ranks
+
+ROWS, ELEMENTS = 50, 3
+
+
+def momentum(block):
+    """torch.optim.SGD with momentum 0.5."""
+    block.state[0][:] = np.float32(0.5) * block.state[0] + block.gradient
+    block.values[:] -= np.float32(block.learning_rate) * block.state[0]
+
+
+def train(job, variables, steps=4):
+    job.commit()
+    for number in range(steps):
+        ids = np.array([3, 7 + job.rank, 3, 40 - number])
+        gradients = np.sin(np.arange(12, dtype=np.float32) + number + job.rank).reshape(4, 3)
+        with job.step(learning_rate=0.25) as step:
+            for variable in variables:
+                step.push(variable, ids, gradients)
+    return [job.pull(variable, range(ROWS)).wait() for variable in variables]
+
+
+@needs_numpy
+class OwnRules(unittest.TestCase):
+    def setUp(self):
+        with px.open() as job:
+            try:
+                job.register("v", rows=1, rule=momentum, state_elements=(1,))
+            except px.Unsupported as refused:
+                self.skipTest(str(refused))
+
+    shape = dict(rows=ROWS, row_elements=ELEMENTS, rows_max=ROWS)
+
+    def test_trains_as_the_librarys_own(self):
+        def body(job):
+            init = px.Uniform(-1, 1, seed=3)
+            return train(job, [
+                job.register("own", rule=momentum, state_elements=(ELEMENTS,), init=init,
+                             **self.shape),
+                job.register("library", rule="momentum", momentum=0.5, init=init, **self.shape)])
+
+        for plan_mode in ("ps", "ar"):
+            for own, library in run_ranks(2, body, plan_mode=plan_mode):
+                self.assertTrue(own.any())
+                np.testing.assert_array_equal(own, library)
+
+    def test_what_a_block_holds(self):
+        seen = []
+
+        def look(block):
+            seen.append((block.rows.tolist(), block.values.shape,
+                         [(state.shape, state.tolist()) for state in block.state],
+                         block.gradient.tolist(), block.learning_rate, block.step, block.updates))
+            for array in (block.rows, block.gradient):
+                self.assertFalse(array.flags.writeable)
+            block.state[1][:] = 9
+
+        with px.open() as job:
+            held = job.register("held", rows=9, row_elements=2, rows_max=4, rule=look, dtype="f16",
+                                state_elements=(1, 4), initial_accumulator_value=0.5)
+            job.commit()
+            with job.step(learning_rate=0.125) as step:
+                step.push(held, [8, 2, 8], np.ones((3, 2), np.float16))
+            stored = job.read(held, 2, 1).wait()
+            self.assertEqual([part.tolist() for part in stored.state], [[[0.5]], [[9] * 4]])
+            job.write(held, stored, 5).wait()
+            self.assertEqual(job.read(held, 5, 1).wait().state[1].tolist(), [[9] * 4])
+        self.assertEqual(seen, [([2, 8], (2, 2), [((2, 1), [[0.5]] * 2), ((2, 4), [[0] * 4] * 2)],
+                                 [[1, 1], [2, 2]], 0.125, 1, 1)])
+
+    def test_an_exception_ends_the_job_with_its_sentence(self):
+        def body(job):
+            def rule(block):
+                if job.rank == 1:
+                    raise ValueError(f"row {block.rows[0]} is odd")
+
+            held = job.register("held", rows=10, rule=rule)
+            job.commit()
+            with self.assertRaisesRegex(px.Aborted, "step 1.*'held'") as caught:
+                with job.step(learning_rate=1) as step:
+                    step.push(held, np.ones(10, np.float32))
+                job.barrier().wait()  # where the step was committed before it heard of it
+            return caught.exception
+
+        first, second = run_ranks(2, body, plan_mode="ar")
+        self.assertIsNone(first.__cause__)
+        self.assertTrue(second.message.startswith(
+            "the rule of variable 'held' raised ValueError: row 0 is odd; "), second.message)
+        self.assertIsInstance(second.__cause__, ValueError)
+
+    def test_refusals(self):
+        with px.open() as job:
+            for field, said, given in (
+                    ("rule", "give the function itself", {"rule": "callback"}),
+                    ("rule", "must be one of", {"rule": "adamw"}),
+                    ("state_elements", "up to two numbers", {"state_elements": (1, 2, 3)}),
+                    ("state_elements", "up to two numbers", {"state_elements": 3}),
+                    ("state_elements", "up to two numbers", {"state_elements": (-1,)}),
+                    ("state_elements", "the only state as the first", {"state_elements": (0, 2)}),
+                    ("state_elements", "is the library's own",
+                     {"rule": "sgd", "state_elements": (1,)}),
+                    ("dtype", "", {"dtype": "i32"})):
+                with self.subTest(given=given):
+                    with self.assertRaisesRegex(px.InvalidArgument, said) as caught:
+                        job.register("v", **{"rows": 4, "rule": momentum, **given})
+                    if said:
+                        self.assertEqual(caught.exception.field, field)
+
+
+if __name__ == "__main__":
+    unittest.main()
