@@ -159,7 +159,8 @@ class Header(unittest.TestCase):
                          {name: int(values[name][0]) for name in macros})
 
     def test_macro_functions(self):
-        self.assertEqual(re.findall(r"^#define (PARALLAX_\w+)\(", self.text, re.M), ["PARALLAX_AS"])
+        self.assertEqual(re.findall(r"^#define (PARALLAX_\w+)\(", self.text, re.M),
+                         ["PARALLAX_NUMA_NODE", "PARALLAX_AS"])
         printed = compiled([f'printf("{dtype.name} %d\\n", (int)PARALLAX_AS({dtype.value}));'
                             for dtype in _tables.DTYPES])
         self.assertEqual({dtype.name: _tables.as_dtype_of(dtype) for dtype in _tables.DTYPES},

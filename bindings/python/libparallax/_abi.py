@@ -197,6 +197,16 @@ class RowsStruct(Sized):
     ]
 
 
+class BufferOptions(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("numa_node", c_uint32),
+        ("huge_pages", c_uint32),
+        ("memory", c_uint32),
+        ("device", c_uint32),
+    ]
+
+
 class RatesStruct(Sized):
     _fields_ = [
         ("size", c_size_t),
@@ -277,6 +287,7 @@ STRUCTS: Dict[str, Type[ctypes.Structure]] = {
     "parallax_unique_id_t": UniqueIdStruct,
     "parallax_options_t": Options,
     "parallax_job_info_t": JobInfoStruct,
+    "parallax_buffer_options_t": BufferOptions,
     "parallax_rule_block_t": RuleBlockStruct,
     "parallax_variable_t": VariableStruct,
     "parallax_slice_t": SliceStruct,
@@ -327,7 +338,12 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "parallax_close": (c_int, [_JOB]),
     "parallax_split": (c_int, [_JOB, POINTER(c_uint32), c_size_t, POINTER(_JOB)]),
     "parallax_query": (c_int, [_JOB, POINTER(JobInfoStruct)]),
+    "parallax_set": (c_int, [_JOB, c_char_p, c_char_p]),
     "parallax_progress": (c_int, [_JOB]),
+    "parallax_buffer_alloc": (c_int, [_JOB, c_size_t, POINTER(BufferOptions), POINTER(c_void_p)]),
+    "parallax_buffer_free": (c_int, [_JOB, c_void_p]),
+    "parallax_buffer_register": (c_int, [_JOB, c_void_p, c_size_t]),
+    "parallax_buffer_unregister": (c_int, [_JOB, c_void_p]),
     "parallax_register": (c_int, [_JOB, POINTER(VariableStruct), POINTER(c_uint32)]),
     "parallax_step_begin": (c_int, [_JOB, POINTER(c_uint64)]),
     "parallax_pull": (c_int, _SLICE_CALL),

@@ -16,8 +16,8 @@ import os
 import threading
 import time
 import weakref
-from typing import (TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set,
-                    Tuple, TypeVar)
+from typing import (TYPE_CHECKING, Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence,
+                    Set, Tuple, TypeVar)
 
 from . import _abi
 from ._compiled import NATIVE
@@ -169,6 +169,11 @@ class Core(Gate):
         self._told: Set[int] = set() if parent is None else parent._told  # they fail as one
         self.variables: Dict[int, str] = {}
         self.kept: List[object] = []  # what the library uses until the job is closed
+        # Memory of the job, see _memory.py; of the whole job, as all below.
+        self.anchor: Optional[Handle] = None
+        self.anchoring = threading.Lock()
+        self.dropped: Deque[int] = collections.deque()
+        self.registered: Dict[int, object] = {}
         self.lent: List[object] = []  # until commit is over
         self.rule_failure: Optional[Tuple[str, BaseException]] = None  # of the whole job
         _open_cores.add(self)
@@ -286,6 +291,7 @@ class Core(Gate):
                 part.close(abort_reason or f"rank {self.job_rank} closed a job it was splitting")
                 part._gone.wait()  # another thread may have been quicker
             _open_cores.discard(self)
+            self.anchor = None  # what keeps it from here on are the arrays
             answer = ask(LIB.parallax_close, self.take())
             if self._parent is not None:
                 self._parent._parts.discard(self)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import json
 import operator
+import os
 import warnings
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Sequence, Type, Union
@@ -16,6 +17,9 @@ from ._buffers import borrow
 from ._collectives import Terms, of_value, post
 from ._errors import InvalidArgument
 from ._library import LIB
+from ._memory import empty
+from ._memory import register as register_buffer
+from ._memory import unregister as unregister_buffer
 from ._objects import broadcast_object
 from ._register import register
 from ._request import Request
@@ -48,6 +52,10 @@ class JobInfo(NamedTuple):
     late_ms: int  # a step, more than the mean of the others
     late_steps: int  # of the last 16
     job_rank: int  # of a part: this rank's number in the whole job; else rank
+    epoch: int  # the same on the ranks of a job or part, another in each part
+    view: int  # how often the ranks, or who owns what, has changed
+    bytes_reserved: int  # memory of all variables
+    bytes_touched: int  # of that, what lies in memory; 0 unless asked for
 
 
 class Job:
@@ -265,9 +273,41 @@ class Job:
         """
         return broadcast_object(self, value, root)
 
-    def info(self) -> JobInfo:
-        """This rank, its host and its last steps. Never blocks on a peer."""
-        info = JobInfoStruct()
+    def empty(self, shape: Union[int, Sequence[int]], dtype: Any = "f32", *,
+              numa_node: Optional[int] = None, huge_pages: bool = False) -> Any:
+        """An array, zeros at first, over memory of the job's own (parallax_buffer_alloc), for any
+        buffer of any call: a NumPy array, from which torch.from_numpy and the like make tensors
+        without a copy; a memoryview where NumPy is missing. It may outlive the job: the memory
+        goes when the job is closed and the last array over it is dropped.
+
+        dtype: as of register; bfloat16 is its bits in uint16.
+        numa_node: the kernel's number; None: where this rank's memory lies. huge_pages: asks for
+            them.
+        """
+        return empty(self, shape, dtype, numa_node, huge_pages)
+
+    def register_buffer(self, buffer: Any) -> None:
+        """Tells the job of memory of yours, to be prepared for networks once; nothing does in this
+        version. The buffer is kept until unregister_buffer, or the end of the job."""
+        register_buffer(self, buffer)
+
+    def unregister_buffer(self, buffer: Any) -> None:
+        """Ends it. InvalidState while a request borrows some of it."""
+        unregister_buffer(self, buffer)
+
+    def set(self, name: str, value: Any) -> None:
+        """Changes a setting of the whole job, on this rank, by the name that docs/settings.md has:
+        "timeout_ms", "memory_max_bytes", "memory_check", "debug", "debug_subsys", "debug_file".
+        Unsupported names what is fixed when the job opens; InvalidArgument what there is not."""
+        text = [os.fsencode(str(each)) for each in (name, value)]
+        if any(b"\0" in each for each in text):
+            raise InvalidArgument(f"set: {name!r}: {value!r} holds a NUL")
+        _core.check(self._core.call(LIB.parallax_set, *text))
+
+    def info(self, count_touched: bool = False) -> JobInfo:
+        """This rank, its host and its last steps. Never blocks on a peer. count_touched:
+        bytes_touched too, for which the kernel is asked, some ms for GiB."""
+        info = JobInfoStruct(bytes_touched=int(count_touched))
         _core.check(self._core.call(LIB.parallax_query, ctypes.byref(info)))
         fields = {name: getattr(info, name) for name in JobInfo._fields}
         fields["committed"] = bool(info.committed)
