@@ -79,7 +79,7 @@ class Parts(unittest.TestCase):
                 px.wait_all(late)
                 if job.rank == 0:  # the part's never comes
                     alone = [job.allreduce(2, tag=5), part.barrier()]
-                    with self.assertRaisesRegex(px.Timeout, "barrier"):
+                    with self.assertRaises(px.Timeout):
                         px.wait_all(alone, timeout=0.3)
                     self.assertEqual(alone[0].wait(), 4)
                     job.barrier().wait()
