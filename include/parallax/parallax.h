@@ -447,7 +447,7 @@ typedef enum parallax_dtype {
   PARALLAX_I32 = 4,  /* two's complement; sums wrap */
   PARALLAX_I64 = 5
 } parallax_dtype_t;
-/* Integers: rule NONE or SUM, reduction SUM, init CONSTANT. */
+/* Integers: rule NONE or SUM, reduction SUM, init CONSTANT, BUFFER or BROADCAST. */
 
 typedef enum parallax_tag {
   PARALLAX_AUTO = 0,   /* by the form of its slices: ids are declared when rows_max > 0 */
@@ -541,20 +541,44 @@ typedef struct parallax_rule_block {
 /* Returns 0; anything else fails the job. */
 typedef int (*parallax_rule_fn)(void *context, const parallax_rule_block_t *block);
 
-/* Initial values: a function of (seed, row, column) alone, the same under every placement.
+/* Initial values. Those that are computed are a function of (seed, row, column) alone, the same
+ * under every placement and on every machine.
  *   mix(z):    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9; z = (z ^ z >> 27) * 0x94d049bb133111eb;
  *              z ^ z >> 31                                   (splitmix64, Steele et al. 2014)
  *   bits     = mix(mix(seed + 0x9e3779b97f4a7c15 * (row + 1)) + column)
  *   unit     = (float)(bits >> 40) * 2^-24                   in [0, 1)
  *   UNIFORM:   low + (high - low) * unit, in float
+ *   q        = ((bits >> 12) + 0.5) * 2^-52 - 0.5            in (-1/2, 1/2), exact in double
+ *   NORMAL:    mean + std * z(q)                             in double, without FMA
+ *   TRUNCATED_NORMAL: mean + std * z(0.9544997361036416 * q)
+ *              within two standard deviations of the mean, as tf.keras' TruncatedNormal and torch's
+ *              trunc_normal_(a = mean - 2 std, b = mean + 2 std) are; its own deviation is 0.88 std
+ *   z(q)     = the normal distribution's quantile of 1/2 + q: PPND16 of Algorithm AS 241 (Wichura,
+ *              Applied Statistics 37, 1988) with the coefficients printed there, by Horner's rule,
+ *              (numerator * q) / denominator in the centre; in the tails of
+ *              sqrt(-log(1/2 - |q|)), where
+ *   log(p)   = e * 0x1.62e42feep-1 + (e * 0x1.a39ef35793c76p-33 + (2 * s + 2 * s * (t * h)))
+ *              with p = m * 2^e, m from sqrt(1/2) (0x1.6a09e667f3bcdp-1) to sqrt(2),
+ *              s = (m - 1) / (m + 1), t = s * s, and h = 1/3 + t/5 + ... + t^9/21 by Horner's rule
+ * Within 7e-16 of the true quantile, relatively; |z| < 8.21. Computed they take some 10 ns an
+ * element, and UNIFORM 1. For mean 0 and std 1:
+ *   seed        row     column   NORMAL                   TRUNCATED_NORMAL
+ *   0           0       0        -0x1.27bd70e1fd098p-1    -0x1.18ce89a3f4aa3p-1
+ *   7           3       5        -0x1.4e6179ddd6541p-1    -0x1.3cff688d7386ep-1
+ *   123456789   793469  511       0x1.a0434fac00e59p+0     0x1.755d6c43f6836p+0
+ *   1           607203  0        -0x1.4f826c8e0a865p+2    -0x1.ffffe87c62649p+0
  * The result is then converted to the type the variable is kept in. */
 typedef enum parallax_init {
   PARALLAX_INIT_CONSTANT = 0, /* every element is `low` */
   PARALLAX_INIT_UNIFORM = 1,
-  PARALLAX_INIT_NORMAL = 2,           /* not yet */
-  PARALLAX_INIT_TRUNCATED_NORMAL = 3, /* not yet */
-  PARALLAX_INIT_BUFFER = 4,           /* not yet. From `initial` of each rank */
-  PARALLAX_INIT_BROADCAST = 5         /* not yet. From `initial` of rank 0 */
+  /* Since 0.2.0: */
+  PARALLAX_INIT_NORMAL = 2,
+  PARALLAX_INIT_TRUNCATED_NORMAL = 3,
+  PARALLAX_INIT_BUFFER = 4,   /* from `initial`, which every rank gives, with the same numbers in
+                               * it: each reads the rows that it holds, and nothing compares them */
+  PARALLAX_INIT_BROADCAST = 5 /* from `initial` of rank 0. It goes to every rank within commit, in
+                               * pieces of 1 MiB; the others need not give any, and no rank holds
+                               * more than a piece of it beside the variable */
 } parallax_init_t;
 
 /* Where a managed variable lives: AUTO plans it. */
@@ -630,10 +654,12 @@ typedef struct parallax_variable {
   double learning_rate_power; /* 0 or -0.5, which is -0.5. Any other is UNSUPPORTED: no pow() gives
                                * the same bits on every machine */
   /* Of initial values: */
-  float init_mean;            /* not yet. NORMAL, TRUNCATED_NORMAL: finite */
-  float init_std;             /* not yet. NORMAL, TRUNCATED_NORMAL: finite, >= 0 */
-  const void *initial;        /* not yet. BUFFER, BROADCAST: rows x row_elements, row-major, in the
-                               * type the variable is kept in */
+  float init_mean;            /* NORMAL, TRUNCATED_NORMAL: finite */
+  float init_std;             /* NORMAL, TRUNCATED_NORMAL: finite, >= 0 */
+  const void *initial;        /* BUFFER, BROADCAST: rows x row_elements, row-major, in the type the
+                               * variable is kept in: double for F64, float for F32, F16 and BF16,
+                               * else the integer. Borrowed until commit returns, whatever it
+                               * returns: a TIMEOUT before all of it was taken fails the job */
   /* Of the caller's own rule: */
   parallax_rule_fn rule_fn;   /* not yet */
   void *rule_context;         /* not yet. Handed to rule_fn */

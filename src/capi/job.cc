@@ -72,7 +72,13 @@ parallax_status_t parallax_commit(parallax_job_t* job) {
     parallax::Request* request = nullptr;
     PARALLAX_RETURN_IF_ERROR(job->job->progress().call(
         job->group, [&](Engine& engine) { return engine.job_calls().commit(&request); }));
-    return parallax::wait_for(*job->job, request, "commit");
+    const Status committed = parallax::wait_for(*job->job, request, "commit");
+    if (committed.code() != PARALLAX_TIMEOUT) return committed;
+    const Status left = job->job->progress().call(job->group, [](Engine& engine) {
+      engine.job_calls().leave_commit();
+      return Status();
+    });
+    return left.ok() ? committed : left;
   });
 }
 

@@ -24,6 +24,16 @@ Status JobCalls::register_variable(const parallax_variable_t& description, uint3
       return invalid("variable '" + variable.name + "': the name is registered already");
     }
   }
+  if (variable.init == PARALLAX_INIT_BROADCAST) {
+    if (parts_.group.columns().rank() != 0) {
+      variable.initial = nullptr;
+    } else if (variable.initial == nullptr) {
+      return invalid("variable '" + variable.name +
+                     "': initial is NULL on rank 0, whose values PARALLAX_INIT_BROADCAST gives to "
+                     "every rank")
+          .about_field("initial");
+    }
+  }
   *id = static_cast<uint32_t>(parts_.registry.size());
   parts_.registry.push_back(std::move(variable));
   return {};
@@ -79,6 +89,7 @@ void JobCalls::advance_commit() {
     if (filling_) return;
     filling_ = !parts_.group.fill();
     if (filling_) return;
+    forget_initial(PARALLAX_INIT_BUFFER);
     commit_protocol_.start();
   }
   take_commit(commit_protocol_.advance());
@@ -89,8 +100,36 @@ void JobCalls::take_commit(const JobFailure& failure) {
     return parts_.failure.fail(failure.status, SectionKind::kAbort, failure.culprit);
   }
   if (!parts_.phase.committing() || !commit_protocol_.agreed()) return;
+  if (initial_stream_.needed() && !initial_sent_) {
+    if (!initial_stream_.advance()) return;
+    initial_sent_ = true;
+    forget_initial(PARALLAX_INIT_BROADCAST);
+    // Once more, so that no rank begins a step before every owner has its values.
+    return commit_protocol_.start();
+  }
+  initial_sent_ = false;
+  forget_initial(PARALLAX_INIT_BROADCAST);
+  initial_stream_.finish();
   parts_.phase.run();
   parts_.requests.finish(std::exchange(commit_request_, nullptr), {});
+}
+
+// The buffers of variables with such initial values are the caller's again.
+void JobCalls::forget_initial(uint32_t init) {
+  for (Variable& variable : parts_.registry) {
+    if (variable.init == init) variable.initial = nullptr;
+  }
+}
+
+void JobCalls::leave_commit() {
+  if (!parts_.failure.status().ok()) return;
+  for (const Variable& variable : parts_.registry) {
+    if (variable.initial == nullptr) continue;
+    return parts_.failure.abort(
+        {PARALLAX_ABORTED, parts_.group.name() +
+                               ": commit timed out before the initial values of variable '" +
+                               variable.name + "' were taken from the caller's buffer"});
+  }
 }
 
 // ---- the tree

@@ -17,6 +17,7 @@
 #include "engine/commit_protocol.h"
 #include "engine/first_failure.h"
 #include "engine/goodbye.h"
+#include "engine/initial_stream.h"
 #include "engine/job_failure.h"
 #include "engine/job_phase.h"
 #include "engine/peer_traffic.h"
@@ -52,11 +53,15 @@ class JobCalls {
   JobCalls(const CommitTerms& terms, const Parts& parts)
       : parts_(parts),
         commit_protocol_(terms, parts.registry, parts.trees, parts.broadcast),
+        initial_stream_(parts.registry, parts.group, parts.broadcast),
         splits_(parts.group.columns().map(), terms.rank, parts.outbox, parts.requests) {}
 
   // The calls. STATE, INVALID, LIMIT, or what failed the job.
   Status register_variable(const parallax_variable_t& description, uint32_t* id);
   Status commit(Request** request);
+  // The caller of commit returns without its outcome: where initial values in its buffers are still
+  // to be read, the job fails, and they never are.
+  void leave_commit();
   // Legal before and after commit. INVALID, LIMIT, STATE.
   Status split(std::span<const uint32_t> ranks, Request** request);
   SplitCalls& splits() { return splits_; }
@@ -86,9 +91,12 @@ class JobCalls {
  private:
   Status lay_out();
   void take_commit(const JobFailure& failure);
+  void forget_initial(uint32_t init);
 
   const Parts parts_;
   CommitProtocol commit_protocol_;
+  InitialStream initial_stream_;
+  bool initial_sent_ = false;  // all of this commit
   SplitCalls splits_;
   Request* commit_request_ = nullptr;
   Request* close_request_ = nullptr;

@@ -89,6 +89,10 @@ Status Reports::missing(const Request& request) const {
 std::string Reports::describe_missing(const Request& request, ErrorFacts& about) const {
   switch (request.kind) {
     case RequestKind::kCommit:
+      if (parts_.broadcast.active()) {
+        return "commit waits for " +
+               waiting_for(parts_.broadcast.missing_ranks(), "to pass values on", about);
+      }
       return "commit waits for " + tree_missing(TreeKind::kCommit, "commit", about);
     case RequestKind::kClose:
       return "close waits for " +

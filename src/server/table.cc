@@ -6,6 +6,7 @@
 
 #include "aggregate/accumulator.h"
 #include "base/check.h"
+#include "variable/initial_value.h"
 
 namespace parallax {
 
@@ -70,22 +71,57 @@ void Table::initialize_as(uint64_t first, uint64_t end) {
   }
   // Fresh pages are zero already; untouched, they cost no memory.
   if (variable_.init == PARALLAX_INIT_CONSTANT && variable_.init_low == 0) return;
+  const bool given = variable_.initial != nullptr;
+  // Its values come later, by take_values(); those of rank 0 are here.
+  if (variable_.init == PARALLAX_INIT_BROADCAST && !given) return;
   T* values = reinterpret_cast<T*>(arrays_[0].data());
-  if (!partition_.ids_declared()) {
-    for (uint64_t i = first; i < end; ++i) {
-      const uint64_t at = first_element_ + i;
-      values[i] = static_cast<T>(initial_value(variable_, at / width, at % width));
+  // By row id, not by where the row lies: placement must not change a value.
+  const auto fill_row = [&](uint64_t row, uint64_t column, std::span<T> out) {
+    if (given) {
+      std::memcpy(out.data(), variable_.initial + (row * width + column) * sizeof(T),
+                  out.size_bytes());
+    } else {
+      fill_initial(variable_, row, column, out);
     }
+  };
+  for (uint64_t i = first; i < end;) {
+    const uint64_t column = partition_.ids_declared() ? 0 : (first_element_ + i) % width;
+    const uint64_t count = std::min(end - i, width - column);
+    fill_row(row_here(i), column, {values + i, count});
+    i += count;
+  }
+}
+
+// The row that element `at` of what lies here is of.
+uint64_t Table::row_here(uint64_t at) const {
+  const uint64_t width = row_elements();
+  if (!partition_.ids_declared()) return (first_element_ + at) / width;
+  const uint64_t here = at / width;
+  return partition_.row_of(sharded_ ? partition_.row_key_at(rank_, here)
+                                    : static_cast<uint32_t>(here));
+}
+
+void Table::take_values(uint64_t first, std::span<const std::byte> values) {
+  const uint64_t width = row_elements();
+  const uint64_t end = first + values.size() / element_bytes_;
+  const std::byte* from = values.data();
+  if (!partition_.ids_declared()) {
+    const uint64_t begin = std::max(first, first_element_);
+    const uint64_t stop = std::min(end, first_element_ + element_count(0));
+    if (begin >= stop) return;
+    std::memcpy(&arrays_[0][(begin - first_element_) * element_bytes_],
+                from + (begin - first) * element_bytes_, (stop - begin) * element_bytes_);
     return;
   }
-  for (uint64_t here = first / width; here * width < end; ++here) {
-    const uint32_t row_key =
-        sharded_ ? partition_.row_key_at(rank_, here) : static_cast<uint32_t>(here);
-    // By row id, not by where the row lies: placement must not change a value.
-    const uint64_t row = partition_.row_of(row_key);
-    for (uint64_t column = 0; column < width; ++column) {
-      values[here * width + column] = static_cast<T>(initial_value(variable_, row, column));
+  for (uint64_t at = first; at < end;) {
+    const uint64_t column = at % width;
+    const uint64_t count = std::min(end - at, width - column);
+    const uint32_t row_key = partition_.row_key_of(at / width);
+    if (!sharded_ || partition_.owner_of(row_key) == rank_) {
+      std::memcpy(&arrays_[0][(row_of(row_key) * width + column) * element_bytes_],
+                  from + (at - first) * element_bytes_, count * element_bytes_);
     }
+    at += count;
   }
 }
 

@@ -33,6 +33,9 @@ class Table {
   // Fills in initial values: about so many elements, by which it lessens `elements_left`, so that
   // leases are kept meanwhile. True when all are there.
   [[nodiscard]] bool initialize(uint64_t* elements_left);
+  // Initial values that come from elsewhere: elements of the variable from `first` on, row-major,
+  // within it. Those that lie here are copied.
+  void take_values(uint64_t first, std::span<const std::byte> values);
 
   // Applies a step's reduced gradient: owned (sharded) or whole (mirrored). with.updates is the
   // table's own to fill in.
@@ -89,6 +92,7 @@ class Table {
   uint64_t run_at(uint32_t array, uint64_t at) const {
     return partition_.ids_declared() ? array_width(array) - at % array_width(array) : UINT64_MAX;
   }
+  uint64_t row_here(uint64_t at) const;
   template <typename T>
   void initialize_as(uint64_t first, uint64_t end);
   template <typename T, typename Rule>

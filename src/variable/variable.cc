@@ -11,6 +11,7 @@
 
 #include "base/not_yet.h"
 #include "base/text.h"
+#include "variable/initial_value.h"
 
 namespace parallax {
 
@@ -95,8 +96,9 @@ Status check_integer(const parallax_variable_t& in, const std::string& name) {
   }
   if (in.reduction != PARALLAX_SUM)
     return invalid(lead + "whose reduction must be PARALLAX_SUM").about_field("reduction");
-  if (in.init != PARALLAX_INIT_CONSTANT) {
-    return invalid(lead + "whose init must be PARALLAX_INIT_CONSTANT").about_field("init");
+  if (in.init != PARALLAX_INIT_CONSTANT && in.init < PARALLAX_INIT_BUFFER) {
+    return invalid(lead + "whose init must be PARALLAX_INIT_CONSTANT, BUFFER or BROADCAST")
+        .about_field("init");
   }
   if (!(std::fabs(in.init_low) < 0x1p31f)) {
     return invalid(lead + "whose init_low must be finite and less than 2^31")
@@ -184,31 +186,6 @@ Status check_coefficients(const parallax_variable_t& in, const std::string& name
   return {};
 }
 
-Status check_init(const parallax_variable_t& in, const std::string& name) {
-  if (in.init > PARALLAX_INIT_UNIFORM) {
-    return invalid(name + ": init is " + std::to_string(in.init) +
-                   "; it must be PARALLAX_INIT_CONSTANT or PARALLAX_INIT_UNIFORM")
-        .about_field("init");
-  }
-  std::ostringstream lead;
-  lead << name << ": init_low is " << in.init_low << " and init_high is " << in.init_high;
-  if (!std::isfinite(in.init_low) || !std::isfinite(in.init_high) ||
-      !std::isfinite(in.init_high - in.init_low)) {
-    return invalid(lead.str() + "; both and what lies between must be finite")
-        .about_field("init_low");
-  }
-  if (in.init == PARALLAX_INIT_CONSTANT && in.init_high != 0 && in.init_high != in.init_low) {
-    return invalid(lead.str() +
-                   ", but init is PARALLAX_INIT_CONSTANT, which uses init_low alone; set "
-                   "PARALLAX_INIT_UNIFORM, or init_high to 0")
-        .about_field("init_high");
-  }
-  if (in.init == PARALLAX_INIT_UNIFORM && in.init_low > in.init_high) {
-    return invalid(lead.str() + "; low must not be above high").about_field("init_low");
-  }
-  return {};
-}
-
 Status check_rule(const parallax_variable_t& in, const std::string& name) {
   if (in.rule >= kRuleCount) {
     return unsupported(name + ": rule is " + std::to_string(in.rule) + "; this version has " +
@@ -221,7 +198,7 @@ Status check_rule(const parallax_variable_t& in, const std::string& name) {
                    " keeps a number for each row; it needs row ids (rows_max > 0)")
         .about_field("rule");
   }
-  PARALLAX_RETURN_IF_ERROR(check_init(in, name));
+  PARALLAX_RETURN_IF_ERROR(check_initial(in, name));
   PARALLAX_RETURN_IF_ERROR(check_rates(in, name));
   PARALLAX_RETURN_IF_ERROR(check_integer(in, name));
   PARALLAX_RETURN_IF_ERROR(check_power(in, name));
@@ -230,12 +207,6 @@ Status check_rule(const parallax_variable_t& in, const std::string& name) {
 
 double with_default(double value, double standard) {
   return value == 0 ? standard : value == PARALLAX_ZERO ? 0 : value;
-}
-
-uint64_t mix(uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
 }
 
 // The compared fields, by name; floats and doubles by their bits.
@@ -254,7 +225,6 @@ constexpr auto kDtypeNames = [] {
 }();
 constexpr const char* kTagNames[] = {"AUTO", "DENSE", "SPARSE"};
 constexpr const char* kReductionNames[] = {"SUM", "MEAN_WORLD", "MEAN_CONTRIBUTORS", "MEAN_ROW"};
-constexpr const char* kInitNames[] = {"CONSTANT", "UNIFORM"};
 constexpr auto kRuleNames = [] {
   std::array<const char*, kRuleCount> names = {};
   for (const RuleTraits& rule : kRules) names[rule.rule] = rule.name;
@@ -297,6 +267,8 @@ std::vector<Field> fields_of(const Variable& variable) {
       {"init", variable.init, FieldKind::kInteger, kInitNames},
       {"init_low", bits(variable.init_low), FieldKind::kFloat},
       {"init_high", bits(variable.init_high), FieldKind::kFloat},
+      {"init_mean", bits(variable.init_mean), FieldKind::kFloat},
+      {"init_std", bits(variable.init_std), FieldKind::kFloat},
       {"init_seed", variable.init_seed},
       {"epsilon", wide(variable.epsilon), FieldKind::kDouble},
       {"initial_accumulator_value", bits(variable.initial_accumulator_value), FieldKind::kFloat},
@@ -329,9 +301,6 @@ Status check_not_yet(const parallax_variable_t& in, const std::string& name) {
                     {"storage_dtype", in.storage_dtype != 0},
                     {"rounding", in.rounding != 0},
                     {"priority", in.priority != 0},
-                    {"init_mean", in.init_mean != 0},
-                    {"init_std", in.init_std != 0},
-                    {"initial", in.initial != nullptr},
                     {"rule_fn", in.rule_fn != nullptr},
                     {"rule_context", in.rule_context != nullptr},
                     {"state_elements", in.state_elements[0] != 0 || in.state_elements[1] != 0}});
@@ -375,6 +344,9 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
                .init_low = in.init_low,
                .init_high = in.init_high,
                .init_seed = in.init_seed,
+               .init_mean = in.init_mean,
+               .init_std = in.init_std,
+               .initial = static_cast<const std::byte*>(in.initial),
                .epsilon = with_default(in.epsilon, kRules[in.rule].epsilon),
                .initial_accumulator_value = in.initial_accumulator_value,
                .dtype = in.dtype,
@@ -442,13 +414,6 @@ std::string compare_registries(const std::string& root_encoding, std::span<const
            std::to_string(mine.size());
   }
   return "";
-}
-
-float initial_value(const Variable& variable, uint64_t row, uint64_t column) {
-  if (variable.init == PARALLAX_INIT_CONSTANT) return variable.init_low;
-  const uint64_t bits = mix(mix(variable.init_seed + 0x9e3779b97f4a7c15 * (row + 1)) + column);
-  const float unit = static_cast<float>(bits >> 40) * 0x1p-24f;
-  return variable.init_low + (variable.init_high - variable.init_low) * unit;
 }
 
 }  // namespace parallax

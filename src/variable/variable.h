@@ -4,6 +4,7 @@
 #ifndef PARALLAX_VARIABLE_VARIABLE_H_
 #define PARALLAX_VARIABLE_VARIABLE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -30,6 +31,10 @@ struct Variable {
   float init_low = 0;
   float init_high = 0;
   uint64_t init_seed = 0;
+  float init_mean = 0, init_std = 0;
+  // BUFFER, and BROADCAST on rank 0: the caller's values, row-major, of the sum type; null once
+  // they were taken.
+  const std::byte* initial = nullptr;
   double epsilon = 0;
   float initial_accumulator_value = 0;
   uint32_t dtype = PARALLAX_F32;
@@ -62,9 +67,6 @@ std::string encode_registry(std::span<const Variable> variables);
 // What it is about is noted there.
 std::string compare_registries(const std::string& root_encoding, std::span<const Variable> mine,
                                uint32_t my_rank, ErrorFacts* about = nullptr);
-
-// The initial value of one element; parallax.h gives the formula.
-float initial_value(const Variable& variable, uint64_t row, uint64_t column);
 
 }  // namespace parallax
 

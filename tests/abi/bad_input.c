@@ -92,6 +92,32 @@ static void open_of_other_versions(void) {
   PARALLAX_EXPECT_OK(parallax_close(job));
 }
 
+static void initial_values_refused(parallax_job_t *job) {
+  uint32_t id = 77;
+  parallax_variable_t v = variable("bad");
+  v.init = 9;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "init");
+  v = variable("bad");
+  v.init = PARALLAX_INIT_NORMAL;
+  v.init_std = -1;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "init_std is -1");
+  v.init = PARALLAX_INIT_UNIFORM;
+  v.init_std = 1;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "init_std is set");
+  v = variable("bad");
+  v.init = PARALLAX_INIT_BUFFER;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "initial is NULL");
+  v.init = PARALLAX_INIT_BROADCAST; /* this is rank 0 */
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "initial is NULL");
+  v.init = PARALLAX_INIT_CONSTANT;
+  v.initial = &id;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "initial is set");
+  v.init = PARALLAX_INIT_BUFFER;
+  v.rule = PARALLAX_RULE_NONE;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "framework-held");
+  PARALLAX_EXPECT(id == 77);
+}
+
 static void register_refuses(parallax_job_t *job) {
   uint32_t id = 77;
   parallax_variable_t v = variable("bad");
@@ -132,9 +158,6 @@ static void register_refuses(parallax_job_t *job) {
   v = variable("bad");
   v.rule = 9;
   PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_UNSUPPORTED, "rule");
-  v = variable("bad");
-  v.init = 9;
-  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "init");
   v = variable("bad");
   v.rates = PARALLAX_RATES_MAX;
   PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "rates is 64");
@@ -450,6 +473,7 @@ int main(void) {
   if (job == NULL) return parallax_expect_end();
   register_table_and_framed(job);
   register_refuses(job);
+  initial_values_refused(job);
   states_before_commit(job);
   PARALLAX_EXPECT_OK(parallax_commit(job));
   PARALLAX_EXPECT_OK(parallax_step_begin(job, &step));

@@ -141,9 +141,14 @@ class Caller {
     // Also more than there are rows: ids may come more than once.
     variable.rows_max = number<uint64_t>(data_.ConsumeBool() ? 4 : kRowsMaxTaken, kRowsMaxTaken);
     if (variable.rows_max > kRowsMaxTaken) variable.rows_max = 0;
-    variable.init = number<uint32_t>(0, 1);
-    variable.init_low = real<float>(-1);
-    variable.init_high = real<float>(1);
+    variable.init = number<uint32_t>(0, 5);
+    if (variable.init <= PARALLAX_INIT_UNIFORM) variable.init_low = real<float>(-1);
+    if (variable.init == PARALLAX_INIT_UNIFORM) variable.init_high = real<float>(1);
+    const bool given = variable.init >= PARALLAX_INIT_BUFFER;
+    if (variable.init > PARALLAX_INIT_UNIFORM && !given) variable.init_mean = real<float>(0.5f);
+    if (variable.init > PARALLAX_INIT_UNIFORM && !given) variable.init_std = real<float>(2);
+    static const std::array<double, kElements> initial = {};  // of the widest type
+    if (given != rarely()) variable.initial = initial.data();
     const bool adam = variable.rule == PARALLAX_RULE_ADAM;
     const bool momentum = variable.rule == PARALLAX_RULE_MOMENTUM;
     const bool ftrl = variable.rule == PARALLAX_RULE_FTRL;

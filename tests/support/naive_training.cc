@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/number.h"
+#include "variable/initial_value.h"
+
 namespace parallax::testkit {
 
 namespace {
@@ -12,17 +15,25 @@ namespace {
 // Holds every sum of squares that a test makes, exactly.
 __extension__ typedef __float128 Wide;
 
-uint64_t mixed(uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
-float first_value(const parallax_variable_t& variable, uint64_t row, uint64_t column) {
-  if (variable.init == PARALLAX_INIT_CONSTANT) return variable.init_low;
-  const uint64_t bits = mixed(mixed(variable.init_seed + 0x9e3779b97f4a7c15u * (row + 1)) + column);
-  const float unit = std::ldexp(static_cast<float>(bits >> 40), -24);
-  return variable.init_low + (variable.init_high - variable.init_low) * unit;
+double first_value(const parallax_variable_t& variable, uint64_t row, uint64_t column) {
+  if (variable.initial != nullptr) {
+    // In the type it is kept in, which the narrow ones are not.
+    const uint64_t at = row * variable.row_elements + column;
+    return with_sum_type(sum_type_of(variable.dtype), [&](auto tag) {
+      return static_cast<double>(
+          static_cast<const typename decltype(tag)::type*>(variable.initial)[at]);
+    });
+  }
+  // The formulas are held by the vectors of initial_value_test.cc.
+  Variable seeded;
+  seeded.init = variable.init;
+  seeded.init_low = variable.init_low;
+  seeded.init_high = variable.init_high;
+  seeded.init_seed = variable.init_seed;
+  seeded.init_mean = variable.init_mean;
+  seeded.init_std = variable.init_std;
+  const double value = initial_value(seeded, row, column);
+  return variable.dtype == PARALLAX_F64 ? value : static_cast<float>(value);
 }
 
 bool is_integer(uint32_t dtype) { return dtype == PARALLAX_I32 || dtype == PARALLAX_I64; }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "support/engine_world.h"
+#include "variable/initial_value.h"
 
 namespace parallax::testkit {
 namespace {
@@ -58,7 +59,7 @@ class EnginePull : public testing::Test {
     variable.init = PARALLAX_INIT_UNIFORM;
     variable.init_high = 1;
     variable.init_seed = 3;
-    return initial_value(variable, row, column);
+    return static_cast<float>(initial_value(variable, row, column));
   }
 
   std::unique_ptr<EngineWorld> world_;

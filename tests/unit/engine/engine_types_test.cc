@@ -71,12 +71,7 @@ class Everything {
             : dense_variable(name, 3 + index, 1 + index * 7 % 90, named);
     variable.dtype = dtype;
     variable.reduction = reduction;
-    variable.init_low = 2;
-    if (is_floating(dtype)) {
-      variable.init = PARALLAX_INIT_UNIFORM;
-      variable.init_high = 3;
-      variable.init_seed = index;
-    }
+    set_initial(&variable, index);
     variable.momentum = rule == PARALLAX_RULE_MOMENTUM ? 0.9 : 0;
     variable.nesterov = rule == PARALLAX_RULE_MOMENTUM && index % 2 == 1 ? 1 : 0;
     const bool squares = kRules[rule].keeps_squares;
@@ -93,7 +88,35 @@ class Everything {
     variables_.push_back(variable);
   }
 
+  // Each kind of initial values in turn. What is multiplied later stays away from zero.
+  void set_initial(parallax_variable_t* variable, uint32_t index) {
+    const bool floating = is_floating(variable->dtype);
+    if (variable->rule == PARALLAX_RULE_NONE) return;
+    variable->init = (floating ? index : index % 2 * 4 + index / 2 % 2) % 6;
+    if (!floating && variable->init == PARALLAX_INIT_UNIFORM) variable->init = 0;
+    variable->init_seed = index;
+    if (variable->init <= PARALLAX_INIT_UNIFORM) variable->init_low = 2;
+    if (variable->init == PARALLAX_INIT_UNIFORM) variable->init_high = 3;
+    if (variable->init == PARALLAX_INIT_NORMAL ||
+        variable->init == PARALLAX_INIT_TRUNCATED_NORMAL) {
+      variable->init_mean = 2.5f;
+      variable->init_std = 0.25f;
+    }
+    if (variable->init < PARALLAX_INIT_BUFFER) return;
+    with_sum_type(sum_type_of(variable->dtype), [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      std::vector<std::byte>& bytes =
+          initial_.emplace_back(variable->rows * variable->row_elements * sizeof(T));
+      for (size_t i = 0; i < bytes.size() / sizeof(T); ++i) {
+        const T value = static_cast<T>(2 + static_cast<double>(i % 64) / 64);
+        std::memcpy(&bytes[i * sizeof(T)], &value, sizeof(T));
+      }
+      variable->initial = bytes.data();
+    });
+  }
+
   std::deque<std::string> names_;  // what the variables' names point into
+  std::deque<std::vector<std::byte>> initial_;
   std::vector<parallax_variable_t> variables_;
 };
 

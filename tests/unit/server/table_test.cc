@@ -10,6 +10,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "aggregate/accumulator.h"
 #include "base/seeded_random.h"
 #include "support/slot_maps.h"
+#include "variable/initial_value.h"
 
 namespace parallax {
 namespace {
@@ -72,23 +74,76 @@ struct Shape {
 constexpr Shape kShapes[] = {{1, 1, true},     {100, 3, true}, {7, 300, true},
                              {1000, 1, false}, {3, 5, false},  {2, 700, false}};
 
+// `want` gives the value of a row and column, which must lie wherever that row does.
+void expect_values(const Tables& tables, const Shape& shape,
+                   const std::function<float(uint64_t row, uint64_t column)>& want) {
+  for (uint64_t at = 0; at < shape.rows * shape.width; ++at) {
+    const uint64_t row = at / shape.width;
+    const float value = want(row, at % shape.width);
+    if (!shape.ids) {
+      ASSERT_EQ(*floats_at(tables.mirrors.back()->element(at)), value);
+      for (uint32_t owner = 0; owner < tables.shards.size(); ++owner) {
+        // Wraps to a huge number if it lies before.
+        const Range here = tables.partition.range_of(owner);
+        if (at - here.first >= here.count) continue;
+        ASSERT_EQ(*floats_at(tables.shards[owner]->element(at)), value);
+      }
+      continue;
+    }
+    const uint32_t row_key = tables.partition.row_key_of(row);
+    const uint32_t owner = tables.partition.owner_of(row_key);
+    ASSERT_EQ(floats_at(tables.shards[owner]->row(row_key))[at % shape.width], value);
+    ASSERT_EQ(floats_at(tables.mirrors.back()->row(row_key))[at % shape.width], value);
+  }
+}
+
 TEST(Table, InitialValuesFollowTheRow) {
   for (const Shape& shape : kShapes) {
-    for (const uint32_t world : {1u, 2u, 5u}) {
-      const Tables tables(variable_of(shape.rows, shape.width, shape.ids, PARALLAX_RULE_ADAGRAD),
-                          world);
-      for (uint64_t at = 0; at < shape.rows * shape.width; ++at) {
-        const uint64_t row = at / shape.width;
-        const float want = initial_value(tables.variable, row, at % shape.width);
-        if (!shape.ids) {
-          ASSERT_EQ(*floats_at(tables.mirrors[0]->element(at)), want);
-          continue;
+    for (uint32_t init = PARALLAX_INIT_UNIFORM; init <= PARALLAX_INIT_TRUNCATED_NORMAL; ++init) {
+      for (const uint32_t world : {1u, 2u, 5u}) {
+        Variable variable = variable_of(shape.rows, shape.width, shape.ids, PARALLAX_RULE_ADAGRAD);
+        variable.init = init;
+        variable.init_std = 2;
+        const Tables tables(variable, world);
+        expect_values(tables, shape, [&variable](uint64_t row, uint64_t column) {
+          return static_cast<float>(initial_value(variable, row, column));
+        });
+        for (auto& shard : tables.shards) {
+          for (const float state : floats(shard->array(1))) ASSERT_EQ(state, 0.25f);
         }
-        const uint32_t row_key = tables.partition.row_key_of(row);
-        const uint32_t owner = tables.partition.owner_of(row_key);
-        ASSERT_EQ(floats_at(tables.shards[owner]->row(row_key))[at % shape.width], want);
-        ASSERT_EQ(floats_at(tables.mirrors[world - 1]->row(row_key))[at % shape.width], want);
       }
+    }
+  }
+}
+
+// From a buffer of each rank's own, and in pieces of any size from elsewhere.
+TEST(Table, GivenValuesFollowTheRow) {
+  for (const Shape& shape : kShapes) {
+    std::vector<float> values(shape.rows * shape.width);
+    std::iota(values.begin(), values.end(), 1.0f);
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(values));
+    const auto want = [&](uint64_t row, uint64_t column) {
+      return values[row * shape.width + column];
+    };
+    for (const uint32_t world : {1u, 2u, 5u}) {
+      Variable variable = variable_of(shape.rows, shape.width, shape.ids, PARALLAX_RULE_ADAGRAD);
+      variable.init = PARALLAX_INIT_BUFFER;
+      variable.initial = bytes.data();
+      expect_values(Tables(variable, world), shape, want);
+
+      variable.init = PARALLAX_INIT_BROADCAST;
+      variable.initial = nullptr;
+      const Tables tables(variable, world);
+      for (const auto* each : {&tables.shards, &tables.mirrors}) {
+        for (const auto& table : *each) {
+          for (const float value : values_of(*table)) ASSERT_EQ(value, 0.0f);
+          for (size_t first = 0, piece = 1; first < values.size(); first += piece, ++piece) {
+            piece = std::min(piece, values.size() - first);
+            table->take_values(first, bytes.subspan(first * sizeof(float), piece * sizeof(float)));
+          }
+        }
+      }
+      expect_values(tables, shape, want);
       for (auto& shard : tables.shards) {
         for (const float state : floats(shard->array(1))) ASSERT_EQ(state, 0.25f);
       }

@@ -77,7 +77,38 @@ TEST(MakeVariable, NamesEveryBadField) {
          v->init_low = 3e9f;
        }},
       {"rule", [](auto* v) { v->rule = 8; }, PARALLAX_UNSUPPORTED},
-      {"init", [](auto* v) { v->init = 2; }},
+      {"init is 6; it must be", [](auto* v) { v->init = 6; }},
+  };
+  expect_named(cases);
+}
+
+TEST(MakeVariable, NamesBadInitialValues) {
+  const float values = 0;
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const BadField cases[] = {
+      {"init_mean is set, but init is PARALLAX_INIT_UNIFORM",
+       [](auto* v) { v->init = PARALLAX_INIT_UNIFORM, v->init_high = 1, v->init_mean = 1; }},
+      {"init_std is set", [](auto* v) { v->init_std = 1; }},
+      {"init_high is set, but init is PARALLAX_INIT_NORMAL",
+       [](auto* v) { v->init = PARALLAX_INIT_NORMAL, v->init_high = 1; }},
+      {"init_std is -1;", [](auto* v) { v->init = PARALLAX_INIT_NORMAL, v->init_std = -1; }},
+      {"init_std is nan",
+       [nan](auto* v) { v->init = PARALLAX_INIT_TRUNCATED_NORMAL, v->init_std = nan; }},
+      {"init_mean is nan", [nan](auto* v) { v->init = PARALLAX_INIT_NORMAL, v->init_mean = nan; }},
+      {"must be finite",
+       [](auto* v) { v->init = PARALLAX_INIT_NORMAL, v->init_mean = 3e38f, v->init_std = 1e37f; }},
+      {"framework-held", [](auto* v) { v->rule = 0, v->init = PARALLAX_INIT_NORMAL; }},
+      {"framework-held",
+       [&values](auto* v) { v->rule = 0, v->init = PARALLAX_INIT_BUFFER, v->initial = &values; }},
+      {"PARALLAX_INIT_CONSTANT, BUFFER or BROADCAST",
+       [](auto* v) {
+         v->dtype = PARALLAX_I32, v->rule = PARALLAX_RULE_SUM, v->init = PARALLAX_INIT_NORMAL;
+       }},
+      {"initial is NULL", [](auto* v) { v->init = PARALLAX_INIT_BUFFER; }},
+      {"initial is set, but init is PARALLAX_INIT_CONSTANT",
+       [&values](auto* v) { v->initial = &values; }},
+      {"initial is set, but init is PARALLAX_INIT_NORMAL",
+       [&values](auto* v) { v->init = PARALLAX_INIT_NORMAL, v->initial = &values; }},
   };
   expect_named(cases);
 }
@@ -217,6 +248,10 @@ TEST(CompareRegistries, NamesTheFirstFieldThatDiffers) {
          [](Variable* v) { v->init = PARALLAX_INIT_UNIFORM; });
   change("field init_low", [](Variable* v) { v->init_low = -0.0f; });
   change("field init_high", [](Variable* v) { v->init_high = 1; });
+  change("rank 3 has TRUNCATED_NORMAL",
+         [](Variable* v) { v->init = PARALLAX_INIT_TRUNCATED_NORMAL; });
+  change("field init_mean", [](Variable* v) { v->init_mean = 1; });
+  change("field init_std", [](Variable* v) { v->init_std = 1; });
   change("field init_seed", [](Variable* v) { v->init_seed = 1; });
   change("field epsilon", [](Variable* v) { v->epsilon = 1e-9f; });
   change("field initial_accumulator", [](Variable* v) { v->initial_accumulator_value = 1; });
@@ -242,56 +277,6 @@ TEST(CompareRegistries, CountsAndGarbage) {
   for (size_t cut = 0; cut < whole.size(); ++cut) {
     EXPECT_NE(compare_registries(whole.substr(0, cut), two, 1), "") << "cut at " << cut;
   }
-}
-
-// Vectors computed from the formula of parallax.h by a Python program.
-TEST(InitialValue, FollowsTheFormula) {
-  Variable variable;
-  variable.init = PARALLAX_INIT_UNIFORM;
-  variable.init_low = -1;
-  variable.init_high = 2;
-  struct Vector {
-    uint64_t seed, row, column;
-    float value;
-  };
-  const Vector vectors[] = {
-      {0u, 0u, 0u, -0x1.3cdbd00000000p-3f},
-      {0u, 0u, 1u, 0x1.bf90380000000p+0f},
-      {0u, 1u, 0u, 0x1.685bf80000000p+0f},
-      {7u, 3u, 5u, -0x1.d5e9f80000000p-3f},
-      {123456789u, 793469u, 511u, 0x1.d815e40000000p+0f},
-      {18446744073709551615u, 4294967294u, 0u, 0x1.231ed00000000p-3f},
-      {42u, 2u, 1048575u, 0x1.5893b00000000p-1f},
-  };
-  for (const Vector& vector : vectors) {
-    variable.init_seed = vector.seed;
-    EXPECT_EQ(initial_value(variable, vector.row, vector.column), vector.value)
-        << vector.seed << " " << vector.row << " " << vector.column;
-  }
-}
-
-TEST(InitialValue, ConstantIsLow) {
-  Variable variable;
-  variable.init_low = 0.25f;
-  variable.init_high = 9;
-  EXPECT_EQ(initial_value(variable, 3, 4), 0.25f);
-}
-
-TEST(InitialValue, UniformFillsItsInterval) {
-  Variable variable;
-  variable.init = PARALLAX_INIT_UNIFORM;
-  variable.init_low = 1;
-  variable.init_high = 3;
-  double sum = 0;
-  for (uint64_t row = 0; row < 100; ++row) {
-    for (uint64_t column = 0; column < 100; ++column) {
-      const float value = initial_value(variable, row, column);
-      ASSERT_GE(value, 1);
-      ASSERT_LE(value, 3);
-      sum += value;
-    }
-  }
-  EXPECT_NEAR(sum / 10000, 2, 0.03);
 }
 
 }  // namespace

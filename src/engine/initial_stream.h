@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// InitialStream: values of PARALLAX_INIT_BROADCAST on their way from rank 0 to the others, within a
+// commit, once the ranks agree on the variables. They go variable by variable, in the order of the
+// names, and piece by piece through Broadcast: every rank holds one piece beside its tables, and
+// takes of each what lies here. The caller's buffer is read while a piece is copied and never
+// between calls of advance(). Engine's owner only; nothing blocks.
+#ifndef PARALLAX_ENGINE_INITIAL_STREAM_H_
+#define PARALLAX_ENGINE_INITIAL_STREAM_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "collectives/broadcast.h"
+#include "group/group.h"
+#include "variable/variable.h"
+
+namespace parallax {
+
+class InitialStream {
+ public:
+  static constexpr uint64_t kPieceBytes = 1 << 20;
+
+  // All of them outlive this; nobody else broadcasts between the first advance() and the one that
+  // says that all is here.
+  InitialStream(const std::vector<Variable>& registry, Group& group, Broadcast& broadcast)
+      : registry_(registry), group_(group), broadcast_(broadcast) {}
+
+  // Whether variables that were registered since the last commit come this way.
+  bool needed() const;
+  // Moves on what can be moved. True once all is here and was passed on.
+  [[nodiscard]] bool advance();
+  // Of variables registered since the last commit.
+  void finish() { committed_ = registry_.size(); }
+
+ private:
+  void begin();
+  const Variable& variable() const { return registry_[order_[current_]]; }
+  // Elements of the piece under way.
+  uint64_t piece_elements() const;
+  void send_piece();
+
+  const std::vector<Variable>& registry_;
+  Group& group_;
+  Broadcast& broadcast_;
+  size_t committed_ = 0;  // variables of commits that are over
+  std::vector<uint32_t> order_;
+  size_t current_ = 0;    // index in order_
+  uint64_t element_ = 0;  // of it, where the piece begins
+  std::vector<std::byte> piece_;
+  bool begun_ = false;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_ENGINE_INITIAL_STREAM_H_

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Initial values from buffers: rank 0's on their way to all ranks, those that each rank gives, and
+// what becomes of the buffers.
+#include "engine/initial_stream.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "support/engine_world.h"
+#include "support/words.h"
+
+namespace parallax::testkit {
+namespace {
+
+std::vector<float> counted(uint64_t count, float first) {
+  std::vector<float> values(count);
+  std::iota(values.begin(), values.end(), first);
+  return values;
+}
+
+parallax_variable_t given(parallax_variable_t variable, uint32_t init, const void* initial) {
+  variable.init = init;
+  variable.initial = initial;
+  return variable;
+}
+
+std::vector<float> read_all(EngineWorld& world, uint32_t rank, uint32_t variable, uint64_t rows,
+                            uint64_t width) {
+  std::vector<float> values(rows * width);
+  parallax_rows_t wanted = {};
+  wanted.size = sizeof wanted;
+  wanted.variable = variable;
+  wanted.row_count = rows;
+  wanted.values = values.data();
+  Request* request = nullptr;
+  EXPECT_TRUE(world.engine(rank).row_calls().post(wanted, false, &request).ok());
+  EXPECT_TRUE(world.run_until_done({&request, 1}));
+  EXPECT_TRUE(request->status.ok()) << request->status.message();
+  return values;
+}
+
+// Given tables of no piece, of less than one and of several, expect rank 0's values on every rank,
+// whatever the others gave.
+TEST(InitialStream, EveryRankHasTheValuesOfRankZero) {
+  constexpr uint64_t kMany = 2 * InitialStream::kPieceBytes / sizeof(float) / 3 + 5;
+  const auto large = counted(3 * kMany, 1), small = counted(7, -3), dense = counted(kMany, 0.5f);
+  for (const std::vector<uint32_t>& hosts :
+       {std::vector<uint32_t>{0}, {0, 1}, {0, 0, 1}, {0, 1, 1, 2, 2, 2, 3}}) {
+    EngineWorld world({.hosts = hosts, .seed = hosts.size(), .slow_percent = 20});
+    std::vector<Request*> commits;
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      const bool root = rank == 0;
+      const auto from = [root](const std::vector<float>& values) {
+        return root ? values.data() : nullptr;
+      };
+      const parallax_variable_t all[] = {
+          given(sparse_variable("z", kMany, 3, 8, PARALLAX_RULE_SGD), PARALLAX_INIT_BROADCAST,
+                from(large)),
+          dense_variable("held", 3, 3),
+          given(dense_variable("a", 7, 1, PARALLAX_RULE_SGD), PARALLAX_INIT_BROADCAST, from(small)),
+          given(dense_variable("m", 1, kMany / 4, PARALLAX_RULE_SUM), PARALLAX_INIT_BROADCAST,
+                root ? dense.data() : large.data())};
+      for (const parallax_variable_t& variable : all) {
+        uint32_t id = 0;
+        const Status status = world.engine(rank).job_calls().register_variable(variable, &id);
+        ASSERT_TRUE(status.ok()) << status.message();
+      }
+      ASSERT_TRUE(world.engine(rank).job_calls().commit(&commits.emplace_back()).ok());
+    }
+    ASSERT_TRUE(world.run_until_done(commits));
+    for (const Request* commit : commits) {
+      ASSERT_TRUE(commit->status.ok()) << commit->status.message();
+    }
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      ASSERT_EQ(read_all(world, rank, 0, kMany, 3), large) << "rank " << rank;
+      ASSERT_EQ(read_all(world, rank, 2, 7, 1), small) << "rank " << rank;
+      const auto want = std::vector<float>(dense.begin(), dense.begin() + kMany / 4);
+      ASSERT_EQ(read_all(world, rank, 3, 1, kMany / 4), want) << "rank " << rank;
+    }
+  }
+}
+
+TEST(InitialStream, RankZeroMustGiveThem) {
+  EngineWorld world({.hosts = {0, 1}});
+  const parallax_variable_t variable =
+      given(dense_variable("w", 2, 2, PARALLAX_RULE_SGD), PARALLAX_INIT_BROADCAST, nullptr);
+  uint32_t id = 0;
+  const Status refused = world.engine(0).job_calls().register_variable(variable, &id);
+  EXPECT_EQ(refused.code(), PARALLAX_INVALID);
+  EXPECT_TRUE(has(refused, "variable 'w': initial is NULL on rank 0")) << refused.message();
+  EXPECT_TRUE(world.engine(1).job_calls().register_variable(variable, &id).ok());
+}
+
+TEST(InitialStream, ARankLostOnTheWayFailsTheCommit) {
+  EngineWorld world({.hosts = {0, 1, 2}});
+  const auto large = counted(4 * InitialStream::kPieceBytes / sizeof(float), 0);
+  const parallax_variable_t variable =
+      given(dense_variable("w", large.size(), 1, PARALLAX_RULE_SGD), PARALLAX_INIT_BROADCAST,
+            large.data());
+  std::vector<Request*> commits(3);
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    uint32_t id = 0;
+    ASSERT_TRUE(world.engine(rank).job_calls().register_variable(variable, &id).ok());
+    ASSERT_TRUE(world.engine(rank).job_calls().commit(&commits[rank]).ok());
+  }
+  // Into the stream.
+  while (world.engine(1).reports().missing(*commits[1]).message().find("to pass values on") ==
+         std::string::npos) {
+    ASSERT_FALSE(commits[1]->done());
+    world.shuffle(1);
+  }
+  world.kill(2);
+  for (int i = 0; i < 100 && !commits[0]->done(); ++i) {  // a suspicion is a loss after a while
+    world.clock().advance(10 * kNanosecondsPerMillisecond);
+    world.shuffle(10);
+  }
+  ASSERT_TRUE(world.run_until_done(std::span(commits).first(2)));
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(commits[rank]->status.code(), PARALLAX_PEER_LOST) << commits[rank]->status.message();
+    EXPECT_TRUE(has(commits[rank]->status, "rank 2")) << commits[rank]->status.message();
+  }
+}
+
+// Given a caller that leaves commit while its buffers are still to be read, expect the job to fail,
+// and no look at them.
+TEST(InitialStream, ACallerThatLeavesGetsItsBufferBack) {
+  for (const uint32_t init : {PARALLAX_INIT_BUFFER, PARALLAX_INIT_BROADCAST}) {
+    EngineWorld world({.hosts = {0, 1}});
+    auto values = std::make_unique<std::vector<float>>(counted(12, 1));
+    const parallax_variable_t variable =
+        given(dense_variable("w", 3, 4, PARALLAX_RULE_SGD), init, values->data());
+    Request* commit = nullptr;
+    uint32_t id = 0;
+    ASSERT_TRUE(world.engine(0).job_calls().register_variable(variable, &id).ok());
+    ASSERT_TRUE(world.engine(0).job_calls().commit(&commit).ok());
+    if (init == PARALLAX_INIT_BUFFER) world.shuffle(20);  // they are taken before the ranks meet
+    world.engine(0).job_calls().leave_commit();
+    values.reset();
+    world.shuffle(100);
+    EXPECT_EQ(commit->done(), init == PARALLAX_INIT_BROADCAST);
+    if (!commit->done()) continue;
+    EXPECT_EQ(commit->status.code(), PARALLAX_ABORTED);
+    EXPECT_TRUE(has(commit->status, "timed out before the initial values of variable 'w'"))
+        << commit->status.message();
+  }
+}
+
+// A buffer of several pieces is filled in piece by piece, so that leases are kept.
+TEST(InitialStream, ABufferIsReadInPieces) {
+  const auto values = counted(3 * Group::kFillElements, 1);
+  EngineWorld world({});
+  const parallax_variable_t variable =
+      given(dense_variable("w", values.size(), 1, PARALLAX_RULE_SGD), PARALLAX_INIT_BUFFER,
+            values.data());
+  Request* commit = nullptr;
+  uint32_t id = 0;
+  ASSERT_TRUE(world.engine(0).job_calls().register_variable(variable, &id).ok());
+  ASSERT_TRUE(world.engine(0).job_calls().commit(&commit).ok());
+  int runs = 0;
+  for (; !commit->done() && runs < 20; ++runs) world.engine(0).run();
+  EXPECT_GE(runs, 2);
+  EXPECT_TRUE(commit->done() && commit->status.ok());
+  EXPECT_EQ(read_all(world, 0, 0, values.size(), 1), values);
+}
+
+}  // namespace
+}  // namespace parallax::testkit
