@@ -98,20 +98,21 @@ void RatesBallot::merge_rates(std::span<const Rates> rates, uint32_t rank) {
   }
 }
 
-bool RatesBallot::merge_part(std::span<const std::byte> part) {
+bool RatesBallot::merge_part(std::span<const std::byte> part, uint32_t world) {
   PartKind kind;
   if (part.size() < sizeof kind) return false;
   std::memcpy(&kind, part.data(), sizeof kind);
-  if (kind == PartKind::kRates) return merge_rates_part(part);
+  if (kind == PartKind::kRates) return merge_rates_part(part, world);
   return kind == PartKind::kNorms && merge_norms_part(part);
 }
 
-bool RatesBallot::merge_rates_part(std::span<const std::byte> part) {
+bool RatesBallot::merge_rates_part(std::span<const std::byte> part, uint32_t world) {
   RatesHead head;
   std::array<Rates, kRatesMax> rates;
   // `count` bounds what is read below, and a difference is looked up by group and field later.
   if (!take(&part, &head) || head.count == 0 || head.count > kRatesMax ||
-      part.size() != head.count * sizeof(Rates) || !names_a_field(head.difference)) {
+      part.size() != head.count * sizeof(Rates) || !names_a_field(head.difference, world) ||
+      head.rank >= world) {
     return false;
   }
   std::memcpy(rates.data(), part.data(), part.size());

@@ -33,8 +33,8 @@ class RatesBallot {
   // Where the squared norm of a reserved pair is added up; it counts from then on.
   ExactSum& norm(uint32_t group, uint32_t kind);
 
-  // A child's part. False: not what a rank of this job may send.
-  [[nodiscard]] bool merge_part(std::span<const std::byte> part);
+  // A child's part. False: not what a rank of this job, of so many ranks, may send.
+  [[nodiscard]] bool merge_part(std::span<const std::byte> part, uint32_t world);
   // Calls send(bytes) with each part of what is merged here.
   template <typename Send>
   void for_each_part(Send send) const {
@@ -58,7 +58,7 @@ class RatesBallot {
   Pair* find(uint32_t group, uint32_t kind);
   const Pair* find(uint32_t group, uint32_t kind) const;
   void merge_rates(std::span<const Rates> rates, uint32_t rank);
-  bool merge_rates_part(std::span<const std::byte> part);
+  bool merge_rates_part(std::span<const std::byte> part, uint32_t world);
   bool merge_norms_part(std::span<const std::byte> part);
   size_t part_count() const;
   size_t encode_part(size_t at, std::span<std::byte, kVoteBytesMax> out) const;

@@ -161,7 +161,7 @@ void StepPipeline::add_norms(const StepState& step, Vote* vote) {
 
 bool StepPipeline::merge_vote(std::span<const std::byte> payload) {
   Vote vote;
-  if (!decode_vote(payload, &vote)) return false;
+  if (!decode_vote(payload, parts_.group.columns().world(), &vote)) return false;
   // Added up as they come; this rank's own joins in vote().
   vote_.merge(vote);
   return true;
@@ -252,12 +252,15 @@ void StepPipeline::say_late(const LateRank& late) const {
 
 bool StepPipeline::take_decision(std::span<const std::byte> payload) {
   Decision decision;
-  if (!decode_decision(payload, &decision) || !parts_.plan_control.fits(decision)) return false;
+  if (!decode_decision(payload, parts_.group.columns().world(), &decision) ||
+      !parts_.plan_control.fits(decision)) {
+    return false;
+  }
   StepState& step = state(window_.next_to_vote());
   PARALLAX_CHECK(step.step == window_.next_to_vote() && step.voted && !step.decided);
   step.decided = true;
   step.decision = decision;
-  if (decision.late.rank < parts_.group.columns().world()) late_ = decision.late;
+  late_ = decision.late;
   window_.decide();
   parts_.group.pulls().decided(window_.decided());
   return true;

@@ -115,7 +115,7 @@ class StepPipeline {
   // A child's vote, and the root's decision. False: not what this rank may be sent.
   [[nodiscard]] bool merge_vote(std::span<const std::byte> payload);
   [[nodiscard]] bool merge_vote_part(std::span<const std::byte> payload) {
-    return ballot_.merge_part(payload);
+    return ballot_.merge_part(payload, parts_.group.columns().world());
   }
   [[nodiscard]] bool take_decision(std::span<const std::byte> payload);
 

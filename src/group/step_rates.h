@@ -51,9 +51,11 @@ struct RatesDifference {
   uint32_t reserved = 0;
 };
 
-// Of a peer: what it names is there.
-inline bool names_a_field(const RatesDifference& difference) {
-  return difference.any <= 1 && difference.group < kRatesMax && difference.field < kRatesFieldCount;
+// Of a peer: what it names is there, in a job of so many ranks.
+inline bool names_a_field(const RatesDifference& difference, uint32_t world) {
+  return difference.any <= 1 && difference.group < kRatesMax &&
+         difference.field < kRatesFieldCount && difference.first_rank < world &&
+         difference.second_rank < world;
 }
 
 // The first field, bit for bit, in which as many rates differ.

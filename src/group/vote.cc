@@ -124,12 +124,14 @@ size_t encode_vote(const Vote& vote, std::span<std::byte, kVoteBytesMax> out) {
   return writer.used();
 }
 
-bool decode_vote(std::span<const std::byte> in, Vote* vote) {
+bool decode_vote(std::span<const std::byte> in, uint32_t world, Vote* vote) {
   Reader reader(in);
   VoteHead head;
-  // counts_size bounds the reads below; norm_kinds says which sums follow.
+  // counts_size bounds the reads below; norm_kinds says which sums follow; ranks are named to
+  // users.
   if (!reader.take(&head) || head.norm_kinds >> kReductionKinds != 0 ||
-      head.counts_size > kCountsPerVote) {
+      head.counts_size > kCountsPerVote || head.scalars.rank >= world || head.other.rank >= world ||
+      head.longest_rank >= world) {
     return false;
   }
   vote->clear();
@@ -177,13 +179,14 @@ size_t encode_decision(const Decision& decision, std::span<std::byte, kVoteBytes
   return writer.used();
 }
 
-bool decode_decision(std::span<const std::byte> in, Decision* decision) {
+bool decode_decision(std::span<const std::byte> in, uint32_t world, Decision* decision) {
   Reader reader(in);
   DecisionHead head;
-  // What becomes an enum or a bound is checked first.
+  // What becomes an enum, a bound or a rank is checked first.
   if (!reader.take(&head) || head.outcome > static_cast<uint32_t>(Outcome::kMismatch) ||
       head.entry_count > kEntriesPerDecision || head.late_phase >= kStepPhases ||
-      !names_a_field(head.difference)) {
+      !names_a_field(head.difference, world) || head.first.rank >= world ||
+      head.second.rank >= world || head.late_rank >= world) {
     return false;
   }
   *decision = {};

@@ -98,11 +98,13 @@ struct Decision {
 // Votes and decisions are control, which is never cut: Outbox::kControlBytesMax.
 inline constexpr size_t kVoteBytesMax = 3584;
 
-// Returns the bytes used of `out`.
+// Encoding returns the bytes used of `out`. Decoding refuses what names a rank that a job of
+// `world` ranks has not.
 size_t encode_vote(const Vote& vote, std::span<std::byte, kVoteBytesMax> out);
-[[nodiscard]] bool decode_vote(std::span<const std::byte> in, Vote* vote);
+[[nodiscard]] bool decode_vote(std::span<const std::byte> in, uint32_t world, Vote* vote);
 size_t encode_decision(const Decision& decision, std::span<std::byte, kVoteBytesMax> out);
-[[nodiscard]] bool decode_decision(std::span<const std::byte> in, Decision* decision);
+[[nodiscard]] bool decode_decision(std::span<const std::byte> in, uint32_t world,
+                                   Decision* decision);
 
 }  // namespace parallax
 

@@ -41,7 +41,7 @@ HostMap part_of(const HostMap& hosts, std::span<const uint32_t> ranks);
 // What the whole job calls this rank.
 uint32_t job_rank(const HostMap& hosts, uint32_t rank);
 
-// Notes that a failure names this rank; one that is none, as a peer may name, is left out.
+// Notes that a failure names this rank; kNoRank is left out.
 void note_peer(const HostMap& hosts, uint32_t rank, ErrorFacts& about);
 
 // As sentences name ranks: "rank 3 (host gpu1)", in a part "rank 0 (rank 3 of the job, host gpu1)",

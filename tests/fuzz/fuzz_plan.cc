@@ -17,15 +17,16 @@
 namespace {
 
 using Encoded = std::array<std::byte, parallax::kVoteBytesMax>;
+constexpr uint32_t kWorld = 1 << 16;
 
 // Twice decoded and encoded, it is the same bytes.
 template <typename Value, typename Encode, typename Decode>
 bool take(std::span<const std::byte> in, Value* value, Encode encode, Decode decode) {
-  if (!decode(in, value)) return false;
+  if (!decode(in, kWorld, value)) return false;
   Encoded first, second;
   const size_t bytes = encode(*value, first);
   Value again;
-  if (bytes != in.size() || !decode(std::span(first).first(bytes), &again)) std::abort();
+  if (bytes != in.size() || !decode(std::span(first).first(bytes), kWorld, &again)) std::abort();
   if (encode(again, second) != bytes ||
       !std::equal(first.begin(), first.begin() + static_cast<ptrdiff_t>(bytes), second.begin())) {
     std::abort();
@@ -52,9 +53,9 @@ void merge_part(std::span<const std::byte> in) {
   for (parallax::RatesBallot* each : {&ballot, &again}) {
     for (uint32_t group = 0; group < 4; ++group) each->reserve(group, group % 3);
   }
-  if (!ballot.merge_part(in)) return;
+  if (!ballot.merge_part(in, kWorld)) return;
   ballot.for_each_part([&](std::span<const std::byte> part) {
-    if (!again.merge_part(part)) std::abort();
+    if (!again.merge_part(part, kWorld)) std::abort();
   });
 }
 

@@ -47,6 +47,10 @@ inline std::vector<parallax_variable_t> variables() {
   all[kTied].accumulate = 1;
   all[kTied].reduction = PARALLAX_MEAN_ROW;
   all[kHeld].reduction = PARALLAX_MEAN_CONTRIBUTORS;
+  static const std::array<float, 24> initial = {1, 2, 3};
+  all[kTied].init = PARALLAX_INIT_BROADCAST;
+  all[kTied].initial = initial.data();
+  all[kTied].rates = 1;
   return all;
 }
 
@@ -154,7 +158,19 @@ class Calls {
            keep(engine_.step_calls().push(number, {&part, 1}, &request_)) &&
            keep(engine_.step_calls().push(number, pushed, &request_)) &&
            keep(engine_.step_calls().reduce(number, reduced, &request_)) &&
-           keep(engine_.step_calls().end(number, {}, &request_));
+           keep(engine_.step_calls().end(number, end_of(number), &request_));
+  }
+  // Every other step has rates by group, one of which clips its own gradients.
+  static parallax_step_end_options_t end_of(uint64_t number) {
+    static const std::array<parallax_rates_t, 2> rates = {
+        {{.size = sizeof(parallax_rates_t), .learning_rate = 0.5f},
+         {.size = sizeof(parallax_rates_t), .learning_rate = 0.25f, .clip_norm = 1}}};
+    parallax_step_end_options_t options = {};
+    options.size = sizeof options;
+    if (number % 2 == 1) return options;
+    options.rates = rates.data();
+    options.rates_count = rates.size();
+    return options;
   }
 
   Engine& engine_;

@@ -188,7 +188,7 @@ std::string MessageText::tree(const Section& section) const {
 
 std::string MessageText::vote(std::span<const std::byte> payload) const {
   Vote vote;
-  if (!decode_vote(payload, &vote)) return "cannot be read";
+  if (!decode_vote(payload, UINT32_MAX, &vote)) return "cannot be read";
   std::string text = text_of(uint64_t{vote.contributors}) + " contributors, ";
   text += vote.disagree ? who_said(vote.scalars) + ", " + who_said(vote.other)
                         : scalars_text(vote.scalars);
@@ -207,7 +207,7 @@ std::string MessageText::vote(std::span<const std::byte> payload) const {
 
 std::string MessageText::decision(std::span<const std::byte> payload) const {
   Decision decision;
-  if (!decode_decision(payload, &decision)) return "cannot be read";
+  if (!decode_decision(payload, UINT32_MAX, &decision)) return "cannot be read";
   if (decision.outcome == Outcome::kMismatch) {
     return decision.difference.any != 0
                ? std::string("mismatch of rates")

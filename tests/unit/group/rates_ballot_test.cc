@@ -13,6 +13,7 @@ namespace parallax {
 namespace {
 
 using Parts = std::vector<std::vector<std::byte>>;
+constexpr uint32_t kSpeakers = 64;
 
 Parts parts_of(const RatesBallot& ballot) {
   Parts parts;
@@ -66,7 +67,7 @@ TEST(RatesBallot, TreesOfPartsAddUpExactly) {
       const size_t to = random.below(from);
       for (const auto& part : parts_of(ballots[left[from]])) {
         ASSERT_LE(part.size(), kVoteBytesMax);
-        ASSERT_TRUE(ballots[left[to]].merge_part(part));
+        ASSERT_TRUE(ballots[left[to]].merge_part(part, kSpeakers));
       }
       left.erase(left.begin() + static_cast<ptrdiff_t>(from));
     }
@@ -99,7 +100,7 @@ TEST(RatesBallot, ADifferenceNamesTwoRanksInAnyTree) {
       const size_t from = random.below(ballots.size() - 1) + 1;
       const size_t to = random.below(from);
       for (const auto& part : parts_of(ballots[from])) {
-        ASSERT_TRUE(ballots[to].merge_part(part));
+        ASSERT_TRUE(ballots[to].merge_part(part, kSpeakers));
       }
       ballots.erase(ballots.begin() + static_cast<ptrdiff_t>(from));
     }
@@ -123,28 +124,38 @@ TEST(RatesBallot, RefusesPartsThatARankOfThisJobDoesNotSend) {
   other.norm(1, PARALLAX_SUM).add(4);
   Parts parts = parts_of(other);
   ASSERT_EQ(parts.size(), 2u);
-  EXPECT_TRUE(ballot.merge_part(parts[0]));
-  EXPECT_TRUE(ballot.merge_part(parts[1]));
+  EXPECT_TRUE(ballot.merge_part(parts[0], kSpeakers));
+  EXPECT_TRUE(ballot.merge_part(parts[1], kSpeakers));
   EXPECT_EQ(ballot.squared_norm(1, PARALLAX_SUM), 4);
   for (const auto& part : parts) {
     for (size_t bytes = 0; bytes < part.size(); ++bytes) {
-      ASSERT_FALSE(ballot.merge_part(std::span(part).first(bytes))) << bytes;
+      ASSERT_FALSE(ballot.merge_part(std::span(part).first(bytes), kSpeakers)) << bytes;
     }
     std::vector<std::byte> longer = part;
     longer.push_back(std::byte{0});
-    EXPECT_FALSE(ballot.merge_part(longer));
+    EXPECT_FALSE(ballot.merge_part(longer, kSpeakers));
     longer = part;
     longer[0] = std::byte{9};  // of no kind
-    EXPECT_FALSE(ballot.merge_part(longer));
+    EXPECT_FALSE(ballot.merge_part(longer, kSpeakers));
   }
   // A difference in a group that there is not.
   std::vector<std::byte> wrong = parts[0];
   constexpr size_t kGroup = 16 + sizeof(uint32_t);
   wrong[kGroup] = std::byte{kRatesMax};
-  EXPECT_FALSE(ballot.merge_part(wrong));
+  EXPECT_FALSE(ballot.merge_part(wrong, kSpeakers));
+  // Ranks that the job has not, of the sender's and of a difference.
+  EXPECT_TRUE(ballot.merge_part(parts[0], 6));
+  EXPECT_FALSE(ballot.merge_part(parts[0], 5)) << "rank 5 says it";
+  StepRates more = rates;
+  more.groups[1].weight_decay += 1;
+  RatesBallot differing;
+  differing.say(rates, 1);
+  differing.say(more, 7);
+  EXPECT_TRUE(ballot.merge_part(parts_of(differing)[0], 8));
+  EXPECT_FALSE(ballot.merge_part(parts_of(differing)[0], 7));
   // A norm of a pair that the registry has not.
   other.norm(2, PARALLAX_SUM).add(1);
-  EXPECT_FALSE(ballot.merge_part(parts_of(other)[1]));
+  EXPECT_FALSE(ballot.merge_part(parts_of(other)[1], kSpeakers));
 }
 
 }  // namespace

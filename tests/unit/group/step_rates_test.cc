@@ -37,7 +37,7 @@ TEST(StepRates, TheFirstDifferenceIsNamed) {
     EXPECT_EQ(found.first_rank, 4u);
     EXPECT_EQ(found.second_rank, 7u);
     EXPECT_EQ(found.second_bits, is_count(field) ? 1u : std::bit_cast<uint32_t>(8.0f));
-    EXPECT_TRUE(names_a_field(found));
+    EXPECT_TRUE(names_a_field(found, 10));
   }
 }
 
@@ -49,10 +49,12 @@ TEST(StepRates, SignedZerosAreDifferentBits) {
 }
 
 TEST(StepRates, ADifferenceOfAPeerMustNameAField) {
-  EXPECT_TRUE(names_a_field({}));
-  EXPECT_FALSE(names_a_field({.any = 2}));
-  EXPECT_FALSE(names_a_field({.any = 1, .group = kRatesMax}));
-  EXPECT_FALSE(names_a_field({.any = 1, .field = kRatesFieldCount}));
+  EXPECT_TRUE(names_a_field({}, 1));
+  EXPECT_FALSE(names_a_field({.any = 2}, 1));
+  EXPECT_FALSE(names_a_field({.any = 1, .group = kRatesMax}, 1));
+  EXPECT_FALSE(names_a_field({.any = 1, .field = kRatesFieldCount}, 1));
+  EXPECT_FALSE(names_a_field({.any = 1, .first_rank = 4}, 4));
+  EXPECT_FALSE(names_a_field({.any = 1, .second_rank = 4}, 4));
 }
 
 }  // namespace

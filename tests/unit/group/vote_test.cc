@@ -13,6 +13,7 @@ namespace parallax {
 namespace {
 
 using Bytes = std::array<std::byte, kVoteBytesMax>;
+constexpr uint32_t kVoters = 64;
 
 Vote vote_of(uint32_t rank, float rate = 0.5f, float clip = 0) {
   Vote vote;
@@ -89,7 +90,7 @@ TEST(Vote, SignedZerosAreDifferentBits) {
 TEST(Vote, ComesBackFromItsEncoding) {
   SeededRandom random(1);
   for (int round = 0; round < 300; ++round) {
-    Vote vote = vote_of(static_cast<uint32_t>(random.next()));
+    Vote vote = vote_of(static_cast<uint32_t>(random.below(kVoters)));
     vote.contributors = static_cast<uint32_t>(random.next());
     vote.found_inf = static_cast<uint32_t>(random.below(3));
     vote.disagree = random.chance(50);
@@ -99,7 +100,7 @@ TEST(Vote, ComesBackFromItsEncoding) {
       if ((vote.norm_kinds >> kind & 1) != 0) vote.norms[kind].add(random.unit() * 1e300);
     }
     vote.pace = {{static_cast<uint32_t>(random.next()), 2, 3},
-                 static_cast<uint32_t>(random.next()),
+                 static_cast<uint32_t>(random.below(kVoters)),
                  {random.next(), 5, 6}};
     vote.counts_first = static_cast<uint32_t>(random.below(9)) * kCountsPerVote;
     vote.counts_size = static_cast<uint32_t>(random.below(kCountsPerVote + 1));
@@ -110,7 +111,7 @@ TEST(Vote, ComesBackFromItsEncoding) {
     ASSERT_LE(used, kVoteBytesMax);
     Vote back;
     back.contributors = 99;  // decoding starts afresh
-    ASSERT_TRUE(decode_vote(std::span(bytes).first(used), &back));
+    ASSERT_TRUE(decode_vote(std::span(bytes).first(used), kVoters, &back));
     Bytes again;
     ASSERT_EQ(encode_vote(back, again), used);
     ASSERT_EQ(std::memcmp(bytes.data(), again.data(), used), 0);
@@ -119,9 +120,10 @@ TEST(Vote, ComesBackFromItsEncoding) {
     ASSERT_EQ(back.disagree, vote.disagree);
     ASSERT_EQ(back.pace, vote.pace);
     for (size_t cut = 0; cut < used; cut += 1 + random.below(40)) {
-      ASSERT_FALSE(decode_vote(std::span(bytes).first(cut), &back)) << cut;
+      ASSERT_FALSE(decode_vote(std::span(bytes).first(cut), kVoters, &back)) << cut;
     }
-    ASSERT_TRUE(used == bytes.size() || !decode_vote(std::span(bytes).first(used + 1), &back));
+    ASSERT_TRUE(used == bytes.size() ||
+                !decode_vote(std::span(bytes).first(used + 1), kVoters, &back));
   }
 }
 
@@ -156,7 +158,7 @@ TEST(Decision, ComesBackFromItsEncoding) {
   Bytes bytes;
   const size_t used = encode_decision(decision, bytes);
   Decision back;
-  ASSERT_TRUE(decode_decision(std::span(bytes).first(used), &back));
+  ASSERT_TRUE(decode_decision(std::span(bytes).first(used), kVoters, &back));
   EXPECT_EQ(back.outcome, Outcome::kMismatch);
   EXPECT_EQ(back.contributors, 5u);
   EXPECT_EQ(back.learning_rate, 0.125f);
@@ -175,9 +177,45 @@ TEST(Decision, ComesBackFromItsEncoding) {
   EXPECT_EQ(back.entries[1].plan, decision.entries[1].plan);
   EXPECT_EQ(back.entries[1].union_rows, 2);
   for (size_t cut = 0; cut < used; ++cut) {
-    EXPECT_FALSE(decode_decision(std::span(bytes).first(cut), &back));
+    EXPECT_FALSE(decode_decision(std::span(bytes).first(cut), kVoters, &back));
   }
-  EXPECT_FALSE(decode_decision(std::span(bytes).first(used + 1), &back));
+  EXPECT_FALSE(decode_decision(std::span(bytes).first(used + 1), kVoters, &back));
+}
+
+// Ranks are a peer's numbers, and stand in sentences: those that the job has not are refused.
+TEST(Vote, NamesRanksOfTheJobAlone) {
+  const auto refused = [](auto change) {
+    Vote vote = vote_of(3);
+    vote.pace.rank = 3;
+    Bytes bytes;
+    Vote back;
+    size_t used = encode_vote(vote, bytes);
+    EXPECT_TRUE(decode_vote(std::span(bytes).first(used), 4, &back));
+    EXPECT_FALSE(decode_vote(std::span(bytes).first(used), 3, &back));
+    change(&vote);
+    used = encode_vote(vote, bytes);
+    return !decode_vote(std::span(bytes).first(used), 4, &back);
+  };
+  EXPECT_TRUE(refused([](Vote* vote) { vote->scalars.rank = 4; }));
+  EXPECT_TRUE(refused([](Vote* vote) { vote->other.rank = 4; }));
+  EXPECT_TRUE(refused([](Vote* vote) { vote->pace.rank = 4; }));
+}
+
+TEST(Decision, NamesRanksOfTheJobAlone) {
+  const auto refused = [](auto change) {
+    Decision decision, back;
+    Bytes bytes;
+    size_t used = encode_decision(decision, bytes);
+    EXPECT_TRUE(decode_decision(std::span(bytes).first(used), 4, &back));
+    change(&decision);
+    used = encode_decision(decision, bytes);
+    return !decode_decision(std::span(bytes).first(used), 4, &back);
+  };
+  EXPECT_TRUE(refused([](Decision* decision) { decision->first.rank = 4; }));
+  EXPECT_TRUE(refused([](Decision* decision) { decision->second.rank = 4; }));
+  EXPECT_TRUE(refused([](Decision* decision) { decision->late.rank = UINT32_MAX; }));
+  EXPECT_TRUE(refused([](Decision* decision) { decision->difference.first_rank = 4; }));
+  EXPECT_TRUE(refused([](Decision* decision) { decision->difference.second_rank = 4; }));
 }
 
 TEST(Decision, GarbageIsRefusedOrHarmless) {
@@ -187,6 +225,7 @@ TEST(Decision, GarbageIsRefusedOrHarmless) {
     Decision decision;
     decision.entry_count = static_cast<uint32_t>(random.below(5));
     Vote vote = vote_of(3);
+    vote.pace.rank = 3;
     vote.norm_kinds = static_cast<uint32_t>(random.below(8));
     const bool a_vote = random.chance(50);
     size_t used = a_vote ? encode_vote(vote, bytes) : encode_decision(decision, bytes);
@@ -197,12 +236,12 @@ TEST(Decision, GarbageIsRefusedOrHarmless) {
     const std::vector<std::byte> exact(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(used));
     Vote got_vote;
     Decision got;
-    if (decode_vote(exact, &got_vote)) {
+    if (decode_vote(exact, kVoters, &got_vote)) {
       EXPECT_LE(got_vote.counts_size, kCountsPerVote);
       Vote total = vote_of(1);
       total.merge(got_vote);
     }
-    if (decode_decision(exact, &got)) {
+    if (decode_decision(exact, kVoters, &got)) {
       EXPECT_LE(got.entry_count, kEntriesPerDecision);
       EXPECT_LE(static_cast<uint32_t>(got.outcome), static_cast<uint32_t>(Outcome::kMismatch));
       for (uint32_t i = 0; i < got.entry_count; ++i) {
