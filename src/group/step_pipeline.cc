@@ -185,12 +185,11 @@ void StepPipeline::pass_votes_on() {
 // ---- the decision
 
 // The root's: everything that ends the step, computed once and sent to all, so that no two ranks
-// can come to another scale, rate or plan.
+// can come to another scale or plan.
 Decision StepPipeline::decide() {
   const uint32_t world = parts_.group.columns().world();
   Decision decision;
   decision.contributors = vote_.contributors;
-  decision.learning_rate = std::bit_cast<float>(vote_.scalars.learning_rate_bits);
   decide_clipping(&decision);
   decision.outcome = vote_.found_inf > 0 ? Outcome::kDiscard : Outcome::kCommit;
   if (vote_.disagree) {

@@ -22,9 +22,7 @@ struct VoteHead {
 };
 
 struct DecisionHead {
-  uint32_t outcome, contributors;
-  float learning_rate;
-  uint32_t settled, entry_count, dense_variable;
+  uint32_t outcome, contributors, settled, entry_count, dense_variable, reserved;
   double gradient_norm, clip_scale;
   uint64_t clipped_groups;  // bit by bit: the scales that follow; the others are 1
   StepScalars first, second;
@@ -161,12 +159,11 @@ size_t encode_decision(const Decision& decision, std::span<std::byte, kVoteBytes
   for (uint32_t group = 0; group < kRatesMax; ++group) {
     if (decision.group_scales[group] != 1) clipped |= uint64_t{1} << group;
   }
-  writer.put(DecisionHead{static_cast<uint32_t>(decision.outcome), decision.contributors,
-                          decision.learning_rate, decision.settled, decision.entry_count,
-                          decision.dense_variable, decision.gradient_norm, decision.clip_scale,
-                          clipped, decision.first, decision.second, decision.difference,
-                          decision.late.rank, static_cast<uint32_t>(decision.late.phase),
-                          decision.late.late_ms, decision.late.steps});
+  writer.put(DecisionHead{
+      static_cast<uint32_t>(decision.outcome), decision.contributors, decision.settled,
+      decision.entry_count, decision.dense_variable, 0, decision.gradient_norm, decision.clip_scale,
+      clipped, decision.first, decision.second, decision.difference, decision.late.rank,
+      static_cast<uint32_t>(decision.late.phase), decision.late.late_ms, decision.late.steps});
   for (uint32_t group = 0; group < kRatesMax; ++group) {
     if ((clipped >> group & 1) != 0) writer.put(decision.group_scales[group]);
   }
@@ -192,7 +189,6 @@ bool decode_decision(std::span<const std::byte> in, uint32_t world, Decision* de
   *decision = {};
   decision->outcome = static_cast<Outcome>(head.outcome);
   decision->contributors = head.contributors;
-  decision->learning_rate = head.learning_rate;
   decision->gradient_norm = head.gradient_norm;
   decision->clip_scale = head.clip_scale;
   decision->first = head.first;

@@ -77,7 +77,6 @@ enum class Outcome : uint32_t { kCommit = 0, kDiscard = 1, kMismatch = 2 };
 struct Decision {
   Outcome outcome = Outcome::kDiscard;
   uint32_t contributors = 0;
-  float learning_rate = 0;
   double gradient_norm = 0;
   double clip_scale = 1;
   // By group of rates: what it clips its own gradients by, before clip_scale; from 0 to 1, or NaN.

@@ -214,8 +214,7 @@ std::string MessageText::decision(std::span<const std::byte> payload) const {
                : "mismatch: " + who_said(decision.first) + ", " + who_said(decision.second);
   }
   std::string text = decision.outcome == Outcome::kCommit ? "commit" : "discard";
-  text += ", " + text_of(uint64_t{decision.contributors}) + " contributors, rate " +
-          text_of(decision.learning_rate);
+  text += ", " + text_of(uint64_t{decision.contributors}) + " contributors";
   if (decision.gradient_norm != 0) text += ", norm " + text_of(decision.gradient_norm);
   if (decision.clip_scale != 1) text += ", scale " + text_of(decision.clip_scale);
   for (uint32_t i = 0; i < decision.entry_count; ++i) {

@@ -143,7 +143,6 @@ TEST(Decision, ComesBackFromItsEncoding) {
   Decision decision;
   decision.outcome = Outcome::kMismatch;
   decision.contributors = 5;
-  decision.learning_rate = 0.125f;
   decision.gradient_norm = 1.0 / 3;
   decision.clip_scale = 0.7;
   decision.group_scales[3] = 0.25;
@@ -161,7 +160,6 @@ TEST(Decision, ComesBackFromItsEncoding) {
   ASSERT_TRUE(decode_decision(std::span(bytes).first(used), kVoters, &back));
   EXPECT_EQ(back.outcome, Outcome::kMismatch);
   EXPECT_EQ(back.contributors, 5u);
-  EXPECT_EQ(back.learning_rate, 0.125f);
   EXPECT_EQ(back.gradient_norm, 1.0 / 3);
   EXPECT_EQ(back.clip_scale, 0.7);
   EXPECT_EQ(back.second.rank, 6u);
