@@ -449,6 +449,10 @@ typedef enum parallax_dtype {
 } parallax_dtype_t;
 /* Integers: rule NONE or SUM, reduction SUM, init CONSTANT, BUFFER or BROADCAST. */
 
+/* Beside them, as the dtype of a collective that combines nothing: bytes as they are, of any type.
+ * Variables and the kinds that combine refuse it. Since 0.2.0. */
+#define PARALLAX_BYTES 16u
+
 typedef enum parallax_tag {
   PARALLAX_AUTO = 0,   /* by the form of its slices: ids are declared when rows_max > 0 */
   PARALLAX_DENSE = 1,  /* slices carry every row */
@@ -893,13 +897,13 @@ typedef enum parallax_op {
 typedef struct parallax_collective {
   size_t size;                 /* sizeof(parallax_collective_t) */
   uint32_t kind;               /* parallax_collective_kind_t */
-  uint32_t dtype;              /* parallax_dtype_t, of send and recv */
+  uint32_t dtype;              /* parallax_dtype_t, of send and recv, or PARALLAX_BYTES */
   uint32_t op;                 /* parallax_op_t; looked at where the kind combines */
   uint32_t root;               /* a rank; looked at where the kind has one */
   const void *send;            /* counts are of numbers, not bytes; need not be aligned; NULL if
                                 * without any. Borrowed until the request completes */
   void *recv;                  /* as send */
-  const uint64_t *send_counts; /* by rank; read during the call */
+  const uint64_t *send_counts; /* by rank; aligned; read during the call */
   const uint64_t *recv_counts;
   uint64_t count;
   uint64_t tag;                /* 0: matched by order among those with tag 0; else with this tag */
@@ -913,8 +917,9 @@ typedef struct parallax_collective {
  *
  * Matching. Those of tag 0 are matched in the order of their calls; the others by their tag, in any
  * order, and those of one tag after one another. Numbers move once every rank has called, so a rank
- * that is ahead costs the others no memory; of up to 1,024 bytes in all they travel with the word
- * that it has called.
+ * that is ahead costs the others no memory; of up to 1,024 bytes in all, F16 and BF16 that are
+ * combined counted as the floats that they are combined in, they travel with the word that it has
+ * called.
  *
  * In place. ALLREDUCE and REDUCE: recv == send. ALLGATHER, ALLGATHERV and GATHER: send is where
  * this rank's numbers are in recv. REDUCE_SCATTER: recv anywhere in send. BROADCAST: recv == send.
@@ -922,7 +927,10 @@ typedef struct parallax_collective {
  *
  * The result has the same bits on every rank that gets it, and under `deterministic` in every run.
  *
- * INVALID names the field, UNSUPPORTED too; STATE before commit; LIMIT: no memory for its sums. As
+ * INVALID names the field, UNSUPPORTED too; STATE before commit; LIMIT: no memory for its sums, or
+ * no request left. A call that is refused after commit takes its place in the order, or of its tag,
+ * all the same, unless no request is left: the other ranks' requests end with a MISMATCH that names
+ * its rank and field, and the next calls meet. As
  * its request's end: MISMATCH names the field and two ranks whose kind, dtype, op, root, count or
  * counts differ, on every rank, with recv as it was, and the job goes on; PEER_LOST names a
  * rank that was lost or has closed; after that recv is undefined. A wait's TIMEOUT names who is

@@ -166,7 +166,12 @@ inline constexpr uint32_t kDtypeCount = std::size(kDtypes);
 static_assert(kDtypeCount == PARALLAX_I64 + 1, "a row for each dtype of parallax.h");
 
 inline constexpr bool is_dtype(uint32_t dtype) { return dtype < kDtypeCount; }
+// Of a collective that combines nothing, too.
+inline constexpr bool is_copied_dtype(uint32_t dtype) {
+  return is_dtype(dtype) || dtype == PARALLAX_BYTES;
+}
 inline const char* dtype_name(uint32_t dtype) {
+  if (dtype == PARALLAX_BYTES) return "bytes";
   return is_dtype(dtype) ? kDtypes[dtype].name : "unknown";
 }
 
@@ -203,6 +208,7 @@ constexpr uint32_t dtype_of(SumType sum) {
   return PARALLAX_F32;
 }
 constexpr uint32_t bytes_of_dtype(uint32_t dtype) {
+  if (dtype == PARALLAX_BYTES) return 1;
   return with_dtype(
       dtype, [](auto tag) { return static_cast<uint32_t>(sizeof(typename decltype(tag)::type)); });
 }

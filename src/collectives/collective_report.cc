@@ -2,6 +2,7 @@
 // Comparing terms, and reading them. See collective_report.h.
 #include "collectives/collective_report.h"
 
+#include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <tuple>
@@ -17,6 +18,10 @@ constexpr const char* kKindNames[] = {"",          "ALLREDUCE",  "REDUCE_SCATTER
 constexpr const char* kOpNames[] = {"SUM", "MEAN", "MIN", "MAX", "PRODUCT", "AND", "OR", "XOR"};
 
 constexpr const char* kFieldNames[] = {"", "kind", "dtype", "op", "root", "count", "recv_counts"};
+// What a call may be refused for.
+constexpr const char* kRefusedFields[] = {"",       "kind",        "dtype",       "op",   "root",
+                                          "count",  "recv_counts", "send_counts", "send", "recv",
+                                          "memory", "device",      "stream"};
 
 std::string value_of(CollectiveField field, uint64_t value) {
   if (field == CollectiveField::kKind) return collective_name(static_cast<uint32_t>(value));
@@ -26,14 +31,16 @@ std::string value_of(CollectiveField field, uint64_t value) {
 }
 
 bool is_ok(const CollectiveMismatch& mismatch, uint32_t world) {
-  return mismatch.field <= CollectiveField::kCounts && mismatch.ranks[0] < world &&
-         mismatch.ranks[1] < world;
+  const bool refused = mismatch.field == CollectiveField::kRefused;
+  return mismatch.field <= CollectiveField::kRefused && mismatch.ranks[0] < world &&
+         mismatch.ranks[1] < world && (!refused || mismatch.values[0] < std::size(kRefusedFields));
 }
 
 // As a rank's own call was checked.
 bool is_ok(const CollectiveTerms& terms, uint32_t world) {
   constexpr uint64_t kElementsMax = 1ull << 40;
-  return is_collective_kind(terms.kind) && is_dtype(terms.dtype) &&
+  return is_collective_kind(terms.kind) &&
+         (combines(terms.kind) ? is_dtype(terms.dtype) : is_copied_dtype(terms.dtype)) &&
          terms.op < std::size(kOpNames) && terms.root < world && terms.count <= kElementsMax;
 }
 
@@ -72,9 +79,35 @@ CollectiveMismatch difference(uint32_t rank, const CollectiveTerms& terms, uint3
   return {};
 }
 
-Status describe(const CollectiveKey& key, const CollectiveMismatch& mismatch) {
+CollectiveMismatch refusal(uint32_t rank, std::string_view field) {
+  const auto* found = std::find(std::begin(kRefusedFields), std::end(kRefusedFields), field);
+  const bool known = found != std::end(kRefusedFields);
+  return {.field = CollectiveField::kRefused,
+          .ranks = {rank, rank},
+          .values = {known ? static_cast<uint64_t>(found - std::begin(kRefusedFields)) : 0, 0}};
+}
+
+namespace {
+
+Status refused(const HostMap& hosts, const CollectiveKey& key, const CollectiveMismatch& mismatch) {
+  const std::string field = kRefusedFields[mismatch.values[0]];
+  ErrorFacts facts;
+  facts.rank = mismatch.ranks[0];
+  facts.field = field;
+  return Status(PARALLAX_MISMATCH, name_of(key) + ": the call of " +
+                                       rank_name(hosts, mismatch.ranks[0]) + " was refused there" +
+                                       (field.empty() ? "" : " for its " + field) +
+                                       "; nothing of it was exchanged")
+      .about(std::move(facts));
+}
+
+}  // namespace
+
+Status describe(const HostMap& hosts, const CollectiveKey& key,
+                const CollectiveMismatch& mismatch) {
+  if (mismatch.field == CollectiveField::kRefused) return refused(hosts, key, mismatch);
   const char* field = kFieldNames[static_cast<size_t>(mismatch.field)];
-  const auto rank = [&mismatch](size_t i) { return "rank " + std::to_string(mismatch.ranks[i]); };
+  const auto rank = [&](size_t i) { return rank_name(hosts, mismatch.ranks[i]); };
   const auto side = [&](size_t i) {
     return value_of(mismatch.field, mismatch.values[i]) + " on " + rank(i);
   };

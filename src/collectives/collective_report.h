@@ -10,13 +10,24 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 #include "collectives/collective.h"
+#include "world/host_map.h"
 
 namespace parallax {
 
-enum class CollectiveField : uint32_t { kNone, kKind, kDtype, kOp, kRoot, kCount, kCounts };
+enum class CollectiveField : uint32_t {
+  kNone,
+  kKind,
+  kDtype,
+  kOp,
+  kRoot,
+  kCount,
+  kCounts,
+  kRefused  // at a rank, whose call was wrong by itself; values[0]: the field, refusal() says how
+};
 
 // Where two ranks differ first, in the order of CollectiveField.
 struct CollectiveMismatch {
@@ -44,8 +55,12 @@ struct CollectiveAnswer {
 CollectiveMismatch difference(uint32_t rank, const CollectiveTerms& terms, uint32_t other_rank,
                               const CollectiveTerms& other);
 
-// MISMATCH: "collective 7: op is MAX on rank 1 and SUM on rank 2; nothing of it was exchanged".
-Status describe(const CollectiveKey& key, const CollectiveMismatch& mismatch);
+// What a rank whose own call was refused tells the others of it. `field` as the refusal names it.
+CollectiveMismatch refusal(uint32_t rank, std::string_view field);
+
+// MISMATCH: "collective 7: op is MAX on rank 1 (host a) and SUM on rank 2 (host b); nothing of it
+// was exchanged".
+Status describe(const HostMap& hosts, const CollectiveKey& key, const CollectiveMismatch& mismatch);
 // "collective 7", "collective of tag 7".
 std::string name_of(const CollectiveKey& key);
 const char* collective_name(uint32_t kind);  // "ALLREDUCE"

@@ -43,6 +43,16 @@ Schedule combining_schedule(const Columns& columns, const Collective& what, bool
   return algorithm.build(shape);
 }
 
+// The result comes together in the caller's buffer: of copies wherever that lies; of what is
+// combined as numbers that are read there again.
+bool is_placed(const Collective& what) {
+  if (what.recv == nullptr) return false;
+  if (!combines(what.terms.kind)) return true;
+  return what.got().count > 0 && what.terms.kind != PARALLAX_REDUCE_SCATTER &&
+         dtype_of(what.terms.sum()) == what.terms.dtype &&
+         reinterpret_cast<uintptr_t>(what.recv) % what.terms.element_bytes() == 0;
+}
+
 uint64_t result_elements(const Collective& what) {
   if (what.terms.kind != PARALLAX_ALLTOALLV) return what.terms.elements(what.world);
   return std::accumulate(what.recv_counts.begin(), what.recv_counts.end(), uint64_t{0});
@@ -85,23 +95,14 @@ CollectiveRun::CollectiveRun(const Columns& columns, Outbox& outbox, const Colle
                 schedule_of(columns, what, ordered),
                 {.copies = !combines(what.terms.kind),
                  .dtype = what.terms.dtype,
-                 .combine = combine_of(what.terms.op)}) {}
-
-// The result comes together in the caller's buffer: of copies wherever that lies; of what is
-// combined as numbers that are read there again.
-bool CollectiveRun::placed() const {
-  if (!combines(what_.terms.kind)) return true;
-  const uint32_t bytes = what_.terms.element_bytes();
-  return what_.got().count > 0 && what_.terms.kind != PARALLAX_REDUCE_SCATTER &&
-         dtype_of(what_.terms.sum()) == what_.terms.dtype &&
-         reinterpret_cast<uintptr_t>(what_.recv) % bytes == 0;
-}
+                 .combine = combine_of(what.terms.op),
+                 .placed = is_placed(what)}) {}
 
 Status CollectiveRun::reserve(uint32_t* pending) {
   PARALLAX_RETURN_IF_ERROR(exchange_.reserve());
   exchange_.open(what_.key.number);
   pending_ = pending;
-  exchange_.place(what_.key.number, placed() ? what_.recv : nullptr, pending);
+  exchange_.place(what_.key.number, is_placed(what_) ? what_.recv : nullptr, pending);
   return {};
 }
 
@@ -124,17 +125,24 @@ void CollectiveRun::start() {
 }
 
 bool CollectiveRun::on_section(uint32_t from, const Section& section) {
-  return exchange_.on_section(from, section);
+  if (!exchange_.on_section(from, section)) return false;
+  took_ = true;
+  return true;
 }
 
-void CollectiveRun::give() {
+bool CollectiveRun::give() {
   const Range got = what_.got();
-  if (!combines(what_.terms.kind) || got.count == 0) return;
+  if (!combines(what_.terms.kind) || given_ == got.count) return true;
   const ReducedGradient sums = what_.terms.kind == PARALLAX_REDUCE_SCATTER
                                    ? exchange_.owned(what_.key.number)
                                    : exchange_.whole(what_.key.number);
-  give_numbers(sums.values, got.count, what_.factor(),
-               {.values = what_.recv, .dtype = what_.terms.dtype, .sum = what_.terms.sum()});
+  const uint64_t count = std::min(kGiveNumbers, got.count - given_);
+  give_numbers(sums.values + given_ * bytes_of_sum(what_.terms.sum()), count, what_.factor(),
+               {.values = what_.recv + given_ * bytes_of_dtype(what_.terms.dtype),
+                .dtype = what_.terms.dtype,
+                .sum = what_.terms.sum()});
+  given_ += count;
+  return given_ == got.count;
 }
 
 }  // namespace parallax

@@ -21,6 +21,9 @@ namespace parallax {
 
 class CollectiveRun {
  public:
+  // Numbers that are scaled and rounded at a time: about a millisecond.
+  static constexpr uint64_t kGiveNumbers = 1 << 20;
+
   // All references outlive this. `ordered`: sums add the ranks of a host in order, then hosts.
   CollectiveRun(const Columns& columns, Outbox& outbox, const Collective& what, bool ordered);
   CollectiveRun(const CollectiveRun&) = delete;
@@ -32,20 +35,24 @@ class CollectiveRun {
   void start();
   // False: not what that rank may send now.
   [[nodiscard]] bool on_section(uint32_t from, const Section& section);
+  // Something came: its sender knows that all have called alike.
+  bool took() const { return took_; }
   // Everything was received, and queued to be sent.
   bool moved() const { return started_ && exchange_.moved(what_.key.number); }
-  // Once moved, and *pending is 0: the result, as the caller wants it.
-  void give();
+  // Once moved, and *pending is 0: the result, as the caller wants it; a piece of it, so that
+  // leases are kept meanwhile. True when all is given.
+  [[nodiscard]] bool give();
   MissingRanks missing() const { return exchange_.missing(what_.key.number); }
 
  private:
   static Schedule schedule_of(const Columns& columns, const Collective& what, bool ordered);
-  bool placed() const;
 
   const Collective& what_;
   DenseExchange exchange_;
   uint32_t* pending_ = nullptr;
+  uint64_t given_ = 0;  // numbers
   bool started_ = false;
+  bool took_ = false;
 };
 
 }  // namespace parallax

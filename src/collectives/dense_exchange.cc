@@ -23,6 +23,7 @@ DenseExchange::DenseExchange(const Columns& columns, const Partition& partition,
       options_(options),
       made_dense_(of_hosts),
       beside_(false),
+      placed_(false),
       combine_(Combine::kSum),
       dtype_(dtype_of(options.sum)),
       element_bytes_(bytes_of_sum(options.sum)),
@@ -44,6 +45,7 @@ DenseExchange::DenseExchange(const Columns& columns, uint64_t elements, Outbox& 
       options_(options),
       made_dense_(false),
       beside_(true),
+      placed_(beside.placed),
       combine_(beside.combine),
       dtype_(beside.copies ? beside.dtype : dtype_of(options.sum)),
       element_bytes_(bytes_of_dtype(dtype_)),
@@ -89,8 +91,8 @@ void DenseExchange::lay_out_one(Arena& arena, StepBuffer& buffer) {
                             .sum = options_.sum,
                             .combine = combine_});
   }
-  if (wiring_.sum_cells() == wiring_.cells().size()) return;
-  // Where the caller's buffer takes its place, it costs no more than addresses.
+  if (wiring_.sum_cells() == wiring_.cells().size() || placed_) return;
+  // Where a contribution's buffer takes its place, it costs no more than addresses.
   buffer.own_result = arena.take<std::byte>(elements_ * element_bytes_);
 }
 

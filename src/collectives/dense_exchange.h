@@ -116,6 +116,7 @@ class DenseExchange final : public Exchange {
   const ExchangeOptions options_;
   const bool made_dense_;
   const bool beside_;  // the steps: a collective's
+  const bool placed_;  // always
   const Combine combine_;
   const uint32_t dtype_;        // of numbers that travel: the sum type's, but for copies
   const size_t element_bytes_;  // of one

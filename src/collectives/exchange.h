@@ -58,6 +58,7 @@ struct BesideSteps {
   bool copies = false;  // numbers travel as they are, of `dtype`, and nothing is combined
   uint32_t dtype = PARALLAX_F32;
   Combine combine = Combine::kSum;
+  bool placed = false;  // place() says where the result goes: no memory is reserved for it
 };
 
 struct Destination {

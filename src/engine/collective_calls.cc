@@ -27,7 +27,8 @@ Status CollectiveCalls::advance() {
 Status CollectiveCalls::collective(const parallax_collective_t& call, Request** request) {
   PARALLAX_RETURN_IF_ERROR(phase_.check_running("collective"));
   Collective what;
-  PARALLAX_RETURN_IF_ERROR(check_collective(call, columns_.rank(), columns_.world(), &what));
+  Status fits = check_collective(call, columns_.rank(), columns_.world(), &what);
+  if (!fits.ok()) return rounds_.refuse(call.tag, std::move(fits));
   const auto send = ByteRange::at(what.send, what.send_bytes);
   const auto recv = ByteRange::at(what.recv, what.recv_bytes);
   PARALLAX_RETURN_IF_ERROR(rounds_.post(std::move(what), call.tag, request));

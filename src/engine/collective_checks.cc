@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/not_yet.h"
+#include "collectives/collective_report.h"
 
 namespace parallax {
 
@@ -50,7 +51,12 @@ class Checks {
       return wrong("kind", "kind is " + std::to_string(call_.kind) +
                                "; it must be a parallax_collective_kind_t");
     }
-    if (!is_dtype(call_.dtype)) {
+    if (combines(call_.kind) && call_.dtype == PARALLAX_BYTES) {
+      return wrong("dtype", std::string("dtype is PARALLAX_BYTES, which ") +
+                                collective_name(call_.kind) +
+                                " cannot combine; give the numbers' own dtype");
+    }
+    if (!is_copied_dtype(call_.dtype)) {
       return wrong("dtype",
                    "dtype is " + std::to_string(call_.dtype) + "; it must be a parallax_dtype_t");
     }
@@ -128,6 +134,10 @@ class Checks {
   Status take(const uint64_t* counts, const char* name, std::vector<uint64_t>* out,
               uint64_t* sum) const {
     if (counts == nullptr) return wrong(name, std::string(name) + " is null");
+    if (reinterpret_cast<uintptr_t>(counts) % alignof(uint64_t) != 0) {
+      return wrong(name, std::string(name) + " is not aligned to " +
+                             std::to_string(alignof(uint64_t)) + " bytes");
+    }
     out->assign(counts, counts + out_.world);
     *sum = 0;
     for (const uint64_t count : *out) {

@@ -30,28 +30,49 @@ CollectiveRounds::CollectiveRounds(const Parts& parts)
       held_(children_.size(), 0) {}
 
 Status CollectiveRounds::post(Collective what, uint64_t tag, Request** request) {
-  what.key = {tag != 0, tag != 0 ? tag : next_};
-  Request* posted = nullptr;
-  PARALLAX_RETURN_IF_ERROR(parts_.requests.take(RequestKind::kCollective, 0, &posted));
-  auto call = std::make_unique<Call>(std::move(what), posted);
+  what.key = key_of(tag);
+  Taken taken(parts_.requests);
+  PARALLAX_RETURN_IF_ERROR(parts_.requests.take(RequestKind::kCollective, 0, &taken.request));
+  auto call = std::make_unique<Call>(std::move(what), taken.request);
   const Collective& kept = call->what;
   if (!kept.terms.fused(kept.world)) {
     call->run =
         std::make_unique<CollectiveRun>(parts_.columns, parts_.outbox, kept, parts_.ordered);
-    const Status room = call->run->reserve(&posted->pending);
+    Status room = call->run->reserve(&taken.request->pending);
     if (!room.ok()) {
-      parts_.requests.take_back(posted);
-      return room;
+      taken.give_back();
+      return refuse(tag, std::move(room));
     }
   }
-  if (tag == 0) ++next_;
-  *request = posted;
-  const CollectiveKey key = kept.key;
+  *request = taken.request;
+  keep(std::move(call), taken);
+  return {};
+}
+
+Status CollectiveRounds::refuse(uint64_t tag, Status why) {
+  Taken taken(parts_.requests);
+  // Without a request left the call counts as not made.
+  PARALLAX_RETURN_IF_ERROR(parts_.requests.take(RequestKind::kCollective, 0, &taken.request));
+  // Any terms that may be: what differs is said.
+  Collective nothing;
+  nothing.terms.kind = PARALLAX_ALLREDUCE;
+  nothing.key = key_of(tag);
+  nothing.rank = rank();
+  nothing.world = parts_.columns.world();
+  auto call = std::make_unique<Call>(std::move(nothing), taken.request);
+  call->refused = refusal(rank(), why.facts().field);
+  keep(std::move(call), taken);
+  return why;
+}
+
+void CollectiveRounds::keep(std::unique_ptr<Call> call, Taken& taken) {
+  const CollectiveKey key = call->what.key;
   Slot& slot = slots_[key];
   slot.reports.resize(children_.size());
   slot.calls.push_back(std::move(call));
+  taken.request = nullptr;
+  if (!key.tagged) ++next_;
   pass_on_if_complete(key, slot);
-  return {};
 }
 
 // ---- what comes
@@ -119,6 +140,9 @@ bool CollectiveRounds::on_answer(uint32_t from, const CollectiveKey& key, Slot& 
       !read_answer(payload, call.what, &given, &values)) {
     return false;
   }
+  const bool moves = !given.mismatch.found() && given.counts_differ == 0;
+  // Not after a peer has sent of it, nor of what this rank has refused.
+  if (moves ? call.refused.found() : call.run != nullptr && call.run->took()) return false;
   answer(key, slot, given, values);
   return true;
 }
@@ -144,7 +168,7 @@ void CollectiveRounds::pass_on_if_complete(const CollectiveKey& key, Slot& slot)
 CollectiveReport CollectiveRounds::gather(Slot& slot) {
   Call& call = *slot.calls.front();
   CollectiveReport all = {.terms = call.what.terms,
-                          .mismatch = {},
+                          .mismatch = call.refused,
                           .sent = counts_sent(call.what),
                           .expected = counts_expected(call.what)};
   for (size_t i = 0; i < children_.size(); ++i) {
@@ -176,7 +200,7 @@ void CollectiveRounds::answer(const CollectiveKey& key, Slot& slot, const Collec
   }
   Call& call = *slot.calls.front();
   if (given.mismatch.found()) {
-    finish(key, slot, describe(key, given.mismatch));
+    finish(key, slot, describe(parts_.columns.map(), key, given.mismatch));
   } else if (given.counts_differ != 0) {
     call.phase = Phase::kComparing;
     tell_counts(key, call);
@@ -193,28 +217,41 @@ void CollectiveRounds::answer(const CollectiveKey& key, Slot& slot, const Collec
 }
 
 void CollectiveRounds::advance() {
+  giving_ = false;
   for (size_t i = 0; i < moving_.size();) {
     const CollectiveKey key = moving_[i];
     Slot& slot = slots_.at(key);
     Call& call = *slot.calls.front();
-    if (!call.run->moved() || call.request->pending > 0) {
+    if (!call.run->moved() || call.request->pending > 0 || giving_) {
       ++i;
       continue;
     }
+    // One piece at a time, whosesoever.
+    giving_ = !call.run->give();
+    if (giving_) continue;
     moving_.erase(moving_.begin() + static_cast<std::ptrdiff_t>(i));
-    call.run->give();
     finish(key, slot, {});
   }
 }
 
 void CollectiveRounds::finish(const CollectiveKey& key, Slot& slot, const Status& status) {
-  Request* request = slot.calls.front()->request;
+  const std::unique_ptr<Call> call = std::move(slot.calls.front());
   slot.calls.pop_front();
-  parts_.requests.finish(request, status);
+  complete(*call, status);
   if (!slot.calls.empty()) {
     pass_on_if_complete(key, slot);
   } else if (slot.reported == 0) {
     slots_.erase(key);
+  }
+}
+
+void CollectiveRounds::complete(const Call& call, const Status& status) {
+  // A send would read buffers that are the caller's again.
+  PARALLAX_CHECK(call.request->pending == 0);
+  if (call.refused.found()) {
+    parts_.requests.take_back(call.request);
+  } else {
+    parts_.requests.finish(call.request, status);
   }
 }
 
@@ -251,11 +288,12 @@ bool CollectiveRounds::on_counts(uint32_t from, const CollectiveKey& key, Slot& 
   if (call.told_counts[from] != 0) return false;
   call.told_counts[from] = 1;
   ++call.told;
-  const auto compare = [&call](uint32_t sender, uint32_t receiver, uint64_t sent,
-                               uint64_t expected) {
+  const auto compare = [this, &call](uint32_t sender, uint32_t receiver, uint64_t sent,
+                                     uint64_t expected) {
     if (sent == expected || !call.wrong_counts.empty()) return;
-    call.wrong_counts = "send_counts of rank " + std::to_string(sender) + " has " +
-                        std::to_string(sent) + " numbers for rank " + std::to_string(receiver) +
+    const HostMap& map = parts_.columns.map();
+    call.wrong_counts = "send_counts of " + rank_name(map, sender) + " has " +
+                        std::to_string(sent) + " numbers for " + rank_name(map, receiver) +
                         ", whose recv_counts has " + std::to_string(expected);
   };
   compare(from, rank(), counts.sent, call.what.recv_counts[from]);
@@ -339,13 +377,13 @@ void CollectiveRounds::finish_all(const Status& status) {
   moving_.clear();
   for (auto& [key, slot] : slots_) {
     for (auto each = slot.calls.begin(); each != slot.calls.end();) {
-      Request* request = (*each)->request;
-      if (request->pending > 0) {
+      if ((*each)->request->pending > 0) {
         ++each;
         continue;
       }
+      const std::unique_ptr<Call> call = std::move(*each);
       each = slot.calls.erase(each);
-      parts_.requests.finish(request, status);
+      complete(*call, status);
     }
   }
 }

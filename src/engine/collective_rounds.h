@@ -68,10 +68,16 @@ class CollectiveRounds {
 
   // A checked call; its buffers are borrowed until the request completes. LIMIT.
   Status post(Collective what, uint64_t tag, Request** request);
+  // A call that is wrong by itself: it takes its place among the others all the same, so that
+  // theirs end with a MISMATCH and the next ones still meet. Returns `why`.
+  Status refuse(uint64_t tag, Status why);
   // Of Layer::kCollective. False: not what that rank may send now.
   [[nodiscard]] bool on_section(uint32_t from, const Section& section);
   // Completes what has moved.
   void advance();
+
+  // A result is given piece by piece, and there is more: the next piece is due at once.
+  bool giving() const { return giving_; }
 
   // Every call of this rank is reported, or over.
   bool said() const;
@@ -93,7 +99,8 @@ class CollectiveRounds {
   struct Call {
     Call(Collective asked, Request* of) : what(std::move(asked)), request(of), values(what) {}
     const Collective what;
-    Request* const request;
+    Request* const request;  // refused: nobody's, but of their number
+    CollectiveMismatch refused;
     Phase phase = Phase::kGathering;
     FusedValues values;
     std::unique_ptr<CollectiveRun> run;  // none if it is fused
@@ -108,10 +115,26 @@ class CollectiveRounds {
     std::deque<std::unique_ptr<Call>> calls;  // of this rank; the first is under way
     bool gathers() const { return !calls.empty() && calls.front()->phase == Phase::kGathering; }
   };
+  // A request that is the pool's again unless the call that it is for is kept.
+  struct Taken {
+    explicit Taken(RequestPool& of) : pool(of) {}
+    Taken(const Taken&) = delete;
+    Taken& operator=(const Taken&) = delete;
+    ~Taken() { give_back(); }
+    void give_back() {
+      if (request != nullptr) pool.take_back(std::exchange(request, nullptr));
+    }
+    RequestPool& pool;
+    Request* request = nullptr;
+  };
   struct PairCounts {
     uint64_t sent, expected;  // of the sender for the receiver, and the other way round
   };
 
+  CollectiveKey key_of(uint64_t tag) const { return {tag != 0, tag != 0 ? tag : next_}; }
+  // The next of its key.
+  void keep(std::unique_ptr<Call> call, Taken& taken);
+  void complete(const Call& call, const Status& status);
   [[nodiscard]] bool on_report(uint32_t from, const CollectiveKey& key,
                                std::span<const std::byte> payload);
   [[nodiscard]] bool on_answer(uint32_t from, const CollectiveKey& key, Slot& slot,
@@ -137,6 +160,7 @@ class CollectiveRounds {
   std::vector<CollectiveKey> moving_;
   std::vector<uint32_t> held_;  // reports, by child
   uint64_t next_ = 0;           // number of the next call of tag 0
+  bool giving_ = false;
 };
 
 }  // namespace parallax

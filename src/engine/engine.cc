@@ -143,7 +143,7 @@ bool Engine::run() {
     pass();
     loss_watch_.check(now_ns);
     pass();  // sends what the checks queued
-    return moved || job_calls_.filling();
+    return moved || in_pieces();
   });
 }
 
@@ -200,8 +200,7 @@ void Engine::advance() {
 
 int64_t Engine::next_deadline_ns() const {
   if (!failure_.job_goes_on()) return failure_.next_deadline_ns();
-  // Initial values are filled in piece by piece: the next piece is due at once.
-  if (job_calls_.filling()) return clock_.now_ns();
+  if (in_pieces()) return clock_.now_ns();
   return membership_.next_deadline_ns();
 }
 

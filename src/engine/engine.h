@@ -155,6 +155,8 @@ class Engine final : private Receiver {
   std::string borrower(const ByteRange& bytes) const;
   // Nothing is left to send; asked before the transport is torn down.
   bool flushed() const { return outbox_.idle(); }
+  // Something long is done piece by piece, so that leases are kept: the next piece is due at once.
+  bool in_pieces() const { return job_calls_.filling() || collective_calls_.rounds().giving(); }
   // The job has failed, and the notice of it is still on its way to the others: requests stay
   // pending until it has left, for at most FirstFailure::kLastWordsNs.
   bool speaking() const { return failure_.speaking(); }

@@ -184,6 +184,11 @@ bool JobGroups::flushed() const {
                      [](const JobGroup& group) { return group.engine->flushed(); });
 }
 
+bool JobGroups::in_pieces() const {
+  return std::any_of(groups_.begin(), groups_.end(),
+                     [](const JobGroup& group) { return group.engine->in_pieces(); });
+}
+
 bool JobGroups::speaking() const { return whole().speaking(); }
 
 void JobGroups::complete_all() {

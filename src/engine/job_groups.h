@@ -45,6 +45,7 @@ class JobGroups {
   void kick();
   int64_t next_deadline_ns() const;
   bool flushed() const;
+  bool in_pieces() const;
   bool speaking() const;
   void complete_all();
   uint32_t outstanding_requests() const;

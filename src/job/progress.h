@@ -60,10 +60,10 @@ class Progress {
       const Binding::Scope memory(binding_);
       status = body(*groups_);
       groups_->kick();
-      unfinished = !groups_->flushed();
+      unfinished = !groups_->flushed() || groups_->in_pieces();
       speaking = groups_->speaking();
     }
-    // What credits held back needs the engine's next pass.
+    // What credits held back, or is done piece by piece, needs the engine's next pass.
     if (unfinished) wake_blocked();
     if (speaking) let_speak();
     return status;

@@ -294,6 +294,21 @@ bool take_number(std::string_view* in, uint64_t* value) {
   return true;
 }
 
+Status check_dtype(const parallax_variable_t& in, const std::string& name) {
+  if (in.dtype == PARALLAX_BYTES) {
+    return invalid(name +
+                   ": dtype is PARALLAX_BYTES, which only collectives that copy have; give "
+                   "that of its numbers")
+        .about_field("dtype");
+  }
+  if (!is_dtype(in.dtype)) {
+    return unsupported(name + ": dtype is " + std::to_string(in.dtype) +
+                       "; this version has PARALLAX_" + dtype_constants(is_dtype, "and"))
+        .about_field("dtype");
+  }
+  return {};
+}
+
 Status check_not_yet(const parallax_variable_t& in, const std::string& name) {
   return refuse_not_yet(
       name + ": ", {{"placement", in.placement != 0},
@@ -324,11 +339,7 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
                    "lines, so give one that prints on a line")
         .about_field("name");
   }
-  if (!is_dtype(in.dtype)) {
-    return unsupported(name + ": dtype is " + std::to_string(in.dtype) +
-                       "; this version has PARALLAX_" + dtype_constants(is_dtype, "and"))
-        .about_field("dtype");
-  }
+  PARALLAX_RETURN_IF_ERROR(check_dtype(in, name));
   PARALLAX_RETURN_IF_ERROR(check_not_yet(in, name));
   PARALLAX_RETURN_IF_ERROR(check_shape(in, name));
   PARALLAX_RETURN_IF_ERROR(check_form(in, name));

@@ -6,7 +6,7 @@
 
 static void collectives_refused(parallax_job_t *job) {
   float numbers[8] = {0};
-  const uint64_t counts[1] = {2};
+  const uint64_t counts[2] = {2, 0};
   parallax_request_t *request = NULL;
   parallax_collective_t c = {.size = 0};
   PARALLAX_EXPECT_REFUSED(parallax_collective(job, NULL, &request), PARALLAX_INVALID, "what");
@@ -25,6 +25,9 @@ static void collectives_refused(parallax_job_t *job) {
   c.recv = numbers + 4;
   c.dtype = 99;
   PARALLAX_EXPECT_REFUSED(parallax_collective(job, &c, &request), PARALLAX_INVALID, "dtype");
+  c.dtype = PARALLAX_BYTES;
+  PARALLAX_EXPECT_REFUSED(parallax_collective(job, &c, &request), PARALLAX_INVALID,
+                          "PARALLAX_BYTES, which ALLREDUCE");
   c.dtype = PARALLAX_F32;
   c.op = PARALLAX_OP_AND;
   PARALLAX_EXPECT_REFUSED(parallax_collective(job, &c, &request), PARALLAX_INVALID, "op");
@@ -40,6 +43,8 @@ static void collectives_refused(parallax_job_t *job) {
   PARALLAX_EXPECT_REFUSED(parallax_collective(job, &c, &request), PARALLAX_INVALID, "root");
   c.kind = PARALLAX_ALLGATHERV;
   PARALLAX_EXPECT_REFUSED(parallax_collective(job, &c, &request), PARALLAX_INVALID, "recv_counts");
+  c.recv_counts = (const uint64_t *)((const char *)counts + 4);
+  PARALLAX_EXPECT_REFUSED(parallax_collective(job, &c, &request), PARALLAX_INVALID, "not aligned");
   c.recv_counts = counts;
   PARALLAX_EXPECT_REFUSED(parallax_collective(job, &c, &request), PARALLAX_INVALID, "count is 4");
   c.kind = PARALLAX_ALLTOALLV;

@@ -61,10 +61,33 @@ TEST(CollectiveRun, EveryKindWithRanksThatStartLate) {
           ASSERT_TRUE(part.run.moved()) << of.describe() << " rank " << rank;
           ASSERT_EQ(part.pending, 0u);
           ASSERT_TRUE(part.run.missing().empty());
-          part.run.give();
+          ASSERT_TRUE(part.run.give());
           ASSERT_EQ(part.buffers.check(), "");
         }
       }
+    }
+  }
+}
+
+// Of large results a piece at a time is scaled and rounded, so that leases are kept meanwhile.
+TEST(CollectiveRun, ResultsAreGivenInPieces) {
+  for (const uint32_t dtype : {PARALLAX_F32, PARALLAX_BF16}) {
+    const HostMap hosts = host_map({0, 1});
+    const CollectiveCase of = {.world = 2,
+                               .dtype = dtype,
+                               .op = PARALLAX_OP_MEAN,
+                               .count = CollectiveRun::kGiveNumbers + 3};
+    OutboxWorld<Part> world(2, [&](uint32_t rank, Outbox& outbox) {
+      return std::make_unique<Part>(hosts, of, rank, outbox, false);
+    });
+    for (uint32_t rank = 0; rank < 2; ++rank) world.at(rank).run.start();
+    world.settle();
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      ASSERT_TRUE(world.at(rank).run.moved());
+      EXPECT_FALSE(world.at(rank).run.give());
+      EXPECT_TRUE(world.at(rank).run.give());
+      EXPECT_TRUE(world.at(rank).run.give()) << "nothing is left";
+      EXPECT_EQ(world.at(rank).buffers.check(), "");
     }
   }
 }

@@ -97,6 +97,22 @@ TEST_F(CollectiveChecks, Counts) {
   expect(PARALLAX_INVALID, "differ for this rank itself");
   sent[kRank] = 3;
   EXPECT_TRUE(check().ok());
+  for (const uint64_t** each : {&call_.recv_counts, &call_.send_counts}) {
+    const uint64_t* aligned = *each;
+    *each = reinterpret_cast<const uint64_t*>(reinterpret_cast<const char*>(aligned) + 4);
+    expect(PARALLAX_INVALID, "_counts is not aligned to 8 bytes");
+    *each = aligned;
+  }
+}
+
+TEST_F(CollectiveChecks, BytesAreCopiedAndNotCombined) {
+  call_.dtype = PARALLAX_BYTES;
+  expect(PARALLAX_INVALID, "dtype is PARALLAX_BYTES, which ALLREDUCE cannot combine");
+  EXPECT_EQ(check().facts().field, "dtype");
+  call_.kind = PARALLAX_BROADCAST;
+  EXPECT_TRUE(check().ok());
+  call_.count = (1ull << 40) + 1;
+  expect(PARALLAX_INVALID, "2^40 bytes");
 }
 
 TEST_F(CollectiveChecks, Buffers) {

@@ -131,6 +131,40 @@ TEST(CollectiveRounds, TheNextOfATagIsHeldWhileTheLastMoves) {
   EXPECT_FALSE(world.report(1, 0, false, large));
 }
 
+// Whoever sends of a collective knows that all agree: no answer may then say otherwise, for what it
+// ends may still be sent on.
+TEST(CollectiveRounds, NoMismatchComesAfterNumbers) {
+  RoundsWorld world;
+  CollectiveCase large = kPlain;
+  large.kind = PARALLAX_BROADCAST;
+  large.count = 5000;
+  const Request* request = world.post(large, 1);
+  const auto answer = [&world](const CollectiveAnswer& given) {
+    const OwnedSection section({.kind = SectionKind::kCollectiveAnswer},
+                               std::as_bytes(std::span(&given, 1)));
+    return world[1].rounds.on_section(0, section.view());
+  };
+  const std::vector<std::byte> numbers(256 * sizeof(float));
+  const OwnedSection part(
+      {.kind = SectionKind::kCollectiveGather, .encoding = Encoding::kDense, .count = 256},
+      numbers);
+  ASSERT_TRUE(world[1].rounds.on_section(0, part.view()));
+  EXPECT_FALSE(answer({.mismatch = {.field = CollectiveField::kOp, .ranks = {0, 1}}}));
+  EXPECT_FALSE(request->done());
+}
+
+// Nor does a call that a rank was refused itself come to pass there.
+TEST(CollectiveRounds, WhatWasRefusedIsNotAnsweredOtherwise) {
+  RoundsWorld world;
+  Status why = invalid("collective: wrong");
+  EXPECT_EQ(world[1].rounds.refuse(0, std::move(why).about_field("root")).code(), PARALLAX_INVALID);
+  EXPECT_TRUE(world[1].rounds.said());
+  const CollectiveAnswer given = {};
+  const OwnedSection section({.kind = SectionKind::kCollectiveAnswer},
+                             std::as_bytes(std::span(&given, 1)));
+  EXPECT_FALSE(world[1].rounds.on_section(0, section.view()));
+}
+
 TEST(CollectiveRounds, CloseComesAfterWhatIsNotSaid) {
   RoundsWorld world;
   CollectiveCase tagged = kPlain;

@@ -76,6 +76,7 @@ TEST(MakeVariable, NamesEveryBadField) {
          v->dtype = PARALLAX_I32, v->rule = PARALLAX_RULE_SUM, v->init = PARALLAX_INIT_CONSTANT,
          v->init_low = 3e9f;
        }},
+      {"dtype is PARALLAX_BYTES", [](auto* v) { v->dtype = PARALLAX_BYTES; }},
       {"rule", [](auto* v) { v->rule = 8; }, PARALLAX_UNSUPPORTED},
       {"init is 6; it must be", [](auto* v) { v->init = 6; }},
   };
