@@ -124,6 +124,33 @@ TEST(InitialStream, ARankLostOnTheWayFailsTheCommit) {
   }
 }
 
+// Given a rank that stands still before its values came, expect no commit to be over: whoever
+// begins a step may ask any owner for its rows.
+TEST(InitialStream, NobodyIsThroughBeforeAllHaveTheirValues) {
+  EngineWorld world({.hosts = {0, 1, 2}});
+  const auto values = counted(60, 1);
+  const parallax_variable_t variable =
+      given(dense_variable("w", 60, 1, PARALLAX_RULE_SGD), PARALLAX_INIT_BROADCAST, values.data());
+  std::vector<Request*> commits(3);
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    uint32_t id = 0;
+    ASSERT_TRUE(world.engine(rank).job_calls().register_variable(variable, &id).ok());
+    ASSERT_TRUE(world.engine(rank).job_calls().commit(&commits[rank]).ok());
+  }
+  while (world.engine(2).reports().missing(*commits[2]).message().find("to pass values on") ==
+         std::string::npos) {
+    ASSERT_FALSE(commits[2]->done());
+    world.shuffle(1);
+  }
+  for (int i = 0; i < 200; ++i) {
+    for (const uint32_t rank : {0u, 1u}) world.groups(rank).run();
+  }
+  EXPECT_FALSE(commits[0]->done());
+  EXPECT_FALSE(commits[1]->done());
+  ASSERT_TRUE(world.run_until_done(commits));
+  for (const Request* commit : commits) EXPECT_TRUE(commit->status.ok());
+}
+
 // Given a caller that leaves commit while its buffers are still to be read, expect the job to fail,
 // and no look at them.
 TEST(InitialStream, ACallerThatLeavesGetsItsBufferBack) {
