@@ -296,7 +296,7 @@ void add_all() {
   by_width_and_bytes(benchmark::RegisterBenchmark("row_coalescer", row_coalescer));
   by_width_and_bytes(benchmark::RegisterBenchmark("scatter_add", scatter_add));
   for (const RuleTraits& each : kRules) {
-    if (each.rule == PARALLAX_RULE_NONE) continue;
+    if (each.rule == PARALLAX_RULE_NONE || each.calls_back) continue;
     const std::string name = std::string("update_") + each.name;
     by_width_and_bytes(benchmark::RegisterBenchmark(
         name.c_str(), [rule = each.rule](benchmark::State& state) { update(state, rule); }));

@@ -8,8 +8,9 @@
  *   open -> register... -> commit -> { step_begin -> pull, push, reduce -> step_end }... -> close
  *
  * Threads. Any thread may call any function of a job, several at once, except that close must be
- * the last call on it. A request has one waiter at a time. Callbacks run on library threads and
- * must not call back into the job. A forked child has no part in its parent's jobs: there every
+ * the last call on it. A request has one waiter at a time. Callbacks run on library threads (a
+ * variable's rule_fn also on one that waits for a request or makes progress) and must not call
+ * back into the job. A forked child has no part in its parent's jobs: there every
  * call on them answers PARALLAX_STATE and does nothing. It may open jobs of its own, though not
  * over UCX once its parent has.
  *
@@ -513,7 +514,8 @@ typedef enum parallax_reduction {
  *                    initial_accumulator_value, which is 0.1 there and 0 here unless given, z at
  *                    0. 0 also where Keras's division is 0 / 0. lr 0: nothing is changed)
  *   SUM              p += g; of the rates only clip_norm is used. For integers scale is 1, and a
- *                    clip norm neither counts nor changes them */
+ *                    clip norm neither counts nor changes them
+ *   CALLBACK         the caller's own: what rule_fn does, see parallax_rule_fn */
 typedef enum parallax_rule {
   PARALLAX_RULE_NONE = 0,   /* framework-held: the caller keeps the value and calls reduce */
   PARALLAX_RULE_SGD = 1,
@@ -523,10 +525,10 @@ typedef enum parallax_rule {
   PARALLAX_RULE_ROWWISE_ADAGRAD = 5,
   PARALLAX_RULE_SUM = 6,
   PARALLAX_RULE_FTRL = 7,    /* since 0.2.0 */
-  PARALLAX_RULE_CALLBACK = 8 /* not yet. The caller's own: rule_fn */
+  PARALLAX_RULE_CALLBACK = 8 /* the caller's own: rule_fn. Since 0.2.0 */
 } parallax_rule_t;
 
-/* Rows that a caller's own rule is to update. Since 0.2.0. */
+/* Rows that a caller's own rule is to update, valid during the call. Since 0.2.0. */
 typedef struct parallax_rule_block {
   size_t size;
   uint32_t variable;
@@ -542,7 +544,25 @@ typedef struct parallax_rule_block {
   double learning_rate;  /* of the variable's group of rates */
 } parallax_rule_block_t;
 
-/* Returns 0; anything else fails the job. */
+/* The caller's own rule. It is called in each step that is committed for the rows that any rank
+ * gave, wherever they lie (of a mirrored variable on every rank), in blocks; of a variable without
+ * row ids for all that this rank holds. It updates values and state in place: any optimizer whose
+ * update of a row needs no other row. Values and state are as they were left, at first as init
+ * says, 0, and initial_accumulator_value in state[0]. What is written past them, or through
+ * `rows` and `gradient`, is undefined.
+ *
+ * Each row by itself: a block has at most 256 rows today, and fewer wide ones, but where blocks are
+ * cut and in what order they come is no promise, and the same row may come with others the next
+ * time; so no result may depend on it. By that a rule has the same bits under every placement and
+ * plan, and in a run again under `deterministic`, if the function is the same on every rank (which
+ * the library cannot compare; it compares state_elements) and a function of its arguments alone.
+ *
+ * It runs on a thread of the library (compute_threads), or where there is none on the one that
+ * makes progress, which may be a waiting caller's; for one variable on one thread at a time, for
+ * several variables on several at once. It holds up the step, without threads the leases too, and
+ * so must not block, nor throw. A call on a job or a request from within is STATE.
+ * Returns 0. Anything else fails the job, on every rank, with ABORTED and a sentence that names
+ * the variable, the step and the number; the step is applied in part then. */
 typedef int (*parallax_rule_fn)(void *context, const parallax_rule_block_t *block);
 
 /* Initial values. Those that are computed are a function of (seed, row, column) alone, the same
@@ -630,7 +650,8 @@ typedef struct parallax_variable {
   /* Parameters of the rule; those of other rules must be 0. */
   float epsilon;                   /* 0: the default of the rule's framework, 1e-10 for ADAGRAD,
                                     * 1e-8 for ADAM and ROWWISE_ADAGRAD; or PARALLAX_ZERO */
-  float initial_accumulator_value; /* ADAGRAD, ROWWISE_ADAGRAD: initial s; FTRL: initial n */
+  float initial_accumulator_value; /* ADAGRAD, ROWWISE_ADAGRAD: initial s; FTRL: initial n;
+                                    * CALLBACK: initial state[0] */
   uint32_t nesterov;               /* MOMENTUM: 1 for Nesterov's; momentum must be > 0 */
   double beta1, beta2;             /* ADAM, in (0, 1), or PARALLAX_ZERO; 0: 0.9 and 0.999 */
   double momentum;                 /* MOMENTUM, >= 0 */
@@ -664,10 +685,12 @@ typedef struct parallax_variable {
                                * variable is kept in: double for F64, float for F32, F16 and BF16,
                                * else the integer. Borrowed until commit returns, whatever it
                                * returns: a TIMEOUT before all of it was taken fails the job */
-  /* Of the caller's own rule: */
-  parallax_rule_fn rule_fn;   /* not yet */
-  void *rule_context;         /* not yet. Handed to rule_fn */
-  uint32_t state_elements[2]; /* not yet. Numbers a row that it keeps beside the value */
+  /* Of CALLBACK, whose dtype is a floating one: */
+  parallax_rule_fn rule_fn;   /* required */
+  void *rule_context;         /* handed to rule_fn; both are to live as long as the job */
+  uint32_t state_elements[2]; /* numbers a row that it keeps beside the value, of the type that is
+                               * kept in, 0..2^20; the second only with the first. With row ids
+                               * they travel as a row does. The same on every rank */
 } parallax_variable_t;
 
 /* Registers one variable; the same calls in the same order on every rank, before commit.
@@ -820,6 +843,7 @@ typedef struct parallax_step_info {
  *   state[0]   ADAGRAD s, ADAM m, MOMENTUM b, FTRL n: row_count x row_elements;
  *              ROWWISE_ADAGRAD s: row_count
  *   state[1]   ADAM v, FTRL z: row_count x row_elements
+ *              CALLBACK, both: row_count x state_elements[i]
  *   updates    ADAM's t, one number for the whole variable; of other rules the same count */
 typedef struct parallax_rows {
   size_t size;

@@ -57,6 +57,22 @@ inline void check(parallax_status_t status) {
   throw Error(status, parallax_last_error(), info);
 }
 
+// Gives a variable the caller's own rule: `rule` is called as int(const parallax_rule_block_t&), by
+// the rules of parallax_rule_fn, and must live as long as the job. What it throws is answered by
+// -1, which fails the job.
+template <typename Rule>
+void set_rule(parallax_variable_t& variable, Rule& rule) noexcept {
+  variable.rule = PARALLAX_RULE_CALLBACK;
+  variable.rule_context = const_cast<void*>(static_cast<const void*>(&rule));
+  variable.rule_fn = [](void* context, const parallax_rule_block_t* block) noexcept -> int {
+    try {
+      return (*static_cast<Rule*>(context))(*block);
+    } catch (...) {
+      return -1;
+    }
+  };
+}
+
 class Request {
  public:
   // The union of rows of a reduce, owned by the request.

@@ -2,6 +2,7 @@
 // Registration, commit and close at one rank. See job_calls.h.
 #include "engine/job_calls.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "message/wire.h"
@@ -46,14 +47,15 @@ namespace {
 // A row is never cut: with its headers it must fit one message.
 Status check_row_bytes(const Variable& variable, const Transport& transport) {
   if (!variable.ids_declared()) return {};
+  const uint64_t elements =
+      std::max({variable.gradient_elements(), variable.state_width(0), variable.state_width(1)});
   const uint64_t bytes = sizeof(MessageHeader) + sizeof(SectionHeader) + sizeof(uint32_t) +
-                         variable.gradient_elements() * bytes_of_sum(variable.sum_type());
+                         elements * bytes_of_sum(variable.sum_type());
   const uint64_t most = transport.message_bytes_max();
   if (bytes <= most) return {};
-  return limit("commit: variable '" + variable.name + "': a row of " +
-               std::to_string(variable.row_elements) + " elements takes a message of " +
-               std::to_string(bytes) + " bytes, and transport " + std::string(transport.name()) +
-               " carries " + std::to_string(most) +
+  return limit("commit: variable '" + variable.name + "': a row of " + std::to_string(elements) +
+               " elements takes a message of " + std::to_string(bytes) + " bytes, and transport " +
+               std::string(transport.name()) + " carries " + std::to_string(most) +
                "; register it as DENSE, or cut its rows into narrower ones");
 }
 

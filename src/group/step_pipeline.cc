@@ -84,7 +84,8 @@ Status StepPipeline::advance(Finished* finished) {
   if (step.ended_sent && !step.voted && reduced(step)) vote(step);
   if (parts_.trees[TreeKind::kVote].take_complete()) pass_votes_on();
   if (step.decided && !step.applying && delivered(step)) apply(step);
-  if (!step.applying || step.applies_left > 0) return {};
+  if (!step.applying || step.applies.left > 0) return {};
+  if (step.applies.failed != UINT32_MAX) return rule_failure(step);
   // The updates have run. New plans are laid out, variables whose placement changes with the next
   // step are moved, then the step is finished.
   if (!step.migrating) {
@@ -291,6 +292,8 @@ void StepPipeline::submit_apply(StepState& step, VariableRuntime& runtime, doubl
   const Rates rates = step.end.of_group(variable.rates);
   const double group_scale = step.decision.group_scales[variable.rates];
   runtime.arguments = {.rule = variable.rule,
+                       .variable = runtime.id,
+                       .step = step.step,
                        .learning_rate = rates.learning_rate,
                        .weight_decay = rates.weight_decay,
                        .decoupled = rates.decoupled != 0,
@@ -301,25 +304,40 @@ void StepPipeline::submit_apply(StepState& step, VariableRuntime& runtime, doubl
                        .beta2 = variable.beta2,
                        .momentum = variable.momentum,
                        .nesterov = variable.nesterov,
-                       .l1 = variable.l1,
-                       .l2 = variable.l2,
-                       .l2_shrinkage = variable.l2_shrinkage,
-                       .beta = variable.beta};
+                       .l1 = variable.penalties.l1,
+                       .l2 = variable.penalties.l2,
+                       .l2_shrinkage = variable.penalties.l2_shrinkage,
+                       .beta = variable.penalties.beta};
   const ReducedGradient& gradient = runtime.gradient;
-  runtime.applies_left = &step.applies_left;
+  runtime.applies = &step.applies;
   runtime.apply_job.context = &runtime;
   runtime.apply_job.cost_bytes =
       runtime.table->element_bytes() *
       (gradient.rows ? gradient.row_count * variable.row_elements : gradient.count);
   runtime.apply_job.run = [](ComputeJob& job) {
     VariableRuntime& applying = *static_cast<VariableRuntime*>(job.context);
-    applying.table->apply(applying.gradient, applying.arguments);
+    applying.rule_answer = applying.table->apply(applying.gradient, applying.arguments);
   };
   runtime.apply_job.done = [](ComputeJob& job) {
-    --*static_cast<VariableRuntime*>(job.context)->applies_left;
+    const VariableRuntime& applied = *static_cast<VariableRuntime*>(job.context);
+    Applies& applies = *applied.applies;
+    if (applied.rule_answer != 0) applies.failed = std::min(applies.failed, applied.id);
+    --applies.left;
   };
-  ++step.applies_left;
+  ++step.applies.left;
   parts_.compute.submit(runtime.apply_job);
+}
+
+// What other variables have applied of the step stays, and of this one too: the job ends with it.
+Status StepPipeline::rule_failure(const StepState& step) const {
+  const VariableRuntime& failed = parts_.group.runtime(step.applies.failed);
+  return Status(PARALLAX_ABORTED, parts_.group.name() + ": step " + std::to_string(step.step) +
+                                      ": the rule_fn of variable '" + failed.variable->name +
+                                      "' answered " + std::to_string(failed.rule_answer) +
+                                      ", where only 0 goes on; the step is applied in part")
+      .about_variable(failed.id)
+      .about_step(step.step)
+      .about_field("rule_fn");
 }
 
 // True if no send is left that reads memory which the end of the step hands on to step + 2, or

@@ -65,7 +65,7 @@ struct StepState {
   bool decided = false;
   bool applying = false;
   bool migrating = false;
-  uint32_t applies_left = 0;
+  Applies applies;
   uint32_t contributed_cursor = 0, reduced_cursor = 0, delivered_cursor = 0;
   Decision decision;
 };
@@ -139,6 +139,7 @@ class StepPipeline {
   void say_late(const LateRank& late) const;
   void apply(StepState& step);
   void submit_apply(StepState& step, VariableRuntime& runtime, double mean);
+  Status rule_failure(const StepState& step) const;
   bool returned(const StepState& step) const;
   Finished finish(StepState& step);
 

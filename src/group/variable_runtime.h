@@ -20,6 +20,12 @@
 
 namespace parallax {
 
+// Updates of a step under way, and the first variable whose own rule failed.
+struct Applies {
+  uint32_t left = 0;
+  uint32_t failed = UINT32_MAX;
+};
+
 struct VariableRuntime {
   // A change of plan under way: from `step` on, what is here is in force.
   struct Change {
@@ -40,11 +46,16 @@ struct VariableRuntime {
       : id(number),
         variable(&registered),
         partition(registered.rows, registered.row_elements, registered.ids_declared(), slots,
-                  number),
+                  number, 0, block_of(registered)),
         owned_gradient(registered.rows, registered.gradient_elements(), registered.ids_declared(),
-                       slots, number),
+                       slots, number, 0, block_of(registered)),
         shared_gradient(registered.rows, registered.gradient_elements(), registered.ids_declared(),
                         ranks, number) {}
+
+  // Of what owners hold of one without row ids: a rule of the caller's own is given whole rows.
+  static uint64_t block_of(const Variable& variable) {
+    return variable.traits().calls_back ? block_of_rows(variable.row_elements) : kBlockElements;
+  }
 
   // Where a gradient is summed that goes by this method.
   const Partition& gradient_partition(Method method) const {
@@ -75,7 +86,8 @@ struct VariableRuntime {
   ComputeJob apply_job;
   ReducedGradient gradient;
   UpdateArguments arguments;
-  uint32_t* applies_left = nullptr;  // of that step
+  int rule_answer = 0;         // of a rule of the caller's own: not 0 fails the job
+  Applies* applies = nullptr;  // of that step
 };
 
 }  // namespace parallax

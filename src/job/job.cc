@@ -20,6 +20,7 @@
 #include "job/job_settings.h"
 #include "message/kinds.h"
 #include "rendezvous/launcher.h"
+#include "server/rule_blocks.h"
 #include "topology/topology.h"
 #include "transport/faulty/faulty_transport.h"
 #include "transport/inproc/inproc_transport.h"
@@ -74,6 +75,10 @@ Job::~Job() {
 }
 
 Status Job::check_process(const char* call) const {
+  if (RuleBlocks::calling()) {
+    return bad_state(std::string(call) +
+                     ": called from within a variable's rule_fn, which the job waits for");
+  }
   if (!mark_.in_child()) return {};
   return bad_state(std::string(call) + ": the job belongs to process " +
                    std::to_string(mark_.process()) + "; process " + std::to_string(getpid()) +

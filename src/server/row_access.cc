@@ -80,10 +80,12 @@ void RowAccess::start_read(const RowsCall& call) {
   for (const uint32_t owner : waited_) {
     // Which rows of a range an owner has would take a walk over all of them to know: its answer is
     // due in their order, and what all owners have is counted.
-    const bool rows = table.partition().ids_declared();
-    const uint64_t due =
-        rows ? call.row_count : held_elements(table, owner, call.first_row, call.row_count).count;
-    expect_answer(owner, due);
+    expect_answer(owner, call.row_count);
+    if (table.partition().ids_declared()) continue;
+    for (uint32_t array = 0; array < table.array_count(); ++array) {
+      answers_[owner][array].due =
+          held_elements(table, owner, call.first_row, call.row_count, array).count;
+    }
   }
   const Send send = rows_send(SectionKind::kRowsAsk, call.variable, number_, 0);
   for (const uint32_t owner : waited_) {
@@ -246,7 +248,7 @@ bool RowAccess::take_rows(uint32_t from, const Table& table, const Section& sect
 
 bool RowAccess::take_elements(uint32_t from, const Table& table, const Section& section) {
   const SectionHeader& header = section.header;
-  const Range held = held_elements(table, from, call_.first_row, call_.row_count);
+  const Range held = held_elements(table, from, call_.first_row, call_.row_count, header.part);
   // Of what `from` holds; wraps to a huge number if it lies before.
   const uint64_t into = header.first - held.first;
   if (header.encoding != Encoding::kDense ||
@@ -254,7 +256,8 @@ bool RowAccess::take_elements(uint32_t from, const Table& table, const Section& 
       !answers_[from][header.part].take(into, header.count)) {
     return false;
   }
-  place(table, header.part, header.first - call_.first_row * table.row_elements(), section.payload);
+  place(table, header.part, header.first - call_.first_row * table.array_width(header.part),
+        section.payload);
   numbers_left_ -= header.count;
   return true;
 }
@@ -321,10 +324,10 @@ void RowAccess::write_portion() {
 
 void RowAccess::write_elements() {
   const Table& table = *tables_.table_of(call_.variable);
-  const uint64_t first = call_.first_row * table.row_elements();
   for (const uint32_t holder : waited_) {
-    const Range range = held_elements(table, holder, call_.first_row, call_.row_count);
     for (uint32_t array = 0; array < table.array_count(); ++array) {
+      const uint64_t first = call_.first_row * table.array_width(array);
+      const Range range = held_elements(table, holder, call_.first_row, call_.row_count, array);
       if (call_.parts[array] == nullptr || range.count == 0) continue;
       Send send = rows_send(SectionKind::kRowsWrite, call_.variable, number_, array);
       send.header.encoding = Encoding::kDense;

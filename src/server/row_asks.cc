@@ -6,14 +6,15 @@
 
 namespace parallax {
 
-Range held_elements(const Table& table, uint32_t rank, uint64_t first_row, uint64_t row_count) {
+Range held_elements(const Table& table, uint32_t rank, uint64_t first_row, uint64_t row_count,
+                    uint32_t array) {
   const Partition& partition = table.partition();
   const uint64_t width = table.row_elements();
   // A mirror is whole wherever it lies.
   const Range held = table.sharded() ? partition.range_of(rank) : Range{0, partition.elements()};
   const uint64_t first = std::max(held.first, first_row * width);
   const uint64_t end = std::min(held.end(), (first_row + row_count) * width);
-  return {first, end > first ? end - first : 0};
+  return table.place_in(array, Range{first, end > first ? end - first : 0});
 }
 
 bool RowAsks::on_ask(uint32_t from, const Section& section) {
@@ -135,11 +136,11 @@ void RowAsks::send_served(Ask& ask, const Table& table) {
 }
 
 void RowAsks::serve_elements(Ask& ask, const Table& table) {
-  const Range range = held_elements(table, columns_.rank(), ask.first_row, ask.row_count);
   // At once: they lie together, so that one send for each array borrows all of them, and keeps
   // nothing but a place in the table.
   ask.served_rows = ask.row_count;
   for (uint32_t array = 0; array < table.array_count(); ++array) {
+    const Range range = held_elements(table, columns_.rank(), ask.first_row, ask.row_count, array);
     if ((ask.arrays >> array & 1) == 0 || range.count == 0) continue;
     Send send = rows_send(SectionKind::kRowsAnswer, ask.variable, ask.number, array);
     send.header.encoding = Encoding::kDense;

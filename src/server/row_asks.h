@@ -55,8 +55,9 @@ inline Send rows_send(SectionKind kind, uint32_t variable, uint64_t number, uint
   return send;
 }
 
-// Dense. What of the rows first_row, ..., in elements, a rank holds.
-Range held_elements(const Table& table, uint32_t rank, uint64_t first_row, uint64_t row_count);
+// Dense. What of the rows first_row, ..., in elements of an array, a rank holds.
+Range held_elements(const Table& table, uint32_t rank, uint64_t first_row, uint64_t row_count,
+                    uint32_t array = 0);
 
 class RowAsks {
  public:

@@ -10,19 +10,33 @@
 
 namespace parallax {
 
+namespace {
+
+bool is_no_row_of(SumType sum, const std::byte* row) {
+  return with_sum_type(sum, [row](auto tag) {
+    return is_no_row(reinterpret_cast<const typename decltype(tag)::type*>(row));
+  });
+}
+
+}  // namespace
+
 Table::Table(const Variable& variable, const Partition& partition, uint32_t rank, bool sharded)
     : variable_(variable),
       partition_(partition),
-      traits_(variable.traits()),
       sum_(variable.sum_type()),
       element_bytes_(bytes_of_sum(sum_)),
       rank_(rank),
-      array_count_(1 + traits_.element_states + traits_.row_states),
-      sharded_(sharded) {}
+      sharded_(sharded) {
+  widths_[0] = variable.row_elements;
+  for (uint32_t state = 0; state < kStatesMax && variable.state_width(state) > 0; ++state) {
+    widths_[array_count_++] = variable.state_width(state);
+  }
+  if (variable.traits().calls_back) own_rule_ = std::make_unique<RuleBlocks>(variable);
+}
 
 uint64_t Table::owned_elements(uint32_t owner, uint32_t array) const {
   return partition_.ids_declared() ? partition_.rows_owned(owner) * array_width(array)
-                                   : partition_.range_of(owner).count;
+                                   : place_in(array, partition_.range_of(owner).count);
 }
 
 uint64_t Table::element_count(uint32_t array) const {
@@ -34,7 +48,10 @@ size_t Table::needed_bytes() const {
   for (uint32_t array = 0; array < array_count_; ++array) {
     bytes += Arena::bytes_for<std::byte>(element_count(array) * element_bytes_);
   }
-  return bytes;
+  if (own_rule_ == nullptr) return bytes;
+  Arena measure;
+  RuleBlocks(variable_).lay_out(measure);
+  return bytes + measure.used_bytes();
 }
 
 Status Table::reserve() {
@@ -42,6 +59,7 @@ Status Table::reserve() {
   for (uint32_t array = 0; array < array_count_; ++array) {
     arrays_[array] = arena_.take<std::byte>(element_count(array) * element_bytes_);
   }
+  if (own_rule_ != nullptr) own_rule_->lay_out(arena_);
   if (sharded_ && !partition_.ids_declared()) first_element_ = partition_.range_of(rank_).first;
   return {};
 }
@@ -65,8 +83,11 @@ void Table::initialize_as(uint64_t first, uint64_t end) {
   const uint64_t width = row_elements();
   if (variable_.initial_accumulator_value != 0 && array_count_ > 1) {
     T* state = reinterpret_cast<T*>(arrays_[1].data());
-    const uint64_t divisor = width / array_width(1);
-    std::fill(state + first / divisor, state + end / divisor,
+    // Dense values may end in mid-row; then the state is as wide, or they lie in whole rows.
+    const auto of_state = [&](uint64_t at) {
+      return array_width(1) == width ? at : at / width * array_width(1);
+    };
+    std::fill(state + of_state(first), state + of_state(end),
               static_cast<T>(variable_.initial_accumulator_value));
   }
   // Fresh pages are zero already; untouched, they cost no memory.
@@ -125,18 +146,47 @@ void Table::take_values(uint64_t first, std::span<const std::byte> values) {
   }
 }
 
-void Table::apply(const ReducedGradient& gradient, const UpdateArguments& with) {
-  if (!gradient.contributed && !gradient.has_values) return;
+int Table::apply(const ReducedGradient& gradient, const UpdateArguments& with) {
+  if (!gradient.contributed && !gradient.has_values) return 0;
   // Also without values: some rank contributed, and Adam counts the step.
   ++updates_;
-  if (!gradient.has_values) return;
+  if (!gradient.has_values) return 0;
   UpdateArguments counted = with;
   counted.updates = updates_;
   counted.sparse = partition_.ids_declared();
+  if (own_rule_ != nullptr) return apply_own(gradient, counted);
   with_sum_type(sum_, [&](auto tag) {
     using T = typename decltype(tag)::type;
     with_rule<T>(counted, [&](const auto& rule) { apply_as<T>(gradient, counted, rule); });
   });
+  return 0;
+}
+
+// By the rule of the caller's own.
+int Table::apply_own(const ReducedGradient& gradient, const UpdateArguments& with) {
+  RuleBlocks& blocks = *own_rule_;
+  blocks.begin(with, gradient.counted, arrays_);
+  const uint64_t width = row_elements();
+  const size_t row_bytes = (width + (gradient.counted ? 1 : 0)) * element_bytes_;
+  const bool ids = partition_.ids_declared();
+  // Of elements it is whole rows: the partition parts none.
+  const uint64_t count = gradient.rows ? gradient.row_count
+                         : ids         ? gradient.count * element_bytes_ / row_bytes
+                                       : gradient.count / width;
+  for (uint64_t i = 0; i < count; ++i) {
+    const std::byte* values = gradient.values + i * row_bytes;
+    uint64_t id = gradient.first / width + i;
+    uint64_t here = id - first_element_ / width;
+    if (ids) {
+      if (!gradient.rows && is_no_row_of(sum_, values)) continue;
+      const uint32_t row_key = gradient.rows ? gradient.row_keys[i] : static_cast<uint32_t>(i);
+      id = partition_.row_of(row_key);
+      here = row_of(row_key);
+    }
+    const int answer = blocks.add(static_cast<int64_t>(id), here, values);
+    if (answer != 0) return answer;
+  }
+  return blocks.finish();
 }
 
 template <typename T, typename Rule>
@@ -188,7 +238,7 @@ void Table::apply_as(const ReducedGradient& gradient, const UpdateArguments& wit
 }
 
 uint64_t Table::place_of(uint32_t array, uint32_t owner, uint64_t at) const {
-  if (!partition_.ids_declared()) return partition_.range_of(owner).first + at;
+  if (!partition_.ids_declared()) return place_in(array, partition_.range_of(owner).first) + at;
   const uint64_t width = array_width(array);
   return partition_.row_key_at(owner, at / width) * width + at % width;
 }
@@ -214,7 +264,8 @@ bool Table::write_section(const Section& section) {
   const size_t row_bytes = array_width(header.part) * element_bytes_;
   const std::span<const std::byte> payload = section.payload;
   if (!partition_.ids_declared()) {
-    const Range here = sharded_ ? partition_.range_of(rank_) : Range{0, partition_.elements()};
+    const Range here = place_in(
+        header.part, sharded_ ? partition_.range_of(rank_) : Range{0, partition_.elements()});
     // Wraps to a huge number if it lies before.
     const uint64_t at = header.first - here.first;
     if (header.encoding != Encoding::kDense || at > here.count || header.count > here.count - at ||

@@ -9,12 +9,14 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "aggregate/reduced_gradient.h"
 #include "base/arena.h"
 #include "base/number.h"
 #include "message/wire.h"
+#include "server/rule_blocks.h"
 #include "server/update_rules.h"
 #include "variable/partition.h"
 #include "variable/variable.h"
@@ -38,8 +40,9 @@ class Table {
   void take_values(uint64_t first, std::span<const std::byte> values);
 
   // Applies a step's reduced gradient: owned (sharded) or whole (mirrored). with.updates is the
-  // table's own to fill in.
-  void apply(const ReducedGradient& gradient, const UpdateArguments& with);
+  // table's own to fill in. What a rule of the caller's own answered: not 0 where it failed, and
+  // then it is applied in part.
+  int apply(const ReducedGradient& gradient, const UpdateArguments& with);
   // Committed steps in which some rank contributed, as far as this rank is told: every rank that
   // holds rows of the variable is.
   uint64_t updates() const { return updates_; }
@@ -56,16 +59,23 @@ class Table {
   // The arrays: 0 is the value, those after it the rule's state.
   uint32_t array_count() const { return array_count_; }
   // Elements of the array for each row.
-  uint64_t array_width(uint32_t array) const {
-    return array > traits_.element_states ? 1 : row_elements();
+  uint64_t array_width(uint32_t array) const { return widths_[array]; }
+  // Dense: where the element `at` of the value has its own in the array. Of an array of another
+  // width (a rule of the caller's own) that is known of whole rows alone.
+  uint64_t place_in(uint32_t array, uint64_t at) const {
+    return widths_[array] == row_elements() ? at : at / row_elements() * widths_[array];
+  }
+  Range place_in(uint32_t array, const Range& range) const {
+    return {place_in(array, range.first), place_in(array, range.count)};
   }
   std::span<std::byte> array(uint32_t array) { return arrays_[array]; }
   std::span<const std::byte> array(uint32_t array) const { return arrays_[array]; }
   const std::byte* row_at(uint32_t array, uint64_t row_here) const {
     return &arrays_[array][row_here * array_width(array) * element_bytes_];
   }
+  // `at` counts in the array.
   const std::byte* element_at(uint32_t array, uint64_t at) const {
-    return &arrays_[array][(at - first_element_) * element_bytes_];
+    return &arrays_[array][(at - place_in(array, first_element_)) * element_bytes_];
   }
   SumType sum_type() const { return sum_; }
   size_t element_bytes() const { return element_bytes_; }
@@ -95,22 +105,24 @@ class Table {
   uint64_t row_here(uint64_t at) const;
   template <typename T>
   void initialize_as(uint64_t first, uint64_t end);
+  int apply_own(const ReducedGradient& gradient, const UpdateArguments& with);
   template <typename T, typename Rule>
   void apply_as(const ReducedGradient& gradient, const UpdateArguments& with, const Rule& rule);
 
   const Variable& variable_;
   const Partition& partition_;
-  const RuleTraits& traits_;
   const SumType sum_;
   const size_t element_bytes_;
   const uint32_t rank_;
-  const uint32_t array_count_;
   const bool sharded_;
+  std::array<uint64_t, 1 + kStatesMax> widths_ = {};
+  uint32_t array_count_ = 1;
   uint64_t first_element_ = 0;
   uint64_t initialized_ = 0;  // elements
   uint64_t updates_ = 0;
   Arena arena_;
   std::array<std::span<std::byte>, 1 + kStatesMax> arrays_;
+  std::unique_ptr<RuleBlocks> own_rule_;  // null: the library's
 };
 
 }  // namespace parallax

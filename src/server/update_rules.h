@@ -18,6 +18,8 @@ namespace parallax {
 // value.
 struct UpdateArguments {
   uint32_t rule = PARALLAX_RULE_SGD;
+  uint32_t variable = 0;  // for the caller's own rule
+  uint64_t step = 0;
   double learning_rate = 0;
   double weight_decay = 0;
   bool decoupled = false;  // weight decay shrinks the value, and is no part of the gradient

@@ -8,7 +8,8 @@
 // rows lie in the order of their row keys, one after the other: its slots take turns, so that a
 // local row is found without a search. On the wire rows go by row key.
 //
-// Elements (dense): the flattened variable is cut into blocks of kBlockElements, the blocks into a
+// Elements (dense): the flattened variable is cut into blocks of kBlockElements (or of as many of
+// them as part no row, where a rule works on rows), the blocks into a
 // contiguous range for each owner; who gets the first one rotates with the variable's number, so
 // that the many small ones do not all fall to one owner. A rank without a slot has an empty range.
 //
@@ -20,6 +21,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <numeric>
 #include <span>
 
 #include "base/divisor.h"
@@ -28,6 +30,11 @@
 namespace parallax {
 
 inline constexpr uint64_t kBlockElements = 256;  // kDenseGrain of the wire
+
+// The smallest blocks of dense elements that part no row.
+constexpr uint64_t block_of_rows(uint64_t row_elements) {
+  return std::lcm(kBlockElements, row_elements);
+}
 
 // A bijection of [0, size): two rounds of xor-shift and odd multiplication on the next power of
 // two, repeated until the result falls below size (cycle walking; Black & Rogaway 2002). Under two
@@ -91,7 +98,7 @@ class Partition {
  public:
   // Spread: over how many of the owners the slots of this variable lie; 0: all of them.
   Partition(uint64_t rows, uint64_t row_elements, bool ids_declared, const SlotMap& slots,
-            uint32_t variable, uint32_t spread = 0)
+            uint32_t variable, uint32_t spread = 0, uint64_t block = kBlockElements)
       : rows_(rows),
         row_elements_(row_elements),
         slots_(slots.spread_over(spread, variable)),
@@ -99,6 +106,7 @@ class Partition {
         slot_count_(slots_.slots()),
         owner_count_(static_cast<uint32_t>(slots_.owners().size())),
         rotation_(variable % owner_count_),
+        block_(block),
         permutation_(ids_declared ? rows : 1),
         ids_declared_(ids_declared) {}
 
@@ -140,10 +148,10 @@ class Partition {
       return {first_row * row_elements_, (end_row - first_row) * row_elements_};
     }
     const uint64_t elements = rows_ * row_elements_;
-    const uint64_t blocks = (elements + kBlockElements - 1) / kBlockElements;
+    const uint64_t blocks = (elements + block_ - 1) / block_;
     const uint64_t turn = (index + rotation_) % owner_count_;
-    const uint64_t first = std::min(elements, blocks * turn / owner_count_ * kBlockElements);
-    const uint64_t end = std::min(elements, blocks * (turn + 1) / owner_count_ * kBlockElements);
+    const uint64_t first = std::min(elements, blocks * turn / owner_count_ * block_);
+    const uint64_t end = std::min(elements, blocks * (turn + 1) / owner_count_ * block_);
     return {first, end - first};
   }
 
@@ -163,6 +171,7 @@ class Partition {
   const SlotMap::Slot* slot_;  // slots_.data(), by slot
   Divisor slot_count_;
   uint32_t owner_count_, rotation_;
+  uint64_t block_;  // elements
   RowPermutation permutation_;
   bool ids_declared_;
 };

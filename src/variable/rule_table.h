@@ -16,11 +16,12 @@ struct RuleTraits {
   uint32_t element_states = 0;  // arrays of the value's shape
   uint32_t row_states = 0;      // arrays of one number a row
   double epsilon = 0;           // where the caller gives 0; 0: the rule has none
-  bool keeps_squares = false;   // sums of squares, which begin at initial_accumulator_value
+  bool keeps_squares = false;   // its first state begins at initial_accumulator_value
   bool has_betas = false;
   bool has_momentum = false;
   bool has_penalties = false;  // l1, l2 and what FTRL has beside them
   bool integers = false;       // applies to integer dtypes
+  bool calls_back = false;     // rule_fn is the rule, and says what states there are
 };
 
 // By parallax_rule_t.
@@ -49,6 +50,7 @@ inline constexpr RuleTraits kRules[] = {
      .element_states = 2,
      .keeps_squares = true,
      .has_penalties = true},
+    {.rule = PARALLAX_RULE_CALLBACK, .name = "CALLBACK", .keeps_squares = true, .calls_back = true},
 };
 inline constexpr uint32_t kRuleCount = sizeof kRules / sizeof kRules[0];
 inline constexpr uint32_t kStatesMax = 2;

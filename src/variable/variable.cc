@@ -91,7 +91,8 @@ Status check_integer(const parallax_variable_t& in, const std::string& name) {
   const std::string lead = name + ": dtype is " + dtype_name(in.dtype) + ", ";
   if (!kRules[in.rule].integers) {
     return invalid(lead + "and rule " + kRules[in.rule].name +
-                   " divides; integers have PARALLAX_RULE_NONE and PARALLAX_RULE_SUM")
+                   " is for floating numbers; integers have PARALLAX_RULE_NONE and "
+                   "PARALLAX_RULE_SUM")
         .about_field("rule");
   }
   if (in.reduction != PARALLAX_SUM)
@@ -145,16 +146,16 @@ Status check_power(const parallax_variable_t& in, const std::string& name) {
 
 Status check_coefficients(const parallax_variable_t& in, const std::string& name) {
   const RuleTraits& rule = kRules[in.rule];
-  const Coefficient all[] = {
-      {"epsilon", in.epsilon, rule.epsilon > 0, true},
-      {"initial_accumulator_value", in.initial_accumulator_value, rule.keeps_squares, false},
-      {"beta1", in.beta1, rule.has_betas, true, 1},
-      {"beta2", in.beta2, rule.has_betas, true, 1},
-      {"momentum", in.momentum, rule.has_momentum, false},
-      {"l1", in.l1, rule.has_penalties, false},
-      {"l2", in.l2, rule.has_penalties, false},
-      {"l2_shrinkage", in.l2_shrinkage, rule.has_penalties, false},
-      {"beta", in.beta, rule.has_penalties, false}};
+  const Coefficient all[] = {{"epsilon", in.epsilon, rule.epsilon > 0, true},
+                             {"initial_accumulator_value", in.initial_accumulator_value,
+                              rule.keeps_squares, false},
+                             {"beta1", in.beta1, rule.has_betas, true, 1},
+                             {"beta2", in.beta2, rule.has_betas, true, 1},
+                             {"momentum", in.momentum, rule.has_momentum, false},
+                             {"l1", in.l1, rule.has_penalties, false},
+                             {"l2", in.l2, rule.has_penalties, false},
+                             {"l2_shrinkage", in.l2_shrinkage, rule.has_penalties, false},
+                             {"beta", in.beta, rule.has_penalties, false}};
   for (const Coefficient& each : all) {
     std::ostringstream lead;
     lead << name << ": " << each.name << " is " << each.value;
@@ -202,7 +203,8 @@ Status check_rule(const parallax_variable_t& in, const std::string& name) {
   PARALLAX_RETURN_IF_ERROR(check_rates(in, name));
   PARALLAX_RETURN_IF_ERROR(check_integer(in, name));
   PARALLAX_RETURN_IF_ERROR(check_power(in, name));
-  return check_coefficients(in, name);
+  PARALLAX_RETURN_IF_ERROR(check_coefficients(in, name));
+  return check_own_rule(in, name);
 }
 
 double with_default(double value, double standard) {
@@ -277,10 +279,12 @@ std::vector<Field> fields_of(const Variable& variable) {
       {"momentum", wide(variable.momentum), FieldKind::kDouble},
       {"nesterov", variable.nesterov},
       {"rates", variable.rates},
-      {"l1", wide(variable.l1), FieldKind::kDouble},
-      {"l2", wide(variable.l2), FieldKind::kDouble},
-      {"l2_shrinkage", wide(variable.l2_shrinkage), FieldKind::kDouble},
-      {"beta", wide(variable.beta), FieldKind::kDouble}};
+      {"l1", wide(variable.penalties.l1), FieldKind::kDouble},
+      {"l2", wide(variable.penalties.l2), FieldKind::kDouble},
+      {"l2_shrinkage", wide(variable.penalties.l2_shrinkage), FieldKind::kDouble},
+      {"beta", wide(variable.penalties.beta), FieldKind::kDouble},
+      {"state_elements[0]", variable.own_rule.state_elements[0]},
+      {"state_elements[1]", variable.own_rule.state_elements[1]}};
 }
 
 void append_number(std::string* out, uint64_t value) {
@@ -310,15 +314,11 @@ Status check_dtype(const parallax_variable_t& in, const std::string& name) {
 }
 
 Status check_not_yet(const parallax_variable_t& in, const std::string& name) {
-  return refuse_not_yet(
-      name + ": ", {{"placement", in.placement != 0},
-                    {"method", in.method != 0},
-                    {"storage_dtype", in.storage_dtype != 0},
-                    {"rounding", in.rounding != 0},
-                    {"priority", in.priority != 0},
-                    {"rule_fn", in.rule_fn != nullptr},
-                    {"rule_context", in.rule_context != nullptr},
-                    {"state_elements", in.state_elements[0] != 0 || in.state_elements[1] != 0}});
+  return refuse_not_yet(name + ": ", {{"placement", in.placement != 0},
+                                      {"method", in.method != 0},
+                                      {"storage_dtype", in.storage_dtype != 0},
+                                      {"rounding", in.rounding != 0},
+                                      {"priority", in.priority != 0}});
 }
 
 }  // namespace
@@ -367,11 +367,11 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
                .nesterov = in.nesterov != 0,
                .refuse_nonfinite = in.refuse_nonfinite != 0,
                .accumulate = in.accumulate != 0,
-               .l1 = in.l1,
-               .l2 = in.l2,
-               .l2_shrinkage = in.l2_shrinkage,
-               .beta = in.beta,
-               .rates = in.rates};
+               .penalties = {in.l1, in.l2, in.l2_shrinkage, in.beta},
+               .rates = in.rates,
+               .own_rule = {.apply = in.rule_fn,
+                            .context = in.rule_context,
+                            .state_elements = {in.state_elements[0], in.state_elements[1]}}};
   return {};
 }
 

@@ -12,12 +12,18 @@
 
 #include "base/number.h"
 #include "base/status.h"
+#include "variable/own_rule.h"
 #include "variable/rule_table.h"
 
 namespace parallax {
 
 // Groups of rates that variables may name.
 inline constexpr uint32_t kRatesMax = PARALLAX_RATES_MAX;
+
+// Of FTRL, as Keras names them.
+struct Penalties {
+  double l1 = 0, l2 = 0, l2_shrinkage = 0, beta = 0;
+};
 
 struct Variable {
   std::string name;
@@ -43,12 +49,20 @@ struct Variable {
   bool nesterov = false;
   bool refuse_nonfinite = false;
   bool accumulate = false;
-  double l1 = 0, l2 = 0, l2_shrinkage = 0, beta = 0;  // FTRL
+  Penalties penalties = {};
   uint32_t rates = 0;  // its group of the rates that a step ends with
+  OwnRule own_rule = {};
 
   bool managed() const { return rule != PARALLAX_RULE_NONE; }
   bool ids_declared() const { return rows_max > 0; }
   const RuleTraits& traits() const { return kRules[rule]; }
+  // Numbers a row of a state that its rule keeps; 0: it keeps none.
+  uint64_t state_width(uint32_t state) const {
+    const RuleTraits& kept = traits();
+    if (kept.calls_back) return own_rule.state_elements[state];
+    if (state < kept.element_states) return row_elements;
+    return state < kept.element_states + kept.row_states ? 1 : 0;
+  }
   SumType sum_type() const { return sum_type_of(dtype); }
   bool counts_ranks() const { return reduction == PARALLAX_MEAN_ROW; }
   // Of a managed one the vote counts who was not absent.

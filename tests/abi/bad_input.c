@@ -15,6 +15,11 @@ static parallax_variable_t variable(const char *name) {
   return v;
 }
 
+static int own_rule(void *context, const parallax_rule_block_t *block) {
+  (void)context;
+  return block->row_count == 0;
+}
+
 static void open_refuses(void) {
   static const char kHuge[] = /* 128 bytes: one too many */
       "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -164,6 +169,32 @@ static void register_refuses(parallax_job_t *job) {
   v.rates = 1;
   v.rule = PARALLAX_RULE_NONE;
   PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "rates is 1");
+  PARALLAX_EXPECT(id == 77);
+}
+
+static void own_rules_refused(parallax_job_t *job) {
+  uint32_t id = 77;
+  parallax_variable_t v = variable("bad");
+  v.rule = PARALLAX_RULE_CALLBACK;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "rule_fn is null");
+  v.rule_fn = own_rule;
+  v.dtype = PARALLAX_I64;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "rule CALLBACK");
+  v.dtype = PARALLAX_F32;
+  v.state_elements[0] = (1u << 20) + 1;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "state_elements");
+  v.state_elements[0] = 0;
+  v.state_elements[1] = 1;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "state_elements");
+  v = variable("bad");
+  v.rule_fn = own_rule;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "rule_fn");
+  v = variable("bad");
+  v.rule_context = &v;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "rule_context");
+  v = variable("bad");
+  v.state_elements[0] = 1;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "state_elements");
   PARALLAX_EXPECT(id == 77);
 }
 
@@ -474,6 +505,7 @@ int main(void) {
   register_table_and_framed(job);
   register_refuses(job);
   initial_values_refused(job);
+  own_rules_refused(job);
   states_before_commit(job);
   PARALLAX_EXPECT_OK(parallax_commit(job));
   PARALLAX_EXPECT_OK(parallax_step_begin(job, &step));

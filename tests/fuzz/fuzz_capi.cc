@@ -119,6 +119,24 @@ class Caller {
     }
   }
 
+  // A rule of the caller's own, on another thread: now and then it fails.
+  static int add_gradient(void*, const parallax_rule_block_t* block) {
+    const uint64_t count = block->row_count * block->row_elements;
+    if (block->dtype == PARALLAX_F64) {
+      for (uint64_t i = 0; i < count; ++i) {
+        static_cast<double*>(block->values)[i] += static_cast<const double*>(block->gradient)[i];
+      }
+    } else {
+      for (uint64_t i = 0; i < count; ++i) {
+        static_cast<float*>(block->values)[i] += static_cast<const float*>(block->gradient)[i];
+      }
+    }
+    for (uint64_t i = 0; i < block->row_count; ++i) {
+      if (block->state[0] != nullptr) *static_cast<float*>(block->state[0]) = 1;
+    }
+    return block->step % 8 == 7 ? 1 : 0;
+  }
+
   void add_variable() {
     Sized<parallax_variable_t> sized;
     parallax_variable_t& variable = sized.now;
@@ -137,7 +155,7 @@ class Caller {
     variable.dtype = number<uint32_t>(0, 6);
     variable.tag = number<uint32_t>(0, 2);
     variable.reduction = number<uint32_t>(0, 3);
-    variable.rule = number<uint32_t>(1, 7);
+    variable.rule = number<uint32_t>(1, 8);
     // Also more than there are rows: ids may come more than once.
     variable.rows_max = number<uint64_t>(data_.ConsumeBool() ? 4 : kRowsMaxTaken, kRowsMaxTaken);
     if (variable.rows_max > kRowsMaxTaken) variable.rows_max = 0;
@@ -152,6 +170,17 @@ class Caller {
     const bool adam = variable.rule == PARALLAX_RULE_ADAM;
     const bool momentum = variable.rule == PARALLAX_RULE_MOMENTUM;
     const bool ftrl = variable.rule == PARALLAX_RULE_FTRL;
+    const bool own = variable.rule == PARALLAX_RULE_CALLBACK;
+    if (own ? !rarely() : rarely()) {
+      variable.rule_fn = add_gradient;
+      variable.rule_context = this;
+      variable.state_elements[0] = number<uint32_t>(3, 100);
+      variable.state_elements[1] = number<uint32_t>(0, 2);
+      // What is taken must fit the buffers that rows are read into.
+      for (uint32_t& elements : variable.state_elements) {
+        if (elements > kElements / kRowsMaxTaken) elements = UINT32_MAX;
+      }
+    }
     const bool squares =
         variable.rule == PARALLAX_RULE_ADAGRAD || variable.rule == PARALLAX_RULE_ROWWISE_ADAGRAD;
     variable.epsilon = real<float>(adam || squares ? 1e-3f : 0);

@@ -156,6 +156,10 @@ Scenario make_scenario(uint64_t seed, const ScenarioLimits& limits) {
       variable.rates = static_cast<uint32_t>(rates.below(scenario.rates_groups));
     }
   }
+  SeededRandom own = SeededRandom(seed).fork(80);
+  for (const parallax_variable_t& variable : scenario.variables) {
+    scenario.own_rules.push_back(variable.rule != PARALLAX_RULE_NONE && own.chance(35));
+  }
   return scenario;
 }
 
@@ -291,7 +295,7 @@ std::string Scenario::describe() const {
     const parallax_variable_t& v = variables[i];
     const char* rules[] = {"held", "sgd", "adagrad"};
     text += (i > 0 ? ", " : "") + names[i] + ":" + std::to_string(v.rows) + "x" +
-            std::to_string(v.row_elements) + " " + rules[v.rule] +
+            std::to_string(v.row_elements) + (own_rule(i) ? " own " : " ") + rules[v.rule] +
             " reduction=" + std::to_string(v.reduction) + " rows_max=" + std::to_string(v.rows_max);
   }
   text += "]";

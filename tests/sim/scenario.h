@@ -61,11 +61,12 @@ struct Scenario {
   uint32_t plan_after_steps = 2;
   bool deterministic = false;
   Numbers numbers = Numbers::kExact;
-  bool pipelined = false;      // a step begins while the last one still ends
-  bool waits_in_step = false;  // reduces are waited for before step_end
-  bool exits_at_once = false;  // a rank's process ends with the first call that fails
-  uint32_t rates_groups = 0;   // that variables name, and steps may have rates of
-  bool late_jobs = false;      // merges and updates take a while, and run at its end
+  bool pipelined = false;       // a step begins while the last one still ends
+  bool waits_in_step = false;   // reduces are waited for before step_end
+  bool exits_at_once = false;   // a rank's process ends with the first call that fails
+  uint32_t rates_groups = 0;    // that variables name, and steps may have rates of
+  std::vector<bool> own_rules;  // by variable: its rule is a function of the caller's
+  bool late_jobs = false;       // merges and updates take a while, and run at its end
   int64_t lease_ns = 0;
   int64_t think_ns_max = 0;  // between calls
   uint32_t abort_rank = UINT32_MAX;
@@ -76,6 +77,9 @@ struct Scenario {
 
   bool ids(uint32_t variable) const { return variables[variable].rows_max > 0; }
   bool managed(uint32_t variable) const { return variables[variable].rule != PARALLAX_RULE_NONE; }
+  bool own_rule(uint32_t variable) const {
+    return variable < own_rules.size() && own_rules[variable];
+  }
   uint64_t elements(uint32_t variable) const {
     return variables[variable].rows * variables[variable].row_elements;
   }

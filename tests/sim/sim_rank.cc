@@ -108,6 +108,9 @@ void SimRank::run(int64_t now_ns) {
 
 void SimRank::leave() {
   over_ = true;
+  for (const testkit::OwnRule& own : own_rules_) {
+    if (own.wrong != 0) error("a block of rows that is not right was given to a caller's rule");
+  }
   world_.leave(rank_);
 }
 
@@ -209,6 +212,8 @@ Status SimRank::post(const Op& op, Call* call) {
 Status SimRank::register_all() {
   for (uint32_t i = 0; i < scenario_.variables.size(); ++i) {
     parallax_variable_t variable = scenario_.variables[i];
+    testkit::OwnRule& own = own_rules_.emplace_back();
+    if (scenario_.own_rule(i)) variable = own.in_place_of(variable);
     variable.name = scenario_.names[i].c_str();
     if (scenario_.mismatch_rank == rank_ && i == 0) variable.rows += 1;
     uint32_t id = 0;

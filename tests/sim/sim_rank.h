@@ -16,6 +16,7 @@
 #include "sim/oracle.h"
 #include "sim/scenario.h"
 #include "sim/sim_compute.h"
+#include "support/own_rules.h"
 #include "transport/sim/sim_world.h"
 
 namespace parallax::simtest {
@@ -125,6 +126,7 @@ class SimRank final : public Actor {
   Oracle& oracle_;
   uint32_t rank_;
   SimCompute compute_;
+  std::deque<testkit::OwnRule> own_rules_;  // by variable
   std::unique_ptr<Engine> engine_;
   std::vector<Op> script_;
   size_t next_ = 0;

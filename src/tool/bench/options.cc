@@ -62,7 +62,8 @@ const Words kPlans = {{"auto", PARALLAX_PLAN_AUTO},
 const Words kUpdates = [] {
   Words words;
   for (const RuleTraits& each : kRules) {
-    if (each.rule != PARALLAX_RULE_NONE) words[rule_name(each.rule)] = each.rule;
+    if (each.rule != PARALLAX_RULE_NONE && !each.calls_back)
+      words[rule_name(each.rule)] = each.rule;
   }
   return words;
 }();

@@ -77,7 +77,7 @@ TEST(MakeVariable, NamesEveryBadField) {
          v->init_low = 3e9f;
        }},
       {"dtype is PARALLAX_BYTES", [](auto* v) { v->dtype = PARALLAX_BYTES; }},
-      {"rule", [](auto* v) { v->rule = 8; }, PARALLAX_UNSUPPORTED},
+      {"rule", [](auto* v) { v->rule = 9; }, PARALLAX_UNSUPPORTED},
       {"init is 6; it must be", [](auto* v) { v->init = 6; }},
   };
   expect_named(cases);
@@ -261,8 +261,10 @@ TEST(CompareRegistries, NamesTheFirstFieldThatDiffers) {
   change("field momentum", [](Variable* v) { v->momentum = 0.5; });
   change("field nesterov", [](Variable* v) { v->nesterov = true; });
   change("field rates", [](Variable* v) { v->rates = 1; });
-  change("field l1", [](Variable* v) { v->l1 = 1; });
-  change("field l2_shrinkage", [](Variable* v) { v->l2_shrinkage = 1; });
+  change("field l1", [](Variable* v) { v->penalties.l1 = 1; });
+  change("field l2_shrinkage", [](Variable* v) { v->penalties.l2_shrinkage = 1; });
+  change("field state_elements[0]", [](Variable* v) { v->own_rule.state_elements[0] = 1; });
+  change("field state_elements[1]", [](Variable* v) { v->own_rule.state_elements[1] = 1; });
 }
 
 TEST(CompareRegistries, CountsAndGarbage) {
