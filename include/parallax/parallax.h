@@ -725,12 +725,13 @@ typedef struct parallax_slice {
                        * variable's dtype, or PARALLAX_AS(a floating dtype) for a floating variable.
                        * Pulled values are converted before they cross the wire where that makes
                        * them smaller; F32 of an F16 or BF16 variable is its master, unrounded */
-  uint32_t more;      /* push, reduce, of a variable with accumulate: 1: more slices of it follow in
-                       * this step. The gradients are copied and added to this rank's sum, in the
-                       * order of the calls, as if all had come in one slice; rows_max then bounds
-                       * their distinct rows too (LIMIT, and nothing is added). The last, with 0,
-                       * sends the sum; step_end does for a rank without a last one. Only the
-                       * last slice of a reduce returns an aggregate */
+  uint32_t more;      /* push, reduce, of a variable with accumulate: 1: more calls for it follow in
+                       * this step; the same in all its slices of one call. The gradients are copied
+                       * and added to this rank's sum, in the order of the calls, as if all had come
+                       * in one slice; rows_max then bounds their distinct rows too (LIMIT, and
+                       * nothing is added). The last, with 0, sends the sum; step_end does for a
+                       * rank without a last one. Only the last call of a reduce returns an
+                       * aggregate */
   const int32_t *ids_i32; /* row ids as 32-bit numbers; then ids must be NULL */
   /* Since 0.2.0: */
   void *into;      /* reduce, dense: where the aggregate goes, as many numbers of the same type;
@@ -750,9 +751,10 @@ PARALLAX_API parallax_status_t parallax_step_begin(parallax_job_t *job, uint64_t
 /* Asks for values of managed variables as of the commit of step - 1. `slices` is copied; its
  * buffers are borrowed until the request completes. One call for many variables makes one
  * exchange. Pulls of a step may be posted until its step_end, as many as this rank likes: what the
- * others pull, or whether they do, holds none up; they must make progress. INVALID names the slice,
+ * others pull, or whether they do, holds none up; they must make progress. Of several slices of a
+ * variable in one call each gets its rows, one exchange after the other. INVALID names the slice,
  * the variable and the field, such as an id past the end, or says that the variable is
- * framework-held or in two slices; LIMIT: more rows than rows_max; STATE: the step has not begun,
+ * framework-held; LIMIT: more rows than rows_max; STATE: the step has not begun,
  * or has ended. Then nothing of the call was done.
  * Step 0 is an evaluation, between steps: values as of the last commit, asked for by this rank
  * alone; the others need not call, but must make progress. STATE while a step of this rank has not
@@ -762,10 +764,16 @@ PARALLAX_API parallax_status_t parallax_pull(parallax_job_t *job, uint64_t step,
                                              parallax_request_t **request);
 
 /* Stages gradients of managed variables for `step`: nothing is applied before step_end's decision.
- * At most one push per variable, rank and step, unless it has accumulate; a variable not pushed by
+ * At most one call per variable, rank and step, unless it has accumulate; a variable not pushed by
  * step_end counts as absent.
+ * Tied use: several slices of one variable in one call are summed as one, in their order, bit for
+ * bit as if they had come in one slice (a row counts once for MEAN_ROW). Each has at most rows_max
+ * rows, and together they have at most rows_max distinct ones, with those of earlier calls of the
+ * step (LIMIT, and nothing is added); as_dtype may differ, `more` may not. They are copied into a
+ * sum of this rank's, for which the first such calls of a variable reserve memory where it has no
+ * accumulate (LIMIT); but a dense slice and one of rows behind it are read where they lie.
  * The request completes when the buffers may be reused. Errors as of pull; INVALID too for a second
- * push of a variable, for one that is framework-held, and for a number that is not finite where
+ * call for a variable, for one that is framework-held, and for a number that is not finite where
  * refuse_nonfinite is 1. */
 PARALLAX_API parallax_status_t parallax_push(parallax_job_t *job, uint64_t step,
                                              const parallax_slice_t *slices, size_t count,
@@ -774,8 +782,9 @@ PARALLAX_API parallax_status_t parallax_push(parallax_job_t *job, uint64_t step,
 /* Reduces gradients of framework-held variables over all ranks. The request completes when the
  * aggregate is there: dense where `into` says, else in place, as it arrives, so that what that
  * buffer holds is unspecified while the request is pending and if it fails; rows through
- * parallax_request_rows. At most one per
- * variable, rank and step, unless it has accumulate; a rank that did not call it by its step_end
+ * parallax_request_rows. Of several slices of a variable in one call (tied use, see push) each gets
+ * the aggregate of all. At most one call per variable, rank and step, unless it has accumulate; a
+ * rank that did not call it by its step_end
  * contributes zeros: so a rank that waits for a reduce before its step_end waits until every rank
  * has called reduce for that variable, or step_end.
  * Errors as of push; managed variables are INVALID here: push them. */

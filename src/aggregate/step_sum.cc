@@ -37,16 +37,20 @@ void StepSum::clear(uint64_t step) {
   index_.clear();
 }
 
-bool StepSum::fits(const RowSlice& slice) {
+bool StepSum::fits(std::span<const RowSlice> slices) {
   const uint32_t before = index_.size();
+  uint64_t most = before;
+  for (const RowSlice& slice : slices) most += slice.count;
   // Most slices fit even if all their rows are new: then nothing is looked up.
-  if (before + uint64_t{slice.count} <= rows_max_) return true;
+  if (most <= rows_max_) return true;
   bool all = true;
-  for (uint32_t i = 0; i < slice.count && all; ++i) {
-    const int64_t id = slice.ids.at(i);
-    if (id == kPaddingId) continue;
-    bool inserted;
-    all = index_.find_or_insert(static_cast<uint32_t>(id), &inserted) != kNoSlot;
+  for (const RowSlice& slice : slices) {
+    for (uint32_t i = 0; i < slice.count && all; ++i) {
+      const int64_t id = slice.ids.at(i);
+      if (id == kPaddingId) continue;
+      bool inserted;
+      all = index_.find_or_insert(static_cast<uint32_t>(id), &inserted) != kNoSlot;
+    }
   }
   if (index_.size() == before) return all;
   index_.clear();  // only counted: the index goes back to the rows that are here

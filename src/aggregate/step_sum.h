@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepSum: what one rank contributed of a variable in several calls of a step (micro-batches),
-// copied and added up in the order of the calls, by the kernels of RowCoalescer: as if all had come
-// in one slice. Rows lie in the order in which they came first. Reserved at commit; adding
-// allocates nothing. Engine's owner only.
+// StepSum: what one rank contributed of a variable in several slices of a step (micro-batches, or
+// tied use in one call), copied and added up in their order, by the kernels of RowCoalescer: as if
+// all had come in one slice. Rows lie in the order in which they came first. Reserved at commit, or
+// by the first call with several slices; adding allocates nothing. Engine's owner only.
 #ifndef PARALLAX_AGGREGATE_STEP_SUM_H_
 #define PARALLAX_AGGREGATE_STEP_SUM_H_
 
@@ -31,9 +31,9 @@ class StepSum {
   void clear(uint64_t step);
   uint64_t step() const { return step_; }
 
-  // With row ids. True if the distinct rows of the slice, with those here, are not too many; the
+  // With row ids. True if the distinct rows of the slices, with those here, are not too many; one
   // slice alone never is. Changes nothing that can be seen.
-  [[nodiscard]] bool fits(const RowSlice& slice);
+  [[nodiscard]] bool fits(std::span<const RowSlice> slices);
   void add_rows(const RowSlice& slice);  // that fits
   RowSlice rows() const;
 

@@ -18,7 +18,9 @@ RowSlice rows_of(const PullSlice& slice) {
 
 // ---- the call
 
-Status ContributionCalls::check(const parallax_slice_t& slice, uint64_t step, bool push) const {
+Status ContributionCalls::check(std::span<const parallax_slice_t> slices, size_t at, uint64_t step,
+                                bool push) {
+  const parallax_slice_t& slice = slices[at];
   const char* call = push ? "push" : "reduce";
   const VariableRuntime& runtime = group_.runtime(slice.variable);
   const Variable& variable = *runtime.variable;
@@ -29,37 +31,75 @@ Status ContributionCalls::check(const parallax_slice_t& slice, uint64_t step, bo
                          : "managed (it has an update rule); use push"));
   }
   if (earlier == Contributed::kAll) {
-    return invalid(std::string(call) + ": variable '" + variable.name + "' was given in step " +
-                   std::to_string(step) +
-                   " already; for several calls register it with accumulate = 1, and set more = 1 "
-                   "in all slices but the last");
+    return invalid(
+               std::string(call) + ": variable '" + variable.name + "' was given in step " +
+               std::to_string(step) +
+               " already; give all its slices in one call, or for several calls register it with "
+               "accumulate = 1, and set more = 1 in all calls but the last")
+        .about_variable(slice.variable);
   }
-  const PullSlice rows = checks_.slice_of(slice);
-  PARALLAX_RETURN_IF_ERROR(checks_.check_finite(rows, call));
+  PARALLAX_RETURN_IF_ERROR(checks_.check_finite(checks_.slice_of(slice), call));
   // The first slice of a step always fits; a later one may bring rows that are new.
-  if (earlier == Contributed::kPart && variable.ids_declared() &&
-      !runtime.sums[step & 1]->fits(rows_of(rows))) {
-    return limit(std::string(call) + ": variable '" + variable.name + "': the slices of step " +
-                 std::to_string(step) +
-                 " have more than rows_max = " + std::to_string(variable.rows_max) +
-                 " distinct rows together; nothing of this call was added; register a larger "
-                 "rows_max");
+  const bool with_others = ties_.next(at) != 0 && !is_pair(slices, at, step);
+  if (ties_.again(at) || (earlier == Contributed::kNothing && !with_others)) return {};
+  return check_sum(slices, at, step, call);
+}
+
+// Of a variable's first slice in the call: a dense one of a variable with row ids, and one of rows
+// behind it, of one type, and nothing else in the step: the exchange sums them as it reads them.
+bool ContributionCalls::is_pair(std::span<const parallax_slice_t> slices, size_t at,
+                                uint64_t step) const {
+  const size_t next = ties_.next(at);
+  if (next == 0 || ties_.next(next) != 0 || slices[at].more != 0) return false;
+  if (pipeline_.state(step).contributed[slices[at].variable] != Contributed::kNothing) return false;
+  const PullSlice first = checks_.slice_of(slices[at]), second = checks_.slice_of(slices[next]);
+  return first.every_row && !second.every_row && first.dtype == second.dtype;
+}
+
+// Whether a variable's slices of the call, from its first on, fit this rank's sum of the step,
+// which is there then.
+Status ContributionCalls::check_sum(std::span<const parallax_slice_t> slices, size_t at,
+                                    uint64_t step, const char* call) {
+  VariableRuntime& runtime = group_.runtime(slices[at].variable);
+  const Variable& variable = *runtime.variable;
+  // Of a failure alone: a step allocates nothing.
+  const auto lead = [&] {
+    return std::string(call) + ": variable '" + variable.name + "': the slices ";
+  };
+  const Status there = group_.reserve_sum(runtime, step & 1);
+  if (!there.ok()) {
+    return limit(lead() + "of one call need a sum of their own: " + there.message() +
+                 "; nothing of this call was added")
+        .about_variable(runtime.id);
   }
-  return {};
+  if (!variable.ids_declared()) return {};
+  StepSum& sum = *runtime.sums[step & 1];
+  if (pipeline_.state(step).contributed[runtime.id] == Contributed::kNothing) sum.clear(step);
+  tied_rows_.clear();
+  size_t i = at;
+  do {
+    tied_rows_.push_back(rows_of(checks_.slice_of(slices[i])));
+    i = ties_.next(i);
+  } while (i != 0);
+  if (sum.fits(tied_rows_)) return {};
+  return limit(lead() + "of step " + std::to_string(step) +
+               " have more than rows_max = " + std::to_string(variable.rows_max) +
+               " distinct rows together; nothing of this call was added; register a larger "
+               "rows_max")
+      .about_variable(runtime.id)
+      .about_field("rows_max");
 }
 
 Status ContributionCalls::post(RequestKind kind, uint64_t step,
                                std::span<const parallax_slice_t> slices, Request** request) {
   const bool push = kind == RequestKind::kPush;
-  bool tied = false;
-  PARALLAX_RETURN_IF_ERROR(checks_.check(slices, push ? "push" : "reduce", &tied));
+  PARALLAX_RETURN_IF_ERROR(checks_.check(slices, push ? "push" : "reduce", &ties_));
   // All slices are checked before the first is noted: a refused call has contributed nothing.
-  for (const parallax_slice_t& slice : slices) {
-    PARALLAX_RETURN_IF_ERROR(check(slice, step, push));
+  for (size_t i = 0; i < slices.size(); ++i) {
+    PARALLAX_RETURN_IF_ERROR(check(slices, i, step, push));
   }
   PARALLAX_RETURN_IF_ERROR(requests_.take(kind, step, request));
   Request& posted = **request;
-  posted.tied = tied;
   if (!push) {
     // Before anything is noted: if there is no room for the result, nothing was contributed.
     const Status room = reserve_results(slices, &posted);
@@ -70,14 +110,14 @@ Status ContributionCalls::post(RequestKind kind, uint64_t step,
     }
   }
   StepState& state = pipeline_.state(step);
-  for (const parallax_slice_t& slice : slices) {
-    PullSlice& posted_slice = posted.slices.emplace_back(checks_.slice_of(slice));
+  for (size_t i = 0; i < slices.size(); ++i) {
+    PullSlice& posted_slice = posted.slices.emplace_back(checks_.slice_of(slices[i]));
     if (posted_slice.every_row) {
       // The lowest, as votes take the lowest of all ranks: one variable changes at a time.
-      state.dense_variable = std::min(state.dense_variable, slice.variable);
+      state.dense_variable = std::min(state.dense_variable, posted_slice.variable);
     }
-    posted_slice.more = slice.more != 0;
-    posted_slice.summed = add_to_sum(posted_slice, state);
+    posted_slice.more = slices[i].more != 0;
+    posted_slice.way = take(slices, i, posted_slice, state);
   }
   ++state.unstarted;
   ++state.contributions_open;
@@ -113,24 +153,32 @@ Status ContributionCalls::reserve_results(std::span<const parallax_slice_t> slic
 }
 
 // Notes that a slice was contributed, and adds it to the step sum if it is one of several, at once:
-// the caller's buffer is free when the call's request is done. True if it is in the step sum.
-bool ContributionCalls::add_to_sum(const PullSlice& slice, StepState& state) {
+// the caller's buffer is free when the call's request is done.
+SliceWay ContributionCalls::take(std::span<const parallax_slice_t> slices, size_t at,
+                                 const PullSlice& slice, StepState& state) {
   Contributed& contributed = state.contributed[slice.variable];
   const VariableRuntime& runtime = group_.runtime(slice.variable);
-  StepSum* sum = runtime.sums[state.step & 1].get();
-  const bool first = contributed == Contributed::kNothing;
-  if (contributed == Contributed::kPart) --state.parts_left;
-  if (slice.more) ++state.parts_left;
-  contributed = slice.more ? Contributed::kPart : Contributed::kAll;
-  if (sum == nullptr || (first && !slice.more)) return false;
-  if (first) sum->clear(state.step);
-  if (sum->step() != state.step) return false;  // the other form of a slice that needed no step sum
+  const std::unique_ptr<StepSum>& sum = runtime.sums[state.step & 1];
+  const bool tied = ties_.tied(at);
+  if (!ties_.again(at)) {
+    const bool first = contributed == Contributed::kNothing;
+    const bool pair = tied && is_pair(slices, at, state.step);
+    if (contributed == Contributed::kPart) --state.parts_left;
+    if (slice.more) ++state.parts_left;
+    contributed = slice.more ? Contributed::kPart : Contributed::kAll;
+    if (pair) return SliceWay::kWithRows;
+    if (first && !slice.more && !tied) return SliceWay::kItself;
+    if (first) sum->clear(state.step);
+  } else if (sum == nullptr || sum->step() != state.step) {
+    return SliceWay::kWithAnother;  // the rows of a pair
+  }
   if (runtime.variable->ids_declared()) {
     sum->add_rows(rows_of(slice));
   } else {
     sum->add_dense({slice.values, slice.dtype});
   }
-  return true;
+  if (!tied) return SliceWay::kInSum;
+  return ties_.again(at) ? SliceWay::kWithAnother : SliceWay::kInTiedSum;
 }
 
 // ---- contributing
@@ -159,16 +207,14 @@ void ContributionCalls::start(Request& request) {
 
 void ContributionCalls::contribute(const Request& request, const PullSlice& slice,
                                    uint32_t* pending) {
-  // Looked for only where there is one: a call may have hundreds of slices.
-  const auto first = request.tied ? request.slices.begin() : request.slices.end();
-  const auto other = std::find_if(first, request.slices.end(), [&slice](const PullSlice& each) {
-    return each.variable == slice.variable && &each != &slice;
-  });
-  // Of a dense slice and one of rows in one call, the dense one contributes both.
-  if (other != request.slices.end() && !slice.every_row) return;
+  if (slice.way == SliceWay::kWithAnother) return;
   const bool reduce = request.kind == RequestKind::kReduce;
-  const Destination result = reduce ? Destination{slice.into, slice.dtype} : Destination();
-  if (slice.summed) return contribute_sum(slice.variable, request.step, result, pending);
+  // The aggregate of several slices goes to each of them, from where the exchange keeps it.
+  const bool placed = reduce && slice.way != SliceWay::kInTiedSum;
+  const Destination result = placed ? Destination{slice.into, slice.dtype} : Destination();
+  if (slice.way == SliceWay::kInSum || slice.way == SliceWay::kInTiedSum) {
+    return contribute_sum(slice.variable, request.step, result, pending);
+  }
   const VariableRuntime& runtime = group_.runtime(slice.variable);
   Contribution contribution;
   if (!runtime.variable->ids_declared()) {
@@ -177,7 +223,12 @@ void ContributionCalls::contribute(const Request& request, const PullSlice& slic
     contribution = {.elements = {slice.values, slice.dtype}, .lasting = reduce, .result = result};
   } else {
     contribution.rows = rows_of(slice);
-    if (other != request.slices.end()) contribution.more = rows_of(*other);
+    if (slice.way == SliceWay::kWithRows) {
+      const auto other =
+          std::find_if(&slice + 1, request.slices.data() + request.slices.size(),
+                       [&slice](const PullSlice& each) { return each.variable == slice.variable; });
+      contribution.more = rows_of(*other);
+    }
   }
   runtime.exchange_at(request.step).contribute(request.step, contribution, pending);
 }

@@ -4,12 +4,15 @@
 // are under way at once. How a slice travels is the exchange's.
 //
 // A call of several is added to the variable's step sum when it is made; with the last one, or when
-// the step ends without it, that sum is contributed. Engine's owner only; nothing blocks.
+// the step ends without it, that sum is contributed. So are several slices of one variable in one
+// call (tied use), but for a dense one and one of rows behind it, which the exchange sums for
+// itself. Engine's owner only; nothing blocks.
 #ifndef PARALLAX_ENGINE_CONTRIBUTION_CALLS_H_
 #define PARALLAX_ENGINE_CONTRIBUTION_CALLS_H_
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "engine/request_pool.h"
 #include "engine/request_queue.h"
@@ -33,7 +36,10 @@ class ContributionCalls {
         queue_(requests) {}
 
   // At its bounds, so that no call of a step grows anything.
-  void reserve() { queue_.reserve(); }
+  void reserve() {
+    queue_.reserve();
+    tied_rows_.reserve(kTiedReserved);
+  }
   // kPush or kReduce of a step that takes calls. A call that is refused has contributed nothing.
   // INVALID, LIMIT.
   Status post(RequestKind kind, uint64_t step, std::span<const parallax_slice_t> slices,
@@ -46,9 +52,16 @@ class ContributionCalls {
   RequestQueue& queue() { return queue_; }  // for the end of the job
 
  private:
-  Status check(const parallax_slice_t& slice, uint64_t step, bool push) const;
+  // Slices of one variable in a call, beyond which a list of them grows.
+  static constexpr size_t kTiedReserved = 16;
+
+  Status check(std::span<const parallax_slice_t> slices, size_t slice, uint64_t step, bool push);
+  bool is_pair(std::span<const parallax_slice_t> slices, size_t slice, uint64_t step) const;
+  Status check_sum(std::span<const parallax_slice_t> slices, size_t slice, uint64_t step,
+                   const char* call);
   Status reserve_results(std::span<const parallax_slice_t> slices, Request* posted);
-  bool add_to_sum(const PullSlice& slice, StepState& state);
+  SliceWay take(std::span<const parallax_slice_t> slices, size_t slice, const PullSlice& taken,
+                StepState& state);
   void start(Request& request);
   void contribute(const Request& request, const PullSlice& slice, uint32_t* pending);
   void contribute_sum(uint32_t variable, uint64_t step, const Destination& result,
@@ -61,6 +74,8 @@ class ContributionCalls {
   RequestPool& requests_;
   Results results_;
   RequestQueue queue_;
+  SliceTies ties_;                   // of the call being made
+  std::vector<RowSlice> tied_rows_;  // of one of its variables
 };
 
 }  // namespace parallax

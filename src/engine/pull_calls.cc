@@ -2,6 +2,8 @@
 // Starting and answering pulls. See pull_calls.h.
 #include "engine/pull_calls.h"
 
+#include <utility>
+
 #include "group/mirror.h"
 
 namespace parallax {
@@ -29,6 +31,10 @@ void PullCalls::advance() {
     if (!pipeline_.window().is_current(pull.step)) return;
     // Fills in padding and duplicates, which did not travel.
     if (exchange.active()) exchange.finish();
+    if (pull.slices_done < pull.slices.size()) {
+      start_round(pull);
+      continue;
+    }
     for (const PullSlice& slice : pull.slices) {
       const VariableRuntime& runtime = group_.runtime(slice.variable);
       if (runtime.plan.placement == Placement::kMirrored) read_mirror(runtime, slice);
@@ -41,9 +47,19 @@ void PullCalls::advance() {
 void PullCalls::start(Request& pull) {
   pull.started = true;
   --pipeline_.state(pull.step).unstarted;
+  start_round(pull);
+}
+
+// As far as the slices are of distinct variables.
+void PullCalls::start_round(Request& pull) {
+  ++round_;
+  last_round_.resize(group_.size());  // grows with what was registered, not in a step
   sharded_slices_.clear();
-  for (const PullSlice& slice : pull.slices) {
-    if (group_.runtime(slice.variable).sharded_at(pull.step)) sharded_slices_.push_back(slice);
+  for (; pull.slices_done < pull.slices.size(); ++pull.slices_done) {
+    const PullSlice& slice = pull.slices[pull.slices_done];
+    if (!group_.runtime(slice.variable).sharded_at(pull.step)) continue;
+    if (std::exchange(last_round_[slice.variable], round_) == round_) break;
+    sharded_slices_.push_back(slice);
   }
   if (!sharded_slices_.empty()) group_.pulls().start(pull.step, sharded_slices_);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // PullCalls: the pulls of steps, one at a time and in the order of the calls: so one list of each
-// rank bounds what a leader keeps. What is sharded goes by PullExchange; mirrors are read here.
-// Engine's owner only; nothing blocks.
+// rank bounds what a leader keeps. Of several slices of a variable in one call each is a list of
+// its own: such a call is pulled in rounds. What is sharded goes by PullExchange; mirrors are read
+// here. Engine's owner only; nothing blocks.
 #ifndef PARALLAX_ENGINE_PULL_CALLS_H_
 #define PARALLAX_ENGINE_PULL_CALLS_H_
 
@@ -29,11 +30,14 @@ class PullCalls {
 
  private:
   void start(Request& pull);
+  void start_round(Request& pull);
 
   Group& group_;
   StepPipeline& pipeline_;
   RequestQueue queue_;
-  std::vector<PullSlice> sharded_slices_;
+  std::vector<PullSlice> sharded_slices_;  // of the round
+  uint64_t round_ = 0;
+  std::vector<uint64_t> last_round_;  // by variable: in which it was pulled
 };
 
 }  // namespace parallax

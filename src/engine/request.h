@@ -41,7 +41,6 @@ struct Request {
   std::vector<PullSlice> slices;    // pull, push, reduce
   std::vector<RowsResult> rows;     // reduce: by slice
   std::vector<uint8_t> slice_done;  // reduce
-  bool tied = false;                // push, reduce: some variable has a slice of either form
   parallax_step_info_t info = {};   // step_end
   // read, write
   RowsCall rows_call;
@@ -71,7 +70,6 @@ struct Request {
     started = false;
     pending = 0;
     slices_done = 0;
-    tied = false;
     free = false;
     slices.clear();
     slice_done.clear();

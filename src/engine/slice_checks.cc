@@ -11,7 +11,8 @@
 namespace parallax {
 
 Status SliceChecks::check(std::span<const parallax_slice_t> slices, const char* call,
-                          bool* tied_too) const {
+                          SliceTies* ties) const {
+  if (ties != nullptr) ties->clear();
   places_.resize(registry_.size());  // grows with what was registered, not in a step
   if (slices.size() > PARALLAX_SLICES_MAX) {
     return invalid(std::string(call) + ": " + std::to_string(slices.size()) + " slices; at most " +
@@ -33,32 +34,26 @@ Status SliceChecks::check(std::span<const parallax_slice_t> slices, const char* 
     size_t& place = places_[slices[i].variable];
     const size_t earlier = std::exchange(place, i);
     if (earlier >= i || slices[earlier].variable != slices[i].variable) continue;
-    if (tied_too != nullptr) *tied_too = true;
-    for (size_t j = 0; j < i; ++j) {
-      if (slices[j].variable == slices[i].variable && !tied(slices[j], slices[i])) {
-        return invalid(std::string(call) + ": variable '" + registry_[slices[i].variable].name +
-                       "' is in slices " + std::to_string(j) + " and " + std::to_string(i) +
-                       "; give each variable one slice, or, if it declared row ids, one of each "
-                       "form with the same as_dtype and more")
-            .about_slice(i)
-            .about_variable(slices[i].variable);
-      }
-    }
+    if (ties == nullptr) continue;
+    ties->tie(earlier, i, slices.size());
+    // It says whether another call follows.
+    if (slices[earlier].more == slices[i].more) continue;
+    return invalid(std::string(call) + ": variable '" + registry_[slices[i].variable].name +
+                   "' is in slices " + std::to_string(earlier) + " and " + std::to_string(i) +
+                   " with more = " + std::to_string(slices[earlier].more) + " and " +
+                   std::to_string(slices[i].more) +
+                   "; it is the same in all slices of a variable in one call")
+        .about_slice(i)
+        .about_variable(slices[i].variable)
+        .about_field("more");
   }
   return {};
 }
 
 Status SliceChecks::check_pull(std::span<const parallax_slice_t> slices) const {
-  bool tied_too = false;
-  PARALLAX_RETURN_IF_ERROR(check(slices, "pull", &tied_too));
+  PARALLAX_RETURN_IF_ERROR(check(slices, "pull"));
   for (const parallax_slice_t& slice : slices) {
     const std::string& name = registry_[slice.variable].name;
-    if (tied_too && std::count_if(slices.begin(), slices.end(), [&](const parallax_slice_t& each) {
-                      return each.variable == slice.variable;
-                    }) > 1) {
-      return invalid("pull: variable '" + name + "' is in two slices; pull it by two calls")
-          .about_variable(slice.variable);
-    }
     if (!registry_[slice.variable].managed()) {
       return invalid("pull: variable '" + name +
                      "' is framework-held (no update rule): its value is the caller's")
@@ -104,12 +99,6 @@ Status SliceChecks::check_finite(const PullSlice& slice, const char* call) const
       .about_variable(slice.variable)
       .about_row(by_id ? slice.ids.at(row) : static_cast<int64_t>(row))
       .about_field("values");
-}
-
-// A dense slice and one of rows of one variable may come in the same call.
-bool SliceChecks::tied(const parallax_slice_t& a, const parallax_slice_t& b) const {
-  return registry_[a.variable].ids_declared() && a.form != b.form && a.more == b.more &&
-         dtype_of_slice(a) == dtype_of_slice(b);
 }
 
 namespace {

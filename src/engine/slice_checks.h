@@ -16,15 +16,40 @@
 
 namespace parallax {
 
+// Which slices of a call are of one variable (tied use).
+class SliceTies {
+ public:
+  // No slice is tied to another; nothing but a note, where none ever was.
+  void clear() { any_ = false; }
+  // `count` slices in all, of which the later one is of the variable of the earlier one, and none
+  // between them.
+  void tie(size_t earlier, size_t later, size_t count) {
+    if (!any_) next_.assign(count, 0), again_.assign(count, 0);
+    any_ = true;
+    next_[earlier] = later;
+    again_[later] = 1;
+  }
+  bool any() const { return any_; }
+  // The next slice of its variable; 0: there is none.
+  size_t next(size_t slice) const { return any_ ? next_[slice] : 0; }
+  // There is an earlier one.
+  bool again(size_t slice) const { return any_ && again_[slice] != 0; }
+  bool tied(size_t slice) const { return any_ && (next_[slice] != 0 || again_[slice] != 0); }
+
+ private:
+  bool any_ = false;
+  std::vector<size_t> next_;  // by slice
+  std::vector<uint8_t> again_;
+};
+
 class SliceChecks {
  public:
   // The registry outlives this.
   explicit SliceChecks(const std::vector<Variable>& registry) : registry_(registry) {}
 
-  // Of any call. INVALID, LIMIT. *tied_too becomes true if a variable has two slices, one of each
-  // form, which is legal.
+  // Of any call. INVALID, LIMIT. *ties tells which slices are of one variable.
   Status check(std::span<const parallax_slice_t> slices, const char* call,
-               bool* tied_too = nullptr) const;
+               SliceTies* ties = nullptr) const;
   // And what a pull asks for beside that.
   Status check_pull(std::span<const parallax_slice_t> slices) const;
   Status check_finite(const PullSlice& slice, const char* call) const;
@@ -35,7 +60,6 @@ class SliceChecks {
  private:
   Status check_one(const parallax_slice_t& slice) const;
   static Status check_ids(const parallax_slice_t& slice, const Variable& variable);
-  bool tied(const parallax_slice_t& a, const parallax_slice_t& b) const;
   uint32_t dtype_of_slice(const parallax_slice_t& slice) const;
 
   const std::vector<Variable>& registry_;

@@ -92,6 +92,22 @@ Status Group::reserve(VariableRuntime& runtime) {
   return {};
 }
 
+Status Group::reserve_sum(VariableRuntime& runtime, uint32_t parity) const {
+  if (runtime.sums[parity] != nullptr) return {};
+  auto sum = std::make_unique<StepSum>(*runtime.variable);
+  if (options_.memory_max_bytes > 0) {
+    uint64_t bytes = sum->needed_bytes() + reserved_bytes();
+    if (options_.other_footprints) bytes += total_bytes(options_.other_footprints());
+    if (bytes > options_.memory_max_bytes) {
+      return limit(shown_bytes(sum->needed_bytes()) + " more than memory_max_bytes of " +
+                   std::to_string(options_.memory_max_bytes) + " allows; raise it");
+    }
+  }
+  PARALLAX_RETURN_IF_ERROR(sum->reserve());
+  runtime.sums[parity] = std::move(sum);
+  return {};
+}
+
 Footprint Group::footprint(const VariableRuntime& runtime) const {
   Footprint footprint = {.name = runtime.variable->name,
                          .ids_declared = runtime.variable->ids_declared()};

@@ -68,6 +68,8 @@ class Group {
   // Lays out the variables by the initial plan, and reserves what they take. Once; the variables
   // outlive the group. LIMIT.
   Status build(const std::vector<Variable>& variables);
+  // A variable's step sum of that parity, where it has none yet. LIMIT.
+  Status reserve_sum(VariableRuntime& runtime, uint32_t parity) const;
   // A piece of the initial values; true when all are filled in.
   bool fill();
 

@@ -28,6 +28,15 @@
 
 namespace parallax {
 
+// How a slice of a push or a reduce goes out.
+enum class SliceWay : uint8_t {
+  kItself,
+  kInSum,       // in this rank's sum of the step, which goes out for it
+  kInTiedSum,   // the same, for several slices of the call: the first of them
+  kWithRows,    // every row, and with it those of the next slice of the variable
+  kWithAnother  // with an earlier slice of the call
+};
+
 // One variable of a call. Of a pull: the rows `ids` are written to `values`, or, without ids, the
 // whole dense variable. Of a push or a reduce: they are read from there.
 struct PullSlice {
@@ -38,8 +47,8 @@ struct PullSlice {
   std::byte* into = nullptr;      // reduce, dense: where the aggregate goes; may be `values`
   uint32_t dtype = PARALLAX_F32;  // of both
   bool every_row = false;         // a dense slice of a variable with ids
-  bool summed = false;            // push, reduce: added to this rank's sum of the step already
-  bool more = false;  // push, reduce: another slice of the variable follows in this step
+  bool more = false;  // push, reduce: another call for the variable follows in this step
+  SliceWay way = SliceWay::kItself;
 };
 
 // Numbers what a leader asks an owner for in a step: rows, or of a dense variable asks. By it an

@@ -91,6 +91,11 @@ struct Scenario {
 
   StepChoice step(uint64_t step) const;
   Contribution contribution(uint64_t step, uint32_t rank, uint32_t variable) const;
+  // Into how many slices of one call it is cut (tied use).
+  uint32_t slices_of(uint64_t step, uint32_t rank, uint32_t variable) const {
+    SeededRandom tied = random(9, step, uint64_t{rank} * 1000 + variable);
+    return tied.chance(20) ? static_cast<uint32_t>(tied.between(2, 4)) : 1;
+  }
   // The pull calls of a rank in a step. The step after the last reads everything.
   std::vector<std::vector<PullChoice>> pulls(uint64_t step, uint32_t rank) const;
   bool barrier_before(uint64_t step) const { return random(5, step, 0).chance(30); }

@@ -245,23 +245,41 @@ Status SimRank::post_pull(const Op& op, Call* call) {
   return engine_->step_calls().pull(op.step, call->slices, &call->request);
 }
 
-Status SimRank::post_contribution(const Op& op, Call* call) {
-  for (const uint32_t variable : op.list) {
-    Contribution contribution = scenario_.contribution(op.step, rank_, variable);
+// What is given of a variable, in one slice or cut into several, whose sum in their order has its
+// bits: pieces of its rows, or of dense numbers a half and a half, and zeros.
+void SimRank::add_slices(const Op& op, uint32_t variable, Call* call) {
+  const Contribution whole = scenario_.contribution(op.step, rank_, variable);
+  const uint64_t width = scenario_.variables[variable].row_elements;
+  const uint32_t pieces = scenario_.slices_of(op.step, rank_, variable);
+  for (uint32_t piece = 0; piece < pieces; ++piece) {
     parallax_slice_t slice = {};
     slice.size = sizeof slice;
     slice.variable = variable;
     slice.form = scenario_.ids(variable) ? PARALLAX_FORM_ROWS : PARALLAX_FORM_DENSE;
-    slice.row_count = contribution.ids.size();
+    const size_t first = whole.ids.size() * piece / pieces;
+    const size_t end = whole.ids.size() * (piece + 1) / pieces;
+    std::vector<float> values = whole.values;
+    if (scenario_.ids(variable)) {
+      slice.row_count = end - first;
+      values.assign(whole.values.begin() + static_cast<ptrdiff_t>(first * width),
+                    whole.values.begin() + static_cast<ptrdiff_t>(end * width));
+    } else if (pieces > 1) {
+      for (float& value : values) value = piece < 2 ? value * 0.5f : 0.0f;
+    }
     call->slices.push_back(slice);
-    call->ids.push_back(std::move(contribution.ids));
-    call->values.push_back(std::move(contribution.values));
+    call->ids.emplace_back(whole.ids.begin() + static_cast<ptrdiff_t>(first),
+                           whole.ids.begin() + static_cast<ptrdiff_t>(end));
     // Some aggregates go elsewhere, on one rank and not on another.
     const bool elsewhere = op.act == Act::kReduce && slice.form == PARALLAX_FORM_DENSE &&
-                           (op.step + rank_ + variable) % 2 == 0;
-    call->into.emplace_back(elsewhere ? call->values.back().size() : 0,
-                            std::numeric_limits<float>::quiet_NaN());
+                           (op.step + rank_ + variable + piece) % 2 == 0;
+    call->into.emplace_back(elsewhere ? values.size() : 0, std::numeric_limits<float>::quiet_NaN());
+    call->given.push_back(elsewhere ? values : std::vector<float>());
+    call->values.push_back(std::move(values));
   }
+}
+
+Status SimRank::post_contribution(const Op& op, Call* call) {
+  for (const uint32_t variable : op.list) add_slices(op, variable, call);
   for (size_t i = 0; i < call->slices.size(); ++i) {
     call->slices[i].ids = call->ids[i].data();
     call->slices[i].values = call->values[i].data();
@@ -411,8 +429,7 @@ void SimRank::check_reduce(const Call& call) {
 void SimRank::check_untouched(const Call& call) {
   for (size_t i = 0; i < call.into.size(); ++i) {
     if (call.into[i].empty()) continue;
-    const std::vector<float> given =
-        scenario_.contribution(call.step, rank_, call.slices[i].variable).values;
+    const std::vector<float>& given = call.given[i];
     const auto same = [](float a, float b) {
       return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
     };

@@ -84,7 +84,8 @@ class SimRank final : public Actor {
     std::vector<parallax_slice_t> slices;
     std::vector<std::vector<int64_t>> ids;
     std::vector<std::vector<float>> values;
-    std::vector<std::vector<float>> into;  // of slices that are reduced out of place; else empty
+    std::vector<std::vector<float>> into;   // of slices that are reduced out of place; else empty
+    std::vector<std::vector<float>> given;  // of those: what was in `values`
     std::vector<std::byte> bytes;
     uint32_t root = 0;
     std::shared_ptr<testkit::CollectiveBuffers> collective;
@@ -114,6 +115,7 @@ class SimRank final : public Actor {
   void check_pull(const Call& call);
   void check_reduce(const Call& call);
   void check_untouched(const Call& call);
+  void add_slices(const Op& op, uint32_t variable, Call* call);
   void spoil(Call& call);
   bool expected(const Call& call, const Status& status) const;
   void fail(const Status& status, const std::string& what);

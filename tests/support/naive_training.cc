@@ -100,8 +100,11 @@ std::vector<double> NaiveTraining::sum_as(uint32_t variable,
       std::vector<T> own(sum.size(), T{0});
       const std::vector<double>& dense =
           shape.rows_max == 0 ? contribution.values : contribution.dense_values;
-      for (size_t at = 0; at < dense.size(); ++at)
-        own[at] = add(own[at], static_cast<T>(dense[at]));
+      const auto add_dense = [&] {
+        for (size_t at = 0; at < dense.size(); ++at)
+          own[at] = add(own[at], static_cast<T>(dense[at]));
+      };
+      if (!contribution.rows_first) add_dense();
       for (size_t i = 0; i < contribution.ids.size(); ++i) {
         if (contribution.ids[i] < 0) continue;
         for (uint64_t column = 0; column < width; ++column) {
@@ -109,6 +112,7 @@ std::vector<double> NaiveTraining::sum_as(uint32_t variable,
           to = add(to, static_cast<T>(contribution.values[i * width + column]));
         }
       }
+      if (contribution.rows_first) add_dense();
       for (size_t at = 0; at < sum.size(); ++at) host[at] = add(host[at], own[at]);
     }
     for (size_t at = 0; at < sum.size(); ++at) sum[at] = add(sum[at], host[at]);

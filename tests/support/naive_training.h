@@ -18,7 +18,8 @@ namespace parallax::testkit {
 // What one rank contributes to one variable in one step.
 struct Contribution {
   bool contributed = false;
-  bool dense = false;        // of a variable with ids: every row, before those of ids
+  bool dense = false;        // of a variable with ids: every row, before those of ids,
+  bool rows_first = false;   // or behind them
   bool rows = true;          // of a variable with ids: those of ids
   std::vector<int64_t> ids;  // with ids: one per row of values; -1 is padding
   uint32_t dtype = 0;        // of the values

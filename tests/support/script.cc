@@ -276,7 +276,7 @@ std::string Script::post_contributions(Played* step, uint32_t rank, bool pushes)
     RankStep& mine = step->ranks[rank];
     Call& call = (pushes ? mine.pushes : mine.reduces).emplace_back();
     for (const uint32_t variable : variables) {
-      const Contribution& contribution = step->contributions[variable][rank];
+      Contribution& contribution = step->contributions[variable][rank];
       uint64_t first = 0;
       if (options_.variables[variable].accumulate != 0 && !contribution.dense &&
           random_.chance(60)) {
@@ -286,7 +286,8 @@ std::string Script::post_contributions(Played* step, uint32_t rank, bool pushes)
         if (pushes && ids(variable) && first == contribution.ids.size() && random_.chance(50))
           continue;
       }
-      add_contribution(&call, variable, contribution, first);
+      const SeededRandom tied = SeededRandom(options_.world.seed).fork(800 + step->number);
+      add_contribution(&call, variable, &contribution, first, tied.fork(rank).fork(variable));
     }
     if (call.slices.empty()) {
       (pushes ? mine.pushes : mine.reduces).pop_back();
@@ -339,20 +340,31 @@ void Script::add_rows(Call* call, uint32_t variable, const Contribution& contrib
   call->slices.push_back(slice_of(variable, call->ids.back(), &call->narrow_ids, &values));
 }
 
-void Script::add_contribution(Call* call, uint32_t variable, const Contribution& contribution,
-                              uint64_t first) {
+// In one slice of each form; or in several, which `tied` draws, by chances of its own, so that a
+// seed plays the rest as it does without.
+void Script::add_contribution(Call* call, uint32_t variable, Contribution* contribution,
+                              uint64_t first, SeededRandom tied) {
+  const bool several = tied.chance(options_.tied_percent);
   const auto add_dense = [&](std::span<const double> numbers) {
     call->variables.push_back(variable);
-    Numbers& values = call->values.emplace_back(contribution.dtype, numbers);
-    call->slices.push_back(slice_of(variable, contribution.ids, &call->narrow_ids, &values, true));
+    Numbers& values = call->values.emplace_back(contribution->dtype, numbers);
+    call->slices.push_back(slice_of(variable, contribution->ids, &call->narrow_ids, &values, true));
   };
-  if (!ids(variable)) return add_dense(contribution.values);
-  const bool rows_first = random_.chance(50);
-  if (contribution.rows && rows_first)
-    add_rows(call, variable, contribution, first, contribution.ids.size());
-  if (contribution.dense) add_dense(contribution.dense_values);
-  if (contribution.rows && !rows_first)
-    add_rows(call, variable, contribution, first, contribution.ids.size());
+  const auto add_all_rows = [&] {
+    while (several && tied.chance(60)) {
+      const uint64_t end = first + tied.below(contribution->ids.size() - first + 1);
+      add_rows(call, variable, *contribution, first, end);
+      first = end;
+    }
+    add_rows(call, variable, *contribution, first, contribution->ids.size());
+  };
+  if (!ids(variable)) add_dense(contribution->values);
+  if (!ids(variable) && several) add_dense(std::vector<double>(contribution->values.size()));
+  if (!ids(variable)) return;
+  contribution->rows_first = random_.chance(50);
+  if (contribution->rows && contribution->rows_first) add_all_rows();
+  if (contribution->dense) add_dense(contribution->dense_values);
+  if (contribution->rows && !contribution->rows_first) add_all_rows();
 }
 
 // ---- checks
@@ -401,11 +413,6 @@ std::string Script::check_rank(const Played& step, uint32_t rank) {
     if (!wrong.empty()) return wrong;
   }
   return "";
-}
-
-void Script::add_to_digest(uint64_t bits) {
-  constexpr uint64_t kPrime = 0x100000001b3;
-  for (int shift = 0; shift < 64; shift += 8) digest_ = (digest_ ^ (bits >> shift & 0xff)) * kPrime;
 }
 
 std::string Script::compare(std::span<const double> got, std::span<const double> want) {

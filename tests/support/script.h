@@ -93,11 +93,16 @@ class Script {
   std::string check_rank(const Played& step, uint32_t rank);
   // differ(), and the digest goes on.
   std::string compare(std::span<const double> got, std::span<const double> want);
-  void add_to_digest(uint64_t bits);
+  void add_to_digest(uint64_t bits) {
+    constexpr uint64_t kPrime = 0x100000001b3;
+    for (int shift = 0; shift < 64; shift += 8) {
+      digest_ = (digest_ ^ (bits >> shift & 0xff)) * kPrime;
+    }
+  }
   std::string check_pull(const Pull& pull);
   // A contribution, or what is left of it from row `first` on.
-  void add_contribution(Call* call, uint32_t variable, const Contribution& contribution,
-                        uint64_t first);
+  void add_contribution(Call* call, uint32_t variable, Contribution* contribution, uint64_t first,
+                        SeededRandom tied);
   void add_rows(Call* call, uint32_t variable, const Contribution& contribution, uint64_t first,
                 uint64_t end);
   std::string post_parts(Played* step, uint32_t rank, uint32_t variable, uint64_t* first);

@@ -63,7 +63,7 @@ TEST(StepSum, SumsInTheOrderOfTheCallsUpToTheBound) {
         }
         const RowSlice slice = summand_of(ids, values);
         const bool fits = after.size() <= rows_max;
-        ASSERT_EQ(sum.fits(slice), fits) << seed;
+        ASSERT_EQ(sum.fits({&slice, 1}), fits) << seed;
         ASSERT_EQ(rows_of(sum, width), naive) << seed << ": looking changed something";
         if (!fits) continue;
         sum.add_rows(slice);
@@ -73,6 +73,25 @@ TEST(StepSum, SumsInTheOrderOfTheCallsUpToTheBound) {
       EXPECT_EQ(sum.step(), step);
     }
   }
+}
+
+// Several slices fit as they would one behind the other, and none of them is added by asking.
+TEST(StepSum, SeveralSlicesFitByTheirDistinctRows) {
+  StepSum sum(variable_of(10, 1, 4));
+  ASSERT_TRUE(sum.reserve().ok());
+  sum.clear(1);
+  const std::vector<float> values(4, 1.0f);
+  const std::vector<int64_t> first = {1, 2, 1, -1}, same = {2, 1, 3, 3}, other = {4, 5, 5, 4};
+  const RowSlice fitting[] = {summand_of(first, values), summand_of(same, values)};
+  EXPECT_TRUE(sum.fits(fitting));
+  const RowSlice three[] = {fitting[0], fitting[1], summand_of(other, values)};
+  EXPECT_FALSE(sum.fits(three));
+  EXPECT_EQ(sum.rows().count, 0u);
+  sum.add_rows(fitting[0]);
+  const RowSlice two[] = {summand_of(other, values), summand_of(same, values)};
+  EXPECT_TRUE(sum.fits({two, 1}));
+  EXPECT_FALSE(sum.fits(two));
+  EXPECT_EQ(rows_of(sum, 1).size(), 2u);
 }
 
 TEST(StepSum, DenseInAnyDtype) {

@@ -115,6 +115,107 @@ TEST(ContributionCalls, ADenseSliceAndOneOfRowsOfAVariableGoTogether) {
   EXPECT_EQ(of_other->rows[0].ids.size(), 9u);
 }
 
+// Given several slices of a variable in one call, expect their sum in their order, as if they had
+// come in one slice, and the same aggregate for each of them: of dense ones in every destination.
+TEST(ContributionCalls, SlicesOfOneVariableAreOneContribution) {
+  for (const bool accumulates : {true, false}) {
+    const uint32_t of_rows = accumulates ? CallsWorld::kHeldRows : CallsWorld::kEveryRow;
+    const uint32_t of_dense = accumulates ? CallsWorld::kHeld : CallsWorld::kMore;
+    CallsWorld world({0, 1}, 1);
+    begin(world);
+    // Sums that depend on their order.
+    std::vector<float> a(2, 1e8f), b(4, 1.0f), c(2, -1e8f);
+    const std::vector<int64_t> ids_a = {2}, ids_b = {2, 3}, ids_c = {2};
+    std::vector<float> x(6, 1e8f), y(6, 1.0f), z(6, -1e8f), into(6, 77.0f);
+    std::vector<parallax_slice_t> slices = {dense(of_dense, &x),      rows(of_rows, ids_a, &a),
+                                            dense(of_dense, &y),      rows(of_rows, ids_b, &b),
+                                            rows(of_rows, ids_c, &c), dense(of_dense, &z)};
+    slices[2].into = into.data();
+    Request* request = reduce(world, 0, slices);
+    std::vector<float> other(2, 3.0f), other_dense(6, 3.0f);
+    const std::vector<int64_t> ids_other = {4};
+    Request* of_other =
+        reduce(world, 1, {rows(of_rows, ids_other, &other), dense(of_dense, &other_dense)});
+    world.settle();
+    ASSERT_TRUE(request->done() && of_other->done());
+    const float sum = (1e8f + 1.0f) + -1e8f;
+    EXPECT_EQ(x, std::vector<float>(6, sum + 3));
+    EXPECT_EQ(into, x);
+    EXPECT_EQ(y, std::vector<float>(6, 1.0f)) << "it was given a place apart";
+    EXPECT_EQ(z, x);
+    EXPECT_EQ(other_dense, x);
+    for (const size_t slice : {1u, 3u, 4u}) {
+      const RowsResult& result = request->rows[slice];
+      EXPECT_EQ(result.ids, (std::vector<int64_t>{2, 3, 4})) << slice;
+      EXPECT_EQ(numbers(result), (std::vector<float>{sum, sum, 1, 1, 3, 3})) << slice;
+    }
+    EXPECT_EQ(numbers(of_other->rows[0]), numbers(request->rows[1]));
+  }
+}
+
+// Rows before a dense slice are summed first.
+TEST(ContributionCalls, RowsBeforeADenseSliceAreSummedBeforeIt) {
+  for (const bool rows_first : {true, false}) {
+    CallsWorld world({0});
+    begin(world);
+    std::vector<float> every(18, 1e8f), some = {1, 1, -1e8f, -1e8f};
+    const std::vector<int64_t> ids = {2, 2};
+    std::vector<parallax_slice_t> slices = {dense(CallsWorld::kEveryRow, &every),
+                                            rows(CallsWorld::kEveryRow, ids, &some)};
+    if (rows_first) std::swap(slices[0], slices[1]);
+    Request* request = reduce(world, 0, slices);
+    world.settle();
+    ASSERT_TRUE(request->done());
+    const float want = rows_first ? (1 + -1e8f) + 1e8f : (1e8f + 1) + -1e8f;
+    EXPECT_EQ(every[4], want);
+    EXPECT_EQ(every[0], 1e8f) << "of the dense slice alone";
+    EXPECT_EQ(request->rows[rows_first ? 0 : 1].ids.size(), 9u);
+  }
+}
+
+// Distinct rows count, of the call and of the calls before it; nothing of a refused call is given.
+TEST(ContributionCalls, SlicesOfOneVariableFitByTheirDistinctRows) {
+  CallsWorld world({0});
+  begin(world);
+  std::vector<float> values(8, 1.0f);
+  const std::vector<int64_t> first = {0, 1, 2}, second = {2, 3}, third = {4};
+  Request* request = nullptr;
+  const Status refused = post(
+      world, 0, RequestKind::kReduce,
+      {rows(CallsWorld::kHeldRows, first, &values), rows(CallsWorld::kHeldRows, second, &values),
+       rows(CallsWorld::kHeldRows, third, &values)},
+      &request);
+  EXPECT_EQ(refused.code(), PARALLAX_LIMIT);
+  EXPECT_NE(refused.message().find("more than rows_max = 4 distinct rows together"),
+            std::string::npos)
+      << refused.message();
+  Request* part = reduce(world, 0,
+                         {rows(CallsWorld::kHeldRows, first, &values, true),
+                          rows(CallsWorld::kHeldRows, second, &values, true)});
+  world.settle();
+  EXPECT_TRUE(part->done());
+  EXPECT_TRUE(part->rows[0].ids.empty());
+  EXPECT_EQ(post(world, 0, RequestKind::kReduce,
+                 {rows(CallsWorld::kHeldRows, third, &values),
+                  rows(CallsWorld::kHeldRows, first, &values)},
+                 &request)
+                .code(),
+            PARALLAX_LIMIT);
+  Request* last = reduce(
+      world, 0,
+      {rows(CallsWorld::kHeldRows, second, &values), rows(CallsWorld::kHeldRows, first, &values)});
+  const Status again =
+      post(world, 0, RequestKind::kReduce, {rows(CallsWorld::kHeldRows, first, &values)}, &request);
+  EXPECT_EQ(again.code(), PARALLAX_INVALID);
+  EXPECT_NE(again.message().find("accumulate = 1"), std::string::npos) << again.message();
+  world.settle();
+  ASSERT_TRUE(last->done());
+  for (const size_t slice : {0u, 1u}) {
+    EXPECT_EQ(last->rows[slice].ids, (std::vector<int64_t>{0, 1, 2, 3}));
+    EXPECT_EQ(numbers(last->rows[slice]), (std::vector<float>{2, 2, 2, 2, 4, 4, 2, 2}));
+  }
+}
+
 // Given two calls with `more` and none after them, expect both done at once, and their sum with the
 // other rank when the step has ended.
 TEST(ContributionCalls, SeveralCallsAreOneContributionWithTheEndOfTheStep) {

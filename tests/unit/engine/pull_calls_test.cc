@@ -51,6 +51,44 @@ TEST(PullCalls, BringRowsOfAllOwnersWithDuplicatesAndPadding) {
   }
 }
 
+// Given several slices of a variable in one call, expect each to get its rows, whatever the others
+// name, and the call to be done with the last of them.
+TEST(PullCalls, SlicesOfOneVariableEachGetTheirRows) {
+  for (const auto& hosts : layouts()) {
+    CallsWorld world(hosts);
+    const std::vector<std::vector<int64_t>> ids = {{3, 39}, {}, {3, -1, 5}, {39}};
+    std::vector<std::vector<std::vector<float>>> values(world.size());
+    std::vector<Request*> requests(world.size());
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      world[rank].pipeline.begin();
+      ASSERT_TRUE(world[rank].requests.take(RequestKind::kPull, 1, &requests[rank]).ok());
+      for (const std::vector<int64_t>& of : ids) {
+        auto& into = values[rank].emplace_back(2 * of.size() + 1, 77.0f);
+        requests[rank]->slices.push_back({.variable = CallsWorld::kRows,
+                                          .ids = {of.data(), nullptr},
+                                          .count = static_cast<uint32_t>(of.size()),
+                                          .values = reinterpret_cast<std::byte*>(into.data())});
+      }
+      world[rank].pulls.post(requests[rank]);
+    }
+    world.settle();
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      ASSERT_TRUE(requests[rank]->done()) << "rank " << rank;
+      EXPECT_EQ(world[rank].pipeline.state(1).pulls_left, 0u);
+      for (size_t slice = 0; slice < ids.size(); ++slice) {
+        const std::vector<float>& got = values[rank][slice];
+        for (size_t i = 0; i < ids[slice].size(); ++i) {
+          const int64_t id = ids[slice][i];
+          const std::vector<float> expected =
+              id < 0 ? std::vector<float>(2) : world.row(static_cast<uint64_t>(id));
+          EXPECT_EQ(std::vector<float>(&got[2 * i], &got[2 * i] + 2), expected) << slice;
+        }
+        EXPECT_EQ(got.back(), 77.0f);
+      }
+    }
+  }
+}
+
 // Given ranks of one host, expect a pull of each to be answered whatever the other one calls.
 TEST(PullCalls, APullWaitsForNoOtherRank) {
   CallsWorld world({0, 0});

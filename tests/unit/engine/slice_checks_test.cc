@@ -103,11 +103,20 @@ TEST_F(SliceChecksTest, RefusesEachFieldThatIsWrong) {
   expect(rows(kRows), "ids[1] is -2");
 }
 
-TEST_F(SliceChecksTest, RefusesAVariableInTwoSlices) {
-  const parallax_slice_t twice[] = {dense(kDense), dense(kHeld), dense(kDense)};
-  const Status refused = checks_.check(twice, "push");
+// `more` is the variable's in the call, not a slice's.
+TEST_F(SliceChecksTest, SlicesOfAVariableAgreeOnWhetherMoreFollow) {
+  parallax_slice_t twice[] = {rows(kParts), dense(kHeld), rows(kParts)};
+  SliceTies ties;
+  EXPECT_TRUE(checks_.check(twice, "push", &ties).ok());
+  twice[0].more = twice[2].more = 1;
+  EXPECT_TRUE(checks_.check(twice, "push", &ties).ok());
+  twice[0].more = 0;
+  const Status refused = checks_.check(twice, "push", &ties);
   EXPECT_EQ(refused.code(), PARALLAX_INVALID);
-  EXPECT_TRUE(has(refused, "variable 'dense' is in slices 0 and 2")) << refused.message();
+  EXPECT_TRUE(has(refused, "variable 'parts' is in slices 0 and 2 with more = 0 and 1"))
+      << refused.message();
+  EXPECT_EQ(refused.facts().field, "more");
+  EXPECT_EQ(refused.facts().slice, 2u);
 }
 
 // Given calls one after the other, expect each to be judged by its own slices alone.
@@ -117,21 +126,25 @@ TEST_F(SliceChecksTest, WhatAnEarlierCallHadIsForgotten) {
   const parallax_slice_t both[] = {dense(kHeld), rows(kRows), dense(kDense), dense(kRows)};
   const parallax_slice_t thrice[] = {rows(kRows), dense(kRows), rows(kRows)};
   for (int round = 0; round < 2; ++round) {
-    bool tied = false;
-    EXPECT_TRUE(checks_.check(all, "push", &tied).ok());
-    EXPECT_TRUE(checks_.check(reversed, "push", &tied).ok());
-    EXPECT_FALSE(tied);
-    EXPECT_TRUE(checks_.check(both, "push", &tied).ok());
-    EXPECT_TRUE(tied);
-    EXPECT_TRUE(has(checks_.check(thrice, "push"), "variable 'rows' is in slices 0 and 2"));
+    SliceTies ties;
+    EXPECT_TRUE(checks_.check(all, "push", &ties).ok());
+    EXPECT_TRUE(checks_.check(reversed, "push", &ties).ok());
+    for (size_t i = 0; i < 4; ++i) EXPECT_FALSE(ties.tied(i) || ties.again(i));
+    EXPECT_TRUE(checks_.check(both, "push", &ties).ok());
+    EXPECT_EQ(ties.next(1), 3u);
+    EXPECT_TRUE(ties.again(3) && ties.tied(1) && !ties.tied(0) && !ties.tied(2));
+    EXPECT_TRUE(checks_.check(thrice, "push", &ties).ok());
+    EXPECT_TRUE(ties.next(0) == 1 && ties.next(1) == 2 && ties.next(2) == 0);
+    EXPECT_TRUE(checks_.check(all, "push", &ties).ok());
+    EXPECT_FALSE(ties.tied(0));
   }
 }
 
-TEST_F(SliceChecksTest, APullAsksForManagedVariablesOnce) {
+TEST_F(SliceChecksTest, APullAsksForManagedVariables) {
   const parallax_slice_t held[] = {dense(kHeld)};
   EXPECT_TRUE(has(checks_.check_pull(held), "framework-held"));
   const parallax_slice_t both[] = {dense(kRows), rows(kRows)};
-  EXPECT_TRUE(has(checks_.check_pull(both), "pull it by two calls"));
+  EXPECT_TRUE(checks_.check_pull(both).ok());
   parallax_slice_t more[] = {rows(kParts)};
   EXPECT_TRUE(checks_.check_pull(more).ok());
   more[0].more = 1;
