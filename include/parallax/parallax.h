@@ -508,11 +508,11 @@ typedef enum parallax_reduction {
  *                    (FBGEMM's and TorchRec's EXACT_ROWWISE_ADAGRAD); needs row ids
  *   FTRL             a = sqrt(n);  n += g * g;  b = sqrt(n);
  *                    z += (g + T(2 * l2_shrinkage) * p) - (b - a) / lr * p;
- *                    p = 0 where |z| <= l1, else
- *                        ((z > 0 ? l1 : -l1) - z) / (b / lr + T(2 * (l2 + beta / (2 * lr))))
+ *                    d = b / lr + T(2 * (l2 + beta / (2 * lr)));  where d is 0 p stays, else
+ *                    p = 0 where |z| <= l1, else ((z > 0 ? l1 : -l1) - z) / d
  *                    (tf.keras.optimizers.Ftrl with learning_rate_power = -0.5; n starts at
- *                    initial_accumulator_value, which is 0.1 there and 0 here unless given, z at
- *                    0. 0 also where Keras's division is 0 / 0. lr 0: nothing is changed)
+ *                    initial_accumulator_value, z at 0. Where d is 0 Keras divides by it. lr 0:
+ *                    nothing is changed)
  *   SUM              p += g; of the rates only clip_norm is used. For integers scale is 1, and a
  *                    clip norm neither counts nor changes them
  *   CALLBACK         the caller's own: what rule_fn does, see parallax_rule_fn */
@@ -650,7 +650,8 @@ typedef struct parallax_variable {
   /* Parameters of the rule; those of other rules must be 0. */
   float epsilon;                   /* 0: the default of the rule's framework, 1e-10 for ADAGRAD,
                                     * 1e-8 for ADAM and ROWWISE_ADAGRAD; or PARALLAX_ZERO */
-  float initial_accumulator_value; /* ADAGRAD, ROWWISE_ADAGRAD: initial s; FTRL: initial n;
+  float initial_accumulator_value; /* ADAGRAD, ROWWISE_ADAGRAD: initial s; FTRL: initial n, of
+                                    * which 0 is Keras's 0.1, and PARALLAX_ZERO 0;
                                     * CALLBACK: initial state[0] */
   uint32_t nesterov;               /* MOMENTUM: 1 for Nesterov's; momentum must be > 0 */
   double beta1, beta2;             /* ADAM, in (0, 1), or PARALLAX_ZERO; 0: 0.9 and 0.999 */

@@ -233,7 +233,10 @@ class FtrlRule {
       linear[i] += (g + shrinkage * p) - (after - before) / rate * p;
       const T z = linear[i];
       const T beyond = (z > 0 ? l1 : -l1) - z;
-      value[i] = std::fabs(z) <= l1 ? T{0} : beyond / (after / rate + least);
+      const T divisor = after / rate + least;
+      // Nothing was learned of it yet.
+      if (divisor == 0) continue;
+      value[i] = std::fabs(z) <= l1 ? T{0} : beyond / divisor;
     }
   }
 

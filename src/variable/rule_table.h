@@ -17,6 +17,7 @@ struct RuleTraits {
   uint32_t row_states = 0;      // arrays of one number a row
   double epsilon = 0;           // where the caller gives 0; 0: the rule has none
   bool keeps_squares = false;   // its first state begins at initial_accumulator_value
+  float first_square = 0;       // where the caller gives 0 for that
   bool has_betas = false;
   bool has_momentum = false;
   bool has_penalties = false;  // l1, l2 and what FTRL has beside them
@@ -49,6 +50,7 @@ inline constexpr RuleTraits kRules[] = {
      .name = "FTRL",
      .element_states = 2,
      .keeps_squares = true,
+     .first_square = 0.1f,
      .has_penalties = true},
     {.rule = PARALLAX_RULE_CALLBACK, .name = "CALLBACK", .keeps_squares = true, .calls_back = true},
 };

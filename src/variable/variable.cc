@@ -148,7 +148,7 @@ Status check_coefficients(const parallax_variable_t& in, const std::string& name
   const RuleTraits& rule = kRules[in.rule];
   const Coefficient all[] = {{"epsilon", in.epsilon, rule.epsilon > 0, true},
                              {"initial_accumulator_value", in.initial_accumulator_value,
-                              rule.keeps_squares, false},
+                              rule.keeps_squares, rule.first_square > 0},
                              {"beta1", in.beta1, rule.has_betas, true, 1},
                              {"beta2", in.beta2, rule.has_betas, true, 1},
                              {"momentum", in.momentum, rule.has_momentum, false},
@@ -359,7 +359,8 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
                .init_std = in.init_std,
                .initial = static_cast<const std::byte*>(in.initial),
                .epsilon = with_default(in.epsilon, kRules[in.rule].epsilon),
-               .initial_accumulator_value = in.initial_accumulator_value,
+               .initial_accumulator_value = static_cast<float>(
+                   with_default(in.initial_accumulator_value, kRules[in.rule].first_square)),
                .dtype = in.dtype,
                .beta1 = with_default(in.beta1, 0.9),
                .beta2 = with_default(in.beta2, 0.999),

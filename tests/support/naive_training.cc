@@ -79,8 +79,10 @@ NaiveTraining::NaiveTraining(std::vector<parallax_variable_t> variables,
     const bool squares = variable.rule == PARALLAX_RULE_ADAGRAD ||
                          variable.rule == PARALLAX_RULE_ROWWISE_ADAGRAD ||
                          variable.rule == PARALLAX_RULE_FTRL;
-    first_states_.emplace_back(value.size(),
-                               squares ? double{variable.initial_accumulator_value} : 0.0);
+    double first = squares ? double{variable.initial_accumulator_value} : 0.0;
+    if (variable.rule == PARALLAX_RULE_FTRL)
+      first = first == 0 ? double{0.1f} : std::max(first, 0.0);
+    first_states_.emplace_back(value.size(), first);
     second_states_.emplace_back(value.size(), 0.0);
     updates_.push_back(0);
   }
@@ -287,7 +289,8 @@ void NaiveTraining::update_by_ftrl(uint32_t variable, T g, T rate, Element<T>* e
   const double wide_rate = rates_of(variable).learning_rate;
   const T least = static_cast<T>(2 * (shape.l2 + shape.beta / (2 * wide_rate)));
   const T l1 = static_cast<T>(shape.l1);
-  p = std::fabs(z) <= l1 ? T{0} : ((z > 0 ? l1 : -l1) - z) / (b / rate + least);
+  const T d = b / rate + least;
+  if (d != 0) p = std::fabs(z) <= l1 ? T{0} : ((z > 0 ? l1 : -l1) - z) / d;
 }
 
 // One row by the formulas of parallax.h.

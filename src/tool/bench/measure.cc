@@ -201,6 +201,8 @@ class Run {
     if (options_.operation == Operation::kPushPull) {
       variable.rule = options_.rule;
       if (options_.rule == PARALLAX_RULE_MOMENTUM) variable.momentum = kMomentum;
+      // As the model begins.
+      if (options_.rule == PARALLAX_RULE_FTRL) variable.initial_accumulator_value = PARALLAX_ZERO;
     }
     return job_.add(variable);
   }

@@ -122,7 +122,7 @@ void RuleModel::update_element(T g, T row_state, size_t element, uint64_t number
         const T z = state(second_) + (g - (b - a) / rate * p);
         first_[element] = n;
         second_[element] = z;
-        values_[element] = z == 0 ? T{0} : -z / (b / rate);
+        if (b != 0) values_[element] = z == 0 ? T{0} : -z / (b / rate);
         break;
       }
       case PARALLAX_RULE_ADAM: {

@@ -78,7 +78,10 @@ class Everything {
     variable.initial_accumulator_value = squares && index % 2 == 1 ? 0.5f : 0;
     if (rule == PARALLAX_RULE_FTRL) {
       variable.l1 = index % 2 == 1 ? 0.25 : 0;
-      variable.l2 = 0.125;
+      variable.initial_accumulator_value = index % 2 == 1   ? 0.5f
+                                           : index % 3 == 0 ? static_cast<float>(PARALLAX_ZERO)
+                                                            : 0;
+      variable.l2 = index % 5 == 0 ? 0 : 0.125;
       variable.l2_shrinkage = 0.1;
       variable.beta = index % 3 == 0 ? 0.5 : 0;
     }

@@ -73,6 +73,12 @@ TEST(UpdateRules, OneStepByHand) {
             (Floats{0, 0, 25, 25}));
   EXPECT_EQ(after({.rule = PARALLAX_RULE_FTRL}, 1, {16, 9}), (Floats{1, 2, 16, 9}))
       << "a learning rate of 0";
+  // n stays 0 and nothing else is added to it: p is left alone, whatever z is. With l2 it is not.
+  Row<float> unknown = {{1, 2}, {0, 0}, {0, 3}, {0, 0}};
+  unknown.apply({.rule = PARALLAX_RULE_FTRL, .learning_rate = 2}, 1);
+  EXPECT_EQ(unknown.value, (Floats{1, 2}));
+  unknown.apply({.rule = PARALLAX_RULE_FTRL, .learning_rate = 2, .l2 = 0.25}, 1);
+  EXPECT_EQ(unknown.value, (Floats{0, -6}));
   // p += g; the learning rate is not used.
   EXPECT_EQ(after({.rule = PARALLAX_RULE_SUM, .learning_rate = 9}, 0.5, {7, 7}),
             (Floats{2.5f, 0, 7, 7}));

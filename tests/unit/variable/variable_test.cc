@@ -192,6 +192,23 @@ TEST(MakeVariable, ZeroItselfHasItsOwnSpelling) {
   EXPECT_EQ(variable.epsilon, 0);
 }
 
+// Keras's FTRL begins at 0.1, and 0 itself has a spelling of its own.
+TEST(MakeVariable, FtrlBeginsWhereKerasDoes) {
+  parallax_variable_t description = good();
+  description.rule = PARALLAX_RULE_FTRL;
+  const std::pair<float, float> cases[] = {{0, 0.1f}, {PARALLAX_ZERO, 0}, {0.5f, 0.5f}};
+  for (const auto& [given, want] : cases) {
+    description.initial_accumulator_value = given;
+    Variable variable;
+    ASSERT_TRUE(make_variable(description, &variable).ok());
+    EXPECT_EQ(variable.initial_accumulator_value, want);
+  }
+  description.rule = PARALLAX_RULE_ADAGRAD;
+  description.initial_accumulator_value = PARALLAX_ZERO;
+  Variable variable;
+  EXPECT_EQ(make_variable(description, &variable).code(), PARALLAX_INVALID);
+}
+
 TEST(MakeVariable, TakesTheBoundsThemselves) {
   Variable variable;
   parallax_variable_t description = good();
