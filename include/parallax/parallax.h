@@ -7,6 +7,8 @@
  *
  *   open -> register... -> commit -> { step_begin -> pull, push, reduce -> step_end }... -> close
  *
+ * Between steps more variables may be registered, and brought in by another commit.
+ *
  * Threads. Any thread may call any function of a job, several at once, except that close must be
  * the last call on it. A request has one waiter at a time. Callbacks run on library threads (a
  * variable's rule_fn also on one that waits for a request or makes progress) and must not call
@@ -78,7 +80,7 @@ typedef enum parallax_status {
   PARALLAX_PENDING = 1,       /* parallax_request_test: not complete yet; not an error */
   PARALLAX_INVALID = -1,      /* an argument is wrong; nothing was done */
   PARALLAX_UNSUPPORTED = -2,  /* legal, but this build or version cannot do it; nothing was done */
-  PARALLAX_STATE = -3,        /* legal, but not now (register after commit, push after step_end) */
+  PARALLAX_STATE = -3,        /* legal, but not now (register within a step, push after step_end) */
   PARALLAX_TIMEOUT = -4,      /* the deadline passed; the error says who or what is missing */
   PARALLAX_PEER_LOST = -5,    /* a rank died, went silent, or left; the job can only be closed */
   PARALLAX_CANCELED = -6,     /* the request was cancelled */
@@ -273,9 +275,19 @@ typedef struct parallax_options {
 PARALLAX_API parallax_status_t parallax_open(const parallax_options_t *options,
                                              parallax_job_t **job);
 
-/* Collective: checks that all ranks registered the same variables, places them, fills in initial
- * values. After it the plan exists and no more can be registered. Blocks up to timeout_ms.
- * MISMATCH names the first variable, the field and two ranks that differ, on every rank. Memory is
+/* Collective: checks that all ranks registered the same variables, by name and in any order, places
+ * them, fills in initial values. After it the plan exists. Blocks up to timeout_ms.
+ *
+ * Since 0.2.0 it may be called again, any number of times, between steps (no step of this rank is
+ * under way, nor a broadcast; STATE otherwise): it brings in what was registered since, and leaves
+ * the other variables, their values, optimizer state, plan and measurements as they are. With
+ * nothing new it is cheap, and collective all the same. What is new is measured by itself, once
+ * what was there before is planned.
+ *
+ * MISMATCH names the first variable, the field and two ranks that differ, on every rank; or the
+ * variable that one of them registered and the other did not. A commit that fails, the first or a
+ * later one, fails the job: by MISMATCH, and by LIMIT on any rank. One that times out stays under
+ * way: close the job. Memory is
  * reserved, and costs nothing until touched: where the ranks of a host may touch more than the
  * machine or a control group has, a warning in the log names the largest variables, or LIMIT
  * where the setting memory_check (PARALLAX_MEMORY_CHECK) is refuse. */
@@ -694,9 +706,12 @@ typedef struct parallax_variable {
                                * they travel as a row does. The same on every rank */
 } parallax_variable_t;
 
-/* Registers one variable; the same calls in the same order on every rank, before commit.
- * *id numbers the variables from 0. Does not block.
- * INVALID names the field; STATE after commit; UNSUPPORTED for what this version lacks. */
+/* Registers one variable, for the next commit: before the first one or, since 0.2.0, between steps.
+ * Every rank registers the same variables, by their names, in any order (since 0.2.0; before, in
+ * the same order). *id numbers this rank's own registrations from 0. Until it is committed the
+ * variable cannot be used (STATE), and steps go on without it. Does not block.
+ * INVALID names the field; STATE while a step or a commit of this rank is under way; UNSUPPORTED
+ * for what this version lacks. */
 PARALLAX_API parallax_status_t parallax_register(parallax_job_t *job,
                                                  const parallax_variable_t *variable,
                                                  uint32_t *id);

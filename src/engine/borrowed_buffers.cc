@@ -27,7 +27,7 @@ bool slice_borrows(const PullSlice& slice, const Variable& variable, const ByteR
 bool rows_borrow(const RowsCall& call, const Variable& variable, const ByteRange& bytes) {
   for (uint32_t i = 0; i < call.parts.size(); ++i) {
     if (call.parts[i] == nullptr) continue;
-    const uint64_t width = i > variable.traits().element_states ? 1 : variable.row_elements;
+    const uint64_t width = i == 0 ? variable.row_elements : variable.state_width(i - 1);
     const uint64_t part_bytes = call.row_count * width * bytes_of_sum(variable.sum_type());
     if (ByteRange::at(call.parts[i], part_bytes).overlaps(bytes)) return true;
   }
@@ -37,23 +37,27 @@ bool rows_borrow(const RowsCall& call, const Variable& variable, const ByteRange
 
 }  // namespace
 
-bool borrows(const Request& request, const std::vector<Variable>& registry,
-             const ByteRange& bytes) {
+bool borrows(const Request& request, const Registry& registry, const ByteRange& bytes) {
+  const auto variables = registry.numbered();
   switch (request.kind) {
     case RequestKind::kPull:
     case RequestKind::kPush:
     case RequestKind::kReduce:
     case RequestKind::kEvaluate:
       return std::any_of(request.slices.begin(), request.slices.end(), [&](const PullSlice& slice) {
-        return slice_borrows(slice, registry[slice.variable], bytes);
+        return slice_borrows(slice, *variables[slice.variable], bytes);
       });
     case RequestKind::kRows:
-      return rows_borrow(request.rows_call, registry[request.rows_call.variable], bytes);
+      return rows_borrow(request.rows_call, *variables[request.rows_call.variable], bytes);
     case RequestKind::kBroadcast:
       return ByteRange::at(request.buffer, request.bytes).overlaps(bytes);
     case RequestKind::kCollective:
       return request.send.overlaps(bytes) || request.recv.overlaps(bytes);
     case RequestKind::kCommit:
+      return std::any_of(variables.begin(), variables.end(), [&](const Variable* each) {
+        const uint64_t length = each->elements() * bytes_of_sum(each->sum_type());
+        return each->initial != nullptr && ByteRange::at(each->initial, length).overlaps(bytes);
+      });
     case RequestKind::kStepEnd:
     case RequestKind::kBarrier:
     case RequestKind::kSplit:

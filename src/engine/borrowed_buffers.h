@@ -5,17 +5,17 @@
 #define PARALLAX_ENGINE_BORROWED_BUFFERS_H_
 
 #include <string>
-#include <vector>
 
 #include "base/byte_range.h"
 #include "engine/request.h"
-#include "variable/variable.h"
+#include "variable/registry.h"
 
 namespace parallax {
 
 // Whether the request, of a group with these variables, borrows some of the bytes: slices with
-// their row ids, rows with their states, buffers of collectives. Costs a look at each slice.
-bool borrows(const Request& request, const std::vector<Variable>& registry, const ByteRange& bytes);
+// their row ids, rows with their states, initial values, buffers of collectives. Costs a look at
+// each slice.
+bool borrows(const Request& request, const Registry& registry, const ByteRange& bytes);
 
 // "a pending reduce of step 3".
 std::string call_name(const Request& request);

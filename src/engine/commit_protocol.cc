@@ -17,12 +17,6 @@ uint64_t digest_of(const std::string& bytes) {
   return hash;
 }
 
-Status differing(const std::string& told) {
-  ToldFailure failure = ToldFailure::decode(told);
-  return Status(PARALLAX_MISMATCH, "commit: ranks disagree: " + failure.sentence)
-      .about(std::move(failure.facts));
-}
-
 std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
@@ -31,12 +25,13 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 
 void CommitProtocol::start() {
   phase_ = Phase::kCompare;
+  detail_.clear();
   trees_[TreeKind::kCommit].join();
 }
 
 CommitReport CommitProtocol::my_report() const {
   CommitReport report;
-  report.digest = digest_of(encode_registry(registry_));
+  report.digest = digest_of(encode_registry(registry_.newest()));
   report.terms = terms_;
   if (phase_ == Phase::kDetailReport && !detail_.empty()) {
     report.verdict = CommitVerdict::kDiffer;
@@ -50,7 +45,7 @@ JobFailure CommitProtocol::advance() {
   if (!failure.status.ok() || !trees_[TreeKind::kCommit].take_complete()) return failure;
   CommitReport report = my_report();
   // Kept until now, since merging compares them with this rank's own.
-  for (const CommitReport& child : reports_) report.merge(child);
+  for (const CommitReport& child : reports_) report.merge(child, hosts_);
   reports_.clear();
   const std::string encoded = report.encode();
   if (!trees_.pass_on(TreeKind::kCommit, bytes_of(encoded))) return {};
@@ -63,7 +58,7 @@ JobFailure CommitProtocol::advance_detail() {
     constexpr uint64_t kRegistryBytesMax = 16 << 20;
     // The size is a peer's number: bounded before it is allocated.
     if (detail_bytes_ > kRegistryBytesMax) {
-      return {.status = internal("commit: rank 0 announces a registry of " +
+      return {.status = internal("commit: " + rank_name(hosts_, 0) + " announces a registry of " +
                                  std::to_string(detail_bytes_) + " bytes"),
               .culprit = 0};
     }
@@ -73,13 +68,29 @@ JobFailure CommitProtocol::advance_detail() {
   }
   if (phase_ == Phase::kDetailBlob && broadcast_.finished()) {
     broadcast_.finish();
-    ToldFailure difference;
-    difference.sentence = compare_registries(detail_, registry_, terms_.rank, &difference.facts);
-    detail_ = difference.sentence.empty() ? "" : difference.encode();
+    RegistryDifference difference = compare_registries(
+        detail_, registry_.newest(), rank_name(hosts_, 0), rank_name(hosts_, terms_.rank));
+    ToldFailure told = {.sentence = std::move(difference.sentence),
+                        .facts = {},
+                        .variable = std::move(difference.variable)};
+    told.facts.rank = terms_.rank;
+    told.facts.peer = 0;
+    told.facts.field = std::move(difference.field);
+    detail_ = told.sentence.empty() ? "" : told.encode();
     phase_ = Phase::kDetailReport;
     trees_[TreeKind::kCommit].join();
   }
   return {};
+}
+
+// A variable by its name: where ranks disagree, they may not number it alike.
+JobFailure CommitProtocol::differing(const std::string& told) const {
+  ToldFailure failure = ToldFailure::decode(told);
+  return {.status = Status(PARALLAX_MISMATCH, "commit: ranks disagree: " + failure.sentence)
+                        .about(std::move(failure.facts))
+                        .about_variable(registry_.id_named(failure.variable)),
+          .culprit = terms_.rank,
+          .variable = std::move(failure.variable)};
 }
 
 bool CommitProtocol::merge_report(std::span<const std::byte> payload) {
@@ -89,7 +100,8 @@ bool CommitProtocol::merge_report(std::span<const std::byte> payload) {
 JobFailure CommitProtocol::on_answer(std::span<const std::byte> payload) {
   CommitReport verdict;
   if (!verdict.decode(payload)) {
-    return {.status = internal("commit: the answer of rank 0 cannot be read"), .culprit = 0};
+    return {.status = internal("commit: the answer of " + rank_name(hosts_, 0) + " cannot be read"),
+            .culprit = 0};
   }
   switch (verdict.verdict) {
     case CommitVerdict::kAgree:
@@ -99,9 +111,9 @@ JobFailure CommitProtocol::on_answer(std::span<const std::byte> payload) {
       phase_ = Phase::kAgreed;
       return {};
     case CommitVerdict::kDiffer:
-      return {.status = differing(verdict.text), .culprit = terms_.rank};
+      return differing(verdict.text);
     case CommitVerdict::kLookCloser:
-      if (terms_.rank == 0) detail_ = encode_registry(registry_);
+      if (terms_.rank == 0) detail_ = encode_registry(registry_.newest());
       // Members, since a broadcast borrows its buffer.
       detail_bytes_ = detail_.size();
       phase_ = Phase::kDetailSize;

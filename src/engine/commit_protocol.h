@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // CommitProtocol: how ranks find out that they agree on what they registered and on the options
 // that must be alike, or what it is that they disagree on. They compare digests, up the tree. If
-// these differ, rank 0 broadcasts its registry, first the size and then the bytes, and a second
-// round brings one sentence to all: the variable, the field and two ranks.
+// these differ, rank 0 broadcasts what it registered, first the size and then the bytes, and a
+// second round brings one sentence to all: the variable, the field and two ranks. What an earlier
+// commit has agreed on is not compared again.
 //
-// One for a job: start() once this rank is ready, advance() in every pass, reports and answers of
-// TreeKind::kCommit as they come. Engine's owner only; nothing blocks.
+// One for a job, for one commit after another: start() once this rank is ready, advance() in every
+// pass, reports and answers of TreeKind::kCommit as they come, end() once all agree. Engine's owner
+// only; nothing blocks.
 #ifndef PARALLAX_ENGINE_COMMIT_PROTOCOL_H_
 #define PARALLAX_ENGINE_COMMIT_PROTOCOL_H_
 
@@ -19,19 +21,21 @@
 #include "engine/commit_report.h"
 #include "engine/job_failure.h"
 #include "group/trees.h"
-#include "variable/variable.h"
+#include "variable/registry.h"
+#include "world/host_map.h"
 
 namespace parallax {
 
 class CommitProtocol {
  public:
-  // What this rank says beside the registry. All references outlive this; the registry is fixed
-  // from start() on, and nobody else broadcasts until the ranks agree.
-  CommitProtocol(const CommitTerms& terms, const std::vector<Variable>& registry, Trees& trees,
-                 Broadcast& broadcast)
-      : terms_(terms), registry_(registry), trees_(trees), broadcast_(broadcast) {}
+  // What this rank says beside the registry. All references outlive this. What is compared is the
+  // newest of the registry, fixed from start() to end(); until then nobody else broadcasts.
+  CommitProtocol(const CommitTerms& terms, const Registry& registry, const HostMap& hosts,
+                 Trees& trees, Broadcast& broadcast)
+      : terms_(terms), registry_(registry), hosts_(hosts), trees_(trees), broadcast_(broadcast) {}
 
   void start();
+  void end() { phase_ = Phase::kIdle; }
   bool started() const { return phase_ != Phase::kIdle; }
   bool agreed() const { return phase_ == Phase::kAgreed; }
 
@@ -55,15 +59,17 @@ class CommitProtocol {
 
   CommitReport my_report() const;
   JobFailure advance_detail();
+  JobFailure differing(const std::string& told) const;
 
   const CommitTerms terms_;
-  const std::vector<Variable>& registry_;
+  const Registry& registry_;
+  const HostMap& hosts_;
   Trees& trees_;
   Broadcast& broadcast_;
   Phase phase_ = Phase::kIdle;
   std::vector<CommitReport> reports_;  // of the children
   uint64_t detail_bytes_ = 0;
-  std::string detail_;  // the registry of rank 0; then what differs here
+  std::string detail_;  // what rank 0 registered; then what differs here
 };
 
 }  // namespace parallax

@@ -10,6 +10,7 @@
 
 #include "message/told_failure.h"
 #include "planner/plan.h"
+#include "world/host_map.h"
 
 namespace parallax {
 
@@ -27,7 +28,7 @@ struct CommitTerms {
 struct CommitReport {
   static constexpr size_t kTextMax = 1024 + ToldFailure::kFactsBytesMax;
 
-  uint64_t digest = 0;  // of the registry
+  uint64_t digest = 0;  // of what was registered since the commit before
   CommitTerms terms;
   CommitVerdict verdict = CommitVerdict::kAgree;
   std::string text;  // kDiffer: a ToldFailure
@@ -59,8 +60,8 @@ struct CommitReport {
     return verdict <= CommitVerdict::kLookCloser && text.size() <= kTextMax;
   }
 
-  // Takes in what a child found, and how the child differs from this rank.
-  void merge(const CommitReport& child) {
+  // Takes in what a child found, and how the child differs from this rank; of these ranks.
+  void merge(const CommitReport& child, const HostMap& hosts) {
     if (verdict == CommitVerdict::kDiffer) return;
     if (child.verdict == CommitVerdict::kDiffer) {
       verdict = child.verdict;
@@ -73,10 +74,11 @@ struct CommitReport {
     };
     const auto number = [](uint32_t value) { return std::to_string(value); };
     const CommitTerms& its = child.terms;
-    differ("plan_mode", terms.plan_mode, its.plan_mode, its.rank, mode);
-    differ("plan_after_steps", terms.plan_after_steps, its.plan_after_steps, its.rank, number);
-    differ("deterministic", terms.deterministic, its.deterministic, its.rank, number);
-    differ("slots", terms.slots, its.slots, its.rank, number);
+    const Between between = {hosts, its.rank};
+    differ(between, "plan_mode", terms.plan_mode, its.plan_mode, mode);
+    differ(between, "plan_after_steps", terms.plan_after_steps, its.plan_after_steps, number);
+    differ(between, "deterministic", terms.deterministic, its.deterministic, number);
+    differ(between, "slots", terms.slots, its.slots, number);
     if (verdict == CommitVerdict::kAgree &&
         (child.verdict == CommitVerdict::kLookCloser || child.digest != digest)) {
       verdict = CommitVerdict::kLookCloser;
@@ -84,17 +86,23 @@ struct CommitReport {
   }
 
  private:
+  // This rank and another.
+  struct Between {
+    const HostMap& hosts;
+    uint32_t other;
+  };
+
   template <typename Shown>
-  void differ(const char* option, uint32_t mine, uint32_t theirs, uint32_t their_rank,
+  void differ(const Between& between, const char* option, uint32_t mine, uint32_t theirs,
               Shown shown) {
     if (mine == theirs || verdict == CommitVerdict::kDiffer) return;
     verdict = CommitVerdict::kDiffer;
     ToldFailure told;
-    told.sentence = "option " + std::string(option) + ": rank " + std::to_string(terms.rank) +
-                    " has " + shown(mine) + ", rank " + std::to_string(their_rank) + " has " +
-                    shown(theirs);
+    told.sentence = "option " + std::string(option) + ": " + rank_name(between.hosts, terms.rank) +
+                    " has " + shown(mine) + ", " + rank_name(between.hosts, between.other) +
+                    " has " + shown(theirs);
     told.facts.rank = terms.rank;
-    told.facts.peer = their_rank;
+    told.facts.peer = between.other;
     told.facts.field = option;
     text = told.encode();
   }

@@ -22,9 +22,9 @@ Status ContributionCalls::check(std::span<const parallax_slice_t> slices, size_t
                                 bool push) {
   const parallax_slice_t& slice = slices[at];
   const char* call = push ? "push" : "reduce";
-  const VariableRuntime& runtime = group_.runtime(slice.variable);
+  const VariableRuntime& runtime = group_.runtime(checks_.number_of(slice));
   const Variable& variable = *runtime.variable;
-  const Contributed earlier = pipeline_.state(step).contributed[slice.variable];
+  const Contributed earlier = pipeline_.state(step).contributed[runtime.id];
   if (variable.managed() != push) {
     return invalid(std::string(call) + ": variable '" + variable.name + "' is " +
                    (push ? "framework-held (no update rule); use reduce"
@@ -51,7 +51,8 @@ bool ContributionCalls::is_pair(std::span<const parallax_slice_t> slices, size_t
                                 uint64_t step) const {
   const size_t next = ties_.next(at);
   if (next == 0 || ties_.next(next) != 0 || slices[at].more != 0) return false;
-  if (pipeline_.state(step).contributed[slices[at].variable] != Contributed::kNothing) return false;
+  const uint32_t number = checks_.number_of(slices[at]);
+  if (pipeline_.state(step).contributed[number] != Contributed::kNothing) return false;
   const PullSlice first = checks_.slice_of(slices[at]), second = checks_.slice_of(slices[next]);
   return first.every_row && !second.every_row && first.dtype == second.dtype;
 }
@@ -60,7 +61,7 @@ bool ContributionCalls::is_pair(std::span<const parallax_slice_t> slices, size_t
 // which is there then.
 Status ContributionCalls::check_sum(std::span<const parallax_slice_t> slices, size_t at,
                                     uint64_t step, const char* call) {
-  VariableRuntime& runtime = group_.runtime(slices[at].variable);
+  VariableRuntime& runtime = group_.runtime(checks_.number_of(slices[at]));
   const Variable& variable = *runtime.variable;
   // Of a failure alone: a step allocates nothing.
   const auto lead = [&] {
@@ -70,7 +71,7 @@ Status ContributionCalls::check_sum(std::span<const parallax_slice_t> slices, si
   if (!there.ok()) {
     return limit(lead() + "of one call need a sum of their own: " + there.message() +
                  "; nothing of this call was added")
-        .about_variable(runtime.id);
+        .about_variable(variable.id);
   }
   if (!variable.ids_declared()) return {};
   StepSum& sum = *runtime.sums[step & 1];
@@ -86,7 +87,7 @@ Status ContributionCalls::check_sum(std::span<const parallax_slice_t> slices, si
                " have more than rows_max = " + std::to_string(variable.rows_max) +
                " distinct rows together; nothing of this call was added; register a larger "
                "rows_max")
-      .about_variable(runtime.id)
+      .about_variable(variable.id)
       .about_field("rows_max");
 }
 
@@ -138,12 +139,12 @@ Status ContributionCalls::reserve_results(std::span<const parallax_slice_t> slic
       rows.values.clear();
       posted->slice_done[i] = slices[i].more != 0 ? 1 : 0;  // the last one gets the aggregate
       if (slices[i].more != 0) continue;
-      results_.reserve(*group_.runtime(slices[i].variable).variable,
+      results_.reserve(*group_.runtime(checks_.number_of(slices[i])).variable,
                        checks_.slice_of(slices[i]).dtype, &rows);
     }
   } catch (const std::bad_alloc&) {
     for (RowsResult& rows : posted->rows) rows = {};  // frees memory: the sentence needs some
-    const Variable& variable = *group_.runtime(slices[i].variable).variable;
+    const Variable& variable = *group_.runtime(checks_.number_of(slices[i])).variable;
     return limit("reduce: variable '" + variable.name + "': no memory for the rows of " +
                  std::to_string(group_.columns().world()) + " ranks, up to " +
                  std::to_string(results_.most_rows(variable)) +

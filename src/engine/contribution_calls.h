@@ -25,7 +25,7 @@ namespace parallax {
 
 class ContributionCalls {
  public:
-  // All outlive this; the group is built before the first call.
+  // All outlive this.
   ContributionCalls(Group& group, StepPipeline& pipeline, const SliceChecks& checks,
                     RequestPool& requests)
       : group_(group),

@@ -76,7 +76,7 @@
 #include "message/outbox.h"
 #include "planner/plan.h"
 #include "transport/transport.h"
-#include "variable/variable.h"
+#include "variable/registry.h"
 #include "world/patterns.h"
 #include "world/view.h"
 
@@ -142,8 +142,8 @@ class Engine final : private Receiver {
   FirstFailure& first_failure() { return failure_; }
   uint64_t step() const { return pipeline_.window().begun(); }
   uint64_t step_committed() const { return pipeline_.window().finished(); }
-  bool committed() const { return phase_.running() || phase_.closing(); }
-  uint32_t variable_count() const { return static_cast<uint32_t>(registry_.size()); }
+  bool committed() const { return phase_.committed() && !phase_.closed(); }
+  uint32_t variable_count() const { return registry_.size(); }
   const Columns& columns() const { return group_.columns(); }
   const EngineOptions& options() const { return options_; }
   const LateRank& late() const { return pipeline_.late(); }  // as of the last decision
@@ -183,7 +183,7 @@ class Engine final : private Receiver {
   Transport& transport_;
   const Clock& clock_;
   Compute& compute_;
-  std::vector<Variable> registry_;  // fixed from commit on
+  Registry registry_;
   Membership membership_;
   PeerTraffic traffic_;
   RequestPool requests_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -21,13 +22,10 @@ const char* remedy_of(parallax_status_t code) {
   return ". Close the job";
 }
 
-// Variables and steps are each group's own: another would take them for its.
 ErrorFacts facts_with(const ErrorFacts& facts, uint32_t rank, uint32_t peer) {
-  ErrorFacts told;
+  ErrorFacts told = facts;
   told.rank = rank;
   told.peer = peer;
-  told.host = facts.host;
-  told.field = facts.field;
   return told;
 }
 
@@ -50,46 +48,68 @@ ErrorFacts facts_in_part(const ErrorFacts& facts, const HostMap& part) {
 
 }  // namespace
 
-void FirstFailure::fail(const Status& failure, SectionKind notice, uint32_t culprit) {
+void FirstFailure::fail(const Status& failure, SectionKind notice, uint32_t culprit,
+                        const std::string& variable) {
+  ToldFailure told = {
+      .sentence = failure.message(), .facts = failure.facts(), .group = parts_.part};
+  told.variable = variable;
+  const uint32_t id = told.facts.variable;
+  if (id < parts_.registry.size()) told.variable = parts_.registry[id].name;
+  fail(std::move(told), failure.code(), notice, culprit);
+}
+
+void FirstFailure::fail(ToldFailure told, parallax_status_t code, SectionKind notice,
+                        uint32_t culprit) {
   follow();
   if (!job_goes_on()) return;
   constexpr size_t kSentenceMax = 512;
   const Columns& columns = parts_.columns;
   // It may be a peer's, and goes on to every rank's log and parallax_request_error.
-  ToldFailure told = {printable(failure.message().substr(0, kSentenceMax)), failure.facts()};
+  told.sentence = printable(told.sentence.substr(0, kSentenceMax));
   if (told.facts.rank == PARALLAX_NO_RANK) told.facts.rank = columns.rank();
   if (notice == SectionKind::kLost) told.facts.peer = culprit;
   const bool mine = culprit == columns.rank() && notice == SectionKind::kLost;
-  take(told, failure.code(), mine ? " (this rank)" : "");
+  take(told, code, mine ? " (this rank)" : "");
   if (parts_.whole != nullptr) {
     parts_.outbox.drop_all();
+    told.facts = facts_in_job(told.facts, columns.map());
     return parts_.whole->fail(
-        Status(failure.code(), told.sentence).about(facts_in_job(told.facts, columns.map())),
-        notice, culprit < columns.world() ? job_rank(columns.map(), culprit) : culprit);
+        std::move(told), code, notice,
+        culprit < columns.world() ? job_rank(columns.map(), culprit) : culprit);
   }
   PARALLAX_LOG(kInfo, kMember, rank_name(columns.map(), columns.rank()) + ": " + status_.message());
   tell(told.encode(), notice, culprit);
 }
 
-// What this group adds to a failure: its last step, and whom that names by its own numbers.
-void FirstFailure::take(const ToldFailure& cause, parallax_status_t code, const std::string& who) {
+// What this group adds to a failure: its last step, whom that names by its own numbers, and the
+// variable. What another group's variable and step are is nothing to this one.
+void FirstFailure::take(ToldFailure cause, parallax_status_t code, const std::string& who) {
   const HostMap& map = parts_.columns.map();
-  cause_ = Status(code, cause.sentence).about(cause.facts);
   ErrorFacts here = cause.facts;
+  here.variable = PARALLAX_NO_VARIABLE;
+  if (cause.group == parts_.part) {
+    here.variable = parts_.registry.id_named(cause.variable);
+  } else {
+    here.slice = PARALLAX_NO_SLICE;
+    here.step = PARALLAX_NO_STEP;
+    here.row = PARALLAX_NO_ROW;
+  }
   here.step_committed = parts_.window.finished();
   note_peer(map, here.peer, here);
   status_ = Status(code, cause.sentence + who + "; last step committed here: " +
                              std::to_string(parts_.window.finished()) + remedy_of(code))
                 .about(std::move(here));
+  cause_ = std::move(cause);
 }
 
 void FirstFailure::follow() {
   if (parts_.whole == nullptr || !job_goes_on() || parts_.whole->status().ok()) return;
-  const Status& cause = parts_.whole->cause_;
-  ToldFailure told = {cause.message(), facts_in_part(cause.facts(), parts_.columns.map())};
+  ToldFailure told = parts_.whole->cause_;
+  if (told.sentence.empty()) told.sentence = parts_.whole->status().message();  // see give_up()
+  told.facts = facts_in_part(told.facts, parts_.columns.map());
   // Named by the host at least, where the rank is not of this part.
   told.facts.host = parts_.whole->status().facts().host;
-  take(told, cause.code(), "");
+  take(std::move(told), parts_.whole->status().code(), "");
   parts_.outbox.drop_all();
 }
 
@@ -123,7 +143,7 @@ void FirstFailure::lose(uint32_t rank, const std::string& why) {
 }
 
 void FirstFailure::give_up() noexcept {
-  if (status_.ok()) status_ = cause_ = Status::out_of_memory();
+  if (status_.ok()) status_ = Status::out_of_memory();
   if (parts_.whole != nullptr) parts_.whole->give_up();
 }
 

@@ -22,6 +22,7 @@
 #include "message/told_failure.h"
 #include "message/wire.h"
 #include "transport/transport.h"
+#include "variable/registry.h"
 #include "world/patterns.h"
 
 namespace parallax {
@@ -39,7 +40,10 @@ class FirstFailure {
     const Membership& membership;
     Transport& transport;
     Outbox& outbox;
-    FirstFailure* whole = nullptr;  // of a part
+    const Registry& registry;
+    // Of a part.
+    FirstFailure* whole = nullptr;
+    uint32_t part = 0;  // its number
   };
 
   // All parts outlive this.
@@ -54,7 +58,11 @@ class FirstFailure {
 
   // Ends the job, here and everywhere. The notice is kLost or kAbort; the culprit is any rank that
   // this one or a peer names. After the first, and once the job is closed, nothing happens.
-  void fail(const Status& failure, SectionKind notice, uint32_t culprit);
+  // A variable that it names may be of other ranks alone: then by its name.
+  void fail(const Status& failure, SectionKind notice, uint32_t culprit,
+            const std::string& variable = "");
+  // The same, as another rank or a part told it.
+  void fail(ToldFailure told, parallax_status_t code, SectionKind notice, uint32_t culprit);
   void abort(const Status& failure) { fail(failure, SectionKind::kAbort, parts_.columns.rank()); }
   void lose(uint32_t rank, const std::string& why);
   // There is no memory, not even for a sentence and its notice: allocates nothing.
@@ -73,12 +81,12 @@ class FirstFailure {
   int64_t next_deadline_ns() const { return unsaid_ && !closed_ ? words_end_ns_ : kNever; }
 
  private:
-  void take(const ToldFailure& cause, parallax_status_t code, const std::string& who);
+  void take(ToldFailure cause, parallax_status_t code, const std::string& who);
   void tell(const std::string& told, SectionKind notice, uint32_t culprit);
 
   const Parts parts_;
   Status status_;
-  Status cause_;  // before this group added what concerns it alone
+  ToldFailure cause_;  // before this group added what concerns it alone
   bool closed_ = false;
   bool unsaid_ = false;       // the notice is on its way, and requests wait for it
   int64_t words_end_ns_ = 0;  // until then at most

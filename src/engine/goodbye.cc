@@ -59,8 +59,9 @@ bool Goodbye::waits_for(uint32_t rank) const {
 Goodbye::Leaver Goodbye::missed(bool committing, const StepWindow& window) const {
   if (all_closing_) return {};
   const TreeSync& votes = trees_[TreeKind::kVote];
+  const bool some_commit = committing || trees_[TreeKind::kCommit].any_arrived();
   if (started_) {
-    if (trees_[TreeKind::kCommit].any_arrived()) return {rank_, "before its commit"};
+    if (some_commit) return {rank_, "before its commit"};
     if (votes.any_arrived() && window.ended() < votes.round()) {
       return {rank_, "before ending step " + std::to_string(votes.round())};
     }
@@ -71,7 +72,7 @@ Goodbye::Leaver Goodbye::missed(bool committing, const StepWindow& window) const
   if (window.ended() > leaving_.ended && window.is_ending(window.ended())) {
     return {rank, "before ending step " + std::to_string(leaving_.ended + 1)};
   }
-  return committing ? Leaver{rank, "before its commit"} : Leaver{};
+  return some_commit ? Leaver{rank, "before its commit"} : Leaver{};
 }
 
 }  // namespace parallax

@@ -2,8 +2,9 @@
 // Goodbye: how ranks close a job together, in two rounds of the tree. After the first, every rank
 // has come to close. The second makes sure that every rank knows that before any of them leaves: as
 // long as a rank does not, it would take one that has left for a lost one, or a lost one for one
-// that has left. A rank that closes takes part in nothing more; if others wait for it in a commit
-// or a step, some rank of the tree sees it (missed), at which a report of theirs meets its goodbye.
+// that has left. A rank that closes takes part in nothing more; if others wait for it in a commit,
+// the first or a later one, or in a step, some rank of the tree sees it (missed), at which a report
+// of theirs meets its goodbye.
 //
 // One for a job. Reports and answers of TreeKind::kClose and kCloseConfirm come as they come.
 // Engine's owner only; nothing blocks.

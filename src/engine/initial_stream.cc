@@ -9,21 +9,21 @@ namespace parallax {
 
 bool InitialStream::needed() const {
   // Where there is one rank, it has filled in its own.
+  const auto newest = registry_.newest();
   return group_.columns().world() > 1 &&
-         std::any_of(registry_.begin() + static_cast<ptrdiff_t>(committed_), registry_.end(),
-                     [](const Variable& each) { return each.init == PARALLAX_INIT_BROADCAST; });
+         std::any_of(newest.begin(), newest.end(), [](const Variable* each) {
+           return each->init == PARALLAX_INIT_BROADCAST;
+         });
 }
 
 void InitialStream::begin() {
   begun_ = true;
   uint64_t most = 0;
-  for (auto i = static_cast<uint32_t>(committed_); i < registry_.size(); ++i) {
-    if (registry_[i].init != PARALLAX_INIT_BROADCAST) continue;
-    order_.push_back(i);
-    most = std::max(most, registry_[i].elements() * bytes_of_sum(registry_[i].sum_type()));
+  for (const Variable* each : registry_.newest()) {
+    if (each->init != PARALLAX_INIT_BROADCAST) continue;
+    coming_.push_back(registry_.number_of(each->id));
+    most = std::max(most, each->elements() * bytes_of_sum(each->sum_type()));
   }
-  std::sort(order_.begin(), order_.end(),
-            [this](uint32_t a, uint32_t b) { return registry_[a].name < registry_[b].name; });
   piece_.resize(std::min(most, kPieceBytes));
 }
 
@@ -43,13 +43,13 @@ void InitialStream::send_piece() {
 
 bool InitialStream::advance() {
   if (!begun_) begin();
-  while (current_ < order_.size()) {
+  while (current_ < coming_.size()) {
     if (!broadcast_.active()) send_piece();
     if (!broadcast_.finished()) return false;
     const uint64_t count = piece_elements();
     // Rank 0 has filled in its own already.
     if (group_.columns().rank() != 0) {
-      Table& table = *group_.runtime(order_[current_]).table;
+      Table& table = *group_.runtime(coming_[current_]).table;
       table.take_values(element_, std::span(piece_).first(count * table.element_bytes()));
     }
     broadcast_.finish();
@@ -58,7 +58,7 @@ bool InitialStream::advance() {
     element_ = 0;
     ++current_;
   }
-  order_.clear();
+  coming_.clear();
   current_ = 0;
   piece_ = {};
   begun_ = false;

@@ -13,7 +13,7 @@
 
 #include "collectives/broadcast.h"
 #include "group/group.h"
-#include "variable/variable.h"
+#include "variable/registry.h"
 
 namespace parallax {
 
@@ -23,29 +23,26 @@ class InitialStream {
 
   // All of them outlive this; nobody else broadcasts between the first advance() and the one that
   // says that all is here.
-  InitialStream(const std::vector<Variable>& registry, Group& group, Broadcast& broadcast)
+  InitialStream(const Registry& registry, Group& group, Broadcast& broadcast)
       : registry_(registry), group_(group), broadcast_(broadcast) {}
 
-  // Whether variables that were registered since the last commit come this way.
+  // Whether variables of this commit come this way.
   bool needed() const;
   // Moves on what can be moved. True once all is here and was passed on.
   [[nodiscard]] bool advance();
-  // Of variables registered since the last commit.
-  void finish() { committed_ = registry_.size(); }
 
  private:
   void begin();
-  const Variable& variable() const { return registry_[order_[current_]]; }
+  const Variable& variable() const { return *registry_.numbered()[coming_[current_]]; }
   // Elements of the piece under way.
   uint64_t piece_elements() const;
   void send_piece();
 
-  const std::vector<Variable>& registry_;
+  const Registry& registry_;
   Group& group_;
   Broadcast& broadcast_;
-  size_t committed_ = 0;  // variables of commits that are over
-  std::vector<uint32_t> order_;
-  size_t current_ = 0;    // index in order_
+  std::vector<uint32_t> coming_;  // by number
+  size_t current_ = 0;            // of those
   uint64_t element_ = 0;  // of it, where the piece begins
   std::vector<std::byte> piece_;
   bool begun_ = false;

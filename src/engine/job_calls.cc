@@ -10,21 +10,9 @@
 namespace parallax {
 
 Status JobCalls::register_variable(const parallax_variable_t& description, uint32_t* id) {
-  if (!parts_.failure.status().ok()) return parts_.failure.status();
-  if (!parts_.phase.open()) {
-    return bad_state("register: commit was called; register every variable before it");
-  }
-  if (parts_.registry.size() == PARALLAX_VARIABLES_MAX) {
-    return limit("register: a job holds at most " + std::to_string(PARALLAX_VARIABLES_MAX) +
-                 " variables; put several into one");
-  }
+  PARALLAX_RETURN_IF_ERROR(parts_.phase.check_preparing("register", parts_.pipeline.window()));
   Variable variable;
   PARALLAX_RETURN_IF_ERROR(make_variable(description, &variable));
-  for (const Variable& other : parts_.registry) {
-    if (other.name == variable.name) {
-      return invalid("variable '" + variable.name + "': the name is registered already");
-    }
-  }
   if (variable.init == PARALLAX_INIT_BROADCAST) {
     if (parts_.group.columns().rank() != 0) {
       variable.initial = nullptr;
@@ -35,9 +23,7 @@ Status JobCalls::register_variable(const parallax_variable_t& description, uint3
           .about_field("initial");
     }
   }
-  *id = static_cast<uint32_t>(parts_.registry.size());
-  parts_.registry.push_back(std::move(variable));
-  return {};
+  return parts_.registry.add(std::move(variable), id);
 }
 
 // ---- commit
@@ -62,11 +48,21 @@ Status check_row_bytes(const Variable& variable, const Transport& transport) {
 }  // namespace
 
 Status JobCalls::commit(Request** request) {
-  if (!parts_.failure.status().ok()) return parts_.failure.status();
-  if (!parts_.phase.open())
-    return bad_state("commit: it was called already; a job is committed once");
+  PARALLAX_RETURN_IF_ERROR(parts_.phase.check_preparing("commit", parts_.pipeline.window()));
+  // Ranks that disagree have their registries broadcast.
+  if (parts_.broadcast.active()) {
+    return bad_state("commit: a broadcast is pending; wait for it first");
+  }
   PARALLAX_RETURN_IF_ERROR(parts_.requests.take(RequestKind::kCommit, 0, request));
-  const Status built = lay_out();
+  Status built;
+  try {
+    built = lay_out();
+  } catch (...) {
+    // No memory, and variables that are laid out by half.
+    parts_.requests.take_back(*request);
+    parts_.failure.give_up();
+    throw;
+  }
   parts_.phase.commit();
   commit_request_ = *request;
   // The other ranks are told, so that none waits for this one.
@@ -75,12 +71,14 @@ Status JobCalls::commit(Request** request) {
 }
 
 Status JobCalls::lay_out() {
-  for (const Variable& variable : parts_.registry) {
-    PARALLAX_RETURN_IF_ERROR(check_row_bytes(variable, parts_.transport));
+  parts_.registry.number_new();
+  for (const Variable* variable : parts_.registry.newest()) {
+    PARALLAX_RETURN_IF_ERROR(check_row_bytes(*variable, parts_.transport));
   }
-  parts_.traffic.reserve(static_cast<uint32_t>(parts_.registry.size()));
-  PARALLAX_RETURN_IF_ERROR(parts_.group.build(parts_.registry));
-  parts_.pipeline.reserve();
+  parts_.traffic.reserve(parts_.registry.size());
+  PARALLAX_RETURN_IF_ERROR(
+      parts_.group.add(parts_.registry.newest(), parts_.pipeline.window().finished()));
+  parts_.pipeline.add_variables();
   return {};
 }
 
@@ -91,7 +89,7 @@ void JobCalls::advance_commit() {
     if (filling_) return;
     filling_ = !parts_.group.fill();
     if (filling_) return;
-    forget_initial(PARALLAX_INIT_BUFFER);
+    parts_.registry.forget_initial(PARALLAX_INIT_BUFFER);
     commit_protocol_.start();
   }
   take_commit(commit_protocol_.advance());
@@ -99,38 +97,32 @@ void JobCalls::advance_commit() {
 
 void JobCalls::take_commit(const JobFailure& failure) {
   if (!failure.status.ok()) {
-    return parts_.failure.fail(failure.status, SectionKind::kAbort, failure.culprit);
+    return parts_.failure.fail(failure.status, SectionKind::kAbort, failure.culprit,
+                               failure.variable);
   }
   if (!parts_.phase.committing() || !commit_protocol_.agreed()) return;
   if (initial_stream_.needed() && !initial_sent_) {
     if (!initial_stream_.advance()) return;
     initial_sent_ = true;
-    forget_initial(PARALLAX_INIT_BROADCAST);
+    parts_.registry.forget_initial(PARALLAX_INIT_BROADCAST);
     // Once more, so that no rank begins a step before every owner has its values.
     return commit_protocol_.start();
   }
   initial_sent_ = false;
-  forget_initial(PARALLAX_INIT_BROADCAST);
-  initial_stream_.finish();
+  parts_.registry.forget_initial(PARALLAX_INIT_BROADCAST);
+  commit_protocol_.end();
   parts_.phase.run();
   parts_.requests.finish(std::exchange(commit_request_, nullptr), {});
 }
 
-// The buffers of variables with such initial values are the caller's again.
-void JobCalls::forget_initial(uint32_t init) {
-  for (Variable& variable : parts_.registry) {
-    if (variable.init == init) variable.initial = nullptr;
-  }
-}
-
 void JobCalls::leave_commit() {
   if (!parts_.failure.status().ok()) return;
-  for (const Variable& variable : parts_.registry) {
-    if (variable.initial == nullptr) continue;
+  for (const Variable* variable : parts_.registry.newest()) {
+    if (variable->initial == nullptr) continue;
     return parts_.failure.abort(
         {PARALLAX_ABORTED, parts_.group.name() +
                                ": commit timed out before the initial values of variable '" +
-                               variable.name + "' were taken from the caller's buffer"});
+                               variable->name + "' were taken from the caller's buffer"});
   }
 }
 

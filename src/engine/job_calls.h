@@ -3,6 +3,10 @@
 // abort. It fills the registry, lays the variables out when commit is called, has initial values
 // filled in, lets the ranks find out whether they agree (CommitProtocol), and says goodbye for all
 // of them (Goodbye); with them JobPhase goes on. Engine's owner only; nothing blocks.
+//
+// A job may commit again, between steps, with what was registered since: no rank sends anything of
+// the new variables before every rank has them, which the answer to a commit tells; what comes
+// meanwhile is of the old ones, which stay as they are.
 #ifndef PARALLAX_ENGINE_JOB_CALLS_H_
 #define PARALLAX_ENGINE_JOB_CALLS_H_
 
@@ -10,7 +14,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "base/status.h"
 #include "collectives/broadcast.h"
@@ -28,14 +31,14 @@
 #include "group/trees.h"
 #include "message/outbox.h"
 #include "transport/transport.h"
-#include "variable/variable.h"
+#include "variable/registry.h"
 
 namespace parallax {
 
 class JobCalls {
  public:
   struct Parts {
-    std::vector<Variable>& registry;  // fixed from commit on
+    Registry& registry;
     const Transport& transport;
     PeerTraffic& traffic;
     Outbox& outbox;
@@ -52,11 +55,13 @@ class JobCalls {
   // What this rank says at commit beside the registry. All parts outlive this.
   JobCalls(const CommitTerms& terms, const Parts& parts)
       : parts_(parts),
-        commit_protocol_(terms, parts.registry, parts.trees, parts.broadcast),
+        commit_protocol_(terms, parts.registry, parts.group.columns().map(), parts.trees,
+                         parts.broadcast),
         initial_stream_(parts.registry, parts.group, parts.broadcast),
         splits_(parts.group.columns().map(), terms.rank, parts.outbox, parts.requests) {}
 
-  // The calls. STATE, INVALID, LIMIT, or what failed the job.
+  // The calls, before the first commit and between steps. STATE, INVALID, LIMIT, or what failed the
+  // job.
   Status register_variable(const parallax_variable_t& description, uint32_t* id);
   Status commit(Request** request);
   // The caller of commit returns without its outcome: where initial values in its buffers are still
@@ -91,7 +96,6 @@ class JobCalls {
  private:
   Status lay_out();
   void take_commit(const JobFailure& failure);
-  void forget_initial(uint32_t init);
 
   const Parts parts_;
   CommitProtocol commit_protocol_;

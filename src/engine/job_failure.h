@@ -5,6 +5,7 @@
 #define PARALLAX_ENGINE_JOB_FAILURE_H_
 
 #include <cstdint>
+#include <string>
 
 #include "base/status.h"
 
@@ -13,6 +14,7 @@ namespace parallax {
 struct JobFailure {
   Status status = {};
   uint32_t culprit = 0;
+  std::string variable = {};  // its name, which the status has by the id of this rank, if at all
 };
 
 }  // namespace parallax

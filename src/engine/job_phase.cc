@@ -18,4 +18,14 @@ Status JobPhase::check_running(const char* call) const {
       name + (open() ? ": the job is not committed; call commit first" : ": the job is closing"));
 }
 
+Status JobPhase::check_preparing(const char* call, const StepWindow& window) const {
+  if (failure_.ok() && open()) return {};
+  PARALLAX_RETURN_IF_ERROR(check_running(call));
+  if (window.between_steps()) return {};
+  const std::string name = std::string(call) + ": step " + std::to_string(window.begun());
+  return bad_state(window.in_calls()
+                       ? name + " is under way; end it, and wait for its step_end request first"
+                       : name + " is not over; wait for its step_end request first");
+}
+
 }  // namespace parallax

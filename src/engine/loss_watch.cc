@@ -69,24 +69,23 @@ void LossWatch::on_peer_gone(uint32_t rank, const std::string& why) {
 
 bool LossWatch::on_section(const Section& section) {
   const SectionHeader& header = section.header;
-  const auto told = [&section](parallax_status_t code) {
-    ToldFailure failure = ToldFailure::decode(
+  const auto told = [&section] {
+    return ToldFailure::decode(
         {reinterpret_cast<const char*>(section.payload.data()), section.payload.size()});
-    return Status(code, std::move(failure.sentence)).about(std::move(failure.facts));
   };
   switch (header.kind) {
     case SectionKind::kHeartbeat:
       return true;
     case SectionKind::kLost:
       if (!parts_.goodbye.confirmed()) {
-        parts_.failure.fail(told(PARALLAX_PEER_LOST), SectionKind::kLost, header.tag);
+        parts_.failure.fail(told(), PARALLAX_PEER_LOST, SectionKind::kLost, header.tag);
       }
       return true;
     case SectionKind::kAbort: {
       // The status is a peer's number: what this version does not know becomes ABORTED.
       const auto code = static_cast<int32_t>(header.first);
       const bool known = code <= PARALLAX_INVALID && code >= PARALLAX_INTERNAL;
-      parts_.failure.fail(told(known ? static_cast<parallax_status_t>(code) : PARALLAX_ABORTED),
+      parts_.failure.fail(told(), known ? static_cast<parallax_status_t>(code) : PARALLAX_ABORTED,
                           SectionKind::kAbort, header.tag);
       return true;
     }

@@ -45,8 +45,8 @@ Status check_group(uint32_t group, const parallax_rates_t& in, Rates* rates) {
 
 }  // namespace
 
-Status check_rates(const parallax_step_end_options_t& options,
-                   const std::vector<Variable>& registry, StepRates* rates) {
+Status check_rates(const parallax_step_end_options_t& options, const Registry& registry,
+                   StepRates* rates) {
   PARALLAX_RETURN_IF_ERROR(check_number(kNoGroup, "learning_rate", options.learning_rate));
   PARALLAX_RETURN_IF_ERROR(check_clip(kNoGroup, options.clip_norm));
   rates->count = 0;
@@ -67,7 +67,8 @@ Status check_rates(const parallax_step_end_options_t& options,
   }
   for (uint32_t id = 0; id < registry.size(); ++id) {
     const Variable& variable = registry[id];
-    if (!variable.managed() || variable.rates < options.rates_count) continue;
+    if (!registry.has_number(id) || !variable.managed() || variable.rates < options.rates_count)
+      continue;
     return invalid("step_end: rates_count is " + count + ", but the rates of variable '" +
                    variable.name + "' are group " + std::to_string(variable.rates))
         .about_field("rates_count")

@@ -7,14 +7,14 @@
 
 #include "base/status.h"
 #include "group/step_rates.h"
-#include "variable/variable.h"
+#include "variable/registry.h"
 
 namespace parallax {
 
 // Checks and copies them. `options.rates` has whole structs of this version, one after the other.
 // INVALID names the field, and the variable whose rates are not given.
-Status check_rates(const parallax_step_end_options_t& options,
-                   const std::vector<Variable>& registry, StepRates* rates);
+Status check_rates(const parallax_step_end_options_t& options, const Registry& registry,
+                   StepRates* rates);
 
 }  // namespace parallax
 

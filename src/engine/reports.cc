@@ -11,9 +11,27 @@ namespace parallax {
 
 // ---- reports
 
+// Of the group's variables, in the order in which this rank registered them.
+std::vector<uint32_t> Reports::in_own_order() const {
+  std::vector<uint32_t> numbers;
+  for (uint32_t id = 0; id < parts_.registry.size(); ++id) {
+    const uint32_t number = parts_.registry.number_of(id);
+    if (number < parts_.group.size()) numbers.push_back(number);
+  }
+  return numbers;
+}
+
 std::string Reports::plan_json() const {
-  return explain_json(parts_.plan_control.facts(), parts_.group.topology(), parts_.plan_mode,
-                      parts_.group.plan(), parts_.plan_control.settled());
+  const std::vector<VariableFacts> facts = parts_.plan_control.facts();
+  const Plan plan = parts_.group.plan();
+  std::vector<VariableFacts> own_facts;
+  Plan own_plan;
+  for (const uint32_t number : in_own_order()) {
+    own_facts.push_back(facts[number]);
+    own_plan.push_back(plan[number]);
+  }
+  return explain_json(own_facts, parts_.group.topology(), parts_.plan_mode, own_plan,
+                      parts_.plan_control.settled());
 }
 
 std::string Reports::stats_json() const {
@@ -25,12 +43,13 @@ std::string Reports::stats_json() const {
   };
   nlohmann::json variables = nlohmann::json::array();
   Group::MemoryUse all;
-  for (const auto& runtime : parts_.group.runtimes()) {
-    const Group::MemoryUse memory = parts_.group.memory_use(*runtime);
-    const VariableTraffic& wire = parts_.traffic.variable(runtime->id);
+  for (const uint32_t number : in_own_order()) {
+    const VariableRuntime& runtime = parts_.group.runtime(number);
+    const Group::MemoryUse memory = parts_.group.memory_use(runtime);
+    const VariableTraffic& wire = parts_.traffic.variable(number);
     all.reserved_bytes += memory.reserved_bytes;
     all.touched_bytes += memory.touched_bytes;
-    variables.push_back({{"name", runtime->variable->name},
+    variables.push_back({{"name", runtime.variable->name},
                          {"wire_sent_bytes", wire.sent_bytes},
                          {"wire_received_bytes", wire.received_bytes},
                          {"memory_reserved_bytes", memory.reserved_bytes},
@@ -105,7 +124,7 @@ std::string Reports::describe_missing(const Request& request, ErrorFacts& about)
              waiting_for(parts_.broadcast.missing_ranks(), "to call broadcast", about);
     case RequestKind::kRows:
     case RequestKind::kEvaluate:
-      about.variable = parts_.row_calls.variable();
+      about.variable = parts_.registry.id_of(parts_.row_calls.variable());
       return "the rows of variable '" +
              parts_.group.runtime(parts_.row_calls.variable()).variable->name + "' wait for " +
              waiting_for(parts_.row_calls.missing_ranks(), "to answer", about);
@@ -170,7 +189,7 @@ std::string Reports::describe_sum_missing(const Request& request, ErrorFacts& ab
     const MissingRanks ranks = runtime.exchange_at(request.step).missing(request.step);
     if (variable.empty() && !ranks.empty()) {
       variable = "variable '" + runtime.variable->name + "': ";
-      about.variable = runtime.id;
+      about.variable = parts_.registry.id_of(runtime.id);
       of_others = waiting_for(ranks.to_return, "to sum it", about);
       if (of_others.empty()) {
         of_others = waiting_for(

@@ -22,6 +22,7 @@
 #include "group/step_pipeline.h"
 #include "group/trees.h"
 #include "message/outbox.h"
+#include "variable/registry.h"
 
 namespace parallax {
 
@@ -30,6 +31,7 @@ class Reports {
   struct Parts {
     parallax_plan_mode_t plan_mode;
     std::string_view transport;  // its name
+    const Registry& registry;
     const Group& group;
     const PlanControl& plan_control;
     const StepPipeline& pipeline;
@@ -62,6 +64,8 @@ class Reports {
   }
 
  private:
+  std::vector<uint32_t> in_own_order() const;
+
   // Each returns a part of the sentence, and notes the first rank and variable that it names.
   std::string describe_missing(const Request& request, ErrorFacts& about) const;
   std::string waiting_for(std::vector<uint32_t> ranks, const std::string& what,

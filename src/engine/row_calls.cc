@@ -26,14 +26,15 @@ Status RowCalls::check(const parallax_rows_t& rows, RowsCall* call) const {
                        "; this version knows 0 alone: set the whole struct to zero first")
         .about_field("reserved");
   }
-  if (rows.variable >= group_.size()) {
+  if (rows.variable >= registry_.size()) {
     return invalid("variable is " + std::to_string(rows.variable) + ", the job has " +
-                   std::to_string(group_.size()))
+                   std::to_string(registry_.size()))
         .about_field("variable");
   }
-  const VariableRuntime& runtime = group_.runtime(rows.variable);
-  const Variable& variable = *runtime.variable;
+  const Variable& variable = registry_[rows.variable];
   const std::string name = "variable '" + variable.name + "': ";
+  PARALLAX_RETURN_IF_ERROR(check_committed(registry_, rows.variable, name));
+  const VariableRuntime& runtime = group_.runtime(registry_.number_of(rows.variable));
   if (!variable.managed()) {
     return invalid(name + "it is framework-held (no update rule): its value is the caller's")
         .about_field("variable");
@@ -46,7 +47,7 @@ Status RowCalls::check(const parallax_rows_t& rows, RowsCall* call) const {
                    "; give at least one row, and none beyond the last");
   }
   const Table& table = *runtime.table;
-  *call = {.variable = rows.variable,
+  *call = {.variable = runtime.id,
            .first_row = rows.first_row,
            .row_count = rows.row_count,
            .parts = {static_cast<std::byte*>(rows.values)},

@@ -16,15 +16,17 @@
 #include "group/group.h"
 #include "group/step_window.h"
 #include "server/row_access.h"
+#include "variable/registry.h"
 
 namespace parallax {
 
 class RowCalls final : private HeldTables {
  public:
-  // All outlive this; the group is built before the first call.
-  RowCalls(Group& group, const StepWindow& window, const JobPhase& phase, Outbox& outbox,
-           RequestPool& requests)
+  // All outlive this.
+  RowCalls(Group& group, const Registry& registry, const StepWindow& window, const JobPhase& phase,
+           Outbox& outbox, RequestPool& requests)
       : group_(group),
+        registry_(registry),
         window_(window),
         phase_(phase),
         requests_(requests),
@@ -60,6 +62,7 @@ class RowCalls final : private HeldTables {
   bool start_next(Request& request);
 
   Group& group_;
+  const Registry& registry_;
   const StepWindow& window_;
   const JobPhase& phase_;
   RequestPool& requests_;

@@ -10,6 +10,14 @@
 
 namespace parallax {
 
+Status check_committed(const Registry& registry, uint32_t id, const std::string& lead) {
+  if (registry.has_number(id)) return {};
+  return bad_state(lead +
+                   "it was registered after the last commit; call commit on every rank first")
+      .about_field("variable")
+      .about_variable(id);
+}
+
 Status SliceChecks::check(std::span<const parallax_slice_t> slices, const char* call,
                           SliceTies* ties) const {
   if (ties != nullptr) ties->clear();
@@ -71,7 +79,8 @@ Status SliceChecks::check_pull(std::span<const parallax_slice_t> slices) const {
 // Refuses infinities and NaN where the variable says so (refuse_nonfinite), before anything of the
 // slice is used: once summed, nobody could tell whose they were.
 Status SliceChecks::check_finite(const PullSlice& slice, const char* call) const {
-  const Variable& variable = registry_[slice.variable];
+  const uint32_t id = registry_.id_of(slice.variable);
+  const Variable& variable = registry_[id];
   if (!variable.refuse_nonfinite) return {};
   const bool rows = variable.ids_declared();
   const uint64_t row_count = rows ? slice.count : variable.rows;
@@ -96,7 +105,7 @@ Status SliceChecks::check_finite(const PullSlice& slice, const char* call) const
                  ", column " + std::to_string(wrong % width) +
                  ": the gradient is infinite or NaN, which the variable refuses "
                  "(refuse_nonfinite); nothing was given")
-      .about_variable(slice.variable)
+      .about_variable(id)
       .about_row(by_id ? slice.ids.at(row) : static_cast<int64_t>(row))
       .about_field("values");
 }
@@ -142,6 +151,7 @@ Status SliceChecks::check_one(const parallax_slice_t& slice) const {
                    std::to_string(registry_.size()))
         .about_field("variable");
   }
+  PARALLAX_RETURN_IF_ERROR(check_committed(registry_, slice.variable));
   const Variable& variable = registry_[slice.variable];
   if (slice.form > PARALLAX_FORM_ROWS) {
     return invalid("form is " + std::to_string(slice.form) +
@@ -244,7 +254,7 @@ PullSlice SliceChecks::slice_of(const parallax_slice_t& slice) const {
   const Variable& variable = registry_[slice.variable];
   const bool every_row = slice.form == PARALLAX_FORM_DENSE && variable.ids_declared();
   PullSlice copy = {
-      .variable = slice.variable,
+      .variable = registry_.number_of(slice.variable),
       .ids = {},
       .count = static_cast<uint32_t>(every_row ? variable.rows : slice.row_count),
       .values = static_cast<std::byte*>(slice.values),

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // SliceChecks: what may be wrong with the slices of a call, by the registered variables alone:
 // form, sizes, alignment, row ids, dtypes. Once, where a call comes in: everything behind takes
-// slices as checked. Every sentence names the call, the slice and the variable; success allocates
-// nothing. Engine's owner only.
+// slices as checked, and their variables by number. Every sentence names the call, the slice and
+// the variable; success allocates nothing. Engine's owner only.
 #ifndef PARALLAX_ENGINE_SLICE_CHECKS_H_
 #define PARALLAX_ENGINE_SLICE_CHECKS_H_
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "server/pull_exchange.h"
-#include "variable/variable.h"
+#include "variable/registry.h"
 
 namespace parallax {
 
@@ -42,10 +43,13 @@ class SliceTies {
   std::vector<uint8_t> again_;
 };
 
+// STATE: no commit has brought the variable in yet.
+Status check_committed(const Registry& registry, uint32_t id, const std::string& lead = "");
+
 class SliceChecks {
  public:
   // The registry outlives this.
-  explicit SliceChecks(const std::vector<Variable>& registry) : registry_(registry) {}
+  explicit SliceChecks(const Registry& registry) : registry_(registry) {}
 
   // Of any call. INVALID, LIMIT. *ties tells which slices are of one variable.
   Status check(std::span<const parallax_slice_t> slices, const char* call,
@@ -54,7 +58,10 @@ class SliceChecks {
   Status check_pull(std::span<const parallax_slice_t> slices) const;
   Status check_finite(const PullSlice& slice, const char* call) const;
 
-  // One that was checked, with the defaults filled in.
+  uint32_t number_of(const parallax_slice_t& slice) const {
+    return registry_.number_of(slice.variable);
+  }
+  // One that was checked, with the defaults filled in; its variable by number.
   PullSlice slice_of(const parallax_slice_t& slice) const;
 
  private:
@@ -62,7 +69,7 @@ class SliceChecks {
   static Status check_ids(const parallax_slice_t& slice, const Variable& variable);
   uint32_t dtype_of_slice(const parallax_slice_t& slice) const;
 
-  const std::vector<Variable>& registry_;
+  const Registry& registry_;
   // By variable: where its slice stood in the last call that had one. A note of check() alone.
   mutable std::vector<size_t> places_;
 };

@@ -101,10 +101,11 @@ Status StepCalls::end(uint64_t step, const parallax_step_end_options_t& options,
   const auto given = std::find_if(contributed.begin(), contributed.end(),
                                   [](Contributed each) { return each != Contributed::kNothing; });
   if (options.absent != 0 && given != contributed.end()) {
-    return invalid("step_end: absent is 1, but variable '" +
-                   parts_.registry[static_cast<size_t>(given - contributed.begin())].name +
-                   "' was given in step " + std::to_string(step) +
-                   "; a rank without a batch gives none")
+    return invalid(
+               "step_end: absent is 1, but variable '" +
+               parts_.registry.numbered()[static_cast<size_t>(given - contributed.begin())]->name +
+               "' was given in step " + std::to_string(step) +
+               "; a rank without a batch gives none")
         .about_field("absent");
   }
   PARALLAX_RETURN_IF_ERROR(parts_.requests.take(RequestKind::kStepEnd, step, request));
@@ -132,19 +133,20 @@ Status StepCalls::advance() {
 
 namespace {
 
-std::string said(const StepScalars& scalars) {
+std::string said(const HostMap& hosts, const StepScalars& scalars) {
   std::ostringstream text;  // all digits that tell floats apart
-  text << std::setprecision(std::numeric_limits<float>::max_digits10) << "rank " << scalars.rank
-       << " has learning_rate " << std::bit_cast<float>(scalars.learning_rate_bits)
-       << " and clip_norm " << std::bit_cast<float>(scalars.clip_norm_bits);
+  text << std::setprecision(std::numeric_limits<float>::max_digits10)
+       << rank_name(hosts, scalars.rank) << " has learning_rate "
+       << std::bit_cast<float>(scalars.learning_rate_bits) << " and clip_norm "
+       << std::bit_cast<float>(scalars.clip_norm_bits);
   if (scalars.rates_count != 0) text << " and rates_count " << scalars.rates_count;
   return text.str();
 }
 
-std::string said(const RatesDifference& difference, uint32_t rank, uint32_t bits) {
+std::string said(const std::string& rank, const RatesDifference& difference, uint32_t bits) {
   std::ostringstream text;
-  text << std::setprecision(std::numeric_limits<float>::max_digits10) << "rank " << rank
-       << " has rates[" << difference.group << "]." << kRatesFields[difference.field] << ' ';
+  text << std::setprecision(std::numeric_limits<float>::max_digits10) << rank << " has rates["
+       << difference.group << "]." << kRatesFields[difference.field] << ' ';
   if (is_count(difference.field)) {
     text << bits;
   } else {
@@ -161,11 +163,11 @@ const char* differing_field(const Decision& decision) {
 }
 
 // Which two ranks said what.
-std::string said(const Decision& decision) {
+std::string said(const HostMap& hosts, const Decision& decision) {
   const RatesDifference& difference = decision.difference;
-  if (difference.any == 0) return said(decision.first) + ", " + said(decision.second);
-  return said(difference, difference.first_rank, difference.first_bits) + ", " +
-         said(difference, difference.second_rank, difference.second_bits);
+  if (difference.any == 0) return said(hosts, decision.first) + ", " + said(hosts, decision.second);
+  return said(rank_name(hosts, difference.first_rank), difference, difference.first_bits) + ", " +
+         said(rank_name(hosts, difference.second_rank), difference, difference.second_bits);
 }
 
 }  // namespace
@@ -191,8 +193,9 @@ void StepCalls::finish_end(const StepPipeline::Finished& finished) {
   about.step = finished.step;
   about.field = differing_field(decision);
   parts_.requests.finish(
-      end, Status(PARALLAX_MISMATCH, "step_end: step " + std::to_string(finished.step) +
-                                         " was discarded: " + said(decision))
+      end, Status(PARALLAX_MISMATCH,
+                  "step_end: step " + std::to_string(finished.step) +
+                      " was discarded: " + said(parts_.group.columns().map(), decision))
                .about(std::move(about)));
 }
 

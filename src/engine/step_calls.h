@@ -28,7 +28,7 @@ class StepCalls {
  public:
   struct Parts {
     const Clock& clock;
-    const std::vector<Variable>& registry;
+    const Registry& registry;
     const JobPhase& phase;
     Group& group;
     StepPipeline& pipeline;

@@ -29,26 +29,30 @@ std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Me
                         .marker_hosts_max = options_.marker_hosts_max});
 }
 
-Status Group::build(const std::vector<Variable>& variables) {
-  for (const Variable& variable : variables) {
-    const uint32_t id = size();
-    auto runtime = std::make_unique<VariableRuntime>(id, variable, view_.slots, view_.ranks);
-    runtime->facts = {.name = variable.name,
-                      .rows = variable.rows,
-                      .row_elements = variable.row_elements,
-                      .element_bytes = bytes_of_sum(variable.sum_type()),
-                      .tag = variable.tag,
-                      .managed = variable.managed(),
-                      .ids_declared = variable.ids_declared(),
-                      .integer = !is_floating(variable.dtype)};
-    for (std::unique_ptr<StepSum>& sum : runtime->sums) {
-      if (variable.accumulate) sum = std::make_unique<StepSum>(variable);
-    }
-    if (variable.ids_declared()) with_ids_.push_back(id);
-    runtimes_.push_back(std::move(runtime));
+void Group::add(const Variable& variable) {
+  const uint32_t number = size();
+  auto runtime = std::make_unique<VariableRuntime>(number, variable, view_.slots, view_.ranks);
+  runtime->facts = {.name = variable.name,
+                    .rows = variable.rows,
+                    .row_elements = variable.row_elements,
+                    .element_bytes = bytes_of_sum(variable.sum_type()),
+                    .tag = variable.tag,
+                    .managed = variable.managed(),
+                    .ids_declared = variable.ids_declared(),
+                    .integer = !is_floating(variable.dtype)};
+  for (std::unique_ptr<StepSum>& sum : runtime->sums) {
+    if (variable.accumulate) sum = std::make_unique<StepSum>(variable);
   }
+  if (variable.ids_declared()) with_ids_.push_back(number);
+  runtimes_.push_back(std::move(runtime));
+}
+
+Status Group::add(std::span<const Variable* const> variables, uint64_t finished) {
+  const size_t first = runtimes_.size();
+  for (const Variable* variable : variables) add(*variable);
+  const auto added = std::span(runtimes_).subspan(first);
   const Plan plan = initial_plan(facts(), topology(), options_.plan_mode);
-  for (const auto& each : runtimes_) {
+  for (const auto& each : added) {
     VariableRuntime& runtime = *each;
     runtime.plan = plan[runtime.id];
     runtime.exchange = new_exchange(runtime, runtime.plan.method);
@@ -58,13 +62,9 @@ Status Group::build(const std::vector<Variable>& variables) {
     }
   }
   // Before the first reservation, so that a refusal can name the sizes of all variables.
-  PARALLAX_RETURN_IF_ERROR(check_memory());
-  return reserve();
-}
-
-Status Group::reserve() {
-  for (const auto& runtime : runtimes_) {
-    const Status reserved = reserve(*runtime);
+  if (!added.empty()) PARALLAX_RETURN_IF_ERROR(check_memory());
+  for (const auto& runtime : added) {
+    const Status reserved = reserve(*runtime, finished);
     if (reserved.ok()) continue;
     const Footprint wanted = footprint(*runtime);
     return {reserved.code(), "commit: variable '" + wanted.name + "' of " + name() + ": " +
@@ -76,11 +76,11 @@ Status Group::reserve() {
   return {};
 }
 
-Status Group::reserve(VariableRuntime& runtime) {
+Status Group::reserve(VariableRuntime& runtime, uint64_t finished) {
   PARALLAX_RETURN_IF_ERROR(runtime.exchange->reserve());
   // Later steps are opened when a step is finished, two ahead.
-  runtime.exchange->open(1);
-  runtime.exchange->open(2);
+  runtime.exchange->open(finished + 1);
+  runtime.exchange->open(finished + 2);
   for (const std::unique_ptr<StepSum>& sum : runtime.sums) {
     if (sum != nullptr) PARALLAX_RETURN_IF_ERROR(sum->reserve());
   }
@@ -117,9 +117,17 @@ Footprint Group::footprint(const VariableRuntime& runtime) const {
   for (const std::unique_ptr<StepSum>& sum : runtime.sums) {
     if (sum != nullptr) footprint.buffer_bytes += sum->needed_bytes();
   }
-  if (runtime.table == nullptr) return footprint;
-  footprint.table_bytes = runtime.table->needed_bytes();
-  if (runtime.table->sharded()) {
+  // Of one that moves, or has moved just now, both.
+  for (const auto* exchange : {&runtime.change.exchange, &runtime.old_exchange}) {
+    if (*exchange != nullptr) footprint.buffer_bytes += (*exchange)->arena().reserved_bytes();
+  }
+  bool pulled = false;
+  for (const auto* table : {&runtime.table, &runtime.change.table}) {
+    if (*table == nullptr) continue;
+    footprint.table_bytes += (*table)->needed_bytes();
+    pulled = pulled || (*table)->sharded();
+  }
+  if (pulled) {
     footprint.buffer_bytes +=
         PullExchange::needed_bytes(columns_, *runtime.variable, runtime.partition);
   }

@@ -4,7 +4,8 @@
 // from the view alone, so that another view is another group. Which steps there are, who votes and
 // what is decided is not known here.
 //
-// build() lays all variables out and reserves their memory; fill() makes their initial values.
+// add() lays the variables of a commit out and reserves their memory; fill() makes their initial
+// values. Variables of earlier commits stay as they are, and so does all that points to them.
 // Engine's owner only; nothing blocks.
 #ifndef PARALLAX_GROUP_GROUP_H_
 #define PARALLAX_GROUP_GROUP_H_
@@ -12,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -65,15 +67,16 @@ class Group {
   PullExchange& pulls() { return pulls_; }
   const PullExchange& pulls() const { return pulls_; }
 
-  // Lays out the variables by the initial plan, and reserves what they take. Once; the variables
-  // outlive the group. LIMIT.
-  Status build(const std::vector<Variable>& variables);
+  // Lays out the variables of one more commit, which get the next numbers, by the initial plan, and
+  // reserves what they take: between steps, the one after `finished` being the first that they are
+  // in. The variables outlive the group. LIMIT.
+  Status add(std::span<const Variable* const> variables, uint64_t finished = 0);
   // A variable's step sum of that parity, where it has none yet. LIMIT.
   Status reserve_sum(VariableRuntime& runtime, uint32_t parity) const;
   // A piece of the initial values; true when all are filled in.
   bool fill();
 
-  // By variable, once built.
+  // By number.
   const std::vector<std::unique_ptr<VariableRuntime>>& runtimes() const { return runtimes_; }
   VariableRuntime& runtime(uint32_t variable) const { return *runtimes_[variable]; }
   uint32_t size() const { return static_cast<uint32_t>(runtimes_.size()); }
@@ -103,8 +106,8 @@ class Group {
   uint64_t touched_bytes() const;
 
  private:
-  Status reserve();
-  Status reserve(VariableRuntime& runtime);
+  void add(const Variable& variable);
+  Status reserve(VariableRuntime& runtime, uint64_t finished);
   Footprint footprint(const VariableRuntime& runtime) const;
   std::vector<Footprint> footprints_of_all_groups() const;
   template <typename Look>

@@ -26,16 +26,32 @@ std::vector<VariableFacts> PlanControl::facts() const {
   return all;
 }
 
-// Which variables a step's votes count: those with ids, in windows that take turns, the same at
-// every rank since votes are added up.
+void PlanControl::add_variables(uint64_t finished) {
+  if (end_ == group_.with_ids().size()) return;
+  // Before the first step nothing is measured yet; and of a settled plan nothing any more.
+  if (settled_ || finished == 0) measure_from(finished + 1);
+}
+
+void PlanControl::measure_from(uint64_t step) {
+  settled_ = false;
+  if (step > 1) first_ = end_;
+  end_ = group_.with_ids().size();
+  first_step_ = step;
+  measured_.clear();
+  announcing_ = false;
+  announce_cursor_ = 0;
+}
+
+// Which variables a step's votes count: those that are measured, in windows that take turns, the
+// same at every rank since votes are added up.
 void PlanControl::count_rows(uint64_t step, Vote* vote) const {
-  const auto total = static_cast<uint32_t>(group_.with_ids().size());
+  const auto total = static_cast<uint32_t>(measuring().size());
   if (settled_ || total == 0) return;
   const uint32_t windows = (total + kCountsPerVote - 1) / kCountsPerVote;
-  vote->counts_first = static_cast<uint32_t>((step - 1) % windows) * kCountsPerVote;
+  vote->counts_first = static_cast<uint32_t>((step - first_step_) % windows) * kCountsPerVote;
   vote->counts_size = std::min(kCountsPerVote, total - vote->counts_first);
   for (uint32_t i = 0; i < vote->counts_size; ++i) {
-    const uint32_t variable = group_.with_ids()[vote->counts_first + i];
+    const uint32_t variable = measuring()[vote->counts_first + i];
     const ExchangeCounts counts = group_.runtime(variable).exchange_at(step).counts(step);
     vote->counts[i] = {counts.touched_rows, counts.union_rows,
                        group_.pulls().pulled_rows(variable, step)};
@@ -50,7 +66,7 @@ void PlanControl::decide(const Vote& votes, Decision* decision) {
 
 void PlanControl::measure(const Vote& votes) {
   if (settled_ || announcing_) return;
-  measured_.resize(group_.with_ids().size());
+  measured_.resize(measuring().size());
   for (uint32_t i = 0; i < votes.counts_size; ++i) {
     const uint32_t place = votes.counts_first + i;
     if (place >= measured_.size()) return;
@@ -80,7 +96,7 @@ void PlanControl::settle() {
   for (size_t place = 0; place < measured_.size(); ++place) {
     const Measured& measured = measured_[place];
     if (measured.steps == 0) continue;  // never trained: it stays where it is
-    VariableRuntime& runtime = group_.runtime(group_.with_ids()[place]);
+    VariableRuntime& runtime = group_.runtime(measuring()[place]);
     const double steps = measured.steps;
     VariableFacts& facts = runtime.facts;
     facts.measured = true;
@@ -94,7 +110,7 @@ void PlanControl::settle() {
     }
   }
   settled_plan_ = settled_plan(facts(), group_.topology(), options_.mode);
-  for (const uint32_t variable : group_.with_ids()) {
+  for (const uint32_t variable : measuring()) {
     const VariableRuntime& runtime = group_.runtime(variable);
     // Such a variable stays where it is.
     if (runtime.facts.given_dense || !group_.fits_memory(runtime, settled_plan_[variable])) {
@@ -106,7 +122,7 @@ void PlanControl::settle() {
 
 void PlanControl::add_entries(Decision* decision) {
   if (!announcing_ || settled_) return;
-  const std::vector<uint32_t>& variables = group_.with_ids();
+  const std::span<const uint32_t> variables = measuring();
   while (announce_cursor_ < variables.size() && decision->entry_count < kEntriesPerDecision) {
     const uint32_t variable = variables[announce_cursor_++];
     const VariableFacts& facts = group_.runtime(variable).facts;
@@ -158,6 +174,8 @@ bool PlanControl::fits(const Decision& decision) const {
 
 Status PlanControl::take(const Decision& decision, uint64_t step) {
   settled_ = settled_ || decision.settled;
+  // The next step is the first that counts what a commit has added meanwhile.
+  if (decision.settled && end_ < group_.with_ids().size()) measure_from(step + 1);
   for (uint32_t i = 0; i < decision.entry_count; ++i) {
     const PlanEntry& entry = decision.entries[i];
     VariableRuntime& runtime = group_.runtime(entry.variable);

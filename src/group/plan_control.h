@@ -5,12 +5,17 @@
 // is in force from t + 2 on: that is the first that no rank can have begun to send for, since
 // sending for it takes the next decision.
 //
+// What a later commit has added is measured by itself, once what was there before is planned: a
+// settled plan stays as it is.
+//
 // A variable with row ids that gets a dense slice is dense from then on, whatever was measured: the
 // root says so with a decision too. Engine's owner only; nothing blocks.
 #ifndef PARALLAX_GROUP_PLAN_CONTROL_H_
 #define PARALLAX_GROUP_PLAN_CONTROL_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "group/group.h"
@@ -30,13 +35,15 @@ class PlanControl {
   PlanControl(Group& group, Migration& migration, Options options)
       : group_(group), migration_(migration), options_(options) {}
 
-  // What a plan is made and explained from, by variable id: the group's facts, with what elements
+  // What a plan is made and explained from, by variable: the group's facts, with what elements
   // cost in its layout. Counted anew at each call, which is seldom: once for a settled plan, by the
   // root, and for reports. In a job of ten thousand ranks it takes tens of milliseconds.
   std::vector<VariableFacts> facts() const;
 
   // Nothing is measured any more: the plan stays.
   bool settled() const { return settled_; }
+  // The group has more variables, between steps: the step after `finished` is the first with them.
+  void add_variables(uint64_t finished);
 
   // Into this rank's vote on a step: the rows that it counted.
   void count_rows(uint64_t step, Vote* vote) const;
@@ -56,6 +63,11 @@ class PlanControl {
     uint32_t steps = 0;
   };
 
+  // Of the variables with ids, those that are being measured.
+  std::span<const uint32_t> measuring() const {
+    return std::span(group_.with_ids()).subspan(first_, end_ - first_);
+  }
+  void measure_from(uint64_t step);
   void measure(const Vote& votes);
   bool measured_enough(const Vote& votes) const;
   void settle();
@@ -66,11 +78,15 @@ class PlanControl {
   Migration& migration_;
   const Options options_;
   bool settled_ = false;
+  // Those that are measured, by place among the variables with ids: what came before is settled,
+  // what comes behind waits. The same on all ranks, as is the step since when.
+  size_t first_ = 0, end_ = 0;
+  uint64_t first_step_ = 1;
   // The root's.
-  std::vector<Measured> measured_;  // by place among the variables with ids
+  std::vector<Measured> measured_;  // by place among them
   bool announcing_ = false;
   Plan settled_plan_;             // until announced
-  uint32_t announce_cursor_ = 0;  // next of the variables with ids to announce
+  uint32_t announce_cursor_ = 0;  // next of them to announce
 };
 
 }  // namespace parallax

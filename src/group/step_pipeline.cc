@@ -29,7 +29,8 @@ double clip_scale(float clip_norm, double norm) {
 
 }  // namespace
 
-void StepPipeline::reserve() {
+void StepPipeline::add_variables() {
+  parts_.plan_control.add_variables(window_.finished());
   for (StepState& state : states_) state.contributed.resize(parts_.group.size());
   for (const auto& runtime : parts_.group.runtimes()) {
     const Variable& variable = *runtime->variable;
@@ -292,7 +293,7 @@ void StepPipeline::submit_apply(StepState& step, VariableRuntime& runtime, doubl
   const Rates rates = step.end.of_group(variable.rates);
   const double group_scale = step.decision.group_scales[variable.rates];
   runtime.arguments = {.rule = variable.rule,
-                       .variable = runtime.id,
+                       .variable = variable.id,
                        .step = step.step,
                        .learning_rate = rates.learning_rate,
                        .weight_decay = rates.weight_decay,
@@ -335,7 +336,7 @@ Status StepPipeline::rule_failure(const StepState& step) const {
                                       ": the rule_fn of variable '" + failed.variable->name +
                                       "' answered " + std::to_string(failed.rule_answer) +
                                       ", where only 0 goes on; the step is applied in part")
-      .about_variable(failed.id)
+      .about_variable(failed.variable->id)
       .about_step(step.step)
       .about_field("rule_fn");
 }

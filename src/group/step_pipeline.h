@@ -91,8 +91,8 @@ class StepPipeline {
   // All parts outlive this.
   explicit StepPipeline(const Parts& parts) : parts_(parts) {}
 
-  // Makes room by variable, once the group is built.
-  void reserve();
+  // A commit is under way, between steps, and the group has its variables: makes room for them.
+  void add_variables();
 
   const StepWindow& window() const { return window_; }
   StepState& state(uint64_t step) { return states_[StepWindow::slot(step)]; }

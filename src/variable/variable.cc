@@ -8,6 +8,7 @@
 #include <iomanip>
 #include <limits>
 #include <sstream>
+#include <vector>
 
 #include "base/not_yet.h"
 #include "base/text.h"
@@ -376,56 +377,49 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
   return {};
 }
 
-std::string encode_registry(std::span<const Variable> variables) {
+std::string encode_registry(std::span<const Variable* const> variables) {
   std::string out;
   append_number(&out, variables.size());
-  for (const Variable& variable : variables) {
-    append_number(&out, variable.name.size());
-    out += variable.name;
-    for (const Field& field : fields_of(variable)) append_number(&out, field.value);
+  for (const Variable* variable : variables) {
+    append_number(&out, variable->name.size());
+    out += variable->name;
+    for (const Field& field : fields_of(*variable)) append_number(&out, field.value);
   }
   return out;
 }
 
-std::string compare_registries(const std::string& root_encoding, std::span<const Variable> mine,
-                               uint32_t my_rank, ErrorFacts* about) {
-  ErrorFacts unwanted;
-  ErrorFacts& differs = about != nullptr ? *about : unwanted;
-  differs.rank = my_rank;
-  differs.peer = 0;
-  const std::string me = "rank " + std::to_string(my_rank);
+// Both are in the order of names: one that stands before the other's next is not there.
+RegistryDifference compare_registries(std::string_view root_encoding,
+                                      std::span<const Variable* const> mine,
+                                      const std::string& root, const std::string& me) {
+  const RegistryDifference unreadable = {me + " cannot read the registry of " + root};
+  const auto only_on = [](const std::string& one, const std::string& other,
+                          const std::string& name) -> RegistryDifference {
+    return {"variable '" + printable(name) + "' is registered on " + one + " and not on " + other,
+            name, "name"};
+  };
   std::string_view in = root_encoding;
   uint64_t count = 0;
-  if (!take_number(&in, &count)) return me + " cannot read the registry of rank 0";
-  for (uint64_t i = 0; i < count && i < mine.size(); ++i) {
+  if (!take_number(&in, &count)) return unreadable;
+  size_t at = 0;
+  for (uint64_t i = 0; i < count; ++i, ++at) {
     uint64_t length = 0;
-    if (!take_number(&in, &length) || length > in.size()) {
-      return me + " cannot read the registry of rank 0";
-    }
+    if (!take_number(&in, &length) || length > in.size()) return unreadable;
     const std::string name(in.substr(0, length));
     in.remove_prefix(length);
-    differs.variable = static_cast<uint32_t>(i);
-    if (name != mine[i].name) {
-      differs.field = "name";
-      return "variable " + std::to_string(i) + ", field name: rank 0 has '" + name + "', " + me +
-             " has '" + mine[i].name + "'";
-    }
-    for (const Field& field : fields_of(mine[i])) {
+    if (at == mine.size() || name < mine[at]->name) return only_on(root, me, name);
+    if (name > mine[at]->name) return only_on(me, root, mine[at]->name);
+    for (const Field& field : fields_of(*mine[at])) {
       uint64_t theirs = 0;
-      if (!take_number(&in, &theirs)) return me + " cannot read the registry of rank 0";
-      if (theirs != field.value) {
-        differs.field = field.name;
-        return "variable '" + name + "', field " + field.name + ": rank 0 has " +
-               text_of(field, theirs) + ", " + me + " has " + text_of(field, field.value);
-      }
+      if (!take_number(&in, &theirs)) return unreadable;
+      if (theirs == field.value) continue;
+      return {"variable '" + name + "', field " + field.name + ": " + root + " has " +
+                  text_of(field, theirs) + ", " + me + " has " + text_of(field, field.value),
+              name, field.name};
     }
   }
-  differs.variable = PARALLAX_NO_VARIABLE;
-  if (count != mine.size()) {
-    return "number of variables: rank 0 registered " + std::to_string(count) + ", " + me + " " +
-           std::to_string(mine.size());
-  }
-  return "";
+  if (at < mine.size()) return only_on(me, root, mine[at]->name);
+  return in.empty() ? RegistryDifference() : unreadable;
 }
 
 }  // namespace parallax

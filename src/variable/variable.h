@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Variable: what a framework registered, checked and owned. A plain value; the registry is the list
-// of them in the order of registration, the same on every rank once commit has compared them.
+// Variable: what a framework registered, checked and owned. A plain value; Registry holds those of
+// a rank, and what of them ranks compare at commit is here.
 #ifndef PARALLAX_VARIABLE_VARIABLE_H_
 #define PARALLAX_VARIABLE_VARIABLE_H_
 
@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "base/number.h"
 #include "base/status.h"
@@ -26,6 +26,7 @@ struct Penalties {
 };
 
 struct Variable {
+  uint32_t id = 0;  // its caller's
   std::string name;
   uint64_t rows = 0;
   uint64_t row_elements = 0;
@@ -75,12 +76,19 @@ struct Variable {
 // Checks one registration (all fields but the uniqueness of the name) and copies it.
 Status make_variable(const parallax_variable_t& description, Variable* variable);
 
-// The registry as bytes, to be compared across ranks, and the first difference as a sentence:
-// "variable 'x', field rows: rank 0 has 5, rank 3 has 6"; "" if equal.
-std::string encode_registry(std::span<const Variable> variables);
-// What it is about is noted there.
-std::string compare_registries(const std::string& root_encoding, std::span<const Variable> mine,
-                               uint32_t my_rank, ErrorFacts* about = nullptr);
+// Variables by name, ascending, as bytes to be compared across ranks.
+std::string encode_registry(std::span<const Variable* const> variables);
+// The first difference, as a sentence: "variable 'x', field rows: rank 0 has 5, rank 3 has 6", or
+// "variable 'x' is registered on rank 3 and not on rank 0"; "" if there is none.
+struct RegistryDifference {
+  std::string sentence;
+  std::string variable = {};  // its name
+  std::string field = {};
+};
+// Of what rank 0 has, and `mine`; the ranks as sentences name them.
+RegistryDifference compare_registries(std::string_view root_encoding,
+                                      std::span<const Variable* const> mine,
+                                      const std::string& root, const std::string& me);
 
 }  // namespace parallax
 

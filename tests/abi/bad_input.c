@@ -316,8 +316,8 @@ static void steps_refused(parallax_job_t *job, uint64_t step) {
   uint32_t id = 77;
   parallax_request_t *request = NULL;
   const parallax_variable_t late = variable("late");
-  PARALLAX_EXPECT_REFUSED(parallax_commit(job), PARALLAX_STATE, "commit");
-  PARALLAX_EXPECT_REFUSED(parallax_register(job, &late, &id), PARALLAX_STATE, "commit");
+  PARALLAX_EXPECT_REFUSED(parallax_commit(job), PARALLAX_STATE, "commit: step ");
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &late, &id), PARALLAX_STATE, "register: step ");
   PARALLAX_EXPECT_REFUSED(parallax_step_begin(job, &next), PARALLAX_STATE, "step");
   PARALLAX_EXPECT_REFUSED(parallax_step_end(job, step + 1, NULL, &request), PARALLAX_STATE, "step");
   parallax_step_end_options_t o = {.size = sizeof o, .learning_rate = -1.0f};

@@ -66,9 +66,11 @@ void compare(std::span<const std::byte> in) {
     variables[1].name = "b";
     return variables;
   }();
-  static const std::string same = parallax::encode_registry(mine);
+  static const std::vector<const parallax::Variable*> by_name = {&mine[0], &mine[1]};
+  static const std::string same = parallax::encode_registry(by_name);
   const std::string theirs(reinterpret_cast<const char*>(in.data()), in.size());
-  if (parallax::compare_registries(theirs, mine, 1).empty() != (theirs == same)) std::abort();
+  const auto found = parallax::compare_registries(theirs, by_name, "rank 0", "rank 1");
+  if (found.sentence.empty() != (theirs == same)) std::abort();
 }
 
 }  // namespace

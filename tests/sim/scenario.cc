@@ -88,6 +88,23 @@ void draw_machine(SeededRandom& random, Scenario* scenario) {
   scenario->think_ns_max = random.chance(50) ? 0 : 200 * kMicrosecond;
 }
 
+// Some jobs commit again between steps, with variables of any kind, or with none. The first step
+// has at least one.
+void draw_registrations(uint64_t seed, Scenario* scenario) {
+  SeededRandom random = SeededRandom(seed).fork(80);
+  scenario->own_orders = random.chance(60);
+  scenario->empty_commit_percent = random.chance(20) ? 40 : 0;
+  scenario->mismatch_variable = static_cast<uint32_t>(random.below(scenario->variables.size()));
+  scenario->mismatch_left_out = random.chance(50);
+  if (!random.chance(40)) return;
+  const uint32_t late_percent = random.chance(50) ? 30 : 70;
+  for (size_t i = 0; i < scenario->variables.size(); ++i) {
+    // The last step of all only reads.
+    const bool late = i > 0 && random.chance(late_percent);
+    scenario->first_steps.push_back(late ? 1 + random.below(scenario->steps + 1) : 1);
+  }
+}
+
 float draw_number(SeededRandom& random, Numbers numbers) {
   switch (numbers) {
     case Numbers::kExact:
@@ -160,7 +177,27 @@ Scenario make_scenario(uint64_t seed, const ScenarioLimits& limits) {
   for (const parallax_variable_t& variable : scenario.variables) {
     scenario.own_rules.push_back(variable.rule != PARALLAX_RULE_NONE && own.chance(35));
   }
+  draw_registrations(seed, &scenario);
   return scenario;
+}
+
+std::vector<uint32_t> Scenario::registered_before(uint64_t step, uint32_t rank) const {
+  std::vector<uint32_t> all;
+  for (uint32_t variable = 0; variable < variables.size(); ++variable) {
+    if (first_step(variable) == step) all.push_back(variable);
+  }
+  SeededRandom random = this->random(9, step, rank);
+  for (size_t i = all.size(); own_orders && i > 1; --i) {
+    std::swap(all[i - 1], all[random.below(i)]);
+  }
+  return all;
+}
+
+bool Scenario::commit_before(uint64_t step) const {
+  if (step == 1 || std::find(first_steps.begin(), first_steps.end(), step) != first_steps.end()) {
+    return true;
+  }
+  return random(11, step, 0).chance(empty_commit_percent);
 }
 
 StepChoice Scenario::step(uint64_t step) const {
@@ -188,7 +225,8 @@ StepChoice Scenario::step(uint64_t step) const {
 
 Contribution Scenario::contribution(uint64_t step, uint32_t rank, uint32_t variable) const {
   Contribution contribution;
-  if (step > steps || this->step(step).absent[rank]) return contribution;
+  if (step > steps || step < first_step(variable)) return contribution;
+  if (this->step(step).absent[rank]) return contribution;
   SeededRandom random = this->random(2, step, uint64_t{rank} * 1000 + variable);
   // Where reduces are waited for in the step, all ranks must give them: two ranks that each wait
   // for what the other will not give are their programs' mistake.
@@ -233,7 +271,7 @@ std::vector<std::vector<PullChoice>> Scenario::pulls(uint64_t step, uint32_t ran
   for (uint64_t call = 0; call < count; ++call) {
     std::vector<PullChoice> slices;
     for (uint32_t variable = 0; variable < variables.size(); ++variable) {
-      if (!managed(variable) || !random.chance(60)) continue;
+      if (!managed(variable) || !random.chance(60) || step < first_step(variable)) continue;
       PullChoice pull{variable, {}};
       const uint64_t rows = ids(variable) ? random.below(variables[variable].rows_max + 1) : 0;
       for (uint64_t i = 0; i < rows; ++i) {
@@ -302,6 +340,10 @@ std::string Scenario::describe() const {
   if (abort_rank != UINT32_MAX) text += " abort by " + std::to_string(abort_rank);
   if (cancel_rank != UINT32_MAX) text += " cancel by " + std::to_string(cancel_rank);
   if (mismatch_rank != UINT32_MAX) text += " mismatch by " + std::to_string(mismatch_rank);
+  if (own_orders) text += " own_orders";
+  for (size_t i = 0; i < first_steps.size(); ++i) {
+    if (first_steps[i] > 1) text += " " + names[i] + " from step " + std::to_string(first_steps[i]);
+  }
   return text;
 }
 

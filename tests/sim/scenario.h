@@ -72,8 +72,21 @@ struct Scenario {
   uint32_t abort_rank = UINT32_MAX;
   uint32_t cancel_rank = UINT32_MAX;
   uint64_t end_step = 0;                // of the abort or cancel
-  uint32_t mismatch_rank = UINT32_MAX;  // registers another shape
+  uint32_t mismatch_rank = UINT32_MAX;  // registers a variable in another shape, or not at all
+  uint32_t mismatch_variable = 0;
+  bool mismatch_left_out = false;
+  // By variable: the step before which it is committed, and that it takes part in first. None: 1.
+  std::vector<uint64_t> first_steps;
+  uint32_t empty_commit_percent = 0;  // of steps, before which ranks commit with nothing new
+  bool own_orders = false;            // every rank registers in an order of its own
   SimOptions sim;
+
+  uint64_t first_step(uint32_t variable) const {
+    return first_steps.empty() ? 1 : first_steps[variable];
+  }
+  // What a rank registers before the commit that comes ahead of a step, in its order.
+  std::vector<uint32_t> registered_before(uint64_t step, uint32_t rank) const;
+  bool commit_before(uint64_t step) const;
 
   bool ids(uint32_t variable) const { return variables[variable].rows_max > 0; }
   bool managed(uint32_t variable) const { return variables[variable].rule != PARALLAX_RULE_NONE; }

@@ -60,8 +60,7 @@ SimRank::SimRank(SimWorld& world, const Scenario& scenario, const View& view, Or
                                        world.clock(), compute_)) {
   const Status started = engine_->start();
   if (!started.ok()) error("start: " + started.message());
-  const Status registered = register_all();
-  if (!registered.ok()) error("register: " + registered.message());
+  ids_.resize(scenario.variables.size());
   write_script();
 }
 
@@ -75,9 +74,9 @@ std::string SimRank::describe() const {
                      std::to_string(script_.size());
   if (!failure_.ok()) text += ", failed: " + failure_.message();
   if (next_ < script_.size()) {
-    const char* acts[] = {"think",  "commit", "begin",     "pull",      "push",
-                          "reduce", "end",    "barrier",   "broadcast", "collective",
-                          "abort",  "cancel", "wait_kind", "wait_all",  "close"};
+    const char* acts[] = {"think",  "register",  "commit",   "begin",     "pull",       "push",
+                          "reduce", "end",       "barrier",  "broadcast", "collective", "abort",
+                          "cancel", "wait_kind", "wait_all", "close"};
     text += std::string(" (") + acts[static_cast<size_t>(script_[next_].act)] + " step " +
             std::to_string(script_[next_].step) + " kind " +
             std::to_string(static_cast<int>(script_[next_].what)) + ")";
@@ -150,6 +149,11 @@ bool SimRank::play(const Op& op) {
     case Act::kThink:
       resume_ns_ = world_.now_ns() + static_cast<int64_t>(op.number);
       return true;
+    case Act::kRegister: {
+      const Status registered = register_before(op.step);
+      if (!registered.ok()) fail(registered, "register");
+      return true;
+    }
     case Act::kWaitAll:
       return calls_.empty();
     case Act::kWaitKind:
@@ -209,16 +213,19 @@ Status SimRank::post(const Op& op, Call* call) {
   }
 }
 
-Status SimRank::register_all() {
-  for (uint32_t i = 0; i < scenario_.variables.size(); ++i) {
+Status SimRank::register_before(uint64_t step) {
+  for (const uint32_t i : scenario_.registered_before(step, rank_)) {
     parallax_variable_t variable = scenario_.variables[i];
     testkit::OwnRule& own = own_rules_.emplace_back();
     if (scenario_.own_rule(i)) variable = own.in_place_of(variable);
     variable.name = scenario_.names[i].c_str();
-    if (scenario_.mismatch_rank == rank_ && i == 0) variable.rows += 1;
-    uint32_t id = 0;
-    PARALLAX_RETURN_IF_ERROR(engine_->job_calls().register_variable(variable, &id));
-    if (id != i) return internal("ids do not count up");
+    if (scenario_.mismatch_rank == rank_ && i == scenario_.mismatch_variable) {
+      if (scenario_.mismatch_left_out) continue;
+      variable.rows += 1;
+    }
+    PARALLAX_RETURN_IF_ERROR(engine_->job_calls().register_variable(variable, &ids_[i]));
+    if (ids_[i] != variables_.size()) return internal("ids do not count up");
+    variables_.push_back(i);
   }
   return {};
 }
@@ -233,7 +240,7 @@ Status SimRank::post_pull(const Op& op, Call* call) {
     call->values.emplace_back(rows * shape.row_elements, std::numeric_limits<float>::quiet_NaN());
     parallax_slice_t slice = {};
     slice.size = sizeof slice;
-    slice.variable = choice.variable;
+    slice.variable = ids_[choice.variable];
     slice.form = ids ? PARALLAX_FORM_ROWS : PARALLAX_FORM_DENSE;
     slice.row_count = choice.ids.size();
     call->slices.push_back(slice);
@@ -254,7 +261,7 @@ void SimRank::add_slices(const Op& op, uint32_t variable, Call* call) {
   for (uint32_t piece = 0; piece < pieces; ++piece) {
     parallax_slice_t slice = {};
     slice.size = sizeof slice;
-    slice.variable = variable;
+    slice.variable = ids_[variable];
     slice.form = scenario_.ids(variable) ? PARALLAX_FORM_ROWS : PARALLAX_FORM_DENSE;
     const size_t first = whole.ids.size() * piece / pieces;
     const size_t end = whole.ids.size() * (piece + 1) / pieces;
@@ -392,7 +399,7 @@ void SimRank::check(Call& call) {
 
 void SimRank::check_pull(const Call& call) {
   for (size_t i = 0; i < call.slices.size(); ++i) {
-    const uint32_t variable = call.slices[i].variable;
+    const uint32_t variable = variables_[call.slices[i].variable];
     const float* values = call.values[i].data();
     const std::string wrong = scenario_.ids(variable)
                                   ? oracle_.check_rows(call.step - 1, variable, call.ids[i], values)
@@ -412,7 +419,7 @@ std::vector<float> numbers_of(const std::vector<std::byte>& bytes) {
 
 void SimRank::check_reduce(const Call& call) {
   for (size_t i = 0; i < call.slices.size(); ++i) {
-    const uint32_t variable = call.slices[i].variable;
+    const uint32_t variable = variables_[call.slices[i].variable];
     const RowsResult* rows = scenario_.ids(variable) ? &call.request->rows[i] : nullptr;
     const std::string wrong =
         rows == nullptr
@@ -434,7 +441,7 @@ void SimRank::check_untouched(const Call& call) {
       return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
     };
     if (!std::equal(given.begin(), given.end(), call.values[i].begin(), same)) {
-      error("variable " + std::to_string(call.slices[i].variable) + ", step " +
+      error("variable " + scenario_.names[variables_[call.slices[i].variable]] + ", step " +
             std::to_string(call.step) + ": a gradient was written to");
     }
   }

@@ -26,7 +26,8 @@ inline const std::vector<std::string> kPhases = {"commit",   "pull",       "push
 
 // A call of the script, or a wait for earlier ones.
 enum class Act : uint8_t {
-  kThink,  // for `number` ns
+  kThink,     // for `number` ns
+  kRegister,  // what is new with `step`
   kCommit,
   kBegin,
   kPull,  // the `number`-th call of the step
@@ -92,6 +93,7 @@ class SimRank final : public Actor {
   };
 
   void write_script();
+  void write_commit(uint64_t step, SeededRandom& random);
   // As many as the rank likes, before or behind what it gives.
   void add_pulls(uint64_t step, size_t first, size_t end, SeededRandom& random);
   void write_step(uint64_t step, SeededRandom& random);
@@ -104,7 +106,7 @@ class SimRank final : public Actor {
   bool play(const Op& op);
   bool pending(RequestKind kind, uint64_t step) const;
   Status post(const Op& op, Call* call);
-  Status register_all();
+  Status register_before(uint64_t step);
   Status post_pull(const Op& op, Call* call);
   Status post_contribution(const Op& op, Call* call);
   Status post_end(const Op& op, Call* call);
@@ -132,8 +134,9 @@ class SimRank final : public Actor {
   std::unique_ptr<Engine> engine_;
   std::vector<Op> script_;
   size_t next_ = 0;
-  int64_t resume_ns_ = kNever;  // of a think under way
-  bool posted_ = false;         // something, in this run
+  int64_t resume_ns_ = kNever;             // of a think under way
+  bool posted_ = false;                    // something, in this run
+  std::vector<uint32_t> ids_, variables_;  // by variable of the scenario, and by id
   std::deque<Call> calls_;
   Status failure_;
   int64_t failed_ns_ = kNever;

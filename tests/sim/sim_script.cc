@@ -31,10 +31,8 @@ void SimRank::think(SeededRandom& random) {
 
 void SimRank::write_script() {
   SeededRandom random = scenario_.random(10, rank_, 0);
-  think(random);
-  add(Act::kCommit, 0);
-  add(Act::kWaitAll, 0);
   for (uint64_t step = 1; step <= scenario_.steps + 1; ++step) {
+    write_commit(step, random);
     if (scenario_.barrier_before(step)) {
       add(Act::kBarrier, step);
       if (random.chance(50)) add_wait(RequestKind::kBarrier, step);
@@ -51,6 +49,22 @@ void SimRank::write_script() {
   think(random);
   add(Act::kClose, 0);
   add(Act::kWaitAll, 0);
+}
+
+// Ahead of a step. A later commit needs the steps before to be over, and no broadcast under way.
+void SimRank::write_commit(uint64_t step, SeededRandom& random) {
+  if (!scenario_.commit_before(step)) return;
+  add_wait(RequestKind::kStepEnd, 0);
+  // By chances of their own, so that a seed draws the rest as it did without them.
+  if (scenario_.random(12, step, rank_).chance(50)) {
+    add(Act::kWaitAll, step);
+  } else {
+    add_wait(RequestKind::kBroadcast, 0);
+  }
+  if (!scenario_.registered_before(step, rank_).empty()) add(Act::kRegister, step);
+  think(random);
+  add(Act::kCommit, step);
+  add_wait(RequestKind::kCommit, 0);
 }
 
 // Anywhere among the acts of the step, which begin there. Those of one tag in their order, the tags

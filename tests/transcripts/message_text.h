@@ -20,6 +20,7 @@ namespace parallax::transcripts {
 struct NamedVariable {
   std::string name;
   Partition partition;
+  uint32_t commit = 0;  // that brought it in
 };
 
 // "1 0.5 -2".

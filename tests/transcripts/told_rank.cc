@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace parallax::transcripts {
 
@@ -72,10 +73,16 @@ void ToldRank::tell(const Words& words) {
 
 // ---- calls
 
+const Partition& ToldRank::partition_of(const std::string& name) const {
+  return std::find_if(variables_.begin(), variables_.end(),
+                      [&](const NamedVariable& each) { return each.name == name; })
+      ->partition;
+}
+
+// The id that this rank has for it.
 uint32_t ToldRank::variable(const std::string& name) const {
-  for (uint32_t i = 0; i < variables_.size(); ++i) {
-    if (variables_[i].name == name) return i;
-  }
+  const auto found = std::find(names_.begin(), names_.end(), name);
+  if (found != names_.end()) return static_cast<uint32_t>(found - names_.begin());
   throw ScriptError("there is no variable '" + name + "'");
 }
 
@@ -97,16 +104,25 @@ Status ToldRank::do_register(const Words& words, Call*) {
   }
   uint32_t id = 0;
   PARALLAX_RETURN_IF_ERROR(engine_.job_calls().register_variable(variable, &id));
-  if (id == variables_.size()) {
-    const auto world = static_cast<uint32_t>(hosts_.host_of.size());
-    variables_.push_back(
-        {variable.name, Partition(variable.rows, variable.row_elements, variable.rows_max > 0,
-                                  SlotMap::of_ranks(world, kSlotsPerOwner), id)});
+  names_.push_back(words.at(0));
+  // By number: of a commit by name.
+  const auto before = [this](const NamedVariable& each, const std::string& name) {
+    return std::pair(each.commit, each.name) < std::pair(commits_, name);
+  };
+  const auto place = std::lower_bound(variables_.begin(), variables_.end(), names_.back(), before);
+  if (place != variables_.end() && place->commit == commits_ && place->name == names_.back()) {
+    return {};
   }
+  const auto world = static_cast<uint32_t>(hosts_.host_of.size());
+  variables_.insert(place, {names_.back(),
+                            Partition(variable.rows, variable.row_elements, variable.rows_max > 0,
+                                      SlotMap::of_ranks(world, kSlotsPerOwner), id),
+                            commits_});
   return {};
 }
 
 Status ToldRank::do_commit(const Words&, Call* call) {
+  ++commits_;
   return engine_.job_calls().commit(&call->request);
 }
 
@@ -121,7 +137,7 @@ void ToldRank::add_slices(const Words& words, Call* call) const {
     parallax_slice_t slice = {};
     slice.size = sizeof slice;
     slice.variable = variable(named.at(0));
-    const Partition& shape = variables_[slice.variable].partition;
+    const Partition& shape = partition_of(names_[slice.variable]);
     uint64_t rows = shape.rows();
     if (named.size() > 1) {
       std::vector<int64_t>& ids = call->ids.emplace_back();
@@ -225,7 +241,7 @@ std::string ToldRank::values_text(const Call& call) const {
   std::string text;
   for (size_t i = 0; i < call.slices.size(); ++i) {
     const parallax_slice_t& slice = call.slices[i];
-    text += (i == 0 ? ", " : "; ") + variables_[slice.variable].name;
+    text += (i == 0 ? ", " : "; ") + names_[slice.variable];
     std::vector<int64_t> ids;
     std::vector<float> values = call.values[i];
     if (slice.form == PARALLAX_FORM_ROWS) ids.assign(slice.ids, slice.ids + slice.row_count);

@@ -62,6 +62,7 @@ class ToldRank final : public Actor {
   Status do_close(const Words& words, Call* call);
 
   uint32_t variable(const std::string& name) const;
+  const Partition& partition_of(const std::string& name) const;
   void add_slices(const Words& words, Call* call) const;
   bool reap();
   std::string result(const Call& call) const;
@@ -71,6 +72,8 @@ class ToldRank final : public Actor {
   SimWorld& world_;
   Story& story_;
   std::vector<NamedVariable>& variables_;
+  std::vector<std::string> names_;  // by id
+  uint32_t commits_ = 0;            // called
   const uint32_t rank_;
   const HostMap hosts_;
   RecordedTransport transport_;

@@ -35,7 +35,7 @@ class CallsWorld {
   };
   struct Rank {
     Rank(const HostMap& hosts, uint32_t rank, Outbox& outbox, const Clock& clock,
-         const SliceChecks& checks)
+         const Registry& registry, const SliceChecks& checks)
         : group(first_view(hosts), rank, {}, outbox, compute),
           migration(group, outbox),
           plan_control(group, migration, {}),
@@ -43,7 +43,7 @@ class CallsWorld {
           pipeline({group, plan_control, migration, trees, outbox, compute, clock}),
           pulls(group, pipeline, requests),
           contributions(group, pipeline, checks, requests),
-          rows(group, pipeline.window(), phase, outbox, requests) {
+          rows(group, registry, pipeline.window(), phase, outbox, requests) {
       phase.run();
     }
     Status failure;
@@ -63,14 +63,14 @@ class CallsWorld {
   // `more_held`: dense framework-held ones beside those, from kMore on.
   explicit CallsWorld(const std::vector<uint32_t>& hosts, uint32_t more_held = 0)
       : hosts_(host_map(hosts)),
-        variables_(variables(more_held)),
+        registry_(registry_of(variables(more_held))),
         network_(static_cast<uint32_t>(hosts.size()), hosts.size()) {
     for (uint32_t rank = 0; rank < hosts.size(); ++rank) {
       Rank& added = *ranks_.emplace_back(
-          std::make_unique<Rank>(hosts_, rank, network_.outbox(rank), clock_, checks_));
-      EXPECT_TRUE(added.group.build(variables_).ok());
+          std::make_unique<Rank>(hosts_, rank, network_.outbox(rank), clock_, *registry_, checks_));
+      EXPECT_TRUE(added.group.add(registry_->numbered()).ok());
       EXPECT_TRUE(added.group.fill());
-      added.pipeline.reserve();
+      added.pipeline.add_variables();
       added.pulls.reserve();
       added.contributions.reserve();
     }
@@ -84,6 +84,7 @@ class CallsWorld {
 
   uint32_t size() const { return static_cast<uint32_t>(ranks_.size()); }
   Rank& operator[](uint32_t rank) { return *ranks_[rank]; }
+  const Registry& registry() const { return *registry_; }
   const SliceChecks& checks() const { return checks_; }
   SectionNetwork& network() { return network_; }
   void settle() {
@@ -154,8 +155,8 @@ class CallsWorld {
 
   const HostMap hosts_;
   const StoppedClock clock_;
-  const std::vector<Variable> variables_;
-  const SliceChecks checks_{variables_};
+  const std::unique_ptr<Registry> registry_;
+  const SliceChecks checks_{*registry_};
   SectionNetwork network_;
   std::vector<std::unique_ptr<Rank>> ranks_;
 };

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "support/registries.h"
 #include "support/words.h"
 #include "unit/server/layouts.h"
 #include "unit/server/section_network.h"
@@ -27,13 +28,15 @@ Variable variable_named(const std::string& name, uint64_t rows) {
 class Commits {
  public:
   struct Rank {
-    Rank(const HostMap& hosts, const CommitTerms& terms, std::vector<Variable> variables,
+    Rank(const HostMap& hosts, const CommitTerms& terms, const std::vector<Variable>& variables,
          Outbox& outbox)
-        : registry(std::move(variables)),
-          trees(hosts, terms.rank, outbox),
+        : trees(hosts, terms.rank, outbox),
           broadcast(hosts, terms.rank, outbox),
-          protocol(terms, registry, trees, broadcast) {}
-    std::vector<Variable> registry;
+          protocol(terms, registry, hosts, trees, broadcast) {
+      add_all(registry, variables);
+      registry.number_new();
+    }
+    Registry registry;
     Trees trees;
     Broadcast broadcast;
     CommitProtocol protocol;
@@ -126,7 +129,7 @@ TEST(CommitProtocol, AnOptionThatDiffersFailsEveryRankInOneSentence) {
       const JobFailure& failure = commits.rank(rank).failure;
       EXPECT_EQ(failure.status.code(), PARALLAX_MISMATCH) << "rank " << rank;
       EXPECT_TRUE(has(failure.status, "option plan_after_steps")) << failure.status.message();
-      EXPECT_TRUE(has(failure.status, "rank " + std::to_string(odd) + " has 9"))
+      EXPECT_TRUE(has(failure.status, rank_name(host_map(hosts), odd) + " has 9"))
           << failure.status.message();
       EXPECT_EQ(failure.culprit, rank) << "each rank ends the job for itself";
       EXPECT_FALSE(commits.rank(rank).protocol.agreed());
@@ -146,9 +149,11 @@ TEST(CommitProtocol, AVariableThatDiffersIsNamedWithItsField) {
     for (uint32_t rank = 0; rank < commits.world(); ++rank) {
       const Status& status = commits.rank(rank).failure.status;
       EXPECT_EQ(status.code(), PARALLAX_MISMATCH) << "rank " << rank;
-      EXPECT_EQ(status.message(),
-                "commit: ranks disagree: variable 'b', field rows: rank 0 has 7, rank " +
-                    std::to_string(odd) + " has 8");
+      EXPECT_EQ(status.message(), "commit: ranks disagree: variable 'b', field rows: " +
+                                      rank_name(host_map(hosts), 0) + " has 7, " +
+                                      rank_name(host_map(hosts), odd) + " has 8");
+      EXPECT_EQ(status.facts().variable, 1u);
+      EXPECT_EQ(status.facts().field, "rows");
     }
   }
 }

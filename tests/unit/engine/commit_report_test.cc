@@ -17,6 +17,8 @@ CommitReport report_of(uint32_t rank) {
   return report;
 }
 
+const HostMap kHosts = map_hosts(std::vector<std::string>{"a", "a", "b", "b", "c", "c"});
+
 std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
@@ -57,7 +59,7 @@ TEST(CommitReport, RefusesWhatIsTooShortTooLongOrOfNoVerdict) {
 
 TEST(CommitReport, EqualReportsAgree) {
   CommitReport report = report_of(0);
-  report.merge(report_of(1));
+  report.merge(report_of(1), kHosts);
   EXPECT_EQ(report.verdict, CommitVerdict::kAgree);
 }
 
@@ -65,13 +67,13 @@ TEST(CommitReport, AnotherDigestAsksForACloserLook) {
   CommitReport report = report_of(0);
   CommitReport child = report_of(1);
   child.digest = 8;
-  report.merge(child);
+  report.merge(child, kHosts);
   EXPECT_EQ(report.verdict, CommitVerdict::kLookCloser);
   // So does one whose own children differ.
   CommitReport above = report_of(4);
   child = report_of(5);
   child.verdict = CommitVerdict::kLookCloser;
-  above.merge(child);
+  above.merge(child, kHosts);
   EXPECT_EQ(above.verdict, CommitVerdict::kLookCloser);
 }
 
@@ -80,30 +82,33 @@ TEST(CommitReport, NamesTheOptionThatDiffersAndBothRanks) {
   CommitReport child = report_of(2);
   child.terms.plan_mode = PARALLAX_PLAN_AR;
   child.digest = 8;  // an option says more than a digest
-  report.merge(child);
+  report.merge(child, kHosts);
   EXPECT_EQ(report.verdict, CommitVerdict::kDiffer);
-  EXPECT_EQ(sentence_of(report), "option plan_mode: rank 0 has ps, rank 2 has ar");
+  EXPECT_EQ(sentence_of(report),
+            "option plan_mode: rank 0 (host a) has ps, rank 2 (host b) has ar");
   // A later child changes nothing.
   CommitReport later = report_of(3);
   later.terms.deterministic = 1;
-  report.merge(later);
-  EXPECT_EQ(sentence_of(report), "option plan_mode: rank 0 has ps, rank 2 has ar");
+  report.merge(later, kHosts);
+  EXPECT_EQ(sentence_of(report),
+            "option plan_mode: rank 0 (host a) has ps, rank 2 (host b) has ar");
 
   CommitReport other = report_of(0);
   child = report_of(1);
   child.terms.plan_after_steps = 9;
-  other.merge(child);
-  EXPECT_EQ(sentence_of(other), "option plan_after_steps: rank 0 has 8, rank 1 has 9");
+  other.merge(child, kHosts);
+  EXPECT_EQ(sentence_of(other),
+            "option plan_after_steps: rank 0 (host a) has 8, rank 1 (host a) has 9");
   other = report_of(0);
   child = report_of(1);
   child.terms.slots = 32;
-  other.merge(child);
-  EXPECT_EQ(sentence_of(other), "option slots: rank 0 has 16, rank 1 has 32");
+  other.merge(child, kHosts);
+  EXPECT_EQ(sentence_of(other), "option slots: rank 0 (host a) has 16, rank 1 (host a) has 32");
   other = report_of(0);
   child = report_of(1);
   child.terms.plan_mode = 77;  // a peer's number, of no mode
-  other.merge(child);
-  EXPECT_EQ(sentence_of(other), "option plan_mode: rank 0 has ps, rank 1 has 77");
+  other.merge(child, kHosts);
+  EXPECT_EQ(sentence_of(other), "option plan_mode: rank 0 (host a) has ps, rank 1 (host a) has 77");
 }
 
 TEST(CommitReport, TakesOverWhatAChildFound) {
@@ -111,7 +116,7 @@ TEST(CommitReport, TakesOverWhatAChildFound) {
   CommitReport child = report_of(1);
   child.verdict = CommitVerdict::kDiffer;
   child.text = "variable 'x', field rows: rank 0 has 5, rank 3 has 6";
-  report.merge(child);
+  report.merge(child, kHosts);
   EXPECT_EQ(report.verdict, CommitVerdict::kDiffer);
   EXPECT_EQ(sentence_of(report), child.text);
 }

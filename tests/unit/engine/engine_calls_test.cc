@@ -92,9 +92,11 @@ TEST(EngineBeforeCommit, Registration) {
                   })[0]
                   .ok());
   Request* request = nullptr;
-  EXPECT_REFUSED(engine.job_calls().commit(&request), PARALLAX_STATE, "committed");
+  uint64_t step = 0;
+  ASSERT_TRUE(engine.step_calls().begin(&step).ok());
+  EXPECT_REFUSED(engine.job_calls().commit(&request), PARALLAX_STATE, "wait for its step_end");
   EXPECT_REFUSED(engine.job_calls().register_variable(dense_variable("c", 1, 1), &id),
-                 PARALLAX_STATE, "every variable before");
+                 PARALLAX_STATE, "register: step 1 is under way");
 }
 
 TEST(EngineBeforeCommit, TooManyVariables) {

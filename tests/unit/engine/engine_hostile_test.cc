@@ -201,8 +201,8 @@ std::vector<Message> said_by_rank_0(std::span<const parallax_variable_t> variabl
 TEST(EngineHostile, PlansThatFitNoSuchVariable) {
   const VariablePlan sharded = {Placement::kSharded, Method::kPushPull};
   const std::vector<parallax_variable_t> all = {
-      sparse_variable("rows", 20, 2, 6, PARALLAX_RULE_SGD),
-      dense_variable("dense", 20, 2, PARALLAX_RULE_SGD), sparse_variable("held_rows", 20, 2, 6)};
+      sparse_variable("a_rows", 20, 2, 6, PARALLAX_RULE_SGD),
+      dense_variable("b_dense", 20, 2, PARALLAX_RULE_SGD), sparse_variable("c_held", 20, 2, 6)};
   const PlanEntry wrong[] = {{0, {Placement::kMirrored, Method::kAllreduce}, 1, 1, 1},
                              {0, {Placement::kSharded, Method::kReduceRows}, 1, 1, 1},
                              {0, {Placement::kMirrored, Method::kPushPull}, 1, 1, 1},

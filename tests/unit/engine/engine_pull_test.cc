@@ -214,7 +214,7 @@ TEST_F(EnginePull, DenseVariablesAreShardedUnderPs) {
 TEST_F(EnginePull, APullIsAnsweredWhileTheNeighbourWaits) {
   world_ = std::make_unique<EngineWorld>(WorldOptions{.hosts = {0, 0}});
   const parallax_variable_t all[] = {sparse_variable("table", kRows, kWidth, 8, PARALLAX_RULE_SGD),
-                                     dense_variable("held", 2, 2)};
+                                     dense_variable("whole", 2, 2)};
   for (const Status& status : world_->commit(all)) ASSERT_TRUE(status.ok()) << status.message();
   for (uint32_t rank = 0; rank < 2; ++rank) begin(rank);
   std::vector<float> other(12), own(4);
@@ -232,7 +232,7 @@ TEST_F(EnginePull, APullIsAnsweredWhileTheNeighbourWaits) {
   EXPECT_EQ(values_[3], 0) << "what the table begins with";
   world_->settle();
   EXPECT_EQ(world_->engine(1).reports().missing(*held).message(),
-            "step 1 waits for variable 'held': rank 0 (host host0) to sum it, "
+            "step 1 waits for variable 'whole': rank 0 (host host0) to sum it, "
             "rank 0 (host host0) to give it or end the step");
   finish({reduce(0, own.data()), held, end(0, 1), end(1, 1)});
 }

@@ -38,6 +38,66 @@ TEST(FirstFailure, IsToldToAllAndStays) {
   EXPECT_TRUE(world.transport.forgotten.empty());
 }
 
+Status burnt() { return internal("it burns").about_variable(0); }
+
+void add(Registry& registry, const char* name) {
+  Variable variable;
+  variable.name = name;
+  uint32_t id = 0;
+  ASSERT_TRUE(registry.add(std::move(variable), &id).ok());
+}
+
+// Every rank numbers them itself.
+TEST(FirstFailure, AVariableIsToldByItsName) {
+  LossWorld world(2);
+  add(world.registry, "table");
+  world.failure.abort(burnt());
+  EXPECT_EQ(world.failure.status().facts().variable, 0u);
+  world.network.settle();
+  ASSERT_EQ(world.sent.size(), 1u);
+  ToldFailure told = ToldFailure::decode(world.sent[0].text);
+  EXPECT_EQ(told.variable, "table");
+
+  LossWorld other(2);
+  add(other.registry, "first");
+  add(other.registry, "table");
+  other.failure.fail(told, PARALLAX_INTERNAL, SectionKind::kAbort, 1);
+  EXPECT_EQ(other.failure.status().facts().variable, 1u);
+
+  LossWorld without(2);
+  without.failure.fail(told, PARALLAX_INTERNAL, SectionKind::kAbort, 1);
+  EXPECT_EQ(without.failure.status().facts().variable, PARALLAX_NO_VARIABLE);
+}
+
+// A variable and a step of a part are its own: it takes them, and nobody else does.
+TEST(FirstFailure, WhatAPartNamesIsThatPartsAlone) {
+  LossWorld whole(3);
+  add(whole.registry, "table");
+  const auto part_of_whole = [&whole](uint32_t number) {
+    return FirstFailure({.columns = whole.columns,
+                         .clock = whole.clock,
+                         .window = whole.window,
+                         .membership = whole.membership,
+                         .transport = whole.transport,
+                         .outbox = whole.outbox(),
+                         .registry = whole.registry,
+                         .whole = &whole.failure,
+                         .part = number});
+  };
+  FirstFailure part = part_of_whole(5), other = part_of_whole(6);
+  ToldFailure told = {.sentence = "it burns", .facts = {}, .group = 5, .variable = "table"};
+  told.facts.step = 7;
+  whole.failure.fail(told, PARALLAX_INTERNAL, SectionKind::kAbort, 1);
+  part.follow();
+  other.follow();
+  EXPECT_EQ(part.status().facts().variable, 0u);
+  EXPECT_EQ(part.status().facts().step, 7u);
+  for (const FirstFailure* each : {&whole.failure, &other}) {
+    EXPECT_EQ(each->status().facts().variable, PARALLAX_NO_VARIABLE);
+    EXPECT_EQ(each->status().facts().step, PARALLAX_NO_STEP);
+  }
+}
+
 // Given a lost rank, expect its name, that the others are told and it is not.
 TEST(FirstFailure, ALostRankIsForgotten) {
   LossWorld world(3);

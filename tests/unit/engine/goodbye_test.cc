@@ -148,6 +148,22 @@ TEST(Goodbye, WhoClosesFindsThatOthersWaitForIt) {
   EXPECT_EQ(goodbyes.at(0).missed(false, StepWindow()).before, "before its commit");
 }
 
+// Given a rank between steps, above one that closes and one that commits again.
+TEST(Goodbye, WhoNeitherClosesNorCommitsSeesThatOthersWait) {
+  Goodbyes goodbyes({0, 0, 0}, 1);
+  goodbyes.start(2, 4);
+  goodbyes.network().settle();
+  EXPECT_EQ(goodbyes.at(0).missed(false, window_at(4, 4, 4)).before, "");
+  SectionHeader header;
+  header.kind = SectionKind::kTreeUp;
+  header.tag = static_cast<uint32_t>(TreeKind::kCommit);
+  header.step = 1;
+  ASSERT_TRUE(goodbyes.trees(0).take_report(1, {header, {}}));
+  const Goodbye::Leaver leaver = goodbyes.at(0).missed(false, window_at(4, 4, 4));
+  EXPECT_EQ(leaver.rank, 2u);
+  EXPECT_EQ(leaver.before, "before its commit");
+}
+
 TEST(Goodbye, NobodyIsMissedOnceAllClose) {
   Goodbyes goodbyes({0, 0}, 1);
   goodbyes.start(0, 1);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 #include "support/engine_world.h"
@@ -39,7 +40,117 @@ TEST(JobCalls, AVariableGetsTheNextNumber) {
   EXPECT_EQ(world[0].registry.size(), 3u);
   commit(world[0]);
   EXPECT_TRUE(has(job.register_variable(dense_variable("late", 2, 2), &id),
-                  "register every variable before it"));
+                  "register: a commit is under way"));
+}
+
+void add(JobWorld::Rank& rank, const char* name) {
+  uint32_t id = 0;
+  ASSERT_TRUE(
+      rank.job.register_variable(sparse_variable(name, 20, 2, 4, PARALLAX_RULE_SGD), &id).ok());
+}
+
+// Each rank in its own order, and rank 0 long after the others.
+TEST(JobCalls, VariablesMayComeLaterAndInAnyOrder) {
+  for (const auto& hosts : layouts()) {
+    JobWorld world(hosts);
+    world.commit();
+    std::vector<Request*> requests(world.size());
+    for (const char* suffix : {"1", "2"}) {
+      const std::string a = std::string("a") + suffix, z = std::string("z") + suffix;
+      for (uint32_t rank = world.size(); rank-- > 0;) {
+        add(world[rank], (rank % 2 == 0 ? a : z).c_str());
+        add(world[rank], (rank % 2 == 0 ? z : a).c_str());
+        const uint32_t before = world[rank].group.size();
+        if (rank == 0) world.settle();
+        requests[rank] = commit(world[rank]);
+        EXPECT_EQ(world[rank].group.size(), before + 2);
+        EXPECT_TRUE(world[rank].phase.committing());
+        EXPECT_TRUE(rank == 0 || !requests[rank]->done());
+      }
+      world.settle();
+      for (uint32_t rank = 0; rank < world.size(); ++rank) {
+        JobWorld::Rank& each = world[rank];
+        ASSERT_TRUE(requests[rank]->done() && requests[rank]->status.ok());
+        EXPECT_TRUE(each.phase.running());
+        const uint32_t last = each.group.size() - 1;
+        EXPECT_EQ(each.group.runtime(last - 1).variable->name, a);
+        EXPECT_EQ(each.group.runtime(last).variable->name, z);
+        EXPECT_EQ(each.registry.id_of(last), rank % 2 == 0 ? last : last - 1);
+      }
+    }
+  }
+}
+
+// It finds out, too, what other ranks have registered that this one has not.
+TEST(JobCalls, ACommitWithNothingNewIsCollectiveToo) {
+  JobWorld world({0, 0, 1});
+  world.commit();
+  std::vector<Request*> requests(world.size());
+  for (uint32_t rank = 0; rank < world.size(); ++rank) {
+    for (uint32_t other = 0; other < rank; ++other) EXPECT_FALSE(requests[other]->done());
+    requests[rank] = commit(world[rank]);
+    world.settle();
+  }
+  for (const Request* request : requests) EXPECT_TRUE(request->done() && request->status.ok());
+  add(world[1], "late");
+  for (uint32_t rank = 0; rank < world.size(); ++rank) commit(world[rank]);
+  world.settle();
+  for (uint32_t rank = 0; rank < world.size(); ++rank) {
+    const Status& failure = world[rank].failure.status();
+    EXPECT_EQ(failure.code(), PARALLAX_MISMATCH);
+    EXPECT_TRUE(has(failure,
+                    "commit: ranks disagree: variable 'late' is registered on rank 1 (host host0) "
+                    "and not on rank 0 (host host0)"))
+        << failure.message();
+    EXPECT_EQ(failure.facts().variable, rank == 1 ? 2u : PARALLAX_NO_VARIABLE);
+    EXPECT_EQ(failure.facts().field, "name");
+  }
+}
+
+TEST(JobCalls, NothingIsRegisteredOrCommittedInAStep) {
+  JobWorld world({0});
+  world.commit();
+  JobWorld::Rank& rank = world[0];
+  uint64_t step = 0;
+  uint32_t id = 0;
+  Request* request = nullptr;
+  ASSERT_TRUE(rank.steps.begin(&step).ok());
+  EXPECT_EQ(rank.job.register_variable(dense_variable("late", 2, 2), &id).code(), PARALLAX_STATE);
+  EXPECT_EQ(rank.job.commit(&request).code(), PARALLAX_STATE);
+  ASSERT_TRUE(rank.steps.end(step, {}, &request).ok());
+  world.settle();
+  ASSERT_TRUE(request->done());
+  EXPECT_TRUE(rank.job.register_variable(dense_variable("late", 2, 2), &id).ok());
+  ASSERT_TRUE(rank.steps.begin(&step).ok()) << "what is not committed is in nobody's way";
+  ASSERT_TRUE(rank.steps.end(step, {}, &request).ok());
+  world.settle();
+  commit(rank);
+  world.settle();
+  EXPECT_EQ(rank.group.size(), 3u);
+}
+
+TEST(JobCalls, ACommitWaitsForNoBroadcast) {
+  JobWorld world({0, 1});
+  world.commit();
+  std::byte bytes[4] = {};
+  Request* broadcast = nullptr;
+  ASSERT_TRUE(world[0].collectives.broadcast(bytes, sizeof bytes, 0, &broadcast).ok());
+  ASSERT_TRUE(world[0].collectives.advance().ok());
+  Request* request = nullptr;
+  EXPECT_TRUE(has(world[0].job.commit(&request), "commit: a broadcast is pending"));
+}
+
+// Given a rank that closes instead of committing again, expect its name at once.
+TEST(JobCalls, WhoClosesWhileOthersCommitAgainIsMissed) {
+  JobWorld world({0, 0, 0});
+  world.commit();
+  commit(world[1]);
+  close(world[2]);
+  world.settle();
+  EXPECT_TRUE(has(world[0].failure.status(),
+                  "rank 2 (host host0) closed the job before its commit, which other ranks wait "
+                  "for"))
+      << "rank 0 does neither: " << world[0].failure.status().message();
 }
 
 TEST(JobCalls, ARankRunsOnceAllHaveCommitted) {
@@ -59,13 +170,12 @@ TEST(JobCalls, ARankRunsOnceAllHaveCommitted) {
       EXPECT_TRUE(requests[rank]->done() && requests[rank]->status.ok());
       EXPECT_TRUE(world[rank].phase.running());
     }
-    EXPECT_TRUE(has(world[0].job.commit(&requests[0]), "it was called already"));
   }
 }
 
 TEST(JobCalls, RanksThatRegisteredOtherVariablesFail) {
   JobWorld world({0, 0, 1});
-  world[2].registry[1].rows = 4;
+  changeable(world[2].registry, JobWorld::kDense).rows = 4;
   for (uint32_t rank = 0; rank < world.size(); ++rank) commit(world[rank]);
   world.settle();
   for (uint32_t rank = 0; rank < world.size(); ++rank) {
@@ -78,7 +188,7 @@ TEST(JobCalls, RanksThatRegisteredOtherVariablesFail) {
 
 TEST(JobCalls, ARowThatFitsNoMessageFailsTheCommit) {
   JobWorld world({0, 1});
-  world[0].registry[JobWorld::kRows].row_elements = kMessageBytesMin;
+  changeable(world[0].registry, JobWorld::kRows).row_elements = kMessageBytesMin;
   Request* request = commit(world[0]);
   const Status& failure = world[0].failure.status();
   EXPECT_EQ(failure.code(), PARALLAX_LIMIT);
@@ -93,7 +203,8 @@ TEST(JobCalls, ARowThatFitsNoMessageFailsTheCommit) {
 TEST(JobCalls, ARunFillsInOnePieceOfTheInitialValues) {
   JobWorld world({0});
   JobWorld::Rank& rank = world[0];
-  rank.registry[JobWorld::kRows].rows = Group::kFillElements + 1;  // of two elements each
+  changeable(rank.registry, JobWorld::kRows).rows =
+      Group::kFillElements + 1;  // of two elements each
   Request* request = commit(rank);
   int runs = 0;
   do {

@@ -44,6 +44,34 @@ TEST(JobPhase, ACallIsToldWhyTheJobDoesNotTakeIt) {
   EXPECT_TRUE(has(phase.check_running("barrier"), "barrier: the job is closing"));
 }
 
+TEST(JobPhase, WhatIsPreparedIsBeforeTheFirstCommitOrBetweenSteps) {
+  const Status failure;
+  JobPhase phase(failure);
+  StepWindow window;
+  EXPECT_TRUE(phase.check_preparing("register", window).ok());
+  EXPECT_FALSE(phase.committed());
+  phase.commit();
+  EXPECT_TRUE(has(phase.check_preparing("register", window), "register: a commit is under way"));
+  phase.run();
+  EXPECT_TRUE(phase.check_preparing("register", window).ok());
+  window.begin();
+  EXPECT_EQ(phase.check_preparing("register", window).code(), PARALLAX_STATE);
+  EXPECT_TRUE(
+      has(phase.check_preparing("register", window),
+          "register: step 1 is under way; end it, and wait for its step_end request first"));
+  window.end(1);
+  window.decide();
+  EXPECT_TRUE(has(phase.check_preparing("commit", window),
+                  "commit: step 1 is not over; wait for its step_end request first"));
+  window.finish();
+  EXPECT_TRUE(phase.check_preparing("commit", window).ok());
+  phase.commit();
+  EXPECT_TRUE(phase.committed()) << "it stays so";
+  phase.run();
+  phase.close();
+  EXPECT_TRUE(has(phase.check_preparing("commit", window), "commit: the job is closing"));
+}
+
 TEST(JobPhase, CallsOfAFailedJobSayWhatFailedIt) {
   Status failure;
   JobPhase phase(failure);

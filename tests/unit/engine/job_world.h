@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // JobWorld: the parts of the engines of a whole job over a SectionNetwork, without the engines.
-// Each rank has registered one variable of each of two ways: `rows`, sharded, with row ids, and
-// `dense`, held by the framework.
+// Each rank has registered one variable of each of two ways: `dense`, held by the framework, and
+// `rows`, sharded, with row ids; their ids are their numbers too.
 #ifndef PARALLAX_TESTS_UNIT_ENGINE_JOB_WORLD_H_
 #define PARALLAX_TESTS_UNIT_ENGINE_JOB_WORLD_H_
 
@@ -18,17 +18,16 @@ namespace parallax::testkit {
 
 class JobWorld {
  public:
-  static constexpr uint32_t kRows = 0;
-  static constexpr uint32_t kDense = 1;
+  static constexpr uint32_t kDense = 0;
+  static constexpr uint32_t kRows = 1;
   static constexpr uint64_t kRowCount = 40;
 
   static constexpr int64_t kLeaseNs = 1000 * kNanosecondsPerMillisecond;
 
   struct Rank {
     Rank(const HostMap& hosts, uint32_t rank, Outbox& outbox, const Clock& clock,
-         std::vector<Variable> variables)
-        : registry(std::move(variables)),
-          membership(watch_neighbours(hosts, rank), kLeaseNs, 0),
+         const std::vector<Variable>& variables)
+        : membership(watch_neighbours(hosts, rank), kLeaseNs, 0),
           traffic({.rank = rank, .epoch = 1}, hosts, clock, membership),
           group(first_view(hosts), rank, {}, outbox, compute),
           migration(group, outbox),
@@ -37,11 +36,12 @@ class JobWorld {
           trees(hosts, rank, outbox),
           pipeline({group, plan_control, migration, trees, outbox, compute, clock}),
           goodbye(rank, trees),
-          failure({group.columns(), clock, pipeline.window(), membership, transport, outbox}),
+          failure(
+              {group.columns(), clock, pipeline.window(), membership, transport, outbox, registry}),
           loss_watch(
               {group.columns().world(), clock, membership, goodbye, failure, transport, outbox}),
           phase(failure.status()),
-          rows(group, pipeline.window(), phase, outbox, requests),
+          rows(group, registry, pipeline.window(), phase, outbox, requests),
           collectives(group.columns(), false, phase, trees, broadcast, outbox, requests),
           job({.rank = rank}, {registry, transport, traffic, outbox, group, pipeline, trees,
                                broadcast, goodbye, failure, phase, requests}),
@@ -49,11 +49,12 @@ class JobWorld {
           handlers({phase, group, pipeline, migration, trees, broadcast, job, rows, collectives,
                     loss_watch}) {
       transport.bytes_max = kMessageBytesMin;
+      add_all(registry, variables);
     }
     ForgettingTransport transport;
     InlineCompute compute;
     RequestPool requests{{}};
-    std::vector<Variable> registry;
+    Registry registry;
     Membership membership;
     PeerTraffic traffic;
     Group group;
@@ -76,8 +77,8 @@ class JobWorld {
   // Nobody has called commit.
   explicit JobWorld(const std::vector<uint32_t>& hosts)
       : hosts_(host_map(hosts)), network_(static_cast<uint32_t>(hosts.size()), hosts.size()) {
-    const std::vector<Variable> variables = {managed("rows", kRowCount, 5, PARALLAX_RULE_SGD),
-                                             held("dense", 3)};
+    const std::vector<Variable> variables = {held("dense", 3),
+                                             managed("rows", kRowCount, 5, PARALLAX_RULE_SGD)};
     for (uint32_t rank = 0; rank < hosts.size(); ++rank) {
       ranks_.push_back(
           std::make_unique<Rank>(hosts_, rank, network_.outbox(rank), clock_, variables));

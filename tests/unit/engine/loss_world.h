@@ -81,12 +81,14 @@ struct LossWorld {
   ForgettingTransport transport;
   Trees trees{columns.map(), 0, outbox()};
   Goodbye goodbye{0, trees};
+  Registry registry;
   FirstFailure failure{{.columns = columns,
                         .clock = clock,
                         .window = window,
                         .membership = membership,
                         .transport = transport,
-                        .outbox = outbox()}};
+                        .outbox = outbox(),
+                        .registry = registry}};
   LossWatch watch{{.world = columns.world(),
                    .clock = clock,
                    .membership = membership,

@@ -5,9 +5,11 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "support/registries.h"
 #include "support/words.h"
 
 namespace parallax::testkit {
@@ -16,13 +18,14 @@ namespace {
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 // A managed variable whose rates are group 1, and a framework-held one.
-std::vector<Variable> registry() {
+const Registry& registry() {
   std::vector<Variable> variables(2);
   variables[0].name = "table";
   variables[0].rule = PARALLAX_RULE_SGD;
   variables[0].rates = 1;
   variables[1].name = "held";
-  return variables;
+  static const std::unique_ptr<Registry> both = registry_of(variables);
+  return *both;
 }
 
 parallax_step_end_options_t options_of(const std::vector<parallax_rates_t>& rates) {

@@ -34,6 +34,7 @@ class ReportsTest : public testing::Test {
   Reports reports() {
     return Reports({.plan_mode = PARALLAX_PLAN_AUTO,
                     .transport = "carrier",
+                    .registry = world_.registry(),
                     .group = rank_.group,
                     .plan_control = rank_.plan_control,
                     .pipeline = rank_.pipeline,

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/registries.h"
 #include "support/words.h"
 
 namespace parallax::testkit {
@@ -18,17 +19,20 @@ class SliceChecksTest : public testing::Test {
   enum : uint32_t { kDense, kRows, kHeld, kParts };
 
   SliceChecksTest() {
+    std::vector<Variable> variables;
     for (const char* name : {"dense", "rows", "held", "parts"}) {
-      Variable& variable = registry_.emplace_back();
+      Variable& variable = variables.emplace_back();
       variable.name = name;
       variable.rows = 10;
       variable.row_elements = 2;
       variable.rule = PARALLAX_RULE_SGD;
     }
-    registry_[kRows].rows_max = 10;
-    registry_[kHeld].rule = PARALLAX_RULE_NONE;
-    registry_[kParts].rows_max = 3;
-    registry_[kParts].accumulate = true;
+    variables[kRows].rows_max = 10;
+    variables[kHeld].rule = PARALLAX_RULE_NONE;
+    variables[kParts].rows_max = 3;
+    variables[kParts].accumulate = true;
+    add_all(registry_, variables);
+    registry_.number_new();
   }
 
   parallax_slice_t dense(uint32_t variable) {
@@ -47,7 +51,7 @@ class SliceChecksTest : public testing::Test {
   }
   Status check(const parallax_slice_t& slice) { return checks_.check({&slice, 1}, "push"); }
 
-  std::vector<Variable> registry_;
+  Registry registry_;
   SliceChecks checks_{registry_};
   float values_[20] = {};
   int64_t ids_[4] = {1, 9, -1, 0};
@@ -60,6 +64,31 @@ TEST_F(SliceChecksTest, TakesWhatFits) {
   const parallax_slice_t both[] = {dense(kRows), rows(kRows)};
   EXPECT_TRUE(checks_.check(both, "push").ok()) << "one of each form";
   EXPECT_TRUE(checks_.check({}, "push").ok());
+}
+
+TEST_F(SliceChecksTest, AVariableIsKnownByItsNumberBehindTheChecks) {
+  // By name: dense, held, parts, rows.
+  const std::pair<uint32_t, uint32_t> numbers[] = {
+      {kDense, 0}, {kRows, 3}, {kHeld, 1}, {kParts, 2}};
+  for (const auto& [id, number] : numbers) {
+    EXPECT_EQ(checks_.slice_of(dense(id)).variable, number);
+    EXPECT_EQ(checks_.number_of(dense(id)), number);
+  }
+}
+
+TEST_F(SliceChecksTest, WhatNoCommitBroughtInIsRefused) {
+  Variable late = registry_[kDense];
+  late.name = "late";
+  add_all(registry_, {late});
+  const Status refused = check(dense(4));
+  EXPECT_EQ(refused.code(), PARALLAX_STATE);
+  EXPECT_EQ(refused.message(),
+            "push, slice 0 (variable 'late'): it was registered after the last commit; call commit "
+            "on every rank first");
+  EXPECT_EQ(refused.facts().variable, 4u);
+  EXPECT_TRUE(check(dense(kDense)).ok());
+  registry_.number_new();
+  EXPECT_TRUE(check(dense(4)).ok());
 }
 
 TEST_F(SliceChecksTest, NamesTheCallTheSliceAndTheVariable) {
@@ -187,7 +216,7 @@ TEST_F(SliceChecksTest, InfinitiesAreRefusedWhereTheVariableSaysSo) {
   values_[3] = std::numeric_limits<float>::infinity();
   const PullSlice slice = checks_.slice_of(rows(kRows));
   EXPECT_TRUE(checks_.check_finite(slice, "push").ok());
-  registry_[kRows].refuse_nonfinite = true;
+  changeable(registry_, kRows).refuse_nonfinite = true;
   const Status refused = checks_.check_finite(slice, "push");
   EXPECT_EQ(refused.code(), PARALLAX_INVALID);
   EXPECT_TRUE(has(refused, "variable 'rows', row 1 of the slice (id 9), column 1"))
@@ -198,7 +227,6 @@ TEST_F(SliceChecksTest, InfinitiesAreRefusedWhereTheVariableSaysSo) {
 
 TEST_F(SliceChecksTest, FillsInWhatASliceLeavesOut) {
   PullSlice slice = checks_.slice_of(rows(kRows));
-  EXPECT_EQ(slice.variable, kRows);
   EXPECT_EQ(slice.count, 2u);
   EXPECT_EQ(slice.dtype, uint32_t{PARALLAX_F32});
   EXPECT_EQ(slice.ids.at(1), 9);

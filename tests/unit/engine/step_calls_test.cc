@@ -104,7 +104,8 @@ TEST(StepCalls, AStepThatRanksDoNotEndAlikeIsDiscardedAndSaysWhy) {
     EXPECT_EQ(request->status.code(), PARALLAX_MISMATCH);
     EXPECT_TRUE(has(request->status, "step_end: step 1 was discarded: rank "));
     EXPECT_TRUE(has(request->status, "learning_rate 0.25 and clip_norm 0"));
-    EXPECT_TRUE(has(request->status, "rank 2 has learning_rate 0.100000001 and clip_norm 0"))
+    EXPECT_TRUE(
+        has(request->status, "rank 2 (host host1) has learning_rate 0.100000001 and clip_norm 0"))
         << request->status.message();
     EXPECT_EQ(request->info.committed, 0u);
   }
@@ -137,11 +138,13 @@ TEST(StepCalls, RatesThatDifferAreNamedWithTheirGroup) {
   const Status decay =
       discarded([](parallax_rates_t& each, Options&) { each.weight_decay = 0.1f; });
   EXPECT_TRUE(has(decay, "has rates[1].weight_decay 0.25")) << decay.message();
-  EXPECT_TRUE(has(decay, "rank 2 has rates[1].weight_decay 0.100000001")) << decay.message();
+  EXPECT_TRUE(has(decay, "rank 2 (host host1) has rates[1].weight_decay 0.100000001"))
+      << decay.message();
   const Status sign = discarded([](parallax_rates_t& each, Options&) { each.maximize = 1; });
-  EXPECT_TRUE(has(sign, "rank 2 has rates[1].maximize 1")) << sign.message();
+  EXPECT_TRUE(has(sign, "rank 2 (host host1) has rates[1].maximize 1")) << sign.message();
   const Status count = discarded([](parallax_rates_t&, Options& all) { all.rates_count = 1; });
-  EXPECT_TRUE(has(count, "rank 2 has learning_rate 0 and clip_norm 0 and rates_count 1"))
+  EXPECT_TRUE(
+      has(count, "rank 2 (host host1) has learning_rate 0 and clip_norm 0 and rates_count 1"))
       << count.message();
 }
 

@@ -44,6 +44,47 @@ TEST(Group, LaysVariablesOutByTheirForm) {
   EXPECT_EQ(group.name(), "rank 1 (host host0)");
 }
 
+// What is there stays where it is, and its steps open; what is new opens with the next ones.
+TEST(Group, VariablesAreAddedToThoseThatAreThere) {
+  GroupWorld world({0, 0, 1}, each_kind());
+  ASSERT_TRUE(world.build().ok());
+  Group& group = world[1].group;
+  while (!group.fill()) {
+  }
+  const VariableRuntime* before = &group.runtime(kRows);
+  const Exchange* exchange = before->exchange.get();
+  const std::vector<Variable> late = {managed("late", 60, 5), held("late_held", 6)};
+  ASSERT_TRUE(group.add(pointers_to(late), 7).ok());
+  ASSERT_EQ(group.size(), 6u);
+  EXPECT_EQ(&group.runtime(kRows), before);
+  EXPECT_EQ(before->exchange.get(), exchange);
+  EXPECT_EQ(group.with_ids(), (std::vector<uint32_t>{kHeldRows, kRows, 4}));
+  EXPECT_EQ(group.runtime(4).id, 4u);
+  EXPECT_NE(group.pulls().arena_of(4), nullptr);
+  while (!group.fill()) {
+  }
+  float value = 0;
+  std::memcpy(&value, group.runtime(4).table->array(0).data(), sizeof value);
+  EXPECT_NE(value, 0.0f);
+  ASSERT_TRUE(group.add({}, 7).ok());
+  EXPECT_EQ(group.size(), 6u);
+}
+
+TEST(Group, TheLimitCountsWhatIsThere) {
+  const std::vector<Variable> first = {managed("first", 1 << 15)};
+  const std::vector<Variable> late = {managed("late", 1 << 15)};
+  GroupWorld unlimited({0}, first);
+  ASSERT_TRUE(unlimited.build().ok());
+  const Group& alone = unlimited[0].group;
+  const uint64_t bytes = alone.memory_use(alone.runtime(0)).reserved_bytes;
+  for (const uint64_t times : {3, 5}) {
+    GroupWorld world({0}, first, {.memory_max_bytes = times * bytes / 2});
+    ASSERT_TRUE(world.build().ok());
+    const Status added = world[0].group.add(pointers_to(late), 1);
+    EXPECT_EQ(added.code(), times == 3 ? PARALLAX_LIMIT : PARALLAX_OK) << added.message();
+  }
+}
+
 TEST(Group, APinnedPlanIsLaidOut) {
   GroupWorld world({0, 1}, each_kind(), {.plan_mode = PARALLAX_PLAN_AR});
   ASSERT_TRUE(world.build().ok());

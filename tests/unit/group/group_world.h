@@ -12,6 +12,7 @@
 #include "base/compute.h"
 #include "group/group.h"
 #include "group/migration.h"
+#include "support/registries.h"
 #include "support/slot_maps.h"
 #include "unit/server/layouts.h"
 #include "unit/server/section_network.h"
@@ -70,7 +71,7 @@ class GroupWorld {
   // The status of the last rank: all have the same to say.
   Status build() {
     Status status;
-    for (const auto& rank : ranks_) status = rank->group.build(variables_);
+    for (const auto& rank : ranks_) status = rank->group.add(pointers_to(variables_));
     return status;
   }
   void fill() {

@@ -21,6 +21,7 @@ class PlanControlTest : public testing::Test {
     world_->fill();
     control_ = std::make_unique<PlanControl>(group(), (*world_)[0].migration,
                                              PlanControl::Options{.after_steps = kAfterSteps});
+    control_->add_variables(0);
   }
   Group& group() { return (*world_)[0].group; }
   VariableRuntime& runtime(uint32_t variable) { return group().runtime(variable); }
@@ -103,6 +104,73 @@ TEST_F(PlanControlTest, WindowsOfRowCountsTakeTurns) {
   control_->count_rows(2, &vote);
   EXPECT_EQ(vote.counts_first, kCountsPerVote);
   EXPECT_EQ(vote.counts_size, 6u);
+}
+
+// Given variables of a later commit: what is settled stays, they are measured by themselves.
+TEST_F(PlanControlTest, WhatIsAddedLaterIsPlannedByItself) {
+  build({managed("rows", 1000, 50)});
+  const RowCounts counts = {.touched = 40, .union_rows = 30, .pulled = 20};
+  Decision decision;
+  for (uint32_t step = 0; step < kAfterSteps; ++step) decision = decide(counts);
+  ASSERT_TRUE(decision.settled);
+  ASSERT_TRUE(control_->take(decision, kAfterSteps).ok());
+  const VariableFacts measured = runtime(0).facts;
+  control_->add_variables(kAfterSteps);
+  EXPECT_TRUE(control_->settled()) << "nothing is new";
+
+  const std::vector<Variable> late = {managed("dense late", 4), managed("late", 1000, 50)};
+  ASSERT_TRUE(group().add(pointers_to(late), kAfterSteps).ok());
+  control_->add_variables(kAfterSteps);
+  EXPECT_FALSE(control_->settled());
+  Vote vote;
+  control_->count_rows(kAfterSteps + 1, &vote);
+  EXPECT_EQ(vote.counts_size, 1u) << "of the new one with ids alone";
+  for (uint32_t step = 0; step < kAfterSteps; ++step) {
+    EXPECT_FALSE(decision.settled && step > 0);
+    Vote votes;
+    votes.counts_size = 1;
+    votes.counts[0] = {.touched = 4, .union_rows = 3, .pulled = 2};
+    decision = {};
+    control_->decide(votes, &decision);
+  }
+  EXPECT_TRUE(decision.settled);
+  ASSERT_EQ(decision.entry_count, 1u);
+  EXPECT_EQ(decision.entries[0].variable, 2u);
+  EXPECT_EQ(decision.entries[0].union_rows, 3);
+  ASSERT_TRUE(control_->take(decision, 2 * kAfterSteps).ok());
+  EXPECT_TRUE(control_->settled());
+  EXPECT_EQ(runtime(0).facts.union_rows, measured.union_rows);
+}
+
+// Given a commit while the first variables are measured, the new ones wait for their turn.
+TEST_F(PlanControlTest, WhatIsMeasuredIsPlannedBeforeWhatCameLater) {
+  build({managed("rows", 1000, 50)});
+  const RowCounts counts = {.touched = 40, .union_rows = 30, .pulled = 20};
+  decide(counts);
+  const std::vector<Variable> late = {managed("late", 1000, 50)};
+  ASSERT_TRUE(group().add(pointers_to(late), 1).ok());
+  control_->add_variables(1);
+  Vote votes;
+  votes.counts_size = 1;
+  votes.counts[0] = counts;
+  Decision decision;
+  for (uint32_t step = 1; step < kAfterSteps; ++step) {
+    EXPECT_FALSE(decision.settled);
+    decision = {};
+    control_->decide(votes, &decision);
+  }
+  EXPECT_TRUE(decision.settled);
+  ASSERT_EQ(decision.entry_count, 1u);
+  EXPECT_EQ(decision.entries[0].variable, 0u);
+  ASSERT_TRUE(control_->take(decision, kAfterSteps).ok());
+  EXPECT_FALSE(control_->settled()) << "the turn of the others";
+  for (uint32_t step = 0; step < kAfterSteps; ++step) {
+    decision = {};
+    control_->decide(votes, &decision);
+  }
+  EXPECT_TRUE(decision.settled);
+  ASSERT_EQ(decision.entry_count, 1u);
+  EXPECT_EQ(decision.entries[0].variable, 1u);
 }
 
 TEST_F(PlanControlTest, AChangeIsInForceTwoStepsAfterItsDecision) {

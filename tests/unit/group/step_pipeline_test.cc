@@ -54,9 +54,9 @@ class StepWorld {
     for (uint32_t rank = 0; rank < hosts.size(); ++rank) {
       Rank& added =
           *ranks_.emplace_back(std::make_unique<Rank>(hosts_, rank, network_.outbox(rank), clock_));
-      EXPECT_TRUE(added.group.build(variables_).ok());
+      EXPECT_TRUE(added.group.add(pointers_to(variables_)).ok());
       EXPECT_TRUE(added.group.fill());
-      added.pipeline.reserve();
+      added.pipeline.add_variables();
     }
     network_.on_section([this](uint32_t to, uint32_t from, const Section& section) {
       const bool fits = take(*ranks_[to], from, section);

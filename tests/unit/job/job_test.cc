@@ -192,7 +192,9 @@ TEST(Job, OptionsThatDifferAreNamed) {
   });
   for (const Status& status : statuses) {
     EXPECT_EQ(status.code(), PARALLAX_MISMATCH);
-    EXPECT_TRUE(has(status, "option plan_mode: rank 0 has ps, rank 1 has ar")) << status.message();
+    EXPECT_TRUE(has(status, "option plan_mode: rank 0 (host ") &&
+                has(status, ") has ps, rank 1 (host ") && has(status, ") has ar"))
+        << status.message();
   }
 }
 

@@ -238,21 +238,29 @@ TEST(MakeVariable, TakesTheBoundsThemselves) {
   EXPECT_TRUE(make_variable(description, &variable).ok());
 }
 
+RegistryDifference compare(const std::string& root, std::span<const Variable* const> mine) {
+  return compare_registries(root, mine, "rank 0", "rank 3");
+}
+
 TEST(CompareRegistries, NamesTheFirstFieldThatDiffers) {
   const auto change = [](const char* field, auto setter) {
     Variable a;
     ASSERT_TRUE(make_variable(good(), &a).ok());
     Variable b = a;
     setter(&b);
-    const std::vector<Variable> root = {a, a};
-    const std::vector<Variable> mine = {a, b};
-    const std::string text = compare_registries(encode_registry(root), mine, 3);
+    Variable before = a;
+    before.name = "before";
+    const std::vector<const Variable*> root = {&before, &a};
+    const std::vector<const Variable*> mine = {&before, &b};
+    const RegistryDifference found = compare(encode_registry(root), mine);
+    const std::string& text = found.sentence;
     EXPECT_NE(text.find(field), std::string::npos) << field << " in: " << text;
     EXPECT_NE(text.find("rank 0"), std::string::npos) << text;
     EXPECT_NE(text.find("rank 3"), std::string::npos) << text;
-    EXPECT_EQ(compare_registries(encode_registry(root), root, 3), "");
+    EXPECT_EQ(found.variable, a.name);
+    EXPECT_NE(text.find("field " + found.field + ": "), std::string::npos) << text;
+    EXPECT_EQ(compare(encode_registry(root), root).sentence, "");
   };
-  change("field name", [](Variable* v) { v->name = "other"; });
   change("field rows:", [](Variable* v) { ++v->rows; });
   change("field row_elements", [](Variable* v) { ++v->row_elements; });
   change("field dtype: rank 0 has F32, rank 3 has BF16",
@@ -284,19 +292,41 @@ TEST(CompareRegistries, NamesTheFirstFieldThatDiffers) {
   change("field state_elements[1]", [](Variable* v) { v->own_rule.state_elements[1] = 1; });
 }
 
-TEST(CompareRegistries, CountsAndGarbage) {
+// By name, whatever else is registered on either.
+TEST(CompareRegistries, NamesWhatOneRankHasAndTheOtherHasNot) {
+  std::vector<Variable> all(4);
+  for (size_t i = 0; i < all.size(); ++i) {
+    ASSERT_TRUE(make_variable(good(), &all[i]).ok());
+    all[i].name = std::string(1, static_cast<char>('a' + i));
+  }
+  const Variable *a = &all[0], *b = &all[1], *c = &all[2], *d = &all[3];
+  using Names = std::vector<const Variable*>;
+  const auto expect = [](const Names& root, const Names& mine, const std::string& sentence) {
+    EXPECT_EQ(compare(encode_registry(root), mine).sentence, sentence);
+  };
+  const std::string only_there = "is registered on rank 0 and not on rank 3";
+  const std::string only_here = "is registered on rank 3 and not on rank 0";
+  expect({a, b}, {a}, "variable 'b' " + only_there);
+  expect({a}, {a, b}, "variable 'b' " + only_here);
+  expect({a, c, d}, {a, b, c, d}, "variable 'b' " + only_here);
+  expect({a, b, d}, {a, c, d}, "variable 'b' " + only_there);
+  expect({}, {d}, "variable 'd' " + only_here);
+  expect({d}, {}, "variable 'd' " + only_there);
+  expect({}, {}, "");
+  expect({a, b, c, d}, {a, b, c, d}, "");
+}
+
+TEST(CompareRegistries, Garbage) {
   Variable a;
   ASSERT_TRUE(make_variable(good(), &a).ok());
-  const std::vector<Variable> one = {a};
-  const std::vector<Variable> two = {a, a};
-  EXPECT_NE(compare_registries(encode_registry(two), one, 1).find("registered 2"),
-            std::string::npos);
-  EXPECT_NE(compare_registries(encode_registry(one), two, 1).find("registered 1"),
-            std::string::npos);
-  const std::string whole = encode_registry(two);
+  Variable b = a;
+  b.name = "z";
+  const std::vector<const Variable*> both = {&a, &b};
+  const std::string whole = encode_registry(both);
   for (size_t cut = 0; cut < whole.size(); ++cut) {
-    EXPECT_NE(compare_registries(whole.substr(0, cut), two, 1), "") << "cut at " << cut;
+    EXPECT_NE(compare(whole.substr(0, cut), both).sentence, "") << "cut at " << cut;
   }
+  EXPECT_NE(compare(whole + "x", both).sentence, "");
 }
 
 }  // namespace
