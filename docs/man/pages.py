@@ -50,7 +50,7 @@ PAGES = {
     "parallax_collective": (
         "collectives beside the steps",
         ["parallax_collective", "parallax_barrier", "parallax_broadcast", "parallax_collective_t",
-         "parallax_collective_kind_t", "parallax_op_t"]),
+         "parallax_collective_kind_t", "parallax_op_t", "PARALLAX_BYTES"]),
     "parallax_wait": (
         "wait for requests",
         ["parallax_wait", "parallax_request_test", "parallax_request_cancel",
@@ -62,8 +62,12 @@ PAGES = {
          "PARALLAX_NO_RANK", "parallax_error_info_t"]),
     "parallax_query": (
         "what a job is and did",
-        ["parallax_query", "parallax_report", "parallax_job_info_t", "parallax_phase_t",
-         "parallax_report_t"]),
+        ["parallax_query", "parallax_set", "parallax_report", "parallax_job_info_t",
+         "parallax_phase_t", "parallax_report_t"]),
+    "parallax_buffer_alloc": (
+        "memory of a job",
+        ["Memory", "parallax_buffer_alloc", "parallax_buffer_free", "parallax_buffer_register",
+         "parallax_buffer_unregister", "parallax_buffer_options_t", "PARALLAX_NUMA_NODE"]),
     "parallax_set_log_callback": (
         "lines of the log",
         ["parallax_set_log_callback", "parallax_log_fn", "parallax_log_level_t"]),
