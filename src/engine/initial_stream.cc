@@ -11,9 +11,8 @@ bool InitialStream::needed() const {
   // Where there is one rank, it has filled in its own.
   const auto newest = registry_.newest();
   return group_.columns().world() > 1 &&
-         std::any_of(newest.begin(), newest.end(), [](const Variable* each) {
-           return each->init == PARALLAX_INIT_BROADCAST;
-         });
+         std::any_of(newest.begin(), newest.end(),
+                     [](const Variable* each) { return each->init == PARALLAX_INIT_BROADCAST; });
 }
 
 void InitialStream::begin() {

@@ -43,7 +43,7 @@ class InitialStream {
   Broadcast& broadcast_;
   std::vector<uint32_t> coming_;  // by number
   size_t current_ = 0;            // of those
-  uint64_t element_ = 0;  // of it, where the piece begins
+  uint64_t element_ = 0;          // of it, where the piece begins
   std::vector<std::byte> piece_;
   bool begun_ = false;
 };

@@ -6,6 +6,8 @@
 
 #include <array>
 #include <cstddef>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace parallax {
@@ -15,22 +17,30 @@ constexpr uint64_t kRows = 10, kElements = 4, kListed = 3;
 
 std::array<std::byte, 4096> memory = {};
 
-std::vector<Variable> variables() {
-  std::vector<Variable> all(3);
-  for (Variable& each : all) {
-    each.rows = kRows;
-    each.row_elements = kElements;
-  }
+// Numbered as they come.
+void register_variables(Registry* registry) {
+  std::vector<Variable> all(4);
   all[1].rows_max = 8;
   all[1].rule = PARALLAX_RULE_ROWWISE_ADAGRAD;
   all[2].dtype = PARALLAX_F16;
   all[2].rule = PARALLAX_RULE_ADAM;
-  return all;
+  all[3].init = PARALLAX_INIT_BUFFER;
+  all[3].initial = &memory[3000];
+  uint32_t id = 0;
+  for (Variable& each : all) {
+    each.name = std::string(1, static_cast<char>('a' + id));
+    each.rows = kRows;
+    each.row_elements = kElements;
+    EXPECT_TRUE(registry->add(each, &id).ok());
+    ++id;
+  }
+  registry->number_new();
 }
 
 // The bytes of `memory` that the request borrows, as [first, end) pairs.
 std::vector<std::pair<size_t, size_t>> borrowed(const Request& request) {
-  const std::vector<Variable> registry = variables();
+  Registry registry;
+  register_variables(&registry);
   std::vector<std::pair<size_t, size_t>> ranges;
   for (size_t at = 0; at < memory.size(); ++at) {
     if (!borrows(request, registry, ByteRange::at(&memory[at], 1))) continue;
@@ -72,6 +82,12 @@ TEST(BorrowedBuffers, OfASliceItsValuesItsIdsAndItsDestination) {
     request.kind = kind;
     EXPECT_EQ(borrowed(request), (Ranges{{0, 160}, {2048, 2048 + 160}}));
   }
+}
+
+TEST(BorrowedBuffers, OfACommitInitialValues) {
+  Request request;
+  request.reset(RequestKind::kCommit, 0);
+  EXPECT_EQ(borrowed(request), (Ranges{{3000, 3160}}));
 }
 
 TEST(BorrowedBuffers, OfRowsEachArrayInTheTypeItIsKeptIn) {
