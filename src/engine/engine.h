@@ -147,8 +147,7 @@ class Engine final : private Receiver {
   const Columns& columns() const { return group_.columns(); }
   const EngineOptions& options() const { return options_; }
   const LateRank& late() const { return pipeline_.late(); }  // as of the last decision
-  Plan plan() const { return group_.plan(); }
-  Reports reports() const;  // a view, which this outlives
+  Reports reports() const;                                   // a view, which this outlives
   uint32_t outstanding_requests() const { return requests_.outstanding(); }
   Group& group() { return group_; }  // for what its job's groups have in common
   // The pending request that borrows some of these bytes of the caller, in words; "": none does.

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "add_gradient.h"
 #include "parallax/parallax.h"
 
 namespace {
@@ -119,22 +120,15 @@ class Caller {
     }
   }
 
-  // A rule of the caller's own, on another thread: now and then it fails.
-  static int add_gradient(void*, const parallax_rule_block_t* block) {
-    const uint64_t count = block->row_count * block->row_elements;
-    if (block->dtype == PARALLAX_F64) {
-      for (uint64_t i = 0; i < count; ++i) {
-        static_cast<double*>(block->values)[i] += static_cast<const double*>(block->gradient)[i];
-      }
-    } else {
-      for (uint64_t i = 0; i < count; ++i) {
-        static_cast<float*>(block->values)[i] += static_cast<const float*>(block->gradient)[i];
-      }
+  void give_rule(parallax_variable_t* variable) {
+    variable->rule_fn = parallax::testkit::add_gradient;
+    variable->rule_context = this;
+    variable->state_elements[0] = number<uint32_t>(3, 100);
+    variable->state_elements[1] = number<uint32_t>(0, 2);
+    // What is taken must fit the buffers that rows are read into.
+    for (uint32_t& elements : variable->state_elements) {
+      if (elements > kElements / kRowsMaxTaken) elements = UINT32_MAX;
     }
-    for (uint64_t i = 0; i < block->row_count; ++i) {
-      if (block->state[0] != nullptr) *static_cast<float*>(block->state[0]) = 1;
-    }
-    return block->step % 8 == 7 ? 1 : 0;
   }
 
   void add_variable() {
@@ -170,17 +164,7 @@ class Caller {
     const bool adam = variable.rule == PARALLAX_RULE_ADAM;
     const bool momentum = variable.rule == PARALLAX_RULE_MOMENTUM;
     const bool ftrl = variable.rule == PARALLAX_RULE_FTRL;
-    const bool own = variable.rule == PARALLAX_RULE_CALLBACK;
-    if (own ? !rarely() : rarely()) {
-      variable.rule_fn = add_gradient;
-      variable.rule_context = this;
-      variable.state_elements[0] = number<uint32_t>(3, 100);
-      variable.state_elements[1] = number<uint32_t>(0, 2);
-      // What is taken must fit the buffers that rows are read into.
-      for (uint32_t& elements : variable.state_elements) {
-        if (elements > kElements / kRowsMaxTaken) elements = UINT32_MAX;
-      }
-    }
+    if ((variable.rule == PARALLAX_RULE_CALLBACK) != rarely()) give_rule(&variable);
     const bool squares =
         variable.rule == PARALLAX_RULE_ADAGRAD || variable.rule == PARALLAX_RULE_ROWWISE_ADAGRAD;
     variable.epsilon = real<float>(adam || squares ? 1e-3f : 0);

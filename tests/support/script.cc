@@ -396,7 +396,7 @@ std::string Script::check(Played* step) {
       const Status released = world_.engine(rank).release(request);
       if (!released.ok()) return "release: " + released.message();
     }
-    for (const VariablePlan& plan : world_.engine(rank).plan()) {
+    for (const VariablePlan& plan : world_.engine(rank).group().plan()) {
       plans_seen_.insert(placement_name(plan.placement) + " " + method_name(plan.method));
     }
   }

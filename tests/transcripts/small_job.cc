@@ -161,7 +161,7 @@ void SmallJob::strike(FaultKind kind, uint32_t struck) {
 void SmallJob::say_plan() {
   for (uint32_t each = 0; each < ranks_.size(); ++each) {
     if (world_->gone(each)) continue;
-    const Plan plan = ranks_[each]->engine().plan();
+    const Plan plan = ranks_[each]->engine().group().plan();
     for (uint32_t i = 0; i < plan.size(); ++i) {
       story_->add(variables_[i].name + ": " + plan_text(plan[i]));
     }

@@ -112,8 +112,8 @@ TEST(BorrowedBuffers, OfCollectivesTheirBuffers) {
   request.send = ByteRange::at(&memory[0], 12);
   request.recv = ByteRange::at(&memory[20], 4);
   EXPECT_EQ(borrowed(request), (Ranges{{0, 12}, {20, 24}}));
-  for (const RequestKind kind : {RequestKind::kBarrier, RequestKind::kStepEnd, RequestKind::kCommit,
-                                 RequestKind::kSplit, RequestKind::kClose}) {
+  for (const RequestKind kind :
+       {RequestKind::kBarrier, RequestKind::kStepEnd, RequestKind::kSplit, RequestKind::kClose}) {
     request.reset(kind, 0);
     EXPECT_EQ(borrowed(request), Ranges{});
   }

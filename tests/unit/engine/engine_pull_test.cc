@@ -191,7 +191,7 @@ TEST_F(EnginePull, DenseVariablesAreShardedUnderPs) {
     wide.init_high = 1;
     wide.init_seed = 3;
     ASSERT_TRUE(world.commit({&wide, 1})[0].ok());
-    EXPECT_EQ(world.engine(0).plan()[0].placement, Placement::kSharded);
+    EXPECT_EQ(world.engine(0).group().plan()[0].placement, Placement::kSharded);
     std::vector<std::vector<float>> outs(world.size(), std::vector<float>(3000));
     for (const Status& status : world.everywhere([&](uint32_t rank, Request**request) -> Status {
            uint64_t step = 0;

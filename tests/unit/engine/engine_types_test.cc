@@ -291,8 +291,9 @@ TEST(EngineTied, BothFormsAreSummedAndItIsDenseFromThenOn) {
     const std::vector<float> want = {-183, -246, -9, -12, -75, -138, -21, -24};
     EXPECT_EQ(got, want) << mode_name(mode);
     const bool sharded = mode == PARALLAX_PLAN_PS;
-    EXPECT_EQ(world.engine(1).plan()[0].method, sharded ? Method::kPushPull : Method::kMadeDense);
-    EXPECT_EQ(world.engine(0).plan(), world.engine(1).plan());
+    EXPECT_EQ(world.engine(1).group().plan()[0].method,
+              sharded ? Method::kPushPull : Method::kMadeDense);
+    EXPECT_EQ(world.engine(0).group().plan(), world.engine(1).group().plan());
     if (!sharded) {
       EXPECT_NE(world.engine(1).reports().plan_json().find("dense from then on"),
                 std::string::npos);

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Initial values, and rules of the caller's own, with a wrong field are refused by its name.
+ */
+#include "expect.h"
+
+enum { kRows = 8, kColumns = 2 };
+
+static parallax_variable_t variable(const char *name) {
+  parallax_variable_t v = {.size = sizeof v, .name = name, .rows = kRows, .row_elements = kColumns};
+  v.rule = PARALLAX_RULE_SGD;
+  return v;
+}
+
+static int own_rule(void *context, const parallax_rule_block_t *block) {
+  (void)context;
+  return block->row_count == 0;
+}
+
+static void initial_values_refused(parallax_job_t *job) {
+  uint32_t id = 77;
+  parallax_variable_t v = variable("bad");
+  v.init = 9;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "init");
+  v = variable("bad");
+  v.init = PARALLAX_INIT_NORMAL;
+  v.init_std = -1;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "init_std is -1");
+  v.init = PARALLAX_INIT_UNIFORM;
+  v.init_std = 1;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "init_std is set");
+  v = variable("bad");
+  v.init = PARALLAX_INIT_BUFFER;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "initial is NULL");
+  v.init = PARALLAX_INIT_BROADCAST; /* this is rank 0 */
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "initial is NULL");
+  v.init = PARALLAX_INIT_CONSTANT;
+  v.initial = &id;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "initial is set");
+  v.init = PARALLAX_INIT_BUFFER;
+  v.rule = PARALLAX_RULE_NONE;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "framework-held");
+  PARALLAX_EXPECT(id == 77);
+}
+
+static void own_rules_refused(parallax_job_t *job) {
+  uint32_t id = 77;
+  parallax_variable_t v = variable("bad");
+  v.rule = PARALLAX_RULE_CALLBACK;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "rule_fn is null");
+  v.rule_fn = own_rule;
+  v.dtype = PARALLAX_I64;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "rule CALLBACK");
+  v.dtype = PARALLAX_F32;
+  v.state_elements[0] = (1u << 20) + 1;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "state_elements");
+  v.state_elements[0] = 0;
+  v.state_elements[1] = 1;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "state_elements");
+  v = variable("bad");
+  v.rule_fn = own_rule;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "rule_fn");
+  v = variable("bad");
+  v.rule_context = &v;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "rule_context");
+  v = variable("bad");
+  v.state_elements[0] = 1;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "state_elements");
+  PARALLAX_EXPECT(id == 77);
+}
+
+int main(void) {
+  parallax_job_t *job = NULL;
+  const parallax_options_t options = {.size = sizeof options};
+  PARALLAX_EXPECT_OK(parallax_open(&options, &job));
+  if (job == NULL) return parallax_expect_end();
+  initial_values_refused(job);
+  own_rules_refused(job);
+  PARALLAX_EXPECT_OK(parallax_close(job));
+  return parallax_expect_end();
+}
