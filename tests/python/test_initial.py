@@ -15,13 +15,6 @@ def values_of(job, *variables):
 
 @needs_numpy
 class Initial(unittest.TestCase):
-    def setUp(self):
-        with px.open() as job:
-            try:
-                job.register("v", rows=1, rule="sgd", init=px.Normal())
-            except (px.Unsupported, px.InvalidArgument) as refused:
-                self.skipTest(str(refused))
-
     def test_normal(self):
         def body(job):
             normal, truncated, wide = (

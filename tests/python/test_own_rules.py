@@ -28,13 +28,6 @@ def train(job, variables, steps=4):
 
 @needs_numpy
 class OwnRules(unittest.TestCase):
-    def setUp(self):
-        with px.open() as job:
-            try:
-                job.register("v", rows=1, rule=momentum, state_elements=(1,))
-            except px.Unsupported as refused:
-                self.skipTest(str(refused))
-
     shape = dict(rows=ROWS, row_elements=ELEMENTS, rows_max=ROWS)
 
     def test_trains_as_the_librarys_own(self):

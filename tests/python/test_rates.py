@@ -105,12 +105,21 @@ class Ftrl(unittest.TestCase):
 
     def test_shrinkage(self):
         with px.open() as job:
-            table = job.register("table", rows=1, rule="ftrl", l2_shrinkage=0.5, init=1.0)
+            table = job.register("table", rows=1, rule="ftrl", l2_shrinkage=0.5,
+                                 initial_accumulator_value=0, init=1.0)
             job.commit()
             with job.step(learning_rate=1) as step:
                 step.push(table, floats(1))
             z = memoryview(job.read(table).wait().state[1]).tolist()
             self.assertEqual(z, [[1.0]])  # 1 + 2 * 0.5 * 1 - (1 - 0) / 1 * 1
+
+    def test_begins_where_keras_does(self):
+        with px.open() as job:
+            tables = [job.register(rule, rows=1, rule=rule) for rule in ("ftrl", "adagrad")]
+            job.commit()
+            begins = [memoryview(job.read(table).wait().state[0]).tolist() for table in tables]
+        self.assertAlmostEqual(begins[0][0][0], 0.1, places=7)
+        self.assertEqual(begins[1], [[0.0]])
 
     def test_refusals(self):
         with px.open() as job:

@@ -83,7 +83,7 @@ class Unsupported(ParallaxError, NotImplementedError):
 
 
 class InvalidState(ParallaxError):
-    """Legal, but not now: register after commit, push after the step's end, a closed job."""
+    """Legal, but not now: register within a step, push after the step's end, a closed job."""
 
     status = Status.STATE
 

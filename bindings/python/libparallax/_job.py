@@ -91,12 +91,13 @@ class Job:
                  rule: Union[str, Rule, Callable[[RuleBlock], None], None] = None,
                  reduction: Union[str, Reduction, None] = None, init: Any = 0.0,
                  state_elements: Sequence[int] = (), epsilon: Optional[float] = None,
-                 initial_accumulator_value: float = 0.0, beta1: Optional[float] = None,
+                 initial_accumulator_value: Optional[float] = None, beta1: Optional[float] = None,
                  beta2: Optional[float] = None, momentum: float = 0.0, nesterov: bool = False,
                  refuse_nonfinite: bool = False, accumulate: bool = False, rates: int = 0,
                  l1: float = 0.0, l2: float = 0.0, l2_shrinkage: float = 0.0, beta: float = 0.0,
                  learning_rate_power: Optional[float] = None) -> Variable:
-        """Registers a variable: the same calls in the same order on every rank, before commit().
+        """Registers a variable, before commit() or between steps: the same ones on every rank, in
+        any order. The next commit() brings it in.
 
         name: unique in the job, up to 127 bytes.
         rows, row_elements: its shape.
@@ -118,15 +119,17 @@ class Job:
             with rank 0's. Arrays are borrowed until commit() is over.
         epsilon, beta1, beta2: of the rules that have them. None: their framework's default; 0.0
             is zero itself.
-        initial_accumulator_value, momentum, nesterov: of the rules that have them.
+        initial_accumulator_value: of the rules that have it. None: 0.1 of "ftrl", as in Keras, and
+            0 of the others.
+        momentum, nesterov: of the rules that have them.
         refuse_nonfinite: a gradient with an infinity or a NaN is InvalidArgument.
         accumulate: a step's gradients may come in several calls; see `more` of Step.push.
         rates: its group, the index in `rates` of step().
         l1, l2, l2_shrinkage, beta, learning_rate_power: of "ftrl", as Keras names them, without
-            "_regularization_strength"; its initial_accumulator_value is 0.1 there, 0 here.
-            learning_rate_power: None is -0.5, and no other is supported.
+            "_regularization_strength". learning_rate_power: None is -0.5, and no other is
+            supported.
 
-        InvalidArgument names the field; InvalidState after commit(); Unsupported for what the
+        InvalidArgument names the field; InvalidState within a step; Unsupported for what the
         library loaded lacks.
         """
         return register(self._core, name, tag, rule, reduction, dict(
@@ -138,9 +141,10 @@ class Job:
             learning_rate_power=learning_rate_power))
 
     def commit(self) -> None:
-        """Collective: checks that all ranks registered the same, places the variables and fills in
-        initial values. Blocks up to the job's timeout; Ctrl-C interrupts it. Mismatch names the
-        variable, the field and two ranks that differ."""
+        """Collective: checks that all ranks registered the same since the last one, places those
+        variables and fills in initial values; what was there stays as it is. Blocks up to the
+        job's timeout; Ctrl-C interrupts it. Mismatch names the variable, the field and two ranks
+        that differ."""
         _core.check(_core.interruptible(self._core.commit, lambda _: None))
 
     def split(self, ranks: Sequence[int]) -> "Job":

@@ -94,7 +94,8 @@ def register(core: _core.Core, name: str, tag: Any, rule: Any, reduction: Any,
     named_rule, own = _rule(core, name, rule, given.pop("state_elements"))
     traits = RULES[named_rule]
     for field, used in (("epsilon", traits.has_epsilon), ("beta1", traits.has_betas),
-                        ("beta2", traits.has_betas)):
+                        ("beta2", traits.has_betas),
+                        ("initial_accumulator_value", traits.has_power)):
         given[field] = _coefficient(field, given[field], used)
     given["learning_rate_power"] = _power(given["learning_rate_power"], traits.has_power)
     struct = _core.struct_of("register", VariableStruct, dict(
