@@ -290,7 +290,7 @@ TEST(OwnRule, RanksThatDifferInStatesAreNamed) {
       ADD_FAILURE() << "committed";
     } catch (const Error& error) {
       EXPECT_EQ(error.status(), PARALLAX_MISMATCH);
-      EXPECT_NE(std::string(error.what()).find("field state_elements[0]: rank 0 has 4"),
+      EXPECT_NE(std::string(error.what()).find("field state_elements[0]: rank 0 (host left) has 4"),
                 std::string::npos)
           << error.what();
       EXPECT_STREQ(error.info().field, "state_elements[0]");

@@ -27,7 +27,9 @@ MACROS_OF_VERSION = {"PARALLAX_VERSION_MAJOR", "PARALLAX_VERSION_MINOR", "PARALL
 
 # Fields that are no parameter of the same name: their parameter, or None with the reason.
 OPEN_PARAMETERS = {"lease_ms": "lease", "timeout_ms": "timeout"}
-REGISTER_PARAMETERS = {"init_low": "init", "init_high": "init", "init_seed": "init"}
+REGISTER_PARAMETERS = {"init_low": "init", "init_high": "init", "init_seed": "init",
+                       "init_mean": "init", "init_std": "init", "initial": "init",
+                       "rule_fn": "rule", "rule_context": "rule"}
 NO_PARAMETER = {
     "size": "set by Sized",
     "reserved": "always 0",

@@ -107,7 +107,7 @@ class Calls(unittest.TestCase):
             with self.assertRaisesRegex(px.InvalidArgument, "holds a NUL"):
                 job.register("b\0c", rows=3)
             job.commit()
-            with self.assertRaises(px.InvalidState):
+            with job.step(), self.assertRaises(px.InvalidState):
                 job.register("b", rows=3)
 
     def test_refusals_name_the_same_here_and_in_the_library(self):
