@@ -11,8 +11,8 @@
  *
  * Threads. Any thread may call any function of a job, several at once, except that close must be
  * the last call on it. A request has one waiter at a time. Callbacks run on library threads (a
- * variable's rule_fn also on one that waits for a request or makes progress) and must not call
- * back into the job. A forked child has no part in its parent's jobs: there every
+ * variable's rule_fn also on any that is in a call of the job) and must not call back into the
+ * job. A forked child has no part in its parent's jobs: there every
  * call on them answers PARALLAX_STATE and does nothing. It may open jobs of its own, though not
  * over UCX once its parent has.
  *
@@ -27,12 +27,14 @@
  * (parallax_error_info_t), so that no program has to read English. No call ends the host process
  * (but UCX 1.13 can, where another process dies while the two connect, see docs/failure.md), and
  * none outlives its deadline: a wait that would answers PARALLAX_TIMEOUT and says what is missing.
- * A job that has failed (PEER_LOST, ABORTED, CANCELED, INTERNAL, MISMATCH of open or commit)
- * answers every later call that would communicate, and completes every pending request, with that
- * failure; then it can be queried, and closed. A call that fails sets the handle it would have
- * returned to NULL. Beside the statuses that a function lists, any call answers INVALID for a null
- * pointer, a misaligned struct and a wrong size, STATE in a forked child, and LIMIT where memory or
- * the PARALLAX_REQUESTS_MAX requests of a job run out.
+ * A job that has failed (PEER_LOST, ABORTED, CANCELED, INTERNAL, MISMATCH of open, commit or
+ * broadcast, LIMIT of commit or where the library itself runs out of memory) answers every later
+ * call that would communicate, and completes every pending request, with that failure; then it can
+ * be queried, and closed. The call in which it fails may take 200 ms more, in which the others are
+ * told. A call that fails sets the handle it would have returned to NULL. Beside the statuses that
+ * a function lists, any call answers INVALID for a null pointer, a misaligned struct and a wrong
+ * size, STATE in a forked child, and LIMIT where memory or the PARALLAX_REQUESTS_MAX requests of a
+ * job run out.
  *
  * Ownership. Buffers handed in a slice are borrowed until the request completes. Row results live
  * until their request is released. Requests belong to the caller until parallax_request_release.
@@ -569,8 +571,9 @@ typedef struct parallax_rule_block {
  * plan, and in a run again under `deterministic`, if the function is the same on every rank (which
  * the library cannot compare; it compares state_elements) and a function of its arguments alone.
  *
- * It runs on a thread of the library (compute_threads), or where there is none on the one that
- * makes progress, which may be a waiting caller's; for one variable on one thread at a time, for
+ * It runs on a thread of the library (compute_threads), or where there is none on any thread that
+ * is in a call of the job, the library's among them: do not hold a lock in such a call that the
+ * rule takes. For one variable on one thread at a time, for
  * several variables on several at once. It holds up the step, without threads the leases too, and
  * so must not block, nor throw. A call on a job or a request from within is STATE.
  * Returns 0. Anything else fails the job, on every rank, with ABORTED and a sentence that names
@@ -696,8 +699,10 @@ typedef struct parallax_variable {
   float init_std;             /* NORMAL, TRUNCATED_NORMAL: finite, >= 0 */
   const void *initial;        /* BUFFER, BROADCAST: rows x row_elements, row-major, in the type the
                                * variable is kept in: double for F64, float for F32, F16 and BF16,
-                               * else the integer. Borrowed until commit returns, whatever it
-                               * returns: a TIMEOUT before all of it was taken fails the job */
+                               * else the integer. Borrowed until a commit that takes the variable
+                               * in returns, whatever it returns: a TIMEOUT before all of it was
+                               * taken fails the job. One that is refused at once (STATE, or LIMIT
+                               * for want of a request) leaves it borrowed */
   /* Of CALLBACK, whose dtype is a floating one: */
   parallax_rule_fn rule_fn;   /* required */
   void *rule_context;         /* handed to rule_fn; both are to live as long as the job */
@@ -752,7 +757,8 @@ typedef struct parallax_slice {
   /* Since 0.2.0: */
   void *into;      /* reduce, dense: where the aggregate goes, as many numbers of the same type;
                     * values is only read then, and as it was whatever becomes of the request.
-                    * NULL, or values itself: over the gradient. Any other overlap is INVALID */
+                    * NULL, or values itself: over the gradient. Any other overlap with values is
+                    * INVALID, with another slice of the call the outcome is undefined */
   void *stream;    /* not yet. The device's stream in whose order the buffers are ready */
   uint32_t memory; /* parallax_memory_t of values, and of ids */
   uint32_t device; /* not yet. Its number, as the device's own library counts */
@@ -977,9 +983,10 @@ typedef struct parallax_collective {
  * The result has the same bits on every rank that gets it, and under `deterministic` in every run.
  *
  * INVALID names the field, UNSUPPORTED too; STATE before commit; LIMIT: no memory for its sums, or
- * no request left. A call that is refused after commit takes its place in the order, or of its tag,
- * all the same, unless no request is left: the other ranks' requests end with a MISMATCH that names
- * its rank and field, and the next calls meet. As
+ * no request left. A call whose fields are refused after commit takes its place in the order, or of
+ * its tag, all the same, unless no request is left: the other ranks' requests end with a MISMATCH
+ * that names its rank and field, and the next calls meet. One whose struct cannot be read (size,
+ * tail, alignment), or that comes while a commit is under way, takes none. As
  * its request's end: MISMATCH names the field and two ranks whose kind, dtype, op, root, count or
  * counts differ, on every rank, with recv as it was, and the job goes on; PEER_LOST names a
  * rank that was lost or has closed; after that recv is undefined. A wait's TIMEOUT names who is

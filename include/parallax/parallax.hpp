@@ -9,8 +9,9 @@
 //   uint64_t step = job.step_begin();
 //   job.pull(step, {slice}).wait();
 //
-// Lifetimes. A Request that outlives its Job's close may only be tested and destroyed. Both are
-// movable, not copyable; a moved-from object may only be assigned or destroyed.
+// Lifetimes. A Request that outlives its Job's close may only be tested and destroyed. A Buffer
+// ends before the handle that it is of is closed. All are movable, not copyable; a moved-from
+// object may only be assigned or destroyed.
 #ifndef PARALLAX_PARALLAX_HPP_
 #define PARALLAX_PARALLAX_HPP_
 
@@ -151,8 +152,9 @@ class Request {
   parallax_request_t* request_ = nullptr;
 };
 
-// Memory of a job's own (parallax_buffer_alloc), freed at the end: before the job is closed, and
-// after the requests that borrow it are complete, else it stays until the job is gone.
+// Memory of a job's own (parallax_buffer_alloc), freed at the end, which is before the handle is
+// closed that it was given. Where a pending request borrows it then, it stays until the job is
+// gone.
 class Buffer {
  public:
   Buffer() = default;

@@ -17,7 +17,7 @@ constexpr int64_t kLogFlushMs = 1000;  // a close waits as long for the log's ca
 bool asks_for_touched(const parallax_job_info_t* info) {
   constexpr size_t kEnd = offsetof(parallax_job_info_t, bytes_touched) + sizeof info->bytes_touched;
   return info != nullptr && reinterpret_cast<uintptr_t>(info) % alignof(parallax_job_info_t) == 0 &&
-         info->size >= kEnd && info->bytes_touched != 0;
+         info->size >= kEnd && info->bytes_touched == 1;
 }
 
 }  // namespace

@@ -98,6 +98,15 @@ std::string Reports::tree_missing(TreeKind kind, const std::string& call, ErrorF
   return text.empty() && !sync.is_root() ? waiting_for({sync.parent()}, "to answer", about) : text;
 }
 
+std::string Reports::commit_missing(ErrorFacts& about) const {
+  if (parts_.broadcast.active()) {
+    return waiting_for(parts_.broadcast.missing_ranks(), "to pass on what rank 0 has", about);
+  }
+  // A rank joins once its initial values are filled in.
+  if (!parts_.trees[TreeKind::kCommit].joined()) return "this rank to fill in initial values";
+  return tree_missing(TreeKind::kCommit, "commit", about);
+}
+
 Status Reports::missing(const Request& request) const {
   ErrorFacts about;
   if (request.step != 0) about.step = request.step;
@@ -112,7 +121,7 @@ std::string Reports::describe_missing(const Request& request, ErrorFacts& about)
         return "commit waits for " +
                waiting_for(parts_.broadcast.missing_ranks(), "to pass values on", about);
       }
-      return "commit waits for " + tree_missing(TreeKind::kCommit, "commit", about);
+      return "commit waits for " + commit_missing(about);
     case RequestKind::kClose:
       return "close waits for " +
              tree_missing(parts_.goodbye.all_closing() ? TreeKind::kCloseConfirm : TreeKind::kClose,

@@ -244,6 +244,8 @@ _Static_assert(PARALLAX_SLICES_MAX == 4096 && PARALLAX_UNIQUE_ID_BYTES == 128, "
 _Static_assert(PARALLAX_NO_RANK == UINT32_MAX && PARALLAX_NO_VARIABLE == UINT32_MAX, "none");
 _Static_assert(PARALLAX_NO_SLICE == UINT32_MAX && PARALLAX_NO_STEP == UINT64_MAX, "none");
 _Static_assert(PARALLAX_NO_ROW == -1 && PARALLAX_FIELD_MAX == 31, "none");
+_Static_assert(PARALLAX_RATES_MAX == 64 && PARALLAX_BYTES == 16, "bounds, bytes");
+_Static_assert(PARALLAX_NUMA_NODE(3) == 4, "NUMA node");
 
 /* The signatures: a function whose arguments changed would still link. */
 static parallax_status_t (*const kOpen)(const parallax_options_t *,
@@ -273,6 +275,14 @@ static parallax_status_t (*const kBroadcast)(parallax_job_t *, void *, size_t, u
                                              parallax_request_t **) = parallax_broadcast;
 static parallax_status_t (*const kCollective)(parallax_job_t *, const parallax_collective_t *,
                                               parallax_request_t **) = parallax_collective;
+static parallax_status_t (*const kSet)(parallax_job_t *, const char *, const char *) = parallax_set;
+static parallax_status_t (*const kAlloc)(parallax_job_t *, size_t,
+                                         const parallax_buffer_options_t *,
+                                         void **) = parallax_buffer_alloc;
+static parallax_status_t (*const kOfABuffer[])(parallax_job_t *, void *) = {
+    parallax_buffer_free, parallax_buffer_unregister};
+static parallax_status_t (*const kTell)(parallax_job_t *, void *,
+                                        size_t) = parallax_buffer_register;
 static parallax_status_t (*const kWait)(parallax_request_t *const *, size_t,
                                         int64_t) = parallax_wait;
 static parallax_status_t (*const kOfARequest[])(parallax_request_t *) = {
@@ -294,7 +304,7 @@ static void signatures(void) {
   PARALLAX_EXPECT(kOpen && kSplit && kUniqueId && kRegister && kAbort && kOfAJob[0] && kQuery &&
                   kBegin);
   PARALLAX_EXPECT(kOfSlices[0] && kEnd && kOfRows[0] && kBarrier && kBroadcast);
-  PARALLAX_EXPECT(kCollective && kWait);
+  PARALLAX_EXPECT(kCollective && kWait && kSet && kAlloc && kOfABuffer[0] && kTell);
   PARALLAX_EXPECT(PARALLAX_ZERO == -1.0);
   PARALLAX_EXPECT(kOfARequest[0] && kError && kErrorInfo && kItsErrorInfo && kStep && kRows &&
                   kReport && kLog);

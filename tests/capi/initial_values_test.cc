@@ -131,7 +131,8 @@ TEST(InitialValues, ACommitThatTimesOutGivesTheBufferBack) {
     done.get_future().wait();
     EXPECT_THROW(job.commit(), Error);
   });
-  Job job = opened("inproc:initial_timeout", 0, 300);
+  Job job = opened("inproc:initial_timeout", 0, 30000);
+  job.set("timeout_ms", "300");
   auto values = std::make_unique<std::array<float, 4>>();
   parallax_variable_t variable = variable_of("v", PARALLAX_F32, 2, 2);
   variable.init = PARALLAX_INIT_BROADCAST;

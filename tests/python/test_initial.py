@@ -73,6 +73,23 @@ class Initial(unittest.TestCase):
             self.assertIsNone(gone())
             np.testing.assert_array_equal(values_of(job, variable)[0], np.full((5, 2), 3))
 
+    def test_a_refused_commit_leaves_the_array_borrowed(self):
+        with px.open() as job:
+            job.commit()
+            array = np.full((5, 2), 3, np.float32)
+            gone = weakref.ref(array)
+            variable = job.register("variable", rows=5, row_elements=2, rows_max=5, rule="sgd",
+                                    init=array)
+            del array
+            with job.step():
+                with self.assertRaises(px.InvalidState):
+                    job.commit()
+                gc.collect()
+                self.assertIsNotNone(gone())
+            job.commit()
+            self.assertIsNone(gone())
+            np.testing.assert_array_equal(values_of(job, variable)[0], np.full((5, 2), 3))
+
     def test_refusals(self):
         with px.open() as job:
             for init, said in ((np.zeros(4, np.float32), r"init of variable 'v' has shape \(4,\)"),

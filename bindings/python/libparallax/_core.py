@@ -175,6 +175,7 @@ class Core(Gate):
         self.dropped: Deque[int] = collections.deque()
         self.registered: Dict[int, object] = {}
         self.lent: List[object] = []  # until commit is over
+        self.commit_limit = False  # a commit answered LIMIT, which ends the job
         self.rule_failure: Optional[Tuple[str, BaseException]] = None  # of the whole job
         _open_cores.add(self)
 
@@ -199,6 +200,8 @@ class Core(Gate):
     def _was_told(self, answer: Answer) -> bool:
         """Whether close() has nothing to add. A job fails once: if an answer of that kind was heard
         before, it was this one, whatever its sentence."""
+        if answer.status == Status.LIMIT:  # of another call it is no failure of the job
+            return self.whole.commit_limit
         return answer.status in _JOB_FAILURES and answer.status in self._told
 
     @property
@@ -229,10 +232,14 @@ class Core(Gate):
             self.leave()
 
     def commit(self) -> Answer:
-        """Commits; what initial values were borrowed from is free then, whatever it answers."""
-        lent = self.lent
+        """Commits; what initial values were borrowed from is free then. A commit that is refused
+        at once leaves it borrowed, and one that fails ends the job, which keeps it."""
+        count = len(self.lent)
         answer = self.call(LIB.parallax_commit)
-        self.lent = self.lent[len(lent):]
+        if answer.status == Status.OK:
+            del self.lent[:count]
+        elif answer.status == Status.LIMIT:
+            self.whole.commit_limit = True
         return answer
 
     def split(self, ranks: List[int]) -> "Core":
@@ -295,6 +302,8 @@ class Core(Gate):
             answer = ask(LIB.parallax_close, self.take())
             if self._parent is not None:
                 self._parent._parts.discard(self)
+                if answer.status == Status.TIMEOUT:  # it goes on, and what it borrows is in use
+                    self.whole.kept.append(self)
         finally:  # an interrupted close is over too
             self._gone.set()
         self.sweep()

@@ -9,6 +9,7 @@ import operator
 import os
 import warnings
 from types import TracebackType
+import threading
 from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Sequence, Type, Union
 
 from . import _core
@@ -24,7 +25,7 @@ from ._objects import broadcast_object
 from ._register import register
 from ._request import Request
 from ._rows import StoredRows, read, write
-from ._rule import RuleBlock
+from ._rule import RuleBlock, within_rule
 from ._status import Status
 from ._step import Rates, Step, rates_array
 from ._tables import Collective, Op, Phase, Reduction, Report, Rule, Tag, member_of
@@ -365,7 +366,11 @@ class Job:
         core = self.__dict__.get("_core")
         if core is not None and not core.closed and not core.foreign:
             warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, source=self)
-            core.close(f"rank {core.job_rank} dropped the job without closing it")
+            reason = f"rank {core.job_rank} dropped the job without closing it"
+            if within_rule():  # of a cycle, collected by chance here, where no job may be closed
+                threading.Thread(target=core.close, args=(reason,)).start()
+            else:
+                core.close(reason)
 
 
 def _give_up_part(core: _core.Core) -> None:

@@ -21,6 +21,7 @@ from ._errors import InvalidArgument, InvalidState
 from ._library import LIB
 from ._numpy import empty as empty_array
 from ._numpy import view
+from ._rule import within_rule
 from ._tables import dtype_of
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ def empty(job: "Job", shape: Union[int, Sequence[int]], dtype: Any, numa_node: O
     if size >= 2 ** 63:
         raise InvalidArgument(f"empty: shape is {shape!r}, which is {size} bytes", field="shape")
     whole = core.whole
+    if within_rule():  # the lock may be with whom this rule holds up
+        raise InvalidState("empty: a rule of the caller's own may not use the job")
     with whole.anchoring:
         if whole.anchor is None:
             whole.anchor = _anchor_of(whole)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import threading
+import traceback
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Tuple
 
 from ._abi import RuleBlockStruct, RuleFunction
@@ -30,7 +32,13 @@ class RuleBlock(NamedTuple):
 
 Rule = Callable[[RuleBlock], None]
 
+_running = threading.local()  # `here`: this thread runs a rule
 _FAILED = 1  # what the header's function answers after an exception
+
+
+def within_rule() -> bool:
+    """Whether this thread runs a rule, and so may use no job: the library refuses it."""
+    return getattr(_running, "here", False)
 
 
 def _block_of(struct: RuleBlockStruct, widths: Tuple[int, ...]) -> RuleBlock:
@@ -49,11 +57,16 @@ def function_of(core: "Core", name: str, rule: Rule, widths: Tuple[int, ...]) ->
     """The function that the header wants. What `rule` raises ends the job, and is the cause of what
     this rank's calls raise then."""
     def call(_: Optional[int], block: int) -> int:
+        _running.here = True
         try:
             rule(_block_of(RuleBlockStruct.from_address(block), widths))
             return 0
         except BaseException as failure:  # must not pass through the library
+            # Its frames have views of memory that goes with the job.
+            traceback.clear_frames(failure.__traceback__)
             core.whole.rule_failure = name, failure
             return _FAILED
+        finally:
+            _running.here = False
 
     return RuleFunction(call)

@@ -155,7 +155,28 @@ typedef struct parallax_job_info {
   uint64_t bytes_touched;
 } parallax_job_info_t;
 PARALLAX_API parallax_status_t parallax_query(parallax_job_t *job, parallax_job_info_t *info);
+PARALLAX_API parallax_status_t parallax_set(parallax_job_t *job, const char *name,
+                                            const char *value);
 PARALLAX_API parallax_status_t parallax_progress(parallax_job_t *job);
+typedef enum parallax_memory {
+  PARALLAX_MEMORY_HOST = 0,
+  PARALLAX_MEMORY_CUDA = 1
+} parallax_memory_t;
+#define PARALLAX_NUMA_NODE(number) ((uint32_t)(number) + 1u)
+typedef struct parallax_buffer_options {
+  size_t size;
+  uint32_t numa_node;
+  uint32_t huge_pages;
+  uint32_t memory;
+  uint32_t device;
+} parallax_buffer_options_t;
+PARALLAX_API parallax_status_t parallax_buffer_alloc(parallax_job_t *job, size_t bytes,
+                                                     const parallax_buffer_options_t *options,
+                                                     void **pointer);
+PARALLAX_API parallax_status_t parallax_buffer_free(parallax_job_t *job, void *pointer);
+PARALLAX_API parallax_status_t parallax_buffer_register(parallax_job_t *job, void *pointer,
+                                                        size_t bytes);
+PARALLAX_API parallax_status_t parallax_buffer_unregister(parallax_job_t *job, void *pointer);
 typedef enum parallax_dtype {
   PARALLAX_F32 = 0,
   PARALLAX_F64 = 1,
@@ -164,6 +185,7 @@ typedef enum parallax_dtype {
   PARALLAX_I32 = 4,
   PARALLAX_I64 = 5
 } parallax_dtype_t;
+#define PARALLAX_BYTES 16u
 typedef enum parallax_tag {
   PARALLAX_AUTO = 0,
   PARALLAX_DENSE = 1,
@@ -271,10 +293,6 @@ typedef enum parallax_form {
   PARALLAX_FORM_DENSE = 0,
   PARALLAX_FORM_ROWS = 1
 } parallax_form_t;
-typedef enum parallax_memory {
-  PARALLAX_MEMORY_HOST = 0,
-  PARALLAX_MEMORY_CUDA = 1
-} parallax_memory_t;
 #define PARALLAX_AS(dtype) ((uint32_t)(dtype) + 1u)
 typedef struct parallax_slice {
   size_t size;
