@@ -37,6 +37,11 @@ bool rows_borrow(const RowsCall& call, const Variable& variable, const ByteRange
 
 }  // namespace
 
+bool borrows(const Variable& variable, const ByteRange& bytes) {
+  const uint64_t length = variable.elements() * bytes_of_sum(variable.sum_type());
+  return variable.initial != nullptr && ByteRange::at(variable.initial, length).overlaps(bytes);
+}
+
 bool borrows(const Request& request, const Registry& registry, const ByteRange& bytes) {
   const auto variables = registry.numbered();
   switch (request.kind) {
@@ -54,10 +59,8 @@ bool borrows(const Request& request, const Registry& registry, const ByteRange& 
     case RequestKind::kCollective:
       return request.send.overlaps(bytes) || request.recv.overlaps(bytes);
     case RequestKind::kCommit:
-      return std::any_of(variables.begin(), variables.end(), [&](const Variable* each) {
-        const uint64_t length = each->elements() * bytes_of_sum(each->sum_type());
-        return each->initial != nullptr && ByteRange::at(each->initial, length).overlaps(bytes);
-      });
+      return std::any_of(variables.begin(), variables.end(),
+                         [&](const Variable* each) { return borrows(*each, bytes); });
     case RequestKind::kStepEnd:
     case RequestKind::kBarrier:
     case RequestKind::kSplit:

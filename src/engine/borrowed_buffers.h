@@ -17,6 +17,9 @@ namespace parallax {
 // each slice.
 bool borrows(const Request& request, const Registry& registry, const ByteRange& bytes);
 
+// Whether its initial values, not taken yet, are some of the bytes.
+bool borrows(const Variable& variable, const ByteRange& bytes);
+
 // "a pending reduce of step 3".
 std::string call_name(const Request& request);
 

@@ -217,7 +217,6 @@ void CollectiveRounds::answer(const CollectiveKey& key, Slot& slot, const Collec
 }
 
 void CollectiveRounds::advance() {
-  giving_ = false;
   for (size_t i = 0; i < moving_.size();) {
     const CollectiveKey key = moving_[i];
     Slot& slot = slots_.at(key);
@@ -226,7 +225,7 @@ void CollectiveRounds::advance() {
       ++i;
       continue;
     }
-    // One piece at a time, whosesoever.
+    // One piece in a run, whosesoever.
     giving_ = !call.run->give();
     if (giving_) continue;
     moving_.erase(moving_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -374,6 +373,7 @@ CollectiveWait CollectiveRounds::waiting(const Request& request) const {
 }
 
 void CollectiveRounds::finish_all(const Status& status) {
+  giving_ = false;
   moving_.clear();
   for (auto& [key, slot] : slots_) {
     for (auto each = slot.calls.begin(); each != slot.calls.end();) {

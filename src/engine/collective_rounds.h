@@ -78,6 +78,8 @@ class CollectiveRounds {
 
   // A result is given piece by piece, and there is more: the next piece is due at once.
   bool giving() const { return giving_; }
+  // A run of the engine begins, in which one piece of a result is given.
+  void start_run() { giving_ = false; }
 
   // Every call of this rank is reported, or over.
   bool said() const;

@@ -101,6 +101,13 @@ Status ContributionCalls::post(RequestKind kind, uint64_t step,
   }
   PARALLAX_RETURN_IF_ERROR(requests_.take(kind, step, request));
   Request& posted = **request;
+  try {
+    posted.slices.reserve(slices.size());  // nothing is noted by half
+  } catch (...) {
+    requests_.take_back(&posted);
+    *request = nullptr;
+    throw;
+  }
   if (!push) {
     // Before anything is noted: if there is no room for the result, nothing was contributed.
     const Status room = reserve_results(slices, &posted);

@@ -138,6 +138,7 @@ bool Engine::guarded(Body body) {
 bool Engine::run() {
   return guarded([this] {
     job_calls_.start_run();
+    collective_calls_.rounds().start_run();
     const int64_t now_ns = clock_.now_ns();
     // Before messages are read: time that this rank lost itself is not held against its peers.
     membership_.passed(now_ns);
@@ -260,7 +261,15 @@ Reports Engine::reports() const {
 std::string Engine::borrower(const ByteRange& bytes) const {
   const Request* request =
       requests_.find_pending([&](const Request& each) { return borrows(each, registry_, bytes); });
-  return request == nullptr ? "" : call_name(*request);
+  if (request != nullptr) return call_name(*request);
+  // No request is there before a commit.
+  for (uint32_t id = 0; id < registry_.size() && failure_.status().ok(); ++id) {
+    const Variable& variable = registry_[id];
+    if (!registry_.has_number(id) && borrows(variable, bytes)) {
+      return "the next commit, for variable '" + variable.name + "',";
+    }
+  }
+  return "";
 }
 
 // ---- the end of a job

@@ -58,9 +58,13 @@ Status JobCalls::commit(Request** request) {
   try {
     built = lay_out();
   } catch (...) {
-    // No memory, and variables that are laid out by half.
+    // No memory, and variables that are laid out by half. The others are told, if that can be.
     parts_.requests.take_back(*request);
-    parts_.failure.give_up();
+    try {
+      parts_.failure.abort(limit("commit: out of memory at " + parts_.group.name()));
+    } catch (...) {
+      parts_.failure.give_up();
+    }
     throw;
   }
   parts_.phase.commit();

@@ -100,7 +100,10 @@ std::string Reports::tree_missing(TreeKind kind, const std::string& call, ErrorF
 
 std::string Reports::commit_missing(ErrorFacts& about) const {
   if (parts_.broadcast.active()) {
-    return waiting_for(parts_.broadcast.missing_ranks(), "to pass on what rank 0 has", about);
+    std::string text =
+        waiting_for(parts_.broadcast.missing_ranks(), "to pass on what rank 0 has", about);
+    if (!text.empty()) return text;
+    return waiting_for(parts_.outbox.peers_with_data(), "to take what is due to it", about);
   }
   // A rank joins once its initial values are filled in.
   if (!parts_.trees[TreeKind::kCommit].joined()) return "this rank to fill in initial values";
@@ -117,10 +120,6 @@ Status Reports::missing(const Request& request) const {
 std::string Reports::describe_missing(const Request& request, ErrorFacts& about) const {
   switch (request.kind) {
     case RequestKind::kCommit:
-      if (parts_.broadcast.active()) {
-        return "commit waits for " +
-               waiting_for(parts_.broadcast.missing_ranks(), "to pass values on", about);
-      }
       return "commit waits for " + commit_missing(about);
     case RequestKind::kClose:
       return "close waits for " +

@@ -74,6 +74,9 @@ struct Request {
     slices.clear();
     slice_done.clear();
     info = {};
+    buffer = nullptr;
+    bytes = 0;
+    send = recv = {};
     done_.store(false, std::memory_order_relaxed);
   }
 

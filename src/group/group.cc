@@ -111,6 +111,7 @@ Status Group::reserve_sum(VariableRuntime& runtime, uint32_t parity) const {
 Footprint Group::footprint(const VariableRuntime& runtime) const {
   Footprint footprint = {.name = runtime.variable->name,
                          .ids_declared = runtime.variable->ids_declared()};
+  if (runtime.exchange == nullptr) return footprint;  // a commit ended in its midst
   // needed_bytes() lays the exchange out anew, which would lose one that is reserved.
   const size_t reserved = runtime.exchange->arena().reserved_bytes();
   footprint.buffer_bytes = reserved > 0 ? reserved : runtime.exchange->needed_bytes();

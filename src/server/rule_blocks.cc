@@ -7,6 +7,8 @@
 #include <numeric>
 #include <type_traits>
 
+#include "base/float_environment.h"
+
 namespace parallax {
 
 namespace {
@@ -96,6 +98,7 @@ int RuleBlocks::call(const parallax_rule_block_t& block) const {
     ~Mark() { within_rule = false; }  // also where it throws, which it must not
   };
   const Mark mark;
+  const FloatEnvironment environment;  // what it does to it ends with it
   return variable_.own_rule.apply(variable_.own_rule.context, &block);
 }
 

@@ -360,11 +360,11 @@ def wait(handles: Sequence[Handle], timeout: Optional[float]) -> None:
         leave()
         raise
     told = handles[0].core.whole
-    # What is of a closed job or part is complete, and may only be tested.
-    gone = [pointer for handle, pointer in zip(handles, pointers) if handle.core.closed]
+    # What is of a closed job or part may only be tested.
+    gone = [(handle, pointer) for handle, pointer in zip(handles, pointers) if handle.core.closed]
     rest = [pointer for handle, pointer in zip(handles, pointers) if not handle.core.closed]
     try:
-        answers = [ask(LIB.parallax_request_test, pointer) for pointer in gone]
+        answers = [_outcome_of_closed(handle.core, pointer) for handle, pointer in gone]
     except BaseException:
         leave()
         raise
@@ -375,6 +375,18 @@ def wait(handles: Sequence[Handle], timeout: Optional[float]) -> None:
         answers.append(_wait_entered(pointers, len(rest), timeout_ms, short_ms, leave))
     for answer in answers:
         check(told.tell(answer))
+
+
+def _outcome_of_closed(core: Core, pointer: int) -> Answer:
+    """Of a request whose job or part is closed, or is being closed by another thread."""
+    answer = ask(LIB.parallax_request_test, pointer)
+    if answer.status == Status.PENDING:
+        core._gone.wait()
+        answer = ask(LIB.parallax_request_test, pointer)
+    if answer.status != Status.PENDING:
+        return answer
+    return Answer(Status.STATE, "wait: the part was closed while the request was pending, and its "
+                  "close timed out; it ends with the job")
 
 
 def _milliseconds_since(started: float) -> int:

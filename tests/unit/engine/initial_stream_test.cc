@@ -107,8 +107,9 @@ TEST(InitialStream, ARankLostOnTheWayFailsTheCommit) {
     ASSERT_TRUE(world.engine(rank).job_calls().commit(&commits[rank]).ok());
   }
   // Into the stream.
-  while (world.engine(1).reports().missing(*commits[1]).message().find("to pass values on") ==
-         std::string::npos) {
+  while (
+      world.engine(1).reports().missing(*commits[1]).message().find("to pass on what rank 0 has") ==
+      std::string::npos) {
     ASSERT_FALSE(commits[1]->done());
     world.shuffle(1);
   }
@@ -137,8 +138,9 @@ TEST(InitialStream, NobodyIsThroughBeforeAllHaveTheirValues) {
     ASSERT_TRUE(world.engine(rank).job_calls().register_variable(variable, &id).ok());
     ASSERT_TRUE(world.engine(rank).job_calls().commit(&commits[rank]).ok());
   }
-  while (world.engine(2).reports().missing(*commits[2]).message().find("to pass values on") ==
-         std::string::npos) {
+  while (
+      world.engine(2).reports().missing(*commits[2]).message().find("to pass on what rank 0 has") ==
+      std::string::npos) {
     ASSERT_FALSE(commits[2]->done());
     world.shuffle(1);
   }
