@@ -62,6 +62,25 @@ nlohmann::json buffers_of(const Job& job) {
   return nlohmann::json::parse(job.report(PARALLAX_REPORT_STATS))["buffers"];
 }
 
+// Given initial values in a job's memory that no commit has taken yet, expect it to stay.
+TEST(JobBuffer, InitialValuesAreBorrowedBeforeTheCommit) {
+  auto options = sized<parallax_options_t>();
+  Job job(options);
+  parallax::Buffer buffer(job.get(), 8 * sizeof(float));
+  for (uint32_t i = 0; i < 8; ++i) buffer.as<float>()[i] = static_cast<float>(i);
+  auto variable = sized<parallax_variable_t>();
+  variable.name = "given";
+  variable.rows = 8;
+  variable.row_elements = 1;
+  variable.rule = PARALLAX_RULE_SGD;
+  variable.init = PARALLAX_INIT_BUFFER;
+  variable.initial = buffer.data();
+  job.register_variable(variable);
+  expect_told(parallax_buffer_free(job.get(), buffer.data()), PARALLAX_STATE, "variable 'given'");
+  job.commit();
+  buffer.free();
+}
+
 // Given buffers under a reduce and a collective that wait for the other rank, expect the frees to
 // be refused with the call's name, and everything to end as without.
 TEST(JobBuffer, IsUsedEverywhereAndStaysWhileBorrowed) {

@@ -70,6 +70,22 @@ TEST(EngineCollective, LargeResultsAreGivenWithoutWaiting) {
   }
 }
 
+// Given an end of the job in the midst of such a result, expect the engine to come to rest.
+TEST(EngineCollective, AResultGivenByHalfEndsWithTheJob) {
+  const auto world = committed(world_of({0, 1}, 3));
+  Calls calls(*world);
+  calls.post({.world = 2,
+              .dtype = PARALLAX_BF16,
+              .op = PARALLAX_OP_MEAN,
+              .count = 7 * CollectiveRun::kGiveNumbers});
+  while (!world->engine(0).collective_calls().rounds().giving()) world->shuffle(1);
+  world->engine(0).job_calls().abort("enough");
+  for (int i = 0; i < 1000 && !calls.requests()[0]->done(); ++i) world->shuffle(1);
+  ASSERT_TRUE(calls.requests()[0]->done());
+  for (int i = 0; i < 10; ++i) world->engine(0).run();
+  EXPECT_FALSE(world->engine(0).run()) << "nothing is left";
+}
+
 // Bytes of no type, of any number, by all kinds that combine nothing.
 TEST(EngineCollective, BytesAsTheyAre) {
   for (const uint32_t kind : {PARALLAX_ALLGATHER, PARALLAX_GATHER, PARALLAX_ALLGATHERV,
