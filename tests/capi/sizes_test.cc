@@ -37,7 +37,8 @@ TEST(Sizes, ABroadcastPastTwoToTheThirtyTwo) {
   constexpr size_t kBytes = (size_t{1} << 32) + 13;
   constexpr size_t kApart = 65521;  // a prime: marks at any place of a message
   if (memory_available_bytes() < kMemoryFactor * kBytes) {
-    GTEST_SKIP() << "needs " << kMemoryFactor * 4 << " GiB of memory";
+    GTEST_SKIP() << "needs " << kMemoryFactor * 4 << " GiB of memory, and "
+                 << (memory_available_bytes() >> 30) << " GiB are available";
   }
   const auto mark = [](size_t at) { return static_cast<uint8_t>(at % 251 + 1); };
   std::vector<std::thread> ranks;
