@@ -26,13 +26,16 @@ inline long long clock_ms() {
       .count();
 }
 
+// A whole line, whichever threads say one at the same time.
 __attribute__((format(printf, 1, 2))) inline void say(const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
+  flockfile(stdout);
   std::vprintf(format, arguments);
-  va_end(arguments);
   std::fputc('\n', stdout);
   std::fflush(stdout);
+  funlockfile(stdout);
+  va_end(arguments);
 }
 
 struct Settings {
