@@ -709,6 +709,10 @@ typedef struct parallax_variable {
   uint32_t state_elements[2]; /* numbers a row that it keeps beside the value, of the type that is
                                * kept in, 0..2^20; the second only with the first. With row ids
                                * they travel as a row does. The same on every rank */
+  uint32_t memory;       /* not yet. parallax_memory_t: where the slices of every rank lie. Of a
+                          * variable that is declared so NCCL may carry the gradients */
+  uint32_t table_memory; /* not yet. parallax_memory_t: where the library keeps a managed variable
+                          * and its state */
 } parallax_variable_t;
 
 /* Registers one variable, for the next commit: before the first one or, since 0.2.0, between steps.

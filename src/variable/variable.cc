@@ -318,6 +318,8 @@ Status check_not_yet(const parallax_variable_t& in, const std::string& name) {
   return refuse_not_yet(name + ": ", {{"placement", in.placement != 0},
                                       {"method", in.method != 0},
                                       {"storage_dtype", in.storage_dtype != 0},
+                                      {"memory", in.memory != PARALLAX_MEMORY_HOST},
+                                      {"table_memory", in.table_memory != PARALLAX_MEMORY_HOST},
                                       {"rounding", in.rounding != 0},
                                       {"priority", in.priority != 0}});
 }

@@ -104,7 +104,9 @@ PARALLAX_AT(parallax_variable_t, initial, 192);
 PARALLAX_AT(parallax_variable_t, rule_fn, 200);
 PARALLAX_AT(parallax_variable_t, rule_context, 208);
 PARALLAX_AT(parallax_variable_t, state_elements, 216);
-_Static_assert(sizeof(parallax_variable_t) == 224, "parallax_variable_t");
+PARALLAX_AT(parallax_variable_t, memory, 224);
+PARALLAX_AT(parallax_variable_t, table_memory, 228);
+_Static_assert(sizeof(parallax_variable_t) == 232, "parallax_variable_t");
 
 PARALLAX_AT(parallax_rule_block_t, variable, 8);
 PARALLAX_AT(parallax_rule_block_t, dtype, 12);

@@ -29,6 +29,8 @@ static void not_yet_refused(parallax_job_t *job) {
   PARALLAX_NOT_YET(storage_dtype, PARALLAX_AS(PARALLAX_BF16));
   PARALLAX_NOT_YET(rounding, PARALLAX_ROUNDING_STOCHASTIC);
   PARALLAX_NOT_YET(priority, -1);
+  PARALLAX_NOT_YET(memory, PARALLAX_MEMORY_CUDA);
+  PARALLAX_NOT_YET(table_memory, PARALLAX_MEMORY_CUDA);
 #undef PARALLAX_NOT_YET
   parallax_options_t o = {.size = sizeof o};
 #define PARALLAX_NOT_YET(field, value)                        \

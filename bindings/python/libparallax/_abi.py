@@ -146,6 +146,8 @@ class VariableStruct(Sized):
         ("rule_fn", c_void_p),
         ("rule_context", c_void_p),
         ("state_elements", c_uint32 * 2),
+        ("memory", c_uint32),
+        ("table_memory", c_uint32),
     ]
 
 

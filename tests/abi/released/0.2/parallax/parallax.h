@@ -285,6 +285,8 @@ typedef struct parallax_variable {
   parallax_rule_fn rule_fn;
   void *rule_context;
   uint32_t state_elements[2];
+  uint32_t memory;
+  uint32_t table_memory;
 } parallax_variable_t;
 PARALLAX_API parallax_status_t parallax_register(parallax_job_t *job,
                                                  const parallax_variable_t *variable,
