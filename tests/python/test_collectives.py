@@ -193,6 +193,64 @@ class Arrays(unittest.TestCase):
 
                 self.assertEqual(run_ranks(2, body), [True, True])
 
+    def test_bytes(self):
+        @committed
+        def body(job):
+            rank, world = job.rank, job.world
+            ours = np.arange(6, dtype=np.uint8).reshape(2, 3) + 100 * rank
+            everyone = [np.arange(6, dtype=np.uint8).reshape(2, 3) + 100 * other
+                        for other in range(world)]
+            gathered = job.allgather(ours).wait()
+            self.assertEqual(gathered.dtype, np.uint8)
+            np.testing.assert_array_equal(gathered, np.stack(everyone))
+            room = np.zeros((2, 6), np.uint8)
+            self.assertIs(job.allgather(ours, out=room, dtype="bytes").wait(), room)
+            np.testing.assert_array_equal(room.ravel(), gathered.ravel())
+            root = job.collective("gather", ours, root=1).wait()
+            self.assertEqual(root is not None, rank == 1)
+            counts = [3, 1]
+            pieces = job.collective("allgatherv", ours.ravel()[:counts[rank]],
+                                    recv_counts=counts).wait()
+            self.assertEqual(pieces.tolist(), [0, 1, 2, 100])
+            exchanged = job.collective("alltoallv", ours.ravel()[:4], send_counts=counts,
+                                       recv_counts=[counts[rank]] * 2, dtype="uint8").wait()
+            self.assertEqual(exchanged.tolist(), [[0, 1, 2, 100, 101, 102], [3, 103]][rank])
+            # Whatever has bytes.
+            text = bytearray(b"from rank 1" if rank == 1 else 11)
+            job.collective("broadcast", recv=text, root=1).wait()
+            self.assertEqual(text, b"from rank 1")
+            flags = np.array([rank == 0, rank == 1])
+            both = job.allgather(flags.view(np.uint8)).wait().view(bool)
+            self.assertEqual(both.tolist(), [[True, False], [False, True]])
+            with self.assertRaisesRegex(px.InvalidArgument, "array.view.numpy.uint8.") as other:
+                job.allgather(flags)
+            self.assertEqual(other.exception.field, "dtype")
+            if job.rank == 0:  # of the buffers' type alone, as for every dtype
+                with self.assertRaisesRegex(px.InvalidArgument, "is int16; it must be uint8"):
+                    job.allgather(np.zeros(2, np.int16), dtype="bytes")
+            mine = job.empty(5, "uint8")
+            mine[:] = rank
+            self.assertEqual(job.allgather(mine).wait().tolist(), [[0] * 5, [1] * 5])
+            return True
+
+        self.assertEqual(run_ranks(2, body), [True, True])
+
+    def test_bytes_are_not_combined(self):
+        @committed
+        def body(job):
+            for kind in ("allreduce", "reduce", "reduce_scatter"):
+                for op in ("sum", "max", "or"):
+                    with self.assertRaisesRegex(
+                            px.InvalidArgument, "which .* cannot combine; .*: uint8 is bytes as "
+                                                "they are, so convert") as refused:
+                        job.collective(kind, np.zeros(2, np.uint8), op=op)
+                    self.assertEqual(refused.exception.field, "dtype")
+            with self.assertRaisesRegex(px.InvalidArgument, "register: dtype is 'bytes'"):
+                job.register("v", rows=2, dtype="bytes")
+            return job.allreduce(1).wait()
+
+        self.assertEqual(run_ranks(2, body), [2, 2])
+
     def test_in_place_and_into_another(self):
         @committed
         def body(job):

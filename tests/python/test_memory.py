@@ -125,7 +125,7 @@ class Memory(unittest.TestCase):
 
     def test_shapes(self):
         for shape, dtype, size in ((0, "f32", 0), ((3, 0), "i64", 0), ((), "f64", 8),
-                                   (5, "bf16", 10), ((2, 3), "i32", 24)):
+                                   (5, "bf16", 10), ((2, 3), "i32", 24), (7, "uint8", 7)):
             with self.subTest(shape=shape):
                 array = memoryview(self.job.empty(shape, dtype, huge_pages=True, numa_node=0))
                 self.assertEqual(array.nbytes, size)
@@ -146,6 +146,23 @@ class Memory(unittest.TestCase):
         self.job.close()
         with self.assertRaisesRegex(px.InvalidState, "the job is closed"):
             self.job.empty(3)
+
+    def test_of_a_job_that_failed(self):
+        for before in (True, False):
+            with self.subTest(before=before):
+                job = px.open()
+                first = job.empty(3) if before else None
+                job.abort("on purpose")
+                if before:
+                    array = job.empty(4)
+                    memoryview(array)[3] = 5.0
+                else:
+                    with self.assertRaisesRegex(px.Aborted, "on purpose"):
+                        job.empty(4)
+                job.close()
+                if before:
+                    self.assertEqual(memoryview(array).tolist() + memoryview(first).tolist(),
+                                     [0, 0, 0, 5, 0, 0, 0])
 
     def test_threads(self):
         def work():

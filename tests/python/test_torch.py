@@ -39,6 +39,15 @@ class Torch(unittest.TestCase):
         with self.job.step() as step:
             self.assertIs(step.reduce(self.held, gradient).wait(), gradient)
 
+    def test_bytes(self):
+        given = torch.tensor([[1, 200], [3, 4]], dtype=torch.uint8)
+        self.assertEqual(self.job.allgather(given).wait().tolist(), [given.tolist()])
+        into = torch.zeros(4, dtype=torch.uint8)
+        self.assertIs(self.job.collective("broadcast", given, into).wait(), into)
+        self.assertEqual(into.tolist(), [1, 200, 3, 4])
+        with self.assertRaisesRegex(px.InvalidArgument, "cannot combine.*uint8 is bytes"):
+            self.job.allreduce(given)
+
     def test_gradient_of_autograd(self):
         weight = torch.ones(2, 2, requires_grad=True)
         (weight * 3).sum().backward()

@@ -15,7 +15,7 @@ from ._errors import InvalidArgument
 from ._library import LIB
 from ._numpy import empty
 from ._request import Request
-from ._tables import DTYPES, Collective, DType, Op, dtype_of, member_of
+from ._tables import BYTES, DTYPES, Collective, DType, Op, dtype_of, member_of
 
 if TYPE_CHECKING:
     from ._job import Job
@@ -57,7 +57,14 @@ def post(job: "Job", terms: Terms, send: Any, recv: Any,
     for name, given in zip(("send_counts", "recv_counts"), counts):
         if given is not None:
             setattr(struct, name, (ctypes.c_uint64 * len(given))(*given))
-    handle = job._core.post((lent, loan), LIB.parallax_collective, ctypes.byref(struct))
+    try:
+        handle = job._core.post((lent, loan), LIB.parallax_collective, ctypes.byref(struct))
+    except InvalidArgument as refusal:
+        if element is BYTES and refusal.field == "dtype":
+            raise InvalidArgument(f"{refusal.message}: uint8 is bytes as they are, so convert what "
+                                  "is to be combined, as in array.astype(numpy.int32)",
+                                  field="dtype") from None
+        raise
     return Request(job, handle, lambda _: got if finish is None else finish(got))
 
 
@@ -131,13 +138,14 @@ def _lend(given: Any, element: DType, name: str) -> Loan:
 def _element(loan: Loan, given: Any) -> DType:
     """The dtype of a buffer: the one named, else what the buffer says."""
     if given is not None:
-        return dtype_of(given)
-    for dtype in DTYPES:
+        return dtype_of(given, "collective", (BYTES,))
+    for dtype in (*DTYPES, BYTES):
         if (loan.kind, loan.item_bytes) == (dtype.kind, dtype.item_bytes):
             return dtype
     choices = ", ".join(dtype.long_name for dtype in DTYPES)
     raise InvalidArgument(f"collective: the buffer is {loan.type_name}; it must be one of "
-                          f"{choices}, or the bits of bfloat16 with dtype='bf16'", field="dtype")
+                          f"{choices}, the bits of bfloat16 with dtype='bf16', or, where nothing "
+                          "is combined, uint8, as in array.view(numpy.uint8)", field="dtype")
 
 
 def _counts(job: "Job", given: Optional[Sequence[int]], name: str,

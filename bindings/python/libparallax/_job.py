@@ -235,7 +235,7 @@ class Job:
         64 bits, float of floats.
 
         op: "sum", "mean" (no integers), "min", "max", "product", or of integers "and", "or", "xor".
-        dtype: only of bfloat16's bits in uint16: "bf16".
+        dtype: only of bfloat16's bits in uint16: "bf16". uint8 is bytes, which nothing combines.
         tag: 0: matched by order among those of tag 0, of whatever kind; else with this tag.
 
         No variable is needed, and any number may be under way, in steps and between them, after
@@ -247,8 +247,8 @@ class Job:
     def allgather(self, value: Any, *, out: Any = None, dtype: Any = None,
                   tag: int = 0) -> Request[Any]:
         """Gives every rank all ranks' arrays, which have one size: wait() gives `out` or a new
-        array of shape (world, *value.shape); of a Python number, the list of them. Else as
-        allreduce."""
+        array of shape (world, *value.shape); of a Python number, the list of them. Of bytes too:
+        arrays, tensors and buffers of uint8. Else as allreduce."""
         return of_value(self, Terms(Collective.ALLGATHER, dtype=dtype, tag=tag), value, out)
 
     def collective(self, kind: Union[str, Collective], send: Any = None, recv: Any = None, *,
@@ -262,7 +262,8 @@ class Job:
         wait() gives recv, or a new array where that is None; None on a rank that gets nothing. How
         many numbers move is what send has; of a broadcast, what recv has, which the others need and
         the root does not. send_counts, recv_counts: numbers for each rank; alltoallv needs both,
-        allgatherv recv_counts. Else as allreduce.
+        allgatherv recv_counts. The kinds that combine nothing take uint8: bytes of any type, as in
+        array.view(numpy.uint8). Else as allreduce.
         """
         return post(self, Terms(kind, op, root, send_counts, recv_counts, dtype, tag), send, recv)
 
@@ -285,9 +286,12 @@ class Job:
         without a copy; a memoryview where NumPy is missing. It may outlive the job: the memory
         goes when the job is closed and the last array over it is dropped.
 
-        dtype: as of register; bfloat16 is its bits in uint16.
+        dtype: as of register, or "uint8"; bfloat16 is its bits in uint16.
         numa_node: the kernel's number; None: where this rank's memory lies. huge_pages: asks for
             them.
+
+        A job that has failed gives arrays all the same if it gave one before; else this raises its
+        failure, as the first array needs a call of the job.
         """
         return empty(self, shape, dtype, numa_node, huge_pages)
 
@@ -368,7 +372,8 @@ class Job:
             warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, source=self)
             reason = f"rank {core.job_rank} dropped the job without closing it"
             if within_rule():  # of a cycle, collected by chance here, where no job may be closed
-                threading.Thread(target=core.close, args=(reason,)).start()
+                threading.Thread(target=core.close, name="libparallax-close",
+                                 args=(reason,)).start()
             else:
                 core.close(reason)
 

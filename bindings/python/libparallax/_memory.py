@@ -22,7 +22,7 @@ from ._library import LIB
 from ._numpy import empty as empty_array
 from ._numpy import view
 from ._rule import within_rule
-from ._tables import dtype_of
+from ._tables import BYTES, dtype_of
 
 if TYPE_CHECKING:
     from ._job import Job
@@ -66,7 +66,7 @@ def _shape_of(shape: Any) -> Tuple[int, ...]:
 def empty(job: "Job", shape: Union[int, Sequence[int]], dtype: Any, numa_node: Optional[int],
           huge_pages: bool) -> Any:
     """See Job.empty."""
-    extents, element = _shape_of(shape), dtype_of(dtype)
+    extents, element = _shape_of(shape), dtype_of(dtype, "empty", (BYTES,))
     size = element.item_bytes
     for extent in extents:
         size *= extent

@@ -392,13 +392,13 @@ def _borrow_into(variable: Variable, ids: Any, place: Any, held: DType,
 
 def _held(variable: Variable, dtype: Any) -> DType:
     """What the values of a slice are."""
-    return variable.dtype if dtype is None else dtype_of(dtype)
+    return variable.dtype if dtype is None else dtype_of(dtype, "step")
 
 
 def _slice(variable: Variable, ids: Optional[Tuple[Loan, str]], values: Loan,
            dtype: Any, more: bool = False) -> SliceStruct:
     struct = SliceStruct(variable=variable.id, form=Form.DENSE, values=values.address,
-                         as_dtype=0 if dtype is None else as_dtype_of(dtype_of(dtype)),
+                         as_dtype=0 if dtype is None else as_dtype_of(_held(variable, dtype)),
                          more=bool(more))
     if ids is not None:
         loan, field = ids

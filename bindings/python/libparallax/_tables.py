@@ -206,6 +206,9 @@ DTYPES: Tuple[DType, ...] = (
     DType("i64", 5, "int64", "i", 8, "int64", "q"),
 )
 
+# Of collectives that combine nothing: bytes as they are. Of no variable.
+BYTES = DType("bytes", 16, "uint8", "u", 1, "uint8", "B")
+
 # What a managed variable is kept in, by the dtype that it has; others are kept as they are.
 KEPT_IN = {"f16": DTYPES[0], "bf16": DTYPES[0]}
 
@@ -275,16 +278,19 @@ def as_dtype_of(dtype: DType) -> int:
     return dtype.value + 1
 
 
-def dtype_of(given: Any) -> DType:
-    """The DType meant by "f32", "float32", numpy.float32, a numpy.dtype or torch.float32."""
+def dtype_of(given: Any, what: str = "register", also: Tuple[DType, ...] = ()) -> DType:
+    """The DType meant by "f32", "float32", numpy.float32, a numpy.dtype or torch.float32.
+
+    also: what the call takes beside those of variables.
+    """
     if isinstance(given, DType):
         return given
     name = _name_of_type(given)
-    for dtype in DTYPES:
+    for dtype in (*DTYPES, *also):
         if name in (dtype.name, dtype.long_name):
             return dtype
-    choices = ", ".join(repr(dtype.name) for dtype in DTYPES)
-    raise InvalidArgument(f"register: dtype is {given!r}; it must be one of {choices}",
+    choices = ", ".join(repr(dtype.name) for dtype in (*DTYPES, *also))
+    raise InvalidArgument(f"{what}: dtype is {given!r}; it must be one of {choices}",
                           field="dtype")
 
 
