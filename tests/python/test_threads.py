@@ -71,6 +71,43 @@ class Threads(unittest.TestCase):
         self.assertIn("done", answers)
         self.assertRegex(" ".join(answers), "another thread waits for this request")
 
+    def test_a_timeout_says_what_was_given(self):
+        # Longer than a wait's first part, which the main thread and the compiled core have.
+        rendezvous = "inproc:given-timeout"
+        over = threading.Event()
+
+        def other():
+            with px.open(rank=1, world=2, rendezvous=rendezvous, timeout=TIMEOUT) as job:
+                job.commit()
+                over.wait(TIMEOUT)
+                job.barrier().wait()
+
+        rank = threading.Thread(target=other)
+        rank.start()
+        with px.open(rank=0, world=2, rendezvous=rendezvous, timeout=TIMEOUT) as job:
+            job.commit()
+            barrier = job.barrier()
+
+            def said(timeout):
+                with self.assertRaisesRegex(px.Timeout, "waits for rank 1") as late:
+                    barrier.wait(timeout)
+                return late.exception.message.partition(" ms")[0]
+
+            def wait_elsewhere(timeout):
+                sentences = []
+                waiter = threading.Thread(target=lambda: sentences.append(said(timeout)))
+                waiter.start()
+                waiter.join()
+                return sentences[0]
+
+            for wait in (said, wait_elsewhere):
+                for timeout, given in ((0, 0), (0.01, 10), (0.2501, 251), (0.4, 400)):
+                    with self.subTest(wait=wait.__name__, timeout=timeout):
+                        self.assertEqual(wait(timeout), f"wait: after {given}")
+            over.set()
+            barrier.wait()
+        rank.join()
+
     def test_steps_of_many_threads(self):
         # Pulls from several threads at once, each of its own variable.
         with px.open() as job:

@@ -13,6 +13,7 @@ import ctypes
 import math
 import operator
 import os
+import re
 import threading
 import time
 import weakref
@@ -31,6 +32,7 @@ else:
     Gate, Handle = NATIVE.Gate, NATIVE.Handle
 
 _SHORT_WAIT_MS = 200  # the main thread waits this long on its own before it asks for help
+_AFTER = re.compile(r"\bafter \d+ ms\b")  # how long a wait was, in the library's sentence
 
 # Those that end a job. A mismatch of a step's end does not, but then close answers with none.
 _JOB_FAILURES = (Status.PEER_LOST, Status.ABORTED, Status.CANCELED, Status.INTERNAL,
@@ -336,7 +338,7 @@ def wait(handles: Sequence[Handle], timeout: Optional[float]) -> None:
     Timeout. The GIL is released."""
     if not handles:
         return
-    timeout_ms = milliseconds(timeout, "timeout", _abi.WAIT_DEFAULT)
+    given_ms = timeout_ms = milliseconds(timeout, "timeout", _abi.WAIT_DEFAULT)
     short_ms = _SHORT_WAIT_MS
     if NATIVE is not None and not 0 <= timeout_ms <= short_ms:
         started = time.monotonic()
@@ -372,7 +374,10 @@ def wait(handles: Sequence[Handle], timeout: Optional[float]) -> None:
         leave()
     else:
         pointers = (ctypes.c_void_p * len(rest))(*rest)
-        answers.append(_wait_entered(pointers, len(rest), timeout_ms, short_ms, leave))
+        answer = _wait_entered(pointers, len(rest), timeout_ms, short_ms, leave)
+        if answer.status == Status.TIMEOUT and given_ms >= 0:  # not that of the last part of it
+            answer = answer._replace(message=_AFTER.sub(f"after {given_ms} ms", answer.message, 1))
+        answers.append(answer)
     for answer in answers:
         check(told.tell(answer))
 
