@@ -133,6 +133,29 @@ class Requests(unittest.TestCase):
 
         self.assertEqual(run_ranks(2, body), [True, True])
 
+    def test_results_are_there_after_the_step(self):
+        with px.open() as job:
+            weight = job.register("weight", rows=2, rule="sgd", init=3.0)
+            dense = job.register("dense", rows=2)
+            table = job.register("table", rows=9, tag="sparse", rows_max=4)
+            job.commit()
+            with job.step() as step:
+                requests = [step.pull(weight), step.reduce(dense, floats(1, 2)),
+                            step.reduce(table, [3, 5], floats(7, 8)),
+                            step.push(weight, floats(1, 1))]
+                released = step.reduce_many([])
+                released.release()
+            self.assertEqual([request.done() for request in requests], [True] * 4)
+            px.wait_all(requests)
+            pulled, reduced, rows, pushed = [request.wait() for request in requests]
+            self.assertEqual(memoryview(pulled).tolist(), [[3.0], [3.0]])
+            self.assertEqual((list(reduced), pushed), ([1, 2], None))
+            self.assertEqual(memoryview(rows.values).tolist(), [[7], [8]])
+            self.assertTrue(all(request._handle.pointer is None
+                                for request in requests if request is not requests[2]))
+            with self.assertRaisesRegex(px.InvalidState, "by release.. or at the end of its"):
+                released.wait()
+
     def test_context_manager_waits_and_releases(self):
         with px.open() as job:
             weight = job.register("weight", rows=2, rule="sgd", init=3.0)

@@ -96,7 +96,8 @@ class Handle:
         self.core.check_process()
         with self._lock:
             if self.pointer is None or self._given_back:
-                raise InvalidState("the request is released; wait for it before")
+                raise InvalidState("the request is released, by release() or at the end of its "
+                                   "`with`; call wait() before that")
             self._users += 1
             return self.pointer
 

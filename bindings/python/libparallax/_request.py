@@ -51,8 +51,9 @@ class Request(Generic[T_co]):
     """A call that completes later, exactly once. Made by Step and Job, never by users.
 
     Ownership: the buffers handed in are borrowed, and kept alive, until the request is complete and
-    released. A request is released when `with` is left, by release(), or when it is dropped; if it
-    is still pending then, that happens by itself once it completes.
+    released. A request is released when `with` is left, by release(), when the end of its step has
+    been waited for, or when it is dropped; if it is still pending then, that happens by itself once
+    it completes. Its result stays: wait() gives it after the step too, but not after release().
 
     Threads: any thread may use it, but one waits at a time: a second one gets InvalidState.
 
@@ -112,10 +113,13 @@ class Request(Generic[T_co]):
 
     def _settle(self) -> None:
         """Takes the result of a request that completed OK, once."""
-        if self._finish is not None:
-            self._result = self._finish(self._handle)
+        finish = self._finish
+        if finish is not None:
+            self._result = finish(self._handle)
             self._finished, self._finish = True, None  # it may hold buffers of the caller
             for request in self._also:
+                if not request._over():  # the caller may ask for its result yet
+                    request._settle()
                 request.release()
             self._also = ()
 

@@ -236,7 +236,9 @@ static PyObject *handle_enter(PyObject *self, PyObject *nothing) {
     if (PyErr_Occurred() != NULL) return NULL;
   }
   if (handle->gate == NULL || handle->request == NULL || handle->given_back) {
-    PyErr_SetString(bound.invalid_state, "the request is released; wait for it before");
+    PyErr_SetString(bound.invalid_state,
+                    "the request is released, by release() or at the end of its `with`; "
+                    "call wait() before that");
     return NULL;
   }
   ++handle->users;
