@@ -231,6 +231,43 @@ except px.PeerLost as lost:
 
         self.assertEqual(run_ranks(2, body), [True, True])
 
+    def test_a_commit_that_is_too_large_is_raised_once(self):
+        # And not by close(), but on a rank that was told of no such commit.
+        for where in ("job", "part"):
+            with self.subTest(where=where), px.open(memory_max_bytes=1 << 20) as job:
+                job.commit()
+                group = job if where == "job" else job.split([0])
+                group.register("large", rows=1 << 20, rule="sgd")
+                with self.assertRaisesRegex(px.LimitExceeded, "memory_max_bytes"):
+                    group.commit()
+                with self.assertRaisesRegex(px.LimitExceeded, "memory_max_bytes"):
+                    job.barrier()
+                if where == "part":
+                    group.close()
+
+        told = threading.Event()
+
+        def body(job):
+            job.commit()
+            if job.rank == 1:
+                with self.assertRaises(px.LimitExceeded):  # which is no failure of the job
+                    job.empty(1 << 58)
+            job.barrier().wait()
+            if job.rank == 0:
+                job.register("large", rows=1 << 20, rule="sgd")
+                job.set("memory_max_bytes", 1 << 20)
+                with self.assertRaises(px.LimitExceeded):
+                    job.commit()
+                told.set()
+                job.close()
+                return None
+            self.assertTrue(told.wait(TIMEOUT))
+            with self.assertRaises(px.LimitExceeded) as raised:
+                job.close()
+            return raised.exception.message
+
+        self.assertRegex(run_ranks(2, body)[1], "memory_max_bytes")
+
     def test_both_catch_a_failure_and_abort(self):
         # The second abort changes nothing, and what the first one said is no news to who aborts.
         gate = threading.Barrier(2)

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Update rules that are functions of Python, called by the library."""
 
+import gc
+import os
+import threading
 import unittest
+import warnings
+import weakref
 
 import libparallax as px
-from support import needs_numpy, numpy as np, run_ranks
+from support import TIMEOUT, needs_numpy, numpy as np, run_ranks
 
 ROWS, ELEMENTS = 50, 3
 
@@ -42,6 +47,85 @@ class OwnRules(unittest.TestCase):
             for own, library in run_ranks(2, body, plan_mode=plan_mode):
                 self.assertTrue(own.any())
                 np.testing.assert_array_equal(own, library)
+
+    def test_on_threads_beside_others_that_use_the_job(self):
+        # Whoever calls the rule needs the GIL, and whoever has the GIL may be in a call of the job:
+        # neither may wait for the other.
+        def body(job):
+            init = px.Uniform(-1, 1, seed=3)
+            variables = [
+                job.register("own", rule=momentum, state_elements=(ELEMENTS,), init=init,
+                             **self.shape),
+                job.register("library", rule="momentum", momentum=0.5, init=init, **self.shape)]
+            begun, over, failures = threading.Barrier(3), threading.Event(), []
+
+            def ask():
+                self.assertEqual(job.info().variables, 2)
+
+            def make():
+                array = job.empty((4, 3), "f64")
+                array[:] = 7
+                self.assertEqual(array.sum(), 84)
+
+            def repeat(work):
+                try:
+                    work()
+                    begun.wait(TIMEOUT)
+                    while not over.is_set():
+                        work()
+                except BaseException as failure:
+                    failures.append(failure)
+
+            threads = [threading.Thread(target=repeat, args=(work,)) for work in (ask, make)]
+            for thread in threads:
+                thread.start()
+            try:
+                begun.wait(TIMEOUT)
+                values = train(job, variables, steps=20)
+            finally:
+                over.set()
+                for thread in threads:
+                    thread.join(TIMEOUT)
+            self.assertEqual(failures, [])
+            return values
+
+        for compute_threads in (0, 2):
+            for plan_mode in ("ps", "ar"):
+                with self.subTest(compute_threads=compute_threads, plan_mode=plan_mode):
+                    for own, library in run_ranks(2, body, plan_mode=plan_mode,
+                                                  compute_threads=compute_threads):
+                        self.assertTrue(own.any())
+                        np.testing.assert_array_equal(own, library)
+
+    def test_a_job_that_is_dropped_within(self):
+        # By a collection that happens to run there, where no job may be called.
+        class Cycle:
+            def __init__(self):
+                self.itself, self.job = self, px.open()
+
+        def rule(block):
+            cycles.pop()
+            gc.collect()
+            block.values[:] -= block.gradient
+
+        for compute_threads in (0, 2):
+            with self.subTest(compute_threads=compute_threads), warnings.catch_warnings():
+                warnings.simplefilter("ignore", ResourceWarning)
+                descriptors = len(os.listdir("/proc/self/fd"))
+                cycles = [Cycle() for _ in range(3)]
+                dropped = [weakref.ref(cycle.job._core) for cycle in cycles]
+                with px.open(compute_threads=compute_threads) as job:
+                    held = job.register("held", rows=2, rule=rule)
+                    job.commit()
+                    for _ in range(3):
+                        with job.step() as step:
+                            step.push(held, np.ones(2, np.float32))
+                    self.assertEqual(job.pull(held).wait().tolist(), [[-3], [-3]])
+                for thread in threading.enumerate():
+                    if thread.name == "libparallax-close":
+                        thread.join(TIMEOUT)
+                self.assertEqual([core() for core in dropped], [None] * 3)
+                self.assertEqual(len(os.listdir("/proc/self/fd")), descriptors)
 
     def test_what_a_block_holds(self):
         seen = []

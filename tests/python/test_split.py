@@ -187,6 +187,43 @@ class Ends(unittest.TestCase):
 
         self.assertEqual(run_ranks(2, body), [True, True])
 
+    def test_a_part_whose_close_times_out_keeps_what_it_borrows(self):
+        # Its request stays pending, and may write until the job ends.
+        late, over = threading.Event(), threading.Event()
+        kept = []
+
+        def body(job):
+            part = job.split([0, 1])
+            part.commit()
+            if job.rank == 1:
+                self.assertTrue(late.wait(TIMEOUT))
+                try:
+                    part.close()
+                except px.ParallaxError:  # what the other's close ended as
+                    pass
+                over.set()
+                return True
+            given = floats(1, 2)
+            kept.extend((weakref.ref(part._core), weakref.ref(given)))
+            request = part.broadcast(given, root=1)
+            job.set("timeout_ms", 20)
+            with self.assertRaisesRegex(px.Timeout, "rank 1"):
+                part.close()
+            job.set("timeout_ms", 1000 * TIMEOUT)
+            with self.assertRaisesRegex(px.InvalidState, "while the request was pending, and its "
+                                                         "close timed out"):
+                request.wait()
+            del part, given, request
+            gc.collect()
+            self.assertNotIn(None, [each() for each in kept])
+            late.set()
+            self.assertTrue(over.wait(TIMEOUT))
+            return True
+
+        self.assertEqual(run_ranks(2, body), [True, True])
+        gc.collect()
+        self.assertEqual([each() for each in kept], [None, None])
+
     def test_a_block_left_by_an_exception_ends_the_whole_job(self):
         def body(job):
             job.commit()
