@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// parallax.hpp in every dialect from C++17 on, with every warning an error: a training step of one
+// rank, with each of its templates.
+#include "parallax/parallax.hpp"
+
+#include <cstdio>
+#include <utility>
+
+namespace {
+
+struct Halve {
+  int operator()(const parallax_rule_block_t &block) const {
+    auto *const values = static_cast<float *>(block.values);
+    for (uint64_t i = 0; i < block.row_count * block.row_elements; ++i) values[i] /= 2;
+    return 0;
+  }
+};
+
+bool trains() {
+  parallax::Job job(parallax::sized<parallax_options_t>());
+  Halve rule;
+  auto variable = parallax::sized<parallax_variable_t>();
+  variable.name = "table";
+  variable.rows = 4;
+  variable.row_elements = 1;
+  variable.init_low = 8;
+  parallax::set_rule(variable, rule);
+  const uint32_t id = job.register_variable(variable);
+  job.commit();
+  parallax::Buffer buffer =
+      job.buffer(4 * sizeof(float), parallax::sized<parallax_buffer_options_t>());
+  auto slice = parallax::sized<parallax_slice_t>();
+  slice.variable = id;
+  slice.values = buffer.as<float>();
+  const uint64_t step = job.step_begin();
+  job.push(step, {slice}).wait();
+  parallax::Request end = job.step_end(step, parallax::sized<parallax_step_end_options_t>());
+  end.wait();
+  parallax::Request moved = std::move(end);
+  job.pull(0, {slice}).wait();
+  return moved.step_info().committed == 1 && buffer.as<float>()[3] == 4 &&
+         !job.report(PARALLAX_REPORT_PLAN).empty();
+}
+
+bool tells_of_failures() {
+  auto options = parallax::sized<parallax_options_t>();
+  options.rank = 3;
+  try {
+    const parallax::Job job(options);
+  } catch (const parallax::Error &error) {
+    return error.status() == PARALLAX_INVALID && error.info().field[0] != '\0';
+  }
+  return false;
+}
+
+}  // namespace
+
+int main() {
+  try {
+    return trains() && tells_of_failures() ? 0 : 1;
+  } catch (const parallax::Error &error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
