@@ -68,6 +68,33 @@ TEST_F(RequestPoolTest, AReleasedRequestIsUsedAgainAndKeepsItsMemory) {
   EXPECT_FALSE(next->done());
 }
 
+// What a request borrowed is looked up while it is pending: nothing of the call before may be
+// there.
+TEST_F(RequestPoolTest, AReusedRequestBorrowsNothingOfTheCallBefore) {
+  std::byte memory[8] = {};
+  for (const bool taken_back : {false, true}) {
+    Request* request = take(RequestKind::kCollective);
+    request->buffer = memory;
+    request->bytes = sizeof memory;
+    request->send = ByteRange::at(memory, 4);
+    request->recv = ByteRange::at(memory + 4, 4);
+    if (taken_back) {
+      pool_.take_back(request);
+    } else {
+      pool_.finish(request, {});
+      ASSERT_TRUE(pool_.release(request).ok());
+    }
+    const ByteRange all = ByteRange::at(memory, sizeof memory);
+    Request* next = take(RequestKind::kBroadcast);
+    ASSERT_EQ(next, request);
+    EXPECT_EQ(next->buffer, nullptr);
+    EXPECT_EQ(next->bytes, 0u);
+    EXPECT_FALSE(next->send.overlaps(all));
+    EXPECT_FALSE(next->recv.overlaps(all));
+    pool_.take_back(next);
+  }
+}
+
 TEST_F(RequestPoolTest, OneThatIsTakenBackIsNeitherCompletedNorOutstanding) {
   Request* request = take();
   pool_.take_back(request);

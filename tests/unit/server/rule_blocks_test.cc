@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cfenv>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -159,6 +160,32 @@ TEST_F(RuleBlocksTest, ABlockHasABound) {
     EXPECT_EQ(blocks_->finish(), 0);
     EXPECT_EQ(counts, (std::vector<uint64_t>{each.most, each.most, 1})) << each.width;
   }
+}
+
+// Given a rule that changes rounding and raises flags, expect neither to be there after it, and
+// each block to begin with the default.
+TEST_F(RuleBlocksTest, TheFloatEnvironmentIsAsBeforeIt) {
+  make(1, {0, 0});
+  int calls = 0;
+  rule_ = [&](const parallax_rule_block_t&) {
+    ++calls;
+    EXPECT_EQ(std::fegetround(), FE_TONEAREST);
+    EXPECT_EQ(std::fetestexcept(FE_ALL_EXCEPT), 0);
+    std::fesetround(FE_UPWARD);
+    std::feraiseexcept(FE_INVALID | FE_DIVBYZERO);
+    return 0;
+  };
+  std::feclearexcept(FE_ALL_EXCEPT);
+  for (uint64_t step = 1; step <= 2; ++step) {
+    begin({.step = step});
+    EXPECT_EQ(add(0, 0), 0);
+    EXPECT_EQ(blocks_->finish(), 0);
+    EXPECT_EQ(std::fegetround(), FE_TONEAREST);
+    EXPECT_EQ(std::fetestexcept(FE_INVALID | FE_DIVBYZERO), 0);
+    std::fesetround(FE_TONEAREST);
+    std::feclearexcept(FE_ALL_EXCEPT);
+  }
+  EXPECT_EQ(calls, 2);
 }
 
 TEST_F(RuleBlocksTest, WhatItAnswersIsHandedOn) {
