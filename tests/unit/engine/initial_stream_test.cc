@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,15 @@ parallax_variable_t given(parallax_variable_t variable, uint32_t init, const voi
   variable.init = init;
   variable.initial = initial;
   return variable;
+}
+
+// Until the commit of `rank`, which may not be over before, waits for ranks to pass values on.
+void run_into_the_stream(EngineWorld& world, uint32_t rank, const Request& commit) {
+  const auto waits_for = [&] { return world.engine(rank).reports().missing(commit).message(); };
+  while (waits_for().find("to pass on what rank 0 has") == std::string::npos) {
+    ASSERT_FALSE(commit.done());
+    world.shuffle(1);
+  }
 }
 
 std::vector<float> read_all(EngineWorld& world, uint32_t rank, uint32_t variable, uint64_t rows,
@@ -106,13 +116,7 @@ TEST(InitialStream, ARankLostOnTheWayFailsTheCommit) {
     ASSERT_TRUE(world.engine(rank).job_calls().register_variable(variable, &id).ok());
     ASSERT_TRUE(world.engine(rank).job_calls().commit(&commits[rank]).ok());
   }
-  // Into the stream.
-  while (
-      world.engine(1).reports().missing(*commits[1]).message().find("to pass on what rank 0 has") ==
-      std::string::npos) {
-    ASSERT_FALSE(commits[1]->done());
-    world.shuffle(1);
-  }
+  ASSERT_NO_FATAL_FAILURE(run_into_the_stream(world, 1, *commits[1]));
   world.kill(2);
   for (int i = 0; i < 100 && !commits[0]->done(); ++i) {  // a suspicion is a loss after a while
     world.clock().advance(10 * kNanosecondsPerMillisecond);
@@ -123,6 +127,38 @@ TEST(InitialStream, ARankLostOnTheWayFailsTheCommit) {
     EXPECT_EQ(commits[rank]->status.code(), PARALLAX_PEER_LOST) << commits[rank]->status.message();
     EXPECT_TRUE(has(commits[rank]->status, "rank 2")) << commits[rank]->status.message();
   }
+}
+
+// Given ranks at any place of the stream, expect a commit that waits to name one of them, or what
+// is to be done here: also that of the first rank, which has passed on all that it has.
+TEST(InitialStream, WhoWaitsNamesWhomItWaitsFor) {
+  EngineWorld world({.hosts = {0, 0, 1}, .slow_percent = 40});
+  const auto large = counted(3 * InitialStream::kPieceBytes / sizeof(float), 0);
+  const parallax_variable_t variable =
+      given(dense_variable("w", large.size(), 1, PARALLAX_RULE_SGD), PARALLAX_INIT_BROADCAST,
+            large.data());
+  std::vector<Request*> commits(3);
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    uint32_t id = 0;
+    ASSERT_TRUE(world.engine(rank).job_calls().register_variable(variable, &id).ok());
+    ASSERT_TRUE(world.engine(rank).job_calls().commit(&commits[rank]).ok());
+  }
+  std::set<std::string> said;
+  const std::string opening = "commit waits for ";
+  for (int i = 0; i < 100'000 && !(commits[0]->done() && commits[1]->done() && commits[2]->done());
+       ++i) {
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      if (commits[rank]->done()) continue;
+      const std::string sentence = world.engine(rank).reports().missing(*commits[rank]).message();
+      EXPECT_GT(sentence.size(), opening.size()) << "rank " << rank << ": " << sentence;
+      EXPECT_TRUE(sentence.starts_with(opening)) << sentence;
+      said.insert(sentence.substr(sentence.find(" to ") + 1));
+    }
+    world.shuffle(1);
+  }
+  ASSERT_TRUE(world.run_until_done(commits));
+  EXPECT_TRUE(said.contains("to pass on what rank 0 has")) << ::testing::PrintToString(said);
+  EXPECT_TRUE(said.contains("to take what is due to it")) << ::testing::PrintToString(said);
 }
 
 // Given a rank that stands still before its values came, expect no commit to be over: whoever
@@ -138,12 +174,7 @@ TEST(InitialStream, NobodyIsThroughBeforeAllHaveTheirValues) {
     ASSERT_TRUE(world.engine(rank).job_calls().register_variable(variable, &id).ok());
     ASSERT_TRUE(world.engine(rank).job_calls().commit(&commits[rank]).ok());
   }
-  while (
-      world.engine(2).reports().missing(*commits[2]).message().find("to pass on what rank 0 has") ==
-      std::string::npos) {
-    ASSERT_FALSE(commits[2]->done());
-    world.shuffle(1);
-  }
+  ASSERT_NO_FATAL_FAILURE(run_into_the_stream(world, 2, *commits[2]));
   for (int i = 0; i < 200; ++i) {
     for (const uint32_t rank : {0u, 1u}) world.groups(rank).run();
   }
