@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "parallax/parallax.hpp"
+#include "support/rank_threads.h"
 
 namespace {
 
@@ -22,27 +22,9 @@ using parallax::Error;
 using parallax::Job;
 using parallax::Request;
 using parallax::sized;
+using parallax::testkit::on_ranks;
 
 constexpr uint64_t kElements = 3000;  // more than travels with a report
-
-void on_buffer_ranks(const char* rendezvous, const std::function<void(uint32_t, Job&)>& body) {
-  std::vector<std::thread> ranks;
-  for (uint32_t rank = 0; rank < 2; ++rank) {
-    ranks.emplace_back([&, rank] {
-      auto options = sized<parallax_options_t>();
-      options.rank = rank;
-      options.world = 2;
-      options.rendezvous = rendezvous;
-      try {
-        Job job(options);
-        body(rank, job);
-      } catch (const Error& error) {
-        ADD_FAILURE() << "rank " << rank << ": " << error.what();
-      }
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
-}
 
 void expect_told(parallax_status_t status, parallax_status_t expected, const std::string& word) {
   EXPECT_EQ(status, expected) << parallax_last_error();
@@ -84,7 +66,7 @@ TEST(JobBuffer, InitialValuesAreBorrowedBeforeTheCommit) {
 // Given buffers under a reduce and a collective that wait for the other rank, expect the frees to
 // be refused with the call's name, and everything to end as without.
 TEST(JobBuffer, IsUsedEverywhereAndStaysWhileBorrowed) {
-  on_buffer_ranks("inproc:buffers", [](uint32_t rank, Job& job) {
+  on_ranks(2, [](uint32_t rank, Job& job) {
     const uint32_t id = job.register_variable(held_values("v"));
     job.commit();
     Buffer gradient = job.buffer(kElements * sizeof(float));
@@ -137,7 +119,7 @@ TEST(JobBuffer, IsUsedEverywhereAndStaysWhileBorrowed) {
 // Given a buffer that was allocated by one handle, expect every other handle of the job to know it,
 // and a request of a part to borrow it like one of the whole.
 TEST(JobBuffer, IsOfTheWholeJob) {
-  on_buffer_ranks("inproc:buffers_parts", [](uint32_t rank, Job& job) {
+  on_ranks(2, [](uint32_t rank, Job& job) {
     job.commit();
     Job part = job.split({0, 1});
     part.commit();

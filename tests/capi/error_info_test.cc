@@ -6,10 +6,10 @@
 #include <array>
 #include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "parallax/parallax.hpp"
+#include "support/rank_threads.h"
 
 namespace {
 
@@ -17,6 +17,9 @@ using parallax::check;
 using parallax::Error;
 using parallax::Job;
 using parallax::sized;
+using parallax::testkit::left_or_right;
+using parallax::testkit::on_rank_threads;
+using parallax::testkit::on_ranks;
 
 constexpr uint32_t kTableRows = 8;
 
@@ -37,25 +40,9 @@ parallax_error_info_t last_info() {
   return info;
 }
 
-// Two ranks of two hosts, as threads.
-void on_two_hosts(const char* rendezvous, const std::function<void(uint32_t, Job&)>& body) {
-  std::vector<std::thread> ranks;
-  for (uint32_t rank = 0; rank < 2; ++rank) {
-    ranks.emplace_back([&, rank] {
-      auto options = sized<parallax_options_t>();
-      options.rank = rank;
-      options.world = 2;
-      options.rendezvous = rendezvous;
-      options.host = rank == 0 ? "left" : "right";
-      try {
-        Job job(options);
-        body(rank, job);
-      } catch (const Error& error) {
-        ADD_FAILURE() << "rank " << rank << ": " << error.what();
-      }
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
+void on_two_hosts(const std::function<void(uint32_t, Job&)>& body) {
+  on_ranks(2, body,
+           [](uint32_t rank, parallax_options_t& options) { options.host = left_or_right(rank); });
 }
 
 TEST(ErrorInfo, NamesTheFieldOfAnArgument) {
@@ -136,7 +123,7 @@ TEST(ErrorInfo, StaysUntilTheNextFailure) {
 }
 
 TEST(ErrorInfo, ATimeoutNamesWhoIsMissing) {
-  on_two_hosts("inproc:error_info_timeout", [](uint32_t rank, Job& job) {
+  on_two_hosts([](uint32_t rank, Job& job) {
     job.commit();
     uint32_t go = 0;
     if (rank == 0) {
@@ -160,7 +147,7 @@ TEST(ErrorInfo, ATimeoutNamesWhoIsMissing) {
 }
 
 TEST(ErrorInfo, AMismatchOfRegistrationNamesVariableFieldAndRanks) {
-  on_two_hosts("inproc:error_info_commit", [](uint32_t rank, Job& job) {
+  on_two_hosts([](uint32_t rank, Job& job) {
     job.register_variable(small_table("same"));
     parallax_variable_t differs = small_table("differs");
     differs.row_elements = rank == 0 ? 1 : 2;
@@ -181,26 +168,18 @@ TEST(ErrorInfo, AMismatchOfRegistrationNamesVariableFieldAndRanks) {
 }
 
 TEST(ErrorInfo, AMismatchOfOptionsNamesTheOption) {
-  std::vector<std::thread> ranks;
-  for (uint32_t rank = 0; rank < 2; ++rank) {
-    ranks.emplace_back([rank] {
-      auto options = sized<parallax_options_t>();
-      options.rank = rank;
-      options.world = 2;
-      options.rendezvous = "inproc:error_info_option";
-      options.plan_mode = rank == 0 ? PARALLAX_PLAN_PS : PARALLAX_PLAN_AR;
-      Job job(options);
-      EXPECT_EQ(parallax_commit(job.get()), PARALLAX_MISMATCH);
-      EXPECT_STREQ(last_info().field, "plan_mode");
-      EXPECT_EQ(last_info().rank, 0u);
-      EXPECT_EQ(last_info().peer, 1u);
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
+  on_rank_threads(2, [](uint32_t rank, parallax_options_t& options) {
+    options.plan_mode = rank == 0 ? PARALLAX_PLAN_PS : PARALLAX_PLAN_AR;
+    Job job(options);
+    EXPECT_EQ(parallax_commit(job.get()), PARALLAX_MISMATCH);
+    EXPECT_STREQ(last_info().field, "plan_mode");
+    EXPECT_EQ(last_info().rank, 0u);
+    EXPECT_EQ(last_info().peer, 1u);
+  });
 }
 
 TEST(ErrorInfo, AMismatchOfAStepNamesItAndTheOption) {
-  on_two_hosts("inproc:error_info_step", [](uint32_t rank, Job& job) {
+  on_two_hosts([](uint32_t rank, Job& job) {
     job.register_variable(small_table("v"));
     job.commit();
     const uint64_t step = job.step_begin();
@@ -221,7 +200,7 @@ TEST(ErrorInfo, AMismatchOfAStepNamesItAndTheOption) {
 }
 
 TEST(ErrorInfo, AnAbortNamesWhereItWasFound) {
-  on_two_hosts("inproc:error_info_abort", [](uint32_t rank, Job& job) {
+  on_two_hosts([](uint32_t rank, Job& job) {
     job.register_variable(small_table("v"));
     job.commit();
     const uint64_t first = job.step_begin();

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "parallax/parallax.hpp"
+#include "support/rank_threads.h"
 
 namespace {
 
@@ -30,15 +31,6 @@ parallax_variable_t variable_of(const char* name, uint32_t dtype, uint64_t rows,
   variable.row_elements = row_elements;
   variable.rule = PARALLAX_RULE_SUM;
   return variable;
-}
-
-Job opened(const char* rendezvous, uint32_t rank, uint32_t timeout_ms) {
-  auto options = sized<parallax_options_t>();
-  options.rank = rank;
-  options.world = 2;
-  options.rendezvous = rendezvous;
-  options.timeout_ms = timeout_ms;
-  return Job(options);
 }
 
 template <typename T>
@@ -95,31 +87,31 @@ TEST(InitialValues, AreTheHeadersVectors) {
 TEST(InitialValues, OfTheCallersBuffers) {
   const std::vector<float> floats = {1, 2.5f, -3, 0x1.000002p+0f, 5, 6};
   const std::vector<int64_t> integers = {1, -2, int64_t{1} << 60, 4, 5, 6};
-  std::vector<std::thread> ranks;
-  for (uint32_t rank = 0; rank < 2; ++rank) {
-    ranks.emplace_back([&, rank] {
-      try {
-        Job job = opened("inproc:initial_buffers", rank, 30000);
-        parallax_variable_t half = variable_of("half", PARALLAX_F16, 3, 2);
-        half.rows_max = 3;
-        half.init = PARALLAX_INIT_BUFFER;
-        half.initial = floats.data();
-        parallax_variable_t long_ints = variable_of("ints", PARALLAX_I64, 3, 2);
-        long_ints.init = PARALLAX_INIT_BROADCAST;
-        long_ints.initial = rank == 0 ? integers.data() : nullptr;
-        const uint32_t first = job.register_variable(half);
-        const uint32_t second = job.register_variable(long_ints);
-        job.commit();
-        EXPECT_EQ(read<float>(job, first, 0, 3, 2), floats) << "rank " << rank;
-        EXPECT_EQ(read<int64_t>(job, second, 0, 3, 2), integers) << "rank " << rank;
-        job.barrier().wait();
-        job.close();
-      } catch (const Error& error) {
-        ADD_FAILURE() << "rank " << rank << ": " << error.what();
-      }
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
+  parallax::testkit::on_ranks(2, [&](uint32_t rank, Job& job) {
+    parallax_variable_t half = variable_of("half", PARALLAX_F16, 3, 2);
+    half.rows_max = 3;
+    half.init = PARALLAX_INIT_BUFFER;
+    half.initial = floats.data();
+    parallax_variable_t long_ints = variable_of("ints", PARALLAX_I64, 3, 2);
+    long_ints.init = PARALLAX_INIT_BROADCAST;
+    long_ints.initial = rank == 0 ? integers.data() : nullptr;
+    const uint32_t first = job.register_variable(half);
+    const uint32_t second = job.register_variable(long_ints);
+    job.commit();
+    EXPECT_EQ(read<float>(job, first, 0, 3, 2), floats) << "rank " << rank;
+    EXPECT_EQ(read<int64_t>(job, second, 0, 3, 2), integers) << "rank " << rank;
+    job.barrier().wait();
+    job.close();
+  });
+}
+
+Job opened(const char* rendezvous, uint32_t rank, uint32_t timeout_ms) {
+  auto options = sized<parallax_options_t>();
+  options.rank = rank;
+  options.world = 2;
+  options.rendezvous = rendezvous;
+  options.timeout_ms = timeout_ms;
+  return Job(options);
 }
 
 // Given a rank that never commits, expect the other's commit to time out, its buffer to be its own

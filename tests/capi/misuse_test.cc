@@ -10,37 +10,25 @@
 #include <vector>
 
 #include "parallax/parallax.hpp"
+#include "support/rank_threads.h"
 
 namespace {
 
 using parallax::check;
-using parallax::Error;
 using parallax::Job;
 using parallax::sized;
 
 constexpr uint32_t kBoth = 2;
 
-// Runs a body on each rank of a job of two, as threads, and fails with what it throws.
+// A body on each rank of a job of two that is committed.
 template <typename Body>
-void as_ranks(const char* rendezvous, Body body) {
-  std::vector<std::thread> ranks;
-  for (uint32_t rank = 0; rank < kBoth; ++rank) {
-    ranks.emplace_back([&, rank] {
-      auto options = sized<parallax_options_t>();
-      options.rank = rank;
-      options.world = kBoth;
-      options.rendezvous = rendezvous;
-      options.timeout_ms = 30000;
-      try {
-        Job job(options);
-        job.commit();
-        body(rank, job);
-      } catch (const Error& error) {
-        ADD_FAILURE() << "rank " << rank << ": " << error.what();
-      }
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
+void as_ranks(Body body) {
+  const auto committed = [&](uint32_t rank, Job& job) {
+    job.commit();
+    body(rank, job);
+  };
+  parallax::testkit::on_ranks(
+      kBoth, committed, [](uint32_t, parallax_options_t& options) { options.timeout_ms = 30000; });
 }
 
 void expect_refused(parallax_status_t status, parallax_status_t expected, const std::string& word) {
@@ -52,7 +40,7 @@ void expect_refused(parallax_status_t status, parallax_status_t expected, const 
 // Given a request that is pending because rank 1 holds back, expect each wrong use to be refused
 // and the request to complete all the same.
 TEST(Misuse, APendingRequest) {
-  as_ranks("inproc:misuse_pending", [](uint32_t rank, Job& job) {
+  as_ranks([](uint32_t rank, Job& job) {
     parallax_request_t* request = nullptr;
     if (rank == 1) {
       uint32_t go = 0;
@@ -109,7 +97,7 @@ TEST(Misuse, APendingRequest) {
 // Given a job that is closed while a barrier waits for a rank that never calls it, expect the
 // request to complete with ABORTED and to live on until its release.
 TEST(Misuse, ClosedWithWorkPending) {
-  as_ranks("inproc:misuse_close", [](uint32_t rank, Job& job) {
+  as_ranks([](uint32_t rank, Job& job) {
     parallax_request_t* request = nullptr;
     if (rank == 0) check(parallax_barrier(job.get(), &request));
     job.close();
@@ -124,8 +112,8 @@ TEST(Misuse, ClosedWithWorkPending) {
 // Given jobs closed within a step, and with many barriers under way, expect close to end and every
 // request to be aborted.
 TEST(Misuse, ClosedWithinAStep) {
-  as_ranks("inproc:misuse_step", [](uint32_t, Job& job) { job.step_begin(); });
-  as_ranks("inproc:misuse_barriers", [](uint32_t rank, Job& job) {
+  as_ranks([](uint32_t, Job& job) { job.step_begin(); });
+  as_ranks([](uint32_t rank, Job& job) {
     std::vector<parallax_request_t*> requests(rank == 0 ? 16 : 0);
     for (parallax_request_t*& request : requests) check(parallax_barrier(job.get(), &request));
     job.close();

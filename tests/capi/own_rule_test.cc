@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <cfenv>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -16,11 +17,11 @@
 
 #include "parallax/parallax.hpp"
 #include "support/own_rules.h"
+#include "support/rank_threads.h"
 
 namespace own_rule {
 namespace {
 
-using parallax::check;
 using parallax::Error;
 using parallax::Job;
 using parallax::Request;
@@ -31,30 +32,15 @@ constexpr uint32_t kWorld = 3;
 constexpr uint64_t kTableRows = 50;
 constexpr uint64_t kColumns = 4;
 
-void on_ranks(const std::string& name, parallax_plan_mode_t mode, uint32_t threads,
-              const std::function<void(uint32_t, Job&)>& body) {
-  std::vector<std::thread> ranks;
-  for (uint32_t rank = 0; rank < kWorld; ++rank) {
-    ranks.emplace_back([&, rank] {
-      const std::string rendezvous = "inproc:own_rule_" + name;
-      auto options = sized<parallax_options_t>();
-      options.rank = rank;
-      options.world = kWorld;
-      options.rendezvous = rendezvous.c_str();
-      options.host = rank == 0 ? "left" : "right";
-      options.plan_mode = mode;
-      options.plan_after_steps = 2;
-      options.deterministic = 1;
-      options.compute_threads = threads;
-      try {
-        Job job(options);
-        body(rank, job);
-      } catch (const Error& error) {
-        ADD_FAILURE() << "rank " << rank << ": " << error.what();
-      }
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
+void on_two_hosts(parallax_plan_mode_t mode, uint32_t threads,
+                  const std::function<void(uint32_t, Job&)>& body) {
+  parallax::testkit::on_ranks(kWorld, body, [&](uint32_t rank, parallax_options_t& options) {
+    options.host = rank == 0 ? "left" : "right";
+    options.plan_mode = mode;
+    options.plan_after_steps = 2;
+    options.deterministic = 1;
+    options.compute_threads = threads;
+  });
 }
 
 parallax_variable_t table(const char* name, uint32_t rule, bool ids) {
@@ -130,16 +116,15 @@ KeptRows read(Job& job, uint32_t variable, uint64_t row_count, uint32_t states) 
 // Variables come in pairs, of which the first has the library's rule.
 TEST(OwnRule, WhatALibrarysRuleDoesEndsAtItsBits) {
   const struct {
-    const char* name;
     parallax_plan_mode_t mode;
     uint32_t threads;
-  } cases[] = {{"hybrid", PARALLAX_PLAN_HYBRID, 0},
-               {"ps", PARALLAX_PLAN_PS, 2},
-               {"ar", PARALLAX_PLAN_AR, 2},
-               {"auto", PARALLAX_PLAN_AUTO, 1}};
+  } cases[] = {{PARALLAX_PLAN_HYBRID, 0},
+               {PARALLAX_PLAN_PS, 2},
+               {PARALLAX_PLAN_AR, 2},
+               {PARALLAX_PLAN_AUTO, 1}};
   for (const auto& each : cases) {
     std::array<std::atomic<uint64_t>, 3> called = {};  // of all ranks: one may own nothing
-    on_ranks(each.name, each.mode, each.threads, [&called](uint32_t rank, Job& job) {
+    on_two_hosts(each.mode, each.threads, [&called](uint32_t rank, Job& job) {
       const parallax_variable_t library[] = {table("adam", PARALLAX_RULE_ADAM, true),
                                              table("adagrad", PARALLAX_RULE_ADAGRAD, true),
                                              table("dense adam", PARALLAX_RULE_ADAM, false)};
@@ -167,6 +152,40 @@ TEST(OwnRule, WhatALibrarysRuleDoesEndsAtItsBits) {
       }
     });
     for (const auto& rows : called) EXPECT_GT(rows, 0u);
+  }
+}
+
+// What rules of the library make of two variables beside one whose rule rounds upwards and raises
+// flags, if it does.
+std::vector<KeptRows> trained_beside(bool rounds_upwards, uint32_t threads) {
+  std::vector<KeptRows> kept;
+  on_two_hosts(PARALLAX_PLAN_AR, threads, [&](uint32_t rank, Job& job) {
+    const auto rule = [rounds_upwards](const parallax_rule_block_t&) {
+      if (!rounds_upwards) return 0;
+      return std::fesetround(FE_UPWARD) + std::feraiseexcept(FE_INVALID | FE_INEXACT);
+    };
+    parallax_variable_t own = table("own", PARALLAX_RULE_SGD, true);
+    parallax::set_rule(own, rule);
+    job.register_variable(own);
+    const uint32_t adam = job.register_variable(table("adam", PARALLAX_RULE_ADAM, true));
+    const uint32_t adagrad = job.register_variable(table("adagrad", PARALLAX_RULE_ADAGRAD, true));
+    job.commit();
+    for (int i = 0; i < 6; ++i) {
+      const uint64_t step = job.step_begin();
+      push(job, step, rank, 3);
+      end(job, step).wait();
+    }
+    if (rank == 0) kept = {read(job, adam, kTableRows, 2), read(job, adagrad, kTableRows, 1)};
+    job.barrier().wait();
+  });
+  return kept;
+}
+
+TEST(OwnRule, ThatChangesRoundingChangesNoOthersBits) {
+  for (const uint32_t threads : {0u, 1u, 2u}) {
+    const std::vector<KeptRows> want = trained_beside(false, threads);
+    ASSERT_EQ(want.size(), 2u);
+    EXPECT_EQ(trained_beside(true, threads), want) << threads << " compute threads";
   }
 }
 
@@ -220,7 +239,7 @@ TEST(OwnRule, SeveralVariablesAreUpdatedAtOnceAndEachByOneThread) {
 
 TEST(OwnRule, AFailureNamesVariableStepAndNumberOnEveryRank) {
   for (const auto mode : {PARALLAX_PLAN_PS, PARALLAX_PLAN_AR}) {
-    on_ranks("fails" + std::to_string(mode), mode, 1, [](uint32_t rank, Job& job) {
+    on_two_hosts(mode, 1, [](uint32_t rank, Job& job) {
       const auto fails = [](const parallax_rule_block_t& block) {
         if (block.step == 2) throw std::runtime_error("no");
         return 0;
@@ -279,7 +298,7 @@ TEST(OwnRule, ACallFromWithinIsState) {
 }
 
 TEST(OwnRule, RanksThatDifferInStatesAreNamed) {
-  on_ranks("differ", PARALLAX_PLAN_AUTO, 0, [](uint32_t rank, Job& job) {
+  on_two_hosts(PARALLAX_PLAN_AUTO, 0, [](uint32_t rank, Job& job) {
     const auto nothing = [](const parallax_rule_block_t&) { return 0; };
     parallax_variable_t variable = table("mine", PARALLAX_RULE_SGD, true);
     parallax::set_rule(variable, nothing);

@@ -3,21 +3,21 @@
 // memory, and what the report says of them.
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "parallax/parallax.hpp"
+#include "support/rank_threads.h"
 
 namespace {
 
-using parallax::check;
 using parallax::Error;
 using parallax::Job;
 using parallax::Request;
 using parallax::sized;
+using parallax::testkit::on_ranks;
 
 nlohmann::json setting_of(const Job& job, const std::string& name) {
   const auto report = nlohmann::json::parse(job.report(PARALLAX_REPORT_SETTINGS));
@@ -30,70 +30,48 @@ nlohmann::json setting_of(const Job& job, const std::string& name) {
 // Given a deadline that is set before a wait, expect that wait to have it, and the next one the
 // next: what waits longer in between completes.
 TEST(SetSetting, TheDeadlineOfEachCallByItself) {
-  std::vector<std::thread> ranks;
-  for (uint32_t rank = 0; rank < 2; ++rank) {
-    ranks.emplace_back([rank] {
-      auto options = sized<parallax_options_t>();
-      options.rank = rank;
-      options.world = 2;
-      options.rendezvous = "inproc:set_deadline";
-      try {
-        Job job(options);
-        job.commit();
-        Job part = job.split({1, 0});
-        uint32_t go = 0;
-        if (rank == 1) job.broadcast(&go, sizeof go, 0).wait();
-        Request barrier = job.barrier();
-        if (rank == 0) {
-          // Through a part: settings are the whole job's.
-          part.set("timeout_ms", "20");
-          parallax_request_t* const raw = barrier.get();
-          EXPECT_EQ(parallax_wait(&raw, 1, PARALLAX_WAIT_DEFAULT), PARALLAX_TIMEOUT);
-          EXPECT_NE(std::string(parallax_last_error()).find("after 20 ms"), std::string::npos)
-              << parallax_last_error();
-          job.set("timeout_ms", "100000");
-          EXPECT_EQ(setting_of(job, "timeout_ms")["value"], "100000");
-          EXPECT_EQ(setting_of(job, "timeout_ms")["where"], "parallax_set");
-          EXPECT_EQ(setting_of(part, "timeout_ms")["source"], "code");
-          job.broadcast(&go, sizeof go, 0).wait();
-        }
-        barrier.wait();
-        part.close();
-        job.close();
-      } catch (const Error& error) {
-        ADD_FAILURE() << "rank " << rank << ": " << error.what();
-      }
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
+  on_ranks(2, [](uint32_t rank, Job& job) {
+    job.commit();
+    Job part = job.split({1, 0});
+    uint32_t go = 0;
+    if (rank == 1) job.broadcast(&go, sizeof go, 0).wait();
+    Request barrier = job.barrier();
+    if (rank == 0) {
+      // Through a part: settings are the whole job's.
+      part.set("timeout_ms", "20");
+      parallax_request_t* const raw = barrier.get();
+      EXPECT_EQ(parallax_wait(&raw, 1, PARALLAX_WAIT_DEFAULT), PARALLAX_TIMEOUT);
+      EXPECT_NE(std::string(parallax_last_error()).find("after 20 ms"), std::string::npos)
+          << parallax_last_error();
+      job.set("timeout_ms", "100000");
+      EXPECT_EQ(setting_of(job, "timeout_ms")["value"], "100000");
+      EXPECT_EQ(setting_of(job, "timeout_ms")["where"], "parallax_set");
+      EXPECT_EQ(setting_of(part, "timeout_ms")["source"], "code");
+      job.broadcast(&go, sizeof go, 0).wait();
+    }
+    barrier.wait();
+    part.close();
+    job.close();
+  });
 }
 
 // Given a split that one rank alone calls, expect it to end by the deadline that was set for it.
 TEST(SetSetting, TheDeadlineOfASplit) {
-  std::vector<std::thread> ranks;
-  for (uint32_t rank = 0; rank < 2; ++rank) {
-    ranks.emplace_back([rank] {
-      auto options = sized<parallax_options_t>();
-      options.rank = rank;
-      options.world = 2;
-      options.rendezvous = "inproc:set_split";
-      Job job(options);
-      if (rank == 1) return;
-      job.set("timeout_ms", "20");
-      const uint32_t both[] = {0, 1};
-      parallax_job_t* part = nullptr;
-      const parallax_status_t status = parallax_split(job.get(), both, 2, &part);
-      // Or the other one closed first.
-      EXPECT_TRUE(status == PARALLAX_TIMEOUT || status == PARALLAX_PEER_LOST)
+  on_ranks(2, [](uint32_t rank, Job& job) {
+    if (rank == 1) return;
+    job.set("timeout_ms", "20");
+    const uint32_t both[] = {0, 1};
+    parallax_job_t* part = nullptr;
+    const parallax_status_t status = parallax_split(job.get(), both, 2, &part);
+    // Or the other one closed first.
+    EXPECT_TRUE(status == PARALLAX_TIMEOUT || status == PARALLAX_PEER_LOST)
+        << parallax_last_error();
+    if (status == PARALLAX_TIMEOUT) {
+      EXPECT_NE(std::string(parallax_last_error()).find("after 20 ms"), std::string::npos)
           << parallax_last_error();
-      if (status == PARALLAX_TIMEOUT) {
-        EXPECT_NE(std::string(parallax_last_error()).find("after 20 ms"), std::string::npos)
-            << parallax_last_error();
-      }
-      job.set("timeout_ms", "100000");
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
+    }
+    job.set("timeout_ms", "100000");
+  });
 }
 
 // Given a limit on memory that is set after open, expect the next commit to keep it, of a part too.

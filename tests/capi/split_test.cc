@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "parallax/parallax.hpp"
+#include "support/rank_threads.h"
 
 namespace {
 
@@ -18,30 +19,17 @@ using parallax::Error;
 using parallax::Job;
 using parallax::Request;
 using parallax::sized;
+using parallax::testkit::left_or_right;
+using parallax::testkit::on_ranks;
 
 using RankList = std::vector<uint32_t>;
 
-// Ranks on two hosts, as threads.
-void on_ranks(uint32_t world, const std::string& rendezvous,
-              const std::function<void(uint32_t, Job&)>& body) {
-  std::vector<std::thread> ranks;
-  for (uint32_t rank = 0; rank < world; ++rank) {
-    ranks.emplace_back([&, rank] {
-      auto options = sized<parallax_options_t>();
-      options.rank = rank;
-      options.world = world;
-      options.rendezvous = rendezvous.c_str();
-      options.host = rank % 2 == 0 ? "left" : "right";
-      options.compute_threads = rank % 2;
-      try {
-        Job job(options);
-        body(rank, job);
-      } catch (const Error& error) {
-        ADD_FAILURE() << "rank " << rank << ": " << error.what();
-      }
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
+// Ranks on two hosts, of which every other one computes on a thread of its own.
+void on_both_hosts(uint32_t world, const std::function<void(uint32_t, Job&)>& body) {
+  on_ranks(world, body, [](uint32_t rank, parallax_options_t& options) {
+    options.host = left_or_right(rank);
+    options.compute_threads = rank % 2;
+  });
 }
 
 parallax_variable_t held(const char* name) {
@@ -73,7 +61,7 @@ void train(Job& group, uint32_t steps) {
 
 TEST(Split, OverlappingGroupsTrainBesideEachOther) {
   const std::vector<RankList> lists = {{0, 1, 2}, {3, 1}, {2, 3, 0}};
-  on_ranks(4, "inproc:split_train", [&](uint32_t rank, Job& job) {
+  on_both_hosts(4, [&](uint32_t rank, Job& job) {
     std::vector<Job> parts;
     for (const RankList& list : lists) {
       const auto place = std::find(list.begin(), list.end(), rank);
@@ -135,24 +123,15 @@ TEST(Split, BadListsAreRefused) {
 
 // Given a rank that names other ranks, expect a timeout that says who is missing.
 TEST(Split, DifferentListsTimeOutByName) {
-  std::vector<std::thread> ranks;
-  for (uint32_t rank = 0; rank < 2; ++rank) {
-    ranks.emplace_back([rank] {
-      auto options = sized<parallax_options_t>();
-      options.rank = rank;
-      options.world = 2;
-      options.rendezvous = "inproc:split_differ";
-      Job job(options);
-      job.set("timeout_ms", "300");  // of the split alone: to meet may take longer
-      parallax_job_t* part = nullptr;
-      const uint32_t both[] = {0, 1}, turned[] = {1, 0};
-      EXPECT_EQ(parallax_split(job.get(), rank == 0 ? both : turned, 2, &part), PARALLAX_TIMEOUT);
-      auto info = sized<parallax_error_info_t>();
-      EXPECT_EQ(parallax_last_error_info(&info), PARALLAX_OK);
-      EXPECT_EQ(info.peer, 1 - rank) << parallax_last_error();
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
+  on_ranks(2, [](uint32_t rank, Job& job) {
+    job.set("timeout_ms", "300");  // of the split alone: to meet may take longer
+    parallax_job_t* part = nullptr;
+    const uint32_t both[] = {0, 1}, turned[] = {1, 0};
+    EXPECT_EQ(parallax_split(job.get(), rank == 0 ? both : turned, 2, &part), PARALLAX_TIMEOUT);
+    auto info = sized<parallax_error_info_t>();
+    EXPECT_EQ(parallax_last_error_info(&info), PARALLAX_OK);
+    EXPECT_EQ(info.peer, 1 - rank) << parallax_last_error();
+  });
 }
 
 // A request that outlives its part can be tested and released.
@@ -170,7 +149,7 @@ TEST(Split, ARequestOutlivesItsPart) {
 }
 
 TEST(Split, AbortingAPartEndsTheWholeJob) {
-  on_ranks(3, "inproc:split_abort", [](uint32_t rank, Job& job) {
+  on_both_hosts(3, [](uint32_t rank, Job& job) {
     job.commit();
     if (rank == 2) {
       try {
@@ -189,38 +168,29 @@ TEST(Split, AbortingAPartEndsTheWholeJob) {
 
 // Given a split that did not come about, expect that the job closes all the same.
 TEST(Split, AJobClosesAfterASplitThatTimedOut) {
-  std::vector<std::thread> ranks;
-  for (uint32_t rank = 0; rank < 2; ++rank) {
-    ranks.emplace_back([rank] {
-      auto options = sized<parallax_options_t>();
-      options.rank = rank;
-      options.world = 2;
-      options.rendezvous = "inproc:split_late";
-      options.timeout_ms = 20000;
-      Job job(options);
-      job.commit();
-      parallax_job_t* part = nullptr;
-      const uint32_t both[] = {0, 1};
-      if (rank == 1) {
-        EXPECT_EQ(parallax_split(job.get(), both, 2, &part), PARALLAX_ABORTED);
-      } else {
-        parallax_request_t* barrier = nullptr;
-        check(parallax_barrier(job.get(), &barrier));
-        EXPECT_EQ(parallax_wait(&barrier, 1, 100), PARALLAX_TIMEOUT);
-        job.abort("enough");
-        EXPECT_EQ(parallax_wait(&barrier, 1, 20000), PARALLAX_ABORTED);
-        check(parallax_request_release(barrier));
-      }
-      try {
-        job.close();
-        ADD_FAILURE() << "it was aborted";
-      } catch (const Error& error) {
-        EXPECT_EQ(error.status(), PARALLAX_ABORTED) << error.what();
-      }
-      EXPECT_EQ(job.get(), nullptr) << "it is gone";
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
+  const auto body = [](uint32_t rank, Job& job) {
+    job.commit();
+    parallax_job_t* part = nullptr;
+    const uint32_t both[] = {0, 1};
+    if (rank == 1) {
+      EXPECT_EQ(parallax_split(job.get(), both, 2, &part), PARALLAX_ABORTED);
+    } else {
+      parallax_request_t* barrier = nullptr;
+      check(parallax_barrier(job.get(), &barrier));
+      EXPECT_EQ(parallax_wait(&barrier, 1, 100), PARALLAX_TIMEOUT);
+      job.abort("enough");
+      EXPECT_EQ(parallax_wait(&barrier, 1, 20000), PARALLAX_ABORTED);
+      check(parallax_request_release(barrier));
+    }
+    try {
+      job.close();
+      ADD_FAILURE() << "it was aborted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status(), PARALLAX_ABORTED) << error.what();
+    }
+    EXPECT_EQ(job.get(), nullptr) << "it is gone";
+  };
+  on_ranks(2, body, [](uint32_t, parallax_options_t& options) { options.timeout_ms = 20000; });
 }
 
 }  // namespace

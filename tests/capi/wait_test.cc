@@ -10,18 +10,17 @@
 #include <vector>
 
 #include "parallax/parallax.hpp"
+#include "support/rank_threads.h"
 
 namespace {
 
-using parallax::check;
-using parallax::Error;
 using parallax::Job;
 using parallax::Request;
-using parallax::sized;
+using parallax::testkit::on_rank_threads;
 
 // A rank with the whole job and two parts, {0, 1} and {2, 0}; of each group, as far as it is in it.
 struct Member {
-  Member(uint32_t rank, const std::string& rendezvous) : job(options_of(rank, rendezvous)) {
+  Member(uint32_t rank, const parallax_options_t& options) : job(options) {
     job.commit();
     if (rank != 2) {
       parts.push_back(job.split({0, 1}));
@@ -32,13 +31,6 @@ struct Member {
       parts.back().commit();
     }
   }
-  static parallax_options_t options_of(uint32_t rank, const std::string& rendezvous) {
-    auto options = sized<parallax_options_t>();
-    options.rank = rank;
-    options.world = 3;
-    options.rendezvous = rendezvous.c_str();
-    return options;
-  }
   void close() {
     for (Job& part : parts) part.close();
     job.close();
@@ -48,20 +40,11 @@ struct Member {
   std::vector<Job> parts;
 };
 
-void on_members(const std::string& rendezvous,
-                const std::function<void(uint32_t rank, Member& member)>& body) {
-  std::vector<std::thread> ranks;
-  for (uint32_t rank = 0; rank < 3; ++rank) {
-    ranks.emplace_back([&, rank] {
-      try {
-        Member member(rank, rendezvous);
-        body(rank, member);
-      } catch (const Error& error) {
-        ADD_FAILURE() << "rank " << rank << ": " << error.what();
-      }
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
+void on_members(const std::function<void(uint32_t rank, Member& member)>& body) {
+  on_rank_threads(3, [&](uint32_t rank, const parallax_options_t& options) {
+    Member member(rank, options);
+    body(rank, member);
+  });
 }
 
 parallax_status_t wait_all_of(const std::vector<const Request*>& requests, int64_t timeout_ms) {
@@ -73,7 +56,7 @@ parallax_status_t wait_all_of(const std::vector<const Request*>& requests, int64
 // Given barriers of three groups of which one lacks a rank, expect a wait for all to name it, by
 // the number that it has there, and to be OK once it has come.
 TEST(WaitAcrossGroups, EndsWithTheLastOfThem) {
-  on_members("inproc:wait_last", [](uint32_t rank, Member& member) {
+  on_members([](uint32_t rank, Member& member) {
     uint32_t go = 0;
     Request whole = member.job.barrier();
     if (rank == 1) {
@@ -105,7 +88,7 @@ TEST(WaitAcrossGroups, EndsWithTheLastOfThem) {
 // Given a failure of one part, expect a wait for requests of all groups to end with it on every
 // rank, though what was complete before stays so, and each group to say it for itself.
 TEST(WaitAcrossGroups, AFailureOfAPartEndsThemAll) {
-  on_members("inproc:wait_failure", [](uint32_t rank, Member& member) {
+  on_members([](uint32_t rank, Member& member) {
     Request done = member.job.barrier();
     done.wait();
     uint32_t word = 0;
@@ -141,7 +124,7 @@ TEST(WaitAcrossGroups, AFailureOfAPartEndsThemAll) {
 
 // Given two threads that wait, each for requests of several groups, expect a failure to end both.
 TEST(WaitAcrossGroups, TwoWaitersAreBothTold) {
-  on_members("inproc:wait_two", [](uint32_t rank, Member& member) {
+  on_members([](uint32_t rank, Member& member) {
     uint32_t word = 0;
     if (rank == 2) {
       member.job.broadcast(&word, sizeof word, 0).wait();
