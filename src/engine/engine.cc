@@ -124,8 +124,8 @@ bool Engine::guarded(Body body) {
     try {
       return body();
     } catch (const std::bad_alloc&) {
-      failure_.abort(
-          limit("out of memory in the engine; lower rows_max or give the machine more memory"));
+      failure_.abort(limit("out of memory at " + group_.name() +
+                           "; lower rows_max or give the machine more memory"));
     } catch (const std::exception& error) {
       failure_.abort(internal(error.what()));
     }
