@@ -22,7 +22,7 @@
 #include <thread>
 #include <vector>
 
-#include "program.h"
+#include "rank_program.h"
 #include "training.h"
 
 namespace {
@@ -35,7 +35,6 @@ using training::Oracle;
 using training::Spec;
 
 constexpr int kExitWrong = 1;
-constexpr int kExitUsage = 2;
 constexpr int kExitStatusBase = 10;
 // Of values that other orders of summing give too: a few hundred roundings of 2^-24.
 constexpr float kTolerance = 1e-4F;
@@ -389,11 +388,7 @@ training::Config config_of(const Settings& settings) {
   config.seed = settings.number("seed", 1);
   config.scale = settings.number("scale", 1);
   config.dyadic = settings.number("dyadic") != 0;
-  const std::string hosts = settings.text("hosts", "0");
-  for (size_t at = 0; at < hosts.size(); at = hosts.find(',', at) + 1) {
-    config.host_of.push_back(static_cast<uint32_t>(std::strtoul(&hosts[at], nullptr, 10)));
-    if (hosts.find(',', at) == std::string::npos) break;
-  }
+  config.host_of = program::numbers_of(settings.text("hosts", "0"));
   return config;
 }
 
@@ -463,11 +458,4 @@ int train(const Settings& settings) {
 
 }  // namespace
 
-int main(int count, char** arguments) {
-  Settings settings;
-  if (!program::parse(count, arguments, kUsage, &settings)) {
-    std::fputs(kUsage, stderr);
-    return kExitUsage;
-  }
-  return train(settings);
-}
+int main(int count, char** arguments) { return program::run_rank(count, arguments, kUsage, train); }
