@@ -2,6 +2,7 @@
 // Starting and completing barriers and broadcasts. See collective_calls.h.
 #include "engine/collective_calls.h"
 
+#include <new>
 #include <utility>
 
 #include "base/byte_range.h"
@@ -12,12 +13,15 @@ namespace parallax {
 
 Status CollectiveCalls::barrier(Request** request) {
   PARALLAX_RETURN_IF_ERROR(phase_.check_running("barrier"));
-  PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kBarrier, 0, request));
-  barriers_.push(*request);
+  TakenRequest taken(requests_);
+  PARALLAX_RETURN_IF_ERROR(taken.take(RequestKind::kBarrier, 0));
+  barriers_.push(&*taken);
+  *request = taken.keep();
   return {};
 }
 
 Status CollectiveCalls::advance() {
+  if (out_of_place_) return limit("collective: out of memory, and none to tell the others by");
   advance_barrier();
   rounds_.advance();
   PARALLAX_RETURN_IF_ERROR(rounds_.check_leaving(phase_.closing()));
@@ -26,6 +30,15 @@ Status CollectiveCalls::advance() {
 
 Status CollectiveCalls::collective(const parallax_collective_t& call, Request** request) {
   PARALLAX_RETURN_IF_ERROR(phase_.check_running("collective"));
+  try {
+    return post(call, request);
+  } catch (const std::bad_alloc&) {
+    return refuse_for_memory(call.tag);
+  }
+}
+
+// All or nothing of it: what throws has taken no place.
+Status CollectiveCalls::post(const parallax_collective_t& call, Request** request) {
   Collective what;
   Status fits = check_collective(call, columns_.rank(), columns_.world(), &what);
   if (!fits.ok()) return rounds_.refuse(call.tag, std::move(fits));
@@ -35,6 +48,17 @@ Status CollectiveCalls::collective(const parallax_collective_t& call, Request** 
   (*request)->send = send;
   (*request)->recv = recv;
   return {};
+}
+
+// It keeps its place among the others all the same. Where there is not even memory for that, the
+// next pass fails the job: the ranks would be out of step with each other.
+Status CollectiveCalls::refuse_for_memory(uint64_t tag) {
+  try {
+    return rounds_.refuse(tag, limit("collective: out of memory; nothing of it was exchanged"));
+  } catch (const std::bad_alloc&) {
+    out_of_place_ = true;
+    throw;
+  }
 }
 
 void CollectiveCalls::advance_barrier() {
@@ -67,11 +91,13 @@ Status CollectiveCalls::broadcast(std::byte* buffer, uint64_t bytes, uint32_t ro
     return invalid("broadcast: more than 2^40 bytes; cut it up").about_field("bytes");
   if (buffer == nullptr && bytes > 0)
     return invalid("broadcast: buffer is null").about_field("buffer");
-  PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kBroadcast, 0, request));
-  (*request)->root = root;
-  (*request)->buffer = buffer;
-  (*request)->bytes = bytes;
-  broadcasts_.push(*request);
+  TakenRequest taken(requests_);
+  PARALLAX_RETURN_IF_ERROR(taken.take(RequestKind::kBroadcast, 0));
+  taken->root = root;
+  taken->buffer = buffer;
+  taken->bytes = bytes;
+  broadcasts_.push(&*taken);
+  *request = taken.keep();
   return {};
 }
 

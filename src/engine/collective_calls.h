@@ -38,7 +38,8 @@ class CollectiveCalls {
   Status barrier(Request** request);
   Status broadcast(std::byte* buffer, uint64_t bytes, uint32_t root, Request** request);
 
-  // INVALID and UNSUPPORTED name the field.
+  // INVALID and UNSUPPORTED name the field. LIMIT: also without memory. One that is refused has
+  // its place among those of the other ranks, unless too many requests are not released.
   Status collective(const parallax_collective_t& call, Request** request);
   CollectiveRounds& rounds() { return rounds_; }
   const CollectiveRounds& rounds() const { return rounds_; }
@@ -53,6 +54,8 @@ class CollectiveCalls {
   void finish_all(const Status& status);
 
  private:
+  Status post(const parallax_collective_t& call, Request** request);
+  Status refuse_for_memory(uint64_t tag);
   void advance_barrier();
   Status advance_broadcast();
 
@@ -64,6 +67,7 @@ class CollectiveCalls {
   RequestQueue barriers_;
   RequestQueue broadcasts_;
   CollectiveRounds rounds_;
+  bool out_of_place_ = false;  // a collective of this rank has no place among the others'
 };
 
 }  // namespace parallax

@@ -31,48 +31,51 @@ CollectiveRounds::CollectiveRounds(const Parts& parts)
 
 Status CollectiveRounds::post(Collective what, uint64_t tag, Request** request) {
   what.key = key_of(tag);
-  Taken taken(parts_.requests);
-  PARALLAX_RETURN_IF_ERROR(parts_.requests.take(RequestKind::kCollective, 0, &taken.request));
-  auto call = std::make_unique<Call>(std::move(what), taken.request);
+  TakenRequest taken(parts_.requests);
+  PARALLAX_RETURN_IF_ERROR(taken.take(RequestKind::kCollective, 0));
+  auto call = std::make_unique<Call>(std::move(what), &*taken);
   const Collective& kept = call->what;
   if (!kept.terms.fused(kept.world)) {
     call->run =
         std::make_unique<CollectiveRun>(parts_.columns, parts_.outbox, kept, parts_.ordered);
-    Status room = call->run->reserve(&taken.request->pending);
+    Status room = call->run->reserve(&taken->pending);
     if (!room.ok()) {
       taken.give_back();
       return refuse(tag, std::move(room));
     }
   }
-  *request = taken.request;
-  keep(std::move(call), taken);
+  *request = keep(std::move(call), taken);
   return {};
 }
 
 Status CollectiveRounds::refuse(uint64_t tag, Status why) {
-  Taken taken(parts_.requests);
+  TakenRequest taken(parts_.requests);
   // Without a request left the call counts as not made.
-  PARALLAX_RETURN_IF_ERROR(parts_.requests.take(RequestKind::kCollective, 0, &taken.request));
+  PARALLAX_RETURN_IF_ERROR(taken.take(RequestKind::kCollective, 0));
   // Any terms that may be: what differs is said.
   Collective nothing;
   nothing.terms.kind = PARALLAX_ALLREDUCE;
   nothing.key = key_of(tag);
   nothing.rank = rank();
   nothing.world = parts_.columns.world();
-  auto call = std::make_unique<Call>(std::move(nothing), taken.request);
+  auto call = std::make_unique<Call>(std::move(nothing), &*taken);
   call->refused = refusal(rank(), why.facts().field);
   keep(std::move(call), taken);
   return why;
 }
 
-void CollectiveRounds::keep(std::unique_ptr<Call> call, Taken& taken) {
+// What it sends is the next pass's: a call that throws has no place, and one that has a place does
+// not throw.
+Request* CollectiveRounds::keep(std::unique_ptr<Call> call, TakenRequest& taken) {
   const CollectiveKey key = call->what.key;
-  Slot& slot = slots_[key];
-  slot.reports.resize(children_.size());
-  slot.calls.push_back(std::move(call));
-  taken.request = nullptr;
+  posted_.push_back(key);  // if the rest throws: of nothing
+  slot_of(key).calls.push_back(std::move(call));
   if (!key.tagged) ++next_;
-  pass_on_if_complete(key, slot);
+  return taken.keep();
+}
+
+CollectiveRounds::Slot& CollectiveRounds::slot_of(const CollectiveKey& key) {
+  return slots_.try_emplace(key, children_.size()).first->second;
 }
 
 // ---- what comes
@@ -111,8 +114,7 @@ bool CollectiveRounds::on_report(uint32_t from, const CollectiveKey& key,
   }
   const auto index = static_cast<size_t>(child - children_.begin());
   if (!may_hold(index, key)) return false;
-  Slot& slot = slots_[key];
-  slot.reports.resize(children_.size());
+  Slot& slot = slot_of(key);
   slot.reports[index].assign(payload.begin(), payload.end());
   ++slot.reported;
   ++held_[index];
@@ -217,6 +219,11 @@ void CollectiveRounds::answer(const CollectiveKey& key, Slot& slot, const Collec
 }
 
 void CollectiveRounds::advance() {
+  for (const CollectiveKey& key : posted_) {
+    const auto found = slots_.find(key);
+    if (found != slots_.end()) pass_on_if_complete(key, found->second);
+  }
+  posted_.clear();
   for (size_t i = 0; i < moving_.size();) {
     const CollectiveKey key = moving_[i];
     Slot& slot = slots_.at(key);
@@ -374,6 +381,7 @@ CollectiveWait CollectiveRounds::waiting(const Request& request) const {
 
 void CollectiveRounds::finish_all(const Status& status) {
   giving_ = false;
+  posted_.clear();
   moving_.clear();
   for (auto& [key, slot] : slots_) {
     for (auto each = slot.calls.begin(); each != slot.calls.end();) {

@@ -26,7 +26,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -112,22 +111,11 @@ class CollectiveRounds {
   };
   // Of one key.
   struct Slot {
+    explicit Slot(size_t children) : reports(children) {}
     std::vector<std::vector<std::byte>> reports;  // by child; empty: none
     uint32_t reported = 0;
     std::deque<std::unique_ptr<Call>> calls;  // of this rank; the first is under way
     bool gathers() const { return !calls.empty() && calls.front()->phase == Phase::kGathering; }
-  };
-  // A request that is the pool's again unless the call that it is for is kept.
-  struct Taken {
-    explicit Taken(RequestPool& of) : pool(of) {}
-    Taken(const Taken&) = delete;
-    Taken& operator=(const Taken&) = delete;
-    ~Taken() { give_back(); }
-    void give_back() {
-      if (request != nullptr) pool.take_back(std::exchange(request, nullptr));
-    }
-    RequestPool& pool;
-    Request* request = nullptr;
   };
   struct PairCounts {
     uint64_t sent, expected;  // of the sender for the receiver, and the other way round
@@ -135,7 +123,8 @@ class CollectiveRounds {
 
   CollectiveKey key_of(uint64_t tag) const { return {tag != 0, tag != 0 ? tag : next_}; }
   // The next of its key.
-  void keep(std::unique_ptr<Call> call, Taken& taken);
+  Request* keep(std::unique_ptr<Call> call, TakenRequest& taken);
+  Slot& slot_of(const CollectiveKey& key);
   void complete(const Call& call, const Status& status);
   [[nodiscard]] bool on_report(uint32_t from, const CollectiveKey& key,
                                std::span<const std::byte> payload);
@@ -159,6 +148,7 @@ class CollectiveRounds {
   const uint32_t parent_;
   const std::vector<uint32_t> children_;
   std::map<CollectiveKey, Slot> slots_;
+  std::vector<CollectiveKey> posted_;  // since the last pass
   std::vector<CollectiveKey> moving_;
   std::vector<uint32_t> held_;  // reports, by child
   uint64_t next_ = 0;           // number of the next call of tag 0

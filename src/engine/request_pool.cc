@@ -15,9 +15,9 @@ Status RequestPool::take(RequestKind kind, uint64_t step, Request** request) {
     if (storage_.size() > kUncounted) ++growth_count_;
     Request& grown = storage_.emplace_back();
     grown.group = group_;
+    free_.push_back(&grown);  // first: if there is no memory for the rest, it is not lost
     grown.slices.reserve(kSlicesReserved);
     grown.slice_done.reserve(kSlicesReserved);
-    free_.push_back(&grown);
   }
   *request = free_.back();
   free_.pop_back();

@@ -24,11 +24,12 @@ class RequestPool {
   explicit RequestPool(std::function<void()> completed, uint32_t group = 0)
       : completed_(std::move(completed)), group_(group) {}
 
-  // Makes room for as many as there may be, so that no call of a step grows the pool's own list.
-  void reserve() { free_.reserve(PARALLAX_REQUESTS_MAX); }
+  // Makes room for as many as there may be, with one to close: no call of a step grows the pool's
+  // own list, and taking one back never throws.
+  void reserve() { free_.reserve(PARALLAX_REQUESTS_MAX + 1); }
 
-  // A pending request. LIMIT when PARALLAX_REQUESTS_MAX are not released; kClose always gets one,
-  // since a program that holds all requests must still be able to close the job.
+  // A pending request, by TakenRequest. LIMIT when PARALLAX_REQUESTS_MAX are not released; kClose
+  // always gets one, since a program that holds all requests must still be able to close the job.
   Status take(RequestKind kind, uint64_t step, Request** request);
 
   // Completes a pending request. From then on it is its caller's.
@@ -63,6 +64,29 @@ class RequestPool {
   std::vector<Request*> free_;
   uint32_t outstanding_ = 0;
   uint64_t growth_count_ = 0;
+};
+
+// The request of a call that is being made: the pool's again, whatever returns or throws, unless it
+// is kept.
+class TakenRequest {
+ public:
+  explicit TakenRequest(RequestPool& pool) : pool_(pool) {}
+  ~TakenRequest() { give_back(); }
+  TakenRequest(const TakenRequest&) = delete;
+  TakenRequest& operator=(const TakenRequest&) = delete;
+
+  Status take(RequestKind kind, uint64_t step) { return pool_.take(kind, step, &request_); }
+  Request* operator->() const { return request_; }
+  Request& operator*() const { return *request_; }
+  void give_back() {
+    if (request_ != nullptr) pool_.take_back(std::exchange(request_, nullptr));
+  }
+  // The call is made: nothing after it throws.
+  Request* keep() { return std::exchange(request_, nullptr); }
+
+ private:
+  RequestPool& pool_;
+  Request* request_ = nullptr;
 };
 
 }  // namespace parallax

@@ -81,10 +81,12 @@ Status RowCalls::post(const parallax_rows_t& rows, bool write, Request** request
   const Status fits = check(rows, &call);
   if (!fits.ok()) return fits.prefixed(name + ": ");
   PARALLAX_RETURN_IF_ERROR(check_between_steps(name.c_str()));
-  PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kRows, window_.finished(), request));
-  (*request)->rows_call = call;
-  (*request)->rows_write = write;
-  queue_.push(*request);
+  TakenRequest taken(requests_);
+  PARALLAX_RETURN_IF_ERROR(taken.take(RequestKind::kRows, window_.finished()));
+  taken->rows_call = call;
+  taken->rows_write = write;
+  queue_.push(&*taken);
+  *request = taken.keep();
   return {};
 }
 
@@ -92,9 +94,11 @@ Status RowCalls::post(const parallax_rows_t& rows, bool write, Request** request
 Status RowCalls::evaluate(std::span<const parallax_slice_t> slices, const SliceChecks& checks,
                           Request** request) {
   PARALLAX_RETURN_IF_ERROR(check_between_steps("pull, step 0 (an evaluation)"));
-  PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kEvaluate, window_.finished(), request));
-  for (const parallax_slice_t& slice : slices) (*request)->slices.push_back(checks.slice_of(slice));
-  queue_.push(*request);
+  TakenRequest taken(requests_);
+  PARALLAX_RETURN_IF_ERROR(taken.take(RequestKind::kEvaluate, window_.finished()));
+  for (const parallax_slice_t& slice : slices) taken->slices.push_back(checks.slice_of(slice));
+  queue_.push(&*taken);
+  *request = taken.keep();
   return {};
 }
 

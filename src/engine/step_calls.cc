@@ -56,11 +56,11 @@ Status StepCalls::pull(uint64_t step, std::span<const parallax_slice_t> slices, 
   if (step == 0) return evaluate(slices, request);
   PARALLAX_RETURN_IF_ERROR(check_step(step, "pull"));
   PARALLAX_RETURN_IF_ERROR(checks_.check_pull(slices));
-  PARALLAX_RETURN_IF_ERROR(parts_.requests.take(RequestKind::kPull, step, request));
-  for (const parallax_slice_t& slice : slices) {
-    (*request)->slices.push_back(checks_.slice_of(slice));
-  }
-  pull_calls_.post(*request);
+  TakenRequest taken(parts_.requests);
+  PARALLAX_RETURN_IF_ERROR(taken.take(RequestKind::kPull, step));
+  for (const parallax_slice_t& slice : slices) taken->slices.push_back(checks_.slice_of(slice));
+  pull_calls_.post(&*taken);
+  *request = taken.keep();
   parts_.pipeline.own_time().called(step, StepPhase::kPull, parts_.clock.now_ns());
   return {};
 }
@@ -108,9 +108,10 @@ Status StepCalls::end(uint64_t step, const parallax_step_end_options_t& options,
                "; a rank without a batch gives none")
         .about_field("absent");
   }
-  PARALLAX_RETURN_IF_ERROR(parts_.requests.take(RequestKind::kStepEnd, step, request));
-  ends_[StepWindow::slot(step)] = *request;
+  TakenRequest taken(parts_.requests);
+  PARALLAX_RETURN_IF_ERROR(taken.take(RequestKind::kStepEnd, step));
   parts_.pipeline.end(step, end);
+  *request = ends_[StepWindow::slot(step)] = taken.keep();
   parts_.pipeline.own_time().called(step, StepPhase::kStepEnd, parts_.clock.now_ns());
   return {};
 }

@@ -52,6 +52,7 @@ class RoundsWorld {
         *buffers_.emplace_back(std::make_unique<CollectiveBuffers>(of, rank));
     Request* request = nullptr;
     EXPECT_TRUE(ranks_[rank]->rounds.post(buffers.collective(), of.tag, &request).ok());
+    ranks_[rank]->rounds.advance();
     return request;
   }
   // A report of `of` as from that child, numbered `number` (or of that tag).
@@ -158,6 +159,8 @@ TEST(CollectiveRounds, WhatWasRefusedIsNotAnsweredOtherwise) {
   RoundsWorld world;
   Status why = invalid("collective: wrong");
   EXPECT_EQ(world[1].rounds.refuse(0, std::move(why).about_field("root")).code(), PARALLAX_INVALID);
+  EXPECT_FALSE(world[1].rounds.said()) << "the next pass says it";
+  world[1].rounds.advance();
   EXPECT_TRUE(world[1].rounds.said());
   const CollectiveAnswer given = {};
   const OwnedSection section({.kind = SectionKind::kCollectiveAnswer},

@@ -5,77 +5,40 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cerrno>
 #include <cstdint>
-#include <cstdlib>
+#include <new>
 
 #include "support/engine_world.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define PARALLAX_TEST_COUNTS_MALLOC 0
-#else
-#define PARALLAX_TEST_COUNTS_MALLOC 1
-#endif
-
-namespace {
-constinit thread_local bool counting = false;
-constinit thread_local uint64_t allocations = 0;
-constinit thread_local size_t refused_from = SIZE_MAX;  // bytes of one allocation
-[[maybe_unused]] void count() {
-  if (counting && !parallax::testkit::inside_transport) ++allocations;
-}
-}  // namespace
-
-#if PARALLAX_TEST_COUNTS_MALLOC
-// glibc's own, under the names that stay when a program defines malloc.
-extern "C" {
-void* __libc_malloc(size_t bytes);
-void* __libc_calloc(size_t items, size_t bytes);
-void* __libc_realloc(void* old, size_t bytes);
-void* __libc_memalign(size_t alignment, size_t bytes);
-
-void* malloc(size_t bytes) {
-  count();
-  if (bytes >= refused_from) return nullptr;
-  return __libc_malloc(bytes);
-}
-void* calloc(size_t items, size_t bytes) {
-  count();
-  return __libc_calloc(items, bytes);
-}
-void* realloc(void* old, size_t bytes) {
-  count();
-  return __libc_realloc(old, bytes);
-}
-void* memalign(size_t alignment, size_t bytes) {
-  count();
-  return __libc_memalign(alignment, bytes);
-}
-void* aligned_alloc(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
-int posix_memalign(void** out, size_t alignment, size_t bytes) {
-  *out = memalign(alignment, bytes);
-  return *out == nullptr ? ENOMEM : 0;
-}
-}
-#endif
+#include "support/own_rules.h"
+#include "unit/engine/watched_memory.h"
 
 namespace parallax::testkit {
 namespace {
 
-// Counts as long as it lives.
-class Counted {
- public:
-  Counted() { counting = true; }
-  ~Counted() { counting = false; }
-};
-
 constexpr uint64_t kVocabulary = 3000;
 constexpr uint64_t kRowElements = 6;
 constexpr uint64_t kRowsMax = 400;
+constexpr uint64_t kPairedRows = 50;
 constexpr uint32_t kWarmUpSteps = 40;
 constexpr uint32_t kCountedSteps = 60;
-enum : uint32_t { kEmbedding, kSoftmax, kWide, kBias, kHeldDense, kHeldRows, kManyFirst };
+enum : uint32_t {
+  kEmbedding,
+  kSoftmax,
+  kWide,
+  kBias,
+  kHeldDense,
+  kHeldRows,
+  kOwnRuleRows,
+  kOwnRuleDense,
+  kTiedRows,
+  kPairedForm,
+  kTiedHeld,
+  kManyFirst
+};
 constexpr uint32_t kManyBiases = 20;  // a push of more slices than a request first has room for
+
+// Of the ranks of all jobs of this test: what they are called with is not looked at here.
+OwnRule own_adagrad, own_adam;
 
 std::vector<parallax_variable_t> every_form() {
   static const std::array<std::string, kManyBiases> names = [] {
@@ -89,7 +52,13 @@ std::vector<parallax_variable_t> every_form() {
       dense_variable("wide", 30, 900, PARALLAX_RULE_ADAGRAD),
       dense_variable("bias", 9, 1, PARALLAX_RULE_SGD),
       dense_variable("held_dense", 100, 7),
-      sparse_variable("held_rows", kVocabulary, kRowElements, kRowsMax)};
+      sparse_variable("held_rows", kVocabulary, kRowElements, kRowsMax),
+      own_adagrad.in_place_of(
+          sparse_variable("own_rows", kVocabulary, kRowElements, kRowsMax, PARALLAX_RULE_ADAGRAD)),
+      own_adam.in_place_of(dense_variable("own_dense", 30, 9, PARALLAX_RULE_ADAM)),
+      sparse_variable("tied", kVocabulary, kRowElements, kRowsMax, PARALLAX_RULE_SGD),
+      sparse_variable("paired", kPairedRows, kRowElements, kRowsMax, PARALLAX_RULE_SGD),
+      dense_variable("tied_held", 100, 7)};
   all[kEmbedding].dtype = PARALLAX_F64;
   all[kSoftmax].dtype = PARALLAX_BF16;
   all[kSoftmax].rule = PARALLAX_RULE_ADAM;
@@ -114,18 +83,40 @@ parallax_slice_t as_float(parallax_slice_t slice) {
 
 // One rank's buffers, made once.
 struct RankBuffers {
-  std::array<std::vector<int64_t>, 5> ids;
-  std::array<std::vector<float>, 5> rows;
+  std::array<std::vector<int64_t>, 8> ids;
+  std::array<std::vector<float>, 11> rows;
+  std::vector<int64_t> paired_ids = {3, 11, 3, 49};
   std::vector<float> dense = std::vector<float>(27000, 0.5f);
   std::vector<float> pulled = std::vector<float>(27000);
   std::vector<float> held = std::vector<float>(700, 0.25f);
-  std::array<Request*, 8> requests = {};
+  std::array<std::vector<float>, 2> tied_held = {held, held};
+  std::array<Request*, 12> requests = {};
   size_t request_count = 0;
   RankBuffers() {
     for (auto& each : ids) each.reserve(kRowsMax);
     for (auto& each : rows) each.resize(kRowsMax * kRowElements, 1.0f);
   }
 };
+
+// Several slices of a variable in one call (tied use): of rows, a dense one with one of rows, and
+// of a rule of the caller's own. Distinct rows are rows_max at most together.
+std::array<parallax_slice_t, 8> tied_to_push(RankBuffers& mine) {
+  return {as_float(rows_slice(kOwnRuleRows, mine.ids[5], mine.rows[5].data())),
+          as_float(dense_slice(kOwnRuleDense, mine.dense.data())),
+          as_float(rows_slice(kTiedRows, mine.ids[6], mine.rows[6].data())),
+          as_float(rows_slice(kTiedRows, mine.ids[6], mine.rows[7].data())),
+          as_float(rows_slice(kTiedRows, mine.ids[6], mine.rows[6].data())),
+          as_float(dense_slice(kPairedForm, mine.dense.data())),
+          as_float(rows_slice(kPairedForm, mine.paired_ids, mine.rows[6].data())),
+          as_float(rows_slice(kOwnRuleRows, mine.ids[5], mine.rows[7].data()))};
+}
+
+// Of up to twice rows_max rows: in one exchange and in two.
+std::array<parallax_slice_t, 3> tied_to_pull(RankBuffers& mine) {
+  return {as_float(rows_slice(kTiedRows, mine.ids[6], mine.rows[8].data())),
+          as_float(rows_slice(kTiedRows, mine.ids[7], mine.rows[9].data())),
+          as_float(rows_slice(kOwnRuleRows, mine.ids[5], mine.rows[10].data()))};
+}
 
 class SteadyState {
  public:
@@ -174,8 +165,12 @@ class SteadyState {
       push[4 + i] = as_float(dense_slice(kManyFirst + i, mine.dense.data()));
     }
     const parallax_slice_t reduce[] = {
+        as_float(dense_slice(kTiedHeld, mine.tied_held[0].data())),
+        as_float(dense_slice(kTiedHeld, mine.tied_held[1].data())),
         as_float(dense_slice(kHeldDense, mine.held.data())),
         as_float(rows_slice(kHeldRows, mine.ids[4], mine.rows[4].data()))};
+    const std::array<parallax_slice_t, 8> tied_push = tied_to_push(mine);
+    const std::array<parallax_slice_t, 3> tied_pull = tied_to_pull(mine);
     parallax_step_end_options_t end = {};
     end.size = sizeof end;
     end.learning_rate = 0.01f;
@@ -191,7 +186,7 @@ class SteadyState {
     early[0].more = 1;
     push[1].row_count = mine.ids[3].size() - early[0].row_count;
     push[1].ids += early[0].row_count;
-    const Counted counted;
+    const CountedMemory counted;
     bool ok = engine.step_calls().begin(&step).ok();
     // Both kinds of steps.
     if (step % 2 == 0) {
@@ -201,7 +196,9 @@ class SteadyState {
     }
     ok = ok && engine.step_calls().pull(step, first_pull, next()).ok();
     ok = ok && engine.step_calls().pull(step, second_pull, next()).ok();
+    ok = ok && engine.step_calls().pull(step, tied_pull, next()).ok();
     ok = ok && engine.step_calls().push(step, early, next()).ok();
+    ok = ok && engine.step_calls().push(step, tied_push, next()).ok();
     ok = ok && engine.step_calls().push(step, push, next()).ok();
     ok = ok && engine.step_calls().reduce(step, reduce, next()).ok();
     ok = ok && engine.step_calls().end(step, end, next()).ok();
@@ -211,7 +208,7 @@ class SteadyState {
 
   // One step of all ranks; what the engines allocated in it.
   uint64_t step(bool full) {
-    allocations = 0;
+    memory_watch().allocations = 0;
     for (RankBuffers& mine : buffers_) draw(&mine, full);
     for (uint32_t rank = 0; rank < world_.size(); ++rank) post(rank);
     for (uint32_t rank = 0; rank < world_.size(); ++rank) {
@@ -219,16 +216,16 @@ class SteadyState {
       for (size_t i = 0; i < mine.request_count; ++i) {
         for (int pass = 0; pass < 10000 && !mine.requests[i]->done(); ++pass) {
           for (uint32_t each = 0; each < world_.size(); ++each) {
-            const Counted counted;
+            const CountedMemory counted;
             world_.engine(each).run();
           }
         }
         EXPECT_TRUE(mine.requests[i]->done() && mine.requests[i]->status.ok());
-        const Counted counted;
+        const CountedMemory counted;
         EXPECT_TRUE(world_.engine(rank).release(mine.requests[i]).ok());
       }
     }
-    return allocations;
+    return memory_watch().allocations;
   }
 
   Engine& engine(uint32_t rank) { return world_.engine(rank); }
@@ -241,7 +238,7 @@ class SteadyState {
 class Allocation : public testing::TestWithParam<std::tuple<parallax_plan_mode_t, bool>> {};
 
 TEST_P(Allocation, ASteadyStepAllocatesNothing) {
-  if (!PARALLAX_TEST_COUNTS_MALLOC) GTEST_SKIP() << "a sanitizer owns malloc: run the dev preset";
+  if (!PARALLAX_TEST_WATCHES_MEMORY) GTEST_SKIP() << "a sanitizer owns malloc: run the dev preset";
   const auto [mode, deterministic] = GetParam();
   SteadyState job(mode, deterministic);
   uint64_t first = 0;
@@ -258,7 +255,7 @@ TEST_P(Allocation, ASteadyStepAllocatesNothing) {
 // Given a reduce that finds no memory for what it has to give back, expect LIMIT with the
 // remedy, no request, and the variable still to be given in that step.
 TEST(AllocationRefused, AReduceWithoutRoomIsNotGiven) {
-  if (!PARALLAX_TEST_COUNTS_MALLOC) GTEST_SKIP() << "a sanitizer owns malloc: run the dev preset";
+  if (!PARALLAX_TEST_WATCHES_MEMORY) GTEST_SKIP() << "a sanitizer owns malloc: run the dev preset";
   EngineWorld world({});
   const std::vector<parallax_variable_t> held = {sparse_variable("held", 4096, 8, 1024)};
   ASSERT_TRUE(world.commit(held)[0].ok());
@@ -271,9 +268,9 @@ TEST(AllocationRefused, AReduceWithoutRoomIsNotGiven) {
   const uint32_t outstanding = engine.outstanding_requests();
   for (int i = 0; i < 2; ++i) {
     Request* request = nullptr;
-    refused_from = 16 * 1024;
+    memory_watch().refused_from = 16 * 1024;
     const Status refused = engine.step_calls().reduce(step, {&slice, 1}, &request);
-    refused_from = SIZE_MAX;
+    memory_watch().refused_from = SIZE_MAX;
     EXPECT_EQ(refused.code(), PARALLAX_LIMIT) << refused.message();
     EXPECT_NE(refused.message().find("'held'"), std::string::npos) << refused.message();
     EXPECT_NE(refused.message().find("rows_max"), std::string::npos) << refused.message();
@@ -286,6 +283,102 @@ TEST(AllocationRefused, AReduceWithoutRoomIsNotGiven) {
   ASSERT_TRUE(world.run_until_done(requests));
   ASSERT_TRUE(requests[0]->status.ok()) << requests[0]->status.message();
   EXPECT_EQ(requests[0]->rows[0].ids, ids);
+}
+
+// A rank alone, and a pool of requests none of which has been used yet.
+class LostRequests : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!PARALLAX_TEST_WATCHES_MEMORY) GTEST_SKIP() << "a sanitizer owns malloc: run dev";
+    std::vector<parallax_variable_t> variables = every_form();
+    variables.erase(variables.begin() + kTiedRows, variables.end());
+    ASSERT_TRUE(world_.commit(variables)[0].ok());
+  }
+  // Calls `call` once for each allocation that it makes, that of a new request too, which is
+  // refused; and expects that no request is lost with it, and that the last call, to which nothing
+  // is refused, is as if nothing had been.
+  template <typename Call>
+  void expect_none_by(const char* name, Call call) {
+    Engine& engine = world_.engine(0);
+    for (uint64_t passed = 0; !HasFatalFailure(); ++passed) {
+      // What the pool has is used up.
+      ASSERT_TRUE(engine.collective_calls().barrier(&used_.emplace_back()).ok());
+      const uint32_t outstanding = engine.outstanding_requests();
+      Request* request = nullptr;
+      bool thrown = false;
+      Status status;
+      RefusedMemory refused(passed);
+      try {
+        status = call(engine, &request);
+      } catch (const std::bad_alloc&) {
+        thrown = true;
+      }
+      if (!refused.end()) {
+        ASSERT_TRUE(!thrown && status.ok()) << name << ": " << status.message();
+        ASSERT_TRUE(world_.run_until_done({&request, 1})) << name;
+        EXPECT_TRUE(request->status.ok()) << name << ": " << request->status.message();
+        return;
+      }
+      ASSERT_TRUE(thrown || status.code() == PARALLAX_LIMIT) << name << " after " << passed;
+      ASSERT_EQ(engine.outstanding_requests(), outstanding) << name << " after " << passed;
+      ASSERT_EQ(request, nullptr) << name << " after " << passed;
+    }
+  }
+  void TearDown() override { EXPECT_TRUE(world_.run_until_done(used_)); }
+
+  // Of a request more than it has room for at first.
+  static constexpr size_t kSlices = 100;
+  EngineWorld world_{WorldOptions()};
+  const std::vector<int64_t> ids_ = {7};
+  std::vector<float> row_ = std::vector<float>(kRowElements);
+  std::vector<float> dense_ = std::vector<float>(27000);
+  const std::vector<parallax_slice_t> many_ =
+      std::vector<parallax_slice_t>(kSlices, as_float(rows_slice(kEmbedding, ids_, row_.data())));
+  std::vector<Request*> used_;
+};
+
+TEST_F(LostRequests, NoneByACallBetweenSteps) {
+  expect_none_by("barrier", [](Engine& engine, Request** request) {
+    return engine.collective_calls().barrier(request);
+  });
+  expect_none_by("broadcast", [this](Engine& engine, Request** request) {
+    auto* bytes = reinterpret_cast<std::byte*>(dense_.data());
+    return engine.collective_calls().broadcast(bytes, 4, 0, request);
+  });
+  expect_none_by("evaluation", [this](Engine& engine, Request** request) {
+    return engine.step_calls().pull(0, many_, request);
+  });
+  std::vector<double> values(kRowElements);
+  parallax_rows_t rows = {};
+  rows.size = sizeof rows;
+  rows.row_count = 1;
+  rows.values = values.data();
+  expect_none_by("read", [&rows](Engine& engine, Request** request) {
+    return engine.row_calls().post(rows, false, request);
+  });
+}
+
+TEST_F(LostRequests, NoneByACallOfAStep) {
+  uint64_t step = 0;
+  ASSERT_TRUE(world_.engine(0).step_calls().begin(&step).ok());
+  expect_none_by("pull", [&](Engine& engine, Request** request) {
+    return engine.step_calls().pull(step, many_, request);
+  });
+  expect_none_by("push", [&](Engine& engine, Request** request) {
+    return engine.step_calls().push(step, {many_.data(), 1}, request);
+  });
+  const std::vector<parallax_slice_t> tied(20,
+                                           as_float(rows_slice(kOwnRuleRows, ids_, row_.data())));
+  expect_none_by("push of many", [&](Engine& engine, Request** request) {
+    return engine.step_calls().push(step, tied, request);
+  });
+  const parallax_slice_t held = as_float(dense_slice(kHeldDense, dense_.data()));
+  expect_none_by("reduce", [&](Engine& engine, Request** request) {
+    return engine.step_calls().reduce(step, {&held, 1}, request);
+  });
+  expect_none_by("step_end", [&](Engine& engine, Request** request) {
+    return engine.step_calls().end(step, {}, request);
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Pins, Allocation,

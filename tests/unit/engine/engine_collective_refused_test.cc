@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <new>
 #include <vector>
 
 #include "collectives/collective_report.h"
 #include "support/words.h"
 #include "unit/engine/collective_world.h"
+#include "unit/engine/watched_memory.h"
 
 namespace parallax::testkit::beside {
 namespace {
@@ -47,6 +49,86 @@ TEST(EngineCollective, ACallThatIsRefusedAtOneRankIsToldToTheOthers) {
         after.expect_right();
       }
     }
+  }
+}
+
+// A call of one rank, the memory for which is refused from one allocation on.
+struct PoorCall {
+  PoorCall(EngineWorld& world, const CollectiveCase& of, uint32_t rank, uint64_t passed, bool all)
+      : buffers(of, rank) {
+    const parallax_collective_t call = buffers.call();
+    RefusedMemory memory(passed, all);
+    try {
+      status = world.engine(rank).collective_calls().collective(call, &request);
+    } catch (const std::bad_alloc&) {
+      thrown = true;
+    }
+    refused = memory.end();
+  }
+  CollectiveBuffers buffers;
+  Request* request = nullptr;
+  Status status;
+  bool thrown = false, refused = false;
+};
+
+// Given a call that finds no memory, wherever it looks for it, expect it to be refused, the others
+// to be told, and the next ones to meet.
+TEST(EngineCollective, ACallWithoutMemoryTakesItsPlace) {
+  if (!PARALLAX_TEST_WATCHES_MEMORY) GTEST_SKIP() << "a sanitizer owns malloc: run the dev preset";
+  for (const uint64_t tag : {0u, 9u}) {
+    for (const uint64_t count : {3u, 4000u}) {
+      bool more = true;
+      uint64_t refusals = 0;
+      for (uint64_t passed = 0; more; ++passed) {
+        const auto world = committed(world_of({0, 0, 1, 2, 2}, passed + 1));
+        const CollectiveCase of = {.world = 5, .count = count, .tag = tag};
+        Calls calls(*world), after(*world);
+        const uint32_t poor = passed % 5;
+        for (uint32_t rank = 0; rank < 5; ++rank) {
+          if (rank != poor) calls.post(of, rank);
+        }
+        const uint32_t outstanding = world->engine(poor).outstanding_requests();
+        PoorCall call(*world, of, poor, passed, false);
+        more = call.refused;
+        // A sort that gets no memory does without.
+        const bool refused = !call.status.ok();
+        ASSERT_FALSE(call.thrown) << "after " << passed;
+        ASSERT_EQ(call.status.code(), refused ? PARALLAX_LIMIT : PARALLAX_OK);
+        ASSERT_EQ(call.request == nullptr, refused);
+        refusals += refused ? 1 : 0;
+        after.post({.world = 5, .op = PARALLAX_OP_MAX, .count = 700, .tag = tag});
+        ASSERT_TRUE(world->run_until_done(calls.requests()));
+        for (const Request* request : calls.requests()) {
+          ASSERT_EQ(request->status.code(), refused ? PARALLAX_MISMATCH : PARALLAX_OK)
+              << request->status.message();
+          if (!refused) continue;
+          EXPECT_TRUE(has(request->status, "the call of rank " + std::to_string(poor)));
+        }
+        after.expect_right();
+        EXPECT_EQ(world->engine(poor).outstanding_requests(), outstanding + (refused ? 1 : 2));
+      }
+      EXPECT_GT(refusals, 2u);
+    }
+  }
+}
+
+// Given no memory even for its place, expect the job to end on all ranks: they would be out of
+// step.
+TEST(EngineCollective, ACallWithoutAPlaceEndsTheJob) {
+  if (!PARALLAX_TEST_WATCHES_MEMORY) GTEST_SKIP() << "a sanitizer owns malloc: run the dev preset";
+  const auto world = committed(world_of({0, 0, 1}, 1));
+  const CollectiveCase of = {.world = 3, .count = 4000};
+  Calls calls(*world);
+  calls.post(of, 0);
+  calls.post(of, 2);
+  const PoorCall call(*world, of, 1, 0, true);
+  ASSERT_TRUE(call.refused && call.thrown);
+  EXPECT_EQ(call.request, nullptr);
+  EXPECT_EQ(world->engine(1).outstanding_requests(), 0u);
+  ASSERT_TRUE(world->run_until_done(calls.requests()));
+  for (const Request* request : calls.requests()) {
+    EXPECT_EQ(request->status.code(), PARALLAX_LIMIT);
+    EXPECT_TRUE(has(request->status, "collective: out of memory")) << request->status.message();
   }
 }
 
