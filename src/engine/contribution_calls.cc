@@ -40,8 +40,10 @@ Status ContributionCalls::check(std::span<const parallax_slice_t> slices, size_t
   }
   PARALLAX_RETURN_IF_ERROR(checks_.check_finite(checks_.slice_of(slice), call));
   // The first slice of a step always fits; a later one may bring rows that are new.
-  const bool with_others = ties_.next(at) != 0 && !is_pair(slices, at, step);
-  if (ties_.again(at) || (earlier == Contributed::kNothing && !with_others)) return {};
+  if (ties_.again(at)) return {};
+  const bool tied = ties_.tied(at);
+  if (tied && is_pair(slices, at, step)) ties_.pair(at);
+  if (earlier == Contributed::kNothing && (!tied || ties_.paired(at))) return {};
   return check_sum(slices, at, step, call);
 }
 
@@ -99,24 +101,12 @@ Status ContributionCalls::post(RequestKind kind, uint64_t step,
   for (size_t i = 0; i < slices.size(); ++i) {
     PARALLAX_RETURN_IF_ERROR(check(slices, i, step, push));
   }
-  PARALLAX_RETURN_IF_ERROR(requests_.take(kind, step, request));
-  Request& posted = **request;
-  try {
-    posted.slices.reserve(slices.size());  // nothing is noted by half
-  } catch (...) {
-    requests_.take_back(&posted);
-    *request = nullptr;
-    throw;
-  }
-  if (!push) {
-    // Before anything is noted: if there is no room for the result, nothing was contributed.
-    const Status room = reserve_results(slices, &posted);
-    if (!room.ok()) {
-      requests_.take_back(&posted);
-      *request = nullptr;
-      return room;
-    }
-  }
+  TakenRequest taken(requests_);
+  PARALLAX_RETURN_IF_ERROR(taken.take(kind, step));
+  Request& posted = *taken;
+  // Before anything is noted: if there is no room, nothing was contributed.
+  posted.slices.reserve(slices.size());
+  if (!push) PARALLAX_RETURN_IF_ERROR(reserve_results(slices, &posted));
   StepState& state = pipeline_.state(step);
   for (size_t i = 0; i < slices.size(); ++i) {
     PullSlice& posted_slice = posted.slices.emplace_back(checks_.slice_of(slices[i]));
@@ -125,11 +115,12 @@ Status ContributionCalls::post(RequestKind kind, uint64_t step,
       state.dense_variable = std::min(state.dense_variable, posted_slice.variable);
     }
     posted_slice.more = slices[i].more != 0;
-    posted_slice.way = take(slices, i, posted_slice, state);
+    posted_slice.way = take(i, posted_slice, state);
   }
   ++state.unstarted;
   ++state.contributions_open;
   queue_.push(&posted);
+  *request = taken.keep();
   return {};
 }
 
@@ -162,23 +153,21 @@ Status ContributionCalls::reserve_results(std::span<const parallax_slice_t> slic
 
 // Notes that a slice was contributed, and adds it to the step sum if it is one of several, at once:
 // the caller's buffer is free when the call's request is done.
-SliceWay ContributionCalls::take(std::span<const parallax_slice_t> slices, size_t at,
-                                 const PullSlice& slice, StepState& state) {
+SliceWay ContributionCalls::take(size_t at, const PullSlice& slice, StepState& state) {
   Contributed& contributed = state.contributed[slice.variable];
   const VariableRuntime& runtime = group_.runtime(slice.variable);
   const std::unique_ptr<StepSum>& sum = runtime.sums[state.step & 1];
   const bool tied = ties_.tied(at);
   if (!ties_.again(at)) {
     const bool first = contributed == Contributed::kNothing;
-    const bool pair = tied && is_pair(slices, at, state.step);
     if (contributed == Contributed::kPart) --state.parts_left;
     if (slice.more) ++state.parts_left;
     contributed = slice.more ? Contributed::kPart : Contributed::kAll;
-    if (pair) return SliceWay::kWithRows;
+    if (ties_.paired(at)) return SliceWay::kWithRows;
     if (first && !slice.more && !tied) return SliceWay::kItself;
     if (first) sum->clear(state.step);
-  } else if (sum == nullptr || sum->step() != state.step) {
-    return SliceWay::kWithAnother;  // the rows of a pair
+  } else if (ties_.paired(at)) {
+    return SliceWay::kWithAnother;
   }
   if (runtime.variable->ids_declared()) {
     sum->add_rows(rows_of(slice));

@@ -38,7 +38,8 @@ class ContributionCalls {
   // At its bounds, so that no call of a step grows anything.
   void reserve() {
     queue_.reserve();
-    tied_rows_.reserve(kTiedReserved);
+    ties_.reserve();
+    tied_rows_.reserve(PARALLAX_SLICES_MAX);
   }
   // kPush or kReduce of a step that takes calls. A call that is refused has contributed nothing.
   // INVALID, LIMIT.
@@ -52,16 +53,12 @@ class ContributionCalls {
   RequestQueue& queue() { return queue_; }  // for the end of the job
 
  private:
-  // Slices of one variable in a call, beyond which a list of them grows.
-  static constexpr size_t kTiedReserved = 16;
-
   Status check(std::span<const parallax_slice_t> slices, size_t slice, uint64_t step, bool push);
   bool is_pair(std::span<const parallax_slice_t> slices, size_t slice, uint64_t step) const;
   Status check_sum(std::span<const parallax_slice_t> slices, size_t slice, uint64_t step,
                    const char* call);
   Status reserve_results(std::span<const parallax_slice_t> slices, Request* posted);
-  SliceWay take(std::span<const parallax_slice_t> slices, size_t slice, const PullSlice& taken,
-                StepState& state);
+  SliceWay take(size_t slice, const PullSlice& taken, StepState& state);
   void start(Request& request);
   void contribute(const Request& request, const PullSlice& slice, uint32_t* pending);
   void contribute_sum(uint32_t variable, uint64_t step, const Destination& result,

@@ -60,7 +60,8 @@ class Reports {
 
   // Times that anything had to grow after commit; 0 in steady state.
   uint64_t growth_count() const {
-    return parts_.requests.growth_count() + parts_.outbox.growth_count();
+    return parts_.requests.growth_count() + parts_.outbox.growth_count() +
+           parts_.group.growth_count();
   }
 
  private:

@@ -17,30 +17,40 @@
 
 namespace parallax {
 
-// Which slices of a call are of one variable (tied use).
+// Which slices of a call are of one variable (tied use), and which two of them are a pair.
 class SliceTies {
  public:
+  // For as many slices as a call may have.
+  void reserve() {
+    next_.reserve(PARALLAX_SLICES_MAX);
+    marks_.reserve(PARALLAX_SLICES_MAX);
+  }
   // No slice is tied to another; nothing but a note, where none ever was.
   void clear() { any_ = false; }
   // `count` slices in all, of which the later one is of the variable of the earlier one, and none
   // between them.
   void tie(size_t earlier, size_t later, size_t count) {
-    if (!any_) next_.assign(count, 0), again_.assign(count, 0);
+    if (!any_) next_.assign(count, 0), marks_.assign(count, 0);
     any_ = true;
     next_[earlier] = later;
-    again_[later] = 1;
+    marks_[later] |= kAgain;
   }
+  // The first slice of a variable and the next go out as they are, beside each other.
+  void pair(size_t first) { marks_[first] |= kPaired, marks_[next_[first]] |= kPaired; }
   bool any() const { return any_; }
   // The next slice of its variable; 0: there is none.
   size_t next(size_t slice) const { return any_ ? next_[slice] : 0; }
   // There is an earlier one.
-  bool again(size_t slice) const { return any_ && again_[slice] != 0; }
-  bool tied(size_t slice) const { return any_ && (next_[slice] != 0 || again_[slice] != 0); }
+  bool again(size_t slice) const { return any_ && (marks_[slice] & kAgain) != 0; }
+  bool tied(size_t slice) const { return next(slice) != 0 || again(slice); }
+  bool paired(size_t slice) const { return any_ && (marks_[slice] & kPaired) != 0; }
 
  private:
+  static constexpr uint8_t kAgain = 1, kPaired = 2;
+
   bool any_ = false;
   std::vector<size_t> next_;  // by slice
-  std::vector<uint8_t> again_;
+  std::vector<uint8_t> marks_;
 };
 
 // STATE: no commit has brought the variable in yet.

@@ -92,7 +92,7 @@ Status Group::reserve(VariableRuntime& runtime, uint64_t finished) {
   return {};
 }
 
-Status Group::reserve_sum(VariableRuntime& runtime, uint32_t parity) const {
+Status Group::reserve_sum(VariableRuntime& runtime, uint32_t parity) {
   if (runtime.sums[parity] != nullptr) return {};
   auto sum = std::make_unique<StepSum>(*runtime.variable);
   if (options_.memory_max_bytes > 0) {
@@ -105,6 +105,7 @@ Status Group::reserve_sum(VariableRuntime& runtime, uint32_t parity) const {
   }
   PARALLAX_RETURN_IF_ERROR(sum->reserve());
   runtime.sums[parity] = std::move(sum);
+  ++growth_count_;
   return {};
 }
 

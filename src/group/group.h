@@ -71,8 +71,10 @@ class Group {
   // reserves what they take: between steps, the one after `finished` being the first that they are
   // in. The variables outlive the group. LIMIT.
   Status add(std::span<const Variable* const> variables, uint64_t finished = 0);
-  // A variable's step sum of that parity, where it has none yet. LIMIT.
-  Status reserve_sum(VariableRuntime& runtime, uint32_t parity) const;
+  // A variable's step sum of that parity, where it has none yet, in a step. LIMIT.
+  Status reserve_sum(VariableRuntime& runtime, uint32_t parity);
+  // Times that a step had to reserve memory.
+  uint64_t growth_count() const { return growth_count_; }
   // A piece of the initial values; true when all are filled in.
   bool fill();
 
@@ -124,6 +126,7 @@ class Group {
   std::vector<std::unique_ptr<VariableRuntime>> runtimes_;
   std::vector<uint32_t> with_ids_;
   uint32_t fill_cursor_ = 0;
+  uint64_t growth_count_ = 0;
 };
 
 }  // namespace parallax

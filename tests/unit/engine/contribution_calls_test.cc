@@ -290,6 +290,33 @@ TEST(ContributionCalls, WhatIsRefusedContributesNothing) {
   EXPECT_TRUE(push->done()) << "nothing borrows its buffers";
 }
 
+// Given a refused call that summed the slices of a variable, and then a pair of its slices, expect
+// the pair to go out as it is, and nothing to be added to that sum.
+TEST(ContributionCalls, APairIsToldFromASumOfACallThatWasRefused) {
+  CallsWorld world({0});
+  begin(world);
+  std::vector<float> values(18, 1.0f), held(6, 1.0f);
+  const std::vector<int64_t> ids = {2, 4};
+  Request* request = nullptr;
+  EXPECT_EQ(world[0].group.growth_count(), 0u);
+  EXPECT_FALSE(post(world, 0, RequestKind::kReduce,
+                    {rows(CallsWorld::kEveryRow, ids, &values),
+                     rows(CallsWorld::kEveryRow, ids, &values), dense(CallsWorld::kDense, &held)},
+                    &request)
+                   .ok());
+  const VariableRuntime& runtime = world[0].group.runtime(CallsWorld::kEveryRow);
+  ASSERT_NE(runtime.sums[1], nullptr);
+  EXPECT_EQ(world[0].group.growth_count(), 1u) << "the step reserved it";
+  Request* pair = reduce(
+      world, 0, {dense(CallsWorld::kEveryRow, &values), rows(CallsWorld::kEveryRow, ids, &values)});
+  EXPECT_EQ(pair->slices[0].way, SliceWay::kWithRows);
+  EXPECT_EQ(pair->slices[1].way, SliceWay::kWithAnother);
+  EXPECT_EQ(runtime.sums[1]->rows().count, 0u) << "it is no slice of a sum";
+  EXPECT_EQ(world[0].group.growth_count(), 1u);
+  world.settle();
+  EXPECT_TRUE(pair->done());
+}
+
 // Given many variables in one call, which another rank gives one by one, the first last, expect the
 // call to be complete with the last of them, and every sum in its place.
 TEST(ContributionCalls, AReduceOfManyIsDoneWhateverComesFirst) {

@@ -169,6 +169,18 @@ TEST_F(SliceChecksTest, WhatAnEarlierCallHadIsForgotten) {
   }
 }
 
+TEST_F(SliceChecksTest, APairIsOneAsLongAsItsCallIs) {
+  const parallax_slice_t both[] = {dense(kHeld), dense(kRows), rows(kRows)};
+  SliceTies ties;
+  ASSERT_TRUE(checks_.check(both, "push", &ties).ok());
+  EXPECT_FALSE(ties.paired(1));
+  ties.pair(1);
+  EXPECT_TRUE(ties.paired(1) && ties.paired(2) && !ties.paired(0));
+  EXPECT_TRUE(ties.again(2) && !ties.again(1));
+  ASSERT_TRUE(checks_.check(both, "push", &ties).ok());
+  EXPECT_FALSE(ties.paired(1) || ties.paired(2));
+}
+
 TEST_F(SliceChecksTest, APullAsksForManagedVariables) {
   const parallax_slice_t held[] = {dense(kHeld)};
   EXPECT_TRUE(has(checks_.check_pull(held), "framework-held"));
