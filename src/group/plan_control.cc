@@ -34,10 +34,12 @@ void PlanControl::add_variables(uint64_t finished) {
 
 void PlanControl::measure_from(uint64_t step) {
   settled_ = false;
-  if (step > 1) first_ = end_;
+  if (any_measured_) first_ = end_;
+  any_measured_ = false;
   end_ = group_.with_ids().size();
   first_step_ = step;
   measured_.clear();
+  steps_counted_ = 0;
   announcing_ = false;
   announce_cursor_ = 0;
 }
@@ -66,6 +68,7 @@ void PlanControl::decide(const Vote& votes, Decision* decision) {
 
 void PlanControl::measure(const Vote& votes) {
   if (settled_ || announcing_) return;
+  ++steps_counted_;
   measured_.resize(measuring().size());
   for (uint32_t i = 0; i < votes.counts_size; ++i) {
     const uint32_t place = votes.counts_first + i;
@@ -84,11 +87,19 @@ void PlanControl::measure(const Vote& votes) {
 bool PlanControl::measured_enough(const Vote& votes) const {
   uint32_t steps = measured_.empty() ? options_.after_steps : 0;
   for (const Measured& measured : measured_) steps = std::max(steps, measured.steps);
-  if (steps < options_.after_steps) return false;
+  if (steps < options_.after_steps && !waited_enough()) return false;
   // Only after the last window, so that all windows have had equally many turns.
-  const uint32_t last_window =
-      measured_.empty() ? 0 : static_cast<uint32_t>(measured_.size() - 1) / kCountsPerVote;
-  return votes.counts_first / kCountsPerVote == last_window;
+  return votes.counts_first / kCountsPerVote == last_window();
+}
+
+uint32_t PlanControl::last_window() const {
+  return measured_.empty() ? 0 : static_cast<uint32_t>(measured_.size() - 1) / kCountsPerVote;
+}
+
+// Others wait, and these may never be trained.
+bool PlanControl::waited_enough() const {
+  return end_ < group_.with_ids().size() &&
+         steps_counted_ >= kChancesMax * options_.after_steps * (last_window() + 1);
 }
 
 void PlanControl::settle() {
@@ -174,11 +185,10 @@ bool PlanControl::fits(const Decision& decision) const {
 
 Status PlanControl::take(const Decision& decision, uint64_t step) {
   settled_ = settled_ || decision.settled;
-  // The next step is the first that counts what a commit has added meanwhile.
-  if (decision.settled && end_ < group_.with_ids().size()) measure_from(step + 1);
   for (uint32_t i = 0; i < decision.entry_count; ++i) {
     const PlanEntry& entry = decision.entries[i];
     VariableRuntime& runtime = group_.runtime(entry.variable);
+    any_measured_ = any_measured_ || entry.union_rows > 0;
     runtime.facts.measured = entry.union_rows > 0;
     runtime.facts.touched_rows_per_host = entry.touched_rows_per_host;
     runtime.facts.union_rows = entry.union_rows;
@@ -186,6 +196,8 @@ Status PlanControl::take(const Decision& decision, uint64_t step) {
     if (entry.plan == runtime.plan || runtime.facts.given_dense) continue;
     PARALLAX_RETURN_IF_ERROR(migration_.begin(runtime, entry.plan, step + 2));
   }
+  // The next step is the first that counts what a commit has added meanwhile.
+  if (decision.settled && end_ < group_.with_ids().size()) measure_from(step + 1);
   if (decision.dense_variable == kNoVariable) return {};
   VariableRuntime& runtime = group_.runtime(decision.dense_variable);
   runtime.facts.given_dense = true;

@@ -6,7 +6,8 @@
 // sending for it takes the next decision.
 //
 // What a later commit has added is measured by itself, once what was there before is planned: a
-// settled plan stays as it is.
+// settled plan stays as it is. Where nobody trains what is measured, those that wait behind it are
+// let in after a bounded number of steps, and it is measured on with them.
 //
 // A variable with row ids that gets a dense slice is dense from then on, whatever was measured: the
 // root says so with a decision too. Engine's owner only; nothing blocks.
@@ -57,6 +58,10 @@ class PlanControl {
   Status take(const Decision& decision, uint64_t step);
 
  private:
+  // While others wait to be measured, so many times the steps that a plan takes are left to those
+  // that are.
+  static constexpr uint64_t kChancesMax = 4;
+
   // Sums over the steps in which a variable was trained.
   struct Measured {
     double touched = 0, union_rows = 0, pulled = 0;
@@ -67,9 +72,11 @@ class PlanControl {
   std::span<const uint32_t> measuring() const {
     return std::span(group_.with_ids()).subspan(first_, end_ - first_);
   }
+  uint32_t last_window() const;
   void measure_from(uint64_t step);
   void measure(const Vote& votes);
   bool measured_enough(const Vote& votes) const;
+  bool waited_enough() const;
   void settle();
   void add_entries(Decision* decision);
   uint32_t choose_dense(uint32_t variable) const;
@@ -82,8 +89,10 @@ class PlanControl {
   // what comes behind waits. The same on all ranks, as is the step since when.
   size_t first_ = 0, end_ = 0;
   uint64_t first_step_ = 1;
+  bool any_measured_ = false;  // of them, as their entries tell all ranks
   // The root's.
   std::vector<Measured> measured_;  // by place among them
+  uint64_t steps_counted_ = 0;
   bool announcing_ = false;
   Plan settled_plan_;             // until announced
   uint32_t announce_cursor_ = 0;  // next of them to announce

@@ -142,6 +142,68 @@ TEST_F(PlanControlTest, WhatIsAddedLaterIsPlannedByItself) {
   EXPECT_EQ(runtime(0).facts.union_rows, measured.union_rows);
 }
 
+// Given variables that nobody trains, and others that wait to be measured, expect these to be let
+// in after a bounded number of steps, and both to be measured from then on; without others they
+// keep their chance for ever.
+TEST_F(PlanControlTest, WhatNobodyTrainsHoldsNobodyUpForEver) {
+  build({managed("frozen", 1000, 50)});
+  Decision decision;
+  for (uint32_t step = 1; step <= 50; ++step) ASSERT_FALSE(decide({}).settled);
+  const std::vector<Variable> late = {managed("late", 1000, 50)};
+  ASSERT_TRUE(group().add(pointers_to(late), 50).ok());
+  control_->add_variables(50);
+  Vote none;
+  none.counts_size = 1;
+  control_->decide(none, &decision);
+  ASSERT_TRUE(decision.settled) << "it had its chances";
+  ASSERT_EQ(decision.entry_count, 1u);
+  EXPECT_EQ(decision.entries[0].union_rows, 0);
+  EXPECT_TRUE(control_->fits(decision));
+  ASSERT_TRUE(control_->take(decision, 51).ok());
+  EXPECT_FALSE(control_->settled());
+  EXPECT_FALSE(runtime(0).facts.measured);
+  Vote vote;
+  control_->count_rows(52, &vote);
+  EXPECT_EQ(vote.counts_size, 2u) << "the first with it";
+  const RowCounts counts = {.touched = 40, .union_rows = 30, .pulled = 20};
+  for (uint32_t step = 0; step < kAfterSteps; ++step) {
+    ASSERT_FALSE(decision.settled && step > 0);
+    Vote votes;
+    votes.counts_size = 2;
+    votes.counts[1] = counts;
+    decision = {};
+    control_->decide(votes, &decision);
+  }
+  ASSERT_TRUE(decision.settled);
+  ASSERT_EQ(decision.entry_count, 2u);
+  ASSERT_TRUE(control_->take(decision, 55).ok());
+  EXPECT_TRUE(control_->settled());
+  EXPECT_FALSE(runtime(0).facts.measured);
+  EXPECT_EQ(runtime(1).facts.union_rows, 30);
+}
+
+// Given others that wait from the beginning, expect as many steps as kChancesMax says, and not one
+// less.
+TEST_F(PlanControlTest, WhatIsMeasuredHasItsChancesFirst) {
+  build({managed("frozen", 1000, 50)});
+  const std::vector<Variable> late = {managed("late", 1000, 50)};
+  decide({});
+  ASSERT_TRUE(group().add(pointers_to(late), 1).ok());
+  control_->add_variables(1);
+  for (uint32_t step = 2; step < 4 * kAfterSteps; ++step) {
+    Vote votes;
+    votes.counts_size = 1;
+    Decision decision;
+    control_->decide(votes, &decision);
+    ASSERT_FALSE(decision.settled) << step;
+  }
+  Vote votes;
+  votes.counts_size = 1;
+  Decision decision;
+  control_->decide(votes, &decision);
+  EXPECT_TRUE(decision.settled);
+}
+
 // Given a commit while the first variables are measured, the new ones wait for their turn.
 TEST_F(PlanControlTest, WhatIsMeasuredIsPlannedBeforeWhatCameLater) {
   build({managed("rows", 1000, 50)});
