@@ -94,12 +94,12 @@ JobFailure CommitProtocol::differing(const std::string& told) const {
 }
 
 bool CommitProtocol::merge_report(std::span<const std::byte> payload) {
-  return reports_.emplace_back().decode(payload);
+  return reports_.emplace_back().decode(payload, world());
 }
 
 JobFailure CommitProtocol::on_answer(std::span<const std::byte> payload) {
   CommitReport verdict;
-  if (!verdict.decode(payload)) {
+  if (!verdict.decode(payload, world())) {
     return {.status = internal("commit: the answer of " + rank_name(hosts_, 0) + " cannot be read"),
             .culprit = 0};
   }

@@ -57,6 +57,7 @@ class CommitProtocol {
     kAgreed,
   };
 
+  uint32_t world() const { return static_cast<uint32_t>(hosts_.host_of.size()); }
   CommitReport my_report() const;
   JobFailure advance_detail();
   JobFailure differing(const std::string& told) const;

@@ -44,7 +44,8 @@ struct CommitReport {
     return out;
   }
 
-  bool decode(std::span<const std::byte> in) {
+  // A peer's, of so many ranks.
+  bool decode(std::span<const std::byte> in, uint32_t world) {
     uint32_t numbers[6];
     if (in.size() < sizeof digest + sizeof numbers) return false;
     std::memcpy(&digest, in.data(), sizeof digest);
@@ -57,7 +58,7 @@ struct CommitReport {
     verdict = static_cast<CommitVerdict>(numbers[5]);
     const auto rest = in.subspan(sizeof digest + sizeof numbers);
     text.assign(reinterpret_cast<const char*>(rest.data()), rest.size());
-    return verdict <= CommitVerdict::kLookCloser && text.size() <= kTextMax;
+    return terms.rank < world && verdict <= CommitVerdict::kLookCloser && text.size() <= kTextMax;
   }
 
   // Takes in what a child found, and how the child differs from this rank; of these ranks.

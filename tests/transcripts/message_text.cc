@@ -69,7 +69,7 @@ const char* tree_name(uint32_t kind) {
 
 std::string commit_report(std::span<const std::byte> payload) {
   CommitReport report;
-  if (!report.decode(payload)) return "cannot be read";
+  if (!report.decode(payload, UINT32_MAX)) return "cannot be read";
   char text[80];
   // Half of the digest tells registries apart as well.
   std::snprintf(text, sizeof text, "registry %08x, ",

@@ -32,7 +32,7 @@ TEST(CommitReport, ReadsBackWhatItWrote) {
   report.verdict = CommitVerdict::kDiffer;
   report.text = "variable 'x'";
   CommitReport read;
-  ASSERT_TRUE(read.decode(bytes_of(report.encode())));
+  ASSERT_TRUE(read.decode(bytes_of(report.encode()), 6));
   EXPECT_EQ(read.digest, 7u);
   EXPECT_EQ(read.terms.rank, 3u);
   EXPECT_EQ(read.terms.plan_mode, static_cast<uint32_t>(PARALLAX_PLAN_PS));
@@ -47,14 +47,22 @@ TEST(CommitReport, RefusesWhatIsTooShortTooLongOrOfNoVerdict) {
   const std::string whole = report_of(0).encode();
   for (size_t size = 0; size < whole.size(); ++size) {
     CommitReport read;
-    EXPECT_FALSE(read.decode(bytes_of(whole.substr(0, size)))) << size << " bytes";
+    EXPECT_FALSE(read.decode(bytes_of(whole.substr(0, size)), 6)) << size << " bytes";
   }
   CommitReport read;
-  EXPECT_TRUE(read.decode(bytes_of(whole + std::string(CommitReport::kTextMax, 'a'))));
-  EXPECT_FALSE(read.decode(bytes_of(whole + std::string(CommitReport::kTextMax + 1, 'a'))));
+  EXPECT_TRUE(read.decode(bytes_of(whole + std::string(CommitReport::kTextMax, 'a')), 6));
+  EXPECT_FALSE(read.decode(bytes_of(whole + std::string(CommitReport::kTextMax + 1, 'a')), 6));
   std::string other = whole;
   other[other.size() - 4] = 3;  // the verdict's number, beyond the last
-  EXPECT_FALSE(read.decode(bytes_of(other)));
+  EXPECT_FALSE(read.decode(bytes_of(other), 6));
+}
+
+// A peer's number, by which hosts are looked up.
+TEST(CommitReport, RefusesARankThatIsNone) {
+  CommitReport read;
+  EXPECT_TRUE(read.decode(bytes_of(report_of(5).encode()), 6));
+  EXPECT_FALSE(read.decode(bytes_of(report_of(6).encode()), 6));
+  EXPECT_FALSE(read.decode(bytes_of(report_of(UINT32_MAX).encode()), 6));
 }
 
 TEST(CommitReport, EqualReportsAgree) {
