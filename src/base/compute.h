@@ -18,6 +18,8 @@
 
 namespace parallax {
 
+class ComputeShare;
+
 // A unit of work, embedded in the state machine that needs it; reused, never allocated in a step.
 struct ComputeJob {
   void (*run)(ComputeJob& job) = nullptr;   // on a pool thread
@@ -25,6 +27,7 @@ struct ComputeJob {
   void* context = nullptr;
   size_t cost_bytes = 0;  // memory it moves, for the simulator
   ComputeJob* next = nullptr;
+  ComputeShare* share = nullptr;  // it was submitted to
 };
 
 class Compute {
@@ -36,6 +39,36 @@ class Compute {
   virtual ComputeJob* take_done() = 0;
   // Waits until no job is under way or queued. Blocks; for the end of the engine's life.
   virtual void drain() = 0;
+};
+
+// The pool as one of several has it who share it: it knows how many of its own jobs are not handed
+// back yet. Whoever takes a job from the pool may get one of another share, and tells that.
+class ComputeShare final : public Compute {
+ public:
+  explicit ComputeShare(Compute& pool) : pool_(pool) {}  // which outlives this
+  ComputeShare(const ComputeShare&) = delete;
+  ComputeShare& operator=(const ComputeShare&) = delete;
+
+  void submit(ComputeJob& job) override {
+    job.share = this;
+    ++under_way_;
+    pool_.submit(job);
+  }
+  ComputeJob* take_done() override {
+    ComputeJob* job = pool_.take_done();
+    if (job != nullptr) taken(*job);
+    return job;
+  }
+  // Of a job that was taken from the pool itself.
+  static void taken(const ComputeJob& job) {
+    if (job.share != nullptr) --job.share->under_way_;
+  }
+  void drain() override { pool_.drain(); }
+  size_t under_way() const { return under_way_; }
+
+ private:
+  Compute& pool_;
+  size_t under_way_ = 0;
 };
 
 class InlineCompute final : public Compute {

@@ -47,7 +47,7 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
                     {.mode = options_.plan_mode, .after_steps = options_.plan_after_steps}),
       broadcast_(options_.view.hosts, options_.rank, outbox_),
       trees_(options_.view.hosts, options_.rank, outbox_),
-      pipeline_({group_, plan_control_, migration_, trees_, outbox_, compute_, clock_}),
+      pipeline_({group_, plan_control_, migration_, trees_, outbox_, group_.compute(), clock_}),
       goodbye_(options_.rank, trees_),
       failure_({.columns = group_.columns(),
                 .clock = clock,
@@ -165,6 +165,7 @@ void Engine::pass() {
     bool moved = false;
     advance();
     while (ComputeJob* job = compute_.take_done()) {  // those done inline were submitted just now
+      ComputeShare::taken(*job);
       job->done(*job);
       moved = true;
     }

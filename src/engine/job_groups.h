@@ -69,6 +69,10 @@ class JobGroups {
   // Does away with parts that can go.
   void collect();
   bool has(uint32_t number) const;
+  // It has compute jobs that are not over.
+  bool computing(uint32_t number) const {
+    return find(number).engine->group().compute().under_way() > 0;
+  }
 
  private:
   struct JobGroup {

@@ -14,11 +14,11 @@ Group::Group(View view, uint32_t rank, GroupOptions options, Outbox& outbox, Com
       view_(std::move(view)),
       columns_(view_.hosts, rank),
       outbox_(outbox),
-      compute_(compute),
+      compute_(std::make_unique<ComputeShare>(compute)),
       pulls_(columns_, outbox) {}
 
 std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Method method) const {
-  return make_exchange(columns_, runtime.gradient_partition(method), outbox_, compute_,
+  return make_exchange(columns_, runtime.gradient_partition(method), outbox_, *compute_,
                        {.variable = runtime.id,
                         .method = method,
                         .rows_max = runtime.variable->rows_max,

@@ -66,6 +66,8 @@ class Group {
   }
   PullExchange& pulls() { return pulls_; }
   const PullExchange& pulls() const { return pulls_; }
+  // Of all that is computed for the group.
+  ComputeShare& compute() const { return *compute_; }
 
   // Lays out the variables of one more commit, which get the next numbers, by the initial plan, and
   // reserves what they take: between steps, the one after `finished` being the first that they are
@@ -121,7 +123,7 @@ class Group {
   const View view_;
   const Columns columns_;
   Outbox& outbox_;
-  Compute& compute_;
+  const std::unique_ptr<ComputeShare> compute_;
   PullExchange pulls_;
   std::vector<std::unique_ptr<VariableRuntime>> runtimes_;
   std::vector<uint32_t> with_ids_;

@@ -389,23 +389,21 @@ uint32_t Job::part_count() {
 Status Job::close_part(uint32_t part) {
   Request* request = nullptr;
   const Status status = say_goodbye(part, timeout_ns(), &request);
-  bool gone = false;
+  // A goodbye that is not over goes on, for the others' sake, until the job closes.
+  const bool gone = request != nullptr && request->done();
+  // Compute jobs may be reading callers' buffers, which complete_all() gives back.
+  if (gone) progress_->finish_computing(part);
   const Status retired = progress_->call_groups([&](JobGroups& groups) {
-    Engine& engine = groups.group(part);
     groups.let_go(part);
-    // A goodbye that is not over goes on, for the others' sake, until the job closes.
-    gone = request != nullptr && request->done();
+    if (request != nullptr && !gone) orphans_.push_back(request);
     if (!gone) return Status();
-    // No compute job of the part is left once a pass has ended those that are done.
-    compute_->drain();
-    groups.kick();
+    Engine& engine = groups.group(part);
     engine.complete_all();
     PARALLAX_RETURN_IF_ERROR(engine.release(request));
     groups.retire(part);
     groups.collect();
     return Status();
   });
-  if (request != nullptr && !gone) orphan(request);
   return status.ok() ? retired : status;
 }
 

@@ -24,6 +24,9 @@ constexpr int kIdlePasses = 4;
 // Blocking never lasts longer, whatever the timers say.
 constexpr int64_t kBlockMaxNs = 1000 * kNanosecondsPerMillisecond;
 
+// Between two looks at what compute threads are to finish.
+constexpr useconds_t kLookAgainUs = 200;
+
 // Cores that this process may run on; 1 where the kernel does not say.
 size_t core_count() {
   cpu_set_t cores;
@@ -166,6 +169,11 @@ void Progress::let_speak() {
 void Progress::drive_once() {
   pass();
   wake_blocked();  // whoever sleeps on an arming that this pass has used up
+}
+
+void Progress::finish_computing(uint32_t group) {
+  const auto computing = [group](const JobGroups& groups) { return groups.computing(group); };
+  while (drive_once(), with_groups(computing)) usleep(kLookAgainUs);
 }
 
 void Progress::on_completed() {

@@ -90,6 +90,9 @@ class Progress {
   // True once all are done; false at the deadline.
   bool wait(std::span<Request* const> requests, int64_t deadline_ns);
   void drive_once();
+  // Until a group that starts no more compute jobs has none under way. The engine mutex is free
+  // meanwhile: the others go on, and may be what a job of the pool waits for.
+  void finish_computing(uint32_t group);
 
   // The engine's `completed` hook: called with the engine mutex held.
   void on_completed() PARALLAX_EXCLUDES(waiters_mutex_);

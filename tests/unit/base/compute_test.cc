@@ -69,6 +69,31 @@ TEST(InlineCompute, HandsBackWhatAJobThrew) {
   expect_thrown_once(works, [&] { return compute.take_done(); });
 }
 
+// Given jobs of two shares of a pool, expect each to know its own, whoever takes them back.
+TEST(ComputeShare, KnowsItsOwnJobsUntilTheyAreHandedBack) {
+  InlineCompute pool;
+  ComputeShare first(pool), second(pool);
+  ComputeJob jobs[3];
+  for (ComputeJob& job : jobs) job.run = [](ComputeJob&) {};
+  first.submit(jobs[0]);
+  second.submit(jobs[1]);
+  first.submit(jobs[2]);
+  EXPECT_EQ(first.under_way(), 2u);
+  EXPECT_EQ(second.under_way(), 1u);
+  EXPECT_EQ(second.take_done(), &jobs[0]);
+  EXPECT_EQ(first.under_way(), 1u);
+  ASSERT_EQ(pool.take_done(), &jobs[1]);
+  EXPECT_EQ(second.under_way(), 1u) << "nobody has said so";
+  ComputeShare::taken(jobs[1]);
+  EXPECT_EQ(second.under_way(), 0u);
+  EXPECT_EQ(first.take_done(), &jobs[2]);
+  EXPECT_EQ(first.take_done(), nullptr);
+  EXPECT_EQ(first.under_way(), 0u);
+  ComputeJob alone = {.run = [](ComputeJob&) {}};
+  pool.submit(alone);
+  EXPECT_EQ(first.take_done(), &alone) << "of no share";
+}
+
 TEST(ThreadCompute, HandsBackWhatAJobThrew) {
   ThreadCompute compute([] {});
   ASSERT_TRUE(compute.start(2).ok());

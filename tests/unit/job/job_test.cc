@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -407,6 +408,76 @@ TEST(Job, CloseEndsAtItsDeadline) {
   });
   EXPECT_EQ(left.code(), PARALLAX_PEER_LOST);
   EXPECT_TRUE(has(left, "rank 0")) << left.message();
+}
+
+// A rule of the caller's that waits, not for ever, until it is let go.
+struct HeldRule {
+  std::atomic<bool> called{false}, let_go{false}, in_time{false};
+
+  static int apply(void* context, const parallax_rule_block_t*) {
+    auto& held = *static_cast<HeldRule*>(context);
+    held.called = true;
+    const int64_t end_ns = in_ms(kPromptMs);
+    while (!held.let_go && kClock.now_ns() < end_ns) std::this_thread::yield();
+    held.in_time = held.let_go.load();
+    return 0;
+  }
+};
+
+// Given a compute job of the whole job that is held up until a part of it is closed, expect the
+// part to close: it has none, and whoever waits holds up nobody.
+TEST(Job, APartClosesWhileTheWholeComputes) {
+  HeldRule rule;
+  parallax_options_t options = {};
+  options.size = sizeof options;
+  options.compute_threads = 1;
+  options.timeout_ms = kForeverMs;
+  std::unique_ptr<Job> job;
+  ASSERT_TRUE(Job::open(options, &job).ok());
+  const Status registered = job->progress().call([&rule](Engine& engine) {
+    parallax_variable_t variable =
+        testkit::dense_variable("held up", kElements, 1, PARALLAX_RULE_CALLBACK);
+    variable.rule_fn = HeldRule::apply;
+    variable.rule_context = &rule;
+    uint32_t id = 0;
+    return engine.job_calls().register_variable(variable, &id);
+  });
+  ASSERT_TRUE(registered.ok()) << registered.message();
+  register_and_commit(*job);
+  Request* split = nullptr;
+  const uint32_t self[] = {0};
+  ASSERT_TRUE(job->progress()
+                  .call([&](Engine& engine) { return engine.job_calls().split(self, &split); })
+                  .ok());
+  ASSERT_TRUE(job->progress().wait({&split, 1}, in_ms(kPromptMs)));
+  const uint32_t part = split->part;
+  bool last = false;
+  EXPECT_TRUE(job->release(split, &last).ok());
+  job->hold(part);
+  std::vector<float> gradients(kElements, 1);
+  const parallax_slice_t push = testkit::dense_slice(0, gradients.data());
+  uint64_t step = 0;
+  std::array<Request*, 2> requests = {};
+  ASSERT_TRUE(job->progress()
+                  .call([&](Engine& engine) {
+                    StepCalls& steps = engine.step_calls();
+                    PARALLAX_RETURN_IF_ERROR(steps.begin(&step));
+                    PARALLAX_RETURN_IF_ERROR(steps.push(step, {&push, 1}, &requests[0]));
+                    return steps.end(step, testkit::end_options(1), &requests[1]);
+                  })
+                  .ok());
+  while (!rule.called) std::this_thread::yield();
+  const Status closed = job->close_part(part);
+  EXPECT_TRUE(closed.ok()) << closed.message();
+  EXPECT_EQ(job->part_count(), 0u);
+  rule.let_go = true;
+  ASSERT_TRUE(job->progress().wait(requests, in_ms(kPromptMs)));
+  EXPECT_TRUE(rule.in_time) << "the part waited for the pool";
+  for (Request* request : requests) {
+    EXPECT_TRUE(request->status.ok()) << request->status.message();
+    EXPECT_TRUE(job->release(request, &last).ok());
+  }
+  EXPECT_TRUE(job->close().ok());
 }
 
 // Given faults that are no rules, expect the option to be named; with rules, the transport to
