@@ -305,7 +305,9 @@ PARALLAX_API parallax_status_t parallax_abort(parallax_job_t *job, const char *r
  * released may still be tested and released, nothing else. NULL is OK. PEER_LOST and TIMEOUT name
  * the ranks that did not call close, or were lost; a job that had failed answers with its
  * failure once more: no news where a call has told it, and everything is freed all the same. STATE,
- * and nothing is done, as long as parts of it are open. */
+ * and nothing is done, as long as parts of it are open.
+ * Of a part that passes its deadline the handle alone is gone: its goodbye goes on for the sake of
+ * the other ranks, and its memory and pending requests stay until the job is closed. */
 PARALLAX_API parallax_status_t parallax_close(parallax_job_t *job);
 
 /* A part of a job (MPI: a communicator, Horovod: a process set): collective over the `count` ranks
@@ -318,7 +320,8 @@ PARALLAX_API parallax_status_t parallax_close(parallax_job_t *job);
  * order; those with different lists may come in any.
  * Legal before and after commit, also during steps. Blocks up to timeout_ms. The part belongs to
  * the caller, who closes it (collectively, as a job) before the job it was split from.
- * INVALID names the argument; TIMEOUT names ranks that have not called, and a later call with the
+ * INVALID names the argument; PEER_LOST, on every rank of the job, a rank that closes it although
+ * others wait for its call; TIMEOUT names ranks that have not called, and a later call with the
  * same list does not match theirs any more: close the job; LIMIT: memory, or too many parts that
  * one rank was the first of (2,047 in the largest world, 500 million in one of four). Since
  * 0.2.0. */

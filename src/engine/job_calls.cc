@@ -53,13 +53,13 @@ Status JobCalls::commit(Request** request) {
   if (parts_.broadcast.active()) {
     return bad_state("commit: a broadcast is pending; wait for it first");
   }
-  PARALLAX_RETURN_IF_ERROR(parts_.requests.take(RequestKind::kCommit, 0, request));
+  TakenRequest taken(parts_.requests);
+  PARALLAX_RETURN_IF_ERROR(taken.take(RequestKind::kCommit, 0));
   Status built;
   try {
     built = lay_out();
   } catch (...) {
     // No memory, and variables that are laid out by half. The others are told, if that can be.
-    parts_.requests.take_back(*request);
     try {
       parts_.failure.abort(limit("commit: out of memory at " + parts_.group.name()));
     } catch (...) {
@@ -68,7 +68,7 @@ Status JobCalls::commit(Request** request) {
     throw;
   }
   parts_.phase.commit();
-  commit_request_ = *request;
+  *request = commit_request_ = taken.keep();
   // The other ranks are told, so that none waits for this one.
   if (!built.ok()) parts_.failure.abort(built);
   return {};
@@ -159,9 +159,9 @@ Status JobCalls::close(Request** request) {
   if (parts_.phase.closing() || parts_.phase.closed()) {
     return bad_state("close: it was called already");
   }
-  Request* closing = nullptr;
-  PARALLAX_RETURN_IF_ERROR(parts_.requests.take(RequestKind::kClose, 0, &closing));
-  *request = closing;
+  TakenRequest taken(parts_.requests);
+  PARALLAX_RETURN_IF_ERROR(taken.take(RequestKind::kClose, 0));
+  Request* const closing = *request = taken.keep();
   // A failed job has nobody to say goodbye to.
   if (!parts_.failure.status().ok()) {
     end();
@@ -180,9 +180,15 @@ Status JobCalls::close(Request** request) {
   return {};
 }
 
-// If others wait in a commit or a step for a rank that closes, the job fails at once, not at their
-// deadlines.
+// If others wait in a split, a commit or a step for a rank that closes, the job fails at once, not
+// at their deadlines.
 void JobCalls::check_leaving() {
+  if (parts_.phase.closing() && splits_.awaited()) {
+    return parts_.failure.abort(peer_lost(parts_.group.name() +
+                                          " closed the job before a split, which other ranks wait "
+                                          "for")
+                                    .about_peer(parts_.group.columns().rank()));
+  }
   const Goodbye::Leaver leaver =
       parts_.goodbye.missed(parts_.phase.committing(), parts_.pipeline.window());
   if (leaver.before.empty()) return;

@@ -52,16 +52,22 @@ Status SplitCalls::split(std::span<const uint32_t> ranks, Request** request) {
         .about_field("ranks");
   }
   if (!maker_.open) return unsupported("split: this job cannot be split");
-  PARALLAX_RETURN_IF_ERROR(requests_.take(RequestKind::kSplit, 0, request));
+  TakenRequest taken(requests_);
+  PARALLAX_RETURN_IF_ERROR(taken.take(RequestKind::kSplit, 0));
   auto split = std::make_unique<Split>();
   split->ranks.assign(ranks.begin(), ranks.end());
   split->place = place;
-  split->request = *request;
+  split->request = &*taken;
   split->key.digest = digest_of(ranks);
-  split->key.ordinal = ordinals_[split->key.digest]++;
+  uint32_t& ordinal = ordinals_[split->key.digest];
+  split->key.ordinal = ordinal;
   for (std::vector<uint8_t>& reported : split->reported) reported.resize(children(*split).size());
+  splits_.reserve(splits_.size() + 1);
+  // From here on nothing throws: a call that is not made takes no number.
+  ++ordinal;
   take_early(*split);
   splits_.push_back(std::move(split));
+  *request = taken.keep();
   return {};
 }
 
@@ -92,7 +98,8 @@ bool SplitCalls::note_report(Split& split, Round round, uint32_t from) {
 // that their list differs.
 void SplitCalls::take_early(Split& split) {
   std::erase_if(early_, [&](const Early& early) {
-    return early.key == split.key && note_report(split, Round::kCall, early.from);
+    return early.key == split.key && ((split.place != 0 && parent(split) == early.from) ||
+                                      note_report(split, Round::kCall, early.from));
   });
 }
 
@@ -119,14 +126,17 @@ bool SplitCalls::all_reported(const Split& split, Round round) {
 
 bool SplitCalls::on_section(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
-  if (header.part > static_cast<uint8_t>(Round::kOpen) || !section.payload.empty() ||
+  if (header.part > static_cast<uint8_t>(Round::kWait) || !section.payload.empty() ||
       header.first > UINT32_MAX) {
     return false;
   }
   const auto round = static_cast<Round>(header.part);
   const Key key = {header.step, static_cast<uint32_t>(header.first)};
-  return header.kind == SectionKind::kSplitUp ? take_report(from, round, key)
-                                              : take_answer(from, round, header);
+  if (header.kind == SectionKind::kSplitUp) {
+    return round != Round::kWait && take_report(from, round, key);
+  }
+  return round == Round::kWait ? header.tag == 0 && take_wait(from, key)
+                               : take_answer(from, round, header);
 }
 
 bool SplitCalls::take_report(uint32_t from, Round round, const Key& key) {
@@ -136,11 +146,22 @@ bool SplitCalls::take_report(uint32_t from, Round round, const Key& key) {
     if (round == Round::kOpen && split->stage != Stage::kOpening) return false;
     return note_report(*split, round, from);
   }
+  return round == Round::kCall && keep_early(from, key);
+}
+
+bool SplitCalls::keep_early(uint32_t from, const Key& key) {
   const auto kept = std::count_if(early_.begin(), early_.end(),
                                   [&](const Early& early) { return early.from == from; });
-  if (round != Round::kCall || kept >= kEarlyMax) return false;
+  if (kept >= kEarlyMax) return false;
   early_.push_back({from, key});
   return true;
+}
+
+// Of the rank above this one, which had not heard from it then.
+bool SplitCalls::take_wait(uint32_t from, const Key& key) {
+  const Split* split = find(key);
+  if (split == nullptr) return keep_early(from, key);
+  return split->place != 0 && parent(*split) == from && split->stage <= Stage::kCalled;
 }
 
 bool SplitCalls::take_answer(uint32_t from, Round round, const SectionHeader& header) {
@@ -186,6 +207,10 @@ Status SplitCalls::advance() {
 Status SplitCalls::advance(Split& split, bool* moved) {
   const Stage before = split.stage;
   switch (split.stage) {
+    case Stage::kPosted:
+      tell_those_to_call(split);
+      split.stage = Stage::kCalling;
+      break;
     case Stage::kCalling:
       if (all_reported(split, Round::kCall)) take_call(split);
       break;
@@ -203,6 +228,14 @@ Status SplitCalls::advance(Split& split, bool* moved) {
   }
   *moved = split.stage != before;
   return {};
+}
+
+void SplitCalls::tell_those_to_call(const Split& split) {
+  const std::span<const uint32_t> below = children(split);
+  const std::vector<uint8_t>& called = split.reported[static_cast<size_t>(Round::kCall)];
+  for (size_t i = 0; i < below.size(); ++i) {
+    if (called[i] == 0) tell(below[i], SectionKind::kSplitDown, Round::kWait, split);
+  }
 }
 
 // All below have called, and this rank.
@@ -247,7 +280,7 @@ std::vector<uint32_t> SplitCalls::missing_ranks(const Request& request) const {
   for (const auto& split : splits_) {
     if (split->request != &request) continue;
     if (split->stage == Stage::kCalled || split->stage == Stage::kOpened) return {parent(*split)};
-    const Round round = split->stage == Stage::kCalling ? Round::kCall : Round::kOpen;
+    const Round round = split->stage <= Stage::kCalling ? Round::kCall : Round::kOpen;
     const std::vector<uint8_t>& reported = split->reported[static_cast<size_t>(round)];
     const std::span<const uint32_t> below = children(*split);
     std::vector<uint32_t> missing;

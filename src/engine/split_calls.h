@@ -6,6 +6,9 @@
 //   call   every rank has called; the first of the list gives the part its number, down the tree
 //   open   every rank has opened the part, and can be sent its messages; then all may use it
 //
+// A rank that calls also tells those below it in that tree which have not, that it waits. So
+// whoever is waited for knows, and one that closes the job instead says so to all.
+//
 // Ranks that name the same list again split again; such calls match in their order. A report may
 // come before this rank has called; it is kept, a few for each rank.
 //
@@ -53,16 +56,23 @@ class SplitCalls {
   // Of Layer::kSplit. False: not what `from` may send now.
   [[nodiscard]] bool on_section(uint32_t from, const Section& section);
 
+  // Another rank has called a split that this one has not.
+  bool awaited() const { return !early_.empty(); }
   // Whom a split still waits for; empty where it is not pending.
   std::vector<uint32_t> missing_ranks(const Request& request) const;
   void finish_all(const Status& status);
 
-  // Reports kept for one rank: of as many splits as it may have under way.
+  // Reports and waits kept for one rank: of as many splits as it may have under way.
   static constexpr uint32_t kEarlyMax = PARALLAX_REQUESTS_MAX;
 
  private:
-  enum class Round : uint8_t { kCall = 0, kOpen = 1 };
+  enum class Round : uint8_t {
+    kCall = 0,
+    kOpen = 1,
+    kWait = 2,  // no round: down the tree, that one waits for the call
+  };
   enum class Stage : uint8_t {
+    kPosted,    // those below are to be told
     kCalling,   // some below have not called
     kCalled,    // that is told up the tree, and the number comes down
     kNumbered,  // the part can be opened
@@ -82,7 +92,7 @@ class SplitCalls {
     std::vector<uint32_t> ranks;
     uint32_t place = 0;  // this rank's
     Request* request = nullptr;
-    Stage stage = Stage::kCalling;
+    Stage stage = Stage::kPosted;
     std::array<std::vector<uint8_t>, 2> reported = {};  // by round and child
     uint32_t number = 0;                                // 0: not known yet
   };
@@ -97,6 +107,9 @@ class SplitCalls {
   [[nodiscard]] static bool note_report(Split& split, Round round, uint32_t from);
   static bool all_reported(const Split& split, Round round);
   void take_early(Split& split);
+  [[nodiscard]] bool keep_early(uint32_t from, const Key& key);
+  [[nodiscard]] bool take_wait(uint32_t from, const Key& key);
+  void tell_those_to_call(const Split& split);
   [[nodiscard]] bool take_report(uint32_t from, Round round, const Key& key);
   [[nodiscard]] bool take_answer(uint32_t from, Round round, const SectionHeader& header);
   Status advance(Split& split, bool* moved);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <barrier>
 #include <functional>
 #include <string>
 #include <thread>
@@ -123,7 +124,8 @@ TEST(Split, BadListsAreRefused) {
 
 // Given a rank that names other ranks, expect a timeout that says who is missing.
 TEST(Split, DifferentListsTimeOutByName) {
-  on_ranks(2, [](uint32_t rank, Job& job) {
+  std::barrier<> ended(2);  // one that closes while another waits is told, which is no timeout
+  on_ranks(2, [&ended](uint32_t rank, Job& job) {
     job.set("timeout_ms", "300");  // of the split alone: to meet may take longer
     parallax_job_t* part = nullptr;
     const uint32_t both[] = {0, 1}, turned[] = {1, 0};
@@ -131,6 +133,7 @@ TEST(Split, DifferentListsTimeOutByName) {
     auto info = sized<parallax_error_info_t>();
     EXPECT_EQ(parallax_last_error_info(&info), PARALLAX_OK);
     EXPECT_EQ(info.peer, 1 - rank) << parallax_last_error();
+    ended.arrive_and_wait();
   });
 }
 

@@ -342,6 +342,44 @@ TEST(JobGroups, AnAbortOfAPartEndsTheJob) {
   }
 }
 
+// Given a rank that closes the job instead of calling a split, wherever it stands in the list, and
+// whether it hears of the call before or after, expect all to be told who it was.
+TEST(JobGroups, ACloseInsteadOfASplitIsToldToAll) {
+  for (uint32_t closer = 0; closer < 6; ++closer) {
+    for (const bool first : {true, false}) {
+      EngineWorld world({.hosts = {0, 0, 1, 1, 2, 2}, .seed = closer + 1});
+      ASSERT_TRUE(world.commit({})[0].ok());
+      const Ranks list = {5, 3, 1, 0, 2, 4};
+      std::vector<Request*> requests(6);
+      const auto close = [&] {
+        ASSERT_TRUE(world.engine(closer).job_calls().close(&requests[closer]).ok());
+        world.groups(closer).kick();
+        if (first) world.settle();
+      };
+      if (first) close();
+      for (const uint32_t rank : list) {
+        if (rank == closer) continue;
+        ASSERT_TRUE(world.engine(rank).job_calls().split(list, &requests[rank]).ok());
+      }
+      if (!first) {
+        world.settle();
+        close();
+      }
+      ASSERT_TRUE(world.run_until_done(requests)) << "at once, not at a deadline";
+      for (const Request* request : requests) {
+        EXPECT_EQ(request->status.code(), PARALLAX_PEER_LOST);
+        const std::string& told = request->status.message();
+        EXPECT_NE(told.find("rank " + std::to_string(closer) + " (host"), std::string::npos)
+            << told;
+        EXPECT_NE(told.find("closed the job before a split, which other ranks wait for"),
+                  std::string::npos)
+            << told;
+        EXPECT_EQ(request->status.facts().peer, closer);
+      }
+    }
+  }
+}
+
 TEST(JobGroups, AMismatchOfAPartsCommitEndsTheJob) {
   FailingWorld world;
   const uint32_t part = world.numbers[1];

@@ -199,6 +199,29 @@ TEST(SplitCalls, WhoHasNotCalledIsNamed) {
   EXPECT_EQ(root->status.code(), PARALLAX_ABORTED);
 }
 
+// Given calls of some ranks, expect those below and above them in the tree to know that they are
+// waited for, until they have called.
+TEST(SplitCalls, WhoIsWaitedForKnows) {
+  SplitWorld world(6, 1);
+  const Ranks all = SplitWorld::numbers(6);
+  const auto who = [&] {
+    EXPECT_TRUE(world.settle().ok());
+    Ranks found;
+    for (const uint32_t rank : all) {
+      if (world.splits(rank).awaited()) found.push_back(rank);
+    }
+    return found;
+  };
+  std::vector<Request*> requests = {world.split(0, all)};
+  EXPECT_EQ(who(), (Ranks{1, 2, 3, 4})) << "5 is below 1, which has not called";
+  requests.push_back(world.split(5, all));
+  requests.push_back(world.split(2, all));
+  EXPECT_EQ(who(), (Ranks{1, 3, 4}));
+  for (const uint32_t rank : {1u, 3u, 4u}) requests.push_back(world.split(rank, all));
+  EXPECT_EQ(who(), Ranks());
+  for (const Request* request : requests) EXPECT_TRUE(request->done());
+}
+
 TEST(SplitCalls, APartThatCannotBeOpenedOrNumberedIsALimit) {
   SplitWorld world(2, 1);
   world.refuse(1, limit("no memory"));
@@ -273,6 +296,25 @@ TEST_F(SplitGarbage, AnswersThatNobodyWaitsForAreRefused) {
   ASSERT_TRUE(world_.settle().ok());
   EXPECT_FALSE(child.on_section(0, section(SectionKind::kSplitDown, 1, digest, 8)));
   EXPECT_TRUE(child.on_section(0, section(SectionKind::kSplitDown, 1, digest, 7)));
+}
+
+TEST_F(SplitGarbage, WaitsOfNoParentAreRefused) {
+  const uint64_t digest = digest_of_all();
+  SplitCalls& child = world_.splits(1);
+  EXPECT_TRUE(child.on_section(0, section(SectionKind::kSplitDown, 2, digest))) << "it has called";
+  EXPECT_FALSE(child.awaited());
+  EXPECT_FALSE(child.on_section(2, section(SectionKind::kSplitDown, 2, digest)));
+  EXPECT_FALSE(child.on_section(0, section(SectionKind::kSplitDown, 2, digest, 1))) << "no number";
+  EXPECT_FALSE(child.on_section(0, section(SectionKind::kSplitDown, 3, digest)));
+  ASSERT_TRUE(child.on_section(0, section(SectionKind::kSplitDown, 0, digest, 7)));
+  EXPECT_FALSE(child.on_section(0, section(SectionKind::kSplitDown, 2, digest)))
+      << "it is answered";
+  SplitCalls& root = world_.splits(0);
+  world_.split(0, all_);
+  EXPECT_FALSE(root.on_section(1, section(SectionKind::kSplitDown, 2, digest)))
+      << "nobody is above";
+  EXPECT_TRUE(world_.splits(2).on_section(0, section(SectionKind::kSplitDown, 2, digest)));
+  EXPECT_TRUE(world_.splits(2).awaited());
 }
 
 TEST_F(SplitGarbage, EarlyReportsAreKeptAFewForEachRank) {
