@@ -781,7 +781,8 @@ PARALLAX_API parallax_status_t parallax_step_begin(parallax_job_t *job, uint64_t
  * buffers are borrowed until the request completes. One call for many variables makes one
  * exchange. Pulls of a step may be posted until its step_end, as many as this rank likes: what the
  * others pull, or whether they do, holds none up; they must make progress. Of several slices of a
- * variable in one call each gets its rows, one exchange after the other. INVALID names the slice,
+ * variable in one call each gets its rows: by one exchange, in which a row that several name comes
+ * once, as far as they have one as_dtype and rows_max rows together. INVALID names the slice,
  * the variable and the field, such as an id past the end, or says that the variable is
  * framework-held; LIMIT: more rows than rows_max; STATE: the step has not begun,
  * or has ended. Then nothing of the call was done.

@@ -86,12 +86,26 @@ class RowCoalescer {
   template <typename GroupOf>
   void coalesce(const Partition& partition, const RowSlice& first, const RowSlice& more,
                 GroupOf group_of_row_key) {
-    index_.clear();
-    coalesced_count_ = 0;
+    clear();
     // Where there are two slices, `first` has every row: the first of any id lies in it.
     first_values_ = first.values.rows;
     insert(partition, first);
     if (more.count > 0) insert(partition, more);
+    group(group_of_row_key);
+  }
+
+  // The same of ids alone, of any number of slices that have rows_max rows together: clear(), then
+  // add_ids() of one slice after the other, of which those before it have so many rows, then
+  // group(). An item's row is then counted over all of them.
+  void clear() {
+    index_.clear();
+    coalesced_count_ = 0;
+  }
+  void add_ids(const Partition& partition, const RowIds& ids, uint32_t count, uint32_t before) {
+    insert(partition, {ids, count, {}}, before);
+  }
+  template <typename GroupOf>
+  void group(GroupOf group_of_row_key) {
     group_items(
         index_.size(), options_.groups,
         [&](uint32_t unique) { return group_of_row_key(unique_row_keys_[unique]); }, offsets_,
@@ -103,7 +117,7 @@ class RowCoalescer {
     }
   }
 
-  // The first row of the slice that has this id; for ids alone.
+  // The first row that has this id; for ids alone.
   uint32_t first_item_of(const Partition& partition, int64_t id) const {
     return slots_[index_.find(partition.row_key_of(static_cast<uint64_t>(id)))];
   }
@@ -122,43 +136,44 @@ class RowCoalescer {
     int64_t operator[](uint32_t i) const { return i; }
   };
 
-  void insert(const Partition& partition, const RowSlice& slice) {
+  void insert(const Partition& partition, const RowSlice& slice, uint32_t before = 0) {
     if (slice.ids.wide != nullptr) {
-      insert(partition, slice.ids.wide, slice.count, slice.values);
+      insert(partition, slice.ids.wide, slice, before);
     } else if (slice.ids.narrow != nullptr) {
-      insert(partition, slice.ids.narrow, slice.count, slice.values);
+      insert(partition, slice.ids.narrow, slice, before);
     } else {
-      insert(partition, EveryRow(), slice.count, slice.values);
+      insert(partition, EveryRow(), slice, before);
     }
   }
 
   // Finds the two types once per slice: what it holds, and what that is summed in. Integers are
   // never converted.
   template <typename Ids>
-  void insert(const Partition& partition, const Ids& ids, uint32_t count, const RowValues& values) {
-    with_dtype(values.dtype, [&](auto in) {
+  void insert(const Partition& partition, const Ids& ids, const RowSlice& slice, uint32_t before) {
+    with_dtype(slice.values.dtype, [&](auto in) {
       with_sum_type(options_.sum, [&](auto sum) {
         using In = typename decltype(in)::type;
         using Sum = typename decltype(sum)::type;
         constexpr bool kFloats = !std::is_integral_v<In> && !std::is_integral_v<Sum>;
         if constexpr (kFloats || std::is_same_v<In, Sum>) {
-          insert_as<In, Sum>(partition, ids, count, values.rows);
+          insert_as<In, Sum>(partition, ids, slice, before);
         }
       });
     });
   }
 
   template <typename In, typename Sum, typename Ids>
-  void insert_as(const Partition& partition, const Ids& ids, uint32_t count,
-                 const std::byte* values) {
-    for (uint32_t i = 0; i < count; ++i) {
+  void insert_as(const Partition& partition, const Ids& ids, const RowSlice& slice,
+                 uint32_t before) {
+    const std::byte* const values = slice.values.rows;
+    for (uint32_t i = 0; i < slice.count; ++i) {
       if (ids[i] == kPaddingId) continue;
       const uint32_t row_key = partition.row_key_of(static_cast<uint64_t>(ids[i]));
       bool inserted;
       const uint32_t unique = index_.find_or_insert(row_key, &inserted);
       if (inserted) {
         unique_row_keys_[unique] = row_key;
-        slots_[unique] = i;
+        slots_[unique] = before + i;
       } else if (values != nullptr) {
         add_duplicate<In, Sum>(unique, values, i);
       }

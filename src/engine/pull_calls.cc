@@ -2,8 +2,6 @@
 // Starting and answering pulls. See pull_calls.h.
 #include "engine/pull_calls.h"
 
-#include <utility>
-
 #include "group/mirror.h"
 
 namespace parallax {
@@ -15,9 +13,9 @@ void PullCalls::reserve() {
 
 void PullCalls::post(Request* request) {
   StepState& state = pipeline_.state(request->step);
+  queue_.push(request);
   ++state.pulls_left;
   ++state.unstarted;
-  queue_.push(request);
 }
 
 void PullCalls::advance() {
@@ -50,18 +48,31 @@ void PullCalls::start(Request& pull) {
   start_round(pull);
 }
 
-// As far as the slices are of distinct variables.
+// As far as the slices go together.
 void PullCalls::start_round(Request& pull) {
   ++round_;
-  last_round_.resize(group_.size());  // grows with what was registered, not in a step
+  in_round_.resize(group_.size());  // grows with what was registered, not in a step
   sharded_slices_.clear();
   for (; pull.slices_done < pull.slices.size(); ++pull.slices_done) {
     const PullSlice& slice = pull.slices[pull.slices_done];
     if (!group_.runtime(slice.variable).sharded_at(pull.step)) continue;
-    if (std::exchange(last_round_[slice.variable], round_) == round_) break;
+    if (!joins_round(slice)) break;
     sharded_slices_.push_back(slice);
   }
   if (!sharded_slices_.empty()) group_.pulls().start(pull.step, sharded_slices_);
+}
+
+bool PullCalls::joins_round(const PullSlice& slice) {
+  InRound& there = in_round_[slice.variable];
+  if (there.round != round_) {
+    there = {.round = round_, .rows = slice.count, .dtype = slice.dtype};
+    return true;
+  }
+  const Variable& variable = *group_.runtime(slice.variable).variable;
+  if (there.dtype != slice.dtype) return false;
+  if (variable.ids_declared() && there.rows + slice.count > variable.rows_max) return false;
+  there.rows += slice.count;
+  return true;
 }
 
 }  // namespace parallax

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // PullCalls: the pulls of steps, one at a time and in the order of the calls: so one list of each
-// rank bounds what a leader keeps. Of several slices of a variable in one call each is a list of
-// its own: such a call is pulled in rounds. What is sharded goes by PullExchange; mirrors are read
+// rank bounds what a leader keeps. Several slices of a variable in one call are one list too, as
+// far as they are of one dtype and have rows_max rows together; with more the call is pulled in
+// rounds. What is sharded goes by PullExchange; mirrors are read
 // here. Engine's owner only; nothing blocks.
 #ifndef PARALLAX_ENGINE_PULL_CALLS_H_
 #define PARALLAX_ENGINE_PULL_CALLS_H_
@@ -29,15 +30,23 @@ class PullCalls {
   RequestQueue& queue() { return queue_; }  // for the end of the job
 
  private:
+  // What a variable has in a round.
+  struct InRound {
+    uint64_t round = 0;
+    uint64_t rows = 0;
+    uint32_t dtype = 0;
+  };
+
   void start(Request& pull);
   void start_round(Request& pull);
+  bool joins_round(const PullSlice& slice);
 
   Group& group_;
   StepPipeline& pipeline_;
   RequestQueue queue_;
   std::vector<PullSlice> sharded_slices_;  // of the round
   uint64_t round_ = 0;
-  std::vector<uint64_t> last_round_;  // by variable: in which it was pulled
+  std::vector<InRound> in_round_;  // by variable: in the last that it was pulled in
 };
 
 }  // namespace parallax

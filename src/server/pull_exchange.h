@@ -57,7 +57,8 @@ class PullExchange {
   // The shard that this rank holds; null while it holds none.
   void set_table(uint32_t variable, const Table* table);
 
-  // Source. Starts a pull of this rank; at most one under way, of distinct variables.
+  // Source. Starts a pull of this rank; at most one under way. Several slices of a variable are of
+  // one dtype, and have rows_max rows together.
   void start(uint64_t step, std::span<const PullSlice> slices) { source_.start(step, slices); }
   // All that it wants is here.
   bool finished() const { return source_.finished(); }

@@ -11,6 +11,7 @@ namespace parallax {
 
 PullSource::PullSource(const Columns& columns, Outbox& outbox, const PulledVariables& variables)
     : columns_(columns), outbox_(outbox), variables_(variables), asked_(columns.count()) {
+  slices_.reserve(PARALLAX_SLICES_MAX);
   active_variables_.reserve(PARALLAX_SLICES_MAX);
 }
 
@@ -20,18 +21,12 @@ void PullSource::start(uint64_t step, std::span<const PullSlice> slices) {
   active_step_ = step;
   left_ = 0;
   std::fill(asked_.begin(), asked_.end(), uint8_t{0});
+  slices_.clear();
   active_variables_.clear();
-  for (const PullSlice& slice : slices) {
-    PulledVariable& variable = *variables_.find(slice.variable);
-    variable.slice = slice;
-    variable.slice_dtype = wire_dtype(slice.dtype, variable.master);
-    active_variables_.push_back(slice.variable);
-    if (variable.by_rows()) {
-      variable.coalescer.coalesce(variable.partition, {slice.ids, slice.count, {}}, {},
-                                  [&](uint32_t row_key) {
-                                    return columns_.column_of(variable.partition.owner_of(row_key));
-                                  });
-    }
+  for (const PullSlice& slice : slices) add(slice);
+  for (const uint32_t each : active_variables_) {
+    PulledVariable& variable = *variables_.find(each);
+    if (variable.by_rows()) coalesce(variable);
     variable.expect_answers();
     send_local(variable);
   }
@@ -41,6 +36,45 @@ void PullSource::start(uint64_t step, std::span<const PullSlice> slices) {
     end.header.flags = kSectionLast;
     outbox_.add(columns_.leader(columns_.host(), column), end);
   }
+}
+
+void PullSource::add(const PullSlice& slice) {
+  PulledVariable& variable = *variables_.find(slice.variable);
+  const auto place = static_cast<uint32_t>(slices_.size());
+  uint32_t before = 0;
+  // A place that an earlier pull left is told by the slice there.
+  if (variable.first_slice < place &&
+      slices_[variable.first_slice].slice.variable == slice.variable) {
+    PulledSlice& last = slices_[variable.last_slice];
+    PARALLAX_CHECK(last.slice.dtype == slice.dtype);
+    last.next = place;
+    before = last.before + last.slice.count;
+  } else {
+    variable.first_slice = place;
+    variable.slice_dtype = wire_dtype(slice.dtype, variable.master);
+    active_variables_.push_back(slice.variable);
+  }
+  variable.last_slice = place;
+  slices_.push_back({.slice = slice, .before = before});
+}
+
+void PullSource::coalesce(PulledVariable& variable) {
+  RowCoalescer& coalescer = variable.coalescer;
+  coalescer.clear();
+  for (uint32_t place = variable.first_slice;; place = slices_[place].next) {
+    const PulledSlice& each = slices_[place];
+    coalescer.add_ids(variable.partition, each.slice.ids, each.slice.count, each.before);
+    if (each.next == 0) break;
+  }
+  coalescer.group(
+      [&](uint32_t row_key) { return columns_.column_of(variable.partition.owner_of(row_key)); });
+}
+
+// Of the variable's slices the one in which that row lies, counted over all of them.
+const PulledSlice& PullSource::slice_with(const PulledVariable& variable, uint32_t row) const {
+  const PulledSlice* each = &slices_[variable.first_slice];
+  while (row - each->before >= each->slice.count) each = &slices_[each->next];
+  return *each;
 }
 
 void PullSource::send_local(PulledVariable& variable) {
@@ -93,30 +127,32 @@ bool PullSource::on_values_local(uint32_t from, const Section& section) {
 
 bool PullSource::take_rows(PulledVariable& variable, uint32_t column, const Section& section) {
   const SectionHeader& header = section.header;
-  const PullSlice& slice = variable.slice;
   const uint64_t width = variable.partition.row_elements();
   const size_t wire_bytes = width * bytes_of_dtype(variable.slice_dtype);
-  const size_t out_bytes = bytes_of_dtype(slice.dtype);
   if (header.encoding != Encoding::kValues || section.payload.size() != wire_bytes * header.count ||
       !variable.answers[column].take(header.first, header.count)) {
     return false;
   }
-  const Convert convert = converter(variable.slice_dtype, slice.dtype);
+  // It is of this pull, since something was due.
+  const PulledSlice* into = &slices_[variable.first_slice];
+  const size_t out_bytes = bytes_of_dtype(into->slice.dtype);
+  const Convert convert = converter(variable.slice_dtype, into->slice.dtype);
   // The list was sent in this order; its row keys need not come back.
   const uint32_t* rows =
       variable.coalescer.order() + variable.coalescer.group_first(column) + header.first;
+  // They ascend: the next one is of the same slice, or of one behind it.
   for (uint32_t i = 0; i < header.count; ++i) {
+    while (rows[i] - into->before >= into->slice.count) into = &slices_[into->next];
     convert_or_copy(convert, section.payload.data() + i * wire_bytes,
-                    slice.values + rows[i] * width * out_bytes, width, out_bytes);
+                    into->slice.values + (rows[i] - into->before) * width * out_bytes, width,
+                    out_bytes);
   }
   return true;
 }
 
 bool PullSource::take_elements(PulledVariable& variable, uint32_t column, const Section& section) {
   const SectionHeader& header = section.header;
-  const PullSlice& slice = variable.slice;
   AnswerProgress& answer = variable.answers[column];
-  const size_t out_bytes = bytes_of_dtype(slice.dtype);
   const Range next = variable.elements_of_column(column, answer.came);
   if (header.encoding != Encoding::kDense || header.first != next.first ||
       header.count > next.count ||
@@ -124,6 +160,8 @@ bool PullSource::take_elements(PulledVariable& variable, uint32_t column, const 
       !answer.take(answer.came, header.count)) {
     return false;
   }
+  const PullSlice& slice = slices_[variable.first_slice].slice;
+  const size_t out_bytes = bytes_of_dtype(slice.dtype);
   convert_or_copy(converter(variable.slice_dtype, slice.dtype), section.payload.data(),
                   slice.values + header.first * out_bytes, header.count, out_bytes);
   return true;
@@ -133,10 +171,18 @@ void PullSource::finish() {
   PARALLAX_CHECK(finished());
   for (const uint32_t each : active_variables_) {
     const PulledVariable& variable = *variables_.find(each);
-    const PullSlice& slice = variable.slice;
-    // Duplicates and padding did not travel: copied from the id's first row, or zeroed.
-    if (!variable.by_rows() || variable.coalescer.item_count() == slice.count) continue;
-    const size_t row_bytes = variable.partition.row_elements() * bytes_of_dtype(slice.dtype);
+    variable.by_rows() ? fill_in(variable) : copy_elements(variable);
+  }
+  active_ = false;
+}
+
+// Duplicates and padding did not travel: copied from the id's first row, or zeroed.
+void PullSource::fill_in(const PulledVariable& variable) {
+  const PulledSlice& last = slices_[variable.last_slice];
+  if (variable.coalescer.item_count() == last.before + last.slice.count) return;
+  const size_t row_bytes = variable.partition.row_elements() * bytes_of_dtype(last.slice.dtype);
+  for (uint32_t place = variable.first_slice;; place = slices_[place].next) {
+    const auto& [slice, before, next] = slices_[place];
     for (uint32_t i = 0; i < slice.count; ++i) {
       const int64_t id = slice.ids.at(i);
       std::byte* const row = slice.values + i * row_bytes;
@@ -145,10 +191,22 @@ void PullSource::finish() {
         continue;
       }
       const uint32_t first = variable.coalescer.first_item_of(variable.partition, id);
-      if (first != i) std::memcpy(row, slice.values + first * row_bytes, row_bytes);
+      if (first == before + i) continue;
+      const PulledSlice& from = slice_with(variable, first);
+      std::memcpy(row, from.slice.values + (first - from.before) * row_bytes, row_bytes);
     }
+    if (next == 0) return;
   }
-  active_ = false;
+}
+
+// All came for the first slice.
+void PullSource::copy_elements(const PulledVariable& variable) {
+  const PullSlice& first = slices_[variable.first_slice].slice;
+  const size_t bytes = variable.partition.elements() * bytes_of_dtype(first.dtype);
+  for (uint32_t next = slices_[variable.first_slice].next; next != 0; next = slices_[next].next) {
+    std::byte* const values = slices_[next].slice.values;
+    if (values != first.values) std::memcpy(values, first.values, bytes);
+  }
 }
 
 }  // namespace parallax

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // PullSource: the pull of this rank itself, one at a time. It tells those leaders of its host which
 // distinct rows of their columns it wants, and gives out to the caller's buffers what they answer,
-// each the next piece of its own answer. All is here when as much came as was wanted: what it wants
-// nothing of is not in it. The caller's ids and buffers are borrowed from start() to finish(). Part
-// of PullExchange.
+// each the next piece of its own answer. Several slices of a variable are asked for as one: a row
+// that more than one of them names travels once. All is here when as much came as was wanted: what
+// it wants nothing of is not in it. The caller's ids and buffers are borrowed from start() to
+// finish(). Part of PullExchange.
 #ifndef PARALLAX_SERVER_PULL_SOURCE_H_
 #define PARALLAX_SERVER_PULL_SOURCE_H_
 
@@ -33,7 +34,12 @@ class PullSource {
   [[nodiscard]] bool on_values_local(uint32_t from, const Section& section);
 
  private:
+  void add(const PullSlice& slice);
+  void coalesce(PulledVariable& variable);
   void send_local(PulledVariable& variable);
+  void fill_in(const PulledVariable& variable);
+  void copy_elements(const PulledVariable& variable);
+  const PulledSlice& slice_with(const PulledVariable& variable, uint32_t row) const;
   [[nodiscard]] bool take_rows(PulledVariable& variable, uint32_t column, const Section& section);
   [[nodiscard]] bool take_elements(PulledVariable& variable, uint32_t column,
                                    const Section& section);
@@ -45,6 +51,7 @@ class PullSource {
   uint64_t active_step_ = 0;
   uint64_t left_ = 0;           // rows and elements to come
   std::vector<uint8_t> asked_;  // by column: its leader was asked for something
+  std::vector<PulledSlice> slices_;
   std::vector<uint32_t> active_variables_;
 };
 

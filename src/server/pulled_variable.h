@@ -63,6 +63,13 @@ struct AskPosition {
   }
 };
 
+// One of a pull, among those of its variable.
+struct PulledSlice {
+  PullSlice slice;
+  uint32_t before = 0;  // rows of the earlier ones
+  uint32_t next = 0;    // the next one's place in the pull; 0: it is the last
+};
+
 struct PulledVariable {
   // What one host asks this owner for.
   struct Asked {
@@ -98,7 +105,7 @@ struct PulledVariable {
     return count <= kFewRows ? &few[host * kFewRows] : asked[host].many.data();
   }
 
-  // Source: sets what each leader owes of the pull that begins; the slice's rows are coalesced.
+  // Source: sets what each leader owes of the pull that begins; its rows are coalesced.
   void expect_answers();
   // Dense. A column's elements are its owners' ranges one after the other: where the `at`-th of
   // them lies in the variable, and how many follow it there. No elements beyond the last.
@@ -113,9 +120,9 @@ struct PulledVariable {
   Arena arena;
   // source
   RowCoalescer coalescer;
-  PullSlice slice;
-  uint32_t slice_dtype = 0;           // what its values travel as
-  std::span<AnswerProgress> answers;  // by column: of its leader
+  uint32_t first_slice = 0, last_slice = 0;  // of the pull: PullSource's places
+  uint32_t slice_dtype = 0;                  // what their values travel as
+  std::span<AnswerProgress> answers;         // by column: of its leader
   // leader
   LedVariable led;
   std::array<uint64_t, 2> pulled = {};  // by step parity: rows asked for

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -76,12 +77,18 @@ class CallsWorld {
     }
     network_.on_section([this](uint32_t to, uint32_t from, const Section& section) {
       const bool fits = take(*ranks_[to], from, section);
+      ++sections_[section.header.tag];
       advance(to);
       return fits;
     });
     network_.on_packed([this](uint32_t rank) { advance(rank); });
   }
 
+  // So many came with that tag.
+  uint64_t sections_of(uint32_t tag) const {
+    const auto found = sections_.find(tag);
+    return found == sections_.end() ? 0 : found->second;
+  }
   uint32_t size() const { return static_cast<uint32_t>(ranks_.size()); }
   Rank& operator[](uint32_t rank) { return *ranks_[rank]; }
   const Registry& registry() const { return *registry_; }
@@ -159,6 +166,7 @@ class CallsWorld {
   const SliceChecks checks_{*registry_};
   SectionNetwork network_;
   std::vector<std::unique_ptr<Rank>> ranks_;
+  std::map<uint32_t, uint64_t> sections_;  // that came, by tag
 };
 
 }  // namespace parallax::testkit

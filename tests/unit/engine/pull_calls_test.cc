@@ -89,6 +89,44 @@ TEST(PullCalls, SlicesOfOneVariableEachGetTheirRows) {
   }
 }
 
+// Of the pull that all ranks make, the sections with lists or values of the variable that travel.
+uint64_t sections_of(CallsWorld& world, const std::vector<std::vector<int64_t>>& ids,
+                     std::vector<uint32_t> dtypes) {
+  std::vector<std::vector<float>> values;
+  for (const auto& of : ids) values.emplace_back(2 * of.size());
+  dtypes.resize(ids.size(), PARALLAX_F32);
+  world[0].pipeline.begin();
+  Request* request = nullptr;
+  EXPECT_TRUE(world[0].requests.take(RequestKind::kPull, 1, &request).ok());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    request->slices.push_back({.variable = CallsWorld::kRows,
+                               .ids = {ids[i].data(), nullptr},
+                               .count = static_cast<uint32_t>(ids[i].size()),
+                               .values = reinterpret_cast<std::byte*>(values[i].data()),
+                               .dtype = dtypes[i]});
+  }
+  world[0].pulls.post(request);
+  world.settle();
+  EXPECT_TRUE(request->done());
+  return world.sections_of(CallsWorld::kRows);
+}
+
+// Given several slices of a variable in one call, expect them to be one list, as far as they have
+// rows_max = 5 rows together and are of one dtype.
+TEST(PullCalls, SlicesOfOneVariableAreOneList) {
+  const auto sections = [](const std::vector<std::vector<int64_t>>& ids,
+                           const std::vector<uint32_t>& dtypes = {}) {
+    CallsWorld world({0, 1});
+    return sections_of(world, ids, dtypes);
+  };
+  const uint64_t of_one = sections({{3, 39, 5, 3, 7}});
+  ASSERT_GT(of_one, 0u);
+  EXPECT_EQ(sections({{3, 39}, {5}, {3, 7}}), of_one);
+  EXPECT_EQ(sections({{3, 39, 5, 7}, {}, {5}}), of_one);
+  EXPECT_GT(sections({{3, 39, 5, 3, 7}, {3, 39, 5, 3, 7}}), of_one) << "too many together";
+  EXPECT_GT(sections({{3, 39}, {5, 3, 7}}, {PARALLAX_F32, PARALLAX_F16}), of_one);
+}
+
 // Given ranks of one host, expect a pull of each to be answered whatever the other one calls.
 TEST(PullCalls, APullWaitsForNoOtherRank) {
   CallsWorld world({0, 0});

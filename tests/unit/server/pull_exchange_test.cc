@@ -48,7 +48,7 @@ class RandomPulls {
     for (uint64_t left = random_.below(4); left > 0; --left) {
       std::vector<Wish> wishes;
       for (uint32_t id = 0; id < every_form().size(); ++id) {
-        if (random_.chance(40)) wishes.push_back(random_wish(random_, job_.variable(id), id));
+        if (random_.chance(40)) add(random_wish(random_, job_.variable(id), id), &wishes);
       }
       posted_.push_back(&job_.pull(rank, step, std::move(wishes)));
       for (uint64_t moves = random_.below(20); moves > 0; --moves) job_.network().move();
@@ -89,6 +89,27 @@ class RandomPulls {
   }
 
  private:
+  // By one slice, or in pieces by several, between those of other variables: rows, or all elements
+  // once more.
+  void add(Wish wish, std::vector<Wish>* wishes) {
+    while (!wish.every_row && random_.chance(30)) {
+      Wish piece(wish.variable, {}, wish.dtype);
+      const auto cut = static_cast<std::ptrdiff_t>(random_.below(wish.ids.size() + 1));
+      piece.ids.assign(wish.ids.begin(), wish.ids.begin() + cut);
+      piece.narrow = wish.narrow && cut > 0;
+      wish.ids.erase(wish.ids.begin(), wish.ids.begin() + cut);
+      wish.narrow = wish.narrow && !wish.ids.empty();
+      put(std::move(piece), wishes);
+    }
+    const bool dense = wish.every_row && !job_.variable(wish.variable).ids_declared();
+    while (dense && random_.chance(30)) put(wish, wishes);
+    put(std::move(wish), wishes);
+  }
+  void put(Wish wish, std::vector<Wish>* wishes) {
+    const auto place = static_cast<std::ptrdiff_t>(random_.below(wishes->size() + 1));
+    wishes->insert(wishes->begin() + place, std::move(wish));
+  }
+
   PullJob job_;
   SeededRandom random_;
   std::vector<Pull*> posted_;
