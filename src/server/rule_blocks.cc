@@ -18,10 +18,13 @@ constinit thread_local bool within_rule = false;
 
 }  // namespace
 
-bool RuleBlocks::calling() { return within_rule; }
+std::atomic<bool> RuleBlocks::any_{false};
+
+bool RuleBlocks::within() { return within_rule; }
 
 RuleBlocks::RuleBlocks(const Variable& variable)
     : variable_(variable), element_bytes_(bytes_of_sum(variable.sum_type())) {
+  any_.store(true, std::memory_order_relaxed);
   row_bytes_[0] = variable.row_elements * element_bytes_;
   for (uint32_t state = 0; state < kStatesMax; ++state) {
     row_bytes_[state + 1] = variable.state_width(state) * element_bytes_;

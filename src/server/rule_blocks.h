@@ -10,6 +10,7 @@
 #define PARALLAX_SERVER_RULE_BLOCKS_H_
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -45,7 +46,7 @@ class RuleBlocks {
 
   // This thread is within a rule_fn, and may hold the engine mutex: who calls a job there would
   // wait for itself.
-  static bool calling();
+  static bool calling() { return any_.load(std::memory_order_relaxed) && within(); }
 
  private:
   struct Item {
@@ -54,12 +55,16 @@ class RuleBlocks {
     const std::byte* gradient;
   };
 
+  static bool within();
   int call(const parallax_rule_block_t& block) const;
   bool together() const;
   void gather();
   void put_back();
   template <typename T>
   void scale(std::byte* values);
+
+  // Some variable of the process has such a rule: spares the calls of others a look at the thread.
+  static std::atomic<bool> any_;
 
   const Variable& variable_;
   const size_t element_bytes_;
