@@ -7,7 +7,9 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "transport/module/loader.h"
@@ -17,6 +19,11 @@ namespace parallax::net {
 inline int64_t elapsed_ms(std::chrono::steady_clock::time_point since) {
   const auto elapsed = std::chrono::steady_clock::now() - since;
   return std::chrono::duration_cast<std::chrono::milliseconds>(elapsed).count();
+}
+
+inline std::string setting_of_test(const char* name, const char* standard) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? standard : value;
 }
 
 inline const ParallaxTransportModule* ucx_module() {
@@ -34,7 +41,9 @@ inline std::unique_ptr<NetworkTransport> make_ucx(uint32_t rank, uint32_t world)
   NetworkOptions options;
   options.rank = rank;
   options.world = world;
-  options.net_device = "lo";
+  // tests/rdma runs the conformance suite on a device of its own.
+  options.net_device = setting_of_test("PARALLAX_TEST_NET_DEVICE", "lo");
+  options.transports = setting_of_test("PARALLAX_TEST_NET", "");
   const Status status = module->create(options, &transport);
   EXPECT_TRUE(status.ok()) << status.message();
   return transport;

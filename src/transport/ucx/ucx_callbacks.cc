@@ -57,6 +57,23 @@ ucs_status_t UcxTransport::on_credit(void* self, const void* header, size_t head
   return UCS_OK;
 }
 
+ucs_status_t UcxTransport::on_goodbye(void* self, const void* header, size_t header_bytes, void*,
+                                      size_t bytes, const ucp_am_recv_param_t*) noexcept {
+  auto& transport = *static_cast<UcxTransport*>(self);
+  UcxHeader copy;
+  UcxPeer* peer = nullptr;
+  if (header_bytes == sizeof copy && bytes == 0) {
+    std::memcpy(&copy, header, sizeof copy);
+    peer = transport.sender_of(copy);
+  }
+  if (peer == nullptr) {
+    ++transport.stats_.strangers_dropped;
+  } else {
+    transport.fail(*peer, UCS_ERR_CONNECTION_RESET);
+  }
+  return UCS_OK;
+}
+
 UcxPeer* UcxTransport::sender_of(const UcxHeader& header) {
   const bool ours = header.magic == kUcxMagic && header.key == key_ && header.from < peers_.size();
   UcxPeer* peer = ours ? peers_[header.from].get() : nullptr;  // null too without connect()
@@ -90,6 +107,10 @@ void UcxTransport::on_credit_done(void* request, ucs_status_t status, void* peer
   }
   sender.said = true;
   sender.transport->attend_later(sender);  // more to acknowledge, or an endpoint to be closed
+}
+
+void UcxTransport::on_goodbye_done(void* request, ucs_status_t, void*) noexcept {
+  if (request != nullptr) ucp_request_free(request);
 }
 
 void UcxTransport::on_close_done(void* request, ucs_status_t, void* self) noexcept {

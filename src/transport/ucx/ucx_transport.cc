@@ -74,6 +74,7 @@ Status UcxTransport::create(const NetworkOptions& options,
   std::unique_ptr<UcxTransport> made(new UcxTransport(options, std::move(worker), key));
   PARALLAX_RETURN_IF_ERROR(made->worker_->on_active_message(kUcxDataId, on_data, made.get()));
   PARALLAX_RETURN_IF_ERROR(made->worker_->on_active_message(kUcxCreditId, on_credit, made.get()));
+  PARALLAX_RETURN_IF_ERROR(made->worker_->on_active_message(kUcxGoodbyeId, on_goodbye, made.get()));
   *transport = std::move(made);
   return {};
 }
@@ -88,6 +89,9 @@ UcxTransport::UcxTransport(const NetworkOptions& options, std::unique_ptr<UcxWor
       peers_(options.world) {}
 
 UcxTransport::~UcxTransport() {
+  for (const auto& peer : peers_) {
+    if (peer != nullptr) say_goodbye(*peer);
+  }
   flush_endpoints();
   int64_t deadline_ns = now_ns() + kCloseNsMax;
   while (!settled() && now_ns() < deadline_ns) ucp_worker_progress(worker_->get());
@@ -231,6 +235,7 @@ bool UcxTransport::poll(Receiver& receiver) {
   if (receiver_error_ != nullptr) std::rethrow_exception(std::exchange(receiver_error_, nullptr));
   moved |= deliver_completions(receiver);
   moved |= attend(receiver);
+  if (moved) armed_ = false;
   return moved;
 }
 
@@ -244,9 +249,13 @@ bool UcxTransport::deliver_completions(Receiver& receiver) {
   return count > 0;
 }
 
+// A completion queue of verbs tells of what comes after it was armed, not of what came since the
+// last look: so there is one more look in between, by poll().
 bool UcxTransport::arm() {
   if (attention_ != nullptr || !completions_.empty()) return false;
-  return ucp_worker_arm(worker_->get()) == UCS_OK;
+  const bool looked = armed_;
+  armed_ = ucp_worker_arm(worker_->get()) == UCS_OK;
+  return armed_ && looked;
 }
 
 void UcxTransport::forget(uint32_t rank) {
@@ -334,6 +343,15 @@ void UcxTransport::fail(UcxPeer& peer, ucs_status_t status) {
   peer.phase = UcxPeer::Phase::kFailed;
   peer.failure = status;
   attend_later(peer);
+}
+
+// Over verbs nothing else tells a peer at once that this rank is gone.
+void UcxTransport::say_goodbye(UcxPeer& peer) {
+  if (peer.phase != UcxPeer::Phase::kConnected || !peer.wired() || peer.broken) return;
+  ucp_request_param_t param = eager_param(on_goodbye_done, nullptr);
+  const ucs_status_ptr_t request = ucp_am_send_nbx(peer.endpoint, kUcxGoodbyeId, &peer.header,
+                                                   sizeof peer.header, nullptr, 0, &param);
+  if (UCS_PTR_IS_ERR(request)) fail(peer, UCS_PTR_STATUS(request));
 }
 
 void UcxTransport::send_credit(UcxPeer& peer) {

@@ -15,6 +15,9 @@
 //   within on_message opens an endpoint there.
 // - The first message in either direction opens an endpoint on both sides, so that both see a
 //   death. UCX reports a killed process, not a stopped one, nor a silent network: leases do that.
+// - A rank that goes says so to each peer, after its last message: over verbs a peer that has
+// nothing
+//   to send would hear of it from UCX after half a minute.
 // - A failed or forgotten endpoint is closed by force; UCX then completes what was in flight, and
 //   only then does on_sent say so.
 // - UCX 1.13 ends the process by an assertion, here or at the other end, when an endpoint is closed
@@ -40,8 +43,8 @@ namespace parallax {
 class UcxTransport final : public NetworkTransport {
  public:
   static Status create(const NetworkOptions& options, std::unique_ptr<NetworkTransport>* transport);
-  // Hands what was sent to the kernel, for at most kFlushNsMax, then closes by force what is wired
-  // within kCloseNsMax.
+  // Says goodbye, hands what was sent to the kernel, for at most kFlushNsMax, then closes by force
+  // what is wired within kCloseNsMax.
   ~UcxTransport() override;
 
   std::string_view name() const override { return "ucx"; }
@@ -72,8 +75,11 @@ class UcxTransport final : public NetworkTransport {
                               size_t bytes, const ucp_am_recv_param_t* param) noexcept;
   static ucs_status_t on_credit(void* self, const void* header, size_t header_bytes, void* data,
                                 size_t bytes, const ucp_am_recv_param_t* param) noexcept;
+  static ucs_status_t on_goodbye(void* self, const void* header, size_t header_bytes, void* data,
+                                 size_t bytes, const ucp_am_recv_param_t* param) noexcept;
   static void on_send_done(void* request, ucs_status_t status, void* slot) noexcept;
   static void on_credit_done(void* request, ucs_status_t status, void* peer) noexcept;
+  static void on_goodbye_done(void* request, ucs_status_t status, void* self) noexcept;
   static void on_close_done(void* request, ucs_status_t status, void* self) noexcept;
   static void on_endpoint_error(void* peer, ucp_ep_h endpoint, ucs_status_t status) noexcept;
 
@@ -87,6 +93,7 @@ class UcxTransport final : public NetworkTransport {
   void attend_later(UcxPeer& peer);
   bool attend(Receiver& receiver);
   void send_credit(UcxPeer& peer);
+  void say_goodbye(UcxPeer& peer);
   bool deliver_completions(Receiver& receiver);
   void flush_endpoints();
   bool settled() const;
@@ -100,6 +107,7 @@ class UcxTransport final : public NetworkTransport {
   Fifo<Completion> completions_;
   size_t endpoint_count_ = 0;  // ever opened: completions_ has room for their slots
   size_t closing_count_ = 0;
+  bool armed_ = false;                 // and nothing was found since
   Receiver* receiver_ = nullptr;       // during poll()
   std::exception_ptr receiver_error_;  // thrown by it under UCX
   NetworkStats stats_;

@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -51,6 +52,12 @@ class PlainWorld : public World {
 using Factory = std::function<std::unique_ptr<World>(uint32_t world)>;
 
 inline constexpr std::chrono::seconds kPatience{60};  // sanitizers on a loaded machine
+
+// Of repetitions that take their time: an emulated machine (tests/rdma) plays a share of them.
+inline uint64_t rounds(uint64_t count) {
+  const char* share = std::getenv("PARALLAX_TEST_ROUNDS_SHARE");
+  return share == nullptr ? count : count / std::strtoull(share, nullptr, 10);
+}
 
 // Eight bytes, from byte 8 * index on, of message number `sequence` from `from`: any mix-up shows.
 inline uint64_t pattern(uint32_t from, uint64_t sequence, size_t index) {

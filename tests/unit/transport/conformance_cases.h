@@ -56,7 +56,7 @@ inline void gather_lists(const Factory& factory) {
 // Given many messages of mixed sizes to two peers in turn, expect each peer's in order, and every
 // send completed once.
 inline void order_per_peer(const Factory& factory) {
-  constexpr uint64_t kCount = 3000;
+  const uint64_t kCount = rounds(3000);
   Stage stage(factory, 3);
   const size_t max = stage.at(0).message_bytes_max();
   std::array<uint64_t, 3> next{};

@@ -28,7 +28,7 @@ bool run_blocked(Transport& transport, Recorder& recorder, Act act) {
 
 // Given two threads that play ping-pong and block in between, expect every wake-up.
 inline void blocked_ping_pong(const Factory& factory) {
-  constexpr uint64_t kRounds = 10000;
+  const uint64_t round_count = rounds(10000);
   Stage stage(factory, 2);
   if (stage.at(0).wait_fd() < 0)
     GTEST_SKIP() << "no descriptor to block on: driven by a virtual clock";
@@ -42,11 +42,11 @@ inline void blocked_ping_pong(const Factory& factory) {
     uint64_t next = 0;
     ok[rank] = run_blocked(transport, recorder, [&] {
       const uint64_t turn = recorder.received[1 - rank] + (rank == 0 ? 1 : 0);
-      if (next < turn && next < kRounds && transport.writable(1 - rank)) {
+      if (next < turn && next < round_count && transport.writable(1 - rank)) {
         EXPECT_TRUE(transport.send(1 - rank, {&segment, 1}, next).ok());
         ++next;
       }
-      return recorder.received[1 - rank] == kRounds && recorder.sent_count == kRounds;
+      return recorder.received[1 - rank] == round_count && recorder.sent_count == round_count;
     });
   };
   std::thread other([&] { play(1); });
