@@ -85,18 +85,20 @@ constexpr SettingRow kRows[] = {
      .type = SettingType::kChoice,
      .standard = "",
      .unit = "",
-     .choices = "ucx|shm",
+     .choices = "ucx|shm|rdma",
      .sources = kEverywhere,
-     .help = "Between hosts: ucx; shm refuses ranks of other hosts. Not set: ucx, but not over tcp "
-             "beyond loopback, which takes the word; see security.md.",
+     .help = "Between hosts: ucx; rdma is ucx on RDMA devices alone, and open fails where there is "
+             "none; shm refuses ranks of other hosts. Not set: ucx, but not over tcp beyond "
+             "loopback, which takes the word; see security.md and transports.md.",
      .text = &Options::transport},
     {.name = "net_device",
      .type = SettingType::kText,
      .standard = "",
      .unit = "",
      .sources = kEverywhere,
-     .help = "The interface between hosts (eth0, lo, mlx5_0:1). Not set: lo if every rank is on "
-             "one machine, else UCX's own choice.",
+     .help = "The interface between hosts (eth0, lo, mlx5_0:1). Not set: with transport rdma the "
+             "nearest active RDMA device, else lo if every rank is on one machine, else UCX's own "
+             "choice.",
      .text = &Options::net_device},
     {.name = "lease_ms",
      .type = SettingType::kNumber,

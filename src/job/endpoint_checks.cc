@@ -22,6 +22,23 @@ Status check_leases(const std::vector<Endpoint>& all) {
   return {};
 }
 
+Status check_rdma(const std::vector<Endpoint>& all) {
+  for (const Endpoint& endpoint : all) {
+    if (endpoint.says_rdma == all[0].says_rdma) continue;
+    const auto says = [](const Endpoint& each) {
+      return std::string(each.says_rdma ? " says" : " does not say");
+    };
+    return Status(PARALLAX_MISMATCH, "open: option transport: rank 0" + says(all[0]) +
+                                         " \"rdma\", rank " + std::to_string(endpoint.rank) +
+                                         " (host " + endpoint.host + ")" + says(endpoint) +
+                                         " it: on RDMA devices each rank has to be on one; set "
+                                         "PARALLAX_TRANSPORT=rdma on every rank or on none")
+        .about_field("transport")
+        .about_peer(endpoint.rank, endpoint.host);
+  }
+  return {};
+}
+
 Status check_hosts(const std::vector<Endpoint>& all, const HostMap& hosts, const char* transport) {
   for (const Endpoint& endpoint : all) {
     const Endpoint& first = all[hosts.ranks_of[hosts.host_of[endpoint.rank]][0]];
@@ -38,7 +55,9 @@ Status check_hosts(const std::vector<Endpoint>& all, const HostMap& hosts, const
                    std::to_string(hosts.ranks_of.size()) + " hosts; use \"ucx\"")
         .about_field("transport");
   }
-  return hosts.ranks_of.size() > 1 ? check_exposure(all) : Status();
+  if (hosts.ranks_of.size() == 1) return {};
+  PARALLAX_RETURN_IF_ERROR(check_rdma(all));
+  return check_exposure(all);
 }
 
 }  // namespace parallax

@@ -18,6 +18,7 @@
 #include "job/contact.h"
 #include "job/endpoint_checks.h"
 #include "job/job_settings.h"
+#include "job/network_choice.h"
 #include "message/kinds.h"
 #include "rendezvous/launcher.h"
 #include "server/rule_blocks.h"
@@ -173,12 +174,7 @@ Status Job::meet(int64_t deadline_ns) {
   mine.lease_ms = static_cast<uint32_t>(lease_ns() / kNanosecondsPerMillisecond);
   mine.host = host_;
   mine.machine = shm_machine_id();
-  const std::string device = options_.net_device == nullptr ? "" : options_.net_device;
-  mine.reach = reach_of({.net_device = device,
-                         .is_rdma = is_rdma_device(device),
-                         .ucx_transports = process_variable("UCX_TLS"),
-                         .ucx_net_devices = process_variable("UCX_NET_DEVICES")});
-  mine.says_ucx = options_.transport != nullptr && std::string(options_.transport) == "ucx";
+  tell_network(options_, &mine);
   std::vector<Endpoint> all;
   PARALLAX_RETURN_IF_ERROR(exchange(mine, deadline_ns, &all));
   std::vector<std::string> names;
@@ -187,6 +183,9 @@ Status Job::meet(int64_t deadline_ns) {
   }
   PARALLAX_RETURN_IF_ERROR(check_leases(all));
   hosts_ = map_hosts(names);
+  const uint32_t host = hosts_.host_of[options_.rank];
+  PARALLAX_RETURN_IF_ERROR(binding_.decide(hosts_.local_of[options_.rank],
+                                           static_cast<uint32_t>(hosts_.ranks_of[host].size())));
   mine.job = all[0].job;
   // Odd, and so never 0.
   epoch_ = static_cast<uint32_t>(mine.job ^ mine.job >> 32) | 1;
@@ -235,15 +234,16 @@ Status Job::make_network(bool one_machine, std::unique_ptr<NetworkTransport>* ne
   NetworkOptions network_options;
   network_options.rank = options_.rank;
   network_options.world = static_cast<uint32_t>(hosts_.host_of.size());
-  if (options_.net_device != nullptr) {
-    network_options.net_device = options_.net_device;
-    connection_.network_why = "net_device, from " + setting("net_device").where;
-  } else if (one_machine) {
-    network_options.net_device = "lo";
-    connection_.network_why = "every rank is on this machine";
-  } else {
-    connection_.network_why = "the network library's own choice, as net_device is not set";
-  }
+  NetworkChoice choice;
+  PARALLAX_RETURN_IF_ERROR(choose_network({.options = &options_,
+                                           .net_device_where = setting("net_device").where,
+                                           .one_machine = one_machine,
+                                           .nodes = binding_.nodes(),
+                                           .local_rank = hosts_.local_of[options_.rank]},
+                                          &choice));
+  network_options.net_device = choice.device;
+  network_options.transports = choice.transports;
+  connection_.network_why = choice.why;
   PARALLAX_RETURN_IF_ERROR(module->create(network_options, network));
   // Peers refuse a longer one: better said here, with what shortens it.
   const size_t address_bytes = (*network)->address().size();
@@ -311,9 +311,6 @@ Status Job::connect(Endpoint mine, std::vector<Endpoint> all, int64_t deadline_n
 }
 
 Status Job::start_engine() {
-  const uint32_t host = hosts_.host_of[options_.rank];
-  PARALLAX_RETURN_IF_ERROR(binding_.decide(hosts_.local_of[options_.rank],
-                                           static_cast<uint32_t>(hosts_.ranks_of[host].size())));
   PARALLAX_LOG(kDebug, kInit, "bind: " + binding_.report().dump());
   Binding& binding = binding_.binding();
   // Arenas that are reserved in this scope lie on the rank's NUMA nodes.
@@ -347,6 +344,7 @@ Status Job::start_engine() {
       *transport_, clock_, *compute_, [this] { progress_->on_completed(); });
   PARALLAX_RETURN_IF_ERROR(groups_->start());
   if (hosts_.local_of[options_.rank] == 0) {
+    const uint32_t host = hosts_.host_of[options_.rank];
     warn_of_short_lease(hosts_.ranks_of[host].size(), lease_ns());
   }
   // Last: from here on a thread of its own may drive the engine.

@@ -29,6 +29,9 @@ class JobBinding {
   // From decide() on.
   Binding& binding() const { return *binding_; }
 
+  // From decide() on, the NUMA nodes on which the job runs; empty: any.
+  const std::vector<uint32_t>& nodes() const { return plan_.nodes; }
+
   // The machine in full, live or from the file. Asks the kernel: tens of milliseconds.
   Status machine(Topology* topology) const;
   // The key "binding" of the topology report.

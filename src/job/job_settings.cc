@@ -100,10 +100,10 @@ Status check_texts(const parallax_options_t& options) {
                    "' has control characters or is not UTF-8; give a name that prints on a line")
         .about_field("host");
   }
-  if (options.transport != nullptr && std::string(options.transport) != "ucx" &&
-      std::string(options.transport) != "shm") {
-    return invalid("open: transport is '" + std::string(options.transport).substr(0, 32) +
-                   "'; it must be \"ucx\" or \"shm\"")
+  const std::string transport = options.transport == nullptr ? "ucx" : options.transport;
+  if (transport != "ucx" && transport != "shm" && transport != "rdma") {
+    return invalid("open: transport is '" + transport.substr(0, 32) +
+                   "'; it must be \"ucx\", \"rdma\" or \"shm\"")
         .about_field("transport");
   }
   return {};

@@ -41,6 +41,7 @@ std::string encode_endpoint(const Endpoint& endpoint) {
   put_number(&out, endpoint.lease_ms);
   put_number(&out, static_cast<uint8_t>(endpoint.reach));
   put_number(&out, static_cast<uint8_t>(endpoint.says_ucx));
+  put_number(&out, static_cast<uint8_t>(endpoint.says_rdma));
   put_text(&out, endpoint.machine, kMachineBytesMax);
   PARALLAX_CHECK(out.size() <= kEndpointBytesMax);
   return out;
@@ -65,15 +66,17 @@ Status decode_endpoint(std::span<const std::byte> blob, Endpoint* endpoint) {
         .about_field("version")
         .about_peer(read.rank, read.host);
   }
-  uint8_t reach = 0, says_ucx = 0;
+  uint8_t reach = 0, says_ucx = 0, says_rdma = 0;
   if (!reader.number(&read.job) || !reader.number(&read.pid) || !reader.number(&read.lease_ms) ||
       !reader.number(&reach) || reach > static_cast<uint8_t>(NetworkReach::kOpen) ||
-      !reader.number(&says_ucx) || says_ucx > 1 || !reader.text(&read.machine, kMachineBytesMax)) {
+      !reader.number(&says_ucx) || says_ucx > 1 || !reader.number(&says_rdma) || says_rdma > 1 ||
+      !reader.text(&read.machine, kMachineBytesMax)) {
     return garbage("cut short or a length out of range");
   }
   if (!reader.empty()) return garbage("bytes left over");
   read.reach = static_cast<NetworkReach>(reach);
   read.says_ucx = says_ucx == 1;
+  read.says_rdma = says_rdma == 1;
   *endpoint = std::move(read);
   return {};
 }

@@ -26,6 +26,7 @@ struct Endpoint {
   int64_t pid = 0;
   NetworkReach reach = NetworkReach::kByChoice;
   bool says_ucx = false;    // that tcp beyond loopback is wanted
+  bool says_rdma = false;   // that RDMA devices alone are; the same on all ranks
   uint32_t lease_ms = 0;    // must be the same on all ranks: heartbeats follow the sender's
   std::string host;         // parallax_options_t.host, or the machine's name
   std::string machine;      // boot id: tells "same machine" where host is overridden

@@ -54,7 +54,7 @@ Status check_exposure(std::span<const Endpoint> all) {
         "reach that network, say so on every rank: transport \"ucx\", or PARALLAX_TRANSPORT=ucx; "
         "rank " +
         std::to_string(endpoint.rank) + " (host " + endpoint.host +
-        ") does not. An RDMA device in net_device has no such ports");
+        ") does not. RDMA devices have no such ports: transport \"rdma\"");
   }
   return {};
 }

@@ -3,9 +3,13 @@
 #include "transport/ucx/ucx_worker.h"
 
 #include <ifaddrs.h>
+#include <link.h>
+#include <linux/capability.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,8 +29,54 @@ namespace {
 // Beyond this UCX 1.13 holds that tcp does not scale, and finds no transport at all.
 constexpr size_t kEndpointsEstimateMax = 200;
 
+// What UCX 1.13 locks on an RDMA device for messages to come, 75 MiB by rc and 27 by ud, with room
+// for its queues (VmPin of /proc/PID/status, on soft-RoCE).
+constexpr uint64_t kVerbsLockedBytes = 80 << 20;
+
 Status failed(const char* what, ucs_status_t status) {
   return io_error(std::string("UCX: ") + what + ": " + ucs_status_string(status));
+}
+
+// UCX looks for its module of verbs when its first context is made.
+bool has_verbs_module() {
+  bool found = false;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* out) {
+        if (std::strstr(info->dlpi_name, "libuct_ib") == nullptr) return 0;
+        *static_cast<bool*>(out) = true;
+        return 1;
+      },
+      &found);
+  return found;
+}
+
+// What to look at where an RDMA device does not open.
+const char* verbs_remedy() {
+  return has_verbs_module()
+             ? "is its port active (ibv_devinfo), with an address where it is Ethernet, and does "
+               "ucx_info -d list it?"
+             : "this UCX is without verbs, as its module libuct_ib.so was not found: install a UCX "
+               "that is built with verbs (ucx_info -d lists rc_verbs or rc_mlx5)";
+}
+
+// With this capability (CAP_IPC_LOCK) no limit holds.
+bool may_lock_any_memory() {
+  __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3] = {};
+  return syscall(SYS_capget, &header, sets) == 0 && (sets[0].effective & (1u << CAP_IPC_LOCK)) != 0;
+}
+
+// UCX 1.13 without room for its receive buffers opens all the same, and says so again and again.
+Status check_locked_memory() {
+  rlimit locked = {};
+  if (getrlimit(RLIMIT_MEMLOCK, &locked) != 0 || locked.rlim_cur >= kVerbsLockedBytes ||
+      may_lock_any_memory()) {
+    return {};
+  }
+  return limit("open: on an RDMA device UCX locks " + std::to_string(kVerbsLockedBytes >> 20) +
+               " MiB of buffers in memory and more for each peer, this process may lock " +
+               std::to_string(locked.rlim_cur >> 10) +
+               " KiB: raise it (ulimit -l unlimited; LimitMEMLOCK=infinity for a service)");
 }
 
 const char* user_setting(const char* name) {
@@ -55,6 +105,10 @@ Status configure(ucp_config_t* config, const NetworkOptions& options, std::strin
   const char* user_devices = user_setting("UCX_NET_DEVICES");
   std::string transports = user_transports == nullptr ? transports_for(options) : user_transports;
   std::string device = user_devices == nullptr ? options.net_device : user_devices;
+  // UCX knows ports alone.
+  if (user_devices == nullptr && is_rdma_device(device) && device.find(':') == std::string::npos) {
+    device += ":1";
+  }
   if (user_devices == nullptr && !device.empty() && !is_rdma_device(device) &&
       if_nametoindex(device.c_str()) == 0) {
     return invalid("net_device \"" + device + "\": this machine has no such interface");
@@ -113,8 +167,14 @@ Status check_port(const NetworkOptions& options) {
 Status UcxWorker::create(const NetworkOptions& options, std::unique_ptr<UcxWorker>* worker) {
   std::unique_ptr<UcxWorker> made(new UcxWorker);
   PARALLAX_RETURN_IF_ERROR(check_port(options));
-  PARALLAX_RETURN_IF_ERROR(made->open_context(options));
-  PARALLAX_RETURN_IF_ERROR(made->open_worker());
+  const bool verbs = is_rdma_device(options.net_device);
+  if (verbs) PARALLAX_RETURN_IF_ERROR(check_locked_memory());
+  Status opened = made->open_context(options);
+  if (opened.ok()) opened = made->open_worker();
+  if (opened.code() == PARALLAX_IO && verbs) {
+    return opened.reworded(opened.message() + ": " + verbs_remedy());
+  }
+  PARALLAX_RETURN_IF_ERROR(opened);
   *worker = std::move(made);
   return {};
 }
@@ -135,8 +195,9 @@ Status UcxWorker::open_context(const NetworkOptions& options) {
   status = ucp_init(&params, config, &context_);
   ucp_config_release(config);
   if (status == UCS_ERR_NO_DEVICE) {  // also an interface without carrier or address
-    return io_error("UCX: " + description_ +
-                    " is not usable: is the interface up, with an address?");
+    const bool verbs = is_rdma_device(options.net_device);
+    return io_error("UCX: " + description_ + " is not usable" +
+                    (verbs ? "" : ": is the interface up, with an address?"));
   }
   if (status != UCS_OK) return failed(("opening " + description_).c_str(), status);
   return {};

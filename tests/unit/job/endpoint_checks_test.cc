@@ -57,5 +57,21 @@ TEST(EndpointChecks, SharedMemoryAloneReachesNoOtherHost) {
   EXPECT_EQ(far.facts().field, "transport");
 }
 
+TEST(EndpointChecks, RdmaIsOfEveryRank) {
+  std::vector<Endpoint> all = endpoints(3, "a");
+  all[2].host = "b";
+  all[0].says_rdma = all[1].says_rdma = true;
+  const Status mixed = check_hosts(all, map_of(all), "rdma");
+  EXPECT_EQ(mixed.code(), PARALLAX_MISMATCH);
+  EXPECT_EQ(mixed.facts().field, "transport");
+  EXPECT_EQ(mixed.facts().peer, 2u);
+  EXPECT_NE(mixed.message().find("rank 0 says \"rdma\", rank 2 (host b) does not say it"),
+            std::string::npos)
+      << mixed.message();
+  all[2].says_rdma = true;
+  for (Endpoint& endpoint : all) endpoint.reach = NetworkReach::kClosed;
+  EXPECT_TRUE(check_hosts(all, map_of(all), "rdma").ok());
+}
+
 }  // namespace
 }  // namespace parallax

@@ -178,7 +178,7 @@ TEST(JobSettings, TextsThatAreTaken) {
   const auto transport = [](const char* text) {
     return checked([&](parallax_options_t* options) { options->transport = text; });
   };
-  for (const char* known : {"ucx", "shm"}) EXPECT_EQ(transport(known), PARALLAX_OK);
+  for (const char* known : {"ucx", "rdma", "shm"}) EXPECT_EQ(transport(known), PARALLAX_OK);
   for (const char* wrong : {"", "UCX", "tcp", "ucx "}) {
     EXPECT_EQ(transport(wrong), PARALLAX_INVALID) << wrong;
   }

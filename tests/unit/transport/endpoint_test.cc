@@ -24,6 +24,7 @@ Endpoint sample() {
   endpoint.pid = 4711;
   endpoint.reach = NetworkReach::kOpen;
   endpoint.says_ucx = true;
+  endpoint.says_rdma = true;
   endpoint.host = "gpu03";
   endpoint.machine = "boot/net:[1]";
   endpoint.shm_address = "parallax-0123";
@@ -42,6 +43,7 @@ TEST(Endpoint, round_trip) {
   EXPECT_EQ(out.pid, in.pid);
   EXPECT_EQ(out.reach, in.reach);
   EXPECT_EQ(out.says_ucx, in.says_ucx);
+  EXPECT_EQ(out.says_rdma, in.says_rdma);
   EXPECT_EQ(out.host, in.host);
   EXPECT_EQ(out.machine, in.machine);
   EXPECT_EQ(out.shm_address, "");

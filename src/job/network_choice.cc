@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// The choice of a device, and the words for it. See network_choice.h.
+#include "job/network_choice.h"
+
+#include <algorithm>
+#include <array>
+#include <sstream>
+#include <string_view>
+
+#include "base/environment.h"
+#include "transport/exposure.h"
+
+namespace parallax {
+
+namespace {
+
+constexpr const char* kRefused = "open: transport is \"rdma\", ";
+
+// All that UCX has on verbs: it takes the best that the device knows.
+constexpr const char* kVerbsTransports = "rc,dc,ud";
+
+struct Port {
+  const Nic* nic = nullptr;
+  const NicPort* port = nullptr;
+  std::string name() const { return nic->name + ":" + std::to_string(port->number); }
+};
+
+bool is_active(const NicPort& port) { return port.state == "active"; }
+
+Status refused(const std::string& why, const char* field) {
+  return invalid(kRefused + why).about_field(field);
+}
+
+std::vector<std::string> words_of(const std::string& list) {
+  std::vector<std::string> words;
+  std::istringstream rest(list);
+  for (std::string word; std::getline(rest, word, ',');) {
+    if (!word.empty()) words.push_back(word);
+  }
+  return words;
+}
+
+// "mlx5_0 port 1 is down, mlx5_1 could not be opened": every port, for sentences.
+std::string states_of(const std::vector<Nic>& nics) {
+  std::string states;
+  const auto add = [&states](const std::string& each) {
+    states += (states.empty() ? "" : ", ") + each;
+  };
+  for (const Nic& nic : nics) {
+    if (nic.ports.empty()) add(nic.name + " could not be opened");
+    for (const NicPort& port : nic.ports) {
+      add(nic.name + " port " + std::to_string(port.number) + " is " + port.state);
+    }
+  }
+  return states;
+}
+
+constexpr const char* kNotActive =
+    "; a port becomes active with its link: see ibv_devinfo, for RoCE that its interface is up (ip "
+    "link), for InfiniBand that a subnet manager runs";
+
+Status check_usable(const std::vector<Nic>& nics) {
+  if (nics.empty()) {
+    return io_error(std::string(kRefused) +
+                    "but this machine has no RDMA device that libibverbs can see: load its driver; "
+                    "in a container pass /dev/infiniband in")
+        .about_field("transport");
+  }
+  const bool opened =
+      std::any_of(nics.begin(), nics.end(), [](const Nic& nic) { return !nic.ports.empty(); });
+  if (opened) return {};
+  return io_error(kRefused + std::string("but ") + states_of(nics) +
+                  ": is /dev/infiniband there and open to this user, with libibverbs1 and "
+                  "ibverbs-providers installed?")
+      .about_field("transport");
+}
+
+// UCX would take Ethernet or shared memory if the user's list of transports lets it.
+Status check_ucx_transports(const std::string& list) {
+  constexpr std::array kKnown = {"rc", "dc", "ud", "ib", "self", "cuda", "gdr_copy", "rocm"};
+  for (const std::string& word : words_of(list)) {
+    const bool known = std::any_of(kKnown.begin(), kKnown.end(), [&word](const char* name) {
+      return std::string_view(word).starts_with(name);
+    });
+    if (known) continue;
+    return refused("but UCX_TLS=" + list + " allows " + word +
+                       ", which is none of rc, dc and ud; unset it or name those",
+                   "transport");
+  }
+  return {};
+}
+
+// A name without a port is the device's first active one, or its first.
+Status find_named(const std::string& name, const std::string& where, const std::vector<Nic>& nics,
+                  Port* found) {
+  const size_t colon = name.find(':');
+  const std::string device = name.substr(0, colon);
+  const auto nic = std::find_if(nics.begin(), nics.end(),
+                                [&device](const Nic& each) { return each.name == device; });
+  const std::string named = "but '" + name + "' (" + where + ") is ";
+  if (nic == nics.end()) {
+    return refused(named + "no RDMA device; there are: " + states_of(nics), "net_device");
+  }
+  for (const NicPort& port : nic->ports) {
+    if (colon != std::string::npos && name.substr(colon + 1) != std::to_string(port.number)) {
+      continue;
+    }
+    if (found->port == nullptr || !is_active(*found->port)) *found = {&*nic, &port};
+  }
+  if (found->port == nullptr) {
+    return refused(named + "no port of it; there are: " + states_of(nics), "net_device");
+  }
+  if (is_active(*found->port)) return {};
+  return io_error(kRefused + named + found->port->state + kNotActive).about_field("net_device");
+}
+
+bool says(const parallax_options_t& options, std::string_view transport) {
+  return options.transport != nullptr && transport == options.transport;
+}
+
+UcxVariables ucx_variables() {
+  return {.transports = process_variable("UCX_TLS"),
+          .net_devices = process_variable("UCX_NET_DEVICES")};
+}
+
+bool is_near(const Nic& nic, const std::vector<uint32_t>& nodes) {
+  return std::any_of(nodes.begin(), nodes.end(),
+                     [&nic](uint32_t node) { return nic.numa_node == static_cast<int32_t>(node); });
+}
+
+Status choose_nearest(const NetworkRequest& request, const std::vector<Nic>& nics,
+                      NetworkChoice* choice) {
+  std::vector<Port> active, near;
+  for (const Nic& nic : nics) {
+    const auto port = std::find_if(nic.ports.begin(), nic.ports.end(), is_active);
+    if (port == nic.ports.end()) continue;
+    active.push_back({&nic, &*port});
+    if (is_near(nic, request.nodes)) near.push_back(active.back());
+  }
+  if (active.empty()) {
+    return io_error(kRefused + std::string("but no port is active: ") + states_of(nics) +
+                    kNotActive)
+        .about_field("transport");
+  }
+  const std::vector<Port>& ports = near.empty() ? active : near;
+  const Port& port = ports[request.local_rank % ports.size()];
+  choice->device = port.name();
+  if (active.size() == 1) {
+    choice->why = "the only RDMA device that is active";
+  } else if (near.size() == 1) {
+    choice->why = "the active RDMA device nearest to this rank, on NUMA node " +
+                  std::to_string(port.nic->numa_node);
+  } else {
+    choice->why = "one of " + std::to_string(ports.size()) +
+                  " active RDMA devices as near, by the rank's number on its host";
+  }
+  return {};
+}
+
+}  // namespace
+
+Status choose_network(const NetworkRequest& request, NetworkChoice* choice) {
+  if (says(*request.options, "rdma")) {
+    Topology live;
+    // Its RDMA devices are there even where hwloc fails.
+    static_cast<void>(discover({}, &live));
+    return choose_rdma(request, ucx_variables(), live.nics, choice);
+  }
+  if (request.options->net_device != nullptr) {
+    *choice = {.device = request.options->net_device,
+               .why = "net_device, from " + request.net_device_where};
+  } else if (request.one_machine) {
+    *choice = {.device = "lo", .why = "every rank is on this machine"};
+  } else {
+    *choice = {.why = "the network library's own choice, as net_device is not set"};
+  }
+  return {};
+}
+
+Status choose_rdma(const NetworkRequest& request, const UcxVariables& ucx,
+                   const std::vector<Nic>& nics, NetworkChoice* choice) {
+  PARALLAX_RETURN_IF_ERROR(check_ucx_transports(ucx.transports));
+  PARALLAX_RETURN_IF_ERROR(check_usable(nics));
+  choice->transports = kVerbsTransports;
+  if (!ucx.net_devices.empty()) {
+    for (const std::string& name : words_of(ucx.net_devices)) {
+      Port found;
+      PARALLAX_RETURN_IF_ERROR(find_named(name, "UCX_NET_DEVICES", nics, &found));
+    }
+    choice->device = ucx.net_devices;
+    choice->why = "UCX_NET_DEVICES";
+    return {};
+  }
+  if (request.options->net_device != nullptr) {
+    Port found;
+    PARALLAX_RETURN_IF_ERROR(
+        find_named(request.options->net_device, request.net_device_where, nics, &found));
+    choice->device = found.name();
+    choice->why = "net_device, from " + request.net_device_where;
+    return {};
+  }
+  return choose_nearest(request, nics, choice);
+}
+
+void tell_network(const parallax_options_t& options, Endpoint* mine) {
+  const std::string device = options.net_device == nullptr ? "" : options.net_device;
+  const UcxVariables ucx = ucx_variables();
+  mine->says_ucx = says(options, "ucx");
+  mine->says_rdma = says(options, "rdma");
+  mine->reach = reach_of({.net_device = device,
+                          .is_rdma = mine->says_rdma || is_rdma_device(device),
+                          .ucx_transports = ucx.transports,
+                          .ucx_net_devices = ucx.net_devices});
+}
+
+}  // namespace parallax

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// NetworkChoice: on which device a rank's network between hosts runs, and why; or the sentence that
+// says why on none. Under transport "rdma" that is a port of an RDMA device that is active, or an
+// error: never another network. Any thread; asks the kernel, tens of milliseconds under "rdma".
+#ifndef PARALLAX_JOB_NETWORK_CHOICE_H_
+#define PARALLAX_JOB_NETWORK_CHOICE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "parallax/parallax.h"
+#include "topology/topology.h"
+#include "transport/endpoint.h"
+
+namespace parallax {
+
+struct NetworkRequest {
+  const parallax_options_t* options = nullptr;  // transport and net_device, with the settings in
+  std::string net_device_where = {};            // "environment PARALLAX_NET_DEVICE"
+  bool one_machine = false;                     // every rank is on this one
+  std::vector<uint32_t> nodes = {};             // NUMA nodes on which the rank runs; empty: any
+  uint32_t local_rank = 0;                      // its number among the ranks of its host
+};
+
+struct NetworkChoice {
+  std::string device = {};      // "lo", "mlx5_0:1"; empty: UCX's own choice
+  std::string transports = {};  // UCX's names; empty: by the device
+  std::string why = {};         // of the device, in words
+};
+
+// As named, lo on one machine, else UCX's choice; under "rdma" choose_rdma() of what is there.
+Status choose_network(const NetworkRequest& request, NetworkChoice* choice);
+
+// What the user told UCX by its own variables, which win over ours; empty: not set.
+struct UcxVariables {
+  std::string transports = {};   // UCX_TLS
+  std::string net_devices = {};  // UCX_NET_DEVICES
+};
+
+// The port that is named, or an active one of the device nearest to the rank; ranks of a host that
+// have several equally near share them out. Pure. INVALID: what is named is none, or lets UCX take
+// another network; IO: there is none, or none is active.
+Status choose_rdma(const NetworkRequest& request, const UcxVariables& ucx,
+                   const std::vector<Nic>& nics, NetworkChoice* choice);
+
+// What this rank's program and its environment say of the network, for the others to judge.
+void tell_network(const parallax_options_t& options, Endpoint* mine);
+
+}  // namespace parallax
+
+#endif  // PARALLAX_JOB_NETWORK_CHOICE_H_

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "job/network_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace parallax {
+namespace {
+
+parallax_options_t options_of(const char* transport, const char* device = nullptr) {
+  parallax_options_t options = {};
+  options.transport = transport;
+  options.net_device = device;
+  return options;
+}
+
+Nic nic(const std::string& name, int32_t node, const std::vector<std::string>& states) {
+  Nic made = {.name = name, .pci_bus_id = "", .numa_node = node, .ports = {}};
+  for (const std::string& state : states) {
+    const auto number = static_cast<uint32_t>(made.ports.size() + 1);
+    made.ports.push_back({.number = number, .state = state, .link_layer = "infiniband"});
+  }
+  return made;
+}
+
+struct Asked {
+  const char* device = nullptr;
+  std::vector<uint32_t> nodes = {};
+  uint32_t local_rank = 0;
+  UcxVariables ucx = {};
+};
+
+Status choose(const std::vector<Nic>& nics, const Asked& asked, NetworkChoice* choice) {
+  const parallax_options_t options = options_of("rdma", asked.device);
+  const NetworkRequest request = {.options = &options,
+                                  .net_device_where = "code",
+                                  .nodes = asked.nodes,
+                                  .local_rank = asked.local_rank};
+  return choose_rdma(request, asked.ucx, nics, choice);
+}
+
+// The device chosen, or the sentence that says why none.
+std::string chosen(const std::vector<Nic>& nics, const Asked& asked = {}) {
+  NetworkChoice choice;
+  const Status status = choose(nics, asked, &choice);
+  if (!status.ok()) return status.message();
+  EXPECT_EQ(choice.transports, "rc,dc,ud");
+  EXPECT_FALSE(choice.why.empty());
+  return choice.device;
+}
+
+TEST(NetworkChoice, OfEthernetIsWhatIsNamedOrLoopbackOrUcxs) {
+  NetworkChoice choice;
+  parallax_options_t options = options_of("ucx", "eth7");
+  ASSERT_TRUE(choose_network({.options = &options, .net_device_where = "code"}, &choice).ok());
+  EXPECT_EQ(choice.device, "eth7");
+  EXPECT_EQ(choice.why, "net_device, from code");
+  options.net_device = nullptr;
+  ASSERT_TRUE(choose_network({.options = &options, .one_machine = true}, &choice).ok());
+  EXPECT_EQ(choice.device, "lo");
+  EXPECT_EQ(choice.transports, "");
+  ASSERT_TRUE(choose_network({.options = &options}, &choice).ok());
+  EXPECT_EQ(choice.device, "");
+}
+
+TEST(NetworkChoice, TheNearestActiveDevice) {
+  const std::vector<Nic> nics = {nic("a", 0, {"active"}), nic("b", 1, {"down", "active"}),
+                                 nic("c", 1, {"down"})};
+  EXPECT_EQ(chosen(nics, {.nodes = {0}}), "a:1");
+  EXPECT_EQ(chosen(nics, {.nodes = {1}}), "b:2");
+  EXPECT_EQ(chosen(nics, {.nodes = {1}, .local_rank = 5}), "b:2");
+  EXPECT_EQ(chosen(nics, {.nodes = {7}}), "a:1");  // none is near: any
+}
+
+TEST(NetworkChoice, RanksShareOutWhatIsAsNear) {
+  const std::vector<Nic> nics = {nic("a", 0, {"active"}), nic("b", 0, {"active"}),
+                                 nic("c", 1, {"active"})};
+  EXPECT_EQ(chosen(nics, {.nodes = {0}, .local_rank = 0}), "a:1");
+  EXPECT_EQ(chosen(nics, {.nodes = {0}, .local_rank = 1}), "b:1");
+  EXPECT_EQ(chosen(nics, {.nodes = {0}, .local_rank = 2}), "a:1");
+  EXPECT_EQ(chosen(nics, {.local_rank = 2}), "c:1");  // no node is its own
+}
+
+TEST(NetworkChoice, WhatIsNamedIsTakenOrRefused) {
+  const std::vector<Nic> nics = {nic("a", 0, {"active"}), nic("b", 1, {"init", "active"})};
+  EXPECT_EQ(chosen(nics, {.device = "b", .nodes = {0}}), "b:2");
+  EXPECT_EQ(chosen(nics, {.device = "a:1", .nodes = {1}}), "a:1");
+  EXPECT_EQ(chosen(nics, {.device = "eth0"}),
+            "open: transport is \"rdma\", but 'eth0' (code) is no RDMA device; there are: a port 1 "
+            "is active, b port 1 is init, b port 2 is active");
+  EXPECT_NE(chosen(nics, {.device = "b:3"}).find("'b:3' (code) is no port of it"),
+            std::string::npos);
+  EXPECT_NE(chosen(nics, {.device = "b:1"}).find("'b:1' (code) is init; a port becomes active"),
+            std::string::npos);
+}
+
+TEST(NetworkChoice, NoActivePortIsNeverAnotherNetwork) {
+  NetworkChoice choice;
+  const Status none = choose({}, {}, &choice);
+  EXPECT_EQ(none.code(), PARALLAX_IO);
+  EXPECT_EQ(none.facts().field, "transport");
+  EXPECT_NE(none.message().find("no RDMA device that libibverbs can see"), std::string::npos);
+  EXPECT_NE(chosen({nic("a", 0, {})}).find("but a could not be opened: is /dev/infiniband there"),
+            std::string::npos);
+  EXPECT_NE(chosen({nic("a", 0, {"down"}), nic("b", 0, {"init"})})
+                .find("no port is active: a port 1 is down, b port 1 is init"),
+            std::string::npos);
+  EXPECT_EQ(choice.device, "");
+}
+
+// UCX's own variables win over ours: what they allow must be verbs.
+TEST(NetworkChoice, UcxsVariablesMayNotLeadElsewhere) {
+  const std::vector<Nic> nics = {nic("a", 0, {"active"}), nic("b", 1, {"active"})};
+  for (const char* fine : {"rc", "ud_verbs", "rc_x,ud:aux,self", "ib,cuda_copy"}) {
+    EXPECT_EQ(chosen(nics, {.nodes = {1}, .ucx = {.transports = fine}}), "b:1") << fine;
+  }
+  for (const char* wrong : {"tcp", "rc,tcp", "all", "^tcp", "sm", "shm,rc"}) {
+    EXPECT_NE(chosen(nics, {.ucx = {.transports = wrong}}).find(std::string("UCX_TLS=") + wrong),
+              std::string::npos)
+        << wrong;
+  }
+  EXPECT_EQ(chosen(nics, {.device = "a", .ucx = {.net_devices = "b:1,a:1"}}), "b:1,a:1");
+  EXPECT_NE(chosen(nics, {.ucx = {.net_devices = "b:1,eth0"}})
+                .find("'eth0' (UCX_NET_DEVICES) is no RDMA device"),
+            std::string::npos);
+  EXPECT_NE(chosen(nics, {.ucx = {.net_devices = "all"}}).find("'all' (UCX_NET_DEVICES)"),
+            std::string::npos);
+}
+
+TEST(NetworkChoice, TellsTheOthers) {
+  Endpoint mine;
+  tell_network(options_of("rdma"), &mine);
+  EXPECT_TRUE(mine.says_rdma);
+  EXPECT_FALSE(mine.says_ucx);
+  EXPECT_EQ(mine.reach, NetworkReach::kClosed);  // no tcp port is opened
+  tell_network(options_of("ucx"), &mine);
+  EXPECT_TRUE(mine.says_ucx);
+  EXPECT_FALSE(mine.says_rdma);
+  EXPECT_EQ(mine.reach, NetworkReach::kByChoice);
+}
+
+}  // namespace
+}  // namespace parallax
