@@ -4,7 +4,8 @@
 #
 #   parallax_install_packages [PACKAGE...]   installs what is missing of cmake/packages.txt and of
 #                                            those named
-#   parallax_install_wanted                  installs what single tests want, if that can be had
+#   parallax_install_wanted [FILE]           installs what single tests want, if that can be had:
+#                                            of cmake/packages.txt those with "?", or all of FILE
 #   parallax_build PRESET [TARGET...] configures and builds; PARALLAX_CMAKE_ARGS holds extra options
 
 parallax_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -34,10 +35,13 @@ parallax_install_wanted() {
   local tried=$parallax_root/build/packages-tried
   local command=(env DEBIAN_FRONTEND=noninteractive apt-get)
   ((EUID == 0)) || command=(sudo -n "${command[@]}")
-  local package
+  local package wanted='s/[?]$//p' file=$parallax_root/cmake/packages.txt
+  if (($# > 0)); then
+    file=$1 wanted='/^[[:space:]]*\(#\|$\)/!p'
+  fi
   mkdir -p "$parallax_root/build"
   touch "$tried"
-  sed -n 's/[?]$//p' "$parallax_root/cmake/packages.txt" | parallax_not_installed |
+  sed -n "$wanted" "$file" | parallax_not_installed |
     while read -r package; do
       grep -qx "$package" "$tried" && continue
       echo "$package" >>"$tried"

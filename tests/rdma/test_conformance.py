@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every transport promises (tests/unit/transport/conformance.h), kept by UCX over verbs."""
+
+import unittest
+
+from support import BIN, DEVICE, UD, GuestTest
+
+
+# The machine is emulated: of what is repeated for long, a part.
+SHARE = "PARALLAX_TEST_ROUNDS_SHARE=10"
+
+
+class Conformance(GuestTest):
+    def conform(self, transports):
+        output = self.guest.run(
+            f"{UD} {SHARE} PARALLAX_TEST_NET_DEVICE={DEVICE}:1 PARALLAX_TEST_NET={transports} "
+            f"{BIN}/parallax_net_tests --gtest_filter='Conform_ucx.*'", 150)
+        self.assertIn("[  PASSED  ]", output)
+        self.assertNotIn("SKIPPED", output)
+
+    def test_rc(self):
+        self.conform("rc")
+
+    def test_ud(self):
+        self.conform("ud")
+
+
+if __name__ == "__main__":
+    unittest.main()

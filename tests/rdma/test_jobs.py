@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs over RDMA devices: two hosts, emulated in one guest, of a rank each. The trainer checks
+every value that it pulls and reduces against its own oracle."""
+
+import unittest
+
+from support import DEVICE, PEER_LOST, GuestTest
+
+INFO = "PARALLAX_DEBUG=info"
+TRACING = "/sys/kernel/tracing"
+# Calls of the device's driver.
+COUNT_REGISTRATIONS = f"""
+set -e
+mount -t tracefs tracefs {TRACING}
+echo 'p:registered rxe_reg_user_mr' > {TRACING}/kprobe_events
+echo 1 > {TRACING}/events/kprobes/registered/enable
+"""
+
+
+class Jobs(GuestTest):
+    def test_train_over_rc(self):
+        for plan in ("ps", "ar", "auto"):
+            with self.subTest(plan=plan):
+                self.assert_trained(self.start_ranks("--transport rdma --plan-after 3 --pipeline 1",
+                                                     f"--plan {plan}", environment=INFO))
+
+    def test_train_over_ud(self):
+        self.assert_trained(self.start_ranks("--transport rdma --plan-after 3",
+                                             environment="UCX_TLS=ud"))
+
+    def test_two_ranks_a_host(self):
+        self.assert_trained(self.start_ranks("--transport rdma --plan-after 3",
+                                             hosts=(0, 0, 1, 1)))
+
+    def test_the_first_line_says_device_and_why(self):
+        ranks = self.start_ranks("--transport rdma", environment=INFO, steps=1)
+        self.assert_trained(ranks)
+        for rank in ranks:
+            self.assertRegex(rank.output(),
+                             rf"UCX [0-9.]+ between hosts: rc,dc,ud on {DEVICE}:1 "
+                             r"\(the only RDMA device that is active\)")
+
+    def test_a_device_can_be_named(self):
+        self.assert_trained(self.start_ranks(f"--net-device {DEVICE}", steps=2))
+
+    def test_a_killed_peer_is_named(self):
+        for transports in ("rc", "ud"):
+            with self.subTest(transports=transports):
+                ranks = self.start_ranks("--transport rdma --lease-ms 4000", steps=50,
+                                         environment=f"UCX_TLS={transports}",
+                                         last="--die-at push:4")
+                self.assertEqual(ranks[1].wait(), 128 + 9)
+                self.assertEqual(ranks[0].wait(), PEER_LOST, ranks[0].output())
+                self.assertIn("rank 1 (host host1)", ranks[0].wait_line("status PEER_LOST"))
+
+    def test_a_link_that_goes_down_is_a_loss_and_a_new_job_can_come(self):
+        ranks = self.start_ranks("--transport rdma --lease-ms 2000 --pace-ms 100", steps=500)
+        for rank in ranks:
+            rank.wait_line("phase wait step 5")
+        self.guest.run("ip link set wire0 down")
+        try:
+            for rank, other in zip(ranks, (1, 0)):
+                self.assertEqual(rank.wait(), PEER_LOST, rank.output())
+                self.assertIn(f"rank {other} (host host{other})",
+                              rank.wait_line("status PEER_LOST"))
+        finally:
+            self.guest.run("ip link set wire0 up")
+        self.assert_trained(self.start_ranks("--transport rdma", steps=2))
+
+    def test_memory_is_registered_once(self):
+        """What UCX registers when ranks meet is all: a step registers nothing, however it moves."""
+        self.guest.run(COUNT_REGISTRATIONS)
+        ranks = self.start_ranks("--transport rdma --plan ps --scale 20 --pace-ms 20", steps=20)
+        counts = []
+        for step in (4, 16):
+            for rank in ranks:
+                rank.wait_line(f"phase wait step {step}")
+            counts.append(self.guest.run(f"cat {TRACING}/kprobe_profile").split()[1])
+        self.assert_trained(ranks)
+        self.assertGreater(int(counts[0]), 0)
+        self.assertEqual(counts[0], counts[1])
+
+
+if __name__ == "__main__":
+    unittest.main()
