@@ -103,10 +103,10 @@ def _download(root):
     try:
         _run("apt-get", "download", package, cwd=root, seconds=DOWNLOAD_SECONDS)
     except (OSError, subprocess.SubprocessError) as error:
-        said = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip()
-        raise Unavailable(f"apt-get download {package} failed ({said or error}); or name a folder "
-                          "with boot/ and lib/modules/ of a kernel by PARALLAX_TEST_KERNEL"
-                          ) from error
+        said = (getattr(error, "stderr", None) or b"").decode(errors="replace").splitlines()
+        why = " ".join(line for line in said if line.startswith("E: ")) or str(error)
+        raise Unavailable(f"apt-get download {package} failed ({why}); or name a folder with boot/ "
+                          "and lib/modules/ of a kernel by PARALLAX_TEST_KERNEL") from error
     archive = glob.glob(f"{root}/*.deb")[0]
     pattern = ["./boot/vmlinuz-*", "./lib/modules/*/modules.*"]
     pattern += [f"./lib/modules/*/kernel/{folder}/*" for folder in MODULE_FOLDERS]

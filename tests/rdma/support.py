@@ -24,22 +24,37 @@ rdma link add {DEVICE} type rxe netdev wire0
 """
 
 
-def boot(**options):
-    """Unavailable skips."""
-    try:
-        folder = guest.image(CACHE)
-    except guest.Unavailable as reason:
-        raise unittest.SkipTest(str(reason)) from reason
-    return guest.Guest(folder, **options)
+class MachineTest(unittest.TestCase):
+    """Tests of a class share the machines that its boot_all() starts."""
 
-
-class GuestTest(unittest.TestCase):
-    """Tests of a class share one guest, which has the device when it starts."""
+    unavailable = None
 
     @classmethod
     def setUpClass(cls):
-        cls.guest = boot()
-        cls.addClassCleanup(cls.guest.close)
+        try:
+            cls.image = guest.image(CACHE)
+        except guest.Unavailable as reason:
+            cls.unavailable = str(reason)
+            return
+        cls.boot_all()
+
+    def setUp(self):
+        if self.unavailable:
+            self.skipTest(self.unavailable)
+
+    @classmethod
+    def boot(cls, **options):
+        machine = guest.Guest(cls.image, **options)
+        cls.addClassCleanup(machine.close)
+        return machine
+
+
+class GuestTest(MachineTest):
+    """One guest, which has the device."""
+
+    @classmethod
+    def boot_all(cls):
+        cls.guest = cls.boot()
         cls.guest.run(RDMA)
 
     def start_ranks(self, *options, hosts=(0, 1), steps=6, environment="", prefix="", last="",

@@ -8,24 +8,23 @@ import shutil
 import tempfile
 import unittest
 
-from support import BIN, DEVICE, PEER_LOST, UD, boot
+from support import BIN, DEVICE, PEER_LOST, UD, MachineTest
 
 PORT = 7000
 # 2% of what each machine sends. The wire's MTU leaves room for RoCE's own of 1024.
 LOSS = "tc qdisc replace dev eth0 root netem loss 2%"
 
 
-class TwoGuests(unittest.TestCase):
+class TwoGuests(MachineTest):
     @classmethod
-    def setUpClass(cls):
+    def boot_all(cls):
         folder = tempfile.mkdtemp(prefix="parallax-wire-")
         cls.addClassCleanup(shutil.rmtree, folder, True)
         wire = os.path.join(folder, "wire")
         cls.guests = []
         for host, kind in enumerate(("listen", "connect")):
-            guest = boot(cpus=1, memory_mib=768, link=f"{kind}:{wire}")
+            guest = cls.boot(cpus=1, memory_mib=768, link=f"{kind}:{wire}")
             cls.guests.append(guest)
-            cls.addClassCleanup(guest.close)
             guest.run(f"set -e; ip addr add 10.9.0.{host + 1}/24 dev eth0; ip link set eth0 up; "
                       f"rdma link add {DEVICE} type rxe netdev eth0")
         cls.guests[0].run("ping -c 1 -w 20 10.9.0.2 || busybox ping -c 1 -w 20 10.9.0.2")
