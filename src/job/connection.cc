@@ -2,9 +2,26 @@
 // The words for a connection. See connection.h.
 #include "job/connection.h"
 
+#include <vector>
+
 #include "base/version.h"
+#include "topology/pu_list.h"
 
 namespace parallax {
+
+namespace {
+
+// "rank 3", "ranks 1-3,7": the others, of this rank's host or of all other hosts.
+std::string ranks_text(const HostMap& hosts, uint32_t own, bool same_host) {
+  std::vector<uint32_t> ranks;
+  for (uint32_t rank = 0; rank < hosts.host_of.size(); ++rank) {
+    const bool here = hosts.host_of[rank] == hosts.host_of[own];
+    if (rank != own && here == same_host) ranks.push_back(rank);
+  }
+  return (ranks.size() == 1 ? "rank " : "ranks ") + pu_list_text(ranks);
+}
+
+}  // namespace
 
 std::string start_line(const Connection& connection, const HostMap& hosts, uint32_t rank) {
   const size_t world = hosts.host_of.size();
@@ -19,12 +36,12 @@ std::string start_line(const Connection& connection, const HostMap& hosts, uint3
            (world == 1 ? "one rank alone" : "the ranks are threads of one process");
   }
   if (local > 1) {
-    line += "transport shm to the " + std::to_string(local - 1) + " of this host" +
+    line += "transport shm to " + ranks_text(hosts, rank, true) + " of this host" +
             (host_count > 1 ? ", " : "");
   }
   if (host_count > 1) {
     line += connection.module.library + " between hosts: " + connection.network + " (" +
-            connection.network_why + ")";
+            connection.network_why + "), to " + ranks_text(hosts, rank, false);
   }
   return line;
 }

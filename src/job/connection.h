@@ -20,8 +20,8 @@ struct Connection {
   std::string network_why;  // why this device
 };
 
-// "rank 0 of 4: libparallax 0.2.0, host 'a', 2 hosts; ...": the transports that were chosen, and
-// why.
+// "rank 0 of 4: libparallax 0.2.0, host 'a', 2 hosts; ...": the transport and device by which each
+// other rank is reached, and why.
 std::string start_line(const Connection& connection, const HostMap& hosts, uint32_t rank);
 
 // The keys "hosts", "network" and "module" of the topology report.

@@ -26,17 +26,23 @@ TEST(Connection, TheFirstLineSaysByWhatAndWhy) {
             lead("0 of 2") + "2 hosts; transport inproc: the ranks are threads of one process");
   connection.one_process = false;
   EXPECT_EQ(start_line(connection, map_of({"a", "a", "a"}), 2),
-            lead("2 of 3") + "1 host; transport shm to the 2 of this host");
+            lead("2 of 3") + "1 host; transport shm to ranks 0-1 of this host");
   connection.module.library = "UCX 1.13.1";
   connection.network = "tcp on lo";
   connection.network_why = "every rank is on this machine";
-  EXPECT_EQ(start_line(connection, map_of({"a", "b", "a"}), 0),
-            lead("0 of 3") +
-                "2 hosts; transport shm to the 1 of this host, UCX 1.13.1 between hosts: tcp on lo "
-                "(every rank is on this machine)");
+  EXPECT_EQ(
+      start_line(connection, map_of({"a", "b", "a"}), 0),
+      lead("0 of 3") +
+          "2 hosts; transport shm to rank 2 of this host, UCX 1.13.1 between hosts: tcp on lo "
+          "(every rank is on this machine), to rank 1");
+  EXPECT_TRUE(
+      start_line(connection, map_of({"b", "a", "b", "b", "b"}), 1)
+          .ends_with(", 2 hosts; UCX 1.13.1 between hosts: tcp on lo (every rank is on this "
+                     "machine), to ranks 0,2-4"));
   EXPECT_EQ(start_line(connection, map_of({"a", "b"}), 0),
             lead("0 of 2") +
-                "2 hosts; UCX 1.13.1 between hosts: tcp on lo (every rank is on this machine)");
+                "2 hosts; UCX 1.13.1 between hosts: tcp on lo (every rank is on this machine), to "
+                "rank 1");
 }
 
 TEST(Connection, TheReportNamesHostsAndModule) {
