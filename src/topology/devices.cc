@@ -96,12 +96,12 @@ struct PlacedNic {
   Path path;
 };
 
-std::vector<std::string> nearest(const Path& gpu, const std::vector<PlacedNic>& nics) {
+std::vector<std::string> nearest(const Path& place, const std::vector<PlacedNic>& nics) {
   size_t deepest = 0;
-  for (const PlacedNic& nic : nics) deepest = std::max(deepest, shared_depth(gpu, nic.path));
+  for (const PlacedNic& nic : nics) deepest = std::max(deepest, shared_depth(place, nic.path));
   std::vector<std::string> names;
   for (const PlacedNic& nic : nics) {
-    if (shared_depth(gpu, nic.path) == deepest) names.push_back(nic.name);
+    if (shared_depth(place, nic.path) == deepest) names.push_back(nic.name);
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -109,7 +109,8 @@ std::vector<std::string> nearest(const Path& gpu, const std::vector<PlacedNic>& 
 
 }  // namespace
 
-void find_devices(hwloc_topology_t tree, std::vector<Nic>* nics, std::vector<Gpu>* gpus) {
+void find_devices(hwloc_topology_t tree, std::vector<NumaNode>* nodes, std::vector<Nic>* nics,
+                  std::vector<Gpu>* gpus) {
   std::vector<PlacedNic> placed;
   hwloc_obj_t device = nullptr;
   while ((device = hwloc_get_next_osdev(tree, device)) != nullptr) {
@@ -120,6 +121,11 @@ void find_devices(hwloc_topology_t tree, std::vector<Nic>* nics, std::vector<Gpu
                      .numa_node = numa_node_of(tree, device),
                      .ports = ports_in(device)});
     placed.push_back({.name = device->name, .path = path_to(device)});
+  }
+  for (NumaNode& node : *nodes) {
+    const hwloc_obj_t object = hwloc_get_numanode_obj_by_os_index(tree, node.index);
+    // What hangs off the node is its sibling in the tree.
+    if (object != nullptr) node.nics = nearest(path_to(object->parent), placed);
   }
   while ((device = hwloc_get_next_pcidev(tree, device)) != nullptr) {
     const auto& pci = device->attr->pcidev;

@@ -12,8 +12,9 @@
 
 namespace parallax {
 
-// *nics as the tree has them, *gpus by PCI bus id.
-void find_devices(hwloc_topology_t tree, std::vector<Nic>* nics, std::vector<Gpu>* gpus);
+// *nics as the tree has them, *gpus by PCI bus id; of *nodes, which are there, the nearest NICs.
+void find_devices(hwloc_topology_t tree, std::vector<NumaNode>* nodes, std::vector<Nic>* nics,
+                  std::vector<Gpu>* gpus);
 
 }  // namespace parallax
 

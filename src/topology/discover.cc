@@ -219,9 +219,11 @@ Status discover(const DiscoverOptions& options, Topology* topology) {
       topology->numa_nodes[0].memory_bytes = topology->memory_bytes;
     }
     topology->caches = caches(tree.get());
-    if (options.devices) find_devices(tree.get(), &topology->nics, &topology->gpus);
+    if (options.devices) {
+      find_devices(tree.get(), &topology->numa_nodes, &topology->nics, &topology->gpus);
+    }
   }
-  if (live && options.devices) add_verbs_devices(&topology->nics);
+  if (live && options.devices) add_verbs_devices(&topology->nics, &topology->no_nics_why);
   std::sort(topology->nics.begin(), topology->nics.end(),
             [](const Nic& a, const Nic& b) { return a.name < b.name; });
   return status;

@@ -15,7 +15,8 @@ Json json_of(const NumaNode& node) {
           {"memory_bytes", node.memory_bytes},
           {"pus", node.pus},
           {"pu_indices", pu_list_text(node.pu_indices)},
-          {"allowed", pu_list_text(node.allowed)}};
+          {"allowed", pu_list_text(node.allowed)},
+          {"nics", node.nics}};
 }
 
 Json json_of(const Cache& cache) {
@@ -24,12 +25,10 @@ Json json_of(const Cache& cache) {
           {"count", cache.count},           {"pus_sharing", cache.pus_sharing}};
 }
 
-Json json_of(const NicPort& port) {
-  return {{"number", port.number}, {"state", port.state}, {"link_layer", port.link_layer}};
-}
-
 Json numa_json(int32_t node) { return node == kNoNumaNode ? Json(nullptr) : Json(node); }
 
+Json json_of(const NicGid& gid);
+Json json_of(const NicPort& port);
 Json json_of(const Nic& nic);
 Json json_of(const Gpu& gpu);
 
@@ -40,11 +39,33 @@ Json list_of(const std::vector<Item>& items) {
   return list;
 }
 
+Json json_of(const NicGid& gid) {
+  return {{"index", gid.index},
+          {"address", gid.address},
+          {"type", gid.type},
+          {"net_device", gid.net_device},
+          {"net_mtu_bytes", gid.net_mtu_bytes}};
+}
+
+Json json_of(const NicPort& port) {
+  return {{"number", port.number},
+          {"state", port.state},
+          {"link_layer", port.link_layer},
+          {"physical_state", port.physical_state},
+          {"rate_mbit_s", port.rate_mbit_s},
+          {"mtu_bytes", port.mtu_bytes},
+          {"mtu_bytes_max", port.mtu_bytes_max},
+          {"lid", port.lid},
+          {"gids", list_of(port.gids)}};
+}
+
 Json json_of(const Nic& nic) {
   return {{"name", nic.name},
           {"pci_bus_id", nic.pci_bus_id},
           {"numa_node", numa_json(nic.numa_node)},
-          {"ports", list_of(nic.ports)}};
+          {"ports", list_of(nic.ports)},
+          {"firmware", nic.firmware},
+          {"error", nic.error}};
 }
 
 Json json_of(const Gpu& gpu) {
@@ -71,7 +92,8 @@ std::string topology_json(const Topology& topology) {
                       {"numa_nodes", list_of(topology.numa_nodes)},
                       {"caches", list_of(topology.caches)},
                       {"nics", list_of(topology.nics)},
-                      {"gpus", list_of(topology.gpus)}};
+                      {"gpus", list_of(topology.gpus)},
+                      {"no_nics_why", topology.no_nics_why}};
   return whole.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

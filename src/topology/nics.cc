@@ -1,130 +1,192 @@
 // SPDX-License-Identifier: Apache-2.0
-// libibverbs behind nics.h. Every failure means "nothing to see", since most machines have no RDMA
-// device, containers often hide it, and libibverbs need not be installed. Any thread; blocks for
+// libibverbs behind nics.h: what it says is handed on, and nic_ports.h says what it means. A
+// failure is a reason in the result and no error, since most machines have no RDMA device,
+// containers often hide it, and libibverbs need not be installed. Any thread; blocks for
 // milliseconds per device.
 #include "topology/nics.h"
 
-#include <dlfcn.h>
-#include <infiniband/verbs.h>
+#include <net/if.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <iterator>
 #include <memory>
+#include <span>
+#include <system_error>
 
 #include "base/log.h"
+#include "base/unique_fd.h"
+#include "topology/nic_ports.h"
+#include "topology/verbs_library.h"
 
 namespace parallax {
 namespace {
 
-// The functions of libibverbs, which is loaded, not linked: most machines do without it. Stays
-// loaded, as its providers do.
-struct Verbs {
-  decltype(&ibv_get_device_list) get_device_list = nullptr;
-  decltype(&ibv_free_device_list) free_device_list = nullptr;
-  decltype(&ibv_get_device_name) get_device_name = nullptr;
-  decltype(&ibv_open_device) open_device = nullptr;
-  decltype(&ibv_close_device) close_device = nullptr;
-  decltype(&ibv_query_device) query_device = nullptr;
-  // ibv_query_port is a macro too; the function fills in what the struct held in its first version.
-  int (*query_port)(ibv_context*, uint8_t, ibv_port_attr*) = nullptr;
-};
+constexpr size_t kGidsMax = 4096;  // of a device; tables have 256 entries a port
+constexpr const char* kInstall =
+    "install it where there are RDMA devices (Debian package libibverbs1)";
 
-template <typename Function>
-bool find(void* library, const char* name, Function* function) {
-  *function = reinterpret_cast<Function>(dlsym(library, name));
-  return *function != nullptr;
+// With what newer versions of the struct hold, where the library has them: as ibv_query_port of the
+// header, which would link the library.
+int query_port(const VerbsLibrary& verbs, ibv_context* context, uint8_t number,
+               ibv_port_attr* port) {
+  const verbs_context* extended = verbs_get_ctx(context);
+  const bool has_newer = extended != nullptr &&
+                         extended->sz >= sizeof *extended - offsetof(verbs_context, query_port) &&
+                         extended->query_port != nullptr;
+  if (!has_newer) return verbs.query_port(context, number, port);
+  return extended->query_port(context, number, port, sizeof *port);
 }
 
-// Null: not installed, or not what we know.
-const Verbs* load_verbs() {
-  static const Verbs* const loaded = []() -> const Verbs* {
-    void* library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    static Verbs verbs;
-    if (library != nullptr && find(library, "ibv_get_device_list", &verbs.get_device_list) &&
-        find(library, "ibv_free_device_list", &verbs.free_device_list) &&
-        find(library, "ibv_get_device_name", &verbs.get_device_name) &&
-        find(library, "ibv_open_device", &verbs.open_device) &&
-        find(library, "ibv_close_device", &verbs.close_device) &&
-        find(library, "ibv_query_device", &verbs.query_device) &&
-        find(library, "ibv_query_port", &verbs.query_port)) {
-      return &verbs;
-    }
-    const char* why = dlerror();
-    PARALLAX_LOG(
-        kInfo, kNet,
-        std::string("ports of RDMA devices cannot be told: libibverbs cannot be loaded: ") +
-            (why == nullptr ? "no reason given" : why) +
-            "; install it where there are such devices (Debian package libibverbs1)");
-    return nullptr;
-  }();
-  return loaded;
+uint32_t net_mtu_bytes(const char* device) {
+  const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request = {};
+  std::snprintf(request.ifr_name, sizeof request.ifr_name, "%s", device);
+  if (!socket.valid() || ioctl(socket.get(), SIOCGIFMTU, &request) != 0) return 0;
+  return request.ifr_mtu > 0 ? static_cast<uint32_t>(request.ifr_mtu) : 0;
 }
 
-std::string state_name(ibv_port_state state) {
-  switch (state) {
-    case IBV_PORT_DOWN:
-      return "down";
-    case IBV_PORT_INIT:
-      return "init";
-    case IBV_PORT_ARMED:
-      return "armed";
-    case IBV_PORT_ACTIVE:
-      return "active";
-    case IBV_PORT_ACTIVE_DEFER:
-      return "active_defer";
-    default:
-      return "unknown";
+// Of all ports of the device. Entries that are not set are not told.
+std::vector<ibv_gid_entry> gid_table(const VerbsLibrary& verbs, ibv_context* context) {
+  std::vector<ibv_gid_entry> entries(kGidsMax);
+  if (verbs.query_gid_table == nullptr) return {};
+  const ssize_t count =
+      verbs.query_gid_table(context, entries.data(), entries.size(), 0, sizeof entries[0]);
+  entries.resize(count > 0 ? static_cast<size_t>(count) : 0);
+  return entries;
+}
+
+NicGid gid_of(const ibv_gid_entry& entry) {
+  NicGid gid;
+  gid.index = entry.gid_index;
+  gid.address = gid_address(std::span<const uint8_t, 16>(entry.gid.raw));
+  gid.type = gid_type_name(entry.gid_type);
+  std::array<char, IF_NAMESIZE> name = {};
+  if (entry.ndev_ifindex != 0 && if_indextoname(entry.ndev_ifindex, name.data()) != nullptr) {
+    gid.net_device = name.data();
+    gid.net_mtu_bytes = net_mtu_bytes(name.data());
   }
+  return gid;
 }
 
 std::string link_layer_name(uint8_t link_layer) {
-  switch (link_layer) {
-    case IBV_LINK_LAYER_INFINIBAND:
-      return "infiniband";
-    case IBV_LINK_LAYER_ETHERNET:
-      return "ethernet";
-    default:
-      return "unknown";
-  }
+  if (link_layer == IBV_LINK_LAYER_INFINIBAND) return "infiniband";
+  return link_layer == IBV_LINK_LAYER_ETHERNET ? "ethernet" : "unknown";
 }
 
-std::vector<NicPort> ports_of(const Verbs& verbs, ibv_device* device) {
-  std::vector<NicPort> ports;
+void ask(const VerbsLibrary& verbs, ibv_device* device, Nic* nic) {
+  errno = 0;
   const std::unique_ptr<ibv_context, decltype(verbs.close_device)> context(
       verbs.open_device(device), verbs.close_device);
-  if (!context) return ports;
-  ibv_device_attr attributes = {};
-  if (verbs.query_device(context.get(), &attributes) != 0) return ports;
-  for (uint32_t number = 1; number <= attributes.phys_port_cnt; ++number) {
-    ibv_port_attr port = {};
-    if (verbs.query_port(context.get(), static_cast<uint8_t>(number), &port) != 0) continue;
-    ports.push_back({.number = number,
-                     .state = state_name(port.state),
-                     .link_layer = link_layer_name(port.link_layer)});
+  if (!context) {
+    nic->error = why_not_open(errno);
+    return;
   }
-  return ports;
+  ibv_device_attr attributes = {};
+  if (const int error = verbs.query_device(context.get(), &attributes); error != 0) {
+    nic->error = std::string("ibv_query_device: ") + std::strerror(error);
+    return;
+  }
+  attributes.fw_ver[sizeof attributes.fw_ver - 1] = '\0';
+  nic->firmware = attributes.fw_ver;
+  nic->ports.clear();
+  const std::vector<ibv_gid_entry> gids = gid_table(verbs, context.get());
+  for (uint32_t number = 1; number <= attributes.phys_port_cnt; ++number) {
+    ibv_port_attr raw = {};
+    if (query_port(verbs, context.get(), static_cast<uint8_t>(number), &raw) != 0) continue;
+    NicPort port = {.number = number,
+                    .state = port_state_name(raw.state),
+                    .link_layer = link_layer_name(raw.link_layer),
+                    .physical_state = physical_state_name(raw.phys_state),
+                    .rate_mbit_s = rate_mbit_s_of(raw.active_width, raw.active_speed),
+                    .mtu_bytes = mtu_bytes_of(raw.active_mtu),
+                    .mtu_bytes_max = mtu_bytes_of(raw.max_mtu),
+                    .lid = raw.lid};
+    for (const ibv_gid_entry& each : gids) {
+      if (each.port_num == number) port.gids.push_back(gid_of(each));
+    }
+    nic->ports.push_back(std::move(port));
+  }
 }
 
-}  // namespace
-
-void add_verbs_devices(std::vector<Nic>* nics) {
-  const Verbs* verbs = load_verbs();
-  if (verbs == nullptr) return;
+void ask_all(const VerbsLibrary& verbs, std::vector<Nic>* nics) {
   int count = 0;
-  const std::unique_ptr<ibv_device*, decltype(verbs->free_device_list)> devices(
-      verbs->get_device_list(&count), verbs->free_device_list);
+  const std::unique_ptr<ibv_device*, decltype(verbs.free_device_list)> devices(
+      verbs.get_device_list(&count), verbs.free_device_list);
   if (!devices) return;
   for (int i = 0; i < count; ++i) {
     ibv_device* device = devices.get()[i];
-    const std::string name = verbs->get_device_name(device);
+    const std::string name = verbs.get_device_name(device);
     auto nic = std::find_if(nics->begin(), nics->end(),
                             [&](const Nic& other) { return other.name == name; });
     if (nic == nics->end()) {
       nics->push_back({.name = name, .pci_bus_id = "", .numa_node = kNoNumaNode, .ports = {}});
       nic = std::prev(nics->end());
     }
-    nic->ports = ports_of(*verbs, device);
+    ask(verbs, device, &*nic);
   }
+}
+
+}  // namespace
+
+std::string why_not_open(int error) {
+  const std::string reason = error == 0 ? "no reason given" : std::strerror(error);
+  const std::string sentence = "its file in /dev/infiniband cannot be opened: " + reason;
+  if (error == EACCES || error == EPERM) {
+    return sentence +
+           "; give this user the right (chmod 666 /dev/infiniband/uverbs*, as rdma-core's "
+           "udev rules do; under Slurm ConstrainDevices)";
+  }
+  if (error == ENOENT || error == ENODEV || error == ENXIO) {
+    return sentence +
+           "; give the container the devices (--device=/dev/infiniband), or load "
+           "ib_uverbs (modprobe ib_uverbs)";
+  }
+  return sentence;
+}
+
+std::string why_no_nics(const std::string& root, const std::string& library_why) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path kernel(root + "/sys/class/infiniband");
+  const bool has_devices = fs::is_directory(kernel, ignored) && !fs::is_empty(kernel, ignored);
+  const bool has_files = fs::is_directory(root + "/dev/infiniband", ignored);
+  const std::string library =
+      library_why.empty() ? "" : "libibverbs cannot be loaded: " + library_why + "; " + kInstall;
+  if (!has_devices) {
+    return std::string("the kernel has no RDMA device (/sys/class/infiniband is ") +
+           (fs::exists(kernel, ignored) ? "empty" : "missing") +
+           "): no such NIC, or its driver is not loaded (lspci -d 15b3:; modprobe mlx5_ib)" +
+           (library.empty() ? "" : "; and " + library);
+  }
+  if (!library.empty()) return library;
+  if (!has_files) {
+    return "the kernel has RDMA devices, but /dev/infiniband is missing here; give the container "
+           "the devices (--device=/dev/infiniband), or load ib_uverbs (modprobe ib_uverbs)";
+  }
+  return "libibverbs lists none of the kernel's RDMA devices: no provider for them is installed "
+         "(Debian package ibverbs-providers), or they belong to another network namespace "
+         "(rdma system)";
+}
+
+void add_verbs_devices(std::vector<Nic>* nics, std::string* no_nics_why) {
+  std::string why;
+  const VerbsLibrary* verbs = load_verbs(&why);
+  if (verbs != nullptr) {
+    ask_all(*verbs, nics);
+  } else {
+    const std::string sentence = "libibverbs cannot be loaded: " + why + "; " + kInstall;
+    PARALLAX_LOG(kInfo, kNet, "ports of RDMA devices cannot be told: " + sentence);
+    for (Nic& nic : *nics) nic.error = sentence;
+  }
+  if (nics->empty()) *no_nics_why = why_no_nics("", why);
 }
 
 }  // namespace parallax

@@ -4,15 +4,23 @@
 #ifndef PARALLAX_TOPOLOGY_NICS_H_
 #define PARALLAX_TOPOLOGY_NICS_H_
 
+#include <string>
 #include <vector>
 
 #include "topology/topology.h"
 
 namespace parallax {
 
-// Fills in the ports of the devices listed, by name, and adds those that are not. Leaves *nics
-// alone where there is no /dev/infiniband, no driver or no permission.
-void add_verbs_devices(std::vector<Nic>* nics);
+// Fills in the ports of the devices listed, by name, and adds those that are not; of one that
+// cannot be asked, why. *no_nics_why: where there is none in the end.
+void add_verbs_devices(std::vector<Nic>* nics, std::string* no_nics_why);
+
+// Why this machine has no RDMA device, from its files below `root` ("" is the machine itself) and
+// what the loader said of libibverbs ("": it was loaded).
+std::string why_no_nics(const std::string& root, const std::string& library_why);
+
+// Why a device that is there could not be opened, with what to do.
+std::string why_not_open(int error);
 
 }  // namespace parallax
 

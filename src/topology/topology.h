@@ -25,6 +25,8 @@ struct NumaNode {
   uint32_t pus = 0;
   std::vector<uint32_t> pu_indices;  // their numbers by the kernel, ascending
   std::vector<uint32_t> allowed;     // of them, those that this process may run on
+  // Names of the NICs nearest to it: all that share as deep an ancestor in the machine.
+  std::vector<std::string> nics = {};
 
   bool operator==(const NumaNode&) const = default;
 };
@@ -41,10 +43,29 @@ struct Cache {
   bool operator==(const Cache&) const = default;
 };
 
+// An address of a port, by which peers find it. Over Ethernet (RoCE) a port has several, and which
+// one is used decides the version of RoCE and whether routers pass it.
+struct NicGid {
+  uint32_t index = 0;          // in the port's table, which has gaps
+  std::string address;         // as IPv6 is written: "fe80::1", "::ffff:10.0.0.1"
+  std::string type;            // "ib", "roce_v1", "roce_v2" or "unknown"
+  std::string net_device;      // "eth0"; "": none, or one of another network namespace
+  uint32_t net_mtu_bytes = 0;  // of net_device; 0: unknown
+
+  bool operator==(const NicGid&) const = default;
+};
+
 struct NicPort {
   uint32_t number = 0;     // from 1
   std::string state;       // "down", "init", "armed", "active", "active_defer" or "unknown"
   std::string link_layer;  // "infiniband", "ethernet" or "unknown"
+  // "sleep", "polling", "disabled", "training", "link_up", "recovery", "test" or "unknown"
+  std::string physical_state = "unknown";
+  uint32_t rate_mbit_s = 0;    // lanes times the speed of one; 0: unknown
+  uint32_t mtu_bytes = 0;      // in force; 0: unknown
+  uint32_t mtu_bytes_max = 0;  // of the device
+  uint32_t lid = 0;            // 0: none, as over Ethernet
+  std::vector<NicGid> gids = {};
 
   bool operator==(const NicPort&) const = default;
 };
@@ -55,6 +76,8 @@ struct Nic {
   std::string pci_bus_id;  // "0000:3b:00.0"; "" for one that hwloc does not see on a PCI bus
   int32_t numa_node = kNoNumaNode;
   std::vector<NicPort> ports;  // empty: the device could not be opened
+  std::string firmware = {};   // "28.39.1002"
+  std::string error = {};      // why libibverbs could not be asked for its ports; "": it was
 
   bool operator==(const Nic&) const = default;
 };
@@ -86,6 +109,7 @@ struct Topology {
   std::vector<NumaNode> numa_nodes;
   std::vector<Cache> caches;  // by level
   std::vector<Nic> nics;      // by name
+  std::string no_nics_why;    // where there are none, the reason, with what to do
   std::vector<Gpu> gpus;      // by PCI bus id
 
   bool operator==(const Topology&) const = default;

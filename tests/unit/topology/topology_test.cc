@@ -56,9 +56,18 @@ TEST(Topology, ReadsHwlocXml) {
   EXPECT_EQ(topology.pus_allowed, 4u);
   EXPECT_EQ(topology.memory_bytes, 2 * 8589934592u);
   EXPECT_EQ(topology.host, "") << "a file has no identity";
-  const std::vector<NumaNode> nodes = {
-      {.index = 0, .memory_bytes = 8589934592, .pus = 2, .pu_indices = {0, 1}, .allowed = {0, 1}},
-      {.index = 1, .memory_bytes = 8589934592, .pus = 2, .pu_indices = {2, 3}, .allowed = {2, 3}}};
+  const std::vector<NumaNode> nodes = {{.index = 0,
+                                        .memory_bytes = 8589934592,
+                                        .pus = 2,
+                                        .pu_indices = {0, 1},
+                                        .allowed = {0, 1},
+                                        .nics = {"mlx5_0"}},
+                                       {.index = 1,
+                                        .memory_bytes = 8589934592,
+                                        .pus = 2,
+                                        .pu_indices = {2, 3},
+                                        .allowed = {2, 3},
+                                        .nics = {"mlx5_0"}}};
   EXPECT_EQ(topology.numa_nodes, nodes);
   EXPECT_EQ(topology.pu_indices, (Numbers{0, 1, 2, 3}));
   EXPECT_FALSE(topology.bound) << "a file has no process";
