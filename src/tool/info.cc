@@ -8,7 +8,9 @@
 #include "base/environment.h"
 #include "base/settings.h"
 #include "tool/machine.h"
+#include "tool/nics_file.h"
 #include "tool/tool.h"
+#include "tool/topology_tree.h"
 #include "topology/topology.h"
 #include "transport/module/loader.h"
 
@@ -55,16 +57,27 @@ Json devices_json(const Topology& topology) {
                     {"state", each.up ? "up" : "down"},
                     {"addresses", each.addresses}});
   }
-  for (const Nic& nic : topology.nics) {
+  const Json nics = Json::parse(topology_json(topology)).at("nics");
+  for (size_t i = 0; i < topology.nics.size(); ++i) {
+    const Nic& nic = topology.nics[i];
     Json ports = Json::array();
     for (const NicPort& port : nic.ports) {
-      ports.push_back(nic.name + ":" + std::to_string(port.number) + " " + port.state + " " +
-                      port.link_layer);
+      ports.push_back(nic.name + ":" + std::to_string(port.number) + " " + port_text(port));
     }
+    list.push_back(
+        {{"kind", "rdma"},
+         {"name", nic.name},
+         {"state", !nic.error.empty() || nic.ports.empty() ? "cannot be opened" : "open"},
+         {"addresses", ports},
+         {"why", nic.error},
+         {"nic", nics.at(i)}});
+  }
+  if (topology.nics.empty()) {
     list.push_back({{"kind", "rdma"},
-                    {"name", nic.name},
-                    {"state", nic.ports.empty() ? "cannot be opened" : "open"},
-                    {"addresses", ports}});
+                    {"name", "(none)"},
+                    {"state", "missing"},
+                    {"addresses", Json::array()},
+                    {"why", topology.no_nics_why}});
   }
   return list;
 }
@@ -76,10 +89,6 @@ std::string joined(const Json& list) {
     text += each.get<std::string>();
   }
   return text;
-}
-
-std::string node_name(int32_t node) {
-  return node == kNoNumaNode ? "NUMA node unknown" : "NUMA node " + std::to_string(node);
 }
 
 void print_topology(const Topology& topology) {
@@ -100,16 +109,8 @@ void print_topology(const Topology& topology) {
                          " KiB, each for " + std::to_string(cache.pus_sharing) +
                          (cache.pus_sharing == 1 ? " thread" : " threads")});
   }
-  for (const Nic& nic : topology.nics) {
-    table.push_back({"NIC " + nic.name, node_name(nic.numa_node)});
-  }
-  for (const Gpu& gpu : topology.gpus) {
-    std::string near;
-    for (const std::string& nic : gpu.nics) near += (near.empty() ? "; nearest " : ", ") + nic;
-    table.push_back({"GPU " + gpu.pci_bus_id,
-                     gpu.vendor + " " + gpu.model + ", " + node_name(gpu.numa_node) + near});
-  }
   print_table(table, stdout);
+  std::printf("\n%s", topology_tree(topology).c_str());
 }
 
 void print_settings(const Settings& settings, bool full) {
@@ -172,7 +173,8 @@ void print(const Chosen& chosen, const Settings& settings, const Topology& here,
     std::printf("Devices\n");
     Table table;
     for (const Json& each : devices_json(here)) {
-      table.push_back({each["kind"], each["name"], each["state"], joined(each["addresses"])});
+      table.push_back({each["kind"], each["name"], each["state"],
+                       joined(each["addresses"]) + each.value("why", "")});
     }
     print_table(table, stdout);
   }
@@ -213,6 +215,7 @@ Status read_file(const std::string& path, Topology* topology) {
 int info_main(int argc, char** argv) {
   Chosen chosen;
   bool markdown = false;
+  std::string nics_file;
   CLI::App app(
       "Prints what this build is and what it finds on this machine. Without an option that picks "
       "a part: build, transports and devices.",
@@ -223,6 +226,8 @@ int info_main(int argc, char** argv) {
   app.add_flag("-t,--topology", chosen.topology, "NUMA nodes, cores, caches, NICs, GPUs");
   app.add_flag("-c,--config", chosen.settings, "settings: values, and where they come from");
   app.add_flag("-f,--full", chosen.full, "settings with what is allowed and what they are for");
+  app.add_option("--nics", nics_file,
+                 "RDMA devices of another machine, from a file of its parallax info --json -t");
   app.add_flag("--json", chosen.json, "as one JSON object");
   app.add_flag("--markdown", markdown, "the table of settings as docs/settings.md has it");
   int exit_status = kExitOk;
@@ -246,6 +251,11 @@ int info_main(int argc, char** argv) {
   if (chosen.topology && !file.empty()) {
     const Status read = read_file(file, &shown);
     if (!read.ok()) return complain("info", settings.explained(read).message(), kExitNo);
+  }
+  if (!nics_file.empty()) {
+    Status used = use_nics_file(nics_file, &here);
+    if (used.ok()) used = use_nics_file(nics_file, &shown);
+    if (!used.ok()) return complain("info", "--nics: " + used.message(), kExitNo);
   }
   const Topology& topology = file.empty() ? here : shown;
   if (chosen.json) {
