@@ -7,6 +7,7 @@
 
 #include "base/environment.h"
 #include "job/job_settings.h"
+#include "tool/doctor_rdma.h"
 #include "tool/tool.h"
 
 namespace parallax::tool {
@@ -95,6 +96,7 @@ int doctor_main(int argc, char** argv) {
   IdentityFlags given;
   uint32_t timeout_ms = 30000;
   bool json = false, verbose = false;
+  std::string nics_file;
   CLI::App app(
       "Checks this machine and, under a launcher (parallax run, torchrun, mpirun, srun) or with "
       "--rank, --world and --rendezvous, what is between the ranks. Each finding is a line OK, "
@@ -106,6 +108,8 @@ int doctor_main(int argc, char** argv) {
   app.add_option("--rendezvous", given.rendezvous, "how ranks meet; the launcher's");
   app.add_option("--timeout-ms", timeout_ms, "how long to wait for other ranks; 30000")
       ->check(CLI::Range(1, 3600000));
+  app.add_option("--nics", nics_file,
+                 "RDMA devices of another machine, from a file of its parallax info --json -t");
   app.add_flag("-v,--verbose", verbose, "ranks other than 0 print what is OK, too");
   app.add_flag("--json", json, "as one JSON object per rank");
   int exit_status = kExitOk;
@@ -119,8 +123,12 @@ int doctor_main(int argc, char** argv) {
     return complain("doctor", found.message(), kExitUsage);
   }
   const bool together = say_identity(found, identity, &findings);
-  check_machine(settings, identity.world, &findings);
-  if (together) check_ranks(identity, timeout_ms, settings, &findings);
+  RdmaFacts rdma;
+  const Status gathered = gather_rdma(settings, nics_file, &rdma);
+  if (!gathered.ok()) return complain("doctor", "--nics: " + gathered.message(), kExitUsage);
+  check_machine(settings, identity.world, rdma, &findings);
+  check_rdma(rdma, &findings);
+  if (together) check_ranks(identity, timeout_ms, settings, rdma, &findings);
   if (json) {
     print_json(findings, identity);
   } else {

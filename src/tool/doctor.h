@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `parallax doctor` finds. A finding says what was looked at, how it stands and, unless it is
-// well, the remedy. checks of one machine: doctor_machine.cc; among ranks: doctor_ranks.cc.
+// well, the remedy. Checks of one machine: doctor_machine.cc; of RDMA devices: doctor_rdma.cc;
+// among ranks: doctor_ranks.cc.
 #ifndef PARALLAX_TOOL_DOCTOR_H_
 #define PARALLAX_TOOL_DOCTOR_H_
 
@@ -49,13 +50,16 @@ class Findings {
   std::vector<Finding> list_;
 };
 
+struct RdmaFacts;
+
 // Limits, shared memory, the UCX module, ports, interfaces, the clock, the log. Blocks for a
 // second.
-void check_machine(const Settings& settings, uint32_t world, Findings* findings);
+void check_machine(const Settings& settings, uint32_t world, const RdmaFacts& rdma,
+                   Findings* findings);
 
 // With the other ranks, which do the same: blocks up to timeout_ms.
 void check_ranks(const RankIdentity& identity, uint32_t timeout_ms, const Settings& settings,
-                 Findings* findings);
+                 const RdmaFacts& rdma, Findings* findings);
 
 }  // namespace parallax::tool
 

@@ -15,10 +15,10 @@
 
 #include "base/log.h"
 #include "tool/doctor.h"
+#include "tool/doctor_rdma.h"
 #include "tool/machine.h"
 #include "tool/reach.h"
 #include "tool/tool.h"
-#include "topology/topology.h"
 #include "transport/exposure.h"
 #include "transport/shm/region.h"
 #include "transport/shm/shm_transport.h"
@@ -36,17 +36,10 @@ constexpr uint64_t kPortsBase = 16;    // listeners, and the doctor's own
 constexpr uint64_t kPortsPerRank = 4;  // a connection each way, with some to spare
 constexpr uint64_t kPortsTriedMax = 64;
 
-void check_memlock(const Settings& settings, Findings* findings) {
+void check_memlock(const RdmaFacts& rdma, Findings* findings) {
   rlimit bound = {};
   getrlimit(RLIMIT_MEMLOCK, &bound);
-  Topology topology;
-  (void)discover({}, &topology).ok();
-  // An interface is no RDMA device; any other name is meant as one.
-  const std::string device = settings.value("net_device").text;
-  const std::vector<Interface> all = interfaces();
-  const bool is_interface = std::any_of(all.begin(), all.end(),
-                                        [&](const Interface& each) { return each.name == device; });
-  const bool wanted = !topology.nics.empty() || (!device.empty() && !is_interface);
+  const bool wanted = !rdma.topology.nics.empty() || rdma.is_wanted;
   const std::string have =
       bound.rlim_cur == RLIM_INFINITY
           ? "unlimited"
@@ -263,8 +256,9 @@ void check_log(const Settings& settings, Findings* findings) {
 
 }  // namespace
 
-void check_machine(const Settings& settings, uint32_t world, Findings* findings) {
-  check_memlock(settings, findings);
+void check_machine(const Settings& settings, uint32_t world, const RdmaFacts& rdma,
+                   Findings* findings) {
+  check_memlock(rdma, findings);
   check_descriptors(world, findings);
   check_shared_memory(findings);
   const bool has_port = check_ports(world, findings);

@@ -12,6 +12,8 @@
 #include "parallax/parallax.h"
 #include "rendezvous/rendezvous.h"
 #include "tool/doctor.h"
+#include "tool/doctor_card.h"
+#include "tool/doctor_rdma.h"
 #include "tool/machine.h"
 #include "tool/reach.h"
 #include "tool/tool.h"
@@ -30,49 +32,25 @@ constexpr int64_t kAttachTimeoutMs = 5000;
 constexpr int64_t kClockAheadMaxMs = 500;
 constexpr size_t kAddressesMax = 32;  // a card holds as many
 
-// What a rank tells of itself.
-struct Card {
-  std::string version, git, host, machine, shm_address;
-  std::vector<TcpEndpoint> endpoints;
-  uint64_t secret = 0;
-  bool failed = false;
-};
-
-std::string encode(const Card& card) {
-  Json endpoints = Json::array();
-  for (const TcpEndpoint& each : card.endpoints) endpoints.push_back({each.address, each.port});
-  const Json all = {{"version", card.version}, {"git", card.git},         {"host", card.host},
-                    {"machine", card.machine}, {"shm", card.shm_address}, {"endpoints", endpoints},
-                    {"secret", card.secret},   {"failed", card.failed}};
-  return all.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-Status decode(const std::string& blob, Card* card) {
-  try {
-    const Json all = Json::parse(blob);
-    card->version = all.at("version");
-    card->git = all.at("git");
-    card->host = all.at("host");
-    card->machine = all.at("machine");
-    card->shm_address = all.at("shm");
-    card->secret = all.at("secret");
-    card->failed = all.at("failed");
-    card->endpoints.clear();
-    for (const Json& each : all.at("endpoints")) {
-      card->endpoints.push_back({.address = each.at(0), .port = each.at(1)});
+// Of the interface with this address; 0: unknown.
+uint32_t mtu_at(const std::string& address) {
+  for (const Interface& each : interfaces()) {
+    for (const std::string& own : each.addresses) {
+      if (own == address) return each.mtu_bytes;
     }
-    return {};
-  } catch (const Json::exception& error) {
-    return invalid(std::string("a rank brought something else than the doctor's card: ") +
-                   error.what());
   }
+  return 0;
 }
 
 class RankChecks {
  public:
   RankChecks(const RankIdentity& identity, uint32_t timeout_ms, const Settings& settings,
-             Findings* findings)
-      : identity_(identity), timeout_ms_(timeout_ms), settings_(settings), findings_(*findings) {}
+             const RdmaFacts& rdma, Findings* findings)
+      : identity_(identity),
+        timeout_ms_(timeout_ms),
+        settings_(settings),
+        rdma_(rdma),
+        findings_(*findings) {}
   void run();
 
  private:
@@ -84,6 +62,9 @@ class RankChecks {
   void check_hosts();
   void check_reach();
   void check_peer(uint32_t rank, int64_t until_ns);
+  void check_ports(uint32_t rank, const TcpEndpoint& reached, int64_t until_ns);
+  void check_mtu(uint32_t rank, uint32_t mtu_bytes, const std::string& local_address);
+  void check_rdma_ports();
   void check_shared_memory(const Status& made, ShmTransport* shm);
   bool check_among_all();
   void check_job();
@@ -97,6 +78,7 @@ class RankChecks {
   const RankIdentity& identity_;
   const uint32_t timeout_ms_;
   const Settings& settings_;
+  const RdmaFacts& rdma_;
   Findings& findings_;
   const SteadyClock clock_;
   int64_t deadline_ns_ = 0;
@@ -185,10 +167,64 @@ std::vector<std::string> RankChecks::listen_addresses() const {
   return addresses;
 }
 
+// At the other ports of an address that was reached.
+void RankChecks::check_ports(uint32_t rank, const TcpEndpoint& reached, int64_t until_ns) {
+  const Card& card = cards_[rank];
+  std::string blocked;
+  for (const uint16_t port : card.other_ports) {
+    if (clock_.now_ns() >= until_ns) return;
+    Probe probe;
+    const TcpEndpoint other = {.address = reached.address, .port = port};
+    const Status status = probe_peer(other, card.secret, kProbeTimeoutMs, &probe, until_ns);
+    if (!status.ok()) blocked += (blocked.empty() ? "" : "; ") + status.message();
+  }
+  if (blocked.empty()) {
+    findings_.ok("firewall", "ports across the range of " + name(rank) +
+                                 " can be reached: " + std::to_string(1 + card.other_ports.size()) +
+                                 " of " + std::to_string(1 + card.other_ports.size()) + " tried");
+  } else {
+    findings_.fail("firewall",
+                   name(rank) + " can be reached at " + describe(reached) +
+                       ", but not at other ports: " + blocked,
+                   "open to the job's hosts all TCP ports that the kernel gives out (sysctl "
+                   "net.ipv4.ip_local_port_range), or narrow that range to those that are open");
+  }
+}
+
+// `local_address`: by which this rank reached it.
+void RankChecks::check_mtu(uint32_t rank, uint32_t mtu_bytes, const std::string& local_address) {
+  for (size_t i = 0; i < own_.endpoints.size() && mtu_bytes != 0; ++i) {
+    const uint32_t own_bytes = own_.mtus_bytes[i];
+    if (own_.endpoints[i].address != local_address || own_bytes == 0) continue;
+    const std::string text = name(rank) + " has " + std::to_string(mtu_bytes) + ", this rank " +
+                             std::to_string(own_bytes) + " (" + local_address + ")";
+    if (mtu_bytes == own_bytes) return findings_.ok("mtu", text);
+    return findings_.warn("mtu",
+                          "MTUs of the interfaces differ: " + text +
+                              "; where nothing says so on the way, large packets are lost",
+                          "give both, and the switches between, one MTU: ip link set DEVICE mtu " +
+                              std::to_string(std::min(mtu_bytes, own_bytes)));
+  }
+}
+
+// Of one rank of each other host, as for TCP.
+void RankChecks::check_rdma_ports() {
+  std::vector<std::pair<std::string, RdmaCard>> others;
+  const uint32_t own_host = hosts_.host_of[identity_.rank];
+  for (uint32_t host = 0; host < hosts_.ranks_of.size(); ++host) {
+    const std::vector<uint32_t>& there = hosts_.ranks_of[host];
+    if (host == own_host) continue;
+    const uint32_t rank = there[hosts_.local_of[identity_.rank] % there.size()];
+    others.emplace_back(name(rank), cards_[rank].rdma);
+  }
+  compare_rdma(own_.rdma, others, rdma_.is_wanted, &findings_);
+}
+
 void RankChecks::check_peer(uint32_t rank, int64_t until_ns) {
   const Card& card = cards_[rank];
   std::string why;
-  for (const TcpEndpoint& endpoint : card.endpoints) {
+  for (size_t i = 0; i < card.endpoints.size(); ++i) {
+    const TcpEndpoint& endpoint = card.endpoints[i];
     if (clock_.now_ns() >= until_ns) {
       why += (why.empty() ? "" : "; ") + ("no time was left for " + describe(endpoint));
       break;
@@ -213,6 +249,8 @@ void RankChecks::check_peer(uint32_t rank, int64_t until_ns) {
     } else {
       findings_.ok("clock skew", skew);
     }
+    check_ports(rank, endpoint, until_ns);
+    if (i < card.mtus_bytes.size()) check_mtu(rank, card.mtus_bytes[i], probe.local_address);
     return;
   }
   if (card.endpoints.empty()) why = "it has no address to listen at";
@@ -350,11 +388,17 @@ void RankChecks::know_hosts() {
 // those of the others, and keeps its own until all have tried. False: a rank was lost.
 bool RankChecks::check_among_all() {
   Listener listener;
-  const Status listening = listener.start(listen_addresses());
+  const Status listening = listener.start(listen_addresses(), ports_across_the_range());
   if (!listening.ok()) {
     findings_.fail("reach", listening.message(), "free a port, or mend the address");
   }
   own_.endpoints = listener.endpoints();
+  own_.other_ports = listener.other_ports();
+  for (const TcpEndpoint& endpoint : own_.endpoints) {
+    own_.mtus_bytes.push_back(mtu_at(endpoint.address));
+  }
+  const std::vector<uint32_t>& here = hosts_.ranks_of[hosts_.host_of[identity_.rank]];
+  own_.rdma = rdma_card(rdma_, hosts_.local_of[identity_.rank], static_cast<uint32_t>(here.size()));
   own_.secret = listener.secret();
   std::unique_ptr<ShmTransport> shm;
   const Status made = ShmTransport::create({.rank = identity_.rank, .clock = &clock_}, &shm);
@@ -362,6 +406,7 @@ bool RankChecks::check_among_all() {
   if (!exchange_again()) return false;
   check_shared_memory(made, shm.get());
   check_reach();
+  check_rdma_ports();
   own_.failed = findings_.any_fail();
   return exchange_again();
 }
@@ -402,8 +447,8 @@ void RankChecks::run() {
 }  // namespace
 
 void check_ranks(const RankIdentity& identity, uint32_t timeout_ms, const Settings& settings,
-                 Findings* findings) {
-  RankChecks(identity, timeout_ms, settings, findings).run();
+                 const RdmaFacts& rdma, Findings* findings) {
+  RankChecks(identity, timeout_ms, settings, rdma, findings).run();
 }
 
 }  // namespace parallax::tool

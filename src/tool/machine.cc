@@ -7,11 +7,15 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <memory>
 
+#include "base/unique_fd.h"
 #include "transport/module/loader.h"
 
 namespace parallax::tool {
@@ -41,6 +45,14 @@ std::string numeric(const sockaddr* address) {
   return failed == 0 ? text : "";
 }
 
+uint32_t mtu_of(const char* interface) {
+  const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request = {};
+  std::snprintf(request.ifr_name, sizeof request.ifr_name, "%s", interface);
+  if (!socket.valid() || ioctl(socket.get(), SIOCGIFMTU, &request) != 0) return 0;
+  return request.ifr_mtu > 0 ? static_cast<uint32_t>(request.ifr_mtu) : 0;
+}
+
 }  // namespace
 
 std::vector<Interface> interfaces() {
@@ -55,6 +67,7 @@ std::vector<Interface> interfaces() {
       found.push_back({.name = at->ifa_name,
                        .up = (at->ifa_flags & IFF_UP) != 0 && (at->ifa_flags & IFF_RUNNING) != 0,
                        .loopback = (at->ifa_flags & IFF_LOOPBACK) != 0,
+                       .mtu_bytes = mtu_of(at->ifa_name),
                        .addresses = {}});
       same = std::prev(found.end());
     }

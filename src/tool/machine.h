@@ -4,6 +4,7 @@
 #ifndef PARALLAX_TOOL_MACHINE_H_
 #define PARALLAX_TOOL_MACHINE_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@ struct Interface {
   std::string name;
   bool up = false;
   bool loopback = false;
+  uint32_t mtu_bytes = 0;              // 0: unknown
   std::vector<std::string> addresses;  // numeric; IPv4, and IPv6 but for link-local ones
 };
 

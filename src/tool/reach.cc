@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <fstream>
 #include <memory>
 #include <random>
 
@@ -21,12 +22,24 @@ namespace parallax::tool {
 
 namespace {
 
+constexpr uint16_t kPortTriesMax = 8;
 constexpr int kBacklog = 4096;  // the kernel's own bound, net.core.somaxconn, is the lower one
 constexpr int kAcceptsPerPass = 16;
 constexpr int64_t kAcceptPauseNs = 20 * kNanosecondsPerMillisecond;
 constexpr int64_t kPauseMsMin = 5;  // of a prober that was dropped
 constexpr int64_t kPauseMsMax = 200;
 constexpr int kTriesMax = 100;  // in kAnswerTimeoutMs, with such pauses; also where no clock moves
+
+// Of this side; "" where it cannot be told.
+std::string local_address_of(int socket) {
+  sockaddr_storage local = {};
+  socklen_t bytes = sizeof local;
+  auto* const address = reinterpret_cast<sockaddr*>(&local);
+  char text[NI_MAXHOST] = "";
+  if (getsockname(socket, address, &bytes) != 0) return "";
+  return getnameinfo(address, bytes, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0 ? text
+                                                                                         : "";
+}
 
 struct FreeAddresses {
   void operator()(addrinfo* list) const { freeaddrinfo(list); }
@@ -121,30 +134,66 @@ int64_t wall_clock_ns() {
   return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
 }
 
-Status Listener::listen_at(const std::string& address) {
+std::vector<uint16_t> ports_across_the_range() {
+  std::ifstream file("/proc/sys/net/ipv4/ip_local_port_range");
+  uint32_t first = 0, last = 0;
+  if (!(file >> first >> last) || first >= last || last > UINT16_MAX) return {};
+  std::vector<uint16_t> ports;
+  for (const uint32_t eighth : {1u, 4u, 7u}) {
+    ports.push_back(static_cast<uint16_t>(first + (last - first) * eighth / 8));
+  }
+  return ports;
+}
+
+Status Listener::listen_at(const TcpEndpoint& where, UniqueFd* made, uint16_t* port) {
   Addresses resolved;
-  PARALLAX_RETURN_IF_ERROR(resolve({.address = address, .port = 0}, &resolved));
+  PARALLAX_RETURN_IF_ERROR(resolve(where, &resolved));
   UniqueFd socket(::socket(resolved->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_storage bound = {};
   socklen_t bytes = sizeof bound;
   if (!socket.valid() || bind(socket.get(), resolved->ai_addr, resolved->ai_addrlen) != 0 ||
       listen(socket.get(), kBacklog) != 0 ||
       getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &bytes) != 0) {
-    return io_error("listening on " + address + ": " + std::strerror(errno));
+    return io_error("listening on " + where.address + ": " + std::strerror(errno));
   }
   // The port lies at the same place in both families.
-  const uint16_t port = ntohs(reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
-  endpoints_.push_back({.address = address, .port = port});
-  sockets_.push_back(std::move(socket));
+  *port = ntohs(reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
+  *made = std::move(socket);
   return {};
 }
 
-Status Listener::start(const std::vector<std::string>& addresses) {
+// Or at none of them, where one is taken.
+void Listener::listen_at_all(const std::vector<std::string>& addresses, uint16_t port) {
+  std::vector<UniqueFd> made;
+  for (const std::string& address : addresses) {
+    UniqueFd socket;
+    if (!listen_at({.address = address, .port = port}, &socket, &port).ok()) return;
+    made.push_back(std::move(socket));
+  }
+  for (UniqueFd& socket : made) sockets_.push_back(std::move(socket));
+  other_ports_.push_back(port);
+}
+
+Status Listener::start(const std::vector<std::string>& addresses,
+                       const std::vector<uint16_t>& wanted_ports) {
   std::random_device source;
   secret_ = static_cast<uint64_t>(source()) << 32 | source();
   Status status;
   for (const std::string& address : addresses) {
-    if (status.ok()) status = listen_at(address);
+    UniqueFd socket;
+    TcpEndpoint endpoint = {.address = address, .port = 0};
+    if (status.ok()) status = listen_at(endpoint, &socket, &endpoint.port);
+    if (!status.ok()) break;
+    endpoints_.push_back(endpoint);
+    sockets_.push_back(std::move(socket));
+  }
+  for (const uint16_t port : wanted_ports) {
+    // A few in a row, as some may be taken.
+    for (uint16_t next = port; status.ok() && next < port + kPortTriesMax; ++next) {
+      const size_t before = other_ports_.size();
+      listen_at_all(addresses, next);
+      if (other_ports_.size() > before) break;
+    }
   }
   if (status.ok()) stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (status.ok() && !stop_.valid())
@@ -152,6 +201,7 @@ Status Listener::start(const std::vector<std::string>& addresses) {
   if (!status.ok()) {
     sockets_.clear();  // without the thread nobody would answer
     endpoints_.clear();
+    other_ports_.clear();
     return status;
   }
   probers_.reserve(kProbersMax);
@@ -267,6 +317,7 @@ Status probe_peer(const TcpEndpoint& peer, uint64_t secret, int64_t connect_ms, 
       return failed("no answer after " + std::to_string(connect_ms) + " ms");
     }
     ReachAnswer answer;
+    if (error == 0) probe->local_address = local_address_of(socket.get());
     if (error == 0) error = ask(socket, secret, deadline_ns, &answer, probe);
     if (error == 0) {
       return answer.secret == secret ? Status() : failed("someone else answers there");

@@ -46,10 +46,12 @@ struct ReachAnswer {
 class Listener {
  public:
   ~Listener();
-  // A port of the kernel's choice on each address. Starts the thread that answers. IO, LIMIT; there
-  // is then no endpoint.
-  Status start(const std::vector<std::string>& addresses);
+  // A port of the kernel's choice on each address, and beside it those of `wanted_ports` that are
+  // free on all of them. Starts the thread that answers. IO, LIMIT; there is then no endpoint.
+  Status start(const std::vector<std::string>& addresses,
+               const std::vector<uint16_t>& wanted_ports = {});
   const std::vector<TcpEndpoint>& endpoints() const { return endpoints_; }
+  const std::vector<uint16_t>& other_ports() const { return other_ports_; }
   uint64_t secret() const { return secret_; }
 
  private:
@@ -61,7 +63,9 @@ class Listener {
     std::array<std::byte, sizeof(ReachQuestion)> said{};
   };
 
-  Status listen_at(const std::string& address);
+  // port 0: the kernel's choice.
+  static Status listen_at(const TcpEndpoint& where, UniqueFd* socket, uint16_t* port);
+  void listen_at_all(const std::vector<std::string>& addresses, uint16_t port);
   // Run by the thread.
   void serve();
   void sleep();
@@ -72,6 +76,7 @@ class Listener {
 
   std::vector<UniqueFd> sockets_;
   std::vector<TcpEndpoint> endpoints_;
+  std::vector<uint16_t> other_ports_;
   uint64_t secret_ = 0;
   UniqueFd stop_;
   SteadyClock clock_;
@@ -84,7 +89,12 @@ class Listener {
 struct Probe {
   int64_t round_trip_ns = 0;
   int64_t clock_ahead_ns = 0;  // of the peer's wall clock; right to half the round trip
+  std::string local_address;   // numeric: this side's of the connection
 };
+
+// Ports low, in the middle and high in the range that the kernel gives out, where data ports of a
+// job lie: a firewall may let one through and not another.
+std::vector<uint16_t> ports_across_the_range();
 
 // Connects within connect_ms, and asks; if the other side hangs up, as a crowded Listener does, it
 // connects again. Once TCP has connected, the other side may take kAnswerTimeoutMs. IO: why
