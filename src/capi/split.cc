@@ -30,7 +30,15 @@ parallax_status_t parallax_split(parallax_job_t* job, const uint32_t* ranks, siz
     PARALLAX_RETURN_IF_ERROR(job->job->progress().call(job->group, [&](Engine& engine) {
       return engine.job_calls().split({ranks, count}, &request);
     }));
-    PARALLAX_RETURN_IF_ERROR(parallax::wait_for(*job->job, request, "split", &handle->group));
+    const Status met = parallax::wait_for(*job->job, request, "split", &handle->group);
+    if (met.code() == PARALLAX_TIMEOUT) {
+      // It stays under way until the job closes, which those that have not called may do too.
+      PARALLAX_RETURN_IF_ERROR(job->job->progress().call(job->group, [&](Engine& engine) {
+        engine.job_calls().splits().leave(*request);
+        return Status();
+      }));
+    }
+    PARALLAX_RETURN_IF_ERROR(met);
     job->job->hold(handle->group);
     *part = handle.release();
     return {};

@@ -183,7 +183,8 @@ Status JobCalls::close(Request** request) {
 // If others wait in a split, a commit or a step for a rank that closes, the job fails at once, not
 // at their deadlines.
 void JobCalls::check_leaving() {
-  if (parts_.phase.closing() && splits_.awaited()) {
+  // Who waited may have said meanwhile that its time was up.
+  if (heard_since_close_ && parts_.phase.closing() && splits_.awaited()) {
     return parts_.failure.abort(peer_lost(parts_.group.name() +
                                           " closed the job before a split, which other ranks wait "
                                           "for")

@@ -78,7 +78,10 @@ class JobCalls {
   void end();
 
   // A run of the engine begins, in which one piece of the initial values is filled in.
-  void start_run() { filling_ = false; }
+  void start_run() {
+    filling_ = false;
+    heard_since_close_ = parts_.phase.closing();
+  }
   // It was, and there are more: the next run is due at once.
   bool filling() const { return filling_; }
   // Move on what can be moved. A job that others wait for in vain fails at once (check_leaving).
@@ -105,6 +108,7 @@ class JobCalls {
   Request* commit_request_ = nullptr;
   Request* close_request_ = nullptr;
   bool filling_ = false;
+  bool heard_since_close_ = false;  // what has come until then
 };
 
 }  // namespace parallax

@@ -126,12 +126,13 @@ bool SplitCalls::all_reported(const Split& split, Round round) {
 
 bool SplitCalls::on_section(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
-  if (header.part > static_cast<uint8_t>(Round::kWait) || !section.payload.empty() ||
+  if (header.part > static_cast<uint8_t>(Round::kLeft) || !section.payload.empty() ||
       header.first > UINT32_MAX) {
     return false;
   }
   const auto round = static_cast<Round>(header.part);
   const Key key = {header.step, static_cast<uint32_t>(header.first)};
+  if (round == Round::kLeft) return take_left(from, key);
   if (header.kind == SectionKind::kSplitUp) {
     return round != Round::kWait && take_report(from, round, key);
   }
@@ -162,6 +163,12 @@ bool SplitCalls::take_wait(uint32_t from, const Key& key) {
   const Split* split = find(key);
   if (split == nullptr) return keep_early(from, key);
   return split->place != 0 && parent(*split) == from && split->stage <= Stage::kCalled;
+}
+
+// It may have been called here since.
+bool SplitCalls::take_left(uint32_t from, const Key& key) {
+  std::erase_if(early_, [&](const Early& early) { return early.from == from && early.key == key; });
+  return true;
 }
 
 bool SplitCalls::take_answer(uint32_t from, Round round, const SectionHeader& header) {
@@ -208,7 +215,7 @@ Status SplitCalls::advance(Split& split, bool* moved) {
   const Stage before = split.stage;
   switch (split.stage) {
     case Stage::kPosted:
-      tell_those_to_call(split);
+      tell_those_to_call(Round::kWait, split);
       split.stage = Stage::kCalling;
       break;
     case Stage::kCalling:
@@ -230,11 +237,11 @@ Status SplitCalls::advance(Split& split, bool* moved) {
   return {};
 }
 
-void SplitCalls::tell_those_to_call(const Split& split) {
+void SplitCalls::tell_those_to_call(Round round, const Split& split) {
   const std::span<const uint32_t> below = children(split);
   const std::vector<uint8_t>& called = split.reported[static_cast<size_t>(Round::kCall)];
   for (size_t i = 0; i < below.size(); ++i) {
-    if (called[i] == 0) tell(below[i], SectionKind::kSplitDown, Round::kWait, split);
+    if (called[i] == 0) tell(below[i], SectionKind::kSplitDown, round, split);
   }
 }
 
@@ -272,6 +279,16 @@ void SplitCalls::take_opened(Split& split) {
   }
   tell(parent(split), SectionKind::kSplitUp, Round::kOpen, split);
   split.stage = Stage::kOpened;
+}
+
+void SplitCalls::leave(const Request& request) {
+  for (const auto& split : splits_) {
+    if (split->request != &request) continue;
+    if (split->stage == Stage::kCalling) tell_those_to_call(Round::kLeft, *split);
+    if (split->stage == Stage::kCalled) {
+      tell(parent(*split), SectionKind::kSplitUp, Round::kLeft, *split);
+    }
+  }
 }
 
 // ---- reports, and the end of the job

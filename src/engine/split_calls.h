@@ -7,7 +7,8 @@
 //   open   every rank has opened the part, and can be sent its messages; then all may use it
 //
 // A rank that calls also tells those below it in that tree which have not, that it waits. So
-// whoever is waited for knows, and one that closes the job instead says so to all.
+// whoever is waited for knows, and one that closes the job instead says so to all. A caller whose
+// time is up takes that back.
 //
 // Ranks that name the same list again split again; such calls match in their order. A report may
 // come before this rank has called; it is kept, a few for each rank.
@@ -56,7 +57,9 @@ class SplitCalls {
   // Of Layer::kSplit. False: not what `from` may send now.
   [[nodiscard]] bool on_section(uint32_t from, const Section& section);
 
-  // Another rank has called a split that this one has not.
+  // The caller returns without its outcome. What others do is theirs.
+  void leave(const Request& request);
+  // Another rank waits in a split that this one has not called.
   bool awaited() const { return !early_.empty(); }
   // Whom a split still waits for; empty where it is not pending.
   std::vector<uint32_t> missing_ranks(const Request& request) const;
@@ -70,6 +73,7 @@ class SplitCalls {
     kCall = 0,
     kOpen = 1,
     kWait = 2,  // no round: down the tree, that one waits for the call
+    kLeft = 3,  // no round: that one waits no more
   };
   enum class Stage : uint8_t {
     kPosted,    // those below are to be told
@@ -109,7 +113,8 @@ class SplitCalls {
   void take_early(Split& split);
   [[nodiscard]] bool keep_early(uint32_t from, const Key& key);
   [[nodiscard]] bool take_wait(uint32_t from, const Key& key);
-  void tell_those_to_call(const Split& split);
+  [[nodiscard]] bool take_left(uint32_t from, const Key& key);
+  void tell_those_to_call(Round round, const Split& split);
   [[nodiscard]] bool take_report(uint32_t from, Round round, const Key& key);
   [[nodiscard]] bool take_answer(uint32_t from, Round round, const SectionHeader& header);
   Status advance(Split& split, bool* moved);

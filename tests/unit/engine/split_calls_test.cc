@@ -222,6 +222,24 @@ TEST(SplitCalls, WhoIsWaitedForKnows) {
   for (const Request* request : requests) EXPECT_TRUE(request->done());
 }
 
+// Given callers whose time is up, expect nobody to be waited for any more.
+TEST(SplitCalls, WhoLeavesWaitsForNobody) {
+  SplitWorld world(6, 1);
+  const Ranks all = SplitWorld::numbers(6);
+  Request* root = world.split(0, all);
+  Request* leaf = world.split(5, all);
+  ASSERT_TRUE(world.settle().ok());
+  EXPECT_TRUE(world.splits(1).awaited());
+  world.splits(0).leave(*root);
+  ASSERT_TRUE(world.settle().ok());
+  EXPECT_TRUE(world.splits(1).awaited()) << "by 5, which is below it";
+  for (const uint32_t rank : {2u, 3u, 4u}) EXPECT_FALSE(world.splits(rank).awaited());
+  world.splits(5).leave(*leaf);
+  ASSERT_TRUE(world.settle().ok());
+  EXPECT_FALSE(world.splits(1).awaited());
+  EXPECT_FALSE(root->done() || leaf->done());
+}
+
 TEST(SplitCalls, APartThatCannotBeOpenedOrNumberedIsALimit) {
   SplitWorld world(2, 1);
   world.refuse(1, limit("no memory"));
@@ -305,7 +323,7 @@ TEST_F(SplitGarbage, WaitsOfNoParentAreRefused) {
   EXPECT_FALSE(child.awaited());
   EXPECT_FALSE(child.on_section(2, section(SectionKind::kSplitDown, 2, digest)));
   EXPECT_FALSE(child.on_section(0, section(SectionKind::kSplitDown, 2, digest, 1))) << "no number";
-  EXPECT_FALSE(child.on_section(0, section(SectionKind::kSplitDown, 3, digest)));
+  EXPECT_FALSE(child.on_section(0, section(SectionKind::kSplitDown, 4, digest)));
   ASSERT_TRUE(child.on_section(0, section(SectionKind::kSplitDown, 0, digest, 7)));
   EXPECT_FALSE(child.on_section(0, section(SectionKind::kSplitDown, 2, digest)))
       << "it is answered";
