@@ -111,6 +111,11 @@ std::string gid_address(std::span<const uint8_t, 16> raw) {
   return text.data();
 }
 
+std::string canonical_address(const std::string& text) {
+  std::array<uint8_t, 16> raw = {};
+  return inet_pton(AF_INET6, text.c_str(), raw.data()) == 1 ? gid_address(raw) : "";
+}
+
 GidFamily family_of(const NicGid& gid) {
   in6_addr raw = {};
   if (inet_pton(AF_INET6, gid.address.c_str(), &raw) != 1) return GidFamily::kIpv6;

@@ -24,6 +24,7 @@ uint32_t mtu_bytes_of(uint32_t mtu);
 // Nominal, as `ibstat` and the kernel tell it: 4 lanes of EDR are 100 Gbit/s.
 uint32_t rate_mbit_s_of(uint32_t width, uint32_t speed);
 std::string gid_address(std::span<const uint8_t, 16> raw);
+std::string canonical_address(const std::string& text);  // "fe80:0000:...": "fe80::1"; "": is none
 
 // What a RoCE address is made of.
 enum class GidFamily : uint8_t { kIpv4, kIpv6, kLinkLocal };

@@ -8,14 +8,17 @@
 #include <net/if.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <memory>
 #include <span>
@@ -29,7 +32,8 @@
 namespace parallax {
 namespace {
 
-constexpr size_t kGidsMax = 4096;  // of a device; tables have 256 entries a port
+// Of a device; tables have some hundreds of entries. The kernel takes no more than 64 KiB of them.
+constexpr size_t kGidsMax = 1024;
 constexpr const char* kInstall =
     "install it where there are RDMA devices (Debian package libibverbs1)";
 
@@ -53,14 +57,23 @@ uint32_t net_mtu_bytes(const char* device) {
   return request.ifr_mtu > 0 ? static_cast<uint32_t>(request.ifr_mtu) : 0;
 }
 
-// Of all ports of the device. Entries that are not set are not told.
-std::vector<ibv_gid_entry> gid_table(const VerbsLibrary& verbs, ibv_context* context) {
-  std::vector<ibv_gid_entry> entries(kGidsMax);
-  if (verbs.query_gid_table == nullptr) return {};
+// Of all ports of the device. Entries that are not set are not told. False: the library or the
+// kernel cannot tell them at once.
+bool read_gid_table(const VerbsLibrary& verbs, ibv_context* context,
+                    std::vector<ibv_gid_entry>* entries) {
+  if (verbs.query_gid_table == nullptr) return false;
+  entries->resize(kGidsMax);
   const ssize_t count =
-      verbs.query_gid_table(context, entries.data(), entries.size(), 0, sizeof entries[0]);
-  entries.resize(count > 0 ? static_cast<size_t>(count) : 0);
-  return entries;
+      verbs.query_gid_table(context, entries->data(), entries->size(), 0, sizeof(ibv_gid_entry));
+  entries->resize(count > 0 ? static_cast<size_t>(count) : 0);
+  return count >= 0;
+}
+
+std::string one_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
 }
 
 NicGid gid_of(const ibv_gid_entry& entry) {
@@ -86,7 +99,10 @@ void ask(const VerbsLibrary& verbs, ibv_device* device, Nic* nic) {
   const std::unique_ptr<ibv_context, decltype(verbs.close_device)> context(
       verbs.open_device(device), verbs.close_device);
   if (!context) {
-    nic->error = why_not_open(errno);
+    const int error = errno;
+    // The library looks elsewhere when it may not open the file, and then says ENOENT.
+    const std::string file = std::string("/dev/infiniband/") + device->dev_name;
+    nic->error = why_not_open(access(file.c_str(), R_OK | W_OK) == 0 ? error : errno);
     return;
   }
   ibv_device_attr attributes = {};
@@ -97,7 +113,8 @@ void ask(const VerbsLibrary& verbs, ibv_device* device, Nic* nic) {
   attributes.fw_ver[sizeof attributes.fw_ver - 1] = '\0';
   nic->firmware = attributes.fw_ver;
   nic->ports.clear();
-  const std::vector<ibv_gid_entry> gids = gid_table(verbs, context.get());
+  std::vector<ibv_gid_entry> gids;
+  const bool has_table = read_gid_table(verbs, context.get(), &gids);
   for (uint32_t number = 1; number <= attributes.phys_port_cnt; ++number) {
     ibv_port_attr raw = {};
     if (query_port(verbs, context.get(), static_cast<uint8_t>(number), &raw) != 0) continue;
@@ -112,6 +129,7 @@ void ask(const VerbsLibrary& verbs, ibv_device* device, Nic* nic) {
     for (const ibv_gid_entry& each : gids) {
       if (each.port_num == number) port.gids.push_back(gid_of(each));
     }
+    if (!has_table) port.gids = gids_in_files(device->ibdev_path, number);
     nic->ports.push_back(std::move(port));
   }
 }
@@ -135,6 +153,30 @@ void ask_all(const VerbsLibrary& verbs, std::vector<Nic>* nics) {
 }
 
 }  // namespace
+
+std::vector<NicGid> gids_in_files(const std::string& device_folder, uint32_t port) {
+  const std::string folder = device_folder + "/ports/" + std::to_string(port);
+  std::vector<NicGid> gids;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder + "/gids", error)) {
+    const std::string index = entry.path().filename().string();
+    NicGid gid;
+    gid.address = canonical_address(one_line(folder + "/gids/" + index));
+    // An entry that is not set has no type that can be read, or is of zeros.
+    const std::string type = one_line(folder + "/gid_attrs/types/" + index);
+    if (gid.address.empty() || gid.address == "::" || type.empty()) continue;
+    const auto [end, wrong] = std::from_chars(index.data(), index.data() + index.size(), gid.index);
+    if (wrong != std::errc() || end != index.data() + index.size()) continue;
+    gid.net_device = one_line(folder + "/gid_attrs/ndevs/" + index);
+    gid.net_mtu_bytes = gid.net_device.empty() ? 0 : net_mtu_bytes(gid.net_device.c_str());
+    // The kernel calls the first two one.
+    gid.type = type == "RoCE v2" ? "roce_v2" : gid.net_device.empty() ? "ib" : "roce_v1";
+    gids.push_back(std::move(gid));
+  }
+  std::sort(gids.begin(), gids.end(),
+            [](const NicGid& a, const NicGid& b) { return a.index < b.index; });
+  return gids;
+}
 
 std::string why_not_open(int error) {
   const std::string reason = error == 0 ? "no reason given" : std::strerror(error);

@@ -19,6 +19,10 @@ void add_verbs_devices(std::vector<Nic>* nics, std::string* no_nics_why);
 // what the loader said of libibverbs ("": it was loaded).
 std::string why_no_nics(const std::string& root, const std::string& library_why);
 
+// The addresses of a port as the kernel's files below the device's folder tell them, by index:
+// where libibverbs is too old to tell them with their types.
+std::vector<NicGid> gids_in_files(const std::string& device_folder, uint32_t port);
+
 // Why a device that is there could not be opened, with what to do.
 std::string why_not_open(int error);
 

@@ -40,6 +40,38 @@ TEST(Nics, WhyOneDoesNotOpen) {
   EXPECT_NE(why_not_open(0).find("no reason given"), std::string::npos);
 }
 
+// As the kernel lays out /sys/class/infiniband/rxe0.
+TEST(Nics, AddressesFromTheKernelsFiles) {
+  const testkit::TemporaryFolder folder;
+  const std::string port = folder.path() + "/ports/1/";
+  for (const char* part : {"gids", "gid_attrs/types", "gid_attrs/ndevs"}) {
+    fs::create_directories(port + part);
+  }
+  const auto entry = [&](const std::string& index, const std::string& gid, const std::string& type,
+                         const std::string& device) {
+    (void)folder.write("ports/1/gids/" + index, gid + "\n");
+    if (!type.empty()) (void)folder.write("ports/1/gid_attrs/types/" + index, type + "\n");
+    if (!device.empty()) (void)folder.write("ports/1/gid_attrs/ndevs/" + index, device + "\n");
+  };
+  entry("10", "0000:0000:0000:0000:0000:ffff:0a09:0001", "RoCE v2", "lo");
+  entry("2", "fe80:0000:0000:0000:5054:00ff:fe12:3456", "IB/RoCE v1", "nosuch0");
+  entry("3", "0000:0000:0000:0000:0000:0000:0000:0000", "RoCE v2", "lo");
+  entry("4", "0000:0000:0000:0000:0000:ffff:0a09:0001", "", "lo");
+  entry("5", "garbage", "RoCE v2", "lo");
+  entry("x", "fe80:0000:0000:0000:0000:0000:0000:0001", "RoCE v2", "lo");
+  const std::vector<NicGid> gids = gids_in_files(folder.path(), 1);
+  ASSERT_EQ(gids.size(), 2u);
+  EXPECT_EQ(gids[0].index, 2u);
+  EXPECT_EQ(gids[0].address, "fe80::5054:ff:fe12:3456");
+  EXPECT_EQ(gids[0].type, "roce_v1");
+  EXPECT_EQ(gids[0].net_mtu_bytes, 0u);
+  EXPECT_EQ(gids[1].index, 10u);
+  EXPECT_EQ(gids[1].address, "::ffff:10.9.0.1");
+  EXPECT_EQ(gids[1].type, "roce_v2");
+  EXPECT_EQ(gids[1].net_device, "lo");
+  EXPECT_TRUE(gids_in_files(folder.path(), 2).empty());
+}
+
 TEST(Nics, AMachineWithoutOneSaysWhy) {
   std::vector<Nic> nics;
   std::string why;
