@@ -83,16 +83,10 @@ void check_ports_of(const RdmaFacts& facts, const std::vector<NamedPort>& ports,
   }
 }
 
-constexpr const char* kGiveAddress =
-    ": give it an IPv4 address (ip addr add A.B.C.D/N dev DEVICE), from which the NIC makes one "
-    "for "
-    "RoCE v2";
-
 std::string give_address(const NicPort& port) {
-  std::string text = kGiveAddress;
   const std::string device = net_device_of(port);
-  text.replace(text.find("DEVICE"), 6, device);
-  return device + text;
+  return "give " + device + " an IPv4 address (ip addr add A.B.C.D/N dev " + device +
+         "), from which the NIC makes one for RoCE v2";
 }
 
 // What UCX_IB_GID_INDEX asks for, against what UCX would take by itself.
