@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // parallax bench: times operations of the C ABI among ranks and checks what they give. It uses
 // parallax.h alone for what it measures.
+#include <string_view>
+
 #include "base/environment.h"
 #include "rendezvous/launcher.h"
 #include "tool/bench/job.h"
 #include "tool/bench/measure.h"
 #include "tool/bench/options.h"
 #include "tool/bench/print.h"
+#include "tool/bench/wire.h"
 #include "tool/tool.h"
 
 namespace parallax::tool {
@@ -67,6 +70,7 @@ int run_rank(const Options& options, const std::vector<Point>& points) {
 }  // namespace
 
 int bench_main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "wire") return bench::wire_main(argc - 1, argv + 1);
   Options options;
   int exit_status = kExitOk;
   if (!bench::parse_options(argc, argv, &options, &exit_status)) return exit_status;

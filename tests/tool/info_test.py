@@ -234,7 +234,7 @@ class Usage(support.Case):
 
 
 class Man(support.Case):
-    PAGES = {**{name: (name,) for name in SUBCOMMANDS}}
+    PAGES = {**{name: (name,) for name in SUBCOMMANDS}, "bench-wire": ("bench", "wire")}
 
     def page(self, name):
         with open(os.path.join(support.SOURCE, "docs/man", name), encoding="utf-8") as file:

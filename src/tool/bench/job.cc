@@ -92,6 +92,10 @@ Group::Group(const parallax_options_t& options) : timeout_ms_(options.timeout_ms
   info_ = job_.info();
 }
 
+std::string Group::network() {
+  return job_.report(PARALLAX_REPORT_TOPOLOGY).at("network").get<std::string>();
+}
+
 void Group::allgather(const void* send, void* recv, size_t bytes) {
   auto* const all = static_cast<std::byte*>(recv);
   std::memcpy(all + rank() * bytes, send, bytes);

@@ -72,6 +72,8 @@ class Group {
   uint32_t rank() const { return info_.rank; }
   uint32_t world() const { return info_.world; }
   uint32_t hosts() const { return info_.hosts; }
+  // What carries messages between hosts: "tcp on eth0"; "" on one host.
+  std::string network();
   // `recv` gets `bytes` of every rank.
   void allgather(const void* send, void* recv, size_t bytes);
   // Whether every rank said true.

@@ -354,7 +354,9 @@ bool parse_options(int argc, char** argv, Options* options, int* exit_status) {
   Texts texts;
   CLI::App app(
       "Measures a step's communication through the C ABI and checks every element of it. Start it "
-      "as ranks: parallax run -n 4 -- parallax bench allreduce.",
+      "as ranks: parallax run -n 4 -- parallax bench allreduce. `parallax bench wire` (see its "
+      "--help) "
+      "measures what the wire between two ranks carries, raw and by the library.",
       "parallax bench");
   app.add_option("operation", texts.operation, "allreduce, allgatherv, reduce_rows or pushpull")
       ->required();
