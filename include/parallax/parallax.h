@@ -310,7 +310,8 @@ PARALLAX_API parallax_status_t parallax_abort(parallax_job_t *job, const char *r
  * failure once more: no news where a call has told it, and everything is freed all the same. STATE,
  * and nothing is done, as long as parts of it are open.
  * Of a part that passes its deadline the handle alone is gone: its goodbye goes on for the sake of
- * the other ranks, and its memory and pending requests stay until the job is closed. */
+ * the other ranks, and its memory and pending requests stay until the job is closed. A rule of the
+ * caller's own that is running is waited for, past any deadline: it reads memory of the job. */
 PARALLAX_API parallax_status_t parallax_close(parallax_job_t *job);
 
 /* A part of a job (MPI: a communicator, Horovod: a process set): collective over the `count` ranks
@@ -324,7 +325,8 @@ PARALLAX_API parallax_status_t parallax_close(parallax_job_t *job);
  * Legal before and after commit, also during steps. Blocks up to timeout_ms. The part belongs to
  * the caller, who closes it (collectively, as a job) before the job it was split from.
  * INVALID names the argument; PEER_LOST, on every rank of the job, a rank that closes it although
- * others wait for its call; TIMEOUT names ranks that have not called, and a later call with the
+ * others wait for its call (so where several ranks wait in vain the first to give up and close may
+ * make it the others' answer); TIMEOUT names ranks that have not called, and a later call with the
  * same list does not match theirs any more: close the job; LIMIT: memory, or too many parts that
  * one rank was the first of (2,047 in the largest world, 500 million in one of four). Since
  * 0.2.0. */
@@ -785,7 +787,8 @@ PARALLAX_API parallax_status_t parallax_step_begin(parallax_job_t *job, uint64_t
  * exchange. Pulls of a step may be posted until its step_end, as many as this rank likes: what the
  * others pull, or whether they do, holds none up; they must make progress. Of several slices of a
  * variable in one call each gets its rows: by one exchange, in which a row that several name comes
- * once, as far as they have one as_dtype and rows_max rows together. INVALID names the slice,
+ * once, as far as those that follow each other have one as_dtype and rows_max rows together (an
+ * evaluation answers one after the other). INVALID names the slice,
  * the variable and the field, such as an id past the end, or says that the variable is
  * framework-held; LIMIT: more rows than rows_max; STATE: the step has not begun,
  * or has ended. Then nothing of the call was done.

@@ -85,6 +85,11 @@ SplitCalls::Split* SplitCalls::find(const Key& key) {
   return found == splits_.end() ? nullptr : found->get();
 }
 
+SplitCalls::Split* SplitCalls::find_called(const Key& key) {
+  Split* split = find(key);
+  return split == nullptr || split->left ? nullptr : split;
+}
+
 // Once of each child and round.
 bool SplitCalls::note_report(Split& split, Round round, uint32_t from) {
   const std::span<const uint32_t> below = children(split);
@@ -132,7 +137,7 @@ bool SplitCalls::on_section(uint32_t from, const Section& section) {
   }
   const auto round = static_cast<Round>(header.part);
   const Key key = {header.step, static_cast<uint32_t>(header.first)};
-  if (round == Round::kLeft) return take_left(from, key);
+  if (round == Round::kLeft) return header.tag == 0 && take_left(from, key);
   if (header.kind == SectionKind::kSplitUp) {
     return round != Round::kWait && take_report(from, round, key);
   }
@@ -141,7 +146,7 @@ bool SplitCalls::on_section(uint32_t from, const Section& section) {
 }
 
 bool SplitCalls::take_report(uint32_t from, Round round, const Key& key) {
-  Split* split = find(key);
+  Split* split = find_called(key);
   if (split != nullptr) {
     // A child opens its part once this rank has told it the number.
     if (round == Round::kOpen && split->stage != Stage::kOpening) return false;
@@ -160,14 +165,23 @@ bool SplitCalls::keep_early(uint32_t from, const Key& key) {
 
 // Of the rank above this one, which had not heard from it then.
 bool SplitCalls::take_wait(uint32_t from, const Key& key) {
-  const Split* split = find(key);
+  const Split* split = find_called(key);
   if (split == nullptr) return keep_early(from, key);
   return split->place != 0 && parent(*split) == from && split->stage <= Stage::kCalled;
 }
 
-// It may have been called here since.
+// Up or down the tree. Where this rank has gone on with a number already, it comes too late.
 bool SplitCalls::take_left(uint32_t from, const Key& key) {
   std::erase_if(early_, [&](const Early& early) { return early.from == from && early.key == key; });
+  Split* split = find(key);
+  if (split != nullptr && split->stage == Stage::kCalling) {
+    const std::span<const uint32_t> below = children(*split);
+    const auto child = std::find(below.begin(), below.end(), from);
+    if (child != below.end()) {
+      split->reported[static_cast<size_t>(Round::kCall)]
+                     [static_cast<size_t>(child - below.begin())] = 0;
+    }
+  }
   return true;
 }
 
@@ -283,7 +297,8 @@ void SplitCalls::take_opened(Split& split) {
 
 void SplitCalls::leave(const Request& request) {
   for (const auto& split : splits_) {
-    if (split->request != &request) continue;
+    if (split->request != &request || split->stage > Stage::kCalled) continue;
+    split->left = true;
     if (split->stage == Stage::kCalling) tell_those_to_call(Round::kLeft, *split);
     if (split->stage == Stage::kCalled) {
       tell(parent(*split), SectionKind::kSplitUp, Round::kLeft, *split);

@@ -99,6 +99,9 @@ class SplitCalls {
     Stage stage = Stage::kPosted;
     std::array<std::vector<uint8_t>, 2> reported = {};  // by round and child
     uint32_t number = 0;                                // 0: not known yet
+    // The caller went without its outcome, before there was a number: for others as if it had not
+    // called, unless they hear so too late.
+    bool left = false;
   };
   struct Early {
     uint32_t from = 0;
@@ -106,6 +109,7 @@ class SplitCalls {
   };
 
   Split* find(const Key& key);
+  Split* find_called(const Key& key);  // its caller still waits
   static uint32_t parent(const Split& split) { return split.ranks[(split.place - 1) / kArity]; }
   static std::span<const uint32_t> children(const Split& split);
   [[nodiscard]] static bool note_report(Split& split, Round round, uint32_t from);

@@ -85,11 +85,16 @@ void PlanControl::measure(const Vote& votes) {
 
 // Once the most measured variable has its steps: the others have had as many chances.
 bool PlanControl::measured_enough(const Vote& votes) const {
-  uint32_t steps = measured_.empty() ? options_.after_steps : 0;
-  for (const Measured& measured : measured_) steps = std::max(steps, measured.steps);
-  if (steps < options_.after_steps && !waited_enough()) return false;
+  if (most_steps() < options_.after_steps && !waited_enough()) return false;
   // Only after the last window, so that all windows have had equally many turns.
   return votes.counts_first / kCountsPerVote == last_window();
+}
+
+// Of nothing all is measured.
+uint32_t PlanControl::most_steps() const {
+  uint32_t steps = measured_.empty() ? options_.after_steps : 0;
+  for (const Measured& measured : measured_) steps = std::max(steps, measured.steps);
+  return steps;
 }
 
 uint32_t PlanControl::last_window() const {
@@ -104,9 +109,12 @@ bool PlanControl::waited_enough() const {
 
 void PlanControl::settle() {
   const double hosts = group_.columns().host_count();
+  const uint32_t most = most_steps();
   for (size_t place = 0; place < measured_.size(); ++place) {
     const Measured& measured = measured_[place];
-    if (measured.steps == 0) continue;  // never trained: it stays where it is
+    // Never trained: it stays where it is. One that was let go after a few steps too, and is
+    // measured again with those that waited.
+    if (measured.steps == 0 || most < options_.after_steps) continue;
     VariableRuntime& runtime = group_.runtime(measuring()[place]);
     const double steps = measured.steps;
     VariableFacts& facts = runtime.facts;

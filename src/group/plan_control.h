@@ -72,6 +72,7 @@ class PlanControl {
   std::span<const uint32_t> measuring() const {
     return std::span(group_.with_ids()).subspan(first_, end_ - first_);
   }
+  uint32_t most_steps() const;
   uint32_t last_window() const;
   void measure_from(uint64_t step);
   void measure(const Vote& votes);

@@ -392,8 +392,8 @@ Status Job::close_part(uint32_t part) {
   // Compute jobs may be reading callers' buffers, which complete_all() gives back.
   if (gone) progress_->finish_computing(part);
   const Status retired = progress_->call_groups([&](JobGroups& groups) {
+    if (request != nullptr && !gone) orphans_.push_back(request);  // may throw, and is to be first
     groups.let_go(part);
-    if (request != nullptr && !gone) orphans_.push_back(request);
     if (!gone) return Status();
     Engine& engine = groups.group(part);
     engine.complete_all();

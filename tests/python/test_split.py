@@ -291,7 +291,8 @@ class Ends(unittest.TestCase):
             self.assertEqual(len(job._core._parts), 0)
 
     def test_close_while_another_thread_splits(self):
-        # Rank 1 never comes; the thread's split ends with what ends the job.
+        # Rank 1 never comes; the thread's split ends with what ends the job first: the abort, or
+        # that rank 1 closes although the split waits for it.
         def body(job):
             if job.rank == 1:
                 return []
@@ -314,7 +315,7 @@ class Ends(unittest.TestCase):
 
         try:
             answers = run_ranks(2, body)[0]
-        except px.Aborted:  # rank 1's close
+        except (px.Aborted, px.PeerLost):
             return
         self.assertEqual(len(answers), 1)
 

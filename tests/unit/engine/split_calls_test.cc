@@ -240,6 +240,42 @@ TEST(SplitCalls, WhoLeavesWaitsForNobody) {
   EXPECT_FALSE(root->done() || leaf->done());
 }
 
+// Given a caller whose time is up and one below it that calls after that, expect the first to hold
+// nothing against those above it, and to know that it is waited for.
+TEST(SplitCalls, WhoLeftIsWaitedForAgain) {
+  SplitWorld world(6, 1);
+  const Ranks all = SplitWorld::numbers(6);
+  Request* early = world.split(1, all);
+  ASSERT_TRUE(world.settle().ok());
+  world.splits(1).leave(*early);
+  ASSERT_TRUE(world.settle().ok());
+  EXPECT_FALSE(world.splits(5).awaited());
+  Request* late = world.split(5, all);
+  ASSERT_TRUE(world.settle().ok());
+  EXPECT_TRUE(world.splits(1).awaited());
+  EXPECT_FALSE(world.splits(0).awaited()) << "1 has gone, so nobody above it is waited for";
+  world.splits(5).leave(*late);
+  ASSERT_TRUE(world.settle().ok());
+  for (uint32_t rank = 0; rank < 6; ++rank) EXPECT_FALSE(world.splits(rank).awaited()) << rank;
+}
+
+// Given a caller whose time is up, expect that those who call later get no part without it, and
+// that it hears of them.
+TEST(SplitCalls, NoPartWithoutWhoLeft) {
+  for (const uint32_t first : {0u, 1u}) {
+    SplitWorld world(2, 1);
+    const Ranks both = SplitWorld::numbers(2);
+    Request* left = world.split(first, both);
+    ASSERT_TRUE(world.settle().ok());
+    world.splits(first).leave(*left);
+    ASSERT_TRUE(world.settle().ok());
+    Request* later = world.split(1 - first, both);
+    ASSERT_TRUE(world.settle().ok());
+    EXPECT_FALSE(left->done() || later->done()) << "first is " << first;
+    EXPECT_TRUE(world.splits(first).awaited()) << "first is " << first;
+  }
+}
+
 TEST(SplitCalls, APartThatCannotBeOpenedOrNumberedIsALimit) {
   SplitWorld world(2, 1);
   world.refuse(1, limit("no memory"));
@@ -324,6 +360,7 @@ TEST_F(SplitGarbage, WaitsOfNoParentAreRefused) {
   EXPECT_FALSE(child.on_section(2, section(SectionKind::kSplitDown, 2, digest)));
   EXPECT_FALSE(child.on_section(0, section(SectionKind::kSplitDown, 2, digest, 1))) << "no number";
   EXPECT_FALSE(child.on_section(0, section(SectionKind::kSplitDown, 4, digest)));
+  EXPECT_FALSE(child.on_section(0, section(SectionKind::kSplitDown, 3, digest, 1))) << "no number";
   ASSERT_TRUE(child.on_section(0, section(SectionKind::kSplitDown, 0, digest, 7)));
   EXPECT_FALSE(child.on_section(0, section(SectionKind::kSplitDown, 2, digest)))
       << "it is answered";
