@@ -306,7 +306,7 @@ class Ends(unittest.TestCase):
 
             thread = threading.Thread(target=split)
             thread.start()
-            while not job._core.calls:
+            while thread.is_alive() and not job._core.calls:
                 pass
             job.abort("enough")
             job.close()
