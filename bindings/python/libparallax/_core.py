@@ -309,6 +309,9 @@ class Core(Gate):
         finally:  # an interrupted close is over too
             self._gone.set()
         self.sweep()
+        for kept in self.kept:
+            if isinstance(kept, Core):  # a part whose close timed out: its requests end with this
+                kept.sweep()
         return Answer(Status.OK, "") if self._was_told(answer) else answer
 
 
