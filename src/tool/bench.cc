@@ -3,8 +3,6 @@
 // parallax.h alone for what it measures.
 #include <string_view>
 
-#include "base/environment.h"
-#include "rendezvous/launcher.h"
 #include "tool/bench/job.h"
 #include "tool/bench/measure.h"
 #include "tool/bench/options.h"
@@ -20,23 +18,9 @@ using bench::Group;
 using bench::Options;
 using bench::Point;
 
-// Rank, world and rendezvous as the options say, else as the environment does.
-parallax_options_t open_options_of(const Options& options) {
-  parallax_options_t open_options = {};
-  open_options.size = sizeof open_options;
-  open_options.rank = options.rank;
-  open_options.world = options.world;
-  open_options.timeout_ms = options.timeout_ms;
-  if (!options.rendezvous.empty()) {
-    open_options.rendezvous = options.rendezvous.c_str();
-  } else if (options.world == 0 && is_launched(process_variable)) {
-    open_options.rendezvous = "env";
-  }
-  return open_options;
-}
-
 int run_rank(const Options& options, const std::vector<Point>& points) {
-  Group group(open_options_of(options));
+  Group group(
+      bench::open_options(options.rank, options.world, options.timeout_ms, options.rendezvous));
   const bool prints = group.rank() == 0;
   bench::Printer printer(options, group.world(), group.hosts(), prints ? stdout : nullptr);
   // Rank 0 prints before it lets the others leave: they end with an error too, and a launcher would

@@ -18,7 +18,6 @@
 #include "tool/reach.h"
 #include "tool/tool.h"
 #include "transport/endpoint.h"
-#include "transport/exposure.h"
 #include "transport/shm/shm_transport.h"
 #include "world/host_map.h"
 
@@ -69,7 +68,6 @@ class RankChecks {
   bool check_among_all();
   void check_job();
   Status open_job(std::string* transport);
-  std::vector<std::string> listen_addresses() const;
   std::string name(uint32_t rank) const {
     return "rank " + std::to_string(rank) + " (host " + cards_[rank].host + ")";
   }
@@ -150,21 +148,6 @@ void RankChecks::check_hosts() {
                               (hosts_.names.size() == 1 ? " host, " : " hosts, ") +
                               std::to_string(cards_.size()) + " ranks");
   }
-}
-
-// Loopback where that reaches everyone; else the job's interface, or all that are up.
-std::vector<std::string> RankChecks::listen_addresses() const {
-  if (one_machine_) return {"127.0.0.1"};
-  const std::string device = settings_.value("net_device").text;
-  std::vector<std::string> addresses;
-  for (const Interface& each : interfaces()) {
-    const bool chosen = each.name == device;
-    if (!each.up || (each.loopback && !chosen)) continue;
-    if (!device.empty() && !is_rdma_device(device) && !chosen) continue;
-    addresses.insert(addresses.end(), each.addresses.begin(), each.addresses.end());
-  }
-  if (addresses.size() > kAddressesMax) addresses.resize(kAddressesMax);
-  return addresses;
 }
 
 // At the other ports of an address that was reached.
@@ -388,7 +371,9 @@ void RankChecks::know_hosts() {
 // those of the others, and keeps its own until all have tried. False: a rank was lost.
 bool RankChecks::check_among_all() {
   Listener listener;
-  const Status listening = listener.start(listen_addresses(), ports_across_the_range());
+  const Status listening = listener.start(
+      listen_addresses(settings_.value("net_device").text, one_machine_, kAddressesMax),
+      ports_across_the_range());
   if (!listening.ok()) {
     findings_.fail("reach", listening.message(), "free a port, or mend the address");
   }

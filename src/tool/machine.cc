@@ -16,6 +16,7 @@
 #include <memory>
 
 #include "base/unique_fd.h"
+#include "transport/exposure.h"
 #include "transport/module/loader.h"
 
 namespace parallax::tool {
@@ -76,6 +77,20 @@ std::vector<Interface> interfaces() {
     }
   }
   return found;
+}
+
+std::vector<std::string> listen_addresses(const std::string& device, bool one_machine,
+                                          size_t most) {
+  if (one_machine) return {"127.0.0.1"};
+  std::vector<std::string> addresses;
+  for (const Interface& each : interfaces()) {
+    const bool chosen = each.name == device;
+    if (!each.up || (each.loopback && !chosen)) continue;
+    if (!device.empty() && !is_rdma_device(device) && !chosen) continue;
+    addresses.insert(addresses.end(), each.addresses.begin(), each.addresses.end());
+  }
+  if (addresses.size() > most) addresses.resize(most);
+  return addresses;
 }
 
 Status try_ucx(const std::string& module_dir, const std::string& net_device, std::string* library,

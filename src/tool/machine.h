@@ -23,6 +23,10 @@ struct Interface {
 // By name, as getifaddrs has them.
 std::vector<Interface> interfaces();
 
+// Where a rank is to listen for the others, at most `most` addresses: loopback where that reaches
+// everyone; else the job's interface `device` (setting net_device), or all that are up.
+std::vector<std::string> listen_addresses(const std::string& device, bool one_machine, size_t most);
+
 // Loads the UCX module and opens its transport for a moment: "tcp on lo".
 Status try_ucx(const std::string& module_dir, const std::string& net_device, std::string* library,
                std::string* path, std::string* description);

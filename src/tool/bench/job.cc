@@ -2,6 +2,9 @@
 // The C ABI's calls with their failures thrown, and an allgather made of broadcasts.
 #include "tool/bench/job.h"
 
+#include "base/environment.h"
+#include "rendezvous/launcher.h"
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -21,6 +24,21 @@ void expect(parallax_status_t status, const std::string& what) {
 }
 
 // Pending here means that an error is on its way up; the buffers must come back first.
+parallax_options_t open_options(uint32_t rank, uint32_t world, uint32_t timeout_ms,
+                                const std::string& rendezvous) {
+  parallax_options_t options = {};
+  options.size = sizeof options;
+  options.rank = rank;
+  options.world = world;
+  options.timeout_ms = timeout_ms;
+  if (!rendezvous.empty()) {
+    options.rendezvous = rendezvous.c_str();
+  } else if (world == 0 && is_launched(process_variable)) {
+    options.rendezvous = "env";
+  }
+  return options;
+}
+
 Waitable::~Waitable() {
   if (request_ == nullptr) return;
   if (parallax_request_test(request_) == PARALLAX_PENDING) {

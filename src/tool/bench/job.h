@@ -27,6 +27,10 @@ class Unsupported : public BenchError {
 // Throws "WHAT: STATUS: the library's sentence" unless OK.
 void expect(parallax_status_t status, const std::string& what);
 
+// What a command line says, else the environment. `rendezvous` outlives what is returned.
+parallax_options_t open_options(uint32_t rank, uint32_t world, uint32_t timeout_ms,
+                                const std::string& rendezvous);
+
 class Waitable {
  public:
   explicit Waitable(std::string what) : what_(std::move(what)) {}

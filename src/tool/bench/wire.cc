@@ -10,7 +10,6 @@
 #include <map>
 
 #include "base/environment.h"
-#include "rendezvous/launcher.h"
 #include "tool/bench/measure.h"
 #include "tool/bench/wire_figures.h"
 #include "tool/bench/wire_way.h"
@@ -24,20 +23,6 @@ namespace {
 constexpr uint32_t kStepsMax = 100;  // of a timing: a step costs a job's opening anyway
 constexpr int64_t kWireTimeoutMs = 60'000;
 constexpr uint32_t kWireRanks = 2;
-
-parallax_options_t wire_open_options(const WireOptions& options) {
-  parallax_options_t open_options = {};
-  open_options.size = sizeof open_options;
-  open_options.rank = options.rank;
-  open_options.world = options.world;
-  open_options.timeout_ms = options.timeout_ms;
-  if (!options.rendezvous.empty()) {
-    open_options.rendezvous = options.rendezvous.c_str();
-  } else if (options.world == 0 && is_launched(process_variable)) {
-    open_options.rendezvous = "env";
-  }
-  return open_options;
-}
 
 // It cannot go on; every rank finds so, and the one whose trouble it is says it.
 class GivenUp : public BenchError {
@@ -280,7 +265,7 @@ Status print_all(const WireOptions& options, const WireRun& run) {
 }
 
 int run_rank(const WireOptions& options, const Settings& settings) {
-  Group group(wire_open_options(options));
+  Group group(open_options(options.rank, options.world, options.timeout_ms, options.rendezvous));
   const auto give_up = [&group](const std::string& sentence, bool is_own) {
     if (group.rank() == 0 || is_own) complain("bench wire", sentence, kExitNo);
     group.close();

@@ -18,7 +18,6 @@
 #include "base/unique_fd.h"
 #include "tool/bench/wire_way.h"
 #include "tool/machine.h"
-#include "transport/exposure.h"
 
 namespace parallax::tool::bench {
 
@@ -54,20 +53,6 @@ void set_timeout(int socket, int64_t timeout_ms) {
   const timeval limit = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
   setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-}
-
-std::vector<std::string> addresses_of(const WireContext& context) {
-  if (context.one_machine) return {"127.0.0.1"};
-  const std::string device = context.settings.value("net_device").text;
-  std::vector<std::string> addresses;
-  for (const Interface& each : interfaces()) {
-    const bool chosen = each.name == device;
-    if (!each.up || (each.loopback && !chosen)) continue;
-    if (!device.empty() && !is_rdma_device(device) && !chosen) continue;
-    addresses.insert(addresses.end(), each.addresses.begin(), each.addresses.end());
-  }
-  if (addresses.size() > kListenersMax) addresses.resize(kListenersMax);
-  return addresses;
 }
 
 class TcpWay final : public MessageWay {
@@ -185,7 +170,8 @@ Status make_tcp_way(const WireContext& context, std::unique_ptr<RawWay>* way) {
   const uint64_t secret = uint64_t{source()} << 32 | source();
   if (context.group.rank() == 1) {
     card["secret"] = secret;
-    for (const std::string& address : addresses_of(context)) {
+    for (const std::string& address : listen_addresses(context.settings.value("net_device").text,
+                                                       context.one_machine, kListenersMax)) {
       TcpListener listener;
       if (!listen_at(address, &listener).ok()) continue;
       card["listens"].push_back({listener.address, listener.port});
