@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dense reduces out of place: the gradient stays as it is, the aggregate goes where `into` says."""
 
+import threading
 import unittest
 
 import libparallax as px
@@ -133,9 +134,10 @@ class Into(unittest.TestCase):
 @needs_torch
 class Hooks(unittest.TestCase):
     """Hooks of autograd, which copies the gradient that a hook was given while the library reads
-    it: over a gradient in place the ranks would train apart, silently."""
+    it: over a gradient in place the ranks train apart, silently."""
 
     STEPS = 20
+    WORLD = 2
 
     def model(self):
         return torch.linspace(-1, 1, 12).reshape(4, 3).requires_grad_()
@@ -144,54 +146,119 @@ class Hooks(unittest.TestCase):
         data = torch.sin(torch.arange(20.0).reshape(5, 4) * (rank + 1) + number)
         return torch.tanh(data @ weight).square().mean()
 
-    def reference(self, world):
+    def own_gradient(self, weight, rank, number):
+        """What this rank alone makes of its batch."""
+        twin = weight.detach().clone().requires_grad_()
+        self.loss(twin, rank, number).backward()
+        return twin.grad
+
+    def reference(self):
         weight = self.model()
         optimizer = torch.optim.SGD([weight], lr=0.3, momentum=0.5)
         for number in range(self.STEPS):
             optimizer.zero_grad()
-            for rank in range(world):
+            for rank in range(self.WORLD):
                 self.loss(weight, rank, number).backward()
             optimizer.step()
         return weight.detach()
 
-    def train(self, job, hook_of):
+    def train(self, job, hook_of, finish):
+        """Each step: a backward with the hook, then finish(own, weight)."""
         weight = self.model()
         held = job.register("weight", rows=4, row_elements=3)
         job.commit()
         optimizer = torch.optim.SGD([weight], lr=0.3, momentum=0.5)
-        aggregate, requests = torch.empty_like(weight), []
         for number in range(self.STEPS):
+            own = self.own_gradient(weight, job.rank, number)
             optimizer.zero_grad()
             with job.step() as step:
-                handle = weight.register_hook(hook_of(step, held, aggregate, requests))
+                handle = weight.register_hook(hook_of(step, held))
                 self.loss(weight, job.rank, number).backward()
                 handle.remove()
-                for request in requests:  # under way since the hook was called
-                    weight.grad.copy_(request.wait())
-                requests.clear()
+                finish(own, weight)
             optimizer.step()
         return weight.detach()
 
-    def hold(self, hook_of):
-        world = 2
-        expected = self.reference(world)
-        for got in run_ranks(world, lambda job: self.train(job, hook_of)):
+    def assert_same_bits(self, tensor, own):
+        self.assertEqual(tensor.numpy().tobytes(), own.numpy().tobytes())
+
+    def hold(self, body):
+        expected = self.reference()
+        for got in run_ranks(self.WORLD, body):
             torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
 
     def test_a_hook_that_goes_on(self):
-        def hook_of(step, held, aggregate, requests):
-            def hook(gradient):
-                requests.append(step.reduce(held, gradient, into=aggregate))
-                return gradient  # which autograd copies now, for the request borrows it
-            return hook
+        def body(job):
+            handed, requests = [], []
 
-        self.hold(hook_of)
+            def hook_of(step, held):
+                def hook(gradient):
+                    handed.append(gradient)
+                    requests.append(step.reduce(held, gradient, into=torch.empty(4, 3)))
+                    return gradient  # which autograd copies now, for the request borrows it
+                return hook
+
+            def finish(own, weight):
+                aggregate = requests.pop().wait()
+                self.assert_same_bits(handed.pop(), own)
+                self.assert_same_bits(weight.grad, own)
+                weight.grad.copy_(aggregate)
+
+            return self.train(job, hook_of, finish)
+
+        self.hold(body)
 
     def test_a_hook_that_waits(self):
-        def hook_of(step, held, aggregate, _):
-            return lambda gradient: step.reduce(held, gradient, into=aggregate).wait().clone()
+        def body(job):
+            handed = []
 
-        self.hold(hook_of)
+            def hook_of(step, held):
+                def hook(gradient):
+                    handed.append(gradient)
+                    return step.reduce(held, gradient, into=torch.empty(4, 3)).wait()
+                return hook
+
+            def finish(own, _):
+                self.assert_same_bits(handed.pop(), own)
+
+            return self.train(job, hook_of, finish)
+
+        self.hold(body)
+
+    def test_in_place_ranks_train_apart(self):
+        """What `into` is for. Rank 0 copies before the aggregate is there, and rank 1 after."""
+        copied = threading.Barrier(self.WORLD, timeout=60)
+
+        def body(job):
+            handed, requests, over = [], [], []
+
+            def hook_of(step, held):
+                def hook(gradient):
+                    if job.rank == 1:
+                        copied.wait()
+                    handed.append(gradient)
+                    requests.append(step.reduce(held, gradient))
+                    if job.rank == 1:
+                        requests[-1].wait()
+                    return gradient
+                return hook
+
+            def finish(own, weight):
+                if job.rank == 0:
+                    copied.wait()
+                requests.pop().wait()
+                gradient = handed.pop()
+                over.append(torch.equal(gradient, own))
+                kept = own if job.rank == 0 else gradient
+                self.assert_same_bits(weight.grad, kept)
+
+            weight = self.train(job, hook_of, finish)
+            self.assertEqual(over, [False] * self.STEPS)  # it was the aggregate's place
+            return weight
+
+        first, second = run_ranks(self.WORLD, body)
+        self.assertFalse(torch.allclose(first, second, rtol=1e-2, atol=1e-2))
+        self.assertFalse(torch.allclose(first, self.reference(), rtol=1e-2, atol=1e-2))
 
 
 if __name__ == "__main__":
