@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The training in PyTorch: variables held there, with hooks that reduce out of place, and variables
-held by the library; and in libtorch."""
+held by the library; and in libtorch, with a program of its own about hooks."""
 
+import os
+import subprocess
 import unittest
 
-from training import TrainingCase
+from training import PROGRAMS, TIMEOUT, TrainingCase
 
 
 class Torch(TrainingCase):
@@ -16,6 +18,13 @@ class Torch(TrainingCase):
 
     def test_libtorch(self):
         self.hold_program("libtorch", "docs/examples/libtorch/training.cc")
+
+    def test_hooks_of_libtorch(self):
+        path = os.path.join(PROGRAMS, "hooks_libtorch")
+        if not os.path.exists(path):
+            self.skipTest("libtorch is missing (libtorch-dev)")
+        ran = subprocess.run([path], capture_output=True, text=True, timeout=TIMEOUT, check=False)
+        self.assertEqual((ran.returncode, ran.stderr), (0, ""))
 
 
 if __name__ == "__main__":
