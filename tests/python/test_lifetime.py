@@ -12,7 +12,7 @@ import warnings
 import weakref
 
 import libparallax as px
-from libparallax import _abi, _request, _tables
+from libparallax import _abi, _core, _request, _tables
 
 from support import TIMEOUT, finish, needs_numpy, numpy as np, run_ranks, run_script, start
 
@@ -155,6 +155,38 @@ class Requests(unittest.TestCase):
                                 for request in requests if request is not requests[2]))
             with self.assertRaisesRegex(px.InvalidState, "by release.. or at the end of its"):
                 released.wait()
+
+    def test_released_between_the_end_of_a_step_and_its_wait(self):
+        with px.open() as job:
+            weight = job.register("weight", rows=2, rule="sgd", init=3.0)
+            job.commit()
+            step = job.step()
+            pulled, pushed = step.pull(weight), step.push(weight, floats(1, 1))
+            end, next_step = step.end(), job.step()
+            pulled.release()
+            self.assertTrue(end.wait().committed)
+            self.assertIsNone(pushed.wait())
+            pulled, end = next_step.pull(weight), next_step.end()
+            pulled.release()
+            px.wait_all([end])
+            self.assertTrue(end.wait().committed)
+
+    def test_settled_and_released_by_another_thread(self):
+        with px.open() as job:
+            weight = job.register("weight", rows=2, rule="sgd", init=3.0)
+            job.commit()
+            with job.step() as step:
+                request = step.pull(weight)
+
+                def wait(handles, timeout):  # it was about to
+                    setattr(_core, "wait", real)
+                    with request:
+                        pass
+                    real(handles, timeout)
+
+                real, _core.wait = _core.wait, wait
+                self.addCleanup(setattr, _core, "wait", real)
+                self.assertEqual(memoryview(request.wait()).tolist(), [[3.0], [3.0]])
 
     def test_context_manager_waits_and_releases(self):
         with px.open() as job:

@@ -103,7 +103,8 @@ class Threads(unittest.TestCase):
             for wait in (said, wait_elsewhere):
                 for timeout, given in ((0, 0), (0.01, 10), (0.2501, 251), (0.4, 400)):
                     with self.subTest(wait=wait.__name__, timeout=timeout):
-                        self.assertEqual(wait(timeout), f"wait: after {given}")
+                        said_first = "within" if given > 200 else "wait: after"
+                        self.assertEqual(wait(timeout), f"{said_first} {given}")
             over.set()
             barrier.wait()
         rank.join()

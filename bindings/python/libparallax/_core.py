@@ -13,7 +13,6 @@ import ctypes
 import math
 import operator
 import os
-import re
 import threading
 import time
 import weakref
@@ -32,7 +31,6 @@ else:
     Gate, Handle = NATIVE.Gate, NATIVE.Handle
 
 _SHORT_WAIT_MS = 200  # the main thread waits this long on its own before it asks for help
-_AFTER = re.compile(r"\bafter \d+ ms\b")  # how long a wait was, in the library's sentence
 
 # Those that end a job. A mismatch of a step's end does not, but then close answers with none.
 _JOB_FAILURES = (Status.PEER_LOST, Status.ABORTED, Status.CANCELED, Status.INTERNAL,
@@ -378,8 +376,9 @@ def wait(handles: Sequence[Handle], timeout: Optional[float]) -> None:
     else:
         pointers = (ctypes.c_void_p * len(rest))(*rest)
         answer = _wait_entered(pointers, len(rest), timeout_ms, short_ms, leave)
-        if answer.status == Status.TIMEOUT and given_ms >= 0:  # not that of the last part of it
-            answer = answer._replace(message=_AFTER.sub(f"after {given_ms} ms", answer.message, 1))
+        if answer.status == Status.TIMEOUT and given_ms > _SHORT_WAIT_MS:
+            # The library's sentence may be of the last part alone, and tell of less.
+            answer = answer._replace(message=f"within {given_ms} ms: {answer.message}")
         answers.append(answer)
     for answer in answers:
         check(told.tell(answer))

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import ctypes
 from types import TracebackType
-from typing import (TYPE_CHECKING, Any, Callable, Generic, Iterable, NamedTuple, Optional, Type,
-                    TypeVar)
+from typing import (TYPE_CHECKING, Any, Callable, Generic, Iterable, List, NamedTuple, Optional,
+                    Type, TypeVar)
 
 from . import _core
 from ._abi import StepInfoStruct
-from ._errors import InvalidArgument
+from ._errors import InvalidArgument, InvalidState
 from ._library import LIB
 from ._numpy import view
 from ._status import Status
@@ -82,8 +82,12 @@ class Request(Generic[T_co]):
         ParallaxError is the request's failure, and is raised by each wait. May be called again.
         """
         if not self._finished:
-            _core.wait([request._handle for request in (*self._also, self)], timeout)
-            self._settle()
+            try:
+                _core.wait(self._handles(), timeout)
+                self._settle()
+            except InvalidState:  # also where another thread took the result and released it
+                if not self._finished:
+                    raise
         result: T_co = self._result
         return result
 
@@ -106,6 +110,10 @@ class Request(Generic[T_co]):
         """Gives the request back: at once if it is complete, else as soon as it is. Results stay
         valid: Rows keep the request's memory."""
         self._handle.release()
+
+    def _handles(self) -> List[_core.Handle]:
+        """What a wait is for. Of requests that come with it those not released by hand."""
+        return [*(other._handle for other in self._also if not other._over()), self._handle]
 
     def _over(self) -> bool:
         """Whether there is nothing left to wait for."""
@@ -146,7 +154,7 @@ def wait_all(requests: Iterable[Request[Any]], timeout: Optional[float] = None) 
         raise InvalidArgument("wait_all: the requests are of different jobs; wait for each job's, "
                               "with those of its parts, by itself")
     _core.wait([handle for request in pending
-                for handle in (*(other._handle for other in request._also), request._handle)],
+                for handle in request._handles()],
                timeout)
     for request in pending:
         request._settle()
