@@ -24,7 +24,8 @@ Status SliceChecks::check(std::span<const parallax_slice_t> slices, const char* 
   places_.resize(registry_.size());  // grows with what was registered, not in a step
   if (slices.size() > PARALLAX_SLICES_MAX) {
     return invalid(std::string(call) + ": " + std::to_string(slices.size()) + " slices; at most " +
-                   std::to_string(PARALLAX_SLICES_MAX) + " in one call");
+                   std::to_string(PARALLAX_SLICES_MAX) + " in one call")
+        .about_field("count");
   }
   for (size_t i = 0; i < slices.size(); ++i) {
     const Status fits = check_one(slices[i]);
