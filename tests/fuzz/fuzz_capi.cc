@@ -11,18 +11,20 @@
 #include <string>
 #include <vector>
 
-#include "add_gradient.h"
+#include "drawn.h"
 #include "parallax/parallax.h"
 
 namespace {
 
-constexpr size_t kElements = 4096;  // of every buffer that is handed in
-constexpr uint64_t kRowsMaxTaken = 64;
+using parallax::testkit::Drawn;
+using parallax::testkit::kElements;
+using parallax::testkit::kRowsMaxTaken;
+
 constexpr int kCallsMax = 64;
 
-class Caller {
+class Caller : Drawn {
  public:
-  explicit Caller(FuzzedDataProvider& data) : data_(data), right_(data.ConsumeBool()) {}
+  explicit Caller(FuzzedDataProvider& data) : Drawn(data) {}
 
   ~Caller() { close(); }
 
@@ -39,38 +41,22 @@ class Caller {
   }
 
  private:
-  // Mostly what is right; now and then anything, unless all calls of the run are to be about right:
-  // those go deeper.
-  template <typename T>
-  T number(T right, T most) {
-    return rarely()              ? data_.ConsumeIntegral<T>()
-           : data_.ConsumeBool() ? right
-                                 : static_cast<T>(data_.ConsumeIntegralInRange<uint64_t>(0, most));
-  }
-  // Mostly zero or what is right, which most structs need to be taken.
-  template <typename T>
-  T real(T right) {
-    return rarely() ? data_.ConsumeFloatingPoint<T>() : data_.ConsumeBool() ? T() : right;
-  }
-  bool rarely() { return !right_ && data_.ConsumeIntegralInRange<int>(0, 15) == 0; }
-  // A struct as callers of other versions have it, too: shorter, or with a tail.
-  template <typename Struct>
-  struct Sized {
-    Struct now = {};
-    std::array<unsigned char, 32> tail = {};
-  };
-  template <typename Struct>
-  void set_size(Sized<Struct>* sized) {
-    sized->now.size = sizeof sized->now;
-    if (!rarely()) return;
-    sized->now.size = data_.ConsumeIntegralInRange<size_t>(0, sizeof *sized);
-    if (rarely()) sized->tail[data_.ConsumeIntegralInRange<size_t>(0, 31)] = 1;
-  }
   void check(parallax_status_t status) {
     if (status == PARALLAX_INTERNAL || status > PARALLAX_PENDING || status < PARALLAX_INTERNAL) {
       std::abort();
     }
-    if (status < 0 && parallax_last_error()[0] == '\0') std::abort();
+    if (status >= 0) return;
+    if (parallax_last_error()[0] == '\0') std::abort();
+    Sized<parallax_error_info_t> info;
+    set_size(&info);
+    const size_t bytes = info.now.size;
+    const parallax_status_t told = parallax_last_error_info(rarely() ? nullptr : &info.now);
+    if (told == PARALLAX_OK && bytes >= offsetof(parallax_error_info_t, rank) &&
+        info.now.status != status) {
+      std::abort();
+    }
+    if (told != PARALLAX_OK && right_) std::abort();
+    if (parallax_last_error()[0] == '\0') std::abort();
   }
   void keep(parallax_status_t status, parallax_request_t* request) {
     check(status);
@@ -81,8 +67,24 @@ class Caller {
     return requests_[data_.ConsumeIntegralInRange<size_t>(0, requests_.size() - 1)];
   }
 
+  // The one part that is kept, of this rank alone or of what no list may be.
+  void split() {
+    if (part_ != nullptr) return close_part();
+    const uint32_t ranks[] = {number<uint32_t>(0, 1), number<uint32_t>(0, 1)};
+    const parallax_status_t status = parallax_split(
+        job_, rarely() ? nullptr : ranks, number<size_t>(1, 2) % 3, rarely() ? nullptr : &part_);
+    check(status);
+    if ((part_ != nullptr) != (status == PARALLAX_OK)) std::abort();
+  }
+  void close_part() {
+    check(parallax_close(part_));
+    part_ = nullptr;
+  }
+
   // After it a request may only be tested and released, and no memory of the job is left.
   void close() {
+    if (part_ != nullptr && parallax_close(job_) != PARALLAX_STATE) std::abort();
+    close_part();
     check(parallax_close(job_));
     job_ = nullptr;
     for (parallax_request_t* request : requests_) {
@@ -109,6 +111,13 @@ class Caller {
     options.faults = data_.ConsumeIntegralInRange<int>(0, 7) == 0 ? text_.c_str() : "";
     options.compute_threads = rarely() ? 257 : 0;  // one too many; none, since threads are dear
     options.reserved = rarely() ? 1 : 0;
+    if (rarely()) {  // what is not there yet
+      options.staleness = number<uint32_t>(0, 2);
+      options.replicas = number<uint32_t>(0, 1);
+      options.sparse_as_dense = number<uint32_t>(0, 1);
+      options.no_local_aggregation = number<uint32_t>(0, 1);
+      options.pins = data_.ConsumeBool() ? "" : text_.c_str();
+    }
     set_size(&sized);
     parallax_job_t* job = nullptr;
     check(parallax_open(&options, &job));
@@ -120,68 +129,12 @@ class Caller {
     }
   }
 
-  void give_rule(parallax_variable_t* variable) {
-    variable->rule_fn = parallax::testkit::add_gradient;
-    variable->rule_context = this;
-    variable->state_elements[0] = number<uint32_t>(3, 100);
-    variable->state_elements[1] = number<uint32_t>(0, 2);
-    // What is taken must fit the buffers that rows are read into.
-    for (uint32_t& elements : variable->state_elements) {
-      if (elements > kElements / kRowsMaxTaken) elements = UINT32_MAX;
-    }
-  }
-
   void add_variable() {
     Sized<parallax_variable_t> sized;
-    parallax_variable_t& variable = sized.now;
-    text_ = data_.ConsumeRandomLengthString(8);
-    if (text_.size() < 8) {  // most names have to be taken, or there is nothing to train
-      for (char& each : text_)
-        each = static_cast<char>('!' + static_cast<unsigned char>(each) % 90);
-    }
-    variable.name = rarely() ? nullptr : text_.c_str();
-    variable.rows = number<uint64_t>(8, 64);
-    variable.row_elements = number<uint64_t>(2, 64);
-    // What it takes must fit the buffers; what is refused may be any size.
-    if (variable.rows > kRowsMaxTaken || variable.row_elements > kElements / kRowsMaxTaken) {
-      variable.rows = data_.ConsumeBool() ? 0 : uint64_t{1} << 33;
-    }
-    variable.dtype = number<uint32_t>(0, 6);
-    variable.tag = number<uint32_t>(0, 2);
-    variable.reduction = number<uint32_t>(0, 3);
-    variable.rule = number<uint32_t>(1, 8);
-    // Also more than there are rows: ids may come more than once.
-    variable.rows_max = number<uint64_t>(data_.ConsumeBool() ? 4 : kRowsMaxTaken, kRowsMaxTaken);
-    if (variable.rows_max > kRowsMaxTaken) variable.rows_max = 0;
-    variable.init = number<uint32_t>(0, 5);
-    if (variable.init <= PARALLAX_INIT_UNIFORM) variable.init_low = real<float>(-1);
-    if (variable.init == PARALLAX_INIT_UNIFORM) variable.init_high = real<float>(1);
-    const bool given = variable.init >= PARALLAX_INIT_BUFFER;
-    if (variable.init > PARALLAX_INIT_UNIFORM && !given) variable.init_mean = real<float>(0.5f);
-    if (variable.init > PARALLAX_INIT_UNIFORM && !given) variable.init_std = real<float>(2);
-    static const std::array<double, kElements> initial = {};  // of the widest type
-    if (given != rarely()) variable.initial = initial.data();
-    const bool adam = variable.rule == PARALLAX_RULE_ADAM;
-    const bool momentum = variable.rule == PARALLAX_RULE_MOMENTUM;
-    const bool ftrl = variable.rule == PARALLAX_RULE_FTRL;
-    if ((variable.rule == PARALLAX_RULE_CALLBACK) != rarely()) give_rule(&variable);
-    const bool squares =
-        variable.rule == PARALLAX_RULE_ADAGRAD || variable.rule == PARALLAX_RULE_ROWWISE_ADAGRAD;
-    variable.epsilon = real<float>(adam || squares ? 1e-3f : 0);
-    variable.initial_accumulator_value = real<float>(squares || ftrl ? 0.5f : 0);
-    variable.l1 = real(ftrl ? 0.25 : 0);
-    variable.beta = real(ftrl ? 1.0 : 0);
-    variable.learning_rate_power = real(ftrl ? -0.5 : 0);
-    variable.beta1 = real(adam ? PARALLAX_ZERO : 0);
-    variable.beta2 = real(adam ? 0.5 : 0);
-    variable.momentum = momentum ? real(0.5) : 0;
-    variable.nesterov = momentum ? number<uint32_t>(0, 1) : 0;
-    variable.refuse_nonfinite = number<uint32_t>(0, 1);
-    variable.accumulate = number<uint32_t>(0, 1);
-    variable.rates = number<uint32_t>(0, 1);
+    draw(&sized.now);
     set_size(&sized);
     uint32_t id = 0;
-    check(parallax_register(job_, &variable, rarely() ? nullptr : &id));
+    check(parallax_register(job_, &sized.now, rarely() ? nullptr : &id));
   }
 
   void commit() { check(parallax_commit(job_)); }
@@ -212,6 +165,9 @@ class Caller {
     slice->as_dtype = number<uint32_t>(0, 7);
     slice->more = number<uint32_t>(0, 1);
     slice->values = any_values();
+    slice->stream = rarely() ? slice : nullptr;
+    slice->memory = rarely() ? number<uint32_t>(1, 2) : 0;
+    slice->device = rarely() ? number<uint32_t>(1, 2) : 0;
   }
 
   void move_slices() {
@@ -221,6 +177,9 @@ class Caller {
     const uint64_t step = number<uint64_t>(step_, 4);
     parallax_request_t* request = nullptr;
     const int which = data_.ConsumeIntegralInRange<int>(0, 2);
+    for (size_t i = 0; i < count; ++i) {  // of a dense reduce; elsewhere it is to be refused
+      if (which == 2 ? data_.ConsumeBool() : rarely()) slices[i].into = any_values();
+    }
     keep(which == 0   ? parallax_pull(job_, step, slices.data(), count, &request)
          : which == 1 ? parallax_push(job_, step, slices.data(), count, &request)
                       : parallax_reduce(job_, step, slices.data(), count, &request),
@@ -293,7 +252,8 @@ class Caller {
     parallax_request_t* request = nullptr;
     if (data_.ConsumeBool()) return on_buffers();
     if (data_.ConsumeBool()) {
-      keep(parallax_barrier(job_, &request), request);
+      keep(parallax_barrier(part_ != nullptr && data_.ConsumeBool() ? part_ : job_, &request),
+           request);
     } else {
       keep(parallax_broadcast(job_, values_[0].data(), number<uint64_t>(4, 64) % 1024,
                               number<uint32_t>(0, 1), &request),
@@ -394,8 +354,19 @@ class Caller {
   }
   void test() {
     parallax_request_t* request = any_request();
-    check(parallax_request_test(request));
+    const parallax_status_t status = parallax_request_test(request);
+    check(status);
     if (parallax_request_error(request) == nullptr) std::abort();
+    Sized<parallax_error_info_t> info;
+    set_size(&info);
+    const size_t bytes = info.now.size;
+    const parallax_status_t told =
+        parallax_request_error_info(request, rarely() ? nullptr : &info.now);
+    check(told);
+    if (told == PARALLAX_OK && bytes >= offsetof(parallax_error_info_t, rank) &&
+        info.now.status != (status == PARALLAX_PENDING ? PARALLAX_OK : status)) {
+      std::abort();
+    }
   }
   void cancel() {
     if (data_.ConsumeIntegralInRange<int>(0, 7) == 0) check(parallax_request_cancel(any_request()));
@@ -455,20 +426,18 @@ class Caller {
   }
 
   using Call = void (Caller::*)();
-  static constexpr std::array<Call, 22> kCalls = {
+  static constexpr std::array<Call, 23> kCalls = {
       &Caller::evaluate,     &Caller::evaluate, &Caller::open,       &Caller::add_variable,
       &Caller::add_variable, &Caller::commit,   &Caller::step_begin, &Caller::move_slices,
       &Caller::move_slices,  &Caller::step_end, &Caller::together,   &Caller::wait,
       &Caller::test,         &Caller::cancel,   &Caller::release,    &Caller::results,
       &Caller::look,         &Caller::end,      &Caller::move_rows,  &Caller::of_the_process,
-      &Caller::move_buffers, &Caller::set};
+      &Caller::move_buffers, &Caller::set,      &Caller::split};
 
-  FuzzedDataProvider& data_;
-  const bool right_;
   parallax_job_t* job_ = nullptr;
+  parallax_job_t* part_ = nullptr;
   std::vector<parallax_request_t*> requests_;
   uint64_t step_ = 0;
-  std::string text_;
   size_t next_buffer_ = 0;
   void* buffer_ = nullptr;     // of the job
   bool buffer_holds_ = false;  // what a call may put there
