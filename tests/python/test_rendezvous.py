@@ -38,7 +38,54 @@ except px.ParallaxError as failure:
 """
 
 
+# As a notebook runs cells: by exec, in a process whose __main__ has no file, one after another
+# within a loop of asyncio that goes on.
+NOTEBOOK = """
+import array, asyncio, sys
+
+CELLS = [
+    "import libparallax as px; job = px.open(rendezvous=sys.argv[1] or None)",
+    "table = job.register('table', rows=4, row_elements=2, rows_max=4, rule='sgd', init=1.0)",
+    "held = job.register('held', rows=2); job.commit()",
+    '''
+with job.step(learning_rate=0.5) as step:
+    step.push(table, [1], array.array("f", [2, 4]))
+    total = step.reduce(held, array.array("f", [3, 5])).wait()
+''',
+    "print(job.rank, job.world, list(total))",
+    "job.barrier().wait(300)",
+    "print(memoryview(job.pull(table, [0, 1]).wait()).tolist()); job.close()",
+]
+
+async def beside():
+    while True:
+        ticks.append(1)
+        await asyncio.sleep(0)
+
+async def notebook():
+    other = asyncio.create_task(beside())
+    names = {"__name__": "__main__", "sys": sys, "array": array}
+    for number, cell in enumerate(CELLS):
+        exec(compile(cell, f"<cell {number}>", "exec"), names)
+        ticked = len(ticks)
+        while len(ticks) == ticked:
+            await asyncio.sleep(0)
+    other.cancel()
+
+ticks = []
+assert not hasattr(sys.modules["__main__"], "__file__")
+asyncio.run(notebook())
+"""
+
+
 class Rendezvous(unittest.TestCase):
+    def test_a_notebook_is_a_world_of_one(self):
+        for rendezvous in ("", "env"):
+            with self.subTest(rendezvous=rendezvous):
+                code, out, error = finish(start(NOTEBOOK, rendezvous))
+                self.assertEqual((code, out, error),
+                                 (0, "0 1 [3.0, 5.0]\n[[1.0, 1.0], [0.0, -1.0]]\n", ""))
+
     def test_who_waits_for_long_says_for_whom(self):
         with tempfile.TemporaryDirectory() as folder:
             gone = f"tcp:127.0.0.1:{free_port()}"
