@@ -537,7 +537,9 @@ typedef enum parallax_reduction {
  *                    nothing is changed)
  *   SUM              p += g; of the rates only clip_norm is used. For integers scale is 1, and a
  *                    clip norm neither counts nor changes them
- *   CALLBACK         the caller's own: what rule_fn does, see parallax_rule_fn */
+ *   CALLBACK         the caller's own: what rule_fn does, see parallax_rule_fn. Points 1 and 2 come
+ *                    before it; 3 does not: decay stands where the function puts it (as LAMB's, in
+ *                    the norm of its update), which gets the rates */
 typedef enum parallax_rule {
   PARALLAX_RULE_NONE = 0,   /* framework-held: the caller keeps the value and calls reduce */
   PARALLAX_RULE_SGD = 1,
@@ -562,8 +564,13 @@ typedef struct parallax_rule_block {
   const int64_t *rows;   /* row_count ids, ascending */
   void *values;          /* row_count x row_elements */
   void *state[2];        /* row_count x state_elements[i]; NULL where that is 0 */
-  const void *gradient;  /* row_count x row_elements, reduced, and after points 1 to 3 above */
+  const void *gradient;  /* row_count x row_elements, reduced, and after points 1 and 2 above */
   double learning_rate;  /* of the variable's group of rates */
+  const struct parallax_rates *rates; /* of that group, as given with step_end; where the step has
+                                       * none, its learning rate and zeros. Never NULL. Its clip and
+                                       * its sign are in the gradient already; its weight decay is
+                                       * not, coupled or decoupled: that is the rule's own to do, or
+                                       * to leave */
 } parallax_rule_block_t;
 
 /* The caller's own rule. It is called in each step that is committed for the rows that any rank

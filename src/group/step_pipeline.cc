@@ -299,6 +299,7 @@ void StepPipeline::submit_apply(StepState& step, VariableRuntime& runtime, doubl
                        .weight_decay = rates.weight_decay,
                        .decoupled = rates.decoupled != 0,
                        .maximize = rates.maximize != 0,
+                       .clip_norm = rates.clip_norm,
                        .scale = mean * group_scale * step.decision.clip_scale,
                        .epsilon = variable.epsilon,
                        .beta1 = variable.beta1,

@@ -49,6 +49,13 @@ void RuleBlocks::lay_out(Arena& arena) {
 void RuleBlocks::begin(const UpdateArguments& with, bool counted,
                        const std::array<std::span<std::byte>, 1 + kStatesMax>& arrays) {
   with_ = with;
+  rates_ = {.size = sizeof rates_,
+            .learning_rate = static_cast<float>(with.learning_rate),  // it was one
+            .weight_decay = static_cast<float>(with.weight_decay),
+            .decoupled = with.decoupled ? 1u : 0u,
+            .maximize = with.maximize ? 1u : 0u,
+            .clip_norm = static_cast<float>(with.clip_norm),
+            .reserved = 0};
   counted_ = counted;
   count_ = 0;
   for (uint32_t array = 0; array <= kStatesMax; ++array) arrays_[array] = arrays[array].data();
@@ -75,8 +82,7 @@ int RuleBlocks::finish() {
     parts[array] = in_place ? arrays_[array] + items.front().here * row_bytes_[array]
                             : gathered_[array].data();
   }
-  with_sum_type(variable_.sum_type(),
-                [&](auto tag) { scale<typename decltype(tag)::type>(parts[0]); });
+  with_sum_type(variable_.sum_type(), [&](auto tag) { scale<typename decltype(tag)::type>(); });
   const parallax_rule_block_t block = {.size = sizeof block,
                                        .variable = with_.variable,
                                        .dtype = dtype_of(variable_.sum_type()),
@@ -88,7 +94,8 @@ int RuleBlocks::finish() {
                                        .values = parts[0],
                                        .state = {parts[1], parts[2]},
                                        .gradient = gradient_.data(),
-                                       .learning_rate = with_.learning_rate};
+                                       .learning_rate = with_.learning_rate,
+                                       .rates = &rates_};
   const int answer = call(block);
   if (!in_place) put_back();
   count_ = 0;
@@ -132,29 +139,19 @@ void RuleBlocks::put_back() {
   }
 }
 
-// What comes before a rule (parallax_rule_t, points 1 to 3), of all rows of the block.
+// What comes before such a rule (parallax_rule_t, points 1 and 2), of all rows of the block.
 template <typename T>
-void RuleBlocks::scale(std::byte* values) {
+void RuleBlocks::scale() {
   // Integers have no such rule.
   if constexpr (std::is_floating_point_v<T>) {
-    const Decay<T> decay(with_);
-    const double whole = decay.sign * with_.scale;
+    const double whole = Decay<T>(with_).sign * with_.scale;
     const size_t width = variable_.row_elements;
     for (uint64_t row = 0; row < count_; ++row) {
       const T* from = reinterpret_cast<const T*>(items_[row].gradient);
-      T* const value = reinterpret_cast<T*>(values) + row * width;
       T* const to = reinterpret_cast<T*>(gradient_.data()) + row * width;
       const T by =
           static_cast<T>(counted_ ? 1.0 / static_cast<double>(from[width]) * whole : whole);
-      if (decay.kept != 1) {
-        for (size_t i = 0; i < width; ++i) value[i] *= decay.kept;
-      }
-      if (decay.coupled != 0) {
-        const DecayedGradient<T> taken{by, decay.coupled};
-        for (size_t i = 0; i < width; ++i) to[i] = taken(from[i], value[i]);
-      } else {
-        for (size_t i = 0; i < width; ++i) to[i] = from[i] * by;
-      }
+      for (size_t i = 0; i < width; ++i) to[i] = from[i] * by;
     }
   }
 }

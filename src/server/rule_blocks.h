@@ -2,7 +2,8 @@
 // RuleBlocks: the caller's own rule (PARALLAX_RULE_CALLBACK) over the rows of a table. Rows are
 // given one by one and handed to rule_fn in blocks: by ascending id within a block, in place where
 // they lie next to each other in the table so, else gathered and put back. Their gradients are
-// scaled, and decayed with their values, by the arithmetic of update_rules.h.
+// scaled by the arithmetic of update_rules.h; weight decay is left to the function, which gets the
+// rates.
 //
 // Where blocks are cut is nobody's to know: the bounds may change. Scratch is laid out with the
 // table; applying allocates nothing. Owned by the table; used by the thread that applies.
@@ -61,7 +62,7 @@ class RuleBlocks {
   void gather();
   void put_back();
   template <typename T>
-  void scale(std::byte* values);
+  void scale();
 
   // Some variable of the process has such a rule: spares the calls of others a look at the thread.
   static std::atomic<bool> any_;
@@ -72,6 +73,7 @@ class RuleBlocks {
   uint64_t block_rows_ = 1;
   // Of the step.
   UpdateArguments with_;
+  parallax_rates_t rates_ = {};
   bool counted_ = false;
   std::array<std::byte*, 1 + kStatesMax> arrays_ = {};
   // Of the block.

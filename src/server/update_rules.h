@@ -24,6 +24,7 @@ struct UpdateArguments {
   double weight_decay = 0;
   bool decoupled = false;  // weight decay shrinks the value, and is no part of the gradient
   bool maximize = false;   // the value goes up the gradient
+  double clip_norm = 0;    // of the group, for the caller's own rule; in `scale` already
   double scale = 1;        // mean factor * clip factors
   double epsilon = 0;
   double beta1 = 0, beta2 = 0;

@@ -119,7 +119,8 @@ PARALLAX_AT(parallax_rule_block_t, values, 56);
 PARALLAX_AT(parallax_rule_block_t, state, 64);
 PARALLAX_AT(parallax_rule_block_t, gradient, 80);
 PARALLAX_AT(parallax_rule_block_t, learning_rate, 88);
-_Static_assert(sizeof(parallax_rule_block_t) == 96, "parallax_rule_block_t");
+PARALLAX_AT(parallax_rule_block_t, rates, 96);
+_Static_assert(sizeof(parallax_rule_block_t) == 104, "parallax_rule_block_t");
 
 PARALLAX_AT(parallax_slice_t, variable, 8);
 PARALLAX_AT(parallax_slice_t, form, 12);

@@ -82,8 +82,15 @@ void push(Job& job, uint64_t step, uint32_t rank, uint32_t variables) {
 
 Request end(Job& job, uint64_t step) {
   auto options = sized<parallax_step_end_options_t>();
-  options.learning_rate = 0.125f;
+  auto rates = sized<parallax_rates_t>();
+  rates.learning_rate = 0.125f;
+  rates.weight_decay = 0.0625f;
+  rates.decoupled = step % 2;
+  rates.maximize = step % 3 == 0 ? 1 : 0;
+  rates.clip_norm = 90;
   options.clip_norm = 40;
+  options.rates = &rates;
+  options.rates_count = 1;
   return job.step_end(step, options);
 }
 

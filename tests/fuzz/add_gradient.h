@@ -24,6 +24,7 @@ inline int add_gradient(void*, const parallax_rule_block_t* block) {
   for (uint64_t i = 0; i < block->row_count; ++i) {
     if (block->state[0] != nullptr) *static_cast<float*>(block->state[0]) = 1;
   }
+  if (block->rates->size != sizeof *block->rates) return 2;
   return block->step % 8 == 7 ? 1 : 0;
 }
 

@@ -48,6 +48,30 @@ class OwnRules(unittest.TestCase):
                 self.assertTrue(own.any())
                 np.testing.assert_array_equal(own, library)
 
+    def test_rates_are_there_and_decay_is_the_rules_own(self):
+        seen = []
+
+        def lamb_like(block):
+            rates = block.rates
+            seen.append(rates)
+            update = block.gradient + np.float32(rates.weight_decay) * block.values
+            ratio = np.linalg.norm(block.values) / np.linalg.norm(update)
+            block.values[:] -= np.float32(rates.learning_rate * ratio) * update
+
+        with px.open() as job:
+            table = job.register("table", rows=1, row_elements=2, rule=lamb_like, rates=1, init=2.0)
+            job.commit()
+            given = px.Rates(0.5, weight_decay=0.25, decoupled=True, maximize=True, clip_norm=64)
+            with job.step(rates=[px.Rates(7), given]) as step:
+                step.push(table, np.array([-3, -4], np.float32))
+            with job.step(learning_rate=0.5) as step:
+                step.push(table, np.array([0, 1], np.float32))
+            self.assertEqual(seen, [given, px.Rates(0.5)])
+            update = np.array([3.5, 4.5])
+            first = 2 - 0.5 * np.sqrt(8 / (update ** 2).sum()) * update
+            second = first - [0, 0.5 * np.linalg.norm(first)]
+            np.testing.assert_allclose(job.pull(table).wait(), [second], rtol=1e-6)
+
     def test_on_threads_beside_others_that_use_the_job(self):
         # Whoever calls the rule needs the GIL, and whoever has the GIL may be in a call of the job:
         # neither may wait for the other.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rules of a caller's own (PARALLAX_RULE_CALLBACK) that do what SGD, ADAGRAD and ADAM do, by the
-// formulas of parallax.h, and look at each block that they are given.
+// formulas of parallax.h, with their weight decay, and look at each block that they are given.
 #ifndef PARALLAX_TESTS_SUPPORT_OWN_RULES_H_
 #define PARALLAX_TESTS_SUPPORT_OWN_RULES_H_
 
@@ -49,7 +49,9 @@ struct OwnRule {
     own.rows += block->row_count;
     if (block->row_count > own.rows_at_once) own.rows_at_once = block->row_count;
     bool right = block->size == sizeof *block && block->row_count > 0 && block->updates > 0 &&
-                 block->updates <= block->step &&
+                 block->updates <= block->step && block->rates != nullptr &&
+                 block->rates->size == sizeof *block->rates &&
+                 block->rates->learning_rate == block->learning_rate &&
                  (block->state[0] == nullptr) == (own.rule == PARALLAX_RULE_SGD) &&
                  (block->state[1] == nullptr) == (own.rule != PARALLAX_RULE_ADAM);
     for (uint64_t i = 1; i < block->row_count; ++i) {
@@ -83,8 +85,14 @@ struct OwnRule {
     const T rest1 = static_cast<T>(1 - beta1), rest2 = static_cast<T>(1 - beta2);
     const T size = static_cast<T>(ids ? block.learning_rate * root / (1 - power1)
                                       : block.learning_rate / (1 - power1));
+    const bool decoupled = block.rates->decoupled != 0;
+    const double decay = block.rates->weight_decay;
+    const T kept = decoupled ? static_cast<T>(1 - block.learning_rate * decay) : T{1};
+    const T coupled = decoupled ? T{0} : static_cast<T>(decay);
     for (uint64_t i = 0; i < block.row_count * block.row_elements; ++i) {
-      const T g = gradient[i];
+      T g = gradient[i];
+      if (kept != 1) value[i] *= kept;
+      if (coupled != 0) g += coupled * value[i];
       if (rule == PARALLAX_RULE_SGD) {
         value[i] -= rate * g;
       } else if (rule == PARALLAX_RULE_ADAGRAD) {

@@ -28,11 +28,12 @@ from ._job import Job, JobInfo
 from ._library import library_path, library_version
 from ._log import set_log_callback
 from ._open import open, unique_id
+from ._rates import Rates
 from ._request import Request, Rows, StepInfo, wait_all
 from ._rows import StoredRows
 from ._rule import RuleBlock
 from ._status import Status
-from ._step import Rates, Step
+from ._step import Step
 from ._tables import Collective, DType, LogLevel, Op, Phase, PlanMode, Reduction, Report, Rule, Tag
 from ._variable import Constant, FromRank0, Normal, TruncatedNormal, Uniform, Variable
 from ._version import __version__

@@ -151,6 +151,18 @@ class VariableStruct(Sized):
     ]
 
 
+class RatesStruct(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("learning_rate", c_float),
+        ("weight_decay", c_float),
+        ("decoupled", c_uint32),
+        ("maximize", c_uint32),
+        ("clip_norm", c_float),
+        ("reserved", c_uint32),
+    ]
+
+
 class RuleBlockStruct(Sized):
     _fields_ = [
         ("size", c_size_t),
@@ -165,6 +177,7 @@ class RuleBlockStruct(Sized):
         ("state", c_void_p * 2),
         ("gradient", c_void_p),
         ("learning_rate", c_double),
+        ("rates", POINTER(RatesStruct)),
     ]
 
 
@@ -206,18 +219,6 @@ class BufferOptions(Sized):
         ("huge_pages", c_uint32),
         ("memory", c_uint32),
         ("device", c_uint32),
-    ]
-
-
-class RatesStruct(Sized):
-    _fields_ = [
-        ("size", c_size_t),
-        ("learning_rate", c_float),
-        ("weight_decay", c_float),
-        ("decoupled", c_uint32),
-        ("maximize", c_uint32),
-        ("clip_norm", c_float),
-        ("reserved", c_uint32),
     ]
 
 

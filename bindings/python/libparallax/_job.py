@@ -22,12 +22,13 @@ from ._memory import empty
 from ._memory import register as register_buffer
 from ._memory import unregister as unregister_buffer
 from ._objects import broadcast_object
+from ._rates import Rates, rates_array
 from ._register import register
 from ._request import Request
 from ._rows import StoredRows, read, write
 from ._rule import RuleBlock, within_rule
 from ._status import Status
-from ._step import Rates, Step, rates_array
+from ._step import Step
 from ._tables import Collective, Op, Phase, Reduction, Report, Rule, Tag, member_of
 from ._variable import Variable
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Tuple
 
 from ._abi import RuleBlockStruct, RuleFunction
 from ._numpy import view
+from ._rates import Rates
 from ._tables import DTYPES, INT64
 
 if TYPE_CHECKING:
@@ -24,10 +25,11 @@ class RuleBlock(NamedTuple):
     rows: "NDArray[Any]"  # ids, int64, ascending
     values: "NDArray[Any]"  # (n, row_elements), to be written
     state: Tuple["NDArray[Any]", ...]  # (n, state_elements[i]) each, to be written
-    gradient: "NDArray[Any]"  # (n, row_elements): reduced, clipped, decayed
+    gradient: "NDArray[Any]"  # (n, row_elements): reduced, and after clips and `maximize`
     learning_rate: float
     step: int
     updates: int  # committed steps in which any rank pushed, this one included
+    rates: Rates  # of the variable's group, as given; weight decay is the rule's own to do
 
 
 Rule = Callable[[RuleBlock], None]
@@ -44,13 +46,16 @@ def within_rule() -> bool:
 def _block_of(struct: RuleBlockStruct, widths: Tuple[int, ...]) -> RuleBlock:
     kept = DTYPES[struct.dtype]
     count = struct.row_count
+    rates = struct.rates[0]
     shape = count, struct.row_elements
     return RuleBlock(
         view(struct.rows, (count,), INT64, None), view(struct.values, shape, kept, None, True),
         tuple(view(struct.state[index], (count, width), kept, None, True)
               for index, width in enumerate(widths) if width),
         view(struct.gradient, shape, kept, None), struct.learning_rate, struct.step,
-        struct.updates)
+        struct.updates,
+        Rates(rates.learning_rate, rates.weight_decay, bool(rates.decoupled), bool(rates.maximize),
+              rates.clip_norm))
 
 
 def function_of(core: "Core", name: str, rule: Rule, widths: Tuple[int, ...]) -> Any:

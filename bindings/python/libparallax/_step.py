@@ -7,15 +7,16 @@ import collections.abc
 import contextlib
 import ctypes
 from types import TracebackType
-from typing import (TYPE_CHECKING, Any, Callable, Dict, Iterator, List, NamedTuple, Optional,
-                    Sequence, Tuple, Type, overload)
+from typing import (TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence,
+                    Tuple, Type, overload)
 
 from . import _core
-from ._abi import ErrorInfoStruct, RatesStruct, SliceStruct, StepEndOptions
+from ._abi import ErrorInfoStruct, SliceStruct, StepEndOptions
 from ._buffers import Loan, borrow_ids, borrow_values
 from ._errors import InvalidArgument, InvalidState, ParallaxError
 from ._library import LIB
 from ._numpy import empty
+from ._rates import Rates, rates_array
 from ._request import Request, Rows, StepInfo, rows_of, step_info_of
 from ._tables import ID_TYPES, DType, Form, as_dtype_of, dtype_of
 from ._variable import Variable
@@ -29,34 +30,6 @@ if TYPE_CHECKING:
 Buffer = Any
 # What pull_many, push_many and reduce_many take of each variable: what pull, push and reduce take.
 Slice = Sequence[Any]
-
-
-class Rates(NamedTuple):
-    """The rates of a group of variables in one step: torch's param_groups.
-
-    weight_decay: added to the gradient, or with `decoupled` taken from the value (AdamW). Of rows
-        only those that some rank contributed decay.
-    maximize: the gradient is negated.
-    clip_norm: of the group's own gradients, before the step's; 0: none.
-    """
-
-    learning_rate: float
-    weight_decay: float = 0.0
-    decoupled: bool = False
-    maximize: bool = False
-    clip_norm: float = 0.0
-
-
-def rates_array(rates: Sequence[Rates]) -> Any:
-    """An array of RatesStruct; InvalidArgument names what is no rate."""
-    given: Any = list(rates) if isinstance(rates, collections.abc.Sequence) else [rates]
-    structs = []
-    for index, group in enumerate(given):
-        if not isinstance(group, Rates):
-            raise InvalidArgument(f"step: rates[{index}] is {group!r}; it must be Rates(...)",
-                                  field="rates")
-        structs.append(_core.struct_of(f"step: rates[{index}]", RatesStruct, group._asdict()))
-    return (RatesStruct * len(structs))(*structs)
 
 
 class Step:

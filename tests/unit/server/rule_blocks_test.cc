@@ -123,21 +123,31 @@ TEST_F(RuleBlocksTest, NeighboursAreGivenWhereTheyLie) {
   EXPECT_EQ(blocks_->finish(), 0) << "nothing is left";
 }
 
-// The rates' part comes before the function: decay of either kind, and the sign.
-TEST_F(RuleBlocksTest, RatesComeFirst) {
+// Clips and the sign come before the function; decay of either kind is left to it, with the rates.
+TEST_F(RuleBlocksTest, DecayIsTheRulesOwn) {
   make(1, {0, 0});
   std::vector<float> seen;
+  parallax_rates_t rates = {};
   rule_ = [&](const parallax_rule_block_t& block) {
     seen = {static_cast<float*>(block.values)[0], static_cast<const float*>(block.gradient)[0]};
+    rates = *block.rates;
     return 0;
   };
   begin({.learning_rate = 0.5, .weight_decay = 0.25, .maximize = true, .scale = 0.5});
   EXPECT_EQ(add(8, 4) + blocks_->finish(), 0);
-  EXPECT_EQ(seen, (std::vector<float>{4, -4 + 1}));
-  begin({.learning_rate = 0.5, .weight_decay = 0.25, .decoupled = true});
+  EXPECT_EQ(seen, (std::vector<float>{4, -4}));
+  EXPECT_EQ(rates.size, sizeof rates);
+  EXPECT_EQ(rates.learning_rate, 0.5f);
+  EXPECT_EQ(rates.weight_decay, 0.25f);
+  EXPECT_EQ(rates.decoupled, 0u);
+  EXPECT_EQ(rates.maximize, 1u);
+  EXPECT_EQ(rates.clip_norm, 0);
+  begin({.learning_rate = 0.5, .weight_decay = 0.25, .decoupled = true, .clip_norm = 3});
   EXPECT_EQ(add(8, 4) + blocks_->finish(), 0);
-  EXPECT_EQ(seen, (std::vector<float>{3.5f, 8}));
-  EXPECT_EQ(numbers_[0][4], 3.5f);
+  EXPECT_EQ(seen, (std::vector<float>{4, 8}));
+  EXPECT_EQ(numbers_[0][4], 4);
+  EXPECT_EQ(rates.decoupled, 1u);
+  EXPECT_EQ(rates.clip_norm, 3);
 }
 
 // Wide rows come fewer at a time, one at least; narrow ones up to the bound.

@@ -221,6 +221,7 @@ typedef struct parallax_rule_block {
   void *state[2];
   const void *gradient;
   double learning_rate;
+  const struct parallax_rates *rates;
 } parallax_rule_block_t;
 typedef int (*parallax_rule_fn)(void *context, const parallax_rule_block_t *block);
 typedef enum parallax_init {
