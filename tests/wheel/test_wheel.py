@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 import zipfile
@@ -159,6 +160,25 @@ class Wheel(unittest.TestCase):
                     self.assertTrue([each for each in archive.namelist()
                                      if each.endswith(f".dist-info/licenses/{name}.copyright")])
 
+    def test_auditwheel_finds_nothing_to_repair(self):
+        """But for the module for UCX, which `show` cannot be told to leave out."""
+        if shutil.which("auditwheel") is None:
+            self.skipTest("auditwheel is missing (no Debian package: pip install auditwheel)")
+        with tempfile.TemporaryDirectory() as folder:
+            copy = os.path.join(folder, os.path.basename(self.wheel))
+            with zipfile.ZipFile(self.wheel) as given, zipfile.ZipFile(copy, "w") as kept:
+                for name in given.namelist():
+                    content = given.read(name)
+                    if name.endswith(".dist-info/RECORD"):
+                        content = re.sub(rb"(?m)^.*/libparallax_ucx\.so,.*\n", b"", content)
+                    if not name.endswith("/libparallax_ucx.so"):
+                        kept.writestr(name, content)
+            shown = " ".join(must("auditwheel", "show", copy).split())
+        consistent = re.search(r'consistent with the following platform tag: "manylinux_2_(\d+)_',
+                               shown)
+        self.assertIsNotNone(consistent, shown)
+        self.assertLessEqual(int(consistent[1]), int(re.search(r"linux_2_(\d+)", self.wheel)[1]))
+
     def test_symbol_versions_are_those_of_the_tag(self):
         minor = int(re.search(r"manylinux_2_(\d+)", self.wheel)[1])
         for name, path in self.libraries().items():
@@ -238,12 +258,30 @@ class Wheel(unittest.TestCase):
                        PARALLAX_LIBRARY=os.path.join(BUILD, "lib", "libparallax.so.0"))
             self.assertTrue(out.startswith(os.path.join(ROOT, "bindings", "python")), out)
 
-    def test_sources_can_be_configured(self):
+    def sources_in(self, folder):
+        """Makes the sdist; its name, and what of the tree it takes."""
         backend = os.path.join(ROOT, "bindings", "python", "build_backend")
         script = ("import sys; sys.path.insert(0, sys.argv[1]); import libparallax_build as build; "
-                  "print(build.build_sdist(sys.argv[2]))")
+                  "print(build.build_sdist(sys.argv[2]), *build._SOURCES)")
+        name, *taken = must(sys.executable, "-B", "-c", script, backend, folder).split()
+        return name, taken
+
+    def test_sources_are_those_of_the_repository(self):
+        if shutil.which("git") is None or not os.path.exists(os.path.join(ROOT, ".git")):
+            self.skipTest("this tree is no clone, or git is missing (git)")
         with tempfile.TemporaryDirectory() as folder:
-            name = must(sys.executable, "-B", "-c", script, backend, folder).strip()
+            name, taken = self.sources_in(folder)
+            with tarfile.open(os.path.join(folder, name)) as archive:
+                packed = {member.partition("/")[2] for member in archive.getnames()}
+        kept = must("git", "-c", f"safe.directory={ROOT}", "-C", ROOT, "ls-files", "--cached",
+                    "--others", "--exclude-standard", "-z", "--", *taken)
+        there = {path for path in kept.split("\0") if path and
+                 os.path.exists(os.path.join(ROOT, path))}
+        self.assertEqual(packed - {"PKG-INFO"}, there)
+
+    def test_sources_can_be_configured(self):
+        with tempfile.TemporaryDirectory() as folder:
+            name, _ = self.sources_in(folder)
             shutil.unpack_archive(os.path.join(folder, name), folder)
             unpacked = os.path.join(folder, name[:-len(".tar.gz")])
             self.assertTrue(os.path.exists(os.path.join(unpacked, "pyproject.toml")))
