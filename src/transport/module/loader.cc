@@ -2,24 +2,21 @@
 // Search, environment and version check of the UCX module. See loader.h.
 #include "transport/module/loader.h"
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
-#include <filesystem>
 #include <string_view>
-#include <system_error>
 
 #include "base/descriptors.h"
 #include "base/environment.h"
 #include "base/log.h"
+#include "base/module_file.h"
 
 namespace parallax {
 namespace {
 
 constexpr const char* kModuleFile = "libparallax_ucx.so";
-constexpr const char* kModuleDirVariable = "PARALLAX_MODULE_DIR";
 
 struct Setting {
   const char* name;
@@ -36,13 +33,9 @@ constexpr Setting kUcxSettings[] = {
     {"UCX_LOG_FILE", "stderr"},
 };
 
-bool is_loaded(const char* library) {
-  void* handle = dlopen(library, RTLD_NOLOAD | RTLD_LAZY);
-  if (handle != nullptr) dlclose(handle);
-  return handle != nullptr;
+bool ucx_is_loaded() {
+  return library_is_loaded("libucs.so.0") || library_is_loaded("libucp.so.0");
 }
-
-bool ucx_is_loaded() { return is_loaded("libucs.so.0") || is_loaded("libucp.so.0"); }
 
 void prepare_environment(ModuleReport* report) {
   for (const Setting& setting : kUcxSettings) {
@@ -53,44 +46,10 @@ void prepare_environment(ModuleReport* report) {
   }
 }
 
-// The directory of the binary that this function was linked into; empty if the loader cannot tell.
-std::filesystem::path own_directory() {
-  Dl_info info = {};
-  if (dladdr(reinterpret_cast<const void*>(&load_ucx_module), &info) == 0 ||
-      info.dli_fname == nullptr) {
-    return {};
-  }
-  // For an executable found through PATH, dli_fname is only its argv[0].
-  std::filesystem::path path = info.dli_fname;
-  std::error_code error;
-  if (!path.has_parent_path()) path = "/proc/self/exe";
-  path = std::filesystem::canonical(path, error);
-  return error ? std::filesystem::path() : path.parent_path();
-}
-
-std::vector<std::string> candidates(const std::string& given) {
-  if (!given.empty()) return {(std::filesystem::path(given) / kModuleFile).string()};
-  const std::filesystem::path own = own_directory();
-  if (own.empty()) return {};
-  std::vector<std::string> paths;
-  for (const char* folder : {"", "parallax", "../lib", "../lib/parallax"}) {
-    paths.push_back((own / folder / kModuleFile).lexically_normal().string());
-  }
-  return paths;
-}
-
 // One file: OK, or why it cannot be used.
 Status load_file(const std::string& path, const ParallaxTransportModule** module) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return unsupported(path + ": no such file");
-  // NODELETE: UCX leaves a thread and atexit handlers behind.
-  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (handle == nullptr) {
-    const char* why = dlerror();
-    return unsupported(path + ": " + (why == nullptr ? "cannot be loaded" : why));
-  }
-  void* entry = dlsym(handle, kUcxModuleEntry);
-  if (entry == nullptr) return unsupported(path + ": it has no " + kUcxModuleEntry);
+  void* entry = nullptr;
+  PARALLAX_RETURN_IF_ERROR(open_module(path, kUcxModuleEntry, &entry));
   const ParallaxTransportModule* table = reinterpret_cast<ModuleEntry>(entry)();
   PARALLAX_RETURN_IF_ERROR(check_module(table, path));
   *module = table;
@@ -144,7 +103,7 @@ Status load_ucx_module(const std::string& module_dir, const ParallaxTransportMod
   PARALLAX_RETURN_IF_ERROR(check_descriptors(kDescriptorsNeeded, "open: UCX"));
   PARALLAX_RETURN_IF_ERROR(check_not_forked());
   *report = {};
-  const std::vector<std::string> paths = candidates(module_dir);
+  const std::vector<std::string> paths = module_candidates(module_dir, kModuleFile);
   report->library_was_loaded = ucx_is_loaded();
   if (!report->library_was_loaded) prepare_environment(report);
   for (const std::string& path : paths) {

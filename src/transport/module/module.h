@@ -9,27 +9,17 @@
 #include <memory>
 #include <string>
 
+#include "base/module_build.h"
 #include "transport/module/network_transport.h"
 
 namespace parallax {
 
 inline constexpr uint32_t kModuleAbi = 1;  // of the fields up to `build`: never to change
 
-// Version, layout number (raised with every change of what crosses: this table, Status, Transport,
-// NetworkTransport, their structs), and the standard library's own ABI switch.
-#define PARALLAX_MODULE_TEXT_OF(x) #x
-#define PARALLAX_MODULE_TEXT(x) PARALLAX_MODULE_TEXT_OF(x)
+// Its layout number is raised with every change of what crosses: this table, Status, Transport,
+// NetworkTransport, their structs.
 #define PARALLAX_MODULE_LAYOUT 1
-#ifdef _GLIBCXX_USE_CXX11_ABI
-#define PARALLAX_MODULE_CXX PARALLAX_MODULE_TEXT(_GLIBCXX_USE_CXX11_ABI)
-#else
-#define PARALLAX_MODULE_CXX "other"
-#endif
-#define PARALLAX_MODULE_BUILD                  \
-  PARALLAX_MODULE_TEXT(PARALLAX_VERSION_MAJOR) \
-  "." PARALLAX_MODULE_TEXT(PARALLAX_VERSION_MINOR) "." PARALLAX_MODULE_TEXT(             \
-      PARALLAX_VERSION_PATCH) " layout " PARALLAX_MODULE_TEXT(PARALLAX_MODULE_LAYOUT)    \
-      " c++ " PARALLAX_MODULE_CXX
+#define PARALLAX_MODULE_BUILD PARALLAX_BUILD_TEXT(PARALLAX_MODULE_LAYOUT)
 
 struct ParallaxTransportModule {
   uint32_t abi = 0;               // kModuleAbi
