@@ -89,7 +89,7 @@ typedef enum parallax_status {
   PARALLAX_ABORTED = -7,      /* parallax_abort was called, here or on another rank */
   PARALLAX_MISMATCH = -8,     /* ranks disagree; the error names variable, field and ranks */
   PARALLAX_LIMIT = -9,        /* memory, descriptors or a bound given at registration exceeded */
-  PARALLAX_IO = -10,          /* a file or a socket failed */
+  PARALLAX_IO = -10,          /* a file, a socket or a device failed */
   PARALLAX_INTERNAL = -11     /* a bug of the library: please report it with the sentence */
 } parallax_status_t;
 
@@ -403,13 +403,18 @@ PARALLAX_API parallax_status_t parallax_progress(parallax_job_t *job);
  * memory, as versions learn to: today nothing, so that results and speed are the same. They belong
  * to the whole job: each of its parts takes them, a part's handle is as good as the job's, and a
  * part that closes leaves them. Legal from open to close, during steps and in a job that failed.
- * Any pointer into them may stand in a slice or a collective, whose `memory` stays HOST: they are
- * known by their addresses. memory_max_bytes does not count them; PARALLAX_REPORT_STATS does. */
+ * Any pointer into them may stand in a slice or a collective; but for memory of a device `memory`
+ * stays HOST: they are known by their addresses. memory_max_bytes does not count them;
+ * PARALLAX_REPORT_STATS does. */
 
 /* Where the buffers of a call lie. */
 typedef enum parallax_memory {
   PARALLAX_MEMORY_HOST = 0, /* any memory of the process */
-  PARALLAX_MEMORY_CUDA = 1  /* not yet. A CUDA device's */
+  PARALLAX_MEMORY_CUDA = 1  /* a CUDA device's, or managed memory. Needs libparallax_cuda.so, a
+                             * driver and a device, which are looked for at the first call that
+                             * says so: UNSUPPORTED tells what was looked for and is missing
+                             * (docs/gpu.md). Of slices and parallax_buffer_alloc; collectives not
+                             * yet */
 } parallax_memory_t;
 
 /* For parallax_buffer_options_t.numa_node, which counts from 1. */
@@ -423,8 +428,9 @@ typedef struct parallax_buffer_options {
                         * pages lie wherever they are first touched (PARALLAX_REPORT_TOPOLOGY) */
   uint32_t huge_pages; /* 1: asks for huge pages, as far as the kernel gives them to shared memory
                         * (transparent_hugepage/shmem_enabled); else they are ordinary ones */
-  uint32_t memory;     /* parallax_memory_t */
-  uint32_t device;     /* not yet. Its number, as the device's own library counts */
+  uint32_t memory;     /* parallax_memory_t; of CUDA numa_node and huge_pages are 0 */
+  uint32_t device;     /* CUDA: its number, as the CUDA driver counts in this process (so after
+                        * CUDA_VISIBLE_DEVICES, as cudaSetDevice does); else 0 */
 } parallax_buffer_options_t;
 
 /* Memory of the job's: *pointer is aligned to a page, and its `bytes` are zero. They cost memory as
@@ -432,8 +438,10 @@ typedef struct parallax_buffer_options {
  * reads), and a descriptor. It is there to be mapped by the ranks of its host, so that they sum
  * where it lies; this version does not yet. Ends with parallax_buffer_free, or when the job has
  * been closed and the last of its requests released; pointers into it are dangling then. NULL
- * options: all zero. INVALID and UNSUPPORTED name the field; LIMIT: no memory or descriptor, with
- * the number of bytes. Does not block. Since 0.2.0. */
+ * options: all zero. With memory CUDA it is memory of the device (cuMemAlloc), which only devices
+ * read and write; to free it waits for what the device does. INVALID and UNSUPPORTED name the
+ * field; LIMIT: no memory or descriptor, with the number of bytes; IO: the device failed. Does not
+ * block, but for a device's memory to be zero. Since 0.2.0. */
 PARALLAX_API parallax_status_t parallax_buffer_alloc(parallax_job_t *job, size_t bytes,
                                                      const parallax_buffer_options_t *options,
                                                      void **pointer);
@@ -724,8 +732,9 @@ typedef struct parallax_variable {
   uint32_t state_elements[2]; /* numbers a row that it keeps beside the value, of the type that is
                                * kept in, 0..2^20; the second only with the first. With row ids
                                * they travel as a row does. The same on every rank */
-  uint32_t memory;       /* not yet. parallax_memory_t: where the slices of every rank lie. Of a
-                          * variable that is declared so NCCL may carry the gradients */
+  uint32_t memory;       /* parallax_memory_t: CUDA: the slices of every rank lie on devices, and
+                          * one in host memory is INVALID; a later version may let NCCL carry their
+                          * gradients. HOST: any slice says for itself. The same on every rank */
   uint32_t table_memory; /* not yet. parallax_memory_t: where the library keeps a managed variable
                           * and its state */
 } parallax_variable_t;
@@ -778,10 +787,28 @@ typedef struct parallax_slice {
                     * values is only read then, and as it was whatever becomes of the request.
                     * NULL, or values itself: over the gradient. Any other overlap with values is
                     * INVALID, with another slice of the call the outcome is undefined */
-  void *stream;    /* not yet. The device's stream in whose order the buffers are ready */
-  uint32_t memory; /* parallax_memory_t of values, and of ids */
-  uint32_t device; /* not yet. Its number, as the device's own library counts */
+  void *stream;    /* memory CUDA: the caller's stream (CUstream, cudaStream_t) in whose order the
+                    * buffers are ready: what was put on it before the call is done before they are
+                    * read or written. NULL: the legacy default stream. One that is being captured
+                    * into a graph is UNSUPPORTED. It may be destroyed after the call */
+  uint32_t memory; /* parallax_memory_t of values and into. HOST with a device's address, and CUDA
+                    * with one of the host, are INVALID where the driver can tell (HOST: once the
+                    * job has used a device). Ids may then lie on the same device or in host memory:
+                    * the driver is asked */
+  uint32_t device; /* memory CUDA: its number, as the CUDA driver counts in this process; else 0 */
 } parallax_slice_t;
+
+/* Slices on devices (memory CUDA) are copied: ids and gradients to pinned host memory, from where
+ * they go on as any; aggregates and pulled values back from it. The calls do not block; their
+ * requests complete when the last copy to or from the caller's buffers is done, so that after
+ * parallax_wait work on any stream sees the result. The rows of parallax_request_rows are in host
+ * memory. What only the ids and numbers tell (an id past the end, rows_max of several slices,
+ * refuse_nonfinite) is found when they have been copied: the request then completes with it,
+ * nothing of the call was done, and a variable that no other call gives is absent from the step.
+ * A step_end may be called before: the step ends once its calls are taken. The host memory is kept
+ * for the next steps, up to the setting pinned_max_bytes (PARALLAX_PINNED_MAX_BYTES): a call that
+ * needs more at once is LIMIT. IO, of the call or the request: a copy failed, with the device's own
+ * error. Since 0.2.0. */
 
 /* Begins the next step and sets *step to its number: 1, 2, 3, ... on every rank. A step may begin
  * once step_end of the one before was called; that request may still be pending, but step_end of
@@ -983,7 +1010,7 @@ typedef struct parallax_collective {
   const uint64_t *recv_counts;
   uint64_t count;
   uint64_t tag;                /* 0: matched by order among those with tag 0; else with this tag */
-  uint32_t memory;             /* parallax_memory_t of send and recv */
+  uint32_t memory;             /* parallax_memory_t of send and recv: HOST; CUDA is not yet */
   uint32_t device;             /* not yet. Its number, as the device's own library counts */
   void *stream;                /* not yet. In whose order the buffers are ready */
 } parallax_collective_t;

@@ -207,8 +207,18 @@ constexpr SettingRow kRows[] = {
      .standard = "",
      .unit = "",
      .sources = kOutside,
-     .help = "Folder of libparallax_ucx.so. Not set: beside libparallax.so, and in parallax/, "
-             "../lib and ../lib/parallax from there."},
+     .help =
+         "Folder of libparallax_ucx.so and libparallax_cuda.so. Not set: beside libparallax.so, "
+         "and in parallax/, ../lib and ../lib/parallax from there."},
+    {.name = "pinned_max_bytes",
+     .type = SettingType::kBytes,
+     .standard = "0",
+     .unit = "bytes",
+     .max = UINT64_MAX,
+     .sources = kOutside,
+     .help = "Host memory that this rank pins at most for slices on devices; a call that needs "
+             "more is refused. 0: no bound. Not set: a quarter of the machine's, shared by the "
+             "ranks of the host."},
     {.name = "library",
      .type = SettingType::kText,
      .standard = "",

@@ -44,6 +44,12 @@ bool borrows(const Variable& variable, const ByteRange& bytes) {
 
 bool borrows(const Request& request, const Registry& registry, const ByteRange& bytes) {
   const auto variables = registry.numbered();
+  // Beside these, its slices are copies of theirs.
+  if (!request.borrowed.empty()) {
+    const bool on_device = std::any_of(request.borrowed.begin(), request.borrowed.end(),
+                                       [&](const ByteRange& each) { return each.overlaps(bytes); });
+    if (on_device) return true;
+  }
   switch (request.kind) {
     case RequestKind::kPull:
     case RequestKind::kPush:

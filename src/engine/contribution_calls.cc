@@ -18,9 +18,9 @@ RowSlice rows_of(const PullSlice& slice) {
 
 // ---- the call
 
-Status ContributionCalls::check(std::span<const parallax_slice_t> slices, size_t at, uint64_t step,
-                                bool push) {
-  const parallax_slice_t& slice = slices[at];
+// Whether the variable takes such a call, and the step another slice of it.
+Status ContributionCalls::check_taken(const parallax_slice_t& slice, uint64_t step,
+                                      bool push) const {
   const char* call = push ? "push" : "reduce";
   const VariableRuntime& runtime = group_.runtime(checks_.number_of(slice));
   const Variable& variable = *runtime.variable;
@@ -38,6 +38,26 @@ Status ContributionCalls::check(std::span<const parallax_slice_t> slices, size_t
                "accumulate = 1, and set more = 1 in all calls but the last")
         .about_variable(slice.variable);
   }
+  return {};
+}
+
+Status ContributionCalls::check_before(RequestKind kind, uint64_t step,
+                                       std::span<const parallax_slice_t> slices) const {
+  const bool push = kind == RequestKind::kPush;
+  SliceTies ties;
+  PARALLAX_RETURN_IF_ERROR(checks_.check(slices, push ? "push" : "reduce", &ties));
+  for (const parallax_slice_t& slice : slices) {
+    PARALLAX_RETURN_IF_ERROR(check_taken(slice, step, push));
+  }
+  return {};
+}
+
+Status ContributionCalls::check(std::span<const parallax_slice_t> slices, size_t at, uint64_t step,
+                                bool push) {
+  const parallax_slice_t& slice = slices[at];
+  const char* call = push ? "push" : "reduce";
+  PARALLAX_RETURN_IF_ERROR(check_taken(slice, step, push));
+  const Contributed earlier = pipeline_.state(step).contributed[checks_.number_of(slice)];
   PARALLAX_RETURN_IF_ERROR(checks_.check_finite(checks_.slice_of(slice), call));
   // The first slice of a step always fits; a later one may bring rows that are new.
   if (ties_.again(at)) return {};
@@ -94,14 +114,15 @@ Status ContributionCalls::check_sum(std::span<const parallax_slice_t> slices, si
 }
 
 Status ContributionCalls::post(RequestKind kind, uint64_t step,
-                               std::span<const parallax_slice_t> slices, Request** request) {
+                               std::span<const parallax_slice_t> slices, Request** request,
+                               Request* there) {
   const bool push = kind == RequestKind::kPush;
   PARALLAX_RETURN_IF_ERROR(checks_.check(slices, push ? "push" : "reduce", &ties_));
   // All slices are checked before the first is noted: a refused call has contributed nothing.
   for (size_t i = 0; i < slices.size(); ++i) {
     PARALLAX_RETURN_IF_ERROR(check(slices, i, step, push));
   }
-  TakenRequest taken(requests_);
+  TakenRequest taken(requests_, there);
   PARALLAX_RETURN_IF_ERROR(taken.take(kind, step));
   Request& posted = *taken;
   // Before anything is noted: if there is no room, nothing was contributed.

@@ -42,9 +42,12 @@ class ContributionCalls {
     tied_rows_.reserve(PARALLAX_SLICES_MAX);
   }
   // kPush or kReduce of a step that takes calls. A call that is refused has contributed nothing.
-  // INVALID, LIMIT.
+  // `there`: the request, where the call has one already. INVALID, LIMIT.
   Status post(RequestKind kind, uint64_t step, std::span<const parallax_slice_t> slices,
-              Request** request);
+              Request** request, Request* there = nullptr);
+  // Of a call whose ids and numbers are not here yet: all that post() would find without them.
+  Status check_before(RequestKind kind, uint64_t step,
+                      std::span<const parallax_slice_t> slices) const;
   // Moves on what can be moved.
   void advance();
   // The step ends: what came in several calls without a last one goes out as it is. Once
@@ -53,6 +56,7 @@ class ContributionCalls {
   RequestQueue& queue() { return queue_; }  // for the end of the job
 
  private:
+  Status check_taken(const parallax_slice_t& slice, uint64_t step, bool push) const;
   Status check(std::span<const parallax_slice_t> slices, size_t slice, uint64_t step, bool push);
   bool is_pair(std::span<const parallax_slice_t> slices, size_t slice, uint64_t step) const;
   Status check_sum(std::span<const parallax_slice_t> slices, size_t slice, uint64_t step,

@@ -12,6 +12,8 @@ namespace {
 
 // Longer than any job, and far from overflow beside a time.
 constexpr int64_t kNoLeaseNs = kNever / 8;
+// Between two looks at copies whose end nobody told of.
+constexpr int64_t kAskDeviceNs = 20 * kNanosecondsPerMillisecond;
 
 }  // namespace
 
@@ -85,14 +87,16 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
                   .goodbye = goodbye_,
                   .failure = failure_,
                   .phase = phase_,
-                  .requests = requests_}),
+                  .requests = requests_,
+                  .devices = options_.devices}),
       step_calls_({.clock = clock,
                    .registry = registry_,
                    .phase = phase_,
                    .group = group_,
                    .pipeline = pipeline_,
                    .row_calls = row_calls_,
-                   .requests = requests_}),
+                   .requests = requests_,
+                   .devices = options_.devices}),
       layer_handlers_({.phase = phase_,
                        .group = group_,
                        .pipeline = pipeline_,
@@ -203,9 +207,12 @@ void Engine::advance() {
 }
 
 int64_t Engine::next_deadline_ns() const {
-  if (!failure_.job_goes_on()) return failure_.next_deadline_ns();
-  if (in_pieces()) return clock_.now_ns();
-  return membership_.next_deadline_ns();
+  if (in_pieces() && failure_.job_goes_on()) return clock_.now_ns();
+  const int64_t due_ns =
+      failure_.job_goes_on() ? membership_.next_deadline_ns() : failure_.next_deadline_ns();
+  // A device whose context has failed tells of no end any more: it is asked.
+  return step_calls_.device_calls().busy() ? std::min(due_ns, clock_.now_ns() + kAskDeviceNs)
+                                           : due_ns;
 }
 
 // ---- messages
@@ -252,6 +259,7 @@ Reports Engine::reports() const {
                   .broadcast = broadcast_,
                   .goodbye = goodbye_,
                   .row_calls = row_calls_,
+                  .device_calls = step_calls_.device_calls(),
                   .splits = job_calls_.splits(),
                   .collectives = collective_calls_.rounds(),
                   .requests = requests_,

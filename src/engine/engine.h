@@ -54,6 +54,7 @@
 #include "base/machine_memory.h"
 #include "base/status.h"
 #include "collectives/broadcast.h"
+#include "device/device_share.h"
 #include "engine/collective_calls.h"
 #include "engine/first_failure.h"
 #include "engine/goodbye.h"
@@ -99,6 +100,7 @@ struct EngineOptions {
   FirstFailure* whole = nullptr;
   // As ExchangeOptions has it, the same on all ranks: tests let few hosts hold a census.
   uint32_t marker_hosts_max = kMarkerHostsMax;
+  OpenDevices devices = {};  // of the whole job; none: slices on devices are refused
 };
 
 class Engine final : private Receiver {

@@ -13,6 +13,7 @@ Status JobCalls::register_variable(const parallax_variable_t& description, uint3
   PARALLAX_RETURN_IF_ERROR(parts_.phase.check_preparing("register", parts_.pipeline.window()));
   Variable variable;
   PARALLAX_RETURN_IF_ERROR(make_variable(description, &variable));
+  PARALLAX_RETURN_IF_ERROR(check_memory(variable));
   if (variable.init == PARALLAX_INIT_BROADCAST) {
     if (parts_.group.columns().rank() != 0) {
       variable.initial = nullptr;
@@ -24,6 +25,19 @@ Status JobCalls::register_variable(const parallax_variable_t& description, uint3
     }
   }
   return parts_.registry.add(std::move(variable), id);
+}
+
+// Where its slices cannot be read, it is refused before a step needs them.
+Status JobCalls::check_memory(const Variable& variable) const {
+  if (variable.memory == PARALLAX_MEMORY_HOST) return {};
+  DeviceShare share;
+  const Status open =
+      parts_.devices ? parts_.devices(&share) : unsupported("this job has no way to a device");
+  if (open.ok()) return {};
+  return open
+      .prefixed("variable '" + variable.name +
+                "': memory is PARALLAX_MEMORY_CUDA, and no device can be used: ")
+      .about_field("memory");
 }
 
 // ---- commit

@@ -17,6 +17,7 @@
 
 #include "base/status.h"
 #include "collectives/broadcast.h"
+#include "device/device_share.h"
 #include "engine/commit_protocol.h"
 #include "engine/first_failure.h"
 #include "engine/goodbye.h"
@@ -50,6 +51,7 @@ class JobCalls {
     FirstFailure& failure;
     JobPhase& phase;
     RequestPool& requests;
+    OpenDevices devices = {};  // none: no variable's slices lie on devices
   };
 
   // What this rank says at commit beside the registry. All parts outlive this.
@@ -97,6 +99,7 @@ class JobCalls {
   void finish_all(const Status& status);
 
  private:
+  Status check_memory(const Variable& variable) const;
   Status lay_out();
   void take_commit(const JobFailure& failure);
 

@@ -118,6 +118,8 @@ Status Reports::missing(const Request& request) const {
 }
 
 std::string Reports::describe_missing(const Request& request, ErrorFacts& about) const {
+  std::string device = parts_.device_calls.waits_for(request);
+  if (!device.empty()) return device;
   switch (request.kind) {
     case RequestKind::kCommit:
       return "commit waits for " + commit_missing(about);

@@ -12,6 +12,7 @@
 
 #include "collectives/broadcast.h"
 #include "engine/collective_rounds.h"
+#include "engine/device_calls.h"
 #include "engine/goodbye.h"
 #include "engine/peer_traffic.h"
 #include "engine/request_pool.h"
@@ -39,6 +40,7 @@ class Reports {
     const Broadcast& broadcast;
     const Goodbye& goodbye;
     const RowCalls& row_calls;
+    const DeviceCalls& device_calls;
     const SplitCalls& splits;
     const CollectiveRounds& collectives;
     const RequestPool& requests;

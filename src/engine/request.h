@@ -51,7 +51,11 @@ struct Request {
   std::byte* buffer = nullptr;
   uint64_t bytes = 0;
   ByteRange send, recv;  // collective
-  uint32_t part = 0;     // split, completed: its number
+  // Slices on devices: DeviceCalls' number of the call, 0 where there is none, and the caller's
+  // buffers, where `slices` has their copies.
+  uint32_t staged = 0;
+  std::vector<ByteRange> borrowed;
+  uint32_t part = 0;  // split, completed: its number
   // The C ABI's: the job it belongs to, and whether a thread waits for it.
   void* owner = nullptr;
   uint32_t group = 0;  // of the job: JobGroups numbers them
@@ -77,6 +81,8 @@ struct Request {
     buffer = nullptr;
     bytes = 0;
     send = recv = {};
+    staged = 0;
+    borrowed.clear();
     done_.store(false, std::memory_order_relaxed);
   }
 

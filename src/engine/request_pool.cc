@@ -28,6 +28,7 @@ Status RequestPool::take(RequestKind kind, uint64_t step, Request** request) {
 
 void RequestPool::finish(Request* request, Status status) {
   PARALLAX_CHECK(!request->done());
+  if (keeper_ != nullptr && keeper_->keep(*request, status)) return;
   request->complete(std::move(status));
   if (completed_) completed_();
 }

@@ -18,6 +18,14 @@
 
 namespace parallax {
 
+// Sees each request before it completes.
+class RequestKeeper {
+ public:
+  virtual ~RequestKeeper() = default;
+  // True: it is not to complete yet; whoever keeps it finishes it again.
+  virtual bool keep(Request& request, const Status& status) = 0;
+};
+
 class RequestPool {
  public:
   // `completed` is called after each request that is done. `group`: whose requests they are.
@@ -32,7 +40,10 @@ class RequestPool {
   // always gets one, since a program that holds all requests must still be able to close the job.
   Status take(RequestKind kind, uint64_t step, Request** request);
 
-  // Completes a pending request. From then on it is its caller's.
+  // Null: none.
+  void keeper(RequestKeeper* keeper) { keeper_ = keeper; }
+
+  // Completes a pending request, unless the keeper keeps it. From then on it is its caller's.
   void finish(Request* request, Status status);
 
   // STATE while pending, and when it was released already.
@@ -59,6 +70,7 @@ class RequestPool {
   static constexpr size_t kSlicesReserved = 16;
 
   std::function<void()> completed_;
+  RequestKeeper* keeper_ = nullptr;
   const uint32_t group_;
   std::deque<Request> storage_;
   std::vector<Request*> free_;
@@ -67,26 +79,32 @@ class RequestPool {
 };
 
 // The request of a call that is being made: the pool's again, whatever returns or throws, unless it
-// is kept.
+// is kept. A call that has a request already, `there`, is made with that one, which stays its
+// owner's.
 class TakenRequest {
  public:
-  explicit TakenRequest(RequestPool& pool) : pool_(pool) {}
+  explicit TakenRequest(RequestPool& pool, Request* there = nullptr)
+      : pool_(pool), request_(there), owned_(there == nullptr) {}
   ~TakenRequest() { give_back(); }
   TakenRequest(const TakenRequest&) = delete;
   TakenRequest& operator=(const TakenRequest&) = delete;
 
-  Status take(RequestKind kind, uint64_t step) { return pool_.take(kind, step, &request_); }
+  Status take(RequestKind kind, uint64_t step) {
+    return owned_ ? pool_.take(kind, step, &request_) : Status();
+  }
   Request* operator->() const { return request_; }
   Request& operator*() const { return *request_; }
   void give_back() {
-    if (request_ != nullptr) pool_.take_back(std::exchange(request_, nullptr));
+    Request* given = std::exchange(request_, nullptr);
+    if (given != nullptr && owned_) pool_.take_back(given);
   }
   // The call is made: nothing after it throws.
   Request* keep() { return std::exchange(request_, nullptr); }
 
  private:
   RequestPool& pool_;
-  Request* request_ = nullptr;
+  Request* request_;
+  const bool owned_;
 };
 
 }  // namespace parallax

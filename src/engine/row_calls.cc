@@ -92,9 +92,9 @@ Status RowCalls::post(const parallax_rows_t& rows, bool write, Request** request
 
 // A pull between steps, by this rank alone.
 Status RowCalls::evaluate(std::span<const parallax_slice_t> slices, const SliceChecks& checks,
-                          Request** request) {
+                          Request** request, Request* there) {
   PARALLAX_RETURN_IF_ERROR(check_between_steps("pull, step 0 (an evaluation)"));
-  TakenRequest taken(requests_);
+  TakenRequest taken(requests_, there);
   PARALLAX_RETURN_IF_ERROR(taken.take(RequestKind::kEvaluate, window_.finished()));
   for (const parallax_slice_t& slice : slices) taken->slices.push_back(checks.slice_of(slice));
   queue_.push(&*taken);

@@ -35,9 +35,12 @@ class RowCalls final : private HeldTables {
 
   // Read, or write. INVALID, STATE, LIMIT, or what failed the job.
   Status post(const parallax_rows_t& rows, bool write, Request** request);
-  // A pull of a running job, with slices that were checked.
+  // A pull of a running job, with slices that were checked. `there`: its request, where the call
+  // has one already.
   Status evaluate(std::span<const parallax_slice_t> slices, const SliceChecks& checks,
-                  Request** request);
+                  Request** request, Request* there = nullptr);
+  // STATE: a step of this rank is not over.
+  Status check_between_steps(const char* call) const;
 
   bool pending() const { return !queue_.empty(); }
   // Moves on what can be moved, of other ranks' calls too.
@@ -58,7 +61,6 @@ class RowCalls final : private HeldTables {
   bool in_step() const override { return !window_.between_steps(); }
 
   Status check(const parallax_rows_t& rows, RowsCall* call) const;
-  Status check_between_steps(const char* call) const;
   bool start_next(Request& request);
 
   Group& group_;

@@ -6,8 +6,6 @@
 #include <cmath>
 #include <utility>
 
-#include "base/not_yet.h"
-
 namespace parallax {
 
 Status check_committed(const Registry& registry, uint32_t id, const std::string& lead) {
@@ -114,9 +112,18 @@ Status SliceChecks::check_finite(const PullSlice& slice, const char* call) const
 namespace {
 
 Status check_memory(const parallax_slice_t& slice) {
-  return refuse_not_yet("", {{"stream", slice.stream != nullptr},
-                             {"memory", slice.memory != PARALLAX_MEMORY_HOST},
-                             {"device", slice.device != 0}});
+  if (slice.memory > PARALLAX_MEMORY_CUDA) {
+    return invalid("memory is " + std::to_string(slice.memory) +
+                   "; it must be PARALLAX_MEMORY_HOST or PARALLAX_MEMORY_CUDA")
+        .about_field("memory");
+  }
+  if (slice.memory != PARALLAX_MEMORY_HOST) return {};
+  const bool stream = slice.stream != nullptr;
+  if (!stream && slice.device == 0) return {};
+  return invalid(std::string(stream ? "stream" : "device") +
+                 " is given, and memory is PARALLAX_MEMORY_HOST, which has none; set memory to "
+                 "PARALLAX_MEMORY_CUDA, or leave it zero")
+      .about_field(stream ? "stream" : "device");
 }
 
 Status values_null() { return invalid("values is null").about_field("values"); }
@@ -227,6 +234,8 @@ Status SliceChecks::check_ids(const parallax_slice_t& slice, const Variable& var
                    std::to_string(alignment) + " bytes")
         .about_field(wide ? "ids" : "ids_i32");
   }
+  // Those that are on a device are checked when they are here.
+  if (slice.memory != PARALLAX_MEMORY_HOST) return {};
   // Once, here: everything behind takes ids as checked.
   const auto first_wrong = [&variable](const auto* ids, uint64_t count) {
     for (uint64_t i = 0; i < count; ++i) {

@@ -61,7 +61,8 @@ class SliceChecks {
   // The registry outlives this.
   explicit SliceChecks(const Registry& registry) : registry_(registry) {}
 
-  // Of any call. INVALID, LIMIT. *ties tells which slices are of one variable.
+  // Of any call. INVALID, LIMIT. *ties tells which slices are of one variable. Nothing that they
+  // point to is read where `memory` is a device's.
   Status check(std::span<const parallax_slice_t> slices, const char* call,
                SliceTies* ties = nullptr) const;
   // And what a pull asks for beside that.

@@ -38,7 +38,7 @@ Status StepCalls::begin(uint64_t* step) {
     return bad_state("step_begin: step " + std::to_string(window().begun()) +
                      " has not ended; call step_end first");
   }
-  if (parts_.row_calls.pending()) {
+  if (parts_.row_calls.pending() || device_calls_.evaluates()) {
     return bad_state(
         "step_begin: a read or write of rows is pending; wait for it, since it is as of the last "
         "commit");
@@ -53,23 +53,61 @@ Status StepCalls::begin(uint64_t* step) {
 }
 
 Status StepCalls::pull(uint64_t step, std::span<const parallax_slice_t> slices, Request** request) {
-  if (step == 0) return evaluate(slices, request);
-  PARALLAX_RETURN_IF_ERROR(check_step(step, "pull"));
-  PARALLAX_RETURN_IF_ERROR(checks_.check_pull(slices));
-  TakenRequest taken(parts_.requests);
-  PARALLAX_RETURN_IF_ERROR(taken.take(RequestKind::kPull, step));
-  for (const parallax_slice_t& slice : slices) taken->slices.push_back(checks_.slice_of(slice));
-  pull_calls_.post(&*taken);
-  *request = taken.keep();
-  parts_.pipeline.own_time().called(step, StepPhase::kPull, parts_.clock.now_ns());
+  const bool evaluation = step == 0;
+  PARALLAX_RETURN_IF_ERROR(evaluation ? parts_.phase.check_running("pull")
+                                      : check_step(step, "pull"));
+  const DeviceCalls::Call call = {evaluation ? RequestKind::kEvaluate : RequestKind::kPull,
+                                  evaluation ? window().finished() : step, slices};
+  bool by_device = false;
+  PARALLAX_RETURN_IF_ERROR(device_calls_.look_at(call, &by_device));
+  if (by_device) {
+    PARALLAX_RETURN_IF_ERROR(check_before(call));
+    PARALLAX_RETURN_IF_ERROR(device_calls_.post(call, request));
+  } else {
+    PARALLAX_RETURN_IF_ERROR(post_pull(call, request, nullptr));
+  }
+  if (!evaluation) {
+    parts_.pipeline.own_time().called(step, StepPhase::kPull, parts_.clock.now_ns());
+  }
   return {};
 }
 
-// A pull between steps, by this rank alone.
-Status StepCalls::evaluate(std::span<const parallax_slice_t> slices, Request** request) {
-  PARALLAX_RETURN_IF_ERROR(parts_.phase.check_running("pull"));
-  PARALLAX_RETURN_IF_ERROR(checks_.check_pull(slices));
-  return parts_.row_calls.evaluate(slices, checks_, request);
+// What can be told of slices whose ids and numbers are on a device yet.
+Status StepCalls::check_before(const DeviceCalls::Call& call) const {
+  switch (call.kind) {
+    case RequestKind::kPush:
+    case RequestKind::kReduce:
+      return contribution_calls_.check_before(call.kind, call.step, call.slices);
+    case RequestKind::kEvaluate:
+      PARALLAX_RETURN_IF_ERROR(parts_.row_calls.check_between_steps("pull, step 0"));
+      return checks_.check_pull(call.slices);
+    default:
+      return checks_.check_pull(call.slices);
+  }
+}
+
+// `there`: its request, where it has one already. A pull of no step is by this rank alone.
+Status StepCalls::post_pull(const DeviceCalls::Call& call, Request** request, Request* there) {
+  PARALLAX_RETURN_IF_ERROR(checks_.check_pull(call.slices));
+  if (call.kind == RequestKind::kEvaluate) {
+    return parts_.row_calls.evaluate(call.slices, checks_, request, there);
+  }
+  TakenRequest taken(parts_.requests, there);
+  PARALLAX_RETURN_IF_ERROR(taken.take(RequestKind::kPull, call.step));
+  for (const parallax_slice_t& slice : call.slices) {
+    taken->slices.push_back(checks_.slice_of(slice));
+  }
+  pull_calls_.post(&*taken);
+  *request = taken.keep();
+  return {};
+}
+
+Status StepCalls::take(const DeviceCalls::Call& call, Request* request) {
+  Request* same = request;
+  if (call.kind == RequestKind::kPush || call.kind == RequestKind::kReduce) {
+    return contribution_calls_.post(call.kind, call.step, call.slices, &same, request);
+  }
+  return post_pull(call, &same, request);
 }
 
 Status StepCalls::push(uint64_t step, std::span<const parallax_slice_t> slices, Request** request) {
@@ -84,9 +122,35 @@ Status StepCalls::reduce(uint64_t step, std::span<const parallax_slice_t> slices
 Status StepCalls::contribute(RequestKind kind, uint64_t step,
                              std::span<const parallax_slice_t> slices, Request** request) {
   PARALLAX_RETURN_IF_ERROR(check_step(step, kind == RequestKind::kPush ? "push" : "reduce"));
-  PARALLAX_RETURN_IF_ERROR(contribution_calls_.post(kind, step, slices, request));
+  const DeviceCalls::Call call = {kind, step, slices};
+  bool by_device = false;
+  PARALLAX_RETURN_IF_ERROR(device_calls_.look_at(call, &by_device));
+  if (by_device) {
+    PARALLAX_RETURN_IF_ERROR(check_before(call));
+    PARALLAX_RETURN_IF_ERROR(device_calls_.post(call, request));
+  } else {
+    PARALLAX_RETURN_IF_ERROR(contribution_calls_.post(kind, step, slices, request));
+  }
   parts_.pipeline.own_time().called(step, StepPhase::kPush, parts_.clock.now_ns());
   return {};
+}
+
+// A rank without a batch has given nothing.
+Status StepCalls::check_absent(uint64_t step) const {
+  const std::vector<Contributed>& contributed = parts_.pipeline.state(step).contributed;
+  const auto given = std::find_if(contributed.begin(), contributed.end(),
+                                  [](Contributed each) { return each != Contributed::kNothing; });
+  const Variable* variable = nullptr;
+  uint32_t waiting = 0;
+  if (given != contributed.end()) {
+    variable = parts_.registry.numbered()[static_cast<size_t>(given - contributed.begin())];
+  } else if (device_calls_.contributes(step, &waiting)) {
+    variable = &parts_.registry[waiting];
+  }
+  if (variable == nullptr) return {};
+  return invalid("step_end: absent is 1, but variable '" + variable->name + "' was given in step " +
+                 std::to_string(step) + "; a rank without a batch gives none")
+      .about_field("absent");
 }
 
 Status StepCalls::end(uint64_t step, const parallax_step_end_options_t& options,
@@ -97,17 +161,7 @@ Status StepCalls::end(uint64_t step, const parallax_step_end_options_t& options,
                  .found_inf = options.found_inf != 0,
                  .absent = options.absent != 0};
   PARALLAX_RETURN_IF_ERROR(check_rates(options, parts_.registry, &end.rates));
-  const std::vector<Contributed>& contributed = parts_.pipeline.state(step).contributed;
-  const auto given = std::find_if(contributed.begin(), contributed.end(),
-                                  [](Contributed each) { return each != Contributed::kNothing; });
-  if (options.absent != 0 && given != contributed.end()) {
-    return invalid(
-               "step_end: absent is 1, but variable '" +
-               parts_.registry.numbered()[static_cast<size_t>(given - contributed.begin())]->name +
-               "' was given in step " + std::to_string(step) +
-               "; a rank without a batch gives none")
-        .about_field("absent");
-  }
+  if (options.absent != 0) PARALLAX_RETURN_IF_ERROR(check_absent(step));
   TakenRequest taken(parts_.requests);
   PARALLAX_RETURN_IF_ERROR(taken.take(RequestKind::kStepEnd, step));
   parts_.pipeline.end(step, end);
@@ -119,6 +173,7 @@ Status StepCalls::end(uint64_t step, const parallax_step_end_options_t& options,
 // ---- the pass
 
 Status StepCalls::advance() {
+  device_calls_.advance();
   pull_calls_.advance();
   contribution_calls_.advance();
   for (uint64_t step = window().next_to_vote(); window().is_ending(step); ++step) {
@@ -203,6 +258,7 @@ void StepCalls::finish_end(const StepPipeline::Finished& finished) {
 // ---- the end of the job
 
 void StepCalls::finish_unborrowed(const Status& status) {
+  device_calls_.finish_waiting(status);
   pull_calls_.queue().finish_all(status);
   for (Request*& end : ends_) {
     if (end != nullptr) parts_.requests.finish(std::exchange(end, nullptr), status);
@@ -213,6 +269,7 @@ void StepCalls::finish_unborrowed(const Status& status) {
 void StepCalls::finish_all(const Status& status) {
   finish_unborrowed(status);
   contribution_calls_.queue().finish_all(status);
+  device_calls_.finish_all();
 }
 
 }  // namespace parallax

@@ -2,7 +2,8 @@
 // StepCalls: the calls of steps, where they come in: whether the job takes them now, and whether
 // the step does. Pulls go on to PullCalls, pushes and reduces to ContributionCalls; a pull of no
 // step is an evaluation, and RowCalls'. The requests of step_end are kept here: how a step ends is
-// StepPipeline's. Engine's owner only; nothing blocks.
+// StepPipeline's. Calls with slices on a device come by DeviceCalls first. Engine's owner only;
+// nothing blocks.
 #ifndef PARALLAX_ENGINE_STEP_CALLS_H_
 #define PARALLAX_ENGINE_STEP_CALLS_H_
 
@@ -14,6 +15,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "engine/contribution_calls.h"
+#include "engine/device_calls.h"
 #include "engine/job_phase.h"
 #include "engine/pull_calls.h"
 #include "engine/request_pool.h"
@@ -34,6 +36,7 @@ class StepCalls {
     StepPipeline& pipeline;
     RowCalls& row_calls;
     RequestPool& requests;
+    OpenDevices devices = {};  // none: a slice on a device is refused
   };
 
   // All parts outlive this; the group is built before the first call.
@@ -41,7 +44,16 @@ class StepCalls {
       : parts_(parts),
         checks_(parts.registry),
         pull_calls_(parts.group, parts.pipeline, parts.requests),
-        contribution_calls_(parts.group, parts.pipeline, checks_, parts.requests) {}
+        contribution_calls_(parts.group, parts.pipeline, checks_, parts.requests),
+        device_calls_({.registry = parts.registry,
+                       .checks = checks_,
+                       .pipeline = parts.pipeline,
+                       .requests = parts.requests},
+                      parts.devices, [this](const DeviceCalls::Call& call, Request* request) {
+                        return take(call, request);
+                      }) {}
+  StepCalls(const StepCalls&) = delete;
+  StepCalls& operator=(const StepCalls&) = delete;
 
   // At their bounds, so that no call of a step grows anything.
   void reserve();
@@ -59,19 +71,24 @@ class StepCalls {
   // more, or all.
   void finish_unborrowed(const Status& status);
   void finish_all(const Status& status);
+  const DeviceCalls& device_calls() const { return device_calls_; }
 
  private:
   const StepWindow& window() const { return parts_.pipeline.window(); }
   Status check_step(uint64_t step, const char* call) const;
-  Status evaluate(std::span<const parallax_slice_t> slices, Request** request);
   Status contribute(RequestKind kind, uint64_t step, std::span<const parallax_slice_t> slices,
                     Request** request);
+  Status check_absent(uint64_t step) const;
+  Status check_before(const DeviceCalls::Call& call) const;
+  Status post_pull(const DeviceCalls::Call& call, Request** request, Request* there);
+  Status take(const DeviceCalls::Call& call, Request* request);
   void finish_end(const StepPipeline::Finished& finished);
 
   const Parts parts_;
   const SliceChecks checks_;
   PullCalls pull_calls_;
   ContributionCalls contribution_calls_;
+  DeviceCalls device_calls_;
   std::array<Request*, StepWindow::kDepth> ends_ = {};  // by slot of the step
 };
 

@@ -15,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/not_yet.h"
 #include "base/signal_block.h"
 #include "topology/pu_list.h"
 #include "topology/topology.h"
@@ -34,9 +33,12 @@ Status refused(uint64_t bytes, const char* call, const char* remedy) {
 }
 
 Status check_options(const parallax_buffer_options_t& options) {
-  PARALLAX_RETURN_IF_ERROR(refuse_not_yet(
-      "buffer_alloc: ",
-      {{"memory", options.memory != PARALLAX_MEMORY_HOST}, {"device", options.device != 0}}));
+  if (options.device != 0) {
+    return invalid(
+               "buffer_alloc: device is given, and memory is PARALLAX_MEMORY_HOST, which has none; "
+               "set memory to PARALLAX_MEMORY_CUDA, or leave it zero")
+        .about_field("device");
+  }
   if (options.huge_pages > 1) {
     return invalid("buffer_alloc: huge_pages is " + std::to_string(options.huge_pages) +
                    "; it must be 0 or 1")

@@ -27,6 +27,10 @@ std::string shown(const ByteRange& range) {
 
 ByteRange range_of(const BufferMemory& memory) { return memory.range(); }
 ByteRange range_of(const ByteRange& range) { return range; }
+template <typename Memory>
+ByteRange range_of(const Memory& memory) {
+  return memory.range;
+}
 
 // The range of a map that overlaps; of none, no bytes. Those of one map do not overlap one another.
 template <typename Map>
@@ -61,10 +65,70 @@ Status check_borrower(const char* call, const char* then, const ByteRange& range
 
 // ---- of the job
 
-Status Buffers::allocate(uint64_t bytes, const parallax_buffer_options_t& options, Binding& binding,
-                         void** pointer) {
+Status Buffers::allocate_on_device(uint64_t bytes, const parallax_buffer_options_t& options,
+                                   const OpenDevices& devices, void** pointer) {
+  if (bytes == 0) return invalid("buffer_alloc: bytes is 0").about_field("bytes");
+  const bool node = options.numa_node != 0;
+  if (node || options.huge_pages != 0) {
+    return invalid(std::string("buffer_alloc: ") + (node ? "numa_node" : "huge_pages") +
+                   " is of host memory, and memory is PARALLAX_MEMORY_CUDA; leave it zero")
+        .about_field(node ? "numa_node" : "huge_pages");
+  }
+  DeviceShare share;
+  const Status open = devices(&share);
+  if (!open.ok()) {
+    return open
+        .prefixed("buffer_alloc: memory is PARALLAX_MEMORY_CUDA, and no device can be used: ")
+        .about_field("memory");
+  }
+  const Status made = share.devices->allocate(options.device, bytes, pointer);
+  if (!made.ok()) {
+    const bool no_device = made.code() == PARALLAX_UNSUPPORTED;
+    return made.prefixed("buffer_alloc: ").about_field(no_device ? "device" : "bytes");
+  }
+  const ByteRange range = ByteRange::at(*pointer, bytes);
+  const MutexLock lock(mutex_);
+  on_devices_.emplace(range.first, DeviceMemory{range, options.device, share.devices});
+  return {};
+}
+
+bool Buffers::free_on_device(uintptr_t first) {
+  DeviceMemory freed;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = on_devices_.find(first);
+    if (found == on_devices_.end()) return false;
+    freed = found->second;
+    on_devices_.erase(found);
+  }
+  // Without the lock: it waits for what the device still does with it.
+  freed.devices->release(freed.device, reinterpret_cast<void*>(first));
+  return true;
+}
+
+void Buffers::release_devices() {
+  OnDevices all;
+  {
+    const MutexLock lock(mutex_);
+    all.swap(on_devices_);
+  }
+  for (const auto& [first, each] : all) {
+    each.devices->release(each.device, reinterpret_cast<void*>(first));
+  }
+}
+
+Status Buffers::allocate(uint64_t bytes, const parallax_buffer_options_t& options,
+                         const Places& places, void** pointer) {
+  if (options.memory > PARALLAX_MEMORY_CUDA) {
+    return invalid("buffer_alloc: memory is " + std::to_string(options.memory) +
+                   "; it must be PARALLAX_MEMORY_HOST or PARALLAX_MEMORY_CUDA")
+        .about_field("memory");
+  }
+  if (options.memory == PARALLAX_MEMORY_CUDA) {
+    return allocate_on_device(bytes, options, places.devices, pointer);
+  }
   BufferMemory memory;
-  PARALLAX_RETURN_IF_ERROR(BufferMemory::make(bytes, options, binding, &memory));
+  PARALLAX_RETURN_IF_ERROR(BufferMemory::make(bytes, options, places.binding, &memory));
   void* const base = memory.base();
   const MutexLock lock(mutex_);
   allocated_.emplace(memory.range().first, std::move(memory));
@@ -73,7 +137,8 @@ Status Buffers::allocate(uint64_t bytes, const parallax_buffer_options_t& option
 }
 
 Status Buffers::no_buffer(uintptr_t first) const {
-  const ByteRange around = overlapped(allocated_, {first, 1});
+  ByteRange around = overlapped(allocated_, {first, 1});
+  if (around.bytes == 0) around = overlapped(on_devices_, {first, 1});
   if (around.bytes > 0) {
     return wrong("buffer_free: pointer lies " + std::to_string(first - around.first) +
                  " bytes into a buffer of " + shown(around) + "; give where it begins");
@@ -94,10 +159,12 @@ Status Buffers::free(void* pointer, const Borrower& borrower) {
   {
     const MutexLock lock(mutex_);
     const auto found = allocated_.find(first);
-    if (found == allocated_.end()) return no_buffer(first);
-    range = found->second.range();
+    const auto on_device = on_devices_.find(first);
+    if (found == allocated_.end() && on_device == on_devices_.end()) return no_buffer(first);
+    range = found != allocated_.end() ? found->second.range() : on_device->second.range;
   }
   PARALLAX_RETURN_IF_ERROR(check_borrower("buffer_free", "and free", range, borrower));
+  if (free_on_device(first)) return {};
   BufferMemory freed;  // unmapped without the lock
   const MutexLock lock(mutex_);
   const auto found = allocated_.find(first);
@@ -176,11 +243,12 @@ std::string Buffers::json() const {
     touched += memory.touched_bytes();
   }
   for (const auto& [first, range] : registered_) registered += range.bytes;
-  return nlohmann::json{{"allocated", allocated_.size()},
-                        {"allocated_bytes", allocated},
-                        {"touched_bytes", touched},
-                        {"registered", registered_.size()},
-                        {"registered_bytes", registered}}
+  uint64_t on_devices = 0;
+  for (const auto& [first, memory] : on_devices_) on_devices += memory.range.bytes;
+  return nlohmann::json{{"allocated", allocated_.size()}, {"allocated_bytes", allocated},
+                        {"touched_bytes", touched},       {"registered", registered_.size()},
+                        {"registered_bytes", registered}, {"on_devices", on_devices_.size()},
+                        {"on_devices_bytes", on_devices}}
       .dump();
 }
 

@@ -20,6 +20,7 @@
 #include "base/byte_range.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "device/device_share.h"
 #include "job/buffer_memory.h"
 #include "parallax/parallax.h"
 
@@ -30,8 +31,14 @@ class Buffers {
   // The pending request that borrows some of the bytes, in words; "": none does.
   using Borrower = std::function<std::string(ByteRange bytes)>;
 
-  // On OK *pointer is a buffer's first byte. As BufferMemory::make.
-  Status allocate(uint64_t bytes, const parallax_buffer_options_t& options, Binding& binding,
+  // Where memory comes from: the host's nodes, and devices.
+  struct Places {
+    Binding& binding;
+    OpenDevices devices;
+  };
+
+  // On OK *pointer is a buffer's first byte. As BufferMemory::make, or Devices::allocate.
+  Status allocate(uint64_t bytes, const parallax_buffer_options_t& options, const Places& places,
                   void** pointer) PARALLAX_EXCLUDES(mutex_);
   // STATE: it is borrowed, and stays. INVALID: no buffer begins there.
   Status free(void* pointer, const Borrower& borrower) PARALLAX_EXCLUDES(mutex_);
@@ -41,19 +48,34 @@ class Buffers {
   // As free.
   Status remove(void* pointer, const Borrower& borrower) PARALLAX_EXCLUDES(mutex_);
 
-  // {"allocated", "allocated_bytes", "touched_bytes", "registered", "registered_bytes"}
+  // The devices are about to go, and their memory with them.
+  void release_devices() PARALLAX_EXCLUDES(mutex_);
+
+  // {"allocated", "allocated_bytes", "touched_bytes", "registered", "registered_bytes",
+  //  "on_devices", "on_devices_bytes"}
   std::string json() const PARALLAX_EXCLUDES(mutex_);
 
  private:
   // By their first byte.
   using Allocated = std::map<uintptr_t, BufferMemory>;
   using Registered = std::map<uintptr_t, ByteRange>;
+  struct DeviceMemory {
+    ByteRange range;
+    uint32_t device = 0;
+    Devices* devices = nullptr;
+  };
+  using OnDevices = std::map<uintptr_t, DeviceMemory>;
+
+  Status allocate_on_device(uint64_t bytes, const parallax_buffer_options_t& options,
+                            const OpenDevices& devices, void** pointer) PARALLAX_EXCLUDES(mutex_);
+  bool free_on_device(uintptr_t first) PARALLAX_EXCLUDES(mutex_);
 
   Status no_buffer(uintptr_t first) const PARALLAX_REQUIRES(mutex_);
   Status not_registered(uintptr_t first) const PARALLAX_REQUIRES(mutex_);
 
   mutable Mutex mutex_;
   Allocated allocated_ PARALLAX_GUARDED_BY(mutex_);
+  OnDevices on_devices_ PARALLAX_GUARDED_BY(mutex_);
   Registered registered_ PARALLAX_GUARDED_BY(mutex_);
 };
 

@@ -72,6 +72,8 @@ Job::~Job() {
   compute_.reset();
   transport_.reset();
   groups_.reset();
+  buffers_.release_devices();
+  devices_.reset();
   progress_.reset();
 }
 
@@ -317,6 +319,10 @@ Status Job::start_engine() {
   const Binding::Scope memory(binding);
   // First, since compute threads wake it.
   progress_ = std::make_unique<Progress>(*transport_, clock_, binding);
+  const size_t local_ranks = hosts_.ranks_of[hosts_.host_of[options_.rank]].size();
+  devices_ = std::make_unique<JobDevices>(
+      setting("module_dir").text, pinned_max_bytes(setting("pinned_max_bytes"), local_ranks),
+      [this] { progress_->wake(); });
   if (options_.compute_threads > 0) {
     auto pool = std::make_unique<ThreadCompute>(
         [this] { progress_->wake(); },
@@ -340,13 +346,11 @@ Status Job::start_engine() {
           .deterministic = options_.deterministic != 0,
           .memory_max_bytes = options_.memory_max_bytes,
           .memory_check = static_cast<MemoryCheck>(setting("memory_check").number),
-          .machine = machine_memory()},
+          .machine = machine_memory(),
+          .devices = opener()},
       *transport_, clock_, *compute_, [this] { progress_->on_completed(); });
   PARALLAX_RETURN_IF_ERROR(groups_->start());
-  if (hosts_.local_of[options_.rank] == 0) {
-    const uint32_t host = hosts_.host_of[options_.rank];
-    warn_of_short_lease(hosts_.ranks_of[host].size(), lease_ns());
-  }
+  if (hosts_.local_of[options_.rank] == 0) warn_of_short_lease(local_ranks, lease_ns());
   // Last: from here on a thread of its own may drive the engine.
   return progress_->start(*groups_, options_.manual_progress != 0);
 }
@@ -372,16 +376,8 @@ Status Job::say_goodbye(uint32_t group, int64_t timeout_ns, Request** request) {
                           std::to_string(timeout_ns / kNanosecondsPerMillisecond) + " ms ");
 }
 
-void Job::hold(uint32_t part) {
-  progress_->with_groups([part](JobGroups& groups) { groups.hold(part); });
-}
-
 void Job::orphan(Request* request) {
   progress_->with_groups([&](JobGroups&) { orphans_.push_back(request); });
-}
-
-uint32_t Job::part_count() {
-  return progress_->with_groups([](const JobGroups& groups) { return groups.part_count(); });
 }
 
 Status Job::close_part(uint32_t part) {
@@ -482,6 +478,7 @@ std::string Job::topology_report() const {
   report["machine"] = nlohmann::json::parse(topology_json(topology));
   report["binding"] = binding_.report();
   report["transport"] = transport_->name();
+  report["cuda"] = devices_->report();
   if (faulty_ != nullptr) {
     report["faults"] = {{"delayed", faulty_->delayed_count()},
                         {"silenced", faulty_->silenced_count()},

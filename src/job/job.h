@@ -24,6 +24,7 @@
 #include "job/buffers.h"
 #include "job/connection.h"
 #include "job/job_binding.h"
+#include "job/job_devices.h"
 #include "job/live_settings.h"
 #include "job/progress.h"
 #include "rendezvous/rendezvous.h"
@@ -59,9 +60,13 @@ class Job {
   }
 
   // A part is its caller's, to close.
-  void hold(uint32_t part);
+  void hold(uint32_t part) {
+    progress_->with_groups([part](JobGroups& groups) { groups.hold(part); });
+  }
   // Parts that their callers have not closed.
-  uint32_t part_count();
+  uint32_t part_count() {
+    return progress_->with_groups([](const JobGroups& groups) { return groups.part_count(); });
+  }
   // Waits for every rank of the part to close it. Afterwards it may only release requests.
   Status close_part(uint32_t part);
   // Waits for every rank to close. Afterwards the job may only release requests and be destroyed.
@@ -75,7 +80,7 @@ class Job {
   Status release(Request* request, bool* last);
   // Memory of the job, or that it is told of; as Buffers. Of all its groups.
   Status allocate_buffer(uint64_t bytes, const parallax_buffer_options_t& options, void** pointer) {
-    return buffers_.allocate(bytes, options, binding_.binding(), pointer);
+    return buffers_.allocate(bytes, options, {binding_.binding(), opener()}, pointer);
   }
   Status free_buffer(void* pointer) { return buffers_.free(pointer, borrower()); }
   Status register_buffer(void* pointer, uint64_t bytes) { return buffers_.add(pointer, bytes); }
@@ -106,6 +111,9 @@ class Job {
   const SettingValue& setting(const char* name) const { return settings_.as_opened().value(name); }
   void flush(int64_t deadline_ns);
   Buffers::Borrower borrower();
+  OpenDevices opener() {
+    return [this](DeviceShare* share) { return devices_->open(share); };
+  }
 
   LiveSettings settings_;             // holds strings of options_
   const parallax_options_t options_;  // the program's strings are not used after open()
@@ -121,6 +129,7 @@ class Job {
   FaultyTransport* faulty_ = nullptr;  // transport_, if it is one
   JobBinding binding_;                 // its binding outlives the threads below
   std::unique_ptr<Progress> progress_;
+  std::unique_ptr<JobDevices> devices_;  // wakes progress_
   std::unique_ptr<Compute> compute_;
   std::unique_ptr<JobGroups> groups_;
   std::vector<Request*> orphans_;  // guarded by the engine mutex

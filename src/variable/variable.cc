@@ -227,6 +227,7 @@ constexpr auto kDtypeNames = [] {
   return names;
 }();
 constexpr const char* kTagNames[] = {"AUTO", "DENSE", "SPARSE"};
+constexpr const char* kMemoryNames[] = {"HOST", "CUDA"};
 constexpr const char* kReductionNames[] = {"SUM", "MEAN_WORLD", "MEAN_CONTRIBUTORS", "MEAN_ROW"};
 constexpr auto kRuleNames = [] {
   std::array<const char*, kRuleCount> names = {};
@@ -280,6 +281,7 @@ std::vector<Field> fields_of(const Variable& variable) {
       {"momentum", wide(variable.momentum), FieldKind::kDouble},
       {"nesterov", variable.nesterov},
       {"rates", variable.rates},
+      {"memory", variable.memory, FieldKind::kInteger, kMemoryNames},
       {"l1", wide(variable.penalties.l1), FieldKind::kDouble},
       {"l2", wide(variable.penalties.l2), FieldKind::kDouble},
       {"l2_shrinkage", wide(variable.penalties.l2_shrinkage), FieldKind::kDouble},
@@ -318,7 +320,6 @@ Status check_not_yet(const parallax_variable_t& in, const std::string& name) {
   return refuse_not_yet(name + ": ", {{"placement", in.placement != 0},
                                       {"method", in.method != 0},
                                       {"storage_dtype", in.storage_dtype != 0},
-                                      {"memory", in.memory != PARALLAX_MEMORY_HOST},
                                       {"table_memory", in.table_memory != PARALLAX_MEMORY_HOST},
                                       {"rounding", in.rounding != 0},
                                       {"priority", in.priority != 0}});
@@ -344,6 +345,11 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
   }
   PARALLAX_RETURN_IF_ERROR(check_dtype(in, name));
   PARALLAX_RETURN_IF_ERROR(check_not_yet(in, name));
+  if (in.memory > PARALLAX_MEMORY_CUDA) {
+    return invalid(name + ": memory is " + std::to_string(in.memory) +
+                   "; it must be PARALLAX_MEMORY_HOST or PARALLAX_MEMORY_CUDA")
+        .about_field("memory");
+  }
   PARALLAX_RETURN_IF_ERROR(check_shape(in, name));
   PARALLAX_RETURN_IF_ERROR(check_form(in, name));
   PARALLAX_RETURN_IF_ERROR(check_rule(in, name));
@@ -375,7 +381,8 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
                .rates = in.rates,
                .own_rule = {.apply = in.rule_fn,
                             .context = in.rule_context,
-                            .state_elements = {in.state_elements[0], in.state_elements[1]}}};
+                            .state_elements = {in.state_elements[0], in.state_elements[1]}},
+               .memory = in.memory};
   return {};
 }
 

@@ -53,6 +53,7 @@ struct Variable {
   Penalties penalties = {};
   uint32_t rates = 0;  // its group of the rates that a step ends with
   OwnRule own_rule = {};
+  uint32_t memory = PARALLAX_MEMORY_HOST;  // where its slices lie on every rank
 
   bool managed() const { return rule != PARALLAX_RULE_NONE; }
   bool ids_declared() const { return rows_max > 0; }

@@ -50,9 +50,12 @@ static void buffers_refused(void) {
   wanted = (parallax_buffer_options_t){.size = sizeof wanted, .huge_pages = 2};
   PARALLAX_EXPECT_REFUSED(parallax_buffer_alloc(job, 8, &wanted, &pointer), PARALLAX_INVALID,
                           "huge_pages is 2");
-  wanted = (parallax_buffer_options_t){.size = sizeof wanted, .memory = PARALLAX_MEMORY_CUDA};
-  PARALLAX_EXPECT_REFUSED(parallax_buffer_alloc(job, 8, &wanted, &pointer), PARALLAX_UNSUPPORTED,
-                          "memory");
+  wanted = (parallax_buffer_options_t){.size = sizeof wanted, .memory = 2};
+  PARALLAX_EXPECT_REFUSED(parallax_buffer_alloc(job, 8, &wanted, &pointer), PARALLAX_INVALID,
+                          "memory is 2");
+  wanted = (parallax_buffer_options_t){.size = sizeof wanted, .device = 1};
+  PARALLAX_EXPECT_REFUSED(parallax_buffer_alloc(job, 8, &wanted, &pointer), PARALLAX_INVALID,
+                          "device is given");
   PARALLAX_EXPECT(pointer == NULL);
   PARALLAX_EXPECT_REFUSED(parallax_buffer_free(job, own), PARALLAX_INVALID, "no buffer");
   PARALLAX_EXPECT_REFUSED(parallax_buffer_unregister(job, own), PARALLAX_INVALID, "registered");

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fields that have their place in a struct before what they ask for is built: each is refused by
- * its name, and nothing was done.
+ * Fields that have their place in a struct before what they ask for is built, and memory of devices
+ * where there is none: each is refused by its name, and nothing was done.
  */
+#define _POSIX_C_SOURCE 200112L /* setenv */
+#include <stdlib.h>
+
 #include "expect.h"
 
 enum { kRows = 8 };
@@ -29,7 +32,6 @@ static void not_yet_refused(parallax_job_t *job) {
   PARALLAX_NOT_YET(storage_dtype, PARALLAX_AS(PARALLAX_BF16));
   PARALLAX_NOT_YET(rounding, PARALLAX_ROUNDING_STOCHASTIC);
   PARALLAX_NOT_YET(priority, -1);
-  PARALLAX_NOT_YET(memory, PARALLAX_MEMORY_CUDA);
   PARALLAX_NOT_YET(table_memory, PARALLAX_MEMORY_CUDA);
 #undef PARALLAX_NOT_YET
   parallax_options_t o = {.size = sizeof o};
@@ -45,20 +47,35 @@ static void not_yet_refused(parallax_job_t *job) {
   PARALLAX_EXPECT(id == 77 && none == NULL);
 }
 
-static void slices_not_yet_refused(parallax_job_t *job, uint64_t step, parallax_slice_t good) {
+/* Slices on devices, of a job that has none: its module is looked for where there is none. */
+static void devices_refused(parallax_job_t *job, uint64_t step, parallax_slice_t good) {
   parallax_request_t *request = NULL;
   parallax_slice_t s = good;
   s.stream = &s;
-  PARALLAX_EXPECT_REFUSED(parallax_push(job, step, &s, 1, &request), PARALLAX_UNSUPPORTED,
-                          "stream");
-  s = good;
-  s.memory = PARALLAX_MEMORY_CUDA;
-  PARALLAX_EXPECT_REFUSED(parallax_pull(job, step, &s, 1, &request), PARALLAX_UNSUPPORTED,
-                          "memory");
+  PARALLAX_EXPECT_REFUSED(parallax_push(job, step, &s, 1, &request), PARALLAX_INVALID, "stream");
   s = good;
   s.device = 1;
+  PARALLAX_EXPECT_REFUSED(parallax_pull(job, step, &s, 1, &request), PARALLAX_INVALID, "device");
+  s = good;
+  s.memory = 2;
+  PARALLAX_EXPECT_REFUSED(parallax_pull(job, step, &s, 1, &request), PARALLAX_INVALID,
+                          "memory is 2");
+  s.memory = PARALLAX_MEMORY_CUDA;
   PARALLAX_EXPECT_REFUSED(parallax_pull(job, step, &s, 1, &request), PARALLAX_UNSUPPORTED,
-                          "device");
+                          "/nonexistent/libparallax_cuda.so: no such file");
+  PARALLAX_EXPECT_REFUSED(parallax_push(job, step, &s, 1, &request), PARALLAX_UNSUPPORTED,
+                          "memory");
+}
+
+static void variables_refused(parallax_job_t *job) {
+  uint32_t id = 77;
+  parallax_variable_t v = variable("on a device");
+  v.memory = PARALLAX_MEMORY_CUDA;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_UNSUPPORTED,
+                          "no device can be used");
+  v.memory = 2;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "memory is 2");
+  PARALLAX_EXPECT(id == 77);
 }
 
 int main(void) {
@@ -69,8 +86,10 @@ int main(void) {
   parallax_job_t *job = NULL;
   parallax_request_t *request = NULL;
   parallax_options_t options = {.size = sizeof options};
+  PARALLAX_EXPECT(setenv("PARALLAX_MODULE_DIR", "/nonexistent", 1) == 0);
   PARALLAX_EXPECT_OK(parallax_open(&options, &job));
   not_yet_refused(job);
+  variables_refused(job);
   const parallax_variable_t v = variable("v");
   PARALLAX_EXPECT_OK(parallax_register(job, &v, &id));
   PARALLAX_EXPECT(id == 0);
@@ -79,7 +98,7 @@ int main(void) {
   parallax_slice_t good = {.size = sizeof good, .form = PARALLAX_FORM_ROWS, .ids = kIds};
   good.row_count = 1;
   good.values = &value;
-  slices_not_yet_refused(job, step, good);
+  devices_refused(job, step, good);
   PARALLAX_EXPECT_OK(parallax_step_end(job, step, NULL, &request));
   PARALLAX_EXPECT_OK(parallax_wait(&request, 1, PARALLAX_WAIT_DEFAULT));
   PARALLAX_EXPECT_OK(parallax_request_release(request));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "parallax/parallax.hpp"
+#include "support/environment_variable.h"
 #include "support/rank_threads.h"
 
 namespace {
@@ -171,6 +172,7 @@ TEST(JobBuffer, GoesWithTheJob) {
 }
 
 TEST(JobBuffer, OptionsOfEverySizeAndBadOnes) {
+  const parallax::testkit::EnvironmentVariable no_module("PARALLAX_MODULE_DIR", "/nonexistent");
   Job job(sized<parallax_options_t>());
   void* pointer = &job;
   auto options = sized<parallax_buffer_options_t>();
@@ -178,10 +180,15 @@ TEST(JobBuffer, OptionsOfEverySizeAndBadOnes) {
   expect_told(parallax_buffer_alloc(job.get(), 8, &options, &pointer), PARALLAX_UNSUPPORTED,
               "memory");
   EXPECT_EQ(pointer, nullptr);
+  options.huge_pages = 1;
+  expect_told(parallax_buffer_alloc(job.get(), 8, &options, &pointer), PARALLAX_INVALID,
+              "huge_pages");
+  options = sized<parallax_buffer_options_t>();
+  options.memory = 7;
+  expect_told(parallax_buffer_alloc(job.get(), 8, &options, &pointer), PARALLAX_INVALID, "memory");
   options = sized<parallax_buffer_options_t>();
   options.device = 1;
-  expect_told(parallax_buffer_alloc(job.get(), 8, &options, &pointer), PARALLAX_UNSUPPORTED,
-              "device");
+  expect_told(parallax_buffer_alloc(job.get(), 8, &options, &pointer), PARALLAX_INVALID, "device");
   options = sized<parallax_buffer_options_t>();
   options.huge_pages = 1;
   options.numa_node = PARALLAX_NUMA_NODE(0);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz: sequences of calls of the C ABI with any numbers in any struct, by one rank alone. Pointers
-// are valid or null, since no library can tell others. Every answer is a status of the header,
-// every refusal has a sentence, and in the end everything closes and nothing is left allocated.
+// Fuzz: sequences of calls of the C ABI with any numbers in any struct, by one rank. Pointers are
+// valid or null. Answers are the header's, refusals have sentences, and nothing is left allocated.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <array>

@@ -42,6 +42,7 @@ class ReportsTest : public testing::Test {
                     .broadcast = broadcast_,
                     .goodbye = goodbye_,
                     .row_calls = rank_.rows,
+                    .device_calls = device_calls_,
                     .splits = splits_,
                     .collectives = collectives_,
                     .requests = rank_.requests,
@@ -62,6 +63,12 @@ class ReportsTest : public testing::Test {
   SplitCalls splits_{hosts_, 0, world_.network().outbox(0), rank_.requests};
   CollectiveRounds collectives_{
       {rank_.group.columns(), rank_.trees, world_.network().outbox(0), rank_.requests, false}};
+  DeviceCalls device_calls_{{.registry = world_.registry(),
+                             .checks = world_.checks(),
+                             .pipeline = rank_.pipeline,
+                             .requests = rank_.requests},
+                            {},
+                            {}};
   StoppedClock clock_;
   Membership membership_{{1, 2}, 1000, 0};
   PeerTraffic traffic_{{.rank = 0, .epoch = 1}, hosts_, clock_, membership_};

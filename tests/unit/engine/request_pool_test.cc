@@ -126,5 +126,35 @@ TEST_F(RequestPoolTest, GrowthIsCountedBeyondTheFirstFewAndNotForReuse) {
   EXPECT_EQ(pool_.growth_count(), 1u);
 }
 
+TEST_F(RequestPoolTest, ATakenRequestIsThePoolsAgainUnlessItIsKept) {
+  {
+    TakenRequest taken(pool_);
+    ASSERT_TRUE(taken.take(RequestKind::kPush, 1).ok());
+    EXPECT_EQ(pool_.outstanding(), 1u);
+  }
+  EXPECT_EQ(pool_.outstanding(), 0u);
+  TakenRequest taken(pool_);
+  ASSERT_TRUE(taken.take(RequestKind::kPush, 1).ok());
+  Request* kept = taken.keep();
+  taken.give_back();
+  EXPECT_EQ(pool_.outstanding(), 1u);
+  EXPECT_FALSE(kept->free);
+}
+
+// Given a call that has a request, expect it made with that one, which no failure takes away.
+TEST_F(RequestPoolTest, ARequestThatIsThereStaysItsOwners) {
+  Request* there = take(RequestKind::kPush, 3);
+  for (const bool kept : {false, true}) {
+    TakenRequest taken(pool_, there);
+    ASSERT_TRUE(taken.take(RequestKind::kPush, 3).ok());
+    EXPECT_EQ(&*taken, there);
+    if (kept) {
+      EXPECT_EQ(taken.keep(), there);
+    }
+  }
+  EXPECT_EQ(pool_.outstanding(), 1u);
+  EXPECT_FALSE(there->free);
+}
+
 }  // namespace
 }  // namespace parallax

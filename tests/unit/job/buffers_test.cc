@@ -26,7 +26,7 @@ struct Known : Buffers {
     parallax_buffer_options_t options = {};
     options.size = sizeof options;
     void* pointer = nullptr;
-    const Status status = allocate(bytes, options, binding, &pointer);
+    const Status status = allocate(bytes, options, {binding, {}}, &pointer);
     EXPECT_TRUE(status.ok()) << status.message();
     return pointer;
   }

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Devices: what the layers above see of a machine's accelerators: whose memory an address is, how
+// far a stream of the caller's has come, and copies between a device's memory and the host's that
+// follow it. No type of a device's own library shows here; libparallax_cuda.so implements it, and
+// the tests do.
+//
+// A stream is the caller's, a `void*` as its library has it; null is the device's default stream.
+// mark() notes the point that it has come to; copies that follow a mark begin when all that was put
+// on the stream before is done. Copies run on queues of the implementation's own, in the order in
+// which they were given for one device and direction, and nothing here waits for one: whoever began
+// a batch asks poll(), and the `wake` of DeviceOptions says when it is worth to ask.
+//
+// Threads: one owner at a time, but for allocate, release and memory that is pinned, which any
+// thread may. mark() concerns a stream as the calling thread names it. drain() blocks, and so may
+// what allocates; nothing else does.
+#ifndef PARALLAX_DEVICE_DEVICES_H_
+#define PARALLAX_DEVICE_DEVICES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace parallax {
+
+// Where an address lies.
+enum class MemoryPlace : uint8_t {
+  kHost,    // of the process, or no device knows it
+  kDevice,  // of a device
+  kShared,  // of both: the driver moves it (managed memory)
+  kUnknown  // the driver does not say
+};
+
+struct PlacedMemory {
+  MemoryPlace place = MemoryPlace::kHost;
+  uint32_t device = 0;
+};
+
+// A point in the order of a stream. 0: none.
+using DeviceMark = uint32_t;
+// Copies that end together. 0: none.
+using DeviceBatch = uint32_t;
+
+struct DeviceCopy {
+  std::byte* to = nullptr;
+  const std::byte* from = nullptr;
+  uint64_t bytes = 0;
+};
+
+enum class CopyDirection : uint8_t { kToHost, kToDevice };
+
+struct DeviceInfo {
+  uint32_t number = 0;
+  std::string name;
+  std::string pci_bus_id;  // "0000:3b:00.0"
+};
+
+// What was found, for reports.
+struct DeviceReport {
+  std::string driver;       // "CUDA driver 13.0"
+  std::string collectives;  // "NCCL 2.28.9"; empty: none, and collectives_why
+  std::string collectives_why;
+  std::vector<DeviceInfo> devices;
+};
+
+struct DeviceOptions {
+  // Called from any thread, also of the driver's, after copies have ended. Does not block.
+  std::function<void()> wake;
+};
+
+class Devices {
+ public:
+  virtual ~Devices() = default;
+
+  // UNSUPPORTED: there is no such device, with those there are. The first time it takes a while.
+  virtual Status open(uint32_t device) = 0;
+  // Of a device that is open, or of the host; what it cannot tell it does not guess.
+  virtual PlacedMemory place_of(const void* address) const = 0;
+
+  // Of a device that is open. UNSUPPORTED: the stream is being captured into a graph, or belongs to
+  // a context that is not the device's primary one; IO: the device's own error.
+  virtual Status mark(uint32_t device, void* stream, DeviceMark* mark) = 0;
+  virtual void release(DeviceMark mark) = 0;
+
+  // Begins copies that follow the mark. Host memory is pinned. IO: none was begun that is still
+  // under way; *batch is 0.
+  virtual Status copy(CopyDirection direction, DeviceMark mark, std::span<const DeviceCopy> copies,
+                      DeviceBatch* batch) = 0;
+  // Whether it has ended, well or not; one that has is gone. IO: it ended with the device's error.
+  virtual Status poll(DeviceBatch batch, bool* ended) = 0;
+  // Waits until all batches have ended, for at most timeout_ns; false: they have not.
+  virtual bool drain(int64_t timeout_ns) = 0;
+
+  // Host memory that a device reads and writes by itself. LIMIT.
+  virtual Status allocate_pinned(uint64_t bytes, std::byte** memory) = 0;
+  virtual void release_pinned(std::byte* memory) = 0;
+  // Memory of a device, zeros. UNSUPPORTED, LIMIT, IO.
+  virtual Status allocate(uint32_t device, uint64_t bytes, void** memory) = 0;
+  virtual void release(uint32_t device, void* memory) = 0;
+
+  virtual DeviceReport report() const = 0;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_DEVICE_DEVICES_H_

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls on their way to the engine and back. See device_calls.h.
+#include "engine/device_calls.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace parallax {
+
+namespace {
+
+// For the end of a job: what copies may take at most.
+constexpr int64_t kDrainNs = 5'000'000'000;
+
+bool is_contribution(RequestKind kind) {
+  return kind == RequestKind::kPush || kind == RequestKind::kReduce;
+}
+
+const char* call_text(RequestKind kind) {
+  if (kind == RequestKind::kPush) return "push";
+  return kind == RequestKind::kReduce ? "reduce" : "pull";
+}
+
+}  // namespace
+
+DeviceCalls::DeviceCalls(const Parts& parts, OpenDevices open, Take take)
+    : parts_(parts), open_(std::move(open)), take_(std::move(take)) {
+  parts_.requests.keeper(this);
+}
+
+DeviceCalls::~DeviceCalls() { parts_.requests.keeper(nullptr); }
+
+// ---- the call
+
+Status DeviceCalls::look_at(const Call& call, bool* comes_by_here) const {
+  *comes_by_here = false;
+  for (size_t i = 0; i < call.slices.size(); ++i) {
+    const parallax_slice_t& slice = call.slices[i];
+    if (slice.memory != PARALLAX_MEMORY_HOST) {
+      *comes_by_here = true;
+      continue;
+    }
+    if (slice.variable >= parts_.registry.size()) continue;  // refused with the other checks
+    const Variable& variable = parts_.registry[slice.variable];
+    const auto refuse = [&](const std::string& why) {
+      return invalid(std::string(call_text(call.kind)) + ", slice " + std::to_string(i) +
+                     " (variable '" + variable.name + "'): " + why)
+          .about_slice(i)
+          .about_variable(slice.variable)
+          .about_field("memory");
+    };
+    if (variable.memory != PARALLAX_MEMORY_HOST) {
+      return refuse(
+          "memory is PARALLAX_MEMORY_HOST, and the variable was registered with memory = "
+          "PARALLAX_MEMORY_CUDA: all its slices lie on devices");
+    }
+    // Where the job has no device it asks no driver.
+    if (share_.devices == nullptr) continue;
+    for (const void* address :
+         {static_cast<const void*>(slice.values), static_cast<const void*>(slice.into),
+          static_cast<const void*>(slice.ids), static_cast<const void*>(slice.ids_i32)}) {
+      if (address == nullptr) continue;
+      const PlacedMemory found = share_.devices->place_of(address);
+      if (found.place != MemoryPlace::kDevice) continue;
+      return refuse("it has a buffer on device " + std::to_string(found.device) +
+                    ", and memory is PARALLAX_MEMORY_HOST; set it to PARALLAX_MEMORY_CUDA");
+    }
+  }
+  *comes_by_here = *comes_by_here || behind(call);
+  return {};
+}
+
+// A call with slices in host memory is not to overtake one of the same step and variable.
+bool DeviceCalls::behind(const Call& call) const {
+  if (waiting_.empty() || !is_contribution(call.kind)) return false;
+  for (const Staged* before : waiting_) {
+    if (!is_contribution(before->kind) || before->step != call.step) continue;
+    for (const parallax_slice_t& theirs : before->slices.host_slices()) {
+      const auto same = [&](const parallax_slice_t& each) {
+        return each.variable == theirs.variable;
+      };
+      if (std::any_of(call.slices.begin(), call.slices.end(), same)) return true;
+    }
+  }
+  return false;
+}
+
+Status DeviceCalls::share(DeviceShare* share) {
+  if (share_.devices == nullptr) {
+    if (!open_) return unsupported("this job has no way to a device");
+    PARALLAX_RETURN_IF_ERROR(open_(&share_));
+  }
+  *share = share_;
+  return {};
+}
+
+DeviceCalls::Staged& DeviceCalls::free_one() {
+  for (Staged& each : staged_) {
+    if (each.phase == Phase::kFree) return each;
+  }
+  // Once copies are under way nothing that notes a call may throw.
+  waiting_.reserve(staged_.size() + 1);
+  ending_.reserve(staged_.size() + 1);
+  return staged_.emplace_back();
+}
+
+void DeviceCalls::free(Staged& staged) {
+  if (staged.slices.under_way()) staged.slices.abandon();
+  staged.slices.release();
+  staged.phase = Phase::kFree;
+}
+
+Status DeviceCalls::lay_out(const Call& call, StagedSlices* slices) {
+  DeviceShare devices;
+  const bool any =
+      std::any_of(call.slices.begin(), call.slices.end(),
+                  [](const parallax_slice_t& each) { return each.memory != PARALLAX_MEMORY_HOST; });
+  const Status open = any ? share(&devices) : Status();
+  if (!open.ok()) {
+    return open
+        .prefixed(std::string(call_text(call.kind)) +
+                  ": memory is PARALLAX_MEMORY_CUDA, and no device can be used: ")
+        .about_field("memory");
+  }
+  borrowed_.clear();
+  return slices->lay_out(devices, parts_.registry, parts_.checks, call.kind, call.slices,
+                         &borrowed_);
+}
+
+Status DeviceCalls::post(const Call& call, Request** request) {
+  Staged& staged = free_one();
+  PARALLAX_RETURN_IF_ERROR(lay_out(call, &staged.slices));
+  TakenRequest taken(parts_.requests);
+  Status status;
+  try {
+    status = taken.take(call.kind, call.step);
+    if (status.ok()) {
+      staged.kind = call.kind;
+      staged.step = call.step;
+      staged.status = {};
+      staged.request = &*taken;
+      staged.request->borrowed.swap(borrowed_);
+      status = begin(staged);
+    }
+  } catch (...) {
+    free(staged);
+    throw;
+  }
+  if (status.ok()) {
+    *request = taken.keep();
+  } else {
+    free(staged);
+  }
+  return status;
+}
+
+// Not OK: nothing is under way, and the request is not used.
+Status DeviceCalls::begin(Staged& staged) {
+  const auto at = std::find_if(staged_.begin(), staged_.end(),
+                               [&](const Staged& each) { return &each == &staged; });
+  const bool copies = staged.slices.copies(CopyDirection::kToHost);
+  const bool waits = copies || behind({staged.kind, staged.step, staged.slices.host_slices()});
+  if (copies) staged.status = staged.slices.begin(CopyDirection::kToHost);
+  // Of several devices' copies one was not begun: the request ends once the others have.
+  if (!staged.status.ok() && !staged.slices.under_way()) {
+    return staged.status.prefixed(text_of(staged, "copying its slices from "));
+  }
+  staged.request->staged = static_cast<uint32_t>(at - staged_.begin()) + 1;
+  if (waits) {
+    wait(staged);
+    return {};
+  }
+  const Status taken = take(staged);
+  if (!taken.ok()) staged.request->staged = 0;
+  return taken;
+}
+
+void DeviceCalls::wait(Staged& staged) {
+  staged.phase = Phase::kWaiting;
+  waiting_.push_back(&staged);
+  // The step does not end before the call was taken.
+  if (staged.kind != RequestKind::kEvaluate) ++parts_.pipeline.state(staged.step).unstarted;
+}
+
+void DeviceCalls::stop_waiting(size_t at) {
+  const Staged& staged = *waiting_[at];
+  if (staged.kind != RequestKind::kEvaluate) --parts_.pipeline.state(staged.step).unstarted;
+  waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(at));
+}
+
+Status DeviceCalls::take(Staged& staged) {
+  staged.phase = Phase::kTaken;
+  return take_({staged.kind, staged.step, staged.slices.host_slices()}, staged.request);
+}
+
+std::string DeviceCalls::text_of(const Staged& staged, const char* copying) {
+  return std::string(call_text(staged.kind)) + ": " + copying + staged.slices.where() + ": ";
+}
+
+// ---- the pass
+
+void DeviceCalls::advance() {
+  advance_waiting();
+  advance_ending();
+}
+
+void DeviceCalls::advance_waiting() {
+  // Those that contribute to a step go in their order, whichever copies are over first.
+  uint64_t held_step = 0;
+  for (size_t i = 0; i < waiting_.size();) {
+    Staged& staged = *waiting_[i];
+    const bool contributes = is_contribution(staged.kind);
+    if (!staged.slices.poll(&staged.status) || (contributes && staged.step == held_step)) {
+      // Two steps take calls at once at most, and of the later one none is ever older.
+      if (contributes && held_step == 0) held_step = staged.step;
+      ++i;
+      continue;
+    }
+    // Where memory runs out it waits on, and ends with the job.
+    Status status = staged.status;
+    if (!status.ok()) {
+      status = status.prefixed(text_of(staged, "copying its slices from "));
+    }
+    if (status.ok()) status = take(staged);
+    stop_waiting(i);
+    if (!status.ok()) parts_.requests.finish(staged.request, std::move(status));
+  }
+}
+
+// Before a request completes. One whose copies have to be waited for first is kept, and completed
+// from here.
+bool DeviceCalls::keep(Request& request, const Status& status) {
+  if (request.staged == 0) return false;
+  Staged& staged = staged_[request.staged - 1];
+  staged.status = status;
+  const bool gives = staged.phase == Phase::kTaken && status.ok() &&
+                     staged.slices.copies(CopyDirection::kToDevice);
+  if (gives) {
+    staged.status = staged.slices.begin(CopyDirection::kToDevice);
+    if (!staged.status.ok()) {
+      staged.status = staged.status.prefixed(text_of(staged, "copying its results to "));
+    }
+  }
+  if (gives || staged.slices.under_way()) {
+    staged.phase = Phase::kEnding;
+    ending_.push_back(&staged);
+    return true;
+  }
+  request.staged = 0;
+  free(staged);
+  return false;
+}
+
+void DeviceCalls::advance_ending() {
+  for (size_t i = 0; i < ending_.size();) {
+    Staged& staged = *ending_[i];
+    Status copied;
+    if (!staged.slices.poll(&copied)) {
+      ++i;
+      continue;
+    }
+    ending_.erase(ending_.begin() + static_cast<std::ptrdiff_t>(i));
+    // What failed the call first is what its caller hears.
+    if (staged.status.ok() && !copied.ok()) {
+      staged.status = copied.prefixed(text_of(staged, "copying its results to "));
+    }
+    Request* request = staged.request;
+    const Status status = std::exchange(staged.status, {});
+    request->staged = 0;
+    free(staged);
+    parts_.requests.finish(request, status);
+  }
+}
+
+// ---- the end of a job
+
+void DeviceCalls::finish_waiting(const Status& status) {
+  while (!waiting_.empty()) {
+    Request* request = waiting_.front()->request;
+    stop_waiting(0);
+    parts_.requests.finish(request, status);
+  }
+  advance_ending();
+}
+
+void DeviceCalls::finish_all() {
+  if (share_.devices == nullptr) return;
+  if (!ending_.empty()) share_.devices->drain(kDrainNs);
+  advance_ending();
+  while (!ending_.empty()) {
+    Staged& staged = *ending_.back();
+    ending_.pop_back();
+    staged.slices.abandon();
+    staged.phase = Phase::kFree;
+    staged.request->staged = 0;
+    parts_.requests.finish(staged.request, staged.status);
+  }
+}
+
+// ---- what others ask
+
+bool DeviceCalls::contributes(uint64_t step, uint32_t* variable) const {
+  for (const Staged* each : waiting_) {
+    if (each->step != step || !is_contribution(each->kind)) continue;
+    if (each->slices.host_slices().empty()) continue;
+    *variable = each->slices.host_slices().front().variable;
+    return true;
+  }
+  return false;
+}
+
+bool DeviceCalls::evaluates() const {
+  return std::any_of(waiting_.begin(), waiting_.end(),
+                     [](const Staged* each) { return each->kind == RequestKind::kEvaluate; });
+}
+
+std::string DeviceCalls::waits_for(const Request& request) const {
+  if (request.staged == 0) return "";
+  const Staged& staged = staged_[request.staged - 1];
+  const std::string call =
+      std::string(call_text(staged.kind)) + (staged.kind == RequestKind::kEvaluate
+                                                 ? " between steps"
+                                                 : " of step " + std::to_string(staged.step));
+  if (staged.phase == Phase::kWaiting) {
+    return call + " waits for " + staged.slices.where() +
+           ": the work that was on its stream before the call, or the copy of its slices behind it";
+  }
+  if (staged.phase != Phase::kEnding) return "";
+  return call + " waits for the copies between " + staged.slices.where() + " and the host to end";
+}
+
+}  // namespace parallax

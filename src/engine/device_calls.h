@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeviceCalls: calls whose slices lie on a device. Each is checked as far as the host can see and
+// gets its request at once; its ids and gradients are copied to pinned host memory behind what the
+// caller's stream holds; then the call is taken as one with slices in host memory is (Take), and
+// all else goes on as for that one; and when its request would complete, its results are copied
+// back before it does.
+//
+// What only the ids and numbers themselves tell, such as an id past the end, is found when they are
+// here: then the request fails with it, and nothing of the call was done.
+//
+// Calls of one step that contribute are taken in the order in which they were made. So a call with
+// slices in host memory waits here, without a copy, while one of the same step and variable does.
+//
+// Engine's owner only; nothing blocks but the opening of a device and memory to be pinned, each the
+// first time.
+#ifndef PARALLAX_ENGINE_DEVICE_CALLS_H_
+#define PARALLAX_ENGINE_DEVICE_CALLS_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "device/device_share.h"
+#include "engine/request_pool.h"
+#include "engine/slice_checks.h"
+#include "engine/staged_slices.h"
+#include "group/step_pipeline.h"
+#include "variable/registry.h"
+
+namespace parallax {
+
+class DeviceCalls final : private RequestKeeper {
+ public:
+  struct Call {
+    RequestKind kind = RequestKind::kPull;
+    uint64_t step = 0;
+    std::span<const parallax_slice_t> slices;
+  };
+  // Takes a call with slices in host memory, which were not checked yet, for a request that is
+  // there already. A refused one has changed nothing.
+  using Take = std::function<Status(const Call& call, Request* request)>;
+  struct Parts {
+    const Registry& registry;
+    const SliceChecks& checks;
+    StepPipeline& pipeline;
+    RequestPool& requests;
+  };
+
+  // All outlive this.
+  DeviceCalls(const Parts& parts, OpenDevices open, Take take);
+  ~DeviceCalls() override;
+  DeviceCalls(const DeviceCalls&) = delete;
+  DeviceCalls& operator=(const DeviceCalls&) = delete;
+
+  // Of slices that were not checked: whether they have to come by here. INVALID: a slice of host
+  // memory that is a device's, as far as the driver can tell, or whose variable says CUDA.
+  Status look_at(const Call& call, bool* comes_by_here) const;
+  // Slices that were checked, but for their ids. UNSUPPORTED says what is missing of a device;
+  // INVALID, LIMIT, IO, and what Take says where nothing has to be copied first.
+  Status post(const Call& call, Request** request);
+
+  // Moves on what can be moved; of a job that has failed too.
+  void advance();
+  // The job is over: calls that are not taken yet fail with it, once no copy reads their buffers.
+  void finish_waiting(const Status& status);
+  // And all that is still under way, after at most a while.
+  void finish_all();
+
+  // A call of the step that contributes waits to be taken; *variable is one of its.
+  bool contributes(uint64_t step, uint32_t* variable) const;
+  // An evaluation waits to be taken.
+  bool evaluates() const;
+  // Copies are under way.
+  bool busy() const { return !waiting_.empty() || !ending_.empty(); }
+  // What its request waits for on a device, in words; "": nothing.
+  std::string waits_for(const Request& request) const;
+
+ private:
+  enum class Phase : uint8_t { kFree, kWaiting, kTaken, kEnding };
+  struct Staged {
+    Phase phase = Phase::kFree;
+    RequestKind kind = RequestKind::kPull;
+    uint64_t step = 0;
+    Request* request = nullptr;
+    Status status;  // of its copies, or the one that it ends with
+    StagedSlices slices;
+  };
+
+  bool keep(Request& request, const Status& status) override;
+  Status share(DeviceShare* share);
+  Staged& free_one();
+  static void free(Staged& staged);
+  static std::string text_of(const Staged& staged, const char* copying);
+  Status lay_out(const Call& call, StagedSlices* slices);
+  Status begin(Staged& staged);
+  Status take(Staged& staged);
+  void wait(Staged& staged);
+  void stop_waiting(size_t at);
+  bool behind(const Call& call) const;
+  void advance_waiting();
+  void advance_ending();
+
+  const Parts parts_;
+  const OpenDevices open_;
+  const Take take_;
+  DeviceShare share_;          // once open
+  std::deque<Staged> staged_;  // by number, from 1 in Request::staged
+  std::vector<Staged*> waiting_, ending_;
+  std::vector<ByteRange> borrowed_;  // of the call being made
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_ENGINE_DEVICE_CALLS_H_

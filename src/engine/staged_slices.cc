@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// Laying out, beginning and ending the copies of a call. See staged_slices.h.
+#include "engine/staged_slices.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/number.h"
+
+namespace parallax {
+
+namespace {
+
+// Of the parts of a block: no kernel and no copy engine is slowed down by a worse one.
+constexpr uint64_t kStagedAlignment = 256;
+
+const char* name_of_call(RequestKind kind) {
+  if (kind == RequestKind::kPush) return "push";
+  return kind == RequestKind::kReduce ? "reduce" : "pull";
+}
+
+// A pointer of a laid out slice before the block is there: its offset, and one more.
+std::byte* at_offset(uint64_t offset) { return reinterpret_cast<std::byte*>(offset); }
+
+}  // namespace
+
+// ---- laying out
+
+Status StagedSlices::part_of(const parallax_slice_t& slice, size_t* part) {
+  for (*part = 0; *part < parts_.size(); ++*part) {
+    if (parts_[*part].device == slice.device && parts_[*part].stream == slice.stream) return {};
+  }
+  const Status open = share_.devices->open(slice.device);
+  if (!open.ok()) return open.reworded(open.message()).about_field("device");
+  Part added = {.device = slice.device, .stream = slice.stream};
+  const Status marked = share_.devices->mark(slice.device, slice.stream, &added.mark);
+  if (!marked.ok()) return marked.reworded(marked.message()).about_field("stream");
+  parts_.push_back(added);
+  return {};
+}
+
+Status StagedSlices::check_place(const void* address, uint32_t device, const char* field) const {
+  const PlacedMemory found = share_.devices->place_of(address);
+  if (found.place == MemoryPlace::kShared || found.place == MemoryPlace::kUnknown) return {};
+  if (found.place == MemoryPlace::kHost) {
+    return invalid(
+               std::string(field) +
+               " is in host memory, and memory is PARALLAX_MEMORY_CUDA; give memory of device " +
+               std::to_string(device) + ", or memory = PARALLAX_MEMORY_HOST")
+        .about_field(field);
+  }
+  if (found.device == device) return {};
+  return invalid(std::string(field) + " is memory of device " + std::to_string(found.device) +
+                 ", and device is " + std::to_string(device))
+      .about_field("device");
+}
+
+uint64_t StagedSlices::room_for(uint64_t bytes) {
+  const uint64_t offset = block_bytes_;
+  block_bytes_ += (bytes + kStagedAlignment - 1) / kStagedAlignment * kStagedAlignment;
+  return offset;
+}
+
+// Row ids may lie in host memory, where many a program makes them.
+Status StagedSlices::lay_out_ids(const parallax_slice_t& slice, size_t part,
+                                 parallax_slice_t* host) {
+  const bool wide = slice.ids != nullptr;
+  const void* ids = wide ? static_cast<const void*>(slice.ids) : slice.ids_i32;
+  if (share_.devices->place_of(ids).place == MemoryPlace::kHost) return {};
+  PARALLAX_RETURN_IF_ERROR(check_place(ids, slice.device, wide ? "ids" : "ids_i32"));
+  const uint64_t bytes = slice.row_count * (wide ? sizeof(int64_t) : sizeof(int32_t));
+  const uint64_t offset = room_for(bytes);
+  copies_.push_back({.direction = CopyDirection::kToHost,
+                     .part = part,
+                     .outside = static_cast<std::byte*>(const_cast<void*>(ids)),
+                     .offset = offset,
+                     .bytes = bytes});
+  if (wide) {
+    host->ids = reinterpret_cast<const int64_t*>(at_offset(offset));
+  } else {
+    host->ids_i32 = reinterpret_cast<const int32_t*>(at_offset(offset));
+  }
+  return {};
+}
+
+Status StagedSlices::lay_out_one(const Registry& registry, const SliceChecks& checks,
+                                 RequestKind kind, const parallax_slice_t& slice,
+                                 parallax_slice_t* host) {
+  if (slice.memory == PARALLAX_MEMORY_HOST) return {};
+  size_t part = 0;
+  PARALLAX_RETURN_IF_ERROR(part_of(slice, &part));
+  const Variable& variable = registry[slice.variable];
+  const PullSlice taken = checks.slice_of(slice);
+  const bool rows = slice.form == PARALLAX_FORM_ROWS;
+  const uint64_t row_count = rows ? slice.row_count : variable.rows;
+  const uint64_t bytes = row_count * variable.row_elements * bytes_of_dtype(taken.dtype);
+  host->memory = PARALLAX_MEMORY_HOST;
+  host->stream = nullptr;
+  host->device = 0;
+  host->into = nullptr;
+  if (row_count == 0) return {};
+  PARALLAX_RETURN_IF_ERROR(check_place(slice.values, slice.device, "values"));
+  if (slice.into != nullptr)
+    PARALLAX_RETURN_IF_ERROR(check_place(slice.into, slice.device, "into"));
+  if (rows) PARALLAX_RETURN_IF_ERROR(lay_out_ids(slice, part, host));
+  const uint64_t offset = room_for(bytes);
+  host->values = at_offset(offset);
+  const bool gives = kind == RequestKind::kPush || kind == RequestKind::kReduce;
+  if (gives) {
+    copies_.push_back({.direction = CopyDirection::kToHost,
+                       .part = part,
+                       .outside = taken.values,
+                       .offset = offset,
+                       .bytes = bytes});
+  }
+  if (!gives || (kind == RequestKind::kReduce && !rows && slice.more == 0)) {
+    copies_.push_back({.direction = CopyDirection::kToDevice,
+                       .part = part,
+                       .outside = gives ? taken.into : taken.values,
+                       .offset = offset,
+                       .bytes = bytes});
+  }
+  return {};
+}
+
+// Offsets become addresses.
+void StagedSlices::place(std::span<const parallax_slice_t> slices) {
+  const auto placed = [this](auto* pointer) {
+    return reinterpret_cast<decltype(pointer)>(block_.memory +
+                                               reinterpret_cast<uintptr_t>(pointer));
+  };
+  for (size_t i = 0; i < slices.size(); ++i) {
+    if (slices[i].memory == PARALLAX_MEMORY_HOST) continue;
+    parallax_slice_t& host = host_[i];
+    const bool rows = host.form == PARALLAX_FORM_ROWS;
+    if (rows && host.row_count == 0) continue;
+    host.values = placed(host.values);
+    if (!rows) continue;
+    if (host.ids != slices[i].ids) host.ids = placed(host.ids);
+    if (host.ids_i32 != slices[i].ids_i32) host.ids_i32 = placed(host.ids_i32);
+  }
+}
+
+Status StagedSlices::lay_out_all(const Registry& registry, const SliceChecks& checks,
+                                 RequestKind kind, std::span<const parallax_slice_t> slices,
+                                 std::vector<ByteRange>* borrowed) {
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const Status laid_out = lay_out_one(registry, checks, kind, slices[i], &host_[i]);
+    if (laid_out.ok()) continue;
+    return laid_out
+        .prefixed(std::string(name_of_call(kind)) + ", slice " + std::to_string(i) +
+                  " (variable '" + registry[slices[i].variable].name + "'): ")
+        .about_slice(i)
+        .about_variable(slices[i].variable);
+  }
+  if (block_bytes_ > 0) {
+    const Status room = share_.pinned->take(block_bytes_, &block_);
+    if (!room.ok()) return room.prefixed(std::string(name_of_call(kind)) + ": its slices need ");
+  }
+  place(slices);
+  for (const Copy& copy : copies_) borrowed->push_back(ByteRange::at(copy.outside, copy.bytes));
+  return {};
+}
+
+Status StagedSlices::lay_out(const DeviceShare& share, const Registry& registry,
+                             const SliceChecks& checks, RequestKind kind,
+                             std::span<const parallax_slice_t> slices,
+                             std::vector<ByteRange>* borrowed) {
+  share_ = share;
+  host_.assign(slices.begin(), slices.end());
+  Status status;
+  try {
+    status = lay_out_all(registry, checks, kind, slices, borrowed);
+  } catch (...) {
+    release();
+    throw;
+  }
+  if (!status.ok()) release();
+  return status;
+}
+
+// ---- copying
+
+bool StagedSlices::copies(CopyDirection direction) const {
+  return std::any_of(copies_.begin(), copies_.end(),
+                     [direction](const Copy& copy) { return copy.direction == direction; });
+}
+
+Status StagedSlices::begin(CopyDirection direction) {
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    batch_.clear();
+    for (const Copy& copy : copies_) {
+      if (copy.part != i || copy.direction != direction) continue;
+      std::byte* inside = block_.memory + copy.offset;
+      const bool in = direction == CopyDirection::kToHost;
+      batch_.push_back({.to = in ? inside : copy.outside,
+                        .from = in ? copy.outside : inside,
+                        .bytes = copy.bytes});
+    }
+    if (batch_.empty()) continue;
+    PARALLAX_RETURN_IF_ERROR(
+        share_.devices->copy(direction, parts_[i].mark, batch_, &parts_[i].batch));
+  }
+  return {};
+}
+
+bool StagedSlices::poll(Status* status) {
+  bool over = true;
+  for (Part& part : parts_) {
+    if (part.batch == 0) continue;
+    bool ended = false;
+    const Status polled = share_.devices->poll(part.batch, &ended);
+    if (!polled.ok() && status->ok()) *status = polled;
+    if (ended) part.batch = 0;
+    over = over && ended;
+  }
+  return over;
+}
+
+bool StagedSlices::under_way() const {
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [](const Part& part) { return part.batch != 0; });
+}
+
+std::string StagedSlices::where() const {
+  std::string text = parts_.size() > 1 ? "devices " : "device ";
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(parts_[i].device);
+  }
+  return text;
+}
+
+void StagedSlices::release() {
+  for (const Part& part : parts_) share_.devices->release(part.mark);
+  if (block_.memory != nullptr) share_.pinned->give_back(block_);
+  block_ = {};
+  block_bytes_ = 0;
+  parts_.clear();
+  copies_.clear();
+  host_.clear();
+}
+
+void StagedSlices::abandon() {
+  if (block_.memory != nullptr) share_.pinned->abandon(std::exchange(block_, {}));
+  parts_.clear();
+  release();
+}
+
+}  // namespace parallax

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// JobDevices: a job's way to devices: the module, looked for at the first call that has to do with
+// a device, and what all groups of the job share of it. A job that never has one never looks, so
+// that no driver starts its threads in it, and a process may fork as before.
+//
+// Any thread; opening blocks on the file system and the driver. The pinned memory is the engine's
+// owner's.
+#ifndef PARALLAX_JOB_JOB_DEVICES_H_
+#define PARALLAX_JOB_JOB_DEVICES_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/mutex.h"
+#include "base/settings.h"
+#include "base/status.h"
+#include "device/device_share.h"
+#include "device/loader.h"
+
+namespace parallax {
+
+// What a rank may pin, of so many on its host, by the setting: where it is not set they share a
+// quarter of the machine's memory, since what is pinned is nobody else's. 0: no bound.
+uint64_t pinned_max_bytes(const SettingValue& setting, size_t ranks);
+
+class JobDevices {
+ public:
+  // `wake` is called from threads of the driver's, until this ends. 0 bytes: no bound.
+  JobDevices(std::string module_dir, uint64_t pinned_max_bytes, std::function<void()> wake);
+  // Waits for copies that are under way, for at most a while.
+  ~JobDevices();
+  JobDevices(const JobDevices&) = delete;
+  JobDevices& operator=(const JobDevices&) = delete;
+
+  // UNSUPPORTED: what was looked for, where, and what is missing. One that failed is tried again.
+  Status open(DeviceShare* share) PARALLAX_EXCLUDES(mutex_);
+
+  // {"used", "module", "made", "tried", "driver", "collectives", "collectives_why", "devices"}
+  nlohmann::json report() const PARALLAX_EXCLUDES(mutex_);
+
+ private:
+  // Shared with what the driver may still call when the job is gone.
+  struct Waker {
+    Mutex mutex;
+    std::function<void()> wake PARALLAX_GUARDED_BY(mutex);
+  };
+
+  const std::string module_dir_;
+  const uint64_t pinned_max_bytes_;
+  const std::shared_ptr<Waker> waker_;
+  mutable Mutex mutex_;
+  DeviceModuleReport found_ PARALLAX_GUARDED_BY(mutex_);
+  std::unique_ptr<Devices> devices_ PARALLAX_GUARDED_BY(mutex_);
+  std::unique_ptr<PinnedPool> pinned_ PARALLAX_GUARDED_BY(mutex_);
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_JOB_JOB_DEVICES_H_
