@@ -7,6 +7,7 @@
 
 #include "base/environment.h"
 #include "base/settings.h"
+#include "device/loader.h"
 #include "tool/machine.h"
 #include "tool/nics_file.h"
 #include "tool/tool.h"
@@ -34,6 +35,32 @@ Json build_json() {
           {"options", build.options}};
 }
 
+// Found: slices may lie on devices of this machine.
+Json cuda_json(const Settings& settings) {
+  const ParallaxDeviceModule* module = nullptr;
+  DeviceModuleReport report;
+  DeviceReport devices;
+  Status status = load_cuda_module(settings.value("module_dir").text, &module, &report);
+  if (status.ok()) status = module->describe(&devices);
+  Json cuda = {{"name", "cuda"}, {"found", status.ok()}};
+  std::string why = devices.driver;
+  if (status.ok()) {
+    why += ", " + (devices.collectives.empty() ? devices.collectives_why : devices.collectives);
+    for (const DeviceInfo& each : devices.devices) {
+      why += "; " + std::to_string(each.number) + ": " + each.name + " (" + each.pci_bus_id + ")";
+    }
+    why += "; " + report.path + ", for " + report.made;
+  } else {
+    why = report.path.empty() ? status.message() : report.path + ": " + status.message();
+  }
+  cuda["why"] = why;
+  cuda["tried"] = report.tried;
+  cuda["driver"] = devices.driver;
+  cuda["nccl"] = devices.collectives;
+  cuda["nccl_why"] = devices.collectives_why;
+  return cuda;
+}
+
 Json transports_json(const Settings& settings) {
   Json ucx = {{"name", "ucx"}, {"found", false}};
   const ParallaxTransportModule* module = nullptr;
@@ -46,7 +73,7 @@ Json transports_json(const Settings& settings) {
   return {{{"name", "inproc"}, {"found", true}, {"why", "built in: threads of one process"}},
           {{"name", "shm"}, {"found", true}, {"why", "built in: processes of one host"}},
           ucx,
-          {{"name", "cuda"}, {"found", false}, {"why", "this version has no module for GPUs"}}};
+          cuda_json(settings)};
 }
 
 Json devices_json(const Topology& topology) {

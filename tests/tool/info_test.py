@@ -38,6 +38,9 @@ class Info(support.Case):
         ucx = {t["name"]: t for t in json.loads(said.stdout)["transports"]}["ucx"]
         self.assertFalse(ucx["found"])
         self.assertIn("/nonexistent/libparallax_ucx.so: no such file", ucx["why"])
+        cuda = {t["name"]: t for t in json.loads(said.stdout)["transports"]}["cuda"]
+        self.assertFalse(cuda["found"])
+        self.assertIn("/nonexistent/libparallax_cuda.so: no such file", cuda["why"])
 
     def test_settings_show_value_and_source(self):
         home = os.path.dirname(self.write("lease_ms = 777\ntimeout_ms = 888\n", ".parallax.conf"))

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// The devices of a job, their marks and batches. See cuda_devices.h.
+#include "cuda/cuda_devices.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "cuda/context.h"
+
+namespace parallax {
+
+namespace {
+
+constexpr int64_t kEndNs = 5'000'000'000;
+constexpr std::chrono::microseconds kDrainLook(100);
+
+Status count_devices(const DriverLibrary& driver, int* count) {
+  const CUresult error = driver.api.cuDeviceGetCount(count);
+  if (error != CUDA_SUCCESS) {
+    return unsupported("the CUDA driver does not tell its devices: " +
+                       error_text(driver.api, error));
+  }
+  if (*count > 0) return {};
+  return unsupported("the CUDA driver (" + cuda_version_text(driver.version) +
+                     ") shows no device; CUDA_VISIBLE_DEVICES may hide them");
+}
+
+}  // namespace
+
+Status CudaDevices::create(const DeviceOptions& options, std::unique_ptr<Devices>* devices) {
+  const DriverLibrary* driver = nullptr;
+  PARALLAX_RETURN_IF_ERROR(load_driver(&driver));
+  int count = 0;
+  PARALLAX_RETURN_IF_ERROR(count_devices(*driver, &count));
+  devices->reset(new CudaDevices(*driver, count, options));
+  return {};
+}
+
+CudaDevices::~CudaDevices() {
+  // A device that does not end keeps what its driver still calls.
+  if (!drain(kEndNs)) static_cast<void>(wake_.release());
+  const MutexLock lock(mutex_);
+  for (const std::vector<Point>* points : {&marks_, &batches_}) {
+    for (const Point& point : *points) {
+      if (point.device != nullptr) point.device->give_back(point.event);
+    }
+  }
+  devices_.clear();
+}
+
+Status CudaDevices::open_locked(uint32_t number, CudaDevice** device) {
+  std::unique_ptr<CudaDevice>& opened = devices_[number];
+  if (opened == nullptr) {
+    Status status;
+    if (number >= static_cast<uint32_t>(count_)) {
+      status = unsupported("device is " + std::to_string(number) + ", and the CUDA driver shows " +
+                           std::to_string(count_) +
+                           (count_ == 1 ? " device" : " devices, counted from 0"));
+    } else {
+      status = CudaDevice::open(driver_, number, *wake_, &opened);
+    }
+    if (!status.ok()) {
+      devices_.erase(number);
+      return status;
+    }
+  }
+  *device = opened.get();
+  return {};
+}
+
+Status CudaDevices::open(uint32_t number) {
+  const MutexLock lock(mutex_);
+  CudaDevice* device = nullptr;
+  return open_locked(number, &device);
+}
+
+CUcontext CudaDevices::any_context() const {
+  return devices_.empty() ? nullptr : devices_.begin()->second->context();
+}
+
+PlacedMemory CudaDevices::place_of(const void* address) const {
+  const MutexLock lock(mutex_);
+  const CUcontext context = any_context();
+  if (context == nullptr) return {};
+  const ContextScope scope(api_, context);
+  if (scope.status() != CUDA_SUCCESS) return {MemoryPlace::kUnknown, 0};
+  unsigned int type = 0;
+  unsigned int managed = 0;
+  int ordinal = 0;
+  std::array<CUpointer_attribute, 3> asked = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                              CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                              CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+  std::array<void*, 3> told = {&type, &managed, &ordinal};
+  const CUresult error =
+      api_.cuPointerGetAttributes(static_cast<unsigned int>(asked.size()), asked.data(),
+                                  told.data(), reinterpret_cast<CUdeviceptr>(address));
+  if (error != CUDA_SUCCESS) return {MemoryPlace::kUnknown, 0};
+  if (managed != 0) return {MemoryPlace::kShared, 0};
+  if (type != CU_MEMORYTYPE_DEVICE) return {};
+  return {MemoryPlace::kDevice, static_cast<uint32_t>(std::max(ordinal, 0))};
+}
+
+uint32_t CudaDevices::put(std::vector<Point>& points, const Point& point) {
+  auto free = std::find_if(points.begin(), points.end(),
+                           [](const Point& each) { return each.device == nullptr; });
+  if (free == points.end()) free = points.emplace(points.end());
+  *free = point;
+  return static_cast<uint32_t>(free - points.begin()) + 1;
+}
+
+Status CudaDevices::mark(uint32_t number, void* stream, DeviceMark* mark) {
+  const MutexLock lock(mutex_);
+  Point point;
+  PARALLAX_RETURN_IF_ERROR(open_locked(number, &point.device));
+  PARALLAX_RETURN_IF_ERROR(point.device->mark(stream, &point.event));
+  *mark = put(marks_, point);
+  return {};
+}
+
+void CudaDevices::release(DeviceMark mark) {
+  const MutexLock lock(mutex_);
+  Point& point = marks_[mark - 1];
+  point.device->give_back(point.event);
+  point = {};
+}
+
+Status CudaDevices::copy(CopyDirection direction, DeviceMark mark,
+                         std::span<const DeviceCopy> copies, DeviceBatch* batch) {
+  *batch = 0;
+  const MutexLock lock(mutex_);
+  const Point& after = marks_[mark - 1];
+  Point point = {.device = after.device, .event = nullptr, .status = {}};
+  point.status = after.device->copy(direction, after.event, copies, &point.event);
+  if (point.event == nullptr) return point.status;
+  // Some have begun: how the others failed is told once these have ended.
+  *batch = put(batches_, point);
+  return {};
+}
+
+Status CudaDevices::poll(DeviceBatch batch, bool* ended) {
+  const MutexLock lock(mutex_);
+  Point& point = batches_[batch - 1];
+  Status status = point.device->passed(point.event, ended);
+  // A device that has failed says so again: one answer alone does not free what it may write to.
+  const bool doubted = std::exchange(point.doubted, !status.ok());
+  if (!status.ok() && !doubted) *ended = false;
+  if (!*ended) return {};
+  if (!point.status.ok()) status = point.status;
+  point.device->give_back(point.event);
+  point = {};
+  return status;
+}
+
+bool CudaDevices::under_way() {
+  return std::any_of(batches_.begin(), batches_.end(), [](const Point& point) {
+    bool ended = true;
+    if (point.device != nullptr) static_cast<void>(point.device->passed(point.event, &ended).ok());
+    return !ended;
+  });
+}
+
+bool CudaDevices::drain(int64_t timeout_ns) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(timeout_ns);
+  while (true) {
+    {
+      const MutexLock lock(mutex_);
+      if (!under_way()) return true;
+    }
+    if (std::chrono::steady_clock::now() >= until) return false;
+    std::this_thread::sleep_for(kDrainLook);
+  }
+}
+
+// For all devices of the process (portable), with whichever context is there.
+Status CudaDevices::allocate_pinned(uint64_t bytes, std::byte** memory) {
+  const MutexLock lock(mutex_);
+  const CUcontext context = any_context();
+  if (context == nullptr) return bad_state("no device is open");
+  const ContextScope scope(api_, context);
+  void* made = nullptr;
+  CUresult error = scope.status();
+  if (error == CUDA_SUCCESS) error = api_.cuMemHostAlloc(&made, bytes, CU_MEMHOSTALLOC_PORTABLE);
+  if (error != CUDA_SUCCESS) return limit("cuMemHostAlloc: " + error_text(api_, error));
+  *memory = static_cast<std::byte*>(made);
+  return {};
+}
+
+void CudaDevices::release_pinned(std::byte* memory) {
+  const MutexLock lock(mutex_);
+  const ContextScope scope(api_, any_context());
+  if (scope.status() == CUDA_SUCCESS) api_.cuMemFreeHost(memory);
+}
+
+Status CudaDevices::allocate(uint32_t number, uint64_t bytes, void** memory) {
+  const MutexLock lock(mutex_);
+  CudaDevice* device = nullptr;
+  PARALLAX_RETURN_IF_ERROR(open_locked(number, &device));
+  return device->allocate(bytes, memory);
+}
+
+void CudaDevices::release(uint32_t number, void* memory) {
+  const MutexLock lock(mutex_);
+  const auto found = devices_.find(number);
+  if (found != devices_.end()) found->second->release(memory);
+}
+
+DeviceReport CudaDevices::report() const {
+  DeviceReport report;
+  static_cast<void>(describe_cuda(&report).ok());
+  return report;
+}
+
+Status describe_cuda(DeviceReport* report) {
+  *report = {};
+  const DriverLibrary* driver = nullptr;
+  PARALLAX_RETURN_IF_ERROR(load_driver(&driver));
+  report->driver = "CUDA driver " + cuda_version_text(driver->version);
+  const NcclLibrary* nccl = nullptr;
+  const Status loaded = load_nccl(&nccl);
+  if (loaded.ok()) {
+    report->collectives = "NCCL " + nccl_version_text(nccl->version) +
+                          (nccl->was_loaded ? ", which the process had loaded" : "");
+  } else {
+    report->collectives_why = loaded.message();
+  }
+  int count = 0;
+  PARALLAX_RETURN_IF_ERROR(count_devices(*driver, &count));
+  for (int i = 0; i < count; ++i) {
+    CUdevice device = 0;
+    std::array<char, 128> name = {};
+    std::array<char, 32> bus = {};
+    if (driver->api.cuDeviceGet(&device, i) != CUDA_SUCCESS) continue;
+    driver->api.cuDeviceGetName(name.data(), static_cast<int>(name.size()) - 1, device);
+    driver->api.cuDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()) - 1, device);
+    report->devices.push_back({static_cast<uint32_t>(i), name.data(), bus.data()});
+  }
+  return {};
+}
+
+}  // namespace parallax
