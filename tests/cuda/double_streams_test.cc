@@ -90,6 +90,9 @@ TEST_F(StreamsDouble, TheDefaultStreamOrdersBlockingStreams) {
       while (cuStreamQuery(nullptr) == CUDA_ERROR_NOT_READY) {
       }
     }
+    // Long enough for whoever does not wait; who waits is as far as before however long it is.
+    EXPECT_EQ(cuda_double_drain(30), 0);
+    EXPECT_EQ(cuStreamQuery(nullptr), ordered ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS);
     cuda_double_hold(stream.get(), 0);
     drain();
     EXPECT_EQ(target.values()[0], ordered ? 7 : 0);
@@ -101,6 +104,8 @@ TEST_F(StreamsDouble, TheDefaultStreamOrdersBlockingStreams) {
       while (cuStreamQuery(stream.get()) == CUDA_ERROR_NOT_READY) {
       }
     }
+    EXPECT_EQ(cuda_double_drain(30), 0);
+    EXPECT_EQ(cuStreamQuery(stream.get()), ordered ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS);
     cuda_double_hold(nullptr, 0);
     drain();
     EXPECT_EQ(target.values()[0], ordered ? 0x01010101 : 7);

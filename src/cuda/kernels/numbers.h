@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers in kernels: f16 and bf16 as their bits, widened and rounded by the arithmetic of
+// base/number.h, so that a device and a host have the same bits, of a NaN too.
+#ifndef PARALLAX_CUDA_KERNELS_NUMBERS_H_
+#define PARALLAX_CUDA_KERNELS_NUMBERS_H_
+
+#include "cuda/kernels/device.h"
+
+namespace parallax::kernels {
+
+struct f16 {
+  uint16_t bits;
+};
+struct bf16 {
+  uint16_t bits;
+};
+using f32 = float;
+using i32 = int32_t;
+using i64 = int64_t;
+
+PARALLAX_DEVICE float widen(float value) { return value; }
+PARALLAX_DEVICE float widen(bf16 value) {
+  return float_of(static_cast<uint32_t>(value.bits) << 16);
+}
+PARALLAX_DEVICE float widen(f16 value) {
+  const uint32_t bias = (127 - 15) << 23;
+  const uint32_t sign = static_cast<uint32_t>(value.bits) << 16 & 0x80000000u;
+  const uint32_t magnitude = (value.bits & 0x7fffu) << 13;
+  if (magnitude >= 0x7c00u << 13) return float_of(sign | (magnitude + 2 * bias));
+  if (magnitude >= 0x0400u << 13) return float_of(sign | (magnitude + bias));
+  const uint32_t least_normal = (127 - 14) << 23;
+  const float small = float_of(magnitude + least_normal) - float_of(least_normal);
+  return float_of(sign | bits_of(small));
+}
+
+template <typename T>
+struct Narrow;
+template <>
+struct Narrow<float> {
+  static PARALLAX_DEVICE float of(float value) { return value; }
+};
+template <>
+struct Narrow<bf16> {
+  static PARALLAX_DEVICE bf16 of(float value) {
+    const uint32_t bits = bits_of(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return {static_cast<uint16_t>(bits >> 16 | 0x40u)};
+    return {static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
+  }
+};
+template <>
+struct Narrow<f16> {
+  static PARALLAX_DEVICE f16 of(float value) {
+    const uint32_t all = bits_of(value);
+    const uint32_t sign = all & 0x80000000u;
+    uint32_t bits = all ^ sign;
+    uint32_t out;
+    if (bits >= (127u + 16) << 23) {
+      out = bits > 0xffu << 23 ? 0x7e00u : 0x7c00u;
+    } else if (bits < (127u - 14) << 23) {
+      const uint32_t magic = ((127u - 15) + (23 - 10) + 1) << 23;
+      out = bits_of(float_of(bits) + float_of(magic)) - magic;
+    } else {
+      const uint32_t odd = bits >> 13 & 1;
+      bits -= (127u - 15) << 23;
+      out = (bits + 0xfff + odd) >> 13;
+    }
+    return {static_cast<uint16_t>(out | sign >> 16)};
+  }
+};
+
+}  // namespace parallax::kernels
+
+#endif  // PARALLAX_CUDA_KERNELS_NUMBERS_H_
