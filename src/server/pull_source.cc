@@ -3,6 +3,7 @@
 #include "server/pull_source.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/check.h"
 #include "server/pull_sections.h"
@@ -13,6 +14,7 @@ PullSource::PullSource(const Columns& columns, Outbox& outbox, const PulledVaria
     : columns_(columns), outbox_(outbox), variables_(variables), asked_(columns.count()) {
   slices_.reserve(PARALLAX_SLICES_MAX);
   active_variables_.reserve(PARALLAX_SLICES_MAX);
+  tied_.reserve(PARALLAX_SLICES_MAX);
 }
 
 void PullSource::start(uint64_t step, std::span<const PullSlice> slices) {
@@ -54,6 +56,7 @@ void PullSource::add(const PullSlice& slice) {
     variable.slice_dtype = wire_dtype(slice.dtype, variable.master);
     active_variables_.push_back(slice.variable);
   }
+  if (variable.by_rows()) PARALLAX_CHECK(before + uint64_t{slice.count} <= variable.rows_max);
   variable.last_slice = place;
   slices_.push_back({.slice = slice, .before = before});
 }
@@ -68,13 +71,6 @@ void PullSource::coalesce(PulledVariable& variable) {
   }
   coalescer.group(
       [&](uint32_t row_key) { return columns_.column_of(variable.partition.owner_of(row_key)); });
-}
-
-// Of the variable's slices the one in which that row lies, counted over all of them.
-const PulledSlice& PullSource::slice_with(const PulledVariable& variable, uint32_t row) const {
-  const PulledSlice* each = &slices_[variable.first_slice];
-  while (row - each->before >= each->slice.count) each = &slices_[each->next];
-  return *each;
 }
 
 void PullSource::send_local(PulledVariable& variable) {
@@ -181,7 +177,9 @@ void PullSource::fill_in(const PulledVariable& variable) {
   const PulledSlice& last = slices_[variable.last_slice];
   if (variable.coalescer.item_count() == last.before + last.slice.count) return;
   const size_t row_bytes = variable.partition.row_elements() * bytes_of_dtype(last.slice.dtype);
+  tied_.clear();
   for (uint32_t place = variable.first_slice;; place = slices_[place].next) {
+    tied_.push_back(&slices_[place]);
     const auto& [slice, before, next] = slices_[place];
     for (uint32_t i = 0; i < slice.count; ++i) {
       const int64_t id = slice.ids.at(i);
@@ -192,11 +190,19 @@ void PullSource::fill_in(const PulledVariable& variable) {
       }
       const uint32_t first = variable.coalescer.first_item_of(variable.partition, id);
       if (first == before + i) continue;
-      const PulledSlice& from = slice_with(variable, first);
+      const PulledSlice& from = slice_with(first);
       std::memcpy(row, from.slice.values + (first - from.before) * row_bytes, row_bytes);
     }
     if (next == 0) return;
   }
+}
+
+// Of tied_, which ascend, the one in which that row lies, counted over all of them.
+const PulledSlice& PullSource::slice_with(uint32_t row) const {
+  const auto behind = std::upper_bound(
+      tied_.begin(), tied_.end(), row,
+      [](uint32_t each, const PulledSlice* slice) { return each < slice->before; });
+  return **std::prev(behind);
 }
 
 // All came for the first slice.

@@ -39,7 +39,7 @@ class PullSource {
   void send_local(PulledVariable& variable);
   void fill_in(const PulledVariable& variable);
   void copy_elements(const PulledVariable& variable);
-  const PulledSlice& slice_with(const PulledVariable& variable, uint32_t row) const;
+  const PulledSlice& slice_with(uint32_t row) const;
   [[nodiscard]] bool take_rows(PulledVariable& variable, uint32_t column, const Section& section);
   [[nodiscard]] bool take_elements(PulledVariable& variable, uint32_t column,
                                    const Section& section);
@@ -53,6 +53,7 @@ class PullSource {
   std::vector<uint8_t> asked_;  // by column: its leader was asked for something
   std::vector<PulledSlice> slices_;
   std::vector<uint32_t> active_variables_;
+  std::vector<const PulledSlice*> tied_;  // while a variable is filled in: its slices so far
 };
 
 }  // namespace parallax

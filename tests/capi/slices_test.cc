@@ -114,6 +114,59 @@ TEST(Slices, AsManyAsACallTakes) {
   testkit::on_ranks(kWorld, body, two_hosts);
 }
 
+// Given one variable that all slices of a pull name, with rows that others have named before,
+// slices of no rows and padding: expect each to be given the rows that it names.
+TEST(Slices, AllOfOneVariable) {
+  constexpr uint64_t kTableRows = 1000, kWidth = 2;
+  constexpr uint32_t kCountMax = 5;
+  const auto body = [](uint32_t rank, Job& job) {
+    auto variable = sized<parallax_variable_t>();
+    variable.name = "table";
+    variable.rows = kTableRows;
+    variable.row_elements = kWidth;
+    variable.rows_max = kSlices * kCountMax;
+    variable.rule = PARALLAX_RULE_SUM;
+    const uint32_t table = job.register_variable(variable);
+    job.commit();
+    std::vector<float> values(kTableRows * kWidth);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+    auto rows = sized<parallax_rows_t>();
+    rows.variable = table;
+    rows.row_count = kTableRows;
+    rows.values = values.data();
+    if (rank == 0) job.write(rows).wait();
+    job.barrier().wait();
+
+    const uint64_t step = job.step_begin();
+    std::vector<std::vector<int64_t>> ids(kSlices);
+    std::vector<std::vector<float>> got(kSlices);
+    std::vector<parallax_slice_t> slices(kSlices, sized<parallax_slice_t>());
+    for (size_t i = 0; i < kSlices; ++i) {
+      for (size_t j = 0; j < i % (kCountMax + 1); ++j) {
+        ids[i].push_back(j == 3 ? -1 : static_cast<int64_t>((i * 7 + j % 3) % kTableRows));
+      }
+      got[i].assign(ids[i].size() * kWidth, -1);
+      slices[i].variable = table;
+      slices[i].form = PARALLAX_FORM_ROWS;
+      slices[i].ids = ids[i].data();
+      slices[i].row_count = ids[i].size();
+      slices[i].values = got[i].data();
+    }
+    job.pull(step, slices.data(), kSlices).wait();
+    size_t wrong = 0;
+    for (size_t i = 0; i < kSlices; ++i) {
+      for (size_t j = 0; j < got[i].size(); ++j) {
+        const int64_t id = ids[i][j / kWidth];
+        const auto first = static_cast<float>(id * static_cast<int64_t>(kWidth));
+        if (got[i][j] != (id < 0 ? 0 : first + static_cast<float>(j % kWidth))) ++wrong;
+      }
+    }
+    EXPECT_EQ(wrong, 0u);
+    job.step_end(step, sized<parallax_step_end_options_t>()).wait();
+  };
+  testkit::on_ranks(kWorld, body);
+}
+
 TEST(Slices, OneMoreIsRefused) {
   Job job(sized<parallax_options_t>());
   register_all(job, "held", PARALLAX_RULE_NONE, 1, 0);
