@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// What this machine allows: AllReduces among the ranks of one host over memory that all have
+// mapped, without any check, lease or failure handling. Not a contender but the column to measure
+// against.
+//
+// Variants: `alloc`, the ranks' buffers themselves are shared, each rank sums its part of all of
+// them and writes it to all; `slots`, every rank copies into a slot of its own and sums all slots,
+// in one round without a closing one; `staged`, private buffers go piece by piece through shared
+// windows that stay in the cache, each rank sums its part of the piece.
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "contender.h"
+
+namespace parallax::peers {
+namespace {
+
+constexpr uint32_t kWorldMax = 16;
+constexpr uint64_t kWindow = 32768;  // elements of a piece of `staged`
+constexpr int64_t kSpinNs = 20'000;
+
+struct alignas(64) Flag {
+  std::atomic<uint32_t> value;
+  std::atomic<uint32_t> sleeps;
+};
+
+struct Control {
+  Flag given[kWorldMax];
+  Flag done[kWorldMax];
+  std::atomic<uint32_t> here;
+};
+
+void sum_two(float* out, const float* a, const float* b, uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i) out[i] = a[i] + b[i];
+}
+void add_to(float* out, const float* a, uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i) out[i] += a[i];
+}
+
+class Limit final : public Contender {
+ public:
+  Limit(uint32_t rank, uint32_t world, uint64_t bytes_max, const std::string& path)
+      : rank_(rank),
+        world_(world),
+        crowded_(world > std::thread::hardware_concurrency()),
+        stride_((std::max<uint64_t>(bytes_max, kWindow * sizeof(float)) + 8191) / 4096 * 4096) {
+    const int file = open(path.c_str(), O_RDWR | O_CREAT, 0600);
+    const uint64_t bytes = sizeof(Control) + 4096 + stride_ * world * 2;
+    if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) fail("cannot make " + path);
+    void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (memory == MAP_FAILED) fail("cannot map " + path);
+    close(file);
+    control_ = static_cast<Control*>(memory);
+    data_ = static_cast<char*>(memory) + (sizeof(Control) + 4095) / 4096 * 4096;
+    ++control_->here;
+    while (control_->here < world) sched_yield();
+  }
+
+  float* buffer(const std::string& variant, uint64_t bytes) override {
+    variant_ = variant;
+    count_ = bytes / sizeof(float);
+    if (variant == "alloc") return place(rank_, 0);
+    if (private_.size() < count_) private_.resize(count_);
+    return private_.data();
+  }
+
+  Took allreduce() override {
+    const int64_t start_ns = now_ns();
+    if (variant_ == "alloc") {
+      in_place();
+    } else if (variant_ == "slots") {
+      by_slots();
+    } else {
+      staged();
+    }
+    const int64_t took_ns = now_ns() - start_ns;
+    return {took_ns, took_ns};
+  }
+
+ private:
+  float* place(uint32_t rank, uint32_t parity) const {
+    return reinterpret_cast<float*>(data_ + stride_ * (rank * 2 + parity));
+  }
+  // A rank's part of so many elements begins here; whole cache lines.
+  uint64_t begin_of(uint32_t rank, uint64_t count) const {
+    return rank == world_ ? count : count * rank / world_ / 16 * 16;
+  }
+
+  static void post(Flag& flag, uint32_t value) {
+    flag.value.store(value);
+    if (flag.sleeps.exchange(0) != 0) {
+      syscall(SYS_futex, &flag.value, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+    }
+  }
+
+  void await(Flag& flag, uint32_t value) const {
+    const auto there = [&] {
+      return static_cast<int32_t>(flag.value.load(std::memory_order_acquire) - value) >= 0;
+    };
+    if (there()) return;
+    const int64_t start_ns = now_ns();
+    while (true) {
+      for (int i = 0; i < 64; ++i) {
+        if (there()) return;
+        __asm__ __volatile__("" ::: "memory");
+      }
+      if (crowded_) sched_yield();
+      if (now_ns() - start_ns < kSpinNs) continue;
+      flag.sleeps.store(1);
+      const uint32_t seen = flag.value.load();
+      if (there()) return;
+      syscall(SYS_futex, &flag.value, FUTEX_WAIT, seen, nullptr, nullptr, 0);
+    }
+  }
+  void all_given() {
+    for (uint32_t each = 0; each < world_; ++each) await(control_->given[each], given_);
+  }
+  void all_done() {
+    for (uint32_t each = 0; each < world_; ++each) await(control_->done[each], done_);
+  }
+
+  // The sum of all ranks' `at`... in the order of ranks.
+  void sum(float* out, uint32_t parity, uint64_t at, uint64_t count) const {
+    if (world_ == 1) {
+      std::memmove(out, place(0, parity) + at, count * sizeof(float));
+      return;
+    }
+    sum_two(out, place(0, parity) + at, place(1, parity) + at, count);
+    for (uint32_t each = 2; each < world_; ++each) add_to(out, place(each, parity) + at, count);
+  }
+
+  void in_place() {
+    post(control_->given[rank_], ++given_);
+    all_given();
+    constexpr uint64_t kPiece = 4096;
+    float piece[kPiece];
+    const uint64_t end = begin_of(rank_ + 1, count_);
+    for (uint64_t at = begin_of(rank_, count_); at < end; at += kPiece) {
+      const uint64_t count = std::min(kPiece, end - at);
+      sum(piece, 0, at, count);
+      for (uint32_t each = 0; each < world_; ++each) {
+        std::memcpy(place(each, 0) + at, piece, count * sizeof(float));
+      }
+    }
+    post(control_->done[rank_], ++done_);
+    all_done();
+  }
+
+  void by_slots() {
+    const uint32_t parity = ++given_ & 1;
+    std::memcpy(place(rank_, parity), private_.data(), count_ * sizeof(float));
+    post(control_->given[rank_], given_);
+    all_given();
+    sum(private_.data(), parity, 0, count_);
+  }
+
+  // Windows alternate, so that nobody writes one that another still reads: who gives the piece
+  // after next has seen everybody done with the last.
+  void staged() {
+    for (uint64_t at = 0; at < count_; at += kWindow) {
+      const uint64_t count = std::min(kWindow, count_ - at);
+      const uint32_t parity = ++given_ & 1;
+      std::memcpy(place(rank_, parity), &private_[at], count * sizeof(float));
+      post(control_->given[rank_], given_);
+      all_given();
+      const uint64_t begin = begin_of(rank_, count), end = begin_of(rank_ + 1, count);
+      sum(&private_[at + begin], parity, begin, end - begin);
+      std::memcpy(place(rank_, parity) + begin, &private_[at + begin],
+                  (end - begin) * sizeof(float));
+      post(control_->done[rank_], ++done_);
+      for (uint32_t i = 1; i < world_; ++i) {
+        const uint32_t each = (rank_ + i) % world_;
+        await(control_->done[each], done_);
+        const uint64_t first = begin_of(each, count), last = begin_of(each + 1, count);
+        std::memcpy(&private_[at + first], place(each, parity) + first,
+                    (last - first) * sizeof(float));
+      }
+    }
+  }
+
+  const uint32_t rank_, world_;
+  const bool crowded_;  // more ranks than processors
+  const uint64_t stride_;
+  Control* control_ = nullptr;
+  char* data_ = nullptr;
+  std::string variant_;
+  uint64_t count_ = 0;
+  std::vector<float> private_;
+  uint32_t given_ = 0, done_ = 0;
+};
+
+}  // namespace
+}  // namespace parallax::peers
+
+int main() {
+  using namespace parallax::peers;
+  const uint32_t rank = number("PEERS_RANK"), world = number("PEERS_WORLD");
+  if (world > kWorldMax) fail("at most 16 ranks");
+  const std::string folder = setting("PEERS_FOLDER");
+  Limit limit(rank, world, std::stoull(setting("PEERS_BYTES_MAX")), setting("PEERS_MEMORY"));
+  serve(limit, rank, world, folder);
+  return 0;
+}
