@@ -34,7 +34,7 @@ NO_PARAMETER = {
     "size": "set by Sized",
     "reserved": "always 0",
     "count": "how many numbers the buffers have",
-    "memory": "the host's; buffers that lie elsewhere are refused",
+    "memory": "of collectives the host's; buffers that lie elsewhere are refused",
     "allgather_context": "a Python function has a context of its own",
 }
 

@@ -163,14 +163,18 @@ class Native(unittest.TestCase):
         core = self.job._core
         step = self.job.step()
         entry = (self.held, self.ones)
-        for arguments in ((), ("r",), ("rr", core, 1, [entry], False), ("r", 1, 1, [entry], False),
-                          ("r", core, "1", [entry], False), ("r", core, 1, (entry,), False)):
+        for arguments in ((), ("r",), ("rr", core, 1, [entry], False, 1),
+                          ("r", 1, 1, [entry], False, 1), ("r", core, "1", [entry], False, 1),
+                          ("r", core, 1, (entry,), False, 1), ("r", core, 1, [entry], False, "1"),
+                          ("r", core, 1, [entry], False)):
             with self.subTest(post=arguments):
                 self.assertRaises(TypeError, NATIVE.post, *arguments)
         for entries in ([], [entry] * 4097, [()], [(self.held,)], [None], [entry * 2], [(1, 2)],
                         [(self.held, None)], [(self.held, 7)], [(self.rows, "ids", self.ones)]):
             with self.subTest(entries=entries[:1]):
-                self.assertIsNone(NATIVE.post("r", core, step.number, entries, False))
+                self.assertIsNone(NATIVE.post("r", core, step.number, entries, False, 1))
+        for stream in (0, -2):
+            self.assertIsNone(NATIVE.post("r", core, step.number, [entry], False, stream))
         for arguments in ((), ([], 0), ((), "0"), (1, 0)):
             with self.subTest(wait=arguments):
                 self.assertRaises(TypeError, NATIVE.wait, *arguments)
@@ -196,7 +200,7 @@ class Native(unittest.TestCase):
         step.end().wait()
         core = self.job._core
         self.job.close()
-        self.assertIsNone(NATIVE.post("r", core, 1, [(self.held, self.ones)], False))
+        self.assertIsNone(NATIVE.post("r", core, 1, [(self.held, self.ones)], False, 1))
         self.assertFalse(NATIVE.wait((request._handle,), 0))
         self.assertFalse(core.shut())
         self.assertFalse(core.enter())

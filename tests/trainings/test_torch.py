@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training in PyTorch: variables held there, with hooks that reduce out of place, and variables
-held by the library; and in libtorch, with a program of its own about hooks."""
+"""The training in PyTorch: variables held there, with hooks that reduce out of place, held by the
+library, and some of each on devices; and in libtorch, with a program of its own about hooks."""
 
 import os
 import subprocess
@@ -15,6 +15,10 @@ class Torch(TrainingCase):
 
     def test_managed(self):
         self.hold_script("torch_managed", "torch", "python3-torch")
+
+    def test_devices(self):
+        """In host memory where there is no device; on one: tests/trainings/gpu_torch.py."""
+        self.hold_script("torch_cuda", "torch", "python3-torch")
 
     def test_libtorch(self):
         self.hold_program("libtorch", "docs/examples/libtorch/training.cc")

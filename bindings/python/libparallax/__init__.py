@@ -12,8 +12,9 @@
             rows = step.pull(table, ids).wait()
             step.push(table, ids, gradient_of(rows))
 
-Arrays are NumPy's, or any CPU memory with the buffer protocol or DLPack; none is copied. What the
-library promises stands in parallax.h, what is Python's own in docs/python.md.
+Arrays are NumPy's, or any memory with the buffer protocol or DLPack, in steps on CUDA devices too;
+none is copied here. What the library promises stands in parallax.h, what is Python's own in
+docs/python.md.
 
 Units: times are seconds, as Python has them; sizes are bytes, rows or elements, as named.
 Threads: any thread may call anything; waiting releases the GIL.
@@ -21,6 +22,7 @@ Errors: every failure is a ParallaxError, whose subclass tells the kind.
 """
 
 from ._compiled import core_path
+from ._device import DeviceArray
 from ._errors import (Aborted, Canceled, ForkedJob, InternalError, InvalidArgument, InvalidState,
                       IOFailure, LimitExceeded, Mismatch, ParallaxError, PeerLost, Timeout,
                       Unsupported)
@@ -34,16 +36,17 @@ from ._rows import StoredRows
 from ._rule import RuleBlock
 from ._status import Status
 from ._step import Step
-from ._tables import Collective, DType, LogLevel, Op, Phase, PlanMode, Reduction, Report, Rule, Tag
+from ._tables import (Collective, DType, LogLevel, Memory, Op, Phase, PlanMode, Reduction, Report,
+                      Rule, Tag)
 from ._variable import Constant, FromRank0, Normal, TruncatedNormal, Uniform, Variable
 from ._version import __version__
 
 __all__ = [
-    "Aborted", "Canceled", "Collective", "Constant", "DType", "ForkedJob", "FromRank0", "IOFailure",
-    "InternalError", "InvalidArgument", "InvalidState", "Job", "JobInfo", "LimitExceeded",
-    "LogLevel", "Mismatch", "Normal", "Op", "ParallaxError", "PeerLost", "Phase", "PlanMode",
-    "Rates", "Reduction", "Report", "Request", "Rows", "Rule", "RuleBlock", "Status", "Step",
-    "StepInfo", "StoredRows", "Tag", "Timeout", "TruncatedNormal", "Uniform", "Unsupported",
-    "Variable", "__version__", "core_path", "library_path", "library_version", "open",
-    "set_log_callback", "unique_id", "wait_all",
+    "Aborted", "Canceled", "Collective", "Constant", "DType", "DeviceArray", "ForkedJob",
+    "FromRank0", "IOFailure", "InternalError", "InvalidArgument", "InvalidState", "Job", "JobInfo",
+    "LimitExceeded", "LogLevel", "Memory", "Mismatch", "Normal", "Op", "ParallaxError", "PeerLost",
+    "Phase", "PlanMode", "Rates", "Reduction", "Report", "Request", "Rows", "Rule", "RuleBlock",
+    "Status", "Step", "StepInfo", "StoredRows", "Tag", "Timeout", "TruncatedNormal", "Uniform",
+    "Unsupported", "Variable", "__version__", "core_path", "library_path", "library_version",
+    "open", "set_log_callback", "unique_id", "wait_all",
 ]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Borrows CPU memory of any Python object, without copies: the buffer protocol, then DLPack.
+"""Borrows memory of any Python object, without copies: the buffer protocol, then DLPack, then, of
+CUDA devices, `__cuda_array_interface__`.
 
 A Loan holds the object's buffer until it is dropped: meanwhile a bytearray cannot be resized and an
 array cannot be freed, so the library may read and write behind it.
@@ -13,7 +14,8 @@ from ctypes import c_char_p, c_int, c_ssize_t, c_void_p
 from typing import Any, Callable, Optional, Tuple
 
 from . import _dlpack
-from ._errors import InvalidArgument
+from ._device import described, describes
+from ._errors import InvalidArgument, Unsupported
 from ._tables import DType
 
 _RECORDS_RO = 0x10 | 0x08 | 0x04  # PyBUF_STRIDES, PyBUF_ND, PyBUF_FORMAT
@@ -70,16 +72,20 @@ class _Export:
 class Loan:
     """Borrowed memory: where it is, what it holds, and what keeps it valid."""
 
-    __slots__ = ("address", "kind", "item_bytes", "shape", "read_only", "owner")
+    __slots__ = ("address", "kind", "item_bytes", "shape", "read_only", "owner", "on_device",
+                 "device")
 
     def __init__(self, address: int, kind: str, item_bytes: int, shape: Tuple[int, ...],
-                 read_only: bool, owner: object) -> None:
+                 read_only: bool, owner: object, on_device: bool = False,
+                 device: Optional[int] = None) -> None:
         self.address = 0 if 0 in shape else address  # that of nothing may be any, even unaligned
         self.kind = kind
         self.item_bytes = item_bytes
         self.shape = shape
         self.read_only = read_only
         self.owner = owner
+        self.on_device = on_device
+        self.device = device  # its number; None: it does not tell
 
     @property
     def item_count(self) -> int:
@@ -117,34 +123,49 @@ def _exported(given: Any, what: str) -> Loan:
                 bool(buffer.readonly), export)
 
 
-def _from_dlpack(given: Any, what: str) -> Loan:
-    tensor = _dlpack.borrow(given, what)
+def _from_dlpack(given: Any, what: str, stream: Optional[int]) -> Loan:
+    tensor = _dlpack.borrow(given, what, stream)
     if not tensor.contiguous:
         raise _not_contiguous(what)
     return Loan(tensor.address, tensor.kind, tensor.item_bytes, tensor.shape, tensor.read_only,
-                tensor.owner)
+                tensor.owner, tensor.device is not None, tensor.device)
+
+
+def _from_interface(given: Any, what: str, stream: Optional[int]) -> Loan:
+    tensor = described(given, what)
+    if stream is None:
+        raise Unsupported(f"{what} lies on a CUDA device; only CPU memory is supported: give a "
+                          "copy on the CPU")
+    if not tensor.contiguous:
+        raise _not_contiguous(what)
+    return Loan(tensor.address, tensor.kind, tensor.item_bytes, tensor.shape, tensor.read_only,
+                given, True)
 
 
 def _describe(given: Any) -> str:
     return "None" if given is None else f"of type {type(given).__name__}"
 
 
-def borrow(given: Any, what: str, writable: bool = False) -> Loan:
-    """Borrows the memory of a NumPy array, a tensor, or another object with CPU memory.
+def borrow(given: Any, what: str, writable: bool = False, stream: Optional[int] = None) -> Loan:
+    """Borrows the memory of a NumPy array, a tensor, or another object with memory to borrow.
 
-    InvalidArgument when it is no such object, not contiguous, or read-only but to be written;
-    Unsupported when it lies on another device.
+    stream: DLPack's number of the stream in whose order memory of a CUDA device is to be ready;
+    None: there may be none of it. InvalidArgument when it is no such object, not contiguous, or
+    read-only but to be written; Unsupported when it lies on another device.
     """
     try:
         loan = _exported(given, what)
     except (TypeError, BufferError, ValueError) as refusal:
         if isinstance(refusal, InvalidArgument):
             raise
-        if not _dlpack.offers(given):
+        if _dlpack.offers(given):
+            loan = _from_dlpack(given, what, stream)
+        elif describes(given):
+            loan = _from_interface(given, what, stream)
+        else:
             raise InvalidArgument(
                 f"{what} is {_describe(given)}, whose memory cannot be borrowed ({refusal}); give "
-                "a NumPy array, a CPU tensor with __dlpack__, or another buffer") from None
-        loan = _from_dlpack(given, what)
+                "a NumPy array, a tensor with __dlpack__, or another buffer") from None
     if writable and loan.read_only:
         raise InvalidArgument(f"{what} is read-only, and results are written to it; give a "
                               "writable array")
@@ -159,9 +180,9 @@ def _fits(loan: Loan, dtype: DType) -> bool:
 
 
 def borrow_values(given: Any, dtype: DType, shape: Tuple[int, int], what: str,
-                  writable: bool = False) -> Loan:
+                  writable: bool = False, stream: Optional[int] = None) -> Loan:
     """Borrows rows of `dtype`; any shape will do that has as many elements as `shape`."""
-    loan = borrow(given, what, writable)
+    loan = borrow(given, what, writable, stream)
     if not _fits(loan, dtype):
         wanted = "bfloat16, or its bits as uint16" if dtype.kind == "b" else dtype.long_name
         raise InvalidArgument(f"{what} is {loan.type_name}; it must be {wanted}, the dtype that "
@@ -173,7 +194,8 @@ def borrow_values(given: Any, dtype: DType, shape: Tuple[int, int], what: str,
     return loan
 
 
-def borrow_ids(given: Any, what: str, types: Tuple[Tuple[str, int, str], ...]) -> Tuple[Loan, str]:
+def borrow_ids(given: Any, what: str, types: Tuple[Tuple[str, int, str], ...],
+               stream: Optional[int] = None) -> Tuple[Loan, str]:
     """Borrows row ids of any shape; a list, tuple or range of ints is copied.
 
     Gives the field of parallax_slice_t that takes them too.
@@ -183,7 +205,7 @@ def borrow_ids(given: Any, what: str, types: Tuple[Tuple[str, int, str], ...]) -
             given = array.array("q", given)
         except (TypeError, OverflowError) as refusal:
             raise InvalidArgument(f"{what}: {refusal}; row ids are integers") from None
-    loan = borrow(given, what)
+    loan = borrow(given, what, stream=stream)
     for kind, item_bytes, field in types:
         if (loan.kind, loan.item_bytes) == (kind, item_bytes):
             return loan, field

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DLPack, read with ctypes: where the elements of a foreign CPU tensor lie, and of what type.
+"""DLPack, read with ctypes: where the elements of a foreign tensor lie, and of what type.
 
 The capsule is never marked as consumed: it stays the owner, and its destructor calls the producer's
 deleter once the caller of borrow() drops it, as DLPack 1.0 says for capsules that nobody consumed.
@@ -10,12 +10,14 @@ from __future__ import annotations
 import ctypes
 from ctypes import (c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64,
                     c_void_p)
-from typing import Any, NamedTuple, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 from ._errors import InvalidArgument, Unsupported
 from ._tables import DLPACK_DEVICES, DLPACK_KINDS
 
-_CPU = 1
+CUDA = 2  # of DLDeviceType
+_HOST = (1, 3)  # CPU, and what CUDA has pinned of the host's
+_CUDA = (CUDA, 13)  # a device's, and managed memory
 _READ_ONLY = 1  # bit of DLManagedTensorVersioned.flags
 _MAJOR = 1  # the versioned struct that is read here
 
@@ -67,6 +69,7 @@ class Borrowed(NamedTuple):
     shape: Tuple[int, ...]
     contiguous: bool  # C order, without gaps
     read_only: bool
+    device: Optional[int]  # number of a CUDA device; None: in host memory
     owner: object
 
 
@@ -75,20 +78,26 @@ def offers(given: Any) -> bool:
     return hasattr(given, "__dlpack__") and hasattr(given, "__dlpack_device__")
 
 
-def _check_device(given: Any, what: str) -> None:
+def _device_of(given: Any, what: str, stream: Optional[int]) -> Optional[int]:
+    """The number of the CUDA device; None of host memory. Unsupported of others, and of all devices
+    where no stream is named."""
     device, number = given.__dlpack_device__()
-    if int(device) != _CPU:
-        name = DLPACK_DEVICES.get(int(device), f"device type {int(device)}")
-        raise Unsupported(f"{what} lies on {name}:{number}; only CPU memory is supported: give a "
-                          "copy on the CPU, such as tensor.cpu()")
+    if int(device) in _HOST:
+        return None
+    if int(device) in _CUDA and stream is not None:
+        return int(number)
+    name = DLPACK_DEVICES.get(int(device), f"device type {int(device)}")
+    taken = "CPU memory" if stream is None else "memory of the CPU and of CUDA devices"
+    raise Unsupported(f"{what} lies on {name}:{number}; only {taken} is supported: give a copy on "
+                      "the CPU, such as tensor.cpu()")
 
 
-def _capsule(given: Any, what: str) -> Any:
+def _capsule(given: Any, what: str, named: Dict[str, Any]) -> Any:
     try:
         try:
-            return given.__dlpack__(max_version=(_MAJOR, 0))
+            return given.__dlpack__(max_version=(_MAJOR, 0), **named)
         except TypeError:  # a producer older than DLPack 1.0
-            return given.__dlpack__()
+            return given.__dlpack__(**named)
     except Exception as error:  # whatever a producer raises, such as torch for requires_grad
         raise InvalidArgument(f"{what}: its __dlpack__ refused: {error}") from error
 
@@ -104,10 +113,14 @@ def _contiguous(tensor: DLTensor, shape: Tuple[int, ...]) -> bool:
     return True
 
 
-def borrow(given: Any, what: str) -> Borrowed:
-    """Reads where the elements lie. Unsupported for memory of other devices, naming the device."""
-    _check_device(given, what)
-    capsule = _capsule(given, what)
+def borrow(given: Any, what: str, stream: Optional[int] = None) -> Borrowed:
+    """Reads where the elements lie. Unsupported for memory of other devices, naming the device.
+
+    stream: what DLPack calls the stream that the producer is to order its work before, if the
+    tensor lies on a CUDA device; None: it may not.
+    """
+    device = _device_of(given, what, stream)
+    capsule = _capsule(given, what, {} if device is None else {"stream": stream})
     read_only = False
     if _is_valid(capsule, b"dltensor_versioned"):
         versioned = DLManagedTensorVersioned.from_address(
@@ -124,4 +137,4 @@ def borrow(given: Any, what: str) -> Borrowed:
     shape = tuple(int(tensor.shape[axis]) for axis in range(tensor.ndim))
     kind = DLPACK_KINDS.get(tensor.code, "?") if tensor.lanes == 1 else "?"
     return Borrowed((tensor.data or 0) + tensor.byte_offset, kind, (tensor.bits + 7) // 8, shape,
-                    _contiguous(tensor, shape), read_only, capsule)
+                    _contiguous(tensor, shape), read_only, device, capsule)

@@ -29,7 +29,7 @@ from ._rows import StoredRows, read, write
 from ._rule import RuleBlock, within_rule
 from ._status import Status
 from ._step import Step
-from ._tables import Collective, Op, Phase, Reduction, Report, Rule, Tag, member_of
+from ._tables import Collective, Memory, Op, Phase, Reduction, Report, Rule, Tag, member_of
 from ._variable import Variable
 
 if TYPE_CHECKING:
@@ -97,7 +97,9 @@ class Job:
                  beta2: Optional[float] = None, momentum: float = 0.0, nesterov: bool = False,
                  refuse_nonfinite: bool = False, accumulate: bool = False, rates: int = 0,
                  l1: float = 0.0, l2: float = 0.0, l2_shrinkage: float = 0.0, beta: float = 0.0,
-                 learning_rate_power: Optional[float] = None) -> Variable:
+                 learning_rate_power: Optional[float] = None,
+                 memory: Union[str, Memory, None] = None,
+                 table_memory: Union[str, Memory, None] = None) -> Variable:
         """Registers a variable, before commit() or between steps: the same ones on every rank, in
         any order. The next commit() brings it in.
 
@@ -130,6 +132,8 @@ class Job:
         l1, l2, l2_shrinkage, beta, learning_rate_power: of "ftrl", as Keras names them, without
             "_regularization_strength". learning_rate_power: None is -0.5, and no other is
             supported.
+        memory: "cuda": all its slices lie on CUDA devices, on every rank; "host", the default: any
+            slice says for itself. table_memory: where the library keeps a managed variable.
 
         InvalidArgument names the field; InvalidState within a step; Unsupported for what the
         library loaded lacks.
@@ -140,7 +144,9 @@ class Job:
             initial_accumulator_value=initial_accumulator_value, momentum=momentum,
             nesterov=nesterov, refuse_nonfinite=refuse_nonfinite, accumulate=accumulate,
             rates=rates, l1=l1, l2=l2, l2_shrinkage=l2_shrinkage, beta=beta,
-            learning_rate_power=learning_rate_power))
+            learning_rate_power=learning_rate_power,
+            memory=member_of(Memory, memory, "register: memory"),
+            table_memory=member_of(Memory, table_memory, "register: table_memory")))
 
     def commit(self) -> None:
         """Collective: checks that all ranks registered the same since the last one, places those
@@ -192,12 +198,14 @@ class Job:
         _core.check(self._core.call(LIB.parallax_step_begin, ctypes.byref(number)))
         return Step(self, number.value, learning_rate, clip_norm, absent, rates)
 
-    def pull(self, variable: Variable, ids: Any = None, *, out: Any = None,
-             dtype: Any = None) -> Request["NDArray[Any]"]:
+    def pull(self, variable: Variable, ids: Any = None, *, out: Any = None, dtype: Any = None,
+             stream: Any = None, memory: Union[str, Memory, None] = None,
+             device: Optional[int] = None) -> Request["NDArray[Any]"]:
         """An evaluation: values of a managed variable as of the last commit, asked for by this rank
         alone, between steps. Arguments and result as in Step.pull. InvalidState while a step of
         this rank is not over; no step begins before the pull is complete."""
-        return Step(self, 0, 0.0, 0.0, False).pull(variable, ids, out=out, dtype=dtype)
+        return Step(self, 0, 0.0, 0.0, False).pull(variable, ids, out=out, dtype=dtype,
+                                                      stream=stream, memory=memory, device=device)
 
     def read(self, variable: Variable, first_row: int = 0, row_count: Optional[int] = None, *,
              state: bool = True) -> Request[StoredRows]:
@@ -281,7 +289,8 @@ class Job:
         return broadcast_object(self, value, root)
 
     def empty(self, shape: Union[int, Sequence[int]], dtype: Any = "f32", *,
-              numa_node: Optional[int] = None, huge_pages: bool = False) -> Any:
+              numa_node: Optional[int] = None, huge_pages: bool = False,
+              memory: Union[str, Memory, None] = None, device: int = 0) -> Any:
         """An array, zeros at first, over memory of the job's own (parallax_buffer_alloc), for any
         buffer of any call: a NumPy array, from which torch.from_numpy and the like make tensors
         without a copy; a memoryview where NumPy is missing. It may outlive the job: the memory
@@ -290,11 +299,15 @@ class Job:
         dtype: as of register, or "uint8"; bfloat16 is its bits in uint16.
         numa_node: the kernel's number; None: where this rank's memory lies. huge_pages: asks for
             them.
+        memory, device: "cuda": a DeviceArray on the device of that number, as the CUDA driver
+            counts; torch.from_dlpack and the like make tensors of it. Unsupported says what such
+            memory lacks on this machine.
 
         A job that has failed gives arrays all the same if it gave one before; else this raises its
         failure, as the first array needs a call of the job.
         """
-        return empty(self, shape, dtype, numa_node, huge_pages)
+        return empty(self, shape, dtype, numa_node, huge_pages,
+                     member_of(Memory, memory, "empty: memory"), device)
 
     def register_buffer(self, buffer: Any) -> None:
         """Tells the job of memory of yours, to be prepared for networks once; nothing does in this

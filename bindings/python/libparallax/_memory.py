@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple, Union
 from . import _core
 from ._abi import BufferOptions
 from ._buffers import borrow
+from ._device import DeviceArray
 from ._errors import InvalidArgument, InvalidState
 from ._library import LIB
 from ._numpy import empty as empty_array
 from ._numpy import view
 from ._rule import within_rule
-from ._tables import BYTES, dtype_of
+from ._tables import BYTES, DType, Memory, dtype_of
 
 if TYPE_CHECKING:
     from ._job import Job
@@ -64,22 +65,44 @@ def _shape_of(shape: Any) -> Tuple[int, ...]:
 
 
 def empty(job: "Job", shape: Union[int, Sequence[int]], dtype: Any, numa_node: Optional[int],
-          huge_pages: bool) -> Any:
+          huge_pages: bool, memory: Memory, device: int) -> Any:
     """See Job.empty."""
     extents, element = _shape_of(shape), dtype_of(dtype, "empty", (BYTES,))
+    _core.struct_of("empty", BufferOptions, {"numa_node": numa_node or 0, "device": device})
+    options = _core.struct_of("empty", BufferOptions, {
+        "numa_node": 0 if numa_node is None else numa_node + 1,  # PARALLAX_NUMA_NODE
+        "huge_pages": bool(huge_pages), "memory": memory, "device": device})
+    if memory == Memory.HOST:
+        address, owner = _allocate(job, extents, element, options)
+        if owner is None:
+            return empty_array(extents, element)
+        return view(address, extents, element, owner, writable=True)
+    return _on_device(job, extents, element, options)
+
+
+def device_array(job: "Job", extents: Tuple[int, ...], element: DType, device: int) -> DeviceArray:
+    """A new array on a device, for what a pull gives."""
+    return _on_device(job, extents, element, BufferOptions(memory=Memory.CUDA, device=device))
+
+
+def _on_device(job: "Job", extents: Tuple[int, ...], element: DType,
+               options: BufferOptions) -> DeviceArray:
+    address, owner = _allocate(job, extents, element, options)
+    return DeviceArray(address, extents, element, options.device, owner)
+
+
+def _allocate(job: "Job", extents: Tuple[int, ...], element: DType,
+              options: BufferOptions) -> Tuple[int, Optional[_Buffer]]:
+    """Memory of the job's and what keeps it; 0 and None where it has no bytes."""
     size = element.item_bytes
     for extent in extents:
         size *= extent
     core = job._core
     sweep(core)
     if size == 0:
-        return empty_array(extents, element)
-    _core.struct_of("empty", BufferOptions, {"numa_node": numa_node or 0})
-    options = _core.struct_of("empty", BufferOptions, {
-        "numa_node": 0 if numa_node is None else numa_node + 1,  # PARALLAX_NUMA_NODE
-        "huge_pages": bool(huge_pages)})
+        return 0, None
     if size >= 2 ** 63:
-        raise InvalidArgument(f"empty: shape is {shape!r}, which is {size} bytes", field="shape")
+        raise InvalidArgument(f"empty: shape is {extents!r}, which is {size} bytes", field="shape")
     whole = core.whole
     if within_rule():  # the lock may be with whom this rule holds up
         raise InvalidState("empty: a rule of the caller's own may not use the job")
@@ -89,8 +112,8 @@ def empty(job: "Job", shape: Union[int, Sequence[int]], dtype: Any, numa_node: O
     pointer = ctypes.c_void_p()
     _core.check(core.call(LIB.parallax_buffer_alloc, size, ctypes.byref(options),
                           ctypes.byref(pointer)))
-    return view(pointer.value or 0, extents, element, _Buffer(whole, pointer.value or 0),
-                writable=True)
+    address = pointer.value or 0
+    return address, _Buffer(whole, address)
 
 
 def sweep(core: _core.Core) -> None:

@@ -46,10 +46,11 @@ def bind(addresses: Dict[str, int], variable_type: type, invalid_state: type, /)
 def traits(number: int, rows: int, row_elements: int, kind: str, item_bytes: int, /) -> bytes: ...
 
 # call: "l", "s" or "r" for pull, push and reduce. entries: (variable, [ids or None,] buffer), each,
-# or, of a reduce, (variable, ids or None, buffer, into or None).
+# or, of a reduce, (variable, ids or None, buffer, into or None). stream: DLPack's number of the one
+# that tensors on a device are to be ready in.
 # A handle; or status, sentence and parallax_error_info_t of a failure; or None: unusual or wrong, and nothing was done.
 def post(call: str, core: Core, step: int, entries: List[Tuple[object, ...]], more: bool,
-         /) -> Union[Handle, Tuple[int, str, bytes], None]: ...
+         stream: int, /) -> Union[Handle, Tuple[int, str, bytes], None]: ...
 
 # True: all completed OK. False: not all yet, or one failed, or one may not be waited for.
 def wait(handles: Tuple[Handle, ...], timeout_ms: int, /) -> bool: ...

@@ -110,4 +110,4 @@ def register(core: _core.Core, name: str, tag: Any, rule: Any, reduction: Any,
     packed = b"" if _core.NATIVE is None else _core.NATIVE.traits(
         number.value, rows, row_elements, element.kind, element.item_bytes)
     return Variable(core, number.value, name, rows, row_elements, element, named_rule, packed,
-                    tuple(filter(None, own.get("state_elements", ()))))
+                    tuple(filter(None, own.get("state_elements", ()))), given["memory"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, Tuple
 
-from ._tables import DType, InitKind, Rule
+from ._tables import DType, InitKind, Memory, Rule
 
 if TYPE_CHECKING:
     from ._core import Core
@@ -88,12 +88,12 @@ class FromRank0:
 class Variable:
     """A variable of a job; made by Job.register(). Only a name for it: holds no values."""
 
-    __slots__ = ("id", "name", "rows", "row_elements", "dtype", "rule", "state_elements", "_core",
-                 "_traits")
+    __slots__ = ("id", "name", "rows", "row_elements", "dtype", "rule", "state_elements", "memory",
+                 "_core", "_traits")
 
     def __init__(self, core: "Core", number: int, name: str, rows: int, row_elements: int,
                  dtype: DType, rule: Rule, traits: bytes = b"",
-                 state_elements: Tuple[int, ...] = ()) -> None:
+                 state_elements: Tuple[int, ...] = (), memory: Memory = Memory.HOST) -> None:
         self._core = core
         self._traits = traits  # the same for the compiled core
         self.id = number
@@ -103,6 +103,7 @@ class Variable:
         self.dtype = dtype
         self.rule = rule
         self.state_elements = state_elements  # of a rule of the caller's own
+        self.memory = memory
 
     @property
     def shape(self) -> Tuple[int, int]:

@@ -76,10 +76,10 @@ static bool borrow_buffer(PyObject *given, bool writable, Loan *loan) {
   return true;
 }
 
-const Loan *borrow(Loans *loans, PyObject *given, bool writable) {
+const Loan *borrow(Loans *loans, PyObject *given, bool writable, long long stream) {
   Loan *loan = &loans->loans[loans->count];
   const bool lent = PyObject_CheckBuffer(given) ? borrow_buffer(given, writable, loan)
-                                                : borrow_tensor(given, writable, loan);
+                                                : borrow_tensor(given, writable, stream, loan);
   if (!lent) return NULL;
   ++loans->count;                             /* given back with the others from here on */
   if (loan->items == 0) loan->address = NULL; /* that of nothing may be any, even unaligned */

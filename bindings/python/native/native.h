@@ -78,7 +78,9 @@ typedef struct {
   void *address;
   uint64_t items;
   size_t item_bytes;
-  char kind; /* f, i, u, b (bfloat16) or ? */
+  char kind;       /* f, i, u, b (bfloat16) or ? */
+  bool on_device;  /* of CUDA */
+  uint32_t device; /* its number */
 } Loan;
 
 /* What a request borrows, until this is dropped. */
@@ -110,13 +112,14 @@ PyObject *new_handle(Gate *gate, parallax_request_t *request, PyObject *keep);
 Loans *new_loans(Py_ssize_t most);
 
 /* Borrows the memory of `given`, if it is contiguous in C order and of native byte order, and
- * writable if asked for. NULL, without an exception, where that cannot be. */
-const Loan *borrow(Loans *loans, PyObject *given, bool writable);
+ * writable if asked for. stream: what DLPack calls the one that the producer of a tensor on a CUDA
+ * device orders its work before. NULL, without an exception, where that cannot be. */
+const Loan *borrow(Loans *loans, PyObject *given, bool writable, long long stream);
 
 /* The same by DLPack alone; fills in all but the buffer. */
-bool borrow_tensor(PyObject *given, bool writable, Loan *loan);
+bool borrow_tensor(PyObject *given, bool writable, long long stream, Loan *loan);
 
-/* post(call, core, step, entries, more) and wait(handles, timeout_ms): post.c. */
+/* post(call, core, step, entries, more, stream) and wait(handles, timeout_ms): post.c. */
 PyObject *native_post(PyObject *module, PyObject *arguments);
 PyObject *native_wait(PyObject *module, PyObject *arguments);
 PyObject *native_traits(PyObject *module, PyObject *arguments);

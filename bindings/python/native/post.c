@@ -43,10 +43,18 @@ static bool read_traits(PyObject *variable, const Gate *gate, Traits *traits) {
   return fits;
 }
 
-static bool borrow_ids(Loans *loans, PyObject *given, parallax_slice_t *slice) {
-  const Loan *ids = borrow(loans, given, false);
+/* What all slices of a call have in common. */
+typedef struct {
+  const Gate *gate;
+  SliceCall call;
+  Loans *loans;
+  long long stream; /* by DLPack's number */
+} Posting;
+
+static const Loan *borrow_ids(const Posting *posting, PyObject *given, parallax_slice_t *slice) {
+  const Loan *ids = borrow(posting->loans, given, false, posting->stream);
   if (ids == NULL || ids->kind != 'i' || (ids->item_bytes != 8 && ids->item_bytes != 4)) {
-    return false;
+    return NULL;
   }
   slice->form = PARALLAX_FORM_ROWS;
   slice->row_count = ids->items;
@@ -55,52 +63,72 @@ static bool borrow_ids(Loans *loans, PyObject *given, parallax_slice_t *slice) {
   } else {
     slice->ids_i32 = ids->address;
   }
-  return true;
+  return ids;
 }
 
 /* Borrows what holds `count` numbers of the variable. */
-static const Loan *borrow_values(Loans *loans, PyObject *given, bool writes, const Traits *traits,
-                                 uint64_t count) {
-  const Loan *values = borrow(loans, given, writes);
+static const Loan *borrow_values(const Posting *posting, PyObject *given, bool writes,
+                                 const Traits *traits, uint64_t count) {
+  const Loan *values = borrow(posting->loans, given, writes, posting->stream);
   if (values == NULL || values->item_bytes != traits->item_bytes) return NULL;
   /* bfloat16 has no format of its own as a buffer: its bits come as uint16. */
   if (values->kind != traits->kind && !(traits->kind == 'b' && values->kind == 'u')) return NULL;
   return values->items == count ? values : NULL;
 }
 
+/* Says where the buffers of a slice lie: all of it in host memory, or on one device but for ids. */
+static bool place(const Posting *posting, const Loan *values, const Loan *ids, const Loan *into,
+                  parallax_slice_t *slice) {
+  const Loan *others[] = {ids, into};
+  for (size_t i = 0; i < sizeof others / sizeof *others; ++i) {
+    if (others[i] == NULL || (others[i] == ids && !ids->on_device)) continue;
+    if (others[i]->on_device != values->on_device) return false;
+    if (others[i]->device != values->device) return false;
+  }
+  if (!values->on_device) return true;
+  slice->memory = PARALLAX_MEMORY_CUDA;
+  slice->device = values->device;
+  /* 1 is the legacy default stream, -1 none: what is ready waits for nothing of this thread's. */
+  const long long stream = posting->stream == -1 ? 2 : posting->stream;
+  slice->stream = stream == 1 ? NULL : (void *)(uintptr_t)stream;
+  return true;
+}
+
 /* entry: (variable, values), (variable, ids, values) or, of a reduce, (variable, ids, values,
  * into); ids may be None, and `into` too. */
-static bool fill_slice(PyObject *entry, const Gate *gate, SliceCall call, Loans *loans,
-                       parallax_slice_t *slice) {
+static bool fill_slice(PyObject *entry, const Posting *posting, parallax_slice_t *slice) {
+  const SliceCall call = posting->call;
   const Py_ssize_t parts = PyTuple_Check(entry) ? PyTuple_Size(entry) : 0;
   Traits traits;
   if (parts < 2 || parts > (call == bound.reduce ? 4 : 3)) return false;
-  if (!read_traits(PyTuple_GetItem(entry, 0), gate, &traits)) return false;
+  if (!read_traits(PyTuple_GetItem(entry, 0), posting->gate, &traits)) return false;
   memset(slice, 0, sizeof *slice);
   slice->size = sizeof *slice;
   slice->variable = traits.id;
   slice->form = PARALLAX_FORM_DENSE;
   uint64_t rows = traits.rows;
   const bool has_ids = parts > 2 && PyTuple_GetItem(entry, 1) != Py_None;
+  const Loan *ids = NULL, *aggregate = NULL;
   if (has_ids) {
-    if (!borrow_ids(loans, PyTuple_GetItem(entry, 1), slice)) return false;
+    ids = borrow_ids(posting, PyTuple_GetItem(entry, 1), slice);
+    if (ids == NULL) return false;
     rows = slice->row_count;
   }
   if (rows > UINT64_MAX / traits.row_elements) return false;
   const uint64_t count = rows * traits.row_elements;
   PyObject *into = parts == 4 ? PyTuple_GetItem(entry, 3) : Py_None;
   if (into != Py_None) {
-    const Loan *aggregate = has_ids ? NULL : borrow_values(loans, into, true, &traits, count);
+    aggregate = has_ids ? NULL : borrow_values(posting, into, true, &traits, count);
     if (aggregate == NULL) return false;
     slice->into = aggregate->address;
   }
   /* The library writes what a pull gives, and what a dense reduce gives in place. */
   const bool writes = call == bound.pull || (call == bound.reduce && !has_ids && into == Py_None);
   PyObject *given = PyTuple_GetItem(entry, parts == 2 ? 1 : 2);
-  const Loan *values = borrow_values(loans, given, writes, &traits, count);
+  const Loan *values = borrow_values(posting, given, writes, &traits, count);
   if (values == NULL) return false;
   slice->values = values->address;
-  return true;
+  return place(posting, values, ids, aggregate, slice);
 }
 
 /* (status, sentence, bytes of the parallax_error_info_t) of this thread's last failure. */
@@ -138,20 +166,23 @@ static SliceCall call_named(int letter) {
   return letter == 'l' ? bound.pull : letter == 's' ? bound.push : bound.reduce;
 }
 
-/* post(call, core, step, entries, more): call is "l", "s" or "r" for pull, push and reduce; entries
- * is a list of tuples. A Handle; or failure_of(); or None: not here. */
+/* post(call, core, step, entries, more, stream): call is "l", "s" or "r" for pull, push and reduce;
+ * entries is a list of tuples; stream is DLPack's number of the one that tensors on a device are to
+ * be ready in. A Handle; or failure_of(); or None: not here. */
 PyObject *native_post(PyObject *module, PyObject *arguments) {
   (void)module;
   int letter, more;
   PyObject *core, *entries;
   unsigned long long step;
-  if (!PyArg_ParseTuple(arguments, "CO!KO!p", &letter, gate_type, &core, &step, &PyList_Type,
-                        &entries, &more)) {
+  long long stream;
+  if (!PyArg_ParseTuple(arguments, "CO!KO!pL", &letter, gate_type, &core, &step, &PyList_Type,
+                        &entries, &more, &stream)) {
     return NULL;
   }
   Gate *gate = (Gate *)core;
   const Py_ssize_t count = PyList_Size(entries);
   if (bound.variable_type == NULL || count < 1 || count > PARALLAX_SLICES_MAX) Py_RETURN_NONE;
+  if (stream == 0 || stream < -1) Py_RETURN_NONE;
   const Py_ssize_t orphans = PyObject_Size(gate->orphans);
   if (orphans != 0 || !gate_is_open(gate)) Py_RETURN_NONE; /* that way sweeps, and says why not */
   parallax_slice_t few[kSlicesOnStack];
@@ -161,10 +192,11 @@ PyObject *native_post(PyObject *module, PyObject *arguments) {
   PyObject *result = NULL;
   if (loans != NULL) {
     const SliceCall call = call_named(letter);
+    const Posting posting = {.gate = gate, .call = call, .loans = loans, .stream = stream};
     bool usual = true;
     for (Py_ssize_t i = 0; usual && i < count; ++i) {
       PyObject *entry = PyList_GetItem(entries, i);
-      usual = fill_slice(entry, gate, call, loans, &slices[i]);
+      usual = fill_slice(entry, &posting, &slices[i]);
       slices[i].more = (uint32_t)more;
     }
     result = usual && gate_is_open(gate)

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors on CUDA devices, over the double of the driver: a training, and the order of streams."""
+
+import ctypes
+import gc
+import tempfile
+import unittest
+
+import libparallax as px
+from cuda_double import Described, DeviceCase, Driver, Stream, Tensor, bits_of, needs_double
+from support import TIMEOUT, needs_numpy, numpy as np, run_ranks, run_script
+
+SHORT = 0.2  # seconds, in which a call that did not wait would be over
+
+
+class Places:
+    """Where a training has its buffers: on a device, or in host memory."""
+
+    def __init__(self, driver, rank):
+        self.stream = None if driver is None else Stream(driver, rank)
+        self.sources = []  # of copies that may be under way
+
+    def put(self, values, **named):
+        """Numbers that work of the stream writes."""
+        if self.stream is None:
+            return values
+        later = Tensor(np.zeros_like(values), self.stream, **named)
+        self.sources.append(Tensor(values, self.stream, **named))
+        later.write(self.sources[-1])  # not before its stream comes to it
+        return later
+
+    def get(self, given):
+        return given.host().copy() if isinstance(given, Tensor) else given.copy()
+
+    def close(self):
+        if self.stream is not None:
+            self.stream.wait()
+            self.sources.clear()
+            gc.collect()
+            self.stream.close()
+
+
+def train(job, driver):
+    """Some steps of a sparse table, of a weight that the caller keeps, and of a bias in bfloat16;
+    what each step gave, and the table at the end. Buffers lie on devices of the driver, if any."""
+    table = job.register("table", rows=50, row_elements=4, rows_max=16, rule="adagrad",
+                         init=px.Uniform(-1, 1, seed=3), initial_accumulator_value=0.1)
+    held = job.register("held", rows=6, row_elements=3)
+    bias = job.register("bias", rows=8, dtype="bf16", rule="sgd")
+    job.commit()
+    random = np.random.default_rng(7 + job.rank)
+    places = Places(driver, job.rank)
+    told = []
+    for number in range(6):
+        ids = random.integers(0, 50, 9).astype(np.int64 if number % 2 else np.int32)
+        gradient = random.standard_normal((6, 3)).astype(np.float32)
+        pushed = bits_of(random.integers(-4, 5, 8))
+        stream = (None, places.stream)[number % 2]
+        with job.step(learning_rate=0.1) as step:
+            # Ids lie on the device in one step, in host memory in the next.
+            given = ids if number % 3 == 0 else places.put(ids)
+            out = places.put(np.zeros((9, 4), np.float32))
+            rows = step.pull(table, given, out=out, stream=stream)
+            place = places.put(gradient)
+            into = places.put(np.zeros((6, 3), np.float32)) if number % 2 else None
+            summed = step.reduce(held, place, into=into, stream=stream)
+            step.push(bias, places.put(pushed, bfloat16=driver is not None),
+                      stream=stream)
+            rows = places.get(rows.wait())
+            grown = places.put(rows * np.float32(0.5) + 1)
+            step.push(table, given, grown, stream=stream)
+            told += [rows, places.get(summed.wait())]
+    with job.step() as step:
+        told += [step.pull(table, np.arange(16)).wait(), step.pull(bias).wait()]
+    del rows, grown, place, into, out, given, summed
+    places.close()
+    return told
+
+
+@needs_double
+@needs_numpy
+class Training(unittest.TestCase):
+    def test_has_the_bits_of_one_in_host_memory(self):
+        expected = run_ranks(2, lambda job: train(job, None), deterministic=True)
+        driver = Driver()
+        for seed in (1, 2):
+            driver.library.cuda_double_set_delay(ctypes.c_uint64(seed), ctypes.c_uint32(300))
+            got = run_ranks(2, lambda job: train(job, driver), deterministic=True)
+            for ours, theirs in zip(got, expected):
+                self.assertEqual(len(ours), len(theirs))
+                for one, other in zip(ours, theirs):
+                    self.assertEqual(one.tobytes(), np.asarray(other).tobytes())
+        driver.library.cuda_double_set_delay(ctypes.c_uint64(0), ctypes.c_uint32(0))
+        driver.close()
+
+
+class Streams(DeviceCase):
+    def held_up(self, given, **named):
+        """A reduce of `given`, whose stream is held: it waits until the stream goes on."""
+        other = Stream(self.driver)  # or `into` would order the default stream behind the held one
+        self.addCleanup(other.close)
+        into = Tensor(np.zeros((2, 2), np.float32), other)
+        with self.job.step() as step:
+            request = step.reduce(self.held, given, into=into, **named)
+            try:
+                with self.assertRaises(px.Timeout):
+                    request.wait(SHORT)
+            finally:
+                self.stream.go()
+            self.assertIs(request.wait(), into)
+        self.assertEqual(into.host().tolist(), [[1, 2], [3, 4]])
+
+    def test_producers_order_their_work_before_the_default_stream(self):
+        self.held_up(self.late())
+
+    def test_the_caller_s_stream(self):
+        self.held_up(self.late(), stream=self.stream)
+
+    def test_the_per_thread_stream(self):
+        self.held_up(self.late(), stream=2)
+
+    def test_the_stream_of_the_interface(self):
+        self.held_up(Described(self.late(), self.stream.cuda_stream))
+
+    def test_what_is_ready_is_not_waited_for(self):
+        ready = self.tensor([[1, 2], [3, 4]])
+        blocking = Stream(self.driver, flags=0)  # the legacy default stream waits for it
+        self.addCleanup(blocking.close)
+        late = Tensor(np.zeros((2, 2), np.float32), blocking)
+        into = Tensor(np.zeros((2, 2), np.float32), blocking)
+        blocking.hold()
+        late.write(ready)
+        try:
+            for given in (ready, Described(ready)):
+                with self.job.step() as step:
+                    step.reduce(self.held, given, into=into, stream=-1).wait(TIMEOUT)
+                self.assertEqual(into.host().tolist(), [[1, 2], [3, 4]])
+        finally:
+            blocking.go()
+        blocking.wait()
+        self.assertEqual(ready.asked, [-1])
+
+    def test_which_stream_producers_are_told(self):
+        handle = self.stream.cuda_stream
+
+        class Handle:
+            value = handle
+
+        class Numba:
+            handle = Handle()
+
+        class Protocol:
+            def __cuda_stream__(self):
+                return 0, handle
+
+        class Null:
+            cuda_stream = 0
+
+        for given, told in ((None, 1), (1, 1), (2, 2), (-1, -1), (handle, handle),
+                            (np.int64(handle), handle), (self.stream, handle), (Numba(), handle),
+                            (Protocol(), handle), (Null(), 1)):
+            for old in (False, True):
+                with self.subTest(stream=given, old=old):
+                    tensor = self.tensor([[1, 2], [3, 4]], old=old)
+                    self.assertEqual(self.reduced(tensor, stream=given), [[1, 2], [3, 4]])
+                    self.assertEqual(set(tensor.asked), {told})
+
+    def test_streams_that_are_none(self):
+        tensor = self.tensor(np.ones((2, 2)))
+        with self.job.step() as step:
+            for given, sentence in ((0, "stream is 0, which may be either"), (-2, "stream is -2"),
+                                    (2 ** 63, "give a handle"), ("0", "give a stream"),
+                                    (1.5, "give a stream")):
+                for call in (lambda **named: step.reduce(self.held, tensor, **named),
+                             lambda **named: step.push(self.table, [1, 2], tensor, **named),
+                             lambda **named: step.pull(self.table, [1, 2], **named),
+                             lambda **named: step.pull_many([(self.table, [1, 2])], **named)):
+                    with self.subTest(stream=given):
+                        with self.assertRaisesRegex(px.InvalidArgument, sentence) as caught:
+                            call(stream=given)
+                        self.assertEqual(caught.exception.field, "stream")
+        with self.job.step() as step:
+            foreign = Stream(self.driver, 1)
+            with self.assertRaisesRegex(px.ParallaxError, "primary context of device 0") as caught:
+                step.reduce(self.held, self.tensor(np.ones((2, 2)), old=True), stream=foreign)
+            self.assertEqual(caught.exception.field, "stream")
+            foreign.close()
+
+    def test_different_streams_in_one_slice(self):
+        other = Stream(self.driver)
+        self.addCleanup(other.close)
+        given = Described(self.tensor(np.ones((2, 2))), self.stream.cuda_stream)
+        ids = Described(self.tensor([1, 2], "int64"), other.cuda_stream)
+        with self.job.step() as step:
+            with self.assertRaisesRegex(px.InvalidArgument, "order of different streams") as caught:
+                step.push(self.table, ids, given)
+            self.assertEqual((caught.exception.field, caught.exception.variable),
+                             ("stream", "table"))
+            step.push(self.table, ids, given, stream=self.stream).wait()
+
+
+WITHOUT = """
+import libparallax as px
+from libparallax import _device, _tables
+array = _device.DeviceArray(4096, (2,), _tables.dtype_of("f32"), 0, None)
+with px.open() as job:
+    held = job.register("held", rows=2)
+    job.commit()
+    for call in (lambda: job.empty(2, memory="cuda"),
+                 lambda: job.register("there", rows=2, memory="cuda")):
+        try:
+            call()
+        except px.Unsupported as refusal:
+            print(refusal.field, refusal.message)
+    with job.step() as step:
+        try:
+            step.reduce(held, array)
+        except px.Unsupported as refusal:
+            print(refusal.variable, refusal.slice, refusal.field, refusal.message)
+"""
+
+
+class WithoutDevices(unittest.TestCase):
+    """Needs no double: there is no driver, or no module."""
+
+    def test_the_library_says_why(self):
+        with tempfile.TemporaryDirectory() as folder:
+            status, out, error = run_script(WITHOUT, PARALLAX_MODULE_DIR=folder)
+        self.assertEqual((status, error), (0, ""))
+        said = out.splitlines()
+        self.assertEqual(len(said), 3, out)
+        for line, opening in zip(said, ("memory buffer_alloc: ", "memory variable 'there': ",
+                                        "None None memory reduce: ")):
+            self.assertTrue(line.startswith(opening), line)
+            self.assertIn("libparallax_cuda.so", line)
+
+
+if __name__ == "__main__":
+    unittest.main()

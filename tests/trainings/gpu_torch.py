@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The training in PyTorch on this machine's CUDA devices, through the Python package: one rank and
+two, which share a device where there is one alone. Label: gpu."""
+
+import subprocess
+import unittest
+
+from training import PYTHON, TIMEOUT, TrainingCase, has
+
+ASK = """
+import torch
+if not torch.cuda.is_available():
+    print("this PyTorch (" + torch.__version__ + ") finds no CUDA device")
+"""
+DIRECTLY = """
+import torch
+import libparallax as px
+side = torch.cuda.Stream()
+with px.open() as job:
+    held = job.register("held", rows=1024, row_elements=1024)
+    half = job.register("half", rows=512, dtype="bf16", rule="sgd")
+    job.commit()
+    for stream in (None, side, side.cuda_stream, torch.cuda.default_stream()):
+        with torch.cuda.stream(side), job.step(learning_rate=1) as step:
+            gradient = torch.zeros(1024, 1024, device="cuda")
+            for _ in range(50):  # work that the copy has to wait for
+                gradient = gradient + 1
+            into = torch.empty_like(gradient)
+            step.reduce(held, gradient, into=into, stream=stream)
+            step.push(half, torch.ones(512, device="cuda", dtype=torch.bfloat16), stream=stream)
+        assert bool((into == 50).all()), into
+    rows = torch.from_dlpack(job.pull(half, memory="cuda").wait())
+    assert rows.dtype == torch.bfloat16 and bool((rows == -4).all()), rows
+    mine = torch.from_dlpack(job.empty((4, 4), memory="cuda"))
+    assert float((mine + 1).sum()) == 16
+    with job.step() as step:
+        ones = torch.ones(1024, 1024, device="cuda")
+        for given, sentence in ((ones.clone().requires_grad_(), "detach"),
+                                (ones.t(), "contiguous")):
+            try:
+                step.reduce(held, given)
+            except px.InvalidArgument as refusal:
+                assert sentence in refusal.message, refusal
+            else:
+                raise AssertionError(sentence)
+torch.cuda.synchronize()
+"""
+
+
+class OnDevices(TrainingCase):
+    def setUp(self):
+        super().setUp()
+        if not has("torch"):
+            self.skipTest("torch is missing (python3-torch, or another Python's: "
+                          "PARALLAX_FRAMEWORKS_PYTHON)")
+        why = subprocess.run([PYTHON, "-c", ASK], capture_output=True, text=True, timeout=TIMEOUT,
+                             check=True).stdout.strip()
+        if why:
+            self.skipTest(why)
+
+    def test_training(self):
+        self.hold_script("torch_cuda", "torch", "python3-torch")
+
+    def test_streams_and_arrays(self):
+        ran = subprocess.run([PYTHON, "-c", DIRECTLY], capture_output=True, text=True,
+                             timeout=TIMEOUT, check=False)
+        self.assertEqual((ran.returncode, ran.stderr), (0, ""))
+
+
+if __name__ == "__main__":
+    unittest.main()
