@@ -24,6 +24,17 @@ NEWEST = {"CXXABI": {36: (1, 3, 13)}, "GLIBCXX": {36: (3, 4, 30)}}
 # What the module for UCX alone needs: the machine's own, which is not put into a wheel.
 UCX = {"libucp.so.0", "libucs.so.0", "libuct.so.0", "libucm.so.0"}
 
+# Memory of a device, or why there is none.
+DEVICES = """
+import libparallax as px
+with px.open() as job:
+    try:
+        array = job.empty(2, memory="cuda", device=1)
+        print(array, px.library_path())
+    except px.Unsupported as refusal:
+        print(refusal.message)
+"""
+
 HERE = """
 import libparallax as px
 with px.open() as job:
@@ -240,6 +251,22 @@ class Wheel(unittest.TestCase):
         for rank in ranks:
             out, error = rank.communicate(timeout=TIMEOUT)
             self.assertEqual((rank.returncode, out), (0, "8.0\n"), error)
+
+    def test_devices_by_this_machines_driver(self):
+        """The module for CUDA is in the wheel where it was built, and finds a driver, here the
+        double's, at run time; without one it says so."""
+        if "libparallax_cuda.so" not in self.libraries():
+            self.skipTest("cuda.h was not found by cmake (docs/gpu.md)")
+        double = os.path.join(BUILD, "lib", "cuda_double")
+        needed = dynamic(self.libraries()["libparallax_cuda.so"], "NEEDED")
+        self.assertFalse([each for each in needed if not ALLOWED.fullmatch(each)])
+        if not os.path.exists("/proc/driver/nvidia"):
+            self.assertIn("libcuda.so.1", must(self.python, "-c", DEVICES))
+        if not os.path.exists(os.path.join(double, "libcuda.so.1")):
+            self.skipTest(f"the driver's double is not built ({double})")
+        said = must(self.python, "-c", DEVICES, LD_LIBRARY_PATH=double, CUDA_DOUBLE_LEAKS="fail")
+        self.assertIn("DeviceArray (2,) float32 on CUDA:1> " + os.path.join(self.folder, "venv"),
+                      said)
 
     def test_uninstalled(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -2,9 +2,10 @@
 """A PEP 517 and PEP 660 backend that builds with CMake: the standard library is enough.
 
 A wheel holds the package, its compiled core, libparallax.so with the libraries that it links and
-that not every Linux has (graft.py), and the module for UCX, which links the machine's own UCX and
-is loaded only when ranks of different hosts meet. Nothing is written into the source folder, which
-may be read-only.
+that not every Linux has (graft.py), the module for UCX, which links the machine's own UCX and is
+loaded only when ranks of different hosts meet, and the one for CUDA devices, which links nothing of
+CUDA's and is loaded by the first call that has to do with a device. Nothing is written into the
+source folder, which may be read-only.
 
     pip wheel . [--config-settings build-dir=BUILD]
 
@@ -87,7 +88,7 @@ def _build(folder):
              "-DPARALLAX_QUICK_BUILD=ON", "-DPARALLAX_BUILD_TESTS=OFF",
              "-DPARALLAX_BUILD_BENCH=OFF", "-DPARALLAX_BUILD_TOOL=OFF",
              *shlex.split(os.environ.get("CMAKE_ARGS", ""))], check=True)
-    # `parallax` builds the module and the core too, where there is what they need.
+    # `parallax` builds the modules and the core too, where there is what they need.
     subprocess.run(["cmake", "--build", folder, "--parallel", str(os.cpu_count()),
                     "--target", "parallax", "parallax_wheel"], check=True)
     return os.path.join(folder, "lib")
@@ -97,6 +98,7 @@ def _library_files(folder):
     """{name in the package: bytes} of what was built, and {name: bytes} of licences."""
     files = {}
     for name, path in (("libparallax_ucx.so", "libparallax_ucx.so"),
+                       ("libparallax_cuda.so", "libparallax_cuda.so"),
                        ("_native.abi3.so", "python/_native.abi3.so")):
         path = os.path.join(folder, path)
         if os.path.exists(path):
