@@ -50,6 +50,8 @@ def parse(arguments):
                         help="all: HYBRID, AR, PS and AUTO tags (default); else one mode only")
     parser.add_argument("--netns", action="store_true",
                         help="a network namespace per host, instead of loopback; needs root")
+    parser.add_argument("--memory", choices=["host", "cuda"], default="host",
+                        help="cuda: gradients and pulled rows lie on CUDA devices (host)")
     parser.add_argument("--seed", type=int, default=1, help="of initial values and batches (1)")
     parser.add_argument("--out", default=os.path.join(ROOT, "bench", "out"),
                         help="folder for results.json, charts and logs (bench/out)")
@@ -175,7 +177,8 @@ def run(options):
             f"unigram entropy {corpus['unigram_entropy_nats']:.4f} nats"))
         print(tables.wrapped(
             f"job: {options.hosts} hosts x {options.ranks_per_host} ranks on {where}, "
-            f"{options.steps} steps of {figures.BATCH} positions a rank, seed {options.seed}"),
+            f"{options.steps} steps of {figures.BATCH} positions a rank, seed {options.seed}"
+            + (", on CUDA devices" if options.memory == "cuda" else "")),
             flush=True)
         modes = jobs.MODES if options.plan == "all" else (options.plan,)
         oracle = run_oracle(bench, options)

@@ -87,7 +87,7 @@ class Bench:
             command = [self.programs["trainer"], *self._common(out, steps), "--rank", str(rank),
                        "--host", f"h{host}", "--plan", mode, "--mark-step", str(self.mark_step),
                        "--plan-after-steps", str(PLAN_AFTER_STEPS),
-                       "--timeout-ms", str(TIMEOUT_MS), *extra]
+                       "--timeout-ms", str(TIMEOUT_MS), "--memory", self.options.memory, *extra]
             if self.world > 1:
                 command += ["--rendezvous", "file:" + os.path.join(rendezvous, "meet")]
             if self.hosts > 1:

@@ -57,6 +57,7 @@ Rank::Rank(const parallax_options_t& options, const VariableSpecs& specs,
 
 Rank::~Rank() {
   // Only after an error; close() reports.
+  device_.reset();
   if (job_ != nullptr) {
     (void)parallax_abort(job_, "the trainer gave up");
     (void)parallax_close(job_);
@@ -112,6 +113,41 @@ parallax_slice_t Rank::slice(size_t variable, const Batch& batch, Tensors* tenso
   return slice;
 }
 
+void Rank::use_device() {
+  // Of pulls and of pushes: a slot for the numbers of each variable, and one for its ids.
+  device_ = std::make_unique<DeviceMemory>(job_, info().local_rank, 4 * kVariableCount);
+}
+
+// Puts what a slice has on the device: what is pushed goes there on the stream that the slice
+// names.
+void Rank::place(parallax_slice_t* slice, size_t variable, const Batch& batch, Tensors* tensors,
+                 bool pushed) {
+  if (device_ == nullptr) return;
+  const std::vector<float>& values = (*tensors)[variable];
+  const size_t bytes = values.size() * sizeof(float);
+  const size_t slot = 2 * variable + (pushed ? 2 * kVariableCount : 0);
+  slice->memory = PARALLAX_MEMORY_CUDA;
+  slice->device = device_->device();
+  slice->stream = device_->stream();
+  slice->values = pushed ? device_->put(slot, values.data(), bytes) : device_->room(slot, bytes);
+  if (!specs_[variable].sparse()) return;
+  const auto& ids = batch.ids(variable);
+  slice->ids =
+      static_cast<const int64_t*>(device_->put(slot + 1, ids.data(), ids.size() * sizeof(int64_t)));
+}
+
+void Rank::land(const std::vector<parallax_request_t*>& completed) {
+  if (landing_.to == nullptr ||
+      std::find(completed.begin(), completed.end(), landing_.request) == completed.end()) {
+    return;
+  }
+  for (size_t v = 0; v < specs_.size(); ++v) {
+    std::vector<float>& values = (*landing_.to)[v];
+    device_->get(values.data(), landing_.from[v], values.size() * sizeof(float));
+  }
+  landing_ = {};
+}
+
 uint64_t Rank::step_begin() {
   uint64_t step = 0;
   check(parallax_step_begin(job_, &step), "step_begin");
@@ -124,16 +160,24 @@ Request Rank::pull(uint64_t step, const Batch& batch, Tensors* values) {
     const size_t rows = specs_[v].sparse() ? batch.ids(v).size() : specs_[v].rows;
     (*values)[v].resize(rows * specs_[v].row_elements);
     slices[v] = slice(v, batch, values);
+    place(&slices[v], v, batch, values, false);
   }
   Request request;
   check(parallax_pull(job_, step, slices.data(), slices.size(), request.out()),
         "pull of step " + std::to_string(step));
+  if (device_ != nullptr) {
+    landing_ = {.request = request.get(), .to = values};
+    for (size_t v = 0; v < specs_.size(); ++v) landing_.from[v] = slices[v].values;
+  }
   return request;
 }
 
 Request Rank::push(uint64_t step, const Batch& batch, Tensors* gradients) {
   std::array<parallax_slice_t, kVariableCount> slices;
-  for (size_t v = 0; v < specs_.size(); ++v) slices[v] = slice(v, batch, gradients);
+  for (size_t v = 0; v < specs_.size(); ++v) {
+    slices[v] = slice(v, batch, gradients);
+    place(&slices[v], v, batch, gradients, true);
+  }
   Request request;
   check(parallax_push(job_, step, slices.data(), slices.size(), request.out()),
         "push of step " + std::to_string(step));
@@ -160,7 +204,10 @@ void Rank::wait(const std::vector<const Request*>& requests, const std::string& 
   const auto start = std::chrono::steady_clock::now();
   const parallax_status_t status = parallax_wait(raw.data(), raw.size(), PARALLAX_WAIT_DEFAULT);
   wait_seconds_ += seconds_since(start);
-  if (status == PARALLAX_OK) return;
+  if (status == PARALLAX_OK) {
+    land(raw);
+    return;
+  }
   std::string sentence = parallax_last_error();
   for (parallax_request_t* request : raw) {
     const std::string own = parallax_request_error(request);
@@ -232,6 +279,9 @@ parallax_job_info_t Rank::info() {
   return info;
 }
 
-void Rank::close() { check(parallax_close(std::exchange(job_, nullptr)), "close"); }
+void Rank::close() {
+  device_.reset();
+  check(parallax_close(std::exchange(job_, nullptr)), "close");
+}
 
 }  // namespace lm

@@ -7,10 +7,12 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "device_memory.h"
 #include "model.h"
 #include "parallax/parallax.h"
 
@@ -54,8 +56,12 @@ class Rank {
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
 
+  // From here on gradients, pulled rows and their ids pass through memory of a CUDA device.
+  void use_device();
+
   uint64_t step_begin();
-  // Posts pulls of what `batch` needs into *values, which is resized and borrowed.
+  // Posts pulls of what `batch` needs into *values, which is resized and borrowed; on a device, it
+  // is filled in by the wait for it.
   Request pull(uint64_t step, const Batch& batch, Tensors* values);
   Request push(uint64_t step, const Batch& batch, Tensors* gradients);
   Request step_end(uint64_t step, const parallax_step_end_options_t& options);
@@ -65,7 +71,7 @@ class Rank {
   void barrier();
 
   // All of every variable, as of the last commit, in a step of its own that pushes nothing: the
-  // dense ones at once, the sparse ones in chunks of rows_max.
+  // dense ones at once, the sparse ones in chunks of rows_max. In host memory always.
   Tensors read_all(uint64_t step);
 
   std::string report(uint32_t kind);
@@ -77,12 +83,24 @@ class Rank {
   void check(parallax_status_t status, const std::string& what) const;
   void register_variables(const VariableOptions& options);
   parallax_slice_t slice(size_t variable, const Batch& batch, Tensors* tensors) const;
+  void place(parallax_slice_t* slice, size_t variable, const Batch& batch, Tensors* tensors,
+             bool pushed);
+  void land(const std::vector<parallax_request_t*>& completed);
 
   parallax_job_t* job_ = nullptr;
   uint32_t rank_;
   VariableSpecs specs_;
   std::array<uint32_t, kVariableCount> ids_ = {};
   double wait_seconds_ = 0;
+
+  // What was pulled to the device, and goes to `to` once `request` is complete.
+  struct Landing {
+    parallax_request_t* request = nullptr;
+    Tensors* to = nullptr;
+    std::array<const void*, kVariableCount> from = {};
+  };
+  std::unique_ptr<DeviceMemory> device_;  // null: host memory
+  Landing landing_;
 };
 
 }  // namespace lm

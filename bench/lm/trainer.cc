@@ -32,6 +32,7 @@ struct TrainerOptions {
   std::string transport;
   std::string plan = "auto";
   std::string tags = "declared";
+  std::string memory = "host";
   bool deterministic = false;
   uint32_t mark_step = 0;  // counters are read after it and at the end
   uint32_t plan_after_steps = 0;
@@ -85,7 +86,9 @@ class Trainer {
         corpus_(corpus),
         specs_(experiment.specs()),
         rank_(job_options(), specs_, variable_options()),
-        model_(experiment.shape) {}
+        model_(experiment.shape) {
+    if (options.memory == "cuda") rank_.use_device();
+  }
 
   void run();
 
@@ -296,6 +299,9 @@ int run(Experiment* experiment, const TrainerOptions& options) {
   if (options.tags != "declared" && options.tags != "auto") {
     throw std::runtime_error("--tags must be declared or auto");
   }
+  if (options.memory != "host" && options.memory != "cuda") {
+    throw std::runtime_error("--memory must be host or cuda");
+  }
   const Corpus corpus(experiment->corpus);
   experiment->settle(corpus);
   Trainer(*experiment, options, corpus).run();
@@ -318,6 +324,8 @@ int main(int argc, char** argv) {
   flags.add("plan", &options.plan, "auto, hybrid, ps or ar");
   flags.add("plan-after-steps", &options.plan_after_steps, "steps measured before it settles");
   flags.add("tags", &options.tags, "declared: SPARSE and DENSE; auto: AUTO for every variable");
+  flags.add("memory", &options.memory,
+            "host; cuda: gradients and pulled rows lie on a CUDA device");
   flags.add("deterministic", &options.deterministic, "bit for bit the same whatever the plan");
   flags.add("mark-step", &options.mark_step, "read the counters after this step and at the end");
   flags.add("timeout-ms", &options.timeout_ms, "deadline of every blocking call");
