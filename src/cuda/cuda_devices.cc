@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstring>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "cuda/context.h"
+#include "cuda/cuda_communicator.h"
 
 namespace parallax {
 
@@ -212,6 +214,56 @@ DeviceReport CudaDevices::report() const {
   DeviceReport report;
   static_cast<void>(describe_cuda(&report).ok());
   return report;
+}
+
+// ---- communicators
+
+CollectiveSupport CudaDevices::collectives() const {
+  CollectiveSupport support;
+  support.driver_version = static_cast<uint32_t>(driver_.version);
+  support.devices = static_cast<uint32_t>(count_);
+  const NcclLibrary* nccl = nullptr;
+  const Status loaded = load_nccl(&nccl);
+  support.there = loaded.ok();
+  if (loaded.ok()) support.library_version = static_cast<uint32_t>(nccl->version);
+  support.why = loaded.message();
+  return support;
+}
+
+Status CudaDevices::make_id(CommunicatorId* id) {
+  const NcclLibrary* nccl = nullptr;
+  PARALLAX_RETURN_IF_ERROR(load_nccl(&nccl));
+  ncclUniqueId made;
+  const ncclResult_t error = nccl->api.ncclGetUniqueId(&made);
+  if (error != ncclSuccess) {
+    return io_error(std::string("NCCL: ncclGetUniqueId: ") + nccl->api.ncclGetErrorString(error));
+  }
+  std::memcpy(id->bytes.data(), made.internal, id->bytes.size());
+  return {};
+}
+
+CUevent CudaDevices::event_of(DeviceMark mark) {
+  const MutexLock lock(mutex_);
+  return marks_[mark - 1].event;
+}
+
+Status CudaDevices::form(const CommunicatorOptions& options,
+                         std::unique_ptr<Communicator>* communicator) {
+  const NcclLibrary* nccl = nullptr;
+  PARALLAX_RETURN_IF_ERROR(load_nccl(&nccl));
+  CUcontext context = nullptr;
+  {
+    const MutexLock lock(mutex_);
+    CudaDevice* device = nullptr;
+    PARALLAX_RETURN_IF_ERROR(open_locked(options.device, &device));
+    context = device->context();
+  }
+  return CudaCommunicator::create({.driver = driver_,
+                                   .nccl = *nccl,
+                                   .context = context,
+                                   .mark_of = [this](DeviceMark mark) { return event_of(mark); },
+                                   .wake = *wake_},
+                                  options, communicator);
 }
 
 Status describe_cuda(DeviceReport* report) {

@@ -39,6 +39,10 @@ class CudaDevices final : public Devices {
       PARALLAX_EXCLUDES(mutex_);
   void release(uint32_t device, void* memory) override PARALLAX_EXCLUDES(mutex_);
   DeviceReport report() const override;
+  CollectiveSupport collectives() const override;
+  Status make_id(CommunicatorId* id) override;
+  Status form(const CommunicatorOptions& options,
+              std::unique_ptr<Communicator>* communicator) override PARALLAX_EXCLUDES(mutex_);
 
  private:
   // A point of a stream, or the end of copies, by its number less one.
@@ -57,6 +61,7 @@ class CudaDevices final : public Devices {
 
   Status open_locked(uint32_t number, CudaDevice** device) PARALLAX_REQUIRES(mutex_);
   CUcontext any_context() const PARALLAX_REQUIRES(mutex_);
+  CUevent event_of(DeviceMark mark) PARALLAX_EXCLUDES(mutex_);
   static uint32_t put(std::vector<Point>& points, const Point& point);
   bool under_way() PARALLAX_REQUIRES(mutex_);
 

@@ -19,11 +19,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "device/communicator.h"
 
 namespace parallax {
 
@@ -40,8 +42,6 @@ struct PlacedMemory {
   uint32_t device = 0;
 };
 
-// A point in the order of a stream. 0: none.
-using DeviceMark = uint32_t;
 // Copies that end together. 0: none.
 using DeviceBatch = uint32_t;
 
@@ -103,6 +103,21 @@ class Devices {
   virtual void release(uint32_t device, void* memory) = 0;
 
   virtual DeviceReport report() const = 0;
+
+  // ---- reductions among the devices of several ranks
+  virtual CollectiveSupport collectives() const { return {}; }
+  // By one rank, for all. Takes a while. UNSUPPORTED, IO.
+  virtual Status make_id(CommunicatorId* id) {
+    static_cast<void>(id);
+    return unsupported("there is no communicator");
+  }
+  // Begins to form one, which does not outlive this. UNSUPPORTED, IO.
+  virtual Status form(const CommunicatorOptions& options,
+                      std::unique_ptr<Communicator>* communicator) {
+    static_cast<void>(options);
+    communicator->reset();
+    return unsupported("there is no communicator");
+  }
 };
 
 }  // namespace parallax

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls of NCCL. See cuda_communicator.h.
+#include "cuda/cuda_communicator.h"
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "base/number.h"
+#include "cuda/context.h"
+
+namespace parallax {
+
+namespace {
+
+// For the end of a communicator that nobody gave up: the other ranks end theirs at about the time.
+constexpr int64_t kGoodbyeNs = 5'000'000'000;
+constexpr std::chrono::microseconds kLookAfter(50);
+constexpr uint64_t kZerosAlignment = 256;
+
+// The driver's thread: it may not call CUDA, and does not.
+void CUDA_CB wake_owner(void* wake) { (*static_cast<const std::function<void()>*>(wake))(); }
+
+uint64_t padded_zeros(const DeviceReduction& reduction) {
+  const uint64_t bytes = reduction.count * bytes_of_dtype(reduction.dtype);
+  return (bytes + kZerosAlignment - 1) / kZerosAlignment * kZerosAlignment;
+}
+
+ncclDataType_t type_of(uint32_t dtype) {
+  switch (dtype) {
+    case PARALLAX_F64:
+      return ncclFloat64;
+    case PARALLAX_F16:
+      return ncclFloat16;
+    case PARALLAX_BF16:
+      return ncclBfloat16;
+    case PARALLAX_I32:
+      return ncclInt32;
+    case PARALLAX_I64:
+      return ncclInt64;
+    default:
+      return ncclFloat32;
+  }
+}
+
+}  // namespace
+
+// ---- failures
+
+Status CudaCommunicator::failed(const char* what, CUresult error) {
+  if (phase_ != Phase::kAborted) phase_ = Phase::kFailed;
+  return io_error("device " + std::to_string(device_) + ": " + what + ": " +
+                  error_text(driver_, error));
+}
+
+// NCCL tells of a process that is gone by the same word as of a network that is.
+Status CudaCommunicator::failed(const char* what, ncclResult_t error) {
+  if (phase_ != Phase::kAborted) phase_ = Phase::kFailed;
+  std::string text = "device " + std::to_string(device_) + ": NCCL " +
+                     nccl_version_text(parts_.nccl.version) + ": " + what + ": " +
+                     nccl_.ncclGetErrorString(error);
+  const char* last = communicator_ == nullptr ? nullptr : nccl_.ncclGetLastError(communicator_);
+  if (last != nullptr && *last != '\0') text += ": " + std::string(last);
+  return error == ncclRemoteError ? peer_lost(std::move(text)) : io_error(std::move(text));
+}
+
+// ---- forming
+
+Status CudaCommunicator::create(Parts parts, const CommunicatorOptions& options,
+                                std::unique_ptr<Communicator>* communicator) {
+  std::unique_ptr<CudaCommunicator> made(new CudaCommunicator(std::move(parts), options.device));
+  PARALLAX_RETURN_IF_ERROR(made->begin(options));
+  *communicator = std::move(made);
+  return {};
+}
+
+Status CudaCommunicator::begin(const CommunicatorOptions& options) {
+  const ContextScope scope(driver_, parts_.context);
+  if (scope.status() != CUDA_SUCCESS) return failed("cuCtxPushCurrent", scope.status());
+  const CUresult error = driver_.cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, 0);
+  if (error != CUDA_SUCCESS) {
+    stream_ = nullptr;
+    return failed("a stream for reductions (cuStreamCreate)", error);
+  }
+  ncclUniqueId id;
+  static_assert(sizeof id.internal == sizeof options.id.bytes);
+  std::memcpy(id.internal, options.id.bytes.data(), sizeof id.internal);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  const ncclResult_t begun = nccl_.ncclCommInitRankConfig(
+      &communicator_, static_cast<int>(options.ranks), id, static_cast<int>(options.rank), &config);
+  if (begun == ncclSuccess || begun == ncclInProgress) return {};
+  return failed("ncclCommInitRankConfig", begun);
+}
+
+// ---- the pass
+
+Status CudaCommunicator::advance() {
+  if (phase_ == Phase::kAborted || phase_ == Phase::kFailed) return {};
+  const bool waits = to_be_asked() || !under_way_.empty();
+  if (!waits) return {};
+  const ContextScope scope(driver_, parts_.context);
+  if (scope.status() != CUDA_SUCCESS) return failed("cuCtxPushCurrent", scope.status());
+  PARALLAX_RETURN_IF_ERROR(ask());
+  return look_at_events();
+}
+
+// What NCCL says of itself: an error of any rank comes to light here.
+Status CudaCommunicator::ask() {
+  ncclResult_t error = ncclSuccess;
+  const ncclResult_t asked = nccl_.ncclCommGetAsyncError(communicator_, &error);
+  if (asked != ncclSuccess) return failed("ncclCommGetAsyncError", asked);
+  if (error == ncclInProgress) return {};
+  if (error != ncclSuccess) {
+    return failed(phase_ == Phase::kForming ? "ncclCommInitRankConfig" : "a reduction", error);
+  }
+  if (phase_ == Phase::kForming) phase_ = Phase::kReady;
+  return settling() ? end_launch() : Status();
+}
+
+Status CudaCommunicator::look_at_events() {
+  while (!under_way_.empty()) {
+    CUresult error = CUDA_SUCCESS;
+    if (!passed(under_way_.front(), &error)) return {};
+    if (error != CUDA_SUCCESS) return failed("a reduction", error);
+    events_.push_back(under_way_.front());
+    under_way_.pop_front();
+  }
+  return {};
+}
+
+bool CudaCommunicator::passed(CUevent event, CUresult* error) const {
+  *error = driver_.cuEventQuery(event);
+  if (*error != CUDA_ERROR_NOT_READY) return true;
+  *error = CUDA_SUCCESS;
+  return false;
+}
+
+Status CudaCommunicator::take_event(CUevent* event) {
+  if (!events_.empty()) {
+    *event = events_.back();
+    events_.pop_back();
+    return {};
+  }
+  const CUresult error = driver_.cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
+  return error == CUDA_SUCCESS ? Status() : failed("cuEventCreate", error);
+}
+
+// ---- launching
+
+Status CudaCommunicator::launch(std::span<const DeviceReduction> together) {
+  const ContextScope scope(driver_, parts_.context);
+  if (scope.status() != CUDA_SUCCESS) return failed("cuCtxPushCurrent", scope.status());
+  PARALLAX_RETURN_IF_ERROR(order_behind(together));
+  PARALLAX_RETURN_IF_ERROR(take_zeros(together));
+  const char* what = "";
+  const ncclResult_t result = reduce(together, &what);
+  if (result != ncclSuccess && result != ncclInProgress) return failed(what, result);
+  ++launched_;
+  phase_ = Phase::kSettling;
+  return result == ncclInProgress ? Status() : end_launch();
+}
+
+// The caller's streams are not waited for: ours is, by the device.
+Status CudaCommunicator::order_behind(std::span<const DeviceReduction> together) {
+  for (const DeviceReduction& each : together) {
+    if (each.after == 0) continue;
+    const CUresult error =
+        driver_.cuStreamWaitEvent(stream_, parts_.mark_of(each.after), CU_EVENT_WAIT_DEFAULT);
+    if (error != CUDA_SUCCESS) return failed("cuStreamWaitEvent", error);
+  }
+  return {};
+}
+
+// Of those that this rank gives nothing of; the sums that come there are nobody's.
+Status CudaCommunicator::take_zeros(std::span<const DeviceReduction> together) {
+  uint64_t bytes = 0;
+  for (const DeviceReduction& each : together)
+    bytes += each.from == nullptr ? padded_zeros(each) : 0;
+  if (bytes == 0) return {};
+  if (bytes > zeros_bytes_) {
+    // cuMemFree would wait for the device.
+    if (zeros_ != 0) outgrown_.push_back(zeros_);
+    zeros_ = 0;
+    zeros_bytes_ = 0;
+    const CUresult error = driver_.cuMemAlloc_v2(&zeros_, bytes);
+    if (error != CUDA_SUCCESS) {
+      zeros_ = 0;
+      return failed(("cuMemAlloc of " + std::to_string(bytes) +
+                     " bytes of zeros, for variables that this rank did not give")
+                        .c_str(),
+                    error);
+    }
+    zeros_bytes_ = bytes;
+  }
+  const CUresult error = driver_.cuMemsetD8Async(zeros_, 0, bytes, stream_);
+  return error == CUDA_SUCCESS ? Status() : failed("cuMemsetD8Async", error);
+}
+
+ncclResult_t CudaCommunicator::reduce(std::span<const DeviceReduction> together,
+                                      const char** what) {
+  const bool group = together.size() > 1;
+  *what = "ncclGroupStart";
+  ncclResult_t result = group ? nccl_.ncclGroupStart() : ncclSuccess;
+  if (result != ncclSuccess) return result;
+  *what = "ncclAllReduce";
+  auto* zeros = reinterpret_cast<std::byte*>(zeros_);
+  for (const DeviceReduction& each : together) {
+    const std::byte* from = each.from;
+    std::byte* to = each.to;
+    if (from == nullptr) {
+      from = to = zeros;
+      zeros += padded_zeros(each);
+    }
+    result = nccl_.ncclAllReduce(from, to, each.count, type_of(each.dtype),
+                                 each.average ? ncclAvg : ncclSum, communicator_, stream_);
+    if (result != ncclSuccess && result != ncclInProgress) break;
+  }
+  if (!group) return result;
+  const ncclResult_t ended = nccl_.ncclGroupEnd();  // whatever came before: it ends the group
+  if (result != ncclSuccess && result != ncclInProgress) return result;
+  *what = "ncclGroupEnd";
+  return ended;
+}
+
+// The stream has the work: what follows marks its end.
+Status CudaCommunicator::end_launch() {
+  CUevent event = nullptr;
+  PARALLAX_RETURN_IF_ERROR(take_event(&event));
+  const CUresult error = driver_.cuEventRecord(event, stream_);
+  if (error != CUDA_SUCCESS) {
+    events_.push_back(event);
+    return failed("cuEventRecord", error);
+  }
+  under_way_.push_back(event);
+  phase_ = Phase::kReady;
+  // Where it cannot wake, whoever polls finds the end nevertheless.
+  driver_.cuLaunchHostFunc(stream_, wake_owner, wake_.get());
+  return {};
+}
+
+// ---- the end
+
+void CudaCommunicator::abort() {
+  if (phase_ == Phase::kAborted) return;
+  phase_ = Phase::kAborted;
+  const ContextScope scope(driver_, parts_.context);
+  if (communicator_ != nullptr) {
+    nccl_.ncclCommAbort(std::exchange(communicator_, nullptr));
+  }
+  if (scope.status() != CUDA_SUCCESS || !take_event(&last_).ok()) return;
+  if (driver_.cuEventRecord(last_, stream_) != CUDA_SUCCESS) {
+    events_.push_back(std::exchange(last_, nullptr));
+  }
+}
+
+// A context that has failed executes nothing any more, and says so.
+bool CudaCommunicator::quiet() {
+  if (phase_ != Phase::kAborted) return false;
+  if (last_ == nullptr) return true;
+  const ContextScope scope(driver_, parts_.context);
+  CUresult error = scope.status();
+  if (error == CUDA_SUCCESS && !passed(last_, &error)) return false;
+  for (CUevent event : under_way_) events_.push_back(event);
+  under_way_.clear();
+  events_.push_back(std::exchange(last_, nullptr));
+  return true;
+}
+
+bool CudaCommunicator::drain(int64_t timeout_ns) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(timeout_ns);
+  while (!quiet()) {
+    if (std::chrono::steady_clock::now() >= until) return false;
+    std::this_thread::sleep_for(kLookAfter);
+  }
+  return true;
+}
+
+// As NCCL wants it: what is left is flushed together with the other ranks, then it is destroyed.
+void CudaCommunicator::close_in_good_order() {
+  const ContextScope scope(driver_, parts_.context);
+  if (scope.status() != CUDA_SUCCESS) return;
+  ncclResult_t state = nccl_.ncclCommFinalize(communicator_);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kGoodbyeNs);
+  while (state == ncclInProgress && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(kLookAfter);
+    if (nccl_.ncclCommGetAsyncError(communicator_, &state) != ncclSuccess) state = ncclSystemError;
+  }
+  if (state != ncclSuccess) return;
+  if (nccl_.ncclCommDestroy(communicator_) == ncclSuccess) communicator_ = nullptr;
+}
+
+CudaCommunicator::~CudaCommunicator() {
+  if (phase_ == Phase::kReady && under_way_.empty()) close_in_good_order();
+  abort();
+  if (!drain(kGoodbyeNs)) {
+    // The device does not end: it keeps the stream, and the driver what it still calls.
+    static_cast<void>(wake_.release());
+    return;
+  }
+  const ContextScope scope(driver_, parts_.context);
+  if (scope.status() != CUDA_SUCCESS) return;
+  for (CUevent event : events_) driver_.cuEventDestroy_v2(event);
+  if (stream_ != nullptr) driver_.cuStreamDestroy_v2(stream_);
+  outgrown_.push_back(zeros_);
+  for (CUdeviceptr each : outgrown_) {
+    if (each != 0) driver_.cuMemFree_v2(each);
+  }
+}
+
+}  // namespace parallax

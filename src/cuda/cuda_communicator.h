@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// CudaCommunicator: Communicator by NCCL. One communicator that does not block (ncclConfig_t), one
+// stream of ours, and an event behind each launch. See device/communicator.h for the contract.
+//
+// Between a launch that NCCL answers with "in progress" and its settling the stream may not have
+// the work yet, so the event that ends a launch is recorded when it has settled.
+#ifndef PARALLAX_CUDA_CUDA_COMMUNICATOR_H_
+#define PARALLAX_CUDA_CUDA_COMMUNICATOR_H_
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "cuda/library.h"
+#include "device/communicator.h"
+
+namespace parallax {
+
+class CudaCommunicator final : public Communicator {
+ public:
+  struct Parts {
+    const DriverLibrary& driver;
+    const NcclLibrary& nccl;
+    CUcontext context = nullptr;                 // retained for as long as this lives
+    std::function<CUevent(DeviceMark)> mark_of;  // of a mark that is not released
+    std::function<void()> wake;                  // called by the driver's threads
+  };
+
+  // IO.
+  static Status create(Parts parts, const CommunicatorOptions& options,
+                       std::unique_ptr<Communicator>* communicator);
+  ~CudaCommunicator() override;
+  CudaCommunicator(const CudaCommunicator&) = delete;
+  CudaCommunicator& operator=(const CudaCommunicator&) = delete;
+
+  Status advance() override;
+  bool ready() const override { return phase_ == Phase::kReady; }
+  Status launch(std::span<const DeviceReduction> together) override;
+  uint64_t launched() const override { return launched_; }
+  uint64_t ended() const override { return launched_ - under_way_.size() - (settling() ? 1 : 0); }
+  bool to_be_asked() const override { return phase_ == Phase::kForming || settling(); }
+  void abort() override;
+  bool quiet() override;
+  bool drain(int64_t timeout_ns) override;
+
+ private:
+  enum class Phase : uint8_t { kForming, kReady, kSettling, kFailed, kAborted };
+
+  CudaCommunicator(Parts parts, uint32_t device)
+      : parts_(std::move(parts)),
+        driver_(parts_.driver.api),
+        nccl_(parts_.nccl.api),
+        device_(device),
+        wake_(std::make_unique<std::function<void()>>(parts_.wake)) {}
+
+  bool settling() const { return phase_ == Phase::kSettling; }
+  Status begin(const CommunicatorOptions& options);
+  Status ask();
+  Status look_at_events();
+  Status order_behind(std::span<const DeviceReduction> together);
+  Status take_zeros(std::span<const DeviceReduction> together);
+  ncclResult_t reduce(std::span<const DeviceReduction> together, const char** what);
+  Status end_launch();
+  Status take_event(CUevent* event);
+  bool passed(CUevent event, CUresult* error) const;
+  void close_in_good_order();
+  Status failed(const char* what, CUresult error);
+  Status failed(const char* what, ncclResult_t error);
+
+  const Parts parts_;
+  const DriverApi& driver_;
+  const NcclApi& nccl_;
+  const uint32_t device_;
+  // The driver may call it as long as something is under way.
+  std::unique_ptr<std::function<void()>> wake_;
+  Phase phase_ = Phase::kForming;
+  CUstream stream_ = nullptr;
+  ncclComm_t communicator_ = nullptr;
+  uint64_t launched_ = 0;
+  std::deque<CUevent> under_way_;  // the end of each launch, in order
+  std::vector<CUevent> events_;    // to be used again
+  CUevent last_ = nullptr;         // aborted: behind all
+  // Zeros that this rank gives, and larger ones that work on the stream may still use.
+  CUdeviceptr zeros_ = 0;
+  uint64_t zeros_bytes_ = 0;
+  std::vector<CUdeviceptr> outgrown_;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_CUDA_CUDA_COMMUNICATOR_H_

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicator: this rank's part in reductions that the devices of several ranks do among
+// themselves, in their memory. No type of the library behind it shows here.
+//
+// It forms by itself while advance() is called, then takes launches, one after the other, the same
+// ones in the same order on every rank. Each begins on a stream of its own behind what the caller's
+// streams held at the marks, and nothing here waits for it. What has failed stays so until abort(),
+// after which all that was launched ends, with any result.
+//
+// One owner at a time. Only drain() blocks, and the end, each for a bounded while.
+#ifndef PARALLAX_DEVICE_COMMUNICATOR_H_
+#define PARALLAX_DEVICE_COMMUNICATOR_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+
+namespace parallax {
+
+// A point in the order of a stream. 0: none.
+using DeviceMark = uint32_t;
+
+// What the ranks of a communicator find each other by: made by one of them, told to all.
+struct CommunicatorId {
+  std::array<std::byte, 128> bytes = {};
+};
+
+// What a rank can do, compared by all.
+struct CollectiveSupport {
+  bool there = false;
+  uint32_t library_version = 0;  // 22809 is NCCL 2.28.9
+  uint32_t driver_version = 0;   // 13000 is CUDA 13.0
+  uint32_t devices = 0;
+  std::string why;  // not there: what is missing
+};
+
+struct CommunicatorOptions {
+  CommunicatorId id = {};
+  uint32_t device = 0;
+  uint32_t rank = 0;
+  uint32_t ranks = 1;
+};
+
+// One sum over all ranks, of numbers of `dtype`.
+struct DeviceReduction {
+  const std::byte* from = nullptr;  // null: this rank gives zeros, and wants no result
+  std::byte* to = nullptr;          // may be `from`
+  uint64_t count = 0;
+  uint32_t dtype = 0;
+  bool average = false;  // the sum is divided by the number of ranks
+  DeviceMark after = 0;  // 0: at once
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  // Moves on what can be moved. IO, PEER_LOST: it has failed, by its own or another rank's error.
+  virtual Status advance() = 0;
+  // It takes a launch now.
+  virtual bool ready() const = 0;
+  // Begins reductions that go together, as one. Only while it is ready. IO: it has failed.
+  virtual Status launch(std::span<const DeviceReduction> together) = 0;
+  // Those begun, and of these the first so many that have ended; as of the last advance().
+  virtual uint64_t launched() const = 0;
+  virtual uint64_t ended() const = 0;
+  // It forms, or settles a launch, and nobody is woken when that is done.
+  virtual bool to_be_asked() const = 0;
+  // Gives up all that was launched; from then on it is never ready, and advance() is OK.
+  virtual void abort() = 0;
+  // After abort(): nothing of it reads or writes memory of the caller's any more.
+  virtual bool quiet() = 0;
+  // The same, waited for at most timeout_ns.
+  virtual bool drain(int64_t timeout_ns) = 0;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_DEVICE_COMMUNICATOR_H_
