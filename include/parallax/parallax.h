@@ -733,8 +733,12 @@ typedef struct parallax_variable {
                                * kept in, 0..2^20; the second only with the first. With row ids
                                * they travel as a row does. The same on every rank */
   uint32_t memory;       /* parallax_memory_t: CUDA: the slices of every rank lie on devices, and
-                          * one in host memory is INVALID; a later version may let NCCL carry their
-                          * gradients. HOST: any slice says for itself. The same on every rank */
+                          * one in host memory is INVALID. Without an update rule and row ids the
+                          * devices sum them by NCCL where every rank can (PARALLAX_NCCL): then the
+                          * calls of a step are made before one of them is waited for, a rank's
+                          * slices lie on one device, and as_dtype and several slices of it in a
+                          * call are UNSUPPORTED. HOST: any slice says for itself. The same on every
+                          * rank */
   uint32_t table_memory; /* not yet. parallax_memory_t: where the library keeps a managed variable
                           * and its state */
 } parallax_variable_t;
@@ -798,17 +802,18 @@ typedef struct parallax_slice {
   uint32_t device; /* memory CUDA: its number, as the CUDA driver counts in this process; else 0 */
 } parallax_slice_t;
 
-/* Slices on devices (memory CUDA) are copied: ids and gradients to pinned host memory, from where
- * they go on as any; aggregates and pulled values back from it. The calls do not block; their
- * requests complete when the last copy to or from the caller's buffers is done, so that after
- * parallax_wait work on any stream sees the result. The rows of parallax_request_rows are in host
- * memory. What only the ids and numbers tell (an id past the end, rows_max of several slices,
+/* Slices on devices (memory CUDA) are copied, but for those of a variable that devices sum among
+ * themselves, whose requests complete with the sum: ids and gradients to pinned host memory, from
+ * where they go on as any; aggregates and pulled values back from it. The calls do not block;
+ * their requests complete when the last copy to or from the caller's buffers is done, so that
+ * after parallax_wait work on any stream sees the result. The rows of parallax_request_rows are in
+ * host memory. What only the ids and numbers tell (an id past the end, rows_max of several slices,
  * refuse_nonfinite) is found when they have been copied: the request then completes with it,
- * nothing of the call was done, and a variable that no other call gives is absent from the step.
- * A step_end may be called before: the step ends once its calls are taken. The host memory is kept
+ * nothing of the call was done, and a variable that no other call gives is absent from the step. A
+ * step_end may be called before: the step ends once its calls are taken. The host memory is kept
  * for the next steps, up to the setting pinned_max_bytes (PARALLAX_PINNED_MAX_BYTES): a call that
- * needs more at once is LIMIT. IO, of the call or the request: a copy failed, with the device's own
- * error. Since 0.2.0. */
+ * needs more at once is LIMIT. IO, of the call or the request: a copy failed, with the device's
+ * own error. Since 0.2.0. */
 
 /* Begins the next step and sets *step to its number: 1, 2, 3, ... on every rank. A step may begin
  * once step_end of the one before was called; that request may still be pending, but step_end of

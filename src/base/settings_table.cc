@@ -219,6 +219,14 @@ constexpr SettingRow kRows[] = {
      .help = "Host memory that this rank pins at most for slices on devices; a call that needs "
              "more is refused. 0: no bound. Not set: a quarter of the machine's, shared by the "
              "ranks of the host."},
+    {.name = "nccl",
+     .type = SettingType::kChoice,
+     .standard = "world",
+     .unit = "",
+     .choices = "off|world",
+     .sources = kOutside,
+     .help = "Dense variables registered with memory CUDA: world has the devices of all ranks sum "
+             "them by NCCL, where every rank has it; off has them copied, and summed by the host."},
     {.name = "library",
      .type = SettingType::kText,
      .standard = "",

@@ -26,6 +26,7 @@
 #include "base/compute.h"
 #include "base/number.h"
 #include "base/status.h"
+#include "device/communicator.h"
 #include "message/outbox.h"
 #include "planner/plan.h"
 #include "variable/partition.h"
@@ -76,6 +77,9 @@ struct Contribution {
   // Where the caller wants the whole, which may be where the elements are: written, if at all, once
   // what it replaces was read. whole() tells where the whole is; there, if the dtype is the sum's.
   Destination result = {};
+  // Of a DeviceExchange: the elements and the result lie on a device, and this is the point of the
+  // caller's stream from which on they may be read and written.
+  DeviceMark after = 0;
 };
 
 struct ExchangeState {

@@ -2,6 +2,8 @@
 // The phases of a commit. See commit_protocol.h.
 #include "engine/commit_protocol.h"
 
+#include <utility>
+
 #include "message/told_failure.h"
 
 namespace parallax {
@@ -29,10 +31,18 @@ void CommitProtocol::start() {
   trees_[TreeKind::kCommit].join();
 }
 
+void CommitProtocol::start(DeviceTerms devices, MakeId make_id) {
+  devices_ = std::move(devices);
+  devices_agreed_ = {};
+  make_id_ = std::move(make_id);
+  start();
+}
+
 CommitReport CommitProtocol::my_report() const {
   CommitReport report;
   report.digest = digest_of(encode_registry(registry_.newest()));
   report.terms = terms_;
+  report.devices = devices_;
   if (phase_ == Phase::kDetailReport && !detail_.empty()) {
     report.verdict = CommitVerdict::kDiffer;
     report.text = detail_;
@@ -47,9 +57,24 @@ JobFailure CommitProtocol::advance() {
   // Kept until now, since merging compares them with this rank's own.
   for (const CommitReport& child : reports_) report.merge(child, hosts_);
   reports_.clear();
+  add_id(&report);
   const std::string encoded = report.encode();
   if (!trees_.pass_on(TreeKind::kCommit, bytes_of(encoded))) return {};
   return on_answer(bytes_of(encoded));
+}
+
+// The root's, of an answer that agrees.
+void CommitProtocol::add_id(CommitReport* report) {
+  DeviceTerms& devices = report->devices;
+  if (!trees_[TreeKind::kCommit].is_root() || report->verdict != CommitVerdict::kAgree) return;
+  if (!devices.wanted || !devices.able || make_id_ == nullptr) return;
+  devices.has_id = true;
+  devices.id = devices_agreed_.id;
+  if (devices_agreed_.has_id) return;
+  const Status made = make_id_(&devices.id);
+  if (made.ok()) return;
+  devices.has_id = devices.able = false;
+  devices.why = rank_name(hosts_, terms_.rank) + ": " + made.message();
 }
 
 JobFailure CommitProtocol::advance_detail() {
@@ -109,6 +134,7 @@ JobFailure CommitProtocol::on_answer(std::span<const std::byte> payload) {
         return {.status = internal("commit: digests differ but registries do not"), .culprit = 0};
       }
       phase_ = Phase::kAgreed;
+      devices_agreed_ = verdict.devices;
       return {};
     case CommitVerdict::kDiffer:
       return differing(verdict.text);

@@ -13,10 +13,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "collectives/broadcast.h"
 #include "engine/commit_report.h"
 #include "engine/job_failure.h"
@@ -34,10 +36,17 @@ class CommitProtocol {
                  Trees& trees, Broadcast& broadcast)
       : terms_(terms), registry_(registry), hosts_(hosts), trees_(trees), broadcast_(broadcast) {}
 
+  // Another round of a commit says the same as the one before.
   void start();
+  // What this rank says of reductions among devices in the rounds to come; rank 0 makes what ranks
+  // find each other by, once for a commit, where all can; null: they have it.
+  using MakeId = std::function<Status(CommunicatorId* id)>;
+  void start(DeviceTerms devices, MakeId make_id);
   void end() { phase_ = Phase::kIdle; }
   bool started() const { return phase_ != Phase::kIdle; }
   bool agreed() const { return phase_ == Phase::kAgreed; }
+  // Once agreed: what all can.
+  const DeviceTerms& devices_agreed() const { return devices_agreed_; }
 
   // Moves on what can be moved.
   JobFailure advance();
@@ -60,6 +69,7 @@ class CommitProtocol {
   uint32_t world() const { return static_cast<uint32_t>(hosts_.host_of.size()); }
   CommitReport my_report() const;
   JobFailure advance_detail();
+  void add_id(CommitReport* report);
   JobFailure differing(const std::string& told) const;
 
   const CommitTerms terms_;
@@ -70,6 +80,8 @@ class CommitProtocol {
   Phase phase_ = Phase::kIdle;
   std::vector<CommitReport> reports_;  // of the children
   uint64_t detail_bytes_ = 0;
+  DeviceTerms devices_, devices_agreed_;
+  MakeId make_id_;
   std::string detail_;  // what rank 0 registered; then what differs here
 };
 

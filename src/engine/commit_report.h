@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "engine/device_terms.h"
 #include "message/told_failure.h"
 #include "planner/plan.h"
 #include "world/host_map.h"
@@ -26,20 +27,28 @@ struct CommitTerms {
 };
 
 struct CommitReport {
+  // With the verdict: DeviceTerms follow.
+  static constexpr uint32_t kHasDevices = 1u << 8;
   static constexpr size_t kTextMax = 1024 + ToldFailure::kFactsBytesMax;
 
   uint64_t digest = 0;  // of what was registered since the commit before
   CommitTerms terms;
   CommitVerdict verdict = CommitVerdict::kAgree;
   std::string text;  // kDiffer: a ToldFailure
+  DeviceTerms devices;
 
   std::string encode() const {
     std::string out;
     const uint32_t numbers[] = {
-        terms.rank,          terms.plan_mode, terms.plan_after_steps,
-        terms.deterministic, terms.slots,     static_cast<uint32_t>(verdict)};
+        terms.rank,
+        terms.plan_mode,
+        terms.plan_after_steps,
+        terms.deterministic,
+        terms.slots,
+        static_cast<uint32_t>(verdict) | (devices.wanted ? kHasDevices : 0)};
     out.append(reinterpret_cast<const char*>(&digest), sizeof digest);
     out.append(reinterpret_cast<const char*>(numbers), sizeof numbers);
+    if (devices.wanted) devices.encode(&out);
     out += text.substr(0, kTextMax);
     return out;
   }
@@ -55,8 +64,9 @@ struct CommitReport {
              .plan_after_steps = numbers[2],
              .deterministic = numbers[3],
              .slots = numbers[4]};
-    verdict = static_cast<CommitVerdict>(numbers[5]);
-    const auto rest = in.subspan(sizeof digest + sizeof numbers);
+    verdict = static_cast<CommitVerdict>(numbers[5] & ~kHasDevices);
+    auto rest = in.subspan(sizeof digest + sizeof numbers);
+    if ((numbers[5] & kHasDevices) != 0 && !devices.decode(&rest)) return false;
     text.assign(reinterpret_cast<const char*>(rest.data()), rest.size());
     return terms.rank < world && verdict <= CommitVerdict::kLookCloser && text.size() <= kTextMax;
   }
@@ -80,6 +90,8 @@ struct CommitReport {
     differ(between, "plan_after_steps", terms.plan_after_steps, its.plan_after_steps, number);
     differ(between, "deterministic", terms.deterministic, its.deterministic, number);
     differ(between, "slots", terms.slots, its.slots, number);
+    differ_by_devices(between, child.devices);
+    if (child.devices.wanted) devices.merge(child.devices);
     if (verdict == CommitVerdict::kAgree &&
         (child.verdict == CommitVerdict::kLookCloser || child.digest != digest)) {
       verdict = CommitVerdict::kLookCloser;
@@ -92,6 +104,21 @@ struct CommitReport {
     const HostMap& hosts;
     uint32_t other;
   };
+
+  void differ_by_devices(const Between& between, const DeviceTerms& theirs) {
+    const char* what = devices.differs_from(theirs);
+    if (what == nullptr || verdict == CommitVerdict::kDiffer) return;
+    verdict = CommitVerdict::kDiffer;
+    ToldFailure told;
+    told.sentence = "versions of " + std::string(what) +
+                    " do not fit: " + rank_name(between.hosts, terms.rank) + " has " +
+                    devices.versions() + ", " + rank_name(between.hosts, between.other) + " has " +
+                    theirs.versions() + "; let them use the same, or set nccl to off";
+    told.facts.rank = terms.rank;
+    told.facts.peer = between.other;
+    told.facts.field = "nccl";
+    text = told.encode();
+  }
 
   template <typename Shown>
   void differ(const Between& between, const char* option, uint32_t mine, uint32_t theirs,

@@ -239,6 +239,7 @@ void ContributionCalls::contribute(const Request& request, const PullSlice& slic
     // Lasting: of a reduce it is the caller's until the aggregate is there, which may take its
     // place.
     contribution = {.elements = {slice.values, slice.dtype}, .lasting = reduce, .result = result};
+    contribution.after = slice.after;
   } else {
     contribution.rows = rows_of(slice);
     if (slice.way == SliceWay::kWithRows) {

@@ -122,9 +122,52 @@ Status DeviceCalls::lay_out(const Call& call, StagedSlices* slices) {
                   ": memory is PARALLAX_MEMORY_CUDA, and no device can be used: ")
         .about_field("memory");
   }
+  PARALLAX_RETURN_IF_ERROR(check_direct(call));
   borrowed_.clear();
   return slices->lay_out(devices, parts_.registry, parts_.checks, call.kind, call.slices,
                          &borrowed_);
+}
+
+// What devices that sum among themselves do not do, of slices that were checked.
+Status DeviceCalls::check_direct(std::span<const parallax_slice_t> slices, size_t at) const {
+  const parallax_slice_t& slice = slices[at];
+  const auto same = [&](const parallax_slice_t& each) { return each.variable == slice.variable; };
+  if (std::any_of(slices.begin(), slices.begin() + static_cast<std::ptrdiff_t>(at), same)) {
+    return unsupported(
+               "it is in an earlier slice of the call, too; register it with accumulate = "
+               "1, which goes by host memory, or give one slice")
+        .about_field("variable");
+  }
+  const uint32_t dtype = parts_.registry[slice.variable].dtype;
+  if (slice.as_dtype != 0 && slice.as_dtype - 1 != dtype) {
+    return unsupported(std::string("as_dtype is ") + dtype_name(slice.as_dtype - 1) +
+                       ", and what devices sum among themselves is " + dtype_name(dtype) +
+                       " on every rank; set as_dtype to 0, or the setting nccl to off")
+        .about_field("as_dtype");
+  }
+  uint32_t settled = 0;
+  PARALLAX_RETURN_IF_ERROR(share_.devices->open(slice.device));
+  if (parts_.launches->fits_device(slice.device, &settled)) return {};
+  return unsupported("device is " + std::to_string(slice.device) +
+                     ", and this rank takes part in reductions among devices with device " +
+                     std::to_string(settled) +
+                     "; give all its slices there, or set the setting nccl to off")
+      .about_field("device");
+}
+
+Status DeviceCalls::check_direct(const Call& call) const {
+  for (size_t i = 0; i < call.slices.size(); ++i) {
+    const Variable& variable = parts_.registry[call.slices[i].variable];
+    if (!variable.direct) continue;
+    const Status fits = check_direct(call.slices, i);
+    if (fits.ok()) continue;
+    return fits
+        .prefixed(std::string(call_text(call.kind)) + ", slice " + std::to_string(i) +
+                  " (variable '" + variable.name + "'): ")
+        .about_slice(i)
+        .about_variable(call.slices[i].variable);
+  }
+  return {};
 }
 
 Status DeviceCalls::post(const Call& call, Request** request) {
@@ -314,6 +357,23 @@ bool DeviceCalls::evaluates() const {
                      [](const Staged* each) { return each->kind == RequestKind::kEvaluate; });
 }
 
+// Of a call whose slices devices sum among themselves: what has not ended yet.
+std::string DeviceCalls::launch_of(const Request& request) const {
+  for (const PullSlice& slice : request.slices) {
+    const Variable& variable = *parts_.registry.numbered()[slice.variable];
+    if (!variable.direct || parts_.launches->ended(slice.variable, request.step)) continue;
+    const std::string lead = "the sum of variable '" + variable.name + "' among the devices: ";
+    const uint32_t before = parts_.launches->waits_for(slice.variable, request.step);
+    if (before == DeviceLaunches::kNoVariable) {
+      return lead + "another rank has not given it, or what is before it, or a device is not done";
+    }
+    return lead + "it is not launched before variable '" +
+           parts_.registry.numbered()[before]->name +
+           "', which this rank has not given; make all calls of a step before waiting for one";
+  }
+  return "";
+}
+
 std::string DeviceCalls::waits_for(const Request& request) const {
   if (request.staged == 0) return "";
   const Staged& staged = staged_[request.staged - 1];
@@ -324,6 +384,10 @@ std::string DeviceCalls::waits_for(const Request& request) const {
   if (staged.phase == Phase::kWaiting) {
     return call + " waits for " + staged.slices.where() +
            ": the work that was on its stream before the call, or the copy of its slices behind it";
+  }
+  if (staged.phase == Phase::kTaken) {
+    const std::string launch = launch_of(request);
+    return launch.empty() ? "" : call + " waits for " + launch;
   }
   if (staged.phase != Phase::kEnding) return "";
   return call + " waits for the copies between " + staged.slices.where() + " and the host to end";

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "collectives/device_launches.h"
 #include "device/device_share.h"
 #include "engine/request_pool.h"
 #include "engine/slice_checks.h"
@@ -48,6 +49,7 @@ class DeviceCalls final : private RequestKeeper {
     const SliceChecks& checks;
     StepPipeline& pipeline;
     RequestPool& requests;
+    DeviceLaunches* launches = nullptr;  // none: no variable is direct
   };
 
   // All outlive this.
@@ -96,6 +98,9 @@ class DeviceCalls final : private RequestKeeper {
   static void free(Staged& staged);
   static std::string text_of(const Staged& staged, const char* copying);
   Status lay_out(const Call& call, StagedSlices* slices);
+  Status check_direct(const Call& call) const;
+  Status check_direct(std::span<const parallax_slice_t> slices, size_t at) const;
+  std::string launch_of(const Request& request) const;
   Status begin(Staged& staged);
   Status take(Staged& staged);
   void wait(Staged& staged);

@@ -14,6 +14,10 @@ namespace {
 constexpr int64_t kNoLeaseNs = kNever / 8;
 // Between two looks at copies whose end nobody told of.
 constexpr int64_t kAskDeviceNs = 20 * kNanosecondsPerMillisecond;
+// Of a communicator that forms or settles.
+constexpr int64_t kAskFormingNs = kNanosecondsPerMillisecond / 10;
+// For the end of a job: what launches may take at most.
+constexpr int64_t kEndLaunchesNs = 5'000 * kNanosecondsPerMillisecond;
 
 }  // namespace
 
@@ -88,7 +92,9 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
                   .failure = failure_,
                   .phase = phase_,
                   .requests = requests_,
-                  .devices = options_.devices}),
+                  .devices = options_.devices,
+                  .launches = launches_,
+                  .nccl = options_.nccl}),
       step_calls_({.clock = clock,
                    .registry = registry_,
                    .phase = phase_,
@@ -96,7 +102,8 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
                    .pipeline = pipeline_,
                    .row_calls = row_calls_,
                    .requests = requests_,
-                   .devices = options_.devices}),
+                   .devices = options_.devices,
+                   .launches = &launches_}),
       layer_handlers_({.phase = phase_,
                        .group = group_,
                        .pipeline = pipeline_,
@@ -184,6 +191,7 @@ void Engine::advance() {
     // The notice goes out before requests complete: the program may end with its first error.
     if (failure_.speaking()) return;
     failure_.said();
+    launches_.give_up();
     // Where something is still pending, a compute job or a send uses the caller's buffers: only
     // those requests wait on.
     finish_unborrowed(failure);
@@ -197,6 +205,8 @@ void Engine::advance() {
   if (!splits.ok()) return failure_.abort(splits);
   job_calls_.advance_commit();
   if (phase_.open()) return;
+  const Status launches = launches_.advance();
+  if (!launches.ok()) return failure_.abort(launches);
   const Status steps = step_calls_.advance();
   if (!steps.ok()) failure_.abort(steps);
   row_calls_.advance();
@@ -210,9 +220,10 @@ int64_t Engine::next_deadline_ns() const {
   if (in_pieces() && failure_.job_goes_on()) return clock_.now_ns();
   const int64_t due_ns =
       failure_.job_goes_on() ? membership_.next_deadline_ns() : failure_.next_deadline_ns();
+  if (launches_.to_be_asked()) return std::min(due_ns, clock_.now_ns() + kAskFormingNs);
   // A device whose context has failed tells of no end any more: it is asked.
-  return step_calls_.device_calls().busy() ? std::min(due_ns, clock_.now_ns() + kAskDeviceNs)
-                                           : due_ns;
+  const bool busy = step_calls_.device_calls().busy() || launches_.busy();
+  return busy ? std::min(due_ns, clock_.now_ns() + kAskDeviceNs) : due_ns;
 }
 
 // ---- messages
@@ -295,6 +306,7 @@ void Engine::complete_all() {
   job_calls_.end();
   outbox_.drop_data();  // it would read buffers that are the caller's again
   const Status closed(PARALLAX_ABORTED, "the job was closed while this request was pending");
+  launches_.finish(kEndLaunchesNs);
   finish_unborrowed(closed);
   step_calls_.finish_all(closed);
   row_calls_.queue().finish_all(closed);

@@ -54,6 +54,7 @@
 #include "base/machine_memory.h"
 #include "base/status.h"
 #include "collectives/broadcast.h"
+#include "collectives/device_launches.h"
 #include "device/device_share.h"
 #include "engine/collective_calls.h"
 #include "engine/first_failure.h"
@@ -101,6 +102,7 @@ struct EngineOptions {
   // As ExchangeOptions has it, the same on all ranks: tests let few hosts hold a census.
   uint32_t marker_hosts_max = kMarkerHostsMax;
   OpenDevices devices = {};  // of the whole job; none: slices on devices are refused
+  bool nccl = true;          // devices may sum among themselves
 };
 
 class Engine final : private Receiver {
@@ -189,6 +191,7 @@ class Engine final : private Receiver {
   PeerTraffic traffic_;
   RequestPool requests_;
   Outbox outbox_;
+  DeviceLaunches launches_;
   Group group_;
   Migration migration_;
   PlanControl plan_control_;

@@ -90,6 +90,7 @@ Status JobCalls::commit(Request** request) {
 
 Status JobCalls::lay_out() {
   parts_.registry.number_new();
+  device_terms_ = device_agreement_.terms();  // libraries are looked for: in the caller's time
   for (const Variable* variable : parts_.registry.newest()) {
     PARALLAX_RETURN_IF_ERROR(check_row_bytes(*variable, parts_.transport));
   }
@@ -100,6 +101,12 @@ Status JobCalls::lay_out() {
   return {};
 }
 
+void JobCalls::say_terms() {
+  const auto make_id = [this](CommunicatorId* id) { return device_agreement_.make_id(id); };
+  commit_protocol_.start(device_terms_,
+                         parts_.launches.begun() ? CommitProtocol::MakeId() : make_id);
+}
+
 void JobCalls::advance_commit() {
   if (!parts_.phase.committing()) return;
   if (!commit_protocol_.started()) {
@@ -108,7 +115,7 @@ void JobCalls::advance_commit() {
     filling_ = !parts_.group.fill();
     if (filling_) return;
     parts_.registry.forget_initial(PARALLAX_INIT_BUFFER);
-    commit_protocol_.start();
+    say_terms();
   }
   take_commit(commit_protocol_.advance());
 }
@@ -128,6 +135,7 @@ void JobCalls::take_commit(const JobFailure& failure) {
   }
   initial_sent_ = false;
   parts_.registry.forget_initial(PARALLAX_INIT_BROADCAST);
+  device_agreement_.carry(commit_protocol_.devices_agreed(), parts_.pipeline.window().finished());
   commit_protocol_.end();
   parts_.phase.run();
   parts_.requests.finish(std::exchange(commit_request_, nullptr), {});

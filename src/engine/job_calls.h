@@ -19,6 +19,7 @@
 #include "collectives/broadcast.h"
 #include "device/device_share.h"
 #include "engine/commit_protocol.h"
+#include "engine/device_agreement.h"
 #include "engine/first_failure.h"
 #include "engine/goodbye.h"
 #include "engine/initial_stream.h"
@@ -52,6 +53,8 @@ class JobCalls {
     JobPhase& phase;
     RequestPool& requests;
     OpenDevices devices = {};  // none: no variable's slices lie on devices
+    DeviceLaunches& launches;
+    bool nccl = true;  // by the setting
   };
 
   // What this rank says at commit beside the registry. All parts outlive this.
@@ -59,6 +62,12 @@ class JobCalls {
       : parts_(parts),
         commit_protocol_(terms, parts.registry, parts.group.columns().map(), parts.trees,
                          parts.broadcast),
+        device_agreement_({.registry = parts.registry,
+                           .group = parts.group,
+                           .launches = parts.launches,
+                           .devices = parts.devices,
+                           .allowed = parts.nccl,
+                           .deterministic = terms.deterministic != 0}),
         initial_stream_(parts.registry, parts.group, parts.broadcast),
         splits_(parts.group.columns().map(), terms.rank, parts.outbox, parts.requests) {}
 
@@ -101,10 +110,13 @@ class JobCalls {
  private:
   Status check_memory(const Variable& variable) const;
   Status lay_out();
+  void say_terms();
   void take_commit(const JobFailure& failure);
 
   const Parts parts_;
   CommitProtocol commit_protocol_;
+  DeviceAgreement device_agreement_;
+  DeviceTerms device_terms_;  // of this commit
   InitialStream initial_stream_;
   bool initial_sent_ = false;  // all of this commit
   SplitCalls splits_;

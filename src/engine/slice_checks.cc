@@ -272,6 +272,9 @@ PullSlice SliceChecks::slice_of(const parallax_slice_t& slice) const {
       .dtype = dtype_of_slice(slice),
       .every_row = every_row};
   if (slice.form == PARALLAX_FORM_ROWS) copy.ids = {slice.ids, slice.ids_i32};
+  // StagedSlices has put it there.
+  if (variable.direct)
+    copy.after = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(slice.stream));
   return copy;
 }
 

@@ -83,6 +83,19 @@ Status StagedSlices::lay_out_ids(const parallax_slice_t& slice, size_t part,
   return {};
 }
 
+// It is not copied: the reduction follows the mark, which takes the stream's place.
+Status StagedSlices::lay_out_direct(const parallax_slice_t& slice, const PullSlice& taken,
+                                    uint64_t bytes, size_t part, parallax_slice_t* host) {
+  PARALLAX_RETURN_IF_ERROR(check_place(slice.values, slice.device, "values"));
+  if (slice.into != nullptr)
+    PARALLAX_RETURN_IF_ERROR(check_place(slice.into, slice.device, "into"));
+  *host = slice;
+  host->stream = reinterpret_cast<void*>(uintptr_t{parts_[part].mark});
+  direct_.push_back(ByteRange::at(taken.values, bytes));
+  direct_.push_back(ByteRange::at(taken.into, bytes));
+  return {};
+}
+
 Status StagedSlices::lay_out_one(const Registry& registry, const SliceChecks& checks,
                                  RequestKind kind, const parallax_slice_t& slice,
                                  parallax_slice_t* host) {
@@ -98,6 +111,7 @@ Status StagedSlices::lay_out_one(const Registry& registry, const SliceChecks& ch
   host->stream = nullptr;
   host->device = 0;
   host->into = nullptr;
+  if (variable.direct) return lay_out_direct(slice, taken, bytes, part, host);
   if (row_count == 0) return {};
   PARALLAX_RETURN_IF_ERROR(check_place(slice.values, slice.device, "values"));
   if (slice.into != nullptr)
@@ -130,8 +144,8 @@ void StagedSlices::place(std::span<const parallax_slice_t> slices) {
                                                reinterpret_cast<uintptr_t>(pointer));
   };
   for (size_t i = 0; i < slices.size(); ++i) {
-    if (slices[i].memory == PARALLAX_MEMORY_HOST) continue;
     parallax_slice_t& host = host_[i];
+    if (slices[i].memory == PARALLAX_MEMORY_HOST || host.memory != PARALLAX_MEMORY_HOST) continue;
     const bool rows = host.form == PARALLAX_FORM_ROWS;
     if (rows && host.row_count == 0) continue;
     host.values = placed(host.values);
@@ -158,6 +172,7 @@ Status StagedSlices::lay_out_all(const Registry& registry, const SliceChecks& ch
     if (!room.ok()) return room.prefixed(std::string(name_of_call(kind)) + ": its slices need ");
   }
   place(slices);
+  borrowed->insert(borrowed->end(), direct_.begin(), direct_.end());
   for (const Copy& copy : copies_) borrowed->push_back(ByteRange::at(copy.outside, copy.bytes));
   return {};
 }
@@ -237,6 +252,7 @@ void StagedSlices::release() {
   block_bytes_ = 0;
   parts_.clear();
   copies_.clear();
+  direct_.clear();
   host_.clear();
 }
 

@@ -4,6 +4,9 @@
 // pulled values out behind. Copies follow what the caller had put on each slice's stream by the
 // time of the call.
 //
+// A slice of a variable that devices sum among themselves (Variable::direct) stays where it is;
+// what is handed on of it has the number of its mark as its stream.
+//
 // Used again for call after call, so that a step that is warm allocates nothing. Engine's owner
 // only; nothing blocks but what the pool has to pin.
 #ifndef PARALLAX_ENGINE_STAGED_SLICES_H_
@@ -67,6 +70,8 @@ class StagedSlices {
                      std::span<const parallax_slice_t> slices, std::vector<ByteRange>* borrowed);
   Status lay_out_one(const Registry& registry, const SliceChecks& checks, RequestKind kind,
                      const parallax_slice_t& slice, parallax_slice_t* host);
+  Status lay_out_direct(const parallax_slice_t& slice, const PullSlice& taken, uint64_t bytes,
+                        size_t part, parallax_slice_t* host);
   Status lay_out_ids(const parallax_slice_t& slice, size_t part, parallax_slice_t* host);
   Status part_of(const parallax_slice_t& slice, size_t* part);
   Status check_place(const void* address, uint32_t device, const char* field) const;
@@ -77,6 +82,7 @@ class StagedSlices {
   std::vector<parallax_slice_t> host_;
   std::vector<Part> parts_;
   std::vector<Copy> copies_;
+  std::vector<ByteRange> direct_;  // the caller's buffers that are not copied
   std::vector<DeviceCopy> batch_;  // being begun
   PinnedBlock block_;
   uint64_t block_bytes_ = 0;

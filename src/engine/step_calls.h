@@ -37,6 +37,7 @@ class StepCalls {
     RowCalls& row_calls;
     RequestPool& requests;
     OpenDevices devices = {};  // none: a slice on a device is refused
+    DeviceLaunches* launches = nullptr;
   };
 
   // All parts outlive this; the group is built before the first call.
@@ -48,7 +49,8 @@ class StepCalls {
         device_calls_({.registry = parts.registry,
                        .checks = checks_,
                        .pipeline = parts.pipeline,
-                       .requests = parts.requests},
+                       .requests = parts.requests,
+                       .launches = parts.launches},
                       parts.devices, [this](const DeviceCalls::Call& call, Request* request) {
                         return take(call, request);
                       }) {}

@@ -93,6 +93,11 @@ class Group {
   Plan plan() const;
 
   std::unique_ptr<Exchange> new_exchange(const VariableRuntime& runtime, Method method) const;
+  // Of a variable that no step has had yet: another one, which takes no memory, in place of what
+  // was laid out for it.
+  void set_exchange(uint32_t variable, std::unique_ptr<Exchange> exchange) {
+    runtime(variable).exchange = std::move(exchange);
+  }
   // Whether this rank may reserve what a new plan of a variable takes, beside all that there is.
   bool fits_memory(const VariableRuntime& runtime, const VariablePlan& plan) const;
 

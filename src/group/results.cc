@@ -40,6 +40,7 @@ double Results::factor(const Variable& variable, const ReducedGradient& whole) c
 // The sum into the caller's buffer, where the exchange may have put it already.
 void Results::give_dense(const Variable& variable, const ReducedGradient& whole,
                          const PullSlice& slice) const {
+  if (whole.placed) return;
   const double scale = factor(variable, whole);
   if (whole.values == slice.into && scale == 1) return;
   give_numbers(whole.values, variable.elements(), scale,

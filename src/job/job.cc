@@ -347,7 +347,8 @@ Status Job::start_engine() {
           .memory_max_bytes = options_.memory_max_bytes,
           .memory_check = static_cast<MemoryCheck>(setting("memory_check").number),
           .machine = machine_memory(),
-          .devices = opener()},
+          .devices = opener(),
+          .nccl = setting("nccl").number != 0},
       *transport_, clock_, *compute_, [this] { progress_->on_completed(); });
   PARALLAX_RETURN_IF_ERROR(groups_->start());
   if (hosts_.local_of[options_.rank] == 0) warn_of_short_lease(local_ranks, lease_ns());

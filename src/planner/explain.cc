@@ -38,6 +38,13 @@ std::string why_of_chosen(const std::vector<Alternative>& found) {
   return "not one of the ways that fit this variable";
 }
 
+// Of slices on devices: how they get to what was chosen; else nothing.
+std::string why_of_carrier(const VariableFacts& facts) {
+  if (!facts.carrier.empty()) return "; among the devices, by " + facts.carrier;
+  return facts.carrier_why.empty() ? ""
+                                   : "; slices on devices go by host memory: " + facts.carrier_why;
+}
+
 Json variable_json(const VariableFacts& facts, const std::vector<Alternative>& found,
                    const VariablePlan& plan) {
   Json alternatives_json = Json::array();
@@ -49,15 +56,19 @@ Json variable_json(const VariableFacts& facts, const std::vector<Alternative>& f
          {"chosen", alternative.chosen},
          {"why", alternative.why}});
   }
-  return {{"name", facts.name},
-          {"rows", facts.rows},
-          {"row_elements", facts.row_elements},
-          {"tag", tag_name(facts.tag)},
-          {"placement", placement_name(plan.placement)},
-          {"method", method_name(plan.method)},
-          {"why", why_of_chosen(found)},
-          {"measured", measured_json(facts)},
-          {"alternatives", std::move(alternatives_json)}};
+  Json json = {{"name", facts.name},
+               {"rows", facts.rows},
+               {"row_elements", facts.row_elements},
+               {"tag", tag_name(facts.tag)},
+               {"placement", placement_name(plan.placement)},
+               {"method", method_name(plan.method)},
+               {"why", why_of_chosen(found) + why_of_carrier(facts)},
+               {"measured", measured_json(facts)},
+               {"alternatives", std::move(alternatives_json)}};
+  if (!facts.carrier.empty() || !facts.carrier_why.empty()) {
+    json["carrier"] = facts.carrier.empty() ? "host" : facts.carrier;
+  }
+  return json;
 }
 
 std::string bytes_text(double bytes) { return std::isnan(bytes) ? "?" : cost::figure(bytes); }
@@ -118,7 +129,10 @@ std::string explain_table(std::span<const VariableFacts> variables, const Topolo
     const auto found =
         alternatives(variables[i], topology, mode, {.plan = plan[i], .settled = settled});
     for (const Alternative& row : found) {
-      if (row.chosen) text += table_line(variables[i].name, name_width, row);
+      if (!row.chosen) continue;
+      Alternative chosen = row;
+      chosen.why += why_of_carrier(variables[i]);
+      text += table_line(variables[i].name, name_width, chosen);
     }
     for (const Alternative& row : found) {
       if (!row.chosen) text += table_line("  not", name_width, row);

@@ -73,6 +73,8 @@ struct VariableFacts {
   double touched_rows_per_host = 0;  // s: distinct rows a host has gradients for
   double union_rows = 0;             // u: distinct rows over all hosts
   double pulled_rows_per_host = 0;   // t: distinct rows a host pulls
+  // Of slices on devices: what carries them there ("NCCL 2.28.9"), else why they go by host memory.
+  std::string carrier = {}, carrier_why = {};
   // Of its elements, counted where a plan is made or explained. To all: an allreduce, or, of rows
   // made dense, that of the hosts. To the owners alone: the push of a variable without row ids.
   ScheduleCost to_all = {}, to_owners = {};

@@ -49,6 +49,9 @@ struct PullSlice {
   bool every_row = false;         // a dense slice of a variable with ids
   bool more = false;  // push, reduce: another call for the variable follows in this step
   SliceWay way = SliceWay::kItself;
+  // Reduce, of a variable whose slices stay on their devices: the point of the stream (DeviceMark)
+  // that they follow.
+  uint32_t after = 0;
 };
 
 // Numbers what a leader asks an owner for in a step: rows, or of a dense variable asks. By it an

@@ -48,6 +48,8 @@ class Registry {
   uint32_t id_of(uint32_t number) const { return id_of_[number]; }
   // The buffers that variables with such initial values came with are the caller's again.
   void forget_initial(uint32_t init);
+  // As Variable::direct has it, before the first slice of the variable.
+  void set_direct(uint32_t number) { variables_[id_of_[number]].direct = true; }
 
  private:
   std::deque<Variable> variables_;                             // by id

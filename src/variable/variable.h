@@ -54,6 +54,8 @@ struct Variable {
   uint32_t rates = 0;  // its group of the rates that a step ends with
   OwnRule own_rule = {};
   uint32_t memory = PARALLAX_MEMORY_HOST;  // where its slices lie on every rank
+  // Agreed at commit: its slices stay on their devices, which sum them among themselves.
+  bool direct = false;
 
   bool managed() const { return rule != PARALLAX_RULE_NONE; }
   bool ids_declared() const { return rows_max > 0; }

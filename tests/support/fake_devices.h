@@ -31,7 +31,7 @@ struct FakeStream {
   bool capturing = false;
 };
 
-class FakeDevices final : public Devices {
+class FakeDevices : public Devices {
  public:
   explicit FakeDevices(uint32_t count = 2) : count_(count) {}
   ~FakeDevices() override {

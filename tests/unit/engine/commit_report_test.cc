@@ -43,6 +43,24 @@ TEST(CommitReport, ReadsBackWhatItWrote) {
   EXPECT_EQ(read.text, "variable 'x'");
 }
 
+// What is said of reductions among devices lies between the head and the text, where it is said.
+TEST(CommitReport, DevicesTravelWithIt) {
+  CommitReport report = report_of(1);
+  report.devices.wanted = report.devices.able = true;
+  report.devices.library_version = 22809;
+  const std::string whole = report.encode();
+  CommitReport read;
+  ASSERT_TRUE(read.decode(bytes_of(whole), 6));
+  EXPECT_EQ(read.verdict, CommitVerdict::kAgree);
+  EXPECT_TRUE(read.devices.wanted && read.devices.able);
+  EXPECT_EQ(read.devices.library_version, 22809u);
+  EXPECT_EQ(read.text, "");
+  for (size_t size = 0; size < whole.size(); ++size) {
+    CommitReport cut;
+    EXPECT_FALSE(cut.decode(bytes_of(whole.substr(0, size)), 6)) << size << " bytes";
+  }
+}
+
 TEST(CommitReport, RefusesWhatIsTooShortTooLongOrOfNoVerdict) {
   const std::string whole = report_of(0).encode();
   for (size_t size = 0; size < whole.size(); ++size) {

@@ -43,8 +43,20 @@ class JobWorld {
           phase(failure.status()),
           rows(group, registry, pipeline.window(), phase, outbox, requests),
           collectives(group.columns(), false, phase, trees, broadcast, outbox, requests),
-          job({.rank = rank}, {registry, transport, traffic, outbox, group, pipeline, trees,
-                               broadcast, goodbye, failure, phase, requests}),
+          job({.rank = rank}, {registry,
+                               transport,
+                               traffic,
+                               outbox,
+                               group,
+                               pipeline,
+                               trees,
+                               broadcast,
+                               goodbye,
+                               failure,
+                               phase,
+                               requests,
+                               {},
+                               launches}),
           steps({clock, registry, phase, group, pipeline, rows, requests}),
           handlers({phase, group, pipeline, migration, trees, broadcast, job, rows, collectives,
                     loss_watch}) {
@@ -57,6 +69,7 @@ class JobWorld {
     Registry registry;
     Membership membership;
     PeerTraffic traffic;
+    DeviceLaunches launches;
     Group group;
     Migration migration;
     PlanControl plan_control;

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeviceLaunches: the order in which a group's reductions among devices are launched, which is the
+// same on every rank however its calls came: step by step, by the numbers of variables, neighbours
+// that are small as one launch. What a rank does not give in a step it takes part in all the same,
+// with zeros, once the step has ended here. The communicator forms with the first of them.
+//
+// So a launch waits for all calls of its variables and of those before: a program makes the calls
+// of a step before it waits for one. waits_for() says it where one does not.
+//
+// A step allocates nothing once it is warm. Engine's owner only; nothing blocks but forming, which
+// opens a device, and finish().
+#ifndef PARALLAX_COLLECTIVES_DEVICE_LAUNCHES_H_
+#define PARALLAX_COLLECTIVES_DEVICE_LAUNCHES_H_
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "device/devices.h"
+
+namespace parallax {
+
+class DeviceLaunches {
+ public:
+  // Together, in one launch: so much of a group of NCCL's is latency, beyond it is bandwidth.
+  static constexpr uint64_t kSmallBytes = 64 << 10, kTogetherBytes = 1 << 20;
+  static constexpr uint32_t kNoDevice = UINT32_MAX;
+
+  DeviceLaunches() = default;
+  DeviceLaunches(const DeviceLaunches&) = delete;
+  DeviceLaunches& operator=(const DeviceLaunches&) = delete;
+
+  // As agreed by all ranks. `device` of the options: of a rank that never gives a slice. `devices`
+  // outlives this.
+  void begin(Devices& devices, const CommunicatorOptions& options);
+  bool begun() const { return devices_ != nullptr; }
+  // Variables of one commit, by ascending number, which the steps behind `finished` have. `like`
+  // says count, dtype and average.
+  struct Entry {
+    uint32_t variable = 0;
+    DeviceReduction like = {};
+  };
+  void add(const std::vector<Entry>& entries, uint64_t finished);
+
+  // A slice may be on this device: the first one settles it. Else the one that it has to be on.
+  bool fits_device(uint32_t device, uint32_t* settled);
+
+  // What this rank gives of a variable in a step that is open, once. Its buffers are borrowed until
+  // *pending is back where it was; then it has ended, or the job has failed.
+  void give(uint32_t variable, uint64_t step, const DeviceReduction& reduction, uint32_t* pending);
+  // The step has ended here. Does nothing where the variable was given.
+  void give_nothing(uint32_t variable, uint64_t step);
+  bool joined(uint32_t variable, uint64_t step) const;
+  bool ended(uint32_t variable, uint64_t step) const;
+
+  // Moves on what can be moved. Not OK: the job fails with it.
+  Status advance();
+  // Launches wait, or are under way: advance() finds their end, of which nobody may tell.
+  bool busy() const;
+  // And at once: nobody will tell.
+  bool to_be_asked() const { return communicator_ != nullptr && communicator_->to_be_asked(); }
+  // The variable that this rank has not given, which keeps that one's launch waiting; kNoVariable:
+  // none does, and the launch is under way or forms.
+  static constexpr uint32_t kNoVariable = UINT32_MAX;
+  uint32_t waits_for(uint32_t variable, uint64_t step) const;
+
+  // The job has failed: launches are given up, and buffers given back once nothing uses them.
+  void give_up();
+  // And now, after at most timeout_ns.
+  void finish(int64_t timeout_ns);
+
+ private:
+  // Of one variable in one step.
+  struct Slot {
+    uint64_t step = 0;
+    bool joined = false, ended = false;
+    DeviceReduction reduction = {};
+    uint32_t* pending = nullptr;
+  };
+  struct Place {
+    uint32_t variable = 0;
+    DeviceReduction like = {};
+    size_t end = 0;  // behind the last of those that go with it
+    std::array<Slot, 2> slots = {};
+  };
+  struct Launch {
+    uint64_t step = 0;
+    size_t first = 0, end = 0;
+    uint64_t number = 0;
+  };
+
+  Place& place_of(uint32_t variable);
+  const Slot* slot_of(uint32_t variable, uint64_t step) const;
+  Slot& join(uint32_t variable, uint64_t step);
+  bool next_is_there() const;
+  Status form();
+  Status launch_next();
+  void end_launches();
+  void give_back_all();
+
+  Devices* devices_ = nullptr;
+  CommunicatorOptions options_;
+  uint32_t device_ = kNoDevice;
+  std::unique_ptr<Communicator> communicator_;
+  std::vector<Place> places_;  // by ascending variable
+  // What is launched next.
+  uint64_t step_ = 0;
+  size_t at_ = 0;
+  std::deque<Launch> under_way_;
+  std::vector<DeviceReduction> together_;
+  bool given_up_ = false, given_back_ = false;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_COLLECTIVES_DEVICE_LAUNCHES_H_

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// Jobs whose devices sum among themselves, with ranks as processes, one of which is this program
+// again: with an NCCL of another version, with one that is too old, and killed.
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "cuda/module_ranks.h"
+#include "support/temporary_folder.h"
+
+extern char** environ;
+
+namespace cuda_double_test {
+namespace {
+
+std::string from_environment(const char* variable) {
+  const char* const value = std::getenv(variable);
+  return value == nullptr ? "" : value;
+}
+
+// What a rank of two came to.
+struct Came {
+  parallax_status_t committed = PARALLAX_OK, reduced = PARALLAX_OK;
+  std::string sentence, plan;
+};
+
+// A step, and a second one that rank 1 does not live to see if it is to be killed.
+Came be_one_of_two(uint32_t rank, const std::string& folder, bool killed) {
+  const std::string rendezvous = "file:" + folder;
+  auto options = sized<parallax_options_t>();
+  options.rank = rank;
+  options.world = 2;
+  options.rendezvous = rendezvous.c_str();
+  DeviceRank own{rank, 2, nullptr};
+  check(parallax_open(&options, &own.job));
+  own.add("w");
+  Came came;
+  {
+    const Current current(static_cast<int>(rank));
+    const DeviceNumbers<float> values(std::vector<float>(kCount, static_cast<float>(rank + 1)));
+    came.committed = parallax_commit(own.job);
+    if (came.committed == PARALLAX_OK) {
+      came.plan = own.report(PARALLAX_REPORT_PLAN);
+      uint64_t step = own.begin();
+      DeviceRank::finish({own.reduce(step, own.slice(0, values.address())), own.end(step)});
+      EXPECT_EQ(values.host()[kCount - 1], 3.f);
+      // Once the other one has finished that step, and its devices wait in the next.
+      const std::string waiting = folder + ".waiting";  // the folder goes when all have met
+      while (killed && rank == 1 && access(waiting.c_str(), F_OK) != 0) usleep(1000);
+      if (killed && rank == 1) kill(getpid(), SIGKILL);
+      if (killed) {
+        step = own.begin();
+        parallax_request_t* request = own.reduce(step, own.slice(0, values.address()));
+        EXPECT_EQ(DeviceRank::wait(request, 30), PARALLAX_TIMEOUT);
+        const int file = creat(waiting.c_str(), 0600);
+        EXPECT_GE(file, 0);
+        close(file);
+        came.reduced = DeviceRank::wait(request, 60000);
+        unlink(waiting.c_str());
+        came.sentence = parallax_last_error();
+        check(parallax_request_release(request));
+      }
+    } else {
+      came.sentence = parallax_last_error();
+    }
+    parallax_close(own.job);
+  }
+  return came;
+}
+
+class ModuleNcclProcesses : public testing::Test {
+ protected:
+  void SetUp() override {
+    cuda_double_reset(2);
+    ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
+  }
+  void TearDown() override {
+    EXPECT_EQ(leaks(), "");
+    EXPECT_EQ(nccl_leaks(), "");
+  }
+  // This process as rank 0, another as rank 1 with these in its environment.
+  Came run(const std::map<std::string, std::string>& environment, bool killed = false) {
+    const parallax::testkit::TemporaryFolder folder;
+    std::map<std::string, std::string> all = environment;
+    all["NCCL_TEST_FOLDER"] = folder.path();
+    all["NCCL_TEST_KILLED"] = killed ? "yes" : "";
+    std::vector<std::string> lines;
+    for (char** line = environ; *line != nullptr; ++line) {
+      const std::string text = *line;
+      if (all.count(text.substr(0, text.find('='))) == 0) lines.push_back(text);
+    }
+    for (const auto& [name, value] : all) lines.push_back(name + "=" + value);
+    std::vector<char*> pointers;
+    for (std::string& line : lines) pointers.push_back(line.data());
+    pointers.push_back(nullptr);
+    std::string program = "/proc/self/exe", filter = "--gtest_filter=ModuleNcclProcesses.ARank";
+    char* arguments[] = {program.data(), filter.data(), nullptr};
+    pid_t child = -1;
+    EXPECT_EQ(posix_spawn(&child, program.c_str(), nullptr, nullptr, arguments, pointers.data()),
+              0);
+    Came came = be_one_of_two(0, folder.path(), killed);
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(killed ? WIFSIGNALED(status) : status == 0) << status;
+    return came;
+  }
+};
+
+// By itself nothing; else what the tests below spawn.
+TEST_F(ModuleNcclProcesses, ARank) {
+  const std::string folder = from_environment("NCCL_TEST_FOLDER");
+  if (folder.empty()) return;
+  const bool killed = from_environment("NCCL_TEST_KILLED") == "yes";
+  const Came came = be_one_of_two(1, folder, killed);
+  const std::string expected = from_environment("NCCL_TEST_COMMITTED");
+  EXPECT_EQ(std::to_string(came.committed), expected.empty() ? "0" : expected) << came.sentence;
+}
+
+TEST_F(ModuleNcclProcesses, SumAmongTheirDevices) {
+  const uint64_t before = nccl_double_finished();
+  const Came came = run({});
+  EXPECT_NE(came.plan.find("among the devices, by NCCL"), std::string::npos) << came.plan;
+  EXPECT_EQ(nccl_double_finished(), before + 1);
+}
+
+TEST_F(ModuleNcclProcesses, WhoIsKilledIsLostAndTheReductionGivenUp) {
+  const uint64_t aborts = cuda_double_calls("ncclCommAbort");
+  const Came came = run({}, true);
+  EXPECT_EQ(came.reduced, PARALLAX_PEER_LOST) << came.sentence;
+  EXPECT_NE(came.sentence.find("rank 1"), std::string::npos) << came.sentence;
+  EXPECT_EQ(cuda_double_calls("ncclCommAbort"), aborts + 1);
+}
+
+TEST_F(ModuleNcclProcesses, VersionsThatDoNotFitAreAMismatch) {
+  const Came came = run({{"NCCL_DOUBLE_VERSION", "21805"},
+                         {"NCCL_TEST_COMMITTED", std::to_string(PARALLAX_MISMATCH)}});
+  EXPECT_EQ(came.committed, PARALLAX_MISMATCH);
+  for (const char* words : {"versions of NCCL do not fit", "rank 1", "NCCL 2.18.5"}) {
+    EXPECT_NE(came.sentence.find(words), std::string::npos) << came.sentence;
+  }
+}
+
+TEST_F(ModuleNcclProcesses, DriversOfOneMajorVersionFit) {
+  EXPECT_NE(run({{"CUDA_DOUBLE_DRIVER", "13020"}}).plan.find("among the devices"),
+            std::string::npos);
+  const Came came = run({{"CUDA_DOUBLE_DRIVER", "12040"},
+                         {"NCCL_TEST_COMMITTED", std::to_string(PARALLAX_MISMATCH)}});
+  EXPECT_EQ(came.committed, PARALLAX_MISMATCH);
+  EXPECT_NE(came.sentence.find("versions of CUDA do not fit"), std::string::npos) << came.sentence;
+}
+
+// Its library is too old to be used: host memory carries the sum, with the same values.
+TEST_F(ModuleNcclProcesses, ARankWithoutNcclLeavesItToTheHost) {
+  const uint64_t before = nccl_double_launched();
+  const Came came = run({{"LD_LIBRARY_PATH", PARALLAX_CUDA_DOUBLE "_2.14"}});
+  EXPECT_NE(came.plan.find("go by host memory: rank 1"), std::string::npos) << came.plan;
+  EXPECT_NE(came.plan.find("NCCL 2.14.3"), std::string::npos) << came.plan;
+  EXPECT_EQ(nccl_double_launched(), before);
+}
+
+}  // namespace
+}  // namespace cuda_double_test

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/device_launches.h"
+
+#include <gtest/gtest.h>
+
+#include "unit/collectives/fake_communicator.h"
+
+namespace parallax::testkit {
+namespace {
+
+class DeviceLaunchesTest : public testing::Test {
+ protected:
+  // Variables of so many floats each, with numbers 10, 20, ...
+  void begin(const std::vector<uint64_t>& counts, uint64_t finished = 0) {
+    std::vector<DeviceLaunches::Entry> entries;
+    for (const uint64_t count : counts) {
+      entries.push_back({.variable = static_cast<uint32_t>(10 * (entries.size() + 1)),
+                         .like = {.count = count, .dtype = PARALLAX_F32}});
+    }
+    launches_.begin(devices_, {.device = 1});
+    launches_.add(entries, finished);
+  }
+  void give(uint32_t variable, uint64_t step) {
+    launches_.give(variable, step, {.from = numbers_ + variable, .to = numbers_ + variable},
+                   &pending_);
+  }
+  Status advance() { return launches_.advance(); }
+  // Of each launch, the variables: a buffer tells which, null is one not given.
+  std::vector<std::vector<int>> launched() const {
+    std::vector<std::vector<int>> all;
+    for (const auto& launch : devices_.told.launches) {
+      std::vector<int>& told = all.emplace_back();
+      for (const DeviceReduction& each : launch) {
+        told.push_back(each.from == nullptr ? -1 : static_cast<int>(each.from - numbers_));
+      }
+    }
+    return all;
+  }
+  using Launches = std::vector<std::vector<int>>;
+
+  FormingDevices devices_;
+  DeviceLaunches launches_;
+  uint32_t pending_ = 0;
+  std::byte numbers_[64] = {};
+};
+
+constexpr uint64_t kLargeCount = DeviceLaunches::kSmallBytes;  // of floats: four times as large
+
+TEST_F(DeviceLaunchesTest, LaunchesByNumberAndStepWhateverComesFirst) {
+  begin({kLargeCount, kLargeCount});
+  give(20, 1);
+  EXPECT_TRUE(advance().ok());
+  EXPECT_EQ(launched(), Launches{});
+  EXPECT_EQ(launches_.waits_for(20, 1), 10u);
+  give(20, 2);
+  give(10, 1);
+  EXPECT_TRUE(advance().ok());
+  EXPECT_EQ(launched(), (Launches{{10}, {20}}));
+  EXPECT_EQ(launches_.waits_for(20, 1), DeviceLaunches::kNoVariable);
+  EXPECT_EQ(launches_.waits_for(20, 2), 10u);
+  give(10, 2);
+  EXPECT_TRUE(advance().ok());
+  EXPECT_EQ(launched(), (Launches{{10}, {20}, {10}, {20}}));
+}
+
+TEST_F(DeviceLaunchesTest, SmallNeighboursGoTogether) {
+  begin({1, 1, kLargeCount, 1, DeviceLaunches::kSmallBytes / 4});
+  for (const uint32_t variable : {50, 40, 30, 20, 10}) give(variable, 1);
+  EXPECT_TRUE(advance().ok());
+  EXPECT_EQ(launched(), (Launches{{10, 20}, {30}, {40, 50}}));
+}
+
+TEST_F(DeviceLaunchesTest, NoMoreGoTogetherThanTheBound) {
+  begin(std::vector<uint64_t>(5, DeviceLaunches::kSmallBytes / 4));
+  for (const uint32_t variable : {10, 20, 30, 40, 50}) give(variable, 1);
+  EXPECT_TRUE(advance().ok());
+  EXPECT_EQ(launched().size(), 1u);
+  const uint64_t most = DeviceLaunches::kTogetherBytes / DeviceLaunches::kSmallBytes;
+  EXPECT_GE(most, 5u);
+}
+
+TEST_F(DeviceLaunchesTest, EndsInOrderAndGivesBack) {
+  begin({kLargeCount, kLargeCount});
+  give(10, 1);
+  give(20, 1);
+  EXPECT_TRUE(advance().ok());
+  EXPECT_EQ(pending_, 2u);
+  EXPECT_TRUE(launches_.busy());
+  devices_.told.may_end = 1;
+  EXPECT_TRUE(advance().ok());
+  EXPECT_TRUE(launches_.ended(10, 1));
+  EXPECT_FALSE(launches_.ended(20, 1));
+  EXPECT_EQ(pending_, 1u);
+  devices_.told.may_end = 2;
+  EXPECT_TRUE(advance().ok());
+  EXPECT_TRUE(launches_.ended(20, 1));
+  EXPECT_EQ(pending_, 0u);
+  EXPECT_FALSE(launches_.busy());
+}
+
+TEST_F(DeviceLaunchesTest, WhatIsNotGivenTakesPart) {
+  begin({1, 1});
+  give(20, 1);
+  launches_.give_nothing(10, 1);
+  launches_.give_nothing(20, 1);  // it was given
+  EXPECT_TRUE(advance().ok());
+  EXPECT_EQ(launched(), (Launches{{-1, 20}}));
+  EXPECT_EQ(devices_.told.device, 1u) << "of a rank that has given no slice";
+}
+
+TEST_F(DeviceLaunchesTest, TheFirstSliceSettlesTheDevice) {
+  begin({1});
+  uint32_t settled = 9;
+  EXPECT_TRUE(launches_.fits_device(0, &settled));
+  EXPECT_FALSE(launches_.fits_device(1, &settled));
+  EXPECT_EQ(settled, 0u);
+  give(10, 1);
+  EXPECT_TRUE(advance().ok());
+  EXPECT_EQ(devices_.told.device, 0u);
+}
+
+TEST_F(DeviceLaunchesTest, NothingIsLaunchedBeforeItHasFormed) {
+  devices_.told.formed = false;
+  begin({1});
+  give(10, 1);
+  EXPECT_TRUE(advance().ok());
+  EXPECT_TRUE(launches_.to_be_asked());
+  EXPECT_EQ(launched(), Launches{});
+  devices_.told.formed = true;
+  EXPECT_TRUE(advance().ok());
+  EXPECT_EQ(launched(), Launches{{10}});
+}
+
+TEST_F(DeviceLaunchesTest, LateVariablesBeginBehindTheStepsThatWere) {
+  begin({1}, 4);
+  give(10, 5);
+  EXPECT_TRUE(advance().ok());
+  launches_.add({{.variable = 11, .like = {.count = 1}}}, 5);
+  give(11, 6);
+  give(10, 6);
+  EXPECT_TRUE(advance().ok());
+  EXPECT_EQ(launched(), (Launches{{10}, {10}, {11}})) << "of two commits: not together";
+}
+
+TEST_F(DeviceLaunchesTest, WhatFailsIsToldAndGivenUpOnce) {
+  begin({kLargeCount, kLargeCount});
+  give(10, 1);
+  EXPECT_TRUE(advance().ok());
+  give(20, 1);
+  devices_.told.fails = io_error("a device");
+  EXPECT_EQ(advance().code(), PARALLAX_IO);
+  devices_.told.is_quiet = false;
+  launches_.give_up();
+  EXPECT_EQ(pending_, 2u) << "devices may still write";
+  EXPECT_TRUE(launches_.busy());
+  devices_.told.is_quiet = true;
+  launches_.give_up();
+  EXPECT_EQ(pending_, 0u);
+  EXPECT_FALSE(launches_.busy());
+  EXPECT_EQ(devices_.told.aborts, 1u);
+}
+
+TEST_F(DeviceLaunchesTest, AnEndWithoutAnEndOfTheDevice) {
+  begin({1});
+  give(10, 1);
+  EXPECT_TRUE(advance().ok());
+  devices_.told.is_quiet = false;
+  launches_.finish(0);
+  EXPECT_EQ(pending_, 1u);
+  devices_.told.is_quiet = true;
+  launches_.give_up();
+  EXPECT_EQ(pending_, 1u) << "its request is gone";
+}
+
+}  // namespace
+}  // namespace parallax::testkit

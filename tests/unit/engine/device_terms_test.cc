@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/device_terms.h"
+
+#include <gtest/gtest.h>
+
+namespace parallax {
+namespace {
+
+DeviceTerms able(uint32_t library, uint32_t driver) {
+  DeviceTerms terms;
+  terms.wanted = terms.able = true;
+  terms.library_version = library;
+  terms.driver_version = driver;
+  return terms;
+}
+
+TEST(DeviceTerms, ReadsBackWhatItWroteAndRefusesWhatIsCut) {
+  DeviceTerms terms = able(22809, 13000);
+  terms.has_id = true;
+  terms.id.bytes[127] = std::byte{9};
+  terms.why = "rank 1: none";
+  std::string text;
+  terms.encode(&text);
+  for (size_t size = 0; size < text.size(); ++size) {
+    auto in = std::as_bytes(std::span(text)).first(size);
+    DeviceTerms read;
+    EXPECT_FALSE(read.decode(&in)) << size;
+  }
+  text += "behind";
+  auto in = std::as_bytes(std::span(text));
+  DeviceTerms read;
+  ASSERT_TRUE(read.decode(&in));
+  EXPECT_EQ(in.size(), 6u);
+  EXPECT_TRUE(read.wanted && read.able && read.has_id);
+  EXPECT_EQ(read.id.bytes[127], std::byte{9});
+  EXPECT_EQ(read.why, terms.why);
+  EXPECT_EQ(read.versions(), "NCCL 2.28.9 and a driver of CUDA 13.0");
+  text[0] = 2;
+  in = std::as_bytes(std::span(text));
+  EXPECT_FALSE(read.decode(&in)) << "neither yes nor no";
+}
+
+TEST(DeviceTerms, VersionsFit) {
+  const DeviceTerms own = able(22809, 13000);
+  EXPECT_EQ(own.differs_from(able(22809, 13000)), nullptr);
+  EXPECT_EQ(own.differs_from(able(22809, 13010)), nullptr) << "a minor version of the driver";
+  EXPECT_STREQ(own.differs_from(able(21805, 13000)), "NCCL");
+  EXPECT_STREQ(own.differs_from(able(22809, 12040)), "CUDA");
+  DeviceTerms none = able(0, 0);
+  none.able = false;
+  EXPECT_EQ(own.differs_from(none), nullptr) << "host memory carries all";
+}
+
+TEST(DeviceTerms, OneThatCannotIsHeardByAll) {
+  DeviceTerms own = able(22809, 13000), none;
+  none.wanted = true;
+  none.why = "rank 2: no NCCL";
+  own.merge(able(22809, 13000));
+  EXPECT_TRUE(own.able);
+  own.merge(none);
+  EXPECT_FALSE(own.able);
+  EXPECT_EQ(own.why, "rank 2: no NCCL");
+}
+
+}  // namespace
+}  // namespace parallax
