@@ -435,9 +435,10 @@ typedef struct parallax_buffer_options {
 
 /* Memory of the job's: *pointer is aligned to a page, and its `bytes` are zero. They cost memory as
  * they are touched, of shared memory (a memfd: a forked child shares it, and writes what its parent
- * reads), and a descriptor. It is there to be mapped by the ranks of its host, so that they sum
- * where it lies; this version does not yet. Ends with parallax_buffer_free, or when the job has
- * been closed and the last of its requests released; pointers into it are dangling then. NULL
+ * reads), and a descriptor. The job's other ranks on this host map it as they hear of it, to read
+ * it; they cannot write it, nor can ranks of other hosts see it (PARALLAX_REPORT_STATS counts
+ * both). No method of this version sums there yet. Ends with parallax_buffer_free, or when the job
+ * has been closed and the last of its requests released; pointers into it are dangling then. NULL
  * options: all zero. With memory CUDA it is memory of the device (cuMemAlloc), which only devices
  * read and write; to free it waits for what the device does. INVALID and UNSUPPORTED name the
  * field; LIMIT: no memory or descriptor, with the number of bytes; IO: the device failed. Does not

@@ -32,6 +32,14 @@ Status refused(uint64_t bytes, const char* call, const char* remedy) {
       .about_field("bytes");
 }
 
+// After our own mapping, which writes: whoever gets the descriptor afterwards can only read.
+bool seal(const UniqueFd& fd) {
+  constexpr int kSize = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  constexpr int kFutureWrite = 0x10;  // F_SEAL_FUTURE_WRITE, of which an older header knows nothing
+  return ::fcntl(fd.get(), F_ADD_SEALS, kSize | kFutureWrite) == 0 ||
+         ::fcntl(fd.get(), F_ADD_SEALS, kSize) == 0;
+}
+
 Status check_options(const parallax_buffer_options_t& options) {
   if (options.device != 0) {
     return invalid(
@@ -97,14 +105,14 @@ Status BufferMemory::make(uint64_t bytes, const parallax_buffer_options_t& optio
       return refused(bytes, "ftruncate", "raise ulimit -f, or ask for less");
     }
   }
-  if (::fcntl(made.fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return refused(bytes, "sealing", "allow memfd_create and its seals (seccomp)");
-  }
   void* const base =
       ::mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, made.fd_.get(), 0);
   if (base == MAP_FAILED) return refused(bytes, "mmap", "raise ulimit -v, or ask for less");
   made.base_ = base;
   made.mapped_bytes_ = mapped_bytes;
+  if (!seal(made.fd_)) {
+    return refused(bytes, "sealing", "allow memfd_create and its seals (seccomp)");
+  }
   if (options.numa_node == 0) {
     binding.place_memory(base, mapped_bytes);
   } else {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // BufferMemory: the pages of one buffer of parallax_buffer_alloc, mapped in this process. They are
 // those of a memfd of their own, which neither shrinks nor grows (sealed), so that it can be handed
-// to another rank of the host and mapped there; today nobody is handed one. Its descriptor is kept
-// for that.
+// to another rank of the host and mapped there; to be read, where the kernel can seal that too
+// (F_SEAL_FUTURE_WRITE, Linux 5.1). Its descriptor is kept for that.
 //
 // Pages are zero and cost memory once touched. Where they then lie is asked of the kernel and not
 // insisted on: a machine with one node, or a container that refuses mbind, places them as it likes.
@@ -20,6 +20,7 @@
 #include "base/status.h"
 #include "base/unique_fd.h"
 #include "parallax/parallax.h"
+#include "transport/peer_memory.h"
 
 namespace parallax {
 
@@ -38,6 +39,10 @@ class BufferMemory {
   void* base() const { return base_; }
   // What was asked for, without what fills up the last page.
   ByteRange range() const { return ByteRange::at(base_, bytes_); }
+  // For whoever may map it; the descriptor stays this object's.
+  SharedMemory shared() const {
+    return {static_cast<const std::byte*>(base_), mapped_bytes_, fd_.get()};
+  }
   // In pages that cost memory by now. Asks the kernel for one number.
   uint64_t touched_bytes() const;
 

@@ -130,8 +130,12 @@ Status Buffers::allocate(uint64_t bytes, const parallax_buffer_options_t& option
   BufferMemory memory;
   PARALLAX_RETURN_IF_ERROR(BufferMemory::make(bytes, options, places.binding, &memory));
   void* const base = memory.base();
+  const SharedMemory shared = memory.shared();
+  Allocated made;  // what may throw comes before others know of the memory
+  made.emplace(memory.range().first, std::move(memory));
+  if (neighbours_.share) neighbours_.share(shared);
   const MutexLock lock(mutex_);
-  allocated_.emplace(memory.range().first, std::move(memory));
+  allocated_.merge(made);
   *pointer = base;
   return {};
 }
@@ -166,12 +170,15 @@ Status Buffers::free(void* pointer, const Borrower& borrower) {
   PARALLAX_RETURN_IF_ERROR(check_borrower("buffer_free", "and free", range, borrower));
   if (free_on_device(first)) return {};
   BufferMemory freed;  // unmapped without the lock
-  const MutexLock lock(mutex_);
-  const auto found = allocated_.find(first);
-  // Another thread freed it meanwhile.
-  if (found == allocated_.end()) return no_buffer(first);
-  freed = std::move(found->second);
-  allocated_.erase(found);
+  {
+    const MutexLock lock(mutex_);
+    const auto found = allocated_.find(first);
+    // Another thread freed it meanwhile.
+    if (found == allocated_.end()) return no_buffer(first);
+    freed = std::move(found->second);
+    allocated_.erase(found);
+  }
+  if (neighbours_.unshare) neighbours_.unshare(pointer);
   return {};
 }
 
@@ -235,7 +242,7 @@ Status Buffers::remove(void* pointer, const Borrower& borrower) {
 
 // ---- the report
 
-std::string Buffers::json() const {
+std::string Buffers::json(const PeerMemoryCounts& neighbours) const {
   uint64_t allocated = 0, touched = 0, registered = 0;
   const MutexLock lock(mutex_);
   for (const auto& [first, memory] : allocated_) {
@@ -245,10 +252,13 @@ std::string Buffers::json() const {
   for (const auto& [first, range] : registered_) registered += range.bytes;
   uint64_t on_devices = 0;
   for (const auto& [first, memory] : on_devices_) on_devices += memory.range.bytes;
-  return nlohmann::json{{"allocated", allocated_.size()}, {"allocated_bytes", allocated},
-                        {"touched_bytes", touched},       {"registered", registered_.size()},
-                        {"registered_bytes", registered}, {"on_devices", on_devices_.size()},
-                        {"on_devices_bytes", on_devices}}
+  return nlohmann::json{
+      {"allocated", allocated_.size()}, {"allocated_bytes", allocated},
+      {"touched_bytes", touched},       {"registered", registered_.size()},
+      {"registered_bytes", registered}, {"on_devices", on_devices_.size()},
+      {"on_devices_bytes", on_devices}, {"shared", neighbours.shared},
+      {"mapped", neighbours.mapped},    {"mapped_bytes", neighbours.mapped_bytes},
+      {"refused", neighbours.refused},  {"refused_by_others", neighbours.refused_us}}
       .dump();
 }
 

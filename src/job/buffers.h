@@ -3,11 +3,14 @@
 // which is the job's until it is freed or the job is gone, and what parallax_buffer_register names,
 // which stays the caller's. Of the whole job: its parts share them.
 //
+// Host memory of buffer_alloc is made known to the host's ranks (Neighbours) before its pointer is
+// given away, and taken back before it is unmapped.
+//
 // What a pending request borrows is asked when a buffer is to go (Borrower), so that no call of a
 // step has to look anything up here.
 //
-// Any thread. The lock is never held while the kernel maps or unmaps, nor while a borrower is
-// looked for.
+// Any thread. The lock is never held while the kernel maps or unmaps, nor while neighbours are told
+// or a borrower is looked for.
 #ifndef PARALLAX_JOB_BUFFERS_H_
 #define PARALLAX_JOB_BUFFERS_H_
 
@@ -15,6 +18,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "base/binding.h"
 #include "base/byte_range.h"
@@ -23,6 +27,7 @@
 #include "device/device_share.h"
 #include "job/buffer_memory.h"
 #include "parallax/parallax.h"
+#include "transport/peer_memory.h"
 
 namespace parallax {
 
@@ -36,6 +41,14 @@ class Buffers {
     Binding& binding;
     OpenDevices devices;
   };
+
+  // Who may map what is allocated. Null functions: nobody.
+  struct Neighbours {
+    std::function<void(const SharedMemory& memory)> share;
+    std::function<void(const void* base)> unshare;
+  };
+  // Before anything is allocated.
+  void share_with(Neighbours neighbours) { neighbours_ = std::move(neighbours); }
 
   // On OK *pointer is a buffer's first byte. As BufferMemory::make, or Devices::allocate.
   Status allocate(uint64_t bytes, const parallax_buffer_options_t& options, const Places& places,
@@ -52,8 +65,9 @@ class Buffers {
   void release_devices() PARALLAX_EXCLUDES(mutex_);
 
   // {"allocated", "allocated_bytes", "touched_bytes", "registered", "registered_bytes",
-  //  "on_devices", "on_devices_bytes"}
-  std::string json() const PARALLAX_EXCLUDES(mutex_);
+  //  "on_devices", "on_devices_bytes", and what the host's ranks share: "shared", "mapped",
+  //  "mapped_bytes", "refused", "refused_by_others"}
+  std::string json(const PeerMemoryCounts& neighbours = {}) const PARALLAX_EXCLUDES(mutex_);
 
  private:
   // By their first byte.
@@ -73,6 +87,7 @@ class Buffers {
   Status no_buffer(uintptr_t first) const PARALLAX_REQUIRES(mutex_);
   Status not_registered(uintptr_t first) const PARALLAX_REQUIRES(mutex_);
 
+  Neighbours neighbours_;  // set before there are other threads
   mutable Mutex mutex_;
   Allocated allocated_ PARALLAX_GUARDED_BY(mutex_);
   OnDevices on_devices_ PARALLAX_GUARDED_BY(mutex_);

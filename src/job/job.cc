@@ -40,8 +40,7 @@ constexpr int64_t kFlushNs = 500 * kNanosecondsPerMillisecond;
 std::string host_name(const parallax_options_t& options) {
   if (options.host != nullptr) return options.host;
   char name[PARALLAX_NAME_MAX + 1] = "";
-  if (gethostname(name, sizeof name - 1) != 0) return "localhost";
-  return name;
+  return gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
 }
 
 void pause(int64_t ns) { std::this_thread::sleep_for(std::chrono::nanoseconds(ns)); }
@@ -180,9 +179,7 @@ Status Job::meet(int64_t deadline_ns) {
   std::vector<Endpoint> all;
   PARALLAX_RETURN_IF_ERROR(exchange(mine, deadline_ns, &all));
   std::vector<std::string> names;
-  for (const Endpoint& endpoint : all) {
-    names.push_back(endpoint.host);
-  }
+  for (const Endpoint& endpoint : all) names.push_back(endpoint.host);
   PARALLAX_RETURN_IF_ERROR(check_leases(all));
   hosts_ = map_hosts(names);
   const uint32_t host = hosts_.host_of[options_.rank];
@@ -352,6 +349,12 @@ Status Job::start_engine() {
       *transport_, clock_, *compute_, [this] { progress_->on_completed(); });
   PARALLAX_RETURN_IF_ERROR(groups_->start());
   if (hosts_.local_of[options_.rank] == 0) warn_of_short_lease(local_ranks, lease_ns());
+  buffers_.share_with({[this](const SharedMemory& buffer) {
+                         with_peer_memory([&](PeerMemory& memory) { memory.share(buffer); });
+                       },
+                       [this](const void* base) {
+                         with_peer_memory([&](PeerMemory& memory) { memory.unshare(base); });
+                       }});
   // Last: from here on a thread of its own may drive the engine.
   return progress_->start(*groups_, options_.manual_progress != 0);
 }
@@ -457,10 +460,13 @@ Buffers::Borrower Job::borrower() {
 }
 
 std::string Job::stats_report(uint32_t group) const {
-  std::string report =
-      progress_->look(group, [](const Engine& engine) { return engine.reports().stats_json(); });
+  PeerMemoryCounts counts;
+  std::string report = progress_->look(group, [&](const Engine& engine) {
+    if (PeerMemory* const memory = transport_->peer_memory()) counts = memory->counts();
+    return engine.reports().stats_json();
+  });
   report.pop_back();  // of an object with some keys
-  return report + R"(,"buffers":)" + buffers_.json() + "}";
+  return report + R"(,"buffers":)" + buffers_.json(counts) + "}";
 }
 
 Status Job::set(std::string_view name, std::string_view value) {

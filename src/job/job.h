@@ -111,6 +111,13 @@ class Job {
   const SettingValue& setting(const char* name) const { return settings_.as_opened().value(name); }
   void flush(int64_t deadline_ns);
   Buffers::Borrower borrower();
+  // With the engine mutex, as all of the transport. Not where this rank shares no memory.
+  template <typename Body>
+  void with_peer_memory(Body body) {
+    progress_->with_groups([&](JobGroups&) {
+      if (PeerMemory* const memory = transport_->peer_memory()) body(*memory);
+    });
+  }
   OpenDevices opener() {
     return [this](DeviceShare* share) { return devices_->open(share); };
   }

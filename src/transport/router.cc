@@ -133,6 +133,13 @@ bool Router::arm() {
                      [](Part& part) { return part.transport->arm(); });
 }
 
+PeerMemory* Router::peer_memory() {
+  for (const Part& part : parts_) {
+    if (PeerMemory* const memory = part.transport->peer_memory()) return memory;
+  }
+  return nullptr;
+}
+
 void Router::forget(uint32_t rank) {
   if (route(rank) != nullptr) parts_[part_of_[rank]].transport->forget(rank);
 }

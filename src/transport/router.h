@@ -37,6 +37,8 @@ class Router final : public Transport {
   int wait_fd() const override { return wait_fd_; }
   bool arm() override;
   void forget(uint32_t rank) override;
+  // The first part's that has one: of the ranks of this host, so there is one.
+  PeerMemory* peer_memory() override;
 
   // Null where the rank has no route. For reports.
   const Transport* route(uint32_t rank) const;

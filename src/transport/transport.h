@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "transport/peer_memory.h"
 
 namespace parallax {
 
@@ -91,6 +92,10 @@ class Transport {
   // Drops everything to and from a peer that membership has declared lost or that said goodbye; its
   // sends complete (in a later poll) and on_lost is not called for it any more.
   virtual void forget(uint32_t rank) = 0;
+
+  // Buffers that ranks of this transport can read where they lie. Null: it has no such way, or none
+  // of its ranks has. What is mapped of a rank goes with its loss, or as it is forgotten.
+  virtual PeerMemory* peer_memory() { return nullptr; }
 };
 
 }  // namespace parallax

@@ -38,6 +38,8 @@ class FaultyTransport final : public Transport, private Receiver {
   int wait_fd() const override { return inner_->wait_fd(); }
   bool arm() override;
   void forget(uint32_t rank) override;
+  // As it is: rules concern messages.
+  PeerMemory* peer_memory() override { return inner_->peer_memory(); }
 
   // What was disturbed so far. Of any thread.
   uint64_t delayed_count() const { return delayed_count_; }

@@ -39,7 +39,6 @@ enum class Verdict : uint32_t { kTaken = 0, kOtherJob = 1, kNotExpected = 2, kBa
 struct Answer {
   uint32_t magic;
   uint32_t verdict;
-  uint32_t keep;  // 1: keep this connection open, I watch you by it
 };
 
 template <typename T>
@@ -172,11 +171,8 @@ Status Attacher::read_answer(Pair* pair) {
     const uint32_t verdict = answer.magic == kAnswerMagic ? answer.verdict : UINT32_MAX;
     return io_error(name_of(*pair->peer) + " refused shared memory: " + verdict_text(verdict));
   }
-  if (answer.keep != 0) {
-    pair->link.kept = std::move(pair->outgoing);
-  } else {
-    pair->outgoing.reset();
-  }
+  if (options_.rank < pair->peer->rank) pair->link.connection = std::move(pair->outgoing);
+  pair->outgoing.reset();
   pair->phase = Phase::kDone;
   return {};
 }
@@ -222,7 +218,7 @@ Status Attacher::hear(Caller* caller, bool* finished) {
   if (verdict == Verdict::kTaken) {
     return take_offer(&*pair, caller, message.ring_bytes, fds);
   }
-  const Answer answer{.magic = kAnswerMagic, .verdict = static_cast<uint32_t>(verdict), .keep = 0};
+  const Answer answer{.magic = kAnswerMagic, .verdict = static_cast<uint32_t>(verdict)};
   (void)send_packet(caller->socket, bytes_of(answer), {});
   return {};
 }
@@ -230,7 +226,7 @@ Status Attacher::hear(Caller* caller, bool* finished) {
 Status Attacher::take_offer(Pair* pair, Caller* caller, size_t ring_bytes,
                             std::span<UniqueFd> fds) {
   const Status mapped = SharedRegion::attach(fds[0], ring_bytes, &pair->link.in);
-  Answer answer{.magic = kAnswerMagic, .verdict = 0, .keep = 0};
+  Answer answer{.magic = kAnswerMagic, .verdict = 0};
   if (!mapped.ok()) {
     answer.verdict = static_cast<uint32_t>(Verdict::kBadMemory);
     (void)send_packet(caller->socket, bytes_of(answer), {});
@@ -238,29 +234,27 @@ Status Attacher::take_offer(Pair* pair, Caller* caller, size_t ring_bytes,
   }
   pair->link.bell = std::move(fds[1]);
   pair->link.pid = caller->pid;
-  bool keep = false;
-  PARALLAX_RETURN_IF_ERROR(watch(pair, caller, &keep));
-  answer.keep = keep ? 1 : 0;
+  PARALLAX_RETURN_IF_ERROR(watch(pair, *caller));
   if (send_packet(caller->socket, bytes_of(answer), {}) != SocketNews::kOk) {
     return lost(*pair, "it ended while shared memory was attached");
   }
-  if (keep) pair->link.watch = std::move(caller->socket);
+  if (options_.rank > pair->peer->rank) pair->link.connection = std::move(caller->socket);
   pair->offered = true;
   return {};
 }
 
 // The peer's death: by pidfd, which a forked child of it cannot hide; else by its connection.
-Status Attacher::watch(Pair* pair, Caller* caller, bool* keep) {
-  if (caller->pid == ::getpid()) return {};  // a thread of ours: `closed` says all
-  if (options_.use_pidfd && caller->pid > 0) {
-    pair->link.watch.reset(static_cast<int>(::syscall(SYS_pidfd_open, caller->pid, 0)));
+Status Attacher::watch(Pair* pair, const Caller& caller) {
+  if (caller.pid == ::getpid()) return {};  // a thread of ours: `closed` says all
+  if (options_.use_pidfd && caller.pid > 0) {
+    pair->link.watch.reset(static_cast<int>(::syscall(SYS_pidfd_open, caller.pid, 0)));
     if (!pair->link.watch.valid() && (errno == EMFILE || errno == ENFILE)) {
       return no_descriptors(pair);
     }
     // The number may have passed to another process before it was opened.
-    if (hung_up(caller->socket)) return lost(*pair, "it ended while shared memory was attached");
+    if (hung_up(caller.socket)) return lost(*pair, "it ended while shared memory was attached");
   }
-  *keep = !pair->link.watch.valid();
+  pair->link.ends_with_it = !pair->link.watch.valid();
   return {};
 }
 

@@ -3,7 +3,7 @@
 // memory. Every rank makes, for each peer, the ring of its messages to that peer, and hands it over
 // with its bell (an eventfd) on a connection to the peer's abstract socket; the peer maps it and
 // answers. A pair is attached when both directions are. That both can map one memory is the proof
-// that they are on one host.
+// that they are on one host. Of a pair's two connections the lower rank's stays.
 //
 // run() is the only place of the transport that blocks, up to its deadline. One thread. A peer that
 // dies meanwhile hangs up its end of our connection: PEER_LOST. One that is stopped never answers:
@@ -29,12 +29,13 @@ namespace parallax {
 // What is left of the handshake with one peer.
 struct ShmLink {
   uint32_t rank = 0;
-  pid_t pid = 0;     // 0: not visible from this pid namespace
-  SharedRegion out;  // ours: our messages to it
-  SharedRegion in;   // the peer's: its messages to us
-  UniqueFd bell;     // the peer's: written to wake it
-  UniqueFd watch;    // readable when the peer's process has ended; invalid: same process
-  UniqueFd kept;     // our end of the connection that the peer watches in place of a pidfd
+  pid_t pid = 0;        // 0: not visible from this pid namespace
+  SharedRegion out;     // ours: our messages to it
+  SharedRegion in;      // the peer's: its messages to us
+  UniqueFd bell;        // the peer's: written to wake it
+  UniqueFd watch;       // the peer's pidfd, readable when its process has ended; invalid: none
+  UniqueFd connection;  // one of each pair, for as long as both live
+  bool ends_with_it = false;  // its process, which has no pidfd, with the connection
 };
 
 struct AttachOptions {
@@ -77,7 +78,7 @@ class Attacher {
   Status accept_callers();
   Status hear(Caller* caller, bool* finished);
   Status take_offer(Pair* pair, Caller* caller, size_t ring_bytes, std::span<UniqueFd> fds);
-  Status watch(Pair* pair, Caller* caller, bool* keep);
+  Status watch(Pair* pair, const Caller& caller);
   Status lost(const Pair& pair, const char* why) const;
   Status no_descriptors(const Pair* pair) const;
   Status late() const;

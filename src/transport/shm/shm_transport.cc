@@ -16,10 +16,11 @@ namespace parallax {
 
 namespace {
 
-constexpr int kMessagesPerPeerMax = 16;    // in one poll, then the next peer has its turn
-constexpr int kLookEveryPolls = 256;       // at descriptors, while busy: one syscall
-constexpr int kIdlePollsWeight = 16;       // an idle poll brings the look nearer by this
-constexpr uint32_t kBellTag = UINT32_MAX;  // in epoll's data; else an index of peers_
+constexpr int kMessagesPerPeerMax = 16;        // in one poll, then the next peer has its turn
+constexpr int kLookEveryPolls = 256;           // at descriptors, while busy: one syscall
+constexpr int kIdlePollsWeight = 16;           // an idle poll brings the look nearer by this
+constexpr uint32_t kBellTag = UINT32_MAX;      // in epoll's data; else an index of peers_,
+constexpr uint32_t kConnectionTag = 1u << 31;  // for its connection with this bit
 constexpr int kEventsMax = 16;
 
 }  // namespace
@@ -64,10 +65,14 @@ ShmTransport::ShmTransport(const ShmOptions& options, UniqueFd epoll, UniqueFd b
       address_(std::move(address)),
       epoll_(std::move(epoll)),
       bell_(std::move(bell)),
-      listener_(std::move(listener)) {}
+      listener_(std::move(listener)),
+      memory_(epoll_.get()) {}
 
 ShmTransport::~ShmTransport() {
-  if (::getpid() != owner_pid_) return;  // a forked child's copy: the rank lives on in the parent
+  if (::getpid() != owner_pid_) {  // a forked child's copy: the rank lives on in the parent
+    memory_.leave();
+    return;
+  }
   for (const auto& peer : peers_) {
     // What was sent lies in the rings, which live on in the peers' mappings.
     peer->link.out.header()->closed.store(1, std::memory_order_seq_cst);
@@ -93,14 +98,15 @@ Status ShmTransport::connect_all(std::span<const Endpoint> peers, uint64_t job,
 }
 
 Status ShmTransport::adopt(ShmLink link) {
-  if (link.watch.valid()) {
-    epoll_event event{};
-    event.events = EPOLLIN | EPOLLRDHUP;
-    event.data.u32 = static_cast<uint32_t>(peers_.size());
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, link.watch.get(), &event) != 0) {
-      return limit("rank " + std::to_string(link.rank) +
-                   " cannot be watched: " + std::strerror(errno));
-    }
+  const auto index = static_cast<uint32_t>(peers_.size());
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u32 = index;
+  if ((link.watch.valid() &&
+       ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, link.watch.get(), &event) != 0) ||
+      !memory_.add(link.rank, std::move(link.connection), index | kConnectionTag)) {
+    return limit("rank " + std::to_string(link.rank) +
+                 " cannot be watched: " + std::strerror(errno));
   }
   auto peer = std::make_unique<Peer>();
   peer->out = RingProducer(link.out.header(), link.out.data(), link.out.data_bytes());
@@ -181,6 +187,10 @@ bool ShmTransport::deliver_messages(Peer* peer, Receiver& receiver) {
   const bool closed = peer->link.in.header()->closed.load(std::memory_order_acquire) != 0;
   const bool dead = peer->dead;
   bool moved = false;
+  if (peer->garbled) {
+    lose(peer, Loss::kDead, "what it said of its buffers is garbled", receiver);
+    return true;
+  }
   for (int i = 0; i < kMessagesPerPeerMax; ++i) {
     std::span<const std::byte> message;
     const RingConsumer::Next next = peer->in.next(&message);
@@ -221,14 +231,18 @@ void ShmTransport::lose(Peer* peer, Loss loss, const std::string& why, Receiver&
   receiver.on_lost(peer->link.rank, loss, why);
 }
 
-// The mappings stay until the end: a message of this peer may be in a callback's hands.
+// The rings' mappings stay until the end: a message of this peer may be in a callback's hands.
 void ShmTransport::drop(Peer* peer) {
   peer->gone = true;
   peer->blocked = false;
-  if (peer->link.watch.valid()) {
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer->link.watch.get(), nullptr);
-    peer->link.watch.reset();
-  }
+  stop_watching(peer);
+  memory_.drop(peer->link.rank);
+}
+
+void ShmTransport::stop_watching(Peer* peer) {
+  if (!peer->link.watch.valid()) return;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer->link.watch.get(), nullptr);
+  peer->link.watch.reset();
 }
 
 void ShmTransport::look_at_descriptors() {
@@ -241,11 +255,28 @@ void ShmTransport::look_at_descriptors() {
       [[maybe_unused]] const ssize_t got = ::read(bell_.get(), &rings, sizeof rings);
       continue;
     }
+    Peer* peer = peers_[events[i].data.u32 & ~kConnectionTag].get();
+    if ((events[i].data.u32 & kConnectionTag) != 0) {
+      look_at_connection(peer);
+      continue;
+    }
     // Its process has ended. Reported once its ring is empty: see deliver_messages().
-    Peer* peer = peers_[events[i].data.u32].get();
     peer->dead = true;
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer->link.watch.get(), nullptr);
-    peer->link.watch.reset();
+    stop_watching(peer);
+  }
+}
+
+void ShmTransport::look_at_connection(Peer* peer) {
+  switch (memory_.look(peer->link.rank)) {
+    case SharedBuffers::News::kHeard:
+      return;
+    case SharedBuffers::News::kHungUp:
+      // Else its pidfd tells, or `closed`.
+      peer->dead |= peer->link.ends_with_it;
+      return;
+    case SharedBuffers::News::kGarbled:
+      peer->garbled = true;
+      return;
   }
 }
 

@@ -7,9 +7,10 @@
 //
 // Sleep and death. wait_fd() is an epoll descriptor over this rank's bell (an eventfd that peers
 // write when they see it asleep) and one descriptor per peer that tells its process's end: a pidfd,
-// or the unix connection where the peer's pid cannot be seen (another pid namespace). A peer that
-// closes its transport says so in the ring. Either way what it sent before is delivered first. A
-// stopped peer is not dead: peer_activity() tells whether it still polls; leases are membership's.
+// or the pair's unix connection where the peer's pid cannot be seen (another pid namespace). A peer
+// that closes its transport says so in the ring. Either way what it sent before is delivered first.
+// A stopped peer is not dead: peer_activity() tells whether it still polls; leases are
+// membership's.
 //
 // fork. All descriptors close on exec. A child that lives on without exec keeps the mappings, but
 // cannot hide the parent's death from those who watch a pidfd; over the connection it can. The
@@ -28,6 +29,7 @@
 
 #include "transport/shm/attach.h"
 #include "transport/shm/ring.h"
+#include "transport/shm/shared_buffers.h"
 #include "transport/transport.h"
 
 namespace parallax {
@@ -67,6 +69,7 @@ class ShmTransport final : public Transport {
   int wait_fd() const override { return epoll_.get(); }
   bool arm() override;
   void forget(uint32_t rank) override;
+  PeerMemory* peer_memory() override { return &memory_; }
 
   struct Activity {
     uint64_t polls = 0;     // how often the peer has polled
@@ -85,6 +88,7 @@ class ShmTransport final : public Transport {
     uint32_t cookie_count = 0;
     bool gone = false;             // lost and reported, or forgotten
     bool dead = false;             // its process has ended; not yet reported
+    bool garbled = false;          // it broke the protocol of its buffers; not yet reported
     mutable bool blocked = false;  // writable() was false for want of room
   };
 
@@ -99,6 +103,8 @@ class ShmTransport final : public Transport {
   void lose(Peer* peer, Loss loss, const std::string& why, Receiver& receiver);
   void drop(Peer* peer);
   void look_at_descriptors();
+  void look_at_connection(Peer* peer);
+  void stop_watching(Peer* peer);
   void stay_awake();
   bool asleep_is_safe(Peer* peer);
 
@@ -108,6 +114,7 @@ class ShmTransport final : public Transport {
   UniqueFd epoll_;
   UniqueFd bell_;
   UniqueFd listener_;
+  SharedBuffers memory_;
   std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<Peer*> by_rank_;
   size_t completions_pending_ = 0;

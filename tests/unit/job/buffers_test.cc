@@ -41,6 +41,43 @@ void expect_refused(const Status& status, parallax_status_t code, const std::str
   EXPECT_FALSE(status.facts().field.empty()) << status.message();
 }
 
+// Given a host's other ranks, expect them to be told of a buffer before its pointer is given away,
+// and of its end while its memory is still there.
+TEST(Buffers, AreSharedWhileTheyAreThere) {
+  Known known;
+  std::vector<const void*> shared;
+  known.share_with({[&](const SharedMemory& memory) {
+                      EXPECT_GE(memory.fd, 0);
+                      EXPECT_EQ(memory.bytes % static_cast<uint64_t>(sysconf(_SC_PAGESIZE)), 0u);
+                      EXPECT_EQ(known.counts()["allocated"], shared.size());
+                      shared.push_back(memory.base);
+                    },
+                    [&](const void* base) {
+                      ASSERT_FALSE(shared.empty());
+                      EXPECT_EQ(shared.back(), base);
+                      EXPECT_EQ(*static_cast<const char*>(base), 5);
+                      shared.pop_back();
+                    }});
+  auto* const first = static_cast<char*>(known.take(1));
+  auto* const second = static_cast<char*>(known.take(10000));
+  EXPECT_EQ(shared, (std::vector<const void*>{first, second}));
+  *first = *second = 5;
+  EXPECT_FALSE(known.free(second + 1, kNobody).ok());
+  const auto borrowed = [](const ByteRange&) { return std::string("a pending request"); };
+  EXPECT_FALSE(known.free(second, borrowed).ok());
+  EXPECT_EQ(shared.size(), 2u);
+  EXPECT_TRUE(known.free(second, kNobody).ok());
+  EXPECT_TRUE(known.free(first, kNobody).ok());
+  EXPECT_TRUE(shared.empty());
+  const auto counts = nlohmann::json::parse(
+      known.json({.shared = 1, .mapped = 2, .mapped_bytes = 3, .refused = 4, .refused_us = 5}));
+  EXPECT_EQ(counts["shared"], 1);
+  EXPECT_EQ(counts["mapped"], 2);
+  EXPECT_EQ(counts["mapped_bytes"], 3);
+  EXPECT_EQ(counts["refused"], 4);
+  EXPECT_EQ(counts["refused_by_others"], 5);
+}
+
 TEST(Buffers, AreFreedOnceAndByTheirBeginning) {
   Known known;
   auto* const first = static_cast<char*>(known.take(10000));

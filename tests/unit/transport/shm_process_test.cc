@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // ShmTransport between real processes: kill, stop, fork, corrupt memory, descriptors. The child is
 // forked while this process has one thread.
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -241,6 +243,125 @@ TEST_F(ShmProcess, a_peer_killed_while_attaching_is_lost) {
   EXPECT_NE(status.message().find("rank 1 (host here)"), std::string::npos) << status.message();
   EXPECT_LT(kClock.now_ns() - start_ns, 2000 * kNanosecondsPerMillisecond);
   ::waitpid(killer, nullptr, 0);
+}
+
+// ---- buffers
+
+constexpr uint64_t kBufferBytes = 1 << 20;
+
+// As buffer_alloc makes them; it lives as long as its process.
+SharedMemory make_buffer() {
+  const int fd = ::memfd_create("parallax-buffer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  EXPECT_EQ(::ftruncate(fd, kBufferBytes), 0);
+  EXPECT_EQ(::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+  void* const base = ::mmap(nullptr, kBufferBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  EXPECT_NE(base, MAP_FAILED);
+  return {static_cast<const std::byte*>(base), kBufferBytes, fd};
+}
+
+volatile char& last_byte(const SharedMemory& memory) {
+  return const_cast<volatile char&>(
+      reinterpret_cast<const volatile char&>(memory.base[memory.bytes - 1]));
+}
+
+// Shares a buffer, writes into it whatever it is told by a message's first byte, and frees it as it
+// is told 0.
+[[noreturn]] void lend(ShmTransport* transport) {
+  struct Lender final : Receiver {
+    explicit Lender(ShmTransport* t) : transport(t) { transport->peer_memory()->share(own); }
+    void on_message(uint32_t from, std::span<const std::byte> message) override {
+      last_byte(own) = static_cast<char>(message[0]);
+      if (message[0] == std::byte{0}) transport->peer_memory()->unshare(own.base);
+      const Segment segment{message.data(), message.size()};
+      if (transport->writable(from)) (void)transport->send(from, {&segment, 1}, 0);
+    }
+    void on_sent(uint64_t) override {}
+    void on_lost(uint32_t, Loss, std::string_view) override { ::_exit(0); }
+    ShmTransport* transport;
+    const SharedMemory own = make_buffer();
+  } lender(transport);
+  for (;;) {
+    if (!transport->poll(lender) && transport->arm()) {
+      conformance::wait_readable(transport->wait_fd(), 1000);
+    }
+  }
+}
+
+void expect_lent(const PeerMemory& memory, uint64_t buffers) {
+  EXPECT_EQ(memory.counts().mapped, buffers);
+  EXPECT_EQ(memory.counts().mapped_bytes, buffers * kBufferBytes);
+}
+
+class ShmBuffers : public ShmProcess, public ::testing::WithParamInterface<bool> {
+ protected:
+  void tell(char what) {
+    const Segment segment{&what, 1};
+    const uint64_t before = recorder_.received[1];
+    ASSERT_TRUE(transport_->writable(1));
+    ASSERT_TRUE(transport_->send(1, {&segment, 1}, told_++).ok());
+    ASSERT_GE(poll_until([&] { return recorder_.received[1] > before; }), 0);
+  }
+  bool until_mapped(uint64_t buffers) {
+    return poll_until([&] { return transport_->peer_memory()->counts().mapped == buffers; }) >= 0;
+  }
+  uint64_t told_ = 0;
+};
+
+// With and without a pidfd, as where the other's pid namespace is not ours.
+INSTANTIATE_TEST_SUITE_P(pidfd, ShmBuffers, ::testing::Bool());
+
+TEST_P(ShmBuffers, are_read_in_another_process) {
+  recorder_.check_pattern = false;
+  start([](ShmTransport* transport) { lend(transport); }, GetParam());
+  PeerMemory& memory = *transport_->peer_memory();
+  ASSERT_TRUE(until_mapped(1));
+  expect_lent(memory, 1);
+  for (const char what : {'a', 'b', 'c'}) {
+    tell(what);
+    const std::byte* const seen = memory.find(1, {1, kBufferBytes - 1}, 1);
+    ASSERT_NE(seen, nullptr);
+    EXPECT_EQ(*seen, static_cast<std::byte>(what));
+  }
+  tell(0);
+  ASSERT_TRUE(until_mapped(0));
+  EXPECT_EQ(memory.find(1, {1, 0}, 1), nullptr);
+  EXPECT_EQ(recorder_.losses[1], 0u);
+}
+
+TEST_P(ShmBuffers, go_with_the_process_that_owned_them) {
+  recorder_.check_pattern = false;
+  start([](ShmTransport* transport) { lend(transport); }, GetParam());
+  ASSERT_TRUE(until_mapped(1));
+  ::kill(child_, SIGKILL);
+  EXPECT_GE(poll_until([&] { return recorder_.losses[1] == 1; }), 0);
+  expect_lent(*transport_->peer_memory(), 0);
+}
+
+TEST_P(ShmBuffers, go_as_their_rank_is_forgotten) {
+  recorder_.check_pattern = false;
+  start([](ShmTransport* transport) { lend(transport); }, GetParam());
+  ASSERT_TRUE(until_mapped(1));
+  transport_->forget(1);
+  expect_lent(*transport_->peer_memory(), 0);
+}
+
+// Given a rank that is stopped, expect its buffer to be read as it is, and what is shared with it
+// meanwhile to be mapped once it goes on.
+TEST_P(ShmBuffers, of_a_stopped_rank_stay) {
+  recorder_.check_pattern = false;
+  start([](ShmTransport* transport) { lend(transport); }, GetParam());
+  ASSERT_TRUE(until_mapped(1));
+  tell('x');
+  ::kill(child_, SIGSTOP);
+  PeerMemory& memory = *transport_->peer_memory();
+  const SharedMemory own = make_buffer();
+  ASSERT_TRUE(memory.share(own));
+  EXPECT_EQ(*memory.find(1, {1, kBufferBytes - 1}, 1), std::byte{'x'});
+  EXPECT_FALSE(memory.mapped_by(1, 1));
+  ::kill(child_, SIGCONT);
+  EXPECT_GE(poll_until([&] { return memory.mapped_by(1, 1); }), 0);
+  memory.unshare(own.base);
+  last_byte(own) = 'y';  // the owner's as ever
 }
 
 // Overwrites every ring this process shares, as a peer gone wild would.

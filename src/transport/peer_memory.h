@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// PeerMemory: buffers of a rank that other ranks can read where they lie. What a transport offers
+// beside messages, where it has a way: ranks of one host, who map one memory (transport.h).
+//
+// A rank says which of its buffers may be read; the others map them as they hear of it, and answer.
+// What they map they cannot write: so a rank's memory is its own whatever becomes of the others,
+// and a reader that was late reads bytes that are no longer meant, but harms nobody. Whether they
+// are still meant is for the messages of who reads to settle.
+//
+// Threads: as the transport's, and one owner with it. Nothing blocks.
+#ifndef PARALLAX_TRANSPORT_PEER_MEMORY_H_
+#define PARALLAX_TRANSPORT_PEER_MEMORY_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace parallax {
+
+// A buffer of this rank: all of a memfd that neither shrinks nor grows. Borrowed until unshare().
+struct SharedMemory {
+  const std::byte* base = nullptr;
+  uint64_t bytes = 0;  // the memfd's, whole pages
+  int fd = -1;
+};
+
+// Where some bytes lie: in which of a rank's buffers, and how far from its beginning. The number is
+// never used again by that rank.
+struct BufferPlace {
+  uint64_t buffer = 0;  // 0: in none
+  uint64_t offset = 0;
+};
+
+struct PeerMemoryCounts {
+  uint64_t shared = 0;        // buffers of this rank that may be read
+  uint64_t mapped = 0;        // others' buffers that this rank has mapped
+  uint64_t mapped_bytes = 0;  // of those
+  uint64_t refused = 0;       // of others, so far: a bound was reached, or they were not as said
+  uint64_t refused_us = 0;    // of this rank's, so far, by others
+};
+
+class PeerMemory {
+ public:
+  virtual ~PeerMemory() = default;
+
+  // Lets the others map it. False: so many are shared that this one stays this rank's alone.
+  virtual bool share(const SharedMemory& memory) = 0;
+  // Before its memory goes. The others unmap it as they hear of it; until then they hold its pages,
+  // which are nobody's else.
+  virtual void unshare(const void* base) = 0;
+
+  // Of this rank: where these bytes lie, if all of them lie in one shared buffer.
+  virtual BufferPlace place_of(const void* data, uint64_t bytes) const = 0;
+  // That rank has said that it has this rank's buffer mapped.
+  virtual bool mapped_by(uint32_t rank, uint64_t buffer) const = 0;
+
+  // Another rank's bytes. Null: they do not all lie in a buffer of its that is mapped here. Valid
+  // until the next poll() or forget() of the transport; they change as their owner writes.
+  virtual const std::byte* find(uint32_t rank, const BufferPlace& place, uint64_t bytes) = 0;
+
+  virtual PeerMemoryCounts counts() const = 0;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_TRANSPORT_PEER_MEMORY_H_

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// Announcing, mapping, answering. See shared_buffers.h.
+#include "transport/shm/shared_buffers.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <utility>
+
+#include "transport/shm/socket.h"
+
+namespace parallax {
+
+namespace {
+
+constexpr int kPacketsAtOnce = 32;  // each may be a mapping: then the messages have their turn
+
+using Kind = BufferPacket::Kind;
+
+BufferPacket packet_of(Kind kind, uint64_t buffer, uint64_t bytes = 0) {
+  return {.magic = kBufferMagic, .kind = kind, .buffer = buffer, .bytes = bytes};
+}
+
+}  // namespace
+
+// ---- who is there
+
+bool SharedBuffers::add(uint32_t rank, UniqueFd connection, uint32_t tag) {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLRDHUP;
+  event.data.u32 = tag;
+  if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, connection.get(), &event) != 0) return false;
+  auto peer = std::make_unique<Peer>(limits_);
+  peer->connection = std::move(connection);
+  peer->tag = tag;
+  if (peers_.size() <= rank) peers_.resize(rank + 1);
+  peers_[rank] = std::move(peer);
+  return true;
+}
+
+void SharedBuffers::drop(uint32_t rank) {
+  Peer* peer = peer_of(rank);
+  if (peer != nullptr) close(rank, peer);
+}
+
+void SharedBuffers::close(uint32_t rank, Peer* peer) {
+  if (peer->connection.valid()) {
+    ::epoll_ctl(epoll_, EPOLL_CTL_DEL, peer->connection.get(), nullptr);
+    peer->connection.reset();
+  }
+  peer->waiting.clear();
+  peer->buffers.clear();
+  for (auto& [first, own] : own_) own.mapped_by.erase(rank);
+}
+
+// The epoll is the parent's too: its list of connections is left alone.
+void SharedBuffers::leave() {
+  for (const auto& peer : peers_) {
+    if (peer != nullptr) peer->buffers.leave();
+  }
+}
+
+// ---- what is said
+
+void SharedBuffers::await_room(Peer* peer, bool wanted) {
+  if (peer->awaits_room == wanted) return;
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLRDHUP | (wanted ? EPOLLOUT : 0u);
+  event.data.u32 = peer->tag;
+  if (::epoll_ctl(epoll_, EPOLL_CTL_MOD, peer->connection.get(), &event) != 0) return;
+  peer->awaits_room = wanted;
+}
+
+void SharedBuffers::tell(Peer* peer, const BufferPacket& packet) {
+  if (!peer->connection.valid()) return;
+  peer->waiting.push_back(packet);  // may throw, and then nothing was said
+  flush(peer);
+}
+
+void SharedBuffers::flush(Peer* peer) {
+  while (!peer->waiting.empty()) {
+    const BufferPacket& packet = peer->waiting.front();
+    std::array<int, 1> fds{-1};
+    std::span<const int> along;
+    if (packet.kind == Kind::kShare) {
+      fds[0] = own_of(packet.buffer)->memory.fd;  // there: unshare() takes back what waits
+      along = fds;
+    }
+    const SocketNews sent =
+        send_packet(peer->connection, std::as_bytes(std::span(&packet, 1)), along);
+    if (sent == SocketNews::kAgain) return await_room(peer, true);
+    // Else it is gone; or it is hung up, which its end tells; or too many descriptors are under
+    // way: then this one is not shared with it.
+    peer->waiting.pop_front();
+  }
+  await_room(peer, false);
+}
+
+// ---- what is heard
+
+SharedBuffers::News SharedBuffers::look(uint32_t rank) {
+  Peer* peer = peer_of(rank);
+  if (peer == nullptr || !peer->connection.valid()) return News::kHeard;
+  flush(peer);
+  const News news = hear(rank, peer);
+  if (news != News::kHeard) close(rank, peer);
+  return news;
+}
+
+SharedBuffers::News SharedBuffers::hear(uint32_t rank, Peer* peer) {
+  for (int i = 0; i < kPacketsAtOnce; ++i) {
+    BufferPacket packet;
+    size_t bytes = 0;
+    size_t fd_count = 0;
+    std::array<UniqueFd, kFdsInPacketMax> fds;
+    const SocketNews news = receive_packet(
+        peer->connection, std::as_writable_bytes(std::span(&packet, 1)), &bytes, fds, &fd_count);
+    if (news == SocketNews::kAgain) return News::kHeard;
+    // kNoDescriptors: the packet came without what it carried, for which there was no room here.
+    if (news != SocketNews::kOk && news != SocketNews::kNoDescriptors) return News::kHungUp;
+    if (bytes == 0) return News::kHungUp;
+    if (bytes != sizeof packet || packet.magic != kBufferMagic || packet.buffer == 0 ||
+        fd_count > 1 || !take(rank, peer, packet, fds[0])) {
+      return News::kGarbled;
+    }
+    if (peer->waiting.size() > kPacketsWaitingMax) return News::kGarbled;
+  }
+  return News::kHeard;
+}
+
+// False: no rank sends this.
+bool SharedBuffers::take(uint32_t rank, Peer* peer, const BufferPacket& packet,
+                         const UniqueFd& fd) {
+  if (packet.kind != Kind::kShare && (fd.valid() || packet.bytes != 0)) return false;
+  Own* own = nullptr;
+  switch (packet.kind) {
+    case Kind::kShare:
+      if (packet.buffer <= peer->last_number) return false;
+      peer->last_number = packet.buffer;
+      answer_share(peer, packet, fd);
+      return true;
+    case Kind::kUnshare:
+      peer->buffers.unmap(packet.buffer);  // what was refused is not there
+      return true;
+    case Kind::kMapped:
+    case Kind::kRefused:
+      if (packet.buffer > numbers_given_) return false;
+      own = own_of(packet.buffer);  // none: freed meanwhile
+      if (packet.kind == Kind::kRefused) {
+        ++refused_us_;
+      } else if (own != nullptr) {
+        own->mapped_by.insert(rank);
+      }
+      return true;
+  }
+  return false;
+}
+
+void SharedBuffers::answer_share(Peer* peer, const BufferPacket& packet, const UniqueFd& fd) {
+  const bool mapped = fd.valid() && mapped_count() < kMappingsMax &&
+                      peer->buffers.map(packet.buffer, fd, packet.bytes).ok();
+  if (!mapped) ++refused_;
+  tell(peer, packet_of(mapped ? Kind::kMapped : Kind::kRefused, packet.buffer));
+}
+
+size_t SharedBuffers::mapped_count() const {
+  size_t count = 0;
+  for (const auto& peer : peers_) count += peer == nullptr ? 0 : peer->buffers.count();
+  return count;
+}
+
+// ---- of this rank
+
+bool SharedBuffers::share(const SharedMemory& memory) {
+  if (own_.size() >= limits_.buffers) return false;
+  const auto first = reinterpret_cast<uintptr_t>(memory.base);
+  const uint64_t number = numbers_given_ + 1;
+  first_of_[number] = first;
+  own_.emplace(first, Own{.memory = memory, .number = number, .mapped_by = {}});
+  numbers_given_ = number;
+  try {
+    for (const auto& peer : peers_) {
+      if (peer != nullptr) tell(peer.get(), packet_of(Kind::kShare, number, memory.bytes));
+    }
+  } catch (...) {
+    unshare(memory.base);  // its memory goes
+    throw;
+  }
+  return true;
+}
+
+void SharedBuffers::unshare(const void* base) {
+  const auto found = own_.find(reinterpret_cast<uintptr_t>(base));
+  if (found == own_.end()) return;
+  const uint64_t number = found->second.number;
+  for (const auto& peer : peers_) {
+    if (peer == nullptr) continue;
+    const auto unsaid =
+        std::find_if(peer->waiting.begin(), peer->waiting.end(), [&](const BufferPacket& packet) {
+          return packet.kind == Kind::kShare && packet.buffer == number;
+        });
+    if (unsaid == peer->waiting.end()) {
+      tell(peer.get(), packet_of(Kind::kUnshare, number));
+    } else {
+      peer->waiting.erase(unsaid);
+    }
+  }
+  first_of_.erase(number);
+  own_.erase(found);
+}
+
+SharedBuffers::Own* SharedBuffers::own_of(uint64_t number) {
+  const auto found = first_of_.find(number);
+  return found == first_of_.end() ? nullptr : &own_.at(found->second);
+}
+
+BufferPlace SharedBuffers::place_of(const void* data, uint64_t bytes) const {
+  const auto first = reinterpret_cast<uintptr_t>(data);
+  auto at = own_.upper_bound(first);
+  if (at == own_.begin()) return {};
+  const auto& [base, own] = *--at;
+  const uint64_t offset = first - base;
+  if (offset > own.memory.bytes || bytes > own.memory.bytes - offset) return {};
+  return {.buffer = own.number, .offset = offset};
+}
+
+bool SharedBuffers::mapped_by(uint32_t rank, uint64_t buffer) const {
+  const auto found = first_of_.find(buffer);
+  return found != first_of_.end() && own_.at(found->second).mapped_by.count(rank) != 0;
+}
+
+const std::byte* SharedBuffers::find(uint32_t rank, const BufferPlace& place, uint64_t bytes) {
+  const Peer* peer = peer_of(rank);
+  return peer == nullptr ? nullptr : peer->buffers.find(place, bytes);
+}
+
+PeerMemoryCounts SharedBuffers::counts() const {
+  PeerMemoryCounts counts{.shared = own_.size(),
+                          .mapped = mapped_count(),
+                          .mapped_bytes = 0,
+                          .refused = refused_,
+                          .refused_us = refused_us_};
+  for (const auto& peer : peers_) {
+    if (peer != nullptr) counts.mapped_bytes += peer->buffers.bytes();
+  }
+  return counts;
+}
+
+}  // namespace parallax
