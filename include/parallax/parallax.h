@@ -454,7 +454,7 @@ PARALLAX_API parallax_status_t parallax_buffer_free(parallax_job_t *job, void *p
 
 /* Tells the job of memory of the caller's, to be prepared once for networks and devices instead of
  * in each call. It is never shared with other ranks, and stays the caller's, who keeps it mapped
- * until it is unregistered or the job closed. No transport of this version prepares memory: then
+ * until it is unregistered or the job closed. Over RDMA devices peers write results there; else
  * this checks its arguments and does nothing else. INVALID: `pointer` is null, `bytes` is 0, not
  * all of it is mapped, or some of it is registered or of parallax_buffer_alloc already. Since
  * 0.2.0. */

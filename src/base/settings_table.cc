@@ -100,6 +100,15 @@ constexpr SettingRow kRows[] = {
              "nearest active RDMA device, else lo if every rank is on one machine, else UCX's own "
              "choice.",
      .text = &Options::net_device},
+    {.name = "rdma_memory_mb",
+     .type = SettingType::kNumber,
+     .standard = "4096",
+     .unit = "MiB",
+     .max = 1 << 24,
+     .sources = kOutside,
+     .help = "Of this rank's memory, what may be registered with RDMA devices at once so that "
+             "peers write there by themselves; what was not used for longest goes first, and what "
+             "finds no room is copied. 0: all is copied."},
     {.name = "lease_ms",
      .type = SettingType::kNumber,
      .standard = "5000",

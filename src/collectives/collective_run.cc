@@ -108,6 +108,7 @@ Status CollectiveRun::reserve(uint32_t* pending) {
 
 void CollectiveRun::start() {
   started_ = true;
+  exchange_.offer_places(what_.key.number);
   if (what_.terms.kind == PARALLAX_BROADCAST && what_.rank != what_.terms.root) return;
   Contribution own;
   own.elements = {what_.send, what_.terms.dtype};

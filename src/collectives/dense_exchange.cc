@@ -58,6 +58,15 @@ SectionKind DenseExchange::kind_of(uint8_t stage) const {
   return stage == kReduceStage ? SectionKind::kDenseReduce : SectionKind::kDenseGather;
 }
 
+DenseExchange::~DenseExchange() {
+  for (StepBuffer& buffer : step_buffers_) {
+    end_offers(buffer);
+    if (buffer.is_known && outbox_.remote_writes() != nullptr) {
+      outbox_.remote_writes()->forget_area(own_result(buffer));
+    }
+  }
+}
+
 // ---- memory
 
 size_t DenseExchange::needed_bytes() {
@@ -69,6 +78,12 @@ size_t DenseExchange::needed_bytes() {
 Status DenseExchange::reserve() {
   PARALLAX_RETURN_IF_ERROR(arena_.reserve(needed_bytes()));
   lay_out(arena_);
+  RemoteWrites* const writes = outbox_.remote_writes();
+  if (writes == nullptr || beside_) return {};  // a collective's memory goes with it
+  for (StepBuffer& buffer : step_buffers_) {
+    const ByteRange own = own_result(buffer);
+    buffer.is_known = own.bytes >= kPlacedBytesMin && writes->know(own);
+  }
   return {};
 }
 
@@ -98,6 +113,7 @@ void DenseExchange::lay_out_one(Arena& arena, StepBuffer& buffer) {
 
 void DenseExchange::open(uint64_t step) {
   StepBuffer& buffer = step_buffer(step);
+  end_offers(buffer);
   buffer.step = step;
   buffer.input = {};
   buffer.pending = nullptr;
@@ -133,6 +149,7 @@ void DenseExchange::contribute(uint64_t step, const Contribution& slice, uint32_
     buffer.result = to.values;
     buffer.placed = true;
   }
+  offer_places(buffer);
   // Sends first: they only queue up, and what is added may be much.
   for (const uint32_t i : wiring_.inputs()) {
     if (wiring_.ops()[i].kind == OpKind::kSend) {
@@ -189,11 +206,15 @@ void DenseExchange::end(uint32_t from, uint64_t step) {
 
 bool DenseExchange::on_section(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
+  if (header.kind == SectionKind::kDensePlace || header.kind == SectionKind::kCollectivePlace) {
+    return on_offer(from, section);
+  }
   const bool reduce = header.kind == kind_of(kReduceStage);
   if (!reduce && header.kind != kind_of(kGatherStage)) return false;
   const uint32_t op =
       wiring_.find_receive(from, reduce ? kReduceStage : kGatherStage, header.first);
-  if (op == ScheduleWiring::kNone || header.encoding != Encoding::kDense) return false;
+  const bool placed = header.encoding == Encoding::kPlaced;
+  if (op == ScheduleWiring::kNone || !(placed || header.encoding == Encoding::kDense)) return false;
   // Of a collective every rank gives all of its own.
   if (beside_ && header.count == 0) return false;
   StepBuffer& buffer = step_buffer(header.step);
@@ -211,7 +232,11 @@ bool DenseExchange::fits(const StepBuffer& buffer, uint32_t i, const Section& se
   // The next of it, and no more than there is.
   if (state.nothing || header.first != on_wire(op) + state.done) return false;
   if (header.count > op.range.count - state.done) return false;
-  if (section.payload.size() != header.count * element_bytes_) return false;
+  // Elements that are not in the message: only where they were asked for.
+  const bool placed = header.encoding == Encoding::kPlaced;
+  if (placed && (state.area == 0 || header.count == 0 || !section.payload.empty())) return false;
+  const size_t bytes = placed ? header.payload_bytes : section.payload.size();
+  if (bytes != header.count * element_bytes_) return false;
   const bool last = (header.flags & kSectionLast) != 0;
   if ((header.count == 0) != last || (last && state.done > 0)) return false;
   const uint32_t given_by = wiring_.cells()[wiring_.cells_of(i).to].given_by;
@@ -234,7 +259,11 @@ void DenseExchange::take(StepBuffer& buffer, uint32_t i, const Section& section)
   buffer.ops[i].done += count;
   buffer.left -= count;
   if (op.kind == OpKind::kReceiveCopy) {
-    write_result(buffer, to, count, section.payload.data());
+    const bool placed = section.header.encoding == Encoding::kPlaced;
+    const std::byte* const there =
+        buffer.result + (wiring_.cells()[to].range.first + buffer.done[to]) * element_bytes_;
+    if (buffer.ops[i].done == op.range.count) end_offer(buffer, i);
+    write_result(buffer, to, count, placed ? there : section.payload.data());
     return;
   }
   // It has as many left: fits() counts the same elements.
@@ -247,6 +276,7 @@ void DenseExchange::take(StepBuffer& buffer, uint32_t i, const Section& section)
 void DenseExchange::leave_out(StepBuffer& buffer, uint32_t i) {
   const Op& op = wiring_.ops()[i];
   buffer.ops[i].nothing = true;
+  end_offer(buffer, i);
   switch (op.kind) {
     case OpKind::kReceiveSum:
     case OpKind::kAdd:
@@ -376,6 +406,7 @@ void DenseExchange::send(StepBuffer& buffer, uint32_t i, uint64_t at, uint64_t c
     send.pending = buffer.pending;  // it reads the caller's memory
     if (send.pending != nullptr) ++*send.pending;
   }
+  place_send(buffer, state, send);
   outbox_.add(op.peer, send);
 }
 

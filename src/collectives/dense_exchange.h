@@ -11,11 +11,16 @@
 // the result. The result is the caller's buffer where a contribution names one, else memory of the
 // exchange. A range of the result is taken only once this rank has sent its share of it: before, no
 // rank can have the sum, and what the result replaces may still be read.
+//
+// Where the transport can write into a peer's memory, a rank offers the peers whose returned ranges
+// are long the place of those in its result, ahead of its own share; pieces then come without their
+// bytes. An offer is a favour: what is queued or comes without it is copied as ever.
 #ifndef PARALLAX_COLLECTIVES_DENSE_EXCHANGE_H_
 #define PARALLAX_COLLECTIVES_DENSE_EXCHANGE_H_
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <vector>
 
@@ -25,6 +30,7 @@
 #include "collectives/exchange.h"
 #include "collectives/schedule_wiring.h"
 #include "message/outbox.h"
+#include "message/place_offer.h"
 #include "variable/partition.h"
 #include "world/patterns.h"
 
@@ -32,6 +38,10 @@ namespace parallax {
 
 class DenseExchange final : public Exchange {
  public:
+  // What comes back of a rank is placed from so many bytes on: below, a few messages are as good as
+  // an offer, a piece, and the message that tells of it (docs/adr/0040).
+  static constexpr size_t kPlacedBytesMin = 64 * 1024;
+
   // All references outlive the exchange. `of_hosts`: see AllreduceShape; elements are then rows
   // made dense, and a leader's slice is what its column owns alone, range after range.
   DenseExchange(const Columns& columns, const Partition& partition, Outbox& outbox,
@@ -43,6 +53,7 @@ class DenseExchange final : public Exchange {
                 const ExchangeOptions& options, Schedule schedule, const BesideSteps& beside);
   DenseExchange(const DenseExchange&) = delete;
   DenseExchange& operator=(const DenseExchange&) = delete;
+  ~DenseExchange() override;
 
   // In an arena of the caller's, instead of reserve().
   void lay_out(Arena& arena);
@@ -54,6 +65,8 @@ class DenseExchange final : public Exchange {
   // Of a collective, after open() and before anything comes: where the result goes, if this rank
   // has any, instead of memory of the exchange, and what its sends count in.
   void place(uint64_t step, std::byte* result, uint32_t* pending);
+  // Of a collective, before this rank's own share: who sends to it may place it.
+  void offer_places(uint64_t step) { offer_places(step_buffer(step)); }
   void contribute(uint64_t step, const Contribution& slice, uint32_t* pending) override;
   // This rank's input is nothing. `contributed`: somebody gave a slice without rows.
   void contribute_nothing(uint64_t step, bool contributed);
@@ -72,6 +85,8 @@ class DenseExchange final : public Exchange {
     uint64_t done = 0;       // receives: elements that came; sends: that were queued
     Send* queued = nullptr;  // sends: what is not packed yet
     bool nothing = false;    // it brings nothing
+    uint32_t area = 0;       // receives: which its sender may write to; 0: none
+    uint32_t offer = 0;      // sends: in offers, from 1 on; 0: there is none
   };
   struct StepBuffer {
     uint64_t step = 0;
@@ -80,9 +95,13 @@ class DenseExchange final : public Exchange {
     std::byte* result = nullptr;  // in use: own_result or the caller's
     bool placed = false;          // it is the caller's
     std::span<std::byte> own_result;
+    bool is_known = false;               // it is, to the transport's writes
+    uint32_t areas_shared = 0;           // of receives
     std::vector<DenseAccumulator> sums;  // of the cells that are sums
     std::span<uint64_t> done;            // by cell: elements, from its first, that are complete
     std::span<OpState> ops;
+    std::deque<PlaceOffer> offers;  // of receivers of this rank's sends
+    size_t offer_count = 0;
     uint32_t results_left = 0;  // cells of the result that are not whole
     uint64_t left = 0;          // elements that are still to be received, or queued to be sent
     bool ended = false;         // this rank contributed, or will not
@@ -102,6 +121,12 @@ class DenseExchange final : public Exchange {
   [[nodiscard]] bool fits(const StepBuffer& buffer, uint32_t op, const Section& section) const;
   void take(StepBuffer& buffer, uint32_t op, const Section& section);
   void leave_out(StepBuffer& buffer, uint32_t op);
+  void offer_places(StepBuffer& buffer);
+  void end_offer(StepBuffer& buffer, uint32_t op);
+  void end_offers(StepBuffer& buffer);
+  [[nodiscard]] bool on_offer(uint32_t from, const Section& section);
+  void place_send(StepBuffer& buffer, const OpState& state, Send& send) const;
+  ByteRange own_result(const StepBuffer& buffer) const;
   void sum_moved(StepBuffer& buffer, uint32_t cell);
   void read(StepBuffer& buffer, uint32_t op, uint64_t at, uint64_t count);
   void write_result(StepBuffer& buffer, uint32_t cell, uint64_t count, const std::byte* values);

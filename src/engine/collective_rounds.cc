@@ -96,6 +96,7 @@ bool CollectiveRounds::on_section(uint32_t from, const Section& section) {
       return on_counts(from, key, slot, section.payload);
     case SectionKind::kCollectiveReduce:
     case SectionKind::kCollectiveGather:
+    case SectionKind::kCollectivePlace:
       // Of a rank that was answered before this one.
       return (call.phase == Phase::kReported || call.phase == Phase::kMoving) &&
              call.run != nullptr && call.run->on_section(from, section);

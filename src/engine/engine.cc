@@ -192,6 +192,8 @@ void Engine::advance() {
     if (failure_.speaking()) return;
     failure_.said();
     launches_.give_up();
+    // Before a caller has its memory again: no peer may write there any more.
+    if (outbox_.remote_writes() != nullptr) outbox_.remote_writes()->withdraw();
     // Where something is still pending, a compute job or a send uses the caller's buffers: only
     // those requests wait on.
     finish_unborrowed(failure);

@@ -191,7 +191,19 @@ bool JobGroups::in_pieces() const {
 
 bool JobGroups::speaking() const { return whole().speaking(); }
 
+std::string JobGroups::forget_unless_borrowed(const ByteRange& bytes) {
+  std::string who = borrower(bytes);
+  if (who.empty() && remote_writes() != nullptr) remote_writes()->forget_area(bytes);
+  return who;
+}
+
+std::string JobGroups::writes_key() {
+  return remote_writes() == nullptr ? "" : R"(,"remote_writes":)" + remote_writes()->json();
+}
+
 void JobGroups::complete_all() {
+  // Callers have their memory again: no peer may write there any more.
+  if (remote_writes() != nullptr) remote_writes()->withdraw();
   for (const JobGroup& group : groups_) group.engine->complete_all();
 }
 

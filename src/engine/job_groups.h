@@ -48,6 +48,14 @@ class JobGroups {
   bool in_pieces() const;
   bool speaking() const;
   void complete_all();
+  // Of this rank, in all groups; null: its transport has none.
+  RemoteWrites* remote_writes() { return shares_.whole().remote_writes(); }
+  // borrower(); where there is none, no peer writes there any more.
+  std::string forget_unless_borrowed(const ByteRange& bytes);
+  // The key "remote_writes" of the stats with what is before it, or nothing.
+  std::string writes_key();
+  // The transport is about to go, before the groups do.
+  void leave_transport() { shares_.leave(); }
   uint32_t outstanding_requests() const;
 
   Engine& whole() { return *groups_[0].engine; }

@@ -40,6 +40,10 @@ VariableTraffic* PeerTraffic::of_wire(uint32_t peer, const SectionHeader& header
 void PeerTraffic::take_section(uint32_t from, const SectionHeader& header) {
   VariableTraffic* traffic = of_wire(from, header);
   if (traffic != nullptr) traffic->received_bytes += sizeof header + header.payload_bytes;
+  // It was not in the message.
+  if (header.encoding == Encoding::kPlaced) {
+    (is_local(from) ? local_ : wire_).received_bytes += header.payload_bytes;
+  }
 }
 
 void PeerTraffic::on_section_packed(uint32_t to, const SectionHeader& header, size_t bytes) {

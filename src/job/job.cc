@@ -69,6 +69,7 @@ Job::Job(const parallax_options_t& options, std::unique_ptr<Settings> settings)
 Job::~Job() {
   if (progress_ != nullptr) progress_->stop();
   compute_.reset();
+  if (groups_ != nullptr) groups_->leave_transport();
   transport_.reset();
   groups_.reset();
   buffers_.release_devices();
@@ -233,15 +234,18 @@ Status Job::make_network(bool one_machine, std::unique_ptr<NetworkTransport>* ne
   NetworkOptions network_options;
   network_options.rank = options_.rank;
   network_options.world = static_cast<uint32_t>(hosts_.host_of.size());
+  const auto local_ranks =
+      static_cast<uint32_t>(hosts_.ranks_of[hosts_.host_of[options_.rank]].size());
   NetworkChoice choice;
   PARALLAX_RETURN_IF_ERROR(choose_network({.options = &options_,
                                            .net_device_where = setting("net_device").where,
                                            .one_machine = one_machine,
-                                           .nodes = binding_.nodes(),
-                                           .local_rank = hosts_.local_of[options_.rank]},
+                                           .local_rank = hosts_.local_of[options_.rank],
+                                           .local_ranks = local_ranks},
                                           &choice));
   network_options.net_device = choice.device;
   network_options.transports = choice.transports;
+  network_options.registered_bytes_max = uint64_t{setting("rdma_memory_mb").number} << 20;
   connection_.network_why = choice.why;
   PARALLAX_RETURN_IF_ERROR(module->create(network_options, network));
   // Peers refuse a longer one: better said here, with what shortens it.
@@ -455,7 +459,7 @@ Status Job::release(Request* request, bool* last) {
 Buffers::Borrower Job::borrower() {
   return [this](const ByteRange& bytes) {
     return progress_->with_groups(
-        [&bytes](const JobGroups& groups) { return groups.borrower(bytes); });
+        [&bytes](JobGroups& groups) { return groups.forget_unless_borrowed(bytes); });
   };
 }
 
@@ -466,7 +470,9 @@ std::string Job::stats_report(uint32_t group) const {
     return engine.reports().stats_json();
   });
   report.pop_back();  // of an object with some keys
-  return report + R"(,"buffers":)" + buffers_.json(counts) + "}";
+  report += R"(,"buffers":)" + buffers_.json(counts);
+  return report + progress_->with_groups([](JobGroups& groups) { return groups.writes_key(); }) +
+         "}";
 }
 
 Status Job::set(std::string_view name, std::string_view value) {

@@ -80,10 +80,15 @@ class Job {
   Status release(Request* request, bool* last);
   // Memory of the job, or that it is told of; as Buffers. Of all its groups.
   Status allocate_buffer(uint64_t bytes, const parallax_buffer_options_t& options, void** pointer) {
-    return buffers_.allocate(bytes, options, {binding_.binding(), opener()}, pointer);
+    const Status made = buffers_.allocate(bytes, options, {binding_.binding(), opener()}, pointer);
+    const bool host = made.ok() && options.memory == PARALLAX_MEMORY_HOST;
+    return host ? know_memory(*pointer, bytes) : made;
   }
   Status free_buffer(void* pointer) { return buffers_.free(pointer, borrower()); }
-  Status register_buffer(void* pointer, uint64_t bytes) { return buffers_.add(pointer, bytes); }
+  Status register_buffer(void* pointer, uint64_t bytes) {
+    const Status added = buffers_.add(pointer, bytes);
+    return added.ok() ? know_memory(pointer, bytes) : added;
+  }
   Status unregister_buffer(void* pointer) { return buffers_.remove(pointer, borrower()); }
   // Counters of a group, and the job's memory beside its variables.
   std::string stats_report(uint32_t group) const;
@@ -110,6 +115,14 @@ class Job {
   Status say_goodbye(uint32_t group, int64_t timeout_ns, Request** request);
   const SettingValue& setting(const char* name) const { return settings_.as_opened().value(name); }
   void flush(int64_t deadline_ns);
+  // The network may be let write there.
+  Status know_memory(const void* pointer, uint64_t bytes) {
+    return progress_->with_groups([&](JobGroups& groups) {
+      RemoteWrites* const writes = groups.remote_writes();
+      if (writes != nullptr) writes->know(ByteRange::at(pointer, bytes));
+      return Status();
+    });
+  }
   Buffers::Borrower borrower();
   // With the engine mutex, as all of the transport. Not where this rank shares no memory.
   template <typename Body>

@@ -8,6 +8,8 @@
 #include <string_view>
 
 #include "base/environment.h"
+#include "topology/nic_ports.h"
+#include "topology/rails.h"
 #include "transport/exposure.h"
 
 namespace parallax {
@@ -25,7 +27,13 @@ struct Port {
   std::string name() const { return nic->name + ":" + std::to_string(port->number); }
 };
 
-bool is_active(const NicPort& port) { return port.state == "active"; }
+bool is_usable(const NicPort& port) { return port_trouble(port).empty(); }
+
+size_t usable_ports(const std::vector<Nic>& nics) {
+  size_t count = 0;
+  for (const Nic& nic : nics) count += std::count_if(nic.ports.begin(), nic.ports.end(), is_usable);
+  return count;
+}
 
 Status refused(const std::string& why, const char* field) {
   return invalid(kRefused + why).about_field(field);
@@ -105,13 +113,16 @@ Status find_named(const std::string& name, const std::string& where, const std::
     if (colon != std::string::npos && name.substr(colon + 1) != std::to_string(port.number)) {
       continue;
     }
-    if (found->port == nullptr || !is_active(*found->port)) *found = {&*nic, &port};
+    if (found->port == nullptr || !is_usable(*found->port)) *found = {&*nic, &port};
   }
   if (found->port == nullptr) {
     return refused(named + "no port of it; there are: " + states_of(nics), "net_device");
   }
-  if (is_active(*found->port)) return {};
-  return io_error(kRefused + named + found->port->state + kNotActive).about_field("net_device");
+  const std::string trouble = port_trouble(*found->port);
+  if (trouble.empty()) return {};
+  return io_error(kRefused + std::string("but of '") + name + "' (" + where + ") " + trouble +
+                  kNotActive)
+      .about_field("net_device");
 }
 
 bool says(const parallax_options_t& options, std::string_view transport) {
@@ -123,36 +134,21 @@ UcxVariables ucx_variables() {
           .net_devices = process_variable("UCX_NET_DEVICES")};
 }
 
-bool is_near(const Nic& nic, const std::vector<uint32_t>& nodes) {
-  return std::any_of(nodes.begin(), nodes.end(),
-                     [&nic](uint32_t node) { return nic.numa_node == static_cast<int32_t>(node); });
-}
-
-Status choose_nearest(const NetworkRequest& request, const std::vector<Nic>& nics,
+// By what discovery knows: near to the rank's GPU, or to its NUMA nodes, shared among its host's.
+Status choose_nearest(const NetworkRequest& request, const Topology& topology,
                       NetworkChoice* choice) {
-  std::vector<Port> active, near;
-  for (const Nic& nic : nics) {
-    const auto port = std::find_if(nic.ports.begin(), nic.ports.end(), is_active);
-    if (port == nic.ports.end()) continue;
-    active.push_back({&nic, &*port});
-    if (is_near(nic, request.nodes)) near.push_back(active.back());
-  }
-  if (active.empty()) {
-    return io_error(kRefused + std::string("but no port is active: ") + states_of(nics) +
-                    kNotActive)
+  std::vector<RankRails> ranks;
+  const Status planned = plan_rails(topology, {.local_ranks = request.local_ranks}, &ranks);
+  if (!planned.ok()) {
+    return io_error(kRefused + std::string("but ") + planned.message() + kNotActive)
         .about_field("transport");
   }
-  const std::vector<Port>& ports = near.empty() ? active : near;
-  const Port& port = ports[request.local_rank % ports.size()];
-  choice->device = port.name();
-  if (active.size() == 1) {
-    choice->why = "the only RDMA device that is active";
-  } else if (near.size() == 1) {
-    choice->why = "the active RDMA device nearest to this rank, on NUMA node " +
-                  std::to_string(port.nic->numa_node);
-  } else {
-    choice->why = "one of " + std::to_string(ports.size()) +
-                  " active RDMA devices as near, by the rank's number on its host";
+  const RankRails& own = ranks[request.local_rank];
+  choice->device = rail_name(own.rails.front());
+  const size_t usable = usable_ports(topology.nics);
+  choice->why = "the only RDMA device that is active";
+  if (usable > 1) {
+    choice->why = "of " + std::to_string(usable) + " active ports of this host: " + own.why;
   }
   return {};
 }
@@ -164,7 +160,7 @@ Status choose_network(const NetworkRequest& request, NetworkChoice* choice) {
     Topology live;
     // Its RDMA devices are there even where hwloc fails.
     static_cast<void>(discover({}, &live));
-    return choose_rdma(request, ucx_variables(), live.nics, choice);
+    return choose_rdma(request, ucx_variables(), live, choice);
   }
   if (request.options->net_device != nullptr) {
     *choice = {.device = request.options->net_device,
@@ -177,8 +173,9 @@ Status choose_network(const NetworkRequest& request, NetworkChoice* choice) {
   return {};
 }
 
-Status choose_rdma(const NetworkRequest& request, const UcxVariables& ucx,
-                   const std::vector<Nic>& nics, NetworkChoice* choice) {
+Status choose_rdma(const NetworkRequest& request, const UcxVariables& ucx, const Topology& topology,
+                   NetworkChoice* choice) {
+  const std::vector<Nic>& nics = topology.nics;
   PARALLAX_RETURN_IF_ERROR(check_ucx_transports(ucx.transports));
   PARALLAX_RETURN_IF_ERROR(check_usable(nics));
   choice->transports = kVerbsTransports;
@@ -199,7 +196,7 @@ Status choose_rdma(const NetworkRequest& request, const UcxVariables& ucx,
     choice->why = "net_device, from " + request.net_device_where;
     return {};
   }
-  return choose_nearest(request, nics, choice);
+  return choose_nearest(request, topology, choice);
 }
 
 void tell_network(const parallax_options_t& options, Endpoint* mine) {

@@ -20,8 +20,8 @@ struct NetworkRequest {
   const parallax_options_t* options = nullptr;  // transport and net_device, with the settings in
   std::string net_device_where = {};            // "environment PARALLAX_NET_DEVICE"
   bool one_machine = false;                     // every rank is on this one
-  std::vector<uint32_t> nodes = {};             // NUMA nodes on which the rank runs; empty: any
   uint32_t local_rank = 0;                      // its number among the ranks of its host
+  uint32_t local_ranks = 1;                     // how many those are
 };
 
 struct NetworkChoice {
@@ -39,11 +39,11 @@ struct UcxVariables {
   std::string net_devices = {};  // UCX_NET_DEVICES
 };
 
-// The port that is named, or an active one of the device nearest to the rank; ranks of a host that
-// have several equally near share them out. Pure. INVALID: what is named is none, or lets UCX take
-// another network; IO: there is none, or none is active.
-Status choose_rdma(const NetworkRequest& request, const UcxVariables& ucx,
-                   const std::vector<Nic>& nics, NetworkChoice* choice);
+// The port that is named, or the first that plan_rails (topology/rails.h) gives the rank: of those
+// that work the nearest, shared out among the ranks of its host. Pure. INVALID: what is named is
+// none, or lets UCX take another network; IO: there is none, or none works.
+Status choose_rdma(const NetworkRequest& request, const UcxVariables& ucx, const Topology& topology,
+                   NetworkChoice* choice);
 
 // What this rank's program and its environment say of the network, for the others to judge.
 void tell_network(const parallax_options_t& options, Endpoint* mine);

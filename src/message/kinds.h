@@ -71,6 +71,8 @@ inline constexpr std::array kKindRows = {
     KindRow{SectionKind::kSplitDown, Layer::kSplit, "split_down"},
     KindRow{SectionKind::kContributorsUp, Layer::kExchange, "contributors_up"},
     KindRow{SectionKind::kContributorsDown, Layer::kExchange, "contributors_down"},
+    KindRow{SectionKind::kDensePlace, Layer::kExchange, "dense_place"},
+    KindRow{SectionKind::kCollectivePlace, Layer::kCollective, "collective_place"},
 };
 
 namespace internal_kinds {

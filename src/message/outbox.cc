@@ -3,13 +3,19 @@
 #include "message/outbox.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
+#include "message/place_offer.h"
 
 namespace parallax {
 
 Outbox::Outbox(uint32_t self, Transport& transport, Receiver& loopback, OutboxObserver& observer)
-    : self_(self), transport_(transport), loopback_(loopback), observer_(observer) {}
+    : self_(self),
+      transport_(transport),
+      writes_(transport.remote_writes()),
+      loopback_(loopback),
+      observer_(observer) {}
 
 Status Outbox::start(uint32_t epoch) {
   epoch_ = epoch;
@@ -166,7 +172,16 @@ void Outbox::drop_all() {
   for (auto& [rank, each] : peers_) drop_queue(each->control);
 }
 
-void Outbox::on_sent(uint64_t cookie) { free_buffers_.push_back(static_cast<uint32_t>(cookie)); }
+void Outbox::on_sent(uint64_t cookie) { free_buffer(static_cast<uint32_t>(cookie)); }
+
+void Outbox::free_buffer(uint32_t index) {
+  uint32_t*& borrowed = buffers_[index].borrowed;
+  if (borrowed != nullptr) {
+    PARALLAX_CHECK(*borrowed > 0);
+    --*std::exchange(borrowed, nullptr);
+  }
+  free_buffers_.push_back(index);
+}
 
 bool Outbox::pump() {
   bool moved = false;
@@ -222,6 +237,7 @@ bool Outbox::pump_peer(Peer& to) {
   SendBuffer& buffer = buffers_[index];
   buffer.used = buffer.message_bytes = sizeof(MessageHeader);
   buffer.run_first = buffer.section_count = buffer.segment_count = 0;
+  buffer.piece = {};
   // Control first; data only behind all of it.
   if (fill(to, to.control, buffer)) fill(to, to.data, buffer);
   // An empty buffer takes at least one section of any send.
@@ -229,15 +245,18 @@ bool Outbox::pump_peer(Peer& to) {
   const MessageHeader header{kWireMagic, epoch_, ++to.sequence, buffer.section_count};
   std::memcpy(buffer.bytes.data(), &header, sizeof header);
   close_run(buffer);
-  observer_.on_message_packed(to.rank, buffer.message_bytes);
+  observer_.on_message_packed(to.rank, buffer.message_bytes + buffer.piece.bytes);
   if (to.rank == self_) {
     free_buffers_.push_back(index);  // nothing packs while it is being read
     loopback_.on_message(self_, buffer.bytes.first(buffer.used));
     return true;
   }
   const std::span<const Segment> segments(buffer.segments.data(), buffer.segment_count);
-  if (!transport_.send(to.rank, segments, index).ok()) {
-    free_buffers_.push_back(index);  // lost: the transport reports it at its next poll
+  const Status sent = buffer.piece.bytes == 0
+                          ? transport_.send(to.rank, segments, index)
+                          : writes_->send(to.rank, segments, buffer.piece, index);
+  if (!sent.ok()) {
+    free_buffer(index);  // lost: the transport reports it at its next poll
     drop(to.rank);
   }
   return true;
@@ -247,7 +266,11 @@ bool Outbox::pump_peer(Peer& to) {
 bool Outbox::fill(Peer& to, Queue& queue, SendBuffer& buffer) {
   while (queue.head != nullptr) {
     Send* send = queue.head;
-    if (!pack(to.rank, *send, buffer)) return false;
+    // A piece ends its message: the peer sees both at once.
+    if (buffer.piece.bytes > 0) return false;
+    const bool finished =
+        places(to.rank, *send) ? pack_piece(*send, to.rank, buffer) : pack(to.rank, *send, buffer);
+    if (!finished) return false;
     queue.head = send->next;
     if (queue.head == nullptr) queue.tail = nullptr;
     release(send);
@@ -272,6 +295,8 @@ uint64_t Outbox::items_that_fit(const Send& send, size_t room) const {
       return room / sizeof(uint32_t);
     case Encoding::kValues:
       return room / row_bytes;
+    case Encoding::kPlaced:
+      break;  // pack_piece()
   }
   return 0;
 }
@@ -311,6 +336,8 @@ bool Outbox::pack(uint32_t to, Send& send, SendBuffer& buffer) {
     case Encoding::kValues:
       header.payload_bytes = static_cast<uint32_t>(fit * row_bytes);
       break;
+    case Encoding::kPlaced:
+      break;  // pack_piece()
   }
   std::byte* out = buffer.bytes.data() + buffer.used;
   std::memcpy(out, &header, sizeof header);
@@ -328,6 +355,40 @@ bool Outbox::pack(uint32_t to, Send& send, SendBuffer& buffer) {
   ++buffer.section_count;
   observer_.on_section_packed(to, header, sizeof header + header.payload_bytes);
   return finished;
+}
+
+bool Outbox::places(uint32_t to, const Send& send) const {
+  return send.place != nullptr && send.packed < send.count && writes_ != nullptr && to != self_ &&
+         writes_->piece_bytes_max(to) > 0;
+}
+
+// Writes the header of a section whose elements are placed; true if that was the send's last.
+bool Outbox::pack_piece(Send& send, uint32_t to, SendBuffer& buffer) {
+  if (buffer.bytes.size() - buffer.message_bytes < sizeof(SectionHeader)) return false;
+  const size_t element_bytes = send.format.element_bytes;
+  const uint64_t left = send.count - send.packed;
+  const uint64_t fit = writes_->piece_bytes_max(to) / element_bytes / kDenseGrain * kDenseGrain;
+  const uint64_t count = std::min(left, fit);
+  SectionHeader header = send.header;
+  header.encoding = Encoding::kPlaced;
+  header.first += send.packed;
+  header.count = static_cast<uint32_t>(count);
+  header.payload_bytes = static_cast<uint32_t>(count * element_bytes);
+  if (count < left) header.flags &= kSectionKeptFlags;
+  std::memcpy(buffer.bytes.data() + buffer.used, &header, sizeof header);
+  buffer.used += sizeof header;
+  buffer.message_bytes += sizeof header;
+  buffer.piece = {.data = send.dense + send.packed * element_bytes,
+                  .bytes = header.payload_bytes,
+                  .address = send.place->address + send.place_offset + send.packed * element_bytes,
+                  .area = send.place->area,
+                  .key = std::span(send.place->key).first(send.place->key_bytes)};
+  buffer.borrowed = send.pending;
+  if (buffer.borrowed != nullptr) ++*buffer.borrowed;
+  send.packed += count;
+  ++buffer.section_count;
+  observer_.on_section_packed(to, header, sizeof header + header.payload_bytes);
+  return count == left;
 }
 
 // The release of a send follows its packing, so the transport must have read it by then; as

@@ -6,7 +6,8 @@
 // this rank itself take the same way and are delivered at once.
 //
 // A send borrows its source until it is packed; it then decrements *pending, which the state
-// machine that owns the source watches. Sends to one peer are packed in the order of their
+// machine that owns the source watches. What is placed at the peer (Send::place) is borrowed until
+// the transport no longer reads it. Sends to one peer are packed in the order of their
 // adding, except that control (send_bytes) goes ahead of data. Owned and called by the engine's
 // owner alone.
 #ifndef PARALLAX_MESSAGE_OUTBOX_H_
@@ -49,12 +50,19 @@ struct RowSource {
                                       // wire; rows of `coalesced` have it already
 };
 
+struct PlaceOffer;
+
 struct Send {
   SectionHeader header;  // kind, encoding, part, tag, step; flags for the last section; `first` of
                          // the first item (dense: element)
   WireFormat format;
   RowSource rows;
   const std::byte* dense = nullptr;  // element 0 of the send
+  // Of elements that travel as they are: where the peer wants them, and which byte there is the
+  // first of the send. The elements stay as they are until the peer has them, or is lost. Null: in
+  // messages.
+  const PlaceOffer* place = nullptr;
+  uint64_t place_offset = 0;
   const std::byte* bytes = nullptr;
   uint64_t count = 0;  // items, elements or bytes in all
   uint64_t packed = 0;
@@ -111,6 +119,9 @@ class Outbox {
   // Forgets all there is: nobody of this group is told anything any more.
   void drop_all();
 
+  // Where peers place what they send, and this rank what is theirs; null: there is no such way.
+  RemoteWrites* remote_writes() const { return writes_; }
+
   bool idle() const { return queued_sends_ == 0 && free_buffers_.size() == kBufferCount; }
   bool has_queued(uint32_t peer) const;
   // Those that data is queued for, ascending. None: no send borrows anything, and any memory that
@@ -152,6 +163,8 @@ class Outbox {
     uint32_t section_count = 0;
     uint32_t segment_count = 0;
     std::array<Segment, kSegmentsMax> segments = {};
+    PlacedPiece piece = {};        // that goes before it; of no bytes: none
+    uint32_t* borrowed = nullptr;  // the count of whose memory the piece is read, if any
   };
 
   Peer& peer(uint32_t rank);
@@ -168,10 +181,14 @@ class Outbox {
   bool sends_in_place(uint32_t to, const Send& send, size_t payload_bytes,
                       const SendBuffer& buffer) const;
   static void close_run(SendBuffer& buffer);
+  bool places(uint32_t to, const Send& send) const;
+  bool pack_piece(Send& send, uint32_t to, SendBuffer& buffer);
+  void free_buffer(uint32_t index);
   void write_payload(const Send& send, uint64_t count, std::byte* out) const;
 
   const uint32_t self_;
   Transport& transport_;
+  RemoteWrites* const writes_;
   Receiver& loopback_;
   OutboxObserver& observer_;
   uint32_t epoch_ = 0;

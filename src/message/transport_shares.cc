@@ -11,19 +11,48 @@
 namespace parallax {
 
 // What all shares have from the transport as it is.
-class TransportShares::Share : public Transport {
+class TransportShares::Share : public Transport, private RemoteWrites {
  public:
   explicit Share(TransportShares& shares) : shares_(shares) {}
   std::string_view name() const override { return shares_.transport_.name(); }
   size_t message_bytes_max() const override { return shares_.transport_.message_bytes_max(); }
+  RemoteWrites* remote_writes() override { return writes() == nullptr ? nullptr : this; }
+
+  // Memory is the rank's, whatever groups it is in.
+  size_t piece_bytes_max(uint32_t to) override {
+    return writes() == nullptr ? 0 : writes()->piece_bytes_max(to);
+  }
+  using Transport::send;
+  Status send(uint32_t to, std::span<const Segment> segments, const PlacedPiece& piece,
+              uint64_t cookie) override {
+    return writes()->send(to, segments, piece, cookie);
+  }
+  bool know(const ByteRange& area) override { return writes() != nullptr && writes()->know(area); }
+  void forget_area(const ByteRange& area) override {
+    if (writes() != nullptr) writes()->forget_area(area);
+  }
+  bool share(const ByteRange& part, SharedPart* shared) override {
+    return writes() != nullptr && writes()->share(part, shared);
+  }
+  void unshare(uint32_t area) override {
+    if (writes() != nullptr) writes()->unshare(area);
+  }
+  void withdraw() override {
+    if (writes() != nullptr) writes()->withdraw();
+  }
+  std::string json() const override { return writes() == nullptr ? "" : writes()->json(); }
 
  protected:
+  RemoteWrites* writes() const {
+    return shares_.left_ ? nullptr : shares_.transport_.remote_writes();
+  }
   Transport& transport() const { return shares_.transport_; }
   TransportShares& shares_;
 };
 
 class TransportShares::Whole final : public Share {
  public:
+  using Share::send;
   using Share::Share;
   bool writable(uint32_t to) const override { return transport().writable(to); }
   Status send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) override {
@@ -53,6 +82,14 @@ class TransportShares::Part final : public Share {
     return transport().send(ranks_[to], segments, place_ << kPlaceShift | cookie);
   }
   bool copies_sends(uint32_t to) const override { return transport().copies_sends(ranks_[to]); }
+  // Only ranks and cookies are the part's own.
+  size_t piece_bytes_max(uint32_t to) override { return Share::piece_bytes_max(ranks_[to]); }
+  Status send(uint32_t to, std::span<const Segment> segments, const PlacedPiece& piece,
+              uint64_t cookie) override {
+    PARALLAX_CHECK(cookie >> kPlaceShift == 0);
+    if (shares_.watch_) shares_.watch_(ranks_[to], true);
+    return Share::send(ranks_[to], segments, piece, place_ << kPlaceShift | cookie);
+  }
   // Only notes who listens: the whole job's poll delivers.
   bool poll(Receiver& receiver) override {
     receiver_ = &receiver;

@@ -45,6 +45,8 @@ class TransportShares final : private Receiver {
   // them. What comes for it goes to whoever polled it last, who outlives the share; before its
   // first poll nothing may come. Null: the epoch is taken.
   Transport* add(uint32_t epoch, std::span<const uint32_t> ranks);
+  // The transport is about to go, and the groups stay for a while: their memory is theirs alone.
+  void leave() { left_ = true; }
   // The part has ended: no send of it is under way.
   void remove(uint32_t epoch);
 
@@ -61,6 +63,7 @@ class TransportShares final : private Receiver {
   static constexpr uint32_t kPlaceShift = 40;
 
   Transport& transport_;
+  bool left_ = false;
   const Watch watch_;
   std::unique_ptr<Whole> whole_;
   Receiver* whole_receiver_ = nullptr;                         // during its poll()

@@ -82,7 +82,11 @@ enum class SectionKind : uint8_t {
   // and how many of all (collectives/counting_exchange.h).
   kContributorsUp = 34,
   kContributorsDown = 35,
-  kKindCount = 36,
+  // Where the receiver is to place what it sends of an operation: first = its first element there;
+  // payload = message/place_offer.h. Of a gradient, and of a collective, by its step and tag.
+  kDensePlace = 36,
+  kCollectivePlace = 37,
+  kKindCount = 38,
 };
 
 // How the payload is laid out.
@@ -92,6 +96,8 @@ enum class Encoding : uint8_t {
   kRows = 2,    // `count` uint32 row keys, then count x row_elements numbers
   kIds = 3,     // `count` uint32 row keys
   kValues = 4,  // count x row_elements numbers, for items first..first+count of a list
+  kPlaced = 5,  // as kDense, but the transport has put the numbers where the receiver offered; they
+                // are counted in payload_bytes, and not in the message
 };
 // The type of numbers is known on both sides: a gradient's is its variable's sum type; of a pull
 // the header's flags tell it.
@@ -151,11 +157,12 @@ class SectionReader {
     std::memcpy(&section->header, rest_.data(), sizeof section->header);
     rest_ = rest_.subspan(sizeof section->header);
     const SectionHeader& header = section->header;
-    malformed_ = header.payload_bytes > rest_.size() || header.kind == SectionKind{0} ||
-                 header.kind >= SectionKind::kKindCount || header.encoding > Encoding::kValues;
+    const size_t here = header.encoding == Encoding::kPlaced ? 0 : header.payload_bytes;
+    malformed_ = here > rest_.size() || header.kind == SectionKind{0} ||
+                 header.kind >= SectionKind::kKindCount || header.encoding > Encoding::kPlaced;
     if (malformed_) return false;
-    section->payload = rest_.first(header.payload_bytes);
-    rest_ = rest_.subspan(header.payload_bytes);
+    section->payload = rest_.first(here);
+    rest_ = rest_.subspan(here);
     return true;
   }
 

@@ -117,6 +117,14 @@ bool Router::copies_sends(uint32_t to) const {
   return part != nullptr && part->copies_sends(to);
 }
 
+RemoteWrites* Router::remote_writes() {
+  for (Part& part : parts_) {
+    RemoteWrites* const writes = part.transport->remote_writes();
+    if (writes != nullptr) return writes;
+  }
+  return nullptr;
+}
+
 bool Router::poll(Receiver& receiver) {
   bool moved = false;
   for (size_t i = 0; i < parts_.size(); ++i) {

@@ -32,6 +32,8 @@ class Router final : public Transport {
   bool writable(uint32_t to) const override;
   Status send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) override;
   bool copies_sends(uint32_t to) const override;
+  // The first part's that has one: it knows its own ranks.
+  RemoteWrites* remote_writes() override;
   bool poll(Receiver& receiver) override;
   // -1 if there is no part, or one is never waited for.
   int wait_fd() const override { return wait_fd_; }

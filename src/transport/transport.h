@@ -20,6 +20,7 @@
 
 #include "base/status.h"
 #include "transport/peer_memory.h"
+#include "transport/remote_writes.h"
 
 namespace parallax {
 
@@ -77,6 +78,9 @@ class Transport {
   // True: send() to this peer has read the segments when it returns, so they need not stay until
   // the send completes.
   virtual bool copies_sends(uint32_t /*to*/) const { return false; }
+
+  // Writing into peers' memory; null: this transport cannot.
+  virtual RemoteWrites* remote_writes() { return nullptr; }
 
   // Delivers what is there, without blocking: messages, completions, losses. A bounded batch.
   // Returns true if anything was delivered or moved.

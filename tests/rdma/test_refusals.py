@@ -31,7 +31,7 @@ class Refusals(GuestTest):
         self.guest.run("ip link set wire0 down")
         try:
             sentence = self.refused(status="IO")
-            self.assertIn(f"no port is active: {DEVICE} port 1 is down", sentence)
+            self.assertIn(f"no port of an RDMA device works: {DEVICE}:1: it is down", sentence)
             self.assertIn("ip link", sentence)
             sentence = self.refused(f"--net-device {DEVICE}:1", status="IO")
             self.assertIn(f"'{DEVICE}:1'", sentence)

@@ -19,6 +19,9 @@ struct NetworkOptions {
   std::string net_device;  // "lo", "eth0", "mlx5_0:1"; empty: the network library's own choice
   std::string transports;  // the library's names, "tcp"; empty: by the device
   size_t message_bytes_max = 0;  // 0: the transport's default; the same on every rank
+  // Of this rank's memory, what may be registered with RDMA devices so that peers place pieces
+  // there; 0: none do.
+  uint64_t registered_bytes_max = 0;
 };
 
 struct NetworkStats {

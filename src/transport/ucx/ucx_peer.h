@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "transport/transport.h"
 
@@ -44,7 +45,24 @@ static_assert(sizeof(UcxCreditHeader) == 24);
 struct UcxSlot {
   UcxPeer* peer = nullptr;
   uint64_t cookie = 0;
+  size_t pieces = 0;  // of iov
+  size_t bytes = 0;
   std::array<ucp_dt_iov_t, kSegmentsMax> iov = {};
+  uint32_t waiting = 0;  // operations of UCX before the message may leave
+};
+
+// Slots of one peer, in order.
+struct UcxHeld {
+  std::array<uint8_t, kSendsInFlightMax> slots = {};
+  uint32_t first = 0;
+  uint32_t count = 0;
+  uint8_t at(uint32_t i) const { return slots[(first + i) % kSendsInFlightMax]; }
+};
+
+// A peer's key, as UCX has it open.
+struct UcxKey {
+  uint32_t area = 0;
+  ucp_rkey_h key = nullptr;
 };
 
 struct UcxPeer {
@@ -78,6 +96,11 @@ struct UcxPeer {
   uint32_t uncompleted = 0;  // accepted sends whose on_sent is still to come
   uint32_t free_slots = (1u << kSendsInFlightMax) - 1;            // a bit each
   std::unique_ptr<std::array<UcxSlot, kSendsInFlightMax>> slots;  // once there is an endpoint
+  // Slots, in order, whose messages wait for a piece to be at the peer, their own or one before.
+  UcxHeld held;
+  enum class Writes : uint8_t { kUnknown, kNo, kYes };
+  Writes writes = Writes::kUnknown;  // the device writes to the peer's memory
+  std::vector<UcxKey> keys;
 
   // The peer's to us.
   UcxCreditHeader credit;  // UCX may read it while credit_in_flight

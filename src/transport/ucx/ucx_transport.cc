@@ -86,9 +86,19 @@ UcxTransport::UcxTransport(const NetworkOptions& options, std::unique_ptr<UcxWor
       message_bytes_max_(options.message_bytes_max == 0 ? kUcxMessageBytesDefault
                                                         : options.message_bytes_max),
       worker_(std::move(worker)),
-      peers_(options.world) {}
+      peers_(options.world) {
+  if (worker_->writes_by_device()) {
+    writes_ = std::make_unique<UcxWrites>(*this, worker_->context(), options.registered_bytes_max);
+  }
+}
 
 UcxTransport::~UcxTransport() {
+  // No endpoint is still in wire-up.
+  const auto settled = [this] {
+    return std::all_of(peers_.begin(), peers_.end(), [](const auto& peer) {
+      return peer == nullptr || peer->endpoint == nullptr || peer->wired() || peer->broken;
+    });
+  };
   for (const auto& peer : peers_) {
     if (peer != nullptr) say_goodbye(*peer);
   }
@@ -101,15 +111,9 @@ UcxTransport::~UcxTransport() {
   }
   deadline_ns = now_ns() + kCloseNsMax;
   while (closing_count_ > 0 && now_ns() < deadline_ns) ucp_worker_progress(worker_->get());
+  writes_.reset();
   // Destroying the worker would close what close_endpoint left alone.
   if (left) UcxWorker::abandon(std::move(worker_));
-}
-
-// No endpoint is still in wire-up.
-bool UcxTransport::settled() const {
-  return std::all_of(peers_.begin(), peers_.end(), [](const auto& peer) {
-    return peer == nullptr || peer->endpoint == nullptr || peer->wired() || peer->broken;
-  });
 }
 
 // UCX answers some sends once it has copied them, before the kernel took them. A last message must
@@ -185,8 +189,15 @@ bool UcxTransport::writable(uint32_t to) const {
          peer.sent - peer.acknowledged < kSendsInFlightMax && peer.uncompleted < kSendsInFlightMax;
 }
 
+RemoteWrites* UcxTransport::remote_writes() { return writes_.get(); }
+
 // Cost: no allocation of ours. Up to 8 KB UCX copies; above, the kernel reads the segments.
 Status UcxTransport::send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) {
+  return send_behind(to, segments, nullptr, cookie);
+}
+
+Status UcxTransport::send_behind(uint32_t to, std::span<const Segment> segments,
+                                 const PlacedPiece* piece, uint64_t cookie) {
   PARALLAX_CHECK(writable(to));
   PARALLAX_CHECK(segments.size() <= kSegmentsMax);
   UcxPeer& peer = *peers_[to];
@@ -195,31 +206,82 @@ Status UcxTransport::send(uint32_t to, std::span<const Segment> segments, uint64
 
   const int index = std::countr_zero(peer.free_slots);
   UcxSlot& slot = (*peer.slots)[static_cast<size_t>(index)];
-  size_t pieces = 0;
-  size_t bytes = 0;
+  slot.pieces = slot.bytes = 0;
   for (const Segment& segment : segments) {
     if (segment.bytes == 0) continue;
-    slot.iov[pieces++] = {const_cast<void*>(segment.data), segment.bytes};
-    bytes += segment.bytes;
+    slot.iov[slot.pieces++] = {const_cast<void*>(segment.data), segment.bytes};
+    slot.bytes += segment.bytes;
   }
-  PARALLAX_CHECK(bytes <= message_bytes_max_);
+  PARALLAX_CHECK(slot.bytes <= message_bytes_max_);
   slot.cookie = cookie;
 
-  ucp_request_param_t param = eager_param(on_send_done, &slot);
-  param.datatype = pieces > 1 ? ucp_dt_make_iov() : ucp_dt_make_contig(1);
-  const void* buffer = pieces > 1 ? slot.iov.data() : pieces == 1 ? slot.iov[0].buffer : nullptr;
-  const ucs_status_ptr_t request =
-      ucp_am_send_nbx(peer.endpoint, kUcxDataId, &peer.header, sizeof peer.header, buffer,
-                      pieces > 1 ? pieces : bytes, &param);
-  if (UCS_PTR_IS_ERR(request)) {
-    fail(peer, UCS_PTR_STATUS(request));
-    return lost(peer);
-  }
   peer.free_slots &= ~(1u << index);
   ++peer.sent;
   ++peer.uncompleted;
-  if (request == nullptr) complete(slot);
+  if (piece == nullptr && peer.held.count == 0) {
+    if (post(slot)) return {};
+    peer.free_slots |= 1u << index;
+    --peer.uncompleted;
+    return lost(peer);
+  }
+  peer.held.slots[(peer.held.first + peer.held.count++) % kSendsInFlightMax] =
+      static_cast<uint8_t>(index);
+  attend_later(peer);
+  if (piece == nullptr) return {};
+  // What is under way of it already is waited for, so it completes as any other.
+  const ucs_status_t started = writes_->start(peer, slot, *piece);
+  if (started != UCS_OK) fail(peer, started);
   return {};
+}
+
+// False: the peer is lost.
+bool UcxTransport::post(UcxSlot& slot) {
+  UcxPeer& peer = *slot.peer;
+  ucp_request_param_t param = eager_param(on_send_done, &slot);
+  const bool several = slot.pieces > 1;
+  param.datatype = several ? ucp_dt_make_iov() : ucp_dt_make_contig(1);
+  const void* buffer = several ? slot.iov.data() : slot.pieces == 1 ? slot.iov[0].buffer : nullptr;
+  const ucs_status_ptr_t request =
+      ucp_am_send_nbx(peer.endpoint, kUcxDataId, &peer.header, sizeof peer.header, buffer,
+                      several ? slot.pieces : slot.bytes, &param);
+  if (UCS_PTR_IS_ERR(request)) {
+    fail(peer, UCS_PTR_STATUS(request));
+    return false;
+  }
+  if (request == nullptr) complete(slot);
+  return true;
+}
+
+// Messages leave whose pieces, and those before them, are at the peer; of a lost one they end.
+void UcxTransport::release_held(UcxPeer& peer) {
+  while (peer.held.count > 0) {
+    UcxSlot& slot = (*peer.slots)[peer.held.at(0)];
+    if (slot.waiting > 0) return;
+    peer.held.first = (peer.held.first + 1) % kSendsInFlightMax;
+    --peer.held.count;
+    if (peer.phase != UcxPeer::Phase::kConnected || !post(slot)) complete(slot);
+  }
+}
+
+// UCX reads of no piece when this returns, but for one whose endpoint is in wire-up: none begins
+// there before it is wired.
+void UcxTransport::give_up_pieces() {
+  const auto under_way = [](const UcxPeer& peer) {
+    for (uint32_t i = 0; i < peer.held.count; ++i) {
+      if ((*peer.slots)[peer.held.at(i)].waiting > 0) return true;
+    }
+    return false;
+  };
+  for (const auto& peer : peers_) {
+    if (peer == nullptr || !under_way(*peer)) continue;
+    fail(*peer, UCS_ERR_CANCELED);
+    const UcxPeer::Phase phase = peer->phase;
+    close_endpoint(*peer);
+    peer->phase = phase;  // a loss is reported by the next poll all the same
+    attend_later(*peer);
+    const int64_t deadline_ns = now_ns() + kCloseNsMax;
+    while (under_way(*peer) && now_ns() < deadline_ns) ucp_worker_progress(worker_->get());
+  }
 }
 
 // Cost when idle: one epoll_wait by UCX per interface, no lock or allocation of ours.
@@ -283,15 +345,18 @@ bool UcxTransport::attend(Receiver& receiver) {
         open_endpoint(peer);  // it wrote to us first
         break;
       case UcxPeer::Phase::kConnected:
-        send_credit(peer);
+        release_held(peer);
+        if (peer.phase == UcxPeer::Phase::kConnected) send_credit(peer);
         break;
       case UcxPeer::Phase::kFailed:
         peer.phase = UcxPeer::Phase::kGone;
         close_endpoint(peer);
+        release_held(peer);
         receiver.on_lost(peer.rank, Loss::kBroken, why_lost(peer));
         break;
       case UcxPeer::Phase::kGone:
         close_endpoint(peer);
+        release_held(peer);
         break;
     }
   }

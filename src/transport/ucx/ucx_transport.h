@@ -10,6 +10,8 @@
 // - UCX has no back-pressure: unsent messages would queue without a bound. So at most
 //   kSendsInFlightMax messages to a peer are not acknowledged; the receiver acknowledges every
 //   kCreditBatch messages by a tiny message, one in flight per peer.
+// - Pieces are placed by ucx_writes.h. A message waits for the piece before it, and those behind
+//   that message wait with it, in order; they leave when what is noted is acted upon.
 // - What UCX tells in callbacks (an endpoint failed, a rank without an endpoint wrote to us) is
 //   noted in a list and acted upon after progress. Only a Receiver that sends to a new peer from
 //   within on_message opens an endpoint there.
@@ -37,6 +39,7 @@
 #include "transport/module/network_transport.h"
 #include "transport/ucx/ucx_peer.h"
 #include "transport/ucx/ucx_worker.h"
+#include "transport/ucx/ucx_writes.h"
 
 namespace parallax {
 
@@ -49,6 +52,7 @@ class UcxTransport final : public NetworkTransport {
 
   std::string_view name() const override { return "ucx"; }
   size_t message_bytes_max() const override { return message_bytes_max_; }
+  RemoteWrites* remote_writes() override;
   bool writable(uint32_t to) const override;
   Status send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) override;
   bool poll(Receiver& receiver) override;
@@ -61,6 +65,15 @@ class UcxTransport final : public NetworkTransport {
   Status wire(std::span<const uint32_t> ranks, int64_t deadline_ns, uint32_t* missing) override;
   std::string description() const override { return worker_->description(); }
   NetworkStats stats() const override { return stats_; }
+
+  // For its UcxWrites.
+  const std::vector<std::unique_ptr<UcxPeer>>& peers() const { return peers_; }
+  // send(), behind a piece where there is one.
+  Status send_behind(uint32_t to, std::span<const Segment> segments, const PlacedPiece* piece,
+                     uint64_t cookie);
+  void fail(UcxPeer& peer, ucs_status_t status);
+  void attend_later(UcxPeer& peer);
+  void give_up_pieces();
 
  private:
   struct Completion {
@@ -86,17 +99,16 @@ class UcxTransport final : public NetworkTransport {
   UcxPeer* sender_of(const UcxHeader& header);
   void deliver(UcxPeer& peer, std::span<const std::byte> message) noexcept;
   void complete(UcxSlot& slot);
+  [[nodiscard]] bool post(UcxSlot& slot);
+  void release_held(UcxPeer& peer);
 
   void open_endpoint(UcxPeer& peer);
   void close_endpoint(UcxPeer& peer);
-  void fail(UcxPeer& peer, ucs_status_t status);
-  void attend_later(UcxPeer& peer);
   bool attend(Receiver& receiver);
   void send_credit(UcxPeer& peer);
   void say_goodbye(UcxPeer& peer);
   bool deliver_completions(Receiver& receiver);
   void flush_endpoints();
-  bool settled() const;
 
   const uint32_t rank_;
   const uint64_t key_;
@@ -111,6 +123,7 @@ class UcxTransport final : public NetworkTransport {
   Receiver* receiver_ = nullptr;       // during poll()
   std::exception_ptr receiver_error_;  // thrown by it under UCX
   NetworkStats stats_;
+  std::unique_ptr<UcxWrites> writes_;  // null: not over verbs
 };
 
 }  // namespace parallax

@@ -114,12 +114,16 @@ Status configure(ucp_config_t* config, const NetworkOptions& options, std::strin
     return invalid("net_device \"" + device + "\": this machine has no such interface");
   }
   *description = transports + (device.empty() ? " on any device" : " on " + device);
-  const Entry entries[] = {
+  std::vector<Entry> entries = {
       {"TLS", transports},    {"NET_DEVICES", device.empty() ? "all" : device},
       {"RNDV_THRESH", "inf"},  // a rendezvous would not be whole in the callback
       {"CONN_NB", "y"},        // else connecting to a machine that is gone blocks for a minute
       {"MAX_IOV", "16"},       // kSegmentsMax and the headers in one sendmsg; the default is 6
   };
+  // Else UCX 1.13 would register what a piece is read from, each time.
+  if (is_rdma_device(device) && user_setting("UCX_ZCOPY_THRESH") == nullptr) {
+    entries.push_back({"ZCOPY_THRESH", "inf"});
+  }
   for (const Entry& entry : entries) {
     const ucs_status_t status = ucp_config_modify(config, entry.name, entry.value.c_str());
     if (status != UCS_OK) return failed(entry.name, status);
@@ -169,6 +173,7 @@ Status UcxWorker::create(const NetworkOptions& options, std::unique_ptr<UcxWorke
   PARALLAX_RETURN_IF_ERROR(check_port(options));
   const bool verbs = is_rdma_device(options.net_device);
   if (verbs) PARALLAX_RETURN_IF_ERROR(check_locked_memory());
+  made->writes_by_device_ = verbs && options.registered_bytes_max > 0;
   Status opened = made->open_context(options);
   if (opened.ok()) opened = made->open_worker();
   if (opened.code() == PARALLAX_IO && verbs) {
@@ -191,6 +196,7 @@ Status UcxWorker::open_context(const NetworkOptions& options) {
   ucp_params_t params = {};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  if (writes_by_device_) params.features |= UCP_FEATURE_RMA;
   params.estimated_num_eps = std::min<size_t>(options.world, kEndpointsEstimateMax);
   status = ucp_init(&params, config, &context_);
   ucp_config_release(config);

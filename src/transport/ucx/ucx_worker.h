@@ -24,6 +24,9 @@ class UcxWorker {
   UcxWorker& operator=(const UcxWorker&) = delete;
 
   ucp_worker_h get() const { return worker_; }
+  ucp_context_h context() const { return context_; }
+  // It is of an RDMA device, and may write into memory of peers.
+  bool writes_by_device() const { return writes_by_device_; }
   int wait_fd() const { return wait_fd_; }
   const std::string& address() const { return address_; }
   const std::string& description() const { return description_; }
@@ -41,6 +44,7 @@ class UcxWorker {
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   int wait_fd_ = -1;  // owned by the worker
+  bool writes_by_device_ = false;
   std::string address_;
   std::string description_;
 };

@@ -57,8 +57,12 @@ std::vector<std::byte> bytes_of(uint32_t dtype, std::span<const double> values) 
   });
 }
 
-// A rank is its own transport: what it sends goes to the world's links.
-class ExchangeWorld::Rank final : public Transport, public Receiver, public OutboxObserver {
+// A rank is its own transport: what it sends goes to the world's links. Pieces are written at once,
+// long before their messages arrive.
+class ExchangeWorld::Rank final : public Transport,
+                                  public Receiver,
+                                  public OutboxObserver,
+                                  public RemoteWrites {
  public:
   Rank(ExchangeWorld& world, uint32_t rank, const Candidate& candidate)
       : world_(world),
@@ -103,6 +107,33 @@ class ExchangeWorld::Rank final : public Transport, public Receiver, public Outb
     sent_.push_back({to, token});
     return {};
   }
+  RemoteWrites* remote_writes() override {
+    return world_.setting_.piece_bytes_max > 0 ? this : nullptr;
+  }
+  size_t piece_bytes_max(uint32_t) override { return world_.setting_.piece_bytes_max; }
+  Status send(uint32_t to, std::span<const Segment> segments, const PlacedPiece& piece,
+              uint64_t token) override {
+    PARALLAX_CHECK(piece.area == to + 1 && piece.key.size() == 1 && !segments.empty());
+    PARALLAX_CHECK(world_.ranks_[to]->shared_parts > 0);
+    PARALLAX_CHECK(piece.bytes <= world_.setting_.piece_bytes_max);
+    std::memcpy(reinterpret_cast<void*>(piece.address), piece.data, piece.bytes);
+    world_.ranks_[to]->written_bytes += piece.bytes;
+    return send(to, segments, token);
+  }
+  bool know(const ByteRange&) override { return true; }
+  void forget_area(const ByteRange&) override {}
+  bool share(const ByteRange& part, SharedPart* shared) override {
+    PARALLAX_CHECK(part.first != 0 && part.bytes > 0);
+    ++shared_parts;
+    *shared = {.area = rank_ + 1, .key = key_};
+    return true;
+  }
+  void unshare(uint32_t area) override {
+    PARALLAX_CHECK(area == rank_ + 1 && shared_parts > 0);
+    --shared_parts;
+  }
+  void withdraw() override {}
+  std::string json() const override { return "{}"; }
   bool copies_sends(uint32_t) const override { return world_.setting_.seed % 2 == 0; }
   bool poll(Receiver&) override { return complete_sends(); }
   int wait_fd() const override { return -1; }
@@ -161,8 +192,11 @@ class ExchangeWorld::Rank final : public Transport, public Receiver, public Outb
   Outbox outbox;
   std::unique_ptr<Exchange> exchange;
   size_t foretold_bytes = 0;
+  uint64_t written_bytes = 0;
+  uint32_t shared_parts = 0;
 
  private:
+  const std::array<std::byte, 1> key_ = {};
   std::vector<uint32_t> in_flight_;
   std::vector<std::pair<uint32_t, uint64_t>> sent_;
   std::array<Contribution, 2> contributions_;
@@ -187,6 +221,8 @@ ExchangeWorld::ExchangeWorld(const Candidate& candidate, const Setting& setting)
 ExchangeWorld::~ExchangeWorld() = default;
 
 const Columns& ExchangeWorld::columns(uint32_t rank) const { return ranks_[rank]->columns; }
+uint64_t ExchangeWorld::written_bytes(uint32_t rank) const { return ranks_[rank]->written_bytes; }
+uint32_t ExchangeWorld::shared_parts(uint32_t rank) const { return ranks_[rank]->shared_parts; }
 Exchange& ExchangeWorld::exchange(uint32_t rank) { return *ranks_[rank]->exchange; }
 size_t ExchangeWorld::foretold_bytes(uint32_t rank) const { return ranks_[rank]->foretold_bytes; }
 

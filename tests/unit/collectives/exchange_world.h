@@ -33,6 +33,7 @@ struct Setting {
   uint32_t variable = 0;
   size_t message_bytes_max = 16384;
   uint64_t seed = 1;
+  size_t piece_bytes_max = 0;  // that ranks write into each other's memory; 0: they do not
 
   uint32_t world() const { return static_cast<uint32_t>(hosts.size()); }
   uint64_t gradient_elements() const { return shape.row_elements + (counted ? 1 : 0); }
@@ -80,6 +81,9 @@ class ExchangeWorld {
   // Tells the leaders of its host once its slice is coalesced.
   void end(uint32_t rank, uint64_t step);
   bool end_told(uint32_t rank, uint64_t step) const;
+  // Bytes that others have written into the rank's memory, and parts of it where they still may.
+  uint64_t written_bytes(uint32_t rank) const;
+  uint32_t shared_parts(uint32_t rank) const;
   // The rank's buffers are its own again.
   bool given_back(uint32_t rank, uint64_t step) const;
 

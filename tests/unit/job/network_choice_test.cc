@@ -27,18 +27,36 @@ Nic nic(const std::string& name, int32_t node, const std::vector<std::string>& s
 
 struct Asked {
   const char* device = nullptr;
-  std::vector<uint32_t> nodes = {};
+  std::vector<int32_t> nodes = {};  // of the machine; empty: none is known
   uint32_t local_rank = 0;
+  uint32_t local_ranks = 1;
   UcxVariables ucx = {};
 };
+
+Topology machine_of(const std::vector<Nic>& nics, const std::vector<int32_t>& nodes) {
+  Topology topology;
+  topology.nics = nics;
+  for (const int32_t index : nodes) {
+    NumaNode node;
+    node.index = static_cast<uint32_t>(index);
+    node.pu_indices = node.allowed = {2 * node.index, 2 * node.index + 1};
+    node.pus = 2;
+    topology.pus_allowed += node.pus;
+    for (const Nic& each : nics) {
+      if (each.numa_node == index) node.nics.push_back(each.name);
+    }
+    topology.numa_nodes.push_back(node);
+  }
+  return topology;
+}
 
 Status choose(const std::vector<Nic>& nics, const Asked& asked, NetworkChoice* choice) {
   const parallax_options_t options = options_of("rdma", asked.device);
   const NetworkRequest request = {.options = &options,
                                   .net_device_where = "code",
-                                  .nodes = asked.nodes,
-                                  .local_rank = asked.local_rank};
-  return choose_rdma(request, asked.ucx, nics, choice);
+                                  .local_rank = asked.local_rank,
+                                  .local_ranks = asked.local_ranks};
+  return choose_rdma(request, asked.ucx, machine_of(nics, asked.nodes), choice);
 }
 
 // The device chosen, or the sentence that says why none.
@@ -68,19 +86,37 @@ TEST(NetworkChoice, OfEthernetIsWhatIsNamedOrLoopbackOrUcxs) {
 TEST(NetworkChoice, TheNearestActiveDevice) {
   const std::vector<Nic> nics = {nic("a", 0, {"active"}), nic("b", 1, {"down", "active"}),
                                  nic("c", 1, {"down"})};
-  EXPECT_EQ(chosen(nics, {.nodes = {0}}), "a:1");
-  EXPECT_EQ(chosen(nics, {.nodes = {1}}), "b:2");
-  EXPECT_EQ(chosen(nics, {.nodes = {1}, .local_rank = 5}), "b:2");
-  EXPECT_EQ(chosen(nics, {.nodes = {7}}), "a:1");  // none is near: any
+  EXPECT_EQ(chosen(nics, {.nodes = {0, 1}, .local_rank = 0, .local_ranks = 2}), "a:1");
+  EXPECT_EQ(chosen(nics, {.nodes = {0, 1}, .local_rank = 1, .local_ranks = 2}), "b:2");
+  const Asked second = {.nodes = {0, 1}, .local_rank = 1, .local_ranks = 2};
+  EXPECT_EQ(chosen({nic("a", 0, {"active"})}, second), "a:1") << "none is near: any";
 }
 
 TEST(NetworkChoice, RanksShareOutWhatIsAsNear) {
   const std::vector<Nic> nics = {nic("a", 0, {"active"}), nic("b", 0, {"active"}),
                                  nic("c", 1, {"active"})};
-  EXPECT_EQ(chosen(nics, {.nodes = {0}, .local_rank = 0}), "a:1");
-  EXPECT_EQ(chosen(nics, {.nodes = {0}, .local_rank = 1}), "b:1");
-  EXPECT_EQ(chosen(nics, {.nodes = {0}, .local_rank = 2}), "a:1");
-  EXPECT_EQ(chosen(nics, {.local_rank = 2}), "c:1");  // no node is its own
+  EXPECT_EQ(chosen(nics, {.nodes = {0, 1}, .local_rank = 0, .local_ranks = 6}), "a:1");
+  EXPECT_EQ(chosen(nics, {.nodes = {0, 1}, .local_rank = 1, .local_ranks = 6}), "b:1");
+  EXPECT_EQ(chosen(nics, {.nodes = {0, 1}, .local_rank = 2, .local_ranks = 6}), "a:1");
+  EXPECT_EQ(chosen(nics, {.nodes = {0, 1}, .local_rank = 3, .local_ranks = 6}), "c:1");
+}
+
+TEST(NetworkChoice, SaysWhatItChoseFromAndWhy) {
+  const std::vector<Nic> nics = {nic("a", 0, {"active", "active"}), nic("b", 1, {"active"})};
+  NetworkChoice choice;
+  ASSERT_TRUE(choose(nics, {.nodes = {0, 1}, .local_rank = 1, .local_ranks = 2}, &choice).ok());
+  EXPECT_EQ(choice.device, "b:1");
+  EXPECT_EQ(choice.why, "of 3 active ports of this host: nearest to NUMA node 1");
+  ASSERT_TRUE(choose({nic("a", 0, {"active", "down"})}, {}, &choice).ok());
+  EXPECT_EQ(choice.why, "the only RDMA device that is active");
+}
+
+TEST(NetworkChoice, APortWithoutAnAddressIsNone) {
+  std::vector<Nic> nics = {nic("a", 0, {"active"}), nic("b", 0, {"active"})};
+  nics[0].ports[0].link_layer = "ethernet";
+  nics[1].ports[0].link_layer = "infiniband";
+  EXPECT_EQ(chosen(nics), "b:1");
+  EXPECT_NE(chosen(nics, {.device = "a"}).find("it has no RoCE address"), std::string::npos);
 }
 
 TEST(NetworkChoice, WhatIsNamedIsTakenOrRefused) {
@@ -92,7 +128,8 @@ TEST(NetworkChoice, WhatIsNamedIsTakenOrRefused) {
             "is active, b port 1 is init, b port 2 is active");
   EXPECT_NE(chosen(nics, {.device = "b:3"}).find("'b:3' (code) is no port of it"),
             std::string::npos);
-  EXPECT_NE(chosen(nics, {.device = "b:1"}).find("'b:1' (code) is init; a port becomes active"),
+  EXPECT_NE(chosen(nics, {.device = "b:1"})
+                .find("of 'b:1' (code) it is init (physical state unknown); a port becomes active"),
             std::string::npos);
 }
 
@@ -104,9 +141,11 @@ TEST(NetworkChoice, NoActivePortIsNeverAnotherNetwork) {
   EXPECT_NE(none.message().find("no RDMA device that libibverbs can see"), std::string::npos);
   EXPECT_NE(chosen({nic("a", 0, {})}).find("but a could not be opened: is /dev/infiniband there"),
             std::string::npos);
-  EXPECT_NE(chosen({nic("a", 0, {"down"}), nic("b", 0, {"init"})})
-                .find("no port is active: a port 1 is down, b port 1 is init"),
-            std::string::npos);
+  EXPECT_NE(
+      chosen({nic("a", 0, {"down"}), nic("b", 0, {"init"})})
+          .find("no port of an RDMA device works: a:1: it is down (physical state unknown); b:1: "
+                "it is init"),
+      std::string::npos);
   EXPECT_EQ(choice.device, "");
 }
 
@@ -114,7 +153,7 @@ TEST(NetworkChoice, NoActivePortIsNeverAnotherNetwork) {
 TEST(NetworkChoice, UcxsVariablesMayNotLeadElsewhere) {
   const std::vector<Nic> nics = {nic("a", 0, {"active"}), nic("b", 1, {"active"})};
   for (const char* fine : {"rc", "ud_verbs", "rc_x,ud:aux,self", "ib,cuda_copy"}) {
-    EXPECT_EQ(chosen(nics, {.nodes = {1}, .ucx = {.transports = fine}}), "b:1") << fine;
+    EXPECT_EQ(chosen(nics, {.device = "b", .ucx = {.transports = fine}}), "b:1") << fine;
   }
   for (const char* wrong : {"tcp", "rc,tcp", "all", "^tcp", "sm", "shm,rc"}) {
     EXPECT_NE(chosen(nics, {.ucx = {.transports = wrong}}).find(std::string("UCX_TLS=") + wrong),

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a rank lets others write what they return to it, and where others let it. See
+// dense_exchange.h.
+#include <algorithm>
+
+#include "collectives/dense_exchange.h"
+
+namespace parallax {
+
+ByteRange DenseExchange::own_result(const StepBuffer& buffer) const {
+  return ByteRange::at(buffer.own_result.data(), buffer.own_result.size());
+}
+
+// Control, which goes ahead of data: a sum that comes back has this rank's share in it, so its
+// sender has the offer before.
+void DenseExchange::offer_places(StepBuffer& buffer) {
+  RemoteWrites* const writes = outbox_.remote_writes();
+  if (writes == nullptr || buffer.result == nullptr) return;
+  for (const uint32_t i : wiring_.receives()) {
+    const Op& op = wiring_.ops()[i];
+    OpState& state = buffer.ops[i];
+    if (op.kind != OpKind::kReceiveCopy || state.area != 0 || state.done > 0 || state.nothing ||
+        op.range.count * element_bytes_ < kPlacedBytesMin || op.peer == columns_.rank() ||
+        writes->piece_bytes_max(op.peer) == 0) {
+      continue;
+    }
+    const Range& range = wiring_.cells()[wiring_.cells_of(i).to].range;
+    const std::byte* const first = buffer.result + range.first * element_bytes_;
+    SharedPart shared;
+    const ByteRange place = ByteRange::at(first, range.count * element_bytes_);
+    if (!writes->share(place, &shared)) continue;
+    state.area = shared.area;
+    ++buffer.areas_shared;
+    PlaceOffer offer;
+    offer.address = place.first;
+    offer.area = shared.area;
+    offer.key_bytes = static_cast<uint32_t>(shared.key.size());
+    std::copy(shared.key.begin(), shared.key.end(), offer.key.begin());
+    outbox_.send_bytes(op.peer,
+                       {.kind = beside_ ? SectionKind::kCollectivePlace : SectionKind::kDensePlace,
+                        .tag = options_.variable,
+                        .step = buffer.step,
+                        .first = on_wire(op)},
+                       offer.bytes());
+  }
+}
+
+void DenseExchange::end_offer(StepBuffer& buffer, uint32_t i) {
+  OpState& state = buffer.ops[i];
+  if (state.area == 0) return;
+  if (outbox_.remote_writes() != nullptr) outbox_.remote_writes()->unshare(state.area);
+  state.area = 0;
+  --buffer.areas_shared;
+}
+
+void DenseExchange::end_offers(StepBuffer& buffer) {
+  buffer.offer_count = 0;
+  if (buffer.areas_shared == 0) return;
+  for (const uint32_t i : wiring_.receives()) end_offer(buffer, i);
+}
+
+// One for each send at most. Too late for what is packed already.
+bool DenseExchange::on_offer(uint32_t from, const Section& section) {
+  StepBuffer& buffer = step_buffer(section.header.step);
+  for (uint32_t i = 0; i < wiring_.ops().size(); ++i) {
+    const Op& op = wiring_.ops()[i];
+    OpState& state = buffer.ops[i];
+    if (op.kind != OpKind::kSend || op.peer != from || op.stage != kGatherStage ||
+        on_wire(op) != section.header.first) {
+      continue;
+    }
+    if (state.offer != 0 || section.header.encoding != Encoding::kBytes) return false;
+    if (buffer.offers.size() == buffer.offer_count) buffer.offers.emplace_back();
+    PlaceOffer& offer = buffer.offers[buffer.offer_count];
+    if (!offer.read(section.payload)) return false;
+    state.offer = static_cast<uint32_t>(++buffer.offer_count);
+    if (state.queued != nullptr) place_send(buffer, state, *state.queued);
+    return true;
+  }
+  return false;
+}
+
+// Its own elements, as they are in memory.
+void DenseExchange::place_send(StepBuffer& buffer, const OpState& state, Send& send) const {
+  if (state.offer == 0 || send.format.convert != nullptr) return;
+  send.place = &buffer.offers[state.offer - 1];
+  send.place_offset = (state.done - send.count) * element_bytes_;
+}
+
+}  // namespace parallax
