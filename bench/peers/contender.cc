@@ -62,14 +62,9 @@ void serve(Contender& contender, uint32_t rank, uint32_t world, const std::strin
   }
 }
 
-std::string setting(const char* name) {
-  const char* const value = std::getenv(name);
-  if (value == nullptr) fail(std::string(name) + " is not set: bench/peers/run starts this");
-  return value;
-}
-
-uint32_t number(const char* name) {
-  return static_cast<uint32_t>(std::strtoul(setting(name).c_str(), nullptr, 10));
+std::string argument(int count, char** all, int at) {
+  if (at >= count) fail(std::string(all[0]) + " is started by bench/peers/run");
+  return all[at];
 }
 
 }  // namespace parallax::peers

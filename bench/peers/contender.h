@@ -57,9 +57,8 @@ int64_t quantile(const std::vector<int64_t>& sorted, double share);
 // Serves commands until there are none. The FIFOs are `folder`/RANK.in and RANK.out.
 void serve(Contender& contender, uint32_t rank, uint32_t world, const std::string& folder);
 
-// Of the environment; ends the program where it is not there.
-std::string setting(const char* name);
-uint32_t number(const char* name);
+// Argument `at` of a program that bench/peers/run starts; ends it where there is none.
+std::string argument(int count, char** all, int at);
 
 }  // namespace parallax::peers
 

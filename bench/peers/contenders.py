@@ -35,10 +35,7 @@ class Contender:
         for rank in range(world):
             for end in ("in", "out"):
                 os.mkfifo(os.path.join(folder, f"{rank}.{end}"))
-        environment = dict(os.environ, PEERS_FOLDER=folder, PEERS_WORLD=str(world),
-                           PEERS_SIZES=",".join(map(str, setup.sizes)),
-                           PEERS_BYTES_MAX=str(max(setup.sizes)))
-        commands = self._start(setup.build, world, environment)
+        commands = self._start(setup, world, folder)
         self._log = os.path.join(folder, "log")
         for rank in range(world):
             # Opened for both ways an end of a FIFO does not wait for the other.
@@ -103,37 +100,38 @@ def _program(build, name, package):
     return program
 
 
-def _ours(build, world, environment):
-    launcher = os.path.join(build, "bin", "parallax")
-    program = _program(build, "parallax_peer_ours", "")
-    return [([launcher, "run", "-n", str(world), "--", program], environment)]
+def _ours(setup, world, folder):
+    launcher = os.path.join(setup.build, "bin", "parallax")
+    program = _program(setup.build, "parallax_peer_ours", "")
+    sizes = ",".join(map(str, setup.sizes))
+    return [([launcher, "run", "-n", str(world), "--", program, folder, sizes], os.environ)]
 
 
-def _limit(build, world, environment):
-    program = _program(build, "parallax_peer_limit", "")
-    memory = os.path.join(environment["PEERS_FOLDER"], "memory")
-    return [([program], dict(environment, PEERS_RANK=str(rank), PEERS_MEMORY=memory))
+def _limit(setup, world, folder):
+    program = _program(setup.build, "parallax_peer_limit", "")
+    memory = os.path.join(folder, "memory")
+    return [([program, folder, str(rank), str(world), str(max(setup.sizes)), memory], os.environ)
             for rank in range(world)]
 
 
 def _openmpi(transport, yielding):
-    def start(build, world, environment):
+    def start(setup, world, folder):
         mpirun = shutil.which("mpirun")
         if mpirun is None:
             raise Absent("no mpirun (Debian: openmpi-bin)")
         version = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=False)
         if "Open MPI" not in version.stdout:
             raise Absent("mpirun is not Open MPI's")
-        program = _program(build, "parallax_peer_mpi", " (Debian: libopenmpi-dev)")
+        program = _program(setup.build, "parallax_peer_mpi", " (Debian: libopenmpi-dev)")
         command = [mpirun, "-n", str(world), "--oversubscribe", "--bind-to", "none",
                    "--mca", "mpi_yield_when_idle", "1" if yielding else "0", *transport]
         if os.geteuid() == 0:
             command.append("--allow-run-as-root")
-        return [([*command, program], environment)]
+        return [([*command, program, folder], os.environ)]
     return start
 
 
-def _gloo(_build, world, environment):
+def _gloo(_setup, world, folder):
     found = subprocess.run(
         [PYTHON, "-c", "import torch.distributed as d; d.is_gloo_available() or exit(1)"],
         capture_output=True, check=False)
@@ -142,7 +140,8 @@ def _gloo(_build, world, environment):
     if found.returncode != 0 and known.returncode != 0:
         raise Absent("no torch.distributed with Gloo (Debian: python3-torch)")
     # The interface is named, so that it does not ask for the machine's name.
-    environment = dict(environment, GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1")
+    environment = dict(os.environ, GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1",
+                       PEERS_FOLDER=folder, PEERS_WORLD=str(world))
     return [([PYTHON, os.path.join(HERE, "gloo.py")], dict(environment, PEERS_RANK=str(rank)))
             for rank in range(world)]
 

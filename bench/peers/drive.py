@@ -186,7 +186,8 @@ def main():
                 say(f"  {size_words(size)}: {time.monotonic() - start:.0f} s")
         finally:
             stop_all(contenders)
-    print(f"us, medians of {options.rounds} interleaved rounds; ratio: best peer / ours, whole step")
+    print(f"us, medians of {options.rounds} interleaved rounds; ratio: best peer / ours, all of "
+          "the step")
     print_rows(rows, peers)
     for name, why in absent.items():
         print(f"absent: {name}: {why}")

@@ -201,12 +201,14 @@ class Limit final : public Contender {
 }  // namespace
 }  // namespace parallax::peers
 
-int main() {
+// FOLDER RANK WORLD BYTES_MAX MEMORY
+int main(int count, char** all) {
   using namespace parallax::peers;
-  const uint32_t rank = number("PEERS_RANK"), world = number("PEERS_WORLD");
+  const std::string folder = argument(count, all, 1), memory = argument(count, all, 5);
+  const auto rank = static_cast<uint32_t>(std::stoul(argument(count, all, 2)));
+  const auto world = static_cast<uint32_t>(std::stoul(argument(count, all, 3)));
   if (world > kWorldMax) fail("at most 16 ranks");
-  const std::string folder = setting("PEERS_FOLDER");
-  Limit limit(rank, world, std::stoull(setting("PEERS_BYTES_MAX")), setting("PEERS_MEMORY"));
+  Limit limit(rank, world, std::stoull(argument(count, all, 4)), memory);
   serve(limit, rank, world, folder);
   return 0;
 }

@@ -34,15 +34,16 @@ class Mpi final : public Contender {
 }  // namespace
 }  // namespace parallax::peers
 
-int main(int argc, char** argv) {
+// FOLDER
+int main(int count, char** all) {
   using namespace parallax::peers;
-  MPI_Init(&argc, &argv);
+  MPI_Init(&count, &all);
   int rank = 0, world = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &world);
   {
     Mpi mpi;
-    serve(mpi, static_cast<uint32_t>(rank), static_cast<uint32_t>(world), setting("PEERS_FOLDER"));
+    serve(mpi, static_cast<uint32_t>(rank), static_cast<uint32_t>(world), argument(count, all, 1));
   }
   MPI_Finalize();
   return 0;

@@ -107,9 +107,11 @@ class Ours final : public Contender {
 }  // namespace
 }  // namespace parallax::peers
 
-int main() {
+// FOLDER SIZES
+int main(int count, char** all) {
   using namespace parallax::peers;
-  Ours ours(setting("PEERS_SIZES"));
-  serve(ours, ours.rank(), ours.world(), setting("PEERS_FOLDER"));
+  const std::string folder = argument(count, all, 1);
+  Ours ours(argument(count, all, 2));
+  serve(ours, ours.rank(), ours.world(), folder);
   return 0;
 }

@@ -60,4 +60,11 @@ nlohmann::json connection_report(const Connection& connection, const HostMap& ho
             {"tried", connection.module.tried}}}};
 }
 
+nlohmann::json faults_report(const FaultyTransport& faulty) {
+  return {{"delayed", faulty.delayed_count()},
+          {"silenced", faulty.silenced_count()},
+          {"stalled", faulty.stalled_count()},
+          {"closed", faulty.closed_count()}};
+}
+
 }  // namespace parallax

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "transport/faulty/faulty_transport.h"
 #include "transport/module/loader.h"
 #include "world/host_map.h"
 
@@ -26,6 +27,8 @@ std::string start_line(const Connection& connection, const HostMap& hosts, uint3
 
 // The keys "hosts", "network" and "module" of the topology report.
 nlohmann::json connection_report(const Connection& connection, const HostMap& hosts);
+// Its key "faults": how many of each were done.
+nlohmann::json faults_report(const FaultyTransport& faulty);
 
 }  // namespace parallax
 

@@ -492,12 +492,7 @@ std::string Job::topology_report() const {
   report["binding"] = binding_.report();
   report["transport"] = transport_->name();
   report["cuda"] = devices_->report();
-  if (faulty_ != nullptr) {
-    report["faults"] = {{"delayed", faulty_->delayed_count()},
-                        {"silenced", faulty_->silenced_count()},
-                        {"stalled", faulty_->stalled_count()},
-                        {"closed", faulty_->closed_count()}};
-  }
+  if (faulty_ != nullptr) report["faults"] = faults_report(*faulty_);
   if (!found.ok()) report["machine_error"] = found.message();
   return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
