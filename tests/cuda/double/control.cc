@@ -37,7 +37,9 @@ void cuda_double_clear_failures() {
 }
 
 void cuda_double_poison(int device, int code) {
-  const Lock lock(machine().mutex);
+  Lock lock(machine().mutex);
+  // Well again, once what it had when it failed is over.
+  if (code == CUDA_SUCCESS) machine().changed.wait(lock, [] { return is_idle(machine()); });
   machine().contexts.at(static_cast<size_t>(device)).error = CUresult(code);
   machine().changed.notify_all();
 }
