@@ -14,9 +14,12 @@ DEVICE = "eth0"  # inside every host
 
 
 class Namespaces:
-    """A context manager. Names carry the process id, so that several may run side by side."""
+    """A context manager. Names carry the process id, so that several may run side by side.
 
-    def __init__(self, hosts):
+    `mbit`: what a link carries each way, in Mbit/s; None for as much as it can."""
+
+    def __init__(self, hosts, mbit=None):
+        self.mbit = mbit
         self.tag = f"plx{os.getpid() % 1000000}"
         self.bridge = f"{self.tag}br"
         self.hosts = [f"{self.tag}h{i}" for i in range(hosts)]
@@ -42,7 +45,10 @@ class Namespaces:
         self.made = []
 
     def _ip(self, *words, inside=None):
-        command = ["ip"] + (["-n", inside] if inside else []) + [str(word) for word in words]
+        self._run(["ip"] + (["-n", inside] if inside else []) + [str(word) for word in words])
+
+    @staticmethod
+    def _run(command):
         result = subprocess.run(command, check=False, capture_output=True, text=True)
         if result.returncode != 0:
             raise NetworkError(f"`{' '.join(command)}` failed: {result.stderr.strip()}")
@@ -61,10 +67,22 @@ class Namespaces:
             self._ip("link", "add", DEVICE, "type", "veth", "peer", "name", f"p{i}",
                      "netns", self.bridge, inside=name)
             self._ip("link", "set", f"p{i}", "master", "br0", "up", inside=self.bridge)
-            # 10.213/16 exists in these namespaces only.
-            self._ip("address", "add", f"10.213.{i // 250}.{i % 250 + 1}/16", "dev", DEVICE,
-                     inside=name)
+            self._ip("address", "add", f"{self.address(i)}/16", "dev", DEVICE, inside=name)
             self._ip("link", "set", DEVICE, "up", inside=name)
+            if self.mbit is not None:
+                self._limit(name, DEVICE)
+                self._limit(self.bridge, f"p{i}")
+
+    def _limit(self, inside, device):
+        # The bucket holds 2 ms of the link: timers of the kernel are coarse.
+        burst = max(65536, int(self.mbit * 250))
+        self._run(["ip", "netns", "exec", inside, "tc", "qdisc", "add", "dev", device, "root",
+                   "tbf", "rate", f"{self.mbit}mbit", "burst", str(burst), "latency", "50ms"])
+
+    @staticmethod
+    def address(host):
+        # 10.213/16 exists in these namespaces only.
+        return f"10.213.{host // 250}.{host % 250 + 1}"
 
     def command(self, host, command):
         """`command`, run on the host of this index."""

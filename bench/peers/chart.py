@@ -1,36 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The chart of bench/peers: ratios by size."""
-import math
+"""The chart of bench/peers: ratios by step."""
 import os
 import sys
 
-from figures import size_words
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lm"))
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lm"))
 # pylint: disable=wrong-import-position
 from charts import Chart  # noqa: E402
 
 COLORS = {"alloc": "#1a73e8", "private": "#188038"}
 
 
-def write_ratios(path, rows, ranks):
-    """Best peer's time over ours by size, with bounds; above 1 ours is faster."""
+def write_ratios(path, rows, options):
+    """Best peer's time over ours by step, with bounds; above 1 ours is faster."""
     drawn = [row for row in rows if row["best_peer"]]
     if not drawn:
         return False
     highest = max(figures["step_ratio"][2] for row in drawn for figures in row["ours"].values())
-    sizes = [math.log2(row["bytes"]) for row in drawn]
-    chart = Chart("AllReduce on one host, beside the best peer of each size",
-                  f"{ranks} ranks; whole step, median and 95% bounds; above 1 ours takes less time",
-                  (min(sizes) - 0.5, max(sizes) + 0.5), (0, max(1.5, highest * 1.05)),
-                  "best peer's time / ours", "bytes")
+    where = "one host" if options.hosts == 1 else f"{options.hosts} hosts"
+    chart = Chart(f"AllReduce on {where}, beside the best peer of each step",
+                  f"{options.ranks} ranks a host; whole step, median and 95% bounds; above 1 ours "
+                  "takes less time",
+                  (-0.5, len(drawn) - 0.5), (0, max(1.5, highest * 1.05)),
+                  "best peer's time / ours", "what a step reduces")
     bottom = chart.y(chart.y0)
-    for row, at in zip(drawn, sizes):
-        chart.text(chart.x(at), bottom + 20, size_words(row["bytes"]), size=11, anchor="middle")
+    for at, row in enumerate(drawn):
+        chart.text(chart.x(at), bottom + 20, row["step"], size=11, anchor="middle")
     chart.path([(chart.x0, 1), (chart.x1, 1)], "#3c4043", 1.4, "2 4")
     for variant, color in COLORS.items():
         points = []
-        for row, at in zip(drawn, sizes):
+        for at, row in enumerate(drawn):
             value, low, high = row["ours"][variant]["step_ratio"]
             chart.path([(at, low), (at, high)], color, 3)
             chart.dot(at, value, color)

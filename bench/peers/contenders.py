@@ -10,10 +10,11 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PYTHON = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
+AGENT = os.path.join(HERE, "agent")
 
 
 class Absent(Exception):
-    """Not on this machine; the text says what is missing."""
+    """Not on this machine, or not for this step; the text says what is missing."""
 
 
 class Failed(Exception):
@@ -21,23 +22,31 @@ class Failed(Exception):
 
 
 class Contender:
-    """Ranks of one library, which block until they are told to run."""
+    """Ranks of one library, which block until they are told to run.
 
-    def __init__(self, name, kind, variants, start):
-        self.name, self.kind, self.variants = name, kind, variants
+    `kind`: "ours", "peer", "limit" (a bound of the machine), or "way" (how another system does it,
+    which is no peer). `variants` of a step of one tensor, `list_variants` of one of many.
+    """
+
+    def __init__(self, name, kind, start, variants=("default",), list_variants=None):
+        self.name, self.kind = name, kind
+        self._variants, self._list_variants = variants, list_variants or variants
         self._start = start
         self._processes, self._commands, self._answers = [], [], []
         self._log = None
 
-    def start(self, world, folder, setup):
+    def variants(self, step):
+        return self._list_variants if step.is_list else self._variants
+
+    def start(self, setup, folder):
         folder = os.path.join(folder, self.name)
         os.makedirs(folder)
-        for rank in range(world):
+        for rank in range(setup.world):
             for end in ("in", "out"):
                 os.mkfifo(os.path.join(folder, f"{rank}.{end}"))
-        commands = self._start(setup, world, folder)
+        commands = self._start(setup, folder)
         self._log = os.path.join(folder, "log")
-        for rank in range(world):
+        for rank in range(setup.world):
             # Opened for both ways an end of a FIFO does not wait for the other.
             self._commands.append(os.open(os.path.join(folder, f"{rank}.in"), os.O_RDWR))
             self._answers.append(os.open(os.path.join(folder, f"{rank}.out"), os.O_RDWR))
@@ -47,9 +56,9 @@ class Contender:
                     command, env=own, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                     start_new_session=True))
 
-    def run(self, variant, size, iterations, timeout_s):
+    def run(self, variant, step, iterations, timeout_s):
         """Figures of the slowest rank, in us: (reduce, reduce p99, step, step p99)."""
-        line = f"{variant} {size} {iterations}\n".encode()
+        line = f"{variant} {step.words()} {iterations}\n".encode()
         for command in self._commands:
             os.write(command, line)
         worst = [0.0] * 4
@@ -57,7 +66,8 @@ class Contender:
             text = self._read_line(rank, answer, timeout_s)
             *times, wrong = map(int, text.split())
             if wrong:
-                raise Failed(f"{self.name}: {wrong} wrong numbers at {size} bytes on rank {rank}")
+                raise Failed(f"{self.name}, {variant}: {wrong} wrong numbers of {step.name} on "
+                             f"rank {rank}")
             worst = [max(have, ns / 1000) for have, ns in zip(worst, times)]
         return worst
 
@@ -79,86 +89,168 @@ class Contender:
     def _last_words(self):
         with open(self._log, encoding="utf-8", errors="replace") as log:
             lines = log.read().strip().splitlines()
-        return lines[-1] if lines else "it is empty"
+        return lines[-1] if lines else "it said nothing"
 
     def stop(self):
         for end in self._commands + self._answers:
             os.close(end)
+        deadline = time.monotonic() + 10
         for process in self._processes:
             try:
-                process.wait(timeout=10)
+                process.wait(timeout=max(deadline - time.monotonic(), 0.1))
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         self._processes, self._commands, self._answers = [], [], []
 
 
-def _program(build, name, package):
-    program = os.path.join(build, "bin", name)
+def _program(setup, name, package=""):
+    program = os.path.join(setup.build, "bin", name)
     if not os.path.exists(program):
         raise Absent(f"{name} was not built{package}")
     return program
 
 
-def _ours(setup, world, folder):
-    launcher = os.path.join(setup.build, "bin", "parallax")
-    program = _program(setup.build, "parallax_peer_ours", "")
-    sizes = ",".join(map(str, setup.sizes))
-    return [([launcher, "run", "-n", str(world), "--", program, folder, sizes], os.environ)]
+def _ranks(setup, command_of, environment=None):
+    """A process for each rank, on its host; `command_of(rank)`, and `environment(rank)` besides."""
+    return [(setup.on_host(setup.host_of(rank), command_of(rank)),
+             dict(os.environ, **(environment(rank) if environment else {})))
+            for rank in range(setup.world)]
 
 
-def _limit(setup, world, folder):
-    program = _program(setup.build, "parallax_peer_limit", "")
+def _ours(setup, folder):
+    program = _program(setup, "parallax_peer_ours")
+    steps = ";".join(step.words() for step in setup.steps)
+
+    def environment(rank):
+        own = {"PARALLAX_RANK": str(rank), "PARALLAX_WORLD": str(setup.world),
+               "PARALLAX_RENDEZVOUS": "file:" + os.path.join(folder, "meet")}
+        if setup.hosts > 1:
+            # Over tcp by choice: nobody else is on that network.
+            own.update(PARALLAX_HOST=f"h{setup.host_of(rank)}", PARALLAX_TRANSPORT="ucx",
+                       PARALLAX_NET_DEVICE=setup.interface)
+        return own
+    os.makedirs(os.path.join(folder, "meet"), mode=0o700)
+    return _ranks(setup, lambda rank: [program, folder, steps], environment)
+
+
+def _limit(setup, folder):
+    if setup.hosts > 1:
+        raise Absent("the limit of shared memory is one host's")
+    program = _program(setup, "parallax_peer_limit")
     memory = os.path.join(folder, "memory")
-    return [([program, folder, str(rank), str(world), str(max(setup.sizes)), memory], os.environ)
-            for rank in range(world)]
+    largest = max(step.bytes + 64 * len(step.tensors) for step in setup.steps)
+    return _ranks(setup, lambda rank: [program, folder, str(rank), str(setup.world), str(largest),
+                                       memory])
+
+
+def _wire(setup, folder):
+    if setup.hosts == 1:
+        raise Absent("one host has no wire")
+    program = _program(setup, "parallax_peer_wire")
+    return _ranks(setup, lambda rank: [
+        program, folder, str(rank), str(setup.world), str(setup.ranks),
+        setup.address(setup.host_of(rank))])
+
+
+def _mpirun():
+    mpirun = shutil.which("mpirun")
+    if mpirun is None:
+        raise Absent("no mpirun (Debian: openmpi-bin)")
+    version = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=False)
+    if "Open MPI" not in version.stdout:
+        raise Absent("mpirun is not Open MPI's")
+    return mpirun
+
+
+def _by_mpirun(setup, yielding, words, program):
+    """`program` on every rank, started by Open MPI."""
+    command = [_mpirun(), "-n", str(setup.world), "--oversubscribe", "--bind-to", "none",
+               "--mca", "mpi_yield_when_idle", "1" if yielding else "0", *words]
+    if os.geteuid() == 0:
+        command.append("--allow-run-as-root")
+    environment = os.environ
+    if setup.hosts > 1:
+        hosts = ",".join(f"{setup.address(host)}:{setup.ranks}" for host in range(setup.hosts))
+        command += ["--host", hosts, "--mca", "plm_rsh_agent", AGENT,
+                    "--mca", "oob_tcp_if_include", setup.interface]
+        environment = dict(os.environ, PEERS_HOSTS=setup.agent_words())
+    return [(setup.on_host(0, command + program), environment)]
+
+
+# Open MPI takes UCX of itself only where there is a device of RDMA.
+ANY_UCX = ("--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any")
+SHARED = "posix,sysv,cma,self"
+
+
+def _ob1(setup):
+    words = ["--mca", "pml", "ob1", "--mca", "btl", "vader,self" + ",tcp" * (setup.hosts > 1)]
+    return words + ["--mca", "btl_tcp_if_include", setup.interface] * (setup.hosts > 1)
+
+
+def _ucx(setup):
+    transports = SHARED if setup.hosts == 1 else f"tcp,{SHARED}"
+    return ["--mca", "pml", "ucx", *ANY_UCX, "-x", f"UCX_TLS={transports}"]
 
 
 def _openmpi(transport, yielding):
-    def start(setup, world, folder):
-        mpirun = shutil.which("mpirun")
-        if mpirun is None:
-            raise Absent("no mpirun (Debian: openmpi-bin)")
-        version = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=False)
-        if "Open MPI" not in version.stdout:
-            raise Absent("mpirun is not Open MPI's")
-        program = _program(setup.build, "parallax_peer_mpi", " (Debian: libopenmpi-dev)")
-        command = [mpirun, "-n", str(world), "--oversubscribe", "--bind-to", "none",
-                   "--mca", "mpi_yield_when_idle", "1" if yielding else "0", *transport]
-        if os.geteuid() == 0:
-            command.append("--allow-run-as-root")
-        return [([*command, program, folder], os.environ)]
+    def start(setup, folder):
+        _mpirun()
+        program = _program(setup, "parallax_peer_mpi", " (Debian: libopenmpi-dev)")
+        return _by_mpirun(setup, yielding, transport(setup), [program, folder])
     return start
 
 
-def _gloo(_setup, world, folder):
-    found = subprocess.run(
-        [PYTHON, "-c", "import torch.distributed as d; d.is_gloo_available() or exit(1)"],
-        capture_output=True, check=False)
-    known = subprocess.run([PYTHON, "-c", "import torch.distributed as d; d.ProcessGroupGloo"],
-                           capture_output=True, check=False)
-    if found.returncode != 0 and known.returncode != 0:
+def _gloo(setup, folder):
+    program = _program(setup, "parallax_peer_gloo", " (Debian: libgloo-dev)")
+    return _ranks(setup, lambda rank: [program, folder, str(rank), str(setup.world),
+                                       setup.interface])
+
+
+def _ucc(setup, folder):
+    program = _program(setup, "parallax_peer_ucc", " (pkg-config does not know ucc)")
+    # Between hosts without shared memory: it would take it across the namespaces, too.
+    transports = SHARED if setup.hosts == 1 else "tcp,self"
+    return _ranks(setup, lambda rank: [program, folder, str(rank), str(setup.world)],
+                  lambda rank: {"UCX_TLS": transports})
+
+
+def _imports(statement):
+    return subprocess.run([PYTHON, "-c", statement], capture_output=True, check=False,
+                          stdin=subprocess.DEVNULL).returncode == 0
+
+
+def _torch_gloo(setup, folder):
+    if not _imports("import torch.distributed as d; d.ProcessGroupGloo"):
         raise Absent("no torch.distributed with Gloo (Debian: python3-torch)")
     # The interface is named, so that it does not ask for the machine's name.
-    environment = dict(os.environ, GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1",
-                       PEERS_FOLDER=folder, PEERS_WORLD=str(world))
-    return [([PYTHON, os.path.join(HERE, "gloo.py")], dict(environment, PEERS_RANK=str(rank)))
-            for rank in range(world)]
+    return _ranks(setup, lambda rank: [PYTHON, os.path.join(HERE, "torch_gloo.py")],
+                  lambda rank: {"GLOO_SOCKET_IFNAME": setup.interface, "OMP_NUM_THREADS": "1",
+                                "PEERS_FOLDER": folder, "PEERS_WORLD": str(setup.world),
+                                "PEERS_RANK": str(rank)})
 
 
-VADER = ("--mca", "pml", "ob1", "--mca", "btl", "vader,self")
-# Open MPI takes UCX of itself only where there is a device of RDMA.
-UCX = ("--mca", "pml", "ucx", "--mca", "opal_common_ucx_tls", "any", "--mca",
-       "opal_common_ucx_devices", "any", "-x", "UCX_TLS=posix,sysv,cma,self")
+def _horovod(setup, folder):
+    if not _imports("import horovod.torch"):
+        raise Absent(f"{PYTHON} has no horovod.torch")
+    program = [PYTHON, os.path.join(HERE, "horovod_rank.py"), folder]
+    return _by_mpirun(setup, True, _ob1(setup), program)
 
 
 def all_contenders():
+    two = ("default", "fused")
     return [
-        Contender("libparallax", "ours", ("alloc", "private"), _ours),
-        Contender("limit", "limit", ("alloc", "slots", "staged"), _limit),
-        Contender("openmpi-vader", "peer", ("default",), _openmpi(VADER, False)),
-        Contender("openmpi-vader-yield", "peer", ("default",), _openmpi(VADER, True)),
-        Contender("openmpi-ucx", "peer", ("default",), _openmpi(UCX, False)),
-        Contender("openmpi-ucx-yield", "peer", ("default",), _openmpi(UCX, True)),
-        Contender("gloo", "peer", ("default",), _gloo),
+        Contender("libparallax", "ours", _ours, ("alloc", "private")),
+        Contender("limit", "limit", _limit, ("alloc", "slots", "staged"), ("alloc", "staged")),
+        Contender("wire", "limit", _wire),
+        Contender("openmpi-ob1", "peer", _openmpi(_ob1, False), list_variants=two),
+        Contender("openmpi-ob1-yield", "peer", _openmpi(_ob1, True), list_variants=two),
+        Contender("openmpi-ucx", "peer", _openmpi(_ucx, False), list_variants=two),
+        Contender("openmpi-ucx-yield", "peer", _openmpi(_ucx, True), list_variants=two),
+        Contender("ucc", "peer", _ucc, ("default", "yield"), ("default", "yield", "fused")),
+        Contender("gloo", "peer", _gloo, ("default", "bcube", "hd"), two),
+        Contender("torch-gloo", "peer", _torch_gloo, list_variants=two),
+        Contender("horovod", "peer", _horovod),
+        Contender("tensorflow-ucx", "way", _openmpi(_ucx, True), ("servers",)),
+        Contender("tensorflow-ob1", "way", _openmpi(_ob1, True), ("servers",)),
     ]

@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// libparallax in bench/peers: a variable of each size, framework-held and dense, reduced in place
-// within a step that every iteration begins and ends. Variant `private` is memory of the process,
-// `alloc` memory of parallax_buffer_alloc.
+// libparallax in bench/peers: a framework-held, dense variable for each tensor, reduced in place by
+// one call within a step that every iteration begins and ends. Variant `private` is memory of the
+// process, a block for each tensor, `alloc` one of parallax_buffer_alloc, in which they lie side by
+// side.
+#include <cstdlib>
 #include <map>
+#include <memory>
+#include <span>
 #include <sstream>
 #include <utility>
+#include <vector>
 
 #include "contender.h"
 #include "parallax/parallax.h"
 
 namespace parallax::peers {
 namespace {
+
+constexpr uint64_t kRowElementsMax = 1 << 20;  // longer rows are refused
 
 void expect(parallax_status_t status, const char* call) {
   if (status == PARALLAX_OK) return;
@@ -19,14 +26,14 @@ void expect(parallax_status_t status, const char* call) {
 
 class Ours final : public Contender {
  public:
-  // `sizes`: bytes of the variables, with commas.
-  explicit Ours(const std::string& sizes) {
+  // `steps`: the bytes of the tensors of each kind of step, with commas; steps with semicolons.
+  explicit Ours(const std::string& steps) {
     parallax_options_t options = {};
     options.size = sizeof options;
     options.rendezvous = "env";
     expect(parallax_open(&options, &job_), "open");
-    std::istringstream list(sizes);
-    for (std::string each; std::getline(list, each, ',');) add(std::stoull(each));
+    std::istringstream list(steps);
+    for (std::string each; std::getline(list, each, ';');) add(each);
     expect(parallax_commit(job_), "commit");
     parallax_job_info_t info = {};
     info.size = sizeof info;
@@ -34,31 +41,28 @@ class Ours final : public Contender {
     rank_ = info.rank;
     world_ = info.world;
   }
-  ~Ours() override {
-    expect(parallax_close(job_), "close");
-    for (const auto& [bytes, memory] : allocated_) std::free(memory);
-  }
+  ~Ours() override { expect(parallax_close(job_), "close"); }
   Ours(const Ours&) = delete;
   Ours& operator=(const Ours&) = delete;
 
   uint32_t rank() const { return rank_; }
   uint32_t world() const { return world_; }
 
-  float* buffer(const std::string& variant, uint64_t bytes) override {
-    slice_ = {};
-    slice_.size = sizeof slice_;
-    slice_.variable = variables_.at(bytes);
-    void*& memory = (variant == "alloc" ? shared_ : allocated_)[bytes];
-    if (memory == nullptr && variant == "alloc") {
-      parallax_buffer_options_t options = {};
-      options.size = sizeof options;
-      expect(parallax_buffer_alloc(job_, bytes, &options, &memory), "buffer_alloc");
-    } else if (memory == nullptr) {
-      memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-      if (memory == nullptr) fail("no memory");
+  Tensors tensors(const std::string& variant, const std::vector<uint64_t>& bytes) override {
+    auto& step = steps_.at(bytes);
+    auto& tensors = variant == "alloc" ? step.shared : step.own;
+    if (tensors.empty() && variant == "alloc") {
+      tensors = on_slab(shared_slab(slab_elements(bytes) * sizeof(float)), bytes);
+    } else if (tensors.empty()) {
+      for (const uint64_t each : bytes) tensors.push_back(own_memory(each));
     }
-    slice_.values = memory;
-    return static_cast<float*>(memory);
+    slices_.assign(bytes.size(), {});
+    for (size_t at = 0; at < bytes.size(); ++at) {
+      slices_[at].size = sizeof slices_[at];
+      slices_[at].variable = step.variables[at];
+      slices_[at].values = tensors[at].data();
+    }
+    return tensors;
   }
 
   Took allreduce() override {
@@ -69,7 +73,7 @@ class Ours final : public Contender {
     expect(parallax_step_begin(job_, &step), "step_begin");
     const int64_t reduce_ns = now_ns();
     parallax_request_t* request = nullptr;
-    expect(parallax_reduce(job_, step, &slice_, 1, &request), "reduce");
+    expect(parallax_reduce(job_, step, slices_.data(), slices_.size(), &request), "reduce");
     finish(request);
     const int64_t reduced_ns = now_ns();
     expect(parallax_step_end(job_, step, &end, &request), "step_end");
@@ -78,18 +82,47 @@ class Ours final : public Contender {
   }
 
  private:
-  void add(uint64_t bytes) {
-    const std::string name = "bytes" + std::to_string(bytes);
-    parallax_variable_t variable = {};
-    variable.size = sizeof variable;
-    variable.name = name.c_str();
-    variable.rows = 1;
-    variable.row_elements = bytes / sizeof(float);
-    variable.dtype = PARALLAX_F32;
-    variable.tag = PARALLAX_DENSE;
-    variable.reduction = PARALLAX_SUM;
-    variable.rule = PARALLAX_RULE_NONE;
-    expect(parallax_register(job_, &variable, &variables_[bytes]), "register");
+  struct Step {
+    std::vector<uint32_t> variables;
+    Tensors shared, own;
+  };
+
+  void add(const std::string& words) {
+    std::istringstream list(words);
+    std::vector<uint64_t> bytes;
+    for (std::string each; std::getline(list, each, ',');) bytes.push_back(std::stoull(each));
+    const size_t number = steps_.size();
+    auto& step = steps_[bytes];
+    for (size_t at = step.variables.size(); at < bytes.size(); ++at) {
+      const std::string name = "step" + std::to_string(number) + "." + std::to_string(at);
+      parallax_variable_t variable = {};
+      variable.size = sizeof variable;
+      variable.name = name.c_str();
+      const uint64_t elements = bytes[at] / sizeof(float);
+      variable.row_elements = elements <= kRowElementsMax ? elements : 1;
+      variable.rows = elements / variable.row_elements;
+      variable.dtype = PARALLAX_F32;
+      variable.tag = PARALLAX_DENSE;
+      variable.reduction = PARALLAX_SUM;
+      variable.rule = PARALLAX_RULE_NONE;
+      step.variables.push_back(0);
+      expect(parallax_register(job_, &variable, &step.variables.back()), "register");
+    }
+  }
+
+  float* shared_slab(uint64_t bytes) {
+    parallax_buffer_options_t options = {};
+    options.size = sizeof options;
+    void* memory = nullptr;
+    expect(parallax_buffer_alloc(job_, bytes, &options, &memory), "buffer_alloc");
+    return static_cast<float*>(memory);
+  }
+
+  std::span<float> own_memory(uint64_t bytes) {
+    void* const memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    if (memory == nullptr) fail("no memory");
+    own_.emplace_back(memory, &std::free);
+    return {static_cast<float*>(memory), bytes / sizeof(float)};
   }
 
   void finish(parallax_request_t* request) {
@@ -99,15 +132,15 @@ class Ours final : public Contender {
 
   parallax_job_t* job_ = nullptr;
   uint32_t rank_ = 0, world_ = 0;
-  std::map<uint64_t, uint32_t> variables_;  // by their bytes
-  std::map<uint64_t, void*> shared_, allocated_;
-  parallax_slice_t slice_ = {};
+  std::map<std::vector<uint64_t>, Step> steps_;  // by the bytes of their tensors
+  std::vector<std::unique_ptr<void, decltype(&std::free)>> own_;
+  std::vector<parallax_slice_t> slices_;
 };
 
 }  // namespace
 }  // namespace parallax::peers
 
-// FOLDER SIZES
+// FOLDER STEPS
 int main(int count, char** all) {
   using namespace parallax::peers;
   const std::string folder = argument(count, all, 1);

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the ranks of bench/peers run: on this machine, or on hosts that are network namespaces."""
+import os
+import sys
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lm"))
+# pylint: disable=wrong-import-position
+import netns  # noqa: E402
+
+
+class Setup:
+    """`namespaces`: of as many hosts, or None for this machine alone. `ranks`: of each host."""
+
+    def __init__(self, build, steps, ranks, namespaces=None):
+        self.build, self.steps, self.ranks = build, steps, ranks
+        self._namespaces = namespaces
+        self.hosts = len(namespaces.hosts) if namespaces else 1
+        self.world = self.hosts * ranks
+        self.interface = netns.DEVICE if namespaces else "lo"
+
+    def host_of(self, rank):
+        return rank // self.ranks
+
+    def address(self, host):
+        return self._namespaces.address(host)
+
+    def on_host(self, host, command):
+        if self._namespaces is None:
+            return command
+        # A name of its own, as the agent gives it: libraries take ranks of one name for neighbours.
+        named = ["unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"',
+                 self._namespaces.hosts[host]]
+        return self._namespaces.command(host, named + command)
+
+    def agent_words(self):
+        """What bench/peers/agent reads."""
+        return " ".join(f"{self.address(host)}={name}"
+                        for host, name in enumerate(self._namespaces.hosts))
