@@ -34,6 +34,11 @@ endif()
 # another. So contraction is off in every translation unit, tests and oracles included.
 target_compile_options(parallax_flags INTERFACE -ffp-contract=off)
 
+# Nobody here reads errno after sqrt, nor the exception flags of the floating-point unit; with
+# either the compiler may put no root and no choice between numbers into vectors. The bits are the
+# same.
+target_compile_options(parallax_flags INTERFACE -fno-math-errno -fno-trapping-math)
+
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   include(cmake/thread_safety.cmake)
 endif()

@@ -20,6 +20,7 @@
 #include "aggregate/row_kernels.h"
 #include "base/arena.h"
 #include "base/number.h"
+#include "base/vector_code.h"
 #include "server/update_rules.h"
 #include "tool/bench/workload.h"
 #include "variable/partition.h"
@@ -246,13 +247,15 @@ void update(benchmark::State& state, uint32_t rule) {
   const uint64_t state_width = kRules[rule].row_states > 0 ? 1 : shape.width;
   with_rule<float>(with, [&](const auto& apply) {
     measure(state, shape.bytes, [&] {
-      for (uint64_t row = 0; row < shape.rows; ++row) {
-        const uint64_t at = row * shape.width, state_at = row * state_width;
-        update_row(apply, Decay<float>(with),
-                   RowParts<float>{value.data() + at, state0.data() + state_at,
-                                   state1.data() + state_at, gradient.data() + at, shape.width},
-                   1.0F);
-      }
+      update_in_vectors(apply, [&] {
+        for (uint64_t row = 0; row < shape.rows; ++row) {
+          const uint64_t at = row * shape.width, state_at = row * state_width;
+          update_row(apply, Decay<float>(with),
+                     RowParts<float>{value.data() + at, state0.data() + state_at,
+                                     state1.data() + state_at, gradient.data() + at, shape.width},
+                     1.0F);
+        }
+      });
       benchmark::DoNotOptimize(value.data());
     });
   });
@@ -307,7 +310,34 @@ void add_all() {
 }  // namespace
 }  // namespace parallax
 
+// --level=NAME, one of the machine's vector levels: taken out of the arguments. False: none such.
+bool take_level(int* argc, char** argv) {
+  const std::string flag = "--level=";
+  for (int i = 1; i < *argc; ++i) {
+    const std::string argument = argv[i];
+    if (!argument.starts_with(flag)) continue;
+    const auto levels = parallax::vector_levels();
+    const auto found = std::find_if(levels.begin(), levels.end(), [&](auto level) {
+      return argument.substr(flag.size()) == parallax::vector_level_name(level);
+    });
+    if (found == levels.end()) {
+      std::fprintf(stderr, "parallax_kernels: %s: this machine has", argument.c_str());
+      for (const auto level : levels) {
+        std::fprintf(stderr, " %s", parallax::vector_level_name(level));
+      }
+      std::fprintf(stderr, "\n");
+      return false;
+    }
+    parallax::set_vector_level(*found);
+    std::rotate(argv + i, argv + i + 1, argv + *argc);
+    --*argc;
+    return true;
+  }
+  return true;
+}
+
 int main(int argc, char** argv) {
+  if (!take_level(&argc, argv)) return 2;
   parallax::add_all();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Combine: how numbers of several ranks become one, and the inner loops of it that are no sums
-// (those are row_kernels.h's). Sources may be unaligned. Each operation is associative and
-// commutative, sums and products of floats apart, whose order is their caller's.
+// Combine: how numbers of several ranks become one, and the operations of it that are no sums
+// (those are row_kernels.h's, as is the loop of all). Sources may be unaligned. Each operation is
+// associative and commutative, sums and products of floats apart, whose order is their caller's.
 #ifndef PARALLAX_AGGREGATE_COMBINE_H_
 #define PARALLAX_AGGREGATE_COMBINE_H_
 
@@ -63,15 +63,6 @@ T times(T a, T b) {
   }
 }
 
-// to[i] = of(to[i], from[i]).
-template <typename In, typename Sum, typename Of>
-inline void combine_each(Sum* __restrict to, const std::byte* __restrict from, size_t count,
-                         Of of) {
-  for (size_t i = 0; i < count; ++i) {
-    to[i] = of(to[i], static_cast<Sum>(load<In>(from + i * sizeof(In))));
-  }
-}
-
 // to[i] = to[i] `how` from[i]. Bits are those of integers alone.
 template <typename In, typename Sum>
 void combine_into(Combine how, Sum* to, const std::byte* from, size_t count) {
@@ -106,7 +97,7 @@ void combine_into(Combine how, Sum* to, const std::byte* from, size_t count) {
 template <typename In, typename Sum>
 void start_combine(Combine how, Sum* to, const std::byte* from, size_t count) {
   if (how == Combine::kSum) return start_sum<In, Sum>(to, from, count);
-  for (size_t i = 0; i < count; ++i) to[i] = static_cast<Sum>(load<In>(from + i * sizeof(In)));
+  combine_each<In>(to, from, count, [](Sum, Sum first) { return first; });
 }
 
 }  // namespace parallax

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Row kernels: the inner loops of every sum. Sources may be unaligned (they lie in messages). Plain
-// loops that the compiler turns into vector code; built without FMA contraction, so that a sum has
-// one value everywhere. In: the type of the source; Sum: what it is summed in (number.h).
+// loops that the compiler turns into vector code (base/vector_code.h); built without FMA
+// contraction, so that a sum has one value everywhere. In: the type of the source; Sum: what it is
+// summed in (number.h).
 #ifndef PARALLAX_AGGREGATE_ROW_KERNELS_H_
 #define PARALLAX_AGGREGATE_ROW_KERNELS_H_
 
@@ -11,37 +12,60 @@
 #include <type_traits>
 
 #include "base/exact_sum.h"
+#include "base/half_numbers.h"
 #include "base/number.h"
+#include "base/vector_code.h"
 
 namespace parallax {
+
+// to[i] = of(to[i], source[i]), by the loop as it stands.
+template <typename In, typename Sum, typename Of>
+inline void combine_plainly(Sum* __restrict to, const std::byte* __restrict source, size_t count,
+                            Of of) {
+  for (size_t i = 0; i < count; ++i) {
+    to[i] = of(to[i], static_cast<Sum>(load<In>(source + i * sizeof(In))));
+  }
+}
+
+// The same, in vectors; f16 is widened piece by piece.
+template <typename In, typename Sum, typename Of>
+inline void combine_each(Sum* to, const std::byte* source, size_t count, Of of) {
+  if (count < kVectorCountMin) return combine_plainly<In>(to, source, count, of);
+  if constexpr (std::is_same_v<In, Half>) {
+    each_widened(source, count, [&](size_t at, const std::byte* floats, size_t piece) {
+      in_vectors([=] { combine_plainly<float>(to + at, floats, piece, of); });
+    });
+  } else {
+    in_vectors([=] { combine_plainly<In>(to, source, count, of); });
+  }
+}
 
 // accumulator[i] = +0 + source[i]: the first addend of an accumulator. Differs from a copy for -0
 // only.
 template <typename In, typename Sum = sum_of_t<In>>
-inline void start_sum(Sum* __restrict accumulator, const std::byte* __restrict source,
-                      size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    accumulator[i] = plus(Sum{0}, static_cast<Sum>(load<In>(source + i * sizeof(In))));
-  }
+inline void start_sum(Sum* accumulator, const std::byte* source, size_t count) {
+  combine_each<In>(accumulator, source, count, [](Sum, Sum first) { return plus(Sum{0}, first); });
 }
 
 // accumulator[i] += source[i].
 template <typename In, typename Sum = sum_of_t<In>>
-inline void add_to_sum(Sum* __restrict accumulator, const std::byte* __restrict source,
-                       size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    accumulator[i] = plus(accumulator[i], static_cast<Sum>(load<In>(source + i * sizeof(In))));
-  }
+inline void add_to_sum(Sum* accumulator, const std::byte* source, size_t count) {
+  combine_each<In>(accumulator, source, count, [](Sum sum, Sum next) { return plus(sum, next); });
 }
 
 // accumulator[i] = (+0 + a[i]) + b[i]: the first two addends at once.
 template <typename Sum>
 inline void start_sum_of_two(Sum* __restrict accumulator, const std::byte* __restrict a,
                              const std::byte* __restrict b, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    const Sum first = plus(Sum{0}, load<Sum>(a + i * sizeof(Sum)));
-    accumulator[i] = plus(first, load<Sum>(b + i * sizeof(Sum)));
-  }
+  const auto loop = [](Sum* __restrict to, const std::byte* __restrict first,
+                       const std::byte* __restrict second, size_t numbers) {
+    for (size_t i = 0; i < numbers; ++i) {
+      to[i] = plus(plus(Sum{0}, load<Sum>(first + i * sizeof(Sum))),
+                   load<Sum>(second + i * sizeof(Sum)));
+    }
+  };
+  if (count < kVectorCountMin) return loop(accumulator, a, b, count);
+  in_vectors([=] { loop(accumulator, a, b, count); });
 }
 
 // Calls body(TypeTag<In>{}, TypeTag<Sum>{}) for an addend of `dtype` and what it is summed in,

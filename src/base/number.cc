@@ -4,6 +4,9 @@
 
 #include <vector>
 
+#include "base/half_numbers.h"
+#include "base/vector_code.h"
+
 namespace parallax {
 
 namespace {
@@ -20,10 +23,23 @@ Out narrowed(Sum value) {
 }
 
 template <typename In, typename Out>
-void convert_all(const std::byte* from, std::byte* to, size_t count) {
+void convert_plainly(const std::byte* __restrict from, std::byte* __restrict to, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     const Out out = narrowed<Out>(load<In>(from + i * sizeof(In)));
     std::memcpy(to + i * sizeof(Out), &out, sizeof out);
+  }
+}
+
+template <typename In, typename Out>
+void convert_all(const std::byte* from, std::byte* to, size_t count) {
+  if (count < kVectorCountMin) {
+    convert_plainly<In, Out>(from, to, count);
+  } else if constexpr (std::is_same_v<In, Half> && std::is_same_v<Out, float>) {
+    widen_halves(from, to, count);
+  } else if constexpr (std::is_same_v<In, float> && std::is_same_v<Out, Half>) {
+    round_to_halves(from, to, count);
+  } else {
+    in_vectors([=] { convert_plainly<In, Out>(from, to, count); });
   }
 }
 

@@ -43,8 +43,9 @@ inline float widen(Half half) {
   constexpr uint32_t kExponentBias = (127 - 15) << 23;
   const uint32_t sign = uint32_t{half.bits} << 16 & 0x80000000u;
   const uint32_t magnitude = (half.bits & 0x7fffu) << 13;
-  if (magnitude >= 0x7c00u << 13) {  // infinity, NaN
-    return std::bit_cast<float>(sign | (magnitude + 2 * kExponentBias));
+  if (magnitude >= 0x7c00u << 13) {  // infinity, NaN; a NaN is quiet then, as of any conversion
+    const uint32_t quiet = magnitude > 0x7c00u << 13 ? 0x400000u : 0;
+    return std::bit_cast<float>(sign | (magnitude + 2 * kExponentBias) | quiet);
   }
   if (magnitude >= 0x0400u << 13) return std::bit_cast<float>(sign | (magnitude + kExponentBias));
   // Zero or subnormal: built on the least normal number, which is then taken off again.

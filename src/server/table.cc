@@ -214,26 +214,30 @@ void Table::apply_as(const ReducedGradient& gradient, const UpdateArguments& wit
                gradient.counted ? static_cast<T>(1.0 / ranks * scale) : whole_scale);
   };
   if (gradient.rows) {
-    for (uint32_t i = 0; i < gradient.row_count; ++i) {
-      const uint64_t row = row_of(gradient.row_keys[i]);
-      apply_row(row * width, row * state_width, gradients + i * gradient_width, width);
-    }
-    return;
-  }
-  if (!ids) {
+    update_in_vectors(rule, [&] {
+      for (uint32_t i = 0; i < gradient.row_count; ++i) {
+        const uint64_t row = row_of(gradient.row_keys[i]);
+        apply_row(row * width, row * state_width, gradients + i * gradient_width, width);
+      }
+    });
+  } else if (!ids) {
     // In pieces, so that a value that decays is still in the cache when it is updated. No rule of
     // such a variable looks beyond an element.
     constexpr uint64_t kPiece = 4096;
     const uint64_t at = gradient.first - first_element_;
-    for (uint64_t done = 0; done < gradient.count; done += kPiece) {
-      apply_row(at + done, at + done, gradients + done, std::min(kPiece, gradient.count - done));
-    }
-    return;
-  }
-  // Rows made dense: those that nobody contributed are left alone.
-  for (uint64_t row = 0; row * gradient_width < gradient.count; ++row) {
-    const T* values = gradients + row * gradient_width;
-    if (!is_no_row(values)) apply_row(row * width, row * state_width, values, width);
+    update_in_vectors(rule, [&] {
+      for (uint64_t done = 0; done < gradient.count; done += kPiece) {
+        apply_row(at + done, at + done, gradients + done, std::min(kPiece, gradient.count - done));
+      }
+    });
+  } else {
+    // Rows made dense: those that nobody contributed are left alone.
+    update_in_vectors(rule, [&] {
+      for (uint64_t row = 0; row * gradient_width < gradient.count; ++row) {
+        const T* values = gradients + row * gradient_width;
+        if (!is_no_row(values)) apply_row(row * width, row * state_width, values, width);
+      }
+    });
   }
 }
 

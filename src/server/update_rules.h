@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "base/number.h"
+#include "base/vector_code.h"
 #include "variable/variable.h"
 
 namespace parallax {
@@ -119,6 +120,7 @@ class AdagradRule {
 template <typename T>
 class RowwiseAdagradRule {
  public:
+  static constexpr bool kSumsInOrder = true;
   explicit RowwiseAdagradRule(const UpdateArguments& with)
       : rate_(static_cast<T>(with.learning_rate)), epsilon_(static_cast<T>(with.epsilon)) {}
   template <typename Gradient>
@@ -148,14 +150,29 @@ class MomentumRule {
         nesterov_(with.nesterov) {}
   template <typename Gradient>
   void apply(const RowParts<T>& row, const Gradient& taken) const {
-    for (size_t i = 0; i < row.count; ++i) {
-      const T g = taken(row.gradient[i], row.value[i]);
-      row.state0[i] = momentum_ * row.state0[i] + g;
-      row.value[i] -= rate_ * (nesterov_ ? g + momentum_ * row.state0[i] : row.state0[i]);
+    const auto of_buffer = [](T, T buffer) { return buffer; };
+    const auto by_nesterov = [momentum = momentum_](T g, T buffer) {
+      return g + momentum * buffer;
+    };
+    if (nesterov_) {
+      update(row.value, row.state0, row.gradient, row.count, taken, by_nesterov);
+    } else {
+      update(row.value, row.state0, row.gradient, row.count, taken, of_buffer);
     }
   }
 
  private:
+  template <typename Gradient, typename Step>
+  void update(T* __restrict value, T* __restrict state, const T* __restrict gradient, size_t count,
+              const Gradient taken, const Step step) const {
+    const T rate = rate_, momentum = momentum_;
+    for (size_t i = 0; i < count; ++i) {
+      const T g = taken(gradient[i], value[i]);
+      state[i] = momentum * state[i] + g;
+      value[i] -= rate * step(g, state[i]);
+    }
+  }
+
   T rate_, momentum_;
   bool nesterov_;
 };
@@ -178,26 +195,35 @@ class AdamRule {
   }
   template <typename Gradient>
   void apply(const RowParts<T>& row, const Gradient& taken) const {
-    sparse_ ? apply_sparse(row, taken) : apply_dense(row, taken);
+    if (sparse_) {
+      update_sparse(row.value, row.state0, row.state1, row.gradient, row.count, taken);
+    } else {
+      update_dense(row.value, row.state0, row.state1, row.gradient, row.count, taken);
+    }
   }
 
  private:
   template <typename Gradient>
-  void apply_sparse(const RowParts<T>& row, const Gradient& taken) const {
-    for (size_t i = 0; i < row.count; ++i) {
-      const T g = taken(row.gradient[i], row.value[i]);
-      row.state0[i] += rest1_ * (g - row.state0[i]);
-      row.state1[i] += rest2_ * (g * g - row.state1[i]);
-      row.value[i] -= size_ * (row.state0[i] / (std::sqrt(row.state1[i]) + epsilon_));
+  void update_sparse(T* __restrict value, T* __restrict first, T* __restrict second,
+                     const T* __restrict gradient, size_t count, const Gradient taken) const {
+    const T epsilon = epsilon_, rest1 = rest1_, rest2 = rest2_, size = size_;
+    for (size_t i = 0; i < count; ++i) {
+      const T g = taken(gradient[i], value[i]);
+      first[i] += rest1 * (g - first[i]);
+      second[i] += rest2 * (g * g - second[i]);
+      value[i] -= size * (first[i] / (std::sqrt(second[i]) + epsilon));
     }
   }
   template <typename Gradient>
-  void apply_dense(const RowParts<T>& row, const Gradient& taken) const {
-    for (size_t i = 0; i < row.count; ++i) {
-      const T g = taken(row.gradient[i], row.value[i]);
-      row.state0[i] = beta1_ * row.state0[i] + rest1_ * g;
-      row.state1[i] = beta2_ * row.state1[i] + rest2_ * (g * g);
-      row.value[i] -= size_ * (row.state0[i] / (std::sqrt(row.state1[i]) / root2_ + epsilon_));
+  void update_dense(T* __restrict value, T* __restrict first, T* __restrict second,
+                    const T* __restrict gradient, size_t count, const Gradient taken) const {
+    const T epsilon = epsilon_, beta1 = beta1_, beta2 = beta2_, rest1 = rest1_, rest2 = rest2_;
+    const T root2 = root2_, size = size_;
+    for (size_t i = 0; i < count; ++i) {
+      const T g = taken(gradient[i], value[i]);
+      first[i] = beta1 * first[i] + rest1 * g;
+      second[i] = beta2 * second[i] + rest2 * (g * g);
+      value[i] -= size * (first[i] / (std::sqrt(second[i]) / root2 + epsilon));
     }
   }
 
@@ -311,6 +337,18 @@ void update_row(const Rule& rule, const Decay<T>& decay, const RowParts<T>& row,
     rule.apply(row, DecayedGradient<T>{scale, decay.coupled});
   } else {
     rule.apply(row, ScaledGradient<T>{scale});
+  }
+}
+
+// Calls loop(), which updates rows by `rule`, in vectors: a call for all rows, since one for each
+// costs more than it gains where they are short.
+template <typename Rule, typename Loop>
+void update_in_vectors(const Rule&, const Loop& loop) {
+  // Its sum goes on in index order, which wider vectors only have to be taken apart for.
+  if constexpr (requires { Rule::kSumsInOrder; }) {
+    loop();
+  } else {
+    in_vectors(loop);
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/environment.h"
 #include "base/settings.h"
+#include "base/vector_code.h"
 #include "device/loader.h"
 #include "tool/machine.h"
 #include "tool/nics_file.h"
@@ -26,13 +27,20 @@ struct Chosen {
   bool full = false, json = false;
 };
 
+// What the kernels run by here, and what else they could.
+std::string vectors_text() {
+  std::string all;
+  for (const VectorLevel each : vector_levels()) {
+    all += (all.empty() ? " of " : ", ") + std::string(vector_level_name(each));
+  }
+  return vector_level_name(vector_level()) + all;
+}
+
 Json build_json() {
   const BuildInfo& build = build_info();
-  return {{"version", build.version},
-          {"git", build.git},
-          {"compiler", build.compiler},
-          {"build_type", build.build_type},
-          {"options", build.options}};
+  return {{"version", build.version},   {"git", build.git},
+          {"compiler", build.compiler}, {"build_type", build.build_type},
+          {"options", build.options},   {"vectors", vectors_text()}};
 }
 
 // Found: slices may lie on devices of this machine.

@@ -17,7 +17,8 @@ class Info(support.Case):
     def test_without_options_shows_build_transports_and_devices(self):
         said = parallax("info")
         self.assertEqual(said.returncode, 0, said.stderr)
-        for word in ("Build", "compiler", "Transports", "shm", "ucx", "cuda", "Devices", "lo"):
+        for word in ("Build", "compiler", "vectors", "Transports", "shm", "ucx", "cuda", "Devices",
+                     "lo"):
             self.assertIn(word, said.stdout)
         self.assertNotIn("lease_ms", said.stdout)
 

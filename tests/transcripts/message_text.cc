@@ -249,6 +249,9 @@ std::string MessageText::data(const Section& section) const {
     case Encoding::kValues:
       text += range_text("items", header) + few(read<float>(section.payload));
       break;
+    case Encoding::kPlaced:
+      text += range_text("elements placed", header);
+      break;
   }
   const bool contributed = (header.flags & kSectionContributed) != 0;
   if ((header.flags & kSectionLast) != 0) text += contributed ? " (last, contributed)" : " (last)";

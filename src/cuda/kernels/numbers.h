@@ -26,7 +26,10 @@ PARALLAX_DEVICE float widen(f16 value) {
   const uint32_t bias = (127 - 15) << 23;
   const uint32_t sign = static_cast<uint32_t>(value.bits) << 16 & 0x80000000u;
   const uint32_t magnitude = (value.bits & 0x7fffu) << 13;
-  if (magnitude >= 0x7c00u << 13) return float_of(sign | (magnitude + 2 * bias));
+  if (magnitude >= 0x7c00u << 13) {
+    const uint32_t quiet = magnitude > 0x7c00u << 13 ? 0x400000u : 0;
+    return float_of(sign | (magnitude + 2 * bias) | quiet);
+  }
   if (magnitude >= 0x0400u << 13) return float_of(sign | (magnitude + bias));
   const uint32_t least_normal = (127 - 14) << 23;
   const float small = float_of(magnitude + least_normal) - float_of(least_normal);

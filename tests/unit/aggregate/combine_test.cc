@@ -4,10 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <vector>
+
+#include "base/seeded_random.h"
+#include "support/vector_levels.h"
 
 namespace parallax {
 namespace {
@@ -35,6 +39,36 @@ TEST(Combine, ANaNWinsAndZerosHaveAnOrder) {
   }
   EXPECT_EQ(combined<double>(Combine::kMin, {3, -2}, {-5, 7}), (std::vector<double>{-5, -2}));
   EXPECT_EQ(combined<double>(Combine::kMax, {3, -2}, {-5, 7}), (std::vector<double>{3, 7}));
+}
+
+// As many as go in vectors, at each level of them: as one by one.
+TEST(Combine, ManyAreAsOneByOne) {
+  SeededRandom random(4);
+  constexpr size_t kCount = 301;
+  const auto drawn = [&] {
+    constexpr float kSpecial[] = {kNan, -0.0f, 0.0f, INFINITY, -INFINITY, 1};
+    return random.chance(40) ? kSpecial[random.below(6)] : static_cast<float>(random.unit() - 0.5);
+  };
+  std::vector<float> to(kCount);
+  std::vector<Half> from(kCount);
+  for (size_t i = 0; i < kCount; ++i) {
+    to[i] = drawn();
+    from[i] = to_half(drawn());
+  }
+  for (const Combine how : {Combine::kMin, Combine::kMax, Combine::kProduct, Combine::kSum}) {
+    std::vector<float> want(kCount);
+    for (size_t i = 0; i < kCount; ++i) want[i] = combined<Half>(how, {to[i]}, {from[i]})[0];
+    testkit::at_each_vector_level([&] {
+      const std::vector<float> found = combined<Half>(how, to, from);
+      for (size_t i = 0; i < kCount; ++i) {
+        if (std::isnan(want[i])) {
+          ASSERT_TRUE(std::isnan(found[i])) << i;
+        } else {
+          ASSERT_EQ(std::bit_cast<uint32_t>(found[i]), std::bit_cast<uint32_t>(want[i])) << i;
+        }
+      }
+    });
+  }
 }
 
 TEST(Combine, IntegersWrapAndHaveBits) {

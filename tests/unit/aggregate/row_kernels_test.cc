@@ -11,11 +11,12 @@
 #include <vector>
 
 #include "base/seeded_random.h"
+#include "support/vector_levels.h"
 
 namespace parallax {
 namespace {
 
-constexpr size_t kCounts[] = {0, 1, 3, 8, 65, 1000};
+constexpr size_t kCounts[] = {0, 1, 3, 8, 63, 64, 65, 1000};
 
 template <typename In>
 class RowKernels : public testing::Test {
@@ -52,26 +53,16 @@ class RowKernels : public testing::Test {
       return sum;
     }
   }
-};
-
-using Types = testing::Types<float, double, Half, BFloat, int32_t, int64_t>;
-TYPED_TEST_SUITE(RowKernels, Types);
-
-// Given three sources, expect the sum that adding them one after the other to zero gives, bit for
-// bit, and nothing written behind the last element.
-TYPED_TEST(RowKernels, SumsAreThoseOfOneAdditionAtATime) {
-  using Sum = sum_of_t<TypeParam>;
-  SeededRandom random(11);
-  for (const size_t count : kCounts) {
+  // Three sources, one after the other; nothing is written behind the last element.
+  static void sum_three(SeededRandom& random, size_t count) {
     const Sum kept = 77;
     std::vector<Sum> sum(count + 1, kept), naive(count, Sum{0});
     for (int source = 0; source < 3; ++source) {
-      const std::vector<std::byte> bytes = this->askew(random, count);
-      if (source == 0) start_sum<TypeParam>(sum.data(), bytes.data() + 1, count);
-      if (source > 0) add_to_sum<TypeParam>(sum.data(), bytes.data() + 1, count);
+      const std::vector<std::byte> bytes = askew(random, count);
+      if (source == 0) start_sum<In>(sum.data(), bytes.data() + 1, count);
+      if (source > 0) add_to_sum<In>(sum.data(), bytes.data() + 1, count);
       for (size_t i = 0; i < count; ++i) {
-        naive[i] =
-            this->naive_plus(naive[i], load<TypeParam>(bytes.data() + 1 + i * sizeof(TypeParam)));
+        naive[i] = naive_plus(naive[i], load<In>(bytes.data() + 1 + i * sizeof(In)));
       }
     }
     for (size_t i = 0; i < count; ++i) {
@@ -79,6 +70,18 @@ TYPED_TEST(RowKernels, SumsAreThoseOfOneAdditionAtATime) {
     }
     EXPECT_EQ(sum[count], kept);
   }
+};
+
+using Types = testing::Types<float, double, Half, BFloat, int32_t, int64_t>;
+TYPED_TEST_SUITE(RowKernels, Types);
+
+// Given three sources, expect the sum that adding them one after the other to zero gives, bit for
+// bit, at each level of vector code.
+TYPED_TEST(RowKernels, SumsAreThoseOfOneAdditionAtATime) {
+  testkit::at_each_vector_level([&] {
+    SeededRandom random(11);
+    for (const size_t count : kCounts) this->sum_three(random, count);
+  });
 }
 
 // Given -0 and what is no number, expect an accumulator's first addend to be added to +0, not

@@ -47,7 +47,7 @@ std::vector<std::byte> bytes_of(uint32_t dtype, std::span<const double> values);
 struct Parcel {
   uint32_t from = 0;
   uint32_t to = 0;
-  SectionHeader header;
+  SectionHeader header = {};
   std::vector<std::byte> bytes = std::vector<std::byte>(1);
 
   std::span<std::byte> payload() { return std::span(bytes).subspan(1); }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/seeded_random.h"
+#include "support/vector_levels.h"
 
 namespace parallax {
 namespace {
@@ -29,10 +30,10 @@ struct Row {
   void apply(const UpdateArguments& with, T scale) {
     with_rule<T>(with, [&](const auto& rule) {
       const Decay<T> decay(with);
-      update_row(
-          rule, decay,
-          RowParts<T>{value.data(), state0.data(), state1.data(), gradient.data(), value.size()},
-          static_cast<T>(decay.sign) * scale);
+      const RowParts<T> parts = {value.data(), state0.data(), state1.data(), gradient.data(),
+                                 value.size()};
+      update_in_vectors(
+          rule, [&] { update_row(rule, decay, parts, static_cast<T>(decay.sign) * scale); });
     });
   }
 };
@@ -170,7 +171,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 template <typename T>
 void expect_the_formulas(uint32_t rule, uint64_t seed) {
   SeededRandom random(seed);
-  const size_t count = 1 + random.below(70);
+  const size_t count = 1 + random.below(140);
   const auto draw = [&] { return static_cast<T>(random.unit() * 8 - 4); };
   Row<T> row = {std::vector<T>(count), std::vector<T>(count), std::vector<T>(count),
                 std::vector<T>(count)};
@@ -241,17 +242,19 @@ TEST(UpdateRules, RatesByHand) {
   }
 }
 
-// Given rows of any width and 20 steps, expect values and states that agree bit for bit:
-// owner, mirror and a naive program must.
+// Given rows of any width and 20 steps, expect values and states that agree bit for bit, at each
+// level of vector code: owner, mirror and a naive program must.
 TEST(UpdateRules, AgreeWithTheFormulasBitForBit) {
-  for (const uint32_t rule : kRules) {
-    for (uint64_t seed = 1; seed <= 20; ++seed) {
-      SCOPED_TRACE("rule " + std::to_string(rule) + ", seed " + std::to_string(seed));
-      expect_the_formulas<float>(rule, seed);
-      expect_the_formulas<double>(rule, seed);
-      if (testing::Test::HasFatalFailure()) return;
+  testkit::at_each_vector_level([] {
+    for (const uint32_t rule : kRules) {
+      for (uint64_t seed = 1; seed <= 20; ++seed) {
+        SCOPED_TRACE("rule " + std::to_string(rule) + ", seed " + std::to_string(seed));
+        expect_the_formulas<float>(rule, seed);
+        expect_the_formulas<double>(rule, seed);
+        if (testing::Test::HasFatalFailure()) return;
+      }
     }
-  }
+  });
 }
 
 // Given integers, expect SUM whatever rule is named, without a scale, and to wrap.
