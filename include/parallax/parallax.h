@@ -794,8 +794,9 @@ typedef struct parallax_slice {
                     * INVALID, with another slice of the call the outcome is undefined */
   void *stream;    /* memory CUDA: the caller's stream (CUstream, cudaStream_t) in whose order the
                     * buffers are ready: what was put on it before the call is done before they are
-                    * read or written. NULL: the legacy default stream. One that is being captured
-                    * into a graph is UNSUPPORTED. It may be destroyed after the call */
+                    * read or written, ids in host memory too. NULL: the legacy default stream. One
+                    * that is being captured into a graph is UNSUPPORTED. It may be destroyed after
+                    * the call */
   uint32_t memory; /* parallax_memory_t of values and into. HOST with a device's address, and CUDA
                     * with one of the host, are INVALID where the driver can tell (HOST: once the
                     * job has used a device). Ids may then lie on the same device or in host memory:
@@ -809,9 +810,10 @@ typedef struct parallax_slice {
  * their requests complete when the last copy to or from the caller's buffers is done, so that
  * after parallax_wait work on any stream sees the result. The rows of parallax_request_rows are in
  * host memory. What only the ids and numbers tell (an id past the end, rows_max of several slices,
- * refuse_nonfinite) is found when they have been copied: the request then completes with it,
- * nothing of the call was done, and a variable that no other call gives is absent from the step. A
- * step_end may be called before: the step ends once its calls are taken. The host memory is kept
+ * refuse_nonfinite) is found when the stream has come to the call and they are here: the request
+ * then completes with it, nothing of the call was done, and a variable that no other call gives is
+ * absent from the step. A step_end may be called before: the step ends once its calls are taken;
+ * those of one variable in the order in which they were made. The host memory is kept
  * for the next steps, up to the setting pinned_max_bytes (PARALLAX_PINNED_MAX_BYTES): a call that
  * needs more at once is LIMIT. IO, of the call or the request: a copy failed, with the device's
  * own error. Since 0.2.0. */

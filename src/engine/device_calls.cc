@@ -3,7 +3,10 @@
 #include "engine/device_calls.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
+
+#include "base/log.h"
 
 namespace parallax {
 
@@ -70,19 +73,18 @@ Status DeviceCalls::look_at(const Call& call, bool* comes_by_here) const {
   return {};
 }
 
-// A call with slices in host memory is not to overtake one of the same step and variable.
+// Whether one that waits is to be taken before it.
 bool DeviceCalls::behind(const Call& call) const {
-  if (waiting_.empty() || !is_contribution(call.kind)) return false;
-  for (const Staged* before : waiting_) {
-    if (!is_contribution(before->kind) || before->step != call.step) continue;
-    for (const parallax_slice_t& theirs : before->slices.host_slices()) {
-      const auto same = [&](const parallax_slice_t& each) {
-        return each.variable == theirs.variable;
-      };
-      if (std::any_of(call.slices.begin(), call.slices.end(), same)) return true;
-    }
+  if (waiting_.empty()) return false;
+  if (is_contribution(call.kind)) {
+    return std::any_of(call.slices.begin(), call.slices.end(), [this](const auto& each) {
+      return each.variable < ahead_.size() && ahead_[each.variable].waiting > 0;
+    });
   }
-  return false;
+  return std::any_of(waiting_.begin(), waiting_.end(), [&call](const Staged* before) {
+    return before->kind == RequestKind::kPull && before->step < call.step &&
+           call.kind == RequestKind::kPull;
+  });
 }
 
 Status DeviceCalls::share(DeviceShare* share) {
@@ -171,6 +173,7 @@ Status DeviceCalls::check_direct(const Call& call) const {
 }
 
 Status DeviceCalls::post(const Call& call, Request** request) {
+  if (ahead_.size() < parts_.registry.size()) ahead_.resize(parts_.registry.size());
   Staged& staged = free_one();
   PARALLAX_RETURN_IF_ERROR(lay_out(call, &staged.slices));
   TakenRequest taken(parts_.requests);
@@ -201,15 +204,14 @@ Status DeviceCalls::post(const Call& call, Request** request) {
 Status DeviceCalls::begin(Staged& staged) {
   const auto at = std::find_if(staged_.begin(), staged_.end(),
                                [&](const Staged& each) { return &each == &staged; });
-  const bool copies = staged.slices.copies(CopyDirection::kToHost);
-  const bool waits = copies || behind({staged.kind, staged.step, staged.slices.host_slices()});
-  if (copies) staged.status = staged.slices.begin(CopyDirection::kToHost);
+  const bool first = !behind({staged.kind, staged.step, staged.slices.host_slices()});
+  const Status begun = staged.slices.begin(CopyDirection::kToHost);
+  const bool under_way = staged.slices.under_way();
+  if (!begun.ok()) staged.status = copying(staged, "copying its slices from ", begun);
   // Of several devices' copies one was not begun: the request ends once the others have.
-  if (!staged.status.ok() && !staged.slices.under_way()) {
-    return staged.status.prefixed(text_of(staged, "copying its slices from "));
-  }
+  if (!begun.ok() && !under_way) return staged.status;
   staged.request->staged = static_cast<uint32_t>(at - staged_.begin()) + 1;
-  if (waits) {
+  if (under_way || !first) {
     wait(staged);
     return {};
   }
@@ -221,12 +223,14 @@ Status DeviceCalls::begin(Staged& staged) {
 void DeviceCalls::wait(Staged& staged) {
   staged.phase = Phase::kWaiting;
   waiting_.push_back(&staged);
+  count_waiting(staged, 1);
   // The step does not end before the call was taken.
   if (staged.kind != RequestKind::kEvaluate) ++parts_.pipeline.state(staged.step).unstarted;
 }
 
 void DeviceCalls::stop_waiting(size_t at) {
   const Staged& staged = *waiting_[at];
+  count_waiting(staged, -1);
   if (staged.kind != RequestKind::kEvaluate) --parts_.pipeline.state(staged.step).unstarted;
   waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(at));
 }
@@ -236,8 +240,22 @@ Status DeviceCalls::take(Staged& staged) {
   return take_({staged.kind, staged.step, staged.slices.host_slices()}, staged.request);
 }
 
-std::string DeviceCalls::text_of(const Staged& staged, const char* copying) {
-  return std::string(call_text(staged.kind)) + ": " + copying + staged.slices.where() + ": ";
+void DeviceCalls::count_waiting(const Staged& staged, int change) {
+  if (!is_contribution(staged.kind)) return;
+  for (const parallax_slice_t& each : staged.slices.host_slices()) {
+    ahead_[each.variable].waiting += static_cast<uint32_t>(change);
+  }
+}
+
+// "push: copying its slices from device 0: " and why. Copies may be under way: without memory for
+// the sentence it is what it was.
+Status DeviceCalls::copying(const Staged& staged, const char* what, const Status& failed) noexcept {
+  try {
+    return failed.prefixed(std::string(call_text(staged.kind)) + ": " + what +
+                           staged.slices.where() + ": ");
+  } catch (const std::bad_alloc&) {
+    return Status::out_of_memory();
+  }
 }
 
 // ---- the pass
@@ -247,24 +265,41 @@ void DeviceCalls::advance() {
   advance_ending();
 }
 
+// An earlier one in this look is not taken, and it may not overtake that one.
+bool DeviceCalls::held(const Staged& staged) const {
+  if (staged.kind == RequestKind::kPull) return staged.step >= pulls_from_;
+  const auto slices = staged.slices.host_slices();
+  return is_contribution(staged.kind) &&
+         std::any_of(slices.begin(), slices.end(), [this](const parallax_slice_t& each) {
+           return ahead_[each.variable].held_in == look_;
+         });
+}
+
+void DeviceCalls::hold_those_behind(const Staged& staged) {
+  if (staged.kind == RequestKind::kPull) pulls_from_ = std::min(pulls_from_, staged.step + 1);
+  if (!is_contribution(staged.kind)) return;
+  for (const parallax_slice_t& each : staged.slices.host_slices()) {
+    ahead_[each.variable].held_in = look_;
+  }
+}
+
 void DeviceCalls::advance_waiting() {
-  // Those that contribute to a step go in their order, whichever copies are over first.
-  uint64_t held_step = 0;
+  ++look_;
+  pulls_from_ = UINT64_MAX;
   for (size_t i = 0; i < waiting_.size();) {
     Staged& staged = *waiting_[i];
-    const bool contributes = is_contribution(staged.kind);
-    if (!staged.slices.poll(&staged.status) || (contributes && staged.step == held_step)) {
-      // Two steps take calls at once at most, and of the later one none is ever older.
-      if (contributes && held_step == 0) held_step = staged.step;
+    Status copied;
+    const bool over = staged.slices.poll(&copied);
+    if (staged.status.ok() && !copied.ok()) {
+      staged.status = copying(staged, "copying its slices from ", copied);
+    }
+    if (!over || held(staged)) {
+      hold_those_behind(staged);
       ++i;
       continue;
     }
     // Where memory runs out it waits on, and ends with the job.
-    Status status = staged.status;
-    if (!status.ok()) {
-      status = status.prefixed(text_of(staged, "copying its slices from "));
-    }
-    if (status.ok()) status = take(staged);
+    Status status = staged.status.ok() ? take(staged) : staged.status;
     stop_waiting(i);
     if (!status.ok()) parts_.requests.finish(staged.request, std::move(status));
   }
@@ -279,10 +314,8 @@ bool DeviceCalls::keep(Request& request, const Status& status) {
   const bool gives = staged.phase == Phase::kTaken && status.ok() &&
                      staged.slices.copies(CopyDirection::kToDevice);
   if (gives) {
-    staged.status = staged.slices.begin(CopyDirection::kToDevice);
-    if (!staged.status.ok()) {
-      staged.status = staged.status.prefixed(text_of(staged, "copying its results to "));
-    }
+    const Status begun = staged.slices.begin(CopyDirection::kToDevice);
+    if (!begun.ok()) staged.status = copying(staged, "copying its results to ", begun);
   }
   if (gives || staged.slices.under_way()) {
     staged.phase = Phase::kEnding;
@@ -298,15 +331,17 @@ void DeviceCalls::advance_ending() {
   for (size_t i = 0; i < ending_.size();) {
     Staged& staged = *ending_[i];
     Status copied;
-    if (!staged.slices.poll(&copied)) {
+    const bool over = staged.slices.poll(&copied);
+    // What failed the call first is what its caller hears. Kept: another of its copies may be under
+    // way yet, and end well.
+    if (staged.status.ok() && !copied.ok()) {
+      staged.status = copying(staged, "copying its results to ", copied);
+    }
+    if (!over) {
       ++i;
       continue;
     }
     ending_.erase(ending_.begin() + static_cast<std::ptrdiff_t>(i));
-    // What failed the call first is what its caller hears.
-    if (staged.status.ok() && !copied.ok()) {
-      staged.status = copied.prefixed(text_of(staged, "copying its results to "));
-    }
     Request* request = staged.request;
     const Status status = std::exchange(staged.status, {});
     request->staged = 0;
@@ -326,17 +361,27 @@ void DeviceCalls::finish_waiting(const Status& status) {
   advance_ending();
 }
 
-void DeviceCalls::finish_all() {
+void DeviceCalls::finish_all(const Status& status) {
   if (share_.devices == nullptr) return;
   if (!ending_.empty()) share_.devices->drain(kDrainNs);
-  advance_ending();
+  // A device that has failed is asked twice before it is believed.
+  for (int i = 0; i < 2; ++i) advance_ending();
   while (!ending_.empty()) {
     Staged& staged = *ending_.back();
     ending_.pop_back();
+    Status ends = std::exchange(staged.status, {});
+    if (ends.ok()) {
+      ends = status.reworded(status.message() + "; " + staged.slices.where() +
+                             " did not end the copy of its results, which are not there");
+    }
+    PARALLAX_LOG(kWarn, kStep,
+                 std::string(call_text(staged.kind)) + ": " + staged.slices.where() +
+                     " did not end its copies: the pinned memory that it may still use is not "
+                     "used again, and the caller's buffers are not to be freed");
     staged.slices.abandon();
     staged.phase = Phase::kFree;
     staged.request->staged = 0;
-    parts_.requests.finish(staged.request, staged.status);
+    parts_.requests.finish(staged.request, std::move(ends));
   }
 }
 
@@ -381,6 +426,9 @@ std::string DeviceCalls::waits_for(const Request& request) const {
       std::string(call_text(staged.kind)) + (staged.kind == RequestKind::kEvaluate
                                                  ? " between steps"
                                                  : " of step " + std::to_string(staged.step));
+  if (staged.phase == Phase::kWaiting && !staged.slices.under_way()) {
+    return call + " waits for an earlier call, whose slices are on their way from a device";
+  }
   if (staged.phase == Phase::kWaiting) {
     return call + " waits for " + staged.slices.where() +
            ": the work that was on its stream before the call, or the copy of its slices behind it";

@@ -8,8 +8,13 @@
 // What only the ids and numbers themselves tell, such as an id past the end, is found when they are
 // here: then the request fails with it, and nothing of the call was done.
 //
-// Calls of one step that contribute are taken in the order in which they were made. So a call with
-// slices in host memory waits here, without a copy, while one of the same step and variable does.
+// Calls that contribute to a variable are taken in the order in which they were made, and so are
+// pulls of one step and the next, which are answered one at a time. So a call with slices in host
+// memory waits here, without a copy, while an earlier one does that it may not overtake. Others go
+// past: a stream that is late holds up nobody else's slices.
+//
+// A call that runs out of memory holds nothing. Once its first copy has begun nothing of it throws:
+// its request ends with what failed, behind that copy.
 //
 // Engine's owner only; nothing blocks but the opening of a device and memory to be pinned, each the
 // first time.
@@ -69,8 +74,9 @@ class DeviceCalls final : private RequestKeeper {
   void advance();
   // The job is over: calls that are not taken yet fail with it, once no copy reads their buffers.
   void finish_waiting(const Status& status);
-  // And all that is still under way, after at most a while.
-  void finish_all();
+  // And all that is still under way, after at most a while: `status` with what was waited for,
+  // where its own results did not come.
+  void finish_all(const Status& status);
 
   // A call of the step that contributes waits to be taken; *variable is one of its.
   bool contributes(uint64_t step, uint32_t* variable) const;
@@ -88,7 +94,7 @@ class DeviceCalls final : private RequestKeeper {
     RequestKind kind = RequestKind::kPull;
     uint64_t step = 0;
     Request* request = nullptr;
-    Status status;  // of its copies, or the one that it ends with
+    Status status;  // of its copies, the first that failed, or the one that it ends with
     StagedSlices slices;
   };
 
@@ -96,7 +102,7 @@ class DeviceCalls final : private RequestKeeper {
   Status share(DeviceShare* share);
   Staged& free_one();
   static void free(Staged& staged);
-  static std::string text_of(const Staged& staged, const char* copying);
+  static Status copying(const Staged& staged, const char* what, const Status& failed) noexcept;
   Status lay_out(const Call& call, StagedSlices* slices);
   Status check_direct(const Call& call) const;
   Status check_direct(std::span<const parallax_slice_t> slices, size_t at) const;
@@ -105,7 +111,10 @@ class DeviceCalls final : private RequestKeeper {
   Status take(Staged& staged);
   void wait(Staged& staged);
   void stop_waiting(size_t at);
+  void count_waiting(const Staged& staged, int change);
   bool behind(const Call& call) const;
+  bool held(const Staged& staged) const;
+  void hold_those_behind(const Staged& staged);
   void advance_waiting();
   void advance_ending();
 
@@ -115,6 +124,14 @@ class DeviceCalls final : private RequestKeeper {
   DeviceShare share_;          // once open
   std::deque<Staged> staged_;  // by number, from 1 in Request::staged
   std::vector<Staged*> waiting_, ending_;
+  // Of a variable: contributions that wait, and the last look at those that were held up by one.
+  struct Ahead {
+    uint32_t waiting = 0;
+    uint64_t held_in = 0;
+  };
+  std::vector<Ahead> ahead_;  // by variable; grows with what was registered, not in a step
+  uint64_t look_ = 0;
+  uint64_t pulls_from_ = 0;          // in this look: pulls of this step and later are held up
   std::vector<ByteRange> borrowed_;  // of the call being made
 };
 

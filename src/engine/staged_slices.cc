@@ -3,6 +3,7 @@
 #include "engine/staged_slices.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/number.h"
@@ -13,6 +14,7 @@ namespace {
 
 // Of the parts of a block: no kernel and no copy engine is slowed down by a worse one.
 constexpr uint64_t kStagedAlignment = 256;
+constexpr uint64_t kStagedMax = uint64_t{1} << 62;
 
 const char* name_of_call(RequestKind kind) {
   if (kind == RequestKind::kPush) return "push";
@@ -32,11 +34,10 @@ Status StagedSlices::part_of(const parallax_slice_t& slice, size_t* part) {
   }
   const Status open = share_.devices->open(slice.device);
   if (!open.ok()) return open.reworded(open.message()).about_field("device");
-  Part added = {.device = slice.device, .stream = slice.stream};
+  // Before there is a mark that could be lost.
+  Part& added = parts_.emplace_back(Part{.device = slice.device, .stream = slice.stream});
   const Status marked = share_.devices->mark(slice.device, slice.stream, &added.mark);
-  if (!marked.ok()) return marked.reworded(marked.message()).about_field("stream");
-  parts_.push_back(added);
-  return {};
+  return marked.ok() ? marked : marked.reworded(marked.message()).about_field("stream");
 }
 
 Status StagedSlices::check_place(const void* address, uint32_t device, const char* field) const {
@@ -55,20 +56,27 @@ Status StagedSlices::check_place(const void* address, uint32_t device, const cha
       .about_field("device");
 }
 
+// No machine has as much as would wrap: past kStagedMax the pool refuses it.
 uint64_t StagedSlices::room_for(uint64_t bytes) {
   const uint64_t offset = block_bytes_;
+  if (bytes > kStagedMax || offset > kStagedMax) return block_bytes_ = kStagedMax + 1;
   block_bytes_ += (bytes + kStagedAlignment - 1) / kStagedAlignment * kStagedAlignment;
   return offset;
 }
 
-// Row ids may lie in host memory, where many a program makes them.
+// Row ids may lie in host memory, where many a program makes them. They are ready in the order of
+// the stream as every buffer of the slice is: a copy or a host function on it may write them.
 Status StagedSlices::lay_out_ids(const parallax_slice_t& slice, size_t part,
                                  parallax_slice_t* host) {
   const bool wide = slice.ids != nullptr;
   const void* ids = wide ? static_cast<const void*>(slice.ids) : slice.ids_i32;
-  if (share_.devices->place_of(ids).place == MemoryPlace::kHost) return {};
-  PARALLAX_RETURN_IF_ERROR(check_place(ids, slice.device, wide ? "ids" : "ids_i32"));
   const uint64_t bytes = slice.row_count * (wide ? sizeof(int64_t) : sizeof(int32_t));
+  if (share_.devices->place_of(ids).place == MemoryPlace::kHost) {
+    parts_[part].has_host_ids = true;
+    left_.push_back(ByteRange::at(ids, bytes));
+    return {};
+  }
+  PARALLAX_RETURN_IF_ERROR(check_place(ids, slice.device, wide ? "ids" : "ids_i32"));
   const uint64_t offset = room_for(bytes);
   copies_.push_back({.direction = CopyDirection::kToHost,
                      .part = part,
@@ -91,22 +99,35 @@ Status StagedSlices::lay_out_direct(const parallax_slice_t& slice, const PullSli
     PARALLAX_RETURN_IF_ERROR(check_place(slice.into, slice.device, "into"));
   *host = slice;
   host->stream = reinterpret_cast<void*>(uintptr_t{parts_[part].mark});
-  direct_.push_back(ByteRange::at(taken.values, bytes));
-  direct_.push_back(ByteRange::at(taken.into, bytes));
+  leave(slice, taken, 0, bytes);
   return {};
+}
+
+// The caller's, read and written where it lies: by the engine, or by devices among themselves.
+void StagedSlices::leave(const parallax_slice_t& slice, const PullSlice& taken, uint64_t row_count,
+                         uint64_t bytes) {
+  const ByteRange ranges[] = {ByteRange::at(taken.values, bytes), ByteRange::at(taken.into, bytes),
+                              ByteRange::at(slice.ids, row_count * sizeof(int64_t)),
+                              ByteRange::at(slice.ids_i32, row_count * sizeof(int32_t))};
+  for (const ByteRange& each : ranges) {
+    if (each.first != 0 && each.bytes > 0) left_.push_back(each);
+  }
 }
 
 Status StagedSlices::lay_out_one(const Registry& registry, const SliceChecks& checks,
                                  RequestKind kind, const parallax_slice_t& slice,
                                  parallax_slice_t* host) {
-  if (slice.memory == PARALLAX_MEMORY_HOST) return {};
-  size_t part = 0;
-  PARALLAX_RETURN_IF_ERROR(part_of(slice, &part));
   const Variable& variable = registry[slice.variable];
   const PullSlice taken = checks.slice_of(slice);
   const bool rows = slice.form == PARALLAX_FORM_ROWS;
   const uint64_t row_count = rows ? slice.row_count : variable.rows;
   const uint64_t bytes = row_count * variable.row_elements * bytes_of_dtype(taken.dtype);
+  if (slice.memory == PARALLAX_MEMORY_HOST) {
+    leave(slice, taken, rows ? row_count : 0, bytes);
+    return {};
+  }
+  size_t part = 0;
+  PARALLAX_RETURN_IF_ERROR(part_of(slice, &part));
   host->memory = PARALLAX_MEMORY_HOST;
   host->stream = nullptr;
   host->device = 0;
@@ -172,7 +193,8 @@ Status StagedSlices::lay_out_all(const Registry& registry, const SliceChecks& ch
     if (!room.ok()) return room.prefixed(std::string(name_of_call(kind)) + ": its slices need ");
   }
   place(slices);
-  borrowed->insert(borrowed->end(), direct_.begin(), direct_.end());
+  batch_.reserve(copies_.size());
+  borrowed->insert(borrowed->end(), left_.begin(), left_.end());
   for (const Copy& copy : copies_) borrowed->push_back(ByteRange::at(copy.outside, copy.bytes));
   return {};
 }
@@ -201,20 +223,28 @@ bool StagedSlices::copies(CopyDirection direction) const {
                      [direction](const Copy& copy) { return copy.direction == direction; });
 }
 
-Status StagedSlices::begin(CopyDirection direction) {
-  for (size_t i = 0; i < parts_.size(); ++i) {
-    batch_.clear();
-    for (const Copy& copy : copies_) {
-      if (copy.part != i || copy.direction != direction) continue;
-      std::byte* inside = block_.memory + copy.offset;
-      const bool in = direction == CopyDirection::kToHost;
-      batch_.push_back({.to = in ? inside : copy.outside,
-                        .from = in ? copy.outside : inside,
-                        .bytes = copy.bytes});
+Status StagedSlices::begin_part(CopyDirection direction, size_t part) {
+  batch_.clear();
+  const bool in = direction == CopyDirection::kToHost;
+  for (const Copy& copy : copies_) {
+    if (copy.part != part || copy.direction != direction) continue;
+    std::byte* inside = block_.memory + copy.offset;
+    batch_.push_back({.to = in ? inside : copy.outside,
+                      .from = in ? copy.outside : inside,
+                      .bytes = copy.bytes});
+  }
+  // A batch of no copies ends once the stream has come to the mark.
+  if (batch_.empty() && !(in && parts_[part].has_host_ids)) return {};
+  return share_.devices->copy(direction, parts_[part].mark, batch_, &parts_[part].batch);
+}
+
+Status StagedSlices::begin(CopyDirection direction) noexcept {
+  try {
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      PARALLAX_RETURN_IF_ERROR(begin_part(direction, i));
     }
-    if (batch_.empty()) continue;
-    PARALLAX_RETURN_IF_ERROR(
-        share_.devices->copy(direction, parts_[i].mark, batch_, &parts_[i].batch));
+  } catch (const std::bad_alloc&) {
+    return Status::out_of_memory();
   }
   return {};
 }
@@ -246,13 +276,15 @@ std::string StagedSlices::where() const {
 }
 
 void StagedSlices::release() {
-  for (const Part& part : parts_) share_.devices->release(part.mark);
+  for (const Part& part : parts_) {
+    if (part.mark != 0) share_.devices->release(part.mark);
+  }
   if (block_.memory != nullptr) share_.pinned->give_back(block_);
   block_ = {};
   block_bytes_ = 0;
   parts_.clear();
   copies_.clear();
-  direct_.clear();
+  left_.clear();
   host_.clear();
 }
 

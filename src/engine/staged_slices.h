@@ -29,8 +29,8 @@ namespace parallax {
 class StagedSlices {
  public:
   // Notes the points of streams, and lays out the copies, of slices that were checked; those in
-  // host memory stay as they are. `borrowed` gets the caller's buffers. INVALID names the slice
-  // and the field; UNSUPPORTED, LIMIT, IO. One that failed holds nothing.
+  // host memory stay as they are. `borrowed` gets all of the caller's buffers. INVALID names the
+  // slice and the field; UNSUPPORTED, LIMIT, IO. One that failed holds nothing.
   Status lay_out(const DeviceShare& share, const Registry& registry, const SliceChecks& checks,
                  RequestKind kind, std::span<const parallax_slice_t> slices,
                  std::vector<ByteRange>* borrowed);
@@ -38,8 +38,9 @@ class StagedSlices {
   std::span<const parallax_slice_t> host_slices() const { return host_; }
 
   bool copies(CopyDirection direction) const;
-  // Not OK: those that are under way nevertheless still are.
-  Status begin(CopyDirection direction);
+  // Not OK: those that are under way nevertheless still are. To the host it waits for the streams
+  // behind which row ids are read in host memory, too.
+  Status begin(CopyDirection direction) noexcept;
   // True once no copy is under way. *status becomes the first failure.
   bool poll(Status* status);
   bool under_way() const;
@@ -57,6 +58,7 @@ class StagedSlices {
     void* stream = nullptr;
     DeviceMark mark = 0;
     DeviceBatch batch = 0;
+    bool has_host_ids = false;  // work on the stream may write them
   };
   struct Copy {
     CopyDirection direction = CopyDirection::kToHost;
@@ -73,6 +75,9 @@ class StagedSlices {
   Status lay_out_direct(const parallax_slice_t& slice, const PullSlice& taken, uint64_t bytes,
                         size_t part, parallax_slice_t* host);
   Status lay_out_ids(const parallax_slice_t& slice, size_t part, parallax_slice_t* host);
+  void leave(const parallax_slice_t& slice, const PullSlice& taken, uint64_t row_count,
+             uint64_t bytes);
+  Status begin_part(CopyDirection direction, size_t part);
   Status part_of(const parallax_slice_t& slice, size_t* part);
   Status check_place(const void* address, uint32_t device, const char* field) const;
   uint64_t room_for(uint64_t bytes);
@@ -82,8 +87,8 @@ class StagedSlices {
   std::vector<parallax_slice_t> host_;
   std::vector<Part> parts_;
   std::vector<Copy> copies_;
-  std::vector<ByteRange> direct_;  // the caller's buffers that are not copied
-  std::vector<DeviceCopy> batch_;  // being begun
+  std::vector<ByteRange> left_;    // the caller's buffers that are not copied
+  std::vector<DeviceCopy> batch_;  // being begun; with room for all
   PinnedBlock block_;
   uint64_t block_bytes_ = 0;
 };

@@ -269,7 +269,7 @@ void StepCalls::finish_unborrowed(const Status& status) {
 void StepCalls::finish_all(const Status& status) {
   finish_unborrowed(status);
   contribution_calls_.queue().finish_all(status);
-  device_calls_.finish_all();
+  device_calls_.finish_all(status);
 }
 
 }  // namespace parallax

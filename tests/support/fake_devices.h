@@ -42,6 +42,7 @@ class FakeDevices : public Devices {
   // ---- the test's side
   // Copies run as they are asked for, unless they are held.
   bool copies_held = false;
+  bool hold_to_device = false;  // those to a device alone
   // What the next copy ordered, or the next that runs, ends with.
   Status refuse_next_copy, fail_next_copy;
   Status refuse_pinning;
@@ -81,22 +82,27 @@ class FakeDevices : public Devices {
   Status mark(uint32_t device, void* stream, DeviceMark* mark) override {
     auto* of_caller = static_cast<FakeStream*>(stream);
     if (of_caller != nullptr && of_caller->capturing) return unsupported("it is being captured");
+    marks_.emplace(numbers_ + 1, Mark{device, of_caller});
     *mark = ++numbers_;
-    marks_[*mark] = {device, of_caller};
     return {};
   }
   void release(DeviceMark mark) override { EXPECT_EQ(marks_.erase(mark), 1u); }
-  Status copy(CopyDirection, DeviceMark mark, std::span<const DeviceCopy> copies,
+  // Where it throws, nothing has begun.
+  Status copy(CopyDirection direction, DeviceMark mark, std::span<const DeviceCopy> copies,
               DeviceBatch* batch) override {
     *batch = 0;
     if (!refuse_next_copy.ok()) return std::exchange(refuse_next_copy, {});
-    batches_[++numbers_] = {marks_.at(mark).stream, {copies.begin(), copies.end()}};
-    *batch = numbers_;
+    const bool to_device = direction == CopyDirection::kToDevice;
+    batches_.emplace(numbers_ + 1, Batch{.stream = marks_.at(mark).stream,
+                                         .copies = {copies.begin(), copies.end()},
+                                         .to_device = to_device});
+    *batch = ++numbers_;
     return {};
   }
   Status poll(DeviceBatch batch, bool* ended) override {
     const Batch& asked = batches_.at(batch);
-    *ended = !copies_held && (asked.stream == nullptr || !asked.stream->held);
+    *ended = !copies_held && !(asked.to_device && hold_to_device) &&
+             (asked.stream == nullptr || !asked.stream->held);
     if (!*ended) return {};
     const Status status = std::exchange(fail_next_copy, {});
     if (status.ok()) {
@@ -107,11 +113,12 @@ class FakeDevices : public Devices {
     batches_.erase(batch);
     return status;
   }
-  bool drain(int64_t) override { return batches_.empty() || !copies_held; }
+  bool drain(int64_t) override { return batches_.empty() || !(copies_held || hold_to_device); }
   Status allocate_pinned(uint64_t bytes, std::byte** memory) override {
     if (!refuse_pinning.ok()) return refuse_pinning;
-    *memory = new std::byte[bytes];
-    pinned_.insert(*memory);
+    auto made = std::make_unique<std::byte[]>(bytes);
+    pinned_.insert(made.get());
+    *memory = made.release();
     return {};
   }
   void release_pinned(std::byte* memory) override {
@@ -148,6 +155,7 @@ class FakeDevices : public Devices {
   struct Batch {
     FakeStream* stream = nullptr;
     std::vector<DeviceCopy> copies;
+    bool to_device = false;
   };
 
   const Block* block_of(const void* address) const {
