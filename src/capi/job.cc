@@ -61,6 +61,7 @@ parallax_status_t parallax_register(parallax_job_t* job, const parallax_variable
     if (id == nullptr) return parallax::invalid("register: id is null").about_field("id");
     parallax_variable_t full;
     PARALLAX_RETURN_IF_ERROR(parallax::take_struct(variable, "register: variable", &full));
+    job->job->devices().prepare(full);
     return job->job->progress().call(
         job->group, [&](Engine& engine) { return engine.job_calls().register_variable(full, id); });
   });

@@ -56,6 +56,8 @@ parallax_status_t post_slices(const SlicesCall& call, parallax_job_t* job, uint6
     std::vector<parallax_slice_t> full;
     std::span<const parallax_slice_t> taken;
     PARALLAX_RETURN_IF_ERROR(take_slices(slices, count, call.name, &full, &taken));
+    PARALLAX_RETURN_IF_ERROR(check_job(job, call.name));
+    job->job->devices().prepare(taken);
     return post(job, call.name, request, [&](Engine& engine, Request** posted) {
       return (engine.step_calls().*call.take)(step, taken, posted);
     });

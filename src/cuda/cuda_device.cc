@@ -2,8 +2,8 @@
 // The driver calls of one device. See cuda_device.h.
 #include "cuda/cuda_device.h"
 
-#include <chrono>
-#include <thread>
+#include <new>
+#include <utility>
 
 #include "cuda/context.h"
 
@@ -20,9 +20,13 @@ void CUDA_CB call_wake(void* wake) { (*static_cast<const std::function<void()>*>
 
 }  // namespace
 
-Status CudaDevice::failure(const char* what, CUresult error) const {
-  return io_error("device " + std::to_string(number_) + ": " + what + ": " +
-                  error_text(api_, error));
+Status CudaDevice::failure(const char* what, CUresult error) const noexcept {
+  try {
+    return io_error("device " + std::to_string(number_) + ": " + what + ": " +
+                    error_text(api_, error));
+  } catch (const std::bad_alloc&) {
+    return Status::out_of_memory();
+  }
 }
 
 Status CudaDevice::open(const DriverLibrary& driver, uint32_t number,
@@ -43,30 +47,30 @@ Status CudaDevice::prepare() {
   }
   const ContextScope scope(api_, context_);
   if (scope.status() != CUDA_SUCCESS) return failure("cuCtxPushCurrent", scope.status());
-  for (CUstream& queue : queues_) {
-    // The lowest priority: a copy is not to hold up a framework's kernels.
-    error = api_.cuStreamCreateWithPriority(&queue, CU_STREAM_NON_BLOCKING, 0);
-    if (error == CUDA_SUCCESS) continue;
-    queue = nullptr;
-    return failure("a stream for copies (cuStreamCreate)", error);
-  }
-  return {};
+  return make_stream(&zeros_);
 }
 
-// Behind the last copy's event its host function may still be under way, and it calls what goes
-// with this.
-void CudaDevice::finish_queues() {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kAnswerNs);
-  for (CUstream queue : queues_) {
-    CUevent last = nullptr;
-    if (queue == nullptr || !take_event(&last).ok()) continue;
-    bool over = api_.cuEventRecord(last, queue) != CUDA_SUCCESS;
-    while (!over && std::chrono::steady_clock::now() < until) {
-      static_cast<void>(passed(last, &over));
-      if (!over) std::this_thread::sleep_for(kLookAgain);
+Status CudaDevice::make_stream(CUstream* stream) const {
+  // The lowest priority: a copy is not to hold up a framework's kernels.
+  const CUresult error = api_.cuStreamCreateWithPriority(stream, CU_STREAM_NON_BLOCKING, 0);
+  if (error == CUDA_SUCCESS) return {};
+  *stream = nullptr;
+  return failure("a stream for copies (cuStreamCreate)", error);
+}
+
+bool CudaDevice::finish_queues(std::chrono::steady_clock::time_point until) const noexcept {
+  const ContextScope scope(api_, context_);
+  if (scope.status() != CUDA_SUCCESS) return false;
+  for (const Queues& queues : queues_) {
+    for (const Queue& queue : queues) {
+      // One that has failed executes nothing any more.
+      while (api_.cuStreamQuery(queue.stream) == CUDA_ERROR_NOT_READY) {
+        if (std::chrono::steady_clock::now() >= until) return false;
+        std::this_thread::sleep_for(kLookAgain);
+      }
     }
-    give_back(last);
   }
+  return true;
 }
 
 CudaDevice::~CudaDevice() {
@@ -74,11 +78,11 @@ CudaDevice::~CudaDevice() {
   {
     const ContextScope scope(api_, context_);
     if (scope.status() == CUDA_SUCCESS) {
-      finish_queues();
       for (CUevent event : events_) api_.cuEventDestroy_v2(event);
-      for (CUstream queue : queues_) {
-        if (queue != nullptr) api_.cuStreamDestroy_v2(queue);
+      for (const Queues& queues : queues_) {
+        for (const Queue& queue : queues) api_.cuStreamDestroy_v2(queue.stream);
       }
+      if (zeros_ != nullptr) api_.cuStreamDestroy_v2(zeros_);
     }
   }
   api_.cuDevicePrimaryCtxRelease_v2(device_);
@@ -90,8 +94,14 @@ Status CudaDevice::take_event(CUevent* event) {
     events_.pop_back();
     return {};
   }
+  events_.reserve(events_made_ + 1);  // so that what comes back always has room
   const CUresult error = api_.cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
-  return error == CUDA_SUCCESS ? Status() : failure("cuEventCreate", error);
+  if (error == CUDA_SUCCESS) {
+    ++events_made_;
+    return {};
+  }
+  *event = nullptr;
+  return failure("cuEventCreate", error);
 }
 
 // Of the device's primary context, and not being captured.
@@ -118,59 +128,106 @@ Status CudaDevice::check_stream(CUstream stream) const {
                      "a stream of the device that the slice names");
 }
 
-Status CudaDevice::mark(void* stream, CUevent* event) {
+Status CudaDevice::mark(void* stream, StreamMark* mark) {
   const ContextScope scope(api_, context_);
   if (scope.status() != CUDA_SUCCESS) return failure("cuCtxPushCurrent", scope.status());
   const auto of_caller = static_cast<CUstream>(stream);
   PARALLAX_RETURN_IF_ERROR(check_stream(of_caller));
-  PARALLAX_RETURN_IF_ERROR(take_event(event));
-  const CUresult error = api_.cuEventRecord(*event, of_caller);
+  mark->stream = stream;
+  if (of_caller == CU_STREAM_PER_THREAD) mark->thread = std::this_thread::get_id();
+  PARALLAX_RETURN_IF_ERROR(take_event(&mark->event));
+  const CUresult error = api_.cuEventRecord(mark->event, of_caller);
   if (error == CUDA_SUCCESS) return {};
-  give_back(*event);
+  give_back(std::exchange(mark->event, nullptr));
   return failure("its stream (cuEventRecord)", error);
 }
 
-Status CudaDevice::copy(CopyDirection direction, CUevent after, std::span<const DeviceCopy> copies,
-                        CUevent* ended) {
-  *ended = nullptr;
-  const ContextScope scope(api_, context_);
-  if (scope.status() != CUDA_SUCCESS) return failure("cuCtxPushCurrent", scope.status());
-  const CUstream queue = queues_[static_cast<size_t>(direction)];
-  CUevent event = nullptr;
-  PARALLAX_RETURN_IF_ERROR(take_event(&event));
-  const char* what = "cuStreamWaitEvent";
-  CUresult error = api_.cuStreamWaitEvent(queue, after, CU_EVENT_WAIT_DEFAULT);
-  bool begun = false;
+// ---- copies
+
+// That which has the stream's copies already; else one that has nothing to do; else a new one; else
+// that with the least.
+Status CudaDevice::queue_for(CopyDirection direction, const StreamMark& after, size_t* at) {
+  Queues& queues = queues_[static_cast<size_t>(direction)];
+  size_t least = 0;
+  for (size_t i = 0; i < queues.size(); ++i) {
+    *at = i;
+    if (queues[i].under_way > 0 && queues[i].behind.of_same_stream(after)) return {};
+    if (queues[i].under_way < queues[least].under_way) least = i;
+  }
+  *at = least;
+  if (!queues.empty() && queues[least].under_way == 0) return {};
+  if (queues.size() == kQueuesMax) return {};
+  queues.reserve(kQueuesMax);
+  Queue made;
+  const Status status = make_stream(&made.stream);
+  // Where the device has no more streams it shares one.
+  if (!status.ok()) return queues.empty() ? status : Status();
+  *at = queues.size();
+  queues.push_back(made);
+  return {};
+}
+
+Status CudaDevice::enqueue(CopyDirection direction, const StreamMark& after,
+                           std::span<const DeviceCopy> copies, CUstream queue,
+                           bool* begun) const noexcept {
+  CUresult error = api_.cuStreamWaitEvent(queue, after.event, CU_EVENT_WAIT_DEFAULT);
+  if (error != CUDA_SUCCESS) return failure("cuStreamWaitEvent", error);
+  *begun = copies.empty();
   for (const DeviceCopy& each : copies) {
-    if (error != CUDA_SUCCESS) break;
     const bool in = direction == CopyDirection::kToHost;
-    what = in ? "cuMemcpyDtoHAsync" : "cuMemcpyHtoDAsync";
     error = in ? api_.cuMemcpyDtoHAsync_v2(each.to, reinterpret_cast<CUdeviceptr>(each.from),
                                            each.bytes, queue)
                : api_.cuMemcpyHtoDAsync_v2(reinterpret_cast<CUdeviceptr>(each.to), each.from,
                                            each.bytes, queue);
-    begun = begun || error == CUDA_SUCCESS;
+    if (error != CUDA_SUCCESS) {
+      return failure(in ? "cuMemcpyDtoHAsync" : "cuMemcpyHtoDAsync", error);
+    }
+    *begun = true;
   }
-  const Status status = error == CUDA_SUCCESS ? Status() : failure(what, error);
-  if (!status.ok() && !begun) {
-    give_back(event);
+  return {};
+}
+
+Status CudaDevice::copy(CopyDirection direction, const StreamMark& after,
+                        std::span<const DeviceCopy> each, QueuedCopies* copies, bool* begun) {
+  *begun = false;
+  const ContextScope scope(api_, context_);
+  if (scope.status() != CUDA_SUCCESS) return failure("cuCtxPushCurrent", scope.status());
+  *copies = {.ended = nullptr, .direction = direction};
+  PARALLAX_RETURN_IF_ERROR(queue_for(direction, after, &copies->queue));
+  PARALLAX_RETURN_IF_ERROR(take_event(&copies->ended));
+  // From here on nothing throws.
+  Queue& queue = queues_[static_cast<size_t>(direction)][copies->queue];
+  Status status = enqueue(direction, after, each, queue.stream, begun);
+  if (!*begun) {
+    give_back(copies->ended);
     return status;
   }
-  // What has begun is to end before its memory is used again. A device that has failed says so
-  // again.
-  error = api_.cuEventRecord(event, queue);
-  if (error != CUDA_SUCCESS) error = api_.cuEventRecord(event, queue);
-  if (error != CUDA_SUCCESS) {
-    give_back(event);
-    return status.ok() ? failure("cuEventRecord", error) : status;
+  queue.behind = after;
+  ++queue.under_way;
+  if (api_.cuEventRecord(copies->ended, queue.stream) != CUDA_SUCCESS) {
+    give_back(std::exchange(copies->ended, nullptr));
   }
-  *ended = event;
   // Where it cannot wake, whoever polls finds the end nevertheless.
-  api_.cuLaunchHostFunc(queue, call_wake, const_cast<std::function<void()>*>(&wake_));
+  api_.cuLaunchHostFunc(queue.stream, call_wake, const_cast<std::function<void()>*>(&wake_));
   return status;
 }
 
-Status CudaDevice::passed(CUevent event, bool* passed) {
+Status CudaDevice::look(const QueuedCopies& copies, bool* ended) const noexcept {
+  if (copies.ended != nullptr) return passed(copies.ended, ended);
+  const ContextScope scope(api_, context_);
+  CUresult error = scope.status();
+  const Queue& queue = queues_[static_cast<size_t>(copies.direction)][copies.queue];
+  if (error == CUDA_SUCCESS) error = api_.cuStreamQuery(queue.stream);
+  *ended = error != CUDA_ERROR_NOT_READY;
+  return !*ended || error == CUDA_SUCCESS ? Status() : failure("a copy", error);
+}
+
+void CudaDevice::end(const QueuedCopies& copies) noexcept {
+  --queues_[static_cast<size_t>(copies.direction)][copies.queue].under_way;
+  give_back(copies.ended);
+}
+
+Status CudaDevice::passed(CUevent event, bool* passed) const noexcept {
   const ContextScope scope(api_, context_);
   CUresult error = scope.status();
   if (error == CUDA_SUCCESS) error = api_.cuEventQuery(event);
@@ -178,43 +235,52 @@ Status CudaDevice::passed(CUevent event, bool* passed) {
   return !*passed || error == CUDA_SUCCESS ? Status() : failure("a copy", error);
 }
 
-Status CudaDevice::allocate(uint64_t bytes, void** memory) {
-  CUdeviceptr address = 0;
+// ---- memory
+
+// With an event of its own: those that are kept are guarded by the owner's lock.
+Status CudaDevice::zero(CUdeviceptr memory, uint64_t bytes, bool* under_way) const {
+  *under_way = false;
   CUevent written = nullptr;
-  {
-    const ContextScope scope(api_, context_);
-    if (scope.status() != CUDA_SUCCESS) return failure("cuCtxPushCurrent", scope.status());
-    CUresult error = api_.cuMemAlloc_v2(&address, bytes);
-    if (error == CUDA_ERROR_OUT_OF_MEMORY) {
-      return limit("device " + std::to_string(number_) + " has no memory for " +
-                   std::to_string(bytes) + " bytes: " + error_text(api_, error));
-    }
-    if (error != CUDA_SUCCESS) return failure("cuMemAlloc", error);
-    *memory = reinterpret_cast<void*>(address);
-    const CUstream queue = queues_[static_cast<size_t>(CopyDirection::kToDevice)];
-    Status status = take_event(&written);
-    error = api_.cuMemsetD8Async(address, 0, bytes, queue);
-    if (status.ok() && error == CUDA_SUCCESS) error = api_.cuEventRecord(written, queue);
-    if (status.ok() && error != CUDA_SUCCESS) status = failure("cuMemsetD8Async", error);
-    if (!status.ok()) {
-      release(*memory);
-      return status;
-    }
-  }
+  CUresult error = api_.cuEventCreate(&written, CU_EVENT_DISABLE_TIMING);
+  if (error != CUDA_SUCCESS) return failure("cuEventCreate", error);
+  error = api_.cuMemsetD8Async(memory, 0, bytes, zeros_);
+  if (error == CUDA_SUCCESS) error = api_.cuEventRecord(written, zeros_);
+  Status status = error == CUDA_SUCCESS ? Status() : failure("cuMemsetD8Async", error);
   const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kAnswerNs);
-  bool done = false;
-  Status status = passed(written, &done);
-  while (!done && std::chrono::steady_clock::now() < until) {
-    std::this_thread::sleep_for(kLookAgain);
+  for (bool done = false; status.ok() && !done;) {
     status = passed(written, &done);
+    if (!status.ok() || done) break;
+    *under_way = std::chrono::steady_clock::now() >= until;
+    if (*under_way) {
+      status = io_error("device " + std::to_string(number_) + " does not answer; the " +
+                        std::to_string(bytes) + " bytes stay its own");
+    } else {
+      std::this_thread::sleep_for(kLookAgain);
+    }
   }
-  give_back(written);
-  if (!done) status = io_error("device " + std::to_string(number_) + " does not answer");
-  if (!status.ok()) release(*memory);
+  api_.cuEventDestroy_v2(written);
   return status;
 }
 
-void CudaDevice::release(void* memory) {
+Status CudaDevice::allocate(uint64_t bytes, void** memory) const {
+  const ContextScope scope(api_, context_);
+  if (scope.status() != CUDA_SUCCESS) return failure("cuCtxPushCurrent", scope.status());
+  CUdeviceptr address = 0;
+  const CUresult error = api_.cuMemAlloc_v2(&address, bytes);
+  if (error == CUDA_ERROR_OUT_OF_MEMORY) {
+    return limit("device " + std::to_string(number_) + " has no memory for " +
+                 std::to_string(bytes) + " bytes: " + error_text(api_, error));
+  }
+  if (error != CUDA_SUCCESS) return failure("cuMemAlloc", error);
+  bool under_way = false;
+  const Status zeroed = zero(address, bytes, &under_way);
+  // To free it would wait for the device.
+  if (!zeroed.ok() && !under_way) api_.cuMemFree_v2(address);
+  if (zeroed.ok()) *memory = reinterpret_cast<void*>(address);
+  return zeroed;
+}
+
+void CudaDevice::release(void* memory) const {
   const ContextScope scope(api_, context_);
   if (scope.status() == CUDA_SUCCESS) api_.cuMemFree_v2(reinterpret_cast<CUdeviceptr>(memory));
 }

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <string>
-#include <thread>
+#include <system_error>
 #include <utility>
 
 #include "cuda/context.h"
@@ -43,49 +43,71 @@ Status CudaDevices::create(const DeviceOptions& options, std::unique_ptr<Devices
 }
 
 CudaDevices::~CudaDevices() {
-  // A device that does not end keeps what its driver still calls.
-  if (!drain(kEndNs)) static_cast<void>(wake_.release());
+  const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kEndNs);
+  bool over = drain(kEndNs);
+  std::thread freer;
+  {
+    const MutexLock lock(freed_mutex_);
+    freer = std::move(freer_);
+  }
+  if (freer.joinable()) freer.join();
+  free_pinned();  // where no thread could be had
   const MutexLock lock(mutex_);
-  for (const std::vector<Point>* points : {&marks_, &batches_}) {
-    for (const Point& point : *points) {
-      if (point.device != nullptr) point.device->give_back(point.event);
-    }
+  for (const auto& [number, device] : devices_) over = over && device->finish_queues(until);
+  if (!over) {
+    // A device that does not end keeps what its driver still uses and calls.
+    static_cast<void>(wake_.release());
+    for (auto& [number, device] : devices_) static_cast<void>(device.release());
+    return;
+  }
+  for (const Marked& each : marks_) {
+    if (each.device != nullptr) each.device->give_back(each.mark.event);
+  }
+  for (const Batch& each : batches_) {
+    if (each.device != nullptr) each.device->end(each.copies);
   }
   devices_.clear();
 }
 
-Status CudaDevices::open_locked(uint32_t number, CudaDevice** device) {
-  std::unique_ptr<CudaDevice>& opened = devices_[number];
-  if (opened == nullptr) {
-    Status status;
-    if (number >= static_cast<uint32_t>(count_)) {
-      status = unsupported("device is " + std::to_string(number) + ", and the CUDA driver shows " +
-                           std::to_string(count_) +
-                           (count_ == 1 ? " device" : " devices, counted from 0"));
-    } else {
-      status = CudaDevice::open(driver_, number, *wake_, &opened);
-    }
-    if (!status.ok()) {
-      devices_.erase(number);
-      return status;
-    }
-  }
-  *device = opened.get();
-  return {};
+CudaDevice* CudaDevices::find(uint32_t number) const {
+  const auto found = devices_.find(number);
+  return found == devices_.end() ? nullptr : found->second.get();
+}
+
+Status CudaDevices::find_open(uint32_t number, CudaDevice** device) const {
+  *device = find(number);
+  if (*device != nullptr) return {};
+  return bad_state("device " + std::to_string(number) + " is not open");
 }
 
 Status CudaDevices::open(uint32_t number) {
+  {
+    const MutexLock lock(mutex_);
+    if (find(number) != nullptr) return {};
+  }
+  if (number >= static_cast<uint32_t>(count_)) {
+    return unsupported("device is " + std::to_string(number) + ", and the CUDA driver shows " +
+                       std::to_string(count_) +
+                       (count_ == 1 ? " device" : " devices, counted from 0"));
+  }
+  const MutexLock opening(opening_mutex_);
+  {
+    const MutexLock lock(mutex_);
+    if (find(number) != nullptr) return {};
+  }
+  std::unique_ptr<CudaDevice> opened;
+  PARALLAX_RETURN_IF_ERROR(CudaDevice::open(driver_, number, *wake_, &opened));
   const MutexLock lock(mutex_);
-  CudaDevice* device = nullptr;
-  return open_locked(number, &device);
+  devices_.emplace(number, std::move(opened));
+  return {};
 }
 
 CUcontext CudaDevices::any_context() const {
+  const MutexLock lock(mutex_);
   return devices_.empty() ? nullptr : devices_.begin()->second->context();
 }
 
 PlacedMemory CudaDevices::place_of(const void* address) const {
-  const MutexLock lock(mutex_);
   const CUcontext context = any_context();
   if (context == nullptr) return {};
   const ContextScope scope(api_, context);
@@ -106,61 +128,74 @@ PlacedMemory CudaDevices::place_of(const void* address) const {
   return {MemoryPlace::kDevice, static_cast<uint32_t>(std::max(ordinal, 0))};
 }
 
-uint32_t CudaDevices::put(std::vector<Point>& points, const Point& point) {
-  auto free = std::find_if(points.begin(), points.end(),
-                           [](const Point& each) { return each.device == nullptr; });
-  if (free == points.end()) free = points.emplace(points.end());
-  *free = point;
-  return static_cast<uint32_t>(free - points.begin()) + 1;
+namespace {
+
+// A free one, there before the driver is called: nothing that it has begun is lost for want of
+// memory.
+template <typename Numbered>
+size_t free_number(std::vector<Numbered>& all) {
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].device == nullptr) return i;
+  }
+  all.emplace_back();
+  return all.size() - 1;
 }
+
+}  // namespace
 
 Status CudaDevices::mark(uint32_t number, void* stream, DeviceMark* mark) {
   const MutexLock lock(mutex_);
-  Point point;
-  PARALLAX_RETURN_IF_ERROR(open_locked(number, &point.device));
-  PARALLAX_RETURN_IF_ERROR(point.device->mark(stream, &point.event));
-  *mark = put(marks_, point);
+  CudaDevice* device = nullptr;
+  PARALLAX_RETURN_IF_ERROR(find_open(number, &device));
+  const size_t at = free_number(marks_);
+  StreamMark made;
+  PARALLAX_RETURN_IF_ERROR(device->mark(stream, &made));
+  marks_[at] = {.device = device, .mark = made};
+  *mark = static_cast<DeviceMark>(at) + 1;
   return {};
 }
 
 void CudaDevices::release(DeviceMark mark) {
   const MutexLock lock(mutex_);
-  Point& point = marks_[mark - 1];
-  point.device->give_back(point.event);
-  point = {};
+  Marked& marked = marks_[mark - 1];
+  marked.device->give_back(marked.mark.event);
+  marked = {};
 }
 
 Status CudaDevices::copy(CopyDirection direction, DeviceMark mark,
                          std::span<const DeviceCopy> copies, DeviceBatch* batch) {
   *batch = 0;
   const MutexLock lock(mutex_);
-  const Point& after = marks_[mark - 1];
-  Point point = {.device = after.device, .event = nullptr, .status = {}};
-  point.status = after.device->copy(direction, after.event, copies, &point.event);
-  if (point.event == nullptr) return point.status;
+  const size_t at = free_number(batches_);
+  const Marked& after = marks_[mark - 1];
+  QueuedCopies queued;
+  bool begun = false;
+  Status status = after.device->copy(direction, after.mark, copies, &queued, &begun);
+  if (!begun) return status;
   // Some have begun: how the others failed is told once these have ended.
-  *batch = put(batches_, point);
+  batches_[at] = {.device = after.device, .copies = queued, .status = std::move(status)};
+  *batch = static_cast<DeviceBatch>(at) + 1;
   return {};
 }
 
 Status CudaDevices::poll(DeviceBatch batch, bool* ended) {
   const MutexLock lock(mutex_);
-  Point& point = batches_[batch - 1];
-  Status status = point.device->passed(point.event, ended);
+  Batch& asked = batches_[batch - 1];
+  Status status = asked.device->look(asked.copies, ended);
   // A device that has failed says so again: one answer alone does not free what it may write to.
-  const bool doubted = std::exchange(point.doubted, !status.ok());
+  const bool doubted = std::exchange(asked.doubted, !status.ok());
   if (!status.ok() && !doubted) *ended = false;
   if (!*ended) return {};
-  if (!point.status.ok()) status = point.status;
-  point.device->give_back(point.event);
-  point = {};
+  if (!asked.status.ok()) status = asked.status;
+  asked.device->end(asked.copies);
+  asked = {};
   return status;
 }
 
 bool CudaDevices::under_way() {
-  return std::any_of(batches_.begin(), batches_.end(), [](const Point& point) {
+  return std::any_of(batches_.begin(), batches_.end(), [](const Batch& batch) {
     bool ended = true;
-    if (point.device != nullptr) static_cast<void>(point.device->passed(point.event, &ended).ok());
+    if (batch.device != nullptr) static_cast<void>(batch.device->look(batch.copies, &ended).ok());
     return !ended;
   });
 }
@@ -179,7 +214,6 @@ bool CudaDevices::drain(int64_t timeout_ns) {
 
 // For all devices of the process (portable), with whichever context is there.
 Status CudaDevices::allocate_pinned(uint64_t bytes, std::byte** memory) {
-  const MutexLock lock(mutex_);
   const CUcontext context = any_context();
   if (context == nullptr) return bad_state("no device is open");
   const ContextScope scope(api_, context);
@@ -191,23 +225,55 @@ Status CudaDevices::allocate_pinned(uint64_t bytes, std::byte** memory) {
   return {};
 }
 
-void CudaDevices::release_pinned(std::byte* memory) {
-  const MutexLock lock(mutex_);
+void CudaDevices::release_pinned(std::byte* memory) noexcept {
+  const MutexLock lock(freed_mutex_);
+  std::memcpy(memory, &freed_, sizeof freed_);
+  freed_ = memory;
+  if (freeing_) return;
+  try {
+    if (freer_.joinable()) freer_.join();  // it has found the list empty, and is about to end
+    freer_ = std::thread([this] { free_pinned(); });
+    freeing_ = true;
+  } catch (const std::system_error&) {
+    // No thread: the next one to be released tries again, and the end of all.
+  }
+}
+
+// Waits for the device, without a lock.
+void CudaDevices::free_pinned() noexcept {
   const ContextScope scope(api_, any_context());
-  if (scope.status() == CUDA_SUCCESS) api_.cuMemFreeHost(memory);
+  while (true) {
+    std::byte* memory = nullptr;
+    {
+      const MutexLock lock(freed_mutex_);
+      memory = freed_;
+      if (memory == nullptr) {
+        freeing_ = false;
+        return;
+      }
+      std::memcpy(&freed_, memory, sizeof freed_);
+    }
+    if (scope.status() == CUDA_SUCCESS) api_.cuMemFreeHost(memory);
+  }
 }
 
 Status CudaDevices::allocate(uint32_t number, uint64_t bytes, void** memory) {
-  const MutexLock lock(mutex_);
+  PARALLAX_RETURN_IF_ERROR(open(number));
   CudaDevice* device = nullptr;
-  PARALLAX_RETURN_IF_ERROR(open_locked(number, &device));
+  {
+    const MutexLock lock(mutex_);
+    PARALLAX_RETURN_IF_ERROR(find_open(number, &device));
+  }
   return device->allocate(bytes, memory);
 }
 
 void CudaDevices::release(uint32_t number, void* memory) {
-  const MutexLock lock(mutex_);
-  const auto found = devices_.find(number);
-  if (found != devices_.end()) found->second->release(memory);
+  CudaDevice* device = nullptr;
+  {
+    const MutexLock lock(mutex_);
+    device = find(number);
+  }
+  if (device != nullptr) device->release(memory);
 }
 
 DeviceReport CudaDevices::report() const {
@@ -244,18 +310,19 @@ Status CudaDevices::make_id(CommunicatorId* id) {
 
 CUevent CudaDevices::event_of(DeviceMark mark) {
   const MutexLock lock(mutex_);
-  return marks_[mark - 1].event;
+  return marks_[mark - 1].mark.event;
 }
 
 Status CudaDevices::form(const CommunicatorOptions& options,
                          std::unique_ptr<Communicator>* communicator) {
   const NcclLibrary* nccl = nullptr;
   PARALLAX_RETURN_IF_ERROR(load_nccl(&nccl));
+  PARALLAX_RETURN_IF_ERROR(open(options.device));
   CUcontext context = nullptr;
   {
     const MutexLock lock(mutex_);
     CudaDevice* device = nullptr;
-    PARALLAX_RETURN_IF_ERROR(open_locked(options.device, &device));
+    PARALLAX_RETURN_IF_ERROR(find_open(options.device, &device));
     context = device->context();
   }
   return CudaCommunicator::create({.driver = driver_,

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // CudaDevices: Devices by the CUDA driver. See device/devices.h for the contract; cuda_device.h has
-// what is each device's. Its end waits for copies that are under way, for a bounded while.
+// what is each device's. Its end waits for copies that are under way, for a bounded while; beyond
+// that what the driver may still use is left to it.
+//
+// What takes the driver long (a context, memory that is pinned, zeroed or given back) is called
+// without the lock that the owner's calls need: a device that is open stays so.
 #ifndef PARALLAX_CUDA_CUDA_DEVICES_H_
 #define PARALLAX_CUDA_CUDA_DEVICES_H_
 
@@ -9,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "base/mutex.h"
@@ -34,7 +39,7 @@ class CudaDevices final : public Devices {
   Status poll(DeviceBatch batch, bool* ended) override PARALLAX_EXCLUDES(mutex_);
   bool drain(int64_t timeout_ns) override PARALLAX_EXCLUDES(mutex_);
   Status allocate_pinned(uint64_t bytes, std::byte** memory) override PARALLAX_EXCLUDES(mutex_);
-  void release_pinned(std::byte* memory) override PARALLAX_EXCLUDES(mutex_);
+  void release_pinned(std::byte* memory) noexcept override PARALLAX_EXCLUDES(freed_mutex_);
   Status allocate(uint32_t device, uint64_t bytes, void** memory) override
       PARALLAX_EXCLUDES(mutex_);
   void release(uint32_t device, void* memory) override PARALLAX_EXCLUDES(mutex_);
@@ -45,11 +50,15 @@ class CudaDevices final : public Devices {
               std::unique_ptr<Communicator>* communicator) override PARALLAX_EXCLUDES(mutex_);
 
  private:
-  // A point of a stream, or the end of copies, by its number less one.
-  struct Point {
+  // By its number less one.
+  struct Marked {
     CudaDevice* device = nullptr;  // null: free
-    CUevent event = nullptr;
-    Status status;  // of copies: those that could not be begun
+    StreamMark mark;
+  };
+  struct Batch {
+    CudaDevice* device = nullptr;  // null: free
+    QueuedCopies copies;
+    Status status;  // of those that could not be begun
     bool doubted = false;
   };
 
@@ -59,21 +68,30 @@ class CudaDevices final : public Devices {
         count_(count),
         wake_(std::make_unique<std::function<void()>>(options.wake)) {}
 
-  Status open_locked(uint32_t number, CudaDevice** device) PARALLAX_REQUIRES(mutex_);
-  CUcontext any_context() const PARALLAX_REQUIRES(mutex_);
+  CudaDevice* find(uint32_t number) const PARALLAX_REQUIRES(mutex_);
+  Status find_open(uint32_t number, CudaDevice** device) const PARALLAX_REQUIRES(mutex_);
+  CUcontext any_context() const PARALLAX_EXCLUDES(mutex_);
   CUevent event_of(DeviceMark mark) PARALLAX_EXCLUDES(mutex_);
-  static uint32_t put(std::vector<Point>& points, const Point& point);
   bool under_way() PARALLAX_REQUIRES(mutex_);
+  void free_pinned() noexcept;
 
   const DriverLibrary& driver_;
   const DriverApi& api_;
   const int count_;
   // The driver may call it as long as a copy is under way.
   std::unique_ptr<std::function<void()>> wake_;
+  Mutex opening_mutex_ PARALLAX_ACQUIRED_BEFORE(mutex_);  // one device is opened at a time
   mutable Mutex mutex_;
+  // None goes before the end.
   std::map<uint32_t, std::unique_ptr<CudaDevice>> devices_ PARALLAX_GUARDED_BY(mutex_);
-  std::vector<Point> marks_ PARALLAX_GUARDED_BY(mutex_);
-  std::vector<Point> batches_ PARALLAX_GUARDED_BY(mutex_);
+  std::vector<Marked> marks_ PARALLAX_GUARDED_BY(mutex_);
+  std::vector<Batch> batches_ PARALLAX_GUARDED_BY(mutex_);
+  // Pinned memory to be given back, each block with the address of the next: a list that takes no
+  // memory. A thread that is there as long as it has something to do calls the driver.
+  Mutex freed_mutex_;
+  std::byte* freed_ PARALLAX_GUARDED_BY(freed_mutex_) = nullptr;
+  bool freeing_ PARALLAX_GUARDED_BY(freed_mutex_) = false;
+  std::thread freer_ PARALLAX_GUARDED_BY(freed_mutex_);
 };
 
 // What any job would find: versions and devices.

@@ -6,13 +6,15 @@
 //
 // A stream is the caller's, a `void*` as its library has it; null is the device's default stream.
 // mark() notes the point that it has come to; copies that follow a mark begin when all that was put
-// on the stream before is done. Copies run on queues of the implementation's own, in the order in
-// which they were given for one device and direction, and nothing here waits for one: whoever began
-// a batch asks poll(), and the `wake` of DeviceOptions says when it is worth to ask.
+// on the stream before is done. Copies run on queues of the implementation's own: those of one
+// stream and direction in the order in which they were given, and a stream that is late holds up
+// nobody else's. Nothing here waits for one: whoever began a batch asks poll(), and the `wake` of
+// DeviceOptions says when it is worth to ask.
 //
-// Threads: one owner at a time, but for allocate, release and memory that is pinned, which any
-// thread may. mark() concerns a stream as the calling thread names it. drain() blocks, and so may
-// what allocates; nothing else does.
+// Threads: one owner at a time, but for open, allocate, release and memory that is pinned, which
+// any thread may. mark() concerns a stream as the calling thread names it. What opens, allocates or
+// releases may block, and holds up no call of another thread meanwhile; so does drain(), and the
+// end, which is to come on a thread that may wait. Nothing else blocks.
 #ifndef PARALLAX_DEVICE_DEVICES_H_
 #define PARALLAX_DEVICE_DEVICES_H_
 
@@ -86,8 +88,8 @@ class Devices {
   virtual Status mark(uint32_t device, void* stream, DeviceMark* mark) = 0;
   virtual void release(DeviceMark mark) = 0;
 
-  // Begins copies that follow the mark. Host memory is pinned. IO: none was begun that is still
-  // under way; *batch is 0.
+  // Begins copies that follow the mark; of no copies it ends once the stream has come to the mark.
+  // Host memory is pinned. IO, and what it throws: none is under way; *batch is 0.
   virtual Status copy(CopyDirection direction, DeviceMark mark, std::span<const DeviceCopy> copies,
                       DeviceBatch* batch) = 0;
   // Whether it has ended, well or not; one that has is gone. IO: it ended with the device's error.
@@ -97,7 +99,8 @@ class Devices {
 
   // Host memory that a device reads and writes by itself. LIMIT.
   virtual Status allocate_pinned(uint64_t bytes, std::byte** memory) = 0;
-  virtual void release_pinned(std::byte* memory) = 0;
+  // It is given back soon: that may have to wait for the device, which the caller does not.
+  virtual void release_pinned(std::byte* memory) noexcept = 0;
   // Memory of a device, zeros. UNSUPPORTED, LIMIT, IO.
   virtual Status allocate(uint32_t device, uint64_t bytes, void** memory) = 0;
   virtual void release(uint32_t device, void* memory) = 0;

@@ -81,14 +81,19 @@ Status Buffers::allocate_on_device(uint64_t bytes, const parallax_buffer_options
         .prefixed("buffer_alloc: memory is PARALLAX_MEMORY_CUDA, and no device can be used: ")
         .about_field("memory");
   }
+  // Before there is memory that could be lost.
+  OnDevices kept;
+  kept.emplace(0, DeviceMemory{{}, options.device, share.devices});
   const Status made = share.devices->allocate(options.device, bytes, pointer);
   if (!made.ok()) {
     const bool no_device = made.code() == PARALLAX_UNSUPPORTED;
     return made.prefixed("buffer_alloc: ").about_field(no_device ? "device" : "bytes");
   }
-  const ByteRange range = ByteRange::at(*pointer, bytes);
+  OnDevices::node_type made_room = kept.extract(kept.begin());
+  made_room.mapped().range = ByteRange::at(*pointer, bytes);
+  made_room.key() = made_room.mapped().range.first;
   const MutexLock lock(mutex_);
-  on_devices_.emplace(range.first, DeviceMemory{range, options.device, share.devices});
+  on_devices_.insert(std::move(made_room));
   return {};
 }
 
@@ -106,15 +111,17 @@ bool Buffers::free_on_device(uintptr_t first) {
   return true;
 }
 
-void Buffers::release_devices() {
+std::function<void()> Buffers::give_up_devices() {
   OnDevices all;
   {
     const MutexLock lock(mutex_);
     all.swap(on_devices_);
   }
-  for (const auto& [first, each] : all) {
-    each.devices->release(each.device, reinterpret_cast<void*>(first));
-  }
+  return [all = std::move(all)] {
+    for (const auto& [first, each] : all) {
+      each.devices->release(each.device, reinterpret_cast<void*>(first));
+    }
+  };
 }
 
 Status Buffers::allocate(uint64_t bytes, const parallax_buffer_options_t& options,

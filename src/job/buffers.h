@@ -61,8 +61,9 @@ class Buffers {
   // As free.
   Status remove(void* pointer, const Borrower& borrower) PARALLAX_EXCLUDES(mutex_);
 
-  // The devices are about to go, and their memory with them.
-  void release_devices() PARALLAX_EXCLUDES(mutex_);
+  // The devices are about to go, and their memory with them: what gives it back, which waits for
+  // them and needs nothing of this.
+  std::function<void()> give_up_devices() PARALLAX_EXCLUDES(mutex_);
 
   // {"allocated", "allocated_bytes", "touched_bytes", "registered", "registered_bytes",
   //  "on_devices", "on_devices_bytes", and what the host's ranks share: "shared", "mapped",

@@ -72,7 +72,7 @@ Job::~Job() {
   if (groups_ != nullptr) groups_->leave_transport();
   transport_.reset();
   groups_.reset();
-  buffers_.release_devices();
+  if (devices_ != nullptr) devices_->close(buffers_.give_up_devices());
   devices_.reset();
   progress_.reset();
 }
@@ -322,8 +322,7 @@ Status Job::start_engine() {
   progress_ = std::make_unique<Progress>(*transport_, clock_, binding);
   const size_t local_ranks = hosts_.ranks_of[hosts_.host_of[options_.rank]].size();
   devices_ = std::make_unique<JobDevices>(
-      setting("module_dir").text, pinned_max_bytes(setting("pinned_max_bytes"), local_ranks),
-      [this] { progress_->wake(); });
+      JobDevices::options_of(settings_.as_opened(), local_ranks, [this] { progress_->wake(); }));
   if (options_.compute_threads > 0) {
     auto pool = std::make_unique<ThreadCompute>(
         [this] { progress_->wake(); },

@@ -84,6 +84,7 @@ class Job {
     const bool host = made.ok() && options.memory == PARALLAX_MEMORY_HOST;
     return host ? know_memory(*pointer, bytes) : made;
   }
+  JobDevices& devices() { return *devices_; }
   Status free_buffer(void* pointer) { return buffers_.free(pointer, borrower()); }
   Status register_buffer(void* pointer, uint64_t bytes) {
     const Status added = buffers_.add(pointer, bytes);

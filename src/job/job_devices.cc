@@ -2,6 +2,11 @@
 // Opening devices, and what is told of them. See job_devices.h.
 #include "job/job_devices.h"
 
+#include <dlfcn.h>
+
+#include <chrono>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "base/log.h"
@@ -14,23 +19,139 @@ uint64_t pinned_max_bytes(const SettingValue& setting, size_t ranks) {
   return machine_memory().most_bytes() / 4 / ranks;
 }
 
-JobDevices::JobDevices(std::string module_dir, uint64_t pinned_max_bytes,
-                       std::function<void()> wake)
-    : module_dir_(std::move(module_dir)),
-      pinned_max_bytes_(pinned_max_bytes),
+JobDevices::Options JobDevices::options_of(const Settings& settings, size_t ranks,
+                                           std::function<void()> wake) {
+  return {.module_dir = settings.value("module_dir").text,
+          .pinned_max_bytes = parallax::pinned_max_bytes(settings.value("pinned_max_bytes"), ranks),
+          .collectives = settings.value("nccl").number != 0,
+          .wake = std::move(wake)};
+}
+
+JobDevices::JobDevices(Options options)
+    : module_dir_(std::move(options.module_dir)),
+      pinned_max_bytes_(options.pinned_max_bytes),
+      collectives_(options.collectives),
       waker_(std::make_shared<Waker>()) {
   const MutexLock lock(waker_->mutex);
-  waker_->wake = std::move(wake);
+  waker_->wake = std::move(options.wake);
 }
 
 JobDevices::~JobDevices() {
-  const MutexLock lock(mutex_);
-  // A device that does not end may still write to what it was given: its end waits for it first.
-  if (devices_ != nullptr) devices_->drain(int64_t{5'000'000'000});
-  pinned_.reset();
-  devices_.reset();
+  close([] {});
   const MutexLock waking(waker_->mutex);
   waker_->wake = nullptr;
+}
+
+namespace {
+
+// What a job had on devices, and whether that is given back. Of the thread that does it, and of who
+// waits for it, whichever goes last.
+struct Ending {
+  Mutex mutex;
+  Mutex::CondVar changed;
+  bool over PARALLAX_GUARDED_BY(mutex) = false;
+  bool left PARALLAX_GUARDED_BY(mutex) = false;
+};
+
+void end_devices(std::unique_ptr<Devices> devices, std::unique_ptr<PinnedPool> pinned,
+                 const std::function<void()>& release, const std::shared_ptr<Ending>& ending) {
+  // What a device may still write to is not freed, nor what its driver may still call.
+  const bool ended = devices->drain(JobDevices::kEndNs / 2);
+  if (ended) {
+    release();
+    pinned.reset();
+    devices.reset();
+  } else {
+    static_cast<void>(pinned.release());
+    static_cast<void>(devices.release());
+  }
+  const MutexLock lock(ending->mutex);
+  ending->over = true;
+  ending->left = !ended;
+  ending->changed.notify_all();
+}
+
+enum class HowItEnded : uint8_t { kUnderWay, kLeft, kGivenBack };
+
+HowItEnded wait_for(Ending& ending) {
+  const auto until =
+      std::chrono::steady_clock::now() + std::chrono::nanoseconds(JobDevices::kEndNs);
+  const MutexLock lock(ending.mutex);
+  while (!ending.over && std::chrono::steady_clock::now() < until) {
+    ending.changed.wait_until(ending.mutex, until);
+  }
+  if (!ending.over) return HowItEnded::kUnderWay;
+  return ending.left ? HowItEnded::kLeft : HowItEnded::kGivenBack;
+}
+
+// A thread of ours may come back from the driver at any time: a program that unloads the library
+// (dlclose) is not to take its code away.
+void stay_loaded() {
+  Dl_info self = {};
+  if (dladdr(reinterpret_cast<const void*>(&stay_loaded), &self) == 0) return;
+  static_cast<void>(dlopen(self.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE));
+}
+
+}  // namespace
+
+void JobDevices::close(std::function<void()> release) {
+  std::unique_ptr<Devices> devices;
+  std::unique_ptr<PinnedPool> pinned;
+  {
+    const MutexLock lock(mutex_);
+    devices = std::move(devices_);
+    pinned = std::move(pinned_);
+  }
+  if (devices == nullptr) return;
+  const uint64_t pinned_bytes = pinned->bytes_held();
+  const auto ending = std::make_shared<Ending>();
+  // Held by the function, so that they are there where no thread can be had.
+  struct Held {
+    std::unique_ptr<Devices> devices;
+    std::unique_ptr<PinnedPool> pinned;
+    std::function<void()> release;
+  };
+  const auto held =
+      std::make_shared<Held>(Held{std::move(devices), std::move(pinned), std::move(release)});
+  const auto body = [held, ending] {
+    end_devices(std::move(held->devices), std::move(held->pinned), held->release, ending);
+  };
+  std::thread thread;
+  try {
+    thread = std::thread(body);
+  } catch (const std::system_error&) {
+    body();
+  }
+  const HowItEnded how = wait_for(*ending);
+  if (how == HowItEnded::kUnderWay) {
+    stay_loaded();
+    thread.detach();
+  } else if (thread.joinable()) {
+    thread.join();
+  }
+  if (how == HowItEnded::kGivenBack) return;
+  PARALLAX_LOG(kWarn, kInit,
+               "a device did not end within " + std::to_string(kEndNs / 1'000'000'000) +
+                   " s of the job's end: what the job had on devices and " +
+                   std::to_string(pinned_bytes) +
+                   " bytes of pinned memory are not given back before the process ends; look for "
+                   "work on the program's streams that never ends");
+}
+
+void JobDevices::prepare(std::span<const parallax_slice_t> slices) {
+  for (const parallax_slice_t& slice : slices) {
+    if (slice.memory != PARALLAX_MEMORY_CUDA) continue;
+    DeviceShare share;
+    if (!open(&share).ok()) return;
+    static_cast<void>(share.devices->open(slice.device).ok());
+  }
+}
+
+// NCCL is large, and loaded once.
+void JobDevices::prepare(const parallax_variable_t& variable) {
+  if (variable.memory != PARALLAX_MEMORY_CUDA) return;
+  DeviceShare share;
+  if (open(&share).ok() && collectives_) static_cast<void>(share.devices->collectives());
 }
 
 Status JobDevices::open(DeviceShare* share) {
@@ -52,13 +173,19 @@ Status JobDevices::open(DeviceShare* share) {
 }
 
 nlohmann::json JobDevices::report() const {
-  const MutexLock lock(mutex_);
-  nlohmann::json report = {{"used", devices_ != nullptr},
-                           {"module", found_.path},
-                           {"made", found_.made},
-                           {"tried", found_.tried}};
-  if (devices_ == nullptr) return report;
-  const DeviceReport told = devices_->report();
+  nlohmann::json report;
+  Devices* used = nullptr;
+  {
+    const MutexLock lock(mutex_);
+    used = devices_.get();
+    report = {{"used", used != nullptr},
+              {"module", found_.path},
+              {"made", found_.made},
+              {"tried", found_.tried}};
+  }
+  if (used == nullptr) return report;
+  // Without the lock: it may load NCCL.
+  const DeviceReport told = used->report();
   report["driver"] = told.driver;
   report["collectives"] = told.collectives;
   report["collectives_why"] = told.collectives_why;

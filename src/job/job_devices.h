@@ -3,8 +3,8 @@
 // a device, and what all groups of the job share of it. A job that never has one never looks, so
 // that no driver starts its threads in it, and a process may fork as before.
 //
-// Any thread; opening blocks on the file system and the driver. The pinned memory is the engine's
-// owner's.
+// Any thread; opening blocks on the file system and the driver, so prepare() comes first, without
+// the engine mutex: what the engine opens is open then. The pinned memory is the engine's owner's.
 #ifndef PARALLAX_JOB_JOB_DEVICES_H_
 #define PARALLAX_JOB_JOB_DEVICES_H_
 
@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 
 #include "base/mutex.h"
@@ -19,6 +20,7 @@
 #include "base/status.h"
 #include "device/device_share.h"
 #include "device/loader.h"
+#include "parallax/parallax.h"
 
 namespace parallax {
 
@@ -28,15 +30,32 @@ uint64_t pinned_max_bytes(const SettingValue& setting, size_t ranks);
 
 class JobDevices {
  public:
-  // `wake` is called from threads of the driver's, until this ends. 0 bytes: no bound.
-  JobDevices(std::string module_dir, uint64_t pinned_max_bytes, std::function<void()> wake);
-  // Waits for copies that are under way, for at most a while.
+  // How long the end of a job waits for devices.
+  static constexpr int64_t kEndNs = 10'000'000'000;
+
+  struct Options {
+    std::string module_dir;
+    uint64_t pinned_max_bytes = 0;  // 0: no bound
+    bool collectives = false;       // devices may sum among themselves
+    std::function<void()> wake;     // called from threads of the driver's, until this ends
+  };
+
+  // As the settings say, with so many ranks on the host.
+  static Options options_of(const Settings& settings, size_t ranks, std::function<void()> wake);
+  explicit JobDevices(Options options);
   ~JobDevices();
   JobDevices(const JobDevices&) = delete;
   JobDevices& operator=(const JobDevices&) = delete;
 
   // UNSUPPORTED: what was looked for, where, and what is missing. One that failed is tried again.
   Status open(DeviceShare* share) PARALLAX_EXCLUDES(mutex_);
+  // Opens what a call is about to need, as far as it can be: what fails is the call's to say.
+  void prepare(std::span<const parallax_slice_t> slices) PARALLAX_EXCLUDES(mutex_);
+  void prepare(const parallax_variable_t& variable) PARALLAX_EXCLUDES(mutex_);
+  // Gives back what the job has on devices, and before that by `release` what is not this one's.
+  // Drivers wait for their devices to do so: where one does not end in kEndNs its memory is left,
+  // and the log says it.
+  void close(std::function<void()> release) PARALLAX_EXCLUDES(mutex_);
 
   // {"used", "module", "made", "tried", "driver", "collectives", "collectives_why", "devices"}
   nlohmann::json report() const PARALLAX_EXCLUDES(mutex_);
@@ -50,10 +69,11 @@ class JobDevices {
 
   const std::string module_dir_;
   const uint64_t pinned_max_bytes_;
+  const bool collectives_;
   const std::shared_ptr<Waker> waker_;
   mutable Mutex mutex_;
   DeviceModuleReport found_ PARALLAX_GUARDED_BY(mutex_);
-  std::unique_ptr<Devices> devices_ PARALLAX_GUARDED_BY(mutex_);
+  std::unique_ptr<Devices> devices_ PARALLAX_GUARDED_BY(mutex_);  // stays until the end
   std::unique_ptr<PinnedPool> pinned_ PARALLAX_GUARDED_BY(mutex_);
 };
 

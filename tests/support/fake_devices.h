@@ -121,7 +121,7 @@ class FakeDevices : public Devices {
     *memory = made.release();
     return {};
   }
-  void release_pinned(std::byte* memory) override {
+  void release_pinned(std::byte* memory) noexcept override {
     EXPECT_EQ(pinned_.erase(memory), 1u);
     delete[] memory;
   }

@@ -56,6 +56,11 @@ void cuda_double_set_delay(uint64_t seed, uint32_t most_us) {
   for (CUstream_st& stream : machine().streams) stream.random.seed(seed * 1000003 + stream.number);
 }
 
+void cuda_double_set_open_ms(uint32_t milliseconds) {
+  const Lock lock(machine().mutex);
+  machine().open_ms = milliseconds;
+}
+
 void cuda_double_hold(CUstream handle, int held) {
   const Lock lock(machine().mutex);
   const CUstream stream = stream_of(machine(), handle);
@@ -103,6 +108,7 @@ void cuda_double_reset(int count) {
   all.driver_version = fresh.driver_version;
   all.seed = fresh.seed;
   all.delay_us = fresh.delay_us;
+  all.open_ms = fresh.open_ms;
   all.held = false;
   all.log.clear();
   all.pageable_copies = 0;

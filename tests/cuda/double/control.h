@@ -51,6 +51,8 @@ PARALLAX_DOUBLE_API uint64_t cuda_double_calls(const char* function);
  * their blocks, and the threads of a block between two barriers, in an order that the seed draws.
  */
 PARALLAX_DOUBLE_API void cuda_double_set_delay(uint64_t seed, uint32_t most_us);
+/* A context takes so long to be made, as they do: hundreds of milliseconds on most machines. */
+PARALLAX_DOUBLE_API void cuda_double_set_open_ms(uint32_t milliseconds);
 /* A held stream executes nothing; 0 lets it go on. NULL: the default stream of the current context.
  * What it executes at the moment is not taken back. */
 PARALLAX_DOUBLE_API void cuda_double_hold(CUstream stream, int held);

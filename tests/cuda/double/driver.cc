@@ -213,6 +213,12 @@ PARALLAX_DOUBLE_API CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevi
   if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
   CUctx_st& primary = machine().contexts[static_cast<size_t>(device)];
   if (primary.error != CUDA_SUCCESS) return primary.error;
+  if (primary.retained == 0 && machine().open_ms > 0) {
+    const std::chrono::milliseconds pause(machine().open_ms);
+    lock.unlock();
+    std::this_thread::sleep_for(pause);
+    lock.lock();
+  }
   ++primary.retained;
   *context = &primary;
   return CUDA_SUCCESS;

@@ -128,6 +128,7 @@ struct Machine {
   std::vector<cuda_double_leak_source> leak_sources;
   uint64_t seed = 0;
   uint32_t delay_us = 0;
+  uint32_t open_ms = 0;
   bool held = false;
   uint64_t executed = 0;
   uint64_t pageable_copies = 0;

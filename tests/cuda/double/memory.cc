@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "cuda/double/machine.h"
@@ -79,6 +80,16 @@ Block* to_release(Machine& all, uintptr_t first, MemoryKind kind) {
   return &block;
 }
 
+// As a driver does before it gives memory back: what any stream of the context was given is
+// executed first, whether it uses that memory or not.
+void wait_for_device(Machine& all, Lock& lock, CUcontext context) {
+  std::vector<Mark> marks;
+  for (CUstream_st& stream : all.streams) {
+    if (stream.context == context) marks.push_back({&stream, stream.submitted});
+  }
+  all.changed.wait(lock, [&] { return std::all_of(marks.begin(), marks.end(), is_executed); });
+}
+
 }  // namespace
 
 Block* block_of(Machine& all, uintptr_t pointer, size_t bytes) {
@@ -124,6 +135,7 @@ PARALLAX_DOUBLE_API CUresult cuMemFree(CUdeviceptr pointer) {
   if (pointer == 0) return CUDA_SUCCESS;
   Block* const block = to_release(machine(), pointer, MemoryKind::kDevice);
   if (block == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  wait_for_device(machine(), lock, block->context);
   machine().devices[static_cast<size_t>(block->context->device)].memory_used -= block->bytes;
   munmap(block->alias, block->mapped_bytes);
   munmap(reinterpret_cast<void*>(block->first), block->mapped_bytes);
@@ -156,6 +168,7 @@ PARALLAX_DOUBLE_API CUresult cuMemFreeHost(void* pointer) {
   const uintptr_t first = reinterpret_cast<uintptr_t>(pointer);
   Block* const block = to_release(machine(), first, MemoryKind::kPinned);
   if (block == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  wait_for_device(machine(), lock, block->context);
   munmap(pointer, block->mapped_bytes);
   machine().blocks.erase(first);
   return CUDA_SUCCESS;
@@ -184,9 +197,9 @@ PARALLAX_DOUBLE_API CUresult cuMemHostUnregister(void* pointer) {
   Lock lock;
   if (CUresult code = enter(lock, "cuMemHostUnregister", Needs::kContext)) return code;
   const uintptr_t first = reinterpret_cast<uintptr_t>(pointer);
-  if (to_release(machine(), first, MemoryKind::kRegistered) == nullptr) {
-    return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-  }
+  const Block* const block = to_release(machine(), first, MemoryKind::kRegistered);
+  if (block == nullptr) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  wait_for_device(machine(), lock, block->context);
   machine().blocks.erase(first);
   return CUDA_SUCCESS;
 }

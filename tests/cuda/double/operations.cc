@@ -179,7 +179,7 @@ PARALLAX_DOUBLE_API CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value
 
 PARALLAX_DOUBLE_API CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* argument) {
   Lock lock;
-  if (CUresult code = enter(lock, "cuLaunchHostFunc", Needs::kDriver)) return code;
+  if (CUresult code = enter(lock, "cuLaunchHostFunc", Needs::kContext)) return code;
   Machine& all = machine();
   const CUstream stream = stream_of(all, handle);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;

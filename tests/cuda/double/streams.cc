@@ -196,7 +196,7 @@ PARALLAX_DOUBLE_API CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptur
 
 PARALLAX_DOUBLE_API CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
   Lock lock;
-  if (CUresult code = enter(lock, "cuStreamGetCtx", Needs::kDriver)) return code;
+  if (CUresult code = enter(lock, "cuStreamGetCtx", Needs::kContext)) return code;
   const CUstream stream = stream_of(machine(), handle);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -206,7 +206,7 @@ PARALLAX_DOUBLE_API CUresult cuStreamGetCtx(CUstream handle, CUcontext* context)
 
 PARALLAX_DOUBLE_API CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags) {
   Lock lock;
-  if (CUresult code = enter(lock, "cuStreamWaitEvent", Needs::kDriver)) return code;
+  if (CUresult code = enter(lock, "cuStreamWaitEvent", Needs::kContext)) return code;
   Machine& all = machine();
   const CUstream stream = stream_of(all, handle);
   if (stream == nullptr || all.events.count(event) == 0) return CUDA_ERROR_INVALID_HANDLE;
@@ -228,7 +228,7 @@ PARALLAX_DOUBLE_API CUresult cuEventCreate(CUevent* event, unsigned int flags) {
 
 PARALLAX_DOUBLE_API CUresult cuEventRecord(CUevent event, CUstream handle) {
   Lock lock;
-  if (CUresult code = enter(lock, "cuEventRecord", Needs::kDriver)) return code;
+  if (CUresult code = enter(lock, "cuEventRecord", Needs::kContext)) return code;
   Machine& all = machine();
   const CUstream stream = stream_of(all, handle);
   if (stream == nullptr || all.events.count(event) == 0) return CUDA_ERROR_INVALID_HANDLE;

@@ -10,7 +10,7 @@ namespace parallax::testkit {
 namespace {
 
 TEST(JobDevices, SayWhatWasLookedFor) {
-  JobDevices devices("/nonexistent", 0, [] {});
+  JobDevices devices({.module_dir = "/nonexistent", .wake = [] {}});
   DeviceShare share;
   EXPECT_FALSE(devices.report()["used"].get<bool>()) << "nobody asked yet";
   EXPECT_TRUE(devices.report()["tried"].empty());
