@@ -141,6 +141,7 @@ BROKEN = [
     ("a link to no heading", "links", {"docs/b.md": "# What\n\nsee [a](#where)\n"}),
     ("a name of nothing", "names", {"docs/b.md": "call `parallax_gone`\n"}),
     ("an unformatted file", "format", {"src/base/b.cc": OPENING + "int  b( ) ;\n"}),
+    ("an unformatted kernel", "format", {"src/cuda/b.cu": OPENING + "int  b( ) ;\n"}),
 ]
 
 

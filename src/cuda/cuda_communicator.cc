@@ -65,19 +65,23 @@ Status CudaCommunicator::failed(const char* what, ncclResult_t error) {
   return error == ncclRemoteError ? peer_lost(std::move(text)) : io_error(std::move(text));
 }
 
+template <typename Work>
+Status CudaCommunicator::within_context(Work&& work) {
+  const ContextScope scope(driver_, parts_.context);
+  return scope.status() == CUDA_SUCCESS ? work() : failed("cuCtxPushCurrent", scope.status());
+}
+
 // ---- forming
 
 Status CudaCommunicator::create(Parts parts, const CommunicatorOptions& options,
                                 std::unique_ptr<Communicator>* communicator) {
   std::unique_ptr<CudaCommunicator> made(new CudaCommunicator(std::move(parts), options.device));
-  PARALLAX_RETURN_IF_ERROR(made->begin(options));
+  PARALLAX_RETURN_IF_ERROR(made->within_context([&] { return made->begin(options); }));
   *communicator = std::move(made);
   return {};
 }
 
 Status CudaCommunicator::begin(const CommunicatorOptions& options) {
-  const ContextScope scope(driver_, parts_.context);
-  if (scope.status() != CUDA_SUCCESS) return failed("cuCtxPushCurrent", scope.status());
   const CUresult error = driver_.cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, 0);
   if (error != CUDA_SUCCESS) {
     stream_ = nullptr;
@@ -100,10 +104,10 @@ Status CudaCommunicator::advance() {
   if (phase_ == Phase::kAborted || phase_ == Phase::kFailed) return {};
   const bool waits = to_be_asked() || !under_way_.empty();
   if (!waits) return {};
-  const ContextScope scope(driver_, parts_.context);
-  if (scope.status() != CUDA_SUCCESS) return failed("cuCtxPushCurrent", scope.status());
-  PARALLAX_RETURN_IF_ERROR(ask());
-  return look_at_events();
+  return within_context([this] {
+    const Status asked = ask();
+    return asked.ok() ? look_at_events() : asked;
+  });
 }
 
 // What NCCL says of itself: an error of any rank comes to light here.
@@ -124,7 +128,7 @@ Status CudaCommunicator::look_at_events() {
     CUresult error = CUDA_SUCCESS;
     if (!passed(under_way_.front(), &error)) return {};
     if (error != CUDA_SUCCESS) return failed("a reduction", error);
-    events_.push_back(under_way_.front());
+    give_back(under_way_.front());
     under_way_.pop_front();
   }
   return {};
@@ -143,15 +147,20 @@ Status CudaCommunicator::take_event(CUevent* event) {
     events_.pop_back();
     return {};
   }
+  events_.reserve(events_made_ + 1);  // so that what comes back always has room
   const CUresult error = driver_.cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
-  return error == CUDA_SUCCESS ? Status() : failed("cuEventCreate", error);
+  if (error != CUDA_SUCCESS) return failed("cuEventCreate", error);
+  ++events_made_;
+  return {};
 }
 
 // ---- launching
 
 Status CudaCommunicator::launch(std::span<const DeviceReduction> together) {
-  const ContextScope scope(driver_, parts_.context);
-  if (scope.status() != CUDA_SUCCESS) return failed("cuCtxPushCurrent", scope.status());
+  return within_context([&] { return launch_behind(together); });
+}
+
+Status CudaCommunicator::launch_behind(std::span<const DeviceReduction> together) {
   PARALLAX_RETURN_IF_ERROR(order_behind(together));
   PARALLAX_RETURN_IF_ERROR(take_zeros(together));
   const char* what = "";
@@ -180,13 +189,10 @@ Status CudaCommunicator::take_zeros(std::span<const DeviceReduction> together) {
     bytes += each.from == nullptr ? padded_zeros(each) : 0;
   if (bytes == 0) return {};
   if (bytes > zeros_bytes_) {
-    // cuMemFree would wait for the device.
-    if (zeros_ != 0) outgrown_.push_back(zeros_);
-    zeros_ = 0;
-    zeros_bytes_ = 0;
-    const CUresult error = driver_.cuMemAlloc_v2(&zeros_, bytes);
+    zeros_.push_front({.context = parts_.context});
+    const CUresult error = driver_.cuMemAlloc_v2(&zeros_.front().memory, bytes);
     if (error != CUDA_SUCCESS) {
-      zeros_ = 0;
+      zeros_.pop_front();
       return failed(("cuMemAlloc of " + std::to_string(bytes) +
                      " bytes of zeros, for variables that this rank did not give")
                         .c_str(),
@@ -194,7 +200,7 @@ Status CudaCommunicator::take_zeros(std::span<const DeviceReduction> together) {
     }
     zeros_bytes_ = bytes;
   }
-  const CUresult error = driver_.cuMemsetD8Async(zeros_, 0, bytes, stream_);
+  const CUresult error = driver_.cuMemsetD8Async(zeros_.front().memory, 0, bytes, stream_);
   return error == CUDA_SUCCESS ? Status() : failed("cuMemsetD8Async", error);
 }
 
@@ -205,7 +211,7 @@ ncclResult_t CudaCommunicator::reduce(std::span<const DeviceReduction> together,
   ncclResult_t result = group ? nccl_.ncclGroupStart() : ncclSuccess;
   if (result != ncclSuccess) return result;
   *what = "ncclAllReduce";
-  auto* zeros = reinterpret_cast<std::byte*>(zeros_);
+  auto* zeros = zeros_.empty() ? nullptr : reinterpret_cast<std::byte*>(zeros_.front().memory);
   for (const DeviceReduction& each : together) {
     const std::byte* from = each.from;
     std::byte* to = each.to;
@@ -226,14 +232,18 @@ ncclResult_t CudaCommunicator::reduce(std::span<const DeviceReduction> together,
 
 // The stream has the work: what follows marks its end.
 Status CudaCommunicator::end_launch() {
-  CUevent event = nullptr;
-  PARALLAX_RETURN_IF_ERROR(take_event(&event));
-  const CUresult error = driver_.cuEventRecord(event, stream_);
+  under_way_.push_back(nullptr);  // room, before there is an event
+  CUevent& event = under_way_.back();
+  Status status = take_event(&event);
+  const CUresult error = status.ok() ? driver_.cuEventRecord(event, stream_) : CUDA_SUCCESS;
   if (error != CUDA_SUCCESS) {
-    events_.push_back(event);
-    return failed("cuEventRecord", error);
+    give_back(event);
+    status = failed("cuEventRecord", error);
   }
-  under_way_.push_back(event);
+  if (!status.ok()) {
+    under_way_.pop_back();
+    return status;
+  }
   phase_ = Phase::kReady;
   // Where it cannot wake, whoever polls finds the end nevertheless.
   driver_.cuLaunchHostFunc(stream_, wake_owner, wake_.get());
@@ -251,7 +261,7 @@ void CudaCommunicator::abort() {
   }
   if (scope.status() != CUDA_SUCCESS || !take_event(&last_).ok()) return;
   if (driver_.cuEventRecord(last_, stream_) != CUDA_SUCCESS) {
-    events_.push_back(std::exchange(last_, nullptr));
+    give_back(std::exchange(last_, nullptr));
   }
 }
 
@@ -262,9 +272,9 @@ bool CudaCommunicator::quiet() {
   const ContextScope scope(driver_, parts_.context);
   CUresult error = scope.status();
   if (error == CUDA_SUCCESS && !passed(last_, &error)) return false;
-  for (CUevent event : under_way_) events_.push_back(event);
+  for (CUevent event : under_way_) give_back(event);
   under_way_.clear();
-  events_.push_back(std::exchange(last_, nullptr));
+  give_back(std::exchange(last_, nullptr));
   return true;
 }
 
@@ -303,10 +313,7 @@ CudaCommunicator::~CudaCommunicator() {
   if (scope.status() != CUDA_SUCCESS) return;
   for (CUevent event : events_) driver_.cuEventDestroy_v2(event);
   if (stream_ != nullptr) driver_.cuStreamDestroy_v2(stream_);
-  outgrown_.push_back(zeros_);
-  for (CUdeviceptr each : outgrown_) {
-    if (each != 0) driver_.cuMemFree_v2(each);
-  }
+  parts_.give_back(std::move(zeros_));
 }
 
 }  // namespace parallax

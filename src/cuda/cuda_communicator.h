@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "cuda/device_blocks.h"
 #include "cuda/library.h"
 #include "device/communicator.h"
 
@@ -27,7 +28,9 @@ class CudaCommunicator final : public Communicator {
     const NcclLibrary& nccl;
     CUcontext context = nullptr;                 // retained for as long as this lives
     std::function<CUevent(DeviceMark)> mark_of;  // of a mark that is not released
-    std::function<void()> wake;                  // called by the driver's threads
+    // Gives memory back that nothing uses, in its own time: the driver waits for the device.
+    std::function<void(DeviceBlocks&&)> give_back;
+    std::function<void()> wake;  // called by the driver's threads
   };
 
   // IO.
@@ -58,14 +61,19 @@ class CudaCommunicator final : public Communicator {
         wake_(std::make_unique<std::function<void()>>(parts_.wake)) {}
 
   bool settling() const { return phase_ == Phase::kSettling; }
+  // `work` with the device's context; every call of NCCL's and most of the driver's want it.
+  template <typename Work>
+  Status within_context(Work&& work);
   Status begin(const CommunicatorOptions& options);
   Status ask();
   Status look_at_events();
   Status order_behind(std::span<const DeviceReduction> together);
   Status take_zeros(std::span<const DeviceReduction> together);
   ncclResult_t reduce(std::span<const DeviceReduction> together, const char** what);
+  Status launch_behind(std::span<const DeviceReduction> together);
   Status end_launch();
   Status take_event(CUevent* event);
+  void give_back(CUevent event) noexcept { events_.push_back(event); }
   bool passed(CUevent event, CUresult* error) const;
   void close_in_good_order();
   Status failed(const char* what, CUresult error);
@@ -82,12 +90,12 @@ class CudaCommunicator final : public Communicator {
   ncclComm_t communicator_ = nullptr;
   uint64_t launched_ = 0;
   std::deque<CUevent> under_way_;  // the end of each launch, in order
-  std::vector<CUevent> events_;    // to be used again
-  CUevent last_ = nullptr;         // aborted: behind all
-  // Zeros that this rank gives, and larger ones that work on the stream may still use.
-  CUdeviceptr zeros_ = 0;
-  uint64_t zeros_bytes_ = 0;
-  std::vector<CUdeviceptr> outgrown_;
+  std::vector<CUevent> events_;    // to be used again; with room for all
+  size_t events_made_ = 0;
+  CUevent last_ = nullptr;  // aborted: behind all
+  // Zeros that this rank gives; larger ones came before, which work on the stream may still use.
+  DeviceBlocks zeros_;
+  uint64_t zeros_bytes_ = 0;  // of the first
 };
 
 }  // namespace parallax

@@ -51,7 +51,7 @@ CudaDevices::~CudaDevices() {
     freer = std::move(freer_);
   }
   if (freer.joinable()) freer.join();
-  free_pinned();  // where no thread could be had
+  free_all();  // where no thread could be had
   const MutexLock lock(mutex_);
   for (const auto& [number, device] : devices_) over = over && device->finish_queues(until);
   if (!over) {
@@ -229,32 +229,56 @@ void CudaDevices::release_pinned(std::byte* memory) noexcept {
   const MutexLock lock(freed_mutex_);
   std::memcpy(memory, &freed_, sizeof freed_);
   freed_ = memory;
+  start_freer();
+}
+
+void CudaDevices::give_back(DeviceBlocks&& blocks) noexcept {
+  if (blocks.empty()) return;
+  const MutexLock lock(freed_mutex_);
+  freed_on_devices_.splice(freed_on_devices_.end(), blocks);
+  start_freer();
+}
+
+void CudaDevices::start_freer() {
   if (freeing_) return;
   try {
-    if (freer_.joinable()) freer_.join();  // it has found the list empty, and is about to end
-    freer_ = std::thread([this] { free_pinned(); });
+    if (freer_.joinable()) freer_.join();  // it has found nothing, and is about to end
+    freer_ = std::thread([this] { free_all(); });
     freeing_ = true;
   } catch (const std::system_error&) {
-    // No thread: the next one to be released tries again, and the end of all.
+    // No thread: what is released next tries again, and the end of all.
   }
 }
 
-// Waits for the device, without a lock.
-void CudaDevices::free_pinned() noexcept {
-  const ContextScope scope(api_, any_context());
-  while (true) {
-    std::byte* memory = nullptr;
-    {
-      const MutexLock lock(freed_mutex_);
-      memory = freed_;
-      if (memory == nullptr) {
-        freeing_ = false;
-        return;
-      }
-      std::memcpy(&freed_, memory, sizeof freed_);
-    }
-    if (scope.status() == CUDA_SUCCESS) api_.cuMemFreeHost(memory);
+void CudaDevices::free_all() noexcept {
+  while (free_one()) {
   }
+}
+
+// Waits for the device, without a lock. False: there is nothing more.
+bool CudaDevices::free_one() noexcept {
+  std::byte* pinned = nullptr;
+  DeviceBlocks block;
+  {
+    const MutexLock lock(freed_mutex_);
+    pinned = freed_;
+    if (pinned != nullptr) {
+      std::memcpy(&freed_, pinned, sizeof freed_);
+    } else if (!freed_on_devices_.empty()) {
+      block.splice(block.end(), freed_on_devices_, freed_on_devices_.begin());
+    } else {
+      freeing_ = false;
+      return false;
+    }
+  }
+  const ContextScope scope(api_, pinned == nullptr ? block.front().context : any_context());
+  if (scope.status() != CUDA_SUCCESS) return true;
+  if (pinned != nullptr) {
+    api_.cuMemFreeHost(pinned);
+  } else {
+    api_.cuMemFree_v2(block.front().memory);
+  }
+  return true;
 }
 
 Status CudaDevices::allocate(uint32_t number, uint64_t bytes, void** memory) {
@@ -325,12 +349,14 @@ Status CudaDevices::form(const CommunicatorOptions& options,
     PARALLAX_RETURN_IF_ERROR(find_open(options.device, &device));
     context = device->context();
   }
-  return CudaCommunicator::create({.driver = driver_,
-                                   .nccl = *nccl,
-                                   .context = context,
-                                   .mark_of = [this](DeviceMark mark) { return event_of(mark); },
-                                   .wake = *wake_},
-                                  options, communicator);
+  return CudaCommunicator::create(
+      {.driver = driver_,
+       .nccl = *nccl,
+       .context = context,
+       .mark_of = [this](DeviceMark mark) { return event_of(mark); },
+       .give_back = [this](DeviceBlocks&& blocks) { give_back(std::move(blocks)); },
+       .wake = *wake_},
+      options, communicator);
 }
 
 Status describe_cuda(DeviceReport* report) {

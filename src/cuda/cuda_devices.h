@@ -19,6 +19,7 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "cuda/cuda_device.h"
+#include "cuda/device_blocks.h"
 #include "cuda/library.h"
 #include "device/devices.h"
 
@@ -73,7 +74,10 @@ class CudaDevices final : public Devices {
   CUcontext any_context() const PARALLAX_EXCLUDES(mutex_);
   CUevent event_of(DeviceMark mark) PARALLAX_EXCLUDES(mutex_);
   bool under_way() PARALLAX_REQUIRES(mutex_);
-  void free_pinned() noexcept;
+  void give_back(DeviceBlocks&& blocks) noexcept PARALLAX_EXCLUDES(freed_mutex_);
+  void start_freer() PARALLAX_REQUIRES(freed_mutex_);
+  void free_all() noexcept PARALLAX_EXCLUDES(freed_mutex_);
+  bool free_one() noexcept PARALLAX_EXCLUDES(freed_mutex_);
 
   const DriverLibrary& driver_;
   const DriverApi& api_;
@@ -86,10 +90,11 @@ class CudaDevices final : public Devices {
   std::map<uint32_t, std::unique_ptr<CudaDevice>> devices_ PARALLAX_GUARDED_BY(mutex_);
   std::vector<Marked> marks_ PARALLAX_GUARDED_BY(mutex_);
   std::vector<Batch> batches_ PARALLAX_GUARDED_BY(mutex_);
-  // Pinned memory to be given back, each block with the address of the next: a list that takes no
-  // memory. A thread that is there as long as it has something to do calls the driver.
+  // Memory to be given back. Of what is pinned each block has the address of the next: a list that
+  // takes no memory. A thread that is there as long as it has something to do calls the driver.
   Mutex freed_mutex_;
   std::byte* freed_ PARALLAX_GUARDED_BY(freed_mutex_) = nullptr;
+  DeviceBlocks freed_on_devices_ PARALLAX_GUARDED_BY(freed_mutex_);
   bool freeing_ PARALLAX_GUARDED_BY(freed_mutex_) = false;
   std::thread freer_ PARALLAX_GUARDED_BY(freed_mutex_);
 };

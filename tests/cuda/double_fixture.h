@@ -30,6 +30,16 @@ inline std::string leaks() {
   return text.c_str();
 }
 
+// What CUDA allows and this library does not want: to wait for what was never recorded, and copies
+// that block because the host's memory is not pinned.
+inline std::string doubtful() {
+  std::string text;
+  if (log_has("was never recorded")) text += log();
+  const uint64_t pageable = cuda_double_pageable_copies();
+  if (pageable > 0) text += std::to_string(pageable) + " copies of memory that is not pinned\n";
+  return text;
+}
+
 // A context made current, for a scope.
 class Current {
  public:

@@ -70,7 +70,6 @@ TEST_F(StreamsDouble, AnEventIsThePlaceWhereItWasRecordedLast) {
   drain();
   EXPECT_EQ(cuEventQuery(event), CUDA_SUCCESS);
   EXPECT_EQ(cuEventDestroy(event), CUDA_SUCCESS);
-  EXPECT_EQ(cuEventQuery(event), CUDA_ERROR_INVALID_HANDLE);
   CUevent fresh = nullptr;
   ASSERT_EQ(cuEventCreate(&fresh, 0), CUDA_SUCCESS);
   EXPECT_EQ(cuEventQuery(fresh), CUDA_SUCCESS);  // never recorded
@@ -185,6 +184,36 @@ TEST_F(StreamsDouble, MemoryInUseIsNotGivenBack) {
         cuMemHostUnregister(&value);
       },
       "registered memory is given back while");
+}
+
+TEST_F(StreamsDouble, WhatWasDestroyedIsNotUsedAgain) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_DEATH(
+      {
+        CUevent event = nullptr;
+        cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+        cuEventDestroy(event);
+        cuEventQuery(event);
+      },
+      "an event is used after its end");
+  EXPECT_DEATH(
+      {
+        CUstream stream = nullptr;
+        cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0);
+        cuStreamDestroy(stream);
+        cuStreamQuery(stream);
+      },
+      "stream [0-9]+ is used after its end");
+}
+
+// To wait for an event that was never recorded is legal and orders nothing: the log says it.
+TEST_F(StreamsDouble, AnEventThatWasNeverRecordedIsTold) {
+  const Stream stream;
+  CUevent event = nullptr;
+  ASSERT_EQ(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+  EXPECT_EQ(cuStreamWaitEvent(stream.get(), event, 0), CUDA_SUCCESS);
+  EXPECT_TRUE(log_has("cuStreamWaitEvent: the event was never recorded")) << log();
+  EXPECT_EQ(cuEventDestroy(event), CUDA_SUCCESS);
 }
 
 TEST_F(StreamsDouble, AContextIsNotReleasedUnderItsOperations) {

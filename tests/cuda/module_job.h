@@ -93,6 +93,7 @@ class ModuleTest : public testing::Test {
     cuda_double_clear_failures();
     cuda_double_hold_all(0);
     EXPECT_EQ(leaks(), "");
+    EXPECT_EQ(cuda_double_test::doubtful(), "");
   }
 };
 

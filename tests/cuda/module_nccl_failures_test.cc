@@ -5,6 +5,7 @@
 #include <nccl.h>
 
 #include <atomic>
+#include <chrono>
 
 #include "cuda/module_ranks.h"
 
@@ -62,6 +63,39 @@ class ModuleNcclFailures : public NcclJobs {
   }
 };
 
+// Given a rank whose devices wait for another one, which aborts instead, expect an end; what the
+// device still holds is not written to afterwards.
+TEST_F(ModuleNcclFailures, AnAbortOfAnotherRankEndsWhatIsUnderWay) {
+  const uint64_t aborts = cuda_double_calls("ncclCommAbort");
+  std::atomic<bool> launched{false};
+  run(
+      2, [](DeviceRank& own) { own.add("w"); },
+      [&](DeviceRank& own) {
+        const DeviceNumbers<float> values(std::vector<float>(kCount, 1));
+        const uint64_t first = own.begin();
+        DeviceRank::finish({own.reduce(first, own.slice(0, values.address())), own.end(first)});
+        if (own.rank == 1) {
+          while (!launched) std::this_thread::yield();
+          EXPECT_EQ(parallax_abort(own.job, "enough"), PARALLAX_OK);
+          return;
+        }
+        const uint64_t step = own.begin();
+        parallax_request_t* request = own.reduce(step, own.slice(0, values.address()));
+        EXPECT_EQ(DeviceRank::wait(request, 50), PARALLAX_TIMEOUT);
+        launched = true;
+        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+        while (cuda_double_calls("ncclCommAbort") - aborts < 2 &&
+               std::chrono::steady_clock::now() < until) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        EXPECT_EQ(cuda_double_calls("ncclCommAbort") - aborts, 2u) << "both ranks give up at once";
+        EXPECT_EQ(DeviceRank::wait(request), PARALLAX_ABORTED);
+        EXPECT_NE(std::string(parallax_last_error()).find("enough"), std::string::npos);
+        check(parallax_request_release(request));
+      },
+      {}, false);
+}
+
 // Given each call failing by each code in its turn, on whichever rank comes to it first, expect
 // both ranks' requests to end, the one that failed with the call's name.
 TEST_F(ModuleNcclFailures, EveryCodeOfEveryCallEndsTheJobAndNamesItself) {
@@ -115,34 +149,6 @@ TEST_F(ModuleNcclFailures, AnIdThatCannotBeMadeLeavesItToTheHost) {
   const uint64_t before = nccl_double_launched();
   for (const auto& outcome : reduce_by_two()) EXPECT_EQ(outcome.status, PARALLAX_OK);
   EXPECT_EQ(nccl_double_launched(), before);
-}
-
-// Given a rank whose devices wait for another one, which aborts instead, expect an end; what the
-// device still holds is not written to afterwards.
-TEST_F(ModuleNcclFailures, AnAbortOfAnotherRankEndsWhatIsUnderWay) {
-  const uint64_t aborts = cuda_double_calls("ncclCommAbort");
-  std::atomic<bool> launched{false};
-  run(
-      2, [](DeviceRank& own) { own.add("w"); },
-      [&](DeviceRank& own) {
-        const DeviceNumbers<float> values(std::vector<float>(kCount, 1));
-        const uint64_t first = own.begin();
-        DeviceRank::finish({own.reduce(first, own.slice(0, values.address())), own.end(first)});
-        if (own.rank == 1) {
-          while (!launched) std::this_thread::yield();
-          EXPECT_EQ(parallax_abort(own.job, "enough"), PARALLAX_OK);
-          return;
-        }
-        const uint64_t step = own.begin();
-        parallax_request_t* request = own.reduce(step, own.slice(0, values.address()));
-        EXPECT_EQ(DeviceRank::wait(request, 50), PARALLAX_TIMEOUT);
-        launched = true;
-        EXPECT_EQ(DeviceRank::wait(request), PARALLAX_ABORTED);
-        EXPECT_NE(std::string(parallax_last_error()).find("enough"), std::string::npos);
-        check(parallax_request_release(request));
-      },
-      {}, false);
-  EXPECT_EQ(cuda_double_calls("ncclCommAbort") - aborts, 2u);
 }
 
 TEST_F(ModuleNcclFailures, ARankThatClosesIsNotWaitedFor) {

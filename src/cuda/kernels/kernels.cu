@@ -6,98 +6,91 @@
 
 using namespace parallax::kernels;
 
-#define PARALLAX_COPIES(bytes, Id)                                                              \
-  PARALLAX_KERNEL(parallax_gather_##bytes##_##Id,                                               \
-                  (const unit##bytes* table, uint64_t table_rows, const Id* ids,                \
-                   unit##bytes* out, uint32_t count, uint32_t units, uint32_t lane_bits,        \
-                   uint32_t* bad),                                                              \
-                  { gather(table, table_rows, ids, out, count, units, lane_bits, bad); })       \
-  PARALLAX_KERNEL(parallax_scatter_##bytes##_##Id,                                              \
-                  (unit##bytes* table, uint64_t table_rows, const Id* ids,                      \
-                   const unit##bytes* rows, uint32_t count, uint32_t units, uint32_t lane_bits, \
-                   uint32_t* bad),                                                              \
-                  { scatter(table, table_rows, ids, rows, count, units, lane_bits, bad); })
+#define PARALLAX_COPIES(bytes, Id)                                                                 \
+  PARALLAX_KERNEL(parallax_gather_##bytes##_##Id,                                                  \
+                  (const unit##bytes* table, uint64_t table_rows, const Id* ids, unit##bytes* out, \
+                   uint32_t count, uint32_t units, uint32_t lane_bits, uint32_t* bad),             \
+                  { gather(table, table_rows, ids, out, count, units, lane_bits, bad); })          \
+  PARALLAX_KERNEL(                                                                                 \
+      parallax_scatter_##bytes##_##Id,                                                             \
+      (unit##bytes * table, uint64_t table_rows, const Id* ids, const unit##bytes* rows,           \
+       uint32_t count, uint32_t units, uint32_t lane_bits, uint32_t* bad),                         \
+      { scatter(table, table_rows, ids, rows, count, units, lane_bits, bad); })
 
-#define PARALLAX_GATHER_CAST(From, To, Id)                                                       \
-  PARALLAX_KERNEL(                                                                               \
-      parallax_gather_##From##_##To##_##Id,                                                      \
-      (const From* table, uint64_t table_rows, const Id* ids, To* out, uint32_t count,           \
-       uint32_t elements, uint32_t lane_bits, uint32_t* bad),                                    \
-      { gather_cast(table, table_rows, ids, out, count, elements, lane_bits, bad); })
+#define PARALLAX_GATHER_CAST(From, To, Id)                                                         \
+  PARALLAX_KERNEL(parallax_gather_##From##_##To##_##Id,                                            \
+                  (const From* table, uint64_t table_rows, const Id* ids, To* out, uint32_t count, \
+                   uint32_t elements, uint32_t lane_bits, uint32_t* bad),                          \
+                  { gather_cast(table, table_rows, ids, out, count, elements, lane_bits, bad); })
 
-#define PARALLAX_CAST(From, To)                                                                 \
-  PARALLAX_KERNEL(parallax_cast_##From##_##To, (const From* from, To* to, uint64_t count),      \
-                  { cast(from, to, count); })                                                   \
-  PARALLAX_GATHER_CAST(From, To, i32)                                                           \
+#define PARALLAX_CAST(From, To)                                                            \
+  PARALLAX_KERNEL(parallax_cast_##From##_##To, (const From* from, To* to, uint64_t count), \
+                  { cast(from, to, count); })                                              \
+  PARALLAX_GATHER_CAST(From, To, i32)                                                      \
   PARALLAX_GATHER_CAST(From, To, i64)
 
-#define PARALLAX_SCATTER_ADD(Type, Id)                                                         \
-  PARALLAX_KERNEL(parallax_scatter_add_##Type##_##Id,                                          \
-                  (Type * table, uint64_t table_rows, const Id* ids, const float* rows,        \
-                   uint32_t count, const uint32_t* count_here, uint32_t elements,              \
-                   uint32_t lane_bits, uint32_t* bad),                                         \
-                  {                                                                            \
-                    scatter_add(table, table_rows, ids, rows, count, count_here, elements,     \
-                                lane_bits, bad);                                               \
-                  })
+#define PARALLAX_SCATTER_ADD(Type, Id)                                                      \
+  PARALLAX_KERNEL(                                                                          \
+      parallax_scatter_add_##Type##_##Id,                                                   \
+      (Type * table, uint64_t table_rows, const Id* ids, const float* rows, uint32_t count, \
+       const uint32_t* count_here, uint32_t elements, uint32_t lane_bits, uint32_t* bad),   \
+      { scatter_add(table, table_rows, ids, rows, count, count_here, elements, lane_bits, bad); })
 
-#define PARALLAX_SUM(Type)                                                                     \
-  PARALLAX_KERNEL(parallax_sum_##Type,                                                         \
-                  (const Type* rows, const uint32_t* order, const uint32_t* starts,            \
-                   const uint32_t* unique_count, float* sums, uint32_t elements,               \
-                   uint32_t lane_bits),                                                        \
-                  { sum_segments(rows, order, starts, unique_count, sums, elements, lane_bits); })
+#define PARALLAX_SUM(Type)                                                                \
+  PARALLAX_KERNEL(                                                                        \
+      parallax_sum_##Type,                                                                \
+      (const Type* rows, const uint32_t* order, const uint32_t* starts,                   \
+       const uint32_t* unique_count, float* sums, uint32_t elements, uint32_t lane_bits), \
+      { sum_segments(rows, order, starts, unique_count, sums, elements, lane_bits); })
 
 // The keys of ids are as wide as they.
-#define PARALLAX_SORT(Id, Key)                                                                   \
-  PARALLAX_KERNEL(parallax_keys_##Id,                                                            \
-                  (const Id* ids, uint64_t table_rows, uint32_t count, Key padding, Key* keys,   \
-                   uint32_t* order, uint32_t* bad),                                              \
-                  { make_keys(ids, table_rows, count, padding, keys, order, bad); })             \
-  PARALLAX_KERNEL(parallax_digits_##Id,                                                          \
-                  (const Key* keys, uint32_t count, uint32_t shift, uint32_t* counts),           \
-                  { count_digits(keys, count, shift, counts); })                                 \
-  PARALLAX_KERNEL(parallax_move_##Id,                                                            \
-                  (const Key* keys, const uint32_t* order, uint32_t count, uint32_t shift,       \
-                   const uint32_t* offsets, Key* keys_out, uint32_t* order_out),                 \
-                  { move_keys(keys, order, count, shift, offsets, keys_out, order_out); })       \
-  PARALLAX_KERNEL(parallax_heads_##Id,                                                           \
-                  (const Key* keys, uint32_t count, Key padding, uint32_t* heads),               \
-                  { mark_heads(keys, count, padding, heads); })                                  \
-  PARALLAX_KERNEL(parallax_segments_##Id,                                                        \
-                  (const Key* keys, uint32_t count, Key padding, const uint32_t* places,         \
-                   Id* unique_ids, uint32_t* starts, uint32_t* unique_count),                    \
-                  {                                                                              \
-                    lay_out_segments(keys, count, padding, places, unique_ids, starts,           \
-                                     unique_count);                                              \
-                  })
+#define PARALLAX_SORT(Id, Key)                                                                 \
+  PARALLAX_KERNEL(parallax_keys_##Id,                                                          \
+                  (const Id* ids, uint64_t table_rows, uint32_t count, Key padding, Key* keys, \
+                   uint32_t* order, uint32_t* bad),                                            \
+                  { make_keys(ids, table_rows, count, padding, keys, order, bad); })           \
+  PARALLAX_KERNEL(parallax_digits_##Id,                                                        \
+                  (const Key* keys, uint32_t count, uint32_t shift, uint32_t* counts),         \
+                  { count_digits(keys, count, shift, counts); })                               \
+  PARALLAX_KERNEL(parallax_move_##Id,                                                          \
+                  (const Key* keys, const uint32_t* order, uint32_t count, uint32_t shift,     \
+                   const uint32_t* offsets, Key* keys_out, uint32_t* order_out),               \
+                  { move_keys(keys, order, count, shift, offsets, keys_out, order_out); })     \
+  PARALLAX_KERNEL(parallax_heads_##Id,                                                         \
+                  (const Key* keys, uint32_t count, Key padding, uint32_t* heads),             \
+                  { mark_heads(keys, count, padding, heads); })                                \
+  PARALLAX_KERNEL(                                                                             \
+      parallax_segments_##Id,                                                                  \
+      (const Key* keys, uint32_t count, Key padding, const uint32_t* places, Id* unique_ids,   \
+       uint32_t* starts, uint32_t* unique_count),                                              \
+      { lay_out_segments(keys, count, padding, places, unique_ids, starts, unique_count); })
 
 #define PARALLAX_ROWS(Id) \
   Rows<Id> { table_rows, ids, count, count_here, elements, lane_bits, bad }
-#define PARALLAX_ROW_PARAMETERS(Id)                                                      \
-  uint64_t table_rows, const Id *ids, uint32_t count, const uint32_t *count_here,        \
+#define PARALLAX_ROW_PARAMETERS(Id)                                               \
+  uint64_t table_rows, const Id *ids, uint32_t count, const uint32_t *count_here, \
       uint32_t elements, uint32_t lane_bits, uint32_t *bad
 
-#define PARALLAX_UPDATES(Id)                                                                    \
-  PARALLAX_KERNEL(parallax_update_sgd_##Id,                                                     \
-                  (RuleNumbers with, PARALLAX_ROW_PARAMETERS(Id), float* values,                \
-                   const float* gradients),                                                     \
-                  { update_sgd(with, PARALLAX_ROWS(Id), values, gradients); })                  \
-  PARALLAX_KERNEL(parallax_update_momentum_##Id,                                                \
-                  (RuleNumbers with, PARALLAX_ROW_PARAMETERS(Id), float* values, float* state0, \
-                   const float* gradients),                                                     \
-                  { update_momentum(with, PARALLAX_ROWS(Id), values, state0, gradients); })     \
-  PARALLAX_KERNEL(parallax_update_adagrad_##Id,                                                 \
-                  (RuleNumbers with, PARALLAX_ROW_PARAMETERS(Id), float* values, float* state0, \
-                   const float* gradients),                                                     \
-                  { update_adagrad(with, PARALLAX_ROWS(Id), values, state0, gradients); })      \
-  PARALLAX_KERNEL(parallax_update_rowwise_adagrad_##Id,                                         \
-                  (RuleNumbers with, PARALLAX_ROW_PARAMETERS(Id), float* values, float* state0, \
-                   const float* gradients),                                                     \
+#define PARALLAX_UPDATES(Id)                                                                       \
+  PARALLAX_KERNEL(                                                                                 \
+      parallax_update_sgd_##Id,                                                                    \
+      (RuleNumbers with, PARALLAX_ROW_PARAMETERS(Id), float* values, const float* gradients),      \
+      { update_sgd(with, PARALLAX_ROWS(Id), values, gradients); })                                 \
+  PARALLAX_KERNEL(parallax_update_momentum_##Id,                                                   \
+                  (RuleNumbers with, PARALLAX_ROW_PARAMETERS(Id), float* values, float* state0,    \
+                   const float* gradients),                                                        \
+                  { update_momentum(with, PARALLAX_ROWS(Id), values, state0, gradients); })        \
+  PARALLAX_KERNEL(parallax_update_adagrad_##Id,                                                    \
+                  (RuleNumbers with, PARALLAX_ROW_PARAMETERS(Id), float* values, float* state0,    \
+                   const float* gradients),                                                        \
+                  { update_adagrad(with, PARALLAX_ROWS(Id), values, state0, gradients); })         \
+  PARALLAX_KERNEL(parallax_update_rowwise_adagrad_##Id,                                            \
+                  (RuleNumbers with, PARALLAX_ROW_PARAMETERS(Id), float* values, float* state0,    \
+                   const float* gradients),                                                        \
                   { update_rowwise_adagrad(with, PARALLAX_ROWS(Id), values, state0, gradients); }) \
-  PARALLAX_KERNEL(parallax_update_adam_##Id,                                                    \
-                  (RuleNumbers with, PARALLAX_ROW_PARAMETERS(Id), float* values, float* state0, \
-                   float* state1, const float* gradients),                                      \
+  PARALLAX_KERNEL(parallax_update_adam_##Id,                                                       \
+                  (RuleNumbers with, PARALLAX_ROW_PARAMETERS(Id), float* values, float* state0,    \
+                   float* state1, const float* gradients),                                         \
                   { update_adam(with, PARALLAX_ROWS(Id), values, state0, state1, gradients); })
 
 PARALLAX_COPIES(2, i32)
@@ -130,6 +123,5 @@ PARALLAX_KERNEL(parallax_scan_tiles, (uint32_t * numbers, uint32_t count, uint32
                 { scan_tiles(numbers, count, totals); })
 PARALLAX_KERNEL(parallax_scan_totals, (uint32_t * totals, uint32_t tiles),
                 { scan_totals(totals, tiles); })
-PARALLAX_KERNEL(parallax_scan_add,
-                (uint32_t * numbers, uint32_t count, const uint32_t* totals),
+PARALLAX_KERNEL(parallax_scan_add, (uint32_t * numbers, uint32_t count, const uint32_t* totals),
                 { add_totals(numbers, count, totals); })

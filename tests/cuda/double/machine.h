@@ -123,6 +123,7 @@ struct Machine {
   uint64_t blocks_made = 0;
   std::deque<CUstream_st> streams;
   std::set<CUevent> events;
+  std::set<CUevent> destroyed_events;  // kept, so that no other has the handle
   std::set<CUmodule> modules;
   std::map<std::string, Kernel> kernels;
   std::vector<cuda_double_leak_source> leak_sources;
@@ -168,6 +169,8 @@ std::byte* reach(Machine& all, CUcontext context, CUdeviceptr pointer, size_t by
 // The stream that a handle names, default streams included; null: none that is alive.
 CUstream stream_of(Machine& all, CUstream handle);
 CUstream make_stream(Machine& all, CUcontext context, bool blocking);
+// Null: no such event. Whoever destroyed it is at fault.
+CUevent event_of(Machine& all, CUevent handle);
 // Puts it behind what the stream has, and behind what its kind of stream waits for.
 CUresult enqueue(Machine& all, CUstream stream, Operation operation);
 bool is_executed(const Mark& mark);

@@ -100,9 +100,17 @@ CUstream stream_of(Machine& all, CUstream handle) {
                                           : legacy_stream(all, context);
   }
   for (CUstream_st& stream : all.streams) {
-    if (&stream == handle && !stream.destroyed) return handle;
+    if (&stream != handle) continue;
+    if (stream.destroyed)
+      fault("stream " + std::to_string(stream.number) + " is used after its end");
+    return handle;
   }
   return nullptr;
+}
+
+CUevent event_of(Machine& all, CUevent handle) {
+  if (all.destroyed_events.count(handle) != 0) fault("an event is used after its end");
+  return all.events.count(handle) == 0 ? nullptr : handle;
 }
 
 CUresult enqueue(Machine& all, CUstream stream, Operation operation) {
@@ -209,8 +217,10 @@ PARALLAX_DOUBLE_API CUresult cuStreamWaitEvent(CUstream handle, CUevent event, u
   if (CUresult code = enter(lock, "cuStreamWaitEvent", Needs::kContext)) return code;
   Machine& all = machine();
   const CUstream stream = stream_of(all, handle);
-  if (stream == nullptr || all.events.count(event) == 0) return CUDA_ERROR_INVALID_HANDLE;
+  if (stream == nullptr || event_of(all, event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  // Legal, and orders nothing.
+  if (event->mark.stream == nullptr) say(all, "cuStreamWaitEvent: the event was never recorded");
   Operation operation;
   operation.name = "cuStreamWaitEvent";
   operation.waits.push_back(event->mark);
@@ -231,7 +241,7 @@ PARALLAX_DOUBLE_API CUresult cuEventRecord(CUevent event, CUstream handle) {
   if (CUresult code = enter(lock, "cuEventRecord", Needs::kContext)) return code;
   Machine& all = machine();
   const CUstream stream = stream_of(all, handle);
-  if (stream == nullptr || all.events.count(event) == 0) return CUDA_ERROR_INVALID_HANDLE;
+  if (stream == nullptr || event_of(all, event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (event->context != stream->context) {
     say(all, "cuEventRecord: the event and the stream are of different contexts");
     return CUDA_ERROR_INVALID_HANDLE;
@@ -246,7 +256,8 @@ PARALLAX_DOUBLE_API CUresult cuEventRecord(CUevent event, CUstream handle) {
 PARALLAX_DOUBLE_API CUresult cuEventQuery(CUevent event) {
   Lock lock;
   if (CUresult code = enter(lock, "cuEventQuery", Needs::kDriver)) return code;
-  if (machine().events.count(event) == 0) return CUDA_ERROR_INVALID_HANDLE;
+  if (event_of(machine(), event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (event->mark.stream == nullptr) say(machine(), "cuEventQuery: the event was never recorded");
   if (event->context->error != CUDA_SUCCESS) return event->context->error;
   return is_executed(event->mark) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
@@ -254,7 +265,7 @@ PARALLAX_DOUBLE_API CUresult cuEventQuery(CUevent event) {
 PARALLAX_DOUBLE_API CUresult cuEventSynchronize(CUevent event) {
   Lock lock;
   if (CUresult code = enter(lock, "cuEventSynchronize", Needs::kDriver)) return code;
-  if (machine().events.count(event) == 0) return CUDA_ERROR_INVALID_HANDLE;
+  if (event_of(machine(), event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const Mark mark = event->mark;
   const CUcontext context = event->context;
   machine().changed.wait(lock, [&] { return is_executed(mark); });
@@ -265,8 +276,9 @@ PARALLAX_DOUBLE_API CUresult cuEventDestroy(CUevent event) {
   Lock lock;
   if (CUresult code = enter(lock, "cuEventDestroy_v2", Needs::kContext)) return code;
   // Who waits for it waits for the place that it marked.
-  if (machine().events.erase(event) == 0) return CUDA_ERROR_INVALID_HANDLE;
-  delete event;
+  if (event_of(machine(), event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  machine().events.erase(event);
+  machine().destroyed_events.insert(event);
   return CUDA_SUCCESS;
 }
 
