@@ -11,14 +11,18 @@
 #include <fstream>
 
 #include "base/check.h"
+#include "base/clock.h"
 
 namespace parallax {
 
 namespace {
 
-constexpr int kMessagesPerPeerMax = 16;        // in one poll, then the next peer has its turn
-constexpr int kLookEveryPolls = 256;           // at descriptors, while busy: one syscall
-constexpr int kIdlePollsWeight = 16;           // an idle poll brings the look nearer by this
+constexpr int kMessagesPerPeerMax = 16;   // in one poll, then the next peer has its turn
+constexpr int kAskClockEveryPolls = 256;  // whether to look at descriptors, while busy
+constexpr int kIdlePollsWeight = 16;      // an idle poll brings that nearer by this
+// Between two looks at descriptors, a system call each, by who polls without blocking: what they
+// tell of, a death or news of a buffer, is not waited for by looking.
+constexpr int64_t kLookEveryNs = kNanosecondsPerMillisecond;
 constexpr uint32_t kBellTag = UINT32_MAX;      // in epoll's data; else an index of peers_,
 constexpr uint32_t kConnectionTag = 1u << 31;  // for its connection with this bit
 constexpr int kEventsMax = 16;
@@ -153,9 +157,10 @@ bool ShmTransport::poll(Receiver& receiver) {
   ++polls_;
   if (armed_) {
     stay_awake();
-    polls_until_look_ = 0;  // what woke us may be a descriptor
+    look_at_descriptors();  // what woke us may be one
+  } else if (polls_until_look_ <= 0) {
+    look_if_due();
   }
-  if (polls_until_look_ <= 0) look_at_descriptors();
   bool moved = deliver_completions(receiver);
   for (const auto& peer : peers_) {
     if (peer->gone) continue;
@@ -245,8 +250,15 @@ void ShmTransport::stop_watching(Peer* peer) {
   peer->link.watch.reset();
 }
 
+void ShmTransport::look_if_due() {
+  const int64_t now_ns = options_.clock->now_ns();
+  polls_until_look_ = kAskClockEveryPolls;
+  if (now_ns < next_look_ns_) return;
+  next_look_ns_ = now_ns + kLookEveryNs;
+  look_at_descriptors();
+}
+
 void ShmTransport::look_at_descriptors() {
-  polls_until_look_ = kLookEveryPolls;
   std::array<epoll_event, kEventsMax> events;
   const int count = ::epoll_wait(epoll_.get(), events.data(), kEventsMax, 0);
   for (int i = 0; i < count; ++i) {

@@ -102,6 +102,7 @@ class ShmTransport final : public Transport {
   bool unblock(Peer* peer);
   void lose(Peer* peer, Loss loss, const std::string& why, Receiver& receiver);
   void drop(Peer* peer);
+  void look_if_due();
   void look_at_descriptors();
   void look_at_connection(Peer* peer);
   void stop_watching(Peer* peer);
@@ -120,7 +121,8 @@ class ShmTransport final : public Transport {
   size_t completions_pending_ = 0;
   uint64_t polls_ = 0;
   bool armed_ = false;
-  int polls_until_look_ = 0;
+  int polls_until_look_ = 0;  // at descriptors, if that is due
+  int64_t next_look_ns_ = 0;
 };
 
 }  // namespace parallax
