@@ -19,6 +19,11 @@ constexpr int64_t kAskFormingNs = kNanosecondsPerMillisecond / 10;
 // For the end of a job: what launches may take at most.
 constexpr int64_t kEndLaunchesNs = 5'000 * kNanosecondsPerMillisecond;
 
+// Something long is done piece by piece: the next piece is due at once.
+bool in_pieces(const JobCalls& job_calls, const CollectiveCalls& collectives) {
+  return job_calls.filling() || collectives.rounds().giving();
+}
+
 }  // namespace
 
 Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, Compute& compute,
@@ -157,7 +162,7 @@ bool Engine::run() {
     pass();
     loss_watch_.check(now_ns);
     pass();  // sends what the checks queued
-    return moved || in_pieces();
+    return moved || in_pieces(job_calls_, collective_calls_);
   });
 }
 
@@ -218,8 +223,12 @@ void Engine::advance() {
   if (phase_.closing() && collective_calls_.rounds().said()) job_calls_.advance_close();
 }
 
+bool Engine::needs_pass() const {
+  return outbox_.needs_pass() || in_pieces(job_calls_, collective_calls_);
+}
+
 int64_t Engine::next_deadline_ns() const {
-  if (in_pieces() && failure_.job_goes_on()) return clock_.now_ns();
+  if (in_pieces(job_calls_, collective_calls_) && failure_.job_goes_on()) return clock_.now_ns();
   const int64_t due_ns =
       failure_.job_goes_on() ? membership_.next_deadline_ns() : failure_.next_deadline_ns();
   if (launches_.to_be_asked()) return std::min(due_ns, clock_.now_ns() + kAskFormingNs);

@@ -158,8 +158,9 @@ class Engine final : private Receiver {
   std::string borrower(const ByteRange& bytes) const;
   // Nothing is left to send; asked before the transport is torn down.
   bool flushed() const { return outbox_.idle(); }
-  // Something long is done piece by piece, so that leases are kept: the next piece is due at once.
-  bool in_pieces() const { return job_calls_.filling() || collective_calls_.rounds().giving(); }
+  // The next pass has something to do even if no message comes: to send what is queued, or the next
+  // piece of something long, which is done so that leases are kept.
+  bool needs_pass() const;
   // The job has failed, and the notice of it is still on its way to the others: requests stay
   // pending until it has left, for at most FirstFailure::kLastWordsNs.
   bool speaking() const { return failure_.speaking(); }

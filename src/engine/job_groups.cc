@@ -184,9 +184,9 @@ bool JobGroups::flushed() const {
                      [](const JobGroup& group) { return group.engine->flushed(); });
 }
 
-bool JobGroups::in_pieces() const {
+bool JobGroups::needs_pass() const {
   return std::any_of(groups_.begin(), groups_.end(),
-                     [](const JobGroup& group) { return group.engine->in_pieces(); });
+                     [](const JobGroup& group) { return group.engine->needs_pass(); });
 }
 
 bool JobGroups::speaking() const { return whole().speaking(); }

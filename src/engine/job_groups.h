@@ -45,7 +45,7 @@ class JobGroups {
   void kick();
   int64_t next_deadline_ns() const;
   bool flushed() const;
-  bool in_pieces() const;
+  bool needs_pass() const;
   bool speaking() const;
   void complete_all();
   // Of this rank, in all groups; null: its transport has none.

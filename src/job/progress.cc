@@ -3,13 +3,10 @@
 #include "job/progress.h"
 
 #include <sched.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 
 #include "base/log.h"
 #include "base/threads.h"
@@ -18,13 +15,13 @@ namespace parallax {
 
 namespace {
 
-// Passes without a move before a thread blocks. Few: ranks often outnumber cores, and a spinning
-// thread steals the time of the one it waits for.
+// Passes without a move before a thread sleeps: to find a message that is on its way costs less
+// than a wake-up.
 constexpr int kIdlePasses = 4;
 // Blocking never lasts longer, whatever the timers say.
 constexpr int64_t kBlockMaxNs = 1000 * kNanosecondsPerMillisecond;
 
-// Between two looks at what compute threads are to finish.
+// Between two looks at what is seldom waited for.
 constexpr useconds_t kLookAgainUs = 200;
 
 // Cores that this process may run on; 1 where the kernel does not say.
@@ -41,29 +38,20 @@ bool all_done(std::span<Request* const> requests) {
 
 }  // namespace
 
-Status Progress::start(JobGroups& groups, bool manual) {
+Status Progress::start(JobGroups& groups, bool manual, const SpinOptions& spin) {
   groups_ = &groups;
-  if (core_count() < groups.whole().columns().locals().size()) spin_.forbid();
-  epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
-  wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  bool ready = epoll_fd_ >= 0 && wake_fd_ >= 0;
+  SpinOptions options = spin;
+  const bool outnumbered = core_count() < groups.whole().columns().locals().size();
+  if (outnumbered && spin.yield == SpinYield::kAuto) options.yield = SpinYield::kAlways;
+  spin_ = SpinTime(options);
   int transport_fd = -1;
   {
     const MutexLock lock(engine_mutex_);
     transport_fd = transport_.wait_fd();
   }
-  for (const int fd : {wake_fd_, transport_fd}) {
-    if (!ready || fd < 0) continue;
-    epoll_event event = {};
-    event.events = EPOLLIN;
-    event.data.fd = fd;
-    ready = epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) == 0;
-  }
-  if (!ready) {
-    return limit(std::string("cannot open the descriptors to wait on: ") + std::strerror(errno) +
-                 "; raise ulimit -n");
-  }
+  PARALLAX_RETURN_IF_ERROR(waiter_set_.open(transport_fd));
   if (manual) return {};
+  PARALLAX_RETURN_IF_ERROR(thread_set_.open(transport_fd));
   PARALLAX_RETURN_IF_ERROR(start_thread(&thread_, [this] { thread_main(); }));
   binding_.adopt(thread_, "parallax-prog");
   return {};
@@ -71,41 +59,94 @@ Status Progress::start(JobGroups& groups, bool manual) {
 
 Progress::~Progress() {
   stop();
-  for (const int fd : {epoll_fd_, wake_fd_, completion_fd_.load()}) {
-    if (fd >= 0) close(fd);
-  }
+  const int fd = completion_fd_;
+  if (fd >= 0) close(fd);
 }
 
 void Progress::stop() {
+  if (!thread_.joinable()) return;
   stopping_ = true;
-  {
-    // With the mutex: a thread between its look at stopping_ and its wait would miss it.
-    const MutexLock lock(waiters_mutex_);
-    waiters_changed_.notify_all();
-  }
-  wake();
-  if (thread_.joinable()) thread_.join();
+  ring(thread_set_);
+  thread_.join();
 }
+
+// ---- the progress thread
 
 void Progress::thread_main() {
   while (!stopping_) {
+    Parking::Thread turn = Parking::Thread::kAwake;
+    int64_t rest_ns = 0;
     {
-      // A waiter drives the engine better than this thread: it is the one that needs it.
       const MutexLock lock(waiters_mutex_);
-      if (waiters_ > 0) wake();  // a wake-up read by this thread may have been the waiter's
-      while (waiters_ > 0 && !stopping_) waiters_changed_.wait(waiters_mutex_);
+      const int64_t now_ns = clock_.now_ns();
+      turn = parking_.next(now_ns, news_);
+      rest_ns = parking_.wake_ns() - now_ns;
     }
-    int idle_passes = 0;
-    while (!stopping_ && idle_passes < kIdlePasses) idle_passes = pass() ? 0 : idle_passes + 1;
-    if (!stopping_) block(kNever, {});
+    // wake() rings where it finds the thread asleep, else leaves news that is seen here.
+    const bool needed = news_ && parking_.waiters() == 0;
+    if (turn == Parking::Thread::kAwake) {
+      drive_alone();
+    } else if (!needed && !stopping_) {
+      ++thread_sleeps_;
+      thread_set_.sleep_by_bell(turn == Parking::Thread::kRests ? &rest_ns : nullptr);
+    }
   }
+  const MutexLock lock(waiters_mutex_);
+  parking_.wake();
 }
+
+// Until nothing moves, and then until something is to be done, unless a caller comes to wait: it
+// drives the engine better than this thread, since it is the one that needs it.
+void Progress::drive_alone() {
+  int idle_passes = 0;
+  while (!stopping_ && idle_passes < kIdlePasses) {
+    const MutexLock lock(engine_mutex_);
+    // With the mutex: a waiter's arming is not used up by a pass that it does not know of.
+    if (parking_.waiters() > 0) return;
+    ++thread_passes_;
+    idle_passes = run() ? 0 : idle_passes + 1;
+  }
+  if (!stopping_) sleep_on_duty();
+}
+
+void Progress::sleep_on_duty() {
+  int64_t time_ns = 0;
+  {
+    const MutexLock lock(engine_mutex_);
+    thread_set_.watch();
+    if (!transport_.arm()) return;
+    time_ns = sleep_ns(kNever);
+    // Before the mutex is free: who posts next sees that there is a thread to wake.
+    const MutexLock waiting(waiters_mutex_);
+    if (!parking_.go_on_duty()) return;
+  }
+  if (!news_ && !stopping_) {
+    ++thread_sleeps_;
+    thread_set_.sleep(time_ns);
+  }
+  const MutexLock lock(waiters_mutex_);
+  parking_.wake();
+}
+
+// Until the engine wants a pass.
+int64_t Progress::sleep_ns(int64_t deadline_ns) {
+  sleep_until_ns_ = std::min(deadline_ns, groups_->next_deadline_ns());
+  return std::clamp<int64_t>(sleep_until_ns_ - clock_.now_ns(), 0, kBlockMaxNs);
+}
+
+// ---- passes
 
 bool Progress::pass() {
   const MutexLock lock(engine_mutex_);
+  return run();
+}
+
+bool Progress::run() {
   // The caller's thread may round otherwise, and sums must not depend on who drives.
   const FloatEnvironment environment;
   const Binding::Scope memory(binding_);
+  // Before the pass: what comes later is for the next.
+  if (news_) news_ = false;
   const bool moved = groups_->run();
   warn_if_held_up();
   return moved;
@@ -124,51 +165,49 @@ void Progress::warn_if_held_up() {
                    "lease_ms, or give the ranks more cores");
 }
 
-// Arms the transport and sleeps until it has something, wake() is called, or a timer is due.
-void Progress::block(int64_t deadline_ns, std::span<Request* const> requests) {
-  {
-    const MutexLock lock(engine_mutex_);
-    // Completions hold the engine mutex: one before this look is seen here, a later one wakes us.
-    if (!requests.empty() && all_done(requests)) return;
-    if (!transport_.arm()) return;
-    if (!requests.empty()) driver_blocked_ = true;
-    deadline_ns = std::min(deadline_ns, groups_->next_deadline_ns());
-    // Before the mutex is free: who posts next sees that there is a thread to wake.
-    ++blocked_;
-  }
-  const int64_t left_ns = std::clamp<int64_t>(deadline_ns - clock_.now_ns(), 0, kBlockMaxNs);
-  const int timeout_ms =
-      static_cast<int>((left_ns + kNanosecondsPerMillisecond - 1) / kNanosecondsPerMillisecond);
-  epoll_event events[2];
-  const int count = epoll_wait(epoll_fd_, events, 2, timeout_ms);
-  --blocked_;
-  if (!requests.empty()) driver_blocked_ = false;
-  for (int i = 0; i < count; ++i) {
-    // The transport's descriptor is read by its own next poll.
-    if (events[i].data.fd != wake_fd_) continue;
-    uint64_t ignored;
-    [[maybe_unused]] const ssize_t got = read(wake_fd_, &ignored, sizeof ignored);
-  }
-}
+// ---- waking
 
 void Progress::wake() {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t wrote = write(wake_fd_, &one, sizeof one);
+  news_ = true;
+  if (driver_blocked_) {
+    ring(waiter_set_);
+  } else if (parking_.waiters() == 0 && parking_.thread() != Parking::Thread::kAwake) {
+    ring(thread_set_);
+  }
 }
 
-void Progress::wake_blocked() {
-  if (blocked_ > 0) wake();
+// For what a message might not bring about: the one who drives makes a pass soon. A thread that
+// rests does by itself.
+void Progress::wake_driver() {
+  if (driver_blocked_) {
+    ring(waiter_set_);
+  } else if (parking_.thread() == Parking::Thread::kOnDuty) {
+    ring(thread_set_);
+  }
+}
+
+void Progress::ring(WaitSet& set) {
+  ++bells_;
+  set.ring();
+}
+
+Progress::Counts Progress::counts() const {
+  return {.waits_blocked = waits_blocked_,
+          .thread_sleeps = thread_sleeps_,
+          .thread_passes = thread_passes_,
+          .bells = bells_};
 }
 
 void Progress::let_speak() {
   while (look([](const Engine& engine) { return engine.speaking(); })) {
-    if (!pass()) block(kNever, {});
+    drive_once();
+    usleep(kLookAgainUs);
   }
 }
 
 void Progress::drive_once() {
   pass();
-  wake_blocked();  // whoever sleeps on an arming that this pass has used up
+  wake_driver();  // whoever sleeps on an arming that this pass has used up
 }
 
 void Progress::finish_computing(uint32_t group) {
@@ -185,9 +224,9 @@ void Progress::on_completed() {
   const MutexLock lock(waiters_mutex_);
   ++completions_;
   // A waiter that drives sees completions of its own passes; asleep, it must be woken.
-  if (driver_blocked_) wake();
+  if (driver_blocked_) ring(waiter_set_);
   // One of them drives, and does not wait for this.
-  if (waiters_ > 1) waiters_changed_.notify_all();
+  if (parking_.waiters() > 1) waiters_changed_.notify_all();
 }
 
 int Progress::completion_fd() {
@@ -200,53 +239,96 @@ int Progress::completion_fd() {
   return completion_fd_;
 }
 
+// ---- waiting
+
 bool Progress::wait(std::span<Request* const> requests, int64_t deadline_ns) {
   if (all_done(requests)) return true;
+  int64_t now_ns = clock_.now_ns();
+  // Who only asks does not keep the progress thread from its work.
+  if (now_ns >= deadline_ns) return false;
   MutexLock lock(waiters_mutex_);
-  ++waiters_;
-  bool done = all_done(requests);
-  while (!done && clock_.now_ns() < deadline_ns) {
+  parking_.came();
+  bool done = false, drove = false;
+  while (!done && now_ns < deadline_ns) {
     if (driving_) {
       // Another waiter drives; it, or its leaving, wakes this one.
       const uint64_t seen = completions_;
-      const int64_t left_ns = std::min(deadline_ns - clock_.now_ns(), kBlockMaxNs);
+      const int64_t left_ns = std::min(deadline_ns - now_ns, kBlockMaxNs);
       const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(left_ns);
       while (completions_ == seen && driving_ &&
              waiters_changed_.wait_until(waiters_mutex_, until)) {
         continue;
       }
       done = all_done(requests);
+      now_ns = clock_.now_ns();
       continue;
     }
-    driving_ = true;
+    driving_ = drove = true;
     lock.unlock();
-    int idle_passes = 0;
-    int64_t moved_ns = clock_.now_ns();
-    for (int64_t now_ns = moved_ns; !(done = all_done(requests)) && now_ns < deadline_ns;
-         now_ns = clock_.now_ns()) {
-      if (pass()) {
-        if (idle_passes >= kIdlePasses) spin_.found();
-        idle_passes = 0;
-        moved_ns = now_ns;
-        continue;
-      }
-      if (++idle_passes < kIdlePasses || now_ns - moved_ns < spin_.now_ns()) continue;
-      if (all_done(requests)) continue;
-      block(deadline_ns, requests);
-      spin_.blocked();
-      idle_passes = 0;
-      moved_ns = clock_.now_ns();
-    }
+    done = drive(requests, deadline_ns, &now_ns);
     lock.lock();
     driving_ = false;
   }
-  const bool last = --waiters_ == 0;
-  // For the next waiter, which has to drive now, and for the progress thread.
-  waiters_changed_.notify_all();
+  const bool thread_sleeps = parking_.left(now_ns, drove);
+  // For the next waiter, which has to drive now.
+  if (parking_.waiters() > 0) waiters_changed_.notify_all();
   lock.unlock();
-  // The progress thread may sleep on an arming that this thread's passes have used up.
-  if (last) wake_blocked();
+  if (thread_sleeps) ring(thread_set_);
   return done;
+}
+
+// Passes until all are done or the deadline is over, at least one; *now_ns is when the last began.
+bool Progress::drive(std::span<Request* const> requests, int64_t deadline_ns, int64_t* now_ns) {
+  int idle_passes = 0;
+  bool quietly = true;
+  int64_t moved_ns = *now_ns;
+  while (true) {
+    const bool moved = pass();
+    if (all_done(requests)) return true;
+    *now_ns = clock_.now_ns();
+    if (*now_ns >= deadline_ns) return false;
+    if (moved) {
+      if (quietly && idle_passes >= kIdlePasses) spin_.found();
+      idle_passes = 0;
+      quietly = true;
+      moved_ns = *now_ns;
+      continue;
+    }
+    if (++idle_passes < kIdlePasses) continue;
+    const int64_t looked_ns = *now_ns - moved_ns;
+    if (quietly && looked_ns >= spin_.quiet_ns()) {
+      quietly = false;
+      spin_.vain();
+    }
+    if (looked_ns < spin_.whole_ns()) {
+      if (!quietly) sched_yield();
+      continue;
+    }
+    block(requests, deadline_ns);
+    idle_passes = 0;
+    quietly = true;
+    moved_ns = clock_.now_ns();
+  }
+}
+
+// Arms the transport and sleeps until it has something, wake() is called, or a timer is due.
+void Progress::block(std::span<Request* const> requests, int64_t deadline_ns) {
+  int64_t time_ns = 0;
+  {
+    const MutexLock lock(engine_mutex_);
+    // Completions hold the engine mutex: one before this look is seen here, a later one wakes us.
+    if (all_done(requests)) return;
+    // Else what wakes this thread would wake the other one too.
+    if (parking_.thread() == Parking::Thread::kOnDuty) thread_set_.mute();
+    if (!transport_.arm()) return;
+    time_ns = sleep_ns(deadline_ns);
+    driver_blocked_ = true;
+  }
+  if (!news_) {
+    ++waits_blocked_;
+    waiter_set_.sleep(time_ns);
+  }
+  driver_blocked_ = false;
 }
 
 }  // namespace parallax

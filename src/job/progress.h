@@ -2,8 +2,12 @@
 // Progress: who drives a real rank's engine. The engine has one owner at a time and no locks of its
 // own; its owner is who holds the engine mutex. A caller takes it to post something, a waiter to
 // drive the engine itself until its requests are done, so that no thread hand-over lies on a small
-// message's path; the progress thread has it at all other times, and keeps the leases alive. Nobody
-// holds the engine mutex while blocked in the kernel.
+// message's path; the progress thread has it while no caller waits and none has for a moment
+// (parking.h), and keeps the leases alive. Nobody holds the engine mutex while blocked in the
+// kernel.
+//
+// A waiter looks for a moment before it blocks (spin_time.h). A wait that ends by looking makes no
+// system call, nor does a call whose messages leave at once.
 //
 // Threads: everything here may be called from any thread, except start and stop (the job's opener
 // and closer). wait() blocks up to its deadline, call() as long as one pass of the engine takes.
@@ -20,7 +24,9 @@
 #include "base/float_environment.h"
 #include "base/mutex.h"
 #include "engine/job_groups.h"
+#include "job/parking.h"
 #include "job/spin_time.h"
+#include "job/wait_set.h"
 #include "transport/transport.h"
 
 namespace parallax {
@@ -35,7 +41,7 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   // `manual`: no thread; waiters and drive_once alone move the engine. LIMIT: no descriptor left.
-  Status start(JobGroups& groups, bool manual);
+  Status start(JobGroups& groups, bool manual, const SpinOptions& spin = {});
   void stop();
 
   // Runs `body` on the engine of a group (JobGroups numbers them), with the engine mutex, then lets
@@ -60,11 +66,11 @@ class Progress {
       const Binding::Scope memory(binding_);
       status = body(*groups_);
       groups_->kick();
-      unfinished = !groups_->flushed() || groups_->in_pieces();
+      unfinished = groups_->needs_pass() || due_before_sleep_ends();
       speaking = groups_->speaking();
     }
     // What credits held back, or is done piece by piece, needs the engine's next pass.
-    if (unfinished) wake_blocked();
+    if (unfinished) wake_driver();
     if (speaking) let_speak();
     return status;
   }
@@ -96,18 +102,39 @@ class Progress {
 
   // The engine's `completed` hook: called with the engine mutex held.
   void on_completed() PARALLAX_EXCLUDES(waiters_mutex_);
-  // Wakes whoever is blocked; for compute threads that finished a job.
+  // Something is to be seen by a pass that no message tells of: a compute thread finished a job.
+  // Wakes who drives, if he sleeps. Under any lock but this object's.
   void wake();
 
   // Readable after a request completed, from the first call on. -1: none to be had.
   int completion_fd();
 
+  // For the stats.
+  struct Counts {
+    uint64_t waits_blocked = 0;  // sleeps of waiters in the kernel
+    uint64_t thread_sleeps = 0;  // of the progress thread
+    uint64_t thread_passes = 0;  // passes that it made
+    uint64_t bells = 0;          // rung to wake one of them
+  };
+  Counts counts() const;
+
  private:
   void thread_main();
+  void drive_alone() PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
+  void sleep_on_duty() PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
   bool pass() PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
-  void block(int64_t deadline_ns, std::span<Request* const> requests)
+  bool run() PARALLAX_REQUIRES(engine_mutex_);
+  bool drive(std::span<Request* const> requests, int64_t deadline_ns, int64_t* now_ns)
       PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
-  void wake_blocked();
+  void block(std::span<Request* const> requests, int64_t deadline_ns)
+      PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
+  int64_t sleep_ns(int64_t deadline_ns) PARALLAX_REQUIRES(engine_mutex_);
+  bool due_before_sleep_ends() const PARALLAX_REQUIRES(engine_mutex_) {
+    const bool asleep = driver_blocked_ || parking_.thread() == Parking::Thread::kOnDuty;
+    return asleep && groups_->next_deadline_ns() < sleep_until_ns_;
+  }
+  void wake_driver();
+  void ring(WaitSet& set);
   void let_speak() PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
   void warn_if_held_up() PARALLAX_REQUIRES(engine_mutex_);
 
@@ -117,20 +144,23 @@ class Progress {
   mutable Mutex engine_mutex_ PARALLAX_ACQUIRED_BEFORE(waiters_mutex_);
   JobGroups* groups_ PARALLAX_PT_GUARDED_BY(engine_mutex_) = nullptr;
   bool warned_ PARALLAX_GUARDED_BY(engine_mutex_) = false;
-  SpinTime spin_;  // of the waiter that drives
-  int epoll_fd_ = -1;
-  int wake_fd_ = -1;
+  int64_t sleep_until_ns_ PARALLAX_GUARDED_BY(engine_mutex_) = 0;  // of who drives
+  SpinTime spin_;                                                  // of the waiter that drives
+  WaitSet waiter_set_;                                             // of the waiter that drives
+  WaitSet thread_set_;  // watched and muted with the engine mutex
   std::atomic<int> completion_fd_{-1};
-  std::atomic<int> blocked_{0};              // threads in the kernel, to be woken
   std::atomic<bool> driver_blocked_{false};  // a waiter sleeps in the kernel
+  std::atomic<bool> news_{false};            // that wake() told of, and no pass has seen
   std::atomic<bool> stopping_{false};
 
   Mutex waiters_mutex_;
   CondVar waiters_changed_;
-  uint32_t waiters_ PARALLAX_GUARDED_BY(waiters_mutex_) = 0;
+  Parking parking_;                                           // changed with waiters_mutex_
   bool driving_ PARALLAX_GUARDED_BY(waiters_mutex_) = false;  // a waiter drives the engine
   // Counts, so that a waiter that does not drive misses none.
   uint64_t completions_ PARALLAX_GUARDED_BY(waiters_mutex_) = 0;
+  // As Counts has them. Not on the path of a wait that ends by looking.
+  std::atomic<uint64_t> waits_blocked_{0}, thread_sleeps_{0}, thread_passes_{0}, bells_{0};
   std::thread thread_;
 };
 

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// SpinTime: how long a waiter looks for what it waits for before it blocks. About as long as a
-// wake-up costs, so that it never waits for more than twice the better of the two, as long as
-// looking pays. It does not where the other rank has no core to work on while this one looks, be it
-// that other programs have it or that both ranks run on one: then each look in vain halves the
-// time, one that finds something doubles it, and now and then a whole one is tried, since what
-// comes after a microsecond more is never found by a shorter one.
+// SpinTime: how long a waiter looks for what it waits for before it blocks, and how much of that
+// without letting others have its core.
+//
+// Design notes. A waiter looks for about as long as a wake-up costs, so that it never waits for
+// more than twice the better of looking and blocking (Karlin et al., "Competitive randomized
+// algorithms for non-uniform problems", SODA 1990). Every waiter does, and always: one that blocked
+// sooner would make its peers wait for its wake-up, who would then find that looking does not pay
+// either. What does not pay is to keep a core that the awaited rank needs, be it that other
+// programs have the rest or that both ranks run on one. So it looks in two parts: quietly at first,
+// without any system call, then with sched_yield after each look. Looking quietly in vain halves
+// the quiet part, finding something doubles it, and now and then a whole one is tried, since what
+// comes after a microsecond more is never found by a shorter one. Where the ranks of the machine
+// are more than the cores they may use, there is no quiet part.
 //
 // One owner at a time: the waiter that drives.
 #ifndef PARALLAX_JOB_SPIN_TIME_H_
@@ -15,28 +22,44 @@
 
 namespace parallax {
 
+enum class SpinYield : uint32_t { kAuto, kAlways, kNever };  // as the setting has them
+
+struct SpinOptions {
+  int64_t spin_ns = 50'000;
+  SpinYield yield = SpinYield::kAuto;
+};
+
 class SpinTime {
  public:
-  static constexpr int64_t kMaxNs = 50 * 1000;
-  static constexpr int64_t kMinNs = 1000;
+  static constexpr int64_t kQuietMinNs = 1000;
   static constexpr uint32_t kTriedEvery = 64;  // waits in vain
 
-  // Never any, where ranks are more than their cores.
-  void forbid() { now_ns_ = max_ns_ = 0; }
-  int64_t now_ns() const { return vain_ % kTriedEvery == kTriedEvery - 1 ? max_ns_ : now_ns_; }
-  // It found something while it looked, or did not and blocked.
+  SpinTime() : SpinTime(SpinOptions()) {}
+  explicit SpinTime(const SpinOptions& options)
+      : whole_ns_(options.spin_ns),
+        adapts_(options.yield == SpinYield::kAuto),
+        quiet_ns_(options.yield == SpinYield::kAlways ? 0 : options.spin_ns) {}
+
+  int64_t whole_ns() const { return whole_ns_; }
+  int64_t quiet_ns() const {
+    return adapts_ && vain_ % kTriedEvery == kTriedEvery - 1 ? whole_ns_ : quiet_ns_;
+  }
+  // It found something while it looked quietly, or did not.
   void found() {
-    now_ns_ = std::min(max_ns_, 2 * now_ns());
+    if (!adapts_) return;
+    quiet_ns_ = std::min(whole_ns_, 2 * quiet_ns());
     vain_ = 0;
   }
-  void blocked() {
-    now_ns_ = std::min(max_ns_, std::max(kMinNs, now_ns_ / 2));
+  void vain() {
+    if (!adapts_) return;
+    quiet_ns_ = std::min(whole_ns_, std::max(kQuietMinNs, quiet_ns_ / 2));
     ++vain_;
   }
 
  private:
-  int64_t max_ns_ = kMaxNs;
-  int64_t now_ns_ = kMaxNs;
+  int64_t whole_ns_;
+  bool adapts_;
+  int64_t quiet_ns_;
   uint32_t vain_ = 0;
 };
 

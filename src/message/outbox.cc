@@ -180,6 +180,7 @@ void Outbox::free_buffer(uint32_t index) {
     PARALLAX_CHECK(*borrowed > 0);
     --*std::exchange(borrowed, nullptr);
   }
+  if (std::exchange(buffers_[index].lent, false)) --lent_buffers_;
   free_buffers_.push_back(index);
 }
 
@@ -258,6 +259,9 @@ bool Outbox::pump_peer(Peer& to) {
   if (!sent.ok()) {
     free_buffer(index);  // lost: the transport reports it at its next poll
     drop(to.rank);
+  } else if (!transport_.copies_sends(to.rank)) {
+    buffer.lent = true;
+    ++lent_buffers_;
   }
   return true;
 }

@@ -123,6 +123,9 @@ class Outbox {
   RemoteWrites* remote_writes() const { return writes_; }
 
   bool idle() const { return queued_sends_ == 0 && free_buffers_.size() == kBufferCount; }
+  // A later pump, or poll of the transport, has something to do here even if no message comes: what
+  // a transport has copied has left.
+  bool needs_pass() const { return queued_sends_ > 0 || lent_buffers_ > 0; }
   bool has_queued(uint32_t peer) const;
   // Those that data is queued for, ascending. None: no send borrows anything, and any memory that
   // one might read may be freed.
@@ -165,6 +168,7 @@ class Outbox {
     std::array<Segment, kSegmentsMax> segments = {};
     PlacedPiece piece = {};        // that goes before it; of no bytes: none
     uint32_t* borrowed = nullptr;  // the count of whose memory the piece is read, if any
+    bool lent = false;             // the transport reads it until the send completes
   };
 
   Peer& peer(uint32_t rank);
@@ -202,6 +206,7 @@ class Outbox {
   std::deque<std::vector<std::byte>> blobs_;
   std::vector<uint32_t> free_blobs_;
   size_t queued_sends_ = 0;
+  size_t lent_buffers_ = 0;
   bool data_dropped_ = false;
   uint64_t growth_count_ = 0;
 };

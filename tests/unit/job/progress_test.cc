@@ -22,6 +22,7 @@
 #include "support/heard_lines.h"
 #include "support/real_time.h"
 #include "support/words.h"
+#include "transport/inproc/inproc_transport.h"
 
 namespace parallax::testkit {
 namespace {
@@ -63,10 +64,21 @@ TEST_F(ProgressOfOne, IsWarnedOnceOfBeingHeldUpForAQuarterOfTheLease) {
   EXPECT_EQ(heard_.lines().size(), 1u);
 }
 
-// Two ranks over inproc, each driven by its own Progress, on the real clock.
+// Stands still but where a test moves it; for several threads.
+class StillClock final : public Clock {
+ public:
+  int64_t now_ns() const override { return now_ns_; }
+  void advance(int64_t by_ns) { now_ns_ += by_ns; }
+
+ private:
+  std::atomic<int64_t> now_ns_{1'000'000'000};
+};
+
+// Two ranks over inproc, each driven by its own Progress, on the real clock or another one.
 class TwoRanks {
  public:
-  explicit TwoRanks(bool manual_0, bool manual_1 = false) : hosts_(map_hosts(names())) {
+  explicit TwoRanks(bool manual_0, bool manual_1 = false, const Clock& clock = kClock)
+      : hosts_(map_hosts(names())), clock_(clock) {
     for (uint32_t rank = 0; rank < 2; ++rank) ranks_[rank] = std::make_unique<Rank>(*this, rank);
     EXPECT_TRUE(ranks_[0]->progress.start(ranks_[0]->groups, manual_0).ok());
     EXPECT_TRUE(ranks_[1]->progress.start(ranks_[1]->groups, manual_1).ok());
@@ -110,7 +122,14 @@ class TwoRanks {
         [&](const Engine& engine) { return engine.reports().missing(request).message(); });
   }
   bool wait(uint32_t rank, Request* request, int64_t timeout_ms = kPromptMs) {
-    return progress(rank).wait({&request, 1}, in_ms(timeout_ms));
+    return progress(rank).wait({&request, 1}, clock_.now_ns() + timeout_ms * kMs);
+  }
+  // Without a wait: by whoever drives.
+  void expect_done_unwaited(uint32_t rank, Request* request) {
+    const int64_t end_ns = in_ms(kPromptMs);
+    while (!request->done() && kClock.now_ns() < end_ns) std::this_thread::yield();
+    ASSERT_TRUE(request->done());
+    EXPECT_TRUE(release(rank, request).ok());
   }
   void expect_done(uint32_t rank, Request* request) {
     ASSERT_TRUE(wait(rank, request));
@@ -134,9 +153,9 @@ class TwoRanks {
   struct Rank {
     Rank(const TwoRanks& world, uint32_t rank)
         : transport(transport_of(world, rank)),
-          progress(*transport, kClock, binding),
+          progress(*transport, world.clock_, binding),
           groups({.rank = rank, .view = first_view(world.hosts_), .lease_ns = kForeverNs},
-                 *transport, kClock, compute, [this] { progress.on_completed(); }) {
+                 *transport, world.clock_, compute, [this] { progress.on_completed(); }) {
       EXPECT_TRUE(groups.start().ok());
     }
     std::unique_ptr<InprocTransport> transport;
@@ -154,6 +173,7 @@ class TwoRanks {
   }
 
   const HostMap hosts_;
+  const Clock& clock_;
   const std::shared_ptr<InprocHub> hub_ = std::make_shared<InprocHub>(2);
   std::array<std::unique_ptr<Rank>, 2> ranks_;
 };
@@ -307,6 +327,84 @@ TEST(Progress, ACallOfAnotherThreadWakesWhoWaits) {
     waiter.join();
     EXPECT_EQ(request->status.code(), cancel ? PARALLAX_CANCELED : PARALLAX_ABORTED);
     EXPECT_TRUE(ranks.release(0, request).ok());
+  }
+}
+
+// Given callers that wait again and again, expect them to make no system call: nobody blocks, and
+// the thread is woken once at most, from its first sleep; a moment after the last one left, expect
+// it to drive again.
+TEST(Progress, WaitsThatEndByLookingLeaveTheThreadAsleep) {
+  StillClock clock;  // so that a moment is as long as the test wants
+  TwoRanks ranks(false, false, clock);
+  std::thread peer([&] {
+    ranks.expect_done(1, ranks.commit(1));
+    for (int round = 0; round < 500; ++round) ranks.expect_done(1, ranks.barrier(1));
+  });
+  ranks.expect_done(0, ranks.commit(0));
+  for (int round = 0; round < 500; ++round) ranks.expect_done(0, ranks.barrier(0));
+  peer.join();
+  for (const uint32_t rank : {0u, 1u}) {
+    EXPECT_EQ(ranks.progress(rank).counts().waits_blocked, 0u);
+    EXPECT_LE(ranks.progress(rank).counts().bells, 1u);
+  }
+  const uint64_t passes = ranks.progress(0).counts().thread_passes;
+  Request* const zero = ranks.barrier(0);
+  Request* const one = ranks.barrier(1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(ranks.progress(0).counts().thread_passes, passes) << "the moment is not over";
+  clock.advance(Parking::kRestNs);
+  ranks.expect_done_unwaited(0, zero);
+  ranks.expect_done_unwaited(1, one);
+}
+
+// Given a caller that waited for long and has left, expect the thread to answer what a peer needs.
+TEST(Progress, TheThreadTakesOverFromAWaiter) {
+  for (const int64_t timeout_ms : {1, 5}) {
+    TwoRanks ranks(false, true);
+    Request* const first = ranks.commit(0);
+    ranks.expect_done(1, ranks.commit(1));
+    ranks.expect_done(0, first);
+    for (int round = 0; round < 10; ++round) {
+      Request* const zero = ranks.barrier(0);
+      EXPECT_FALSE(ranks.wait(0, zero, timeout_ms));
+      ranks.expect_done(1, ranks.barrier(1));
+      ranks.expect_done_unwaited(0, zero);
+    }
+  }
+}
+
+// Given a caller that asks by waits of no time, expect the thread to drive nevertheless.
+TEST(Progress, WhoOnlyAsksDoesNotKeepTheThreadFromDriving) {
+  TwoRanks ranks(false);
+  ranks.commit_both();
+  Request* const zero = ranks.barrier(0);
+  Request* const one = ranks.barrier(1);
+  const int64_t end_ns = in_ms(kPromptMs);
+  while (!ranks.wait(0, zero, 0) && kClock.now_ns() < end_ns) continue;
+  EXPECT_TRUE(zero->done());
+  ranks.expect_done(0, zero);
+  ranks.expect_done(1, one);
+}
+
+// Given news that no message tells of, expect whoever drives to make a pass: a waiter asleep, or
+// the thread, on duty or at rest.
+TEST(Progress, NewsWakesWhoeverDrives) {
+  StillClock clock;
+  TwoRanks ranks(false, true, clock);
+  Progress& progress = ranks.progress(0);
+  for (int round = 0; round < 20; ++round) {
+    const uint64_t passes = progress.counts().thread_passes;
+    progress.wake();
+    const int64_t end_ns = in_ms(kPromptMs);
+    while (progress.counts().thread_passes == passes && kClock.now_ns() < end_ns) {
+      std::this_thread::yield();
+    }
+    ASSERT_GT(progress.counts().thread_passes, passes);
+    if (round != 10) continue;
+    // From here on it rests, and the clock stands still.
+    Request* const zero = ranks.commit(0);
+    ranks.expect_done(1, ranks.commit(1));
+    ranks.expect_done(0, zero);
   }
 }
 

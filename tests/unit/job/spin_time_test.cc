@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a waiter looks, by how long it had to wait.
+// How long a waiter looks, and how much of it quietly, by what looking found.
 #include "job/spin_time.h"
 
 #include <gtest/gtest.h>
@@ -7,45 +7,55 @@
 namespace parallax {
 namespace {
 
-TEST(SpinTime, LookingInVainMakesItShortAndFindingBringsItBack) {
+constexpr int64_t kWholeNs = SpinOptions().spin_ns;
+
+TEST(SpinTime, LookingInVainMakesTheQuietPartShortAndFindingBringsItBack) {
   SpinTime spin;
-  EXPECT_EQ(spin.now_ns(), SpinTime::kMaxNs);
-  spin.blocked();
-  EXPECT_EQ(spin.now_ns(), SpinTime::kMaxNs / 2);
+  EXPECT_EQ(spin.quiet_ns(), kWholeNs);
+  spin.vain();
+  EXPECT_EQ(spin.quiet_ns(), kWholeNs / 2);
   spin.found();
-  EXPECT_EQ(spin.now_ns(), SpinTime::kMaxNs);
-  for (int i = 0; i < 20; ++i) spin.blocked();
-  EXPECT_EQ(spin.now_ns(), SpinTime::kMinNs);
+  EXPECT_EQ(spin.quiet_ns(), kWholeNs);
+  for (int i = 0; i < 20; ++i) spin.vain();
+  EXPECT_EQ(spin.quiet_ns(), SpinTime::kQuietMinNs);
+  EXPECT_EQ(spin.whole_ns(), kWholeNs) << "it looks as long, but not as quietly";
   spin.found();
-  EXPECT_EQ(spin.now_ns(), 2 * SpinTime::kMinNs);
+  EXPECT_EQ(spin.quiet_ns(), 2 * SpinTime::kQuietMinNs);
   for (int i = 0; i < 20; ++i) spin.found();
-  EXPECT_EQ(spin.now_ns(), SpinTime::kMaxNs);
+  EXPECT_EQ(spin.quiet_ns(), kWholeNs);
 }
 
 TEST(SpinTime, AWholeOneIsTriedNowAndThen) {
   SpinTime spin;
   uint32_t whole = 0;
   for (uint32_t i = 0; i < 10 * SpinTime::kTriedEvery; ++i) {
-    spin.blocked();
-    whole += spin.now_ns() == SpinTime::kMaxNs ? 1 : 0;
+    spin.vain();
+    whole += spin.quiet_ns() == kWholeNs ? 1 : 0;
   }
   EXPECT_EQ(whole, 10u);
-  while (spin.now_ns() != SpinTime::kMaxNs) spin.blocked();
+  while (spin.quiet_ns() != kWholeNs) spin.vain();
   spin.found();
-  EXPECT_EQ(spin.now_ns(), SpinTime::kMaxNs);
-  spin.found();
-  EXPECT_EQ(spin.now_ns(), SpinTime::kMaxNs);
+  EXPECT_EQ(spin.quiet_ns(), kWholeNs);
 }
 
-TEST(SpinTime, WhereItIsForbiddenThereIsNone) {
-  SpinTime spin;
-  spin.forbid();
-  for (uint32_t i = 0; i < 2 * SpinTime::kTriedEvery; ++i) {
-    EXPECT_EQ(spin.now_ns(), 0);
-    spin.blocked();
+TEST(SpinTime, WhatIsSetHoldsWhateverIsFound) {
+  SpinTime never(SpinOptions{.spin_ns = 7'000, .yield = SpinYield::kNever});
+  SpinTime always(SpinOptions{.spin_ns = 7'000, .yield = SpinYield::kAlways});
+  for (uint32_t i = 0; i < 3 * SpinTime::kTriedEvery; ++i) {
+    for (SpinTime* spin : {&never, &always}) i % 5 == 0 ? spin->found() : spin->vain();
+    EXPECT_EQ(never.quiet_ns(), 7'000);
+    EXPECT_EQ(always.quiet_ns(), 0);
+    EXPECT_EQ(always.whole_ns(), 7'000);
   }
-  spin.found();
-  EXPECT_EQ(spin.now_ns(), 0);
+}
+
+TEST(SpinTime, OfNothingThereIsNoQuietPart) {
+  SpinTime spin(SpinOptions{.spin_ns = 0, .yield = SpinYield::kAuto});
+  for (uint32_t i = 0; i < 2 * SpinTime::kTriedEvery; ++i) {
+    EXPECT_EQ(spin.quiet_ns(), 0);
+    EXPECT_EQ(spin.whole_ns(), 0);
+    spin.vain();
+  }
 }
 
 }  // namespace

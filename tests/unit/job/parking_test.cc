@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// When the progress thread drives, by the callers that come and go and a clock set by hand.
+#include "job/parking.h"
+
+#include <gtest/gtest.h>
+
+namespace parallax {
+namespace {
+
+using Thread = Parking::Thread;
+
+constexpr int64_t kRestNs = Parking::kRestNs;
+
+class ParkingTest : public testing::Test {
+ protected:
+  Thread next(bool needed = false) { return parking_.next(now_ns_, needed); }
+  // True: the bell is rung.
+  bool wait_for(int64_t ns) {
+    parking_.came();
+    now_ns_ += ns;
+    return parking_.left(now_ns_, true);
+  }
+
+  Parking parking_;
+  int64_t now_ns_ = 1'000'000'000;
+};
+
+TEST_F(ParkingTest, WhereNobodyEverWaitedItDrives) {
+  EXPECT_EQ(next(), Thread::kAwake);
+  EXPECT_TRUE(parking_.go_on_duty());
+  EXPECT_EQ(parking_.thread(), Thread::kOnDuty);
+  parking_.wake();
+  EXPECT_EQ(next(), Thread::kAwake);
+}
+
+TEST_F(ParkingTest, ACallerOnDutysTimeRingsAsItLeaves) {
+  next();
+  ASSERT_TRUE(parking_.go_on_duty());
+  parking_.came();
+  parking_.came();
+  EXPECT_FALSE(parking_.left(now_ns_, true)) << "another one drives";
+  EXPECT_TRUE(parking_.left(now_ns_, true)) << "nobody would hear what comes";
+  EXPECT_FALSE(wait_for(10)) << "the bell is rung, though the thread has not heard it yet";
+  parking_.wake();
+  EXPECT_EQ(next(), Thread::kRests);
+  EXPECT_EQ(parking_.wake_ns(), now_ns_ + kRestNs);
+}
+
+TEST_F(ParkingTest, ItDoesNotGoOnDutyBesideAWaiter) {
+  next();
+  parking_.came();
+  EXPECT_FALSE(parking_.go_on_duty());
+  EXPECT_EQ(next(), Thread::kRests);
+}
+
+TEST_F(ParkingTest, CallersThatComeAndGoRingNobodyAndKeepItResting) {
+  wait_for(10);
+  ASSERT_EQ(next(), Thread::kRests);
+  for (int rest = 0; rest < 50; ++rest) {
+    for (int wait = 0; wait < 100; ++wait) EXPECT_FALSE(wait_for(kRestNs / 100));
+    ASSERT_EQ(next(), Thread::kRests);
+  }
+}
+
+TEST_F(ParkingTest, AMomentAfterTheLastCallerItDrives) {
+  wait_for(10);
+  ASSERT_EQ(next(), Thread::kRests);
+  now_ns_ += kRestNs - 1;
+  EXPECT_EQ(next(), Thread::kRests) << "woken too soon";
+  EXPECT_EQ(parking_.wake_ns(), now_ns_ + 1);
+  now_ns_ += 1;
+  EXPECT_EQ(next(), Thread::kAwake);
+}
+
+TEST_F(ParkingTest, ACallerThatWaitsForLongIsLeftAloneAndRingsAsItLeaves) {
+  parking_.came();
+  ASSERT_EQ(next(), Thread::kRests);
+  now_ns_ += kRestNs / 2;
+  EXPECT_EQ(next(), Thread::kRests) << "half a rest";
+  now_ns_ += kRestNs / 2;
+  EXPECT_EQ(next(), Thread::kParked);
+  EXPECT_EQ(next(true), Thread::kParked) << "the caller sees what there is";
+  EXPECT_TRUE(parking_.left(now_ns_, true));
+  EXPECT_EQ(next(), Thread::kRests);
+}
+
+TEST_F(ParkingTest, AfterALongWaitQuickOnesRingNobody) {
+  parking_.came();
+  next();
+  now_ns_ += kRestNs;
+  ASSERT_EQ(next(), Thread::kParked);
+  EXPECT_TRUE(parking_.left(now_ns_, true));
+  parking_.came();  // before the thread has heard the bell
+  EXPECT_EQ(next(), Thread::kRests);
+  EXPECT_FALSE(parking_.left(now_ns_, true));
+}
+
+// Given two callers whose waits overlap for long, expect it to be parked only while the same one
+// drives.
+TEST_F(ParkingTest, OverlappingWaitsAreNotOneLongWait) {
+  parking_.came();
+  ASSERT_EQ(next(), Thread::kRests);
+  for (int i = 0; i < 5; ++i) {
+    now_ns_ += kRestNs;
+    parking_.came();
+    parking_.left(now_ns_, true);
+    EXPECT_EQ(next(), Thread::kRests);
+  }
+  now_ns_ += kRestNs;
+  EXPECT_EQ(next(), Thread::kParked);
+}
+
+TEST_F(ParkingTest, WhoDidNotDriveDoesNotMakeItRest) {
+  wait_for(10);
+  now_ns_ += kRestNs;
+  parking_.came();
+  EXPECT_FALSE(parking_.left(now_ns_, false));
+  EXPECT_EQ(next(), Thread::kAwake);
+}
+
+TEST_F(ParkingTest, WhatIsNeededDoesNotWaitForTheEndOfARest) {
+  wait_for(10);
+  ASSERT_EQ(next(), Thread::kRests);
+  EXPECT_EQ(next(true), Thread::kAwake);
+  EXPECT_EQ(next(), Thread::kRests) << "once it is done";
+}
+
+TEST_F(ParkingTest, WithoutAThreadNobodyRings) {
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(wait_for(2 * kRestNs));
+}
+
+}  // namespace
+}  // namespace parallax
