@@ -38,10 +38,6 @@ namespace parallax {
 
 class DenseExchange final : public Exchange {
  public:
-  // What comes back of a rank is placed from so many bytes on: below, a few messages are as good as
-  // an offer, a piece, and the message that tells of it (docs/adr/0040).
-  static constexpr size_t kPlacedBytesMin = 64 * 1024;
-
   // All references outlive the exchange. `of_hosts`: see AllreduceShape; elements are then rows
   // made dense, and a leader's slice is what its column owns alone, range after range.
   DenseExchange(const Columns& columns, const Partition& partition, Outbox& outbox,

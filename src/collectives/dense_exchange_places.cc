@@ -31,11 +31,7 @@ void DenseExchange::offer_places(StepBuffer& buffer) {
     if (!writes->share(place, &shared)) continue;
     state.area = shared.area;
     ++buffer.areas_shared;
-    PlaceOffer offer;
-    offer.address = place.first;
-    offer.area = shared.area;
-    offer.key_bytes = static_cast<uint32_t>(shared.key.size());
-    std::copy(shared.key.begin(), shared.key.end(), offer.key.begin());
+    const PlaceOffer offer(place, shared);
     outbox_.send_bytes(op.peer,
                        {.kind = beside_ ? SectionKind::kCollectivePlace : SectionKind::kDensePlace,
                         .tag = options_.variable,
@@ -72,7 +68,9 @@ bool DenseExchange::on_offer(uint32_t from, const Section& section) {
     if (state.offer != 0 || section.header.encoding != Encoding::kBytes) return false;
     if (buffer.offers.size() == buffer.offer_count) buffer.offers.emplace_back();
     PlaceOffer& offer = buffer.offers[buffer.offer_count];
-    if (!offer.read(section.payload)) return false;
+    if (!offer.read(section.payload) || offer.place_bytes != op.range.count * element_bytes_) {
+      return false;
+    }
     state.offer = static_cast<uint32_t>(++buffer.offer_count);
     if (state.queued != nullptr) place_send(buffer, state, *state.queued);
     return true;

@@ -48,7 +48,9 @@ void PeerTraffic::take_section(uint32_t from, const SectionHeader& header) {
 
 void PeerTraffic::on_section_packed(uint32_t to, const SectionHeader& header, size_t bytes) {
   VariableTraffic* traffic = of_wire(to, header);
-  if (traffic != nullptr) traffic->sent_bytes += bytes;
+  if (traffic == nullptr) return;
+  traffic->sent_bytes += bytes;
+  if (header.encoding == Encoding::kPlaced) traffic->placed_bytes += header.payload_bytes;
 }
 
 void PeerTraffic::on_message_packed(uint32_t to, size_t bytes) {

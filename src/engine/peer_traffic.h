@@ -27,6 +27,7 @@ struct Traffic {
 // Sections of one variable with their headers, to and from other hosts.
 struct VariableTraffic {
   uint64_t sent_bytes = 0, received_bytes = 0;
+  uint64_t placed_bytes = 0;  // of those sent, what the device wrote into memory of the receiver
 };
 
 class PeerTraffic final : public OutboxObserver {

@@ -73,6 +73,7 @@ inline constexpr std::array kKindRows = {
     KindRow{SectionKind::kContributorsDown, Layer::kExchange, "contributors_down"},
     KindRow{SectionKind::kDensePlace, Layer::kExchange, "dense_place"},
     KindRow{SectionKind::kCollectivePlace, Layer::kCollective, "collective_place"},
+    KindRow{SectionKind::kPullPlace, Layer::kPull, "pull_place"},
 };
 
 namespace internal_kinds {

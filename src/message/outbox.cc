@@ -366,29 +366,54 @@ bool Outbox::places(uint32_t to, const Send& send) const {
          writes_->piece_bytes_max(to) > 0;
 }
 
+// Of a send that is placed, what its next piece has. Elements are written from where they lie. The
+// values of rows are gathered behind the message in its buffer, and not one row of them where a
+// message of their own would have room for more.
+uint64_t Outbox::items_of_piece(const Send& send, uint32_t to, const SendBuffer& buffer) const {
+  const uint64_t left = send.count - send.packed;
+  const size_t bytes_max = writes_->piece_bytes_max(to);
+  if (send.header.encoding == Encoding::kDense) {
+    return std::min(left, bytes_max / send.format.element_bytes / kDenseGrain * kDenseGrain);
+  }
+  const size_t room = buffer.bytes.size() - buffer.used - sizeof(SectionHeader);
+  const uint64_t fit = std::min(left, std::min(room, bytes_max) / send.row_bytes());
+  return fit < left && buffer.section_count > 0 ? 0 : fit;
+}
+
 // Writes the header of a section whose elements are placed; true if that was the send's last.
 bool Outbox::pack_piece(Send& send, uint32_t to, SendBuffer& buffer) {
   if (buffer.bytes.size() - buffer.message_bytes < sizeof(SectionHeader)) return false;
-  const size_t element_bytes = send.format.element_bytes;
+  const bool gathered = send.header.encoding == Encoding::kValues;
+  const size_t item_bytes = gathered ? send.row_bytes() : send.format.element_bytes;
   const uint64_t left = send.count - send.packed;
-  const uint64_t fit = writes_->piece_bytes_max(to) / element_bytes / kDenseGrain * kDenseGrain;
-  const uint64_t count = std::min(left, fit);
+  const uint64_t count = items_of_piece(send, to, buffer);
+  if (count == 0) {
+    PARALLAX_CHECK(buffer.section_count > 0);  // else it would never fit
+    return false;
+  }
   SectionHeader header = send.header;
   header.encoding = Encoding::kPlaced;
   header.first += send.packed;
   header.count = static_cast<uint32_t>(count);
-  header.payload_bytes = static_cast<uint32_t>(count * element_bytes);
+  header.payload_bytes = static_cast<uint32_t>(count * item_bytes);
   if (count < left) header.flags &= kSectionKeptFlags;
   std::memcpy(buffer.bytes.data() + buffer.used, &header, sizeof header);
   buffer.used += sizeof header;
   buffer.message_bytes += sizeof header;
-  buffer.piece = {.data = send.dense + send.packed * element_bytes,
-                  .bytes = header.payload_bytes,
-                  .address = send.place->address + send.place_offset + send.packed * element_bytes,
+  const uint64_t address = send.place->address + send.place_offset + send.packed * item_bytes;
+  buffer.piece = {.bytes = header.payload_bytes,
+                  .address = address,
                   .area = send.place->area,
                   .key = std::span(send.place->key).first(send.place->key_bytes)};
-  buffer.borrowed = send.pending;
-  if (buffer.borrowed != nullptr) ++*buffer.borrowed;
+  if (gathered) {
+    std::byte* const out = buffer.bytes.data() + buffer.used;
+    write_payload(send, count, out);
+    buffer.piece.data = out;
+  } else {
+    buffer.piece.data = send.dense + send.packed * item_bytes;
+    buffer.borrowed = send.pending;
+    if (buffer.borrowed != nullptr) ++*buffer.borrowed;
+  }
   send.packed += count;
   ++buffer.section_count;
   observer_.on_section_packed(to, header, sizeof header + header.payload_bytes);

@@ -58,9 +58,9 @@ struct Send {
   WireFormat format;
   RowSource rows;
   const std::byte* dense = nullptr;  // element 0 of the send
-  // Of elements that travel as they are: where the peer wants them, and which byte there is the
-  // first of the send. The elements stay as they are until the peer has them, or is lost. Null: in
-  // messages.
+  // Of elements that travel as they are, and of rows' values: where the peer wants them, and which
+  // byte there is the first of the send. The elements stay as they are until the peer has them, or
+  // is lost; values are gathered, and only borrowed until packed. Null: in messages.
   const PlaceOffer* place = nullptr;
   uint64_t place_offset = 0;
   const std::byte* bytes = nullptr;
@@ -187,6 +187,7 @@ class Outbox {
   static void close_run(SendBuffer& buffer);
   bool places(uint32_t to, const Send& send) const;
   bool pack_piece(Send& send, uint32_t to, SendBuffer& buffer);
+  uint64_t items_of_piece(const Send& send, uint32_t to, const SendBuffer& buffer) const;
   void free_buffer(uint32_t index);
   void write_payload(const Send& send, uint64_t count, std::byte* out) const;
 

@@ -86,7 +86,10 @@ enum class SectionKind : uint8_t {
   // payload = message/place_offer.h. Of a gradient, and of a collective, by its step and tag.
   kDensePlace = 36,
   kCollectivePlace = 37,
-  kKindCount = 38,
+  // Where an owner is to place rows that the sender's host asks it for: first = how many it was
+  // asked for in the step before these; payload as above.
+  kPullPlace = 38,
+  kKindCount = 39,
 };
 
 // How the payload is laid out.
@@ -96,8 +99,8 @@ enum class Encoding : uint8_t {
   kRows = 2,    // `count` uint32 row keys, then count x row_elements numbers
   kIds = 3,     // `count` uint32 row keys
   kValues = 4,  // count x row_elements numbers, for items first..first+count of a list
-  kPlaced = 5,  // as kDense, but the transport has put the numbers where the receiver offered; they
-                // are counted in payload_bytes, and not in the message
+  kPlaced = 5,  // as kDense, or kValues of a pull, but the transport has put the numbers where the
+                // receiver offered; they are counted in payload_bytes, and not in the message
 };
 // The type of numbers is known on both sides: a gradient's is its variable's sum type; of a pull
 // the header's flags tell it.

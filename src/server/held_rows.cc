@@ -36,6 +36,12 @@ uint32_t HeldRows::find_or_take(uint32_t row_key, bool* taken) {
   return slot;
 }
 
+void HeldRows::move(uint32_t row_key, uint32_t slot) {
+  bool inserted;
+  slots_[index_.find_or_insert(row_key, &inserted)] = slot;
+  row_keys_[slot] = row_key;
+}
+
 void HeldRows::begin_forgetting() {
   index_.clear();
   for (uint32_t slot = 0; slot < used_; ++slot) marks_[slot] &= static_cast<uint8_t>(~kKept);

@@ -36,15 +36,19 @@ class HeldRows {
   void end_forgetting();
 
   uint32_t row_key(uint32_t slot) const { return row_keys_[slot]; }
+  // A row that was taken just now goes to another such slot; each slot has one row when all moved.
+  void move(uint32_t row_key, uint32_t slot);
   bool here(uint32_t slot) const { return (marks_[slot] & kHere) != 0; }
   void put(uint32_t slot, const std::byte* values, size_t bytes) {
     std::memcpy(&values_[slot * bytes], values, bytes);
-    marks_[slot] |= kHere;
+    put_there(slot);
   }
+  // Somebody else has put its values.
+  void put_there(uint32_t slot) { marks_[slot] |= kHere; }
   // By slot, each of as many bytes as it was put with: the same for all of a step.
   const std::byte* values() const { return values_.data(); }
-  size_t slot_count() const { return row_keys_.size(); }
   size_t value_bytes() const { return values_.size(); }
+  size_t slot_count() const { return row_keys_.size(); }
 
   // Rows on their way from one owner, in the order in which they come.
   struct Queue {

@@ -115,7 +115,7 @@ void LedVariable::begin(uint64_t step, uint32_t dtype) {
   for (HeldRows& each : rows_) each.clear();
 }
 
-bool LedVariable::take(HostList& list, uint64_t step) {
+bool LedVariable::take(HostList& list, uint64_t step, bool together) {
   if (step_ != step) {
     if (due_ > 0) return false;
     begin(step, list.dtype);
@@ -124,7 +124,7 @@ bool LedVariable::take(HostList& list, uint64_t step) {
   list.form = first_serves ? kFirst : kMaster;
   several_dtypes_ = several_dtypes_ || list.dtype != dtype_wanted_;
   if (by_rows()) {
-    if (list.taken < list.count) take_rows(list);
+    if (list.taken < list.count) take_rows(list, together);
     if (fresh_count_ == 0) return true;
   } else if (elements_[list.form].asked) {
     return true;
@@ -135,8 +135,9 @@ bool LedVariable::take(HostList& list, uint64_t step) {
   return true;
 }
 
-void LedVariable::take_rows(HostList& list) {
+void LedVariable::take_rows(HostList& list, bool together) {
   HeldRows& held = rows_[list.form];
+  const uint32_t taken_before = list.taken;
   fresh_count_ = 0;
   for (; list.taken < list.count; ++list.taken) {
     uint32_t& row = list.rows[list.taken];
@@ -158,6 +159,31 @@ void LedVariable::take_rows(HostList& list) {
       },
       offsets_, grouped_);
   for (uint32_t i = 0; i < fresh_count_; ++i) list.asked[i] = held.row_key(fresh_[grouped_[i]]);
+  const auto fresh = fresh_.first(fresh_count_);
+  fresh_together_ =
+      together && std::adjacent_find(fresh.begin(), fresh.end(), [](uint32_t slot, uint32_t next) {
+                    return next != slot + 1;
+                  }) == fresh.end();
+  if (fresh_together_ && fresh_count_ > 0) gather_slots(list, taken_before);
+}
+
+// The slots follow each other as they were taken: the rows among them change places, into the order
+// of asking.
+void LedVariable::gather_slots(HostList& list, uint32_t taken_before) {
+  HeldRows& held = rows_[list.form];
+  const uint32_t first = fresh_[0];
+  for (uint32_t i = 0; i < fresh_count_; ++i) {
+    held.move(list.asked[i], first + i);
+    fresh_[grouped_[i]] = first + i;  // by what was its slot, for a moment: where its row is now
+  }
+  for (uint32_t i = taken_before; i < list.count; ++i) {
+    uint32_t& slot = list.rows[i];
+    if (slot - first < fresh_count_) slot = fresh_[slot - first];
+  }
+  for (uint32_t i = 0; i < fresh_count_; ++i) {
+    fresh_[i] = first + i;
+    grouped_[i] = i;
+  }
 }
 
 // What is wanted by lists that are not answered yet, or whose answers are not packed, stays.
@@ -194,9 +220,14 @@ LedVariable::Ask LedVariable::ask(const HostList& list, uint32_t owner) {
     return {.count = 1, .before = elements_[1 - list.form].asked ? 1u : 0u};
   }
   if (fresh_count_ == 0) return {};
-  const Ask ask = {.first = offsets_[place],
-                   .count = offsets_[place + 1] - offsets_[place],
-                   .before = asked.answer.due};
+  Ask ask = {.first = offsets_[place],
+             .count = offsets_[place + 1] - offsets_[place],
+             .before = asked.answer.due};
+  if (fresh_together_ && ask.count > 0) {
+    const size_t row_bytes = partition_.row_elements() * bytes_of_dtype(dtypes_[list.form]);
+    ask.place = ByteRange::at(rows_[list.form].values() + fresh_[ask.first] * row_bytes,
+                              ask.count * row_bytes);
+  }
   if (asked.answer.complete()) asked.listed = 0;
   asked.listed += ask.count;
   asked.answer.due += ask.count;
@@ -207,6 +238,24 @@ LedVariable::Ask LedVariable::ask(const HostList& list, uint32_t owner) {
   return ask;
 }
 
+bool LedVariable::may_offer(uint32_t owner) const {
+  return asked_of(owner).place_count < kPullPlacesMax;
+}
+
+void LedVariable::offered(uint32_t owner, const Ask& ask, uint32_t area) {
+  Asked& asked = asked_of(owner);
+  asked.places[asked.place_count++] = {ask.before, ask.before + ask.count, area};
+}
+
+uint32_t LedVariable::take_over(uint32_t owner, bool all) {
+  Asked& asked = asked_of(owner);
+  if (asked.place_count == 0 || (!all && asked.places[0].end > asked.answer.came)) return 0;
+  const uint32_t area = asked.places[0].area;
+  std::copy(asked.places.begin() + 1, asked.places.end(), asked.places.begin());
+  --asked.place_count;
+  return area;
+}
+
 void LedVariable::end_asking(HostList& list) {
   fresh_count_ = 0;
   elements_[list.form].asked = true;
@@ -215,20 +264,33 @@ void LedVariable::end_asking(HostList& list) {
 
 // ---- what they answer
 
+// Values that are not in the message: only where they were asked for, which is memory of rows
+// alone.
+bool LedVariable::may_be_placed(const Asked& asked, const Section& section) {
+  const uint64_t first = section.header.first;
+  const auto* const end = asked.places.begin() + asked.place_count;
+  return section.payload.empty() && std::any_of(asked.places.begin(), end, [&](const Place& place) {
+           return first >= place.first && first < place.end &&
+                  section.header.count <= place.end - first;
+         });
+}
+
 bool LedVariable::on_values(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
   const bool rows = by_rows();
+  const bool placed = header.encoding == Encoding::kPlaced;
   const uint32_t dtype = dtypes_[form_under_way_];
   if (header.step != step_ || due_ == 0 || pull_dtype(header) != dtype ||
-      header.encoding != (rows ? Encoding::kValues : Encoding::kDense)) {
+      (!placed && header.encoding != (rows ? Encoding::kValues : Encoding::kDense))) {
     return false;
   }
   const size_t item_bytes = (rows ? partition_.row_elements() : 1) * size_t{bytes_of_dtype(dtype)};
   // Rows are counted through the step. An element before its owner's range wraps to a huge number.
   const uint64_t first = header.first - (rows ? 0 : partition_.range_of(from).first);
   Asked& asked = asked_of(from);
-  if (section.payload.size() != header.count * item_bytes ||
-      !asked.answer.take(first, header.count)) {
+  if (placed && !may_be_placed(asked, section)) return false;
+  const size_t value_bytes = placed ? header.payload_bytes : section.payload.size();
+  if (value_bytes != header.count * item_bytes || !asked.answer.take(first, header.count)) {
     return false;
   }
   due_ -= header.count;
@@ -240,7 +302,8 @@ bool LedVariable::on_values(uint32_t from, const Section& section) {
   }
   HeldRows& held = rows_[form_under_way_];
   for (uint32_t i = 0; i < header.count; ++i) {
-    held.put(held.pop(asked.queue), payload + i * item_bytes, item_bytes);
+    const uint32_t slot = held.pop(asked.queue);
+    placed ? held.put_there(slot) : held.put(slot, payload + i * item_bytes, item_bytes);
   }
   return true;
 }

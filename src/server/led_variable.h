@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/arena.h"
+#include "base/byte_range.h"
 #include "base/number.h"
 #include "message/wire.h"
 #include "server/answer_progress.h"
@@ -33,6 +34,9 @@ inline uint64_t asked_rows_max(const Columns& columns, const Partition& partitio
   return std::min<uint64_t>(partition.rows_owned(owner),
                             rows_max * columns.map().ranks_of[host].size());
 }
+
+// An owner has places offered for so many asks of a host at once; what is beyond is copied.
+inline constexpr uint32_t kPullPlacesMax = 4;
 
 class LedVariable {
  public:
@@ -72,14 +76,25 @@ class LedVariable {
   [[nodiscard]] bool add(uint32_t local, uint64_t pull, const Section& section);
 
   // All of a rank's list is here. False: what is under way must be answered first; call again.
-  [[nodiscard]] bool take(HostList& list, uint64_t step);
+  // `together`: what one owner is asked for lies together in memory, where that can be.
+  [[nodiscard]] bool take(HostList& list, uint64_t step, bool together = false);
   // What an owner is now asked for, of those who have any of it; and then that all were.
   struct Ask {
     uint32_t first = 0, count = 0;  // of HostList::asked; dense: count 1 for all that it has
     uint64_t before = 0;            // rows, or asks, of this step that went before
+    ByteRange place = {};           // where all of its values will lie, one after the other; or
+                                    // none: not together
   };
   Ask ask(const HostList& list, uint32_t owner);
   void end_asking(HostList& list);
+
+  // An owner may place the values of that ask in an area of this rank's; false: it has places
+  // enough.
+  [[nodiscard]] bool may_offer(uint32_t owner) const;
+  void offered(uint32_t owner, const Ask& ask, uint32_t area);
+  // The area of a place of that owner's that is over, as its values are here, or any where all end;
+  // 0: none.
+  uint32_t take_over(uint32_t owner, bool all = false);
 
   // Values of an owner. False: not what is due next.
   [[nodiscard]] bool on_values(uint32_t from, const Section& section);
@@ -89,6 +104,11 @@ class LedVariable {
   const std::byte* values(const HostList& list) const;
   uint32_t dtype_of_values(const HostList& list) const { return dtypes_[list.form]; }
 
+  // The memory of rows that owners may be let place values in, by form.
+  ByteRange row_area(Form form) const {
+    return ByteRange::at(rows_[form].values(), rows_[form].value_bytes());
+  }
+
   // Of my column's elements, those of owners before this one.
   uint64_t elements_before(uint32_t owner) const;
 
@@ -96,11 +116,18 @@ class LedVariable {
   bool owes(uint32_t owner) const { return !asked_of(owner).answer.complete(); }
 
  private:
+  // Rows [first, end) of the step that an owner may place.
+  struct Place {
+    uint64_t first = 0, end = 0;
+    uint32_t area = 0;
+  };
   // What an owner was asked for in this step, and has answered.
   struct Asked {
     AnswerProgress answer;  // rows; elements of the dense variable
     uint32_t listed = 0;    // rows since all that was asked for had come
     HeldRows::Queue queue;  // on their way
+    std::array<Place, kPullPlacesMax> places;
+    uint32_t place_count = 0;
   };
   struct HeldElements {
     std::span<std::byte> values;  // of the column, owner by owner
@@ -112,7 +139,9 @@ class LedVariable {
   Asked& asked_of(uint32_t owner) const { return asked_[columns_.place_in_column(owner)]; }
   [[nodiscard]] bool add_rows(HostList& list, const Section& section);
   void begin(uint64_t step, uint32_t dtype);
-  void take_rows(HostList& list);
+  void take_rows(HostList& list, bool together);
+  void gather_slots(HostList& list, uint32_t taken_before);
+  [[nodiscard]] static bool may_be_placed(const Asked& asked, const Section& section);
   void forget_unneeded(Form form);
   bool has_room() const;
 
@@ -134,6 +163,7 @@ class LedVariable {
   // Rows that the list being taken asks for: slots, and grouped by owner.
   std::span<uint32_t> fresh_, grouped_, offsets_;
   uint32_t fresh_count_ = 0;
+  bool fresh_together_ = false;  // the slots of fresh_ follow each other, in the order of asking
 };
 
 }  // namespace parallax

@@ -12,11 +12,23 @@ PullExchange::PullExchange(const Columns& columns, Outbox& outbox)
       leader_(columns, outbox, variables_),
       owner_(columns, outbox, variables_) {}
 
+PullExchange::~PullExchange() {
+  for (uint32_t id = 0; id < variables_.all().size(); ++id) remove_variable(id);
+}
+
 Status PullExchange::add_variable(uint32_t id, const Variable& variable,
                                   const Partition& partition) {
+  remove_variable(id);
   PARALLAX_RETURN_IF_ERROR(variables_.add(id, columns_, variable, partition));
+  leader_.know_places(*variables_.find(id));
   owner_.reserve(variables_.all().size());
   return {};
+}
+
+void PullExchange::remove_variable(uint32_t variable) {
+  PulledVariable* const found = variables_.find(variable);
+  if (found != nullptr) leader_.forget_places(*found);
+  variables_.remove(variable);
 }
 
 const Arena* PullExchange::arena_of(uint32_t variable) const {
@@ -32,6 +44,8 @@ bool PullExchange::on_section(uint32_t from, const Section& section) {
   switch (section.header.kind) {
     case SectionKind::kPullLocal:
       return leader_.on_pull_local(from, section);
+    case SectionKind::kPullPlace:
+      return owner_.on_place(from, section);
     case SectionKind::kPullHost:
       return owner_.on_pull_host(from, section);
     case SectionKind::kValuesHost:

@@ -43,12 +43,13 @@ class PullExchange {
  public:
   // Both outlive this object.
   PullExchange(const Columns& columns, Outbox& outbox);
+  ~PullExchange();
   PullExchange(const PullExchange&) = delete;
   PullExchange& operator=(const PullExchange&) = delete;
 
   // Makes a variable pullable; its table is set once values lie here. LIMIT.
   Status add_variable(uint32_t id, const Variable& variable, const Partition& partition);
-  void remove_variable(uint32_t variable) { variables_.remove(variable); }
+  void remove_variable(uint32_t variable);
   static size_t needed_bytes(const Columns& columns, const Variable& variable,
                              const Partition& partition) {
     return PulledVariable::needed_bytes(columns, variable, partition);

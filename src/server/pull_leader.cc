@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/byte_range.h"
+#include "message/place_offer.h"
 #include "server/pull_sections.h"
 
 namespace parallax {
@@ -95,7 +97,7 @@ bool PullLeader::ask(uint32_t local) {
   for (; pull.asked < pull.variables.size(); ++pull.asked) {
     PulledVariable& variable = *variables_.find(pull.variables[pull.asked]);
     LedVariable::HostList& list = variable.led.list(local);
-    if (!variable.led.take(list, pull.step)) return false;
+    if (!variable.led.take(list, pull.step, outbox_.remote_writes() != nullptr)) return false;
     ask_owners(variable, list);
     if (variable.led.complete(list)) --pull.left;
   }
@@ -117,10 +119,50 @@ void PullLeader::ask_owners(PulledVariable& variable, LedVariable::HostList& lis
       send.rows.row_keys = &list.asked[ask.first];
       send.count = ask.count;
       variable.pulled[list.step & 1] += ask.count;
+      offer_place(variable, owner, ask, send);
     }
     outbox_.add(owner, send);
   }
   variable.led.end_asking(list);
+}
+
+void PullLeader::know_places(PulledVariable& variable) {
+  RemoteWrites* const writes = outbox_.remote_writes();
+  if (writes == nullptr || !variable.led.led()) return;
+  for (const LedVariable::Form form : {LedVariable::kFirst, LedVariable::kMaster}) {
+    const ByteRange area = variable.led.row_area(form);
+    variable.is_known[form] = area.bytes >= kPlacedBytesMin && writes->know(area);
+  }
+}
+
+// What an owner still writes there, it writes to memory that is none: its device is told so.
+void PullLeader::forget_places(PulledVariable& variable) {
+  RemoteWrites* const writes = outbox_.remote_writes();
+  if (writes == nullptr || !variable.led.led()) return;
+  for (const uint32_t owner : variable.led.owners()) {
+    while (const uint32_t area = variable.led.take_over(owner, true)) writes->unshare(area);
+  }
+  for (const LedVariable::Form form : {LedVariable::kFirst, LedVariable::kMaster}) {
+    if (variable.is_known[form]) writes->forget_area(variable.led.row_area(form));
+    variable.is_known[form] = false;
+  }
+}
+
+// Control, which goes ahead of data: the owner has it before it is asked.
+void PullLeader::offer_place(PulledVariable& variable, uint32_t owner, const LedVariable::Ask& ask,
+                             const Send& asking) {
+  RemoteWrites* const writes = outbox_.remote_writes();
+  SharedPart shared;
+  if (writes == nullptr || owner == columns_.rank() || ask.place.bytes < kPlacedBytesMin ||
+      !variable.led.may_offer(owner) || writes->piece_bytes_max(owner) == 0 ||
+      !writes->share(ask.place, &shared)) {
+    return;
+  }
+  variable.led.offered(owner, ask, shared.area);
+  SectionHeader header = asking.header;
+  header.kind = SectionKind::kPullPlace;
+  header.encoding = Encoding::kBytes;
+  outbox_.send_bytes(owner, header, PlaceOffer(ask.place, shared).bytes());
 }
 
 // ---- owner -> leader: the values
@@ -130,6 +172,9 @@ bool PullLeader::on_values_host(uint32_t from, const Section& section) {
   if (variable == nullptr || !variable->led.led() ||
       columns_.column_of(from) != columns_.my_column() || !variable->led.on_values(from, section)) {
     return false;
+  }
+  while (const uint32_t area = variable->led.take_over(from)) {
+    if (outbox_.remote_writes() != nullptr) outbox_.remote_writes()->unshare(area);
   }
   for (uint32_t local = 0; local < pulls_.size(); ++local) answer_if_complete(local, *variable);
   if (!whole_.empty()) ask_those_whole();

@@ -32,6 +32,11 @@ class PullLeader {
   void open(uint64_t step);
   void add_missing(std::vector<uint32_t>* owners) const;
 
+  // Its memory of rows is, or is no longer, such that owners may place values there, where the
+  // transport can (RemoteWrites). Without a call places are not offered.
+  void know_places(PulledVariable& variable);
+  void forget_places(PulledVariable& variable);
+
   [[nodiscard]] bool on_pull_local(uint32_t from, const Section& section);
   [[nodiscard]] bool on_values_host(uint32_t from, const Section& section);
 
@@ -52,6 +57,8 @@ class PullLeader {
   void ask_those_whole();
   [[nodiscard]] bool ask(uint32_t local);
   void ask_owners(PulledVariable& variable, LedVariable::HostList& list);
+  void offer_place(PulledVariable& variable, uint32_t owner, const LedVariable::Ask& ask,
+                   const Send& asking);
   void answer_if_complete(uint32_t local, PulledVariable& variable);
   void answer(uint32_t local);
   void answer_rows(PulledVariable& variable, uint32_t local);

@@ -8,15 +8,67 @@
 
 namespace parallax {
 
-bool PullOwner::on_pull_host(uint32_t from, const Section& section) {
+namespace {
+
+using PullPlace = PulledVariable::PullPlace;
+
+// The place that this row of the step's goes to, or the first one behind it; null: none.
+const PullPlace* place_at_or_behind(const PulledVariable::Asked& asked, uint64_t row) {
+  const PullPlace* found = nullptr;
+  if (asked.places == nullptr) return found;
+  for (const PullPlace& each : *asked.places) {
+    if (each.step != asked.step || row >= each.first + each.rows) continue;
+    if (found == nullptr || each.first < found->first) found = &each;
+  }
+  return found;
+}
+
+}  // namespace
+
+// The leader of this rank's column speaks for its host, and nobody else.
+PulledVariable* PullOwner::asked_variable(uint32_t from, const Section& section) const {
+  PulledVariable* const variable = variables_.find(section.header.tag);
+  const bool speaks =
+      from == columns_.leader(columns_.host_of(from), columns_.column_of(columns_.rank()));
+  return variable == nullptr || variable->asked.empty() || !speaks ? nullptr : variable;
+}
+
+// Kept where there is room: of those whose rows have left one goes. A leader that gets messages
+// instead is content.
+bool PullOwner::on_place(uint32_t from, const Section& section) {
   const SectionHeader& header = section.header;
-  PulledVariable* variable = variables_.find(header.tag);
-  const uint32_t host = columns_.host_of(from);
-  // The leader of this rank's column speaks for its host, and nobody else.
-  if (variable == nullptr || variable->asked.empty() ||
-      from != columns_.leader(host, columns_.column_of(columns_.rank()))) {
+  PulledVariable* const variable = asked_variable(from, section);
+  const uint32_t dtype = pull_dtype(header);
+  PullPlace place = {.step = header.step, .first = header.first};
+  if (variable == nullptr || !variable->by_rows() || from == columns_.rank() ||
+      header.encoding != Encoding::kBytes || !may_travel_as(dtype, variable->master) ||
+      !place.offer.read(section.payload)) {
     return false;
   }
+  const uint64_t row_bytes = variable->partition.row_elements() * bytes_of_dtype(dtype);
+  place.rows = place.offer.place_bytes / row_bytes;
+  if (place.rows == 0 || place.rows > UINT32_MAX || place.offer.place_bytes % row_bytes != 0 ||
+      header.first > UINT64_MAX - place.rows) {
+    return false;
+  }
+  Asked& asked = variable->asked[columns_.host_of(from)];
+  if (asked.places == nullptr) asked.places = std::make_unique<PulledVariable::PullPlaces>();
+  const uint64_t answered = asked.position.in(asked.step) - (asked.count - asked.answered);
+  const auto free =
+      std::find_if(asked.places->begin(), asked.places->end(), [&](const PullPlace& each) {
+        const bool over = each.step < asked.step ||
+                          (each.step == asked.step && each.first + each.rows <= answered);
+        return each.rows == 0 || (over && asked.unpacked == 0);
+      });
+  if (free != asked.places->end()) *free = place;
+  return true;
+}
+
+bool PullOwner::on_pull_host(uint32_t from, const Section& section) {
+  const SectionHeader& header = section.header;
+  PulledVariable* const variable = asked_variable(from, section);
+  if (variable == nullptr) return false;
+  const uint32_t host = columns_.host_of(from);
   Asked& asked = variable->asked[host];
   if (!go_on(*variable, asked, header)) return false;
   if (variable->by_rows()) {
@@ -87,17 +139,41 @@ void PullOwner::answer(PulledVariable& variable, uint32_t host) {
     send.dense = variable.table->element(range.first);
     send.count = range.count;
     asked.dense = false;
+    send.pending = &asked.unpacked;
+    ++asked.unpacked;
+    outbox_.add(leader, send);
   } else {
-    // A piece of a list is answered when it comes, so that the first values leave early.
-    send.count = asked.count - asked.answered;
-    send.header.first = asked.position.in(asked.step) - send.count;
-    send.rows.order = variable.list_of(host, asked.count) + asked.answered;
-    send.rows.values = variable.table->array(0).data();
-    asked.answered = asked.count;
+    answer_rows(variable, host, send);
   }
+}
+
+// A piece of a list is answered when it comes, so that the first values leave early. What the host
+// has a place for goes there, and is a send of its own.
+void PullOwner::answer_rows(PulledVariable& variable, uint32_t host, Send send) {
+  Asked& asked = variable.asked[host];
+  const uint32_t leader = columns_.leader(host, columns_.column_of(columns_.rank()));
+  const uint64_t end = asked.position.in(asked.step);
+  uint64_t row = end - (asked.count - asked.answered);
+  const uint32_t* list = variable.list_of(host, asked.count) + asked.answered;
+  asked.answered = asked.count;
+  send.rows.values = variable.table->array(0).data();
   send.pending = &asked.unpacked;
-  ++asked.unpacked;
-  outbox_.add(leader, send);
+  while (row < end) {
+    const PullPlace* const place = place_at_or_behind(asked, row);
+    const bool placed = place != nullptr && place->first <= row;
+    const uint64_t until = place == nullptr ? end
+                           : placed         ? std::min(end, place->first + place->rows)
+                                            : std::min(end, place->first);
+    send.header.first = row;
+    send.count = until - row;
+    send.rows.order = list;
+    send.place = placed ? &place->offer : nullptr;
+    if (placed) send.place_offset = (row - place->first) * send.row_bytes();
+    ++asked.unpacked;
+    outbox_.add(leader, send);
+    list += send.count;
+    row = until;
+  }
 }
 
 void PullOwner::applied(uint64_t step) {

@@ -31,6 +31,7 @@ class PullOwner {
   // As PullExchange has it.
   void applied(uint64_t step);
 
+  [[nodiscard]] bool on_place(uint32_t from, const Section& section);
   [[nodiscard]] bool on_pull_host(uint32_t from, const Section& section);
 
  private:
@@ -40,6 +41,8 @@ class PullOwner {
                            const SectionHeader& header);
   [[nodiscard]] bool list_rows(PulledVariable& variable, uint32_t host, const Section& section);
   void answer(PulledVariable& variable, uint32_t host);
+  void answer_rows(PulledVariable& variable, uint32_t host, Send send);
+  PulledVariable* asked_variable(uint32_t from, const Section& section) const;
 
   const Columns& columns_;
   Outbox& outbox_;

@@ -41,7 +41,7 @@ void PulledVariable::lay_out(Arena& memory) {
   answers = memory.take<AnswerProgress>(columns.count());
   led.lay_out(memory);
   if (!owned_by(columns.rank())) return;
-  asked.assign(columns.host_count(), {});
+  asked = std::vector<Asked>(columns.host_count());
   if (!by_rows()) return;
   few = memory.take<uint32_t>(kFewRows * columns.host_count());
   for (uint32_t host = 0; host < columns.host_count(); ++host) {

@@ -20,6 +20,7 @@
 
 #include "aggregate/row_coalescer.h"
 #include "base/arena.h"
+#include "message/place_offer.h"
 #include "server/answer_progress.h"
 #include "server/led_variable.h"
 #include "server/table.h"
@@ -74,17 +75,25 @@ struct PulledSlice {
 };
 
 struct PulledVariable {
+  // Where one host wants what it asks this owner for: `rows` of them from the `first` of the step.
+  struct PullPlace {
+    uint64_t step = 0, first = 0, rows = 0;
+    PlaceOffer offer = {};
+  };
+  using PullPlaces = std::array<PullPlace, kPullPlacesMax>;
+
   // What one host asks this owner for.
   struct Asked {
     std::span<uint32_t> many;  // local rows of the list, once they are more than a few
     AskPosition position;
     uint64_t step = 0;
     uint32_t dtype = 0;
-    uint32_t count = 0;     // since all that was asked for had been answered
-    uint32_t answered = 0;  // of those
-    uint32_t unpacked = 0;  // sends that read the list
-    bool dense = false;     // the whole range is asked for, not rows
-    bool waiting = false;   // for the step before to be applied here
+    uint32_t count = 0;                  // since all that was asked for had been answered
+    uint32_t answered = 0;               // of those
+    uint32_t unpacked = 0;               // sends that read the list
+    bool dense = false;                  // the whole range is asked for, not rows
+    bool waiting = false;                // for the step before to be applied here
+    std::unique_ptr<PullPlaces> places;  // once one was offered
   };
 
   // Makes no memory yet. The references outlive this object.
@@ -128,6 +137,7 @@ struct PulledVariable {
   std::span<AnswerProgress> answers;         // by column: of its leader
   // leader
   LedVariable led;
+  std::array<bool, 2> is_known = {};    // by form: the transport knows its rows' memory
   std::array<uint64_t, 2> pulled = {};  // by step parity: rows asked for
   // owner
   std::vector<Asked> asked;  // by host

@@ -14,7 +14,7 @@
 namespace parallax::exchange_conformance {
 namespace {
 
-constexpr uint64_t kLong = DenseExchange::kPlacedBytesMin;
+constexpr uint64_t kLong = kPlacedBytesMin;
 
 Candidate placing_allreduce(const char* name) {
   const DenseAlgorithm* found =
@@ -100,6 +100,7 @@ TEST(DenseExchangePlaces, refuses_what_was_not_asked_for) {
   PlaceOffer offer;
   offer.area = 2;
   offer.key_bytes = 1;
+  offer.place_bytes = world.partition().range_of(0).count * sizeof(float);
   Parcel offered{.from = 1, .to = 0};
   offered.header = {.kind = SectionKind::kDensePlace, .step = 1, .first = 0};
   const auto with = [&](size_t bytes) {
@@ -114,6 +115,9 @@ TEST(DenseExchangePlaces, refuses_what_was_not_asked_for) {
   Parcel nowhere = with(offer.bytes().size());
   nowhere.header.first = 1;
   EXPECT_FALSE(world.inject(nowhere)) << "no send begins there";
+  offer.place_bytes += sizeof(float);
+  EXPECT_FALSE(world.inject(with(offer.bytes().size()))) << "of another length than the send";
+  offer.place_bytes -= sizeof(float);
   EXPECT_TRUE(world.inject(with(offer.bytes().size())));
   EXPECT_FALSE(world.inject(with(offer.bytes().size()))) << "it is offered already";
 }

@@ -98,6 +98,13 @@ TEST_F(PeerTrafficTest, VariablesCountWhatGoesToOtherHosts) {
   }
   EXPECT_EQ(traffic_.variable(1).received_bytes, sizeof(SectionHeader) + 40);
   EXPECT_EQ(traffic_.variable(1).sent_bytes, 64u);
+  EXPECT_EQ(traffic_.variable(1).placed_bytes, 0u);
+  SectionHeader placed = section(SectionKind::kValuesHost, 1);
+  placed.encoding = Encoding::kPlaced;
+  placed.payload_bytes = 1000;
+  traffic_.on_section_packed(2, placed, sizeof placed + 1000);
+  EXPECT_EQ(traffic_.variable(1).sent_bytes, 64u + sizeof placed + 1000);
+  EXPECT_EQ(traffic_.variable(1).placed_bytes, 1000u);
   EXPECT_EQ(traffic_.variable(0).received_bytes + traffic_.variable(0).sent_bytes, 0u);
 }
 

@@ -9,15 +9,16 @@ namespace parallax {
 namespace {
 
 TEST(PlaceOffer, IsReadAsItWasWritten) {
-  PlaceOffer offer;
-  offer.address = 0x1234567890;
-  offer.area = 7;
-  offer.key_bytes = 18;
-  for (uint32_t i = 0; i < offer.key_bytes; ++i) offer.key[i] = std::byte(i + 1);
+  std::vector<std::byte> key(18);
+  for (size_t i = 0; i < key.size(); ++i) key[i] = std::byte(i + 1);
+  const PlaceOffer offer({.first = 0x1234567890, .bytes = 0x987654321}, {.area = 7, .key = key});
   PlaceOffer read;
   ASSERT_TRUE(read.read(offer.bytes()));
   EXPECT_EQ(read.address, offer.address);
-  EXPECT_EQ(read.area, offer.area);
+  EXPECT_EQ(read.address, 0x1234567890u);
+  EXPECT_EQ(read.place_bytes, 0x987654321u);
+  EXPECT_EQ(read.area, 7u);
+  EXPECT_EQ(read.key_bytes, 18u);
   EXPECT_EQ(read.key_bytes, offer.key_bytes);
   EXPECT_EQ(read.key, offer.key);
 }
@@ -28,7 +29,7 @@ TEST(PlaceOffer, RefusesAnyOtherLength) {
   offer.key_bytes = 18;
   std::vector<std::byte> bytes(offer.bytes().begin(), offer.bytes().end());
   PlaceOffer read;
-  for (const size_t length : {size_t{0}, size_t{15}, size_t{16}, size_t{33}, size_t{35}}) {
+  for (const size_t length : {size_t{0}, size_t{23}, size_t{24}, size_t{41}, size_t{43}}) {
     bytes.resize(length);
     EXPECT_FALSE(read.read(bytes)) << length;
   }

@@ -75,13 +75,13 @@ class PullJob {
     uint64_t decided = 0, finished = 0;
   };
 
-  // Without slots every rank owns alike.
+  // Without slots every rank owns alike; `piece_bytes_max` as SectionNetwork has it.
   PullJob(const std::vector<uint32_t>& hosts, const std::vector<Variable>& variables, uint64_t seed,
-          const SlotMap& slots = {})
+          const SlotMap& slots = {}, size_t piece_bytes_max = 0)
       : hosts_(host_map(hosts)),
         slots_(first_view(hosts_, 1, slots).slots),
         variables_(variables),
-        network_(world_of(hosts), seed) {
+        network_(world_of(hosts), seed, piece_bytes_max) {
     for (uint32_t id = 0; id < variables_.size(); ++id) {
       const Variable& each = variables_[id];
       partitions_.emplace_back(each.rows, each.row_elements, each.ids_declared(), slots_, id);

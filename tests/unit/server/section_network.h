@@ -2,12 +2,15 @@
 // SectionNetwork: an outbox for each rank, and a network between them in one thread, without
 // engines. What an outbox packs is taken apart again, and its sections are handed on one by one:
 // which pair of ranks moves next is drawn from a seed, and only the order between two ranks is
-// kept. A sender can be held back, and sections put in that no outbox packed.
+// kept. A sender can be held back, and sections put in that no outbox packed. Where pieces may be
+// placed, they are written as they are sent, into memory that is known and shared, or nowhere.
 #ifndef PARALLAX_TESTS_UNIT_SERVER_SECTION_NETWORK_H_
 #define PARALLAX_TESTS_UNIT_SERVER_SECTION_NETWORK_H_
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -18,10 +21,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/byte_range.h"
 #include "base/check.h"
 #include "base/seeded_random.h"
 #include "message/outbox.h"
 #include "message/wire.h"
+#include "transport/remote_writes.h"
 
 namespace parallax::testkit {
 
@@ -29,7 +34,8 @@ namespace parallax::testkit {
 class OwnedSection {
  public:
   OwnedSection(const SectionHeader& header, std::span<const std::byte> payload) : header_(header) {
-    header_.payload_bytes = static_cast<uint32_t>(payload.size());
+    const bool placed = header.encoding == Encoding::kPlaced;
+    if (!placed) header_.payload_bytes = static_cast<uint32_t>(payload.size());
     bytes_.resize(kMisaligned + payload.size());
     if (!payload.empty()) std::memcpy(&bytes_[kMisaligned], payload.data(), payload.size());
   }
@@ -55,8 +61,12 @@ class SectionNetwork {
     SectionHeader header;
   };
 
-  SectionNetwork(uint32_t world, uint64_t seed)
-      : world_(world), random_(seed), ways_(size_t{world} * world) {
+  // `piece_bytes_max`: of a piece that is placed; 0: none can be.
+  SectionNetwork(uint32_t world, uint64_t seed, size_t piece_bytes_max = 0)
+      : world_(world),
+        piece_bytes_max_(piece_bytes_max),
+        random_(seed),
+        ways_(size_t{world} * world) {
     for (uint32_t rank = 0; rank < world; ++rank) {
       ports_.push_back(std::make_unique<Port>(*this, rank));
       PARALLAX_CHECK(ports_.back()->outbox.start(1).ok());
@@ -67,6 +77,16 @@ class SectionNetwork {
   // Told when sends of a rank were packed, so that what they borrowed may be used again.
   void on_packed(std::function<void(uint32_t rank)> packed) { packed_ = std::move(packed); }
   Outbox& outbox(uint32_t rank) { return ports_[rank]->outbox; }
+  // Of the ranks' memory.
+  struct Places {
+    std::vector<ByteRange> areas;
+    uint64_t shared = 0;  // parts, now
+    uint64_t shares = 0;  // ever
+    uint64_t written_bytes = 0;
+    uint64_t refused_pieces = 0;  // not in an area
+    bool none_shared = false;     // no room to register
+  };
+  Places& places(uint32_t rank) { return ports_[rank]->places; }
   SeededRandom& random() { return random_; }
 
   // Nothing of `from` goes to `to` or arrives there; what is packed meanwhile is at most what the
@@ -117,7 +137,10 @@ class SectionNetwork {
     std::deque<size_t> messages;  // sections left of each
     bool held = false;
   };
-  struct Port final : public Transport, public Receiver, public OutboxObserver {
+  struct Port final : public Transport,
+                      public Receiver,
+                      public OutboxObserver,
+                      public RemoteWrites {
     Port(SectionNetwork& in, uint32_t rank) : network(in), self(rank) {}
 
     std::string_view name() const override { return "sections"; }
@@ -132,6 +155,52 @@ class SectionNetwork {
       sent.push_back(token);
       return {};
     }
+    RemoteWrites* remote_writes() override { return network.piece_bytes_max_ > 0 ? this : nullptr; }
+    size_t piece_bytes_max(uint32_t) override { return network.piece_bytes_max_; }
+    Status send(uint32_t to, std::span<const Segment> segments, const PlacedPiece& piece,
+                uint64_t token) override {
+      Places& there = network.ports_[to]->places;
+      PARALLAX_CHECK(piece.area == to + 1 && piece.key.size() == 1);
+      PARALLAX_CHECK(piece.bytes <= network.piece_bytes_max_);
+      const bool fits =
+          std::any_of(there.areas.begin(), there.areas.end(), [&](const ByteRange& area) {
+            return piece.address >= area.first &&
+                   piece.address + piece.bytes <= area.first + area.bytes;
+          });
+      if (fits) {
+        std::memcpy(reinterpret_cast<void*>(piece.address), piece.data, piece.bytes);
+        there.written_bytes += piece.bytes;
+      } else {
+        ++there.refused_pieces;
+      }
+      return send(to, segments, token);
+    }
+    bool know(const ByteRange& area) override {
+      PARALLAX_CHECK(area.first != 0);
+      places.areas.push_back(area);
+      return true;
+    }
+    void forget_area(const ByteRange& area) override {
+      PARALLAX_CHECK(places.shared == 0);
+      std::erase_if(places.areas, [&](const ByteRange& each) { return each.first == area.first; });
+    }
+    bool share(const ByteRange& part, SharedPart* shared) override {
+      PARALLAX_CHECK(
+          std::any_of(places.areas.begin(), places.areas.end(), [&](const ByteRange& area) {
+            return part.first >= area.first && part.first + part.bytes <= area.first + area.bytes;
+          }));
+      if (places.none_shared) return false;
+      ++places.shared;
+      ++places.shares;
+      *shared = {.area = self + 1, .key = key};
+      return true;
+    }
+    void unshare(uint32_t area) override {
+      PARALLAX_CHECK(area == self + 1 && places.shared > 0);
+      --places.shared;
+    }
+    void withdraw() override {}
+    std::string json() const override { return "{}"; }
     bool poll(Receiver&) override { return false; }
     int wait_fd() const override { return -1; }
     bool arm() override { return true; }
@@ -148,6 +217,8 @@ class SectionNetwork {
     SectionNetwork& network;
     const uint32_t self;
     std::vector<uint64_t> sent;
+    Places places;
+    const std::array<std::byte, 1> key = {std::byte{7}};
     Outbox outbox{self, *this, *this, *this};
   };
 
@@ -189,6 +260,7 @@ class SectionNetwork {
   }
 
   const uint32_t world_;
+  const size_t piece_bytes_max_;
   SeededRandom random_;
   Leader handler_;
   std::function<void(uint32_t)> packed_;
