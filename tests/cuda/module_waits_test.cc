@@ -283,7 +283,8 @@ TEST_F(ModuleWaits, TheEndOfAJobHasABound) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   // Threads are left behind on purpose, with what they may still use.
   const char* options = std::getenv("TSAN_OPTIONS");
-  const std::string more = std::string(options == nullptr ? "" : options) + ":report_thread_leaks=0";
+  const std::string more =
+      std::string(options == nullptr ? "" : options) + ":report_thread_leaks=0";
   ASSERT_EQ(setenv("TSAN_OPTIONS", more.c_str(), 1), 0);
   EXPECT_EXIT(close_with_a_device_that_never_ends(false), testing::ExitedWithCode(0),
               "a device did not end within 10 s of the job's end");
