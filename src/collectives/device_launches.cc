@@ -121,6 +121,7 @@ Status DeviceLaunches::advance() {
   if (communicator_ == nullptr) {
     if (!next_is_there()) return {};
     PARALLAX_RETURN_IF_ERROR(form());
+    if (communicator_ == nullptr) return {};  // its device is being opened
   }
   PARALLAX_RETURN_IF_ERROR(communicator_->advance());
   end_launches();
@@ -156,7 +157,7 @@ void DeviceLaunches::end_launches() {
 }
 
 bool DeviceLaunches::busy() const {
-  if (communicator_ == nullptr) return false;
+  if (communicator_ == nullptr) return !given_up_ && next_is_there();
   if (given_up_) return !given_back_;
   return communicator_->to_be_asked() || !under_way_.empty();
 }

@@ -7,8 +7,7 @@
 // So a launch waits for all calls of its variables and of those before: a program makes the calls
 // of a step before it waits for one. waits_for() says it where one does not.
 //
-// A step allocates nothing once it is warm. Engine's owner only; nothing blocks but forming, which
-// opens a device, and finish().
+// A step allocates nothing once it is warm. Engine's owner only; nothing blocks but finish().
 #ifndef PARALLAX_COLLECTIVES_DEVICE_LAUNCHES_H_
 #define PARALLAX_COLLECTIVES_DEVICE_LAUNCHES_H_
 

@@ -45,7 +45,12 @@ Status CudaDevices::create(const DeviceOptions& options, std::unique_ptr<Devices
 CudaDevices::~CudaDevices() {
   const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kEndNs);
   bool over = drain(kEndNs);
-  std::thread freer;
+  std::thread freer, opener;
+  {
+    const MutexLock lock(mutex_);
+    opener = std::move(opener_);
+  }
+  if (opener.joinable()) opener.join();
   {
     const MutexLock lock(freed_mutex_);
     freer = std::move(freer_);
@@ -337,18 +342,53 @@ CUevent CudaDevices::event_of(DeviceMark mark) {
   return marks_[mark - 1].mark.event;
 }
 
+void CudaDevices::open_for_form(uint32_t number) {
+  Status status = open(number);
+  {
+    const MutexLock lock(mutex_);
+    if (!status.ok()) failed_to_open_[number] = std::move(status);
+    opening_ = false;
+  }
+  if (*wake_) (*wake_)();
+}
+
+// A context takes hundreds of milliseconds to make, and who asks keeps the job's leases. One device
+// at a time: whoever wants another one asks again.
+Status CudaDevices::open_meanwhile(uint32_t number, CUcontext* context) {
+  {
+    const MutexLock lock(mutex_);
+    if (const CudaDevice* device = find(number); device != nullptr) {
+      *context = device->context();
+      return {};
+    }
+    if (const auto failed = failed_to_open_.find(number); failed != failed_to_open_.end()) {
+      const Status status = std::move(failed->second);
+      failed_to_open_.erase(failed);
+      return status;
+    }
+    if (opening_) return {};
+    if (opener_.joinable()) opener_.join();  // it has opened its device, and is about to end
+    try {
+      opener_ = std::thread([this, number] { open_for_form(number); });
+      opening_ = true;
+      return {};
+    } catch (const std::system_error&) {
+      // No thread: it is opened here.
+    }
+  }
+  PARALLAX_RETURN_IF_ERROR(open(number));
+  const MutexLock lock(mutex_);
+  *context = find(number)->context();
+  return {};
+}
+
 Status CudaDevices::form(const CommunicatorOptions& options,
                          std::unique_ptr<Communicator>* communicator) {
   const NcclLibrary* nccl = nullptr;
   PARALLAX_RETURN_IF_ERROR(load_nccl(&nccl));
-  PARALLAX_RETURN_IF_ERROR(open(options.device));
   CUcontext context = nullptr;
-  {
-    const MutexLock lock(mutex_);
-    CudaDevice* device = nullptr;
-    PARALLAX_RETURN_IF_ERROR(find_open(options.device, &device));
-    context = device->context();
-  }
+  PARALLAX_RETURN_IF_ERROR(open_meanwhile(options.device, &context));
+  if (context == nullptr) return {};
   return CudaCommunicator::create(
       {.driver = driver_,
        .nccl = *nccl,

@@ -74,6 +74,9 @@ class CudaDevices final : public Devices {
   CUcontext any_context() const PARALLAX_EXCLUDES(mutex_);
   CUevent event_of(DeviceMark mark) PARALLAX_EXCLUDES(mutex_);
   bool under_way() PARALLAX_REQUIRES(mutex_);
+  // The context, or null while a thread opens the device.
+  Status open_meanwhile(uint32_t number, CUcontext* context) PARALLAX_EXCLUDES(mutex_);
+  void open_for_form(uint32_t number) PARALLAX_EXCLUDES(mutex_);
   void give_back(DeviceBlocks&& blocks) noexcept PARALLAX_EXCLUDES(freed_mutex_);
   void start_freer() PARALLAX_REQUIRES(freed_mutex_);
   void free_all() noexcept PARALLAX_EXCLUDES(freed_mutex_);
@@ -90,6 +93,10 @@ class CudaDevices final : public Devices {
   std::map<uint32_t, std::unique_ptr<CudaDevice>> devices_ PARALLAX_GUARDED_BY(mutex_);
   std::vector<Marked> marks_ PARALLAX_GUARDED_BY(mutex_);
   std::vector<Batch> batches_ PARALLAX_GUARDED_BY(mutex_);
+  // Opens the device of a communicator, whose owner does not wait; what failed is told once.
+  bool opening_ PARALLAX_GUARDED_BY(mutex_) = false;
+  std::map<uint32_t, Status> failed_to_open_ PARALLAX_GUARDED_BY(mutex_);
+  std::thread opener_ PARALLAX_GUARDED_BY(mutex_);
   // Memory to be given back. Of what is pinned each block has the address of the next: a list that
   // takes no memory. A thread that is there as long as it has something to do calls the driver.
   Mutex freed_mutex_;

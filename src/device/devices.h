@@ -114,7 +114,8 @@ class Devices {
     static_cast<void>(id);
     return unsupported("there is no communicator");
   }
-  // Begins to form one, which does not outlive this. UNSUPPORTED, IO.
+  // Begins to form one, which does not outlive this. OK and null: the device is opened meanwhile,
+  // and `wake` says when to call again. UNSUPPORTED, IO.
   virtual Status form(const CommunicatorOptions& options,
                       std::unique_ptr<Communicator>* communicator) {
     static_cast<void>(options);

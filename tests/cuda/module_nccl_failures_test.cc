@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <thread>
 
 #include "cuda/module_ranks.h"
 
@@ -278,6 +279,47 @@ TEST_F(ModuleNcclFailures, PartsHaveCommunicatorsOfTheirOwn) {
         EXPECT_EQ(half.host()[0], own.rank % 2 == 0 ? 2.f : 4.f);
         check(parallax_close(part.job));
       });
+}
+
+// Given a rank that gives no slice and whose context takes a while, expect its calls not to wait
+// for it: leases are kept by who has the engine.
+TEST_F(ModuleNcclFailures, ARankThatGivesNothingOpensItsDeviceWithoutTheEngine) {
+  using Clock = std::chrono::steady_clock;
+  auto options = sized<parallax_options_t>();
+  DeviceRank own;
+  check(parallax_open(&options, &own.job));
+  own.add("w");
+  check(parallax_commit(own.job));
+  const uint64_t step = own.begin();
+  cuda_double_set_open_ms(1500);
+  const auto start = Clock::now();
+  parallax_request_t* ended = own.end(step);
+  while (Clock::now() - start < std::chrono::milliseconds(200)) {
+    own.report(PARALLAX_REPORT_STATS);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_LT(Clock::now() - start, std::chrono::milliseconds(1000));
+  EXPECT_EQ(DeviceRank::wait(ended, 0), PARALLAX_TIMEOUT) << "the context was not slow enough";
+  DeviceRank::finish({ended});
+  EXPECT_EQ(launched(), 1u);
+  check(parallax_close(own.job));
+}
+
+// Given a device that cannot be opened, which no call has named, expect the job to say so.
+TEST_F(ModuleNcclFailures, ADeviceThatNoCallHasNamedAndCannotBeOpenedFailsTheJob) {
+  auto options = sized<parallax_options_t>();
+  DeviceRank own;
+  check(parallax_open(&options, &own.job));
+  own.add("w");
+  check(parallax_commit(own.job));
+  const uint64_t step = own.begin();
+  cuda_double_fail_always("cuDevicePrimaryCtxRetain", CUDA_ERROR_OUT_OF_MEMORY);
+  parallax_request_t* ended = own.end(step);
+  EXPECT_NE(DeviceRank::wait(ended), PARALLAX_OK);
+  EXPECT_NE(std::string(parallax_last_error()).find("device 0"), std::string::npos)
+      << parallax_last_error();
+  check(parallax_request_release(ended));
+  EXPECT_NE(parallax_close(own.job), PARALLAX_OK);
 }
 
 }  // namespace
