@@ -740,8 +740,13 @@ typedef struct parallax_variable {
                           * slices lie on one device, and as_dtype and several slices of it in a
                           * call are UNSUPPORTED. HOST: any slice says for itself. The same on every
                           * rank */
-  uint32_t table_memory; /* not yet. parallax_memory_t: where the library keeps a managed variable
-                          * and its state */
+  uint32_t table_memory; /* managed: parallax_memory_t: where the library keeps it and its state.
+                          * CUDA: each owner's part in the memory of the device of its place among
+                          * the ranks of its host, counted on over the devices that it sees; commit
+                          * answers LIMIT where that has no room. Of F32, F16 and BF16, with rule
+                          * SGD, MOMENTUM, ADAGRAD, ROWWISE_ADAGRAD or ADAM; others are UNSUPPORTED.
+                          * The numbers are those of a table in host memory, bit for bit, and it
+                          * stays where the first plan puts it. The same on every rank */
 } parallax_variable_t;
 
 /* Registers one variable, for the next commit: before the first one or, since 0.2.0, between steps.

@@ -71,6 +71,7 @@ CudaDevices::~CudaDevices() {
   for (const Batch& each : batches_) {
     if (each.device != nullptr) each.device->end(each.copies);
   }
+  kernels_.clear();
   devices_.clear();
 }
 
@@ -397,6 +398,24 @@ Status CudaDevices::form(const CommunicatorOptions& options,
        .give_back = [this](DeviceBlocks&& blocks) { give_back(std::move(blocks)); },
        .wake = *wake_},
       options, communicator);
+}
+
+// ---- tables
+
+Status CudaDevices::form_table(uint32_t place, std::unique_ptr<TableQueue>* queue) {
+  const uint32_t number = place % static_cast<uint32_t>(count_);
+  PARALLAX_RETURN_IF_ERROR(open(number));
+  const MutexLock lock(mutex_);
+  CudaDevice* const device = find(number);
+  std::unique_ptr<CudaKernels>& kernels = kernels_[device->number()];
+  if (kernels == nullptr) {
+    const Status loaded = CudaKernels::load(driver_, *device, &kernels);
+    if (!loaded.ok()) {
+      kernels_.erase(device->number());
+      return loaded;
+    }
+  }
+  return CudaTableQueue::create(driver_, *device, *kernels, *wake_, queue);
 }
 
 Status describe_cuda(DeviceReport* report) {

@@ -19,6 +19,7 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "cuda/cuda_device.h"
+#include "cuda/cuda_table_queue.h"
 #include "cuda/device_blocks.h"
 #include "cuda/library.h"
 #include "device/devices.h"
@@ -49,6 +50,8 @@ class CudaDevices final : public Devices {
   Status make_id(CommunicatorId* id) override;
   Status form(const CommunicatorOptions& options,
               std::unique_ptr<Communicator>* communicator) override PARALLAX_EXCLUDES(mutex_);
+  Status form_table(uint32_t place, std::unique_ptr<TableQueue>* queue) override
+      PARALLAX_EXCLUDES(mutex_);
 
  private:
   // By its number less one.
@@ -91,6 +94,8 @@ class CudaDevices final : public Devices {
   mutable Mutex mutex_;
   // None goes before the end.
   std::map<uint32_t, std::unique_ptr<CudaDevice>> devices_ PARALLAX_GUARDED_BY(mutex_);
+  // Of devices that have tables; the queues of one use them, which one owner has at a time.
+  std::map<uint32_t, std::unique_ptr<CudaKernels>> kernels_ PARALLAX_GUARDED_BY(mutex_);
   std::vector<Marked> marks_ PARALLAX_GUARDED_BY(mutex_);
   std::vector<Batch> batches_ PARALLAX_GUARDED_BY(mutex_);
   // Opens the device of a communicator, whose owner does not wait; what failed is told once.

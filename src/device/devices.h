@@ -28,6 +28,7 @@
 
 #include "base/status.h"
 #include "device/communicator.h"
+#include "device/table_queue.h"
 
 namespace parallax {
 
@@ -121,6 +122,15 @@ class Devices {
     static_cast<void>(options);
     communicator->reset();
     return unsupported("there is no communicator");
+  }
+
+  // ---- tables in a device's memory
+  // On the device of that place, counted on over those that there are; the queue does not outlive
+  // this. The first one of a device loads its kernels, which takes a while. UNSUPPORTED, LIMIT, IO.
+  virtual Status form_table(uint32_t place, std::unique_ptr<TableQueue>* queue) {
+    static_cast<void>(place);
+    queue->reset();
+    return unsupported("there are no tables on devices");
   }
 };
 

@@ -12,7 +12,8 @@
 namespace parallax {
 
 std::string DeviceAgreement::why_not(const Variable& variable, bool deterministic) {
-  if (variable.managed()) return "its table is in host memory (it has an update rule)";
+  if (variable.managed())
+    return "it has an update rule, and the gradients of such variables are summed there";
   if (variable.ids_declared()) return "it has row ids";
   if (variable.accumulate) return "it takes micro-batches (accumulate), which are summed there";
   if (variable.refuse_nonfinite) return "its numbers are looked at first (refuse_nonfinite)";

@@ -51,7 +51,8 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
               .memory_check = options_.memory_check,
               .machine = options_.machine,
               .other_footprints = options_.other_footprints,
-              .marker_hosts_max = options_.marker_hosts_max},
+              .marker_hosts_max = options_.marker_hosts_max,
+              .devices = options_.devices},
              outbox_, compute_),
       migration_(group_, outbox_),
       plan_control_(group_, migration_,
@@ -197,6 +198,7 @@ void Engine::advance() {
     if (failure_.speaking()) return;
     failure_.said();
     launches_.give_up();
+    group_.abandon_devices();
     // Before a caller has its memory again: no peer may write there any more.
     if (outbox_.remote_writes() != nullptr) outbox_.remote_writes()->withdraw();
     // Where something is still pending, a compute job or a send uses the caller's buffers: only
@@ -205,6 +207,9 @@ void Engine::advance() {
     return;
   }
   if (phase_.closed()) return;
+  // What has come of devices moves the others on.
+  const Status devices = group_.advance_devices();
+  if (!devices.ok()) return failure_.abort(devices);
   // Before the commit and the steps: nothing may start that waits for a rank that has left.
   job_calls_.check_leaving();
   if (!failure.ok()) return;
@@ -233,7 +238,7 @@ int64_t Engine::next_deadline_ns() const {
       failure_.job_goes_on() ? membership_.next_deadline_ns() : failure_.next_deadline_ns();
   if (launches_.to_be_asked()) return std::min(due_ns, clock_.now_ns() + kAskFormingNs);
   // A device whose context has failed tells of no end any more: it is asked.
-  const bool busy = step_calls_.device_calls().busy() || launches_.busy();
+  const bool busy = step_calls_.device_calls().busy() || launches_.busy() || group_.devices_busy();
   return busy ? std::min(due_ns, clock_.now_ns() + kAskDeviceNs) : due_ns;
 }
 
@@ -318,6 +323,7 @@ void Engine::complete_all() {
   outbox_.drop_data();  // it would read buffers that are the caller's again
   const Status closed(PARALLAX_ABORTED, "the job was closed while this request was pending");
   launches_.finish(kEndLaunchesNs);
+  group_.abandon_devices();
   finish_unborrowed(closed);
   step_calls_.finish_all(closed);
   row_calls_.queue().finish_all(closed);

@@ -101,7 +101,7 @@ struct EngineOptions {
   FirstFailure* whole = nullptr;
   // As ExchangeOptions has it, the same on all ranks: tests let few hosts hold a census.
   uint32_t marker_hosts_max = kMarkerHostsMax;
-  OpenDevices devices = {};  // of the whole job; none: slices on devices are refused
+  OpenDevices devices = {};  // of the whole job; none: slices and tables on devices are refused
   bool nccl = true;          // devices may sum among themselves
 };
 

@@ -45,6 +45,9 @@ bool InitialStream::advance() {
   while (current_ < coming_.size()) {
     if (!broadcast_.active()) send_piece();
     if (!broadcast_.finished()) return false;
+    // A device that is behind is waited for here, with a piece in hand.
+    const DeviceTable* const device = group_.runtime(coming_[current_]).table->device();
+    if (device != nullptr && !device->takes_values()) return false;
     const uint64_t count = piece_elements();
     // Rank 0 has filled in its own already.
     if (group_.columns().rank() != 0) {

@@ -27,17 +27,20 @@ Status JobCalls::register_variable(const parallax_variable_t& description, uint3
   return parts_.registry.add(std::move(variable), id);
 }
 
-// Where its slices cannot be read, it is refused before a step needs them.
+// Where its slices cannot be read, or its table cannot be kept, it is refused before a step needs
+// them.
 Status JobCalls::check_memory(const Variable& variable) const {
-  if (variable.memory == PARALLAX_MEMORY_HOST) return {};
+  const bool slices = variable.memory != PARALLAX_MEMORY_HOST;
+  if (!slices && variable.table_memory == PARALLAX_MEMORY_HOST) return {};
+  const std::string field = slices ? "memory" : "table_memory";
   DeviceShare share;
   const Status open =
       parts_.devices ? parts_.devices(&share) : unsupported("this job has no way to a device");
   if (open.ok()) return {};
   return open
-      .prefixed("variable '" + variable.name +
-                "': memory is PARALLAX_MEMORY_CUDA, and no device can be used: ")
-      .about_field("memory");
+      .prefixed("variable '" + variable.name + "': " + field +
+                " is PARALLAX_MEMORY_CUDA, and no device can be used: ")
+      .about_field(field);
 }
 
 // ---- commit

@@ -33,13 +33,23 @@ void PullCalls::advance() {
       start_round(pull);
       continue;
     }
-    for (const PullSlice& slice : pull.slices) {
-      const VariableRuntime& runtime = group_.runtime(slice.variable);
-      if (runtime.plan.placement == Placement::kMirrored) read_mirror(runtime, slice);
-    }
+    if (!read_mirrors(pull)) return;
     --pipeline_.state(pull.step).pulls_left;
     queue_.finish_front({});
   }
+}
+
+// True once all are read: of those in host memory, at once.
+bool PullCalls::read_mirrors(const Request& pull) {
+  if (!reads_mirrors_) {
+    for (const PullSlice& slice : pull.slices) {
+      const VariableRuntime& runtime = group_.runtime(slice.variable);
+      if (runtime.plan.placement != Placement::kMirrored) continue;
+      read_mirror(runtime, slice, &mirrors_left_);
+    }
+  }
+  reads_mirrors_ = mirrors_left_ > 0;
+  return !reads_mirrors_;
 }
 
 void PullCalls::start(Request& pull) {

@@ -39,6 +39,7 @@ class PullCalls {
 
   void start(Request& pull);
   void start_round(Request& pull);
+  bool read_mirrors(const Request& pull);
   bool joins_round(const PullSlice& slice);
 
   Group& group_;
@@ -46,6 +47,9 @@ class PullCalls {
   RequestQueue queue_;
   std::vector<PullSlice> sharded_slices_;  // of the round
   uint64_t round_ = 0;
+  // Of the first pull: its mirrors are being read, and how many on devices are not yet.
+  bool reads_mirrors_ = false;
+  uint32_t mirrors_left_ = 0;
   std::vector<InRound> in_round_;  // by variable: in the last that it was pulled in
 };
 

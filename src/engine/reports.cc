@@ -3,6 +3,7 @@
 #include "engine/reports.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "planner/explain.h"
@@ -43,6 +44,7 @@ std::string Reports::stats_json() const {
   };
   nlohmann::json variables = nlohmann::json::array();
   Group::MemoryUse all;
+  std::map<uint32_t, uint64_t> of_devices;  // bytes, by device
   for (const uint32_t number : in_own_order()) {
     const VariableRuntime& runtime = parts_.group.runtime(number);
     const Group::MemoryUse memory = parts_.group.memory_use(runtime);
@@ -55,6 +57,10 @@ std::string Reports::stats_json() const {
                          {"wire_received_bytes", wire.received_bytes},
                          {"memory_reserved_bytes", memory.reserved_bytes},
                          {"memory_touched_bytes", memory.touched_bytes}});
+    if (memory.device_bytes == 0) continue;
+    variables.back()["memory_device"] = memory.device;
+    variables.back()["memory_device_bytes"] = memory.device_bytes;
+    of_devices[memory.device] += memory.device_bytes;
   }
   nlohmann::json stats = {
       {"rank", parts_.group.columns().rank()},
@@ -67,6 +73,9 @@ std::string Reports::stats_json() const {
       {"late", nullptr},
       {"dropped_messages", parts_.traffic.dropped_messages()},
       {"growth_count", growth_count()}};
+  for (const auto& [device, bytes] : of_devices) {
+    stats["memory"]["devices"].push_back({{"device", device}, {"bytes", bytes}});
+  }
   const LateRank& late = parts_.pipeline.late();
   if (late.steps > 0) {
     const Columns& columns = parts_.group.columns();
@@ -176,13 +185,16 @@ std::string Reports::describe_step_missing(const Request& request, ErrorFacts& a
   const bool pulls = state.step == request.step && state.pulls_left > 0;
   const std::string missing =
       pulls ? waiting_for(parts_.group.pulls().missing_ranks(), "to answer", about) : "";
+  const std::string device = parts_.group.device_work();
   if (request.kind == RequestKind::kPull) {
-    return "pull of " + step + " waits for " + (missing.empty() ? "its owners" : missing);
+    const std::string last = device.empty() ? "its owners" : device;
+    return "pull of " + step + " waits for " + (missing.empty() ? last : missing);
   }
   if (parts_.pipeline.window().is_decided(request.step)) {
     const std::string text =
         waiting_for(parts_.outbox.peers_with_data(), "to take what is due to it", about);
     if (!text.empty()) return step + " is decided, and waits for " + text;
+    if (!device.empty()) return step + " is decided, and waits for " + device;
   }
   if (request.kind == RequestKind::kStepEnd && !missing.empty()) {
     return step + " does not end before its pulls are answered: one waits for " + missing;

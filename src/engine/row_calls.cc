@@ -2,6 +2,8 @@
 // Checking, starting and completing calls of rows. See row_calls.h.
 #include "engine/row_calls.h"
 
+#include <utility>
+
 #include "group/mirror.h"
 
 namespace parallax {
@@ -132,7 +134,8 @@ bool RowCalls::start_next(Request& request) {
     const VariableRuntime& runtime = group_.runtime(slice.variable);
     const bool ids = runtime.variable->ids_declared() && !slice.every_row;
     if (!runtime.table->sharded()) {
-      read_mirror(runtime, slice);
+      read_mirror(runtime, slice, &mirrors_left_);
+      if (mirrors_left_ > 0) return true;
     } else if (!ids) {
       access_.start_read(call_of(slice, runtime.variable->rows));
       return true;
@@ -150,13 +153,17 @@ void RowCalls::advance() {
   while (!queue_.empty()) {
     Request& first = queue_.front();
     Status status;
-    if (first.started) {
+    if (mirrors_left_ > 0) return;
+    if (first.started && std::exchange(reads_mirror_, false)) {
+      // All of it is there.
+    } else if (first.started) {
       // Sends of a write may still read the caller's buffers.
       if (!access_.finished() || first.pending != 0) return;
       status = access_.finish();
     }
     if (start_next(first)) {
       first.started = true;
+      reads_mirror_ = mirrors_left_ > 0;
     } else {
       queue_.finish_front(std::move(status));
     }

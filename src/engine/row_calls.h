@@ -70,6 +70,9 @@ class RowCalls final : private HeldTables {
   RequestPool& requests_;
   RowAccess access_;
   RequestQueue queue_;
+  // Of an evaluation: a mirror on a device is being read.
+  bool reads_mirror_ = false;
+  uint32_t mirrors_left_ = 0;
 };
 
 }  // namespace parallax

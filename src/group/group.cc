@@ -9,6 +9,12 @@
 
 namespace parallax {
 
+namespace {
+
+constexpr const char* kTableMemory = "table_memory";
+
+}  // namespace
+
 Group::Group(View view, uint32_t rank, GroupOptions options, Outbox& outbox, Compute& compute)
     : options_(std::move(options)),
       view_(std::move(view)),
@@ -39,7 +45,8 @@ void Group::add(const Variable& variable) {
                     .tag = variable.tag,
                     .managed = variable.managed(),
                     .ids_declared = variable.ids_declared(),
-                    .integer = !is_floating(variable.dtype)};
+                    .integer = !is_floating(variable.dtype),
+                    .on_device = variable.table_memory != PARALLAX_MEMORY_HOST};
   for (std::unique_ptr<StepSum>& sum : runtime->sums) {
     if (variable.accumulate) sum = std::make_unique<StepSum>(variable);
   }
@@ -66,6 +73,8 @@ Status Group::add(std::span<const Variable* const> variables, uint64_t finished)
   for (const auto& runtime : added) {
     const Status reserved = reserve(*runtime, finished);
     if (reserved.ok()) continue;
+    // Of a device it says all itself.
+    if (reserved.facts().field == kTableMemory) return reserved;
     const Footprint wanted = footprint(*runtime);
     return {reserved.code(), "commit: variable '" + wanted.name + "' of " + name() + ": " +
                                  reserved.message() + "; it takes " +
@@ -85,11 +94,72 @@ Status Group::reserve(VariableRuntime& runtime, uint64_t finished) {
     if (sum != nullptr) PARALLAX_RETURN_IF_ERROR(sum->reserve());
   }
   if (runtime.table == nullptr) return {};
-  PARALLAX_RETURN_IF_ERROR(runtime.table->reserve());
+  PARALLAX_RETURN_IF_ERROR(reserve_table(runtime));
   if (!runtime.table->sharded()) return {};
   PARALLAX_RETURN_IF_ERROR(pulls_.add_variable(runtime.id, *runtime.variable, runtime.partition));
   pulls_.set_table(runtime.id, runtime.table.get());
   return {};
+}
+
+Status Group::reserve_table(VariableRuntime& runtime) {
+  return runtime.facts.on_device ? reserve_table_on_device(runtime) : runtime.table->reserve();
+}
+
+Status Group::reserve_table_on_device(VariableRuntime& runtime) {
+  Table& table = *runtime.table;
+  // An owner of nothing needs none.
+  runtime.facts.table = "other ranks' devices";
+  if (table.device() == nullptr) return table.reserve();
+  DeviceShare share;
+  Status status =
+      options_.devices ? options_.devices(&share) : unsupported("this job has no way to a device");
+  // Ranks of a host go on over its devices, as those of a launcher do.
+  if (status.ok()) status = table.reserve(share, columns_.local());
+  if (!status.ok()) {
+    return status
+        .prefixed("commit: variable '" + runtime.variable->name + "' of " + name() +
+                  ": its table is to lie on a device (table_memory is PARALLAX_MEMORY_CUDA) and "
+                  "takes " +
+                  shown_bytes(table.device()->needed_bytes()) + " for values and state: ")
+        .about_variable(runtime.variable->id)
+        .about_field(kTableMemory);
+  }
+  runtime.facts.table = "device " + std::to_string(table.store()->device());
+  on_devices_.push_back(runtime.id);
+  return {};
+}
+
+Status Group::advance_devices() {
+  for (const uint32_t number : on_devices_) {
+    const Variable& variable = *runtime(number).variable;
+    DeviceStore& store = *runtime(number).table->store();
+    const Status status = store.advance();
+    if (status.ok()) continue;
+    return status
+        .prefixed(name() + ": variable '" + variable.name + "', whose table lies on device " +
+                  std::to_string(store.device()) + ": ")
+        .about_variable(variable.id);
+  }
+  return {};
+}
+
+bool Group::devices_busy() const {
+  return std::any_of(on_devices_.begin(), on_devices_.end(),
+                     [this](uint32_t number) { return runtime(number).table->store()->busy(); });
+}
+
+void Group::abandon_devices() {
+  for (const uint32_t number : on_devices_) runtime(number).table->store()->abandon();
+}
+
+std::string Group::device_work() const {
+  for (const uint32_t number : on_devices_) {
+    const DeviceStore& store = *runtime(number).table->store();
+    if (!store.busy()) continue;
+    return "device " + std::to_string(store.device()) + " to work on the table of variable '" +
+           runtime(number).variable->name + "'";
+  }
+  return "";
 }
 
 Status Group::reserve_sum(VariableRuntime& runtime, uint32_t parity) {
@@ -253,6 +323,10 @@ Group::MemoryUse Group::memory_use(const VariableRuntime& runtime) const {
     use.reserved_bytes += arena.reserved_bytes();
     use.touched_bytes += arena.touched_bytes();
   });
+  if (runtime.table != nullptr && runtime.table->store() != nullptr) {
+    use.device = runtime.table->store()->device();
+    use.device_bytes = runtime.table->store()->device_bytes();
+  }
   return use;
 }
 

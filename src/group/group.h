@@ -20,6 +20,7 @@
 #include "base/compute.h"
 #include "base/machine_memory.h"
 #include "base/status.h"
+#include "device/device_share.h"
 #include "group/footprint.h"
 #include "group/variable_runtime.h"
 #include "message/outbox.h"
@@ -39,6 +40,7 @@ struct GroupOptions {
   // Of this rank's other groups, whose memory counts for both limits; none: there are none.
   std::function<std::vector<Footprint>()> other_footprints = {};
   uint32_t marker_hosts_max = kMarkerHostsMax;
+  OpenDevices devices = {};  // for tables in their memory; none: there are no devices
 };
 
 class Group {
@@ -80,6 +82,15 @@ class Group {
   // A piece of the initial values; true when all are filled in.
   bool fill();
 
+  // Tables on devices: moves on what can be moved. Not OK: the job fails with it.
+  Status advance_devices();
+  // Something is under way on a device, of whose end nobody may tell.
+  bool devices_busy() const;
+  // The job is over: nothing of a caller's is read or written for a table on a device any more.
+  void abandon_devices();
+  // What this rank's device has under way for a variable, in words; "": nothing.
+  std::string device_work() const;
+
   // By number.
   const std::vector<std::unique_ptr<VariableRuntime>>& runtimes() const { return runtimes_; }
   VariableRuntime& runtime(uint32_t variable) const { return *runtimes_[variable]; }
@@ -106,6 +117,8 @@ class Group {
 
   struct MemoryUse {
     uint64_t reserved_bytes = 0, touched_bytes = 0;
+    uint64_t device_bytes = 0;  // of the memory of `device`, which is UINT32_MAX where it is none
+    uint32_t device = UINT32_MAX;
   };
   // All memory of a variable: its exchanges, step sums, tables and pulls; two of each while it
   // moves.
@@ -117,6 +130,8 @@ class Group {
  private:
   void add(const Variable& variable);
   Status reserve(VariableRuntime& runtime, uint64_t finished);
+  Status reserve_table(VariableRuntime& runtime);
+  Status reserve_table_on_device(VariableRuntime& runtime);
   Footprint footprint(const VariableRuntime& runtime) const;
   std::vector<Footprint> footprints_of_all_groups() const;
   template <typename Look>
@@ -132,6 +147,7 @@ class Group {
   PullExchange pulls_;
   std::vector<std::unique_ptr<VariableRuntime>> runtimes_;
   std::vector<uint32_t> with_ids_;
+  std::vector<uint32_t> on_devices_;  // those whose table this rank's device holds
   uint32_t fill_cursor_ = 0;
   uint64_t growth_count_ = 0;
 };

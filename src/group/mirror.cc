@@ -6,8 +6,24 @@
 
 namespace parallax {
 
-void read_mirror(const VariableRuntime& runtime, const PullSlice& slice) {
+namespace {
+
+void read_store(const VariableRuntime& runtime, const PullSlice& slice, uint32_t* left) {
+  StoreRead read = {.to = slice.values, .dtype = slice.dtype, .left = left};
+  if (runtime.variable->ids_declared()) {
+    read.units = {.count = slice.count, .ids = slice.ids, .keys = &runtime.partition};
+  } else {
+    read.units = {.count = runtime.variable->elements()};
+  }
+  ++*left;
+  runtime.table->store()->read(read);
+}
+
+}  // namespace
+
+void read_mirror(const VariableRuntime& runtime, const PullSlice& slice, uint32_t* left) {
   const Table& table = *runtime.table;
+  if (table.store() != nullptr) return read_store(runtime, slice, left);
   const size_t bytes = bytes_of_dtype(slice.dtype);
   const Convert convert = converter(dtype_of(runtime.variable->sum_type()), slice.dtype);
   if (!runtime.variable->ids_declared()) {

@@ -311,6 +311,9 @@ void StepPipeline::submit_apply(StepState& step, VariableRuntime& runtime, doubl
                        .l2_shrinkage = variable.penalties.l2_shrinkage,
                        .beta = variable.penalties.beta};
   const ReducedGradient& gradient = runtime.gradient;
+  if (runtime.table->store() != nullptr) {
+    return runtime.table->start_apply(gradient, runtime.arguments, &step.applies.left);
+  }
   runtime.applies = &step.applies;
   runtime.apply_job.context = &runtime;
   runtime.apply_job.cost_bytes =

@@ -60,7 +60,8 @@ std::string why_chosen(const VariablePlan& plan, const Context& context) {
     const bool pinned = facts.managed && context.mode != PARALLAX_PLAN_AUTO;
     const std::string reason = pinned ? "the only way that plan mode " + mode_name(context.mode) +
                                             " allows where " + form_text(facts)
-                                      : "the only way where " + form_text(facts);
+                               : facts.on_device ? "by form, and it stays: " + form_text(facts)
+                                                 : "the only way where " + form_text(facts);
     return is_measurable_but_not_measured(facts) || is_unused(facts)
                ? reason
                : reason + ": " + formula_of(plan, context);
@@ -85,8 +86,12 @@ std::string why_chosen(const VariablePlan& plan, const Context& context) {
 
 std::string why_lost(const VariablePlan& plan, double bytes, const Context& context) {
   const std::string name = method_name(plan.method);
-  const bool allowed = pin_allows(plan, context.facts, context.mode);
-  const std::string lead = allowed ? "" : "excluded by plan mode " + mode_name(context.mode) + "; ";
+  const bool stays = context.facts.on_device && plan.placement != context.choice.plan.placement;
+  const bool fits_mode = pin_allows(plan, context.facts, context.mode);
+  const bool allowed = fits_mode && !stays;
+  const std::string lead = !fits_mode ? "excluded by plan mode " + mode_name(context.mode) + "; "
+                           : stays    ? "excluded, since its table lies on devices; "
+                                      : "";
   if (is_unused(context.facts)) return lead + name + " would receive nothing either";
   if (std::isnan(bytes)) return lead + name + " cannot be predicted until rows are measured";
   const std::string formula = formula_of(plan, context);
@@ -120,6 +125,7 @@ std::vector<Alternative> alternatives(const VariableFacts& facts, const Topology
   const std::vector<VariablePlan> plans = fitting_plans(facts);
   for (const VariablePlan& plan : plans) {
     if (!pin_allows(plan, facts, mode)) continue;
+    if (facts.on_device && plan.placement != choice.plan.placement) continue;
     ++context.allowed_count;
     context.fewest_bytes =
         std::fmin(context.fewest_bytes, predicted_bytes(plan.method, facts, topology));

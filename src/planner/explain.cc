@@ -45,6 +45,11 @@ std::string why_of_carrier(const VariableFacts& facts) {
                                    : "; slices on devices go by host memory: " + facts.carrier_why;
 }
 
+std::string why_of_table(const VariableFacts& facts) {
+  if (facts.table.empty()) return "";
+  return "; its table lies in the memory of " + facts.table + ", and its placement stays";
+}
+
 Json variable_json(const VariableFacts& facts, const std::vector<Alternative>& found,
                    const VariablePlan& plan) {
   Json alternatives_json = Json::array();
@@ -62,12 +67,13 @@ Json variable_json(const VariableFacts& facts, const std::vector<Alternative>& f
                {"tag", tag_name(facts.tag)},
                {"placement", placement_name(plan.placement)},
                {"method", method_name(plan.method)},
-               {"why", why_of_chosen(found) + why_of_carrier(facts)},
+               {"why", why_of_chosen(found) + why_of_table(facts) + why_of_carrier(facts)},
                {"measured", measured_json(facts)},
                {"alternatives", std::move(alternatives_json)}};
   if (!facts.carrier.empty() || !facts.carrier_why.empty()) {
     json["carrier"] = facts.carrier.empty() ? "host" : facts.carrier;
   }
+  if (!facts.table.empty()) json["table"] = facts.table;
   return json;
 }
 
@@ -131,7 +137,7 @@ std::string explain_table(std::span<const VariableFacts> variables, const Topolo
     for (const Alternative& row : found) {
       if (!row.chosen) continue;
       Alternative chosen = row;
-      chosen.why += why_of_carrier(variables[i]);
+      chosen.why += why_of_table(variables[i]) + why_of_carrier(variables[i]);
       text += table_line(variables[i].name, name_width, chosen);
     }
     for (const Alternative& row : found) {

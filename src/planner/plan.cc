@@ -62,6 +62,15 @@ VariablePlan initial_choice(const VariableFacts& facts, parallax_plan_mode_t mod
   return rows ? sharded : replicated;
 }
 
+namespace {
+
+// A table in the memory of devices stays where it is.
+bool may_move(const VariablePlan& plan, const VariablePlan& initial, const VariableFacts& facts) {
+  return !facts.on_device || plan.placement == initial.placement;
+}
+
+}  // namespace
+
 VariablePlan settled_choice(const VariableFacts& facts, const TopologyFacts& topology,
                             parallax_plan_mode_t mode) {
   PARALLAX_CHECK(cost::counted_parties(topology) >= 1);
@@ -70,7 +79,7 @@ VariablePlan settled_choice(const VariableFacts& facts, const TopologyFacts& top
     const VariablePlan dense = {
         initial.placement == Placement::kFramework ? initial.placement : Placement::kMirrored,
         Method::kMadeDense};
-    return pin_allows(dense, facts, mode) ? dense : initial;
+    return pin_allows(dense, facts, mode) && may_move(dense, initial, facts) ? dense : initial;
   }
   if (carries_rows(facts) && !facts.measured) return initial;
   if (carries_rows(facts)) {
@@ -83,7 +92,7 @@ VariablePlan settled_choice(const VariableFacts& facts, const TopologyFacts& top
   double best_bytes = cost::received_bytes(initial.method, facts, topology);
   const double initial_bytes = best_bytes;
   for (const VariablePlan& plan : fitting_plans(facts)) {
-    if (!pin_allows(plan, facts, mode)) continue;
+    if (!pin_allows(plan, facts, mode) || !may_move(plan, initial, facts)) continue;
     const double bytes = cost::received_bytes(plan.method, facts, topology);
     if (bytes < best_bytes) {
       best = plan;

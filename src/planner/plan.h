@@ -73,6 +73,9 @@ struct VariableFacts {
   double touched_rows_per_host = 0;  // s: distinct rows a host has gradients for
   double union_rows = 0;             // u: distinct rows over all hosts
   double pulled_rows_per_host = 0;   // t: distinct rows a host pulls
+  // Its table lies in the memory of devices, and so stays where the initial plan puts it.
+  bool on_device = false;
+  std::string table = {};  // of this rank: "device 0"; empty: in host memory
   // Of slices on devices: what carries them there ("NCCL 2.28.9"), else why they go by host memory.
   std::string carrier = {}, carrier_why = {};
   // Of its elements, counted where a plan is made or explained. To all: an allreduce, or, of rows

@@ -136,12 +136,17 @@ void PullOwner::answer(PulledVariable& variable, uint32_t host) {
     const Range range = variable.partition.range_of(columns_.rank());
     send.header.encoding = Encoding::kDense;
     send.header.first = range.first;
-    send.dense = variable.table->element(range.first);
+    DeviceStore* const store = variable.table->store();
+    if (store == nullptr) send.dense = variable.table->element(range.first);
     send.count = range.count;
     asked.dense = false;
     send.pending = &asked.unpacked;
     ++asked.unpacked;
-    outbox_.add(leader, send);
+    if (store == nullptr) {
+      outbox_.add(leader, send);
+    } else {
+      answer_from(*store, variable, host, send);
+    }
   } else {
     answer_rows(variable, host, send);
   }
@@ -158,8 +163,10 @@ void PullOwner::answer_rows(PulledVariable& variable, uint32_t host, Send send) 
   asked.answered = asked.count;
   send.rows.values = variable.table->array(0).data();
   send.pending = &asked.unpacked;
+  // Of a device's memory they come by a copy of their own, and go out from where that put them.
+  DeviceStore* const store = variable.table->store();
   while (row < end) {
-    const PullPlace* const place = place_at_or_behind(asked, row);
+    const PullPlace* const place = store == nullptr ? place_at_or_behind(asked, row) : nullptr;
     const bool placed = place != nullptr && place->first <= row;
     const uint64_t until = place == nullptr ? end
                            : placed         ? std::min(end, place->first + place->rows)
@@ -170,10 +177,40 @@ void PullOwner::answer_rows(PulledVariable& variable, uint32_t host, Send send) 
     send.place = placed ? &place->offer : nullptr;
     if (placed) send.place_offset = (row - place->first) * send.row_bytes();
     ++asked.unpacked;
-    outbox_.add(leader, send);
+    if (store == nullptr) {
+      outbox_.add(leader, send);
+    } else {
+      answer_from(*store, variable, host, send);
+    }
     list += send.count;
     row = until;
   }
+}
+
+// Out of a device's memory: by way of the list's place here, in which the values have come once
+// they are sent. What is staged of a dense variable is the same for every host in a step.
+void PullOwner::answer_from(DeviceStore& store, PulledVariable& variable, uint32_t host,
+                            Send send) {
+  const bool rows = variable.by_rows();
+  const size_t item_bytes =
+      (rows ? variable.partition.row_elements() : 1) * size_t{bytes_of_sum(variable.master)};
+  StoreUnits units = {.count = send.count};
+  std::byte* to = variable.staged_range.data();
+  if (rows) {
+    units.list = send.rows.order;
+    const uint64_t before = variable.asked[host].answered - send.count;
+    to = variable.asked[host].staged.data() + before * item_bytes;
+    send.rows.order = nullptr;
+    send.rows.values = to;
+  } else {
+    send.dense = to;
+  }
+  store.read({.units = units,
+              .to = to,
+              .dtype = dtype_of(variable.master),
+              .outbox = &outbox_,
+              .peer = columns_.leader(host, columns_.column_of(columns_.rank())),
+              .send = send});
 }
 
 void PullOwner::applied(uint64_t step) {

@@ -43,6 +43,7 @@ class PullOwner {
   void answer(PulledVariable& variable, uint32_t host);
   void answer_rows(PulledVariable& variable, uint32_t host, Send send);
   PulledVariable* asked_variable(uint32_t from, const Section& section) const;
+  void answer_from(DeviceStore& store, PulledVariable& variable, uint32_t host, Send send);
 
   const Columns& columns_;
   Outbox& outbox_;

@@ -13,6 +13,7 @@ PulledVariable::PulledVariable(uint32_t number, const Columns& all, const Variab
       partition(owned),
       rows_max(variable.rows_max),
       master(variable.sum_type()),
+      on_device(variable.table_memory != PARALLAX_MEMORY_HOST),
       led(all, owned, rows_max, master) {}
 
 size_t PulledVariable::needed_bytes(const Columns& all, const Variable& variable,
@@ -42,11 +43,19 @@ void PulledVariable::lay_out(Arena& memory) {
   led.lay_out(memory);
   if (!owned_by(columns.rank())) return;
   asked = std::vector<Asked>(columns.host_count());
-  if (!by_rows()) return;
+  if (!by_rows()) {
+    const uint64_t elements = partition.range_of(columns.rank()).count;
+    if (on_device) staged_range = memory.take<std::byte>(elements * bytes_of_sum(master));
+    return;
+  }
   few = memory.take<uint32_t>(kFewRows * columns.host_count());
   for (uint32_t host = 0; host < columns.host_count(); ++host) {
-    asked[host].many =
-        memory.take<uint32_t>(asked_rows_max(columns, partition, rows_max, columns.rank(), host));
+    const uint64_t rows = asked_rows_max(columns, partition, rows_max, columns.rank(), host);
+    asked[host].many = memory.take<uint32_t>(rows);
+    if (on_device) {
+      asked[host].staged =
+          memory.take<std::byte>(rows * partition.row_elements() * bytes_of_sum(master));
+    }
   }
 }
 

@@ -84,7 +84,8 @@ struct PulledVariable {
 
   // What one host asks this owner for.
   struct Asked {
-    std::span<uint32_t> many;  // local rows of the list, once they are more than a few
+    std::span<uint32_t> many;     // local rows of the list, once they are more than a few
+    std::span<std::byte> staged;  // of a table on a device: the values of the list, as sent
     AskPosition position;
     uint64_t step = 0;
     uint32_t dtype = 0;
@@ -128,6 +129,7 @@ struct PulledVariable {
   const Partition& partition;
   const uint64_t rows_max;
   const SumType master;
+  const bool on_device;          // its table
   const Table* table = nullptr;  // the shard that this rank holds; null while it holds none
   Arena arena;
   // source
@@ -144,6 +146,7 @@ struct PulledVariable {
   // The short lists of all hosts, one after the other: of many hosts most ask for little, and a
   // page for each would be most of what this rank holds.
   std::span<uint32_t> few;
+  std::span<std::byte> staged_range;  // of a dense table on a device: what lies here
 
  private:
   void lay_out(Arena& memory);

@@ -6,6 +6,17 @@
 
 namespace parallax {
 
+namespace {
+
+// What of a device's memory is staged of an ask is bounded by its bytes, too.
+uint64_t portion_rows(const Table& table) {
+  if (table.store() == nullptr) return kPortionRows;
+  const uint64_t row_bytes = table.row_elements() * table.element_bytes();
+  return std::clamp<uint64_t>(DeviceStore::kPieceBytes / row_bytes, 1, kPortionRows);
+}
+
+}  // namespace
+
 Range held_elements(const Table& table, uint32_t rank, uint64_t first_row, uint64_t row_count,
                     uint32_t array) {
   const Partition& partition = table.partition();
@@ -76,18 +87,31 @@ void RowAsks::forget_served() {
 void RowAsks::advance() {
   for (Ask& ask : asks_) {
     // The next portion only once the last one is packed: its lists are read until then.
-    while (!ask.served && ask.borrowed == 0 && ask.step <= tables_.step_finished()) serve(ask);
+    while (!ask.served && ask.borrowed == 0 && ask.step <= tables_.step_finished()) {
+      if (ask.reads_left > 0) break;
+      serve(ask);
+    }
   }
   forget_served();
 }
 
 void RowAsks::serve(Ask& ask) {
   const Table& table = *tables_.table_of(ask.variable);
+  if (table.store() != nullptr) {
+    // Read first, and then sent.
+    if (ask.reading) return send_portion(ask, table);
+    return read_portion(ask, table);
+  }
   if (table.partition().ids_declared()) {
     serve_rows(ask, table);
+    send_served(ask, table);
   } else {
     serve_elements(ask, table);
   }
+  serve_end(ask, table);
+}
+
+void RowAsks::serve_end(Ask& ask, const Table& table) {
   if (ask.served_rows < ask.row_count) return;
   Send end = rows_send(SectionKind::kRowsAnswer, ask.variable, ask.number, 0);
   end.header.flags = kSectionLast;
@@ -108,13 +132,13 @@ void RowAsks::serve_rows(Ask& ask, const Table& table) {
   if (!ask.row_keys.empty()) ask.served_rows = ask.row_count;
   // In the order of the rows: the asker knows a row that comes twice by it. Every owner goes
   // through the whole range, since which of it is its own is known row by row.
-  while (ask.served_rows < ask.row_count && ask.serve_row_keys.size() < kPortionRows) {
+  const uint64_t most = portion_rows(table);
+  while (ask.served_rows < ask.row_count && ask.serve_row_keys.size() < most) {
     const uint32_t row_key = partition.row_key_of(ask.first_row + ask.served_rows++);
     if (table.sharded() && partition.owner_of(row_key) != columns_.rank()) continue;
     ask.serve_row_keys.push_back(row_key);
     ask.serve_order.push_back(static_cast<uint32_t>(table.row_of(row_key)));
   }
-  send_served(ask, table);
 }
 
 void RowAsks::send_served(Ask& ask, const Table& table) {
@@ -153,6 +177,71 @@ void RowAsks::serve_elements(Ask& ask, const Table& table) {
     ++ask.borrowed;
     outbox_.add(ask.from, send);
   }
+}
+
+// ---- out of a device's memory
+
+void RowAsks::read_array(Ask& ask, DeviceStore& store, const StoreUnits& units, uint64_t width) {
+  std::vector<std::byte>& staged = ask.staged[units.array];
+  staged.resize(units.count * width * sizeof(float));
+  ++ask.reads_left;
+  store.read({.units = units, .to = staged.data(), .left = &ask.reads_left});
+}
+
+// The next portion of what is asked for, to memory of the ask's.
+void RowAsks::read_portion(Ask& ask, const Table& table) {
+  DeviceStore& store = *table.store();
+  ask.reading = true;
+  ask.staged_ranges = {};
+  const bool ids = table.partition().ids_declared();
+  const uint64_t first_row = ask.first_row + ask.served_rows;
+  uint64_t rows = 0;
+  if (ids) {
+    serve_rows(ask, table);
+  } else {
+    rows = std::min(ask.row_count - ask.served_rows, portion_rows(table));
+    ask.served_rows += rows;
+  }
+  for (uint32_t array = 0; array < table.array_count(); ++array) {
+    if ((ask.arrays >> array & 1) == 0) continue;
+    if (!ids) {
+      const Range range = held_elements(table, columns_.rank(), first_row, rows, array);
+      ask.staged_ranges[array] = range;
+      if (range.count == 0) continue;
+      read_array(ask, store, table.device()->elements_from(array, range.first, range.count), 1);
+    } else if (!ask.serve_order.empty()) {
+      read_array(ask, store,
+                 {.array = array, .count = ask.serve_order.size(), .list = ask.serve_order.data()},
+                 table.array_width(array));
+    }
+  }
+}
+
+void RowAsks::send_portion(Ask& ask, const Table& table) {
+  ask.reading = false;
+  const bool ids = table.partition().ids_declared();
+  for (uint32_t array = 0; array < table.array_count(); ++array) {
+    const uint64_t count = ids ? ask.serve_row_keys.size() : ask.staged_ranges[array].count;
+    if ((ask.arrays >> array & 1) == 0 || count == 0) continue;
+    Send send = rows_send(SectionKind::kRowsAnswer, ask.variable, ask.number, array);
+    send.format.element_bytes = send.format.source_bytes =
+        static_cast<uint32_t>(table.element_bytes());
+    send.count = count;
+    if (ids) {
+      send.header.encoding = Encoding::kRows;
+      send.rows = {.row_keys = ask.serve_row_keys.data(),
+                   .values = ask.staged[array].data(),
+                   .row_elements = static_cast<uint32_t>(table.array_width(array))};
+    } else {
+      send.header.encoding = Encoding::kDense;
+      send.header.first = ask.staged_ranges[array].first;
+      send.dense = ask.staged[array].data();
+    }
+    send.pending = &ask.borrowed;
+    ++ask.borrowed;
+    outbox_.add(ask.from, send);
+  }
+  serve_end(ask, table);
 }
 
 }  // namespace parallax

@@ -7,6 +7,7 @@
 #ifndef PARALLAX_SERVER_ROW_ASKS_H_
 #define PARALLAX_SERVER_ROW_ASKS_H_
 
+#include <array>
 #include <cstdint>
 #include <list>
 #include <unordered_map>
@@ -85,12 +86,21 @@ class RowAsks {
     bool served = false;    // all of it is queued
     uint32_t borrowed = 0;  // sends that read the table, and the lists below
     std::vector<uint32_t> serve_row_keys = {}, serve_order = {};
+    // Of a table on a device: what of the portion has not come of it yet, by array.
+    uint32_t reads_left = 0;
+    bool reading = false;
+    std::array<std::vector<std::byte>, 1 + kStatesMax> staged = {};
+    std::array<Range, 1 + kStatesMax> staged_ranges = {};  // of elements
   };
 
   void serve(Ask& ask);
   void serve_rows(Ask& ask, const Table& table);
   void send_served(Ask& ask, const Table& table);
   void serve_elements(Ask& ask, const Table& table);
+  void serve_end(Ask& ask, const Table& table);
+  void read_portion(Ask& ask, const Table& table);
+  void read_array(Ask& ask, DeviceStore& store, const StoreUnits& units, uint64_t width);
+  void send_portion(Ask& ask, const Table& table);
   void forget_served();
 
   const Columns& columns_;

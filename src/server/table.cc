@@ -3,6 +3,8 @@
 #include "server/table.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "aggregate/accumulator.h"
 #include "base/check.h"
@@ -18,6 +20,20 @@ bool is_no_row_of(SumType sum, const std::byte* row) {
   });
 }
 
+// Of what lies here, where the state of the value at `at` begins. Dense values may end in mid-row;
+// then the state is as wide, or they lie in whole rows.
+uint64_t state_place(const Table& table, uint64_t at) {
+  const uint64_t width = table.row_elements();
+  return table.array_width(1) == width ? at : at / width * table.array_width(1);
+}
+
+// False: they are zeros.
+bool has_initial_values(const Variable& variable) {
+  if (variable.init == PARALLAX_INIT_CONSTANT) return variable.init_low != 0;
+  // Of BROADCAST they come later, by take_values(); those of rank 0 are here.
+  return variable.init != PARALLAX_INIT_BROADCAST || variable.initial != nullptr;
+}
+
 }  // namespace
 
 Table::Table(const Variable& variable, const Partition& partition, uint32_t rank, bool sharded)
@@ -30,6 +46,10 @@ Table::Table(const Variable& variable, const Partition& partition, uint32_t rank
   widths_[0] = variable.row_elements;
   for (uint32_t state = 0; state < kStatesMax && variable.state_width(state) > 0; ++state) {
     widths_[array_count_++] = variable.state_width(state);
+  }
+  if (variable.table_memory != PARALLAX_MEMORY_HOST) {
+    device_ = std::make_unique<DeviceTable>(variable, partition, rank, sharded);
+    if (device_->holds_nothing()) device_.reset();
   }
   if (variable.traits().calls_back) own_rule_ = std::make_unique<RuleBlocks>(variable);
 }
@@ -44,6 +64,7 @@ uint64_t Table::element_count(uint32_t array) const {
 }
 
 size_t Table::needed_bytes() const {
+  if (device_ != nullptr) return 0;
   size_t bytes = 0;
   for (uint32_t array = 0; array < array_count_; ++array) {
     bytes += Arena::bytes_for<std::byte>(element_count(array) * element_bytes_);
@@ -54,13 +75,14 @@ size_t Table::needed_bytes() const {
   return bytes + measure.used_bytes();
 }
 
-Status Table::reserve() {
+Status Table::reserve(const DeviceShare& share, uint32_t place) {
+  if (sharded_ && !partition_.ids_declared()) first_element_ = partition_.range_of(rank_).first;
+  if (device_ != nullptr) return device_->reserve(share, place);
   PARALLAX_RETURN_IF_ERROR(arena_.reserve(needed_bytes()));
   for (uint32_t array = 0; array < array_count_; ++array) {
     arrays_[array] = arena_.take<std::byte>(element_count(array) * element_bytes_);
   }
   if (own_rule_ != nullptr) own_rule_->lay_out(arena_);
-  if (sharded_ && !partition_.ids_declared()) first_element_ = partition_.range_of(rank_).first;
   return {};
 }
 
@@ -69,46 +91,66 @@ bool Table::initialize(uint64_t* elements_left) {
   const uint64_t total = element_count(0);
   const uint64_t first = initialized_;
   if (*elements_left == 0) return first == total;
+  if (device_ != nullptr && !device_->takes_values()) return first == total;
   // Whole rows, since a state may have one element per row.
   const uint64_t rows = std::max<uint64_t>(1, *elements_left / width);
   initialized_ = std::min<uint64_t>(total, first + rows * width);
   *elements_left -= std::min(*elements_left, initialized_ - first);
-  with_sum_type(
-      sum_, [&](auto tag) { initialize_as<typename decltype(tag)::type>(first, initialized_); });
+  if (device_ != nullptr) {
+    initialize_on_device(first, initialized_);
+  } else {
+    with_sum_type(
+        sum_, [&](auto tag) { initialize_as<typename decltype(tag)::type>(first, initialized_); });
+  }
   return initialized_ == total;
 }
 
 template <typename T>
 void Table::initialize_as(uint64_t first, uint64_t end) {
-  const uint64_t width = row_elements();
   if (variable_.initial_accumulator_value != 0 && array_count_ > 1) {
     T* state = reinterpret_cast<T*>(arrays_[1].data());
-    // Dense values may end in mid-row; then the state is as wide, or they lie in whole rows.
-    const auto of_state = [&](uint64_t at) {
-      return array_width(1) == width ? at : at / width * array_width(1);
-    };
-    std::fill(state + of_state(first), state + of_state(end),
+    std::fill(state + state_place(*this, first), state + state_place(*this, end),
               static_cast<T>(variable_.initial_accumulator_value));
   }
   // Fresh pages are zero already; untouched, they cost no memory.
-  if (variable_.init == PARALLAX_INIT_CONSTANT && variable_.init_low == 0) return;
+  if (has_initial_values(variable_)) {
+    fill_values(first, end, reinterpret_cast<T*>(arrays_[0].data()) + first);
+  }
+}
+
+// The same, by way of the device's queue; its fresh memory is zero, too.
+void Table::initialize_on_device(uint64_t first, uint64_t end) {
+  if (variable_.initial_accumulator_value != 0 && array_count_ > 1) {
+    const uint64_t from = state_place(*this, first);
+    std::vector<std::byte> state((state_place(*this, end) - from) * sizeof(float));
+    std::fill_n(reinterpret_cast<float*>(state.data()), state.size() / sizeof(float),
+                variable_.initial_accumulator_value);
+    device_->write(1, from, std::move(state));
+  }
+  if (!has_initial_values(variable_)) return;
+  std::vector<std::byte> values((end - first) * sizeof(float));
+  fill_values(first, end, reinterpret_cast<float*>(values.data()));
+  device_->write(0, first, std::move(values));
+}
+
+// Of the elements that lie here.
+template <typename T>
+void Table::fill_values(uint64_t first, uint64_t end, T* out) const {
+  const uint64_t width = row_elements();
   const bool given = variable_.initial != nullptr;
-  // Its values come later, by take_values(); those of rank 0 are here.
-  if (variable_.init == PARALLAX_INIT_BROADCAST && !given) return;
-  T* values = reinterpret_cast<T*>(arrays_[0].data());
   // By row id, not by where the row lies: placement must not change a value.
-  const auto fill_row = [&](uint64_t row, uint64_t column, std::span<T> out) {
+  const auto fill_row = [&](uint64_t row, uint64_t column, std::span<T> to) {
     if (given) {
-      std::memcpy(out.data(), variable_.initial + (row * width + column) * sizeof(T),
-                  out.size_bytes());
+      std::memcpy(to.data(), variable_.initial + (row * width + column) * sizeof(T),
+                  to.size_bytes());
     } else {
-      fill_initial(variable_, row, column, out);
+      fill_initial(variable_, row, column, to);
     }
   };
   for (uint64_t i = first; i < end;) {
     const uint64_t column = partition_.ids_declared() ? 0 : (first_element_ + i) % width;
     const uint64_t count = std::min(end - i, width - column);
-    fill_row(row_here(i), column, {values + i, count});
+    fill_row(row_here(i), column, {out + (i - first), count});
     i += count;
   }
 }
@@ -126,6 +168,7 @@ void Table::take_values(uint64_t first, std::span<const std::byte> values) {
   const uint64_t width = row_elements();
   const uint64_t end = first + values.size() / element_bytes_;
   const std::byte* from = values.data();
+  if (device_ != nullptr) return device_->take_values(first, values);
   if (!partition_.ids_declared()) {
     const uint64_t begin = std::max(first, first_element_);
     const uint64_t stop = std::min(end, first_element_ + element_count(0));
@@ -144,6 +187,17 @@ void Table::take_values(uint64_t first, std::span<const std::byte> values) {
     }
     at += count;
   }
+}
+
+void Table::start_apply(const ReducedGradient& gradient, const UpdateArguments& with,
+                        uint32_t* left) {
+  if (!gradient.contributed && !gradient.has_values) return;
+  ++updates_;
+  if (!gradient.has_values) return;
+  UpdateArguments counted = with;
+  counted.updates = updates_;
+  counted.sparse = partition_.ids_declared();
+  device_->apply(gradient, counted, left);
 }
 
 int Table::apply(const ReducedGradient& gradient, const UpdateArguments& with) {
@@ -276,9 +330,13 @@ bool Table::write_section(const Section& section) {
         payload.size() != header.count * element_bytes_) {
       return false;
     }
-    if (header.count > 0) {
-      std::memcpy(&arrays_[header.part][at * element_bytes_], payload.data(), payload.size());
+    if (header.count == 0) return true;
+    if (device_ != nullptr) {
+      store()->write({.array = header.part, .first = at, .count = header.count},
+                     {payload.begin(), payload.end()});
+      return true;
     }
+    std::memcpy(&arrays_[header.part][at * element_bytes_], payload.data(), payload.size());
     return true;
   }
   if (header.encoding != Encoding::kRows ||
@@ -299,6 +357,15 @@ bool Table::write_section(const Section& section) {
     }
   }
   const std::byte* values = payload.data() + header.count * sizeof(uint32_t);
+  if (device_ != nullptr) {
+    std::vector<uint32_t> rows(header.count);
+    for (uint32_t i = 0; i < header.count; ++i) {
+      rows[i] = static_cast<uint32_t>(row_of(row_key_at(i)));
+    }
+    store()->write({.array = header.part, .count = header.count, .list = rows.data()},
+                   {values, payload.data() + payload.size()});
+    return true;
+  }
   for (uint32_t i = 0; i < header.count; ++i, values += row_bytes) {
     std::memcpy(&arrays_[header.part][row_of(row_key_at(i)) * row_bytes], values, row_bytes);
   }

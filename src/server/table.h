@@ -4,6 +4,9 @@
 // (mirrored) or by local row (sharded); a dense variable's elements lie as they are. All of it is
 // of the variable's sum type (number.h): a variable of f16 or bf16 has a float master. Owned by the
 // engine's owner, except while an update runs as a job.
+//
+// A table on a device (Variable::table_memory) has a store instead of arrays: then what reads or
+// updates is asked of the store, which answers later, and what is written goes there.
 #ifndef PARALLAX_SERVER_TABLE_H_
 #define PARALLAX_SERVER_TABLE_H_
 
@@ -16,6 +19,7 @@
 #include "base/arena.h"
 #include "base/number.h"
 #include "message/wire.h"
+#include "server/device_table.h"
 #include "server/rule_blocks.h"
 #include "server/update_rules.h"
 #include "variable/partition.h"
@@ -29,8 +33,12 @@ class Table {
 
   bool sharded() const { return sharded_; }
   size_t needed_bytes() const;
-  // Reserves the memory. LIMIT.
-  Status reserve();
+  // Reserves the memory: of the share's device at that place, where the table lies on one. LIMIT;
+  // UNSUPPORTED and IO say what of the device is missing.
+  Status reserve(const DeviceShare& share = {}, uint32_t place = 0);
+  // Null: what lies here is in host memory.
+  DeviceTable* device() const { return device_.get(); }
+  DeviceStore* store() const { return device_ == nullptr ? nullptr : device_->store(); }
   const Arena& arena() const { return arena_; }
   // Fills in initial values: about so many elements, by which it lessens `elements_left`, so that
   // leases are kept meanwhile. True when all are there.
@@ -43,6 +51,9 @@ class Table {
   // table's own to fill in. What a rule of the caller's own answered: not 0 where it failed, and
   // then it is applied in part.
   int apply(const ReducedGradient& gradient, const UpdateArguments& with);
+  // Of a table on a device: begins it. The gradient stays until *left is lessened, which is raised
+  // by one if there is something to apply.
+  void start_apply(const ReducedGradient& gradient, const UpdateArguments& with, uint32_t* left);
   // Committed steps in which some rank contributed, as far as this rank is told: every rank that
   // holds rows of the variable is.
   uint64_t updates() const { return updates_; }
@@ -105,6 +116,9 @@ class Table {
   uint64_t row_here(uint64_t at) const;
   template <typename T>
   void initialize_as(uint64_t first, uint64_t end);
+  template <typename T>
+  void fill_values(uint64_t first, uint64_t end, T* out) const;
+  void initialize_on_device(uint64_t first, uint64_t end);
   int apply_own(const ReducedGradient& gradient, const UpdateArguments& with);
   template <typename T, typename Rule>
   void apply_as(const ReducedGradient& gradient, const UpdateArguments& with, const Rule& rule);
@@ -122,6 +136,7 @@ class Table {
   uint64_t updates_ = 0;
   Arena arena_;
   std::array<std::span<std::byte>, 1 + kStatesMax> arrays_;
+  std::unique_ptr<DeviceTable> device_;   // null: in host memory
   std::unique_ptr<RuleBlocks> own_rule_;  // null: the library's
 };
 

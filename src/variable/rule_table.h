@@ -22,29 +22,37 @@ struct RuleTraits {
   bool has_momentum = false;
   bool has_penalties = false;  // l1, l2 and what FTRL has beside them
   bool integers = false;       // applies to integer dtypes
+  bool on_devices = false;     // tables in a device's memory have it too
   bool calls_back = false;     // rule_fn is the rule, and says what states there are
 };
 
 // By parallax_rule_t.
 inline constexpr RuleTraits kRules[] = {
     {.rule = PARALLAX_RULE_NONE, .name = "NONE", .integers = true},
-    {.rule = PARALLAX_RULE_SGD, .name = "SGD"},
+    {.rule = PARALLAX_RULE_SGD, .name = "SGD", .on_devices = true},
     {.rule = PARALLAX_RULE_ADAGRAD,
      .name = "ADAGRAD",
      .element_states = 1,
      .epsilon = 1e-10,
-     .keeps_squares = true},
+     .keeps_squares = true,
+     .on_devices = true},
     {.rule = PARALLAX_RULE_ADAM,
      .name = "ADAM",
      .element_states = 2,
      .epsilon = 1e-8,
-     .has_betas = true},
-    {.rule = PARALLAX_RULE_MOMENTUM, .name = "MOMENTUM", .element_states = 1, .has_momentum = true},
+     .has_betas = true,
+     .on_devices = true},
+    {.rule = PARALLAX_RULE_MOMENTUM,
+     .name = "MOMENTUM",
+     .element_states = 1,
+     .has_momentum = true,
+     .on_devices = true},
     {.rule = PARALLAX_RULE_ROWWISE_ADAGRAD,
      .name = "ROWWISE_ADAGRAD",
      .row_states = 1,
      .epsilon = 1e-8,
-     .keeps_squares = true},
+     .keeps_squares = true,
+     .on_devices = true},
     {.rule = PARALLAX_RULE_SUM, .name = "SUM", .integers = true},
     {.rule = PARALLAX_RULE_FTRL,
      .name = "FTRL",

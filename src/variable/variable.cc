@@ -208,6 +208,41 @@ Status check_rule(const parallax_variable_t& in, const std::string& name) {
   return check_own_rule(in, name);
 }
 
+// What devices have kernels for.
+Status check_table_memory(const parallax_variable_t& in, const std::string& name) {
+  if (in.table_memory == PARALLAX_MEMORY_HOST) return {};
+  const std::string lead = name + ": table_memory is ";
+  const auto refuse = [&](const std::string& why) {
+    return unsupported(lead + "PARALLAX_MEMORY_CUDA, and " + why +
+                       "; keep its table in host memory (PARALLAX_MEMORY_HOST)")
+        .about_field("table_memory");
+  };
+  if (in.table_memory > PARALLAX_MEMORY_CUDA) {
+    return invalid(lead + std::to_string(in.table_memory) +
+                   "; it must be PARALLAX_MEMORY_HOST or PARALLAX_MEMORY_CUDA")
+        .about_field("table_memory");
+  }
+  if (in.rule == PARALLAX_RULE_NONE) {
+    return invalid(lead +
+                   "PARALLAX_MEMORY_CUDA, but it is framework-held (no update rule): its value is "
+                   "the caller's, and the library keeps none")
+        .about_field("table_memory");
+  }
+  if (!kRules[in.rule].on_devices) {
+    std::string rules;
+    for (const RuleTraits& each : kRules) {
+      if (each.on_devices) rules += (rules.empty() ? "" : ", ") + std::string(each.name);
+    }
+    return refuse("devices do not have rule " + std::string(kRules[in.rule].name) + ", but " +
+                  rules);
+  }
+  if (sum_type_of(in.dtype) != SumType::kF32) {
+    return refuse("devices have tables of PARALLAX_F32, PARALLAX_F16 and PARALLAX_BF16, not of " +
+                  std::string(kDtypes[in.dtype].constant));
+  }
+  return {};
+}
+
 double with_default(double value, double standard) {
   return value == 0 ? standard : value == PARALLAX_ZERO ? 0 : value;
 }
@@ -282,6 +317,7 @@ std::vector<Field> fields_of(const Variable& variable) {
       {"nesterov", variable.nesterov},
       {"rates", variable.rates},
       {"memory", variable.memory, FieldKind::kInteger, kMemoryNames},
+      {"table_memory", variable.table_memory, FieldKind::kInteger, kMemoryNames},
       {"l1", wide(variable.penalties.l1), FieldKind::kDouble},
       {"l2", wide(variable.penalties.l2), FieldKind::kDouble},
       {"l2_shrinkage", wide(variable.penalties.l2_shrinkage), FieldKind::kDouble},
@@ -320,7 +356,6 @@ Status check_not_yet(const parallax_variable_t& in, const std::string& name) {
   return refuse_not_yet(name + ": ", {{"placement", in.placement != 0},
                                       {"method", in.method != 0},
                                       {"storage_dtype", in.storage_dtype != 0},
-                                      {"table_memory", in.table_memory != PARALLAX_MEMORY_HOST},
                                       {"rounding", in.rounding != 0},
                                       {"priority", in.priority != 0}});
 }
@@ -353,6 +388,7 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
   PARALLAX_RETURN_IF_ERROR(check_shape(in, name));
   PARALLAX_RETURN_IF_ERROR(check_form(in, name));
   PARALLAX_RETURN_IF_ERROR(check_rule(in, name));
+  PARALLAX_RETURN_IF_ERROR(check_table_memory(in, name));
   *variable = {.name = std::string(in.name, length),
                .rows = in.rows,
                .row_elements = in.row_elements,
@@ -382,7 +418,8 @@ Status make_variable(const parallax_variable_t& in, Variable* variable) {
                .own_rule = {.apply = in.rule_fn,
                             .context = in.rule_context,
                             .state_elements = {in.state_elements[0], in.state_elements[1]}},
-               .memory = in.memory};
+               .memory = in.memory,
+               .table_memory = in.table_memory};
   return {};
 }
 

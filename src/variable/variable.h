@@ -53,7 +53,8 @@ struct Variable {
   Penalties penalties = {};
   uint32_t rates = 0;  // its group of the rates that a step ends with
   OwnRule own_rule = {};
-  uint32_t memory = PARALLAX_MEMORY_HOST;  // where its slices lie on every rank
+  uint32_t memory = PARALLAX_MEMORY_HOST;        // where its slices lie on every rank
+  uint32_t table_memory = PARALLAX_MEMORY_HOST;  // where the library keeps it, if it is managed
   // Agreed at commit: its slices stay on their devices, which sum them among themselves.
   bool direct = false;
 

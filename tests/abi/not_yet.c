@@ -32,7 +32,6 @@ static void not_yet_refused(parallax_job_t *job) {
   PARALLAX_NOT_YET(storage_dtype, PARALLAX_AS(PARALLAX_BF16));
   PARALLAX_NOT_YET(rounding, PARALLAX_ROUNDING_STOCHASTIC);
   PARALLAX_NOT_YET(priority, -1);
-  PARALLAX_NOT_YET(table_memory, PARALLAX_MEMORY_CUDA);
 #undef PARALLAX_NOT_YET
   parallax_options_t o = {.size = sizeof o};
 #define PARALLAX_NOT_YET(field, value)                        \
@@ -75,6 +74,23 @@ static void variables_refused(parallax_job_t *job) {
                           "no device can be used");
   v.memory = 2;
   PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "memory is 2");
+  v = variable("kept on a device");
+  v.table_memory = PARALLAX_MEMORY_CUDA;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_UNSUPPORTED,
+                          "table_memory is PARALLAX_MEMORY_CUDA, and no device can be used");
+  v.rule = PARALLAX_RULE_FTRL;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_UNSUPPORTED,
+                          "devices do not have rule FTRL, but SGD");
+  v = variable("kept on a device");
+  v.dtype = PARALLAX_F64;
+  v.table_memory = PARALLAX_MEMORY_CUDA;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_UNSUPPORTED, "not of");
+  v.table_memory = 2;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "table_memory is 2");
+  v = variable("framework's");
+  v.rule = PARALLAX_RULE_NONE;
+  v.table_memory = PARALLAX_MEMORY_CUDA;
+  PARALLAX_EXPECT_REFUSED(parallax_register(job, &v, &id), PARALLAX_INVALID, "table_memory");
   PARALLAX_EXPECT(id == 77);
 }
 

@@ -133,7 +133,8 @@ class Job:
             "_regularization_strength". learning_rate_power: None is -0.5, and no other is
             supported.
         memory: "cuda": all its slices lie on CUDA devices, on every rank; "host", the default: any
-            slice says for itself. table_memory: where the library keeps a managed variable.
+            slice says for itself. table_memory: "cuda": the library keeps a managed variable and
+            its optimizer state on the devices of its owners; "host" is the default.
 
         InvalidArgument names the field; InvalidState within a step; Unsupported for what the
         library loaded lacks.

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeviceStore over a queue that moves when the test says so: what is read sees what was given
+// before it, in pieces, and nothing of the caller's is touched before its time or after the end.
+#include "server/device_store.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "support/held_table_queue.h"
+#include "support/slot_maps.h"
+
+namespace parallax::testkit {
+namespace {
+
+class DeviceStoreTest : public testing::Test {
+ protected:
+  void make(uint64_t units, uint32_t width) {
+    DeviceStore::Shape shape = {.units = units};
+    shape.widths[0] = width;
+    store_ = std::make_unique<DeviceStore>(DeviceShare{&share_.devices, &share_.pinned},
+                                           std::make_unique<HeldQueue>(queue_), shape);
+    ASSERT_TRUE(store_->allocate().ok());
+  }
+  // All that there is, piece by piece.
+  void finish() {
+    while (store_->busy()) {
+      ASSERT_TRUE(store_->advance().ok());
+      queue_.run();
+      ASSERT_TRUE(store_->advance().ok());
+    }
+  }
+  static std::vector<std::byte> bytes(const std::vector<float>& values) {
+    const auto* const first = reinterpret_cast<const std::byte*>(values.data());
+    return {first, first + values.size() * sizeof(float)};
+  }
+  StoreRead into(std::vector<float>* values, uint64_t first = 0) {
+    return {.units = {.first = first, .count = values->size()},
+            .to = reinterpret_cast<std::byte*>(values->data()),
+            .left = &left_};
+  }
+  DeviceStore::Update update_of(const std::vector<float>& gradient, uint64_t first,
+                                const Partition& partition) {
+    DeviceStore::Update update;
+    update.gradient = {.contributed = true,
+                       .has_values = true,
+                       .values = reinterpret_cast<const std::byte*>(gradient.data()),
+                       .first = first,
+                       .count = gradient.size()};
+    update.arguments = {.rule = PARALLAX_RULE_SGD, .learning_rate = 1};
+    update.partition = &partition;
+    update.left = &left_;
+    return update;
+  }
+
+  FakeShare share_;
+  HeldQueue::State queue_;
+  std::unique_ptr<DeviceStore> store_;
+  uint32_t left_ = 0;
+};
+
+TEST_F(DeviceStoreTest, AReadSeesWhatWasGivenBeforeItAndNothingBehind) {
+  make(4, 1);
+  const SlotMap slots = even_slots(1);
+  const Partition dense(4, 1, false, slots, 0);
+  const std::vector<float> gradient = {1, 2, 3, 4}, another = {5, 5};
+  std::vector<float> before(4, 77), between(4, 77), last(4, 77);
+  store_->write({.count = 4}, bytes({10, 10, 10, 10}));
+  left_ = 5;  // of three reads and two updates
+  store_->read(into(&before));
+  store_->update(update_of(gradient, 0, dense));
+  store_->read(into(&between));
+  store_->update(update_of(another, 1, dense));
+  store_->read(into(&last));
+  // Nothing has come of the device: nothing was written here.
+  ASSERT_TRUE(store_->advance().ok());
+  EXPECT_EQ(before, std::vector<float>(4, 77));
+  EXPECT_EQ(left_, 5u);
+  finish();
+  EXPECT_EQ(left_, 0u);
+  EXPECT_EQ(before, (std::vector<float>{10, 10, 10, 10}));
+  EXPECT_EQ(between, (std::vector<float>{9, 8, 7, 6}));
+  EXPECT_EQ(last, (std::vector<float>{9, 3, 2, 6}));
+}
+
+TEST_F(DeviceStoreTest, WhatIsMoreThanAPieceGoesInPieces) {
+  constexpr uint64_t kMany = 3 * DeviceStore::kPieceBytes / sizeof(float) + 5;
+  make(kMany, 1);
+  std::vector<float> values(kMany), read(kMany);
+  for (uint64_t i = 0; i < kMany; ++i) values[i] = static_cast<float>(i % 1009);
+  store_->write({.count = kMany}, bytes(values));
+  // So many are begun at once; the rest waits, and is told.
+  EXPECT_EQ(queue_.enqueued.size(), size_t{2 * DeviceStore::kPieces});
+  EXPECT_EQ(store_->backlog_bytes(), DeviceStore::kPieceBytes + 5 * sizeof(float));
+  left_ = 1;
+  store_->read(into(&read));
+  finish();
+  EXPECT_EQ(left_, 0u);
+  EXPECT_EQ(store_->backlog_bytes(), 0u);
+  EXPECT_EQ(read, values);
+}
+
+TEST_F(DeviceStoreTest, RowsByListAndByIdsWithPadding) {
+  make(5, 2);
+  const SlotMap slots = even_slots(1);
+  const Partition rows(5, 2, true, slots, 0);
+  store_->write({.count = 5}, bytes({0, 1, 10, 11, 20, 21, 30, 31, 40, 41}));
+  const std::vector<uint32_t> list = {4, 0, 2};
+  store_->write({.count = 2, .list = list.data()}, bytes({44, 45, 4, 5}));
+  std::vector<float> listed(6), by_id(8, 77);
+  const std::vector<int64_t> ids = {3, -1, 4, 3};
+  left_ = 2;
+  store_->read({.units = {.count = 3, .list = list.data()},
+                .to = reinterpret_cast<std::byte*>(listed.data()),
+                .left = &left_});
+  store_->read({.units = {.count = 4, .ids = {ids.data(), nullptr}, .keys = &rows},
+                .to = reinterpret_cast<std::byte*>(by_id.data()),
+                .left = &left_});
+  finish();
+  EXPECT_EQ(listed, (std::vector<float>{44, 45, 4, 5, 20, 21}));
+  const std::vector<float> all = {4, 5, 10, 11, 20, 21, 30, 31, 44, 45};
+  std::vector<float> expected;
+  for (const int64_t id : ids) {
+    const uint64_t at = id < 0 ? 0 : rows.row_key_of(static_cast<uint64_t>(id)) * 2;
+    expected.push_back(id < 0 ? 0 : all[at]);
+    expected.push_back(id < 0 ? 0 : all[at + 1]);
+  }
+  EXPECT_EQ(by_id, expected);
+}
+
+// Rows that were made dense: those of nobody are left alone. Rows that end in their ranks are
+// divided by them.
+TEST_F(DeviceStoreTest, RowsOfAnUpdate) {
+  make(4, 1);
+  const SlotMap slots = even_slots(1);
+  const Partition rows(4, 1, true, slots, 0);
+  store_->write({.count = 4}, bytes({8, 8, 8, 8}));
+  left_ = 3;
+  const std::vector<float> made_dense = {-0.0f, 1, -0.0f, 2};
+  store_->update(update_of(made_dense, 0, rows));
+  const std::vector<float> counted = {6, 3};
+  const uint32_t keys[] = {2};
+  DeviceStore::Update update = update_of(counted, 0, rows);
+  update.gradient.rows = update.gradient.counted = true;
+  update.gradient.row_count = 1;
+  update.gradient.row_keys = keys;
+  store_->update(update);
+  std::vector<float> read(4);
+  store_->read(into(&read));
+  finish();
+  EXPECT_EQ(left_, 0u);
+  EXPECT_EQ(read, (std::vector<float>{8, 7, 6, 6}));
+  EXPECT_EQ(queue_.updates, 2u);
+}
+
+TEST_F(DeviceStoreTest, AnErrorIsToldAndNothingGoesOn) {
+  make(4, 1);
+  std::vector<float> read(4, 77);
+  left_ = 1;
+  queue_.refuse = io_error("device 3: cuMemcpyDtoHAsync: broken");
+  store_->read(into(&read));
+  const Status status = store_->advance();
+  EXPECT_EQ(status.code(), PARALLAX_IO);
+  EXPECT_EQ(status.message(), "device 3: cuMemcpyDtoHAsync: broken");
+  queue_.refuse = {};
+  EXPECT_EQ(store_->advance().code(), PARALLAX_IO) << "an error is final";
+  EXPECT_EQ(read, std::vector<float>(4, 77));
+  EXPECT_EQ(left_, 1u);
+}
+
+TEST_F(DeviceStoreTest, WhatIsAbandonedTouchesNothingAnyMore) {
+  make(4, 1);
+  std::vector<float> read(4, 77);
+  left_ = 1;
+  store_->read(into(&read));
+  store_->abandon();
+  EXPECT_FALSE(store_->busy());
+  queue_.run();
+  EXPECT_FALSE(store_->advance().ok());
+  EXPECT_EQ(read, std::vector<float>(4, 77));
+  store_.reset();
+  EXPECT_EQ(share_.pinned.bytes_in_use(), 0u);
+}
+
+TEST_F(DeviceStoreTest, MemoryThatIsNotThereIsALimit) {
+  queue_.room = 100;
+  DeviceStore::Shape shape = {.units = 1000};
+  shape.widths[0] = 4;
+  EXPECT_EQ(DeviceStore::needed_bytes(shape), 16000u);
+  DeviceStore store(DeviceShare{&share_.devices, &share_.pinned},
+                    std::make_unique<HeldQueue>(queue_), shape);
+  EXPECT_EQ(store.allocate().code(), PARALLAX_LIMIT);
+  EXPECT_EQ(share_.pinned.bytes_in_use(), 0u);
+}
+
+}  // namespace
+}  // namespace parallax::testkit
