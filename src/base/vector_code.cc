@@ -5,13 +5,26 @@
 #include <array>
 #include <atomic>
 
-#if defined(PARALLAX_HAS_SVE)
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(PARALLAX_HAS_SVE)
 #include <sys/auxv.h>
 #endif
 
 namespace parallax {
 
 namespace {
+
+#if defined(__x86_64__)
+// __builtin_cpu_supports() of clang 14 doesn't know the name.
+bool has_f16c() {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
 
 struct Levels {
   std::array<VectorLevel, 3> all = {VectorLevel::kBaseline};
@@ -21,7 +34,7 @@ struct Levels {
 #if defined(__x86_64__)
     // Of each the operating system saves the registers, too: libgcc asks for that.
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("f16c")) return;
+    if (!__builtin_cpu_supports("avx2") || !has_f16c()) return;
     all[count++] = VectorLevel::kAvx2;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
