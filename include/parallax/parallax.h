@@ -437,12 +437,15 @@ typedef struct parallax_buffer_options {
  * they are touched, of shared memory (a memfd: a forked child shares it, and writes what its parent
  * reads), and a descriptor. The job's other ranks on this host map it as they hear of it, to read
  * it; they cannot write it, nor can ranks of other hosts see it (PARALLAX_REPORT_STATS counts
- * both). No method of this version sums there yet. Ends with parallax_buffer_free, or when the job
- * has been closed and the last of its requests released; pointers into it are dangling then. NULL
- * options: all zero. With memory CUDA it is memory of the device (cuMemAlloc), which only devices
- * read and write; to free it waits for what the device does. INVALID and UNSUPPORTED name the
- * field; LIMIT: no memory or descriptor, with the number of bytes; IO: the device failed. Does not
- * block, but for a device's memory to be zero. Since 0.2.0. */
+ * both). What a reduce, or a collective, of some length has there they sum and copy from where it
+ * lies, instead of getting it in messages; the call's request is complete once they have, or once
+ * they are lost and can take nothing of it any more. Not in parts of a job (parallax_split), where
+ * messages go as for any memory. Ends with parallax_buffer_free, or when the job has been closed
+ * and the last of its requests released; pointers into it are dangling then. NULL options: all
+ * zero. With memory CUDA it is memory of the device (cuMemAlloc), which only devices read and
+ * write; to free it waits for what the device does. INVALID and UNSUPPORTED name the field; LIMIT:
+ * no memory or descriptor, with the number of bytes; IO: the device failed. Does not block, but for
+ * a device's memory to be zero. Since 0.2.0. */
 PARALLAX_API parallax_status_t parallax_buffer_alloc(parallax_job_t *job, size_t bytes,
                                                      const parallax_buffer_options_t *options,
                                                      void **pointer);

@@ -18,7 +18,8 @@ void DenseAccumulator::lay_out(Arena& arena, uint64_t elements,
   elements_ = elements;
   element_bytes_ = bytes_of_sum(options.sum);
   came_ = arena.take<uint64_t>(options.addends);
-  values_ = arena.take<std::byte>(elements * element_bytes_);
+  own_values_ = arena.take<std::byte>(elements * element_bytes_);
+  values_ = own_values_.data();
   if (!options.ordered) return;
   added_ = arena.take<uint64_t>(options.addends);
   // Nothing comes before the turn of addend 0.
@@ -28,10 +29,17 @@ void DenseAccumulator::lay_out(Arena& arena, uint64_t elements,
 void DenseAccumulator::clear() {
   std::fill(came_.begin(), came_.end(), uint64_t{0});
   std::fill(added_.begin(), added_.end(), uint64_t{0});
+  values_ = own_values_.data();
   lent_addend_ = kNoAddend;
   left_out_ = 0;
   unstarted_ = options_.addends;
   touched_ = complete_ = 0;
+}
+
+bool DenseAccumulator::place(std::byte* here) {
+  if (touched_ > 0) return false;
+  values_ = here;
+  return true;
 }
 
 bool DenseAccumulator::add(uint32_t addend, uint64_t count, const RowValues& values) {
@@ -161,7 +169,7 @@ void DenseAccumulator::sum(uint64_t at, uint64_t count, const RowValues& values)
 // As sum_as, where speed matters less.
 template <typename In, typename Sum>
 void DenseAccumulator::combine_as(uint64_t at, uint64_t count, const std::byte* addend) {
-  Sum* all = reinterpret_cast<Sum*>(values_.data());
+  Sum* all = reinterpret_cast<Sum*>(values_);
   const uint64_t begun = at < touched_ ? std::min(count, touched_ - at) : 0;
   combine_into<In, Sum>(options_.combine, all + at, addend, begun);
   const uint64_t fresh = count - begun;
@@ -175,7 +183,7 @@ void DenseAccumulator::combine_as(uint64_t at, uint64_t count, const std::byte* 
 
 template <typename In, typename Sum>
 void DenseAccumulator::sum_as(uint64_t at, uint64_t count, const std::byte* addend) {
-  Sum* sums = reinterpret_cast<Sum*>(values_.data());
+  Sum* sums = reinterpret_cast<Sum*>(values_);
   const uint64_t begun = at < touched_ ? std::min(count, touched_ - at) : 0;
   if (begun > 0) add_to_sum<In, Sum>(sums + at, addend, begun);
   const uint64_t fresh = count - begun;
@@ -186,6 +194,12 @@ void DenseAccumulator::sum_as(uint64_t at, uint64_t count, const std::byte* adde
   touched_ = at + fresh;
   // The first addend is written, not added: no pass is needed to clear the sums of a step.
   const bool lent = !options_.ordered && lent_addend_ != kNoAddend;
+  if (lent && lent_.rows == values_) {  // placed where that lies
+    return add_to_first<In, Sum>(sums + at, addend, fresh);
+  }
+  if (addend == reinterpret_cast<const std::byte*>(sums + at)) {  // the same, and it is alone
+    return start_sum_there(sums + at, fresh);
+  }
   if (options_.made_dense) {  // as it is: kNoRow must stay, and no sum of rows is -0
     std::memcpy(sums + at, addend, fresh * sizeof(Sum));
   } else if (std::is_same_v<In, Sum> && lent && lent_.dtype == dtype_of(options_.sum)) {

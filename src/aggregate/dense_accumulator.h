@@ -39,6 +39,12 @@ class DenseAccumulator {
   void lay_out(Arena& arena, uint64_t elements, const DenseAccumulatorOptions& options);
   void clear();
 
+  // Until clear(), the sums are made here and not in memory of its own: spares a copy to who wants
+  // them here. False: some are begun. `here` may be where an addend is lent from (lend()), of the
+  // sum's type, if that is not ordered, and sums; else no addend may lie there.
+  [[nodiscard]] bool place(std::byte* here);
+  bool placed() const { return values_ != own_values_.data(); }
+
   // The next `count` elements of an addend, read before the call returns; unaligned. False if it
   // has not so many left, or was left out.
   [[nodiscard]] bool add(uint32_t addend, uint64_t count, const RowValues& values);
@@ -59,7 +65,7 @@ class DenseAccumulator {
   bool whole() const { return complete_ == elements_; }
   // Whole, and every addend was left out: there are no values.
   bool empty() const { return left_out_ == options_.addends; }
-  const std::byte* values() const { return values_.data(); }
+  const std::byte* values() const { return values_; }
 
  private:
   static constexpr uint64_t kLeftOut = UINT64_MAX;
@@ -81,11 +87,12 @@ class DenseAccumulator {
   DenseAccumulatorOptions options_;
   uint64_t elements_ = 0;
   size_t element_bytes_ = sizeof(float);
-  std::span<std::byte> values_;
-  std::span<uint64_t> came_;   // by addend; kLeftOut
-  std::span<uint64_t> added_;  // ordered: of them, those in the sum
-  std::span<std::byte> held_;  // ordered: all elements of each addend but the first
-  RowValues lent_;             // of lent_addend_, from element 0 on
+  std::span<std::byte> own_values_;
+  std::byte* values_ = nullptr;  // in use: own_values_, or where they are placed
+  std::span<uint64_t> came_;     // by addend; kLeftOut
+  std::span<uint64_t> added_;    // ordered: of them, those in the sum
+  std::span<std::byte> held_;    // ordered: all elements of each addend but the first
+  RowValues lent_;               // of lent_addend_, from element 0 on
   uint32_t lent_addend_ = kNoAddend;
   uint32_t left_out_ = 0;
   uint32_t unstarted_ = 0;  // addends of which nothing came and that are not left out

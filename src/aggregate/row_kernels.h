@@ -68,6 +68,21 @@ inline void start_sum_of_two(Sum* __restrict accumulator, const std::byte* __res
   in_vectors([=] { loop(accumulator, a, b, count); });
 }
 
+// accumulator[i] = (+0 + accumulator[i]) + source[i]: the first addend lies there already.
+template <typename In, typename Sum>
+inline void add_to_first(Sum* accumulator, const std::byte* source, size_t count) {
+  combine_each<In>(accumulator, source, count,
+                   [](Sum first, Sum next) { return plus(plus(Sum{0}, first), next); });
+}
+
+// accumulator[i] = +0 + accumulator[i]: of a first addend that lies there.
+template <typename Sum>
+inline void start_sum_there(Sum* accumulator, size_t count) {
+  in_vectors([=] {
+    for (size_t i = 0; i < count; ++i) accumulator[i] = plus(Sum{0}, accumulator[i]);
+  });
+}
+
 // Calls body(TypeTag<In>{}, TypeTag<Sum>{}) for an addend of `dtype` and what it is summed in,
 // where the one converts to the other.
 template <typename Body>

@@ -23,7 +23,10 @@ DenseExchange::DenseExchange(const Columns& columns, const Partition& partition,
       options_(options),
       made_dense_(of_hosts),
       beside_(false),
+      reduce_kind_(SectionKind::kDenseReduce),
+      gather_kind_(SectionKind::kDenseGather),
       placed_(false),
+      defers_(options.method != Method::kPushPull),
       combine_(Combine::kSum),
       dtype_(dtype_of(options.sum)),
       element_bytes_(bytes_of_sum(options.sum)),
@@ -45,24 +48,21 @@ DenseExchange::DenseExchange(const Columns& columns, uint64_t elements, Outbox& 
       options_(options),
       made_dense_(false),
       beside_(true),
+      reduce_kind_(SectionKind::kCollectiveReduce),
+      gather_kind_(SectionKind::kCollectiveGather),
       placed_(beside.placed),
+      defers_(true),
       combine_(beside.combine),
       dtype_(beside.copies ? beside.dtype : dtype_of(options.sum)),
       element_bytes_(bytes_of_dtype(dtype_)),
       wiring_(std::move(schedule)) {}
 
-SectionKind DenseExchange::kind_of(uint8_t stage) const {
-  if (beside_) {
-    return stage == kReduceStage ? SectionKind::kCollectiveReduce : SectionKind::kCollectiveGather;
-  }
-  return stage == kReduceStage ? SectionKind::kDenseReduce : SectionKind::kDenseGather;
-}
-
 DenseExchange::~DenseExchange() {
+  outbox_.lending().forget(this);
   for (StepBuffer& buffer : step_buffers_) {
     end_offers(buffer);
     if (buffer.is_known && outbox_.remote_writes() != nullptr) {
-      outbox_.remote_writes()->forget_area(own_result(buffer));
+      outbox_.remote_writes()->forget_area(buffer.own_bytes());
     }
   }
 }
@@ -81,40 +81,37 @@ Status DenseExchange::reserve() {
   RemoteWrites* const writes = outbox_.remote_writes();
   if (writes == nullptr || beside_) return {};  // a collective's memory goes with it
   for (StepBuffer& buffer : step_buffers_) {
-    const ByteRange own = own_result(buffer);
+    const ByteRange own = buffer.own_bytes();
     buffer.is_known = own.bytes >= kPlacedBytesMin && writes->know(own);
   }
   return {};
 }
 
 void DenseExchange::lay_out(Arena& arena) {
+  // Where a contribution's buffer takes the result's place, that costs no more than addresses.
+  const bool has_result = wiring_.sum_cells() < wiring_.cells().size() && !placed_;
   for (StepBuffer& buffer : step_buffers_) {
-    lay_out_one(arena, buffer);
+    buffer.ops = arena.take<OpState>(wiring_.ops().size());
+    buffer.done = arena.take<uint64_t>(wiring_.cells().size());
+    buffer.sums.resize(wiring_.sum_cells());
+    for (uint32_t i = 0; i < wiring_.sum_cells(); ++i) {
+      buffer.sums[i].lay_out(arena, wiring_.cells()[i].range.count,
+                             {.addends = wiring_.cells()[i].addends,
+                              .ordered = options_.ordered,
+                              .made_dense = made_dense_,
+                              .sum = options_.sum,
+                              .combine = combine_});
+    }
+    if (has_result) buffer.own_result = arena.take<std::byte>(elements_ * element_bytes_);
     if (beside_) return;
   }
-}
-
-void DenseExchange::lay_out_one(Arena& arena, StepBuffer& buffer) {
-  buffer.ops = arena.take<OpState>(wiring_.ops().size());
-  buffer.done = arena.take<uint64_t>(wiring_.cells().size());
-  buffer.sums.resize(wiring_.sum_cells());
-  for (uint32_t i = 0; i < wiring_.sum_cells(); ++i) {
-    buffer.sums[i].lay_out(arena, wiring_.cells()[i].range.count,
-                           {.addends = wiring_.cells()[i].addends,
-                            .ordered = options_.ordered,
-                            .made_dense = made_dense_,
-                            .sum = options_.sum,
-                            .combine = combine_});
-  }
-  if (wiring_.sum_cells() == wiring_.cells().size() || placed_) return;
-  // Where a contribution's buffer takes its place, it costs no more than addresses.
-  buffer.own_result = arena.take<std::byte>(elements_ * element_bytes_);
 }
 
 void DenseExchange::open(uint64_t step) {
   StepBuffer& buffer = step_buffer(step);
   end_offers(buffer);
   buffer.step = step;
+  buffer.notes.clear();
   buffer.input = {};
   buffer.pending = nullptr;
   buffer.result = buffer.own_result.data();
@@ -149,6 +146,7 @@ void DenseExchange::contribute(uint64_t step, const Contribution& slice, uint32_
     buffer.result = to.values;
     buffer.placed = true;
   }
+  place_sums(buffer, slice);
   offer_places(buffer);
   // Sends first: they only queue up, and what is added may be much.
   for (const uint32_t i : wiring_.inputs()) {
@@ -174,6 +172,7 @@ void DenseExchange::contribute(uint64_t step, const Contribution& slice, uint32_
     }
     sum_moved(buffer, wiring_.cells_of(i).to);
   }
+  if (!buffer.notes.empty()) outbox_.lending().wake(this);
 }
 
 void DenseExchange::contribute_nothing(uint64_t step, bool contributed) {
@@ -182,9 +181,11 @@ void DenseExchange::contribute_nothing(uint64_t step, bool contributed) {
   buffer.ended = true;
   buffer.contributed |= contributed;
   for (const uint32_t i : wiring_.inputs()) leave_out(buffer, i);
+  if (!buffer.notes.empty()) outbox_.lending().wake(this);
 }
 
 void DenseExchange::end(uint32_t from, uint64_t step) {
+  if (taken_back_) return;
   StepBuffer& buffer = step_buffer(step);
   if (from == columns_.rank()) {
     // Of hosts, the leader's input is not that of its rank.
@@ -198,79 +199,12 @@ void DenseExchange::end(uint32_t from, uint64_t step) {
     const Op& op = wiring_.ops()[*each];
     if (op.peer != from) break;
     const OpState& state = buffer.ops[*each];
-    if (op.ends_with_step && state.done == 0 && !state.nothing) leave_out(buffer, *each);
+    const bool none = state.done == 0 && state.noted == 0 && !state.nothing;
+    if (op.ends_with_step && none) leave_out(buffer, *each);
   }
 }
 
-// ---- what comes
-
-bool DenseExchange::on_section(uint32_t from, const Section& section) {
-  const SectionHeader& header = section.header;
-  if (header.kind == SectionKind::kDensePlace || header.kind == SectionKind::kCollectivePlace) {
-    return on_offer(from, section);
-  }
-  const bool reduce = header.kind == kind_of(kReduceStage);
-  if (!reduce && header.kind != kind_of(kGatherStage)) return false;
-  const uint32_t op =
-      wiring_.find_receive(from, reduce ? kReduceStage : kGatherStage, header.first);
-  const bool placed = header.encoding == Encoding::kPlaced;
-  if (op == ScheduleWiring::kNone || !(placed || header.encoding == Encoding::kDense)) return false;
-  // Of a collective every rank gives all of its own.
-  if (beside_ && header.count == 0) return false;
-  StepBuffer& buffer = step_buffer(header.step);
-  if (!fits(buffer, op, section)) return false;
-  // First: what follows from the section tells it on.
-  buffer.contributed |= header.count > 0 || (header.flags & kSectionContributed) != 0;
-  take(buffer, op, section);
-  return true;
-}
-
-bool DenseExchange::fits(const StepBuffer& buffer, uint32_t i, const Section& section) const {
-  const SectionHeader& header = section.header;
-  const Op& op = wiring_.ops()[i];
-  const OpState& state = buffer.ops[i];
-  // The next of it, and no more than there is.
-  if (state.nothing || header.first != on_wire(op) + state.done) return false;
-  if (header.count > op.range.count - state.done) return false;
-  // Elements that are not in the message: only where they were asked for.
-  const bool placed = header.encoding == Encoding::kPlaced;
-  if (placed && (state.area == 0 || header.count == 0 || !section.payload.empty())) return false;
-  const size_t bytes = placed ? header.payload_bytes : section.payload.size();
-  if (bytes != header.count * element_bytes_) return false;
-  const bool last = (header.flags & kSectionLast) != 0;
-  if ((header.count == 0) != last || (last && state.done > 0)) return false;
-  const uint32_t given_by = wiring_.cells()[wiring_.cells_of(i).to].given_by;
-  if (op.kind == OpKind::kReceiveSum || given_by == ScheduleWiring::kNone) return true;
-  const OpState& given = buffer.ops[given_by];
-  if (given.nothing) return true;
-  // As far as this rank's share has left; a sum to which it gave some is not nothing.
-  const uint64_t waiting = given.queued == nullptr ? 0 : given.queued->count - given.queued->packed;
-  return header.count > 0 && state.done + header.count <= given.done - waiting;
-}
-
-void DenseExchange::take(StepBuffer& buffer, uint32_t i, const Section& section) {
-  const uint64_t count = section.header.count;
-  if (count == 0) {
-    leave_out(buffer, i);
-    return;
-  }
-  const Op& op = wiring_.ops()[i];
-  const uint32_t to = wiring_.cells_of(i).to;
-  buffer.ops[i].done += count;
-  buffer.left -= count;
-  if (op.kind == OpKind::kReceiveCopy) {
-    const bool placed = section.header.encoding == Encoding::kPlaced;
-    const std::byte* const there =
-        buffer.result + (wiring_.cells()[to].range.first + buffer.done[to]) * element_bytes_;
-    if (buffer.ops[i].done == op.range.count) end_offer(buffer, i);
-    write_result(buffer, to, count, placed ? there : section.payload.data());
-    return;
-  }
-  // It has as many left: fits() counts the same elements.
-  PARALLAX_CHECK(
-      buffer.sums[to].add(op.turn, count, {section.payload.data(), dtype_of(options_.sum)}));
-  sum_moved(buffer, to);
-}
+// ---- what follows
 
 // The operation brings nothing.
 void DenseExchange::leave_out(StepBuffer& buffer, uint32_t i) {
@@ -301,7 +235,7 @@ void DenseExchange::leave_out(StepBuffer& buffer, uint32_t i) {
   }
   if (op.ends_with_step) return;
   Send marker;
-  marker.header = {.kind = kind_of(op.stage),
+  marker.header = {.kind = op.stage == kReduceStage ? reduce_kind_ : gather_kind_,
                    .encoding = Encoding::kDense,
                    .flags = kSectionLast,
                    .tag = options_.variable,
@@ -311,15 +245,14 @@ void DenseExchange::leave_out(StepBuffer& buffer, uint32_t i) {
   outbox_.add(op.peer, marker);
 }
 
-// ---- what follows from it
-
 const std::byte* DenseExchange::values_of(const StepBuffer& buffer, uint32_t cell) const {
-  if (is_sum(cell)) return buffer.sums[cell].values();
+  if (wiring_.is_sum(cell)) return buffer.sums[cell].values();
   return buffer.result + wiring_.cells()[cell].range.first * element_bytes_;
 }
 
 // Hands on what is complete of a sum and was not before.
 void DenseExchange::sum_moved(StepBuffer& buffer, uint32_t cell) {
+  if (taken_back_) return;
   const DenseAccumulator& sum = buffer.sums[cell];
   const uint64_t from = buffer.done[cell];
   const uint64_t until = sum.complete();
@@ -370,6 +303,13 @@ void DenseExchange::write_result(StepBuffer& buffer, uint32_t cell, uint64_t cou
   std::byte* to = buffer.result + (range.first + at) * element_bytes_;
   // A collective's own numbers may be in place.
   if (to != values) std::memcpy(to, values, count * element_bytes_);
+  result_moved(buffer, cell, count);
+}
+
+// So many more elements of it are in place.
+void DenseExchange::result_moved(StepBuffer& buffer, uint32_t cell, uint64_t count) {
+  const uint64_t at = buffer.done[cell];
+  const Range& range = wiring_.cells()[cell].range;
   buffer.done[cell] = at + count;
   buffer.has_values = true;
   if (buffer.done[cell] == range.count) --buffer.results_left;
@@ -388,11 +328,11 @@ void DenseExchange::send(StepBuffer& buffer, uint32_t i, uint64_t at, uint64_t c
     return;
   }
   Send send;
-  send.header = {.kind = kind_of(op.stage),
+  send.header = {.kind = op.stage == kReduceStage ? reduce_kind_ : gather_kind_,
                  .encoding = Encoding::kDense,
                  .tag = options_.variable,
                  .step = buffer.step,
-                 .first = on_wire(op) + at};
+                 .first = wiring_.on_wire(op) + at};
   send.format = {.element_bytes = static_cast<uint32_t>(element_bytes_),
                  .source_bytes = static_cast<uint32_t>(element_bytes_)};
   if (op.from == kInput) {
@@ -402,23 +342,28 @@ void DenseExchange::send(StepBuffer& buffer, uint32_t i, uint64_t at, uint64_t c
   send.dense = values;
   send.count = count;
   send.handle = &state.queued;
-  if (beside_ || op.from == kInput || (op.from == kResult && buffer.placed)) {
+  const uint32_t from = wiring_.cells_of(i).from;
+  const bool of_result = op.from == kResult && buffer.placed;
+  const bool of_sum =
+      from != ScheduleWiring::kNone && wiring_.is_sum(from) && buffer.sums[from].placed();
+  if (beside_ || op.from == kInput || of_result || of_sum) {
     send.pending = buffer.pending;  // it reads the caller's memory
     if (send.pending != nullptr) ++*send.pending;
   }
-  place_send(buffer, state, send);
+  send.lent = lent_place(buffer, i, send);
+  if (send.lent.buffer == 0) place_send(buffer, state, send);
   outbox_.add(op.peer, send);
 }
 
 // ---- results
 
-bool DenseExchange::reduced(const StepBuffer& buffer) const {
-  return wiring_.owned_cell() == ScheduleWiring::kNone || buffer.sums[wiring_.owned_cell()].whole();
-}
-
 ExchangeState DenseExchange::state(uint64_t step) const {
   const StepBuffer& buffer = step_buffer(step);
-  return {.contributed = true, .reduced = reduced(buffer), .delivered = buffer.results_left == 0};
+  if (taken_back_) return {.contributed = true, .reduced = false, .delivered = false};
+  const uint32_t owned = wiring_.owned_cell();
+  return {.contributed = true,
+          .reduced = owned == ScheduleWiring::kNone || buffer.sums[owned].whole(),
+          .delivered = buffer.results_left == 0};
 }
 
 MissingRanks DenseExchange::missing(uint64_t step) const {
@@ -430,7 +375,8 @@ MissingRanks DenseExchange::missing(uint64_t step) const {
   };
   for (const uint32_t i : wiring_.receives()) {
     const Op& op = wiring_.ops()[i];
-    if (buffer.ops[i].nothing || buffer.ops[i].done == op.range.count) continue;
+    const OpState& state = buffer.ops[i];
+    if (state.nothing || state.done + state.noted == op.range.count) continue;
     note(op.stage == kReduceStage ? missing.to_give : missing.to_return, op.peer);
   }
   // The way back waits for the way there: who is late with that is not to blame for this.

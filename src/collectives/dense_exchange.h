@@ -15,6 +15,12 @@
 // Where the transport can write into a peer's memory, a rank offers the peers whose returned ranges
 // are long the place of those in its result, ahead of its own share; pieces then come without their
 // bytes. An offer is a favour: what is queued or comes without it is copied as ever.
+//
+// Between ranks that read each other's memory (message/lending.h), what lies in a shared buffer is
+// lent: the receiver notes where, and adds or copies it from there in turns, a block of each addend
+// after the other, so that the sum's block stays in the cache. Addends wait for this rank's own:
+// the first two then go into the sum in one pass, and the sum where the caller wants its result,
+// from which it is lent in turn.
 #ifndef PARALLAX_COLLECTIVES_DENSE_EXCHANGE_H_
 #define PARALLAX_COLLECTIVES_DENSE_EXCHANGE_H_
 
@@ -26,8 +32,10 @@
 
 #include "aggregate/dense_accumulator.h"
 #include "base/arena.h"
+#include "base/byte_range.h"
 #include "collectives/algorithms.h"
 #include "collectives/exchange.h"
+#include "collectives/lent_notes.h"
 #include "collectives/schedule_wiring.h"
 #include "message/outbox.h"
 #include "message/place_offer.h"
@@ -36,7 +44,7 @@
 
 namespace parallax {
 
-class DenseExchange final : public Exchange {
+class DenseExchange final : public Exchange, private LentReader {
  public:
   // All references outlive the exchange. `of_hosts`: see AllreduceShape; elements are then rows
   // made dense, and a leader's slice is what its column owns alone, range after range.
@@ -79,6 +87,7 @@ class DenseExchange final : public Exchange {
  private:
   struct OpState {
     uint64_t done = 0;       // receives: elements that came; sends: that were queued
+    uint64_t noted = 0;      // receives: of loans, that are still to be read
     Send* queued = nullptr;  // sends: what is not packed yet
     bool nothing = false;    // it brings nothing
     uint32_t area = 0;       // receives: which its sender may write to; 0: none
@@ -91,11 +100,13 @@ class DenseExchange final : public Exchange {
     std::byte* result = nullptr;  // in use: own_result or the caller's
     bool placed = false;          // it is the caller's
     std::span<std::byte> own_result;
+    ByteRange own_bytes() const { return ByteRange::at(own_result.data(), own_result.size()); }
     bool is_known = false;               // it is, to the transport's writes
     uint32_t areas_shared = 0;           // of receives
     std::vector<DenseAccumulator> sums;  // of the cells that are sums
     std::span<uint64_t> done;            // by cell: elements, from its first, that are complete
     std::span<OpState> ops;
+    LentNotes notes;                // of loans
     std::deque<PlaceOffer> offers;  // of receivers of this rank's sends
     size_t offer_count = 0;
     uint32_t results_left = 0;  // cells of the result that are not whole
@@ -106,29 +117,31 @@ class DenseExchange final : public Exchange {
   };
 
   // A collective has one alone.
-  size_t buffer_of(uint64_t step) const { return beside_ ? 0 : step & 1; }
-  StepBuffer& step_buffer(uint64_t step) { return step_buffers_[buffer_of(step)]; }
-  const StepBuffer& step_buffer(uint64_t step) const { return step_buffers_[buffer_of(step)]; }
-  SectionKind kind_of(uint8_t stage) const;
-  // What its messages call its first element.
-  uint64_t on_wire(const Op& op) const { return wiring_.schedule().pairwise ? 0 : op.range.first; }
-  void lay_out_one(Arena& arena, StepBuffer& buffer);
-  bool is_sum(uint32_t cell) const { return cell < wiring_.sum_cells(); }
+  StepBuffer& step_buffer(uint64_t step) { return step_buffers_[beside_ ? 0 : step & 1]; }
+  const StepBuffer& step_buffer(uint64_t step) const {
+    return step_buffers_[beside_ ? 0 : step & 1];
+  }
   [[nodiscard]] bool fits(const StepBuffer& buffer, uint32_t op, const Section& section) const;
-  void take(StepBuffer& buffer, uint32_t op, const Section& section);
+  [[nodiscard]] bool take(StepBuffer& buffer, uint32_t op, const Section& section);
+  void bring(StepBuffer& buffer, uint32_t op, uint64_t count, const std::byte* values, bool lent);
   void leave_out(StepBuffer& buffer, uint32_t op);
   void offer_places(StepBuffer& buffer);
   void end_offer(StepBuffer& buffer, uint32_t op);
   void end_offers(StepBuffer& buffer);
   [[nodiscard]] bool on_offer(uint32_t from, const Section& section);
   void place_send(StepBuffer& buffer, const OpState& state, Send& send) const;
-  ByteRange own_result(const StepBuffer& buffer) const;
+  // Of what is lent (dense_exchange_lent.cc).
+  [[nodiscard]] bool note(StepBuffer& buffer, uint32_t op, const Section& section);
+  bool read_lent() override;
+  bool read_note(StepBuffer& buffer, LentNote& note, uint64_t count);
+  void place_sums(StepBuffer& buffer, const Contribution& slice);
+  BufferPlace lent_place(const StepBuffer& buffer, uint32_t op, const Send& send) const;
   void sum_moved(StepBuffer& buffer, uint32_t cell);
   void read(StepBuffer& buffer, uint32_t op, uint64_t at, uint64_t count);
   void write_result(StepBuffer& buffer, uint32_t cell, uint64_t count, const std::byte* values);
+  void result_moved(StepBuffer& buffer, uint32_t cell, uint64_t count);
   void send(StepBuffer& buffer, uint32_t op, uint64_t at, uint64_t count, const std::byte* values);
   const std::byte* values_of(const StepBuffer& buffer, uint32_t cell) const;
-  bool reduced(const StepBuffer& buffer) const;
   ReducedGradient of_elements() const;
 
   const Columns& columns_;
@@ -136,8 +149,11 @@ class DenseExchange final : public Exchange {
   Outbox& outbox_;
   const ExchangeOptions options_;
   const bool made_dense_;
-  const bool beside_;  // the steps: a collective's
-  const bool placed_;  // always
+  const bool beside_;                            // the steps: a collective's
+  const SectionKind reduce_kind_, gather_kind_;  // of its elements
+  const bool placed_;                            // always
+  const bool defers_;        // loans that are addends wait for this rank's own contribution
+  bool taken_back_ = false;  // what was read of a loan is worth nothing: the job is about to end
   const Combine combine_;
   const uint32_t dtype_;        // of numbers that travel: the sum type's, but for copies
   const size_t element_bytes_;  // of one

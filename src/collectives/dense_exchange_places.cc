@@ -7,10 +7,6 @@
 
 namespace parallax {
 
-ByteRange DenseExchange::own_result(const StepBuffer& buffer) const {
-  return ByteRange::at(buffer.own_result.data(), buffer.own_result.size());
-}
-
 // Control, which goes ahead of data: a sum that comes back has this rank's share in it, so its
 // sender has the offer before.
 void DenseExchange::offer_places(StepBuffer& buffer) {
@@ -36,7 +32,7 @@ void DenseExchange::offer_places(StepBuffer& buffer) {
                        {.kind = beside_ ? SectionKind::kCollectivePlace : SectionKind::kDensePlace,
                         .tag = options_.variable,
                         .step = buffer.step,
-                        .first = on_wire(op)},
+                        .first = wiring_.on_wire(op)},
                        offer.bytes());
   }
 }
@@ -62,7 +58,7 @@ bool DenseExchange::on_offer(uint32_t from, const Section& section) {
     const Op& op = wiring_.ops()[i];
     OpState& state = buffer.ops[i];
     if (op.kind != OpKind::kSend || op.peer != from || op.stage != kGatherStage ||
-        on_wire(op) != section.header.first) {
+        wiring_.on_wire(op) != section.header.first) {
       continue;
     }
     if (state.offer != 0 || section.header.encoding != Encoding::kBytes) return false;

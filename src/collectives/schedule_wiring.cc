@@ -117,4 +117,13 @@ uint32_t ScheduleWiring::find_receive(uint32_t from, uint8_t stage, uint64_t ele
   return found ? *(after - 1) : kNone;
 }
 
+bool ScheduleWiring::alone_reads_input(uint32_t cell) const {
+  const Range& range = cells_[cell].range;
+  return std::all_of(inputs_.begin(), inputs_.end(), [&](uint32_t i) {
+    const Op& op = schedule_.ops[i];
+    const bool apart = op.range.first >= range.end() || range.first >= op.range.end();
+    return apart || (op.kind == OpKind::kAdd && op_cells_[i].to == cell);
+  });
+}
+
 }  // namespace parallax

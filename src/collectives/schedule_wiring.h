@@ -44,11 +44,16 @@ class ScheduleWiring {
   const std::vector<Op>& ops() const { return schedule_.ops; }
   const std::vector<Cell>& cells() const { return cells_; }  // sums first
   uint32_t sum_cells() const { return sum_cells_; }
+  bool is_sum(uint32_t cell) const { return cell < sum_cells_; }
   const OpCells& cells_of(uint32_t op) const { return op_cells_[op]; }
   const std::vector<uint32_t>& inputs() const { return inputs_; }      // that read the slice
   const std::vector<uint32_t>& receives() const { return receives_; }  // by sender, stage, element
   uint32_t owned_cell() const { return owned_cell_; }
 
+  // What messages call the first element of an operation.
+  uint64_t on_wire(const Op& op) const { return schedule_.pairwise ? 0 : op.range.first; }
+  // No operation reads the slice's elements of this sum's range, but to add them to it.
+  bool alone_reads_input(uint32_t cell) const;
   // The operation that takes this element from this rank; kNone: there is none.
   uint32_t find_receive(uint32_t from, uint8_t stage, uint64_t element) const;
 

@@ -119,7 +119,8 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
                        .job_calls = job_calls_,
                        .row_calls = row_calls_,
                        .collective_calls = collective_calls_,
-                       .loss_watch = loss_watch_}) {}
+                       .loss_watch = loss_watch_,
+                       .outbox = outbox_}) {}
 
 Engine::~Engine() = default;
 
@@ -163,7 +164,7 @@ bool Engine::run() {
     pass();
     loss_watch_.check(now_ns);
     pass();  // sends what the checks queued
-    return moved || in_pieces(job_calls_, collective_calls_);
+    return moved || in_pieces(job_calls_, collective_calls_) || outbox_.lending().to_read();
   });
 }
 
@@ -187,6 +188,8 @@ void Engine::pass() {
       moved = true;
     }
     moved |= outbox_.pump();
+    // Behind what others wait for.
+    if (failure_.status().ok()) moved |= outbox_.lending().read();
     if (!moved) return;
   }
 }
@@ -229,11 +232,13 @@ void Engine::advance() {
 }
 
 bool Engine::needs_pass() const {
-  return outbox_.needs_pass() || in_pieces(job_calls_, collective_calls_);
+  return outbox_.needs_pass() || outbox_.lending().to_read() ||
+         in_pieces(job_calls_, collective_calls_);
 }
 
 int64_t Engine::next_deadline_ns() const {
-  if (in_pieces(job_calls_, collective_calls_) && failure_.job_goes_on()) return clock_.now_ns();
+  const bool in_turns = in_pieces(job_calls_, collective_calls_) || outbox_.lending().to_read();
+  if (in_turns && failure_.job_goes_on()) return clock_.now_ns();
   const int64_t due_ns =
       failure_.job_goes_on() ? membership_.next_deadline_ns() : failure_.next_deadline_ns();
   if (launches_.to_be_asked()) return std::min(due_ns, clock_.now_ns() + kAskFormingNs);

@@ -26,6 +26,7 @@ constexpr LayerHandlers::Row LayerHandlers::kRows[] = {
     {Layer::kRowAccess, &LayerHandlers::on_rows},
     {Layer::kCollective, &LayerHandlers::on_collective},
     {Layer::kSplit, &LayerHandlers::on_split},
+    {Layer::kLending, &LayerHandlers::on_lending},
 };
 
 bool LayerHandlers::take(uint32_t from, const Section& section) const {
@@ -141,6 +142,11 @@ bool LayerHandlers::on_rows(uint32_t from, const Section& section) const {
 // Of one that has committed before this rank has, too.
 bool LayerHandlers::on_collective(uint32_t from, const Section& section) const {
   return !parts_.phase.open() && parts_.collective_calls.rounds().on_section(from, section);
+}
+
+bool LayerHandlers::on_lending(uint32_t from, const Section& section) const {
+  const bool empty = section.header.count == 0 && section.payload.empty();
+  return empty && parts_.outbox.lending().returned(from, section.header.first);
 }
 
 }  // namespace parallax

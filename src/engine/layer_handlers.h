@@ -19,6 +19,7 @@
 #include "group/migration.h"
 #include "group/step_pipeline.h"
 #include "group/trees.h"
+#include "message/outbox.h"
 #include "message/wire.h"
 
 namespace parallax {
@@ -36,6 +37,7 @@ class LayerHandlers {
     RowCalls& row_calls;
     CollectiveCalls& collective_calls;
     LossWatch& loss_watch;
+    Outbox& outbox;
   };
 
   // All parts outlive this.
@@ -59,6 +61,7 @@ class LayerHandlers {
   bool on_rows(uint32_t from, const Section& section) const;
   bool on_split(uint32_t from, const Section& section) const;
   bool on_collective(uint32_t from, const Section& section) const;
+  bool on_lending(uint32_t from, const Section& section) const;
 
   bool merge_report(TreeKind kind, std::span<const std::byte> payload) const;
   bool on_answer(TreeKind kind, std::span<const std::byte> payload) const;

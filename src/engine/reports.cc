@@ -62,12 +62,15 @@ std::string Reports::stats_json() const {
     variables.back()["memory_device_bytes"] = memory.device_bytes;
     of_devices[memory.device] += memory.device_bytes;
   }
+  nlohmann::json local = traffic(parts_.traffic.local());
+  local["lent_bytes"] = parts_.outbox.lending().counts().lent_bytes;
+  local["read_bytes"] = parts_.outbox.lending().counts().read_bytes;
   nlohmann::json stats = {
       {"rank", parts_.group.columns().rank()},
       {"steps_committed", parts_.pipeline.window().finished()},
       {"transport", parts_.transport},
       {"wire", traffic(parts_.traffic.wire())},
-      {"local", traffic(parts_.traffic.local())},
+      {"local", local},
       {"variables", variables},
       {"memory", {{"reserved_bytes", all.reserved_bytes}, {"touched_bytes", all.touched_bytes}}},
       {"late", nullptr},

@@ -26,8 +26,9 @@ enum class Layer : uint8_t {
   kRowAccess,   // between steps
   kCollective,  // beside the steps
   kSplit,
+  kLending,
 };
-inline constexpr size_t kLayerCount = 10;
+inline constexpr size_t kLayerCount = 11;
 
 struct KindRow {
   SectionKind kind;
@@ -74,6 +75,7 @@ inline constexpr std::array kKindRows = {
     KindRow{SectionKind::kDensePlace, Layer::kExchange, "dense_place"},
     KindRow{SectionKind::kCollectivePlace, Layer::kCollective, "collective_place"},
     KindRow{SectionKind::kPullPlace, Layer::kPull, "pull_place"},
+    KindRow{SectionKind::kLoanRead, Layer::kLending, "loan_read"},
 };
 
 namespace internal_kinds {

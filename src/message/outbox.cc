@@ -14,6 +14,7 @@ Outbox::Outbox(uint32_t self, Transport& transport, Receiver& loopback, OutboxOb
     : self_(self),
       transport_(transport),
       writes_(transport.remote_writes()),
+      lending_(transport),
       loopback_(loopback),
       observer_(observer) {}
 
@@ -160,11 +161,13 @@ void Outbox::drop(uint32_t rank) {
   dropped.dropped = true;
   drop_queue(dropped.control);
   drop_queue(dropped.data);
+  lending_.take_back(rank);
 }
 
 void Outbox::drop_data() {
   data_dropped_ = true;
   for (auto& [rank, each] : peers_) drop_queue(each->data);
+  lending_.take_back_all();
 }
 
 void Outbox::drop_all() {
@@ -272,8 +275,9 @@ bool Outbox::fill(Peer& to, Queue& queue, SendBuffer& buffer) {
     Send* send = queue.head;
     // A piece ends its message: the peer sees both at once.
     if (buffer.piece.bytes > 0) return false;
-    const bool finished =
-        places(to.rank, *send) ? pack_piece(*send, to.rank, buffer) : pack(to.rank, *send, buffer);
+    const bool finished = send->lent.buffer != 0   ? pack_lent(to.rank, *send, buffer)
+                          : places(to.rank, *send) ? pack_piece(*send, to.rank, buffer)
+                                                   : pack(to.rank, *send, buffer);
     if (!finished) return false;
     queue.head = send->next;
     if (queue.head == nullptr) queue.tail = nullptr;
@@ -299,8 +303,9 @@ uint64_t Outbox::items_that_fit(const Send& send, size_t room) const {
       return room / sizeof(uint32_t);
     case Encoding::kValues:
       return room / row_bytes;
-    case Encoding::kPlaced:
-      break;  // pack_piece()
+    case Encoding::kPlaced:  // pack_piece()
+    case Encoding::kLent:    // pack_lent()
+      break;
   }
   return 0;
 }
@@ -340,8 +345,9 @@ bool Outbox::pack(uint32_t to, Send& send, SendBuffer& buffer) {
     case Encoding::kValues:
       header.payload_bytes = static_cast<uint32_t>(fit * row_bytes);
       break;
-    case Encoding::kPlaced:
-      break;  // pack_piece()
+    case Encoding::kPlaced:  // pack_piece()
+    case Encoding::kLent:    // pack_lent()
+      break;
   }
   std::byte* out = buffer.bytes.data() + buffer.used;
   std::memcpy(out, &header, sizeof header);
@@ -359,65 +365,6 @@ bool Outbox::pack(uint32_t to, Send& send, SendBuffer& buffer) {
   ++buffer.section_count;
   observer_.on_section_packed(to, header, sizeof header + header.payload_bytes);
   return finished;
-}
-
-bool Outbox::places(uint32_t to, const Send& send) const {
-  return send.place != nullptr && send.packed < send.count && writes_ != nullptr && to != self_ &&
-         writes_->piece_bytes_max(to) > 0;
-}
-
-// Of a send that is placed, what its next piece has. Elements are written from where they lie. The
-// values of rows are gathered behind the message in its buffer, and not one row of them where a
-// message of their own would have room for more.
-uint64_t Outbox::items_of_piece(const Send& send, uint32_t to, const SendBuffer& buffer) const {
-  const uint64_t left = send.count - send.packed;
-  const size_t bytes_max = writes_->piece_bytes_max(to);
-  if (send.header.encoding == Encoding::kDense) {
-    return std::min(left, bytes_max / send.format.element_bytes / kDenseGrain * kDenseGrain);
-  }
-  const size_t room = buffer.bytes.size() - buffer.used - sizeof(SectionHeader);
-  const uint64_t fit = std::min(left, std::min(room, bytes_max) / send.row_bytes());
-  return fit < left && buffer.section_count > 0 ? 0 : fit;
-}
-
-// Writes the header of a section whose elements are placed; true if that was the send's last.
-bool Outbox::pack_piece(Send& send, uint32_t to, SendBuffer& buffer) {
-  if (buffer.bytes.size() - buffer.message_bytes < sizeof(SectionHeader)) return false;
-  const bool gathered = send.header.encoding == Encoding::kValues;
-  const size_t item_bytes = gathered ? send.row_bytes() : send.format.element_bytes;
-  const uint64_t left = send.count - send.packed;
-  const uint64_t count = items_of_piece(send, to, buffer);
-  if (count == 0) {
-    PARALLAX_CHECK(buffer.section_count > 0);  // else it would never fit
-    return false;
-  }
-  SectionHeader header = send.header;
-  header.encoding = Encoding::kPlaced;
-  header.first += send.packed;
-  header.count = static_cast<uint32_t>(count);
-  header.payload_bytes = static_cast<uint32_t>(count * item_bytes);
-  if (count < left) header.flags &= kSectionKeptFlags;
-  std::memcpy(buffer.bytes.data() + buffer.used, &header, sizeof header);
-  buffer.used += sizeof header;
-  buffer.message_bytes += sizeof header;
-  const uint64_t address = send.place->address + send.place_offset + send.packed * item_bytes;
-  buffer.piece = {.bytes = header.payload_bytes,
-                  .address = address,
-                  .area = send.place->area,
-                  .key = std::span(send.place->key).first(send.place->key_bytes)};
-  if (gathered) {
-    std::byte* const out = buffer.bytes.data() + buffer.used;
-    write_payload(send, count, out);
-    buffer.piece.data = out;
-  } else {
-    buffer.piece.data = send.dense + send.packed * item_bytes;
-    buffer.borrowed = send.pending;
-    if (buffer.borrowed != nullptr) ++*buffer.borrowed;
-  }
-  send.packed += count;
-  ++buffer.section_count;
-  observer_.on_section_packed(to, header, sizeof header + header.payload_bytes);
-  return count == left;
 }
 
 // The release of a send follows its packing, so the transport must have read it by then; as

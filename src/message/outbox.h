@@ -22,6 +22,7 @@
 
 #include "base/arena.h"
 #include "base/number.h"
+#include "message/lending.h"
 #include "message/wire.h"
 #include "transport/transport.h"
 
@@ -63,6 +64,10 @@ struct Send {
   // is lost; values are gathered, and only borrowed until packed. Null: in messages.
   const PlaceOffer* place = nullptr;
   uint64_t place_offset = 0;
+  // Of elements that travel as they are: where the first lies, and the others behind it, if the
+  // peer reads them there; *pending, which there is, counts them until it has. In no buffer: in
+  // messages.
+  BufferPlace lent;
   const std::byte* bytes = nullptr;
   uint64_t count = 0;  // items, elements or bytes in all
   uint64_t packed = 0;
@@ -121,6 +126,9 @@ class Outbox {
 
   // Where peers place what they send, and this rank what is theirs; null: there is no such way.
   RemoteWrites* remote_writes() const { return writes_; }
+  // What peers read where it lies.
+  Lending& lending() { return lending_; }
+  const Lending& lending() const { return lending_; }
 
   bool idle() const { return queued_sends_ == 0 && free_buffers_.size() == kBufferCount; }
   // A later pump, or poll of the transport, has something to do here even if no message comes: what
@@ -185,6 +193,7 @@ class Outbox {
   bool sends_in_place(uint32_t to, const Send& send, size_t payload_bytes,
                       const SendBuffer& buffer) const;
   static void close_run(SendBuffer& buffer);
+  bool pack_lent(uint32_t to, Send& send, SendBuffer& buffer);
   bool places(uint32_t to, const Send& send) const;
   bool pack_piece(Send& send, uint32_t to, SendBuffer& buffer);
   uint64_t items_of_piece(const Send& send, uint32_t to, const SendBuffer& buffer) const;
@@ -194,6 +203,7 @@ class Outbox {
   const uint32_t self_;
   Transport& transport_;
   RemoteWrites* const writes_;
+  Lending lending_;
   Receiver& loopback_;
   OutboxObserver& observer_;
   uint32_t epoch_ = 0;

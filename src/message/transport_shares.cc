@@ -66,6 +66,7 @@ class TransportShares::Whole final : public Share {
   int wait_fd() const override { return transport().wait_fd(); }
   bool arm() override { return transport().arm(); }
   void forget(uint32_t rank) override { transport().forget(rank); }
+  PeerMemory* peer_memory() override { return shares_.left_ ? nullptr : transport().peer_memory(); }
 };
 
 class TransportShares::Part final : public Share {

@@ -89,7 +89,9 @@ enum class SectionKind : uint8_t {
   // Where an owner is to place rows that the sender's host asks it for: first = how many it was
   // asked for in the step before these; payload as above.
   kPullPlace = 38,
-  kKindCount = 39,
+  // Of a loan (message/lending.h): first = its number. The sender has read it.
+  kLoanRead = 39,
+  kKindCount = 40,
 };
 
 // How the payload is laid out.
@@ -101,6 +103,8 @@ enum class Encoding : uint8_t {
   kValues = 4,  // count x row_elements numbers, for items first..first+count of a list
   kPlaced = 5,  // as kDense, or kValues of a pull, but the transport has put the numbers where the
                 // receiver offered; they are counted in payload_bytes, and not in the message
+  kLent = 6,    // as kDense, but the receiver reads the numbers where they lie: payload =
+                // message/lending.h
 };
 // The type of numbers is known on both sides: a gradient's is its variable's sum type; of a pull
 // the header's flags tell it.
@@ -162,7 +166,7 @@ class SectionReader {
     const SectionHeader& header = section->header;
     const size_t here = header.encoding == Encoding::kPlaced ? 0 : header.payload_bytes;
     malformed_ = here > rest_.size() || header.kind == SectionKind{0} ||
-                 header.kind >= SectionKind::kKindCount || header.encoding > Encoding::kPlaced;
+                 header.kind >= SectionKind::kKindCount || header.encoding > Encoding::kLent;
     if (malformed_) return false;
     section->payload = rest_.first(here);
     rest_ = rest_.subspan(here);

@@ -57,6 +57,14 @@ class PeerMemory {
   // until the next poll() or forget() of the transport; they change as their owner writes.
   virtual const std::byte* find(uint32_t rank, const BufferPlace& place, uint64_t bytes) = 0;
 
+  // For good: what that rank may still read here is no longer meant, and no message settles it.
+  // When this returns, this rank may write there again. Also done as the rank is lost or forgotten.
+  virtual void retract(uint32_t rank) = 0;
+  // After the last of that rank's bytes was read. False: it may have written there meanwhile, since
+  // it has given this rank up, or its end has been seen here: what was made of them is worth
+  // nothing.
+  virtual bool was_meant(uint32_t rank) const = 0;
+
   virtual PeerMemoryCounts counts() const = 0;
 };
 

@@ -3,7 +3,9 @@
 // with their owner's word or its life.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -54,6 +56,73 @@ TEST(LentBuffers, go_with_a_rank_that_is_killed) {
   for (const uint32_t rank : {0u, 2u}) {
     EXPECT_EQ(job.rank(rank).line("mapped "), mapped_of(2)) << job.rank(rank).tail();
     EXPECT_EQ(job.rank(rank).line("lost "), std::to_string(kBuffers)) << job.rank(rank).tail();
+  }
+}
+
+// ---- what is read where it lies
+
+std::unique_ptr<RankJob> readers(std::vector<uint32_t> host_of, uint64_t elements,
+                                 const std::vector<std::string>& more) {
+  std::vector<std::string> arguments = {"--elements", std::to_string(elements), "--lease-ms",
+                                        std::to_string(kLeaseMs)};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return std::make_unique<RankJob>(RankJobOptions{.host_of = std::move(host_of),
+                                                  .arguments = std::move(arguments),
+                                                  .net_namespaces = {},
+                                                  .program = "reader"});
+}
+
+// Given ranks of one host, and of two, expect right totals, and each rank to have read what others
+// of its host have, and not copied it: of the last of so many steps at least.
+TEST(ReadBuffers, give_the_totals) {
+  for (const std::vector<uint32_t>& host_of : {std::vector<uint32_t>{0, 0}, {0, 0, 0}, {0, 1, 0}}) {
+    constexpr uint64_t kElements = 300'007;
+    const std::unique_ptr<RankJob> running = readers(host_of, kElements, {"--steps", "20"});
+    RankJob& job = *running;
+    job.start_all();
+    ASSERT_TRUE(job.wait_exit(kPatience)) << "still running";
+    for (uint32_t rank = 0; rank < job.world(); ++rank) {
+      EXPECT_EQ(job.rank(rank).exit(), 0) << "rank " << rank << ":\n" << job.rank(rank).tail();
+      const bool alone = std::count(host_of.begin(), host_of.end(), host_of[rank]) == 1;
+      const uint64_t read = std::stoull(job.rank(rank).line("read ").value_or("0"));
+      if (alone) {
+        EXPECT_EQ(read, 0u) << "rank " << rank;
+      } else {
+        EXPECT_GT(read, kElements * sizeof(float)) << "rank " << rank;
+      }
+    }
+  }
+}
+
+// Given a rank that ends, or stops, in whatever it does of a reduce, expect every other to hear of
+// it, to have its own buffer at once, and what was stopped, once it goes on, to take nothing that
+// lies there by then for a total.
+TEST(ReadBuffers, are_their_owners_as_a_reader_is_gone) {
+  for (const bool stop : {false, true}) {
+    const uint64_t moments = stop ? 3 : 6;  // a stop is heard of after the lease
+    for (uint64_t i = 0; i < moments; ++i) {
+      const std::unique_ptr<RankJob> running =
+          readers({0, 0, 0}, 2'000'000,
+                  {"--steps", "1000000", "--dies", "1", "--how", stop ? "stop" : "kill",
+                   "--after-us", std::to_string(1500 + 1700 * i)});
+      RankJob& job = *running;
+      job.start_all();
+      EXPECT_TRUE(job.wait_until(
+          [&job] { return job.rank(0).said("failed ") && job.rank(2).said("failed "); }, kPatience))
+          << job.rank(0).tail() << job.rank(1).tail() << job.rank(2).tail();
+      for (const uint32_t rank : {0u, 2u}) {
+        const std::string failed = job.rank(rank).line("failed ").value_or("");
+        EXPECT_NE(failed.find(job.name(1)), std::string::npos) << failed;
+        EXPECT_TRUE(job.rank(rank).running()) << job.rank(rank).tail();
+      }
+      if (!stop) {
+        EXPECT_EQ(job.rank(1).exit(), 128 + SIGKILL);
+        continue;
+      }
+      job.rank(1).signal(SIGCONT);
+      EXPECT_TRUE(job.wait_until([&job] { return !job.rank(1).running(); }, kPatience));
+      EXPECT_EQ(job.rank(1).exit(), kExitPeerLost) << job.rank(1).tail();
+    }
   }
 }
 

@@ -38,7 +38,8 @@ class Wire(DoctorCase):
         self.assertEqual([tuple(r[:3]) for r in rows], [(size, *kind) for size in
                                                         ("8", "1024", "131072") for kind in kinds])
         self.assertEqual({r[6] for r in rows}, {"0"})
-        self.assertTrue(all(float(r[3]) > 0 and float(r[5]) > 0 for r in rows), rows)
+        # A machine with other things to do may reach so little that its share rounds to nothing.
+        self.assertTrue(all(float(r[3]) > 0 and float(r[5]) >= 0 for r in rows), rows)
         for size in ("8", "1024", "131072"):
             for form in ("ping-pong", "stream"):
                 shares = [r[5] for r in rows if r[0] == size and r[2] == form]

@@ -252,6 +252,9 @@ std::string MessageText::data(const Section& section) const {
     case Encoding::kPlaced:
       text += range_text("elements placed", header);
       break;
+    case Encoding::kLent:
+      text += range_text("elements lent", header);
+      break;
   }
   const bool contributed = (header.flags & kSectionContributed) != 0;
   if ((header.flags & kSectionLast) != 0) text += contributed ? " (last, contributed)" : " (last)";

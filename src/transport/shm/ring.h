@@ -43,6 +43,7 @@ struct RingHeader {
   alignas(64) std::atomic<uint64_t> tail;            // published up to here
   alignas(64) std::atomic<uint32_t> producer_waits;  // it sleeps until there is room
   std::atomic<uint32_t> closed;                      // it has closed its transport
+  std::atomic<uint32_t> retracted;                   // see PeerMemory::retract()
   alignas(64) std::atomic<uint64_t> producer_polls;  // its polls: stands still when stopped
   // Consumer writes.
   alignas(64) std::atomic<uint64_t> head;             // released up to here

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <span>
 #include <utility>
 
@@ -42,7 +43,9 @@ bool SharedBuffers::add(uint32_t rank, UniqueFd connection, uint32_t tag) {
 
 void SharedBuffers::drop(uint32_t rank) {
   Peer* peer = peer_of(rank);
-  if (peer != nullptr) close(rank, peer);
+  if (peer == nullptr) return;
+  retract(rank);
+  close(rank, peer);
 }
 
 void SharedBuffers::close(uint32_t rank, Peer* peer) {
@@ -234,6 +237,37 @@ bool SharedBuffers::mapped_by(uint32_t rank, uint64_t buffer) const {
 const std::byte* SharedBuffers::find(uint32_t rank, const BufferPlace& place, uint64_t bytes) {
   const Peer* peer = peer_of(rank);
   return peer == nullptr ? nullptr : peer->buffers.find(place, bytes);
+}
+
+// ---- what is still meant
+
+// ThreadSanitizer knows no fences, and GCC warns of them there. What these order lies in memory of
+// other processes, of which it knows nothing either.
+#if defined(__SANITIZE_THREAD__) && defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wtsan"
+#endif
+
+void SharedBuffers::set_marks(uint32_t rank, std::atomic<uint32_t>* own,
+                              const std::atomic<uint32_t>* peers) {
+  Peer* const peer = peer_of(rank);
+  peer->own_mark = own;
+  peer->peers_mark = peers;
+}
+
+// A sequence lock that is written once. The fence keeps what is written to the buffers afterwards
+// behind the mark; the reader's keeps its look at the mark behind what it read.
+void SharedBuffers::retract(uint32_t rank) {
+  const Peer* const peer = peer_of(rank);
+  if (peer == nullptr || peer->own_mark == nullptr) return;
+  peer->own_mark->store(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+bool SharedBuffers::was_meant(uint32_t rank) const {
+  const Peer* const peer = peer_of(rank);
+  if (peer == nullptr || peer->peers_mark == nullptr || !peer->connection.valid()) return false;
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return peer->peers_mark->load(std::memory_order_relaxed) == 0;
 }
 
 PeerMemoryCounts SharedBuffers::counts() const {

@@ -19,6 +19,7 @@
 #ifndef PARALLAX_TRANSPORT_SHM_SHARED_BUFFERS_H_
 #define PARALLAX_TRANSPORT_SHM_SHARED_BUFFERS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -51,6 +52,9 @@ class SharedBuffers final : public PeerMemory {
 
   // A connection's news are epoll events that carry `tag`. False: the kernel does not watch it.
   bool add(uint32_t rank, UniqueFd connection, uint32_t tag);
+  // Words in memory that both ranks see, which outlive this: where this rank says that it retracts,
+  // and where the other does.
+  void set_marks(uint32_t rank, std::atomic<uint32_t>* own, const std::atomic<uint32_t>* peers);
   // The rank is lost or forgotten: what is mapped of it goes, and it is told nothing more.
   void drop(uint32_t rank);
   // In a forked child: its copy gives nothing back and tells nobody.
@@ -69,6 +73,8 @@ class SharedBuffers final : public PeerMemory {
   BufferPlace place_of(const void* data, uint64_t bytes) const override;
   bool mapped_by(uint32_t rank, uint64_t buffer) const override;
   const std::byte* find(uint32_t rank, const BufferPlace& place, uint64_t bytes) override;
+  void retract(uint32_t rank) override;
+  bool was_meant(uint32_t rank) const override;
   PeerMemoryCounts counts() const override;
 
  private:
@@ -92,6 +98,8 @@ class SharedBuffers final : public PeerMemory {
     std::deque<BufferPacket> waiting;
     uint64_t last_number = 0;  // that it gave a buffer
     PeerBuffers buffers;
+    std::atomic<uint32_t>* own_mark = nullptr;
+    const std::atomic<uint32_t>* peers_mark = nullptr;
   };
 
   Peer* peer_of(uint32_t rank) const { return rank < peers_.size() ? peers_[rank].get() : nullptr; }

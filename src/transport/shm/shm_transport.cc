@@ -78,6 +78,7 @@ ShmTransport::~ShmTransport() {
     return;
   }
   for (const auto& peer : peers_) {
+    memory_.retract(peer->link.rank);
     // What was sent lies in the rings, which live on in the peers' mappings.
     peer->link.out.header()->closed.store(1, std::memory_order_seq_cst);
     ring_bell(*peer);
@@ -112,6 +113,7 @@ Status ShmTransport::adopt(ShmLink link) {
     return limit("rank " + std::to_string(link.rank) +
                  " cannot be watched: " + std::strerror(errno));
   }
+  memory_.set_marks(link.rank, &link.out.header()->retracted, &link.in.header()->retracted);
   auto peer = std::make_unique<Peer>();
   peer->out = RingProducer(link.out.header(), link.out.data(), link.out.data_bytes());
   peer->in = RingConsumer(link.in.header(), link.in.data(), link.in.data_bytes());

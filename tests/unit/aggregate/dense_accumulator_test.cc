@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums of elements against a naive sum: any pieces, any order of arrival, lent and left out
-// addends, -0, what does not fit; and what is complete while the rest is still to come.
+// addends, sums placed elsewhere or over an addend, -0, what does not fit; and what is complete
+// while the rest is still to come.
 #include "aggregate/dense_accumulator.h"
 
 #include <gtest/gtest.h>
@@ -66,6 +67,7 @@ class Trial {
     lent_ = random.chance(60) ? static_cast<uint32_t>(random.below(addends)) : addends;
     wide_ = random.chance(20);
     if (lent_ < addends) left_out_[lent_] = false;
+    place_ = static_cast<Place>(random.below(3));
   }
 
   void run(Sum& sum) {
@@ -77,6 +79,11 @@ class Trial {
     const Numbers<double> wide(
         lent_ < addends ? std::vector<double>(numbers_[lent_].begin(), numbers_[lent_].end())
                         : std::vector<double>());
+    std::vector<float> elsewhere(elements_, 17.0f);
+    if (place_ == Place::kElsewhere) {
+      EXPECT_TRUE(sum.place(reinterpret_cast<std::byte*>(elsewhere.data())));
+      EXPECT_TRUE(sum.placed());
+    }
     for (size_t left = addends; left > 0;) {
       const auto at = static_cast<uint32_t>(random_.below(addends));
       if (over[at]) continue;
@@ -86,6 +93,13 @@ class Trial {
       } else if (at == lent_) {
         if (wide_) {
           sum.lend(at, {wide.at(0), PARALLAX_F64});
+        } else if (place_ == Place::kOverTheLent && !ordered_) {
+          // Where some is begun already it stays where it is.
+          elsewhere = numbers_[at];
+          auto* const there = reinterpret_cast<std::byte*>(elsewhere.data());
+          const bool placed = sum.place(there);
+          EXPECT_EQ(sum.placed(), placed);
+          sum.lend(at, {there, PARALLAX_F32});
         } else {
           sum.lend(at, {sources[at].at(0), PARALLAX_F32});
         }
@@ -128,9 +142,12 @@ class Trial {
     }
   }
 
+  enum class Place { kOwn, kElsewhere, kOverTheLent };
+
   SeededRandom& random_;
   const bool ordered_;
   const uint64_t elements_;
+  Place place_ = Place::kOwn;
   std::vector<std::vector<float>> numbers_;
   std::vector<bool> left_out_;
   uint32_t lent_ = 0;

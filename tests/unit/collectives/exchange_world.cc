@@ -9,6 +9,7 @@
 #include <sstream>
 #include <type_traits>
 
+#include "base/byte_range.h"
 #include "base/check.h"
 #include "support/slot_maps.h"
 
@@ -62,15 +63,18 @@ std::vector<std::byte> bytes_of(uint32_t dtype, std::span<const double> values) 
 class ExchangeWorld::Rank final : public Transport,
                                   public Receiver,
                                   public OutboxObserver,
-                                  public RemoteWrites {
+                                  public RemoteWrites,
+                                  public PeerMemory {
  public:
   Rank(ExchangeWorld& world, uint32_t rank, const Candidate& candidate)
       : world_(world),
         rank_(rank),
         columns(world.hosts_, rank),
         outbox(rank, *this, *this, *this),
-        in_flight_(world.size()) {
+        in_flight_(world.size()),
+        retracted_(world.size()) {
     const Setting& setting = world.setting_;
+    outbox.lending().set_bytes_min(setting.lent_bytes_min);
     PARALLAX_CHECK(outbox.start(0).ok());
     exchange = candidate.make(columns, world.partition_, outbox, compute,
                               {.variable = setting.variable,
@@ -133,6 +137,39 @@ class ExchangeWorld::Rank final : public Transport,
     --shared_parts;
   }
   void withdraw() override {}
+
+  // What ranks contribute is in buffers of which the world knows the addresses.
+  PeerMemory* peer_memory() override { return world_.setting_.lends ? this : nullptr; }
+  bool share(const SharedMemory&) override { return false; }
+  void unshare(const void*) override {}
+  BufferPlace place_of(const void* data, uint64_t bytes) const override {
+    const ByteRange wanted = ByteRange::at(data, bytes);
+    for (uint64_t step = 0; step < contributions_.size(); ++step) {
+      const std::vector<std::byte>& values = contributions_[step].values;
+      const ByteRange all = ByteRange::at(values.data(), values.size());
+      const bool inside =
+          wanted.first >= all.first && wanted.first + wanted.bytes <= all.first + all.bytes;
+      if (!inside || bytes == 0) continue;
+      return {.buffer = step + 1, .offset = wanted.first - all.first};
+    }
+    return {};
+  }
+  bool mapped_by(uint32_t rank, uint64_t) const override {
+    return rank != rank_ && columns.host_of(rank) == columns.host();
+  }
+  const std::byte* find(uint32_t rank, const BufferPlace& place, uint64_t bytes) override {
+    const Rank& other = *world_.ranks_[rank];
+    if (!other.mapped_by(rank_, place.buffer) || place.buffer == 0 ||
+        place.buffer > other.contributions_.size()) {
+      return nullptr;
+    }
+    const std::vector<std::byte>& values = other.contributions_[place.buffer - 1].values;
+    if (place.offset > values.size() || bytes > values.size() - place.offset) return nullptr;
+    return values.data() + place.offset;
+  }
+  void retract(uint32_t rank) override { retracted_[rank] = true; }
+  bool was_meant(uint32_t rank) const override { return !world_.ranks_[rank]->retracted_[rank_]; }
+  PeerMemoryCounts counts() const override { return {}; }
   std::string json() const override { return "{}"; }
   bool copies_sends(uint32_t) const override { return world_.setting_.seed % 2 == 0; }
   bool poll(Receiver&) override { return complete_sends(); }
@@ -194,10 +231,12 @@ class ExchangeWorld::Rank final : public Transport,
   size_t foretold_bytes = 0;
   uint64_t written_bytes = 0;
   uint32_t shared_parts = 0;
+  uint64_t loans_read = 0;
 
  private:
   const std::array<std::byte, 1> key_ = {};
   std::vector<uint32_t> in_flight_;
+  std::vector<bool> retracted_;
   std::vector<std::pair<uint32_t, uint64_t>> sent_;
   std::array<Contribution, 2> contributions_;
   uint64_t opened_ = 0;
@@ -223,6 +262,13 @@ ExchangeWorld::~ExchangeWorld() = default;
 const Columns& ExchangeWorld::columns(uint32_t rank) const { return ranks_[rank]->columns; }
 uint64_t ExchangeWorld::written_bytes(uint32_t rank) const { return ranks_[rank]->written_bytes; }
 uint32_t ExchangeWorld::shared_parts(uint32_t rank) const { return ranks_[rank]->shared_parts; }
+uint64_t ExchangeWorld::loans_read(uint32_t rank) const { return ranks_[rank]->loans_read; }
+void ExchangeWorld::take_back(uint32_t rank, uint32_t from) {
+  ranks_[rank]->outbox.lending().take_back(from);
+}
+void ExchangeWorld::take_all_back() {
+  for (const auto& each : ranks_) each->outbox.lending().take_back_all();
+}
 Exchange& ExchangeWorld::exchange(uint32_t rank) { return *ranks_[rank]->exchange; }
 size_t ExchangeWorld::foretold_bytes(uint32_t rank) const { return ranks_[rank]->foretold_bytes; }
 
@@ -321,6 +367,13 @@ void ExchangeWorld::arrive(const Parcel& parcel) {
     return;
   }
   if (tap_) tap_(parcel);
+  if (parcel.header.kind == SectionKind::kLoanRead) {
+    Rank& lender = *ranks_[parcel.to];
+    const bool lent = lender.outbox.lending().returned(parcel.from, parcel.header.first);
+    EXPECT_TRUE(lent || expect_anything_);
+    ++lender.loans_read;
+    return;
+  }
   if (inject(parcel) || expect_anything_) return;
   ADD_FAILURE() << "rank " << parcel.to << " refused a section of rank " << parcel.from << ", kind "
                 << static_cast<int>(parcel.header.kind) << ", step " << parcel.header.step
@@ -351,6 +404,7 @@ bool ExchangeWorld::work(uint32_t rank) {
     if (step != 0) each.tell_end(step);
   }
   moved |= each.outbox.pump();
+  moved |= each.outbox.lending().read();
   return moved || !each.outbox.idle();
 }
 

@@ -34,6 +34,8 @@ struct Setting {
   size_t message_bytes_max = 16384;
   uint64_t seed = 1;
   size_t piece_bytes_max = 0;  // that ranks write into each other's memory; 0: they do not
+  uint64_t lent_bytes_min = 1;
+  bool lends = seed % 3 == 0;  // ranks of a host read each other's contributions where they lie
 
   uint32_t world() const { return static_cast<uint32_t>(hosts.size()); }
   uint64_t gradient_elements() const { return shape.row_elements + (counted ? 1 : 0); }
@@ -84,6 +86,12 @@ class ExchangeWorld {
   // Bytes that others have written into the rank's memory, and parts of it where they still may.
   uint64_t written_bytes(uint32_t rank) const;
   uint32_t shared_parts(uint32_t rank) const;
+  // Loans that others have read so far.
+  uint64_t loans_read(uint32_t rank) const;
+  // The rank gives another up: what that reads of it now is not meant any more.
+  void take_back(uint32_t rank, uint32_t from);
+  // All ranks, all.
+  void take_all_back();
   // The rank's buffers are its own again.
   bool given_back(uint32_t rank, uint64_t step) const;
 

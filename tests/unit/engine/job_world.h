@@ -59,7 +59,7 @@ class JobWorld {
                                launches}),
           steps({clock, registry, phase, group, pipeline, rows, requests}),
           handlers({phase, group, pipeline, migration, trees, broadcast, job, rows, collectives,
-                    loss_watch}) {
+                    loss_watch, outbox}) {
       transport.bytes_max = kMessageBytesMin;
       add_all(registry, variables);
     }

@@ -56,7 +56,10 @@ class RecordingTransport final : public Transport {
   void forget(uint32_t) override {}
   bool copies_sends(uint32_t) const override { return copies; }
 
+  PeerMemory* peer_memory() override { return memory; }
+
   bool copies = false;
+  PeerMemory* memory = nullptr;
   std::map<uint32_t, int> credits;  // peers not named have any number
   uint32_t lost = UINT32_MAX;
   std::vector<Sent> sent;

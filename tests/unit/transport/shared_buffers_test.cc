@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -293,6 +294,34 @@ TEST(SharedBuffers, AnswersDoNotPileUp) {
     news = alone.say(packet_of(Kind::kShare, number, page_bytes()));
   }
   EXPECT_EQ(news, News::kGarbled);
+}
+
+}  // namespace
+}  // namespace parallax
+
+namespace parallax {
+namespace {
+
+// Given two ranks, expect what one retracts to be worth nothing to the other, and only to it.
+TEST(SharedBufferMarks, what_is_retracted_was_not_meant) {
+  const UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
+  SharedBuffers first(epoll.get()), second(epoll.get());
+  ASSERT_TRUE(first.add(1, UniqueFd(ends[0]), 1));
+  ASSERT_TRUE(second.add(0, UniqueFd(ends[1]), 0));
+  std::atomic<uint32_t> of_first{0}, of_second{0};
+  EXPECT_FALSE(second.was_meant(0)) << "no mark tells yet";
+  first.set_marks(1, &of_first, &of_second);
+  second.set_marks(0, &of_second, &of_first);
+  EXPECT_TRUE(first.was_meant(1));
+  EXPECT_TRUE(second.was_meant(0));
+  EXPECT_FALSE(second.was_meant(7)) << "of nobody";
+  first.retract(1);
+  EXPECT_FALSE(second.was_meant(0));
+  EXPECT_TRUE(first.was_meant(1));
+  second.drop(0);
+  EXPECT_FALSE(first.was_meant(1));
 }
 
 }  // namespace

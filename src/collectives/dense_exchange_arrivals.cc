@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// What comes from other ranks: whether it is the next of its operation, and what it brings. See
+// dense_exchange.h.
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "collectives/dense_exchange.h"
+
+namespace parallax {
+
+bool DenseExchange::on_section(uint32_t from, const Section& section) {
+  const SectionHeader& header = section.header;
+  if (header.kind == SectionKind::kDensePlace || header.kind == SectionKind::kCollectivePlace) {
+    return on_offer(from, section);
+  }
+  const bool reduce = header.kind == reduce_kind_;
+  if (!reduce && header.kind != gather_kind_) return false;
+  const uint32_t op =
+      wiring_.find_receive(from, reduce ? kReduceStage : kGatherStage, header.first);
+  const bool placed = header.encoding == Encoding::kPlaced;
+  const bool lent = header.encoding == Encoding::kLent;
+  if (op == ScheduleWiring::kNone || !(placed || lent || header.encoding == Encoding::kDense)) {
+    return false;
+  }
+  // Of a collective every rank gives all of its own.
+  if (beside_ && header.count == 0) return false;
+  if (taken_back_) return true;
+  StepBuffer& buffer = step_buffer(header.step);
+  if (!fits(buffer, op, section)) return false;
+  // First: what follows from the section tells it on.
+  buffer.contributed |= header.count > 0 || (header.flags & kSectionContributed) != 0;
+  return take(buffer, op, section);
+}
+
+bool DenseExchange::fits(const StepBuffer& buffer, uint32_t i, const Section& section) const {
+  const SectionHeader& header = section.header;
+  const Op& op = wiring_.ops()[i];
+  const OpState& state = buffer.ops[i];
+  // The next of it, and no more than there is.
+  const uint64_t came = state.done + state.noted;
+  if (state.nothing || header.first != wiring_.on_wire(op) + came) return false;
+  if (header.count > op.range.count - came) return false;
+  // Elements that are not in the message: only where they were asked for.
+  const bool placed = header.encoding == Encoding::kPlaced;
+  if (placed && (state.area == 0 || header.count == 0 || !section.payload.empty())) return false;
+  const size_t bytes = placed ? header.payload_bytes : section.payload.size();
+  const bool lent = header.encoding == Encoding::kLent;
+  if (bytes != (lent ? sizeof(LentPart) : header.count * element_bytes_)) return false;
+  const bool last = (header.flags & kSectionLast) != 0;
+  if ((header.count == 0) != last || (last && came > 0)) return false;
+  const uint32_t given_by = wiring_.cells()[wiring_.cells_of(i).to].given_by;
+  if (op.kind == OpKind::kReceiveSum || given_by == ScheduleWiring::kNone) return true;
+  const OpState& given = buffer.ops[given_by];
+  if (given.nothing) return true;
+  // As far as this rank's share has left; a sum to which it gave some is not nothing.
+  const uint64_t waiting = given.queued == nullptr ? 0 : given.queued->count - given.queued->packed;
+  return header.count > 0 && came + header.count <= given.done - waiting;
+}
+
+bool DenseExchange::take(StepBuffer& buffer, uint32_t i, const Section& section) {
+  if (section.header.encoding == Encoding::kLent) return note(buffer, i, section);
+  // What was lent of it goes first.
+  while (buffer.ops[i].noted > 0 && !taken_back_) {
+    buffer.notes.round(UINT64_MAX, [&](LentNote& note, uint64_t all) {
+      return note.op == i && read_note(buffer, note, all);
+    });
+  }
+  if (taken_back_) return true;  // by now
+  const uint64_t count = section.header.count;
+  if (count == 0) {
+    leave_out(buffer, i);
+    return true;
+  }
+  const std::byte* values = section.payload.data();
+  if (section.header.encoding == Encoding::kPlaced) {
+    const uint32_t to = wiring_.cells_of(i).to;
+    values = buffer.result + (wiring_.cells()[to].range.first + buffer.done[to]) * element_bytes_;
+  }
+  bring(buffer, i, count, values, false);
+  return true;
+}
+
+// The next elements of a receive, which fit. `lent`: the peer may have taken them back.
+void DenseExchange::bring(StepBuffer& buffer, uint32_t i, uint64_t count, const std::byte* values,
+                          bool lent) {
+  const Op& op = wiring_.ops()[i];
+  const uint32_t to = wiring_.cells_of(i).to;
+  const bool copies = op.kind == OpKind::kReceiveCopy;
+  if (copies) {
+    std::byte* const there =
+        buffer.result + (wiring_.cells()[to].range.first + buffer.done[to]) * element_bytes_;
+    if (there != values) std::memcpy(there, values, count * element_bytes_);
+  } else {
+    // It has as many left: fits() counts the same elements.
+    PARALLAX_CHECK(buffer.sums[to].add(op.turn, count, {values, dtype_of(options_.sum)}));
+  }
+  if (lent && !outbox_.lending().was_meant(op.peer)) {
+    taken_back_ = true;
+    return;
+  }
+  buffer.ops[i].done += count;
+  buffer.left -= count;
+  if (!copies) return sum_moved(buffer, to);
+  if (buffer.ops[i].done == op.range.count) end_offer(buffer, i);
+  result_moved(buffer, to, count);
+}
+
+}  // namespace parallax

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loans, and the turns of who reads them. See lending.h.
+#include "message/lending.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace parallax {
+
+namespace {
+
+constexpr uint32_t kPlaceBits = 32;  // of a loan's number; above them its use
+constexpr uint32_t kLoansMin = 64;
+
+}  // namespace
+
+// ---- lending
+
+BufferPlace Lending::place_for(uint32_t to, const void* data, uint64_t bytes) const {
+  const PeerMemory* const memory = transport_.peer_memory();
+  if (memory == nullptr) return {};
+  const BufferPlace place = memory->place_of(data, bytes);
+  return place.buffer != 0 && memory->mapped_by(to, place.buffer) ? place : BufferPlace();
+}
+
+uint64_t Lending::lend(uint32_t to, uint64_t bytes, uint32_t* pending) {
+  PARALLAX_CHECK(pending != nullptr);
+  if (free_.empty()) {
+    const auto count = static_cast<uint32_t>(loans_.size());
+    loans_.resize(std::max(kLoansMin, 2 * count));
+    free_.reserve(loans_.size());  // so that end() allocates nothing
+    for (uint32_t place = count; place < loans_.size(); ++place) free_.push_back(place);
+  }
+  const uint32_t place = free_.back();
+  free_.pop_back();
+  Loan& loan = loans_[place];
+  loan.to = to;
+  loan.pending = pending;
+  ++*pending;
+  counts_.lent_bytes += bytes;
+  return uint64_t{++loan.use} << kPlaceBits | place;
+}
+
+bool Lending::returned(uint32_t by, uint64_t loan) {
+  const auto place = static_cast<uint32_t>(loan);
+  if (place >= loans_.size()) return false;
+  const Loan& found = loans_[place];
+  if (found.pending == nullptr || found.to != by || found.use != loan >> kPlaceBits) return false;
+  end(place);
+  return true;
+}
+
+void Lending::take_back(uint32_t from) {
+  bool any = false;
+  for (uint32_t place = 0; place < loans_.size(); ++place) {
+    if (loans_[place].pending == nullptr || loans_[place].to != from) continue;
+    // Before its memory may change. A transport that is gone has done so itself.
+    PeerMemory* const memory = transport_.peer_memory();
+    if (!any && memory != nullptr) memory->retract(from);
+    any = true;
+    end(place);
+  }
+}
+
+void Lending::take_back_all() {
+  for (const Loan& each : loans_) {
+    if (each.pending != nullptr) take_back(each.to);
+  }
+}
+
+void Lending::end(uint32_t place) {
+  uint32_t& pending = *loans_[place].pending;
+  PARALLAX_CHECK(pending > 0);
+  --pending;
+  loans_[place].pending = nullptr;
+  free_.push_back(place);
+}
+
+// ---- reading
+
+const std::byte* Lending::find(uint32_t rank, const BufferPlace& place, uint64_t bytes) const {
+  PeerMemory* const memory = transport_.peer_memory();
+  return memory == nullptr ? nullptr : memory->find(rank, place, bytes);
+}
+
+bool Lending::was_meant(uint32_t rank) const {
+  const PeerMemory* const memory = transport_.peer_memory();
+  return memory != nullptr && memory->was_meant(rank);
+}
+
+void Lending::wake(LentReader* reader) {
+  if (std::find(awake_.begin(), awake_.end(), reader) == awake_.end()) awake_.push_back(reader);
+}
+
+void Lending::forget(const LentReader* reader) { std::erase(awake_, reader); }
+
+bool Lending::read() {
+  if (awake_.empty()) return false;
+  size_t kept = 0;
+  for (size_t i = 0; i < awake_.size(); ++i) {
+    LentReader* const reader = awake_[i];
+    if (reader->read_lent()) awake_[kept++] = reader;
+  }
+  awake_.resize(kept);
+  return true;
+}
+
+}  // namespace parallax

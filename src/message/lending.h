@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lending: elements that neighbours read where they lie (transport/peer_memory.h), instead of being
+// sent them. Who lends says in a section where they are, and under which number; who has read them
+// all says so (kLoanRead), and *pending, which counted the loan, counts it no more: only then may
+// what lies there change.
+//
+// A rank that is lost, or a job that has failed, is not waited for: what was lent is taken back. A
+// reader that was held up meanwhile finds, when it looks behind its last byte (was_meant()), that
+// what it read is worth nothing; it stops, and hears of the cause like any other rank.
+//
+// To read takes as long as the bytes are many, so it is not done where a message is taken: readers
+// wait here for their turns, a bounded piece each, between which messages go out and leases are
+// kept.
+//
+// Owned by the outbox; called by the engine's owner alone. Nothing blocks.
+#ifndef PARALLAX_MESSAGE_LENDING_H_
+#define PARALLAX_MESSAGE_LENDING_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "transport/peer_memory.h"
+#include "transport/transport.h"
+
+namespace parallax {
+
+// The payload of a section of Encoding::kLent. Its first element lies at `place` of the sender.
+struct LentPart {
+  BufferPlace place;
+  uint64_t bytes = 0;  // as many as the header counts elements
+  uint64_t loan = 0;   // its number
+};
+static_assert(sizeof(LentPart) == 32);
+
+// Shorter runs travel in messages: a loan costs two of them, which a copy into one and out of it
+// outweighs from here on.
+inline constexpr uint64_t kLentBytesMin = 64 * 1024;
+
+// Who reads what was lent to this rank.
+class LentReader {
+ public:
+  // One bounded piece. False: it has nothing more to read now.
+  virtual bool read_lent() = 0;
+
+ protected:
+  ~LentReader() = default;
+};
+
+class Lending {
+ public:
+  // The transport, which outlives this, is asked each time: it may go before the last reader.
+  explicit Lending(Transport& transport) : transport_(transport) {}
+
+  // Tests lend less than kLentBytesMin. The same on all ranks.
+  void set_bytes_min(uint64_t bytes) { bytes_min_ = bytes; }
+  uint64_t bytes_min() const { return bytes_min_; }
+
+  // ---- this rank lends
+
+  // Where these bytes lie for that rank; in no buffer: it can't read them.
+  BufferPlace place_for(uint32_t to, const void* data, uint64_t bytes) const;
+  // One more loan, of so many bytes, which *pending counts. Returns its number.
+  uint64_t lend(uint32_t to, uint64_t bytes, uint32_t* pending);
+  // The rank has read it. False: it has no such loan.
+  [[nodiscard]] bool returned(uint32_t by, uint64_t loan);
+  // What is lent to that rank, or to any, is not waited for any more.
+  void take_back(uint32_t from);
+  void take_back_all();
+
+  // ---- this rank reads
+
+  // As PeerMemory has them, and of nobody's memory where there is none.
+  const std::byte* find(uint32_t rank, const BufferPlace& place, uint64_t bytes) const;
+  bool was_meant(uint32_t rank) const;
+
+  // So many bytes were read where they lay.
+  void count_read(uint64_t bytes) { counts_.read_bytes += bytes; }
+
+  // The reader has something to read, until it says otherwise.
+  void wake(LentReader* reader);
+  // It is about to go.
+  void forget(const LentReader* reader);
+  // A turn for each of those that are awake. False: there was none.
+  bool read();
+  bool to_read() const { return !awake_.empty(); }
+
+  struct Counts {
+    uint64_t lent_bytes = 0;  // to others, so far
+    uint64_t read_bytes = 0;  // of others
+  };
+  const Counts& counts() const { return counts_; }
+
+ private:
+  struct Loan {
+    uint32_t to = 0;
+    uint32_t use = 0;             // of this place in loans_, counted; part of the number
+    uint32_t* pending = nullptr;  // null: the place is free
+  };
+
+  void end(uint32_t place);
+
+  Transport& transport_;
+  uint64_t bytes_min_ = kLentBytesMin;
+  std::vector<Loan> loans_;
+  std::vector<uint32_t> free_;  // places
+  std::vector<LentReader*> awake_;
+  Counts counts_;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_MESSAGE_LENDING_H_

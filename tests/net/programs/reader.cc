@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank's program: reduces a dense variable in place in a buffer that the ranks of its host
+// read, step after step, and looks at every element of every total. With --dies R that rank ends or
+// stops at a moment by chance, in whatever it does then. Who hears of it writes over its buffer at
+// once, and stays: a rank that was stopped and goes on may find there what was never meant.
+//
+// Lines: "read N", bytes of others that it read where they lay; "failed STATUS", with "clock MS".
+// Exit statuses: 0, 1 for a wrong total, 2 for wrong usage, 3 for a call that failed otherwise, 15
+// for the rank that was stopped and hears of it.
+#include <unistd.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "parallax/parallax.hpp"
+#include "rank_program.h"
+
+namespace {
+
+using parallax::sized;
+using program::say;
+
+constexpr char kUsage[] =
+    "usage: parallax_net_reader [--option value]...\n"
+    "  --rendezvous file:DIR  --rank R  --hosts H0,H1,...   host number of each rank\n"
+    "  --elements N     of the dense variable, float32\n"
+    "  --steps N        at most\n"
+    "  --lease-ms N     of the job\n"
+    "  --dies R         one rank too many: none\n"
+    "  --how kill|stop  --after-us N   from the third step on\n";
+
+constexpr uint64_t kStepsBefore = 3;
+
+// What a rank gives; the total is a whole number, exact in any order.
+float given(uint64_t step, uint32_t rank, size_t element) {
+  return static_cast<float>(element % 61 + step % 17 + rank);
+}
+
+bool is_total(const float* values, size_t count, uint64_t step, uint32_t world) {
+  for (size_t i = 0; i < count; ++i) {
+    float total = 0;
+    for (uint32_t rank = 0; rank < world; ++rank) total += given(step, rank, i);
+    if (values[i] == total) continue;
+    say("element %zu of step %llu is %g and not %g", i, static_cast<unsigned long long>(step),
+        static_cast<double>(values[i]), static_cast<double>(total));
+    return false;
+  }
+  return true;
+}
+
+// Ends this process in whatever it does when the time is over.
+class Death {
+ public:
+  Death(bool stop, uint64_t after_us) {
+    std::thread([stop, after_us] {
+      std::this_thread::sleep_for(std::chrono::microseconds(after_us));
+      say("clock %lld", program::clock_ms());
+      kill(getpid(), stop ? SIGSTOP : SIGKILL);
+    }).detach();
+  }
+};
+
+int run(const program::Settings& settings) {
+  program::Rank rank(settings);
+  parallax_options_t options = rank.options();
+  options.lease_ms = static_cast<uint32_t>(settings.number("lease-ms", 2000));
+  options.timeout_ms = 60000;
+  parallax::Job job(options);
+  const size_t elements = settings.number("elements");
+  const uint64_t dies = settings.number("dies", rank.world());
+  parallax::Buffer buffer = job.buffer(elements * sizeof(float));
+  auto* const values = static_cast<float*>(buffer.data());
+  auto variable = sized<parallax_variable_t>();
+  variable.name = "dense";
+  variable.rows = elements;
+  variable.row_elements = 1;
+  variable.dtype = PARALLAX_F32;
+  variable.tag = PARALLAX_DENSE;
+  variable.reduction = PARALLAX_SUM;
+  variable.rule = PARALLAX_RULE_NONE;
+  auto slice = sized<parallax_slice_t>();
+  slice.variable = job.register_variable(variable);
+  slice.values = values;
+  job.commit();
+  try {
+    for (uint64_t i = 0; i < settings.number("steps"); ++i) {
+      if (i == kStepsBefore && rank.number == dies) {
+        const Death death(settings.text("how") == "stop", settings.number("after-us"));
+      }
+      const uint64_t step = job.step_begin();
+      for (size_t at = 0; at < elements; ++at) values[at] = given(step, rank.number, at);
+      job.reduce(step, {slice}).wait();
+      if (!is_total(values, elements, step, rank.world())) return 1;
+      job.step_end(step, sized<parallax_step_end_options_t>()).wait();
+    }
+  } catch (const parallax::Error& error) {
+    for (size_t at = 0; at < elements; ++at) values[at] = 1e30f;
+    say("failed %s", error.what());
+    say("clock %lld", program::clock_ms());
+    if (rank.number == dies) return 15;
+    pause();  // its buffer is there for who was stopped
+  }
+  const auto stats = nlohmann::json::parse(job.report(PARALLAX_REPORT_STATS));
+  say("read %llu", stats["local"]["read_bytes"].get<unsigned long long>());
+  buffer.free();
+  job.close();
+  return 0;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) { return program::run_rank(count, arguments, kUsage, run); }

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loans: counted while they are out, ended by who has read them or taken back; and readers' turns.
+#include "message/lending.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <vector>
+
+#include "unit/message/outbox_fixture.h"
+
+namespace parallax::outbox_tests {
+namespace {
+
+// One buffer of this rank, which rank 3 has mapped.
+class OneBuffer final : public PeerMemory {
+ public:
+  bool share(const SharedMemory&) override { return false; }
+  void unshare(const void*) override {}
+  BufferPlace place_of(const void* data, uint64_t bytes) const override {
+    const auto* const first = reinterpret_cast<const std::byte*>(values.data());
+    const auto* const wanted = static_cast<const std::byte*>(data);
+    if (wanted < first || wanted + bytes > first + values.size() * sizeof(float)) return {};
+    return {.buffer = 5, .offset = static_cast<uint64_t>(wanted - first)};
+  }
+  bool mapped_by(uint32_t rank, uint64_t buffer) const override { return rank == 3 && buffer == 5; }
+  const std::byte* find(uint32_t, const BufferPlace&, uint64_t) override { return nullptr; }
+  void retract(uint32_t rank) override { retracted.insert(rank); }
+  bool was_meant(uint32_t) const override { return true; }
+  PeerMemoryCounts counts() const override { return {}; }
+
+  std::vector<float> values = std::vector<float>(5000, 1.0f);
+  std::multiset<uint32_t> retracted;
+};
+
+class LendingTest : public OutboxTest {
+ protected:
+  LendingTest() { transport_.memory = &memory_; }
+
+  Send loan_to(uint32_t rank, uint64_t first) {
+    Send send = dense_send(memory_.values, first, 9);
+    send.header.flags = 0;
+    send.dense += first * sizeof(float);
+    send.count -= first;
+    send.lent = outbox_.lending().place_for(rank, send.dense, send.count * sizeof(float));
+    return send;
+  }
+  // The loan that the one section of a message to rank 3 tells of.
+  LentPart told() {
+    const std::vector<Got> sections = flush(3);
+    EXPECT_EQ(sections.size(), 1u);
+    LentPart part;
+    if (sections.size() != 1 || sections[0].payload.size() != sizeof part) return part;
+    EXPECT_EQ(sections[0].header.encoding, Encoding::kLent);
+    std::memcpy(&part, sections[0].payload.data(), sizeof part);
+    return part;
+  }
+
+  OneBuffer memory_;
+};
+
+TEST_F(LendingTest, places_are_of_what_a_peer_has_mapped) {
+  const Lending& lending = outbox_.lending();
+  EXPECT_EQ(lending.place_for(3, &memory_.values[100], 40).buffer, 5u);
+  EXPECT_EQ(lending.place_for(3, &memory_.values[100], 40).offset, 400u);
+  EXPECT_EQ(lending.place_for(2, &memory_.values[100], 40).buffer, 0u) << "not mapped there";
+  EXPECT_EQ(lending.place_for(3, &memory_, 8).buffer, 0u) << "in no buffer";
+  transport_.memory = nullptr;
+  EXPECT_EQ(lending.place_for(3, &memory_.values[100], 40).buffer, 0u);
+}
+
+// Given a loan, expect it to be told of in one section however long it is, and to count until the
+// rank that has it, and no other, says once that it has read it.
+TEST_F(LendingTest, counts_until_it_was_read) {
+  outbox_.add(3, loan_to(3, 1000));
+  const LentPart part = told();
+  EXPECT_EQ(part.place.buffer, 5u);
+  EXPECT_EQ(part.place.offset, 4000u);
+  EXPECT_EQ(pending_, 1u);
+  EXPECT_EQ(outbox_.lending().counts().lent_bytes, 16000u);
+  EXPECT_TRUE(outbox_.idle());
+  Lending& lending = outbox_.lending();
+  EXPECT_FALSE(lending.returned(2, part.loan)) << "another rank's";
+  EXPECT_FALSE(lending.returned(3, part.loan + 1));
+  EXPECT_FALSE(lending.returned(3, part.loan + (uint64_t{1} << 32)));
+  EXPECT_EQ(pending_, 1u);
+  EXPECT_TRUE(lending.returned(3, part.loan));
+  EXPECT_EQ(pending_, 0u);
+  EXPECT_FALSE(lending.returned(3, part.loan)) << "twice";
+  EXPECT_EQ(memory_.retracted.size(), 0u);
+}
+
+TEST_F(LendingTest, what_is_added_while_it_waits_is_lent_with_it) {
+  Send* queued = nullptr;
+  Send send = loan_to(3, 1000);
+  send.count -= 500;
+  send.handle = &queued;
+  outbox_.add(3, send);
+  Outbox::extend(queued, 500);
+  const std::vector<Got> sections = flush(3);
+  ASSERT_EQ(sections.size(), 1u);
+  EXPECT_EQ(sections[0].header.count, 4000u);
+  EXPECT_EQ(queued, nullptr) << "what comes now is another loan";
+}
+
+// Given a peer that is lost, or a job that has failed, expect its loans to be taken back before
+// they cease to count, and those of others to go on.
+TEST_F(LendingTest, is_taken_back_from_who_is_lost) {
+  outbox_.add(3, loan_to(3, 0));
+  const LentPart first = told();
+  outbox_.add(3, loan_to(3, 10));
+  const LentPart second = told();
+  EXPECT_NE(first.loan, second.loan);
+  outbox_.drop(2);
+  EXPECT_EQ(pending_, 2u);
+  EXPECT_EQ(memory_.retracted.size(), 0u);
+  outbox_.drop(3);
+  EXPECT_EQ(pending_, 0u);
+  EXPECT_EQ(memory_.retracted, (std::multiset<uint32_t>{3}));
+  EXPECT_FALSE(outbox_.lending().returned(3, first.loan));
+}
+
+TEST_F(LendingTest, is_taken_back_where_the_job_fails) {
+  outbox_.add(3, loan_to(3, 0));
+  told();
+  outbox_.add(3, loan_to(3, 10));  // still queued
+  EXPECT_EQ(pending_, 2u);
+  outbox_.drop_data();
+  EXPECT_EQ(pending_, 0u);
+  EXPECT_EQ(memory_.retracted, (std::multiset<uint32_t>{3}));
+  outbox_.add(3, loan_to(3, 20));
+  EXPECT_EQ(pending_, 0u) << "nothing is lent any more";
+}
+
+TEST_F(LendingTest, numbers_of_ended_loans_do_not_end_others) {
+  Lending& lending = outbox_.lending();
+  std::vector<uint32_t> pending(200);
+  std::vector<uint64_t> numbers;
+  for (uint32_t& each : pending) numbers.push_back(lending.lend(3, 100, &each));
+  for (uint64_t number : numbers) EXPECT_TRUE(lending.returned(3, number));
+  uint32_t again = 0;
+  for (size_t i = 0; i < numbers.size(); ++i) lending.lend(3, 100, &again);
+  for (uint64_t number : numbers) EXPECT_FALSE(lending.returned(3, number));
+  EXPECT_EQ(again, numbers.size());
+  lending.take_back_all();
+  EXPECT_EQ(again, 0u);
+}
+
+struct Reader final : public LentReader {
+  bool read_lent() override { return ++turns < until; }
+  int turns = 0;
+  int until = 1;
+};
+
+TEST_F(LendingTest, readers_have_turns_while_they_have_something_to_read) {
+  Lending& lending = outbox_.lending();
+  EXPECT_FALSE(lending.read());
+  Reader once, thrice, gone;
+  thrice.until = 3;
+  for (Reader* each : {&once, &thrice, &gone, &once}) lending.wake(each);
+  lending.forget(&gone);
+  EXPECT_TRUE(lending.to_read());
+  EXPECT_TRUE(lending.read());
+  EXPECT_EQ(once.turns, 1);
+  EXPECT_TRUE(lending.read());
+  EXPECT_TRUE(lending.read());
+  EXPECT_FALSE(lending.to_read());
+  EXPECT_FALSE(lending.read());
+  EXPECT_EQ(once.turns, 1);
+  EXPECT_EQ(thrice.turns, 3);
+  EXPECT_EQ(gone.turns, 0);
+}
+
+}  // namespace
+}  // namespace parallax::outbox_tests
