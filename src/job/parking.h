@@ -70,9 +70,11 @@ class Parking {
 
  private:
   Thread beside_waiters(int64_t now_ns, bool rested) {
-    const bool parks = rested || thread_ == Thread::kParked;
+    // The whole rest: one that began while nobody waited says nothing of who has come since.
+    const bool parks = (rested && beside_) || thread_ == Thread::kParked;
     if (parks && drove_count_ == seen_count_) return Thread::kParked;
     if (rested || thread_ != Thread::kRests) {
+      beside_ = true;
       wake_ns_ = now_ns + kRestNs;
       seen_count_ = drove_count_;
     }
@@ -80,6 +82,7 @@ class Parking {
   }
   Thread without_waiters(int64_t now_ns, bool needed) {
     if (needed || drove_count_ == 0 || now_ns >= last_drove_ns_ + kRestNs) return Thread::kAwake;
+    beside_ = false;
     wake_ns_ = last_drove_ns_ + kRestNs;
     seen_count_ = drove_count_;
     return Thread::kRests;
@@ -89,6 +92,7 @@ class Parking {
   std::atomic<Thread> thread_{Thread::kAwake};
   uint64_t drove_count_ = 0;  // waits that drove, and are over
   uint64_t seen_count_ = 0;   // of those, when the rest began
+  bool beside_ = false;       // the rest began beside a waiter
   int64_t last_drove_ns_ = 0;
   int64_t wake_ns_ = 0;
 };

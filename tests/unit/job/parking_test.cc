@@ -95,6 +95,35 @@ TEST_F(ParkingTest, AfterALongWaitQuickOnesRingNobody) {
   EXPECT_FALSE(parking_.left(now_ns_, true));
 }
 
+// Given a rest that began while nobody waited, and a caller who comes just before its end, expect
+// the thread not to park beside it: the caller has waited for no rest, and would ring a bell for
+// nothing as it leaves.
+TEST_F(ParkingTest, ACallerWhoComesAtTheEndOfARestRingsNobody) {
+  wait_for(10);
+  ASSERT_EQ(next(), Thread::kRests);
+  now_ns_ += kRestNs - 1;
+  parking_.came();
+  now_ns_ += 1;
+  EXPECT_EQ(next(), Thread::kRests);
+  EXPECT_EQ(parking_.wake_ns(), now_ns_ + kRestNs) << "a rest of its own";
+  now_ns_ += kRestNs - 1;
+  EXPECT_FALSE(parking_.left(now_ns_, true));
+  EXPECT_EQ(next(), Thread::kRests);
+}
+
+// Given the same caller for a whole rest of its own, expect the thread to park.
+TEST_F(ParkingTest, ACallerWhoComesAtTheEndOfARestAndStaysParksIt) {
+  wait_for(10);
+  next();
+  now_ns_ += kRestNs - 1;
+  parking_.came();
+  now_ns_ += 1;
+  next();
+  now_ns_ += kRestNs;
+  EXPECT_EQ(next(), Thread::kParked);
+  EXPECT_TRUE(parking_.left(now_ns_, true));
+}
+
 // Given two callers whose waits overlap for long, expect it to be parked only while the same one
 // drives.
 TEST_F(ParkingTest, OverlappingWaitsAreNotOneLongWait) {
