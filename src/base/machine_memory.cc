@@ -6,6 +6,8 @@
 #include <fstream>
 #include <string_view>
 
+#include "base/control_groups.h"
+
 namespace parallax {
 
 namespace {
@@ -30,49 +32,25 @@ uint64_t meminfo_bytes(const std::string& root, std::string_view name) {
   return 0;
 }
 
-// The limits of a group and of all above it, `folder` being the controller's mount.
-void lower_by(const std::string& root, const std::string& folder, std::string group,
-              const char* name, MachineMemory* memory) {
-  while (true) {
-    const std::string path = folder + (group == "/" ? "" : group) + "/" + name;
-    std::ifstream file(root + path);
-    std::string line;
-    uint64_t limit = 0;
-    const uint64_t most = memory->most_bytes();
-    if (std::getline(file, line) && number_of(line, &limit) && limit > 0 &&
-        (most == 0 || limit < most)) {
-      memory->limit_bytes = limit;
-      memory->limit_file = path;
-    }
-    if (group.empty() || group == "/") return;
-    group.resize(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'));
-  }
-}
-
 }  // namespace
 
 uint64_t installed_memory_bytes(const std::string& root) { return meminfo_bytes(root, "MemTotal"); }
 
-// A line of /proc/self/cgroup is NUMBER:CONTROLLERS:PATH; version 2 has number 0 and no
-// controllers. In a container the path may be that of the host, and the mount begins at the
-// container's own group: the mount's top is read in any case.
 MachineMemory machine_memory(const std::string& root) {
   MachineMemory memory;
   memory.total_bytes = installed_memory_bytes(root);
   if (memory.total_bytes > 0) memory.total_bytes += meminfo_bytes(root, "SwapTotal");
-  std::ifstream file(root + "/proc/self/cgroup");
-  std::string line;
-  while (std::getline(file, line)) {
-    const size_t first = line.find(':');
-    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const std::string group = line.substr(second + 1);
-    if (controllers == ",,") {
-      lower_by(root, "/sys/fs/cgroup", group, "memory.max", &memory);
-      lower_by(root, "/sys/fs/cgroup/unified", group, "memory.max", &memory);
-    } else if (controllers.find(",memory,") != std::string::npos) {
-      lower_by(root, "/sys/fs/cgroup/memory", group, "memory.limit_in_bytes", &memory);
+  for (const ControlGroup& group : control_groups("memory", root)) {
+    const std::string path =
+        group.folder + (group.version_2 ? "/memory.max" : "/memory.limit_in_bytes");
+    std::ifstream file(root + path);
+    std::string line;
+    uint64_t limit = 0;
+    const uint64_t most = memory.most_bytes();
+    if (std::getline(file, line) && number_of(line, &limit) && limit > 0 &&
+        (most == 0 || limit < most)) {
+      memory.limit_bytes = limit;
+      memory.limit_file = path;
     }
   }
   return memory;

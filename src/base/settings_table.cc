@@ -190,6 +190,23 @@ constexpr SettingRow kRows[] = {
      .sources = kEverywhere,
      .help = "Threads for merges and updates beside the progress thread.",
      .number32 = &Options::compute_threads},
+    {.name = "spin_us",
+     .type = SettingType::kNumber,
+     .standard = "50",
+     .unit = "us",
+     .max = 1'000'000,
+     .sources = kOutside,
+     .help = "How long a waiter looks for what it waits for before it blocks in the kernel; 0: it "
+             "blocks at once. See threading.md."},
+    {.name = "spin_yield",
+     .type = SettingType::kChoice,
+     .standard = "auto",
+     .unit = "",
+     .choices = "auto|on|off",
+     .sources = kOutside,
+     .help = "Whether a waiter that looks gives its core to others after each look: on, off, or "
+             "auto: where this machine's ranks of the job are more than the cores that they may "
+             "use, by affinity and by control groups; elsewhere once it has looked in vain."},
     {.name = "bind",
      .type = SettingType::kText,
      .standard = "auto",

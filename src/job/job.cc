@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
 
 #include "base/environment.h"
 #include "base/log.h"
+#include "base/usable_cores.h"
 #include "base/version.h"
 #include "job/connection.h"
 #include "job/contact.h"
@@ -22,7 +22,6 @@
 #include "message/kinds.h"
 #include "rendezvous/launcher.h"
 #include "server/rule_blocks.h"
-#include "topology/topology.h"
 #include "transport/faulty/faulty_transport.h"
 #include "transport/inproc/inproc_transport.h"
 #include "transport/module/module.h"
@@ -176,6 +175,7 @@ Status Job::meet(int64_t deadline_ns) {
   mine.lease_ms = static_cast<uint32_t>(lease_ns() / kNanosecondsPerMillisecond);
   mine.host = host_;
   mine.machine = shm_machine_id();
+  mine.cores = usable_cores();
   tell_network(options_, &mine);
   std::vector<Endpoint> all;
   PARALLAX_RETURN_IF_ERROR(exchange(mine, deadline_ns, &all));
@@ -183,6 +183,8 @@ Status Job::meet(int64_t deadline_ns) {
   for (const Endpoint& endpoint : all) names.push_back(endpoint.host);
   PARALLAX_RETURN_IF_ERROR(check_leases(all));
   hosts_ = map_hosts(names);
+  spin_ = choose_spin(spin_options(settings_.as_opened()),
+                      cores_on_machine(all, hosts_.host_of, options_.rank));
   const uint32_t host = hosts_.host_of[options_.rank];
   PARALLAX_RETURN_IF_ERROR(binding_.decide(hosts_.local_of[options_.rank],
                                            static_cast<uint32_t>(hosts_.ranks_of[host].size())));
@@ -315,6 +317,7 @@ Status Job::connect(Endpoint mine, std::vector<Endpoint> all, int64_t deadline_n
 
 Status Job::start_engine() {
   PARALLAX_LOG(kDebug, kInit, "bind: " + binding_.report().dump());
+  PARALLAX_LOG(kDebug, kInit, "waiting: " + spin_report(spin_).dump());
   Binding& binding = binding_.binding();
   // Arenas that are reserved in this scope lie on the rank's NUMA nodes.
   const Binding::Scope memory(binding);
@@ -359,7 +362,7 @@ Status Job::start_engine() {
                          with_peer_memory([&](PeerMemory& memory) { memory.unshare(base); });
                        }});
   // Last: from here on a thread of its own may drive the engine.
-  return progress_->start(*groups_, options_.manual_progress != 0);
+  return progress_->start(*groups_, options_.manual_progress != 0, spin_.options);
 }
 
 // Sends what is queued, such as the notice of a failure, before the transport is destroyed.
@@ -462,18 +465,6 @@ Buffers::Borrower Job::borrower() {
   };
 }
 
-std::string Job::stats_report(uint32_t group) const {
-  PeerMemoryCounts counts;
-  std::string report = progress_->look(group, [&](const Engine& engine) {
-    if (PeerMemory* const memory = transport_->peer_memory()) counts = memory->counts();
-    return engine.reports().stats_json();
-  });
-  report.pop_back();  // of an object with some keys
-  report += R"(,"buffers":)" + buffers_.json(counts);
-  return report + progress_->with_groups([](JobGroups& groups) { return groups.writes_key(); }) +
-         "}";
-}
-
 Status Job::set(std::string_view name, std::string_view value) {
   return settings_.set(name, value, [this](const Settings& changed) {
     progress_->with_groups([&changed](JobGroups& groups) {
@@ -481,19 +472,6 @@ Status Job::set(std::string_view name, std::string_view value) {
                                static_cast<MemoryCheck>(changed.value("memory_check").number));
     });
   });
-}
-
-std::string Job::topology_report() const {
-  Topology topology;
-  const Status found = binding_.machine(&topology);
-  nlohmann::json report = connection_report(connection_, hosts_);
-  report["machine"] = nlohmann::json::parse(topology_json(topology));
-  report["binding"] = binding_.report();
-  report["transport"] = transport_->name();
-  report["cuda"] = devices_->report();
-  if (faulty_ != nullptr) report["faults"] = faults_report(*faulty_);
-  if (!found.ok()) report["machine_error"] = found.message();
-  return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace parallax

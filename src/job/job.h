@@ -27,6 +27,7 @@
 #include "job/job_devices.h"
 #include "job/live_settings.h"
 #include "job/progress.h"
+#include "job/spin_choice.h"
 #include "rendezvous/rendezvous.h"
 #include "transport/endpoint.h"
 #include "transport/transport.h"
@@ -145,6 +146,7 @@ class Job {
   HostMap hosts_;
   uint32_t epoch_ = 1;
   Connection connection_;
+  SpinChoice spin_;
   Buffers buffers_;  // outlives the transport, which may be sending from it
   std::unique_ptr<Transport> transport_;
   FaultyTransport* faulty_ = nullptr;  // transport_, if it is one

@@ -24,13 +24,6 @@ constexpr int64_t kBlockMaxNs = 1000 * kNanosecondsPerMillisecond;
 // Between two looks at what is seldom waited for.
 constexpr useconds_t kLookAgainUs = 200;
 
-// Cores that this process may run on; 1 where the kernel does not say.
-size_t core_count() {
-  cpu_set_t cores;
-  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? static_cast<size_t>(CPU_COUNT(&cores))
-                                                         : 1;
-}
-
 bool all_done(std::span<Request* const> requests) {
   return std::all_of(requests.begin(), requests.end(),
                      [](const Request* request) { return request->done(); });
@@ -40,10 +33,7 @@ bool all_done(std::span<Request* const> requests) {
 
 Status Progress::start(JobGroups& groups, bool manual, const SpinOptions& spin) {
   groups_ = &groups;
-  SpinOptions options = spin;
-  const bool outnumbered = core_count() < groups.whole().columns().locals().size();
-  if (outnumbered && spin.yield == SpinYield::kAuto) options.yield = SpinYield::kAlways;
-  spin_ = SpinTime(options);
+  spin_ = SpinTime(spin);
   int transport_fd = -1;
   {
     const MutexLock lock(engine_mutex_);

@@ -11,7 +11,7 @@
 // without any system call, then with sched_yield after each look. Looking quietly in vain halves
 // the quiet part, finding something doubles it, and now and then a whole one is tried, since what
 // comes after a microsecond more is never found by a shorter one. Where the ranks of the machine
-// are more than the cores they may use, there is no quiet part.
+// are more than the cores they may use (spin_choice.h), there is no quiet part.
 //
 // One owner at a time: the waiter that drives.
 #ifndef PARALLAX_JOB_SPIN_TIME_H_
@@ -22,7 +22,7 @@
 
 namespace parallax {
 
-enum class SpinYield : uint32_t { kAuto, kAlways, kNever };  // as the setting has them
+enum class SpinYield : uint32_t { kAuto, kAlways, kNever };  // as spin_yield has them
 
 struct SpinOptions {
   int64_t spin_ns = 50'000;

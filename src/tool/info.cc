@@ -7,6 +7,7 @@
 
 #include "base/environment.h"
 #include "base/settings.h"
+#include "base/usable_cores.h"
 #include "base/vector_code.h"
 #include "device/loader.h"
 #include "tool/machine.h"
@@ -126,7 +127,15 @@ std::string joined(const Json& list) {
   return text;
 }
 
-void print_topology(const Topology& topology) {
+// What control groups leave this process of the cores that it may run on.
+Json quota_json() {
+  const UsableCores cores = usable_cores();
+  if (cores.quota_thousandths == 0) return nullptr;
+  return {{"cores", core_quota_text(cores.quota_thousandths)}, {"file", cores.quota_file}};
+}
+
+// `live`: it is this machine's.
+void print_topology(const Topology& topology, bool live) {
   std::printf("Topology\n");
   Table table = {{"host", topology.host},
                  {"packages", std::to_string(topology.packages)},
@@ -134,6 +143,12 @@ void print_topology(const Topology& topology) {
                  {"hardware threads", std::to_string(topology.pus) + ", " +
                                           std::to_string(topology.pus_allowed) + " allowed here"},
                  {"memory", mebibytes(topology.memory_bytes)}};
+  if (const Json quota = live ? quota_json() : nullptr; live) {
+    table.push_back({"CPU quota", quota.is_null()
+                                      ? "none"
+                                      : quota["cores"].get<std::string>() + " cores, by " +
+                                            quota["file"].get<std::string>()});
+  }
   for (const NumaNode& node : topology.numa_nodes) {
     table.push_back({"NUMA node " + std::to_string(node.index),
                      mebibytes(node.memory_bytes) + ", " + std::to_string(node.pus) + " threads"});
@@ -215,7 +230,7 @@ void print(const Chosen& chosen, const Settings& settings, const Topology& here,
   }
   if (chosen.topology) {
     gap();
-    print_topology(topology);
+    print_topology(topology, &topology == &here);
   }
   if (chosen.settings) {
     gap();
@@ -229,7 +244,10 @@ void print_json(const Chosen& chosen, const Settings& settings, const Topology& 
   if (chosen.build) all["build"] = build_json();
   if (chosen.transports) all["transports"] = transports_json(settings);
   if (chosen.devices) all["devices"] = devices_json(here);
-  if (chosen.topology) all["topology"] = Json::parse(topology_json(topology));
+  if (chosen.topology) {
+    all["topology"] = Json::parse(topology_json(topology));
+    if (&topology == &here) all["topology"]["cpu_quota"] = quota_json();
+  }
   if (chosen.settings) {
     all["settings"] = Json::parse(settings.json());
     all["warnings"] = settings.warnings();

@@ -43,6 +43,9 @@ std::string encode_endpoint(const Endpoint& endpoint) {
   put_number(&out, static_cast<uint8_t>(endpoint.says_ucx));
   put_number(&out, static_cast<uint8_t>(endpoint.says_rdma));
   put_text(&out, endpoint.machine, kMachineBytesMax);
+  put_text(&out, endpoint.cores.mask, kCoreMaskBytesMax);
+  put_number(&out, endpoint.cores.quota_thousandths);
+  put_number(&out, endpoint.cores.quota_group);
   PARALLAX_CHECK(out.size() <= kEndpointBytesMax);
   return out;
 }
@@ -70,7 +73,9 @@ Status decode_endpoint(std::span<const std::byte> blob, Endpoint* endpoint) {
   if (!reader.number(&read.job) || !reader.number(&read.pid) || !reader.number(&read.lease_ms) ||
       !reader.number(&reach) || reach > static_cast<uint8_t>(NetworkReach::kOpen) ||
       !reader.number(&says_ucx) || says_ucx > 1 || !reader.number(&says_rdma) || says_rdma > 1 ||
-      !reader.text(&read.machine, kMachineBytesMax)) {
+      !reader.text(&read.machine, kMachineBytesMax) ||
+      !reader.text(&read.cores.mask, kCoreMaskBytesMax) ||
+      !reader.number(&read.cores.quota_thousandths) || !reader.number(&read.cores.quota_group)) {
     return garbage("cut short or a length out of range");
   }
   if (!reader.empty()) return garbage("bytes left over");

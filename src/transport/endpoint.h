@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "base/usable_cores.h"
 #include "transport/exposure.h"
 
 namespace parallax {
@@ -30,6 +31,7 @@ struct Endpoint {
   uint32_t lease_ms = 0;    // must be the same on all ranks: heartbeats follow the sender's
   std::string host;         // parallax_options_t.host, or the machine's name
   std::string machine;      // boot id: tells "same machine" where host is overridden
+  UsableCores cores;        // of the thread that opens; without the quota's file
   std::string shm_address;  // of the shm transport: an abstract unix socket's name
   std::string ucx_address;  // ucp worker address; empty if the module is not loaded
 };

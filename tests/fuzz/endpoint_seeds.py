@@ -26,10 +26,11 @@ def text(value):
     return struct.pack("<H", len(value)) + value
 
 
-def endpoint(rank, host, reach=1, ucx=0, rdma=0, machine=b"f00d-4711", lease_ms=5000):
+def endpoint(rank, host, reach=1, ucx=0, rdma=0, machine=b"f00d-4711", lease_ms=5000,
+             mask=b"\xff\x01", quota=0, group=0):
     return (struct.pack("<III", MAGIC, version(), rank) + text(host) +
             struct.pack("<QqIBBB", 0x0123456789abcdef, 4711, lease_ms, reach, ucx, rdma) +
-            text(machine))
+            text(machine) + text(mask) + struct.pack("<IQ", quota, group))
 
 
 def addresses(rank, shm, ucx):
@@ -37,8 +38,9 @@ def addresses(rank, shm, ucx):
 
 
 def seeds():
-    whole = [endpoint(0, b"a"), endpoint(3, b"node-17", reach=2, ucx=1, lease_ms=100),
-             endpoint(1, b"gpu", reach=0, rdma=1), endpoint(2, b"", machine=b""),
+    whole = [endpoint(0, b"a"), endpoint(3, b"node-17", reach=2, ucx=1, lease_ms=100,
+                                             quota=1500, group=1 << 40),
+             endpoint(1, b"gpu", reach=0, rdma=1), endpoint(2, b"", machine=b"", mask=b""),
              addresses(0, b"parallax-4711-0", b""), addresses(1, b"", bytes(range(200))),
              addresses(5, b"parallax-1-5", b"u" * 3072)]
     yield from whole

@@ -32,6 +32,13 @@ class Info(support.Case):
             version = re.findall(r"#define PARALLAX_VERSION_[A-Z]+ (\d+)", file.read())
         self.assertEqual(whole["build"]["version"], ".".join(version))
         self.assertGreater(whole["topology"]["pus"], 0)
+        quota = whole["topology"]["cpu_quota"]
+        shown = parallax("info", "-t").stdout
+        if quota is None:
+            self.assertRegex(shown, r"CPU quota +none")
+        else:
+            self.assertGreater(float(quota["cores"]), 0)
+            self.assertIn(f"{quota['cores']} cores, by {quota['file']}", shown)
         self.assertIn("lo", [d["name"] for d in whole["devices"]])
 
     def test_says_why_a_transport_was_not_found(self):

@@ -27,6 +27,8 @@ Endpoint sample() {
   endpoint.says_rdma = true;
   endpoint.host = "gpu03";
   endpoint.machine = "boot/net:[1]";
+  endpoint.cores = {
+      .mask = std::string("\xff\0\1", 3), .quota_thousandths = 1500, .quota_group = 99};
   endpoint.shm_address = "parallax-0123";
   endpoint.ucx_address = std::string("\0\1\xff bytes", 9);
   return endpoint;
@@ -46,6 +48,7 @@ TEST(Endpoint, round_trip) {
   EXPECT_EQ(out.says_rdma, in.says_rdma);
   EXPECT_EQ(out.host, in.host);
   EXPECT_EQ(out.machine, in.machine);
+  EXPECT_EQ(out.cores, in.cores);
   EXPECT_EQ(out.shm_address, "");
   EXPECT_EQ(out.ucx_address, "");
   ASSERT_TRUE(decode_addresses(bytes_in(encode_addresses(in)), &out).ok());
@@ -75,6 +78,7 @@ TEST(Endpoint, largest_fields_fit_and_larger_ones_are_a_bug) {
   Endpoint in = sample();
   in.host.assign(127, 'h');
   in.machine.assign(127, 'm');
+  in.cores.mask.assign(1024, '\xff');
   in.shm_address.assign(107, 's');
   in.ucx_address.assign(3072, 'u');
   Endpoint out;
