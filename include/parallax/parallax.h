@@ -351,8 +351,8 @@ typedef struct parallax_job_info {
   uint32_t committed;               /* 1 after parallax_commit */
   uint64_t step;                    /* last step begun, 0 before the first */
   uint64_t step_committed;          /* last step committed here */
-  int32_t wait_fd;                  /* readable after a request completed, until the caller reads
-                                     * the 8 bytes (an eventfd); owned by the job */
+  int32_t wait_fd;                  /* readable after a request completed that no wait was for,
+                                     * until the caller reads the 8 bytes (an eventfd); the job's */
   uint32_t reserved;                /* 0 */
   /* The rank that the others wait for, the same on every rank: in late_steps of the last 16 steps,
    * 12 or more, it took longest before its calls, by more than 10 ms and an eighth of the step.
@@ -1106,7 +1106,7 @@ typedef enum parallax_report {
   PARALLAX_REPORT_PLAN = 0, /* per variable: method, alternatives with predicted bytes, why */
   PARALLAX_REPORT_STATS = 1, /* counters of this rank: bytes and messages on the wire and within
                               * the host; by variable its bytes, and its memory reserved and
-                              * touched (asks the kernel: ms for GiB); buffers; and the late rank */
+                              * touched (asks the kernel: ms for GiB); buffers; waits; late rank */
   PARALLAX_REPORT_TOPOLOGY = 2, /* hosts, NUMA nodes, NICs, GPUs, binding */
   PARALLAX_REPORT_SETTINGS = 3 /* every setting: its value, and where that came from */
 } parallax_report_t;

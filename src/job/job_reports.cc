@@ -16,6 +16,14 @@ std::string Job::stats_report(uint32_t group) const {
   });
   report.pop_back();  // of an object with some keys
   report += R"(,"buffers":)" + buffers_.json(counts);
+  const Progress::Counts waits = progress_->counts();
+  report += R"(,"waiting":)" + nlohmann::json{{"spun", waits.waits_spun},
+                                              {"blocked", waits.waits_blocked},
+                                              {"thread_rests", waits.thread_rests},
+                                              {"thread_sleeps", waits.thread_sleeps},
+                                              {"thread_passes", waits.thread_passes},
+                                              {"bells", waits.bells}}
+                                   .dump();
   return report + progress_->with_groups([](JobGroups& groups) { return groups.writes_key(); }) +
          "}";
 }

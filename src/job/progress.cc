@@ -24,6 +24,11 @@ constexpr int64_t kBlockMaxNs = 1000 * kNanosecondsPerMillisecond;
 // Between two looks at what is seldom waited for.
 constexpr useconds_t kLookAgainUs = 200;
 
+size_t done_count(std::span<Request* const> requests) {
+  return static_cast<size_t>(std::count_if(requests.begin(), requests.end(),
+                                           [](const Request* request) { return request->done(); }));
+}
+
 bool all_done(std::span<Request* const> requests) {
   return std::all_of(requests.begin(), requests.end(),
                      [](const Request* request) { return request->done(); });
@@ -77,8 +82,9 @@ void Progress::thread_main() {
     if (turn == Parking::Thread::kAwake) {
       drive_alone();
     } else if (!needed && !stopping_) {
-      ++thread_sleeps_;
-      thread_set_.sleep_by_bell(turn == Parking::Thread::kRests ? &rest_ns : nullptr);
+      const bool rests = turn == Parking::Thread::kRests;
+      ++(rests ? counters_.thread_rests : counters_.thread_sleeps);
+      thread_set_.sleep_by_bell(rests ? &rest_ns : nullptr);
     }
   }
   const MutexLock lock(waiters_mutex_);
@@ -93,7 +99,7 @@ void Progress::drive_alone() {
     const MutexLock lock(engine_mutex_);
     // With the mutex: a waiter's arming is not used up by a pass that it does not know of.
     if (parking_.waiters() > 0) return;
-    ++thread_passes_;
+    ++counters_.thread_passes;
     idle_passes = run() ? 0 : idle_passes + 1;
   }
   if (!stopping_) sleep_on_duty();
@@ -111,7 +117,7 @@ void Progress::sleep_on_duty() {
     if (!parking_.go_on_duty()) return;
   }
   if (!news_ && !stopping_) {
-    ++thread_sleeps_;
+    ++counters_.thread_sleeps;
     thread_set_.sleep(time_ns);
   }
   const MutexLock lock(waiters_mutex_);
@@ -129,6 +135,21 @@ int64_t Progress::sleep_ns(int64_t deadline_ns) {
 bool Progress::pass() {
   const MutexLock lock(engine_mutex_);
   return run();
+}
+
+// A pass of who waits for these: it tells their completions by its return, and only others' by the
+// descriptor, which is a system call.
+bool Progress::pass_for(std::span<Request* const> requests) {
+  const MutexLock lock(engine_mutex_);
+  if (completion_fd_ < 0) return run();
+  const size_t done_before = done_count(requests);
+  completions_counted_ = 0;
+  counts_completions_ = true;
+  const bool moved = run();
+  counts_completions_ = false;
+  const size_t own = done_count(requests) - done_before;
+  if (completions_counted_ > own) tell_completions(completions_counted_ - own);
+  return moved;
 }
 
 bool Progress::run() {
@@ -177,15 +198,17 @@ void Progress::wake_driver() {
 }
 
 void Progress::ring(WaitSet& set) {
-  ++bells_;
+  ++counters_.bells;
   set.ring();
 }
 
 Progress::Counts Progress::counts() const {
-  return {.waits_blocked = waits_blocked_,
-          .thread_sleeps = thread_sleeps_,
-          .thread_passes = thread_passes_,
-          .bells = bells_};
+  return {.waits_spun = counters_.waits_spun,
+          .waits_blocked = counters_.waits_blocked,
+          .thread_rests = counters_.thread_rests,
+          .thread_sleeps = counters_.thread_sleeps,
+          .thread_passes = counters_.thread_passes,
+          .bells = counters_.bells};
 }
 
 void Progress::let_speak() {
@@ -205,11 +228,18 @@ void Progress::finish_computing(uint32_t group) {
   while (drive_once(), with_groups(computing)) usleep(kLookAgainUs);
 }
 
-void Progress::on_completed() {
+void Progress::tell_completions(uint64_t count) {
   const int fd = completion_fd_;
-  if (fd >= 0) {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t wrote = write(fd, &one, sizeof one);
+  if (fd < 0) return;
+  // It fails only where the count is full, and then the descriptor is readable anyway.
+  [[maybe_unused]] const ssize_t wrote = write(fd, &count, sizeof count);
+}
+
+void Progress::on_completed() {
+  if (counts_completions_) {
+    ++completions_counted_;
+  } else {
+    tell_completions(1);
   }
   const MutexLock lock(waiters_mutex_);
   ++completions_;
@@ -255,8 +285,14 @@ bool Progress::wait(std::span<Request* const> requests, int64_t deadline_ns) {
     }
     driving_ = drove = true;
     lock.unlock();
+    const uint64_t blocked = counters_.waits_blocked;
     done = drive(requests, deadline_ns, &now_ns);
     lock.lock();
+    // One drives at a time, so a load and a store will do: no bus is locked on a short wait's path.
+    if (counters_.waits_blocked == blocked) {
+      counters_.waits_spun.store(counters_.waits_spun.load(std::memory_order_relaxed) + 1,
+                                 std::memory_order_relaxed);
+    }
     driving_ = false;
   }
   const bool thread_sleeps = parking_.left(now_ns, drove);
@@ -273,7 +309,7 @@ bool Progress::drive(std::span<Request* const> requests, int64_t deadline_ns, in
   bool quietly = true;
   int64_t moved_ns = *now_ns;
   while (true) {
-    const bool moved = pass();
+    const bool moved = pass_for(requests);
     if (all_done(requests)) return true;
     *now_ns = clock_.now_ns();
     if (*now_ns >= deadline_ns) return false;
@@ -315,7 +351,7 @@ void Progress::block(std::span<Request* const> requests, int64_t deadline_ns) {
     driver_blocked_ = true;
   }
   if (!news_) {
-    ++waits_blocked_;
+    ++counters_.waits_blocked;
     waiter_set_.sleep(time_ns);
   }
   driver_blocked_ = false;

@@ -106,13 +106,16 @@ class Progress {
   // Wakes who drives, if he sleeps. Under any lock but this object's.
   void wake();
 
-  // Readable after a request completed, from the first call on. -1: none to be had.
+  // Readable after a request completed whose completion no wait() saw for itself, from the first
+  // call on. -1: none to be had.
   int completion_fd();
 
   // For the stats.
   struct Counts {
+    uint64_t waits_spun = 0;     // drives of waiters that ended without a sleep in the kernel
     uint64_t waits_blocked = 0;  // sleeps of waiters in the kernel
-    uint64_t thread_sleeps = 0;  // of the progress thread
+    uint64_t thread_rests = 0;   // of the progress thread, after each of which it looks by itself
+    uint64_t thread_sleeps = 0;  // its others: armed, or beside a long wait
     uint64_t thread_passes = 0;  // passes that it made
     uint64_t bells = 0;          // rung to wake one of them
   };
@@ -123,7 +126,10 @@ class Progress {
   void drive_alone() PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
   void sleep_on_duty() PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
   bool pass() PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
+  bool pass_for(std::span<Request* const> requests)
+      PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
   bool run() PARALLAX_REQUIRES(engine_mutex_);
+  void tell_completions(uint64_t count);
   bool drive(std::span<Request* const> requests, int64_t deadline_ns, int64_t* now_ns)
       PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
   void block(std::span<Request* const> requests, int64_t deadline_ns)
@@ -149,6 +155,10 @@ class Progress {
   WaitSet waiter_set_;                                             // of the waiter that drives
   WaitSet thread_set_;  // watched and muted with the engine mutex
   std::atomic<int> completion_fd_{-1};
+  // Completions during a pass that a waiter makes, of which it tells afterwards. With the engine
+  // mutex.
+  bool counts_completions_ = false;
+  uint64_t completions_counted_ = 0;
   std::atomic<bool> driver_blocked_{false};  // a waiter sleeps in the kernel
   std::atomic<bool> news_{false};            // that wake() told of, and no pass has seen
   std::atomic<bool> stopping_{false};
@@ -159,8 +169,11 @@ class Progress {
   bool driving_ PARALLAX_GUARDED_BY(waiters_mutex_) = false;  // a waiter drives the engine
   // Counts, so that a waiter that does not drive misses none.
   uint64_t completions_ PARALLAX_GUARDED_BY(waiters_mutex_) = 0;
-  // As Counts has them. Not on the path of a wait that ends by looking.
-  std::atomic<uint64_t> waits_blocked_{0}, thread_sleeps_{0}, thread_passes_{0}, bells_{0};
+  // As Counts has them.
+  struct {
+    std::atomic<uint64_t> waits_spun{0}, waits_blocked{0}, thread_rests{0}, thread_sleeps{0},
+        thread_passes{0}, bells{0};
+  } counters_;
   std::thread thread_;
 };
 

@@ -48,7 +48,7 @@ class JobInfo(NamedTuple):
     committed: bool  # whether Job.commit is done
     step: int  # last step begun, 0 before the first
     step_committed: int  # last step committed here
-    wait_fd: int  # an eventfd, readable after a request completed; owned by the job
+    wait_fd: int  # an eventfd, readable after a request completed that no wait was for
     late_phase: Phase  # the rank that the others wait for: before which call; NONE: nobody is late
     late_rank: int
     late_ms: int  # a step, more than the mean of the others

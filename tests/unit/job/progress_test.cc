@@ -345,6 +345,7 @@ TEST(Progress, WaitsThatEndByLookingLeaveTheThreadAsleep) {
   peer.join();
   for (const uint32_t rank : {0u, 1u}) {
     EXPECT_EQ(ranks.progress(rank).counts().waits_blocked, 0u);
+    EXPECT_GT(ranks.progress(rank).counts().waits_spun, 0u);
     EXPECT_LE(ranks.progress(rank).counts().bells, 1u);
   }
   const uint64_t passes = ranks.progress(0).counts().thread_passes;
@@ -432,6 +433,38 @@ TEST(Progress, ADescriptorTellsOfCompletions) {
   EXPECT_FALSE(readable());
   ranks.expect_done(1, one);
   ranks.expect_done(0, zero);
+}
+
+// Given a waiter, expect its own requests' completions not to be told by the descriptor, which
+// would cost each of them a system call, and another's that comes in the same passes to be.
+TEST(Progress, ADescriptorTellsOfCompletionsThatNobodyWaitsFor) {
+  TwoRanks ranks(true, true);
+  ranks.commit_both();
+  const int fd = ranks.progress(0).completion_fd();
+  uint64_t count = 0;
+  for (int round = 0; round < 3; ++round) {
+    Request* const zero = ranks.barrier(0);
+    Request* const one = ranks.barrier(1);
+    ranks.progress(1).drive_once();
+    ASSERT_TRUE(ranks.wait(0, zero));
+    EXPECT_EQ(read(fd, &count, sizeof count), -1) << count << " told";
+    ranks.expect_done(1, one);
+    ranks.expect_done(0, zero);
+  }
+  uint64_t number = 0, sent = 9;
+  Request* const unwaited = ranks.broadcast(0, &number);
+  Request* const root = ranks.broadcast(1, &sent);
+  Request* const waited = ranks.barrier(0);
+  Request* const other = ranks.barrier(1);
+  ranks.progress(1).drive_once();
+  ASSERT_TRUE(ranks.wait(0, waited));
+  while (!unwaited->done()) ranks.progress(0).drive_once();
+  EXPECT_EQ(read(fd, &count, sizeof count), static_cast<ssize_t>(sizeof count));
+  EXPECT_EQ(count, 1u);
+  ranks.expect_done(0, unwaited);
+  ranks.expect_done(0, waited);
+  ranks.expect_done(1, root);
+  ranks.expect_done(1, other);
 }
 
 // Given a process that may open nothing more, expect a sentence with the remedy.
