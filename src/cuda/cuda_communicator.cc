@@ -92,6 +92,10 @@ Status CudaCommunicator::begin(const CommunicatorOptions& options) {
   std::memcpy(id.internal, options.id.bytes.data(), sizeof id.internal);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+  if (!options.host_ranks.empty()) {
+    sums_ = std::make_unique<GatheredSums>(driver_, *parts_.launcher, parts_.context,
+                                           options.host_ranks);
+  }
   const ncclResult_t begun = nccl_.ncclCommInitRankConfig(
       &communicator_, static_cast<int>(options.ranks), id, static_cast<int>(options.rank), &config);
   if (begun == ncclSuccess || begun == ncclInProgress) return {};
@@ -120,7 +124,10 @@ Status CudaCommunicator::ask() {
     return failed(phase_ == Phase::kForming ? "ncclCommInitRankConfig" : "a reduction", error);
   }
   if (phase_ == Phase::kForming) phase_ = Phase::kReady;
-  return settling() ? end_launch() : Status();
+  if (!settling()) return {};
+  bool more = false;
+  PARALLAX_RETURN_IF_ERROR(go_on(&more));
+  return more ? enqueue() : Status();
 }
 
 Status CudaCommunicator::look_at_events() {
@@ -163,12 +170,36 @@ Status CudaCommunicator::launch(std::span<const DeviceReduction> together) {
 Status CudaCommunicator::launch_behind(std::span<const DeviceReduction> together) {
   PARALLAX_RETURN_IF_ERROR(order_behind(together));
   PARALLAX_RETURN_IF_ERROR(take_zeros(together));
-  const char* what = "";
-  const ncclResult_t result = reduce(together, &what);
-  if (result != ncclSuccess && result != ncclInProgress) return failed(what, result);
+  give_buffers(together);
+  if (sums_ != nullptr) {
+    const CUresult error = sums_->begin(together_);
+    if (error != CUDA_SUCCESS) return failed(sums_->last_call(), error);
+  }
   ++launched_;
-  phase_ = Phase::kSettling;
-  return result == ncclInProgress ? Status() : end_launch();
+  return enqueue();
+}
+
+// Up to what NCCL has still in progress.
+Status CudaCommunicator::enqueue() {
+  for (bool more = true; more;) {
+    const char* what = "";
+    const ncclResult_t result = sums_ == nullptr ? reduce(&what) : gather(&what);
+    if (result != ncclSuccess && result != ncclInProgress) return failed(what, result);
+    phase_ = Phase::kSettling;
+    if (result == ncclInProgress) return {};
+    PARALLAX_RETURN_IF_ERROR(go_on(&more));
+  }
+  return {};
+}
+
+// The stream has what NCCL was given: what follows it there.
+Status CudaCommunicator::go_on(bool* more) {
+  *more = false;
+  if (sums_ == nullptr) return end_launch();
+  const CUresult error = sums_->sum(stream_);
+  if (error != CUDA_SUCCESS) return failed(sums_->last_call(), error);
+  *more = !sums_->part().empty();
+  return *more ? Status() : end_launch();
 }
 
 // The caller's streams are not waited for: ours is, by the device.
@@ -204,23 +235,26 @@ Status CudaCommunicator::take_zeros(std::span<const DeviceReduction> together) {
   return error == CUDA_SUCCESS ? Status() : failed("cuMemsetD8Async", error);
 }
 
-ncclResult_t CudaCommunicator::reduce(std::span<const DeviceReduction> together,
-                                      const char** what) {
-  const bool group = together.size() > 1;
+void CudaCommunicator::give_buffers(std::span<const DeviceReduction> together) {
+  auto* zeros = zeros_.empty() ? nullptr : reinterpret_cast<std::byte*>(zeros_.front().memory);
+  together_.assign(together.begin(), together.end());
+  for (DeviceReduction& each : together_) {
+    if (each.from != nullptr) continue;
+    each.from = each.to = zeros;
+    zeros += padded_zeros(each);
+  }
+}
+
+template <typename Each>
+ncclResult_t CudaCommunicator::call_together(const char* name, size_t count, Each each,
+                                             const char** what) {
+  const bool group = count > 1;
   *what = "ncclGroupStart";
   ncclResult_t result = group ? nccl_.ncclGroupStart() : ncclSuccess;
   if (result != ncclSuccess) return result;
-  *what = "ncclAllReduce";
-  auto* zeros = zeros_.empty() ? nullptr : reinterpret_cast<std::byte*>(zeros_.front().memory);
-  for (const DeviceReduction& each : together) {
-    const std::byte* from = each.from;
-    std::byte* to = each.to;
-    if (from == nullptr) {
-      from = to = zeros;
-      zeros += padded_zeros(each);
-    }
-    result = nccl_.ncclAllReduce(from, to, each.count, type_of(each.dtype),
-                                 each.average ? ncclAvg : ncclSum, communicator_, stream_);
+  *what = name;
+  for (size_t i = 0; i < count; ++i) {
+    result = each(i);
     if (result != ncclSuccess && result != ncclInProgress) break;
   }
   if (!group) return result;
@@ -228,6 +262,24 @@ ncclResult_t CudaCommunicator::reduce(std::span<const DeviceReduction> together,
   if (result != ncclSuccess && result != ncclInProgress) return result;
   *what = "ncclGroupEnd";
   return ended;
+}
+
+ncclResult_t CudaCommunicator::reduce(const char** what) {
+  const auto call = [this](size_t i) {
+    const DeviceReduction& each = together_[i];
+    return nccl_.ncclAllReduce(each.from, each.to, each.count, type_of(each.dtype),
+                               each.average ? ncclAvg : ncclSum, communicator_, stream_);
+  };
+  return call_together("ncclAllReduce", together_.size(), call, what);
+}
+
+ncclResult_t CudaCommunicator::gather(const char** what) {
+  const auto call = [this](size_t i) {
+    const GatheredSums::Piece& each = sums_->part()[i];
+    return nccl_.ncclAllGather(each.from, each.gathered, each.count, type_of(each.dtype),
+                               communicator_, stream_);
+  };
+  return call_together("ncclAllGather", sums_->part().size(), call, what);
 }
 
 // The stream has the work: what follows marks its end.
@@ -314,6 +366,7 @@ CudaCommunicator::~CudaCommunicator() {
   for (CUevent event : events_) driver_.cuEventDestroy_v2(event);
   if (stream_ != nullptr) driver_.cuStreamDestroy_v2(stream_);
   parts_.give_back(std::move(zeros_));
+  if (sums_ != nullptr) parts_.give_back(sums_->take_memory());
 }
 
 }  // namespace parallax

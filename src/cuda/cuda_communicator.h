@@ -3,7 +3,8 @@
 // stream of ours, and an event behind each launch. See device/communicator.h for the contract.
 //
 // Between a launch that NCCL answers with "in progress" and its settling the stream may not have
-// the work yet, so the event that ends a launch is recorded when it has settled.
+// the work yet, so what is to follow on the stream, the event that ends a launch and kernels that
+// sum what was gathered (gathered_sums.h), is enqueued when it has settled.
 #ifndef PARALLAX_CUDA_CUDA_COMMUNICATOR_H_
 #define PARALLAX_CUDA_CUDA_COMMUNICATOR_H_
 
@@ -16,6 +17,7 @@
 
 #include "base/status.h"
 #include "cuda/device_blocks.h"
+#include "cuda/gathered_sums.h"
 #include "cuda/library.h"
 #include "device/communicator.h"
 
@@ -27,6 +29,7 @@ class CudaCommunicator final : public Communicator {
     const DriverLibrary& driver;
     const NcclLibrary& nccl;
     CUcontext context = nullptr;                 // retained for as long as this lives
+    kernels::Launcher* launcher = nullptr;       // of sums in order
     std::function<CUevent(DeviceMark)> mark_of;  // of a mark that is not released
     // Gives memory back that nothing uses, in its own time: the driver waits for the device.
     std::function<void(DeviceBlocks&&)> give_back;
@@ -69,8 +72,14 @@ class CudaCommunicator final : public Communicator {
   Status look_at_events();
   Status order_behind(std::span<const DeviceReduction> together);
   Status take_zeros(std::span<const DeviceReduction> together);
-  ncclResult_t reduce(std::span<const DeviceReduction> together, const char** what);
+  void give_buffers(std::span<const DeviceReduction> together);
+  template <typename Each>
+  ncclResult_t call_together(const char* name, size_t count, Each each, const char** what);
+  ncclResult_t reduce(const char** what);
+  ncclResult_t gather(const char** what);
   Status launch_behind(std::span<const DeviceReduction> together);
+  Status enqueue();
+  Status go_on(bool* more);
   Status end_launch();
   Status take_event(CUevent* event);
   void give_back(CUevent event) noexcept { events_.push_back(event); }
@@ -95,7 +104,9 @@ class CudaCommunicator final : public Communicator {
   CUevent last_ = nullptr;  // aborted: behind all
   // Zeros that this rank gives; larger ones came before, which work on the stream may still use.
   DeviceBlocks zeros_;
-  uint64_t zeros_bytes_ = 0;  // of the first
+  uint64_t zeros_bytes_ = 0;               // of the first
+  std::vector<DeviceReduction> together_;  // what is launched, all with buffers
+  std::unique_ptr<GatheredSums> sums_;     // in order; none: NCCL sums
 };
 
 }  // namespace parallax

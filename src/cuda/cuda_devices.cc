@@ -45,12 +45,8 @@ Status CudaDevices::create(const DeviceOptions& options, std::unique_ptr<Devices
 CudaDevices::~CudaDevices() {
   const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kEndNs);
   bool over = drain(kEndNs);
-  std::thread freer, opener;
-  {
-    const MutexLock lock(mutex_);
-    opener = std::move(opener_);
-  }
-  if (opener.joinable()) opener.join();
+  opener_.finish();
+  std::thread freer;
   {
     const MutexLock lock(freed_mutex_);
     freer = std::move(freer_);
@@ -323,6 +319,8 @@ CollectiveSupport CudaDevices::collectives() const {
   support.there = loaded.ok();
   if (loaded.ok()) support.library_version = static_cast<uint32_t>(nccl->version);
   support.why = loaded.message();
+  support.why_not_ordered = CudaKernels::why_none(api_, count_);
+  support.ordered_ranks_max = support.why_not_ordered.empty() ? kernels::kSumRanksMax : 0;
   return support;
 }
 
@@ -343,43 +341,42 @@ CUevent CudaDevices::event_of(DeviceMark mark) {
   return marks_[mark - 1].mark.event;
 }
 
-void CudaDevices::open_for_form(uint32_t number) {
-  Status status = open(number);
+// The lock is not held meanwhile: calls of others go on.
+Status CudaDevices::load_kernels(uint32_t number) {
+  PARALLAX_RETURN_IF_ERROR(open(number));
+  const MutexLock opening(opening_mutex_);
+  const CudaDevice* device = nullptr;
   {
     const MutexLock lock(mutex_);
-    if (!status.ok()) failed_to_open_[number] = std::move(status);
-    opening_ = false;
+    if (kernels_.count(number) != 0) return {};
+    device = find(number);
   }
-  if (*wake_) (*wake_)();
+  std::unique_ptr<CudaKernels> loaded;
+  PARALLAX_RETURN_IF_ERROR(CudaKernels::load(driver_, *device, &loaded));
+  const MutexLock lock(mutex_);
+  kernels_.emplace(number, std::move(loaded));
+  return {};
 }
 
-// A context takes hundreds of milliseconds to make, and who asks keeps the job's leases. One device
-// at a time: whoever wants another one asks again.
-Status CudaDevices::open_meanwhile(uint32_t number, CUcontext* context) {
-  {
-    const MutexLock lock(mutex_);
-    if (const CudaDevice* device = find(number); device != nullptr) {
-      *context = device->context();
-      return {};
-    }
-    if (const auto failed = failed_to_open_.find(number); failed != failed_to_open_.end()) {
-      const Status status = std::move(failed->second);
-      failed_to_open_.erase(failed);
-      return status;
-    }
-    if (opening_) return {};
-    if (opener_.joinable()) opener_.join();  // it has opened its device, and is about to end
-    try {
-      opener_ = std::thread([this, number] { open_for_form(number); });
-      opening_ = true;
-      return {};
-    } catch (const std::system_error&) {
-      // No thread: it is opened here.
-    }
-  }
-  PARALLAX_RETURN_IF_ERROR(open(number));
+CudaDevices::Opened CudaDevices::opened(uint32_t number, bool with_kernels) const {
   const MutexLock lock(mutex_);
-  *context = find(number)->context();
+  const CudaDevice* const device = find(number);
+  const auto kernels = kernels_.find(number);
+  if (device == nullptr || (with_kernels && kernels == kernels_.end())) return {};
+  return {device->context(), with_kernels ? kernels->second.get() : nullptr};
+}
+
+// A context takes hundreds of milliseconds to make, and kernels some to load; who asks keeps the
+// job's leases.
+Status CudaDevices::open_meanwhile(uint32_t number, bool with_kernels, Opened* there) {
+  *there = opened(number, with_kernels);
+  if (there->context != nullptr) return {};
+  bool over = false;
+  PARALLAX_RETURN_IF_ERROR(opener_.ask(
+      uint64_t{number} * 2 + (with_kernels ? 1 : 0),
+      [this, number, with_kernels] { return with_kernels ? load_kernels(number) : open(number); },
+      &over));
+  if (over) *there = opened(number, with_kernels);
   return {};
 }
 
@@ -387,13 +384,15 @@ Status CudaDevices::form(const CommunicatorOptions& options,
                          std::unique_ptr<Communicator>* communicator) {
   const NcclLibrary* nccl = nullptr;
   PARALLAX_RETURN_IF_ERROR(load_nccl(&nccl));
-  CUcontext context = nullptr;
-  PARALLAX_RETURN_IF_ERROR(open_meanwhile(options.device, &context));
-  if (context == nullptr) return {};
+  const bool ordered = !options.host_ranks.empty();
+  Opened there;
+  PARALLAX_RETURN_IF_ERROR(open_meanwhile(options.device, ordered, &there));
+  if (there.context == nullptr) return {};
   return CudaCommunicator::create(
       {.driver = driver_,
        .nccl = *nccl,
-       .context = context,
+       .context = there.context,
+       .launcher = ordered ? &there.kernels->launcher() : nullptr,
        .mark_of = [this](DeviceMark mark) { return event_of(mark); },
        .give_back = [this](DeviceBlocks&& blocks) { give_back(std::move(blocks)); },
        .wake = *wake_},
@@ -404,18 +403,14 @@ Status CudaDevices::form(const CommunicatorOptions& options,
 
 Status CudaDevices::form_table(uint32_t place, std::unique_ptr<TableQueue>* queue) {
   const uint32_t number = place % static_cast<uint32_t>(count_);
-  PARALLAX_RETURN_IF_ERROR(open(number));
-  const MutexLock lock(mutex_);
-  CudaDevice* const device = find(number);
-  std::unique_ptr<CudaKernels>& kernels = kernels_[device->number()];
-  if (kernels == nullptr) {
-    const Status loaded = CudaKernels::load(driver_, *device, &kernels);
-    if (!loaded.ok()) {
-      kernels_.erase(device->number());
-      return loaded;
-    }
+  const Status loaded = load_kernels(number);
+  if (loaded.code() == PARALLAX_UNSUPPORTED) {
+    return unsupported(loaded.message() +
+                       "; or keep the table in host memory (table_memory PARALLAX_MEMORY_HOST)");
   }
-  return CudaTableQueue::create(driver_, *device, *kernels, *wake_, queue);
+  PARALLAX_RETURN_IF_ERROR(loaded);
+  const MutexLock lock(mutex_);
+  return CudaTableQueue::create(driver_, *find(number), *kernels_.at(number), *wake_, queue);
 }
 
 Status describe_cuda(DeviceReport* report) {

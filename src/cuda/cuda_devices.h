@@ -19,9 +19,11 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "cuda/cuda_device.h"
+#include "cuda/cuda_kernels.h"
 #include "cuda/cuda_table_queue.h"
 #include "cuda/device_blocks.h"
 #include "cuda/library.h"
+#include "cuda/meanwhile.h"
 #include "device/devices.h"
 
 namespace parallax {
@@ -70,16 +72,23 @@ class CudaDevices final : public Devices {
       : driver_(driver),
         api_(driver.api),
         count_(count),
-        wake_(std::make_unique<std::function<void()>>(options.wake)) {}
+        wake_(std::make_unique<std::function<void()>>(options.wake)),
+        opener_(*wake_) {}
 
   CudaDevice* find(uint32_t number) const PARALLAX_REQUIRES(mutex_);
   Status find_open(uint32_t number, CudaDevice** device) const PARALLAX_REQUIRES(mutex_);
   CUcontext any_context() const PARALLAX_EXCLUDES(mutex_);
   CUevent event_of(DeviceMark mark) PARALLAX_EXCLUDES(mutex_);
   bool under_way() PARALLAX_REQUIRES(mutex_);
-  // The context, or null while a thread opens the device.
-  Status open_meanwhile(uint32_t number, CUcontext* context) PARALLAX_EXCLUDES(mutex_);
-  void open_for_form(uint32_t number) PARALLAX_EXCLUDES(mutex_);
+  Status load_kernels(uint32_t number) PARALLAX_EXCLUDES(mutex_);
+  // What a communicator works with; no context while a thread opens the device.
+  struct Opened {
+    CUcontext context = nullptr;
+    CudaKernels* kernels = nullptr;
+  };
+  Opened opened(uint32_t number, bool with_kernels) const PARALLAX_EXCLUDES(mutex_);
+  Status open_meanwhile(uint32_t number, bool with_kernels, Opened* opened)
+      PARALLAX_EXCLUDES(mutex_);
   void give_back(DeviceBlocks&& blocks) noexcept PARALLAX_EXCLUDES(freed_mutex_);
   void start_freer() PARALLAX_REQUIRES(freed_mutex_);
   void free_all() noexcept PARALLAX_EXCLUDES(freed_mutex_);
@@ -94,14 +103,11 @@ class CudaDevices final : public Devices {
   mutable Mutex mutex_;
   // None goes before the end.
   std::map<uint32_t, std::unique_ptr<CudaDevice>> devices_ PARALLAX_GUARDED_BY(mutex_);
-  // Of devices that have tables; the queues of one use them, which one owner has at a time.
+  // Of devices that have tables or sum in order; who uses those of one has one owner at a time.
   std::map<uint32_t, std::unique_ptr<CudaKernels>> kernels_ PARALLAX_GUARDED_BY(mutex_);
   std::vector<Marked> marks_ PARALLAX_GUARDED_BY(mutex_);
   std::vector<Batch> batches_ PARALLAX_GUARDED_BY(mutex_);
-  // Opens the device of a communicator, whose owner does not wait; what failed is told once.
-  bool opening_ PARALLAX_GUARDED_BY(mutex_) = false;
-  std::map<uint32_t, Status> failed_to_open_ PARALLAX_GUARDED_BY(mutex_);
-  std::thread opener_ PARALLAX_GUARDED_BY(mutex_);
+  Meanwhile opener_;  // of the devices of communicators
   // Memory to be given back. Of what is pinned each block has the address of the next: a list that
   // takes no memory. A thread that is there as long as it has something to do calls the driver.
   Mutex freed_mutex_;

@@ -28,41 +28,6 @@ kernels::DeviceRows rows_of(const std::byte* rows, uint32_t elements) {
 
 }  // namespace
 
-Status CudaKernels::load(const DriverLibrary& driver, const CudaDevice& device,
-                         std::unique_ptr<CudaKernels>* kernels) {
-  if (kernels::image().empty()) {
-    return unsupported(
-        "this libparallax_cuda.so was built without nvcc, and so without kernels; build it with "
-        "nvcc, or keep the table in host memory (table_memory PARALLAX_MEMORY_HOST)");
-  }
-  std::unique_ptr<CudaKernels> loaded(new CudaKernels(driver, device));
-  const ContextScope scope(driver.api, device.context());
-  if (scope.status() != CUDA_SUCCESS) return device.failure("cuCtxPushCurrent", scope.status());
-  int processors = 0;
-  CUdevice number = 0;
-  CUresult error = driver.api.cuDeviceGet(&number, static_cast<int>(device.number()));
-  if (error == CUDA_SUCCESS) {
-    error = driver.api.cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
-                                            number);
-  }
-  if (error != CUDA_SUCCESS) return device.failure("cuDeviceGetAttribute", error);
-  error = loaded->launcher_.open(kernels::image(), static_cast<uint32_t>(processors));
-  if (error == CUDA_ERROR_NO_BINARY_FOR_GPU || error == CUDA_ERROR_UNSUPPORTED_PTX_VERSION) {
-    return unsupported("device " + std::to_string(device.number()) +
-                       " has no kernels in this libparallax_cuda.so (compute capability 7.5 or "
-                       "newer has): " +
-                       error_text(driver.api, error));
-  }
-  if (error != CUDA_SUCCESS) return device.failure("its kernels (cuModuleLoadData)", error);
-  *kernels = std::move(loaded);
-  return {};
-}
-
-CudaKernels::~CudaKernels() {
-  const ContextScope scope(api_, context_);
-  if (scope.status() == CUDA_SUCCESS) static_cast<void>(launcher_.close());
-}
-
 // ---- life
 
 Status CudaTableQueue::create(const DriverLibrary& driver, const CudaDevice& device,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // CudaTableQueue: TableQueue as a stream of the driver's, which no legacy default stream waits for,
-// with the module's kernels. See device/table_queue.h. CudaKernels has those of one device, which
-// its queues share.
+// with the module's kernels. See device/table_queue.h.
 #ifndef PARALLAX_CUDA_CUDA_TABLE_QUEUE_H_
 #define PARALLAX_CUDA_CUDA_TABLE_QUEUE_H_
 
@@ -13,30 +12,11 @@
 
 #include "base/status.h"
 #include "cuda/cuda_device.h"
+#include "cuda/cuda_kernels.h"
 #include "cuda/kernels/launcher.h"
 #include "device/table_queue.h"
 
 namespace parallax {
-
-class CudaKernels {
- public:
-  // UNSUPPORTED: there are none for this device; IO. What is given outlives this.
-  static Status load(const DriverLibrary& driver, const CudaDevice& device,
-                     std::unique_ptr<CudaKernels>* kernels);
-  ~CudaKernels();
-  CudaKernels(const CudaKernels&) = delete;
-  CudaKernels& operator=(const CudaKernels&) = delete;
-
-  kernels::Launcher& launcher() { return launcher_; }
-
- private:
-  CudaKernels(const DriverLibrary& driver, const CudaDevice& device)
-      : api_(driver.api), context_(device.context()), launcher_(driver.api) {}
-
-  const DriverApi& api_;
-  const CUcontext context_;
-  kernels::Launcher launcher_;
-};
 
 class CudaTableQueue final : public TableQueue {
  public:

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 
@@ -36,6 +37,9 @@ struct CollectiveSupport {
   uint32_t driver_version = 0;   // 13000 is CUDA 13.0
   uint32_t devices = 0;
   std::string why;  // not there: what is missing
+  // Sums in an order of ours, of so many ranks at most; 0: none, and why.
+  uint32_t ordered_ranks_max = 0;
+  std::string why_not_ordered;
 };
 
 struct CommunicatorOptions {
@@ -43,6 +47,9 @@ struct CommunicatorOptions {
   uint32_t device = 0;
   uint32_t rank = 0;
   uint32_t ranks = 1;
+  // Not empty: sums add a host's ranks, from +0 in the order of their numbers here, then hosts,
+  // from +0; how many ranks each host has. Empty: in any order.
+  std::vector<uint32_t> host_ranks = {};
 };
 
 // One sum over all ranks, of numbers of `dtype`.

@@ -40,9 +40,12 @@ class DeviceAgreement {
   void carry(const DeviceTerms& agreed, uint64_t finished);
 
   // Why devices do not sum this one; "": they may. Of any variable whose slices lie on devices.
-  static std::string why_not(const Variable& variable, bool deterministic);
+  static std::string why_not(const Variable& variable);
 
  private:
+  Status check_ordered() const;
+  static void number_in_order(const Columns& columns, CommunicatorOptions* options);
+
   const Parts parts_;
   Devices* devices_ = nullptr;
   CollectiveSupport support_;

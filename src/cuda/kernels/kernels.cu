@@ -2,6 +2,7 @@
 // Every kernel by its name: parallax_<what>_<types>. The launchers (launcher.h) find them so.
 #include "cuda/kernels/coalesce_kernels.h"
 #include "cuda/kernels/row_kernels.h"
+#include "cuda/kernels/sum_kernels.h"
 #include "cuda/kernels/update_kernels.h"
 
 using namespace parallax::kernels;
@@ -42,6 +43,12 @@ using namespace parallax::kernels;
       (const Type* rows, const uint32_t* order, const uint32_t* starts,                   \
        const uint32_t* unique_count, float* sums, uint32_t elements, uint32_t lane_bits), \
       { sum_segments(rows, order, starts, unique_count, sums, elements, lane_bits); })
+
+#define PARALLAX_SUM_IN_ORDER(Type)                                                              \
+  PARALLAX_KERNEL(parallax_sum_in_order_##Type,                                                  \
+                  (const Type* gathered, HostEnds ends, uint32_t ranks, double factor, Type* to, \
+                   uint64_t count),                                                              \
+                  { sum_in_order(gathered, ends, ranks, factor, to, count); })
 
 // The keys of ids are as wide as they.
 #define PARALLAX_SORT(Id, Key)                                                                 \
@@ -114,6 +121,12 @@ PARALLAX_SCATTER_ADD(bf16, i64)
 PARALLAX_SUM(f32)
 PARALLAX_SUM(f16)
 PARALLAX_SUM(bf16)
+PARALLAX_SUM_IN_ORDER(f32)
+PARALLAX_SUM_IN_ORDER(f64)
+PARALLAX_SUM_IN_ORDER(f16)
+PARALLAX_SUM_IN_ORDER(bf16)
+PARALLAX_SUM_IN_ORDER(i32)
+PARALLAX_SUM_IN_ORDER(i64)
 PARALLAX_SORT(i32, uint32_t)
 PARALLAX_SORT(i64, uint64_t)
 PARALLAX_UPDATES(i32)

@@ -164,6 +164,15 @@ CUresult Launcher::cast(CUstream stream, CUdeviceptr from, uint32_t from_dtype, 
                 blocks_of(count), from, to, count);
 }
 
+CUresult Launcher::sum_in_order(CUstream stream, const GatheredNumbers& gathered,
+                                const HostEnds& ends, double factor, CUdeviceptr to) {
+  if (gathered.ranks > kSumRanksMax) return CUDA_ERROR_INVALID_VALUE;
+  if (gathered.count == 0) return CUDA_SUCCESS;
+  return launch(stream, "parallax_sum_in_order_" + std::string(dtype_name(gathered.dtype)),
+                blocks_of(gathered.count), gathered.numbers, ends, gathered.ranks, factor, to,
+                gathered.count);
+}
+
 CUresult Launcher::update(CUstream stream, uint32_t rule, const RuleNumbers& with,
                           const DeviceIds& ids, uint32_t elements, CUdeviceptr values,
                           CUdeviceptr state0, CUdeviceptr state1, CUdeviceptr gradients) {

@@ -42,6 +42,15 @@ struct DeviceRows {
   uint32_t elements = 1;
 };
 
+// What ranks gave, gathered: `count` numbers of any dtype of each, rank after rank in the order in
+// which they are added.
+struct GatheredNumbers {
+  CUdeviceptr numbers = 0;
+  uint32_t dtype = PARALLAX_F32;
+  uint32_t ranks = 1;  // at most kSumRanksMax
+  uint64_t count = 0;
+};
+
 // What coalescing gives: rows in ascending order of their ids.
 struct Coalesced {
   CUdeviceptr unique_ids = 0;    // as wide as the ids; room for `count`
@@ -74,6 +83,10 @@ class Launcher {
                        CUdeviceptr sums);
   CUresult cast(CUstream stream, CUdeviceptr from, uint32_t from_dtype, CUdeviceptr to,
                 uint32_t to_dtype, uint64_t count);
+  // to = the sum, of hosts of ranks, times a factor in the type that it is summed in, of integers
+  // without: the bits of an ordered accumulator.
+  CUresult sum_in_order(CUstream stream, const GatheredNumbers& gathered, const HostEnds& ends,
+                        double factor, CUdeviceptr to);
   // Rows of one id summed in the order in which they occur: +0 plus each, in float.
   CUresult coalesce(CUstream stream, const DeviceIds& ids, const DeviceRows& rows,
                     const Coalesced& to);

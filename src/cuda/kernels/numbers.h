@@ -15,10 +15,14 @@ struct bf16 {
   uint16_t bits;
 };
 using f32 = float;
+using f64 = double;
 using i32 = int32_t;
 using i64 = int64_t;
 
 PARALLAX_DEVICE float widen(float value) { return value; }
+PARALLAX_DEVICE double widen(double value) { return value; }
+PARALLAX_DEVICE int32_t widen(int32_t value) { return value; }
+PARALLAX_DEVICE int64_t widen(int64_t value) { return value; }
 PARALLAX_DEVICE float widen(bf16 value) {
   return float_of(static_cast<uint32_t>(value.bits) << 16);
 }
@@ -36,14 +40,15 @@ PARALLAX_DEVICE float widen(f16 value) {
   return float_of(sign | bits_of(small));
 }
 
+// What a number is summed in, and back.
 template <typename T>
-struct Narrow;
-template <>
-struct Narrow<float> {
-  static PARALLAX_DEVICE float of(float value) { return value; }
+struct Narrow {
+  using Sum = T;
+  static PARALLAX_DEVICE T of(T value) { return value; }
 };
 template <>
 struct Narrow<bf16> {
+  using Sum = float;
   static PARALLAX_DEVICE bf16 of(float value) {
     const uint32_t bits = bits_of(value);
     if ((bits & 0x7fffffffu) > 0x7f800000u) return {static_cast<uint16_t>(bits >> 16 | 0x40u)};
@@ -52,6 +57,7 @@ struct Narrow<bf16> {
 };
 template <>
 struct Narrow<f16> {
+  using Sum = float;
   static PARALLAX_DEVICE f16 of(float value) {
     const uint32_t all = bits_of(value);
     const uint32_t sign = all & 0x80000000u;
@@ -70,6 +76,24 @@ struct Narrow<f16> {
     return {static_cast<uint16_t>(out | sign >> 16)};
   }
 };
+
+// a + b; integers wrap.
+PARALLAX_DEVICE float plus(float a, float b) { return a + b; }
+PARALLAX_DEVICE double plus(double a, double b) { return a + b; }
+PARALLAX_DEVICE int32_t plus(int32_t a, int32_t b) {
+  return static_cast<int32_t>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
+}
+PARALLAX_DEVICE int64_t plus(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+}
+
+// A mean's factor; integers have none.
+PARALLAX_DEVICE float times(float value, double factor) {
+  return value * static_cast<float>(factor);
+}
+PARALLAX_DEVICE double times(double value, double factor) { return value * factor; }
+PARALLAX_DEVICE int32_t times(int32_t value, double) { return value; }
+PARALLAX_DEVICE int64_t times(int64_t value, double) { return value; }
 
 }  // namespace parallax::kernels
 

@@ -12,6 +12,12 @@ inline constexpr uint32_t kTileRows = 2048;
 inline constexpr uint32_t kDigitBits = 5;
 inline constexpr uint32_t kDigits = 1u << kDigitBits;
 
+// Which of the ranks that are summed in order come last of their host's: a bit each.
+inline constexpr uint32_t kSumRanksMax = 4096;
+struct HostEnds {
+  uint64_t bits[kSumRanksMax / 64];
+};
+
 // What a rule computes with: numbers of the step, rounded as the rules of the host round them.
 struct RuleNumbers {
   float rate = 0;

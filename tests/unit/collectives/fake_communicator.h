@@ -54,8 +54,13 @@ class FakeCommunicator final : public Communicator {
 class FormingDevices : public FakeDevices {
  public:
   FakeLaunching told;
-  CollectiveSupport support = {
-      .there = true, .library_version = 22809, .driver_version = 13000, .devices = 2, .why = ""};
+  CollectiveSupport support = {.there = true,
+                               .library_version = 22809,
+                               .driver_version = 13000,
+                               .devices = 2,
+                               .why = "",
+                               .ordered_ranks_max = 64,
+                               .why_not_ordered = ""};
   CollectiveSupport collectives() const override { return support; }
   Status make_id(CommunicatorId* id) override {
     id->bytes[0] = std::byte{7};

@@ -17,8 +17,7 @@ TEST(DeviceAgreement, WhatHostMemoryIsNeededForIsSaid) {
   Variable variable;
   variable.rows = variable.row_elements = 1;
   variable.memory = PARALLAX_MEMORY_CUDA;
-  EXPECT_EQ(DeviceAgreement::why_not(variable, false), "");
-  EXPECT_NE(DeviceAgreement::why_not(variable, true), "");
+  EXPECT_EQ(DeviceAgreement::why_not(variable), "");
   for (uint32_t change = 0; change < 6; ++change) {
     Variable other = variable;
     if (change == 0) other.rule = PARALLAX_RULE_SGD;
@@ -27,7 +26,7 @@ TEST(DeviceAgreement, WhatHostMemoryIsNeededForIsSaid) {
     if (change == 3) other.refuse_nonfinite = true;
     if (change == 4) other.reduction = PARALLAX_MEAN_CONTRIBUTORS;
     if (change == 5) other.reduction = PARALLAX_MEAN_WORLD, other.dtype = PARALLAX_I32;
-    EXPECT_NE(DeviceAgreement::why_not(other, false), "") << change;
+    EXPECT_NE(DeviceAgreement::why_not(other), "") << change;
   }
 }
 
@@ -84,6 +83,32 @@ TEST_F(DeviceAgreementTest, ASettingOfOneRankIsEnough) {
       {0, 1}, [](uint32_t rank, Share&, EngineOptions* options) { options->nccl = rank != 1; });
   for (const Status& status : committed) EXPECT_TRUE(status.ok()) << status.message();
   EXPECT_NE(plan(0).find("the setting nccl is off"), std::string::npos) << plan(0);
+}
+
+// Given sums in order, expect ranks of the communicator to be numbered as these are added.
+TEST_F(DeviceAgreementTest, SumsInOrderAddHostByHost) {
+  const auto committed = commit({0, 1, 0, 2, 1}, [](uint32_t, Share&, EngineOptions* options) {
+    options->deterministic = true;
+  });
+  for (const Status& status : committed) EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_NE(plan(0).find("among the devices, by NCCL 2.28.9"), std::string::npos) << plan(0);
+}
+
+TEST_F(DeviceAgreementTest, ARankThatCannotSumInOrderIsNamedToAll) {
+  for (const uint32_t most : {0, 1}) {
+    const auto committed = commit({0, 1}, [&](uint32_t rank, Share& share, EngineOptions* options) {
+      options->deterministic = true;
+      if (rank != 1) return;
+      share.devices.support.ordered_ranks_max = most;
+      share.devices.support.why_not_ordered = "it has no kernels";
+    });
+    for (const Status& status : committed) EXPECT_TRUE(status.ok()) << status.message();
+    for (const char* words : {"go by host memory: rank 1", "deterministic is 1",
+                              most == 0 ? "it has no kernels" : "at most 1 ranks"}) {
+      EXPECT_NE(plan(0).find(words), std::string::npos) << plan(0);
+    }
+    world_.reset();
+  }
 }
 
 TEST_F(DeviceAgreementTest, VersionsThatDoNotFitAreAMismatch) {

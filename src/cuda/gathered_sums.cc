@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cutting reductions into parts, and their kernels. See gathered_sums.h.
+#include "cuda/gathered_sums.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/number.h"
+
+namespace parallax {
+
+namespace {
+
+// Pieces begin at multiples of it, as NCCL and wide loads like them.
+constexpr uint64_t kPieceAlignment = 256;
+
+}  // namespace
+
+GatheredSums::GatheredSums(const DriverApi& driver, kernels::Launcher& launcher, CUcontext context,
+                           std::span<const uint32_t> host_ranks)
+    : driver_(driver), launcher_(launcher), context_(context) {
+  for (const uint32_t ranks : host_ranks) {
+    ranks_ += ranks;
+    PARALLAX_CHECK(ranks > 0 && ranks_ <= kernels::kSumRanksMax);
+    ends_.bits[(ranks_ - 1) / 64] |= uint64_t{1} << (ranks_ - 1) % 64;
+  }
+  room_bytes_ = std::max(kScratchBytes / ranks_ / kPieceAlignment, uint64_t{1}) * kPieceAlignment;
+}
+
+CUresult GatheredSums::begin(std::span<const DeviceReduction> together) {
+  last_call_ = "cuMemAlloc of what ranks give, to sum it in order";
+  if (scratch_.empty()) {
+    scratch_.push_front({.context = context_});
+    const CUresult error = driver_.cuMemAlloc_v2(&scratch_.front().memory, room_bytes_ * ranks_);
+    if (error != CUDA_SUCCESS) {
+      scratch_.pop_front();
+      return error;
+    }
+  }
+  together_.assign(together.begin(), together.end());
+  at_ = first_ = 0;
+  cut_part();
+  return CUDA_SUCCESS;
+}
+
+void GatheredSums::cut_part() {
+  part_.clear();
+  auto* const scratch = reinterpret_cast<std::byte*>(scratch_.front().memory);
+  uint64_t used = 0;  // of each rank's room
+  while (at_ < together_.size() && used < room_bytes_) {
+    const DeviceReduction& each = together_[at_];
+    const uint64_t bytes = bytes_of_dtype(each.dtype);
+    const uint64_t count = std::min(each.count - first_, (room_bytes_ - used) / bytes);
+    part_.push_back({.from = each.from + first_ * bytes,
+                     .gathered = scratch + used * ranks_,
+                     .to = each.to + first_ * bytes,
+                     .count = count,
+                     .dtype = each.dtype,
+                     .factor = each.average ? 1.0 / ranks_ : 1.0});
+    used += (count * bytes + kPieceAlignment - 1) / kPieceAlignment * kPieceAlignment;
+    first_ += count;
+    if (first_ < each.count) continue;
+    first_ = 0;
+    ++at_;
+  }
+}
+
+CUresult GatheredSums::sum(CUstream stream) {
+  for (const Piece& piece : part_) {
+    const CUresult error =
+        launcher_.sum_in_order(stream,
+                               {.numbers = reinterpret_cast<CUdeviceptr>(piece.gathered),
+                                .dtype = piece.dtype,
+                                .ranks = ranks_,
+                                .count = piece.count},
+                               ends_, piece.factor, reinterpret_cast<CUdeviceptr>(piece.to));
+    last_call_ = launcher_.last_call();
+    if (error != CUDA_SUCCESS) return error;
+  }
+  cut_part();
+  return CUDA_SUCCESS;
+}
+
+}  // namespace parallax
