@@ -2,7 +2,10 @@
 // Jobs under `deterministic` whose devices sum among themselves: the bits of the same gradients
 // summed in host memory, whatever the hosts, the dtype and the size; and what is told where devices
 // cannot. NCCL gathers, and kernels sum.
+#include <nccl.h>
+
 #include <cstring>
+#include <initializer_list>
 #include <iterator>
 #include <memory>
 #include <random>
