@@ -27,6 +27,19 @@ class SteadyClock final : public Clock {
   }
 };
 
+// The time at which a pass of the engine, or a call, began: whatever happens in it happens then,
+// and costs no look at the clock of its own. One owner.
+class PassClock final : public Clock {
+ public:
+  explicit PassClock(const Clock& clock) : clock_(clock), now_ns_(clock.now_ns()) {}
+  int64_t look() { return now_ns_ = clock_.now_ns(); }
+  int64_t now_ns() const override { return now_ns_; }
+
+ private:
+  const Clock& clock_;
+  int64_t now_ns_;
+};
+
 }  // namespace parallax
 
 #endif  // PARALLAX_BASE_CLOCK_H_

@@ -62,7 +62,7 @@ Status wait_all(parallax_request_t* const* requests, size_t count, int64_t timeo
     const int64_t most_ms = (kNever - now_ns) / kNanosecondsPerMillisecond - 1;
     wait_ns = std::min(timeout_ms, most_ms) * kNanosecondsPerMillisecond;
   }
-  if (!job.progress().wait(mark.requests(), now_ns + wait_ns)) {
+  if (!job.progress().wait(mark.requests(), now_ns + wait_ns, now_ns)) {
     for (Request* request : mark.requests()) {
       if (!request->done()) {
         PARALLAX_RETURN_IF_ERROR(missing_of(job, *request, "wait", wait_ns));

@@ -103,8 +103,10 @@ parallax_status_t parallax_step_begin(parallax_job_t* job, uint64_t* step) {
   return parallax::guarded("step_begin", [&]() -> Status {
     PARALLAX_RETURN_IF_ERROR(parallax::check_job(job, "step_begin"));
     if (step == nullptr) return parallax::invalid("step_begin: step is null").about_field("step");
-    return job->job->progress().call(
-        job->group, [&](Engine& engine) { return engine.step_calls().begin(step); });
+    // Nothing that was posted waits for it: there is nothing for a pass to do.
+    return job->job->progress().with_groups([&](parallax::JobGroups& groups) {
+      return groups.group(job->group).step_calls().begin(step);
+    });
   });
 }
 

@@ -31,6 +31,7 @@ struct DenseShape {
   bool ordered = false;   // hosts must be summed in their order
   bool returned = true;   // every rank gets the sum, not only its owners
   bool of_hosts = false;  // see AllreduceShape
+  bool held = false;      // of a variable that the framework holds, in a step
 };
 
 struct DenseAlgorithm {
@@ -46,6 +47,14 @@ struct DenseAlgorithm {
   // alike, and so do the ranks of a single host. Else all elements go together.
   bool by_range;
 };
+
+// Up to so many elements that a rank takes in, of so many ranks, a round spared outweighs the
+// elements and sums that are more. Between more than two hosts, where a link may be slow, up to
+// what one small message carries. What is managed has no share to spare: owners' norms and
+// placements are of their own ranges.
+inline constexpr uint64_t kOneshotElementsMax = 8 * 1024;
+inline constexpr uint64_t kOneshotWireElementsMax = 1024;
+inline constexpr uint32_t kOneshotRanksMax = 8;
 
 // Up to so many elements, which fit one message, and from so many hosts on, a tree's log(hosts)
 // rounds of four messages beat an owner that takes in and sends out one message per host.
@@ -82,6 +91,16 @@ inline uint32_t direct_rounds(const DenseShape& shape) {
 }
 
 inline constexpr DenseAlgorithm kDenseAlgorithms[] = {
+    {"oneshot", "from every rank to every other, each of which sums all",
+     [](const DenseShape& shape) {
+       // Where hosts have several ranks, what crosses must be summed first.
+       const bool flat = shape.hosts == 1 || shape.hosts == shape.ranks;
+       return flat && shape.ranks > 1 && shape.ranks <= kOneshotRanksMax && shape.held &&
+              shape.elements * (shape.ranks - 1) <=
+                  (shape.hosts > 2 ? kOneshotWireElementsMax : kOneshotElementsMax) &&
+              shape.returned && !shape.of_hosts;
+     },
+     allreduce_oneshot, [](const DenseShape& shape) { return shape.ranks > 1 ? 1u : 0u; }, false},
     {"tree", "summed up and handed down a tree of hosts",
      [](const DenseShape& shape) {
        return shape.elements <= kTreeElementsMax && shape.hosts >= kTreeHostsMin &&

@@ -30,6 +30,11 @@ struct AllreduceShape {
 // one host leader and owner are one rank, and each range travels once each way.
 Schedule allreduce_direct(const AllreduceShape& shape);
 
+// Everything from every rank to every other, and each sums all of it, in the order of ranks: one
+// round where others take two, for as many elements as there are ranks besides this one, times
+// over. For few elements and few ranks. Rank `variable` of the world counts as the owner.
+Schedule allreduce_oneshot(const AllreduceShape& shape);
+
 // Everything up a tree of hosts to one root, and down again. log(hosts) hops of latency, and the
 // root's links carry all: for few elements and many hosts.
 Schedule allreduce_tree(const AllreduceShape& shape);

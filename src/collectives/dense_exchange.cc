@@ -36,7 +36,8 @@ DenseExchange::DenseExchange(const Columns& columns, const Partition& partition,
                                .ordered = options.ordered,
                                .returned = options.method != Method::kPushPull,
                                .of_hosts = of_hosts}),
-              of_hosts) {}
+              of_hosts),
+      ordered_(options.ordered || wiring_.schedule().in_turn) {}
 
 DenseExchange::DenseExchange(const Columns& columns, uint64_t elements, Outbox& outbox,
                              const ExchangeOptions& options, Schedule schedule,
@@ -55,7 +56,8 @@ DenseExchange::DenseExchange(const Columns& columns, uint64_t elements, Outbox& 
       combine_(beside.combine),
       dtype_(beside.copies ? beside.dtype : dtype_of(options.sum)),
       element_bytes_(bytes_of_dtype(dtype_)),
-      wiring_(std::move(schedule)) {}
+      wiring_(std::move(schedule)),
+      ordered_(options.ordered || wiring_.schedule().in_turn) {}
 
 DenseExchange::~DenseExchange() {
   outbox_.lending().forget(this);
@@ -97,7 +99,7 @@ void DenseExchange::lay_out(Arena& arena) {
     for (uint32_t i = 0; i < wiring_.sum_cells(); ++i) {
       buffer.sums[i].lay_out(arena, wiring_.cells()[i].range.count,
                              {.addends = wiring_.cells()[i].addends,
-                              .ordered = options_.ordered,
+                              .ordered = ordered_,
                               .made_dense = made_dense_,
                               .sum = options_.sum,
                               .combine = combine_});
@@ -142,7 +144,7 @@ void DenseExchange::contribute(uint64_t step, const Contribution& slice, uint32_
   buffer.input = slice.elements;
   buffer.pending = pending;
   const Destination& to = slice.result;
-  if (to.values != nullptr && to.dtype == dtype_) {
+  if (to.values != nullptr && to.dtype == dtype_ && !replaces_unsent(slice)) {
     buffer.result = to.values;
     buffer.placed = true;
   }
@@ -173,6 +175,15 @@ void DenseExchange::contribute(uint64_t step, const Contribution& slice, uint32_
     sum_moved(buffer, wiring_.cells_of(i).to);
   }
   if (!buffer.notes.empty()) outbox_.lending().wake(this);
+}
+
+// Its result would lie where its sends read.
+bool DenseExchange::replaces_unsent(const Contribution& slice) const {
+  if (!wiring_.adds_sent()) return false;
+  const ByteRange result = ByteRange::at(slice.result.values, elements_ * element_bytes_);
+  const ByteRange input =
+      ByteRange::at(slice.elements.rows, elements_ * bytes_of_dtype(slice.elements.dtype));
+  return result.overlaps(input);
 }
 
 void DenseExchange::contribute_nothing(uint64_t step, bool contributed) {

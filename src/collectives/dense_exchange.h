@@ -10,7 +10,9 @@
 // Bytes are added where they arrive, and sends read them where they lie: the caller's slice, a sum,
 // the result. The result is the caller's buffer where a contribution names one, else memory of the
 // exchange. A range of the result is taken only once this rank has sent its share of it: before, no
-// rank can have the sum, and what the result replaces may still be read.
+// rank can have the sum, and what the result replaces may still be read. Where a rank adds
+// what it also sends, that says nothing, and a result that would lie where the slice does stays
+// here.
 //
 // Where the transport can write into a peer's memory, a rank offers the peers whose returned ranges
 // are long the place of those in its result, ahead of its own share; pieces then come without their
@@ -135,6 +137,7 @@ class DenseExchange final : public Exchange, private LentReader {
   bool read_lent() override;
   bool read_note(StepBuffer& buffer, LentNote& note, uint64_t count);
   void place_sums(StepBuffer& buffer, const Contribution& slice);
+  bool replaces_unsent(const Contribution& slice) const;
   BufferPlace lent_place(const StepBuffer& buffer, uint32_t op, const Send& send) const;
   void sum_moved(StepBuffer& buffer, uint32_t cell);
   void read(StepBuffer& buffer, uint32_t op, uint64_t at, uint64_t count);
@@ -158,6 +161,7 @@ class DenseExchange final : public Exchange, private LentReader {
   const uint32_t dtype_;        // of numbers that travel: the sum type's, but for copies
   const size_t element_bytes_;  // of one
   const ScheduleWiring wiring_;
+  const bool ordered_;  // sums add by turn
   Arena arena_;
   std::array<StepBuffer, 2> step_buffers_;
 };

@@ -110,8 +110,8 @@ void DenseExchange::place_sums(StepBuffer& buffer, const Contribution& slice) {
   const bool in_place = buffer.result == slice.elements.rows;
   if (!in_place && result.overlaps(input)) return;
   // In place the sum is made over one of its addends.
-  if (in_place && (options_.ordered || combine_ != Combine::kSum || !slice.lasting ||
-                   slice.elements.dtype != dtype_)) {
+  if (in_place &&
+      (ordered_ || combine_ != Combine::kSum || !slice.lasting || slice.elements.dtype != dtype_)) {
     return;
   }
   for (uint32_t cell = 0; cell < wiring_.sum_cells(); ++cell) {

@@ -23,7 +23,8 @@ std::unique_ptr<Exchange> make_carrier(const Columns& columns, const Partition& 
                              .hosts = columns.host_count(),
                              .ranks = columns.world(),
                              .ordered = options.ordered,
-                             .returned = options.method != Method::kPushPull});
+                             .returned = options.method != Method::kPushPull,
+                             .held = options.held});
     return std::make_unique<DenseExchange>(columns, partition, outbox, options, algorithm);
   }
   if (options.method == Method::kMadeDense) {

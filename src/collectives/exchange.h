@@ -44,6 +44,7 @@ struct ExchangeOptions {
   uint64_t rows_max = 0;        // rows in one slice; 0 for dense
   bool ordered = false;         // sums in a fixed order of ranks and hosts
   SumType sum = SumType::kF32;  // what travels; slices are converted where they enter
+  bool held = false;  // the framework's: every rank gets all of the sum, and owns none of it
   // With ids: every row ends in one element more, which counts the ranks that gave the row. The
   // partition's row_elements has it.
   bool counted = false;

@@ -66,6 +66,9 @@ struct Schedule {
   // Elements mean another thing at the sender than at the receiver: between two ranks there is one
   // send a stage, and its messages count from its own beginning.
   bool pairwise = false;
+  // Its sums add by turn whether or not that is asked for: several ranks make the same one, and all
+  // must have the same bits.
+  bool in_turn = false;
   // What this rank reduces: the elements whose total it is the one to have in `owned_sum`. The
   // owned ranges of all ranks are disjoint and cover the variable.
   Range owned;

@@ -65,7 +65,8 @@ DenseShape ScheduleCosts::shape_of(const Partition& partition, const Way& way) c
           .ranks = static_cast<uint32_t>(hosts_.host_of.size()),
           .ordered = way.ordered,
           .returned = way.returned,
-          .of_hosts = way.of_hosts};
+          .of_hosts = way.of_hosts,
+          .held = way.held};
 }
 
 const ScheduleCosts::Counted& ScheduleCosts::counted(const DenseAlgorithm& algorithm,

@@ -40,6 +40,7 @@ class ScheduleCosts {
  public:
   struct Way {
     bool ordered = false, returned = true, of_hosts = false;  // see AllreduceShape
+    bool held = false;                                        // see DenseShape
     bool operator==(const Way&) const = default;
   };
 

@@ -59,6 +59,19 @@ ScheduleWiring::ScheduleWiring(Schedule schedule, bool packed)
     owned_cell_ = find_cell(schedule_.owned_sum, schedule_.owned.first);
     PARALLAX_CHECK(owned_cell_ != kNone && cells_[owned_cell_].range == schedule_.owned);
   }
+  adds_sent_ = finds_sent_addends();
+}
+
+bool ScheduleWiring::finds_sent_addends() const {
+  return std::any_of(inputs_.begin(), inputs_.end(), [this](uint32_t added) {
+    const Op& add = schedule_.ops[added];
+    return add.kind == OpKind::kAdd &&
+           std::any_of(inputs_.begin(), inputs_.end(), [&](uint32_t sent) {
+             const Op& op = schedule_.ops[sent];
+             return op.kind == OpKind::kSend && op.range.first < add.range.end() &&
+                    add.range.first < op.range.end();
+           });
+  });
 }
 
 // The ranges of each sum and of the result, sums first, each front to back.

@@ -54,12 +54,16 @@ class ScheduleWiring {
   uint64_t on_wire(const Op& op) const { return schedule_.pairwise ? 0 : op.range.first; }
   // No operation reads the slice's elements of this sum's range, but to add them to it.
   bool alone_reads_input(uint32_t cell) const;
+  // Some of the slice is sent as it is, and added here besides: that a sum is complete does not say
+  // that it has left.
+  bool adds_sent() const { return adds_sent_; }
   // The operation that takes this element from this rank; kNone: there is none.
   uint32_t find_receive(uint32_t from, uint8_t stage, uint64_t element) const;
 
  private:
   void make_cells(std::span<const uint32_t> in_order);
   uint32_t find_cell(uint8_t place, uint64_t first) const;
+  bool finds_sent_addends() const;
 
   const Schedule schedule_;
   const bool packed_;
@@ -69,6 +73,7 @@ class ScheduleWiring {
   std::vector<uint32_t> inputs_;
   std::vector<uint32_t> receives_;
   uint32_t owned_cell_ = kNone;
+  bool adds_sent_ = false;
 };
 
 }  // namespace parallax

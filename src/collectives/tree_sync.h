@@ -70,6 +70,8 @@ class TreeSync {
     joined_ = reported_ = false;
     std::fill(arrived_.begin(), arrived_.end(), uint8_t{0});
   }
+  // Between rounds, the same on all ranks: this one is next.
+  void begin_at(uint64_t round) { round_ = round; }
   std::vector<uint32_t> missing_children() const {
     std::vector<uint32_t> missing;
     for (size_t i = 0; i < children_.size(); ++i) {

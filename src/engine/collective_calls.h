@@ -44,6 +44,11 @@ class CollectiveCalls {
   CollectiveRounds& rounds() { return rounds_; }
   const CollectiveRounds& rounds() const { return rounds_; }
 
+  // No call of this rank is under way, and nothing is wrong with another's.
+  bool at_rest() const {
+    return !out_of_place_ && barriers_.empty() && broadcasts_.empty() && rounds_.at_rest() &&
+           exchange_.mismatch().empty();
+  }
   // Moves on what can be moved. Not OK: ranks disagree about a broadcast, or one has closed that
   // others wait for, and the job fails.
   Status advance();

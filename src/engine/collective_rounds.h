@@ -80,6 +80,8 @@ class CollectiveRounds {
   // A run of the engine begins, in which one piece of a result is given.
   void start_run() { giving_ = false; }
 
+  // No call of this rank waits to be passed on or to move.
+  bool at_rest() const { return posted_.empty() && moving_.empty(); }
   // Every call of this rank is reported, or over.
   bool said() const;
   // PEER_LOST: a rank that closes has left out a collective that others wait for. `closing`: this

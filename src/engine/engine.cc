@@ -31,15 +31,16 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
     : options_(std::move(options)),
       transport_(transport),
       clock_(clock),
+      pass_clock_(clock),
       compute_(compute),
       membership_(options_.part == 0 ? watch_neighbours(options_.view.hosts, options_.rank)
                                      : std::vector<uint32_t>(),
                   options_.part == 0 ? options_.lease_ns : kNoLeaseNs, clock.now_ns()),
-      traffic_({.rank = options_.rank, .epoch = options_.view.epoch}, options_.view.hosts, clock,
-               membership_),
+      traffic_({.rank = options_.rank, .epoch = options_.view.epoch}, options_.view.hosts,
+               pass_clock_, membership_),
       requests_(
           [this, completed = std::move(completed)] {
-            pipeline_.own_time().completed(clock_.now_ns());
+            pipeline_.own_time().completed(pass_clock_.now_ns());
             if (completed) completed();
           },
           options_.part),
@@ -59,7 +60,8 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
                     {.mode = options_.plan_mode, .after_steps = options_.plan_after_steps}),
       broadcast_(options_.view.hosts, options_.rank, outbox_),
       trees_(options_.view.hosts, options_.rank, outbox_),
-      pipeline_({group_, plan_control_, migration_, trees_, outbox_, group_.compute(), clock_}),
+      pipeline_(
+          {group_, plan_control_, migration_, trees_, outbox_, group_.compute(), pass_clock_}),
       goodbye_(options_.rank, trees_),
       failure_({.columns = group_.columns(),
                 .clock = clock,
@@ -101,7 +103,7 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
                   .devices = options_.devices,
                   .launches = launches_,
                   .nccl = options_.nccl}),
-      step_calls_({.clock = clock,
+      step_calls_({.clock = pass_clock_,
                    .registry = registry_,
                    .phase = phase_,
                    .group = group_,
@@ -157,19 +159,20 @@ bool Engine::run() {
   return guarded([this] {
     job_calls_.start_run();
     collective_calls_.rounds().start_run();
-    const int64_t now_ns = clock_.now_ns();
+    const int64_t now_ns = pass_clock_.look();
     // Before messages are read: time that this rank lost itself is not held against its peers.
     membership_.passed(now_ns);
     const bool moved = transport_.poll(*this);
-    pass();
-    loss_watch_.check(now_ns);
-    pass();  // sends what the checks queued
+    // Most looks of a waiter find nothing.
+    if (moved || !is_settled()) pass();
+    if (loss_watch_.check(now_ns)) pass();
     return moved || in_pieces(job_calls_, collective_calls_) || outbox_.lending().to_read();
   });
 }
 
 void Engine::kick() {
   guarded([this] {
+    pass_clock_.look();
     pass();
     return true;
   });
@@ -179,6 +182,7 @@ void Engine::kick() {
 // keeps one pass from taking long; what is left is done by the next.
 void Engine::pass() {
   constexpr int kRoundsMax = 64;
+  settled_ = false;
   for (int i = 0; i < kRoundsMax; ++i) {
     bool moved = false;
     advance();
@@ -190,8 +194,24 @@ void Engine::pass() {
     moved |= outbox_.pump();
     // Behind what others wait for.
     if (failure_.status().ok()) moved |= outbox_.lending().read();
-    if (!moved) return;
+    if (moved) continue;
+    settled_ = steps_alone() && group_.compute_idle();
+    return;
   }
+}
+
+// Another pass would move nothing before something comes.
+bool Engine::is_settled() const {
+  return settled_ && failure_.status().ok() && !outbox_.needs_pass() &&
+         !outbox_.lending().to_read();
+}
+
+// Nothing but steps is under way: no device, part, commit or end of the job, and no rows or
+// collectives beside them.
+bool Engine::steps_alone() const {
+  return phase_.running() && !group_.has_devices() && !launches_.begun() &&
+         !step_calls_.device_calls().busy() && job_calls_.at_rest() && row_calls_.at_rest() &&
+         collective_calls_.at_rest();
 }
 
 void Engine::advance() {
@@ -210,20 +230,30 @@ void Engine::advance() {
     return;
   }
   if (phase_.closed()) return;
-  // What has come of devices moves the others on.
-  const Status devices = group_.advance_devices();
-  if (!devices.ok()) return failure_.abort(devices);
-  // Before the commit and the steps: nothing may start that waits for a rank that has left.
-  job_calls_.check_leaving();
-  if (!failure.ok()) return;
-  const Status splits = job_calls_.advance_splits();
-  if (!splits.ok()) return failure_.abort(splits);
-  job_calls_.advance_commit();
-  if (phase_.open()) return;
-  const Status launches = launches_.advance();
-  if (!launches.ok()) return failure_.abort(launches);
+  const bool steps_alone = this->steps_alone();
+  if (!steps_alone) {
+    const Status before = advance_before_steps();
+    if (!before.ok()) return failure_.abort(before);
+    if (!failure.ok() || phase_.open()) return;
+  }
   const Status steps = step_calls_.advance();
   if (!steps.ok()) failure_.abort(steps);
+  if (!steps_alone) advance_behind_steps();
+}
+
+// Not OK: the job fails with it. It may have failed all the same.
+Status Engine::advance_before_steps() {
+  // What has come of devices moves the others on.
+  PARALLAX_RETURN_IF_ERROR(group_.advance_devices());
+  // Before the commit and the steps: nothing may start that waits for a rank that has left.
+  job_calls_.check_leaving();
+  if (!failure_.status().ok()) return {};
+  PARALLAX_RETURN_IF_ERROR(job_calls_.advance_splits());
+  job_calls_.advance_commit();
+  return phase_.open() ? Status() : launches_.advance();
+}
+
+void Engine::advance_behind_steps() {
   row_calls_.advance();
   const Status collectives = collective_calls_.advance();
   if (!collectives.ok()) failure_.abort(collectives);
@@ -250,6 +280,7 @@ int64_t Engine::next_deadline_ns() const {
 // ---- messages
 
 void Engine::on_message(uint32_t from, std::span<const std::byte> message) {
+  settled_ = false;
   if (!failure_.job_goes_on()) return;
   SectionReader reader(message);
   if (!traffic_.take(from, reader, message.size())) return;

@@ -122,14 +122,16 @@ class Engine final : private Receiver {
   bool run();
   // The same without reading messages: starts what a call posted. The transport stays armed.
   void kick();
+  // When the last of either began.
+  int64_t passed_ns() const { return pass_clock_.now_ns(); }
   // When run() must be called again at the latest.
   int64_t next_deadline_ns() const;
 
   // Calls, by what they are about. On OK *request belongs to the caller until release().
-  JobCalls& job_calls() { return job_calls_; }
-  StepCalls& step_calls() { return step_calls_; }
-  RowCalls& row_calls() { return row_calls_; }
-  CollectiveCalls& collective_calls() { return collective_calls_; }
+  JobCalls& job_calls() { return for_call(job_calls_); }
+  StepCalls& step_calls() { return for_call(step_calls_); }
+  RowCalls& row_calls() { return for_call(row_calls_); }
+  CollectiveCalls& collective_calls() { return for_call(collective_calls_); }
   void cancel(Request& request);
   // Of a part: what has failed the whole job fails it too.
   void follow_failure();
@@ -172,8 +174,12 @@ class Engine final : private Receiver {
 
  private:
   void on_message(uint32_t from, std::span<const std::byte> message) override;
-  void on_sent(uint64_t cookie) override { outbox_.on_sent(cookie); }
+  void on_sent(uint64_t cookie) override {
+    settled_ = false;
+    outbox_.on_sent(cookie);
+  }
   void on_lost(uint32_t rank, Loss loss, std::string_view why) override {
+    settled_ = false;
     loss_watch_.on_lost(rank, loss, why);
   }
   void dispatch(uint32_t from, const Section& section);
@@ -181,11 +187,22 @@ class Engine final : private Receiver {
   template <typename Body>
   bool guarded(Body body);
   void finish_unborrowed(const Status& status);
+  // What it posts is for the next pass.
+  template <typename Calls>
+  Calls& for_call(Calls& calls) {
+    settled_ = false;
+    return calls;
+  }
   void advance();
+  Status advance_before_steps();
+  void advance_behind_steps();
+  bool steps_alone() const;
+  bool is_settled() const;
 
   const EngineOptions options_;
   Transport& transport_;
   const Clock& clock_;
+  PassClock pass_clock_;
   Compute& compute_;
   Registry registry_;
   Membership membership_;
@@ -208,6 +225,8 @@ class Engine final : private Receiver {
   JobCalls job_calls_;
   StepCalls step_calls_;
   const LayerHandlers layer_handlers_;
+  // The last pass left nothing that another one would move, and nothing has come since.
+  bool settled_ = false;
 };
 
 }  // namespace parallax

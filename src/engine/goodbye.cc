@@ -56,15 +56,12 @@ bool Goodbye::waits_for(uint32_t rank) const {
   return !confirmed_ && rank == trees_[TreeKind::kCloseConfirm].parent();
 }
 
-Goodbye::Leaver Goodbye::missed(bool committing, const StepWindow& window) const {
+Goodbye::Leaver Goodbye::missed(bool committing, const StepWindow& window, uint64_t voted) const {
   if (all_closing_) return {};
-  const TreeSync& votes = trees_[TreeKind::kVote];
   const bool some_commit = committing || trees_[TreeKind::kCommit].any_arrived();
   if (started_) {
     if (some_commit) return {rank_, "before its commit"};
-    if (votes.any_arrived() && window.ended() < votes.round()) {
-      return {rank_, "before ending step " + std::to_string(votes.round())};
-    }
+    if (window.ended() < voted) return {rank_, "before ending step " + std::to_string(voted)};
     return {};
   }
   if (leaving_.ended == UINT64_MAX) return {};

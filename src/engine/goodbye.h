@@ -54,7 +54,10 @@ class Goodbye {
   // Its having left counts as that answer.
   void take_leaving_as_answer() { confirmed_ = true; }
 
-  Leaver missed(bool committing, const StepWindow& window) const;
+  // `voted`: the last step that another rank is known to have voted on; 0: none.
+  // This rank closes, or one below it in the tree.
+  bool somebody_closes() const { return started_ || leaving_.ended != UINT64_MAX; }
+  Leaver missed(bool committing, const StepWindow& window, uint64_t voted) const;
 
  private:
   // As it travels, and lies in memory: ranks prove equal byte order at the rendezvous.

@@ -95,6 +95,8 @@ class JobCalls {
   }
   // It was, and there are more: the next run is due at once.
   bool filling() const { return filling_; }
+  // Of a job that runs: nobody closes, and no split is under way.
+  bool at_rest() const { return !parts_.goodbye.somebody_closes() && splits_.at_rest(); }
   // Move on what can be moved. A job that others wait for in vain fails at once (check_leaving).
   void check_leaving();
   [[nodiscard]] Status advance_splits() { return splits_.advance(); }

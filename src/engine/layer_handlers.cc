@@ -19,7 +19,7 @@ constexpr LayerHandlers::Row LayerHandlers::kRows[] = {
     {Layer::kMembership, &LayerHandlers::on_membership},
     {Layer::kTree, &LayerHandlers::on_tree},
     {Layer::kBroadcast, &LayerHandlers::on_broadcast},
-    {Layer::kStep, &LayerHandlers::on_step_ended},
+    {Layer::kStep, &LayerHandlers::on_step},
     {Layer::kExchange, &LayerHandlers::on_exchange},
     {Layer::kPull, &LayerHandlers::on_pull},
     {Layer::kMigration, &LayerHandlers::on_migration},
@@ -48,17 +48,19 @@ bool LayerHandlers::on_tree(uint32_t from, const Section& section) const {
   if (section.header.part != 0) {
     // Votes alone may be so long that they come in parts.
     return section.header.kind == SectionKind::kTreeUp && parts_.trees.take_part(from, section) &&
-           kind == TreeKind::kVote && parts_.pipeline.merge_vote_part(section.payload);
+           kind == TreeKind::kVote &&
+           parts_.pipeline.merge_vote_part(section.header.step, section.payload);
   }
   return section.header.kind == SectionKind::kTreeUp
-             ? parts_.trees.take_report(from, section) && merge_report(kind, section.payload)
+             ? parts_.trees.take_report(from, section) && merge_report(kind, section)
              : parts_.trees.take_answer(from, section) && on_answer(kind, section.payload);
 }
 
-bool LayerHandlers::merge_report(TreeKind kind, std::span<const std::byte> payload) const {
+bool LayerHandlers::merge_report(TreeKind kind, const Section& section) const {
+  const std::span<const std::byte> payload = section.payload;
   switch (kind) {
     case TreeKind::kVote:
-      return parts_.pipeline.merge_vote(payload);
+      return parts_.pipeline.merge_vote(section.header.step, payload);
     case TreeKind::kBarrier:
       return payload.empty();
     case TreeKind::kCommit:
@@ -91,6 +93,11 @@ bool LayerHandlers::on_broadcast(uint32_t from, const Section& section) const {
 
 bool LayerHandlers::is_open(uint64_t step) const {
   return !parts_.phase.open() && parts_.pipeline.window().admits(step);
+}
+
+bool LayerHandlers::on_step(uint32_t from, const Section& section) const {
+  if (section.header.kind == SectionKind::kStepEnded) return on_step_ended(from, section);
+  return !parts_.phase.open() && parts_.pipeline.take_vote(from, section);
 }
 
 // May come after this rank has finished the step, if none of the step's reductions passed through

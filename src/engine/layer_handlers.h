@@ -54,6 +54,7 @@ class LayerHandlers {
   bool on_membership(uint32_t from, const Section& section) const;
   bool on_tree(uint32_t from, const Section& section) const;
   bool on_broadcast(uint32_t from, const Section& section) const;
+  bool on_step(uint32_t from, const Section& section) const;
   bool on_step_ended(uint32_t from, const Section& section) const;
   bool on_exchange(uint32_t from, const Section& section) const;
   bool on_pull(uint32_t from, const Section& section) const;
@@ -63,7 +64,7 @@ class LayerHandlers {
   bool on_collective(uint32_t from, const Section& section) const;
   bool on_lending(uint32_t from, const Section& section) const;
 
-  bool merge_report(TreeKind kind, std::span<const std::byte> payload) const;
+  bool merge_report(TreeKind kind, const Section& section) const;
   bool on_answer(TreeKind kind, std::span<const std::byte> payload) const;
   // It has buffers here.
   bool is_open(uint64_t step) const;

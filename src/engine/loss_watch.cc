@@ -6,10 +6,13 @@
 
 namespace parallax {
 
-void LossWatch::check(int64_t now_ns) {
+bool LossWatch::check(int64_t now_ns) {
+  // Nothing is due, in nearly every pass.
+  if (now_ns < parts_.membership.next_deadline_ns()) return false;
   check_suspicions();
   check_leases(now_ns);
   if (parts_.failure.job_goes_on()) send_heartbeats(now_ns);
+  return true;
 }
 
 void LossWatch::check_suspicions() {

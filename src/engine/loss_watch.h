@@ -41,7 +41,8 @@ class LossWatch {
   // Of Layer::kMembership, from any rank. False: not a section of it.
   [[nodiscard]] bool on_section(const Section& section);
   // In every pass, after messages were read, since they renew leases and may name who is lost.
-  void check(int64_t now_ns);
+  // True: something was due.
+  bool check(int64_t now_ns);
 
  private:
   void check_suspicions();

@@ -111,6 +111,12 @@ std::string Reports::tree_missing(TreeKind kind, const std::string& call, ErrorF
   return text.empty() && !sync.is_root() ? waiting_for({sync.parent()}, "to answer", about) : text;
 }
 
+std::string Reports::votes_missing(const std::string& call, ErrorFacts& about) const {
+  if (!parts_.pipeline.votes_to_all()) return tree_missing(TreeKind::kVote, call, about);
+  return waiting_for(parts_.pipeline.missing_votes(), "to " + call + ", or one that it waits for",
+                     about);
+}
+
 std::string Reports::commit_missing(ErrorFacts& about) const {
   if (parts_.broadcast.active()) {
     std::string text =
@@ -182,7 +188,7 @@ std::string Reports::describe_step_missing(const Request& request, ErrorFacts& a
   const std::string step = "step " + std::to_string(request.step);
   if (!parts_.pipeline.window().may_start(request.step)) {
     return step + " waits for the decision of step " + std::to_string(request.step - 1) + ": " +
-           tree_missing(TreeKind::kVote, "end that step", about);
+           votes_missing("end that step", about);
   }
   const StepState& state = parts_.pipeline.state(request.step);
   const bool pulls = state.step == request.step && state.pulls_left > 0;
@@ -236,7 +242,7 @@ std::string Reports::describe_sum_missing(const Request& request, ErrorFacts& ab
     return step + " waits for " + variable + (of_others.empty() ? "" : of_others + ", ") + text;
   }
   if (!of_others.empty()) return step + " waits for " + variable + of_others;
-  return step + " waits for " + tree_missing(TreeKind::kVote, "end the step", about);
+  return step + " waits for " + votes_missing("end the step", about);
 }
 
 }  // namespace parallax

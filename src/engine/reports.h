@@ -74,6 +74,7 @@ class Reports {
   std::string waiting_for(std::vector<uint32_t> ranks, const std::string& what,
                           ErrorFacts& about) const;
   std::string tree_missing(TreeKind kind, const std::string& call, ErrorFacts& about) const;
+  std::string votes_missing(const std::string& call, ErrorFacts& about) const;
   std::string commit_missing(ErrorFacts& about) const;
   std::string describe_collective_missing(const Request& request, ErrorFacts& about) const;
   std::string describe_step_missing(const Request& request, ErrorFacts& about) const;

@@ -43,6 +43,8 @@ class RowCalls final : private HeldTables {
   Status check_between_steps(const char* call) const;
 
   bool pending() const { return !queue_.empty(); }
+  // Nothing of this rank, and of no other.
+  bool at_rest() const { return queue_.empty() && access_.at_rest(); }
   // Moves on what can be moved, of other ranks' calls too.
   void advance();
   // False: not what `from` may send now.

@@ -61,6 +61,8 @@ class SplitCalls {
   void leave(const Request& request);
   // Another rank waits in a split that this one has not called.
   bool awaited() const { return !early_.empty(); }
+  // No split of this rank is pending.
+  bool at_rest() const { return splits_.empty(); }
   // Whom a split still waits for; empty where it is not pending.
   std::vector<uint32_t> missing_ranks(const Request& request) const;
   void finish_all(const Status& status);

@@ -67,7 +67,7 @@ Status StepCalls::pull(uint64_t step, std::span<const parallax_slice_t> slices, 
     PARALLAX_RETURN_IF_ERROR(post_pull(call, request, nullptr));
   }
   if (!evaluation) {
-    parts_.pipeline.own_time().called(step, StepPhase::kPull, parts_.clock.now_ns());
+    called(step, StepPhase::kPull);
   }
   return {};
 }
@@ -131,7 +131,7 @@ Status StepCalls::contribute(RequestKind kind, uint64_t step,
   } else {
     PARALLAX_RETURN_IF_ERROR(contribution_calls_.post(kind, step, slices, request));
   }
-  parts_.pipeline.own_time().called(step, StepPhase::kPush, parts_.clock.now_ns());
+  called(step, StepPhase::kPush);
   return {};
 }
 
@@ -166,13 +166,17 @@ Status StepCalls::end(uint64_t step, const parallax_step_end_options_t& options,
   PARALLAX_RETURN_IF_ERROR(taken.take(RequestKind::kStepEnd, step));
   parts_.pipeline.end(step, end);
   *request = ends_[StepWindow::slot(step)] = taken.keep();
-  parts_.pipeline.own_time().called(step, StepPhase::kStepEnd, parts_.clock.now_ns());
+  called(step, StepPhase::kStepEnd);
   return {};
 }
 
 // ---- the pass
 
 Status StepCalls::advance() {
+  if (called_.step != 0) {
+    parts_.pipeline.own_time().called(called_.step, called_.phase, parts_.clock.now_ns());
+    called_.step = 0;
+  }
   device_calls_.advance();
   pull_calls_.advance();
   contribution_calls_.advance();

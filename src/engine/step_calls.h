@@ -85,6 +85,13 @@ class StepCalls {
   Status post_pull(const DeviceCalls::Call& call, Request** request, Request* there);
   Status take(const DeviceCalls::Call& call, Request* request);
   void finish_end(const StepPipeline::Finished& finished);
+  // Just now; what own_time hears of it waits for the pass that follows, and its time.
+  void called(uint64_t step, StepPhase phase) { called_ = {step, phase}; }
+
+  struct Called {
+    uint64_t step = 0;  // 0: nothing was
+    StepPhase phase = StepPhase::kPull;
+  };
 
   const Parts parts_;
   const SliceChecks checks_;
@@ -92,6 +99,7 @@ class StepCalls {
   ContributionCalls contribution_calls_;
   DeviceCalls device_calls_;
   std::array<Request*, StepWindow::kDepth> ends_ = {};  // by slot of the step
+  Called called_;
 };
 
 }  // namespace parallax

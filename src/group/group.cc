@@ -30,6 +30,7 @@ std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Me
                         .rows_max = runtime.variable->rows_max,
                         .ordered = sums_in_order(method),
                         .sum = runtime.variable->sum_type(),
+                        .held = !runtime.variable->managed(),
                         .counted = runtime.variable->counts_ranks(),
                         .counts_contributors = runtime.variable->counts_contributors(),
                         .marker_hosts_max = options_.marker_hosts_max});

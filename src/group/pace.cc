@@ -48,6 +48,8 @@ void LateWindow::add(const PaceVote& times, uint32_t world, int64_t step_ns) {
   Latest& latest = steps_[count_++ % kWindowSteps];
   latest = {};
   if (world < 2 || times.rank >= world) return;
+  // No rank is later than it took itself, and in most steps that is nothing.
+  if (times.longest_total_us() <= kLateNsMin / kNanosecondsPerMicrosecond) return;
   int64_t late_us = 0;
   int64_t most_us = INT64_MIN;
   StepPhase phase = StepPhase::kPull;

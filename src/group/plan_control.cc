@@ -16,8 +16,9 @@ std::vector<VariableFacts> PlanControl::facts() const {
     VariableFacts& facts = all[runtime->id];
     const bool rows = runtime->variable->ids_declared();
     const Method to_all = rows ? Method::kMadeDense : Method::kAllreduce;
-    facts.to_all = costs.of(runtime->gradient_partition(to_all), facts.element_bytes,
-                            {.ordered = group_.sums_in_order(to_all), .of_hosts = rows});
+    facts.to_all = costs.of(
+        runtime->gradient_partition(to_all), facts.element_bytes,
+        {.ordered = group_.sums_in_order(to_all), .of_hosts = rows, .held = !facts.managed});
     if (rows || !facts.managed) continue;
     facts.to_owners =
         costs.of(runtime->gradient_partition(Method::kPushPull), facts.element_bytes,

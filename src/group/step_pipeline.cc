@@ -29,24 +29,42 @@ double clip_scale(float clip_norm, double norm) {
 
 }  // namespace
 
+void StepState::reset(uint64_t begun) {
+  step = begun;
+  std::fill(contributed.begin(), contributed.end(), Contributed::kNothing);
+  parts_left = sums_pending = unstarted = pulls_left = contributions_open = 0;
+  dense_variable = kNoVariable;
+  ended_sent = voted = decided = applying = migrating = false;
+  applies = {};
+  contributed_cursor = reduced_cursor = delivered_cursor = 0;
+}
+
 void StepPipeline::add_variables() {
   parts_.plan_control.add_variables(window_.finished());
   for (StepState& state : states_) state.contributed.resize(parts_.group.size());
   for (const auto& runtime : parts_.group.runtimes()) {
     const Variable& variable = *runtime->variable;
-    if (variable.managed()) ballot_.reserve(variable.rates, norm_kind(variable));
+    if (!variable.managed()) continue;
+    for (Ballot& each : ballots_) each.rates.reserve(variable.rates, norm_kind(variable));
   }
+  // No step is under way anywhere before all ranks have these variables.
+  votes_to_all_ = decides_by_all();
+  parts_.trees[TreeKind::kVote].begin_at(window_.next_to_vote());
+  all_votes_.begin_at(window_.next_to_vote());
+}
+
+bool StepPipeline::decides_by_all() const {
+  const uint32_t world = parts_.group.columns().world();
+  const auto& runtimes = parts_.group.runtimes();
+  return world > 1 && world <= kVotesToAllMax &&
+         std::none_of(runtimes.begin(), runtimes.end(), [](const auto& runtime) {
+           return runtime->variable->managed() || runtime->variable->ids_declared();
+         });
 }
 
 uint64_t StepPipeline::begin() {
   const uint64_t step = window_.begin();
-  StepState& begun = state(step);
-  // Keeps its memory across the reset: a step allocates nothing.
-  std::vector<Contributed> contributed = std::move(begun.contributed);
-  std::fill(contributed.begin(), contributed.end(), Contributed::kNothing);
-  begun = StepState();
-  begun.contributed = std::move(contributed);
-  begun.step = step;
+  state(step).reset(step);
   own_time_.begin(step);
   return step;
 }
@@ -83,7 +101,11 @@ Status StepPipeline::advance(Finished* finished) {
   if (!window_.is_ending(window_.next_to_vote())) return {};
   StepState& step = state(window_.next_to_vote());
   if (step.ended_sent && !step.voted && reduced(step)) vote(step);
-  if (parts_.trees[TreeKind::kVote].take_complete()) pass_votes_on();
+  if (votes_to_all_) {
+    if (all_votes_.take_complete()) decide_by_all(step);
+  } else if (parts_.trees[TreeKind::kVote].take_complete()) {
+    pass_votes_on();
+  }
   if (step.decided && !step.applying && delivered(step)) apply(step);
   if (!step.applying || step.applies.left > 0) return {};
   if (step.applies.failed != UINT32_MAX) return rule_failure(step);
@@ -120,10 +142,32 @@ bool StepPipeline::all(StepState& step, uint32_t StepState::*cursor,
 
 void StepPipeline::vote(StepState& step) {
   step.voted = true;
-  Vote vote;
-  fill_vote(step, &vote);
-  vote_.merge(vote);
+  said_.clear();
+  fill_vote(step, &said_);
+  ballot(step.step).votes.merge(said_);
+  if (votes_to_all_) return tell_all(step, said_);
   parts_.trees[TreeKind::kVote].join();
+}
+
+// This rank's own, as it is: each merges all.
+void StepPipeline::tell_all(const StepState& step, const Vote& vote) {
+  const Columns& columns = parts_.group.columns();
+  SectionHeader header = {.kind = SectionKind::kVote, .part = 1, .tag = kNoVariable};
+  header.step = step.step;
+  const auto send = [&](std::span<const std::byte> payload) {
+    for (uint32_t i = 1; i < columns.world(); ++i) {
+      parts_.outbox.send_bytes((columns.rank() + i) % columns.world(), header, payload);
+    }
+  };
+  if (step.end.rates.count > 0) {
+    RatesBallot own;
+    own.say(step.end.rates, columns.rank());
+    own.for_each_part(send);
+  }
+  header.part = 0;
+  std::array<std::byte, kVoteBytesMax> bytes;
+  send(std::span(bytes).first(encode_vote(vote, bytes)));
+  all_votes_.join();
 }
 
 void StepPipeline::fill_vote(const StepState& step, Vote* vote) {
@@ -134,7 +178,7 @@ void StepPipeline::fill_vote(const StepState& step, Vote* vote) {
   vote->found_inf = end.found_inf ? 1 : 0;
   vote->scalars = {std::bit_cast<uint32_t>(end.learning_rate),
                    std::bit_cast<uint32_t>(end.clip_norm), group.columns().rank(), end.rates.count};
-  if (end.rates.count > 0) ballot_.say(end.rates, group.columns().rank());
+  if (end.rates.count > 0) ballot(step.step).rates.say(end.rates, group.columns().rank());
   add_norms(step, vote);
   const uint32_t dense = step.dense_variable;
   if (dense != kNoVariable && !group.runtime(dense).facts.given_dense) vote->dense_variable = dense;
@@ -153,7 +197,7 @@ void StepPipeline::add_norms(const StepState& step, Vote* vote) {
     const uint32_t kind = norm_kind(variable);
     const ReducedGradient part = runtime->exchange_at(step.step).owned(step.step);
     if (end.of_group(variable.rates).clip_norm > 0) {
-      add_squared_norm(part, &ballot_.norm(variable.rates, kind));
+      add_squared_norm(part, &ballot(step.step).rates.norm(variable.rates, kind));
     } else if (end.clip_norm > 0) {
       vote->norm_kinds |= 1u << kind;
       add_squared_norm(part, &vote->norms[kind]);
@@ -161,24 +205,46 @@ void StepPipeline::add_norms(const StepState& step, Vote* vote) {
   }
 }
 
-bool StepPipeline::merge_vote(std::span<const std::byte> payload) {
-  Vote vote;
-  if (!decode_vote(payload, parts_.group.columns().world(), &vote)) return false;
+bool StepPipeline::merge_vote(uint64_t step, std::span<const std::byte> payload) {
+  if (!decode_vote(payload, parts_.group.columns().world(), &said_)) return false;
   // Added up as they come; this rank's own joins in vote().
-  vote_.merge(vote);
+  ballot(step).votes.merge(said_);
   return true;
+}
+
+bool StepPipeline::take_vote(uint32_t from, const Section& section) {
+  const uint64_t step = section.header.step;
+  if (!votes_to_all_ || section.header.part > 1) return false;
+  // Control of a peer comes in the order of its sending, so parts are there before their vote.
+  if (section.header.part != 0) {
+    return all_votes_.awaits(from, step) && merge_vote_part(step, section.payload);
+  }
+  return all_votes_.arrive(from, step) && merge_vote(step, section.payload);
+}
+
+uint64_t StepPipeline::voted_by_others() const {
+  if (votes_to_all_) return all_votes_.told_in();
+  const TreeSync& votes = parts_.trees[TreeKind::kVote];
+  return votes.any_arrived() ? votes.round() : 0;
 }
 
 void StepPipeline::pass_votes_on() {
   std::array<std::byte, kVoteBytesMax> bytes;
   const bool root = parts_.trees[TreeKind::kVote].is_root();
+  Ballot& votes = ballot(parts_.trees[TreeKind::kVote].round());
   if (!root) {
-    ballot_.for_each_part(
+    votes.rates.for_each_part(
         [this](std::span<const std::byte> part) { parts_.trees.send_part(TreeKind::kVote, part); });
   }
-  const size_t used = root ? encode_decision(decide(), bytes) : encode_vote(vote_, bytes);
-  vote_.clear();
-  ballot_.clear();
+  size_t used = 0;
+  if (root) {
+    Decision decision;
+    decide(votes, &decision);
+    used = encode_decision(decision, bytes);
+  } else {
+    used = encode_vote(votes.votes, bytes);
+  }
+  votes.clear();
   const auto payload = std::span(bytes).first(used);
   // The root takes its own decision by the same way, through the same checks.
   if (parts_.trees.pass_on(TreeKind::kVote, payload)) PARALLAX_CHECK(take_decision(payload));
@@ -186,48 +252,59 @@ void StepPipeline::pass_votes_on() {
 
 // ---- the decision
 
-// The root's: everything that ends the step, computed once and sent to all, so that no two ranks
-// can come to another scale or plan.
-Decision StepPipeline::decide() {
-  const uint32_t world = parts_.group.columns().world();
-  Decision decision;
-  decision.contributors = vote_.contributors;
-  decide_clipping(&decision);
-  decision.outcome = vote_.found_inf > 0 ? Outcome::kDiscard : Outcome::kCommit;
-  if (vote_.disagree) {
-    decision.outcome = Outcome::kMismatch;
-    decision.first = vote_.scalars;
-    decision.second = vote_.other;
-  } else if (ballot_.differing().any != 0) {
-    decision.outcome = Outcome::kMismatch;
-    decision.difference = ballot_.differing();
+// Every rank's own, of the same votes: whether the step is discarded, and who contributed. Only
+// which two ranks a mismatch names may differ, and how long a step took that a rank was late in.
+void StepPipeline::decide_by_all(StepState& step) {
+  Ballot& votes = ballot(step.step);
+  decide(votes, &step.decision);
+  votes.clear();
+  taken(step);
+}
+
+// Else the root's: everything that ends the step, computed once and sent to all, so that no two
+// ranks can come to another scale or plan.
+void StepPipeline::decide(const Ballot& ballot, Decision* decision) {
+  const Vote& votes = ballot.votes;
+  const Columns& columns = parts_.group.columns();
+  decision->clear();
+  decision->contributors = votes.contributors;
+  decide_clipping(ballot, decision);
+  decision->outcome = votes.found_inf > 0 ? Outcome::kDiscard : Outcome::kCommit;
+  if (votes.disagree) {
+    decision->outcome = Outcome::kMismatch;
+    decision->first = votes.scalars;
+    decision->second = votes.other;
+  } else if (ballot.rates.differing().any != 0) {
+    decision->outcome = Outcome::kMismatch;
+    decision->difference = ballot.rates.differing();
   }
-  parts_.plan_control.decide(vote_, &decision);
+  parts_.plan_control.decide(votes, decision);
   const int64_t now_ns = parts_.clock.now_ns();
-  late_window_.add(vote_.pace, world, now_ns - std::exchange(decided_ns_, now_ns));
-  decision.late = late_window_.late();
-  if (late_window_.news(decision.late, now_ns)) say_late(decision.late);
-  return decision;
+  late_window_.add(votes.pace, columns.world(), now_ns - std::exchange(decided_ns_, now_ns));
+  decision->late = late_window_.late();
+  // Once in a job.
+  const bool says = !votes_to_all_ || columns.rank() == 0;
+  if (says && late_window_.news(decision->late, now_ns)) say_late(decision->late);
 }
 
 // By this rank's own rates, which are all ranks' if the step is committed. The global norm is that
 // of what the groups' clips have left, as it would be for a caller who clips group by group first.
-void StepPipeline::decide_clipping(Decision* decision) {
+void StepPipeline::decide_clipping(const Ballot& ballot, Decision* decision) {
   const StepEnd& end = state(window_.next_to_vote()).end;
   if (end.clip_norm == 0 && !end.rates.any_clip()) return;
-  const double contributors = std::max(1u, vote_.contributors);
+  const double contributors = std::max(1u, ballot.votes.contributors);
   const double factors[kReductionKinds] = {1.0, 1.0 / parts_.group.columns().world(),
                                            1.0 / contributors};
   double square = 0;
   for (uint32_t kind = 0; kind < kReductionKinds; ++kind) {
-    square += factors[kind] * factors[kind] * vote_.norms[kind].value();
+    square += factors[kind] * factors[kind] * ballot.votes.norms[kind].value();
   }
   for (uint32_t group = 0; group < end.rates.count; ++group) {
     const float clip_norm = end.rates.groups[group].clip_norm;
     if (clip_norm == 0) continue;
     double of_group = 0;
     for (uint32_t kind = 0; kind < kReductionKinds; ++kind) {
-      of_group += factors[kind] * factors[kind] * ballot_.squared_norm(group, kind);
+      of_group += factors[kind] * factors[kind] * ballot.rates.squared_norm(group, kind);
     }
     const double scale = clip_scale(clip_norm, std::sqrt(of_group));
     decision->group_scales[group] = scale;
@@ -252,19 +329,22 @@ void StepPipeline::say_late(const LateRank& late) const {
 }
 
 bool StepPipeline::take_decision(std::span<const std::byte> payload) {
-  Decision decision;
-  if (!decode_decision(payload, parts_.group.columns().world(), &decision) ||
-      !parts_.plan_control.fits(decision)) {
+  // The step's own, which nobody reads before it is decided.
+  StepState& step = state(window_.next_to_vote());
+  if (!decode_decision(payload, parts_.group.columns().world(), &step.decision) ||
+      !parts_.plan_control.fits(step.decision)) {
     return false;
   }
-  StepState& step = state(window_.next_to_vote());
+  taken(step);
+  return true;
+}
+
+void StepPipeline::taken(StepState& step) {
   PARALLAX_CHECK(step.step == window_.next_to_vote() && step.voted && !step.decided);
   step.decided = true;
-  step.decision = decision;
-  late_ = decision.late;
+  late_ = step.decision.late;
   window_.decide();
   parts_.group.pulls().decided(window_.decided());
-  return true;
 }
 
 // ---- updates

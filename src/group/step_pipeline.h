@@ -6,8 +6,10 @@
 // variables move, and the step is finished: its buffers are those of the step two after it.
 //
 // Two steps may be ending at a time: the next one may end while this one is being decided. Votes
-// and decisions travel along the tree (TreeKind::kVote). What was called is whoever's that started
-// it: here are only the counts of it (StepState). Engine's owner only; nothing blocks.
+// and decisions travel along the tree (TreeKind::kVote). Where nothing is managed and no rows are
+// counted, a decision follows from the votes alone: then few ranks tell theirs to all others, each
+// makes the decision itself, and a step ends in one hop (AllSync). What was called is whoever's
+// that started it: here are only the counts of it (StepState). Engine's owner only; nothing blocks.
 #ifndef PARALLAX_GROUP_STEP_PIPELINE_H_
 #define PARALLAX_GROUP_STEP_PIPELINE_H_
 
@@ -20,6 +22,7 @@
 #include "base/clock.h"
 #include "base/compute.h"
 #include "base/status.h"
+#include "collectives/all_sync.h"
 #include "group/group.h"
 #include "group/migration.h"
 #include "group/pace.h"
@@ -67,8 +70,15 @@ struct StepState {
   bool migrating = false;
   Applies applies;
   uint32_t contributed_cursor = 0, reduced_cursor = 0, delivered_cursor = 0;
-  Decision decision;
+  Decision decision;  // once decided
+
+  // It begins. Allocates nothing, and leaves alone what is set before it is read.
+  void reset(uint64_t begun);
 };
+
+// Of a group of so many ranks at most, all votes go to all ranks: of more, the messages of a rank
+// outweigh the hop that is spared.
+inline constexpr uint32_t kVotesToAllMax = 8;
 
 class StepPipeline {
  public:
@@ -89,7 +99,8 @@ class StepPipeline {
   };
 
   // All parts outlive this.
-  explicit StepPipeline(const Parts& parts) : parts_(parts) {}
+  explicit StepPipeline(const Parts& parts)
+      : parts_(parts), all_votes_(parts.group.columns().world(), parts.group.columns().rank()) {}
 
   // A commit is under way, between steps, and the group has its variables: makes room for them.
   void add_variables();
@@ -112,12 +123,21 @@ class StepPipeline {
 
   // Moves on what can be moved. Not OK: the job fails with it.
   Status advance(Finished* finished);
-  // A child's vote, and the root's decision. False: not what this rank may be sent.
-  [[nodiscard]] bool merge_vote(std::span<const std::byte> payload);
-  [[nodiscard]] bool merge_vote_part(std::span<const std::byte> payload) {
-    return ballot_.merge_part(payload, parts_.group.columns().world());
+  // A child's vote on that step, and the root's decision. False: not what this rank may be sent.
+  [[nodiscard]] bool merge_vote(uint64_t step, std::span<const std::byte> payload);
+  [[nodiscard]] bool merge_vote_part(uint64_t step, std::span<const std::byte> payload) {
+    return ballot(step).rates.merge_part(payload, parts_.group.columns().world());
   }
   [[nodiscard]] bool take_decision(std::span<const std::byte> payload);
+  // kVote: a rank's, which goes to all.
+  [[nodiscard]] bool take_vote(uint32_t from, const Section& section);
+
+  // All votes go to all ranks, as far as the variables so far say.
+  bool votes_to_all() const { return votes_to_all_; }
+  // Of the step to be decided next, where they do: who has not voted.
+  std::vector<uint32_t> missing_votes() const { return all_votes_.missing(); }
+  // The last step that another rank is known to have voted on, of those undecided; 0: none.
+  uint64_t voted_by_others() const;
 
  private:
   bool all(StepState& step, uint32_t StepState::*cursor, bool ExchangeState::*ready) const;
@@ -130,12 +150,27 @@ class StepPipeline {
   bool delivered(StepState& step) const {
     return all(step, &StepState::delivered_cursor, &ExchangeState::delivered);
   }
+  // What has come of the votes on a step.
+  struct Ballot {
+    Vote votes;
+    RatesBallot rates;
+    void clear() {
+      votes.clear();
+      rates.clear();
+    }
+  };
+  Ballot& ballot(uint64_t step) { return ballots_[StepWindow::slot(step)]; }
+
+  bool decides_by_all() const;
   void vote(StepState& step);
+  void tell_all(const StepState& step, const Vote& vote);
   void fill_vote(const StepState& step, Vote* vote);
   void add_norms(const StepState& step, Vote* vote);
   void pass_votes_on();
-  Decision decide();
-  void decide_clipping(Decision* decision);
+  void decide_by_all(StepState& step);
+  void taken(StepState& step);
+  void decide(const Ballot& ballot, Decision* decision);
+  void decide_clipping(const Ballot& ballot, Decision* decision);
   void say_late(const LateRank& late) const;
   void apply(StepState& step);
   void submit_apply(StepState& step, VariableRuntime& runtime, double mean);
@@ -146,12 +181,13 @@ class StepPipeline {
   const Parts parts_;
   StepWindow window_;
   std::array<StepState, StepWindow::kDepth> states_;
-  // Of the round under way: what came from below.
-  Vote vote_;
-  RatesBallot ballot_;
+  std::array<Ballot, StepWindow::kDepth> ballots_;
+  Vote said_;  // to make one, or to read one: it is large
+  AllSync all_votes_;
+  bool votes_to_all_ = false;
   OwnTime own_time_;
   LateRank late_;
-  // The root's.
+  // Of who decides.
   LateWindow late_window_;
   int64_t decided_ns_ = 0;  // when it decided last
 };

@@ -80,26 +80,46 @@ class Reader {
 
 }  // namespace
 
+void Vote::clear() {
+  any = disagree = false;
+  contributors = found_inf = 0;
+  scalars = other = {};
+  for (uint32_t kind = 0; kind < kReductionKinds; ++kind) {
+    if ((norm_kinds >> kind & 1) != 0) norms[kind] = {};
+  }
+  norm_kinds = 0;
+  dense_variable = kNoVariable;
+  pace = {};
+  counts_first = counts_size = 0;
+}
+
 void Vote::merge(const Vote& from) {
   if (!any) {
-    *this = from;
     any = true;
-    return;
+    disagree = from.disagree;
+    scalars = from.scalars;
+    other = from.other;
+    dense_variable = from.dense_variable;
+    pace = from.pace;
+    counts_first = from.counts_first;
+    counts_size = from.counts_size;
+    std::fill_n(counts.begin(), counts_size, RowCounts());
+  } else {
+    // One pair that disagrees is enough for the error: it names two ranks and what each said.
+    if (!disagree && (from.disagree || !scalars.same_as(from.scalars))) {
+      disagree = true;
+      other = scalars.same_as(from.scalars) ? from.other : from.scalars;
+    }
+    dense_variable = std::min(dense_variable, from.dense_variable);
+    pace.merge(from.pace);
   }
   contributors += from.contributors;
   found_inf += from.found_inf;
-  // One pair that disagrees is enough for the error: it names two ranks and what each said.
-  if (!disagree && (from.disagree || !scalars.same_as(from.scalars))) {
-    disagree = true;
-    other = scalars.same_as(from.scalars) ? from.other : from.scalars;
-  }
   for (uint32_t kind = 0; kind < kReductionKinds; ++kind) {
     // Exact, so that the order in which votes come changes no bit.
     if ((from.norm_kinds >> kind & 1) != 0) norms[kind].add(from.norms[kind]);
   }
   norm_kinds |= from.norm_kinds;
-  dense_variable = std::min(dense_variable, from.dense_variable);
-  pace.merge(from.pace);
   // All ranks count the same variables in a step; a vote that does not is left out.
   if (from.counts_first != counts_first || from.counts_size != counts_size) return;
   for (uint32_t i = 0; i < counts_size; ++i) {
@@ -107,6 +127,20 @@ void Vote::merge(const Vote& from) {
     counts[i].union_rows += from.counts[i].union_rows;
     counts[i].pulled += from.counts[i].pulled;
   }
+}
+
+void Decision::clear() {
+  outcome = Outcome::kDiscard;
+  contributors = 0;
+  gradient_norm = 0;
+  clip_scale = 1;
+  group_scales.fill(1);
+  first = second = {};
+  difference = {};
+  late = {};
+  settled = false;
+  dense_variable = kNoVariable;
+  entry_count = 0;
 }
 
 size_t encode_vote(const Vote& vote, std::span<std::byte, kVoteBytesMax> out) {
@@ -186,7 +220,7 @@ bool decode_decision(std::span<const std::byte> in, uint32_t world, Decision* de
       head.second.rank >= world || head.late_rank >= world) {
     return false;
   }
-  *decision = {};
+  decision->clear();
   decision->outcome = static_cast<Outcome>(head.outcome);
   decision->contributors = head.contributors;
   decision->gradient_norm = head.gradient_norm;

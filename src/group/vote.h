@@ -43,6 +43,9 @@ struct StepScalars {
   }
 };
 
+// It is large, and most votes say little: clear() and merge() touch no more than is used. What no
+// bit of norm_kinds tells of is 0 in `norms`, and what is behind counts_size in `counts` says
+// nothing.
 struct Vote {
   bool any = false;  // holds anything yet
   uint32_t contributors = 0;
@@ -60,7 +63,7 @@ struct Vote {
   uint32_t counts_size = 0;
   std::array<RowCounts, kCountsPerVote> counts = {};
 
-  void clear() { *this = Vote(); }
+  void clear();
   void merge(const Vote& other_vote);
 };
 
@@ -92,6 +95,9 @@ struct Decision {
   uint32_t dense_variable = kNoVariable;  // has row ids, got a dense slice: dense from now on
   uint32_t entry_count = 0;
   std::array<PlanEntry, kEntriesPerDecision> entries = {};
+
+  // As it begins, but for entries that entry_count does not count.
+  void clear();
 };
 
 // Votes and decisions are control, which is never cut: Outbox::kControlBytesMax.

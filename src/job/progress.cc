@@ -139,14 +139,19 @@ bool Progress::pass() {
 
 // A pass of who waits for these: it tells their completions by its return, and only others' by the
 // descriptor, which is a system call.
-bool Progress::pass_for(std::span<Request* const> requests) {
+bool Progress::pass_for(std::span<Request* const> requests, int64_t* began_ns) {
   const MutexLock lock(engine_mutex_);
-  if (completion_fd_ < 0) return run();
+  if (completion_fd_ < 0) {
+    const bool moved = run();
+    *began_ns = groups_->whole().passed_ns();
+    return moved;
+  }
   const size_t done_before = done_count(requests);
   completions_counted_ = 0;
   counts_completions_ = true;
   const bool moved = run();
   counts_completions_ = false;
+  *began_ns = groups_->whole().passed_ns();
   const size_t own = done_count(requests) - done_before;
   if (completions_counted_ > own) tell_completions(completions_counted_ - own);
   return moved;
@@ -261,9 +266,8 @@ int Progress::completion_fd() {
 
 // ---- waiting
 
-bool Progress::wait(std::span<Request* const> requests, int64_t deadline_ns) {
+bool Progress::wait(std::span<Request* const> requests, int64_t deadline_ns, int64_t now_ns) {
   if (all_done(requests)) return true;
-  int64_t now_ns = clock_.now_ns();
   // Who only asks does not keep the progress thread from its work.
   if (now_ns >= deadline_ns) return false;
   MutexLock lock(waiters_mutex_);
@@ -307,21 +311,21 @@ bool Progress::wait(std::span<Request* const> requests, int64_t deadline_ns) {
 bool Progress::drive(std::span<Request* const> requests, int64_t deadline_ns, int64_t* now_ns) {
   int idle_passes = 0;
   bool quietly = true;
-  int64_t moved_ns = *now_ns;
+  int64_t idle_ns = *now_ns;
   while (true) {
-    const bool moved = pass_for(requests);
+    const bool moved = pass_for(requests, now_ns);
     if (all_done(requests)) return true;
-    *now_ns = clock_.now_ns();
     if (*now_ns >= deadline_ns) return false;
     if (moved) {
       if (quietly && idle_passes >= kIdlePasses) spin_.found();
       idle_passes = 0;
       quietly = true;
-      moved_ns = *now_ns;
       continue;
     }
+    // Not before: what moved last may have taken long.
+    if (idle_passes == 0) idle_ns = *now_ns;
     if (++idle_passes < kIdlePasses) continue;
-    const int64_t looked_ns = *now_ns - moved_ns;
+    const int64_t looked_ns = *now_ns - idle_ns;
     if (quietly && looked_ns >= spin_.quiet_ns()) {
       quietly = false;
       spin_.vain();
@@ -333,7 +337,6 @@ bool Progress::drive(std::span<Request* const> requests, int64_t deadline_ns, in
     block(requests, deadline_ns);
     idle_passes = 0;
     quietly = true;
-    moved_ns = clock_.now_ns();
   }
 }
 

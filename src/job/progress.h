@@ -93,8 +93,11 @@ class Progress {
     return body(*groups_);
   }
 
-  // True once all are done; false at the deadline.
-  bool wait(std::span<Request* const> requests, int64_t deadline_ns);
+  // True once all are done; false at the deadline, by the clock that says `now_ns` now.
+  bool wait(std::span<Request* const> requests, int64_t deadline_ns, int64_t now_ns);
+  bool wait(std::span<Request* const> requests, int64_t deadline_ns) {
+    return wait(requests, deadline_ns, clock_.now_ns());
+  }
   void drive_once();
   // Until a group that starts no more compute jobs has none under way. The engine mutex is free
   // meanwhile: the others go on, and may be what a job of the pool waits for.
@@ -126,7 +129,7 @@ class Progress {
   void drive_alone() PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
   void sleep_on_duty() PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
   bool pass() PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
-  bool pass_for(std::span<Request* const> requests)
+  bool pass_for(std::span<Request* const> requests, int64_t* began_ns)
       PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
   bool run() PARALLAX_REQUIRES(engine_mutex_);
   void tell_completions(uint64_t count);

@@ -76,6 +76,7 @@ inline constexpr std::array kKindRows = {
     KindRow{SectionKind::kCollectivePlace, Layer::kCollective, "collective_place"},
     KindRow{SectionKind::kPullPlace, Layer::kPull, "pull_place"},
     KindRow{SectionKind::kLoanRead, Layer::kLending, "loan_read"},
+    KindRow{SectionKind::kVote, Layer::kStep, "vote"},
 };
 
 namespace internal_kinds {

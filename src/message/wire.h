@@ -91,7 +91,10 @@ enum class SectionKind : uint8_t {
   kPullPlace = 38,
   // Of a loan (message/lending.h): first = its number. The sender has read it.
   kLoanRead = 39,
-  kKindCount = 40,
+  // Of a group that decides its steps by all: the sender's vote on a step; part = 1: rates by group
+  // ahead of it.
+  kVote = 40,
+  kKindCount = 41,
 };
 
 // How the payload is laid out.

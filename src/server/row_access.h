@@ -53,6 +53,8 @@ class RowAccess {
   void start_read(const RowsCall& call);
   void start_write(const RowsCall& call, uint32_t* pending);
   void start_pull(const RowsCall& call);
+  // No call is under way, and no other rank's is served.
+  bool at_rest() const { return !active_ && asks_.at_rest(); }
   bool finished() const { return active_ && !rows_left() && answers_left_ == 0; }
   // STATE names the ranks that were in a step.
   Status finish();

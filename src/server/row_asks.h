@@ -67,6 +67,7 @@ class RowAsks {
       : columns_(columns), outbox_(outbox), tables_(tables) {}
 
   // A kRowsAsk. False: not what `from` may ask now.
+  bool at_rest() const { return asks_.empty(); }
   [[nodiscard]] bool on_ask(uint32_t from, const Section& section);
   // Sends what may be sent now.
   void advance();

@@ -43,6 +43,35 @@ TEST(Algorithms, EveryShapeHasOne) {
   }
 }
 
+// Given few elements, of few ranks of one host or of a host each, expect one shot exactly where
+// they come back and are the framework's, fewer of them where they must cross between more than two
+// hosts.
+TEST(Algorithms, FewElementsOfFewRanksGoInOneShot) {
+  for (uint32_t ranks = 1; ranks <= 12; ++ranks) {
+    for (uint32_t hosts = 1; hosts <= ranks; ++hosts) {
+      for (const uint64_t elements : {1u, 512u, 1024u, 1025u, 4096u, 8192u, 8193u}) {
+        for (const bool ordered : {false, true}) {
+          for (uint32_t other = 0; other < 4; ++other) {
+            const DenseShape shape = {.elements = elements,
+                                      .hosts = hosts,
+                                      .ranks = ranks,
+                                      .ordered = ordered,
+                                      .returned = other != 1,
+                                      .of_hosts = other == 2,
+                                      .held = other != 3};
+            const bool flat = hosts == 1 || hosts == ranks;
+            const uint64_t most = hosts > 2 ? 1024 : 8192;
+            const bool oneshot =
+                other == 0 && flat && ranks > 1 && ranks <= 8 && elements * (ranks - 1) <= most;
+            ASSERT_EQ(chosen(shape) == "oneshot", oneshot)
+                << elements << " elements, " << hosts << " hosts, " << ranks << " ranks";
+          }
+        }
+      }
+    }
+  }
+}
+
 // Given the names of methods, expect what comes back to be as plans say.
 TEST(Algorithms, TheWayBackIsTheMethods) {
   for (const RowAlgorithm& algorithm : kRowAlgorithms) {
@@ -64,7 +93,9 @@ TEST(Algorithms, EveryRowIsReached) {
   EXPECT_EQ(names.size(), std::size(kDenseAlgorithms));
   for (const uint64_t elements : {uint64_t{1}, uint64_t{1} << 24}) {
     for (const uint32_t hosts : {1u, 4u, 64u}) {
-      taken.insert(chosen({.elements = elements, .hosts = hosts, .ranks = hosts}));
+      for (const bool held : {false, true}) {
+        taken.insert(chosen({.elements = elements, .hosts = hosts, .ranks = hosts, .held = held}));
+      }
     }
   }
   EXPECT_EQ(taken, names);

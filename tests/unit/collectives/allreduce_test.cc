@@ -25,7 +25,8 @@ namespace {
 struct Builder {
   const char* name;
   Schedule (*build)(const AllreduceShape& shape);
-  bool ordered;  // it can keep an order
+  bool ordered;      // it can keep an order
+  bool kept = true;  // owners alone may have the sum
 };
 
 // As test listings show it.
@@ -35,6 +36,7 @@ constexpr Builder kBuilders[] = {
     {"direct", allreduce_direct, true},
     {"tree", allreduce_tree, false},
     {"ring", allreduce_ring, false},
+    {"oneshot", allreduce_oneshot, true, false},
 };
 
 // A world of schedules that has been run.
@@ -107,7 +109,7 @@ TEST_P(Allreduce, EveryRankEndsWithEachContributionOnce) {
     if (skipped(world)) continue;
     for (const std::vector<uint32_t>& layout : layouts(world)) {
       for (const uint64_t elements : {uint64_t{1}, uint64_t{700}, 256 * uint64_t{world} + 17}) {
-        const bool returned = (world + elements) % 3 != 0;
+        const bool returned = !GetParam().kept || (world + elements) % 3 != 0;
         prove(GetParam(), layout, elements, false, returned);
         if (GetParam().ordered) prove(GetParam(), layout, elements, true, returned);
         if (HasFailure()) return;
@@ -201,6 +203,16 @@ TEST(AllreduceRing, EachRangeGoesRoundTwice) {
                       false, true, std::vector<double>(world, 1));
     ASSERT_EQ(proof.wrong, "");
     EXPECT_EQ(proof.run->messages(), uint64_t{2} * world * (world - 1));
+  }
+}
+
+// Given one shot, expect a message from each rank to each other and none after it.
+TEST(AllreduceOneshot, EveryRankTellsEveryOtherOnce) {
+  for (const uint32_t world : {1u, 2u, 5u}) {
+    const Proof proof(kBuilders[3], testkit::host_map(std::vector<uint32_t>(world, 0)), 2500, false,
+                      true, std::vector<double>(world, 1));
+    ASSERT_EQ(proof.wrong, "");
+    EXPECT_EQ(proof.run->messages(), uint64_t{world} * (world - 1));
   }
 }
 

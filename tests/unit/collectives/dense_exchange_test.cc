@@ -35,6 +35,14 @@ Candidate allreduce_direct() {
   return {.make = dense_exchange_by("direct"), .shapes = kElementShapes};
 }
 
+// Shapes of some messages too, which the library would send otherwise.
+Candidate allreduce_oneshot() {
+  return {.make = dense_exchange_by("oneshot"),
+          .pieces = Pieces::kNone,
+          .shapes = kElementShapes,
+          .by_columns = false};
+}
+
 Candidate allreduce_tree() {
   return {.make = dense_exchange_by("tree"),
           .pieces = Pieces::kNone,
@@ -63,6 +71,7 @@ Candidate push_pull_elements_uneven() {
 }
 
 CONFORM_EXCHANGE(allreduce_direct, allreduce_direct)
+CONFORM_EXCHANGE(allreduce_oneshot, allreduce_oneshot)
 CONFORM_EXCHANGE(allreduce_tree, allreduce_tree)
 CONFORM_EXCHANGE(allreduce_ring, allreduce_ring)
 CONFORM_EXCHANGE(push_pull_elements, push_pull_elements)
@@ -97,6 +106,43 @@ TEST(DenseExchange, puts_the_whole_where_it_is_wanted) {
       EXPECT_EQ(values == buffers[rank].data(), rank == 0 || rank == 3) << setting.say();
       for (uint64_t i = 0; i < setting.shape.elements(); ++i) ASSERT_EQ(values[i], 10) << i;
       EXPECT_EQ(pending[rank], 0u);
+    }
+  }
+}
+
+// Given a reduce in place whose schedule sums what it also sends, and whose sends are still queued
+// as the others' numbers come, expect what leaves to be its own numbers, and not the sum.
+TEST(DenseExchange, a_result_in_place_waits_for_what_is_sent_from_there) {
+  for (const std::vector<uint32_t>& hosts : layouts_of(3)) {
+    Setting setting = {.hosts = hosts, .shape = {1281, 3}};
+    setting.lends = false;
+    ExchangeWorld world(allreduce_oneshot(), setting);
+    std::vector<std::vector<float>> buffers, apart;
+    std::vector<uint32_t> pending(world.size());
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      buffers.emplace_back(setting.shape.elements(), static_cast<float>(rank + 1));
+      apart.emplace_back(setting.shape.elements());
+    }
+    // Of rank 0 nothing has left when all of the others' is there.
+    world.hold([](const Parcel& parcel) { return parcel.from == 0; });
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      auto* values = reinterpret_cast<std::byte*>(buffers[rank].data());
+      auto* result = rank == 1 ? reinterpret_cast<std::byte*>(apart[rank].data()) : values;
+      world.exchange(rank).contribute(
+          1,
+          {.elements = {values, PARALLAX_F32}, .lasting = true, .result = {result, PARALLAX_F32}},
+          &pending[rank]);
+      world.end(rank, 1);
+    }
+    world.run();
+    world.hold(nullptr);
+    world.run();
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      ASSERT_TRUE(world.exchange(rank).state(1).delivered);
+      const auto* values = reinterpret_cast<const float*>(world.exchange(rank).whole(1).values);
+      EXPECT_EQ(values == apart[rank].data(), rank == 1) << "where it lies apart it is written";
+      for (uint64_t i = 0; i < setting.shape.elements(); ++i) ASSERT_EQ(values[i], 6) << i;
+      for (const float own : buffers[rank]) ASSERT_EQ(own, static_cast<float>(rank + 1));
     }
   }
 }

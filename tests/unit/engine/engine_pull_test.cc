@@ -232,8 +232,7 @@ TEST_F(EnginePull, APullIsAnsweredWhileTheNeighbourWaits) {
   EXPECT_EQ(values_[3], 0) << "what the table begins with";
   world_->settle();
   EXPECT_EQ(world_->engine(1).reports().missing(*held).message(),
-            "step 1 waits for variable 'whole': rank 0 (host host0) to sum it, "
-            "rank 0 (host host0) to give it or end the step");
+            "step 1 waits for variable 'whole': rank 0 (host host0) to give it or end the step");
   finish({reduce(0, own.data()), held, end(0, 1), end(1, 1)});
 }
 

@@ -105,13 +105,13 @@ TEST(Goodbye, WhoClosesIsMissedInTheStepThatOthersEnded) {
   goodbyes.start(2, 4);
   goodbyes.network().settle();
   Goodbye& root = goodbyes.at(0);
-  EXPECT_EQ(root.missed(false, window_at(4, 4, 4)).before, "") << "nobody waits for step 5 yet";
-  EXPECT_EQ(root.missed(false, window_at(5, 4, 4)).before, "") << "it began, and has not ended";
-  const Goodbye::Leaver leaver = root.missed(false, window_at(5, 5, 4));
+  EXPECT_EQ(root.missed(false, window_at(4, 4, 4), 0).before, "") << "nobody waits for step 5 yet";
+  EXPECT_EQ(root.missed(false, window_at(5, 4, 4), 0).before, "") << "it began, and has not ended";
+  const Goodbye::Leaver leaver = root.missed(false, window_at(5, 5, 4), 0);
   EXPECT_EQ(leaver.rank, 2u);
   EXPECT_EQ(leaver.before, "before ending step 5");
-  EXPECT_EQ(root.missed(true, StepWindow()).before, "before its commit");
-  EXPECT_EQ(root.missed(true, StepWindow()).rank, 2u);
+  EXPECT_EQ(root.missed(true, StepWindow(), 0).before, "before its commit");
+  EXPECT_EQ(root.missed(true, StepWindow(), 0).rank, 2u);
 }
 
 // Given two that close, it is the one that ended fewer steps that others may wait for.
@@ -122,13 +122,13 @@ TEST(Goodbye, TheOneThatEndedFewestStepsIsNamed) {
     goodbyes.network().settle();
     goodbyes.start(3 - first, first == 1 ? 5 : 6);
     goodbyes.network().settle();
-    const Goodbye::Leaver leaver = goodbyes.at(0).missed(false, window_at(6, 6, 5));
+    const Goodbye::Leaver leaver = goodbyes.at(0).missed(false, window_at(6, 6, 5), 0);
     EXPECT_EQ(leaver.rank, 2u);
     EXPECT_EQ(leaver.before, "before ending step 6");
   }
 }
 
-// A rank that closes itself is missed by what came to it from below.
+// A rank that closes itself is missed by what others have said.
 TEST(Goodbye, WhoClosesFindsThatOthersWaitForIt) {
   const auto report = [](TreeKind kind) {
     SectionHeader header;
@@ -139,13 +139,12 @@ TEST(Goodbye, WhoClosesFindsThatOthersWaitForIt) {
   };
   Goodbyes goodbyes({0, 0, 0}, 1);
   goodbyes.start(0, 0);
-  EXPECT_EQ(goodbyes.at(0).missed(false, StepWindow()).before, "");
-  ASSERT_TRUE(goodbyes.trees(0).take_report(1, report(TreeKind::kVote)));
-  EXPECT_EQ(goodbyes.at(0).missed(false, StepWindow()).before, "before ending step 1");
-  EXPECT_EQ(goodbyes.at(0).missed(false, StepWindow()).rank, 0u);
-  EXPECT_EQ(goodbyes.at(0).missed(false, window_at(1, 1, 0)).before, "") << "it ended that step";
+  EXPECT_EQ(goodbyes.at(0).missed(false, StepWindow(), 0).before, "");
+  EXPECT_EQ(goodbyes.at(0).missed(false, StepWindow(), 1).before, "before ending step 1");
+  EXPECT_EQ(goodbyes.at(0).missed(false, StepWindow(), 1).rank, 0u);
+  EXPECT_EQ(goodbyes.at(0).missed(false, window_at(1, 1, 0), 1).before, "") << "it ended that step";
   ASSERT_TRUE(goodbyes.trees(0).take_report(2, report(TreeKind::kCommit)));
-  EXPECT_EQ(goodbyes.at(0).missed(false, StepWindow()).before, "before its commit");
+  EXPECT_EQ(goodbyes.at(0).missed(false, StepWindow(), 0).before, "before its commit");
 }
 
 // Given a rank between steps, above one that closes and one that commits again.
@@ -153,13 +152,13 @@ TEST(Goodbye, WhoNeitherClosesNorCommitsSeesThatOthersWait) {
   Goodbyes goodbyes({0, 0, 0}, 1);
   goodbyes.start(2, 4);
   goodbyes.network().settle();
-  EXPECT_EQ(goodbyes.at(0).missed(false, window_at(4, 4, 4)).before, "");
+  EXPECT_EQ(goodbyes.at(0).missed(false, window_at(4, 4, 4), 0).before, "");
   SectionHeader header;
   header.kind = SectionKind::kTreeUp;
   header.tag = static_cast<uint32_t>(TreeKind::kCommit);
   header.step = 1;
   ASSERT_TRUE(goodbyes.trees(0).take_report(1, {header, {}}));
-  const Goodbye::Leaver leaver = goodbyes.at(0).missed(false, window_at(4, 4, 4));
+  const Goodbye::Leaver leaver = goodbyes.at(0).missed(false, window_at(4, 4, 4), 0);
   EXPECT_EQ(leaver.rank, 2u);
   EXPECT_EQ(leaver.before, "before its commit");
 }
@@ -170,7 +169,7 @@ TEST(Goodbye, NobodyIsMissedOnceAllClose) {
   goodbyes.start(1, 1);
   goodbyes.network().settle();
   for (uint32_t rank = 0; rank < 2; ++rank) {
-    EXPECT_EQ(goodbyes.at(rank).missed(false, window_at(2, 2, 1)).before, "");
+    EXPECT_EQ(goodbyes.at(rank).missed(false, window_at(2, 2, 1), 0).before, "");
   }
 }
 

@@ -8,7 +8,9 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "unit/group/group_world.h"
@@ -21,7 +23,8 @@ class StoppedClock final : public Clock {
   int64_t now_ns() const override { return 1; }
 };
 
-// Every rank holds one managed variable of kElements numbers, 0 at the start, with rule SGD.
+// Every rank holds one managed variable of kElements numbers, 0 at the start, with rule SGD; or one
+// that the framework holds.
 class StepWorld {
  public:
   static constexpr uint64_t kElements = 6;
@@ -45,8 +48,10 @@ class StepWorld {
   };
 
   explicit StepWorld(const std::vector<uint32_t>& hosts, uint32_t rates = 0)
+      : StepWorld(hosts, managed("dense", kElements / 2), rates) {}
+  StepWorld(const std::vector<uint32_t>& hosts, Variable variable, uint32_t rates)
       : hosts_(host_map(hosts)),
-        variables_{managed("dense", kElements / 2)},
+        variables_{std::move(variable)},
         network_(static_cast<uint32_t>(hosts.size()), hosts.size()) {
     variables_[0].rates = rates;
     variables_[0].init = PARALLAX_INIT_CONSTANT;
@@ -59,6 +64,7 @@ class StepWorld {
       added.pipeline.add_variables();
     }
     network_.on_section([this](uint32_t to, uint32_t from, const Section& section) {
+      ++sections_[section.header.kind];
       const bool fits = take(*ranks_[to], from, section);
       advance(*ranks_[to]);
       return fits;
@@ -103,6 +109,8 @@ class StepWorld {
     std::memcpy(&value, ranks_[rank]->group.runtime(0).table->element(kElements - 1), sizeof value);
     return value;
   }
+  // Of a kind, that have come anywhere so far.
+  uint64_t sections(SectionKind kind) { return sections_[kind]; }
   const Decision& decision(uint32_t rank, uint64_t step) {
     return ranks_[rank]->pipeline.state(step).decision;
   }
@@ -128,12 +136,15 @@ class StepWorld {
       case SectionKind::kTreeUp:
         if (header.part != 0) {
           return rank.trees.take_part(from, section) &&
-                 rank.pipeline.merge_vote_part(section.payload);
+                 rank.pipeline.merge_vote_part(header.step, section.payload);
         }
-        return rank.trees.take_report(from, section) && rank.pipeline.merge_vote(section.payload);
+        return rank.trees.take_report(from, section) &&
+               rank.pipeline.merge_vote(header.step, section.payload);
       case SectionKind::kTreeDown:
         return rank.trees.take_answer(from, section) &&
                rank.pipeline.take_decision(section.payload);
+      case SectionKind::kVote:
+        return rank.pipeline.take_vote(from, section);
       case SectionKind::kStepEnded:
         if (rank.pipeline.window().is_over(header.step)) return true;
         for (const auto& runtime : rank.group.runtimes()) {
@@ -150,6 +161,7 @@ class StepWorld {
   const StoppedClock clock_;
   std::vector<Variable> variables_;
   SectionNetwork network_;
+  std::map<SectionKind, uint64_t> sections_;
   std::vector<std::unique_ptr<Rank>> ranks_;
 };
 
@@ -376,7 +388,7 @@ TEST(StepPipeline, BeginForgetsTheStepWhoseStateItTakesOver) {
 TEST(StepPipeline, RefusesVotesAndDecisionsThatCannotBeReadOrDoNotFit) {
   StepWorld world({0, 1});
   const std::byte bytes[5] = {};
-  EXPECT_FALSE(world[0].pipeline.merge_vote(bytes));
+  EXPECT_FALSE(world[0].pipeline.merge_vote(1, bytes));
   EXPECT_FALSE(world[1].pipeline.take_decision(bytes));
   world[1].pipeline.begin();
   world.end(1, 1, {.learning_rate = 1, .absent = true});
@@ -386,6 +398,95 @@ TEST(StepPipeline, RefusesVotesAndDecisionsThatCannotBeReadOrDoNotFit) {
   const size_t used = encode_decision(decision, encoded);
   EXPECT_FALSE(world[1].pipeline.take_decision(std::span(encoded).first(used)));
   EXPECT_EQ(world[1].pipeline.window().decided(), 0u);
+}
+
+// ---- votes to all
+
+StepWorld held_world(const std::vector<uint32_t>& hosts) {
+  return {hosts, held("dense", StepWorld::kElements / 2), 0};
+}
+
+// Given a variable of the framework's and few ranks, expect steps decided everywhere alike, by one
+// vote of each rank to each other, and without an answer.
+TEST(StepPipeline, FewRanksVoteToAllWhereNothingIsManaged) {
+  for (const auto& hosts : layouts()) {
+    StepWorld world(hosts, held("dense", StepWorld::kElements / 2), 0);
+    const uint32_t ranks = world.size();
+    const bool to_all = ranks > 1 && ranks <= kVotesToAllMax;
+    for (uint64_t step = 1; step <= 4; ++step) {
+      world.step([&](uint32_t rank, StepEnd* end) {
+        end->found_inf = step == 2 && rank == 0;
+        end->absent = step == 3 && rank == ranks - 1;
+      });
+      for (uint32_t rank = 0; rank < ranks; ++rank) {
+        EXPECT_EQ(world[rank].pipeline.votes_to_all(), to_all);
+        ASSERT_EQ(world[rank].finished.size(), step) << "rank " << rank;
+        const Decision& decision = world.decision(rank, step);
+        EXPECT_EQ(decision.outcome, step == 2 ? Outcome::kDiscard : Outcome::kCommit);
+        EXPECT_EQ(decision.contributors, step == 3 ? ranks - 1 : ranks);
+      }
+    }
+    EXPECT_EQ(world.sections(SectionKind::kVote), to_all ? 4 * ranks * (ranks - 1) : 0);
+    EXPECT_EQ(world.sections(SectionKind::kTreeDown) > 0, !to_all && ranks > 1);
+  }
+}
+
+// Given ranks that say different things, expect every one to find it out by itself.
+TEST(StepPipeline, RanksThatDisagreeAreFoundByAll) {
+  for (const bool rates : {false, true}) {
+    StepWorld world = held_world({0, 0, 1});
+    world.step([&](uint32_t rank, StepEnd* end) {
+      if (!rates) end->clip_norm = rank == 1 ? 2.0f : 1.0f;
+      if (rates) end->rates.count = 2;
+      if (rates) end->rates.groups[1].weight_decay = rank == 1 ? 0.5f : 0.25f;
+    });
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      const Decision& decision = world.decision(rank, 1);
+      EXPECT_EQ(decision.outcome, Outcome::kMismatch);
+      if (rates) {
+        EXPECT_EQ(decision.difference.group, 1u);
+        EXPECT_TRUE((decision.difference.first_rank == 1) !=
+                    (decision.difference.second_rank == 1));
+      } else {
+        EXPECT_TRUE((decision.first.rank == 1) != (decision.second.rank == 1));
+      }
+    }
+    world.step();
+    EXPECT_EQ(world.decision(2, 2).outcome, Outcome::kCommit) << "of the last step nothing is left";
+  }
+}
+
+// Given votes that come twice, of a step that is not open, of no vote's bytes, or where nobody
+// votes to all, expect each refused; and who has not voted to be known.
+TEST(StepPipeline, RefusesVotesOfOthersThatCannotBe) {
+  StepWorld world = held_world({0, 0, 0});
+  StepPipeline& pipeline = world[0].pipeline;
+  std::array<std::byte, kVoteBytesMax> bytes;
+  Vote vote;
+  vote.any = true;
+  vote.scalars.rank = vote.pace.rank = 1;
+  const auto payload = std::span<const std::byte>(bytes).first(encode_vote(vote, bytes));
+  SectionHeader header = {.kind = SectionKind::kVote};
+  const auto takes = [&](uint32_t from, uint64_t step, std::span<const std::byte> said) {
+    header.step = step;
+    return pipeline.take_vote(from, {header, said});
+  };
+  EXPECT_EQ(pipeline.voted_by_others(), 0u);
+  EXPECT_FALSE(takes(1, 3, payload)) << "nobody is two steps ahead";
+  EXPECT_FALSE(takes(1, 0, payload));
+  EXPECT_TRUE(takes(1, 1, payload));
+  EXPECT_FALSE(takes(1, 1, payload)) << "it came twice";
+  EXPECT_FALSE(takes(2, 1, payload.first(7)));
+  EXPECT_TRUE(takes(1, 2, payload));
+  EXPECT_EQ(pipeline.voted_by_others(), 2u);
+  header.part = 2;
+  EXPECT_FALSE(takes(2, 2, payload));
+  header.part = 1;
+  EXPECT_FALSE(takes(1, 2, payload)) << "behind its vote";
+  StepWorld other({0, 0, 0});
+  header.part = 0;
+  header.step = 1;
+  EXPECT_FALSE(other[0].pipeline.take_vote(1, {header, payload}));
 }
 
 }  // namespace
