@@ -144,7 +144,12 @@ void DenseExchange::contribute(uint64_t step, const Contribution& slice, uint32_
   buffer.input = slice.elements;
   buffer.pending = pending;
   const Destination& to = slice.result;
-  if (to.values != nullptr && to.dtype == dtype_ && !replaces_unsent(slice)) {
+  const auto result = ByteRange::at(to.values, elements_ * element_bytes_);
+  const auto input =
+      ByteRange::at(slice.elements.rows, elements_ * bytes_of_dtype(slice.elements.dtype));
+  // What has its place there may still be read by sends, when the sum is complete.
+  const bool unsent = wiring_.adds_sent() && result.overlaps(input);
+  if (to.values != nullptr && to.dtype == dtype_ && !unsent) {
     buffer.result = to.values;
     buffer.placed = true;
   }
@@ -175,15 +180,6 @@ void DenseExchange::contribute(uint64_t step, const Contribution& slice, uint32_
     sum_moved(buffer, wiring_.cells_of(i).to);
   }
   if (!buffer.notes.empty()) outbox_.lending().wake(this);
-}
-
-// Its result would lie where its sends read.
-bool DenseExchange::replaces_unsent(const Contribution& slice) const {
-  if (!wiring_.adds_sent()) return false;
-  const ByteRange result = ByteRange::at(slice.result.values, elements_ * element_bytes_);
-  const ByteRange input =
-      ByteRange::at(slice.elements.rows, elements_ * bytes_of_dtype(slice.elements.dtype));
-  return result.overlaps(input);
 }
 
 void DenseExchange::contribute_nothing(uint64_t step, bool contributed) {

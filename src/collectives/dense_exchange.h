@@ -137,7 +137,6 @@ class DenseExchange final : public Exchange, private LentReader {
   bool read_lent() override;
   bool read_note(StepBuffer& buffer, LentNote& note, uint64_t count);
   void place_sums(StepBuffer& buffer, const Contribution& slice);
-  bool replaces_unsent(const Contribution& slice) const;
   BufferPlace lent_place(const StepBuffer& buffer, uint32_t op, const Send& send) const;
   void sum_moved(StepBuffer& buffer, uint32_t cell);
   void read(StepBuffer& buffer, uint32_t op, uint64_t at, uint64_t count);

@@ -30,21 +30,26 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
                std::function<void()> completed)
     : options_(std::move(options)),
       transport_(transport),
-      clock_(clock),
-      pass_clock_(clock),
-      compute_(compute),
+      pass_(clock),
       membership_(options_.part == 0 ? watch_neighbours(options_.view.hosts, options_.rank)
                                      : std::vector<uint32_t>(),
                   options_.part == 0 ? options_.lease_ns : kNoLeaseNs, clock.now_ns()),
       traffic_({.rank = options_.rank, .epoch = options_.view.epoch}, options_.view.hosts,
-               pass_clock_, membership_),
+               pass_.clock(), membership_),
       requests_(
           [this, completed = std::move(completed)] {
-            pipeline_.own_time().completed(pass_clock_.now_ns());
+            pipeline_.own_time().completed(pass_.began_ns());
             if (completed) completed();
           },
           options_.part),
       outbox_(options_.rank, transport, *this, traffic_),
+      seldom_calls_({.group = group_,
+                     .phase = phase_,
+                     .failure = failure_,
+                     .job_calls = job_calls_,
+                     .row_calls = row_calls_,
+                     .collective_calls = collective_calls_,
+                     .step_calls = step_calls_}),
       group_(options_.view, options_.rank,
              {.plan_mode = options_.plan_mode,
               .deterministic = options_.deterministic,
@@ -54,14 +59,14 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
               .other_footprints = options_.other_footprints,
               .marker_hosts_max = options_.marker_hosts_max,
               .devices = options_.devices},
-             outbox_, compute_),
+             outbox_, compute),
       migration_(group_, outbox_),
       plan_control_(group_, migration_,
                     {.mode = options_.plan_mode, .after_steps = options_.plan_after_steps}),
       broadcast_(options_.view.hosts, options_.rank, outbox_),
       trees_(options_.view.hosts, options_.rank, outbox_),
       pipeline_(
-          {group_, plan_control_, migration_, trees_, outbox_, group_.compute(), pass_clock_}),
+          {group_, plan_control_, migration_, trees_, outbox_, group_.compute(), pass_.clock()}),
       goodbye_(options_.rank, trees_),
       failure_({.columns = group_.columns(),
                 .clock = clock,
@@ -101,9 +106,9 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
                   .phase = phase_,
                   .requests = requests_,
                   .devices = options_.devices,
-                  .launches = launches_,
+                  .launches = seldom_calls_.launches(),
                   .nccl = options_.nccl}),
-      step_calls_({.clock = pass_clock_,
+      step_calls_({.clock = pass_.clock(),
                    .registry = registry_,
                    .phase = phase_,
                    .group = group_,
@@ -111,7 +116,7 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
                    .row_calls = row_calls_,
                    .requests = requests_,
                    .devices = options_.devices,
-                   .launches = &launches_}),
+                   .launches = &seldom_calls_.launches()}),
       layer_handlers_({.phase = phase_,
                        .group = group_,
                        .pipeline = pipeline_,
@@ -159,12 +164,14 @@ bool Engine::run() {
   return guarded([this] {
     job_calls_.start_run();
     collective_calls_.rounds().start_run();
-    const int64_t now_ns = pass_clock_.look();
+    const int64_t now_ns = pass_.begin();
     // Before messages are read: time that this rank lost itself is not held against its peers.
     membership_.passed(now_ns);
     const bool moved = transport_.poll(*this);
     // Most looks of a waiter find nothing.
-    if (moved || !is_settled()) pass();
+    const bool idle = !moved && pass_.settled() && failure_.status().ok() &&
+                      !outbox_.needs_pass() && !outbox_.lending().to_read();
+    if (!idle) pass();
     if (loss_watch_.check(now_ns)) pass();
     return moved || in_pieces(job_calls_, collective_calls_) || outbox_.lending().to_read();
   });
@@ -172,7 +179,7 @@ bool Engine::run() {
 
 void Engine::kick() {
   guarded([this] {
-    pass_clock_.look();
+    pass_.begin();
     pass();
     return true;
   });
@@ -182,12 +189,12 @@ void Engine::kick() {
 // keeps one pass from taking long; what is left is done by the next.
 void Engine::pass() {
   constexpr int kRoundsMax = 64;
-  settled_ = false;
+  pass_.settle(false);
   for (int i = 0; i < kRoundsMax; ++i) {
     bool moved = false;
     advance();
-    while (ComputeJob* job = compute_.take_done()) {  // those done inline were submitted just now
-      ComputeShare::taken(*job);
+    while (ComputeJob* job =
+               group_.compute().take_done()) {  // those done inline were submitted now
       job->done(*job);
       moved = true;
     }
@@ -195,23 +202,8 @@ void Engine::pass() {
     // Behind what others wait for.
     if (failure_.status().ok()) moved |= outbox_.lending().read();
     if (moved) continue;
-    settled_ = steps_alone() && group_.compute_idle();
-    return;
+    return pass_.settle(seldom_calls_.at_rest() && group_.compute().under_way() == 0);
   }
-}
-
-// Another pass would move nothing before something comes.
-bool Engine::is_settled() const {
-  return settled_ && failure_.status().ok() && !outbox_.needs_pass() &&
-         !outbox_.lending().to_read();
-}
-
-// Nothing but steps is under way: no device, part, commit or end of the job, and no rows or
-// collectives beside them.
-bool Engine::steps_alone() const {
-  return phase_.running() && !group_.has_devices() && !launches_.begun() &&
-         !step_calls_.device_calls().busy() && job_calls_.at_rest() && row_calls_.at_rest() &&
-         collective_calls_.at_rest();
 }
 
 void Engine::advance() {
@@ -220,7 +212,7 @@ void Engine::advance() {
     // The notice goes out before requests complete: the program may end with its first error.
     if (failure_.speaking()) return;
     failure_.said();
-    launches_.give_up();
+    seldom_calls_.launches().give_up();
     group_.abandon_devices();
     // Before a caller has its memory again: no peer may write there any more.
     if (outbox_.remote_writes() != nullptr) outbox_.remote_writes()->withdraw();
@@ -230,35 +222,14 @@ void Engine::advance() {
     return;
   }
   if (phase_.closed()) return;
-  const bool steps_alone = this->steps_alone();
+  const bool steps_alone = seldom_calls_.at_rest();
   if (!steps_alone) {
-    const Status before = advance_before_steps();
-    if (!before.ok()) return failure_.abort(before);
+    seldom_calls_.advance_before();
     if (!failure.ok() || phase_.open()) return;
   }
   const Status steps = step_calls_.advance();
   if (!steps.ok()) failure_.abort(steps);
-  if (!steps_alone) advance_behind_steps();
-}
-
-// Not OK: the job fails with it. It may have failed all the same.
-Status Engine::advance_before_steps() {
-  // What has come of devices moves the others on.
-  PARALLAX_RETURN_IF_ERROR(group_.advance_devices());
-  // Before the commit and the steps: nothing may start that waits for a rank that has left.
-  job_calls_.check_leaving();
-  if (!failure_.status().ok()) return {};
-  PARALLAX_RETURN_IF_ERROR(job_calls_.advance_splits());
-  job_calls_.advance_commit();
-  return phase_.open() ? Status() : launches_.advance();
-}
-
-void Engine::advance_behind_steps() {
-  row_calls_.advance();
-  const Status collectives = collective_calls_.advance();
-  if (!collectives.ok()) failure_.abort(collectives);
-  // That this rank closes follows what it has called before.
-  if (phase_.closing() && collective_calls_.rounds().said()) job_calls_.advance_close();
+  if (!steps_alone) seldom_calls_.advance_behind();
 }
 
 bool Engine::needs_pass() const {
@@ -268,19 +239,20 @@ bool Engine::needs_pass() const {
 
 int64_t Engine::next_deadline_ns() const {
   const bool in_turns = in_pieces(job_calls_, collective_calls_) || outbox_.lending().to_read();
-  if (in_turns && failure_.job_goes_on()) return clock_.now_ns();
+  if (in_turns && failure_.job_goes_on()) return pass_.now_ns();
   const int64_t due_ns =
       failure_.job_goes_on() ? membership_.next_deadline_ns() : failure_.next_deadline_ns();
-  if (launches_.to_be_asked()) return std::min(due_ns, clock_.now_ns() + kAskFormingNs);
+  if (seldom_calls_.launches().to_be_asked()) {
+    return std::min(due_ns, pass_.now_ns() + kAskFormingNs);
+  }
   // A device whose context has failed tells of no end any more: it is asked.
-  const bool busy = step_calls_.device_calls().busy() || launches_.busy() || group_.devices_busy();
-  return busy ? std::min(due_ns, clock_.now_ns() + kAskDeviceNs) : due_ns;
+  return seldom_calls_.devices_busy() ? std::min(due_ns, pass_.now_ns() + kAskDeviceNs) : due_ns;
 }
 
 // ---- messages
 
 void Engine::on_message(uint32_t from, std::span<const std::byte> message) {
-  settled_ = false;
+  pass_.settle(false);
   if (!failure_.job_goes_on()) return;
   SectionReader reader(message);
   if (!traffic_.take(from, reader, message.size())) return;
@@ -358,7 +330,7 @@ void Engine::complete_all() {
   job_calls_.end();
   outbox_.drop_data();  // it would read buffers that are the caller's again
   const Status closed(PARALLAX_ABORTED, "the job was closed while this request was pending");
-  launches_.finish(kEndLaunchesNs);
+  seldom_calls_.launches().finish(kEndLaunchesNs);
   group_.abandon_devices();
   finish_unborrowed(closed);
   step_calls_.finish_all(closed);

@@ -54,7 +54,6 @@
 #include "base/machine_memory.h"
 #include "base/status.h"
 #include "collectives/broadcast.h"
-#include "collectives/device_launches.h"
 #include "device/device_share.h"
 #include "engine/collective_calls.h"
 #include "engine/first_failure.h"
@@ -63,11 +62,13 @@
 #include "engine/job_phase.h"
 #include "engine/layer_handlers.h"
 #include "engine/loss_watch.h"
+#include "engine/pass_state.h"
 #include "engine/peer_traffic.h"
 #include "engine/reports.h"
 #include "engine/request.h"
 #include "engine/request_pool.h"
 #include "engine/row_calls.h"
+#include "engine/seldom_calls.h"
 #include "engine/step_calls.h"
 #include "group/group.h"
 #include "group/migration.h"
@@ -123,21 +124,22 @@ class Engine final : private Receiver {
   // The same without reading messages: starts what a call posted. The transport stays armed.
   void kick();
   // When the last of either began.
-  int64_t passed_ns() const { return pass_clock_.now_ns(); }
+  int64_t passed_ns() const { return pass_.began_ns(); }
   // When run() must be called again at the latest.
   int64_t next_deadline_ns() const;
 
   // Calls, by what they are about. On OK *request belongs to the caller until release().
-  JobCalls& job_calls() { return for_call(job_calls_); }
-  StepCalls& step_calls() { return for_call(step_calls_); }
-  RowCalls& row_calls() { return for_call(row_calls_); }
-  CollectiveCalls& collective_calls() { return for_call(collective_calls_); }
+  JobCalls& job_calls() { return pass_.unsettled_by(job_calls_); }
+  StepCalls& step_calls() { return pass_.unsettled_by(step_calls_); }
+  RowCalls& row_calls() { return pass_.unsettled_by(row_calls_); }
+  CollectiveCalls& collective_calls() { return pass_.unsettled_by(collective_calls_); }
   void cancel(Request& request);
   // Of a part: what has failed the whole job fails it too.
   void follow_failure();
   // Of the whole job: a part has a message for this rank, or one from it.
-  void note_sent(uint32_t rank) { membership_.sent(rank, clock_.now_ns()); }
-  void note_heard(uint32_t rank) { membership_.heard(rank, clock_.now_ns()); }
+  void note_traffic(uint32_t rank, bool sent) {
+    sent ? membership_.sent(rank, pass_.began_ns()) : membership_.heard(rank, pass_.began_ns());
+  }
   Status release(Request* request) { return requests_.release(request); }  // STATE while pending
 
   // The job is over: what is still pending completes with ABORTED.
@@ -174,42 +176,26 @@ class Engine final : private Receiver {
 
  private:
   void on_message(uint32_t from, std::span<const std::byte> message) override;
-  void on_sent(uint64_t cookie) override {
-    settled_ = false;
-    outbox_.on_sent(cookie);
-  }
+  void on_sent(uint64_t cookie) override { pass_.unsettled_by(outbox_).on_sent(cookie); }
   void on_lost(uint32_t rank, Loss loss, std::string_view why) override {
-    settled_ = false;
-    loss_watch_.on_lost(rank, loss, why);
+    pass_.unsettled_by(loss_watch_).on_lost(rank, loss, why);
   }
   void dispatch(uint32_t from, const Section& section);
   void pass();
   template <typename Body>
   bool guarded(Body body);
   void finish_unborrowed(const Status& status);
-  // What it posts is for the next pass.
-  template <typename Calls>
-  Calls& for_call(Calls& calls) {
-    settled_ = false;
-    return calls;
-  }
   void advance();
-  Status advance_before_steps();
-  void advance_behind_steps();
-  bool steps_alone() const;
-  bool is_settled() const;
 
   const EngineOptions options_;
   Transport& transport_;
-  const Clock& clock_;
-  PassClock pass_clock_;
-  Compute& compute_;
+  PassState pass_;
   Registry registry_;
   Membership membership_;
   PeerTraffic traffic_;
   RequestPool requests_;
   Outbox outbox_;
-  DeviceLaunches launches_;
+  SeldomCalls seldom_calls_;
   Group group_;
   Migration migration_;
   PlanControl plan_control_;
@@ -225,8 +211,6 @@ class Engine final : private Receiver {
   JobCalls job_calls_;
   StepCalls step_calls_;
   const LayerHandlers layer_handlers_;
-  // The last pass left nothing that another one would move, and nothing has come since.
-  bool settled_ = false;
 };
 
 }  // namespace parallax

@@ -15,10 +15,7 @@ JobGroups::JobGroups(EngineOptions options, Transport& transport, const Clock& c
                      Compute& compute, std::function<void()> completed)
     : options_(std::move(options)),
       count_bits_(31 - static_cast<uint32_t>(std::bit_width(options_.view.world() - 1))),
-      shares_(transport,
-              [this](uint32_t rank, bool sent) {
-                sent ? whole().note_sent(rank) : whole().note_heard(rank);
-              }),
+      shares_(transport, [this](uint32_t rank, bool sent) { whole().note_traffic(rank, sent); }),
       clock_(clock),
       compute_(compute),
       completed_(std::move(completed)) {

@@ -86,9 +86,6 @@ class Group {
   Status advance_devices();
   // Something is under way on a device, of whose end nobody may tell.
   bool devices_busy() const;
-  bool has_devices() const { return !on_devices_.empty(); }
-  // No job that was submitted to compute() is still to be taken back.
-  bool compute_idle() const { return compute_->under_way() == 0; }
   // The job is over: nothing of a caller's is read or written for a table on a device any more.
   void abandon_devices();
   // What this rank's device has under way for a variable, in words; "": nothing.

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is seldom under way, in its order. See seldom_calls.h.
+#include "engine/seldom_calls.h"
+
+namespace parallax {
+
+bool SeldomCalls::at_rest() const {
+  return parts_.phase.running() && !launches_.begun() && !parts_.group.devices_busy() &&
+         !parts_.step_calls.device_calls().busy() && parts_.job_calls.at_rest() &&
+         parts_.row_calls.at_rest() && parts_.collective_calls.at_rest();
+}
+
+bool SeldomCalls::devices_busy() const {
+  return parts_.step_calls.device_calls().busy() || launches_.busy() || parts_.group.devices_busy();
+}
+
+void SeldomCalls::advance_before() {
+  const Status& failure = parts_.failure.status();
+  // What has come of devices moves the others on.
+  const Status devices = parts_.group.advance_devices();
+  if (!devices.ok()) return parts_.failure.abort(devices);
+  // Before the commit and the steps: nothing may start that waits for a rank that has left.
+  parts_.job_calls.check_leaving();
+  if (!failure.ok()) return;
+  const Status splits = parts_.job_calls.advance_splits();
+  if (!splits.ok()) return parts_.failure.abort(splits);
+  parts_.job_calls.advance_commit();
+  if (parts_.phase.open()) return;
+  const Status launches = launches_.advance();
+  if (!launches.ok()) parts_.failure.abort(launches);
+}
+
+void SeldomCalls::advance_behind() {
+  parts_.row_calls.advance();
+  const Status collectives = parts_.collective_calls.advance();
+  if (!collectives.ok()) parts_.failure.abort(collectives);
+  // That this rank closes follows what it has called before.
+  if (parts_.phase.closing() && parts_.collective_calls.rounds().said()) {
+    parts_.job_calls.advance_close();
+  }
+}
+
+}  // namespace parallax

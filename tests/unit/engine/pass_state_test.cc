@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// When passes began, and whether they left anything.
+#include "engine/pass_state.h"
+
+#include <gtest/gtest.h>
+
+namespace parallax {
+namespace {
+
+class SetClock final : public Clock {
+ public:
+  int64_t now_ns() const override { return now_ns_; }
+  void set(int64_t now_ns) { now_ns_ = now_ns; }
+
+ private:
+  int64_t now_ns_ = 5;
+};
+
+TEST(PassState, WhatHappensInAPassHappensWhenItBegan) {
+  SetClock clock;
+  PassState pass(clock);
+  EXPECT_EQ(pass.began_ns(), 5);
+  clock.set(7);
+  EXPECT_EQ(pass.clock().now_ns(), 5);
+  EXPECT_EQ(pass.now_ns(), 7);
+  EXPECT_EQ(pass.begin(), 7);
+  EXPECT_EQ(pass.began_ns(), 7);
+}
+
+TEST(PassState, ACallUnsettlesIt) {
+  const SetClock clock;
+  PassState pass(clock);
+  EXPECT_FALSE(pass.settled()) << "no pass has looked yet";
+  pass.settle(true);
+  EXPECT_TRUE(pass.settled());
+  int calls = 3;
+  EXPECT_EQ(&pass.unsettled_by(calls), &calls);
+  EXPECT_FALSE(pass.settled());
+}
+
+}  // namespace
+}  // namespace parallax
