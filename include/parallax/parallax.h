@@ -814,7 +814,8 @@ typedef struct parallax_slice {
 
 /* Slices on devices (memory CUDA) are copied, but for those of a variable that devices sum among
  * themselves, whose requests complete with the sum: ids and gradients to pinned host memory, from
- * where they go on as any; aggregates and pulled values back from it. The calls do not block;
+ * where they go on as any (rows once their device has summed those of one id, where it can: the
+ * bits are the same); aggregates and pulled values back from it. The calls do not block;
  * their requests complete when the last copy to or from the caller's buffers is done, so that
  * after parallax_wait work on any stream sees the result. The rows of parallax_request_rows are in
  * host memory. What only the ids and numbers tell (an id past the end, rows_max of several slices,

@@ -245,6 +245,23 @@ constexpr SettingRow kRows[] = {
      .help = "Host memory that this rank pins at most for slices on devices; a call that needs "
              "more is refused. 0: no bound. Not set: a quarter of the machine's, shared by the "
              "ranks of the host."},
+    {.name = "device_scratch_max_bytes",
+     .type = SettingType::kBytes,
+     .standard = "256M",
+     .unit = "bytes",
+     .max = UINT64_MAX,
+     .sources = kOutside,
+     .help = "Memory of each device that this rank takes at most to coalesce pushed and reduced "
+             "rows there, before they are copied; slices that find none are coalesced by the host. "
+             "0: all are."},
+    {.name = "device_coalesce_min_bytes",
+     .type = SettingType::kBytes,
+     .standard = "256K",
+     .unit = "bytes",
+     .max = UINT64_MAX,
+     .sources = kOutside,
+     .help = "Ids and values of a slice of rows on a device from which on they are coalesced "
+             "there; smaller ones are copied as they are."},
     {.name = "nccl",
      .type = SettingType::kChoice,
      .standard = "world",

@@ -2,6 +2,7 @@
 // The driver calls of one device. See cuda_device.h.
 #include "cuda/cuda_device.h"
 
+#include <cstddef>
 #include <new>
 #include <utility>
 
@@ -167,18 +168,16 @@ Status CudaDevice::queue_for(CopyDirection direction, const StreamMark& after, s
   return {};
 }
 
-Status CudaDevice::enqueue(CopyDirection direction, const StreamMark& after,
-                           std::span<const DeviceCopy> copies, CUstream queue,
-                           bool* begun) const noexcept {
-  CUresult error = api_.cuStreamWaitEvent(queue, after.event, CU_EVENT_WAIT_DEFAULT);
-  if (error != CUDA_SUCCESS) return failure("cuStreamWaitEvent", error);
+Status CudaDevice::enqueue_copies(CopyDirection direction, std::span<const DeviceCopy> copies,
+                                  CUstream queue, bool* begun) const noexcept {
   *begun = copies.empty();
   for (const DeviceCopy& each : copies) {
     const bool in = direction == CopyDirection::kToHost;
-    error = in ? api_.cuMemcpyDtoHAsync_v2(each.to, reinterpret_cast<CUdeviceptr>(each.from),
-                                           each.bytes, queue)
-               : api_.cuMemcpyHtoDAsync_v2(reinterpret_cast<CUdeviceptr>(each.to), each.from,
-                                           each.bytes, queue);
+    const CUresult error =
+        in ? api_.cuMemcpyDtoHAsync_v2(each.to, reinterpret_cast<CUdeviceptr>(each.from),
+                                       each.bytes, queue)
+           : api_.cuMemcpyHtoDAsync_v2(reinterpret_cast<CUdeviceptr>(each.to), each.from,
+                                       each.bytes, queue);
     if (error != CUDA_SUCCESS) {
       return failure(in ? "cuMemcpyDtoHAsync" : "cuMemcpyHtoDAsync", error);
     }
@@ -187,8 +186,63 @@ Status CudaDevice::enqueue(CopyDirection direction, const StreamMark& after,
   return {};
 }
 
+// Counts of an earlier slice may be under way behind kernels that were not all launched.
+Status CudaDevice::enqueue_coalescing(kernels::Launcher& launcher, const RowsToCoalesce& slice,
+                                      CUstream queue, bool* begun) const noexcept {
+  const auto pointer = [](const std::byte* memory) {
+    return reinterpret_cast<CUdeviceptr>(memory);
+  };
+  const CoalescePlaces places = coalesce_places(slice);
+  const CUdeviceptr counts = pointer(slice.scratch);
+  // No bad id yet: all ones.
+  CUresult error = api_.cuMemsetD8Async(counts, 0xff, sizeof(CoalescedCounts), queue);
+  if (error != CUDA_SUCCESS) return failure("cuMemsetD8Async", error);
+  *begun = true;
+  try {
+    error = launcher.coalesce(
+        queue,
+        {.ids = pointer(slice.ids),
+         .width_bytes = slice.id_bytes,
+         .count = slice.count,
+         .table_rows = slice.table_rows,
+         .bad = counts + offsetof(CoalescedCounts, bad)},
+        {.rows = pointer(slice.values), .dtype = slice.dtype, .elements = slice.elements},
+        {.unique_ids = counts + places.ids_at,
+         .sums = counts + places.sums_at,
+         .unique_count = counts + offsetof(CoalescedCounts, rows),
+         .work = counts + places.work_at});
+  } catch (const std::bad_alloc&) {
+    return Status::out_of_memory();
+  }
+  if (error != CUDA_SUCCESS) return failure(launcher.last_call(), error);
+  error = api_.cuMemcpyDtoHAsync_v2(slice.counts, counts, sizeof(CoalescedCounts), queue);
+  return error == CUDA_SUCCESS ? Status() : failure("cuMemcpyDtoHAsync", error);
+}
+
+Status CudaDevice::coalesce(kernels::Launcher& launcher, const StreamMark& after,
+                            std::span<const RowsToCoalesce> slices, QueuedCopies* copies,
+                            bool* begun) {
+  const auto enqueue = [&](CUstream queue) -> Status {
+    for (const RowsToCoalesce& each : slices) {
+      PARALLAX_RETURN_IF_ERROR(enqueue_coalescing(launcher, each, queue, begun));
+    }
+    return {};
+  };
+  return queue_up(CopyDirection::kToHost, after, enqueue, copies, begun);
+}
+
 Status CudaDevice::copy(CopyDirection direction, const StreamMark& after,
                         std::span<const DeviceCopy> each, QueuedCopies* copies, bool* begun) {
+  const auto enqueue = [&](CUstream queue) {
+    return enqueue_copies(direction, each, queue, begun);
+  };
+  return queue_up(direction, after, enqueue, copies, begun);
+}
+
+// Behind `after` what enqueue(queue) puts there, which throws nothing and sets *begun.
+template <typename Enqueue>
+Status CudaDevice::queue_up(CopyDirection direction, const StreamMark& after, Enqueue enqueue,
+                            QueuedCopies* copies, bool* begun) {
   *begun = false;
   const ContextScope scope(api_, context_);
   if (scope.status() != CUDA_SUCCESS) return failure("cuCtxPushCurrent", scope.status());
@@ -197,7 +251,9 @@ Status CudaDevice::copy(CopyDirection direction, const StreamMark& after,
   PARALLAX_RETURN_IF_ERROR(take_event(&copies->ended));
   // From here on nothing throws.
   Queue& queue = queues_[static_cast<size_t>(direction)][copies->queue];
-  Status status = enqueue(direction, after, each, queue.stream, begun);
+  const CUresult waits = api_.cuStreamWaitEvent(queue.stream, after.event, CU_EVENT_WAIT_DEFAULT);
+  const Status status =
+      waits == CUDA_SUCCESS ? enqueue(queue.stream) : failure("cuStreamWaitEvent", waits);
   if (!*begun) {
     give_back(copies->ended);
     return status;
@@ -262,16 +318,22 @@ Status CudaDevice::zero(CUdeviceptr memory, uint64_t bytes, bool* under_way) con
   return status;
 }
 
-Status CudaDevice::allocate(uint64_t bytes, void** memory) const {
+Status CudaDevice::allocate_raw(uint64_t bytes, CUdeviceptr* memory) const {
   const ContextScope scope(api_, context_);
   if (scope.status() != CUDA_SUCCESS) return failure("cuCtxPushCurrent", scope.status());
-  CUdeviceptr address = 0;
-  const CUresult error = api_.cuMemAlloc_v2(&address, bytes);
+  const CUresult error = api_.cuMemAlloc_v2(memory, bytes);
   if (error == CUDA_ERROR_OUT_OF_MEMORY) {
     return limit("device " + std::to_string(number_) + " has no memory for " +
                  std::to_string(bytes) + " bytes: " + error_text(api_, error));
   }
-  if (error != CUDA_SUCCESS) return failure("cuMemAlloc", error);
+  return error == CUDA_SUCCESS ? Status() : failure("cuMemAlloc", error);
+}
+
+Status CudaDevice::allocate(uint64_t bytes, void** memory) const {
+  CUdeviceptr address = 0;
+  PARALLAX_RETURN_IF_ERROR(allocate_raw(bytes, &address));
+  const ContextScope scope(api_, context_);
+  if (scope.status() != CUDA_SUCCESS) return failure("cuCtxPushCurrent", scope.status());
   bool under_way = false;
   const Status zeroed = zero(address, bytes, &under_way);
   // To free it would wait for the device.

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "cuda/kernels/launcher.h"
 #include "cuda/library.h"
 #include "device/devices.h"
 
@@ -64,6 +65,9 @@ class CudaDevice {
   // nevertheless, and *copies is theirs. Throws only where nothing has begun.
   Status copy(CopyDirection direction, const StreamMark& after, std::span<const DeviceCopy> each,
               QueuedCopies* copies, bool* begun);
+  // The same of rows that kernels coalesce, and of their counts.
+  Status coalesce(kernels::Launcher& launcher, const StreamMark& after,
+                  std::span<const RowsToCoalesce> slices, QueuedCopies* copies, bool* begun);
   // Whether they have ended. IO: so says the driver, of these or of the device.
   Status look(const QueuedCopies& copies, bool* ended) const noexcept;
   // They have: their queue and event are free.
@@ -78,6 +82,8 @@ class CudaDevice {
 
   // Zeros, once this returns. Blocks until they are written.
   Status allocate(uint64_t bytes, void** memory) const;
+  // Whatever is in it.
+  Status allocate_raw(uint64_t bytes, CUdeviceptr* memory) const;
   // Blocks until the device is done with all that it has to do.
   void release(void* memory) const;
 
@@ -100,8 +106,13 @@ class CudaDevice {
   Status take_event(CUevent* event);
   Status make_stream(CUstream* stream) const;
   Status queue_for(CopyDirection direction, const StreamMark& after, size_t* at);
-  Status enqueue(CopyDirection direction, const StreamMark& after,
-                 std::span<const DeviceCopy> copies, CUstream queue, bool* begun) const noexcept;
+  template <typename Enqueue>
+  Status queue_up(CopyDirection direction, const StreamMark& after, Enqueue enqueue,
+                  QueuedCopies* copies, bool* begun);
+  Status enqueue_copies(CopyDirection direction, std::span<const DeviceCopy> copies, CUstream queue,
+                        bool* begun) const noexcept;
+  Status enqueue_coalescing(kernels::Launcher& launcher, const RowsToCoalesce& slice,
+                            CUstream queue, bool* begun) const noexcept;
   Status passed(CUevent event, bool* passed) const noexcept;
   Status zero(CUdeviceptr memory, uint64_t bytes, bool* under_way) const;
   Status check_stream(CUstream stream) const;

@@ -164,20 +164,38 @@ void CudaDevices::release(DeviceMark mark) {
   marked = {};
 }
 
-Status CudaDevices::copy(CopyDirection direction, DeviceMark mark,
-                         std::span<const DeviceCopy> copies, DeviceBatch* batch) {
+template <typename QueueUp>
+Status CudaDevices::begin(DeviceMark mark, DeviceBatch* batch, QueueUp queue_up) {
   *batch = 0;
-  const MutexLock lock(mutex_);
   const size_t at = free_number(batches_);
   const Marked& after = marks_[mark - 1];
   QueuedCopies queued;
   bool begun = false;
-  Status status = after.device->copy(direction, after.mark, copies, &queued, &begun);
+  Status status = queue_up(*after.device, after.mark, &queued, &begun);
   if (!begun) return status;
   // Some have begun: how the others failed is told once these have ended.
   batches_[at] = {.device = after.device, .copies = queued, .status = std::move(status)};
   *batch = static_cast<DeviceBatch>(at) + 1;
   return {};
+}
+
+Status CudaDevices::copy(CopyDirection direction, DeviceMark mark,
+                         std::span<const DeviceCopy> copies, DeviceBatch* batch) {
+  const MutexLock lock(mutex_);
+  return begin(mark, batch,
+               [&](CudaDevice& device, const StreamMark& after, QueuedCopies* queued, bool* begun) {
+                 return device.copy(direction, after, copies, queued, begun);
+               });
+}
+
+Status CudaDevices::coalesce(DeviceMark mark, std::span<const RowsToCoalesce> slices,
+                             DeviceBatch* batch) {
+  const MutexLock lock(mutex_);
+  CudaKernels& kernels = *kernels_.at(marks_[mark - 1].device->number());
+  return begin(mark, batch,
+               [&](CudaDevice& device, const StreamMark& after, QueuedCopies* queued, bool* begun) {
+                 return device.coalesce(kernels.launcher(), after, slices, queued, begun);
+               });
 }
 
 Status CudaDevices::poll(DeviceBatch batch, bool* ended) {
@@ -339,23 +357,6 @@ Status CudaDevices::make_id(CommunicatorId* id) {
 CUevent CudaDevices::event_of(DeviceMark mark) {
   const MutexLock lock(mutex_);
   return marks_[mark - 1].mark.event;
-}
-
-// The lock is not held meanwhile: calls of others go on.
-Status CudaDevices::load_kernels(uint32_t number) {
-  PARALLAX_RETURN_IF_ERROR(open(number));
-  const MutexLock opening(opening_mutex_);
-  const CudaDevice* device = nullptr;
-  {
-    const MutexLock lock(mutex_);
-    if (kernels_.count(number) != 0) return {};
-    device = find(number);
-  }
-  std::unique_ptr<CudaKernels> loaded;
-  PARALLAX_RETURN_IF_ERROR(CudaKernels::load(driver_, *device, &loaded));
-  const MutexLock lock(mutex_);
-  kernels_.emplace(number, std::move(loaded));
-  return {};
 }
 
 CudaDevices::Opened CudaDevices::opened(uint32_t number, bool with_kernels) const {

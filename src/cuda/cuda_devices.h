@@ -4,7 +4,8 @@
 // that what the driver may still use is left to it.
 //
 // What takes the driver long (a context, memory that is pinned, zeroed or given back) is called
-// without the lock that the owner's calls need: a device that is open stays so.
+// without the lock that the owner's calls need: a device that is open stays so. What kernels need
+// is in cuda_devices_kernels.cc.
 #ifndef PARALLAX_CUDA_CUDA_DEVICES_H_
 #define PARALLAX_CUDA_CUDA_DEVICES_H_
 
@@ -41,9 +42,18 @@ class CudaDevices final : public Devices {
   Status copy(CopyDirection direction, DeviceMark mark, std::span<const DeviceCopy> copies,
               DeviceBatch* batch) override PARALLAX_EXCLUDES(mutex_);
   Status poll(DeviceBatch batch, bool* ended) override PARALLAX_EXCLUDES(mutex_);
+  Status prepare_kernels(uint32_t device) override PARALLAX_EXCLUDES(mutex_);
+  Status coalesce_bytes(uint32_t device, const RowsToCoalesce& rows, uint64_t* bytes) override
+      PARALLAX_EXCLUDES(mutex_);
+  Status coalesce(DeviceMark mark, std::span<const RowsToCoalesce> slices,
+                  DeviceBatch* batch) override PARALLAX_EXCLUDES(mutex_);
   bool drain(int64_t timeout_ns) override PARALLAX_EXCLUDES(mutex_);
   Status allocate_pinned(uint64_t bytes, std::byte** memory) override PARALLAX_EXCLUDES(mutex_);
   void release_pinned(std::byte* memory) noexcept override PARALLAX_EXCLUDES(freed_mutex_);
+  Status allocate_scratch(uint32_t device, uint64_t bytes, std::byte** memory) override
+      PARALLAX_EXCLUDES(mutex_);
+  void release_scratch(uint32_t device, std::byte* memory) noexcept override
+      PARALLAX_EXCLUDES(freed_mutex_);
   Status allocate(uint32_t device, uint64_t bytes, void** memory) override
       PARALLAX_EXCLUDES(mutex_);
   void release(uint32_t device, void* memory) override PARALLAX_EXCLUDES(mutex_);
@@ -80,6 +90,9 @@ class CudaDevices final : public Devices {
   CUcontext any_context() const PARALLAX_EXCLUDES(mutex_);
   CUevent event_of(DeviceMark mark) PARALLAX_EXCLUDES(mutex_);
   bool under_way() PARALLAX_REQUIRES(mutex_);
+  // What is queued up on the mark's device by queue_up(device, mark, &copies, &begun), as a batch.
+  template <typename QueueUp>
+  Status begin(DeviceMark mark, DeviceBatch* batch, QueueUp queue_up) PARALLAX_REQUIRES(mutex_);
   Status load_kernels(uint32_t number) PARALLAX_EXCLUDES(mutex_);
   // What a communicator works with; no context while a thread opens the device.
   struct Opened {
@@ -100,11 +113,15 @@ class CudaDevices final : public Devices {
   // The driver may call it as long as a copy is under way.
   std::unique_ptr<std::function<void()>> wake_;
   Mutex opening_mutex_ PARALLAX_ACQUIRED_BEFORE(mutex_);  // one device is opened at a time
+  // And one's kernels are loaded, while others are opened.
+  Mutex loading_mutex_ PARALLAX_ACQUIRED_BEFORE(mutex_);
   mutable Mutex mutex_;
   // None goes before the end.
   std::map<uint32_t, std::unique_ptr<CudaDevice>> devices_ PARALLAX_GUARDED_BY(mutex_);
-  // Of devices that have tables or sum in order; who uses those of one has one owner at a time.
+  // Of devices that have tables, coalesce or sum in order; who uses those of one has one owner at a
+  // time.
   std::map<uint32_t, std::unique_ptr<CudaKernels>> kernels_ PARALLAX_GUARDED_BY(mutex_);
+  std::map<uint32_t, Status> without_kernels_ PARALLAX_GUARDED_BY(mutex_);  // and why
   std::vector<Marked> marks_ PARALLAX_GUARDED_BY(mutex_);
   std::vector<Batch> batches_ PARALLAX_GUARDED_BY(mutex_);
   Meanwhile opener_;  // of the devices of communicators
@@ -113,6 +130,7 @@ class CudaDevices final : public Devices {
   Mutex freed_mutex_;
   std::byte* freed_ PARALLAX_GUARDED_BY(freed_mutex_) = nullptr;
   DeviceBlocks freed_on_devices_ PARALLAX_GUARDED_BY(freed_mutex_);
+  DeviceBlocks scratch_ PARALLAX_GUARDED_BY(freed_mutex_);  // in use
   bool freeing_ PARALLAX_GUARDED_BY(freed_mutex_) = false;
   std::thread freer_ PARALLAX_GUARDED_BY(freed_mutex_);
 };

@@ -56,6 +56,44 @@ struct DeviceCopy {
 
 enum class CopyDirection : uint8_t { kToHost, kToDevice };
 
+// Rows of a slice on a device, to be coalesced there: those of one id are summed in float, in the
+// order in which they occur. Ids of -1 are padding.
+struct RowsToCoalesce {
+  const std::byte* ids = nullptr;
+  uint32_t id_bytes = 8;  // 4 or 8
+  uint32_t count = 0;     // 1 or more
+  uint64_t table_rows = 0;
+  const std::byte* values = nullptr;
+  uint32_t dtype = 0;  // F32, F16, BF16
+  uint32_t elements = 1;
+  std::byte* scratch = nullptr;  // memory of the device, of coalesce_bytes()
+  std::byte* counts = nullptr;   // pinned: CoalescedCounts
+};
+
+// What comes of them. What is `bad` or beyond `rows` says nothing.
+struct CoalescedCounts {
+  static constexpr uint32_t kNoneBad = UINT32_MAX;
+
+  uint32_t bad = kNoneBad;  // the least position of an id that is neither padding nor a row
+  uint32_t rows = 0;        // distinct
+};
+// Where in the scratch memory: first the counts, then ids in ascending order, as wide as they were,
+// sums in float, and what kernels work in.
+struct CoalescePlaces {
+  uint64_t ids_at = 0, sums_at = 0, work_at = 0;
+};
+inline CoalescePlaces coalesce_places(const RowsToCoalesce& rows) {
+  constexpr uint64_t kAlignment = 256;
+  const auto aligned = [](uint64_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  };
+  CoalescePlaces places;
+  places.ids_at = aligned(sizeof(CoalescedCounts));
+  places.sums_at = places.ids_at + aligned(uint64_t{rows.count} * rows.id_bytes);
+  places.work_at = places.sums_at + aligned(uint64_t{rows.count} * rows.elements * sizeof(float));
+  return places;
+}
+
 struct DeviceInfo {
   uint32_t number = 0;
   std::string name;
@@ -95,6 +133,27 @@ class Devices {
                       DeviceBatch* batch) = 0;
   // Whether it has ended, well or not; one that has is gone. IO: it ended with the device's error.
   virtual Status poll(DeviceBatch batch, bool* ended) = 0;
+
+  // Loads the kernels of a device, which is opened; it takes a while the first time. UNSUPPORTED:
+  // there are none for it; IO.
+  virtual Status prepare_kernels(uint32_t device) {
+    static_cast<void>(device);
+    return unsupported("there are no kernels");
+  }
+  // Scratch memory for coalescing rows on a device that is open. UNSUPPORTED: it has no kernels.
+  virtual Status coalesce_bytes(uint32_t device, const RowsToCoalesce& rows, uint64_t* bytes) {
+    static_cast<void>(rows), static_cast<void>(bytes);
+    return prepare_kernels(device);
+  }
+  // Coalesces slices of the mark's device behind it, and copies their counts to the host; as
+  // copy(). Once the batch has ended, as many rows as the counts tell may be copied.
+  virtual Status coalesce(DeviceMark mark, std::span<const RowsToCoalesce> slices,
+                          DeviceBatch* batch) {
+    static_cast<void>(mark), static_cast<void>(slices);
+    *batch = 0;
+    return unsupported("there are no kernels");
+  }
+
   // Waits until all batches have ended, for at most timeout_ns; false: they have not.
   virtual bool drain(int64_t timeout_ns) = 0;
 
@@ -102,6 +161,15 @@ class Devices {
   virtual Status allocate_pinned(uint64_t bytes, std::byte** memory) = 0;
   // It is given back soon: that may have to wait for the device, which the caller does not.
   virtual void release_pinned(std::byte* memory) noexcept = 0;
+  // Memory of a device that is open, for what the library does there; whatever is in it. LIMIT, IO.
+  virtual Status allocate_scratch(uint32_t device, uint64_t bytes, std::byte** memory) {
+    static_cast<void>(bytes), static_cast<void>(memory);
+    return unsupported("device " + std::to_string(device) + " has no scratch memory");
+  }
+  // As release_pinned().
+  virtual void release_scratch(uint32_t device, std::byte* memory) noexcept {
+    static_cast<void>(device), static_cast<void>(memory);
+  }
   // Memory of a device, zeros. UNSUPPORTED, LIMIT, IO.
   virtual Status allocate(uint32_t device, uint64_t bytes, void** memory) = 0;
   virtual void release(uint32_t device, void* memory) = 0;

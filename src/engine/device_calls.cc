@@ -96,6 +96,13 @@ Status DeviceCalls::share(DeviceShare* share) {
   return {};
 }
 
+// Of the variable's contributions to the step: whatever is called later is taken later.
+bool DeviceCalls::is_first(uint64_t step, uint32_t variable) const {
+  const uint32_t number = parts_.registry.number_of(variable);
+  return ahead_[variable].waiting == 0 &&
+         parts_.pipeline.state(step).contributed[number] == Contributed::kNothing;
+}
+
 DeviceCalls::Staged& DeviceCalls::free_one() {
   for (Staged& each : staged_) {
     if (each.phase == Phase::kFree) return each;
@@ -126,8 +133,15 @@ Status DeviceCalls::lay_out(const Call& call, StagedSlices* slices) {
   }
   PARALLAX_RETURN_IF_ERROR(check_direct(call));
   borrowed_.clear();
-  return slices->lay_out(devices, parts_.registry, parts_.checks, call.kind, call.slices,
-                         &borrowed_);
+  StagedSlices::Call staged = {.registry = parts_.registry,
+                               .checks = parts_.checks,
+                               .kind = call.kind,
+                               .slices = call.slices,
+                               .counts = &coalesced_};
+  if (is_contribution(call.kind)) {
+    staged.first = [this, step = call.step](uint32_t variable) { return is_first(step, variable); };
+  }
+  return slices->lay_out(devices, staged, &borrowed_);
 }
 
 // What devices that sum among themselves do not do, of slices that were checked.
@@ -289,7 +303,7 @@ void DeviceCalls::advance_waiting() {
   for (size_t i = 0; i < waiting_.size();) {
     Staged& staged = *waiting_[i];
     Status copied;
-    const bool over = staged.slices.poll(&copied);
+    const bool over = staged.slices.poll(&copied, staged.status.ok());
     if (staged.status.ok() && !copied.ok()) {
       staged.status = copying(staged, "copying its slices from ", copied);
     }
@@ -331,7 +345,7 @@ void DeviceCalls::advance_ending() {
   for (size_t i = 0; i < ending_.size();) {
     Staged& staged = *ending_[i];
     Status copied;
-    const bool over = staged.slices.poll(&copied);
+    const bool over = staged.slices.poll(&copied, false);
     // What failed the call first is what its caller hears. Kept: another of its copies may be under
     // way yet, and end well.
     if (staged.status.ok() && !copied.ok()) {

@@ -84,6 +84,8 @@ class DeviceCalls final : private RequestKeeper {
   bool evaluates() const;
   // Copies are under way.
   bool busy() const { return !waiting_.empty() || !ending_.empty(); }
+  // What devices have coalesced, and what they have not.
+  const CoalesceCounts& coalesced() const { return coalesced_; }
   // What its request waits for on a device, in words; "": nothing.
   std::string waits_for(const Request& request) const;
 
@@ -100,6 +102,7 @@ class DeviceCalls final : private RequestKeeper {
 
   bool keep(Request& request, const Status& status) override;
   Status share(DeviceShare* share);
+  bool is_first(uint64_t step, uint32_t variable) const;
   Staged& free_one();
   static void free(Staged& staged);
   static Status copying(const Staged& staged, const char* what, const Status& failed) noexcept;
@@ -133,6 +136,7 @@ class DeviceCalls final : private RequestKeeper {
   uint64_t look_ = 0;
   uint64_t pulls_from_ = 0;          // in this look: pulls of this step and later are held up
   std::vector<ByteRange> borrowed_;  // of the call being made
+  CoalesceCounts coalesced_;
 };
 
 }  // namespace parallax

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "planner/explain.h"
 
@@ -34,6 +35,21 @@ std::string Reports::plan_json() const {
   return explain_json(own_facts, parts_.group.topology(), parts_.plan_mode, own_plan,
                       parts_.plan_control.settled());
 }
+
+namespace {
+
+// Empty: a device was never asked to.
+nlohmann::json coalesced_json(const CoalesceCounts& counts) {
+  if (counts.slices + counts.slices_by_host == 0) return {};
+  return {{"slices", counts.slices},
+          {"rows", counts.rows},
+          {"copied_rows", counts.copied_rows},
+          {"saved_bytes", counts.saved_bytes},
+          {"slices_by_host", counts.slices_by_host},
+          {"why_by_host", counts.why_by_host}};
+}
+
+}  // namespace
 
 std::string Reports::stats_json() const {
   const auto traffic = [](const Traffic& of) {
@@ -78,6 +94,10 @@ std::string Reports::stats_json() const {
       {"growth_count", growth_count()}};
   for (const auto& [device, bytes] : of_devices) {
     stats["memory"]["devices"].push_back({{"device", device}, {"bytes", bytes}});
+  }
+  if (nlohmann::json coalesced = coalesced_json(parts_.device_calls.coalesced());
+      !coalesced.empty()) {
+    stats["coalesced_on_devices"] = std::move(coalesced);
   }
   const LateRank& late = parts_.pipeline.late();
   if (late.steps > 0) {

@@ -114,11 +114,42 @@ void StagedSlices::leave(const parallax_slice_t& slice, const PullSlice& taken, 
   }
 }
 
-Status StagedSlices::lay_out_one(const Registry& registry, const SliceChecks& checks,
-                                 RequestKind kind, const parallax_slice_t& slice,
-                                 parallax_slice_t* host) {
-  const Variable& variable = registry[slice.variable];
-  const PullSlice taken = checks.slice_of(slice);
+// Of a slice whose ids and values were the last to be laid out: whether its device does.
+bool StagedSlices::coalesce(const Call& call, size_t at, uint32_t dtype) {
+  const parallax_slice_t& slice = call.slices[at];
+  const Variable& variable = call.registry[slice.variable];
+  seen_.in.resize(call.registry.size());  // grows with what was registered, not in a step
+  const bool first = std::exchange(seen_.in[slice.variable], seen_.call) != seen_.call;
+  if (share_.scratch == nullptr || !call.first || !first || !call.first(slice.variable) ||
+      !CoalescedSlices::may_coalesce(variable, call.kind, dtype) || copies_.size() < 2) {
+    return false;
+  }
+  const StagedCopy values = copies_[copies_.size() - 1], ids = copies_[copies_.size() - 2];
+  const void* ids_here = slice.ids != nullptr ? static_cast<const void*>(slice.ids)
+                                              : static_cast<const void*>(slice.ids_i32);
+  if (ids.outside != ids_here || ids.bytes + values.bytes < share_.coalesce_bytes_min) return false;
+  for (const StagedCopy& each : {ids, values}) {
+    if (share_.devices->place_of(each.outside).place != MemoryPlace::kDevice) return false;
+  }
+  const bool added = coalesced_.add(share_,
+                                    {.at = at,
+                                     .slice = slice,
+                                     .variable = variable,
+                                     .dtype = dtype,
+                                     .ids = ids,
+                                     .values = values,
+                                     .counts_at = room_for(sizeof(CoalescedCounts))},
+                                    call.counts);
+  if (added) copies_.resize(copies_.size() - 2);
+  return added;
+}
+
+Status StagedSlices::lay_out_one(const Call& call, size_t at) {
+  const parallax_slice_t& slice = call.slices[at];
+  parallax_slice_t* const host = &host_[at];
+  const RequestKind kind = call.kind;
+  const Variable& variable = call.registry[slice.variable];
+  const PullSlice taken = call.checks.slice_of(slice);
   const bool rows = slice.form == PARALLAX_FORM_ROWS;
   const uint64_t row_count = rows ? slice.row_count : variable.rows;
   const uint64_t bytes = row_count * variable.row_elements * bytes_of_dtype(taken.dtype);
@@ -148,6 +179,7 @@ Status StagedSlices::lay_out_one(const Registry& registry, const SliceChecks& ch
                        .offset = offset,
                        .bytes = bytes});
   }
+  if (gives && rows) coalesce(call, at, taken.dtype);
   if (!gives || (kind == RequestKind::kReduce && !rows && slice.more == 0)) {
     copies_.push_back({.direction = CopyDirection::kToDevice,
                        .part = part,
@@ -176,38 +208,41 @@ void StagedSlices::place(std::span<const parallax_slice_t> slices) {
   }
 }
 
-Status StagedSlices::lay_out_all(const Registry& registry, const SliceChecks& checks,
-                                 RequestKind kind, std::span<const parallax_slice_t> slices,
-                                 std::vector<ByteRange>* borrowed) {
-  for (size_t i = 0; i < slices.size(); ++i) {
-    const Status laid_out = lay_out_one(registry, checks, kind, slices[i], &host_[i]);
+Status StagedSlices::lay_out_all(const Call& call, std::vector<ByteRange>* borrowed) {
+  ++seen_.call;
+  for (size_t i = 0; i < call.slices.size(); ++i) {
+    const Status laid_out = lay_out_one(call, i);
     if (laid_out.ok()) continue;
+    const uint32_t variable = call.slices[i].variable;
     return laid_out
-        .prefixed(std::string(name_of_call(kind)) + ", slice " + std::to_string(i) +
-                  " (variable '" + registry[slices[i].variable].name + "'): ")
+        .prefixed(std::string(name_of_call(call.kind)) + ", slice " + std::to_string(i) +
+                  " (variable '" + call.registry[variable].name + "'): ")
         .about_slice(i)
-        .about_variable(slices[i].variable);
+        .about_variable(variable);
   }
   if (block_bytes_ > 0) {
     const Status room = share_.pinned->take(block_bytes_, &block_);
-    if (!room.ok()) return room.prefixed(std::string(name_of_call(kind)) + ": its slices need ");
+    if (!room.ok()) {
+      return room.prefixed(std::string(name_of_call(call.kind)) + ": its slices need ");
+    }
   }
-  place(slices);
-  batch_.reserve(copies_.size());
+  place(call.slices);
+  batch_.reserve(std::max(copies_.size(), coalesced_.most_copies()));
   borrowed->insert(borrowed->end(), left_.begin(), left_.end());
-  for (const Copy& copy : copies_) borrowed->push_back(ByteRange::at(copy.outside, copy.bytes));
+  for (const StagedCopy& copy : copies_) {
+    borrowed->push_back(ByteRange::at(copy.outside, copy.bytes));
+  }
+  coalesced_.borrow(borrowed);
   return {};
 }
 
-Status StagedSlices::lay_out(const DeviceShare& share, const Registry& registry,
-                             const SliceChecks& checks, RequestKind kind,
-                             std::span<const parallax_slice_t> slices,
+Status StagedSlices::lay_out(const DeviceShare& share, const Call& call,
                              std::vector<ByteRange>* borrowed) {
   share_ = share;
-  host_.assign(slices.begin(), slices.end());
+  host_.assign(call.slices.begin(), call.slices.end());
   Status status;
   try {
-    status = lay_out_all(registry, checks, kind, slices, borrowed);
+    status = lay_out_all(call, borrowed);
   } catch (...) {
     release();
     throw;
@@ -220,13 +255,13 @@ Status StagedSlices::lay_out(const DeviceShare& share, const Registry& registry,
 
 bool StagedSlices::copies(CopyDirection direction) const {
   return std::any_of(copies_.begin(), copies_.end(),
-                     [direction](const Copy& copy) { return copy.direction == direction; });
+                     [direction](const StagedCopy& copy) { return copy.direction == direction; });
 }
 
 Status StagedSlices::begin_part(CopyDirection direction, size_t part) {
   batch_.clear();
   const bool in = direction == CopyDirection::kToHost;
-  for (const Copy& copy : copies_) {
+  for (const StagedCopy& copy : copies_) {
     if (copy.part != part || copy.direction != direction) continue;
     std::byte* inside = block_.memory + copy.offset;
     batch_.push_back({.to = in ? inside : copy.outside,
@@ -242,6 +277,9 @@ Status StagedSlices::begin(CopyDirection direction) noexcept {
   try {
     for (size_t i = 0; i < parts_.size(); ++i) {
       PARALLAX_RETURN_IF_ERROR(begin_part(direction, i));
+      if (direction == CopyDirection::kToDevice) continue;
+      PARALLAX_RETURN_IF_ERROR(coalesced_.begin(*share_.devices, i, parts_[i].mark, block_.memory,
+                                                &parts_[i].coalescing));
     }
   } catch (const std::bad_alloc&) {
     return Status::out_of_memory();
@@ -249,22 +287,54 @@ Status StagedSlices::begin(CopyDirection direction) noexcept {
   return {};
 }
 
-bool StagedSlices::poll(Status* status) {
-  bool over = true;
-  for (Part& part : parts_) {
-    if (part.batch == 0) continue;
-    bool ended = false;
-    const Status polled = share_.devices->poll(part.batch, &ended);
-    if (!polled.ok() && status->ok()) *status = polled;
-    if (ended) part.batch = 0;
-    over = over && ended;
+// The counts of what its device has coalesced are here. Room was taken before.
+Status StagedSlices::begin_distinct(size_t part) noexcept {
+  batch_.clear();
+  coalesced_.bring(part, block_.memory, host_, &batch_);
+  if (batch_.empty()) return {};
+  try {
+    return share_.devices->copy(CopyDirection::kToHost, parts_[part].mark, batch_,
+                                &parts_[part].distinct);
+  } catch (const std::bad_alloc&) {
+    return Status::out_of_memory();
   }
-  return over;
+}
+
+// Whether it is over, which it is but once.
+bool StagedSlices::poll(DeviceBatch* batch, Status* status) {
+  bool ended = false;
+  *status = share_.devices->poll(*batch, &ended);
+  if (ended) *batch = 0;
+  return ended;
+}
+
+bool StagedSlices::poll(Status* status, bool is_to_be_taken) {
+  const auto note = [status](const Status& failed) {
+    if (!failed.ok() && status->ok()) *status = failed;
+  };
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    Part& part = parts_[i];
+    Status polled;
+    if (part.batch != 0) {
+      poll(&part.batch, &polled);
+      note(polled);
+    }
+    if (part.distinct != 0) {
+      poll(&part.distinct, &polled);
+      note(polled);
+    }
+    if (part.coalescing == 0) continue;
+    const bool over = poll(&part.coalescing, &polled);
+    note(polled);
+    if (over && polled.ok() && is_to_be_taken) note(begin_distinct(i));
+  }
+  return !under_way();
 }
 
 bool StagedSlices::under_way() const {
-  return std::any_of(parts_.begin(), parts_.end(),
-                     [](const Part& part) { return part.batch != 0; });
+  return std::any_of(parts_.begin(), parts_.end(), [](const Part& part) {
+    return part.batch != 0 || part.coalescing != 0 || part.distinct != 0;
+  });
 }
 
 std::string StagedSlices::where() const {
@@ -279,6 +349,7 @@ void StagedSlices::release() {
   for (const Part& part : parts_) {
     if (part.mark != 0) share_.devices->release(part.mark);
   }
+  coalesced_.release();
   if (block_.memory != nullptr) share_.pinned->give_back(block_);
   block_ = {};
   block_bytes_ = 0;
@@ -289,6 +360,7 @@ void StagedSlices::release() {
 }
 
 void StagedSlices::abandon() {
+  coalesced_.abandon();
   if (block_.memory != nullptr) share_.pinned->abandon(std::exchange(block_, {}));
   parts_.clear();
   release();

@@ -4,6 +4,8 @@
 // pulled values out behind. Copies follow what the caller had put on each slice's stream by the
 // time of the call.
 //
+// Slices of rows that a device coalesces first (CoalescedSlices) come by two steps.
+//
 // A slice of a variable that devices sum among themselves (Variable::direct) stays where it is;
 // what is handed on of it has the number of its mark as its stream.
 //
@@ -13,6 +15,7 @@
 #define PARALLAX_ENGINE_STAGED_SLICES_H_
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +23,7 @@
 #include "base/byte_range.h"
 #include "base/status.h"
 #include "device/device_share.h"
+#include "engine/coalesced_slices.h"
 #include "engine/request.h"
 #include "engine/slice_checks.h"
 #include "variable/registry.h"
@@ -31,9 +35,16 @@ class StagedSlices {
   // Notes the points of streams, and lays out the copies, of slices that were checked; those in
   // host memory stay as they are. `borrowed` gets all of the caller's buffers. INVALID names the
   // slice and the field; UNSUPPORTED, LIMIT, IO. One that failed holds nothing.
-  Status lay_out(const DeviceShare& share, const Registry& registry, const SliceChecks& checks,
-                 RequestKind kind, std::span<const parallax_slice_t> slices,
-                 std::vector<ByteRange>* borrowed);
+  struct Call {
+    const Registry& registry;
+    const SliceChecks& checks;
+    RequestKind kind = RequestKind::kPull;
+    std::span<const parallax_slice_t> slices;
+    // Whether its step has nothing of a variable before this call; null: that is not known.
+    std::function<bool(uint32_t variable)> first = {};
+    CoalesceCounts* counts = nullptr;
+  };
+  Status lay_out(const DeviceShare& share, const Call& call, std::vector<ByteRange>* borrowed);
   // The slices as the engine takes them.
   std::span<const parallax_slice_t> host_slices() const { return host_; }
 
@@ -41,8 +52,9 @@ class StagedSlices {
   // Not OK: those that are under way nevertheless still are. To the host it waits for the streams
   // behind which row ids are read in host memory, too.
   Status begin(CopyDirection direction) noexcept;
-  // True once no copy is under way. *status becomes the first failure.
-  bool poll(Status* status);
+  // True once nothing is under way. *status becomes the first failure. Copies follow what devices
+  // have coalesced as long as the call is to be taken.
+  bool poll(Status* status, bool is_to_be_taken);
   bool under_way() const;
   // "device 0", "devices 0 and 1": where the slices lie.
   std::string where() const;
@@ -58,26 +70,27 @@ class StagedSlices {
     void* stream = nullptr;
     DeviceMark mark = 0;
     DeviceBatch batch = 0;
+    DeviceBatch coalescing = 0;  // and then, of what came of it
+    DeviceBatch distinct = 0;
     bool has_host_ids = false;  // work on the stream may write them
   };
-  struct Copy {
-    CopyDirection direction = CopyDirection::kToHost;
-    size_t part = 0;
-    std::byte* outside = nullptr;  // the caller's
-    uint64_t offset = 0;           // in the block
-    uint64_t bytes = 0;
+  // Variables of a call so far, by the number of the call.
+  struct Seen {
+    std::vector<uint64_t> in;
+    uint64_t call = 0;
   };
 
-  Status lay_out_all(const Registry& registry, const SliceChecks& checks, RequestKind kind,
-                     std::span<const parallax_slice_t> slices, std::vector<ByteRange>* borrowed);
-  Status lay_out_one(const Registry& registry, const SliceChecks& checks, RequestKind kind,
-                     const parallax_slice_t& slice, parallax_slice_t* host);
+  Status lay_out_all(const Call& call, std::vector<ByteRange>* borrowed);
+  Status lay_out_one(const Call& call, size_t at);
+  bool coalesce(const Call& call, size_t at, uint32_t dtype);
   Status lay_out_direct(const parallax_slice_t& slice, const PullSlice& taken, uint64_t bytes,
                         size_t part, parallax_slice_t* host);
   Status lay_out_ids(const parallax_slice_t& slice, size_t part, parallax_slice_t* host);
   void leave(const parallax_slice_t& slice, const PullSlice& taken, uint64_t row_count,
              uint64_t bytes);
   Status begin_part(CopyDirection direction, size_t part);
+  Status begin_distinct(size_t part) noexcept;
+  bool poll(DeviceBatch* batch, Status* status);
   Status part_of(const parallax_slice_t& slice, size_t* part);
   Status check_place(const void* address, uint32_t device, const char* field) const;
   uint64_t room_for(uint64_t bytes);
@@ -86,10 +99,12 @@ class StagedSlices {
   DeviceShare share_;
   std::vector<parallax_slice_t> host_;
   std::vector<Part> parts_;
-  std::vector<Copy> copies_;
+  std::vector<StagedCopy> copies_;
+  CoalescedSlices coalesced_;
+  Seen seen_;
   std::vector<ByteRange> left_;    // the caller's buffers that are not copied
   std::vector<DeviceCopy> batch_;  // being begun; with room for all
-  PinnedBlock block_;
+  MemoryBlock block_;
   uint64_t block_bytes_ = 0;
 };
 

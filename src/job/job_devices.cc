@@ -23,17 +23,16 @@ JobDevices::Options JobDevices::options_of(const Settings& settings, size_t rank
                                            std::function<void()> wake) {
   return {.module_dir = settings.value("module_dir").text,
           .pinned_max_bytes = parallax::pinned_max_bytes(settings.value("pinned_max_bytes"), ranks),
+          .scratch_max_bytes = settings.value("device_scratch_max_bytes").number,
+          .coalesce_min_bytes = settings.value("device_coalesce_min_bytes").number,
           .collectives = settings.value("nccl").number != 0,
           .wake = std::move(wake)};
 }
 
 JobDevices::JobDevices(Options options)
-    : module_dir_(std::move(options.module_dir)),
-      pinned_max_bytes_(options.pinned_max_bytes),
-      collectives_(options.collectives),
-      waker_(std::make_shared<Waker>()) {
+    : options_(std::move(options)), waker_(std::make_shared<Waker>()) {
   const MutexLock lock(waker_->mutex);
-  waker_->wake = std::move(options.wake);
+  waker_->wake = options_.wake;
 }
 
 JobDevices::~JobDevices() {
@@ -53,17 +52,19 @@ struct Ending {
   bool left PARALLAX_GUARDED_BY(mutex) = false;
 };
 
-void end_devices(std::unique_ptr<Devices> devices, std::unique_ptr<PinnedPool> pinned,
-                 const std::function<void()>& release, const std::shared_ptr<Ending>& ending) {
+void end_devices(DevicesAndPools all, const std::function<void()>& release,
+                 const std::shared_ptr<Ending>& ending) {
   // What a device may still write to is not freed, nor what its driver may still call.
-  const bool ended = devices->drain(JobDevices::kEndNs / 2);
+  const bool ended = all.devices->drain(JobDevices::kEndNs / 2);
   if (ended) {
     release();
-    pinned.reset();
-    devices.reset();
+    all.scratch.reset();
+    all.pinned.reset();
+    all.devices.reset();
   } else {
-    static_cast<void>(pinned.release());
-    static_cast<void>(devices.release());
+    static_cast<void>(all.scratch.release());
+    static_cast<void>(all.pinned.release());
+    static_cast<void>(all.devices.release());
   }
   const MutexLock lock(ending->mutex);
   ending->over = true;
@@ -95,27 +96,21 @@ void stay_loaded() {
 }  // namespace
 
 void JobDevices::close(std::function<void()> release) {
-  std::unique_ptr<Devices> devices;
-  std::unique_ptr<PinnedPool> pinned;
+  DevicesAndPools all;
   {
     const MutexLock lock(mutex_);
-    devices = std::move(devices_);
-    pinned = std::move(pinned_);
+    all = std::move(all_);
   }
-  if (devices == nullptr) return;
-  const uint64_t pinned_bytes = pinned->bytes_held();
+  if (all.devices == nullptr) return;
+  const uint64_t pinned_bytes = all.pinned->bytes_held();
   const auto ending = std::make_shared<Ending>();
   // Held by the function, so that they are there where no thread can be had.
   struct Held {
-    std::unique_ptr<Devices> devices;
-    std::unique_ptr<PinnedPool> pinned;
+    DevicesAndPools all;
     std::function<void()> release;
   };
-  const auto held =
-      std::make_shared<Held>(Held{std::move(devices), std::move(pinned), std::move(release)});
-  const auto body = [held, ending] {
-    end_devices(std::move(held->devices), std::move(held->pinned), held->release, ending);
-  };
+  const auto held = std::make_shared<Held>(Held{std::move(all), std::move(release)});
+  const auto body = [held, ending] { end_devices(std::move(held->all), held->release, ending); };
   std::thread thread;
   try {
     thread = std::thread(body);
@@ -143,7 +138,9 @@ void JobDevices::prepare(std::span<const parallax_slice_t> slices) {
     if (slice.memory != PARALLAX_MEMORY_CUDA) continue;
     DeviceShare share;
     if (!open(&share).ok()) return;
-    static_cast<void>(share.devices->open(slice.device).ok());
+    if (!share.devices->open(slice.device).ok()) continue;
+    const bool coalesces = slice.form == PARALLAX_FORM_ROWS && options_.scratch_max_bytes > 0;
+    if (coalesces) static_cast<void>(share.devices->prepare_kernels(slice.device).ok());
   }
 }
 
@@ -151,24 +148,26 @@ void JobDevices::prepare(std::span<const parallax_slice_t> slices) {
 void JobDevices::prepare(const parallax_variable_t& variable) {
   if (variable.memory != PARALLAX_MEMORY_CUDA) return;
   DeviceShare share;
-  if (open(&share).ok() && collectives_) static_cast<void>(share.devices->collectives());
+  if (open(&share).ok() && options_.collectives) static_cast<void>(share.devices->collectives());
 }
 
 Status JobDevices::open(DeviceShare* share) {
   const MutexLock lock(mutex_);
-  if (devices_ == nullptr) {
+  if (all_.devices == nullptr) {
     const ParallaxDeviceModule* module = nullptr;
-    PARALLAX_RETURN_IF_ERROR(load_cuda_module(module_dir_, &module, &found_));
+    PARALLAX_RETURN_IF_ERROR(load_cuda_module(options_.module_dir, &module, &found_));
     const auto wake = [waker = waker_] {
       const MutexLock waking(waker->mutex);
       if (waker->wake) waker->wake();
     };
-    const Status created = module->create({.wake = wake}, &devices_);
+    const Status created = module->create({.wake = wake}, &all_.devices);
     if (!created.ok()) return created.prefixed(found_.path + ": ");
-    pinned_ = std::make_unique<PinnedPool>(*devices_, pinned_max_bytes_);
+    all_.pinned = std::make_unique<PinnedPool>(*all_.devices, options_.pinned_max_bytes);
+    all_.scratch = std::make_unique<ScratchPool>(*all_.devices, options_.scratch_max_bytes);
     PARALLAX_LOG(kInfo, kInit, "devices by " + found_.path + ", for " + found_.made);
   }
-  *share = {devices_.get(), pinned_.get()};
+  *share = {all_.devices.get(), all_.pinned.get(),
+            all_.scratch->any() ? all_.scratch.get() : nullptr, options_.coalesce_min_bytes};
   return {};
 }
 
@@ -177,7 +176,7 @@ nlohmann::json JobDevices::report() const {
   Devices* used = nullptr;
   {
     const MutexLock lock(mutex_);
-    used = devices_.get();
+    used = all_.devices.get();
     report = {{"used", used != nullptr},
               {"module", found_.path},
               {"made", found_.made},

@@ -28,6 +28,13 @@ namespace parallax {
 // quarter of the machine's memory, since what is pinned is nobody else's. 0: no bound.
 uint64_t pinned_max_bytes(const SettingValue& setting, size_t ranks);
 
+// In the order in which they are made; they end the other way round.
+struct DevicesAndPools {
+  std::unique_ptr<Devices> devices;
+  std::unique_ptr<PinnedPool> pinned;
+  std::unique_ptr<ScratchPool> scratch;
+};
+
 class JobDevices {
  public:
   // How long the end of a job waits for devices.
@@ -35,9 +42,11 @@ class JobDevices {
 
   struct Options {
     std::string module_dir;
-    uint64_t pinned_max_bytes = 0;  // 0: no bound
-    bool collectives = false;       // devices may sum among themselves
-    std::function<void()> wake;     // called from threads of the driver's, until this ends
+    uint64_t pinned_max_bytes = 0;    // 0: no bound
+    uint64_t scratch_max_bytes = 0;   // of each device; 0: none
+    uint64_t coalesce_min_bytes = 0;  // of a slice, to be coalesced on its device
+    bool collectives = false;         // devices may sum among themselves
+    std::function<void()> wake;       // called from threads of the driver's, until this ends
   };
 
   // As the settings say, with so many ranks on the host.
@@ -67,14 +76,11 @@ class JobDevices {
     std::function<void()> wake PARALLAX_GUARDED_BY(mutex);
   };
 
-  const std::string module_dir_;
-  const uint64_t pinned_max_bytes_;
-  const bool collectives_;
+  const Options options_;
   const std::shared_ptr<Waker> waker_;
   mutable Mutex mutex_;
   DeviceModuleReport found_ PARALLAX_GUARDED_BY(mutex_);
-  std::unique_ptr<Devices> devices_ PARALLAX_GUARDED_BY(mutex_);  // stays until the end
-  std::unique_ptr<PinnedPool> pinned_ PARALLAX_GUARDED_BY(mutex_);
+  DevicesAndPools all_ PARALLAX_GUARDED_BY(mutex_);  // once there, until the end
 };
 
 }  // namespace parallax

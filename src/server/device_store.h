@@ -117,7 +117,7 @@ class DeviceStore {
   };
   // What is under way in one copy.
   struct Piece {
-    PinnedBlock pinned;
+    MemoryBlock pinned;
     std::byte* device = nullptr;
     uint64_t mark = 0;
     uint64_t first = 0, count = 0;  // of the work's units

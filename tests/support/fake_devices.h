@@ -19,9 +19,9 @@
 #include <utility>
 #include <vector>
 
+#include "device/block_pool.h"
 #include "device/device_share.h"
 #include "device/devices.h"
-#include "device/pinned_pool.h"
 
 namespace parallax::testkit {
 

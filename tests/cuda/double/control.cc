@@ -111,7 +111,7 @@ void cuda_double_reset(int count) {
   all.open_ms = fresh.open_ms;
   all.held = false;
   all.log.clear();
-  all.pageable_copies = 0;
+  all.pageable_copies = all.bytes_to_host = 0;
   all.initialised = false;
   all.changed.notify_all();
 }
@@ -143,6 +143,11 @@ void* cuda_double_alias(CUdeviceptr pointer, size_t bytes, int device) {
   const CUcontext context =
       device < 0 ? nullptr : &machine().contexts.at(static_cast<size_t>(device));
   return reach(machine(), context, pointer, bytes);
+}
+
+uint64_t cuda_double_bytes_to_host() {
+  const Lock lock(machine().mutex);
+  return machine().bytes_to_host;
 }
 
 uint64_t cuda_double_pageable_copies() {

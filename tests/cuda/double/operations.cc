@@ -130,6 +130,7 @@ PARALLAX_DOUBLE_API CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, size_
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (bytes == 0) return CUDA_SUCCESS;
   if (!find(all, from, bytes, MemoryKind::kDevice, &source)) return CUDA_ERROR_INVALID_VALUE;
+  all.bytes_to_host += bytes;
   if (find_host(all, to, bytes, &target)) {
     return enqueue_copy(all, stream, "cuMemcpyDtoHAsync", target, source, bytes);
   }

@@ -282,7 +282,7 @@ TEST_F(DeviceCallsTest, TheEndOfAJobCompletesWhatADeviceKeeps) {
   ASSERT_TRUE(reduce->done());
   EXPECT_EQ(reduce->status.code(), PARALLAX_ABORTED);
   EXPECT_EQ(devices().pinned(), 1u);
-  PinnedBlock next;
+  MemoryBlock next;
   ASSERT_TRUE(shares_[0]->pinned.take(1, &next).ok());
   EXPECT_EQ(devices().pinned(), 2u) << "it is not used again";
   shares_[0]->pinned.give_back(next);

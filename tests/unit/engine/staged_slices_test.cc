@@ -28,8 +28,10 @@ class StagedSlicesTest : public testing::Test {
   }
   Status lay_out(RequestKind kind, const std::vector<parallax_slice_t>& slices) {
     borrowed_.clear();
-    return staged_.lay_out({&share_.devices, &share_.pinned}, world_.registry(), world_.checks(),
-                           kind, slices, &borrowed_);
+    return staged_.lay_out(
+        {&share_.devices, &share_.pinned},
+        {.registry = world_.registry(), .checks = world_.checks(), .kind = kind, .slices = slices},
+        &borrowed_);
   }
 
   CallsWorld world_{{0}};
@@ -59,7 +61,7 @@ TEST_F(StagedSlicesTest, SlicesOfOneStreamAreOneBatch) {
   EXPECT_EQ(devices.batches(), 2u);
   EXPECT_TRUE(staged_.under_way());
   Status status;
-  EXPECT_TRUE(staged_.poll(&status) && status.ok());
+  EXPECT_TRUE(staged_.poll(&status, true) && status.ok());
   const auto slices = staged_.host_slices();
   EXPECT_EQ(slices[1].values, host);
   EXPECT_EQ(static_cast<const float*>(slices[0].values)[5], 1.0f);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks that are kept, the bound, and a machine that has no more.
-#include "device/pinned_pool.h"
+#include "device/block_pool.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ TEST(PinnedPool, BlocksThatComeBackAreUsedAgain) {
   FakeDevices devices;
   {
     PinnedPool pool(devices, 0);
-    PinnedBlock one, two, three;
+    MemoryBlock one, two, three;
     ASSERT_TRUE(pool.take(1, &one).ok());
     ASSERT_TRUE(pool.take(kBlock, &two).ok());
     ASSERT_TRUE(pool.take(kBlock + 1, &three).ok());
@@ -31,7 +31,7 @@ TEST(PinnedPool, BlocksThatComeBackAreUsedAgain) {
     ASSERT_TRUE(pool.take(2 * kBlock, &three).ok());
     EXPECT_EQ(pool.growth_count(), 3u);
     EXPECT_EQ(pool.bytes_held(), 4 * kBlock);
-    for (const PinnedBlock& each : {one, two, three}) pool.give_back(each);
+    for (const MemoryBlock& each : {one, two, three}) pool.give_back(each);
     EXPECT_EQ(pool.bytes_in_use(), 0u);
   }
   EXPECT_EQ(devices.pinned(), 0u) << "the pool's end releases what it kept";
@@ -40,7 +40,7 @@ TEST(PinnedPool, BlocksThatComeBackAreUsedAgain) {
 TEST(PinnedPool, TheBoundCountsWhatIsKeptLast) {
   FakeDevices devices;
   PinnedPool pool(devices, 4 * kBlock);
-  PinnedBlock small, large, more;
+  MemoryBlock small, large, more;
   ASSERT_TRUE(pool.take(kBlock, &small).ok());
   pool.give_back(small);
   ASSERT_TRUE(pool.take(4 * kBlock, &large).ok()) << "what nobody uses is given up first";
@@ -58,7 +58,7 @@ TEST(PinnedPool, TheBoundCountsWhatIsKeptLast) {
 TEST(PinnedPool, ABlockThatADeviceMayWriteToIsGivenUp) {
   FakeDevices devices;
   PinnedPool pool(devices, 0);
-  PinnedBlock lost, next;
+  MemoryBlock lost, next;
   ASSERT_TRUE(pool.take(1, &lost).ok());
   pool.abandon(lost);
   ASSERT_TRUE(pool.take(1, &next).ok());
@@ -70,7 +70,7 @@ TEST(PinnedPool, ABlockThatADeviceMayWriteToIsGivenUp) {
 TEST(PinnedPool, AMachineWithoutMoreIsNamed) {
   FakeDevices devices;
   PinnedPool pool(devices, 0);
-  PinnedBlock block;
+  MemoryBlock block;
   devices.refuse_pinning = limit("cuMemHostAlloc: no more");
   const Status refused = pool.take(100, &block);
   EXPECT_EQ(refused.code(), PARALLAX_LIMIT);

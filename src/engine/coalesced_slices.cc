@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scratch memory, kernels and the distinct rows behind them. See coalesced_slices.h.
+#include "engine/coalesced_slices.h"
+
+#include <cstring>
+
+#include "base/log.h"
+#include "base/number.h"
+
+namespace parallax {
+
+bool CoalescedSlices::may_coalesce(const Variable& variable, RequestKind kind, uint32_t dtype) {
+  const bool gives = kind == RequestKind::kPush || kind == RequestKind::kReduce;
+  const bool floats = dtype == PARALLAX_F32 || dtype == PARALLAX_F16 || dtype == PARALLAX_BF16;
+  // The rows that a reduce hands back are of the slice's dtype.
+  const bool answers = kind == RequestKind::kReduce && dtype != PARALLAX_F32;
+  return gives && floats && !answers && variable.sum_type() == SumType::kF32 &&
+         !variable.refuse_nonfinite;
+}
+
+bool CoalescedSlices::add(const DeviceShare& share, const Slice& slice, CoalesceCounts* counts) {
+  const parallax_slice_t& given = slice.slice;
+  Coalesced made = {.at = slice.at,
+                    .device = given.device,
+                    .ids = slice.ids,
+                    .values = slice.values,
+                    .counts_at = slice.counts_at};
+  made.rows = {.ids = slice.ids.outside,
+               .id_bytes = given.ids != nullptr ? 8u : 4u,
+               .count = static_cast<uint32_t>(given.row_count),
+               .table_rows = slice.variable.rows,
+               .values = slice.values.outside,
+               .dtype = slice.dtype,
+               .elements = static_cast<uint32_t>(slice.variable.row_elements)};
+  all_.reserve(all_.size() + 1);  // before there is memory that could be lost
+  begun_.reserve(all_.size() + 1);
+  uint64_t bytes = 0;
+  Status status = share.devices->coalesce_bytes(given.device, made.rows, &bytes);
+  if (status.ok()) status = share.scratch->take(given.device, bytes, &made.scratch);
+  if (!status.ok()) {
+    ++counts->slices_by_host;
+    if (counts->why_by_host != status.message()) {
+      PARALLAX_LOG(kInfo, kStep,
+                   "rows on device " + std::to_string(given.device) +
+                       " are coalesced by the host: " + status.message());
+      counts->why_by_host = status.message();
+    }
+    return false;
+  }
+  made.rows.scratch = made.scratch.memory;
+  pool_ = share.scratch;
+  counts_ = counts;
+  all_.push_back(made);
+  return true;
+}
+
+void CoalescedSlices::borrow(std::vector<ByteRange>* borrowed) const {
+  for (const Coalesced& each : all_) {
+    for (const StagedCopy& copy : {each.ids, each.values}) {
+      borrowed->push_back(ByteRange::at(copy.outside, copy.bytes));
+    }
+  }
+}
+
+Status CoalescedSlices::begin(Devices& devices, size_t part, DeviceMark mark, std::byte* block,
+                              DeviceBatch* batch) {
+  *batch = 0;
+  begun_.clear();
+  for (Coalesced& each : all_) {
+    if (each.ids.part != part) continue;
+    each.rows.counts = block + each.counts_at;
+    begun_.push_back(each.rows);
+  }
+  return begun_.empty() ? Status() : devices.coalesce(mark, begun_, batch);
+}
+
+void CoalescedSlices::bring(size_t part, std::byte* block, std::span<parallax_slice_t> slices,
+                            std::vector<DeviceCopy>* copies) {
+  for (const Coalesced& each : all_) {
+    if (each.ids.part != part) continue;
+    const RowsToCoalesce& rows = each.rows;
+    CoalescedCounts found;
+    std::memcpy(&found, rows.counts, sizeof found);
+    const uint64_t whole = each.ids.bytes + each.values.bytes;
+    const uint64_t id_bytes = uint64_t{found.rows} * rows.id_bytes;
+    const uint64_t sum_bytes = uint64_t{found.rows} * rows.elements * sizeof(float);
+    ++counts_->slices;
+    counts_->rows += rows.count;
+    if (found.bad != CoalescedCounts::kNoneBad || id_bytes + sum_bytes >= whole) {
+      counts_->copied_rows += rows.count;
+      for (const StagedCopy& copy : {each.ids, each.values}) {
+        copies->push_back({block + copy.offset, copy.outside, copy.bytes});
+      }
+      continue;
+    }
+    counts_->copied_rows += found.rows;
+    counts_->saved_bytes += whole - id_bytes - sum_bytes;
+    slices[each.at].row_count = found.rows;
+    slices[each.at].as_dtype = PARALLAX_AS(PARALLAX_F32);
+    if (found.rows == 0) continue;  // all of it is padding
+    const CoalescePlaces places = coalesce_places(rows);
+    copies->push_back({block + each.ids.offset, rows.scratch + places.ids_at, id_bytes});
+    copies->push_back({block + each.values.offset, rows.scratch + places.sums_at, sum_bytes});
+  }
+}
+
+void CoalescedSlices::release() {
+  for (const Coalesced& each : all_) pool_->give_back(each.device, each.scratch);
+  all_.clear();
+}
+
+void CoalescedSlices::abandon() {
+  for (const Coalesced& each : all_) pool_->abandon(each.device, each.scratch);
+  all_.clear();
+}
+
+}  // namespace parallax

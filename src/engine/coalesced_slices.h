@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// CoalescedSlices: of one call the slices of rows that their devices coalesce before anything of
+// them is copied: the first of two levels, of which the second is the host's (RowCoalescer). Only
+// the distinct rows come to the host then, as sums in float; how many there are the device alone
+// knows, so their number is copied first, and the rows once it is here.
+//
+// The bits are those of a slice that is copied whole. A rank's sum of a row is +0 plus each of its
+// occurrences in the order of the slice, in float, on the device as on the host; what the host adds
+// to it later starts from +0, too, where +0 and -0 are the same. So it is left to the host where
+// the sum of a rank begins before the slice or is not in float, where a result has the slice's
+// narrower dtype, and where each number is to be looked at (may_coalesce, and `first` of
+// StagedSlices). A slice with an id that is no row is copied whole: the host finds it and names it
+// as ever. So is one whose distinct rows are not fewer bytes.
+//
+// Used again for call after call. Engine's owner only; nothing blocks but the scratch memory that
+// has to be made.
+#ifndef PARALLAX_ENGINE_COALESCED_SLICES_H_
+#define PARALLAX_ENGINE_COALESCED_SLICES_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/byte_range.h"
+#include "base/status.h"
+#include "device/device_share.h"
+#include "engine/request.h"
+#include "variable/variable.h"
+
+namespace parallax {
+
+// A copy between the caller's memory on a device and the pinned block of a call.
+struct StagedCopy {
+  CopyDirection direction = CopyDirection::kToHost;
+  size_t part = 0;  // slices of one stream
+  std::byte* outside = nullptr;
+  uint64_t offset = 0;  // in the block
+  uint64_t bytes = 0;
+};
+
+// What came of it so far, of all calls.
+struct CoalesceCounts {
+  // By devices: slices, the rows that they had, padding among them, those that were copied, and the
+  // bytes that were not.
+  uint64_t slices = 0, rows = 0, copied_rows = 0, saved_bytes = 0;
+  uint64_t slices_by_host = 0;  // which a device would have, and
+  std::string why_by_host;      // of the last one
+};
+
+class CoalescedSlices {
+ public:
+  // What is asked of a slice of rows, with values of `dtype`.
+  static bool may_coalesce(const Variable& variable, RequestKind kind, uint32_t dtype);
+
+  struct Slice {
+    size_t at = 0;  // in the call
+    const parallax_slice_t& slice;
+    const Variable& variable;
+    uint32_t dtype = 0;
+    // How they would be copied whole; into that room come the distinct ones.
+    StagedCopy ids, values;
+    uint64_t counts_at = 0;  // in the block
+  };
+  // False: its device cannot, and the counts say why.
+  bool add(const DeviceShare& share, const Slice& slice, CoalesceCounts* counts);
+  // What they have of the caller's.
+  void borrow(std::vector<ByteRange>* borrowed) const;
+
+  bool any() const { return !all_.empty(); }
+  // Those of a part, behind its mark; *batch is 0 where there is none.
+  Status begin(Devices& devices, size_t part, DeviceMark mark, std::byte* block,
+               DeviceBatch* batch);
+  // Their counts are in the block: adds what is to be copied, and makes `slices` what they are
+  // then. No more than most_copies() in all.
+  void bring(size_t part, std::byte* block, std::span<parallax_slice_t> slices,
+             std::vector<DeviceCopy>* copies);
+  size_t most_copies() const { return 2 * all_.size(); }
+
+  // Nothing of it is under way.
+  void release();
+  // The device may still use it.
+  void abandon();
+
+ private:
+  struct Coalesced {
+    size_t at = 0;
+    uint32_t device = 0;
+    StagedCopy ids, values;
+    uint64_t counts_at = 0;
+    RowsToCoalesce rows = {};
+    MemoryBlock scratch = {};
+  };
+
+  ScratchPool* pool_ = nullptr;
+  CoalesceCounts* counts_ = nullptr;
+  std::vector<Coalesced> all_;
+  std::vector<RowsToCoalesce> begun_;  // of one part; with room for all
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_ENGINE_COALESCED_SLICES_H_
