@@ -242,9 +242,18 @@ constexpr SettingRow kRows[] = {
      .unit = "bytes",
      .max = UINT64_MAX,
      .sources = kOutside,
-     .help = "Host memory that this rank pins at most for slices on devices; a call that needs "
-             "more is refused. 0: no bound. Not set: a quarter of the machine's, shared by the "
-             "ranks of the host."},
+     .help =
+         "Host memory that this rank pins at most for slices on devices; a call that finds "
+         "none is copied in pieces. 0: no bound. Not set: a quarter of the machine's, shared by "
+         "the ranks of the host."},
+    {.name = "pinned_call_max_bytes",
+     .type = SettingType::kBytes,
+     .standard = "256M",
+     .unit = "bytes",
+     .max = UINT64_MAX,
+     .sources = kOutside,
+     .help = "What one call with slices on devices may pin for itself; a larger one is copied to "
+             "ordinary memory, in pieces through 4 MiB of pinned memory that such calls share."},
     {.name = "device_scratch_max_bytes",
      .type = SettingType::kBytes,
      .standard = "256M",

@@ -22,8 +22,9 @@ void CUDA_CB wake_of_table(void* wake) { (*static_cast<const std::function<void(
 
 CUdeviceptr pointer(const std::byte* memory) { return reinterpret_cast<CUdeviceptr>(memory); }
 
-kernels::DeviceRows rows_of(const std::byte* rows, uint32_t elements) {
-  return {.rows = pointer(rows), .dtype = PARALLAX_F32, .elements = elements};
+kernels::DeviceRows rows_of(const std::byte* rows, uint32_t elements,
+                            uint32_t dtype = PARALLAX_F32) {
+  return {.rows = pointer(rows), .dtype = dtype, .elements = elements};
 }
 
 }  // namespace
@@ -117,10 +118,18 @@ kernels::DeviceIds CudaTableQueue::ids_of(const TableRows& rows, uint64_t table_
           .bad = bad_};
 }
 
-Status CudaTableQueue::gather(const TableArray& array, const TableRows& rows, std::byte* out) {
+Status CudaTableQueue::cast(const std::byte* values, uint64_t count, const TableTarget& to) {
+  return with_context(nullptr, [&] {
+    return launcher_.cast(stream_, pointer(values), PARALLAX_F32, pointer(to.values), to.dtype,
+                          count);
+  });
+}
+
+Status CudaTableQueue::gather(const TableArray& array, const TableRows& rows,
+                              const TableTarget& to) {
   return with_context(nullptr, [&] {
     return launcher_.gather(stream_, rows_of(array.values, array.elements),
-                            ids_of(rows, array.rows), rows_of(out, array.elements));
+                            ids_of(rows, array.rows), rows_of(to.values, array.elements, to.dtype));
   });
 }
 

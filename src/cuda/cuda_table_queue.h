@@ -31,8 +31,9 @@ class CudaTableQueue final : public TableQueue {
   Status allocate(uint64_t bytes, std::byte** memory) override;
   Status copy_in(std::byte* to_device, const std::byte* from_host, uint64_t bytes) override;
   Status copy_out(std::byte* to_host, const std::byte* from_device, uint64_t bytes) override;
-  Status gather(const TableArray& array, const TableRows& rows, std::byte* out) override;
+  Status gather(const TableArray& array, const TableRows& rows, const TableTarget& to) override;
   Status scatter(const TableArray& array, const TableRows& rows, const std::byte* in) override;
+  Status cast(const std::byte* values, uint64_t count, const TableTarget& to) override;
   Status update(const TableUpdate& update) override;
   Status mark(uint64_t* mark) override;
   Status passed(uint64_t mark, bool* passed) override;

@@ -16,8 +16,9 @@ namespace parallax {
 struct DeviceShare {
   Devices* devices = nullptr;
   PinnedPool* pinned = nullptr;
-  ScratchPool* scratch = nullptr;   // null: rows are coalesced by the host
-  uint64_t coalesce_bytes_min = 0;  // of a slice's ids and values: below, too
+  uint64_t pinned_call_max_bytes = UINT64_MAX;  // beyond, a call goes in pieces
+  ScratchPool* scratch = nullptr;               // null: rows are coalesced by the host
+  uint64_t coalesce_bytes_min = 0;              // of a slice's ids and values: below, too
 };
 
 // UNSUPPORTED: what was looked for, where, and what is missing. Takes a while the first time.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // TableQueue: a table in a device's memory, and what is done to it there: copies, rows gathered and
 // scattered, and update rules. All numbers are floats, which f16 and bf16 variables are kept in
-// too; row numbers are int64_t. What is enqueued runs in its order, behind nothing else, and
-// nothing here waits for it: mark() notes how far the queue has come, passed() asks, and the `wake`
-// of DeviceOptions says when it is worth to ask.
+// too, but those that are given out; row numbers are int64_t. What is enqueued runs in its order,
+// behind nothing else, and nothing here waits for it: mark() notes how far the queue has come,
+// passed() asks, and the `wake` of DeviceOptions says when it is worth to ask.
 //
 // Host memory is pinned, and stays until a mark behind it is passed. Any IO is final: the device
 // has failed, or the queue has lost an operation that later ones build upon. One owner at a time;
@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "base/status.h"
+#include "parallax/parallax.h"
 
 namespace parallax {
 
@@ -31,6 +32,12 @@ struct TableArray {
 struct TableRows {
   const std::byte* numbers = nullptr;  // null: of an update, all rows from the first on
   uint32_t count = 0;
+};
+
+// Where numbers of the table go on the device, of PARALLAX_F32, F16 or BF16.
+struct TableTarget {
+  std::byte* values = nullptr;
+  uint32_t dtype = PARALLAX_F32;
 };
 
 // One step of a rule on some rows, which occur once. States that the rule does not keep have no
@@ -54,8 +61,10 @@ class TableQueue {
   virtual Status copy_in(std::byte* to_device, const std::byte* from_host, uint64_t bytes) = 0;
   virtual Status copy_out(std::byte* to_host, const std::byte* from_device, uint64_t bytes) = 0;
   // Rows of the array to or from rows on the device that lie one after the other.
-  virtual Status gather(const TableArray& array, const TableRows& rows, std::byte* out) = 0;
+  virtual Status gather(const TableArray& array, const TableRows& rows, const TableTarget& to) = 0;
   virtual Status scatter(const TableArray& array, const TableRows& rows, const std::byte* in) = 0;
+  // So many of the array's numbers.
+  virtual Status cast(const std::byte* values, uint64_t count, const TableTarget& to) = 0;
   virtual Status update(const TableUpdate& update) = 0;
 
   // Marks count from 1.

@@ -20,11 +20,8 @@ bool CoalescedSlices::may_coalesce(const Variable& variable, RequestKind kind, u
 
 bool CoalescedSlices::add(const DeviceShare& share, const Slice& slice, CoalesceCounts* counts) {
   const parallax_slice_t& given = slice.slice;
-  Coalesced made = {.at = slice.at,
-                    .device = given.device,
-                    .ids = slice.ids,
-                    .values = slice.values,
-                    .counts_at = slice.counts_at};
+  Coalesced made = {
+      .at = slice.at, .device = given.device, .ids = slice.ids, .values = slice.values};
   made.rows = {.ids = slice.ids.outside,
                .id_bytes = given.ids != nullptr ? 8u : 4u,
                .count = static_cast<uint32_t>(given.row_count),
@@ -38,13 +35,7 @@ bool CoalescedSlices::add(const DeviceShare& share, const Slice& slice, Coalesce
   Status status = share.devices->coalesce_bytes(given.device, made.rows, &bytes);
   if (status.ok()) status = share.scratch->take(given.device, bytes, &made.scratch);
   if (!status.ok()) {
-    ++counts->slices_by_host;
-    if (counts->why_by_host != status.message()) {
-      PARALLAX_LOG(kInfo, kStep,
-                   "rows on device " + std::to_string(given.device) +
-                       " are coalesced by the host: " + status.message());
-      counts->why_by_host = status.message();
-    }
+    note_by_host(given.device, status.message(), counts);
     return false;
   }
   made.rows.scratch = made.scratch.memory;
@@ -52,6 +43,25 @@ bool CoalescedSlices::add(const DeviceShare& share, const Slice& slice, Coalesce
   counts_ = counts;
   all_.push_back(made);
   return true;
+}
+
+void CoalescedSlices::note_by_host(uint32_t device, const std::string& why,
+                                   CoalesceCounts* counts) {
+  ++counts->slices_by_host;
+  if (counts->why_by_host == why) return;
+  PARALLAX_LOG(kInfo, kStep,
+               "rows on device " + std::to_string(device) + " are coalesced by the host: " + why);
+  counts->why_by_host = why;
+}
+
+void CoalescedSlices::leave_to_host(const std::string& why, std::vector<StagedCopy>* copies) {
+  copies->reserve(copies->size() + most_copies());
+  for (const Coalesced& each : all_) {
+    note_by_host(each.device, why, counts_);
+    copies->push_back(each.ids);
+    copies->push_back(each.values);
+  }
+  release();
 }
 
 void CoalescedSlices::borrow(std::vector<ByteRange>* borrowed) const {
@@ -62,13 +72,14 @@ void CoalescedSlices::borrow(std::vector<ByteRange>* borrowed) const {
   }
 }
 
-Status CoalescedSlices::begin(Devices& devices, size_t part, DeviceMark mark, std::byte* block,
+Status CoalescedSlices::begin(Devices& devices, size_t part, DeviceMark mark, std::byte* counts,
                               DeviceBatch* batch) {
   *batch = 0;
   begun_.clear();
   for (Coalesced& each : all_) {
+    each.rows.counts = counts;
+    counts += sizeof(CoalescedCounts);
     if (each.ids.part != part) continue;
-    each.rows.counts = block + each.counts_at;
     begun_.push_back(each.rows);
   }
   return begun_.empty() ? Status() : devices.coalesce(mark, begun_, batch);

@@ -60,19 +60,22 @@ class CoalescedSlices {
     uint32_t dtype = 0;
     // How they would be copied whole; into that room come the distinct ones.
     StagedCopy ids, values;
-    uint64_t counts_at = 0;  // in the block
   };
   // False: its device cannot, and the counts say why.
   bool add(const DeviceShare& share, const Slice& slice, CoalesceCounts* counts);
+  // None is: they are copied whole, as was noted.
+  void leave_to_host(const std::string& why, std::vector<StagedCopy>* copies);
   // What they have of the caller's.
   void borrow(std::vector<ByteRange>* borrowed) const;
 
   bool any() const { return !all_.empty(); }
-  // Those of a part, behind its mark; *batch is 0 where there is none.
-  Status begin(Devices& devices, size_t part, DeviceMark mark, std::byte* block,
+  // Of pinned memory.
+  uint64_t counts_bytes() const { return all_.size() * sizeof(CoalescedCounts); }
+  // Those of a part, behind its mark; *batch is 0 where there is none. `counts` has counts_bytes().
+  Status begin(Devices& devices, size_t part, DeviceMark mark, std::byte* counts,
                DeviceBatch* batch);
-  // Their counts are in the block: adds what is to be copied, and makes `slices` what they are
-  // then. No more than most_copies() in all.
+  // Their counts have come: adds what is to be copied to the block, and makes `slices` what they
+  // are then. No more than most_copies() in all.
   void bring(size_t part, std::byte* block, std::span<parallax_slice_t> slices,
              std::vector<DeviceCopy>* copies);
   size_t most_copies() const { return 2 * all_.size(); }
@@ -83,11 +86,12 @@ class CoalescedSlices {
   void abandon();
 
  private:
+  static void note_by_host(uint32_t device, const std::string& why, CoalesceCounts* counts);
+
   struct Coalesced {
     size_t at = 0;
     uint32_t device = 0;
     StagedCopy ids, values;
-    uint64_t counts_at = 0;
     RowsToCoalesce rows = {};
     MemoryBlock scratch = {};
   };

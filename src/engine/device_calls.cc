@@ -96,6 +96,13 @@ Status DeviceCalls::share(DeviceShare* share) {
   return {};
 }
 
+// A mirror of it is there, and stays (DeviceTable).
+bool DeviceCalls::in_table(uint32_t variable, uint32_t device) const {
+  const VariableRuntime& runtime = parts_.group->runtime(parts_.registry.number_of(variable));
+  return runtime.plan.placement == Placement::kMirrored && runtime.table != nullptr &&
+         runtime.table->store() != nullptr && runtime.table->store()->device() == device;
+}
+
 // Of the variable's contributions to the step: whatever is called later is taken later.
 bool DeviceCalls::is_first(uint64_t step, uint32_t variable) const {
   const uint32_t number = parts_.registry.number_of(variable);
@@ -137,9 +144,15 @@ Status DeviceCalls::lay_out(const Call& call, StagedSlices* slices) {
                                .checks = parts_.checks,
                                .kind = call.kind,
                                .slices = call.slices,
-                               .counts = &coalesced_};
+                               .counts = &coalesced_,
+                               .pieces = &pieces_};
   if (is_contribution(call.kind)) {
     staged.first = [this, step = call.step](uint32_t variable) { return is_first(step, variable); };
+  }
+  if (call.kind == RequestKind::kPull && parts_.group != nullptr) {
+    staged.in_table = [this](uint32_t variable, uint32_t device) {
+      return in_table(variable, device);
+    };
   }
   return slices->lay_out(devices, staged, &borrowed_);
 }
@@ -251,7 +264,11 @@ void DeviceCalls::stop_waiting(size_t at) {
 
 Status DeviceCalls::take(Staged& staged) {
   staged.phase = Phase::kTaken;
-  return take_({staged.kind, staged.step, staged.slices.host_slices()}, staged.request);
+  return take_({.kind = staged.kind,
+                .step = staged.step,
+                .slices = staged.slices.host_slices(),
+                .from_tables = staged.slices.from_tables()},
+               staged.request);
 }
 
 void DeviceCalls::count_waiting(const Staged& staged, int change) {
@@ -275,8 +292,10 @@ Status DeviceCalls::copying(const Staged& staged, const char* what, const Status
 // ---- the pass
 
 void DeviceCalls::advance() {
-  advance_waiting();
-  advance_ending();
+  do {
+    advance_waiting();
+    advance_ending();
+  } while (pieces_.may_ask_again());
 }
 
 // An earlier one in this look is not taken, and it may not overtake that one.
@@ -325,11 +344,13 @@ bool DeviceCalls::keep(Request& request, const Status& status) {
   if (request.staged == 0) return false;
   Staged& staged = staged_[request.staged - 1];
   staged.status = status;
+  staged.gives = false;
   const bool gives = staged.phase == Phase::kTaken && status.ok() &&
                      staged.slices.copies(CopyDirection::kToDevice);
   if (gives) {
     const Status begun = staged.slices.begin(CopyDirection::kToDevice);
     if (!begun.ok()) staged.status = copying(staged, "copying its results to ", begun);
+    staged.gives = begun.ok();
   }
   if (gives || staged.slices.under_way()) {
     staged.phase = Phase::kEnding;
@@ -345,7 +366,7 @@ void DeviceCalls::advance_ending() {
   for (size_t i = 0; i < ending_.size();) {
     Staged& staged = *ending_[i];
     Status copied;
-    const bool over = staged.slices.poll(&copied, false);
+    const bool over = staged.slices.poll(&copied, staged.gives && staged.status.ok());
     // What failed the call first is what its caller hears. Kept: another of its copies may be under
     // way yet, and end well.
     if (staged.status.ok() && !copied.ok()) {
@@ -377,6 +398,14 @@ void DeviceCalls::finish_waiting(const Status& status) {
 
 void DeviceCalls::finish_all(const Status& status) {
   if (share_.devices == nullptr) return;
+  // What comes in pieces is not waited for to the last of them: those under way end, and no others.
+  for (Staged* each : ending_) {
+    if (!each->slices.in_pieces()) continue;
+    each->gives = false;
+    if (!each->status.ok()) continue;
+    each->status = status.reworded(status.message() + "; the copy of its results to " +
+                                   each->slices.where() + " was not over");
+  }
   if (!ending_.empty()) share_.devices->drain(kDrainNs);
   // A device that has failed is asked twice before it is believed.
   for (int i = 0; i < 2; ++i) advance_ending();

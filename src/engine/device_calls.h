@@ -34,6 +34,7 @@
 #include "engine/request_pool.h"
 #include "engine/slice_checks.h"
 #include "engine/staged_slices.h"
+#include "group/group.h"
 #include "group/step_pipeline.h"
 #include "variable/registry.h"
 
@@ -45,6 +46,8 @@ class DeviceCalls final : private RequestKeeper {
     RequestKind kind = RequestKind::kPull;
     uint64_t step = 0;
     std::span<const parallax_slice_t> slices;
+    // By slice, where there are any: StagedSlices::from_tables().
+    std::span<const uint8_t> from_tables = {};
   };
   // Takes a call with slices in host memory, which were not checked yet, for a request that is
   // there already. A refused one has changed nothing.
@@ -55,6 +58,7 @@ class DeviceCalls final : private RequestKeeper {
     StepPipeline& pipeline;
     RequestPool& requests;
     DeviceLaunches* launches = nullptr;  // none: no variable is direct
+    const Group* group = nullptr;        // none: there is no table on a device
   };
 
   // All outlive this.
@@ -96,13 +100,15 @@ class DeviceCalls final : private RequestKeeper {
     RequestKind kind = RequestKind::kPull;
     uint64_t step = 0;
     Request* request = nullptr;
-    Status status;  // of its copies, the first that failed, or the one that it ends with
+    Status status;       // of its copies, the first that failed, or the one that it ends with
+    bool gives = false;  // ending: its results go back
     StagedSlices slices;
   };
 
   bool keep(Request& request, const Status& status) override;
   Status share(DeviceShare* share);
   bool is_first(uint64_t step, uint32_t variable) const;
+  bool in_table(uint32_t variable, uint32_t device) const;
   Staged& free_one();
   static void free(Staged& staged);
   static Status copying(const Staged& staged, const char* what, const Status& failed) noexcept;
@@ -137,6 +143,7 @@ class DeviceCalls final : private RequestKeeper {
   uint64_t pulls_from_ = 0;          // in this look: pulls of this step and later are held up
   std::vector<ByteRange> borrowed_;  // of the call being made
   CoalesceCounts coalesced_;
+  PinnedPieces pieces_;
 };
 
 }  // namespace parallax

@@ -72,7 +72,7 @@ Status StagedSlices::lay_out_ids(const parallax_slice_t& slice, size_t part,
   const void* ids = wide ? static_cast<const void*>(slice.ids) : slice.ids_i32;
   const uint64_t bytes = slice.row_count * (wide ? sizeof(int64_t) : sizeof(int32_t));
   if (share_.devices->place_of(ids).place == MemoryPlace::kHost) {
-    parts_[part].has_host_ids = true;
+    parts_[part].waits = true;
     left_.push_back(ByteRange::at(ids, bytes));
     return {};
   }
@@ -137,11 +137,19 @@ bool StagedSlices::coalesce(const Call& call, size_t at, uint32_t dtype) {
                                      .variable = variable,
                                      .dtype = dtype,
                                      .ids = ids,
-                                     .values = values,
-                                     .counts_at = room_for(sizeof(CoalescedCounts))},
+                                     .values = values},
                                     call.counts);
   if (added) copies_.resize(copies_.size() - 2);
   return added;
+}
+
+// The kernels of tables give out floats, f16 and bf16.
+bool StagedSlices::comes_from_table(const Call& call, const parallax_slice_t& slice,
+                                    uint32_t dtype) const {
+  const bool taken = dtype == PARALLAX_F32 || dtype == PARALLAX_F16 || dtype == PARALLAX_BF16;
+  return taken && call.kind == RequestKind::kPull && call.in_table &&
+         call.in_table(slice.variable, slice.device) &&
+         share_.devices->place_of(slice.values).place == MemoryPlace::kDevice;
 }
 
 Status StagedSlices::lay_out_one(const Call& call, size_t at) {
@@ -169,6 +177,12 @@ Status StagedSlices::lay_out_one(const Call& call, size_t at) {
   if (slice.into != nullptr)
     PARALLAX_RETURN_IF_ERROR(check_place(slice.into, slice.device, "into"));
   if (rows) PARALLAX_RETURN_IF_ERROR(lay_out_ids(slice, part, host));
+  if (comes_from_table(call, slice, taken.dtype)) {
+    from_tables_[at] = 1;
+    parts_[part].waits = true;
+    left_.push_back(ByteRange::at(taken.values, bytes));
+    return {};
+  }
   const uint64_t offset = room_for(bytes);
   host->values = at_offset(offset);
   const bool gives = kind == RequestKind::kPush || kind == RequestKind::kReduce;
@@ -193,19 +207,59 @@ Status StagedSlices::lay_out_one(const Call& call, size_t at) {
 // Offsets become addresses.
 void StagedSlices::place(std::span<const parallax_slice_t> slices) {
   const auto placed = [this](auto* pointer) {
-    return reinterpret_cast<decltype(pointer)>(block_.memory +
-                                               reinterpret_cast<uintptr_t>(pointer));
+    return reinterpret_cast<decltype(pointer)>(room_ + reinterpret_cast<uintptr_t>(pointer));
   };
   for (size_t i = 0; i < slices.size(); ++i) {
     parallax_slice_t& host = host_[i];
     if (slices[i].memory == PARALLAX_MEMORY_HOST || host.memory != PARALLAX_MEMORY_HOST) continue;
     const bool rows = host.form == PARALLAX_FORM_ROWS;
     if (rows && host.row_count == 0) continue;
-    host.values = placed(host.values);
+    if (from_tables_[i] == 0) host.values = placed(host.values);
     if (!rows) continue;
     if (host.ids != slices[i].ids) host.ids = placed(host.ids);
     if (host.ids_i32 != slices[i].ids_i32) host.ids_i32 = placed(host.ids_i32);
   }
+}
+
+// Pinned memory for all of it, or pieces.
+Status StagedSlices::take_room(const Call& call) {
+  const uint64_t counts_at = room_for(coalesced_.counts_bytes());
+  if (block_bytes_ == 0) return {};
+  const bool fits = call.pieces == nullptr || block_bytes_ <= share_.pinned_call_max_bytes;
+  const Status whole = fits ? share_.pinned->take(block_bytes_, &block_) : Status();
+  if (!whole.ok() && (call.pieces == nullptr || block_bytes_ > kStagedMax)) return whole;
+  if (block_.memory == nullptr) return take_room_for_pieces(call);
+  room_ = block_.memory;
+  counts_ = room_ + counts_at;
+  return {};
+}
+
+Status StagedSlices::take_room_for_pieces(const Call& call) {
+  // Counts come to pinned memory, too: where that is short the pieces come first.
+  Status counts;
+  if (coalesced_.any()) counts = share_.pinned->take(coalesced_.counts_bytes(), &counts_block_);
+  Status joined = call.pieces->join(*share_.pinned);
+  if (!joined.ok() && counts_block_.memory != nullptr) {
+    share_.pinned->give_back(std::exchange(counts_block_, {}));
+    counts = joined;
+    joined = call.pieces->join(*share_.pinned);
+  }
+  PARALLAX_RETURN_IF_ERROR(joined);
+  pieces_ = call.pieces;
+  if (!counts.ok()) coalesced_.leave_to_host(counts.message(), &copies_);
+  counts_ = counts_block_.memory;
+  if (ordinary_bytes_ < block_bytes_) {
+    ordinary_.reset();
+    ordinary_bytes_ = 0;
+    ordinary_.reset(new (std::nothrow) std::byte[block_bytes_]);
+    if (ordinary_ == nullptr) {
+      return limit(std::to_string(block_bytes_) +
+                   " bytes of host memory, which the machine has not");
+    }
+    ordinary_bytes_ = block_bytes_;
+  }
+  room_ = ordinary_.get();
+  return {};
 }
 
 Status StagedSlices::lay_out_all(const Call& call, std::vector<ByteRange>* borrowed) {
@@ -220,11 +274,9 @@ Status StagedSlices::lay_out_all(const Call& call, std::vector<ByteRange>* borro
         .about_slice(i)
         .about_variable(variable);
   }
-  if (block_bytes_ > 0) {
-    const Status room = share_.pinned->take(block_bytes_, &block_);
-    if (!room.ok()) {
-      return room.prefixed(std::string(name_of_call(call.kind)) + ": its slices need ");
-    }
+  const Status room = take_room(call);
+  if (!room.ok()) {
+    return room.prefixed(std::string(name_of_call(call.kind)) + ": its slices need ");
   }
   place(call.slices);
   batch_.reserve(std::max(copies_.size(), coalesced_.most_copies()));
@@ -240,6 +292,7 @@ Status StagedSlices::lay_out(const DeviceShare& share, const Call& call,
                              std::vector<ByteRange>* borrowed) {
   share_ = share;
   host_.assign(call.slices.begin(), call.slices.end());
+  from_tables_.assign(call.slices.size(), 0);
   Status status;
   try {
     status = lay_out_all(call, borrowed);
@@ -261,25 +314,33 @@ bool StagedSlices::copies(CopyDirection direction) const {
 Status StagedSlices::begin_part(CopyDirection direction, size_t part) {
   batch_.clear();
   const bool in = direction == CopyDirection::kToHost;
+  bool any = in && parts_[part].waits;
   for (const StagedCopy& copy : copies_) {
     if (copy.part != part || copy.direction != direction) continue;
-    std::byte* inside = block_.memory + copy.offset;
+    any = true;
+    if (pieces_ != nullptr) break;  // add_pieces() has them
+    std::byte* inside = room_ + copy.offset;
     batch_.push_back({.to = in ? inside : copy.outside,
                       .from = in ? copy.outside : inside,
                       .bytes = copy.bytes});
   }
   // A batch of no copies ends once the stream has come to the mark.
-  if (batch_.empty() && !(in && parts_[part].has_host_ids)) return {};
+  if (!any) return {};
   return share_.devices->copy(direction, parts_[part].mark, batch_, &parts_[part].batch);
 }
 
 Status StagedSlices::begin(CopyDirection direction) noexcept {
   try {
+    if (pieces_ != nullptr) {
+      pieced_direction_ = direction;
+      pieced_.start(*share_.devices, *pieces_, direction,
+                    copies_.size() + coalesced_.most_copies());
+    }
     for (size_t i = 0; i < parts_.size(); ++i) {
       PARALLAX_RETURN_IF_ERROR(begin_part(direction, i));
       if (direction == CopyDirection::kToDevice) continue;
-      PARALLAX_RETURN_IF_ERROR(coalesced_.begin(*share_.devices, i, parts_[i].mark, block_.memory,
-                                                &parts_[i].coalescing));
+      PARALLAX_RETURN_IF_ERROR(
+          coalesced_.begin(*share_.devices, i, parts_[i].mark, counts_, &parts_[i].coalescing));
     }
   } catch (const std::bad_alloc&) {
     return Status::out_of_memory();
@@ -287,10 +348,26 @@ Status StagedSlices::begin(CopyDirection direction) noexcept {
   return {};
 }
 
+// Its stream has come to the mark.
+void StagedSlices::add_pieces(size_t part) {
+  const bool in = pieced_direction_ == CopyDirection::kToHost;
+  for (const StagedCopy& copy : copies_) {
+    if (copy.part != part || copy.direction != pieced_direction_) continue;
+    std::byte* inside = room_ + copy.offset;
+    pieced_.add(parts_[part].mark, {.to = in ? inside : copy.outside,
+                                    .from = in ? copy.outside : inside,
+                                    .bytes = copy.bytes});
+  }
+}
+
 // The counts of what its device has coalesced are here. Room was taken before.
 Status StagedSlices::begin_distinct(size_t part) noexcept {
   batch_.clear();
-  coalesced_.bring(part, block_.memory, host_, &batch_);
+  coalesced_.bring(part, room_, host_, &batch_);
+  if (pieces_ != nullptr) {
+    for (const DeviceCopy& copy : batch_) pieced_.add(parts_[part].mark, copy);
+    return {};
+  }
   if (batch_.empty()) return {};
   try {
     return share_.devices->copy(CopyDirection::kToHost, parts_[part].mark, batch_,
@@ -308,7 +385,7 @@ bool StagedSlices::poll(DeviceBatch* batch, Status* status) {
   return ended;
 }
 
-bool StagedSlices::poll(Status* status, bool is_to_be_taken) {
+bool StagedSlices::poll(Status* status, bool goes_on) {
   const auto note = [status](const Status& failed) {
     if (!failed.ok() && status->ok()) *status = failed;
   };
@@ -316,8 +393,9 @@ bool StagedSlices::poll(Status* status, bool is_to_be_taken) {
     Part& part = parts_[i];
     Status polled;
     if (part.batch != 0) {
-      poll(&part.batch, &polled);
+      const bool over = poll(&part.batch, &polled);
       note(polled);
+      if (over && polled.ok() && goes_on && pieces_ != nullptr) add_pieces(i);
     }
     if (part.distinct != 0) {
       poll(&part.distinct, &polled);
@@ -326,15 +404,19 @@ bool StagedSlices::poll(Status* status, bool is_to_be_taken) {
     if (part.coalescing == 0) continue;
     const bool over = poll(&part.coalescing, &polled);
     note(polled);
-    if (over && polled.ok() && is_to_be_taken) note(begin_distinct(i));
+    if (over && polled.ok() && goes_on) note(begin_distinct(i));
+  }
+  if (pieces_ != nullptr) {
+    if (!goes_on || !status->ok()) pieced_.stop();
+    pieced_.advance(status);
   }
   return !under_way();
 }
 
 bool StagedSlices::under_way() const {
-  return std::any_of(parts_.begin(), parts_.end(), [](const Part& part) {
-    return part.batch != 0 || part.coalescing != 0 || part.distinct != 0;
-  });
+  return pieced_.under_way() || std::any_of(parts_.begin(), parts_.end(), [](const Part& part) {
+           return part.batch != 0 || part.coalescing != 0 || part.distinct != 0;
+         });
 }
 
 std::string StagedSlices::where() const {
@@ -350,8 +432,14 @@ void StagedSlices::release() {
     if (part.mark != 0) share_.devices->release(part.mark);
   }
   coalesced_.release();
-  if (block_.memory != nullptr) share_.pinned->give_back(block_);
-  block_ = {};
+  if (pieces_ != nullptr) {
+    pieced_.end(*share_.pinned);
+    std::exchange(pieces_, nullptr)->leave(*share_.pinned);
+  }
+  for (MemoryBlock* each : {&block_, &counts_block_}) {
+    if (each->memory != nullptr) share_.pinned->give_back(std::exchange(*each, {}));
+  }
+  room_ = counts_ = nullptr;
   block_bytes_ = 0;
   parts_.clear();
   copies_.clear();
@@ -361,7 +449,9 @@ void StagedSlices::release() {
 
 void StagedSlices::abandon() {
   coalesced_.abandon();
-  if (block_.memory != nullptr) share_.pinned->abandon(std::exchange(block_, {}));
+  for (MemoryBlock* each : {&block_, &counts_block_}) {
+    if (each->memory != nullptr) share_.pinned->abandon(std::exchange(*each, {}));
+  }
   parts_.clear();
   release();
 }

@@ -4,10 +4,15 @@
 // pulled values out behind. Copies follow what the caller had put on each slice's stream by the
 // time of the call.
 //
+// What is pulled from a table in the same device's memory stays there: the table writes it.
+//
 // Slices of rows that a device coalesces first (CoalescedSlices) come by two steps.
 //
 // A slice of a variable that devices sum among themselves (Variable::direct) stays where it is;
 // what is handed on of it has the number of its mark as its stream.
+//
+// A call of more than pinned_call_max_bytes, or than can be pinned now, has its copies in ordinary
+// memory, and they come and go in pieces (PiecedCopies).
 //
 // Used again for call after call, so that a step that is warm allocates nothing. Engine's owner
 // only; nothing blocks but what the pool has to pin.
@@ -16,6 +21,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +30,7 @@
 #include "base/status.h"
 #include "device/device_share.h"
 #include "engine/coalesced_slices.h"
+#include "engine/pieced_copies.h"
 #include "engine/request.h"
 #include "engine/slice_checks.h"
 #include "variable/registry.h"
@@ -43,19 +50,27 @@ class StagedSlices {
     // Whether its step has nothing of a variable before this call; null: that is not known.
     std::function<bool(uint32_t variable)> first = {};
     CoalesceCounts* counts = nullptr;
+    // Of a pull: whether all rows of the variable are on the device already; null: none are.
+    std::function<bool(uint32_t variable, uint32_t device)> in_table = {};
+    PinnedPieces* pieces = nullptr;  // null: what cannot be pinned is LIMIT
   };
   Status lay_out(const DeviceShare& share, const Call& call, std::vector<ByteRange>* borrowed);
   // The slices as the engine takes them.
   std::span<const parallax_slice_t> host_slices() const { return host_; }
+  // By slice: 1 where a table on the device is to write its values to the caller's, which are the
+  // host slice's then.
+  std::span<const uint8_t> from_tables() const { return from_tables_; }
 
   bool copies(CopyDirection direction) const;
   // Not OK: those that are under way nevertheless still are. To the host it waits for the streams
   // behind which row ids are read in host memory, too.
   Status begin(CopyDirection direction) noexcept;
-  // True once nothing is under way. *status becomes the first failure. Copies follow what devices
-  // have coalesced as long as the call is to be taken.
-  bool poll(Status* status, bool is_to_be_taken);
+  // True once nothing is under way. *status becomes the first failure. What is to follow what has
+  // ended (pieces, and rows that were coalesced) follows as long as the call goes on.
+  bool poll(Status* status, bool goes_on);
   bool under_way() const;
+  // What is under way may have pieces behind it.
+  bool in_pieces() const { return pieces_ != nullptr && under_way(); }
   // "device 0", "devices 0 and 1": where the slices lie.
   std::string where() const;
   // The copies are over, or were never begun.
@@ -72,7 +87,9 @@ class StagedSlices {
     DeviceBatch batch = 0;
     DeviceBatch coalescing = 0;  // and then, of what came of it
     DeviceBatch distinct = 0;
-    bool has_host_ids = false;  // work on the stream may write them
+    // There is what is used where it lies, and work on the stream may write it: ids in host memory,
+    // and what a table writes to.
+    bool waits = false;
   };
   // Variables of a call so far, by the number of the call.
   struct Seen {
@@ -83,12 +100,16 @@ class StagedSlices {
   Status lay_out_all(const Call& call, std::vector<ByteRange>* borrowed);
   Status lay_out_one(const Call& call, size_t at);
   bool coalesce(const Call& call, size_t at, uint32_t dtype);
+  bool comes_from_table(const Call& call, const parallax_slice_t& slice, uint32_t dtype) const;
   Status lay_out_direct(const parallax_slice_t& slice, const PullSlice& taken, uint64_t bytes,
                         size_t part, parallax_slice_t* host);
   Status lay_out_ids(const parallax_slice_t& slice, size_t part, parallax_slice_t* host);
   void leave(const parallax_slice_t& slice, const PullSlice& taken, uint64_t row_count,
              uint64_t bytes);
   Status begin_part(CopyDirection direction, size_t part);
+  Status take_room(const Call& call);
+  Status take_room_for_pieces(const Call& call);
+  void add_pieces(size_t part);
   Status begin_distinct(size_t part) noexcept;
   bool poll(DeviceBatch* batch, Status* status);
   Status part_of(const parallax_slice_t& slice, size_t* part);
@@ -98,13 +119,22 @@ class StagedSlices {
 
   DeviceShare share_;
   std::vector<parallax_slice_t> host_;
+  std::vector<uint8_t> from_tables_;
   std::vector<Part> parts_;
   std::vector<StagedCopy> copies_;
   CoalescedSlices coalesced_;
   Seen seen_;
   std::vector<ByteRange> left_;    // the caller's buffers that are not copied
   std::vector<DeviceCopy> batch_;  // being begun; with room for all
-  MemoryBlock block_;
+  MemoryBlock block_;              // pinned, of all; or
+  PinnedPieces* pieces_ = nullptr;
+  PiecedCopies pieced_;
+  CopyDirection pieced_direction_ = CopyDirection::kToHost;
+  std::unique_ptr<std::byte[]> ordinary_;  // kept for the next call that needs as much
+  uint64_t ordinary_bytes_ = 0;
+  MemoryBlock counts_block_;
+  std::byte* room_ = nullptr;    // of either
+  std::byte* counts_ = nullptr;  // of what devices coalesce
   uint64_t block_bytes_ = 0;
 };
 

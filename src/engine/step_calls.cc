@@ -94,8 +94,9 @@ Status StepCalls::post_pull(const DeviceCalls::Call& call, Request** request, Re
   }
   TakenRequest taken(parts_.requests, there);
   PARALLAX_RETURN_IF_ERROR(taken.take(RequestKind::kPull, call.step));
-  for (const parallax_slice_t& slice : call.slices) {
-    taken->slices.push_back(checks_.slice_of(slice));
+  for (size_t i = 0; i < call.slices.size(); ++i) {
+    PullSlice& added = taken->slices.emplace_back(checks_.slice_of(call.slices[i]));
+    added.on_device = i < call.from_tables.size() && call.from_tables[i] != 0;
   }
   pull_calls_.post(&*taken);
   *request = taken.keep();

@@ -50,7 +50,8 @@ class StepCalls {
                        .checks = checks_,
                        .pipeline = parts.pipeline,
                        .requests = parts.requests,
-                       .launches = parts.launches},
+                       .launches = parts.launches,
+                       .group = &parts.group},
                       parts.devices, [this](const DeviceCalls::Call& call, Request* request) {
                         return take(call, request);
                       }) {}

@@ -9,7 +9,8 @@ namespace parallax {
 namespace {
 
 void read_store(const VariableRuntime& runtime, const PullSlice& slice, uint32_t* left) {
-  StoreRead read = {.to = slice.values, .dtype = slice.dtype, .left = left};
+  StoreRead read = {
+      .to = slice.values, .dtype = slice.dtype, .on_device = slice.on_device, .left = left};
   if (runtime.variable->ids_declared()) {
     read.units = {.count = slice.count, .ids = slice.ids, .keys = &runtime.partition};
   } else {

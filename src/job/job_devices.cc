@@ -23,6 +23,7 @@ JobDevices::Options JobDevices::options_of(const Settings& settings, size_t rank
                                            std::function<void()> wake) {
   return {.module_dir = settings.value("module_dir").text,
           .pinned_max_bytes = parallax::pinned_max_bytes(settings.value("pinned_max_bytes"), ranks),
+          .pinned_call_max_bytes = settings.value("pinned_call_max_bytes").number,
           .scratch_max_bytes = settings.value("device_scratch_max_bytes").number,
           .coalesce_min_bytes = settings.value("device_coalesce_min_bytes").number,
           .collectives = settings.value("nccl").number != 0,
@@ -166,8 +167,11 @@ Status JobDevices::open(DeviceShare* share) {
     all_.scratch = std::make_unique<ScratchPool>(*all_.devices, options_.scratch_max_bytes);
     PARALLAX_LOG(kInfo, kInit, "devices by " + found_.path + ", for " + found_.made);
   }
-  *share = {all_.devices.get(), all_.pinned.get(),
-            all_.scratch->any() ? all_.scratch.get() : nullptr, options_.coalesce_min_bytes};
+  *share = {.devices = all_.devices.get(),
+            .pinned = all_.pinned.get(),
+            .pinned_call_max_bytes = options_.pinned_call_max_bytes,
+            .scratch = all_.scratch->any() ? all_.scratch.get() : nullptr,
+            .coalesce_bytes_min = options_.coalesce_min_bytes};
   return {};
 }
 

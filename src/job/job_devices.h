@@ -42,7 +42,8 @@ class JobDevices {
 
   struct Options {
     std::string module_dir;
-    uint64_t pinned_max_bytes = 0;    // 0: no bound
+    uint64_t pinned_max_bytes = 0;  // 0: no bound
+    uint64_t pinned_call_max_bytes = UINT64_MAX;
     uint64_t scratch_max_bytes = 0;   // of each device; 0: none
     uint64_t coalesce_min_bytes = 0;  // of a slice, to be coalesced on its device
     bool collectives = false;         // devices may sum among themselves

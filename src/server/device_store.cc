@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "aggregate/accumulator.h"
 #include "base/check.h"
+#include "base/log.h"
 
 namespace parallax {
 
@@ -117,7 +119,21 @@ void DeviceStore::give(Work work) {
   static_cast<void>(begin_pieces());
 }
 
+// A read to memory on the device is under way.
+bool DeviceStore::writes_to_callers() const {
+  for (size_t i = first_; i < works_.size() && i <= begun_; ++i) {
+    if (works_[i].read.on_device && works_[i].begun > 0) return true;
+  }
+  return false;
+}
+
 void DeviceStore::abandon() {
+  if (writes_to_callers() && !queue_->drain(kEndOfStoreNs)) {
+    PARALLAX_LOG(kWarn, kStep,
+                 "device " + std::to_string(device()) +
+                     " did not end what it writes of a table to the program's buffers, which are "
+                     "not to be freed");
+  }
   if (failure_.ok()) failure_ = internal("the job is over");
   works_.clear();
   first_ = begun_ = 0;
@@ -165,6 +181,7 @@ Status DeviceStore::begin_pieces() {
 uint64_t DeviceStore::fitting(const Work& work, uint64_t unit_bytes) const {
   const bool listed =
       work.kind == Kind::kUpdate ? work.update.partition->ids_declared() : is_list(work.read.units);
+  if (unit_bytes == 0 && !listed) return work.total;
   // The numbers of all units end at a multiple of 16.
   const uint64_t most = listed ? (piece_bytes_ - sizeof(int64_t)) / (unit_bytes + sizeof(int64_t))
                                : piece_bytes_ / unit_bytes;
@@ -173,7 +190,8 @@ uint64_t DeviceStore::fitting(const Work& work, uint64_t unit_bytes) const {
 
 Status DeviceStore::begin(Work& work, Piece& piece) {
   if (work.kind == Kind::kUpdate) return begin_update(work, piece);
-  const uint64_t unit_bytes = shape_.widths[work.read.units.array] * sizeof(float);
+  const bool stays = work.kind == Kind::kRead && work.read.on_device;
+  const uint64_t unit_bytes = stays ? 0 : shape_.widths[work.read.units.array] * sizeof(float);
   piece.first = work.begun;
   piece.count = std::min(work.total - work.begun, fitting(work, unit_bytes));
   work.begun += piece.count;
@@ -181,7 +199,25 @@ Status DeviceStore::begin(Work& work, Piece& piece) {
   return work.kind == Kind::kRead ? begin_read(work, piece) : begin_write(work, piece);
 }
 
+// Of what a piece has there are only the numbers of units.
+Status DeviceStore::begin_read_on_device(const Work& work, const Piece& piece) {
+  const StoreUnits& units = work.read.units;
+  const TableArray from = array(units.array);
+  const uint64_t unit_bytes = uint64_t{from.elements} * bytes_of_dtype(work.read.dtype);
+  const TableTarget to = {work.read.to + piece.first * unit_bytes, work.read.dtype};
+  if (!is_list(units)) {
+    return queue_->cast(array_from(units.array, units.first + piece.first).values,
+                        piece.count * from.elements, to);
+  }
+  int64_t* const numbers = numbers_in(piece.pinned.memory);
+  for (uint64_t i = 0; i < piece.count; ++i) numbers[i] = number_of(units, piece.first + i);
+  PARALLAX_RETURN_IF_ERROR(
+      queue_->copy_in(piece.device, piece.pinned.memory, piece.count * sizeof(int64_t)));
+  return queue_->gather(from, {piece.device, static_cast<uint32_t>(piece.count)}, to);
+}
+
 Status DeviceStore::begin_read(const Work& work, Piece& piece) {
+  if (work.read.on_device) return begin_read_on_device(work, piece);
   const StoreUnits& units = work.read.units;
   const TableArray from = array(units.array);
   const uint64_t bytes = piece.count * from.elements * sizeof(float);
@@ -195,7 +231,7 @@ Status DeviceStore::begin_read(const Work& work, Piece& piece) {
   PARALLAX_RETURN_IF_ERROR(
       queue_->copy_in(piece.device, piece.pinned.memory, piece.count * sizeof(int64_t)));
   PARALLAX_RETURN_IF_ERROR(queue_->gather(from, {piece.device, static_cast<uint32_t>(piece.count)},
-                                          piece.device + rows_at));
+                                          {piece.device + rows_at, PARALLAX_F32}));
   return queue_->copy_out(piece.pinned.memory + rows_at, piece.device + rows_at, bytes);
 }
 
@@ -300,7 +336,7 @@ Status DeviceStore::enqueue_update(const Work& work, const Piece& piece, uint64_
 
 void DeviceStore::end(const Piece& piece) {
   const Work& work = works_[first_];
-  if (work.kind == Kind::kRead && piece.count > 0) {
+  if (work.kind == Kind::kRead && !work.read.on_device && piece.count > 0) {
     const uint64_t width = shape_.widths[work.read.units.array];
     const size_t bytes = bytes_of_dtype(work.read.dtype);
     const uint64_t rows_at = is_list(work.read.units) ? rows_behind(piece.count) : 0;

@@ -7,7 +7,8 @@
 // names units by a list, or as so many from the first on. It borrows what it reads and writes until
 // its count (*left) is lessened, or until abandon().
 //
-// Engine's owner only. Nothing blocks but allocate() and the end, which waits for at most a while.
+// Engine's owner only. Nothing blocks but allocate(), the end, which waits for at most a while, and
+// so does abandon() while the device writes to memory of a caller's.
 #ifndef PARALLAX_SERVER_DEVICE_STORE_H_
 #define PARALLAX_SERVER_DEVICE_STORE_H_
 
@@ -42,13 +43,16 @@ struct StoreUnits {
   const Partition* keys = nullptr;
 };
 
-// Units to host memory, one after the other, and then a send of what is there, if it is given one.
+// Units to memory, one after the other, and then a send of what is there, if it is given one.
 struct StoreRead {
   StoreUnits units = {};
   std::byte* to = nullptr;
   uint32_t dtype = PARALLAX_F32;  // of what is written to `to`
-  uint32_t* left = nullptr;       // lessened by one once all is there; may be null
-  Outbox* outbox = nullptr;       // null: there is no send
+  // `to` is memory of the store's device: written there, and nothing comes to the host. The dtype
+  // is F32, F16 or BF16.
+  bool on_device = false;
+  uint32_t* left = nullptr;  // lessened by one once all is there; may be null
+  Outbox* outbox = nullptr;  // null: there is no send
   uint32_t peer = 0;
   Send send = {};
 };
@@ -131,6 +135,8 @@ class DeviceStore {
   Status begin_pieces();
   Status begin(Work& work, Piece& piece);
   Status begin_read(const Work& work, Piece& piece);
+  Status begin_read_on_device(const Work& work, const Piece& piece);
+  bool writes_to_callers() const;
   Status begin_write(Work& work, Piece& piece);
   Status begin_update(Work& work, Piece& piece);
   uint64_t stage_rows(Work& work, Piece& piece);

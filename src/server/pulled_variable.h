@@ -50,6 +50,8 @@ struct PullSlice {
   bool every_row = false;         // a dense slice of a variable with ids
   bool more = false;  // push, reduce: another call for the variable follows in this step
   SliceWay way = SliceWay::kItself;
+  // Pull: `values` is memory of the device that has the variable's mirror.
+  bool on_device = false;
   // Reduce, of a variable whose slices stay on their devices: the point of the stream (DeviceMark)
   // that they follow.
   uint32_t after = 0;

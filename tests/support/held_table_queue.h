@@ -51,16 +51,24 @@ class HeldQueue final : public TableQueue {
   Status copy_out(std::byte* to, const std::byte* from, uint64_t bytes) override {
     return add([=] { std::memcpy(to, from, bytes); });
   }
-  Status gather(const TableArray& array, const TableRows& rows, std::byte* out) override {
+  Status gather(const TableArray& array, const TableRows& rows, const TableTarget& to) override {
     return add([=] {
+      const size_t bytes = bytes_of_dtype(to.dtype);
       for (uint32_t i = 0; i < rows.count; ++i) {
-        const size_t bytes = array.elements * sizeof(float);
+        std::byte* const out = to.values + i * array.elements * bytes;
         if (number(rows, i) < 0) {
-          std::memset(out + i * bytes, 0, bytes);
+          std::memset(out, 0, array.elements * bytes);
         } else {
-          std::memcpy(out + i * bytes, row(array, number(rows, i)), bytes);
+          convert_or_copy(converter(PARALLAX_F32, to.dtype), row(array, number(rows, i)), out,
+                          array.elements, bytes);
         }
       }
+    });
+  }
+  Status cast(const std::byte* values, uint64_t count, const TableTarget& to) override {
+    return add([=] {
+      convert_or_copy(converter(PARALLAX_F32, to.dtype), values, to.values, count,
+                      bytes_of_dtype(to.dtype));
     });
   }
   Status scatter(const TableArray& array, const TableRows& rows, const std::byte* in) override {

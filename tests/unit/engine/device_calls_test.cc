@@ -329,7 +329,8 @@ TEST_F(DeviceCallsTest, PinnedMemoryHasABound) {
   Request* first = post(&StepCalls::reduce, 1, {on_device(dense_slice(kHeld, values), &stream)});
   const Status status = refused(&StepCalls::reduce, 1, on_device(dense_slice(kParts, others)));
   EXPECT_EQ(status.code(), PARALLAX_LIMIT);
-  EXPECT_TRUE(has(status, "reduce: its slices need 256 bytes of pinned host memory: 65536 are in"))
+  EXPECT_TRUE(
+      has(status, "reduce: its slices need 65536 bytes of pinned host memory: 65536 are in"))
       << status.message();
   stream.held = false;
   finish({first});
