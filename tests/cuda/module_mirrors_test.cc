@@ -202,33 +202,5 @@ TEST_F(Mirrors, AnIdThatIsNoRowIsNamed) {
       mirrored);
 }
 
-// Given streams that are held while a table writes to the caller's buffer, and a job that is given
-// up, expect that its request does not complete before that has ended.
-TEST_F(Mirrors, AJobThatEndsWaitsForWhatTheTableWrites) {
-  run(
-      1, [](DeviceRank& rank) { add(rank.job, PARALLAX_F32); },
-      [](DeviceRank& rank) {
-        // Gone as soon as the request is over: the double ends a test that frees what is in use.
-        auto values = std::make_unique<DeviceNumbers<float>>(std::vector<float>(kDenseNumbers, 0));
-        const Stream stream;
-        const uint64_t step = rank.begin();
-        cuda_double_set_delay(3, 200'000);
-        parallax_slice_t slice = Asked{.rows = false}.slice(nullptr, values->address());
-        slice.memory = PARALLAX_MEMORY_CUDA;
-        slice.stream = stream.get();
-        parallax_request_t* request = nullptr;
-        check(parallax_pull(rank.job, step, &slice, 1, &request));
-        EXPECT_EQ(rank.wait(request, 30), PARALLAX_TIMEOUT);
-        check(parallax_abort(rank.job, "the test ends it"));
-        EXPECT_EQ(rank.wait(request), PARALLAX_ABORTED);
-        values.reset();
-        check(parallax_request_release(request));
-        EXPECT_NE(parallax_close(rank.job), PARALLAX_OK);
-        rank.job = nullptr;
-        cuda_double_set_delay(0, 0);
-      },
-      mirrored, false);
-}
-
 }  // namespace
 }  // namespace cuda_rows_test

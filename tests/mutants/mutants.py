@@ -164,8 +164,8 @@ MUTANTS = [
            "coalesced rows are copied by the counts of whatever lay there",
            "src/engine/staged_slices.cc",
            "const bool over = poll(&part.coalescing, &polled);",
-           "if (is_to_be_taken) note(begin_distinct(i));\n"
-           "    is_to_be_taken = false;\n"
+           "if (goes_on && part.distinct == 0) note(begin_distinct(i));\n"
+           "    goes_on = false;\n"
            "    const bool over = poll(&part.coalescing, &polled);"),
     Mutant("bad_id_dropped",
            "a coalesced slice loses a row whose id is none",

@@ -28,6 +28,7 @@ class HeldQueue final : public TableQueue {
     uint64_t updates = 0;
     Status refuse, fail;
     uint64_t room = UINT64_MAX;
+    uint32_t drains = 0;
 
     void run() {
       while (!enqueued.empty()) {
@@ -104,7 +105,10 @@ class HeldQueue final : public TableQueue {
     *passed = state_.done >= mark;
     return state_.fail;
   }
-  bool drain(int64_t) override { return true; }
+  bool drain(int64_t) override {
+    ++state_.drains;
+    return true;
+  }
 
  private:
   static int64_t number(const TableRows& rows, uint32_t i) {

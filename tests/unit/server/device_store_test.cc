@@ -101,6 +101,57 @@ TEST_F(DeviceStoreTest, WhatIsMoreThanAPieceGoesInPieces) {
   EXPECT_EQ(read, values);
 }
 
+// Given a read to memory on the device, expect it there in the dtype that was asked for, and
+// nothing by way of the host; and that who forgets it waits for what is being written, not for
+// another.
+TEST_F(DeviceStoreTest, ReadsOnTheDeviceStayThere) {
+  make(4, 2);
+  const SlotMap slots = even_slots(1);
+  const Partition rows(4, 2, true, slots, 0);
+  const std::vector<int64_t> ids = {3, -1, 0};
+  std::vector<float> here(6, 77), all(8, 77);
+  std::vector<uint16_t> half(6, 7);
+  store_->write({.count = 4}, bytes({0, 1, 10, 11, 20, 21, 30, 31}));
+  left_ = 3;
+  StoreRead by_ids = {.units = {.count = 3, .ids = {ids.data(), nullptr}, .keys = &rows},
+                      .to = reinterpret_cast<std::byte*>(here.data()),
+                      .on_device = true,
+                      .left = &left_};
+  store_->read(by_ids);
+  by_ids.to = reinterpret_cast<std::byte*>(half.data());
+  by_ids.dtype = PARALLAX_F16;
+  store_->read(by_ids);
+  StoreRead every = {.units = {.count = 4},
+                     .to = reinterpret_cast<std::byte*>(all.data()),
+                     .on_device = true,
+                     .left = &left_};
+  store_->read(every);
+  finish();
+  EXPECT_EQ(left_, 0u);
+  // Units are row keys.
+  const auto last = static_cast<float>(rows.row_key_of(3)),
+             first = static_cast<float>(rows.row_key_of(0));
+  EXPECT_EQ(here, (std::vector<float>{10 * last, 10 * last + 1, 0, 0, 10 * first, 10 * first + 1}));
+  for (size_t i = 0; i < here.size(); ++i) EXPECT_EQ(half[i], to_half(here[i]).bits);
+  EXPECT_EQ(all, (std::vector<float>{0, 1, 10, 11, 20, 21, 30, 31}));
+  left_ = 1;
+  store_->read(into(&here));
+  store_->abandon();
+  EXPECT_EQ(queue_.drains, 0u) << "the host's memory is the store's until the end";
+}
+
+TEST_F(DeviceStoreTest, WhoForgetsAReadOnTheDeviceWaitsForIt) {
+  make(4, 2);
+  std::vector<float> all(8, 77);
+  left_ = 1;
+  store_->read({.units = {.count = 4},
+                .to = reinterpret_cast<std::byte*>(all.data()),
+                .on_device = true,
+                .left = &left_});
+  store_->abandon();
+  EXPECT_EQ(queue_.drains, 1u);
+}
+
 TEST_F(DeviceStoreTest, RowsByListAndByIdsWithPadding) {
   make(5, 2);
   const SlotMap slots = even_slots(1);
