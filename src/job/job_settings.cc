@@ -9,10 +9,11 @@
 
 #include "base/clock.h"
 #include "base/environment.h"
+#include "base/interface.h"
 #include "base/log.h"
 #include "base/not_yet.h"
 #include "base/text.h"
-#include "rendezvous/interface.h"
+
 #include "rendezvous/launcher.h"
 
 namespace parallax {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "rendezvous/tcp_socket.h"
+#include "base/tcp_socket.h"
 
 namespace parallax {
 

@@ -17,7 +17,7 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/crypto.h"
+#include "base/crypto.h"
 
 namespace parallax {
 

@@ -2,7 +2,7 @@
 // Bytes in, frames out, and back: see the header.
 #include "rendezvous/frame_stream.h"
 
-#include "rendezvous/tcp_socket.h"
+#include "base/tcp_socket.h"
 
 namespace parallax {
 

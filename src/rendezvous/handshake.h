@@ -26,8 +26,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/crypto.h"
 #include "base/status.h"
-#include "rendezvous/crypto.h"
 #include "rendezvous/frame.h"
 
 namespace parallax {

@@ -3,7 +3,7 @@
 #include "rendezvous/roster_frames.h"
 
 #include "base/codec.h"
-#include "rendezvous/crypto.h"
+#include "base/crypto.h"
 #include "rendezvous/frame.h"
 #include "transport/endpoint.h"
 

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "rendezvous/roster_feed.h"
 #include "rendezvous/roster_frames.h"
+#include "rendezvous/tcp_listen.h"
 #include "world/patterns.h"
 
 namespace parallax {

@@ -10,8 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/crypto.h"
 #include "base/unique_fd.h"
-#include "rendezvous/crypto.h"
 
 namespace parallax {
 

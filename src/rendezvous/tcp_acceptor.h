@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
+#include "base/tcp_socket.h"
 #include "base/unique_fd.h"
 #include "rendezvous/server_link.h"
 #include "rendezvous/tcp_entry.h"
-#include "rendezvous/tcp_socket.h"
 
 namespace parallax {
 

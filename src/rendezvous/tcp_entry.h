@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "base/clock.h"
-#include "rendezvous/crypto.h"
+#include "base/crypto.h"
 #include "rendezvous/handshake.h"
 #include "rendezvous/rendezvous.h"
 

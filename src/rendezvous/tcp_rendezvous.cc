@@ -7,12 +7,13 @@
 #include <chrono>
 #include <thread>
 
-#include "rendezvous/interface.h"
+#include "base/interface.h"
+#include "base/tcp_socket.h"
 #include "rendezvous/launcher.h"
 #include "rendezvous/secret.h"
 #include "rendezvous/tcp_host.h"
+#include "rendezvous/tcp_listen.h"
 #include "rendezvous/tcp_member.h"
-#include "rendezvous/tcp_socket.h"
 #include "rendezvous/unique_id.h"
 
 namespace parallax {

@@ -11,9 +11,10 @@
 
 #include "base/check.h"
 #include "base/codec.h"
+#include "base/interface.h"
 #include "base/mutex.h"
-#include "rendezvous/interface.h"
-#include "rendezvous/tcp_socket.h"
+#include "base/tcp_socket.h"
+#include "rendezvous/tcp_listen.h"
 
 namespace parallax {
 

@@ -14,10 +14,10 @@
 
 #include <string>
 
+#include "base/crypto.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
 #include "parallax/parallax.h"
-#include "rendezvous/crypto.h"
 #include "rendezvous/tcp_address.h"
 
 namespace parallax {

@@ -10,10 +10,11 @@
 #include <string>
 #include <utility>
 
+#include "base/tcp_socket.h"
 #include "base/unique_fd.h"
 #include "rendezvous/frame_stream.h"
 #include "rendezvous/tcp_entry.h"
-#include "rendezvous/tcp_socket.h"
+#include "rendezvous/tcp_listen.h"
 #include "unit/rendezvous/rendezvous_kit.h"
 
 namespace parallax::link_kit {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/codec.h"
-#include "rendezvous/crypto.h"
+#include "base/crypto.h"
 
 namespace parallax {
 namespace {

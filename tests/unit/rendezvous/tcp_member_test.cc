@@ -10,6 +10,7 @@
 
 #include "base/codec.h"
 #include "rendezvous/roster_frames.h"
+#include "rendezvous/tcp_listen.h"
 #include "rendezvous/tcp_rendezvous.h"
 #include "support/heard_lines.h"
 #include "unit/rendezvous/tcp_rendezvous_kit.h"

@@ -18,9 +18,10 @@
 #include <thread>
 #include <vector>
 
+#include "base/tcp_socket.h"
 #include "rendezvous/rendezvous.h"
 #include "rendezvous/tcp_address.h"
-#include "rendezvous/tcp_socket.h"
+#include "rendezvous/tcp_listen.h"
 #include "unit/rendezvous/rendezvous_kit.h"
 
 namespace parallax::tcp_rendezvous_kit {

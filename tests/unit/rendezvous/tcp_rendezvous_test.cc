@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "rendezvous/interface.h"
+#include "base/interface.h"
 #include "rendezvous/secret.h"
 #include "rendezvous/unique_id.h"
 #include "support/temporary_folder.h"

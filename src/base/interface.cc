@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Choosing an address of this machine: see the header.
-#include "rendezvous/interface.h"
+#include "base/interface.h"
 
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -11,9 +11,10 @@
 #include <cstring>
 #include <memory>
 #include <set>
+#include <vector>
 
+#include "base/tcp_socket.h"
 #include "base/unique_fd.h"
-#include "rendezvous/tcp_socket.h"
 
 namespace parallax {
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the rendezvous needs of cryptography: HMAC-SHA256, SHA-256 and a constant-time compare, all
+// What ranks need of cryptography: HMAC-SHA256, SHA-256 and a constant-time compare, all
 // OpenSSL's, and random bytes of the kernel's. Keys are wiped when they go. Any thread; nothing
 // blocks, but random bytes do until the machine has gathered entropy after its start.
-#ifndef PARALLAX_RENDEZVOUS_CRYPTO_H_
-#define PARALLAX_RENDEZVOUS_CRYPTO_H_
+#ifndef PARALLAX_BASE_CRYPTO_H_
+#define PARALLAX_BASE_CRYPTO_H_
 
 #include <array>
 #include <cstddef>
@@ -43,6 +43,11 @@ std::string sha256(std::string_view bytes);
 // A key for one purpose, which `label` names, from another key or from a secret of any length.
 Key derive_key(std::string_view from, std::string_view label, std::string_view context = {});
 
+// HKDF (RFC 5869) over SHA-256. What is expanded is one block, 32 bytes, of which a caller may use
+// the first ones alone.
+Key hkdf_extract(std::string_view salt, std::string_view input);
+Key hkdf_expand(const Key& key, std::string_view info);
+
 // In constant time: how long it takes does not tell where they differ.
 bool same_bytes(std::string_view one, std::string_view other);
 
@@ -54,4 +59,4 @@ void wipe(std::string* secret);
 
 }  // namespace parallax
 
-#endif  // PARALLAX_RENDEZVOUS_CRYPTO_H_
+#endif  // PARALLAX_BASE_CRYPTO_H_

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Non-blocking tcp sockets: see the header.
-#include "rendezvous/tcp_socket.h"
+#include "base/tcp_socket.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace parallax {
 
@@ -29,25 +30,16 @@ void set_option(const UniqueFd& socket, int level, int name, int value) {
 
 }  // namespace
 
-Status tcp_listen(const SocketAddress& address, UniqueFd* listener) {
+int tcp_listen_at(const SocketAddress& address, UniqueFd* listener) {
   UniqueFd made(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!made.valid()) {
-    return limit(std::string("options.rendezvous: no socket for the rendezvous: ") +
-                 std::strerror(errno) + "; raise ulimit -n");
-  }
+  if (!made.valid()) return errno;
   set_option(made, SOL_SOCKET, SO_REUSEADDR, 1);
   if (::bind(made.get(), as_sockaddr(address), address.bytes) != 0 ||
       ::listen(made.get(), kBacklog) != 0) {
-    const int reason = errno;
-    std::string remedy;
-    if (reason == EADDRINUSE) remedy = "; another job or program has the port, give another";
-    if (reason == EADDRNOTAVAIL) remedy = "; give an address of the machine of rank 0";
-    if (reason == EACCES) remedy = "; give a port above 1023";
-    return io_error("options.rendezvous: rank 0 cannot listen at " + to_text(address) + ": " +
-                    std::strerror(reason) + remedy);
+    return errno;
   }
   *listener = std::move(made);
-  return {};
+  return 0;
 }
 
 Status tcp_name(const UniqueFd& socket, SocketAddress* address) {
@@ -68,10 +60,16 @@ Accepted tcp_accept(const UniqueFd& listener, UniqueFd* socket, SocketAddress* f
   return Accepted::kOne;
 }
 
-int tcp_connect(const SocketAddress& address, UniqueFd* socket) {
+int tcp_connect(const SocketAddress& address, UniqueFd* socket, const SocketAddress* source) {
   socket->reset(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket->valid()) return errno;
   set_option(*socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  if (source != nullptr) {
+    // The port is chosen by connect(), when the peer is known: there are more of them then.
+    set_option(*socket, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+    const SocketAddress any_port = make_address(address_bytes(*source), 0);
+    if (::bind(socket->get(), as_sockaddr(any_port), any_port.bytes) != 0) return errno;
+  }
   if (::connect(socket->get(), as_sockaddr(address), address.bytes) == 0 || errno == EINPROGRESS ||
       errno == EINTR) {
     return 0;

@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// Non-blocking tcp sockets for the rendezvous. No call blocks. Any thread, one at a time per
+// Non-blocking tcp sockets. No call blocks. Any thread, one at a time per
 // socket.
-#ifndef PARALLAX_RENDEZVOUS_TCP_SOCKET_H_
-#define PARALLAX_RENDEZVOUS_TCP_SOCKET_H_
+#ifndef PARALLAX_BASE_TCP_SOCKET_H_
+#define PARALLAX_BASE_TCP_SOCKET_H_
 
 #include <cstddef>
 #include <string>
 
+#include "base/socket_address.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
-#include "rendezvous/tcp_address.h"
 
 namespace parallax {
 
-// Bound to this address alone and listening. IO names the address.
-Status tcp_listen(const SocketAddress& address, UniqueFd* listener);
+// Bound to this address alone and listening. errno's number, or 0.
+int tcp_listen_at(const SocketAddress& address, UniqueFd* listener);
 // The address a socket is bound to.
 Status tcp_name(const UniqueFd& socket, SocketAddress* address);
 
 enum class Accepted { kOne, kNone, kNoDescriptor, kNoMemory };
 Accepted tcp_accept(const UniqueFd& listener, UniqueFd* socket, SocketAddress* from);
 
-// Begins to connect; the socket becomes writable when that has succeeded or failed. errno's number,
-// or 0.
-int tcp_connect(const SocketAddress& address, UniqueFd* socket);
+// Begins to connect, from `source` where it is given, whose port does not count; the socket becomes
+// writable when that has succeeded or failed. errno's number, or 0.
+int tcp_connect(const SocketAddress& address, UniqueFd* socket,
+                const SocketAddress* source = nullptr);
 // 0: connected; else errno's number. A socket may connect to itself: a port of the ephemeral range
 // without a listener can be the very one that the kernel chose for this socket. That counts as
 // refused.
@@ -37,4 +38,4 @@ bool tcp_send(const UniqueFd& socket, std::string* out);
 
 }  // namespace parallax
 
-#endif  // PARALLAX_RENDEZVOUS_TCP_SOCKET_H_
+#endif  // PARALLAX_BASE_TCP_SOCKET_H_

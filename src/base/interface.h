@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which address of this machine the other ranks are given to connect to. Asks the kernel; sends
 // nothing. Any thread.
-#ifndef PARALLAX_RENDEZVOUS_INTERFACE_H_
-#define PARALLAX_RENDEZVOUS_INTERFACE_H_
+#ifndef PARALLAX_BASE_INTERFACE_H_
+#define PARALLAX_BASE_INTERFACE_H_
 
 #include <string>
 
-#include "rendezvous/tcp_address.h"
+#include "base/socket_address.h"
+#include "base/status.h"
 
 namespace parallax {
 
@@ -21,4 +22,4 @@ bool is_network_device(const std::string& device);
 
 }  // namespace parallax
 
-#endif  // PARALLAX_RENDEZVOUS_INTERFACE_H_
+#endif  // PARALLAX_BASE_INTERFACE_H_

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// HMAC, digest, compare and random bytes: see the header. The only file that includes OpenSSL.
-#include "rendezvous/crypto.h"
+// HMAC, digest, compare and random bytes: see the header. OpenSSL is used here and in
+// transport/tcp alone.
+#include "base/crypto.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -15,6 +16,14 @@ namespace parallax {
 
 namespace {
 constexpr size_t kRandomBytesMax = 256;  // getentropy gives no more
+
+Key key_of(std::string mac) {
+  Key key;
+  std::copy(mac.begin(), mac.end(), key.bytes.begin());
+  wipe(&mac);
+  return key;
+}
+
 }  // namespace
 
 Key::~Key() { OPENSSL_cleanse(bytes.data(), bytes.size()); }
@@ -49,11 +58,15 @@ std::string sha256(std::string_view bytes) {
 Key derive_key(std::string_view from, std::string_view label, std::string_view context) {
   std::string text(label);
   text.push_back('\0');
-  std::string mac = hmac(from, text, context);
-  Key key;
-  std::copy(mac.begin(), mac.end(), key.bytes.begin());
-  wipe(&mac);
-  return key;
+  return key_of(hmac(from, text, context));
+}
+
+Key hkdf_extract(std::string_view salt, std::string_view input) {
+  return key_of(hmac(salt, input));
+}
+
+Key hkdf_expand(const Key& key, std::string_view info) {
+  return key_of(hmac(key.view(), info, std::string_view("\1", 1)));
 }
 
 bool same_bytes(std::string_view one, std::string_view other) {
