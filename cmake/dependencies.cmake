@@ -25,9 +25,9 @@ if(NOT nlohmann_json_FOUND)
   list(APPEND parallax_missing "nlohmann_json >= 3.11 (Debian package nlohmann-json3-dev)")
 endif()
 
-find_package(OpenSSL 1.1 QUIET COMPONENTS Crypto)
+find_package(OpenSSL 3.0 QUIET COMPONENTS Crypto SSL)
 if(NOT OPENSSL_FOUND)
-  list(APPEND parallax_missing "OpenSSL's libcrypto >= 1.1 (Debian package libssl-dev)")
+  list(APPEND parallax_missing "OpenSSL >= 3.0 (Debian package libssl-dev)")
 endif()
 
 if(PARALLAX_BUILD_TESTS)

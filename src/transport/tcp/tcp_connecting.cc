@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+// Listening, connecting, and who is admitted. See tcp_transport.h.
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "base/interface.h"
+#include "base/tcp_socket.h"
+#include "base/version.h"
+#include "transport/tcp/tcp_tags.h"
+#include "transport/tcp/tcp_transport.h"
+
+namespace parallax {
+
+namespace {
+
+// One frame; as UCX's, so that plans do not differ by transport.
+constexpr size_t kTcpMessageBytesDefault = 60 << 10;
+constexpr int64_t kTickNs = 20 * kNanosecondsPerMillisecond;
+constexpr int64_t kPauseNsMin = 10 * kNanosecondsPerMillisecond;
+constexpr int64_t kPauseNsMax = 320 * kNanosecondsPerMillisecond;
+constexpr int64_t kCloseNsMax = 250 * kNanosecondsPerMillisecond;
+constexpr int kWireWaitMs = 20;  // then the clock is looked at
+
+int64_t tcp_now_ns() { return SteadyClock().now_ns(); }
+
+// While ranks connect nobody speaks yet; but some may be lost.
+class TcpWiring final : public Receiver {
+ public:
+  void on_message(uint32_t, std::span<const std::byte>) override {}
+  void on_sent(uint64_t) override {}
+  void on_lost(uint32_t rank, Loss, std::string_view clause) override {
+    if (!why.empty()) return;
+    lost_rank = rank;
+    why = clause;
+  }
+
+  uint32_t lost_rank = 0;
+  std::string why;
+};
+
+Key random_key() {
+  Key key;
+  std::string bytes = random_bytes(kKeyBytes);
+  std::copy(bytes.begin(), bytes.end(), key.bytes.begin());
+  wipe(&bytes);
+  return key;
+}
+
+Status add_to(const UniqueFd& epoll, int descriptor, uint64_t tag) {
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  event.data.u64 = tag;
+  if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, descriptor, &event) == 0) return {};
+  return limit(std::string("open: epoll: ") + std::strerror(errno));
+}
+
+// `salt` is this rank's, `connects` says whether it is the one that does.
+TcpTrust trust_between(const TcpOptions& options, const Key& salt, const TcpPeer& peer,
+                       bool connects) {
+  TcpTrust trust;
+  trust.identity = {.job = options.job,
+                    .epoch = options.epoch,
+                    .world = options.world,
+                    .from = connects ? options.rank : peer.rank,
+                    .to = connects ? peer.rank : options.rank,
+                    .version = kVersion,
+                    .suite = {.security = options.security,
+                              .cipher = agreed_cipher(options.aes_hardware, peer.endpoint.aes),
+                              .frames_per_key = options.frames_per_key}};
+  trust.listener_salt = connects ? peer.endpoint.salt : salt;
+  return trust;
+}
+
+// A close with bytes unread resets the connection, and with it what the peer's kernel has not taken
+// yet: so these are read, and the peer's kernel is waited for.
+void finish(TcpPeer& peer, int64_t deadline_ns) {
+  TcpLink& link = *peer.link;
+  const int socket = link.socket.get();
+  while (!peer.outgoing.empty() && link.broken == 0 && tcp_now_ns() < deadline_ns) {
+    pollfd room = {socket, POLLOUT, 0};
+    ::poll(&room, 1, 1);
+    peer.outgoing.unblock();
+    link.broken = peer.outgoing.flush(socket, link.sealer, peer);
+  }
+  (void)::shutdown(socket, SHUT_WR);
+  std::array<char, 16384> unread;
+  while (link.broken == 0 && tcp_now_ns() < deadline_ns) {
+    const ssize_t bytes = ::recv(socket, unread.data(), unread.size(), MSG_DONTWAIT);
+    if (bytes > 0) continue;
+    if (bytes == 0 || (errno != EAGAIN && errno != EINTR)) return;  // the peer has closed too
+    int untaken = 0;
+    if (::ioctl(socket, SIOCOUTQ, &untaken) != 0 || untaken == 0) return;
+    pollfd more = {socket, POLLIN, 0};
+    ::poll(&more, 1, 1);
+  }
+}
+
+}  // namespace
+
+TcpTransport::TcpTransport(const TcpOptions& options)
+    : options_(options),
+      message_bytes_max_(options.message_bytes_max == 0 ? kTcpMessageBytesDefault
+                                                        : options.message_bytes_max),
+      salt_(random_key()),
+      peers_(options.world) {}
+
+Status TcpTransport::create(const TcpOptions& options, std::unique_ptr<TcpTransport>* transport) {
+  if (options.rank >= options.world) return invalid("rank must be below world");
+  if (options.message_bytes_max != 0 && (options.message_bytes_max < kMessageBytesMin ||
+                                         options.message_bytes_max > kTcpBodyBytesMax)) {
+    return invalid("message_bytes_max must be " + std::to_string(kMessageBytesMin) + ".." +
+                   std::to_string(kTcpBodyBytesMax));
+  }
+  std::unique_ptr<TcpTransport> made(new TcpTransport(options));
+  PARALLAX_RETURN_IF_ERROR(made->open());
+  *transport = std::move(made);
+  return {};
+}
+
+Status TcpTransport::open() {
+  SocketAddress address;
+  PARALLAX_RETURN_IF_ERROR(choose_address(options_.net_device, &address));
+  PARALLAX_RETURN_IF_ERROR(TcpTls::create(
+      options_.job_key, [this](uint32_t from, TcpTrust* trust) { return find_trust(from, trust); },
+      &tls_));
+  strangers_ = std::make_unique<TcpStrangers>(*tls_);
+  PARALLAX_RETURN_IF_ERROR(strangers_->listen(address, options_.ports));
+  epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
+  timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  if (!epoll_.valid() || !timer_.valid()) {
+    return limit(std::string("open: no descriptor for transport tcp: ") + std::strerror(errno) +
+                 "; raise ulimit -n");
+  }
+  PARALLAX_RETURN_IF_ERROR(add_to(epoll_, strangers_->listener(), kTcpListenerTag));
+  PARALLAX_RETURN_IF_ERROR(add_to(epoll_, timer_.get(), kTcpTimerTag));
+  connected_.reserve(options_.world);
+  attention_.reserve(options_.world);
+  return {};
+}
+
+std::string TcpTransport::address() const {
+  return encode_tcp_endpoint({.listens = strangers_->address(),
+                              .security = options_.security,
+                              .aes = options_.aes_hardware,
+                              .salt = salt_});
+}
+
+std::string TcpTransport::description() const {
+  const std::string where = to_text(strangers_->address());
+  return where + ", security " + tcp_security_name(options_.security);
+}
+
+NetworkStats TcpTransport::stats() const {
+  NetworkStats stats = stats_;
+  stats.strangers_dropped += strangers_->turned_away();
+  return stats;
+}
+
+Status TcpTransport::connect(uint32_t rank, const std::string& address) {
+  if (rank >= peers_.size() || rank == options_.rank || peers_[rank] != nullptr) {
+    return invalid("rank " + std::to_string(rank) + " cannot be connected, or is already");
+  }
+  auto peer = std::make_unique<TcpPeer>(buffers_, counters_);
+  const Status read = decode_tcp_endpoint(address, &peer->endpoint);
+  if (!read.ok()) return read.prefixed("rank " + std::to_string(rank) + ": ");
+  if (peer->endpoint.security != options_.security) {
+    return Status(PARALLAX_MISMATCH,
+                  "open: setting security: rank " + std::to_string(options_.rank) + " has " +
+                      tcp_security_name(options_.security) + ", rank " + std::to_string(rank) +
+                      " has " + tcp_security_name(peer->endpoint.security) +
+                      "; give every rank the same")
+        .about_field("security")
+        .about_peer(rank);
+  }
+  peer->rank = rank;
+  peer->sent = &completions_;
+  peers_[rank] = std::move(peer);
+  completions_.reserve(++known_count_ * kSendsInFlightMax);
+  return {};
+}
+
+bool TcpTransport::find_trust(uint32_t from, TcpTrust* trust) const {
+  if (from >= peers_.size() || peers_[from] == nullptr) return false;
+  *trust = trust_between(options_, salt_, *peers_[from], false);
+  return true;
+}
+
+void TcpTransport::dial(TcpPeer& peer) {
+  peer.phase = TcpPeer::Phase::kConnecting;
+  peer.dial = std::make_unique<TcpDial>();
+  peer.dial->deadline_ns = tcp_now_ns() + options_.lease_ns;
+  ++dial_count_;
+  attempt(peer);
+  keep_time();
+}
+
+void TcpTransport::attempt(TcpPeer& peer) {
+  TcpDial& dial = *peer.dial;
+  dial.handshake =
+      std::make_unique<TcpHandshake>(*tls_, trust_between(options_, salt_, peer, true));
+  dial.in.clear();
+  dial.out.clear();
+  const SocketAddress& to = peer.endpoint.listens;
+  const SocketAddress& own = strangers_->address();
+  const bool same_family = own.storage.ss_family == to.storage.ss_family;
+  const int failure = tcp_connect(to, &dial.socket, same_family ? &own : nullptr);
+  if (failure != 0) return fail_attempt(peer, std::strerror(failure), failure == ECONNREFUSED);
+  dial.stage = TcpDial::Stage::kConnecting;
+  if (!watch_tcp_peer(epoll_, EPOLL_CTL_ADD, dial.socket, peer.rank, EPOLLOUT)) {
+    fail_attempt(peer, std::strerror(errno), false);
+  }
+}
+
+void TcpTransport::advance_dial(TcpPeer& peer) {
+  TcpDial& dial = *peer.dial;
+  if (dial.stage == TcpDial::Stage::kConnecting) {
+    const int failure = tcp_connected(dial.socket);
+    if (failure == ENOTCONN) return;  // not yet
+    // Its port was open when it told it, so its process has ended.
+    if (failure != 0) return fail_attempt(peer, std::strerror(failure), failure == ECONNREFUSED);
+    dial.stage = TcpDial::Stage::kTalking;
+    (void)watch_tcp_peer(epoll_, EPOLL_CTL_MOD, dial.socket, peer.rank, EPOLLIN);
+    dial.handshake->start(&dial.out);
+  }
+  if (dial.stage != TcpDial::Stage::kTalking) return;
+  bool open = tcp_receive(dial.socket, TcpStrangers::kHandshakeBytesMax, &dial.in);
+  const TcpHandshake::Phase phase = dial.handshake->advance(&dial.in, &dial.out);
+  open = tcp_send(dial.socket, &dial.out) && dial.out.empty() && open &&
+         dial.in.size() <= TcpStrangers::kHandshakeBytesMax;
+  if (phase == TcpHandshake::Phase::kFailed) {
+    return fail_attempt(peer, dial.handshake->why(), false);
+  }
+  if (!open) return fail_attempt(peer, "it hung up before it proved itself", false);
+  if (phase != TcpHandshake::Phase::kDone) return;
+  dial.stage = TcpDial::Stage::kWaiting;
+  link(peer, std::move(dial.socket), *dial.handshake);
+  dial.handshake.reset();
+}
+
+void TcpTransport::fail_attempt(TcpPeer& peer, const std::string& trouble, bool final) {
+  TcpDial& dial = *peer.dial;
+  unlink(peer);
+  dial.socket.reset();
+  dial.handshake.reset();
+  dial.trouble = trouble;
+  const int64_t now_ns = tcp_now_ns();
+  if (final || now_ns >= dial.deadline_ns) {
+    const std::string why = "it could not be connected to (" + trouble + ")";
+    stop_dial(peer);
+    return fail(peer, Loss::kBroken, why);
+  }
+  dial.stage = TcpDial::Stage::kPaused;
+  dial.pause_ns = std::clamp(2 * dial.pause_ns, kPauseNsMin, kPauseNsMax);
+  dial.again_ns = now_ns + dial.pause_ns;
+}
+
+// The connection, if there is one, stays.
+void TcpTransport::stop_dial(TcpPeer& peer) {
+  peer.dial.reset();
+  --dial_count_;
+}
+
+void TcpTransport::link(TcpPeer& peer, UniqueFd socket, const TcpHandshake& handshake) {
+  // Below the lease, so that what was sent is known not to have arrived when that is over.
+  const auto timeout_ms = static_cast<unsigned>(
+      std::min<int64_t>(options_.lease_ns / kNanosecondsPerMillisecond * 9 / 10, INT32_MAX));
+  (void)setsockopt(socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
+  peer.link = std::make_unique<TcpLink>(std::move(socket), handshake, message_bytes_max_);
+}
+
+void TcpTransport::connected(TcpPeer& peer) {
+  if (peer.phase == TcpPeer::Phase::kConnecting) stop_dial(peer);
+  peer.phase = TcpPeer::Phase::kConnected;
+  connected_.push_back(&peer);
+  ++stats_.endpoints_opened;
+  flush(peer);
+}
+
+void TcpTransport::admit(TcpStrangers::Member member) {
+  const TcpIdentity& identity = member.handshake->identity();
+  TcpPeer& peer = *peers_[identity.from];
+  const bool dials = peer.phase == TcpPeer::Phase::kConnecting;
+  if (peer.phase != TcpPeer::Phase::kKnown && !(dials && peer.rank < options_.rank)) {
+    // Of two attempts that cross, this rank's counts; and after a loss there is no way back.
+    ++stats_.late_dropped;
+    return;
+  }
+  if (dials) unlink(peer);
+  (void)watch_tcp_peer(epoll_, EPOLL_CTL_MOD, member.socket, peer.rank, EPOLLIN);
+  link(peer, std::move(member.socket), *member.handshake);
+  peer.outgoing.add_welcome();
+  connected(peer);
+}
+
+void TcpTransport::accept() {
+  if (strangers_->accept(epoll_.get(), kTcpStrangerTag, tcp_now_ns())) return;
+  // No descriptor, and nobody to turn away: again at the next tick.
+  epoll_event event = {};
+  event.data.u64 = kTcpListenerTag;
+  accept_paused_ = epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, strangers_->listener(), &event) == 0;
+}
+
+void TcpTransport::on_tick() {
+  uint64_t ticks = 0;
+  (void)!::read(timer_.get(), &ticks, sizeof ticks);
+  const int64_t now_ns = tcp_now_ns();
+  strangers_->expire(now_ns);
+  if (std::exchange(accept_paused_, false)) {
+    epoll_event event = {};
+    event.events = EPOLLIN;
+    event.data.u64 = kTcpListenerTag;
+    (void)epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, strangers_->listener(), &event);
+  }
+  for (const auto& peer : peers_) {
+    if (dial_count_ == 0) return;
+    if (peer == nullptr || peer->phase != TcpPeer::Phase::kConnecting) continue;
+    TcpDial& dial = *peer->dial;
+    if (now_ns >= dial.deadline_ns) {
+      fail_attempt(*peer, dial.trouble.empty() ? "it does not answer" : dial.trouble, true);
+    } else if (dial.stage == TcpDial::Stage::kPaused && now_ns >= dial.again_ns) {
+      attempt(*peer);
+    }
+  }
+}
+
+// The clock ticks while somebody may have to be given up, or asked again.
+void TcpTransport::keep_time() {
+  const bool needed = dial_count_ > 0 || strangers_->count() > 0 || accept_paused_;
+  if (needed == ticking_) return;
+  itimerspec time = {};
+  time.it_value.tv_nsec = time.it_interval.tv_nsec = needed ? kTickNs : 0;
+  ticking_ = timerfd_settime(timer_.get(), 0, &time, nullptr) == 0 ? needed : ticking_;
+}
+
+// Of two ranks the lower one connects, so that attempts never cross here.
+Status TcpTransport::wire(std::span<const uint32_t> ranks, int64_t deadline_ns, uint32_t* missing) {
+  for (const uint32_t rank : ranks) {
+    if (rank >= peers_.size() || peers_[rank] == nullptr) {
+      return invalid("rank " + std::to_string(rank) + " is to be wired, but not connected");
+    }
+    TcpPeer& peer = *peers_[rank];
+    if (options_.rank < rank && peer.phase == TcpPeer::Phase::kKnown) dial(peer);
+  }
+  TcpWiring receiver;
+  for (;;) {
+    const bool moved = poll(receiver);
+    *missing = receiver.lost_rank;
+    if (!receiver.why.empty()) return peer_lost(receiver.why);
+    const auto late = std::find_if(ranks.begin(), ranks.end(), [this](uint32_t rank) {
+      return peers_[rank]->phase != TcpPeer::Phase::kConnected;
+    });
+    if (late == ranks.end()) return {};
+    *missing = *late;
+    if (tcp_now_ns() >= deadline_ns) {
+      const auto& dial = peers_[*late]->dial;
+      return timed_out("no connection by the deadline (" +
+                       (dial == nullptr || dial->trouble.empty()
+                            ? std::string("stopped, still busy elsewhere, or the network is cut")
+                            : dial->trouble) +
+                       ")");
+    }
+    if (moved || !arm()) continue;
+    pollfd readable = {wait_fd(), POLLIN, 0};
+    ::poll(&readable, 1, kWireWaitMs);
+  }
+}
+
+// What was sent must get out, yet a stopped peer must not hold us.
+TcpTransport::~TcpTransport() {
+  for (TcpPeer* const peer : connected_) {
+    if (peer->phase != TcpPeer::Phase::kConnected || peer->link->broken != 0) continue;
+    peer->outgoing.add_goodbye();
+    flush(*peer);
+  }
+  const int64_t deadline_ns = tcp_now_ns() + kCloseNsMax;
+  for (TcpPeer* const peer : connected_) finish(*peer, deadline_ns);
+}
+
+}  // namespace parallax

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sending, receiving, and the end of connections. See tcp_transport.h.
+#include "transport/tcp/tcp_transport.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "transport/tcp/tcp_tags.h"
+
+namespace parallax {
+
+namespace {
+
+// Their sockets are asked at every poll. A recv that finds nothing costs a fraction of what hearing
+// of bytes by epoll does.
+constexpr size_t kAskedPeersMax = 3;
+// Then epoll is asked too, for those who connect.
+constexpr uint32_t kEmptyPollsMax = 16;
+constexpr int kEventsMax = 64;
+
+std::string why_ended(int error) {
+  if (error != 0) return std::string("its connection broke (") + std::strerror(error) + ")";
+  return "its connection broke (closed without a goodbye: its process ended, or it was cut)";
+}
+
+}  // namespace
+
+bool TcpTransport::writable(uint32_t to) const {
+  if (to >= peers_.size() || peers_[to] == nullptr) return false;
+  const TcpPeer& peer = *peers_[to];
+  return peer.phase <= TcpPeer::Phase::kConnected &&
+         (peer.link == nullptr || peer.link->broken == 0) && peer.outgoing.has_room() &&
+         peer.uncompleted < kSendsInFlightMax;
+}
+
+// What is encrypted is read at once.
+bool TcpTransport::copies_sends(uint32_t to) const {
+  return options_.security == TcpSecurity::kEncrypt && to < peers_.size() &&
+         peers_[to] != nullptr && peers_[to]->phase == TcpPeer::Phase::kConnected;
+}
+
+// Cost: one system call, while the kernel has room; no allocation.
+Status TcpTransport::send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) {
+  PARALLAX_CHECK(writable(to));
+  TcpPeer& peer = *peers_[to];
+  if (peer.phase == TcpPeer::Phase::kKnown) dial(peer);
+  if (peer.phase == TcpPeer::Phase::kFailed) {
+    return peer_lost("rank " + std::to_string(to) + ": " + peer.failure);
+  }
+  peer.outgoing.add_message(segments, cookie);
+  ++peer.uncompleted;
+  if (peer.phase == TcpPeer::Phase::kConnected) flush(peer);
+  return {};
+}
+
+// A connection that takes nothing any more may still hold what the peer said before.
+void TcpTransport::flush(TcpPeer& peer) {
+  TcpLink& link = *peer.link;
+  if (link.broken != 0) return;
+  link.broken = peer.outgoing.flush(link.socket.get(), link.sealer, peer);
+  if (link.broken != 0) {
+    peer.outgoing.drop(peer);
+    attend_later(peer);
+  }
+  const bool waits = peer.outgoing.blocked();
+  if (waits == link.waits_for_room) return;
+  watch_tcp_peer(epoll_, EPOLL_CTL_MOD, link.socket, peer.rank,
+                 waits ? EPOLLIN | EPOLLOUT : EPOLLIN);
+  link.waits_for_room = waits;
+  waiting_count_ += waits ? 1 : -1;
+}
+
+bool TcpTransport::poll(Receiver& receiver) {
+  bool moved = false;
+  if (TcpPeer* const rest = std::exchange(interrupted_, nullptr)) {
+    take_frames(*rest, receiver);
+    moved = true;
+  }
+  const bool few = connected_.size() <= kAskedPeersMax;
+  for (size_t i = 0; few && i < connected_.size(); ++i) moved |= receive(*connected_[i], receiver);
+  const bool others = dial_count_ > 0 || waiting_count_ > 0 || strangers_->count() > 0;
+  if (!few || others || (!moved && (armed_ || ++empty_polls_ >= kEmptyPollsMax))) {
+    moved |= look(receiver);
+    empty_polls_ = 0;
+    armed_ = false;
+  }
+  moved |= deliver_completions(receiver);
+  moved |= attend(receiver);
+  keep_time();
+  return moved;
+}
+
+// False: nothing but what others than ranks did.
+bool TcpTransport::look(Receiver& receiver) {
+  std::array<epoll_event, kEventsMax> events;
+  const int count = epoll_wait(epoll_.get(), events.data(), kEventsMax, 0);
+  bool moved = false;
+  for (int i = 0; i < count; ++i) {
+    const uint64_t kind = events[i].data.u64 & kTcpTagKinds;
+    const auto number = static_cast<uint32_t>(events[i].data.u64);
+    if (kind == kTcpPeerTag) {
+      on_event(*peers_[number], events[i].events, receiver);
+      moved = true;
+    } else if (kind == kTcpListenerTag) {
+      accept();
+    } else if (kind == kTcpTimerTag) {
+      on_tick();
+    } else if (TcpStrangers::Member member; strangers_->advance(number, &member)) {
+      admit(std::move(member));
+      moved = true;
+    }
+  }
+  return moved;
+}
+
+void TcpTransport::on_event(TcpPeer& peer, uint32_t events, Receiver& receiver) {
+  if (peer.link == nullptr) {
+    if (peer.phase == TcpPeer::Phase::kConnecting) advance_dial(peer);
+    return;
+  }
+  if ((events & EPOLLOUT) != 0 && peer.link->waits_for_room) {
+    peer.outgoing.unblock();
+    flush(peer);
+  }
+  if ((events & ~static_cast<uint32_t>(EPOLLOUT)) != 0) receive(peer, receiver);
+}
+
+// Cost: one system call for all that the socket holds, up to the buffer's size.
+bool TcpTransport::receive(TcpPeer& peer, Receiver& receiver) {
+  if (peer.link == nullptr || peer.phase > TcpPeer::Phase::kConnected) return false;
+  int error = 0;
+  switch (peer.link->incoming.fill(peer.link->socket.get(), counters_, &error)) {
+    case TcpIncoming::Fill::kNothing:
+      return false;
+    case TcpIncoming::Fill::kBytes:
+      take_frames(peer, receiver);
+      return true;
+    case TcpIncoming::Fill::kEnded:
+      if (error == 0) error = peer.link->broken;
+      end_by(peer, Loss::kBroken, why_ended(error));
+      return true;
+  }
+  return false;
+}
+
+void TcpTransport::take_frames(TcpPeer& peer, Receiver& receiver) {
+  TcpFrameHeader header;
+  std::span<const std::byte> body;
+  while (peer.link != nullptr && peer.phase <= TcpPeer::Phase::kConnected) {
+    const bool stands = peer.phase == TcpPeer::Phase::kConnected;
+    const TcpIncoming::Next next = peer.link->incoming.next(&header, &body);
+    if (next == TcpIncoming::Next::kMore) return;
+    if (next == TcpIncoming::Next::kForged) {
+      return end_by(peer, Loss::kBroken,
+                    "a frame of its connection was altered, repeated or left out on the way");
+    }
+    if (next == TcpIncoming::Next::kGarbage || (header.type == TcpFrameType::kWelcome) == stands) {
+      return end_by(peer, Loss::kDead, "its connection carries what is no frame");
+    }
+    ++counters_.frames_received;
+    if (header.type == TcpFrameType::kMessage) {
+      interrupted_ = &peer;  // should it throw
+      receiver.on_message(peer.rank, body);
+      interrupted_ = nullptr;
+    } else if (header.type == TcpFrameType::kWelcome) {
+      connected(peer);
+    } else {
+      return end_by(peer, Loss::kBroken, "it left, and closed its connection");
+    }
+  }
+}
+
+// Before the welcome that is an attempt that failed.
+void TcpTransport::end_by(TcpPeer& peer, Loss loss, std::string why) {
+  if (peer.phase == TcpPeer::Phase::kConnecting) {
+    fail_attempt(peer, why, false);
+  } else {
+    fail(peer, loss, std::move(why));
+  }
+}
+
+bool TcpTransport::deliver_completions(Receiver& receiver) {
+  const size_t count = completions_.size();  // on_sent may send, whose completions wait
+  for (size_t i = 0; i < count; ++i) {
+    const TcpPeer::Completion completion = completions_.pop();
+    --peers_[completion.rank]->uncompleted;
+    receiver.on_sent(completion.cookie);
+  }
+  return count > 0;
+}
+
+// The descriptor tells of all that comes, since epoll's events stay until they were looked at.
+bool TcpTransport::arm() {
+  armed_ = completions_.empty() && attention_.empty() && interrupted_ == nullptr;
+  return armed_;
+}
+
+void TcpTransport::forget(uint32_t rank) {
+  if (rank >= peers_.size() || peers_[rank] == nullptr) return;
+  TcpPeer& peer = *peers_[rank];
+  if (peer.phase == TcpPeer::Phase::kConnecting) stop_dial(peer);
+  peer.phase = TcpPeer::Phase::kGone;
+  attend_later(peer);  // we may be inside a callback, with a frame in its buffer
+}
+
+void TcpTransport::fail(TcpPeer& peer, Loss loss, std::string why) {
+  if (peer.phase > TcpPeer::Phase::kConnected) return;
+  peer.phase = TcpPeer::Phase::kFailed;
+  peer.loss = loss;
+  peer.failure = std::move(why);
+  attend_later(peer);
+}
+
+void TcpTransport::attend_later(TcpPeer& peer) {
+  if (peer.needs_attention) return;
+  peer.needs_attention = true;
+  attention_.push_back(&peer);  // has room for every peer
+}
+
+bool TcpTransport::attend(Receiver& receiver) {
+  const size_t count = attention_.size();
+  for (size_t i = 0; i < count; ++i) {
+    TcpPeer& peer = *attention_[i];
+    peer.needs_attention = false;
+    const bool is_lost = peer.phase == TcpPeer::Phase::kFailed;
+    if (!is_lost && peer.phase != TcpPeer::Phase::kGone) continue;
+    peer.phase = TcpPeer::Phase::kGone;
+    unlink(peer);
+    peer.outgoing.drop(peer);
+    if (is_lost) receiver.on_lost(peer.rank, peer.loss, peer.failure);
+  }
+  attention_.erase(attention_.begin(), attention_.begin() + static_cast<ptrdiff_t>(count));
+  return count > 0;
+}
+
+void TcpTransport::unlink(TcpPeer& peer) {
+  if (peer.link == nullptr) return;
+  if (peer.link->waits_for_room) --waiting_count_;
+  peer.link.reset();
+  std::erase(connected_, &peer);
+}
+
+}  // namespace parallax

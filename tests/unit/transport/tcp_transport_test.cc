@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: Apache-2.0
+// TcpTransport beyond the contract: strangers at its port, a man in the middle of its connections,
+// attempts that cross, and what a frame costs.
+#include "transport/tcp/tcp_transport.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/tcp_socket.h"
+#include "unit/engine/watched_memory.h"
+#include "unit/transport/conformance.h"
+#include "unit/transport/tcp_world.h"
+
+namespace parallax {
+namespace {
+
+using conformance::kPatience;
+using conformance::make_message;
+using conformance::Recorder;
+
+SocketAddress where(const TcpTransport& rank) {
+  TcpEndpoint endpoint;
+  EXPECT_TRUE(decode_tcp_endpoint(rank.address(), &endpoint).ok());
+  return endpoint.listens;
+}
+
+UniqueFd call(const SocketAddress& address) {
+  UniqueFd socket;
+  EXPECT_EQ(tcp_connect(address, &socket), 0);
+  return socket;
+}
+
+// Ranks in one thread, and what each has heard.
+struct Ranks {
+  explicit Ranks(TcpRanks made) : at(std::move(made)), heard(at.size()) {}
+
+  bool until(const std::function<bool()>& done, const std::function<void()>& meanwhile = {}) {
+    const auto give_up = std::chrono::steady_clock::now() + kPatience;
+    while (!done()) {
+      for (size_t rank = 0; rank < at.size(); ++rank) at[rank]->poll(heard[rank]);
+      if (meanwhile) meanwhile();
+      if (std::chrono::steady_clock::now() > give_up) return false;
+    }
+    return true;
+  }
+
+  void send(uint32_t from, uint32_t to, size_t bytes) {
+    const uint64_t sequence = sent[from][to]++;
+    auto& message = kept.emplace_back(make_message(from, sequence, bytes));
+    const Segment segment{message.data(), bytes};
+    ASSERT_TRUE(at[from]->send(to, {&segment, 1}, 4 * sequence + to).ok());
+  }
+
+  void greet(uint32_t a, uint32_t b) {
+    send(a, b, 16);
+    send(b, a, 16);
+    ASSERT_TRUE(until(
+        [&] { return heard[a].received[b] == sent[b][a] && heard[b].received[a] == sent[a][b]; }));
+  }
+
+  TcpRanks at;
+  std::vector<Recorder> heard;
+  std::array<std::array<uint64_t, 4>, 4> sent = {};
+  std::vector<std::vector<std::byte>> kept;
+};
+
+// Given more silent strangers than a port keeps, and some that talk nonsense, expect ranks to
+// connect all the same, the strangers bounded, and the talkers hung up on.
+TEST(TcpTransport, strangers_keep_no_rank_away) {
+  Ranks ranks(make_tcp_ranks(2));
+  std::vector<UniqueFd> strangers;
+  const auto flood = [&](const std::string& words) {
+    for (int i = 0; i < 100; ++i) {
+      strangers.push_back(call(where(*ranks.at[1])));
+      std::string said = words;
+      (void)tcp_send(strangers.back(), &said);
+    }
+  };
+  flood("");
+  flood("GET / HTTP/1.1\r\n\r\n");
+  flood(std::string(5000, '\x16'));
+  ASSERT_TRUE(ranks.until([&] { return ranks.at[1]->stats().strangers_dropped >= 200; }));
+  ranks.greet(0, 1);
+  // Whom it keeps is at most its bound: all others read an end.
+  size_t open = 0;
+  for (const UniqueFd& stranger : strangers) {
+    std::string in;
+    open += tcp_receive(stranger, 100, &in) ? 1 : 0;
+    EXPECT_LE(in.size(), 7u) << "a stranger was told more than an alert";
+  }
+  EXPECT_LE(open, TcpStrangers::kStrangersMax);
+  ranks.greet(0, 1);
+}
+
+// Given ranks that both send their first message before either has heard of the other, a hundred
+// times, expect one connection and every message.
+TEST(TcpTransport, attempts_that_cross_are_one) {
+  for (int round = 0; round < 100; ++round) {
+    Ranks ranks(make_tcp_ranks(3));
+    for (uint32_t from = 0; from < 3; ++from) {
+      for (uint32_t to = 0; to < 3; ++to) {
+        if (from != to) ranks.send(from, to, 1000);
+      }
+      if (round % 2 == 0) ranks.at[(from + 1) % 3]->poll(ranks.heard[(from + 1) % 3]);
+    }
+    ASSERT_TRUE(ranks.until([&] {
+      for (Recorder& each : ranks.heard) {
+        uint64_t received = 0;
+        for (const auto& [rank, count] : each.received) received += count;
+        if (received < 2 || each.sent_count < 2) return false;
+      }
+      return true;
+    }));
+    for (Recorder& each : ranks.heard) {
+      for (const auto& [rank, count] : each.losses) EXPECT_EQ(count, 0u) << each.reasons[rank];
+    }
+  }
+}
+
+TEST(TcpTransport, a_port_that_is_closed_is_a_loss) {
+  Ranks ranks(make_tcp_ranks(3));
+  ranks.at[1].reset();
+  ranks.at.erase(ranks.at.begin() + 1);
+  const uint64_t word = 1;
+  const Segment segment{&word, sizeof word};
+  (void)ranks.at[0]->send(1, {&segment, 1}, 5);
+  ASSERT_TRUE(ranks.until([&] { return ranks.heard[0].losses[1] == 1; }));
+  EXPECT_NE(ranks.heard[0].reasons[1].find("could not be connected"), std::string::npos);
+}
+
+// Passes on what two ranks send each other, and bends it.
+class Middle {
+ public:
+  // In front of `rank`; its address is given out in place of the rank's.
+  explicit Middle(const TcpTransport& rank) {
+    EXPECT_TRUE(decode_tcp_endpoint(rank.address(), &endpoint_).ok());
+    EXPECT_EQ(tcp_listen_at(make_address(std::string("\x7f\0\0\x01", 4), 0), &listener_), 0);
+  }
+  std::string address() {
+    TcpEndpoint told = endpoint_;
+    EXPECT_TRUE(tcp_name(listener_, &told.listens).ok());
+    return encode_tcp_endpoint(told);
+  }
+
+  void pass() {
+    SocketAddress from;
+    UniqueFd socket;
+    if (tcp_accept(listener_, &socket, &from) == Accepted::kOne) {
+      client_ = std::move(socket);
+      server_ = call(endpoint_.listens);
+    }
+    if (!client_.valid()) return;
+    pass_on(client_, server_, &there_, there);
+    pass_on(server_, client_, &back_, back);
+  }
+  void cut() {
+    client_.reset();
+    server_.reset();
+  }
+
+  // Bends what goes there, or back; the bytes of one direction are one stream.
+  std::function<void(std::string*)> there, back;
+  size_t there_bytes = 0;
+
+ private:
+  void pass_on(UniqueFd& from, UniqueFd& to, std::string* waiting,
+               const std::function<void(std::string*)>& bend) {
+    if (!from.valid() || !to.valid()) return;
+    std::string in;
+    const bool open = tcp_receive(from, 1 << 16, &in);
+    if (&from == &client_) there_bytes += in.size();
+    if (bend && !in.empty()) bend(&in);
+    *waiting += in;
+    (void)tcp_send(to, waiting);
+    if (!open) cut();
+  }
+
+  TcpEndpoint endpoint_;
+  UniqueFd listener_, client_, server_;
+  std::string there_, back_;
+};
+
+// Two ranks, and one between them; they know each other well.
+struct Watched {
+  explicit Watched(TcpSecurity security = TcpSecurity::kEncrypt) : ranks(made(security)) {
+    middle = std::make_unique<Middle>(*ranks.at[1]);
+    EXPECT_TRUE(ranks.at[0]->connect(1, middle->address()).ok());
+    EXPECT_TRUE(ranks.at[1]->connect(0, ranks.at[0]->address()).ok());
+    ranks.send(0, 1, 16);
+    EXPECT_TRUE(until([&] { return ranks.heard[1].received[0] == 1; }));
+  }
+  static TcpRanks made(TcpSecurity security) {
+    TcpRanks made;
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      TcpOptions options = tcp_options(rank, 2);
+      options.security = security;
+      made.push_back(make_tcp(options));
+    }
+    return made;
+  }
+  bool until(const std::function<bool()>& done) {
+    return ranks.until(done, [this] { middle->pass(); });
+  }
+
+  Ranks ranks;
+  std::unique_ptr<Middle> middle;
+};
+
+// Given one bit of a message flipped on the way, or bytes repeated, left out or cut off, expect
+// nothing of it to be delivered and the peer to be lost, each time.
+TEST(TcpTransport, whoever_alters_bytes_ends_the_connection) {
+  const std::pair<const char*, std::function<void(std::string*)>> bends[] = {
+      {"a bit of the header", [](std::string* in) { (*in)[0] ^= 1; }},
+      {"the type", [](std::string* in) { (*in)[4] ^= 2; }},
+      {"a bit of the body", [](std::string* in) { (*in)[100] ^= 64; }},
+      {"a bit of the tag", [](std::string* in) { in->back() ^= 1; }},
+      {"a byte left out",
+       [](std::string* in) {
+         in->erase(50, 1);
+         in->append(64, 'x');
+       }},
+      {"all of it twice", [](std::string* in) { in->append(*in); }},
+      {"all of it left out", [](std::string* in) { in->assign(300, '\0'); }},
+  };
+  for (const TcpSecurity security : {TcpSecurity::kEncrypt, TcpSecurity::kAuthenticate}) {
+    for (const auto& [what, bend] : bends) {
+      Watched watched(security);
+      bool bent = false;
+      watched.middle->there = [&, &bend = bend](std::string* in) {
+        if (!std::exchange(bent, true)) bend(in);
+      };
+      watched.ranks.send(0, 1, 400);
+      ASSERT_TRUE(watched.until([&] { return bent; }));
+      ASSERT_TRUE(watched.until([&] {
+        // A length that was bent takes what follows for the rest of the frame.
+        if (watched.ranks.at[0]->writable(1)) watched.ranks.send(0, 1, 400);
+        return watched.ranks.heard[1].losses[0] == 1;
+      })) << what;
+      const bool whole = std::string_view(what).ends_with("twice");
+      EXPECT_EQ(watched.ranks.heard[1].received[0], whole ? 2u : 1u) << what;
+    }
+  }
+}
+
+// Given a connection that is cut between two frames, expect the loss to say that no goodbye came.
+TEST(TcpTransport, a_cut_is_no_goodbye) {
+  Watched cut, left;
+  cut.middle->cut();
+  ASSERT_TRUE(cut.until([&] { return cut.ranks.heard[1].losses[0] == 1; }));
+  EXPECT_NE(cut.ranks.heard[1].reasons[0].find("broke"), std::string::npos);
+  std::unique_ptr<TcpTransport> gone = std::move(left.ranks.at[0]);
+  left.ranks.at.erase(left.ranks.at.begin());
+  std::swap(left.ranks.heard[0], left.ranks.heard[1]);
+  std::thread closing([&] { gone.reset(); });
+  ASSERT_TRUE(left.until([&] { return left.ranks.heard[0].losses[0] == 1; }));
+  closing.join();
+  EXPECT_NE(left.ranks.heard[0].reasons[0].find("it left"), std::string::npos);
+}
+
+// Given one who reads all that goes by, expect him to see the message only where it is in clear.
+TEST(TcpTransport, what_is_encrypted_cannot_be_read) {
+  for (const TcpSecurity security :
+       {TcpSecurity::kEncrypt, TcpSecurity::kAuthenticate, TcpSecurity::kHandshake}) {
+    Watched watched(security);
+    std::string seen;
+    watched.middle->there = [&](std::string* in) { seen += *in; };
+    watched.ranks.send(0, 1, 4000);
+    ASSERT_TRUE(watched.until([&] { return watched.ranks.heard[1].received[0] == 2; }));
+    const auto& sent = watched.ranks.kept.back();
+    const std::string_view part(reinterpret_cast<const char*>(sent.data()) + 1000, 16);
+    EXPECT_EQ(seen.find(part) == std::string::npos, security == TcpSecurity::kEncrypt);
+  }
+}
+
+// Given ranks whose stream arrives in pieces of any size, expect whole messages.
+TEST(TcpTransport, frames_are_whole_however_they_arrive) {
+  Watched watched;
+  std::string held;
+  uint64_t turn = 0;
+  watched.middle->there = [&](std::string* in) {
+    held += *in;
+    *in = held.substr(0, 1 + turn++ % 997);
+    held.erase(0, in->size());
+  };
+  for (int i = 0; i < 16; ++i) watched.ranks.send(0, 1, 3000 + static_cast<size_t>(i));
+  ASSERT_TRUE(watched.until([&] {
+    if (watched.ranks.heard[1].received[0] < 17 && watched.ranks.at[0]->writable(1)) {
+      watched.ranks.send(0, 1, 1);  // so that the middle is asked again
+    }
+    return watched.ranks.heard[1].received[0] >= 17;
+  }));
+  EXPECT_EQ(watched.ranks.heard[1].losses[0], 0u);
+}
+
+// Given a Receiver that throws at the first of several messages that came together, expect the
+// others at the next poll, and no sleep before them.
+TEST(TcpTransport, a_receiver_that_throws_loses_no_message) {
+  Ranks ranks(make_tcp_ranks(2));
+  ranks.greet(0, 1);
+  for (int i = 0; i < 5; ++i) ranks.send(0, 1, 100);
+  Recorder& heard = ranks.heard[1];
+  const uint64_t before = heard.received[0];
+  heard.message_hook = [](uint32_t, std::span<const std::byte>) { throw std::bad_alloc(); };
+  const auto thrown = [&] {
+    try {
+      ranks.at[1]->poll(heard);
+    } catch (const std::bad_alloc&) {
+      return true;
+    }
+    return false;
+  };
+  while (!thrown()) {
+  }
+  heard.message_hook = nullptr;
+  EXPECT_EQ(heard.received[0], before + 1);
+  EXPECT_FALSE(ranks.at[1]->arm());
+  EXPECT_TRUE(ranks.until([&] { return heard.received[0] == before + 5; }));
+}
+
+TEST(TcpTransport, ranks_protect_frames_alike) {
+  TcpOptions plain = tcp_options(1, 2);
+  plain.security = TcpSecurity::kHandshake;
+  const auto one = make_tcp(tcp_options(0, 2)), other = make_tcp(plain);
+  const Status differs = one->connect(1, other->address());
+  EXPECT_EQ(differs.code(), PARALLAX_MISMATCH);
+  EXPECT_EQ(differs.facts().field, "security");
+  EXPECT_EQ(one->connect(1, "garbage").code(), PARALLAX_INVALID);
+  EXPECT_EQ(one->connect(0, one->address()).code(), PARALLAX_INVALID);
+}
+
+// Given two ranks with different keys, expect no connection, and a loss once the lease is over.
+TEST(TcpTransport, another_key_is_refused) {
+  TcpOptions one = tcp_options(0, 2), other = tcp_options(1, 2);
+  one.lease_ns = 2000 * kNanosecondsPerMillisecond;
+  other.job_key.bytes[3] = 1;
+  TcpRanks made;
+  made.push_back(make_tcp(one));
+  made.push_back(make_tcp(other));
+  introduce_tcp(made);
+  Ranks ranks(std::move(made));
+  ranks.send(0, 1, 16);
+  ASSERT_TRUE(ranks.until([&] { return ranks.heard[0].losses[1] == 1; }));
+  EXPECT_NE(ranks.heard[0].reasons[1].find("could not be connected"), std::string::npos);
+  ASSERT_TRUE(ranks.until([&] { return ranks.heard[0].sent_count == 1; }));
+  EXPECT_EQ(ranks.heard[1].received[0], 0u);
+  EXPECT_GT(ranks.at[1]->stats().strangers_dropped, 0u);
+}
+
+// Given a rank that does not answer, expect wire() to name it at the deadline; given one that does,
+// expect both to be connected.
+TEST(TcpTransport, wiring_names_who_is_missing) {
+  TcpRanks made = make_tcp_ranks(2);
+  const uint32_t one = 1, zero = 0;
+  const auto in_ms = [](int64_t ms) {
+    return SteadyClock().now_ns() + ms * kNanosecondsPerMillisecond;
+  };
+  uint32_t missing = 9;
+  const Status silent = made[0]->wire({&one, 1}, in_ms(50), &missing);
+  EXPECT_EQ(silent.code(), PARALLAX_TIMEOUT) << silent.message();
+  EXPECT_EQ(missing, 1u);
+  TcpRanks both = make_tcp_ranks(2);
+  std::thread other([&] {
+    uint32_t ignored = 0;
+    const Status wired = both[1]->wire({&zero, 1}, in_ms(60000), &ignored);
+    EXPECT_TRUE(wired.ok()) << wired.message();
+  });
+  const Status wired = both[0]->wire({&one, 1}, in_ms(60000), &missing);
+  other.join();
+  EXPECT_TRUE(wired.ok()) << wired.message();
+}
+
+TEST(TcpTransport, ports_are_of_the_range) {
+  TcpOptions options = tcp_options(0, 2);
+  const auto any = make_tcp(options);
+  const uint16_t taken = port_of(where(*any));
+  options.ports = {taken, taken};
+  std::unique_ptr<TcpTransport> refused;
+  const Status status = TcpTransport::create(options, &refused);
+  EXPECT_EQ(status.code(), PARALLAX_IO);
+  EXPECT_EQ(status.facts().field, "tcp_ports");
+  if (taken == UINT16_MAX) return;
+  options.ports.last = taken + 1;
+  std::unique_ptr<TcpTransport> next;
+  if (!TcpTransport::create(options, &next).ok()) GTEST_SKIP() << "the next port is taken too";
+  EXPECT_EQ(port_of(where(*next)), taken + 1);
+}
+
+// Given a stream of messages in steady state, expect no allocation, and at most one system call a
+// frame in each direction.
+TEST(TcpTransport, a_frame_costs_a_system_call_and_no_allocation) {
+  for (const TcpSecurity security :
+       {TcpSecurity::kEncrypt, TcpSecurity::kAuthenticate, TcpSecurity::kHandshake}) {
+    TcpOptions options = tcp_options(0, 1);
+    options.security = security;
+    Ranks ranks(make_tcp_ranks(2, options));
+    ranks.greet(0, 1);
+    const auto message = make_message(0, 0, 60 << 10);
+    for (Recorder& each : ranks.heard) each.check_pattern = false;
+    struct Counter final : Receiver {
+      void on_message(uint32_t, std::span<const std::byte>) override { ++messages; }
+      void on_sent(uint64_t) override { ++completed; }
+      void on_lost(uint32_t, Loss, std::string_view) override { ++lost; }
+      uint64_t messages = 0, completed = 0, lost = 0;
+    } one, other;
+    const auto exchange = [&](uint64_t count) {
+      one.messages = other.messages = 0;
+      uint64_t next = 0;
+      while (other.messages < count || one.messages < count) {
+        const Segment segment{message.data(), next % 3 == 0 ? size_t{64} : message.size()};
+        if (next < count && ranks.at[0]->writable(1) && ranks.at[1]->writable(0)) {
+          if (!ranks.at[0]->send(1, {&segment, 1}, 1).ok()) return;
+          if (!ranks.at[1]->send(0, {&segment, 1}, 1).ok()) return;
+          ++next;
+        }
+        ranks.at[0]->poll(one);
+        ranks.at[1]->poll(other);
+      }
+    };
+    exchange(200);
+    testkit::memory_watch().allocations = 0;
+    const TcpCounters before = ranks.at[0]->counters();
+    {
+      const testkit::CountedMemory counted;
+      exchange(2000);
+    }
+    const TcpCounters after = ranks.at[0]->counters();
+    if (PARALLAX_TEST_WATCHES_MEMORY) {
+      EXPECT_EQ(testkit::memory_watch().allocations, 0u);
+    }
+    EXPECT_EQ(one.lost + other.lost, 0u);
+    EXPECT_GE(after.frames_sent - before.frames_sent, 2000u);
+    EXPECT_LE(after.receive_calls - before.receive_calls,
+              after.frames_received - before.frames_received);
+    EXPECT_LE(after.send_calls - before.send_calls, after.frames_sent - before.frames_sent + 20);
+  }
+}
+
+}  // namespace
+}  // namespace parallax

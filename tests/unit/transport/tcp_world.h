@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes tcp transports in this process, over loopback, each knowing all others. Tests only; one
+// thread makes them, they may then be used by one thread each.
+#ifndef PARALLAX_TESTS_UNIT_TRANSPORT_TCP_WORLD_H_
+#define PARALLAX_TESTS_UNIT_TRANSPORT_TCP_WORLD_H_
+
+#include <gtest/gtest.h>
+
+#include <iterator>
+#include <memory>
+#include <vector>
+
+#include "transport/tcp/tcp_transport.h"
+
+namespace parallax {
+
+using TcpRanks = std::vector<std::unique_ptr<TcpTransport>>;
+
+inline TcpOptions tcp_options(uint32_t rank, uint32_t world) {
+  TcpOptions options;
+  options.rank = rank;
+  options.world = world;
+  options.net_device = "lo";
+  options.job = 4711;
+  options.epoch = 7;
+  return options;
+}
+
+inline std::unique_ptr<TcpTransport> make_tcp(const TcpOptions& options) {
+  std::unique_ptr<TcpTransport> transport;
+  const Status status = TcpTransport::create(options, &transport);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return transport;
+}
+
+inline void introduce_tcp(TcpRanks& ranks) {
+  for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
+    for (uint32_t peer = 0; peer < ranks.size(); ++peer) {
+      if (peer == rank) continue;
+      const Status status = ranks[rank]->connect(peer, ranks[peer]->address());
+      EXPECT_TRUE(status.ok()) << status.message();
+    }
+  }
+}
+
+// `common` but for rank and world.
+inline TcpRanks make_tcp_ranks(uint32_t world, TcpOptions common = tcp_options(0, 1)) {
+  TcpRanks ranks;
+  common.world = world;
+  for (common.rank = 0; common.rank < world; ++common.rank) ranks.push_back(make_tcp(common));
+  introduce_tcp(ranks);
+  return ranks;
+}
+
+}  // namespace parallax
+
+#endif  // PARALLAX_TESTS_UNIT_TRANSPORT_TCP_WORLD_H_
