@@ -85,11 +85,12 @@ constexpr SettingRow kRows[] = {
      .type = SettingType::kChoice,
      .standard = "",
      .unit = "",
-     .choices = "ucx|shm|rdma",
+     .choices = "ucx|tcp|shm|rdma",
      .sources = kEverywhere,
-     .help = "Between hosts: ucx; rdma is ucx on RDMA devices alone, and open fails where there is "
-             "none; shm refuses ranks of other hosts. Not set: ucx, but not over tcp beyond "
-             "loopback, which takes the word; see security.md and transports.md.",
+     .help = "Between hosts: tcp, the library's own, authenticated and encrypted; ucx; rdma is ucx "
+             "on RDMA devices alone, and open fails where there is none; shm refuses ranks of "
+             "other hosts. Not set: ucx, but not over tcp beyond loopback, which takes the word; "
+             "see security.md and transports.md.",
      .text = &Options::transport},
     {.name = "net_device",
      .type = SettingType::kText,
@@ -97,9 +98,25 @@ constexpr SettingRow kRows[] = {
      .unit = "",
      .sources = kEverywhere,
      .help = "The interface between hosts (eth0, lo, mlx5_0:1). Not set: with transport rdma the "
-             "nearest active RDMA device, else lo if every rank is on one machine, else UCX's own "
-             "choice.",
+             "nearest active RDMA device, else lo if every rank is on one machine, else the "
+             "default route's with tcp and UCX's own choice with ucx.",
      .text = &Options::net_device},
+    {.name = "security",
+     .type = SettingType::kChoice,
+     .standard = "encrypt",
+     .unit = "",
+     .choices = "encrypt|authenticate|handshake",
+     .sources = kOutside,
+     .help = "What transport tcp does for each message: encrypts it; authenticates it, in clear; "
+             "or nothing, once who connects has proved itself, for a network that one trusts. The "
+             "same on every rank."},
+    {.name = "tcp_ports",
+     .type = SettingType::kText,
+     .standard = "",
+     .unit = "",
+     .sources = kOutside,
+     .help = "FIRST-LAST: the ports at one of which each rank of transport tcp listens. Not set: "
+             "one of the system's choosing."},
     {.name = "rdma_memory_mb",
      .type = SettingType::kNumber,
      .standard = "4096",

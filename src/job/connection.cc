@@ -40,7 +40,7 @@ std::string start_line(const Connection& connection, const HostMap& hosts, uint3
             (host_count > 1 ? ", " : "");
   }
   if (host_count > 1) {
-    line += connection.module.library + " between hosts: " + connection.network + " (" +
+    line += connection.carrier + " between hosts: " + connection.network + " (" +
             connection.network_why + "), to " + ranks_text(hosts, rank, false);
   }
   return line;
@@ -52,6 +52,7 @@ nlohmann::json connection_report(const Connection& connection, const HostMap& ho
     named.push_back({{"name", hosts.names[i]}, {"ranks", hosts.ranks_of[i]}});
   }
   return {{"hosts", named},
+          {"carrier", connection.carrier},
           {"network", connection.network},
           {"module",
            {{"path", connection.module.path},

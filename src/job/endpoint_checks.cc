@@ -22,17 +22,18 @@ Status check_leases(const std::vector<Endpoint>& all) {
   return {};
 }
 
-Status check_rdma(const std::vector<Endpoint>& all) {
+Status check_carriers(const std::vector<Endpoint>& all) {
   for (const Endpoint& endpoint : all) {
-    if (endpoint.says_rdma == all[0].says_rdma) continue;
-    const auto says = [](const Endpoint& each) {
-      return std::string(each.says_rdma ? " says" : " does not say");
+    if (endpoint.carrier == all[0].carrier) continue;
+    const auto takes = [](const Endpoint& each) {
+      constexpr const char* kNames[] = {"\"ucx\"", "\"rdma\"", "\"tcp\""};
+      return std::string(" takes ") + kNames[static_cast<size_t>(each.carrier)];
     };
-    return Status(PARALLAX_MISMATCH, "open: option transport: rank 0" + says(all[0]) +
-                                         " \"rdma\", rank " + std::to_string(endpoint.rank) +
-                                         " (host " + endpoint.host + ")" + says(endpoint) +
-                                         " it: on RDMA devices each rank has to be on one; set "
-                                         "PARALLAX_TRANSPORT=rdma on every rank or on none")
+    return Status(PARALLAX_MISMATCH, "open: option transport: rank 0" + takes(all[0]) + ", rank " +
+                                         std::to_string(endpoint.rank) + " (host " + endpoint.host +
+                                         ")" + takes(endpoint) +
+                                         ": between hosts all go one way; set "
+                                         "PARALLAX_TRANSPORT alike on every rank")
         .about_field("transport")
         .about_peer(endpoint.rank, endpoint.host);
   }
@@ -52,11 +53,11 @@ Status check_hosts(const std::vector<Endpoint>& all, const HostMap& hosts, const
   }
   if (transport != nullptr && std::string_view(transport) == "shm" && hosts.ranks_of.size() > 1) {
     return invalid("open: transport is \"shm\", but the ranks are on " +
-                   std::to_string(hosts.ranks_of.size()) + " hosts; use \"ucx\"")
+                   std::to_string(hosts.ranks_of.size()) + " hosts; use \"tcp\"")
         .about_field("transport");
   }
   if (hosts.ranks_of.size() == 1) return {};
-  PARALLAX_RETURN_IF_ERROR(check_rdma(all));
+  PARALLAX_RETURN_IF_ERROR(check_carriers(all));
   return check_exposure(all);
 }
 

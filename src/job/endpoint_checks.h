@@ -15,9 +15,8 @@ namespace parallax {
 // A heartbeat comes by its sender's lease and is judged by its receiver's. MISMATCH.
 Status check_leases(const std::vector<Endpoint>& all);
 
-// A rank on RDMA devices alone cannot reach one that is not on any. Of ranks on several hosts.
-// MISMATCH.
-Status check_rdma(const std::vector<Endpoint>& all);
+// Ranks reach each other by one transport alone. Of ranks on several hosts. MISMATCH.
+Status check_carriers(const std::vector<Endpoint>& all);
 
 // One name makes ranks one host for the engine, whether or not they can share memory. `transport`
 // is the caller's, or null. INVALID, MISMATCH, UNSUPPORTED.

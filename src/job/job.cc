@@ -19,6 +19,7 @@
 #include "job/endpoint_checks.h"
 #include "job/job_settings.h"
 #include "job/network_choice.h"
+#include "job/tcp_network.h"
 #include "message/kinds.h"
 #include "rendezvous/launcher.h"
 #include "server/rule_blocks.h"
@@ -229,13 +230,15 @@ Status Job::inject_faults() {
 }
 
 // The transport between hosts, on the device that was named or that is found.
-Status Job::make_network(bool one_machine, std::unique_ptr<NetworkTransport>* network) {
+Status Job::make_network(const Endpoint& mine, bool one_machine,
+                         std::unique_ptr<NetworkTransport>* network) {
+  const bool by_ucx = mine.carrier != NetworkCarrier::kTcp;
   const ParallaxTransportModule* module = nullptr;
-  PARALLAX_RETURN_IF_ERROR(
-      load_ucx_module(setting("module_dir").text, &module, &connection_.module));
-  NetworkOptions network_options;
-  network_options.rank = options_.rank;
-  network_options.world = static_cast<uint32_t>(hosts_.host_of.size());
+  if (by_ucx) {
+    PARALLAX_RETURN_IF_ERROR(
+        load_ucx_module(setting("module_dir").text, &module, &connection_.module));
+  }
+  const auto world = static_cast<uint32_t>(hosts_.host_of.size());
   const auto local_ranks =
       static_cast<uint32_t>(hosts_.ranks_of[hosts_.host_of[options_.rank]].size());
   NetworkChoice choice;
@@ -245,18 +248,33 @@ Status Job::make_network(bool one_machine, std::unique_ptr<NetworkTransport>* ne
                                            .local_rank = hosts_.local_of[options_.rank],
                                            .local_ranks = local_ranks},
                                           &choice));
-  network_options.net_device = choice.device;
-  network_options.transports = choice.transports;
-  network_options.registered_bytes_max = uint64_t{setting("rdma_memory_mb").number} << 20;
   connection_.network_why = choice.why;
-  PARALLAX_RETURN_IF_ERROR(module->create(network_options, network));
+  if (by_ucx) {
+    PARALLAX_RETURN_IF_ERROR(
+        module->create({.rank = options_.rank,
+                        .world = world,
+                        .net_device = choice.device,
+                        .transports = choice.transports,
+                        .registered_bytes_max = uint64_t{setting("rdma_memory_mb").number} << 20},
+                       network));
+  } else {
+    PARALLAX_RETURN_IF_ERROR(make_tcp_network({.options = &options_,
+                                               .settings = &settings_.as_opened(),
+                                               .device = choice.device,
+                                               .world = world,
+                                               .job = mine.job,
+                                               .epoch = epoch_,
+                                               .lease_ns = lease_ns()},
+                                              network));
+  }
   // Peers refuse a longer one: better said here, with what shortens it.
   const size_t address_bytes = (*network)->address().size();
-  if (address_bytes > kUcxAddressBytesMax) {
+  if (address_bytes > kNetworkAddressBytesMax) {
     return limit("open: the address that UCX gives has " + std::to_string(address_bytes) +
-                 " bytes, at most " + std::to_string(kUcxAddressBytesMax) +
+                 " bytes, at most " + std::to_string(kNetworkAddressBytesMax) +
                  " can be exchanged; name one interface by net_device, or fewer in UCX_TLS");
   }
+  connection_.carrier = by_ucx ? connection_.module.library : "tcp";
   connection_.network = (*network)->description();
   return {};
 }
@@ -274,8 +292,8 @@ Status Job::connect(Endpoint mine, std::vector<Endpoint> all, int64_t deadline_n
   }
   std::unique_ptr<NetworkTransport> network;
   if (hosts_.ranks_of.size() > 1) {
-    PARALLAX_RETURN_IF_ERROR(make_network(one_machine, &network));
-    mine.ucx_address = network->address();
+    PARALLAX_RETURN_IF_ERROR(make_network(mine, one_machine, &network));
+    mine.network_address = network->address();
   }
   PARALLAX_RETURN_IF_ERROR(exchange_addresses(mine, deadline_ns, &all));
   std::vector<Router::Part> parts;
@@ -288,7 +306,7 @@ Status Job::connect(Endpoint mine, std::vector<Endpoint> all, int64_t deadline_n
       local_ranks.push_back(rank);
     } else {
       // Only the address: wire() or the first message makes the connection.
-      PARALLAX_RETURN_IF_ERROR(network->connect(rank, all[rank].ucx_address));
+      PARALLAX_RETURN_IF_ERROR(network->connect(rank, all[rank].network_address));
       remote_ranks.push_back(rank);
     }
   }

@@ -5,7 +5,7 @@
 //
 // The rendezvous has three rounds: who is where (hosts are then known), how to reach it (its
 // addresses alone), and that everyone is connected (nothing). Ranks of one host attach shared
-// memory; between hosts UCX carries.
+// memory; between hosts UCX or tcp carries.
 #ifndef PARALLAX_JOB_JOB_H_
 #define PARALLAX_JOB_JOB_H_
 
@@ -110,7 +110,8 @@ class Job {
   Status exchange_addresses(const Endpoint& mine, int64_t deadline_ns, std::vector<Endpoint>* all);
   Status await_all(int64_t deadline_ns);
   Status connect(Endpoint mine, std::vector<Endpoint> all, int64_t deadline_ns);
-  Status make_network(bool one_machine, std::unique_ptr<NetworkTransport>* network);
+  Status make_network(const Endpoint& mine, bool one_machine,
+                      std::unique_ptr<NetworkTransport>* network);
   Status wire(NetworkTransport& network, int64_t deadline_ns) const;
   Status inject_faults();
   Status start_engine();

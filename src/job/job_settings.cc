@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "base/not_yet.h"
 #include "base/text.h"
-
 #include "rendezvous/launcher.h"
 
 namespace parallax {
@@ -102,9 +101,9 @@ Status check_texts(const parallax_options_t& options) {
         .about_field("host");
   }
   const std::string transport = options.transport == nullptr ? "ucx" : options.transport;
-  if (transport != "ucx" && transport != "shm" && transport != "rdma") {
+  if (transport != "ucx" && transport != "tcp" && transport != "shm" && transport != "rdma") {
     return invalid("open: transport is '" + transport.substr(0, 32) +
-                   "'; it must be \"ucx\", \"rdma\" or \"shm\"")
+                   "'; it must be \"tcp\", \"ucx\", \"rdma\" or \"shm\"")
         .about_field("transport");
   }
   return {};

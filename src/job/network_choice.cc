@@ -168,7 +168,9 @@ Status choose_network(const NetworkRequest& request, NetworkChoice* choice) {
   } else if (request.one_machine) {
     *choice = {.device = "lo", .why = "every rank is on this machine"};
   } else {
-    *choice = {.why = "the network library's own choice, as net_device is not set"};
+    *choice = {.why = says(*request.options, "tcp")
+                          ? "of the default route, as net_device is not set"
+                          : "the network library's own choice, as net_device is not set"};
   }
   return {};
 }
@@ -203,11 +205,14 @@ void tell_network(const parallax_options_t& options, Endpoint* mine) {
   const std::string device = options.net_device == nullptr ? "" : options.net_device;
   const UcxVariables ucx = ucx_variables();
   mine->says_ucx = says(options, "ucx");
-  mine->says_rdma = says(options, "rdma");
-  mine->reach = reach_of({.net_device = device,
-                          .is_rdma = mine->says_rdma || is_rdma_device(device),
-                          .ucx_transports = ucx.transports,
-                          .ucx_net_devices = ucx.net_devices});
+  mine->carrier = says(options, "rdma")  ? NetworkCarrier::kRdma
+                  : says(options, "tcp") ? NetworkCarrier::kTcp
+                                         : NetworkCarrier::kUcx;
+  mine->reach =
+      reach_of({.net_device = device,
+                .is_rdma = mine->carrier == NetworkCarrier::kRdma || is_rdma_device(device),
+                .ucx_transports = ucx.transports,
+                .ucx_net_devices = ucx.net_devices});
 }
 
 }  // namespace parallax

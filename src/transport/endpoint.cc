@@ -41,7 +41,7 @@ std::string encode_endpoint(const Endpoint& endpoint) {
   put_number(&out, endpoint.lease_ms);
   put_number(&out, static_cast<uint8_t>(endpoint.reach));
   put_number(&out, static_cast<uint8_t>(endpoint.says_ucx));
-  put_number(&out, static_cast<uint8_t>(endpoint.says_rdma));
+  put_number(&out, static_cast<uint8_t>(endpoint.carrier));
   put_text(&out, endpoint.machine, kMachineBytesMax);
   put_text(&out, endpoint.cores.mask, kCoreMaskBytesMax);
   put_number(&out, endpoint.cores.quota_thousandths);
@@ -69,10 +69,11 @@ Status decode_endpoint(std::span<const std::byte> blob, Endpoint* endpoint) {
         .about_field("version")
         .about_peer(read.rank, read.host);
   }
-  uint8_t reach = 0, says_ucx = 0, says_rdma = 0;
+  uint8_t reach = 0, says_ucx = 0, carrier = 0;
   if (!reader.number(&read.job) || !reader.number(&read.pid) || !reader.number(&read.lease_ms) ||
       !reader.number(&reach) || reach > static_cast<uint8_t>(NetworkReach::kOpen) ||
-      !reader.number(&says_ucx) || says_ucx > 1 || !reader.number(&says_rdma) || says_rdma > 1 ||
+      !reader.number(&says_ucx) || says_ucx > 1 || !reader.number(&carrier) ||
+      carrier > static_cast<uint8_t>(NetworkCarrier::kTcp) ||
       !reader.text(&read.machine, kMachineBytesMax) ||
       !reader.text(&read.cores.mask, kCoreMaskBytesMax) ||
       !reader.number(&read.cores.quota_thousandths) || !reader.number(&read.cores.quota_group)) {
@@ -81,7 +82,7 @@ Status decode_endpoint(std::span<const std::byte> blob, Endpoint* endpoint) {
   if (!reader.empty()) return garbage("bytes left over");
   read.reach = static_cast<NetworkReach>(reach);
   read.says_ucx = says_ucx == 1;
-  read.says_rdma = says_rdma == 1;
+  read.carrier = static_cast<NetworkCarrier>(carrier);
   *endpoint = std::move(read);
   return {};
 }
@@ -91,7 +92,7 @@ std::string encode_addresses(const Endpoint& endpoint) {
   put_number(&out, kAddressMagic);
   put_number(&out, endpoint.rank);
   put_text(&out, endpoint.shm_address, kShmAddressBytesMax);
-  put_text(&out, endpoint.ucx_address, kUcxAddressBytesMax);
+  put_text(&out, endpoint.network_address, kNetworkAddressBytesMax);
   PARALLAX_CHECK(out.size() <= kEndpointBytesMax);
   return out;
 }
@@ -100,10 +101,10 @@ Status decode_addresses(std::span<const std::byte> blob, Endpoint* endpoint) {
   if (blob.size() > kEndpointBytesMax) return garbage("too long");
   ByteReader reader({reinterpret_cast<const char*>(blob.data()), blob.size()});
   uint32_t magic = 0, rank = 0;
-  std::string shm_address, ucx_address;
+  std::string shm_address, network_address;
   if (!reader.number(&magic) || magic != kAddressMagic) return garbage("not its addresses");
   if (!reader.number(&rank) || !reader.text(&shm_address, kShmAddressBytesMax) ||
-      !reader.text(&ucx_address, kUcxAddressBytesMax)) {
+      !reader.text(&network_address, kNetworkAddressBytesMax)) {
     return garbage("cut short or a length out of range");
   }
   if (!reader.empty()) return garbage("bytes left over");
@@ -112,7 +113,7 @@ Status decode_addresses(std::span<const std::byte> blob, Endpoint* endpoint) {
                    std::to_string(endpoint->rank) + " belong");
   }
   endpoint->shm_address = std::move(shm_address);
-  endpoint->ucx_address = std::move(ucx_address);
+  endpoint->network_address = std::move(network_address);
   return {};
 }
 

@@ -18,7 +18,7 @@
 namespace parallax {
 
 inline constexpr size_t kEndpointBytesMax = 4096;
-inline constexpr size_t kUcxAddressBytesMax = 3072;
+inline constexpr size_t kNetworkAddressBytesMax = 3072;
 
 struct Endpoint {
   uint32_t version = 0;  // PARALLAX_VERSION_*; ranks of another version are refused by name
@@ -26,14 +26,14 @@ struct Endpoint {
   uint64_t job = 0;  // random, rank 0's holds for the job
   int64_t pid = 0;
   NetworkReach reach = NetworkReach::kByChoice;
-  bool says_ucx = false;    // that tcp beyond loopback is wanted
-  bool says_rdma = false;   // that RDMA devices alone are; the same on all ranks
-  uint32_t lease_ms = 0;    // must be the same on all ranks: heartbeats follow the sender's
-  std::string host;         // parallax_options_t.host, or the machine's name
-  std::string machine;      // boot id: tells "same machine" where host is overridden
-  UsableCores cores;        // of the thread that opens; without the quota's file
-  std::string shm_address;  // of the shm transport: an abstract unix socket's name
-  std::string ucx_address;  // ucp worker address; empty if the module is not loaded
+  bool says_ucx = false;                          // that tcp beyond loopback is wanted
+  NetworkCarrier carrier = NetworkCarrier::kUcx;  // the same on all ranks
+  uint32_t lease_ms = 0;        // must be the same on all ranks: heartbeats follow the sender's
+  std::string host;             // parallax_options_t.host, or the machine's name
+  std::string machine;          // boot id: tells "same machine" where host is overridden
+  UsableCores cores;            // of the thread that opens; without the quota's file
+  std::string shm_address;      // of the shm transport: an abstract unix socket's name
+  std::string network_address;  // of the transport between hosts; empty: there is none
 };
 
 // 0.2.0 of 200.

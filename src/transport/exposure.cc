@@ -46,7 +46,10 @@ Status check_exposure(std::span<const Endpoint> all) {
     return endpoint.machine == all[0].machine;
   });
   for (const Endpoint& endpoint : all) {
-    if (endpoint.says_ucx || !is_exposed(endpoint, one_machine)) continue;
+    if (endpoint.carrier == NetworkCarrier::kTcp || endpoint.says_ucx ||
+        !is_exposed(endpoint, one_machine)) {
+      continue;
+    }
     return unsupported(
         "open: between hosts there is UCX over tcp alone, which neither authenticates nor "
         "encrypts: "
@@ -54,7 +57,9 @@ Status check_exposure(std::span<const Endpoint> all) {
         "reach that network, say so on every rank: transport \"ucx\", or PARALLAX_TRANSPORT=ucx; "
         "rank " +
         std::to_string(endpoint.rank) + " (host " + endpoint.host +
-        ") does not. RDMA devices have no such ports: transport \"rdma\"");
+        ") does not. Transport \"tcp\" authenticates and encrypts; RDMA devices have no such "
+        "ports: "
+        "transport \"rdma\"");
   }
   return {};
 }

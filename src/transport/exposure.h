@@ -22,6 +22,9 @@ enum class NetworkReach : uint8_t {
   kOpen,      // tcp on an interface that was named and is not loopback
 };
 
+// What carries messages between hosts.
+enum class NetworkCarrier : uint8_t { kUcx, kRdma, kTcp };
+
 // What this rank's program and its environment say of the network between hosts.
 struct NetworkWish {
   std::string net_device = {};       // of the options or settings; empty: not given

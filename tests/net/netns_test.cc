@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "net/rank_process.h"
+#include "support/environment_variable.h"
 
 namespace parallax::net {
 namespace {
@@ -24,6 +25,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr const char* kDevice = "plx0";
+constexpr const char* kSecret = "0123456789abcdef0123456789abcdef";
 constexpr milliseconds kLinkPatience{60000};
 // Ethernet, IP and TCP with its timestamps.
 constexpr double kHeaderBytes = 14 + 20 + 32;
@@ -123,29 +125,35 @@ class Netns : public ::testing::Test {
       GTEST_SKIP() << "no network namespaces here: " << hosts_->why_not();
     }
   }
-  RankJobOptions options(std::vector<std::string> arguments, bool says_ucx = true) const {
+  RankJobOptions options(std::vector<std::string> arguments,
+                         const std::string& transport = "ucx") const {
     arguments.insert(arguments.end(), {"--net-device", kDevice});
-    if (says_ucx) arguments.insert(arguments.end(), {"--transport", "ucx"});
+    if (!transport.empty()) arguments.insert(arguments.end(), {"--transport", transport});
     return {.host_of = {0, 0, 1, 1},
             .arguments = std::move(arguments),
             .net_namespaces = hosts_->names()};
   }
+
+  void expect_trains_and_counts(const std::string& transport,
+                                const std::vector<const char*>& plans);
+  void expect_cut_is_seen(const std::string& transport);
 
   std::unique_ptr<TwoHosts> hosts_;
 };
 
 // Given 2 x 2 ranks over the link, expect right values, equal bits under every plan, and kernel
 // counters that agree with the library's, headers taken off, within 5%.
-TEST_F(Netns, trains_and_counts) {
+void Netns::expect_trains_and_counts(const std::string& transport,
+                                     const std::vector<const char*>& plans) {
   std::string checksum;
-  for (const char* plan : {"hybrid", "ps", "ar"}) {
+  for (const char* plan : plans) {
     double kernel_bytes[2], kernel_packets[2];
     for (size_t host = 0; host < 2; ++host) {
       kernel_bytes[host] = -hosts_->counter(host, "tx_bytes");
       kernel_packets[host] = -hosts_->counter(host, "tx_packets");
     }
-    RankJob job(
-        options({"--plan", plan, "--deterministic", "1", "--scale", "64", "--steps", "12"}));
+    RankJob job(options({"--plan", plan, "--deterministic", "1", "--scale", "64", "--steps", "12"},
+                        transport));
     job.start_all();
     ASSERT_TRUE(job.wait_exit(kLinkPatience)) << "still running";
     double library_bytes[2] = {};
@@ -171,10 +179,34 @@ TEST_F(Netns, trains_and_counts) {
   }
 }
 
+TEST_F(Netns, trains_and_counts) { expect_trains_and_counts("ucx", {"hybrid", "ps", "ar"}); }
+
+// The library's own transport, for each way to protect frames; what it adds to each message is
+// within the same bound.
+TEST_F(Netns, trains_and_counts_over_tcp) {
+  const testkit::EnvironmentVariable secret("PARALLAX_SECRET", kSecret);
+  for (const char* security : {"encrypt", "authenticate", "handshake"}) {
+    const testkit::EnvironmentVariable way("PARALLAX_SECURITY", security);
+    expect_trains_and_counts("tcp", {"hybrid"});
+  }
+}
+
+// Given ranks on two machines without a secret, expect each to refuse to listen, with the remedy.
+TEST_F(Netns, tcp_takes_a_secret) {
+  RankJob job(options({"--steps", "2"}, "tcp"));
+  job.start_all();
+  ASSERT_TRUE(job.wait_exit(kLinkPatience)) << "still running";
+  for (uint32_t rank = 0; rank < job.world(); ++rank) {
+    const std::string said = job.rank(rank).line("status ").value_or("");
+    EXPECT_TRUE(said.starts_with("INVALID: ")) << job.rank(rank).tail();
+    EXPECT_NE(said.find("PARALLAX_SECRET_FILE"), std::string::npos) << said;
+  }
+}
+
 // Given ranks on two machines of which one does not say "ucx", expect each to refuse, naming it,
 // the word and the risk.
 TEST_F(Netns, tcp_beyond_loopback_takes_a_word) {
-  RankJob job(options({"--steps", "2"}, false));
+  RankJob job(options({"--steps", "2"}, ""));
   for (uint32_t rank = 0; rank < job.world(); ++rank) {
     std::vector<std::string> more;
     if (rank != 1) more = {"--transport", "ucx"};
@@ -193,9 +225,10 @@ TEST_F(Netns, tcp_beyond_loopback_takes_a_word) {
 
 // Given the link cut in mid-run, expect every rank of both sides to lose a rank of the other within
 // the lease.
-TEST_F(Netns, link_cut) {
+void Netns::expect_cut_is_seen(const std::string& transport) {
   RankJob job(options({"--steps", "100000", "--pace-ms", "5", "--lease-ms",
-                       std::to_string(kLeaseMs), "--timeout-ms", "60000"}));
+                       std::to_string(kLeaseMs), "--timeout-ms", "60000"},
+                      transport));
   job.start_all();
   ASSERT_TRUE(
       job.wait_until([&job] { return job.rank(0).said("phase push step 20"); }, kLinkPatience));
@@ -215,6 +248,12 @@ TEST_F(Netns, link_cut) {
     std::printf("report: netns link cut: rank %u PEER_LOST after %lld ms, lease %lld ms\n", rank,
                 static_cast<long long>(took_ms), static_cast<long long>(kLeaseMs));
   }
+}
+
+TEST_F(Netns, link_cut) { expect_cut_is_seen("ucx"); }
+TEST_F(Netns, link_cut_over_tcp) {
+  const testkit::EnvironmentVariable secret("PARALLAX_SECRET", kSecret);
+  expect_cut_is_seen("tcp");
 }
 
 }  // namespace

@@ -82,9 +82,10 @@ def open(*, rank: int = 0, world: int = 0, rendezvous: Optional[str] = None,
     secret_file: of "tcp:", needed beyond loopback: a file of mode 0600 with the ranks' secret.
     allgather: instead of rendezvous, the caller's own allgather: a function from this rank's bytes
         to the list of all ranks' bytes, such as mpi4py's comm.allgather. Called on this thread.
-    host: what a host is; None is the machine's name. transport, net_device: between hosts: "ucx",
-        or "rdma", which is UCX over RDMA devices alone, and where a rank has none Unsupported says
-        why. Over tcp beyond loopback transport must be "ucx" (docs/security.md).
+    host: what a host is; None is the machine's name. transport, net_device: between hosts: "tcp",
+        authenticated and encrypted, with a secret beyond loopback; "ucx"; or "rdma", which is UCX
+        over RDMA devices alone, and where a rank has none Unsupported says why. None is "ucx", but
+        over tcp beyond loopback that has to be said (docs/security.md).
     lease: seconds after which a silent rank is lost, the same on every rank; None is 5.
     timeout: seconds for open, commit, close, and a wait that gives none; None is 120.
     plan_mode: "auto", "hybrid", "ps" or "ar"; plan_after_steps: steps measured for it.

@@ -42,7 +42,7 @@ constexpr float kTolerance = 1e-4F;
 const char* const kUsage =
     "usage: parallax_net_trainer [--option value]...\n"
     "  --rendezvous file:DIR  --rank R  --hosts H0,H1,...   host number of each rank\n"
-    "  --host NAME   (default hostH)  --net-device NAME  --transport ucx|rdma|shm\n"
+    "  --host NAME   (default hostH)  --net-device NAME  --transport tcp|ucx|rdma|shm\n"
     "  --steps N  --plan auto|hybrid|ps|ar  --plan-after N  --deterministic 0|1  --seed N\n"
     "  --dyadic 0|1   gradients whose sums are exact in any order\n"
     "  --scale N      widens rows   --pace-ms N   sleeps in each step   --compute-threads N\n"

@@ -57,18 +57,20 @@ TEST(EndpointChecks, SharedMemoryAloneReachesNoOtherHost) {
   EXPECT_EQ(far.facts().field, "transport");
 }
 
-TEST(EndpointChecks, RdmaIsOfEveryRank) {
+TEST(EndpointChecks, OneTransportIsOfEveryRank) {
   std::vector<Endpoint> all = endpoints(3, "a");
   all[2].host = "b";
-  all[0].says_rdma = all[1].says_rdma = true;
+  all[0].carrier = all[1].carrier = NetworkCarrier::kRdma;
   const Status mixed = check_hosts(all, map_of(all), "rdma");
   EXPECT_EQ(mixed.code(), PARALLAX_MISMATCH);
   EXPECT_EQ(mixed.facts().field, "transport");
   EXPECT_EQ(mixed.facts().peer, 2u);
-  EXPECT_NE(mixed.message().find("rank 0 says \"rdma\", rank 2 (host b) does not say it"),
+  EXPECT_NE(mixed.message().find("rank 0 takes \"rdma\", rank 2 (host b) takes \"ucx\""),
             std::string::npos)
       << mixed.message();
-  all[2].says_rdma = true;
+  all[2].carrier = NetworkCarrier::kTcp;
+  EXPECT_EQ(check_hosts(all, map_of(all), "tcp").code(), PARALLAX_MISMATCH);
+  all[2].carrier = NetworkCarrier::kRdma;
   for (Endpoint& endpoint : all) endpoint.reach = NetworkReach::kClosed;
   EXPECT_TRUE(check_hosts(all, map_of(all), "rdma").ok());
 }

@@ -171,12 +171,15 @@ TEST(NetworkChoice, UcxsVariablesMayNotLeadElsewhere) {
 TEST(NetworkChoice, TellsTheOthers) {
   Endpoint mine;
   tell_network(options_of("rdma"), &mine);
-  EXPECT_TRUE(mine.says_rdma);
+  EXPECT_EQ(mine.carrier, NetworkCarrier::kRdma);
   EXPECT_FALSE(mine.says_ucx);
   EXPECT_EQ(mine.reach, NetworkReach::kClosed);  // no tcp port is opened
   tell_network(options_of("ucx"), &mine);
   EXPECT_TRUE(mine.says_ucx);
-  EXPECT_FALSE(mine.says_rdma);
+  EXPECT_EQ(mine.carrier, NetworkCarrier::kUcx);
+  tell_network(options_of("tcp"), &mine);
+  EXPECT_EQ(mine.carrier, NetworkCarrier::kTcp);
+  EXPECT_FALSE(mine.says_ucx);
   EXPECT_EQ(mine.reach, NetworkReach::kByChoice);
 }
 

@@ -212,7 +212,7 @@ Endpoint rank_of_a_cluster(uint32_t rank) {
   endpoint.machine.assign(54, 'm');
   endpoint.cores.mask.assign(24, '\xff');
   endpoint.shm_address.assign(30, 's');
-  endpoint.ucx_address.assign(215, 'u');
+  endpoint.network_address.assign(215, 'u');
   return endpoint;
 }
 

@@ -24,13 +24,13 @@ Endpoint sample() {
   endpoint.pid = 4711;
   endpoint.reach = NetworkReach::kOpen;
   endpoint.says_ucx = true;
-  endpoint.says_rdma = true;
+  endpoint.carrier = NetworkCarrier::kRdma;
   endpoint.host = "gpu03";
   endpoint.machine = "boot/net:[1]";
   endpoint.cores = {
       .mask = std::string("\xff\0\1", 3), .quota_thousandths = 1500, .quota_group = 99};
   endpoint.shm_address = "parallax-0123";
-  endpoint.ucx_address = std::string("\0\1\xff bytes", 9);
+  endpoint.network_address = std::string("\0\1\xff bytes", 9);
   return endpoint;
 }
 
@@ -45,23 +45,23 @@ TEST(Endpoint, round_trip) {
   EXPECT_EQ(out.pid, in.pid);
   EXPECT_EQ(out.reach, in.reach);
   EXPECT_EQ(out.says_ucx, in.says_ucx);
-  EXPECT_EQ(out.says_rdma, in.says_rdma);
+  EXPECT_EQ(out.carrier, in.carrier);
   EXPECT_EQ(out.host, in.host);
   EXPECT_EQ(out.machine, in.machine);
   EXPECT_EQ(out.cores, in.cores);
   EXPECT_EQ(out.shm_address, "");
-  EXPECT_EQ(out.ucx_address, "");
+  EXPECT_EQ(out.network_address, "");
   ASSERT_TRUE(decode_addresses(bytes_in(encode_addresses(in)), &out).ok());
   EXPECT_EQ(out.host, in.host);
   EXPECT_EQ(out.shm_address, in.shm_address);
-  EXPECT_EQ(out.ucx_address, in.ucx_address);
+  EXPECT_EQ(out.network_address, in.network_address);
 }
 
 // What goes to every rank goes once: neither blob holds what the other has.
 TEST(Endpoint, addresses_are_in_one_blob_alone) {
   const Endpoint in = sample();
   EXPECT_EQ(encode_endpoint(in).find(in.shm_address), std::string::npos);
-  EXPECT_EQ(encode_endpoint(in).find(in.ucx_address), std::string::npos);
+  EXPECT_EQ(encode_endpoint(in).find(in.network_address), std::string::npos);
   EXPECT_EQ(encode_addresses(in).find(in.host), std::string::npos);
   EXPECT_EQ(encode_addresses(in).find(in.machine), std::string::npos);
 }
@@ -80,12 +80,12 @@ TEST(Endpoint, largest_fields_fit_and_larger_ones_are_a_bug) {
   in.machine.assign(127, 'm');
   in.cores.mask.assign(1024, '\xff');
   in.shm_address.assign(107, 's');
-  in.ucx_address.assign(3072, 'u');
+  in.network_address.assign(3072, 'u');
   Endpoint out;
   EXPECT_TRUE(decode_endpoint(bytes_in(encode_endpoint(in)), &out).ok());
   EXPECT_TRUE(decode_addresses(bytes_in(encode_addresses(in)), &out).ok());
-  EXPECT_EQ(out.ucx_address, in.ucx_address);
-  in.ucx_address += 'u';
+  EXPECT_EQ(out.network_address, in.network_address);
+  in.network_address += 'u';
   EXPECT_THROW(encode_addresses(in), InternalError);
   in.host += 'h';
   EXPECT_THROW(encode_endpoint(in), InternalError);

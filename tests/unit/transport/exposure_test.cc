@@ -86,5 +86,14 @@ TEST(Exposure, takes_the_word_of_every_rank) {
   }
 }
 
+// Given ranks whose own transport lets no stranger in, expect none to be asked for the word.
+TEST(Exposure, asks_nothing_of_tcp) {
+  std::vector<Endpoint> all = ranks(true, NetworkReach::kOpen, false, false);
+  for (Endpoint& endpoint : all) endpoint.carrier = NetworkCarrier::kTcp;
+  EXPECT_TRUE(check_exposure(all).ok());
+  all[1].carrier = NetworkCarrier::kUcx;
+  EXPECT_FALSE(check_exposure(all).ok());
+}
+
 }  // namespace
 }  // namespace parallax

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// The secret, and who may do without one. See tcp_network.h.
+#include "job/tcp_network.h"
+
+#include <charconv>
+#include <utility>
+
+#include "base/environment.h"
+#include "base/interface.h"
+#include "base/log.h"
+#include "rendezvous/secret.h"
+#include "rendezvous/unique_id.h"
+#include "transport/tcp/tcp_transport.h"
+
+namespace parallax {
+
+namespace {
+
+// Empty where there is none.
+Status find_job_secret(const parallax_options_t& options, std::string* secret) {
+  if (options.unique_id == nullptr) {
+    return find_secret(options.secret_file, process_variable, secret);
+  }
+  UniqueId id;
+  PARALLAX_RETURN_IF_ERROR(decode_unique_id(*options.unique_id, &id));
+  secret->assign(id.key.view());
+  return {};
+}
+
+Status check_tcp_reach(const std::string& device, bool has_secret) {
+  SocketAddress address;
+  PARALLAX_RETURN_IF_ERROR(choose_address(device, &address));
+  if (has_secret || is_loopback(address)) return {};
+  return invalid(
+             "open: transport tcp would listen at " + to_text(address) +
+             ", which other machines reach, and there is no secret. Give every rank the same one, "
+             "in a file of mode 0600 that PARALLAX_SECRET_FILE or options.secret_file names (made "
+             "by: openssl rand -hex 32), or in PARALLAX_SECRET; or meet by a unique id")
+      .about_field("secret_file");
+}
+
+}  // namespace
+
+Status parse_tcp_ports(std::string_view text, TcpPorts* ports) {
+  *ports = {};
+  if (text.empty()) return {};
+  const char* const end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), end, ports->first);
+  if (first.ec == std::errc() && first.ptr != end && *first.ptr == '-') {
+    const auto last = std::from_chars(first.ptr + 1, end, ports->last);
+    if (last.ec == std::errc() && last.ptr == end && ports->first > 0 &&
+        ports->first <= ports->last) {
+      return {};
+    }
+  }
+  return invalid("open: tcp_ports is '" + std::string(text.substr(0, 32)) +
+                 "'; give FIRST-LAST, such as 31000-31999")
+      .about_field("tcp_ports");
+}
+
+Status make_tcp_network(const TcpNetworkRequest& request,
+                        std::unique_ptr<NetworkTransport>* network) {
+  const Settings& settings = *request.settings;
+  TcpOptions options;
+  PARALLAX_RETURN_IF_ERROR(parse_tcp_ports(settings.value("tcp_ports").text, &options.ports));
+  std::string secret;
+  PARALLAX_RETURN_IF_ERROR(find_job_secret(*request.options, &secret));
+  PARALLAX_RETURN_IF_ERROR(check_tcp_reach(request.device, !secret.empty()));
+  options.rank = request.options->rank;
+  options.world = request.world;
+  options.net_device = request.device;
+  options.security = static_cast<TcpSecurity>(settings.value("security").number);
+  options.job_key = tcp_job_key(secret, request.job);
+  wipe(&secret);
+  options.job = request.job;
+  options.epoch = request.epoch;
+  options.lease_ns = request.lease_ns;
+  if (options.security == TcpSecurity::kHandshake) {
+    log_write_once(LogLevel::kWarn, LogSubsystem::kNet,
+                   "security is 'handshake', from " + settings.value("security").where +
+                       ": what ranks of other hosts send each other is neither encrypted nor "
+                       "authenticated");
+  }
+  std::unique_ptr<TcpTransport> made;
+  PARALLAX_RETURN_IF_ERROR(TcpTransport::create(options, &made));
+  *network = std::move(made);
+  return {};
+}
+
+}  // namespace parallax
