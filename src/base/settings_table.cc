@@ -292,10 +292,11 @@ constexpr SettingRow kRows[] = {
      .type = SettingType::kChoice,
      .standard = "world",
      .unit = "",
-     .choices = "off|world",
+     .choices = "off|world|host",
      .sources = kOutside,
      .help = "Dense variables registered with memory CUDA: world has the devices of all ranks sum "
-             "them by NCCL, where every rank has it; off has them copied, and summed by the host."},
+             "them by NCCL, where every rank has it; host has those of each host do so, and sums "
+             "of hosts go by the job's own messages; off has them copied, and summed by the host."},
     {.name = "library",
      .type = SettingType::kText,
      .standard = "",

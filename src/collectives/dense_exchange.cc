@@ -59,6 +59,25 @@ DenseExchange::DenseExchange(const Columns& columns, uint64_t elements, Outbox& 
       wiring_(std::move(schedule)),
       ordered_(options.ordered || wiring_.schedule().in_turn) {}
 
+DenseExchange::DenseExchange(const Columns& columns, uint64_t elements, Outbox& outbox,
+                             const ExchangeOptions& options, Schedule schedule)
+    : columns_(columns),
+      elements_(elements),
+      row_elements_(1),
+      outbox_(outbox),
+      options_(options),
+      made_dense_(false),
+      beside_(false),
+      reduce_kind_(SectionKind::kDenseReduce),
+      gather_kind_(SectionKind::kDenseGather),
+      placed_(false),
+      defers_(true),
+      combine_(Combine::kSum),
+      dtype_(dtype_of(options.sum)),
+      element_bytes_(bytes_of_sum(options.sum)),
+      wiring_(std::move(schedule)),
+      ordered_(options.ordered || wiring_.schedule().in_turn) {}
+
 DenseExchange::~DenseExchange() {
   outbox_.lending().forget(this);
   for (StepBuffer& buffer : step_buffers_) {

@@ -57,6 +57,9 @@ class DenseExchange final : public Exchange, private LentReader {
   // sum are looked at.
   DenseExchange(const Columns& columns, uint64_t elements, Outbox& outbox,
                 const ExchangeOptions& options, Schedule schedule, const BesideSteps& beside);
+  // Of a step's, by this schedule: `elements` that every rank of it gives, and gets the sum of.
+  DenseExchange(const Columns& columns, uint64_t elements, Outbox& outbox,
+                const ExchangeOptions& options, Schedule schedule);
   DenseExchange(const DenseExchange&) = delete;
   DenseExchange& operator=(const DenseExchange&) = delete;
   ~DenseExchange() override;

@@ -4,7 +4,10 @@
 
 namespace parallax {
 
-void DeviceExchange::open(uint64_t step) { results_[step & 1] = nullptr; }
+void DeviceExchange::open(uint64_t step) {
+  results_[step & 1] = nullptr;
+  if (shares() != nullptr) shares()->open(step);
+}
 
 void DeviceExchange::contribute(uint64_t step, const Contribution& slice, uint32_t* pending) {
   results_[step & 1] = slice.result.values;
@@ -23,6 +26,15 @@ ExchangeState DeviceExchange::state(uint64_t step) const {
   return {.contributed = true,
           .reduced = launches_.joined(variable_, step),
           .delivered = launches_.ended(variable_, step)};
+}
+
+bool DeviceExchange::on_section(uint32_t from, const Section& section) {
+  if (section.header.kind == SectionKind::kLaunchOrder) return launches_.on_order(from, section);
+  return shares() != nullptr && shares()->on_section(from, section);
+}
+
+MissingRanks DeviceExchange::missing(uint64_t step) const {
+  return between_ != nullptr && between_->waits(step) ? shares()->missing(step) : MissingRanks();
 }
 
 ReducedGradient DeviceExchange::whole(uint64_t step) const {

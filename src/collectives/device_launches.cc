@@ -28,7 +28,7 @@ void DeviceLaunches::begin(Devices& devices, const CommunicatorOptions& options)
 void DeviceLaunches::add(const std::vector<Entry>& entries, uint64_t finished) {
   for (const Entry& entry : entries) {
     PARALLAX_CHECK(places_.empty() || places_.back().variable < entry.variable);
-    places_.push_back({.variable = entry.variable, .like = entry.like});
+    places_.push_back({.variable = entry.variable, .like = entry.like, .between = entry.between});
   }
   for (size_t first = places_.size() - entries.size(), end = first; first < places_.size();
        first = end) {
@@ -42,7 +42,7 @@ void DeviceLaunches::add(const std::vector<Entry>& entries, uint64_t finished) {
     for (size_t i = first; i < end; ++i) places_[i].end = end;
   }
   together_.reserve(places_.size());
-  if (step_ == 0) step_ = finished + 1;
+  if (next_.step == 0) next_ = told_to_host_ = told_to_ranks_ = {finished + 1, 0};
 }
 
 bool DeviceLaunches::fits_device(uint32_t device, uint32_t* settled) {
@@ -103,58 +103,166 @@ bool DeviceLaunches::ended(uint32_t variable, uint64_t step) const {
 
 bool DeviceLaunches::next_is_there() const {
   if (places_.empty()) return false;
-  for (size_t i = at_; i < places_[at_].end; ++i) {
-    const Slot& slot = places_[i].slots[step_ & 1];
-    if (slot.step != step_ || !slot.joined) return false;
+  for (size_t i = next_.at; i < places_[next_.at].end; ++i) {
+    const Slot& slot = places_[i].slots[next_.step & 1];
+    if (slot.step != next_.step || !slot.joined) return false;
   }
   return true;
+}
+
+void DeviceLaunches::go_on(Cursor* cursor) const {
+  cursor->at = places_[cursor->at].end;
+  if (cursor->at < places_.size()) return;
+  *cursor = {cursor->step + 1, 0};
 }
 
 Status DeviceLaunches::form() {
   if (device_ == kNoDevice) device_ = options_.device;
   options_.device = device_;
+  if (order_ != nullptr) options_.id = order_->id();
   return devices_->form(options_, &communicator_);
 }
 
 Status DeviceLaunches::advance() {
   if (devices_ == nullptr || given_up_) return {};
+  if (communicator_ != nullptr) {
+    PARALLAX_RETURN_IF_ERROR(communicator_->advance());
+    end_launches();
+  }
+  say_next();
+  DeviceLeg leg = DeviceLeg::kAll;
   if (communicator_ == nullptr) {
-    if (!next_is_there()) return {};
+    if (!is_due(&leg)) return {};
     PARALLAX_RETURN_IF_ERROR(form());
     if (communicator_ == nullptr) return {};  // its device is being opened
+    PARALLAX_RETURN_IF_ERROR(communicator_->advance());
   }
-  PARALLAX_RETURN_IF_ERROR(communicator_->advance());
-  end_launches();
-  while (communicator_->ready() && next_is_there()) PARALLAX_RETURN_IF_ERROR(launch_next());
+  while (communicator_->ready() && is_due(&leg)) {
+    PARALLAX_RETURN_IF_ERROR(launch_next(leg));
+    say_next();
+  }
   return {};
 }
 
-Status DeviceLaunches::launch_next() {
-  const size_t end = places_[at_].end;
-  together_.clear();
-  for (size_t i = at_; i < end; ++i) together_.push_back(places_[i].slots[step_ & 1].reduction);
+// Whether this rank can launch what comes next.
+bool DeviceLaunches::is_due(DeviceLeg* leg) {
+  if (order_ == nullptr) return next_is_there();
+  if (order_->empty()) return false;
+  *leg = order_->front().leg;
+  return *leg == DeviceLeg::kToHost ? next_is_there() && stages_are_free() : totals_are_there();
+}
+
+Status DeviceLaunches::launch_next(DeviceLeg leg) {
+  Launch launch = {.step = next_.step, .first = next_.at, .leg = leg};
+  if (leg == DeviceLeg::kFromHost) {
+    launch = between_.front();
+    launch.leg = leg;
+  } else {
+    launch.end = places_[next_.at].end;
+  }
+  PARALLAX_RETURN_IF_ERROR(list(launch));
   PARALLAX_RETURN_IF_ERROR(communicator_->launch(together_));
-  under_way_.push_back(
-      {.step = step_, .first = at_, .end = end, .number = communicator_->launched()});
-  at_ = end;
-  if (at_ < places_.size()) return {};
-  at_ = 0;
-  ++step_;
+  launch.number = communicator_->launched();
+  under_way_.push_back(launch);
+  if (order_ != nullptr) order_->pop();
+  if (leg == DeviceLeg::kFromHost) {
+    between_.pop_front();
+  } else {
+    go_on(&next_);
+  }
+  return {};
+}
+
+Status DeviceLaunches::list(const Launch& launch) {
+  together_.clear();
+  for (size_t i = launch.first; i < launch.end; ++i) {
+    DeviceReduction& each = together_.emplace_back(places_[i].slots[launch.step & 1].reduction);
+    each.leg = launch.leg;
+    if (launch.leg == DeviceLeg::kToHost) {
+      PARALLAX_RETURN_IF_ERROR(places_[i].between->stage(&each.staged));
+    } else if (launch.leg == DeviceLeg::kFromHost) {
+      each.after = 0;  // the first leg was behind it
+      static_cast<void>(places_[i].between->total(launch.step, &each.staged));
+    }
+  }
   return {};
 }
 
 void DeviceLaunches::end_launches() {
   while (!under_way_.empty() && under_way_.front().number <= communicator_->ended()) {
-    const Launch& launch = under_way_.front();
-    for (size_t i = launch.first; i < launch.end; ++i) {
-      Slot& slot = places_[i].slots[launch.step & 1];
-      slot.ended = true;
-      if (slot.pending != nullptr) --*slot.pending;
-      slot.pending = nullptr;
-    }
+    end_launch(under_way_.front());
     under_way_.pop_front();
   }
 }
+
+void DeviceLaunches::end_launch(const Launch& launch) {
+  if (launch.leg == DeviceLeg::kToHost) {
+    for (size_t i = launch.first; i < launch.end; ++i) places_[i].between->give(launch.step);
+    between_.push_back(launch);
+    return;
+  }
+  for (size_t i = launch.first; i < launch.end; ++i) {
+    if (places_[i].between != nullptr) places_[i].between->done();
+    Slot& slot = places_[i].slots[launch.step & 1];
+    slot.ended = true;
+    if (slot.pending != nullptr) --*slot.pending;
+    slot.pending = nullptr;
+  }
+}
+
+// ---- by host
+
+bool DeviceLaunches::stages_are_free() const {
+  for (size_t i = next_.at; i < places_[next_.at].end; ++i) {
+    if (!places_[i].between->idle()) return false;
+  }
+  return true;
+}
+
+// Of the first launch that waits for its totals. All are asked, since each moves on as it is.
+bool DeviceLaunches::totals_are_there() {
+  in_pieces_ = false;
+  if (between_.empty()) return false;
+  bool all = true;
+  const Launch& launch = between_.front();
+  for (size_t i = launch.first; i < launch.end; ++i) {
+    BetweenHosts& between = *places_[i].between;
+    std::byte* share = nullptr;
+    all = between.total(launch.step, &share) && all;
+    in_pieces_ = in_pieces_ || between.in_pieces();
+  }
+  return all;
+}
+
+// One launch ahead of what is launched here: what comes behind is decided by what is there then.
+// Totals first, which somebody waits for.
+void DeviceLaunches::say_next() {
+  if (order_ == nullptr) return;
+  const bool totals = totals_are_there();
+  if (!order_->decides() || !order_->empty()) return;
+  if (totals) {
+    const Launch& launch = between_.front();
+    order_->say({places_[launch.first].variable, launch.step, DeviceLeg::kFromHost});
+  } else if (next_is_there() && stages_are_free()) {
+    order_->say({places_[next_.at].variable, next_.step, DeviceLeg::kToHost});
+  }
+}
+
+// Each leg goes by the order of the plan, and the second of a launch comes after its first.
+bool DeviceLaunches::on_order(uint32_t from, const Section& section) {
+  if (order_ == nullptr || places_.empty()) return false;
+  const bool to_host = section.header.part == 0;
+  Cursor& cursor = to_host ? told_to_host_ : told_to_ranks_;
+  if (places_[cursor.at].variable != section.header.tag || cursor.step != section.header.step) {
+    return false;
+  }
+  if (!to_host && told_to_ranks_ == told_to_host_) return false;
+  if (!order_->on_section(from, section)) return false;
+  go_on(&cursor);
+  return true;
+}
+
+// ---- what others ask
 
 bool DeviceLaunches::busy() const {
   if (communicator_ == nullptr) return !given_up_ && next_is_there();
@@ -163,14 +271,22 @@ bool DeviceLaunches::busy() const {
 }
 
 uint32_t DeviceLaunches::waits_for(uint32_t variable, uint64_t step) const {
-  if (step_ > step || ended(variable, step) || places_.empty()) return kNoVariable;
+  if (next_.step > step || ended(variable, step) || places_.empty()) return kNoVariable;
   // Up to the last that goes with it.
   const size_t end = const_cast<DeviceLaunches*>(this)->place_of(variable).end;
-  for (size_t i = step == step_ ? at_ : 0; i < end; ++i) {
+  for (size_t i = step == next_.step ? next_.at : 0; i < end; ++i) {
     const Slot& slot = places_[i].slots[step & 1];
     if (slot.step != step || !slot.joined) return places_[i].variable;
   }
   return kNoVariable;
+}
+
+std::string DeviceLaunches::waits_for_hosts(uint32_t variable, uint64_t step) const {
+  const BetweenHosts* const between = const_cast<DeviceLaunches*>(this)->place_of(variable).between;
+  if (between == nullptr || !between->waits(step)) return "";
+  const MissingRanks missing = between->exchange()->missing(step);
+  return "of its share in the sums of other hosts there is nothing yet from " +
+         rank_names(order_->hosts(), missing.to_give.empty() ? missing.to_return : missing.to_give);
 }
 
 // ---- the end
@@ -178,6 +294,8 @@ uint32_t DeviceLaunches::waits_for(uint32_t variable, uint64_t step) const {
 void DeviceLaunches::give_back_all() {
   given_back_ = true;
   under_way_.clear();
+  between_.clear();
+  in_pieces_ = false;
   for (Place& place : places_) {
     for (Slot& slot : place.slots) {
       if (slot.pending != nullptr) --*slot.pending;
@@ -192,10 +310,21 @@ void DeviceLaunches::give_up() {
   if (!given_back_ && (communicator_ == nullptr || communicator_->quiet())) give_back_all();
 }
 
+// No send reads what is pinned any more, but for those that a transport has under way.
+void DeviceLaunches::release_stages(bool quiet) {
+  for (const Place& place : places_) {
+    if (place.between != nullptr) place.between->release(quiet);
+  }
+}
+
 void DeviceLaunches::finish(int64_t timeout_ns) {
-  if (under_way_.empty() && !given_up_) return give_back_all();
+  if (under_way_.empty() && !given_up_) {
+    give_back_all();
+    return release_stages(true);
+  }
   give_up();
   if (!given_back_ && communicator_->drain(timeout_ns)) give_back_all();
+  release_stages(given_back_);
   if (given_back_) return;
   // The device does not end. Whoever waits for it is told all the same, and not from here.
   for (Place& place : places_) {

@@ -7,6 +7,10 @@
 // So a launch waits for all calls of its variables and of those before: a program makes the calls
 // of a step before it waits for one. waits_for() says it where one does not.
 //
+// Where hosts sum by messages (go_by_host), each launch goes in two legs, with the total of the
+// hosts between them (between_hosts.h), and the first rank of a host says which leg comes next
+// (host_order.h).
+//
 // A step allocates nothing once it is warm. Engine's owner only; nothing blocks but finish().
 #ifndef PARALLAX_COLLECTIVES_DEVICE_LAUNCHES_H_
 #define PARALLAX_COLLECTIVES_DEVICE_LAUNCHES_H_
@@ -15,9 +19,12 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "collectives/between_hosts.h"
+#include "collectives/host_order.h"
 #include "device/devices.h"
 
 namespace parallax {
@@ -36,11 +43,14 @@ class DeviceLaunches {
   // outlives this.
   void begin(Devices& devices, const CommunicatorOptions& options);
   bool begun() const { return devices_ != nullptr; }
+  // Before begin(): the communicator is that of this rank's host, and finds its ranks by `order`.
+  void go_by_host(std::unique_ptr<HostOrder> order) { order_ = std::move(order); }
   // Variables of one commit, by ascending number, which the steps behind `finished` have. `like`
   // says count, dtype and average.
   struct Entry {
     uint32_t variable = 0;
     DeviceReduction like = {};
+    BetweenHosts* between = nullptr;  // of those that go by host; outlives the launches' end
   };
   void add(const std::vector<Entry>& entries, uint64_t finished);
 
@@ -55,16 +65,23 @@ class DeviceLaunches {
   bool joined(uint32_t variable, uint64_t step) const;
   bool ended(uint32_t variable, uint64_t step) const;
 
+  // What a rank of this host says of the order. False: not what it may say now.
+  [[nodiscard]] bool on_order(uint32_t from, const Section& section);
+
   // Moves on what can be moved. Not OK: the job fails with it.
   Status advance();
   // Launches wait, or are under way: advance() finds their end, of which nobody may tell.
   bool busy() const;
   // And at once: nobody will tell.
-  bool to_be_asked() const { return communicator_ != nullptr && communicator_->to_be_asked(); }
+  bool to_be_asked() const {
+    return communicator_ != nullptr && (communicator_->to_be_asked() || in_pieces_);
+  }
   // The variable that this rank has not given, which keeps that one's launch waiting; kNoVariable:
   // none does, and the launch is under way or forms.
   static constexpr uint32_t kNoVariable = UINT32_MAX;
   uint32_t waits_for(uint32_t variable, uint64_t step) const;
+  // Whose share of it is waited for, in words; "": nobody's of another host.
+  std::string waits_for_hosts(uint32_t variable, uint64_t step) const;
 
   // The job has failed: launches are given up, and buffers given back once nothing uses them.
   void give_up();
@@ -82,6 +99,7 @@ class DeviceLaunches {
   struct Place {
     uint32_t variable = 0;
     DeviceReduction like = {};
+    BetweenHosts* between = nullptr;
     size_t end = 0;  // behind the last of those that go with it
     std::array<Slot, 2> slots = {};
   };
@@ -89,15 +107,30 @@ class DeviceLaunches {
     uint64_t step = 0;
     size_t first = 0, end = 0;
     uint64_t number = 0;
+    DeviceLeg leg = DeviceLeg::kAll;
+  };
+  // A launch in the order of the plan.
+  struct Cursor {
+    uint64_t step = 0;
+    size_t at = 0;
+    bool operator==(const Cursor&) const = default;
   };
 
   Place& place_of(uint32_t variable);
   const Slot* slot_of(uint32_t variable, uint64_t step) const;
   Slot& join(uint32_t variable, uint64_t step);
   bool next_is_there() const;
+  void go_on(Cursor* cursor) const;
+  bool stages_are_free() const;
+  bool totals_are_there();
+  void say_next();
+  bool is_due(DeviceLeg* leg);
   Status form();
-  Status launch_next();
+  Status launch_next(DeviceLeg leg);
+  Status list(const Launch& launch);
   void end_launches();
+  void end_launch(const Launch& launch);
+  void release_stages(bool quiet);
   void give_back_all();
 
   Devices* devices_ = nullptr;
@@ -105,10 +138,13 @@ class DeviceLaunches {
   uint32_t device_ = kNoDevice;
   std::unique_ptr<Communicator> communicator_;
   std::vector<Place> places_;  // by ascending variable
-  // What is launched next.
-  uint64_t step_ = 0;
-  size_t at_ = 0;
+  Cursor next_;                // what is launched, of those that go in two legs the first one
   std::deque<Launch> under_way_;
+  // By host.
+  std::unique_ptr<HostOrder> order_;     // null: among all ranks
+  std::deque<Launch> between_;           // whose totals are waited for
+  Cursor told_to_host_, told_to_ranks_;  // the legs that others say next
+  bool in_pieces_ = false;
   std::vector<DeviceReduction> together_;
   bool given_up_ = false, given_back_ = false;
 };

@@ -27,23 +27,6 @@ uint64_t padded_zeros(const DeviceReduction& reduction) {
   return (bytes + kZerosAlignment - 1) / kZerosAlignment * kZerosAlignment;
 }
 
-ncclDataType_t type_of(uint32_t dtype) {
-  switch (dtype) {
-    case PARALLAX_F64:
-      return ncclFloat64;
-    case PARALLAX_F16:
-      return ncclFloat16;
-    case PARALLAX_BF16:
-      return ncclBfloat16;
-    case PARALLAX_I32:
-      return ncclInt32;
-    case PARALLAX_I64:
-      return ncclInt64;
-    default:
-      return ncclFloat32;
-  }
-}
-
 }  // namespace
 
 // ---- failures
@@ -82,7 +65,7 @@ Status CudaCommunicator::create(Parts parts, const CommunicatorOptions& options,
 }
 
 Status CudaCommunicator::begin(const CommunicatorOptions& options) {
-  const CUresult error = driver_.cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, 0);
+  CUresult error = driver_.cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, 0);
   if (error != CUDA_SUCCESS) {
     stream_ = nullptr;
     return failed("a stream for reductions (cuStreamCreate)", error);
@@ -95,6 +78,13 @@ Status CudaCommunicator::begin(const CommunicatorOptions& options) {
   if (!options.host_ranks.empty()) {
     sums_ = std::make_unique<GatheredSums>(driver_, *parts_.launcher, parts_.context,
                                            options.host_ranks);
+  }
+  if (options.shares > 0) {
+    legs_ = std::make_unique<HostLegs>(
+        driver_,
+        ShareHolders{.rank = options.rank, .ranks = options.ranks, .shares = options.shares});
+    error = legs_->open();
+    if (error != CUDA_SUCCESS) return failed(legs_->last_call(), error);
   }
   const ncclResult_t begun = nccl_.ncclCommInitRankConfig(
       &communicator_, static_cast<int>(options.ranks), id, static_cast<int>(options.rank), &config);
@@ -175,6 +165,10 @@ Status CudaCommunicator::launch_behind(std::span<const DeviceReduction> together
     const CUresult error = sums_->begin(together_);
     if (error != CUDA_SUCCESS) return failed(sums_->last_call(), error);
   }
+  if (together_.front().leg == DeviceLeg::kFromHost) {
+    const CUresult error = legs_->from_host(together_, stream_, of_zeros());
+    if (error != CUDA_SUCCESS) return failed(legs_->last_call(), error);
+  }
   ++launched_;
   return enqueue();
 }
@@ -182,8 +176,9 @@ Status CudaCommunicator::launch_behind(std::span<const DeviceReduction> together
 // Up to what NCCL has still in progress.
 Status CudaCommunicator::enqueue() {
   for (bool more = true; more;) {
+    list_calls();
     const char* what = "";
-    const ncclResult_t result = sums_ == nullptr ? reduce(&what) : gather(&what);
+    const ncclResult_t result = call_together(&what);
     if (result != ncclSuccess && result != ncclInProgress) return failed(what, result);
     phase_ = Phase::kSettling;
     if (result == ncclInProgress) return {};
@@ -195,11 +190,25 @@ Status CudaCommunicator::enqueue() {
 // The stream has what NCCL was given: what follows it there.
 Status CudaCommunicator::go_on(bool* more) {
   *more = false;
-  if (sums_ == nullptr) return end_launch();
+  CUstream behind = stream_;
+  if (together_.front().leg == DeviceLeg::kToHost) {
+    const CUresult error = legs_->to_host(together_, stream_, of_zeros(), &behind);
+    if (error != CUDA_SUCCESS) return failed(legs_->last_call(), error);
+  }
+  if (sums_ == nullptr) return end_launch(behind);
   const CUresult error = sums_->sum(stream_);
   if (error != CUDA_SUCCESS) return failed(sums_->last_call(), error);
   *more = !sums_->part().empty();
-  return *more ? Status() : end_launch();
+  return *more ? Status() : end_launch(behind);
+}
+
+// Whether a reduction works on the zeros, which the next launches use too.
+HostLegs::Shared CudaCommunicator::of_zeros() const {
+  const CUdeviceptr first = zeros_.empty() ? 0 : zeros_.front().memory;
+  return [first, bytes = zeros_bytes_](const DeviceReduction& reduction) {
+    const auto at = reinterpret_cast<CUdeviceptr>(reduction.to);
+    return first != 0 && at >= first && at - first < bytes;
+  };
 }
 
 // The caller's streams are not waited for: ours is, by the device.
@@ -245,16 +254,39 @@ void CudaCommunicator::give_buffers(std::span<const DeviceReduction> together) {
   }
 }
 
-template <typename Each>
-ncclResult_t CudaCommunicator::call_together(const char* name, size_t count, Each each,
-                                             const char** what) {
-  const bool group = count > 1;
+void CudaCommunicator::list_calls() {
+  calls_.clear();
+  if (sums_ != nullptr) {
+    for (const GatheredSums::Piece& each : sums_->part()) {
+      calls_.push_back({.kind = NcclKind::kAllGather,
+                        .from = each.from,
+                        .to = each.gathered,
+                        .count = each.count,
+                        .dtype = each.dtype});
+    }
+    return;
+  }
+  for (const DeviceReduction& each : together_) {
+    if (each.leg != DeviceLeg::kAll) {
+      add_calls(each, legs_->holders(), &calls_);
+      continue;
+    }
+    calls_.push_back({.from = each.from,
+                      .to = each.to,
+                      .count = each.count,
+                      .dtype = each.dtype,
+                      .average = each.average});
+  }
+}
+
+ncclResult_t CudaCommunicator::call_together(const char** what) {
+  const bool group = calls_.size() > 1;
   *what = "ncclGroupStart";
   ncclResult_t result = group ? nccl_.ncclGroupStart() : ncclSuccess;
   if (result != ncclSuccess) return result;
-  *what = name;
-  for (size_t i = 0; i < count; ++i) {
-    result = each(i);
+  for (const NcclCall& each : calls_) {
+    *what = name_of(each.kind);
+    result = call(nccl_, each, communicator_, stream_);
     if (result != ncclSuccess && result != ncclInProgress) break;
   }
   if (!group) return result;
@@ -264,30 +296,12 @@ ncclResult_t CudaCommunicator::call_together(const char* name, size_t count, Eac
   return ended;
 }
 
-ncclResult_t CudaCommunicator::reduce(const char** what) {
-  const auto call = [this](size_t i) {
-    const DeviceReduction& each = together_[i];
-    return nccl_.ncclAllReduce(each.from, each.to, each.count, type_of(each.dtype),
-                               each.average ? ncclAvg : ncclSum, communicator_, stream_);
-  };
-  return call_together("ncclAllReduce", together_.size(), call, what);
-}
-
-ncclResult_t CudaCommunicator::gather(const char** what) {
-  const auto call = [this](size_t i) {
-    const GatheredSums::Piece& each = sums_->part()[i];
-    return nccl_.ncclAllGather(each.from, each.gathered, each.count, type_of(each.dtype),
-                               communicator_, stream_);
-  };
-  return call_together("ncclAllGather", sums_->part().size(), call, what);
-}
-
 // The stream has the work: what follows marks its end.
-Status CudaCommunicator::end_launch() {
+Status CudaCommunicator::end_launch(CUstream stream) {
   under_way_.push_back(nullptr);  // room, before there is an event
   CUevent& event = under_way_.back();
   Status status = take_event(&event);
-  const CUresult error = status.ok() ? driver_.cuEventRecord(event, stream_) : CUDA_SUCCESS;
+  const CUresult error = status.ok() ? driver_.cuEventRecord(event, stream) : CUDA_SUCCESS;
   if (error != CUDA_SUCCESS) {
     give_back(event);
     status = failed("cuEventRecord", error);
@@ -298,7 +312,7 @@ Status CudaCommunicator::end_launch() {
   }
   phase_ = Phase::kReady;
   // Where it cannot wake, whoever polls finds the end nevertheless.
-  driver_.cuLaunchHostFunc(stream_, wake_owner, wake_.get());
+  driver_.cuLaunchHostFunc(stream, wake_owner, wake_.get());
   return {};
 }
 
@@ -312,6 +326,8 @@ void CudaCommunicator::abort() {
     nccl_.ncclCommAbort(std::exchange(communicator_, nullptr));
   }
   if (scope.status() != CUDA_SUCCESS || !take_event(&last_).ok()) return;
+  // A context that has failed runs nothing of it.
+  if (legs_ != nullptr) static_cast<void>(legs_->join(stream_));
   if (driver_.cuEventRecord(last_, stream_) != CUDA_SUCCESS) {
     give_back(std::exchange(last_, nullptr));
   }
@@ -364,6 +380,7 @@ CudaCommunicator::~CudaCommunicator() {
   const ContextScope scope(driver_, parts_.context);
   if (scope.status() != CUDA_SUCCESS) return;
   for (CUevent event : events_) driver_.cuEventDestroy_v2(event);
+  if (legs_ != nullptr) legs_->close();
   if (stream_ != nullptr) driver_.cuStreamDestroy_v2(stream_);
   parts_.give_back(std::move(zeros_));
   if (sums_ != nullptr) parts_.give_back(sums_->take_memory());

@@ -4,7 +4,8 @@
 //
 // Between a launch that NCCL answers with "in progress" and its settling the stream may not have
 // the work yet, so what is to follow on the stream, the event that ends a launch and kernels that
-// sum what was gathered (gathered_sums.h), is enqueued when it has settled.
+// sum what was gathered (gathered_sums.h), is enqueued when it has settled. So are the copies of
+// reductions that go by the host (host_legs.h).
 #ifndef PARALLAX_CUDA_CUDA_COMMUNICATOR_H_
 #define PARALLAX_CUDA_CUDA_COMMUNICATOR_H_
 
@@ -18,7 +19,9 @@
 #include "base/status.h"
 #include "cuda/device_blocks.h"
 #include "cuda/gathered_sums.h"
+#include "cuda/host_legs.h"
 #include "cuda/library.h"
+#include "cuda/nccl_call.h"
 #include "device/communicator.h"
 
 namespace parallax {
@@ -73,14 +76,14 @@ class CudaCommunicator final : public Communicator {
   Status order_behind(std::span<const DeviceReduction> together);
   Status take_zeros(std::span<const DeviceReduction> together);
   void give_buffers(std::span<const DeviceReduction> together);
-  template <typename Each>
-  ncclResult_t call_together(const char* name, size_t count, Each each, const char** what);
-  ncclResult_t reduce(const char** what);
-  ncclResult_t gather(const char** what);
+  void list_calls();
+  ncclResult_t call_together(const char** what);
+  HostLegs::Shared of_zeros() const;
   Status launch_behind(std::span<const DeviceReduction> together);
   Status enqueue();
   Status go_on(bool* more);
-  Status end_launch();
+  // Its end is that of all that the stream has now.
+  Status end_launch(CUstream stream);
   Status take_event(CUevent* event);
   void give_back(CUevent event) noexcept { events_.push_back(event); }
   bool passed(CUevent event, CUresult* error) const;
@@ -106,7 +109,9 @@ class CudaCommunicator final : public Communicator {
   DeviceBlocks zeros_;
   uint64_t zeros_bytes_ = 0;               // of the first
   std::vector<DeviceReduction> together_;  // what is launched, all with buffers
+  std::vector<NcclCall> calls_;            // of it, as one
   std::unique_ptr<GatheredSums> sums_;     // in order; none: NCCL sums
+  std::unique_ptr<HostLegs> legs_;         // of reductions in two legs; none: there are none
 };
 
 }  // namespace parallax

@@ -24,6 +24,7 @@
   X(ncclAllReduce)                 \
   X(ncclAllGather)                 \
   X(ncclReduceScatter)             \
+  X(ncclReduce)                    \
   X(ncclBroadcast)                 \
   X(ncclGroupStart)                \
   X(ncclGroupEnd)

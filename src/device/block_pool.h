@@ -8,6 +8,7 @@
 #ifndef PARALLAX_DEVICE_BLOCK_POOL_H_
 #define PARALLAX_DEVICE_BLOCK_POOL_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -56,6 +57,13 @@ class BlockPool {
     --classes_[class_of(block.bytes)].held;
   }
 
+  // What take() takes of the bound for so many bytes, and whether so much is not in use.
+  static uint64_t block_bytes(uint64_t bytes) {
+    return bytes == 0 ? 0 : kSmallestBytes << class_of(bytes);
+  }
+  bool has_room(uint64_t bytes) const {
+    return bytes_max_ == 0 || bytes <= bytes_max_ - std::min(bytes_max_, bytes_in_use_);
+  }
   uint64_t bytes_in_use() const { return bytes_in_use_; }
   uint64_t bytes_held() const { return bytes_held_; }
   // Blocks that had to be made.

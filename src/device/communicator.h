@@ -42,6 +42,13 @@ struct CollectiveSupport {
   std::string why_not_ordered;
 };
 
+// Who sums the gradients of devices, by the setting nccl.
+enum class AmongDevices : uint8_t {
+  kNever,  // the host
+  kWorld,  // the devices of all ranks
+  kHost,   // the devices of a host, and hosts by messages
+};
+
 struct CommunicatorOptions {
   CommunicatorId id = {};
   uint32_t device = 0;
@@ -50,7 +57,24 @@ struct CommunicatorOptions {
   // Not empty: sums add a host's ranks, from +0 in the order of their numbers here, then hosts,
   // from +0; how many ranks each host has. Empty: in any order.
   std::vector<uint32_t> host_ranks = {};
+  // Not 0: reductions go in two legs (DeviceLeg), and so many ranks, the first ones, have a share.
+  uint32_t shares = 0;
 };
+
+// A reduction over more ranks than the communicator has, whose rest is not its business: first the
+// sums of its own ranks come to host memory, each rank that has a share gets that, then what became
+// of them goes from there to all.
+enum class DeviceLeg : uint8_t { kAll, kToHost, kFromHost };
+
+// The elements of one of so many shares: equal ones, and the last has what is left over.
+struct ShareRange {
+  uint64_t first = 0, count = 0;
+};
+inline ShareRange share_range(uint64_t elements, uint32_t shares, uint32_t share) {
+  const uint64_t each = elements / shares;
+  const uint64_t first = each * share;
+  return {first, share + 1 == shares ? elements - first : each};
+}
 
 // One sum over all ranks, of numbers of `dtype`.
 struct DeviceReduction {
@@ -60,6 +84,10 @@ struct DeviceReduction {
   uint32_t dtype = 0;
   bool average = false;  // the sum is divided by the number of ranks
   DeviceMark after = 0;  // 0: at once
+  DeviceLeg leg = DeviceLeg::kAll;
+  // Of a leg to or from the host: pinned memory of this rank's share of the numbers; null: it has
+  // none. Every reduction that is launched together goes the same leg.
+  std::byte* staged = nullptr;
 };
 
 class Communicator {

@@ -37,6 +37,50 @@ Status DeviceAgreement::check_ordered() const {
                                       " ranks, and there are " + std::to_string(ranks)));
 }
 
+// Where there is one host its devices are all there are.
+bool DeviceAgreement::by_host() const {
+  return parts_.among == AmongDevices::kHost && parts_.group.columns().host_count() > 1;
+}
+
+Status DeviceAgreement::look_for_devices(DeviceShare* share) {
+  if (parts_.among == AmongDevices::kNever) return unsupported("the setting nccl is off");
+  return parts_.devices ? parts_.devices(share) : unsupported("it has no way to a device");
+}
+
+BetweenHosts::Options DeviceAgreement::between(const Variable& variable) const {
+  const uint32_t world = parts_.group.columns().world();
+  return {.variable = parts_.registry.number_of(variable.id),
+          .elements = variable.elements(),
+          .dtype = variable.dtype,
+          .sum = variable.sum_type(),
+          .factor = variable.reduction == PARALLAX_MEAN_WORLD ? 1.0 / world : 1.0};
+}
+
+// What sums within hosts takes beside what any reduction among devices does. The first rank of each
+// host makes what the others of that host find it by.
+Status DeviceAgreement::check_by_host(const DeviceShare& share) {
+  const Columns& columns = parts_.group.columns();
+  if (columns.world() == columns.host_count()) {
+    return unsupported("the setting nccl is host, and every host has one rank");
+  }
+  if (parts_.deterministic) {
+    return unsupported(
+        "the setting nccl is host, and deterministic is 1: sums within a host come between hosts "
+        "rounded to the dtype");
+  }
+  uint64_t pinned = 0;
+  for (const Variable* variable : parts_.registry.newest()) {
+    if (variable->memory == PARALLAX_MEMORY_HOST || !why_not(*variable).empty()) continue;
+    pinned += share.pinned->block_bytes(BetweenHosts::pinned_bytes(columns, between(*variable)));
+  }
+  if (!share.pinned->has_room(pinned)) {
+    return unsupported("the setting nccl is host, which takes " + std::to_string(pinned) +
+                       " bytes of pinned memory here, more than pinned_max_bytes leaves");
+  }
+  if (columns.local() != 0 || parts_.launches.begun()) return {};
+  return share.devices->make_id(&host_id_);
+}
+
 DeviceTerms DeviceAgreement::terms() {
   DeviceTerms terms;
   for (const Variable* variable : parts_.registry.newest()) {
@@ -44,26 +88,21 @@ DeviceTerms DeviceAgreement::terms() {
     terms.wanted = terms.wanted || why_not(*variable).empty();
   }
   if (!terms.wanted) return terms;
-  DeviceShare share;
-  Status status;
-  if (!parts_.allowed) {
-    status = unsupported("the setting nccl is off");
-  } else {
-    status = parts_.devices ? parts_.devices(&share) : unsupported("it has no way to a device");
-  }
+  Status status = look_for_devices(&share_);
   if (status.ok()) {
-    devices_ = share.devices;
-    support_ = devices_->collectives();
+    support_ = share_.devices->collectives();
     terms.library_version = support_.library_version;
     terms.driver_version = support_.driver_version;
+    terms.by_host = by_host();
     status = support_.there ? check_ordered() : unsupported(support_.why);
+    if (status.ok() && terms.by_host) status = check_by_host(share_);
   }
   terms.able = status.ok();
   if (!terms.able) terms.why = parts_.group.name() + ": " + status.message();
   return terms;
 }
 
-Status DeviceAgreement::make_id(CommunicatorId* id) { return devices_->make_id(id); }
+Status DeviceAgreement::make_id(CommunicatorId* id) { return share_.devices->make_id(id); }
 
 // As sums have it: host by host, the ranks of each ascending.
 void DeviceAgreement::number_in_order(const Columns& columns, CommunicatorOptions* options) {
@@ -78,38 +117,66 @@ void DeviceAgreement::number_in_order(const Columns& columns, CommunicatorOption
   }
 }
 
-void DeviceAgreement::carry(const DeviceTerms& agreed, uint64_t finished) {
+void DeviceAgreement::begin(const DeviceTerms& agreed) {
   const Columns& columns = parts_.group.columns();
-  const bool direct = agreed.able && (agreed.has_id || parts_.launches.begun());
-  if (direct && !parts_.launches.begun()) {
-    const uint32_t devices = std::max(1u, support_.devices);
-    CommunicatorOptions options = {.id = agreed.id,
-                                   .device = columns.local() % devices,
-                                   .rank = columns.rank(),
-                                   .ranks = columns.world()};
-    if (parts_.deterministic) number_in_order(columns, &options);
-    parts_.launches.begin(*devices_, options);
+  const uint32_t devices = std::max(1u, support_.devices);
+  CommunicatorOptions options = {.id = agreed.id,
+                                 .device = columns.local() % devices,
+                                 .rank = columns.rank(),
+                                 .ranks = columns.world()};
+  if (agreed.by_host) {
+    options.rank = columns.local();
+    options.ranks = static_cast<uint32_t>(columns.locals().size());
+    options.shares = columns.count();
+    parts_.launches.go_by_host(std::make_unique<HostOrder>(columns, parts_.outbox, host_id_));
+  } else if (parts_.deterministic) {
+    number_in_order(columns, &options);
   }
+  parts_.launches.begin(*share_.devices, options);
+}
+
+Status DeviceAgreement::carry_direct(const Variable& variable, const DeviceTerms& agreed,
+                                     uint64_t finished, DeviceLaunches::Entry* entry) {
+  const Columns& columns = parts_.group.columns();
+  const uint32_t number = parts_.registry.number_of(variable.id);
+  parts_.group.runtime(number).facts.carrier =
+      agreed.versions() + (agreed.by_host ? ", within hosts, and messages between them" : "");
+  parts_.registry.set_direct(number);
+  std::unique_ptr<BetweenHosts> between_hosts;
+  if (agreed.by_host) {
+    between_hosts =
+        std::make_unique<BetweenHosts>(columns, parts_.outbox, *share_.pinned, between(variable));
+  }
+  *entry = {.variable = number,
+            .like = {.count = variable.elements(),
+                     .dtype = variable.dtype,
+                     .average = !agreed.by_host && variable.reduction == PARALLAX_MEAN_WORLD},
+            .between = between_hosts.get()};
+  return parts_.group.set_exchange(
+      number,
+      std::make_unique<DeviceExchange>(number, columns.rank(), variable.elements(), parts_.launches,
+                                       std::move(between_hosts)),
+      finished);
+}
+
+Status DeviceAgreement::carry(const DeviceTerms& agreed, uint64_t finished, bool* another_round) {
+  *another_round = false;
+  const bool begun = parts_.launches.begun();
+  const bool direct = agreed.able && (agreed.has_id || agreed.by_host || begun);
+  if (direct && !begun) begin(agreed);
   std::vector<DeviceLaunches::Entry> entries;
   for (const Variable* variable : parts_.registry.newest()) {
     if (variable->memory == PARALLAX_MEMORY_HOST) continue;
-    const uint32_t number = parts_.registry.number_of(variable->id);
     std::string why = why_not(*variable);
     if (why.empty() && !direct) why = agreed.why;
-    VariableFacts& facts = parts_.group.runtime(number).facts;
-    facts.carrier_why = why;
+    parts_.group.runtime(parts_.registry.number_of(variable->id)).facts.carrier_why = why;
     if (!why.empty()) continue;
-    facts.carrier = agreed.versions();
-    parts_.registry.set_direct(number);
-    parts_.group.set_exchange(
-        number, std::make_unique<DeviceExchange>(number, columns.rank(), variable->elements(),
-                                                 parts_.launches));
-    entries.push_back({.variable = number,
-                       .like = {.count = variable->elements(),
-                                .dtype = variable->dtype,
-                                .average = variable->reduction == PARALLAX_MEAN_WORLD}});
+    PARALLAX_RETURN_IF_ERROR(carry_direct(*variable, agreed, finished, &entries.emplace_back()));
   }
-  if (!entries.empty()) parts_.launches.add(entries, finished);
+  if (entries.empty()) return {};
+  parts_.launches.add(entries, finished);
+  *another_round = agreed.by_host;
+  return {};
 }
 
 }  // namespace parallax

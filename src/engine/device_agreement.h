@@ -24,8 +24,9 @@ class DeviceAgreement {
     Registry& registry;
     Group& group;
     DeviceLaunches& launches;
+    Outbox& outbox;
     OpenDevices devices = {};
-    bool allowed = true;  // by the setting nccl
+    AmongDevices among = AmongDevices::kWorld;  // the setting nccl
     bool deterministic = false;
   };
 
@@ -34,20 +35,31 @@ class DeviceAgreement {
 
   // Of the variables of this commit, which are numbered.
   DeviceTerms terms();
-  // What the ranks find each other by, of rank 0.
+  // What all ranks find each other by, of rank 0. Where they sum within hosts there is no need.
+  bool needs_id() const { return !parts_.launches.begun() && !by_host(); }
   Status make_id(CommunicatorId* id);
   // All ranks have agreed, and no step has begun with them; `finished` is the last one that ended.
-  void carry(const DeviceTerms& agreed, uint64_t finished);
+  // LIMIT. *another_round: no rank may begin a step before all have come here, since what other
+  // hosts send is for the new exchanges.
+  Status carry(const DeviceTerms& agreed, uint64_t finished, bool* another_round);
 
   // Why devices do not sum this one; "": they may. Of any variable whose slices lie on devices.
   static std::string why_not(const Variable& variable);
 
  private:
+  bool by_host() const;
+  Status look_for_devices(DeviceShare* share);
   Status check_ordered() const;
+  Status check_by_host(const DeviceShare& share);
+  BetweenHosts::Options between(const Variable& variable) const;
+  void begin(const DeviceTerms& agreed);
+  Status carry_direct(const Variable& variable, const DeviceTerms& agreed, uint64_t finished,
+                      DeviceLaunches::Entry* entry);
   static void number_in_order(const Columns& columns, CommunicatorOptions* options);
 
   const Parts parts_;
-  Devices* devices_ = nullptr;
+  DeviceShare share_;
+  CommunicatorId host_id_;  // of the first rank of a host, where ranks sum within hosts
   CollectiveSupport support_;
 };
 

@@ -452,6 +452,8 @@ std::string DeviceCalls::launch_of(const Request& request) const {
     if (!variable.direct || parts_.launches->ended(slice.variable, request.step)) continue;
     const std::string lead = "the sum of variable '" + variable.name + "' among the devices: ";
     const uint32_t before = parts_.launches->waits_for(slice.variable, request.step);
+    const std::string hosts = parts_.launches->waits_for_hosts(slice.variable, request.step);
+    if (!hosts.empty()) return lead + hosts;
     if (before == DeviceLaunches::kNoVariable) {
       return lead + "another rank has not given it, or what is before it, or a device is not done";
     }

@@ -20,14 +20,15 @@ struct DeviceTerms {
   bool wanted = false;  // the commit has such variables; else the rest says nothing
   bool able = false;
   bool has_id = false;
+  bool by_host = false;  // it sums within its host alone (AmongDevices::kHost)
   uint32_t library_version = 0, driver_version = 0;  // as CollectiveSupport has them
   CommunicatorId id = {};
   std::string why;  // not able: the rank, and what it lacks
 
   void encode(std::string* out) const {
     const std::string text = why.substr(0, kWhyMax);
-    const uint32_t numbers[] = {able, has_id, library_version, driver_version,
-                                static_cast<uint32_t>(text.size())};
+    const uint32_t numbers[] = {
+        able, has_id, by_host, library_version, driver_version, static_cast<uint32_t>(text.size())};
     out->append(reinterpret_cast<const char*>(numbers), sizeof numbers);
     out->append(reinterpret_cast<const char*>(id.bytes.data()), id.bytes.size());
     *out += text;
@@ -35,21 +36,21 @@ struct DeviceTerms {
 
   // A peer's. *in goes on behind it.
   bool decode(std::span<const std::byte>* in) {
-    uint32_t numbers[5];
+    uint32_t numbers[6];
     if (in->size() < sizeof numbers + id.bytes.size()) return false;
     std::memcpy(numbers, in->data(), sizeof numbers);
     std::memcpy(id.bytes.data(), in->data() + sizeof numbers, id.bytes.size());
     *in = in->subspan(sizeof numbers + id.bytes.size());
-    if (numbers[0] > 1 || numbers[1] > 1 || numbers[4] > kWhyMax || in->size() < numbers[4]) {
-      return false;
-    }
+    const bool bits = numbers[0] <= 1 && numbers[1] <= 1 && numbers[2] <= 1;
+    if (!bits || numbers[5] > kWhyMax || in->size() < numbers[5]) return false;
     wanted = true;
     able = numbers[0] != 0;
     has_id = numbers[1] != 0;
-    library_version = numbers[2];
-    driver_version = numbers[3];
-    why.assign(reinterpret_cast<const char*>(in->data()), numbers[4]);
-    *in = in->subspan(numbers[4]);
+    by_host = numbers[2] != 0;
+    library_version = numbers[3];
+    driver_version = numbers[4];
+    why.assign(reinterpret_cast<const char*>(in->data()), numbers[5]);
+    *in = in->subspan(numbers[5]);
     return true;
   }
 
@@ -67,11 +68,11 @@ struct DeviceTerms {
     return "NCCL " + text(v / 10000) + "." + text(v % 10000 / 100) + "." + text(v % 100) +
            " and a driver of CUDA " + text(d / 1000) + "." + text(d % 1000 / 10);
   }
-  // Takes in that another rank cannot.
+  // Takes in that another rank cannot, or goes another way.
   void merge(const DeviceTerms& other) {
-    if (!able || other.able) return;
+    if (!able || (other.able && other.by_host == by_host)) return;
     able = false;
-    why = other.why;
+    why = other.able ? "the setting nccl is host on some ranks and world on others" : other.why;
   }
 };
 

@@ -103,7 +103,7 @@ struct EngineOptions {
   // As ExchangeOptions has it, the same on all ranks: tests let few hosts hold a census.
   uint32_t marker_hosts_max = kMarkerHostsMax;
   OpenDevices devices = {};  // of the whole job; none: slices and tables on devices are refused
-  bool nccl = true;          // devices may sum among themselves
+  AmongDevices nccl = AmongDevices::kWorld;  // who sums what lies on devices
 };
 
 class Engine final : private Receiver {

@@ -107,7 +107,7 @@ Status JobCalls::lay_out() {
 void JobCalls::say_terms() {
   const auto make_id = [this](CommunicatorId* id) { return device_agreement_.make_id(id); };
   commit_protocol_.start(device_terms_,
-                         parts_.launches.begun() ? CommitProtocol::MakeId() : make_id);
+                         device_agreement_.needs_id() ? make_id : CommitProtocol::MakeId());
 }
 
 void JobCalls::advance_commit() {
@@ -131,14 +131,21 @@ void JobCalls::take_commit(const JobFailure& failure) {
   if (!parts_.phase.committing() || !commit_protocol_.agreed()) return;
   if (initial_stream_.needed() && !initial_sent_) {
     if (!initial_stream_.advance()) return;
-    initial_sent_ = true;
-    parts_.registry.forget_initial(PARALLAX_INIT_BROADCAST);
-    // Once more, so that no rank begins a step before every owner has its values.
-    return commit_protocol_.start();
+    initial_sent_ = another_round_ = true;
   }
-  initial_sent_ = false;
   parts_.registry.forget_initial(PARALLAX_INIT_BROADCAST);
-  device_agreement_.carry(commit_protocol_.devices_agreed(), parts_.pipeline.window().finished());
+  if (!carried_) {
+    bool another_round = false;
+    const Status carried = device_agreement_.carry(
+        commit_protocol_.devices_agreed(), parts_.pipeline.window().finished(), &another_round);
+    if (!carried.ok()) return parts_.failure.abort(carried.prefixed("commit: "));
+    carried_ = true;
+    another_round_ = another_round_ || another_round;
+  }
+  // Once more, so that no rank begins a step before every owner has its values, and what other
+  // hosts send to devices is taken for that.
+  if (std::exchange(another_round_, false)) return commit_protocol_.start();
+  initial_sent_ = carried_ = false;
   commit_protocol_.end();
   parts_.phase.run();
   parts_.requests.finish(std::exchange(commit_request_, nullptr), {});

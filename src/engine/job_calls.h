@@ -54,7 +54,7 @@ class JobCalls {
     RequestPool& requests;
     OpenDevices devices = {};  // none: no variable's slices lie on devices
     DeviceLaunches& launches;
-    bool nccl = true;  // by the setting
+    AmongDevices nccl = AmongDevices::kWorld;  // by the setting
   };
 
   // What this rank says at commit beside the registry. All parts outlive this.
@@ -65,8 +65,9 @@ class JobCalls {
         device_agreement_({.registry = parts.registry,
                            .group = parts.group,
                            .launches = parts.launches,
+                           .outbox = parts.outbox,
                            .devices = parts.devices,
-                           .allowed = parts.nccl,
+                           .among = parts.nccl,
                            .deterministic = terms.deterministic != 0}),
         initial_stream_(parts.registry, parts.group, parts.broadcast),
         splits_(parts.group.columns().map(), terms.rank, parts.outbox, parts.requests) {}
@@ -120,7 +121,9 @@ class JobCalls {
   DeviceAgreement device_agreement_;
   DeviceTerms device_terms_;  // of this commit
   InitialStream initial_stream_;
-  bool initial_sent_ = false;  // all of this commit
+  // Of this commit: all initial values went out, variables have their exchanges, and ranks are to
+  // agree once more.
+  bool initial_sent_ = false, carried_ = false, another_round_ = false;
   SplitCalls splits_;
   Request* commit_request_ = nullptr;
   Request* close_request_ = nullptr;

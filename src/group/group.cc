@@ -13,6 +13,14 @@ namespace {
 
 constexpr const char* kTableMemory = "table_memory";
 
+Status reserve_exchange(VariableRuntime& runtime, uint64_t finished) {
+  PARALLAX_RETURN_IF_ERROR(runtime.exchange->reserve());
+  // Later steps are opened when a step is finished, two ahead.
+  runtime.exchange->open(finished + 1);
+  runtime.exchange->open(finished + 2);
+  return {};
+}
+
 }  // namespace
 
 Group::Group(View view, uint32_t rank, GroupOptions options, Outbox& outbox, Compute& compute)
@@ -86,11 +94,14 @@ Status Group::add(std::span<const Variable* const> variables, uint64_t finished)
   return {};
 }
 
+Status Group::set_exchange(uint32_t variable, std::unique_ptr<Exchange> exchange,
+                           uint64_t finished) {
+  runtime(variable).exchange = std::move(exchange);
+  return reserve_exchange(runtime(variable), finished);
+}
+
 Status Group::reserve(VariableRuntime& runtime, uint64_t finished) {
-  PARALLAX_RETURN_IF_ERROR(runtime.exchange->reserve());
-  // Later steps are opened when a step is finished, two ahead.
-  runtime.exchange->open(finished + 1);
-  runtime.exchange->open(finished + 2);
+  PARALLAX_RETURN_IF_ERROR(reserve_exchange(runtime, finished));
   for (const std::unique_ptr<StepSum>& sum : runtime.sums) {
     if (sum != nullptr) PARALLAX_RETURN_IF_ERROR(sum->reserve());
   }

@@ -104,11 +104,9 @@ class Group {
   Plan plan() const;
 
   std::unique_ptr<Exchange> new_exchange(const VariableRuntime& runtime, Method method) const;
-  // Of a variable that no step has had yet: another one, which takes no memory, in place of what
-  // was laid out for it.
-  void set_exchange(uint32_t variable, std::unique_ptr<Exchange> exchange) {
-    runtime(variable).exchange = std::move(exchange);
-  }
+  // Of a variable that no step has had yet: another one, which takes no more memory, in place of
+  // what was laid out for it; `finished` as in add(). LIMIT.
+  Status set_exchange(uint32_t variable, std::unique_ptr<Exchange> exchange, uint64_t finished);
   // Whether this rank may reserve what a new plan of a variable takes, beside all that there is.
   bool fits_memory(const VariableRuntime& runtime, const VariablePlan& plan) const;
 

@@ -369,7 +369,7 @@ Status Job::start_engine() {
           .memory_check = static_cast<MemoryCheck>(setting("memory_check").number),
           .machine = machine_memory(),
           .devices = opener(),
-          .nccl = setting("nccl").number != 0},
+          .nccl = static_cast<AmongDevices>(setting("nccl").number)},
       *transport_, clock_, *compute_, [this] { progress_->on_completed(); });
   PARALLAX_RETURN_IF_ERROR(groups_->start());
   if (hosts_.local_of[options_.rank] == 0) warn_of_short_lease(local_ranks, lease_ns());

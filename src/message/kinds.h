@@ -77,6 +77,7 @@ inline constexpr std::array kKindRows = {
     KindRow{SectionKind::kPullPlace, Layer::kPull, "pull_place"},
     KindRow{SectionKind::kLoanRead, Layer::kLending, "loan_read"},
     KindRow{SectionKind::kVote, Layer::kStep, "vote"},
+    KindRow{SectionKind::kLaunchOrder, Layer::kExchange, "launch_order"},
 };
 
 namespace internal_kinds {

@@ -94,7 +94,10 @@ enum class SectionKind : uint8_t {
   // Of a group that decides its steps by all: the sender's vote on a step; part = 1: rates by group
   // ahead of it.
   kVote = 40,
-  kKindCount = 41,
+  // What the devices of a host launch next (collectives/host_order.h): tag and step, part = leg,
+  // first = how many were said before; payload of the first = what they find each other by.
+  kLaunchOrder = 41,
+  kKindCount = 42,
 };
 
 // How the payload is laid out.

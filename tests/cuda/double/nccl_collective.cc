@@ -21,8 +21,9 @@ std::atomic<uint64_t>& finished_count() {
 }
 
 std::string words_of(const Descriptor& what) {
-  static const char* const kNames[] = {"AllReduce", "AllGather", "ReduceScatter", "Broadcast"};
-  return std::string(kNames[what.kind & 3]) + " number " + std::to_string(what.number) + " of " +
+  static const char* const kNames[] = {"AllReduce", "AllGather", "ReduceScatter", "Broadcast",
+                                       "Reduce"};
+  return std::string(kNames[what.kind]) + " number " + std::to_string(what.number) + " of " +
          std::to_string(what.count) + " elements of type " + std::to_string(what.type) +
          ", operation " + std::to_string(what.op) + ", root " + std::to_string(what.root) + ", " +
          std::to_string(what.group_index + 1) + " of a group of " + std::to_string(what.group_size);
@@ -47,6 +48,8 @@ class Execution {
         return all_gather();
       case kReduceScatter:
         return reduce_scatter();
+      case kReduce:
+        return reduce();
       default:
         return broadcast();
     }
@@ -154,6 +157,15 @@ class Execution {
         });
   }
 
+  bool reduce() {
+    return pieces(
+        of_.what.count, kChunkBytes / element_bytes_,
+        [&](std::byte* chunk, uint64_t first, uint64_t count) { copy_in(chunk, first, count); },
+        [&](uint64_t turn, uint64_t first, uint64_t count) {
+          if (own_.rank == of_.what.root) combine_into(turn, 0, first, count);
+        });
+  }
+
   bool broadcast() {
     const bool root = own_.rank == of_.what.root;
     return pieces(
@@ -217,6 +229,9 @@ ncclResult_t call(Collective collective, ncclComm_t handle) {
   collective.receive_bytes = collective.what.kind == kAllGather ? all_bytes : bytes;
   if (collective.what.kind == kBroadcast && own.rank != collective.what.root) {
     collective.send_bytes = 0;
+  }
+  if (collective.what.kind == kReduce && own.rank != collective.what.root) {
+    collective.receive_bytes = 0;
   }
   if (!reaches(collective, "send", collective.send, collective.send_bytes) ||
       !reaches(collective, "receive", collective.receive, collective.receive_bytes)) {
@@ -295,6 +310,18 @@ PARALLAX_DOUBLE_API ncclResult_t ncclReduceScatter(const void* send, void* recei
   Collective collective;
   collective.name = "ncclReduceScatter";
   collective.what = {0, count, kReduceScatter, type, op, 0};
+  collective.send = number_of(send);
+  collective.receive = number_of(receive);
+  collective.stream = stream;
+  return call(std::move(collective), handle);
+}
+
+PARALLAX_DOUBLE_API ncclResult_t ncclReduce(const void* send, void* receive, size_t count,
+                                            ncclDataType_t type, ncclRedOp_t op, int root,
+                                            ncclComm_t handle, cudaStream_t stream) {
+  Collective collective;
+  collective.name = "ncclReduce";
+  collective.what = {0, count, kReduce, type, op, root};
   collective.send = number_of(send);
   collective.receive = number_of(receive);
   collective.stream = stream;

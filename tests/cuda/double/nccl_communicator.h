@@ -94,7 +94,15 @@ ncclResult_t meet(const Communicator& communicator, std::function<ncclResult_t()
 
 // ---- collectives (nccl_collective.cc)
 
-enum Kind : int32_t { kAllReduce, kAllGather, kReduceScatter, kBroadcast, kSplit, kWindow };
+enum Kind : int32_t {
+  kAllReduce,
+  kAllGather,
+  kReduceScatter,
+  kBroadcast,
+  kReduce,
+  kSplit,
+  kWindow
+};
 // On the stream's thread.
 void execute(const std::vector<Collective>& together, uint64_t number);
 void count_launched(uint64_t count);

@@ -18,6 +18,7 @@ struct FakeLaunching {
   Status fails;
   // Seen.
   uint32_t device = 0;
+  uint32_t id = 0;  // a byte of it
   uint32_t aborts = 0;
   std::vector<std::vector<DeviceReduction>> launches;
 };
@@ -69,6 +70,7 @@ class FormingDevices : public FakeDevices {
   Status form(const CommunicatorOptions& options,
               std::unique_ptr<Communicator>* communicator) override {
     told.device = options.device;
+    told.id = static_cast<uint32_t>(options.id.bytes[5]);
     *communicator = std::make_unique<FakeCommunicator>(told);
     return {};
   }

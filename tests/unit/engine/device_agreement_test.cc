@@ -79,10 +79,42 @@ TEST_F(DeviceAgreementTest, OneThatCannotIsNamedToAll) {
 }
 
 TEST_F(DeviceAgreementTest, ASettingOfOneRankIsEnough) {
-  const auto committed = commit(
-      {0, 1}, [](uint32_t rank, Share&, EngineOptions* options) { options->nccl = rank != 1; });
+  const auto committed = commit({0, 1}, [](uint32_t rank, Share&, EngineOptions* options) {
+    options->nccl = rank == 1 ? AmongDevices::kNever : AmongDevices::kWorld;
+  });
   for (const Status& status : committed) EXPECT_TRUE(status.ok()) << status.message();
   EXPECT_NE(plan(0).find("the setting nccl is off"), std::string::npos) << plan(0);
+}
+
+TEST_F(DeviceAgreementTest, SumsWithinHostsAreSaidAndWhyNot) {
+  const auto by_host = [](uint32_t, Share&, EngineOptions* options) {
+    options->nccl = AmongDevices::kHost;
+  };
+  const auto expect = [&](const std::vector<uint32_t>& hosts, const auto& adjust,
+                          const std::string& words) {
+    for (const Status& status : commit(hosts, adjust)) EXPECT_TRUE(status.ok()) << status.message();
+    for (uint32_t rank = 0; rank < hosts.size(); ++rank) {
+      EXPECT_NE(plan(rank).find(words), std::string::npos) << plan(rank);
+    }
+    world_.reset();
+    shares_.clear();
+  };
+  expect({0, 0, 1}, by_host, "among the devices, by NCCL 2.28.9 and a driver of CUDA 13.0, within");
+  expect({0, 0}, by_host, "among the devices, by NCCL 2.28.9 and a driver of CUDA 13.0\"");
+  expect({0, 1}, by_host, "every host has one rank");
+  expect(
+      {0, 0, 1},
+      [&](uint32_t rank, Share&, EngineOptions* options) {
+        options->nccl = rank == 2 ? AmongDevices::kWorld : AmongDevices::kHost;
+      },
+      "host on some ranks and world on others");
+  expect(
+      {0, 0, 1},
+      [&](uint32_t rank, Share& share, EngineOptions* options) {
+        by_host(rank, share, options);
+        options->deterministic = true;
+      },
+      "nccl is host, and deterministic is 1");
 }
 
 // Given sums in order, expect ranks of the communicator to be numbered as these are added.

@@ -51,6 +51,22 @@ TEST(DeviceTerms, VersionsFit) {
   EXPECT_EQ(own.differs_from(none), nullptr) << "host memory carries all";
 }
 
+TEST(DeviceTerms, OneThatGoesAnotherWayLeavesItToTheHost) {
+  DeviceTerms own = able(22809, 13000), other = own;
+  other.by_host = true;
+  std::string text;
+  other.encode(&text);
+  auto in = std::as_bytes(std::span(text));
+  DeviceTerms read;
+  ASSERT_TRUE(read.decode(&in));
+  EXPECT_TRUE(read.by_host);
+  read.merge(other);
+  EXPECT_TRUE(read.able);
+  own.merge(other);
+  EXPECT_FALSE(own.able);
+  EXPECT_NE(own.why.find("host on some ranks"), std::string::npos) << own.why;
+}
+
 TEST(DeviceTerms, OneThatCannotIsHeardByAll) {
   DeviceTerms own = able(22809, 13000), none;
   none.wanted = true;
