@@ -83,6 +83,14 @@ class DeviceLaunches {
   // Whose share of it is waited for, in words; "": nobody's of another host.
   std::string waits_for_hosts(uint32_t variable, uint64_t step) const;
 
+  // Memory that is about to go, which no request borrows; and what is registered.
+  void forget(const ByteRange& memory) {
+    if (communicator_ != nullptr) communicator_->forget(memory);
+  }
+  RegisteredMemory registered() const {
+    return communicator_ == nullptr ? RegisteredMemory() : communicator_->registered();
+  }
+
   // The job has failed: launches are given up, and buffers given back once nothing uses them.
   void give_up();
   // And now, after at most timeout_ns.

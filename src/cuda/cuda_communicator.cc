@@ -58,7 +58,7 @@ Status CudaCommunicator::within_context(Work&& work) {
 
 Status CudaCommunicator::create(Parts parts, const CommunicatorOptions& options,
                                 std::unique_ptr<Communicator>* communicator) {
-  std::unique_ptr<CudaCommunicator> made(new CudaCommunicator(std::move(parts), options.device));
+  std::unique_ptr<CudaCommunicator> made(new CudaCommunicator(std::move(parts), options));
   PARALLAX_RETURN_IF_ERROR(made->within_context([&] { return made->begin(options); }));
   *communicator = std::move(made);
   return {};
@@ -158,6 +158,7 @@ Status CudaCommunicator::launch(std::span<const DeviceReduction> together) {
 }
 
 Status CudaCommunicator::launch_behind(std::span<const DeviceReduction> together) {
+  know_memory(together);
   PARALLAX_RETURN_IF_ERROR(order_behind(together));
   PARALLAX_RETURN_IF_ERROR(take_zeros(together));
   give_buffers(together);
@@ -209,6 +210,25 @@ HostLegs::Shared CudaCommunicator::of_zeros() const {
     const auto at = reinterpret_cast<CUdeviceptr>(reduction.to);
     return first != 0 && at >= first && at - first < bytes;
   };
+}
+
+// What a program lets go of says so first (forget): what it does not tell the job of, as tensors of
+// a framework's allocator, is not registered.
+void CudaCommunicator::know_memory(std::span<const DeviceReduction> together) {
+  if (!memory_around_ || !buffers_.possible()) return;
+  for (const DeviceReduction& each : together) {
+    for (const std::byte* address : {each.from, static_cast<const std::byte*>(each.to)}) {
+      if (address == nullptr || buffers_.knows(address)) continue;
+      const ByteRange memory = memory_around_(address);
+      if (memory.bytes > 0) buffers_.know(communicator_, memory);
+    }
+  }
+}
+
+void CudaCommunicator::forget(const ByteRange& memory) {
+  if (!buffers_.knows(memory)) return;
+  const ContextScope scope(driver_, parts_.context);
+  buffers_.forget(communicator_, memory);
 }
 
 // The caller's streams are not waited for: ours is, by the device.
@@ -320,8 +340,12 @@ Status CudaCommunicator::end_launch(CUstream stream) {
 
 void CudaCommunicator::abort() {
   if (phase_ == Phase::kAborted) return;
+  const bool idle = phase_ == Phase::kReady;
   phase_ = Phase::kAborted;
   const ContextScope scope(driver_, parts_.context);
+  // What kernels still use goes with the communicator.
+  if (under_way_.empty() && idle) buffers_.forget_all(communicator_);
+  buffers_.drop_all();
   if (communicator_ != nullptr) {
     nccl_.ncclCommAbort(std::exchange(communicator_, nullptr));
   }
@@ -359,6 +383,7 @@ bool CudaCommunicator::drain(int64_t timeout_ns) {
 void CudaCommunicator::close_in_good_order() {
   const ContextScope scope(driver_, parts_.context);
   if (scope.status() != CUDA_SUCCESS) return;
+  buffers_.forget_all(communicator_);
   ncclResult_t state = nccl_.ncclCommFinalize(communicator_);
   const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kGoodbyeNs);
   while (state == ncclInProgress && std::chrono::steady_clock::now() < until) {

@@ -22,6 +22,7 @@
 #include "cuda/host_legs.h"
 #include "cuda/library.h"
 #include "cuda/nccl_call.h"
+#include "cuda/registered_buffers.h"
 #include "device/communicator.h"
 
 namespace parallax {
@@ -52,6 +53,8 @@ class CudaCommunicator final : public Communicator {
   uint64_t launched() const override { return launched_; }
   uint64_t ended() const override { return launched_ - under_way_.size() - (settling() ? 1 : 0); }
   bool to_be_asked() const override { return phase_ == Phase::kForming || settling(); }
+  void forget(const ByteRange& memory) override;
+  RegisteredMemory registered() const override { return buffers_.counts(); }
   void abort() override;
   bool quiet() override;
   bool drain(int64_t timeout_ns) override;
@@ -59,11 +62,13 @@ class CudaCommunicator final : public Communicator {
  private:
   enum class Phase : uint8_t { kForming, kReady, kSettling, kFailed, kAborted };
 
-  CudaCommunicator(Parts parts, uint32_t device)
+  CudaCommunicator(Parts parts, const CommunicatorOptions& options)
       : parts_(std::move(parts)),
         driver_(parts_.driver.api),
         nccl_(parts_.nccl.api),
-        device_(device),
+        device_(options.device),
+        memory_around_(options.memory_around),
+        buffers_(nccl_),
         wake_(std::make_unique<std::function<void()>>(parts_.wake)) {}
 
   bool settling() const { return phase_ == Phase::kSettling; }
@@ -75,6 +80,7 @@ class CudaCommunicator final : public Communicator {
   Status look_at_events();
   Status order_behind(std::span<const DeviceReduction> together);
   Status take_zeros(std::span<const DeviceReduction> together);
+  void know_memory(std::span<const DeviceReduction> together);
   void give_buffers(std::span<const DeviceReduction> together);
   void list_calls();
   ncclResult_t call_together(const char** what);
@@ -95,6 +101,8 @@ class CudaCommunicator final : public Communicator {
   const DriverApi& driver_;
   const NcclApi& nccl_;
   const uint32_t device_;
+  const std::function<ByteRange(const void* address)> memory_around_;
+  RegisteredBuffers buffers_;  // of memory that the job knows
   // The driver may call it as long as something is under way.
   std::unique_ptr<std::function<void()>> wake_;
   Phase phase_ = Phase::kForming;

@@ -14,10 +14,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/byte_range.h"
 #include "base/status.h"
 
 namespace parallax {
@@ -59,6 +61,9 @@ struct CommunicatorOptions {
   std::vector<uint32_t> host_ranks = {};
   // Not 0: reductions go in two legs (DeviceLeg), and so many ranks, the first ones, have a share.
   uint32_t shares = 0;
+  // The memory that the job knows of around an address, which stays what it is until forget(); of
+  // no bytes: none. Null: nothing is known.
+  std::function<ByteRange(const void* address)> memory_around = {};
 };
 
 // A reduction over more ranks than the communicator has, whose rest is not its business: first the
@@ -90,6 +95,19 @@ struct DeviceReduction {
   std::byte* staged = nullptr;
 };
 
+// Of memory that was made known to the library behind it, once for all launches that use it.
+struct RegisteredMemory {
+  uint64_t count = 0, bytes = 0;
+  uint64_t refused = 0;  // ranges that the library did not take
+
+  RegisteredMemory& operator+=(const RegisteredMemory& other) {
+    count += other.count;
+    bytes += other.bytes;
+    refused += other.refused;
+    return *this;
+  }
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -105,6 +123,9 @@ class Communicator {
   virtual uint64_t ended() const = 0;
   // It forms, or settles a launch, and nobody is woken when that is done.
   virtual bool to_be_asked() const = 0;
+  // The memory is about to go, and no launch uses it.
+  virtual void forget(const ByteRange& memory) { static_cast<void>(memory); }
+  virtual RegisteredMemory registered() const { return {}; }
   // Gives up all that was launched; from then on it is never ready, and advance() is OK.
   virtual void abort() = 0;
   // After abort(): nothing of it reads or writes memory of the caller's any more.

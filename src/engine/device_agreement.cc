@@ -123,7 +123,8 @@ void DeviceAgreement::begin(const DeviceTerms& agreed) {
   CommunicatorOptions options = {.id = agreed.id,
                                  .device = columns.local() % devices,
                                  .rank = columns.rank(),
-                                 .ranks = columns.world()};
+                                 .ranks = columns.world(),
+                                 .memory_around = parts_.memory_around};
   if (agreed.by_host) {
     options.rank = columns.local();
     options.ranks = static_cast<uint32_t>(columns.locals().size());

@@ -26,7 +26,8 @@ class DeviceAgreement {
     DeviceLaunches& launches;
     Outbox& outbox;
     OpenDevices devices = {};
-    AmongDevices among = AmongDevices::kWorld;  // the setting nccl
+    std::function<ByteRange(const void* address)> memory_around = {};  // CommunicatorOptions
+    AmongDevices among = AmongDevices::kWorld;                         // the setting nccl
     bool deterministic = false;
   };
 

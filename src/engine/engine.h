@@ -103,6 +103,8 @@ struct EngineOptions {
   // As ExchangeOptions has it, the same on all ranks: tests let few hosts hold a census.
   uint32_t marker_hosts_max = kMarkerHostsMax;
   OpenDevices devices = {};  // of the whole job; none: slices and tables on devices are refused
+  // What the job knows of memory of devices (CommunicatorOptions).
+  std::function<ByteRange(const void* address)> memory_around = {};
   AmongDevices nccl = AmongDevices::kWorld;  // who sums what lies on devices
 };
 

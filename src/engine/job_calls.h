@@ -53,6 +53,7 @@ class JobCalls {
     JobPhase& phase;
     RequestPool& requests;
     OpenDevices devices = {};  // none: no variable's slices lie on devices
+    std::function<ByteRange(const void* address)> memory_around = {};
     DeviceLaunches& launches;
     AmongDevices nccl = AmongDevices::kWorld;  // by the setting
   };
@@ -67,6 +68,7 @@ class JobCalls {
                            .launches = parts.launches,
                            .outbox = parts.outbox,
                            .devices = parts.devices,
+                           .memory_around = parts.memory_around,
                            .among = parts.nccl,
                            .deterministic = terms.deterministic != 0}),
         initial_stream_(parts.registry, parts.group, parts.broadcast),
@@ -86,6 +88,8 @@ class JobCalls {
   // Of a job that has failed, and of one whose ranks have not all committed, at once.
   Status close(Request** request);
   void abort(const std::string& reason);
+  // Memory that no request borrows is about to go.
+  void forget_memory(const ByteRange& bytes) { parts_.launches.forget(bytes); }
   // The job is over, in good order or by force: nothing fails it any more.
   void end();
 

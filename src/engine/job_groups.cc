@@ -190,8 +190,10 @@ bool JobGroups::speaking() const { return whole().speaking(); }
 
 std::string JobGroups::forget_unless_borrowed(const ByteRange& bytes) {
   std::string who = borrower(bytes);
-  if (who.empty() && remote_writes() != nullptr) remote_writes()->forget_area(bytes);
-  return who;
+  if (!who.empty()) return who;
+  if (remote_writes() != nullptr) remote_writes()->forget_area(bytes);
+  for (const JobGroup& group : groups_) group.engine->job_calls().forget_memory(bytes);
+  return "";
 }
 
 std::string JobGroups::writes_key() {

@@ -89,6 +89,10 @@ std::string Reports::stats_json() const {
       {"local", local},
       {"variables", variables},
       {"memory", {{"reserved_bytes", all.reserved_bytes}, {"touched_bytes", all.touched_bytes}}},
+      {"nccl",
+       {{"registered_buffers", parts_.registered.count},
+        {"registered_buffer_bytes", parts_.registered.bytes},
+        {"refused_buffers", parts_.registered.refused}}},
       {"late", nullptr},
       {"dropped_messages", parts_.traffic.dropped_messages()},
       {"growth_count", growth_count()}};

@@ -41,6 +41,7 @@ class Reports {
     const Goodbye& goodbye;
     const RowCalls& row_calls;
     const DeviceCalls& device_calls;
+    RegisteredMemory registered = {};
     const SplitCalls& splits;
     const CollectiveRounds& collectives;
     const RequestPool& requests;

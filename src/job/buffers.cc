@@ -247,6 +247,13 @@ Status Buffers::remove(void* pointer, const Borrower& borrower) {
   return registered_.erase(first) > 0 ? Status() : not_registered(first);
 }
 
+ByteRange Buffers::around(const void* address) const {
+  const ByteRange byte = ByteRange::at(address, 1);
+  const MutexLock lock(mutex_);
+  const ByteRange found = overlapped(on_devices_, byte);
+  return found.bytes > 0 ? found : overlapped(registered_, byte);
+}
+
 // ---- the report
 
 std::string Buffers::json(const PeerMemoryCounts& neighbours) const {

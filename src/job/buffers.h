@@ -61,6 +61,10 @@ class Buffers {
   // As free.
   Status remove(void* pointer, const Borrower& borrower) PARALLAX_EXCLUDES(mutex_);
 
+  // The whole buffer of a device's memory, or of what the program has registered, that an address
+  // lies in; of no bytes: there is none.
+  ByteRange around(const void* address) const PARALLAX_EXCLUDES(mutex_);
+
   // The devices are about to go, and their memory with them: what gives it back, which waits for
   // them and needs nothing of this.
   std::function<void()> give_up_devices() PARALLAX_EXCLUDES(mutex_);

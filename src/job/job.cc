@@ -369,6 +369,7 @@ Status Job::start_engine() {
           .memory_check = static_cast<MemoryCheck>(setting("memory_check").number),
           .machine = machine_memory(),
           .devices = opener(),
+          .memory_around = [this](const void* address) { return buffers_.around(address); },
           .nccl = static_cast<AmongDevices>(setting("nccl").number)},
       *transport_, clock_, *compute_, [this] { progress_->on_completed(); });
   PARALLAX_RETURN_IF_ERROR(groups_->start());

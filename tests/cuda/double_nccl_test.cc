@@ -50,6 +50,13 @@ TEST_F(NcclDouble, GathersScattersAndBroadcasts) {
               ncclSuccess);
     own.wait();
     EXPECT_EQ(here.values(), (std::vector<int64_t>{6, 36}));
+    ASSERT_EQ(ncclReduce(here.address(), all.address(), 2, ncclInt64, ncclSum, 1, own.communicator,
+                         own.stream),
+              ncclSuccess);
+    own.wait();
+    const std::vector<int64_t> first = {all.values()[0], all.values()[1]};
+    EXPECT_EQ(first, r == 1 ? (std::vector<int64_t>{18, 108}) : (std::vector<int64_t>{0, 10}))
+        << "on the root alone";
   });
 }
 

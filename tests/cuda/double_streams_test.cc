@@ -184,6 +184,14 @@ TEST_F(StreamsDouble, MemoryInUseIsNotGivenBack) {
         cuMemHostUnregister(&value);
       },
       "registered memory is given back while");
+  EXPECT_DEATH(
+      {
+        CUdeviceptr pointer = 0;
+        cuMemAlloc(&pointer, 8);
+        cuda_double_count_registration(pointer, 1);
+        cuMemFree(pointer);
+      },
+      "device memory is given back while 1 communicators have it registered");
 }
 
 TEST_F(StreamsDouble, WhatWasDestroyedIsNotUsedAgain) {

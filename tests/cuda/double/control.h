@@ -116,6 +116,9 @@ PARALLAX_DOUBLE_API CUresult cuda_double_enqueue(CUstream stream, const char* na
 /* What opens a call: the code that it is to answer instead of doing anything, 0 for none. */
 PARALLAX_DOUBLE_API int cuda_double_enter(const char* function);
 PARALLAX_DOUBLE_API void cuda_double_say(const char* sentence);
+/* A communicator registers memory (1) or does no longer (-1): it is not to be given back meanwhile.
+ */
+PARALLAX_DOUBLE_API void cuda_double_count_registration(CUdeviceptr pointer, int change);
 /* The device of the current context; -1: there is none. */
 PARALLAX_DOUBLE_API int cuda_double_current_device(void);
 /* The device of a stream; -1 where there is no such stream. */

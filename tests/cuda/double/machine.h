@@ -52,7 +52,8 @@ struct Block {
   std::byte* alias = nullptr;  // where the host reaches it
   size_t mapped_bytes = 0;
   CUcontext context = nullptr;
-  uint32_t users = 0;  // operations that are queued or executed
+  uint32_t users = 0;          // operations that are queued or executed
+  uint32_t registrations = 0;  // of communicators
 };
 
 struct Kernel {

@@ -71,6 +71,10 @@ Block* to_release(Machine& all, uintptr_t first, MemoryKind kind) {
     fault(std::string(name_of(kind)) + " is given back while " + std::to_string(block.users) +
           " operations that use it are queued or under way");
   }
+  if (block.registrations > 0) {
+    fault(std::string(name_of(kind)) + " is given back while " +
+          std::to_string(block.registrations) + " communicators have it registered");
+  }
   for (size_t i = block.bytes; kind == MemoryKind::kDevice && i < block.mapped_bytes; ++i) {
     if (block.alias[i] != std::byte{kBeyond}) {
       fault("byte " + std::to_string(i) + " of a block of " + std::to_string(block.bytes) +
@@ -127,6 +131,12 @@ PARALLAX_DOUBLE_API CUresult cuMemAlloc(CUdeviceptr* pointer, size_t bytes) {
   device.memory_used += bytes;
   *pointer = add(machine(), block).first;
   return CUDA_SUCCESS;
+}
+
+void cuda_double_count_registration(CUdeviceptr pointer, int change) {
+  const Lock lock;
+  Block* const block = block_of(machine(), pointer, 0);
+  if (block != nullptr) block->registrations += static_cast<uint32_t>(change);
 }
 
 PARALLAX_DOUBLE_API CUresult cuMemFree(CUdeviceptr pointer) {

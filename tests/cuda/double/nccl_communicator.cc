@@ -234,6 +234,7 @@ PARALLAX_DOUBLE_API ncclResult_t ncclCommDestroy(ncclComm_t handle) {
     }
   }
   wait_for_launched(*own);
+  drop_registrations(*own);
   remove(handle);
   return ncclSuccess;
 }
@@ -251,6 +252,7 @@ PARALLAX_DOUBLE_API ncclResult_t ncclCommAbort(ncclComm_t handle) {
     own->changed.wait(lock, [&] { return !own->executing && own->under_way == 0; });
   }
   if (own->rank == 0 && own->world != nullptr) own->world->remove_file();
+  drop_registrations(*own);
   remove(handle);
   return ncclSuccess;
 }
@@ -305,8 +307,8 @@ size_t nccl_double_leaks(char* text, size_t bytes) {
              std::to_string(own->rank_count) + "\n";
     ++count;
     const std::lock_guard inner(own->mutex);
-    for (const auto& [pointer, size] : own->registered) {
-      lines += "a registration of " + std::to_string(size) + " bytes\n";
+    for (const auto& [registration, each] : own->registered) {
+      lines += "a registration of " + std::to_string(each.bytes) + " bytes\n";
       ++count;
     }
     for (const auto& [window, size] : own->windows) {

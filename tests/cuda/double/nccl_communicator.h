@@ -43,7 +43,11 @@ struct ncclComm {
   uint64_t places = 0;       // that this rank has come to, on streams
   uint64_t turns = 0;        // chunks handed over
   uint64_t offers = 0;       // splits and windows; places of callers
-  std::map<void*, size_t> registered;
+  struct Registration {
+    CUdeviceptr pointer = 0;
+    size_t bytes = 0;
+  };
+  std::map<void*, Registration> registered;
   std::map<ncclWindow_t, size_t> windows;
 };
 
@@ -59,6 +63,8 @@ using Communicator = std::shared_ptr<ncclComm>;
 Communicator find(ncclComm_t handle);
 void add(const Communicator& communicator);
 void remove(ncclComm_t handle);
+// What it has registered goes with it.
+void drop_registrations(ncclComm& communicator);
 
 void say(const std::string& sentence);
 // Into the log, ncclGetLastError and, where it is not there yet, the asynchronous error.

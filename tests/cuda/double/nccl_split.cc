@@ -65,6 +65,15 @@ ncclResult_t split(const Communicator& parent, const Communicator& child, int co
 
 }  // namespace
 
+void drop_registrations(ncclComm& communicator) {
+  const std::lock_guard lock(communicator.mutex);
+  for (const auto& [registration, each] : communicator.registered) {
+    cuda_double_count_registration(each.pointer, -1);
+    delete static_cast<char*>(registration);
+  }
+  communicator.registered.clear();
+}
+
 }  // namespace nccl_double
 
 using namespace nccl_double;
@@ -110,8 +119,13 @@ PARALLAX_DOUBLE_API ncclResult_t ncclCommRegister(const ncclComm_t handle, void*
                       " bytes that device " + std::to_string(own->device) + " can reach");
   }
   const std::lock_guard lock(own->mutex);
+  for (const auto& [handle, each] : own->registered) {
+    if (each.pointer != pointer) continue;
+    say("ncclCommRegister: the memory is registered already");
+  }
   *registration = new char;
-  own->registered[*registration] = bytes;
+  own->registered[*registration] = {pointer, bytes};
+  cuda_double_count_registration(pointer, 1);
   return ncclSuccess;
 }
 
@@ -120,7 +134,10 @@ PARALLAX_DOUBLE_API ncclResult_t ncclCommDeregister(const ncclComm_t handle, voi
   const Communicator own = find(handle);
   if (own == nullptr) return ncclInvalidArgument;
   const std::lock_guard lock(own->mutex);
-  if (own->registered.erase(registration) == 0) return ncclInvalidArgument;
+  const auto found = own->registered.find(registration);
+  if (found == own->registered.end()) return ncclInvalidArgument;
+  cuda_double_count_registration(found->second.pointer, -1);
+  own->registered.erase(found);
   delete static_cast<char*>(registration);
   return ncclSuccess;
 }

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Registering with NCCL, and taking it back. See registered_buffers.h.
+#include "cuda/registered_buffers.h"
+
+#include <algorithm>
+
+namespace parallax {
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
+
+bool RegisteredBuffers::possible() const {
+  return nccl_.ncclCommRegister != nullptr && nccl_.ncclCommDeregister != nullptr;
+}
+
+void RegisteredBuffers::know(ncclComm_t communicator, const ByteRange& memory) {
+  if (known_.size() == kMost) return;
+  Known known = {.memory = memory};
+  known_.reserve(kMost);
+  const ncclResult_t result = nccl_.ncclCommRegister(
+      communicator, reinterpret_cast<void*>(memory.first), memory.bytes, &known.handle);
+  if (result != ncclSuccess) known.handle = nullptr;
+  known_.push_back(known);
+}
+
+// Whatever it answers: NCCL has it no more, or gives it up with the communicator.
+void RegisteredBuffers::deregister(ncclComm_t communicator, const Known& known) const {
+  if (known.handle != nullptr && communicator != nullptr) {
+    static_cast<void>(nccl_.ncclCommDeregister(communicator, known.handle));
+  }
+}
+
+#else
+
+bool RegisteredBuffers::possible() const { return false; }
+void RegisteredBuffers::know(ncclComm_t, const ByteRange&) {}
+void RegisteredBuffers::deregister(ncclComm_t, const Known&) const {}
+
+#endif
+
+bool RegisteredBuffers::knows(const ByteRange& memory) const {
+  return std::any_of(known_.begin(), known_.end(),
+                     [&](const Known& each) { return each.memory.overlaps(memory); });
+}
+
+void RegisteredBuffers::forget(ncclComm_t communicator, const ByteRange& memory) {
+  std::erase_if(known_, [&](const Known& each) {
+    if (!each.memory.overlaps(memory)) return false;
+    deregister(communicator, each);
+    return true;
+  });
+}
+
+void RegisteredBuffers::forget_all(ncclComm_t communicator) {
+  for (const Known& each : known_) deregister(communicator, each);
+  known_.clear();
+}
+
+RegisteredMemory RegisteredBuffers::counts() const {
+  RegisteredMemory counts;
+  for (const Known& each : known_) {
+    const bool there = each.handle != nullptr;
+    counts.count += there ? 1 : 0;
+    counts.bytes += there ? each.memory.bytes : 0;
+    counts.refused += there ? 0 : 1;
+  }
+  return counts;
+}
+
+}  // namespace parallax

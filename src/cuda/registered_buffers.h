@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// RegisteredBuffers: memory that was registered with a communicator (ncclCommRegister, NCCL 2.19),
+// once for all that it launches with it, so that NCCL may reach it without copies. Bounded. What
+// NCCL refuses is remembered as long as the memory is there, and not offered again: reductions work
+// without.
+//
+// Its owner's alone, with the device's context current; nothing waits.
+#ifndef PARALLAX_CUDA_REGISTERED_BUFFERS_H_
+#define PARALLAX_CUDA_REGISTERED_BUFFERS_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "base/byte_range.h"
+#include "cuda/nccl_api.h"
+#include "device/communicator.h"
+
+namespace parallax {
+
+class RegisteredBuffers {
+ public:
+  static constexpr size_t kMost = 256;
+
+  explicit RegisteredBuffers(const NcclApi& nccl) : nccl_(nccl) {}
+
+  // This NCCL registers memory.
+  bool possible() const;
+  // It was offered.
+  bool knows(const void* address) const { return knows(ByteRange::at(address, 1)); }
+  bool knows(const ByteRange& memory) const;
+  // Offers it, which it was not yet.
+  void know(ncclComm_t communicator, const ByteRange& memory);
+  // All of it that is known, which no launch uses.
+  void forget(ncclComm_t communicator, const ByteRange& memory);
+  void forget_all(ncclComm_t communicator);
+  // The communicator is given up, and what it knew with it.
+  void drop_all() { known_.clear(); }
+
+  RegisteredMemory counts() const;
+
+ private:
+  struct Known {
+    ByteRange memory;
+    void* handle = nullptr;  // null: it was refused
+  };
+
+  void deregister(ncclComm_t communicator, const Known& known) const;
+
+  const NcclApi& nccl_;
+  std::vector<Known> known_;
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_CUDA_REGISTERED_BUFFERS_H_
