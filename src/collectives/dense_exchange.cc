@@ -13,70 +13,48 @@
 
 namespace parallax {
 
+DenseExchange::DenseExchange(const Columns& columns, const Elements& elements, Outbox& outbox,
+                             const ExchangeOptions& options, ScheduleWiring wiring,
+                             const BesideSteps* beside)
+    : columns_(columns),
+      elements_(elements.count),
+      row_elements_(elements.in_row),
+      outbox_(outbox),
+      options_(options),
+      made_dense_(elements.made_dense),
+      beside_(beside != nullptr),
+      reduce_kind_(beside_ ? SectionKind::kCollectiveReduce : SectionKind::kDenseReduce),
+      gather_kind_(beside_ ? SectionKind::kCollectiveGather : SectionKind::kDenseGather),
+      placed_(beside_ && beside->placed),
+      defers_(options.method != Method::kPushPull),
+      combine_(beside_ ? beside->combine : Combine::kSum),
+      dtype_(beside_ && beside->copies ? beside->dtype : dtype_of(options.sum)),
+      element_bytes_(bytes_of_dtype(dtype_)),
+      wiring_(std::move(wiring)),
+      ordered_(options.ordered || wiring_.schedule().in_turn) {}
+
 DenseExchange::DenseExchange(const Columns& columns, const Partition& partition, Outbox& outbox,
                              const ExchangeOptions& options, const DenseAlgorithm& algorithm,
                              bool of_hosts)
-    : columns_(columns),
-      elements_(partition.elements()),
-      row_elements_(partition.row_elements()),
-      outbox_(outbox),
-      options_(options),
-      made_dense_(of_hosts),
-      beside_(false),
-      reduce_kind_(SectionKind::kDenseReduce),
-      gather_kind_(SectionKind::kDenseGather),
-      placed_(false),
-      defers_(options.method != Method::kPushPull),
-      combine_(Combine::kSum),
-      dtype_(dtype_of(options.sum)),
-      element_bytes_(bytes_of_sum(options.sum)),
-      wiring_(algorithm.build({.columns = columns,
-                               .partition = partition,
-                               .variable = options.variable,
-                               .ordered = options.ordered,
-                               .returned = options.method != Method::kPushPull,
-                               .of_hosts = of_hosts}),
-              of_hosts),
-      ordered_(options.ordered || wiring_.schedule().in_turn) {}
+    : DenseExchange(columns, {partition.elements(), partition.row_elements(), of_hosts}, outbox,
+                    options,
+                    {algorithm.build({.columns = columns,
+                                      .partition = partition,
+                                      .variable = options.variable,
+                                      .ordered = options.ordered,
+                                      .returned = options.method != Method::kPushPull,
+                                      .of_hosts = of_hosts}),
+                     of_hosts},
+                    nullptr) {}
 
 DenseExchange::DenseExchange(const Columns& columns, uint64_t elements, Outbox& outbox,
                              const ExchangeOptions& options, Schedule schedule,
                              const BesideSteps& beside)
-    : columns_(columns),
-      elements_(elements),
-      row_elements_(1),
-      outbox_(outbox),
-      options_(options),
-      made_dense_(false),
-      beside_(true),
-      reduce_kind_(SectionKind::kCollectiveReduce),
-      gather_kind_(SectionKind::kCollectiveGather),
-      placed_(beside.placed),
-      defers_(true),
-      combine_(beside.combine),
-      dtype_(beside.copies ? beside.dtype : dtype_of(options.sum)),
-      element_bytes_(bytes_of_dtype(dtype_)),
-      wiring_(std::move(schedule)),
-      ordered_(options.ordered || wiring_.schedule().in_turn) {}
+    : DenseExchange(columns, {elements}, outbox, options, {std::move(schedule)}, &beside) {}
 
 DenseExchange::DenseExchange(const Columns& columns, uint64_t elements, Outbox& outbox,
                              const ExchangeOptions& options, Schedule schedule)
-    : columns_(columns),
-      elements_(elements),
-      row_elements_(1),
-      outbox_(outbox),
-      options_(options),
-      made_dense_(false),
-      beside_(false),
-      reduce_kind_(SectionKind::kDenseReduce),
-      gather_kind_(SectionKind::kDenseGather),
-      placed_(false),
-      defers_(true),
-      combine_(Combine::kSum),
-      dtype_(dtype_of(options.sum)),
-      element_bytes_(bytes_of_sum(options.sum)),
-      wiring_(std::move(schedule)),
-      ordered_(options.ordered || wiring_.schedule().in_turn) {}
+    : DenseExchange(columns, {elements}, outbox, options, {std::move(schedule)}, nullptr) {}
 
 DenseExchange::~DenseExchange() {
   outbox_.lending().forget(this);

@@ -90,6 +90,14 @@ class DenseExchange final : public Exchange, private LentReader {
   bool moved(uint64_t step) const { return step_buffer(step).left == 0 && state(step).delivered; }
 
  private:
+  struct Elements {
+    uint64_t count = 0, in_row = 1;
+    bool made_dense = false;
+  };
+  // Null: of a step.
+  DenseExchange(const Columns& columns, const Elements& elements, Outbox& outbox,
+                const ExchangeOptions& options, ScheduleWiring wiring, const BesideSteps* beside);
+
   struct OpState {
     uint64_t done = 0;       // receives: elements that came; sends: that were queued
     uint64_t noted = 0;      // receives: of loans, that are still to be read

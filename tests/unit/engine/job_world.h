@@ -56,6 +56,7 @@ class JobWorld {
                                phase,
                                requests,
                                {},
+                               {},  // no memory of devices
                                launches}),
           steps({clock, registry, phase, group, pipeline, rows, requests}),
           handlers({phase, group, pipeline, migration, trees, broadcast, job, rows, collectives,
