@@ -117,6 +117,15 @@ constexpr SettingRow kRows[] = {
      .sources = kOutside,
      .help = "FIRST-LAST: the ports at one of which each rank of transport tcp listens. Not set: "
              "one of the system's choosing."},
+    {.name = "rails",
+     .type = SettingType::kText,
+     .standard = "auto",
+     .unit = "",
+     .sources = kOutside,
+     .help = "Ports of RDMA devices that a rank uses at once under transport rdma, for what is "
+             "written into its peers' memory: auto: those nearest to it, at most 4; a number: at "
+             "most so many of them; or the ports themselves, as mlx5_0:1,mlx5_1:1, the first for "
+             "messages too."},
     {.name = "rdma_memory_mb",
      .type = SettingType::kNumber,
      .standard = "4096",

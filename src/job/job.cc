@@ -244,19 +244,25 @@ Status Job::make_network(const Endpoint& mine, bool one_machine,
   NetworkChoice choice;
   PARALLAX_RETURN_IF_ERROR(choose_network({.options = &options_,
                                            .net_device_where = setting("net_device").where,
+                                           .rails = setting("rails").text,
                                            .one_machine = one_machine,
                                            .local_rank = hosts_.local_of[options_.rank],
                                            .local_ranks = local_ranks},
                                           &choice));
   connection_.network_why = choice.why;
   if (by_ucx) {
-    PARALLAX_RETURN_IF_ERROR(
-        module->create({.rank = options_.rank,
-                        .world = world,
-                        .net_device = choice.device,
-                        .transports = choice.transports,
-                        .registered_bytes_max = uint64_t{setting("rdma_memory_mb").number} << 20},
-                       network));
+    NetworkOptions ucx;
+    ucx.rank = options_.rank;
+    ucx.world = world;
+    ucx.net_device = choice.device;
+    ucx.transports = choice.transports;
+    ucx.registered_bytes_max = uint64_t{setting("rdma_memory_mb").number} << 20;
+    // Without memory to be written to there is nothing for more rails to carry.
+    if (ucx.registered_bytes_max > 0) {
+      ucx.more_devices = choice.more_devices;
+      ucx.more_devices_asked = choice.more_devices_asked;
+    }
+    PARALLAX_RETURN_IF_ERROR(module->create(ucx, network));
   } else {
     PARALLAX_RETURN_IF_ERROR(make_tcp_network({.options = &options_,
                                                .settings = &settings_.as_opened(),

@@ -11,6 +11,7 @@
 #include "topology/nic_ports.h"
 #include "topology/rails.h"
 #include "transport/exposure.h"
+#include "transport/module/network_transport.h"
 
 namespace parallax {
 
@@ -20,6 +21,9 @@ constexpr const char* kRefused = "open: transport is \"rdma\", ";
 
 // All that UCX has on verbs: it takes the best that the device knows.
 constexpr const char* kVerbsTransports = "rc,dc,ud";
+
+// A rail costs memory that UCX locks, and a look in every poll.
+constexpr size_t kRailsByDefault = 4;
 
 struct Port {
   const Nic* nic = nullptr;
@@ -134,6 +138,48 @@ UcxVariables ucx_variables() {
           .net_devices = process_variable("UCX_NET_DEVICES")};
 }
 
+// How many the setting allows; 0: it is a list of names, or nonsense.
+size_t rails_wanted(const std::string& rails) {
+  if (rails.empty() || rails == "auto") return kRailsByDefault;
+  for (size_t count = 1; count <= kRailsMax; ++count) {
+    if (rails == std::to_string(count)) return count;
+  }
+  return 0;
+}
+
+// The ports that the setting names.
+Status choose_named_rails(const NetworkRequest& request, const UcxVariables& ucx,
+                          const std::vector<Nic>& nics, NetworkChoice* choice) {
+  const std::vector<std::string> names = words_of(request.rails);
+  const std::string setting = "but rails is '" + request.rails + "'";
+  const char* other = request.options->net_device != nullptr ? "net_device"
+                      : !ucx.net_devices.empty()             ? "UCX_NET_DEVICES"
+                                                             : nullptr;
+  if (other != nullptr) {
+    return refused(setting + " and " + other + " names devices too: give one of them", "rails");
+  }
+  const bool is_number = request.rails.find_first_not_of("0123456789") == std::string::npos;
+  if (names.empty() || names.size() > kRailsMax || is_number) {
+    return refused(setting + ": it must be auto, 1 to " + std::to_string(kRailsMax) +
+                       ", or as many names of ports, as mlx5_0:1,mlx5_1:1",
+                   "rails");
+  }
+  std::vector<std::string> devices;
+  for (const std::string& name : names) {
+    Port found;
+    PARALLAX_RETURN_IF_ERROR(find_named(name, "rails", nics, &found));
+    if (std::find(devices.begin(), devices.end(), found.name()) != devices.end()) {
+      return refused(setting + ", which names " + found.name() + " twice", "rails");
+    }
+    devices.push_back(found.name());
+  }
+  choice->device = devices[0];
+  choice->more_devices.assign(devices.begin() + 1, devices.end());
+  choice->more_devices_asked = true;
+  choice->why = "named by rails";
+  return {};
+}
+
 // By what discovery knows: near to the rank's GPU, or to its NUMA nodes, shared among its host's.
 Status choose_nearest(const NetworkRequest& request, const Topology& topology,
                       NetworkChoice* choice) {
@@ -145,6 +191,8 @@ Status choose_nearest(const NetworkRequest& request, const Topology& topology,
   }
   const RankRails& own = ranks[request.local_rank];
   choice->device = rail_name(own.rails.front());
+  const size_t count = std::min(own.rails.size(), rails_wanted(request.rails));
+  for (size_t i = 1; i < count; ++i) choice->more_devices.push_back(rail_name(own.rails[i]));
   const size_t usable = usable_ports(topology.nics);
   choice->why = "the only RDMA device that is active";
   if (usable > 1) {
@@ -181,6 +229,7 @@ Status choose_rdma(const NetworkRequest& request, const UcxVariables& ucx, const
   PARALLAX_RETURN_IF_ERROR(check_ucx_transports(ucx.transports));
   PARALLAX_RETURN_IF_ERROR(check_usable(nics));
   choice->transports = kVerbsTransports;
+  if (rails_wanted(request.rails) == 0) return choose_named_rails(request, ucx, nics, choice);
   if (!ucx.net_devices.empty()) {
     for (const std::string& name : words_of(ucx.net_devices)) {
       Port found;

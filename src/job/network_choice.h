@@ -19,15 +19,18 @@ namespace parallax {
 struct NetworkRequest {
   const parallax_options_t* options = nullptr;  // transport and net_device, with the settings in
   std::string net_device_where = {};            // "environment PARALLAX_NET_DEVICE"
+  std::string rails = "auto";                   // the setting
   bool one_machine = false;                     // every rank is on this one
   uint32_t local_rank = 0;                      // its number among the ranks of its host
   uint32_t local_ranks = 1;                     // how many those are
 };
 
 struct NetworkChoice {
-  std::string device = {};      // "lo", "mlx5_0:1"; empty: UCX's own choice
-  std::string transports = {};  // UCX's names; empty: by the device
-  std::string why = {};         // of the device, in words
+  std::string device = {};                     // "lo", "mlx5_0:1"; empty: UCX's own choice
+  std::vector<std::string> more_devices = {};  // rails beyond it
+  bool more_devices_asked = false;             // by their names
+  std::string transports = {};                 // UCX's names; empty: by the device
+  std::string why = {};                        // of the device, in words
 };
 
 // As named, lo on one machine, else UCX's choice; under "rdma" choose_rdma() of what is there.
@@ -39,9 +42,10 @@ struct UcxVariables {
   std::string net_devices = {};  // UCX_NET_DEVICES
 };
 
-// The port that is named, or the first that plan_rails (topology/rails.h) gives the rank: of those
-// that work the nearest, shared out among the ranks of its host. Pure. INVALID: what is named is
-// none, or lets UCX take another network; IO: there is none, or none works.
+// The port that is named, or those that plan_rails (topology/rails.h) gives the rank: of those that
+// work the nearest, shared out among the ranks of its host; how many, or which, the setting rails
+// says. Pure. INVALID: what is named is none, or lets UCX take another network; IO: there is none,
+// or none works.
 Status choose_rdma(const NetworkRequest& request, const UcxVariables& ucx, const Topology& topology,
                    NetworkChoice* choice);
 

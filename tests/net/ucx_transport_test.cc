@@ -46,24 +46,6 @@ std::unique_ptr<NetworkTransport> make(uint32_t rank, uint32_t world, size_t mes
   return transport;
 }
 
-// Every rank wires every other.
-void wire_all(std::vector<std::unique_ptr<NetworkTransport>>& ranks) {
-  std::vector<std::thread> threads;
-  for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
-    threads.emplace_back([&, rank] {
-      std::vector<uint32_t> others;
-      for (uint32_t peer = 0; peer < ranks.size(); ++peer) {
-        if (peer != rank) others.push_back(peer);
-      }
-      uint32_t missing = 0;
-      const int64_t deadline_ns = SteadyClock().now_ns() + 30000 * kNanosecondsPerMillisecond;
-      const Status wired = ranks[rank]->wire(others, deadline_ns, &missing);
-      EXPECT_TRUE(wired.ok()) << missing << ": " << wired.message();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
-
 // Sends one message to rank 0 of `ranks` from a transport that is not one of them, and expects it
 // to be dropped and counted, and the job to go on.
 void expect_dropped(NetworkTransport& stranger, const std::string& address, size_t bytes) {
@@ -136,10 +118,20 @@ TEST(UcxTransport, a_dead_address_is_a_loss) {
       poll_until({{ranks[0].get(), &at_zero}}, [&] { return at_zero.sent_count == accepted; }));
 }
 
+// With that many rails beside the first.
+class UcxLinks : public ::testing::TestWithParam<size_t> {
+ protected:
+  static std::vector<std::unique_ptr<NetworkTransport>> make(uint32_t world) {
+    return make_ucx_ranks(world, std::vector<std::string>(GetParam(), "lo"));
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Beside, UcxLinks, ::testing::Values(0, 2));
+
 // Given a peer that never polls, expect no more than its credits to be taken, and a prompt close of
 // both with messages under way.
-TEST(UcxTransport, closes_with_messages_under_way) {
-  auto ranks = make_ucx_ranks(2);
+TEST_P(UcxLinks, closes_with_messages_under_way) {
+  auto ranks = make(2);
   Recorder at_zero;
   const auto message = conformance::make_message(0, 0, 60000);
   uint64_t accepted = 0;
@@ -178,8 +170,8 @@ TEST(UcxTransport, forgetting_completes_what_waits) {
 
 // Given ranks that wire each other, expect each to hear of a death with no message sent before, and
 // one that does not come to be named.
-TEST(UcxTransport, wired_ranks_hear_of_a_death) {
-  auto ranks = make_ucx_ranks(3);
+TEST_P(UcxLinks, wired_ranks_hear_of_a_death) {
+  auto ranks = make(3);
   wire_all(ranks);
   ranks[2].reset();
   Recorder at_zero;
@@ -187,7 +179,7 @@ TEST(UcxTransport, wired_ranks_hear_of_a_death) {
   EXPECT_TRUE(poll_until({{ranks[0].get(), &at_zero}, {ranks[1].get(), &at_one}},
                          [&] { return !at_zero.reasons.empty() && !at_one.reasons.empty(); }));
 
-  auto others = make_ucx_ranks(2);
+  auto others = make(2);
   uint32_t missing = 0;
   const std::vector<uint32_t> peer = {1};
   const int64_t deadline_ns = SteadyClock().now_ns() + 50 * kNanosecondsPerMillisecond;
@@ -197,11 +189,12 @@ TEST(UcxTransport, wired_ranks_hear_of_a_death) {
 
 // Given a peer that is forgotten at any moment of the wire-up, by one side or by both, expect both
 // processes to live, and what was sent to complete once the peer has answered.
-TEST(UcxTransport, forgetting_a_peer_in_wire_up_ends_no_process) {
+TEST_P(UcxLinks, forgetting_a_peer_in_wire_up_ends_no_process) {
   constexpr int kPollsMax = 24;
   for (const bool both : {false, true}) {
-    for (int polls = 0; polls < 2 * kPollsMax; ++polls) {
-      auto ranks = make_ucx_ranks(2);
+    // With rails those that are not wired are given time as their rank closes.
+    for (int polls = 0; polls < 2 * kPollsMax; polls += GetParam() == 0 ? 1 : 7) {
+      auto ranks = make(2);
       Recorder at[2];
       const auto first = conformance::make_message(0, 0, 50000);
       const auto second = conformance::make_message(1, 0, 50000);
@@ -226,9 +219,9 @@ TEST(UcxTransport, forgetting_a_peer_in_wire_up_ends_no_process) {
 
 // Given messages whose on_sent was told, expect them to arrive although their sender closes before
 // the receiver looks, and the loss after them.
-TEST(UcxTransport, last_words_arrive_before_the_loss) {
+TEST_P(UcxLinks, last_words_arrive_before_the_loss) {
   for (const size_t bytes : {size_t{100}, size_t{8000}, size_t{61440}}) {
-    auto ranks = make_ucx_ranks(2);
+    auto ranks = make(2);
     Recorder at_zero;
     Recorder at_one;
     std::vector<std::vector<std::byte>> messages;
@@ -270,6 +263,58 @@ TEST(UcxTransport, what_a_receiver_throws_leaves_poll) {
   };
   EXPECT_THROW(until([] { return false; }), std::runtime_error);
   EXPECT_TRUE(until([&] { return at_one.received[0] == 2; }));
+}
+
+// Given ranks of three, three and one rails, expect those to be wired that both of a pair have, and
+// none to be in the making when wire() returns.
+TEST(UcxRails, are_wired_as_far_as_both_have_them) {
+  std::vector<std::unique_ptr<NetworkTransport>> ranks;
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    ranks.push_back(make_ucx(rank, 3, std::vector<std::string>(rank < 2 ? 2 : 0, "lo")));
+  }
+  connect_all(ranks);
+  wire_all(ranks);
+  EXPECT_EQ(ranks[0]->stats().endpoints_opened, 4u);
+  EXPECT_EQ(ranks[1]->stats().endpoints_opened, 4u);
+  EXPECT_EQ(ranks[2]->stats().endpoints_opened, 2u);
+  EXPECT_EQ(ranks[0]->description(), "tcp on lo, pieces over lo, lo too");
+  EXPECT_EQ(ranks[2]->description(), "tcp on lo");
+}
+
+TEST(UcxRails, one_that_does_not_open_is_left_out_unless_it_was_asked_for) {
+  std::unique_ptr<NetworkTransport> transport;
+  NetworkOptions options;
+  options.world = 2;
+  options.net_device = "lo";
+  options.more_devices = {"nosuch0", "lo"};
+  ASSERT_TRUE(ucx_module()->create(options, &transport).ok());
+  EXPECT_EQ(
+      transport->description(),
+      "tcp on lo, pieces over lo too; nosuch0 is left out: net_device \"nosuch0\": this machine "
+      "has no such interface");
+  options.more_devices_asked = true;
+  EXPECT_EQ(ucx_module()->create(options, &transport).code(), PARALLAX_INVALID);
+  options.more_devices.assign(kRailsMax, "lo");
+  EXPECT_EQ(ucx_module()->create(options, &transport).code(), PARALLAX_INVALID);
+}
+
+// Given the address of a peer cut anywhere, expect a sentence or fewer rails, never a look beyond.
+TEST(UcxRails, an_address_that_is_cut_is_refused) {
+  const auto ranks = make_ucx_ranks(2, {"lo", "lo"});
+  const std::string address = ranks[1]->address();
+  const std::string key = address.substr(address.size() - sizeof(uint64_t));
+  const std::string rails = address.substr(0, address.size() - key.size());
+  size_t taken = 0;
+  for (size_t bytes = 0; bytes <= rails.size(); ++bytes) {
+    const auto other = make_ucx(0, 2);
+    taken += other->connect(1, rails.substr(0, bytes) + key).ok() ? 1 : 0;
+  }
+  EXPECT_EQ(taken, 3u) << "whole ones alone";
+  std::string many;
+  for (int i = 0; i < 9; ++i) many += rails.substr(0, rails.size() / 3);
+  const Status refused = make_ucx(0, 2)->connect(1, many + key);
+  EXPECT_EQ(refused.code(), PARALLAX_INVALID);
+  EXPECT_NE(refused.message().find("more rails than there can be"), std::string::npos);
 }
 
 // Given options that cannot work, expect a sentence.

@@ -10,8 +10,10 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "transport/module/loader.h"
 
 namespace parallax::net {
@@ -34,7 +36,8 @@ inline const ParallaxTransportModule* ucx_module() {
   return module;
 }
 
-inline std::unique_ptr<NetworkTransport> make_ucx(uint32_t rank, uint32_t world) {
+inline std::unique_ptr<NetworkTransport> make_ucx(
+    uint32_t rank, uint32_t world, const std::vector<std::string>& more_devices = {}) {
   std::unique_ptr<NetworkTransport> transport;
   const ParallaxTransportModule* module = ucx_module();
   if (module == nullptr) return nullptr;
@@ -44,22 +47,49 @@ inline std::unique_ptr<NetworkTransport> make_ucx(uint32_t rank, uint32_t world)
   // tests/rdma runs the conformance suite on a device of its own.
   options.net_device = setting_of_test("PARALLAX_TEST_NET_DEVICE", "lo");
   options.transports = setting_of_test("PARALLAX_TEST_NET", "");
+  options.more_devices = more_devices;
+  options.more_devices_asked = true;
   const Status status = module->create(options, &transport);
   EXPECT_TRUE(status.ok()) << status.message();
   return transport;
 }
 
-// All ranks of a world in this process, each knowing all others.
-inline std::vector<std::unique_ptr<NetworkTransport>> make_ucx_ranks(uint32_t world) {
-  std::vector<std::unique_ptr<NetworkTransport>> ranks;
-  for (uint32_t rank = 0; rank < world; ++rank) ranks.push_back(make_ucx(rank, world));
-  for (uint32_t rank = 0; rank < world; ++rank) {
-    for (uint32_t peer = 0; peer < world; ++peer) {
+inline void connect_all(const std::vector<std::unique_ptr<NetworkTransport>>& ranks) {
+  for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
+    for (uint32_t peer = 0; peer < ranks.size(); ++peer) {
       if (peer == rank) continue;
       const Status status = ranks[rank]->connect(peer, ranks[peer]->address());
       EXPECT_TRUE(status.ok()) << status.message();
     }
   }
+}
+
+// Every rank wires every other.
+inline void wire_all(const std::vector<std::unique_ptr<NetworkTransport>>& ranks) {
+  std::vector<std::thread> threads;
+  for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      std::vector<uint32_t> others;
+      for (uint32_t peer = 0; peer < ranks.size(); ++peer) {
+        if (peer != rank) others.push_back(peer);
+      }
+      uint32_t missing = 0;
+      const int64_t deadline_ns = SteadyClock().now_ns() + 30000 * kNanosecondsPerMillisecond;
+      const Status wired = ranks[rank]->wire(others, deadline_ns, &missing);
+      EXPECT_TRUE(wired.ok()) << missing << ": " << wired.message();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// All ranks of a world in this process, each knowing all others.
+inline std::vector<std::unique_ptr<NetworkTransport>> make_ucx_ranks(
+    uint32_t world, const std::vector<std::string>& more_devices = {}) {
+  std::vector<std::unique_ptr<NetworkTransport>> ranks;
+  for (uint32_t rank = 0; rank < world; ++rank) {
+    ranks.push_back(make_ucx(rank, world, more_devices));
+  }
+  connect_all(ranks);
   return ranks;
 }
 

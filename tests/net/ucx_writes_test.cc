@@ -76,6 +76,7 @@ class UcxWrites : public ::testing::Test {
       options.net_device = device_of_test();
       options.transports = "rc";
       options.registered_bytes_max = 2 * kMiB;
+      if (!more_.empty()) options.more_devices = {more_};
       ASSERT_TRUE(ucx_module()->create(options, &ranks_[rank]).ok());
       recorders_[rank].check_pattern = false;
     }
@@ -122,6 +123,8 @@ class UcxWrites : public ::testing::Test {
                           cookie);
   }
 
+  // A second rail, where tests/rdma has one.
+  const std::string more_ = setting_of_test("PARALLAX_TEST_MORE_DEVICE", "");
   std::array<std::unique_ptr<NetworkTransport>, 2> ranks_;
   std::array<Recorder, 2> recorders_;
   std::array<uint64_t, 64> words_ = {};
@@ -164,6 +167,16 @@ TEST_F(UcxWrites, a_piece_is_there_before_its_message) {
   }));
   for (uint64_t i = 0; i < count; ++i) EXPECT_EQ(came[i], i);
   EXPECT_EQ(told(1)["pieces"], count / 2);
+  const nlohmann::json rails = told(1)["rails"];
+  ASSERT_EQ(rails.size(), more_.empty() ? 1u : 2u);
+  uint64_t pieces = 0;
+  for (const auto& rail : rails) {
+    EXPECT_EQ(rail["peers"], 1);
+    EXPECT_GE(rail["pieces"], 2) << rail["device"];
+    EXPECT_EQ(rail["piece_bytes"], rail["pieces"].get<uint64_t>() * piece);
+    pieces += rail["pieces"].get<uint64_t>();
+  }
+  EXPECT_EQ(pieces, count / 2);
   EXPECT_EQ(told(0)["registrations"], 1);
   writes(0).unshare(shared.area);
   writes(0).forget_area(to.range());

@@ -18,7 +18,7 @@ inline constexpr uint32_t kModuleAbi = 1;  // of the fields up to `build`: never
 
 // Its layout number is raised with every change of what crosses: this table, Status, Transport,
 // NetworkTransport, their structs.
-#define PARALLAX_MODULE_LAYOUT 1
+#define PARALLAX_MODULE_LAYOUT 2
 #define PARALLAX_MODULE_BUILD PARALLAX_BUILD_TEXT(PARALLAX_MODULE_LAYOUT)
 
 struct ParallaxTransportModule {

@@ -74,11 +74,15 @@ ucs_status_t UcxTransport::on_goodbye(void* self, const void* header, size_t hea
   return UCS_OK;
 }
 
-UcxPeer* UcxTransport::sender_of(const UcxHeader& header) {
+UcxPeer* UcxTransport::peer_of(const UcxHeader& header) {
   const bool ours = header.magic == kUcxMagic && header.key == key_ && header.from < peers_.size();
-  UcxPeer* peer = ours ? peers_[header.from].get() : nullptr;  // null too without connect()
-  if (peer == nullptr || peer->heard) return peer;
-  peer->heard = true;
+  return ours ? peers_[header.from].get() : nullptr;  // null too without connect()
+}
+
+UcxPeer* UcxTransport::sender_of(const UcxHeader& header) {
+  UcxPeer* const peer = peer_of(header);
+  if (peer == nullptr || peer->first().heard) return peer;
+  peer->first().heard = true;
   attend_later(*peer);  // an endpoint to open, or one that may be closed now
   return peer;
 }
@@ -93,6 +97,7 @@ void UcxTransport::on_send_done(void* request, ucs_status_t status, void* slot) 
 
 void UcxTransport::complete(UcxSlot& slot) {
   UcxPeer& peer = *slot.peer;
+  if (writes_ != nullptr) writes_->end_message(slot.bytes);
   peer.free_slots |= 1u << (&slot - peer.slots->data());
   completions_.push({&peer, slot.cookie});  // has room: uncompleted sends are bounded per endpoint
 }
@@ -105,22 +110,12 @@ void UcxTransport::on_credit_done(void* request, ucs_status_t status, void* peer
     sender.transport->fail(sender, status);
     return;
   }
-  sender.said = true;
+  sender.first().said = true;
   sender.transport->attend_later(sender);  // more to acknowledge, or an endpoint to be closed
 }
 
 void UcxTransport::on_goodbye_done(void* request, ucs_status_t, void*) noexcept {
   if (request != nullptr) ucp_request_free(request);
-}
-
-void UcxTransport::on_close_done(void* request, ucs_status_t, void* self) noexcept {
-  if (request != nullptr) ucp_request_free(request);
-  --static_cast<UcxTransport*>(self)->closing_count_;
-}
-
-void UcxTransport::on_endpoint_error(void* peer, ucp_ep_h, ucs_status_t status) noexcept {
-  auto& failed = *static_cast<UcxPeer*>(peer);
-  failed.transport->fail(failed, status);
 }
 
 }  // namespace parallax

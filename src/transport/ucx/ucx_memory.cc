@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "transport/ucx/rail_keys.h"
 
 namespace parallax {
 
@@ -83,32 +84,43 @@ bool UcxMemory::register_area(Area& area) {
     ++counts_.too_many;
     return false;
   }
-  ucp_mem_map_params_t params = {};
-  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
-  params.address = reinterpret_cast<void*>(area.range.first);
-  params.length = area.range.bytes;
-  ucs_status_t status = ucp_mem_map(context_, &params, &area.handle);
-  if (status != UCS_OK) {
+  for (const ucp_context_h context : contexts_) {
+    const ucs_status_t status = map_for_rail(area, context);
+    if (status == UCS_OK) continue;
+    unmap(area);
     refuse(area, status);
-    return false;
-  }
-  void* key = nullptr;
-  size_t bytes = 0;
-  status = ucp_rkey_pack(context_, area.handle, &key, &bytes);
-  if (status == UCS_OK && bytes <= kPlaceKeyBytesMax) {
-    const auto* first = static_cast<const std::byte*>(key);
-    area.key.assign(first, first + bytes);
-  }
-  if (status == UCS_OK) ucp_rkey_buffer_release(key);
-  if (area.key.empty()) {
-    ucp_mem_unmap(context_, area.handle);
-    refuse(area, status == UCS_OK ? UCS_ERR_EXCEEDS_LIMIT : status);
     return false;
   }
   area.number = ++last_number_;
   counts_.registered_bytes += area.range.bytes;
   ++counts_.registrations;
   return true;
+}
+
+ucs_status_t UcxMemory::map_for_rail(Area& area, ucp_context_h context) {
+  ucp_mem_map_params_t params = {};
+  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
+  params.address = reinterpret_cast<void*>(area.range.first);
+  params.length = area.range.bytes;
+  ucp_mem_h handle = nullptr;
+  ucs_status_t status = ucp_mem_map(context, &params, &handle);
+  if (status != UCS_OK) return status;
+  area.handles.push_back(handle);
+  void* key = nullptr;
+  size_t bytes = 0;
+  status = ucp_rkey_pack(context, handle, &key, &bytes);
+  if (status != UCS_OK) return status;
+  const bool fits = add_rail_key({static_cast<const std::byte*>(key), bytes}, &area.key);
+  ucp_rkey_buffer_release(key);
+  return fits ? UCS_OK : UCS_ERR_EXCEEDS_LIMIT;
+}
+
+void UcxMemory::unmap(Area& area) {
+  for (size_t rail = 0; rail < area.handles.size(); ++rail) {
+    ucp_mem_unmap(contexts_[rail], area.handles[rail]);
+  }
+  area.handles.clear();
+  area.key.clear();
 }
 
 void UcxMemory::refuse(Area& area, ucs_status_t status) {
@@ -125,10 +137,9 @@ void UcxMemory::refuse(Area& area, ucs_status_t status) {
 
 void UcxMemory::deregister(Area& area) {
   if (area.number == 0) return;
-  ucp_mem_unmap(context_, area.handle);
+  unmap(area);
   counts_.registered_bytes -= area.range.bytes;
   area.number = 0;
-  area.key.clear();
 }
 
 void UcxMemory::end() {

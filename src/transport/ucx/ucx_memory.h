@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // UcxMemory: the areas of this rank's memory that its peers may be let write to, and which of them
-// are registered with the network device. An area is registered whole when a part of it is first
-// shared, and stays so; what is registered is bounded, and where the bound is reached those areas
-// go that were not shared for longest. Where the device, or the limit of locked memory, refuses an
-// area it is not asked for again: who wanted to share it copies.
+// are registered with the network devices, all of this rank's rails. An area is registered whole
+// when a part of it is first shared, and stays so; what is registered is bounded, and where the
+// bound is reached those areas go that were not shared for longest. Where the device, or the limit
+// of locked memory, refuses an area it is not asked for again: who wanted to share it copies.
 //
 // One owner at a time. Registering and its end are the kernel's work, some milliseconds for a large
 // area; nothing else here blocks.
@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/byte_range.h"
@@ -32,8 +33,9 @@ struct MemoryCounts {
 
 class UcxMemory {
  public:
-  // The context outlives this.
-  UcxMemory(ucp_context_h context, uint64_t bytes_max) : context_(context), bytes_max_(bytes_max) {}
+  // The contexts, of the rank's rails, outlive this.
+  UcxMemory(std::vector<ucp_context_h> contexts, uint64_t bytes_max)
+      : contexts_(std::move(contexts)), bytes_max_(bytes_max) {}
   ~UcxMemory() { end(); }
   UcxMemory(const UcxMemory&) = delete;
   UcxMemory& operator=(const UcxMemory&) = delete;
@@ -53,8 +55,8 @@ class UcxMemory {
  private:
   struct Area {
     ByteRange range;
-    uint32_t number = 0;  // 0: not registered
-    ucp_mem_h handle = nullptr;
+    uint32_t number = 0;             // 0: not registered
+    std::vector<ucp_mem_h> handles;  // by rail
     std::vector<std::byte> key;
     uint32_t shares = 0;
     uint64_t used = 0;  // when it was shared last
@@ -68,7 +70,10 @@ class UcxMemory {
   void refuse(Area& area, ucs_status_t status);
   void deregister(Area& area);
 
-  const ucp_context_h context_;
+  ucs_status_t map_for_rail(Area& area, ucp_context_h context);
+  void unmap(Area& area);
+
+  const std::vector<ucp_context_h> contexts_;
   const uint64_t bytes_max_;
   bool ended_ = false;
   Areas areas_;

@@ -48,7 +48,10 @@ struct UcxSlot {
   size_t pieces = 0;  // of iov
   size_t bytes = 0;
   std::array<ucp_dt_iov_t, kSegmentsMax> iov = {};
+  // Of the piece before it, where there is one.
   uint32_t waiting = 0;  // operations of UCX before the message may leave
+  uint32_t rail = 0;
+  size_t piece_bytes = 0;
 };
 
 // Slots of one peer, in order.
@@ -65,6 +68,25 @@ struct UcxKey {
   ucp_rkey_h key = nullptr;
 };
 
+// The connection to a peer over one rail.
+struct UcxLink {
+  // Both sides have heard a message of the other: none of UCX's own about this connection is under
+  // way any more.
+  bool wired() const { return said && heard; }
+
+  UcxPeer* peer = nullptr;
+  uint32_t rail = 0;
+  std::string address;  // UCX's own
+  ucp_ep_h endpoint = nullptr;
+  bool said = false;    // a message of ours has left
+  bool heard = false;   // one of the peer's was here
+  bool broken = false;  // UCX has given the endpoint up
+  enum class Writes : uint8_t { kUnknown, kNo, kYes };
+  Writes writes = Writes::kUnknown;  // the device writes to the peer's memory
+  uint32_t pieces_under_way = 0;
+  std::vector<UcxKey> keys;
+};
+
 struct UcxPeer {
   enum class Phase : uint8_t {
     kKnown,      // no endpoint yet
@@ -72,21 +94,18 @@ struct UcxPeer {
     kFailed,     // UCX gave up; the loss is to be reported by the next poll
     kGone,       // reported, or forgotten
   };
-  // Both sides have heard a message of the other: none of UCX's own about this connection is under
-  // way any more.
-  bool wired() const { return said && heard; }
+  // The link of all messages.
+  UcxLink& first() { return links[0]; }
+  const UcxLink& first() const { return links[0]; }
 
   UcxTransport* transport = nullptr;
   uint32_t rank = 0;
   Phase phase = Phase::kKnown;
   bool needs_attention = false;  // in the transport's list
   UcxPeer* next_attention = nullptr;
-  std::string address;  // UCX's own, without the key
-  ucp_ep_h endpoint = nullptr;
+  std::vector<UcxLink> links;  // by rail, as many as both sides have; never resized
   ucs_status_t failure = UCS_OK;
-  bool said = false;     // a message of ours has left
-  bool heard = false;    // one of the peer's was here
-  bool broken = false;   // UCX has given the endpoint up
+  uint32_t failed_rail = 0;
   bool greeting = true;  // the first message to it is still to be sent: it says nothing
 
   // Ours to the peer. sent - acknowledged <= kSendsInFlightMax.
@@ -98,9 +117,6 @@ struct UcxPeer {
   std::unique_ptr<std::array<UcxSlot, kSendsInFlightMax>> slots;  // once there is an endpoint
   // Slots, in order, whose messages wait for a piece to be at the peer, their own or one before.
   UcxHeld held;
-  enum class Writes : uint8_t { kUnknown, kNo, kYes };
-  Writes writes = Writes::kUnknown;  // the device writes to the peer's memory
-  std::vector<UcxKey> keys;
 
   // The peer's to us.
   UcxCreditHeader credit;  // UCX may read it while credit_in_flight

@@ -23,6 +23,8 @@ constexpr size_t kMessageBytesCeiling = 1 << 20;
 constexpr int kProgressRoundsMax = 32;  // per poll: a bounded batch, then the owner's other work
 constexpr int64_t kFlushNsMax = 250'000'000;
 constexpr int64_t kCloseNsMax = 250'000'000;
+// A rail that does not reach its peer's may take UCX half a minute to say so: open goes on without.
+constexpr int64_t kRailsWireNsMax = 2'000'000'000;
 constexpr int kWireWaitMs = 20;  // then the clock is looked at
 
 int64_t now_ns() {
@@ -31,13 +33,8 @@ int64_t now_ns() {
       .count();
 }
 
-// UCX's word is not always the plain one: a killed process may be an "Endpoint timeout".
-std::string why_lost(const UcxPeer& peer) {
-  return std::string("its connection broke (UCX: ") + ucs_status_string(peer.failure) + ")";
-}
-
-Status lost(const UcxPeer& peer) {
-  return peer_lost("rank " + std::to_string(peer.rank) + ": " + why_lost(peer));
+Status lost(const UcxPeer& peer, const UcxLinks& links) {
+  return peer_lost("rank " + std::to_string(peer.rank) + ": " + links.why_lost(peer));
 }
 
 // While ranks connect nobody speaks yet; but some may be lost.
@@ -69,68 +66,65 @@ Status UcxTransport::create(const NetworkOptions& options,
   if (getrandom(&key, sizeof key, 0) != sizeof key) {
     return io_error("the kernel gave no random bytes");
   }
-  std::unique_ptr<UcxWorker> worker;
-  PARALLAX_RETURN_IF_ERROR(UcxWorker::create(options, &worker));
-  std::unique_ptr<UcxTransport> made(new UcxTransport(options, std::move(worker), key));
-  PARALLAX_RETURN_IF_ERROR(made->worker_->on_active_message(kUcxDataId, on_data, made.get()));
-  PARALLAX_RETURN_IF_ERROR(made->worker_->on_active_message(kUcxCreditId, on_credit, made.get()));
-  PARALLAX_RETURN_IF_ERROR(made->worker_->on_active_message(kUcxGoodbyeId, on_goodbye, made.get()));
+  std::unique_ptr<UcxWorkers> workers;
+  PARALLAX_RETURN_IF_ERROR(UcxWorkers::create(options, &workers));
+  std::unique_ptr<UcxTransport> made(new UcxTransport(options, std::move(workers), key));
+  UcxWorker& first = made->workers_->first();
+  PARALLAX_RETURN_IF_ERROR(first.on_active_message(kUcxDataId, on_data, made.get()));
+  PARALLAX_RETURN_IF_ERROR(first.on_active_message(kUcxCreditId, on_credit, made.get()));
+  PARALLAX_RETURN_IF_ERROR(first.on_active_message(kUcxGoodbyeId, on_goodbye, made.get()));
+  PARALLAX_RETURN_IF_ERROR(made->links_.listen());
   *transport = std::move(made);
   return {};
 }
 
-UcxTransport::UcxTransport(const NetworkOptions& options, std::unique_ptr<UcxWorker> worker,
+UcxTransport::UcxTransport(const NetworkOptions& options, std::unique_ptr<UcxWorkers> workers,
                            uint64_t key)
     : rank_(options.rank),
       key_(key),
       message_bytes_max_(options.message_bytes_max == 0 ? kUcxMessageBytesDefault
                                                         : options.message_bytes_max),
-      worker_(std::move(worker)),
+      workers_(std::move(workers)),
+      links_(*this, *workers_, rank_),
       peers_(options.world) {
-  if (worker_->writes_by_device()) {
-    writes_ = std::make_unique<UcxWrites>(*this, worker_->context(), options.registered_bytes_max);
+  if (workers_->first().writes_by_device()) {
+    writes_ = std::make_unique<UcxWrites>(*this, *workers_, options.registered_bytes_max);
   }
 }
 
 UcxTransport::~UcxTransport() {
-  // No endpoint is still in wire-up.
-  const auto settled = [this] {
-    return std::all_of(peers_.begin(), peers_.end(), [](const auto& peer) {
-      return peer == nullptr || peer->endpoint == nullptr || peer->wired() || peer->broken;
-    });
-  };
   for (const auto& peer : peers_) {
     if (peer != nullptr) say_goodbye(*peer);
   }
   flush_endpoints();
   int64_t deadline_ns = now_ns() + kCloseNsMax;
-  while (!settled() && now_ns() < deadline_ns) ucp_worker_progress(worker_->get());
-  const bool left = !settled();
+  while (links_.any_in_wire_up() && now_ns() < deadline_ns) workers_->progress();
+  const bool left = links_.any_in_wire_up();
   for (const auto& peer : peers_) {
-    if (peer != nullptr) close_endpoint(*peer);
+    if (peer != nullptr) links_.close(*peer);
   }
   deadline_ns = now_ns() + kCloseNsMax;
-  while (closing_count_ > 0 && now_ns() < deadline_ns) ucp_worker_progress(worker_->get());
+  while (links_.closing_count() > 0 && now_ns() < deadline_ns) workers_->progress();
   writes_.reset();
-  // Destroying the worker would close what close_endpoint left alone.
-  if (left) UcxWorker::abandon(std::move(worker_));
+  // Destroying a worker would close what links_ left alone.
+  if (left) UcxWorkers::abandon(std::move(workers_));
 }
 
 // UCX answers some sends once it has copied them, before the kernel took them. A last message must
 // not be lost to the forced close, yet a stopped peer must not hold us.
 void UcxTransport::flush_endpoints() {
   ucp_request_param_t param = {};
-  ucs_status_ptr_t request = ucp_worker_flush_nbx(worker_->get(), &param);
+  ucs_status_ptr_t request = ucp_worker_flush_nbx(workers_->first().get(), &param);
   if (!UCS_PTR_IS_PTR(request)) return;
   const int64_t deadline_ns = now_ns() + kFlushNsMax;
   while (ucp_request_check_status(request) == UCS_INPROGRESS && now_ns() < deadline_ns) {
-    ucp_worker_progress(worker_->get());
+    workers_->progress();
   }
   ucp_request_free(request);
 }
 
 std::string UcxTransport::address() const {
-  std::string address = worker_->address();
+  std::string address = workers_->address();
   address.append(reinterpret_cast<const char*>(&key_), sizeof key_);
   return address;
 }
@@ -142,13 +136,13 @@ Status UcxTransport::connect(uint32_t rank, const std::string& address) {
   if (address.size() <= sizeof key_) {
     return invalid("the UCX address of rank " + std::to_string(rank) + " is too short");
   }
-  auto peer = std::make_unique<UcxPeer>();
   const size_t address_bytes = address.size() - sizeof key_;
+  auto peer = std::make_unique<UcxPeer>();
   peer->transport = this;
   peer->rank = rank;
-  peer->address = address.substr(0, address_bytes);
   peer->header.from = rank_;
   std::memcpy(&peer->header.key, address.data() + address_bytes, sizeof peer->header.key);
+  PARALLAX_RETURN_IF_ERROR(links_.make(*peer, address.substr(0, address_bytes)));
   peer->credit.header = peer->header;
   peers_[rank] = std::move(peer);
   return {};
@@ -165,19 +159,24 @@ Status UcxTransport::wire(std::span<const uint32_t> ranks, int64_t deadline_ns, 
     }
   }
   Wiring receiver;
+  int64_t rails_end_ns = 0;
   for (;;) {
     const bool moved = poll(receiver);
     *missing = receiver.lost_rank;
     if (!receiver.why.empty()) return peer_lost(receiver.why);
-    const auto late = std::find_if(ranks.begin(), ranks.end(),
-                                   [this](uint32_t rank) { return !peers_[rank]->wired(); });
-    if (late == ranks.end()) return {};
-    *missing = *late;
-    if (now_ns() >= deadline_ns) {
+    const auto late = std::find_if(ranks.begin(), ranks.end(), [this](uint32_t rank) {
+      return !peers_[rank]->first().wired();
+    });
+    const int64_t now = now_ns();
+    if (late == ranks.end()) {
+      if (rails_end_ns == 0)
+        rails_end_ns = now + std::min(kRailsWireNsMax, (deadline_ns - now) / 2);
+      if (links_.rails_settled(ranks) || now >= rails_end_ns) return {};
+    } else if (*missing = *late; now >= deadline_ns) {
       return timed_out("UCX did not connect by the deadline: stopped, or still busy elsewhere");
     }
     if (moved || !arm()) continue;
-    pollfd readable = {worker_->wait_fd(), POLLIN, 0};
+    pollfd readable = {wait_fd(), POLLIN, 0};
     ::poll(&readable, 1, kWireWaitMs);
   }
 }
@@ -187,6 +186,12 @@ bool UcxTransport::writable(uint32_t to) const {
   const UcxPeer& peer = *peers_[to];
   return (peer.phase == UcxPeer::Phase::kKnown || peer.phase == UcxPeer::Phase::kConnected) &&
          peer.sent - peer.acknowledged < kSendsInFlightMax && peer.uncompleted < kSendsInFlightMax;
+}
+
+NetworkStats UcxTransport::stats() const {
+  NetworkStats stats = stats_;
+  links_.count_into(&stats);
+  return stats;
 }
 
 RemoteWrites* UcxTransport::remote_writes() { return writes_.get(); }
@@ -202,7 +207,7 @@ Status UcxTransport::send_behind(uint32_t to, std::span<const Segment> segments,
   PARALLAX_CHECK(segments.size() <= kSegmentsMax);
   UcxPeer& peer = *peers_[to];
   if (peer.phase == UcxPeer::Phase::kKnown) open_endpoint(peer);
-  if (peer.phase == UcxPeer::Phase::kFailed) return lost(peer);
+  if (peer.phase == UcxPeer::Phase::kFailed) return lost(peer, links_);
 
   const int index = std::countr_zero(peer.free_slots);
   UcxSlot& slot = (*peer.slots)[static_cast<size_t>(index)];
@@ -218,11 +223,13 @@ Status UcxTransport::send_behind(uint32_t to, std::span<const Segment> segments,
   peer.free_slots &= ~(1u << index);
   ++peer.sent;
   ++peer.uncompleted;
+  if (writes_ != nullptr) writes_->begin_message(slot.bytes);
   if (piece == nullptr && peer.held.count == 0) {
     if (post(slot)) return {};
+    if (writes_ != nullptr) writes_->end_message(slot.bytes);
     peer.free_slots |= 1u << index;
     --peer.uncompleted;
-    return lost(peer);
+    return lost(peer, links_);
   }
   peer.held.slots[(peer.held.first + peer.held.count++) % kSendsInFlightMax] =
       static_cast<uint8_t>(index);
@@ -242,7 +249,7 @@ bool UcxTransport::post(UcxSlot& slot) {
   param.datatype = several ? ucp_dt_make_iov() : ucp_dt_make_contig(1);
   const void* buffer = several ? slot.iov.data() : slot.pieces == 1 ? slot.iov[0].buffer : nullptr;
   const ucs_status_ptr_t request =
-      ucp_am_send_nbx(peer.endpoint, kUcxDataId, &peer.header, sizeof peer.header, buffer,
+      ucp_am_send_nbx(peer.first().endpoint, kUcxDataId, &peer.header, sizeof peer.header, buffer,
                       several ? slot.pieces : slot.bytes, &param);
   if (UCS_PTR_IS_ERR(request)) {
     fail(peer, UCS_PTR_STATUS(request));
@@ -276,11 +283,11 @@ void UcxTransport::give_up_pieces() {
     if (peer == nullptr || !under_way(*peer)) continue;
     fail(*peer, UCS_ERR_CANCELED);
     const UcxPeer::Phase phase = peer->phase;
-    close_endpoint(*peer);
+    links_.close(*peer);
     peer->phase = phase;  // a loss is reported by the next poll all the same
     attend_later(*peer);
     const int64_t deadline_ns = now_ns() + kCloseNsMax;
-    while (under_way(*peer) && now_ns() < deadline_ns) ucp_worker_progress(worker_->get());
+    while (under_way(*peer) && now_ns() < deadline_ns) workers_->progress();
   }
 }
 
@@ -289,7 +296,7 @@ bool UcxTransport::poll(Receiver& receiver) {
   bool moved = false;
   receiver_ = &receiver;
   for (int round = 0; round < kProgressRoundsMax; ++round) {
-    if (ucp_worker_progress(worker_->get()) == 0) break;
+    if (workers_->progress() == 0) break;
     moved = true;
     if (receiver_error_ != nullptr) break;
   }
@@ -316,7 +323,7 @@ bool UcxTransport::deliver_completions(Receiver& receiver) {
 bool UcxTransport::arm() {
   if (attention_ != nullptr || !completions_.empty()) return false;
   const bool looked = armed_;
-  armed_ = ucp_worker_arm(worker_->get()) == UCS_OK;
+  armed_ = workers_->arm();
   return armed_ && looked;
 }
 
@@ -324,7 +331,7 @@ void UcxTransport::forget(uint32_t rank) {
   if (rank >= peers_.size() || peers_[rank] == nullptr) return;
   UcxPeer& peer = *peers_[rank];
   peer.phase = UcxPeer::Phase::kGone;
-  if (peer.endpoint != nullptr) attend_later(peer);  // we may be inside a callback of UCX
+  attend_later(peer);  // we may be inside a callback of UCX
 }
 
 void UcxTransport::attend_later(UcxPeer& peer) {
@@ -347,15 +354,16 @@ bool UcxTransport::attend(Receiver& receiver) {
       case UcxPeer::Phase::kConnected:
         release_held(peer);
         if (peer.phase == UcxPeer::Phase::kConnected) send_credit(peer);
+        if (peer.phase == UcxPeer::Phase::kConnected) links_.attend(peer);
         break;
       case UcxPeer::Phase::kFailed:
         peer.phase = UcxPeer::Phase::kGone;
-        close_endpoint(peer);
+        links_.close(peer);
         release_held(peer);
-        receiver.on_lost(peer.rank, Loss::kBroken, why_lost(peer));
+        receiver.on_lost(peer.rank, Loss::kBroken, links_.why_lost(peer));
         break;
       case UcxPeer::Phase::kGone:
-        close_endpoint(peer);
+        links_.close(peer);
         release_held(peer);
         break;
     }
@@ -367,43 +375,20 @@ void UcxTransport::open_endpoint(UcxPeer& peer) {
   if (peer.slots == nullptr) {
     peer.slots = std::make_unique<std::array<UcxSlot, kSendsInFlightMax>>();
     for (UcxSlot& slot : *peer.slots) slot.peer = &peer;
-    completions_.reserve(++endpoint_count_ * kSendsInFlightMax);
+    completions_.reserve(++peers_opened_ * kSendsInFlightMax);
   }
-  ucp_ep_params_t params = {};
-  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  params.address = reinterpret_cast<const ucp_address_t*>(peer.address.data());
-  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-  params.err_handler.cb = on_endpoint_error;
-  params.err_handler.arg = &peer;
   peer.phase = UcxPeer::Phase::kConnected;
-  const ucs_status_t status = ucp_ep_create(worker_->get(), &params, &peer.endpoint);
+  const ucs_status_t status = links_.open(peer.first());
   if (status != UCS_OK) {
-    peer.endpoint = nullptr;
     fail(peer, status);
     return;
   }
-  ++stats_.endpoints_opened;
   send_credit(peer);
 }
 
-// Leaves alone what is still in wire-up: attended to again when it no longer is.
-void UcxTransport::close_endpoint(UcxPeer& peer) {
-  if (peer.endpoint == nullptr || !(peer.wired() || peer.broken)) return;
-  ucp_request_param_t param = {};
-  param.op_attr_mask =
-      UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  param.cb.send = on_close_done;
-  param.user_data = this;
-  peer.phase = UcxPeer::Phase::kGone;
-  const ucs_status_ptr_t request = ucp_ep_close_nbx(std::exchange(peer.endpoint, nullptr), &param);
-  if (UCS_PTR_IS_PTR(request)) ++closing_count_;
-}
-
 void UcxTransport::fail(UcxPeer& peer, ucs_status_t status) {
-  peer.broken = true;
-  if (peer.phase == UcxPeer::Phase::kGone && peer.endpoint != nullptr) attend_later(peer);
+  peer.first().broken = true;
+  if (peer.phase == UcxPeer::Phase::kGone && peer.first().endpoint != nullptr) attend_later(peer);
   if (peer.phase != UcxPeer::Phase::kConnected) return;
   peer.phase = UcxPeer::Phase::kFailed;
   peer.failure = status;
@@ -412,9 +397,10 @@ void UcxTransport::fail(UcxPeer& peer, ucs_status_t status) {
 
 // Over verbs nothing else tells a peer at once that this rank is gone.
 void UcxTransport::say_goodbye(UcxPeer& peer) {
-  if (peer.phase != UcxPeer::Phase::kConnected || !peer.wired() || peer.broken) return;
+  const UcxLink& link = peer.first();
+  if (peer.phase != UcxPeer::Phase::kConnected || !link.wired() || link.broken) return;
   ucp_request_param_t param = eager_param(on_goodbye_done, nullptr);
-  const ucs_status_ptr_t request = ucp_am_send_nbx(peer.endpoint, kUcxGoodbyeId, &peer.header,
+  const ucs_status_ptr_t request = ucp_am_send_nbx(link.endpoint, kUcxGoodbyeId, &peer.header,
                                                    sizeof peer.header, nullptr, 0, &param);
   if (UCS_PTR_IS_ERR(request)) fail(peer, UCS_PTR_STATUS(request));
 }
@@ -425,14 +411,14 @@ void UcxTransport::send_credit(UcxPeer& peer) {
   const bool greets = std::exchange(peer.greeting, false);
   peer.credit.delivered = peer.delivered;
   const ucp_request_param_t param = eager_param(on_credit_done, &peer);
-  const ucs_status_ptr_t request = ucp_am_send_nbx(peer.endpoint, kUcxCreditId, &peer.credit,
-                                                   sizeof peer.credit, nullptr, 0, &param);
+  const ucs_status_ptr_t request = ucp_am_send_nbx(
+      peer.first().endpoint, kUcxCreditId, &peer.credit, sizeof peer.credit, nullptr, 0, &param);
   if (UCS_PTR_IS_ERR(request)) {
     fail(peer, UCS_PTR_STATUS(request));
     return;
   }
   peer.credit_in_flight = request != nullptr;
-  if (request == nullptr) peer.said = true;
+  if (request == nullptr) peer.first().said = true;
   if (!greets) ++stats_.credits_sent;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// UcxTransport: messages between hosts as UCP active messages, eager only. One worker, one message
-// id for data and one for credits. Owned by one caller at a time, as transport.h says; UCX keeps a
-// thread of its own for accepting connections, which runs none of our code.
+// UcxTransport: messages between hosts as UCP active messages, eager only. One worker for all
+// messages, one id for data and one for credits, and a worker for each further rail. Owned by one
+// caller at a time, as transport.h says; UCX keeps a thread of its own for accepting connections,
+// which runs none of our code.
 //
 // Design notes
 // - A message is sent from the caller's segments and delivered out of UCX's receive buffer, from
@@ -12,6 +13,8 @@
 //   kCreditBatch messages by a tiny message, one in flight per peer.
 // - Pieces are placed by ucx_writes.h. A message waits for the piece before it, and those behind
 //   that message wait with it, in order; they leave when what is noted is acted upon.
+// - A peer has a link for each rail that both have (ucx_links.h). Messages take the first alone, so
+// their order is its own; pieces take any (ucx_writes.h).
 // - What UCX tells in callbacks (an endpoint failed, a rank without an endpoint wrote to us) is
 //   noted in a list and acted upon after progress. Only a Receiver that sends to a new peer from
 //   within on_message opens an endpoint there.
@@ -37,8 +40,9 @@
 
 #include "transport/inproc/fifo.h"
 #include "transport/module/network_transport.h"
+#include "transport/ucx/ucx_links.h"
 #include "transport/ucx/ucx_peer.h"
-#include "transport/ucx/ucx_worker.h"
+#include "transport/ucx/ucx_workers.h"
 #include "transport/ucx/ucx_writes.h"
 
 namespace parallax {
@@ -56,21 +60,24 @@ class UcxTransport final : public NetworkTransport {
   bool writable(uint32_t to) const override;
   Status send(uint32_t to, std::span<const Segment> segments, uint64_t cookie) override;
   bool poll(Receiver& receiver) override;
-  int wait_fd() const override { return worker_->wait_fd(); }
+  int wait_fd() const override { return workers_->wait_fd(); }
   bool arm() override;
   void forget(uint32_t rank) override;
 
   std::string address() const override;
   Status connect(uint32_t rank, const std::string& address) override;
   Status wire(std::span<const uint32_t> ranks, int64_t deadline_ns, uint32_t* missing) override;
-  std::string description() const override { return worker_->description(); }
-  NetworkStats stats() const override { return stats_; }
+  std::string description() const override { return workers_->description(); }
+  NetworkStats stats() const override;
 
-  // For its UcxWrites.
+  // For its UcxWrites and UcxLinks.
   const std::vector<std::unique_ptr<UcxPeer>>& peers() const { return peers_; }
   // send(), behind a piece where there is one.
   Status send_behind(uint32_t to, std::span<const Segment> segments, const PlacedPiece* piece,
                      uint64_t cookie);
+  UcxWrites* writes() { return writes_.get(); }
+  UcxLinks& links() { return links_; }
+  UcxPeer* peer_of(const UcxHeader& header);
   void fail(UcxPeer& peer, ucs_status_t status);
   void attend_later(UcxPeer& peer);
   void give_up_pieces();
@@ -81,7 +88,7 @@ class UcxTransport final : public NetworkTransport {
     uint64_t cookie = 0;
   };
 
-  UcxTransport(const NetworkOptions& options, std::unique_ptr<UcxWorker> worker, uint64_t key);
+  UcxTransport(const NetworkOptions& options, std::unique_ptr<UcxWorkers> workers, uint64_t key);
 
   // Called by UCX.
   static ucs_status_t on_data(void* self, const void* header, size_t header_bytes, void* data,
@@ -93,8 +100,6 @@ class UcxTransport final : public NetworkTransport {
   static void on_send_done(void* request, ucs_status_t status, void* slot) noexcept;
   static void on_credit_done(void* request, ucs_status_t status, void* peer) noexcept;
   static void on_goodbye_done(void* request, ucs_status_t status, void* self) noexcept;
-  static void on_close_done(void* request, ucs_status_t status, void* self) noexcept;
-  static void on_endpoint_error(void* peer, ucp_ep_h endpoint, ucs_status_t status) noexcept;
 
   UcxPeer* sender_of(const UcxHeader& header);
   void deliver(UcxPeer& peer, std::span<const std::byte> message) noexcept;
@@ -103,7 +108,6 @@ class UcxTransport final : public NetworkTransport {
   void release_held(UcxPeer& peer);
 
   void open_endpoint(UcxPeer& peer);
-  void close_endpoint(UcxPeer& peer);
   bool attend(Receiver& receiver);
   void send_credit(UcxPeer& peer);
   void say_goodbye(UcxPeer& peer);
@@ -113,12 +117,12 @@ class UcxTransport final : public NetworkTransport {
   const uint32_t rank_;
   const uint64_t key_;
   const size_t message_bytes_max_;
-  std::unique_ptr<UcxWorker> worker_;
+  std::unique_ptr<UcxWorkers> workers_;
+  UcxLinks links_;
   std::vector<std::unique_ptr<UcxPeer>> peers_;  // by rank; null where connect() was not called
   UcxPeer* attention_ = nullptr;
   Fifo<Completion> completions_;
-  size_t endpoint_count_ = 0;  // ever opened: completions_ has room for their slots
-  size_t closing_count_ = 0;
+  size_t peers_opened_ = 0;            // ever: completions_ has room for their slots
   bool armed_ = false;                 // and nothing was found since
   Receiver* receiver_ = nullptr;       // during poll()
   std::exception_ptr receiver_error_;  // thrown by it under UCX

@@ -16,6 +16,7 @@ namespace parallax {
 inline constexpr unsigned kUcxDataId = 1;
 inline constexpr unsigned kUcxCreditId = 2;
 inline constexpr unsigned kUcxGoodbyeId = 3;
+inline constexpr unsigned kUcxRailId = 4;  // says nothing, over each rail but the first
 
 // A quarter: the sender has its next credits before it runs out, at one tiny message for four.
 inline constexpr uint32_t kUcxCreditBatch = kSendsInFlightMax / 4;

@@ -67,16 +67,19 @@ bool may_lock_any_memory() {
 }
 
 // UCX 1.13 without room for its receive buffers opens all the same, and says so again and again.
-Status check_locked_memory() {
+Status check_locked_memory(size_t workers) {
+  const uint64_t wanted = workers * kVerbsLockedBytes;
   rlimit locked = {};
-  if (getrlimit(RLIMIT_MEMLOCK, &locked) != 0 || locked.rlim_cur >= kVerbsLockedBytes ||
+  if (getrlimit(RLIMIT_MEMLOCK, &locked) != 0 || locked.rlim_cur >= wanted ||
       may_lock_any_memory()) {
     return {};
   }
+  const std::string fewer =
+      workers == 1 ? "" : ", or use fewer than " + std::to_string(workers) + " rails";
   return limit("open: on an RDMA device UCX locks " + std::to_string(kVerbsLockedBytes >> 20) +
                " MiB of buffers in memory and more for each peer, this process may lock " +
                std::to_string(locked.rlim_cur >> 10) +
-               " KiB: raise it (ulimit -l unlimited; LimitMEMLOCK=infinity for a service)");
+               " KiB: raise it (ulimit -l unlimited; LimitMEMLOCK=infinity for a service)" + fewer);
 }
 
 const char* user_setting(const char* name) {
@@ -168,11 +171,12 @@ Status check_port(const NetworkOptions& options) {
 
 }  // namespace
 
-Status UcxWorker::create(const NetworkOptions& options, std::unique_ptr<UcxWorker>* worker) {
+Status UcxWorker::create(const NetworkOptions& options, size_t others,
+                         std::unique_ptr<UcxWorker>* worker) {
   std::unique_ptr<UcxWorker> made(new UcxWorker);
   PARALLAX_RETURN_IF_ERROR(check_port(options));
   const bool verbs = is_rdma_device(options.net_device);
-  if (verbs) PARALLAX_RETURN_IF_ERROR(check_locked_memory());
+  if (verbs) PARALLAX_RETURN_IF_ERROR(check_locked_memory(others + 1));
   made->writes_by_device_ = verbs && options.registered_bytes_max > 0;
   Status opened = made->open_context(options);
   if (opened.ok()) opened = made->open_worker();

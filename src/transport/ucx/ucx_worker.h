@@ -17,8 +17,10 @@ namespace parallax {
 
 class UcxWorker {
  public:
-  // INVALID: no such device. IO: UCX found nothing usable, with its word for it.
-  static Status create(const NetworkOptions& options, std::unique_ptr<UcxWorker>* worker);
+  // Beside `others` workers of this rank, which lock memory as it does. INVALID: no such device.
+  // IO: UCX found nothing usable, with its word for it. LIMIT.
+  static Status create(const NetworkOptions& options, size_t others,
+                       std::unique_ptr<UcxWorker>* worker);
   ~UcxWorker();
   UcxWorker(const UcxWorker&) = delete;
   UcxWorker& operator=(const UcxWorker&) = delete;

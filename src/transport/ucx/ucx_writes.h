@@ -7,6 +7,8 @@
 //   UCX 1.13 registers the sender's memory anew for every put otherwise, whatever it is given.
 // - The message of a piece leaves after a flush of its endpoint, since puts and messages need not
 //   come in order; those behind it wait, so that messages stay in order.
+// - Of several rails a piece takes the one with the least under way, messages of the first counted
+// in; the message of a piece takes the first, when the piece is at the peer.
 // - Over ud puts are messages that the peer's UCX copies, without a look at the key: what was
 //   registered no longer protects. So pieces go over rc and dc alone, which UCX is asked for.
 #ifndef PARALLAX_TRANSPORT_UCX_UCX_WRITES_H_
@@ -17,8 +19,10 @@
 #include <vector>
 
 #include "transport/remote_writes.h"
+#include "transport/ucx/rail_spread.h"
 #include "transport/ucx/ucx_memory.h"
 #include "transport/ucx/ucx_peer.h"
+#include "transport/ucx/ucx_workers.h"
 
 namespace parallax {
 
@@ -28,8 +32,8 @@ class UcxWrites final : public RemoteWrites {
   // flush and a message for each weigh more.
   static constexpr size_t kPieceBytesMax = 256 * 1024;
 
-  // The transport and the context outlive this.
-  UcxWrites(UcxTransport& transport, ucp_context_h context, uint64_t memory_bytes_max);
+  // The transport and its workers outlive this.
+  UcxWrites(UcxTransport& transport, const UcxWorkers& workers, uint64_t memory_bytes_max);
   ~UcxWrites();
   UcxWrites(const UcxWrites&) = delete;
   UcxWrites& operator=(const UcxWrites&) = delete;
@@ -48,17 +52,27 @@ class UcxWrites final : public RemoteWrites {
 
   // Starts the put and the flush behind it; the slot's `waiting` counts what is under way of them.
   ucs_status_t start(UcxPeer& peer, UcxSlot& slot, const PlacedPiece& piece);
+  // What is under way over the first rail beside pieces.
+  void begin_message(size_t bytes) { spread_.begin(0, bytes); }
+  void end_message(size_t bytes) { spread_.end(0, bytes); }
 
  private:
   static void on_done(void* request, ucs_status_t status, void* slot) noexcept;
-  ucs_status_t find_key(UcxPeer& peer, const PlacedPiece& piece, ucp_rkey_h* key);
+  ucs_status_t find_key(UcxLink& link, const PlacedPiece& piece, ucp_rkey_h* key);
+  ucs_status_t put(UcxLink& link, UcxSlot& slot, const PlacedPiece& piece);
+  void landed(UcxSlot& slot);
 
   UcxTransport& transport_;
   UcxMemory memory_;
   // A peer's key, and zeros: UCX reads a key without knowing its length.
   std::vector<std::byte> key_room_;
-  uint64_t pieces_ = 0;
-  uint64_t piece_bytes_ = 0;
+  struct RailCounts {
+    std::string device;
+    uint64_t pieces = 0;
+    uint64_t piece_bytes = 0;
+  };
+  std::vector<RailCounts> rails_;
+  RailSpread spread_;
 };
 
 }  // namespace parallax

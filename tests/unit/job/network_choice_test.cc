@@ -31,6 +31,7 @@ struct Asked {
   uint32_t local_rank = 0;
   uint32_t local_ranks = 1;
   UcxVariables ucx = {};
+  std::string rails = "auto";
 };
 
 Topology machine_of(const std::vector<Nic>& nics, const std::vector<int32_t>& nodes) {
@@ -54,6 +55,7 @@ Status choose(const std::vector<Nic>& nics, const Asked& asked, NetworkChoice* c
   const parallax_options_t options = options_of("rdma", asked.device);
   const NetworkRequest request = {.options = &options,
                                   .net_device_where = "code",
+                                  .rails = asked.rails,
                                   .local_rank = asked.local_rank,
                                   .local_ranks = asked.local_ranks};
   return choose_rdma(request, asked.ucx, machine_of(nics, asked.nodes), choice);
@@ -166,6 +168,67 @@ TEST(NetworkChoice, UcxsVariablesMayNotLeadElsewhere) {
             std::string::npos);
   EXPECT_NE(chosen(nics, {.ucx = {.net_devices = "all"}}).find("'all' (UCX_NET_DEVICES)"),
             std::string::npos);
+}
+
+// All devices of a rank, "a:1 b:1"; or the sentence that says why there is none.
+std::string rails_chosen(const std::vector<Nic>& nics, const Asked& asked) {
+  NetworkChoice choice;
+  const Status status = choose(nics, asked, &choice);
+  if (!status.ok()) {
+    EXPECT_NE(status.facts().field, "") << status.message();
+    return status.message();
+  }
+  std::string all = choice.device;
+  for (const std::string& each : choice.more_devices) all += " " + each;
+  return all;
+}
+
+TEST(NetworkChoice, ARankUsesThePortsThatAreItsOwn) {
+  const std::vector<Nic> nics = {nic("a", 0, {"active"}), nic("b", 0, {"active"}),
+                                 nic("c", 1, {"active"}), nic("d", 1, {"down"})};
+  EXPECT_EQ(rails_chosen(nics, {.nodes = {0, 1}, .local_rank = 0, .local_ranks = 2}), "a:1 b:1");
+  EXPECT_EQ(rails_chosen(nics, {.nodes = {0, 1}, .local_rank = 1, .local_ranks = 2}), "c:1");
+  EXPECT_EQ(rails_chosen(nics, {.nodes = {0, 1}, .local_rank = 1, .local_ranks = 4}), "b:1");
+  EXPECT_EQ(rails_chosen(nics, {.nodes = {0, 1}}), "a:1 b:1 c:1");
+  EXPECT_EQ(rails_chosen(nics, {.device = "b", .nodes = {0, 1}}), "b:1") << "it was named";
+  EXPECT_EQ(rails_chosen(nics, {.ucx = {.net_devices = "b:1,a:1"}}), "b:1,a:1") << "as UCX does";
+}
+
+TEST(NetworkChoice, TheSettingSaysHowManyRails) {
+  std::vector<Nic> nics;
+  for (const char* name : {"a", "b", "c", "d", "e", "f"}) nics.push_back(nic(name, 0, {"active"}));
+  EXPECT_EQ(rails_chosen(nics, {}), "a:1 b:1 c:1 d:1") << "by itself four at most";
+  EXPECT_EQ(rails_chosen(nics, {.rails = "1"}), "a:1");
+  EXPECT_EQ(rails_chosen(nics, {.rails = "3"}), "a:1 b:1 c:1");
+  EXPECT_EQ(rails_chosen(nics, {.rails = "8"}), "a:1 b:1 c:1 d:1 e:1 f:1");
+  for (const char* wrong : {"0", "9", "12", ",", "a,b,c,d,e,f,a,b,c"}) {
+    EXPECT_NE(
+        rails_chosen(nics, {.rails = wrong}).find("it must be auto, 1 to 8, or as many names"),
+        std::string::npos)
+        << wrong;
+  }
+}
+
+TEST(NetworkChoice, TheSettingNamesRails) {
+  const std::vector<Nic> nics = {nic("a", 0, {"active", "active"}), nic("b", 1, {"init"})};
+  NetworkChoice choice;
+  ASSERT_TRUE(choose(nics, {.rails = "a:2,a:1"}, &choice).ok());
+  EXPECT_EQ(choice.device, "a:2");
+  EXPECT_EQ(choice.more_devices, std::vector<std::string>{"a:1"});
+  EXPECT_TRUE(choice.more_devices_asked) << "where one does not open, open fails";
+  EXPECT_EQ(choice.why, "named by rails");
+  NetworkChoice unasked;
+  ASSERT_TRUE(choose(nics, {}, &unasked).ok());
+  EXPECT_FALSE(unasked.more_devices_asked);
+  const auto refused = [&nics](const Asked& asked, const std::string& words) {
+    EXPECT_NE(rails_chosen(nics, asked).find(words), std::string::npos)
+        << rails_chosen(nics, asked);
+  };
+  refused({.rails = "a:1,a"}, "rails is 'a:1,a', which names a:1 twice");
+  refused({.rails = "a:1,b:1"}, "of 'b:1' (rails) it is init");
+  refused({.rails = "a:1,eth0"}, "'eth0' (rails) is no RDMA device");
+  refused({.device = "a", .rails = "a:1"}, "rails is 'a:1' and net_device names devices too");
+  refused({.ucx = {.net_devices = "a:1"}, .rails = "a:1"}, "and UCX_NET_DEVICES names devices too");
 }
 
 TEST(NetworkChoice, TellsTheOthers) {

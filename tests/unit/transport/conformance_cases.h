@@ -79,7 +79,7 @@ inline void order_per_peer(const Factory& factory) {
 
 // Given a sender that overwrites its buffer as soon as on_sent says so, expect contents intact.
 inline void segments_are_free_after_on_sent(const Factory& factory) {
-  constexpr uint64_t kCount = 500;
+  const uint64_t kCount = rounds(500);
   Stage stage(factory, 2);
   const size_t bytes = stage.at(0).message_bytes_max() - 3;
   std::vector<std::byte> buffer;
@@ -180,7 +180,7 @@ inline void room_is_news(const Factory& factory) {
 // Given every rank sending to every other as fast as it may, expect all to arrive.
 inline void floods_do_not_deadlock(const Factory& factory) {
   constexpr uint32_t kWorld = 4;
-  constexpr uint64_t kCount = 300;
+  const uint64_t kCount = rounds(300);
   Stage stage(factory, kWorld);
   const size_t max = stage.at(0).message_bytes_max();
   std::array<std::array<uint64_t, kWorld>, kWorld> next{};
@@ -204,7 +204,7 @@ inline void floods_do_not_deadlock(const Factory& factory) {
 
 // Given answers sent from on_message and next messages from on_sent, expect both to work.
 inline void sends_inside_callbacks(const Factory& factory) {
-  constexpr uint64_t kCount = 1000;
+  const uint64_t kCount = rounds(1000);
   Stage stage(factory, 2);
   uint64_t answered = 0;
   uint64_t owed = 0;

@@ -58,7 +58,7 @@ inline void blocked_ping_pong(const Factory& factory) {
 
 // Given a sender blocked for want of room, expect it to wake when the receiver makes some.
 inline void blocked_sender_wakes_for_room(const Factory& factory) {
-  constexpr uint64_t kCount = 400;
+  const uint64_t kCount = rounds(400);
   Stage stage(factory, 2);
   if (stage.at(0).wait_fd() < 0)
     GTEST_SKIP() << "no descriptor to block on: driven by a virtual clock";
@@ -96,7 +96,7 @@ inline void blocked_sender_wakes_for_room(const Factory& factory) {
 // Given four threads that flood each other, expect all messages, in order, each completed once.
 inline void floods_between_threads(const Factory& factory) {
   constexpr uint32_t kWorld = 4;
-  constexpr uint64_t kCount = 400;
+  const uint64_t kCount = rounds(400);
   Stage stage(factory, kWorld);
   if (stage.at(0).wait_fd() < 0)
     GTEST_SKIP() << "no descriptor to block on: driven by a virtual clock";
