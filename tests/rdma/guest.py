@@ -262,9 +262,10 @@ class Command:
 
 
 class Guest:
-    """One machine, from its boot to close(). `link` joins two: "listen:PATH" and "connect:PATH"."""
+    """One machine, from its boot to close(). `link` joins two by a wire, "listen:PATH" and
+    "connect:PATH"; each has `nics` interfaces at it."""
 
-    def __init__(self, folder, cpus=2, memory_mib=1536, link=None):
+    def __init__(self, folder, cpus=2, memory_mib=1536, link=None, nics=1):
         self.folder = tempfile.mkdtemp(prefix="parallax-guest-")
         self._count = 0
         _make_initrd(folder, f"{self.folder}/initrd")
@@ -273,7 +274,7 @@ class Guest:
             # With this process gone nobody would end it.
             self._process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", QEMU, *self._arguments(folder, cpus, memory_mib),
-                 *self._network(link)],
+                 *self._network(link, nics)],
                 stdin=subprocess.DEVNULL, stdout=errors, stderr=errors,
                 env={**os.environ, "PATH": PATH})
         try:
@@ -299,15 +300,19 @@ class Guest:
                 "random.trust_cpu=on preempt=full"]
         return machine + ends + files + boot
 
-    def _network(self, link):
+    def _network(self, link, nics):
         if link is None:
             return ["-nic", "none"]
         kind, _, path = link.partition(":")
         server = "on" if kind == "listen" else "off"  # the one that listens is started first
-        address = "52:54:00:00:00:" + ("01" if kind == "listen" else "02")
-        return ["-netdev",
-                f"stream,id=link,server={server},addr.type=unix,addr.path={path}",
-                "-device", f"virtio-net-pci,netdev=link,mac={address},romfile="]
+        machine = 1 if kind == "listen" else 2
+        arguments = ["-netdev", f"stream,id=link,server={server},addr.type=unix,addr.path={path}",
+                     "-netdev", "hubport,id=hub,hubid=0,netdev=link"]
+        for nic in range(nics):
+            address = f"52:54:00:00:0{nic}:0{machine}"
+            arguments += ["-netdev", f"hubport,id=port{nic},hubid=0", "-device",
+                          f"virtio-net-pci,netdev=port{nic},mac={address},romfile="]
+        return arguments
 
     def path(self, name):
         return os.path.join(self.folder, name)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests in the guest share: one machine for the tests of a class, and ranks in it."""
+"""What the tests in a guest share: machines for the tests of a class, and ranks in them."""
 
 import os
+import sys
 import unittest
 
 import guest
@@ -13,6 +14,9 @@ PEER_LOST = 15  # the trainer's exit status
 # UCX asks by default that a datagram's destination be the address of the device's first GID, which
 # for rxe is not the one that it sends from.
 UD = "UCX_UD_VERBS_ETH_DGID_CHECK=n"
+
+TRACING = "/sys/kernel/tracing"
+MOUNT_TRACING = f"mountpoint -q {TRACING} || mount -t tracefs tracefs {TRACING}"
 
 # An RDMA device on an interface of its own, which is up and has an address.
 RDMA = f"""
@@ -50,23 +54,50 @@ class MachineTest(unittest.TestCase):
 
 
 class GuestTest(MachineTest):
-    """One guest, which has the device."""
+    """One guest, which has the device: its own, or one for all classes of this process. Each leaves
+    the guest as it was."""
+
+    shares = False
+    shared = None
+
+    @staticmethod
+    def share():
+        GuestTest.shares = True
+
+    @staticmethod
+    def close_shared(result):
+        """Of a suite, at its end; what the guest complains of is an error of its last test's."""
+        machine, GuestTest.shared = GuestTest.shared, None
+        if machine is None:
+            return
+        try:
+            machine.close()
+        except Exception:
+            result.addError(unittest.FunctionTestCase(GuestTest.close_shared), sys.exc_info())
 
     @classmethod
     def boot_all(cls):
-        cls.guest = cls.boot()
-        cls.guest.run(RDMA)
+        if cls.shares and GuestTest.shared is None:
+            GuestTest.shared = guest.Guest(cls.image)
+            GuestTest.shared.run(RDMA)
+        cls.guest = GuestTest.shared
+        if cls.guest is None:
+            cls.guest = cls.boot()
+            cls.guest.run(RDMA)
 
     def start_ranks(self, *options, hosts=(0, 1), steps=6, environment="", prefix="", last="",
-                    seconds=60):
+                    last_environment="", seconds=90):
         """Ranks of the net tests' trainer on this guest, on hosts by number; `last` are options of
-        the last one alone, `prefix` is a command that starts each."""
+        the last one alone, `prefix` is a command that starts each. The lease is a long one, for
+        machines that are busy."""
         folder = self.guest.run("mktemp -d").strip()
         numbers = ",".join(str(host) for host in hosts)
+        last_rank = len(hosts) - 1
         return [self.guest.start(
-            f"{UD} {environment} exec {prefix} {BIN}/parallax_net_trainer --rendezvous "
-            f"file:{folder}/meet --rank {rank} --hosts {numbers} --steps {steps} "
-            f"{' '.join(options)} {last if rank == len(hosts) - 1 else ''}", seconds)
+            f"{UD} {environment} {last_environment if rank == last_rank else ''} exec {prefix} "
+            f"{BIN}/parallax_net_trainer --rendezvous file:{folder}/meet --rank {rank} "
+            f"--hosts {numbers} --steps {steps} --lease-ms 20000 {' '.join(options)} "
+            f"{last if rank == last_rank else ''}", seconds)
             for rank in range(len(hosts))]
 
     def assert_trained(self, ranks):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two machines joined by a virtual wire, a rank each; they meet over tcp, by a secret, and train
-over RDMA, also where the wire loses packets."""
+"""Two machines joined by a virtual wire; they meet over tcp, by a secret, and train over RDMA, also
+where the wire loses packets, and where each has two devices."""
 
+import json
 import os
 import re
 import shutil
@@ -13,6 +14,12 @@ from support import BIN, DEVICE, PEER_LOST, UD, MachineTest
 PORT = 7000
 # 2% of what each machine sends. The wire's MTU leaves room for RoCE's own of 1024.
 LOSS = "tc qdisc replace dev eth0 root netem loss 2%"
+# Both interfaces of a machine are in one subnet: each answers for its own address.
+ONE_SUBNET = "; ".join(f"echo {value} > /proc/sys/net/ipv4/conf/all/{name}" for name, value in
+                       (("arp_ignore", 1), ("arp_announce", 2), ("rp_filter", 0)))
+SECOND = "rxe1"
+# More than one piece comes back for the widest variable.
+WIDE = "--plan ar --compute-threads 0 --scale 200"
 
 
 class TwoGuests(MachineTest):
@@ -23,18 +30,19 @@ class TwoGuests(MachineTest):
         wire = os.path.join(folder, "wire")
         cls.guests = []
         for host, kind in enumerate(("listen", "connect")):
-            guest = cls.boot(cpus=1, memory_mib=768, link=f"{kind}:{wire}")
+            guest = cls.boot(cpus=1, memory_mib=768, link=f"{kind}:{wire}", nics=2)
             cls.guests.append(guest)
-            guest.run(f"set -e; ip addr add 10.9.0.{host + 1}/24 dev eth0; ip link set eth0 up; "
-                      f"rdma link add {DEVICE} type rxe netdev eth0")
+            guest.run(f"set -e; {ONE_SUBNET}; ip addr add 10.9.0.{host + 1}/24 dev eth0; "
+                      f"ip link set eth0 up; rdma link add {DEVICE} type rxe netdev eth0")
         cls.guests[0].run("ping -c 1 -w 20 10.9.0.2 || busybox ping -c 1 -w 20 10.9.0.2")
 
-    def start(self, port, steps, options="", environment=""):
+    def start(self, port, steps, options="", environment="", hosts=(0, 1)):
         command = (f"PARALLAX_SECRET=of-this-test-alone {UD} {environment} exec "
                    f"{BIN}/parallax_net_trainer --transport rdma --rendezvous tcp:10.9.0.1:{port} "
-                   f"--hosts 0,1 --lease-ms 20000 --plan-after 3 --steps {steps} {options}")
-        return [guest.start(f"{command} --rank {rank}", 90)
-                for rank, guest in enumerate(self.guests)]
+                   f"--hosts {','.join(map(str, hosts))} --lease-ms 20000 --plan-after 3 "
+                   f"--steps {steps} {options}")
+        return [self.guests[host].start(f"{command} --rank {rank}", 120)
+                for rank, host in enumerate(hosts)]
 
     def assert_trained(self, ranks):
         sums = [[line for line in rank.check().splitlines() if line.startswith("checksum")]
@@ -42,14 +50,47 @@ class TwoGuests(MachineTest):
         self.assertEqual(len(sums[0]), 1)
         self.assertEqual(sums[0], sums[1])
 
-    def counter(self, guest, name):
-        return int(guest.run(
-            f"cat /sys/class/infiniband/{DEVICE}/ports/1/hw_counters/{name}"))
+    def sent_packets(self, device):
+        """By each machine."""
+        return [int(guest.run(f"cat /sys/class/infiniband/{device}/ports/1/hw_counters/sent_pkts"))
+                for guest in self.guests]
+
+    def add_second_device(self):
+        for host, guest in enumerate(self.guests):
+            self.addCleanup(guest.run, f"rdma link delete {SECOND}; ip link set eth1 down; "
+                                       "ip addr flush dev eth1")
+            guest.run(f"set -e; ip addr add 10.9.0.{host + 11}/24 dev eth1; ip link set eth1 up; "
+                      f"rdma link add {SECOND} type rxe netdev eth1")
 
     def test_train(self):
-        before = self.counter(self.guests[0], "sent_pkts")
-        self.assert_trained(self.start(PORT, 8))
-        self.assertGreater(self.counter(self.guests[0], "sent_pkts"), before + 100)
+        for port, plan in ((PORT, "ps"), (PORT + 4, "ar")):
+            with self.subTest(plan=plan):
+                before = self.sent_packets(DEVICE)
+                self.assert_trained(self.start(port, 6, f"--plan {plan}"))
+                for first, now in zip(before, self.sent_packets(DEVICE)):
+                    self.assertGreater(now, first + 100)
+
+    def test_two_devices_of_a_rank(self):
+        self.add_second_device()
+        ranks = self.start(PORT + 5, 5, WIDE)
+        self.assert_trained(ranks)
+        for rank, packets in zip(ranks, self.sent_packets(SECOND)):
+            rails = json.loads(rank.wait_line("stats "))["remote_writes"]["rails"]
+            self.assertEqual([rail["device"] for rail in rails], [f"{DEVICE}:1", f"{SECOND}:1"])
+            self.assertEqual([rail["peers"] for rail in rails], [1, 1])
+            self.assertGreater(min(rail["pieces"] for rail in rails), 0)
+            self.assertGreater(packets, rails[1]["piece_bytes"] // 1024)
+
+    def test_two_ranks_of_a_host_have_a_device_each(self):
+        self.add_second_device()
+        ranks = self.start(PORT + 6, 3, "--scale 20", "PARALLAX_DEBUG=info", hosts=(0, 0, 1, 1))
+        self.assert_trained(ranks)
+        for number, rank in enumerate(ranks):
+            device = (DEVICE, SECOND)[number % 2]
+            self.assertIn(f"rc,dc,ud on {device}:1 (of 2 active ports of this host: ",
+                          rank.output())
+        for packets in self.sent_packets(SECOND):
+            self.assertGreater(packets, 100)
 
     def test_train_while_packets_are_lost(self):
         for guest in self.guests:

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "job/network_choice.h"
 #include "tool/bench/wire_way.h"
 #include "transport/module/loader.h"
 
@@ -130,6 +131,20 @@ class UcxWay final : public MessageWay, private Receiver {
   std::string lost_;
 };
 
+// The device and the transports of UCX that a job of these two ranks would have.
+Status choose_as_a_job(const WireContext& context, NetworkChoice* choice) {
+  const std::string& transport = context.settings.value("transport").text;
+  const SettingValue& device = context.settings.value("net_device");
+  parallax_options_t asked = {};
+  if (!transport.empty()) asked.transport = transport.c_str();
+  if (!device.text.empty()) asked.net_device = device.text.c_str();
+  return choose_network({.options = &asked,
+                         .net_device_where = device.where,
+                         .rails = context.settings.value("rails").text,
+                         .one_machine = context.one_machine},
+                        choice);
+}
+
 Status open_transport(const WireContext& context, std::unique_ptr<NetworkTransport>* transport) {
   const ParallaxTransportModule* module = nullptr;
   ModuleReport report;
@@ -138,8 +153,10 @@ Status open_transport(const WireContext& context, std::unique_ptr<NetworkTranspo
   NetworkOptions options;
   options.rank = context.group.rank();
   options.world = context.group.world();
-  options.net_device = context.settings.value("net_device").text;
-  if (options.net_device.empty() && context.one_machine) options.net_device = "lo";
+  NetworkChoice choice;
+  PARALLAX_RETURN_IF_ERROR(choose_as_a_job(context, &choice));
+  options.net_device = choice.device;
+  options.transports = choice.transports;
   return module->create(options, transport);
 }
 

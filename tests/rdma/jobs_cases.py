@@ -4,16 +4,19 @@ every value that it pulls and reduces against its own oracle."""
 
 import unittest
 
-from support import DEVICE, PEER_LOST, GuestTest
+from support import DEVICE, MOUNT_TRACING, PEER_LOST, TRACING, GuestTest
 
 INFO = "PARALLAX_DEBUG=info"
-TRACING = "/sys/kernel/tracing"
 # Calls of the device's driver.
 COUNT_REGISTRATIONS = f"""
 set -e
-mount -t tracefs tracefs {TRACING}
+{MOUNT_TRACING}
 echo 'p:registered rxe_reg_user_mr' > {TRACING}/kprobe_events
 echo 1 > {TRACING}/events/kprobes/registered/enable
+"""
+STOP_COUNTING = f"""
+echo 0 > {TRACING}/events/kprobes/registered/enable
+echo > {TRACING}/kprobe_events
 """
 
 
@@ -46,7 +49,7 @@ class Jobs(GuestTest):
     def test_a_killed_peer_is_named(self):
         for transports in ("rc", "ud"):
             with self.subTest(transports=transports):
-                ranks = self.start_ranks("--transport rdma --lease-ms 4000", steps=50,
+                ranks = self.start_ranks("--transport rdma --lease-ms 6000", steps=50,
                                          environment=f"UCX_TLS={transports}",
                                          last="--die-at push:4")
                 self.assertEqual(ranks[1].wait(), 128 + 9)
@@ -70,9 +73,10 @@ class Jobs(GuestTest):
     def test_memory_is_registered_once(self):
         """What UCX registers when ranks meet is all: a step registers nothing, however it moves."""
         self.guest.run(COUNT_REGISTRATIONS)
-        ranks = self.start_ranks("--transport rdma --plan ps --scale 20 --pace-ms 20", steps=20)
+        self.addCleanup(self.guest.run, STOP_COUNTING)
+        ranks = self.start_ranks("--transport rdma --plan ps --scale 20 --pace-ms 20", steps=10)
         counts = []
-        for step in (4, 16):
+        for step in (3, 9):
             for rank in ranks:
                 rank.wait_line(f"phase wait step {step}")
             counts.append(self.guest.run(f"cat {TRACING}/kprobe_profile").split()[1])

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pieces that the device writes into a peer's memory: that they are, by its own counters; what is
+registered for them; and what becomes of them when a peer dies or memory may not be locked."""
+
+import json
+import unittest
+
+from support import BIN, DEVICE, MOUNT_TRACING, PEER_LOST, TRACING, UD, GuestTest
+
+# More than one piece comes back for the widest variable.
+WIDE = "--transport rdma --plan ar --compute-threads 0 --scale"
+UCX = "/usr/lib/x86_64-linux-gnu/ucx/libuct_ib.so.0"
+# What UCX does over rc: it writes to the peer, or sends to it.
+CALLS = ("put_bcopy", "put_zcopy", "am_bcopy", "am_zcopy", "get_zcopy")
+
+
+class Writes(GuestTest):
+    def count_calls(self):
+        """From now on, of UCX's functions; in this test alone, since each is slower for it."""
+        table = self.guest.run(f"{MOUNT_TRACING}; nm -D {UCX}")
+        places = {line.split()[2]: line.split()[0] for line in table.splitlines()
+                  if len(line.split()) == 3}
+        path = self.guest.run(f"realpath {UCX}").strip()
+        events = [f"echo 'p:{call} {path}:0x{places[f'uct_rc_verbs_ep_{call}']}' >> uprobe_events; "
+                  f"echo 1 > events/uprobes/{call}/enable" for call in CALLS]
+        self.guest.run(f"set -e; cd {TRACING}; " + "; ".join(events))
+        self.addCleanup(self.guest.run, f"cd {TRACING}; echo 0 > events/uprobes/enable; "
+                                        "echo > uprobe_events")
+
+    def counts(self):
+        lines = self.guest.run(f"cat {TRACING}/uprobe_profile").splitlines()
+        return {line.split()[-2]: int(line.split()[-1]) for line in lines}
+
+    def trained(self, *options, scale=200, **more):
+        """The first rank's own report."""
+        ranks = self.start_ranks(WIDE, str(scale), *options, **more)
+        self.assert_trained(ranks)
+        return json.loads(ranks[0].wait_line("stats "))
+
+    def counted(self, **more):
+        """Calls of UCX's functions by a training, and its report."""
+        before = self.counts()
+        stats = self.trained(**more)
+        return {call: count - before[call] for call, count in self.counts().items()}, stats
+
+    def test_the_transport(self):
+        output = self.guest.run(
+            f"{UD} PARALLAX_TEST_NET_DEVICE={DEVICE}:1 PARALLAX_TEST_NET=rc "
+            f"{BIN}/parallax_net_tests --gtest_filter='UcxWrites.*'", 120)
+        self.assertIn("[  PASSED  ]", output)
+        self.assertNotIn("SKIPPED", output)
+
+    def test_what_comes_back_is_written_by_the_device(self):
+        self.count_calls()
+        calls, stats = self.counted(steps=3)
+        copied, without = self.counted(steps=3, environment="PARALLAX_RDMA_MEMORY_MB=0")
+        told = stats["remote_writes"]
+        self.assertGreater(told["pieces"], 0)
+        self.assertGreater(told["piece_bytes"], 1 << 19)
+        self.assertGreater(calls["put_bcopy"], told["piece_bytes"] // 8192)
+        self.assertEqual(calls["put_zcopy"] + calls["am_zcopy"] + calls["get_zcopy"], 0)
+        # Messages, which are copied at both ends, are so many fewer.
+        self.assertEqual(copied["put_bcopy"], 0)
+        self.assertNotIn("remote_writes", without)
+        self.assertLess(calls["am_bcopy"], 0.75 * copied["am_bcopy"])
+
+    def test_pulled_rows_are_written_by_the_device(self):
+        ranks = self.start_ranks("--transport rdma --plan ps --compute-threads 0 --scale 200",
+                                 steps=2)
+        self.assert_trained(ranks)
+        for rank in ranks:
+            variables = json.loads(rank.wait_line("stats "))["variables"]
+            placed = {each["name"]: each["wire_placed_bytes"] for each in variables}
+            # Some twenty rows of the other owner's, of 12,800 bytes each.
+            self.assertGreater(placed["embedding"], 100_000, placed)
+            self.assertEqual(placed["hot"], 0, "too little of one owner")
+
+    def test_all_bits_are_right(self):
+        stats = self.trained("--deterministic 1 --pipeline 1", steps=4)
+        self.assertGreater(stats["remote_writes"]["pieces"], 0)
+
+    def test_steps_register_nothing(self):
+        few = self.trained(steps=5)["remote_writes"]
+        many = self.trained(steps=8)["remote_writes"]
+        self.assertGreater(many["pieces"], few["pieces"])
+        self.assertEqual(many["registrations"], few["registrations"])
+        self.assertEqual(many["evictions"], 0)
+
+    def test_the_librarys_memory_is_registered_once(self):
+        folder = self.guest.run("mktemp -d").strip()
+        ranks = [self.guest.start(
+            f"{UD} PARALLAX_TRANSPORT=rdma exec {BIN}/parallax_net_reducer --rank {rank} "
+            f"--hosts 0,1 --rendezvous file:{folder}/meet --rounds 3", 60) for rank in range(2)]
+        for rank in ranks:
+            self.assertIn("right 6", rank.check())
+            told = json.loads(rank.wait_line("stats "))["remote_writes"]
+            self.assertEqual(told["registrations"], 2, "each of two buffers")
+            self.assertEqual(told["registered_bytes"], 2 << 20)
+            self.assertGreaterEqual(told["piece_bytes"], 6 * (1 << 19), "what comes back")
+
+    def test_registrations_are_bounded(self):
+        stats = self.trained(steps=5, environment="PARALLAX_RDMA_MEMORY_MB=1")
+        told = stats["remote_writes"]
+        self.assertLessEqual(told["registered_bytes"], 1 << 20)
+        self.assertGreater(told["refusals"] + told["evictions"] + told["shares_refused"], 0)
+
+    def test_datagrams_write_nothing(self):
+        """Over ud UCX would copy, and look at no key."""
+        stats = self.trained(steps=2, environment="UCX_TLS=ud")
+        self.assertEqual(stats["remote_writes"]["pieces"], 0)
+        self.assertEqual(stats["remote_writes"]["registrations"], 0)
+
+    def test_memory_that_may_not_be_locked_is_copied(self):
+        # What UCX locks at open, and some MiB.
+        limited = ("setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock "
+                   "prlimit --memlock=83886080")
+        stats = self.trained(scale=900, steps=4, prefix=limited)
+        told = stats["remote_writes"]
+        self.assertGreater(told["refusals"], 0, told)
+        self.assertIn("ulimit -l", told["refused_why"])
+
+    def test_a_peer_that_is_killed_while_it_writes(self):
+        ranks = self.start_ranks(WIDE, "200", "--lease-ms 4000", steps=50, last="--die-at wait:3")
+        self.assertEqual(ranks[1].wait(), 128 + 9)
+        self.assertEqual(ranks[0].wait(), PEER_LOST, ranks[0].output())
+        self.assertIn("rank 1 (host host1)", ranks[0].wait_line("status PEER_LOST"))
+
+
+if __name__ == "__main__":
+    unittest.main()
