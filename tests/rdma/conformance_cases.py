@@ -3,17 +3,14 @@
 
 import unittest
 
-from support import BIN, DEVICE, UD, GuestTest
-
-
-# The machine is emulated: of what is repeated for long, a part.
-SHARE = "PARALLAX_TEST_ROUNDS_SHARE=10"
+from support import BIN, DEVICE, QUICK, UD, GuestTest
 
 
 class Conformance(GuestTest):
     def conform(self, transports):
         output = self.guest.run(
-            f"{UD} {SHARE} PARALLAX_TEST_NET_DEVICE={DEVICE}:1 PARALLAX_TEST_NET={transports} "
+            f"{UD} {QUICK} PARALLAX_TEST_NET_DEVICE={DEVICE}:1 "
+            f"PARALLAX_TEST_NET={transports} "
             f"{BIN}/parallax_net_tests --gtest_filter='Conform_ucx.*'", 150)
         self.assertIn("[  PASSED  ]", output)
         self.assertNotIn("SKIPPED", output)

@@ -15,6 +15,11 @@ PEER_LOST = 15  # the trainer's exit status
 # for rxe is not the one that it sends from.
 UD = "UCX_UD_VERBS_ETH_DGID_CHECK=n"
 
+# Of the transport's own tests: the machine is emulated, so of what is repeated for long a part; and
+# each of some hundred contexts would lock 75 MiB, page by page.
+QUICK = ("PARALLAX_TEST_ROUNDS_SHARE=10 UCX_RC_VERBS_RX_QUEUE_LEN=512 "
+         "UCX_RC_VERBS_TX_QUEUE_LEN=128 UCX_UD_VERBS_RX_QUEUE_LEN=512")
+
 TRACING = "/sys/kernel/tracing"
 MOUNT_TRACING = f"mountpoint -q {TRACING} || mount -t tracefs tracefs {TRACING}"
 

@@ -14,6 +14,7 @@ from support import BIN, DEVICE, PEER_LOST, UD, MachineTest
 PORT = 7000
 # 2% of what each machine sends. The wire's MTU leaves room for RoCE's own of 1024.
 LOSS = "tc qdisc replace dev eth0 root netem loss 2%"
+DELAY = "tc qdisc replace dev eth1 root netem delay 30ms"
 # Both interfaces of a machine are in one subnet: each answers for its own address.
 ONE_SUBNET = "; ".join(f"echo {value} > /proc/sys/net/ipv4/conf/all/{name}" for name, value in
                        (("arp_ignore", 1), ("arp_announce", 2), ("rp_filter", 0)))
@@ -71,7 +72,11 @@ class TwoGuests(MachineTest):
                     self.assertGreater(now, first + 100)
 
     def test_two_devices_of_a_rank(self):
+        """The second is slow: what the first says of a piece comes after it all the same."""
         self.add_second_device()
+        for guest in self.guests:
+            guest.run(DELAY)
+            self.addCleanup(guest.run, "tc qdisc del dev eth1 root")
         ranks = self.start(PORT + 5, 5, WIDE)
         self.assert_trained(ranks)
         for rank, packets in zip(ranks, self.sent_packets(SECOND)):
