@@ -132,7 +132,7 @@ TEST(Settings, refuse_bad_values) {
       {"PARALLAX_MEMORY_MAX_BYTES=1KK", {"'1KK'"}},
       {"PARALLAX_PLAN_MODE=fast", {"'fast'", "auto, hybrid, ps, ar"}},
       {"PARALLAX_DETERMINISTIC=2", {"'2'", "0 or 1"}},
-      {"PARALLAX_TRANSPORT=tcp", {"'tcp'", "ucx, shm"}},
+      {"PARALLAX_TRANSPORT=ofi", {"'ofi'", "ucx, tcp, shm"}},
       {"PARALLAX_DEBUG=loud", {"'loud'", "none, warn, info, debug, trace"}},
       {"PARALLAX_DEBUG_SUBSYS=net,wat", {"net,wat", "init, env, net"}},
       {"PARALLAX_WORLD=0", {"PARALLAX_WORLD", "1..1048576"}},

@@ -27,7 +27,7 @@ TEST(Connection, TheFirstLineSaysByWhatAndWhy) {
   connection.one_process = false;
   EXPECT_EQ(start_line(connection, map_of({"a", "a", "a"}), 2),
             lead("2 of 3") + "1 host; transport shm to ranks 0-1 of this host");
-  connection.module.library = "UCX 1.13.1";
+  connection.carrier = "UCX 1.13.1";
   connection.network = "tcp on lo";
   connection.network_why = "every rank is on this machine";
   EXPECT_EQ(
