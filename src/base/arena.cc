@@ -20,7 +20,7 @@ namespace parallax {
 Arena::~Arena() {
   if (heap_ != nullptr) {
     std::free(heap_);
-  } else if (base_ != nullptr) {
+  } else if (base_ != nullptr && sealed() == nullptr && !in_other_) {
     munmap(base_, reserved_bytes_);
   }
 }
@@ -42,6 +42,25 @@ Status Arena::reserve(size_t bytes) {
   return {};
 }
 
+Status Arena::reserve_sealed(size_t bytes) {
+  PARALLAX_CHECK(base_ == nullptr);
+  PARALLAX_RETURN_IF_ERROR(SealedMemory::make(std::max(bytes, kArenaAlignmentBytes), &sealed_));
+  Binding::place_reserved(sealed_.base(), sealed_.mapped_bytes());
+  base_ = static_cast<std::byte*>(sealed_.base());
+  reserved_bytes_ = bytes;
+  used_bytes_ = 0;
+  return {};
+}
+
+void Arena::reserve_in(Arena& other, size_t bytes) {
+  PARALLAX_CHECK(base_ == nullptr);
+  bytes = bytes_for<std::byte>(std::max<size_t>(bytes, 1));
+  base_ = other.take<std::byte>(bytes).data();
+  in_other_ = true;
+  reserved_bytes_ = bytes;
+  used_bytes_ = 0;
+}
+
 Status Arena::reserve_of_heap(size_t bytes) {
   heap_ = std::calloc(1, bytes + kArenaAlignmentBytes);
   if (heap_ == nullptr) {
@@ -55,7 +74,7 @@ Status Arena::reserve_of_heap(size_t bytes) {
 }
 
 size_t Arena::touched_bytes() const {
-  if (heap_ != nullptr) return reserved_bytes_;  // it shares its pages with others
+  if (heap_ != nullptr || in_other_) return reserved_bytes_;  // it shares its pages with others
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   constexpr size_t kPagesAtOnce = 4096;
   std::array<unsigned char, kPagesAtOnce> there;

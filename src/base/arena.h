@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/sealed_memory.h"
 #include "base/status.h"
 
 namespace parallax {
@@ -33,6 +34,12 @@ class Arena {
 
   // Reserves `bytes` of zeroed address space and starts over. LIMIT when the kernel refuses.
   Status reserve(size_t bytes);
+  // The same in pages that other processes can be let map.
+  Status reserve_sealed(size_t bytes);
+  // The same out of what is left of another arena, which outlives this one.
+  void reserve_in(Arena& other, size_t bytes);
+  // What it lies in, where other processes can be let map that; else null.
+  const SealedMemory* sealed() const { return sealed_.base() == nullptr ? nullptr : &sealed_; }
 
   // `count` zeroed elements, aligned to a cache line; checks that the reservation holds them.
   template <typename T>
@@ -45,6 +52,7 @@ class Arena {
   // does not say.
   size_t touched_bytes() const;
   size_t used_bytes() const { return used_bytes_; }
+  size_t left_bytes() const { return reserved_bytes_ - used_bytes_; }
 
  private:
   // Up to here of the heap. Thousands of small arenas, each at the start of a page of its own,
@@ -55,6 +63,8 @@ class Arena {
   void* take_bytes(size_t bytes);
 
   void* heap_ = nullptr;  // what base_ lies in, where it is of the heap
+  SealedMemory sealed_;   // the same
+  bool in_other_ = false;
   std::byte* base_ = nullptr;
   size_t reserved_bytes_ = 0;
   size_t used_bytes_ = 0;

@@ -123,10 +123,20 @@ bool LayerHandlers::on_exchange(uint32_t from, const Section& section) const {
 // becomes so. A tag beyond the variables ends a rank's pull.
 bool LayerHandlers::on_pull(uint32_t from, const Section& section) const {
   const SectionHeader& header = section.header;
+  if (header.kind == SectionKind::kTablePlace || header.kind == SectionKind::kTablesCurrent) {
+    return on_tables(from, section);
+  }
   if (!is_open(header.step)) return false;
   const bool sharded =
       header.tag >= parts_.group.size() || parts_.group.runtime(header.tag).sharded_at(header.step);
   return sharded && parts_.group.pulls().on_section(from, section);
+}
+
+// May come late, as nobody who does not pull waits for it.
+bool LayerHandlers::on_tables(uint32_t from, const Section& section) const {
+  const uint64_t step = section.header.step;
+  const bool over = !parts_.phase.open() && parts_.pipeline.window().is_over(step);
+  return (over || is_open(step)) && parts_.group.pulls().on_tables(from, section, over);
 }
 
 bool LayerHandlers::on_migration(uint32_t from, const Section& section) const {

@@ -58,6 +58,7 @@ class LayerHandlers {
   bool on_step_ended(uint32_t from, const Section& section) const;
   bool on_exchange(uint32_t from, const Section& section) const;
   bool on_pull(uint32_t from, const Section& section) const;
+  bool on_tables(uint32_t from, const Section& section) const;
   bool on_migration(uint32_t from, const Section& section) const;
   bool on_rows(uint32_t from, const Section& section) const;
   bool on_split(uint32_t from, const Section& section) const;

@@ -29,6 +29,7 @@ Group::Group(View view, uint32_t rank, GroupOptions options, Outbox& outbox, Com
       columns_(view_.hosts, rank),
       outbox_(outbox),
       compute_(std::make_unique<ComputeShare>(compute)),
+      table_memory_(columns_, outbox.lending()),
       pulls_(columns_, outbox) {}
 
 std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Method method) const {
@@ -106,15 +107,12 @@ Status Group::reserve(VariableRuntime& runtime, uint64_t finished) {
     if (sum != nullptr) PARALLAX_RETURN_IF_ERROR(sum->reserve());
   }
   if (runtime.table == nullptr) return {};
-  PARALLAX_RETURN_IF_ERROR(reserve_table(runtime));
+  PARALLAX_RETURN_IF_ERROR(runtime.facts.on_device ? reserve_table_on_device(runtime)
+                                                   : table_memory_.reserve(*runtime.table));
   if (!runtime.table->sharded()) return {};
   PARALLAX_RETURN_IF_ERROR(pulls_.add_variable(runtime.id, *runtime.variable, runtime.partition));
   pulls_.set_table(runtime.id, runtime.table.get());
   return {};
-}
-
-Status Group::reserve_table(VariableRuntime& runtime) {
-  return runtime.facts.on_device ? reserve_table_on_device(runtime) : runtime.table->reserve();
 }
 
 Status Group::reserve_table_on_device(VariableRuntime& runtime) {

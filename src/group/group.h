@@ -22,6 +22,7 @@
 #include "base/status.h"
 #include "device/device_share.h"
 #include "group/footprint.h"
+#include "group/table_memory.h"
 #include "group/variable_runtime.h"
 #include "message/outbox.h"
 #include "planner/plan.h"
@@ -66,6 +67,8 @@ class Group {
     options_.memory_max_bytes = max_bytes;
     options_.memory_check = check;
   }
+  // Of the tables that it has, or that a plan moves.
+  TableMemory& table_memory() { return table_memory_; }
   PullExchange& pulls() { return pulls_; }
   const PullExchange& pulls() const { return pulls_; }
   // Of all that is computed for the group.
@@ -128,7 +131,6 @@ class Group {
  private:
   void add(const Variable& variable);
   Status reserve(VariableRuntime& runtime, uint64_t finished);
-  Status reserve_table(VariableRuntime& runtime);
   Status reserve_table_on_device(VariableRuntime& runtime);
   Footprint footprint(const VariableRuntime& runtime) const;
   std::vector<Footprint> footprints_of_all_groups() const;
@@ -142,8 +144,9 @@ class Group {
   const Columns columns_;
   Outbox& outbox_;
   const std::unique_ptr<ComputeShare> compute_;
-  PullExchange pulls_;
   std::vector<std::unique_ptr<VariableRuntime>> runtimes_;
+  TableMemory table_memory_;  // goes before the tables
+  PullExchange pulls_;
   std::vector<uint32_t> with_ids_;
   std::vector<uint32_t> on_devices_;  // those whose table this rank's device holds
   uint32_t fill_cursor_ = 0;

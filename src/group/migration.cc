@@ -35,7 +35,7 @@ Status Migration::lay_out(VariableRuntime& runtime, const VariablePlan& plan, ui
   const bool sharded = plan.placement == Placement::kSharded;
   change.table =
       std::make_unique<Table>(*runtime.variable, runtime.partition, columns.rank(), sharded);
-  PARALLAX_RETURN_IF_ERROR(change.table->reserve());
+  PARALLAX_RETURN_IF_ERROR(group_.table_memory().reserve(*change.table));
   if (sharded) {
     return group_.pulls().add_variable(runtime.id, *runtime.variable, runtime.partition);
   }
@@ -163,6 +163,8 @@ void Migration::switch_over(VariableRuntime& runtime) {
   runtime.exchange = std::move(change.exchange);
   change.step = 0;
   if (change.table == nullptr) return;
+  // Its readers have what they asked of it: they have voted since.
+  group_.table_memory().unshare(*runtime.table);
   runtime.table = std::move(change.table);
   if (runtime.table->sharded()) {
     group_.pulls().set_table(runtime.id, runtime.table.get());

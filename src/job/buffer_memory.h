@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// BufferMemory: the pages of one buffer of parallax_buffer_alloc, mapped in this process. They are
-// those of a memfd of their own, which neither shrinks nor grows (sealed), so that it can be handed
-// to another rank of the host and mapped there; to be read, where the kernel can seal that too
-// (F_SEAL_FUTURE_WRITE, Linux 5.1). Its descriptor is kept for that.
+// BufferMemory: the pages of one buffer of parallax_buffer_alloc, mapped in this process: sealed
+// ones (base/sealed_memory.h), so that the ranks of the host may map them to read.
 //
-// Pages are zero and cost memory once touched. Where they then lie is asked of the kernel and not
-// insisted on: a machine with one node, or a container that refuses mbind, places them as it likes.
+// Where they lie is asked of the kernel and not insisted on: a machine with one node, or a
+// container that refuses mbind, places them as it likes.
 //
 // Not thread-safe; movable. Making one asks the kernel and does not block; its end unmaps, which
 // takes a while for GiB.
@@ -17,8 +15,8 @@
 
 #include "base/binding.h"
 #include "base/byte_range.h"
+#include "base/sealed_memory.h"
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "parallax/parallax.h"
 #include "transport/peer_memory.h"
 
@@ -26,33 +24,24 @@ namespace parallax {
 
 class BufferMemory {
  public:
-  BufferMemory() = default;
-  ~BufferMemory() { unmap(); }
-  BufferMemory(BufferMemory&& other) noexcept;
-  BufferMemory& operator=(BufferMemory&& other) noexcept;
-
   // `bytes` of whole pages, placed by `binding`, unless the options name a node. INVALID and
   // UNSUPPORTED name the field, LIMIT the number of bytes.
   static Status make(uint64_t bytes, const parallax_buffer_options_t& options, Binding& binding,
                      BufferMemory* memory);
 
-  void* base() const { return base_; }
+  void* base() const { return pages_.base(); }
   // What was asked for, without what fills up the last page.
-  ByteRange range() const { return ByteRange::at(base_, bytes_); }
+  ByteRange range() const { return ByteRange::at(base(), bytes_); }
   // For whoever may map it; the descriptor stays this object's.
   SharedMemory shared() const {
-    return {static_cast<const std::byte*>(base_), mapped_bytes_, fd_.get()};
+    return {static_cast<const std::byte*>(base()), pages_.mapped_bytes(), pages_.fd()};
   }
   // In pages that cost memory by now. Asks the kernel for one number.
   uint64_t touched_bytes() const;
 
  private:
-  void unmap();
-
-  UniqueFd fd_;
-  void* base_ = nullptr;
+  SealedMemory pages_;
   uint64_t bytes_ = 0;
-  size_t mapped_bytes_ = 0;
 };
 
 }  // namespace parallax

@@ -78,6 +78,8 @@ inline constexpr std::array kKindRows = {
     KindRow{SectionKind::kLoanRead, Layer::kLending, "loan_read"},
     KindRow{SectionKind::kVote, Layer::kStep, "vote"},
     KindRow{SectionKind::kLaunchOrder, Layer::kExchange, "launch_order"},
+    KindRow{SectionKind::kTablePlace, Layer::kPull, "table_place"},
+    KindRow{SectionKind::kTablesCurrent, Layer::kPull, "tables_current"},
 };
 
 namespace internal_kinds {

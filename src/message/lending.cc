@@ -17,11 +17,25 @@ constexpr uint32_t kLoansMin = 64;
 
 // ---- lending
 
-BufferPlace Lending::place_for(uint32_t to, const void* data, uint64_t bytes) const {
+bool Lending::share(const SharedMemory& memory) {
+  PeerMemory* const peers = transport_.peer_memory();
+  return peers != nullptr && peers->share(memory);
+}
+
+void Lending::unshare(const void* base) {
+  PeerMemory* const peers = transport_.peer_memory();
+  if (peers != nullptr) peers->unshare(base);
+}
+
+BufferPlace Lending::place_of(const void* data, uint64_t bytes) const {
   const PeerMemory* const memory = transport_.peer_memory();
-  if (memory == nullptr) return {};
-  const BufferPlace place = memory->place_of(data, bytes);
-  return place.buffer != 0 && memory->mapped_by(to, place.buffer) ? place : BufferPlace();
+  return memory == nullptr ? BufferPlace() : memory->place_of(data, bytes);
+}
+
+BufferPlace Lending::place_for(uint32_t to, const void* data, uint64_t bytes) const {
+  const BufferPlace place = place_of(data, bytes);
+  if (place.buffer == 0) return {};
+  return transport_.peer_memory()->mapped_by(to, place.buffer) ? place : BufferPlace();
 }
 
 uint64_t Lending::lend(uint32_t to, uint64_t bytes, uint32_t* pending) {

@@ -58,6 +58,13 @@ class Lending {
 
   // ---- this rank lends
 
+  // Neighbours may map this memory, until unshare(). False: it stays this rank's alone.
+  bool share(const SharedMemory& memory);
+  void unshare(const void* base);
+  // There may be who maps it.
+  bool may_share() const { return transport_.peer_memory() != nullptr; }
+  // Where these bytes lie for whoever has mapped them; in no buffer: nobody has.
+  BufferPlace place_of(const void* data, uint64_t bytes) const;
   // Where these bytes lie for that rank; in no buffer: it can't read them.
   BufferPlace place_for(uint32_t to, const void* data, uint64_t bytes) const;
   // One more loan, of so many bytes, which *pending counts. Returns its number.

@@ -97,7 +97,11 @@ enum class SectionKind : uint8_t {
   // What the devices of a host launch next (collectives/host_order.h): tag and step, part = leg,
   // first = how many were said before; payload of the first = what they find each other by.
   kLaunchOrder = 41,
-  kKindCount = 42,
+  // Of the tables that an owner lets the ranks of its host read (server/table_reader.h): where one
+  // lies, payload = BufferPlace; and that all of them are as pulls of `step` read them.
+  kTablePlace = 42,
+  kTablesCurrent = 43,
+  kKindCount = 44,
 };
 
 // How the payload is laid out.

@@ -72,7 +72,7 @@ struct VariableFacts {
   // "Per host" is per rank when there is one host: see counted_parties() in cost.h.
   double touched_rows_per_host = 0;  // s: distinct rows a host has gradients for
   double union_rows = 0;             // u: distinct rows over all hosts
-  double pulled_rows_per_host = 0;   // t: distinct rows a host pulls
+  double pulled_rows_per_host = 0;   // t: distinct rows a host pulls, by messages
   // Its table lies in the memory of devices, and so stays where the initial plan puts it.
   bool on_device = false;
   std::string table = {};  // of this rank: "device 0"; empty: in host memory

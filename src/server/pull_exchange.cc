@@ -37,7 +37,26 @@ const Arena* PullExchange::arena_of(uint32_t variable) const {
 }
 
 void PullExchange::set_table(uint32_t variable, const Table* table) {
-  variables_.find(variable)->table = table;
+  PulledVariable& pulled = *variables_.find(variable);
+  pulled.table = table;
+  if (table != nullptr) owner_.has_table(pulled);
+}
+
+void PullExchange::applied(uint64_t step) {
+  owner_.applied(step);
+  [[maybe_unused]] const bool news = source_.reader().current(columns_.rank(), step + 1);
+}
+
+bool PullExchange::on_tables(uint32_t from, const Section& section, bool over) {
+  const SectionHeader& header = section.header;
+  if (columns_.host_of(from) != columns_.host() || from == columns_.rank()) return false;
+  if (header.kind == SectionKind::kTablePlace) {
+    PulledVariable* const variable = variables_.find(header.tag);
+    // Mirrored since.
+    return (variable == nullptr && over) || source_.reader().on_place(from, variable, section);
+  }
+  return header.tag == kNoPulledVariable && is_bare(section) &&
+         source_.reader().current(from, header.step);
 }
 
 bool PullExchange::on_section(uint32_t from, const Section& section) {
@@ -64,6 +83,7 @@ std::vector<uint32_t> PullExchange::missing_ranks() const {
     missing.erase(mine);
     leader_.add_missing(&missing);
   }
+  source_.reader().add_missing(&missing);
   std::sort(missing.begin(), missing.end());
   missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
   return missing;

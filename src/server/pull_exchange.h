@@ -7,6 +7,8 @@
 //   owner -> leader: the rows' values     leader -> rank: those it asked for
 //
 // A pull waits for owners alone, never for what another rank of its host does or does not call.
+// Where all owners of a variable are of the host, and let its ranks read their tables, none of this
+// is sent: the rank copies the rows itself (TableReader).
 //
 // A rank can have a part at each end of these: as a source, a leader and an owner (PullSource,
 // PullLeader, PullOwner). Owners answer as of step - 1 applied, and hold back the answer to what is
@@ -75,8 +77,11 @@ class PullExchange {
   // The counters of the step before the last are this one's now.
   void open(uint64_t step) { leader_.open(step); }
   // The owner has applied `step`: pulls of step + 1 may be answered.
-  void applied(uint64_t step) { owner_.applied(step); }
+  void applied(uint64_t step);
 
+  // What a rank of the host says of its tables, of a step that may be `over` here. False: not what
+  // it may say.
+  [[nodiscard]] bool on_tables(uint32_t from, const Section& section, bool over);
   // False: not what `from` may send now. The caller has checked that a tag which is a variable is
   // sharded in that step.
   [[nodiscard]] bool on_section(uint32_t from, const Section& section);

@@ -229,6 +229,41 @@ void PullOwner::applied(uint64_t step) {
     }
   }
   waiting_.resize(kept);
+  tell_of_tables();
+}
+
+// ---- for neighbours to read
+
+void PullOwner::tell_neighbours(const SectionHeader& header, std::span<const std::byte> payload) {
+  for (const uint32_t rank : columns_.locals()) {
+    if (rank != columns_.rank()) outbox_.send_bytes(rank, header, payload);
+  }
+}
+
+// With a step that is applied, and not with the commit before: then every rank has the variables.
+// One that has not mapped a table by the time it pulls asks for rows by messages.
+void PullOwner::tell_of_tables() {
+  if (columns_.host_count() > 1) return;
+  const uint64_t step = applied_ + 1;
+  for (const uint32_t id : untold_) {
+    const PulledVariable* const variable = variables_.find(id);
+    if (variable == nullptr || !variable->by_rows() || variable->table == nullptr ||
+        variable->table->array(0).empty()) {
+      continue;
+    }
+    const ByteRange shared = shared_range(*variable->table);
+    const BufferPlace place =
+        outbox_.lending().place_of(reinterpret_cast<const void*>(shared.first), shared.bytes);
+    if (place.buffer == 0) continue;
+    lets_read_ = true;
+    tell_neighbours({.kind = SectionKind::kTablePlace, .tag = id, .step = step},
+                    std::as_bytes(std::span(&place, 1)));
+  }
+  untold_.clear();
+  if (!lets_read_ || step <= told_) return;
+  told_ = step;
+  tell_neighbours({.kind = SectionKind::kTablesCurrent, .tag = kNoPulledVariable, .step = step},
+                  {});
 }
 
 }  // namespace parallax

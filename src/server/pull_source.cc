@@ -11,7 +11,11 @@
 namespace parallax {
 
 PullSource::PullSource(const Columns& columns, Outbox& outbox, const PulledVariables& variables)
-    : columns_(columns), outbox_(outbox), variables_(variables), asked_(columns.count()) {
+    : columns_(columns),
+      outbox_(outbox),
+      variables_(variables),
+      reader_(columns, outbox),
+      asked_(columns.count()) {
   slices_.reserve(PARALLAX_SLICES_MAX);
   active_variables_.reserve(PARALLAX_SLICES_MAX);
   tied_.reserve(PARALLAX_SLICES_MAX);
@@ -26,12 +30,19 @@ void PullSource::start(uint64_t step, std::span<const PullSlice> slices) {
   slices_.clear();
   active_variables_.clear();
   for (const PullSlice& slice : slices) add(slice);
+  reader_.start(step);
   for (const uint32_t each : active_variables_) {
     PulledVariable& variable = *variables_.find(each);
-    if (variable.by_rows()) coalesce(variable);
+    variable.read_in_place = reader_.reads(variable);
+    if (variable.read_in_place) {
+      read_in_place(variable);
+    } else if (variable.by_rows()) {
+      coalesce(variable);
+    }
     variable.expect_answers();
     send_local(variable);
   }
+  reader_.begin();
   for (uint32_t column = 0; column < columns_.count(); ++column) {
     if (asked_[column] == 0) continue;
     Send end = pull_send(SectionKind::kPullLocal, Encoding::kBytes, kNoPulledVariable, step);
@@ -59,6 +70,13 @@ void PullSource::add(const PullSlice& slice) {
   if (variable.by_rows()) PARALLAX_CHECK(before + uint64_t{slice.count} <= variable.rows_max);
   variable.last_slice = place;
   slices_.push_back({.slice = slice, .before = before});
+}
+
+void PullSource::read_in_place(const PulledVariable& variable) {
+  for (uint32_t place = variable.first_slice;; place = slices_[place].next) {
+    reader_.add(variable, slices_[place].slice);
+    if (slices_[place].next == 0) return;
+  }
 }
 
 void PullSource::coalesce(PulledVariable& variable) {
@@ -167,6 +185,7 @@ void PullSource::finish() {
   PARALLAX_CHECK(finished());
   for (const uint32_t each : active_variables_) {
     const PulledVariable& variable = *variables_.find(each);
+    if (variable.read_in_place) continue;
     variable.by_rows() ? fill_in(variable) : copy_elements(variable);
   }
   active_ = false;

@@ -3,8 +3,9 @@
 // distinct rows of their columns it wants, and gives out to the caller's buffers what they answer,
 // each the next piece of its own answer. Several slices of a variable are asked for as one: a row
 // that more than one of them names travels once. All is here when as much came as was wanted: what
-// it wants nothing of is not in it. The caller's ids and buffers are borrowed from start() to
-// finish(). Part of PullExchange.
+// it wants nothing of is not in it. Variables whose tables can all be read here it leaves to a
+// TableReader. The caller's ids and buffers are borrowed from start() to finish(). Part of
+// PullExchange.
 #ifndef PARALLAX_SERVER_PULL_SOURCE_H_
 #define PARALLAX_SERVER_PULL_SOURCE_H_
 
@@ -14,6 +15,7 @@
 
 #include "message/outbox.h"
 #include "server/pulled_variable.h"
+#include "server/table_reader.h"
 #include "world/patterns.h"
 
 namespace parallax {
@@ -25,16 +27,19 @@ class PullSource {
 
   // As PullExchange has them.
   void start(uint64_t step, std::span<const PullSlice> slices);
-  bool finished() const { return active_ && left_ == 0; }
+  bool finished() const { return active_ && left_ == 0 && reader_.finished(); }
   void finish();
   bool active() const { return active_; }
   // That owe this rank values.
   std::vector<uint32_t> missing_leaders() const;
+  TableReader& reader() { return reader_; }
+  const TableReader& reader() const { return reader_; }
 
   [[nodiscard]] bool on_values_local(uint32_t from, const Section& section);
 
  private:
   void add(const PullSlice& slice);
+  void read_in_place(const PulledVariable& variable);
   void coalesce(PulledVariable& variable);
   void send_local(PulledVariable& variable);
   void fill_in(const PulledVariable& variable);
@@ -47,6 +52,7 @@ class PullSource {
   const Columns& columns_;
   Outbox& outbox_;
   const PulledVariables& variables_;
+  TableReader reader_;
   bool active_ = false;
   uint64_t active_step_ = 0;
   uint64_t left_ = 0;           // rows and elements to come

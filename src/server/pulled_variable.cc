@@ -14,6 +14,7 @@ PulledVariable::PulledVariable(uint32_t number, const Columns& all, const Variab
       rows_max(variable.rows_max),
       master(variable.sum_type()),
       on_device(variable.table_memory != PARALLAX_MEMORY_HOST),
+      places(all.host_count() == 1 ? all.world() : 0),
       led(all, owned, rows_max, master) {}
 
 size_t PulledVariable::needed_bytes(const Columns& all, const Variable& variable,
@@ -74,6 +75,7 @@ void PulledVariable::expect_answers() {
   for (uint32_t column = 0; column < columns.count(); ++column) {
     AnswerProgress& answer = answers[column];
     answer = {};
+    if (read_in_place) continue;
     if (by_rows()) {
       answer.due = coalescer.group_count(column);
       continue;

@@ -24,6 +24,7 @@
 #include "server/answer_progress.h"
 #include "server/led_variable.h"
 #include "server/table.h"
+#include "transport/peer_memory.h"
 #include "variable/partition.h"
 #include "world/patterns.h"
 
@@ -120,7 +121,8 @@ struct PulledVariable {
     return count <= kFewRows ? &few[host * kFewRows] : asked[host].many.data();
   }
 
-  // Source: sets what each leader owes of the pull that begins; its rows are coalesced.
+  // Source: sets what each leader owes of the pull that begins; its rows are coalesced, or read in
+  // place.
   void expect_answers();
   // Dense. A column's elements are its owners' ranges one after the other: where the `at`-th of
   // them lies in the variable, and how many follow it there. No elements beyond the last.
@@ -138,6 +140,8 @@ struct PulledVariable {
   RowCoalescer coalescer;
   uint32_t first_slice = 0, last_slice = 0;  // of the pull: PullSource's places
   uint32_t slice_dtype = 0;                  // what their values travel as
+  bool read_in_place = false;                // in the pull: TableReader's
+  std::vector<BufferPlace> places;           // by rank: where its table lies, for who reads it
   std::span<AnswerProgress> answers;         // by column: of its leader
   // leader
   LedVariable led;

@@ -27,6 +27,23 @@ uint64_t state_place(const Table& table, uint64_t at) {
   return table.array_width(1) == width ? at : at / width * table.array_width(1);
 }
 
+// What neighbours read is being written, as long as this lives. A rank that ends meanwhile leaves
+// the mark odd, and nothing of it is taken.
+class Writing {
+ public:
+  explicit Writing(TableMark* mark) : mark_(mark) {
+    if (mark_ != nullptr) mark_->fetch_add(1, std::memory_order_seq_cst);
+  }
+  ~Writing() {
+    if (mark_ != nullptr) mark_->fetch_add(1, std::memory_order_seq_cst);
+  }
+  Writing(const Writing&) = delete;
+  Writing& operator=(const Writing&) = delete;
+
+ private:
+  TableMark* const mark_;
+};
+
 // False: they are zeros.
 bool has_initial_values(const Variable& variable) {
   if (variable.init == PARALLAX_INIT_CONSTANT) return variable.init_low != 0;
@@ -75,10 +92,17 @@ size_t Table::needed_bytes() const {
   return bytes + measure.used_bytes();
 }
 
-Status Table::reserve(const DeviceShare& share, uint32_t place) {
+Status Table::reserve(const DeviceShare& share, uint32_t place, const SharedPages* shared) {
   if (sharded_ && !partition_.ids_declared()) first_element_ = partition_.range_of(rank_).first;
   if (device_ != nullptr) return device_->reserve(share, place);
-  PARALLAX_RETURN_IF_ERROR(arena_.reserve(needed_bytes()));
+  if (shared == nullptr) {
+    PARALLAX_RETURN_IF_ERROR(arena_.reserve(needed_bytes()));
+  } else if (shared->pool == nullptr) {
+    PARALLAX_RETURN_IF_ERROR(arena_.reserve_sealed(shared_bytes(*this)));
+  } else {
+    arena_.reserve_in(*shared->pool, shared_bytes(*this));
+  }
+  if (shared != nullptr) mark_ = arena_.take<TableMark>(1).data();
   for (uint32_t array = 0; array < array_count_; ++array) {
     arrays_[array] = arena_.take<std::byte>(element_count(array) * element_bytes_);
   }
@@ -208,6 +232,7 @@ int Table::apply(const ReducedGradient& gradient, const UpdateArguments& with) {
   UpdateArguments counted = with;
   counted.updates = updates_;
   counted.sparse = partition_.ids_declared();
+  const Writing writing(mark_);
   if (own_rule_ != nullptr) return apply_own(gradient, counted);
   with_sum_type(sum_, [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -366,6 +391,7 @@ bool Table::write_section(const Section& section) {
                    {values, payload.data() + payload.size()});
     return true;
   }
+  const Writing writing(mark_);
   for (uint32_t i = 0; i < header.count; ++i, values += row_bytes) {
     std::memcpy(&arrays_[header.part][row_of(row_key_at(i)) * row_bytes], values, row_bytes);
   }

@@ -11,12 +11,14 @@
 #define PARALLAX_SERVER_TABLE_H_
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
 
 #include "aggregate/reduced_gradient.h"
 #include "base/arena.h"
+#include "base/byte_range.h"
 #include "base/number.h"
 #include "message/wire.h"
 #include "server/device_table.h"
@@ -27,6 +29,17 @@
 
 namespace parallax {
 
+// Before the values of a shard that neighbours read: odd while they are being written, and another
+// number once they were. Who has read looks at it again.
+using TableMark = std::atomic<uint32_t>;
+static_assert(TableMark::is_always_lock_free);
+
+// Where such a shard is to lie: in pages of its own, or in `pool`, which has room for
+// shared_bytes().
+struct SharedPages {
+  Arena* pool = nullptr;
+};
+
 class Table {
  public:
   Table(const Variable& variable, const Partition& partition, uint32_t rank, bool sharded);
@@ -35,7 +48,9 @@ class Table {
   size_t needed_bytes() const;
   // Reserves the memory: of the share's device at that place, where the table lies on one. LIMIT;
   // UNSUPPORTED and IO say what of the device is missing.
-  Status reserve(const DeviceShare& share = {}, uint32_t place = 0);
+  // A shard of rows in host memory may lie where the host's ranks can map it to read.
+  Status reserve(const DeviceShare& share = {}, uint32_t place = 0,
+                 const SharedPages* shared = nullptr);
   // Null: what lies here is in host memory.
   DeviceTable* device() const { return device_.get(); }
   DeviceStore* store() const { return device_ == nullptr ? nullptr : device_->store(); }
@@ -135,10 +150,22 @@ class Table {
   uint64_t initialized_ = 0;  // elements
   uint64_t updates_ = 0;
   Arena arena_;
+  TableMark* mark_ = nullptr;  // null: nobody else reads what lies here
   std::array<std::span<std::byte>, 1 + kStatesMax> arrays_;
   std::unique_ptr<DeviceTable> device_;   // null: in host memory
   std::unique_ptr<RuleBlocks> own_rule_;  // null: the library's
 };
+
+inline size_t shared_bytes(const Table& table) {
+  return table.needed_bytes() + Arena::bytes_for<TableMark>(1);
+}
+// What neighbours read of a shard, if it lies where they can: its mark, and behind it the values.
+inline ByteRange shared_range(const Table& table) {
+  ByteRange range = ByteRange::at(table.array(0).data(), table.array(0).size());
+  range.first -= kArenaAlignmentBytes;
+  range.bytes += kArenaAlignmentBytes;
+  return range;
+}
 
 }  // namespace parallax
 

@@ -118,10 +118,16 @@ class Partition {
   // For every row of a step: two multiplications and a lookup.
   uint32_t owner_of(uint32_t row_key) const { return slot_[slot_count_.remainder(row_key)].owner; }
   // Its place among its owner's rows.
-  uint64_t local_row(uint32_t row_key) const {
+  uint64_t local_row(uint32_t row_key) const { return home_of(row_key).local_row; }
+  // Both at once.
+  struct Home {
+    uint32_t owner = 0;
+    uint64_t local_row = 0;
+  };
+  Home home_of(uint32_t row_key) const {
     const uint32_t turn = slot_count_.quotient(row_key);
     const SlotMap::Slot& slot = slot_[row_key - turn * slot_count_.value()];
-    return uint64_t{turn} * slot.owner_slots + slot.place;
+    return {slot.owner, uint64_t{turn} * slot.owner_slots + slot.place};
   }
   // The local row must be one of the owner's.
   uint32_t row_key_at(uint32_t owner, uint64_t local_row) const {

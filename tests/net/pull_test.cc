@@ -3,6 +3,7 @@
 // on two hosts runs on one.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,8 @@ namespace parallax::net {
 namespace {
 
 // Given ranks that wait for each of their pulls, and then for a reduce of all, before any ends its
-// step: expect all of it to come about, wherever they are placed.
+// step: expect all of it to come about, wherever they are placed; on one host by reading each
+// other's tables, of the last of the steps at least.
 void expect_steps(const std::vector<uint32_t>& hosts, const std::string& pulls) {
   constexpr std::chrono::seconds kPatience{60};
   RankJob job({.host_of = hosts,
@@ -24,6 +26,10 @@ void expect_steps(const std::vector<uint32_t>& hosts, const std::string& pulls) 
   for (uint32_t rank = 0; rank < hosts.size(); ++rank) {
     EXPECT_TRUE(over && job.rank(rank).exit() == 0) << "rank " << rank << ":\n"
                                                     << job.rank(rank).tail();
+    const bool one_host = std::count(hosts.begin(), hosts.end(), hosts[0]) ==
+                          static_cast<std::ptrdiff_t>(hosts.size());
+    const bool read = job.rank(rank).line("read ").value_or("0") != "0";
+    EXPECT_EQ(read, one_host) << job.rank(rank).tail();
   }
 }
 

@@ -3,8 +3,9 @@
 // for a reduce of all ranks, and ends the step: no rank ends it before all have pulled what they
 // like. Linked with libparallax.so alone.
 //
-// Lines: "pulled N" behind the N-th. Exit statuses: 0, 1 for wrong values, 2 for wrong usage, 3 for
-// a call that failed.
+// Lines: "pulled N" behind the N-th; "read N", bytes of others that it read where they lay. Exit
+// statuses: 0, 1 for wrong values, 2 for wrong usage, 3 for a call that failed.
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -22,7 +23,7 @@ constexpr char kUsage[] =
     "  --rendezvous file:DIR  --rank R  --hosts H0,H1,...   host number of each rank\n"
     "  --pulls P0,P1,...     of each rank, in a step\n";
 
-constexpr uint64_t kRows = 1000, kWidth = 3, kRowsMax = 100, kSteps = 4;
+constexpr uint64_t kRows = 1000, kWidth = 3, kRowsMax = 100, kSteps = 12;
 
 struct Variables {
   parallax_slice_t table = sized<parallax_slice_t>();
@@ -106,6 +107,8 @@ int run(const program::Settings& settings) {
   for (uint64_t step = 0; step < kSteps; ++step) {
     right &= run_step(job, variables, rank.number, rank.world(), pulls.at(rank.number));
   }
+  const auto stats = nlohmann::json::parse(job.report(PARALLAX_REPORT_STATS));
+  say("read %llu", stats["local"]["read_bytes"].get<unsigned long long>());
   job.close();
   return right ? 0 : 1;
 }

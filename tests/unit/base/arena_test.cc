@@ -106,5 +106,25 @@ TEST(Arena, TheKernelsRefusalIsALimit) {
   EXPECT_NE(status.message().find("address space"), std::string::npos) << status.message();
 }
 
+// Memory that other processes may be let map is used like any other; and so is a part of another's.
+TEST(Arena, LiesInSealedPagesOrInAnother) {
+  Arena sealed;
+  ASSERT_TRUE(sealed.reserve_sealed(1 << 20).ok());
+  ASSERT_NE(sealed.sealed(), nullptr);
+  EXPECT_EQ(sealed.sealed()->base(), sealed.take<std::byte>(1).data());
+  EXPECT_EQ(sealed.left_bytes(), (size_t{1} << 20) - kArenaAlignmentBytes);
+  EXPECT_THROW((void)sealed.take<std::byte>(1 << 20), InternalError);
+  Arena part, next;
+  part.reserve_in(sealed, 1000);
+  next.reserve_in(sealed, 1000);
+  EXPECT_EQ(part.sealed(), nullptr);
+  EXPECT_EQ(part.touched_bytes(), part.reserved_bytes());
+  const auto floats = part.take<float>(250);
+  EXPECT_EQ(floats.data() + 256, next.take<float>(1).data());
+  std::fill(floats.begin(), floats.end(), 3.0f);
+  EXPECT_THROW((void)part.take<std::byte>(100), InternalError);
+  EXPECT_EQ(Arena().sealed(), nullptr);
+}
+
 }  // namespace
 }  // namespace parallax

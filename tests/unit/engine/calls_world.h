@@ -147,7 +147,9 @@ class CallsWorld {
   void advance(uint32_t number) {
     Rank& rank = *ranks_[number];
     for (int round = 0; round < 2; ++round) {
-      rank.pulls.advance();
+      do {
+        rank.pulls.advance();
+      } while (network_.outbox(number).lending().read());
       rank.contributions.advance();
       const StepWindow& window = rank.pipeline.window();
       for (uint64_t step = window.next_to_vote(); window.is_ending(step); ++step) {

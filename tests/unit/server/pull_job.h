@@ -13,9 +13,11 @@
 #include <memory>
 #include <vector>
 
+#include "group/table_memory.h"
 #include "server/pull_exchange.h"
 #include "server/table.h"
 #include "support/numbers.h"
+#include "support/shared_host.h"
 #include "unit/server/layouts.h"
 #include "unit/server/section_network.h"
 #include "world/view.h"
@@ -75,12 +77,15 @@ class PullJob {
     uint64_t decided = 0, finished = 0;
   };
 
-  // Without slots every rank owns alike; `piece_bytes_max` as SectionNetwork has it.
+  // Without slots every rank owns alike; `piece_bytes_max` as SectionNetwork has it. `shares`:
+  // ranks of a host may read each other's tables.
   PullJob(const std::vector<uint32_t>& hosts, const std::vector<Variable>& variables, uint64_t seed,
-          const SlotMap& slots = {}, size_t piece_bytes_max = 0)
+          const SlotMap& slots = {}, size_t piece_bytes_max = 0, bool shares = false)
       : hosts_(host_map(hosts)),
         slots_(first_view(hosts_, 1, slots).slots),
         variables_(variables),
+        memory_(world_of(hosts)),
+        shares_(shares),
         network_(world_of(hosts), seed, piece_bytes_max) {
     for (uint32_t id = 0; id < variables_.size(); ++id) {
       const Variable& each = variables_[id];
@@ -97,7 +102,29 @@ class PullJob {
   uint32_t world() const { return static_cast<uint32_t>(hosts_.host_of.size()); }
   SectionNetwork& network() { return network_; }
   SeededRandom& random() { return network_.random(); }
+  // Reads what is there to be read, and completes what it completes.
+  void advance(uint32_t rank) {
+    Rank& mine = *ranks_[rank];
+    while (!mine.queue.empty()) {
+      Pull& next = *mine.queue.front();
+      if (mine.decided + 1 < next.step) return;
+      if (next.ends) {
+        send_ended(rank, next.step);
+      } else {
+        if (!next.started) start(rank, next);
+        // A rank whose table is being written is asked again when something happens.
+        for (int turn = 0; turn < kTurnsMax && network_.outbox(rank).lending().read(); ++turn) {
+        }
+        if (!mine.exchange.finished() || mine.finished + 1 < next.step) return;
+        mine.exchange.finish();
+      }
+      next.done = true;
+      mine.queue.pop_front();
+    }
+  }
   PullExchange& exchange(uint32_t rank) { return ranks_[rank]->exchange; }
+  SharedHost::Rank& memory(uint32_t rank) { return memory_.rank(rank); }
+  Table& table(uint32_t rank, uint32_t variable) { return *ranks_[rank]->tables[variable]; }
   const Columns& columns(uint32_t rank) const { return ranks_[rank]->columns; }
   const Partition& partition(uint32_t variable) const { return partitions_[variable]; }
   const Variable& variable(uint32_t id) const { return variables_[id]; }
@@ -156,16 +183,21 @@ class PullJob {
   }
 
  private:
+  static constexpr int kTurnsMax = 100;
+
   static uint32_t world_of(const std::vector<uint32_t>& hosts) {
     return static_cast<uint32_t>(hosts.size());
   }
 
   void add_rank(uint32_t rank) {
+    if (shares_) network_.set_memory(rank, &memory_.rank(rank));
     Rank& made = *ranks_.emplace_back(std::make_unique<Rank>(hosts_, rank, network_.outbox(rank)));
+    TableMemory& memory = *memories_.emplace_back(
+        std::make_unique<TableMemory>(made.columns, network_.outbox(rank).lending()));
     for (uint32_t id = 0; id < variables_.size(); ++id) {
       EXPECT_TRUE(made.exchange.add_variable(id, variables_[id], partitions_[id]).ok());
       auto table = std::make_unique<Table>(variables_[id], partitions_[id], rank, true);
-      EXPECT_TRUE(table->reserve().ok());
+      EXPECT_TRUE(memory.reserve(*table).ok());
       made.exchange.set_table(id, table.get());
       made.tables.push_back(std::move(table));
     }
@@ -204,6 +236,11 @@ class PullJob {
     if (tap) tap(to, from, section);
     Rank& mine = *ranks_[to];
     const uint64_t step = section.header.step;
+    const SectionKind kind = section.header.kind;
+    if (kind == SectionKind::kTablePlace || kind == SectionKind::kTablesCurrent) {
+      return step <= mine.finished + 2 &&
+             mine.exchange.on_tables(from, section, step <= mine.finished);
+    }
     if (section.header.kind == SectionKind::kStepEnded && step <= mine.finished) return true;
     if (step <= mine.finished || step > mine.finished + 2) return false;
     if (section.header.kind != SectionKind::kStepEnded) {
@@ -211,23 +248,6 @@ class PullJob {
     }
     mine.exchange.end_local(from, step);
     return true;
-  }
-
-  void advance(uint32_t rank) {
-    Rank& mine = *ranks_[rank];
-    while (!mine.queue.empty()) {
-      Pull& next = *mine.queue.front();
-      if (mine.decided + 1 < next.step) return;
-      if (next.ends) {
-        send_ended(rank, next.step);
-      } else {
-        if (!next.started) start(rank, next);
-        if (!mine.exchange.finished() || mine.finished + 1 < next.step) return;
-        mine.exchange.finish();
-      }
-      next.done = true;
-      mine.queue.pop_front();
-    }
   }
 
   void start(uint32_t rank, Pull& pull) {
@@ -266,7 +286,10 @@ class PullJob {
   const SlotMap slots_;
   const std::vector<Variable> variables_;
   std::vector<Partition> partitions_;
+  SharedHost memory_;
+  const bool shares_;
   SectionNetwork network_;
+  std::vector<std::unique_ptr<TableMemory>> memories_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::deque<Pull> pulls_;
 };

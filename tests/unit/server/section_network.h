@@ -87,6 +87,8 @@ class SectionNetwork {
     bool none_shared = false;     // no room to register
   };
   Places& places(uint32_t rank) { return ports_[rank]->places; }
+  // What the rank shares with others, which outlives this; null: nothing.
+  void set_memory(uint32_t rank, PeerMemory* memory) { ports_[rank]->memory = memory; }
   SeededRandom& random() { return random_; }
 
   // Nothing of `from` goes to `to` or arrives there; what is packed meanwhile is at most what the
@@ -205,6 +207,7 @@ class SectionNetwork {
     int wait_fd() const override { return -1; }
     bool arm() override { return true; }
     void forget(uint32_t) override {}
+    PeerMemory* peer_memory() override { return memory; }
 
     void on_message(uint32_t from, std::span<const std::byte> message) override {
       network.take(from, self, message);
@@ -218,6 +221,7 @@ class SectionNetwork {
     const uint32_t self;
     std::vector<uint64_t> sent;
     Places places;
+    PeerMemory* memory = nullptr;
     const std::array<std::byte, 1> key = {std::byte{7}};
     Outbox outbox{self, *this, *this, *this};
   };

@@ -66,6 +66,7 @@ TEST(Partition, RowsHaveOneOwnerEachAndOwnersAreBalanced) {
         const uint32_t owner = partition.owner_of(row_key);
         ASSERT_LT(owner, world);
         ASSERT_EQ(partition.row_of(row_key), row);
+        ASSERT_EQ(partition.home_of(row_key).owner, owner);
         ASSERT_LT(partition.local_row(row_key), partition.rows_owned(owner));
         ASSERT_EQ(partition.row_key_at(owner, partition.local_row(row_key)), row_key);
         ++owned[owner];

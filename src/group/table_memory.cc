@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which tables neighbours may read. See table_memory.h.
+#include "group/table_memory.h"
+
+#include <algorithm>
+
+namespace parallax {
+
+TableMemory::~TableMemory() {
+  for (const void* base : own_) lending_.unshare(base);
+  for (const auto& pool : pools_) lending_.unshare(pool->sealed()->base());
+}
+
+// Over several hosts a pull goes by the leader of a column, whoever owns the rows.
+bool TableMemory::is_read_by_neighbours(const Table& table) const {
+  return lending_.may_share() && columns_.host_count() == 1 && columns_.locals().size() > 1 &&
+         table.sharded() && table.partition().ids_declared() && table.device() == nullptr;
+}
+
+Status TableMemory::reserve(Table& table) {
+  if (is_read_by_neighbours(table)) {
+    const bool large = shared_bytes(table) >= kOwnBytesMin;
+    if (large ? reserve_own(table) : reserve_in_pool(table)) return {};
+  }
+  return table.reserve();
+}
+
+bool TableMemory::share(const Arena& arena) {
+  const SealedMemory& pages = *arena.sealed();
+  return lending_.share(
+      {static_cast<const std::byte*>(pages.base()), pages.mapped_bytes(), pages.fd()});
+}
+
+bool TableMemory::reserve_own(Table& table) {
+  const SharedPages pages;
+  if (own_.size() >= kOwnMax || !table.reserve({}, 0, &pages).ok()) return false;
+  // Refused, it is as good as any other memory.
+  if (share(table.arena())) own_.push_back(table.arena().sealed()->base());
+  return true;
+}
+
+bool TableMemory::reserve_in_pool(Table& table) {
+  const size_t bytes = Arena::bytes_for<std::byte>(shared_bytes(table));
+  if (pools_.empty() || pools_.back()->left_bytes() < bytes) {
+    auto pool = std::make_unique<Arena>();
+    if (!pool->reserve_sealed(kPoolBytes).ok()) return false;
+    if (!share(*pool)) return false;
+    pools_.push_back(std::move(pool));
+  }
+  const SharedPages pages = {pools_.back().get()};
+  return table.reserve({}, 0, &pages).ok();
+}
+
+void TableMemory::unshare(const Table& table) {
+  if (table.arena().sealed() == nullptr) return;
+  const void* const base = table.arena().sealed()->base();
+  if (std::erase(own_, base) > 0) lending_.unshare(base);
+}
+
+}  // namespace parallax

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// TableMemory: where the tables of a rank lie. A shard of rows that only ranks of this host pull
+// lies in memory that they map to read (Lending), so that a pull is a copy out of it
+// (server/table_reader.h): a large one in pages of its own, small ones together, since each such
+// memory takes a descriptor here and a mapping in every neighbour. What the kernel or a bound
+// refuses is memory like any other, and pulled by messages. Engine's owner only; nothing blocks.
+#ifndef PARALLAX_GROUP_TABLE_MEMORY_H_
+#define PARALLAX_GROUP_TABLE_MEMORY_H_
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "base/arena.h"
+#include "base/status.h"
+#include "message/lending.h"
+#include "server/table.h"
+#include "world/patterns.h"
+
+namespace parallax {
+
+class TableMemory {
+ public:
+  // Both outlive this object.
+  TableMemory(const Columns& columns, Lending& lending) : columns_(columns), lending_(lending) {}
+  // Before the tables go, whose memory nobody looks at from then on.
+  ~TableMemory();
+  TableMemory(const TableMemory&) = delete;
+  TableMemory& operator=(const TableMemory&) = delete;
+
+  // Of a table in host memory. LIMIT.
+  Status reserve(Table& table);
+  // The table is about to go; what small ones lie in stays.
+  void unshare(const Table& table);
+
+  // From so many bytes on a table has pages of its own.
+  static constexpr size_t kOwnBytesMin = size_t{1} << 20;
+  // So many of them: beyond, a process may have few descriptors left.
+  static constexpr size_t kOwnMax = 256;
+  // Of the memory that small ones lie in together. Pages cost memory once touched.
+  static constexpr size_t kPoolBytes = size_t{16} << 20;
+
+ private:
+  bool is_read_by_neighbours(const Table& table) const;
+  bool reserve_own(Table& table);
+  bool reserve_in_pool(Table& table);
+  bool share(const Arena& arena);
+
+  const Columns& columns_;
+  Lending& lending_;
+  std::vector<const void*> own_;               // where those with pages of their own lie
+  std::vector<std::unique_ptr<Arena>> pools_;  // the last one has room
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_GROUP_TABLE_MEMORY_H_

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns of copying, and what makes a copy good. See table_reader.h.
+#include "server/table_reader.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace parallax {
+
+namespace {
+
+// Copied in a turn: some 50 us.
+constexpr uint64_t kTurnBytes = 512 * 1024;
+// Rows whose places are found before the first of them is copied, so that the cache misses of
+// narrow rows overlap.
+constexpr uint32_t kRowsAhead = 32;
+
+}  // namespace
+
+TableReader::TableReader(const Columns& columns, Outbox& outbox)
+    : columns_(columns),
+      outbox_(outbox),
+      current_(reads_host() ? columns.world() : 0),
+      shards_(current_.size()) {
+  if (!reads_host()) return;
+  readings_.reserve(PARALLAX_SLICES_MAX);
+  current_[columns.rank()] = 1;
+}
+
+TableReader::~TableReader() { outbox_.lending().forget(this); }
+
+// ---- what is known of tables
+
+bool TableReader::current(uint32_t owner, uint64_t step) {
+  if (!reads_host() || step <= current_[owner]) return false;
+  current_[owner] = step;
+  begin();
+  return true;
+}
+
+bool TableReader::on_place(uint32_t from, PulledVariable* variable, const Section& section) {
+  BufferPlace place;
+  if (!reads_host() || from == columns_.rank() || variable == nullptr || !variable->by_rows() ||
+      !variable->owned_by(from) || section.header.encoding != Encoding::kBytes ||
+      section.payload.size() != sizeof place) {
+    return false;
+  }
+  std::memcpy(&place, section.payload.data(), sizeof place);
+  if (place.buffer == 0 || place.offset % kArenaAlignmentBytes != 0) return false;
+  // The last one counts: of a variable that was mirrored in between there was another.
+  variable->places[from] = place;
+  return true;
+}
+
+// Null: it is nowhere to be read here.
+const std::byte* TableReader::find(const PulledVariable& variable, uint32_t owner) const {
+  if (owner == columns_.rank()) {
+    const Table* const table = variable.table;
+    return table == nullptr || table->store() != nullptr ? nullptr : table->array(0).data();
+  }
+  const BufferPlace& place = variable.places[owner];
+  if (place.buffer == 0) return nullptr;
+  const uint64_t row_bytes = variable.partition.row_elements() * bytes_of_sum(variable.master);
+  const uint64_t bytes = kArenaAlignmentBytes + variable.partition.rows_owned(owner) * row_bytes;
+  return outbox_.lending().find(owner, place, bytes);
+}
+
+bool TableReader::reads(const PulledVariable& variable) const {
+  if (!reads_host() || !variable.by_rows()) return false;
+  const std::vector<uint32_t>& ranks = columns_.locals();
+  return std::all_of(ranks.begin(), ranks.end(), [&](uint32_t rank) {
+    return !variable.owned_by(rank) || find(variable, rank) != nullptr;
+  });
+}
+
+bool TableReader::is_current(const PulledVariable& variable) const {
+  const std::vector<uint32_t>& ranks = columns_.locals();
+  return std::all_of(ranks.begin(), ranks.end(), [&](uint32_t rank) {
+    return current_[rank] >= step_ || !variable.owned_by(rank);
+  });
+}
+
+// ---- a pull
+
+void TableReader::start(uint64_t step) {
+  step_ = step;
+  readings_.clear();
+  at_ = 0;
+  row_ = 0;
+}
+
+void TableReader::add(const PulledVariable& variable, const PullSlice& slice) {
+  if (slice.count > 0) readings_.push_back({&variable, &slice});
+}
+
+void TableReader::begin() {
+  if (!finished() && is_current(*readings_[at_].variable)) outbox_.lending().wake(this);
+}
+
+void TableReader::add_missing(std::vector<uint32_t>* owners) const {
+  if (finished()) return;
+  for (const uint32_t rank : columns_.locals()) {
+    if (current_[rank] < step_ && readings_[at_].variable->owned_by(rank)) owners->push_back(rank);
+  }
+}
+
+bool TableReader::read_lent() {
+  uint64_t left_bytes = kTurnBytes;
+  while (!finished() && left_bytes > 0) {
+    const Reading& reading = readings_[at_];
+    if (!is_current(*reading.variable)) return false;
+    const Found found = find_shards(*reading.variable);
+    if (found != Found::kAll) return found == Found::kBeingWritten;
+    const uint64_t row_bytes =
+        reading.variable->partition.row_elements() * bytes_of_dtype(reading.slice->dtype);
+    const auto count = static_cast<uint32_t>(std::min<uint64_t>(
+        reading.slice->count - row_, std::max<uint64_t>(1, left_bytes / row_bytes)));
+    const uint64_t read_bytes = copy(reading, count);
+    if (!meant()) return false;
+    if (!unchanged()) return true;
+    outbox_.lending().count_read(read_bytes);
+    left_bytes -= std::min(left_bytes, count * row_bytes);
+    row_ += count;
+    if (row_ < reading.slice->count) continue;
+    ++at_;
+    row_ = 0;
+  }
+  return !finished();
+}
+
+TableReader::Found TableReader::find_shards(const PulledVariable& variable) {
+  for (const uint32_t rank : columns_.locals()) {
+    Shard& shard = shards_[rank];
+    shard = {};
+    if (!variable.owned_by(rank)) continue;
+    const std::byte* const there = find(variable, rank);
+    if (there == nullptr) return Found::kGone;
+    shard.values = there;
+    if (rank == columns_.rank()) continue;
+    shard.mark = reinterpret_cast<const TableMark*>(there);
+    shard.values += kArenaAlignmentBytes;
+    shard.seen = shard.mark->load(std::memory_order_acquire);
+    if (shard.seen % 2 != 0) return Found::kBeingWritten;
+  }
+  return Found::kAll;
+}
+
+// ThreadSanitizer knows no fences, and GCC warns of them there. What these order lies in memory of
+// other processes, of which it knows nothing either.
+#if defined(__SANITIZE_THREAD__) && defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wtsan"
+#endif
+
+// Behind the last byte that was read.
+bool TableReader::unchanged() const {
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return std::all_of(shards_.begin(), shards_.end(), [](const Shard& shard) {
+    return shard.mark == nullptr || shard.mark->load(std::memory_order_relaxed) == shard.seen;
+  });
+}
+
+bool TableReader::meant() const {
+  for (uint32_t rank = 0; rank < shards_.size(); ++rank) {
+    if (shards_[rank].mark != nullptr && !outbox_.lending().was_meant(rank)) return false;
+  }
+  return true;
+}
+
+// ---- rows
+
+uint64_t TableReader::copy(const Reading& reading, uint32_t count) const {
+  const RowIds& ids = reading.slice->ids;
+  const uint32_t first = row_;
+  if (ids.wide != nullptr) {
+    return copy_rows(reading, count, [from = ids.wide + first](uint32_t i) { return from[i]; });
+  }
+  if (ids.narrow != nullptr) {
+    return copy_rows(reading, count,
+                     [from = ids.narrow + first](uint32_t i) { return int64_t{from[i]}; });
+  }
+  return copy_rows(reading, count, [first](uint32_t i) { return int64_t{first} + i; });
+}
+
+template <typename IdOf>
+uint64_t TableReader::copy_rows(const Reading& reading, uint32_t count, IdOf id_of) const {
+  const Partition& partition = reading.variable->partition;
+  const uint64_t width = partition.row_elements();
+  const uint32_t master = dtype_of(reading.variable->master);
+  const uint64_t from_bytes = width * bytes_of_dtype(master);
+  const uint32_t out_element_bytes = bytes_of_dtype(reading.slice->dtype);
+  const uint64_t out_bytes = width * out_element_bytes;
+  const Convert convert = converter(master, reading.slice->dtype);
+  std::byte* out = reading.slice->values + row_ * out_bytes;
+  std::array<const std::byte*, kRowsAhead> rows;
+  uint64_t others_rows = 0;
+  for (uint32_t done = 0; done < count;) {
+    const uint32_t together = std::min(count - done, kRowsAhead);
+    for (uint32_t i = 0; i < together; ++i) {
+      const int64_t id = id_of(done + i);
+      rows[i] = nullptr;
+      if (id == kPaddingId) continue;
+      const Partition::Home home = partition.home_of(partition.row_key_of(id));
+      rows[i] = shards_[home.owner].values + home.local_row * from_bytes;
+      __builtin_prefetch(rows[i]);
+      others_rows += home.owner == columns_.rank() ? 0 : 1;
+    }
+    for (uint32_t i = 0; i < together; ++i, out += out_bytes) {
+      if (rows[i] == nullptr) {
+        std::memset(out, 0, out_bytes);
+      } else {
+        convert_or_copy(convert, rows[i], out, width, out_element_bytes);
+      }
+    }
+    done += together;
+  }
+  return others_rows * from_bytes;
+}
+
+}  // namespace parallax

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// TableReader: rows of a pull that are copied out of their owners' tables where they lie, without
+// a message: this rank's own table, and those of the ranks of its host that let it read theirs
+// (TableMemory). For variables all of whose owners are such; nothing is asked for, and no row is
+// looked for twice, so that ids are not coalesced either.
+//
+// Versions. An owner says with each step that it has applied that its tables are as the pulls of
+// the next one read them (kTablesCurrent). They stay so until this rank has all that it pulls in
+// that step: the next update needs its vote. Between steps an owner may be given rows (write);
+// what was copied meanwhile is copied again (TableMark). Nothing is taken of a rank that is gone or
+// that has given this one up: its loss ends the pull.
+//
+// To copy takes as long as the rows are many: it is done in turns, as Lending has it. Engine's
+// owner only; nothing blocks, and a pull allocates nothing.
+#ifndef PARALLAX_SERVER_TABLE_READER_H_
+#define PARALLAX_SERVER_TABLE_READER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "message/outbox.h"
+#include "server/pulled_variable.h"
+#include "world/patterns.h"
+
+namespace parallax {
+
+class TableReader final : public LentReader {
+ public:
+  // Both outlive this object.
+  TableReader(const Columns& columns, Outbox& outbox);
+  ~TableReader();
+  TableReader(const TableReader&) = delete;
+  TableReader& operator=(const TableReader&) = delete;
+
+  // An owner, who may be this rank, lets tables be read by pulls of `step`. False: it said so
+  // before.
+  [[nodiscard]] bool current(uint32_t owner, uint64_t step);
+  // Where a table lies. False: not what `from` may say.
+  [[nodiscard]] bool on_place(uint32_t from, PulledVariable* variable, const Section& section);
+
+  // All tables of the variable can be read here, now or later in this step.
+  bool reads(const PulledVariable& variable) const;
+  // A pull begins. Slices, which stay where they are until it is finished, of variables that are
+  // read here; and then all that there are.
+  void start(uint64_t step);
+  void add(const PulledVariable& variable, const PullSlice& slice);
+  void begin();
+  bool finished() const { return at_ == readings_.size(); }
+  // Those whose tables are not current yet.
+  void add_missing(std::vector<uint32_t>* owners) const;
+
+  bool read_lent() override;
+
+ private:
+  struct Reading {
+    const PulledVariable* variable = nullptr;
+    const PullSlice* slice = nullptr;
+  };
+  // An owner's table, for a turn.
+  struct Shard {
+    const std::byte* values = nullptr;
+    const TableMark* mark = nullptr;  // null: this rank's own, or one that owns nothing
+    uint32_t seen = 0;
+  };
+
+  bool reads_host() const { return columns_.host_count() == 1; }
+  bool is_current(const PulledVariable& variable) const;
+  const std::byte* find(const PulledVariable& variable, uint32_t owner) const;
+  enum class Found : uint8_t { kAll, kBeingWritten, kGone };
+  Found find_shards(const PulledVariable& variable);
+  bool unchanged() const;
+  bool meant() const;
+  // Copies rows [row_, row_ + count) of the slice; how many bytes of other ranks'.
+  uint64_t copy(const Reading& reading, uint32_t count) const;
+  template <typename IdOf>
+  uint64_t copy_rows(const Reading& reading, uint32_t count, IdOf id_of) const;
+
+  const Columns& columns_;
+  Outbox& outbox_;
+  std::vector<uint64_t> current_;  // by rank: the step that may read its tables
+  uint64_t step_ = 0;
+  std::vector<Reading> readings_;
+  size_t at_ = 0;              // the reading under way
+  uint32_t row_ = 0;           // its next row
+  std::vector<Shard> shards_;  // by rank
+};
+
+}  // namespace parallax
+
+#endif  // PARALLAX_SERVER_TABLE_READER_H_

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows that are copied out of the tables of a host's ranks: when they are, what of them is good,
+// and what is asked for by messages instead. Any pulls by chance: pull_exchange_test.cc.
+#include "server/table_reader.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "unit/server/pull_forms.h"
+
+namespace parallax::testkit::pull_exchange {
+namespace {
+
+bool is_of_a_pull(SectionKind kind) {
+  return kind == SectionKind::kPullLocal || kind == SectionKind::kPullHost ||
+         kind == SectionKind::kValuesHost || kind == SectionKind::kValuesLocal;
+}
+
+// Ranks that read each other's tables from step 2 on, when they have been told of them.
+class TableReaderTest : public PullTest {
+ protected:
+  void start_shared(const std::vector<uint32_t>& hosts) {
+    job_ = std::make_unique<PullJob>(hosts, every_form(), 1, SlotMap(), 0, true);
+    job_->tap = [this](uint32_t, uint32_t, const Section& section) {
+      const SectionKind kind = section.header.kind;
+      if (is_of_a_pull(kind)) ++asked_;
+      if (kind == SectionKind::kTablePlace || kind == SectionKind::kTablesCurrent) ++told_;
+    };
+  }
+  // All of step 1, in which nothing is pulled; those of step 2 may begin.
+  void begin_step_2() {
+    job_->end_all(1);
+    settle();
+    job_->commit_all(1);
+    settle();
+  }
+  // Its values are of step 1.
+  Pull& pull_rows(uint32_t rank) {
+    return job_->pull(rank, 2, {{kEmbedding, {5, 59, 5, -1, 0, 0, -1, 5, 17, 18, 19}}});
+  }
+  TableMark& mark_of(uint32_t rank, uint32_t variable) {
+    return *reinterpret_cast<TableMark*>(shared_range(job_->table(rank, variable)).first);
+  }
+
+  uint64_t asked_ = 0, told_ = 0;
+};
+
+// Given rows of every kind, ids twice, padding and other dtypes: expect them without a message, but
+// for what has no row ids; and in the step before the owners have told where tables lie, by
+// messages.
+TEST_F(TableReaderTest, RowsAreReadWhereTheyLie) {
+  start_shared({0, 0, 0});
+  const Pull& first = job_->pull(1, 1, {{kEmbedding, {3, 4, 5}}});
+  settle();
+  job_->expect_values(first);
+  EXPECT_GT(asked_, 0u);
+  begin_step_2();
+  asked_ = 0;
+  Wish narrow(kCounts, {-1, 19, 19, 0}, PARALLAX_I64);
+  narrow.narrow = true;
+  const Pull& pull = job_->pull(1, 2,
+                                {{kEmbedding, {5, 59, 5, -1, 0, 0, -1, 5}},
+                                 narrow,
+                                 {kFew, {-1, 2, -1}, PARALLAX_F32},
+                                 {kEmbedding, {7, 5}},
+                                 Wish::whole(kLong, PARALLAX_F32)});
+  EXPECT_TRUE(pull.done) << "nobody is waited for";
+  job_->expect_values(pull);
+  const Pull& dense = job_->pull(1, 2, {Wish::whole(kWide), {kEmbedding, {11}}});
+  settle();
+  job_->expect_values(dense);
+  EXPECT_GT(asked_, 0u) << "of elements";
+  EXPECT_GT(job_->network().outbox(1).lending().counts().read_bytes, 0u);
+}
+
+// Given an owner that has not applied the step before: expect the pull to wait for it, to name it,
+// and to have the rows of that step.
+TEST_F(TableReaderTest, WaitForOwnersToApplyTheStepBefore) {
+  start_shared({0, 0, 0});
+  begin_step_2();
+  job_->end_all(2);
+  settle();
+  for (const uint32_t rank : {0u, 1u}) job_->commit(rank, 2);
+  const Pull& pull = job_->pull(0, 3, {{kEmbedding, range_of_ids(0, 16)}});
+  settle();
+  EXPECT_FALSE(pull.done);
+  EXPECT_EQ(job_->exchange(0).missing_ranks(), (std::vector<uint32_t>{2}));
+  job_->commit(2, 2);
+  settle();
+  job_->expect_values(pull);
+  EXPECT_TRUE(job_->exchange(0).missing_ranks().empty());
+}
+
+// Given an owner in the midst of writing rows: expect nothing to be taken of it before it is done.
+TEST_F(TableReaderTest, WaitForAnOwnerThatWrites) {
+  start_shared({0, 0});
+  begin_step_2();
+  ++mark_of(1, kEmbedding);
+  const Pull& pull = pull_rows(0);
+  EXPECT_FALSE(pull.done);
+  ++mark_of(1, kEmbedding);
+  job_->advance(0);
+  job_->expect_values(pull);
+}
+
+// Given an owner that wrote rows while they were copied: expect them to be copied again.
+TEST_F(TableReaderTest, CopyAgainWhatWasWrittenMeanwhile) {
+  start_shared({0, 0});
+  begin_step_2();
+  Table& table = job_->table(1, kEmbedding);
+  const std::vector<std::byte> good(table.array(0).begin(), table.array(0).end());
+  std::fill(table.array(0).begin(), table.array(0).end(), std::byte{0x55});
+  int looks = 0;
+  job_->memory(0).before_asked = [&] {
+    if (++looks > 1) return;
+    mark_of(1, kEmbedding) += 2;
+    std::copy(good.begin(), good.end(), table.array(0).begin());
+  };
+  const Pull& pull = pull_rows(0);
+  EXPECT_EQ(looks, 2);
+  job_->expect_values(pull);
+}
+
+// Given an owner that has given this rank up, or whose memory is gone: expect nothing to be taken
+// of it, for its loss to be told.
+TEST_F(TableReaderTest, TakeNothingOfARankThatIsGone) {
+  for (const bool unmapped : {false, true}) {
+    start_shared({0, 0});
+    begin_step_2();
+    job_->end_all(2);
+    settle();
+    job_->commit(0, 2);
+    const Pull& pull = job_->pull(0, 3, {{kEmbedding, {1, 2, 3, 4}}});
+    (unmapped ? job_->memory(0).unmapped : job_->memory(1).retracted) = true;
+    job_->commit(1, 2);
+    settle();
+    EXPECT_FALSE(pull.done);
+  }
+}
+
+// Given a rank that maps nothing, or owners that are let share nothing: expect messages.
+TEST_F(TableReaderTest, WhatIsNotMappedIsAskedFor) {
+  start_shared({0, 0});
+  begin_step_2();
+  job_->memory(0).unmapped = true;
+  const Pull& pull = pull_rows(0);
+  settle();
+  job_->expect_values(pull);
+  EXPECT_GT(asked_, 0u);
+}
+
+// Given several hosts: expect nobody to be told of tables, nor to listen to who tells.
+TEST_F(TableReaderTest, OfSeveralHostsNoTableIsRead) {
+  start_shared({0, 0, 1, 1});
+  begin_step_2();
+  EXPECT_EQ(told_, 0u);
+  const Section current = {{.kind = SectionKind::kTablesCurrent, .tag = UINT32_MAX, .step = 3}, {}};
+  EXPECT_FALSE(job_->exchange(0).on_tables(1, current, false));
+}
+
+// Receive what does not fit of a neighbour.
+TEST_F(TableReaderTest, ReceiveTablesThatDoNotFit) {
+  start_shared({0, 0});
+  begin_step_2();
+  PullExchange& exchange = job_->exchange(0);
+  const BufferPlace place = {.buffer = 1, .offset = 0};
+  const auto bytes = std::as_bytes(std::span(&place, 1));
+  SectionHeader header = {.kind = SectionKind::kTablePlace, .tag = kEmbedding, .step = 3};
+  EXPECT_TRUE(exchange.on_tables(1, {header, bytes}, false)) << "what all of these began with";
+  EXPECT_FALSE(exchange.on_tables(0, {header, bytes}, false)) << "of this rank itself";
+  EXPECT_FALSE(exchange.on_tables(1, {header, bytes.first(8)}, false));
+  for (const BufferPlace& wrong : {BufferPlace(), BufferPlace{.buffer = 1, .offset = 4}}) {
+    EXPECT_FALSE(exchange.on_tables(1, {header, std::as_bytes(std::span(&wrong, 1))}, false));
+  }
+  header.tag = kWide;
+  EXPECT_FALSE(exchange.on_tables(1, {header, bytes}, false)) << "it has no rows";
+  header.tag = 99;
+  EXPECT_FALSE(exchange.on_tables(1, {header, bytes}, false));
+  EXPECT_TRUE(exchange.on_tables(1, {header, bytes}, true)) << "mirrored since";
+  header = {.kind = SectionKind::kTablesCurrent, .tag = UINT32_MAX, .step = 3};
+  EXPECT_FALSE(exchange.on_tables(1, {header, bytes}, false));
+  EXPECT_TRUE(exchange.on_tables(1, {header, {}}, false));
+  EXPECT_FALSE(exchange.on_tables(1, {header, {}}, false)) << "again";
+  header.step = 2;
+  EXPECT_FALSE(exchange.on_tables(1, {header, {}}, false)) << "of a step before";
+}
+
+// A place that is not the owner's: what is not in its memory is not read.
+TEST_F(TableReaderTest, APlaceBeyondTheMemoryIsNotRead) {
+  start_shared({0, 0});
+  begin_step_2();
+  const uint64_t end = job_->memory(1).shared.begin()->second.bytes;
+  const BufferPlace place = {.buffer = 1, .offset = end - kArenaAlignmentBytes};
+  const SectionHeader header = {.kind = SectionKind::kTablePlace, .tag = kEmbedding, .step = 3};
+  ASSERT_TRUE(job_->exchange(0).on_tables(1, {header, std::as_bytes(std::span(&place, 1))}, false));
+  const Pull& pull = pull_rows(0);
+  settle();
+  job_->expect_values(pull);
+  EXPECT_GT(asked_, 0u);
+}
+
+}  // namespace
+}  // namespace parallax::testkit::pull_exchange
