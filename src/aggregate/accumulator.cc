@@ -3,6 +3,7 @@
 #include "aggregate/accumulator.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "aggregate/row_kernels.h"
@@ -123,21 +124,25 @@ bool RowAccumulator::sum_as(uint32_t count, std::span<const std::byte> payload) 
   const std::byte* row_keys = payload.data();
   const std::byte* values = row_keys + sizeof(uint32_t) * count;
   const size_t elements = options_.row_elements;
-  for (uint32_t i = 0; i < count; ++i) {
-    uint32_t row_key;
+  T* const sums = reinterpret_cast<T*>(values_.data());
+  std::array<uint32_t, kRowsTogether> keys = {};
+  for (uint32_t first = 0; first < count; first += kRowsTogether) {
+    const uint32_t together = std::min(count - first, kRowsTogether);
     // By memcpy: messages promise no alignment.
-    std::memcpy(&row_key, row_keys + i * sizeof row_key, sizeof row_key);
-    bool inserted;
-    const uint32_t slot = index_.find_or_insert(row_key, &inserted);
-    // More distinct rows than the ranks registered for.
-    if (slot == kNoSlot) return false;
-    T* row = reinterpret_cast<T*>(values_.data()) + slot * elements;
-    const std::byte* addend = values + i * elements * sizeof(T);
-    if (inserted) {
-      row_keys_[slot] = row_key;
-      start_sum<T>(row, addend, elements);
-    } else {
-      add_to_sum<T>(row, addend, elements);
+    std::memcpy(keys.data(), row_keys + first * sizeof(uint32_t), together * sizeof(uint32_t));
+    for (uint32_t i = 0; i < together; ++i) index_.prefetch(keys[i]);
+    for (uint32_t i = 0; i < together; ++i, values += elements * sizeof(T)) {
+      bool inserted;
+      const uint32_t slot = index_.find_or_insert(keys[i], &inserted);
+      // More distinct rows than the ranks registered for.
+      if (slot == kNoSlot) return false;
+      T* const row = sums + slot * elements;
+      if (inserted) {
+        row_keys_[slot] = keys[i];
+        start_sum<T>(row, values, elements);
+      } else {
+        add_to_sum<T>(row, values, elements);
+      }
     }
   }
   return true;

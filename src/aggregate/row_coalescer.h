@@ -6,6 +6,8 @@
 #ifndef PARALLAX_AGGREGATE_ROW_COALESCER_H_
 #define PARALLAX_AGGREGATE_ROW_COALESCER_H_
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -166,16 +168,24 @@ class RowCoalescer {
   void insert_as(const Partition& partition, const Ids& ids, const RowSlice& slice,
                  uint32_t before) {
     const std::byte* const values = slice.values.rows;
-    for (uint32_t i = 0; i < slice.count; ++i) {
-      if (ids[i] == kPaddingId) continue;
-      const uint32_t row_key = partition.row_key_of(static_cast<uint64_t>(ids[i]));
-      bool inserted;
-      const uint32_t unique = index_.find_or_insert(row_key, &inserted);
-      if (inserted) {
-        unique_row_keys_[unique] = row_key;
-        slots_[unique] = before + i;
-      } else if (values != nullptr) {
-        add_duplicate<In, Sum>(unique, values, i);
+    std::array<uint32_t, kRowsTogether> row_keys = {};
+    for (uint32_t first = 0; first < slice.count; first += kRowsTogether) {
+      const uint32_t end = std::min(slice.count - first, kRowsTogether) + first;
+      for (uint32_t i = first; i < end; ++i) {
+        if (ids[i] == kPaddingId) continue;
+        row_keys[i - first] = partition.row_key_of(static_cast<uint64_t>(ids[i]));
+        index_.prefetch(row_keys[i - first]);
+      }
+      for (uint32_t i = first; i < end; ++i) {
+        if (ids[i] == kPaddingId) continue;
+        bool inserted;
+        const uint32_t unique = index_.find_or_insert(row_keys[i - first], &inserted);
+        if (inserted) {
+          unique_row_keys_[unique] = row_keys[i - first];
+          slots_[unique] = before + i;
+        } else if (values != nullptr) {
+          add_duplicate<In, Sum>(unique, values, i);
+        }
       }
     }
   }

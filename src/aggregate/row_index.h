@@ -18,6 +18,10 @@ namespace parallax {
 
 inline constexpr uint32_t kNoSlot = UINT32_MAX;
 
+// So many rows are looked at together: where each lies is found, and asked of the memory, before
+// the first of them is used, so that their cache misses overlap.
+inline constexpr uint32_t kRowsTogether = 32;
+
 class RowIndex {
  public:
   void lay_out(Arena& arena, uint64_t slots_max) {
@@ -41,6 +45,11 @@ class RowIndex {
   }
 
   uint32_t size() const { return size_; }
+
+  // Asks the memory for where a row key is looked for first.
+  void prefetch(uint32_t row_key) const {
+    if (slots_max_ > kListMax) __builtin_prefetch(&entries_[hash(row_key) & mask_]);
+  }
 
   uint32_t find(uint32_t row_key) const {
     if (slots_max_ <= kListMax) return find_in_list(row_key);

@@ -3,10 +3,12 @@
 #include "server/table.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
 #include "aggregate/accumulator.h"
+#include "aggregate/row_index.h"
 #include "base/check.h"
 #include "variable/initial_value.h"
 
@@ -293,10 +295,19 @@ void Table::apply_as(const ReducedGradient& gradient, const UpdateArguments& wit
                gradient.counted ? static_cast<T>(1.0 / ranks * scale) : whole_scale);
   };
   if (gradient.rows) {
+    std::array<uint64_t, kRowsTogether> rows = {};
     update_in_vectors(rule, [&] {
-      for (uint32_t i = 0; i < gradient.row_count; ++i) {
-        const uint64_t row = row_of(gradient.row_keys[i]);
-        apply_row(row * width, row * state_width, gradients + i * gradient_width, width);
+      for (uint32_t first = 0; first < gradient.row_count; first += kRowsTogether) {
+        const uint32_t together = std::min(gradient.row_count - first, kRowsTogether);
+        for (uint32_t i = 0; i < together; ++i) {
+          rows[i] = row_of(gradient.row_keys[first + i]);
+          __builtin_prefetch(arrays[0] + rows[i] * width, 1);
+          if (arrays[1] != nullptr) __builtin_prefetch(arrays[1] + rows[i] * state_width, 1);
+        }
+        for (uint32_t i = 0; i < together; ++i) {
+          apply_row(rows[i] * width, rows[i] * state_width,
+                    gradients + (first + i) * gradient_width, width);
+        }
       }
     });
   } else if (!ids) {

@@ -6,15 +6,14 @@
 #include <array>
 #include <cstring>
 
+#include "aggregate/row_index.h"
+
 namespace parallax {
 
 namespace {
 
 // Copied in a turn: some 50 us.
 constexpr uint64_t kTurnBytes = 512 * 1024;
-// Rows whose places are found before the first of them is copied, so that the cache misses of
-// narrow rows overlap.
-constexpr uint32_t kRowsAhead = 32;
 
 }  // namespace
 
@@ -192,10 +191,10 @@ uint64_t TableReader::copy_rows(const Reading& reading, uint32_t count, IdOf id_
   const uint64_t out_bytes = width * out_element_bytes;
   const Convert convert = converter(master, reading.slice->dtype);
   std::byte* out = reading.slice->values + row_ * out_bytes;
-  std::array<const std::byte*, kRowsAhead> rows;
+  std::array<const std::byte*, kRowsTogether> rows;
   uint64_t others_rows = 0;
   for (uint32_t done = 0; done < count;) {
-    const uint32_t together = std::min(count - done, kRowsAhead);
+    const uint32_t together = std::min(count - done, kRowsTogether);
     for (uint32_t i = 0; i < together; ++i) {
       const int64_t id = id_of(done + i);
       rows[i] = nullptr;
