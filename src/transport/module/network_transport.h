@@ -20,12 +20,12 @@ inline constexpr size_t kRailsMax = 8;
 struct NetworkOptions {
   uint32_t rank = 0;
   uint32_t world = 0;
-  std::string net_device;  // "lo", "eth0", "mlx5_0:1"; empty: the network library's own choice
+  std::string net_device = {};  // "lo", "eth0", "mlx5_0:1"; empty: the network library's own choice
   // More devices, for what peers place in each other's memory (remote_writes.h) alone; rail i of a
   // rank reaches rail i of another. At most kRailsMax - 1.
-  std::vector<std::string> more_devices;
+  std::vector<std::string> more_devices = {};
   bool more_devices_asked = false;  // create() fails where one does not open; else it does without
-  std::string transports;           // the library's names, "tcp"; empty: by the device
+  std::string transports = {};      // the library's names, "tcp"; empty: by the device
   size_t message_bytes_max = 0;     // 0: the transport's default; the same on every rank
   // Of this rank's memory, what may be registered with RDMA devices so that peers place pieces
   // there; 0: none do.
