@@ -216,6 +216,15 @@ constexpr SettingRow kRows[] = {
      .sources = kEverywhere,
      .help = "Threads for merges and updates beside the progress thread.",
      .number32 = &Options::compute_threads},
+    {.name = "costs",
+     .type = SettingType::kText,
+     .standard = "measured",
+     .unit = "",
+     .sources = kOutside,
+     .help = "What the choice among algorithms of elements goes by: measured, at the first commit "
+             "that has one to make; standard; or some constants by name, as "
+             "between_latency_ns=20000,between_byte_ps=80, with the others measured. Rank 0's hold "
+             "for all; names are in planning.md."},
     {.name = "spin_us",
      .type = SettingType::kNumber,
      .standard = "50",

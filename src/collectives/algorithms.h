@@ -4,8 +4,9 @@
 // methods.
 //
 // Elements (dense_exchange.h): an algorithm is a builder of schedules, proved by
-// tests/unit/collectives/allreduce_test.cc. The first row that applies is taken. To add one is a
-// builder and a row.
+// tests/unit/collectives/allreduce_test.cc. Of the rows that apply the one is taken that takes
+// least time (algorithm_choice.h). To add one is a builder and a row. Each is the best somewhere:
+// bench/scale/algorithms.cc.
 //
 // Rows (row_exchange.h): ways differ in two legs.
 //   leg 1  every rank -> the leader of the column, inside the host        (all of them)
@@ -15,7 +16,9 @@
 #ifndef PARALLAX_COLLECTIVES_ALGORITHMS_H_
 #define PARALLAX_COLLECTIVES_ALGORITHMS_H_
 
+#include <bit>
 #include <cstdint>
+#include <iterator>
 
 #include "base/check.h"
 #include "collectives/allreduce.h"
@@ -34,6 +37,14 @@ struct DenseShape {
   bool held = false;      // of a variable that the framework holds, in a step
 };
 
+// How the time of an algorithm grows where a job is too large to be played (algorithm_choice.h).
+enum class Growth : uint8_t {
+  kNone,        // it carries nothing of large jobs
+  kByHost,      // as much for each host more, ranges being as long
+  kByDoubling,  // as much for each doubling of the hosts
+  kByLevel,     // as much for each level of the tree of hosts
+};
+
 struct DenseAlgorithm {
   const char* name;
   const char* description;
@@ -46,34 +57,21 @@ struct DenseAlgorithm {
   // Each owner's range goes its own way, one like the other: of an even split, hosts of one size do
   // alike, and so do the ranks of a single host. Else all elements go together.
   bool by_range;
+  Growth growth;
 };
 
-// Up to so many elements that a rank takes in, of so many ranks, a round spared outweighs the
-// elements and sums that are more. Between more than two hosts, where a link may be slow, up to
-// what one small message carries. What is managed has no share to spare: owners' norms and
-// placements are of their own ranges.
+// Up to so many elements that a rank takes in, of so many ranks: beyond, messages and sums that are
+// more outweigh a round spared on any machine. What is managed has no share to spare: owners' norms
+// and placements are of their own ranges.
 inline constexpr uint64_t kOneshotElementsMax = 8 * 1024;
-inline constexpr uint64_t kOneshotWireElementsMax = 1024;
 inline constexpr uint32_t kOneshotRanksMax = 8;
 
-// Up to so many elements, which fit one message, and from so many hosts on, a tree's log(hosts)
-// rounds of four messages beat an owner that takes in and sends out one message per host.
-inline constexpr uint64_t kTreeElementsMax = 1024;
-inline constexpr uint32_t kTreeHostsMin = 9;
+// Beyond, inner hosts of a tree would hold, and carry several times over, what others cut up.
+inline constexpr uint64_t kTreeElementsMax = 64 * 1024;
 
-// From so many hosts on, if each rank's range is some messages long, so that the hops of a ring
-// overlap: then a host takes in from one other at a time, and not from all at once. Virtual time of
-// a reduction on the simulator (100 Gbit/s, 2 us, one message at a time into a host), hosts of one
-// rank where it does not say two, direct / ring in ms. Without jitter, which 2 (P - 1) sends in a
-// row would feel most: so not from 8 hosts on.
-//   elements a range        16,384          65,536         262,144
-//    8 hosts                           0.33 / 0.30     1.65 / 1.19
-//   16 hosts           0.25 / 0.24     0.75 / 0.64     3.83 / 2.55
-//   16 hosts of two    0.52 / 0.44     2.19 / 1.36
-//   32 hosts           0.51 / 0.49     2.14 / 1.32     9.75 / 5.26
-//   64 hosts           1.27 / 1.00     5.38 / 2.68
-inline constexpr uint32_t kRingHostsMin = 16;
-inline constexpr uint64_t kRingRangeMin = 64 * 1024;
+// Of so long ranges halving keeps each rank waiting for one other, where a ring or the owners keep
+// all links busy.
+inline constexpr uint64_t kHalvingRangeMax = 32 * 1024;
 
 // Of the sends of each algorithm, see DenseAlgorithm::rounds.
 inline uint32_t tree_rounds(const DenseShape& shape) {
@@ -90,39 +88,52 @@ inline uint32_t direct_rounds(const DenseShape& shape) {
   return (shape.of_hosts ? 0 : inside) + between + (shape.returned ? inside + between : 0);
 }
 
+inline uint32_t halving_rounds(const DenseShape& shape) {
+  const uint32_t inside = shape.ranks > shape.hosts ? 1 : 0;
+  const uint32_t beyond = std::has_single_bit(shape.hosts) ? 0 : 1;
+  return 2 * (inside + beyond + static_cast<uint32_t>(std::bit_width(shape.hosts)) - 1);
+}
+
+// What only the direct one is for: sums in order, to the owners alone, of hosts, of nothing. And
+// what takes three hosts to be another thing.
+inline bool is_for_all(const DenseShape& shape) {
+  return !shape.ordered && shape.returned && !shape.of_hosts && shape.elements > 0;
+}
+inline constexpr uint32_t kOthersHostsMin = 3;
+
 inline constexpr DenseAlgorithm kDenseAlgorithms[] = {
     {"oneshot", "from every rank to every other, each of which sums all",
      [](const DenseShape& shape) {
        // Where hosts have several ranks, what crosses must be summed first.
        const bool flat = shape.hosts == 1 || shape.hosts == shape.ranks;
        return flat && shape.ranks > 1 && shape.ranks <= kOneshotRanksMax && shape.held &&
-              shape.elements * (shape.ranks - 1) <=
-                  (shape.hosts > 2 ? kOneshotWireElementsMax : kOneshotElementsMax) &&
-              shape.returned && !shape.of_hosts;
+              shape.elements * (shape.ranks - 1) <= kOneshotElementsMax && shape.returned &&
+              !shape.of_hosts;
      },
-     allreduce_oneshot, [](const DenseShape& shape) { return shape.ranks > 1 ? 1u : 0u; }, false},
+     allreduce_oneshot, [](const DenseShape& shape) { return shape.ranks > 1 ? 1u : 0u; }, false,
+     Growth::kNone},
     {"tree", "summed up and handed down a tree of hosts",
      [](const DenseShape& shape) {
-       return shape.elements <= kTreeElementsMax && shape.hosts >= kTreeHostsMin &&
-              !shape.ordered && shape.returned && !shape.of_hosts;
+       return shape.hosts >= kOthersHostsMin && shape.elements <= kTreeElementsMax &&
+              is_for_all(shape);
      },
-     allreduce_tree, tree_rounds, false},
-    {"ring", "once round all ranks to be summed, once round to be handed out",
+     allreduce_tree, tree_rounds, false, Growth::kByLevel},
+    {"halving", "halved among hosts each round to be summed, and doubled back",
      [](const DenseShape& shape) {
-       return shape.elements / shape.ranks >= kRingRangeMin && shape.hosts >= kRingHostsMin &&
-              !shape.ordered && shape.returned && !shape.of_hosts;
+       return shape.hosts >= kOthersHostsMin && is_for_all(shape) &&
+              shape.elements / shape.ranks <= kHalvingRangeMax;
      },
-     allreduce_ring, ring_rounds, true},
+     allreduce_halving, halving_rounds, false, Growth::kByDoubling},
+    {"ring", "once round all ranks to be summed, once round to be handed out",
+     [](const DenseShape& shape) { return shape.hosts >= kOthersHostsMin && is_for_all(shape); },
+     allreduce_ring, ring_rounds, true, Growth::kByHost},
     {"direct", "reduce-scatter to the owners, then allgather",
-     [](const DenseShape&) { return true; }, allreduce_direct, direct_rounds, true},
+     [](const DenseShape&) { return true; }, allreduce_direct, direct_rounds, true,
+     Growth::kByHost},
 };
 
-inline const DenseAlgorithm& dense_algorithm_for(const DenseShape& shape) {
-  for (const DenseAlgorithm& algorithm : kDenseAlgorithms) {
-    if (algorithm.applies(shape)) return algorithm;
-  }
-  check_failed("a shape without an algorithm", __FILE__, __LINE__);
-}
+// It applies to every shape.
+inline const DenseAlgorithm& direct_algorithm() { return *(std::end(kDenseAlgorithms) - 1); }
 
 enum class ReduceTo : uint8_t { kOwner, kEveryHost };
 enum class ReturnTo : uint8_t { kNobody, kEveryHost, kOwnHost };

@@ -45,6 +45,14 @@ Schedule allreduce_tree(const AllreduceShape& shape);
 // ring, so `ordered` cannot be asked for.
 Schedule allreduce_ring(const AllreduceShape& shape);
 
+// Summed inside each host first; then, column by column, hosts at half the distance each round give
+// one another the half of their elements that the other sums on, and in as many rounds back what
+// they have of the result, twice as much each time (Rabenseifner, 2004). As few bytes as a ring or
+// the owners take, in 2 log2(hosts) messages a leader: for elements in between, and many hosts.
+// Hosts beyond the largest power of two give theirs to one below it, and get the result from there.
+// Which rank reduces what follows from the rounds: of the column's elements a 1/2^k each.
+Schedule allreduce_halving(const AllreduceShape& shape);
+
 }  // namespace parallax
 
 #endif  // PARALLAX_COLLECTIVES_ALLREDUCE_H_

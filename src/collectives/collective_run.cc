@@ -26,7 +26,8 @@ Partition partition_of(const Collective& what) {
   return {what.terms.count, 1, false, ranks, turn};
 }
 
-Schedule combining_schedule(const Columns& columns, const Collective& what, bool ordered) {
+Schedule combining_schedule(const Columns& columns, const Collective& what,
+                            AlgorithmChoice& algorithms, bool ordered) {
   const Partition partition = partition_of(what);
   AllreduceShape shape = {.columns = columns, .partition = partition, .ordered = ordered};
   shape.variable = static_cast<uint32_t>(what.key.number % what.world);
@@ -35,12 +36,10 @@ Schedule combining_schedule(const Columns& columns, const Collective& what, bool
     return allreduce_direct(shape);
   }
   shape.returned = what.terms.kind == PARALLAX_ALLREDUCE;
-  const DenseAlgorithm& algorithm = dense_algorithm_for({.elements = partition.elements(),
-                                                         .hosts = columns.host_count(),
-                                                         .ranks = columns.world(),
-                                                         .ordered = ordered,
-                                                         .returned = shape.returned});
-  return algorithm.build(shape);
+  return algorithms
+      .of({.elements = partition.elements(), .ordered = ordered, .returned = shape.returned},
+          what.terms.sum())
+      .build(shape);
 }
 
 // The result comes together in the caller's buffer: of copies wherever that lies; of what is
@@ -60,7 +59,8 @@ uint64_t result_elements(const Collective& what) {
 
 }  // namespace
 
-Schedule CollectiveRun::schedule_of(const Columns& columns, const Collective& what, bool ordered) {
+Schedule CollectiveRun::schedule_of(const Columns& columns, const Collective& what,
+                                    AlgorithmChoice& algorithms, bool ordered) {
   const CollectiveTerms& terms = what.terms;
   switch (terms.kind) {
     case PARALLAX_ALLTOALLV:
@@ -72,7 +72,7 @@ Schedule CollectiveRun::schedule_of(const Columns& columns, const Collective& wh
     case PARALLAX_GATHER:
       break;
     default:
-      return combining_schedule(columns, what, ordered);
+      return combining_schedule(columns, what, algorithms, ordered);
   }
   std::vector<Range> given;
   uint64_t first = 0;
@@ -86,13 +86,13 @@ Schedule CollectiveRun::schedule_of(const Columns& columns, const Collective& wh
 }
 
 CollectiveRun::CollectiveRun(const Columns& columns, Outbox& outbox, const Collective& what,
-                             bool ordered)
+                             AlgorithmChoice& algorithms, bool ordered)
     : what_(what),
       exchange_(columns, result_elements(what), outbox,
                 {.variable = what.key.tagged ? 1u : 0u,
                  .ordered = ordered && combines(what.terms.kind),
                  .sum = what.terms.sum()},
-                schedule_of(columns, what, ordered),
+                schedule_of(columns, what, algorithms, ordered),
                 {.copies = !combines(what.terms.kind),
                  .dtype = what.terms.dtype,
                  .combine = combine_of(what.terms.op),

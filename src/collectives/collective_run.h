@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "base/status.h"
+#include "collectives/algorithm_choice.h"
 #include "collectives/collective.h"
 #include "collectives/dense_exchange.h"
 #include "message/outbox.h"
@@ -25,7 +26,8 @@ class CollectiveRun {
   static constexpr uint64_t kGiveNumbers = 1 << 20;
 
   // All references outlive this. `ordered`: sums add the ranks of a host in order, then hosts.
-  CollectiveRun(const Columns& columns, Outbox& outbox, const Collective& what, bool ordered);
+  CollectiveRun(const Columns& columns, Outbox& outbox, const Collective& what,
+                AlgorithmChoice& algorithms, bool ordered);
   CollectiveRun(const CollectiveRun&) = delete;
   CollectiveRun& operator=(const CollectiveRun&) = delete;
 
@@ -45,7 +47,8 @@ class CollectiveRun {
   MissingRanks missing() const { return exchange_.missing(what_.key.number); }
 
  private:
-  static Schedule schedule_of(const Columns& columns, const Collective& what, bool ordered);
+  static Schedule schedule_of(const Columns& columns, const Collective& what,
+                              AlgorithmChoice& algorithms, bool ordered);
 
   const Collective& what_;
   DenseExchange exchange_;

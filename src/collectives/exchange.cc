@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "collectives/algorithms.h"
+#include "collectives/algorithm_choice.h"
 #include "collectives/counting_exchange.h"
 #include "collectives/dense_exchange.h"
 #include "collectives/made_dense.h"
@@ -19,12 +19,9 @@ std::unique_ptr<Exchange> make_carrier(const Columns& columns, const Partition& 
                                        const ExchangeOptions& options) {
   if (!partition.ids_declared()) {
     const DenseAlgorithm& algorithm =
-        dense_algorithm_for({.elements = partition.elements(),
-                             .hosts = columns.host_count(),
-                             .ranks = columns.world(),
-                             .ordered = options.ordered,
-                             .returned = options.method != Method::kPushPull,
-                             .held = options.held});
+        options.algorithms == nullptr
+            ? direct_algorithm()
+            : options.algorithms->of(dense_shape(partition, options), options.sum);
     return std::make_unique<DenseExchange>(columns, partition, outbox, options, algorithm);
   }
   if (options.method == Method::kMadeDense) {
@@ -35,6 +32,13 @@ std::unique_ptr<Exchange> make_carrier(const Columns& columns, const Partition& 
 }
 
 }  // namespace
+
+DenseShape dense_shape(const Partition& partition, const ExchangeOptions& options) {
+  return {.elements = partition.elements(),
+          .ordered = options.ordered,
+          .returned = options.method != Method::kPushPull,
+          .held = options.held};
+}
 
 std::unique_ptr<Exchange> make_exchange(const Columns& columns, const Partition& partition,
                                         Outbox& outbox, Compute& compute,

@@ -34,6 +34,9 @@
 
 namespace parallax {
 
+class AlgorithmChoice;
+struct DenseShape;
+
 // Up to so many hosts, who has no rows for an owner says so to it; beyond, a census tells
 // (census.h).
 inline constexpr uint32_t kMarkerHostsMax = 64;
@@ -51,6 +54,9 @@ struct ExchangeOptions {
   // ReducedGradient::contributors of the whole.
   bool counts_contributors = false;
   uint32_t marker_hosts_max = kMarkerHostsMax;
+  // Of dense ones: who chooses the algorithm, and outlives the exchange's making; null: the direct
+  // one.
+  AlgorithmChoice* algorithms = nullptr;
 };
 
 // What a DenseExchange moves where it is a collective's, beside the steps: one step, whose number
@@ -137,6 +143,9 @@ class Exchange {
   // Rows: once reduced.
   virtual ExchangeCounts counts(uint64_t step) const = 0;
 };
+
+// What chooses among algorithms knows of a variable without row ids.
+DenseShape dense_shape(const Partition& partition, const ExchangeOptions& options);
 
 // All references outlive the exchange.
 std::unique_ptr<Exchange> make_exchange(const Columns& columns, const Partition& partition,

@@ -13,13 +13,7 @@ MadeDense::MadeDense(const Columns& columns, const Partition& partition, Outbox&
     : partition_(partition),
       sum_(options.sum),
       host_rows_(columns, partition, outbox, compute, options, HostRows::Owners::kRanges),
-      dense_(columns, partition, outbox, options,
-             dense_algorithm_for({.elements = partition.elements(),
-                                  .hosts = columns.host_count(),
-                                  .ranks = columns.world(),
-                                  .ordered = options.ordered,
-                                  .of_hosts = true}),
-             true) {
+      dense_(columns, partition, outbox, options, direct_algorithm(), true) {
   if (!host_rows_.leads()) return;
   uint64_t row = 0;
   for (const uint32_t owner : columns.owners(columns.my_column())) {

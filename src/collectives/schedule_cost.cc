@@ -3,6 +3,7 @@
 #include "collectives/schedule_cost.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <utility>
 
@@ -34,12 +35,19 @@ std::vector<Sample> samples_of(const HostMap& hosts, bool alike) {
   return samples;
 }
 
-// Ranges that have elements.
-uint64_t ranges_of(const Partition& partition, uint64_t world) {
+// Into how many the algorithm cuts.
+uint64_t ranges_of(const DenseAlgorithm& algorithm, const HostMap& hosts) {
+  if (algorithm.by_range) return hosts.host_of.size();
+  if (algorithm.growth != Growth::kByDoubling) return 1;
+  return hosts.column_count * std::bit_floor(hosts.ranks_of.size());
+}
+
+// Of so many, those that have elements.
+uint64_t filled_of(const Partition& partition, uint64_t ranges) {
   const uint64_t pieces = partition.ids_declared()
                               ? partition.rows()
                               : (partition.elements() + kBlockElements - 1) / kBlockElements;
-  return std::min(pieces, world);
+  return std::min(pieces, ranges);
 }
 
 }  // namespace
@@ -65,8 +73,7 @@ DenseShape ScheduleCosts::shape_of(const Partition& partition, const Way& way) c
           .ranks = static_cast<uint32_t>(hosts_.host_of.size()),
           .ordered = way.ordered,
           .returned = way.returned,
-          .of_hosts = way.of_hosts,
-          .held = way.held};
+          .of_hosts = way.of_hosts};
 }
 
 const ScheduleCosts::Counted& ScheduleCosts::counted(const DenseAlgorithm& algorithm,
@@ -93,18 +100,13 @@ const ScheduleCosts::Counted& ScheduleCosts::counted(const DenseAlgorithm& algor
   return counted_.emplace_back(counted);
 }
 
-ScheduleCost ScheduleCosts::of(const Partition& partition, uint32_t element_bytes, const Way& way) {
-  return of(dense_algorithm_for(shape_of(partition, way)), partition, element_bytes, way);
-}
-
 ScheduleCost ScheduleCosts::of(const DenseAlgorithm& algorithm, const Partition& partition,
                                uint32_t element_bytes, const Way& way) {
   const Counted& counted = this->counted(algorithm, way);
   const DenseShape shape = shape_of(partition, way);
   const auto elements = static_cast<double>(counted.elements);
   const double bytes = static_cast<double>(partition.elements()) * element_bytes;
-  const auto ranges =
-      static_cast<double>(algorithm.by_range ? ranges_of(partition, shape.ranks) : 1);
+  const auto ranges = static_cast<double>(filled_of(partition, ranges_of(algorithm, hosts_)));
   const uint32_t parties = shape.hosts > 1 ? shape.hosts : shape.ranks;
   return {.algorithm = algorithm.name,
           .description = algorithm.description,

@@ -40,15 +40,12 @@ class ScheduleCosts {
  public:
   struct Way {
     bool ordered = false, returned = true, of_hosts = false;  // see AllreduceShape
-    bool held = false;                                        // see DenseShape
     bool operator==(const Way&) const = default;
   };
 
   // The map outlives this.
   explicit ScheduleCosts(const HostMap& hosts) : hosts_(hosts) {}
 
-  ScheduleCost of(const Partition& partition, uint32_t element_bytes, const Way& way);
-  // By an algorithm of the caller's choice.
   ScheduleCost of(const DenseAlgorithm& algorithm, const Partition& partition,
                   uint32_t element_bytes, const Way& way);
 

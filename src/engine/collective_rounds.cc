@@ -25,6 +25,7 @@ static_assert(sizeof(CollectiveReport) + kFusedBytesMax <= Outbox::kControlBytes
 
 CollectiveRounds::CollectiveRounds(const Parts& parts)
     : parts_(parts),
+      algorithms_(parts.columns.map()),
       parent_(tree_parent(parts.columns.map(), 0, parts.columns.rank())),
       children_(tree_children(parts.columns.map(), 0, parts.columns.rank())),
       held_(children_.size(), 0) {}
@@ -36,8 +37,8 @@ Status CollectiveRounds::post(Collective what, uint64_t tag, Request** request) 
   auto call = std::make_unique<Call>(std::move(what), &*taken);
   const Collective& kept = call->what;
   if (!kept.terms.fused(kept.world)) {
-    call->run =
-        std::make_unique<CollectiveRun>(parts_.columns, parts_.outbox, kept, parts_.ordered);
+    call->run = std::make_unique<CollectiveRun>(parts_.columns, parts_.outbox, kept, algorithms_,
+                                                parts_.ordered);
     Status room = call->run->reserve(&taken->pending);
     if (!room.ok()) {
       taken.give_back();

@@ -147,6 +147,8 @@ class CollectiveRounds {
   uint32_t rank() const { return parts_.columns.rank(); }
 
   const Parts parts_;
+  // By the standard constants: a rank may call before the commit that brings others.
+  AlgorithmChoice algorithms_;
   const uint32_t parent_;
   const std::vector<uint32_t> children_;
   std::map<CollectiveKey, Slot> slots_;

@@ -27,15 +27,17 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 
 void CommitProtocol::start() {
   phase_ = Phase::kCompare;
+  costs_ = costs_agreed_ = {};
   detail_.clear();
   trees_[TreeKind::kCommit].join();
 }
 
-void CommitProtocol::start(DeviceTerms devices, MakeId make_id) {
+void CommitProtocol::start(DeviceTerms devices, const CostTerms& costs, MakeId make_id) {
   devices_ = std::move(devices);
   devices_agreed_ = {};
   make_id_ = std::move(make_id);
   start();
+  costs_ = costs;
 }
 
 CommitReport CommitProtocol::my_report() const {
@@ -43,6 +45,7 @@ CommitReport CommitProtocol::my_report() const {
   report.digest = digest_of(encode_registry(registry_.newest()));
   report.terms = terms_;
   report.devices = devices_;
+  report.costs = costs_;
   if (phase_ == Phase::kDetailReport && !detail_.empty()) {
     report.verdict = CommitVerdict::kDiffer;
     report.text = detail_;
@@ -58,6 +61,8 @@ JobFailure CommitProtocol::advance() {
   for (const CommitReport& child : reports_) report.merge(child, hosts_);
   reports_.clear();
   add_id(&report);
+  const bool root = trees_[TreeKind::kCommit].is_root();
+  if (root && report.costs.wanted) report.costs.agree(given_);
   const std::string encoded = report.encode();
   if (!trees_.pass_on(TreeKind::kCommit, bytes_of(encoded))) return {};
   return on_answer(bytes_of(encoded));
@@ -135,6 +140,7 @@ JobFailure CommitProtocol::on_answer(std::span<const std::byte> payload) {
       }
       phase_ = Phase::kAgreed;
       devices_agreed_ = verdict.devices;
+      costs_agreed_ = verdict.costs;
       return {};
     case CommitVerdict::kDiffer:
       return differing(verdict.text);

@@ -32,21 +32,28 @@ class CommitProtocol {
  public:
   // What this rank says beside the registry. All references outlive this. What is compared is the
   // newest of the registry, fixed from start() to end(); until then nobody else broadcasts.
+  // `given`: of the root, the constants that hold whatever ranks measure.
   CommitProtocol(const CommitTerms& terms, const Registry& registry, const HostMap& hosts,
-                 Trees& trees, Broadcast& broadcast)
-      : terms_(terms), registry_(registry), hosts_(hosts), trees_(trees), broadcast_(broadcast) {}
+                 Trees& trees, Broadcast& broadcast, const CostSetting& given)
+      : terms_(terms),
+        registry_(registry),
+        hosts_(hosts),
+        trees_(trees),
+        broadcast_(broadcast),
+        given_(given) {}
 
-  // Another round of a commit says the same as the one before.
+  // Another round of a commit says the same as the one before, but for costs.
   void start();
   // What this rank says of reductions among devices in the rounds to come; rank 0 makes what ranks
   // find each other by, once for a commit, where all can; null: they have it.
   using MakeId = std::function<Status(CommunicatorId* id)>;
-  void start(DeviceTerms devices, MakeId make_id);
+  void start(DeviceTerms devices, const CostTerms& costs, MakeId make_id);
   void end() { phase_ = Phase::kIdle; }
   bool started() const { return phase_ != Phase::kIdle; }
   bool agreed() const { return phase_ == Phase::kAgreed; }
   // Once agreed: what all can.
   const DeviceTerms& devices_agreed() const { return devices_agreed_; }
+  const CostTerms& costs_agreed() const { return costs_agreed_; }
 
   // Moves on what can be moved.
   JobFailure advance();
@@ -80,7 +87,9 @@ class CommitProtocol {
   Phase phase_ = Phase::kIdle;
   std::vector<CommitReport> reports_;  // of the children
   uint64_t detail_bytes_ = 0;
+  const CostSetting given_;
   DeviceTerms devices_, devices_agreed_;
+  CostTerms costs_, costs_agreed_;
   MakeId make_id_;
   std::string detail_;  // what rank 0 registered; then what differs here
 };

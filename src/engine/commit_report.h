@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "engine/cost_terms.h"
 #include "engine/device_terms.h"
 #include "message/told_failure.h"
 #include "planner/plan.h"
@@ -27,8 +28,8 @@ struct CommitTerms {
 };
 
 struct CommitReport {
-  // With the verdict: DeviceTerms follow.
-  static constexpr uint32_t kHasDevices = 1u << 8;
+  // With the verdict: DeviceTerms follow, and CostTerms.
+  static constexpr uint32_t kHasDevices = 1u << 8, kHasCosts = 1u << 9;
   static constexpr size_t kTextMax = 1024 + ToldFailure::kFactsBytesMax;
 
   uint64_t digest = 0;  // of what was registered since the commit before
@@ -36,19 +37,22 @@ struct CommitReport {
   CommitVerdict verdict = CommitVerdict::kAgree;
   std::string text;  // kDiffer: a ToldFailure
   DeviceTerms devices;
+  CostTerms costs;
 
   std::string encode() const {
     std::string out;
-    const uint32_t numbers[] = {
-        terms.rank,
-        terms.plan_mode,
-        terms.plan_after_steps,
-        terms.deterministic,
-        terms.slots,
-        static_cast<uint32_t>(verdict) | (devices.wanted ? kHasDevices : 0)};
+    const uint32_t numbers[] = {terms.rank,
+                                terms.plan_mode,
+                                terms.plan_after_steps,
+                                terms.deterministic,
+                                terms.slots,
+                                static_cast<uint32_t>(verdict) |
+                                    (devices.wanted ? kHasDevices : 0) |
+                                    (costs.wanted ? kHasCosts : 0)};
     out.append(reinterpret_cast<const char*>(&digest), sizeof digest);
     out.append(reinterpret_cast<const char*>(numbers), sizeof numbers);
     if (devices.wanted) devices.encode(&out);
+    if (costs.wanted) costs.encode(&out);
     out += text.substr(0, kTextMax);
     return out;
   }
@@ -64,9 +68,10 @@ struct CommitReport {
              .plan_after_steps = numbers[2],
              .deterministic = numbers[3],
              .slots = numbers[4]};
-    verdict = static_cast<CommitVerdict>(numbers[5] & ~kHasDevices);
+    verdict = static_cast<CommitVerdict>(numbers[5] & ~(kHasDevices | kHasCosts));
     auto rest = in.subspan(sizeof digest + sizeof numbers);
     if ((numbers[5] & kHasDevices) != 0 && !devices.decode(&rest)) return false;
+    if ((numbers[5] & kHasCosts) != 0 && !costs.decode(&rest, world)) return false;
     text.assign(reinterpret_cast<const char*>(rest.data()), rest.size());
     return terms.rank < world && verdict <= CommitVerdict::kLookCloser && text.size() <= kTextMax;
   }
@@ -92,6 +97,7 @@ struct CommitReport {
     differ(between, "slots", terms.slots, its.slots, number);
     differ_by_devices(between, child.devices);
     if (child.devices.wanted) devices.merge(child.devices);
+    if (child.costs.wanted) costs.merge(child.costs);
     if (verdict == CommitVerdict::kAgree &&
         (child.verdict == CommitVerdict::kLookCloser || child.digest != digest)) {
       verdict = CommitVerdict::kLookCloser;

@@ -108,7 +108,9 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
                   .devices = options_.devices,
                   .memory_around = options_.memory_around,
                   .launches = seldom_calls_.launches(),
-                  .nccl = options_.nccl}),
+                  .nccl = options_.nccl,
+                  .clock = clock,
+                  .costs = options_.costs}),
       step_calls_({.clock = pass_.clock(),
                    .registry = registry_,
                    .phase = phase_,
@@ -301,7 +303,8 @@ Reports Engine::reports() const {
                   .collectives = collective_calls_.rounds(),
                   .requests = requests_,
                   .outbox = outbox_,
-                  .traffic = traffic_});
+                  .traffic = traffic_,
+                  .probe = job_calls_.probe()});
 }
 
 std::string Engine::borrower(const ByteRange& bytes) const {

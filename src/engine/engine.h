@@ -106,6 +106,8 @@ struct EngineOptions {
   // What the job knows of memory of devices (CommunicatorOptions).
   std::function<ByteRange(const void* address)> memory_around = {};
   AmongDevices nccl = AmongDevices::kWorld;  // who sums what lies on devices
+  // What of the machine's constants is measured at commit; standard: nothing.
+  CostSetting costs = kStandardCosts;
 };
 
 class Engine final : private Receiver {

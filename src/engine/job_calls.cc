@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
+#include "group/algorithm_costs.h"
 #include "message/wire.h"
 
 namespace parallax {
@@ -106,7 +108,7 @@ Status JobCalls::lay_out() {
 
 void JobCalls::say_terms() {
   const auto make_id = [this](CommunicatorId* id) { return device_agreement_.make_id(id); };
-  commit_protocol_.start(device_terms_,
+  commit_protocol_.start(device_terms_, cost_terms_,
                          device_agreement_.needs_id() ? make_id : CommitProtocol::MakeId());
 }
 
@@ -118,9 +120,39 @@ void JobCalls::advance_commit() {
     filling_ = !parts_.group.fill();
     if (filling_) return;
     parts_.registry.forget_initial(PARALLAX_INIT_BUFFER);
+    if (!measure()) return;
     say_terms();
   }
   take_commit(commit_protocol_.advance());
+}
+
+// Where it matters to some of the newest variables, once in a job. True when all is measured.
+bool JobCalls::measure() {
+  cost_terms_ = {};
+  cost_terms_.wanted = !costs_agreed_ && parts_.costs.wanted() &&
+                       choices_open(parts_.group, parts_.registry.newest());
+  if (!cost_terms_.wanted || !parts_.costs.measured) return true;
+  if (!probe_.begun()) probe_.begin();
+  probe_.advance();
+  measuring_ = probe_.computing();
+  if (probe_.finished()) cost_terms_ = probe_.terms();
+  return probe_.finished();
+}
+
+// True if some variables go another way for it.
+bool JobCalls::use_costs() {
+  const CostTerms costs = commit_protocol_.costs_agreed();
+  if (!costs.agreed || costs_agreed_) return false;
+  costs_agreed_ = true;
+  if (parts_.group.columns().rank() == 0) {
+    PARALLAX_LOG(kInfo, kPlan, "costs of the job: " + costs_text(costs.constants));
+  }
+  bool changed = false;
+  const Status used = parallax::use_costs(parts_.group, costs.constants, parts_.registry.newest(),
+                                          parts_.pipeline.window().finished(), &changed);
+  if (used.ok()) return changed;
+  parts_.failure.abort(used.prefixed("commit: " + parts_.group.name() + ": "));
+  return false;
 }
 
 void JobCalls::take_commit(const JobFailure& failure) {
@@ -129,6 +161,9 @@ void JobCalls::take_commit(const JobFailure& failure) {
                                failure.variable);
   }
   if (!parts_.phase.committing() || !commit_protocol_.agreed()) return;
+  // Once more, so that no rank begins a step before all go the same ways.
+  if (use_costs()) return commit_protocol_.start();
+  if (!parts_.failure.status().ok()) return;
   if (initial_stream_.needed() && !initial_sent_) {
     if (!initial_stream_.advance()) return;
     initial_sent_ = another_round_ = true;

@@ -19,6 +19,7 @@
 #include "collectives/broadcast.h"
 #include "device/device_share.h"
 #include "engine/commit_protocol.h"
+#include "engine/cost_probe.h"
 #include "engine/device_agreement.h"
 #include "engine/first_failure.h"
 #include "engine/goodbye.h"
@@ -56,13 +57,19 @@ class JobCalls {
     std::function<ByteRange(const void* address)> memory_around = {};
     DeviceLaunches& launches;
     AmongDevices nccl = AmongDevices::kWorld;  // by the setting
+    const Clock& clock;
+    CostSetting costs = {};
   };
 
   // What this rank says at commit beside the registry. All parts outlive this.
   JobCalls(const CommitTerms& terms, const Parts& parts)
       : parts_(parts),
         commit_protocol_(terms, parts.registry, parts.group.columns().map(), parts.trees,
-                         parts.broadcast),
+                         parts.broadcast, parts.costs),
+        probe_({.columns = parts.group.columns(),
+                .outbox = parts.outbox,
+                .compute = parts.group.compute(),
+                .clock = parts.clock}),
         device_agreement_({.registry = parts.registry,
                            .group = parts.group,
                            .launches = parts.launches,
@@ -95,11 +102,14 @@ class JobCalls {
 
   // A run of the engine begins, in which one piece of the initial values is filled in.
   void start_run() {
-    filling_ = false;
+    filling_ = measuring_ = false;
+    probe_.start_run();
     heard_since_close_ = parts_.phase.closing();
   }
-  // It was, and there are more: the next run is due at once.
-  bool filling() const { return filling_; }
+  // It was, and there are more, or one of measuring: the next run is due at once.
+  bool filling() const { return filling_ || measuring_; }
+  CostProbe& probe() { return probe_; }
+  const CostProbe& probe() const { return probe_; }
   // Of a job that runs: nobody closes, and no split is under way.
   bool at_rest() const { return !parts_.goodbye.somebody_closes() && splits_.at_rest(); }
   // Move on what can be moved. A job that others wait for in vain fails at once (check_leaving).
@@ -119,9 +129,14 @@ class JobCalls {
   Status lay_out();
   void say_terms();
   void take_commit(const JobFailure& failure);
+  bool measure();
+  bool use_costs();
 
   const Parts parts_;
   CommitProtocol commit_protocol_;
+  CostProbe probe_;
+  CostTerms cost_terms_;       // of this commit
+  bool costs_agreed_ = false;  // once, for all later commits
   DeviceAgreement device_agreement_;
   DeviceTerms device_terms_;  // of this commit
   InitialStream initial_stream_;
@@ -131,7 +146,7 @@ class JobCalls {
   SplitCalls splits_;
   Request* commit_request_ = nullptr;
   Request* close_request_ = nullptr;
-  bool filling_ = false;
+  bool filling_ = false, measuring_ = false;
   bool heard_since_close_ = false;  // what has come until then
 };
 

@@ -27,6 +27,7 @@ constexpr LayerHandlers::Row LayerHandlers::kRows[] = {
     {Layer::kCollective, &LayerHandlers::on_collective},
     {Layer::kSplit, &LayerHandlers::on_split},
     {Layer::kLending, &LayerHandlers::on_lending},
+    {Layer::kProbe, &LayerHandlers::on_probe},
 };
 
 bool LayerHandlers::take(uint32_t from, const Section& section) const {
@@ -159,6 +160,11 @@ bool LayerHandlers::on_rows(uint32_t from, const Section& section) const {
 // Of one that has committed before this rank has, too.
 bool LayerHandlers::on_collective(uint32_t from, const Section& section) const {
   return !parts_.phase.open() && parts_.collective_calls.rounds().on_section(from, section);
+}
+
+// Legal in every phase.
+bool LayerHandlers::on_probe(uint32_t from, const Section& section) const {
+  return parts_.job_calls.probe().on_section(from, section);
 }
 
 bool LayerHandlers::on_lending(uint32_t from, const Section& section) const {

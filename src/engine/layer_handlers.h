@@ -62,6 +62,7 @@ class LayerHandlers {
   bool on_migration(uint32_t from, const Section& section) const;
   bool on_rows(uint32_t from, const Section& section) const;
   bool on_split(uint32_t from, const Section& section) const;
+  bool on_probe(uint32_t from, const Section& section) const;
   bool on_collective(uint32_t from, const Section& section) const;
   bool on_lending(uint32_t from, const Section& section) const;
 

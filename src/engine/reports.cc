@@ -148,6 +148,8 @@ std::string Reports::commit_missing(ErrorFacts& about) const {
     if (!text.empty()) return text;
     return waiting_for(parts_.outbox.peers_with_data(), "to take what is due to it", about);
   }
+  const uint32_t probed = parts_.probe.waits_for();
+  if (probed != kNoRank) return waiting_for({probed}, "to answer while links are measured", about);
   // A rank joins once its initial values are filled in.
   if (!parts_.trees[TreeKind::kCommit].joined()) return "this rank to fill in initial values";
   return tree_missing(TreeKind::kCommit, "commit", about);

@@ -12,6 +12,7 @@
 
 #include "collectives/broadcast.h"
 #include "engine/collective_rounds.h"
+#include "engine/cost_probe.h"
 #include "engine/device_calls.h"
 #include "engine/goodbye.h"
 #include "engine/peer_traffic.h"
@@ -47,6 +48,7 @@ class Reports {
     const RequestPool& requests;
     const Outbox& outbox;
     const PeerTraffic& traffic;
+    const CostProbe& probe;
   };
 
   // All parts outlive this.

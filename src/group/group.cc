@@ -29,6 +29,7 @@ Group::Group(View view, uint32_t rank, GroupOptions options, Outbox& outbox, Com
       columns_(view_.hosts, rank),
       outbox_(outbox),
       compute_(std::make_unique<ComputeShare>(compute)),
+      algorithms_(std::make_unique<AlgorithmChoice>(view_.hosts)),
       table_memory_(columns_, outbox.lending()),
       pulls_(columns_, outbox) {}
 
@@ -42,12 +43,15 @@ std::unique_ptr<Exchange> Group::new_exchange(const VariableRuntime& runtime, Me
                         .held = !runtime.variable->managed(),
                         .counted = runtime.variable->counts_ranks(),
                         .counts_contributors = runtime.variable->counts_contributors(),
-                        .marker_hosts_max = options_.marker_hosts_max});
+                        .marker_hosts_max = options_.marker_hosts_max,
+                        .algorithms = algorithms_.get()});
 }
 
-void Group::add(const Variable& variable) {
-  const uint32_t number = size();
-  auto runtime = std::make_unique<VariableRuntime>(number, variable, view_.slots, view_.ranks);
+namespace {
+
+std::unique_ptr<VariableRuntime> new_runtime(uint32_t number, const Variable& variable,
+                                             const View& view) {
+  auto runtime = std::make_unique<VariableRuntime>(number, variable, view.slots, view.ranks);
   runtime->facts = {.name = variable.name,
                     .rows = variable.rows,
                     .row_elements = variable.row_elements,
@@ -60,13 +64,17 @@ void Group::add(const Variable& variable) {
   for (std::unique_ptr<StepSum>& sum : runtime->sums) {
     if (variable.accumulate) sum = std::make_unique<StepSum>(variable);
   }
-  if (variable.ids_declared()) with_ids_.push_back(number);
-  runtimes_.push_back(std::move(runtime));
+  return runtime;
 }
+
+}  // namespace
 
 Status Group::add(std::span<const Variable* const> variables, uint64_t finished) {
   const size_t first = runtimes_.size();
-  for (const Variable* variable : variables) add(*variable);
+  for (const Variable* variable : variables) {
+    if (variable->ids_declared()) with_ids_.push_back(size());
+    runtimes_.push_back(new_runtime(size(), *variable, view_));
+  }
   const auto added = std::span(runtimes_).subspan(first);
   const Plan plan = initial_plan(facts(), topology(), options_.plan_mode);
   for (const auto& each : added) {

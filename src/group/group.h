@@ -20,6 +20,7 @@
 #include "base/compute.h"
 #include "base/machine_memory.h"
 #include "base/status.h"
+#include "collectives/algorithm_choice.h"
 #include "device/device_share.h"
 #include "group/footprint.h"
 #include "group/table_memory.h"
@@ -102,11 +103,15 @@ class Group {
   const std::vector<uint32_t>& with_ids() const { return with_ids_; }
 
   // What the planner knows and chose.
-  TopologyFacts topology() const { return {columns_.host_count(), columns_.world()}; }
+  TopologyFacts topology() const {
+    return {columns_.host_count(), columns_.world(), algorithms_->constants()};
+  }
   std::vector<VariableFacts> facts() const;
   Plan plan() const;
 
   std::unique_ptr<Exchange> new_exchange(const VariableRuntime& runtime, Method method) const;
+  // Who chooses the algorithms of elements.
+  AlgorithmChoice& algorithms() const { return *algorithms_; }
   // Of a variable that no step has had yet: another one, which takes no more memory, in place of
   // what was laid out for it; `finished` as in add(). LIMIT.
   Status set_exchange(uint32_t variable, std::unique_ptr<Exchange> exchange, uint64_t finished);
@@ -129,7 +134,6 @@ class Group {
   uint64_t touched_bytes() const;
 
  private:
-  void add(const Variable& variable);
   Status reserve(VariableRuntime& runtime, uint64_t finished);
   Status reserve_table_on_device(VariableRuntime& runtime);
   Footprint footprint(const VariableRuntime& runtime) const;
@@ -144,6 +148,7 @@ class Group {
   const Columns columns_;
   Outbox& outbox_;
   const std::unique_ptr<ComputeShare> compute_;
+  const std::unique_ptr<AlgorithmChoice> algorithms_;
   std::vector<std::unique_ptr<VariableRuntime>> runtimes_;
   TableMemory table_memory_;  // goes before the tables
   PullExchange pulls_;

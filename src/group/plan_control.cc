@@ -5,24 +5,37 @@
 #include <algorithm>
 
 #include "collectives/schedule_cost.h"
+#include "group/algorithm_costs.h"
 #include "planner/choice.h"
 
 namespace parallax {
 
 std::vector<VariableFacts> PlanControl::facts() const {
   std::vector<VariableFacts> all = group_.facts();
+  AlgorithmChoice& algorithms = group_.algorithms();
   ScheduleCosts costs(group_.columns().map());
   for (const auto& runtime : group_.runtimes()) {
     VariableFacts& facts = all[runtime->id];
     const bool rows = runtime->variable->ids_declared();
     const Method to_all = rows ? Method::kMadeDense : Method::kAllreduce;
-    facts.to_all = costs.of(
-        runtime->gradient_partition(to_all), facts.element_bytes,
-        {.ordered = group_.sums_in_order(to_all), .of_hosts = rows, .held = !facts.managed});
+    DenseShape shape = dense_shape_of(group_, *runtime, to_all);
+    shape.of_hosts = rows;
+    const auto& timed = algorithms.alternatives(shape, runtime->variable->sum_type());
+    for (const AlgorithmChoice::Timed& each : timed) {
+      if (each.chosen) {
+        facts.to_all =
+            costs.of(*each.algorithm, runtime->gradient_partition(to_all), facts.element_bytes,
+                     {.ordered = group_.sums_in_order(to_all), .of_hosts = rows});
+      }
+      if (timed.size() == 1) continue;
+      facts.timed.push_back({.name = each.algorithm->name,
+                             .microseconds = static_cast<double>(each.picoseconds) / 1e6,
+                             .chosen = each.chosen});
+    }
     if (rows || !facts.managed) continue;
-    facts.to_owners =
-        costs.of(runtime->gradient_partition(Method::kPushPull), facts.element_bytes,
-                 {.ordered = group_.sums_in_order(Method::kPushPull), .returned = false});
+    facts.to_owners = costs.of(
+        direct_algorithm(), runtime->gradient_partition(Method::kPushPull), facts.element_bytes,
+        {.ordered = group_.sums_in_order(Method::kPushPull), .returned = false});
   }
   return all;
 }

@@ -361,6 +361,10 @@ Status Job::start_engine() {
   }
   const auto world = static_cast<uint32_t>(hosts_.host_of.size());
   const auto slots_each = static_cast<uint32_t>(setting("slots").number / world);
+  CostSetting costs;
+  PARALLAX_RETURN_IF_ERROR(parse_costs(setting("costs").text, &costs));
+  // Ranks of one process, as tests have them, commit often, and take turns at the same cores.
+  if (connection_.one_process) costs.measured = false;
   groups_ = std::make_unique<JobGroups>(
       EngineOptions{
           .rank = options_.rank,
@@ -376,7 +380,8 @@ Status Job::start_engine() {
           .machine = machine_memory(),
           .devices = opener(),
           .memory_around = [this](const void* address) { return buffers_.around(address); },
-          .nccl = static_cast<AmongDevices>(setting("nccl").number)},
+          .nccl = static_cast<AmongDevices>(setting("nccl").number),
+          .costs = costs},
       *transport_, clock_, *compute_, [this] { progress_->on_completed(); });
   PARALLAX_RETURN_IF_ERROR(groups_->start());
   if (hosts_.local_of[options_.rank] == 0) warn_of_short_lease(local_ranks, lease_ns());

@@ -27,8 +27,9 @@ enum class Layer : uint8_t {
   kCollective,  // beside the steps
   kSplit,
   kLending,
+  kProbe,
 };
-inline constexpr size_t kLayerCount = 11;
+inline constexpr size_t kLayerCount = 12;
 
 struct KindRow {
   SectionKind kind;
@@ -80,6 +81,8 @@ inline constexpr std::array kKindRows = {
     KindRow{SectionKind::kLaunchOrder, Layer::kExchange, "launch_order"},
     KindRow{SectionKind::kTablePlace, Layer::kPull, "table_place"},
     KindRow{SectionKind::kTablesCurrent, Layer::kPull, "tables_current"},
+    KindRow{SectionKind::kProbe, Layer::kProbe, "probe"},
+    KindRow{SectionKind::kProbeAnswer, Layer::kProbe, "probe_answer"},
 };
 
 namespace internal_kinds {

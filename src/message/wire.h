@@ -101,7 +101,11 @@ enum class SectionKind : uint8_t {
   // lies, payload = BufferPlace; and that all of them are as pulls of `step` read them.
   kTablePlace = 42,
   kTablesCurrent = 43,
-  kKindCount = 44,
+  // Of the measuring in a commit (engine/cost_probe.h): tag = number, payload = anything.
+  // kSectionLast: its number is to come back.
+  kProbe = 44,
+  kProbeAnswer = 45,
+  kKindCount = 46,
 };
 
 // How the payload is laid out.

@@ -74,6 +74,11 @@ Json variable_json(const VariableFacts& facts, const std::vector<Alternative>& f
     json["carrier"] = facts.carrier.empty() ? "host" : facts.carrier;
   }
   if (!facts.table.empty()) json["table"] = facts.table;
+  for (const TimedAlgorithm& each : facts.timed) {
+    json["algorithms"].push_back({{"name", each.name},
+                                  {"predicted_us", std::round(each.microseconds * 100) / 100},
+                                  {"chosen", each.chosen}});
+  }
   return json;
 }
 
@@ -111,11 +116,13 @@ std::string explain_json(std::span<const VariableFacts> variables, const Topolog
         alternatives(variables[i], topology, mode, {.plan = plan[i], .settled = settled});
     list.push_back(variable_json(variables[i], found, plan[i]));
   }
-  const Json whole = {{"mode", mode_name(mode)},
-                      {"settled", settled},
-                      {"hosts", topology.hosts},
-                      {"ranks", topology.ranks},
-                      {"variables", std::move(list)}};
+  Json costs = Json::object();
+  for (size_t row = 0; row < kConstantCount; ++row) {
+    costs[kConstantRows[row].name] = constant(topology.costs, row);
+  }
+  const Json whole = {{"mode", mode_name(mode)},   {"settled", settled},
+                      {"hosts", topology.hosts},   {"ranks", topology.ranks},
+                      {"costs", std::move(costs)}, {"variables", std::move(list)}};
   return whole.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -125,7 +132,8 @@ std::string explain_table(std::span<const VariableFacts> variables, const Topolo
   PARALLAX_CHECK(variables.size() == plan.size());
   std::string text = "plan " + mode_name(mode) + (settled ? ", settled" : ", by form") +
                      "; hosts " + std::to_string(topology.hosts) + ", ranks " +
-                     std::to_string(topology.ranks) + "\n";
+                     std::to_string(topology.ranks) + "\ncosts " + costs_text(topology.costs) +
+                     "\n";
   size_t name_width = std::string("variable").size();
   for (const VariableFacts& facts : variables) name_width = std::max(name_width, facts.name.size());
   text += padded("variable", name_width) + "  " + padded("placement", kPlacementWidth) + "  " +

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "parallax/parallax.h"
+#include "planner/constants.h"
 
 namespace parallax {
 
@@ -56,6 +57,14 @@ struct ScheduleCost {
   uint32_t rounds = 0;              // sends that wait for one another, the most in a row
 };
 
+// One algorithm that could carry a variable's elements, and how long it would take
+// (src/collectives/algorithm_choice.h).
+struct TimedAlgorithm {
+  const char* name = "";
+  double microseconds = 0;
+  bool chosen = false;
+};
+
 // What is known of a variable. The measured figures are averages per step; they matter for slices
 // with row ids only, dense costs follow from the shape. Rows are distinct rows, once coalesced.
 struct VariableFacts {
@@ -81,11 +90,14 @@ struct VariableFacts {
   // Of its elements, counted where a plan is made or explained. To all: an allreduce, or, of rows
   // made dense, that of the hosts. To the owners alone: the push of a variable without row ids.
   ScheduleCost to_all = {}, to_owners = {};
+  // Of to_all: those that may carry it; empty where that is one alone.
+  std::vector<TimedAlgorithm> timed = {};
 };
 
 struct TopologyFacts {
   uint32_t hosts = 1;
-  uint32_t ranks = 1;  // >= hosts
+  uint32_t ranks = 1;        // >= hosts
+  CostConstants costs = {};  // that algorithms were chosen by
 };
 
 // Whether the slices carry row ids: SPARSE, or AUTO with ids declared. The tag makes no other

@@ -8,11 +8,13 @@
 #include <bit>
 #include <memory>
 #include <ostream>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/seeded_random.h"
+#include "collectives/schedule_wiring.h"
 #include "support/host_map_of.h"
 #include "support/sanitizers.h"
 #include "support/slot_maps.h"
@@ -37,6 +39,7 @@ constexpr Builder kBuilders[] = {
     {"tree", allreduce_tree, false},
     {"ring", allreduce_ring, false},
     {"oneshot", allreduce_oneshot, true, false},
+    {"halving", allreduce_halving, false, false},
 };
 
 // A world of schedules that has been run.
@@ -213,6 +216,32 @@ TEST(AllreduceOneshot, EveryRankTellsEveryOtherOnce) {
                       true, std::vector<double>(world, 1));
     ASSERT_EQ(proof.wrong, "");
     EXPECT_EQ(proof.run->messages(), uint64_t{world} * (world - 1));
+  }
+}
+
+// Given a power of two of hosts and of others, expect as many elements to come as an owner of them
+// all would get, and each leader to talk to one host a round.
+TEST(AllreduceHalving, HostsTalkToOneAnotherOnceARound) {
+  for (const uint32_t world : {1u, 2u, 8u, 11u, 16u, 23u}) {
+    std::vector<uint32_t> layout(world);
+    for (uint32_t rank = 0; rank < world; ++rank) layout[rank] = rank;
+    const HostMap hosts = testkit::host_map(layout);
+    const Partition partition(256 * uint64_t{world}, 1, false, testkit::a_slot_each(world), 3);
+    const uint32_t places = std::bit_floor(world);
+    uint64_t received = 0;
+    for (uint32_t rank = 0; rank < world; ++rank) {
+      const Columns columns(hosts, rank);
+      std::set<uint32_t> peers;
+      for (const Op& op : allreduce_halving({.columns = columns, .partition = partition}).ops) {
+        if (op.kind == OpKind::kSend) peers.insert(op.peer);
+        if (is_receive(op)) received += op.range.count;
+      }
+      const uint32_t with_extra = rank < world - places ? 1 : 0;
+      const auto rounds = static_cast<uint32_t>(std::countr_zero(places));
+      EXPECT_EQ(peers.size(), rank < places ? rounds + with_extra : 1);
+    }
+    const uint64_t all = partition.elements();
+    EXPECT_EQ(received, 2 * (places - 1) * all + 2 * (world - places) * all);
   }
 }
 

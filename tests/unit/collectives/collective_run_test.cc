@@ -21,7 +21,8 @@ struct Part {
       : columns(hosts, rank),
         buffers(of, rank),
         what(buffers.collective(5)),
-        run(columns, outbox, what, ordered) {
+        algorithms(hosts),
+        run(columns, outbox, what, algorithms, ordered) {
     EXPECT_TRUE(run.reserve(&pending).ok());
   }
   bool on_section(uint32_t from, const Section& section) { return run.on_section(from, section); }
@@ -30,6 +31,7 @@ struct Part {
   CollectiveBuffers buffers;
   Collective what;
   uint32_t pending = 0;
+  AlgorithmChoice algorithms;
   CollectiveRun run;
 };
 

@@ -57,6 +57,14 @@ Candidate allreduce_ring() {
           .by_columns = false};
 }
 
+Candidate allreduce_halving() {
+  return {.make = dense_exchange_by("halving"),
+          .pieces = Pieces::kNone,
+          .shapes = kElementShapes,
+          .applies = unordered,
+          .by_columns = false};
+}
+
 Candidate push_pull_elements() {
   return {.make = dense_exchange_by("direct", Method::kPushPull),
           .delivers = false,
@@ -74,6 +82,7 @@ CONFORM_EXCHANGE(allreduce_direct, allreduce_direct)
 CONFORM_EXCHANGE(allreduce_oneshot, allreduce_oneshot)
 CONFORM_EXCHANGE(allreduce_tree, allreduce_tree)
 CONFORM_EXCHANGE(allreduce_ring, allreduce_ring)
+CONFORM_EXCHANGE(allreduce_halving, allreduce_halving)
 CONFORM_EXCHANGE(push_pull_elements, push_pull_elements)
 CONFORM_EXCHANGE(push_pull_elements_uneven, push_pull_elements_uneven)
 
@@ -173,7 +182,8 @@ class Reduces {
 // Given sums that come before this rank has given its share, or before that has left, expect each
 // refused: it would be written over what is still to be read.
 TEST(DenseExchange, takes_no_sum_before_it_has_given_its_share) {
-  for (const Candidate& candidate : {allreduce_direct(), allreduce_tree(), allreduce_ring()}) {
+  for (const Candidate& candidate :
+       {allreduce_direct(), allreduce_tree(), allreduce_ring(), allreduce_halving()}) {
     for (const std::vector<uint32_t>& hosts : layouts_of(5)) {
       const Setting setting = {.hosts = hosts, .shape = {1281, 3}};
       std::vector<Parcel> sums;

@@ -32,7 +32,7 @@ class Commits {
          Outbox& outbox)
         : trees(hosts, terms.rank, outbox),
           broadcast(hosts, terms.rank, outbox),
-          protocol(terms, registry, hosts, trees, broadcast) {
+          protocol(terms, registry, hosts, trees, broadcast, kStandardCosts) {
       add_all(registry, variables);
       registry.number_new();
     }

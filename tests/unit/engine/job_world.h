@@ -57,7 +57,10 @@ class JobWorld {
                                requests,
                                {},
                                {},  // no memory of devices
-                               launches}),
+                               launches,
+                               AmongDevices::kWorld,
+                               clock,
+                               kStandardCosts}),
           steps({clock, registry, phase, group, pipeline, rows, requests}),
           handlers({phase, group, pipeline, migration, trees, broadcast, job, rows, collectives,
                     loss_watch, outbox}) {

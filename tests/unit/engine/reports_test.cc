@@ -47,7 +47,8 @@ class ReportsTest : public testing::Test {
                     .collectives = collectives_,
                     .requests = rank_.requests,
                     .outbox = world_.network().outbox(0),
-                    .traffic = traffic_});
+                    .traffic = traffic_,
+                    .probe = probe_});
   }
   Request* take(RequestKind kind, uint64_t step = 0) {
     Request* request = nullptr;
@@ -70,6 +71,8 @@ class ReportsTest : public testing::Test {
                             {},
                             {}};
   StoppedClock clock_;
+  CostProbe probe_{
+      {rank_.group.columns(), world_.network().outbox(0), rank_.group.compute(), clock_}};
   Membership membership_{{1, 2}, 1000, 0};
   PeerTraffic traffic_{{.rank = 0, .epoch = 1}, hosts_, clock_, membership_};
 };

@@ -43,8 +43,9 @@ VariableFacts weights(bool managed) {
 }
 
 Json explained(const std::vector<VariableFacts>& variables, parallax_plan_mode_t mode, bool settled,
-               const TopologyFacts& topology = kExplained) {
-  const std::vector<VariableFacts> facts = testkit::priced(variables, topology);
+               const TopologyFacts& topology = kExplained,
+               const DenseAlgorithm& to_all = direct_algorithm()) {
+  const std::vector<VariableFacts> facts = testkit::priced(variables, topology, to_all);
   const Plan plan =
       settled ? settled_plan(facts, topology, mode) : initial_plan(facts, topology, mode);
   return Json::parse(explain_json(facts, topology, mode, plan, settled));
@@ -178,16 +179,22 @@ TEST(Explain, OneHostSaysThatNothingIsOnTheWire) {
 // Given elements that go by a tree or a ring, expect the words to say so, and the ring's figure.
 TEST(Explain, ElementsGoAsTheirScheduleSays) {
   const TopologyFacts hosts = {.hosts = 16, .ranks = 32};
+  const auto named = [](const std::string& name) -> const DenseAlgorithm& {
+    return *std::find_if(std::begin(kDenseAlgorithms), std::end(kDenseAlgorithms),
+                         [&](const DenseAlgorithm& each) { return name == each.name; });
+  };
   VariableFacts bias = weights(false);
   bias.rows = 4;
-  const Json few = explained({bias}, PARALLAX_PLAN_AUTO, true, hosts)["variables"][0];
+  const Json few =
+      explained({bias}, PARALLAX_PLAN_AUTO, true, hosts, named("tree"))["variables"][0];
   EXPECT_EQ(way(few, "allreduce")["predicted_bytes_per_host"], 1'920);
   EXPECT_EQ(few["why"],
             "the only way where its slices carry every row: 2 x 15/16 x 4 rows x 256 bytes, summed "
             "up and handed down a tree of hosts");
   VariableFacts large = weights(true);
   large.rows = 32 * 1024;
-  const Json many = explained({large}, PARALLAX_PLAN_AUTO, true, hosts)["variables"][0];
+  const Json many =
+      explained({large}, PARALLAX_PLAN_AUTO, true, hosts, named("ring"))["variables"][0];
   EXPECT_EQ(way(many, "allreduce")["predicted_bytes_per_host"], 32 * 1024 * 256 * 2 / 32 * 31);
   EXPECT_EQ(way(many, "allreduce")["why"],
             "allreduce would receive 1.033x the bytes: 2 x 31/32 x 32768 rows x 256 bytes, once "
@@ -226,6 +233,7 @@ TEST(Explain, Table) {
   const Plan plan = settled_plan(facts, kExplained, PARALLAX_PLAN_AUTO);
   const std::string table = explain_table(facts, kExplained, PARALLAX_PLAN_AUTO, plan, true);
   EXPECT_EQ(table.substr(0, table.find('\n')), "plan auto, settled; hosts 4, ranks 8");
+  EXPECT_NE(table.find("\ncosts " + costs_text(kExplained.costs) + "\n"), std::string::npos);
   EXPECT_NE(table.find("embedding  sharded    push_pull             316680  fewest bytes"),
             std::string::npos)
       << table;
@@ -235,7 +243,7 @@ TEST(Explain, Table) {
   EXPECT_NE(table.find("  not      mirrored   allgatherv                 ?  allgatherv cannot"),
             std::string::npos)
       << table;
-  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 2 + 4 + 2 + 4);
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 3 + 4 + 2 + 4);
 }
 
 }  // namespace

@@ -24,11 +24,12 @@ class Pricer {
   Pricer(const Pricer&) = delete;
   Pricer& operator=(const Pricer&) = delete;
 
-  VariableFacts price(VariableFacts facts) {
+  VariableFacts price(VariableFacts facts, const DenseAlgorithm& to_all) {
     const bool rows = carries_rows(facts);
     const Partition partition(facts.rows, facts.row_elements, rows, a_slot_each(world_), 0);
-    facts.to_all = costs_.of(partition, facts.element_bytes, {.of_hosts = rows});
-    facts.to_owners = costs_.of(partition, facts.element_bytes, {.returned = false});
+    facts.to_all = costs_.of(to_all, partition, facts.element_bytes, {.of_hosts = rows});
+    facts.to_owners =
+        costs_.of(direct_algorithm(), partition, facts.element_bytes, {.returned = false});
     return facts;
   }
 
@@ -46,16 +47,18 @@ class Pricer {
   ScheduleCosts costs_;
 };
 
-inline VariableFacts priced(const VariableFacts& facts, const TopologyFacts& topology) {
+inline VariableFacts priced(const VariableFacts& facts, const TopologyFacts& topology,
+                            const DenseAlgorithm& to_all = direct_algorithm()) {
   static std::map<std::pair<uint32_t, uint32_t>, std::unique_ptr<Pricer>> pricers;
   std::unique_ptr<Pricer>& pricer = pricers[{topology.hosts, topology.ranks}];
   if (pricer == nullptr) pricer = std::make_unique<Pricer>(topology);
-  return pricer->price(facts);
+  return pricer->price(facts, to_all);
 }
 
 inline std::vector<VariableFacts> priced(std::vector<VariableFacts> all,
-                                         const TopologyFacts& topology) {
-  for (VariableFacts& facts : all) facts = priced(facts, topology);
+                                         const TopologyFacts& topology,
+                                         const DenseAlgorithm& to_all = direct_algorithm()) {
+  for (VariableFacts& facts : all) facts = priced(facts, topology, to_all);
   return all;
 }
 

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// Asking, answering and counting. See cost_probe.h.
+#include "engine/cost_probe.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "aggregate/combine.h"
+
+namespace parallax {
+
+namespace {
+
+constexpr size_t kInside = 0, kBetween = 3, kSums = 6, kCopy = 10;  // rows of constants
+constexpr SumType kSumTypes[] = {SumType::kF32, SumType::kF64, SumType::kI32, SumType::kI64};
+constexpr uint32_t kPieces = 5;  // a sum of each type, and a copy
+
+uint64_t whole(int64_t ns) { return static_cast<uint64_t>(std::max<int64_t>(0, ns)); }
+
+}  // namespace
+
+void CostProbe::begin() {
+  terms_ = {};
+  terms_.wanted = true;
+  find_links();
+  link_ = 0;
+  phase_ = links_.empty() ? Phase::kMemory : Phase::kRoundTrips;
+  buffer_.assign(kBufferBytes, std::byte{0});
+  other_buffer_.assign(kBufferBytes, std::byte{0});
+}
+
+void CostProbe::find_links() {
+  const Columns& columns = parts_.columns;
+  const std::vector<uint32_t>& locals = columns.locals();
+  if (columns.local() % 2 == 0 && columns.local() + 1 < locals.size()) {
+    links_.push_back({locals[columns.local() + 1], kInside});
+  }
+  if (columns.local() == 0 && columns.host() % 2 == 0 &&
+      columns.host() + 1 < columns.host_count()) {
+    links_.push_back({columns.leader(columns.host() + 1, 0), kBetween});
+  }
+}
+
+void CostProbe::advance() {
+  switch (phase_) {
+    case Phase::kRoundTrips:
+      if (!asked_) ask(true);
+      return;
+    case Phase::kBurst:
+      // One in each round of a pass: as many messages.
+      if (in_burst_ < kBurst) ask(++in_burst_ == kBurst);
+      return;
+    case Phase::kBytes:
+      if (!asked_) ask_bytes();
+      return;
+    case Phase::kMemory:
+      return measure_memory();
+    case Phase::kIdle:
+    case Phase::kFinished:
+      return;
+  }
+}
+
+// ---- links
+
+void CostProbe::ask(bool wants_answer) {
+  if (phase_ == Phase::kRoundTrips || in_burst_ == 1) asked_ns_ = now_ns();
+  asked_ = wants_answer;
+  SectionHeader header = {.kind = SectionKind::kProbe, .tag = ++number_};
+  if (wants_answer) header.flags = kSectionLast;
+  parts_.outbox.send_bytes(links_[link_].peer, header, {});
+}
+
+void CostProbe::ask_bytes() {
+  asked_ns_ = now_ns();
+  asked_ = true;
+  ++number_;
+  for (uint64_t sent = 0; sent < bytes_; sent += kBufferBytes) {
+    Send send;
+    send.header = {.kind = SectionKind::kProbe, .encoding = Encoding::kDense, .tag = number_};
+    if (sent + kBufferBytes >= bytes_) send.header.flags = kSectionLast;
+    send.dense = buffer_.data();
+    send.count = kBufferBytes / send.format.element_bytes;
+    parts_.outbox.add(links_[link_].peer, send);
+  }
+}
+
+bool CostProbe::on_section(uint32_t from, const Section& section) {
+  const SectionHeader& header = section.header;
+  if (header.kind == SectionKind::kProbe) {
+    if ((header.flags & kSectionLast) == 0) return true;
+    parts_.outbox.send_bytes(from, {.kind = SectionKind::kProbeAnswer, .tag = header.tag}, {});
+    return true;
+  }
+  if (!asked_ || from != waits_for() || header.tag != number_ || header.count != 0) return false;
+  asked_ = false;
+  answered();
+  return true;
+}
+
+void CostProbe::answered() {
+  const int64_t took_ns = now_ns() - asked_ns_;
+  const size_t row = links_[link_].row;
+  switch (phase_) {
+    case Phase::kRoundTrips: {
+      // The first waits for a peer that comes later.
+      if (first_answer_ns_ == 0) {
+        first_answer_ns_ = now_ns();
+        return;
+      }
+      trips_ns_.push_back(took_ns);
+      if (trips_ns_.size() < kRoundTrips && !out_of_time()) return;
+      const auto quarter = trips_ns_.begin() + static_cast<ptrdiff_t>(trips_ns_.size() / 4);
+      std::nth_element(trips_ns_.begin(), quarter, trips_ns_.end());
+      trip_ns_ = *quarter;
+      phase_ = Phase::kBurst;
+      in_burst_ = 0;
+      return;
+    }
+    case Phase::kBurst: {
+      const int64_t overhead_ns = std::max<int64_t>(0, took_ns - trip_ns_) / (kBurst - 1);
+      // A round trip is four ends of messages.
+      terms_.measured(row, whole(trip_ns_ / 2 - 2 * std::min(overhead_ns, trip_ns_ / 4)));
+      terms_.measured(row + 1, whole(std::min(overhead_ns, trip_ns_ / 4)));
+      phase_ = Phase::kBytes;
+      bytes_ = kBytesMin;
+      return;
+    }
+    case Phase::kBytes: {
+      const int64_t moving_ns = std::max<int64_t>(0, took_ns - trip_ns_);
+      if (moving_ns < kLongEnoughNs && bytes_ < kBytesMax && !out_of_time()) {
+        bytes_ *= 4;
+        return;
+      }
+      terms_.measured(row + 2, whole(moving_ns) * 1000 / bytes_);
+      return next_link();
+    }
+    case Phase::kIdle:
+    case Phase::kMemory:
+    case Phase::kFinished:
+      return;
+  }
+}
+
+void CostProbe::next_link() {
+  trips_ns_.clear();
+  first_answer_ns_ = 0;
+  phase_ = ++link_ < links_.size() ? Phase::kRoundTrips : Phase::kMemory;
+}
+
+// ---- memory
+
+// A piece begins in one run and is over in the next: what it took is charged to it meanwhile.
+void CostProbe::measure_memory() {
+  if (measured_) return;
+  if (piece_begun_) {
+    if (!piece_done_) return;
+    const int64_t took_ns = now_ns() - piece_ns_;
+    terms_.measured(kSums + piece_, whole(took_ns) * 1000 / (kPasses * kBufferBytes));
+    static_assert(kSums + kPieces - 1 == kCopy && kCopy + 1 == kConstantCount);
+    piece_begun_ = false;
+    ++piece_;
+  }
+  if (piece_ == kPieces) {
+    phase_ = Phase::kFinished;
+    buffer_ = other_buffer_ = {};
+    return;
+  }
+  measured_ = piece_begun_ = true;
+  piece_done_ = false;
+  job_ = {.run = [](ComputeJob& job) { static_cast<CostProbe*>(job.context)->run_piece(); },
+          .done = [](ComputeJob& job) { static_cast<CostProbe*>(job.context)->piece_done_ = true; },
+          .context = this,
+          .cost_bytes = kPasses * kBufferBytes};
+  piece_ns_ = now_ns();
+  parts_.compute.submit(job_);
+}
+
+void CostProbe::run_piece() {
+  for (uint64_t pass = 0; pass < kPasses; ++pass) {
+    if (kSums + piece_ == kCopy) {
+      std::memcpy(other_buffer_.data(), buffer_.data(), kBufferBytes);
+      continue;
+    }
+    with_sum_type(kSumTypes[piece_], [&](auto tag) {
+      using Sum = typename decltype(tag)::type;
+      combine_into<Sum, Sum>(Combine::kSum, reinterpret_cast<Sum*>(other_buffer_.data()),
+                             buffer_.data(), kBufferBytes / sizeof(Sum));
+    });
+  }
+}
+
+}  // namespace parallax

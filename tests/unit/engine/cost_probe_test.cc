@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who measures which link, and what ends it. What comes out of known links is in tests/sim.
+#include "engine/cost_probe.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "support/host_map_of.h"
+#include "support/outbox_world.h"
+
+namespace parallax::testkit {
+namespace {
+
+// A microsecond later at each look.
+class TickingClock final : public Clock {
+ public:
+  int64_t now_ns() const override { return now_ns_ += 1000; }
+
+ private:
+  mutable int64_t now_ns_ = 0;
+};
+
+struct Prober {
+  Prober(const HostMap& hosts, uint32_t rank, Outbox& outbox)
+      : columns(hosts, rank), probe({columns, outbox, compute, clock}) {}
+  bool on_section(uint32_t from, const Section& section) { return probe.on_section(from, section); }
+  void advance() {
+    probe.start_run();
+    probe.advance();
+    while (ComputeJob* job = compute.take_done()) job->done(*job);
+  }
+  uint64_t count(size_t row) const { return probe.terms().samples[row].count; }
+
+  Columns columns;
+  InlineCompute compute;
+  TickingClock clock;
+  CostProbe probe;
+};
+
+class Probes : public testing::Test {
+ protected:
+  void run(const std::vector<uint32_t>& members) {
+    for (int i = 0; i < 2000; ++i) {
+      for (const uint32_t rank : members) world_.at(rank).advance();
+      for (uint32_t rank = 0; rank < world_.size(); ++rank) world_.pass(rank);
+    }
+  }
+
+  // Five ranks of the first host, two of the second, one of the third.
+  const HostMap hosts_ = host_map({0, 0, 0, 0, 0, 1, 1, 2});
+  OutboxWorld<Prober> world_{8, [this](uint32_t rank, Outbox& outbox) {
+                               return std::make_unique<Prober>(hosts_, rank, outbox);
+                             }};
+};
+
+// Given all ranks of a job, expect neighbours to measure in pairs, the first two hosts as a pair,
+// everyone its memory, and nobody anything twice.
+TEST_F(Probes, PairsMeasureEachLinkOnce) {
+  for (uint32_t rank = 0; rank < 8; ++rank) world_.at(rank).probe.begin();
+  run({0, 1, 2, 3, 4, 5, 6, 7});
+  for (uint32_t rank = 0; rank < 8; ++rank) {
+    SCOPED_TRACE(rank);
+    const Prober& each = world_.at(rank);
+    ASSERT_TRUE(each.probe.finished());
+    EXPECT_EQ(each.probe.waits_for(), kNoRank);
+    for (size_t row = 0; row < 3; ++row) {
+      EXPECT_EQ(each.count(row), rank == 0 || rank == 2 || rank == 5 ? 1u : 0u);
+      EXPECT_EQ(each.count(3 + row), rank == 0 ? 1u : 0u);
+    }
+    for (size_t row = 6; row < kConstantCount; ++row) EXPECT_EQ(each.count(row), 1u);
+  }
+  EXPECT_EQ(world_.refused_count(), 0u);
+}
+
+// Given a rank whose neighbour measures nothing, expect that to answer all the same.
+TEST_F(Probes, WhoDoesNotMeasureAnswers) {
+  world_.at(0).probe.begin();
+  run({0});
+  EXPECT_TRUE(world_.at(0).probe.finished());
+  EXPECT_FALSE(world_.at(1).probe.begun());
+}
+
+// Given answers that nobody asked for, expect them refused.
+TEST_F(Probes, StrangeAnswersAreRefused) {
+  CostProbe& probe = world_.at(0).probe;
+  Section section = {{.kind = SectionKind::kProbeAnswer, .tag = 1}, {}};
+  EXPECT_FALSE(probe.on_section(1, section));
+  probe.begin();
+  probe.advance();
+  ASSERT_EQ(probe.waits_for(), 1u);
+  EXPECT_FALSE(probe.on_section(2, section)) << "of another rank";
+  section.header.tag = 2;
+  EXPECT_FALSE(probe.on_section(1, section)) << "of another number";
+  section.header.tag = 1;
+  EXPECT_TRUE(probe.on_section(1, section));
+  EXPECT_FALSE(probe.on_section(1, section)) << "twice";
+}
+
+}  // namespace
+}  // namespace parallax::testkit
