@@ -10,6 +10,7 @@
 
 #include "aggregate/scaled_numbers.h"
 #include "base/check.h"
+#include "collectives/algorithm_choice.h"
 
 namespace parallax {
 
@@ -38,8 +39,9 @@ Schedule share_schedule(const Columns& columns, uint64_t elements, uint32_t vari
   const HostMap map = map_hosts(names);
   const Columns as_ranks(map, columns.host());
   const Partition partition(elements, 1, false, SlotMap::of_ranks(hosts, 1), variable);
-  const DenseAlgorithm& algorithm = dense_algorithm_for(
-      {.elements = elements, .hosts = hosts, .ranks = hosts, .returned = true, .held = true});
+  // By the standard constants: it is laid out before the job's are known.
+  const DenseAlgorithm& algorithm =
+      AlgorithmChoice(map).of({.elements = elements, .held = true}, SumType::kF32);
   Schedule schedule =
       algorithm.build({.columns = as_ranks, .partition = partition, .variable = variable});
   for (Op& op : schedule.ops) {
