@@ -49,6 +49,16 @@ nlohmann::json coalesced_json(const CoalesceCounts& counts) {
           {"why_by_host", counts.why_by_host}};
 }
 
+// Null: nobody was late.
+nlohmann::json late_json(const LateRank& late, const Columns& columns) {
+  if (late.steps == 0) return nullptr;
+  return {{"rank", late.rank},
+          {"host", columns.map().names[columns.host_of(late.rank)]},
+          {"phase", step_phase_name(late.phase)},
+          {"ms", late.late_ms},
+          {"steps", late.steps}};
+}
+
 }  // namespace
 
 std::string Reports::stats_json() const {
@@ -93,7 +103,7 @@ std::string Reports::stats_json() const {
        {{"registered_buffers", parts_.registered.count},
         {"registered_buffer_bytes", parts_.registered.bytes},
         {"refused_buffers", parts_.registered.refused}}},
-      {"late", nullptr},
+      {"late", late_json(parts_.pipeline.late(), parts_.group.columns())},
       {"dropped_messages", parts_.traffic.dropped_messages()},
       {"growth_count", growth_count()}};
   for (const auto& [device, bytes] : of_devices) {
@@ -102,15 +112,6 @@ std::string Reports::stats_json() const {
   if (nlohmann::json coalesced = coalesced_json(parts_.device_calls.coalesced());
       !coalesced.empty()) {
     stats["coalesced_on_devices"] = std::move(coalesced);
-  }
-  const LateRank& late = parts_.pipeline.late();
-  if (late.steps > 0) {
-    const Columns& columns = parts_.group.columns();
-    stats["late"] = {{"rank", late.rank},
-                     {"host", columns.map().names[columns.host_of(late.rank)]},
-                     {"phase", step_phase_name(late.phase)},
-                     {"ms", late.late_ms},
-                     {"steps", late.steps}};
   }
   return stats.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

@@ -251,18 +251,9 @@ Status Job::make_network(const Endpoint& mine, bool one_machine,
                                           &choice));
   connection_.network_why = choice.why;
   if (by_ucx) {
-    NetworkOptions ucx;
-    ucx.rank = options_.rank;
-    ucx.world = world;
-    ucx.net_device = choice.device;
-    ucx.transports = choice.transports;
-    ucx.registered_bytes_max = uint64_t{setting("rdma_memory_mb").number} << 20;
-    // Without memory to be written to there is nothing for more rails to carry.
-    if (ucx.registered_bytes_max > 0) {
-      ucx.more_devices = choice.more_devices;
-      ucx.more_devices_asked = choice.more_devices_asked;
-    }
-    PARALLAX_RETURN_IF_ERROR(module->create(ucx, network));
+    const uint64_t registered_bytes_max = uint64_t{setting("rdma_memory_mb").number} << 20;
+    PARALLAX_RETURN_IF_ERROR(
+        module->create(ucx_network(choice, options_.rank, world, registered_bytes_max), network));
   } else {
     PARALLAX_RETURN_IF_ERROR(make_tcp_network({.options = &options_,
                                                .settings = &settings_.as_opened(),

@@ -250,6 +250,21 @@ Status choose_rdma(const NetworkRequest& request, const UcxVariables& ucx, const
   return choose_nearest(request, topology, choice);
 }
 
+NetworkOptions ucx_network(const NetworkChoice& choice, uint32_t rank, uint32_t world,
+                           uint64_t registered_bytes_max) {
+  NetworkOptions options = {.rank = rank,
+                            .world = world,
+                            .net_device = choice.device,
+                            .transports = choice.transports,
+                            .registered_bytes_max = registered_bytes_max};
+  // Without memory to be written to there is nothing for more rails to carry.
+  if (registered_bytes_max > 0) {
+    options.more_devices = choice.more_devices;
+    options.more_devices_asked = choice.more_devices_asked;
+  }
+  return options;
+}
+
 void tell_network(const parallax_options_t& options, Endpoint* mine) {
   const std::string device = options.net_device == nullptr ? "" : options.net_device;
   const UcxVariables ucx = ucx_variables();

@@ -13,6 +13,7 @@
 #include "parallax/parallax.h"
 #include "topology/topology.h"
 #include "transport/endpoint.h"
+#include "transport/module/network_transport.h"
 
 namespace parallax {
 
@@ -48,6 +49,10 @@ struct UcxVariables {
 // or none works.
 Status choose_rdma(const NetworkRequest& request, const UcxVariables& ucx, const Topology& topology,
                    NetworkChoice* choice);
+
+// UCX's, of what was chosen.
+NetworkOptions ucx_network(const NetworkChoice& choice, uint32_t rank, uint32_t world,
+                           uint64_t registered_bytes_max);
 
 // What this rank's program and its environment say of the network, for the others to judge.
 void tell_network(const parallax_options_t& options, Endpoint* mine);
