@@ -178,8 +178,8 @@ TEST(JobSettings, TextsThatAreTaken) {
   const auto transport = [](const char* text) {
     return checked([&](parallax_options_t* options) { options->transport = text; });
   };
-  for (const char* known : {"ucx", "rdma", "shm"}) EXPECT_EQ(transport(known), PARALLAX_OK);
-  for (const char* wrong : {"", "UCX", "tcp", "ucx "}) {
+  for (const char* known : {"ucx", "tcp", "rdma", "shm"}) EXPECT_EQ(transport(known), PARALLAX_OK);
+  for (const char* wrong : {"", "UCX", "roce", "ucx "}) {
     EXPECT_EQ(transport(wrong), PARALLAX_INVALID) << wrong;
   }
 }
