@@ -438,11 +438,13 @@ typedef struct parallax_buffer_options {
 
 /* Memory of the job's: *pointer is aligned to a page, and its `bytes` are zero. They cost memory as
  * they are touched, of shared memory (a memfd: a forked child shares it, and writes what its parent
- * reads), and a descriptor. The job's other ranks on this host map it as they hear of it, to read
- * it; they cannot write it, nor can ranks of other hosts see it (PARALLAX_REPORT_STATS counts
- * both). What a reduce, or a collective, of some length has there they sum and copy from where it
- * lies, instead of getting it in messages; the call's request is complete once they have, or once
- * they are lost and can take nothing of it any more. Not in parts of a job (parallax_split), where
+ * reads), and a descriptor. The job's other ranks on this host map it as they hear of it; those of
+ * other hosts cannot see it (PARALLAX_REPORT_STATS counts both). What a reduce, or a collective, of
+ * some length has there they sum from where it lies, and write the total there if it is in place:
+ * while the call's request is pending, other processes write into its slices, and into no byte
+ * beside them. The request is complete once they have, or once they are lost and can neither take
+ * nor write anything there any more: pages that they could write are then this process's own, which
+ * a forked child does not share (docs/adr/0055). Not in parts of a job (parallax_split), where
  * messages go as for any memory. Ends with parallax_buffer_free, or when the job has been closed
  * and the last of its requests released; pointers into it are dangling then. NULL options: all
  * zero. With memory CUDA it is memory of the device (cuMemAlloc), which only devices read and

@@ -23,15 +23,19 @@ Status refused(uint64_t bytes, const char* call, const char* remedy) {
                std::strerror(errno) + "; " + remedy);
 }
 
-// After our own mapping, which writes: whoever gets the descriptor afterwards can only read.
-bool seal(const UniqueFd& fd) {
+// After our own mapping, which writes. Of kOwner, whoever gets the descriptor afterwards can only
+// read.
+bool seal(const UniqueFd& fd, SealedMemory::Writers writers) {
   constexpr int kSize = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
   constexpr int kFutureWrite = 0x10;  // F_SEAL_FUTURE_WRITE, of which an older header knows nothing
-  return ::fcntl(fd.get(), F_ADD_SEALS, kSize | kFutureWrite) == 0 ||
+  const bool owner = writers == SealedMemory::Writers::kOwner;
+  return (owner && ::fcntl(fd.get(), F_ADD_SEALS, kSize | kFutureWrite) == 0) ||
          ::fcntl(fd.get(), F_ADD_SEALS, kSize) == 0;
 }
 
 }  // namespace
+
+uint64_t bytes_of_page() { return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)); }
 
 SealedMemory::SealedMemory(SealedMemory&& other) noexcept
     : fd_(std::move(other.fd_)),
@@ -47,8 +51,8 @@ SealedMemory& SealedMemory::operator=(SealedMemory&& other) noexcept {
   return *this;
 }
 
-Status SealedMemory::make(uint64_t bytes, SealedMemory* memory) {
-  const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+Status SealedMemory::make(uint64_t bytes, SealedMemory* memory, Writers writers) {
+  const uint64_t page = bytes_of_page();
   if (bytes > INT64_MAX - page) {
     errno = ENOMEM;
     return refused(bytes, "as one file", "no machine has as much");
@@ -70,7 +74,7 @@ Status SealedMemory::make(uint64_t bytes, SealedMemory* memory) {
   if (base == MAP_FAILED) return refused(bytes, "mmap", "raise ulimit -v, or ask for less");
   made.base_ = base;
   made.mapped_bytes_ = mapped_bytes;
-  if (!seal(made.fd_)) {
+  if (!seal(made.fd_, writers)) {
     return refused(bytes, "sealing", "allow memfd_create and its seals (seccomp)");
   }
   *memory = std::move(made);

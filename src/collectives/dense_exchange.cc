@@ -13,6 +13,21 @@
 
 namespace parallax {
 
+namespace {
+
+// What every result of this exchange has in common.
+ReducedGradient of_elements(const ExchangeOptions& options, bool made_dense,
+                            uint64_t row_elements) {
+  ReducedGradient result;
+  result.counted = options.counted;
+  result.sum = options.sum;
+  result.by_rows = made_dense;
+  result.row_elements = row_elements;
+  return result;
+}
+
+}  // namespace
+
 DenseExchange::DenseExchange(const Columns& columns, const Elements& elements, Outbox& outbox,
                              const ExchangeOptions& options, ScheduleWiring wiring,
                              const BesideSteps* beside)
@@ -249,11 +264,6 @@ void DenseExchange::leave_out(StepBuffer& buffer, uint32_t i) {
   outbox_.add(op.peer, marker);
 }
 
-const std::byte* DenseExchange::values_of(const StepBuffer& buffer, uint32_t cell) const {
-  if (wiring_.is_sum(cell)) return buffer.sums[cell].values();
-  return buffer.result + wiring_.cells()[cell].range.first * element_bytes_;
-}
-
 // Hands on what is complete of a sum and was not before.
 void DenseExchange::sum_moved(StepBuffer& buffer, uint32_t cell) {
   if (taken_back_) return;
@@ -281,7 +291,11 @@ void DenseExchange::read(StepBuffer& buffer, uint32_t i, uint64_t at, uint64_t c
     send(buffer, i, at, count, buffer.input.rows + (cells.input + at) * bytes);
     return;
   }
-  const std::byte* values = values_of(buffer, cells.from) + at * element_bytes_;
+  const std::byte* values =
+      wiring_.is_sum(cells.from)
+          ? buffer.sums[cells.from].values()
+          : buffer.result + wiring_.cells()[cells.from].range.first * element_bytes_;
+  values += at * element_bytes_;
   switch (op.kind) {
     case OpKind::kSend:
       send(buffer, i, at, count, values);
@@ -326,25 +340,18 @@ void DenseExchange::send(StepBuffer& buffer, uint32_t i, uint64_t at, uint64_t c
   OpState& state = buffer.ops[i];
   state.done += count;
   buffer.left -= count;
+  if (state.over.buffer != 0) return send_over(buffer, i, at, count, values);
   if (state.queued != nullptr) {
     // Behind what waits already: so much the fewer messages.
     Outbox::extend(state.queued, count);
     return;
   }
-  Send send;
-  send.header = {.kind = op.stage == kReduceStage ? reduce_kind_ : gather_kind_,
-                 .encoding = Encoding::kDense,
-                 .tag = options_.variable,
-                 .step = buffer.step,
-                 .first = wiring_.on_wire(op) + at};
-  send.format = {.element_bytes = static_cast<uint32_t>(element_bytes_),
-                 .source_bytes = static_cast<uint32_t>(element_bytes_)};
+  Send send = new_send(buffer, i, at, count);
   if (op.from == kInput) {
     send.format.source_bytes = bytes_of_dtype(buffer.input.dtype);
     send.format.convert = converter(buffer.input.dtype, dtype_);
   }
   send.dense = values;
-  send.count = count;
   send.handle = &state.queued;
   const uint32_t from = wiring_.cells_of(i).from;
   const bool of_result = op.from == kResult && buffer.placed;
@@ -354,9 +361,25 @@ void DenseExchange::send(StepBuffer& buffer, uint32_t i, uint64_t at, uint64_t c
     send.pending = buffer.pending;  // it reads the caller's memory
     if (send.pending != nullptr) ++*send.pending;
   }
-  send.lent = lent_place(buffer, i, send);
+  lend(buffer, i, send);
   if (send.lent.buffer == 0) place_send(buffer, state, send);
   outbox_.add(op.peer, send);
+}
+
+// Elements of a send as they travel, but for where they are read.
+Send DenseExchange::new_send(const StepBuffer& buffer, uint32_t i, uint64_t at,
+                             uint64_t count) const {
+  const Op& op = wiring_.ops()[i];
+  Send send;
+  send.header = {.kind = op.stage == kReduceStage ? reduce_kind_ : gather_kind_,
+                 .encoding = Encoding::kDense,
+                 .tag = options_.variable,
+                 .step = buffer.step,
+                 .first = wiring_.on_wire(op) + at};
+  send.format = {.element_bytes = static_cast<uint32_t>(element_bytes_),
+                 .source_bytes = static_cast<uint32_t>(element_bytes_)};
+  send.count = count;
+  return send;
 }
 
 // ---- results
@@ -388,20 +411,10 @@ MissingRanks DenseExchange::missing(uint64_t step) const {
   return missing;
 }
 
-// What every result of this exchange has in common.
-ReducedGradient DenseExchange::of_elements() const {
-  ReducedGradient result;
-  result.counted = options_.counted;
-  result.sum = options_.sum;
-  result.by_rows = made_dense_;
-  result.row_elements = row_elements_;
-  return result;
-}
-
 ReducedGradient DenseExchange::owned(uint64_t step) const {
   if (wiring_.owned_cell() == ScheduleWiring::kNone) return {};
   const StepBuffer& buffer = step_buffer(step);
-  ReducedGradient part = of_elements();
+  ReducedGradient part = of_elements(options_, made_dense_, row_elements_);
   part.contributed = buffer.contributed;
   part.counts_once = true;
   part.has_values = !buffer.sums[wiring_.owned_cell()].empty();
@@ -413,7 +426,7 @@ ReducedGradient DenseExchange::owned(uint64_t step) const {
 
 ReducedGradient DenseExchange::whole(uint64_t step) const {
   const StepBuffer& buffer = step_buffer(step);
-  ReducedGradient all = of_elements();
+  ReducedGradient all = of_elements(options_, made_dense_, row_elements_);
   all.contributed = buffer.contributed;
   all.has_values = buffer.has_values;
   all.values = buffer.result;

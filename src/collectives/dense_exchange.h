@@ -21,8 +21,9 @@
 // Between ranks that read each other's memory (message/lending.h), what lies in a shared buffer is
 // lent: the receiver notes where, and adds or copies it from there in turns, a block of each addend
 // after the other, so that the sum's block stays in the cache. Addends wait for this rank's own:
-// the first two then go into the sum in one pass, and the sum where the caller wants its result,
-// from which it is lent in turn.
+// the first two then go into the sum in one pass, and the sum where the caller wants its result.
+// What others gave in place gets its total there: each block is written to them while it is in the
+// cache. From elsewhere they read it, where it is lent in turn.
 #ifndef PARALLAX_COLLECTIVES_DENSE_EXCHANGE_H_
 #define PARALLAX_COLLECTIVES_DENSE_EXCHANGE_H_
 
@@ -105,6 +106,9 @@ class DenseExchange final : public Exchange, private LentReader {
     bool nothing = false;    // it brings nothing
     uint32_t area = 0;       // receives: which its sender may write to; 0: none
     uint32_t offer = 0;      // sends: in offers, from 1 on; 0: there is none
+    bool open = false;       // receives: its sender may write where they come
+    BufferPlace over;        // sends: where this rank may write them; in no buffer: nowhere
+    uint64_t loan = 0;       // sends: what ends when they are written
   };
   struct StepBuffer {
     uint64_t step = 0;
@@ -148,14 +152,15 @@ class DenseExchange final : public Exchange, private LentReader {
   bool read_lent() override;
   bool read_note(StepBuffer& buffer, LentNote& note, uint64_t count);
   void place_sums(StepBuffer& buffer, const Contribution& slice);
-  BufferPlace lent_place(const StepBuffer& buffer, uint32_t op, const Send& send) const;
+  void lend(StepBuffer& buffer, uint32_t op, Send& send);
+  void send_over(StepBuffer& buffer, uint32_t op, uint64_t at, uint64_t count,
+                 const std::byte* values);
   void sum_moved(StepBuffer& buffer, uint32_t cell);
   void read(StepBuffer& buffer, uint32_t op, uint64_t at, uint64_t count);
   void write_result(StepBuffer& buffer, uint32_t cell, uint64_t count, const std::byte* values);
   void result_moved(StepBuffer& buffer, uint32_t cell, uint64_t count);
   void send(StepBuffer& buffer, uint32_t op, uint64_t at, uint64_t count, const std::byte* values);
-  const std::byte* values_of(const StepBuffer& buffer, uint32_t cell) const;
-  ReducedGradient of_elements() const;
+  Send new_send(const StepBuffer& buffer, uint32_t op, uint64_t at, uint64_t count) const;
 
   const Columns& columns_;
   const uint64_t elements_, row_elements_;

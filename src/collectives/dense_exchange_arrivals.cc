@@ -43,7 +43,8 @@ bool DenseExchange::fits(const StepBuffer& buffer, uint32_t i, const Section& se
   if (header.count > op.range.count - came) return false;
   // Elements that are not in the message: only where they were asked for.
   const bool placed = header.encoding == Encoding::kPlaced;
-  if (placed && (state.area == 0 || header.count == 0 || !section.payload.empty())) return false;
+  const bool asked = state.area != 0 || state.open;
+  if (placed && (!asked || header.count == 0 || !section.payload.empty())) return false;
   const size_t bytes = placed ? header.payload_bytes : section.payload.size();
   const bool lent = header.encoding == Encoding::kLent;
   if (bytes != (lent ? sizeof(LentPart) : header.count * element_bytes_)) return false;

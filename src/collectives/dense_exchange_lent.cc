@@ -30,12 +30,24 @@ bool DenseExchange::note(StepBuffer& buffer, uint32_t i, const Section& section)
   const uint64_t bytes = header.count * element_bytes_;
   Lending& lending = outbox_.lending();
   if (header.count == 0 || note.part.bytes != bytes) return false;
-  if (bytes < lending.bytes_min() && !ends) return false;
+  if (bytes < lending.bytes_min(note.part.returns != 0) && !ends) return false;
   const uint32_t peer = wiring_.ops()[i].peer;
   if (lending.find(peer, note.part.place, bytes) == nullptr) {
     // It is gone, and this is the last of it; or else it lies.
     taken_back_ = !lending.was_meant(peer);
     return taken_back_;
+  }
+  if (note.part.returns != 0) {
+    // The peer lets this rank write there: all of it, and where that is possible.
+    const uint32_t back = wiring_.returned_by(i);
+    if (note.part.returns != 1 || back == ScheduleWiring::kNone ||
+        header.count != wiring_.ops()[i].range.count || buffer.ops[back].done > 0 ||
+        buffer.ops[back].nothing ||
+        lending.find_writable(peer, note.part.place, bytes) == nullptr) {
+      return false;
+    }
+    buffer.ops[back].over = note.part.place;
+    buffer.ops[back].loan = note.part.loan;
   }
   state.noted += header.count;
   buffer.notes.add(note);
@@ -76,29 +88,85 @@ bool DenseExchange::read_note(StepBuffer& buffer, LentNote& note, uint64_t count
   note.part.place.offset += bytes;
   bring(buffer, note.op, count, values, true);
   lending.count_read(bytes);
-  if (note.count == 0 && !taken_back_) {
+  // Where its total is written, that ends it.
+  if (note.count == 0 && note.part.returns == 0 && !taken_back_) {
     outbox_.send_bytes(peer, {.kind = SectionKind::kLoanRead, .first = note.part.loan}, {});
   }
   return !taken_back_;
 }
 
+// ---- totals that go back to where their addends lay
+
+// The next elements of a total, which are in the cache. What shares a page with others goes in
+// messages.
+void DenseExchange::send_over(StepBuffer& buffer, uint32_t i, uint64_t at, uint64_t count,
+                              const std::byte* values) {
+  const Op& op = wiring_.ops()[i];
+  const OpState& state = buffer.ops[i];
+  Lending& lending = outbox_.lending();
+  const WholePages pages = lending.whole_pages(state.over, op.range.count * element_bytes_);
+  // Elements that lie in these pages alone: they need not be aligned to their own size.
+  const uint64_t first = (pages.first + element_bytes_ - 1) / element_bytes_;
+  const uint64_t end = pages.end / element_bytes_;
+  for (uint64_t now = 0; count > 0; at += now, count -= now, values += now * element_bytes_) {
+    const bool written = at >= first && at < end;
+    now = std::min(count, (at < first ? first : written ? end : op.range.count) - at);
+    if (!written) {
+      Send send = new_send(buffer, i, at, now);
+      send.dense = values;
+      // They stay: the sum's until the step after the next, or the caller's as long as it waits.
+      send.pending = buffer.pending;
+      if (send.pending != nullptr) ++*send.pending;
+      outbox_.add(op.peer, send);
+      continue;
+    }
+    BufferPlace place = state.over;
+    place.offset += at * element_bytes_;
+    const uint64_t bytes = now * element_bytes_;
+    std::byte* const there = lending.find_writable(op.peer, place, bytes);
+    if (there == nullptr || !lending.was_meant(op.peer)) {  // it must not any more
+      taken_back_ = true;
+      return;
+    }
+    std::memcpy(there, values, bytes);
+    lending.count_written(bytes);
+    if (at + now < end) continue;
+    Send send = new_send(buffer, i, first, end - first);
+    send.written = true;
+    outbox_.add(op.peer, send);
+  }
+  if (state.done < op.range.count) return;
+  outbox_.send_bytes(op.peer, {.kind = SectionKind::kLoanRead, .first = state.loan}, {});
+}
+
 // ---- lent by this rank
 
-// Where the elements of a send lie for who gets them: in a buffer that it reads, as they travel,
-// and where a request is pending that keeps them as they are.
-BufferPlace DenseExchange::lent_place(const StepBuffer& buffer, uint32_t i,
-                                      const Send& send) const {
+// Has elements read where they lie for who gets them, and the total written over them, where that
+// is possible.
+void DenseExchange::lend(StepBuffer& buffer, uint32_t i, Send& send) {
   const Op& op = wiring_.ops()[i];
-  if (send.pending == nullptr || send.format.convert != nullptr ||
-      send.count * element_bytes_ < outbox_.lending().bytes_min() || op.peer == columns_.rank()) {
-    return {};
+  const Lending& lending = outbox_.lending();
+  const uint64_t bytes = send.count * element_bytes_;
+  // As they travel, in a buffer that it reads, with a request pending that keeps them as they are.
+  if (send.pending == nullptr || send.format.convert != nullptr || op.peer == columns_.rank() ||
+      bytes < lending.bytes_min(true)) {
+    return;
   }
   // Of all of the operation: what follows is added to the send while it is queued.
   const uint64_t before = (buffer.ops[i].done - send.count) * element_bytes_;
   BufferPlace place =
-      outbox_.lending().place_for(op.peer, send.dense - before, op.range.count * element_bytes_);
+      lending.place_for(op.peer, send.dense - before, op.range.count * element_bytes_);
+  if (place.buffer == 0) return;
   place.offset += before;
-  return place;
+  // Where its place is the total's too, and nothing else reads it there.
+  const uint32_t back = wiring_.returned_by(i);
+  send.returns = op.from == kInput && back != ScheduleWiring::kNone && buffer.placed &&
+                 !made_dense_ && send.count == op.range.count && send.count <= UINT32_MAX &&
+                 send.dense == buffer.result + op.range.first * element_bytes_ &&
+                 lending.whole_pages(place, bytes).any();
+  if (!send.returns && bytes < lending.bytes_min(false)) return;
+  send.lent = place;
+  if (send.returns) buffer.ops[back].open = true;
 }
 
 // Sums that are copied into the caller's result are made there, where that is possible.

@@ -60,6 +60,27 @@ ScheduleWiring::ScheduleWiring(Schedule schedule, bool packed)
     PARALLAX_CHECK(owned_cell_ != kNone && cells_[owned_cell_].range == schedule_.owned);
   }
   adds_sent_ = finds_sent_addends();
+  for (uint32_t i = 0; i < ops.size(); ++i) returned_by_.push_back(find_return(i));
+}
+
+uint32_t ScheduleWiring::find_return(uint32_t i) const {
+  const Op& there = schedule_.ops[i];
+  const bool sends = there.kind == OpKind::kSend && there.from == kInput;
+  if (schedule_.pairwise || (!sends && there.kind != OpKind::kReceiveSum)) return kNone;
+  const bool read_elsewhere =
+      sends && std::any_of(inputs_.begin(), inputs_.end(), [&](uint32_t other) {
+        const Range& range = schedule_.ops[other].range;
+        return other != i && range.first < there.range.end() && there.range.first < range.end();
+      });
+  if (read_elsewhere) return kNone;
+  for (uint32_t back = 0; back < schedule_.ops.size(); ++back) {
+    const Op& op = schedule_.ops[back];
+    if (op.kind == (sends ? OpKind::kReceiveCopy : OpKind::kSend) && op.stage == kGatherStage &&
+        op.peer == there.peer && op.range == there.range) {
+      return back;
+    }
+  }
+  return kNone;
 }
 
 bool ScheduleWiring::finds_sent_addends() const {

@@ -57,6 +57,10 @@ class ScheduleWiring {
   // Some of the slice is sent as it is, and added here besides: that a sum is complete does not say
   // that it has left.
   bool adds_sent() const { return adds_sent_; }
+  // Of a send of the slice: the operation by which the total of its range comes back from the same
+  // rank, if nothing else reads that range of the slice. Of a receive into a sum: the send by which
+  // the total of its range goes back to the same rank. kNone: there is none.
+  uint32_t returned_by(uint32_t op) const { return returned_by_[op]; }
   // The operation that takes this element from this rank; kNone: there is none.
   uint32_t find_receive(uint32_t from, uint8_t stage, uint64_t element) const;
 
@@ -64,6 +68,7 @@ class ScheduleWiring {
   void make_cells(std::span<const uint32_t> in_order);
   uint32_t find_cell(uint8_t place, uint64_t first) const;
   bool finds_sent_addends() const;
+  uint32_t find_return(uint32_t op) const;
 
   const Schedule schedule_;
   const bool packed_;
@@ -72,6 +77,7 @@ class ScheduleWiring {
   std::vector<OpCells> op_cells_;
   std::vector<uint32_t> inputs_;
   std::vector<uint32_t> receives_;
+  std::vector<uint32_t> returned_by_;
   uint32_t owned_cell_ = kNone;
   bool adds_sent_ = false;
 };

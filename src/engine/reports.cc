@@ -91,6 +91,7 @@ std::string Reports::stats_json() const {
   nlohmann::json local = traffic(parts_.traffic.local());
   local["lent_bytes"] = parts_.outbox.lending().counts().lent_bytes;
   local["read_bytes"] = parts_.outbox.lending().counts().read_bytes;
+  local["written_bytes"] = parts_.outbox.lending().counts().written_bytes;
   nlohmann::json stats = {
       {"rank", parts_.group.columns().rank()},
       {"steps_committed", parts_.pipeline.window().finished()},

@@ -53,7 +53,7 @@ Status BufferMemory::make(uint64_t bytes, const parallax_buffer_options_t& optio
   PARALLAX_RETURN_IF_ERROR(check_options(options));
   BufferMemory made;
   made.bytes_ = bytes;
-  const Status pages = SealedMemory::make(bytes, &made.pages_);
+  const Status pages = SealedMemory::make(bytes, &made.pages_, SealedMemory::Writers::kAll);
   if (!pages.ok()) return pages.prefixed("buffer_alloc: ").about_field("bytes");
   void* const base = made.base();
   const size_t mapped_bytes = made.pages_.mapped_bytes();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // BufferMemory: the pages of one buffer of parallax_buffer_alloc, mapped in this process: sealed
-// ones (base/sealed_memory.h), so that the ranks of the host may map them to read.
+// ones (base/sealed_memory.h), so that the ranks of the host may map them, to read and to write
+// (transport/peer_memory.h).
 //
 // Where they lie is asked of the kernel and not insisted on: a machine with one node, or a
 // container that refuses mbind, places them as it likes.

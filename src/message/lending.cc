@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/sealed_memory.h"
 
 namespace parallax {
 
@@ -14,6 +15,8 @@ constexpr uint32_t kPlaceBits = 32;  // of a loan's number; above them its use
 constexpr uint32_t kLoansMin = 64;
 
 }  // namespace
+
+Lending::Lending(Transport& transport) : transport_(transport), page_bytes_(bytes_of_page()) {}
 
 // ---- lending
 
@@ -38,7 +41,7 @@ BufferPlace Lending::place_for(uint32_t to, const void* data, uint64_t bytes) co
   return transport_.peer_memory()->mapped_by(to, place.buffer) ? place : BufferPlace();
 }
 
-uint64_t Lending::lend(uint32_t to, uint64_t bytes, uint32_t* pending) {
+uint64_t Lending::lend(uint32_t to, uint64_t bytes, uint32_t* pending, const ByteRange& pages) {
   PARALLAX_CHECK(pending != nullptr);
   if (free_.empty()) {
     const auto count = static_cast<uint32_t>(loans_.size());
@@ -50,6 +53,7 @@ uint64_t Lending::lend(uint32_t to, uint64_t bytes, uint32_t* pending) {
   free_.pop_back();
   Loan& loan = loans_[place];
   loan.to = to;
+  loan.pages = pages;
   loan.pending = pending;
   ++*pending;
   counts_.lent_bytes += bytes;
@@ -73,6 +77,8 @@ void Lending::take_back(uint32_t from) {
     PeerMemory* const memory = transport_.peer_memory();
     if (!any && memory != nullptr) memory->retract(from);
     any = true;
+    const ByteRange& pages = loans_[place].pages;
+    if (pages.bytes > 0 && memory != nullptr && !memory->make_private(pages)) continue;
     end(place);
   }
 }
@@ -96,6 +102,11 @@ void Lending::end(uint32_t place) {
 const std::byte* Lending::find(uint32_t rank, const BufferPlace& place, uint64_t bytes) const {
   PeerMemory* const memory = transport_.peer_memory();
   return memory == nullptr ? nullptr : memory->find(rank, place, bytes);
+}
+
+std::byte* Lending::find_writable(uint32_t rank, const BufferPlace& place, uint64_t bytes) const {
+  PeerMemory* const memory = transport_.peer_memory();
+  return memory == nullptr ? nullptr : memory->find_writable(rank, place, bytes);
 }
 
 bool Lending::was_meant(uint32_t rank) const {

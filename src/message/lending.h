@@ -4,9 +4,14 @@
 // all says so (kLoanRead), and *pending, which counted the loan, counts it no more: only then may
 // what lies there change.
 //
+// What comes back to the place that it was read from, as a total to all who gave to it, is written
+// there by the reader, block by block while the block is in its cache. Only to whole pages: what
+// shares a page with it is its owner's, and may be in use.
+//
 // A rank that is lost, or a job that has failed, is not waited for: what was lent is taken back. A
 // reader that was held up meanwhile finds, when it looks behind its last byte (was_meant()), that
-// what it read is worth nothing; it stops, and hears of the cause like any other rank.
+// what it read is worth nothing; it stops, and hears of the cause like any other rank. Where it
+// might still write, its owner has pages of its own by then.
 //
 // To read takes as long as the bytes are many, so it is not done where a message is taken: readers
 // wait here for their turns, a bounded piece each, between which messages go out and leases are
@@ -16,6 +21,7 @@
 #ifndef PARALLAX_MESSAGE_LENDING_H_
 #define PARALLAX_MESSAGE_LENDING_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -30,12 +36,25 @@ struct LentPart {
   BufferPlace place;
   uint64_t bytes = 0;  // as many as the header counts elements
   uint64_t loan = 0;   // its number
+  // 1: what is made of it comes back to the same place, and its whole pages are the reader's to
+  // write until it has said that it has read it.
+  uint64_t returns = 0;
 };
-static_assert(sizeof(LentPart) == 32);
+static_assert(sizeof(LentPart) == 40);
+
+// Of some bytes of a buffer, those that fill pages, counted from the first byte.
+struct WholePages {
+  uint64_t first = 0;
+  uint64_t end = 0;
+  bool any() const { return first < end; }
+};
 
 // Shorter runs travel in messages: a loan costs two of them, which a copy into one and out of it
 // outweighs from here on.
 inline constexpr uint64_t kLentBytesMin = 64 * 1024;
+// Where the total comes back to the same place, one message says both that it is there and that the
+// loan has ended, and it pays much sooner (docs/adr/0055).
+inline constexpr uint64_t kReturnedBytesMin = 8 * 1024;
 
 // Who reads what was lent to this rank.
 class LentReader {
@@ -50,11 +69,13 @@ class LentReader {
 class Lending {
  public:
   // The transport, which outlives this, is asked each time: it may go before the last reader.
-  explicit Lending(Transport& transport) : transport_(transport) {}
+  explicit Lending(Transport& transport);
 
   // Tests lend less than kLentBytesMin. The same on all ranks.
   void set_bytes_min(uint64_t bytes) { bytes_min_ = bytes; }
-  uint64_t bytes_min() const { return bytes_min_; }
+  uint64_t bytes_min(bool returns) const {
+    return returns ? std::min(bytes_min_, kReturnedBytesMin) : bytes_min_;
+  }
 
   // ---- this rank lends
 
@@ -67,11 +88,13 @@ class Lending {
   BufferPlace place_of(const void* data, uint64_t bytes) const;
   // Where these bytes lie for that rank; in no buffer: it can't read them.
   BufferPlace place_for(uint32_t to, const void* data, uint64_t bytes) const;
-  // One more loan, of so many bytes, which *pending counts. Returns its number.
-  uint64_t lend(uint32_t to, uint64_t bytes, uint32_t* pending);
+  // One more loan, of so many bytes, which *pending counts; `pages`: those of them that the rank
+  // may write. Returns its number.
+  uint64_t lend(uint32_t to, uint64_t bytes, uint32_t* pending, const ByteRange& pages = {});
   // The rank has read it. False: it has no such loan.
   [[nodiscard]] bool returned(uint32_t by, uint64_t loan);
-  // What is lent to that rank, or to any, is not waited for any more.
+  // What is lent to that rank, or to any, is not waited for any more; but where it may write, and
+  // the kernel has no pages to put there instead.
   void take_back(uint32_t from);
   void take_back_all();
 
@@ -79,10 +102,20 @@ class Lending {
 
   // As PeerMemory has them, and of nobody's memory where there is none.
   const std::byte* find(uint32_t rank, const BufferPlace& place, uint64_t bytes) const;
+  std::byte* find_writable(uint32_t rank, const BufferPlace& place, uint64_t bytes) const;
   bool was_meant(uint32_t rank) const;
 
-  // So many bytes were read where they lay.
+  // So many bytes were read, or written, where they lay.
   void count_read(uint64_t bytes) { counts_.read_bytes += bytes; }
+  void count_written(uint64_t bytes) { counts_.written_bytes += bytes; }
+
+  // The same for who lends and for who reads.
+  WholePages whole_pages(const BufferPlace& place, uint64_t bytes) const {
+    const uint64_t from = (place.offset + page_bytes_ - 1) / page_bytes_ * page_bytes_;
+    const uint64_t end = (place.offset + bytes) / page_bytes_ * page_bytes_;
+    if (from >= end) return {};
+    return {.first = from - place.offset, .end = end - place.offset};
+  }
 
   // The reader has something to read, until it says otherwise.
   void wake(LentReader* reader);
@@ -95,6 +128,7 @@ class Lending {
   struct Counts {
     uint64_t lent_bytes = 0;  // to others, so far
     uint64_t read_bytes = 0;  // of others
+    uint64_t written_bytes = 0;
   };
   const Counts& counts() const { return counts_; }
 
@@ -103,11 +137,13 @@ class Lending {
     uint32_t to = 0;
     uint32_t use = 0;             // of this place in loans_, counted; part of the number
     uint32_t* pending = nullptr;  // null: the place is free
+    ByteRange pages;              // that its reader may write
   };
 
   void end(uint32_t place);
 
   Transport& transport_;
+  const uint64_t page_bytes_;
   uint64_t bytes_min_ = kLentBytesMin;
   std::vector<Loan> loans_;
   std::vector<uint32_t> free_;  // places

@@ -275,7 +275,8 @@ bool Outbox::fill(Peer& to, Queue& queue, SendBuffer& buffer) {
     Send* send = queue.head;
     // A piece ends its message: the peer sees both at once.
     if (buffer.piece.bytes > 0) return false;
-    const bool finished = send->lent.buffer != 0   ? pack_lent(to.rank, *send, buffer)
+    const bool finished = send->written            ? pack_written(to.rank, *send, buffer)
+                          : send->lent.buffer != 0 ? pack_lent(to.rank, *send, buffer)
                           : places(to.rank, *send) ? pack_piece(*send, to.rank, buffer)
                                                    : pack(to.rank, *send, buffer);
     if (!finished) return false;

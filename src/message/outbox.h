@@ -68,6 +68,8 @@ struct Send {
   // peer reads them there; *pending, which there is, counts them until it has. In no buffer: in
   // messages.
   BufferPlace lent;
+  bool returns = false;  // as LentPart has it; all of the send in one section
+  bool written = false;  // elements: they lie where the peer wants them already
   const std::byte* bytes = nullptr;
   uint64_t count = 0;  // items, elements or bytes in all
   uint64_t packed = 0;
@@ -194,6 +196,7 @@ class Outbox {
                       const SendBuffer& buffer) const;
   static void close_run(SendBuffer& buffer);
   bool pack_lent(uint32_t to, Send& send, SendBuffer& buffer);
+  bool pack_written(uint32_t to, Send& send, SendBuffer& buffer);
   bool places(uint32_t to, const Send& send) const;
   bool pack_piece(Send& send, uint32_t to, SendBuffer& buffer);
   uint64_t items_of_piece(const Send& send, uint32_t to, const SendBuffer& buffer) const;

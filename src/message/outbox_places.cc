@@ -16,9 +16,14 @@ bool Outbox::pack_lent(uint32_t to, Send& send, SendBuffer& buffer) {
   if (buffer.bytes.size() - buffer.message_bytes < sizeof header + sizeof(LentPart)) return false;
   const uint64_t count = std::min<uint64_t>(send.count - send.packed, UINT32_MAX);
   const uint64_t bytes = count * send.format.element_bytes;
-  LentPart part = {
-      .place = send.lent, .bytes = bytes, .loan = lending_.lend(to, bytes, send.pending)};
+  LentPart part = {.place = send.lent, .bytes = bytes, .returns = send.returns ? 1u : 0u};
   part.place.offset += send.packed * send.format.element_bytes;
+  ByteRange pages;
+  if (send.returns) {
+    const WholePages whole = lending_.whole_pages(part.place, bytes);
+    pages = ByteRange::at(send.dense + whole.first, whole.end - whole.first);
+  }
+  part.loan = lending_.lend(to, bytes, send.pending, pages);
   header.encoding = Encoding::kLent;
   header.first += send.packed;
   header.count = static_cast<uint32_t>(count);
@@ -31,6 +36,25 @@ bool Outbox::pack_lent(uint32_t to, Send& send, SendBuffer& buffer) {
   send.packed += count;
   ++buffer.section_count;
   observer_.on_section_packed(to, header, sizeof header + sizeof part);
+  return send.packed == send.count;
+}
+
+// That they are there, and nothing else.
+bool Outbox::pack_written(uint32_t to, Send& send, SendBuffer& buffer) {
+  constexpr uint64_t kBytesMax = uint64_t{1} << 30;  // what a header can say
+  SectionHeader header = send.header;
+  if (buffer.bytes.size() - buffer.message_bytes < sizeof header) return false;
+  const uint64_t count = std::min(send.count - send.packed, kBytesMax / send.format.element_bytes);
+  header.encoding = Encoding::kPlaced;
+  header.first += send.packed;
+  header.count = static_cast<uint32_t>(count);
+  header.payload_bytes = static_cast<uint32_t>(count * send.format.element_bytes);
+  std::memcpy(buffer.bytes.data() + buffer.used, &header, sizeof header);
+  buffer.used += sizeof header;
+  buffer.message_bytes += sizeof header;
+  send.packed += count;
+  ++buffer.section_count;
+  observer_.on_section_packed(to, header, sizeof header);
   return send.packed == send.count;
 }
 

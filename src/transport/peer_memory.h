@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// PeerMemory: buffers of a rank that other ranks can read where they lie. What a transport offers
-// beside messages, where it has a way: ranks of one host, who map one memory (transport.h).
+// PeerMemory: buffers of a rank that other ranks can read where they lie, and write where it lets
+// them. What a transport offers beside messages, where it has a way: ranks of one host, who map one
+// memory (transport.h).
 //
-// A rank says which of its buffers may be read; the others map them as they hear of it, and answer.
-// What they map they cannot write: so a rank's memory is its own whatever becomes of the others,
-// and a reader that was late reads bytes that are no longer meant, but harms nobody. Whether they
-// are still meant is for the messages of who reads to settle.
+// A rank says which of its buffers others may map, and which of these only to read; they do as they
+// hear of it, and answer. Which bytes are meant for them, and for how long, is for messages to
+// settle (message/lending.h). A reader that was late reads what is no longer meant, and harms
+// nobody. A writer that was late would write into what is its owner's again: so who gives up a rank
+// that may still write somewhere first has other pages put there (make_private), and what the late
+// one writes is nobody's.
 //
 // Threads: as the transport's, and one owner with it. Nothing blocks.
 #ifndef PARALLAX_TRANSPORT_PEER_MEMORY_H_
@@ -13,6 +16,8 @@
 
 #include <cstddef>
 #include <cstdint>
+
+#include "base/byte_range.h"
 
 namespace parallax {
 
@@ -56,6 +61,9 @@ class PeerMemory {
   // Another rank's bytes. Null: they do not all lie in a buffer of its that is mapped here. Valid
   // until the next poll() or forget() of the transport; they change as their owner writes.
   virtual const std::byte* find(uint32_t rank, const BufferPlace& place, uint64_t bytes) = 0;
+  // The same, to be written as far as that rank lets this one. Null: besides, that buffer is its
+  // owner's alone to write, as all are where nothing else is said.
+  virtual std::byte* find_writable(uint32_t, const BufferPlace&, uint64_t) { return nullptr; }
 
   // For good: what that rank may still read here is no longer meant, and no message settles it.
   // When this returns, this rank may write there again. Also done as the rank is lost or forgotten.
@@ -64,6 +72,12 @@ class PeerMemory {
   // it has given this rank up, or its end has been seen here: what was made of them is worth
   // nothing.
   virtual bool was_meant(uint32_t rank) const = 0;
+
+  // For good: whole pages of a buffer of this rank, which nobody uses meanwhile, are no other
+  // rank's any more, whatever it has mapped. They hold what they held, or half of what somebody was
+  // writing; and no place is given in that buffer any more, since others do not see all of it.
+  // False: the kernel gives no memory for that, and nothing has changed.
+  [[nodiscard]] virtual bool make_private(const ByteRange&) { return true; }
 
   virtual PeerMemoryCounts counts() const = 0;
 };

@@ -72,8 +72,9 @@ std::unique_ptr<RankJob> readers(std::vector<uint32_t> host_of, uint64_t element
                                                   .program = "reader"});
 }
 
-// Given ranks of one host, and of two, expect right totals, and each rank to have read what others
-// of its host have, and not copied it: of the last of so many steps at least.
+// Given ranks of one host, and of two, expect right totals, and each rank that sums for others of
+// its host to have read what they have, and written the totals there. Over two hosts that is the
+// first of each.
 TEST(ReadBuffers, give_the_totals) {
   for (const std::vector<uint32_t>& host_of : {std::vector<uint32_t>{0, 0}, {0, 0, 0}, {0, 1, 0}}) {
     constexpr uint64_t kElements = 300'007;
@@ -87,24 +88,47 @@ TEST(ReadBuffers, give_the_totals) {
       const uint64_t read = std::stoull(job.rank(rank).line("read ").value_or("0"));
       if (alone) {
         EXPECT_EQ(read, 0u) << "rank " << rank;
-      } else {
+      } else if (rank == 0 || host_of.back() == host_of[1]) {
         EXPECT_GT(read, kElements * sizeof(float)) << "rank " << rank;
+        const uint64_t wrote = std::stoull(job.rank(rank).line("wrote ").value_or("0"));
+        EXPECT_GT(wrote, kElements * sizeof(float)) << "rank " << rank;
       }
     }
   }
 }
 
+// Given collectives in place of every type and operation, about the edges of pages and blocks and
+// from places that are aligned to nothing, expect every number right, all of the long ones written
+// where they lay, and no byte of the buffer beside them changed.
+TEST(ReadBuffers, are_written_where_the_numbers_are_and_nowhere_else) {
+  constexpr uint64_t kCalls = 8 * (5 + 5 + 7 + 7);
+  for (const std::vector<uint32_t>& host_of :
+       {std::vector<uint32_t>{0, 0}, {0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 1, 1}}) {
+    RankJob job({.host_of = host_of, .arguments = {}, .net_namespaces = {}, .program = "rewriter"});
+    job.start_all();
+    ASSERT_TRUE(job.wait_exit(kPatience)) << "still running";
+    for (uint32_t rank = 0; rank < job.world(); ++rank) {
+      EXPECT_EQ(job.rank(rank).exit(), 0) << "rank " << rank << ":\n" << job.rank(rank).tail();
+      EXPECT_EQ(job.rank(rank).line("right "), std::to_string(kCalls)) << "rank " << rank;
+      EXPECT_GT(std::stoull(job.rank(rank).line("wrote ").value_or("0")), kCalls * 4096);
+    }
+  }
+}
+
 // Given a rank that ends, or stops, in whatever it does of a reduce, expect every other to hear of
-// it, to have its own buffer at once, and what was stopped, once it goes on, to take nothing that
-// lies there by then for a total.
+// it, to have its own buffer at once, and what was stopped, once it goes on, to write nothing
+// there, nor to take what lies there by then for a total.
 TEST(ReadBuffers, are_their_owners_as_a_reader_is_gone) {
   for (const bool stop : {false, true}) {
-    const uint64_t moments = stop ? 3 : 6;  // a stop is heard of after the lease
+    constexpr uint64_t kElements = 2'000'000;
+    // A stop is heard of after the lease; its moments are those of one reduce.
+    const uint64_t moments = stop ? 4 : 6;
+    const uint64_t apart_us = stop ? 400 : 1700;
     for (uint64_t i = 0; i < moments; ++i) {
       const std::unique_ptr<RankJob> running =
-          readers({0, 0, 0}, 2'000'000,
+          readers({0, 0, 0}, kElements,
                   {"--steps", "1000000", "--dies", "1", "--how", stop ? "stop" : "kill",
-                   "--after-us", std::to_string(1500 + 1700 * i)});
+                   "--after-us", std::to_string(300 + apart_us * i)});
       RankJob& job = *running;
       job.start_all();
       EXPECT_TRUE(job.wait_until(
@@ -122,6 +146,11 @@ TEST(ReadBuffers, are_their_owners_as_a_reader_is_gone) {
       job.rank(1).signal(SIGCONT);
       EXPECT_TRUE(job.wait_until([&job] { return !job.rank(1).running(); }, kPatience));
       EXPECT_EQ(job.rank(1).exit(), kExitPeerLost) << job.rank(1).tail();
+      for (const uint32_t rank : {0u, 2u}) {
+        job.rank(rank).signal(SIGUSR1);
+        EXPECT_TRUE(job.wait_until([&] { return job.rank(rank).said("kept "); }, kPatience));
+        EXPECT_EQ(job.rank(rank).line("kept "), std::to_string(kElements)) << "rank " << rank;
+      }
     }
   }
 }

@@ -17,10 +17,12 @@ namespace parallax {
 
 namespace {
 
-// Reading a mapping ends the process by SIGBUS where the file has become shorter, or has no pages
+// Using a mapping ends the process by SIGBUS where the file has become shorter, or has no pages
 // to give. So: a size that is what was said, a seal that it stays so, and the kernel's own tmpfs,
-// on which memfd lies: huge pages (hugetlbfs) can be sealed too, and run out.
-Status check_memory(int fd, uint64_t bytes) {
+// on which memfd lies: huge pages (hugetlbfs) can be sealed too, and run out. *writable: no seal
+// says that its owner alone writes there.
+Status check_memory(int fd, uint64_t bytes, bool* writable) {
+  constexpr int kFutureWrite = 0x10;  // F_SEAL_FUTURE_WRITE, of which an older header knows nothing
   const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
   struct stat status;
   if (bytes == 0 || bytes % page != 0 || ::fstat(fd, &status) != 0 ||
@@ -33,6 +35,7 @@ Status check_memory(int fd, uint64_t bytes) {
   if (::fstatfs(fd, &system) != 0 || system.f_type != TMPFS_MAGIC) {
     return io_error("a peer's buffer is not of ordinary shared memory");
   }
+  *writable = (seals & (F_SEAL_WRITE | kFutureWrite)) == 0;
   return {};
 }
 
@@ -43,9 +46,11 @@ Status PeerBuffers::map(uint64_t buffer, const UniqueFd& fd, uint64_t bytes) {
   if (mapped_.size() >= limits_.buffers || bytes > limits_.bytes - bytes_) {
     return limit("a peer shares more buffers than are mapped of one");
   }
-  PARALLAX_RETURN_IF_ERROR(check_memory(fd.get(), bytes));
+  bool writable = false;
+  PARALLAX_RETURN_IF_ERROR(check_memory(fd.get(), bytes, &writable));
   const auto entry = mapped_.emplace(buffer, Mapping{}).first;  // may throw, and is to be first
-  void* const base = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd.get(), 0);
+  const int access = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+  void* const base = ::mmap(nullptr, bytes, access, MAP_SHARED | MAP_NORESERVE, fd.get(), 0);
   if (base == MAP_FAILED) {
     mapped_.erase(entry);
     return limit(std::string("mmap for a peer's buffer failed: ") + std::strerror(errno));
@@ -53,7 +58,7 @@ Status PeerBuffers::map(uint64_t buffer, const UniqueFd& fd, uint64_t bytes) {
   // A child of this process would hold the peer's memory for as long as it lives.
   [[maybe_unused]] const int apart = ::madvise(base, bytes, MADV_DONTFORK);
   [[maybe_unused]] const int undumped = ::madvise(base, bytes, MADV_DONTDUMP);
-  entry->second = {base, bytes};
+  entry->second = {base, bytes, writable};
   bytes_ += bytes;
   return {};
 }
@@ -73,13 +78,25 @@ void PeerBuffers::clear() {
   bytes_ = 0;
 }
 
-const std::byte* PeerBuffers::find(const BufferPlace& place, uint64_t bytes) const {
+const PeerBuffers::Mapping* PeerBuffers::mapping_of(const BufferPlace& place,
+                                                    uint64_t bytes) const {
   const auto found = mapped_.find(place.buffer);
   if (found == mapped_.end()) return nullptr;
   const Mapping& mapping = found->second;
   // Both are a peer's word: no sum of them is taken.
   if (place.offset > mapping.bytes || bytes > mapping.bytes - place.offset) return nullptr;
-  return static_cast<const std::byte*>(mapping.base) + place.offset;
+  return &mapping;
+}
+
+const std::byte* PeerBuffers::find(const BufferPlace& place, uint64_t bytes) const {
+  const Mapping* const mapping = mapping_of(place, bytes);
+  return mapping == nullptr ? nullptr : static_cast<const std::byte*>(mapping->base) + place.offset;
+}
+
+std::byte* PeerBuffers::find_writable(const BufferPlace& place, uint64_t bytes) const {
+  const Mapping* const mapping = mapping_of(place, bytes);
+  if (mapping == nullptr || !mapping->writable) return nullptr;
+  return static_cast<std::byte*>(mapping->base) + place.offset;
 }
 
 }  // namespace parallax

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// PeerBuffers: the buffers of one other rank that this one has mapped, to read. Their descriptors
-// are that rank's word and nothing else: a mapping is made only of memory that cannot vanish under
-// its reader (SIGBUS), and of no more than the bounds allow. A descriptor is not kept: the mapping
-// holds the memory. Mappings do not pass to a forked child, and are no part of a core dump.
+// PeerBuffers: the buffers of one other rank that this one has mapped. Their descriptors are that
+// rank's word and nothing else: a mapping is made only of memory that cannot vanish under its
+// reader (SIGBUS), and of no more than the bounds allow. What is sealed against writers is mapped
+// to be read alone. A descriptor is not kept: the mapping holds the memory. Mappings do not pass to
+// a forked child, and are no part of a core dump.
 //
 // Not thread-safe. Nothing blocks; to unmap takes a while for GiB.
 #ifndef PARALLAX_TRANSPORT_SHM_PEER_BUFFERS_H_
@@ -43,6 +44,8 @@ class PeerBuffers {
 
   // Null: not all of these bytes are mapped.
   const std::byte* find(const BufferPlace& place, uint64_t bytes) const;
+  // Null: besides, they are mapped to be read alone.
+  std::byte* find_writable(const BufferPlace& place, uint64_t bytes) const;
 
   size_t count() const { return mapped_.size(); }
   uint64_t bytes() const { return bytes_; }
@@ -51,7 +54,10 @@ class PeerBuffers {
   struct Mapping {
     void* base = nullptr;
     uint64_t bytes = 0;
+    bool writable = false;
   };
+
+  const Mapping* mapping_of(const BufferPlace& place, uint64_t bytes) const;
 
   const PeerBufferLimits limits_;
   std::map<uint64_t, Mapping> mapped_;

@@ -3,10 +3,13 @@
 #include "transport/shm/shared_buffers.h"
 
 #include <sys/epoll.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstring>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -225,7 +228,7 @@ BufferPlace SharedBuffers::place_of(const void* data, uint64_t bytes) const {
   if (at == own_.begin()) return {};
   const auto& [base, own] = *--at;
   const uint64_t offset = first - base;
-  if (offset > own.memory.bytes || bytes > own.memory.bytes - offset) return {};
+  if (own.apart || offset > own.memory.bytes || bytes > own.memory.bytes - offset) return {};
   return {.buffer = own.number, .offset = offset};
 }
 
@@ -237,6 +240,11 @@ bool SharedBuffers::mapped_by(uint32_t rank, uint64_t buffer) const {
 const std::byte* SharedBuffers::find(uint32_t rank, const BufferPlace& place, uint64_t bytes) {
   const Peer* peer = peer_of(rank);
   return peer == nullptr ? nullptr : peer->buffers.find(place, bytes);
+}
+
+std::byte* SharedBuffers::find_writable(uint32_t rank, const BufferPlace& place, uint64_t bytes) {
+  const Peer* peer = peer_of(rank);
+  return peer == nullptr ? nullptr : peer->buffers.find_writable(place, bytes);
 }
 
 // ---- what is still meant
@@ -268,6 +276,21 @@ bool SharedBuffers::was_meant(uint32_t rank) const {
   if (peer == nullptr || peer->peers_mark == nullptr || !peer->connection.valid()) return false;
   std::atomic_thread_fence(std::memory_order_acquire);
   return peer->peers_mark->load(std::memory_order_relaxed) == 0;
+}
+
+// A copy, moved over them at once: between the two nothing is there that a fault could find.
+bool SharedBuffers::make_private(const ByteRange& pages) {
+  void* const there = reinterpret_cast<void*>(pages.first);
+  void* const copy =
+      ::mmap(nullptr, pages.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (copy == MAP_FAILED) return false;
+  std::memcpy(copy, there, pages.bytes);
+  const bool moved =
+      ::mremap(copy, pages.bytes, pages.bytes, MREMAP_MAYMOVE | MREMAP_FIXED, there) != MAP_FAILED;
+  if (!moved) ::munmap(copy, pages.bytes);
+  const auto after = own_.upper_bound(pages.first);
+  if (moved && after != own_.begin()) std::prev(after)->second.apart = true;
+  return moved;
 }
 
 PeerMemoryCounts SharedBuffers::counts() const {

@@ -73,8 +73,10 @@ class SharedBuffers final : public PeerMemory {
   BufferPlace place_of(const void* data, uint64_t bytes) const override;
   bool mapped_by(uint32_t rank, uint64_t buffer) const override;
   const std::byte* find(uint32_t rank, const BufferPlace& place, uint64_t bytes) override;
+  std::byte* find_writable(uint32_t rank, const BufferPlace& place, uint64_t bytes) override;
   void retract(uint32_t rank) override;
   bool was_meant(uint32_t rank) const override;
+  bool make_private(const ByteRange& pages) override;
   PeerMemoryCounts counts() const override;
 
  private:
@@ -87,6 +89,7 @@ class SharedBuffers final : public PeerMemory {
     SharedMemory memory;
     uint64_t number = 0;
     std::set<uint32_t> mapped_by;  // ranks
+    bool apart = false;            // some of it is not what they have mapped
   };
   using OwnBuffers = std::map<uintptr_t, Own>;  // by their first byte
 

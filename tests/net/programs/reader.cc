@@ -2,9 +2,11 @@
 // One rank's program: reduces a dense variable in place in a buffer that the ranks of its host
 // read, step after step, and looks at every element of every total. With --dies R that rank ends or
 // stops at a moment by chance, in whatever it does then. Who hears of it writes over its buffer at
-// once, and stays: a rank that was stopped and goes on may find there what was never meant.
+// once, and stays: a rank that was stopped and goes on may find there what was never meant, and is
+// to write nothing there. Asked by SIGUSR1, it looks whether all is as it wrote it.
 //
-// Lines: "read N", bytes of others that it read where they lay; "failed STATUS", with "clock MS".
+// Lines: "read N" and "wrote N", bytes of others that it read, and wrote, where they lay; "failed
+// STATUS", with "clock MS"; "kept N", so many elements as it wrote them.
 // Exit statuses: 0, 1 for a wrong total, 2 for wrong usage, 3 for a call that failed otherwise, 15
 // for the rank that was stopped and hears of it.
 #include <unistd.h>
@@ -50,6 +52,18 @@ bool is_total(const float* values, size_t count, uint64_t step, uint32_t world) 
   return true;
 }
 
+volatile std::sig_atomic_t asked = 0;
+void note_question(int) { asked = 1; }
+
+// Once asked, says how many elements are `value`; then stays.
+[[noreturn]] void await_question(const float* values, size_t count, float value) {
+  while (asked == 0) usleep(1000);
+  size_t kept = 0;
+  for (size_t at = 0; at < count; ++at) kept += values[at] == value ? 1 : 0;
+  say("kept %zu", kept);
+  while (true) pause();
+}
+
 // Ends this process in whatever it does when the time is over.
 class Death {
  public:
@@ -84,26 +98,29 @@ int run(const program::Settings& settings) {
   slice.variable = job.register_variable(variable);
   slice.values = values;
   job.commit();
+  std::signal(SIGUSR1, note_question);
   try {
     for (uint64_t i = 0; i < settings.number("steps"); ++i) {
+      const uint64_t step = job.step_begin();
+      for (size_t at = 0; at < elements; ++at) values[at] = given(step, rank.number, at);
       if (i == kStepsBefore && rank.number == dies) {
         const Death death(settings.text("how") == "stop", settings.number("after-us"));
       }
-      const uint64_t step = job.step_begin();
-      for (size_t at = 0; at < elements; ++at) values[at] = given(step, rank.number, at);
       job.reduce(step, {slice}).wait();
       if (!is_total(values, elements, step, rank.world())) return 1;
       job.step_end(step, sized<parallax_step_end_options_t>()).wait();
     }
   } catch (const parallax::Error& error) {
-    for (size_t at = 0; at < elements; ++at) values[at] = 1e30f;
+    constexpr float kReused = 1e30f;
+    for (size_t at = 0; at < elements; ++at) values[at] = kReused;
     say("failed %s", error.what());
     say("clock %lld", program::clock_ms());
     if (rank.number == dies) return 15;
-    pause();  // its buffer is there for who was stopped
+    await_question(values, elements, kReused);  // its buffer is there for who was stopped
   }
   const auto stats = nlohmann::json::parse(job.report(PARALLAX_REPORT_STATS));
   say("read %llu", stats["local"]["read_bytes"].get<unsigned long long>());
+  say("wrote %llu", stats["local"]["written_bytes"].get<unsigned long long>());
   buffer.free();
   job.close();
   return 0;

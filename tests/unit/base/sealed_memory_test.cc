@@ -29,6 +29,31 @@ TEST(SealedMemory, IsZeroPagesThatNeitherShrinkNorGrow) {
   ::munmap(again, memory.mapped_bytes());
 }
 
+// Given who holds the descriptor, expect it to write through it where all may, and, where the owner
+// alone may, to read.
+TEST(SealedMemory, IsWrittenByWhoMay) {
+  constexpr int kFutureWrite = 0x10;  // F_SEAL_FUTURE_WRITE
+  const UniqueFd probe(::memfd_create("probe", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const bool can_seal = ::fcntl(probe.get(), F_ADD_SEALS, kFutureWrite) == 0;  // Linux 5.1
+  for (const auto writers : {SealedMemory::Writers::kOwner, SealedMemory::Writers::kAll}) {
+    const bool all = writers == SealedMemory::Writers::kAll;
+    SealedMemory memory;
+    ASSERT_TRUE(SealedMemory::make(1, &memory, writers).ok());
+    void* const there =
+        ::mmap(nullptr, memory.mapped_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd(), 0);
+    if (!all && can_seal) {
+      EXPECT_EQ(there, MAP_FAILED);
+    }
+    if (there == MAP_FAILED) {
+      EXPECT_FALSE(all);
+      continue;
+    }
+    *static_cast<volatile char*>(there) = 'z';
+    EXPECT_EQ(*static_cast<const volatile char*>(memory.base()), 'z');
+    ::munmap(there, memory.mapped_bytes());
+  }
+}
+
 TEST(SealedMemory, Moves) {
   SealedMemory memory;
   ASSERT_TRUE(SealedMemory::make(1, &memory).ok());

@@ -40,6 +40,20 @@ uint64_t loans_of_all(const ExchangeWorld& world) {
   return loans;
 }
 
+uint64_t returned_of_all(const ExchangeWorld& world) {
+  uint64_t bytes = 0;
+  for (uint32_t rank = 0; rank < world.size(); ++rank) bytes += world.returned_bytes(rank);
+  return bytes;
+}
+
+// What `owner` sums, as it lies in a rank's buffer: that rank's numbers, or the total in place.
+std::vector<std::byte> share_of(const ExchangeWorld& world, uint32_t owner, uint32_t rank) {
+  const Range range = world.partition().range_of(owner);
+  const auto share =
+      world.slice_of(rank, 1).subspan(range.first * sizeof(float), range.count * sizeof(float));
+  return {share.begin(), share.end()};
+}
+
 // Given steps that use the memory again, slices given in place and not, and absent ranks, expect
 // every total right, and most of it read where it lay.
 TEST(DenseExchangeLent, sums_are_as_those_of_messages) {
@@ -58,6 +72,8 @@ TEST(DenseExchangeLent, sums_are_as_those_of_messages) {
         }
         run_steps(world, candidate, gifts);
         EXPECT_GT(loans_of_all(world), hosts.size());
+        // Where a rank gives addends to, and gets their total from, one and the same.
+        EXPECT_EQ(returned_of_all(world) > 0, std::string(name) == "direct" || hosts.size() == 2);
       }
     }
   }
@@ -88,6 +104,7 @@ TEST(DenseExchangeLent, ordered_sums_keep_their_bits) {
 TEST(DenseExchangeLent, short_runs_are_copied) {
   Setting setting = lending_setting({0, 0}, SumType::kF32, 3);
   setting.lent_bytes_min = 1 << 20;
+  setting.shape = {2 * kReturnedBytesMin / sizeof(float) - 2, 1};
   const Candidate candidate = lending_allreduce("direct");
   ExchangeWorld world(candidate, setting);
   SeededRandom random(1);
@@ -154,6 +171,34 @@ TEST(DenseExchangeLent, what_was_taken_back_is_no_sum) {
   }
 }
 
+// Given a rank that gives up another whose sum of its addends is not whole yet, expect that the
+// total, once it is, is not written there: that memory is its owner's again.
+TEST(DenseExchangeLent, totals_are_not_written_where_they_are_not_meant) {
+  uint32_t in_place = 0;
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
+    for (const bool gives_up : {true, false}) {
+      const Setting setting = lending_setting({0, 0, 0}, SumType::kF32, seed);
+      SCOPED_TRACE(setting.say());
+      ExchangeWorld world(lending_allreduce("direct"), setting);
+      SeededRandom random(seed);
+      const Contributions gifts = draw_contributions(setting, {}, random);
+      world.contribute(0, 1, gifts[0]);
+      world.contribute(1, 1, gifts[1]);
+      world.run();
+      if (gives_up) world.take_back(1, 0);
+      const std::vector<std::byte> before = share_of(world, 0, 1);
+      world.contribute(2, 1, gifts[2]);
+      world.run();
+      if (gives_up) {
+        EXPECT_EQ(share_of(world, 0, 1), before);
+      } else if (share_of(world, 0, 1) != before) {
+        ++in_place;
+      }
+    }
+  }
+  EXPECT_GT(in_place, 0u) << "seeds in which it would be";
+}
+
 // Given sections that say what no lender says, expect each to be refused.
 TEST(DenseExchangeLent, lies_are_refused) {
   Setting setting = lending_setting({0, 0}, SumType::kF32, 2);
@@ -190,6 +235,7 @@ TEST(DenseExchangeLent, lies_are_refused) {
   EXPECT_TRUE(lie([](Parcel&, LentPart& part) { part.place.offset += 1 << 20; }));
   EXPECT_TRUE(lie([](Parcel&, LentPart& part) { part.place.offset = UINT64_MAX; }));
   EXPECT_TRUE(lie([](Parcel&, LentPart& part) { --part.bytes; }));
+  EXPECT_TRUE(lie([](Parcel&, LentPart& part) { part.returns = 2; }));
   EXPECT_TRUE(lie([](Parcel& parcel, LentPart&) { parcel.bytes.pop_back(); }));
   EXPECT_TRUE(lie([](Parcel& parcel, LentPart&) { parcel.bytes.push_back({}); }));
   EXPECT_TRUE(lie([](Parcel& parcel, LentPart&) { parcel.bytes.resize(1); }));
@@ -197,6 +243,7 @@ TEST(DenseExchangeLent, lies_are_refused) {
     return [count](Parcel& parcel, LentPart& part) {
       parcel.header.count = count;
       part.bytes = count * sizeof(float);
+      part.returns = 0;
     };
   };
   const uint32_t whole = loans.front().header.count;
@@ -208,6 +255,44 @@ TEST(DenseExchangeLent, lies_are_refused) {
     parcel.header.count = 0;
     parcel.header.flags = kSectionLast;
   }));
+}
+
+// Given a loan that returns into memory that is not the reader's to write, or of a part of what
+// goes back, expect it to be refused; and without that word to be read.
+TEST(DenseExchangeLent, returns_to_nowhere_are_refused) {
+  const Candidate candidate = lending_allreduce("direct");
+  Setting setting = lending_setting({0, 0}, SumType::kF32, 2);
+  SeededRandom random(1);
+  const Contributions gifts = draw_contributions(setting, {}, random);
+  Parcel loan;
+  ExchangeWorld honest(candidate, setting);
+  honest.tap([&loan](const Parcel& parcel) {
+    if (parcel.header.encoding == Encoding::kLent && parcel.to == 0 &&
+        parcel.header.kind == SectionKind::kDenseReduce) {
+      loan = parcel;
+    }
+  });
+  run_step(honest, 1, gifts);
+  ASSERT_EQ(loan.header.encoding, Encoding::kLent);
+  const auto is_taken = [&](bool read_only, uint64_t returns, uint32_t left_out) {
+    setting.read_only = read_only;
+    ExchangeWorld told(candidate, setting);
+    told.contribute(1, 1, gifts[1]);
+    Parcel parcel = loan;
+    LentPart part;
+    std::memcpy(&part, parcel.payload().data(), sizeof part);
+    parcel.header.count -= left_out;
+    part.bytes -= left_out * sizeof(float);
+    part.returns = returns;
+    std::memcpy(parcel.payload().data(), &part, sizeof part);
+    return told.inject(parcel);
+  };
+  EXPECT_TRUE(is_taken(false, 1, 0));
+  EXPECT_TRUE(is_taken(false, 0, 1));
+  EXPECT_TRUE(is_taken(true, 0, 0));
+  EXPECT_FALSE(is_taken(true, 1, 0));
+  EXPECT_FALSE(is_taken(false, 1, 1));
+  EXPECT_FALSE(is_taken(false, 2, 0));
 }
 
 // Elements that come in a message behind a loan of their operation come behind it.
@@ -239,6 +324,7 @@ TEST(DenseExchangeLent, messages_behind_a_loan_wait_for_it) {
   LentPart part;
   std::memcpy(&part, loan.payload().data(), sizeof part);
   part.bytes = half * sizeof(float);
+  part.returns = 0;  // as of a part
   std::memcpy(loan.payload().data(), &part, sizeof part);
   ASSERT_TRUE(world.inject(loan));
   ASSERT_TRUE(world.inject(message));

@@ -100,6 +100,7 @@ void add_wrong_sizes(const Candidate& candidate, const ExchangeWorld& world, con
   if (honest.header.count == 0) return;
   add("one less than there is", [](Parcel& parcel) { --parcel.header.count; });
   add("a count of nothing", [](Parcel& parcel) { parcel.header.count = 0; });
+  if (honest.payload().empty()) return;  // its elements are where they belong already
   add("a byte too short", [](Parcel& parcel) { parcel.bytes.pop_back(); });
   add("no payload", [](Parcel& parcel) { parcel.bytes.resize(1); });
   if (honest.bytes.size() == 2) return;

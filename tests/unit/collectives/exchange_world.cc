@@ -158,17 +158,24 @@ class ExchangeWorld::Rank final : public Transport,
     return rank != rank_ && columns.host_of(rank) == columns.host();
   }
   const std::byte* find(uint32_t rank, const BufferPlace& place, uint64_t bytes) override {
-    const Rank& other = *world_.ranks_[rank];
+    return bytes_of(rank, place, bytes);
+  }
+  std::byte* find_writable(uint32_t rank, const BufferPlace& place, uint64_t bytes) override {
+    return world_.setting_.read_only ? nullptr : bytes_of(rank, place, bytes);
+  }
+  std::byte* bytes_of(uint32_t rank, const BufferPlace& place, uint64_t bytes) {
+    Rank& other = *world_.ranks_[rank];
     if (!other.mapped_by(rank_, place.buffer) || place.buffer == 0 ||
         place.buffer > other.contributions_.size()) {
       return nullptr;
     }
-    const std::vector<std::byte>& values = other.contributions_[place.buffer - 1].values;
+    std::vector<std::byte>& values = other.contributions_[place.buffer - 1].values;
     if (place.offset > values.size() || bytes > values.size() - place.offset) return nullptr;
     return values.data() + place.offset;
   }
   void retract(uint32_t rank) override { retracted_[rank] = true; }
   bool was_meant(uint32_t rank) const override { return !world_.ranks_[rank]->retracted_[rank_]; }
+  bool make_private(const ByteRange&) override { return true; }
   PeerMemoryCounts counts() const override { return {}; }
   std::string json() const override { return "{}"; }
   bool copies_sends(uint32_t) const override { return world_.setting_.seed % 2 == 0; }
@@ -263,6 +270,12 @@ const Columns& ExchangeWorld::columns(uint32_t rank) const { return ranks_[rank]
 uint64_t ExchangeWorld::written_bytes(uint32_t rank) const { return ranks_[rank]->written_bytes; }
 uint32_t ExchangeWorld::shared_parts(uint32_t rank) const { return ranks_[rank]->shared_parts; }
 uint64_t ExchangeWorld::loans_read(uint32_t rank) const { return ranks_[rank]->loans_read; }
+uint64_t ExchangeWorld::returned_bytes(uint32_t rank) const {
+  return ranks_[rank]->outbox.lending().counts().written_bytes;
+}
+std::span<const std::byte> ExchangeWorld::slice_of(uint32_t rank, uint64_t step) const {
+  return ranks_[rank]->at(step).values;
+}
 void ExchangeWorld::take_back(uint32_t rank, uint32_t from) {
   ranks_[rank]->outbox.lending().take_back(from);
 }

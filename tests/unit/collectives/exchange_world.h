@@ -36,6 +36,7 @@ struct Setting {
   size_t piece_bytes_max = 0;  // that ranks write into each other's memory; 0: they do not
   uint64_t lent_bytes_min = 1;
   bool lends = seed % 3 == 0;  // ranks of a host read each other's contributions where they lie
+  bool read_only = false;      // and can't write there
 
   uint32_t world() const { return static_cast<uint32_t>(hosts.size()); }
   uint64_t gradient_elements() const { return shape.row_elements + (counted ? 1 : 0); }
@@ -88,6 +89,10 @@ class ExchangeWorld {
   uint32_t shared_parts(uint32_t rank) const;
   // Loans that others have read so far.
   uint64_t loans_read(uint32_t rank) const;
+  // What the rank wrote of totals where others lent their addends.
+  uint64_t returned_bytes(uint32_t rank) const;
+  // The rank's slice, as it lies in its buffer now.
+  std::span<const std::byte> slice_of(uint32_t rank, uint64_t step) const;
   // The rank gives another up: what that reads of it now is not meant any more.
   void take_back(uint32_t rank, uint32_t from);
   // All ranks, all.

@@ -32,9 +32,28 @@ TEST(ScheduleWiring, OfADirectAllreduce) {
   const uint32_t given_by = wiring.cells()[wiring.cells_of(back).to].given_by;
   ASSERT_NE(given_by, ScheduleWiring::kNone);
   EXPECT_EQ(wiring.ops()[given_by].range, other);
+  // Its total comes back by the one, as that of the own range goes by another.
+  EXPECT_EQ(wiring.returned_by(given_by), back);
+  const uint32_t gives = wiring.returned_by(sums);
+  ASSERT_NE(gives, ScheduleWiring::kNone);
+  EXPECT_EQ(wiring.ops()[gives].kind, OpKind::kSend);
+  EXPECT_EQ(wiring.ops()[gives].range, own);
+  EXPECT_EQ(wiring.ops()[gives].stage, kGatherStage);
+  EXPECT_EQ(wiring.returned_by(back), ScheduleWiring::kNone);
   EXPECT_EQ(wiring.find_receive(1, kReduceStage, other.first), ScheduleWiring::kNone);
   EXPECT_EQ(wiring.find_receive(0, kReduceStage, own.first), ScheduleWiring::kNone);
   EXPECT_EQ(wiring.find_receive(1, kGatherStage, 600), ScheduleWiring::kNone);
+}
+
+// Of a slice that goes to several ranks, and is summed here too, nothing comes back.
+TEST(ScheduleWiring, OfAOneshotNothingIsReturned) {
+  const HostMap hosts = testkit::host_map({0, 0, 0});
+  const Columns columns(hosts, 1);
+  const Partition partition(600, 1, false, testkit::a_slot_each(3), 1);
+  const ScheduleWiring wiring(allreduce_oneshot({.columns = columns, .partition = partition}));
+  for (uint32_t op = 0; op < wiring.ops().size(); ++op) {
+    EXPECT_EQ(wiring.returned_by(op), ScheduleWiring::kNone) << op;
+  }
 }
 
 TEST(ScheduleWiring, PairwiseThereIsOneOperationForAPeer) {

@@ -3,6 +3,7 @@
 #include "message/lending.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <set>
 #include <vector>
@@ -27,10 +28,17 @@ class OneBuffer final : public PeerMemory {
   const std::byte* find(uint32_t, const BufferPlace&, uint64_t) override { return nullptr; }
   void retract(uint32_t rank) override { retracted.insert(rank); }
   bool was_meant(uint32_t) const override { return true; }
+  bool make_private(const ByteRange& pages) override {
+    EXPECT_FALSE(retracted.empty()) << "who reads is told first";
+    if (has_pages) apart.push_back(pages);
+    return has_pages;
+  }
   PeerMemoryCounts counts() const override { return {}; }
 
   std::vector<float> values = std::vector<float>(5000, 1.0f);
   std::multiset<uint32_t> retracted;
+  bool has_pages = true;
+  std::vector<ByteRange> apart;
 };
 
 class LendingTest : public OutboxTest {
@@ -144,6 +152,56 @@ TEST_F(LendingTest, numbers_of_ended_loans_do_not_end_others) {
   EXPECT_EQ(again, numbers.size());
   lending.take_back_all();
   EXPECT_EQ(again, 0u);
+}
+
+// ---- what comes back
+
+uint64_t page_bytes() { return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)); }
+
+TEST_F(LendingTest, whole_pages_are_those_that_nothing_else_lies_in) {
+  const Lending& lending = outbox_.lending();
+  const uint64_t page = page_bytes();
+  EXPECT_FALSE(lending.whole_pages({5, 0}, page - 1).any());
+  EXPECT_FALSE(lending.whole_pages({5, 8}, 2 * page - 9).any());
+  const WholePages all = lending.whole_pages({5, 3 * page}, 2 * page);
+  EXPECT_EQ(all.first, 0u);
+  EXPECT_EQ(all.end, 2 * page);
+  const WholePages inner = lending.whole_pages({5, page + 8}, 3 * page);
+  EXPECT_EQ(inner.first, page - 8);
+  EXPECT_EQ(inner.end, 3 * page - 8);
+}
+
+// Given loans whose readers write, expect their whole pages, and no byte beside them, to become
+// this rank's own before it has them again; and where there is no memory for that, expect the loan
+// to go on until it is returned.
+TEST_F(LendingTest, what_a_lost_rank_may_write_becomes_private) {
+  const uint64_t page = page_bytes();
+  for (const bool has_pages : {true, false}) {
+    memory_.has_pages = has_pages;
+    memory_.apart.clear();
+    Send send = loan_to(3, 100);
+    send.returns = true;
+    outbox_.add(3, send);
+    const LentPart part = told();
+    EXPECT_EQ(part.returns, 1u);
+    outbox_.lending().take_back(3);
+    EXPECT_EQ(pending_, has_pages ? 0u : 1u);
+    if (!has_pages) {
+      EXPECT_TRUE(outbox_.lending().returned(3, part.loan));
+      continue;
+    }
+    ASSERT_EQ(memory_.apart.size(), 1u);
+    EXPECT_EQ(memory_.apart[0].first, reinterpret_cast<uintptr_t>(memory_.values.data()) + page);
+    EXPECT_EQ(memory_.apart[0].bytes, memory_.values.size() * sizeof(float) / page * page - page);
+  }
+}
+
+TEST_F(LendingTest, what_is_only_read_stays_where_it_is) {
+  outbox_.add(3, loan_to(3, 0));
+  EXPECT_EQ(told().returns, 0u);
+  outbox_.drop(3);
+  EXPECT_EQ(pending_, 0u);
+  EXPECT_TRUE(memory_.apart.empty());
 }
 
 struct Reader final : public LentReader {

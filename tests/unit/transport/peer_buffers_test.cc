@@ -53,6 +53,34 @@ TEST(PeerBuffers, SeeWhatIsWrittenBeforeAndAfter) {
   EXPECT_EQ(buffers.map(7, memory, 2 * page()).code(), PARALLAX_INVALID);
 }
 
+// Given memory with and without a seal that its owner alone writes, expect it to be written only
+// without; and to be read either way.
+TEST(PeerBuffers, AreWrittenOnlyWhereNoSealForbidsIt) {
+  constexpr int kFutureWrite = 0x10;  // F_SEAL_FUTURE_WRITE
+  const UniqueFd open = make_memory(page());
+  const UniqueFd sealed = make_memory(page());
+  PeerBuffers buffers;
+  ASSERT_TRUE(buffers.map(1, open, page()).ok());
+  std::byte* const there = buffers.find_writable({1, 8}, 8);
+  ASSERT_NE(there, nullptr);
+  EXPECT_EQ(there, buffers.find({1, 8}, 8));
+  *there = std::byte{'w'};
+  char seen = 0;
+  EXPECT_EQ(::pread(open.get(), &seen, 1, 8), 1);
+  EXPECT_EQ(seen, 'w');
+  EXPECT_EQ(buffers.find_writable({1, 8}, page()), nullptr);
+  const UniqueFd frozen = make_memory(page(), F_SEAL_SHRINK | F_SEAL_WRITE);
+  ASSERT_TRUE(buffers.map(2, frozen, page()).ok());
+  EXPECT_NE(buffers.find({2, 0}, page()), nullptr);
+  EXPECT_EQ(buffers.find_writable({2, 0}, page()), nullptr);
+  if (::fcntl(sealed.get(), F_ADD_SEALS, kFutureWrite) != 0) {
+    GTEST_SKIP() << "this kernel cannot seal that (Linux 5.1 can)";
+  }
+  ASSERT_TRUE(buffers.map(3, sealed, page()).ok());
+  EXPECT_NE(buffers.find({3, 0}, page()), nullptr);
+  EXPECT_EQ(buffers.find_writable({3, 0}, page()), nullptr);
+}
+
 TEST(PeerBuffers, GiveNothingBeyondTheirEnds) {
   const UniqueFd memory = make_memory(page());
   PeerBuffers buffers;

@@ -103,6 +103,79 @@ TEST(SharedBuffers, AreReadWhereTheyLie) {
   EXPECT_EQ(pair.zero.counts().shared, 1u);
 }
 
+// Given a neighbour that may write, and pages made private, expect that what it writes there then
+// is not seen, that they hold what they held, and that the others are shared as ever.
+TEST(SharedBuffers, WhatIsMadePrivateIsWrittenByNobodyElse) {
+  Pair pair;
+  const Memory memory(4);
+  ASSERT_TRUE(pair.zero.share(memory.shared()));
+  pair.settle();
+  std::memset(memory.base(), 5, memory.bytes());
+  std::byte* const there = pair.one.find_writable(0, {1, 0}, memory.bytes());
+  ASSERT_NE(there, nullptr);
+  there[page_bytes()] = std::byte{6};
+  EXPECT_EQ(memory.base()[page_bytes()], std::byte{6});
+  ASSERT_TRUE(
+      pair.zero.make_private(ByteRange::at(memory.base() + page_bytes(), 2 * page_bytes())));
+  std::memset(there, 9, memory.bytes());
+  EXPECT_EQ(memory.base()[0], std::byte{9});
+  EXPECT_EQ(memory.base()[page_bytes()], std::byte{6});
+  EXPECT_EQ(memory.base()[page_bytes() + 1], std::byte{5});
+  EXPECT_EQ(memory.base()[3 * page_bytes() - 1], std::byte{5});
+  EXPECT_EQ(memory.base()[3 * page_bytes()], std::byte{9});
+  memory.base()[page_bytes()] = std::byte{7};
+  EXPECT_EQ(memory.base()[page_bytes()], std::byte{7});
+  // Others do not see all of it any more.
+  EXPECT_EQ(pair.zero.place_of(memory.base(), 1).buffer, 0u);
+}
+
+TEST(SharedBuffers, OfOneMadePrivateTheOthersAreSharedAsEver) {
+  Pair pair;
+  const Memory first, second;
+  ASSERT_TRUE(pair.zero.share(first.shared()));
+  ASSERT_TRUE(pair.zero.share(second.shared()));
+  ASSERT_TRUE(pair.zero.make_private(ByteRange::at(first.base(), page_bytes())));
+  EXPECT_EQ(pair.zero.place_of(first.base(), 1).buffer, 0u);
+  EXPECT_EQ(pair.zero.place_of(second.base(), 1).buffer, 2u);
+}
+
+// Given memory that its owner alone writes, expect it to be read, and no place to be given where
+// this rank could be made to write.
+TEST(SharedBuffers, WhatIsSealedIsReadAlone) {
+  Pair pair;
+  const Memory memory;
+  if (::fcntl(memory.fd(), F_ADD_SEALS, 0x10) != 0) {  // F_SEAL_FUTURE_WRITE
+    GTEST_SKIP() << "this kernel cannot seal that (Linux 5.1 can)";
+  }
+  ASSERT_TRUE(pair.zero.share(memory.shared()));
+  pair.settle();
+  EXPECT_TRUE(pair.zero.mapped_by(1, 1));
+  EXPECT_NE(pair.one.find(0, {1, 0}, memory.bytes()), nullptr);
+  EXPECT_EQ(pair.one.find_writable(0, {1, 0}, memory.bytes()), nullptr);
+  EXPECT_EQ(pair.one.find_writable(2, {1, 0}, memory.bytes()), nullptr) << "no such rank";
+}
+
+// Given a move that the kernel refuses, for it is not to a page, expect that nothing changes.
+TEST(SharedBuffers, WhatCannotBeMovedStays) {
+  Pair pair;
+  const Memory memory(2);
+  ASSERT_TRUE(pair.zero.share(memory.shared()));
+  pair.settle();
+  EXPECT_FALSE(pair.zero.make_private(ByteRange::at(memory.base() + 8, page_bytes())));
+  EXPECT_EQ(pair.zero.place_of(memory.base(), 1).buffer, 1u);
+  *pair.one.find_writable(0, {1, 8}, 1) = std::byte{4};
+  EXPECT_EQ(memory.base()[8], std::byte{4});
+}
+
+// Given more than there are addresses for, expect that nothing changes.
+TEST(SharedBuffers, WhatCannotBeMadePrivateStays) {
+  Pair pair;
+  const Memory memory;
+  memory.base()[0] = std::byte{3};
+  EXPECT_FALSE(pair.zero.make_private(ByteRange::at(memory.base(), uint64_t{1} << 60)));
+  EXPECT_EQ(memory.base()[0], std::byte{3});
+}
+
 TEST(SharedBuffers, KnowWhereBytesLie) {
   Pair pair;
   const Memory first(1), second(3);
