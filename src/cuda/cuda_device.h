@@ -100,7 +100,7 @@ class CudaDevice {
   using Queues = std::vector<Queue>;
 
   CudaDevice(const DriverLibrary& driver, uint32_t number, const std::function<void()>& wake)
-      : driver_(driver), api_(driver.api), number_(number), wake_(wake) {}
+      : api_(driver.api), number_(number), wake_(wake) {}
 
   Status prepare();
   Status take_event(CUevent* event);
@@ -117,7 +117,6 @@ class CudaDevice {
   Status zero(CUdeviceptr memory, uint64_t bytes, bool* under_way) const;
   Status check_stream(CUstream stream) const;
 
-  const DriverLibrary& driver_;
   const DriverApi& api_;
   const uint32_t number_;
   const std::function<void()>& wake_;

@@ -6,6 +6,8 @@
 #ifndef PARALLAX_CUDA_NCCL_CALL_H_
 #define PARALLAX_CUDA_NCCL_CALL_H_
 
+#include <cuda.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <vector>

@@ -82,9 +82,14 @@ struct DeviceRank {
   }
   std::string report(uint32_t kind) const {
     size_t bytes = 0;
-    parallax_report(job, kind, nullptr, &bytes);
-    std::string text(bytes, 0);
-    check(parallax_report(job, kind, text.data(), &bytes));
+    std::string text;
+    parallax_status_t status = parallax_report(job, kind, nullptr, &bytes);
+    // It may have grown meanwhile.
+    while (status == PARALLAX_LIMIT) {
+      text.assign(bytes, 0);
+      status = parallax_report(job, kind, text.data(), &bytes);
+    }
+    check(status);
     return text;
   }
 };
