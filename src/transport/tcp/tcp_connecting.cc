@@ -250,15 +250,16 @@ void TcpTransport::advance_dial(TcpPeer& peer) {
   dial.handshake.reset();
 }
 
-void TcpTransport::fail_attempt(TcpPeer& peer, const std::string& trouble, bool final) {
+// `trouble` is often the handshake's, which goes here.
+void TcpTransport::fail_attempt(TcpPeer& peer, std::string trouble, bool final) {
   TcpDial& dial = *peer.dial;
   unlink(peer);
   dial.socket.reset();
   dial.handshake.reset();
-  dial.trouble = trouble;
+  dial.trouble = std::move(trouble);
   const int64_t now_ns = tcp_now_ns();
   if (final || now_ns >= dial.deadline_ns) {
-    const std::string why = "it could not be connected to (" + trouble + ")";
+    const std::string why = "it could not be connected to (" + dial.trouble + ")";
     stop_dial(peer);
     return fail(peer, Loss::kBroken, why);
   }

@@ -85,7 +85,7 @@ class TcpTransport final : public NetworkTransport {
   void dial(TcpPeer& peer);
   void attempt(TcpPeer& peer);
   void advance_dial(TcpPeer& peer);
-  void fail_attempt(TcpPeer& peer, const std::string& trouble, bool final);
+  void fail_attempt(TcpPeer& peer, std::string trouble, bool final);
   void stop_dial(TcpPeer& peer);
   void link(TcpPeer& peer, UniqueFd socket, const TcpHandshake& handshake);
   void connected(TcpPeer& peer);
