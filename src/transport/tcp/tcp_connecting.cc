@@ -19,6 +19,7 @@
 #include "base/interface.h"
 #include "base/tcp_socket.h"
 #include "base/version.h"
+#include "transport/module/wiring_receiver.h"
 #include "transport/tcp/tcp_tags.h"
 #include "transport/tcp/tcp_transport.h"
 
@@ -35,21 +36,6 @@ constexpr int64_t kCloseNsMax = 250 * kNanosecondsPerMillisecond;
 constexpr int kWireWaitMs = 20;  // then the clock is looked at
 
 int64_t tcp_now_ns() { return SteadyClock().now_ns(); }
-
-// While ranks connect nobody speaks yet; but some may be lost.
-class TcpWiring final : public Receiver {
- public:
-  void on_message(uint32_t, std::span<const std::byte>) override {}
-  void on_sent(uint64_t) override {}
-  void on_lost(uint32_t rank, Loss, std::string_view clause) override {
-    if (!why.empty()) return;
-    lost_rank = rank;
-    why = clause;
-  }
-
-  uint32_t lost_rank = 0;
-  std::string why;
-};
 
 Key random_key() {
   Key key;
@@ -355,7 +341,7 @@ Status TcpTransport::wire(std::span<const uint32_t> ranks, int64_t deadline_ns, 
     TcpPeer& peer = *peers_[rank];
     if (options_.rank < rank && peer.phase == TcpPeer::Phase::kKnown) dial(peer);
   }
-  TcpWiring receiver;
+  WiringReceiver receiver;
   for (;;) {
     const bool moved = poll(receiver);
     *missing = receiver.lost_rank;

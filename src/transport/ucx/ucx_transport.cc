@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "transport/module/wiring_receiver.h"
 #include "transport/ucx/ucx_wire.h"
 
 namespace parallax {
@@ -36,21 +37,6 @@ int64_t now_ns() {
 Status lost(const UcxPeer& peer, const UcxLinks& links) {
   return peer_lost("rank " + std::to_string(peer.rank) + ": " + links.why_lost(peer));
 }
-
-// While ranks connect nobody speaks yet; but some may be lost.
-class Wiring final : public Receiver {
- public:
-  void on_message(uint32_t, std::span<const std::byte>) override {}
-  void on_sent(uint64_t) override {}
-  void on_lost(uint32_t rank, Loss, std::string_view clause) override {
-    if (!why.empty()) return;
-    lost_rank = rank;
-    why = clause;
-  }
-
-  uint32_t lost_rank = 0;
-  std::string why;
-};
 
 }  // namespace
 
@@ -158,7 +144,7 @@ Status UcxTransport::wire(std::span<const uint32_t> ranks, int64_t deadline_ns, 
       open_endpoint(*peers_[rank]);
     }
   }
-  Wiring receiver;
+  WiringReceiver receiver;
   int64_t rails_end_ns = 0;
   for (;;) {
     const bool moved = poll(receiver);
