@@ -91,9 +91,15 @@ UcxTransport::~UcxTransport() {
   }
   deadline_ns = now_ns() + kCloseNsMax;
   while (links_.closing_count() > 0 && now_ns() < deadline_ns) workers_->progress();
-  writes_.reset();
+  if (writes_ != nullptr) writes_->destroy_keys();
+  if (!left) {
+    // What is still under way to a peer that is gone completes there, and wants its slots.
+    workers_->end();
+    return;
+  }
   // Destroying a worker would close what links_ left alone.
-  if (left) UcxWorkers::abandon(std::move(workers_));
+  writes_.reset();
+  UcxWorkers::abandon(std::move(workers_));
 }
 
 // UCX answers some sends once it has copied them, before the kernel took them. A last message must

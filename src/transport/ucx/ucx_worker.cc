@@ -231,8 +231,12 @@ Status UcxWorker::open_worker() {
   return {};
 }
 
+void UcxWorker::end() {
+  if (worker_ != nullptr) ucp_worker_destroy(std::exchange(worker_, nullptr));
+}
+
 UcxWorker::~UcxWorker() {
-  if (worker_ != nullptr) ucp_worker_destroy(worker_);
+  end();
   if (context_ != nullptr) ucp_cleanup(context_);
 }
 

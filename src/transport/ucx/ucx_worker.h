@@ -36,6 +36,9 @@ class UcxWorker {
   // Keeps a worker as it is until the process ends, unused: UCX would end the process on the way.
   static void abandon(std::unique_ptr<UcxWorker> worker);
 
+  // Ends the worker, and leaves its context. What is under way completes here, by its callbacks.
+  void end();
+
   Status on_active_message(unsigned id, ucp_am_recv_callback_t callback, void* argument);
 
  private:

@@ -110,6 +110,10 @@ std::string UcxWorkers::description() const {
   return text + (devices_.size() > 1 ? " too" : "") + left_out_;
 }
 
+void UcxWorkers::end() {
+  for (const auto& worker : workers_) worker->end();
+}
+
 void UcxWorkers::abandon(std::unique_ptr<UcxWorkers> workers) {
   for (auto& worker : workers->workers_) UcxWorker::abandon(std::move(worker));
 }

@@ -41,7 +41,8 @@ class UcxWorkers {
   static Status read_address(const std::string& address, std::vector<std::string>* by_rail);
   std::string description() const;
 
-  // As UcxWorker::abandon.
+  // As UcxWorker's.
+  void end();
   static void abandon(std::unique_ptr<UcxWorkers> workers);
 
  private:

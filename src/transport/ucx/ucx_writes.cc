@@ -72,11 +72,12 @@ UcxWrites::UcxWrites(UcxTransport& transport, const UcxWorkers& workers, uint64_
   for (size_t rail = 0; rail < rails_.size(); ++rail) rails_[rail].device = workers.device(rail);
 }
 
-UcxWrites::~UcxWrites() {
+void UcxWrites::destroy_keys() {
   for (const auto& peer : transport_.peers()) {
     if (peer == nullptr) continue;
-    for (const UcxLink& link : peer->links) {
+    for (UcxLink& link : peer->links) {
       for (const UcxKey& key : link.keys) ucp_rkey_destroy(key.key);
+      link.keys.clear();
     }
   }
 }

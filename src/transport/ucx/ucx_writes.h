@@ -34,7 +34,7 @@ class UcxWrites final : public RemoteWrites {
 
   // The transport and its workers outlive this.
   UcxWrites(UcxTransport& transport, const UcxWorkers& workers, uint64_t memory_bytes_max);
-  ~UcxWrites();
+  ~UcxWrites() { destroy_keys(); }
   UcxWrites(const UcxWrites&) = delete;
   UcxWrites& operator=(const UcxWrites&) = delete;
 
@@ -50,6 +50,8 @@ class UcxWrites final : public RemoteWrites {
   void withdraw() override;
   std::string json() const override;
 
+  // The peers' keys, which go before the workers.
+  void destroy_keys();
   // Starts the put and the flush behind it; the slot's `waiting` counts what is under way of them.
   ucs_status_t start(UcxPeer& peer, UcxSlot& slot, const PlacedPiece& piece);
   // What is under way over the first rail beside pieces.
