@@ -5,7 +5,7 @@
 import json
 import unittest
 
-from support import BIN, DEVICE, UD, GuestTest
+from support import BIN, DEVICE, UCX, GuestTest
 
 VERBS = ("verbs_send", "verbs_write", "verbs_read")
 
@@ -15,7 +15,7 @@ class Bench(GuestTest):
         """What rank 0 prints, and its JSON."""
         folder = self.guest.run("mktemp -d").strip()
         both = [self.guest.start(
-            f"{UD} {environment} PARALLAX_HOST=host{rank} PARALLAX_LEASE_MS=20000 "
+            f"{UCX} {environment} PARALLAX_HOST=host{rank} PARALLAX_LEASE_MS=20000 "
             f"{BIN}/parallax bench wire --rank {rank} --world 2 --rendezvous file:{folder}/meet "
             f"-n 2 -w 1 -N 1 --json {folder}/json{rank} {' '.join(options)} 2>{folder}/said{rank} "
             f"|| {{ cat {folder}/said{rank}; false; }}", 120)

@@ -3,13 +3,13 @@
 
 import unittest
 
-from support import BIN, DEVICE, QUICK, UD, GuestTest
+from support import BIN, DEVICE, QUICK, GuestTest
 
 
 class Conformance(GuestTest):
     def conform(self, transports):
         output = self.guest.run(
-            f"{UD} {QUICK} PARALLAX_TEST_NET_DEVICE={DEVICE}:1 "
+            f"{QUICK} PARALLAX_TEST_NET_DEVICE={DEVICE}:1 "
             f"PARALLAX_TEST_NET={transports} "
             f"{BIN}/parallax_net_tests --gtest_filter='Conform_ucx.*'", 150)
         self.assertIn("[  PASSED  ]", output)

@@ -49,7 +49,7 @@ class Jobs(GuestTest):
     def test_a_killed_peer_is_named(self):
         for transports in ("rc", "ud"):
             with self.subTest(transports=transports):
-                ranks = self.start_ranks("--transport rdma --lease-ms 6000", steps=50,
+                ranks = self.start_ranks("--transport rdma --lease-ms 3000", steps=50,
                                          environment=f"UCX_TLS={transports}",
                                          last="--die-at push:4")
                 self.assertEqual(ranks[1].wait(), 128 + 9)

@@ -5,7 +5,7 @@ becomes of a job when one is missing or goes down."""
 import json
 import unittest
 
-from support import BIN, DEVICE, PEER_LOST, QUICK, UD, GuestTest
+from support import BIN, DEVICE, PEER_LOST, QUICK, GuestTest
 
 SECOND = "rxe1"
 ADD = f"""
@@ -47,7 +47,7 @@ class Rails(GuestTest):
     def test_the_transport(self):
         cases = ":".join(f"Conform_ucx_rails.{case}" for case in CASES)
         output = self.guest.run(
-            f"{UD} {QUICK} PARALLAX_TEST_NET_DEVICE={DEVICE}:1 "
+            f"{QUICK} PARALLAX_TEST_NET_DEVICE={DEVICE}:1 "
             f"PARALLAX_TEST_MORE_DEVICE={SECOND}:1 PARALLAX_TEST_NET=rc "
             f"{BIN}/parallax_net_tests --gtest_filter='UcxWrites.*:{cases}'", 150)
         self.assertIn("[  PASSED  ]", output)

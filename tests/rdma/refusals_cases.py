@@ -60,7 +60,7 @@ class Refusals(GuestTest):
 
     def test_one_rank_that_does_not_say_it(self):
         sentence = self.refused(status="MISMATCH", last="--transport ucx")
-        self.assertIn('rank 0 says "rdma", rank 1 (host host1) does not say it', sentence)
+        self.assertIn('rank 0 takes "rdma", rank 1 (host host1) takes "ucx"', sentence)
 
     def test_too_little_memory_may_be_locked(self):
         limited = "setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock prlimit --memlock=65536"

@@ -2,7 +2,6 @@
 """What the tests in a guest share: machines for the tests of a class, and ranks in them."""
 
 import os
-import sys
 import unittest
 
 import guest
@@ -12,13 +11,14 @@ CACHE = os.environ.get("PARALLAX_TEST_GUEST", "")
 DEVICE = "rxe0"
 PEER_LOST = 15  # the trainer's exit status
 # UCX asks by default that a datagram's destination be the address of the device's first GID, which
-# for rxe is not the one that it sends from.
-UD = "UCX_UD_VERBS_ETH_DGID_CHECK=n"
-
-# Of the transport's own tests: the machine is emulated, so of what is repeated for long a part; and
-# each of some hundred contexts would lock 75 MiB, page by page.
-QUICK = ("PARALLAX_TEST_ROUNDS_SHARE=10 UCX_RC_VERBS_RX_QUEUE_LEN=512 "
-         "UCX_RC_VERBS_TX_QUEUE_LEN=128 UCX_UD_VERBS_RX_QUEUE_LEN=512")
+# for rxe is not the one that it sends from; and each of its contexts would lock 75 MiB, page by
+# page, which an emulated machine takes its time for.
+UCX = ("UCX_UD_VERBS_ETH_DGID_CHECK=n UCX_RC_VERBS_RX_QUEUE_LEN=512 "
+       "UCX_RC_VERBS_TX_QUEUE_LEN=128 UCX_UD_VERBS_RX_QUEUE_LEN=512")
+LONG_QUEUES = ("UCX_RC_VERBS_RX_QUEUE_LEN=4096 UCX_RC_VERBS_TX_QUEUE_LEN=256 "
+               "UCX_UD_VERBS_RX_QUEUE_LEN=4096")  # UCX's own
+# Of the transport's own tests: of what is repeated for long a part.
+QUICK = f"{UCX} PARALLAX_TEST_ROUNDS_SHARE=10"
 
 TRACING = "/sys/kernel/tracing"
 MOUNT_TRACING = f"mountpoint -q {TRACING} || mount -t tracefs tracefs {TRACING}"
@@ -31,6 +31,26 @@ ip addr add 10.9.0.1/24 dev wire0
 ip link set wire0 up
 rdma link add {DEVICE} type rxe netdev wire0
 """
+
+
+class OnOneGuest(unittest.TestSuite):
+    """Cases of files, on one machine that is booted once. `python3 x_cases.py` runs those of a file
+    alone, on a machine of their own."""
+
+    def __init__(self, loader, *files):
+        GuestTest.shares = True
+        super().__init__(loader.loadTestsFromName(f"{file}_cases") for file in files)
+        self.addTest(End("test_the_machine_has_no_complaint"))
+
+
+class End(unittest.TestCase):
+    """Of a machine that classes share: behind what the last of them puts back."""
+
+    def test_the_machine_has_no_complaint(self):
+        machine, GuestTest.shared = GuestTest.shared, None
+        if machine is None:
+            self.skipTest(GuestTest.unavailable or "no test used it")
+        machine.close()
 
 
 class MachineTest(unittest.TestCase):
@@ -65,21 +85,6 @@ class GuestTest(MachineTest):
     shares = False
     shared = None
 
-    @staticmethod
-    def share():
-        GuestTest.shares = True
-
-    @staticmethod
-    def close_shared(result):
-        """Of a suite, at its end; what the guest complains of is an error of its last test's."""
-        machine, GuestTest.shared = GuestTest.shared, None
-        if machine is None:
-            return
-        try:
-            machine.close()
-        except Exception:
-            result.addError(unittest.FunctionTestCase(GuestTest.close_shared), sys.exc_info())
-
     @classmethod
     def boot_all(cls):
         if cls.shares and GuestTest.shared is None:
@@ -99,7 +104,7 @@ class GuestTest(MachineTest):
         numbers = ",".join(str(host) for host in hosts)
         last_rank = len(hosts) - 1
         return [self.guest.start(
-            f"{UD} {environment} {last_environment if rank == last_rank else ''} exec {prefix} "
+            f"{UCX} {environment} {last_environment if rank == last_rank else ''} exec {prefix} "
             f"{BIN}/parallax_net_trainer --rendezvous file:{folder}/meet --rank {rank} "
             f"--hosts {numbers} --steps {steps} --lease-ms 20000 {' '.join(options)} "
             f"{last if rank == last_rank else ''}", seconds)

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import unittest
 
-from support import BIN, DEVICE, PEER_LOST, UD, MachineTest
+from support import BIN, DEVICE, PEER_LOST, UCX, MachineTest
 
 PORT = 7000
 # 2% of what each machine sends. The wire's MTU leaves room for RoCE's own of 1024.
@@ -38,7 +38,7 @@ class TwoGuests(MachineTest):
         cls.guests[0].run("ping -c 1 -w 20 10.9.0.2 || busybox ping -c 1 -w 20 10.9.0.2")
 
     def start(self, port, steps, options="", environment="", hosts=(0, 1)):
-        command = (f"PARALLAX_SECRET=of-this-test-alone {UD} {environment} exec "
+        command = (f"PARALLAX_SECRET=of-this-test-alone {UCX} {environment} exec "
                    f"{BIN}/parallax_net_trainer --transport rdma --rendezvous tcp:10.9.0.1:{port} "
                    f"--hosts {','.join(map(str, hosts))} --lease-ms 20000 --plan-after 3 "
                    f"--steps {steps} {options}")

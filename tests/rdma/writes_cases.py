@@ -5,11 +5,11 @@ registered for them; and what becomes of them when a peer dies or memory may not
 import json
 import unittest
 
-from support import BIN, DEVICE, MOUNT_TRACING, PEER_LOST, TRACING, UD, GuestTest
+from support import BIN, DEVICE, LONG_QUEUES, MOUNT_TRACING, PEER_LOST, TRACING, UCX, GuestTest
 
 # More than one piece comes back for the widest variable.
 WIDE = "--transport rdma --plan ar --compute-threads 0 --scale"
-UCX = "/usr/lib/x86_64-linux-gnu/ucx/libuct_ib.so.0"
+UCX_VERBS = "/usr/lib/x86_64-linux-gnu/ucx/libuct_ib.so.0"
 # What UCX does over rc: it writes to the peer, or sends to it.
 CALLS = ("put_bcopy", "put_zcopy", "am_bcopy", "am_zcopy", "get_zcopy")
 
@@ -17,10 +17,10 @@ CALLS = ("put_bcopy", "put_zcopy", "am_bcopy", "am_zcopy", "get_zcopy")
 class Writes(GuestTest):
     def count_calls(self):
         """From now on, of UCX's functions; in this test alone, since each is slower for it."""
-        table = self.guest.run(f"{MOUNT_TRACING}; nm -D {UCX}")
+        table = self.guest.run(f"{MOUNT_TRACING}; nm -D {UCX_VERBS}")
         places = {line.split()[2]: line.split()[0] for line in table.splitlines()
                   if len(line.split()) == 3}
-        path = self.guest.run(f"realpath {UCX}").strip()
+        path = self.guest.run(f"realpath {UCX_VERBS}").strip()
         events = [f"echo 'p:{call} {path}:0x{places[f'uct_rc_verbs_ep_{call}']}' >> uprobe_events; "
                   f"echo 1 > events/uprobes/{call}/enable" for call in CALLS]
         self.guest.run(f"set -e; cd {TRACING}; " + "; ".join(events))
@@ -45,7 +45,7 @@ class Writes(GuestTest):
 
     def test_the_transport(self):
         output = self.guest.run(
-            f"{UD} PARALLAX_TEST_NET_DEVICE={DEVICE}:1 PARALLAX_TEST_NET=rc "
+            f"{UCX} PARALLAX_TEST_NET_DEVICE={DEVICE}:1 PARALLAX_TEST_NET=rc "
             f"{BIN}/parallax_net_tests --gtest_filter='UcxWrites.*'", 120)
         self.assertIn("[  PASSED  ]", output)
         self.assertNotIn("SKIPPED", output)
@@ -88,7 +88,7 @@ class Writes(GuestTest):
     def test_the_librarys_memory_is_registered_once(self):
         folder = self.guest.run("mktemp -d").strip()
         ranks = [self.guest.start(
-            f"{UD} PARALLAX_TRANSPORT=rdma exec {BIN}/parallax_net_reducer --rank {rank} "
+            f"{UCX} PARALLAX_TRANSPORT=rdma exec {BIN}/parallax_net_reducer --rank {rank} "
             f"--hosts 0,1 --rendezvous file:{folder}/meet --rounds 3", 60) for rank in range(2)]
         for rank in ranks:
             self.assertIn("right 6", rank.check())
@@ -113,7 +113,7 @@ class Writes(GuestTest):
         # What UCX locks at open, and some MiB.
         limited = ("setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock "
                    "prlimit --memlock=83886080")
-        stats = self.trained(scale=900, steps=4, prefix=limited)
+        stats = self.trained(scale=900, steps=4, prefix=limited, environment=LONG_QUEUES)
         told = stats["remote_writes"]
         self.assertGreater(told["refusals"], 0, told)
         self.assertIn("ulimit -l", told["refused_why"])
