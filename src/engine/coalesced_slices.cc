@@ -11,10 +11,9 @@ namespace parallax {
 
 bool CoalescedSlices::may_coalesce(const Variable& variable, RequestKind kind, uint32_t dtype) {
   const bool gives = kind == RequestKind::kPush || kind == RequestKind::kReduce;
-  const bool floats = dtype == PARALLAX_F32 || dtype == PARALLAX_F16 || dtype == PARALLAX_BF16;
   // The rows that a reduce hands back are of the slice's dtype.
   const bool answers = kind == RequestKind::kReduce && dtype != PARALLAX_F32;
-  return gives && floats && !answers && variable.sum_type() == SumType::kF32 &&
+  return gives && is_floating(dtype) && !answers && variable.sum_type() == SumType::kF32 &&
          !variable.refuse_nonfinite;
 }
 

@@ -65,7 +65,7 @@ inline void append(Bytes* to, const void* from, size_t bytes) {
 }
 
 inline void append_number(Bytes* to, float number, uint32_t dtype) {
-  const double wide = number;
+  const double wide = static_cast<double>(number) * (1 + 1e-9);  // is rounded as a float
   const uint16_t half = parallax::to_half(number).bits, brain = parallax::to_bfloat(number).bits;
   if (dtype == PARALLAX_F32) append(to, &number, sizeof number);
   if (dtype == PARALLAX_F64) append(to, &wide, sizeof wide);

@@ -201,7 +201,7 @@ PARALLAX_DEVICE void sum_segments(const T* rows, const uint32_t* order, const ui
   each_element(*unique_count, elements, lane_bits, [&](uint64_t unique, uint32_t e) {
     float sum = 0;
     for (uint32_t k = starts[unique]; k < starts[unique + 1]; ++k) {
-      sum += widen(rows[static_cast<uint64_t>(order[k]) * elements + e]);
+      sum += addend(rows[static_cast<uint64_t>(order[k]) * elements + e]);
     }
     sums[unique * elements + e] = sum;
   });

@@ -58,6 +58,9 @@ PARALLAX_DEVICE void lower_atomically(uint32_t* to, uint32_t value) { atomicMin(
 PARALLAX_DEVICE float square_root(float value) { return __fsqrt_rn(value); }
 PARALLAX_DEVICE uint32_t bits_of(float value) { return __float_as_uint(value); }
 PARALLAX_DEVICE float float_of(uint32_t bits) { return __uint_as_float(bits); }
+PARALLAX_DEVICE double double_of(uint64_t bits) {
+  return __longlong_as_double(static_cast<long long>(bits));
+}
 
 }  // namespace parallax::kernels
 

@@ -22,6 +22,11 @@ bool is_taken(uint32_t dtype) {
   return dtype == PARALLAX_F32 || dtype == PARALLAX_F16 || dtype == PARALLAX_BF16;
 }
 
+// f64 is what floats are given out as, and rows are given in, that are summed in float.
+bool is_given_as(uint32_t from, uint32_t to) {
+  return is_taken(from) && (is_taken(to) || (from == PARALLAX_F32 && to == PARALLAX_F64));
+}
+
 std::string suffix_of(const DeviceIds& ids) { return ids.width_bytes == 4 ? "_i32" : "_i64"; }
 
 const char* name_of_rule(uint32_t rule) {
@@ -122,7 +127,7 @@ CUresult Launcher::copy(CUstream stream, const char* what, const DeviceRows& tab
 
 CUresult Launcher::gather(CUstream stream, const DeviceRows& table, const DeviceIds& ids,
                           const DeviceRows& out) {
-  if (!is_taken(table.dtype) || !is_taken(out.dtype)) return CUDA_ERROR_INVALID_VALUE;
+  if (!is_given_as(table.dtype, out.dtype)) return CUDA_ERROR_INVALID_VALUE;
   if (ids.count == 0 || table.elements == 0) return CUDA_SUCCESS;
   if (table.dtype == out.dtype) return copy(stream, "gather", table, ids, out);
   const Shape shape = shape_of_rows(ids.count, table.elements);
@@ -135,7 +140,7 @@ CUresult Launcher::gather(CUstream stream, const DeviceRows& table, const Device
 
 CUresult Launcher::scatter(CUstream stream, const DeviceRows& table, const DeviceIds& ids,
                            const DeviceRows& rows) {
-  if (!is_taken(table.dtype) || rows.dtype != table.dtype) return CUDA_ERROR_INVALID_VALUE;
+  if (!is_floating(table.dtype) || rows.dtype != table.dtype) return CUDA_ERROR_INVALID_VALUE;
   if (ids.count == 0 || table.elements == 0) return CUDA_SUCCESS;
   return copy(stream, "scatter", table, ids, rows);
 }
@@ -153,7 +158,7 @@ CUresult Launcher::scatter_add(CUstream stream, const DeviceRows& table, const D
 
 CUresult Launcher::cast(CUstream stream, CUdeviceptr from, uint32_t from_dtype, CUdeviceptr to,
                         uint32_t to_dtype, uint64_t count) {
-  if (!is_taken(from_dtype) || !is_taken(to_dtype)) return CUDA_ERROR_INVALID_VALUE;
+  if (!is_given_as(from_dtype, to_dtype)) return CUDA_ERROR_INVALID_VALUE;
   if (count == 0) return CUDA_SUCCESS;
   if (from_dtype == to_dtype) {
     last_call_ = "cuMemcpyDtoDAsync_v2";

@@ -103,8 +103,7 @@ CUresult Launcher::coalesce_keys(CUstream stream, const DeviceIds& ids, const De
 
 CUresult Launcher::coalesce(CUstream stream, const DeviceIds& ids, const DeviceRows& rows,
                             const Coalesced& to) {
-  const bool taken =
-      rows.dtype == PARALLAX_F32 || rows.dtype == PARALLAX_F16 || rows.dtype == PARALLAX_BF16;
+  const bool taken = is_floating(rows.dtype);
   const bool fits = ids.width_bytes == 8
                         ? std::bit_width(ids.table_rows) < 64
                         : ids.width_bytes == 4 && std::bit_width(ids.table_rows) <= 32;

@@ -77,6 +77,26 @@ struct Narrow<f16> {
   }
 };
 
+// Of a NaN the host's bits, which a device's conversion need not have.
+template <>
+struct Narrow<f64> {
+  using Sum = double;
+  static PARALLAX_DEVICE f64 of(double value) { return value; }
+  static PARALLAX_DEVICE f64 of(float value) {
+    const uint32_t bits = bits_of(value);
+    if ((bits & 0x7fffffffu) <= 0x7f800000u) return static_cast<double>(value);
+    return double_of(uint64_t{bits & 0x80000000u} << 32 | uint64_t{0x7ff80000u} << 32 |
+                     uint64_t{bits & 0x7fffffu} << 29);
+  }
+};
+
+// What is added to a sum in float.
+template <typename T>
+PARALLAX_DEVICE float addend(T value) {
+  return widen(value);
+}
+PARALLAX_DEVICE float addend(f64 value) { return static_cast<float>(value); }
+
 // a + b; integers wrap.
 PARALLAX_DEVICE float plus(float a, float b) { return a + b; }
 PARALLAX_DEVICE double plus(double a, double b) { return a + b; }

@@ -74,6 +74,7 @@ inline void lower_atomically(uint32_t* to, uint32_t value) { *to = std::min(*to,
 inline float square_root(float value) { return std::sqrt(value); }
 inline uint32_t bits_of(float value) { return std::bit_cast<uint32_t>(value); }
 inline float float_of(uint32_t bits) { return std::bit_cast<float>(bits); }
+inline double double_of(uint64_t bits) { return std::bit_cast<double>(bits); }
 
 // Runs a function of these parameters for every block, and tells the double of it.
 template <auto kKernel>

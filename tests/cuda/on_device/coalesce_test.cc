@@ -71,7 +71,7 @@ TEST_F(CoalesceKernel, HasTheHostsBitsAtEveryShape) {
 
 TEST_F(CoalesceKernel, OfEveryWidthAndDtype) {
   std::mt19937_64 random(2);
-  for (const uint32_t dtype : {PARALLAX_F32, PARALLAX_F16, PARALLAX_BF16}) {
+  for (const uint32_t dtype : {PARALLAX_F32, PARALLAX_F16, PARALLAX_BF16, PARALLAX_F64}) {
     for (const uint32_t elements : {1, 2, 5, 31, 64, 100, 255, 256, 257, 1000, 4096}) {
       SCOPED_TRACE(testing::Message() << dtype_name(dtype) << " x " << elements);
       const Ids ids = draw_ids(random, Spread::kSkewed, 40, 16);
@@ -157,7 +157,7 @@ TEST_F(CoalesceKernel, IdsThatAreNoRowsAreTold) {
 
 TEST_F(CoalesceKernel, WhatItDoesNotTakeIsRefused) {
   EXPECT_EQ(
-      device().launcher.coalesce(device().stream, {0, 8, 1, 10, 0, 0}, {0, PARALLAX_F64, 1}, {}),
+      device().launcher.coalesce(device().stream, {0, 8, 1, 10, 0, 0}, {0, PARALLAX_I64, 1}, {}),
       CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(device().launcher.coalesce(device().stream, {0, 4, 1, uint64_t{1} << 32, 0, 0},
                                        {0, PARALLAX_F32, 1}, {}),

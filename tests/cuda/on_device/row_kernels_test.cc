@@ -6,6 +6,9 @@
 namespace parallax::kernels {
 
 constexpr uint32_t kDtypesTaken[] = {PARALLAX_F32, PARALLAX_F16, PARALLAX_BF16};
+constexpr uint32_t kDtypesGiven[] = {PARALLAX_F32, PARALLAX_F16, PARALLAX_BF16, PARALLAX_F64};
+
+bool is_given(uint32_t from, uint32_t to) { return to != PARALLAX_F64 || from == PARALLAX_F32; }
 
 class RowKernels : public KernelTest {
  protected:
@@ -51,7 +54,8 @@ class RowKernels : public KernelTest {
 
 TEST_F(RowKernels, GatherTakesRowsInTheDtypeThatIsAskedFor) {
   for (const uint32_t from : kDtypesTaken) {
-    for (const uint32_t to : kDtypesTaken) {
+    for (const uint32_t to : kDtypesGiven) {
+      if (!is_given(from, to)) continue;
       for (const uint32_t elements : {1, 2, 3, 8, 31, 256, 300}) {
         SCOPED_TRACE(testing::Message()
                      << dtype_name(from) << " to " << dtype_name(to) << " x " << elements);
@@ -66,7 +70,7 @@ TEST_F(RowKernels, GatherTakesRowsInTheDtypeThatIsAskedFor) {
 
 TEST_F(RowKernels, ScatterPutsRowsWhereTheirIdsSay) {
   constexpr uint64_t kRows = 64;
-  for (const uint32_t dtype : kDtypesTaken) {
+  for (const uint32_t dtype : kDtypesGiven) {
     for (const uint32_t elements : {1, 7, 8, 300}) {
       std::mt19937_64 random(elements);
       std::vector<std::byte> expected = draw_numbers(random, dtype, kRows * elements);
@@ -138,7 +142,8 @@ TEST_F(RowKernels, CastsHaveTheHostsBits) {
                                   ? reinterpret_cast<const std::byte*>(floats.data())
                                   : reinterpret_cast<const std::byte*>(all.data());
     const std::vector<std::byte> numbers(first, first + count * bytes_of_dtype(from));
-    for (const uint32_t to : kDtypesTaken) {
+    for (const uint32_t to : kDtypesGiven) {
+      if (!is_given(from, to)) continue;
       const DeviceBytes given(device(), numbers);
       const DeviceBytes out(device(), count * bytes_of_dtype(to));
       ASSERT_EQ(device().launcher.cast(device().stream, given.get(), from, out.get(), to, count),
@@ -171,6 +176,8 @@ TEST_F(RowKernels, NothingIsNothing) {
   EXPECT_EQ(device().launcher.cast(device().stream, 0, PARALLAX_F32, 0, PARALLAX_F16, 0),
             CUDA_SUCCESS);
   EXPECT_EQ(device().launcher.cast(device().stream, 0, PARALLAX_I32, 0, PARALLAX_F16, 1),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(device().launcher.cast(device().stream, 0, PARALLAX_F64, 0, PARALLAX_F32, 1),
             CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(
       device().launcher.scatter(device().stream, {0, PARALLAX_F32, 1}, {}, {0, PARALLAX_F16, 1}),

@@ -51,12 +51,13 @@ inline Ids draw_ids(std::mt19937_64& random, Spread spread, size_t count, uint64
 
 // `count` numbers of a dtype, as bytes.
 inline std::vector<std::byte> draw_numbers(std::mt19937_64& random, uint32_t dtype, size_t count) {
-  std::vector<float> values(count);
-  for (float& value : values) {
-    value = static_cast<float>(static_cast<int>(random() % 20001) - 10000) / 1024.0f;
+  std::vector<double> values(count);
+  for (double& value : values) {
+    value = static_cast<double>(static_cast<int>(random() % 20001) - 10000) / 1024;
+    if (dtype == PARALLAX_F64) value *= 1 + 1e-9;  // no float
   }
   std::vector<std::byte> bytes(count * bytes_of_dtype(dtype));
-  convert_or_copy(converter(PARALLAX_F32, dtype), reinterpret_cast<std::byte*>(values.data()),
+  convert_or_copy(converter(PARALLAX_F64, dtype), reinterpret_cast<std::byte*>(values.data()),
                   bytes.data(), count, bytes_of_dtype(dtype));
   return bytes;
 }
