@@ -823,15 +823,15 @@ typedef struct parallax_slice {
  * bits are the same); aggregates and pulled values back from it. The calls do not block; their
  * requests complete when the last copy to or from the caller's buffers is done, so that after
  * parallax_wait work on any stream sees the result. The rows of parallax_request_rows are in host
- * memory; what a step pulls from a mirror on the same device (table_memory) stays there. What only
- * the ids and numbers tell (an id past the end, rows_max of several slices, refuse_nonfinite) is
- * found when the stream has come to the call and they are here: the request then completes with it,
- * nothing of the call was done, and a variable that no other call gives is absent from the step. A
- * step_end may be called before: the step ends once its calls are taken; those of one variable in
- * the order in which they were made. The host memory is kept for the next steps, up to the setting
- * pinned_max_bytes (PARALLAX_PINNED_MAX_BYTES): a call that needs more at once is copied in pieces,
- * and LIMIT where not one of them can be had. IO, of the call or the request: a copy failed, with
- * the device's own error. Since 0.2.0. */
+ * memory; what is pulled of rows that this rank has in a table on the same device (table_memory)
+ * stays there. What only the ids and numbers tell (an id past the end, rows_max of several slices,
+ * refuse_nonfinite) is found when the stream has come to the call and they are here: the request
+ * then completes with it, nothing of the call was done, and a variable that no other call gives is
+ * absent from the step. A step_end may be called before: the step ends once its calls are taken;
+ * those of one variable in the order in which they were made. The host memory is kept for the next
+ * steps, up to the setting pinned_max_bytes (PARALLAX_PINNED_MAX_BYTES): a call that needs more at
+ * once is copied in pieces, and LIMIT where not one of them can be had. IO, of the call or the
+ * request: a copy failed, with the device's own error. Since 0.2.0. */
 
 /* Begins the next step and sets *step to its number: 1, 2, 3, ... on every rank. A step may begin
  * once step_end of the one before was called; that request may still be pending, but step_end of

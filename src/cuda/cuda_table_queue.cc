@@ -136,8 +136,8 @@ Status CudaTableQueue::gather(const TableArray& array, const TableRows& rows,
 Status CudaTableQueue::scatter(const TableArray& array, const TableRows& rows,
                                const std::byte* in) {
   return with_context(nullptr, [&] {
-    return launcher_.scatter(stream_, rows_of(array.values, array.elements),
-                             ids_of(rows, array.rows), rows_of(in, array.elements));
+    return launcher_.scatter(stream_, rows_of(array.values, array.elements, array.dtype),
+                             ids_of(rows, array.rows), rows_of(in, array.elements, array.dtype));
   });
 }
 

@@ -21,11 +21,13 @@ namespace parallax {
 
 struct UpdateArguments;  // server/update_rules.h
 
-// An array of the table: so many rows of so many floats, on the device.
+// An array of the table: so many rows of so many floats, on the device. Rows may be scattered to
+// an array of another dtype, which is no table's.
 struct TableArray {
   std::byte* values = nullptr;
   uint64_t rows = 0;
   uint32_t elements = 1;
+  uint32_t dtype = PARALLAX_F32;
 };
 
 // Rows of arrays, by their numbers on the device. -1 is none: it reads as zeros.
@@ -34,7 +36,7 @@ struct TableRows {
   uint32_t count = 0;
 };
 
-// Where numbers of the table go on the device, of PARALLAX_F32, F16 or BF16.
+// Where numbers of the table go on the device, of a floating dtype.
 struct TableTarget {
   std::byte* values = nullptr;
   uint32_t dtype = PARALLAX_F32;
@@ -60,7 +62,8 @@ class TableQueue {
 
   virtual Status copy_in(std::byte* to_device, const std::byte* from_host, uint64_t bytes) = 0;
   virtual Status copy_out(std::byte* to_host, const std::byte* from_device, uint64_t bytes) = 0;
-  // Rows of the array to or from rows on the device that lie one after the other.
+  // Rows of the array to or from rows on the device that lie one after the other; to be scattered
+  // they are of its dtype.
   virtual Status gather(const TableArray& array, const TableRows& rows, const TableTarget& to) = 0;
   virtual Status scatter(const TableArray& array, const TableRows& rows, const std::byte* in) = 0;
   // So many of the array's numbers.

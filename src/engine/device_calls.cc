@@ -96,11 +96,15 @@ Status DeviceCalls::share(DeviceShare* share) {
   return {};
 }
 
-// A mirror of it is there, and stays (DeviceTable).
+// Its table is there, and stays (DeviceTable), and writes such a slice: of elements where it has
+// all of them.
 bool DeviceCalls::in_table(uint32_t variable, uint32_t device) const {
   const VariableRuntime& runtime = parts_.group->runtime(parts_.registry.number_of(variable));
-  return runtime.plan.placement == Placement::kMirrored && runtime.table != nullptr &&
-         runtime.table->store() != nullptr && runtime.table->store()->device() == device;
+  if (runtime.table == nullptr || runtime.table->store() == nullptr ||
+      runtime.table->store()->device() != device) {
+    return false;
+  }
+  return runtime.variable->ids_declared() || runtime.table->device()->holds_all();
 }
 
 // Of the variable's contributions to the step: whatever is called later is taken later.
@@ -149,7 +153,7 @@ Status DeviceCalls::lay_out(const Call& call, StagedSlices* slices) {
   if (is_contribution(call.kind)) {
     staged.first = [this, step = call.step](uint32_t variable) { return is_first(step, variable); };
   }
-  if (call.kind == RequestKind::kPull && parts_.group != nullptr) {
+  if (!is_contribution(call.kind) && parts_.group != nullptr) {
     staged.in_table = [this](uint32_t variable, uint32_t device) {
       return in_table(variable, device);
     };

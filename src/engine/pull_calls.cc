@@ -27,29 +27,34 @@ void PullCalls::advance() {
     if (exchange.active() && !exchange.finished()) return;
     // Mirrors are as of the step before only once that one is applied here.
     if (!pipeline_.window().is_current(pull.step)) return;
-    // Fills in padding and duplicates, which did not travel.
-    if (exchange.active()) exchange.finish();
+    if (exchange.active()) {
+      // Fills in padding and duplicates, which did not travel.
+      exchange.finish();
+      exchange.give_to_tables(&left_);
+    }
+    if (left_ > 0) return;
     if (pull.slices_done < pull.slices.size()) {
       start_round(pull);
       continue;
     }
-    if (!read_mirrors(pull)) return;
+    if (!reads_mirrors_) {
+      read_mirrors(pull);
+      reads_mirrors_ = left_ > 0;
+      if (reads_mirrors_) return;
+    }
+    reads_mirrors_ = false;
     --pipeline_.state(pull.step).pulls_left;
     queue_.finish_front({});
   }
 }
 
-// True once all are read: of those in host memory, at once.
-bool PullCalls::read_mirrors(const Request& pull) {
-  if (!reads_mirrors_) {
-    for (const PullSlice& slice : pull.slices) {
-      const VariableRuntime& runtime = group_.runtime(slice.variable);
-      if (runtime.plan.placement != Placement::kMirrored) continue;
-      read_mirror(runtime, slice, &mirrors_left_);
-    }
+// Of those in host memory, at once.
+void PullCalls::read_mirrors(const Request& pull) {
+  for (const PullSlice& slice : pull.slices) {
+    const VariableRuntime& runtime = group_.runtime(slice.variable);
+    if (runtime.plan.placement != Placement::kMirrored) continue;
+    read_mirror(runtime, slice, &left_);
   }
-  reads_mirrors_ = mirrors_left_ > 0;
-  return !reads_mirrors_;
 }
 
 void PullCalls::start(Request& pull) {
@@ -75,11 +80,12 @@ void PullCalls::start_round(Request& pull) {
 bool PullCalls::joins_round(const PullSlice& slice) {
   InRound& there = in_round_[slice.variable];
   if (there.round != round_) {
-    there = {.round = round_, .rows = slice.count, .dtype = slice.dtype};
+    there = {
+        .round = round_, .rows = slice.count, .dtype = slice.dtype, .on_device = slice.on_device};
     return true;
   }
   const Variable& variable = *group_.runtime(slice.variable).variable;
-  if (there.dtype != slice.dtype) return false;
+  if (there.dtype != slice.dtype || there.on_device != slice.on_device) return false;
   if (variable.ids_declared() && there.rows + slice.count > variable.rows_max) return false;
   there.rows += slice.count;
   return true;

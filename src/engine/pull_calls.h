@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // PullCalls: the pulls of steps, one at a time and in the order of the calls: so one list of each
 // rank bounds what a leader keeps. Several slices of a variable in one call are one list too, as
-// far as they are of one dtype and have rows_max rows together; with more the call is pulled in
-// rounds. What is sharded goes by PullExchange; mirrors are read
-// here. Engine's owner only; nothing blocks.
+// far as they are of one dtype, all or none of them for the table's device to write, and have
+// rows_max rows together; with more the call is pulled in rounds. What is sharded goes by
+// PullExchange; mirrors are read here. Engine's owner only; nothing blocks.
 #ifndef PARALLAX_ENGINE_PULL_CALLS_H_
 #define PARALLAX_ENGINE_PULL_CALLS_H_
 
@@ -35,11 +35,12 @@ class PullCalls {
     uint64_t round = 0;
     uint64_t rows = 0;
     uint32_t dtype = 0;
+    bool on_device = false;
   };
 
   void start(Request& pull);
   void start_round(Request& pull);
-  bool read_mirrors(const Request& pull);
+  void read_mirrors(const Request& pull);
   bool joins_round(const PullSlice& slice);
 
   Group& group_;
@@ -47,9 +48,9 @@ class PullCalls {
   RequestQueue queue_;
   std::vector<PullSlice> sharded_slices_;  // of the round
   uint64_t round_ = 0;
-  // Of the first pull: its mirrors are being read, and how many on devices are not yet.
+  // Of the first pull: its mirrors are being read, and what devices have not written yet.
   bool reads_mirrors_ = false;
-  uint32_t mirrors_left_ = 0;
+  uint32_t left_ = 0;
   std::vector<InRound> in_round_;  // by variable: in the last that it was pulled in
 };
 

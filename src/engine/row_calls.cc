@@ -93,12 +93,11 @@ Status RowCalls::post(const parallax_rows_t& rows, bool write, Request** request
 }
 
 // A pull between steps, by this rank alone.
-Status RowCalls::evaluate(std::span<const parallax_slice_t> slices, const SliceChecks& checks,
-                          Request** request, Request* there) {
+Status RowCalls::evaluate(std::span<const PullSlice> slices, Request** request, Request* there) {
   PARALLAX_RETURN_IF_ERROR(check_between_steps("pull, step 0 (an evaluation)"));
   TakenRequest taken(requests_, there);
   PARALLAX_RETURN_IF_ERROR(taken.take(RequestKind::kEvaluate, window_.finished()));
-  for (const parallax_slice_t& slice : slices) taken->slices.push_back(checks.slice_of(slice));
+  taken->slices.assign(slices.begin(), slices.end());
   queue_.push(&*taken);
   *request = taken.keep();
   return {};
@@ -117,8 +116,8 @@ RowsCall call_of(const PullSlice& slice, uint64_t rows) {
 
 }  // namespace
 
-// Starts what a request asks for next. True if something is on its way; the mirrored slices of an
-// evaluation are read at once, on the way to the next sharded one.
+// Starts what a request asks for next. True if something is on its way; mirrored slices of an
+// evaluation are read at once, on the way to the next sharded one, unless a device has them.
 bool RowCalls::start_next(Request& request) {
   if (request.kind == RequestKind::kRows) {
     if (request.started) return false;
@@ -134,8 +133,17 @@ bool RowCalls::start_next(Request& request) {
     const VariableRuntime& runtime = group_.runtime(slice.variable);
     const bool ids = runtime.variable->ids_declared() && !slice.every_row;
     if (!runtime.table->sharded()) {
-      read_mirror(runtime, slice, &mirrors_left_);
-      if (mirrors_left_ > 0) return true;
+      read_mirror(runtime, slice, &left_);
+      if (left_ > 0) return true;
+    } else if (slice.on_device) {
+      const PullSlice others = group_.pulls().start_alone(slice);
+      asks_others_ = others.count > 0;
+      if (asks_others_) {
+        access_.start_pull(call_of(others, others.count));
+      } else {
+        group_.pulls().give_alone(&left_);
+      }
+      if (asks_others_ || left_ > 0) return true;
     } else if (!ids) {
       access_.start_read(call_of(slice, runtime.variable->rows));
       return true;
@@ -153,17 +161,22 @@ void RowCalls::advance() {
   while (!queue_.empty()) {
     Request& first = queue_.front();
     Status status;
-    if (mirrors_left_ > 0) return;
-    if (first.started && std::exchange(reads_mirror_, false)) {
+    if (left_ > 0) return;
+    if (first.started && std::exchange(reads_table_, false)) {
       // All of it is there.
     } else if (first.started) {
       // Sends of a write may still read the caller's buffers.
       if (!access_.finished() || first.pending != 0) return;
       status = access_.finish();
+      if (std::exchange(asks_others_, false)) {
+        reads_table_ = true;
+        group_.pulls().give_alone(&left_);
+        return;
+      }
     }
     if (start_next(first)) {
       first.started = true;
-      reads_mirror_ = mirrors_left_ > 0;
+      reads_table_ = left_ > 0;
     } else {
       queue_.finish_front(std::move(status));
     }

@@ -12,7 +12,6 @@
 #include "engine/job_phase.h"
 #include "engine/request_pool.h"
 #include "engine/request_queue.h"
-#include "engine/slice_checks.h"
 #include "group/group.h"
 #include "group/step_window.h"
 #include "server/row_access.h"
@@ -35,10 +34,9 @@ class RowCalls final : private HeldTables {
 
   // Read, or write. INVALID, STATE, LIMIT, or what failed the job.
   Status post(const parallax_rows_t& rows, bool write, Request** request);
-  // A pull of a running job, with slices that were checked. `there`: its request, where the call
-  // has one already.
-  Status evaluate(std::span<const parallax_slice_t> slices, const SliceChecks& checks,
-                  Request** request, Request* there = nullptr);
+  // A pull of a running job, with slices that were checked; those that say so are written by this
+  // rank's tables (PullSlice::on_device). `there`: its request, where the call has one already.
+  Status evaluate(std::span<const PullSlice> slices, Request** request, Request* there = nullptr);
   // STATE: a step of this rank is not over.
   Status check_between_steps(const char* call) const;
 
@@ -72,9 +70,11 @@ class RowCalls final : private HeldTables {
   RequestPool& requests_;
   RowAccess access_;
   RequestQueue queue_;
-  // Of an evaluation: a mirror on a device is being read.
-  bool reads_mirror_ = false;
-  uint32_t mirrors_left_ = 0;
+  // Of an evaluation: other owners are asked for rows of a slice on a device; a table on a device
+  // is being read.
+  bool asks_others_ = false;
+  bool reads_table_ = false;
+  uint32_t left_ = 0;
 };
 
 }  // namespace parallax

@@ -143,12 +143,8 @@ bool StagedSlices::coalesce(const Call& call, size_t at, uint32_t dtype) {
   return added;
 }
 
-// The kernels of tables give out floats, f16 and bf16.
-bool StagedSlices::comes_from_table(const Call& call, const parallax_slice_t& slice,
-                                    uint32_t dtype) const {
-  const bool taken = dtype == PARALLAX_F32 || dtype == PARALLAX_F16 || dtype == PARALLAX_BF16;
-  return taken && call.kind == RequestKind::kPull && call.in_table &&
-         call.in_table(slice.variable, slice.device) &&
+bool StagedSlices::comes_from_table(const Call& call, const parallax_slice_t& slice) const {
+  return call.in_table && call.in_table(slice.variable, slice.device) &&
          share_.devices->place_of(slice.values).place == MemoryPlace::kDevice;
 }
 
@@ -177,7 +173,7 @@ Status StagedSlices::lay_out_one(const Call& call, size_t at) {
   if (slice.into != nullptr)
     PARALLAX_RETURN_IF_ERROR(check_place(slice.into, slice.device, "into"));
   if (rows) PARALLAX_RETURN_IF_ERROR(lay_out_ids(slice, part, host));
-  if (comes_from_table(call, slice, taken.dtype)) {
+  if (comes_from_table(call, slice)) {
     from_tables_[at] = 1;
     parts_[part].waits = true;
     left_.push_back(ByteRange::at(taken.values, bytes));

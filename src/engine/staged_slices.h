@@ -50,7 +50,7 @@ class StagedSlices {
     // Whether its step has nothing of a variable before this call; null: that is not known.
     std::function<bool(uint32_t variable)> first = {};
     CoalesceCounts* counts = nullptr;
-    // Of a pull: whether all rows of the variable are on the device already; null: none are.
+    // Of a pull or an evaluation: whether a table on the device writes such a slice; null: none.
     std::function<bool(uint32_t variable, uint32_t device)> in_table = {};
     PinnedPieces* pieces = nullptr;  // null: what cannot be pinned is LIMIT
   };
@@ -100,7 +100,7 @@ class StagedSlices {
   Status lay_out_all(const Call& call, std::vector<ByteRange>* borrowed);
   Status lay_out_one(const Call& call, size_t at);
   bool coalesce(const Call& call, size_t at, uint32_t dtype);
-  bool comes_from_table(const Call& call, const parallax_slice_t& slice, uint32_t dtype) const;
+  bool comes_from_table(const Call& call, const parallax_slice_t& slice) const;
   Status lay_out_direct(const parallax_slice_t& slice, const PullSlice& taken, uint64_t bytes,
                         size_t part, parallax_slice_t* host);
   Status lay_out_ids(const parallax_slice_t& slice, size_t part, parallax_slice_t* host);

@@ -17,6 +17,7 @@ namespace parallax {
 void StepCalls::reserve() {
   contribution_calls_.reserve();
   pull_calls_.reserve();
+  pulled_.reserve(PARALLAX_SLICES_MAX);
 }
 
 Status StepCalls::check_step(uint64_t step, const char* call) const {
@@ -89,15 +90,17 @@ Status StepCalls::check_before(const DeviceCalls::Call& call) const {
 // `there`: its request, where it has one already. A pull of no step is by this rank alone.
 Status StepCalls::post_pull(const DeviceCalls::Call& call, Request** request, Request* there) {
   PARALLAX_RETURN_IF_ERROR(checks_.check_pull(call.slices));
+  pulled_.clear();
+  for (size_t i = 0; i < call.slices.size(); ++i) {
+    PullSlice& added = pulled_.emplace_back(checks_.slice_of(call.slices[i]));
+    added.on_device = i < call.from_tables.size() && call.from_tables[i] != 0;
+  }
   if (call.kind == RequestKind::kEvaluate) {
-    return parts_.row_calls.evaluate(call.slices, checks_, request, there);
+    return parts_.row_calls.evaluate(pulled_, request, there);
   }
   TakenRequest taken(parts_.requests, there);
   PARALLAX_RETURN_IF_ERROR(taken.take(RequestKind::kPull, call.step));
-  for (size_t i = 0; i < call.slices.size(); ++i) {
-    PullSlice& added = taken->slices.emplace_back(checks_.slice_of(call.slices[i]));
-    added.on_device = i < call.from_tables.size() && call.from_tables[i] != 0;
-  }
+  taken->slices.assign(pulled_.begin(), pulled_.end());
   pull_calls_.post(&*taken);
   *request = taken.keep();
   return {};

@@ -99,6 +99,7 @@ class StepCalls {
   PullCalls pull_calls_;
   ContributionCalls contribution_calls_;
   DeviceCalls device_calls_;
+  std::vector<PullSlice> pulled_;                       // of the call being made
   std::array<Request*, StepWindow::kDepth> ends_ = {};  // by slot of the step
   Called called_;
 };

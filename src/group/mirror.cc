@@ -12,7 +12,7 @@ void read_store(const VariableRuntime& runtime, const PullSlice& slice, uint32_t
   StoreRead read = {
       .to = slice.values, .dtype = slice.dtype, .on_device = slice.on_device, .left = left};
   if (runtime.variable->ids_declared()) {
-    read.units = {.count = slice.count, .ids = slice.ids, .keys = &runtime.partition};
+    read.units = runtime.table->device()->rows_by_ids(slice.ids, slice.count);
   } else {
     read.units = {.count = runtime.variable->elements()};
   }

@@ -27,7 +27,10 @@ int64_t number_of(const StoreUnits& units, uint64_t i) {
   if (units.list != nullptr) return units.list[i];
   const int64_t id = units.ids.at(i);
   if (id == kPaddingId) return -1;
-  return units.keys->row_key_of(static_cast<uint64_t>(id));
+  const uint32_t row_key = units.keys->row_key_of(static_cast<uint64_t>(id));
+  if (units.owner == kNoOwner) return row_key;
+  const Partition::Home home = units.keys->home_of(row_key);
+  return home.owner == units.owner ? static_cast<int64_t>(home.local_row) : -1;
 }
 
 bool is_list(const StoreUnits& units) { return units.list != nullptr || units.keys != nullptr; }
@@ -51,8 +54,8 @@ Status DeviceStore::allocate() {
     PARALLAX_RETURN_IF_ERROR(
         queue_->allocate(shape_.units * width * sizeof(float), &arrays_[array]));
   }
-  // A unit always fits, and a small table needs no more than all of it.
-  const uint64_t one = rows_behind(1) + widest;
+  // A unit always fits, in any dtype, and a small table needs no more than all of it.
+  const uint64_t one = rows_behind(1) + widest / sizeof(float) * sizeof(double);
   const uint64_t all = rows_behind(shape_.units) + shape_.units * widest;
   piece_bytes_ = std::max<uint64_t>(one, std::min<uint64_t>(all, kPieceBytes));
   device_bytes_ = needed_bytes(shape_) + kPieces * piece_bytes_;
@@ -93,6 +96,10 @@ void DeviceStore::read(const StoreRead& read) {
   give({.kind = Kind::kRead, .read = read, .total = read.units.count});
 }
 
+void DeviceStore::put(const StorePut& put) {
+  give({.kind = Kind::kPut, .put = put, .total = put.count});
+}
+
 void DeviceStore::write(const StoreUnits& units, std::vector<std::byte> values) {
   Work work = {.kind = Kind::kWrite, .read = {.units = units}, .total = units.count};
   if (units.list != nullptr) work.list.assign(units.list, units.list + units.count);
@@ -119,10 +126,11 @@ void DeviceStore::give(Work work) {
   static_cast<void>(begin_pieces());
 }
 
-// A read to memory on the device is under way.
+// What writes to a caller's memory on the device is under way.
 bool DeviceStore::writes_to_callers() const {
   for (size_t i = first_; i < works_.size() && i <= begun_; ++i) {
-    if (works_[i].read.on_device && works_[i].begun > 0) return true;
+    const Work& work = works_[i];
+    if ((work.read.on_device || work.kind == Kind::kPut) && work.begun > 0) return true;
   }
   return false;
 }
@@ -179,8 +187,9 @@ Status DeviceStore::begin_pieces() {
 
 // Units that one piece takes of the work.
 uint64_t DeviceStore::fitting(const Work& work, uint64_t unit_bytes) const {
-  const bool listed =
-      work.kind == Kind::kUpdate ? work.update.partition->ids_declared() : is_list(work.read.units);
+  const bool listed = work.kind == Kind::kUpdate
+                          ? work.update.partition->ids_declared()
+                          : is_list(work.read.units) || work.kind == Kind::kPut;
   if (unit_bytes == 0 && !listed) return work.total;
   // The numbers of all units end at a multiple of 16.
   const uint64_t most = listed ? (piece_bytes_ - sizeof(int64_t)) / (unit_bytes + sizeof(int64_t))
@@ -188,14 +197,20 @@ uint64_t DeviceStore::fitting(const Work& work, uint64_t unit_bytes) const {
   return std::max<uint64_t>(1, most);
 }
 
+// What a unit takes of a piece, beside its number.
+uint64_t DeviceStore::unit_bytes(const Work& work) const {
+  if (work.kind == Kind::kPut) return shape_.widths[0] * uint64_t{bytes_of_dtype(work.put.dtype)};
+  const bool stays = work.kind == Kind::kRead && work.read.on_device;
+  return stays ? 0 : shape_.widths[work.read.units.array] * sizeof(float);
+}
+
 Status DeviceStore::begin(Work& work, Piece& piece) {
   if (work.kind == Kind::kUpdate) return begin_update(work, piece);
-  const bool stays = work.kind == Kind::kRead && work.read.on_device;
-  const uint64_t unit_bytes = stays ? 0 : shape_.widths[work.read.units.array] * sizeof(float);
   piece.first = work.begun;
-  piece.count = std::min(work.total - work.begun, fitting(work, unit_bytes));
+  piece.count = std::min(work.total - work.begun, fitting(work, unit_bytes(work)));
   work.begun += piece.count;
   if (piece.count == 0) return {};
+  if (work.kind == Kind::kPut) return begin_put(work, piece);
   return work.kind == Kind::kRead ? begin_read(work, piece) : begin_write(work, piece);
 }
 
@@ -253,6 +268,22 @@ Status DeviceStore::begin_write(Work& work, Piece& piece) {
   std::memcpy(piece.pinned.memory + rows_at, values, bytes);
   PARALLAX_RETURN_IF_ERROR(queue_->copy_in(piece.device, piece.pinned.memory, rows_at + bytes));
   return queue_->scatter(to, {piece.device, static_cast<uint32_t>(piece.count)},
+                         piece.device + rows_at);
+}
+
+Status DeviceStore::begin_put(const Work& work, const Piece& piece) {
+  const StorePut& put = work.put;
+  const uint32_t width = shape_.widths[0];
+  const uint64_t from_bytes = uint64_t{width} * bytes_of_dtype(put.from_dtype);
+  int64_t* const places = numbers_in(piece.pinned.memory);
+  for (uint64_t i = 0; i < piece.count; ++i) places[i] = put.places[piece.first + i];
+  const uint64_t rows_at = rows_behind(piece.count);
+  convert_or_copy(converter(put.from_dtype, put.dtype), put.from + piece.first * from_bytes,
+                  piece.pinned.memory + rows_at, piece.count * width, bytes_of_dtype(put.dtype));
+  PARALLAX_RETURN_IF_ERROR(
+      queue_->copy_in(piece.device, piece.pinned.memory, rows_at + piece.count * unit_bytes(work)));
+  return queue_->scatter({put.to, put.rows, width, put.dtype},
+                         {piece.device, static_cast<uint32_t>(piece.count)},
                          piece.device + rows_at);
 }
 
@@ -334,6 +365,11 @@ Status DeviceStore::enqueue_update(const Work& work, const Piece& piece, uint64_
 
 // ---- ends
 
+uint32_t* DeviceStore::left_of(const Work& work) {
+  if (work.kind == Kind::kUpdate) return work.update.left;
+  return work.kind == Kind::kPut ? work.put.left : work.read.left;
+}
+
 void DeviceStore::end(const Piece& piece) {
   const Work& work = works_[first_];
   if (work.kind == Kind::kRead && !work.read.on_device && piece.count > 0) {
@@ -344,7 +380,7 @@ void DeviceStore::end(const Piece& piece) {
                     work.read.to + piece.first * width * bytes, piece.count * width, bytes);
   }
   if (!piece.last) return;
-  uint32_t* const left = work.kind == Kind::kUpdate ? work.update.left : work.read.left;
+  uint32_t* const left = left_of(work);
   if (left != nullptr) --*left;
   if (work.kind == Kind::kRead && work.read.outbox != nullptr) {
     work.read.outbox->add(work.read.peer, work.read.send);

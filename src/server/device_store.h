@@ -38,9 +38,11 @@ struct StoreUnits {
   uint64_t first = 0;
   uint64_t count = 0;
   const uint32_t* list = nullptr;
-  // Row ids of a mirror, whose units are row keys; padding reads as zeros.
+  // Row ids, whose units are row keys, or of a shard the local rows of its owner. Padding reads as
+  // zeros, and so do other owners' rows.
   RowIds ids = {};
   const Partition* keys = nullptr;
+  uint32_t owner = kNoOwner;
 };
 
 // Units to memory, one after the other, and then a send of what is there, if it is given one.
@@ -48,13 +50,24 @@ struct StoreRead {
   StoreUnits units = {};
   std::byte* to = nullptr;
   uint32_t dtype = PARALLAX_F32;  // of what is written to `to`
-  // `to` is memory of the store's device: written there, and nothing comes to the host. The dtype
-  // is F32, F16 or BF16.
+  // `to` is memory of the store's device: written there, and nothing comes to the host.
   bool on_device = false;
   uint32_t* left = nullptr;  // lessened by one once all is there; may be null
   Outbox* outbox = nullptr;  // null: there is no send
   uint32_t peer = 0;
   Send send = {};
+};
+
+// Rows that others own, which have come to host memory, to rows of memory of the store's device.
+struct StorePut {
+  const std::byte* from = nullptr;
+  uint32_t from_dtype = PARALLAX_F32;
+  uint64_t count = 0;
+  const uint32_t* places = nullptr;  // the rows that they become; each once
+  std::byte* to = nullptr;
+  uint32_t dtype = PARALLAX_F32;
+  uint64_t rows = 0;  // there
+  uint32_t* left = nullptr;
 };
 
 class DeviceStore {
@@ -84,6 +97,7 @@ class DeviceStore {
   uint64_t device_bytes() const { return device_bytes_; }
 
   void read(const StoreRead& read);
+  void put(const StorePut& put);
   // Values are taken along; so is a list.
   void write(const StoreUnits& units, std::vector<std::byte> values);
   // Lists in the units' rows, made dense, or elements from first_element on; see Table::apply().
@@ -109,10 +123,11 @@ class DeviceStore {
   void abandon();
 
  private:
-  enum class Kind : uint8_t { kRead, kWrite, kUpdate };
+  enum class Kind : uint8_t { kRead, kWrite, kUpdate, kPut };
   struct Work {
     Kind kind = Kind::kRead;
-    StoreRead read = {};                 // units of a write, too
+    StoreRead read = {};  // units of a write, too
+    StorePut put = {};
     std::vector<std::byte> values = {};  // write
     std::vector<uint32_t> list = {};
     Update update = {};
@@ -130,6 +145,8 @@ class DeviceStore {
 
   TableArray array(uint32_t number) const;
   TableArray array_from(uint32_t number, uint64_t first) const;
+  uint64_t unit_bytes(const Work& work) const;
+  static uint32_t* left_of(const Work& work);
   uint64_t fitting(const Work& work, uint64_t unit_bytes) const;
   void give(Work work);
   Status begin_pieces();
@@ -138,6 +155,7 @@ class DeviceStore {
   Status begin_read_on_device(const Work& work, const Piece& piece);
   bool writes_to_callers() const;
   Status begin_write(Work& work, Piece& piece);
+  Status begin_put(const Work& work, const Piece& piece);
   Status begin_update(Work& work, Piece& piece);
   uint64_t stage_rows(Work& work, Piece& piece);
   Status enqueue_update(const Work& work, const Piece& piece, uint64_t values_at, bool listed);

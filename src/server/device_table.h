@@ -43,6 +43,14 @@ class DeviceTable {
   void take_values(uint64_t first, std::span<const std::byte> values);
   // A step's gradient, which stays until *left is back where it was.
   void apply(const ReducedGradient& gradient, const UpdateArguments& arguments, uint32_t* left);
+  // Rows of the value by their ids: those that lie here.
+  StoreUnits rows_by_ids(const RowIds& ids, uint64_t count) const {
+    return {.count = count, .ids = ids, .keys = &partition_, .owner = sharded_ ? rank_ : kNoOwner};
+  }
+  // Whether all of the variable does.
+  bool holds_all() const {
+    return shape_.units == (partition_.ids_declared() ? partition_.rows() : partition_.elements());
+  }
   // Without row ids: elements of an array from `first` on, which counts in the variable.
   StoreUnits elements_from(uint32_t array, uint64_t first, uint64_t count) const {
     return {.array = array, .first = first - first_element_, .count = count};

@@ -67,6 +67,13 @@ class PullExchange {
   bool finished() const { return source_.finished(); }
   // Fills in duplicates, and makes room for the next.
   void finish() { source_.finish(); }
+  // And then: what is to be written on devices is given to their tables. *left is raised by how
+  // much that is, and lessened as it is written; until it is 0 again no other pull begins.
+  void give_to_tables(uint32_t* left) const { source_.give_to_tables(left); }
+  // The same for one slice of an evaluation, between pulls: answers what others own of it, which
+  // the caller brings to where that says; and then.
+  PullSlice start_alone(const PullSlice& slice) { return source_.start_alone(slice); }
+  void give_alone(uint32_t* left) const { source_.give_alone(left); }
   bool active() const { return source_.active(); }
 
   // A rank of this host ended a step: no more pulls of it are due.

@@ -59,17 +59,45 @@ void PullSource::add(const PullSlice& slice) {
   if (variable.first_slice < place &&
       slices_[variable.first_slice].slice.variable == slice.variable) {
     PulledSlice& last = slices_[variable.last_slice];
-    PARALLAX_CHECK(last.slice.dtype == slice.dtype);
+    const PullSlice& given = last.slice.on_device ? last.on_device : last.slice;
+    PARALLAX_CHECK(given.dtype == slice.dtype && given.on_device == slice.on_device);
     last.next = place;
     before = last.before + last.slice.count;
   } else {
     variable.first_slice = place;
     variable.slice_dtype = wire_dtype(slice.dtype, variable.master);
+    variable.table_writes = slice.on_device;
     active_variables_.push_back(slice.variable);
   }
   if (variable.by_rows()) PARALLAX_CHECK(before + uint64_t{slice.count} <= variable.rows_max);
   variable.last_slice = place;
   slices_.push_back({.slice = slice, .before = before});
+  if (!slice.on_device) return;
+  slices_.back().on_device = slice;
+  if (variable.by_rows()) slices_.back().slice = others_of(variable, slice, before);
+}
+
+// Behind those of the variable's earlier slices.
+PullSlice PullSource::others_of(PulledVariable& variable, const PullSlice& slice, uint32_t before) {
+  const Partition& partition = variable.partition;
+  OthersRows& others = variable.others;
+  PullSlice asked = slice;
+  asked.count = 0;
+  asked.dtype = wire_dtype(slice.dtype, variable.master);
+  if (others.ids.empty()) return asked;
+  const uint64_t row_bytes = partition.row_elements() * bytes_of_dtype(asked.dtype);
+  asked.ids = {others.ids.data() + before, nullptr};
+  asked.values = others.values.data() + before * row_bytes;
+  for (uint32_t i = 0; i < slice.count; ++i) {
+    const int64_t id = slice.ids.at(i);
+    if (id == kPaddingId) continue;
+    const uint32_t row_key = partition.row_key_of(static_cast<uint64_t>(id));
+    if (partition.owner_of(row_key) == variable.columns.rank()) continue;
+    others.ids[before + asked.count] = id;
+    others.places[before + asked.count] = i;
+    ++asked.count;
+  }
+  return asked;
 }
 
 void PullSource::read_in_place(const PulledVariable& variable) {
@@ -186,9 +214,69 @@ void PullSource::finish() {
   for (const uint32_t each : active_variables_) {
     const PulledVariable& variable = *variables_.find(each);
     if (variable.read_in_place) continue;
-    variable.by_rows() ? fill_in(variable) : copy_elements(variable);
+    if (variable.by_rows()) {
+      fill_in(variable);
+    } else if (!variable.table_writes) {
+      copy_elements(variable);
+    }
   }
   active_ = false;
+}
+
+// Of the pull that was finished: *left is raised for each part that a device writes, and lessened
+// once it is there. Until then the slices are borrowed, and no other pull begins.
+void PullSource::give_to_tables(uint32_t* left) const {
+  for (const uint32_t each : active_variables_) {
+    const PulledVariable& variable = *variables_.find(each);
+    if (!variable.table_writes) continue;
+    for (uint32_t place = variable.first_slice;; place = slices_[place].next) {
+      give_to_table(variable, slices_[place], left);
+      if (slices_[place].next == 0) break;
+    }
+  }
+}
+
+// Of one that is asked for by other ways than these, between pulls.
+PullSlice PullSource::start_alone(const PullSlice& slice) {
+  PARALLAX_CHECK(!active_ && slice.on_device);
+  PulledVariable& variable = *variables_.find(slice.variable);
+  alone_ = {.slice = slice, .on_device = slice};
+  if (variable.by_rows()) {
+    alone_.slice = others_of(variable, slice, 0);
+  } else {
+    alone_.slice.count = 0;
+  }
+  return alone_.slice;
+}
+
+void PullSource::give_alone(uint32_t* left) const {
+  give_to_table(*variables_.find(alone_.on_device.variable), alone_, left);
+}
+
+// The whole slice, with zeros for what others own; then theirs, between.
+void PullSource::give_to_table(const PulledVariable& variable, const PulledSlice& of,
+                               uint32_t* left) {
+  const PullSlice& to = of.on_device;
+  const DeviceTable& table = *variable.table->device();
+  if (variable.by_rows() && to.count == 0) return;
+  ++*left;
+  table.store()->read({.units = variable.by_rows()
+                                    ? table.rows_by_ids(to.ids, to.count)
+                                    : StoreUnits{.count = variable.partition.elements()},
+                       .to = to.values,
+                       .dtype = to.dtype,
+                       .on_device = true,
+                       .left = left});
+  if (!variable.by_rows() || of.slice.count == 0) return;
+  ++*left;
+  table.store()->put({.from = of.slice.values,
+                      .from_dtype = of.slice.dtype,
+                      .count = of.slice.count,
+                      .places = variable.others.places.data() + of.before,
+                      .to = to.values,
+                      .dtype = to.dtype,
+                      .rows = to.count,
+                      .left = left});
 }
 
 // Duplicates and padding did not travel: copied from the id's first row, or zeroed.
@@ -199,7 +287,8 @@ void PullSource::fill_in(const PulledVariable& variable) {
   tied_.clear();
   for (uint32_t place = variable.first_slice;; place = slices_[place].next) {
     tied_.push_back(&slices_[place]);
-    const auto& [slice, before, next] = slices_[place];
+    const PullSlice& slice = slices_[place].slice;
+    const uint32_t before = slices_[place].before, next = slices_[place].next;
     for (uint32_t i = 0; i < slice.count; ++i) {
       const int64_t id = slice.ids.at(i);
       std::byte* const row = slice.values + i * row_bytes;

@@ -4,8 +4,9 @@
 // each the next piece of its own answer. Several slices of a variable are asked for as one: a row
 // that more than one of them names travels once. All is here when as much came as was wanted: what
 // it wants nothing of is not in it. Variables whose tables can all be read here it leaves to a
-// TableReader. The caller's ids and buffers are borrowed from start() to finish(). Part of
-// PullExchange.
+// TableReader. Of slices on the device of its own table only what others own is asked for, and
+// comes to host memory; then the table writes the slices. The caller's ids and buffers are borrowed
+// from start() to finish(). Part of PullExchange.
 #ifndef PARALLAX_SERVER_PULL_SOURCE_H_
 #define PARALLAX_SERVER_PULL_SOURCE_H_
 
@@ -29,6 +30,9 @@ class PullSource {
   void start(uint64_t step, std::span<const PullSlice> slices);
   bool finished() const { return active_ && left_ == 0 && reader_.finished(); }
   void finish();
+  void give_to_tables(uint32_t* left) const;
+  PullSlice start_alone(const PullSlice& slice);
+  void give_alone(uint32_t* left) const;
   bool active() const { return active_; }
   // That owe this rank values.
   std::vector<uint32_t> missing_leaders() const;
@@ -39,6 +43,8 @@ class PullSource {
 
  private:
   void add(const PullSlice& slice);
+  static PullSlice others_of(PulledVariable& variable, const PullSlice& slice, uint32_t before);
+  static void give_to_table(const PulledVariable& variable, const PulledSlice& of, uint32_t* left);
   void read_in_place(const PulledVariable& variable);
   void coalesce(PulledVariable& variable);
   void send_local(PulledVariable& variable);
@@ -59,6 +65,7 @@ class PullSource {
   std::vector<uint8_t> asked_;  // by column: its leader was asked for something
   std::vector<PulledSlice> slices_;
   std::vector<uint32_t> active_variables_;
+  PulledSlice alone_;                     // start_alone()'s
   std::vector<const PulledSlice*> tied_;  // while a variable is filled in: its slices so far
 };
 

@@ -43,6 +43,11 @@ void PulledVariable::lay_out(Arena& memory) {
   answers = memory.take<AnswerProgress>(columns.count());
   led.lay_out(memory);
   if (!owned_by(columns.rank())) return;
+  if (on_device && by_rows() && partition.rows_owned(columns.rank()) < partition.rows()) {
+    others.ids = memory.take<int64_t>(rows_max);
+    others.places = memory.take<uint32_t>(rows_max);
+    others.values = memory.take<std::byte>(rows_max * width * bytes_of_sum(master));
+  }
   asked = std::vector<Asked>(columns.host_count());
   if (!by_rows()) {
     const uint64_t elements = partition.range_of(columns.rank()).count;
@@ -75,7 +80,7 @@ void PulledVariable::expect_answers() {
   for (uint32_t column = 0; column < columns.count(); ++column) {
     AnswerProgress& answer = answers[column];
     answer = {};
-    if (read_in_place) continue;
+    if (read_in_place || (table_writes && !by_rows())) continue;
     if (by_rows()) {
       answer.due = coalescer.group_count(column);
       continue;

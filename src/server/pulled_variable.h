@@ -51,7 +51,8 @@ struct PullSlice {
   bool every_row = false;         // a dense slice of a variable with ids
   bool more = false;  // push, reduce: another call for the variable follows in this step
   SliceWay way = SliceWay::kItself;
-  // Pull: `values` is memory of the device that has the variable's mirror.
+  // Pull: `values` is memory of the device that this rank's table of the variable lies on, which
+  // writes it. Without row ids that is all of the variable.
   bool on_device = false;
   // Reduce, of a variable whose slices stay on their devices: the point of the stream (DeviceMark)
   // that they follow.
@@ -72,9 +73,18 @@ struct AskPosition {
 
 // One of a pull, among those of its variable.
 struct PulledSlice {
-  PullSlice slice;
-  uint32_t before = 0;  // rows of the earlier ones
-  uint32_t next = 0;    // the next one's place in the pull; 0: it is the last
+  PullSlice slice;           // what is asked for
+  uint32_t before = 0;       // rows of the earlier ones
+  uint32_t next = 0;         // the next one's place in the pull; 0: it is the last
+  PullSlice on_device = {};  // of one that a table writes: the caller's
+};
+
+// Of slices on a device that this rank's table lies on: what others own of them, one slice's behind
+// the other's. It comes to host memory.
+struct OthersRows {
+  std::span<int64_t> ids;
+  std::span<uint32_t> places;  // each one's row in its slice
+  std::span<std::byte> values;
 };
 
 struct PulledVariable {
@@ -141,6 +151,8 @@ struct PulledVariable {
   uint32_t first_slice = 0, last_slice = 0;  // of the pull: PullSource's places
   uint32_t slice_dtype = 0;                  // what their values travel as
   bool read_in_place = false;                // in the pull: TableReader's
+  bool table_writes = false;                 // in the pull: its slices are on_device
+  OthersRows others;                         // none: this rank owns no row, or all
   std::vector<BufferPlace> places;           // by rank: where its table lies, for who reads it
   std::span<AnswerProgress> answers;         // by column: of its leader
   // leader

@@ -74,9 +74,11 @@ class HeldQueue final : public TableQueue {
   }
   Status scatter(const TableArray& array, const TableRows& rows, const std::byte* in) override {
     return add([=] {
-      const size_t bytes = array.elements * sizeof(float);
+      const size_t bytes = array.elements * size_t{bytes_of_dtype(array.dtype)};
       for (uint32_t i = 0; i < rows.count; ++i) {
-        std::memcpy(row(array, number(rows, i)), in + i * bytes, bytes);
+        const auto at = static_cast<uint64_t>(number(rows, i));
+        EXPECT_LT(at, array.rows);
+        std::memcpy(array.values + at * bytes, in + i * bytes, bytes);
       }
     });
   }

@@ -111,7 +111,7 @@ void cuda_double_reset(int count) {
   all.open_ms = fresh.open_ms;
   all.held = false;
   all.log.clear();
-  all.pageable_copies = all.bytes_to_host = 0;
+  all.pageable_copies = all.bytes_to_host = all.bytes_to_device = 0;
   all.initialised = false;
   all.changed.notify_all();
 }
@@ -148,6 +148,11 @@ void* cuda_double_alias(CUdeviceptr pointer, size_t bytes, int device) {
 uint64_t cuda_double_bytes_to_host() {
   const Lock lock(machine().mutex);
   return machine().bytes_to_host;
+}
+
+uint64_t cuda_double_bytes_to_device() {
+  const Lock lock(machine().mutex);
+  return machine().bytes_to_device;
 }
 
 uint64_t cuda_double_pageable_copies() {

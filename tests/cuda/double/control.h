@@ -81,8 +81,10 @@ PARALLAX_DOUBLE_API void cuda_double_set_memory(int device, size_t bytes);
 PARALLAX_DOUBLE_API void* cuda_double_alias(CUdeviceptr pointer, size_t bytes, int device);
 /* Asynchronous copies between a device and pageable memory, which CUDA stages or waits for. */
 PARALLAX_DOUBLE_API uint64_t cuda_double_pageable_copies(void);
-/* Bytes that copies of devices to the host were asked for since the reset. */
+/* Bytes that copies of devices to the host, and of the host to devices, were asked for since the
+ * reset. */
 PARALLAX_DOUBLE_API uint64_t cuda_double_bytes_to_host(void);
+PARALLAX_DOUBLE_API uint64_t cuda_double_bytes_to_device(void);
 /* Operations executed so far by one stream, or by all of them (NULL). */
 PARALLAX_DOUBLE_API uint64_t cuda_double_executed(CUstream stream);
 /* Streams, events, blocks of memory, modules and retained contexts that are there; one line each in

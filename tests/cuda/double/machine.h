@@ -134,7 +134,7 @@ struct Machine {
   bool held = false;
   uint64_t executed = 0;
   uint64_t pageable_copies = 0;
-  uint64_t bytes_to_host = 0;
+  uint64_t bytes_to_host = 0, bytes_to_device = 0;
   std::string log;
   std::string log_path;
 };

@@ -104,6 +104,7 @@ PARALLAX_DOUBLE_API CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from,
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (bytes == 0) return CUDA_SUCCESS;
   if (!find(all, to, bytes, MemoryKind::kDevice, &target)) return CUDA_ERROR_INVALID_VALUE;
+  all.bytes_to_device += bytes;
   if (find_host(all, from, bytes, &source)) {
     return enqueue_copy(all, stream, "cuMemcpyHtoDAsync", target, source, bytes);
   }

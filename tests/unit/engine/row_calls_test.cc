@@ -77,7 +77,9 @@ TEST(RowCalls, AnEvaluationReadsOwnersAndMirrorsByThisRankAlone) {
   slices[1].variable = CallsWorld::kDense;
   slices[1].values = dense.data();
   Request* request = nullptr;
-  ASSERT_TRUE(world[0].rows.evaluate(slices, world.checks(), &request).ok());
+  const SliceChecks checks = world.checks();
+  const PullSlice pulled[] = {checks.slice_of(slices[0]), checks.slice_of(slices[1])};
+  ASSERT_TRUE(world[0].rows.evaluate(pulled, &request).ok());
   world.settle();
   ASSERT_TRUE(request->done() && request->status.ok());
   EXPECT_EQ(std::vector<float>(&rows[0], &rows[2]), world.row(5));
@@ -95,7 +97,7 @@ TEST(RowCalls, AreRefusedWithinAStep) {
       world[0].rows.post(rows_of(CallsWorld::kRows, 0, 1, values), false, &request);
   EXPECT_EQ(refused.code(), PARALLAX_STATE);
   EXPECT_TRUE(has(refused, "read: step 1 is not over")) << refused.message();
-  EXPECT_TRUE(has(world[0].rows.evaluate({}, world.checks(), &request), "an evaluation"));
+  EXPECT_TRUE(has(world[0].rows.evaluate({}, &request), "an evaluation"));
   EXPECT_FALSE(world[0].rows.pending());
 }
 

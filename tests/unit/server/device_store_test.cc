@@ -152,6 +152,88 @@ TEST_F(DeviceStoreTest, WhoForgetsAReadOnTheDeviceWaitsForIt) {
   EXPECT_EQ(queue_.drains, 1u);
 }
 
+// Given a shard, a slice on the device that names rows of it and of others, and the others' rows in
+// host memory, expect each where its id is, in more pieces than one, in another dtype too; nobody
+// waits for the device but who forgets what it writes.
+TEST_F(DeviceStoreTest, OthersRowsArePutBetweenItsOwn) {
+  constexpr uint64_t kRows = 40, kCount = 2 * DeviceStore::kPieceBytes / sizeof(double);
+  const SlotMap slots = even_slots(2);
+  const Partition rows(kRows, 2, true, slots, 0);
+  const uint64_t own = rows.rows_owned(1);
+  ASSERT_GT(own, 0u);
+  ASSERT_LT(own, kRows);
+  make(own, 2);
+  // Of each row twice its key, and that and one.
+  const auto key_of = [&](uint64_t id) { return static_cast<double>(rows.row_key_of(id)); };
+  std::vector<float> shard;
+  for (uint64_t i = 0; i < own; ++i) {
+    const auto key = static_cast<float>(rows.row_key_at(1, i));
+    shard.insert(shard.end(), {2 * key, 2 * key + 1});
+  }
+  store_->write({.count = own}, bytes(shard));
+  std::vector<int64_t> ids;
+  std::vector<uint32_t> places;
+  std::vector<float> others;
+  std::vector<double> expected;
+  for (uint64_t i = 0; i < kCount; ++i) {
+    const uint64_t id = i * 7 % kRows;
+    ids.push_back(i % 11 == 0 ? -1 : static_cast<int64_t>(id));
+    const double first = i % 11 == 0 ? 0 : 2 * key_of(id);
+    expected.insert(expected.end(), {first, i % 11 == 0 ? 0 : first + 1});
+    if (i % 11 == 0 || rows.owner_of(rows.row_key_of(id)) == 1) continue;
+    places.push_back(static_cast<uint32_t>(i));
+    others.insert(others.end(), {static_cast<float>(first), static_cast<float>(first + 1)});
+  }
+  std::vector<double> slice(2 * kCount, 77);
+  const StoreRead read = {
+      .units = {.count = kCount, .ids = {ids.data(), nullptr}, .keys = &rows, .owner = 1},
+      .to = reinterpret_cast<std::byte*>(slice.data()),
+      .dtype = PARALLAX_F64,
+      .on_device = true,
+      .left = &left_};
+  const StorePut put = {.from = reinterpret_cast<const std::byte*>(others.data()),
+                        .count = places.size(),
+                        .places = places.data(),
+                        .to = reinterpret_cast<std::byte*>(slice.data()),
+                        .dtype = PARALLAX_F64,
+                        .rows = kCount,
+                        .left = &left_};
+  left_ = 1;
+  store_->read(read);
+  finish();
+  std::vector<double> own_alone = expected;
+  for (const uint32_t place : places) own_alone[2 * place] = own_alone[2 * place + 1] = 0;
+  EXPECT_EQ(slice, own_alone);
+  left_ = 2;
+  store_->read(read);
+  store_->put(put);
+  finish();
+  EXPECT_EQ(left_, 0u);
+  EXPECT_EQ(slice, expected);
+  left_ = 1;
+  store_->put(put);
+  store_->abandon();
+  EXPECT_EQ(queue_.drains, 1u) << "it writes to the caller's memory";
+}
+
+// Given a table of one row, expect a row of a wider dtype to fit into a piece.
+TEST_F(DeviceStoreTest, ARowOfAnyDtypeFitsIntoAPiece) {
+  make(1, 9);
+  std::vector<double> slice(18, 77);
+  const uint32_t places[] = {1, 0};
+  const std::vector<float> both = {1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 8, 7, 6, 5, 4, 3, 2, 1};
+  left_ = 1;
+  store_->put({.from = reinterpret_cast<const std::byte*>(both.data()),
+               .count = 2,
+               .places = places,
+               .to = reinterpret_cast<std::byte*>(slice.data()),
+               .dtype = PARALLAX_F64,
+               .rows = 2,
+               .left = &left_});
+  finish();
+  EXPECT_EQ(slice, (std::vector<double>{9, 8, 7, 6, 5, 4, 3, 2, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+}
+
 TEST_F(DeviceStoreTest, RowsByListAndByIdsWithPadding) {
   make(5, 2);
   const SlotMap slots = even_slots(1);
