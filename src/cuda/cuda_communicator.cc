@@ -78,6 +78,7 @@ Status CudaCommunicator::begin(const CommunicatorOptions& options) {
   if (!options.host_ranks.empty()) {
     sums_ = std::make_unique<GatheredSums>(driver_, *parts_.launcher, parts_.context,
                                            options.host_ranks);
+    if (options.windows) window_ = std::make_unique<GatherWindow>(nccl_);
   }
   if (options.shares > 0) {
     legs_ = std::make_unique<HostLegs>(
@@ -110,14 +111,46 @@ Status CudaCommunicator::ask() {
   const ncclResult_t asked = nccl_.ncclCommGetAsyncError(communicator_, &error);
   if (asked != ncclSuccess) return failed("ncclCommGetAsyncError", asked);
   if (error == ncclInProgress) return {};
+  const bool forming = phase_ == Phase::kForming;
   if (error != ncclSuccess) {
-    return failed(phase_ == Phase::kForming ? "ncclCommInitRankConfig" : "a reduction", error);
+    const bool offered = window_ != nullptr && window_->offered();
+    return failed(!forming  ? "a reduction"
+                  : offered ? window_->last_call()
+                            : "ncclCommInitRankConfig",
+                  error);
   }
-  if (phase_ == Phase::kForming) phase_ = Phase::kReady;
+  if (forming) {
+    bool in_progress = false;
+    PARALLAX_RETURN_IF_ERROR(form_window(&in_progress));
+    if (!in_progress) phase_ = Phase::kReady;
+  }
   if (!settling()) return {};
   bool more = false;
   PARALLAX_RETURN_IF_ERROR(go_on(&more));
   return more ? enqueue() : Status();
+}
+
+// The first call that every rank makes of a communicator that is there. The others wait in theirs,
+// so that an error here is one of all.
+Status CudaCommunicator::form_window(bool* in_progress) {
+  if (window_ == nullptr) return {};
+  if (!window_->offered()) {
+    const ncclResult_t result =
+        window_->offer(communicator_, parts_.context, sums_->scratch_bytes());
+    *in_progress = result == ncclInProgress;
+    if (*in_progress) return {};
+    if (result != ncclSuccess) return failed(window_->last_call(), result);
+  }
+  window_->settle();
+  sums_->use_scratch(window_->take_memory());
+  if (window_->taken()) sums_->gather_in_place(rank_);
+  return {};
+}
+
+RegisteredMemory CudaCommunicator::registered() const {
+  RegisteredMemory counts = buffers_.counts();
+  if (window_ != nullptr) window_->count(&counts);
+  return counts;
 }
 
 Status CudaCommunicator::look_at_events() {
@@ -177,6 +210,8 @@ Status CudaCommunicator::launch_behind(std::span<const DeviceReduction> together
 // Up to what NCCL has still in progress.
 Status CudaCommunicator::enqueue() {
   for (bool more = true; more;) {
+    const CUresult staged = sums_ == nullptr ? CUDA_SUCCESS : sums_->stage(stream_);
+    if (staged != CUDA_SUCCESS) return failed(sums_->last_call(), staged);
     list_calls();
     const char* what = "";
     const ncclResult_t result = call_together(&what);
@@ -215,7 +250,9 @@ HostLegs::Shared CudaCommunicator::of_zeros() const {
 // What a program lets go of says so first (forget): what it does not tell the job of, as tensors of
 // a framework's allocator, is not registered.
 void CudaCommunicator::know_memory(std::span<const DeviceReduction> together) {
-  if (!memory_around_ || !buffers_.possible()) return;
+  // In place NCCL does not see what the program gave.
+  const bool in_place = window_ != nullptr && window_->taken();
+  if (!memory_around_ || !buffers_.possible() || in_place) return;
   for (const DeviceReduction& each : together) {
     for (const std::byte* address : {each.from, static_cast<const std::byte*>(each.to)}) {
       if (address == nullptr || buffers_.knows(address)) continue;
@@ -338,14 +375,20 @@ Status CudaCommunicator::end_launch(CUstream stream) {
 
 // ---- the end
 
+void CudaCommunicator::deregister_all() {
+  buffers_.forget_all(communicator_);
+  if (window_ != nullptr) window_->deregister(communicator_);
+}
+
 void CudaCommunicator::abort() {
   if (phase_ == Phase::kAborted) return;
   const bool idle = phase_ == Phase::kReady;
   phase_ = Phase::kAborted;
   const ContextScope scope(driver_, parts_.context);
   // What kernels still use goes with the communicator.
-  if (under_way_.empty() && idle) buffers_.forget_all(communicator_);
+  if (under_way_.empty() && idle) deregister_all();
   buffers_.drop_all();
+  if (window_ != nullptr) window_->drop();
   if (communicator_ != nullptr) {
     nccl_.ncclCommAbort(std::exchange(communicator_, nullptr));
   }
@@ -383,7 +426,7 @@ bool CudaCommunicator::drain(int64_t timeout_ns) {
 void CudaCommunicator::close_in_good_order() {
   const ContextScope scope(driver_, parts_.context);
   if (scope.status() != CUDA_SUCCESS) return;
-  buffers_.forget_all(communicator_);
+  deregister_all();
   ncclResult_t state = nccl_.ncclCommFinalize(communicator_);
   const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kGoodbyeNs);
   while (state == ncclInProgress && std::chrono::steady_clock::now() < until) {
@@ -409,6 +452,7 @@ CudaCommunicator::~CudaCommunicator() {
   if (stream_ != nullptr) driver_.cuStreamDestroy_v2(stream_);
   parts_.give_back(std::move(zeros_));
   if (sums_ != nullptr) parts_.give_back(sums_->take_memory());
+  if (window_ != nullptr) parts_.give_back(window_->take_memory());
 }
 
 }  // namespace parallax

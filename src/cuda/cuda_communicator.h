@@ -18,6 +18,7 @@
 
 #include "base/status.h"
 #include "cuda/device_blocks.h"
+#include "cuda/gather_window.h"
 #include "cuda/gathered_sums.h"
 #include "cuda/host_legs.h"
 #include "cuda/library.h"
@@ -54,7 +55,7 @@ class CudaCommunicator final : public Communicator {
   uint64_t ended() const override { return launched_ - under_way_.size() - (settling() ? 1 : 0); }
   bool to_be_asked() const override { return phase_ == Phase::kForming || settling(); }
   void forget(const ByteRange& memory) override;
-  RegisteredMemory registered() const override { return buffers_.counts(); }
+  RegisteredMemory registered() const override;
   void abort() override;
   bool quiet() override;
   bool drain(int64_t timeout_ns) override;
@@ -67,6 +68,7 @@ class CudaCommunicator final : public Communicator {
         driver_(parts_.driver.api),
         nccl_(parts_.nccl.api),
         device_(options.device),
+        rank_(options.rank),
         memory_around_(options.memory_around),
         buffers_(nccl_),
         wake_(std::make_unique<std::function<void()>>(parts_.wake)) {}
@@ -77,6 +79,7 @@ class CudaCommunicator final : public Communicator {
   Status within_context(Work&& work);
   Status begin(const CommunicatorOptions& options);
   Status ask();
+  Status form_window(bool* in_progress);
   Status look_at_events();
   Status order_behind(std::span<const DeviceReduction> together);
   Status take_zeros(std::span<const DeviceReduction> together);
@@ -93,6 +96,7 @@ class CudaCommunicator final : public Communicator {
   Status take_event(CUevent* event);
   void give_back(CUevent event) noexcept { events_.push_back(event); }
   bool passed(CUevent event, CUresult* error) const;
+  void deregister_all();
   void close_in_good_order();
   Status failed(const char* what, CUresult error);
   Status failed(const char* what, ncclResult_t error);
@@ -100,7 +104,7 @@ class CudaCommunicator final : public Communicator {
   const Parts parts_;
   const DriverApi& driver_;
   const NcclApi& nccl_;
-  const uint32_t device_;
+  const uint32_t device_, rank_;
   const std::function<ByteRange(const void* address)> memory_around_;
   RegisteredBuffers buffers_;  // of memory that the job knows
   // The driver may call it as long as something is under way.
@@ -119,7 +123,9 @@ class CudaCommunicator final : public Communicator {
   std::vector<DeviceReduction> together_;  // what is launched, all with buffers
   std::vector<NcclCall> calls_;            // of it, as one
   std::unique_ptr<GatheredSums> sums_;     // in order; none: NCCL sums
-  std::unique_ptr<HostLegs> legs_;         // of reductions in two legs; none: there are none
+  // What they gather into; none: not all ranks can register it.
+  std::unique_ptr<GatherWindow> window_;
+  std::unique_ptr<HostLegs> legs_;  // of reductions in two legs; none: there are none
 };
 
 }  // namespace parallax

@@ -12,6 +12,7 @@
 
 #include "cuda/context.h"
 #include "cuda/cuda_communicator.h"
+#include "cuda/gather_window.h"
 
 namespace parallax {
 
@@ -295,8 +296,10 @@ bool CudaDevices::free_one() noexcept {
   if (scope.status() != CUDA_SUCCESS) return true;
   if (pinned != nullptr) {
     api_.cuMemFreeHost(pinned);
+  } else if (const DeviceBlock& of = block.front(); of.nccl_free != nullptr) {
+    of.nccl_free(reinterpret_cast<void*>(of.memory));
   } else {
-    api_.cuMemFree_v2(block.front().memory);
+    api_.cuMemFree_v2(of.memory);
   }
   return true;
 }
@@ -337,6 +340,7 @@ CollectiveSupport CudaDevices::collectives() const {
   support.there = loaded.ok();
   if (loaded.ok()) support.library_version = static_cast<uint32_t>(nccl->version);
   support.why = loaded.message();
+  support.windows = loaded.ok() && GatherWindow::possible(nccl->api);
   support.why_not_ordered = CudaKernels::why_none(api_, count_);
   support.ordered_ranks_max = support.why_not_ordered.empty() ? kernels::kSumRanksMax : 0;
   return support;

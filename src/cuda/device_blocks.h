@@ -5,6 +5,7 @@
 #define PARALLAX_CUDA_DEVICE_BLOCKS_H_
 
 #include <cuda.h>
+#include <nccl.h>
 
 #include <list>
 
@@ -13,6 +14,7 @@ namespace parallax {
 struct DeviceBlock {
   CUcontext context = nullptr;
   CUdeviceptr memory = 0;
+  ncclResult_t (*nccl_free)(void* memory) = nullptr;  // whose memory it is; null: the driver's
 };
 
 using DeviceBlocks = std::list<DeviceBlock>;

@@ -32,7 +32,7 @@ CUresult GatheredSums::begin(std::span<const DeviceReduction> together) {
   last_call_ = "cuMemAlloc of what ranks give, to sum it in order";
   if (scratch_.empty()) {
     scratch_.push_front({.context = context_});
-    const CUresult error = driver_.cuMemAlloc_v2(&scratch_.front().memory, room_bytes_ * ranks_);
+    const CUresult error = driver_.cuMemAlloc_v2(&scratch_.front().memory, scratch_bytes());
     if (error != CUDA_SUCCESS) {
       scratch_.pop_front();
       return error;
@@ -52,8 +52,11 @@ void GatheredSums::cut_part() {
     const DeviceReduction& each = together_[at_];
     const uint64_t bytes = bytes_of_dtype(each.dtype);
     const uint64_t count = std::min(each.count - first_, (room_bytes_ - used) / bytes);
-    part_.push_back({.from = each.from + first_ * bytes,
-                     .gathered = scratch + used * ranks_,
+    const std::byte* const given = each.from + first_ * bytes;
+    std::byte* const gathered = scratch + used * ranks_;
+    part_.push_back({.given = given,
+                     .from = place_ == kNone ? given : gathered + place_ * count * bytes,
+                     .gathered = gathered,
                      .to = each.to + first_ * bytes,
                      .count = count,
                      .dtype = each.dtype,
@@ -64,6 +67,18 @@ void GatheredSums::cut_part() {
     first_ = 0;
     ++at_;
   }
+}
+
+CUresult GatheredSums::stage(CUstream stream) {
+  last_call_ = "cuMemcpyDtoDAsync of what this rank gives";
+  for (const Piece& piece : part_) {
+    if (piece.from == piece.given) continue;
+    const CUresult error = driver_.cuMemcpyDtoDAsync_v2(
+        reinterpret_cast<CUdeviceptr>(piece.from), reinterpret_cast<CUdeviceptr>(piece.given),
+        piece.count * bytes_of_dtype(piece.dtype), stream);
+    if (error != CUDA_SUCCESS) return error;
+  }
+  return CUDA_SUCCESS;
 }
 
 CUresult GatheredSums::sum(CUstream stream) {

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "cuda/device_blocks.h"
@@ -27,7 +28,8 @@ class GatheredSums {
 
   // `count` numbers from each rank to `gathered`, rank after rank.
   struct Piece {
-    const std::byte* from = nullptr;
+    const std::byte* given = nullptr;
+    const std::byte* from = nullptr;  // `given`, or this rank's own place among what is gathered
     std::byte* gathered = nullptr;
     std::byte* to = nullptr;
     uint64_t count = 0;
@@ -39,10 +41,18 @@ class GatheredSums {
   GatheredSums(const DriverApi& driver, kernels::Launcher& launcher, CUcontext context,
                std::span<const uint32_t> host_ranks);
 
+  uint64_t scratch_bytes() const { return room_bytes_ * ranks_; }
+  // Before begin(): what to gather into, one block of scratch_bytes(). Else it is allocated.
+  void use_scratch(DeviceBlocks&& memory) { scratch_ = std::move(memory); }
+  // What this rank gives is gathered from its own place in the scratch, to which stage() copies it.
+  void gather_in_place(uint32_t rank) { place_ = rank; }
+
   // Of reductions that all have buffers; the first part is there. OUT_OF_MEMORY: of the scratch.
   CUresult begin(std::span<const DeviceReduction> together);
   // Empty: all is summed.
   std::span<const Piece> part() const { return part_; }
+  // Enqueues what comes before the part is gathered.
+  CUresult stage(CUstream stream);
   // Enqueues the sums of a part that the stream has gathered; then the next one is there.
   CUresult sum(CUstream stream);
   // The function of the driver that answered last.
@@ -51,12 +61,15 @@ class GatheredSums {
   DeviceBlocks take_memory() { return std::move(scratch_); }
 
  private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+
   void cut_part();
 
   const DriverApi& driver_;
   kernels::Launcher& launcher_;
   const CUcontext context_;
   uint32_t ranks_ = 0;
+  uint32_t place_ = kNone;  // of this rank, gathered in place
   kernels::HostEnds ends_ = {};
   uint64_t room_bytes_ = 0;  // of each rank in a part
   DeviceBlocks scratch_;     // one block, once it is there

@@ -30,7 +30,7 @@
   X(ncclGroupEnd)
 
 // X(symbol, since). Null where the library found is older, or the header that this was built with.
-// Buffers registered for a communicator, and as windows of symmetric memory.
+// Buffers registered for a communicator, and as windows of symmetric memory, of NCCL's allocation.
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
 #define PARALLAX_NCCL_REGISTER_FUNCTIONS(X)   \
   X(ncclCommRegister, NCCL_VERSION(2, 19, 0)) \
@@ -40,6 +40,8 @@
 #endif
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
 #define PARALLAX_NCCL_WINDOW_FUNCTIONS(X)           \
+  X(ncclMemAlloc, NCCL_VERSION(2, 19, 0))           \
+  X(ncclMemFree, NCCL_VERSION(2, 19, 0))            \
   X(ncclCommWindowRegister, NCCL_VERSION(2, 27, 0)) \
   X(ncclCommWindowDeregister, NCCL_VERSION(2, 27, 0))
 #else

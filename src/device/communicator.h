@@ -38,7 +38,8 @@ struct CollectiveSupport {
   uint32_t library_version = 0;  // 22809 is NCCL 2.28.9
   uint32_t driver_version = 0;   // 13000 is CUDA 13.0
   uint32_t devices = 0;
-  std::string why;  // not there: what is missing
+  std::string why;       // not there: what is missing
+  bool windows = false;  // memory that all ranks register together (CommunicatorOptions)
   // Sums in an order of ours, of so many ranks at most; 0: none, and why.
   uint32_t ordered_ranks_max = 0;
   std::string why_not_ordered;
@@ -59,6 +60,8 @@ struct CommunicatorOptions {
   // Not empty: sums add a host's ranks, from +0 in the order of their numbers here, then hosts,
   // from +0; how many ranks each host has. Empty: in any order.
   std::vector<uint32_t> host_ranks = {};
+  // Every rank registers the memory that sums in an order gather into, together with all others.
+  bool windows = false;
   // Not 0: reductions go in two legs (DeviceLeg), and so many ranks, the first ones, have a share.
   uint32_t shares = 0;
   // The memory that the job knows of around an address, which stays what it is until forget(); of
@@ -99,11 +102,15 @@ struct DeviceReduction {
 struct RegisteredMemory {
   uint64_t count = 0, bytes = 0;
   uint64_t refused = 0;  // ranges that the library did not take
+  // Beside these, memory of the library's own that all ranks registered together.
+  uint64_t windows = 0, window_bytes = 0;
 
   RegisteredMemory& operator+=(const RegisteredMemory& other) {
     count += other.count;
     bytes += other.bytes;
     refused += other.refused;
+    windows += other.windows;
+    window_bytes += other.window_bytes;
     return *this;
   }
 };

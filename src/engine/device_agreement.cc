@@ -94,6 +94,7 @@ DeviceTerms DeviceAgreement::terms() {
     terms.library_version = support_.library_version;
     terms.driver_version = support_.driver_version;
     terms.by_host = by_host();
+    terms.windows = support_.windows;
     status = support_.there ? check_ordered() : unsupported(support_.why);
     if (status.ok() && terms.by_host) status = check_by_host(share_);
   }
@@ -132,6 +133,7 @@ void DeviceAgreement::begin(const DeviceTerms& agreed) {
     parts_.launches.go_by_host(std::make_unique<HostOrder>(columns, parts_.outbox, host_id_));
   } else if (parts_.deterministic) {
     number_in_order(columns, &options);
+    options.windows = agreed.windows;
   }
   parts_.launches.begin(*share_.devices, options);
 }

@@ -21,14 +21,20 @@ struct DeviceTerms {
   bool able = false;
   bool has_id = false;
   bool by_host = false;  // it sums within its host alone (AmongDevices::kHost)
+  bool windows = false;  // it can register memory together with the others
   uint32_t library_version = 0, driver_version = 0;  // as CollectiveSupport has them
   CommunicatorId id = {};
   std::string why;  // not able: the rank, and what it lacks
 
   void encode(std::string* out) const {
     const std::string text = why.substr(0, kWhyMax);
-    const uint32_t numbers[] = {
-        able, has_id, by_host, library_version, driver_version, static_cast<uint32_t>(text.size())};
+    const uint32_t numbers[] = {able,
+                                has_id,
+                                by_host,
+                                windows,
+                                library_version,
+                                driver_version,
+                                static_cast<uint32_t>(text.size())};
     out->append(reinterpret_cast<const char*>(numbers), sizeof numbers);
     out->append(reinterpret_cast<const char*>(id.bytes.data()), id.bytes.size());
     *out += text;
@@ -36,21 +42,22 @@ struct DeviceTerms {
 
   // A peer's. *in goes on behind it.
   bool decode(std::span<const std::byte>* in) {
-    uint32_t numbers[6];
+    uint32_t numbers[7];
     if (in->size() < sizeof numbers + id.bytes.size()) return false;
     std::memcpy(numbers, in->data(), sizeof numbers);
     std::memcpy(id.bytes.data(), in->data() + sizeof numbers, id.bytes.size());
     *in = in->subspan(sizeof numbers + id.bytes.size());
-    const bool bits = numbers[0] <= 1 && numbers[1] <= 1 && numbers[2] <= 1;
-    if (!bits || numbers[5] > kWhyMax || in->size() < numbers[5]) return false;
+    const bool bits = numbers[0] <= 1 && numbers[1] <= 1 && numbers[2] <= 1 && numbers[3] <= 1;
+    if (!bits || numbers[6] > kWhyMax || in->size() < numbers[6]) return false;
     wanted = true;
     able = numbers[0] != 0;
     has_id = numbers[1] != 0;
     by_host = numbers[2] != 0;
-    library_version = numbers[3];
-    driver_version = numbers[4];
-    why.assign(reinterpret_cast<const char*>(in->data()), numbers[5]);
-    *in = in->subspan(numbers[5]);
+    windows = numbers[3] != 0;
+    library_version = numbers[4];
+    driver_version = numbers[5];
+    why.assign(reinterpret_cast<const char*>(in->data()), numbers[6]);
+    *in = in->subspan(numbers[6]);
     return true;
   }
 
@@ -70,6 +77,7 @@ struct DeviceTerms {
   }
   // Takes in that another rank cannot, or goes another way.
   void merge(const DeviceTerms& other) {
+    windows = windows && other.windows;
     if (!able || (other.able && other.by_host == by_host)) return;
     able = false;
     why = other.able ? "the setting nccl is host on some ranks and world on others" : other.why;

@@ -103,7 +103,9 @@ std::string Reports::stats_json() const {
       {"nccl",
        {{"registered_buffers", parts_.registered.count},
         {"registered_buffer_bytes", parts_.registered.bytes},
-        {"refused_buffers", parts_.registered.refused}}},
+        {"refused_buffers", parts_.registered.refused},
+        {"gather_windows", parts_.registered.windows},
+        {"gather_window_bytes", parts_.registered.window_bytes}}},
       {"late", late_json(parts_.pipeline.late(), parts_.group.columns())},
       {"dropped_messages", parts_.traffic.dropped_messages()},
       {"growth_count", growth_count()}};

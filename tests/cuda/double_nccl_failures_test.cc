@@ -50,6 +50,26 @@ TEST_F(NcclDoubleFailures, RanksThatDifferAreTold) {
   }
 }
 
+// In place is as each collective has it.
+TEST_F(NcclDoubleFailures, BuffersThatOverlapOtherwiseAreRefused) {
+  with_ranks(2, [](Rank& own) {
+    DeviceNumbers<int> numbers({own.rank, own.rank, 7});
+    const auto at = [&](int index) { return static_cast<int*>(numbers.address()) + index; };
+    EXPECT_EQ(ncclAllReduce(at(0), at(1), 2, ncclInt, ncclSum, own.communicator, own.stream),
+              ncclInvalidUsage);
+    EXPECT_EQ(ncclAllGather(at(1 - own.rank), at(0), 1, ncclInt, own.communicator, own.stream),
+              ncclInvalidUsage);
+    ASSERT_EQ(ncclAllGather(at(own.rank), at(0), 1, ncclInt, own.communicator, own.stream),
+              ncclSuccess);
+    ASSERT_EQ(
+        ncclReduceScatter(at(0), at(own.rank), 1, ncclInt, ncclSum, own.communicator, own.stream),
+        ncclSuccess);
+    own.wait();
+    EXPECT_EQ(numbers.host()[own.rank], 2 * own.rank);
+    EXPECT_EQ(numbers.host()[2], 7);
+  });
+}
+
 TEST_F(NcclDoubleFailures, AnOrderOfLaunchesThatDiffersIsTold) {
   with_ranks(
       2,

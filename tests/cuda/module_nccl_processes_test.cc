@@ -2,6 +2,7 @@
 // Jobs whose devices sum among themselves, with ranks as processes, one of which is this program
 // again: with an NCCL of another version, with one that is too old, and killed.
 #include <fcntl.h>
+#include <nccl.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -26,16 +27,17 @@ std::string from_environment(const char* variable) {
 // What a rank of two came to.
 struct Came {
   parallax_status_t committed = PARALLAX_OK, reduced = PARALLAX_OK;
-  std::string sentence, plan;
+  std::string sentence, plan, stats;
 };
 
 // A step, and a second one that rank 1 does not live to see if it is to be killed.
-Came be_one_of_two(uint32_t rank, const std::string& folder, bool killed) {
+Came be_one_of_two(uint32_t rank, const std::string& folder, bool killed, bool ordered) {
   const std::string rendezvous = "file:" + folder;
   auto options = sized<parallax_options_t>();
   options.rank = rank;
   options.world = 2;
   options.rendezvous = rendezvous.c_str();
+  options.deterministic = ordered ? 1 : 0;
   DeviceRank own{rank, 2, nullptr};
   check(parallax_open(&options, &own.job));
   own.add("w");
@@ -49,6 +51,7 @@ Came be_one_of_two(uint32_t rank, const std::string& folder, bool killed) {
       uint64_t step = own.begin();
       DeviceRank::finish({own.reduce(step, own.slice(0, values.address())), own.end(step)});
       EXPECT_EQ(values.host()[kCount - 1], 3.f);
+      came.stats = own.report(PARALLAX_REPORT_STATS);
       // Once the other one has finished that step, and its devices wait in the next.
       const std::string waiting = folder + ".waiting";  // the folder goes when all have met
       while (killed && rank == 1 && access(waiting.c_str(), F_OK) != 0) usleep(1000);
@@ -84,11 +87,13 @@ class ModuleNcclProcesses : public testing::Test {
     EXPECT_EQ(nccl_leaks(), "");
   }
   // This process as rank 0, another as rank 1 with these in its environment.
-  Came run(const std::map<std::string, std::string>& environment, bool killed = false) {
+  Came run(const std::map<std::string, std::string>& environment, bool killed = false,
+           bool ordered = false) {
     const parallax::testkit::TemporaryFolder folder;
     std::map<std::string, std::string> all = environment;
     all["NCCL_TEST_FOLDER"] = folder.path();
     all["NCCL_TEST_KILLED"] = killed ? "yes" : "";
+    all["NCCL_TEST_ORDERED"] = ordered ? "yes" : "";
     std::vector<std::string> lines;
     for (char** line = environ; *line != nullptr; ++line) {
       const std::string text = *line;
@@ -103,7 +108,7 @@ class ModuleNcclProcesses : public testing::Test {
     pid_t child = -1;
     EXPECT_EQ(posix_spawn(&child, program.c_str(), nullptr, nullptr, arguments, pointers.data()),
               0);
-    Came came = be_one_of_two(0, folder.path(), killed);
+    Came came = be_one_of_two(0, folder.path(), killed, ordered);
     int status = 0;
     EXPECT_EQ(waitpid(child, &status, 0), child);
     EXPECT_TRUE(killed ? WIFSIGNALED(status) : status == 0) << status;
@@ -116,7 +121,8 @@ TEST_F(ModuleNcclProcesses, ARank) {
   const std::string folder = from_environment("NCCL_TEST_FOLDER");
   if (folder.empty()) return;
   const bool killed = from_environment("NCCL_TEST_KILLED") == "yes";
-  const Came came = be_one_of_two(1, folder, killed);
+  const bool ordered = from_environment("NCCL_TEST_ORDERED") == "yes";
+  const Came came = be_one_of_two(1, folder, killed, ordered);
   const std::string expected = from_environment("NCCL_TEST_COMMITTED");
   EXPECT_EQ(std::to_string(came.committed), expected.empty() ? "0" : expected) << came.sentence;
 }
@@ -152,6 +158,22 @@ TEST_F(ModuleNcclProcesses, DriversOfOneMajorVersionFit) {
                          {"NCCL_TEST_COMMITTED", std::to_string(PARALLAX_MISMATCH)}});
   EXPECT_EQ(came.committed, PARALLAX_MISMATCH);
   EXPECT_NE(came.sentence.find("versions of CUDA do not fit"), std::string::npos) << came.sentence;
+}
+
+// Sums in an order gather into windows where all ranks have them, and else into memory as any: one
+// rank alone would wait for the others in a call that they do not make.
+TEST_F(ModuleNcclProcesses, WindowsWantEveryRankToHaveThem) {
+  const uint64_t before = cuda_double_calls("ncclCommWindowRegister");
+  Came came = run({}, false, true);
+  EXPECT_NE(came.stats.find(R"("gather_windows":1)"), std::string::npos) << came.stats;
+  EXPECT_EQ(cuda_double_calls("ncclCommWindowRegister"), before + 1);
+  // Of the same version, without the functions.
+  came = run({{"LD_LIBRARY_PATH", PARALLAX_CUDA_DOUBLE "_2.18"},
+              {"NCCL_DOUBLE_VERSION", std::to_string(NCCL_VERSION_CODE)}},
+             false, true);
+  EXPECT_NE(came.plan.find("among the devices, by NCCL"), std::string::npos) << came.plan;
+  EXPECT_NE(came.stats.find(R"("gather_windows":0)"), std::string::npos) << came.stats;
+  EXPECT_EQ(cuda_double_calls("ncclCommWindowRegister"), before + 1);
 }
 
 // Its library is too old to be used: host memory carries the sum, with the same values.

@@ -121,6 +121,11 @@ PARALLAX_DOUBLE_API void cuda_double_say(const char* sentence);
 /* A communicator registers memory (1) or does no longer (-1): it is not to be given back meanwhile.
  */
 PARALLAX_DOUBLE_API void cuda_double_count_registration(CUdeviceptr pointer, int change);
+/* Device memory as ncclMemAlloc has it, which other processes can map; cuMemFree does not take it.
+ */
+PARALLAX_DOUBLE_API CUresult cuda_double_allocate_shareable(CUdeviceptr* pointer, size_t bytes);
+PARALLAX_DOUBLE_API CUresult cuda_double_free_shareable(CUdeviceptr pointer);
+PARALLAX_DOUBLE_API int cuda_double_is_shareable(CUdeviceptr pointer);
 /* The device of the current context; -1: there is none. */
 PARALLAX_DOUBLE_API int cuda_double_current_device(void);
 /* The device of a stream; -1 where there is no such stream. */
@@ -138,6 +143,11 @@ PARALLAX_DOUBLE_API void nccl_double_set_async_error(void* communicator, int cod
  * `answers` calls of ncclCommGetAsyncError, before which the communicator is not to be used. 0:
  * none. */
 PARALLAX_DOUBLE_API void nccl_double_set_launch_in_progress(int answers);
+/* 0: no window is taken, as where devices do not reach each other's memory: to register one
+ * succeeds and gives none. 1, and by default: they are. */
+PARALLAX_DOUBLE_API void nccl_double_take_windows(int taken);
+/* Collectives that this process has launched on windows of symmetric memory. */
+PARALLAX_DOUBLE_API uint64_t nccl_double_symmetric(void);
 /* Collectives that this process has launched, and those that it finished. */
 PARALLAX_DOUBLE_API uint64_t nccl_double_launched(void);
 PARALLAX_DOUBLE_API uint64_t nccl_double_finished(void);

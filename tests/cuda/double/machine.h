@@ -54,6 +54,7 @@ struct Block {
   CUcontext context = nullptr;
   uint32_t users = 0;          // operations that are queued or executed
   uint32_t registrations = 0;  // of communicators
+  bool shareable = false;      // by ncclMemAlloc
 };
 
 struct Kernel {

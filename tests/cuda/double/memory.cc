@@ -94,6 +94,31 @@ void wait_for_device(Machine& all, Lock& lock, CUcontext context) {
   all.changed.wait(lock, [&] { return std::all_of(marks.begin(), marks.end(), is_executed); });
 }
 
+CUresult allocate(CUdeviceptr* pointer, size_t bytes, bool shareable) {
+  if (pointer == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  Device& device = machine().devices[static_cast<size_t>(current_context()->device)];
+  Block block;
+  block.bytes = bytes;
+  block.shareable = shareable;
+  if (bytes > device.memory_bytes - device.memory_used || !map_twice(block)) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  device.memory_used += bytes;
+  *pointer = add(machine(), block).first;
+  return CUDA_SUCCESS;
+}
+
+CUresult release(Lock& lock, CUdeviceptr pointer, bool shareable) {
+  Block* const block = to_release(machine(), pointer, MemoryKind::kDevice);
+  if (block == nullptr || block->shareable != shareable) return CUDA_ERROR_INVALID_VALUE;
+  wait_for_device(machine(), lock, block->context);
+  machine().devices[static_cast<size_t>(block->context->device)].memory_used -= block->bytes;
+  munmap(block->alias, block->mapped_bytes);
+  munmap(reinterpret_cast<void*>(block->first), block->mapped_bytes);
+  machine().blocks.erase(pointer);
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 Block* block_of(Machine& all, uintptr_t pointer, size_t bytes) {
@@ -121,20 +146,27 @@ extern "C" {
 PARALLAX_DOUBLE_API CUresult cuMemAlloc(CUdeviceptr* pointer, size_t bytes) {
   Lock lock;
   if (CUresult code = enter(lock, "cuMemAlloc_v2", Needs::kContext)) return code;
-  if (pointer == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  Device& device = machine().devices[static_cast<size_t>(current_context()->device)];
-  Block block;
-  block.bytes = bytes;
-  if (bytes > device.memory_bytes - device.memory_used || !map_twice(block)) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  device.memory_used += bytes;
-  *pointer = add(machine(), block).first;
-  return CUDA_SUCCESS;
+  return allocate(pointer, bytes, false);
+}
+
+CUresult cuda_double_allocate_shareable(CUdeviceptr* pointer, size_t bytes) {
+  const Lock lock(machine().mutex);
+  return current_context() == nullptr ? CUDA_ERROR_INVALID_CONTEXT : allocate(pointer, bytes, true);
+}
+
+CUresult cuda_double_free_shareable(CUdeviceptr pointer) {
+  Lock lock(machine().mutex);
+  return release(lock, pointer, true);
+}
+
+int cuda_double_is_shareable(CUdeviceptr pointer) {
+  const Lock lock(machine().mutex);
+  const Block* const block = block_of(machine(), pointer, 0);
+  return block != nullptr && block->shareable ? 1 : 0;
 }
 
 void cuda_double_count_registration(CUdeviceptr pointer, int change) {
-  const Lock lock;
+  const Lock lock(machine().mutex);
   Block* const block = block_of(machine(), pointer, 0);
   if (block != nullptr) block->registrations += static_cast<uint32_t>(change);
 }
@@ -143,14 +175,7 @@ PARALLAX_DOUBLE_API CUresult cuMemFree(CUdeviceptr pointer) {
   Lock lock;
   if (CUresult code = enter(lock, "cuMemFree_v2", Needs::kContext)) return code;
   if (pointer == 0) return CUDA_SUCCESS;
-  Block* const block = to_release(machine(), pointer, MemoryKind::kDevice);
-  if (block == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  wait_for_device(machine(), lock, block->context);
-  machine().devices[static_cast<size_t>(block->context->device)].memory_used -= block->bytes;
-  munmap(block->alias, block->mapped_bytes);
-  munmap(reinterpret_cast<void*>(block->first), block->mapped_bytes);
-  machine().blocks.erase(pointer);
-  return CUDA_SUCCESS;
+  return release(lock, pointer, false);
 }
 
 PARALLAX_DOUBLE_API CUresult cuMemHostAlloc(void** pointer, size_t bytes, unsigned int) {

@@ -23,10 +23,17 @@ std::atomic<uint64_t>& finished_count() {
 std::string words_of(const Descriptor& what) {
   static const char* const kNames[] = {"AllReduce", "AllGather", "ReduceScatter", "Broadcast",
                                        "Reduce"};
+  const auto place = [](const char* lead, uint64_t window, uint64_t offset) {
+    return window == 0 ? std::string()
+                       : lead + std::to_string(window) + " at " + std::to_string(offset);
+  };
   return std::string(kNames[what.kind]) + " number " + std::to_string(what.number) + " of " +
          std::to_string(what.count) + " elements of type " + std::to_string(what.type) +
          ", operation " + std::to_string(what.op) + ", root " + std::to_string(what.root) + ", " +
-         std::to_string(what.group_index + 1) + " of a group of " + std::to_string(what.group_size);
+         std::to_string(what.group_index + 1) + " of a group of " +
+         std::to_string(what.group_size) +
+         place(", sent from window ", what.send_window, what.send_offset) +
+         place(", received in window ", what.receive_window, what.receive_offset);
 }
 
 // One collective under way on a stream's thread.
@@ -211,6 +218,16 @@ bool reaches(const Collective& collective, const char* what, CUdeviceptr pointer
   return false;
 }
 
+// What is sent and what is received are apart, or in place as NCCL knows it.
+bool may_overlap(const Collective& of, size_t bytes) {
+  const bool apart =
+      of.send + of.send_bytes <= of.receive || of.receive + of.receive_bytes <= of.send;
+  const size_t own = static_cast<size_t>(of.communicator->rank) * bytes;
+  if (of.what.kind == kAllGather) return apart || of.send == of.receive + own;
+  if (of.what.kind == kReduceScatter) return apart || of.receive == of.send + own;
+  return apart || of.send == of.receive;
+}
+
 ncclResult_t call(Collective collective, ncclComm_t handle) {
   const std::string name = collective.name;
   if (ncclResult_t code = nccl_double::enter(collective.name)) return code;
@@ -241,6 +258,10 @@ ncclResult_t call(Collective collective, ncclComm_t handle) {
     return refuse(&own, ncclInvalidUsage,
                   name + ": the stream is not of the communicator's device");
   }
+  if (!may_overlap(collective, bytes)) {
+    return refuse(&own, ncclInvalidUsage, name + ": the buffers overlap, and not in place");
+  }
+  look_for_windows(&collective);
   return launch(std::move(collective));
 }
 
@@ -285,7 +306,7 @@ PARALLAX_DOUBLE_API ncclResult_t ncclAllReduce(const void* send, void* receive, 
                                                ncclComm_t handle, cudaStream_t stream) {
   Collective collective;
   collective.name = "ncclAllReduce";
-  collective.what = {0, count, kAllReduce, type, op, 0};
+  collective.what = {.count = count, .kind = kAllReduce, .type = type, .op = op, .root = 0};
   collective.send = number_of(send);
   collective.receive = number_of(receive);
   collective.stream = stream;
@@ -297,7 +318,7 @@ PARALLAX_DOUBLE_API ncclResult_t ncclAllGather(const void* send, void* receive, 
                                                cudaStream_t stream) {
   Collective collective;
   collective.name = "ncclAllGather";
-  collective.what = {0, count, kAllGather, type, ncclSum, 0};
+  collective.what = {.count = count, .kind = kAllGather, .type = type, .op = ncclSum, .root = 0};
   collective.send = number_of(send);
   collective.receive = number_of(receive);
   collective.stream = stream;
@@ -309,7 +330,7 @@ PARALLAX_DOUBLE_API ncclResult_t ncclReduceScatter(const void* send, void* recei
                                                    ncclComm_t handle, cudaStream_t stream) {
   Collective collective;
   collective.name = "ncclReduceScatter";
-  collective.what = {0, count, kReduceScatter, type, op, 0};
+  collective.what = {.count = count, .kind = kReduceScatter, .type = type, .op = op, .root = 0};
   collective.send = number_of(send);
   collective.receive = number_of(receive);
   collective.stream = stream;
@@ -321,7 +342,7 @@ PARALLAX_DOUBLE_API ncclResult_t ncclReduce(const void* send, void* receive, siz
                                             ncclComm_t handle, cudaStream_t stream) {
   Collective collective;
   collective.name = "ncclReduce";
-  collective.what = {0, count, kReduce, type, op, root};
+  collective.what = {.count = count, .kind = kReduce, .type = type, .op = op, .root = root};
   collective.send = number_of(send);
   collective.receive = number_of(receive);
   collective.stream = stream;
@@ -333,7 +354,7 @@ PARALLAX_DOUBLE_API ncclResult_t ncclBroadcast(const void* send, void* receive, 
                                                cudaStream_t stream) {
   Collective collective;
   collective.name = "ncclBroadcast";
-  collective.what = {0, count, kBroadcast, type, ncclSum, root};
+  collective.what = {.count = count, .kind = kBroadcast, .type = type, .op = ncclSum, .root = root};
   collective.send = number_of(send);
   collective.receive = number_of(receive);
   collective.stream = stream;

@@ -311,8 +311,8 @@ size_t nccl_double_leaks(char* text, size_t bytes) {
       lines += "a registration of " + std::to_string(each.bytes) + " bytes\n";
       ++count;
     }
-    for (const auto& [window, size] : own->windows) {
-      lines += "a window of " + std::to_string(size) + " bytes\n";
+    for (const auto& [number, window] : own->windows) {
+      lines += "a window of " + std::to_string(window->bytes) + " bytes\n";
       ++count;
     }
   }

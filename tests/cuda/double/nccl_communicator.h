@@ -43,16 +43,21 @@ struct ncclComm {
   uint64_t places = 0;       // that this rank has come to, on streams
   uint64_t turns = 0;        // chunks handed over
   uint64_t offers = 0;       // splits and windows; places of callers
+  uint64_t windows_made = 0;
   struct Registration {
     CUdeviceptr pointer = 0;
     size_t bytes = 0;
   };
   std::map<void*, Registration> registered;
-  std::map<ncclWindow_t, size_t> windows;
+  // In the order of their numbers, which all ranks have alike.
+  std::map<uint64_t, ncclWindow_t> windows;
 };
 
 struct ncclWindow_vidmem {
+  CUdeviceptr pointer = 0;
   size_t bytes = 0;
+  uint64_t number = 0;  // of the communicator's, from 1
+  bool symmetric = false;
 };
 
 namespace nccl_double {
@@ -78,6 +83,9 @@ ncclResult_t attach(ncclComm& communicator);
 bool is_blocking(const ncclConfig_t* config, bool otherwise);
 // What a function begins with: the code that it was told to answer.
 ncclResult_t enter(const char* function);
+
+// Says `own` to all ranks and hears theirs; in order of ranks (nccl_split.cc).
+ncclResult_t exchange(ncclComm& own, const Offer& offer, std::vector<Offer>* all);
 
 // ---- groups (nccl_group.cc)
 
@@ -109,6 +117,10 @@ enum Kind : int32_t {
   kSplit,
   kWindow
 };
+// Whether it works in symmetric memory, and where, which has to be alike on all ranks
+// (nccl_windows.cc).
+void look_for_windows(Collective* collective);
+void drop_windows(ncclComm& communicator);
 // On the stream's thread.
 void execute(const std::vector<Collective>& together, uint64_t number);
 void count_launched(uint64_t count);

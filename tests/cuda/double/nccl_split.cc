@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of a communicator of the double do together and not on a stream: splits, and the
-// registration of windows; and the registration of buffers, which each does by itself.
+// What the ranks of a communicator of the double do together and not on a stream: splits; and the
+// registration of buffers, which each does by itself.
 #include <algorithm>
 #include <chrono>
 
@@ -8,9 +8,6 @@
 
 namespace nccl_double {
 
-namespace {
-
-// Says `own` to all ranks and hears theirs; in order of ranks.
 ncclResult_t exchange(ncclComm& own, const Offer& offer, std::vector<Offer>* all) {
   const uint64_t number = own.offers++;
   World& world = *own.world;
@@ -42,6 +39,8 @@ ncclResult_t exchange(ncclComm& own, const Offer& offer, std::vector<Offer>* all
   return ncclSuccess;
 }
 
+namespace {
+
 // Which rank of which communicator this one becomes.
 void place_child(const ncclComm& parent, const std::vector<Offer>& offers, ncclComm& child) {
   const Offer own = offers[static_cast<size_t>(parent.rank)];
@@ -72,6 +71,7 @@ void drop_registrations(ncclComm& communicator) {
     delete static_cast<char*>(registration);
   }
   communicator.registered.clear();
+  drop_windows(communicator);
 }
 
 }  // namespace nccl_double
@@ -139,51 +139,6 @@ PARALLAX_DOUBLE_API ncclResult_t ncclCommDeregister(const ncclComm_t handle, voi
   cuda_double_count_registration(found->second.pointer, -1);
   own->registered.erase(found);
   delete static_cast<char*>(registration);
-  return ncclSuccess;
-}
-
-PARALLAX_DOUBLE_API ncclResult_t ncclCommWindowRegister(ncclComm_t handle, void* buffer,
-                                                        size_t bytes, ncclWindow_t* window,
-                                                        int flags) {
-  if (ncclResult_t code = nccl_double::enter("ncclCommWindowRegister")) return code;
-  const Communicator own = find(handle);
-  if (ncclResult_t code = ready(own, "ncclCommWindowRegister")) return code;
-  const auto pointer = reinterpret_cast<CUdeviceptr>(buffer);
-  const bool aligned = pointer % NCCL_WIN_REQUIRED_ALIGNMENT == 0;
-  if (window == nullptr || !aligned || (flags & ~NCCL_WIN_COLL_SYMMETRIC) != 0 ||
-      cuda_double_alias(pointer, bytes, own->device) == nullptr) {
-    return refuse(own.get(), ncclInvalidArgument,
-                  "ncclCommWindowRegister: flags, alignment, or no memory of " +
-                      std::to_string(bytes) + " bytes that device " + std::to_string(own->device) +
-                      " can reach");
-  }
-  const ncclWindow_t made = new ncclWindow_vidmem{bytes};
-  *window = made;
-  {
-    const std::lock_guard lock(own->mutex);
-    own->windows[made] = bytes;
-  }
-  return meet(own, [own, bytes] {
-    std::vector<Offer> offers;
-    if (ncclResult_t code = exchange(*own, {kWindow, 0, 0, bytes}, &offers)) return code;
-    for (const Offer& offer : offers) {
-      if (offer.bytes == bytes) continue;
-      fail(*own, ncclInvalidUsage,
-           "ranks differ: windows of " + std::to_string(bytes) + " and of " +
-               std::to_string(offer.bytes) + " bytes");
-      return ncclInvalidUsage;
-    }
-    return ncclSuccess;
-  });
-}
-
-PARALLAX_DOUBLE_API ncclResult_t ncclCommWindowDeregister(ncclComm_t handle, ncclWindow_t window) {
-  if (ncclResult_t code = nccl_double::enter("ncclCommWindowDeregister")) return code;
-  const Communicator own = find(handle);
-  if (own == nullptr) return ncclInvalidArgument;
-  const std::lock_guard lock(own->mutex);
-  if (own->windows.erase(window) == 0) return ncclInvalidArgument;
-  delete window;
   return ncclSuccess;
 }
 

@@ -31,6 +31,10 @@ struct Descriptor {
   int32_t root = 0;
   int32_t group_index = 0;  // among those that were launched together
   int32_t group_size = 1;
+  // Of those in symmetric memory: the windows, from 1, and how far in; of AllGather what is
+  // received alone, since each rank sends from memory that no other reads.
+  uint64_t send_window = 0, send_offset = 0;
+  uint64_t receive_window = 0, receive_offset = 0;
   bool operator==(const Descriptor&) const = default;
 };
 

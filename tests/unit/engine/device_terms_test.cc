@@ -67,6 +67,23 @@ TEST(DeviceTerms, OneThatGoesAnotherWayLeavesItToTheHost) {
   EXPECT_NE(own.why.find("host on some ranks"), std::string::npos) << own.why;
 }
 
+TEST(DeviceTerms, WindowsAreThereWhereAllHaveThem) {
+  DeviceTerms own = able(22809, 13000), with = own;
+  own.windows = with.windows = true;
+  std::string text;
+  with.encode(&text);
+  auto in = std::as_bytes(std::span(text));
+  DeviceTerms read;
+  ASSERT_TRUE(read.decode(&in));
+  own.merge(read);
+  EXPECT_TRUE(own.windows);
+  own.merge(able(22809, 13000));
+  EXPECT_FALSE(own.windows);
+  own.merge(read);
+  EXPECT_FALSE(own.windows) << "one is enough";
+  EXPECT_TRUE(own.able);
+}
+
 TEST(DeviceTerms, OneThatCannotIsHeardByAll) {
   DeviceTerms own = able(22809, 13000), none;
   none.wanted = true;
