@@ -393,7 +393,7 @@ for rank in range(2):
 met.wait()
 print("end")
 """
-        status, out, error = run_script(script, ASAN_OPTIONS="detect_leaks=0")  # what that has stays
+        status, out, error = run_script(script, ASAN_OPTIONS="detect_leaks=0")  # it stays
         self.assertEqual((status, out), (0, "end\n"), error)
 
     def test_other_ranks_learn_why(self):
