@@ -171,9 +171,9 @@ bool Engine::run() {
     // Before messages are read: time that this rank lost itself is not held against its peers.
     membership_.passed(now_ns);
     const bool moved = transport_.poll(*this);
-    // Most looks of a waiter find nothing.
-    const bool idle = !moved && pass_.settled() && failure_.status().ok() &&
-                      !outbox_.needs_pass() && !outbox_.lending().to_read();
+    // Most looks of a waiter find nothing, or that what it sent has left.
+    const bool idle = pass_.settled() && failure_.status().ok() && !outbox_.needs_pass() &&
+                      !outbox_.lending().to_read();
     if (!idle) pass();
     if (loss_watch_.check(now_ns)) pass();
     return moved || in_pieces(job_calls_, collective_calls_) || outbox_.lending().to_read();
@@ -195,13 +195,14 @@ void Engine::pass() {
   pass_.settle(false);
   for (int i = 0; i < kRoundsMax; ++i) {
     bool moved = false;
-    advance();
+    const bool steps_alone = advance();
     while (ComputeJob* job =
                group_.compute().take_done()) {  // those done inline were submitted now
       job->done(*job);
       moved = true;
     }
-    moved |= outbox_.pump();
+    const bool sent = outbox_.pump();
+    moved |= outbox_.take_news() || (sent && !steps_alone);
     // Behind what others wait for.
     if (failure_.status().ok()) moved |= outbox_.lending().read();
     if (moved) continue;
@@ -209,11 +210,12 @@ void Engine::pass() {
   }
 }
 
-void Engine::advance() {
+// True: there was nothing but steps.
+bool Engine::advance() {
   const Status& failure = failure_.status();
   if (!failure.ok()) {
     // The notice goes out before requests complete: the program may end with its first error.
-    if (failure_.speaking()) return;
+    if (failure_.speaking()) return false;
     failure_.said();
     seldom_calls_.launches().give_up();
     group_.abandon_devices();
@@ -222,17 +224,18 @@ void Engine::advance() {
     // Where something is still pending, a compute job or a send uses the caller's buffers: only
     // those requests wait on.
     finish_unborrowed(failure);
-    return;
+    return false;
   }
-  if (phase_.closed()) return;
+  if (phase_.closed()) return false;
   const bool steps_alone = seldom_calls_.at_rest();
   if (!steps_alone) {
     seldom_calls_.advance_before();
-    if (!failure.ok() || phase_.open()) return;
+    if (!failure.ok() || phase_.open()) return false;
   }
   const Status steps = step_calls_.advance();
   if (!steps.ok()) failure_.abort(steps);
   if (!steps_alone) seldom_calls_.advance_behind();
+  return steps_alone && failure.ok();
 }
 
 bool Engine::needs_pass() const {

@@ -9,7 +9,8 @@
 // - pull, push, reduce. They start once step t - 1 is decided: by then every rank has applied
 //   t - 2, whose buffers step t takes over.
 // - step_end. When all pulls of t are answered and all slices coalesced, kStepEnded goes to the
-//   leaders of this host: a variable not pushed or reduced until then counts as absent.
+//   leaders of this host: a variable not pushed or reduced until then counts as absent. Not where
+//   all were, and none has row ids or a rule.
 // - vote. This rank says up the tree that it has ended t, that its share of every reduction is
 //   complete and that t - 1 is applied; with its scalars, exact norms and row counts.
 // - decision. Rank 0 answers down the tree: commit or discard, learning rate, scale, contributors,
@@ -180,7 +181,9 @@ class Engine final : private Receiver {
 
  private:
   void on_message(uint32_t from, std::span<const std::byte> message) override;
-  void on_sent(uint64_t cookie) override { pass_.unsettled_by(outbox_).on_sent(cookie); }
+  void on_sent(uint64_t cookie) override {
+    if (outbox_.on_sent(cookie)) pass_.settle(false);
+  }
   void on_lost(uint32_t rank, Loss loss, std::string_view why) override {
     pass_.unsettled_by(loss_watch_).on_lost(rank, loss, why);
   }
@@ -189,7 +192,7 @@ class Engine final : private Receiver {
   template <typename Body>
   bool guarded(Body body);
   void finish_unborrowed(const Status& status);
-  void advance();
+  bool advance();
 
   const EngineOptions options_;
   Transport& transport_;

@@ -105,12 +105,10 @@ bool LayerHandlers::on_step(uint32_t from, const Section& section) const {
 // it.
 bool LayerHandlers::on_step_ended(uint32_t from, const Section& section) const {
   const uint64_t step = section.header.step;
-  const Group& group = parts_.group;
+  const Columns& columns = parts_.group.columns();
   if (!parts_.phase.open() && parts_.pipeline.window().is_over(step)) return true;
-  if (!is_open(step) || group.columns().host_of(from) != group.columns().host()) return false;
-  // For every variable: what the rank has not contributed to is complete without it.
-  parts_.group.pulls().end_local(from, step);
-  for (const auto& runtime : group.runtimes()) runtime->exchange_at(step).end(from, step);
+  if (!is_open(step) || columns.host_of(from) != columns.host()) return false;
+  parts_.pipeline.ended(from, step);
   return true;
 }
 

@@ -181,8 +181,8 @@ Status StepCalls::advance() {
     parts_.pipeline.own_time().called(called_.step, called_.phase, parts_.clock.now_ns());
     called_.step = 0;
   }
-  device_calls_.advance();
-  pull_calls_.advance();
+  if (device_calls_.busy()) device_calls_.advance();
+  if (!pull_calls_.queue().empty()) pull_calls_.advance();
   contribution_calls_.advance();
   for (uint64_t step = window().next_to_vote(); window().is_ending(step); ++step) {
     if (!parts_.pipeline.may_say_ended(step)) continue;

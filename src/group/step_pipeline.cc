@@ -27,6 +27,11 @@ double clip_scale(float clip_norm, double norm) {
   return scale > 1 ? 1 : scale;
 }
 
+bool gave_all(const StepState& step) {
+  return std::all_of(step.contributed.begin(), step.contributed.end(),
+                     [](Contributed each) { return each == Contributed::kAll; });
+}
+
 }  // namespace
 
 void StepState::reset(uint64_t begun) {
@@ -71,7 +76,14 @@ uint64_t StepPipeline::begin() {
 
 void StepPipeline::end(uint64_t step, const StepEnd& end) {
   window_.end(step);
-  state(step).end = end;
+  StepEnd& kept = state(step).end;
+  kept.learning_rate = end.learning_rate;
+  kept.clip_norm = end.clip_norm;
+  kept.found_inf = end.found_inf;
+  kept.absent = end.absent;
+  // Of the many rates there may be, as many as there are.
+  kept.rates.count = end.rates.count;
+  std::copy_n(end.rates.groups.begin(), end.rates.count, kept.rates.groups.begin());
 }
 
 bool StepPipeline::may_say_ended(uint64_t step) const {
@@ -89,12 +101,26 @@ void StepPipeline::say_ended(uint64_t step) {
   send.header.step = step;
   send.header.tag = UINT32_MAX;  // of no variable in particular
   const Columns& columns = parts_.group.columns();
-  for (uint32_t column = 0; column < columns.count(); ++column) {
+  const uint32_t self = columns.rank();
+  // Of elements, which go out as they are contributed, nobody waits to hear that none come who has
+  // them.
+  const uint32_t told = votes_to_all_ && gave_all(ending) ? 0 : columns.count();
+  for (uint32_t column = 0; column < told; ++column) {
+    const uint32_t leader = columns.leader(columns.host(), column);
     // As data: control would overtake the slices that it speaks of.
-    parts_.outbox.add(columns.leader(columns.host(), column), send);
+    if (leader != self) parts_.outbox.add(leader, send);
   }
-  // Its exchanges ask for it too, leader or not.
-  if (!columns.is_leader()) parts_.outbox.add(columns.rank(), send);
+  // Its own exchanges ask for it too, leader or not: behind what is on its way to them.
+  if (parts_.outbox.has_queued(self)) {
+    parts_.outbox.add(self, send);
+  } else {
+    ended(self, step);
+  }
+}
+
+void StepPipeline::ended(uint32_t rank, uint64_t step) {
+  parts_.group.pulls().end_local(rank, step);
+  for (const auto& runtime : parts_.group.runtimes()) runtime->exchange_at(step).end(rank, step);
 }
 
 Status StepPipeline::advance(Finished* finished) {

@@ -117,9 +117,14 @@ class StepPipeline {
 
   // The step is ending, all that was called for it has started, and nobody was told yet.
   bool may_say_ended(uint64_t step) const;
-  // Tells the leaders of this host, once all that this rank contributed is read, that no slice and
-  // no pull of it is still to come. To be called until may_say_ended() is false.
+  // Tells the leaders of this host that may wait for one, once all that this rank contributed is
+  // read, that no slice and no pull of it is still to come. To be called until may_say_ended() is
+  // false.
   void say_ended(uint64_t step);
+
+  // A rank of this host has said it: for every variable, what it has not contributed to is complete
+  // without it.
+  void ended(uint32_t rank, uint64_t step);
 
   // Moves on what can be moved. Not OK: the job fails with it.
   Status advance(Finished* finished);

@@ -58,6 +58,7 @@ Send* Outbox::new_send() {
 }
 
 void Outbox::release(Send* send) {
+  news_ |= send->blob == UINT32_MAX;
   if (send->pending != nullptr) {
     PARALLAX_CHECK(*send->pending > 0);
     --*send->pending;
@@ -175,7 +176,12 @@ void Outbox::drop_all() {
   for (auto& [rank, each] : peers_) drop_queue(each->control);
 }
 
-void Outbox::on_sent(uint64_t cookie) { free_buffer(static_cast<uint32_t>(cookie)); }
+bool Outbox::on_sent(uint64_t cookie) {
+  const auto index = static_cast<uint32_t>(cookie);
+  const bool awaited = buffers_[index].borrowed != nullptr || buffers_[index].lent;
+  free_buffer(index);
+  return awaited || queued_sends_ > 0;
+}
 
 void Outbox::free_buffer(uint32_t index) {
   uint32_t*& borrowed = buffers_[index].borrowed;
@@ -252,6 +258,7 @@ bool Outbox::pump_peer(Peer& to) {
   observer_.on_message_packed(to.rank, buffer.message_bytes + buffer.piece.bytes);
   if (to.rank == self_) {
     free_buffers_.push_back(index);  // nothing packs while it is being read
+    news_ = true;
     loopback_.on_message(self_, buffer.bytes.first(buffer.used));
     return true;
   }
@@ -261,6 +268,7 @@ bool Outbox::pump_peer(Peer& to) {
                           : writes_->send(to.rank, segments, buffer.piece, index);
   if (!sent.ok()) {
     free_buffer(index);  // lost: the transport reports it at its next poll
+    news_ = true;
     drop(to.rank);
   } else if (!transport_.copies_sends(to.rank)) {
     buffer.lent = true;

@@ -18,6 +18,7 @@
 #include <memory>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/arena.h"
@@ -115,9 +116,14 @@ class Outbox {
 
   // Packs and sends what credits allow. Returns true if anything moved.
   bool pump();
+  // Since this was asked last, something has moved that somebody here may wait for: data was
+  // packed, which frees what it borrowed, or something came to this rank from itself. Control to
+  // others is nothing that anyone waits for.
+  bool take_news() { return std::exchange(news_, false); }
 
-  // A message has left, and its send buffer is free (cookie from Receiver::on_sent).
-  void on_sent(uint64_t cookie);
+  // A message has left, and its send buffer is free (cookie from Receiver::on_sent). True: that
+  // may be what somebody waits for, as one who lent what it carried.
+  bool on_sent(uint64_t cookie);
 
   // Forgets what is due to a lost peer.
   void drop(uint32_t peer);
@@ -222,6 +228,7 @@ class Outbox {
   size_t queued_sends_ = 0;
   size_t lent_buffers_ = 0;
   bool data_dropped_ = false;
+  bool news_ = false;
   uint64_t growth_count_ = 0;
 };
 

@@ -159,6 +159,56 @@ TEST_F(OutboxTest, NothingWithoutCreditsAndControlAheadOfWhatWaits) {
   EXPECT_TRUE(outbox_.idle());
 }
 
+// Given a transport that copies what it sends, or lends it on, expect a completed send to be news
+// where something was lent, or waits to be sent.
+TEST_F(OutboxTest, ACompletedSendIsNewsToWhoWaits) {
+  for (const bool copies : {true, false}) {
+    transport_.copies = copies;
+    transport_.sent.clear();
+    send_number(1, 1);
+    outbox_.pump();
+    ASSERT_EQ(transport_.sent.size(), 1u);
+    EXPECT_EQ(outbox_.on_sent(transport_.sent[0].cookie), !copies);
+    transport_.sent.clear();
+    transport_.credits[2] = 0;
+    send_number(1, 2);
+    send_number(2, 3);
+    outbox_.pump();
+    ASSERT_EQ(transport_.sent.size(), 1u);
+    EXPECT_TRUE(outbox_.on_sent(transport_.sent[0].cookie)) << "another one is queued";
+    transport_.credits[2] = 1;
+    outbox_.pump();
+    outbox_.on_sent(transport_.sent[1].cookie);
+    EXPECT_TRUE(outbox_.idle());
+  }
+}
+
+// Given what leaves a rank, expect news where something that it borrowed is free or lost, or where
+// the rank gets it itself, once.
+TEST_F(OutboxTest, WhatIsPackedIsNewsToWhoWaitsForIt) {
+  const auto news = [this] {
+    outbox_.pump();
+    const bool is = outbox_.take_news();
+    EXPECT_FALSE(outbox_.take_news()) << "once";
+    return is;
+  };
+  EXPECT_FALSE(news());
+  send_number(1, 1);
+  EXPECT_FALSE(news()) << "control";
+  send_number(kSelf, 2);
+  EXPECT_TRUE(news()) << "this rank's own";
+  const std::vector<float> values(3);
+  transport_.credits[1] = 0;
+  outbox_.add(1, dense_send(values, 0, 7));
+  EXPECT_FALSE(news()) << "it waits";
+  transport_.credits[1] = 1;
+  EXPECT_TRUE(news()) << "data";
+  EXPECT_EQ(pending_, 0u);
+  transport_.lost = 2;
+  send_number(2, 3);
+  EXPECT_TRUE(news()) << "a loss";
+}
+
 TEST_F(OutboxTest, ValuesAreReadAsLateAsPossible) {
   transport_.credits[1] = 0;
   std::vector<float> values(4, 1.0f);
