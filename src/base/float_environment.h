@@ -6,6 +6,10 @@
 // Afterwards the environment is as before, exception flags too. Nearly every thread has the default
 // one, and setting it takes 100 ns, more than the rest of an idle pass: where the processor's
 // registers can be read by an instruction, they are compared first, and set only if they differ.
+//
+// SumEnvironment is that for the library's own code alone, which has no x87 instruction: reading
+// that unit's registers takes longer than a look of a waiter. Whoever calls a program's code within
+// makes a FloatEnvironment around the call.
 #ifndef PARALLAX_BASE_FLOAT_ENVIRONMENT_H_
 #define PARALLAX_BASE_FLOAT_ENVIRONMENT_H_
 
@@ -17,6 +21,12 @@
 #endif
 
 namespace parallax {
+
+#ifdef __x86_64__
+// Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, 10.2.3 and 8.1.5.
+inline constexpr uint32_t kSseFlags = 0x3f;  // of exceptions that were raised
+inline constexpr uint32_t kSseDefault = 0x1f80;
+#endif
 
 class FloatEnvironment {
  public:
@@ -49,9 +59,6 @@ class FloatEnvironment {
   }
 
 #ifdef __x86_64__
-  // Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, 10.2.3 and 8.1.5.
-  static constexpr uint32_t kSseFlags = 0x3f;  // of exceptions that were raised
-  static constexpr uint32_t kSseDefault = 0x1f80;
   static constexpr uint16_t kX87Default = 0x37f;
 
   struct X87 {
@@ -81,6 +88,26 @@ class FloatEnvironment {
 #endif
   std::fenv_t caller_;  // if switched
 };
+
+#ifdef __x86_64__
+class SumEnvironment {
+ public:
+  SumEnvironment() : before_(_mm_getcsr()) {
+    // The flags that are raised already stay so.
+    if ((before_ & ~kSseFlags) != kSseDefault) _mm_setcsr((before_ & kSseFlags) | kSseDefault);
+  }
+  ~SumEnvironment() {
+    if (_mm_getcsr() != before_) _mm_setcsr(before_);
+  }
+  SumEnvironment(const SumEnvironment&) = delete;
+  SumEnvironment& operator=(const SumEnvironment&) = delete;
+
+ private:
+  const uint32_t before_;
+};
+#else
+using SumEnvironment = FloatEnvironment;
+#endif
 
 }  // namespace parallax
 

@@ -13,10 +13,10 @@ namespace {
 class WaitMark {
  public:
   ~WaitMark() {
-    for (size_t i = 0; i < count_; ++i) marked_[i]->waited.store(false);
+    for (size_t i = 0; i < count_; ++i) marked_[i]->waited.store(false, std::memory_order_release);
   }
   Status add(Request* request) {
-    if (request->waited.exchange(true)) {
+    if (request->waited.exchange(true, std::memory_order_acquire)) {
       return bad_state("wait: another thread waits for this request, or it is given twice");
     }
     marked_[count_++] = request;
@@ -56,13 +56,12 @@ Status wait_all(parallax_request_t* const* requests, size_t count, int64_t timeo
   }
   Job& job = job_of(*mark.requests()[0]);
   PARALLAX_RETURN_IF_ERROR(job.check_process("wait"));
-  const int64_t now_ns = job.clock().now_ns();
   int64_t wait_ns = job.timeout_ns();
   if (timeout_ms != PARALLAX_WAIT_DEFAULT) {
-    const int64_t most_ms = (kNever - now_ns) / kNanosecondsPerMillisecond - 1;
-    wait_ns = std::min(timeout_ms, most_ms) * kNanosecondsPerMillisecond;
+    constexpr int64_t kMostMs = kNever / 2 / kNanosecondsPerMillisecond;
+    wait_ns = std::min(timeout_ms, kMostMs) * kNanosecondsPerMillisecond;
   }
-  if (!job.progress().wait(mark.requests(), now_ns + wait_ns, now_ns)) {
+  if (!job.progress().wait_for(mark.requests(), wait_ns)) {
     for (Request* request : mark.requests()) {
       if (!request->done()) {
         PARALLAX_RETURN_IF_ERROR(missing_of(job, *request, "wait", wait_ns));

@@ -62,10 +62,11 @@ struct Request {
   bool free = true;    // in the pool; guarded by the engine mutex
   std::atomic<bool> waited{false};
 
-  bool done() const { return done_.load(std::memory_order_acquire); }
+  // In one order with who waits (Progress::on_completed): either a waiter sees this, or is seen.
+  bool done() const { return done_.load(std::memory_order_seq_cst); }
   void complete(Status final_status) {
     status = std::move(final_status);
-    done_.store(true, std::memory_order_release);
+    done_.store(true, std::memory_order_seq_cst);
   }
   void reset(RequestKind new_kind, uint64_t new_step) {
     kind = new_kind;

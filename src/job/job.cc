@@ -22,7 +22,6 @@
 #include "job/tcp_network.h"
 #include "message/kinds.h"
 #include "rendezvous/launcher.h"
-#include "server/rule_blocks.h"
 #include "transport/faulty/faulty_transport.h"
 #include "transport/inproc/inproc_transport.h"
 #include "transport/module/module.h"
@@ -77,14 +76,13 @@ Job::~Job() {
   progress_.reset();
 }
 
-Status Job::check_process(const char* call) const {
+Status misplaced(const char* call, int process) {
   if (RuleBlocks::calling()) {
     return bad_state(std::string(call) +
                      ": called from within a variable's rule_fn, which the job waits for");
   }
-  if (!mark_.in_child()) return {};
-  return bad_state(std::string(call) + ": the job belongs to process " +
-                   std::to_string(mark_.process()) + "; process " + std::to_string(getpid()) +
+  return bad_state(std::string(call) + ": the job belongs to process " + std::to_string(process) +
+                   "; process " + std::to_string(getpid()) +
                    ", forked from it, must leave it alone and may open a job of its own");
 }
 

@@ -29,6 +29,7 @@
 #include "job/progress.h"
 #include "job/spin_choice.h"
 #include "rendezvous/rendezvous.h"
+#include "server/rule_blocks.h"
 #include "transport/endpoint.h"
 #include "transport/transport.h"
 #include "world/host_map.h"
@@ -38,6 +39,9 @@ namespace parallax {
 class FaultyTransport;
 class NetworkTransport;
 class ShmTransport;
+
+// Of a call by a process or a thread that must leave the job, which that process opened, alone.
+Status misplaced(const char* call, int process);
 
 class Job {
  public:
@@ -49,7 +53,9 @@ class Job {
   Job& operator=(const Job&) = delete;
 
   // STATE in a forked child: its copy has none of the threads, and shares sockets with its parent.
-  Status check_process(const char* call) const;
+  Status check_process(const char* call) const {
+    return RuleBlocks::calling() || mark_.in_child() ? misplaced(call, mark_.process()) : Status();
+  }
   Progress& progress() { return *progress_; }
   const Progress& progress() const { return *progress_; }
   int64_t timeout_ns() const { return settings_.timeout_ns(); }

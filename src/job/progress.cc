@@ -159,7 +159,7 @@ bool Progress::pass_for(std::span<Request* const> requests, int64_t* began_ns) {
 
 bool Progress::run() {
   // The caller's thread may round otherwise, and sums must not depend on who drives.
-  const FloatEnvironment environment;
+  const SumEnvironment environment;
   const Binding::Scope memory(binding_);
   // Before the pass: what comes later is for the next.
   if (news_) news_ = false;
@@ -246,12 +246,13 @@ void Progress::on_completed() {
   } else {
     tell_completions(1);
   }
-  const MutexLock lock(waiters_mutex_);
-  ++completions_;
   // A waiter that drives sees completions of its own passes; asleep, it must be woken.
   if (driver_blocked_) ring(waiter_set_);
-  // One of them drives, and does not wait for this.
-  if (parking_.waiters() > 1) waiters_changed_.notify_all();
+  // One of them drives, and does not wait for this; one that comes now looks for itself first.
+  if (parking_.waiters() <= 1) return;
+  const MutexLock lock(waiters_mutex_);
+  ++completions_;
+  waiters_changed_.notify_all();
 }
 
 int Progress::completion_fd() {
@@ -266,18 +267,27 @@ int Progress::completion_fd() {
 
 // ---- waiting
 
-bool Progress::wait(std::span<Request* const> requests, int64_t deadline_ns, int64_t now_ns) {
+bool Progress::wait_for(std::span<Request* const> requests, int64_t timeout_ns) {
   if (all_done(requests)) return true;
   // Who only asks does not keep the progress thread from its work.
-  if (now_ns >= deadline_ns) return false;
+  if (timeout_ns <= 0) return false;
+  WaitEnd end = {.timeout_ns = std::min(timeout_ns, kNever / 2)};
+  int64_t now_ns = 0;
   MutexLock lock(waiters_mutex_);
   parking_.came();
   bool done = false, drove = false;
-  while (!done && now_ns < deadline_ns) {
+  while (!done && now_ns < end.deadline_ns) {
     if (driving_) {
-      // Another waiter drives; it, or its leaving, wakes this one.
+      // Another waiter drives; it, or its leaving, wakes this one. What completed before it could
+      // know of this one is seen here.
+      if (all_done(requests)) {
+        done = true;
+        break;
+      }
       const uint64_t seen = completions_;
-      const int64_t left_ns = std::min(deadline_ns - now_ns, kBlockMaxNs);
+      now_ns = clock_.now_ns();
+      end.saw(now_ns);
+      const int64_t left_ns = std::clamp<int64_t>(end.deadline_ns - now_ns, 0, kBlockMaxNs);
       const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(left_ns);
       while (completions_ == seen && driving_ &&
              waiters_changed_.wait_until(waiters_mutex_, until)) {
@@ -290,7 +300,7 @@ bool Progress::wait(std::span<Request* const> requests, int64_t deadline_ns, int
     driving_ = drove = true;
     lock.unlock();
     const uint64_t blocked = counters_.waits_blocked;
-    done = drive(requests, deadline_ns, &now_ns);
+    done = drive(requests, &end, &now_ns);
     lock.lock();
     // One drives at a time, so a load and a store will do: no bus is locked on a short wait's path.
     if (counters_.waits_blocked == blocked) {
@@ -308,14 +318,15 @@ bool Progress::wait(std::span<Request* const> requests, int64_t deadline_ns, int
 }
 
 // Passes until all are done or the deadline is over, at least one; *now_ns is when the last began.
-bool Progress::drive(std::span<Request* const> requests, int64_t deadline_ns, int64_t* now_ns) {
+bool Progress::drive(std::span<Request* const> requests, WaitEnd* end, int64_t* now_ns) {
   int idle_passes = 0;
   bool quietly = true;
   int64_t idle_ns = *now_ns;
   while (true) {
     const bool moved = pass_for(requests, now_ns);
     if (all_done(requests)) return true;
-    if (*now_ns >= deadline_ns) return false;
+    end->saw(*now_ns);
+    if (*now_ns >= end->deadline_ns) return false;
     if (moved) {
       if (quietly && idle_passes >= kIdlePasses) spin_.found();
       idle_passes = 0;
@@ -334,7 +345,7 @@ bool Progress::drive(std::span<Request* const> requests, int64_t deadline_ns, in
       if (!quietly) sched_yield();
       continue;
     }
-    block(requests, deadline_ns);
+    block(requests, end->deadline_ns);
     idle_passes = 0;
     quietly = true;
   }

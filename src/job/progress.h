@@ -62,7 +62,7 @@ class Progress {
     Status status;
     {
       const MutexLock lock(engine_mutex_);
-      const FloatEnvironment environment;
+      const SumEnvironment environment;
       const Binding::Scope memory(binding_);
       status = body(*groups_);
       groups_->kick();
@@ -93,11 +93,12 @@ class Progress {
     return body(*groups_);
   }
 
-  // True once all are done; false at the deadline, by the clock that says `now_ns` now.
-  bool wait(std::span<Request* const> requests, int64_t deadline_ns, int64_t now_ns);
+  // True once all are done; false at the deadline.
   bool wait(std::span<Request* const> requests, int64_t deadline_ns) {
-    return wait(requests, deadline_ns, clock_.now_ns());
+    return wait_for(requests, deadline_ns - clock_.now_ns());
   }
+  // The same for so long. Who drives has the time from its passes, and reads no clock.
+  bool wait_for(std::span<Request* const> requests, int64_t timeout_ns);
   void drive_once();
   // Until a group that starts no more compute jobs has none under way. The engine mutex is free
   // meanwhile: the others go on, and may be what a job of the pool waits for.
@@ -133,7 +134,15 @@ class Progress {
       PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
   bool run() PARALLAX_REQUIRES(engine_mutex_);
   void tell_completions(uint64_t count);
-  bool drive(std::span<Request* const> requests, int64_t deadline_ns, int64_t* now_ns)
+  // When a wait ends, by the first look at the time that it has.
+  struct WaitEnd {
+    int64_t timeout_ns = 0;
+    int64_t deadline_ns = kNever;
+    void saw(int64_t now_ns) {
+      if (deadline_ns == kNever) deadline_ns = now_ns + timeout_ns;
+    }
+  };
+  bool drive(std::span<Request* const> requests, WaitEnd* end, int64_t* now_ns)
       PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);
   void block(std::span<Request* const> requests, int64_t deadline_ns)
       PARALLAX_EXCLUDES(engine_mutex_, waiters_mutex_);

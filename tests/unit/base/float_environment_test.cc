@@ -76,6 +76,37 @@ TEST_F(FloatEnvironmentTest, ExceptionFlagsAreTheThreadsOwn) {
 }
 
 #ifdef __x86_64__
+// Given whatever a thread has set, expect sums by the default environment, and afterwards all as it
+// was, of what the library's instructions read.
+TEST_F(FloatEnvironmentTest, SumsAreByTheDefaultEnvironment) {
+  std::fesetround(FE_TONEAREST);
+  const float nearest = third();
+  constexpr uint32_t kFlush = 0x8040;  // to zero, and small numbers are zeros
+  volatile float tiny = 1.5e-38F, half = 0.5F;
+  for (const int mode : kModes) {
+    for (const uint32_t flush : {0u, kFlush}) {
+      for (const int raised : {0, FE_OVERFLOW, FE_DIVBYZERO | FE_INVALID}) {
+        std::fesetround(mode);
+        std::feclearexcept(FE_ALL_EXCEPT);
+        std::feraiseexcept(raised);
+        _mm_setcsr(_mm_getcsr() | flush);
+        const uint32_t before = _mm_getcsr();
+        {
+          const SumEnvironment environment;
+          EXPECT_EQ(third(), nearest);
+          const float smaller = tiny * half;
+          EXPECT_GT(smaller, 0.0F);
+          const FloatEnvironment callers_own;
+          EXPECT_EQ(std::fegetround(), FE_TONEAREST) << "of a program's code within";
+          std::feraiseexcept(FE_UNDERFLOW);
+        }
+        EXPECT_EQ(_mm_getcsr(), before) << "mode " << mode << " raised " << raised;
+        _mm_setcsr(before & ~kFlush);
+      }
+    }
+  }
+}
+
 TEST_F(FloatEnvironmentTest, SmallNumbersAreNotFlushedWithin) {
   constexpr uint32_t kFlushToZero = 0x8000, kDenormalsAreZero = 0x40;
   volatile float tiny = 1.5e-38F, half = 0.5F;
