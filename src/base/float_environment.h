@@ -8,8 +8,8 @@
 // registers can be read by an instruction, they are compared first, and set only if they differ.
 //
 // SumEnvironment is that for the library's own code alone, which has no x87 instruction: reading
-// that unit's registers takes longer than a look of a waiter. Whoever calls a program's code within
-// makes a FloatEnvironment around the call.
+// that unit's registers takes about as long as a look at the rings. Whoever calls a program's code
+// within makes a FloatEnvironment around the call.
 #ifndef PARALLAX_BASE_FLOAT_ENVIRONMENT_H_
 #define PARALLAX_BASE_FLOAT_ENVIRONMENT_H_
 

@@ -58,7 +58,7 @@ Status ContributionCalls::check(std::span<const parallax_slice_t> slices, size_t
   const char* call = push ? "push" : "reduce";
   PARALLAX_RETURN_IF_ERROR(check_taken(slice, step, push));
   const Contributed earlier = pipeline_.state(step).contributed[checks_.number_of(slice)];
-  PARALLAX_RETURN_IF_ERROR(checks_.check_finite(checks_.slice_of(slice), call));
+  PARALLAX_RETURN_IF_ERROR(checks_.check_finite(slice, call));
   // The first slice of a step always fits; a later one may bring rows that are new.
   if (ties_.again(at)) return {};
   const bool tied = ties_.tied(at);
@@ -159,7 +159,7 @@ Status ContributionCalls::reserve_results(std::span<const parallax_slice_t> slic
       posted->slice_done[i] = slices[i].more != 0 ? 1 : 0;  // the last one gets the aggregate
       if (slices[i].more != 0) continue;
       results_.reserve(*group_.runtime(checks_.number_of(slices[i])).variable,
-                       checks_.slice_of(slices[i]).dtype, &rows);
+                       checks_.dtype_of_slice(slices[i]), &rows);
     }
   } catch (const std::bad_alloc&) {
     for (RowsResult& rows : posted->rows) rows = {};  // frees memory: the sentence needs some

@@ -67,18 +67,19 @@ class SliceChecks {
                SliceTies* ties = nullptr) const;
   // And what a pull asks for beside that.
   Status check_pull(std::span<const parallax_slice_t> slices) const;
-  Status check_finite(const PullSlice& slice, const char* call) const;
+  // One that was checked.
+  Status check_finite(const parallax_slice_t& given, const char* call) const;
 
   uint32_t number_of(const parallax_slice_t& slice) const {
     return registry_.number_of(slice.variable);
   }
+  uint32_t dtype_of_slice(const parallax_slice_t& slice) const;
   // One that was checked, with the defaults filled in; its variable by number.
   PullSlice slice_of(const parallax_slice_t& slice) const;
 
  private:
   Status check_one(const parallax_slice_t& slice) const;
   static Status check_ids(const parallax_slice_t& slice, const Variable& variable);
-  uint32_t dtype_of_slice(const parallax_slice_t& slice) const;
 
   const Registry& registry_;
   // By variable: where its slice stood in the last call that had one. A note of check() alone.

@@ -226,7 +226,7 @@ TEST_F(SliceChecksTest, AnAggregateGoesOverTheGradientOrApartFromIt) {
 
 TEST_F(SliceChecksTest, InfinitiesAreRefusedWhereTheVariableSaysSo) {
   values_[3] = std::numeric_limits<float>::infinity();
-  const PullSlice slice = checks_.slice_of(rows(kRows));
+  const parallax_slice_t slice = rows(kRows);
   EXPECT_TRUE(checks_.check_finite(slice, "push").ok());
   changeable(registry_, kRows).refuse_nonfinite = true;
   const Status refused = checks_.check_finite(slice, "push");
