@@ -36,10 +36,15 @@ void DenseAccumulator::clear() {
   touched_ = complete_ = 0;
 }
 
-bool DenseAccumulator::place(std::byte* here) {
-  if (touched_ > 0) return false;
+void DenseAccumulator::place(std::byte* here) {
+  PARALLAX_CHECK(complete_ == 0);
+  std::memcpy(here, values_, touched_ * element_bytes_);
   values_ = here;
-  return true;
+}
+
+void DenseAccumulator::place_over_lent(std::byte* here) {
+  PARALLAX_CHECK(complete_ == 0 && lent_addend_ == kNoAddend && !options_.ordered);
+  values_ = here;
 }
 
 bool DenseAccumulator::add(uint32_t addend, uint64_t count, const RowValues& values) {
@@ -66,7 +71,11 @@ void DenseAccumulator::lend(uint32_t addend, const RowValues& values) {
     drain(addend);
   } else {
     // To what is there it is added now; where nothing is, with the first that comes.
-    if (touched_ > 0) sum(0, touched_, values);
+    if (values.rows == values_) {  // placed where that lies, and what was begun before is not
+      sum(0, touched_, {own_values_.data(), dtype_of(options_.sum)});
+    } else if (touched_ > 0) {
+      sum(0, touched_, values);
+    }
     lent_ = values;
     lent_addend_ = addend;
   }

@@ -40,9 +40,11 @@ class DenseAccumulator {
   void clear();
 
   // Until clear(), the sums are made here and not in memory of its own: spares a copy to who wants
-  // them here. False: some are begun. `here` may be where an addend is lent from (lend()), of the
-  // sum's type, if that is not ordered, and sums; else no addend may lie there.
-  [[nodiscard]] bool place(std::byte* here);
+  // them here. Those that are begun are copied; none may be complete. No addend may lie there.
+  void place(std::byte* here);
+  // The same where an addend lies that is lent next (lend()), of the sum's type, if that is not
+  // ordered, and sums: those that are begun stay where they are until then.
+  void place_over_lent(std::byte* here);
   bool placed() const { return values_ != own_values_.data(); }
 
   // The next `count` elements of an addend, read before the call returns; unaligned. False if it

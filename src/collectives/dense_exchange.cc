@@ -261,6 +261,7 @@ void DenseExchange::leave_out(StepBuffer& buffer, uint32_t i) {
                    .step = buffer.step,
                    .first = op.range.first};
   if (buffer.contributed) marker.header.flags |= kSectionContributed;
+  marker.ahead = op.stage == kGatherStage;  // as what it stands for
   outbox_.add(op.peer, marker);
 }
 
@@ -376,6 +377,7 @@ Send DenseExchange::new_send(const StepBuffer& buffer, uint32_t i, uint64_t at,
                  .tag = options_.variable,
                  .step = buffer.step,
                  .first = wiring_.on_wire(op) + at};
+  send.ahead = op.stage == kGatherStage;
   send.format = {.element_bytes = static_cast<uint32_t>(element_bytes_),
                  .source_bytes = static_cast<uint32_t>(element_bytes_)};
   send.count = count;

@@ -7,6 +7,10 @@
 // through its range front to back, and a peer sends in order, so one number tells how far each is;
 // a piece that is not the next of its operation is refused, and the engine names its sender.
 //
+// What is summed goes ahead of what is still to be summed elsewhere: a total leaves while it is in
+// the cache, its range is done while the next is on its way, and of many variables in a call the
+// first is done before the last has left.
+//
 // Bytes are added where they arrive, and sends read them where they lie: the caller's slice, a sum,
 // the result. The result is the caller's buffer where a contribution names one, else memory of the
 // exchange. A range of the result is taken only once this rank has sent its share of it: before, no

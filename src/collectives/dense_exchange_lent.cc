@@ -188,9 +188,12 @@ void DenseExchange::place_sums(StepBuffer& buffer, const Contribution& slice) {
         sum.readers.begin(), sum.readers.end(),
         [this](uint32_t reader) { return wiring_.ops()[reader].kind == OpKind::kCopy; });
     if (!copied || (in_place && !wiring_.alone_reads_input(cell))) continue;
-    // Some of it may have come already: then it is copied.
-    [[maybe_unused]] const bool placed =
-        buffer.sums[cell].place(buffer.result + sum.range.first * element_bytes_);
+    std::byte* const there = buffer.result + sum.range.first * element_bytes_;
+    if (in_place) {
+      buffer.sums[cell].place_over_lent(there);
+    } else {
+      buffer.sums[cell].place(there);
+    }
   }
 }
 

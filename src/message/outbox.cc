@@ -103,7 +103,7 @@ void Outbox::add(uint32_t to, const Send& send) {
   if (to_peer.dropped || data_dropped_) {
     release(queued);
   } else {
-    append(to_peer, to_peer.data, queued);
+    append(to_peer, queued->ahead ? to_peer.ahead : to_peer.data, queued);
   }
 }
 
@@ -134,14 +134,13 @@ void Outbox::send_bytes(uint32_t to, const SectionHeader& header,
 
 bool Outbox::has_queued(uint32_t rank) const {
   const auto found = peers_.find(rank);
-  return found != peers_.end() &&
-         (found->second->control.head != nullptr || found->second->data.head != nullptr);
+  return found != peers_.end() && found->second->has_any();
 }
 
 std::vector<uint32_t> Outbox::peers_with_data() const {
   std::vector<uint32_t> ranks;
   for (const auto& [rank, each] : peers_) {
-    if (each->data.head != nullptr) ranks.push_back(rank);
+    if (each->has_data()) ranks.push_back(rank);
   }
   std::sort(ranks.begin(), ranks.end());
   return ranks;
@@ -161,13 +160,17 @@ void Outbox::drop(uint32_t rank) {
   // For good: what is added later is released at once.
   dropped.dropped = true;
   drop_queue(dropped.control);
+  drop_queue(dropped.ahead);
   drop_queue(dropped.data);
   lending_.take_back(rank);
 }
 
 void Outbox::drop_data() {
   data_dropped_ = true;
-  for (auto& [rank, each] : peers_) drop_queue(each->data);
+  for (auto& [rank, each] : peers_) {
+    drop_queue(each->ahead);
+    drop_queue(each->data);
+  }
   lending_.take_back_all();
 }
 
@@ -216,7 +219,7 @@ bool Outbox::pump_once() {
     Peer* each = ready_next_[i];
     each->ready = false;
     if (pump_peer(*each)) moved = true;
-    if (!each->ready && (each->control.head != nullptr || each->data.head != nullptr)) {
+    if (!each->ready && each->has_any()) {
       each->ready = true;
       ready_.push_back(each);
     }
@@ -229,14 +232,14 @@ void Outbox::collect_ready() {
   ready_.clear();
   ready_next_.clear();
   for (auto& [rank, each] : peers_) {
-    each->ready = each->control.head != nullptr || each->data.head != nullptr;
+    each->ready = each->has_any();
     if (each->ready) ready_.push_back(each.get());
   }
 }
 
 // One message for one peer.
 bool Outbox::pump_peer(Peer& to) {
-  if (to.control.head == nullptr && to.data.head == nullptr) return false;
+  if (!to.has_any()) return false;
   // The last buffers are for control and for this rank itself: peers that take nothing must not
   // keep us from telling the others anything.
   const bool data_only = to.control.head == nullptr && to.rank != self_;
@@ -249,7 +252,7 @@ bool Outbox::pump_peer(Peer& to) {
   buffer.run_first = buffer.section_count = buffer.segment_count = 0;
   buffer.piece = {};
   // Control first; data only behind all of it.
-  if (fill(to, to.control, buffer)) fill(to, to.data, buffer);
+  if (fill(to, to.control, buffer) && fill(to, to.ahead, buffer)) fill(to, to.data, buffer);
   // An empty buffer takes at least one section of any send.
   PARALLAX_CHECK(buffer.section_count > 0);
   const MessageHeader header{kWireMagic, epoch_, ++to.sequence, buffer.section_count};

@@ -8,8 +8,8 @@
 // A send borrows its source until it is packed; it then decrements *pending, which the state
 // machine that owns the source watches. What is placed at the peer (Send::place) is borrowed until
 // the transport no longer reads it. Sends to one peer are packed in the order of their
-// adding, except that control (send_bytes) goes ahead of data. Owned and called by the engine's
-// owner alone.
+// adding, except that control (send_bytes) goes ahead of data, and of data what is `ahead` before
+// the rest. Owned and called by the engine's owner alone.
 #ifndef PARALLAX_MESSAGE_OUTBOX_H_
 #define PARALLAX_MESSAGE_OUTBOX_H_
 
@@ -71,6 +71,9 @@ struct Send {
   BufferPlace lent;
   bool returns = false;  // as LentPart has it; all of the send in one section
   bool written = false;  // elements: they lie where the peer wants them already
+  // Goes before other data to the peer, whenever that was added: what completes something there,
+  // and was read or written here just now, so that it is still in the cache.
+  bool ahead = false;
   const std::byte* bytes = nullptr;
   uint64_t count = 0;  // items, elements or bytes in all
   uint64_t packed = 0;
@@ -167,10 +170,12 @@ class Outbox {
   };
   struct Peer {
     uint32_t rank = 0;
-    Queue control, data;
+    Queue control, ahead, data;  // each before the next
     uint32_t sequence = 0;
     bool ready = false;  // in ready_
     bool dropped = false;
+    bool has_data() const { return ahead.head != nullptr || data.head != nullptr; }
+    bool has_any() const { return control.head != nullptr || has_data(); }
   };
   // A message while it is packed: headers and small payloads in `bytes`, and between them payloads
   // that are sent from where they lie.

@@ -17,10 +17,13 @@ constexpr uint32_t kPad = 0x50414431;      // "PAD1"
 struct RecordHead {
   uint32_t bytes;
   uint32_t kind;
+  uint64_t unused;
 };
 static_assert(sizeof(RecordHead) == kRingRecordHeadBytes);
 
-constexpr uint64_t round_up_8(uint64_t bytes) { return (bytes + 7) & ~uint64_t{7}; }
+constexpr uint64_t round_up(uint64_t bytes) {
+  return (bytes + kRingGrain - 1) / kRingGrain * kRingGrain;
+}
 
 }  // namespace
 
@@ -31,7 +34,7 @@ void RingProducer::refresh_head(std::memory_order order) {
   // The consumer writes it: it may only move on, by whole records, up to what was published. Else
   // the room reckoned from it would let this end overwrite messages that are not read yet.
   const uint64_t head = shared_->head.load(order);
-  if (head < head_seen_ || head > tail_ || head % 8 != 0) {
+  if (head < head_seen_ || head > tail_ || head % kRingGrain != 0) {
     corrupt_ = true;
   } else {
     head_seen_ = head;
@@ -63,17 +66,17 @@ bool RingProducer::sleep_until_room() {
 
 bool RingProducer::write(std::span<const Segment> segments, size_t bytes) {
   PARALLAX_CHECK(bytes <= kShmMessageBytesMax);
-  const uint64_t record_bytes = round_up_8(kRingRecordHeadBytes + bytes);
+  const uint64_t record_bytes = round_up(kRingRecordHeadBytes + bytes);
   const uint64_t to_end = data_bytes_ - tail_ % data_bytes_;
   if (to_end < record_bytes) {
-    // Positions are multiples of 8, so the head of a pad always fits.
-    const RecordHead pad{.bytes = static_cast<uint32_t>(to_end - kRingRecordHeadBytes),
-                         .kind = kPad};
+    // Positions are multiples of the grain, so the head of a pad always fits.
+    const RecordHead pad{
+        .bytes = static_cast<uint32_t>(to_end - kRingRecordHeadBytes), .kind = kPad, .unused = 0};
     std::memcpy(data_ + tail_ % data_bytes_, &pad, sizeof pad);
     tail_ += to_end;
   }
   std::byte* to = data_ + tail_ % data_bytes_;
-  const RecordHead head{.bytes = static_cast<uint32_t>(bytes), .kind = kMessage};
+  const RecordHead head{.bytes = static_cast<uint32_t>(bytes), .kind = kMessage, .unused = 0};
   std::memcpy(to, &head, sizeof head);
   to += sizeof head;
   for (const Segment& segment : segments) {
@@ -104,7 +107,7 @@ RingConsumer::Next RingConsumer::next(std::span<const std::byte>* message) {
       const uint64_t tail = shared_->tail.load(std::memory_order_acquire);
       if (tail == head_) return Next::kEmpty;
       // A peer's number, which bounds all reads below.
-      if (tail < head_ || tail - head_ > data_bytes_ || tail % 8 != 0) {
+      if (tail < head_ || tail - head_ > data_bytes_ || tail % kRingGrain != 0) {
         return corrupt("its ring's position is out of range");
       }
       tail_seen_ = tail;
@@ -113,7 +116,7 @@ RingConsumer::Next RingConsumer::next(std::span<const std::byte>* message) {
     // Read once into a local: the producer could change it between the check and the use.
     RecordHead record;
     std::memcpy(&record, at, sizeof record);
-    const uint64_t record_bytes = round_up_8(kRingRecordHeadBytes + uint64_t{record.bytes});
+    const uint64_t record_bytes = round_up(kRingRecordHeadBytes + uint64_t{record.bytes});
     const uint64_t to_end = data_bytes_ - head_ % data_bytes_;
     if (record_bytes > tail_seen_ - head_ || record_bytes > to_end) {
       return corrupt("a message in its ring is longer than what was published");

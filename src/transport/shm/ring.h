@@ -6,9 +6,11 @@
 //
 // Design notes
 //  - Positions count bytes since the beginning and never wrap; a position modulo data_bytes is an
-//    offset into the ring. A record is an 8-byte head {bytes, kind} and the message, contiguous,
-//    rounded up to 8. What is left at the end of the ring and too short for a record is skipped by
-//    a pad record.
+//    offset into the ring. A record is a head {bytes, kind} and the message, contiguous, rounded up
+//    to whole cache lines. The head is as long as it takes for the elements of a message's first
+//    section to begin a cache line: what is copied or summed there is as aligned as its source
+//    mostly is. What is left at the end of the ring and too short for a record is skipped by a pad
+//    record.
 //  - The other process is not trusted: each end keeps its own position in private memory, reads the
 //    other's position and record heads once into a local, and checks them. A ring found corrupt
 //    stays corrupt.
@@ -31,11 +33,13 @@
 namespace parallax {
 
 inline constexpr size_t kShmMessageBytesMax = 64 * 1024 + 512;  // 64 KiB and room for headers
-inline constexpr size_t kRingRecordHeadBytes = 8;
-inline constexpr size_t kRingRecordBytesMax = kShmMessageBytesMax + kRingRecordHeadBytes;
+inline constexpr size_t kRingRecordHeadBytes = 16;
+inline constexpr size_t kRingGrain = 64;  // records begin at multiples of it: a cache line
+inline constexpr size_t kRingRecordBytesMax =
+    (kRingRecordHeadBytes + kShmMessageBytesMax + kRingGrain - 1) / kRingGrain * kRingGrain;
 inline constexpr size_t kRingBytesMin = 256 * 1024;  // room for two largest records, wherever it is
 inline constexpr size_t kRingBytesMax = size_t{1} << 30;
-static_assert(kRingRecordBytesMax % 8 == 0 && 2 * kRingRecordBytesMax <= kRingBytesMin);
+static_assert(2 * kRingRecordBytesMax <= kRingBytesMin && kRingBytesMin % kRingGrain == 0);
 
 // The shared page before the data. One cache line per writer and pace.
 struct RingHeader {

@@ -80,11 +80,13 @@ class Trial {
         lent_ < addends ? std::vector<double>(numbers_[lent_].begin(), numbers_[lent_].end())
                         : std::vector<double>());
     std::vector<float> elsewhere(elements_, 17.0f);
-    if (place_ == Place::kElsewhere) {
-      EXPECT_TRUE(sum.place(reinterpret_cast<std::byte*>(elsewhere.data())));
-      EXPECT_TRUE(sum.placed());
-    }
+    // Before anything came, or when some sums are begun already, and none is complete.
+    const size_t place_at = random_.chance(50) ? addends : 1 + random_.below(addends);
     for (size_t left = addends; left > 0;) {
+      if (place_ == Place::kElsewhere && left <= place_at && !sum.placed() && sum.complete() == 0) {
+        sum.place(reinterpret_cast<std::byte*>(elsewhere.data()));
+        EXPECT_TRUE(sum.placed());
+      }
       const auto at = static_cast<uint32_t>(random_.below(addends));
       if (over[at]) continue;
       if (left_out_[at]) {
@@ -94,11 +96,10 @@ class Trial {
         if (wide_) {
           sum.lend(at, {wide.at(0), PARALLAX_F64});
         } else if (place_ == Place::kOverTheLent && !ordered_) {
-          // Where some is begun already it stays where it is.
           elsewhere = numbers_[at];
           auto* const there = reinterpret_cast<std::byte*>(elsewhere.data());
-          const bool placed = sum.place(there);
-          EXPECT_EQ(sum.placed(), placed);
+          sum.place_over_lent(there);
+          EXPECT_TRUE(sum.placed());
           sum.lend(at, {there, PARALLAX_F32});
         } else {
           sum.lend(at, {sources[at].at(0), PARALLAX_F32});

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 #include "base/check.h"
 #include "collectives/algorithms.h"
 #include "unit/collectives/exchange_conformance.h"
+#include "unit/collectives/exchange_training.h"
 
 namespace parallax::exchange_conformance {
 namespace {
@@ -229,6 +231,34 @@ TEST(DenseExchange, passes_on_out_of_the_callers_buffer) {
   reduces.world.run();
   EXPECT_EQ(reduces.pending[0], 0u);
   EXPECT_TRUE(reduces.world.exchange(1).state(1).delivered);
+}
+
+// Given shares of many messages, expect totals to leave before the last of the sender's own share,
+// and nothing of either stage before what was ahead of it.
+TEST(DenseExchangeOrder, totals_go_ahead_of_shares) {
+  uint32_t overtakes = 0;
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    Setting setting = {.hosts = {0, 0}, .shape = {60001, 1}, .seed = seed, .lends = false};
+    SCOPED_TRACE(setting.say());
+    const Candidate candidate = allreduce_direct();
+    ExchangeWorld world(candidate, setting);
+    std::array<uint64_t, 2> ends = {};  // of rank 0's share and of its totals
+    world.tap([&](const Parcel& parcel) {
+      if (parcel.from != 0 || parcel.header.encoding != Encoding::kDense) return;
+      const bool total = parcel.header.kind == SectionKind::kDenseGather;
+      uint64_t& end = ends[total ? 1 : 0];
+      if (end != 0) {
+        EXPECT_EQ(parcel.header.first, end);
+      }
+      end = parcel.header.first + parcel.header.count;
+      overtakes += total && ends[0] < setting.shape.rows ? 1 : 0;
+    });
+    SeededRandom random(seed);
+    const Contributions gifts = draw_contributions(setting, {}, random);
+    run_step(world, 1, gifts);
+    check_step(world, candidate, 1, gifts);
+  }
+  EXPECT_GT(overtakes, 0u);
 }
 
 }  // namespace

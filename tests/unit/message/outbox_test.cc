@@ -209,6 +209,52 @@ TEST_F(OutboxTest, WhatIsPackedIsNewsToWhoWaitsForIt) {
   EXPECT_TRUE(news()) << "a loss";
 }
 
+// Given a long send that has begun, and one that goes ahead, expect control, that one whole, and
+// then the rest; and those that go ahead in the order of their adding.
+TEST_F(OutboxTest, AheadOfOtherDataBehindControl) {
+  transport_.credits[4] = 1;
+  const std::vector<float> values(5000, 1.0f);
+  outbox_.add(4, dense_send(values, 0, 1));
+  EXPECT_TRUE(outbox_.pump());
+  for (const uint32_t tag : {2u, 3u}) {
+    Send send = dense_send(values, 0, tag);
+    send.ahead = true;
+    outbox_.add(4, send);
+  }
+  send_number(4, 6);
+  EXPECT_EQ(outbox_.peers_with_data(), std::vector<uint32_t>{4});
+  transport_.sent.clear();
+  transport_.credits[4] = 100;
+  std::vector<uint32_t> tags;
+  for (const Got& got : flush(4)) {
+    if (tags.empty() || tags.back() != got.header.tag) tags.push_back(got.header.tag);
+  }
+  EXPECT_EQ(tags, (std::vector<uint32_t>{0, 2, 3, 1}));
+  EXPECT_EQ(pending_, 0u);
+}
+
+// Given what goes ahead to a peer without credits, expect it known as data, and let go with it.
+TEST_F(OutboxTest, WhatGoesAheadIsDroppedWithData) {
+  const std::vector<float> values(3000, 1.0f);
+  for (const bool all : {false, true}) {
+    const uint32_t to = all ? 5 : 6;
+    transport_.credits[to] = 0;
+    Send send = dense_send(values, 0, 1);
+    send.ahead = true;
+    outbox_.add(to, send);
+    EXPECT_TRUE(outbox_.has_queued(to));
+    EXPECT_EQ(outbox_.peers_with_data(), std::vector<uint32_t>{to});
+    if (all) {
+      outbox_.drop_data();
+    } else {
+      outbox_.drop(to);
+    }
+    EXPECT_EQ(pending_, 0u);
+    EXPECT_FALSE(outbox_.has_queued(to));
+    EXPECT_TRUE(outbox_.peers_with_data().empty());
+  }
+}
+
 TEST_F(OutboxTest, ValuesAreReadAsLateAsPossible) {
   transport_.credits[1] = 0;
   std::vector<float> values(4, 1.0f);

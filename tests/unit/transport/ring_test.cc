@@ -11,6 +11,7 @@
 #include <memory>
 #include <random>
 
+#include "message/wire.h"
 #include "unit/transport/conformance.h"
 
 namespace parallax {
@@ -103,7 +104,8 @@ TEST_F(Ring, wakes_the_producer_when_any_message_fits) {
 }
 
 TEST_F(Ring, refuses_row_keys_out_of_range) {
-  for (const uint64_t tail : {uint64_t{4}, uint64_t{kRingBytesMin + 8}, ~uint64_t{7}}) {
+  for (const uint64_t tail : {uint64_t{4}, uint64_t{8}, uint64_t{kRingBytesMin + kRingGrain},
+                              ~uint64_t{kRingGrain - 1}}) {
     header_.tail = tail;
     RingConsumer consumer(&header_, data_.data(), data_.size());
     EXPECT_EQ(consumer.next(&view_), RingConsumer::Next::kCorrupt) << tail;
@@ -116,6 +118,22 @@ TEST_F(Ring, refuses_row_keys_out_of_range) {
   EXPECT_TRUE(producer_.corrupt());
   header_.head = 0;
   EXPECT_FALSE(producer_.has_room()) << "it stays corrupt";
+}
+
+// Given messages of any length, expect the elements of each one's first section, behind the headers
+// of both, to begin a cache line.
+TEST_F(Ring, elements_begin_a_cache_line) {
+  constexpr size_t kHeaders = sizeof(MessageHeader) + sizeof(SectionHeader);
+  constexpr size_t kCacheLine = 64;
+  for (size_t round = 0; round < 3000; ++round) {
+    const size_t bytes = kHeaders + round * 7919 % (kShmMessageBytesMax + 1 - kHeaders);
+    ASSERT_TRUE(producer_.has_room());
+    write(round, bytes);
+    expect(round, bytes);
+    const auto at = static_cast<size_t>(view_.data() + kHeaders - data_.data());
+    ASSERT_EQ(at % kCacheLine, 0u) << bytes;
+    consumer_.release();
+  }
 }
 
 // Given messages of random sizes written whenever there is room, expect none overwritten.
@@ -143,7 +161,7 @@ TEST_F(Ring, never_overwrites_what_is_unread) {
 TEST_F(Ring, refuses_lengths_out_of_range) {
   size_t position = 0;
   const auto advance = [&](size_t record_bytes) {
-    write(0, record_bytes - kRingRecordHeadBytes);
+    write(0, record_bytes - kRingRecordHeadBytes);  // whole grains
     ASSERT_EQ(next(), RingConsumer::Next::kMessage);
     consumer_.release();
     position += record_bytes;
@@ -178,7 +196,7 @@ TEST_F(Ring, believes_no_garbage) {
     for (int flips = 0; flips < 6; ++flips) {
       data_[random() % 2000] = static_cast<std::byte>(random());
     }
-    if (round % 3 == 0) header_.tail = header_.tail + 8 * (random() % 100);
+    if (round % 3 == 0) header_.tail = header_.tail + kRingGrain * (random() % 100);
     for (int i = 0; i < 1000; ++i) {
       std::span<const std::byte> view;
       const RingConsumer::Next next = consumer.next(&view);
