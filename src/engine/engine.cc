@@ -188,13 +188,22 @@ void Engine::kick() {
   });
 }
 
+namespace {
+
+// Grows with every step that is decided, and again when it is finished.
+uint64_t steps_over(const StepWindow& window) { return window.decided() + window.finished(); }
+
+}  // namespace
+
 // Until nothing moves: a loop, since messages to this rank itself come back at once. The bound only
 // keeps one pass from taking long; what is left is done by the next.
 void Engine::pass() {
   constexpr int kRoundsMax = 64;
+  const StepWindow& window = pipeline_.window();
   pass_.settle(false);
   for (int i = 0; i < kRoundsMax; ++i) {
     bool moved = false;
+    const uint64_t stood = steps_over(window);
     const bool steps_alone = advance();
     while (ComputeJob* job =
                group_.compute().take_done()) {  // those done inline were submitted now
@@ -203,6 +212,8 @@ void Engine::pass() {
     }
     const bool sent = outbox_.pump();
     moved |= outbox_.take_news() || (sent && !steps_alone);
+    // Calls of the next step, which may have been made, were looked at before this one was over.
+    moved |= steps_over(window) != stood && window.begun() > window.finished();
     // Behind what others wait for.
     if (failure_.status().ok()) moved |= outbox_.lending().read();
     if (moved) continue;
