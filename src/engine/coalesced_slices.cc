@@ -96,7 +96,8 @@ void CoalescedSlices::bring(size_t part, std::byte* block, std::span<parallax_sl
     const uint64_t sum_bytes = uint64_t{found.rows} * rows.elements * sizeof(float);
     ++counts_->slices;
     counts_->rows += rows.count;
-    if (found.bad != CoalescedCounts::kNoneBad || id_bytes + sum_bytes >= whole) {
+    const bool fits = sum_bytes <= each.values.bytes;  // floats where values of half their size lie
+    if (found.bad != CoalescedCounts::kNoneBad || !fits || id_bytes + sum_bytes >= whole) {
       counts_->copied_rows += rows.count;
       for (const StagedCopy& copy : {each.ids, each.values}) {
         copies->push_back({block + copy.offset, copy.outside, copy.bytes});

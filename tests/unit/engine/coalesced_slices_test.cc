@@ -114,6 +114,24 @@ TEST_F(CoalescedSlicesTest, WhatSavesNothingOrIsWrongComesWhole) {
   EXPECT_EQ(counts_.saved_bytes, 0u);
 }
 
+// Sums are floats and come to where the slice's values would: fewer bytes in all, since ids are
+// spared too, is not enough.
+TEST_F(CoalescedSlicesTest, SumsThatNeedMoreRoomThanHalvesComeWhole) {
+  std::vector<int64_t> ids(20);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i % 12);
+  parallax_slice_t halves = rows(CallsWorld::kRows, ids);
+  halves.as_dtype = PARALLAX_AS(PARALLAX_F16);
+  ASSERT_TRUE(begin({halves}).ok());
+  ASSERT_TRUE(finish().ok());
+  EXPECT_EQ(devices_.coalesced, 1u);
+  const parallax_slice_t& here = staged_.host_slices()[0];
+  EXPECT_EQ(here.row_count, ids.size());
+  EXPECT_EQ(here.as_dtype, PARALLAX_AS(PARALLAX_F16));
+  EXPECT_EQ(std::vector<int64_t>(here.ids, here.ids + ids.size()), ids);
+  EXPECT_EQ(counts_.saved_bytes, 0u);
+  end();
+}
+
 TEST_F(CoalescedSlicesTest, OfAVariableTheFirstAlone) {
   const std::vector<int64_t> ids = {3, 3, 3};
   ASSERT_TRUE(begin({rows(CallsWorld::kRows, ids), rows(CallsWorld::kRows, ids)}).ok());
