@@ -137,9 +137,10 @@ Status CudaCommunicator::form_window(bool* in_progress) {
   if (!window_->offered()) {
     const ncclResult_t result =
         window_->offer(communicator_, parts_.context, sums_->scratch_bytes());
-    *in_progress = result == ncclInProgress;
-    if (*in_progress) return {};
-    if (result != ncclSuccess) return failed(window_->last_call(), result);
+    // NCCL 2.28 and newer say success while a thread of theirs registers. It is over when the
+    // communicator, asked next, says so.
+    *in_progress = result == ncclInProgress || result == ncclSuccess;
+    return *in_progress ? Status() : failed(window_->last_call(), result);
   }
   window_->settle();
   sums_->use_scratch(window_->take_memory());
@@ -385,7 +386,8 @@ void CudaCommunicator::abort() {
   const bool idle = phase_ == Phase::kReady;
   phase_ = Phase::kAborted;
   const ContextScope scope(driver_, parts_.context);
-  // What kernels still use goes with the communicator.
+  // What kernels still use goes with the communicator; of a window NCCL before 2.29.7 keeps the
+  // memory until the process ends.
   if (under_way_.empty() && idle) deregister_all();
   buffers_.drop_all();
   if (window_ != nullptr) window_->drop();

@@ -31,7 +31,8 @@ class GatherWindow {
   // This NCCL has windows, and so has the header that this was built with.
   static bool possible(const NcclApi& nccl);
 
-  // Allocates, and registers: once. ncclInProgress: it is over when the communicator says so.
+  // Allocates, and registers: once. ncclInProgress, ncclSuccess: it is over when the communicator
+  // says so.
   ncclResult_t offer(ncclComm_t communicator, CUcontext context, uint64_t bytes);
   bool offered() const { return offered_; }
   // The offer is over: whether NCCL knows it is told from then on.

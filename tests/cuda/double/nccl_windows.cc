@@ -116,7 +116,7 @@ PARALLAX_DOUBLE_API ncclResult_t ncclCommWindowRegister(ncclComm_t handle, void*
     return refuse(own.get(), ncclUnhandledCudaError,
                   "ncclCommWindowRegister: memory that other processes cannot map (ncclMemAlloc)");
   }
-  return meet(own, [own, pointer, bytes, window, flags] {
+  const ncclResult_t met = meet(own, [own, pointer, bytes, window, flags] {
     ncclWindow_vidmem made = {
         .pointer = pointer, .bytes = bytes, .symmetric = (flags & NCCL_WIN_COLL_SYMMETRIC) != 0};
     if (ncclResult_t code = agree_on(*own, made)) return code;
@@ -126,6 +126,8 @@ PARALLAX_DOUBLE_API ncclResult_t ncclCommWindowRegister(ncclComm_t handle, void*
     *window = own->windows[made.number] = new ncclWindow_vidmem(made);
     return ncclSuccess;
   });
+  // As NCCL 2.28.9: what is in progress is success, and the communicator says how it goes on.
+  return met == ncclInProgress ? ncclSuccess : met;
 }
 
 PARALLAX_DOUBLE_API ncclResult_t ncclCommWindowDeregister(ncclComm_t handle, ncclWindow_t window) {
