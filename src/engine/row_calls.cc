@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "engine/slice_checks.h"
 #include "group/mirror.h"
 
 namespace parallax {

@@ -9,7 +9,7 @@ namespace parallax {
 
 DeviceTable::DeviceTable(const Variable& variable, const Partition& partition, uint32_t rank,
                          bool sharded)
-    : variable_(variable), partition_(partition), rank_(rank), sharded_(sharded) {
+    : partition_(partition), rank_(rank), sharded_(sharded) {
   const bool ids = partition.ids_declared();
   if (ids) {
     shape_.units = sharded ? partition.rows_owned(rank) : partition.rows();

@@ -25,7 +25,7 @@ namespace parallax {
 
 class DeviceTable {
  public:
-  // Both outlive this.
+  // The partition outlives this.
   DeviceTable(const Variable& variable, const Partition& partition, uint32_t rank, bool sharded);
 
   bool holds_nothing() const { return shape_.units == 0; }
@@ -57,7 +57,6 @@ class DeviceTable {
   }
 
  private:
-  const Variable& variable_;
   const Partition& partition_;
   const uint32_t rank_;
   const bool sharded_;
