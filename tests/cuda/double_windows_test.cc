@@ -41,8 +41,10 @@ class NcclDoubleWindows : public NcclDouble {
               ncclSuccess);
     return window;
   }
-  // Of a launch that the ranks do not make alike.
-  static void expect_failed(Rank& own) {
+  // Of a sum in place that the ranks do not ask for alike.
+  static void expect_failed(Rank& own, void* at) {
+    ASSERT_EQ(ncclAllReduce(at, at, 1, ncclInt, ncclSum, own.communicator, own.stream),
+              ncclSuccess);
     ncclResult_t error = ncclSuccess;
     while (error == ncclSuccess) {
       ASSERT_EQ(ncclCommGetAsyncError(own.communicator, &error), ncclSuccess);
@@ -86,11 +88,7 @@ TEST_F(NcclDoubleWindows, PlacesThatDifferAreTold) {
       [](Rank& own) {
         const SharedNumbers numbers(4, 1);
         window_of(own, numbers);
-        const size_t at = own.rank == 0 ? 0 : 2;
-        ASSERT_EQ(ncclAllReduce(numbers.at(at), numbers.at(at), 1, ncclInt, ncclSum,
-                                own.communicator, own.stream),
-                  ncclSuccess);
-        expect_failed(own);
+        expect_failed(own, numbers.at(own.rank == 0 ? 0 : 2));
       },
       false);
   EXPECT_TRUE(log_has("received in window 1 at 8")) << log();
@@ -103,10 +101,7 @@ TEST_F(NcclDoubleWindows, ARankOutsideIsTold) {
         const SharedNumbers numbers(4, 1);
         const DeviceNumbers<int> outside({1});
         window_of(own, numbers);
-        void* const at = own.rank == 0 ? numbers.at(0) : outside.address();
-        ASSERT_EQ(ncclAllReduce(at, at, 1, ncclInt, ncclSum, own.communicator, own.stream),
-                  ncclSuccess);
-        expect_failed(own);
+        expect_failed(own, own.rank == 0 ? numbers.at(0) : outside.address());
       },
       false);
   EXPECT_TRUE(log_has("ranks differ")) << log();

@@ -48,6 +48,28 @@ class ModuleWindows : public NcclJobs {
   uint64_t deregistered() const {
     return cuda_double_calls("ncclCommWindowDeregister") - deregisters_;
   }
+  // Two ranks, of which the second never gives what the first waits for, and ends the job.
+  void abort_under_way(bool formed) {
+    std::atomic<bool> waiting{false};
+    run(
+        2, add_one,
+        [&](DeviceRank& own) {
+          if (formed) step(own);
+          if (own.rank == 1) {
+            while (!waiting) std::this_thread::yield();
+            check(parallax_abort(own.job, "enough"));
+            return;
+          }
+          const DeviceNumbers<float> values(std::vector<float>(kCount, 1));
+          parallax_request_t* request = own.reduce(own.begin(), own.slice(0, values.address()));
+          EXPECT_EQ(DeviceRank::wait(request, 50), PARALLAX_TIMEOUT);
+          EXPECT_EQ(told(own, kNone), !formed);
+          waiting = true;
+          EXPECT_EQ(DeviceRank::wait(request), PARALLAX_ABORTED);
+          check(parallax_request_release(request));
+        },
+        in_order, false);
+  }
 
  private:
   uint64_t symmetric_ = 0, gathers_ = 0, deregisters_ = 0;
@@ -177,51 +199,14 @@ TEST_F(ModuleWindows, ACopyThatFailsFailsTheJobWithItsName) {
       in_order, false);
 }
 
-// One rank never gives anything: the other's communicator is given up while it forms.
+// The communicator is given up while it forms.
 TEST_F(ModuleWindows, AnAbortWhileTheyFormLeavesNothing) {
-  std::atomic<bool> waited{false};
-  run(
-      2, add_one,
-      [&](DeviceRank& own) {
-        if (own.rank == 1) {
-          while (!waited) std::this_thread::yield();
-          check(parallax_abort(own.job, "enough"));
-          return;
-        }
-        const DeviceNumbers<float> values(std::vector<float>(kCount, 1));
-        parallax_request_t* request = own.reduce(own.begin(), own.slice(0, values.address()));
-        EXPECT_EQ(DeviceRank::wait(request, 50), PARALLAX_TIMEOUT);
-        EXPECT_TRUE(told(own, kNone));
-        waited = true;
-        EXPECT_EQ(DeviceRank::wait(request), PARALLAX_ABORTED);
-        check(parallax_request_release(request));
-      },
-      in_order, false);
+  abort_under_way(false);
   EXPECT_EQ(gathers(), 0u);
 }
 
-// Given an abort while a gather is under way, expect the window to go with the communicator and its
-// memory behind what the stream has.
-TEST_F(ModuleWindows, WhatIsUnderWayAtAnAbortKeepsItsWindow) {
-  std::atomic<bool> waiting{false};
-  run(
-      2, add_one,
-      [&](DeviceRank& own) {
-        step(own);
-        if (own.rank == 1) {
-          while (!waiting) std::this_thread::yield();
-          check(parallax_abort(own.job, "enough"));
-          return;
-        }
-        const DeviceNumbers<float> values(std::vector<float>(kCount, 1));
-        parallax_request_t* request = own.reduce(own.begin(), own.slice(0, values.address()));
-        EXPECT_EQ(DeviceRank::wait(request, 50), PARALLAX_TIMEOUT);
-        waiting = true;
-        EXPECT_EQ(DeviceRank::wait(request), PARALLAX_ABORTED);
-        check(parallax_request_release(request));
-      },
-      in_order, false);
-}
+// The window goes with the communicator, and its memory behind what the stream has.
+TEST_F(ModuleWindows, WhatIsUnderWayAtAnAbortKeepsItsWindow) { abort_under_way(true); }
 
 }  // namespace
 }  // namespace cuda_double_test::windows
