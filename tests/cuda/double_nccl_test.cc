@@ -215,6 +215,131 @@ TEST_F(NcclDouble, SplitsAreCommunicatorsOfTheirOwn) {
   });
 }
 
+// Of four ranks those of one parity, who alone call: the others are busy with a collective of all
+// but come to it later.
+TEST_F(NcclDouble, AShrinkIsACallOfThoseThatRemain) {
+  with_ranks(4, [](Rank& own) {
+    int without[] = {3, 1};
+    ncclComm_t part = nullptr;
+    if (own.rank % 2 == 0) {
+      ASSERT_EQ(ncclCommShrink(own.communicator, without, 2, &part, nullptr, NCCL_SHRINK_DEFAULT),
+                ncclSuccess);
+    }
+    DeviceNumbers<int> one({1}), sum({0}), here({own.rank}), all({-1, -1});
+    ASSERT_EQ(ncclAllReduce(one.address(), sum.address(), 1, ncclInt, ncclSum, own.communicator,
+                            own.stream),
+              ncclSuccess);
+    own.wait();
+    EXPECT_EQ(sum.values(), std::vector<int>{4});
+    if (part == nullptr) return;
+    ASSERT_EQ(ncclAllGather(here.address(), all.address(), 1, ncclInt, part, own.stream),
+              ncclSuccess);
+    own.wait();
+    EXPECT_EQ(all.values(), (std::vector<int>{0, 2}));
+    EXPECT_EQ(ncclCommDestroy(part), ncclSuccess);
+  });
+}
+
+TEST_F(NcclDouble, WhatAShrinkIsToBeOf) {
+  with_ranks(2, [](Rank& own) {
+    int none[] = {own.rank};
+    ncclComm_t part = nullptr;
+    const auto shrink = [&](int* without, int count, int flags) {
+      return ncclCommShrink(own.communicator, without, count, &part, nullptr, flags);
+    };
+    EXPECT_EQ(shrink(none, 0, NCCL_SHRINK_DEFAULT), ncclInvalidArgument);
+    EXPECT_EQ(shrink(nullptr, 1, NCCL_SHRINK_DEFAULT), ncclInvalidArgument);
+    EXPECT_EQ(shrink(none, 1, NCCL_SHRINK_DEFAULT), ncclInvalidArgument) << "it leaves itself out";
+    int other[] = {1 - own.rank};
+    EXPECT_EQ(shrink(other, 1, NCCL_SHRINK_ABORT), ncclInvalidArgument);
+    ASSERT_EQ(shrink(other, 1, NCCL_SHRINK_DEFAULT), ncclSuccess) << "a part of one";
+    EXPECT_EQ(ncclCommDestroy(part), ncclSuccess);
+  });
+}
+
+// Communicators that do not block; `body` once each is there.
+void without_blocking(int count, const std::function<void(int, ncclComm_t)>& body) {
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) {
+    threads.emplace_back([&, i] {
+      const Current current(i);
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      config.blocking = 0;
+      ncclComm_t communicator = nullptr;
+      EXPECT_EQ(ncclCommInitRankConfig(&communicator, count, id, i, &config), ncclInProgress);
+      EXPECT_EQ(settled(communicator), ncclSuccess);
+      body(i, communicator);
+      ncclResult_t state = ncclSuccess;
+      if (ncclCommGetAsyncError(communicator, &state) != ncclSuccess) return;  // the body ended it
+      EXPECT_EQ(ncclCommAbort(communicator), ncclSuccess);
+    });
+  }
+  for (std::thread& each : threads) each.join();
+}
+
+// As NCCL has it: until the other is there it is not known, and the parent takes no call.
+TEST_F(NcclDouble, TheParentIsInProgressUntilTheOtherIsThere) {
+  std::atomic<bool> looked{false};
+  without_blocking(3, [&](int rank, ncclComm_t parent) {
+    int without[] = {2};
+    ncclComm_t part = nullptr;
+    if (rank == 2) return;
+    while (rank == 1 && !looked) std::this_thread::yield();
+    EXPECT_EQ(ncclCommShrink(parent, without, 1, &part, nullptr, NCCL_SHRINK_DEFAULT),
+              ncclInProgress);
+    if (rank == 0) {
+      ncclResult_t state = ncclSuccess;
+      EXPECT_EQ(ncclCommGetAsyncError(parent, &state), ncclSuccess);
+      EXPECT_EQ(state, ncclInProgress);
+      EXPECT_EQ(__atomic_load_n(&part, __ATOMIC_ACQUIRE), nullptr);
+      ncclComm_t other = nullptr;
+      EXPECT_EQ(ncclCommShrink(parent, without, 1, &other, nullptr, NCCL_SHRINK_DEFAULT),
+                ncclInvalidArgument);
+      looked = true;
+    }
+    EXPECT_EQ(settled(parent), ncclSuccess);
+    ASSERT_NE(part, nullptr);
+    EXPECT_EQ(ncclCommAbort(part), ncclSuccess);
+  });
+}
+
+// An abort of the parent ends what is in progress, whose other ranks never come.
+TEST_F(NcclDouble, AnAbortOfTheParentEndsAShrink) {
+  without_blocking(2, [](int rank, ncclComm_t parent) {
+    if (rank == 1) return;
+    // A ring of one is there at once: of all ranks, one of which does not split.
+    ncclComm_t part = nullptr;
+    EXPECT_EQ(ncclCommSplit(parent, 0, 0, &part, nullptr), ncclInProgress);
+    EXPECT_EQ(ncclCommAbort(parent), ncclSuccess);
+    ASSERT_NE(part, nullptr) << "it is the caller's, to be aborted";
+    EXPECT_EQ(ncclCommAbort(part), ncclSuccess);
+  });
+}
+
+// Ranks 0 and 1 are in two shrinks and come to them in different orders: each takes what the other
+// says of one for the other, as NCCL's do.
+TEST_F(NcclDouble, ShrinksInDifferentOrdersAreMixedUp) {
+  std::atomic<bool> mixed_up{false};
+  without_blocking(4, [&](int rank, ncclComm_t parent) {
+    if (rank == 3) return;
+    int without[] = {3, 2};
+    const int count = rank == 0 ? 2 : 1;  // of {0, 1}, and of {0, 1, 2}
+    ncclComm_t part = nullptr;
+    EXPECT_EQ(ncclCommShrink(parent, without, count, &part, nullptr, NCCL_SHRINK_DEFAULT),
+              ncclInProgress);
+    if (rank == 0) {
+      EXPECT_EQ(settled(parent), ncclInvalidUsage);
+      mixed_up = true;
+    }
+    while (!mixed_up) std::this_thread::yield();
+    EXPECT_EQ(ncclCommAbort(parent), ncclSuccess);
+    EXPECT_EQ(ncclCommAbort(part), ncclSuccess);
+  });
+  EXPECT_TRUE(log_has("take each other for neighbours")) << log();
+}
+
 TEST_F(NcclDouble, BuffersAreRegistered) {
   with_ranks(2, [](Rank& own) {
     DeviceNumbers<int> numbers({1, 2});
@@ -244,6 +369,7 @@ TEST_F(NcclDouble, OlderVersionsHaveFewerFunctions) {
     EXPECT_EQ(dlsym(library, "ncclCommRegister"), nullptr);
     EXPECT_EQ(dlsym(library, "ncclCommWindowRegister"), nullptr);
     EXPECT_EQ(dlsym(library, "ncclMemAlloc"), nullptr);
+    EXPECT_EQ(dlsym(library, "ncclCommShrink"), nullptr);
   };
   functions("_2.18", 21805, true);
   functions("_2.14", 21403, false);

@@ -146,6 +146,8 @@ PARALLAX_DOUBLE_API void nccl_double_set_launch_in_progress(int answers);
 /* 0: no window is taken, as where devices do not reach each other's memory: to register one
  * succeeds and gives none. 1, and by default: they are. */
 PARALLAX_DOUBLE_API void nccl_double_take_windows(int taken);
+/* 1: communicators that are made out of others stay in progress until 0, or an abort. */
+PARALLAX_DOUBLE_API void nccl_double_hold_splits(int held);
 /* Collectives that this process has launched on windows of symmetric memory. */
 PARALLAX_DOUBLE_API uint64_t nccl_double_symmetric(void);
 /* Collectives that this process has launched, and those that it finished. */

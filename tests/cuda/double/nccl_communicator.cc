@@ -246,6 +246,10 @@ PARALLAX_DOUBLE_API ncclResult_t ncclCommAbort(ncclComm_t handle) {
   if (own == nullptr) return refuse(nullptr, ncclInvalidArgument, "ncclCommAbort: not alive");
   own->aborted = true;
   {
+    const std::lock_guard lock(own->mutex);
+    if (own->child != nullptr) own->child->aborted = true;
+  }
+  {
     // What is executed at the moment ends; what is queued behind does nothing when its turn comes.
     std::unique_lock lock(own->mutex);
     own->changed.notify_all();

@@ -44,6 +44,12 @@ struct ncclComm {
   uint64_t turns = 0;        // chunks handed over
   uint64_t offers = 0;       // splits and windows; places of callers
   uint64_t windows_made = 0;
+  // By what a communicator that is made out of this one consists of, how many there were; and what
+  // was read of each rank's mail.
+  std::map<std::string, uint64_t> shrunk;
+  std::map<int, uint64_t> mail_read;
+  // One that is made out of this, in progress: what aborts this one aborts that.
+  std::shared_ptr<ncclComm> child;
   struct Registration {
     CUdeviceptr pointer = 0;
     size_t bytes = 0;

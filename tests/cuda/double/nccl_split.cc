@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of a communicator of the double do together and not on a stream: splits; and the
-// registration of buffers, which each does by itself.
+// What the ranks of a communicator of the double do together and not on a stream: splits and
+// shrinks; and the registration of buffers, which each does by itself.
+//
+// As NCCL 2.28 has it: a split is a call of all ranks, a shrink one of those that remain, who find
+// each other by what neighbours in the new ring tell each other over the parent, told apart by its
+// sender alone. What is made is there when it is over, and the parent is in progress until then.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <thread>
 
 #include "cuda/double/nccl_communicator.h"
 
@@ -52,14 +58,97 @@ void place_child(const ncclComm& parent, const std::vector<Offer>& offers, ncclC
   }
 }
 
-ncclResult_t split(const Communicator& parent, const Communicator& child, int color, int key) {
+ncclResult_t split(ncclComm& parent, ncclComm* child, int color, int key) {
   std::vector<Offer> offers;
-  const uint64_t number = parent->offers;
-  if (ncclResult_t code = exchange(*parent, {kSplit, color, key, 0}, &offers)) return code;
+  const uint64_t number = parent.offers;
+  if (ncclResult_t code = exchange(parent, {kSplit, color, key, 0}, &offers)) return code;
   if (child == nullptr) return ncclSuccess;
-  place_child(*parent, offers, *child);
-  child->path = parent->path + "." + std::to_string(number) + "." + std::to_string(color);
+  place_child(parent, offers, *child);
+  child->path = parent.path + "." + std::to_string(number) + "." + std::to_string(color);
   return attach(*child);
+}
+
+// Ranks that come to two shrinks in different orders read each other's letters of the wrong one.
+ncclResult_t meet_neighbours(ncclComm& parent, const std::vector<int>& ranks, int place,
+                             const std::function<bool()>& stop) {
+  const auto count = static_cast<int>(ranks.size());
+  const int previous = ranks[static_cast<size_t>((place + count - 1) % count)];
+  const int next = ranks[static_cast<size_t>((place + 1) % count)];
+  uint64_t list = 1;
+  for (const int rank : ranks) list = list * 64 + static_cast<uint64_t>(rank) + 1;
+  Mail& mine = parent.world->rank(previous).mail[static_cast<size_t>(parent.rank)];
+  const uint64_t sent = mine.sent.load(std::memory_order_relaxed);
+  mine.letters[sent % Mail::kRoom] = list;
+  mine.sent.store(sent + 1, std::memory_order_release);
+  uint64_t& read = parent.mail_read[next];
+  const World::Wait wait = parent.world->wait_mail(parent.rank, next, read + 1, stop);
+  if (wait == World::Wait::kStopped) return ncclSystemError;
+  if (wait == World::Wait::kLate) {
+    fail(parent, ncclSystemError,
+         "rank " + std::to_string(parent.rank) + " waited for rank " + std::to_string(next) +
+             " to shrink until its deadline");
+    return ncclSystemError;
+  }
+  const Mail& its = parent.world->rank(parent.rank).mail[static_cast<size_t>(next)];
+  if (its.letters[read++ % Mail::kRoom] == list) return ncclSuccess;
+  fail(parent, ncclInvalidUsage,
+       "ranks differ: rank " + std::to_string(next) + " shrinks to other ranks than rank " +
+           std::to_string(parent.rank) + " does, who take each other for neighbours");
+  return ncclInvalidUsage;
+}
+
+ncclResult_t shrink(ncclComm& parent, ncclComm& child, const std::vector<int>& ranks) {
+  const auto own = std::find(ranks.begin(), ranks.end(), parent.rank);
+  child.rank = static_cast<int>(own - ranks.begin());
+  child.rank_count = static_cast<int>(ranks.size());
+  std::string list;
+  for (const int rank : ranks) list += "." + std::to_string(rank);
+  child.path = parent.path + ".shrink" + std::to_string(parent.shrunk[list]++) + list;
+  const auto stop = [&] { return parent.aborted.load() || child.aborted.load(); };
+  const ncclResult_t met = meet_neighbours(parent, ranks, child.rank, stop);
+  return met == ncclSuccess ? attach(child) : met;
+}
+
+std::atomic<int>& splits_held() {
+  static std::atomic<int> held{0};
+  return held;
+}
+
+Communicator child_of(const ncclComm& parent, const ncclConfig_t* config) {
+  auto child = std::make_shared<ncclComm>();
+  child->device = parent.device;
+  child->blocking = is_blocking(config, parent.blocking);
+  return child;
+}
+
+// It is the caller's, whatever became of it.
+void hand_over(ncclComm& parent, const Communicator& child, ncclResult_t code, ncclComm_t* made) {
+  {
+    const std::lock_guard lock(parent.mutex);
+    parent.child = nullptr;
+  }
+  {
+    const std::lock_guard lock(child->mutex);
+    if (code != ncclSuccess && child->error == ncclSuccess) child->error = code;
+  }
+  add(child);
+  __atomic_store_n(made, child.get(), __ATOMIC_RELEASE);
+}
+
+// `form(parent, child)` on a thread of its own, if the parent does not block.
+template <typename Form>
+ncclResult_t make_child(const Communicator& parent, const Communicator& child, ncclComm_t* made,
+                        Form form) {
+  {
+    const std::lock_guard lock(parent->mutex);
+    parent->child = child;
+  }
+  return meet(parent, [parent, child, made, form = std::move(form)] {
+    while (splits_held() != 0 && !parent->aborted) std::this_thread::yield();
+    const ncclResult_t code = parent->aborted ? ncclSystemError : form(*parent, *child);
+    hand_over(*parent, child, code, made);
+    return code;
+  });
 }
 
 }  // namespace
@@ -87,24 +176,42 @@ PARALLAX_DOUBLE_API ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int
   if (ncclResult_t code = ready(parent, "ncclCommSplit")) return code;
   if (made == nullptr || (color < 0 && color != NCCL_SPLIT_NOCOLOR)) return ncclInvalidArgument;
   *made = nullptr;
-  Communicator child;
-  if (color != NCCL_SPLIT_NOCOLOR) {
-    child = std::make_shared<ncclComm>();
-    child->device = parent->device;
-    child->blocking = is_blocking(config, parent->blocking);
-    child->under_way = 1;
-    add(child);
-    *made = child.get();
+  if (color == NCCL_SPLIT_NOCOLOR) {
+    return meet(parent, [parent, color, key] { return split(*parent, nullptr, color, key); });
   }
-  return meet(parent, [parent, child, color, key] {
-    const ncclResult_t code = split(parent, child, color, key);
-    if (child == nullptr) return code;
-    const std::lock_guard lock(child->mutex);
-    child->under_way = 0;
-    if (code != ncclSuccess && child->error == ncclSuccess) child->error = code;
-    child->changed.notify_all();
-    return code;
-  });
+  return make_child(
+      parent, child_of(*parent, config), made,
+      [color, key](ncclComm& from, ncclComm& child) { return split(from, &child, color, key); });
+}
+
+PARALLAX_DOUBLE_API ncclResult_t ncclCommShrink(ncclComm_t handle, int* without, int without_count,
+                                                ncclComm_t* made, ncclConfig_t* config, int flags) {
+  if (ncclResult_t code = nccl_double::enter("ncclCommShrink")) return code;
+  const Communicator parent = find(handle);
+  if (ncclResult_t code = ready(parent, "ncclCommShrink")) return code;
+  if (made == nullptr || without == nullptr || without_count <= 0 || flags != NCCL_SHRINK_DEFAULT) {
+    return refuse(parent.get(), ncclInvalidArgument,
+                  "ncclCommShrink: nobody to leave out, nowhere to put it, or other flags");
+  }
+  std::vector<int> ranks;
+  for (int rank = 0; rank < parent->rank_count; ++rank) {
+    if (std::find(without, without + without_count, rank) == without + without_count) {
+      ranks.push_back(rank);
+    }
+  }
+  if (std::find(ranks.begin(), ranks.end(), parent->rank) == ranks.end()) {
+    return refuse(parent.get(), ncclInvalidArgument, "ncclCommShrink of a rank that is left out");
+  }
+  {
+    const std::lock_guard lock(parent->mutex);
+    if (parent->launched != parent->finished) {
+      say("ranks differ: ncclCommShrink of a communicator that has collectives under way");
+    }
+  }
+  *made = nullptr;
+  return make_child(
+      parent, child_of(*parent, config), made,
+      [ranks](ncclComm& from, ncclComm& child) { return shrink(from, child, ranks); });
 }
 
 PARALLAX_DOUBLE_API ncclResult_t ncclCommRegister(const ncclComm_t handle, void* buffer,
@@ -141,5 +248,7 @@ PARALLAX_DOUBLE_API ncclResult_t ncclCommDeregister(const ncclComm_t handle, voi
   delete static_cast<char*>(registration);
   return ncclSuccess;
 }
+
+void nccl_double_hold_splits(int held) { splits_held() = held; }
 
 }  // extern "C"

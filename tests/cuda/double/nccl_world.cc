@@ -122,6 +122,13 @@ World::Wait World::wait(Lane lane, uint64_t number, int rank_count,
       stop, missing);
 }
 
+World::Wait World::wait_mail(int to, int from, uint64_t count, const std::function<bool()>& stop) {
+  const Mail& mail = rank(to).mail[static_cast<size_t>(from)];
+  int missing = -1;
+  return wait_until([&] { return mail.sent.load(std::memory_order_acquire) < count ? from : -1; },
+                    stop, &missing);
+}
+
 World::Wait World::wait_present(int rank_count, const std::function<bool()>& stop, int* missing) {
   return wait_until(
       [&] {

@@ -46,6 +46,14 @@ struct Offer {
   uint64_t bytes = 0;
 };
 
+// From one rank to another, in their order: what it tells a neighbour of a communicator that is
+// made out of this one. Few are under way at a time.
+struct Mail {
+  static constexpr uint64_t kRoom = 8;
+  std::atomic<uint64_t> sent{0};
+  std::array<uint64_t, kRoom> letters{};
+};
+
 // Collectives go on streams' threads, splits and windows on callers'.
 enum Lane : uint8_t { kStreams = 0, kCallers = 1 };
 
@@ -56,6 +64,7 @@ struct RankState {
   std::array<std::atomic<uint64_t>, 2> arrived{};  // by lane
   std::array<Descriptor, 2> descriptors{};         // by the parity of the collective's number
   std::array<Offer, 2> offers{};
+  std::array<Mail, kRanksMax> mail;  // to this rank, by sender
 };
 
 struct Shared {
@@ -84,6 +93,7 @@ class World {
   // not.
   Wait wait(Lane lane, uint64_t number, int rank_count, const std::function<bool()>& stop,
             int* missing);
+  Wait wait_mail(int to, int from, uint64_t count, const std::function<bool()>& stop);
   Wait wait_present(int rank_count, const std::function<bool()>& stop, int* missing);
 
  private:
