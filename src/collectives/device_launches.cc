@@ -22,6 +22,7 @@ uint64_t reduction_bytes(const DeviceReduction& reduction) {
 void DeviceLaunches::begin(Devices& devices, const CommunicatorOptions& options) {
   devices_ = &devices;
   options_ = options;
+  if (options.out_of != nullptr) device_ = options.device;
 }
 
 // Only those of one commit go together: what was agreed before stays as it is.
@@ -43,6 +44,12 @@ void DeviceLaunches::add(const std::vector<Entry>& entries, uint64_t finished) {
   }
   together_.reserve(places_.size());
   if (next_.step == 0) next_ = told_to_host_ = told_to_ranks_ = {finished + 1, 0};
+}
+
+std::string DeviceLaunches::why_not_lent() const {
+  if (!there()) return "it has no communicator of all ranks";
+  if (held_) return "another part is made of it";
+  return communicator_->idle() ? "" : "it has reductions under way";
 }
 
 bool DeviceLaunches::fits_device(uint32_t device, uint32_t* settled) {
@@ -120,7 +127,9 @@ Status DeviceLaunches::form() {
   if (device_ == kNoDevice) device_ = options_.device;
   options_.device = device_;
   if (order_ != nullptr) options_.id = order_->id();
-  return devices_->form(options_, &communicator_);
+  const Status formed = devices_->form(options_, &communicator_);
+  if (communicator_ != nullptr) options_.out_of = nullptr;
+  return formed;
 }
 
 Status DeviceLaunches::advance() {
@@ -132,12 +141,12 @@ Status DeviceLaunches::advance() {
   say_next();
   DeviceLeg leg = DeviceLeg::kAll;
   if (communicator_ == nullptr) {
-    if (!is_due(&leg)) return {};
+    if (options_.out_of == nullptr && !is_due(&leg)) return {};
     PARALLAX_RETURN_IF_ERROR(form());
     if (communicator_ == nullptr) return {};  // its device is being opened
     PARALLAX_RETURN_IF_ERROR(communicator_->advance());
   }
-  while (communicator_->ready() && is_due(&leg)) {
+  while (!held_ && communicator_->ready() && is_due(&leg)) {
     PARALLAX_RETURN_IF_ERROR(launch_next(leg));
     say_next();
   }
@@ -265,7 +274,8 @@ bool DeviceLaunches::on_order(uint32_t from, const Section& section) {
 // ---- what others ask
 
 bool DeviceLaunches::busy() const {
-  if (communicator_ == nullptr) return !given_up_ && next_is_there();
+  if (communicator_ == nullptr)
+    return !given_up_ && (options_.out_of != nullptr || next_is_there());
   if (given_up_) return !given_back_;
   return communicator_->to_be_asked() || !under_way_.empty();
 }

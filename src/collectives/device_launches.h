@@ -2,7 +2,8 @@
 // DeviceLaunches: the order in which a group's reductions among devices are launched, which is the
 // same on every rank however its calls came: step by step, by the numbers of variables, neighbours
 // that are small as one launch. What a rank does not give in a step it takes part in all the same,
-// with zeros, once the step has ended here. The communicator forms with the first of them.
+// with zeros, once the step has ended here. The communicator forms with the first of them; one that
+// is made out of another's (CommunicatorOptions::out_of) at once.
 //
 // So a launch waits for all calls of its variables and of those before: a program makes the calls
 // of a step before it waits for one. waits_for() says it where one does not.
@@ -57,6 +58,18 @@ class DeviceLaunches {
   // A slice may be on this device: the first one settles it. Else the one that it has to be on.
   bool fits_device(uint32_t device, uint32_t* settled);
 
+  // Of the whole job, whose communicator one of a part is to be made out of. Why it cannot be lent;
+  // "": it can. While it is held nothing is launched.
+  std::string why_not_lent() const;
+  bool there() const { return communicator_ != nullptr && !given_up_ && order_ == nullptr; }
+  void hold(bool held) { held_ = held; }
+  void lend_to(CommunicatorOptions* options) const {
+    options->out_of = communicator_.get();
+    options->device = device_;
+  }
+  // The communicator forms, or there is none yet.
+  bool forming() const { return communicator_ == nullptr || !communicator_->ready(); }
+
   // What this rank gives of a variable in a step that is open, once. Its buffers are borrowed until
   // *pending is back where it was; then it has ended, or the job has failed.
   void give(uint32_t variable, uint64_t step, const DeviceReduction& reduction, uint32_t* pending);
@@ -74,7 +87,8 @@ class DeviceLaunches {
   bool busy() const;
   // And at once: nobody will tell.
   bool to_be_asked() const {
-    return communicator_ != nullptr && (communicator_->to_be_asked() || in_pieces_);
+    if (communicator_ == nullptr) return options_.out_of != nullptr && !given_up_;
+    return communicator_->to_be_asked() || in_pieces_;
   }
   // The variable that this rank has not given, which keeps that one's launch waiting; kNoVariable:
   // none does, and the launch is under way or forms.
@@ -154,7 +168,7 @@ class DeviceLaunches {
   Cursor told_to_host_, told_to_ranks_;  // the legs that others say next
   bool in_pieces_ = false;
   std::vector<DeviceReduction> together_;
-  bool given_up_ = false, given_back_ = false;
+  bool given_up_ = false, given_back_ = false, held_ = false;
 };
 
 }  // namespace parallax

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/check.h"
 #include "base/number.h"
 #include "cuda/context.h"
 
@@ -43,7 +44,8 @@ Status CudaCommunicator::failed(const char* what, ncclResult_t error) {
   std::string text = "device " + std::to_string(device_) + ": NCCL " +
                      nccl_version_text(parts_.nccl.version) + ": " + what + ": " +
                      nccl_.ncclGetErrorString(error);
-  const char* last = communicator_ == nullptr ? nullptr : nccl_.ncclGetLastError(communicator_);
+  const bool there = kin_.parent == nullptr && communicator_ != nullptr;
+  const char* last = !there ? nullptr : nccl_.ncclGetLastError(communicator_);
   if (last != nullptr && *last != '\0') text += ": " + std::string(last);
   return error == ncclRemoteError ? peer_lost(std::move(text)) : io_error(std::move(text));
 }
@@ -87,10 +89,30 @@ Status CudaCommunicator::begin(const CommunicatorOptions& options) {
     error = legs_->open();
     if (error != CUDA_SUCCESS) return failed(legs_->last_call(), error);
   }
+  if (options.out_of != nullptr) {
+    return begin_out_of(static_cast<CudaCommunicator&>(*options.out_of), SplitCall(options.without),
+                        &config);
+  }
   const ncclResult_t begun = nccl_.ncclCommInitRankConfig(
       &communicator_, static_cast<int>(options.ranks), id, static_cast<int>(options.rank), &config);
   if (begun == ncclSuccess || begun == ncclInProgress) return {};
   return failed("ncclCommInitRankConfig", begun);
+}
+
+// Until it is over NCCL refuses every other call of the parent.
+Status CudaCommunicator::begin_out_of(CudaCommunicator& parent, SplitCall call,
+                                      ncclConfig_t* config) {
+  PARALLAX_CHECK(parent.idle());
+  const ncclResult_t begun = call.begin(nccl_, parent.communicator_, config, &communicator_);
+  if (begun != ncclSuccess && begun != ncclInProgress) return failed(call.name(), begun);
+  parent.phase_ = Phase::kLending;
+  parent.kin_.child = this;
+  kin_.parent = &parent;
+  return {};
+}
+
+void CudaCommunicator::end_lending() {
+  if (kin_.child != nullptr) std::exchange(kin_.child, nullptr)->kin_.parent = nullptr;
 }
 
 // ---- the pass
@@ -107,6 +129,8 @@ Status CudaCommunicator::advance() {
 
 // What NCCL says of itself: an error of any rank comes to light here.
 Status CudaCommunicator::ask() {
+  if (kin_.parent != nullptr) return {};  // that one is asked
+  if (communicator_ == nullptr) return failed("what it was to be made out of", ncclInternalError);
   ncclResult_t error = ncclSuccess;
   const ncclResult_t asked = nccl_.ncclCommGetAsyncError(communicator_, &error);
   if (asked != ncclSuccess) return failed("ncclCommGetAsyncError", asked);
@@ -114,10 +138,15 @@ Status CudaCommunicator::ask() {
   const bool forming = phase_ == Phase::kForming;
   if (error != ncclSuccess) {
     const bool offered = window_ != nullptr && window_->offered();
-    return failed(!forming  ? "a reduction"
-                  : offered ? window_->last_call()
-                            : "ncclCommInitRankConfig",
+    return failed(phase_ == Phase::kLending ? "the communicator of a part"
+                  : !forming                ? "a reduction"
+                  : offered                 ? window_->last_call()
+                                            : "ncclCommInitRankConfig",
                   error);
+  }
+  if (phase_ == Phase::kLending) {
+    end_lending();
+    phase_ = Phase::kReady;
   }
   if (forming) {
     bool in_progress = false;
@@ -383,6 +412,8 @@ void CudaCommunicator::deregister_all() {
 
 void CudaCommunicator::abort() {
   if (phase_ == Phase::kAborted) return;
+  // It ends what is in progress, so that NCCL's threads write here no more.
+  if (kin_.parent != nullptr) kin_.parent->abort();
   const bool idle = phase_ == Phase::kReady;
   phase_ = Phase::kAborted;
   const ContextScope scope(driver_, parts_.context);
@@ -394,6 +425,7 @@ void CudaCommunicator::abort() {
   if (communicator_ != nullptr) {
     nccl_.ncclCommAbort(std::exchange(communicator_, nullptr));
   }
+  end_lending();
   if (scope.status() != CUDA_SUCCESS || !take_event(&last_).ok()) return;
   // A context that has failed runs nothing of it.
   if (legs_ != nullptr) static_cast<void>(legs_->join(stream_));

@@ -53,7 +53,9 @@ class CudaCommunicator final : public Communicator {
   Status launch(std::span<const DeviceReduction> together) override;
   uint64_t launched() const override { return launched_; }
   uint64_t ended() const override { return launched_ - under_way_.size() - (settling() ? 1 : 0); }
-  bool to_be_asked() const override { return phase_ == Phase::kForming || settling(); }
+  bool to_be_asked() const override {
+    return phase_ == Phase::kForming || phase_ == Phase::kLending || settling();
+  }
   void forget(const ByteRange& memory) override;
   RegisteredMemory registered() const override;
   void abort() override;
@@ -61,7 +63,12 @@ class CudaCommunicator final : public Communicator {
   bool drain(int64_t timeout_ns) override;
 
  private:
-  enum class Phase : uint8_t { kForming, kReady, kSettling, kFailed, kAborted };
+  // Lending: one of a part is made out of this one.
+  enum class Phase : uint8_t { kForming, kReady, kLending, kSettling, kFailed, kAborted };
+  // While that is so, of both. The one that lends is NCCL's until the other is there.
+  struct Kin {
+    CudaCommunicator *parent = nullptr, *child = nullptr;
+  };
 
   CudaCommunicator(Parts parts, const CommunicatorOptions& options)
       : parts_(std::move(parts)),
@@ -78,6 +85,8 @@ class CudaCommunicator final : public Communicator {
   template <typename Work>
   Status within_context(Work&& work);
   Status begin(const CommunicatorOptions& options);
+  Status begin_out_of(CudaCommunicator& parent, SplitCall call, ncclConfig_t* config);
+  void end_lending();
   Status ask();
   Status form_window(bool* in_progress);
   Status look_at_events();
@@ -111,7 +120,8 @@ class CudaCommunicator final : public Communicator {
   std::unique_ptr<std::function<void()>> wake_;
   Phase phase_ = Phase::kForming;
   CUstream stream_ = nullptr;
-  ncclComm_t communicator_ = nullptr;
+  ncclComm_t communicator_ = nullptr;  // NCCL's to write as long as there is a parent
+  Kin kin_;
   uint64_t launched_ = 0;
   std::deque<CUevent> under_way_;  // the end of each launch, in order
   std::vector<CUevent> events_;    // to be used again; with room for all

@@ -13,6 +13,7 @@
 #include "cuda/context.h"
 #include "cuda/cuda_communicator.h"
 #include "cuda/gather_window.h"
+#include "cuda/nccl_call.h"
 
 namespace parallax {
 
@@ -341,6 +342,8 @@ CollectiveSupport CudaDevices::collectives() const {
   if (loaded.ok()) support.library_version = static_cast<uint32_t>(nccl->version);
   support.why = loaded.message();
   support.windows = loaded.ok() && GatherWindow::possible(nccl->api);
+  support.why_no_splits = loaded.ok() ? SplitCall::why_not(nccl->api) : support.why;
+  support.splits = support.why_no_splits.empty();
   support.why_not_ordered = CudaKernels::why_none(api_, count_);
   support.ordered_ranks_max = support.why_not_ordered.empty() ? kernels::kSumRanksMax : 0;
   return support;

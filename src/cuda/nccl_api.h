@@ -30,7 +30,8 @@
   X(ncclGroupEnd)
 
 // X(symbol, since). Null where the library found is older, or the header that this was built with.
-// Buffers registered for a communicator, and as windows of symmetric memory, of NCCL's allocation.
+// Buffers registered for a communicator, and as windows of symmetric memory, of NCCL's allocation;
+// communicators made out of another by those alone that are in them.
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
 #define PARALLAX_NCCL_REGISTER_FUNCTIONS(X)   \
   X(ncclCommRegister, NCCL_VERSION(2, 19, 0)) \
@@ -39,16 +40,19 @@
 #define PARALLAX_NCCL_REGISTER_FUNCTIONS(X)
 #endif
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+#define PARALLAX_NCCL_SHRINK_FUNCTIONS(X) X(ncclCommShrink, NCCL_VERSION(2, 27, 0))
 #define PARALLAX_NCCL_WINDOW_FUNCTIONS(X)           \
   X(ncclMemAlloc, NCCL_VERSION(2, 19, 0))           \
   X(ncclMemFree, NCCL_VERSION(2, 19, 0))            \
   X(ncclCommWindowRegister, NCCL_VERSION(2, 27, 0)) \
   X(ncclCommWindowDeregister, NCCL_VERSION(2, 27, 0))
 #else
+#define PARALLAX_NCCL_SHRINK_FUNCTIONS(X)
 #define PARALLAX_NCCL_WINDOW_FUNCTIONS(X)
 #endif
 #define PARALLAX_NCCL_OPTIONAL_FUNCTIONS(X) \
   PARALLAX_NCCL_REGISTER_FUNCTIONS(X)       \
+  PARALLAX_NCCL_SHRINK_FUNCTIONS(X)         \
   PARALLAX_NCCL_WINDOW_FUNCTIONS(X)
 
 namespace parallax {

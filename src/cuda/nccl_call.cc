@@ -2,6 +2,7 @@
 // Which function of NCCL's does what. See nccl_call.h.
 #include "cuda/nccl_call.h"
 
+#include "base/environment.h"
 #include "base/number.h"
 
 namespace parallax {
@@ -61,6 +62,37 @@ ncclResult_t call(const NcclApi& nccl, const NcclCall& what, ncclComm_t communic
       return nccl.ncclAllReduce(what.from, what.to, what.count, type, op, communicator, stream);
   }
 }
+
+// ---- out of another
+
+// Resources that parent and child share want one order of launches on both, which groups have not.
+std::string SplitCall::why_not(const NcclApi& nccl) {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+  if (nccl.ncclCommShrink == nullptr) return "its NCCL has no ncclCommShrink, which is of 2.27";
+#else
+  static_cast<void>(nccl);
+  return "the module was built without ncclCommShrink, which is of NCCL 2.27";
+#endif
+  for (const char* name : {"NCCL_COMM_SPLIT_SHARE_RESOURCES", "NCCL_COMM_SHRINK_SHARE_RESOURCES"}) {
+    const std::string said = process_variable(name);
+    if (said.empty() || said == "0") continue;
+    return std::string(name) + " is set, and communicators are to share nothing";
+  }
+  return "";
+}
+
+ncclResult_t SplitCall::begin(const NcclApi& nccl, ncclComm_t out_of, ncclConfig_t* config,
+                              ncclComm_t* made) {
+  if (without_.empty()) return nccl.ncclCommSplit(out_of, 0, 0, made, config);
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+  return nccl.ncclCommShrink(out_of, without_.data(), static_cast<int>(without_.size()), made,
+                             config, NCCL_SHRINK_DEFAULT);
+#else
+  return ncclInvalidUsage;
+#endif
+}
+
+// ---- by the host
 
 // Where every rank has a share the equal parts of all of them are one call, and what the last one
 // has beyond that another; else each share is.

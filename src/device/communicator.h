@@ -40,6 +40,9 @@ struct CollectiveSupport {
   uint32_t devices = 0;
   std::string why;       // not there: what is missing
   bool windows = false;  // memory that all ranks register together (CommunicatorOptions)
+  // One can be made out of another (CommunicatorOptions::out_of); else what is missing.
+  bool splits = false;
+  std::string why_no_splits;
   // Sums in an order of ours, of so many ranks at most; 0: none, and why.
   uint32_t ordered_ranks_max = 0;
   std::string why_not_ordered;
@@ -52,6 +55,8 @@ enum class AmongDevices : uint8_t {
   kHost,   // the devices of a host, and hosts by messages
 };
 
+class Communicator;
+
 struct CommunicatorOptions {
   CommunicatorId id = {};
   uint32_t device = 0;
@@ -62,6 +67,11 @@ struct CommunicatorOptions {
   std::vector<uint32_t> host_ranks = {};
   // Every rank registers the memory that sums in an order gather into, together with all others.
   bool windows = false;
+  // Not null: made out of that one, on its device, by all of its ranks but these, ascending, who
+  // keep their order; the id says nothing. Each has it idle() when it begins to form, and launches
+  // nothing with it before this one is ready.
+  Communicator* out_of = nullptr;
+  std::vector<uint32_t> without = {};
   // Not 0: reductions go in two legs (DeviceLeg), and so many ranks, the first ones, have a share.
   uint32_t shares = 0;
   // The memory that the job knows of around an address, which stays what it is until forget(); of
@@ -128,6 +138,8 @@ class Communicator {
   // Those begun, and of these the first so many that have ended; as of the last advance().
   virtual uint64_t launched() const = 0;
   virtual uint64_t ended() const = 0;
+  // It takes a launch, and all that it was given has ended.
+  bool idle() const { return ready() && launched() == ended(); }
   // It forms, or settles a launch, and nobody is woken when that is done.
   virtual bool to_be_asked() const = 0;
   // The memory is about to go, and no launch uses it.

@@ -73,6 +73,7 @@ void CommitProtocol::add_id(CommitReport* report) {
   DeviceTerms& devices = report->devices;
   if (!trees_[TreeKind::kCommit].is_root() || report->verdict != CommitVerdict::kAgree) return;
   if (!devices.wanted || !devices.able || make_id_ == nullptr) return;
+  if (devices.out_of_job != OutOfJob::kNo) return;
   devices.has_id = true;
   devices.id = devices_agreed_.id;
   if (devices_agreed_.has_id) return;

@@ -82,7 +82,7 @@ Status DeviceAgreement::check_by_host(const DeviceShare& share) {
 }
 
 DeviceTerms DeviceAgreement::terms() {
-  DeviceTerms terms;
+  DeviceTerms& terms = terms_ = {};
   for (const Variable* variable : parts_.registry.newest()) {
     if (variable->memory == PARALLAX_MEMORY_HOST) continue;
     terms.wanted = terms.wanted || why_not(*variable).empty();
@@ -100,23 +100,89 @@ DeviceTerms DeviceAgreement::terms() {
   }
   terms.able = status.ok();
   if (!terms.able) terms.why = parts_.group.name() + ": " + status.message();
+  if (terms.able && needs_id() && parts_.job.launches != nullptr) {
+    say_out_of_job(OutOfJob::kCould, why_not_out_of_job());
+  }
   return terms;
 }
 
-Status DeviceAgreement::make_id(CommunicatorId* id) { return share_.devices->make_id(id); }
+// ---- out of the job's communicator
 
-// As sums have it: host by host, the ranks of each ascending.
-void DeviceAgreement::number_in_order(const Columns& columns, CommunicatorOptions* options) {
-  uint32_t number = 0;
-  for (uint32_t host = 0; host < columns.host_count(); ++host) {
-    const std::vector<uint32_t>& ranks = columns.map().ranks_of[host];
-    options->host_ranks.push_back(static_cast<uint32_t>(ranks.size()));
-    for (const uint32_t rank : ranks) {
-      if (rank == columns.rank()) options->rank = number;
-      ++number;
-    }
+namespace {
+
+// What the job calls the ranks of a communicator, by their numbers there. Where sums have an order:
+// host by host, the ranks of each ascending.
+std::vector<uint32_t> numbered(const HostMap& hosts, bool in_order) {
+  std::vector<uint32_t> ranks;
+  for (uint32_t rank = 0; !in_order && rank < hosts.host_of.size(); ++rank) {
+    ranks.push_back(job_rank(hosts, rank));
   }
+  for (uint32_t host = 0; in_order && host < hosts.ranks_of.size(); ++host) {
+    for (const uint32_t rank : hosts.ranks_of[host]) ranks.push_back(job_rank(hosts, rank));
+  }
+  return ranks;
 }
+
+// Of the job's numbers, those whose ranks are in the part, or are not.
+std::vector<uint32_t> numbers_of(const std::vector<uint32_t>& job, const HostMap& part, bool in) {
+  const std::vector<uint32_t> ranks = numbered(part, false);
+  std::vector<uint32_t> numbers;
+  for (uint32_t number = 0; number < job.size(); ++number) {
+    const bool there = std::find(ranks.begin(), ranks.end(), job[number]) != ranks.end();
+    if (there == in) numbers.push_back(number);
+  }
+  return numbers;
+}
+
+}  // namespace
+
+// NCCL keeps the order of the job's numbers, which must not matter, or be the part's.
+std::string DeviceAgreement::why_not_out_of_job() const {
+  if (!support_.splits) return support_.why_no_splits;
+  if (!parts_.job.launches->there()) return parts_.job.launches->why_not_lent();
+  if (!parts_.deterministic) return "";
+  const HostMap& part = parts_.group.columns().map();
+  const std::vector<uint32_t> job = numbered(*parts_.job.hosts, true);
+  std::vector<uint32_t> ranks;
+  for (const uint32_t number : numbers_of(job, part, true)) ranks.push_back(job[number]);
+  if (ranks == numbered(part, true)) return "";
+  return "deterministic is 1, and the part adds its ranks in another order than the job";
+}
+
+void DeviceAgreement::say_out_of_job(OutOfJob says, const std::string& why_not) {
+  terms_.out_of_job = why_not.empty() ? says : OutOfJob::kNo;
+  terms_.why = why_not.empty() ? "" : parts_.group.name() + ": " + why_not;
+}
+
+DeviceTerms DeviceAgreement::hold() {
+  const std::string why_not = parts_.job.launches->why_not_lent();
+  held_ = why_not.empty();
+  if (held_) parts_.job.launches->hold(true);
+  say_out_of_job(OutOfJob::kHeld, why_not);
+  return terms_;
+}
+
+void DeviceAgreement::form_out_of_job(CommunicatorOptions* options) const {
+  const HostMap& part = parts_.group.columns().map();
+  const std::vector<uint32_t> job = numbered(*parts_.job.hosts, parts_.deterministic);
+  const std::vector<uint32_t> within = numbers_of(job, part, true);
+  const uint32_t own = job_rank(part, parts_.group.columns().rank());
+  const auto place =
+      std::find_if(within.begin(), within.end(), [&](uint32_t each) { return job[each] == own; });
+  options->rank = static_cast<uint32_t>(place - within.begin());
+  options->without = numbers_of(job, part, false);
+  parts_.job.launches->lend_to(options);
+}
+
+bool DeviceAgreement::forming() {
+  if (!held_) return false;
+  if (parts_.launches.forming()) return true;
+  held_ = false;
+  parts_.job.launches->hold(false);
+  return false;
+}
+
+Status DeviceAgreement::make_id(CommunicatorId* id) { return share_.devices->make_id(id); }
 
 void DeviceAgreement::begin(const DeviceTerms& agreed) {
   const Columns& columns = parts_.group.columns();
@@ -132,8 +198,20 @@ void DeviceAgreement::begin(const DeviceTerms& agreed) {
     options.shares = columns.count();
     parts_.launches.go_by_host(std::make_unique<HostOrder>(columns, parts_.outbox, host_id_));
   } else if (parts_.deterministic) {
-    number_in_order(columns, &options);
+    const std::vector<uint32_t> ranks = numbered(columns.map(), true);
+    const uint32_t own = job_rank(columns.map(), columns.rank());
+    options.rank =
+        static_cast<uint32_t>(std::find(ranks.begin(), ranks.end(), own) - ranks.begin());
+    for (uint32_t host = 0; host < columns.host_count(); ++host) {
+      options.host_ranks.push_back(static_cast<uint32_t>(columns.map().ranks_of[host].size()));
+    }
     options.windows = agreed.windows;
+  }
+  if (agreed.out_of_job == OutOfJob::kHeld) form_out_of_job(&options);
+  if (parts_.job.launches != nullptr && !agreed.by_host) {
+    formed_by_ = agreed.out_of_job == OutOfJob::kHeld
+                     ? ", in a communicator made out of the job's"
+                     : ", in a communicator of its own: " + agreed.why;
   }
   parts_.launches.begin(*share_.devices, options);
 }
@@ -143,7 +221,8 @@ Status DeviceAgreement::carry_direct(const Variable& variable, const DeviceTerms
   const Columns& columns = parts_.group.columns();
   const uint32_t number = parts_.registry.number_of(variable.id);
   parts_.group.runtime(number).facts.carrier =
-      agreed.versions() + (agreed.by_host ? ", within hosts, and messages between them" : "");
+      agreed.versions() + (agreed.by_host ? ", within hosts, and messages between them" : "") +
+      formed_by_;
   parts_.registry.set_direct(number);
   std::unique_ptr<BetweenHosts> between_hosts;
   if (agreed.by_host) {
@@ -164,8 +243,19 @@ Status DeviceAgreement::carry_direct(const Variable& variable, const DeviceTerms
 
 Status DeviceAgreement::carry(const DeviceTerms& agreed, uint64_t finished, bool* another_round) {
   *another_round = false;
+  // A peer's word: ranks that all hold it are this one, too.
+  if (agreed.able && agreed.out_of_job > terms_.out_of_job) {
+    return internal("devices are to form a communicator out of the job's, and " +
+                    parts_.group.name() +
+                    " has not said so; check that all ranks run the same version");
+  }
+  if (held_ && agreed.out_of_job != OutOfJob::kHeld) {
+    held_ = false;
+    parts_.job.launches->hold(false);
+  }
   const bool begun = parts_.launches.begun();
-  const bool direct = agreed.able && (agreed.has_id || agreed.by_host || begun);
+  const bool found = agreed.has_id || agreed.out_of_job == OutOfJob::kHeld;
+  const bool direct = agreed.able && (found || agreed.by_host || begun);
   if (direct && !begun) begin(agreed);
   std::vector<DeviceLaunches::Entry> entries;
   for (const Variable* variable : parts_.registry.newest()) {

@@ -15,8 +15,15 @@
 #include "engine/device_terms.h"
 #include "group/group.h"
 #include "variable/registry.h"
+#include "world/host_map.h"
 
 namespace parallax {
+
+// Of a part: the launches of the whole job, and its ranks. None: it is the whole.
+struct LaunchesOfJob {
+  DeviceLaunches* launches = nullptr;
+  const HostMap* hosts = nullptr;
+};
 
 class DeviceAgreement {
  public:
@@ -29,6 +36,7 @@ class DeviceAgreement {
     std::function<ByteRange(const void* address)> memory_around = {};  // CommunicatorOptions
     AmongDevices among = AmongDevices::kWorld;                         // the setting nccl
     bool deterministic = false;
+    LaunchesOfJob job = {};
   };
 
   // All parts outlive this.
@@ -39,6 +47,18 @@ class DeviceAgreement {
   // What all ranks find each other by, of rank 0. Where they sum within hosts there is no need.
   bool needs_id() const { return !parts_.launches.begun() && !by_host(); }
   Status make_id(CommunicatorId* id);
+  // All ranks have come to the commit, and could make what they form out of the job's communicator:
+  // what this one says in one more round. It may not say so before: what another rank waits for
+  // until it comes here may be a launch that this one would hold up.
+  bool may_hold(const DeviceTerms& agreed) const {
+    return agreed.able && agreed.out_of_job == OutOfJob::kCould &&
+           agreed.out_of_job == terms_.out_of_job;
+  }
+  DeviceTerms hold();
+  // It is being made out of that: the commit is over when it is there.
+  bool forming();
+  // Since hold(), until then: the job launches nothing here.
+  bool holds() const { return held_; }
   // All ranks have agreed, and no step has begun with them; `finished` is the last one that ended.
   // LIMIT. *another_round: no rank may begin a step before all have come here, since what other
   // hosts send is for the new exchanges.
@@ -49,6 +69,9 @@ class DeviceAgreement {
 
  private:
   bool by_host() const;
+  std::string why_not_out_of_job() const;
+  void say_out_of_job(OutOfJob says, const std::string& why_not);
+  void form_out_of_job(CommunicatorOptions* options) const;
   Status look_for_devices(DeviceShare* share);
   Status check_ordered() const;
   Status check_by_host(const DeviceShare& share);
@@ -56,12 +79,14 @@ class DeviceAgreement {
   void begin(const DeviceTerms& agreed);
   Status carry_direct(const Variable& variable, const DeviceTerms& agreed, uint64_t finished,
                       DeviceLaunches::Entry* entry);
-  static void number_in_order(const Columns& columns, CommunicatorOptions* options);
 
   const Parts parts_;
   DeviceShare share_;
   CommunicatorId host_id_;  // of the first rank of a host, where ranks sum within hosts
   CollectiveSupport support_;
+  DeviceTerms terms_;      // of this commit
+  bool held_ = false;      // the job's communicator is
+  std::string formed_by_;  // of a part, for the plan
 };
 
 }  // namespace parallax

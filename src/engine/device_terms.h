@@ -14,6 +14,10 @@
 
 namespace parallax {
 
+// Whether what ranks of a part form is made out of the job's communicator: not; they could, if it
+// is idle; this rank has it idle, and launches nothing with it until that is decided.
+enum class OutOfJob : uint32_t { kNo, kCould, kHeld };
+
 struct DeviceTerms {
   static constexpr size_t kWhyMax = 600;
 
@@ -24,7 +28,9 @@ struct DeviceTerms {
   bool windows = false;  // it can register memory together with the others
   uint32_t library_version = 0, driver_version = 0;  // as CollectiveSupport has them
   CommunicatorId id = {};
-  std::string why;  // not able: the rank, and what it lacks
+  OutOfJob out_of_job = OutOfJob::kNo;
+  // Not able, or able and not out of the job's communicator: the rank, and what it lacks.
+  std::string why;
 
   void encode(std::string* out) const {
     const std::string text = why.substr(0, kWhyMax);
@@ -34,6 +40,7 @@ struct DeviceTerms {
                                 windows,
                                 library_version,
                                 driver_version,
+                                static_cast<uint32_t>(out_of_job),
                                 static_cast<uint32_t>(text.size())};
     out->append(reinterpret_cast<const char*>(numbers), sizeof numbers);
     out->append(reinterpret_cast<const char*>(id.bytes.data()), id.bytes.size());
@@ -42,13 +49,15 @@ struct DeviceTerms {
 
   // A peer's. *in goes on behind it.
   bool decode(std::span<const std::byte>* in) {
-    uint32_t numbers[7];
+    uint32_t numbers[8];
     if (in->size() < sizeof numbers + id.bytes.size()) return false;
     std::memcpy(numbers, in->data(), sizeof numbers);
     std::memcpy(id.bytes.data(), in->data() + sizeof numbers, id.bytes.size());
     *in = in->subspan(sizeof numbers + id.bytes.size());
     const bool bits = numbers[0] <= 1 && numbers[1] <= 1 && numbers[2] <= 1 && numbers[3] <= 1;
-    if (!bits || numbers[6] > kWhyMax || in->size() < numbers[6]) return false;
+    const uint32_t text_bytes = numbers[7];
+    if (!bits || numbers[6] > static_cast<uint32_t>(OutOfJob::kHeld)) return false;
+    if (text_bytes > kWhyMax || in->size() < text_bytes) return false;
     wanted = true;
     able = numbers[0] != 0;
     has_id = numbers[1] != 0;
@@ -56,8 +65,9 @@ struct DeviceTerms {
     windows = numbers[3] != 0;
     library_version = numbers[4];
     driver_version = numbers[5];
-    why.assign(reinterpret_cast<const char*>(in->data()), numbers[6]);
-    *in = in->subspan(numbers[6]);
+    out_of_job = static_cast<OutOfJob>(numbers[6]);
+    why.assign(reinterpret_cast<const char*>(in->data()), text_bytes);
+    *in = in->subspan(text_bytes);
     return true;
   }
 
@@ -78,7 +88,13 @@ struct DeviceTerms {
   // Takes in that another rank cannot, or goes another way.
   void merge(const DeviceTerms& other) {
     windows = windows && other.windows;
-    if (!able || (other.able && other.by_host == by_host)) return;
+    if (!able) return;
+    if (other.able && other.by_host == by_host) {
+      if (other.out_of_job >= out_of_job) return;
+      out_of_job = other.out_of_job;
+      why = other.why;
+      return;
+    }
     able = false;
     why = other.able ? "the setting nccl is host on some ranks and world on others" : other.why;
   }

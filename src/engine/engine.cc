@@ -110,7 +110,8 @@ Engine::Engine(EngineOptions options, Transport& transport, const Clock& clock, 
                   .launches = seldom_calls_.launches(),
                   .nccl = options_.nccl,
                   .clock = clock,
-                  .costs = options_.costs}),
+                  .costs = options_.costs,
+                  .job = options_.launches_of_job}),
       step_calls_({.clock = pass_.clock(),
                    .registry = registry_,
                    .phase = phase_,
@@ -318,7 +319,8 @@ Reports Engine::reports() const {
                   .requests = requests_,
                   .outbox = outbox_,
                   .traffic = traffic_,
-                  .probe = job_calls_.probe()});
+                  .probe = job_calls_.probe(),
+                  .forms_communicator = job_calls_.forms_communicator()});
 }
 
 std::string Engine::borrower(const ByteRange& bytes) const {

@@ -98,9 +98,10 @@ struct EngineOptions {
   MachineMemory machine = {};                                     // that the check compares with
   std::function<std::vector<Footprint>()> other_footprints = {};  // as GroupOptions has it
   // It is a part of a job, with this number: who is alive is the whole job's to know, and a failure
-  // the whole job's to tell, whose first failure this is.
+  // the whole job's to tell, whose first failure and launches these are.
   uint32_t part = 0;
   FirstFailure* whole = nullptr;
+  LaunchesOfJob launches_of_job = {};
   // As ExchangeOptions has it, the same on all ranks: tests let few hosts hold a census.
   uint32_t marker_hosts_max = kMarkerHostsMax;
   OpenDevices devices = {};  // of the whole job; none: slices and tables on devices are refused

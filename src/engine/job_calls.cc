@@ -108,7 +108,7 @@ Status JobCalls::lay_out() {
 
 void JobCalls::say_terms() {
   const auto make_id = [this](CommunicatorId* id) { return device_agreement_.make_id(id); };
-  commit_protocol_.start(device_terms_, cost_terms_,
+  commit_protocol_.start(device_terms_, costs_agreed_ ? CostTerms() : cost_terms_,
                          device_agreement_.needs_id() ? make_id : CommitProtocol::MakeId());
 }
 
@@ -170,6 +170,10 @@ void JobCalls::take_commit(const JobFailure& failure) {
   }
   parts_.registry.forget_initial(PARALLAX_INIT_BROADCAST);
   if (!carried_) {
+    if (device_agreement_.may_hold(commit_protocol_.devices_agreed())) {
+      device_terms_ = device_agreement_.hold();
+      return say_terms();
+    }
     bool another_round = false;
     const Status carried = device_agreement_.carry(
         commit_protocol_.devices_agreed(), parts_.pipeline.window().finished(), &another_round);
@@ -180,6 +184,7 @@ void JobCalls::take_commit(const JobFailure& failure) {
   // Once more, so that no rank begins a step before every owner has its values, and what other
   // hosts send to devices is taken for that.
   if (std::exchange(another_round_, false)) return commit_protocol_.start();
+  if (device_agreement_.forming()) return;
   initial_sent_ = carried_ = false;
   commit_protocol_.end();
   parts_.phase.run();

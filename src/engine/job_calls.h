@@ -59,6 +59,7 @@ class JobCalls {
     AmongDevices nccl = AmongDevices::kWorld;  // by the setting
     const Clock& clock;
     CostSetting costs = {};
+    LaunchesOfJob job = {};  // of a part
   };
 
   // What this rank says at commit beside the registry. All parts outlive this.
@@ -77,7 +78,8 @@ class JobCalls {
                            .devices = parts.devices,
                            .memory_around = parts.memory_around,
                            .among = parts.nccl,
-                           .deterministic = terms.deterministic != 0}),
+                           .deterministic = terms.deterministic != 0,
+                           .job = parts.job}),
         initial_stream_(parts.registry, parts.group, parts.broadcast),
         splits_(parts.group.columns().map(), terms.rank, parts.outbox, parts.requests) {}
 
@@ -95,6 +97,7 @@ class JobCalls {
   // Of a job that has failed, and of one whose ranks have not all committed, at once.
   Status close(Request** request);
   void abort(const std::string& reason);
+  DeviceLaunches& launches() { return parts_.launches; }
   // Memory that no request borrows is about to go.
   void forget_memory(const ByteRange& bytes) { parts_.launches.forget(bytes); }
   // The job is over, in good order or by force: nothing fails it any more.
@@ -110,6 +113,8 @@ class JobCalls {
   bool filling() const { return filling_ || measuring_; }
   CostProbe& probe() { return probe_; }
   const CostProbe& probe() const { return probe_; }
+  // The commit waits for a communicator that is made out of the job's.
+  bool forms_communicator() const { return carried_ && device_agreement_.holds(); }
   // Of a job that runs: nobody closes, and no split is under way.
   bool at_rest() const { return !parts_.goodbye.somebody_closes() && splits_.at_rest(); }
   // Move on what can be moved. A job that others wait for in vain fails at once (check_leaving).

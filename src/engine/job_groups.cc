@@ -76,6 +76,7 @@ Status JobGroups::open_part(const Engine& from, uint32_t number, std::span<const
   EngineOptions options = options_;
   options.part = number;
   options.whole = &whole().first_failure();
+  options.launches_of_job = {&whole().job_calls().launches(), &options_.view.hosts};
   // Of each rank as many slots as in the whole job.
   const auto world = static_cast<uint32_t>(ranks.size());
   const uint32_t slots_each = options_.view.slots.slots() / options_.view.world();

@@ -154,6 +154,9 @@ std::string Reports::commit_missing(ErrorFacts& about) const {
   }
   const uint32_t probed = parts_.probe.waits_for();
   if (probed != kNoRank) return waiting_for({probed}, "to answer while links are measured", about);
+  if (parts_.forms_communicator) {
+    return "its ranks' devices to form a communicator out of the job's";
+  }
   // A rank joins once its initial values are filled in.
   if (!parts_.trees[TreeKind::kCommit].joined()) return "this rank to fill in initial values";
   return tree_missing(TreeKind::kCommit, "commit", about);

@@ -49,6 +49,7 @@ class Reports {
     const Outbox& outbox;
     const PeerTraffic& traffic;
     const CostProbe& probe;
+    bool forms_communicator = false;  // out of the job's: the commit waits for it
   };
 
   // All parts outlive this.

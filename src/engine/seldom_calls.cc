@@ -24,10 +24,10 @@ void SeldomCalls::advance_before() {
   if (!failure.ok()) return;
   const Status splits = parts_.job_calls.advance_splits();
   if (!splits.ok()) return parts_.failure.abort(splits);
-  parts_.job_calls.advance_commit();
-  if (parts_.phase.open()) return;
+  // Before the commit, which may wait for a communicator.
   const Status launches = launches_.advance();
-  if (!launches.ok()) parts_.failure.abort(launches);
+  if (!launches.ok()) return parts_.failure.abort(launches);
+  parts_.job_calls.advance_commit();
 }
 
 void SeldomCalls::advance_behind() {

@@ -60,6 +60,8 @@ class FormingDevices : public FakeDevices {
                                .driver_version = 13000,
                                .devices = 2,
                                .why = "",
+                               .splits = true,
+                               .why_no_splits = "",
                                .ordered_ranks_max = 64,
                                .why_not_ordered = ""};
   CollectiveSupport collectives() const override { return support; }

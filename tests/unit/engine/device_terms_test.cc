@@ -67,6 +67,29 @@ TEST(DeviceTerms, OneThatGoesAnotherWayLeavesItToTheHost) {
   EXPECT_NE(own.why.find("host on some ranks"), std::string::npos) << own.why;
 }
 
+TEST(DeviceTerms, OutOfTheJobsWhereAllCanAndWhoCannotIsSaid) {
+  DeviceTerms own = able(22809, 13000), other = own;
+  own.out_of_job = OutOfJob::kHeld;
+  other.why = "rank 1: it has reductions under way";
+  std::string text;
+  own.encode(&text);
+  auto in = std::as_bytes(std::span(text));
+  DeviceTerms read;
+  ASSERT_TRUE(read.decode(&in));
+  EXPECT_EQ(read.out_of_job, OutOfJob::kHeld);
+  own.merge(read);
+  EXPECT_EQ(own.out_of_job, OutOfJob::kHeld);
+  own.merge(other);
+  EXPECT_EQ(own.out_of_job, OutOfJob::kNo);
+  EXPECT_EQ(own.why, other.why);
+  own.merge(read);
+  EXPECT_EQ(own.out_of_job, OutOfJob::kNo) << "whoever else can";
+  EXPECT_EQ(own.why, other.why);
+  text[24] = 3;
+  in = std::as_bytes(std::span(text));
+  EXPECT_FALSE(read.decode(&in)) << "no such state";
+}
+
 TEST(DeviceTerms, WindowsAreThereWhereAllHaveThem) {
   DeviceTerms own = able(22809, 13000), with = own;
   own.windows = with.windows = true;
