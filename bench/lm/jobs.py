@@ -3,6 +3,7 @@
 
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import tempfile
@@ -29,6 +30,8 @@ class Bench:
         self.hosts = options.hosts
         self.world = options.hosts * options.ranks_per_host
         self.mark_step = min(MARK_AFTER_STEPS, options.steps // 2)
+        # Between hosts ranks know each other by it; a user's own is as good.
+        os.environ.setdefault("PARALLAX_SECRET", secrets.token_hex(32))
 
     def host_of(self, rank):
         return rank // self.options.ranks_per_host
@@ -93,7 +96,6 @@ class Bench:
             if self.hosts > 1:
                 command += ["--net-device", "eth0" if self.namespaces else "lo"]
             if self.namespaces:
-                command += ["--transport", "ucx"]  # over tcp: nobody else is on that network
                 command = self.namespaces.command(host, command)
             commands.append(command)
             files.append(os.path.join(logs, f"rank-{rank}.log"))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who takes part in bench/peers: how each is started, and what is missing where it cannot be."""
 import os
+import secrets
 import select
 import shutil
 import signal
@@ -121,13 +122,14 @@ def _ranks(setup, command_of, environment=None):
 def _ours(setup, folder):
     program = _program(setup, "parallax_peer_ours")
     steps = ";".join(step.words() for step in setup.steps)
+    secret = secrets.token_hex(32)
 
     def environment(rank):
         own = {"PARALLAX_RANK": str(rank), "PARALLAX_WORLD": str(setup.world),
                "PARALLAX_RENDEZVOUS": "file:" + os.path.join(folder, "meet")}
         if setup.hosts > 1:
-            # Over tcp by choice: nobody else is on that network.
-            own.update(PARALLAX_HOST=f"h{setup.host_of(rank)}", PARALLAX_TRANSPORT="ucx",
+            # Encrypted, unless PARALLAX_SECURITY or PARALLAX_TRANSPORT says otherwise.
+            own.update(PARALLAX_HOST=f"h{setup.host_of(rank)}", PARALLAX_SECRET=secret,
                        PARALLAX_NET_DEVICE=setup.interface)
         return own
     os.makedirs(os.path.join(folder, "meet"), mode=0o700)

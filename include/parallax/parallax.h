@@ -220,13 +220,12 @@ typedef struct parallax_options {
    * machine's own name. At most PARALLAX_NAME_MAX bytes of UTF-8, no control characters. */
   const char *host;
   const char *transport;  /* between hosts: "tcp", authenticated and encrypted, for which ranks
-                           * beyond loopback need a secret or a unique id; "ucx"; "rdma" is UCX on
-                           * RDMA devices alone, and where there is none that is active open fails,
-                           * naming the cause, on every rank; "shm" refuses ranks of other hosts.
-                           * The same on every rank. NULL: as "ucx", but where that is tcp beyond
-                           * loopback open answers UNSUPPORTED: strangers on that network could run
-                           * code here, so every rank has to declare it trusted by "ucx"
-                           * (docs/security.md) */
+                           * beyond loopback need a secret or a unique id, else open answers
+                           * INVALID; "ucx" declares the network trusted, as strangers on it could
+                           * run code here (docs/security.md); "rdma" is UCX on RDMA devices alone,
+                           * and where there is none that is active open fails, naming the cause,
+                           * on every rank; "shm" refuses ranks of other hosts. The same on every
+                           * rank. NULL: "rdma" where net_device names an RDMA device, else "tcp" */
   const char *net_device; /* the interface to use ("lo", "eth0", "mlx5_0:1"); NULL: under "rdma"
                            * the nearest active device, else lo if every rank's machine is the
                            * same, else the default route's under "tcp" and UCX's own choice under

@@ -108,10 +108,22 @@ Status choose_address(const std::string& device, SocketAddress* address) {
 }
 
 bool is_network_device(const std::string& device) {
-  if (::if_nametoindex(device.c_str()) != 0) return true;
+  return ::if_nametoindex(device.c_str()) != 0 || is_rdma_device(device);
+}
+
+bool is_rdma_device(const std::string& device) {
   const std::string name = device.substr(0, device.find(':'));
   return !name.empty() && name.find('/') == std::string::npos &&
          ::access(("/sys/class/infiniband/" + name).c_str(), F_OK) == 0;
+}
+
+std::string interface_of(const SocketAddress& address) {
+  std::vector<Candidate> candidates;
+  if (!list_addresses(&candidates).ok()) return "";
+  for (const Candidate& candidate : candidates) {
+    if (address_bytes(candidate.address) == address_bytes(address)) return candidate.device;
+  }
+  return "";
 }
 
 }  // namespace parallax

@@ -20,6 +20,12 @@ Status choose_address(const std::string& device, SocketAddress* address);
 // Whether `device` is an interface of this machine, or an RDMA device as "mlx5_0:1".
 bool is_network_device(const std::string& device);
 
+// "mlx5_0:1" or "mlx5_0": a device of the RDMA subsystem.
+bool is_rdma_device(const std::string& device);
+
+// The interface that has this address, whatever its port; "": none.
+std::string interface_of(const SocketAddress& address);
+
 }  // namespace parallax
 
 #endif  // PARALLAX_BASE_INTERFACE_H_

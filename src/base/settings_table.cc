@@ -87,10 +87,11 @@ constexpr SettingRow kRows[] = {
      .unit = "",
      .choices = "ucx|tcp|shm|rdma",
      .sources = kEverywhere,
-     .help = "Between hosts: tcp, the library's own, authenticated and encrypted; ucx; rdma is ucx "
-             "on RDMA devices alone, and open fails where there is none; shm refuses ranks of "
-             "other hosts. Not set: ucx, but not over tcp beyond loopback, which takes the word; "
-             "see security.md and transports.md.",
+     .help = "Between hosts: tcp, the library's own, authenticated and encrypted, with a secret "
+             "beyond loopback; ucx, unprotected, for a network that one trusts; rdma is ucx on "
+             "RDMA devices alone, and open fails where there is none; shm refuses ranks of other "
+             "hosts. Not set: rdma where net_device names an RDMA device, else tcp; see "
+             "transports.md.",
      .text = &Options::transport},
     {.name = "net_device",
      .type = SettingType::kText,

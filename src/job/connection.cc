@@ -40,8 +40,9 @@ std::string start_line(const Connection& connection, const HostMap& hosts, uint3
             (host_count > 1 ? ", " : "");
   }
   if (host_count > 1) {
-    line += connection.carrier + " between hosts: " + connection.network + " (" +
-            connection.network_why + "), to " + ranks_text(hosts, rank, false);
+    line += connection.carrier + " between hosts (" + connection.carrier_why +
+            "): " + connection.network + " (" + connection.network_why + "), to " +
+            ranks_text(hosts, rank, false);
   }
   return line;
 }
@@ -53,6 +54,7 @@ nlohmann::json connection_report(const Connection& connection, const HostMap& ho
   }
   return {{"hosts", named},
           {"carrier", connection.carrier},
+          {"carrier_why", connection.carrier_why},
           {"network", connection.network},
           {"module",
            {{"path", connection.module.path},

@@ -18,6 +18,7 @@ struct Connection {
   bool one_process = false;  // the ranks are its threads
   ModuleReport module;
   std::string carrier;      // between hosts: "UCX 1.13.1", "tcp"
+  std::string carrier_why;  // "the default"
   std::string network;      // description of the transport between hosts
   std::string network_why;  // why this device
 };

@@ -5,8 +5,6 @@
 #include <string>
 #include <string_view>
 
-#include "transport/exposure.h"
-
 namespace parallax {
 
 Status check_leases(const std::vector<Endpoint>& all) {
@@ -57,8 +55,7 @@ Status check_hosts(const std::vector<Endpoint>& all, const HostMap& hosts, const
         .about_field("transport");
   }
   if (hosts.ranks_of.size() == 1) return {};
-  PARALLAX_RETURN_IF_ERROR(check_carriers(all));
-  return check_exposure(all);
+  return check_carriers(all);
 }
 
 }  // namespace parallax

@@ -19,7 +19,7 @@ Status check_leases(const std::vector<Endpoint>& all);
 Status check_carriers(const std::vector<Endpoint>& all);
 
 // One name makes ranks one host for the engine, whether or not they can share memory. `transport`
-// is the caller's, or null. INVALID, MISMATCH, UNSUPPORTED.
+// is the caller's, or null. INVALID, MISMATCH.
 Status check_hosts(const std::vector<Endpoint>& all, const HostMap& hosts, const char* transport);
 
 }  // namespace parallax

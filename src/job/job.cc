@@ -175,7 +175,9 @@ Status Job::meet(int64_t deadline_ns) {
   mine.host = host_;
   mine.machine = shm_machine_id();
   mine.cores = usable_cores();
-  tell_network(options_, &mine);
+  const CarrierChoice carrier = choose_carrier(options_, setting("transport").where);
+  mine.carrier = carrier.carrier;
+  connection_.carrier_why = carrier.why;
   std::vector<Endpoint> all;
   PARALLAX_RETURN_IF_ERROR(exchange(mine, deadline_ns, &all));
   std::vector<std::string> names;
@@ -240,7 +242,8 @@ Status Job::make_network(const Endpoint& mine, bool one_machine,
   const auto local_ranks =
       static_cast<uint32_t>(hosts_.ranks_of[hosts_.host_of[options_.rank]].size());
   NetworkChoice choice;
-  PARALLAX_RETURN_IF_ERROR(choose_network({.options = &options_,
+  PARALLAX_RETURN_IF_ERROR(choose_network({.carrier = mine.carrier,
+                                           .options = &options_,
                                            .net_device_where = setting("net_device").where,
                                            .rails = setting("rails").text,
                                            .one_machine = one_machine,

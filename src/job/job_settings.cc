@@ -100,7 +100,7 @@ Status check_texts(const parallax_options_t& options) {
                    "' has control characters or is not UTF-8; give a name that prints on a line")
         .about_field("host");
   }
-  const std::string transport = options.transport == nullptr ? "ucx" : options.transport;
+  const std::string transport = options.transport == nullptr ? "tcp" : options.transport;
   if (transport != "ucx" && transport != "tcp" && transport != "shm" && transport != "rdma") {
     return invalid("open: transport is '" + transport.substr(0, 32) +
                    "'; it must be \"tcp\", \"ucx\", \"rdma\" or \"shm\"")

@@ -8,9 +8,9 @@
 #include <string_view>
 
 #include "base/environment.h"
+#include "base/interface.h"
 #include "topology/nic_ports.h"
 #include "topology/rails.h"
-#include "transport/exposure.h"
 #include "transport/module/network_transport.h"
 
 namespace parallax {
@@ -129,10 +129,6 @@ Status find_named(const std::string& name, const std::string& where, const std::
       .about_field("net_device");
 }
 
-bool says(const parallax_options_t& options, std::string_view transport) {
-  return options.transport != nullptr && transport == options.transport;
-}
-
 UcxVariables ucx_variables() {
   return {.transports = process_variable("UCX_TLS"),
           .net_devices = process_variable("UCX_NET_DEVICES")};
@@ -203,8 +199,23 @@ Status choose_nearest(const NetworkRequest& request, const Topology& topology,
 
 }  // namespace
 
+CarrierChoice choose_carrier(const char* transport, const std::string& where, bool device_is_rdma) {
+  const std::string_view named = transport == nullptr ? "" : transport;
+  const std::string why = "transport, from " + where;
+  if (named == "ucx") return {NetworkCarrier::kUcx, why};
+  if (named == "rdma") return {NetworkCarrier::kRdma, why};
+  if (!named.empty()) return {NetworkCarrier::kTcp, why};
+  if (device_is_rdma) return {NetworkCarrier::kRdma, "net_device names an RDMA device"};
+  return {NetworkCarrier::kTcp, "the default"};
+}
+
+CarrierChoice choose_carrier(const parallax_options_t& options, const std::string& where) {
+  const bool device_is_rdma = options.net_device != nullptr && is_rdma_device(options.net_device);
+  return choose_carrier(options.transport, where, device_is_rdma);
+}
+
 Status choose_network(const NetworkRequest& request, NetworkChoice* choice) {
-  if (says(*request.options, "rdma")) {
+  if (request.carrier == NetworkCarrier::kRdma) {
     Topology live;
     // Its RDMA devices are there even where hwloc fails.
     static_cast<void>(discover({}, &live));
@@ -216,7 +227,7 @@ Status choose_network(const NetworkRequest& request, NetworkChoice* choice) {
   } else if (request.one_machine) {
     *choice = {.device = "lo", .why = "every rank is on this machine"};
   } else {
-    *choice = {.why = says(*request.options, "tcp")
+    *choice = {.why = request.carrier == NetworkCarrier::kTcp
                           ? "of the default route, as net_device is not set"
                           : "the network library's own choice, as net_device is not set"};
   }
@@ -263,20 +274,6 @@ NetworkOptions ucx_network(const NetworkChoice& choice, uint32_t rank, uint32_t 
     options.more_devices_asked = choice.more_devices_asked;
   }
   return options;
-}
-
-void tell_network(const parallax_options_t& options, Endpoint* mine) {
-  const std::string device = options.net_device == nullptr ? "" : options.net_device;
-  const UcxVariables ucx = ucx_variables();
-  mine->says_ucx = says(options, "ucx");
-  mine->carrier = says(options, "rdma")  ? NetworkCarrier::kRdma
-                  : says(options, "tcp") ? NetworkCarrier::kTcp
-                                         : NetworkCarrier::kUcx;
-  mine->reach =
-      reach_of({.net_device = device,
-                .is_rdma = mine->carrier == NetworkCarrier::kRdma || is_rdma_device(device),
-                .ucx_transports = ucx.transports,
-                .ucx_net_devices = ucx.net_devices});
 }
 
 }  // namespace parallax

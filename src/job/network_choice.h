@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NetworkChoice: on which device a rank's network between hosts runs, and why; or the sentence that
 // says why on none. Under transport "rdma" that is a port of an RDMA device that is active, or an
-// error: never another network. Any thread; asks the kernel, tens of milliseconds under "rdma".
+// error: never another network. Any thread; asks the kernel, tens of milliseconds for RDMA.
 #ifndef PARALLAX_JOB_NETWORK_CHOICE_H_
 #define PARALLAX_JOB_NETWORK_CHOICE_H_
 
@@ -17,8 +17,21 @@
 
 namespace parallax {
 
+// What carries messages between hosts, and why in words.
+struct CarrierChoice {
+  NetworkCarrier carrier = NetworkCarrier::kTcp;
+  std::string why = {};  // "the default", "transport, from environment PARALLAX_TRANSPORT"
+};
+
+// What options.transport says, which was set `where`; where it is null, RDMA if net_device names a
+// device of it, else tcp.
+CarrierChoice choose_carrier(const parallax_options_t& options, const std::string& where);
+// The same of what is known of net_device. Pure.
+CarrierChoice choose_carrier(const char* transport, const std::string& where, bool device_is_rdma);
+
 struct NetworkRequest {
-  const parallax_options_t* options = nullptr;  // transport and net_device, with the settings in
+  NetworkCarrier carrier = NetworkCarrier::kTcp;
+  const parallax_options_t* options = nullptr;  // net_device, with the settings in
   std::string net_device_where = {};            // "environment PARALLAX_NET_DEVICE"
   std::string rails = "auto";                   // the setting
   bool one_machine = false;                     // every rank is on this one
@@ -34,7 +47,8 @@ struct NetworkChoice {
   std::string why = {};                        // of the device, in words
 };
 
-// As named, lo on one machine, else UCX's choice; under "rdma" choose_rdma() of what is there.
+// As named, lo on one machine, else the default route's with tcp and UCX's choice with UCX; for
+// RDMA choose_rdma() of what is there.
 Status choose_network(const NetworkRequest& request, NetworkChoice* choice);
 
 // What the user told UCX by its own variables, which win over ours; empty: not set.
@@ -53,9 +67,6 @@ Status choose_rdma(const NetworkRequest& request, const UcxVariables& ucx, const
 // UCX's, of what was chosen.
 NetworkOptions ucx_network(const NetworkChoice& choice, uint32_t rank, uint32_t world,
                            uint64_t registered_bytes_max);
-
-// What this rank's program and its environment say of the network, for the others to judge.
-void tell_network(const parallax_options_t& options, Endpoint* mine);
 
 }  // namespace parallax
 

@@ -13,13 +13,16 @@
 #include <ctime>
 #include <fstream>
 
+#include "base/crypto.h"
+#include "base/environment.h"
+#include "base/interface.h"
 #include "base/log.h"
+#include "rendezvous/secret.h"
 #include "tool/doctor.h"
 #include "tool/doctor_rdma.h"
 #include "tool/machine.h"
 #include "tool/reach.h"
 #include "tool/tool.h"
-#include "transport/exposure.h"
 #include "transport/shm/region.h"
 #include "transport/shm/shm_transport.h"
 
@@ -119,8 +122,9 @@ void check_ucx(const Settings& settings, bool has_port, Findings* findings) {
   if (status.ok()) {
     findings->ok("ucx", library + " opens " + description + " (" + path + ")");
   } else if (library.empty() && folder.text.empty()) {
-    findings->warn("ucx", status.message(),
-                   "only needed between hosts; build libparallax with UCX (libucx-dev)");
+    findings->warn(
+        "ucx", status.message(),
+        "only needed for transport ucx or rdma; build libparallax with UCX (libucx-dev)");
   } else if (library.empty()) {
     findings->fail("ucx", status.message(), "correct or unset module_dir (" + folder.where + ")");
   } else {
@@ -186,6 +190,26 @@ void check_address(const Interface& each, const std::string& address, Findings* 
     findings->fail(check, address + ": " + status.message(),
                    "allow TCP on " + each.name + " in the firewall, or mend its address");
   }
+}
+
+// What jobs of several machines take: an address to listen at, and a secret.
+void check_tcp(const Settings& settings, Findings* findings) {
+  const std::string& device = settings.value("net_device").text;
+  if (is_rdma_device(device)) return;
+  SocketAddress address;
+  if (!choose_address(device, &address).ok()) return;  // net_device is a finding of its own
+  const std::string file = settings.value("secret_file").text;
+  std::string secret;
+  const Status found =
+      find_secret(file.empty() ? nullptr : file.c_str(), process_variable, &secret);
+  const bool there = !secret.empty();
+  wipe(&secret);
+  if (!found.ok()) return findings->fail("tcp", found.message(), "mend it (see secret_file)");
+  const std::string where = "ranks of other machines would find this one at " + to_text(address) +
+                            " on " + interface_of(address);
+  findings->ok("tcp", where + (there ? ", by the secret"
+                                     : " where they meet by a unique id; else they would need a "
+                                       "secret, and there is none (PARALLAX_SECRET_FILE)"));
 }
 
 void check_interfaces(const Settings& settings, Findings* findings) {
@@ -264,6 +288,7 @@ void check_machine(const Settings& settings, uint32_t world, const RdmaFacts& rd
   const bool has_port = check_ports(world, findings);
   check_ucx(settings, has_port, findings);
   check_interfaces(settings, findings);
+  check_tcp(settings, findings);
   check_clock(findings);
   check_log(settings, findings);
 }

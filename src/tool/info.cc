@@ -81,6 +81,7 @@ Json transports_json(const Settings& settings) {
   ucx["environment"] = report.environment;
   return {{{"name", "inproc"}, {"found", true}, {"why", "built in: threads of one process"}},
           {{"name", "shm"}, {"found", true}, {"why", "built in: processes of one host"}},
+          {{"name", "tcp"}, {"found", true}, {"why", "built in: between hosts, the default"}},
           ucx,
           cuda_json(settings)};
 }

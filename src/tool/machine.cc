@@ -15,8 +15,8 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/interface.h"
 #include "base/unique_fd.h"
-#include "transport/exposure.h"
 #include "transport/module/loader.h"
 
 namespace parallax::tool {

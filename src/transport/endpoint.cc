@@ -39,8 +39,6 @@ std::string encode_endpoint(const Endpoint& endpoint) {
   put_number(&out, endpoint.job);
   put_number(&out, endpoint.pid);
   put_number(&out, endpoint.lease_ms);
-  put_number(&out, static_cast<uint8_t>(endpoint.reach));
-  put_number(&out, static_cast<uint8_t>(endpoint.says_ucx));
   put_number(&out, static_cast<uint8_t>(endpoint.carrier));
   put_text(&out, endpoint.machine, kMachineBytesMax);
   put_text(&out, endpoint.cores.mask, kCoreMaskBytesMax);
@@ -69,19 +67,15 @@ Status decode_endpoint(std::span<const std::byte> blob, Endpoint* endpoint) {
         .about_field("version")
         .about_peer(read.rank, read.host);
   }
-  uint8_t reach = 0, says_ucx = 0, carrier = 0;
+  uint8_t carrier = 0;
   if (!reader.number(&read.job) || !reader.number(&read.pid) || !reader.number(&read.lease_ms) ||
-      !reader.number(&reach) || reach > static_cast<uint8_t>(NetworkReach::kOpen) ||
-      !reader.number(&says_ucx) || says_ucx > 1 || !reader.number(&carrier) ||
-      carrier > static_cast<uint8_t>(NetworkCarrier::kTcp) ||
+      !reader.number(&carrier) || carrier > static_cast<uint8_t>(NetworkCarrier::kTcp) ||
       !reader.text(&read.machine, kMachineBytesMax) ||
       !reader.text(&read.cores.mask, kCoreMaskBytesMax) ||
       !reader.number(&read.cores.quota_thousandths) || !reader.number(&read.cores.quota_group)) {
     return garbage("cut short or a length out of range");
   }
   if (!reader.empty()) return garbage("bytes left over");
-  read.reach = static_cast<NetworkReach>(reach);
-  read.says_ucx = says_ucx == 1;
   read.carrier = static_cast<NetworkCarrier>(carrier);
   *endpoint = std::move(read);
   return {};

@@ -13,21 +13,21 @@
 
 #include "base/status.h"
 #include "base/usable_cores.h"
-#include "transport/exposure.h"
 
 namespace parallax {
 
 inline constexpr size_t kEndpointBytesMax = 4096;
 inline constexpr size_t kNetworkAddressBytesMax = 3072;
 
+// What carries messages between hosts.
+enum class NetworkCarrier : uint8_t { kUcx, kRdma, kTcp };
+
 struct Endpoint {
   uint32_t version = 0;  // PARALLAX_VERSION_*; ranks of another version are refused by name
   uint32_t rank = 0;
   uint64_t job = 0;  // random, rank 0's holds for the job
   int64_t pid = 0;
-  NetworkReach reach = NetworkReach::kByChoice;
-  bool says_ucx = false;                          // that tcp beyond loopback is wanted
-  NetworkCarrier carrier = NetworkCarrier::kUcx;  // the same on all ranks
+  NetworkCarrier carrier = NetworkCarrier::kTcp;  // the same on all ranks
   uint32_t lease_ms = 0;        // must be the same on all ranks: heartbeats follow the sender's
   std::string host;             // parallax_options_t.host, or the machine's name
   std::string machine;          // boot id: tells "same machine" where host is overridden

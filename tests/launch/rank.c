@@ -148,6 +148,7 @@ int main(int count, char** arguments) {
   options.world = number(count, arguments, "--world", "0");
   options.host = text(count, arguments, "--host", NULL);
   options.secret_file = text(count, arguments, "--secret-file", NULL);
+  options.transport = text(count, arguments, "--transport", NULL);
   options.lease_ms = number(count, arguments, "--lease-ms", "0");
   options.timeout_ms = number(count, arguments, "--timeout-ms", "60000");
   parallax_unique_id_t id;

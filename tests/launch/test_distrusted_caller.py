@@ -49,7 +49,7 @@ class DistrustedCaller(LaunchTest):
             "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
         where = "" if hosts == 1 else f"tcp:127.0.0.1:{free_port()}"
         common = [*user, program, "--world", str(hosts), "--rendezvous", where, "--steps", "1",
-                  "--topology", "1"]
+                  "--topology", "1", "--transport", "ucx"]
         ranks = [self.start(common + ["--rank", str(rank), "--host", f"h{rank}"], **environment)
                  for rank in range(hosts)]
         outcomes = [rank.outcome() for rank in ranks]

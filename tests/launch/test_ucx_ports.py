@@ -50,7 +50,8 @@ class UcxPorts(LaunchTest):
         """Two hosts on this machine, in the middle of training."""
         where = f"tcp:127.0.0.1:{free_port()}"
         ranks = [self.start_rank("--rank", rank, "--world", 2, "--rendezvous", where, "--host",
-                                 f"h{rank}", "--steps", 300, "--pace-ms", 5, **environment)
+                                 f"h{rank}", "--transport", "ucx", "--steps", 300, "--pace-ms", 5,
+                                 **environment)
                  for rank in range(2)]
         for rank in ranks:
             rank.await_line("open")

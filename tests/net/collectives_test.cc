@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Real processes call collectives on their buffers: over shared memory inside an emulated host,
-// over UCX between hosts. Every rank checks every number.
+// over tcp between hosts. Every rank checks every number.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank is killed or stopped, in every phase and every role, between real processes: 2 hosts x 2
-// ranks over UCX and shared memory. Every survivor's call answers PEER_LOST, names the rank and its
-// host, and does so within the lease; nobody hangs; one that was stopped and continues ends too.
+// ranks over tcp, or UCX, and shared memory. Every survivor's call answers PEER_LOST, names the
+// rank and its host, and does so within the lease; nobody hangs; one that was stopped and continues
+// ends too.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,10 +10,12 @@
 #include <cstdio>
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "net/rank_process.h"
+#include "support/environment_variable.h"
 
 namespace parallax::net {
 namespace {
@@ -155,10 +158,10 @@ class Case {
   int64_t first_ms_ = 0, last_ms_ = 0, continued_ms_ = 0;
 };
 
-void run_all(bool stop) {
+void run_all(bool stop, std::span<const Role> roles = kRoles) {
   std::deque<std::pair<Phase, Role>> waiting;
   for (const Phase& phase : kPhases) {
-    for (const Role& role : kRoles) waiting.emplace_back(phase, role);
+    for (const Role& role : roles) waiting.emplace_back(phase, role);
   }
   std::vector<std::unique_ptr<Case>> running;
   std::vector<std::string> rows;
@@ -184,6 +187,15 @@ void run_all(bool stop) {
 
 TEST(Loss, killed) { run_all(false); }
 TEST(Loss, stopped) { run_all(true); }
+
+TEST(Loss, killed_over_ucx) {
+  const testkit::EnvironmentVariable ucx("PARALLAX_TRANSPORT", "ucx");
+  run_all(false, std::span(kRoles).subspan(2, 1));
+}
+TEST(Loss, stopped_over_ucx) {
+  const testkit::EnvironmentVariable ucx("PARALLAX_TRANSPORT", "ucx");
+  run_all(true, std::span(kRoles).subspan(2, 1));
+}
 
 }  // namespace
 }  // namespace parallax::net

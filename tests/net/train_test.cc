@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real processes train: over UCX on loopback between emulated hosts, over shared memory inside one.
+// Real processes train: over tcp, or UCX, on loopback between emulated hosts, over shared memory
+// inside one.
 // Every rank checks every value it pulls and reduces against its own naive oracle; here it is
 // checked that all end well and with equal bits where that is promised.
 #include <gtest/gtest.h>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "net/rank_process.h"
+#include "support/environment_variable.h"
 
 namespace parallax::net {
 namespace {
@@ -86,6 +88,18 @@ TEST(Train, one_checksum_for_every_spread) {
 TEST(Train, wide_rows) {
   train(kTwoHostsOfTwo, {"--scale", "64", "--steps", "20", "--deterministic", "1"});
   train(kThreeHosts, {"--scale", "64", "--steps", "20", "--plan", "ar"});
+}
+
+// The same over UCX, with the bits that tcp gives.
+TEST(Train, over_ucx) {
+  const std::vector<std::string> exact = {"--plan-after", "4", "--deterministic", "1"};
+  const std::string over_tcp = train(kUneven, exact);
+  const testkit::EnvironmentVariable ucx("PARALLAX_TRANSPORT", "ucx");
+  EXPECT_EQ(train(kUneven, exact), over_tcp);
+  for (const char* plan : kPlans) {
+    train(kTwoHostsOfTwo, {"--plan", plan, "--plan-after", "4", "--pipeline", "1"});
+  }
+  train(kThreeHosts, {"--scale", "64", "--steps", "20"});
 }
 
 }  // namespace

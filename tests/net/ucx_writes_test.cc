@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/interface.h"
 #include "net/ucx_world.h"
-#include "transport/exposure.h"
 #include "unit/transport/conformance.h"
 
 namespace parallax::net {

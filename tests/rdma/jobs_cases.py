@@ -40,11 +40,15 @@ class Jobs(GuestTest):
         self.assert_trained(ranks)
         for rank in ranks:
             self.assertRegex(rank.output(),
-                             rf"UCX [0-9.]+ between hosts: rc,dc,ud on {DEVICE}:1 "
+                             r"UCX [0-9.]+ between hosts \(transport, from the program\): "
+                             rf"rc,dc,ud on {DEVICE}:1 "
                              r"\(the only RDMA device that is active\)")
 
-    def test_a_device_can_be_named(self):
-        self.assert_trained(self.start_ranks(f"--net-device {DEVICE}", steps=2))
+    def test_a_device_that_is_named_is_taken(self):
+        ranks = self.start_ranks(f"--net-device {DEVICE}", environment=INFO, steps=2)
+        self.assert_trained(ranks)
+        self.assertRegex(ranks[0].output(), r"between hosts \(net_device names an RDMA device\): "
+                                            rf"rc,dc,ud on {DEVICE}:1 \(net_device, ")
 
     def test_a_killed_peer_is_named(self):
         for transports in ("rc", "ud"):

@@ -40,7 +40,7 @@ class Rails(GuestTest):
         ranks = self.start_ranks(WIDE, *options, environment=INFO + " " + more.pop("setting", ""),
                                  **more)
         self.assert_trained(ranks)
-        line = [each for each in ranks[0].output().splitlines() if "between hosts: " in each]
+        line = [each for each in ranks[0].output().splitlines() if " between hosts (" in each]
         self.assertEqual(len(line), 1, ranks[0].output())
         return line[0], json.loads(ranks[0].wait_line("stats "))["remote_writes"]
 

@@ -87,13 +87,20 @@ class Machine(DoctorCase):
         alone = shutil.copy(PARALLAX, self.folder())
         found = self.doctor(tool=alone)
         self.expect(found, "ucx", "WARN", "libparallax_ucx.so: no such file",
-                    "only needed between hosts; build libparallax with UCX")
+                    "only needed for transport ucx or rdma; build libparallax with UCX")
 
     def test_module(self):
         found = self.doctor(PARALLAX_MODULE_DIR="/nonexistent")
         self.expect(found, "ucx", "FAIL", "no such file", "environment PARALLAX_MODULE_DIR")
         folder = os.path.dirname(self.write("no library", "libparallax_ucx.so"))
         self.expect(self.doctor(PARALLAX_MODULE_DIR=folder), "ucx", "FAIL", "libparallax_ucx.so")
+
+    def test_what_other_machines_take(self):
+        self.expect(self.doctor(), "tcp", "OK", "would find this one at", "there is none")
+        self.expect(self.doctor(PARALLAX_SECRET="0123456789abcdef" * 2), "tcp", "OK",
+                    "by the secret")
+        self.expect(self.doctor(PARALLAX_SECRET="short"), "tcp", "FAIL", "PARALLAX_SECRET",
+                    "openssl rand")
 
     def test_loopback(self):
         need_root(self)
@@ -224,18 +231,21 @@ class Ranks(DoctorCase):
 
     def test_hosts_joined_by_a_network(self):
         a, b = self.namespaces(joined=True)
-        device = {"variables": {"PARALLAX_NET_DEVICE": "plx0", "PARALLAX_TRANSPORT": "ucx"}}
-        for status, found in self.ranks({"prefix": a, **device}, {"prefix": b, **device}):
-            self.assertEqual(status, 0, found)
-            self.expect(found, "reach", "OK", "at 10.78.0.")
-            self.expect(found, "job", "OK", "tcp on plx0")
+        for variables, network in (
+                ({"PARALLAX_SECRET": "0123456789abcdef" * 2}, " on plx0, security encrypt"),
+                ({"PARALLAX_TRANSPORT": "ucx"}, "tcp on plx0")):
+            rank = {"variables": {"PARALLAX_NET_DEVICE": "plx0", **variables}}
+            for status, found in self.ranks({"prefix": a, **rank}, {"prefix": b, **rank}):
+                self.assertEqual(status, 0, found)
+                self.expect(found, "reach", "OK", "at 10.78.0.")
+                self.expect(found, "job", "OK", network)
 
-    def test_hosts_whose_tcp_nobody_asked_for(self):
+    def test_hosts_without_a_secret(self):
         a, b = self.namespaces(joined=True)
         for status, found in self.ranks({"prefix": a}, {"prefix": b}):
             self.assertEqual(status, 1)
             self.expect(found, "reach", "OK", "at 10.78.0.")
-            self.expect(found, "job", "FAIL", "PARALLAX_TRANSPORT=ucx", "neither authenticates")
+            self.expect(found, "job", "FAIL", "there is no secret", "PARALLAX_SECRET_FILE")
 
     def test_hosts_without_a_route(self):
         a, b = self.namespaces(joined=False)

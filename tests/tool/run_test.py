@@ -76,8 +76,9 @@ class Run(support.Case):
                         os.path.join(support.BIN, "parallax_tool_identity"),
                         env=environment(PARALLAX_DEBUG="info", PARALLAX_DEBUG_SUBSYS="init"))
         self.assertEqual(said.returncode, 0, said.stderr)
-        self.assertRegex(said.stderr, r"\[1\] .*rank 1 of 2: .* between hosts: tcp on lo "
-                                      r"\(every rank is on this machine\)")
+        self.assertRegex(said.stderr, r"\[1\] .*rank 1 of 2: .*; tcp between hosts "
+                                      r"\(the default\): 127\.0\.0\.1:\d+ on lo, security encrypt "
+                                      r"\(every rank is on this machine\), to rank 0")
 
     def test_tags_whole_lines(self):
         said = parallax("run", "-n", 2, "--", "sh", "-c",

@@ -154,7 +154,7 @@ def launch(arguments):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--hosts", type=int, default=1, help="emulated hosts, joined over UCX")
+    parser.add_argument("--hosts", type=int, default=1, help="emulated hosts, joined over tcp")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--timeout", type=float, default=60, help="seconds")
     for name in ("--rank", "--meet", "--out"):  # of the processes started here

@@ -79,13 +79,15 @@ def open(*, rank: int = 0, world: int = 0, rendezvous: Optional[str] = None,
         "tcp:HOST:PORT", where rank 0 listens; "env", as the launcher's environment says (torchrun,
         mpirun, srun, parallax run); "inproc:NAME" when ranks are threads of this process.
     unique_id: instead of rendezvous, the result of libparallax.unique_id() in rank 0's process.
-    secret_file: of "tcp:", needed beyond loopback: a file of mode 0600 with the ranks' secret.
+    secret_file: of rendezvous "tcp:" and of transport "tcp", needed beyond loopback: a file of
+        mode 0600 with the ranks' secret.
     allgather: instead of rendezvous, the caller's own allgather: a function from this rank's bytes
         to the list of all ranks' bytes, such as mpi4py's comm.allgather. Called on this thread.
     host: what a host is; None is the machine's name. transport, net_device: between hosts: "tcp",
-        authenticated and encrypted, with a secret beyond loopback; "ucx"; or "rdma", which is UCX
-        over RDMA devices alone, and where a rank has none Unsupported says why. None is "ucx", but
-        over tcp beyond loopback that has to be said (docs/security.md).
+        authenticated and encrypted, with a secret beyond loopback; "ucx", which declares the
+        network trusted (docs/security.md); or "rdma", which is UCX over RDMA devices alone, and
+        where a rank has none Unsupported says why. None is "rdma" where net_device names an RDMA
+        device, else "tcp".
     lease: seconds after which a silent rank is lost, the same on every rank; None is 5.
     timeout: seconds for open, commit, close, and a wait that gives none; None is 120.
     plan_mode: "auto", "hybrid", "ps" or "ar"; plan_after_steps: steps measured for it.

@@ -136,13 +136,14 @@ Status choose_as_a_job(const WireContext& context, NetworkChoice* choice) {
   const std::string& transport = context.settings.value("transport").text;
   const SettingValue& device = context.settings.value("net_device");
   parallax_options_t asked = {};
-  if (!transport.empty()) asked.transport = transport.c_str();
   if (!device.text.empty()) asked.net_device = device.text.c_str();
-  return choose_network({.options = &asked,
-                         .net_device_where = device.where,
-                         .rails = context.settings.value("rails").text,
-                         .one_machine = context.one_machine},
-                        choice);
+  return choose_network(
+      {.carrier = transport == "rdma" ? NetworkCarrier::kRdma : NetworkCarrier::kUcx,
+       .options = &asked,
+       .net_device_where = device.where,
+       .rails = context.settings.value("rails").text,
+       .one_machine = context.one_machine},
+      choice);
 }
 
 Status open_transport(const WireContext& context, std::unique_ptr<NetworkTransport>* transport) {

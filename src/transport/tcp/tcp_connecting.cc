@@ -145,8 +145,9 @@ std::string TcpTransport::address() const {
 }
 
 std::string TcpTransport::description() const {
-  const std::string where = to_text(strangers_->address());
-  return where + ", security " + tcp_security_name(options_.security);
+  const std::string device = interface_of(strangers_->address());
+  return to_text(strangers_->address()) + (device.empty() ? "" : " on " + device) + ", security " +
+         tcp_security_name(options_.security);
 }
 
 NetworkStats TcpTransport::stats() const {

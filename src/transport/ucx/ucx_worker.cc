@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "base/environment.h"
+#include "base/interface.h"
 #include "base/mutex.h"
 #include "base/unique_fd.h"
-#include "transport/exposure.h"
 
 namespace parallax {
 namespace {

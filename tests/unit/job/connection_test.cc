@@ -28,25 +28,28 @@ TEST(Connection, TheFirstLineSaysByWhatAndWhy) {
   EXPECT_EQ(start_line(connection, map_of({"a", "a", "a"}), 2),
             lead("2 of 3") + "1 host; transport shm to ranks 0-1 of this host");
   connection.carrier = "UCX 1.13.1";
+  connection.carrier_why = "transport, from the program";
   connection.network = "tcp on lo";
   connection.network_why = "every rank is on this machine";
-  EXPECT_EQ(
-      start_line(connection, map_of({"a", "b", "a"}), 0),
-      lead("0 of 3") +
-          "2 hosts; transport shm to rank 2 of this host, UCX 1.13.1 between hosts: tcp on lo "
-          "(every rank is on this machine), to rank 1");
-  EXPECT_TRUE(
-      start_line(connection, map_of({"b", "a", "b", "b", "b"}), 1)
-          .ends_with(", 2 hosts; UCX 1.13.1 between hosts: tcp on lo (every rank is on this "
-                     "machine), to ranks 0,2-4"));
+  EXPECT_EQ(start_line(connection, map_of({"a", "b", "a"}), 0),
+            lead("0 of 3") +
+                "2 hosts; transport shm to rank 2 of this host, UCX 1.13.1 between hosts "
+                "(transport, from the program): tcp on lo "
+                "(every rank is on this machine), to rank 1");
+  EXPECT_TRUE(start_line(connection, map_of({"b", "a", "b", "b", "b"}), 1)
+                  .ends_with(", 2 hosts; UCX 1.13.1 between hosts (transport, from the program): "
+                             "tcp on lo (every rank is on this "
+                             "machine), to ranks 0,2-4"));
   EXPECT_EQ(start_line(connection, map_of({"a", "b"}), 0),
             lead("0 of 2") +
-                "2 hosts; UCX 1.13.1 between hosts: tcp on lo (every rank is on this machine), to "
+                "2 hosts; UCX 1.13.1 between hosts (transport, from the program): tcp on lo (every "
+                "rank is on this machine), to "
                 "rank 1");
 }
 
 TEST(Connection, TheReportNamesHostsAndModule) {
   Connection connection;
+  connection.carrier_why = "the default";
   connection.network = "tcp on lo";
   connection.module.path = "/lib/module.so";
   connection.module.tried = {"/other.so: no such file"};
@@ -55,6 +58,7 @@ TEST(Connection, TheReportNamesHostsAndModule) {
   EXPECT_EQ(report["hosts"][0]["ranks"], (std::vector<uint32_t>{0, 2}));
   EXPECT_EQ(report["hosts"][1]["ranks"], (std::vector<uint32_t>{1}));
   EXPECT_EQ(report["network"], "tcp on lo");
+  EXPECT_EQ(report["carrier_why"], "the default");
   EXPECT_EQ(report["module"]["path"], "/lib/module.so");
   EXPECT_EQ(report["module"]["tried"][0], "/other.so: no such file");
 }

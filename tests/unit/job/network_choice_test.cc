@@ -9,9 +9,8 @@
 namespace parallax {
 namespace {
 
-parallax_options_t options_of(const char* transport, const char* device = nullptr) {
+parallax_options_t options_of(const char* device) {
   parallax_options_t options = {};
-  options.transport = transport;
   options.net_device = device;
   return options;
 }
@@ -52,7 +51,7 @@ Topology machine_of(const std::vector<Nic>& nics, const std::vector<int32_t>& no
 }
 
 Status choose(const std::vector<Nic>& nics, const Asked& asked, NetworkChoice* choice) {
-  const parallax_options_t options = options_of("rdma", asked.device);
+  const parallax_options_t options = options_of(asked.device);
   const NetworkRequest request = {.options = &options,
                                   .net_device_where = "code",
                                   .rails = asked.rails,
@@ -73,7 +72,7 @@ std::string chosen(const std::vector<Nic>& nics, const Asked& asked = {}) {
 
 TEST(NetworkChoice, OfEthernetIsWhatIsNamedOrLoopbackOrUcxs) {
   NetworkChoice choice;
-  parallax_options_t options = options_of("ucx", "eth7");
+  parallax_options_t options = options_of("eth7");
   ASSERT_TRUE(choose_network({.options = &options, .net_device_where = "code"}, &choice).ok());
   EXPECT_EQ(choice.device, "eth7");
   EXPECT_EQ(choice.why, "net_device, from code");
@@ -83,6 +82,9 @@ TEST(NetworkChoice, OfEthernetIsWhatIsNamedOrLoopbackOrUcxs) {
   EXPECT_EQ(choice.transports, "");
   ASSERT_TRUE(choose_network({.options = &options}, &choice).ok());
   EXPECT_EQ(choice.device, "");
+  EXPECT_EQ(choice.why, "of the default route, as net_device is not set");
+  ASSERT_TRUE(choose_network({.carrier = NetworkCarrier::kUcx, .options = &options}, &choice).ok());
+  EXPECT_EQ(choice.why, "the network library's own choice, as net_device is not set");
 }
 
 TEST(NetworkChoice, TheNearestActiveDevice) {
@@ -231,19 +233,22 @@ TEST(NetworkChoice, TheSettingNamesRails) {
   refused({.ucx = {.net_devices = "a:1"}, .rails = "a:1"}, "and UCX_NET_DEVICES names devices too");
 }
 
-TEST(NetworkChoice, TellsTheOthers) {
-  Endpoint mine;
-  tell_network(options_of("rdma"), &mine);
-  EXPECT_EQ(mine.carrier, NetworkCarrier::kRdma);
-  EXPECT_FALSE(mine.says_ucx);
-  EXPECT_EQ(mine.reach, NetworkReach::kClosed);  // no tcp port is opened
-  tell_network(options_of("ucx"), &mine);
-  EXPECT_TRUE(mine.says_ucx);
-  EXPECT_EQ(mine.carrier, NetworkCarrier::kUcx);
-  tell_network(options_of("tcp"), &mine);
-  EXPECT_EQ(mine.carrier, NetworkCarrier::kTcp);
-  EXPECT_FALSE(mine.says_ucx);
-  EXPECT_EQ(mine.reach, NetworkReach::kByChoice);
+// Given what the program and its environment say, or nothing, expect tcp wherever nobody asked for
+// another way.
+TEST(NetworkChoice, OfCarriersIsTcpUnlessAnotherIsAskedFor) {
+  const auto carrier_of = [](const char* transport, bool device_is_rdma = false) {
+    return choose_carrier(transport, "the program", device_is_rdma);
+  };
+  EXPECT_EQ(carrier_of(nullptr).carrier, NetworkCarrier::kTcp);
+  EXPECT_EQ(carrier_of(nullptr).why, "the default");
+  EXPECT_EQ(carrier_of(nullptr, true).carrier, NetworkCarrier::kRdma);
+  EXPECT_EQ(carrier_of(nullptr, true).why, "net_device names an RDMA device");
+  for (const bool device_is_rdma : {false, true}) {
+    EXPECT_EQ(carrier_of("tcp", device_is_rdma).carrier, NetworkCarrier::kTcp);
+    EXPECT_EQ(carrier_of("ucx", device_is_rdma).carrier, NetworkCarrier::kUcx);
+    EXPECT_EQ(carrier_of("rdma", device_is_rdma).carrier, NetworkCarrier::kRdma);
+    EXPECT_EQ(carrier_of("ucx", device_is_rdma).why, "transport, from the program");
+  }
 }
 
 }  // namespace

@@ -22,8 +22,6 @@ Endpoint sample() {
   endpoint.rank = 77;
   endpoint.job = 0xfedcba9876543210;
   endpoint.pid = 4711;
-  endpoint.reach = NetworkReach::kOpen;
-  endpoint.says_ucx = true;
   endpoint.carrier = NetworkCarrier::kRdma;
   endpoint.host = "gpu03";
   endpoint.machine = "boot/net:[1]";
@@ -43,8 +41,6 @@ TEST(Endpoint, round_trip) {
   EXPECT_EQ(out.rank, in.rank);
   EXPECT_EQ(out.job, in.job);
   EXPECT_EQ(out.pid, in.pid);
-  EXPECT_EQ(out.reach, in.reach);
-  EXPECT_EQ(out.says_ucx, in.says_ucx);
   EXPECT_EQ(out.carrier, in.carrier);
   EXPECT_EQ(out.host, in.host);
   EXPECT_EQ(out.machine, in.machine);
