@@ -53,6 +53,23 @@ Status add_to(const UniqueFd& epoll, int descriptor, uint64_t tag) {
   return limit(std::string("open: epoll: ") + std::strerror(errno));
 }
 
+// Why this rank cannot even try to connect; "": it is not for want of anything here.
+std::string shortage_of(int failure) {
+  switch (failure) {
+    case EADDRNOTAVAIL:
+    case EADDRINUSE:
+      return "this machine has no port left for it: widen net.ipv4.ip_local_port_range";
+    case EMFILE:
+    case ENFILE:
+      return "there is no descriptor left for it: raise ulimit -n";
+    case ENOBUFS:
+    case ENOMEM:
+      return "this machine has no memory left for it";
+    default:
+      return "";
+  }
+}
+
 // `salt` is this rank's, `connects` says whether it is the one that does.
 TcpTrust trust_between(const TcpOptions& options, const Key& salt, const TcpPeer& peer,
                        bool connects) {
@@ -204,6 +221,9 @@ void TcpTransport::attempt(TcpPeer& peer) {
   const SocketAddress& own = strangers_->address();
   const bool same_family = own.storage.ss_family == to.storage.ss_family;
   const int failure = tcp_connect(to, &dial.socket, same_family ? &own : nullptr);
+  const std::string shortage = shortage_of(failure);
+  dial.own_fault = !shortage.empty();
+  if (dial.own_fault) return fail_attempt(peer, shortage, false);
   if (failure != 0) return fail_attempt(peer, std::strerror(failure), failure == ECONNREFUSED);
   dial.stage = TcpDial::Stage::kConnecting;
   if (!watch_tcp_peer(epoll_, EPOLL_CTL_ADD, dial.socket, peer.rank, EPOLLOUT)) {
@@ -354,6 +374,7 @@ Status TcpTransport::wire(std::span<const uint32_t> ranks, int64_t deadline_ns, 
     *missing = *late;
     if (tcp_now_ns() >= deadline_ns) {
       const auto& dial = peers_[*late]->dial;
+      if (dial != nullptr && dial->own_fault) return limit("no connection: " + dial->trouble);
       return timed_out("no connection by the deadline (" +
                        (dial == nullptr || dial->trouble.empty()
                             ? std::string("stopped, still busy elsewhere, or the network is cut")

@@ -49,7 +49,8 @@ struct TcpDial {
   int64_t deadline_ns = 0;
   int64_t again_ns = 0;
   int64_t pause_ns = 0;
-  std::string trouble;  // of the last attempt
+  std::string trouble;     // of the last attempt
+  bool own_fault = false;  // this machine lacks what it takes
 };
 
 struct TcpPeer final : TcpOutgoing::Done {
