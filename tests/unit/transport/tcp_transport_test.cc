@@ -5,16 +5,15 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
+#include <algorithm>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "base/tcp_socket.h"
 #include "unit/engine/watched_memory.h"
-#include "unit/transport/conformance.h"
-#include "unit/transport/tcp_world.h"
+#include "unit/transport/tcp_middle.h"
 
 namespace parallax {
 namespace {
@@ -22,52 +21,6 @@ namespace {
 using conformance::kPatience;
 using conformance::make_message;
 using conformance::Recorder;
-
-SocketAddress where(const TcpTransport& rank) {
-  TcpEndpoint endpoint;
-  EXPECT_TRUE(decode_tcp_endpoint(rank.address(), &endpoint).ok());
-  return endpoint.listens;
-}
-
-UniqueFd call(const SocketAddress& address) {
-  UniqueFd socket;
-  EXPECT_EQ(tcp_connect(address, &socket), 0);
-  return socket;
-}
-
-// Ranks in one thread, and what each has heard.
-struct Ranks {
-  explicit Ranks(TcpRanks made) : at(std::move(made)), heard(at.size()) {}
-
-  bool until(const std::function<bool()>& done, const std::function<void()>& meanwhile = {}) {
-    const auto give_up = std::chrono::steady_clock::now() + kPatience;
-    while (!done()) {
-      for (size_t rank = 0; rank < at.size(); ++rank) at[rank]->poll(heard[rank]);
-      if (meanwhile) meanwhile();
-      if (std::chrono::steady_clock::now() > give_up) return false;
-    }
-    return true;
-  }
-
-  void send(uint32_t from, uint32_t to, size_t bytes) {
-    const uint64_t sequence = sent[from][to]++;
-    auto& message = kept.emplace_back(make_message(from, sequence, bytes));
-    const Segment segment{message.data(), bytes};
-    ASSERT_TRUE(at[from]->send(to, {&segment, 1}, 4 * sequence + to).ok());
-  }
-
-  void greet(uint32_t a, uint32_t b) {
-    send(a, b, 16);
-    send(b, a, 16);
-    ASSERT_TRUE(until(
-        [&] { return heard[a].received[b] == sent[b][a] && heard[b].received[a] == sent[a][b]; }));
-  }
-
-  TcpRanks at;
-  std::vector<Recorder> heard;
-  std::array<std::array<uint64_t, 4>, 4> sent = {};
-  std::vector<std::vector<std::byte>> kept;
-};
 
 // Given more silent strangers than a port keeps, and some that talk nonsense, expect ranks to
 // connect all the same, the strangers bounded, and the talkers hung up on.
@@ -133,84 +86,6 @@ TEST(TcpTransport, a_port_that_is_closed_is_a_loss) {
   EXPECT_NE(ranks.heard[0].reasons[1].find("could not be connected"), std::string::npos);
 }
 
-// Passes on what two ranks send each other, and bends it.
-class Middle {
- public:
-  // In front of `rank`; its address is given out in place of the rank's.
-  explicit Middle(const TcpTransport& rank) {
-    EXPECT_TRUE(decode_tcp_endpoint(rank.address(), &endpoint_).ok());
-    EXPECT_EQ(tcp_listen_at(make_address(std::string("\x7f\0\0\x01", 4), 0), &listener_), 0);
-  }
-  std::string address() {
-    TcpEndpoint told = endpoint_;
-    EXPECT_TRUE(tcp_name(listener_, &told.listens).ok());
-    return encode_tcp_endpoint(told);
-  }
-
-  void pass() {
-    SocketAddress from;
-    UniqueFd socket;
-    if (tcp_accept(listener_, &socket, &from) == Accepted::kOne) {
-      client_ = std::move(socket);
-      server_ = call(endpoint_.listens);
-    }
-    if (!client_.valid()) return;
-    pass_on(client_, server_, &there_, there);
-    pass_on(server_, client_, &back_, back);
-  }
-  void cut() {
-    client_.reset();
-    server_.reset();
-  }
-
-  // Bends what goes there, or back; the bytes of one direction are one stream.
-  std::function<void(std::string*)> there, back;
-  size_t there_bytes = 0;
-
- private:
-  void pass_on(UniqueFd& from, UniqueFd& to, std::string* waiting,
-               const std::function<void(std::string*)>& bend) {
-    if (!from.valid() || !to.valid()) return;
-    std::string in;
-    const bool open = tcp_receive(from, 1 << 16, &in);
-    if (&from == &client_) there_bytes += in.size();
-    if (bend && !in.empty()) bend(&in);
-    *waiting += in;
-    (void)tcp_send(to, waiting);
-    if (!open) cut();
-  }
-
-  TcpEndpoint endpoint_;
-  UniqueFd listener_, client_, server_;
-  std::string there_, back_;
-};
-
-// Two ranks, and one between them; they know each other well.
-struct Watched {
-  explicit Watched(TcpSecurity security = TcpSecurity::kEncrypt) : ranks(made(security)) {
-    middle = std::make_unique<Middle>(*ranks.at[1]);
-    EXPECT_TRUE(ranks.at[0]->connect(1, middle->address()).ok());
-    EXPECT_TRUE(ranks.at[1]->connect(0, ranks.at[0]->address()).ok());
-    ranks.send(0, 1, 16);
-    EXPECT_TRUE(until([&] { return ranks.heard[1].received[0] == 1; }));
-  }
-  static TcpRanks made(TcpSecurity security) {
-    TcpRanks made;
-    for (uint32_t rank = 0; rank < 2; ++rank) {
-      TcpOptions options = tcp_options(rank, 2);
-      options.security = security;
-      made.push_back(make_tcp(options));
-    }
-    return made;
-  }
-  bool until(const std::function<bool()>& done) {
-    return ranks.until(done, [this] { middle->pass(); });
-  }
-
-  Ranks ranks;
-  std::unique_ptr<Middle> middle;
-};
-
 // Given one bit of a message flipped on the way, or bytes repeated, left out or cut off, expect
 // nothing of it to be delivered and the peer to be lost, each time.
 TEST(TcpTransport, whoever_alters_bytes_ends_the_connection) {
@@ -245,6 +120,72 @@ TEST(TcpTransport, whoever_alters_bytes_ends_the_connection) {
       EXPECT_EQ(watched.ranks.heard[1].received[0], whole ? 2u : 1u) << what;
     }
   }
+}
+
+// Given all that went over a connection, said again to either rank while they talk, expect it to be
+// a stranger's: nothing of it is delivered, and the ranks go on.
+TEST(TcpTransport, a_recorded_connection_is_no_rank) {
+  Watched watched;
+  for (int i = 0; i < 3; ++i) watched.ranks.send(0, 1, 500);
+  watched.ranks.send(1, 0, 500);
+  ASSERT_TRUE(watched.until([&] {
+    return watched.ranks.heard[1].received[0] == 4 && watched.ranks.heard[0].received[1];
+  }));
+  const std::string there = watched.middle->said_there, back = watched.middle->said_back;
+  ASSERT_GT(there.size(), 1500u);
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    for (const std::string& recorded : {there, back}) {
+      const uint64_t before = watched.ranks.at[rank]->stats().strangers_dropped;
+      const UniqueFd replayer = call(where(*watched.ranks.at[rank]));
+      std::string said = recorded;
+      (void)tcp_send(replayer, &said);
+      ASSERT_TRUE(watched.until(
+          [&] { return watched.ranks.at[rank]->stats().strangers_dropped == before + 1; }));
+    }
+  }
+  watched.ranks.send(0, 1, 500);
+  ASSERT_TRUE(watched.until([&] { return watched.ranks.heard[1].received[0] == 5; }));
+  EXPECT_EQ(watched.ranks.heard[0].received[1], 1u);
+  EXPECT_EQ(watched.ranks.heard[0].losses[1] + watched.ranks.heard[1].losses[0], 0u);
+}
+
+// The largest that the kernel lets a socket's buffer grow to, by its own choice.
+size_t kernel_buffer_bytes(const std::string& setting) {
+  std::ifstream file("/proc/sys/" + std::string("net/ipv4/") + setting);
+  size_t least = 0, usual = 0, most = 0;
+  file >> least >> usual >> most;
+  return most;
+}
+
+// Given a rank that takes nothing while another sends all that it may, expect the other to be held
+// back once the kernel's buffers and its own 16 messages are full, no buffer to be had for more,
+// and all of it to arrive when it is taken.
+TEST(TcpTransport, who_does_not_receive_holds_the_sender_back) {
+  Ranks ranks(make_tcp_ranks(2));
+  ranks.greet(0, 1);
+  for (Recorder& each : ranks.heard) each.check_pattern = false;
+  const auto message = make_message(0, 0, 60 << 10);
+  const Segment segment{message.data(), message.size()};
+  const size_t most =
+      (kernel_buffer_bytes("tcp_wmem") + kernel_buffer_bytes("tcp_rmem")) / message.size() +
+      2 * kSendsInFlightMax;
+  ASSERT_GT(most, 2 * kSendsInFlightMax);
+  size_t sent = 0;
+  int in_vain = 0;
+  while (in_vain < 1000 && sent <= most) {
+    if (ranks.at[0]->writable(1)) {
+      ASSERT_TRUE(ranks.at[0]->send(1, {&segment, 1}, 1000 + sent++).ok());
+      in_vain = 0;
+    }
+    in_vain += ranks.at[0]->poll(ranks.heard[0]) ? 0 : 1;
+  }
+  EXPECT_LE(sent, most) << "the sender is not held back";
+  EXPECT_FALSE(ranks.at[0]->writable(1));
+  EXPECT_EQ(ranks.heard[0].sent_count, 1 + sent - kSendsInFlightMax)
+      << "all but the last " << kSendsInFlightMax << " have left";
+  ASSERT_TRUE(ranks.until([&] { return ranks.heard[1].received[0] == 1 + sent; }));
+  ASSERT_TRUE(ranks.until([&] { return ranks.heard[0].sent_count == 1 + sent; }));
+  EXPECT_EQ(ranks.heard[0].losses[1] + ranks.heard[1].losses[0], 0u);
 }
 
 // Given a connection that is cut between two frames, expect the loss to say that no goodbye came.
