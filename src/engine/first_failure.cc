@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -127,8 +128,13 @@ void FirstFailure::tell(const std::string& told, SectionKind notice, uint32_t cu
   header.kind = notice;
   header.tag = culprit;
   header.first = static_cast<uint32_t>(status_.code());
-  for (const uint32_t watched : parts_.membership.watched()) {
-    outbox.send_bytes(watched, header, std::as_bytes(std::span(told)));
+  std::vector<uint32_t> others = parts_.membership.watched();
+  // They see this rank's connection break if it ends now, and may see it before the culprit's.
+  for (const uint32_t peer : wired_peers(parts_.columns.map(), parts_.columns.rank())) {
+    if (std::find(others.begin(), others.end(), peer) == others.end()) others.push_back(peer);
+  }
+  for (const uint32_t other : others) {
+    outbox.send_bytes(other, header, std::as_bytes(std::span(told)));
   }
   unsaid_ = true;
   words_end_ns_ = parts_.clock.now_ns() + std::min(kLastWordsNs, parts_.membership.lease_ns() / 4);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // FirstFailure: how a job ends before its time. The first failure counts: it becomes the sentence
-// of every request and every later call, and its notice goes to all whom this rank watches, who do
-// the same. Until the notice has left, requests stay pending (speaking), so that a program that
-// ends with its first error is not taken for the culprit.
+// of every request and every later call, and its notice goes to all whom this rank watches or is
+// connected to, who do the same. Until the notice has left, requests stay pending (speaking), so
+// that a program that ends with its first error is not taken for the culprit.
 //
 // One for each group of a job. A part's hands a failure to the whole job's, in the job's numbers,
 // which tells everybody; and takes over what has failed the whole (follow), in its own. So all

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "net/open_losses.h"
 #include "net/rank_process.h"
 #include "support/environment_variable.h"
 
@@ -187,6 +188,10 @@ void run_all(bool stop, std::span<const Role> roles = kRoles) {
 
 TEST(Loss, killed) { run_all(false); }
 TEST(Loss, stopped) { run_all(true); }
+
+// Given jobs of which a rank is killed within 60 ms of its open, expect no survivor to blame
+// another.
+TEST(Loss, soon_after_open) { expect_no_living_rank_is_blamed(1, 60); }
 
 TEST(Loss, killed_over_ucx) {
   const testkit::EnvironmentVariable ucx("PARALLAX_TRANSPORT", "ucx");

@@ -65,7 +65,9 @@ inline bool parse(int count, char** arguments, const std::string& usage, Setting
 class Fate {
  public:
   explicit Fate(const Settings& settings)
-      : at_(settings.text("die-at")), stop_(settings.text("die-how", "kill") == "stop") {}
+      : at_(settings.text("die-at")),
+        after_(settings.number("die-after-us")),
+        stop_(settings.text("die-how", "kill") == "stop") {}
 
   void enter(const char* phase, uint64_t step) const {
     say("phase %s step %llu", phase, static_cast<unsigned long long>(step));
@@ -88,6 +90,7 @@ class Fate {
         began = there;
         std::this_thread::sleep_for(std::chrono::microseconds(200));
       }
+      std::this_thread::sleep_for(after_);
       meet();
     }).detach();
   }
@@ -102,6 +105,7 @@ class Fate {
   }
 
   const std::string at_;
+  const std::chrono::microseconds after_;  // of a marker inside open
   const bool stop_;
 };
 

@@ -49,7 +49,8 @@ const char* const kUsage =
     "  --pipeline 0|1 asks for the next step's rows before this one has ended\n"
     "  --lease-ms N  --timeout-ms N\n"
     "  --exit-at-once 0|1   the process ends with the first call that fails, without close\n"
-    "  --die-at PHASE:STEP  --die-how kill|stop; PHASE rendezvous and connect are inside open\n";
+    "  --die-at PHASE:STEP  --die-how kill|stop; PHASE rendezvous and connect are inside open\n"
+    "  --die-after-us N     so long after such a marker inside open\n";
 
 struct Failure {
   parallax_status_t status;

@@ -119,6 +119,17 @@ TEST(FirstFailure, ALostRankIsForgotten) {
   EXPECT_EQ(world.sent[0].header.tag, 2u);
 }
 
+// Given a rank that this one is connected to and has never talked to, expect it to be told as well:
+// should this one's process end now, it sees that, perhaps before it sees the culprit's end.
+TEST(FirstFailure, IsToldToWhoIsConnected) {
+  LossWorld world(3, {1});
+  world.failure.lose(1, "gone");
+  world.network.settle();
+  ASSERT_EQ(world.sent.size(), 1u);
+  EXPECT_EQ(world.sent[0].to, 2u);
+  EXPECT_EQ(world.sent[0].header.tag, 1u);
+}
+
 TEST(FirstFailure, ThisRankIsTakenForLostAndACulpritMayBeAnyNumber) {
   LossWorld world(2);
   world.failure.fail(peer_lost("rank 0 is lost"), SectionKind::kLost, 0);

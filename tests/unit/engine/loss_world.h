@@ -46,11 +46,13 @@ struct LossWorld {
     std::string text;
   };
 
-  explicit LossWorld(uint32_t world)
+  explicit LossWorld(uint32_t world) : LossWorld(world, others(world)) {}
+  // Rank 0 watches only those, and is connected to all.
+  LossWorld(uint32_t world, std::vector<uint32_t> watched)
       : hosts(host_map(numbers(world))),
         network(world, 1),
         columns(hosts, 0),
-        membership(others(world), kLeaseNs, 0) {
+        membership(std::move(watched), kLeaseNs, 0) {
     network.on_section([this](uint32_t to, uint32_t, const Section& section) {
       sent.push_back(
           {to,
