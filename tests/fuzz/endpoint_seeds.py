@@ -26,10 +26,13 @@ def text(value):
     return struct.pack("<H", len(value)) + value
 
 
-def endpoint(rank, host, reach=1, ucx=0, rdma=0, machine=b"f00d-4711", lease_ms=5000,
-             mask=b"\xff\x01", quota=0, group=0):
+UCX, RDMA, TCP = 0, 1, 2  # NetworkCarrier
+
+
+def endpoint(rank, host, carrier=TCP, machine=b"f00d-4711", lease_ms=5000, mask=b"\xff\x01",
+             quota=0, group=0):
     return (struct.pack("<III", MAGIC, version(), rank) + text(host) +
-            struct.pack("<QqIBBB", 0x0123456789abcdef, 4711, lease_ms, reach, ucx, rdma) +
+            struct.pack("<QqIB", 0x0123456789abcdef, 4711, lease_ms, carrier) +
             text(machine) + text(mask) + struct.pack("<IQ", quota, group))
 
 
@@ -38,9 +41,9 @@ def addresses(rank, shm, ucx):
 
 
 def seeds():
-    whole = [endpoint(0, b"a"), endpoint(3, b"node-17", reach=2, ucx=1, lease_ms=100,
-                                             quota=1500, group=1 << 40),
-             endpoint(1, b"gpu", reach=0, rdma=1), endpoint(2, b"", machine=b"", mask=b""),
+    whole = [endpoint(0, b"a"), endpoint(3, b"node-17", UCX, lease_ms=100, quota=1500,
+                                             group=1 << 40),
+             endpoint(1, b"gpu", RDMA), endpoint(2, b"", machine=b"", mask=b""),
              addresses(0, b"parallax-4711-0", b""), addresses(1, b"", bytes(range(200))),
              addresses(5, b"parallax-1-5", b"u" * 3072)]
     yield from whole
@@ -48,7 +51,7 @@ def seeds():
         yield each[:-1]
         yield each + b"\0"
     yield endpoint(0, b"a\x07")
-    yield endpoint(0, b"a", reach=9)
+    yield endpoint(0, b"a", 9)
     yield b""
 
 

@@ -21,6 +21,17 @@ PATIENCE = 90  # seconds after which a wait has failed; nothing here takes as lo
 OK, INVALID, TIMEOUT, PEER_LOST, MISMATCH, IO = 0, -1, -4, -5, -8, -10  # of parallax.h
 
 
+def listeners(pid):
+    """The tcp addresses at which a process listens: (host, port)."""
+    lines = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=True).stdout
+    found = []
+    for line in lines.splitlines():
+        if f"pid={pid}," in line:
+            host, _, port = line.split()[3].rpartition(":")
+            found.append((host, int(port)))
+    return found
+
+
 class Process:
     """A program whose lines, of both outputs, are kept."""
 

@@ -10,12 +10,11 @@ import random
 import resource
 import socket
 import struct
-import subprocess
 import threading
 import time
 import unittest
 
-from support import LaunchTest, free_port
+from support import LaunchTest, free_port, listeners
 
 STRANGERS = 10000
 STRANGERS_KEPT = 64       # kStrangersMax of tcp_strangers.h
@@ -33,17 +32,6 @@ KINDS = (
     lambda source: struct.pack("<IBxxx", 400, 1) + source.randbytes(416),
     lambda source: source.randbytes(source.randrange(1, 4000)),
 )
-
-
-def listeners(pid):
-    """The addresses at which a process listens: (host, port)."""
-    lines = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=True).stdout
-    found = []
-    for line in lines.splitlines():
-        if f"pid={pid}," in line:
-            host, _, port = line.split()[3].rpartition(":")
-            found.append((host, int(port)))
-    return found
 
 
 def facts(pid):

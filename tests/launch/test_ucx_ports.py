@@ -10,10 +10,9 @@ import os
 import random
 import socket
 import struct
-import subprocess
 import unittest
 
-from support import OK, PEER_LOST, LaunchTest, free_port
+from support import OK, PEER_LOST, LaunchTest, free_port, listeners
 
 STRANGERS = 1000
 MAGIC = struct.pack("<Q", 0xCAFEBABE12345678)
@@ -25,17 +24,6 @@ HARMLESS = {
     "half a magic": lambda source: MAGIC[:5],
     "a magic": lambda source: MAGIC,
 }
-
-
-def listeners(pid):
-    """The tcp addresses at which a process listens: (host, port)."""
-    lines = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=True).stdout
-    found = []
-    for line in lines.splitlines():
-        if f"pid={pid}," in line:
-            host, _, port = line.split()[3].rpartition(":")
-            found.append((host, int(port)))
-    return found
 
 
 class UcxPorts(LaunchTest):
